@@ -1,0 +1,507 @@
+/* vkattn: multi-head attention on any Vulkan device. SPDX-License-Identifier: MIT
+ *
+ * The whole attention layer (query, key and value projections, masked softmax attention per head,
+ * concatenation, output projection) runs as compute shaders, recorded once into a command buffer
+ * and submitted as often as wanted. This header is the manual.
+ *
+ * A self-attention layer, x and y float32 [batch][n_q][512]:
+ *
+ *     struct vka_device *device = NULL;
+ *     struct vka_layer *layer = NULL;
+ *     struct vka_tensor *in = NULL, *out = NULL;
+ *     struct vka_plan *plan = NULL;
+ *     vka_device_create(NULL, &device);
+ *     vka_layer_create(device, VKA_INFO(vka_layer_info, .n_head = 8, .head_dim = 64,
+ *                      .query_dim = 512, .output_dim = 512, .query = {wq, bq}, .key = {wk, bk},
+ *                      .value = {wv, bv}, .output = {wo, bo}), &layer);
+ *     vka_tensor_create(device, VKA_F32, 3, (const uint32_t[]){batch, n_q, 512}, &in);
+ *     vka_tensor_create(device, VKA_F32, 3, (const uint32_t[]){batch, n_q, 512}, &out);
+ *     vka_plan_create(device, NULL, &plan);
+ *     vka_plan_add_layer(plan, VKA_INFO(vka_layer_op, .layer = layer, .query = in,
+ *                                       .output = out, .attention.causal = true));
+ *     vka_plan_finish(plan);
+ *     vka_tensor_write(in, x, sizeof x);
+ *     vka_plan_run(plan, VKA_TIMEOUT_DEFAULT);
+ *     vka_tensor_read(out, y, sizeof y);
+ *
+ * Statuses. A function that can fail returns enum vka_status; what it makes is its last argument,
+ * set to NULL on failure. The reason is one sentence, given to the device's log callback and kept
+ * for vka_device_error. Nothing is printed, no environment variable is read by this library, and no
+ * call waits without end.
+ *
+ * Ownership. A device owns everything made from it: destroy tensors, layers and plans before their
+ * device. A plan keeps what it uses alive, so tensors and layers may be destroyed in any order and
+ * before the plans that read them. A destroy function takes a pointer to the handle, accepts NULL
+ * and handles that are NULL, and sets the handle to NULL.
+ *
+ * Threads. A device and everything made from it belong to one thread at a time; the application
+ * locks if it shares them. Different devices share nothing and may be used from different threads
+ * at the same moment. Functions that differ say so.
+ *
+ * Info structs begin with struct_size, filled by VKA_INFO; every other field's zero is its default.
+ */
+#ifndef VKATTN_H
+#define VKATTN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#if defined(VKA_BUILD)
+#define VKA_API __declspec(dllexport)
+#elif defined(VKA_STATIC)
+#define VKA_API
+#else
+#define VKA_API __declspec(dllimport)
+#endif
+#else
+#define VKA_API __attribute__((visibility("default")))
+#endif
+
+#define VKA_VERSION_MAJOR 0
+#define VKA_VERSION_MINOR 1
+#define VKA_VERSION_PATCH 0
+
+/* Builds an info struct in place (C only): VKA_INFO(vka_plan_info, .timestamps = true). In C++ fill
+ * the struct and its struct_size. */
+#define VKA_INFO(type, ...) (&(struct type){.struct_size = sizeof(struct type), __VA_ARGS__})
+
+/* Nanoseconds. Thirty seconds: far beyond any healthy run, well below a user's patience. */
+#define VKA_TIMEOUT_DEFAULT 30000000000ull
+
+/* Axes of a tensor at most. */
+#define VKA_MAX_RANK 4
+
+/* ---- Statuses and names ---------------------------------------------------------------------- */
+
+enum vka_status {
+    VKA_OK = 0,
+    VKA_INVALID,     /* the caller's mistake; the sentence names the argument */
+    VKA_UNSUPPORTED, /* legal, but not on this device; the sentence names what is missing */
+    VKA_NO_DEVICE,   /* no Vulkan loader, no driver, or no device of that name */
+    VKA_OUT_OF_HOST_MEMORY,
+    VKA_OUT_OF_DEVICE_MEMORY, /* everything made so far stays usable */
+    VKA_TIMEOUT,              /* the work goes on; wait again */
+    VKA_DEVICE_LOST,          /* the driver gave up on the device: destroy it and make it anew */
+    VKA_IO,                   /* a file cannot be read or written, or is malformed (vkattn_io) */
+    VKA_INTERNAL,             /* the driver answered what Vulkan does not allow, or a bug here */
+    VKA_STATUS_COUNT
+};
+
+/* "VKA_OK" and so on; "unknown status" beyond. Static storage. Any thread. */
+VKA_API const char *vka_status_name(enum vka_status status);
+
+enum vka_dtype {
+    VKA_F32 = 0,
+    VKA_F16,  /* IEEE binary16 */
+    VKA_BF16, /* the upper half of a float32 */
+    VKA_I32,  /* lengths and offsets */
+    VKA_BOOL, /* one byte, 0 or not 0 */
+    VKA_DTYPE_COUNT
+};
+
+/* Bytes of one element, 0 for an unknown type. Any thread. */
+VKA_API size_t vka_dtype_size(enum vka_dtype dtype);
+
+/* "f32", "f16", "bf16", "i32", "bool"; "unknown" beyond. Static storage. Any thread. */
+VKA_API const char *vka_dtype_name(enum vka_dtype dtype);
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+struct vka_device; /* a Vulkan device with its queue, memory and kernels */
+struct vka_tensor; /* element type, shape and strides over a device buffer */
+struct vka_layer;  /* the weights of one attention layer, packed for the kernels */
+struct vka_plan;   /* operations on tensors, recorded once, submitted many times */
+
+enum vka_log_level { VKA_LOG_ERROR = 0, VKA_LOG_WARNING, VKA_LOG_INFO, VKA_LOG_LEVEL_COUNT };
+
+/* One message, a sentence without a newline. Called on the thread that made the call; must not call
+ * back into vkattn. */
+typedef void vka_log_callback(void *user, enum vka_log_level level, const char *message);
+
+struct vka_device_info {
+    size_t struct_size;
+    /* NULL: the most capable. Digits: the index in vka_device_list. Else: part of the name, any
+     * case. */
+    const char *device;
+    /* NULL: silent. */
+    vka_log_callback *log;
+    void *log_user;
+    /* A blob from vka_device_pipeline_cache and its bytes; one of another driver is ignored. */
+    const void *pipeline_cache;
+    size_t pipeline_cache_size;
+    /* Enable the Khronos validation layer where it is installed. Its errors and warnings reach log
+     * as errors. */
+    bool validation;
+    /* Name passes for debuggers, where the driver has VK_EXT_debug_utils. */
+    bool labels;
+    /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. */
+    uint64_t max_buffer_range;  /* bytes of a buffer that one kernel may see; at least 65536 */
+    uint64_t max_allocation;    /* bytes of one allocation; at least 1 MiB */
+    uint32_t max_shared_memory; /* bytes; kernels that need more are not used */
+    bool no_mapped_memory;      /* copy through staging even where device memory is mapped */
+    bool no_timeline;           /* wait by fences even where timeline semaphores are there */
+};
+
+/* Makes a device: discrete GPUs before integrated before virtual before CPU drivers. info may be
+ * NULL. NO_DEVICE; UNSUPPORTED (Vulkan below 1.1); INVALID (limits below the least); memory
+ * statuses. The log alone tells why, as there is no device to ask. Safe from several threads. */
+VKA_API enum vka_status vka_device_create(const struct vka_device_info *info,
+                                          struct vka_device **device);
+
+/* Waits for work in flight (ten seconds at most). Everything made from the device must have been
+ * destroyed before. */
+VKA_API void vka_device_destroy(struct vka_device **device);
+
+/* The sentence of the last call that failed on this device or on anything made from it; "" before
+ * the first. Valid until the next failure. */
+VKA_API const char *vka_device_error(const struct vka_device *device);
+
+enum vka_device_type {
+    VKA_DEVICE_OTHER = 0,
+    VKA_DEVICE_CPU,
+    VKA_DEVICE_VIRTUAL,
+    VKA_DEVICE_INTEGRATED,
+    VKA_DEVICE_DISCRETE,
+    VKA_DEVICE_TYPE_COUNT
+};
+
+/* What a device is and can do, read once from the driver; lowered limits included. */
+struct vka_device_properties {
+    char name[256];
+    char driver[256]; /* name and version in the driver's own words */
+    uint32_t index;   /* as vka_device_info.device takes it */
+    enum vka_device_type type;
+    uint32_t vendor_id, device_id;
+    uint32_t driver_version;    /* the driver's own encoding */
+    uint32_t api_version;       /* VK_MAKE_API_VERSION's encoding */
+    uint64_t memory;            /* bytes of the device-local heaps */
+    bool mapped_memory;         /* the host reads and writes device memory in place */
+    uint32_t subgroup_size;     /* invocations */
+    uint32_t max_workgroup;     /* invocations */
+    uint32_t max_shared_memory; /* bytes a workgroup */
+    uint64_t max_buffer_range;  /* bytes a binding */
+    uint64_t max_allocation;    /* bytes */
+    bool storage16;             /* 16-bit loads and stores */
+    bool float16;               /* float16 arithmetic */
+    bool bfloat16;              /* VK_KHR_shader_bfloat16 */
+    bool subgroup_arithmetic;   /* reductions in compute shaders */
+    bool subgroup_ballot;       /* broadcasts in compute shaders */
+    bool timeline, timestamps;
+    uint32_t cooperative_matrix_count;
+    struct {
+        uint32_t m, n, k;     /* subgroup scope */
+        char types[24];       /* "f16*f16+f32" */
+    } cooperative_matrix[16]; /* the first 16 */
+};
+
+/* Lists all Vulkan devices. On entry *count is the room in properties (0 with NULL to ask), on
+ * return the number of devices. info may be NULL; only its log is used. NO_DEVICE without a loader
+ * or driver; memory statuses. Safe from several threads. */
+VKA_API enum vka_status vka_device_list(const struct vka_device_info *info,
+                                        struct vka_device_properties *properties, size_t *count);
+
+/* Valid as long as the device. */
+VKA_API const struct vka_device_properties *vka_device_properties(const struct vka_device *device);
+
+struct vka_kernel_info {
+    const char *name;    /* its row in shaders/kernels.def */
+    const char *missing; /* NULL: usable here; else the feature that the device lacks */
+};
+
+/* The number of kernels, and the index-th one. INVALID past the end. */
+VKA_API size_t vka_kernel_count(void);
+VKA_API enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
+                                          struct vka_kernel_info *info);
+
+/* Copies the pipeline cache to data (room: *size bytes; NULL to ask) and sets *size to its bytes.
+ * Give it to vka_device_info.pipeline_cache next time and nothing is compiled again. INVALID when
+ * the room is too small; memory statuses. */
+VKA_API enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
+                                                  size_t *size);
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+/* A new dense tensor, contents undefined. shape[rank], rank 1 to 4, every axis at least 1. INVALID;
+ * UNSUPPORTED above max_allocation; memory statuses. */
+VKA_API enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtype,
+                                          uint32_t rank, const uint32_t *shape,
+                                          struct vka_tensor **tensor);
+VKA_API void vka_tensor_destroy(struct vka_tensor **tensor);
+
+/* Views share the elements of tensor, copy nothing and keep the storage alive on their own.
+ * INVALID; OUT_OF_HOST_MEMORY. */
+
+/* Axis i of the view is axis axes[i] of tensor; axes[rank] is a permutation. */
+VKA_API enum vka_status vka_tensor_permute(struct vka_tensor *tensor, const uint32_t *axes,
+                                           struct vka_tensor **view);
+
+/* Elements first .. first + count - 1 of one axis, count at least 1. */
+VKA_API enum vka_status vka_tensor_slice(struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                                         uint32_t count, struct vka_tensor **view);
+
+/* The same elements in row-major order under another shape; INVALID where the strides would need a
+ * copy. */
+VKA_API enum vka_status vka_tensor_reshape(struct vka_tensor *tensor, uint32_t rank,
+                                           const uint32_t *shape, struct vka_tensor **view);
+
+/* Any shape and strides (in elements; 0 only on what is read), counted from tensor's first element
+ * plus offset. Must stay inside tensor's storage. */
+VKA_API enum vka_status vka_tensor_strided(struct vka_tensor *tensor, uint64_t offset,
+                                           uint32_t rank, const uint32_t *shape,
+                                           const uint64_t *strides, struct vka_tensor **view);
+
+VKA_API enum vka_dtype vka_tensor_dtype(const struct vka_tensor *tensor);
+VKA_API uint32_t vka_tensor_rank(const struct vka_tensor *tensor);
+
+/* Length of an axis; 0 past the rank. */
+VKA_API uint32_t vka_tensor_shape(const struct vka_tensor *tensor, uint32_t axis);
+
+/* Elements, and the bytes they take when dense. */
+VKA_API uint64_t vka_tensor_count(const struct vka_tensor *tensor);
+VKA_API size_t vka_tensor_size(const struct vka_tensor *tensor);
+
+/* Copies all elements, dense in row-major order of the tensor's shape, from or to the host; size
+ * is vka_tensor_size. Waits first for what is in flight on the device. INVALID; TIMEOUT (30 s);
+ * DEVICE_LOST; memory statuses (staging). */
+VKA_API enum vka_status vka_tensor_write(struct vka_tensor *tensor, const void *data, size_t size);
+VKA_API enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, size_t size);
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+/* q is [batch][n_head][n_q][head_dim], k is [batch][n_kv_head][n_kv][head_dim],
+ * v is [batch][n_kv_head][n_kv][value_dim], each at any strides. n_head is a multiple of
+ * n_kv_head; query head h reads key head h / (n_head / n_kv_head).
+ *
+ * Query i of batch b stands at position p = query_offset[b] + i. Key j is visible iff all hold:
+ *     j < kv_length[b]         where lengths are given
+ *     j <= p                   if causal
+ *     p - j <= window_left     if window and window_left >= 0
+ *     j - p <= window_right    if window and window_right >= 0
+ *     the boolean mask is true there, or the float mask is above -inf there
+ *
+ * The score is s = scale * (q . k); with a softcap c, c * tanh(s / c); then ALiBi and the float
+ * mask are added. The softmax runs over the visible keys, in float32. What is hidden cannot reach
+ * a result, not even as NaN or Inf. */
+
+/* What a row that sees no key gives. */
+enum vka_masked_row {
+    VKA_MASKED_ZERO = 0, /* weights and context 0: a layer's output row is its output bias */
+    VKA_MASKED_UNIFORM,  /* weights 1 / n_kv, as filling the scores with -1e9 gives */
+    VKA_MASKED_NAN,
+    VKA_MASKED_ROW_COUNT
+};
+
+/* Which scores are returned. */
+enum vka_scores {
+    VKA_SCORES_NONE = 0,
+    VKA_SCORES_RAW,     /* s */
+    VKA_SCORES_SOFTCAP, /* after the softcap */
+    VKA_SCORES_BIAS,    /* after ALiBi and the mask; -inf where hidden */
+    VKA_SCORES_SOFTMAX, /* the weights, before dropout */
+    VKA_SCORES_COUNT
+};
+
+/* Rotary embedding of q at its position p and of k at its index j: pair i turns by
+ * position * base^(-2 i / dim). */
+struct vka_rope {
+    uint32_t dim;     /* leading features that turn, even, at most head_dim; 0: none */
+    float base;       /* 0: 10000 */
+    bool interleaved; /* pairs are (2 i, 2 i + 1); else (i, i + dim / 2) */
+};
+
+/* Everything about attention that is not a shape; shared by the attention and layer operations. */
+struct vka_attention_options {
+    /* BOOL (true: visible; PyTorch's key_padding_mask means the opposite) or F32, F16, BF16
+     * (added). Rank 1 to 4, broadcast from the right against [batch][n_head][n_q][n_kv]. A last
+     * axis shorter than n_kv, and not 1, hides the keys beyond it. */
+    struct vka_tensor *mask;
+    /* I32 [batch] or [1], read on the device: visible keys of a batch element, clamped to
+     * 0 .. n_kv. NULL: n_kv. */
+    struct vka_tensor *kv_length;
+    /* I32 [batch] or [1], read on the device: position of query 0, negative allowed, clamped to
+     * -2^30 .. 2^30. NULL: the number of past keys. */
+    struct vka_tensor *query_offset;
+    bool causal;
+    /* Apply window_left and window_right, each -1 (unbounded) or at least 0. */
+    bool window;
+    int32_t window_left, window_right;
+    float scale;   /* 0: 1 / sqrt(head_dim) */
+    float softcap; /* 0: none */
+    enum vka_masked_row masked_row;
+    /* [batch][n_head][n_q][n_kv], given iff scores_kind is not NONE. */
+    enum vka_scores scores_kind;
+    struct vka_tensor *scores;
+    /* Past keys are taken as turned already; a new key's index counts the past ones. */
+    struct vka_rope rope;
+    /* F32 [head_dim] each: RMS norm of every q, every new k, times these weights, before the
+     * rotation. norm_epsilon joins the mean square; 0: 1e-6. */
+    struct vka_tensor *q_norm, *k_norm;
+    float norm_epsilon;
+    /* F32 [n_head]: a logit that joins the denominator of each row's softmax and has no value. A
+     * row that sees no key still gives what masked_row says. */
+    struct vka_tensor *sink;
+    /* F32 [n_head], slopes m: -m * |p - j| is added after the softcap. */
+    struct vka_tensor *alibi;
+    /* Rate in [0, 1): a weight is kept with probability 1 - rate and divided by it. The draw is
+     * word 0 of Philox4x32-10, counter (j, i, h, b), key (low, high half of the seed); the weight
+     * is kept iff (word >> 8) * 2^-24 >= rate. */
+    float dropout;
+    uint64_t dropout_seed;
+};
+
+struct vka_attention_op {
+    size_t struct_size;
+    struct vka_tensor *q; /* [batch][n_head][n_q][head_dim] */
+    struct vka_tensor *k; /* [batch][n_kv_head][n_new][head_dim] */
+    struct vka_tensor *v; /* [batch][n_kv_head][n_new][value_dim] */
+    /* [batch][n_head][n_q][value_dim]; a permuted view of [batch][n_q][n_head * value_dim]
+     * concatenates the heads. */
+    struct vka_tensor *output;
+    /* [batch][n_kv_head][n_past][...]: stand before k and v, so that n_kv = n_past + n_new. Both or
+     * neither. */
+    struct vka_tensor *past_key, *past_value;
+    /* [batch][n_kv_head][n_kv][...]: receive past and new ones, keys as the scores see them (normed
+     * and turned). Both or neither. */
+    struct vka_tensor *present_key, *present_value;
+    struct vka_attention_options options;
+};
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+struct vka_linear_weights {
+    const void *weight; /* host, [out][in] as PyTorch stores it */
+    const void *bias;   /* host, [out]; NULL: none */
+};
+
+struct vka_layer_info {
+    size_t struct_size;
+    uint32_t n_head;
+    uint32_t n_kv_head;       /* 0: n_head */
+    uint32_t head_dim;        /* of queries and keys */
+    uint32_t value_dim;       /* 0: head_dim */
+    uint32_t query_dim;       /* width of the query input */
+    uint32_t key_dim;         /* 0: query_dim */
+    uint32_t value_input_dim; /* 0: key_dim */
+    uint32_t output_dim;      /* rows of output.weight; 0: n_head * value_dim */
+    /* Of all weights and biases, on the host and on the device: F32, F16 or BF16. */
+    enum vka_dtype dtype;
+    /* Heads lie d * n_head + h in a projection's output; else h * head_dim + d. The concatenated
+     * heads are h * value_dim + d either way. */
+    bool interleaved;
+    struct vka_linear_weights query;  /* [n_head * head_dim][query_dim] */
+    struct vka_linear_weights key;    /* [n_kv_head * head_dim][key_dim] */
+    struct vka_linear_weights value;  /* [n_kv_head * value_dim][value_input_dim] */
+    struct vka_linear_weights output; /* [output_dim][n_head * value_dim]; weight NULL: the
+                                         concatenated heads are the output */
+};
+
+/* Uploads and packs the weights; the host arrays are not needed afterwards. INVALID; UNSUPPORTED
+ * (limits); memory statuses. */
+VKA_API enum vka_status vka_layer_create(struct vka_device *device,
+                                         const struct vka_layer_info *info,
+                                         struct vka_layer **layer);
+VKA_API void vka_layer_destroy(struct vka_layer **layer);
+
+enum vka_layout {
+    VKA_BATCH_FIRST = 0, /* [batch][n][width] */
+    VKA_SEQUENCE_FIRST,  /* [n][batch][width] */
+    VKA_LAYOUT_COUNT
+};
+
+struct vka_layer_op {
+    size_t struct_size;
+    struct vka_layer *layer;
+    struct vka_tensor *query;  /* [batch][n_q][query_dim] */
+    struct vka_tensor *key;    /* [batch][n_kv][key_dim]; NULL: query */
+    struct vka_tensor *value;  /* [batch][n_kv][value_input_dim]; NULL: key */
+    struct vka_tensor *output; /* [batch][n_q][output_dim] */
+    enum vka_layout layout;    /* of these four */
+    struct vka_attention_options attention;
+};
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+enum vka_path {
+    VKA_PATH_AUTO = 0,
+    VKA_PATH_UNFUSED, /* scores, softmax and weighted sum as passes of their own, in slices */
+    VKA_PATH_COUNT
+};
+
+struct vka_plan_info {
+    size_t struct_size;
+    enum vka_path path;
+    /* Bytes aimed at for a slice of scores; 0: 64 MiB. One row is the least. */
+    uint64_t workspace_limit;
+    bool timestamps; /* measure each pass on the device */
+};
+
+/* An empty plan. info may be NULL. INVALID; OUT_OF_HOST_MEMORY. */
+VKA_API enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan_info *info,
+                                        struct vka_plan **plan);
+
+/* Never waits: a plan in flight is freed when its work is done. */
+VKA_API void vka_plan_destroy(struct vka_plan **plan);
+
+struct vka_linear_op {
+    size_t struct_size;
+    struct vka_tensor *input;  /* [...][in] */
+    struct vka_tensor *weight; /* [out][in] */
+    struct vka_tensor *bias;   /* [out]; NULL: none */
+    struct vka_tensor *output; /* [...][out], leading axes as input's */
+    bool relu_input;           /* max(x, 0) on the input as it is read */
+};
+
+/* Operations run in the order they were added, each seeing what those before it wrote. Element
+ * types mix freely among F32, F16 and BF16; sums run in float32. An output may not overlap an input
+ * of its operation. INVALID names the argument that does not fit, UNSUPPORTED the limit; nothing
+ * has been added then. Memory statuses. */
+VKA_API enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_linear_op *op);
+VKA_API enum vka_status vka_plan_add_attention(struct vka_plan *plan,
+                                               const struct vka_attention_op *op);
+VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op);
+
+/* Allocates the workspace, builds the pipelines and records. Once; nothing can be added then. */
+VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
+
+/* Starts the recorded work and returns at once. ticket may be NULL. The submits of one device run
+ * one after the other. INVALID before vka_plan_finish; DEVICE_LOST; memory statuses. */
+VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket);
+
+/* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
+ * DEVICE_LOST. */
+VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
+
+/* Submit and wait. */
+VKA_API enum vka_status vka_plan_run(struct vka_plan *plan, uint64_t timeout);
+
+struct vka_pass_info {
+    const char *name;   /* what it computes: "scores", "softmax", ... */
+    const char *kernel; /* its row in shaders/kernels.def */
+    const char *detail; /* tile, element types, grid */
+    const char *reason; /* why this kernel */
+    double gpu_ms;      /* of the last run waited for; negative where not measured */
+};
+
+/* The number of passes (dispatches) of a finished plan, and the index-th one. The strings live as
+ * long as the plan. INVALID past the end. */
+VKA_API size_t vka_plan_pass_count(const struct vka_plan *plan);
+VKA_API enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index,
+                                      struct vka_pass_info *info);
+
+/* Device bytes that the finished plan owns. */
+VKA_API uint64_t vka_plan_workspace(const struct vka_plan *plan);
+
+/* Writes a line a pass (name, kernel, detail, reason) to text, cut to size bytes and terminated.
+ * Returns the length of the whole. */
+VKA_API size_t vka_plan_describe(const struct vka_plan *plan, char *text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

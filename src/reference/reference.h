@@ -1,0 +1,59 @@
+/* The oracle: the attention contract of vkattn.h in plain C and double. It shares no code with the
+ * kernels or the plans, is slow on purpose and never cuts a corner. All arrays are dense. */
+#ifndef VKA_REFERENCE_H
+#define VKA_REFERENCE_H
+
+#include <vkattn/vkattn.h>
+
+struct ref_attention {
+    size_t batch, n_head, n_kv_head, n_q, n_kv, head_dim, value_dim;
+    const double *q;          /* [batch][n_head][n_q][head_dim] */
+    const double *k;          /* [batch][n_kv_head][n_kv][head_dim], past keys first */
+    const double *v;          /* [batch][n_kv_head][n_kv][value_dim] */
+    size_t n_past;            /* leading keys that are normed and turned already */
+    size_t mask_rank;         /* 0: no mask */
+    size_t mask_shape[4];     /* aligned right; the first mask_rank of them count */
+    const uint8_t *bool_mask; /* one of the two where mask_rank is not 0 */
+    const double *float_mask;
+    const int64_t *kv_length; /* [kv_length_count], count batch or 1; NULL: n_kv */
+    size_t kv_length_count;
+    const int64_t *query_offset; /* [query_offset_count]; NULL: n_past */
+    size_t query_offset_count;
+    bool causal, window;
+    int64_t window_left, window_right;
+    double scale;   /* 0: 1 / sqrt(head_dim) */
+    double softcap; /* 0: none */
+    enum vka_masked_row masked_row;
+    struct vka_rope rope;
+    const double *q_norm, *k_norm; /* [head_dim]; NULL: none */
+    double norm_epsilon;           /* 0: 1e-6 */
+    const double *sink;            /* [n_head]; NULL: none */
+    const double *alibi;           /* [n_head]; NULL: none */
+    double dropout;
+    uint64_t dropout_seed;
+    /* Results, each may be NULL. */
+    double *context;                  /* [batch][n_head][n_q][value_dim] */
+    double *scores[VKA_SCORES_COUNT]; /* [batch][n_head][n_q][n_kv] by kind; [NONE] unused */
+    double *key;                      /* [batch][n_kv_head][n_kv][head_dim], normed and turned */
+};
+
+/* VKA_OK or VKA_OUT_OF_HOST_MEMORY; the caller has checked the shapes. */
+enum vka_status ref_attention(const struct ref_attention *a);
+
+/* y[rows][out] = (relu ? max(x, 0) : x)[rows][in] w[out][in]^T + bias[out]; bias may be NULL. */
+void ref_linear(const double *x, const double *w, const double *bias, size_t rows, size_t in,
+                size_t out, bool relu, double *y);
+
+/* The worst row's normalised squared error: max over rows of |got - want|^2 / max(|want|^2, tiny),
+ * rows of `width`. Non-finite values must match (NaN with NaN, infinities by sign) and then count
+ * as 0; where they do not, the result is infinite. *worst_row, if not NULL, is its index. */
+double ref_row_nmse(const double *got, const double *want, size_t rows, size_t width,
+                    size_t *worst_row);
+
+/* Exact widening of storage types, and narrowing with round-to-nearest-even. */
+double ref_from_f16(uint16_t h);
+double ref_from_bf16(uint16_t b);
+uint16_t ref_to_f16(double x);
+uint16_t ref_to_bf16(double x);
+
+#endif
