@@ -1,5 +1,6 @@
 /* The oracle: the attention contract of vkattn.h in plain C and double. It shares no code with the
- * kernels or the plans, is slow on purpose and never cuts a corner. All arrays are dense. */
+ * kernels or the plans, is slow on purpose and never cuts a corner. All arrays are dense.
+ * SPDX-License-Identifier: MIT */
 #ifndef VKA_REFERENCE_H
 #define VKA_REFERENCE_H
 
@@ -37,8 +38,18 @@ struct ref_attention {
     double *key;                      /* [batch][n_kv_head][n_kv][head_dim], normed and turned */
 };
 
-/* VKA_OK or VKA_OUT_OF_HOST_MEMORY; the caller has checked the shapes. */
+/* VKA_OK or VKA_OUT_OF_HOST_MEMORY; the caller has checked the shapes. A visible key whose score is
+ * NaN makes its row's context and visible weights NaN; so do a float mask or a score of +inf. A NaN
+ * in a float mask hides, as it is not above -inf. */
 enum vka_status ref_attention(const struct ref_attention *a);
+
+/* The steps before the scores, on x[rows][dim] in place. RMS norm: x / sqrt(mean(x^2) + epsilon)
+ * times weight[dim], epsilon 0 meaning 1e-6. Rotation: row r turns by its position first + r. */
+void ref_rms_norm(double *x, size_t rows, size_t dim, const double *weight, double epsilon);
+void ref_rope(double *x, size_t rows, size_t dim, const struct vka_rope *rope, int64_t first);
+
+/* Philox4x32-10: one block of four words. */
+void ref_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* y[rows][out] = (relu ? max(x, 0) : x)[rows][in] w[out][in]^T + bias[out]; bias may be NULL. */
 void ref_linear(const double *x, const double *w, const double *bias, size_t rows, size_t in,
@@ -46,7 +57,8 @@ void ref_linear(const double *x, const double *w, const double *bias, size_t row
 
 /* The worst row's normalised squared error: max over rows of |got - want|^2 / max(|want|^2, tiny),
  * rows of `width`. Non-finite values must match (NaN with NaN, infinities by sign) and then count
- * as 0; where they do not, the result is infinite. *worst_row, if not NULL, is its index. */
+ * as 0; where they do not, the result is infinite. tiny is 1e-60, so that only a row that should be
+ * 0 uses it. *worst_row, if not NULL, is its index. */
 double ref_row_nmse(const double *got, const double *want, size_t rows, size_t width,
                     size_t *worst_row);
 

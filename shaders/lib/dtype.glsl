@@ -1,0 +1,81 @@
+// Elements of any type in buffers of 32-bit words, so that no device needs 16-bit storage.
+// Conversions are integer arithmetic: the same bits on every driver, subnormals included.
+
+float float_from_f16(uint h)
+{
+    uint magnitude = h & 0x7fffu;
+    uint bits = magnitude >= 0x7c00u ? 0x7f800000u | (magnitude << 13) // Inf, NaN
+                                     : (magnitude << 13) + 0x38000000u;
+    if (magnitude < 0x400u) // subnormal: value is magnitude * 2^-24
+        bits = floatBitsToUint(float(magnitude) * 5.9604644775390625e-8);
+    return uintBitsToFloat(bits | (h & 0x8000u) << 16);
+}
+
+uint f16_from_float(float x)
+{
+    uint bits = floatBitsToUint(x);
+    uint sign = bits >> 16 & 0x8000u;
+    uint magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return sign | 0x7e00u;
+    if (magnitude >= 0x477ff000u) // 65520 and above round to infinity
+        return sign | 0x7c00u;
+    if (magnitude < 0x38800000u) { // below 2^-14: subnormal
+        uint shift = 126u - (magnitude >> 23); // right shift that leaves units of 2^-24
+        if (shift > 24u)
+            return sign;
+        uint mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+        uint rounded = mantissa >> shift;
+        uint rest = mantissa & ((1u << shift) - 1u);
+        uint half_unit = 1u << (shift - 1u);
+        if (rest > half_unit || (rest == half_unit && (rounded & 1u) != 0u))
+            rounded++;
+        return sign | rounded;
+    }
+    return sign | (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+}
+
+uint bf16_from_float(float x)
+{
+    uint bits = floatBitsToUint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return bits >> 16 | 0x40u;
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+uint word_index(uint index, uint type)
+{
+    return type == TYPE_F32 || type == TYPE_I32 ? index
+           : type == TYPE_BOOL                  ? index >> 2
+                                                : index >> 1;
+}
+
+// The element at `index` given the word that holds it.
+float decode(uint word, uint index, uint type)
+{
+    if (type == TYPE_F32)
+        return uintBitsToFloat(word);
+    uint h = word >> (16u * (index & 1u)) & 0xffffu;
+    return type == TYPE_F16 ? float_from_f16(h) : uintBitsToFloat(h << 16);
+}
+
+// buffer_words is the uint array of a buffer; index counts elements.
+#define LOAD(buffer_words, index, type) decode(buffer_words[word_index(index, type)], index, type)
+
+// Two invocations may write the halves of one word at once, so each clears and sets its own bits.
+#define STORE(buffer_words, index, type, x)                                                        \
+    {                                                                                              \
+        if (type == TYPE_F32) {                                                                    \
+            buffer_words[index] = floatBitsToUint(x);                                              \
+        } else {                                                                                   \
+            uint store_shift = 16u * ((index) & 1u);                                               \
+            uint store_half = type == TYPE_F16 ? f16_from_float(x) : bf16_from_float(x);           \
+            atomicAnd(buffer_words[(index) >> 1], ~(0xffffu << store_shift));                      \
+            atomicOr(buffer_words[(index) >> 1], store_half << store_shift);                       \
+        }                                                                                          \
+    }
+
+bool is_nan(float x)
+{
+    return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
+}

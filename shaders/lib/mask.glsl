@@ -1,0 +1,62 @@
+// Which keys a row sees, and what is added to its scores. The includer declares the push constants
+// as `p` with a member `mask`, and the buffers mask_words, length_words and query_offset_words.
+
+bool mask_has(uint flag)
+{
+    return (p.mask.flags & flag) != 0u;
+}
+
+uint mask_field(uint shift, uint bits)
+{
+    return p.mask.flags >> shift & ((1u << bits) - 1u);
+}
+
+// Position of query 0 of a batch element.
+int mask_query_offset(uint batch)
+{
+    if (!mask_has(MASK_OFFSET))
+        return p.mask.default_offset;
+    uint index = p.mask.query_offset_offset + (mask_has(MASK_OFFSET_PER_BATCH) ? batch : 0u);
+    return clamp(int(query_offset_words[index]), -(1 << 30), 1 << 30);
+}
+
+// Keys [x, y) are those that lengths, causal and window leave to a row at `position`; x <= y.
+uvec2 mask_range(uint batch, int position)
+{
+    int first = 0, end = int(p.mask.n_kv);
+    if (mask_has(MASK_LENGTH)) {
+        uint index = p.mask.length_offset + (mask_has(MASK_LENGTH_PER_BATCH) ? batch : 0u);
+        end = clamp(int(length_words[index]), 0, end);
+    }
+    if (mask_has(MASK_TENSOR))
+        end = min(end, int(p.mask.mask_n_kv));
+    if (mask_has(MASK_CAUSAL))
+        end = min(end, position < 0 ? 0 : position + 1);
+    if (mask_has(MASK_WINDOW_LEFT)) // sizes are at most 2^30: no overflow
+        first = max(first, position - p.mask.window_left);
+    if (mask_has(MASK_WINDOW_RIGHT))
+        end = min(end, position + p.mask.window_right + 1);
+    end = max(end, 0);
+    return uvec2(min(first, end), end);
+}
+
+// The mask tensor at a key: false where it hides the key; else `bias` is what it adds.
+bool mask_tensor(uint row_index, uint key, out float bias)
+{
+    bias = 0.0;
+    if (!mask_has(MASK_TENSOR))
+        return true;
+    uint index = row_index + key * p.mask.mask_col;
+    uint type = mask_field(MASK_TYPE_SHIFT, 3);
+    uint word = mask_words[word_index(index, type)];
+    if (type == TYPE_BOOL)
+        return (word >> (8u * (index & 3u)) & 0xffu) != 0u;
+    bias = decode(word, index, type);
+    return floatBitsToUint(bias) != 0xff800000u; // -inf hides
+}
+
+uint mask_row_index(uint batch, uint head, uint query)
+{
+    return p.mask.mask_offset + batch * p.mask.mask_batch + head * p.mask.mask_head +
+           query * p.mask.mask_row;
+}

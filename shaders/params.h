@@ -1,0 +1,162 @@
+/* What C and GLSL share: push constants and specialization constants. Included by both; a shader is
+ * compiled with VULKAN defined. Push constants hold only 4-byte scalars, so that both sides agree on
+ * the layout, and stay within 128 bytes. Offsets and strides are in elements and wrap modulo 2^32:
+ * a negative one is its two's complement. */
+#ifndef VKA_PARAMS_H
+#define VKA_PARAMS_H
+
+#ifdef VULKAN
+#define U32 uint
+#define I32 int
+#define F32 float
+#define STRUCT(tag) tag
+#else
+#include <stdint.h>
+#define U32 uint32_t
+#define I32 int32_t
+#define F32 float
+#define STRUCT(tag) struct tag
+#endif
+
+/* Element types, as enum vka_dtype. */
+#define TYPE_F32 0
+#define TYPE_F16 1
+#define TYPE_BF16 2
+#define TYPE_I32 3
+#define TYPE_BOOL 4
+
+/* The bits of -0.0: what softmax writes as the weight of a hidden key. The weighted sum does not
+ * multiply by it, so that NaN in a hidden value stays there; a real weight is never negative. */
+#define HIDDEN_BITS 0x80000000u
+
+/* ---- matmul: C[z][m][n] = alpha * sum over k of f(A[z][m][k]) * B[z'][n][k] + bias[n] ----------
+ * z is the workgroup's: batch z / n_head, head z % n_head; B's head is head / group.
+ * Buffers: 0 A, 1 B, 2 bias, 3 C. */
+struct matmul_params {
+    U32 m, n, k;
+    F32 alpha;
+    U32 n_head, group;
+    U32 a_offset, a_batch, a_head, a_row, a_col;
+    U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, b_col steps k */
+    U32 c_offset, c_batch, c_head, c_row, c_col;
+    U32 bias_offset;
+};
+#define MATMUL_A_TYPE 0
+#define MATMUL_B_TYPE 1
+#define MATMUL_C_TYPE 2
+#define MATMUL_BIAS_TYPE 3 /* BIAS_NONE: no bias */
+#define MATMUL_RELU 4      /* f(x) = max(x, 0), else x */
+#define MATMUL_HIDDEN 5    /* skip elements of A that are HIDDEN_BITS */
+/* matmul_tile: side x side invocations, each tile_m x tile_n results. */
+#define MATMUL_TILE_M 6
+#define MATMUL_TILE_N 7
+#define MATMUL_SIDE_X 8
+#define MATMUL_SIDE_Y 9 /* the same number */
+#define MATMUL_TILE_SPECS 10
+/* matmul_lane: one subgroup of `lanes` a workgroup. */
+#define MATMUL_LANES 6
+#define MATMUL_A_VEC 7 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
+#define MATMUL_B_VEC 8 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
+#define MATMUL_LANE_SPECS 9
+
+#define BIAS_NONE 99
+#define TILE_DEPTH 16
+#define LANE_ROWS 8
+#define LANE_COLUMNS 4 /* a lane */
+
+/* ---- which keys a row sees: shared by the kernels that mask ---------------------------------- */
+struct mask_params {
+    U32 flags; /* MASK_ below */
+    U32 n_kv;
+    U32 mask_n_kv; /* keys the mask has; those beyond are hidden */
+    U32 mask_offset, mask_batch, mask_head, mask_row, mask_col;
+    U32 length_offset, query_offset_offset;
+    I32 default_offset; /* where no query offsets are bound */
+    I32 window_left, window_right;
+};
+#define MASK_CAUSAL 1u
+#define MASK_WINDOW_LEFT 2u
+#define MASK_WINDOW_RIGHT 4u
+#define MASK_LENGTH 8u
+#define MASK_LENGTH_PER_BATCH 16u
+#define MASK_OFFSET 32u
+#define MASK_OFFSET_PER_BATCH 64u
+#define MASK_TENSOR 128u  /* a mask is bound */
+#define MASK_TYPE_SHIFT 8 /* 3 bits: its TYPE_ */
+#define MASK_SINK 2048u
+#define MASK_ALIBI 4096u
+#define MASK_ROW_SHIFT 13         /* 2 bits: enum vka_masked_row */
+#define MASK_SCORES_SHIFT 15      /* 3 bits: enum vka_scores */
+#define MASK_SCORES_TYPE_SHIFT 18 /* 3 bits: TYPE_ of the returned scores */
+
+#define MASKED_ZERO 0
+#define MASKED_UNIFORM 1
+#define MASKED_NAN 2
+#define SCORES_NONE 0
+#define SCORES_RAW 1
+#define SCORES_SOFTCAP 2
+#define SCORES_BIAS 3
+#define SCORES_SOFTMAX 4
+
+/* ---- softmax over the rows of a slice of raw scores, in place --------------------------------
+ * Slice row x of workgroup (x, y): query q_first + x of batch and head z_first + y.
+ * Buffers: 0 slice float32 [z][n_row][pitch], 1 mask, 2 kv_length, 3 query_offset, 4 sink, 5 alibi,
+ * 6 returned scores. */
+struct softmax_params {
+    STRUCT(mask_params) mask;
+    U32 z_first, q_first, n_head, n_row, pitch;
+    F32 softcap; /* 0: none */
+    U32 sink_offset, alibi_offset;
+    U32 scores_offset, scores_batch, scores_head, scores_row, scores_col;
+    F32 dropout;
+    U32 seed_low, seed_high;
+};
+#define SOFTMAX_LANES 0
+#define SOFTMAX_SPECS 1
+
+/* ---- copy between strided 4-D tensors, with conversion -----------------------------------------
+ * One invocation an element; element e of workgroup y. Buffers: 0 source, 1 destination. */
+struct copy_params {
+    U32 shape0, shape1, shape2, shape3;
+    U32 from_offset, from0, from1, from2, from3;
+    U32 to_offset, to0, to1, to2, to3;
+};
+#define COPY_FROM_TYPE 0
+#define COPY_TO_TYPE 1
+#define COPY_SPECS 2
+
+/* ---- rope: RMS norm and rotary embedding of q or k ----------------------------------------------
+ * One invocation a (batch, head, row). Buffers: 0 input, 1 output, 2 norm weights, 3 query_offset,
+ * 4 frequencies: for pair i, base^(-2 i / dim) / (2 pi) turns a position as a fraction of 2^64, low
+ * word first. */
+struct rope_params {
+    U32 batch, n_head, n_row, head_dim;
+    U32 from_offset, from_batch, from_head, from_row, from_col;
+    U32 to_offset, to_batch, to_head, to_row, to_col;
+    U32 norm_offset;
+    U32 position_offset;  /* of the query offsets; one a batch element, or one */
+    I32 default_position; /* position of row 0 where no offsets are bound */
+    U32 flags;
+    F32 epsilon;
+    U32 dim; /* leading features that turn */
+};
+#define ROPE_FROM_TYPE 0
+#define ROPE_TO_TYPE 1
+#define ROPE_SPECS 2
+#define ROPE_NORM 1u
+#define ROPE_INTERLEAVED 2u
+#define ROPE_OFFSET 4u
+#define ROPE_OFFSET_PER_BATCH 8u
+
+#ifndef VULKAN
+_Static_assert(sizeof(struct matmul_params) <= 128, "push constants");
+_Static_assert(sizeof(struct softmax_params) <= 128, "push constants");
+_Static_assert(sizeof(struct copy_params) <= 128, "push constants");
+_Static_assert(sizeof(struct rope_params) <= 128, "push constants");
+#endif
+
+#undef U32
+#undef I32
+#undef F32
+#undef STRUCT
+#endif

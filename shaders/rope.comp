@@ -1,0 +1,80 @@
+// RMS norm of each row of q or k over head_dim, then rotary embedding. See rope_params; either may
+// be absent. One invocation a row: the work is small beside the projections.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/math.glsl"
+
+layout(constant_id = ROPE_FROM_TYPE) const uint FROM_TYPE = 0;
+layout(constant_id = ROPE_TO_TYPE) const uint TO_TYPE = 0;
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer From { uint from_words[]; };
+layout(binding = 1) buffer To { uint to_words[]; };
+layout(binding = 2) readonly buffer Norm { float norm_weights[]; };
+layout(binding = 3) readonly buffer QueryOffset { int query_offsets[]; };
+layout(binding = 4) readonly buffer Frequencies { uvec2 frequencies[]; };
+layout(push_constant) uniform Push { rope_params p; };
+
+uint from_base, to_base;
+float inverse_rms;
+
+float load_normed(uint d)
+{
+    float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE);
+    if ((p.flags & ROPE_NORM) != 0u)
+        x = x * inverse_rms * norm_weights[p.norm_offset + d];
+    return x;
+}
+
+void store(uint d, float x)
+{
+    uint index = to_base + d * p.to_col;
+    STORE(to_words, index, TO_TYPE, x);
+}
+
+// Turns of pair i at a position, as a fraction of 2^32: exact in integers at every position.
+uint turns(int position, uint pair)
+{
+    uint high, low;
+    umulExtended(uint(position), frequencies[pair].x, high, low);
+    high += uint(position) * frequencies[pair].y;
+    return position < 0 ? high - frequencies[pair].x : high;
+}
+
+void main()
+{
+    uint e = gl_GlobalInvocationID.x;
+    if (e >= p.n_head * p.n_row)
+        return;
+    uint batch = gl_WorkGroupID.y, head = e / p.n_row, row = e % p.n_row;
+    from_base = p.from_offset + batch * p.from_batch + head * p.from_head + row * p.from_row;
+    to_base = p.to_offset + batch * p.to_batch + head * p.to_head + row * p.to_row;
+    int position = p.default_position;
+    if ((p.flags & ROPE_OFFSET) != 0u) {
+        bool per_batch = (p.flags & ROPE_OFFSET_PER_BATCH) != 0u;
+        position = clamp(query_offsets[p.position_offset + (per_batch ? batch : 0u)], -(1 << 30),
+                         1 << 30);
+    }
+    position += int(row);
+
+    if ((p.flags & ROPE_NORM) != 0u) {
+        float sum = 0.0;
+        for (uint d = 0; d < p.head_dim; d++) {
+            float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE);
+            sum = fma(x, x, sum);
+        }
+        inverse_rms = 1.0 / sqrt(sum / float(p.head_dim) + p.epsilon);
+    }
+    bool interleaved = (p.flags & ROPE_INTERLEAVED) != 0u;
+    for (uint i = 0; i < p.dim / 2; i++) {
+        uint first = interleaved ? 2 * i : i;
+        uint second = interleaved ? 2 * i + 1 : i + p.dim / 2;
+        float x = load_normed(first), y = load_normed(second);
+        vec2 cs = cos_sin_turns(turns(position, i));
+        store(first, x * cs.x - y * cs.y);
+        store(second, x * cs.y + y * cs.x);
+    }
+    for (uint d = p.dim; d < p.head_dim; d++)
+        store(d, load_normed(d));
+}

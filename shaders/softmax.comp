@@ -1,0 +1,149 @@
+// One row of scores per workgroup, in place: softcap, biases, visibility, softmax, dropout. Hidden
+// keys become HIDDEN_BITS. See softmax_params; `y` is a key, strided over the lanes, so that a lane
+// only ever reads what it wrote itself. With SUBGROUP a workgroup is one subgroup and reductions
+// need no shared memory.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/math.glsl"
+#include "lib/philox.glsl"
+
+layout(constant_id = SOFTMAX_LANES) const uint LANES = 32;
+layout(local_size_x_id = SOFTMAX_LANES) in;
+layout(binding = 0) buffer Slice { uint slice_words[]; };
+layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
+layout(binding = 2) readonly buffer Length { uint length_words[]; };
+layout(binding = 3) readonly buffer QueryOffset { uint query_offset_words[]; };
+layout(binding = 4) readonly buffer Sink { float sinks[]; };
+layout(binding = 5) readonly buffer Alibi { float slopes[]; };
+layout(binding = 6) buffer Scores { uint scores_words[]; };
+layout(push_constant) uniform Push { softmax_params p; };
+#include "lib/mask.glsl"
+
+const uint HIDDEN_MARK = 0xffffffffu; // between the passes: a NaN that no visible score has
+const uint MINUS_INFINITY = 0xff800000u;
+const uint QUIET_NAN = 0x7fc00000u;
+
+#ifdef SUBGROUP
+float reduce_max(float x) { return subgroupMax(x); }
+float reduce_add(float x) { return subgroupAdd(x); }
+#else
+shared float partial[LANES];
+float reduce(float x, bool add)
+{
+    uint lane = gl_LocalInvocationIndex;
+    barrier();
+    partial[lane] = x;
+    for (uint step = LANES / 2; step > 0; step /= 2) {
+        barrier();
+        if (lane < step)
+            partial[lane] = add ? partial[lane] + partial[lane + step]
+                                : max(partial[lane], partial[lane + step]);
+    }
+    barrier();
+    return partial[0];
+}
+float reduce_max(float x) { return reduce(x, false); }
+float reduce_add(float x) { return reduce(x, true); }
+#endif
+
+uint scores_row; // index of the returned row
+
+void return_score(uint kind, uint key, float x)
+{
+    if (mask_field(MASK_SCORES_SHIFT, 3) != kind)
+        return;
+    uint type = mask_field(MASK_SCORES_TYPE_SHIFT, 3);
+    uint index = scores_row + key * p.scores_col;
+    STORE(scores_words, index, type, x);
+}
+
+// Pass 1: raw scores to biased ones, hidden ones marked. Returns the lane's maximum and whether it
+// saw a key.
+float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
+{
+    uvec2 range = mask_range(at.x, position);
+    uint mask_row = mask_row_index(at.x, at.y, at.z);
+    float slope = mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + at.y] : 0.0;
+    float most = uintBitsToFloat(MINUS_INFINITY);
+    any = false;
+    for (uint key = lane; key < p.mask.n_kv; key += LANES) {
+        float x = uintBitsToFloat(slice_words[row + key]);
+        return_score(SCORES_RAW, key, x);
+        if (p.softcap != 0.0)
+            x = p.softcap * tanh_accurate(x / p.softcap);
+        return_score(SCORES_SOFTCAP, key, x);
+        float bias = 0.0;
+        bool visible = key >= range.x && key < range.y && mask_tensor(mask_row, key, bias);
+        if (mask_has(MASK_ALIBI))
+            x -= slope * abs(float(position - int(key)));
+        x += bias;
+        return_score(SCORES_BIAS, key, visible ? x : uintBitsToFloat(MINUS_INFINITY));
+        uint bits = is_nan(x) ? QUIET_NAN : floatBitsToUint(x);
+        slice_words[row + key] = visible ? bits : HIDDEN_MARK;
+        if (visible) {
+            any = true;
+            most = max(most, x);
+        }
+    }
+    return most;
+}
+
+float dropped(float weight, uvec3 at, uint key)
+{
+    if (p.dropout == 0.0)
+        return weight;
+    uint word = philox(uvec4(key, at.z, at.y, at.x), uvec2(p.seed_low, p.seed_high));
+    return float(word >> 8) * 5.9604644775390625e-8 >= p.dropout ? weight / (1.0 - p.dropout) : 0.0;
+}
+
+void main()
+{
+    uint z = p.z_first + gl_WorkGroupID.y;
+    uint query = p.q_first + gl_WorkGroupID.x;
+    uvec3 at = uvec3(z / p.n_head, z % p.n_head, query); // batch, head, query
+    uint row = (gl_WorkGroupID.y * p.n_row + gl_WorkGroupID.x) * p.pitch;
+    scores_row = p.scores_offset + at.x * p.scores_batch + at.y * p.scores_head +
+                 query * p.scores_row;
+    int position = mask_query_offset(at.x) + int(query);
+    uint lane = gl_LocalInvocationIndex;
+
+    bool any;
+    float most = reduce_max(bias_scores(row, at, position, lane, any));
+    bool dead = reduce_max(any ? 1.0 : 0.0) == 0.0;
+    float sink = mask_has(MASK_SINK) ? sinks[p.sink_offset + at.y] : 0.0;
+    if (mask_has(MASK_SINK))
+        most = max(most, sink);
+
+    float sum = 0.0;
+    for (uint key = lane; key < p.mask.n_kv; key += LANES) {
+        uint bits = slice_words[row + key];
+        if (bits == HIDDEN_MARK)
+            continue;
+        float e = exp_accurate(uintBitsToFloat(bits) - most);
+        slice_words[row + key] = floatBitsToUint(e);
+        sum += e;
+    }
+    sum = reduce_add(sum);
+    if (mask_has(MASK_SINK))
+        sum += exp_accurate(sink - most);
+
+    uint answer = mask_field(MASK_ROW_SHIFT, 2);
+    for (uint key = lane; key < p.mask.n_kv; key += LANES) {
+        uint bits = slice_words[row + key];
+        float weight = uintBitsToFloat(bits) / sum;
+        if (dead)
+            weight = answer == MASKED_NAN       ? uintBitsToFloat(QUIET_NAN)
+                     : answer == MASKED_UNIFORM ? 1.0 / float(p.mask.n_kv)
+                                                : 0.0;
+        bool hidden = dead ? answer == MASKED_ZERO : bits == HIDDEN_MARK;
+        return_score(SCORES_SOFTMAX, key, hidden ? 0.0 : weight);
+        bits = floatBitsToUint(dropped(weight, at, key));
+        slice_words[row + key] = hidden ? HIDDEN_BITS : bits;
+    }
+}

@@ -1,0 +1,17 @@
+/* What a device can do: plain data, so that tune.c can be tested without one. */
+#ifndef VKA_CORE_CAPS_H
+#define VKA_CORE_CAPS_H
+
+#include <vkattn/vkattn.h>
+
+struct caps {
+    struct vka_device_properties properties;
+    uint32_t max_groups[3];     /* workgroups of a dispatch, per axis */
+    uint32_t buffer_alignment;  /* of a binding's offset, bytes, a power of two */
+    uint32_t max_bindings;      /* storage buffers a kernel */
+    double timestamp_ns;        /* of one tick; 0 without timestamps */
+    uint64_t timestamp_mask;    /* valid bits */
+    bool subgroup_size_control; /* a pipeline can demand properties.subgroup_size */
+};
+
+#endif

@@ -1,0 +1,11 @@
+/* Element types: sizes, names, and what may stand where. */
+#ifndef VKA_CORE_DTYPE_H
+#define VKA_CORE_DTYPE_H
+
+#include <vkattn/vkattn.h>
+
+/* F32, F16 or BF16. */
+bool dtype_is_float(enum vka_dtype dtype);
+bool dtype_is_valid(enum vka_dtype dtype);
+
+#endif

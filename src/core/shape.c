@@ -1,0 +1,108 @@
+#include "core/shape.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_COUNT (1ull << 48)
+
+bool shape_dense(uint32_t rank, const uint32_t *size, struct shape *shape)
+{
+    if (rank < 1 || rank > VKA_MAX_RANK)
+        return false;
+    memset(shape, 0, sizeof *shape);
+    shape->rank = rank;
+    uint64_t count = 1;
+    for (uint32_t i = rank; i-- > 0;) {
+        if (size[i] == 0 || size[i] > MAX_COUNT / count)
+            return false;
+        shape->size[i] = size[i];
+        shape->stride[i] = count;
+        count *= size[i];
+    }
+    return true;
+}
+
+uint64_t shape_count(const struct shape *shape)
+{
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < shape->rank; i++)
+        count *= shape->size[i];
+    return count;
+}
+
+uint64_t shape_extent(const struct shape *shape)
+{
+    uint64_t extent = 1;
+    for (uint32_t i = 0; i < shape->rank; i++) {
+        uint64_t steps = shape->size[i] - 1u;
+        if (steps && shape->stride[i] > (UINT64_MAX - extent) / steps)
+            return UINT64_MAX;
+        extent += steps * shape->stride[i];
+    }
+    return extent;
+}
+
+bool shape_is_dense(const struct shape *shape)
+{
+    uint64_t count = 1;
+    for (uint32_t i = shape->rank; i-- > 0;) {
+        if (shape->size[i] != 1 && shape->stride[i] != count)
+            return false;
+        count *= shape->size[i];
+    }
+    return true;
+}
+
+/* Walks both shapes from the right: each run of new axes must divide one mergeable run of old. */
+bool shape_reshape(const struct shape *from, uint32_t rank, const uint32_t *size,
+                   struct shape *shape)
+{
+    struct shape dense;
+    if (!shape_dense(rank, size, &dense) || shape_count(&dense) != shape_count(from))
+        return false;
+    dense.offset = from->offset;
+    uint32_t i = from->rank, j = rank;
+    while (j > 0) {
+        while (i > 0 && from->size[i - 1] == 1)
+            i--;
+        if (i == 0) { /* only axes of 1 are left */
+            for (; j > 0; j--)
+                dense.stride[j - 1] = 1;
+            break;
+        }
+        uint64_t stride = from->stride[i - 1], run = from->size[--i]; /* the old run */
+        while (i > 0 && (from->size[i - 1] == 1 || from->stride[i - 1] == stride * run)) {
+            run *= from->size[--i];
+        }
+        uint64_t done = 1;
+        while (j > 0 && done * size[j - 1] <= run) {
+            dense.stride[j - 1] = stride * done;
+            done *= size[--j];
+        }
+        if (done != run)
+            return false;
+    }
+    *shape = dense;
+    return true;
+}
+
+struct shape shape_rank4(const struct shape *shape)
+{
+    struct shape out = {.rank = VKA_MAX_RANK, .offset = shape->offset};
+    uint32_t lead = VKA_MAX_RANK - shape->rank;
+    for (uint32_t i = 0; i < VKA_MAX_RANK; i++) {
+        out.size[i] = i < lead ? 1 : shape->size[i - lead];
+        out.stride[i] = i < lead ? 0 : shape->stride[i - lead];
+    }
+    return out;
+}
+
+const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT])
+{
+    int length = 0;
+    for (uint32_t i = 0; i < shape->rank; i++)
+        length += snprintf(text + length, SHAPE_TEXT - (size_t)length, "%s%u", i ? ", " : "[",
+                           shape->size[i]);
+    snprintf(text + length, SHAPE_TEXT - (size_t)length, "]");
+    return text;
+}

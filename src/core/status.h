@@ -1,0 +1,48 @@
+/* Statuses, the log and the last error of a device. */
+#ifndef VKA_CORE_STATUS_H
+#define VKA_CORE_STATUS_H
+
+#include <vkattn/vkattn.h>
+
+/* Where sentences go: the application's callback, and the last error kept for vka_device_error. */
+struct log {
+    vka_log_callback *callback;
+    void *user;
+    char error[512];
+};
+
+/* Formats a sentence to the callback. */
+__attribute__((format(printf, 3, 4))) void log_message(struct log *log, enum vka_log_level level,
+                                                       const char *format, ...);
+
+/* Keeps the sentence as the last error, logs it and returns status, so that a failure is one line:
+ *     return log_error(log, VKA_INVALID, "%s: rank is %u, not 1 to 4", __func__, rank); */
+__attribute__((format(printf, 3, 4))) enum vka_status
+log_error(struct log *log, enum vka_status status, const char *format, ...);
+
+/* In a function with `status`, `log` and a label `fail`: the argument check, and the call of one of
+ * our own functions that has said why already. */
+#define CHECK_ARG(expr, ...)                                   \
+    do {                                                       \
+        if (!(expr)) {                                         \
+            status = log_error(log, VKA_INVALID, __VA_ARGS__); \
+            goto fail;                                         \
+        }                                                      \
+    } while (0)
+#define TRY(call)             \
+    do {                      \
+        status = (call);      \
+        if (status != VKA_OK) \
+            goto fail;        \
+    } while (0)
+#define CHECK_ALLOC(pointer)                                                                     \
+    do {                                                                                         \
+        if (!(pointer)) {                                                                        \
+            status = log_error(log, VKA_OUT_OF_HOST_MEMORY, "%s: out of host memory", __func__); \
+            goto fail;                                                                           \
+        }                                                                                        \
+    } while (0)
+
+#define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
+
+#endif

@@ -1,0 +1,242 @@
+#include "gpu/command.h"
+#include "gpu/device.h"
+
+#include <string.h>
+
+#define COPY_TIMEOUT VKA_TIMEOUT_DEFAULT
+#define FINISH_TIMEOUT 10000000000ull
+#define STAGING_SIZE (16ull << 20)
+
+enum vka_status queue_init(struct vka_device *device, bool timeline)
+{
+    struct queue *queue = &device->queue;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    device->vk.vkGetDeviceQueue(device->handle, device->queue_family, 0, &queue->handle);
+    if (timeline) {
+        VK(device->vk.vkCreateSemaphore(
+            device->handle,
+            &(VkSemaphoreCreateInfo){
+                .sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
+                .pNext =
+                    &(VkSemaphoreTypeCreateInfo){
+                        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                        .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE,
+                    },
+            },
+            NULL, &queue->timeline));
+    } else {
+        for (size_t i = 0; i < MAX_IN_FLIGHT; i++)
+            VK(device->vk.vkCreateFence(
+                device->handle, &(VkFenceCreateInfo){.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO},
+                NULL, &queue->fence[i]));
+    }
+    VK(device->vk.vkCreateCommandPool(device->handle,
+                                      &(VkCommandPoolCreateInfo){
+                                          .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_TRANSIENT_BIT,
+                                          .queueFamilyIndex = device->queue_family,
+                                      },
+                                      NULL, &queue->pool));
+fail:
+    return status;
+}
+
+static void release_done(struct vka_device *device, bool all)
+{
+    struct retired **link = &device->queue.retired;
+    while (*link) {
+        struct retired *item = *link;
+        if (all || item->ticket <= device->queue.completed) {
+            *link = item->next;
+            item->release(device, item);
+        } else {
+            link = &item->next;
+        }
+    }
+}
+
+void queue_finish(struct vka_device *device)
+{
+    struct queue *queue = &device->queue;
+    if (queue->submitted > queue->completed && !device->lost)
+        queue_wait(device, queue->submitted, FINISH_TIMEOUT);
+    release_done(device, true);
+    if (queue->timeline)
+        device->vk.vkDestroySemaphore(device->handle, queue->timeline, NULL);
+    for (size_t i = 0; i < MAX_IN_FLIGHT; i++)
+        if (queue->fence[i])
+            device->vk.vkDestroyFence(device->handle, queue->fence[i], NULL);
+    if (queue->pool)
+        device->vk.vkDestroyCommandPool(device->handle, queue->pool, NULL);
+}
+
+static enum vka_status check_lost(struct vka_device *device, enum vka_status status)
+{
+    if (status == VKA_DEVICE_LOST)
+        device->lost = true;
+    return status;
+}
+
+enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands, uint64_t *ticket)
+{
+    struct queue *queue = &device->queue;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    if (device->lost)
+        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
+    uint64_t next = queue->submitted + 1;
+    VkFence fence = VK_NULL_HANDLE;
+    if (!queue->timeline) { /* its fence is free once the ticket MAX_IN_FLIGHT before is done */
+        if (next > MAX_IN_FLIGHT)
+            TRY(queue_wait(device, next - MAX_IN_FLIGHT, COPY_TIMEOUT));
+        fence = queue->fence[next % MAX_IN_FLIGHT];
+        VK(device->vk.vkResetFences(device->handle, 1, &fence));
+    }
+    VK(device->vk.vkQueueSubmit(
+        queue->handle, 1,
+        &(VkSubmitInfo){
+            .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+            .pNext = queue->timeline
+                         ? &(VkTimelineSemaphoreSubmitInfo){
+                               .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                               .signalSemaphoreValueCount = 1,
+                               .pSignalSemaphoreValues = &next,
+                           }
+                         : NULL,
+            .commandBufferCount = 1,
+            .pCommandBuffers = &commands,
+            .signalSemaphoreCount = queue->timeline ? 1 : 0,
+            .pSignalSemaphores = &queue->timeline,
+        },
+        fence));
+    queue->submitted = next;
+    *ticket = next;
+fail:
+    return check_lost(device, status);
+}
+
+enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout)
+{
+    struct queue *queue = &device->queue;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    if (ticket <= queue->completed)
+        return VKA_OK;
+    if (device->lost)
+        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
+    if (queue->timeline)
+        VK(device->vk.vkWaitSemaphores(device->handle,
+                                       &(VkSemaphoreWaitInfo){
+                                           .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                           .semaphoreCount = 1,
+                                           .pSemaphores = &queue->timeline,
+                                           .pValues = &ticket,
+                                       },
+                                       timeout));
+    else
+        VK(device->vk.vkWaitForFences(device->handle, 1, &queue->fence[ticket % MAX_IN_FLIGHT],
+                                      VK_TRUE, timeout));
+    queue->completed = ticket;
+    release_done(device, false);
+fail:
+    return check_lost(device, status);
+}
+
+void queue_retire(struct vka_device *device, struct retired *item)
+{
+    item->next = device->queue.retired;
+    device->queue.retired = item;
+    release_done(device, false);
+}
+
+/* Copies size bytes between two buffers, and waits. */
+static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, uint64_t from_offset,
+                                     VkBuffer to, uint64_t to_offset, uint64_t size)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    VkCommandBuffer commands = VK_NULL_HANDLE;
+    uint64_t ticket;
+    VK(device->vk.vkAllocateCommandBuffers(
+        device->handle,
+        &(VkCommandBufferAllocateInfo){
+            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+            .commandPool = device->queue.pool,
+            .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+            .commandBufferCount = 1,
+        },
+        &commands));
+    VK(device->vk.vkBeginCommandBuffer(commands,
+                                       &(VkCommandBufferBeginInfo){
+                                           .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                           .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT,
+                                       }));
+    const VkMemoryBarrier before = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+        .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+        .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+    };
+    device->vk.vkCmdPipelineBarrier(
+        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &before, 0, NULL, 0, NULL);
+    device->vk.vkCmdCopyBuffer(commands, from, to, 1,
+                               &(VkBufferCopy){from_offset, to_offset, size});
+    const VkMemoryBarrier after = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+        .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+        .dstAccessMask =
+            VK_ACCESS_HOST_READ_BIT | VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT,
+    };
+    device->vk.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
+                                    VK_PIPELINE_STAGE_HOST_BIT |
+                                        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                                    0, 1, &after, 0, NULL, 0, NULL);
+    VK(device->vk.vkEndCommandBuffer(commands));
+    TRY(queue_submit(device, commands, &ticket));
+    TRY(queue_wait(device, ticket, COPY_TIMEOUT));
+fail:
+    if (commands && status != VKA_TIMEOUT)
+        device->vk.vkFreeCommandBuffers(device->handle, device->queue.pool, 1, &commands);
+    return status;
+}
+
+/* Moves the bytes in pieces of the staging buffer's size, towards the device or from it. */
+static enum vka_status transfer(struct vka_device *device, const struct memory_range *range,
+                                uint64_t offset, char *data, uint64_t size, bool to_device)
+{
+    struct memory_range staging;
+    enum vka_status status = memory_allocate(device, MEMORY_STAGING,
+                                             size < STAGING_SIZE ? size : STAGING_SIZE, &staging);
+    if (status != VKA_OK)
+        return status;
+    for (uint64_t done = 0; done < size && status == VKA_OK;) {
+        uint64_t piece = size - done < staging.size ? size - done : staging.size;
+        VkBuffer host = staging.block->buffer, local = range->block->buffer;
+        uint64_t at = range->offset + offset + done;
+        if (to_device) {
+            memcpy(memory_mapped(&staging), data + done, piece);
+            status = copy_and_wait(device, host, staging.offset, local, at, piece);
+        } else {
+            status = copy_and_wait(device, local, at, host, staging.offset, piece);
+            if (status == VKA_OK)
+                memcpy(data + done, memory_mapped(&staging), piece);
+        }
+        done += piece;
+    }
+    if (status != VKA_TIMEOUT) /* the device may still be writing there */
+        memory_free(device, &staging);
+    return status;
+}
+
+enum vka_status queue_write(struct vka_device *device, const struct memory_range *range,
+                            uint64_t offset, const void *data, uint64_t size)
+{
+    return transfer(device, range, offset, (char *)(uintptr_t)data, size, true);
+}
+
+enum vka_status queue_read(struct vka_device *device, const struct memory_range *range,
+                           uint64_t offset, void *data, uint64_t size)
+{
+    return transfer(device, range, offset, data, size, false);
+}

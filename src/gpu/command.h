@@ -1,0 +1,47 @@
+/* The compute queue: submits numbered from 1, bounded waits, copies through staging. */
+#ifndef VKA_GPU_COMMAND_H
+#define VKA_GPU_COMMAND_H
+
+#include "gpu/memory.h"
+#include "gpu/vk.h"
+
+#define MAX_IN_FLIGHT 16 /* submits, where fences stand in for timeline semaphores */
+
+/* What is freed once the submit `ticket` is done. */
+struct retired {
+    struct retired *next;
+    uint64_t ticket;
+    void (*release)(struct vka_device *device, struct retired *self);
+};
+
+struct queue {
+    VkQueue handle;
+    uint64_t submitted, completed; /* tickets */
+    VkSemaphore timeline;          /* or, without timeline semaphores: */
+    VkFence fence[MAX_IN_FLIGHT];  /* of ticket t at t % MAX_IN_FLIGHT */
+    VkCommandPool pool;            /* of the copies below */
+    struct retired *retired;
+};
+
+enum vka_status queue_init(struct vka_device *device, bool timeline);
+
+/* Waits for what is in flight, ten seconds at most, and releases everything. */
+void queue_finish(struct vka_device *device);
+
+/* Submits one command buffer; tickets complete in order. */
+enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands, uint64_t *ticket);
+
+/* Waits for a ticket, timeout in nanoseconds; TIMEOUT or DEVICE_LOST. */
+enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout);
+
+/* Releases `item` when its ticket is done, at once where it is already. */
+void queue_retire(struct vka_device *device, struct retired *item);
+
+/* Copies between the host and a range the host cannot see, and waits. size and offset are multiples
+ * of 4; offset counts from the range's beginning. */
+enum vka_status queue_write(struct vka_device *device, const struct memory_range *range,
+                            uint64_t offset, const void *data, uint64_t size);
+enum vka_status queue_read(struct vka_device *device, const struct memory_range *range,
+                           uint64_t offset, void *data, uint64_t size);
+
+#endif

@@ -1,0 +1,262 @@
+#include "gpu/device.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PHYSICAL 64
+
+static enum vka_status list_physical(struct log *log, const struct vk_instance *instance,
+                                     VkPhysicalDevice physical[MAX_PHYSICAL], uint32_t *count)
+{
+    *count = MAX_PHYSICAL;
+    VkResult result = instance->vkEnumeratePhysicalDevices(instance->handle, count, physical);
+    if (result != VK_SUCCESS && result != VK_INCOMPLETE)
+        return vk_error(log, result, "vkEnumeratePhysicalDevices");
+    if (*count == 0)
+        return log_error(log, VKA_NO_DEVICE, "no Vulkan device was found");
+    return VKA_OK;
+}
+
+enum vka_status vka_device_list(const struct vka_device_info *info,
+                                struct vka_device_properties *properties, size_t *count)
+{
+    struct log log_here = {0}, *log = &log_here;
+    struct vk_instance instance = {0};
+    enum vka_status status = VKA_OK;
+    VkPhysicalDevice physical[MAX_PHYSICAL];
+    uint32_t n = 0;
+    if (info) {
+        log_here.callback = info->log;
+        log_here.user = info->log_user;
+    }
+    CHECK_ARG(count, "%s: count is NULL", __func__);
+    CHECK_ARG(properties || *count == 0, "%s: properties is NULL, *count is not 0", __func__);
+    TRY(vk_instance_create(log, false, false, &instance));
+    TRY(list_physical(log, &instance, physical, &n));
+    for (uint32_t i = 0; i < n && i < *count; i++) {
+        struct caps caps;
+        uint32_t family;
+        device_read_caps(&instance, physical[i], i, &caps, &family);
+        properties[i] = caps.properties;
+    }
+    *count = n;
+fail:
+    vk_instance_destroy(&instance);
+    return status;
+}
+
+static bool contains(const char *text, const char *part)
+{
+    for (; *text; text++) {
+        size_t i = 0;
+        while (part[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i]))
+            i++;
+        if (!part[i])
+            return true;
+    }
+    return false;
+}
+
+/* Whether `wanted` (vka_device_info.device, not NULL) names this device. */
+static bool is_wanted(const char *wanted, const struct vka_device_properties *p)
+{
+    char *end;
+    unsigned long index = strtoul(wanted, &end, 10);
+    if (isdigit((unsigned char)wanted[0]) && *end == '\0')
+        return index == p->index;
+    return contains(p->name, wanted);
+}
+
+/* Picks among the physical devices the best that is wanted and can compute. */
+static enum vka_status choose(struct vka_device *device, const char *wanted)
+{
+    struct log *log = &device->log;
+    VkPhysicalDevice physical[MAX_PHYSICAL];
+    uint32_t n;
+    enum vka_status status = list_physical(log, &device->instance, physical, &n);
+    bool found = false, wanted_found = false;
+    for (uint32_t i = 0; status == VKA_OK && i < n; i++) {
+        struct caps caps;
+        uint32_t family;
+        device_read_caps(&device->instance, physical[i], i, &caps, &family);
+        if (wanted && !is_wanted(wanted, &caps.properties))
+            continue;
+        wanted_found = true;
+        if (family == UINT32_MAX || caps.properties.api_version < VK_API_VERSION_1_1)
+            continue;
+        if (found && caps.properties.type <= device->caps.properties.type)
+            continue;
+        found = true;
+        device->physical = physical[i];
+        device->caps = caps;
+        device->queue_family = family;
+    }
+    if (status != VKA_OK || found)
+        return status;
+    if (wanted && !wanted_found)
+        return log_error(log, VKA_NO_DEVICE, "no Vulkan device is called \"%s\"", wanted);
+    return log_error(log, VKA_UNSUPPORTED, "no device with Vulkan 1.1 and a compute queue");
+}
+
+/* The limits of info, checked and put in place of the driver's. */
+static enum vka_status lower_limits(struct vka_device *device, const struct vka_device_info *info)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct vka_device_properties *p = &device->caps.properties;
+    CHECK_ARG(!info->max_buffer_range || info->max_buffer_range >= 65536,
+              "vka_device_create: max_buffer_range is below 65536");
+    CHECK_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
+              "vka_device_create: max_allocation is below 1 MiB");
+    if (info->max_buffer_range && info->max_buffer_range < p->max_buffer_range)
+        p->max_buffer_range = info->max_buffer_range;
+    if (info->max_allocation && info->max_allocation < p->max_allocation)
+        p->max_allocation = info->max_allocation;
+    if (info->max_shared_memory && info->max_shared_memory < p->max_shared_memory)
+        p->max_shared_memory = info->max_shared_memory;
+    p->timeline &= !info->no_timeline;
+fail:
+    return status;
+}
+
+static enum vka_status create_logical(struct vka_device *device)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    const struct caps *caps = &device->caps;
+    const char *extensions[4];
+    uint32_t n_extension = 0;
+    uint32_t version = caps->properties.api_version < device->instance.api_version
+                           ? caps->properties.api_version
+                           : device->instance.api_version;
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES,
+        .timelineSemaphore = VK_TRUE};
+    VkPhysicalDeviceSubgroupSizeControlFeatures size = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+        .subgroupSizeControl = VK_TRUE,
+        .computeFullSubgroups = VK_TRUE};
+    void *chain = NULL;
+    if (caps->properties.timeline) {
+        chain = &timeline;
+        if (version < VK_API_VERSION_1_2)
+            extensions[n_extension++] = VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME;
+    }
+    if (caps->subgroup_size_control) {
+        size.pNext = chain;
+        chain = &size;
+        if (version < VK_API_VERSION_1_3)
+            extensions[n_extension++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+    }
+    const float priority = 0.5f;
+    VK(device->instance.vkCreateDevice(
+        device->physical,
+        &(VkDeviceCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+            .pNext = chain,
+            .queueCreateInfoCount = 1,
+            .pQueueCreateInfos =
+                &(VkDeviceQueueCreateInfo){
+                    .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                    .queueFamilyIndex = device->queue_family,
+                    .queueCount = 1,
+                    .pQueuePriorities = &priority,
+                },
+            .enabledExtensionCount = n_extension,
+            .ppEnabledExtensionNames = extensions,
+        },
+        NULL, &device->handle));
+    vk_load_device(&device->instance, device->handle, &device->vk);
+    if (!device->vk.vkWaitSemaphores)
+        device->vk.vkWaitSemaphores = device->vk.vkWaitSemaphoresKHR;
+fail:
+    return status;
+}
+
+enum vka_status vka_device_create(const struct vka_device_info *info, struct vka_device **out)
+{
+    static const struct vka_device_info defaults = {.struct_size = sizeof defaults};
+    if (!out)
+        return VKA_INVALID;
+    *out = NULL;
+    if (!info)
+        info = &defaults;
+    struct log log_here = {.callback = info->log, .user = info->log_user}, *log = &log_here;
+    enum vka_status status = VKA_OK;
+    struct vka_device *device = NULL;
+    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
+              info->struct_size, sizeof *info);
+    CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
+              "%s: pipeline_cache is NULL, pipeline_cache_size is not 0", __func__);
+    device = calloc(1, sizeof *device);
+    CHECK_ALLOC(device);
+    device->log = log_here;
+    log = &device->log;
+    TRY(vk_instance_create(log, info->validation, info->labels, &device->instance));
+    TRY(choose(device, info->device));
+    TRY(lower_limits(device, info));
+    TRY(create_logical(device));
+    if (info->labels && device->instance.debug_utils) {
+        PFN_vkGetDeviceProcAddr get = device->instance.vkGetDeviceProcAddr;
+        device->begin_label =
+            (PFN_vkCmdBeginDebugUtilsLabelEXT)get(device->handle, "vkCmdBeginDebugUtilsLabelEXT");
+        device->end_label =
+            (PFN_vkCmdEndDebugUtilsLabelEXT)get(device->handle, "vkCmdEndDebugUtilsLabelEXT");
+    }
+    TRY(memory_init(device, !info->no_mapped_memory));
+    TRY(queue_init(device, device->caps.properties.timeline));
+    TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
+    *out = device;
+    return VKA_OK;
+
+fail:
+    vka_device_destroy(&device);
+    return status;
+}
+
+void vka_device_destroy(struct vka_device **slot)
+{
+    if (!slot || !*slot)
+        return;
+    struct vka_device *device = *slot;
+    if (device->handle) {
+        queue_finish(device);
+        pipelines_finish(device);
+        memory_finish(device);
+        device->vk.vkDestroyDevice(device->handle, NULL);
+    }
+    vk_instance_destroy(&device->instance);
+    free(device);
+    *slot = NULL;
+}
+
+const char *vka_device_error(const struct vka_device *device)
+{
+    return device ? device->log.error : "";
+}
+
+const struct vka_device_properties *vka_device_properties(const struct vka_device *device)
+{
+    return device ? &device->caps.properties : NULL;
+}
+
+size_t vka_kernel_count(void)
+{
+    return KERNEL_COUNT;
+}
+
+enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
+                                  struct vka_kernel_info *info)
+{
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(info, "%s: info is NULL", __func__);
+    CHECK_ARG(index < KERNEL_COUNT, "%s: index %zu is past the last kernel", __func__, index);
+    info->name = kernel_table[index].name;
+    info->missing = kernel_missing((enum kernel)index, &device->caps);
+fail:
+    return status;
+}

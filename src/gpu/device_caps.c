@@ -1,0 +1,217 @@
+/* What a physical device is and can do, read through Vulkan 1.1 and what came after. */
+#include "gpu/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool device_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
+                          const char *name)
+{
+    uint32_t count = 0;
+    if (instance->vkEnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != VK_SUCCESS)
+        return false;
+    VkExtensionProperties *list = calloc(count ? count : 1, sizeof *list);
+    if (!list)
+        return false;
+    VkResult result = instance->vkEnumerateDeviceExtensionProperties(physical, NULL, &count, list);
+    bool found = false;
+    for (uint32_t i = 0; (result == VK_SUCCESS || result == VK_INCOMPLETE) && i < count; i++)
+        found |= strcmp(list[i].extensionName, name) == 0;
+    free(list);
+    return found;
+}
+
+static enum vka_device_type device_type(VkPhysicalDeviceType type)
+{
+    switch ((int)type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+        return VKA_DEVICE_DISCRETE;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+        return VKA_DEVICE_INTEGRATED;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+        return VKA_DEVICE_VIRTUAL;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+        return VKA_DEVICE_CPU;
+    default:
+        return VKA_DEVICE_OTHER;
+    }
+}
+
+static const char *component_name(int32_t type)
+{
+    static const char *const names[] = {"f16", "f32", "f64", "s8",  "s16", "s32",
+                                        "s64", "u8",  "u16", "u32", "u64"};
+    if (type >= 0 && (size_t)type < COUNTOF(names))
+        return names[type];
+    return type == 1000141000 ? "bf16" : "?";
+}
+
+static void read_cooperative_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
+                                      struct vka_device_properties *p)
+{
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &matrix};
+    if (!instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
+        !device_has_extension(instance, physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+        return;
+    instance->vkGetPhysicalDeviceFeatures2(physical, &features);
+    if (!matrix.cooperativeMatrix)
+        return;
+    VkCooperativeMatrixPropertiesKHR list[64];
+    uint32_t count = COUNTOF(list);
+    for (uint32_t i = 0; i < count; i++)
+        list[i] = (VkCooperativeMatrixPropertiesKHR){
+            .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
+    VkResult result =
+        instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &count, list);
+    if (result != VK_SUCCESS && result != VK_INCOMPLETE)
+        return;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count && n < COUNTOF(p->cooperative_matrix); i++) {
+        if (list[i].scope != 3 /* subgroup */)
+            continue;
+        p->cooperative_matrix[n].m = list[i].MSize;
+        p->cooperative_matrix[n].n = list[i].NSize;
+        p->cooperative_matrix[n].k = list[i].KSize;
+        snprintf(p->cooperative_matrix[n].types, sizeof p->cooperative_matrix[n].types, "%s*%s+%s",
+                 component_name(list[i].AType), component_name(list[i].BType),
+                 component_name(list[i].CType));
+        n++;
+    }
+    p->cooperative_matrix_count = n;
+}
+
+static void read_features(const struct vk_instance *instance, VkPhysicalDevice physical,
+                          uint32_t api_version, struct caps *caps)
+{
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
+    VkPhysicalDeviceSubgroupSizeControlFeatures size = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
+    VkPhysicalDeviceShaderFloat16Int8Features float16 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES};
+    VkPhysicalDevice16BitStorageFeatures storage16 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &storage16};
+    void **tail = &storage16.pNext;
+#define CHAIN(s, core, extension)                                                       \
+    if (api_version >= (core) || device_has_extension(instance, physical, extension)) { \
+        *tail = &s;                                                                     \
+        tail = &s.pNext;                                                                \
+    }
+    CHAIN(timeline, VK_API_VERSION_1_2, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME)
+    CHAIN(float16, VK_API_VERSION_1_2, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME)
+    CHAIN(size, VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
+#undef CHAIN
+    instance->vkGetPhysicalDeviceFeatures2(physical, &features);
+    caps->properties.timeline = timeline.timelineSemaphore;
+    caps->properties.float16 = float16.shaderFloat16;
+    caps->properties.storage16 = storage16.storageBuffer16BitAccess;
+    caps->properties.bfloat16 =
+        device_has_extension(instance, physical, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
+    caps->subgroup_size_control = size.subgroupSizeControl && size.computeFullSubgroups;
+}
+
+static void read_properties(const struct vk_instance *instance, VkPhysicalDevice physical,
+                            struct caps *caps)
+{
+    struct vka_device_properties *p = &caps->properties;
+    VkPhysicalDeviceProperties plain;
+    instance->vkGetPhysicalDeviceProperties(physical, &plain);
+    uint32_t version =
+        plain.apiVersion < instance->api_version ? plain.apiVersion : instance->api_version;
+    p->api_version = plain.apiVersion;
+    p->type = device_type(plain.deviceType);
+    p->vendor_id = plain.vendorID;
+    p->device_id = plain.deviceID;
+    p->driver_version = plain.driverVersion;
+    snprintf(p->name, sizeof p->name, "%s", plain.deviceName);
+    snprintf(p->driver, sizeof p->driver, "unknown");
+    if (version < VK_API_VERSION_1_1)
+        return;
+
+    VkPhysicalDeviceSubgroupSizeControlProperties size = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
+    VkPhysicalDeviceDriverProperties driver = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, .pNext = &size};
+    VkPhysicalDeviceSubgroupProperties subgroup = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, .pNext = &driver};
+    VkPhysicalDeviceMaintenance3Properties maintenance = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, .pNext = &subgroup};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &maintenance};
+    if (version < VK_API_VERSION_1_2 &&
+        !device_has_extension(instance, physical, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
+        subgroup.pNext = &size;
+    instance->vkGetPhysicalDeviceProperties2(physical, &properties);
+    if (driver.driverName[0])
+        snprintf(p->driver, sizeof p->driver, "%.120s %.120s", driver.driverName,
+                 driver.driverInfo);
+
+    const VkPhysicalDeviceLimits *limits = &properties.properties.limits;
+    p->subgroup_size = subgroup.subgroupSize;
+    bool compute = subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT;
+    p->subgroup_arithmetic =
+        compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
+    p->subgroup_ballot = compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT;
+    p->max_workgroup = limits->maxComputeWorkGroupInvocations;
+    p->max_shared_memory = limits->maxComputeSharedMemorySize;
+    p->max_buffer_range = limits->maxStorageBufferRange;
+    p->max_allocation = maintenance.maxMemoryAllocationSize;
+    memcpy(caps->max_groups, limits->maxComputeWorkGroupCount, sizeof caps->max_groups);
+    caps->buffer_alignment = (uint32_t)limits->minStorageBufferOffsetAlignment;
+    caps->max_bindings = limits->maxPerStageDescriptorStorageBuffers;
+    caps->timestamp_ns = (double)limits->timestampPeriod;
+
+    read_features(instance, physical, version, caps);
+    caps->subgroup_size_control &= size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT &&
+                                   size.minSubgroupSize <= p->subgroup_size &&
+                                   p->subgroup_size <= size.maxSubgroupSize;
+    read_cooperative_matrices(instance, physical, p);
+}
+
+/* A family that computes but does not draw is usually a queue of its own beside the display's. */
+static uint32_t find_queue_family(const struct vk_instance *instance, VkPhysicalDevice physical,
+                                  uint32_t *timestamp_bits)
+{
+    VkQueueFamilyProperties families[32];
+    uint32_t count = COUNTOF(families), best = UINT32_MAX;
+    instance->vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+    for (uint32_t i = 0; i < count; i++) {
+        VkQueueFlags flags = families[i].queueFlags;
+        if (!(flags & VK_QUEUE_COMPUTE_BIT) || families[i].queueCount == 0)
+            continue;
+        if (best == UINT32_MAX || !(flags & VK_QUEUE_GRAPHICS_BIT)) {
+            best = i;
+            *timestamp_bits = families[i].timestampValidBits;
+            if (!(flags & VK_QUEUE_GRAPHICS_BIT))
+                break;
+        }
+    }
+    return best;
+}
+
+void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physical, uint32_t index,
+                      struct caps *caps, uint32_t *queue_family)
+{
+    memset(caps, 0, sizeof *caps);
+    read_properties(instance, physical, caps);
+    caps->properties.index = index;
+
+    VkPhysicalDeviceMemoryProperties memory;
+    instance->vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+    for (uint32_t i = 0; i < memory.memoryHeapCount; i++)
+        if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
+            caps->properties.memory += memory.memoryHeaps[i].size;
+
+    uint32_t bits = 0;
+    *queue_family = find_queue_family(instance, physical, &bits);
+    caps->timestamp_mask = bits >= 64 ? UINT64_MAX : (1ull << bits) - 1;
+    if (bits == 0)
+        caps->timestamp_ns = 0;
+    caps->properties.timestamps = caps->timestamp_ns > 0;
+}

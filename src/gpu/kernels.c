@@ -1,0 +1,24 @@
+#include "gpu/kernels.h"
+
+const struct kernel_info kernel_table[KERNEL_COUNT] = {
+#define KERNEL(id, file, defines, buffers, needs) {#id, buffers, needs},
+#include "kernels.def"
+#undef KERNEL
+};
+
+const char *kernel_missing(enum kernel kernel, const struct caps *caps)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    unsigned needs = kernel_table[kernel].needs;
+    if (kernel_table[kernel].buffers > caps->max_bindings)
+        return "enough storage buffers a kernel";
+    if (needs & NEED_BALLOT && !has->subgroup_ballot)
+        return "subgroup broadcasts in compute shaders";
+    if (needs & NEED_ARITHMETIC && !has->subgroup_arithmetic)
+        return "subgroup reductions in compute shaders";
+    if (needs & NEED_SUBGROUP_8 && has->subgroup_size < 8)
+        return "subgroups of 8";
+    if (needs & (NEED_BALLOT | NEED_ARITHMETIC) && !caps->subgroup_size_control)
+        return "control of the subgroup size";
+    return NULL;
+}

@@ -1,0 +1,35 @@
+/* The rows of shaders/kernels.def on the C side. */
+#ifndef VKA_GPU_KERNELS_H
+#define VKA_GPU_KERNELS_H
+
+#include "core/caps.h"
+
+enum kernel {
+#define KERNEL(id, file, defines, buffers, needs) KERNEL_##id,
+#include "kernels.def"
+#undef KERNEL
+    KERNEL_COUNT
+};
+
+/* What a kernel needs of a device beyond Vulkan 1.1. */
+enum kernel_need {
+    NEED_NOTHING = 0,
+    NEED_BALLOT = 1,     /* subgroup broadcasts, and full subgroups of the known size */
+    NEED_ARITHMETIC = 2, /* subgroup reductions, likewise */
+    NEED_SUBGROUP_8 = 4, /* at least 8 invocations a subgroup */
+};
+
+#define MAX_BUFFERS 8
+#define MAX_SPECS 16
+
+struct kernel_info {
+    const char *name;
+    uint32_t buffers;
+    unsigned needs;
+};
+extern const struct kernel_info kernel_table[KERNEL_COUNT];
+
+/* NULL where the device can run it, else what it lacks. */
+const char *kernel_missing(enum kernel kernel, const struct caps *caps);
+
+#endif

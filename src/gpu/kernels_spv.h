@@ -1,0 +1,17 @@
+/* The SPIR-V of every kernel, embedded by cmake/embed.cmake. */
+#ifndef VKA_GPU_KERNELS_SPV_H
+#define VKA_GPU_KERNELS_SPV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct kernel_spv {
+    const uint32_t *words;
+    size_t size; /* bytes */
+};
+
+#define KERNEL(id, file, defines, buffers, needs) extern const struct kernel_spv kernel_spv_##id;
+#include "kernels.def"
+#undef KERNEL
+
+#endif

@@ -1,0 +1,258 @@
+#include "gpu/memory.h"
+#include "gpu/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 256u /* the most that minStorageBufferOffsetAlignment may be */
+#define BLOCK_SIZE (64ull << 20)
+
+/* The first memory type with all of `need` whose heap is at least `least_heap` bytes. */
+static bool find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t allowed,
+                      VkMemoryPropertyFlags need, uint64_t least_heap, uint32_t *type)
+{
+    for (uint32_t i = 0; i < m->memoryTypeCount; i++) {
+        const VkMemoryType *t = &m->memoryTypes[i];
+        if (allowed >> i & 1 && (t->propertyFlags & need) == need &&
+            m->memoryHeaps[t->heapIndex].size >= least_heap) {
+            *type = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static VkBufferCreateInfo buffer_info(uint64_t size)
+{
+    return (VkBufferCreateInfo){
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .size = size,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                 VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+        .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
+    };
+}
+
+/* Which memory types such buffers may lie in; the same for every size. */
+static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowed)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    VkBuffer probe;
+    VkBufferCreateInfo info = buffer_info(ALIGNMENT);
+    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &probe));
+    VkMemoryRequirements requirements;
+    device->vk.vkGetBufferMemoryRequirements(device->handle, probe, &requirements);
+    device->vk.vkDestroyBuffer(device->handle, probe, NULL);
+    *allowed = requirements.memoryTypeBits;
+fail:
+    return status;
+}
+
+enum vka_status memory_init(struct vka_device *device, bool mapped)
+{
+    struct memory *memory = &device->memory;
+    struct log *log = &device->log;
+    VkPhysicalDeviceMemoryProperties m;
+    device->instance.vkGetPhysicalDeviceMemoryProperties(device->physical, &m);
+    uint32_t allowed = 0;
+    enum vka_status status = VKA_OK;
+    TRY(allowed_types(device, &allowed));
+
+    const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+    const VkMemoryPropertyFlags host =
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const VkMemoryPropertyFlags cached = host | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    uint64_t largest = 0; /* a small visible window into large local memory does not count */
+    for (uint32_t i = 0; i < m.memoryHeapCount; i++)
+        if (m.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT &&
+            m.memoryHeaps[i].size > largest)
+            largest = m.memoryHeaps[i].size;
+
+    uint32_t *type = memory->type;
+    memory->mapped[MEMORY_STAGING] = true;
+    memory->mapped[MEMORY_DEVICE] =
+        mapped && (find_type(&m, allowed, local | cached, largest / 2, &type[MEMORY_DEVICE]) ||
+                   find_type(&m, allowed, local | host, largest / 2, &type[MEMORY_DEVICE]));
+    if (!memory->mapped[MEMORY_DEVICE] && !find_type(&m, allowed, local, 0, &type[MEMORY_DEVICE]))
+        return log_error(log, VKA_INTERNAL, "the device has no device-local memory for buffers");
+    if (!find_type(&m, allowed, cached, 0, &type[MEMORY_STAGING]) &&
+        !find_type(&m, allowed, host, 0, &type[MEMORY_STAGING]))
+        return log_error(log, VKA_INTERNAL, "the device has no host-visible memory for buffers");
+    device->caps.properties.mapped_memory = memory->mapped[MEMORY_DEVICE];
+fail:
+    return status;
+}
+
+static void block_destroy(struct vka_device *device, struct memory_block *block)
+{
+    if (block->buffer)
+        device->vk.vkDestroyBuffer(device->handle, block->buffer, NULL);
+    if (block->memory)
+        device->vk.vkFreeMemory(device->handle, block->memory, NULL); /* unmaps */
+    free(block->holes);
+    free(block);
+}
+
+static enum vka_status block_create(struct vka_device *device, enum memory_kind kind, uint64_t size,
+                                    struct memory_block **out)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    struct memory_block *block = calloc(1, sizeof *block);
+    CHECK_ALLOC(block);
+    block->kind = kind;
+    block->size = size;
+    block->hole_room = 8;
+    block->holes = malloc(block->hole_room * sizeof *block->holes);
+    CHECK_ALLOC(block->holes);
+    block->holes[0] = (struct memory_hole){0, size};
+    block->n_hole = 1;
+
+    VkBufferCreateInfo info = buffer_info(size);
+    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
+    VkMemoryRequirements requirements;
+    device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
+    VK(device->vk.vkAllocateMemory(device->handle,
+                                   &(VkMemoryAllocateInfo){
+                                       .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .allocationSize = requirements.size,
+                                       .memoryTypeIndex = device->memory.type[kind],
+                                   },
+                                   NULL, &block->memory));
+    VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
+    if (device->memory.mapped[kind])
+        VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
+                                  &block->mapped));
+    block->next = device->memory.blocks;
+    device->memory.blocks = block;
+    *out = block;
+    return VKA_OK;
+
+fail:
+    if (block)
+        block_destroy(device, block);
+    return status;
+}
+
+void memory_finish(struct vka_device *device)
+{
+    while (device->memory.blocks) {
+        struct memory_block *block = device->memory.blocks;
+        device->memory.blocks = block->next;
+        block_destroy(device, block);
+    }
+}
+
+/* Takes the smallest hole that fits. */
+static bool block_take(struct memory_block *block, uint64_t size, struct memory_range *range)
+{
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < block->n_hole; i++)
+        if (block->holes[i].size >= size &&
+            (best == SIZE_MAX || block->holes[i].size < block->holes[best].size))
+            best = i;
+    if (best == SIZE_MAX)
+        return false;
+    struct memory_hole *hole = &block->holes[best];
+    *range = (struct memory_range){block, hole->offset, size};
+    hole->offset += size;
+    hole->size -= size;
+    if (hole->size == 0) {
+        memmove(hole, hole + 1, (block->n_hole - best - 1) * sizeof *hole);
+        block->n_hole--;
+    }
+    block->n_taken++;
+    return true;
+}
+
+/* Freeing must not fail, and turns a taken range into at most one hole: room for that is made
+ * before a range is taken. */
+static enum vka_status reserve_holes(struct log *log, struct memory_block *block)
+{
+    enum vka_status status = VKA_OK;
+    if (block->n_hole + block->n_taken + 1 > block->hole_room) {
+        struct memory_hole *holes =
+            realloc(block->holes, 2 * block->hole_room * sizeof *block->holes);
+        CHECK_ALLOC(holes);
+        block->holes = holes;
+        block->hole_room *= 2;
+    }
+fail:
+    return status;
+}
+
+enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
+                                struct memory_range *range)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    uint64_t limit = device->caps.properties.max_allocation;
+    *range = (struct memory_range){0};
+    if (size > limit - ALIGNMENT)
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%llu bytes pass the device's largest allocation of %llu",
+                         (unsigned long long)size, (unsigned long long)limit);
+    size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    for (struct memory_block *block = device->memory.blocks; block; block = block->next) {
+        if (block->kind != kind)
+            continue;
+        TRY(reserve_holes(log, block));
+        if (block_take(block, size, range))
+            return VKA_OK;
+    }
+    uint64_t block_size = BLOCK_SIZE < limit ? BLOCK_SIZE : limit / ALIGNMENT * ALIGNMENT;
+    if (kind == MEMORY_STAGING || size > block_size / 4)
+        block_size = size; /* a block of its own */
+    struct memory_block *block = NULL;
+    TRY(block_create(device, kind, block_size, &block));
+    block_take(block, size, range);
+fail:
+    return status;
+}
+
+static void block_unlink(struct vka_device *device, struct memory_block *block)
+{
+    struct memory_block **link = &device->memory.blocks;
+    while (*link != block)
+        link = &(*link)->next;
+    *link = block->next;
+}
+
+void memory_free(struct vka_device *device, struct memory_range *range)
+{
+    struct memory_block *block = range->block;
+    if (!block)
+        return;
+    size_t i = 0; /* the first hole after the range */
+    while (i < block->n_hole && block->holes[i].offset < range->offset)
+        i++;
+    struct memory_hole *holes = block->holes;
+    bool left = i > 0 && holes[i - 1].offset + holes[i - 1].size == range->offset;
+    bool right = i < block->n_hole && range->offset + range->size == holes[i].offset;
+    if (left && right) {
+        holes[i - 1].size += range->size + holes[i].size;
+        memmove(&holes[i], &holes[i + 1], (block->n_hole - i - 1) * sizeof *holes);
+        block->n_hole--;
+    } else if (left) {
+        holes[i - 1].size += range->size;
+    } else if (right) {
+        holes[i].offset = range->offset;
+        holes[i].size += range->size;
+    } else {
+        memmove(&holes[i + 1], &holes[i], (block->n_hole - i) * sizeof *holes);
+        holes[i] = (struct memory_hole){range->offset, range->size};
+        block->n_hole++;
+    }
+    *range = (struct memory_range){0};
+    /* Small blocks stay for the next tensor; a large or staging one goes back to the driver. */
+    if (--block->n_taken == 0 && (block->kind == MEMORY_STAGING || block->size > BLOCK_SIZE)) {
+        block_unlink(device, block);
+        block_destroy(device, block);
+    }
+}
+
+void *memory_mapped(const struct memory_range *range)
+{
+    return range->block->mapped ? (char *)range->block->mapped + range->offset : NULL;
+}

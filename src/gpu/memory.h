@@ -1,0 +1,54 @@
+/* Device memory: ranges cut from large blocks, each block one VkBuffer over one allocation. */
+#ifndef VKA_GPU_MEMORY_H
+#define VKA_GPU_MEMORY_H
+
+#include "gpu/vk.h"
+
+enum memory_kind {
+    MEMORY_DEVICE = 0, /* tensors: device-local; mapped too where the device has such memory */
+    MEMORY_STAGING,    /* host-visible, for copies */
+    MEMORY_KIND_COUNT
+};
+
+struct memory_hole {
+    uint64_t offset, size; /* bytes */
+};
+
+struct memory_block {
+    struct memory_block *next;
+    enum memory_kind kind;
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint64_t size;
+    void *mapped;              /* NULL where the host cannot see it */
+    struct memory_hole *holes; /* free ranges by offset; never two that touch */
+    size_t n_hole, hole_room, n_taken;
+};
+
+struct memory {
+    uint32_t type[MEMORY_KIND_COUNT]; /* memory type index */
+    bool mapped[MEMORY_KIND_COUNT];
+    struct memory_block *blocks;
+};
+
+/* Bytes of one block; block NULL: nothing. */
+struct memory_range {
+    struct memory_block *block;
+    uint64_t offset, size;
+};
+
+/* Chooses memory types. mapped: whether MEMORY_DEVICE may be written in place where possible. */
+enum vka_status memory_init(struct vka_device *device, bool mapped);
+
+/* Frees every block, also those with ranges in use. */
+void memory_finish(struct vka_device *device);
+
+/* A range of size bytes (at least 1), aligned to 256. */
+enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
+                                struct memory_range *range);
+void memory_free(struct vka_device *device, struct memory_range *range);
+
+/* The host's view of the range; NULL where the host cannot see it. */
+void *memory_mapped(const struct memory_range *range);
+
+#endif

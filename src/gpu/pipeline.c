@@ -1,0 +1,224 @@
+#include "gpu/pipeline.h"
+#include "gpu/device.h"
+#include "gpu/kernels_spv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Vulkan's cache header: a blob of another driver or device is dropped before the driver sees it,
+ * as not all drivers check. */
+static bool blob_fits(const struct vka_device *device, const void *blob, size_t size)
+{
+    VkPipelineCacheHeaderVersionOne header;
+    if (!blob || size < sizeof header)
+        return false;
+    memcpy(&header, blob, sizeof header);
+    VkPhysicalDeviceProperties p;
+    device->instance.vkGetPhysicalDeviceProperties(device->physical, &p);
+    return header.headerSize >= sizeof header && header.headerSize <= size &&
+           header.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
+           header.vendorID == p.vendorID && header.deviceID == p.deviceID &&
+           memcmp(header.pipelineCacheUUID, p.pipelineCacheUUID, VK_UUID_SIZE) == 0;
+}
+
+enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    bool fits = blob_fits(device, blob, size);
+    VK(device->vk.vkCreatePipelineCache(device->handle,
+                                        &(VkPipelineCacheCreateInfo){
+                                            .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                            .initialDataSize = fits ? size : 0,
+                                            .pInitialData = fits ? blob : NULL,
+                                        },
+                                        NULL, &device->pipelines.cache));
+fail:
+    return status;
+}
+
+void pipelines_finish(struct vka_device *device)
+{
+    struct pipelines *p = &device->pipelines;
+    while (p->list) {
+        struct pipeline *pipeline = p->list;
+        p->list = pipeline->next;
+        device->vk.vkDestroyPipeline(device->handle, pipeline->handle, NULL);
+        free(pipeline);
+    }
+    for (size_t i = 0; i < KERNEL_COUNT; i++)
+        if (p->modules[i])
+            device->vk.vkDestroyShaderModule(device->handle, p->modules[i], NULL);
+    for (size_t i = 0; i <= MAX_BUFFERS; i++) {
+        if (p->layouts[i])
+            device->vk.vkDestroyPipelineLayout(device->handle, p->layouts[i], NULL);
+        if (p->set_layouts[i])
+            device->vk.vkDestroyDescriptorSetLayout(device->handle, p->set_layouts[i], NULL);
+    }
+    if (p->cache)
+        device->vk.vkDestroyPipelineCache(device->handle, p->cache, NULL);
+}
+
+enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
+                                 VkDescriptorSetLayout *set_layout, VkPipelineLayout *layout)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    struct pipelines *p = &device->pipelines;
+    uint32_t n = kernel_table[kernel].buffers;
+    if (!p->set_layouts[n]) {
+        VkDescriptorSetLayoutBinding bindings[MAX_BUFFERS];
+        for (uint32_t i = 0; i < n; i++)
+            bindings[i] = (VkDescriptorSetLayoutBinding){
+                .binding = i,
+                .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                .descriptorCount = 1,
+                .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+            };
+        VK(device->vk.vkCreateDescriptorSetLayout(
+            device->handle,
+            &(VkDescriptorSetLayoutCreateInfo){
+                .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                .bindingCount = n,
+                .pBindings = bindings,
+            },
+            NULL, &p->set_layouts[n]));
+    }
+    if (!p->layouts[n])
+        VK(device->vk.vkCreatePipelineLayout(
+            device->handle,
+            &(VkPipelineLayoutCreateInfo){
+                .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                .setLayoutCount = 1,
+                .pSetLayouts = &p->set_layouts[n],
+                .pushConstantRangeCount = 1,
+                .pPushConstantRanges =
+                    &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE},
+            },
+            NULL, &p->layouts[n]));
+    *set_layout = p->set_layouts[n];
+    *layout = p->layouts[n];
+fail:
+    return status;
+}
+
+static enum vka_status get_module(struct vka_device *device, enum kernel kernel,
+                                  VkShaderModule *module)
+{
+    static const struct kernel_spv *const spv[KERNEL_COUNT] = {
+#define KERNEL(id, file, defines, buffers, needs) &kernel_spv_##id,
+#include "kernels.def"
+#undef KERNEL
+    };
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    VkShaderModule *slot = &device->pipelines.modules[kernel];
+    if (!*slot)
+        VK(device->vk.vkCreateShaderModule(device->handle,
+                                           &(VkShaderModuleCreateInfo){
+                                               .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                               .codeSize = spv[kernel]->size,
+                                               .pCode = spv[kernel]->words,
+                                           },
+                                           NULL, slot));
+    *module = *slot;
+fail:
+    return status;
+}
+
+static enum vka_status create(struct vka_device *device, const struct pipeline_key *key,
+                              VkPipeline *pipeline)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    VkShaderModule module = VK_NULL_HANDLE;
+    VkDescriptorSetLayout set_layout;
+    VkPipelineLayout layout;
+    TRY(get_module(device, key->kernel, &module));
+    TRY(pipeline_layouts(device, key->kernel, &set_layout, &layout));
+
+    VkSpecializationMapEntry entries[MAX_SPECS];
+    for (uint32_t i = 0; i < key->n_spec; i++)
+        entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
+    const VkSpecializationInfo specialization = {
+        .mapEntryCount = key->n_spec,
+        .pMapEntries = entries,
+        .dataSize = key->n_spec * 4,
+        .pData = key->spec,
+    };
+    const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
+        .requiredSubgroupSize = device->caps.properties.subgroup_size,
+    };
+    bool fixed = kernel_table[key->kernel].needs & (NEED_BALLOT | NEED_ARITHMETIC);
+    VK(device->vk.vkCreateComputePipelines(
+        device->handle, device->pipelines.cache, 1,
+        &(VkComputePipelineCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+            .stage =
+                {
+                    .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                    .pNext = fixed ? &size : NULL,
+                    .flags =
+                        fixed ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
+                    .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                    .module = module,
+                    .pName = "main",
+                    .pSpecializationInfo = &specialization,
+                },
+            .layout = layout,
+        },
+        NULL, pipeline));
+fail:
+    return status;
+}
+
+static bool same_key(const struct pipeline_key *a, const struct pipeline_key *b)
+{
+    return a->kernel == b->kernel && a->n_spec == b->n_spec &&
+           memcmp(a->spec, b->spec, a->n_spec * sizeof *a->spec) == 0;
+}
+
+enum vka_status pipeline_get(struct vka_device *device, const struct pipeline_key *key,
+                             VkPipeline *pipeline)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    for (struct pipeline *p = device->pipelines.list; p; p = p->next)
+        if (same_key(&p->key, key)) {
+            *pipeline = p->handle;
+            return VKA_OK;
+        }
+    struct pipeline *made = calloc(1, sizeof *made);
+    CHECK_ALLOC(made);
+    made->key = *key;
+    TRY(create(device, key, &made->handle));
+    made->next = device->pipelines.list;
+    device->pipelines.list = made;
+    *pipeline = made->handle;
+    return VKA_OK;
+
+fail:
+    free(made);
+    return status;
+}
+
+enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data, size_t *size)
+{
+    enum vka_status status = VKA_OK;
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    CHECK_ARG(size, "%s: size is NULL", __func__);
+    size_t whole = 0;
+    VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole, NULL));
+    if (data) {
+        CHECK_ARG(*size >= whole, "%s: the cache has %zu bytes, size is %zu", __func__, whole,
+                  *size);
+        VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole,
+                                             data));
+    }
+    *size = whole;
+fail:
+    return status;
+}

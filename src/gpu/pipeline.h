@@ -1,0 +1,42 @@
+/* Compute pipelines, made once per (kernel, specialization constants) and kept by the device. */
+#ifndef VKA_GPU_PIPELINE_H
+#define VKA_GPU_PIPELINE_H
+
+#include "gpu/kernels.h"
+#include "gpu/vk.h"
+
+#define PUSH_SIZE 128 /* bytes; every Vulkan device has as many */
+
+struct pipeline_key {
+    enum kernel kernel;
+    uint32_t n_spec;
+    uint32_t spec[MAX_SPECS]; /* constants 0 .. n_spec - 1 */
+};
+
+struct pipeline {
+    struct pipeline *next;
+    struct pipeline_key key;
+    VkPipeline handle;
+};
+
+struct pipelines {
+    VkPipelineCache cache;
+    struct pipeline *list;
+    VkShaderModule modules[KERNEL_COUNT];
+    VkDescriptorSetLayout set_layouts[MAX_BUFFERS + 1]; /* by number of storage buffers */
+    VkPipelineLayout layouts[MAX_BUFFERS + 1];
+};
+
+/* blob: from vka_device_pipeline_cache, or NULL. */
+enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size);
+void pipelines_finish(struct vka_device *device);
+
+/* The pipeline for a key, made on first use. */
+enum vka_status pipeline_get(struct vka_device *device, const struct pipeline_key *key,
+                             VkPipeline *pipeline);
+
+/* Layouts of a kernel, made on first use. */
+enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
+                                 VkDescriptorSetLayout *set_layout, VkPipelineLayout *layout);
+
+#endif

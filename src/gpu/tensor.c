@@ -1,0 +1,291 @@
+#include "gpu/tensor.h"
+#include "core/dtype.h"
+#include "gpu/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum vka_status storage_create(struct vka_device *device, uint64_t bytes, struct storage **out)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    struct storage *storage = calloc(1, sizeof *storage);
+    CHECK_ALLOC(storage);
+    storage->device = device;
+    storage->bytes = bytes;
+    storage->references = 1;
+    TRY(memory_allocate(device, MEMORY_DEVICE, (bytes + 3) / 4 * 4, &storage->range));
+    *out = storage;
+    return VKA_OK;
+
+fail:
+    free(storage);
+    return status;
+}
+
+struct storage *storage_ref(struct storage *storage)
+{
+    storage->references++;
+    return storage;
+}
+
+void storage_unref(struct storage **slot)
+{
+    struct storage *storage = *slot;
+    *slot = NULL;
+    if (!storage || --storage->references > 0)
+        return;
+    memory_free(storage->device, &storage->range);
+    free(storage);
+}
+
+enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
+                                  const uint32_t *shape, struct vka_tensor **out)
+{
+    if (out)
+        *out = NULL;
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *tensor = NULL;
+    CHECK_ARG(out, "%s: tensor is NULL", __func__);
+    CHECK_ARG(dtype_is_valid(dtype), "%s: dtype %d is unknown", __func__, (int)dtype);
+    CHECK_ARG(rank >= 1 && rank <= VKA_MAX_RANK, "%s: rank is %u, not 1 to 4", __func__, rank);
+    CHECK_ARG(shape, "%s: shape is NULL", __func__);
+    tensor = calloc(1, sizeof *tensor);
+    CHECK_ALLOC(tensor);
+    tensor->dtype = dtype;
+    CHECK_ARG(shape_dense(rank, shape, &tensor->shape),
+              "%s: shape has an axis of 0 or more than 2^48 elements", __func__);
+    TRY(storage_create(device, vka_tensor_size(tensor), &tensor->storage));
+    *out = tensor;
+    return VKA_OK;
+
+fail:
+    vka_tensor_destroy(&tensor);
+    return status;
+}
+
+void vka_tensor_destroy(struct vka_tensor **tensor)
+{
+    if (!tensor || !*tensor)
+        return;
+    storage_unref(&(*tensor)->storage);
+    free(*tensor);
+    *tensor = NULL;
+}
+
+static enum vka_status make_view(struct vka_tensor *tensor, const struct shape *shape,
+                                 struct vka_tensor **view)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &tensor->storage->device->log;
+    struct vka_tensor *made = malloc(sizeof *made);
+    CHECK_ALLOC(made);
+    *made = (struct vka_tensor){storage_ref(tensor->storage), tensor->dtype, *shape};
+    *view = made;
+fail:
+    return status;
+}
+
+/* Opens a view function: view checked and NULLed, tensor checked, log and status declared. */
+#define BEGIN_VIEW                                   \
+    if (view)                                        \
+        *view = NULL;                                \
+    if (!tensor)                                     \
+        return VKA_INVALID;                          \
+    struct log *log = &tensor->storage->device->log; \
+    enum vka_status status = VKA_OK;                 \
+    CHECK_ARG(view, "%s: view is NULL", __func__)
+
+enum vka_status vka_tensor_permute(struct vka_tensor *tensor, const uint32_t *axes,
+                                   struct vka_tensor **view)
+{
+    BEGIN_VIEW;
+    CHECK_ARG(axes, "%s: axes is NULL", __func__);
+    struct shape shape = tensor->shape;
+    unsigned seen = 0;
+    for (uint32_t i = 0; i < shape.rank; i++) {
+        CHECK_ARG(axes[i] < shape.rank && !(seen >> axes[i] & 1),
+                  "%s: axes[%u] is %u, not a permutation of %u axes", __func__, i, axes[i],
+                  shape.rank);
+        seen |= 1u << axes[i];
+        shape.size[i] = tensor->shape.size[axes[i]];
+        shape.stride[i] = tensor->shape.stride[axes[i]];
+    }
+    TRY(make_view(tensor, &shape, view));
+fail:
+    return status;
+}
+
+enum vka_status vka_tensor_slice(struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                                 uint32_t count, struct vka_tensor **view)
+{
+    BEGIN_VIEW;
+    struct shape shape = tensor->shape;
+    CHECK_ARG(axis < shape.rank, "%s: axis is %u, the rank is %u", __func__, axis, shape.rank);
+    CHECK_ARG(count >= 1 && first < shape.size[axis] && count <= shape.size[axis] - first,
+              "%s: first %u and count %u do not fit an axis of %u", __func__, first, count,
+              shape.size[axis]);
+    shape.offset += first * shape.stride[axis];
+    shape.size[axis] = count;
+    TRY(make_view(tensor, &shape, view));
+fail:
+    return status;
+}
+
+enum vka_status vka_tensor_reshape(struct vka_tensor *tensor, uint32_t rank, const uint32_t *size,
+                                   struct vka_tensor **view)
+{
+    BEGIN_VIEW;
+    CHECK_ARG(rank >= 1 && rank <= VKA_MAX_RANK, "%s: rank is %u, not 1 to 4", __func__, rank);
+    CHECK_ARG(size, "%s: shape is NULL", __func__);
+    struct shape shape;
+    char text[SHAPE_TEXT];
+    CHECK_ARG(shape_reshape(&tensor->shape, rank, size, &shape),
+              "%s: shape does not fit the elements of a %s tensor, or needs a copy", __func__,
+              shape_text(&tensor->shape, text));
+    TRY(make_view(tensor, &shape, view));
+fail:
+    return status;
+}
+
+enum vka_status vka_tensor_strided(struct vka_tensor *tensor, uint64_t offset, uint32_t rank,
+                                   const uint32_t *size, const uint64_t *strides,
+                                   struct vka_tensor **view)
+{
+    BEGIN_VIEW;
+    CHECK_ARG(rank >= 1 && rank <= VKA_MAX_RANK, "%s: rank is %u, not 1 to 4", __func__, rank);
+    CHECK_ARG(size && strides, "%s: shape or strides is NULL", __func__);
+    struct shape shape;
+    CHECK_ARG(shape_dense(rank, size, &shape),
+              "%s: shape has an axis of 0 or more than 2^48 elements", __func__);
+    memcpy(shape.stride, strides, rank * sizeof *strides);
+    uint64_t room = tensor->storage->bytes / vka_dtype_size(tensor->dtype);
+    uint64_t extent = shape_extent(&shape);
+    uint64_t left = room - tensor->shape.offset;
+    CHECK_ARG(offset <= left && extent <= left - offset,
+              "%s: offset and strides leave the storage of %llu elements", __func__,
+              (unsigned long long)room);
+    shape.offset = tensor->shape.offset + offset;
+    TRY(make_view(tensor, &shape, view));
+fail:
+    return status;
+}
+
+enum vka_dtype vka_tensor_dtype(const struct vka_tensor *tensor)
+{
+    return tensor ? tensor->dtype : VKA_DTYPE_COUNT;
+}
+
+uint32_t vka_tensor_rank(const struct vka_tensor *tensor)
+{
+    return tensor ? tensor->shape.rank : 0;
+}
+
+uint32_t vka_tensor_shape(const struct vka_tensor *tensor, uint32_t axis)
+{
+    return tensor && axis < tensor->shape.rank ? tensor->shape.size[axis] : 0;
+}
+
+uint64_t vka_tensor_count(const struct vka_tensor *tensor)
+{
+    return tensor ? shape_count(&tensor->shape) : 0;
+}
+
+size_t vka_tensor_size(const struct vka_tensor *tensor)
+{
+    return tensor ? (size_t)shape_count(&tensor->shape) * vka_dtype_size(tensor->dtype) : 0;
+}
+
+/* Copies between dense elements and strided ones at `base`, row by row of the last axis. */
+static void copy_strided(const struct vka_tensor *tensor, char *base, char *dense, bool to_tensor)
+{
+    const struct shape shape = shape_rank4(&tensor->shape);
+    size_t size = vka_dtype_size(tensor->dtype);
+    uint64_t n = shape.size[3], step = shape.stride[3];
+    for (uint64_t i = 0; i < shape.size[0]; i++)
+        for (uint64_t j = 0; j < shape.size[1]; j++)
+            for (uint64_t k = 0; k < shape.size[2]; k++) {
+                char *row =
+                    base + (i * shape.stride[0] + j * shape.stride[1] + k * shape.stride[2]) * size;
+                for (uint64_t l = 0; l < n; l++, dense += size)
+                    memcpy(to_tensor ? row + l * step * size : dense,
+                           to_tensor ? dense : row + l * step * size, size);
+            }
+}
+
+/* The tensor's bytes in the host's copy of whole words around it: first word, words, shift. */
+struct window {
+    uint64_t first, size, inside; /* bytes */
+};
+
+static struct window window_of(const struct vka_tensor *tensor)
+{
+    uint64_t size = vka_dtype_size(tensor->dtype);
+    uint64_t first = tensor->shape.offset * size;
+    uint64_t end = first + shape_extent(&tensor->shape) * size;
+    struct window w = {.first = first / 4 * 4};
+    w.size = (end + 3) / 4 * 4 - w.first;
+    w.inside = first - w.first;
+    return w;
+}
+
+/* Without mapped memory: reads the words around the elements, exchanges, and writes them back. */
+static enum vka_status exchange_staged(struct vka_tensor *tensor, char *dense, bool to_tensor)
+{
+    struct vka_device *device = tensor->storage->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct window w = window_of(tensor);
+    struct memory_range *range = &tensor->storage->range;
+    if (shape_is_dense(&tensor->shape) && w.inside == 0 && vka_tensor_size(tensor) == w.size)
+        return to_tensor ? queue_write(device, range, w.first, dense, w.size)
+                         : queue_read(device, range, w.first, dense, w.size);
+    char *words = malloc(w.size);
+    CHECK_ALLOC(words);
+    TRY(queue_read(device, range, w.first, words, w.size));
+    copy_strided(tensor, words + w.inside, dense, to_tensor);
+    if (to_tensor)
+        TRY(queue_write(device, range, w.first, words, w.size));
+fail:
+    free(words);
+    return status;
+}
+
+static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t size, bool to_tensor,
+                                const char *caller)
+{
+    if (!tensor)
+        return VKA_INVALID;
+    struct vka_device *device = tensor->storage->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(dense, "%s: data is NULL", caller);
+    CHECK_ARG(size == vka_tensor_size(tensor), "%s: size is %zu, the tensor has %zu bytes", caller,
+              size, vka_tensor_size(tensor));
+    TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
+    char *mapped = memory_mapped(&tensor->storage->range);
+    if (!mapped) {
+        TRY(exchange_staged(tensor, dense, to_tensor));
+        return VKA_OK;
+    }
+    mapped += tensor->shape.offset * vka_dtype_size(tensor->dtype);
+    if (!shape_is_dense(&tensor->shape))
+        copy_strided(tensor, mapped, dense, to_tensor);
+    else
+        memcpy(to_tensor ? mapped : dense, to_tensor ? dense : mapped, size);
+fail:
+    return status;
+}
+
+enum vka_status vka_tensor_write(struct vka_tensor *tensor, const void *data, size_t size)
+{
+    return exchange(tensor, (char *)(uintptr_t)data, size, true, __func__);
+}
+
+enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, size_t size)
+{
+    return exchange(tensor, data, size, false, __func__);
+}

@@ -1,0 +1,181 @@
+#define VOLK_IMPLEMENTATION
+#include "gpu/vk.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* volk's loader and instance pointers are process-wide; held while they are written or read. */
+static pthread_mutex_t volk_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
+                                                 VkDebugUtilsMessageTypeFlagsEXT type,
+                                                 const VkDebugUtilsMessengerCallbackDataEXT *data,
+                                                 void *user)
+{
+    (void)severity;
+    (void)type;
+    log_message(user, VKA_LOG_ERROR, "validation: %s", data->pMessage);
+    return VK_FALSE;
+}
+
+static const VkDebugUtilsMessengerCreateInfoEXT messenger_info = {
+    .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT,
+    .messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT |
+                       VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT,
+    .messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT |
+                   VK_DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT,
+    .pfnUserCallback = on_message,
+};
+
+static bool has_layer(const char *name)
+{
+    VkLayerProperties layers[64];
+    uint32_t count = COUNTOF(layers);
+    VkResult result = vkEnumerateInstanceLayerProperties(&count, layers);
+    if (result != VK_SUCCESS && result != VK_INCOMPLETE)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(layers[i].layerName, name) == 0)
+            return true;
+    return false;
+}
+
+static bool has_instance_extension(const char *layer, const char *name)
+{
+    VkExtensionProperties extensions[128];
+    uint32_t count = COUNTOF(extensions);
+    VkResult result = vkEnumerateInstanceExtensionProperties(layer, &count, extensions);
+    if (result != VK_SUCCESS && result != VK_INCOMPLETE)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(extensions[i].extensionName, name) == 0)
+            return true;
+    return false;
+}
+
+static enum vka_status load_functions(struct log *log, struct vk_instance *instance)
+{
+#define F(name)                                                                  \
+    instance->name = (PFN_##name)vkGetInstanceProcAddr(instance->handle, #name); \
+    if (!instance->name)                                                         \
+        return log_error(log, VKA_INTERNAL, "the Vulkan loader has no %s", #name);
+    VK_INSTANCE_FUNCTIONS(F)
+#undef F
+    instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)vkGetInstanceProcAddr(
+            instance->handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    if (instance->debug_utils) {
+        instance->vkCreateDebugUtilsMessengerEXT =
+            (PFN_vkCreateDebugUtilsMessengerEXT)vkGetInstanceProcAddr(
+                instance->handle, "vkCreateDebugUtilsMessengerEXT");
+        instance->vkDestroyDebugUtilsMessengerEXT =
+            (PFN_vkDestroyDebugUtilsMessengerEXT)vkGetInstanceProcAddr(
+                instance->handle, "vkDestroyDebugUtilsMessengerEXT");
+    }
+    return VKA_OK;
+}
+
+enum vka_status vk_instance_create(struct log *log, bool validation, bool labels,
+                                   struct vk_instance *instance)
+{
+    static const char *const layer = "VK_LAYER_KHRONOS_validation";
+    static const char *const debug_utils = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
+    enum vka_status status = VKA_OK;
+    memset(instance, 0, sizeof *instance);
+    pthread_mutex_lock(&volk_lock);
+
+    if (volkInitialize() != VK_SUCCESS) {
+        status = log_error(log, VKA_NO_DEVICE, "no Vulkan loader (libvulkan.so.1) was found");
+        goto fail;
+    }
+    instance->api_version = volkGetInstanceVersion();
+    if (instance->api_version < VK_API_VERSION_1_1) {
+        status = log_error(log, VKA_UNSUPPORTED, "the Vulkan loader is older than 1.1");
+        goto fail;
+    }
+    if (instance->api_version > VK_API_VERSION_1_3)
+        instance->api_version = VK_API_VERSION_1_3;
+    if (validation && !has_layer(layer)) {
+        status = log_error(log, VKA_UNSUPPORTED,
+                           "validation was asked for, but %s is not installed", layer);
+        goto fail;
+    }
+    instance->debug_utils = (validation && has_instance_extension(layer, debug_utils)) ||
+                            ((validation || labels) && has_instance_extension(NULL, debug_utils));
+    VK(vkCreateInstance(
+        &(VkInstanceCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+            .pApplicationInfo =
+                &(VkApplicationInfo){
+                    .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                    .pEngineName = "vkattn",
+                    .apiVersion = instance->api_version,
+                },
+            .enabledLayerCount = validation ? 1 : 0,
+            .ppEnabledLayerNames = &layer,
+            .enabledExtensionCount = instance->debug_utils ? 1 : 0,
+            .ppEnabledExtensionNames = &debug_utils,
+        },
+        NULL, &instance->handle));
+    volkLoadInstanceOnly(instance->handle); /* vkGetDeviceProcAddr, for volkLoadDeviceTable */
+    TRY(load_functions(log, instance));
+    if (validation && instance->vkCreateDebugUtilsMessengerEXT) {
+        VkDebugUtilsMessengerCreateInfoEXT info = messenger_info;
+        info.pUserData = log;
+        VK(instance->vkCreateDebugUtilsMessengerEXT(instance->handle, &info, NULL,
+                                                    &instance->messenger));
+    }
+    pthread_mutex_unlock(&volk_lock);
+    return VKA_OK;
+
+fail:
+    pthread_mutex_unlock(&volk_lock);
+    vk_instance_destroy(instance);
+    return status;
+}
+
+void vk_instance_destroy(struct vk_instance *instance)
+{
+    if (instance->messenger)
+        instance->vkDestroyDebugUtilsMessengerEXT(instance->handle, instance->messenger, NULL);
+    if (instance->handle && instance->vkDestroyInstance)
+        instance->vkDestroyInstance(instance->handle, NULL);
+    memset(instance, 0, sizeof *instance);
+}
+
+void vk_load_device(const struct vk_instance *instance, VkDevice device,
+                    struct VolkDeviceTable *table)
+{
+    pthread_mutex_lock(&volk_lock);
+    volkLoadInstanceOnly(instance->handle);
+    volkLoadDeviceTable(table, device);
+    pthread_mutex_unlock(&volk_lock);
+}
+
+enum vka_status vk_error(struct log *log, VkResult result, const char *call)
+{
+    static const struct {
+        VkResult result;
+        enum vka_status status;
+        const char *text;
+    } rows[] = {
+        {VK_ERROR_OUT_OF_HOST_MEMORY, VKA_OUT_OF_HOST_MEMORY, "out of host memory"},
+        {VK_ERROR_OUT_OF_DEVICE_MEMORY, VKA_OUT_OF_DEVICE_MEMORY, "out of device memory"},
+        {VK_ERROR_OUT_OF_POOL_MEMORY, VKA_OUT_OF_DEVICE_MEMORY, "out of pool memory"},
+        {VK_ERROR_FRAGMENTED_POOL, VKA_OUT_OF_DEVICE_MEMORY, "fragmented pool"},
+        {VK_ERROR_TOO_MANY_OBJECTS, VKA_OUT_OF_DEVICE_MEMORY, "too many objects"},
+        {VK_ERROR_MEMORY_MAP_FAILED, VKA_OUT_OF_HOST_MEMORY, "memory could not be mapped"},
+        {VK_ERROR_DEVICE_LOST, VKA_DEVICE_LOST, "device lost"},
+        {VK_ERROR_INCOMPATIBLE_DRIVER, VKA_NO_DEVICE, "no Vulkan driver was found"},
+        {VK_ERROR_INITIALIZATION_FAILED, VKA_NO_DEVICE, "the driver could not start"},
+        {VK_ERROR_FEATURE_NOT_PRESENT, VKA_UNSUPPORTED, "feature not present"},
+        {VK_ERROR_EXTENSION_NOT_PRESENT, VKA_UNSUPPORTED, "extension not present"},
+        {VK_TIMEOUT, VKA_TIMEOUT, "timed out"},
+    };
+    int length = (int)strcspn(call, "(");
+    for (size_t i = 0; i < COUNTOF(rows); i++)
+        if (rows[i].result == result)
+            return log_error(log, rows[i].status, "%.*s: %s", length, call, rows[i].text);
+    return log_error(log, VKA_INTERNAL, "%.*s: VkResult %d", length, call, (int)result);
+}

@@ -1,0 +1,87 @@
+/* The one place that includes Vulkan: volk with a table per device, and a table of the few instance
+ * functions, so that nothing here depends on which instance or device was loaded last. */
+#ifndef VKA_GPU_VK_H
+#define VKA_GPU_VK_H
+
+#define VK_NO_PROTOTYPES
+#include <volk.h>
+
+#include "core/status.h"
+
+/* Newer than the oldest headers we build with (1.3.239); values from the Vulkan registry. */
+#ifndef VK_KHR_cooperative_matrix
+#define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
+#define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR \
+    ((VkStructureType)1000506000)
+#define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR ((VkStructureType)1000506001)
+typedef struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR {
+    VkStructureType sType;
+    void *pNext;
+    VkBool32 cooperativeMatrix;
+    VkBool32 cooperativeMatrixRobustBufferAccess;
+} VkPhysicalDeviceCooperativeMatrixFeaturesKHR;
+typedef struct VkCooperativeMatrixPropertiesKHR {
+    VkStructureType sType;
+    void *pNext;
+    uint32_t MSize, NSize, KSize;
+    int32_t AType, BType, CType, ResultType;
+    VkBool32 saturatingAccumulation;
+    int32_t scope;
+} VkCooperativeMatrixPropertiesKHR;
+typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(
+    VkPhysicalDevice, uint32_t *, VkCooperativeMatrixPropertiesKHR *);
+#endif
+#ifndef VK_KHR_shader_bfloat16
+#define VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME "VK_KHR_shader_bfloat16"
+#endif
+
+#define VK_INSTANCE_FUNCTIONS(F)                \
+    F(vkDestroyInstance)                        \
+    F(vkEnumeratePhysicalDevices)               \
+    F(vkGetPhysicalDeviceProperties)            \
+    F(vkGetPhysicalDeviceProperties2)           \
+    F(vkGetPhysicalDeviceFeatures2)             \
+    F(vkGetPhysicalDeviceMemoryProperties)      \
+    F(vkGetPhysicalDeviceQueueFamilyProperties) \
+    F(vkEnumerateDeviceExtensionProperties)     \
+    F(vkCreateDevice)                           \
+    F(vkGetDeviceProcAddr)
+
+struct vk_instance {
+    VkInstance handle;
+    uint32_t api_version; /* of the instance: at most what the loader has */
+    bool debug_utils;
+    VkDebugUtilsMessengerEXT messenger;
+    PFN_vkCreateDebugUtilsMessengerEXT vkCreateDebugUtilsMessengerEXT;
+    PFN_vkDestroyDebugUtilsMessengerEXT vkDestroyDebugUtilsMessengerEXT;
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR
+        vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR; /* NULL where absent */
+#define F(name) PFN_##name name;
+    VK_INSTANCE_FUNCTIONS(F)
+#undef F
+};
+
+/* Loads Vulkan and makes an instance. NO_DEVICE without a loader or driver, UNSUPPORTED below 1.1.
+ * Validation messages go to log, which must outlive the instance. Any thread. */
+enum vka_status vk_instance_create(struct log *log, bool validation, bool labels,
+                                   struct vk_instance *instance);
+void vk_instance_destroy(struct vk_instance *instance);
+
+/* Fills a device's own table. Any thread. */
+void vk_load_device(const struct vk_instance *instance, VkDevice device,
+                    struct VolkDeviceTable *table);
+
+/* The status for a failed VkResult, after saying so; call is the source text of the call. */
+enum vka_status vk_error(struct log *log, VkResult result, const char *call);
+
+/* In a function with `status`, `log` and a label `fail`. */
+#define VK(call)                                      \
+    do {                                              \
+        VkResult vk_result = (call);                  \
+        if (vk_result != VK_SUCCESS) {                \
+            status = vk_error(log, vk_result, #call); \
+            goto fail;                                \
+        }                                             \
+    } while (0)
+
+#endif

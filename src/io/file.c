@@ -1,0 +1,138 @@
+/* Files of vkattn_io: mapped to read, replaced as a whole to write. SPDX-License-Identifier: MIT */
+#include "io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, char *error)
+{
+    enum vka_status status = VKA_OK;
+    struct stat info;
+    int fd;
+
+    *map = (struct vka_io_map){0};
+    /* O_NONBLOCK: opening a pipe must not wait for its writer. */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        status = vka_io_fail_errno(error, path, "open");
+        goto fail;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        status = vka_io_fail(error, VKA_IO, path, "not a regular file");
+        goto fail;
+    }
+    if ((uintmax_t)info.st_size > PTRDIFF_MAX) {
+        status = vka_io_fail(error, VKA_IO, path, "the file is larger than the address space");
+        goto fail;
+    }
+    if (info.st_size > 0) {
+        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+
+        if (data == MAP_FAILED)
+            status = vka_io_fail_errno(error, path, "map");
+        else
+            *map = (struct vka_io_map){data, (size_t)info.st_size};
+    }
+fail:
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+void vka_io_map_close(struct vka_io_map *map)
+{
+    if (map->data)
+        munmap(map->data, map->size);
+    *map = (struct vka_io_map){0};
+}
+
+/* Makes a new file beside path and its name; -1 with errno set, and no name, where it cannot. */
+static int create_beside(const char *path, char **name)
+{
+    static atomic_uint serial; /* two threads of a process never try the same name */
+    size_t size = strlen(path) + 48;
+    int fd = -1;
+
+    *name = malloc(size);
+    if (!*name) {
+        errno = ENOMEM;
+        return -1;
+    }
+    /* A name is taken only where a process of the same number has died while it wrote. */
+    for (int attempt = 0; attempt < 1000 && fd < 0; attempt++) {
+        snprintf(*name, size, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&serial, 1));
+        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (fd < 0) {
+        int code = errno;
+
+        free(*name);
+        *name = NULL;
+        errno = code;
+    }
+    return fd;
+}
+
+static bool write_all(int fd, const struct vka_io_chunk *chunk)
+{
+    const size_t most = (size_t)1 << 30; /* what every system takes in one call */
+    const char *data = chunk->data;
+
+    for (size_t done = 0; done < chunk->size;) {
+        size_t left = chunk->size - done;
+        ssize_t n = write(fd, data + done, left < most ? left : most);
+
+        if (n < 0 && errno != EINTR)
+            return false;
+        if (n > 0)
+            done += (size_t)n;
+    }
+    return true;
+}
+
+enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chunks, size_t count,
+                               char *error)
+{
+    enum vka_status status;
+    struct stat info;
+    char *name = NULL;
+    int fd = -1;
+
+    /* A rename would put a file in the place of a device. */
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return vka_io_fail(error, VKA_IO, path, "not a regular file");
+    fd = create_beside(path, &name);
+    if (fd < 0)
+        return vka_io_fail_errno(error, path, "create");
+    for (size_t i = 0; i < count; i++) {
+        if (!write_all(fd, &chunks[i]))
+            goto fail;
+    }
+    if (fsync(fd) != 0)
+        goto fail;
+    if (close(fd) != 0) {
+        fd = -1;
+        goto fail;
+    }
+    fd = -1;
+    if (rename(name, path) != 0)
+        goto fail;
+    free(name);
+    return VKA_OK;
+fail:
+    status = vka_io_fail_errno(error, path, "write");
+    if (fd >= 0)
+        close(fd);
+    unlink(name);
+    free(name);
+    return status;
+}

@@ -1,0 +1,192 @@
+/* Sentences, element types and sizes of vkattn_io. SPDX-License-Identifier: MIT */
+#include "io/io.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of a path, so that the reason always fits behind it. */
+#define PATH_SIZE 250
+
+static const struct {
+    const char *name;  /* safetensors */
+    const char *descr; /* npy; NULL: none */
+    size_t size;       /* bytes */
+} dtypes[] = {
+    [VKA_IO_F32] = {"F32", "<f4", 4},   [VKA_IO_F16] = {"F16", "<f2", 2},
+    [VKA_IO_BF16] = {"BF16", NULL, 2},  [VKA_IO_F64] = {"F64", "<f8", 8},
+    [VKA_IO_BOOL] = {"BOOL", "|b1", 1}, [VKA_IO_U8] = {"U8", "|u1", 1},
+    [VKA_IO_I8] = {"I8", "|i1", 1},     [VKA_IO_U16] = {"U16", "<u2", 2},
+    [VKA_IO_I16] = {"I16", "<i2", 2},   [VKA_IO_U32] = {"U32", "<u4", 4},
+    [VKA_IO_I32] = {"I32", "<i4", 4},   [VKA_IO_U64] = {"U64", "<u8", 8},
+    [VKA_IO_I64] = {"I64", "<i8", 8},
+};
+static_assert(sizeof(dtypes) / sizeof(dtypes[0]) == VKA_IO_DTYPE_COUNT, "a row for every type");
+
+static bool known(enum vka_io_dtype dtype)
+{
+    return (unsigned)dtype < VKA_IO_DTYPE_COUNT;
+}
+
+size_t vka_io_dtype_size(enum vka_io_dtype dtype)
+{
+    return known(dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *vka_io_dtype_name(enum vka_io_dtype dtype)
+{
+    return known(dtype) ? dtypes[dtype].name : "?";
+}
+
+const char *vka_io_dtype_descr(enum vka_io_dtype dtype)
+{
+    return known(dtype) ? dtypes[dtype].descr : NULL;
+}
+
+enum vka_io_dtype vka_io_dtype_named(const char *name)
+{
+    int i = 0;
+
+    while (i < VKA_IO_DTYPE_COUNT && strcmp(dtypes[i].name, name) != 0)
+        i++;
+    return (enum vka_io_dtype)i;
+}
+
+enum vka_io_dtype vka_io_dtype_described(const char *descr, size_t length)
+{
+    int i = 0;
+
+    /* Every descr is three characters. */
+    while (i < VKA_IO_DTYPE_COUNT &&
+           !(length == 3 && dtypes[i].descr && memcmp(dtypes[i].descr, descr, 3) == 0))
+        i++;
+    return (enum vka_io_dtype)i;
+}
+
+bool vka_io_array_bytes(enum vka_io_dtype dtype, uint32_t rank, const uint64_t *shape,
+                        size_t *bytes)
+{
+    uint64_t total = vka_io_dtype_size(dtype);
+    bool empty = false;
+
+    for (uint32_t i = 0; i < rank; i++) {
+        if (shape[i] == 0) {
+            empty = true;
+        } else {
+            if (shape[i] > (uint64_t)PTRDIFF_MAX / total)
+                return false;
+            total *= shape[i];
+        }
+    }
+    *bytes = empty ? 0 : (size_t)total;
+    return true;
+}
+
+enum vka_status vka_io_array_check(const struct vka_io_array *array, const char *path, char *error)
+{
+    const char *name = array->name ? array->name : "";
+    size_t bytes;
+
+    if (!known(array->dtype))
+        return vka_io_fail(error, VKA_INVALID, path, "array '" VKA_IO_NAME "' has no known dtype",
+                           name);
+    if (array->rank > VKA_IO_MAX_RANK)
+        return vka_io_fail(error, VKA_INVALID, path,
+                           "array '" VKA_IO_NAME "' has rank %u where at most %d is possible", name,
+                           (unsigned)array->rank, VKA_IO_MAX_RANK);
+    if (!vka_io_array_bytes(array->dtype, array->rank, array->shape, &bytes))
+        return vka_io_fail(error, VKA_INVALID, path,
+                           "the shape of array '" VKA_IO_NAME "' overflows", name);
+    if (array->size != bytes)
+        return vka_io_fail(error, VKA_INVALID, path,
+                           "array '" VKA_IO_NAME "' has %zu bytes where its shape needs %zu", name,
+                           array->size, bytes);
+    if (!array->data && bytes)
+        return vka_io_fail(error, VKA_INVALID, path, "array '" VKA_IO_NAME "' has no data", name);
+    return VKA_OK;
+}
+
+/* Bytes of the UTF-8 character at text, 0 where there is none: broken, overlong, a surrogate, or
+ * above U+10FFFF. Never looks past a terminating 0. */
+static size_t utf8_length(const unsigned char *text)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t length = text[0] < 0x80   ? 1
+                    : text[0] < 0xc0 ? 0
+                    : text[0] < 0xe0 ? 2
+                    : text[0] < 0xf0 ? 3
+                                     : 4;
+    uint32_t c = text[0] & (0xffu >> (length + 1));
+
+    if (length == 1)
+        return 1;
+    if (text[0] >= 0xf8)
+        return 0;
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (text[i] & 0x3f);
+    }
+    return c < least[length] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff) ? 0 : length;
+}
+
+bool vka_io_is_utf8(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    size_t length = 1;
+
+    while (*c && length) {
+        length = utf8_length(c);
+        c += length;
+    }
+    return length != 0;
+}
+
+/* Also a name cut in the middle of a character ends in '?'. */
+static void make_one_line(char *text)
+{
+    unsigned char *c = (unsigned char *)text;
+
+    while (*c) {
+        size_t length = utf8_length(c);
+
+        if (length == 0 || *c < 0x20 || *c == 0x7f) {
+            *c = '?';
+            length = 1;
+        }
+        c += length;
+    }
+}
+
+enum vka_status vka_io_fail(char *error, enum vka_status status, const char *path,
+                            const char *format, ...)
+{
+    int used = 0;
+    va_list args;
+
+    if (!error)
+        return status;
+    if (path)
+        used = snprintf(error, VKA_IO_ERROR_SIZE, "%.*s: ", PATH_SIZE, path);
+    if (used < 0)
+        used = 0;
+    va_start(args, format);
+    if (vsnprintf(error + used, VKA_IO_ERROR_SIZE - (size_t)used, format, args) < 0)
+        error[used] = '\0';
+    va_end(args);
+    make_one_line(error);
+    return status;
+}
+
+enum vka_status vka_io_fail_errno(char *error, const char *path, const char *verb)
+{
+    int code = errno;
+    char reason[128];
+
+    if (strerror_r(code, reason, sizeof reason) != 0)
+        snprintf(reason, sizeof reason, "error %d", code);
+    return vka_io_fail(error, code == ENOMEM ? VKA_OUT_OF_HOST_MEMORY : VKA_IO, path,
+                       "cannot %s: %s", verb, reason);
+}

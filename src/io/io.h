@@ -1,0 +1,62 @@
+/* What the readers and writers of vkattn_io share: sentences, sizes, files. */
+#ifndef VKA_IO_IO_H
+#define VKA_IO_IO_H
+
+#include <vkattn/vkattn_io.h>
+
+#if defined(__GNUC__)
+#define VKA_IO_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define VKA_IO_PRINTF(text, first)
+#endif
+
+/* Names come from files and may be megabytes long: this much of one fits a sentence. */
+#define VKA_IO_NAME "%.100s"
+
+/* Writes "path: sentence" to error[VKA_IO_ERROR_SIZE] and returns status. Either may be NULL.
+ * Control characters and broken UTF-8, which names in files may hold, become '?'. */
+enum vka_status vka_io_fail(char *error, enum vka_status status, const char *path,
+                            const char *format, ...) VKA_IO_PRINTF(4, 5);
+
+/* The same for a system call: "path: cannot verb: reason of errno". */
+enum vka_status vka_io_fail_errno(char *error, const char *path, const char *verb);
+
+bool vka_io_is_utf8(const char *text);
+
+/* The type that has this safetensors name or npy descr; VKA_IO_DTYPE_COUNT for none. */
+enum vka_io_dtype vka_io_dtype_named(const char *name);
+enum vka_io_dtype vka_io_dtype_described(const char *descr, size_t length);
+
+/* NULL: the type has none. */
+const char *vka_io_dtype_descr(enum vka_io_dtype dtype);
+
+/* Bytes of an array of a known type. False where they, or the bytes that would be there without the
+ * axes of length 0, pass PTRDIFF_MAX: then every stride fits too. */
+bool vka_io_array_bytes(enum vka_io_dtype dtype, uint32_t rank, const uint64_t *shape,
+                        size_t *bytes);
+
+/* Whether a writer can take the array; if not, INVALID names what is wrong with it. */
+enum vka_status vka_io_array_check(const struct vka_io_array *array, const char *path, char *error);
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+struct vka_io_map {
+    void *data; /* NULL: nothing is mapped */
+    size_t size;
+};
+
+/* Maps a regular file, read-only. An empty file leaves map empty. */
+enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, char *error);
+void vka_io_map_close(struct vka_io_map *map);
+
+struct vka_io_chunk {
+    const void *data;
+    size_t size;
+};
+
+/* Makes path hold the chunks one after the other, all or nothing: they are written and synced to a
+ * new file beside path, which then takes its place. */
+enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chunks, size_t count,
+                               char *error);
+
+#endif

@@ -1,0 +1,12 @@
+/* The linear operation on checked tensors. */
+#ifndef VKA_PLAN_LINEAR_H
+#define VKA_PLAN_LINEAR_H
+
+#include "plan/matmul.h"
+
+/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias, leading axes alike. */
+enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
+                            const struct vka_tensor *weight, const struct vka_tensor *bias,
+                            bool relu, const struct vka_tensor *output);
+
+#endif

@@ -1,0 +1,34 @@
+/* Passes that other operations are made of: matrix products and strided copies. */
+#ifndef VKA_PLAN_MATMUL_H
+#define VKA_PLAN_MATMUL_H
+
+#include "plan/plan.h"
+
+/* c = alpha * f(a) b^T + bias, for each batch and head. All of rank 4. */
+struct matmul_op {
+    const char *name;
+    struct vka_tensor a; /* [batch][n_head][m][k] */
+    struct vka_tensor b; /* [batch][n_head / group][n][k]; batch or head may have stride 0 */
+    struct vka_tensor c; /* [batch][n_head][m][n] */
+    const struct vka_tensor *bias; /* [n]; NULL: none */
+    uint32_t group;
+    float alpha;
+    bool relu;   /* f(x) = max(x, 0) */
+    bool hidden; /* a comes from the softmax and may hold HIDDEN_BITS */
+};
+
+/* Appends the passes, cut where the device's limits ask for it. */
+enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op);
+
+/* to = from, element by element, of rank 4 and equal shape, converting the type. */
+enum vka_status plan_copy(struct vka_plan *plan, const char *name, const struct vka_tensor *from,
+                          const struct vka_tensor *to);
+
+/* Elements first .. first + count - 1 of an axis, as a tensor that holds no reference. */
+struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                              uint32_t count);
+
+/* The same tensor with rank 4, leading axes of 1. */
+struct vka_tensor tensor_rank4(const struct vka_tensor *tensor);
+
+#endif

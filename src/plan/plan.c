@@ -1,0 +1,336 @@
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_WORKSPACE (64ull << 20)
+#define LEAST_ALIGNMENT 16u /* of a binding: vec4 loads */
+
+enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan_info *info,
+                                struct vka_plan **out)
+{
+    static const struct vka_plan_info defaults = {.struct_size = sizeof defaults};
+    if (out)
+        *out = NULL;
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    if (!info)
+        info = &defaults;
+    CHECK_ARG(out, "%s: plan is NULL", __func__);
+    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
+              info->struct_size, sizeof *info);
+    CHECK_ARG((unsigned)info->path < VKA_PATH_COUNT, "%s: path %d is unknown", __func__,
+              (int)info->path);
+    struct vka_plan *plan = calloc(1, sizeof *plan);
+    CHECK_ALLOC(plan);
+    plan->device = device;
+    plan->path = info->path;
+    plan->workspace_limit = info->workspace_limit ? info->workspace_limit : DEFAULT_WORKSPACE;
+    plan->timestamps = info->timestamps && device->caps.properties.timestamps;
+    *out = plan;
+fail:
+    return status;
+}
+
+static void release_bindings(struct pass *pass)
+{
+    for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++)
+        storage_unref(&pass->bindings[i].storage);
+}
+
+static void release_recording(struct vka_plan *plan)
+{
+    struct vka_device *device = plan->device;
+    if (plan->queries)
+        device->vk.vkDestroyQueryPool(device->handle, plan->queries, NULL);
+    if (plan->descriptors)
+        device->vk.vkDestroyDescriptorPool(device->handle, plan->descriptors, NULL);
+    if (plan->pool)
+        device->vk.vkDestroyCommandPool(device->handle, plan->pool, NULL);
+    free(plan->gpu_ms);
+    plan->queries = VK_NULL_HANDLE;
+    plan->descriptors = VK_NULL_HANDLE;
+    plan->pool = VK_NULL_HANDLE;
+    plan->gpu_ms = NULL;
+}
+
+static void plan_free(struct vka_device *device, struct retired *self)
+{
+    (void)device;
+    struct vka_plan *plan = (struct vka_plan *)self;
+    release_recording(plan);
+    for (size_t i = 0; i < plan->n_pass; i++)
+        release_bindings(&plan->passes[i]);
+    for (size_t i = 0; i < plan->n_scratch; i++)
+        storage_unref(&plan->scratches[i].storage);
+    free(plan->passes);
+    free(plan->scratches);
+    free(plan);
+}
+
+void vka_plan_destroy(struct vka_plan **slot)
+{
+    if (!slot || !*slot)
+        return;
+    struct vka_plan *plan = *slot;
+    *slot = NULL;
+    plan->retired.ticket = plan->last_ticket;
+    plan->retired.release = plan_free;
+    queue_retire(plan->device, &plan->retired);
+}
+
+enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark)
+{
+    if (!plan)
+        return VKA_INVALID;
+    mark->n_pass = plan->n_pass;
+    if (plan->finished)
+        return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
+    return VKA_OK;
+}
+
+enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status)
+{
+    if (!plan)
+        return status;
+    if (status != VKA_OK)
+        while (plan->n_pass > mark.n_pass)
+            release_bindings(&plan->passes[--plan->n_pass]);
+    for (size_t i = 0; i < plan->n_scratch; i++)
+        plan->scratches[i].used = false;
+    return status;
+}
+
+/* Makes room for one more element of an array that doubles. */
+static enum vka_status grow(struct log *log, void **array, size_t count, size_t *room, size_t size)
+{
+    enum vka_status status = VKA_OK;
+    if (count == *room) {
+        size_t more = *room ? 2 * *room : 16;
+        void *moved = realloc(*array, more * size);
+        CHECK_ALLOC(moved);
+        *array = moved;
+        *room = more;
+    }
+fail:
+    return status;
+}
+
+static enum vka_status add_scratch(struct vka_plan *plan, uint64_t bytes, bool constant,
+                                   struct storage **storage)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    void *array = plan->scratches;
+    TRY(grow(log, &array, plan->n_scratch, &plan->scratch_room, sizeof *plan->scratches));
+    plan->scratches = array;
+    TRY(storage_create(plan->device, bytes, storage));
+    plan->scratches[plan->n_scratch++] = (struct scratch){*storage, true, constant};
+fail:
+    return status;
+}
+
+enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
+                             struct vka_tensor *tensor)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    *tensor = (struct vka_tensor){.dtype = dtype};
+    if (!shape_dense(4, size, &tensor->shape))
+        return log_error(log, VKA_UNSUPPORTED, "an intermediate result passes 2^48 elements");
+    uint64_t bytes = shape_count(&tensor->shape) * vka_dtype_size(dtype);
+    struct scratch *best = NULL;
+    for (size_t i = 0; i < plan->n_scratch; i++) {
+        struct scratch *s = &plan->scratches[i];
+        if (!s->used && !s->constant && s->storage->bytes >= bytes &&
+            (!best || s->storage->bytes < best->storage->bytes))
+            best = s;
+    }
+    if (best) {
+        best->used = true;
+        tensor->storage = best->storage;
+    } else {
+        TRY(add_scratch(plan, bytes, false, &tensor->storage));
+    }
+fail:
+    return status;
+}
+
+enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
+                              const void *data, struct vka_tensor *tensor)
+{
+    enum vka_status status = VKA_OK;
+    *tensor = (struct vka_tensor){.dtype = dtype};
+    shape_dense(4, size, &tensor->shape);
+    TRY(add_scratch(plan, vka_tensor_size(tensor), true, &tensor->storage));
+    TRY(vka_tensor_write(tensor, data, vka_tensor_size(tensor)));
+fail:
+    return status;
+}
+
+static uint64_t binding_alignment(const struct vka_plan *plan)
+{
+    uint32_t alignment = plan->device->caps.buffer_alignment;
+    return alignment > LEAST_ALIGNMENT ? alignment : LEAST_ALIGNMENT;
+}
+
+/* From the aligned byte at or before the first element to 16 bytes around the last. */
+static struct binding range_of(const struct vka_plan *plan, const struct vka_tensor *tensor)
+{
+    uint64_t size = vka_dtype_size(tensor->dtype), alignment = binding_alignment(plan);
+    uint64_t first = tensor->shape.offset * size;
+    uint64_t end = first + shape_extent(&tensor->shape) * size;
+    struct binding b = {.storage = tensor->storage, .offset = first / alignment * alignment};
+    end = (end + LEAST_ALIGNMENT - 1) / LEAST_ALIGNMENT * LEAST_ALIGNMENT;
+    b.size = end - b.offset; /* within the storage: its range is whole 256 bytes */
+    return b;
+}
+
+uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor)
+{
+    return range_of(plan, tensor).size;
+}
+
+void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+               const struct vka_tensor *tensor, bool write, uint32_t *offset)
+{
+    struct binding *b = &pass->bindings[slot];
+    *b = range_of(plan, tensor);
+    b->write = write;
+    if (offset)
+        *offset = (uint32_t)(tensor->shape.offset - b->offset / vka_dtype_size(tensor->dtype));
+}
+
+enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    const struct caps *caps = &plan->device->caps;
+    const struct kernel_info *kernel = &kernel_table[pass->key.kernel];
+    for (int i = 0; i < 3; i++)
+        if (pass->groups[i] > caps->max_groups[i])
+            return log_error(log, VKA_UNSUPPORTED,
+                             "%s needs %u workgroups on axis %d, the device allows %u", pass->name,
+                             pass->groups[i], i, caps->max_groups[i]);
+    for (uint32_t i = 0; i < kernel->buffers; i++)
+        if (pass->bindings[i].size > caps->properties.max_buffer_range)
+            return log_error(log, VKA_UNSUPPORTED,
+                             "%s needs %llu bytes of one buffer, the device allows %llu",
+                             pass->name, (unsigned long long)pass->bindings[i].size,
+                             (unsigned long long)caps->properties.max_buffer_range);
+    void *array = plan->passes;
+    TRY(grow(log, &array, plan->n_pass, &plan->pass_room, sizeof *plan->passes));
+    plan->passes = array;
+    plan->passes[plan->n_pass++] = *pass;
+    for (uint32_t i = 0; i < kernel->buffers; i++)
+        storage_ref(pass->bindings[i].storage);
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_finish(struct vka_plan *plan)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(!plan->finished, "%s: the plan is finished already", __func__);
+    CHECK_ARG(plan->n_pass > 0, "%s: the plan is empty", __func__);
+    status = plan_record(plan);
+    if (status == VKA_OK)
+        plan->finished = true;
+    else
+        release_recording(plan);
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(plan->finished, "%s: the plan is not finished", __func__);
+    TRY(queue_submit(plan->device, plan->commands, &plan->last_ticket));
+    if (ticket)
+        *ticket = plan->last_ticket;
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(ticket >= 1 && ticket <= plan->last_ticket, "%s: ticket %llu is not one of this plan",
+              __func__, (unsigned long long)ticket);
+    TRY(queue_wait(plan->device, ticket, timeout));
+    if (plan->timestamps && ticket == plan->last_ticket && ticket != plan->timed_ticket) {
+        TRY(plan_read_timestamps(plan));
+        plan->timed_ticket = ticket;
+    }
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_run(struct vka_plan *plan, uint64_t timeout)
+{
+    uint64_t ticket = 0;
+    enum vka_status status = vka_plan_submit(plan, &ticket);
+    return status == VKA_OK ? vka_plan_wait(plan, ticket, timeout) : status;
+}
+
+size_t vka_plan_pass_count(const struct vka_plan *plan)
+{
+    return plan && plan->finished ? plan->n_pass : 0;
+}
+
+enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index, struct vka_pass_info *info)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(info, "%s: info is NULL", __func__);
+    CHECK_ARG(index < vka_plan_pass_count(plan), "%s: index %zu is past the last pass", __func__,
+              index);
+    const struct pass *pass = &plan->passes[index];
+    *info = (struct vka_pass_info){
+        .name = pass->name,
+        .kernel = kernel_table[pass->key.kernel].name,
+        .detail = pass->detail,
+        .reason = pass->reason,
+        .gpu_ms = plan->timed_ticket ? plan->gpu_ms[index] : -1,
+    };
+fail:
+    return status;
+}
+
+uint64_t vka_plan_workspace(const struct vka_plan *plan)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; plan && i < plan->n_scratch; i++)
+        bytes += plan->scratches[i].storage->range.size;
+    return bytes;
+}
+
+size_t vka_plan_describe(const struct vka_plan *plan, char *text, size_t size)
+{
+    size_t length = 0;
+    if (text && size)
+        text[0] = '\0';
+    for (size_t i = 0; plan && i < plan->n_pass; i++) {
+        const struct pass *p = &plan->passes[i];
+        size_t room = text && length < size ? size - length : 0;
+        int n = snprintf(room ? text + length : NULL, room, "%-12s %-16s %s; %s\n", p->name,
+                         kernel_table[p->key.kernel].name, p->detail, p->reason);
+        length += n > 0 ? (size_t)n : 0;
+    }
+    return length;
+}

@@ -1,0 +1,87 @@
+/* struct vka_plan: passes in order, the storage they use, and what was recorded from them. */
+#ifndef VKA_PLAN_PLAN_H
+#define VKA_PLAN_PLAN_H
+
+#include "gpu/device.h"
+#include "gpu/tensor.h"
+
+/* One buffer of a pass: bytes of a storage. */
+struct binding {
+    struct storage *storage; /* referenced by the pass */
+    uint64_t offset, size;
+    bool write;
+};
+
+/* One dispatch. */
+struct pass {
+    const char *name, *reason;
+    char detail[96];
+    struct pipeline_key key;
+    struct binding bindings[MAX_BUFFERS]; /* as many as the kernel has buffers */
+    unsigned char push[PUSH_SIZE];
+    uint32_t push_size;
+    uint32_t groups[3];
+};
+
+/* Storage that the plan owns. Between operations nothing is in use, so they share it. */
+struct scratch {
+    struct storage *storage;
+    bool used;     /* by the operation being added */
+    bool constant; /* written once when added, never shared */
+};
+
+struct vka_plan {
+    struct retired retired; /* first: a plan destroyed in flight waits here */
+    struct vka_device *device;
+    enum vka_path path;
+    uint64_t workspace_limit;
+    bool timestamps, finished;
+
+    struct pass *passes;
+    size_t n_pass, pass_room;
+    struct scratch *scratches;
+    size_t n_scratch, scratch_room;
+
+    VkCommandPool pool;
+    VkCommandBuffer commands;
+    VkDescriptorPool descriptors;
+    VkQueryPool queries;
+    double *gpu_ms; /* [n_pass], of the last run waited for */
+    uint64_t last_ticket, timed_ticket;
+};
+
+/* An operation begins with plan_begin and ends with plan_end; on failure plan_end takes back every
+ * pass added since. */
+struct plan_mark {
+    size_t n_pass;
+};
+enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
+enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status);
+
+/* A dense tensor in storage of the plan's own, until the operation ends. The tensor holds no
+ * reference. */
+enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
+                             struct vka_tensor *tensor);
+
+/* The same with contents, kept as long as the plan. */
+enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
+                              const void *data, struct vka_tensor *tensor);
+
+/* The bytes that one binding of a tensor takes. */
+uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);
+
+/* Binds a tensor to a slot; *offset is its first element as the kernel counts. A slot that the
+ * kernel does not read can be bound to anything. */
+void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+               const struct vka_tensor *tensor, bool write, uint32_t *offset);
+
+/* Appends a copy of the pass, after checking grid and ranges against the device. */
+enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);
+
+/* Makes pipelines and descriptors and records the command buffer. */
+enum vka_status plan_record(struct vka_plan *plan);
+
+/* Reads the timestamps of the finished run into gpu_ms. */
+enum vka_status plan_read_timestamps(struct vka_plan *plan);
+
+#endif

@@ -1,0 +1,220 @@
+/* From passes to a command buffer: pipelines, descriptors, barriers, dispatches, timestamps. */
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum vka_status create_pools(struct vka_plan *plan)
+{
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    uint32_t buffers = 0, n = (uint32_t)plan->n_pass;
+    for (size_t i = 0; i < plan->n_pass; i++)
+        buffers += kernel_table[plan->passes[i].key.kernel].buffers;
+    VK(device->vk.vkCreateDescriptorPool(
+        device->handle,
+        &(VkDescriptorPoolCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+            .maxSets = n,
+            .poolSizeCount = 1,
+            .pPoolSizes = &(VkDescriptorPoolSize){VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, buffers},
+        },
+        NULL, &plan->descriptors));
+    VK(device->vk.vkCreateCommandPool(device->handle,
+                                      &(VkCommandPoolCreateInfo){
+                                          .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .queueFamilyIndex = device->queue_family,
+                                      },
+                                      NULL, &plan->pool));
+    VK(device->vk.vkAllocateCommandBuffers(
+        device->handle,
+        &(VkCommandBufferAllocateInfo){
+            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+            .commandPool = plan->pool,
+            .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+            .commandBufferCount = 1,
+        },
+        &plan->commands));
+    if (plan->timestamps) {
+        plan->gpu_ms = calloc(plan->n_pass, sizeof *plan->gpu_ms);
+        CHECK_ALLOC(plan->gpu_ms);
+        VK(device->vk.vkCreateQueryPool(device->handle,
+                                        &(VkQueryPoolCreateInfo){
+                                            .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                            .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                            .queryCount = n + 1,
+                                        },
+                                        NULL, &plan->queries));
+    }
+fail:
+    return status;
+}
+
+/* What has been read and written since the last barrier. */
+struct hazards {
+    const struct binding **open;
+    size_t n;
+};
+
+static bool overlap(const struct binding *a, const struct binding *b)
+{
+    return a->storage == b->storage && (a->write || b->write) && a->offset < b->offset + b->size &&
+           b->offset < a->offset + a->size;
+}
+
+static bool needs_barrier(const struct hazards *hazards, const struct pass *pass)
+{
+    for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++)
+        for (size_t j = 0; j < hazards->n; j++)
+            if (overlap(&pass->bindings[i], hazards->open[j]))
+                return true;
+    return false;
+}
+
+static void barrier(struct vka_plan *plan, VkPipelineStageFlags from, VkPipelineStageFlags to,
+                    VkAccessFlags before, VkAccessFlags after)
+{
+    const VkMemoryBarrier memory = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+        .srcAccessMask = before,
+        .dstAccessMask = after,
+    };
+    plan->device->vk.vkCmdPipelineBarrier(plan->commands, from, to, 0, 1, &memory, 0, NULL, 0,
+                                          NULL);
+}
+
+static enum vka_status write_descriptors(struct vka_plan *plan, const struct pass *pass,
+                                         VkDescriptorSetLayout layout, VkDescriptorSet *set)
+{
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    VK(device->vk.vkAllocateDescriptorSets(
+        device->handle,
+        &(VkDescriptorSetAllocateInfo){
+            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+            .descriptorPool = plan->descriptors,
+            .descriptorSetCount = 1,
+            .pSetLayouts = &layout,
+        },
+        set));
+    VkDescriptorBufferInfo buffers[MAX_BUFFERS];
+    uint32_t n = kernel_table[pass->key.kernel].buffers;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct binding *b = &pass->bindings[i];
+        buffers[i] = (VkDescriptorBufferInfo){b->storage->range.block->buffer,
+                                              b->storage->range.offset + b->offset, b->size};
+    }
+    device->vk.vkUpdateDescriptorSets(device->handle, 1,
+                                      &(VkWriteDescriptorSet){
+                                          .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                          .dstSet = *set,
+                                          .descriptorCount = n,
+                                          .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                          .pBufferInfo = buffers,
+                                      },
+                                      0, NULL);
+fail:
+    return status;
+}
+
+static enum vka_status record_pass(struct vka_plan *plan, const struct pass *pass)
+{
+    struct vka_device *device = plan->device;
+    enum vka_status status = VKA_OK;
+    VkPipeline pipeline = VK_NULL_HANDLE;
+    VkDescriptorSetLayout set_layout = VK_NULL_HANDLE;
+    VkPipelineLayout layout = VK_NULL_HANDLE;
+    VkDescriptorSet set = VK_NULL_HANDLE;
+    TRY(pipeline_get(device, &pass->key, &pipeline));
+    TRY(pipeline_layouts(device, pass->key.kernel, &set_layout, &layout));
+    TRY(write_descriptors(plan, pass, set_layout, &set));
+    VkCommandBuffer commands = plan->commands;
+    if (device->begin_label)
+        device->begin_label(
+            commands, &(VkDebugUtilsLabelEXT){.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT,
+                                              .pLabelName = pass->name});
+    device->vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    device->vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set,
+                                       0, NULL);
+    device->vk.vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE,
+                                  pass->push);
+    device->vk.vkCmdDispatch(commands, pass->groups[0], pass->groups[1], pass->groups[2]);
+    if (device->end_label)
+        device->end_label(commands);
+fail:
+    return status;
+}
+
+static enum vka_status record_passes(struct vka_plan *plan, struct hazards *hazards)
+{
+    struct vka_device *device = plan->device;
+    enum vka_status status = VKA_OK;
+    const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+    const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    /* A run may follow another that is still going: the same workspace, the same tensors. */
+    barrier(plan, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
+            VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
+    if (plan->queries) {
+        device->vk.vkCmdResetQueryPool(plan->commands, plan->queries, 0,
+                                       (uint32_t)plan->n_pass + 1);
+        device->vk.vkCmdWriteTimestamp(plan->commands, compute, plan->queries, 0);
+    }
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        const struct pass *pass = &plan->passes[i];
+        if (needs_barrier(hazards, pass)) {
+            barrier(plan, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
+            hazards->n = 0;
+        }
+        for (uint32_t b = 0; b < kernel_table[pass->key.kernel].buffers; b++)
+            hazards->open[hazards->n++] = &pass->bindings[b];
+        TRY(record_pass(plan, pass));
+        if (plan->queries)
+            device->vk.vkCmdWriteTimestamp(plan->commands, compute, plan->queries, (uint32_t)i + 1);
+    }
+    barrier(plan, compute, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+            VK_ACCESS_HOST_READ_BIT);
+fail:
+    return status;
+}
+
+enum vka_status plan_record(struct vka_plan *plan)
+{
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
+    CHECK_ALLOC(hazards.open);
+    TRY(create_pools(plan));
+    VK(device->vk.vkBeginCommandBuffer(plan->commands,
+                                       &(VkCommandBufferBeginInfo){
+                                           .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                           .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
+                                       }));
+    TRY(record_passes(plan, &hazards));
+    VK(device->vk.vkEndCommandBuffer(plan->commands));
+fail:
+    free(hazards.open);
+    return status;
+}
+
+enum vka_status plan_read_timestamps(struct vka_plan *plan)
+{
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    size_t n = plan->n_pass + 1;
+    uint64_t *ticks = calloc(n, sizeof *ticks);
+    CHECK_ALLOC(ticks);
+    VK(device->vk.vkGetQueryPoolResults(device->handle, plan->queries, 0, (uint32_t)n,
+                                        n * sizeof *ticks, ticks, sizeof *ticks,
+                                        VK_QUERY_RESULT_64_BIT));
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        uint64_t passed = (ticks[i + 1] - ticks[i]) & device->caps.timestamp_mask;
+        plan->gpu_ms[i] = (double)passed * device->caps.timestamp_ns * 1e-6;
+    }
+fail:
+    free(ticks);
+    return status;
+}

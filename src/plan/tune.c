@@ -1,0 +1,79 @@
+#include "plan/tune.h"
+#include "params.h"
+
+/* Rows of A from which on a transposed copy of B pays for itself: it reads each element of B once,
+ * the product reads it m / LANE_ROWS times. */
+#define PACK_ROWS 32
+
+/* CPU drivers turn shared memory into per-lane gathers and each barrier into spills of every live
+ * register; a register tile without either is several times faster there. */
+static bool use_lanes(const struct caps *caps)
+{
+    return caps->properties.type == VKA_DEVICE_CPU && caps->properties.subgroup_size >= 4 &&
+           !kernel_missing(KERNEL_matmul_lane4, caps);
+}
+
+static void choose_lanes(const struct caps *caps, const struct matmul_problem *p,
+                         struct matmul_choice *c)
+{
+    bool eight = !kernel_missing(KERNEL_matmul_lane8, caps);
+    c->kernel = eight ? KERNEL_matmul_lane8 : KERNEL_matmul_lane4;
+    c->lanes = caps->properties.subgroup_size;
+    c->rows = LANE_ROWS;
+    c->columns = c->lanes * LANE_COLUMNS;
+    c->a_vec = p->a_vec;
+    c->pack_b = !p->b_vec && !p->b_fixed && p->m >= PACK_ROWS;
+    c->b_vec = p->b_vec || c->pack_b;
+    c->reason = c->pack_b ? "CPU driver: register tile without barriers; B packed first"
+                          : "CPU driver: register tile without barriers";
+}
+
+static void choose_tile(const struct caps *caps, const struct matmul_problem *p,
+                        struct matmul_choice *c)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    c->kernel = KERNEL_matmul_tile;
+    c->side = has->max_workgroup >= 256 ? 16 : 8;
+    for (uint32_t t = 4;; t /= 2) { /* the largest tile that the matrix fills and memory holds */
+        c->tile_m = c->tile_n = t;
+        c->rows = c->columns = c->side * t;
+        uint32_t bytes = 2 * TILE_DEPTH * (c->rows + 1) * 4;
+        bool fits = bytes <= has->max_shared_memory;
+        bool filled = p->m > c->rows / 2 && p->n > c->columns / 2;
+        if (t == 1 || (fits && filled))
+            break;
+    }
+    c->reason = c->tile_m == 4   ? "shared-memory tile, the largest"
+                : c->tile_m == 2 ? "shared-memory tile, halved to fit the matrix or the device"
+                                 : "shared-memory tile, smallest for a small matrix or device";
+}
+
+void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
+                 struct matmul_choice *choice)
+{
+    *choice = (struct matmul_choice){0};
+    if (use_lanes(caps))
+        choose_lanes(caps, problem, choice);
+    else
+        choose_tile(caps, problem, choice);
+}
+
+bool tune_transposes_weights(const struct caps *caps)
+{
+    return use_lanes(caps);
+}
+
+void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice *choice)
+{
+    if (!kernel_missing(KERNEL_softmax_subgroup, caps)) {
+        choice->kernel = KERNEL_softmax_subgroup;
+        choice->lanes = caps->properties.subgroup_size;
+        choice->reason = "a subgroup a row: reductions without shared memory";
+        return;
+    }
+    choice->kernel = KERNEL_softmax_shared;
+    choice->lanes = 128;
+    while (choice->lanes > 8 && choice->lanes / 2 >= n_kv)
+        choice->lanes /= 2;
+    choice->reason = "no usable subgroup reductions: shared memory";
+}

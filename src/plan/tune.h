@@ -1,0 +1,41 @@
+/* Which kernel and tile: pure functions of caps and the problem, tested without a GPU. */
+#ifndef VKA_PLAN_TUNE_H
+#define VKA_PLAN_TUNE_H
+
+#include "gpu/kernels.h"
+
+struct matmul_problem {
+    uint64_t batch; /* matrices, of all heads */
+    uint32_t m, n, k;
+    enum vka_dtype a_type, b_type;
+    bool a_vec;   /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
+    bool b_vec;   /* B can be read as vec4 along n, likewise */
+    bool b_fixed; /* B must be read where it lies: copying it first is not allowed */
+};
+
+struct matmul_choice {
+    enum kernel kernel;
+    uint32_t tile_m, tile_n; /* matmul_tile: results an invocation, per axis */
+    uint32_t side;           /* matmul_tile: invocations, per axis */
+    uint32_t lanes;          /* matmul_lane: invocations */
+    uint32_t rows, columns;  /* results of one workgroup */
+    bool a_vec, b_vec;       /* matmul_lane */
+    bool pack_b;             /* copy B to [k][n] float32 first; b_vec then holds */
+    const char *reason;
+};
+
+void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
+                 struct matmul_choice *choice);
+
+/* Whether weights are best kept as [in][out], which the kernel for this device reads fastest. */
+bool tune_transposes_weights(const struct caps *caps);
+
+struct softmax_choice {
+    enum kernel kernel;
+    uint32_t lanes; /* invocations a row, a power of two */
+    const char *reason;
+};
+
+void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice *choice);
+
+#endif

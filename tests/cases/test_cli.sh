@@ -1,0 +1,285 @@
+#!/bin/sh
+# The promises of the vkattn command: exit codes, one line an error, whole outputs, and that the
+# numbers of a run and a check are right. Usage: test_cli.sh VKATTN, run from any folder.
+# Exits 77 where there is no usable Vulkan device. SPDX-License-Identifier: MIT
+set -u
+export LC_ALL=C
+
+vkattn=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+cases=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export XDG_CACHE_HOME="$work/cache"
+
+failures=0
+checks=0
+fail()
+{
+    failures=$((failures + 1))
+    echo "FAILED: $*"
+    sed 's/^/    stdout: /' out | head -n 5
+    sed 's/^/    stderr: /' err | head -n 5
+}
+
+# expect CODE PATTERN ARGUMENT... : runs vkattn; where it must fail, stderr is one line that matches
+# PATTERN (the line that names the chosen device aside), and otherwise stdout matches it.
+expect()
+{
+    code=$1
+    pattern=$2
+    shift 2
+    checks=$((checks + 1))
+    "$vkattn" "$@" >out 2>err
+    got=$?
+    if [ "$got" -ne "$code" ]; then
+        fail "exit $got instead of $code: vkattn $*"
+        return
+    fi
+    if [ "$code" -eq 0 ] || [ "$code" -eq 1 ]; then
+        grep -q -e "$pattern" out || fail "no '$pattern' on stdout: vkattn $*"
+        return
+    fi
+    grep -v '^device: ' err >lines
+    [ "$(wc -l <lines)" -eq 1 ] || fail "not one line on stderr: vkattn $*"
+    grep -q -e "$pattern" lines || fail "no '$pattern' on stderr: vkattn $*"
+}
+
+# json_header FILE : the header of a safetensors file; header_size FILE : its bytes.
+header_size()
+{
+    od -An -t u4 -N 4 "$1" | tr -d ' '
+}
+json_header()
+{
+    tail -c +9 "$1" | head -c "$(header_size "$1")"
+}
+
+# field FILE TENSOR KEY : the numbers of "shape" or "data_offsets", with blanks between.
+field()
+{
+    json_header "$1" | tr -d ' \n' | sed -n 's/.*"'"$2"'":{\([^}]*\)}.*/\1/p' |
+        sed -n 's/.*"'"$3"'":\[\([0-9,]*\)\].*/\1/p' | tr ',' ' '
+}
+
+# place FILE TENSOR : its first byte in the file; bytes FILE TENSOR : how many it has.
+place()
+{
+    set -- "$1" $(field "$1" "$2" data_offsets)
+    echo $((8 + $(header_size "$1") + $2))
+}
+bytes()
+{
+    set -- $(field "$1" "$2" data_offsets)
+    echo $(($2 - $1))
+}
+
+# raw FILE TENSOR : the bytes of a tensor.
+raw()
+{
+    tail -c +$(($(place "$1" "$2") + 1)) "$1" | head -c "$(bytes "$1" "$2")"
+}
+
+# npy DESCR "2, 5, 16" : an npy file with the data from stdin.
+npy()
+{
+    printf '\223NUMPY\001\000\166\000%-117s\n' \
+        "{'descr': '$1', 'fortran_order': False, 'shape': ($2), }"
+    cat
+}
+npy_raw()
+{
+    [ -s "$1" ] || return
+    tail -c +$((11 + $(od -An -t u2 -j 8 -N 2 "$1" | tr -d ' '))) "$1"
+}
+
+# query FILE : its query tensor as an npy file.
+query()
+{
+    raw "$1" query | npy '<f4' "$(field "$1" query shape | sed 's/ /, /g')"
+}
+
+# same_numbers GOT WANT RTOL WHAT : two files of raw float32.
+same_numbers()
+{
+    checks=$((checks + 1))
+    for side in "$1" "$2"; do
+        od -An -v -t f4 "$side" | tr -s ' ' '\n' | sed '/^$/d' >"$side.text"
+    done
+    paste "$1.text" "$2.text" | awk -v rtol="$3" '
+        { n++; d = $1 - $2; w = $2; if (d < 0) d = -d; if (w < 0) w = -w
+          if (NF != 2 || !(d <= 1e-5 + rtol * w)) bad++ }
+        END { exit !(n > 0 && bad + 0 == 0) }' || fail "other numbers: $4"
+}
+
+# corrupt FROM TO TENSOR : a copy whose tensor begins with the float32 number 1024.
+corrupt()
+{
+    cp "$1" "$2"
+    printf '\000\000\200\104' | dd of="$2" bs=1 seek="$(place "$1" "$3")" conv=notrunc 2>/dev/null
+}
+
+"$vkattn" devices >out 2>err
+if [ $? -eq 3 ]; then
+    echo "SKIPPED: NO USABLE VULKAN DEVICE, THE COMMAND LINE WAS NOT TESTED: $(cat err)"
+    exit 77
+fi
+
+# ---- devices, help ------------------------------------------------------------------------------
+expect 0 'usage: vkattn' help
+expect 0 '^vkattn [0-9]' --version
+expect 0 'driver' devices
+expect 0 '"kernels":\[{"name":' devices --json
+expect 0 '^0: ' devices --device 0
+expect 2 'expected a command'
+expect 2 "unknown command 'frobnicate'" frobnicate
+expect 2 "unknown option '--frobnicate'" devices --frobnicate
+expect 2 "unknown option '-q'" devices -q
+expect 2 '--json: expected no value' devices --json=1
+expect 2 "expected only options, got 'extra'" devices extra
+expect 3 'no such device' devices --device 'no such device'
+expect 3 '.' check "$cases/seeds" --device 4000000000
+
+# ---- bench --------------------------------------------------------------------------------------
+sizes="--batch 1 --heads 2 --seq 5 --head-dim 3"
+expect 0 '^  median ' bench matmul --m 3 --n 5 --k 7 --repeat 2
+expect 0 '^  pass ' bench attention $sizes --causal --passes --repeat 1
+expect 0 '"n_kv":9,.*"causal":false.*"repeat":2,' bench attention $sizes --kv-seq 9 --repeat 2 --json
+expect 0 '"op":"layer".*"n_kv_head":1,"head_dim":8,"model_dim":16' \
+    bench layer --batch 1 --seq 4 --model-dim 16 --heads 2 --kv-heads 1 --json --repeat 1
+for key in op device driver kernels dtype batch n_q n_kv n_head n_kv_head head_dim model_dim \
+    causal repeat first_ms median_ms min_ms gpu_ms gflops gbps workspace_bytes; do
+    grep -q "\"$key\":" out || fail "bench --json has no $key"
+done
+[ "$(wc -l <out)" -eq 1 ] || fail "bench --json is not one line"
+expect 2 'expected layer, attention or matmul' bench
+expect 2 "got 'frobnicate'" bench frobnicate
+expect 2 '--batch: expected, but not given' bench layer
+expect 2 "--batch: .*got '0'" bench layer --batch 0
+expect 2 "--m: .*got '-1'" bench matmul --m -1 --n 1 --k 1
+expect 2 "--m: .*got '1e3'" bench matmul --m 1e3 --n 1 --k 1
+expect 2 "--m: .*got ' 4'" bench matmul --m ' 4' --n 1 --k 1
+expect 2 "--k: .*got '99999999999999999999'" bench matmul --m 1 --n 1 --k 99999999999999999999
+expect 2 '--k: expected a value' bench matmul --m 1 --n 1 --k
+expect 2 '--dtype: expected one of f32, f16, bf16' bench matmul --m 1 --n 1 --k 1 --dtype f64
+expect 2 '--path: expected one of' bench attention $sizes --path diagonal
+expect 2 '--kv-heads: expected a divisor of --heads 2' bench attention $sizes --kv-heads 3
+expect 2 '--heads: expected a divisor of --model-dim 64' \
+    bench layer --batch 1 --seq 4 --model-dim 64 --heads 5
+expect 2 '.' bench matmul --m 16777216 --n 16777216 --k 16777216
+expect 2 '.' bench attention --batch 1048576 --heads 65536 --seq 16777216 --head-dim 65536
+
+# ---- check --------------------------------------------------------------------------------------
+number=$(find "$cases/seeds" -name '*.safetensors' | wc -l)
+expect 0 "^$number passed, 0 failed, 0 skipped\$" check "$cases/seeds"
+expect 0 '^{"passed":[1-9][0-9]*,"failed":0,"skipped":0,' check "$cases/seeds" --json
+[ "$(wc -l <out)" -eq $((number + 1)) ] || fail 'check --json is not one line a case and a summary'
+seed=$cases/seeds/seed002_small.safetensors
+expect 0 '^PASS seed002_small  max_abs=[^ ]* max_rel=[^ ]* row_nmse=[^ ]*$' check "$seed" "$seed"
+grep -q '^1 passed, 0 failed, 0 skipped$' out || fail 'a case named twice is not run once'
+mkdir bad
+corrupt "$seed" bad/output.safetensors expect.output
+expect 1 '^FAIL seed002_small .*output\[0,0,0\] got=.* want=1024$' check bad/output.safetensors
+grep -q '^0 passed, 1 failed, 0 skipped$' out || fail 'no summary after a failure'
+corrupt "$seed" bad/scores.safetensors expect.scores
+expect 1 '^FAIL seed002_small .*scores\[0,0,0,0\] ' check bad/scores.safetensors
+expect 1 '"result":"fail".*"output":"scores","index":\[0,0,0,0\],"got":' \
+    check --json bad/scores.safetensors
+head -c 100 "$seed" >bad/header.safetensors
+expect 2 'bad/header.safetensors' check bad/header.safetensors
+head -c $(($(wc -c <"$seed") - 4)) "$seed" >bad/data.safetensors
+expect 2 'bad/data.safetensors' check bad/data.safetensors
+expect 2 'bad/' check bad/data.safetensors "$seed"
+grep -q '^1 passed, 0 failed, 0 skipped$' out || fail 'a malformed case stops the others'
+: >bad/empty.safetensors
+expect 2 'bad/empty.safetensors' check bad/empty.safetensors
+expect 2 'expected case files or folders' check
+expect 2 'missing: cannot open' check missing
+mkdir none
+expect 2 'none: expected case files' check none
+
+# ---- run ----------------------------------------------------------------------------------------
+query "$seed" >x.npy
+raw "$seed" expect.output >want.raw
+raw "$seed" expect.scores >want_scores.raw
+expect 0 '' run "$seed" --query x.npy --output y.npy --scores s.npy
+npy_raw y.npy >got.raw
+npy_raw s.npy >got_scores.raw
+same_numbers got.raw want.raw 1e-4 'the output of run'
+same_numbers got_scores.raw want_scores.raw 1e-4 'the scores of run'
+expect 0 '' run "$seed" --query x.npy --key x.npy --value x.npy --output y2.npy
+cmp -s y.npy y2.npy || fail 'run with the query as key and value is not self-attention'
+expect 0 '' run "$seed" --query x.npy --output y16.npy --dtype f16
+grep -q "'<f2'" y16.npy || fail 'run --dtype f16 does not write float16'
+
+# The first query of a causal layer sees one key: its weights are 1, 0, 0, ...
+expect 0 '' run "$seed" --query x.npy --output y3.npy --scores s.npy --causal
+npy_raw s.npy | head -c 20 >got.raw
+printf '\000\000\200\077\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000' >want.raw
+same_numbers got.raw want.raw 0 'the first causal row'
+printf '\001\000\000\000\000\000\000\000\005\000\000\000\000\000\000\000' | npy '<i8' '2,' >l.npy
+expect 0 '' run "$seed" --query x.npy --output y3.npy --scores s.npy --kv-lengths l.npy
+npy_raw s.npy | head -c 20 >got.raw
+same_numbers got.raw want.raw 0 'the first row with one key'
+printf '\001\000\000\000\000' | npy '|b1' '5,' >m.npy
+expect 0 '' run "$seed" --query x.npy --output y3.npy --scores s.npy --mask m.npy
+npy_raw s.npy | head -c 20 >got.raw
+same_numbers got.raw want.raw 0 'the first row under a mask'
+
+# A sequence-first layer, with its layout and heads from the metadata.
+plain=$cases/seeds/seed000_bias_plain.safetensors
+query "$plain" >p.npy
+raw "$plain" expect.output >want.raw
+expect 0 '' run "$plain" --query p.npy --output y.npy
+npy_raw y.npy >got.raw
+same_numbers got.raw want.raw 1e-4 'the output of a sequence-first layer'
+
+# What is wrong is told before anything is written, and what stands at the output stays.
+echo precious >keep.npy
+refuse()
+{
+    pattern=$1
+    shift
+    expect 2 "$pattern" run "$@"
+    [ "$(cat keep.npy)" = precious ] || fail "the output was touched: vkattn run $*"
+}
+refuse 'expected one layer file' --query x.npy --output keep.npy
+refuse '--query: expected' "$seed" --output keep.npy
+refuse '--output: expected' "$seed" --query x.npy
+refuse 'missing/y.npy' "$seed" --query x.npy --output missing/y.npy
+refuse '--output: .*something else' "$seed" --query x.npy --output bad
+refuse '--scores: expected another path' "$seed" --query x.npy --output keep.npy --scores keep.npy
+refuse 'missing.npy' "$seed" --query missing.npy --output keep.npy
+refuse 'missing.safetensors' missing.safetensors --query x.npy --output keep.npy
+refuse 'bad/data.safetensors' bad/data.safetensors --query x.npy --output keep.npy
+refuse 'bad/empty.safetensors' bad/empty.safetensors --query x.npy --output keep.npy
+refuse '7 heads' "$seed" --query x.npy --output keep.npy --heads 7
+refuse "--heads: .*got '0'" "$seed" --query x.npy --output keep.npy --heads 0
+refuse 'kv' "$seed" --query x.npy --output keep.npy --kv-heads 3
+refuse '--window: .*comma' "$seed" --query x.npy --output keep.npy --window 3
+refuse '--window: ' "$seed" --query x.npy --output keep.npy --window=-2,0
+refuse '--layout: expected one of bsd, sbd' "$seed" --query x.npy --output keep.npy --layout bhsd
+refuse 'p.npy: expected floats' "$seed" --query p.npy --output keep.npy
+refuse 'm.npy: expected floats' "$seed" --query m.npy --output keep.npy
+refuse 'x.npy: expected bools or floats that broadcast' \
+    "$seed" --query x.npy --output keep.npy --mask x.npy
+refuse 'm.npy: expected whole numbers' "$seed" --query x.npy --output keep.npy --kv-lengths m.npy
+printf '\006\005' | npy '|u1' '2,' >l.npy
+refuse 'l.npy: expected lengths from 0 to the 5 keys, got 6' \
+    "$seed" --query x.npy --output keep.npy --kv-lengths l.npy
+head -c 40 x.npy >t.npy
+refuse 't.npy' "$seed" --query t.npy --output keep.npy
+head -c 400 x.npy >t.npy
+refuse 't.npy' "$seed" --query t.npy --output keep.npy
+npy '<f4' '4294967295, 4294967295, 16' </dev/null >t.npy
+refuse 't.npy' "$seed" --query t.npy --output keep.npy
+[ -z "$(find . -name 'keep.npy?*' -o -name '*.tmp')" ] || fail 'files were left beside the output'
+
+if [ -e /dev/full ]; then
+    checks=$((checks + 1))
+    "$vkattn" help >/dev/full 2>err
+    [ $? -eq 1 ] || fail 'a full disk looks like success'
+fi
+
+echo "$checks checks, $failures failed"
+[ "$failures" -eq 0 ]

@@ -1,0 +1,33 @@
+# What a shared library exports: vka_ names only, and every function that its headers declare.
+#
+#   cmake -D NM=nm -D LIBRARY=libvkattn.so -D HEADERS=vkattn.h... -P symbols.cmake
+cmake_minimum_required(VERSION 3.25)
+execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}"
+                OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^\n ]+\n" exported "${listing}")
+list(TRANSFORM exported STRIP)
+
+set(strangers ${exported})
+list(FILTER strangers EXCLUDE REGEX "^vka_")
+if(strangers)
+  message(SEND_ERROR "exported, and not vka_: ${strangers}")
+endif()
+
+set(declared 0)
+foreach(header IN LISTS HEADERS)
+  file(READ "${header}" text)
+  string(REGEX MATCHALL "VKA_API [^;(]*[ *]vka_[a-z0-9_]+\\(" declarations "${text}")
+  foreach(declaration IN LISTS declarations)
+    string(REGEX MATCH "vka_[a-z0-9_]+\\($" name "${declaration}")
+    string(REPLACE "(" "" name "${name}")
+    math(EXPR declared "${declared} + 1")
+    if(NOT name IN_LIST exported)
+      message(SEND_ERROR "declared, and not exported: ${name}")
+    endif()
+  endforeach()
+endforeach()
+if(declared EQUAL 0)
+  message(FATAL_ERROR "no declarations found in ${HEADERS}")
+endif()
+list(LENGTH exported count)
+message("${LIBRARY}: ${count} symbols, ${declared} declared")

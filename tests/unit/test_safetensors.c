@@ -1,0 +1,374 @@
+/* safetensors: what is malformed is refused with a sentence, what is well-formed comes back whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <vkattn/vkattn_io.h>
+
+#include "safetensors_cases.h"
+
+#define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
+
+static void put_length(unsigned char *bytes, uint64_t length)
+{
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(length >> (8 * i));
+}
+
+/* A file of its own allocation, so that a sanitizer sees any step past it. */
+static unsigned char *build(const char *header, size_t data, size_t *size)
+{
+    size_t length = strlen(header);
+    unsigned char *bytes = malloc(8 + length + data);
+
+    assert_non_null(bytes);
+    put_length(bytes, length);
+    for (size_t i = 0; i < length; i++)
+        bytes[8 + i] = header[i] == '\'' ? '"' : (unsigned char)header[i];
+    memset(bytes + 8 + length, 0x5a, data);
+    *size = 8 + length + data;
+    return bytes;
+}
+
+/* The status, and where it is a failure the sentence: one line, not empty, with the path. */
+static enum vka_status parse(const void *bytes, size_t size, struct vka_safetensors **file,
+                             char error[VKA_IO_ERROR_SIZE])
+{
+    enum vka_status status;
+
+    memset(error, 'x', VKA_IO_ERROR_SIZE);
+    *file = (struct vka_safetensors *)error; /* to be overwritten */
+    status = vka_safetensors_parse("some/path", bytes, size, error, file);
+    if (status) {
+        assert_null(*file);
+        assert_non_null(memchr(error, '\0', VKA_IO_ERROR_SIZE));
+        assert_memory_equal(error, "some/path: ", 11);
+        assert_true(strlen(error) > 20);
+        assert_null(strpbrk(error, "\n\r\t\x1b"));
+    }
+    return status;
+}
+
+/* What must hold of any file that was accepted. */
+static void check_invariants(const struct vka_safetensors *file, const unsigned char *bytes,
+                             size_t size)
+{
+    uint64_t length = 0;
+    const unsigned char *next;
+
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | bytes[i];
+    assert_true(length <= size - 8);
+    next = bytes + 8 + length;
+    for (size_t i = 0; i < vka_safetensors_count(file); i++) {
+        const struct vka_io_array *array = vka_safetensors_at(file, i);
+        uint64_t bytes_needed = vka_io_dtype_size(array->dtype);
+
+        assert_true(bytes_needed > 0 && array->rank <= VKA_IO_MAX_RANK);
+        for (uint32_t axis = 0; axis < array->rank; axis++)
+            bytes_needed *= array->shape[axis];
+        assert_true(array->size == bytes_needed);
+        assert_ptr_equal(array->data, next);
+        assert_ptr_equal(vka_safetensors_find(file, array->name), array);
+        next += array->size;
+    }
+    assert_ptr_equal(next, bytes + size);
+    assert_null(vka_safetensors_at(file, vka_safetensors_count(file)));
+}
+
+static void test_malformed(void **state)
+{
+    (void)state;
+    assert_true(COUNTOF(malformed) >= 150);
+    for (size_t i = 0; i < COUNTOF(malformed); i++) {
+        char error[VKA_IO_ERROR_SIZE];
+        struct vka_safetensors *file;
+        size_t size;
+        unsigned char *bytes = build(malformed[i].header, malformed[i].data, &size);
+        enum vka_status status = parse(bytes, size, &file, error);
+
+        if (status != VKA_IO)
+            fail_msg("%s with %zu bytes gave %d", malformed[i].header, malformed[i].data, status);
+        free(bytes);
+    }
+}
+
+static void test_wellformed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(wellformed); i++) {
+        char error[VKA_IO_ERROR_SIZE], names[64] = "";
+        struct vka_safetensors *file;
+        size_t size;
+        unsigned char *bytes = build(wellformed[i].header, wellformed[i].data, &size);
+        enum vka_status status = parse(bytes, size, &file, error);
+
+        if (!wellformed[i].names) {
+            assert_int_equal(status, VKA_IO);
+        } else {
+            if (status)
+                fail_msg("%s: %s", wellformed[i].header, error);
+            check_invariants(file, bytes, size);
+            for (size_t j = 0; j < vka_safetensors_count(file); j++) {
+                strcat(names, j ? " " : "");
+                strcat(names, vka_safetensors_at(file, j)->name);
+            }
+            assert_string_equal(names, wellformed[i].names);
+        }
+        vka_safetensors_close(&file);
+        free(bytes);
+    }
+}
+
+static void test_header_length(void **state)
+{
+    static const uint64_t lengths[] = {
+        0,          1,         3,          100000001,      UINT32_MAX,
+        1ull << 32, INT64_MAX, 1ull << 63, UINT64_MAX - 8, UINT64_MAX - 7,
+        UINT64_MAX};
+    unsigned char bytes[10] = {0, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(lengths); i++) {
+        put_length(bytes, lengths[i]);
+        assert_int_equal(parse(bytes, sizeof bytes, &file, error), VKA_IO);
+    }
+    assert_int_equal(parse(NULL, 0, &file, error), VKA_IO);
+    put_length(bytes, 2);
+    assert_int_equal(parse(bytes, sizeof bytes, &file, error), VKA_OK);
+    vka_safetensors_close(&file);
+}
+
+/* A header just within the limit of 100 MB, and one eight bytes longer in a file that holds it. */
+static void test_header_limit(void **state)
+{
+    const size_t limit = 100000000;
+    unsigned char *bytes = malloc(limit + 16);
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+
+    (void)state;
+    assert_non_null(bytes);
+    memset(bytes, ' ', limit + 16);
+    memcpy(bytes + 8, "{}", 2);
+    put_length(bytes, limit);
+    assert_int_equal(parse(bytes, limit + 8, &file, error), VKA_OK);
+    vka_safetensors_close(&file);
+    put_length(bytes, limit + 8);
+    assert_int_equal(parse(bytes, limit + 16, &file, error), VKA_IO);
+    free(bytes);
+}
+
+static void test_deep_and_long(void **state)
+{
+    const size_t depth = 1000000;
+    char *text = malloc(2 * depth + 64), error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+    unsigned char *bytes;
+    size_t size;
+
+    (void)state;
+    assert_non_null(text);
+    memcpy(text, "{'a':", 5);
+    memset(text + 5, '[', depth);
+    memset(text + 5 + depth, ']', depth);
+    memcpy(text + 5 + 2 * depth, "}", 2);
+    bytes = build(text, 0, &size);
+    assert_int_equal(parse(bytes, size, &file, error), VKA_IO);
+    free(bytes);
+    /* A name far longer than a sentence, cut in the middle of its characters. */
+    strcpy(text, "{'x");
+    for (size_t i = 0; i < depth; i++)
+        memcpy(text + 3 + 2 * i, "\xc3\xa9", 2);
+    strcpy(text + 3 + 2 * depth, "\\n\\t\\u001b':{'dtype':1}}");
+    bytes = build(text, 0, &size);
+    assert_int_equal(parse(bytes, size, &file, error), VKA_IO);
+    assert_non_null(strstr(error, "\xc3\xa9\xc3\xa9?'"));
+    free(bytes);
+    free(text);
+}
+
+/* The sentence names the tensor, its control characters made harmless. */
+static void test_sentence(void **state)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+    size_t size;
+    unsigned char *bytes = build("{'some\\nname':{'dtype':'F9'," SHAPE "," OFFSETS "}}", 4, &size);
+
+    (void)state;
+    assert_int_equal(parse(bytes, size, &file, error), VKA_IO);
+    assert_string_equal(error,
+                        "some/path: tensor 'some?name' has dtype 'F9', which is not supported");
+    assert_int_equal(vka_safetensors_parse("p", bytes, size, NULL, &file), VKA_IO);
+    free(bytes);
+}
+
+static const char sample[] =
+    "{'__metadata__':{'k':'v\\u00e9','format':'x'},'b':{'dtype':'BF16','shape':[2,3],"
+    "'data_offsets':[0,12]},'a':{'dtype':'I64','shape':[],'data_offsets':[12,20]},"
+    "'empty':{'dtype':'U8','shape':[0,7],'data_offsets':[20,20]}}   ";
+#define SAMPLE_DATA 20
+
+static void test_truncation(void **state)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+    size_t size;
+    unsigned char *bytes = build(sample, SAMPLE_DATA, &size);
+
+    (void)state;
+    for (size_t cut = 0; cut < size; cut++) {
+        unsigned char *copy = malloc(cut + 1);
+
+        assert_non_null(copy);
+        memcpy(copy + 1, bytes, cut);
+        assert_int_equal(parse(copy + 1, cut, &file, error), VKA_IO);
+        free(copy);
+    }
+    assert_int_equal(parse(bytes, size, &file, error), VKA_OK);
+    vka_safetensors_close(&file);
+    free(bytes);
+}
+
+/* Every other value of every byte. A change to the data or to a name is still a good file. */
+static void test_mutation(void **state)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+    size_t size, accepted = 0, refused = 0;
+    unsigned char *bytes = build(sample, SAMPLE_DATA, &size);
+
+    (void)state;
+    for (size_t i = 0; i < size; i++) {
+        for (unsigned flip = 1; flip < 256; flip++) {
+            enum vka_status status;
+
+            bytes[i] ^= (unsigned char)flip;
+            status = parse(bytes, size, &file, error);
+            if (status == VKA_OK) {
+                check_invariants(file, bytes, size);
+                accepted++;
+            } else {
+                assert_int_equal(status, VKA_IO);
+                refused++;
+            }
+            vka_safetensors_close(&file);
+            bytes[i] ^= (unsigned char)flip;
+        }
+    }
+    assert_true(accepted >= SAMPLE_DATA * 255 && refused > 255 * 8);
+    free(bytes);
+}
+
+/* Opens every case file under folder; returns how many. */
+static size_t read_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    size_t count = 0;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir))) {
+        char path[4096], error[VKA_IO_ERROR_SIZE] = "";
+        const char *dot = strrchr(entry->d_name, '.');
+        struct vka_safetensors *file;
+        struct stat info;
+
+        assert_true(snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < 4096);
+        assert_int_equal(stat(path, &info), 0);
+        if (entry->d_name[0] != '.' && S_ISDIR(info.st_mode))
+            count += read_folder(path);
+        if (!dot || strcmp(dot, ".safetensors") != 0)
+            continue;
+        if (vka_safetensors_open(path, error, &file))
+            fail_msg("%s", error);
+        assert_string_equal(vka_safetensors_metadata(file, "format"), "attention-case-1");
+        assert_non_null(vka_safetensors_find(file, "query"));
+        assert_non_null(vka_safetensors_find(file, "expect.output"));
+        vka_safetensors_close(&file);
+        assert_null(file);
+        count++;
+    }
+    closedir(dir);
+    return count;
+}
+
+static void test_case_files(void **state)
+{
+    (void)state;
+    assert_true(read_folder(CASES_DIR) >= 100);
+}
+
+static void test_lookup(void **state)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+    size_t size;
+    unsigned char *bytes = build(sample, SAMPLE_DATA, &size);
+
+    (void)state;
+    assert_int_equal(parse(bytes, size, &file, error), VKA_OK);
+    assert_int_equal(vka_safetensors_count(file), 3);
+    assert_int_equal(vka_safetensors_find(file, "b")->dtype, VKA_IO_BF16);
+    assert_int_equal(vka_safetensors_find(file, "b")->shape[1], 3);
+    assert_int_equal(vka_safetensors_find(file, "a")->rank, 0);
+    assert_int_equal(vka_safetensors_find(file, "empty")->size, 0);
+    assert_null(vka_safetensors_find(file, "c"));
+    assert_null(vka_safetensors_find(file, "__metadata__"));
+    assert_null(vka_safetensors_find(file, NULL));
+    assert_string_equal(vka_safetensors_metadata(file, "k"), "v\xc3\xa9");
+    assert_null(vka_safetensors_metadata(file, "a"));
+    assert_null(vka_safetensors_metadata(file, NULL));
+    vka_safetensors_close(&file);
+    assert_null(file);
+    vka_safetensors_close(&file);
+    vka_safetensors_close(NULL);
+    assert_int_equal(vka_safetensors_count(NULL), 0);
+    assert_null(vka_safetensors_at(NULL, 0));
+    assert_null(vka_safetensors_find(NULL, "a"));
+    assert_null(vka_safetensors_metadata(NULL, "a"));
+    free(bytes);
+}
+
+static void test_arguments(void **state)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file = NULL;
+
+    (void)state;
+    assert_int_equal(vka_safetensors_open(NULL, error, &file), VKA_INVALID);
+    assert_int_equal(vka_safetensors_open("x", error, NULL), VKA_INVALID);
+    assert_int_equal(vka_safetensors_parse(NULL, "x", 1, error, &file), VKA_INVALID);
+    assert_int_equal(vka_safetensors_parse("x", NULL, 1, error, &file), VKA_INVALID);
+    assert_int_equal(vka_safetensors_parse("x", "x", SIZE_MAX, error, &file), VKA_INVALID);
+    assert_int_equal(vka_safetensors_parse("x", "x", 1, error, NULL), VKA_INVALID);
+    assert_int_equal(vka_safetensors_open("no/such.safetensors", error, &file), VKA_IO);
+    assert_non_null(strstr(error, "no/such.safetensors: cannot open: "));
+    assert_int_equal(vka_safetensors_open(CASES_DIR, error, &file), VKA_IO);
+    assert_int_equal(vka_safetensors_open("/dev/zero", error, &file), VKA_IO);
+    assert_null(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_malformed),     cmocka_unit_test(test_wellformed),
+        cmocka_unit_test(test_header_length), cmocka_unit_test(test_header_limit),
+        cmocka_unit_test(test_deep_and_long), cmocka_unit_test(test_sentence),
+        cmocka_unit_test(test_truncation),    cmocka_unit_test(test_mutation),
+        cmocka_unit_test(test_case_files),    cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_arguments),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+/* The tensors that vkattn bench works on, and what the work amounts to.
+ * SPDX-License-Identifier: MIT */
+#include "bench.h"
+
+#include "case.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Elements that are made on the host at once: 0.5 MiB of doubles, whatever the tensor's size. */
+#define CHUNK 65536
+
+/* xorshift64*, the same numbers on every run and machine. */
+static double random_normal(uint64_t *state)
+{
+    double sum = 0; /* of four uniforms in [-1, 1): nearly normal, never beyond 3.5 sigma */
+    for (int i = 0; i < 4; i++) {
+        *state ^= *state >> 12;
+        *state ^= *state << 25;
+        *state ^= *state >> 27;
+        sum += (double)(int32_t)(*state * UINT64_C(0x2545f4914f6cdd1d) >> 32) * 0x1p-31;
+    }
+    return sum * sqrt(0.75);
+}
+
+/* count elements of dtype with the given deviation; scratch holds CHUNK doubles. */
+static void fill(enum vka_dtype dtype, double deviation, size_t count, uint64_t *state,
+                 double *scratch, void *out)
+{
+    for (size_t done = 0; done < count;) {
+        size_t n = count - done < CHUNK ? count - done : CHUNK;
+        for (size_t i = 0; i < n; i++)
+            scratch[i] = deviation * random_normal(state);
+        case_narrow(scratch, n, dtype, (char *)out + done * vka_dtype_size(dtype));
+        done += n;
+    }
+}
+
+/* A filled tensor, written piece by piece so that the host holds no second copy of it. */
+static enum vka_status make_input(struct tool_device *d, enum vka_dtype dtype, uint32_t rank,
+                                  const uint32_t *shape, uint64_t seed, struct vka_tensor **tensor)
+{
+    const uint32_t piece_max = 64 * CHUNK;
+    const uint64_t stride = 1;
+    double *scratch = NULL;
+    void *piece = NULL;
+    enum vka_status status = vka_tensor_create(d->device, dtype, rank, shape, tensor);
+    if (status != VKA_OK)
+        return status;
+    uint64_t count = vka_tensor_count(*tensor);
+    uint32_t room = count < piece_max ? (uint32_t)count : piece_max;
+    scratch = malloc(CHUNK * sizeof *scratch);
+    piece = malloc(room * vka_dtype_size(dtype));
+    if (!scratch || !piece)
+        status = VKA_OUT_OF_HOST_MEMORY;
+    for (uint64_t done = 0; status == VKA_OK && done < count;) {
+        uint32_t n = count - done < room ? (uint32_t)(count - done) : room;
+        struct vka_tensor *view = NULL;
+        fill(dtype, 1, n, &seed, scratch, piece);
+        status = vka_tensor_strided(*tensor, done, 1, &n, &stride, &view);
+        if (status == VKA_OK)
+            status = vka_tensor_write(view, piece, n * vka_dtype_size(dtype));
+        vka_tensor_destroy(&view);
+        done += n;
+    }
+    free(piece);
+    free(scratch);
+    return status;
+}
+
+/* q, k, v and the output; flops and bytes of attention alone. */
+static enum vka_status make_attention(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    enum vka_dtype dtype = (enum vka_dtype)o->dtype;
+    const uint32_t q[] = {o->batch, o->n_head, o->n_q, o->head_dim};
+    const uint32_t k[] = {o->batch, o->n_kv_head, o->n_kv, o->head_dim};
+    const uint32_t v[] = {o->batch, o->n_kv_head, o->n_kv, o->value_dim};
+    const uint32_t out[] = {o->batch, o->n_head, o->n_q, o->value_dim};
+    enum vka_status status = make_input(d, dtype, 4, q, 11, &p->input[0]);
+    if (status == VKA_OK)
+        status = make_input(d, dtype, 4, k, 22, &p->input[1]);
+    if (status == VKA_OK)
+        status = make_input(d, dtype, 4, v, 33, &p->input[2]);
+    if (status == VKA_OK)
+        status = vka_tensor_create(d->device, dtype, 4, out, &p->output);
+    return status;
+}
+
+static enum vka_status make_matmul(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    enum vka_dtype dtype = (enum vka_dtype)o->dtype;
+    enum vka_status status =
+        make_input(d, dtype, 2, (const uint32_t[]){o->m, o->k}, 11, &p->input[0]);
+    if (status == VKA_OK)
+        status = make_input(d, dtype, 2, (const uint32_t[]){o->n, o->k}, 22, &p->input[1]);
+    if (status == VKA_OK)
+        status = vka_tensor_create(d->device, dtype, 2, (const uint32_t[]){o->m, o->n}, &p->output);
+    return status;
+}
+
+/* The weights are model_dim by model_dim at most and all four read the same random numbers, which
+ * no kernel can notice. */
+static enum vka_status make_layer(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    enum vka_dtype dtype = (enum vka_dtype)o->dtype;
+    size_t width = o->model_dim, count = width * width;
+    double *scratch = malloc(CHUNK * sizeof *scratch);
+    void *numbers = malloc(count * vka_dtype_size(dtype));
+    uint64_t seed = 44;
+    enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
+    if (scratch && numbers) {
+        const struct vka_linear_weights weights = {.weight = numbers, .bias = numbers};
+        fill(dtype, 1 / sqrt((double)width), count, &seed, scratch, numbers);
+        status = vka_layer_create(d->device,
+                                  VKA_INFO(vka_layer_info, .n_head = o->n_head,
+                                           .n_kv_head = o->n_kv_head, .head_dim = o->head_dim,
+                                           .query_dim = o->model_dim, .output_dim = o->model_dim,
+                                           .dtype = dtype, .query = weights, .key = weights,
+                                           .value = weights, .output = weights),
+                                  &p->layer);
+    }
+    free(numbers);
+    free(scratch);
+    return status;
+}
+
+static enum vka_status make_layer_tensors(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    enum vka_dtype dtype = (enum vka_dtype)o->dtype;
+    const uint32_t q[] = {o->batch, o->n_q, o->model_dim};
+    const uint32_t k[] = {o->batch, o->n_kv, o->model_dim};
+    enum vka_status status = make_input(d, dtype, 3, q, 11, &p->input[0]);
+    if (status == VKA_OK && o->cross)
+        status = make_input(d, dtype, 3, k, 22, &p->input[1]);
+    if (status == VKA_OK)
+        status = vka_tensor_create(d->device, dtype, 3, q, &p->output);
+    if (status == VKA_OK)
+        status = make_layer(d, p);
+    return status;
+}
+
+static void count_work(struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    double batch = o->batch, n_q = o->n_q, n_kv = o->n_kv, elements = 0;
+    double q_width = (double)o->n_head * o->head_dim;
+    double kv_width = (double)o->n_kv_head * o->head_dim;
+    if (o->op == BENCH_MATMUL) {
+        p->flops = 2.0 * o->m * o->n * o->k;
+    } else {
+        p->flops = 2 * batch * o->n_head * n_q * n_kv * ((double)o->head_dim + o->value_dim);
+        if (o->causal)
+            p->flops /= 2;
+    }
+    if (o->op == BENCH_LAYER) {
+        /* query and output; key and value, whose heads are of the same width here */
+        p->flops += 2 * batch * o->model_dim * 2 * (n_q * q_width + n_kv * kv_width);
+        elements = 2.0 * o->model_dim * (q_width + kv_width);
+    }
+    for (int i = 0; i < 3; i++)
+        elements += p->input[i] ? (double)vka_tensor_count(p->input[i]) : 0;
+    elements += (double)vka_tensor_count(p->output);
+    p->bytes = elements * (double)vka_dtype_size((enum vka_dtype)o->dtype);
+}
+
+enum tool_exit bench_problem_create(struct tool_device *d, const struct bench_options *options,
+                                    struct bench_problem *problem)
+{
+    enum vka_status status = VKA_INTERNAL;
+    uint64_t most = vka_device_properties(d->device)->max_allocation;
+    uint64_t weights = (uint64_t)options->model_dim * options->model_dim *
+                       vka_dtype_size((enum vka_dtype)options->dtype);
+    *problem = (struct bench_problem){.options = options};
+    if (weights > most) {
+        tool_error("--model-dim: the query weights take %" PRIu64
+                   " bytes, the device allocates %" PRIu64 " at most",
+                   weights, most);
+        return TOOL_USAGE;
+    }
+    switch (options->op) {
+    case BENCH_LAYER:
+        status = make_layer_tensors(d, problem);
+        break;
+    case BENCH_ATTENTION:
+        status = make_attention(d, problem);
+        break;
+    case BENCH_MATMUL:
+        status = make_matmul(d, problem);
+        break;
+    case BENCH_OP_COUNT:
+        break;
+    }
+    if (status != VKA_OK)
+        return tool_device_fail(d, status);
+    count_work(problem);
+    return TOOL_OK;
+}
+
+enum vka_status bench_problem_add(const struct bench_problem *p, struct vka_plan *plan)
+{
+    bool causal = p->options->causal;
+    switch (p->options->op) {
+    case BENCH_LAYER:
+        return vka_plan_add_layer(plan, VKA_INFO(vka_layer_op, .layer = p->layer,
+                                                 .query = p->input[0], .key = p->input[1],
+                                                 .output = p->output, .attention.causal = causal));
+    case BENCH_ATTENTION:
+        return vka_plan_add_attention(
+            plan, VKA_INFO(vka_attention_op, .q = p->input[0], .k = p->input[1], .v = p->input[2],
+                           .output = p->output, .options.causal = causal));
+    case BENCH_MATMUL:
+        return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = p->input[0],
+                                                  .weight = p->input[1], .output = p->output));
+    case BENCH_OP_COUNT:
+        break;
+    }
+    return VKA_INVALID;
+}
+
+void bench_problem_destroy(struct bench_problem *p)
+{
+    for (int i = 0; i < 3; i++)
+        vka_tensor_destroy(&p->input[i]);
+    vka_tensor_destroy(&p->output);
+    vka_layer_destroy(&p->layer);
+}

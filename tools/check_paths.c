@@ -1,0 +1,130 @@
+/* The case files that the arguments of vkattn check mean. SPDX-License-Identifier: MIT */
+#include "check_paths.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Folders within folders; links to folders are not followed, so only a hostile tree gets here. */
+#define DEPTH_MAX 64
+
+static enum tool_exit no_memory(void)
+{
+    tool_error("out of memory");
+    return TOOL_MEMORY;
+}
+
+static enum tool_exit append(struct path_list *list, const char *path)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 64;
+        char **grown = realloc(list->path, room * sizeof *grown);
+        if (!grown)
+            return no_memory();
+        list->path = grown;
+        list->room = room;
+    }
+    list->path[list->count] = strdup(path);
+    if (!list->path[list->count])
+        return no_memory();
+    list->count++;
+    return TOOL_OK;
+}
+
+static bool is_case_name(const char *name)
+{
+    static const char ending[] = ".safetensors";
+    size_t length = strlen(name), end = sizeof ending - 1;
+    return length > end && !strcmp(name + length - end, ending);
+}
+
+static enum tool_exit walk(struct path_list *list, const char *folder, int depth);
+
+/* One entry of a folder: a case file is added, a folder is walked, the rest is passed over. */
+static enum tool_exit visit(struct path_list *list, const char *path, const char *name, int depth)
+{
+    struct stat info;
+    if (lstat(path, &info))
+        return TOOL_OK;
+    if (S_ISDIR(info.st_mode))
+        return walk(list, path, depth + 1);
+    return is_case_name(name) ? append(list, path) : TOOL_OK;
+}
+
+static enum tool_exit walk(struct path_list *list, const char *folder, int depth)
+{
+    enum tool_exit code = TOOL_OK;
+    struct dirent *entry;
+    DIR *dir = depth < DEPTH_MAX ? opendir(folder) : NULL;
+    if (!dir) {
+        tool_error("%s: cannot read the folder: %s", folder,
+                   depth < DEPTH_MAX ? strerror(errno) : "too many folders within folders");
+        return TOOL_USAGE;
+    }
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    while (code == TOOL_OK && (entry = readdir(dir))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        size_t size = length + strlen(entry->d_name) + 2;
+        char *path = malloc(size);
+        if (path) {
+            snprintf(path, size, "%.*s/%s", (int)length, folder, entry->d_name);
+            code = visit(list, path, entry->d_name, depth);
+        } else {
+            code = no_memory();
+        }
+        free(path);
+    }
+    closedir(dir);
+    return code;
+}
+
+enum tool_exit path_list_add(struct path_list *list, const char *path)
+{
+    struct stat info;
+    size_t before = list->count;
+    if (stat(path, &info)) {
+        tool_error("%s: cannot open: %s", path, strerror(errno));
+        return TOOL_USAGE;
+    }
+    if (!S_ISDIR(info.st_mode))
+        return append(list, path);
+    enum tool_exit code = walk(list, path, 0);
+    if (code == TOOL_OK && list->count == before) {
+        tool_error("%s: expected case files, but no *.safetensors is under it", path);
+        return TOOL_USAGE;
+    }
+    return code;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void path_list_sort(struct path_list *list)
+{
+    size_t kept = 0;
+    if (list->count)
+        qsort(list->path, list->count, sizeof *list->path, compare_paths);
+    for (size_t i = 0; i < list->count; i++) {
+        if (kept && !strcmp(list->path[kept - 1], list->path[i]))
+            free(list->path[i]);
+        else
+            list->path[kept++] = list->path[i];
+    }
+    list->count = kept;
+}
+
+void path_list_free(struct path_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->path[i]);
+    free(list->path);
+    *list = (struct path_list){0};
+}

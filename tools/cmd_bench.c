@@ -1,0 +1,160 @@
+/* vkattn bench: times one recorded operation. SPDX-License-Identifier: MIT */
+#include "bench.h"
+
+#include "commands.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Sizes beyond these are slips of the finger; what fits the device, the library says. */
+#define BATCH_MAX 1048576
+#define SEQ_MAX 16777216
+#define HEADS_MAX 65536
+#define DIM_MAX 65536
+#define EDGE_MAX 16777216
+
+#define SIZE(name, field, max)                    \
+    {                                             \
+        name, OPTION_U32, &o->field, 1, max, NULL \
+    }
+
+/* The rows that every operation has, at the end of its list. */
+#define BENCH_SPECS(o)                                                                          \
+    {"dtype", OPTION_CHOICE, &(o)->dtype, 0, 0, option_dtypes},                                 \
+        {"path", OPTION_CHOICE, &(o)->path, 0, 0, option_paths},                                \
+        {"repeat", OPTION_U32, &(o)->repeat, 1, 1000000, NULL},                                 \
+        {"json", OPTION_FLAG, &(o)->json, 0, 0, NULL},                                          \
+        {"passes", OPTION_FLAG, &(o)->passes, 0, 0, NULL},                                      \
+        {"explain", OPTION_FLAG, &(o)->explain, 0, 0, NULL}, DEVICE_OPTION_SPECS(&(o)->device), \
+    {                                                                                           \
+        0                                                                                       \
+    }
+
+static bool need(const char *option, uint32_t value)
+{
+    if (!value)
+        tool_error("--%s: expected, but not given", option);
+    return value != 0;
+}
+
+/* Fills what was not given and checks what the options say together. */
+static bool complete_heads(struct bench_options *o)
+{
+    if (!o->n_kv_head)
+        o->n_kv_head = o->n_head;
+    if (o->n_head % o->n_kv_head) {
+        tool_error("--kv-heads: expected a divisor of --heads %" PRIu32 ", got %" PRIu32, o->n_head,
+                   o->n_kv_head);
+        return false;
+    }
+    o->cross = o->n_kv != 0;
+    if (!o->n_kv)
+        o->n_kv = o->n_q;
+    return true;
+}
+
+static bool parse_layer(int argc, char **argv, struct bench_options *o)
+{
+    const struct option_spec specs[] = {
+        SIZE("batch", batch, BATCH_MAX),
+        SIZE("seq", n_q, SEQ_MAX),
+        SIZE("kv-seq", n_kv, SEQ_MAX),
+        SIZE("model-dim", model_dim, DIM_MAX),
+        SIZE("heads", n_head, HEADS_MAX),
+        SIZE("kv-heads", n_kv_head, HEADS_MAX),
+        {"causal", OPTION_FLAG, &o->causal, 0, 0, NULL},
+        BENCH_SPECS(o),
+    };
+    if (!options_parse_only(argc, argv, specs) || !need("batch", o->batch) ||
+        !need("seq", o->n_q) || !need("model-dim", o->model_dim) || !need("heads", o->n_head) ||
+        !complete_heads(o))
+        return false;
+    if (o->model_dim % o->n_head) {
+        tool_error("--heads: expected a divisor of --model-dim %" PRIu32 ", got %" PRIu32,
+                   o->model_dim, o->n_head);
+        return false;
+    }
+    o->head_dim = o->value_dim = o->model_dim / o->n_head;
+    return true;
+}
+
+static bool parse_attention(int argc, char **argv, struct bench_options *o)
+{
+    const struct option_spec specs[] = {
+        SIZE("batch", batch, BATCH_MAX),
+        SIZE("heads", n_head, HEADS_MAX),
+        SIZE("kv-heads", n_kv_head, HEADS_MAX),
+        SIZE("seq", n_q, SEQ_MAX),
+        SIZE("kv-seq", n_kv, SEQ_MAX),
+        SIZE("head-dim", head_dim, DIM_MAX),
+        SIZE("value-dim", value_dim, DIM_MAX),
+        {"causal", OPTION_FLAG, &o->causal, 0, 0, NULL},
+        BENCH_SPECS(o),
+    };
+    if (!options_parse_only(argc, argv, specs) || !need("batch", o->batch) ||
+        !need("heads", o->n_head) || !need("seq", o->n_q) || !need("head-dim", o->head_dim) ||
+        !complete_heads(o))
+        return false;
+    if (!o->value_dim)
+        o->value_dim = o->head_dim;
+    return true;
+}
+
+static bool parse_matmul(int argc, char **argv, struct bench_options *o)
+{
+    const struct option_spec specs[] = {
+        SIZE("m", m, EDGE_MAX),
+        SIZE("n", n, EDGE_MAX),
+        SIZE("k", k, EDGE_MAX),
+        BENCH_SPECS(o),
+    };
+    return options_parse_only(argc, argv, specs) && need("m", o->m) && need("n", o->n) &&
+           need("k", o->k);
+}
+
+static enum tool_exit bench(const struct bench_options *options)
+{
+    struct tool_device d;
+    struct bench_problem problem = {0};
+    struct vka_plan *plan = NULL;
+    struct bench_times times = {0};
+    enum tool_exit code = tool_device_open(&options->device, &d);
+    if (code == TOOL_OK)
+        code = bench_problem_create(&d, options, &problem);
+    if (code == TOOL_OK)
+        code = bench_time(&d, &problem, &plan, &times);
+    if (code == TOOL_OK)
+        code = bench_report(&d, &problem, plan, &times);
+    vka_plan_destroy(&plan);
+    bench_problem_destroy(&problem);
+    return tool_device_close(&d, code);
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    static const struct {
+        const char *name, *title;
+        enum bench_op op;
+        bool (*parse)(int argc, char **argv, struct bench_options *o);
+    } ops[] = {
+        {"layer", "bench layer", BENCH_LAYER, parse_layer},
+        {"attention", "bench attention", BENCH_ATTENTION, parse_attention},
+        {"matmul", "bench matmul", BENCH_MATMUL, parse_matmul},
+    };
+    struct bench_options options = {.device = DEVICE_OPTIONS_DEFAULT};
+
+    tool_set_command("bench");
+    for (size_t i = 0; argc > 1 && i < sizeof ops / sizeof ops[0]; i++) {
+        if (strcmp(argv[1], ops[i].name))
+            continue;
+        tool_set_command(ops[i].title);
+        options.op = ops[i].op;
+        if (!ops[i].parse(argc - 1, argv + 1, &options))
+            return TOOL_USAGE;
+        /* first_ms counts what a first start costs, so nothing may be compiled already. */
+        options.device.no_cache = true;
+        return bench(&options);
+    }
+    tool_error("expected layer, attention or matmul, got '%s'", argc > 1 ? argv[1] : "");
+    return TOOL_USAGE;
+}

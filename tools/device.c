@@ -1,0 +1,119 @@
+/* The device of a subcommand. SPDX-License-Identifier: MIT */
+#include "device.h"
+
+#include "cache_file.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Keeps the sentence until the command knows what the failure means to it: `check` makes a skip of
+ * what others report as an error. */
+static void keep_message(void *user, enum vka_log_level level, const char *message)
+{
+    struct tool_device *d = user;
+    if (level != VKA_LOG_ERROR)
+        return;
+    if (d->validate && !strncmp(message, "validation: ", strlen("validation: "))) {
+        d->spoken++;
+        fprintf(stderr, "%s\n", message);
+        return;
+    }
+    snprintf(d->sentence, sizeof d->sentence, "%s", message);
+}
+
+enum tool_exit tool_device_fail(const struct tool_device *d, enum vka_status status)
+{
+    tool_error("%s", *d->sentence ? d->sentence : vka_status_name(status));
+    return tool_exit_of(status);
+}
+
+enum vka_status tool_device_try(const struct device_options *options, struct tool_device *d)
+{
+    *d = (struct tool_device){
+        .timeout = options->timeout_s * 1000000000ull,
+        .validate = options->validate,
+        .caching = !options->no_cache,
+    };
+    if (d->caching)
+        d->cache = cache_file_load(options->device, &d->cache_size);
+    return vka_device_create(
+        VKA_INFO(vka_device_info, .device = options->device, .log = keep_message, .log_user = d,
+                 .pipeline_cache = d->cache, .pipeline_cache_size = d->cache_size,
+                 .validation = options->validate, .labels = options->validate,
+                 .max_buffer_range = (uint64_t)options->limits[0],
+                 .max_allocation = (uint64_t)options->limits[1]),
+        &d->device);
+}
+
+enum tool_exit tool_device_open(const struct device_options *options, struct tool_device *d)
+{
+    enum vka_status status = tool_device_try(options, d);
+    if (status != VKA_OK)
+        return tool_device_fail(d, status);
+    if (!options->device) {
+        const struct vka_device_properties *p = vka_device_properties(d->device);
+        fprintf(stderr, "device: %s (%s)\n", p->name, p->driver);
+    }
+    return TOOL_OK;
+}
+
+enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code)
+{
+    if (d->device && d->caching)
+        cache_file_save(d->device, d->cache, d->cache_size);
+    vka_device_destroy(&d->device);
+    free(d->cache);
+    d->cache = NULL;
+    if (code == TOOL_OK && d->spoken) {
+        tool_error("the validation layer reported %u messages", d->spoken);
+        return TOOL_FAILED;
+    }
+    return code;
+}
+
+enum tool_exit tool_device_list(struct vka_device_properties **list, size_t *count)
+{
+    struct tool_device d = {0};
+    const struct vka_device_info *info =
+        VKA_INFO(vka_device_info, .log = keep_message, .log_user = &d);
+    *list = NULL;
+    *count = 0;
+    enum vka_status status = vka_device_list(info, NULL, count);
+    if (status != VKA_OK)
+        return tool_device_fail(&d, status);
+    size_t room = *count;
+    *list = calloc(room ? room : 1, sizeof **list);
+    if (!*list) {
+        tool_error("out of memory");
+        return TOOL_MEMORY;
+    }
+    status = vka_device_list(info, *list, count);
+    if (status != VKA_OK) {
+        free(*list);
+        *list = NULL;
+        return tool_device_fail(&d, status);
+    }
+    if (*count > room)
+        *count = room;
+    return TOOL_OK;
+}
+
+bool tool_device_matches(const struct vka_device_properties *device, const char *text)
+{
+    if (!text)
+        return true;
+    if (text[strspn(text, "0123456789")] == '\0')
+        return strtoull(text, NULL, 10) == device->index;
+    size_t length = strlen(text);
+    for (const char *at = device->name; strlen(at) >= length; at++) {
+        size_t same = 0;
+        while (same < length &&
+               tolower((unsigned char)at[same]) == tolower((unsigned char)text[same]))
+            same++;
+        if (same == length)
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,22 @@
+/* Reader of IDX files, the format of MNIST's images and labels. */
+#ifndef MNIST_IDX_H
+#define MNIST_IDX_H
+
+#include <vkattn/vkattn.h>
+
+/* Pixels a side at most, so that an image is at most 65,025 bytes. */
+#define IDX_MAX_SIDE 255
+
+struct idx_file {
+    uint32_t count;      /* images or labels, at least 1 */
+    uint32_t rows, cols; /* 1 and 1 for labels */
+    uint8_t *data;       /* [count][rows][cols] */
+};
+
+/* Read a whole file of unsigned bytes. A header that does not match the file to the byte is VKA_IO;
+ * error, VKA_IO_ERROR_SIZE characters, receives the sentence. On failure *file is empty. */
+enum vka_status idx_read_images(const char *path, struct idx_file *file, char *error);
+enum vka_status idx_read_labels(const char *path, struct idx_file *file, char *error);
+void idx_free(struct idx_file *file);
+
+#endif

@@ -1,0 +1,230 @@
+"use strict";
+(() => {
+const data = JSON.parse(document.getElementById("attention-data").textContent);
+const { rows, cols, side, heads, units, channels } = data;
+const across = cols / side;
+const one = channels ? "channel" : "patch";
+const root = document.getElementById("attention");
+const find = (selector) => root.querySelector(selector);
+const percent = (x) => (100 * x).toFixed(1) + "\u2009%";
+
+// Shares 0 .. 1 in two characters each.
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const value = new Map([...alphabet].map((c, i) => [c, i]));
+function decode(text) {
+  const out = new Float32Array(text.length / 2);
+  for (let i = 0; i < out.length; i++)
+    out[i] = (64 * value.get(text[2 * i]) + value.get(text[2 * i + 1])) / 4095;
+  return out;
+}
+for (const digit of data.digits) {
+  digit.pixels = decode(digit.pixels);
+  digit.probability = decode(digit.probability);
+  digit.attention = decode(digit.attention); // [heads][units][units]
+}
+
+// What is shown: a digit, a head (-1: the mean of all) and the patch or channel that attends.
+const state = { digit: 0, head: -1, unit: 0 };
+const digitNow = () => data.digits[state.digit];
+
+function weight(head, from, to) {
+  const a = digitNow().attention, at = from * units + to;
+  if (head >= 0) return a[head * units * units + at];
+  let sum = 0;
+  for (let h = 0; h < heads; h++) sum += a[h * units * units + at];
+  return sum / heads;
+}
+const rowOf = (head, from) => Float32Array.from({ length: units }, (_, to) => weight(head, from, to));
+
+// The unit that a pixel belongs to.
+function unitAt(r, c) {
+  if (channels) return (r % side) * side + (c % side);
+  return Math.floor(r / side) * across + Math.floor(c / side);
+}
+function nameOf(unit) {
+  const wide = channels ? side : across;
+  return `${one} ${Math.floor(unit / wide) + 1}.${(unit % wide) + 1}`;
+}
+
+// ---- Colours, read from the style sheet so that both themes share this code ----
+
+let theme;
+function readTheme() {
+  const style = getComputedStyle(document.documentElement);
+  const rgb = (name) => {
+    const hex = style.getPropertyValue(name).trim();
+    return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  };
+  theme = { map: [0, 1, 2].map((i) => rgb("--map-" + i)), over: [rgb("--over-0"), rgb("--over-1")],
+    stroke: rgb("--stroke"), mark: style.getPropertyValue("--wrong").trim(),
+    line: style.getPropertyValue("--soft").trim() };
+}
+const mix = (a, b, t) => a.map((x, i) => x + (b[i] - x) * t);
+const ramp = (t) => t < .5 ? mix(theme.map[0], theme.map[1], 2 * t)
+                           : mix(theme.map[1], theme.map[2], 2 * t - 1);
+
+function paint(canvas, width, height, colour) {
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  for (let y = 0; y < height; y++)
+    for (let x = 0; x < width; x++) {
+      const [r, g, b] = colour(y, x);
+      image.data.set([r, g, b, 255], 4 * (y * width + x));
+    }
+  context.putImageData(image, 0, 0);
+  return context;
+}
+
+// The whole matrix of a head. The square root keeps small weights visible.
+function paintMap(canvas, head) {
+  paint(canvas, units, units, (from, to) => ramp(Math.sqrt(weight(head, from, to))));
+}
+
+// The digit in ink over a tint that says how much of the unit's attention a place gets, on the same
+// scale as the maps.
+function overlay(digit, shares) {
+  return (r, c) => {
+    const tint = shares ? Math.sqrt(shares[unitAt(r, c)]) : 0;
+    return mix(mix(theme.over[0], theme.over[1], tint), theme.stroke, digit.pixels[r * cols + c] * .88);
+  };
+}
+
+// ---- The big digit ----
+
+const scale = Math.max(2, Math.ceil(600 / cols));
+function paintBig() {
+  const shares = rowOf(state.head, state.unit), colour = overlay(digitNow(), shares);
+  const canvas = find(".big");
+  const context = paint(canvas, cols * scale, rows * scale,
+                        (y, x) => colour(Math.floor(y / scale), Math.floor(x / scale)));
+  context.strokeStyle = theme.line;
+  context.globalAlpha = .35;
+  for (let i = side; i < cols; i += side) context.strokeRect(i * scale, -1, 0, rows * scale + 2);
+  for (let i = side; i < rows; i += side) context.strokeRect(-1, i * scale, cols * scale + 2, 0);
+  context.globalAlpha = 1;
+  context.strokeStyle = theme.mark;
+  context.lineWidth = channels ? 4 : 6;
+  const step = channels ? side : rows * cols, size = channels ? 1 : side;
+  const top = channels ? Math.floor(state.unit / side) : Math.floor(state.unit / across) * side;
+  const left = channels ? state.unit % side : (state.unit % across) * side;
+  for (let r = top; r < rows; r += step)
+    for (let c = left; c < cols; c += step)
+      context.strokeRect(c * scale + 2, r * scale + 2, size * scale - 4, size * scale - 4);
+  const most = Math.max(...shares), who = state.head < 0 ? `all ${heads} heads, mean` : `head ${state.head + 1}`;
+  find(".caption").innerHTML = `<b>${nameOf(state.unit)}</b> is framed: row ${state.unit + 1} of each map. `
+    + `The deepest tint is <b>${nameOf(shares.indexOf(most))}</b> with <b>${percent(most)}</b> of its attention (${who}).`;
+}
+
+// ---- Controls ----
+
+function element(tag, className, parent) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  parent.append(made);
+  return made;
+}
+
+const pickers = data.digits.map((digit, i) => {
+  const button = element("button", digit.read === digit.label ? "yes" : "no", find(".picker"));
+  element("canvas", "", button);
+  const text = element("span", "", button);
+  text.innerHTML = `read ${digit.read}<small>${digit.read === digit.label ? "right" : "wrong, is " + digit.label}</small>`;
+  button.onclick = () => { state.digit = i; show(); };
+  return button;
+});
+
+const mean = element("button", "mean", find(".heads"));
+mean.innerHTML = `<b>All ${heads} heads</b><span class="ramp"></span><span>0 to 100\u2009% of the attention, square-root scale; `
+  + `rows attend to columns</span>`;
+mean.onclick = () => { state.head = -1; show(); };
+
+const cards = Array.from({ length: heads }, (_, head) => {
+  const button = element("button", "", find(".heads"));
+  const title = element("div", "title", button);
+  title.innerHTML = `<b>Head ${head + 1}</b><span></span>`;
+  const pair = element("div", "pair", button), frame = element("div", "map", pair);
+  const map = element("canvas", "", frame), row = element("div", "row", frame);
+  const over = element("canvas", "", pair);
+  button.onclick = () => { state.head = state.head === head ? -1 : head; show(); };
+  hover(map, (y, x) => {
+    const from = Math.floor(y * units), to = Math.floor(x * units);
+    return `${nameOf(from)} \u2192 ${nameOf(to)}: ${percent(weight(head, from, to))}`;
+  });
+  hover(over, (y, x) => {
+    const to = unitAt(Math.floor(y * rows), Math.floor(x * cols));
+    return `${nameOf(state.unit)} \u2192 ${nameOf(to)}: ${percent(weight(head, state.unit, to))}`;
+  });
+  return { button, map, row, over, most: title.lastChild };
+});
+
+// Shows text(y, x), both 0 .. 1, beside the pointer.
+function hover(canvas, text) {
+  const tip = find(".tip");
+  canvas.addEventListener("pointermove", (event) => {
+    const box = canvas.getBoundingClientRect();
+    const inside = (v) => Math.min(Math.max(v, 0), .9999);
+    tip.textContent = text(inside((event.clientY - box.top) / box.height),
+                           inside((event.clientX - box.left) / box.width));
+    tip.hidden = false;
+    tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + "px";
+    tip.style.top = event.clientY + 16 + "px";
+  });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
+}
+
+const big = find(".big");
+hover(big, (y, x) => {
+  const to = unitAt(Math.floor(y * rows), Math.floor(x * cols));
+  return `${nameOf(state.unit)} \u2192 ${nameOf(to)}: ${percent(weight(state.head, state.unit, to))}`;
+});
+big.onclick = (event) => {
+  const box = big.getBoundingClientRect();
+  const r = Math.floor((event.clientY - box.top) / box.height * rows);
+  const c = Math.floor((event.clientX - box.left) / box.width * cols);
+  state.unit = unitAt(Math.min(Math.max(r, 0), rows - 1), Math.min(Math.max(c, 0), cols - 1));
+  show();
+};
+big.onkeydown = (event) => {
+  const wide = channels ? side : across;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -wide, ArrowDown: wide }[event.key];
+  if (!step || state.unit + step < 0 || state.unit + step >= units) return;
+  event.preventDefault();
+  state.unit += step;
+  show();
+};
+
+// ---- Everything ----
+
+function show() {
+  const digit = digitNow();
+  pickers.forEach((button, i) => {
+    button.setAttribute("aria-pressed", i === state.digit);
+    paint(button.firstChild, cols, rows, overlay(data.digits[i], null));
+  });
+  mean.setAttribute("aria-pressed", state.head < 0);
+  cards.forEach(({ button, map, row, over, most }, head) => {
+    const shares = rowOf(head, state.unit);
+    button.setAttribute("aria-pressed", head === state.head);
+    paintMap(map, head);
+    paint(over, cols, rows, overlay(digit, shares));
+    row.style.top = `calc(${100 * state.unit / units}% - 1px)`;
+    row.style.height = `calc(${100 / units}% + 2px)`;
+    most.textContent = "up to " + percent(Math.max(...shares));
+  });
+  find(".bars").innerHTML = [...digit.probability].map((p, k) =>
+    `<div class="${k === digit.read ? "read" : ""}"><span>${k}</span><i style="--p:${p}"></i><span>${percent(p)}</span></div>`).join("");
+  paintBig();
+}
+
+// Begins at the unit with the most ink, which is where there is something to see.
+function inkiest(digit) {
+  const ink = new Float32Array(units);
+  digit.pixels.forEach((p, i) => { ink[unitAt(Math.floor(i / cols), i % cols)] += p; });
+  return ink.indexOf(Math.max(...ink));
+}
+readTheme();
+state.unit = inkiest(digitNow());
+show();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readTheme(); show(); });
+})();

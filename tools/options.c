@@ -1,0 +1,202 @@
+/* Exit codes, error lines and strict options. SPDX-License-Identifier: MIT */
+#include "options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const option_dtypes[] = {"f32", "f16", "bf16", NULL};
+static_assert(VKA_F32 == 0 && VKA_F16 == 1 && VKA_BF16 == 2, "option_dtypes follows vka_dtype");
+
+const char *const option_paths[] = {"auto", "unfused", NULL};
+static_assert(sizeof option_paths / sizeof option_paths[0] == VKA_PATH_COUNT + 1,
+              "option_paths follows vka_path");
+
+static const char *command_name = "";
+
+enum tool_exit tool_exit_of(enum vka_status status)
+{
+    switch (status) {
+    case VKA_OK:
+        return TOOL_OK;
+    case VKA_INVALID:
+    case VKA_UNSUPPORTED:
+    case VKA_IO:
+        return TOOL_USAGE;
+    case VKA_NO_DEVICE:
+        return TOOL_NO_DEVICE;
+    case VKA_OUT_OF_HOST_MEMORY:
+    case VKA_OUT_OF_DEVICE_MEMORY:
+        return TOOL_MEMORY;
+    case VKA_TIMEOUT:
+    case VKA_DEVICE_LOST:
+        return TOOL_DEVICE_LOST;
+    case VKA_INTERNAL:
+    case VKA_STATUS_COUNT:
+        break;
+    }
+    return TOOL_FAILED;
+}
+
+void tool_set_command(const char *command)
+{
+    command_name = command;
+}
+
+void tool_error(const char *format, ...)
+{
+    char line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    for (char *c = line; *c; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    }
+    fprintf(stderr, "vkattn%s%s: %s\n", *command_name ? " " : "", command_name, line);
+}
+
+/* A decimal number at *text, moved past it. Stricter than strtoll: no blanks, no plus sign. */
+static bool read_integer(const char **text, int64_t min, int64_t max, int64_t *value)
+{
+    const char *digits = *text + (**text == '-');
+    if (*digits < '0' || *digits > '9')
+        return false;
+    char *end;
+    errno = 0;
+    long long x = strtoll(*text, &end, 10);
+    if (errno || x < min || x > max)
+        return false;
+    *text = end;
+    *value = x;
+    return true;
+}
+
+static bool set_u32(const struct option_spec *spec, const char *text)
+{
+    const char *at = text;
+    int64_t x;
+    if (!read_integer(&at, spec->min, spec->max, &x) || *at) {
+        tool_error("--%s: expected a whole number from %" PRId64 " to %" PRId64 ", got '%s'",
+                   spec->name, spec->min, spec->max, text);
+        return false;
+    }
+    *(uint32_t *)spec->value = (uint32_t)x;
+    return true;
+}
+
+static bool set_pair(const struct option_spec *spec, const char *text)
+{
+    const char *at = text;
+    int64_t x[2];
+    if (!read_integer(&at, spec->min, spec->max, &x[0]) || *at++ != ',' ||
+        !read_integer(&at, spec->min, spec->max, &x[1]) || *at) {
+        tool_error("--%s: expected two whole numbers from %" PRId64 " to %" PRId64
+                   " with a comma between, got '%s'",
+                   spec->name, spec->min, spec->max, text);
+        return false;
+    }
+    memcpy(spec->value, x, sizeof x);
+    return true;
+}
+
+static bool set_choice(const struct option_spec *spec, const char *text)
+{
+    char list[256] = "";
+    for (int i = 0; spec->choices[i]; i++) {
+        if (!strcmp(spec->choices[i], text)) {
+            *(int *)spec->value = i;
+            return true;
+        }
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", spec->choices[i]);
+    }
+    tool_error("--%s: expected one of %s, got '%s'", spec->name, list, text);
+    return false;
+}
+
+static bool set_option(const struct option_spec *spec, const char *text)
+{
+    switch (spec->kind) {
+    case OPTION_FLAG:
+        *(bool *)spec->value = true;
+        return true;
+    case OPTION_TEXT:
+        if (!*text) {
+            tool_error("--%s: expected a value, got an empty one", spec->name);
+            return false;
+        }
+        *(const char **)spec->value = text;
+        return true;
+    case OPTION_U32:
+        return set_u32(spec, text);
+    case OPTION_PAIR:
+        return set_pair(spec, text);
+    case OPTION_CHOICE:
+        return set_choice(spec, text);
+    case OPTION_KIND_COUNT:
+        break;
+    }
+    return false;
+}
+
+/* After getopt_long answered '?' to a word. */
+static void refuse_option(const char *word, const struct option_spec *specs)
+{
+    const char letter[3] = {'-', (char)optopt};
+    size_t length = strcspn(word, "=");
+    for (int i = 0; !optopt && specs[i].name && word[length]; i++) {
+        if (length == strlen(specs[i].name) + 2 && !strncmp(word + 2, specs[i].name, length - 2)) {
+            tool_error("--%s: expected no value, got '%s'", specs[i].name, word + length + 1);
+            return;
+        }
+    }
+    tool_error("unknown option '%s'; 'vkattn help' lists the options", optopt ? letter : word);
+}
+
+bool options_parse(int argc, char **argv, const struct option_spec *specs, int *first)
+{
+    struct option table[OPTION_SPECS_MAX + 1] = {0};
+    for (int i = 0; specs[i].name; i++) {
+        assert(i < OPTION_SPECS_MAX);
+        table[i] = (struct option){
+            .name = specs[i].name,
+            .has_arg = specs[i].kind == OPTION_FLAG ? no_argument : required_argument,
+        };
+    }
+    int c, index = 0;
+    optind = 1;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":", table, &index)) != -1) {
+        if (c == ':') {
+            tool_error("%s: expected a value after it", argv[optind - 1]);
+            return false;
+        }
+        if (c != 0) {
+            refuse_option(argv[optind - 1], specs);
+            return false;
+        }
+        if (!set_option(&specs[index], optarg))
+            return false;
+    }
+    *first = optind;
+    return true;
+}
+
+bool options_parse_only(int argc, char **argv, const struct option_spec *specs)
+{
+    int first;
+    if (!options_parse(argc, argv, specs, &first))
+        return false;
+    if (first < argc) {
+        tool_error("expected only options, got '%s'", argv[first]);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,81 @@
+/* Shared by the subcommands of vkattn: exit codes, error lines and strict options.
+ * SPDX-License-Identifier: MIT */
+#ifndef TOOLS_OPTIONS_H
+#define TOOLS_OPTIONS_H
+
+#include <vkattn/vkattn.h>
+
+/* What the process returns; scripts rely on the numbers. */
+enum tool_exit {
+    TOOL_OK = 0,
+    TOOL_FAILED = 1,     /* a comparison failed, the validation layer spoke, or a bug */
+    TOOL_USAGE = 2,      /* bad usage, bad input, or more than the device can do */
+    TOOL_NO_DEVICE = 3,  /* no usable device */
+    TOOL_MEMORY = 4,     /* out of host or device memory */
+    TOOL_DEVICE_LOST = 5 /* device lost or timed out */
+};
+
+/* The exit code that stands for a library status. */
+enum tool_exit tool_exit_of(enum vka_status status);
+
+/* "bench layer" and so on, put into every error line; static storage. */
+void tool_set_command(const char *command);
+
+/* Prints one line to stderr: "vkattn COMMAND: ...". Control characters of what is printed become
+ * '?', so that a name out of a file cannot split the line or drive the terminal. */
+__attribute__((format(printf, 1, 2))) void tool_error(const char *format, ...);
+
+enum option_kind {
+    OPTION_FLAG = 0, /* bool: becomes true */
+    OPTION_TEXT,     /* const char *: not empty */
+    OPTION_U32,      /* uint32_t: min .. max */
+    OPTION_PAIR,     /* int64_t[2]: "A,B", each min .. max */
+    OPTION_CHOICE,   /* int: the index in choices, a list that ends with NULL */
+    OPTION_KIND_COUNT
+};
+
+/* A long option "--name"; a list of them ends with a NULL name. */
+struct option_spec {
+    const char *name;
+    enum option_kind kind;
+    void *value;
+    int64_t min, max;
+    const char *const *choices;
+};
+
+/* Options of every subcommand that touches a device. */
+struct device_options {
+    const char *device; /* index or part of a name; NULL: the most capable */
+    bool validate;      /* enable the validation layer; a message of it is a failure */
+    bool no_cache;      /* neither read nor write the pipeline cache file */
+    uint32_t timeout_s; /* of one wait for the device */
+    int64_t limits[2];  /* max_buffer_range, max_allocation in bytes; 0: the driver's */
+};
+
+#define DEVICE_OPTIONS_DEFAULT ((struct device_options){.timeout_s = 120})
+
+/* The rows of struct device_options in an option_spec list. */
+#define DEVICE_OPTION_SPECS(o)                                    \
+    {"device", OPTION_TEXT, &(o)->device, 0, 0, NULL},            \
+        {"validate", OPTION_FLAG, &(o)->validate, 0, 0, NULL},    \
+        {"no-cache", OPTION_FLAG, &(o)->no_cache, 0, 0, NULL},    \
+        {"timeout", OPTION_U32, &(o)->timeout_s, 1, 86400, NULL}, \
+    {                                                             \
+        "limits", OPTION_PAIR, (o)->limits, 0, INT64_MAX, NULL    \
+    }
+
+/* The rows of an option_spec list at most. */
+#define OPTION_SPECS_MAX 32
+
+/* Reads the options of argv[1] .. argv[argc - 1]; arguments that are no options are moved to the
+ * end of argv, the first of them at *first. False after printing what was expected. */
+bool options_parse(int argc, char **argv, const struct option_spec *specs, int *first);
+
+/* The same, where there must be no arguments beside options. */
+bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
+
+/* Choices for --dtype and --path, in the order of the enums. */
+extern const char *const option_dtypes[];
+extern const char *const option_paths[];
+
+#endif

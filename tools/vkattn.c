@@ -1,0 +1,85 @@
+/* vkattn: the command line. SPDX-License-Identifier: MIT */
+#include "commands.h"
+#include "options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: vkattn COMMAND [OPTION]...\n"
+    "\n"
+    "  devices [--json]\n"
+    "      every Vulkan device, what it can do and which kernels it can run\n"
+    "  run LAYER.safetensors --query X.npy --output Y.npy [--key K.npy] [--value V.npy]\n"
+    "      [--mask M.npy] [--kv-lengths L.npy] [--heads N] [--kv-heads N] [--causal]\n"
+    "      [--window L,R] [--layout bsd|sbd] [--dtype f32|f16|bf16] [--scores S.npy]\n"
+    "      [--path auto|unfused]\n"
+    "      the whole layer on one input; options override what LAYER's metadata says\n"
+    "  check PATH... [--path auto|unfused] [--json]\n"
+    "      runs case files, or all *.safetensors under a folder, and compares\n"
+    "  bench layer --batch B --seq S [--kv-seq S] --model-dim D --heads H [--kv-heads N]\n"
+    "      [--causal] [BENCH]...\n"
+    "  bench attention --batch B --heads H [--kv-heads N] --seq S [--kv-seq S] --head-dim D\n"
+    "      [--value-dim D] [--causal] [BENCH]...\n"
+    "  bench matmul --m M --n N --k K [BENCH]...\n"
+    "      times the recorded operation\n"
+    "      BENCH: --dtype f32|f16|bf16, --path auto|unfused, --repeat N, --json,\n"
+    "      --passes (a line a pass), --explain (why each kernel)\n"
+    "  version, help\n"
+    "\n"
+    "Every command that uses a device takes:\n"
+    "  --device N|NAME           index as 'devices' prints it, or part of the name in any\n"
+    "                            case; else the most capable, named on stderr\n"
+    "  --validate                enable the Khronos validation layer; a message is a failure\n"
+    "  --limits RANGE,ALLOCATION bytes of a binding and of an allocation, 0: the driver's\n"
+    "  --timeout SECONDS         of one wait for the device, 120 if not given\n"
+    "  --no-cache                leave the pipeline cache file alone\n"
+    "\n"
+    "exit: 0 success, 1 a comparison failed, 2 bad usage or input, 3 no usable device,\n"
+    "4 out of memory, 5 device lost or timed out\n";
+
+static int show_version(void)
+{
+    printf("vkattn %d.%d.%d\n", VKA_VERSION_MAJOR, VKA_VERSION_MINOR, VKA_VERSION_PATCH);
+    return TOOL_OK;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } commands[] = {
+        {"devices", cmd_devices},
+        {"run", cmd_run},
+        {"check", cmd_check},
+        {"bench", cmd_bench},
+    };
+    if (argc < 2) {
+        tool_error("expected a command; 'vkattn help' lists them");
+        return TOOL_USAGE;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (!strcmp(argv[1], commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        fputs(usage, stdout);
+        return TOOL_OK;
+    }
+    if (!strcmp(argv[1], "version") || !strcmp(argv[1], "--version"))
+        return show_version();
+    tool_error("unknown command '%s'; 'vkattn help' lists them", argv[1]);
+    return TOOL_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    int code = dispatch(argc, argv);
+    /* A full disk or a closed pipe must not look like success. */
+    if (fflush(stdout) || ferror(stdout)) {
+        tool_error("cannot write to standard output");
+        return code ? code : TOOL_FAILED;
+    }
+    return code;
+}
