@@ -11,6 +11,7 @@ struct caps {
     uint32_t max_bindings;      /* storage buffers a kernel */
     double timestamp_ns;        /* of one tick; 0 without timestamps */
     uint64_t timestamp_mask;    /* valid bits */
+    uint64_t disabled_kernels;  /* bit k: kernel k is not to be used; see kernels.h */
     bool subgroup_size_control; /* a pipeline can demand properties.subgroup_size */
 };
 

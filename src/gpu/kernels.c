@@ -10,6 +10,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
     unsigned needs = kernel_table[kernel].needs;
+    if (caps->disabled_kernels >> kernel & 1)
+        return "nothing, but it is switched off";
     if (kernel_table[kernel].buffers > caps->max_bindings)
         return "enough storage buffers a kernel";
     if (needs & NEED_BALLOT && !has->subgroup_ballot)

@@ -19,6 +19,8 @@ enum kernel_need {
     NEED_SUBGROUP_8 = 4, /* at least 8 invocations a subgroup */
 };
 
+_Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");
+
 #define MAX_BUFFERS 8
 #define MAX_SPECS 16
 

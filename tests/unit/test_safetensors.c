@@ -1,4 +1,4 @@
-/* safetensors: what is malformed is refused with a sentence, what is well-formed comes back whole. */
+/* safetensors, reading: the malformed is refused with a sentence, the rest comes back whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

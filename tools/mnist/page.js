@@ -1,3 +1,4 @@
+// Draws the attention part of vkattn-mnist's page from the data beside it.
 "use strict";
 (() => {
 const data = JSON.parse(document.getElementById("attention-data").textContent);
@@ -34,7 +35,8 @@ function weight(head, from, to) {
   for (let h = 0; h < heads; h++) sum += a[h * units * units + at];
   return sum / heads;
 }
-const rowOf = (head, from) => Float32Array.from({ length: units }, (_, to) => weight(head, from, to));
+const rowOf = (head, from) =>
+  Float32Array.from({ length: units }, (_, to) => weight(head, from, to));
 
 // The unit that a pixel belongs to.
 function unitAt(r, c) {
@@ -55,9 +57,13 @@ function readTheme() {
     const hex = style.getPropertyValue(name).trim();
     return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   };
-  theme = { map: [0, 1, 2].map((i) => rgb("--map-" + i)), over: [rgb("--over-0"), rgb("--over-1")],
-    stroke: rgb("--stroke"), mark: style.getPropertyValue("--wrong").trim(),
-    line: style.getPropertyValue("--soft").trim() };
+  theme = {
+    map: [0, 1, 2].map((i) => rgb("--map-" + i)),
+    over: [rgb("--over-0"), rgb("--over-1")],
+    stroke: rgb("--stroke"),
+    mark: style.getPropertyValue("--wrong").trim(),
+    line: style.getPropertyValue("--soft").trim(),
+  };
 }
 const mix = (a, b, t) => a.map((x, i) => x + (b[i] - x) * t);
 const ramp = (t) => t < .5 ? mix(theme.map[0], theme.map[1], 2 * t)
@@ -86,7 +92,8 @@ function paintMap(canvas, head) {
 function overlay(digit, shares) {
   return (r, c) => {
     const tint = shares ? Math.sqrt(shares[unitAt(r, c)]) : 0;
-    return mix(mix(theme.over[0], theme.over[1], tint), theme.stroke, digit.pixels[r * cols + c] * .88);
+    const paper = mix(theme.over[0], theme.over[1], tint);
+    return mix(paper, theme.stroke, .88 * digit.pixels[r * cols + c]);
   };
 }
 
@@ -111,9 +118,11 @@ function paintBig() {
   for (let r = top; r < rows; r += step)
     for (let c = left; c < cols; c += step)
       context.strokeRect(c * scale + 2, r * scale + 2, size * scale - 4, size * scale - 4);
-  const most = Math.max(...shares), who = state.head < 0 ? `all ${heads} heads, mean` : `head ${state.head + 1}`;
-  find(".caption").innerHTML = `<b>${nameOf(state.unit)}</b> is framed: row ${state.unit + 1} of each map. `
-    + `The deepest tint is <b>${nameOf(shares.indexOf(most))}</b> with <b>${percent(most)}</b> of its attention (${who}).`;
+  const most = Math.max(...shares);
+  const who = state.head < 0 ? `all ${heads} heads, mean` : `head ${state.head + 1}`;
+  find(".caption").innerHTML = `<b>${nameOf(state.unit)}</b> is framed: row ${state.unit + 1} `
+    + `of each map. The deepest tint is <b>${nameOf(shares.indexOf(most))}</b> with `
+    + `<b>${percent(most)}</b> of its attention (${who}).`;
 }
 
 // ---- Controls ----
@@ -126,17 +135,19 @@ function element(tag, className, parent) {
 }
 
 const pickers = data.digits.map((digit, i) => {
-  const button = element("button", digit.read === digit.label ? "yes" : "no", find(".picker"));
+  const right = digit.read === digit.label;
+  const button = element("button", right ? "yes" : "no", find(".picker"));
   element("canvas", "", button);
   const text = element("span", "", button);
-  text.innerHTML = `read ${digit.read}<small>${digit.read === digit.label ? "right" : "wrong, is " + digit.label}</small>`;
+  const verdict = right ? "right" : "wrong, is " + digit.label;
+  text.innerHTML = `read ${digit.read}<small>${verdict}</small>`;
   button.onclick = () => { state.digit = i; show(); };
   return button;
 });
 
 const mean = element("button", "mean", find(".heads"));
-mean.innerHTML = `<b>All ${heads} heads</b><span class="ramp"></span><span>0 to 100\u2009% of the attention, square-root scale; `
-  + `rows attend to columns</span>`;
+mean.innerHTML = `<b>All ${heads} heads</b><span class="ramp"></span><span>0 to 100\u2009% of the `
+  + `attention, square-root scale; rows attend to columns</span>`;
 mean.onclick = () => { state.head = -1; show(); };
 
 const cards = Array.from({ length: heads }, (_, head) => {
@@ -176,7 +187,8 @@ function hover(canvas, text) {
 const big = find(".big");
 hover(big, (y, x) => {
   const to = unitAt(Math.floor(y * rows), Math.floor(x * cols));
-  return `${nameOf(state.unit)} \u2192 ${nameOf(to)}: ${percent(weight(state.head, state.unit, to))}`;
+  const share = percent(weight(state.head, state.unit, to));
+  return `${nameOf(state.unit)} \u2192 ${nameOf(to)}: ${share}`;
 });
 big.onclick = (event) => {
   const box = big.getBoundingClientRect();
@@ -213,7 +225,8 @@ function show() {
     most.textContent = "up to " + percent(Math.max(...shares));
   });
   find(".bars").innerHTML = [...digit.probability].map((p, k) =>
-    `<div class="${k === digit.read ? "read" : ""}"><span>${k}</span><i style="--p:${p}"></i><span>${percent(p)}</span></div>`).join("");
+    `<div class="${k === digit.read ? "read" : ""}"><span>${k}</span><i style="--p:${p}"></i>`
+    + `<span>${percent(p)}</span></div>`).join("");
   paintBig();
 }
 
@@ -226,5 +239,8 @@ function inkiest(digit) {
 readTheme();
 state.unit = inkiest(digitNow());
 show();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readTheme(); show(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  readTheme();
+  show();
+});
 })();
