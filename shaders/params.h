@@ -148,6 +148,41 @@ struct rope_params {
 #define ROPE_OFFSET 4u
 #define ROPE_OFFSET_PER_BATCH 8u
 
+/* ---- attention_row: the whole of attention for rows of queries, in one pass --------------------
+ * A workgroup takes a tile of lanes * rows rows of one key head; row t is query t / group of head
+ * t % group. Tiles count along x, key heads along y, batch elements along z. The parameters lie in
+ * a buffer. Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
+ * 9 block table, 10 q_start, 11 kv_start, 12 parameters. */
+struct attention_params {
+    STRUCT(mask_params) mask;
+    U32 n_q, group, head_dim, value_dim;
+    U32 batch_first, head_first, query_first; /* of this pass, in the whole problem */
+    U32 q_offset, q_batch, q_head, q_row;
+    U32 k_offset, k_batch, k_head, k_row;
+    U32 v_offset, v_batch, v_head, v_row;
+    U32 o_offset, o_batch, o_head, o_row;
+    F32 scale, softcap, dropout;
+    U32 seed_low, seed_high;
+    U32 sink_offset, alibi_offset;
+    U32 n_sequence; /* ragged: sequences packed along the row axes; 0: not ragged */
+    U32 q_start_offset, kv_start_offset;
+    U32 page; /* paged: positions a block, a multiple of 16; 0: not paged */
+    U32 table_offset, table_row, n_page; /* blocks of a sequence, and of the pool */
+};
+#define ATTENTION_LANES 0
+#define ATTENTION_ROWS 1   /* a lane */
+#define ATTENTION_HEAD4 2  /* vec4 of q in registers: at least head_dim / 4 */
+#define ATTENTION_VALUE4 3 /* vec4 of the context */
+#define ATTENTION_Q_TYPE 4
+#define ATTENTION_K_TYPE 5
+#define ATTENTION_V_TYPE 6
+#define ATTENTION_O_TYPE 7
+#define ATTENTION_K_VEC 8 /* rows start at whole vec4 and head_dim is a multiple of 4 */
+#define ATTENTION_V_VEC 9
+#define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are there; else only ranges */
+#define ATTENTION_SPECS 11
+#define ATTENTION_KEYS 4 /* keys a step, and what the steps are aligned to */
+
 #ifndef VULKAN
 _Static_assert(sizeof(struct matmul_params) <= 128, "push constants");
 _Static_assert(sizeof(struct softmax_params) <= 128, "push constants");

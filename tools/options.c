@@ -13,7 +13,7 @@
 const char *const option_dtypes[] = {"f32", "f16", "bf16", NULL};
 static_assert(VKA_F32 == 0 && VKA_F16 == 1 && VKA_BF16 == 2, "option_dtypes follows vka_dtype");
 
-const char *const option_paths[] = {"auto", "unfused", NULL};
+const char *const option_paths[] = {"auto", "unfused", "fused", NULL};
 static_assert(sizeof option_paths / sizeof option_paths[0] == VKA_PATH_COUNT + 1,
               "option_paths follows vka_path");
 

@@ -430,6 +430,8 @@ struct vka_layer_op {
 enum vka_path {
     VKA_PATH_AUTO = 0,
     VKA_PATH_UNFUSED, /* scores, softmax and weighted sum as passes of their own, in slices */
+    VKA_PATH_FUSED,   /* one pass without a buffer of scores; returned scores take passes of their
+                         own */
     VKA_PATH_COUNT
 };
 

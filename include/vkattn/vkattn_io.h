@@ -3,7 +3,12 @@
  * Files are not trusted: every size is checked against the file before anything is allocated, and
  * whatever is not exactly as the format says is VKA_IO (the file) or VKA_INVALID (an argument).
  * Functions that fail write one sentence to error, an array of VKA_IO_ERROR_SIZE characters or
- * NULL; it names the file and, where there is one, the tensor. Needs no Vulkan. Any thread.
+ * NULL; it names the file and, where there is one, the tensor. It is one line whatever the file
+ * holds. An argument that is NULL and may not be is VKA_INVALID; VKA_OUT_OF_HOST_MEMORY everywhere.
+ * Needs no Vulkan. Any thread.
+ *
+ * Open files are mapped: one that another program shortens meanwhile faults when it is read. The
+ * writers here never do that to a reader; they put a new file in the place of the old one.
  */
 #ifndef VKATTN_IO_H
 #define VKATTN_IO_H
@@ -41,7 +46,8 @@ VKA_API size_t vka_io_dtype_size(enum vka_io_dtype dtype);
 /* As safetensors spells it: "F32", "BOOL", ...; "?" for an unknown type. */
 VKA_API const char *vka_io_dtype_name(enum vka_io_dtype dtype);
 
-/* A dense little-endian array in row-major order. */
+/* A dense little-endian array in row-major order. An axis may have length 0: no bytes then. Bytes,
+ * also without the axes of length 0, stay within PTRDIFF_MAX. */
 struct vka_io_array {
     const char *name; /* npy: NULL */
     enum vka_io_dtype dtype;
@@ -67,7 +73,8 @@ VKA_API enum vka_status vka_safetensors_parse(const char *path, const void *data
                                               char *error, struct vka_safetensors **file);
 VKA_API void vka_safetensors_close(struct vka_safetensors **file);
 
-/* Arrays in the order of their data; NULL past the end, or where there is no such name. */
+/* Arrays in the order of their data, empty ones before what begins where they do and by name. NULL
+ * past the end, or where there is no such name. They live as long as the file. */
 VKA_API size_t vka_safetensors_count(const struct vka_safetensors *file);
 VKA_API const struct vka_io_array *vka_safetensors_at(const struct vka_safetensors *file,
                                                       size_t index);
@@ -77,14 +84,17 @@ VKA_API const struct vka_io_array *vka_safetensors_find(const struct vka_safeten
 /* The value of a __metadata__ key; NULL where there is none. */
 VKA_API const char *vka_safetensors_metadata(const struct vka_safetensors *file, const char *key);
 
-/* Writes beside path and renames, so that path is whole or untouched. */
+/* Writes the arrays in this order, beside path, and renames: path is whole or untouched. Names and
+ * metadata are UTF-8, no name twice, none "__metadata__". Only a regular file is replaced. */
 VKA_API enum vka_status vka_safetensors_write(const char *path, const struct vka_io_array *arrays,
                                               size_t count, const struct vka_io_metadata *metadata,
                                               size_t metadata_count, char *error);
 
 /* ---- npy ------------------------------------------------------------------------------------- */
 
-struct vka_npy; /* an open file, its one array in C order */
+/* An open file of version 1, 2 or 3, little-endian, its one array in C order: from Fortran's order
+ * it is copied. Objects, strings, complex numbers and records are not supported (VKA_IO). */
+struct vka_npy;
 
 VKA_API enum vka_status vka_npy_open(const char *path, char *error, struct vka_npy **file);
 VKA_API enum vka_status vka_npy_parse(const char *path, const void *data, size_t size, char *error,

@@ -59,6 +59,16 @@ float decode(uint word, uint index, uint type)
     return type == TYPE_F16 ? float_from_f16(h) : uintBitsToFloat(h << 16);
 }
 
+// Four 16-bit elements in two words.
+vec4 decode4(uvec2 words, uint type)
+{
+    if (type == TYPE_BF16)
+        return uintBitsToFloat(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
+                                     words.y & 0xffff0000u));
+    return vec4(float_from_f16(words.x & 0xffffu), float_from_f16(words.x >> 16),
+                float_from_f16(words.y & 0xffffu), float_from_f16(words.y >> 16));
+}
+
 // buffer_words is the uint array of a buffer; index counts elements.
 #define LOAD(buffer_words, index, type) decode(buffer_words[word_index(index, type)], index, type)
 

@@ -97,7 +97,7 @@ static enum vka_status parse_header(const struct input *in, json_t **header)
     *header = json_loadb(in->header, in->header_size, JSON_REJECT_DUPLICATES, &reason);
     if (*header)
         return VKA_OK;
-    /* jansson says nothing where memory ran out. */
+    /* jansson says nothing where memory ran out, or calls it an invalid token. */
     if (reason.text[0] == '\0' || json_error_code(&reason) == json_error_out_of_memory)
         return vka_io_fail(in->error, VKA_OUT_OF_HOST_MEMORY, in->path, "out of memory");
     return vka_io_fail(in->error, VKA_IO, in->path, "the header is not valid JSON: %s (byte %d)",
@@ -134,13 +134,15 @@ static enum vka_status read_shape(const struct input *in, const json_t *shape,
 {
     if (!json_is_array(shape) || json_array_size(shape) > VKA_IO_MAX_RANK)
         return vka_io_fail(in->error, VKA_IO, in->path,
-                           "the shape of tensor '" VKA_IO_NAME "' is not an array of at most %d",
+                           "the shape of tensor '" VKA_IO_NAME
+                           "' is not an array of at most %d integers",
                            array->name, VKA_IO_MAX_RANK);
     array->rank = (uint32_t)json_array_size(shape);
     for (uint32_t i = 0; i < array->rank; i++) {
         if (!read_count(json_array_get(shape, i), &array->shape[i]))
             return vka_io_fail(in->error, VKA_IO, in->path,
-                               "the shape of tensor '" VKA_IO_NAME "' holds more than integers",
+                               "the shape of tensor '" VKA_IO_NAME
+                               "' holds something that is not an integer",
                                array->name);
     }
     if (!vka_io_array_bytes(array->dtype, array->rank, array->shape, &array->size))

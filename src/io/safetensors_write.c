@@ -27,9 +27,9 @@ static enum vka_status check_key(const struct output *out, const json_t *object,
     if (!key || !vka_io_is_utf8(key))
         return vka_io_fail(out->error, VKA_INVALID, out->path,
                            "the name '" VKA_IO_NAME "' is not UTF-8", key ? key : "(NULL)");
-    if (strcmp(key, METADATA) == 0 || json_object_get(object, key))
+    if (json_object_get(object, key))
         return vka_io_fail(out->error, VKA_INVALID, out->path,
-                           "the name '" VKA_IO_NAME "' is reserved or stands twice", key);
+                           "the name '" VKA_IO_NAME "' stands twice", key);
     return VKA_OK;
 }
 
@@ -79,6 +79,9 @@ static enum vka_status add_arrays(const struct output *out, json_t *header,
     for (size_t i = 0; i < count; i++) {
         enum vka_status status = check_key(out, header, arrays[i].name);
 
+        if (!status && strcmp(arrays[i].name, METADATA) == 0)
+            status = vka_io_fail(out->error, VKA_INVALID, out->path,
+                                 "no tensor may have the name '" METADATA "'");
         if (!status)
             status = vka_io_array_check(&arrays[i], out->path, out->error);
         if (status)
@@ -135,10 +138,7 @@ enum vka_status vka_safetensors_write(const char *path, const struct vka_io_arra
         status = no_memory(&out);
         goto fail;
     }
-    if (metadata_count)
-        status = add_metadata(&out, header, metadata, metadata_count);
-    else
-        status = VKA_OK;
+    status = metadata_count ? add_metadata(&out, header, metadata, metadata_count) : VKA_OK;
     if (!status)
         status = add_arrays(&out, header, arrays, count);
     if (!status)

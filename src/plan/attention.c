@@ -70,7 +70,9 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
         a->scale = (float)(1 / sqrt((double)a->head_dim));
     else
         a->scale = o->scale;
-    TRY(plan_attention_unfused(plan, a));
+    bool fused = plan->path == VKA_PATH_FUSED ||
+                 (plan->path == VKA_PATH_AUTO && attention_can_fuse(plan, a));
+    TRY(fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a));
 fail:
     return status;
 }

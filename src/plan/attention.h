@@ -2,6 +2,7 @@
 #ifndef VKA_PLAN_ATTENTION_H
 #define VKA_PLAN_ATTENTION_H
 
+#include "params.h"
 #include "plan/matmul.h"
 
 /* An attention problem: sizes and rank-4 operands; masks and options as the caller gave them. */
@@ -19,8 +20,41 @@ struct attention {
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,
                                         const struct attention *a);
 
-/* Scores, softmax and weighted sum as passes of their own, slice by slice. */
+/* Some batch elements with all heads, or some heads of one, or some queries of one head. */
+struct slice {
+    uint32_t batch, n_batch, head, n_head, query, n_query;
+};
+
+/* The slice of a tensor [batch][n_head][n_q][...], and the keys or values its heads read. */
+struct vka_tensor attention_slice(const struct vka_tensor *t, const struct slice *s);
+struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct attention *a,
+                                     const struct slice *s);
+
+/* The mask as [batch][n_head][n_q][mask_n_kv], strides 0 where it broadcasts. */
+struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv);
+
+/* MASK_ flags of the options, and whether a key can be hidden at all. */
+uint32_t attention_mask_flags(const struct attention *a);
+bool attention_hides(const struct attention *a);
+
+/* Kernels count batch, head and query from the whole problem, while a binding starts at the slice:
+ * the offset moved back by where the slice begins. */
+uint32_t attention_rebase(uint32_t offset, const struct vka_tensor *t, const struct slice *s);
+
+/* Fills in *m and binds mask, kv_length, query_offset, sink and alibi to five slots, where given;
+ * the caller has bound anything to the slots before. */
+void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
+                         const struct slice *s, struct pass *pass, uint32_t slot,
+                         struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset);
+
+/* Scores, softmax and weighted sum as passes of their own, slice by slice; or, for the scores that
+ * the caller wants back, without the weighted sum. */
 enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a);
+enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a);
+
+/* One pass, without a buffer of scores. UNSUPPORTED where attention_can_fuse says no. */
+enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a);
+bool attention_can_fuse(const struct vka_plan *plan, const struct attention *a);
 
 /* The whole operation after all checks: norms and rotation, past and present, then a path.
  * new_k and new_v are the new keys and values; past and present may be NULL. */

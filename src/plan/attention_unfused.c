@@ -1,46 +1,11 @@
 /* Attention in three passes a slice: scores, softmax, weighted sum. A slice is some batch elements
  * with all heads, or some heads of one, or some queries of one head, whatever the workspace holds;
  * its scores are float32 [batch][head][query][pitch]. */
-#include "core/mask.h"
-#include "params.h"
 #include "plan/attention.h"
 #include "plan/tune.h"
 
 #include <stdio.h>
 #include <string.h>
-
-struct slice {
-    uint32_t batch, n_batch, head, n_head, query, n_query;
-};
-
-static struct vka_tensor slice_of(const struct vka_tensor *t, const struct slice *s)
-{
-    struct vka_tensor part = tensor_part(t, 0, s->batch, s->n_batch);
-    part = tensor_part(&part, 1, s->head, s->n_head);
-    return tensor_part(&part, 2, s->query, s->n_query);
-}
-
-/* The keys or values that a slice's heads read. */
-static struct vka_tensor kv_of(const struct vka_tensor *t, const struct attention *a,
-                               const struct slice *s)
-{
-    uint32_t group = a->n_head / a->n_kv_head;
-    struct vka_tensor part = tensor_part(t, 0, s->batch, s->n_batch);
-    return tensor_part(&part, 1, s->head / group, (s->n_head + group - 1) / group);
-}
-
-/* The mask as a rank-4 tensor of strides 0 where it broadcasts. */
-static struct vka_tensor broadcast_mask(const struct attention *a, uint32_t *mask_n_kv)
-{
-    struct vka_tensor mask = *a->options->mask;
-    const uint32_t full[4] = {a->batch, a->n_head, a->n_q, a->n_kv};
-    struct shape shape = shape_rank4(&mask.shape);
-    mask_broadcast(&mask.shape, full, shape.stride, mask_n_kv); /* checked before */
-    memcpy(shape.size, full, sizeof full);
-    shape.size[3] = *mask_n_kv;
-    mask.shape = shape;
-    return mask;
-}
 
 /* Whether one binding can show all that a slice's softmax touches, and one grid cover it. */
 static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
@@ -55,13 +20,13 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
     uint64_t range = caps->properties.max_buffer_range;
     uint32_t mask_n_kv;
     if (a->options->mask) {
-        struct vka_tensor mask = broadcast_mask(a, &mask_n_kv);
-        mask = slice_of(&mask, s);
+        struct vka_tensor mask = attention_mask(a, &mask_n_kv);
+        mask = attention_slice(&mask, s);
         if (plan_range(plan, &mask) > range)
             return false;
     }
     if (a->options->scores) {
-        struct vka_tensor scores = slice_of(a->options->scores, s);
+        struct vka_tensor scores = attention_slice(a->options->scores, s);
         if (plan_range(plan, &scores) > range)
             return false;
     }
@@ -95,76 +60,6 @@ static struct slice choose_slice(const struct vka_plan *plan, const struct atten
     return s;
 }
 
-static uint32_t mask_flags(const struct attention *a)
-{
-    const struct vka_attention_options *o = a->options;
-    uint32_t flags = (uint32_t)o->masked_row << MASK_ROW_SHIFT | (uint32_t)o->scores_kind
-                                                                     << MASK_SCORES_SHIFT;
-    if (o->causal)
-        flags |= MASK_CAUSAL;
-    if (o->window && o->window_left >= 0)
-        flags |= MASK_WINDOW_LEFT;
-    if (o->window && o->window_right >= 0)
-        flags |= MASK_WINDOW_RIGHT;
-    if (o->kv_length)
-        flags |= MASK_LENGTH | (o->kv_length->shape.size[0] > 1 ? MASK_LENGTH_PER_BATCH : 0);
-    if (o->query_offset)
-        flags |= MASK_OFFSET | (o->query_offset->shape.size[0] > 1 ? MASK_OFFSET_PER_BATCH : 0);
-    if (o->mask)
-        flags |= MASK_TENSOR | (uint32_t)o->mask->dtype << MASK_TYPE_SHIFT;
-    if (o->scores)
-        flags |= (uint32_t)o->scores->dtype << MASK_SCORES_TYPE_SHIFT;
-    if (o->sink)
-        flags |= MASK_SINK;
-    if (o->alibi)
-        flags |= MASK_ALIBI;
-    return flags;
-}
-
-/* Whether the softmax can hide a key. */
-static bool hides(const struct attention *a)
-{
-    const uint32_t plain = 7u << MASK_SCORES_SHIFT | 7u << MASK_SCORES_TYPE_SHIFT | MASK_SINK |
-                           MASK_ALIBI | MASK_OFFSET | MASK_OFFSET_PER_BATCH | 3u << MASK_ROW_SHIFT;
-    return mask_flags(a) & ~plain;
-}
-
-/* Kernels count batch, head and query from the whole problem, while a binding starts at the slice:
- * the offset is moved back by where the slice begins. */
-static uint32_t rebase(uint32_t offset, const struct vka_tensor *t, const struct slice *s)
-{
-    const uint64_t *stride = t->shape.stride;
-    return (uint32_t)(offset - s->batch * stride[0] - s->head * stride[1] - s->query * stride[2]);
-}
-
-static void bind_mask(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
-                      struct pass *pass, struct mask_params *m)
-{
-    const struct vka_attention_options *o = a->options;
-    *m = (struct mask_params){
-        .flags = mask_flags(a),
-        .n_kv = a->n_kv,
-        .mask_n_kv = a->n_kv,
-        .default_offset = (int32_t)a->n_past,
-        .window_left = o->window_left,
-        .window_right = o->window_right,
-    };
-    if (o->mask) {
-        struct vka_tensor mask = broadcast_mask(a, &m->mask_n_kv);
-        struct vka_tensor part = slice_of(&mask, s);
-        plan_bind(plan, pass, 1, &part, false, &m->mask_offset);
-        m->mask_offset = rebase(m->mask_offset, &mask, s);
-        m->mask_batch = (uint32_t)mask.shape.stride[0];
-        m->mask_head = (uint32_t)mask.shape.stride[1];
-        m->mask_row = (uint32_t)mask.shape.stride[2];
-        m->mask_col = (uint32_t)mask.shape.stride[3];
-    }
-    if (o->kv_length)
-        plan_bind(plan, pass, 2, o->kv_length, false, &m->length_offset);
-    if (o->query_offset)
-        plan_bind(plan, pass, 3, o->query_offset, false, &m->query_offset_offset);
-}
-
 static enum vka_status add_softmax(struct vka_plan *plan, const struct attention *a,
                                    const struct slice *s, const struct vka_tensor *scores)
 {
@@ -188,15 +83,11 @@ static enum vka_status add_softmax(struct vka_plan *plan, const struct attention
     for (uint32_t slot = 1; slot < kernel_table[choice.kernel].buffers; slot++)
         plan_bind(plan, &pass, slot, scores, false, NULL); /* where nothing else is */
     plan_bind(plan, &pass, 0, scores, true, NULL);
-    bind_mask(plan, a, s, &pass, &p.mask);
-    if (o->sink)
-        plan_bind(plan, &pass, 4, o->sink, false, &p.sink_offset);
-    if (o->alibi)
-        plan_bind(plan, &pass, 5, o->alibi, false, &p.alibi_offset);
+    attention_bind_mask(plan, a, s, &pass, 1, &p.mask, &p.sink_offset, &p.alibi_offset);
     if (o->scores) {
-        struct vka_tensor part = slice_of(o->scores, s);
+        struct vka_tensor part = attention_slice(o->scores, s);
         plan_bind(plan, &pass, 6, &part, true, &p.scores_offset);
-        p.scores_offset = rebase(p.scores_offset, o->scores, s);
+        p.scores_offset = attention_rebase(p.scores_offset, o->scores, s);
         p.scores_batch = (uint32_t)o->scores->shape.stride[0];
         p.scores_head = (uint32_t)o->scores->shape.stride[1];
         p.scores_row = (uint32_t)o->scores->shape.stride[2];
@@ -213,7 +104,8 @@ static enum vka_status add_softmax(struct vka_plan *plan, const struct attention
 }
 
 static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
-                                 const struct slice *s, const struct vka_tensor *workspace)
+                                 const struct slice *s, const struct vka_tensor *workspace,
+                                 bool with_context)
 {
     enum vka_status status = VKA_OK;
     uint32_t group = a->n_head / a->n_kv_head;
@@ -224,14 +116,16 @@ static enum vka_status add_slice(struct vka_plan *plan, const struct attention *
     scores.shape.size[3] = a->n_kv;
     TRY(plan_matmul(plan, &(struct matmul_op){
                               .name = "scores",
-                              .a = slice_of(&a->q, s),
-                              .b = kv_of(&a->k, a, s),
+                              .a = attention_slice(&a->q, s),
+                              .b = attention_slice_kv(&a->k, a, s),
                               .c = scores,
                               .group = s->n_head < group ? s->n_head : group,
                               .alpha = a->scale,
                           }));
     TRY(add_softmax(plan, a, s, &scores));
-    struct vka_tensor v = kv_of(&a->v, a, s); /* [batch][head][value_dim][n_kv] */
+    if (!with_context)
+        return VKA_OK;
+    struct vka_tensor v = attention_slice_kv(&a->v, a, s); /* [batch][head][value_dim][n_kv] */
     struct shape t = v.shape;
     v.shape.size[2] = t.size[3];
     v.shape.size[3] = t.size[2];
@@ -241,10 +135,10 @@ static enum vka_status add_slice(struct vka_plan *plan, const struct attention *
                               .name = "context",
                               .a = scores,
                               .b = v,
-                              .c = slice_of(&a->output, s),
+                              .c = attention_slice(&a->output, s),
                               .group = s->n_head < group ? s->n_head : group,
                               .alpha = 1,
-                              .hidden = hides(a),
+                              .hidden = attention_hides(a),
                           }));
 fail:
     return status;
@@ -255,7 +149,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a)
+static enum vka_status add_slices(struct vka_plan *plan, const struct attention *a,
+                                  bool with_context)
 {
     enum vka_status status = VKA_OK;
     const struct slice step = choose_slice(plan, a);
@@ -269,8 +164,18 @@ enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct atten
                     b, least(step.n_batch, a->batch - b), h, least(step.n_head, a->n_head - h),
                     q, least(step.n_query, a->n_q - q),
                 };
-                TRY(add_slice(plan, a, &s, &workspace));
+                TRY(add_slice(plan, a, &s, &workspace, with_context));
             }
 fail:
     return status;
+}
+
+enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a)
+{
+    return add_slices(plan, a, true);
+}
+
+enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a)
+{
+    return add_slices(plan, a, false);
 }

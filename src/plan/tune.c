@@ -77,3 +77,27 @@ void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice 
         choice->lanes /= 2;
     choice->reason = "no usable subgroup reductions: shared memory";
 }
+
+/* Rows an invocation so that q and context stay in registers. */
+static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
+{
+    uint32_t rows = vec4 <= 16 ? 4 : vec4 <= 40 ? 2 : 1;
+    while (rows > 1 && (uint64_t)lanes * rows / 2 >= n_row)
+        rows /= 2;
+    return rows;
+}
+
+void tune_attention(const struct caps *caps, const struct attention_problem *problem,
+                    struct attention_choice *choice)
+{
+    *choice = (struct attention_choice){.kernel = KERNEL_attention_row};
+    choice->reason = kernel_missing(KERNEL_attention_row, caps);
+    if (choice->reason)
+        return;
+    choice->usable = true;
+    choice->lanes = caps->properties.subgroup_size;
+    choice->head4 = (problem->head_dim + 3) / 4;
+    choice->value4 = (problem->value_dim + 3) / 4;
+    choice->rows = rows_that_fit(choice->head4 + choice->value4, problem->n_row, choice->lanes);
+    choice->reason = "one pass, rows in registers, no shared memory";
+}

@@ -30,6 +30,24 @@ void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
 /* Whether weights are best kept as [in][out], which the kernel for this device reads fastest. */
 bool tune_transposes_weights(const struct caps *caps);
 
+struct attention_problem {
+    uint32_t batch, n_kv_head;
+    uint64_t n_row; /* queries times heads that share a key head */
+    uint32_t n_kv, head_dim, value_dim;
+};
+
+struct attention_choice {
+    bool usable; /* false: take the unfused path; reason says why */
+    enum kernel kernel;
+    uint32_t lanes, rows;   /* invocations, and rows an invocation */
+    uint32_t head4, value4; /* vec4 registers of a row of q and of the context */
+    const char *reason;
+};
+
+/* The fused kernel for a problem. */
+void tune_attention(const struct caps *caps, const struct attention_problem *problem,
+                    struct attention_choice *choice);
+
 struct softmax_choice {
     enum kernel kernel;
     uint32_t lanes; /* invocations a row, a power of two */

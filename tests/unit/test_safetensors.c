@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,6 +271,40 @@ static void test_mutation(void **state)
     free(bytes);
 }
 
+static long allocations_left;
+
+static void *fail_at_last(size_t size)
+{
+    return allocations_left-- == 0 ? NULL : malloc(size);
+}
+
+/* Each allocation of the JSON parser fails in turn: a sentence, nothing leaked. The parser calls
+ * some of them a syntax error, so that IO must do beside OUT_OF_HOST_MEMORY. */
+static void test_no_memory(void **state)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_safetensors *file;
+    enum vka_status status;
+    size_t size, no_memory = 0;
+    unsigned char *bytes = build(sample, SAMPLE_DATA, &size);
+    long n = 0;
+
+    (void)state;
+    json_set_alloc_funcs(fail_at_last, free);
+    do {
+        allocations_left = n++;
+        status = parse(bytes, size, &file, error);
+        if (allocations_left < 0)
+            assert_true(status == VKA_OUT_OF_HOST_MEMORY || status == VKA_IO);
+        no_memory += status == VKA_OUT_OF_HOST_MEMORY;
+    } while (allocations_left < 0 && n < 1000);
+    assert_int_equal(status, VKA_OK);
+    assert_true(no_memory > 10);
+    vka_safetensors_close(&file);
+    json_set_alloc_funcs(malloc, free);
+    free(bytes);
+}
+
 /* Opens every case file under folder; returns how many. */
 static size_t read_folder(const char *folder)
 {
@@ -366,8 +401,8 @@ int main(void)
         cmocka_unit_test(test_header_length), cmocka_unit_test(test_header_limit),
         cmocka_unit_test(test_deep_and_long), cmocka_unit_test(test_sentence),
         cmocka_unit_test(test_truncation),    cmocka_unit_test(test_mutation),
-        cmocka_unit_test(test_case_files),    cmocka_unit_test(test_lookup),
-        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_case_files),
+        cmocka_unit_test(test_lookup),        cmocka_unit_test(test_arguments),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

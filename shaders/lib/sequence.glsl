@@ -1,0 +1,70 @@
+// Where the rows and keys of a workgroup lie: a batch element of dense tensors, a sequence of a
+// ragged batch, a sequence of a paged cache. The includer has attention_params as `p`, and the
+// buffers q_start, kv_start and table.
+
+struct sequence {
+    uint index;   // batch element or sequence, for lengths, offsets, masks and dropout
+    uint batch;   // of the strides: index, or 0 in a ragged batch
+    uint q_first, n_q, kv_first, n_kv; // rows along the row axes
+    int position; // of query 0
+};
+
+// The sequence and the tile in it that this workgroup takes; tiles of `rows` rows. Offsets of a
+// ragged batch are clamped so that they rise and stay inside.
+sequence find_sequence(uint rows, out uint tile)
+{
+    tile = gl_WorkGroupID.x;
+    uint z = gl_WorkGroupID.z;
+    sequence s = sequence(p.batch_first + z, z, 0, p.n_q, 0, p.mask.n_kv, 0);
+    if (p.n_sequence == 0) {
+        if (mask_has(MASK_CAUSAL) && (tile & 1u) != 0u) // a long tile after a short one
+            tile = gl_NumWorkGroups.x - 1 - tile / 2;
+        else if (mask_has(MASK_CAUSAL))
+            tile /= 2;
+    } else {
+        uint end = min(q_start[p.q_start_offset], p.n_q);
+        for (s.index = 0; s.index < p.n_sequence; s.index++) {
+            s.q_first = end;
+            end = clamp(q_start[p.q_start_offset + s.index + 1], end, p.n_q);
+            uint tiles = ((end - s.q_first) * p.group + rows - 1) / rows;
+            if (tile < tiles)
+                break;
+            tile -= tiles;
+        }
+        bool past = s.index == p.n_sequence; // fewer tiles than workgroups
+        s.index = min(s.index, p.n_sequence - 1);
+        s.batch = 0;
+        s.n_q = past ? 0 : end - s.q_first;
+        s.kv_first = min(kv_start[p.kv_start_offset + s.index], p.mask.n_kv);
+        s.n_kv = clamp(kv_start[p.kv_start_offset + s.index + 1], s.kv_first, p.mask.n_kv) -
+                 s.kv_first;
+    }
+    s.position = mask_query_offset(s.index) + int(p.query_first);
+    return s;
+}
+
+// The row of k and v where key `key` of the sequence lies: through the block table where paged, in
+// which a block number past the pool reads as the last block.
+uint key_row(uint key, sequence s)
+{
+    if (p.page == 0)
+        return s.kv_first + key;
+    uint block = table[p.table_offset + s.index * p.table_row + key / p.page];
+    return min(block, p.n_page - 1) * p.page + key % p.page;
+}
+
+uint k_index(uint row, sequence s)
+{
+    uint head = gl_WorkGroupID.y;
+    uint outer = p.page == 0 ? s.batch : row / p.page;
+    uint inner = p.page == 0 ? row : row % p.page;
+    return p.k_offset + outer * p.k_batch + head * p.k_head + inner * p.k_row;
+}
+
+uint v_index(uint row, sequence s)
+{
+    uint head = gl_WorkGroupID.y;
+    uint outer = p.page == 0 ? s.batch : row / p.page;
+    uint inner = p.page == 0 ? row : row % p.page;
+    return p.v_offset + outer * p.v_batch + head * p.v_head + inner * p.v_row;
+}

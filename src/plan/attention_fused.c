@@ -1,0 +1,217 @@
+/* Attention in one pass: the whole of a row's softmax in registers, no buffer of scores. */
+#include "plan/attention.h"
+#include "plan/tune.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SLOT_MASK 4 /* mask, kv_length, query_offset, sink, alibi */
+#define SLOT_PARAMETERS 12
+
+/* Whether rows can be read four elements at a time. */
+static bool rows_of_vec4(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    bool whole = s->offset % 4 == 0 && s->size[3] % 4 == 0;
+    for (int i = 0; i < 3; i++)
+        whole &= s->size[i] == 1 || s->stride[i] % 4 == 0;
+    return whole;
+}
+
+static void choose(const struct vka_plan *plan, const struct attention *a,
+                   struct attention_choice *choice)
+{
+    const struct attention_problem problem = {
+        .batch = a->batch,
+        .n_kv_head = a->n_kv_head,
+        .n_row = (uint64_t)a->n_q * (a->n_head / a->n_kv_head),
+        .n_kv = a->n_kv,
+        .head_dim = a->head_dim,
+        .value_dim = a->value_dim,
+    };
+    tune_attention(&plan->device->caps, &problem, choice);
+}
+
+static void set_key(const struct attention *a, const struct attention_choice *c,
+                    struct pipeline_key *key)
+{
+    const struct vka_attention_options *o = a->options;
+    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = ATTENTION_SPECS};
+    key->spec[ATTENTION_LANES] = c->lanes;
+    key->spec[ATTENTION_ROWS] = c->rows;
+    key->spec[ATTENTION_HEAD4] = c->head4;
+    key->spec[ATTENTION_VALUE4] = c->value4;
+    key->spec[ATTENTION_Q_TYPE] = a->q.dtype;
+    key->spec[ATTENTION_K_TYPE] = a->k.dtype;
+    key->spec[ATTENTION_V_TYPE] = a->v.dtype;
+    key->spec[ATTENTION_O_TYPE] = a->output.dtype;
+    key->spec[ATTENTION_K_VEC] = rows_of_vec4(&a->k) && 4 * c->head4 == a->head_dim;
+    key->spec[ATTENTION_V_VEC] = rows_of_vec4(&a->v) && 4 * c->value4 == a->value_dim;
+    key->spec[ATTENTION_GENERAL] = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
+}
+
+struct operand_strides {
+    uint32_t batch, head, row;
+};
+
+static struct operand_strides strides_of(const struct vka_tensor *t)
+{
+    const uint64_t *s = t->shape.stride;
+    return (struct operand_strides){(uint32_t)s[0], (uint32_t)s[1], (uint32_t)s[2]};
+}
+
+static void bind_operands(const struct vka_plan *plan, const struct attention *a,
+                          const struct slice *s, struct pass *pass, struct attention_params *p)
+{
+    struct vka_tensor q = attention_slice(&a->q, s), o = attention_slice(&a->output, s);
+    struct vka_tensor k = attention_slice_kv(&a->k, a, s), v = attention_slice_kv(&a->v, a, s);
+    struct operand_strides sq = strides_of(&q), sk = strides_of(&k);
+    struct operand_strides sv = strides_of(&v), so = strides_of(&o);
+    plan_bind(plan, pass, 0, &q, false, &p->q_offset);
+    plan_bind(plan, pass, 1, &k, false, &p->k_offset);
+    plan_bind(plan, pass, 2, &v, false, &p->v_offset);
+    for (uint32_t slot = SLOT_MASK; slot < SLOT_PARAMETERS; slot++)
+        plan_bind(plan, pass, slot, &q, false, NULL); /* where nothing else is */
+    plan_bind(plan, pass, 3, &o, true, &p->o_offset);
+    p->q_batch = sq.batch, p->q_head = sq.head, p->q_row = sq.row;
+    p->k_batch = sk.batch, p->k_head = sk.head, p->k_row = sk.row;
+    p->v_batch = sv.batch, p->v_head = sv.head, p->v_row = sv.row;
+    p->o_batch = so.batch, p->o_head = so.head, p->o_row = so.row;
+}
+
+static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a,
+                                const struct attention_choice *c, const struct slice *s)
+{
+    enum vka_status status = VKA_OK;
+    const struct vka_attention_options *o = a->options;
+    struct pass pass = {.name = "attention", .reason = c->reason};
+    struct attention_params p = {
+        .n_q = s->n_query,
+        .group = a->n_head / a->n_kv_head,
+        .head_dim = a->head_dim,
+        .value_dim = a->value_dim,
+        .batch_first = s->batch,
+        .head_first = s->head,
+        .query_first = s->query,
+        .scale = a->scale,
+        .softcap = o->softcap,
+        .dropout = o->dropout,
+        .seed_low = (uint32_t)o->dropout_seed,
+        .seed_high = (uint32_t)(o->dropout_seed >> 32),
+    };
+    set_key(a, c, &pass.key);
+    bind_operands(plan, a, s, &pass, &p);
+    attention_bind_mask(plan, a, s, &pass, SLOT_MASK, &p.mask, &p.sink_offset, &p.alibi_offset);
+    struct vka_tensor parameters;
+    TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
+    plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
+    uint32_t tile = c->lanes * c->rows;
+    pass.groups[0] = (uint32_t)(((uint64_t)s->n_query * p.group + tile - 1) / tile);
+    pass.groups[1] = s->n_head / p.group;
+    pass.groups[2] = s->n_batch;
+    snprintf(pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows",
+             s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
+             vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype),
+             tile);
+    TRY(plan_add_pass(plan, &pass));
+fail:
+    return status;
+}
+
+/* Whether the grid and each binding of a slice fit the device. */
+static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
+                       const struct attention_choice *c, const struct slice *s)
+{
+    const struct caps *caps = &plan->device->caps;
+    uint32_t group = a->n_head / a->n_kv_head, mask_n_kv;
+    struct vka_tensor parts[5] = {
+        attention_slice(&a->q, s),
+        attention_slice(&a->output, s),
+        attention_slice_kv(&a->k, a, s),
+        attention_slice_kv(&a->v, a, s),
+    };
+    size_t n = 4;
+    if (a->options->mask) {
+        parts[n] = attention_mask(a, &mask_n_kv);
+        parts[n] = attention_slice(&parts[n], s);
+        n++;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (plan_range(plan, &parts[i]) > caps->properties.max_buffer_range)
+            return false;
+    return (uint64_t)s->n_query * group / (c->lanes * c->rows) < caps->max_groups[0] &&
+           s->n_head / group <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2];
+}
+
+/* Adds a slice, cut along batch, then key heads, then queries until it fits. A cut of the queries
+ * is at whole tiles, so that no row changes its place in one. */
+static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
+                                 const struct attention_choice *c, const struct slice *s)
+{
+    uint32_t group = a->n_head / a->n_kv_head, tile = c->lanes * c->rows;
+    struct slice first = *s, second = *s;
+    if (slice_fits(plan, a, c, s))
+        return add_pass(plan, a, c, s);
+    if (s->n_batch > 1) {
+        first.n_batch = s->n_batch / 2;
+        second.batch += first.n_batch;
+        second.n_batch -= first.n_batch;
+    } else if (s->n_head > group) {
+        first.n_head = s->n_head / group / 2 * group;
+        second.head += first.n_head;
+        second.n_head -= first.n_head;
+    } else if (s->n_query > tile) {
+        first.n_query = (s->n_query / 2 + tile - 1) / tile * tile;
+        second.query += first.n_query;
+        second.n_query -= first.n_query;
+    } else {
+        return add_pass(plan, a, c, s); /* which says what does not fit */
+    }
+    enum vka_status status = add_slice(plan, a, c, &first);
+    return status == VKA_OK ? add_slice(plan, a, c, &second) : status;
+}
+
+/* A tensor whose rows are contiguous: itself, or a copy in scratch. */
+static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor copy;
+    if (t->shape.size[3] == 1 || t->shape.stride[3] == 1)
+        return VKA_OK;
+    TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
+    TRY(plan_copy(plan, "pack", t, &copy));
+    *t = copy;
+fail:
+    return status;
+}
+
+bool attention_can_fuse(const struct vka_plan *plan, const struct attention *a)
+{
+    struct attention_choice choice;
+    choose(plan, a, &choice);
+    return choice.usable;
+}
+
+enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a)
+{
+    enum vka_status status = VKA_OK;
+    struct attention_choice choice;
+    struct attention b = *a;
+    choose(plan, a, &choice);
+    if (!choice.usable)
+        return log_error(&plan->device->log, VKA_UNSUPPORTED, "no fused attention here: %s",
+                         choice.reason);
+    TRY(with_contiguous_rows(plan, &b.q));
+    TRY(with_contiguous_rows(plan, &b.k));
+    TRY(with_contiguous_rows(plan, &b.v));
+    bool scattered = b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
+    if (scattered)
+        TRY(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
+    TRY(add_slice(plan, &b, &choice, &(struct slice){0, a->batch, 0, a->n_head, 0, a->n_q}));
+    if (scattered)
+        TRY(plan_copy(plan, "unpack", &b.output, &a->output));
+    if (a->options->scores)
+        TRY(plan_attention_scores(plan, a));
+fail:
+    return status;
+}

@@ -1,0 +1,130 @@
+#include "compare.h"
+
+#include <reference/reference.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_WIDTH 16 /* elements judged together */
+
+double compare_limit(enum vka_dtype dtype)
+{
+    return dtype == VKA_F32 ? 1e-11 : dtype == VKA_F16 ? 1e-6 : 5e-5;
+}
+
+/* Rows that should be all 0: the first that is not, or `rows`. */
+static size_t find_nonzero(const double *got, const double *want, size_t rows, size_t width)
+{
+    for (size_t r = 0; r < rows; r++) {
+        bool zero = true, met = true;
+        for (size_t i = r * width; i < (r + 1) * width; i++) {
+            zero &= want[i] == 0;
+            met &= got[i] == 0;
+        }
+        if (zero && !met)
+            return r;
+    }
+    return rows;
+}
+
+double compare_rows(const double *got, const double *want, size_t rows, size_t width, size_t *row)
+{
+    *row = find_nonzero(got, want, rows, width);
+    if (*row < rows)
+        return INFINITY;
+    size_t together = (LEAST_WIDTH + width - 1) / width;
+    together = together < rows ? together : rows;
+    size_t blocks = rows / together, last = (blocks - 1) * together;
+    size_t start = last * width;
+    double worst = 0, rest;
+    *row = 0;
+    if (last)
+        worst = ref_row_nmse(got, want, blocks - 1, together * width, row);
+    *row *= together;
+    rest = ref_row_nmse(got + start, want + start, 1, (rows - last) * width, NULL);
+    if (rest > worst)
+        *row = last;
+    return rest > worst ? rest : worst;
+}
+
+static bool run_once(struct vka_plan *plan, struct operand *const *outputs, size_t n,
+                     struct rng *rng, enum vka_status *status)
+{
+    for (size_t i = 0; i < n && *status == VKA_OK; i++)
+        *status = operand_write_noise(outputs[i], rng);
+    if (*status == VKA_OK)
+        *status = vka_plan_run(plan, VKA_TIMEOUT_DEFAULT);
+    for (size_t i = 0; i < n && *status == VKA_OK; i++)
+        *status = operand_read(outputs[i]);
+    return *status == VKA_OK;
+}
+
+static bool same_bits(struct operand *const *outputs, uint8_t *const *first, size_t n,
+                      char why[WHY])
+{
+    for (size_t i = 0; i < n; i++) {
+        if (memcmp(first[i], outputs[i]->got, outputs[i]->bytes) == 0)
+            continue;
+        snprintf(why, WHY, "output %zu: a second run gives other bits", i);
+        return false;
+    }
+    return true;
+}
+
+static bool canaries_live(struct operand *const *outputs, size_t n, char why[WHY])
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t damage = operand_damage(outputs[i]);
+        if (damage == SIZE_MAX)
+            continue;
+        snprintf(why, WHY, "output %zu: byte %zu of %zu, outside the view, was overwritten", i,
+                 damage, outputs[i]->bytes);
+        return false;
+    }
+    return true;
+}
+
+bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct operand *const *outputs,
+                  size_t n, struct rng *rng, char why[WHY])
+{
+    uint8_t *first[4] = {0};
+    enum vka_status status = VKA_OK;
+    struct rng again = *rng; /* the same noise, so that all bytes compare */
+    bool ok = n <= 4 && run_once(plan, outputs, n, rng, &status) && canaries_live(outputs, n, why);
+    for (size_t i = 0; i < n && ok; i++) {
+        first[i] = malloc(outputs[i]->bytes);
+        ok = first[i] != NULL;
+        if (ok)
+            memcpy(first[i], outputs[i]->got, outputs[i]->bytes);
+    }
+    ok = ok && run_once(plan, outputs, n, &again, &status) && same_bits(outputs, first, n, why);
+    if (status != VKA_OK)
+        snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
+    for (size_t i = 0; i < 4; i++)
+        free(first[i]);
+    return ok;
+}
+
+bool compare_values(const struct operand *o, const double *want, double limit, const char *name,
+                    const char *where, struct worst *worst, char why[WHY])
+{
+    size_t width = o->size[o->rank - 1], row;
+    double nmse = compare_rows(o->values, want, o->count / width, width, &row);
+    if (worst && isfinite(nmse) && nmse > worst->nmse[o->dtype]) {
+        worst->nmse[o->dtype] = nmse;
+        snprintf(worst->where[o->dtype], sizeof worst->where[0], "%s row %zu of %s", name, row,
+                 where);
+    }
+    if (nmse <= limit)
+        return true;
+    size_t at = row * width;
+    while (at + 1 < o->count && (isnan(o->values[at]) ? isnan(want[at])
+                                                      : fabs(o->values[at] - want[at]) <=
+                                                            1e-2 * fabs(want[at])))
+        at++;
+    snprintf(why, WHY, "%s: NMSE %.3g above %.3g at row %zu of width %zu; [%zu]: %.9g, not %.9g",
+             name, nmse, limit, row, width, at, o->values[at], want[at]);
+    return false;
+}

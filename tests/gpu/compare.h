@@ -1,0 +1,33 @@
+/* How close a result has to be, and how the GPU tests run a plan to find out. */
+#ifndef TESTS_COMPARE_H
+#define TESTS_COMPARE_H
+
+#include "operand.h"
+
+#define WHY 512 /* bytes of a sentence on what went wrong */
+
+/* The worst NMSE seen per element type, and where. */
+struct worst {
+    double nmse[3];
+    char where[3][160];
+};
+
+/* The NMSE allowed in a result of the type, given exact sums over the rounded inputs. */
+double compare_limit(enum vka_dtype dtype);
+
+/* The worst NMSE over rows, where short rows are taken several at a time: one number that happens
+ * to cancel out has no relative error to speak of. A row that should be 0 must be 0, and
+ * non-finite values must match; the result is infinite where not. *row is where it is worst. */
+double compare_rows(const double *got, const double *want, size_t rows, size_t width, size_t *row);
+
+/* Runs the plan twice on fresh noise in the outputs and reads them. False, and the reason in why,
+ * where a call fails, a canary is touched or the two runs differ in a bit. */
+bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct operand *const *outputs,
+                  size_t n, struct rng *rng, char why[WHY]);
+
+/* Compares o->values with want[count], rows being o's last axis. False with a reason where the NMSE
+ * is above limit. name and where go into the reason and into *worst, which may be NULL. */
+bool compare_values(const struct operand *o, const double *want, double limit, const char *name,
+                    const char *where, struct worst *worst, char why[WHY]);
+
+#endif

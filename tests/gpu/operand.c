@@ -1,0 +1,195 @@
+#include "operand.h"
+
+#include <reference/reference.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAIL 67 /* canary elements after the last */
+
+struct layout layout_dense(void)
+{
+    return (struct layout){.order = {0, 1, 2, 3}, .step = 1};
+}
+
+struct layout layout_random(struct rng *rng, uint32_t rank)
+{
+    struct layout layout = layout_dense();
+    uint32_t swaps = rng_range(rng, 0, 3); /* 0: row-major, as often as not */
+    for (uint32_t i = 0; i < swaps; i++) {
+        uint32_t a = rng_range(rng, 0, rank - 1), b = rng_range(rng, 0, rank - 1);
+        uint32_t axis = layout.order[a];
+        layout.order[a] = layout.order[b];
+        layout.order[b] = axis;
+    }
+    for (uint32_t i = 0; i < rank; i++)
+        layout.gap[i] = rng_chance(rng, 25) ? rng_range(rng, 1, 5) : 0;
+    layout.step = rng_chance(rng, 10) ? rng_range(rng, 2, 3) : 1;
+    layout.offset = rng_chance(rng, 50) ? 16 * rng_range(rng, 0, 2) : rng_range(rng, 1, 37);
+    return layout;
+}
+
+static void set_strides(const struct layout *layout, struct operand *o)
+{
+    uint64_t stride = layout->step;
+    for (uint32_t i = o->rank; i-- > 0;) {
+        uint32_t axis = layout->order[i];
+        o->stride[axis] = stride;
+        stride *= o->size[axis] + layout->gap[axis];
+    }
+}
+
+enum vka_status operand_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
+                               const uint32_t *size, const struct layout *layout, struct operand *o)
+{
+    *o = (struct operand){.dtype = dtype, .rank = rank, .offset = layout->offset, .count = 1};
+    memcpy(o->size, size, rank * sizeof *size);
+    set_strides(layout, o);
+    uint64_t n = o->offset + 1 + TAIL;
+    for (uint32_t i = 0; i < rank; i++) {
+        o->count *= size[i];
+        n += (size[i] - 1) * o->stride[i];
+    }
+    o->bytes = (size_t)n * vka_dtype_size(dtype);
+    o->values = calloc(o->count, sizeof *o->values);
+    o->image = calloc(o->bytes, 1);
+    o->got = calloc(o->bytes, 1);
+    if (!o->values || !o->image || !o->got)
+        return VKA_OUT_OF_HOST_MEMORY;
+    enum vka_status status =
+        vka_tensor_create(device, dtype, 1, (const uint32_t[]){(uint32_t)n}, &o->base);
+    if (status == VKA_OK)
+        status = vka_tensor_strided(o->base, o->offset, rank, size, o->stride, &o->view);
+    return status;
+}
+
+void operand_destroy(struct operand *o)
+{
+    vka_tensor_destroy(&o->view);
+    vka_tensor_destroy(&o->base);
+    free(o->values);
+    free(o->image);
+    free(o->got);
+    *o = (struct operand){0};
+}
+
+/* Where element i of the row-major order lies in base, in elements. */
+static uint64_t element_at(const struct operand *o, size_t i)
+{
+    uint64_t at = o->offset;
+    for (uint32_t axis = o->rank; axis-- > 0;) {
+        at += i % o->size[axis] * o->stride[axis];
+        i /= o->size[axis];
+    }
+    return at;
+}
+
+static void encode(enum vka_dtype dtype, double x, uint8_t *to)
+{
+    float f = (float)x;
+    int32_t integer = 0;
+    uint16_t half = 0;
+    switch (dtype) {
+    case VKA_F32:
+        memcpy(to, &f, sizeof f);
+        break;
+    case VKA_F16:
+    case VKA_BF16:
+        half = dtype == VKA_F16 ? ref_to_f16(x) : ref_to_bf16(x);
+        memcpy(to, &half, sizeof half);
+        break;
+    case VKA_I32:
+        integer = (int32_t)x;
+        memcpy(to, &integer, sizeof integer);
+        break;
+    case VKA_BOOL:
+        *to = (uint8_t)x;
+        break;
+    case VKA_DTYPE_COUNT:
+        break;
+    }
+}
+
+static double decode(enum vka_dtype dtype, const uint8_t *from)
+{
+    float f;
+    int32_t integer;
+    uint16_t half;
+    switch (dtype) {
+    case VKA_F32:
+        memcpy(&f, from, sizeof f);
+        return (double)f;
+    case VKA_F16:
+        memcpy(&half, from, sizeof half);
+        return ref_from_f16(half);
+    case VKA_BF16:
+        memcpy(&half, from, sizeof half);
+        return ref_from_bf16(half);
+    case VKA_I32:
+        memcpy(&integer, from, sizeof integer);
+        return integer;
+    case VKA_BOOL:
+        return *from;
+    case VKA_DTYPE_COUNT:
+        break;
+    }
+    return NAN;
+}
+
+double operand_round(enum vka_dtype dtype, double x)
+{
+    uint8_t bytes[4] = {0};
+    encode(dtype, x, bytes);
+    return decode(dtype, bytes);
+}
+
+/* NaN in every float type; "visible" in a mask; a length and an offset that would show. */
+static double poison(enum vka_dtype dtype)
+{
+    return dtype == VKA_I32 ? 1000003 : dtype == VKA_BOOL ? 1 : (double)NAN;
+}
+
+enum vka_status operand_write(struct operand *o)
+{
+    size_t size = vka_dtype_size(o->dtype);
+    for (size_t i = 0; i < o->bytes; i += size)
+        encode(o->dtype, poison(o->dtype), o->image + i);
+    for (size_t i = 0; i < o->count; i++) {
+        uint8_t *to = o->image + element_at(o, i) * size;
+        encode(o->dtype, o->values[i], to);
+        o->values[i] = decode(o->dtype, to);
+    }
+    return vka_tensor_write(o->base, o->image, o->bytes);
+}
+
+enum vka_status operand_write_noise(struct operand *o, struct rng *rng)
+{
+    for (size_t i = 0; i < o->bytes; i++)
+        o->image[i] = (uint8_t)rng_next(rng);
+    return vka_tensor_write(o->base, o->image, o->bytes);
+}
+
+enum vka_status operand_read(struct operand *o)
+{
+    size_t size = vka_dtype_size(o->dtype);
+    enum vka_status status = vka_tensor_read(o->base, o->got, o->bytes);
+    for (size_t i = 0; status == VKA_OK && i < o->count; i++)
+        o->values[i] = decode(o->dtype, o->got + element_at(o, i) * size);
+    return status;
+}
+
+size_t operand_damage(const struct operand *o)
+{
+    size_t size = vka_dtype_size(o->dtype), first = SIZE_MAX;
+    uint8_t *inside = calloc(o->bytes, 1);
+    if (!inside)
+        return 0;
+    for (size_t i = 0; i < o->count; i++)
+        memset(inside + element_at(o, i) * size, 1, size);
+    for (size_t i = o->bytes; i-- > 0;)
+        if (!inside[i] && o->got[i] != o->image[i])
+            first = i;
+    free(inside);
+    return first;
+}

@@ -1,0 +1,341 @@
+/* Choices of kernel and tile on devices made by hand: named cases, then what must hold for every
+ * problem on every device. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/status.h"
+#include "params.h"
+#include "plan/tune.h"
+
+/* The least that Vulkan 1.1 lets a device offer, but for the bindings: the softmax needs 7. */
+static const struct caps mobile = {
+    .properties =
+        {
+            .name = "mobile, no subgroup operations",
+            .type = VKA_DEVICE_INTEGRATED,
+            .subgroup_size = 1,
+            .max_workgroup = 128,
+            .max_shared_memory = 16384,
+            .max_buffer_range = 1u << 27,
+            .max_allocation = 1u << 30,
+        },
+    .max_groups = {65535, 65535, 65535},
+    .buffer_alignment = 256,
+    .max_bindings = 8,
+};
+
+static const struct caps discrete = {
+    .properties =
+        {
+            .name = "discrete GPU",
+            .type = VKA_DEVICE_DISCRETE,
+            .subgroup_size = 32,
+            .max_workgroup = 1024,
+            .max_shared_memory = 49152,
+            .max_buffer_range = UINT32_MAX,
+            .max_allocation = 1ull << 32,
+            .storage16 = true,
+            .float16 = true,
+            .subgroup_arithmetic = true,
+            .subgroup_ballot = true,
+        },
+    .max_groups = {INT32_MAX, 65535, 65535},
+    .buffer_alignment = 16,
+    .max_bindings = 1u << 20,
+    .subgroup_size_control = true,
+};
+
+/* A device like another, with its name. */
+static struct caps like(const struct caps *model, const char *name)
+{
+    struct caps caps = *model;
+    snprintf(caps.properties.name, sizeof caps.properties.name, "%s", name);
+    return caps;
+}
+
+static struct caps cpu(uint32_t subgroup_size)
+{
+    struct caps caps = like(&discrete, "CPU driver");
+    caps.properties.type = VKA_DEVICE_CPU;
+    caps.properties.subgroup_size = subgroup_size;
+    caps.properties.max_shared_memory = 32768;
+    return caps;
+}
+
+static struct matmul_choice choose(const struct caps *caps, const struct matmul_problem *problem)
+{
+    struct matmul_choice choice;
+    memset(&choice, 0xa5, sizeof choice); /* nothing may be left as it was */
+    tune_matmul(caps, problem, &choice);
+    return choice;
+}
+
+static const struct matmul_problem large = {.batch = 1, .m = 512, .n = 512, .k = 512};
+
+/* ---- Named cases ----------------------------------------------------------------------------- */
+
+static void cpu_takes_lanes(void **state)
+{
+    (void)state;
+    struct caps caps = cpu(8);
+    struct matmul_choice c = choose(&caps, &large);
+    assert_int_equal(c.kernel, KERNEL_matmul_lane8);
+    assert_int_equal(c.lanes, 8);
+    assert_int_equal(c.rows, LANE_ROWS);
+    assert_int_equal(c.columns, 8 * LANE_COLUMNS);
+    assert_true(tune_transposes_weights(&caps));
+    caps = cpu(4);
+    c = choose(&caps, &large);
+    assert_int_equal(c.kernel, KERNEL_matmul_lane4);
+    assert_int_equal(c.lanes, 4);
+    caps = cpu(8);
+    caps.disabled_kernels = 1ull << KERNEL_matmul_lane8;
+    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane4);
+    caps.disabled_kernels |= 1ull << KERNEL_matmul_lane4;
+    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
+    assert_false(tune_transposes_weights(&caps));
+}
+
+static void cpu_without_what_lanes_need(void **state)
+{
+    (void)state;
+    struct caps narrow = cpu(2), no_ballot = cpu(8), no_control = cpu(8);
+    no_ballot.properties.subgroup_ballot = false;
+    no_control.subgroup_size_control = false;
+    const struct caps *all[] = {&narrow, &no_ballot, &no_control};
+    for (size_t i = 0; i < COUNTOF(all); i++) {
+        assert_int_equal(choose(all[i], &large).kernel, KERNEL_matmul_tile);
+        assert_false(tune_transposes_weights(all[i]));
+    }
+}
+
+static void packing(void **state)
+{
+    (void)state;
+    const struct caps caps = cpu(8);
+    struct matmul_problem p = large;
+    assert_true(choose(&caps, &p).pack_b);
+    assert_true(choose(&caps, &p).b_vec); /* what packing is for */
+    p.b_vec = true;
+    assert_false(choose(&caps, &p).pack_b); /* it lies well already */
+    assert_true(choose(&caps, &p).b_vec);
+    p.b_vec = false;
+    p.b_fixed = true;
+    assert_false(choose(&caps, &p).pack_b);
+    assert_false(choose(&caps, &p).b_vec);
+    p.b_fixed = false;
+    p.m = 1; /* one row reads B once: a copy would double that */
+    assert_false(choose(&caps, &p).pack_b);
+    assert_false(choose(&discrete, &large).pack_b);
+}
+
+static void gpu_tiles(void **state)
+{
+    (void)state;
+    struct matmul_problem p = large;
+    struct matmul_choice c = choose(&discrete, &p);
+    assert_int_equal(c.kernel, KERNEL_matmul_tile);
+    assert_int_equal(c.side, 16);
+    assert_int_equal(c.rows, 64);
+    assert_int_equal(c.columns, 64);
+    p.m = 20; /* too few rows for 64, enough for 32 */
+    assert_int_equal(choose(&discrete, &p).rows, 32);
+    p.m = 1;
+    c = choose(&discrete, &p);
+    assert_int_equal(c.tile_m, 1);
+    assert_int_equal(c.rows, 16);
+    c = choose(&mobile, &large);
+    assert_int_equal(c.side, 8);
+    assert_int_equal(c.rows, 32);
+    struct caps lowered = discrete;
+    lowered.properties.max_shared_memory = 8192; /* 64 x 64 needs 8320 bytes */
+    assert_int_equal(choose(&lowered, &large).rows, 32);
+    assert_false(tune_transposes_weights(&discrete));
+    assert_false(tune_transposes_weights(&mobile));
+}
+
+static void softmax_kernels(void **state)
+{
+    (void)state;
+    struct softmax_choice c;
+    tune_softmax(&discrete, 1000, &c);
+    assert_int_equal(c.kernel, KERNEL_softmax_subgroup);
+    assert_int_equal(c.lanes, 32);
+    struct caps caps = discrete;
+    caps.disabled_kernels = 1ull << KERNEL_softmax_subgroup;
+    tune_softmax(&caps, 1000, &c);
+    assert_int_equal(c.kernel, KERNEL_softmax_shared);
+    caps = discrete;
+    caps.properties.subgroup_arithmetic = false;
+    tune_softmax(&caps, 1000, &c);
+    assert_int_equal(c.kernel, KERNEL_softmax_shared);
+    caps = discrete;
+    caps.subgroup_size_control = false;
+    tune_softmax(&caps, 1000, &c);
+    assert_int_equal(c.kernel, KERNEL_softmax_shared);
+    tune_softmax(&mobile, 1000, &c);
+    assert_int_equal(c.lanes, 128);
+    tune_softmax(&mobile, 20, &c); /* no more lanes than the row has work for */
+    assert_int_equal(c.lanes, 32);
+    tune_softmax(&mobile, 1, &c);
+    assert_int_equal(c.lanes, 8);
+}
+
+static void missing(void **state)
+{
+    (void)state;
+    assert_null(kernel_missing(KERNEL_matmul_lane8, &discrete));
+    struct caps caps = discrete;
+    caps.disabled_kernels = 1ull << KERNEL_matmul_lane8;
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "switched off"));
+    assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
+    caps = discrete;
+    caps.properties.subgroup_size = 4;
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "subgroups of 8"));
+    assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
+    caps.properties.subgroup_ballot = false;
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane4, &caps), "broadcasts"));
+    caps.properties.subgroup_arithmetic = false;
+    assert_non_null(strstr(kernel_missing(KERNEL_softmax_subgroup, &caps), "reductions"));
+    caps = discrete;
+    caps.subgroup_size_control = false;
+    assert_non_null(strstr(kernel_missing(KERNEL_softmax_subgroup, &caps), "subgroup size"));
+    caps = discrete;
+    caps.max_bindings = 6;
+    assert_non_null(strstr(kernel_missing(KERNEL_softmax_shared, &caps), "storage buffers"));
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        assert_in_range(kernel_table[k].buffers, 1, MAX_BUFFERS);
+        if (kernel_table[k].needs == NEED_NOTHING)
+            assert_null(kernel_missing((enum kernel)k, &mobile));
+    }
+}
+
+/* ---- What must hold for every problem -------------------------------------------------------- */
+
+static uint64_t random_state = 88172645463325252u;
+
+static uint32_t below(uint32_t n)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 32) % n;
+}
+
+/* 1 .. 2^bits, small ones as likely as large ones. */
+static uint32_t any_size(uint32_t bits)
+{
+    return 1 + below(1u << (1 + below(bits)));
+}
+
+static struct matmul_problem any_problem(void)
+{
+    return (struct matmul_problem){
+        .batch = any_size(10),
+        .m = any_size(16),
+        .n = any_size(16),
+        .k = any_size(16),
+        .a_type = (enum vka_dtype)below(3),
+        .b_type = (enum vka_dtype)below(3),
+        .a_vec = below(2),
+        .b_vec = below(2),
+        .b_fixed = below(2),
+    };
+}
+
+static bool is_power_of_two(uint32_t n)
+{
+    return n && !(n & (n - 1));
+}
+
+static void check_matmul(const struct caps *caps, const struct matmul_problem *p)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    struct matmul_choice c = choose(caps, p), again = choose(caps, p);
+    assert_true(c.kernel == again.kernel && c.rows == again.rows && c.columns == again.columns);
+    assert_null(kernel_missing(c.kernel, caps));
+    assert_non_null(c.reason);
+    assert_true(c.reason[0]);
+    assert_true(c.rows > 0 && c.columns > 0);
+    if (c.pack_b) {
+        assert_true(c.b_vec);
+        assert_false(p->b_fixed);
+    }
+    if (c.kernel == KERNEL_matmul_tile) {
+        uint32_t shared = TILE_DEPTH * (c.rows + 1 + c.columns + 1) * 4;
+        assert_in_range(shared, 1, has->max_shared_memory);
+        assert_in_range(c.side * c.side, 1, has->max_workgroup);
+        assert_true(c.tile_m > 0 && c.tile_n > 0);
+        assert_int_equal(c.rows, c.side * c.tile_m);
+        assert_int_equal(c.columns, c.side * c.tile_n);
+        assert_false(c.pack_b);
+        return;
+    }
+    assert_true(c.kernel == KERNEL_matmul_lane4 || c.kernel == KERNEL_matmul_lane8);
+    assert_int_equal(c.lanes, has->subgroup_size); /* one workgroup is one full subgroup */
+    assert_true(is_power_of_two(c.lanes));
+    assert_in_range(c.lanes, c.kernel == KERNEL_matmul_lane8 ? 8 : 4, has->max_workgroup);
+    assert_int_equal(c.rows, LANE_ROWS);
+    assert_int_equal(c.columns, c.lanes * LANE_COLUMNS);
+    assert_int_equal(c.a_vec, p->a_vec);
+    assert_int_equal(c.b_vec, p->b_vec || c.pack_b);
+}
+
+static void check_softmax(const struct caps *caps, uint32_t n_kv)
+{
+    struct softmax_choice c;
+    memset(&c, 0xa5, sizeof c);
+    tune_softmax(caps, n_kv, &c);
+    assert_null(kernel_missing(c.kernel, caps));
+    assert_true(c.reason && c.reason[0]);
+    assert_true(is_power_of_two(c.lanes));
+    assert_in_range(c.lanes, 1, caps->properties.max_workgroup);
+    if (c.kernel == KERNEL_softmax_subgroup)
+        assert_int_equal(c.lanes, caps->properties.subgroup_size);
+    else
+        assert_in_range(c.lanes * 4, 4, caps->properties.max_shared_memory);
+}
+
+static void invariants(void **state)
+{
+    (void)state;
+    struct caps devices[] = {
+        mobile, discrete, cpu(4),
+        cpu(8), cpu(16),  cpu(2),
+        mobile, discrete, like(&discrete, "integrated, subgroups of 16"),
+    };
+    devices[6].properties.subgroup_size = 64; /* mobile with subgroups */
+    devices[6].properties.subgroup_arithmetic = devices[6].properties.subgroup_ballot = true;
+    devices[6].subgroup_size_control = true;
+    devices[7].subgroup_size_control = false;
+    devices[8].properties.type = VKA_DEVICE_INTEGRATED;
+    devices[8].properties.subgroup_size = 16;
+    const uint64_t optional =
+        1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 | 1ull << KERNEL_softmax_subgroup;
+    for (size_t d = 0; d < COUNTOF(devices); d++)
+        for (int i = 0; i < 5000; i++) {
+            struct caps caps = devices[d];
+            if (below(2)) /* lowered by the application, or simply another device */
+                caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);
+            caps.disabled_kernels = below(2) ? 0 : random_state & optional;
+            struct matmul_problem p = any_problem();
+            check_matmul(&caps, &p);
+            check_softmax(&caps, any_size(20));
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cpu_takes_lanes), cmocka_unit_test(cpu_without_what_lanes_need),
+        cmocka_unit_test(packing),         cmocka_unit_test(gpu_tiles),
+        cmocka_unit_test(softmax_kernels), cmocka_unit_test(missing),
+        cmocka_unit_test(invariants),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
