@@ -183,7 +183,24 @@ struct attention_params {
 #define ATTENTION_SPECS 11
 #define ATTENTION_KEYS 4 /* keys a step, and what the steps are aligned to */
 
+/* ---- cache: appending rows to a cache, and making the dense view of a paged one ------------------
+ * State words: lengths, then positions before this run, then overflow flags, `batch` of each.
+ * cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table.
+ * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
+ * 2 state, 3 block table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
+struct cache_params {
+    U32 batch, n_row, dim, capacity;
+    U32 from_offset, from_batch, from_head, from_row, from_col;
+    U32 to_offset, to_batch, to_head, to_row, to_col;
+    U32 state_offset;
+    U32 page, table_offset, table_row, n_page; /* page 0: not paged */
+};
+#define CACHE_FROM_TYPE 0
+#define CACHE_TO_TYPE 1
+#define CACHE_SPECS 2
+
 #ifndef VULKAN
+_Static_assert(sizeof(struct cache_params) <= 128, "push constants");
 _Static_assert(sizeof(struct matmul_params) <= 128, "push constants");
 _Static_assert(sizeof(struct softmax_params) <= 128, "push constants");
 _Static_assert(sizeof(struct copy_params) <= 128, "push constants");

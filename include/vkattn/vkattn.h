@@ -117,6 +117,7 @@ struct vka_device; /* a Vulkan device with its queue, memory and kernels */
 struct vka_tensor; /* element type, shape and strides over a device buffer */
 struct vka_layer;  /* the weights of one attention layer, packed for the kernels */
 struct vka_plan;   /* operations on tensors, recorded once, submitted many times */
+struct vka_cache;  /* keys and values seen so far, with their lengths on the device */
 
 enum vka_log_level { VKA_LOG_ERROR = 0, VKA_LOG_WARNING, VKA_LOG_INFO, VKA_LOG_LEVEL_COUNT };
 
@@ -369,6 +370,16 @@ struct vka_attention_op {
     /* [batch][n_kv_head][n_kv][...]: receive past and new ones, keys as the scores see them (normed
      * and turned). Both or neither. */
     struct vka_tensor *present_key, *present_value;
+    /* The past lies in a cache and k and v join it, see below; instead of past, present, kv_length
+     * and query_offset. */
+    struct vka_cache *cache;
+    /* A ragged batch: n sequences packed end to end along the row axes of q, k, v and output, whose
+     * batch is 1. I32 [n + 1] each, read on the device: sequence s has rows q_start[s] ..
+     * q_start[s + 1] - 1 of q and kv_start likewise of k and v, clamped so that they rise from row
+     * to row and stay inside. Positions and indices count from the sequence's own first row;
+     * kv_length and query_offset are [n] or [1]. Rows outside all sequences are left as they are.
+     * Fused path only; no mask, returned scores, rope, past, present or cache. Both or neither. */
+    struct vka_tensor *q_start, *kv_start;
     struct vka_attention_options options;
 };
 
@@ -422,8 +433,61 @@ struct vka_layer_op {
     struct vka_tensor *value;  /* [batch][n_kv][value_input_dim]; NULL: key */
     struct vka_tensor *output; /* [batch][n_q][output_dim] */
     enum vka_layout layout;    /* of these four */
+    struct vka_cache *cache;   /* key and value are new ones that join it */
     struct vka_attention_options attention;
 };
+
+/* ---- Caches ---------------------------------------------------------------------------------- */
+
+/* Keys and values of `batch` sequences, up to `capacity` positions each. An operation with a cache
+ * appends its n_new keys and values behind those of each sequence, at positions that the device
+ * keeps, and attends over all of them: query i stands at the old length + i, n_kv is `capacity`
+ * (for a mask's and the returned scores' shape), and kv_length is the new length. So one recorded
+ * plan serves every step of decoding: write the input, run, read the output.
+ *
+ * A sequence whose new keys do not fit keeps its length and gets nothing appended, and the wait for
+ * that run returns VKA_INVALID saying which; the other sequences are as they should be. */
+
+struct vka_cache_info {
+    size_t struct_size;
+    uint32_t batch; /* sequences */
+    uint32_t n_kv_head;
+    uint32_t head_dim;
+    uint32_t value_dim;   /* 0: head_dim */
+    uint32_t capacity;    /* positions of a sequence */
+    enum vka_dtype dtype; /* F32, F16 or BF16 */
+    /* Paged: positions of a block, a multiple of 16 from 16 to 256; 0: one stretch a sequence. Each
+     * sequence has capacity / block_size blocks (rounded up), found through a table on the device.
+     * At first sequence b has blocks b * count .. b * count + count - 1, past the pool none. */
+    uint32_t block_size;
+    uint32_t n_block; /* paged: blocks in the pool; 0: enough for all sequences */
+};
+
+/* An empty cache. INVALID; UNSUPPORTED (limits); memory statuses. */
+VKA_API enum vka_status vka_cache_create(struct vka_device *device,
+                                         const struct vka_cache_info *info,
+                                         struct vka_cache **cache);
+VKA_API void vka_cache_destroy(struct vka_cache **cache);
+
+/* These wait first for what is in flight on the device (30 s at most): TIMEOUT, DEVICE_LOST. */
+
+/* Positions that a sequence holds. */
+VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t sequence,
+                                         uint32_t *length);
+
+/* Forgets all positions from `length` on, which is at most what the sequence holds. */
+VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,
+                                           uint32_t length);
+
+/* Makes sequence `to` a copy of `from`. Paged: full blocks are shared, only a last, partial one is
+ * copied, into to's own block at that place. */
+VKA_API enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to);
+
+/* Paged: sets entries first .. first + count - 1 of a sequence's block table; each below n_block.
+ * A block that two sequences share should be full: appending to it would show in both. */
+VKA_API enum vka_status vka_cache_set_blocks(struct vka_cache *cache, uint32_t sequence,
+                                             uint32_t first, uint32_t count,
+                                             const uint32_t *blocks);
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
@@ -476,7 +540,7 @@ VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket);
 
 /* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
- * DEVICE_LOST. */
+ * DEVICE_LOST. INVALID: the run is done, but a cache had no room for a sequence. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* Submit and wait. */

@@ -240,3 +240,11 @@ enum vka_status queue_read(struct vka_device *device, const struct memory_range 
 {
     return transfer(device, range, offset, data, size, false);
 }
+
+enum vka_status queue_copy(struct vka_device *device, const struct memory_range *from,
+                           uint64_t from_offset, const struct memory_range *to, uint64_t to_offset,
+                           uint64_t size)
+{
+    return copy_and_wait(device, from->block->buffer, from->offset + from_offset, to->block->buffer,
+                         to->offset + to_offset, size);
+}

@@ -41,6 +41,9 @@ void queue_retire(struct vka_device *device, struct retired *item);
  * of 4; offset counts from the range's beginning. */
 enum vka_status queue_write(struct vka_device *device, const struct memory_range *range,
                             uint64_t offset, const void *data, uint64_t size);
+enum vka_status queue_copy(struct vka_device *device, const struct memory_range *from,
+                           uint64_t from_offset, const struct memory_range *to, uint64_t to_offset,
+                           uint64_t size);
 enum vka_status queue_read(struct vka_device *device, const struct memory_range *range,
                            uint64_t offset, void *data, uint64_t size);
 

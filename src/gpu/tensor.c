@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum vka_status storage_create(struct vka_device *device, uint64_t bytes, struct storage **out)
+enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
+                               struct storage **out)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
@@ -14,7 +15,7 @@ enum vka_status storage_create(struct vka_device *device, uint64_t bytes, struct
     storage->device = device;
     storage->bytes = bytes;
     storage->references = 1;
-    TRY(memory_allocate(device, MEMORY_DEVICE, (bytes + 3) / 4 * 4, &storage->range));
+    TRY(memory_allocate(device, kind, (bytes + 3) / 4 * 4, &storage->range));
     *out = storage;
     return VKA_OK;
 
@@ -58,7 +59,7 @@ enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtyp
     tensor->dtype = dtype;
     CHECK_ARG(shape_dense(rank, shape, &tensor->shape),
               "%s: shape has an axis of 0 or more than 2^48 elements", __func__);
-    TRY(storage_create(device, vka_tensor_size(tensor), &tensor->storage));
+    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(tensor), &tensor->storage));
     *out = tensor;
     return VKA_OK;
 

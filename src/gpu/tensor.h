@@ -13,7 +13,8 @@ struct storage {
     size_t references;
 };
 
-enum vka_status storage_create(struct vka_device *device, uint64_t bytes, struct storage **storage);
+enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
+                               struct storage **storage);
 struct storage *storage_ref(struct storage *storage);
 void storage_unref(struct storage **storage); /* accepts NULL */
 

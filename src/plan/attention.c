@@ -1,5 +1,6 @@
 /* Attention as an operation: sizes and checks, then norms, rotation, past and present. */
 #include "plan/attention.h"
+#include "plan/cache.h"
 #include "plan/check.h"
 #include "plan/rope.h"
 
@@ -45,34 +46,119 @@ fail:
     return status;
 }
 
+static enum vka_status turn(struct vka_plan *plan, struct attention *a, struct vka_tensor *new_k,
+                            const struct vka_tensor *k_offsets)
+{
+    enum vka_status status = VKA_OK;
+    const struct vka_attention_options *o = a->options;
+    if (o->rope.dim || o->q_norm)
+        TRY(plan_rope(plan, "turn q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
+                      a->n_past, &a->q));
+    if (o->rope.dim || o->k_norm)
+        TRY(plan_rope(plan, "turn k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets, a->n_past,
+                      new_k));
+fail:
+    return status;
+}
+
+/* Attention over all keys of a cache that the new ones have joined. *options is the caller's with
+ * the cache's lengths and positions. */
+static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
+                                  const struct attention_inputs *in, bool fused)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_cache *cache = in->cache;
+    struct vka_tensor new_k = *in->new_k;
+    TRY(plan_keep_cache(plan, cache));
+    TRY(plan_cache_advance(plan, cache, new_k.shape.size[2]));
+    TRY(turn(plan, a, &new_k, a->options->query_offset));
+    TRY(plan_cache_append(plan, cache, &new_k, &cache->k));
+    TRY(plan_cache_append(plan, cache, in->new_v, &cache->v));
+    a->k = cache->k;
+    a->v = cache->v;
+    if (!cache->n_page)
+        return VKA_OK;
+    if (fused && !a->options->scores) {
+        a->paged = cache;
+        return VKA_OK;
+    }
+    TRY(plan_cache_gather(plan, cache, &cache->k, &a->k));
+    TRY(plan_cache_gather(plan, cache, &cache->v, &a->v));
+fail:
+    return status;
+}
+
 enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
                                const struct attention_inputs *in)
 {
     enum vka_status status = VKA_OK;
-    const struct vka_attention_options *o = a->options;
-    struct vka_tensor fresh_k = *in->new_k;
-    struct vka_tensor norm_q, norm_k, offsets;
-    if (o->q_norm)
-        norm_q = *o->q_norm;
-    if (o->k_norm)
-        norm_k = *o->k_norm;
-    if (o->query_offset)
-        offsets = *o->query_offset;
-    if (o->rope.dim || o->q_norm)
-        TRY(plan_rope(plan, "turn q", &o->rope, o->q_norm ? &norm_q : NULL, o->norm_epsilon,
-                      o->query_offset ? &offsets : NULL, a->n_past, &a->q));
-    if (o->rope.dim || o->k_norm)
-        TRY(plan_rope(plan, "turn k", &o->rope, o->k_norm ? &norm_k : NULL, o->norm_epsilon, NULL,
-                      a->n_past, &fresh_k));
-    TRY(join_past(plan, in->past_k, &fresh_k, in->present_k, &a->k));
-    TRY(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
-    if (o->scale == 0)
-        a->scale = (float)(1 / sqrt((double)a->head_dim));
-    else
-        a->scale = o->scale;
+    struct vka_attention_options options = *a->options;
+    struct vka_tensor lengths, positions;
     bool fused = plan->path == VKA_PATH_FUSED ||
                  (plan->path == VKA_PATH_AUTO && attention_can_fuse(plan, a));
+    a->options = &options;
+    a->scale = options.scale != 0 ? options.scale : (float)(1 / sqrt((double)a->head_dim));
+    if (in->cache) {
+        lengths = cache_lengths(in->cache);
+        positions = cache_positions(in->cache);
+        options.kv_length = &lengths;
+        options.query_offset = &positions;
+        TRY(join_cache(plan, a, in, fused));
+    } else {
+        struct vka_tensor new_k = *in->new_k;
+        TRY(turn(plan, a, &new_k, NULL));
+        TRY(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
+        TRY(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
+    }
     TRY(fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a));
+fail:
+    return status;
+}
+
+enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
+                                      const struct vka_cache *cache, uint32_t n_new,
+                                      struct attention *a)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    const struct vka_cache_info *i = &cache->info;
+    CHECK_ARG(cache->device == plan->device, "%s: cache belongs to another device", caller);
+    CHECK_ARG(i->batch == a->batch && i->n_kv_head == a->n_kv_head && i->head_dim == a->head_dim &&
+                  i->value_dim == a->value_dim,
+              "%s: cache is for batch %u, %u key heads of %u and %u, not %u, %u of %u and %u",
+              caller, i->batch, i->n_kv_head, i->head_dim, i->value_dim, a->batch, a->n_kv_head,
+              a->head_dim, a->value_dim);
+    CHECK_ARG(n_new <= i->capacity, "%s: %u new keys pass the cache's capacity %u", caller, n_new,
+              i->capacity);
+    CHECK_ARG(!a->options->kv_length && !a->options->query_offset,
+              "%s: kv_length and query_offset come from the cache", caller);
+    a->n_kv = i->capacity;
+fail:
+    return status;
+}
+
+/* A ragged batch: offsets of the right type and size, and nothing that needs a dense one. */
+static enum vka_status check_ragged(struct vka_plan *plan, const char *caller,
+                                    const struct vka_attention_op *op, struct attention *a)
+{
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    const struct vka_attention_options *o = &op->options;
+    TRY(check_tensor(device, caller, "q_start", op->q_start, CHECK_I32));
+    TRY(check_tensor(device, caller, "kv_start", op->kv_start, CHECK_I32));
+    const struct shape *q = &op->q_start->shape, *k = &op->kv_start->shape;
+    CHECK_ARG(q->rank == 1 && k->rank == 1 && q->size[0] == k->size[0] && q->size[0] >= 2 &&
+                  q->stride[0] == 1 && k->stride[0] == 1,
+              "%s: q_start and kv_start are not contiguous vectors of the same n + 1", caller);
+    CHECK_ARG(a->batch == 1, "%s: q has batch %u, not 1, with q_start", caller, a->batch);
+    CHECK_ARG(!o->mask && !o->scores && !o->rope.dim && !op->past_key && !op->present_key &&
+                  !op->cache,
+              "%s: mask, scores, rope, past, present or cache is given with q_start", caller);
+    CHECK_ARG(plan->path != VKA_PATH_UNFUSED, "%s: q_start needs the fused path", caller);
+    a->q_start = op->q_start;
+    a->kv_start = op->kv_start;
+    a->n_sequence = q->size[0] - 1;
 fail:
     return status;
 }
@@ -176,13 +262,21 @@ static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
               op->struct_size, sizeof *op);
     struct attention a = {.options = &op->options};
     TRY(check_shapes(plan, caller, op, &a));
+    if (op->cache) {
+        CHECK_ARG(!op->past_key && !op->present_key, "%s: past or present is given with cache",
+                  caller);
+        TRY(attention_check_cache(plan, caller, op->cache, a.n_kv, &a));
+    }
+    CHECK_ARG(!op->q_start == !op->kv_start, "%s: q_start and kv_start come together", caller);
+    if (op->q_start)
+        TRY(check_ragged(plan, caller, op, &a));
     TRY(attention_check_options(plan, caller, &a));
     TRY(check_overlaps(plan, caller, op));
     a.q = *op->q;
     a.output = *op->output;
     TRY(plan_attention(plan, &a,
                        &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,
-                                                  op->present_key, op->present_value}));
+                                                  op->present_key, op->present_value, op->cache}));
 fail:
     return status;
 }

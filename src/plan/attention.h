@@ -14,11 +14,21 @@ struct attention {
     struct vka_tensor output; /* [batch][n_head][n_q][value_dim] */
     float scale;
     const struct vka_attention_options *options;
+    /* Fused path only. Paged: k and v are [n_block][n_kv_head][block][dim]. */
+    const struct vka_cache *paged;
+    const struct vka_tensor *q_start, *kv_start; /* ragged: n_sequence + 1 rows each */
+    uint32_t n_sequence;                         /* 0: not ragged */
 };
 
 /* Checks options against the sizes of *a; caller names the public function. */
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,
                                         const struct attention *a);
+
+/* The cache fits the problem, and what it brings itself is not given too. n_kv becomes its capacity,
+ * which is filled in. */
+enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
+                                      const struct vka_cache *cache, uint32_t n_new,
+                                      struct attention *a);
 
 /* Some batch elements with all heads, or some heads of one, or some queries of one head. */
 struct slice {
@@ -60,6 +70,7 @@ bool attention_can_fuse(const struct vka_plan *plan, const struct attention *a);
  * new_k and new_v are the new keys and values; past and present may be NULL. */
 struct attention_inputs {
     const struct vka_tensor *new_k, *new_v, *past_k, *past_v, *present_k, *present_v;
+    struct vka_cache *cache;
 };
 enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
                                const struct attention_inputs *inputs);

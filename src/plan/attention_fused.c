@@ -1,11 +1,15 @@
 /* Attention in one pass: the whole of a row's softmax in registers, no buffer of scores. */
 #include "plan/attention.h"
+#include "plan/cache.h"
 #include "plan/tune.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define SLOT_MASK 4 /* mask, kv_length, query_offset, sink, alibi */
+#define SLOT_TABLE 9
+#define SLOT_Q_START 10
+#define SLOT_KV_START 11
 #define SLOT_PARAMETERS 12
 
 /* Whether rows can be read four elements at a time. */
@@ -79,6 +83,23 @@ static void bind_operands(const struct vka_plan *plan, const struct attention *a
     p->o_batch = so.batch, p->o_head = so.head, p->o_row = so.row;
 }
 
+/* Where the sequences of a ragged batch and the blocks of a paged cache lie. */
+static void bind_layout(const struct vka_plan *plan, const struct attention *a, struct pass *pass,
+                        struct attention_params *p)
+{
+    if (a->n_sequence) {
+        p->n_sequence = a->n_sequence;
+        plan_bind(plan, pass, SLOT_Q_START, a->q_start, false, &p->q_start_offset);
+        plan_bind(plan, pass, SLOT_KV_START, a->kv_start, false, &p->kv_start_offset);
+    }
+    if (a->paged) {
+        p->page = a->paged->info.block_size;
+        p->table_row = a->paged->n_page;
+        p->n_page = a->paged->info.n_block;
+        plan_bind(plan, pass, SLOT_TABLE, &a->paged->table, false, &p->table_offset);
+    }
+}
+
 static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a,
                                 const struct attention_choice *c, const struct slice *s)
 {
@@ -102,11 +123,13 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
     set_key(a, c, &pass.key);
     bind_operands(plan, a, s, &pass, &p);
     attention_bind_mask(plan, a, s, &pass, SLOT_MASK, &p.mask, &p.sink_offset, &p.alibi_offset);
+    bind_layout(plan, a, &pass, &p);
     struct vka_tensor parameters;
     TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
     uint32_t tile = c->lanes * c->rows;
     pass.groups[0] = (uint32_t)(((uint64_t)s->n_query * p.group + tile - 1) / tile);
+    pass.groups[0] += a->n_sequence; /* each may end in a part of a tile */
     pass.groups[1] = s->n_head / p.group;
     pass.groups[2] = s->n_batch;
     snprintf(pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows",
@@ -160,7 +183,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const struct attention *
         first.n_head = s->n_head / group / 2 * group;
         second.head += first.n_head;
         second.n_head -= first.n_head;
-    } else if (s->n_query > tile) {
+    } else if (s->n_query > tile && !a->n_sequence) {
         first.n_query = (s->n_query / 2 + tile - 1) / tile * tile;
         second.query += first.n_query;
         second.n_query -= first.n_query;

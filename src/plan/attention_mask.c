@@ -15,7 +15,7 @@ struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct at
                                      const struct slice *s)
 {
     uint32_t group = a->n_head / a->n_kv_head;
-    struct vka_tensor part = tensor_part(t, 0, s->batch, s->n_batch);
+    struct vka_tensor part = a->paged ? *t : tensor_part(t, 0, s->batch, s->n_batch);
     return tensor_part(&part, 1, s->head / group, (s->n_head + group - 1) / group);
 }
 

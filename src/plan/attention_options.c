@@ -107,10 +107,11 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
 {
     enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
+    uint32_t n = a->n_sequence ? a->n_sequence : a->batch;
     TRY(check_numbers(plan, caller, a));
     TRY(check_mask(plan, caller, a));
-    TRY(check_per_batch(plan, caller, "kv_length", o->kv_length, a->batch));
-    TRY(check_per_batch(plan, caller, "query_offset", o->query_offset, a->batch));
+    TRY(check_per_batch(plan, caller, "kv_length", o->kv_length, n));
+    TRY(check_per_batch(plan, caller, "query_offset", o->query_offset, n));
     TRY(check_scores(plan, caller, a));
     TRY(check_vector(plan->device, caller, "q_norm", o->q_norm, a->head_dim));
     TRY(check_vector(plan->device, caller, "k_norm", o->k_norm, a->head_dim));

@@ -2,6 +2,7 @@
  * attention on views of their outputs, and the output projection. */
 #include "core/dtype.h"
 #include "plan/attention.h"
+#include "plan/cache.h"
 #include "plan/check.h"
 #include "plan/linear.h"
 #include "plan/tune.h"
@@ -72,7 +73,7 @@ static enum vka_status upload_weight(struct vka_layer *layer, const void *data, 
     weight->dtype = layer->info.dtype;
     CHECK_ARG(shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &weight->shape),
               "vka_layer_create: a weight passes 2^48 elements");
-    TRY(storage_create(device, vka_tensor_size(weight), &weight->storage));
+    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(weight), &weight->storage));
     if (!transpose) {
         TRY(vka_tensor_write(weight, data, vka_tensor_size(weight)));
         return VKA_OK;
@@ -100,7 +101,7 @@ static enum vka_status upload(struct vka_layer *layer, enum projection which,
         struct vka_tensor *bias = &layer->bias[which];
         bias->dtype = layer->info.dtype;
         shape_dense(1, &out, &bias->shape);
-        TRY(storage_create(layer->device, vka_tensor_size(bias), &bias->storage));
+        TRY(storage_create(layer->device, MEMORY_DEVICE, vka_tensor_size(bias), &bias->storage));
         TRY(vka_tensor_write(bias, host->bias, vka_tensor_size(bias)));
     }
 fail:
@@ -241,6 +242,8 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_layer_op *o
     a->n_kv = n_kv;
     a->head_dim = info->head_dim;
     a->value_dim = info->value_dim;
+    if (op->cache)
+        TRY(attention_check_cache(plan, caller, op->cache, n_kv, a));
     TRY(attention_check_options(plan, caller, a));
     const struct vka_tensor *inputs[4 + OPTION_INPUTS] = {op->query, key, value};
     attention_option_inputs(a->options, inputs + 4);
@@ -282,7 +285,9 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
         TRY(plan_scratch(plan, VKA_F32, width, &context));
     }
     a.output = heads_of(&context, op->layout, a.n_head, a.value_dim, false);
-    TRY(plan_attention(plan, &a, &(struct attention_inputs){.new_k = &new_k, .new_v = &new_v}));
+    TRY(plan_attention(
+        plan, &a,
+        &(struct attention_inputs){.new_k = &new_k, .new_v = &new_v, .cache = op->cache}));
     if (has_output)
         TRY(plan_linear(plan, "project out", &context, &layer->weight[OUTPUT],
                         layer->bias[OUTPUT].storage ? &layer->bias[OUTPUT] : NULL, false,

@@ -1,4 +1,5 @@
 #include "plan/plan.h"
+#include "plan/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,9 @@ static void plan_free(struct vka_device *device, struct retired *self)
         release_bindings(&plan->passes[i]);
     for (size_t i = 0; i < plan->n_scratch; i++)
         storage_unref(&plan->scratches[i].storage);
+    for (size_t i = 0; i < plan->n_cache; i++)
+        cache_unref(plan->caches[i]);
+    free(plan->caches);
     free(plan->passes);
     free(plan->scratches);
     free(plan);
@@ -127,7 +131,7 @@ static enum vka_status add_scratch(struct vka_plan *plan, uint64_t bytes, bool c
     void *array = plan->scratches;
     TRY(grow(log, &array, plan->n_scratch, &plan->scratch_room, sizeof *plan->scratches));
     plan->scratches = array;
-    TRY(storage_create(plan->device, bytes, storage));
+    TRY(storage_create(plan->device, MEMORY_DEVICE, bytes, storage));
     plan->scratches[plan->n_scratch++] = (struct scratch){*storage, true, constant};
 fail:
     return status;
@@ -167,6 +171,22 @@ enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const
     shape_dense(4, size, &tensor->shape);
     TRY(add_scratch(plan, vka_tensor_size(tensor), true, &tensor->storage));
     TRY(vka_tensor_write(tensor, data, vka_tensor_size(tensor)));
+fail:
+    return status;
+}
+
+enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    for (size_t i = 0; i < plan->n_cache; i++)
+        if (plan->caches[i] == cache)
+            return VKA_OK;
+    void *array = plan->caches;
+    TRY(grow(log, &array, plan->n_cache, &plan->cache_room, sizeof *plan->caches));
+    plan->caches = array;
+    plan->caches[plan->n_cache++] = cache;
+    cache->references++;
 fail:
     return status;
 }
@@ -275,6 +295,8 @@ enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t t
         TRY(plan_read_timestamps(plan));
         plan->timed_ticket = ticket;
     }
+    for (size_t i = 0; i < plan->n_cache; i++)
+        TRY(cache_check_overflow(plan->caches[i]));
 fail:
     return status;
 }

@@ -42,6 +42,9 @@ struct vka_plan {
     struct scratch *scratches;
     size_t n_scratch, scratch_room;
 
+    struct vka_cache **caches; /* referenced; their overflow flags are read after a wait */
+    size_t n_cache, cache_room;
+
     VkCommandPool pool;
     VkCommandBuffer commands;
     VkDescriptorPool descriptors;
@@ -66,6 +69,9 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
 /* The same with contents, kept as long as the plan. */
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                               const void *data, struct vka_tensor *tensor);
+
+/* Keeps a cache as long as the plan and asks it for overflow after each wait. */
+enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache);
 
 /* The bytes that one binding of a tensor takes. */
 uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);

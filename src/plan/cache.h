@@ -1,0 +1,35 @@
+/* struct vka_cache, and the passes that fill it. */
+#ifndef VKA_PLAN_CACHE_H
+#define VKA_PLAN_CACHE_H
+
+#include "plan/plan.h"
+
+struct vka_cache {
+    struct vka_device *device;
+    struct vka_cache_info info; /* defaults filled in */
+    uint32_t n_page;            /* blocks of a sequence; 0: not paged */
+    struct vka_tensor k, v;     /* [batch or n_block][n_kv_head][rows][dim] */
+    struct vka_tensor state;    /* I32 [3][batch]: lengths, old lengths, overflow; host-visible */
+    struct vka_tensor table;    /* I32 [batch][n_page], host-visible; paged only */
+    size_t references;
+};
+
+void cache_unref(struct vka_cache *cache);
+
+/* Lengths and old lengths, I32 [batch]. */
+struct vka_tensor cache_lengths(const struct vka_cache *cache);
+struct vka_tensor cache_positions(const struct vka_cache *cache);
+
+/* Grows the lengths by n_new, and appends rows [batch][n_kv_head][n_new][dim] at the old ones. */
+enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cache, uint32_t n_new);
+enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
+                                  const struct vka_tensor *rows, const struct vka_tensor *cached);
+
+/* Keys or values of a paged cache as a dense scratch tensor [batch][n_kv_head][capacity][dim]. */
+enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
+                                  const struct vka_tensor *cached, struct vka_tensor *dense);
+
+/* After a run: INVALID where a sequence had no room, once. */
+enum vka_status cache_check_overflow(struct vka_cache *cache);
+
+#endif
