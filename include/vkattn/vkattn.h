@@ -475,16 +475,18 @@ VKA_API void vka_cache_destroy(struct vka_cache **cache);
 VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t sequence,
                                          uint32_t *length);
 
-/* Forgets all positions from `length` on, which is at most what the sequence holds. */
+/* Forgets all positions from `length` on, which is at most what the sequence holds; 0 empties it.
+ * Paged: blocks that another sequence shares are left to it and replaced by free ones, a partial one
+ * by a copy; INVALID where that finds none. */
 VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,
                                            uint32_t length);
 
-/* Makes sequence `to` a copy of `from`. Paged: full blocks are shared, only a last, partial one is
- * copied, into to's own block at that place. */
+/* Makes sequence `to` a copy of `from`. Paged: full blocks are shared, a last, partial one is
+ * copied to a free block; INVALID where there is none. What to had is forgotten. */
 VKA_API enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to);
 
 /* Paged: sets entries first .. first + count - 1 of a sequence's block table; each below n_block.
- * A block that two sequences share should be full: appending to it would show in both. */
+ * A run appends to whatever block the table names: one that sequences are to share should be full. */
 VKA_API enum vka_status vka_cache_set_blocks(struct vka_cache *cache, uint32_t sequence,
                                              uint32_t first, uint32_t count,
                                              const uint32_t *blocks);

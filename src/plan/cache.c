@@ -191,6 +191,18 @@ fail:
     return status;
 }
 
+/* What a sequence will write again must be its own: a shared last block is copied, those behind it
+ * are exchanged. */
+static enum vka_status unshare_from(struct vka_cache *cache, uint32_t sequence, uint32_t length)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t block = cache->info.block_size;
+    for (uint32_t page = cache->n_page; page-- > 0 && (page + 1) * block > length;)
+        TRY(cache_own_block(cache, sequence, page, page * block < length));
+fail:
+    return status;
+}
+
 enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, uint32_t length)
 {
     enum vka_status status = VKA_OK;
@@ -199,18 +211,38 @@ enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, u
     uint32_t *words = host_words(&cache->state);
     CHECK_ARG(length <= words[sequence], "%s: length is %u, sequence %u holds %u", __func__, length,
               sequence, words[sequence]);
+    TRY(unshare_from(cache, sequence, length));
     words[sequence] = length;
 fail:
     return status;
 }
 
-/* Copies one batch element (or block) of k or v. */
-static enum vka_status copy_outer(struct vka_cache *cache, const struct vka_tensor *t,
-                                  uint32_t from, uint32_t to)
+enum vka_status cache_copy_outer(struct vka_cache *cache, const struct vka_tensor *t, uint32_t from,
+                                 uint32_t to)
 {
     uint64_t bytes = t->shape.stride[0] * vka_dtype_size(t->dtype);
     const struct memory_range *range = &t->storage->range;
     return queue_copy(cache->device, range, from * bytes, range, to * bytes, bytes);
+}
+
+/* Takes over all blocks that hold something; the last, where partial, is then made to's own. */
+static enum vka_status fork_blocks(struct vka_cache *cache, uint32_t from, uint32_t to,
+                                   uint32_t length)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &cache->device->log;
+    uint32_t *table = host_words(&cache->table), block = cache->info.block_size;
+    size_t n = cache->n_page, used = (length + block - 1) / block;
+    uint32_t *before = malloc(n * sizeof *before);
+    CHECK_ALLOC(before);
+    memcpy(before, table + to * n, n * sizeof *before);
+    memcpy(table + to * n, table + from * n, used * sizeof *table);
+    status = unshare_from(cache, to, length);
+    if (status != VKA_OK)
+        memcpy(table + to * n, before, n * sizeof *before);
+    free(before);
+fail:
+    return status;
 }
 
 enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to)
@@ -220,23 +252,12 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
     TRY(begin_host(cache, __func__, to));
     struct log *log = &cache->device->log;
     CHECK_ARG(from != to, "%s: from and to are the same sequence", __func__);
-    uint32_t *words = host_words(&cache->state), copy_from = from, copy_to = to;
-    bool copy = words[from] > 0;
+    uint32_t *words = host_words(&cache->state);
     if (cache->n_page) {
-        uint32_t *table = host_words(&cache->table), n = cache->n_page;
-        uint32_t full = words[from] / cache->info.block_size;
-        copy = words[from] % cache->info.block_size != 0;
-        if (copy) {
-            copy_from = table[from * n + full];
-            copy_to = table[to * n + full];
-            CHECK_ARG(copy_to < cache->info.n_block && copy_to != copy_from,
-                      "%s: sequence %u has no block of its own at %u", __func__, to, full);
-        }
-        memcpy(table + to * n, table + from * n, full * sizeof *table);
-    }
-    if (copy) {
-        TRY(copy_outer(cache, &cache->k, copy_from, copy_to));
-        TRY(copy_outer(cache, &cache->v, copy_from, copy_to));
+        TRY(fork_blocks(cache, from, to, words[from]));
+    } else if (words[from] > 0) {
+        TRY(cache_copy_outer(cache, &cache->k, from, to));
+        TRY(cache_copy_outer(cache, &cache->v, from, to));
     }
     words[to] = words[from];
 fail:

@@ -29,6 +29,15 @@ enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
                                   const struct vka_tensor *cached, struct vka_tensor *dense);
 
+/* Copies one batch element, or block, of k or v. */
+enum vka_status cache_copy_outer(struct vka_cache *cache, const struct vka_tensor *t, uint32_t from,
+                                 uint32_t to);
+
+/* Gives a sequence a block of its own at a page where it shares one: a copy, or without contents
+ * any free block, or none where none is free. INVALID where a copy finds none. */
+enum vka_status cache_own_block(struct vka_cache *cache, uint32_t sequence, uint32_t page,
+                                bool keep_contents);
+
 /* After a run: INVALID where a sequence had no room, once. */
 enum vka_status cache_check_overflow(struct vka_cache *cache);
 
