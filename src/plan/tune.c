@@ -9,7 +9,7 @@
  * register; a register tile without either is several times faster there. */
 static bool use_lanes(const struct caps *caps)
 {
-    return caps->properties.type == VKA_DEVICE_CPU && caps->properties.subgroup_size >= 4 &&
+    return caps->properties.type == VKA_DEVICE_CPU && caps->properties.subgroup_size >= 8 &&
            !kernel_missing(KERNEL_matmul_lane4, caps);
 }
 
