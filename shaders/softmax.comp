@@ -99,7 +99,9 @@ float dropped(float weight, uvec3 at, uint key)
     if (p.dropout == 0.0)
         return weight;
     uint word = philox(uvec4(key, at.z, at.y, at.x), uvec2(p.seed_low, p.seed_high));
-    return float(word >> 8) * 5.9604644775390625e-8 >= p.dropout ? weight / (1.0 - p.dropout) : 0.0;
+    if (float(word >> 8) * 5.9604644775390625e-8 >= p.dropout)
+        return weight / (1.0 - p.dropout);
+    return is_nan(weight) ? weight : 0.0; // the draw must not hide what went wrong
 }
 
 void main()

@@ -52,7 +52,7 @@ bool mask_tensor(uint row_index, uint key, out float bias)
     if (type == TYPE_BOOL)
         return (word >> (8u * (index & 3u)) & 0xffu) != 0u;
     bias = decode(word, index, type);
-    return floatBitsToUint(bias) != 0xff800000u; // -inf hides
+    return floatBitsToUint(bias) != 0xff800000u && !is_nan(bias); // -inf hides, and so does NaN
 }
 
 uint mask_row_index(uint batch, uint head, uint query)

@@ -94,8 +94,7 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
     enum vka_status status = VKA_OK;
     struct vka_attention_options options = *a->options;
     struct vka_tensor lengths, positions;
-    bool fused = plan->path == VKA_PATH_FUSED ||
-                 (plan->path == VKA_PATH_AUTO && attention_can_fuse(plan, a));
+    bool fused = attention_fuses(plan, a);
     a->options = &options;
     a->scale = options.scale != 0 ? options.scale : (float)(1 / sqrt((double)a->head_dim));
     if (in->cache) {

@@ -62,9 +62,11 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
 enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a);
 enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a);
 
-/* One pass, without a buffer of scores. UNSUPPORTED where attention_can_fuse says no. */
+/* One pass, without a buffer of scores. UNSUPPORTED where the device cannot. */
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a);
-bool attention_can_fuse(const struct vka_plan *plan, const struct attention *a);
+
+/* Whether the plan's path, or the rule for VKA_PATH_AUTO, is the fused one. */
+bool attention_fuses(const struct vka_plan *plan, const struct attention *a);
 
 /* The whole operation after all checks: norms and rotation, past and present, then a path.
  * new_k and new_v are the new keys and values; past and present may be NULL. */

@@ -208,11 +208,13 @@ fail:
     return status;
 }
 
-bool attention_can_fuse(const struct vka_plan *plan, const struct attention *a)
+bool attention_fuses(const struct vka_plan *plan, const struct attention *a)
 {
     struct attention_choice choice;
+    if (plan->path != VKA_PATH_AUTO)
+        return plan->path == VKA_PATH_FUSED;
     choose(plan, a, &choice);
-    return choice.usable;
+    return a->n_sequence || (choice.usable && choice.preferred);
 }
 
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a)

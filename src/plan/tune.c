@@ -78,6 +78,10 @@ void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice 
     choice->reason = "no usable subgroup reductions: shared memory";
 }
 
+/* Keys from which on a CPU driver gains by not writing scores to memory; below, compiling the large
+ * kernel at its first use costs more. */
+#define CPU_FUSED_KEYS 2048
+
 /* Rows an invocation so that q and context stay in registers. */
 static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
 {
@@ -95,6 +99,7 @@ void tune_attention(const struct caps *caps, const struct attention_problem *pro
     if (choice->reason)
         return;
     choice->usable = true;
+    choice->preferred = caps->properties.type != VKA_DEVICE_CPU || problem->n_kv >= CPU_FUSED_KEYS;
     choice->lanes = caps->properties.subgroup_size;
     choice->head4 = (problem->head_dim + 3) / 4;
     choice->value4 = (problem->value_dim + 3) / 4;

@@ -37,7 +37,8 @@ struct attention_problem {
 };
 
 struct attention_choice {
-    bool usable; /* false: take the unfused path; reason says why */
+    bool usable;    /* false: this device cannot; reason says why */
+    bool preferred; /* what VKA_PATH_AUTO takes; else the unfused path */
     enum kernel kernel;
     uint32_t lanes, rows;   /* invocations, and rows an invocation */
     uint32_t head4, value4; /* vec4 registers of a row of q and of the context */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_WIDTH 16 /* elements judged together */
+#define LEAST_COUNT 16 /* finite elements judged together */
 
 double compare_limit(enum vka_dtype dtype)
 {
@@ -29,24 +29,40 @@ static size_t find_nonzero(const double *got, const double *want, size_t rows, s
     return rows;
 }
 
+/* Elements of a row that say something of its error. */
+static size_t count_finite(const double *want, size_t width)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < width; i++)
+        count += isfinite(want[i]) && want[i] != 0;
+    return count;
+}
+
 double compare_rows(const double *got, const double *want, size_t rows, size_t width, size_t *row)
 {
+    double worst = 0;
+    size_t start = 0, previous = 0, count = 0; /* rows start .. r are judged together */
     *row = find_nonzero(got, want, rows, width);
     if (*row < rows)
         return INFINITY;
-    size_t together = (LEAST_WIDTH + width - 1) / width;
-    together = together < rows ? together : rows;
-    size_t blocks = rows / together, last = (blocks - 1) * together;
-    size_t start = last * width;
-    double worst = 0, rest;
     *row = 0;
-    if (last)
-        worst = ref_row_nmse(got, want, blocks - 1, together * width, row);
-    *row *= together;
-    rest = ref_row_nmse(got + start, want + start, 1, (rows - last) * width, NULL);
-    if (rest > worst)
-        *row = last;
-    return rest > worst ? rest : worst;
+    for (size_t r = 0; r < rows; r++) {
+        count += count_finite(want + r * width, width);
+        if (count < LEAST_COUNT && r + 1 < rows)
+            continue;
+        if (count < LEAST_COUNT)
+            start = previous; /* what is left over joins the rows before */
+        size_t n = (r + 1 - start) * width;
+        double nmse = ref_row_nmse(got + start * width, want + start * width, 1, n, NULL);
+        if (nmse > worst) {
+            worst = nmse;
+            *row = start;
+        }
+        previous = start;
+        start = r + 1;
+        count = 0;
+    }
+    return worst;
 }
 
 static bool run_once(struct vka_plan *plan, struct operand *const *outputs, size_t n,
@@ -120,9 +136,9 @@ bool compare_values(const struct operand *o, const double *want, double limit, c
     if (nmse <= limit)
         return true;
     size_t at = row * width;
-    while (at + 1 < o->count && (isnan(o->values[at]) ? isnan(want[at])
-                                                      : fabs(o->values[at] - want[at]) <=
-                                                            1e-2 * fabs(want[at])))
+    while (at + 1 < o->count &&
+           (isnan(o->values[at]) ? isnan(want[at])
+                                 : fabs(o->values[at] - want[at]) <= 1e-2 * fabs(want[at])))
         at++;
     snprintf(why, WHY, "%s: NMSE %.3g above %.3g at row %zu of width %zu; [%zu]: %.9g, not %.9g",
              name, nmse, limit, row, width, at, o->values[at], want[at]);

@@ -15,9 +15,10 @@ struct worst {
 /* The NMSE allowed in a result of the type, given exact sums over the rounded inputs. */
 double compare_limit(enum vka_dtype dtype);
 
-/* The worst NMSE over rows, where short rows are taken several at a time: one number that happens
- * to cancel out has no relative error to speak of. A row that should be 0 must be 0, and
- * non-finite values must match; the result is infinite where not. *row is where it is worst. */
+/* The worst NMSE over rows, where rows of few finite elements are taken several at a time: one
+ * number that happens to cancel out has no relative error to speak of. A row that should be 0 must
+ * be 0, and non-finite values must match; the result is infinite where not. *row is where it is
+ * worst. */
 double compare_rows(const double *got, const double *want, size_t rows, size_t width, size_t *row);
 
 /* Runs the plan twice on fresh noise in the outputs and reads them. False, and the reason in why,

@@ -301,6 +301,44 @@ static void check_softmax(const struct caps *caps, uint32_t n_kv)
         assert_in_range(c.lanes * 4, 4, caps->properties.max_shared_memory);
 }
 
+static void check_attention(const struct caps *caps)
+{
+    const struct attention_problem p = {
+        .n_row = any_size(20),
+        .n_kv = any_size(20),
+        .head_dim = any_size(9),
+        .value_dim = any_size(9),
+    };
+    struct attention_choice c;
+    memset(&c, 0xa5, sizeof c);
+    tune_attention(caps, &p, &c);
+    assert_true(c.reason && c.reason[0]);
+    if (!c.usable) { /* the unfused path is always there */
+        assert_true(c.kernel < KERNEL_COUNT);
+        return;
+    }
+    assert_null(kernel_missing(c.kernel, caps));
+    assert_true(is_power_of_two(c.lanes));
+    assert_in_range(c.lanes, 1, caps->properties.max_workgroup);
+    assert_true(c.rows > 0);
+    assert_true(c.head4 * 4 >= p.head_dim && c.value4 * 4 >= p.value_dim);
+}
+
+static void fused_attention(void **state)
+{
+    (void)state;
+    const struct attention_problem p = {.n_row = 512, .n_kv = 512, .head_dim = 64, .value_dim = 64};
+    struct attention_choice c;
+    tune_attention(&mobile, &p, &c);
+    assert_false(c.usable);
+    struct caps caps = cpu(8);
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable);
+    caps.disabled_kernels = UINT64_MAX;
+    tune_attention(&caps, &p, &c);
+    assert_false(c.usable);
+}
+
 static void invariants(void **state)
 {
     (void)state;
@@ -315,8 +353,8 @@ static void invariants(void **state)
     devices[7].subgroup_size_control = false;
     devices[8].properties.type = VKA_DEVICE_INTEGRATED;
     devices[8].properties.subgroup_size = 16;
-    const uint64_t optional =
-        1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 | 1ull << KERNEL_softmax_subgroup;
+    const uint64_t optional = 1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
+                              1ull << KERNEL_softmax_subgroup | 1ull << KERNEL_attention_row;
     for (size_t d = 0; d < COUNTOF(devices); d++)
         for (int i = 0; i < 5000; i++) {
             struct caps caps = devices[d];
@@ -326,6 +364,7 @@ static void invariants(void **state)
             struct matmul_problem p = any_problem();
             check_matmul(&caps, &p);
             check_softmax(&caps, any_size(20));
+            check_attention(&caps);
         }
 }
 
@@ -335,7 +374,7 @@ int main(void)
         cmocka_unit_test(cpu_takes_lanes), cmocka_unit_test(cpu_without_what_lanes_need),
         cmocka_unit_test(packing),         cmocka_unit_test(gpu_tiles),
         cmocka_unit_test(softmax_kernels), cmocka_unit_test(missing),
-        cmocka_unit_test(invariants),
+        cmocka_unit_test(fused_attention), cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,177 @@
+#include "problem_data.h"
+
+#include <gpu/kernels.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void set_op(const struct problem_data *d, struct vka_attention_op *op)
+{
+    const struct problem *p = d->p;
+    const struct operand *o = d->operands;
+    *op = (struct vka_attention_op){
+        .struct_size = sizeof *op,
+        .q = o[OPERAND_Q].view,
+        .k = o[OPERAND_K].view,
+        .v = o[OPERAND_V].view,
+        .output = o[OPERAND_OUTPUT].view,
+        .past_key = o[OPERAND_PAST_K].view,
+        .past_value = o[OPERAND_PAST_V].view,
+        .present_key = o[OPERAND_PRESENT_K].view,
+        .present_value = o[OPERAND_PRESENT_V].view,
+        .options =
+            {
+                .mask = o[OPERAND_MASK].view,
+                .kv_length = o[OPERAND_LENGTH].view,
+                .query_offset = o[OPERAND_OFFSET].view,
+                .causal = p->causal,
+                .window = p->window,
+                .window_left = p->window_left,
+                .window_right = p->window_right,
+                .scale = p->scale,
+                .softcap = p->softcap,
+                .masked_row = p->masked_row,
+                .scores_kind = p->scores_kind,
+                .scores = o[OPERAND_SCORES].view,
+                .rope = p->rope,
+                .q_norm = o[OPERAND_Q_NORM].view,
+                .k_norm = o[OPERAND_K_NORM].view,
+                .norm_epsilon = p->norm_epsilon,
+                .sink = o[OPERAND_SINK].view,
+                .alibi = o[OPERAND_ALIBI].view,
+                .dropout = p->dropout,
+                .dropout_seed = p->dropout_seed,
+            },
+    };
+}
+
+static enum vka_status make_plan(struct vka_device *device, const struct problem_data *d,
+                                 struct vka_plan **plan)
+{
+    struct vka_attention_op op;
+    set_op(d, &op);
+    enum vka_status status = vka_plan_create(
+        device,
+        VKA_INFO(vka_plan_info, .path = d->p->path, .workspace_limit = d->p->workspace_limit),
+        plan);
+    if (status == VKA_OK)
+        status = vka_plan_add_attention(*plan, &op);
+    if (status == VKA_OK)
+        status = vka_plan_finish(*plan);
+    return status;
+}
+
+static uint64_t kernels_of(struct vka_plan *plan)
+{
+    uint64_t kernels = 0;
+    struct vka_pass_info pass;
+    for (size_t i = 0; i < vka_plan_pass_count(plan); i++)
+        for (int k = 0; k < KERNEL_COUNT; k++)
+            if (vka_plan_pass(plan, i, &pass) == VKA_OK &&
+                strcmp(kernel_table[k].name, pass.kernel) == 0)
+                kernels |= 1ull << k;
+    return kernels;
+}
+
+static bool compare(const struct problem_data *d, struct worst *worst, char why[WHY])
+{
+    const struct {
+        enum operand_id id;
+        const char *name;
+        const double *want;
+        bool exact;
+    } rows[] = {
+        {OPERAND_OUTPUT, "output", d->context, false},
+        {OPERAND_SCORES, "scores", d->scores, false},
+        {OPERAND_PRESENT_K, "present_key", d->key, false},
+        {OPERAND_PRESENT_V, "present_value", d->value, true},
+    };
+    char where[PROBLEM_TEXT];
+    problem_text(d->p, where);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct operand *o = &d->operands[rows[i].id];
+        double limit = rows[i].exact ? 0 : compare_limit(o->dtype);
+        if (o->view && !compare_values(o, rows[i].want, limit, rows[i].name, where, worst, why))
+            return false;
+    }
+    return true;
+}
+
+bool problem_check(struct vka_device *device, const struct problem *p, struct worst *worst,
+                   struct problem_result *result)
+{
+    struct problem_data d;
+    struct vka_plan *plan = NULL;
+    struct operand *outputs[4];
+    size_t n = 0;
+    bool ok = false;
+    *result = (struct problem_result){0};
+    enum vka_status status = problem_data_create(device, p, &d);
+    if (status == VKA_OK)
+        status = make_plan(device, &d, &plan);
+    if (status != VKA_OK) {
+        snprintf(result->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
+        goto fail;
+    }
+    result->kernels = kernels_of(plan);
+    for (int i = OPERAND_OUTPUT; i < OPERAND_COUNT; i++)
+        if (d.operands[i].view)
+            outputs[n++] = &d.operands[i];
+    if (!compare_runs(device, plan, outputs, n, &d.rng, result->why))
+        goto fail;
+    status = problem_oracle(&d);
+    if (status != VKA_OK)
+        snprintf(result->why, WHY, "the oracle: %s", vka_status_name(status));
+    else
+        ok = compare(&d, worst, result->why);
+fail:
+    vka_plan_destroy(&plan);
+    problem_data_destroy(&d);
+    return ok;
+}
+
+/* Appends to text where the condition holds. */
+#define SAY(condition, ...)                       \
+    if ((condition) && length < PROBLEM_TEXT - 1) \
+    length += (size_t)snprintf(text + length, PROBLEM_TEXT - length, __VA_ARGS__)
+
+const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT])
+{
+    static const char *const rows[] = {"zero", "uniform", "nan"};
+    static const char *const kinds[] = {"none", "raw", "softcap", "bias", "softmax"};
+    size_t length = 0;
+    text[0] = '\0';
+    SAY(true, "seed %llu: batch %u heads %u/%u n_q %u n_kv %u+%u dims %u,%u types %s %s %s %s",
+        (unsigned long long)p->seed, p->batch, p->n_kv_head * p->group, p->n_kv_head, p->n_q,
+        p->n_past, p->n_new, p->head_dim, p->value_dim, vka_dtype_name(p->q), vka_dtype_name(p->k),
+        vka_dtype_name(p->v), vka_dtype_name(p->output));
+    SAY(p->scattered, " strided");
+    SAY(p->n_past, " past %s", vka_dtype_name(p->past));
+    SAY(p->has_present, " present %s", vka_dtype_name(p->present));
+    SAY(p->causal, " causal");
+    SAY(p->window, " window %d,%d", p->window_left, p->window_right);
+    SAY(p->mask_rank, " mask %s", vka_dtype_name(p->mask));
+    for (uint32_t i = 0; i < p->mask_rank; i++)
+        SAY(true, "%s%u", i ? "x" : " ", p->mask_shape[i]);
+    SAY(p->lengths, " lengths %s", p->lengths == PER_BATCH_EACH ? "each" : "one");
+    SAY(p->offsets, " %soffsets %s", p->far_offsets ? "far " : "",
+        p->offsets == PER_BATCH_EACH ? "each" : "one");
+    SAY(p->scale != 0, " scale %.9g", (double)p->scale);
+    SAY(p->softcap != 0, " softcap %.9g", (double)p->softcap);
+    SAY(true, " masked row %s", rows[p->masked_row]);
+    SAY(p->scores_kind, " scores %s %s", kinds[p->scores_kind], vka_dtype_name(p->scores));
+    SAY(p->rope.dim, " rope %u base %g%s", p->rope.dim, (double)p->rope.base,
+        p->rope.interleaved ? " interleaved" : "");
+    SAY(p->q_norm, " q_norm");
+    SAY(p->k_norm, " k_norm");
+    SAY(p->norm_epsilon != 0, " epsilon %g", (double)p->norm_epsilon);
+    SAY(p->sink, " sink");
+    SAY(p->alibi, " alibi");
+    SAY(p->dropout != 0, " dropout %.9g seed %llu", (double)p->dropout,
+        (unsigned long long)p->dropout_seed);
+    SAY(p->poison_hidden, " hidden poisoned");
+    SAY(p->poison_visible, " one key NaN");
+    SAY(p->workspace_limit, " workspace %llu", (unsigned long long)p->workspace_limit);
+    return text;
+}

@@ -1,0 +1,49 @@
+/* An attention problem, described by plain data, run on a device and compared with the oracle. */
+#ifndef TESTS_PROBLEM_H
+#define TESTS_PROBLEM_H
+
+#include "compare.h"
+
+/* kv_length and query_offset. */
+enum per_batch { PER_BATCH_NONE = 0, PER_BATCH_ONE, PER_BATCH_EACH };
+
+struct problem {
+    uint64_t seed; /* of the data and of where the operands lie */
+    uint32_t batch, n_kv_head, group, n_q, n_past, n_new, head_dim, value_dim;
+    enum vka_dtype q, k, v, output, past, present, mask, scores;
+    bool has_present, scattered; /* scattered: operands are views of any strides */
+    uint32_t mask_rank, mask_shape[4];
+    enum per_batch lengths, offsets;
+    bool far_offsets; /* also far from the keys, and beyond the clamp */
+    bool causal, window;
+    int32_t window_left, window_right;
+    float scale, softcap, dropout, norm_epsilon;
+    uint64_t dropout_seed;
+    enum vka_masked_row masked_row;
+    enum vka_scores scores_kind;
+    struct vka_rope rope;
+    bool q_norm, k_norm, sink, alibi;
+    bool poison_hidden;  /* NaN and Inf in keys and values that no query of their head group sees */
+    bool poison_visible; /* NaN in one key, seen or not */
+    enum vka_path path;
+    uint64_t workspace_limit; /* bytes; 0: the library's */
+};
+
+struct problem_result {
+    uint64_t kernels; /* bit per enum kernel: the plan used it */
+    char why[WHY];    /* of a failure */
+};
+
+/* True where the library agrees with the oracle on all that the problem asks for; *worst, which
+ * may be NULL, takes what was measured. */
+bool problem_check(struct vka_device *device, const struct problem *p, struct worst *worst,
+                   struct problem_result *result);
+
+/* All of it on one line. Returns text. */
+#define PROBLEM_TEXT 640
+const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT]);
+
+/* Any problem that the contract allows, of at most a few million multiplications mostly. */
+void problem_draw(struct problem *p, uint64_t seed);
+
+#endif

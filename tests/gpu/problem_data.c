@@ -1,0 +1,192 @@
+#include "problem_data.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of ALiBi: far from 0, float32 scores have few digits left for the softmax, and beside a sink
+ * weights become too small for float16. */
+#define MOST_BIAS 6.0
+
+static enum vka_status create(struct vka_device *device, struct problem_data *d, enum operand_id id,
+                              enum vka_dtype dtype, uint32_t rank, const uint32_t *size)
+{
+    bool plain = !d->p->scattered;
+    struct layout layout = plain ? layout_dense() : layout_random(&d->rng, rank);
+    if (rank == 1 && id != OPERAND_MASK)
+        layout.step = 1; /* these have to be contiguous */
+    return operand_create(device, dtype, rank, size, &layout, &d->operands[id]);
+}
+
+static enum vka_status create_all(struct vka_device *device, struct problem_data *d)
+{
+    const struct problem *p = d->p;
+    const uint32_t B = p->batch, G = p->n_kv_head, H = G * p->group, P = p->n_past, N = p->n_new;
+    const struct {
+        bool wanted;
+        enum vka_dtype dtype;
+        uint32_t rank, size[4];
+    } rows[OPERAND_COUNT] = {
+        [OPERAND_Q] = {true, p->q, 4, {B, H, p->n_q, p->head_dim}},
+        [OPERAND_K] = {true, p->k, 4, {B, G, N, p->head_dim}},
+        [OPERAND_V] = {true, p->v, 4, {B, G, N, p->value_dim}},
+        [OPERAND_PAST_K] = {P > 0, p->past, 4, {B, G, P, p->head_dim}},
+        [OPERAND_PAST_V] = {P > 0, p->past, 4, {B, G, P, p->value_dim}},
+        [OPERAND_LENGTH] = {p->lengths > 0, VKA_I32, 1, {p->lengths == PER_BATCH_EACH ? B : 1}},
+        [OPERAND_OFFSET] = {p->offsets > 0, VKA_I32, 1, {p->offsets == PER_BATCH_EACH ? B : 1}},
+        [OPERAND_Q_NORM] = {p->q_norm, VKA_F32, 1, {p->head_dim}},
+        [OPERAND_K_NORM] = {p->k_norm, VKA_F32, 1, {p->head_dim}},
+        [OPERAND_SINK] = {p->sink, VKA_F32, 1, {H}},
+        [OPERAND_ALIBI] = {p->alibi, VKA_F32, 1, {H}},
+        [OPERAND_OUTPUT] = {true, p->output, 4, {B, H, p->n_q, p->value_dim}},
+        [OPERAND_SCORES] = {p->scores_kind > 0, p->scores, 4, {B, H, p->n_q, P + N}},
+        [OPERAND_PRESENT_K] = {p->has_present, p->present, 4, {B, G, P + N, p->head_dim}},
+        [OPERAND_PRESENT_V] = {p->has_present, p->present, 4, {B, G, P + N, p->value_dim}},
+    };
+    enum vka_status status = VKA_OK;
+    if (p->mask_rank)
+        status = create(device, d, OPERAND_MASK, p->mask, p->mask_rank, p->mask_shape);
+    for (int i = 0; i < OPERAND_COUNT && status == VKA_OK; i++)
+        if (rows[i].wanted)
+            status =
+                create(device, d, (enum operand_id)i, rows[i].dtype, rows[i].rank, rows[i].size);
+    return status;
+}
+
+static double mask_value(const struct problem *p, struct rng *rng)
+{
+    if (p->mask == VKA_BOOL) /* any byte but 0 is true */
+        return rng_chance(rng, 70) ? rng_range(rng, 1, 255) : 0;
+    if (rng_chance(rng, 20))
+        return -INFINITY;
+    return rng_range(rng, 1, 500) == 1 ? (double)NAN : rng_uniform(rng, -3, 3); /* NaN hides too */
+}
+
+static double length_value(const struct problem *p, struct rng *rng)
+{
+    uint32_t n_kv = p->n_past + p->n_new, kind = rng_range(rng, 0, 9);
+    return kind == 0   ? 0
+           : kind == 1 ? -5
+           : kind == 2 ? n_kv + 7.0
+           : kind == 3 ? INT32_MAX
+                       : rng_range(rng, 0, n_kv);
+}
+
+static double offset_value(const struct problem *p, struct rng *rng)
+{
+    static const int32_t far[] = {INT32_MIN, -(1 << 30), -1000000, 1000000, 1 << 30, INT32_MAX};
+    int32_t n_kv = (int32_t)(p->n_past + p->n_new), n_q = (int32_t)p->n_q;
+    if (p->far_offsets && rng_chance(rng, 40))
+        return far[rng_range(rng, 0, 5)];
+    return (double)rng_range(rng, 0, (uint32_t)(n_kv + n_q)) - n_q;
+}
+
+/* Slopes of either sign that keep what they add near 0. */
+static double slope_value(const struct problem *p, struct rng *rng)
+{
+    double most = MOST_BIAS / (p->n_past + p->n_new + p->n_q);
+    return rng_uniform(rng, -most / 4, most);
+}
+
+static double value_of(const struct problem *p, enum operand_id id, struct rng *rng)
+{
+    switch (id) {
+    case OPERAND_MASK:
+        return mask_value(p, rng);
+    case OPERAND_LENGTH:
+        return length_value(p, rng);
+    case OPERAND_OFFSET:
+        return offset_value(p, rng);
+    case OPERAND_ALIBI:
+        return slope_value(p, rng);
+    case OPERAND_V:
+    case OPERAND_PAST_V: /* not around 0, so that few sums cancel out */
+        return rng_uniform(rng, -0.5, 1.5);
+    case OPERAND_Q:
+    case OPERAND_K:
+    case OPERAND_PAST_K:
+    case OPERAND_Q_NORM:
+    case OPERAND_K_NORM:
+    case OPERAND_SINK:
+    case OPERAND_OUTPUT:
+    case OPERAND_SCORES:
+    case OPERAND_PRESENT_K:
+    case OPERAND_PRESENT_V:
+    case OPERAND_COUNT:
+        break;
+    }
+    return rng_uniform(rng, -1.7, 1.7); /* variance 1 */
+}
+
+/* Row `key` of the past or the new ones, [batch][n_kv_head][...][width]. */
+static double *row_of(struct problem_data *d, enum operand_id past, enum operand_id fresh,
+                      size_t head, size_t key, size_t *width)
+{
+    const struct problem *p = d->p;
+    bool old = key < p->n_past;
+    struct operand *o = &d->operands[old ? past : fresh];
+    size_t row = old ? head * p->n_past + key : head * p->n_new + key - p->n_past;
+    *width = o->size[3];
+    return o->values + row * *width;
+}
+
+/* NaN and Inf where no result may read them. */
+static enum vka_status poison_hidden(struct problem_data *d)
+{
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    const struct problem *p = d->p;
+    size_t heads = (size_t)p->batch * p->n_kv_head, n_kv = p->n_past + p->n_new, width;
+    bool *visible = calloc(heads * n_kv, sizeof *visible);
+    if (!visible)
+        return VKA_OUT_OF_HOST_MEMORY;
+    enum vka_status status = problem_visible(d, visible);
+    for (size_t i = 0; i < heads * n_kv && status == VKA_OK; i++) {
+        if (visible[i])
+            continue;
+        double *k = row_of(d, OPERAND_PAST_K, OPERAND_K, i / n_kv, i % n_kv, &width);
+        k[rng_range(&d->rng, 0, (uint32_t)width - 1)] = bad[rng_range(&d->rng, 0, 2)];
+        double *v = row_of(d, OPERAND_PAST_V, OPERAND_V, i / n_kv, i % n_kv, &width);
+        for (size_t c = 0; c < width; c++)
+            v[c] = bad[rng_range(&d->rng, 0, 2)];
+    }
+    free(visible);
+    return status;
+}
+
+static void poison_visible(struct problem_data *d)
+{
+    const struct problem *p = d->p;
+    size_t width, head = rng_range(&d->rng, 0, p->batch * p->n_kv_head - 1);
+    size_t key = rng_range(&d->rng, 0, p->n_past + p->n_new - 1);
+    row_of(d, OPERAND_PAST_K, OPERAND_K, head, key, &width)[0] = NAN;
+}
+
+enum vka_status problem_data_create(struct vka_device *device, const struct problem *p,
+                                    struct problem_data *d)
+{
+    *d = (struct problem_data){.p = p, .rng = {~p->seed}};
+    enum vka_status status = create_all(device, d);
+    for (int id = 0; id < OPERAND_OUTPUT && status == VKA_OK; id++) {
+        struct operand *o = &d->operands[id];
+        for (size_t i = 0; i < o->count; i++)
+            o->values[i] = operand_round(o->dtype, value_of(p, (enum operand_id)id, &d->rng));
+    }
+    if (status == VKA_OK && p->poison_hidden)
+        status = poison_hidden(d);
+    if (status == VKA_OK && p->poison_visible)
+        poison_visible(d);
+    for (int id = 0; id < OPERAND_OUTPUT && status == VKA_OK; id++)
+        if (d->operands[id].view)
+            status = operand_write(&d->operands[id]);
+    return status;
+}
+
+void problem_data_destroy(struct problem_data *d)
+{
+    for (int i = 0; i < OPERAND_COUNT; i++)
+        operand_destroy(&d->operands[i]);
+    free(d->context);
+    free(d->scores);
+    free(d->key);
+    free(d->value);
+}

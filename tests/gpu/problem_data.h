@@ -1,0 +1,45 @@
+/* The operands of a problem, and what the oracle says of them. Shared by the problem_*.c files. */
+#ifndef TESTS_PROBLEM_DATA_H
+#define TESTS_PROBLEM_DATA_H
+
+#include "problem.h"
+
+enum operand_id {
+    OPERAND_Q = 0,
+    OPERAND_K,
+    OPERAND_V,
+    OPERAND_PAST_K,
+    OPERAND_PAST_V,
+    OPERAND_MASK,
+    OPERAND_LENGTH,
+    OPERAND_OFFSET,
+    OPERAND_Q_NORM,
+    OPERAND_K_NORM,
+    OPERAND_SINK,
+    OPERAND_ALIBI,
+    OPERAND_OUTPUT, /* from here on written by the plan */
+    OPERAND_SCORES,
+    OPERAND_PRESENT_K,
+    OPERAND_PRESENT_V,
+    OPERAND_COUNT
+};
+
+struct problem_data {
+    const struct problem *p;
+    struct rng rng;
+    struct operand operands[OPERAND_COUNT]; /* view NULL: not part of the problem */
+    double *context, *scores, *key, *value; /* the oracle's; NULL where nobody compares them */
+};
+
+/* Creates and fills the operands; *status is that of the failing call. */
+enum vka_status problem_data_create(struct vka_device *device, const struct problem *p,
+                                    struct problem_data *d);
+void problem_data_destroy(struct problem_data *d);
+
+/* Sets visible[batch][n_kv_head][n_kv] to whether any query of the head group sees the key. */
+enum vka_status problem_visible(const struct problem_data *d, bool *visible);
+
+/* Computes what the outputs have to be, after the plan has run. */
+enum vka_status problem_oracle(struct problem_data *d);
+
+#endif

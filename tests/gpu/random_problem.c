@@ -1,0 +1,156 @@
+/* Draws attention problems over the whole contract. */
+#include "problem.h"
+
+#include <math.h>
+
+#define MOST_WORK 3e7     /* multiplications of a problem */
+#define MOST_ELEMENTS 4e6 /* of the scores, and of each operand roughly */
+
+static enum vka_dtype draw_dtype(struct rng *rng)
+{
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
+    return types[rng_range(rng, 0, 3)];
+}
+
+/* Mostly small, some up to `most`, with the sizes that kernels round to and their neighbours. */
+static uint32_t draw_length(struct rng *rng, uint32_t most)
+{
+    static const uint32_t edges[] = {1, 4, 7, 8, 9, 16, 31, 32, 33, 63, 64, 65, 128, 129};
+    uint32_t kind = rng_range(rng, 0, 9), n;
+    if (kind < 5)
+        n = rng_range(rng, 1, 24);
+    else if (kind < 8)
+        n = edges[rng_range(rng, 0, sizeof edges / sizeof edges[0] - 1)];
+    else
+        n = rng_range(rng, 1, most);
+    return n < most ? n : most;
+}
+
+static uint32_t draw_dim(struct rng *rng)
+{
+    static const uint32_t usual[] = {4, 8, 16, 32, 40, 64, 80, 128, 192, 256, 512, 576};
+    uint32_t kind = rng_range(rng, 0, 9);
+    if (kind < 4)
+        return usual[rng_range(rng, 0, kind == 0 ? 11 : 6)];
+    return rng_range(rng, 1, kind == 9 ? 576 : 80);
+}
+
+static double work_of(const struct problem *p)
+{
+    double scores = (double)p->batch * p->n_kv_head * p->group * p->n_q * (p->n_past + p->n_new);
+    double work = scores * (p->head_dim + p->value_dim);
+    return scores > MOST_ELEMENTS ? fmax(work, 2 * MOST_WORK) : work;
+}
+
+static void draw_sizes(struct problem *p, struct rng *rng)
+{
+    double most = rng_chance(rng, 2) ? 5 * MOST_WORK : MOST_WORK;
+    p->batch = rng_range(rng, 1, 4);
+    p->n_kv_head = rng_range(rng, 1, 4);
+    p->group = rng_chance(rng, 50) ? 1 : rng_range(rng, 1, 4);
+    p->n_q = rng_chance(rng, 15) ? 1 : draw_length(rng, 300);
+    p->n_new = draw_length(rng, 300);
+    p->n_past = rng_chance(rng, 25) ? draw_length(rng, 100) : 0;
+    p->head_dim = draw_dim(rng);
+    p->value_dim = rng_chance(rng, 60) ? p->head_dim : draw_dim(rng);
+    while (work_of(p) > most) { /* all the sizes are kept possible, only not all at once */
+        uint32_t *axes[] = {&p->batch, &p->n_kv_head, &p->group, &p->n_q, &p->n_new};
+        uint32_t *axis = axes[rng_range(rng, 0, 4)];
+        *axis = (*axis + 1) / 2;
+    }
+}
+
+static void draw_types(struct problem *p, struct rng *rng)
+{
+    p->q = draw_dtype(rng);
+    p->k = rng_chance(rng, 60) ? p->q : draw_dtype(rng);
+    p->v = rng_chance(rng, 60) ? p->k : draw_dtype(rng);
+    p->output = rng_chance(rng, 60) ? p->q : draw_dtype(rng);
+    p->past = rng_chance(rng, 60) ? p->k : draw_dtype(rng);
+    p->present = rng_chance(rng, 60) ? p->k : draw_dtype(rng);
+    p->has_present = rng_chance(rng, p->n_past ? 60 : 10);
+    p->scattered = rng_chance(rng, 70);
+}
+
+/* Any rank and broadcast; the last axis may also end early. */
+static void draw_mask(struct problem *p, struct rng *rng)
+{
+    const uint32_t n_kv = p->n_past + p->n_new;
+    const uint32_t full[4] = {p->batch, p->n_kv_head * p->group, p->n_q, n_kv};
+    p->mask = rng_chance(rng, 50) ? VKA_BOOL : draw_dtype(rng);
+    p->mask_rank = rng_range(rng, 1, 4);
+    for (uint32_t i = 0; i < p->mask_rank; i++) {
+        uint32_t size = full[4 - p->mask_rank + i];
+        p->mask_shape[i] = rng_chance(rng, 35) ? 1 : size;
+    }
+    uint32_t *last = &p->mask_shape[p->mask_rank - 1];
+    *last = rng_chance(rng, 5) ? 1 : n_kv;
+    if (n_kv > 2 && rng_chance(rng, 25))
+        *last = rng_range(rng, 2, n_kv - 1);
+}
+
+static void draw_visibility(struct problem *p, struct rng *rng)
+{
+    p->causal = rng_chance(rng, 35);
+    p->window = rng_chance(rng, 25);
+    if (p->window) {
+        p->window_left = rng_chance(rng, 25) ? -1 : (int32_t)rng_range(rng, 0, 40);
+        p->window_right = rng_chance(rng, 25) ? -1 : (int32_t)rng_range(rng, 0, 40);
+        if (rng_chance(rng, 5))
+            p->window_left = 1 << 30;
+    }
+    if (rng_chance(rng, 40))
+        draw_mask(p, rng);
+    p->lengths = rng_chance(rng, 30) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE;
+    p->offsets = rng_chance(rng, 30) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE;
+    p->masked_row = (enum vka_masked_row)rng_range(rng, 0, VKA_MASKED_ROW_COUNT - 1);
+    p->poison_hidden = rng_chance(rng, 50);
+    p->poison_visible = rng_chance(rng, 4);
+}
+
+static void draw_scores(struct problem *p, struct rng *rng)
+{
+    if (rng_chance(rng, 40))
+        p->scale = (float)(rng_uniform(rng, -1.5, 1.5) / sqrt((double)p->head_dim));
+    if (rng_chance(rng, 25))
+        p->softcap = (float)rng_uniform(rng, 0.5, 50);
+    if (rng_chance(rng, 40)) {
+        p->scores_kind = (enum vka_scores)rng_range(rng, 1, VKA_SCORES_COUNT - 1);
+        p->scores = draw_dtype(rng);
+    }
+    p->sink = rng_chance(rng, 20);
+    p->alibi = rng_chance(rng, 20);
+    p->far_offsets = !p->alibi && rng_chance(rng, 50);
+    if (rng_chance(rng, 20)) {
+        p->dropout = (float)rng_uniform(rng, 0.01, 0.95);
+        p->dropout_seed = rng_next(rng);
+    }
+}
+
+static void draw_rope(struct problem *p, struct rng *rng)
+{
+    uint32_t pairs = p->head_dim / 2;
+    if (pairs && rng_chance(rng, 30)) {
+        p->rope.dim = 2 * (rng_chance(rng, 60) ? pairs : rng_range(rng, 1, pairs));
+        p->rope.base = rng_chance(rng, 50) ? 0 : (float)rng_uniform(rng, 2, 1e6);
+        p->rope.interleaved = rng_chance(rng, 50);
+    }
+    p->q_norm = rng_chance(rng, 12);
+    p->k_norm = rng_chance(rng, 12);
+    p->norm_epsilon = rng_chance(rng, 50) ? 0 : (float)rng_uniform(rng, 1e-8, 1e-2);
+}
+
+void problem_draw(struct problem *p, uint64_t seed)
+{
+    struct rng rng = {seed};
+    *p = (struct problem){.seed = seed};
+    draw_sizes(p, &rng);
+    draw_types(p, &rng);
+    draw_visibility(p, &rng);
+    draw_scores(p, &rng);
+    draw_rope(p, &rng);
+    if (rng_chance(&rng, 40)) { /* a few rows of scores at a time */
+        uint64_t row = 4ull * (p->n_past + p->n_new + 3);
+        p->workspace_limit = row * rng_range(&rng, 1, 3 * p->n_q);
+    }
+}

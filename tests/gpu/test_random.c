@@ -1,0 +1,157 @@
+/* Random attention problems over the whole contract against the oracle.
+ *
+ *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
+ *                 [--validate]
+ *
+ * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
+ * --seed the clock gives one. --forever stops at the first failure or signal. */
+#include "problem.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SKIPPED 77
+
+struct settings {
+    uint64_t seed, count;
+    bool forever, validate;
+    const char *device;
+    enum vka_path path;
+};
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
+                    "                   [--path auto|unfused|fused] [--validate]\n");
+    return 2;
+}
+
+static bool parse_number(const char *text, uint64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+}
+
+static bool parse_path(const char *text, enum vka_path *path)
+{
+    static const char *const names[] = {
+        [VKA_PATH_AUTO] = "auto", [VKA_PATH_UNFUSED] = "unfused", [VKA_PATH_FUSED] = "fused"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], text) == 0) {
+            *path = (enum vka_path)i;
+            return true;
+        }
+    return false;
+}
+
+static bool parse(int argc, char **argv, struct settings *s)
+{
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},
+        {"count", required_argument, NULL, 'c'},
+        {"forever", no_argument, NULL, 'f'},
+        {"validate", no_argument, NULL, 'v'},
+        {"device", required_argument, NULL, 'd'},
+        {"path", required_argument, NULL, 'p'},
+        {NULL, 0, NULL, 0},
+    };
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *s = (struct settings){.seed = (uint64_t)now.tv_sec * 1000000, .count = 300};
+    bool ok = true;
+    for (int c; ok && (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (c == 's')
+            ok = parse_number(optarg, &s->seed);
+        else if (c == 'c')
+            ok = parse_number(optarg, &s->count) && s->count > 0;
+        else if (c == 'p')
+            ok = parse_path(optarg, &s->path);
+        else if (c == 'd')
+            s->device = optarg;
+        else if (c == 'f')
+            s->forever = true;
+        else if (c == 'v')
+            s->validate = true;
+        else
+            ok = false;
+    }
+    return ok && optind == argc;
+}
+
+/* The validation layer's messages are failures too. */
+static void count_errors(void *user, enum vka_log_level level, const char *message)
+{
+    size_t *errors = user;
+    if (level != VKA_LOG_ERROR)
+        return;
+    (*errors)++;
+    fprintf(stderr, "%s\n", message);
+}
+
+static void print_worst(const struct worst *worst)
+{
+    for (int type = 0; type < 3; type++)
+        if (worst->nmse[type] > 0)
+            printf("worst %-4s %.2e of %.0e: %s\n", vka_dtype_name((enum vka_dtype)type),
+                   worst->nmse[type], compare_limit((enum vka_dtype)type), worst->where[type]);
+}
+
+static uint64_t run(struct vka_device *device, const struct settings *s, const size_t *errors)
+{
+    struct worst worst = {0};
+    uint64_t failures = 0, i = 0;
+    for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
+        struct problem problem;
+        struct problem_result result;
+        char text[PROBLEM_TEXT];
+        size_t before = *errors;
+        problem_draw(&problem, s->seed + i);
+        problem.path = s->path;
+        bool ok = problem_check(device, &problem, &worst, &result);
+        if (ok && *errors > before) {
+            ok = false;
+            snprintf(result.why, sizeof result.why, "errors in the log");
+        }
+        if (!ok) {
+            failures++;
+            printf("FAIL %s: %s\n", result.why, problem_text(&problem, text));
+        }
+        if (!ok || (i + 1) % 1000 == 0)
+            fflush(stdout);
+        if ((i + 1) % 1000 == 0)
+            printf("%llu problems\n", (unsigned long long)i + 1);
+    }
+    print_worst(&worst);
+    printf("%llu problems, %llu failed\n", (unsigned long long)i, (unsigned long long)failures);
+    return failures;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s;
+    struct vka_device *device = NULL;
+    size_t errors = 0;
+    if (!parse(argc, argv, &s))
+        return usage();
+    printf("seed %llu\n", (unsigned long long)s.seed);
+    fflush(stdout);
+    enum vka_status status =
+        vka_device_create(VKA_INFO(vka_device_info, .device = s.device, .validation = s.validate,
+                                   .log = count_errors, .log_user = &errors),
+                          &device);
+    if (status != VKA_OK) {
+        fprintf(stderr, "test_random: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
+                vka_status_name(status));
+        return status == VKA_NO_DEVICE && !s.device ? SKIPPED : 1;
+    }
+    printf("%s, %s\n", vka_device_properties(device)->name, vka_device_properties(device)->driver);
+    uint64_t failures = run(device, &s, &errors);
+    vka_device_destroy(&device);
+    return failures ? 1 : 0;
+}
