@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-enum bench_op { BENCH_LAYER = 0, BENCH_ATTENTION, BENCH_MATMUL, BENCH_OP_COUNT };
+enum bench_op { BENCH_LAYER = 0, BENCH_ATTENTION, BENCH_MATMUL, BENCH_DECODE, BENCH_OP_COUNT };
 
 /* Sizes that the operation does not have are 0. */
 struct bench_options {
@@ -31,6 +31,7 @@ struct bench_problem {
     struct vka_tensor *input[3]; /* layer: query, key; attention: q, k, v; matmul: A, B */
     struct vka_tensor *output;
     struct vka_layer *layer;
+    struct vka_cache *cache; /* decode: n_kv positions, all but the last of them filled */
     double flops; /* 2 per multiply-add, causal attention at half of the score square */
     double bytes; /* of all inputs, weights and outputs, each moved once */
 };
@@ -39,6 +40,8 @@ struct bench_problem {
 enum tool_exit bench_problem_create(struct tool_device *d, const struct bench_options *options,
                                     struct bench_problem *problem);
 enum vka_status bench_problem_add(const struct bench_problem *problem, struct vka_plan *plan);
+/* Before each run: decode forgets the token of the run before. */
+enum vka_status bench_problem_rewind(const struct bench_problem *problem);
 void bench_problem_destroy(struct bench_problem *problem);
 
 /* Milliseconds. */

@@ -144,6 +144,64 @@ static enum vka_status make_layer_tensors(struct tool_device *d, struct bench_pr
     return status;
 }
 
+/* Fills all positions of the cache but one, by an operation of one query that brings them all. */
+static enum vka_status fill_cache(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    enum vka_dtype dtype = (enum vka_dtype)o->dtype;
+    const uint32_t past[] = {o->batch, o->n_kv_head, o->n_kv - 1, o->head_dim};
+    struct vka_tensor *k = NULL;
+    struct vka_plan *plan = NULL;
+    if (o->n_kv == 1)
+        return VKA_OK;
+    enum vka_status status = make_input(d, dtype, 4, past, 55, &k);
+    if (status == VKA_OK)
+        status = vka_plan_create(d->device, NULL, &plan);
+    if (status == VKA_OK)
+        status = vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = p->input[0], .k = k,
+                                                       .v = k, .output = p->output,
+                                                       .cache = p->cache));
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    if (status == VKA_OK)
+        status = vka_plan_run(plan, d->timeout);
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&k);
+    return status;
+}
+
+static enum vka_status make_decode(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    enum vka_dtype dtype = (enum vka_dtype)o->dtype;
+    const uint32_t q[] = {o->batch, o->n_head, 1, o->head_dim};
+    const uint32_t k[] = {o->batch, o->n_kv_head, 1, o->head_dim};
+    enum vka_status status = make_input(d, dtype, 4, q, 11, &p->input[0]);
+    if (status == VKA_OK)
+        status = make_input(d, dtype, 4, k, 22, &p->input[1]);
+    if (status == VKA_OK)
+        status = make_input(d, dtype, 4, k, 33, &p->input[2]);
+    if (status == VKA_OK)
+        status = vka_tensor_create(d->device, dtype, 4, q, &p->output);
+    if (status == VKA_OK)
+        status = vka_cache_create(d->device,
+                                  VKA_INFO(vka_cache_info, .batch = o->batch,
+                                           .n_kv_head = o->n_kv_head, .head_dim = o->head_dim,
+                                           .capacity = o->n_kv, .dtype = dtype),
+                                  &p->cache);
+    if (status == VKA_OK)
+        status = fill_cache(d, p);
+    return status;
+}
+
+enum vka_status bench_problem_rewind(const struct bench_problem *p)
+{
+    enum vka_status status = VKA_OK;
+    for (uint32_t b = 0; p->cache && status == VKA_OK && b < p->options->batch; b++)
+        status = vka_cache_truncate(p->cache, b, p->options->n_kv - 1);
+    return status;
+}
+
 static void count_work(struct bench_problem *p)
 {
     const struct bench_options *o = p->options;
@@ -162,6 +220,8 @@ static void count_work(struct bench_problem *p)
         p->flops += 2 * batch * o->model_dim * 2 * (n_q * q_width + n_kv * kv_width);
         elements = 2.0 * o->model_dim * (q_width + kv_width);
     }
+    if (o->op == BENCH_DECODE) /* every key and value that is there */
+        elements = 2 * batch * n_kv * kv_width;
     for (int i = 0; i < 3; i++)
         elements += p->input[i] ? (double)vka_tensor_count(p->input[i]) : 0;
     elements += (double)vka_tensor_count(p->output);
@@ -192,6 +252,9 @@ enum tool_exit bench_problem_create(struct tool_device *d, const struct bench_op
     case BENCH_MATMUL:
         status = make_matmul(d, problem);
         break;
+    case BENCH_DECODE:
+        status = make_decode(d, problem);
+        break;
     case BENCH_OP_COUNT:
         break;
     }
@@ -216,6 +279,10 @@ enum vka_status bench_problem_add(const struct bench_problem *p, struct vka_plan
     case BENCH_MATMUL:
         return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = p->input[0],
                                                   .weight = p->input[1], .output = p->output));
+    case BENCH_DECODE:
+        return vka_plan_add_attention(
+            plan, VKA_INFO(vka_attention_op, .q = p->input[0], .k = p->input[1], .v = p->input[2],
+                           .output = p->output, .cache = p->cache));
     case BENCH_OP_COUNT:
         break;
     }
@@ -228,4 +295,5 @@ void bench_problem_destroy(struct bench_problem *p)
         vka_tensor_destroy(&p->input[i]);
     vka_tensor_destroy(&p->output);
     vka_layer_destroy(&p->layer);
+    vka_cache_destroy(&p->cache);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const op_names[] = {"layer", "attention", "matmul"};
+static const char *const op_names[] = {"layer", "attention", "matmul", "decode"};
 
 /* The kernels that the passes use, each once, in the order of their first use. */
 static json_t *kernel_names(struct vka_plan *plan)

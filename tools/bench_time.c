@@ -70,6 +70,9 @@ enum tool_exit bench_time(struct tool_device *d, const struct bench_problem *pro
     begin = now_ms();
     while (status == VKA_OK && n < most) {
         progress_show(n, most, "runs");
+        status = bench_problem_rewind(problem);
+        if (status != VKA_OK)
+            break;
         start = now_ms();
         status = vka_plan_run(*plan, d->timeout);
         double end = now_ms();

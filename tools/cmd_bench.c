@@ -100,6 +100,25 @@ static bool parse_attention(int argc, char **argv, struct bench_options *o)
     return true;
 }
 
+static bool parse_decode(int argc, char **argv, struct bench_options *o)
+{
+    const struct option_spec specs[] = {
+        SIZE("batch", batch, BATCH_MAX),
+        SIZE("heads", n_head, HEADS_MAX),
+        SIZE("kv-heads", n_kv_head, HEADS_MAX),
+        SIZE("kv-seq", n_kv, SEQ_MAX),
+        SIZE("head-dim", head_dim, DIM_MAX),
+        BENCH_SPECS(o),
+    };
+    o->n_q = 1;
+    if (!options_parse_only(argc, argv, specs) || !need("batch", o->batch) ||
+        !need("heads", o->n_head) || !need("kv-seq", o->n_kv) || !need("head-dim", o->head_dim) ||
+        !complete_heads(o))
+        return false;
+    o->value_dim = o->head_dim;
+    return true;
+}
+
 static bool parse_matmul(int argc, char **argv, struct bench_options *o)
 {
     const struct option_spec specs[] = {
@@ -140,6 +159,7 @@ int cmd_bench(int argc, char **argv)
         {"layer", "bench layer", BENCH_LAYER, parse_layer},
         {"attention", "bench attention", BENCH_ATTENTION, parse_attention},
         {"matmul", "bench matmul", BENCH_MATMUL, parse_matmul},
+        {"decode", "bench decode", BENCH_DECODE, parse_decode},
     };
     struct bench_options options = {.device = DEVICE_OPTIONS_DEFAULT};
 
@@ -155,6 +175,6 @@ int cmd_bench(int argc, char **argv)
         options.device.no_cache = true;
         return bench(&options);
     }
-    tool_error("expected layer, attention or matmul, got '%s'", argc > 1 ? argv[1] : "");
+    tool_error("expected layer, attention, matmul or decode, got '%s'", argc > 1 ? argv[1] : "");
     return TOOL_USAGE;
 }

@@ -22,6 +22,7 @@ static const char usage[] =
     "  bench attention --batch B --heads H [--kv-heads N] --seq S [--kv-seq S] --head-dim D\n"
     "      [--value-dim D] [--causal] [BENCH]...\n"
     "  bench matmul --m M --n N --k K [BENCH]...\n"
+    "  bench decode --batch B --heads H [--kv-heads N] --kv-seq S --head-dim D [BENCH]...\n"
     "      times the recorded operation\n"
     "      BENCH: --dtype f32|f16|bf16, --path auto|unfused, --repeat N, --json,\n"
     "      --passes (a line a pass), --explain (why each kernel)\n"

@@ -1,0 +1,49 @@
+/* check_kernels: what main and the families of kernels share. */
+#ifndef TESTS_CHECK_H
+#define TESTS_CHECK_H
+
+#include <gpu/device.h>
+#include <plan/plan.h>
+
+#include "problem.h"
+
+#define CASE_TEXT PROBLEM_TEXT
+
+/* One row of kernels.def under test. */
+struct check {
+    struct vka_device *device;
+    enum kernel kernel;
+    uint64_t seed;
+    long only; /* the one case to run; -1: all */
+    struct rng rng;
+    long n_case, n_run, n_failed; /* cases counted, run, failed */
+    struct worst worst;
+};
+
+/* Begins a case: gives c->rng a seed of its own. False where the case is not to be run. */
+bool check_case(struct check *c);
+
+/* Counts and prints a failure, with all that repeats it. */
+void check_fail(struct check *c, const char *text, const char *why);
+
+/* Finishes the plan, sees that it uses the kernel, runs it and compares output with want[count].
+ * Reports by itself; status is what making the plan gave. */
+void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
+                struct operand *output, const double *want, double limit, const char *text);
+
+/* Prints the median of the kernel's own passes over some runs, and work / time. The plan has
+ * timestamps and is not finished; status is what making it gave. */
+void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, double work,
+                const char *unit, const char *text);
+
+/* A family of kernels is the rows whose names begin alike. */
+void check_matmul(struct check *c);
+void bench_matmul(struct check *c);
+void check_attention(struct check *c);
+void bench_attention(struct check *c);
+void check_copy(struct check *c);
+void bench_copy(struct check *c);
+void check_rope(struct check *c);
+void bench_rope(struct check *c);
+
+#endif

@@ -1,0 +1,140 @@
+/* The softmax and the fused kernels, through whole attention: what hides keys x what a row without
+ * keys gives x returned scores x key counts around the sizes of subgroups and steps. */
+#include "check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum mask_kind {
+    MASK_KIND_NONE,
+    MASK_KIND_CAUSAL,
+    MASK_KIND_WINDOW,
+    MASK_KIND_LENGTHS,
+    MASK_KIND_BOOL,
+    MASK_KIND_FLOAT,
+    MASK_KIND_ALL,
+    MASK_KIND_COUNT
+};
+
+static const uint32_t key_counts[] = {1, 7, 8, 31, 33, 64, 257, 1000};
+
+static bool is_fused(const struct check *c)
+{
+    return strncmp(kernel_table[c->kernel].name, "attention_", 10) == 0;
+}
+
+static void set_mask(struct problem *p, enum mask_kind kind, struct rng *rng)
+{
+    bool all = kind == MASK_KIND_ALL;
+    p->causal = kind == MASK_KIND_CAUSAL || all;
+    p->window = kind == MASK_KIND_WINDOW || all;
+    p->window_left = p->window ? (int32_t)rng_range(rng, 0, p->n_new / 2 + 1) : 0;
+    p->window_right = p->window ? (int32_t)rng_range(rng, 0, 5) - 1 : 0;
+    p->lengths = kind == MASK_KIND_LENGTHS || all ? PER_BATCH_EACH : PER_BATCH_NONE;
+    if (kind < MASK_KIND_BOOL)
+        return;
+    p->mask = kind == MASK_KIND_BOOL ? VKA_BOOL : (enum vka_dtype)rng_range(rng, 0, 2);
+    p->mask_rank = rng_chance(rng, 50) ? 4 : 2;
+    const uint32_t full[4] = {p->batch, p->n_kv_head * p->group, p->n_q, p->n_new};
+    for (uint32_t i = 0; i < p->mask_rank; i++)
+        p->mask_shape[i] = full[4 - p->mask_rank + i];
+}
+
+/* A small problem whose rows are what the kernel is about. Few specializations: a fused kernel has
+ * one for each pair of dimensions, types and kinds of loads. */
+static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vka_masked_row row,
+                                   enum vka_scores scores, uint32_t n_kv)
+{
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16};
+    struct rng *rng = &c->rng;
+    bool f16 = is_fused(c) && rng_chance(rng, 30);
+    struct problem p = {
+        .seed = rng_next(rng),
+        .batch = 2,
+        .n_kv_head = n_kv > 100 ? 1 : 2,
+        .group = 2,
+        .n_q = 5,
+        .n_new = n_kv,
+        .head_dim = 8,
+        .value_dim = is_fused(c) && rng_chance(rng, 30) ? 6 : 8,
+        .q = f16 ? VKA_F16 : VKA_F32,
+        .k = f16 ? VKA_F16 : VKA_F32,
+        .v = f16 ? VKA_F16 : VKA_F32,
+        .output = is_fused(c) ? (f16 ? VKA_F16 : VKA_F32) : types[rng_range(rng, 0, 2)],
+        .scores = types[rng_range(rng, 0, 2)],
+        .scores_kind = scores,
+        .masked_row = row,
+        .scattered = rng_chance(rng, 50),
+        .offsets = rng_chance(rng, 40) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE,
+        .softcap = rng_chance(rng, 30) ? (float)rng_uniform(rng, 0.5, 20) : 0,
+        .sink = rng_chance(rng, 30),
+        .alibi = rng_chance(rng, 30),
+        .dropout = rng_chance(rng, 20) ? (float)rng_uniform(rng, 0.1, 0.9) : 0,
+        .dropout_seed = rng_next(rng),
+        .poison_hidden = rng_chance(rng, 50),
+        .workspace_limit = rng_chance(rng, 30) ? 4 * (n_kv + 3) * rng_range(rng, 1, 9) : 0,
+        .path = is_fused(c) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
+    };
+    set_mask(&p, mask, rng);
+    return p;
+}
+
+static void run_case(struct check *c, const struct problem *p)
+{
+    struct problem_result result;
+    char text[CASE_TEXT];
+    if (!problem_check(c->device, p, &c->worst, &result))
+        check_fail(c, problem_text(p, text), result.why);
+    else if (!(result.kernels >> c->kernel & 1))
+        check_fail(c, problem_text(p, text), "the plan does not use the kernel");
+}
+
+void check_attention(struct check *c)
+{
+    for (int mask = 0; mask < MASK_KIND_COUNT; mask++)
+        for (int row = 0; row < VKA_MASKED_ROW_COUNT; row++)
+            for (int scores = 0; scores < VKA_SCORES_COUNT; scores++)
+                for (size_t n = 0; n < sizeof key_counts / sizeof key_counts[0]; n++) {
+                    if (!check_case(c))
+                        continue;
+                    struct problem p =
+                        draw_problem(c, (enum mask_kind)mask, (enum vka_masked_row)row,
+                                     (enum vka_scores)scores, key_counts[n]);
+                    run_case(c, &p);
+                }
+}
+
+void bench_attention(struct check *c)
+{
+    static const uint32_t sizes[][2] = {{128, 128}, {512, 512}, {1, 1024}}; /* n_q, n_kv */
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const uint32_t n_head = 8, dim = 64;
+        struct vka_tensor *t[4] = {NULL}; /* q, k, v, output */
+        struct vka_plan *plan = NULL;
+        enum vka_status status = VKA_OK;
+        char text[64];
+        for (int j = 0; j < 4 && status == VKA_OK; j++)
+            status = vka_tensor_create(
+                c->device, VKA_F32, 4,
+                (const uint32_t[]){1, n_head, sizes[i][j == 1 || j == 2], dim}, &t[j]);
+        snprintf(text, sizeof text, "%u heads, %ux%u, dim %u f32", n_head, sizes[i][0], sizes[i][1],
+                 dim);
+        if (status == VKA_OK)
+            status =
+                vka_plan_create(c->device,
+                                VKA_INFO(vka_plan_info, .timestamps = true,
+                                         .path = is_fused(c) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED),
+                                &plan);
+        if (status == VKA_OK)
+            status = vka_plan_add_attention(
+                plan, VKA_INFO(vka_attention_op, .q = t[0], .k = t[1], .v = t[2], .output = t[3]));
+        double scores = (double)n_head * sizes[i][0] * sizes[i][1];
+        if (is_fused(c))
+            check_time(c, plan, status, 4 * scores * dim, "GFLOP/s", text);
+        else
+            check_time(c, plan, status, scores, "Gscore/s", text);
+        vka_plan_destroy(&plan);
+        for (int j = 0; j < 4; j++)
+            vka_tensor_destroy(&t[j]);
+    }
+}

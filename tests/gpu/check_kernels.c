@@ -1,0 +1,248 @@
+/* Checks and times every row of kernels.def that the device can run.
+ *
+ *     check_kernels [--seed S] [--kernel NAME] [--case N] [--bench] [--device NAME]
+ *
+ * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
+ * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
+ * prints the options that run it alone. --bench times the kernels that passed. Without --seed the
+ * clock gives one. */
+#include "check.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SKIPPED 77
+#define TIMED_RUNS 7
+#define MOST_PRINTED 8 /* failures of a kernel */
+
+static const struct family {
+    const char *prefix;
+    void (*check)(struct check *c), (*bench)(struct check *c);
+    const char *elsewhere; /* which test checks it where this one does not */
+} families[] = {
+    {"matmul_", check_matmul, bench_matmul, NULL},
+    {"softmax_", check_attention, bench_attention, NULL},
+    {"attention_", check_attention, bench_attention, NULL},
+    {"copy", check_copy, bench_copy, NULL},
+    {"rope", check_rope, bench_rope, NULL},
+    {"cache_", NULL, NULL, "test_cache"},
+};
+
+struct settings {
+    uint64_t seed;
+    const char *kernel, *device;
+    long only;
+    bool bench;
+};
+
+static const struct family *family_of(enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strncmp(name, families[i].prefix, strlen(families[i].prefix)) == 0)
+            return &families[i];
+    return NULL;
+}
+
+bool check_case(struct check *c)
+{
+    long number = c->n_case++;
+    if (c->only >= 0 && number != c->only)
+        return false;
+    c->n_run++;
+    c->rng.state = c->seed;
+    for (const char *name = kernel_table[c->kernel].name; *name; name++)
+        c->rng.state = rng_next(&c->rng) + (unsigned char)*name;
+    c->rng.state = rng_next(&c->rng) + (uint64_t)number;
+    return true;
+}
+
+void check_fail(struct check *c, const char *text, const char *why)
+{
+    if (c->n_failed++ < MOST_PRINTED)
+        printf("FAIL --seed %llu --kernel %s --case %ld: %s: %s\n", (unsigned long long)c->seed,
+               kernel_table[c->kernel].name, c->n_case - 1, why, text);
+}
+
+static bool uses_kernel(const struct check *c, struct vka_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_pass; i++)
+        if (plan->passes[i].key.kernel == c->kernel)
+            return true;
+    return false;
+}
+
+void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
+                struct operand *output, const double *want, double limit, const char *text)
+{
+    char why[WHY] = "";
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    if (status != VKA_OK) {
+        snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(c->device));
+        check_fail(c, text, why);
+    } else if (!uses_kernel(c, plan)) {
+        check_fail(c, text, "the plan does not use the kernel");
+    } else if (!compare_runs(c->device, plan, &output, 1, &c->rng, why) ||
+               !compare_values(output, want, limit, "output", text, &c->worst, why)) {
+        check_fail(c, text, why);
+    }
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, double work,
+                const char *unit, const char *text)
+{
+    double ms[TIMED_RUNS] = {0};
+    struct vka_pass_info pass;
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    if (status == VKA_OK && !uses_kernel(c, plan)) {
+        printf("  %-44s not used at this size\n", text);
+        return;
+    }
+    for (int run = -1; run < TIMED_RUNS && status == VKA_OK; run++) { /* the first warms up */
+        status = vka_plan_run(plan, VKA_TIMEOUT_DEFAULT);
+        for (size_t i = 0; i < plan->n_pass && run >= 0 && status == VKA_OK; i++) {
+            status = vka_plan_pass(plan, i, &pass);
+            if (status == VKA_OK && plan->passes[i].key.kernel == c->kernel)
+                ms[run] += pass.gpu_ms;
+        }
+    }
+    qsort(ms, TIMED_RUNS, sizeof ms[0], compare_times);
+    double median = ms[TIMED_RUNS / 2];
+    if (status != VKA_OK)
+        printf("  %-44s %s: %s\n", text, vka_status_name(status), vka_device_error(c->device));
+    else if (median <= 0)
+        printf("  %-44s the device has no timestamps\n", text);
+    else
+        printf("  %-44s %10.4f ms %10.2f %s\n", text, median, work / median * 1e-6, unit);
+}
+
+/* All kernels of the family but this one. */
+static uint64_t rivals(enum kernel kernel, const struct family *family)
+{
+    uint64_t mask = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (k != (int)kernel && family_of((enum kernel)k) == family)
+            mask |= 1ull << k;
+    return mask;
+}
+
+static void print_worst(const struct worst *worst)
+{
+    for (int type = 0; type < 3; type++)
+        if (worst->nmse[type] > 0)
+            printf("  worst %-4s %.2e: %s\n", vka_dtype_name((enum vka_dtype)type),
+                   worst->nmse[type], worst->where[type]);
+}
+
+static bool check_kernel(struct vka_device *device, const struct settings *s, enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    const struct family *family = family_of(kernel);
+    const char *missing = kernel_missing(kernel, &device->caps);
+    struct check c = {.device = device, .kernel = kernel, .seed = s->seed, .only = s->only};
+    if (!family || (!family->check && !family->elsewhere)) {
+        printf("FAIL %s: no family of kernels checks it\n", name);
+        return false;
+    }
+    if (missing || family->elsewhere) {
+        printf("%-18s %s%s\n", name, missing ? "not run: the device lacks " : "checked by ",
+               missing ? missing : family->elsewhere);
+        return true;
+    }
+    uint64_t disabled = device->caps.disabled_kernels;
+    device->caps.disabled_kernels |= rivals(kernel, family);
+    clock_t start = clock();
+    family->check(&c);
+    printf("%-18s %ld cases, %ld failed, %.1f s\n", name, c.n_run, c.n_failed,
+           (double)(clock() - start) / CLOCKS_PER_SEC);
+    print_worst(&c.worst);
+    if (s->bench && c.n_failed == 0)
+        family->bench(&c);
+    device->caps.disabled_kernels = disabled;
+    fflush(stdout);
+    if (c.n_run == 0)
+        printf("FAIL %s: no case was run\n", name);
+    return c.n_failed == 0 && c.n_run > 0;
+}
+
+static bool parse_number(const char *text, uint64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+}
+
+static bool parse(int argc, char **argv, struct settings *s)
+{
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},   {"kernel", required_argument, NULL, 'k'},
+        {"case", required_argument, NULL, 'c'},   {"bench", no_argument, NULL, 'b'},
+        {"device", required_argument, NULL, 'd'}, {NULL, 0, NULL, 0},
+    };
+    struct timespec now;
+    uint64_t number;
+    bool ok = true;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1};
+    for (int o; ok && (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (o == 's') {
+            ok = parse_number(optarg, &s->seed);
+        } else if (o == 'c') {
+            ok = parse_number(optarg, &number) && number <= INT32_MAX;
+            s->only = ok ? (long)number : -1;
+        } else if (o == 'k') {
+            s->kernel = optarg;
+        } else if (o == 'd') {
+            s->device = optarg;
+        } else {
+            s->bench = true;
+            ok = o == 'b';
+        }
+    }
+    return ok && optind == argc;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s;
+    struct vka_device *device = NULL;
+    if (!parse(argc, argv, &s)) {
+        fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N] [--bench]\n"
+                        "                     [--device NAME]\n");
+        return 2;
+    }
+    printf("seed %llu\n", (unsigned long long)s.seed);
+    enum vka_status status =
+        vka_device_create(VKA_INFO(vka_device_info, .device = s.device), &device);
+    if (status != VKA_OK) {
+        fprintf(stderr, "check_kernels: SKIPPED, NO VULKAN DEVICE (%s): nothing was checked\n",
+                vka_status_name(status));
+        return status == VKA_NO_DEVICE && !s.device ? SKIPPED : 1;
+    }
+    printf("%s, %s\n", vka_device_properties(device)->name, vka_device_properties(device)->driver);
+    bool ok = true, found = false;
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        if (s.kernel && strcmp(s.kernel, kernel_table[k].name) != 0)
+            continue;
+        found = true;
+        ok &= check_kernel(device, &s, (enum kernel)k);
+    }
+    vka_device_destroy(&device);
+    if (!found)
+        fprintf(stderr, "check_kernels: no kernel is named %s\n", s.kernel);
+    return ok && found ? 0 : 1;
+}

@@ -1,0 +1,265 @@
+/* The matrix products: element types, bias, relu and hidden weights x shapes x layouts. */
+#include "check.h"
+
+#include <params.h>
+#include <plan/matmul.h>
+#include <reference/reference.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NO_BIAS VKA_DTYPE_COUNT
+
+/* Every combination is a pipeline to compile, so these are the ones that layers and attention use,
+ * and a mix of each with each. */
+static const struct mix {
+    enum vka_dtype a, b, c, bias;
+    bool relu, hidden;
+} mixes[] = {
+    {VKA_F32, VKA_F32, VKA_F32, NO_BIAS, false, false},
+    {VKA_F32, VKA_F32, VKA_F32, VKA_F32, true, false},
+    {VKA_F32, VKA_F32, VKA_F32, NO_BIAS, false, true},
+    {VKA_F16, VKA_F16, VKA_F16, VKA_F16, false, false},
+    {VKA_BF16, VKA_BF16, VKA_BF16, VKA_BF16, true, false},
+    {VKA_F16, VKA_F16, VKA_F32, NO_BIAS, false, false},
+    {VKA_F32, VKA_F16, VKA_F16, NO_BIAS, false, true},
+    {VKA_F32, VKA_BF16, VKA_BF16, NO_BIAS, false, true},
+    {VKA_BF16, VKA_F16, VKA_F32, VKA_F32, true, false},
+    {VKA_F32, VKA_F16, VKA_BF16, VKA_F16, true, true},
+};
+
+static const uint32_t shapes[][3] = {
+    /* m, n, k */
+    {1, 1, 1},  {1, 37, 5},   {19, 1, 6},   {7, 13, 5},
+    {8, 32, 4}, {33, 65, 17}, {64, 64, 64}, {130, 70, 257},
+};
+
+/* Batch, heads, heads of A for one of B. */
+static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
+
+/* Of [batch][head][row][column]. */
+static const struct named_layout {
+    const char *name;
+    struct layout layout;
+} layouts[] = {
+    {"dense", {{0, 1, 2, 3}, {0}, 1, 0}},
+    {"rows padded to 16 bytes", {{0, 1, 2, 3}, {0, 0, 1, 3}, 1, 8}},
+    {"rows unaligned", {{0, 1, 2, 3}, {0, 0, 0, 2}, 1, 3}},
+    {"columns outside", {{0, 1, 3, 2}, {0, 0, 1, 0}, 1, 4}},
+    {"heads inside rows", {{0, 2, 1, 3}, {0, 1, 0, 0}, 1, 16}},
+    {"heads innermost", {{2, 0, 3, 1}, {0, 0, 0, 0}, 1, 5}},
+    {"every second", {{0, 1, 2, 3}, {1, 0, 0, 0}, 2, 1}},
+};
+#define LAYOUTS (sizeof layouts / sizeof layouts[0])
+
+struct matmul_case {
+    uint32_t batch, n_head, group, m, n, k;
+    struct mix mix;
+    const struct named_layout *a_layout, *b_layout, *c_layout;
+    bool shared_b; /* one B for all batch elements: stride 0 */
+    float alpha;
+    struct operand a, b, bias, c;
+    double *want; /* [batch][n_head][m][n] */
+};
+
+static void print_case(const struct matmul_case *t, char text[CASE_TEXT])
+{
+    snprintf(text, CASE_TEXT,
+             "%ux%ux%u, batch %u, heads %u by %u, %s*%s->%s, bias %s%s%s%s, alpha %g, a %s, b %s, "
+             "c %s",
+             t->m, t->n, t->k, t->batch, t->n_head, t->group, vka_dtype_name(t->mix.a),
+             vka_dtype_name(t->mix.b), vka_dtype_name(t->mix.c),
+             t->mix.bias == NO_BIAS ? "none" : vka_dtype_name(t->mix.bias),
+             t->mix.relu ? ", relu" : "", t->mix.hidden ? ", hidden" : "",
+             t->shared_b ? ", one b" : "", (double)t->alpha, t->a_layout->name, t->b_layout->name,
+             t->c_layout->name);
+}
+
+static enum vka_status create(struct vka_device *device, struct matmul_case *t)
+{
+    uint32_t kv_head = t->n_head / t->group, b_batch = t->shared_b ? 1 : t->batch;
+    const struct layout plain = {.order = {0}, .step = 1, .offset = 3};
+    enum vka_status status =
+        operand_create(device, t->mix.a, 4, (const uint32_t[]){t->batch, t->n_head, t->m, t->k},
+                       &t->a_layout->layout, &t->a);
+    if (status == VKA_OK)
+        status =
+            operand_create(device, t->mix.b, 4, (const uint32_t[]){b_batch, kv_head, t->n, t->k},
+                           &t->b_layout->layout, &t->b);
+    if (status == VKA_OK && t->mix.bias != NO_BIAS)
+        status = operand_create(device, t->mix.bias, 1, &t->n, &plain, &t->bias);
+    if (status == VKA_OK)
+        status =
+            operand_create(device, t->mix.c, 4, (const uint32_t[]){t->batch, t->n_head, t->m, t->n},
+                           &t->c_layout->layout, &t->c);
+    t->want = calloc((size_t)t->batch * t->n_head * t->m * t->n, sizeof *t->want);
+    return status == VKA_OK && !t->want ? VKA_OUT_OF_HOST_MEMORY : status;
+}
+
+static void destroy(struct matmul_case *t)
+{
+    operand_destroy(&t->a);
+    operand_destroy(&t->b);
+    operand_destroy(&t->bias);
+    operand_destroy(&t->c);
+    free(t->want);
+}
+
+/* Some columns of A are hidden in every row, and B is NaN or Inf there; more of A is hidden here
+ * and there. HIDDEN_BITS is -0. */
+static void hide(struct matmul_case *t, bool *poisoned, struct rng *rng)
+{
+    for (uint32_t k = 0; k < t->k; k++)
+        poisoned[k] = rng_chance(rng, 20);
+    for (size_t i = 0; i < t->a.count; i++)
+        if (poisoned[i % t->k] || rng_chance(rng, 10))
+            t->a.values[i] = -0.0;
+    for (size_t i = 0; i < t->b.count; i++)
+        if (poisoned[i % t->k])
+            t->b.values[i] = rng_chance(rng, 50) ? (double)NAN : (double)INFINITY;
+}
+
+static void oracle(struct matmul_case *t)
+{
+    size_t a_size = (size_t)t->m * t->k, b_size = (size_t)t->n * t->k, c_size = (size_t)t->m * t->n;
+    size_t b_head = t->n_head / t->group;
+    for (size_t z = 0; z < (size_t)t->batch * t->n_head; z++) {
+        size_t batch = t->shared_b ? 0 : z / t->n_head, head = z % t->n_head / t->group;
+        double *want = t->want + z * c_size;
+        ref_linear(t->a.values + z * a_size, t->b.values + (batch * b_head + head) * b_size, NULL,
+                   t->m, t->k, t->n, t->mix.relu, want);
+        for (size_t i = 0; i < c_size; i++)
+            want[i] = (double)t->alpha * want[i] +
+                      (t->mix.bias == NO_BIAS ? 0 : t->bias.values[i % t->n]);
+    }
+}
+
+static enum vka_status fill(struct matmul_case *t, struct rng *rng)
+{
+    struct operand *inputs[] = {&t->a, &t->b, &t->bias};
+    bool *poisoned = calloc(t->k, sizeof *poisoned);
+    enum vka_status status = poisoned ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
+    for (size_t i = 0; i < 3; i++)
+        for (size_t j = 0; j < inputs[i]->count; j++) /* around a mean: few sums cancel out */
+            inputs[i]->values[j] = rng_uniform(rng, i == 0 ? -1 : -0.5, 1.5);
+    if (status == VKA_OK && t->mix.hidden)
+        hide(t, poisoned, rng);
+    for (size_t i = 0; i < 3 && status == VKA_OK; i++)
+        if (inputs[i]->view)
+            status = operand_write(inputs[i]);
+    if (status == VKA_OK) { /* what is hidden counts as 0 */
+        for (size_t i = 0; i < t->b.count; i++)
+            t->b.values[i] = poisoned[i % t->k] ? 0 : t->b.values[i];
+        oracle(t);
+    }
+    free(poisoned);
+    return status;
+}
+
+static enum vka_status add(struct vka_plan *plan, const struct matmul_case *t)
+{
+    struct plan_mark mark;
+    struct matmul_op op = {
+        .name = "product",
+        .a = *t->a.view,
+        .b = *t->b.view,
+        .c = *t->c.view,
+        .bias = t->bias.view,
+        .group = t->group,
+        .alpha = t->alpha,
+        .relu = t->mix.relu,
+        .hidden = t->mix.hidden,
+    };
+    if (t->shared_b) {
+        op.b.shape.size[0] = t->batch;
+        op.b.shape.stride[0] = 0;
+    }
+    enum vka_status status = plan_begin(plan, __func__, &mark);
+    return status == VKA_OK ? plan_end(plan, mark, plan_matmul(plan, &op)) : status;
+}
+
+static void run_case(struct check *c, struct matmul_case *t)
+{
+    char text[CASE_TEXT];
+    struct vka_plan *plan = NULL;
+    print_case(t, text);
+    enum vka_status status = create(c->device, t);
+    if (status == VKA_OK)
+        status = fill(t, &c->rng);
+    if (status == VKA_OK)
+        status = vka_plan_create(c->device, NULL, &plan);
+    if (status == VKA_OK)
+        status = add(plan, t);
+    check_plan(c, plan, status, &t->c, t->want, compare_limit(t->mix.c), text);
+    vka_plan_destroy(&plan);
+    destroy(t);
+}
+
+static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
+{
+    size_t kind = rng_range(&c->rng, 0, 3);
+    bool large = shapes[shape][0] > 64; /* the oracle's time */
+    const uint32_t *h = heads[large ? 0 : kind];
+    return (struct matmul_case){
+        .batch = h[0],
+        .n_head = h[1],
+        .group = h[2],
+        .m = shapes[shape][0],
+        .n = shapes[shape][1],
+        .k = shapes[shape][2],
+        .mix = mixes[mix],
+        .a_layout = &layouts[rng_next(&c->rng) % LAYOUTS],
+        .b_layout = &layouts[rng_next(&c->rng) % LAYOUTS],
+        .c_layout = &layouts[rng_next(&c->rng) % LAYOUTS],
+        .shared_b = rng_chance(&c->rng, 20),
+        .alpha = rng_chance(&c->rng, 50) ? 1.0f : (float)rng_uniform(&c->rng, 0.1, 2),
+    };
+}
+
+void check_matmul(struct check *c)
+{
+    for (size_t mix = 0; mix < sizeof mixes / sizeof mixes[0]; mix++)
+        for (size_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++)
+            for (int again = 0; again < 3; again++) { /* other layouts */
+                if (!check_case(c))
+                    continue;
+                struct matmul_case t = draw_case(c, mix, shape);
+                run_case(c, &t);
+            }
+}
+
+void bench_matmul(struct check *c)
+{
+    static const uint32_t sizes[][3] = {
+        {64, 64, 64}, {256, 256, 256}, {512, 512, 512}, {1, 1024, 1024}, {128, 128, 64}};
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
+        const uint32_t *size = sizes[i / 2];
+        struct vka_plan *plan = NULL;
+        struct matmul_case t = {
+            .batch = 1,
+            .n_head = 1,
+            .group = 1,
+            .m = size[0],
+            .n = size[1],
+            .k = size[2],
+            .mix = mixes[i % 2 ? 5 : 0], /* f32, or f16 in and f32 out */
+            .a_layout = layouts,
+            .b_layout = layouts,
+            .c_layout = layouts,
+            .alpha = 1,
+        };
+        char text[64];
+        snprintf(text, sizeof text, "%ux%ux%u %s", t.m, t.n, t.k, vka_dtype_name(t.mix.a));
+        enum vka_status status = create(c->device, &t);
+        if (status == VKA_OK)
+            status = fill(&t, &c->rng);
+        if (status == VKA_OK)
+            status = vka_plan_create(c->device, VKA_INFO(vka_plan_info, .timestamps = true), &plan);
+        if (status == VKA_OK)
+            status = add(plan, &t);
+        check_time(c, plan, status, 2.0 * t.m * t.n * t.k, "GFLOP/s", text);
+        vka_plan_destroy(&plan);
+        destroy(&t);
+    }
+}

@@ -1,0 +1,194 @@
+/* RMS norm and rotation: types x dimensions x pairings x positions, near and very far. */
+#include "check.h"
+
+#include <plan/matmul.h>
+#include <plan/rope.h>
+#include <reference/reference.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 3
+#define HEADS 2
+#define ROWS 7
+#define SURPLUS 61 /* canary elements behind the kernel's output */
+#define LIMIT ((int64_t)1 << 30)
+
+static const uint32_t dims[][2] = {
+    /* head_dim, how many of them turn */
+    {1, 0}, {2, 2}, {6, 4}, {7, 6}, {64, 64}, {80, 32}, {130, 130},
+};
+
+static const int32_t positions[] = {0, 5, -7, 1000000, -1000000, 1 << 30, INT32_MIN, INT32_MAX};
+
+struct rope_case {
+    struct vka_rope rope;
+    uint32_t head_dim, first;
+    enum per_batch offsets;
+    float epsilon;
+    struct operand from, norm, offset, to; /* norm and offset: view NULL where absent */
+    double *want;                          /* [BATCH][HEADS][ROWS][head_dim] */
+};
+
+static void print_case(const struct rope_case *t, char text[CASE_TEXT])
+{
+    int length = snprintf(text, CASE_TEXT, "%s dim %u, %u turn%s, base %g, epsilon %g%s, first %u",
+                          vka_dtype_name(t->from.dtype), t->head_dim, t->rope.dim,
+                          t->rope.interleaved ? " interleaved" : "", (double)t->rope.base,
+                          (double)t->epsilon, t->norm.view ? ", norm" : "", t->first);
+    for (size_t i = 0; i < t->offset.count; i++)
+        length += snprintf(text + length, CASE_TEXT - (size_t)length, "%s %.0f",
+                           i ? "" : ", offsets", t->offset.values[i]);
+}
+
+static enum vka_status create(struct check *c, enum vka_dtype type, bool norm, struct rope_case *t)
+{
+    const uint32_t size[4] = {BATCH, HEADS, ROWS, t->head_dim};
+    struct layout from = layout_random(&c->rng, 4), to = layout_random(&c->rng, 4);
+    struct layout plain = {.order = {0}, .step = 1, .offset = 5};
+    const uint32_t n_offset = t->offsets == PER_BATCH_EACH ? BATCH : 1;
+    enum vka_status status = operand_create(c->device, type, 4, size, &from, &t->from);
+    if (status == VKA_OK)
+        status = operand_create(c->device, VKA_F32, 4, size, &to, &t->to);
+    if (status == VKA_OK && norm)
+        status = operand_create(c->device, VKA_F32, 1, &t->head_dim, &plain, &t->norm);
+    if (status == VKA_OK && t->offsets)
+        status = operand_create(c->device, VKA_I32, 1, &n_offset, &plain, &t->offset);
+    t->want = calloc((size_t)BATCH * HEADS * ROWS * t->head_dim, sizeof *t->want);
+    return status == VKA_OK && !t->want ? VKA_OUT_OF_HOST_MEMORY : status;
+}
+
+static void oracle(struct rope_case *t)
+{
+    memcpy(t->want, t->from.values, t->from.count * sizeof *t->want);
+    for (size_t bh = 0; bh < BATCH * HEADS; bh++) {
+        size_t batch = t->offset.count > 1 ? bh / HEADS : 0;
+        double *x = t->want + bh * ROWS * t->head_dim;
+        int64_t first = t->first;
+        if (t->offset.view)
+            first = (int64_t)t->offset.values[batch];
+        first = first < -LIMIT ? -LIMIT : first > LIMIT ? LIMIT : first;
+        if (t->norm.view)
+            ref_rms_norm(x, ROWS, t->head_dim, t->norm.values, (double)t->epsilon);
+        ref_rope(x, ROWS, t->head_dim, &t->rope, first);
+    }
+}
+
+static enum vka_status fill(struct check *c, struct rope_case *t)
+{
+    struct operand *inputs[] = {&t->from, &t->norm, &t->offset};
+    enum vka_status status = VKA_OK;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t j = 0; j < inputs[i]->count; j++)
+            inputs[i]->values[j] = rng_uniform(&c->rng, -2, 2);
+    for (size_t j = 0; j < t->offset.count; j++)
+        t->offset.values[j] =
+            positions[rng_range(&c->rng, 0, sizeof positions / sizeof positions[0] - 1)];
+    for (size_t i = 0; i < 3 && status == VKA_OK; i++)
+        if (inputs[i]->view)
+            status = operand_write(inputs[i]);
+    if (status == VKA_OK)
+        oracle(t);
+    return status;
+}
+
+/* The kernel writes to scratch: a plan that already holds a larger one, filled with noise, shows
+ * what lies behind it. The result is copied to t->to. */
+static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
+                           struct vka_tensor *scratch, const uint8_t *noise)
+{
+    const uint32_t size[4] = {1, 1, 1, (uint32_t)t->from.count + SURPLUS};
+    struct plan_mark mark;
+    struct vka_tensor turned = *t->from.view;
+    enum vka_status status = plan_begin(plan, __func__, &mark);
+    if (status == VKA_OK)
+        status = plan_end(plan, mark, plan_scratch(plan, VKA_F32, size, scratch));
+    if (status == VKA_OK)
+        status = vka_tensor_write(scratch, noise, vka_tensor_size(scratch));
+    if (status == VKA_OK)
+        status = plan_begin(plan, __func__, &mark);
+    if (status != VKA_OK)
+        return status;
+    status = plan_rope(plan, "turn", &t->rope, t->norm.view, t->epsilon, t->offset.view, t->first,
+                       &turned);
+    if (status == VKA_OK && turned.storage != scratch->storage)
+        status = VKA_INTERNAL; /* this test relies on the plan using free scratch again */
+    if (status == VKA_OK)
+        status = plan_copy(plan, "out", &turned, t->to.view);
+    return plan_end(plan, mark, status);
+}
+
+static void run_case(struct check *c, enum vka_dtype type, bool norm, struct rope_case *t)
+{
+    char text[CASE_TEXT] = "operands";
+    struct vka_plan *plan = NULL;
+    struct vka_tensor scratch;
+    enum vka_status status = create(c, type, norm, t);
+    size_t used = t->from.count * sizeof(float), size = used + SURPLUS * sizeof(float);
+    uint8_t *noise = malloc(size), *got = malloc(size);
+    if (status == VKA_OK)
+        status = noise && got ? fill(c, t) : VKA_OUT_OF_HOST_MEMORY;
+    print_case(t, text);
+    for (size_t i = 0; i < size && noise; i++)
+        noise[i] = (uint8_t)rng_next(&c->rng);
+    if (status == VKA_OK)
+        status = vka_plan_create(c->device, NULL, &plan);
+    if (status == VKA_OK)
+        status = add(plan, t, &scratch, noise);
+    check_plan(c, plan, status, &t->to, t->want, compare_limit(VKA_F32), text);
+    if (status == VKA_OK && (vka_tensor_read(&scratch, got, size) != VKA_OK ||
+                             memcmp(got + used, noise + used, size - used) != 0))
+        check_fail(c, text, "what lies behind the output was overwritten");
+    vka_plan_destroy(&plan);
+    operand_destroy(&t->from);
+    operand_destroy(&t->to);
+    operand_destroy(&t->norm);
+    operand_destroy(&t->offset);
+    free(t->want);
+    free(noise);
+    free(got);
+}
+
+void check_rope(struct check *c)
+{
+    for (int type = VKA_F32; type <= VKA_BF16; type++)
+        for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++)
+            for (int kind = 0; kind < 12; kind++) { /* pairing x norm x offsets */
+                if (!check_case(c))
+                    continue;
+                struct rope_case t = {
+                    .rope = {.dim = dims[d][1],
+                             .base = rng_chance(&c->rng, 30) ? 500000.0f : 0,
+                             .interleaved = kind & 1},
+                    .head_dim = dims[d][0],
+                    .first = rng_chance(&c->rng, 50) ? 0 : rng_range(&c->rng, 1, 1000000),
+                    .offsets = (enum per_batch)(kind / 4),
+                    .epsilon = rng_chance(&c->rng, 50) ? 0 : 1e-3f,
+                };
+                run_case(c, (enum vka_dtype)type, kind & 2, &t);
+            }
+}
+
+void bench_rope(struct check *c)
+{
+    const uint32_t size[4] = {1, 32, 512, 128};
+    struct operand from = {0};
+    struct layout dense = layout_dense();
+    struct vka_plan *plan = NULL;
+    struct plan_mark mark;
+    enum vka_status status = operand_create(c->device, VKA_F32, 4, size, &dense, &from);
+    if (status == VKA_OK)
+        status = vka_plan_create(c->device, VKA_INFO(vka_plan_info, .timestamps = true), &plan);
+    if (status == VKA_OK)
+        status = plan_begin(plan, __func__, &mark);
+    if (status == VKA_OK) {
+        struct vka_tensor turned = *from.view;
+        status = plan_end(
+            plan, mark,
+            plan_rope(plan, "turn", &(struct vka_rope){.dim = 128}, NULL, 0, NULL, 0, &turned));
+    }
+    check_time(c, plan, status, 8.0 * from.count, "GB/s", "32 heads, 512 rows of 128 f32");
+    vka_plan_destroy(&plan);
+    operand_destroy(&from);
+}
