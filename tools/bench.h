@@ -32,8 +32,8 @@ struct bench_problem {
     struct vka_tensor *output;
     struct vka_layer *layer;
     struct vka_cache *cache; /* decode: n_kv positions, all but the last of them filled */
-    double flops; /* 2 per multiply-add, causal attention at half of the score square */
-    double bytes; /* of all inputs, weights and outputs, each moved once */
+    double flops;            /* 2 per multiply-add, causal attention at half of the score square */
+    double bytes;            /* of all inputs, weights and outputs, each moved once */
 };
 
 /* Prints why it cannot; destroy it either way. */

@@ -158,9 +158,9 @@ static enum vka_status fill_cache(struct tool_device *d, struct bench_problem *p
     if (status == VKA_OK)
         status = vka_plan_create(d->device, NULL, &plan);
     if (status == VKA_OK)
-        status = vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = p->input[0], .k = k,
-                                                       .v = k, .output = p->output,
-                                                       .cache = p->cache));
+        status =
+            vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = p->input[0], .k = k,
+                                                  .v = k, .output = p->output, .cache = p->cache));
     if (status == VKA_OK)
         status = vka_plan_finish(plan);
     if (status == VKA_OK)
@@ -184,11 +184,11 @@ static enum vka_status make_decode(struct tool_device *d, struct bench_problem *
     if (status == VKA_OK)
         status = vka_tensor_create(d->device, dtype, 4, q, &p->output);
     if (status == VKA_OK)
-        status = vka_cache_create(d->device,
-                                  VKA_INFO(vka_cache_info, .batch = o->batch,
-                                           .n_kv_head = o->n_kv_head, .head_dim = o->head_dim,
-                                           .capacity = o->n_kv, .dtype = dtype),
-                                  &p->cache);
+        status =
+            vka_cache_create(d->device,
+                             VKA_INFO(vka_cache_info, .batch = o->batch, .n_kv_head = o->n_kv_head,
+                                      .head_dim = o->head_dim, .capacity = o->n_kv, .dtype = dtype),
+                             &p->cache);
     if (status == VKA_OK)
         status = fill_cache(d, p);
     return status;
@@ -280,9 +280,9 @@ enum vka_status bench_problem_add(const struct bench_problem *p, struct vka_plan
         return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = p->input[0],
                                                   .weight = p->input[1], .output = p->output));
     case BENCH_DECODE:
-        return vka_plan_add_attention(
-            plan, VKA_INFO(vka_attention_op, .q = p->input[0], .k = p->input[1], .v = p->input[2],
-                           .output = p->output, .cache = p->cache));
+        return vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = p->input[0],
+                                                     .k = p->input[1], .v = p->input[2],
+                                                     .output = p->output, .cache = p->cache));
     case BENCH_OP_COUNT:
         break;
     }

@@ -106,9 +106,9 @@ static void print_title(const struct bench_options *b)
         return;
     }
     printf("%s %s, batch %" PRIu32 ", %" PRIu32 " heads of %" PRIu32 " (%" PRIu32
-           " for keys), %" PRIu32 " queries, %" PRIu32 " keys%s\n",
-           op_names[b->op], dtype, b->batch, b->n_head, b->head_dim, b->n_kv_head, b->n_q, b->n_kv,
-           b->causal ? ", causal" : "");
+           " for keys), values of %" PRIu32 ", %" PRIu32 " queries, %" PRIu32 " keys%s\n",
+           op_names[b->op], dtype, b->batch, b->n_head, b->head_dim, b->n_kv_head, b->value_dim,
+           b->n_q, b->n_kv, b->causal ? ", causal" : "");
 }
 
 static void print_passes(struct vka_plan *plan)

@@ -103,12 +103,9 @@ static bool parse_attention(int argc, char **argv, struct bench_options *o)
 static bool parse_decode(int argc, char **argv, struct bench_options *o)
 {
     const struct option_spec specs[] = {
-        SIZE("batch", batch, BATCH_MAX),
-        SIZE("heads", n_head, HEADS_MAX),
-        SIZE("kv-heads", n_kv_head, HEADS_MAX),
-        SIZE("kv-seq", n_kv, SEQ_MAX),
-        SIZE("head-dim", head_dim, DIM_MAX),
-        BENCH_SPECS(o),
+        SIZE("batch", batch, BATCH_MAX),        SIZE("heads", n_head, HEADS_MAX),
+        SIZE("kv-heads", n_kv_head, HEADS_MAX), SIZE("kv-seq", n_kv, SEQ_MAX),
+        SIZE("head-dim", head_dim, DIM_MAX),    BENCH_SPECS(o),
     };
     o->n_q = 1;
     if (!options_parse_only(argc, argv, specs) || !need("batch", o->batch) ||

@@ -182,6 +182,8 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
     options.device = index;
     options.no_cache = true;
     enum vka_status status = tool_device_try(&options, &d);
+    if (d.device)
+        p = vka_device_properties(d.device); /* some are only known, or lowered, then */
     if (json) {
         json_t *object = properties_json(p), *kernels = kernels_json(d.device, d.sentence);
         json_object_update(object, kernels);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Keeps the sentence until the command knows what the failure means to it: `check` makes a skip of
  * what others report as an error. */
@@ -23,8 +24,9 @@ static void keep_message(void *user, enum vka_log_level level, const char *messa
     snprintf(d->sentence, sizeof d->sentence, "%s", message);
 }
 
-enum tool_exit tool_device_fail(const struct tool_device *d, enum vka_status status)
+enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status)
 {
+    d->busy = d->busy || status == VKA_TIMEOUT;
     tool_error("%s", *d->sentence ? d->sentence : vka_status_name(status));
     return tool_exit_of(status);
 }
@@ -61,6 +63,12 @@ enum tool_exit tool_device_open(const struct device_options *options, struct too
 
 enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code)
 {
+    if (d->busy) {
+        /* Drivers fall over when what they work on is destroyed, or wait for it in their exit
+         * handlers; hours of it may be left. */
+        fflush(stdout);
+        _exit(code);
+    }
     if (d->device && d->caching)
         cache_file_save(d->device, d->cache, d->cache_size);
     vka_device_destroy(&d->device);

@@ -9,6 +9,7 @@ struct tool_device {
     struct vka_device *device;
     uint64_t timeout;       /* nanoseconds, for vka_plan_run */
     bool validate, caching; /* as the options say */
+    bool busy;              /* a wait timed out: the device still works on what it was given */
     unsigned spoken;        /* messages of the validation layer, all printed */
     char sentence[1024];    /* the last error of the library */
     void *cache;            /* the pipeline cache that was read, and its bytes */
@@ -22,10 +23,11 @@ enum tool_exit tool_device_open(const struct device_options *options, struct too
 enum vka_status tool_device_try(const struct device_options *options, struct tool_device *d);
 
 /* Prints the library's sentence for a call on this device that failed, and gives the exit code. */
-enum tool_exit tool_device_fail(const struct tool_device *d, enum vka_status status);
+enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status);
 
 /* Keeps the pipelines for the next time and closes; everything made from the device must have been
  * destroyed. Returns code, or TOOL_FAILED where that was TOOL_OK but the validation layer spoke.
+ * A device that is still at work is left to the end of the process, which does not wait for it.
  * Works on a device that was never opened. */
 enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code);
 

@@ -341,8 +341,8 @@ const struct layer_case layer_plain = {
     .name = "plain",
     .batch = 2,
     .n_q = 37,
-    .n_head = 4,
-    .head_dim = 24,
+    .n_head = 8,
+    .head_dim = 12,
     .query_dim = 96,
     .biases = BIAS_ALL,
 };

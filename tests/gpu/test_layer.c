@@ -29,10 +29,10 @@ static const struct layer_case cases[] = {
     {"sequence first, lengths", CROSS, .biases = BIAS_ALL, .lengths = true,
      .io = LAYER_SEQUENCE_FIRST},
     {"permuted views, lengths", CROSS, .lengths = true, .io = LAYER_PERMUTED_VIEWS},
-    {"sequence first, one batch element", .batch = 1, .n_q = 33, .n_head = 2, .head_dim = 16,
-     .query_dim = 32, .io = LAYER_SEQUENCE_FIRST},
-    {"sequence first, one position", .batch = 5, .n_q = 1, .n_head = 2, .head_dim = 16,
-     .query_dim = 32, .io = LAYER_SEQUENCE_FIRST},
+    {"sequence first, one batch element", .batch = 1, .n_q = 33, .n_head = 2, .head_dim = 12,
+     .query_dim = 24, .io = LAYER_SEQUENCE_FIRST},
+    {"sequence first, one position", .batch = 5, .n_q = 1, .n_head = 2, .head_dim = 12,
+     .query_dim = 24, .io = LAYER_SEQUENCE_FIRST},
 
     /* Inputs. */
     {"cross, value is key", CROSS, .biases = BIAS_ALL, .value_is_key = true},
@@ -56,7 +56,7 @@ static const struct layer_case cases[] = {
      .io = LAYER_SEQUENCE_FIRST},
     {"grouped by 3 of 6", .batch = 3, .n_q = 9, .n_head = 6, .n_kv_head = 2, .head_dim = 10,
      .value_dim = 6, .query_dim = 21, .output_dim = 17, .biases = BIAS_ALL},
-    {"one head", .batch = 2, .n_q = 21, .n_head = 1, .head_dim = 64, .query_dim = 64},
+    {"one head", .batch = 2, .n_q = 21, .n_head = 1, .head_dim = 12, .query_dim = 64},
     {"heads of one feature", .batch = 2, .n_q = 6, .n_head = 7, .head_dim = 1, .query_dim = 7,
      .biases = BIAS_ALL},
     {"wider values", SHAPE, .value_dim = 20, .biases = BIAS_ALL},
