@@ -132,6 +132,18 @@ vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
     return x;
 }
 
+float dropped(float weight, uint r, uint key, sequence s)
+{
+    if (GENERAL == 0 || p.dropout == 0.0)
+        return weight;
+    uint row = row_of(r);
+    uvec4 counter =
+        uvec4(key, p.query_first + query_of(row), p.head_first + head_of(row), s.index);
+    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
+    bool kept = float(word >> 8) * 5.9604644775390625e-8 >= p.dropout;
+    return kept ? weight / (1.0 - p.dropout) : 0.0;
+}
+
 // One step of the online softmax for a row; returns the weights of the four keys.
 vec4 weigh(vec4 x, uint r, uint key, sequence s, bvec4 hidden, bool edge)
 {
@@ -149,14 +161,8 @@ vec4 weigh(vec4 x, uint r, uint key, sequence s, bvec4 hidden, bool edge)
     most[r] = now;
     [[unroll]] for (uint d = 0; d < VALUE4; d++)
         context[r * VALUE4 + d] *= shrink;
-    if (GENERAL != 0 && p.dropout != 0.0)
-        for (uint i = 0; i < 4; i++) {
-            uvec4 counter = uvec4(key + i, p.query_first + query_of(row_of(r)),
-                                  p.head_first + head_of(row_of(r)), s.index);
-            uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
-            bool kept = float(word >> 8) * 5.9604644775390625e-8 >= p.dropout;
-            w[i] = kept ? w[i] / (1.0 - p.dropout) : 0.0;
-        }
+    for (uint i = 0; i < 4; i++)
+        w[i] = dropped(w[i], r, key + i, s);
     return w;
 }
 
@@ -225,8 +231,9 @@ void answer_dead(uint r, sequence s)
         return;
     for (uint key = 0; key < s.n_kv; key++) {
         uint base = v_index(key_row(key, s), s);
+        float weight = dropped(1.0 / float(s.n_kv), r, key, s);
         [[unroll]] for (uint d = 0; d < VALUE4; d++)
-            context[r * VALUE4 + d] += load_v(base, d) / float(s.n_kv);
+            context[r * VALUE4 + d] += weight * load_v(base, d);
     }
 }
 

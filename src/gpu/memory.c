@@ -189,7 +189,7 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
     struct log *log = &device->log;
     uint64_t limit = device->caps.properties.max_allocation;
     *range = (struct memory_range){0};
-    if (size > limit - ALIGNMENT)
+    if (size > limit / ALIGNMENT * ALIGNMENT)
         return log_error(log, VKA_UNSUPPORTED,
                          "%llu bytes pass the device's largest allocation of %llu",
                          (unsigned long long)size, (unsigned long long)limit);

@@ -9,8 +9,12 @@
  * register; a register tile without either is several times faster there. */
 static bool use_lanes(const struct caps *caps)
 {
-    return caps->properties.type == VKA_DEVICE_CPU && caps->properties.subgroup_size >= 8 &&
-           !kernel_missing(KERNEL_matmul_lane4, caps);
+    const struct vka_device_properties *has = &caps->properties;
+    bool wanted = has->type == VKA_DEVICE_CPU && has->subgroup_size >= 8;
+    bool usable =
+        !kernel_missing(KERNEL_matmul_lane4, caps) || !kernel_missing(KERNEL_matmul_lane8, caps);
+    return usable && has->subgroup_size >= 4 &&
+           (wanted || kernel_missing(KERNEL_matmul_tile, caps));
 }
 
 static void choose_lanes(const struct caps *caps, const struct matmul_problem *p,

@@ -164,10 +164,12 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
     }
     uint64_t disabled = device->caps.disabled_kernels;
     device->caps.disabled_kernels |= rivals(kernel, family);
-    clock_t start = clock();
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
     family->check(&c);
-    printf("%-18s %ld cases, %ld failed, %.1f s\n", name, c.n_run, c.n_failed,
-           (double)(clock() - start) / CLOCKS_PER_SEC);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    printf("%-18s %ld cases, %ld failed, %.0f s\n", name, c.n_run, c.n_failed,
+           difftime(end.tv_sec, start.tv_sec));
     print_worst(&c.worst);
     if (s->bench && c.n_failed == 0)
         family->bench(&c);

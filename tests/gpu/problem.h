@@ -43,7 +43,7 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
 #define PROBLEM_TEXT 640
 const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT]);
 
-/* Any problem that the contract allows, of at most a few million multiplications mostly. */
-void problem_draw(struct problem *p, uint64_t seed);
+/* Any problem that the contract allows, of some ten million multiplications at most as a rule. */
+void problem_draw(struct problem *p, uint64_t seed, enum vka_path path);
 
 #endif

@@ -26,8 +26,12 @@ static uint32_t draw_length(struct rng *rng, uint32_t most)
     return n < most ? n : most;
 }
 
-static uint32_t draw_dim(struct rng *rng)
+/* A fused kernel is compiled for each size of head, and CPU drivers take minutes for large ones. */
+static uint32_t draw_dim(struct rng *rng, enum vka_path path)
 {
+    static const uint32_t few[] = {1, 8, 18, 32};
+    if (path == VKA_PATH_FUSED)
+        return few[rng_range(rng, 0, sizeof few / sizeof few[0] - 1)];
     static const uint32_t usual[] = {4, 8, 16, 32, 40, 64, 80, 128, 192, 256, 512, 576};
     uint32_t kind = rng_range(rng, 0, 9);
     if (kind < 4)
@@ -51,8 +55,8 @@ static void draw_sizes(struct problem *p, struct rng *rng)
     p->n_q = rng_chance(rng, 15) ? 1 : draw_length(rng, 300);
     p->n_new = draw_length(rng, 300);
     p->n_past = rng_chance(rng, 25) ? draw_length(rng, 100) : 0;
-    p->head_dim = draw_dim(rng);
-    p->value_dim = rng_chance(rng, 60) ? p->head_dim : draw_dim(rng);
+    p->head_dim = draw_dim(rng, p->path);
+    p->value_dim = rng_chance(rng, 60) ? p->head_dim : draw_dim(rng, p->path);
     while (work_of(p) > most) { /* all the sizes are kept possible, only not all at once */
         uint32_t *axes[] = {&p->batch, &p->n_kv_head, &p->group, &p->n_q, &p->n_new};
         uint32_t *axis = axes[rng_range(rng, 0, 4)];
@@ -140,10 +144,10 @@ static void draw_rope(struct problem *p, struct rng *rng)
     p->norm_epsilon = rng_chance(rng, 50) ? 0 : (float)rng_uniform(rng, 1e-8, 1e-2);
 }
 
-void problem_draw(struct problem *p, uint64_t seed)
+void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
 {
     struct rng rng = {seed};
-    *p = (struct problem){.seed = seed};
+    *p = (struct problem){.seed = seed, .path = path};
     draw_sizes(p, &rng);
     draw_types(p, &rng);
     draw_visibility(p, &rng);

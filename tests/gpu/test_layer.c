@@ -95,10 +95,10 @@ static const struct layer_case cases[] = {
      .dtype = VKA_F16, .biases = BIAS_ALL},
 
     /* Large enough for several tiles in every direction. */
-    {"large", .batch = 2, .n_q = 150, .n_head = 8, .head_dim = 32, .query_dim = 256,
+    {"large", .batch = 2, .n_q = 150, .n_head = 20, .head_dim = 12, .query_dim = 256,
      .biases = BIAS_ALL, .causal = true},
-    {"large, cross, bf16", .batch = 1, .n_q = 70, .n_kv = 333, .n_head = 4, .n_kv_head = 2,
-     .head_dim = 80, .query_dim = 130, .key_dim = 200, .dtype = VKA_BF16, .biases = BIAS_ALL},
+    {"large, cross, bf16", .batch = 1, .n_q = 70, .n_kv = 333, .n_head = 24, .n_kv_head = 12,
+     .head_dim = 12, .query_dim = 130, .key_dim = 200, .dtype = VKA_BF16, .biases = BIAS_ALL},
 };
 
 /* AUTO takes the fused path where the device has it. */

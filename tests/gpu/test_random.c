@@ -111,8 +111,7 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
         struct problem_result result;
         char text[PROBLEM_TEXT];
         size_t before = *errors;
-        problem_draw(&problem, s->seed + i);
-        problem.path = s->path;
+        problem_draw(&problem, s->seed + i, s->path);
         bool ok = problem_check(device, &problem, &worst, &result);
         if (ok && *errors > before) {
             ok = false;
