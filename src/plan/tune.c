@@ -6,7 +6,8 @@
 #define PACK_ROWS 32
 
 /* CPU drivers turn shared memory into per-lane gathers and each barrier into spills of every live
- * register; a register tile without either is several times faster there. */
+ * register; a register tile without either is several times faster there. The compiler of
+ * SwiftShader, whose subgroups are 4, does not come to an end with it. */
 static bool use_lanes(const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;

@@ -142,3 +142,10 @@ void expect_end(struct world *w, enum vka_status got, enum vka_status want, cons
     if (!has_word(said, word))
         fail_msg("line %d: \"%s\" does not name %s", line, said, word);
 }
+
+struct vka_layer_op world_layer_op(struct world *w)
+{
+    return *VKA_INFO(vka_layer_op, .layer = w->layer, .query = T(VKA_F32, 2, 3, 24),
+                     .key = T(VKA_F32, 2, 5, 20), .value = T(VKA_F32, 2, 5, 28),
+                     .output = T(VKA_F32, 2, 3, 16));
+}

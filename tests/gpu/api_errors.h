@@ -15,7 +15,7 @@
 #include "core/status.h"
 #include "layer_case.h"
 
-#define MOST_TEMPORARIES 1024
+#define MOST_TEMPORARIES 4096
 
 struct world {
     struct vka_device *device; /* the largest binding is 65536 bytes, an allocation 1 MiB */
@@ -23,7 +23,7 @@ struct world {
     struct vka_plan *plan;     /* unfinished, with one operation */
     struct vka_layer *layer;   /* 4 heads, of 2 key heads; widths 24, 20, 28 to 16 */
     struct vka_layer *foreign; /* a layer of the other device */
-    struct vka_cache *cache;   /* for the attention of test_api_errors_plan.c */
+    struct vka_cache *cache;   /* for the attention of test_api_errors_attention.c */
     struct vka_tensor *temporary[MOST_TEMPORARIES];
     size_t n_temporary;
     char before[16384]; /* the plan, before a call */
@@ -49,6 +49,15 @@ struct vka_tensor *world_strided(struct world *w, struct vka_tensor *tensor, uin
     world_tensor(w, w->device, dtype, RANK(__VA_ARGS__), (uint32_t[]){__VA_ARGS__})
 #define FOREIGN(dtype, ...) \
     world_tensor(w, w->other, dtype, RANK(__VA_ARGS__), (uint32_t[]){__VA_ARGS__})
+
+/* An operation on the world's layer that is right: batch 2, 3 queries, 5 keys. */
+struct vka_layer_op world_layer_op(struct world *w);
+
+/* Sizes of an info struct that this library does not know. */
+#define WRONG_SIZES(type)                                             \
+    {                                                                 \
+        0, sizeof(struct type) - 1, sizeof(struct type) + 8, SIZE_MAX \
+    }
 
 /* Before a call that must fail, and after it: word is the argument's name; NULL where there was no
  * device to hold a sentence. line is the row's. */

@@ -1,5 +1,5 @@
 /* Every documented error of devices, tensors, layers and caches; those of plans are in
- * test_api_errors_plan.c. SPDX-License-Identifier: MIT */
+ * test_api_errors_attention.c and _plan.c. SPDX-License-Identifier: MIT */
 #include "api_errors.h"
 
 /* Sizes of an info struct that this library does not know. */

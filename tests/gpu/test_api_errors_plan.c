@@ -1,9 +1,7 @@
-/* Every documented error of plans and their operations. A failed call leaves the plan's passes as
- * they were. SPDX-License-Identifier: MIT */
+/* Every documented error of plans, of linear and layer operations, and of what a device is too small
+ * for. SPDX-License-Identifier: MIT */
 #include "api_errors.h"
-
-#define WRONG_SIZES(type) {0, sizeof(struct type) - 1, sizeof(struct type) + 8, SIZE_MAX}
-#define BIG_WINDOW ((1 << 30) + 1)
+#include "gpu/device.h"
 
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL};
 
@@ -15,10 +13,10 @@ static struct vka_linear_op good_linear(struct world *w)
                      .bias = T(VKA_F32, 4), .output = T(VKA_F32, 2, 5, 4));
 }
 
-#define LINEAR(word, ...)                                          \
-    do {                                                           \
-        struct vka_linear_op op = good_linear(w);                  \
-        __VA_ARGS__;                                               \
+#define LINEAR(word, ...)                                            \
+    do {                                                             \
+        struct vka_linear_op op = good_linear(w);                    \
+        __VA_ARGS__;                                                 \
         FAILS(VKA_INVALID, word, vka_plan_add_linear(w->plan, &op)); \
     } while (0)
 
@@ -57,8 +55,8 @@ static void linear(void **state)
     LINEAR("bias", op.bias = T(VKA_F32, 3));
     LINEAR("bias", op.bias = T(VKA_F32, 1));
     LINEAR("bias", op.bias = T(VKA_F32, 1, 4));
-    LINEAR("bias", op.bias = world_strided(w, T(VKA_F32, 8), 0, 1, (uint32_t[]){4},
-                                           (uint64_t[]){2}));
+    LINEAR("bias",
+           op.bias = world_strided(w, T(VKA_F32, 8), 0, 1, (uint32_t[]){4}, (uint64_t[]){2}));
 }
 
 static void linear_overlaps(void **state)
@@ -85,362 +83,259 @@ static void linear_overlaps(void **state)
     assert_int_equal(vka_plan_add_linear(w->plan, &op), VKA_OK);
 }
 
-/* ---- Attention ------------------------------------------------------------------------------- */
+/* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* Batch 2, 4 heads on 2 key heads, 3 queries, 5 keys, widths 8 and 6. */
-static struct vka_attention_op good_attention(struct world *w)
-{
-    return *VKA_INFO(vka_attention_op, .q = T(VKA_F32, 2, 4, 3, 8), .k = T(VKA_F32, 2, 2, 5, 8),
-                     .v = T(VKA_F32, 2, 2, 5, 6), .output = T(VKA_F32, 2, 4, 3, 6));
-}
-
-/* The same with 7 past keys. */
-static struct vka_attention_op good_past(struct world *w)
-{
-    struct vka_attention_op op = good_attention(w);
-    op.past_key = T(VKA_F32, 2, 2, 7, 8);
-    op.past_value = T(VKA_F32, 2, 2, 7, 6);
-    op.present_key = T(VKA_F32, 2, 2, 12, 8);
-    op.present_value = T(VKA_F32, 2, 2, 12, 6);
-    return op;
-}
-
-/* Two sequences in rows 0 .. 2 and 0 .. 4. */
-static struct vka_attention_op good_ragged(struct world *w)
-{
-    return *VKA_INFO(vka_attention_op, .q = T(VKA_F32, 1, 4, 3, 8), .k = T(VKA_F32, 1, 2, 5, 8),
-                     .v = T(VKA_F32, 1, 2, 5, 6), .output = T(VKA_F32, 1, 4, 3, 6),
-                     .q_start = T(VKA_I32, 3), .kv_start = T(VKA_I32, 3));
-}
-
-#define ATTENTION_FROM(good, want, word, ...)                     \
-    do {                                                          \
-        struct vka_attention_op op = good(w);                     \
-        __VA_ARGS__;                                              \
-        FAILS(want, word, vka_plan_add_attention(w->plan, &op));  \
+#define LAYER(word, ...)                                            \
+    do {                                                            \
+        struct vka_layer_op op = world_layer_op(w);                 \
+        __VA_ARGS__;                                                \
+        FAILS(VKA_INVALID, word, vka_plan_add_layer(w->plan, &op)); \
     } while (0)
-#define ATTENTION(word, ...) ATTENTION_FROM(good_attention, VKA_INVALID, word, __VA_ARGS__)
-#define PAST(word, ...) ATTENTION_FROM(good_past, VKA_INVALID, word, __VA_ARGS__)
-#define RAGGED(word, ...) ATTENTION_FROM(good_ragged, VKA_INVALID, word, __VA_ARGS__)
 
-static void attention_tensors(void **state)
+static void layer(void **state)
 {
     struct world *w = *state;
-    const struct vka_attention_op good = good_attention(w);
-    const size_t sizes[] = WRONG_SIZES(vka_attention_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_attention(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_attention(w->plan, NULL));
+    const struct vka_layer_op good = world_layer_op(w);
+    const size_t sizes[] = WRONG_SIZES(vka_layer_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_layer(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_layer(w->plan, NULL));
     for (size_t i = 0; i < COUNTOF(sizes); i++)
-        ATTENTION("struct_size", op.struct_size = sizes[i]);
-    ATTENTION("q", op.q = NULL);
-    ATTENTION("k", op.k = NULL);
-    ATTENTION("v", op.v = NULL);
-    ATTENTION("output", op.output = NULL);
-    ATTENTION("q", op.q = FOREIGN(VKA_F32, 2, 4, 3, 8));
-    ATTENTION("k", op.k = FOREIGN(VKA_F32, 2, 2, 5, 8));
-    ATTENTION("v", op.v = FOREIGN(VKA_F32, 2, 2, 5, 6));
-    ATTENTION("output", op.output = FOREIGN(VKA_F32, 2, 4, 3, 6));
+        LAYER("struct_size", op.struct_size = sizes[i]);
+    LAYER("layer", op.layer = NULL);
+    LAYER("layer", op.layer = w->foreign);
+    LAYER("layout", op.layout = VKA_LAYOUT_COUNT);
+    LAYER("layout", op.layout = (enum vka_layout) - 1);
+    LAYER("query", op.query = NULL);
+    LAYER("output", op.output = NULL);
+    LAYER("key", op.key = NULL);     /* the query is 24 wide, keys 20 */
+    LAYER("value", op.value = NULL); /* and values 28 */
+    LAYER("query", op.query = FOREIGN(VKA_F32, 2, 3, 24));
+    LAYER("key", op.key = FOREIGN(VKA_F32, 2, 5, 20));
+    LAYER("value", op.value = FOREIGN(VKA_F32, 2, 5, 28));
+    LAYER("output", op.output = FOREIGN(VKA_F32, 2, 3, 16));
     for (size_t i = 0; i < COUNTOF(not_floats); i++) {
         enum vka_dtype dtype = not_floats[i];
-        ATTENTION("q", op.q = T(dtype, 2, 4, 3, 8));
-        ATTENTION("k", op.k = T(dtype, 2, 2, 5, 8));
-        ATTENTION("v", op.v = T(dtype, 2, 2, 5, 6));
-        ATTENTION("output", op.output = T(dtype, 2, 4, 3, 6));
-        PAST("past_key", op.past_key = T(dtype, 2, 2, 7, 8));
-        PAST("past_value", op.past_value = T(dtype, 2, 2, 7, 6));
-        PAST("present_key", op.present_key = T(dtype, 2, 2, 12, 8));
-        PAST("present_value", op.present_value = T(dtype, 2, 2, 12, 6));
+        LAYER("query", op.query = T(dtype, 2, 3, 24));
+        LAYER("key", op.key = T(dtype, 2, 5, 20));
+        LAYER("value", op.value = T(dtype, 2, 5, 28));
+        LAYER("output", op.output = T(dtype, 2, 3, 16));
     }
-    ATTENTION("q", op.q = T(VKA_F32, 8, 3, 8));
-    ATTENTION("k", op.k = T(VKA_F32, 4, 5, 8));
-    ATTENTION("v", op.v = T(VKA_F32, 4, 5, 6));
-    ATTENTION("output", op.output = T(VKA_F32, 8, 3, 6));
+    LAYER("query", op.query = T(VKA_F32, 3, 24));
+    LAYER("key", op.key = T(VKA_F32, 1, 2, 5, 20));
+    LAYER("value", op.value = T(VKA_F32, 280));
+    LAYER("output", op.output = T(VKA_F32, 6, 16));
+    LAYER("query", op.query = T(VKA_F32, 2, 3, 23));
+    LAYER("key", op.key = T(VKA_F32, 2, 5, 24));
+    LAYER("value", op.value = T(VKA_F32, 2, 5, 20));
+    LAYER("output", op.output = T(VKA_F32, 2, 3, 24));
+    LAYER("key", op.key = T(VKA_F32, 1, 5, 20));
+    LAYER("value", op.value = T(VKA_F32, 3, 5, 28));
+    LAYER("output", op.output = T(VKA_F32, 1, 3, 16));
+    LAYER("value", op.value = T(VKA_F32, 2, 4, 28));
+    LAYER("output", op.output = T(VKA_F32, 2, 4, 16));
+    LAYER("value", op.layout = VKA_SEQUENCE_FIRST, op.key = T(VKA_F32, 5, 3, 20)); /* batch 3 */
+    LAYER("key", op.layout = VKA_SEQUENCE_FIRST); /* 3 batch elements of 2, 5 of 2 */
 }
 
-static void attention_shapes(void **state)
+static void layer_overlaps(void **state)
 {
     struct world *w = *state;
-    ATTENTION("k", op.k = T(VKA_F32, 1, 2, 5, 8));
-    ATTENTION("k", op.k = T(VKA_F32, 2, 2, 5, 7));
-    ATTENTION("k", op.k = T(VKA_F32, 2, 3, 5, 8)); /* q has 4 heads */
-    ATTENTION("q", op.q = T(VKA_F32, 2, 5, 3, 8));
-    ATTENTION("k", op.k = T(VKA_F32, 2, 8, 5, 8));
-    ATTENTION("v", op.v = T(VKA_F32, 1, 2, 5, 6));
-    ATTENTION("v", op.v = T(VKA_F32, 2, 1, 5, 6));
-    ATTENTION("v", op.v = T(VKA_F32, 2, 4, 5, 6));
-    ATTENTION("v", op.v = T(VKA_F32, 2, 2, 4, 6));
-    ATTENTION("v", op.v = T(VKA_F32, 2, 2, 6, 6));
-    ATTENTION("output", op.output = T(VKA_F32, 1, 4, 3, 6));
-    ATTENTION("output", op.output = T(VKA_F32, 2, 2, 3, 6));
-    ATTENTION("output", op.output = T(VKA_F32, 2, 4, 4, 6));
-    ATTENTION("output", op.output = T(VKA_F32, 2, 4, 3, 8));
-    const uint32_t many[] = {2, 2, 1u << 31, 8}, values[] = {2, 2, 1u << 31, 6};
-    const uint64_t still[] = {0, 0, 0, 1};
-    ATTENTION("k", op.k = world_strided(w, op.k, 0, 4, many, still),
-              op.v = world_strided(w, op.v, 0, 4, values, still));
-    PAST("past_key", op.past_key = NULL);
-    PAST("past_value", op.past_value = NULL);
-    PAST("present_key", op.present_key = NULL);
-    PAST("present_value", op.present_value = NULL);
-    ATTENTION("past_value", op.past_key = T(VKA_F32, 2, 2, 7, 8));
-    ATTENTION("present_key", op.present_value = T(VKA_F32, 2, 2, 5, 6));
-    PAST("past_key", op.past_key = FOREIGN(VKA_F32, 2, 2, 7, 8));
-    PAST("past_value", op.past_value = FOREIGN(VKA_F32, 2, 2, 7, 6));
-    PAST("present_key", op.present_key = FOREIGN(VKA_F32, 2, 2, 12, 8));
-    PAST("present_value", op.present_value = FOREIGN(VKA_F32, 2, 2, 12, 6));
-    PAST("past_key", op.past_key = T(VKA_F32, 4, 7, 8));
-    PAST("past_key", op.past_key = T(VKA_F32, 2, 2, 7, 6));
-    PAST("past_key", op.past_key = T(VKA_F32, 2, 4, 7, 8));
-    PAST("past_value", op.past_value = T(VKA_F32, 4, 7, 6));
-    PAST("past_value", op.past_value = T(VKA_F32, 2, 2, 6, 6));
-    PAST("past_value", op.past_value = T(VKA_F32, 1, 2, 7, 6));
-    PAST("present_key", op.present_key = T(VKA_F32, 4, 12, 8));
-    PAST("present_key", op.present_key = T(VKA_F32, 2, 2, 5, 8));
-    PAST("present_key", op.present_key = T(VKA_F32, 2, 2, 13, 8));
-    PAST("present_value", op.present_value = T(VKA_F32, 4, 12, 6));
-    PAST("present_value", op.present_value = T(VKA_F32, 2, 2, 7, 6));
-    PAST("present_value", op.present_value = T(VKA_F32, 2, 2, 12, 8));
+    const uint32_t out[] = {2, 3, 16};
+    const uint64_t dense[] = {48, 16, 1}, repeat[] = {48, 0, 1}, crossing[] = {16, 16, 1};
+    LAYER("output", op.output = world_strided(w, op.query, 0, 3, out, dense));
+    LAYER("output", op.output = world_strided(w, op.key, 96, 3, out, dense));
+    LAYER("output", op.output = world_strided(w, op.value, 7, 3, out, dense));
+    LAYER("output", op.output = world_strided(w, op.output, 0, 3, out, repeat));
+    LAYER("output", op.output = world_strided(w, op.output, 0, 3, out, crossing));
+    LAYER("output", op.attention.mask =
+                        world_strided(w, op.output, 0, 2, (uint32_t[]){3, 5}, (uint64_t[]){5, 1}));
+    LAYER("output",
+          op.attention.sink = world_strided(w, op.output, 92, 1, (uint32_t[]){4}, (uint64_t[]){1}));
+    const uint32_t scores[] = {2, 4, 3, 5};
+    const uint64_t rows[] = {60, 15, 5, 1};
+    struct vka_tensor *store = T(VKA_F32, 200);
+    LAYER("scores", op.attention.scores_kind = VKA_SCORES_RAW,
+          op.attention.scores = world_strided(w, store, 0, 4, scores, rows),
+          op.output = world_strided(w, store, 100, 3, out, dense));
+    LAYER("scores", op.attention.scores_kind = VKA_SCORES_RAW,
+          op.attention.scores = world_strided(w, store, 0, 4, scores, rows),
+          op.query =
+              world_strided(w, store, 50, 3, (uint32_t[]){2, 3, 24}, (uint64_t[]){72, 24, 1}));
 }
 
-static void attention_overlaps(void **state)
+static void layer_cache(void **state)
 {
     struct world *w = *state;
-    struct vka_tensor *square = T(VKA_F32, 2, 2, 5, 8);
-    const uint32_t out[] = {2, 4, 3, 6};
-    const uint64_t crossing[] = {72, 18, 5, 1}, repeat[] = {0, 18, 6, 1};
-    ATTENTION("output", op.q = op.k = op.v = op.output = square);
-    ATTENTION("output", op.k = op.v = op.output = square, op.q = T(VKA_F32, 2, 2, 5, 8));
-    ATTENTION("output", op.v = op.output = square, op.q = op.k = T(VKA_F32, 2, 2, 5, 8));
-    ATTENTION("output", op.output = world_strided(w, op.output, 0, 4, out, crossing));
-    ATTENTION("output", op.output = world_strided(w, op.output, 0, 4, out, repeat));
-    PAST("present_key", op.k = world_strided(w, op.present_key, 0, 4, (uint32_t[]){2, 2, 5, 8},
-                                             (uint64_t[]){192, 96, 8, 1}));
-    PAST("present_key", op.past_key = world_strided(w, op.present_key, 0, 4,
-                                                    (uint32_t[]){2, 2, 7, 8},
-                                                    (uint64_t[]){192, 96, 8, 1}));
-    PAST("present_value", op.past_value = world_strided(w, op.present_value, 0, 4,
-                                                        (uint32_t[]){2, 2, 7, 6},
-                                                        (uint64_t[]){144, 72, 6, 1}));
-    PAST("present_value", op.present_value = world_strided(w, op.present_key, 0, 4,
-                                                           (uint32_t[]){2, 2, 12, 6},
-                                                           (uint64_t[]){144, 72, 6, 1}));
-    PAST("present_value", op.present_value = world_strided(w, op.present_value, 0, 4,
-                                                           (uint32_t[]){2, 2, 12, 6},
-                                                           (uint64_t[]){144, 72, 0, 1}));
-    ATTENTION("output", op.options.mask = world_strided(w, op.output, 0, 2, (uint32_t[]){3, 5},
-                                                        (uint64_t[]){5, 1}));
-    ATTENTION("output", op.options.sink = world_strided(w, op.output, 100, 1, (uint32_t[]){4},
-                                                        (uint64_t[]){1}));
-    ATTENTION("output", op.options.q_norm = world_strided(w, op.output, 8, 1, (uint32_t[]){8},
-                                                          (uint64_t[]){1}));
-    ATTENTION("scores", op.options.scores_kind = VKA_SCORES_RAW,
-              op.options.scores = world_strided(w, op.output, 0, 4, (uint32_t[]){2, 4, 3, 5},
-                                                (uint64_t[]){60, 15, 5, 1}));
-    ATTENTION("scores", op.options.scores_kind = VKA_SCORES_RAW,
-              op.options.scores = world_strided(w, op.q, 0, 4, (uint32_t[]){2, 4, 3, 5},
-                                                (uint64_t[]){60, 15, 5, 1}));
-}
-
-static void attention_ragged(void **state)
-{
-    struct world *w = *state;
-    RAGGED("kv_start", op.kv_start = NULL);
-    RAGGED("q_start", op.q_start = NULL);
-    RAGGED("q_start", op.q_start = FOREIGN(VKA_I32, 3));
-    RAGGED("kv_start", op.kv_start = FOREIGN(VKA_I32, 3));
-    RAGGED("q_start", op.q_start = T(VKA_F32, 3));
-    RAGGED("kv_start", op.kv_start = T(VKA_BOOL, 3));
-    RAGGED("q_start", op.q_start = T(VKA_I32, 1, 3));
-    RAGGED("kv_start", op.kv_start = T(VKA_I32, 3, 1));
-    RAGGED("q_start", op.q_start = T(VKA_I32, 4));
-    RAGGED("kv_start", op.kv_start = T(VKA_I32, 2));
-    RAGGED("q_start", op.q_start = op.kv_start = T(VKA_I32, 1)); /* no sequence */
-    RAGGED("q_start", op.q_start = world_strided(w, T(VKA_I32, 6), 0, 1, (uint32_t[]){3},
-                                                 (uint64_t[]){2}));
-    RAGGED("q", op = good_attention(w), op.q_start = op.kv_start = T(VKA_I32, 3));
-    RAGGED("mask", op.options.mask = T(VKA_BOOL, 3, 5));
-    RAGGED("scores", op.options.scores_kind = VKA_SCORES_RAW,
-           op.options.scores = T(VKA_F32, 1, 4, 3, 5));
-    RAGGED("rope", op.options.rope.dim = 4);
-    RAGGED("past", op.past_key = T(VKA_F32, 1, 2, 7, 8), op.past_value = T(VKA_F32, 1, 2, 7, 6));
-    RAGGED("present", op.present_key = T(VKA_F32, 1, 2, 5, 8),
-           op.present_value = T(VKA_F32, 1, 2, 5, 6));
-    RAGGED("output", op.output = T(VKA_F32, 1, 4, 4, 6));
-    struct vka_plan *plan = NULL;
-    const struct vka_attention_op op = good_ragged(w);
-    assert_int_equal(vka_plan_create(w->device, VKA_INFO(vka_plan_info, .path = VKA_PATH_UNFUSED),
-                                     &plan),
-                     VKA_OK);
-    FAILS(VKA_INVALID, "q_start", vka_plan_add_attention(plan, &op));
-    vka_plan_destroy(&plan);
-}
-
-/* The world's cache: batch 2, 2 key heads, widths 8 and 6, 16 positions. */
-static void attention_cache(void **state)
-{
-    struct world *w = *state;
-    struct vka_cache *other = NULL;
-    const struct vka_cache_info info = {.struct_size = sizeof info, .batch = 2, .n_kv_head = 2,
-                                        .head_dim = 8, .value_dim = 6, .capacity = 16};
+    struct vka_cache *other = NULL, *narrow = NULL;
+    struct vka_cache_info info = {.struct_size = sizeof info,
+                                  .batch = 2,
+                                  .n_kv_head = 2,
+                                  .head_dim = 8,
+                                  .value_dim = 6,
+                                  .capacity = 16};
     assert_int_equal(vka_cache_create(w->other, &info, &other), VKA_OK);
-    ATTENTION("cache", op.cache = other);
+    info.head_dim = 4;
+    assert_int_equal(vka_cache_create(w->device, &info, &narrow), VKA_OK);
+    LAYER("cache", op.cache = other);
+    LAYER("cache", op.cache = narrow);
+    LAYER("cache", op.cache = w->cache, op.query = T(VKA_F32, 1, 3, 24),
+          op.key = T(VKA_F32, 1, 5, 20), op.value = T(VKA_F32, 1, 5, 28),
+          op.output = T(VKA_F32, 1, 3, 16));
+    LAYER("cache", op.cache = w->cache, op.key = T(VKA_F32, 2, 17, 20),
+          op.value = T(VKA_F32, 2, 17, 28));
+    LAYER("kv_length", op.cache = w->cache, op.attention.kv_length = T(VKA_I32, 1));
+    LAYER("query_offset", op.cache = w->cache, op.attention.query_offset = T(VKA_I32, 1));
     vka_cache_destroy(&other);
-    ATTENTION("cache", op = good_past(w), op.cache = w->cache);
-    ATTENTION("cache", op.cache = w->cache, op.present_key = T(VKA_F32, 2, 2, 5, 8),
-              op.present_value = T(VKA_F32, 2, 2, 5, 6));
-    ATTENTION("cache", op = good_ragged(w), op.cache = w->cache);
-    ATTENTION("kv_length", op.cache = w->cache, op.options.kv_length = T(VKA_I32, 2));
-    ATTENTION("query_offset", op.cache = w->cache, op.options.query_offset = T(VKA_I32, 2));
-    ATTENTION("cache", op.cache = w->cache, op.k = T(VKA_F32, 2, 2, 17, 8),
-              op.v = T(VKA_F32, 2, 2, 17, 6));
-    ATTENTION("cache", op.cache = w->cache, op.v = T(VKA_F32, 2, 2, 5, 8),
-              op.output = T(VKA_F32, 2, 4, 3, 8));
-    ATTENTION("cache", op.cache = w->cache, op.k = T(VKA_F32, 2, 1, 5, 8),
-              op.v = T(VKA_F32, 2, 1, 5, 6));
-    ATTENTION("scores", op.cache = w->cache, op.options.scores_kind = VKA_SCORES_RAW,
-              op.options.scores = T(VKA_F32, 2, 4, 3, 5)); /* n_kv is 16 */
-    ATTENTION("mask", op.cache = w->cache, op.options.mask = T(VKA_BOOL, 3, 17));
+    vka_cache_destroy(&narrow);
 }
 
-/* ---- Options, which the attention and layer operations share --------------------------------- */
+/* ---- What the device is too small for -------------------------------------------------------- */
 
-typedef enum vka_status add_with_options(struct world *w,
-                                         const struct vka_attention_options *options);
-
-static enum vka_status add_attention(struct world *w, const struct vka_attention_options *options)
+static void too_large(void **state)
 {
-    struct vka_attention_op op = good_attention(w);
-    op.options = *options;
-    return vka_plan_add_attention(w->plan, &op);
-}
-
-/* The world's layer; batch 2, 3 queries and 5 keys as in good_attention. */
-static struct vka_layer_op good_layer(struct world *w)
-{
-    return *VKA_INFO(vka_layer_op, .layer = w->layer, .query = T(VKA_F32, 2, 3, 24),
-                     .key = T(VKA_F32, 2, 5, 20), .value = T(VKA_F32, 2, 5, 28),
-                     .output = T(VKA_F32, 2, 3, 16));
-}
-
-static enum vka_status add_layer(struct world *w, const struct vka_attention_options *options)
-{
-    struct vka_layer_op op = good_layer(w);
-    op.attention = *options;
-    return vka_plan_add_layer(w->plan, &op);
-}
-
-#define OPTION(word, ...)                              \
-    do {                                               \
-        struct vka_attention_options o = {__VA_ARGS__}; \
-        FAILS(VKA_INVALID, word, add(w, &o));          \
-    } while (0)
-
-static void option_numbers(struct world *w, add_with_options *add)
-{
-    OPTION("window_left", .window = true, .window_left = -2);
-    OPTION("window_left", .window = true, .window_left = INT32_MIN);
-    OPTION("window_left", .window = true, .window_left = BIG_WINDOW);
-    OPTION("window_left", .window = true, .window_left = INT32_MAX);
-    OPTION("window_right", .window = true, .window_right = -2);
-    OPTION("window_right", .window = true, .window_right = INT32_MIN);
-    OPTION("window_right", .window = true, .window_right = BIG_WINDOW);
-    OPTION("window_left", .window_left = 3);
-    OPTION("window_right", .window_right = -1);
-    OPTION("scale", .scale = NAN);
-    OPTION("scale", .scale = INFINITY);
-    OPTION("scale", .scale = -INFINITY);
-    OPTION("softcap", .softcap = NAN);
-    OPTION("softcap", .softcap = INFINITY);
-    OPTION("softcap", .softcap = -1);
-    OPTION("dropout", .dropout = NAN);
-    OPTION("dropout", .dropout = -0.01f);
-    OPTION("dropout", .dropout = 1);
-    OPTION("dropout", .dropout = INFINITY);
-    OPTION("norm_epsilon", .norm_epsilon = NAN);
-    OPTION("norm_epsilon", .norm_epsilon = INFINITY);
-    OPTION("norm_epsilon", .norm_epsilon = -1e-6f);
-    OPTION("masked_row", .masked_row = VKA_MASKED_ROW_COUNT);
-    OPTION("masked_row", .masked_row = (enum vka_masked_row)-1);
-    OPTION("scores_kind", .scores_kind = VKA_SCORES_COUNT);
-    OPTION("scores_kind", .scores_kind = (enum vka_scores)-1);
-    OPTION("dim", .rope = {.dim = 1});
-    OPTION("dim", .rope = {.dim = 7});
-    OPTION("dim", .rope = {.dim = 10}); /* head_dim is 8 */
-    OPTION("dim", .rope = {.dim = UINT32_MAX});
-    OPTION("base", .rope = {.dim = 8, .base = NAN});
-    OPTION("base", .rope = {.dim = 8, .base = INFINITY});
-    OPTION("base", .rope = {.dim = 8, .base = -1});
-}
-
-static void option_masks(struct world *w, add_with_options *add)
-{
-    OPTION("mask", .mask = FOREIGN(VKA_BOOL, 3, 5));
-    OPTION("mask", .mask = T(VKA_I32, 3, 5));
-    OPTION("mask", .mask = T(VKA_BOOL, 6));
-    OPTION("mask", .mask = T(VKA_F32, 3, 6));
-    OPTION("mask", .mask = T(VKA_F16, 2, 5)); /* 3 queries */
-    OPTION("mask", .mask = T(VKA_BOOL, 4, 5));
-    OPTION("mask", .mask = T(VKA_BF16, 2, 3, 5)); /* 4 heads */
-    OPTION("mask", .mask = T(VKA_BOOL, 8, 3, 5));
-    OPTION("mask", .mask = T(VKA_BOOL, 3, 4, 3, 5)); /* batch 2 */
-    OPTION("mask", .mask = T(VKA_BOOL, 4, 1, 1, 5));
-    OPTION("scores", .scores_kind = VKA_SCORES_RAW);
-    OPTION("scores", .scores_kind = VKA_SCORES_SOFTMAX);
-    OPTION("scores_kind", .scores = T(VKA_F32, 2, 4, 3, 5));
-    const uint32_t full[] = {2, 4, 3, 5};
-    struct vka_tensor *store = T(VKA_F32, 2, 4, 3, 5);
-    struct vka_tensor *const wrong[] = {
-        FOREIGN(VKA_F32, 2, 4, 3, 5), T(VKA_I32, 2, 4, 3, 5),
-        T(VKA_BOOL, 2, 4, 3, 5),      T(VKA_F32, 8, 3, 5),
-        T(VKA_F32, 1, 4, 3, 5),       T(VKA_F32, 2, 2, 3, 5),
-        T(VKA_F32, 2, 4, 1, 5),       T(VKA_F32, 2, 4, 3, 8),
-        world_strided(w, store, 0, 4, full, (uint64_t[]){0, 15, 5, 1}),
-        world_strided(w, store, 0, 4, full, (uint64_t[]){60, 15, 5, 0}),
+    struct world *w = *state; /* one kernel sees 65536 bytes */
+    const struct vka_linear_op wide = {
+        .struct_size = sizeof wide,
+        .input = T(VKA_F32, 2, 20000),
+        .weight = T(VKA_F32, 3, 20000),
+        .output = T(VKA_F32, 2, 3),
     };
-    for (size_t i = 0; i < COUNTOF(wrong); i++)
-        OPTION("scores", .scores_kind = VKA_SCORES_BIAS, .scores = wrong[i]);
+    FAILS(VKA_UNSUPPORTED, "buffer", vka_plan_add_linear(w->plan, &wide));
+    const struct vka_attention_op deep = {
+        .struct_size = sizeof deep,
+        .q = T(VKA_F32, 1, 1, 2, 1),
+        .k = T(VKA_F32, 1, 1, 20000, 1),
+        .v = T(VKA_F32, 1, 1, 20000, 1),
+        .output = T(VKA_F32, 1, 1, 2, 1),
+    };
+    FAILS(VKA_UNSUPPORTED, "buffer", vka_plan_add_attention(w->plan, &deep));
+    struct vka_layer_op op = world_layer_op(w);
+    op.key = T(VKA_F16, 1, 10000, 20);
+    op.value = T(VKA_F16, 1, 10000, 28);
+    op.query = T(VKA_F32, 1, 3, 24);
+    op.output = T(VKA_F32, 1, 3, 16);
+    FAILS(VKA_UNSUPPORTED, "buffer", vka_plan_add_layer(w->plan, &op));
+    /* What was taken back leaves a plan that works. */
+    const struct vka_linear_op fits = good_linear(w);
+    assert_int_equal(vka_plan_add_linear(w->plan, &fits), VKA_OK);
 }
 
-static void option_vectors(struct world *w, add_with_options *add)
+/* As on a device that lacks what a kernel needs. */
+static void no_kernel(void **state)
 {
-    const uint32_t two[] = {2}, four[] = {4}, eight[] = {8};
-    const uint64_t apart[] = {2};
-    struct vka_tensor *const lengths[] = {
-        FOREIGN(VKA_I32, 2), T(VKA_F32, 2),    T(VKA_BOOL, 2),
-        T(VKA_I32, 3),       T(VKA_I32, 1, 2), world_strided(w, T(VKA_I32, 4), 0, 1, two, apart),
-    };
-    for (size_t i = 0; i < COUNTOF(lengths); i++) {
-        OPTION("kv_length", .kv_length = lengths[i]);
-        OPTION("query_offset", .query_offset = lengths[i]);
+    struct world *w = *state;
+    const struct vka_linear_op linear_op = good_linear(w);
+    const struct vka_layer_op layer_op = world_layer_op(w);
+    w->device->caps.disabled_kernels = UINT64_MAX;
+    FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_linear(w->plan, &linear_op));
+    FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_layer(w->plan, &layer_op));
+    w->device->caps.disabled_kernels = 1ull << KERNEL_softmax_shared |
+                                       1ull << KERNEL_softmax_subgroup |
+                                       1ull << KERNEL_attention_row;
+    FAILS(VKA_UNSUPPORTED, "softmax_shared", vka_plan_add_layer(w->plan, &layer_op));
+    w->device->caps.disabled_kernels = 0;
+}
+
+/* ---- The life of a plan ---------------------------------------------------------------------- */
+
+static void creation(void **state)
+{
+    struct world *w = *state;
+    struct vka_plan_info info = {.struct_size = sizeof info};
+    const size_t sizes[] = WRONG_SIZES(vka_plan_info);
+    MAKES_NOTHING(vka_plan, VKA_INVALID, NULL, vka_plan_create(NULL, &info, &made));
+    FAILS(VKA_INVALID, "plan", vka_plan_create(w->device, &info, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++) {
+        info.struct_size = sizes[i];
+        MAKES_NOTHING(vka_plan, VKA_INVALID, "struct_size",
+                      vka_plan_create(w->device, &info, &made));
     }
-    struct vka_tensor *const norms[] = {
-        FOREIGN(VKA_F32, 8), T(VKA_F16, 8),    T(VKA_I32, 8), T(VKA_F32, 6),
-        T(VKA_F32, 1),       T(VKA_F32, 1, 8), world_strided(w, T(VKA_F32, 16), 0, 1, eight, apart),
-    };
-    for (size_t i = 0; i < COUNTOF(norms); i++) {
-        OPTION("q_norm", .q_norm = norms[i]);
-        OPTION("k_norm", .k_norm = norms[i]);
-    }
-    struct vka_tensor *const heads[] = {
-        FOREIGN(VKA_F32, 4), T(VKA_BF16, 4),   T(VKA_BOOL, 4), T(VKA_F32, 2),
-        T(VKA_F32, 8),       T(VKA_F32, 4, 1), world_strided(w, T(VKA_F32, 8), 0, 1, four, apart),
-    };
-    for (size_t i = 0; i < COUNTOF(heads); i++) {
-        OPTION("sink", .sink = heads[i]);
-        OPTION("alibi", .alibi = heads[i]);
-    }
+    info = (struct vka_plan_info){.struct_size = sizeof info, .path = VKA_PATH_COUNT};
+    MAKES_NOTHING(vka_plan, VKA_INVALID, "path", vka_plan_create(w->device, &info, &made));
+    info.path = (enum vka_path) - 1;
+    MAKES_NOTHING(vka_plan, VKA_INVALID, "path", vka_plan_create(w->device, &info, &made));
 }
 
-static void options_of_attention(void **state)
+static void unfinished(void **state)
 {
-    option_numbers(*state, add_attention);
-    option_masks(*state, add_attention);
-    option_vectors(*state, add_attention);
+    struct world *w = *state;
+    struct vka_plan *empty = NULL;
+    struct vka_pass_info pass;
+    uint64_t ticket = 77;
+    assert_int_equal(vka_plan_create(w->device, NULL, &empty), VKA_OK);
+    FAILS(VKA_INVALID, NULL, vka_plan_finish(NULL));
+    FAILS(VKA_INVALID, "empty", vka_plan_finish(empty));
+    FAILS(VKA_INVALID, "finished", vka_plan_submit(w->plan, &ticket));
+    FAILS(VKA_INVALID, "finished", vka_plan_submit(empty, NULL));
+    FAILS(VKA_INVALID, "finished", vka_plan_run(w->plan, VKA_TIMEOUT_DEFAULT));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 0, 0));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 1, 0));
+    FAILS(VKA_INVALID, "index", vka_plan_pass(w->plan, 0, &pass));
+    FAILS(VKA_INVALID, NULL, vka_plan_submit(NULL, &ticket));
+    FAILS(VKA_INVALID, NULL, vka_plan_run(NULL, 0));
+    FAILS(VKA_INVALID, NULL, vka_plan_wait(NULL, 1, 0));
+    FAILS(VKA_INVALID, NULL, vka_plan_pass(NULL, 0, &pass));
+    assert_int_equal(ticket, 77);
+    assert_int_equal(vka_plan_pass_count(NULL), 0);
+    assert_int_equal(vka_plan_pass_count(w->plan), 0);
+    assert_int_equal(vka_plan_workspace(NULL), 0);
+    assert_int_equal(vka_plan_workspace(empty), 0);
+    assert_int_equal(vka_plan_describe(NULL, NULL, 0), 0);
+    assert_int_equal(vka_plan_describe(empty, NULL, 0), 0);
+    vka_plan_destroy(&empty);
 }
 
-static void options_of_layer(void **state)
+/* The last test: finishes the plan that all failed calls were made on. */
+static void finished(void **state)
 {
-    option_numbers(*state, add_layer);
-    option_masks(*state, add_layer);
-    option_vectors(*state, add_layer);
+    struct world *w = *state;
+    struct vka_pass_info pass;
+    const struct vka_linear_op linear_op = good_linear(w);
+    const struct vka_layer_op layer_op = world_layer_op(w);
+    const struct vka_attention_op attention_op = {
+        .struct_size = sizeof attention_op,
+        .q = T(VKA_F32, 1, 1, 2, 4),
+        .k = T(VKA_F32, 1, 1, 3, 4),
+        .v = T(VKA_F32, 1, 1, 3, 4),
+        .output = T(VKA_F32, 1, 1, 2, 4),
+    };
+    assert_int_equal(vka_plan_finish(w->plan), VKA_OK);
+    size_t n = vka_plan_pass_count(w->plan);
+    assert_true(n > 0);
+    FAILS(VKA_INVALID, "finished", vka_plan_finish(w->plan));
+    FAILS(VKA_INVALID, "finished", vka_plan_add_linear(w->plan, &linear_op));
+    FAILS(VKA_INVALID, "finished", vka_plan_add_attention(w->plan, &attention_op));
+    FAILS(VKA_INVALID, "finished", vka_plan_add_layer(w->plan, &layer_op));
+    FAILS(VKA_INVALID, "index", vka_plan_pass(w->plan, n, &pass));
+    FAILS(VKA_INVALID, "index", vka_plan_pass(w->plan, SIZE_MAX, &pass));
+    FAILS(VKA_INVALID, "info", vka_plan_pass(w->plan, 0, NULL));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 1, 0));
+    uint64_t ticket = 0;
+    assert_int_equal(vka_plan_submit(w->plan, &ticket), VKA_OK);
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 0, VKA_TIMEOUT_DEFAULT));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, ticket + 1, VKA_TIMEOUT_DEFAULT));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, UINT64_MAX, VKA_TIMEOUT_DEFAULT));
+    assert_int_equal(vka_plan_wait(w->plan, ticket, VKA_TIMEOUT_DEFAULT), VKA_OK);
+    assert_int_equal(vka_plan_pass(w->plan, n - 1, &pass), VKA_OK);
+}
+
+static void device_is_well(void **state)
+{
+    struct world *w = *state;
+    assert_true(layer_check(w->device, &layer_plain, 9) <= LAYER_NMSE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear),         cmocka_unit_test(linear_overlaps),
+        cmocka_unit_test(layer),          cmocka_unit_test(layer_overlaps),
+        cmocka_unit_test(layer_cache),    cmocka_unit_test(too_large),
+        cmocka_unit_test(no_kernel),      cmocka_unit_test(creation),
+        cmocka_unit_test(unfinished),     cmocka_unit_test(finished),
+        cmocka_unit_test(device_is_well),
+    };
+    if (!have_device("errors of plans"))
+        return 77;
+    return cmocka_run_group_tests(tests, world_create, world_destroy);
 }
