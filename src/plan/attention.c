@@ -204,8 +204,8 @@ static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
     a->n_past = op->past_key ? op->past_key->shape.size[2] : 0;
     CHECK_ARG(a->n_head % a->n_kv_head == 0, "%s: q has %u heads, not a multiple of k's %u", caller,
               a->n_head, a->n_kv_head);
-    CHECK_ARG((uint64_t)a->n_past + k[2] <= INT32_MAX, "%s: past_key and k have more than 2^31 keys",
-              caller);
+    CHECK_ARG((uint64_t)a->n_past + k[2] <= INT32_MAX,
+              "%s: past_key and k have more than 2^31 keys", caller);
     a->n_kv = a->n_past + k[2];
     const uint32_t want[][4] = {
         {a->batch, a->n_head, a->n_q, a->head_dim},

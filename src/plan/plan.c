@@ -232,8 +232,8 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     const struct kernel_info *kernel = &kernel_table[pass->key.kernel];
     const char *missing = kernel_missing(pass->key.kernel, caps);
     if (missing)
-        return log_error(log, VKA_UNSUPPORTED, "%s: the device does not have what %s needs: %s",
-                         pass->name, kernel->name, missing);
+        return log_error(log, VKA_UNSUPPORTED, "%s: the device lacks %s (kernel %s)", pass->name,
+                         missing, kernel->name);
     for (int i = 0; i < 3; i++)
         if (pass->groups[i] > caps->max_groups[i])
             return log_error(log, VKA_UNSUPPORTED,

@@ -26,10 +26,10 @@ static uint32_t draw_length(struct rng *rng, uint32_t most)
     return n < most ? n : most;
 }
 
-/* A fused kernel is compiled for each size of head, and CPU drivers take minutes for large ones. */
+/* A fused kernel is compiled for each size of head, and CPU drivers take minutes for those beyond some ten features. */
 static uint32_t draw_dim(struct rng *rng, enum vka_path path)
 {
-    static const uint32_t few[] = {1, 8, 18, 32};
+    static const uint32_t few[] = {1, 4, 6, 8};
     if (path == VKA_PATH_FUSED)
         return few[rng_range(rng, 0, sizeof few / sizeof few[0] - 1)];
     static const uint32_t usual[] = {4, 8, 16, 32, 40, 64, 80, 128, 192, 256, 512, 576};
