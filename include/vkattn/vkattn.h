@@ -144,7 +144,7 @@ struct vka_device_info {
     /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. */
     uint64_t max_buffer_range;  /* bytes of a buffer that one kernel may see; at least 65536 */
     uint64_t max_allocation;    /* bytes of one allocation; at least 1 MiB */
-    uint32_t max_shared_memory; /* bytes; kernels that need more are not used */
+    uint32_t max_shared_memory; /* bytes a workgroup; at least 4096 */
     bool no_mapped_memory;      /* copy through staging even where device memory is mapped */
     bool no_timeline;           /* wait by fences even where timeline semaphores are there */
 };

@@ -109,6 +109,8 @@ static enum vka_status lower_limits(struct vka_device *device, const struct vka_
               "vka_device_create: max_buffer_range is below 65536");
     CHECK_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
               "vka_device_create: max_allocation is below 1 MiB");
+    CHECK_ARG(!info->max_shared_memory || info->max_shared_memory >= 4096,
+              "vka_device_create: max_shared_memory is below 4096");
     if (info->max_buffer_range && info->max_buffer_range < p->max_buffer_range)
         p->max_buffer_range = info->max_buffer_range;
     if (info->max_allocation && info->max_allocation < p->max_allocation)

@@ -266,6 +266,9 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
     CHECK_ARG(dense, "%s: data is NULL", caller);
     CHECK_ARG(size == vka_tensor_size(tensor), "%s: size is %zu, the tensor has %zu bytes", caller,
               size, vka_tensor_size(tensor));
+    for (uint32_t i = 0; to_tensor && i < tensor->shape.rank; i++)
+        CHECK_ARG(tensor->shape.size[i] == 1 || tensor->shape.stride[i] != 0,
+                  "%s: tensor has stride 0 on axis %u and can only be read", caller, i);
     TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
     char *mapped = memory_mapped(&tensor->storage->range);
     if (!mapped) {
