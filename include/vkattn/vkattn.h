@@ -155,8 +155,9 @@ struct vka_device_info {
 VKA_API enum vka_status vka_device_create(const struct vka_device_info *info,
                                           struct vka_device **device);
 
-/* Waits for work in flight (ten seconds at most). Everything made from the device must have been
- * destroyed before. */
+/* Waits for work in flight, ten seconds at most; where it is not done by then, what the driver may
+ * still use is left until the process ends. Everything made from the device must have been destroyed
+ * before. */
 VKA_API void vka_device_destroy(struct vka_device **device);
 
 /* The sentence of the last call that failed on this device or on anything made from it; "" before

@@ -56,11 +56,12 @@ static void release_done(struct vka_device *device, bool all)
     }
 }
 
-void queue_finish(struct vka_device *device)
+bool queue_finish(struct vka_device *device)
 {
     struct queue *queue = &device->queue;
-    if (queue->submitted > queue->completed && !device->lost)
-        queue_wait(device, queue->submitted, FINISH_TIMEOUT);
+    if (queue->submitted > queue->completed && !device->lost &&
+        queue_wait(device, queue->submitted, FINISH_TIMEOUT) == VKA_TIMEOUT)
+        return false;
     release_done(device, true);
     if (queue->timeline)
         device->vk.vkDestroySemaphore(device->handle, queue->timeline, NULL);
@@ -69,6 +70,7 @@ void queue_finish(struct vka_device *device)
             device->vk.vkDestroyFence(device->handle, queue->fence[i], NULL);
     if (queue->pool)
         device->vk.vkDestroyCommandPool(device->handle, queue->pool, NULL);
+    return true;
 }
 
 static enum vka_status check_lost(struct vka_device *device, enum vka_status status)

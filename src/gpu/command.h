@@ -25,8 +25,9 @@ struct queue {
 
 enum vka_status queue_init(struct vka_device *device, bool timeline);
 
-/* Waits for what is in flight, ten seconds at most, and releases everything. */
-void queue_finish(struct vka_device *device);
+/* Waits for what is in flight, ten seconds at most, and releases everything. False, and nothing
+ * released, where the device is still at work then. */
+bool queue_finish(struct vka_device *device);
 
 /* Submits one command buffer; tickets complete in order. */
 enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands, uint64_t *ticket);

@@ -222,15 +222,16 @@ void vka_device_destroy(struct vka_device **slot)
     if (!slot || !*slot)
         return;
     struct vka_device *device = *slot;
+    *slot = NULL;
     if (device->handle) {
-        queue_finish(device);
+        if (!queue_finish(device))
+            return; /* the driver may still write to all of it: it stays until the process ends */
         pipelines_finish(device);
         memory_finish(device);
         device->vk.vkDestroyDevice(device->handle, NULL);
     }
     vk_instance_destroy(&device->instance);
     free(device);
-    *slot = NULL;
 }
 
 const char *vka_device_error(const struct vka_device *device)

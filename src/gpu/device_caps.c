@@ -195,6 +195,22 @@ static uint32_t find_queue_family(const struct vk_instance *instance, VkPhysical
     return best;
 }
 
+static void read_memory(const struct vk_instance *instance, VkPhysicalDevice physical,
+                        struct vka_device_properties *p)
+{
+    VkPhysicalDeviceMemoryProperties memory;
+    instance->vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+    uint64_t largest = memory_largest_local(&memory);
+    for (uint32_t i = 0; i < memory.memoryHeapCount; i++)
+        if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
+            p->memory += memory.memoryHeaps[i].size;
+    for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
+        const VkMemoryType *t = &memory.memoryTypes[i];
+        p->mapped_memory |= (t->propertyFlags & MEMORY_MAPPED_FLAGS) == MEMORY_MAPPED_FLAGS &&
+                            memory.memoryHeaps[t->heapIndex].size >= largest / 2;
+    }
+}
+
 void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physical, uint32_t index,
                       struct caps *caps, uint32_t *queue_family)
 {
@@ -202,11 +218,7 @@ void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physi
     read_properties(instance, physical, caps);
     caps->properties.index = index;
 
-    VkPhysicalDeviceMemoryProperties memory;
-    instance->vkGetPhysicalDeviceMemoryProperties(physical, &memory);
-    for (uint32_t i = 0; i < memory.memoryHeapCount; i++)
-        if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
-            caps->properties.memory += memory.memoryHeaps[i].size;
+    read_memory(instance, physical, &caps->properties);
 
     uint32_t bits = 0;
     *queue_family = find_queue_family(instance, physical, &bits);

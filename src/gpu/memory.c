@@ -49,6 +49,17 @@ fail:
     return status;
 }
 
+uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties)
+{
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < properties->memoryHeapCount; i++) {
+        const VkMemoryHeap *heap = &properties->memoryHeaps[i];
+        if (heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && heap->size > largest)
+            largest = heap->size;
+    }
+    return largest;
+}
+
 enum vka_status memory_init(struct vka_device *device, bool mapped)
 {
     struct memory *memory = &device->memory;
@@ -63,11 +74,7 @@ enum vka_status memory_init(struct vka_device *device, bool mapped)
     const VkMemoryPropertyFlags host =
         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     const VkMemoryPropertyFlags cached = host | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-    uint64_t largest = 0; /* a small visible window into large local memory does not count */
-    for (uint32_t i = 0; i < m.memoryHeapCount; i++)
-        if (m.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT &&
-            m.memoryHeaps[i].size > largest)
-            largest = m.memoryHeaps[i].size;
+    const uint64_t largest = memory_largest_local(&m);
 
     uint32_t *type = memory->type;
     memory->mapped[MEMORY_STAGING] = true;

@@ -37,6 +37,15 @@ struct memory_range {
     uint64_t offset, size;
 };
 
+/* What memory must be so that the host uses tensors in place. */
+#define MEMORY_MAPPED_FLAGS                                                      \
+    (VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | \
+     VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)
+
+/* Bytes of the largest device-local heap: a small visible window into large local memory, less than
+ * half of that, does not count as mapped. */
+uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties);
+
 /* Chooses memory types. mapped: whether MEMORY_DEVICE may be written in place where possible. */
 enum vka_status memory_init(struct vka_device *device, bool mapped);
 

@@ -173,6 +173,9 @@ enum vka_status vk_error(struct log *log, VkResult result, const char *call)
         {VK_ERROR_EXTENSION_NOT_PRESENT, VKA_UNSUPPORTED, "extension not present"},
         {VK_TIMEOUT, VKA_TIMEOUT, "timed out"},
     };
+    const char *name = strstr(call, "vk."); /* device->vk.vkName(...) or instance->vkName(...) */
+    const char *arrow = strstr(call, "->vk");
+    call = name ? name + 3 : arrow ? arrow + 2 : call;
     int length = (int)strcspn(call, "(");
     for (size_t i = 0; i < COUNTOF(rows); i++)
         if (rows[i].result == result)

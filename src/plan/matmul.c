@@ -132,6 +132,16 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct matmul_op *o
     return plan_add_pass(plan, &pass);
 }
 
+/* What B takes when packed: a cut along n makes that smaller even where the rows of B are so far
+ * apart that its range stays. */
+static uint64_t packed_bytes(const struct vka_tensor *b)
+{
+    const uint32_t *size = b->shape.size;
+    uint64_t outer =
+        (b->shape.stride[0] ? size[0] : 1u) * (uint64_t)(b->shape.stride[1] ? size[1] : 1u);
+    return outer * size[3] * (divide_up(size[2], 4) * 4ull) * 4;
+}
+
 /* The axis of c to halve so that grid and bindings fit the device; -1 where they do, -2 where no
  * cut helps. */
 static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
@@ -140,7 +150,8 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     const struct caps *caps = &plan->device->caps;
     const uint32_t *c = op->c.shape.size;
     uint64_t limit = caps->properties.max_buffer_range;
-    bool a = plan_range(plan, &op->a) > limit, b = plan_range(plan, &op->b) > limit;
+    bool a = plan_range(plan, &op->a) > limit;
+    bool b = plan_range(plan, &op->b) > limit && packed_bytes(&op->b) > limit;
     bool over = a || b || plan_range(plan, &op->c) > limit;
     if (over || (uint64_t)c[0] * c[1] > caps->max_groups[2]) {
         if (c[0] > 1)
@@ -178,25 +189,6 @@ static struct matmul_op op_part(const struct matmul_op *op, int axis, uint32_t f
     return part;
 }
 
-/* Halves are whole tiles and whole groups, so that a result's bits do not depend on the cut. */
-static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *op,
-                                 const struct matmul_choice *choice)
-{
-    int axis = axis_to_cut(plan, op, choice);
-    if (axis < 0)
-        return add_pass(plan, op, choice); /* which says what does not fit */
-    uint32_t size = op->c.shape.size[axis];
-    const uint32_t unit[4] = {1, op->group, choice->rows, choice->columns};
-    uint32_t half = divide_up(size / 2, unit[axis]) * unit[axis];
-    struct vka_tensor bias;
-    struct matmul_op part = op_part(op, axis, 0, half, &bias);
-    enum vka_status status = add_parts(plan, &part, choice);
-    if (status != VKA_OK)
-        return status;
-    part = op_part(op, axis, half, size - half, &bias);
-    return add_parts(plan, &part, choice);
-}
-
 /* Copies B to [k][n] with n padded to whole vec4. */
 static enum vka_status pack_b(struct vka_plan *plan, struct matmul_op *op)
 {
@@ -222,6 +214,30 @@ static enum vka_status pack_b(struct vka_plan *plan, struct matmul_op *op)
     op->b = packed;
 fail:
     return status;
+}
+
+/* Halves are whole tiles and whole groups, so that a result's bits do not depend on the cut. */
+static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *op,
+                                 const struct matmul_choice *choice)
+{
+    int axis = axis_to_cut(plan, op, choice);
+    if (axis < 0 && plan_range(plan, &op->b) > plan->device->caps.properties.max_buffer_range) {
+        struct matmul_op packed = *op;
+        enum vka_status status = pack_b(plan, &packed);
+        return status == VKA_OK ? add_pass(plan, &packed, choice) : status;
+    }
+    if (axis < 0)
+        return add_pass(plan, op, choice); /* which says what does not fit */
+    uint32_t size = op->c.shape.size[axis];
+    const uint32_t unit[4] = {1, op->group, choice->rows, choice->columns};
+    uint32_t half = divide_up(size / 2, unit[axis]) * unit[axis];
+    struct vka_tensor bias;
+    struct matmul_op part = op_part(op, axis, 0, half, &bias);
+    enum vka_status status = add_parts(plan, &part, choice);
+    if (status != VKA_OK)
+        return status;
+    part = op_part(op, axis, half, size - half, &bias);
+    return add_parts(plan, &part, choice);
 }
 
 enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
