@@ -1,0 +1,197 @@
+/* What breaks attention elsewhere: huge and equal logits, and NaN or Inf behind a mask. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <vkattn/vkattn.h>
+
+#include "reference/reference.h"
+#include "rng.h"
+
+enum { HEADS = 2, N_Q = 6, N_KV = 20, DIM = 8, Q = HEADS * N_Q * DIM, KV = HEADS * N_KV * DIM };
+
+#define SCALE 0.5f /* a power of two, so that huge logits are exact */
+
+static struct vka_device *device;
+
+static void check(enum vka_status status)
+{
+    if (status != VKA_OK)
+        fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
+}
+
+/* One recorded attention over q [1][HEADS][N_Q][DIM] and N_KV keys, with every kind of mask. */
+struct rig {
+    struct vka_tensor *q, *k, *v, *o, *mask, *length;
+    struct vka_plan *plan;
+};
+
+static struct rig open_rig(enum vka_path path, bool masked)
+{
+    struct rig r = {0};
+    const uint32_t q[] = {1, HEADS, N_Q, DIM}, kv[] = {1, HEADS, N_KV, DIM};
+    check(vka_tensor_create(device, VKA_F32, 4, q, &r.q));
+    check(vka_tensor_create(device, VKA_F32, 4, kv, &r.k));
+    check(vka_tensor_create(device, VKA_F32, 4, kv, &r.v));
+    check(vka_tensor_create(device, VKA_F32, 4, q, &r.o));
+    check(vka_tensor_create(device, VKA_BOOL, 3, (const uint32_t[]){HEADS, N_Q, N_KV}, &r.mask));
+    check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &r.length));
+    check(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &r.plan));
+    struct vka_attention_op op = {
+        .struct_size = sizeof op, .q = r.q, .k = r.k, .v = r.v, .output = r.o};
+    op.options.scale = SCALE;
+    if (masked) {
+        op.options.mask = r.mask;
+        op.options.kv_length = r.length;
+    }
+    check(vka_plan_add_attention(r.plan, &op));
+    check(vka_plan_finish(r.plan));
+    return r;
+}
+
+static void close_rig(struct rig *r)
+{
+    struct vka_tensor *all[] = {r->q, r->k, r->v, r->o, r->mask, r->length};
+    vka_plan_destroy(&r->plan);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vka_tensor_destroy(&all[i]);
+}
+
+static void run(struct rig *r, const float *q, const float *k, const float *v, float *o)
+{
+    check(vka_tensor_write(r->q, q, Q * sizeof *q));
+    check(vka_tensor_write(r->k, k, KV * sizeof *k));
+    check(vka_tensor_write(r->v, v, KV * sizeof *v));
+    check(vka_plan_run(r->plan, 10 * VKA_TIMEOUT_DEFAULT)); /* the first run compiles */
+    check(vka_tensor_read(r->o, o, Q * sizeof *o));
+}
+
+static void noise(struct rng *rng, float *x, size_t n, double scale)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)rng_uniform(rng, -scale, scale);
+}
+
+/* The worst row's NMSE against the oracle. */
+static double error_of(const float *q, const float *k, const float *v, const float *o)
+{
+    static double dq[Q], dk[KV], dv[KV], got[Q], want[Q];
+    for (size_t i = 0; i < Q; i++)
+        dq[i] = (double)q[i], got[i] = (double)o[i];
+    for (size_t i = 0; i < KV; i++)
+        dk[i] = (double)k[i], dv[i] = (double)v[i];
+    const struct ref_attention a = {.batch = 1,
+                                    .n_head = HEADS,
+                                    .n_kv_head = HEADS,
+                                    .n_q = N_Q,
+                                    .n_kv = N_KV,
+                                    .head_dim = DIM,
+                                    .value_dim = DIM,
+                                    .q = dq,
+                                    .k = dk,
+                                    .v = dv,
+                                    .scale = SCALE,
+                                    .context = want};
+    assert_int_equal(ref_attention(&a), VKA_OK);
+    return ref_row_nmse(got, want, HEADS * N_Q, DIM, NULL);
+}
+
+static void test_logits(void **state)
+{
+    (void)state;
+    static float q[Q], k[KV], v[KV], o[Q];
+    for (enum vka_path path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++) {
+        struct rig r = open_rig(path, false);
+        struct rng rng = {7};
+        noise(&rng, v, KV, 1);
+        /* Equal logits of 0, then of about 1e4: the mean of v, not NaN. */
+        for (int huge = 0; huge < 2; huge++) {
+            for (size_t i = 0; i < Q; i++)
+                q[i] = huge ? 64 : 0;
+            for (size_t i = 0; i < KV; i++)
+                k[i] = huge ? 64 : 1;
+            run(&r, q, k, v, o);
+            assert_true(error_of(q, k, v, o) <= 1e-11);
+        }
+        /* Logits of +-1e4 all over, of integers, so that float32 holds them exactly: the rounding
+         * of a logit of 1e4 would be an error of its own. */
+        for (int round = 0; round < 50; round++) {
+            for (size_t i = 0; i < Q; i++)
+                q[i] = (float)((int)rng_range(&rng, 0, 128) - 64);
+            for (size_t i = 0; i < KV; i++)
+                k[i] = (float)((int)rng_range(&rng, 0, 128) - 64);
+            run(&r, q, k, v, o);
+            assert_true(error_of(q, k, v, o) <= 1e-11);
+        }
+        close_rig(&r);
+    }
+}
+
+/* NaN or Inf in one key or value, hidden from some rows by the mask or from all by the length: rows
+ * that do not see it keep their bits, and a row that sees NaN in a value shows it. */
+static void place(struct rig *r, struct rng *rng, uint32_t *hidden_rows)
+{
+    static float q[Q], k[KV], v[KV], clean[Q], got[Q];
+    static uint8_t mask[HEADS * N_Q * N_KV];
+    static const float poisons[] = {NAN, INFINITY, -INFINITY};
+    noise(rng, q, Q, 2);
+    noise(rng, k, KV, 2);
+    noise(rng, v, KV, 2);
+    for (size_t i = 0; i < sizeof mask; i++)
+        mask[i] = rng_chance(rng, 60);
+    int32_t length = (int32_t)rng_range(rng, 0, N_KV);
+    check(vka_tensor_write(r->mask, mask, sizeof mask));
+    check(vka_tensor_write(r->length, &length, sizeof length));
+    run(r, q, k, v, clean);
+
+    uint32_t head = rng_range(rng, 0, HEADS - 1), key = rng_range(rng, 0, N_KV - 1);
+    size_t at = ((size_t)head * N_KV + key) * DIM + rng_range(rng, 0, DIM - 1);
+    bool in_value = rng_chance(rng, 50);
+    float poison = poisons[rng_range(rng, 0, 2)];
+    (in_value ? v : k)[at] = poison;
+    run(r, q, k, v, got);
+    for (uint32_t row = 0; row < HEADS * N_Q; row++) {
+        bool sees = row / N_Q == head && (int32_t)key < length && mask[row * N_KV + key];
+        const float *c = clean + row * DIM, *g = got + row * DIM;
+        *hidden_rows += !sees;
+        if (!sees && memcmp(c, g, DIM * sizeof *c) != 0)
+            fail_msg("%f in %s of head %u, key %u leaked to row %u", (double)poison,
+                     in_value ? "the value" : "the key", head, key, row);
+        if (sees && in_value && isnan(poison))
+            assert_true(isnan(g[at % DIM]));
+    }
+}
+
+static void test_placements(void **state)
+{
+    (void)state;
+    for (enum vka_path path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++) {
+        struct rig r = open_rig(path, true);
+        struct rng rng = {11};
+        uint32_t hidden_rows = 0;
+        for (int i = 0; i < 2000; i++)
+            place(&r, &rng, &hidden_rows);
+        print_message("path %d: 2000 placements, %u rows that must not notice, 0 leaks\n",
+                      (int)path, hidden_rows);
+        close_rig(&r);
+    }
+}
+
+int main(void)
+{
+    if (vka_device_create(NULL, &device) != VKA_OK) {
+        fprintf(stderr, "SKIPPED: no Vulkan device, no extreme values were tested\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_placements),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    vka_device_destroy(&device);
+    return failed;
+}
