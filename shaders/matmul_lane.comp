@@ -1,12 +1,24 @@
-// Matrix product for CPU drivers: no shared memory and no barriers. One subgroup makes LANE_ROWS
-// rows by LANES * LANE_COLUMNS columns of C in registers. For four k at a time, lane l loads four
-// elements of A of rows l, l + HOLDERS, ..., which subgroupBroadcast hands round, and a vec4 of
-// neighbouring columns of B for each k. HOLDERS (4 or 8, at most the subgroup's size) is a define
-// because GLSL wants the lane of a broadcast as a literal constant. See matmul_params.
+// Matrix product for CPU drivers: no shared memory and no barriers. One subgroup makes ROWS rows by
+// LANES * LANE_COLUMNS columns of C in registers. For four k at a time, lane l loads four elements
+// of A of rows l, l + HOLDERS, ..., which subgroupBroadcast hands round, and a vec4 of neighbouring
+// columns of B for each k. HOLDERS (4 or 8, at most the subgroup's size) is a define because GLSL
+// wants the lane of a broadcast as a literal constant.
+//
+// What such drivers pay for is loads: one by one, a lane after the other. WIDE makes them of 64 bits,
+// half as many. Nothing that does not change is computed in the loop over k, and the k that are left
+// of whole fours have a loop of their own: these compilers move nothing out of loops. `a * b + c` and
+// not fma(): Mesa 26 keeps fewer registers in memory with it. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_ballot : require
+#ifdef WIDE
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#define FOUR u64vec2
+#else
+#define FOUR vec4
+#endif
 #include "params.h"
 #include "lib/dtype.glsl"
 
@@ -19,105 +31,128 @@ layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
 layout(constant_id = MATMUL_LANES) const uint LANES = 8;
 layout(constant_id = MATMUL_A_VEC) const uint A_VEC = 0;
 layout(constant_id = MATMUL_B_VEC) const uint B_VEC = 0;
+layout(constant_id = MATMUL_ROWS) const uint ROWS = LANE_ROWS;
 
 layout(local_size_x_id = MATMUL_LANES) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
-layout(binding = 0) readonly buffer A4 { vec4 a_vec4[]; };
+layout(binding = 0) readonly buffer A4 { FOUR a_fours[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
-layout(binding = 1) readonly buffer B4 { vec4 b_vec4[]; };
+layout(binding = 1) readonly buffer B4 { FOUR b_fours[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 
-// Elements k .. k + 3 of a row of A, 0 past the end where `tail`.
-vec4 load_a(uint base, uint k, bool tail)
+const uint LOADS = (ROWS + HOLDERS - 1) / HOLDERS; // rows of A a lane loads
+
+vec4 floats(FOUR x)
 {
-    vec4 x = vec4(0.0);
-    if (A_VEC != 0 && !tail) {
-        x = a_vec4[(base + k) >> 2];
-    } else {
-        for (uint i = 0; i < 4; i++)
-            if (!tail || k + i < p.k)
-                x[i] = LOAD(a_words, base + (k + i) * p.a_col, A_TYPE);
-    }
-    if (RELU != 0)
-        x = mix(x, vec4(0.0), lessThan(x, vec4(0.0)));
+#ifdef WIDE
+    return uintBitsToFloat(uvec4(unpackUint2x32(x.x), unpackUint2x32(x.y)));
+#else
     return x;
+#endif
 }
 
-// Columns column .. column + 3 of B at depth k, 0 for a depth past the end; columns past the end are
-// 0 or repeat others.
-vec4 load_b(uint base, uint column, uint k)
+float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
+
+float load_a(uint at) { return relu(LOAD(a_words, at, A_TYPE)); }
+
+// Four neighbours in a row of A, `col` apart.
+vec4 load_a4(uint at, uint col)
 {
-    if (k >= p.k)
-        return vec4(0.0);
+    if (A_VEC == 0)
+        return vec4(load_a(at), load_a(at + col), load_a(at + 2 * col), load_a(at + 3 * col));
+    vec4 x = floats(a_fours[at >> 2]);
+    return vec4(relu(x.x), relu(x.y), relu(x.z), relu(x.w));
+}
+
+// Four columns of B at one depth: `at` is that of the first, `step` leads to the others.
+vec4 load_b(uint at, uvec3 step)
+{
     if (B_VEC != 0)
-        return b_vec4[(base + (column < p.n ? column : 0u) + k * p.b_col) >> 2];
-    vec4 x = vec4(0.0);
-    for (uint i = 0; i < LANE_COLUMNS; i++)
-        if (column + i < p.n)
-            x[i] = LOAD(b_words, base + (column + i) * p.b_row + k * p.b_col, B_TYPE);
-    return x;
+        return floats(b_fours[at >> 2]);
+    return vec4(LOAD(b_words, at, B_TYPE), LOAD(b_words, at + step.x, B_TYPE),
+                LOAD(b_words, at + step.y, B_TYPE), LOAD(b_words, at + step.z, B_TYPE));
 }
 
 vec4 accumulate(float a, vec4 b, vec4 acc)
 {
-    if (HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS)
-        return acc;
-    return fma(vec4(a), b, acc);
+    if (HIDDEN != 0)
+        b = floatBitsToUint(a) == HIDDEN_BITS ? vec4(0.0) : b;
+    return a * b + acc;
 }
 
-// Row r's four elements of A, from the lane that loaded them. The lane must be a constant.
-#define ROW(r) subgroupBroadcast(a[r / HOLDERS], r % HOLDERS)
-#define STEP(r)                                                                                    \
-    {                                                                                              \
-        vec4 x = ROW(r);                                                                           \
+vec4 acc[LANE_ROWS]; // of row r: this lane's columns
+
+void store_row(uint r, uint row, uint column)
+{
+    uint z = gl_WorkGroupID.z;
+    uint index = p.c_offset + z / p.n_head * p.c_batch + z % p.n_head * p.c_head + row * p.c_row +
+                 column * p.c_col;
+    [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++)
+        if (row < p.m && column + i < p.n) {
+            float x = p.alpha * acc[r][i];
+            if (BIAS_TYPE != BIAS_NONE)
+                x += LOAD(bias_words, p.bias_offset + column + i, BIAS_TYPE);
+            STORE(c_words, index + i * p.c_col, C_TYPE, x);
+        }
+}
+
+// Four k of row r, whose elements of A come from the lane that loaded them.
+#define FOUR_K(r)                                                                                  \
+    if (r < ROWS) {                                                                                \
+        vec4 x = subgroupBroadcast(a[r / HOLDERS], r % HOLDERS);                                   \
         acc[r] = accumulate(x.x, b0, acc[r]);                                                      \
         acc[r] = accumulate(x.y, b1, acc[r]);                                                      \
         acc[r] = accumulate(x.z, b2, acc[r]);                                                      \
         acc[r] = accumulate(x.w, b3, acc[r]);                                                      \
     }
-
-const uint LOADS = LANE_ROWS / HOLDERS; // rows of A a lane loads
+#define ONE_K(r)                                                                                   \
+    if (r < ROWS)                                                                                  \
+        acc[r] = accumulate(subgroupBroadcast(a[r / HOLDERS], r % HOLDERS).x, b, acc[r]);
+#define EACH_ROW(DO)                                                                               \
+    DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)                                                \
+    DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 
 void main()
 {
-    uint z = gl_WorkGroupID.z;
+    uint z = gl_WorkGroupID.z, lane = gl_SubgroupInvocationID;
     uint batch = z / p.n_head, head = z % p.n_head;
-    uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
-    uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
-    uint first_row = gl_WorkGroupID.y * LANE_ROWS;
-    uint lane = gl_SubgroupInvocationID;
+    uint first_row = gl_WorkGroupID.y * ROWS;
     uint column = (gl_WorkGroupID.x * LANES + lane) * LANE_COLUMNS;
+    // Rows and columns past the end repeat others.
+    uint a_base = p.a_offset + batch * p.a_batch + head * p.a_head;
+    uint a_at[LANE_ROWS / HOLDERS];
+    [[unroll]] for (uint i = 0; i < LOADS; i++)
+        a_at[i] = a_base + min(first_row + i * HOLDERS + lane % HOLDERS, p.m - 1) * p.a_row;
+    uint b_column = column < p.n ? column : 0, last = p.n - 1 - b_column;
+    uint b_at = p.b_offset + batch * p.b_batch + head / p.group * p.b_head + b_column * p.b_row;
+    uvec3 b_step = min(uvec3(1, 2, 3), uvec3(last)) * p.b_row;
+    uint a_col = p.a_col, b_col = p.b_col, whole = p.k / 4, rest = p.k % 4;
 
-    uint a_base[LOADS]; // rows past the end repeat the last
-    for (uint i = 0; i < LOADS; i++)
-        a_base[i] = p.a_offset + batch * p.a_batch + head * p.a_head +
-                    min(first_row + i * HOLDERS + lane % HOLDERS, p.m - 1) * p.a_row;
-
-    vec4 acc[LANE_ROWS];
-    for (uint r = 0; r < LANE_ROWS; r++)
+    vec4 a[LANE_ROWS / HOLDERS];
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
         acc[r] = vec4(0.0);
-    for (uint k = 0; k < p.k; k += 4) {
-        bool tail = k + 4 > p.k;
-        vec4 a[LOADS];
-        for (uint i = 0; i < LOADS; i++)
-            a[i] = load_a(a_base[i], k, tail);
-        vec4 b0 = load_b(b_base, column, k);
-        vec4 b1 = load_b(b_base, column, k + 1);
-        vec4 b2 = load_b(b_base, column, k + 2);
-        vec4 b3 = load_b(b_base, column, k + 3);
-        STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
-    }
-
-    for (uint r = 0; r < LANE_ROWS; r++)
-        for (uint i = 0; i < LANE_COLUMNS; i++) {
-            if (first_row + r >= p.m || column + i >= p.n)
-                continue;
-            float x = p.alpha * acc[r][i];
-            if (BIAS_TYPE != BIAS_NONE)
-                x += LOAD(bias_words, p.bias_offset + column + i, BIAS_TYPE);
-            uint index = c_base + (first_row + r) * p.c_row + (column + i) * p.c_col;
-            STORE(c_words, index, C_TYPE, x);
+    for (uint i = 0; i < whole; i++) {
+        [[unroll]] for (uint j = 0; j < LOADS; j++) {
+            a[j] = load_a4(a_at[j], a_col);
+            a_at[j] += 4 * a_col;
         }
+        vec4 b0 = load_b(b_at, b_step), b1 = load_b(b_at + b_col, b_step);
+        b_at += 2 * b_col;
+        vec4 b2 = load_b(b_at, b_step), b3 = load_b(b_at + b_col, b_step);
+        b_at += 2 * b_col;
+        EACH_ROW(FOUR_K)
+    }
+    for (uint i = 0; i < rest; i++) {
+        [[unroll]] for (uint j = 0; j < LOADS; j++) {
+            a[j].x = load_a(a_at[j]);
+            a_at[j] += a_col;
+        }
+        vec4 b = load_b(b_at, b_step);
+        b_at += b_col;
+        EACH_ROW(ONE_K)
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        store_row(r, first_row + r, column);
 }

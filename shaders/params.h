@@ -57,11 +57,12 @@ struct matmul_params {
 #define MATMUL_LANES 6
 #define MATMUL_A_VEC 7 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
 #define MATMUL_B_VEC 8 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
-#define MATMUL_LANE_SPECS 9
+#define MATMUL_ROWS 9  /* of a tile, at most LANE_ROWS */
+#define MATMUL_LANE_SPECS 10
 
 #define BIAS_NONE 99
 #define TILE_DEPTH 16
-#define LANE_ROWS 8
+#define LANE_ROWS 16
 #define LANE_COLUMNS 4 /* a lane */
 
 /* ---- which keys a row sees: shared by the kernels that mask ---------------------------------- */

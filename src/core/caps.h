@@ -12,6 +12,7 @@ struct caps {
     double timestamp_ns;        /* of one tick; 0 without timestamps */
     uint64_t timestamp_mask;    /* valid bits */
     uint64_t disabled_kernels;  /* bit k: kernel k is not to be used; see kernels.h */
+    bool int64;                 /* 64-bit integers in shaders */
     bool subgroup_size_control; /* a pipeline can demand properties.subgroup_size */
 };
 

@@ -167,6 +167,7 @@ static enum vka_status create_logical(struct vka_device *device)
                 },
             .enabledExtensionCount = n_extension,
             .ppEnabledExtensionNames = extensions,
+            .pEnabledFeatures = &(VkPhysicalDeviceFeatures){.shaderInt64 = caps->int64},
         },
         NULL, &device->handle));
     vk_load_device(&device->instance, device->handle, &device->vk);

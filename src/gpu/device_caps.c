@@ -108,6 +108,7 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     CHAIN(size, VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
 #undef CHAIN
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
+    caps->int64 = features.features.shaderInt64;
     caps->properties.timeline = timeline.timelineSemaphore;
     caps->properties.float16 = float16.shaderFloat16;
     caps->properties.storage16 = storage16.storageBuffer16BitAccess;

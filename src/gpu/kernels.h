@@ -17,6 +17,7 @@ enum kernel_need {
     NEED_BALLOT = 1,     /* subgroup broadcasts, and full subgroups of the known size */
     NEED_ARITHMETIC = 2, /* subgroup reductions, likewise */
     NEED_SUBGROUP_8 = 4, /* at least 8 invocations a subgroup */
+    NEED_INT64 = 8,      /* 64-bit integers in shaders */
 };
 
 _Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");

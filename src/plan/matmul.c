@@ -81,6 +81,7 @@ static void set_key(const struct matmul_op *op, const struct matmul_choice *choi
         key->spec[MATMUL_LANES] = choice->lanes;
         key->spec[MATMUL_A_VEC] = choice->a_vec;
         key->spec[MATMUL_B_VEC] = choice->b_vec;
+        key->spec[MATMUL_ROWS] = choice->rows;
     }
 }
 

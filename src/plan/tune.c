@@ -5,6 +5,14 @@
  * the product reads it m / LANE_ROWS times. */
 #define PACK_ROWS 32
 
+/* The fastest first; the last whether the device can run it or not. */
+static enum kernel lane_kernel(const struct caps *caps)
+{
+    if (!kernel_missing(KERNEL_matmul_lane8_wide, caps))
+        return KERNEL_matmul_lane8_wide;
+    return kernel_missing(KERNEL_matmul_lane8, caps) ? KERNEL_matmul_lane4 : KERNEL_matmul_lane8;
+}
+
 /* CPU drivers turn shared memory into per-lane gathers and each barrier into spills of every live
  * register; a register tile without either is several times faster there. The compiler of
  * SwiftShader, whose subgroups are 4, does not come to an end with it. */
@@ -12,19 +20,17 @@ static bool use_lanes(const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
     bool wanted = has->type == VKA_DEVICE_CPU && has->subgroup_size >= 8;
-    bool usable =
-        !kernel_missing(KERNEL_matmul_lane4, caps) || !kernel_missing(KERNEL_matmul_lane8, caps);
-    return usable && has->subgroup_size >= 4 &&
+    return !kernel_missing(lane_kernel(caps), caps) && has->subgroup_size >= 4 &&
            (wanted || kernel_missing(KERNEL_matmul_tile, caps));
 }
 
 static void choose_lanes(const struct caps *caps, const struct matmul_problem *p,
                          struct matmul_choice *c)
 {
-    bool eight = !kernel_missing(KERNEL_matmul_lane8, caps);
-    c->kernel = eight ? KERNEL_matmul_lane8 : KERNEL_matmul_lane4;
+    c->kernel = lane_kernel(caps);
     c->lanes = caps->properties.subgroup_size;
-    c->rows = LANE_ROWS;
+    for (c->rows = LANE_ROWS; c->rows > 1 && c->rows / 2 >= p->m;) /* rows that are there */
+        c->rows /= 2;
     c->columns = c->lanes * LANE_COLUMNS;
     c->a_vec = p->a_vec;
     c->pack_b = !p->b_vec && !p->b_fixed && p->m >= PACK_ROWS;

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Where conversions go wrong: ties, the ends of each type's range, subnormals, what is not finite. */
+/* Where conversions go wrong: ties, the ends of each type's range, subnormals, what is not
+ * finite. */
 static const double corners[] = {
     0.0,       -0.0,     1.0,         1 + 0x1p-11, 1 + 3 * 0x1p-11, 1 + 0x1p-8, 1 + 3 * 0x1p-8,
     65504,     65519,    65520,       -65536,      0x1p-14,         0x1p-24,    0x1p-25,

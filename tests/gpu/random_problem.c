@@ -26,7 +26,8 @@ static uint32_t draw_length(struct rng *rng, uint32_t most)
     return n < most ? n : most;
 }
 
-/* A fused kernel is compiled for each size of head, and CPU drivers take minutes for those beyond some ten features. */
+/* A fused kernel is compiled for each size of head, and CPU drivers take minutes for those beyond
+ * some ten features. */
 static uint32_t draw_dim(struct rng *rng, enum vka_path path)
 {
     static const uint32_t few[] = {1, 4, 6, 8};

@@ -89,6 +89,13 @@ static void cpu_takes_lanes(void **state)
     assert_int_equal(c.rows, LANE_ROWS);
     assert_int_equal(c.columns, 8 * LANE_COLUMNS);
     assert_true(tune_transposes_weights(&caps));
+    caps.int64 = true;
+    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane8_wide);
+    struct matmul_problem few = large;
+    for (few.m = 1; few.m <= LANE_ROWS; few.m *= 2) /* no lane works on rows that are not there */
+        assert_int_equal(choose(&caps, &few).rows, few.m);
+    few.m = 5;
+    assert_int_equal(choose(&caps, &few).rows, 8);
     caps = cpu(4); /* SwiftShader's compiler does not finish the lane kernel */
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
     caps.disabled_kernels = 1ull << KERNEL_matmul_tile;
@@ -98,6 +105,9 @@ static void cpu_takes_lanes(void **state)
     caps = cpu(8);
     caps.disabled_kernels = 1ull << KERNEL_matmul_lane8;
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane4);
+    caps.int64 = true;
+    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane8_wide);
+    caps.int64 = false;
     caps.disabled_kernels |= 1ull << KERNEL_matmul_lane4;
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
     assert_false(tune_transposes_weights(&caps));
@@ -197,6 +207,9 @@ static void missing(void **state)
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "switched off"));
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
     caps = discrete;
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8_wide, &caps), "64-bit"));
+    caps.int64 = true;
+    assert_null(kernel_missing(KERNEL_matmul_lane8_wide, &caps));
     caps.properties.subgroup_size = 4;
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "subgroups of 8"));
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
@@ -278,11 +291,13 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_false(c.pack_b);
         return;
     }
-    assert_true(c.kernel == KERNEL_matmul_lane4 || c.kernel == KERNEL_matmul_lane8);
+    assert_true(c.kernel == KERNEL_matmul_lane4 || c.kernel == KERNEL_matmul_lane8 ||
+                c.kernel == KERNEL_matmul_lane8_wide);
     assert_int_equal(c.lanes, has->subgroup_size); /* one workgroup is one full subgroup */
     assert_true(is_power_of_two(c.lanes));
-    assert_in_range(c.lanes, c.kernel == KERNEL_matmul_lane8 ? 8 : 4, has->max_workgroup);
-    assert_int_equal(c.rows, LANE_ROWS);
+    assert_in_range(c.lanes, c.kernel == KERNEL_matmul_lane4 ? 4 : 8, has->max_workgroup);
+    assert_in_range(c.rows, 1, LANE_ROWS);
+    assert_true(c.rows == LANE_ROWS || c.rows < 2 * p->m);
     assert_int_equal(c.columns, c.lanes * LANE_COLUMNS);
     assert_int_equal(c.a_vec, p->a_vec);
     assert_int_equal(c.b_vec, p->b_vec || c.pack_b);
@@ -355,13 +370,15 @@ static void invariants(void **state)
     devices[7].subgroup_size_control = false;
     devices[8].properties.type = VKA_DEVICE_INTEGRATED;
     devices[8].properties.subgroup_size = 16;
-    const uint64_t optional = 1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
-                              1ull << KERNEL_softmax_subgroup | 1ull << KERNEL_attention_row;
+    const uint64_t optional = 1ull << KERNEL_matmul_lane8_wide | 1ull << KERNEL_matmul_lane4 |
+                              1ull << KERNEL_matmul_lane8 | 1ull << KERNEL_softmax_subgroup |
+                              1ull << KERNEL_attention_row;
     for (size_t d = 0; d < COUNTOF(devices); d++)
         for (int i = 0; i < 5000; i++) {
             struct caps caps = devices[d];
             if (below(2)) /* lowered by the application, or simply another device */
                 caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);
+            caps.int64 = below(2);
             caps.disabled_kernels = below(2) ? 0 : random_state & optional;
             struct matmul_problem p = any_problem();
             check_matmul(&caps, &p);
