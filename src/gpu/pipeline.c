@@ -2,8 +2,13 @@
 #include "gpu/device.h"
 #include "gpu/kernels_spv.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define MAX_THREADS 16 /* that compile at the same time, this one included */
 
 /* Vulkan's cache header: a blob of another driver or device is dropped before the driver sees it,
  * as not all drivers check. */
@@ -126,17 +131,18 @@ fail:
     return status;
 }
 
-static enum vka_status create(struct vka_device *device, const struct pipeline_key *key,
-                              VkPipeline *pipeline)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
-    VkShaderModule module = VK_NULL_HANDLE;
-    VkDescriptorSetLayout set_layout;
+/* What the driver's compiler is called with. */
+struct job {
+    struct pipeline *pipeline;
+    VkShaderModule module;
     VkPipelineLayout layout;
-    TRY(get_module(device, key->kernel, &module));
-    TRY(pipeline_layouts(device, key->kernel, &set_layout, &layout));
+    VkResult result;
+};
 
+/* Safe from several threads for different jobs: Vulkan guards the pipeline cache itself. */
+static void compile(const struct vka_device *device, struct job *job)
+{
+    const struct pipeline_key *key = &job->pipeline->key;
     VkSpecializationMapEntry entries[MAX_SPECS];
     for (uint32_t i = 0; i < key->n_spec; i++)
         entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
@@ -151,7 +157,7 @@ static enum vka_status create(struct vka_device *device, const struct pipeline_k
         .requiredSubgroupSize = device->caps.properties.subgroup_size,
     };
     bool fixed = kernel_table[key->kernel].needs & (NEED_BALLOT | NEED_ARITHMETIC);
-    VK(device->vk.vkCreateComputePipelines(
+    job->result = device->vk.vkCreateComputePipelines(
         device->handle, device->pipelines.cache, 1,
         &(VkComputePipelineCreateInfo){
             .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
@@ -162,15 +168,42 @@ static enum vka_status create(struct vka_device *device, const struct pipeline_k
                     .flags =
                         fixed ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
                     .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                    .module = module,
+                    .module = job->module,
                     .pName = "main",
                     .pSpecializationInfo = &specialization,
                 },
-            .layout = layout,
+            .layout = job->layout,
         },
-        NULL, pipeline));
-fail:
-    return status;
+        NULL, &job->pipeline->handle);
+}
+
+/* Jobs that threads take one by one. */
+struct jobs {
+    const struct vka_device *device;
+    struct job *list;
+    size_t n;
+    atomic_size_t next;
+};
+
+static void *work(void *argument)
+{
+    struct jobs *jobs = argument;
+    for (size_t i; (i = atomic_fetch_add(&jobs->next, 1)) < jobs->n;)
+        compile(jobs->device, &jobs->list[i]);
+    return NULL;
+}
+
+/* On this thread and others beside it; where those cannot be had, this one does all. */
+static void compile_all(struct jobs *jobs)
+{
+    pthread_t threads[MAX_THREADS];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t most = cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (size_t)cores, n = 0;
+    while (n + 1 < most && n + 1 < jobs->n && !pthread_create(&threads[n], NULL, work, jobs))
+        n++;
+    work(jobs);
+    while (n)
+        pthread_join(threads[--n], NULL);
 }
 
 static bool same_key(const struct pipeline_key *a, const struct pipeline_key *b)
@@ -179,27 +212,70 @@ static bool same_key(const struct pipeline_key *a, const struct pipeline_key *b)
            memcmp(a->spec, b->spec, a->n_spec * sizeof *a->spec) == 0;
 }
 
+static struct pipeline *find(const struct vka_device *device, const struct pipeline_key *key)
+{
+    struct pipeline *p = device->pipelines.list;
+    while (p && !same_key(&p->key, key))
+        p = p->next;
+    return p;
+}
+
+/* Adds a job for the key, unless its pipeline is there or one of the jobs makes it. */
+static enum vka_status add_job(struct vka_device *device, const struct pipeline_key *key,
+                               struct jobs *jobs)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    VkDescriptorSetLayout set_layout;
+    struct job *job = &jobs->list[jobs->n];
+    for (size_t i = 0; i < jobs->n; i++)
+        if (same_key(&jobs->list[i].pipeline->key, key))
+            return VKA_OK;
+    if (find(device, key))
+        return VKA_OK;
+    TRY(get_module(device, key->kernel, &job->module));
+    TRY(pipeline_layouts(device, key->kernel, &set_layout, &job->layout));
+    job->pipeline = calloc(1, sizeof *job->pipeline);
+    CHECK_ALLOC(job->pipeline);
+    job->pipeline->key = *key;
+    jobs->n++;
+fail:
+    return status;
+}
+
+enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
+                               size_t count)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct jobs jobs = {.device = device, .list = calloc(count, sizeof *jobs.list)};
+    CHECK_ALLOC(jobs.list);
+    for (size_t i = 0; i < count; i++)
+        TRY(add_job(device, keys[i], &jobs));
+    compile_all(&jobs);
+fail:
+    for (size_t i = 0; i < jobs.n; i++) {
+        struct pipeline *made = jobs.list[i].pipeline;
+        if (made->handle) {
+            made->next = device->pipelines.list;
+            device->pipelines.list = made;
+            continue;
+        }
+        free(made);
+        if (status == VKA_OK)
+            status = vk_error(log, jobs.list[i].result, "vkCreateComputePipelines");
+    }
+    free(jobs.list);
+    return status;
+}
+
 enum vka_status pipeline_get(struct vka_device *device, const struct pipeline_key *key,
                              VkPipeline *pipeline)
 {
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
-    for (struct pipeline *p = device->pipelines.list; p; p = p->next)
-        if (same_key(&p->key, key)) {
-            *pipeline = p->handle;
-            return VKA_OK;
-        }
-    struct pipeline *made = calloc(1, sizeof *made);
-    CHECK_ALLOC(made);
-    made->key = *key;
-    TRY(create(device, key, &made->handle));
-    made->next = device->pipelines.list;
-    device->pipelines.list = made;
-    *pipeline = made->handle;
-    return VKA_OK;
-
-fail:
-    free(made);
+    struct pipeline *made = find(device, key);
+    enum vka_status status = made ? VKA_OK : pipelines_make(device, &key, 1);
+    if (status == VKA_OK)
+        *pipeline = find(device, key)->handle;
     return status;
 }
 

@@ -179,6 +179,20 @@ fail:
     return status;
 }
 
+static enum vka_status make_pipelines(struct vka_plan *plan)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    const struct pipeline_key **keys = calloc(plan->n_pass, sizeof *keys);
+    CHECK_ALLOC(keys);
+    for (size_t i = 0; i < plan->n_pass; i++)
+        keys[i] = &plan->passes[i].key;
+    TRY(pipelines_make(plan->device, keys, plan->n_pass));
+fail:
+    free(keys);
+    return status;
+}
+
 enum vka_status plan_record(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
@@ -186,6 +200,7 @@ enum vka_status plan_record(struct vka_plan *plan)
     enum vka_status status = VKA_OK;
     struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
     CHECK_ALLOC(hazards.open);
+    TRY(make_pipelines(plan));
     TRY(create_pools(plan));
     VK(device->vk.vkBeginCommandBuffer(plan->commands,
                                        &(VkCommandBufferBeginInfo){
