@@ -46,10 +46,10 @@ void bench_problem_destroy(struct bench_problem *problem);
 
 /* Milliseconds. */
 struct bench_times {
-    uint32_t repeat; /* runs after the first one */
-    double first;    /* from the start of recording to the first result */
-    double median, min;
-    double gpu; /* median over the runs of the passes' sum; negative: not measured */
+    uint32_t repeat;    /* runs after the first one */
+    double first;       /* from the start of recording to the first result */
+    double median, min; /* of runs without timestamps wherever those would count */
+    double gpu;         /* median over runs of the passes' sum; negative: not measured */
 };
 
 /* Records the problem on a device that has compiled nothing yet, runs it and leaves the plan.

@@ -2,12 +2,12 @@
 #include "cache_file.h"
 
 #include "device.h"
+#include "file_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* A blob holds some dozen pipelines; a file beyond this is not ours. */
 #define BLOB_MAX ((size_t)64 << 20)
@@ -92,24 +92,6 @@ void *cache_file_load(const char *device, size_t *size)
     return blob;
 }
 
-/* Beside the path, then renamed: a process that reads at this moment sees a whole file. */
-static void write_blob(const char *path, const void *blob, size_t size)
-{
-    char beside[PATH_ROOM + 8];
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    int fd = mkstemp(beside);
-    if (fd < 0)
-        return;
-    FILE *file = fdopen(fd, "wb");
-    bool ok = file && fwrite(blob, 1, size, file) == size;
-    if (file)
-        ok = !fclose(file) && ok;
-    else
-        close(fd);
-    if (!ok || rename(beside, path))
-        unlink(beside);
-}
-
 void cache_file_save(struct vka_device *device, const void *loaded, size_t loaded_size)
 {
     size_t size = 0;
@@ -120,6 +102,6 @@ void cache_file_save(struct vka_device *device, const void *loaded, size_t loade
     if (blob && vka_device_pipeline_cache(device, blob, &size) == VKA_OK &&
         (size != loaded_size || memcmp(blob, loaded, size)) &&
         cache_path(vka_device_properties(device), true, path))
-        write_blob(path, blob, size);
+        file_replace(path, blob, size);
     free(blob);
 }

@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include "commands.h"
+#include "sweep.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -161,6 +162,10 @@ int cmd_bench(int argc, char **argv)
     struct bench_options options = {.device = DEVICE_OPTIONS_DEFAULT};
 
     tool_set_command("bench");
+    if (argc > 1 && (!strcmp(argv[1], "sweep") || !strcmp(argv[1], "--sweep"))) {
+        tool_set_command("bench sweep");
+        return sweep_command(argc - 1, argv + 1);
+    }
     for (size_t i = 0; argc > 1 && i < sizeof ops / sizeof ops[0]; i++) {
         if (strcmp(argv[1], ops[i].name))
             continue;
@@ -172,6 +177,7 @@ int cmd_bench(int argc, char **argv)
         options.device.no_cache = true;
         return bench(&options);
     }
-    tool_error("expected layer, attention, matmul or decode, got '%s'", argc > 1 ? argv[1] : "");
+    tool_error("expected layer, attention, matmul, decode or sweep, got '%s'",
+               argc > 1 ? argv[1] : "");
     return TOOL_USAGE;
 }

@@ -154,7 +154,7 @@ done
 [ "$(wc -l <out)" -eq 1 ] || fail "bench --json is not one line"
 expect 0 '^  median ' bench decode --batch 2 --heads 4 --kv-heads 2 --kv-seq 33 --head-dim 5 --repeat 2
 expect 2 '--kv-seq: expected' bench decode --batch 1 --heads 1 --head-dim 4
-expect 2 'expected layer, attention, matmul or decode' bench
+expect 2 'expected layer, attention, matmul, decode or sweep' bench
 expect 2 "got 'frobnicate'" bench frobnicate
 expect 2 '--batch: expected, but not given' bench layer
 expect 2 "--batch: .*got '0'" bench layer --batch 0
@@ -170,6 +170,19 @@ expect 2 '--heads: expected a divisor of --model-dim 64' \
     bench layer --batch 1 --seq 4 --model-dim 64 --heads 5
 expect 2 '.' bench matmul --m 16777216 --n 16777216 --k 16777216
 expect 2 '.' bench attention --batch 1048576 --heads 65536 --seq 16777216 --head-dim 65536
+
+# A sweep: every length of every series in the CSV, two panels of three lines in a well-formed plot.
+expect 0 '^decode  *time grows as length^' \
+    bench sweep --lengths 8,16 --heads 2 --head-dim 4 --repeat 1 --csv s.csv --svg s.svg
+[ "$(grep -cE '^(fused|unfused|decode),1,2,2,4,0,f32,[0-9]+,(8|16),1,[0-9.]+,' s.csv)" -eq 6 ] &&
+    [ "$(wc -l <s.csv)" -eq 7 ] || fail 'the CSV file of a sweep'
+[ "$(grep -c '^<polyline ' s.svg)" -eq 6 ] && [ "$(grep -c '^<circle ' s.svg)" -eq 12 ] &&
+    [ "$(tail -n 1 s.svg)" = '</svg>' ] && ! grep -qE '(nan|inf)[, "<]' s.svg ||
+    fail 'the plot of a sweep'
+expect 2 '--lengths: expected FROM,TO' bench sweep --lengths 64,32
+expect 2 'missing/s.csv: cannot be written' \
+    bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv missing/s.csv
+rm s.csv s.svg
 
 # ---- check --------------------------------------------------------------------------------------
 number=$(find "$cases/seeds" -name '*.safetensors' | wc -l)
