@@ -13,7 +13,8 @@ struct caps {
     uint64_t timestamp_mask;    /* valid bits */
     uint64_t disabled_kernels;  /* bit k: kernel k is not to be used; see kernels.h */
     bool int64;                 /* 64-bit integers in shaders */
-    bool subgroup_size_control; /* a pipeline can demand properties.subgroup_size */
+    bool subgroup_size_control; /* a pipeline can have full subgroups of properties.subgroup_size */
+    bool subgroup_size_varies;  /* and has to demand that size, as the device has others too */
 };
 
 #endif

@@ -122,61 +122,6 @@ fail:
     return status;
 }
 
-static enum vka_status create_logical(struct vka_device *device)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
-    const struct caps *caps = &device->caps;
-    const char *extensions[4];
-    uint32_t n_extension = 0;
-    uint32_t version = caps->properties.api_version < device->instance.api_version
-                           ? caps->properties.api_version
-                           : device->instance.api_version;
-    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES,
-        .timelineSemaphore = VK_TRUE};
-    VkPhysicalDeviceSubgroupSizeControlFeatures size = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
-        .subgroupSizeControl = VK_TRUE,
-        .computeFullSubgroups = VK_TRUE};
-    void *chain = NULL;
-    if (caps->properties.timeline) {
-        chain = &timeline;
-        if (version < VK_API_VERSION_1_2)
-            extensions[n_extension++] = VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME;
-    }
-    if (caps->subgroup_size_control) {
-        size.pNext = chain;
-        chain = &size;
-        if (version < VK_API_VERSION_1_3)
-            extensions[n_extension++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
-    }
-    const float priority = 0.5f;
-    VK(device->instance.vkCreateDevice(
-        device->physical,
-        &(VkDeviceCreateInfo){
-            .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-            .pNext = chain,
-            .queueCreateInfoCount = 1,
-            .pQueueCreateInfos =
-                &(VkDeviceQueueCreateInfo){
-                    .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                    .queueFamilyIndex = device->queue_family,
-                    .queueCount = 1,
-                    .pQueuePriorities = &priority,
-                },
-            .enabledExtensionCount = n_extension,
-            .ppEnabledExtensionNames = extensions,
-            .pEnabledFeatures = &(VkPhysicalDeviceFeatures){.shaderInt64 = caps->int64},
-        },
-        NULL, &device->handle));
-    vk_load_device(&device->instance, device->handle, &device->vk);
-    if (!device->vk.vkWaitSemaphores)
-        device->vk.vkWaitSemaphores = device->vk.vkWaitSemaphoresKHR;
-fail:
-    return status;
-}
-
 enum vka_status vka_device_create(const struct vka_device_info *info, struct vka_device **out)
 {
     static const struct vka_device_info defaults = {.struct_size = sizeof defaults};
@@ -188,6 +133,7 @@ enum vka_status vka_device_create(const struct vka_device_info *info, struct vka
     struct log log_here = {.callback = info->log, .user = info->log_user}, *log = &log_here;
     enum vka_status status = VKA_OK;
     struct vka_device *device = NULL;
+    struct device_request request;
     CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
               info->struct_size, sizeof *info);
     CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
@@ -199,7 +145,8 @@ enum vka_status vka_device_create(const struct vka_device_info *info, struct vka
     TRY(vk_instance_create(log, info->validation, info->labels, &device->instance));
     TRY(choose(device, info->device));
     TRY(lower_limits(device, info));
-    TRY(create_logical(device));
+    device_request_fill(device, &request);
+    TRY(device_create_logical(device, &request));
     if (info->labels && device->instance.debug_utils) {
         PFN_vkGetDeviceProcAddr get = device->instance.vkGetDeviceProcAddr;
         device->begin_label =

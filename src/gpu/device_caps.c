@@ -169,9 +169,12 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     caps->timestamp_ns = (double)limits->timestampPeriod;
 
     read_features(instance, physical, version, caps);
-    caps->subgroup_size_control &= size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT &&
-                                   size.minSubgroupSize <= p->subgroup_size &&
-                                   p->subgroup_size <= size.maxSubgroupSize;
+    caps->subgroup_size_varies = size.minSubgroupSize != size.maxSubgroupSize;
+    caps->subgroup_size_control &=
+        size.minSubgroupSize <= p->subgroup_size && p->subgroup_size <= size.maxSubgroupSize;
+    if (caps->subgroup_size_varies)
+        caps->subgroup_size_control &=
+            (size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
     read_cooperative_matrices(instance, physical, p);
 }
 

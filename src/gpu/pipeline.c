@@ -161,10 +161,11 @@ static void compile(const struct vka_device *device, struct job *job)
         device->handle, device->pipelines.cache, 1,
         &(VkComputePipelineCreateInfo){
             .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+            .flags = device->pipelines.flags,
             .stage =
                 {
                     .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                    .pNext = fixed ? &size : NULL,
+                    .pNext = fixed && device->caps.subgroup_size_varies ? &size : NULL,
                     .flags =
                         fixed ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
                     .stage = VK_SHADER_STAGE_COMPUTE_BIT,
@@ -206,7 +207,7 @@ static void compile_all(struct jobs *jobs)
         pthread_join(threads[--n], NULL);
 }
 
-static bool same_key(const struct pipeline_key *a, const struct pipeline_key *b)
+bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b)
 {
     return a->kernel == b->kernel && a->n_spec == b->n_spec &&
            memcmp(a->spec, b->spec, a->n_spec * sizeof *a->spec) == 0;
@@ -215,7 +216,7 @@ static bool same_key(const struct pipeline_key *a, const struct pipeline_key *b)
 static struct pipeline *find(const struct vka_device *device, const struct pipeline_key *key)
 {
     struct pipeline *p = device->pipelines.list;
-    while (p && !same_key(&p->key, key))
+    while (p && !pipeline_same_key(&p->key, key))
         p = p->next;
     return p;
 }
@@ -229,7 +230,7 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
     VkDescriptorSetLayout set_layout;
     struct job *job = &jobs->list[jobs->n];
     for (size_t i = 0; i < jobs->n; i++)
-        if (same_key(&jobs->list[i].pipeline->key, key))
+        if (pipeline_same_key(&jobs->list[i].pipeline->key, key))
             return VKA_OK;
     if (find(device, key))
         return VKA_OK;

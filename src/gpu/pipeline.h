@@ -21,6 +21,7 @@ struct pipeline {
 
 struct pipelines {
     VkPipelineCache cache;
+    VkPipelineCreateFlags flags; /* of every pipeline; 0 but for tests */
     struct pipeline *list;
     VkShaderModule modules[KERNEL_COUNT];
     VkDescriptorSetLayout set_layouts[MAX_BUFFERS + 1]; /* by number of storage buffers */
@@ -39,6 +40,8 @@ enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_
 /* The pipeline for a key, made on first use. */
 enum vka_status pipeline_get(struct vka_device *device, const struct pipeline_key *key,
                              VkPipeline *pipeline);
+
+bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b);
 
 /* Layouts of a kernel, made on first use. */
 enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,

@@ -102,6 +102,18 @@ static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
     return rows;
 }
 
+/* Floats of q and context that an invocation of a GPU keeps in registers without spilling. */
+#define GPU_ROW_FLOATS 64
+
+/* The same for a GPU: fewer rows, and none where not even one fits. */
+static void rows_for_gpu(struct attention_choice *choice)
+{
+    uint32_t floats = 4 * (choice->head4 + choice->value4);
+    while (choice->rows > 1 && choice->rows * floats > GPU_ROW_FLOATS)
+        choice->rows /= 2;
+    choice->preferred = choice->rows * floats <= GPU_ROW_FLOATS;
+}
+
 void tune_attention(const struct caps *caps, const struct attention_problem *problem,
                     struct attention_choice *choice)
 {
@@ -115,5 +127,7 @@ void tune_attention(const struct caps *caps, const struct attention_problem *pro
     choice->head4 = (problem->head_dim + 3) / 4;
     choice->value4 = (problem->value_dim + 3) / 4;
     choice->rows = rows_that_fit(choice->head4 + choice->value4, problem->n_row, choice->lanes);
+    if (caps->properties.type != VKA_DEVICE_CPU)
+        rows_for_gpu(choice);
     choice->reason = "one pass, rows in registers, no shared memory";
 }

@@ -1,0 +1,65 @@
+/* The logical device: what it is asked for, and its creation. */
+#include "gpu/device.h"
+
+static void add_extension(struct device_request *request, const char *name)
+{
+    request->extensions[request->n_extension++] = name;
+}
+
+void device_request_fill(const struct vka_device *device, struct device_request *request)
+{
+    const struct caps *caps = &device->caps;
+    uint32_t version = caps->properties.api_version < device->instance.api_version
+                           ? caps->properties.api_version
+                           : device->instance.api_version;
+    *request = (struct device_request){
+        .features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+        .features.features.shaderInt64 = caps->int64,
+        .timeline = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES,
+                     .timelineSemaphore = VK_TRUE},
+        .subgroup_size = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+                          .subgroupSizeControl = VK_TRUE,
+                          .computeFullSubgroups = VK_TRUE},
+    };
+    void **tail = &request->features.pNext;
+    if (caps->properties.timeline) {
+        *tail = &request->timeline;
+        tail = &request->timeline.pNext;
+        if (version < VK_API_VERSION_1_2)
+            add_extension(request, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME);
+    }
+    if (caps->subgroup_size_control) {
+        *tail = &request->subgroup_size;
+        if (version < VK_API_VERSION_1_3)
+            add_extension(request, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    }
+}
+
+enum vka_status device_create_logical(struct vka_device *device,
+                                      const struct device_request *request)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    VK(device->instance.vkCreateDevice(
+        device->physical,
+        &(VkDeviceCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+            .pNext = &request->features,
+            .queueCreateInfoCount = 1,
+            .pQueueCreateInfos =
+                &(VkDeviceQueueCreateInfo){
+                    .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                    .queueFamilyIndex = device->queue_family,
+                    .queueCount = 1,
+                    .pQueuePriorities = &(const float){0.5f},
+                },
+            .enabledExtensionCount = request->n_extension,
+            .ppEnabledExtensionNames = request->extensions,
+        },
+        NULL, &device->handle));
+    vk_load_device(&device->instance, device->handle, &device->vk);
+    if (!device->vk.vkWaitSemaphores)
+        device->vk.vkWaitSemaphores = device->vk.vkWaitSemaphoresKHR;
+fail:
+    return status;
+}

@@ -1,0 +1,231 @@
+/* Compiles the library's pipelines for GPUs that are not there, and shows what they cost.
+ *
+ *     compile_kernels [--all] [--kernel NAME] [FAMILY...]
+ *     compile_kernels --here
+ *
+ * The first form takes RADV's null devices, one a family (navi21, gfx1100, ...); --all is every
+ * family that RADV of Mesa 22.3 knows. --here takes the device that the environment gives, a shim's
+ * for example. A pipeline that fails to compile is a failure, and so is one of the kernels that
+ * tune chooses in float32 that spills to memory. SPDX-License-Identifier: MIT */
+#include "null_device.h"
+#include "pipeline_list.h"
+
+#include <getopt.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SKIPPED 77
+
+/* Without names on the command line: one of each generation that compiles differently. */
+static const char *const few_families[] = {"polaris10", "vega10", "navi10", "navi21", "gfx1100"};
+static const char *const all_families[] = {
+    "tahiti",  "hawaii",    "tonga",   "fiji",    "polaris10", "polaris11", "polaris12",
+    "vegam",   "vega10",    "vega12",  "vega20",  "raven",     "raven2",    "renoir",
+    "navi10",  "navi12",    "navi14",  "navi21",  "navi22",    "navi23",    "navi24",
+    "vangogh", "rembrandt", "gfx1036", "gfx1100", "gfx1101",   "gfx1102",   "gfx1103_r1",
+};
+
+/* A statistic under the names that drivers give it: RADV's first, then NVK's. */
+static const struct column {
+    const char *title, *names[2];
+    bool spill; /* to memory; scalar registers spill to vector registers */
+} columns[] = {
+    {"VGPRs", {"VGPRs", "Register count"}, false},
+    {"SGPRs", {"SGPRs", "-"}, false},
+    {"spilled", {"Spilled VGPRs", "Spills to memory"}, true},
+    {"SGPRs sp.", {"Spilled SGPRs", "Spills to reg"}, false},
+    {"scratch", {"Scratch size", "SLM size"}, true},
+    {"LDS", {"LDS size", "Shared memory size"}, false},
+    {"waves", {"Subgroups per SIMD", "Max warps/SM"}, false},
+    {"instr.", {"Instructions", "Instruction count"}, false},
+};
+#define COLUMNS COUNTOF(columns)
+
+struct totals {
+    long pipelines, failed, spilled; /* spilled: also where that is no failure */
+};
+
+static uint64_t statistic_value(const VkPipelineExecutableStatisticKHR *s)
+{
+    return s->format == VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_BOOL32_KHR ? s->value.b32
+                                                                           : s->value.u64;
+}
+
+/* Fills values[]; what the driver does not tell stays UINT64_MAX. */
+static enum vka_status read_statistics(struct vka_device *device, VkPipeline pipeline,
+                                       uint64_t values[COLUMNS])
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    VkPipelineExecutableStatisticKHR list[64];
+    uint32_t count = COUNTOF(list);
+    for (size_t c = 0; c < COLUMNS; c++)
+        values[c] = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++)
+        list[i] = (VkPipelineExecutableStatisticKHR){
+            .sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR};
+    VK(device->vk.vkGetPipelineExecutableStatisticsKHR(
+        device->handle,
+        &(VkPipelineExecutableInfoKHR){
+            .sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR,
+            .pipeline = pipeline,
+        },
+        &count, list));
+    for (uint32_t i = 0; i < count; i++)
+        for (size_t c = 0; c < COLUMNS; c++)
+            if (strcmp(list[i].name, columns[c].names[0]) == 0 ||
+                strcmp(list[i].name, columns[c].names[1]) == 0)
+                values[c] = statistic_value(&list[i]);
+fail:
+    return status;
+}
+
+static void print_head(const struct vka_device *device)
+{
+    printf("\n%s, %s\n%-20s %-4s", device->caps.properties.name, device->caps.properties.driver,
+           "kernel", "type");
+    for (size_t c = 0; c < COLUMNS; c++)
+        printf(" %9s", columns[c].title);
+    printf("\n");
+}
+
+static void print_row(const struct listed_pipeline *row, const uint64_t values[COLUMNS],
+                      const char *remark)
+{
+    printf("%-20s %-4s", kernel_table[row->key.kernel].name, vka_dtype_name(row->dtype));
+    for (size_t c = 0; c < COLUMNS; c++)
+        if (values[c] == UINT64_MAX)
+            printf(" %9s", "-");
+        else
+            printf(" %9" PRIu64, values[c]);
+    printf("  %s%s%s\n", row->detail, row->forced ? ", not tune's choice" : "", remark);
+}
+
+static void compile_one(struct vka_device *device, const struct listed_pipeline *row,
+                        struct totals *totals)
+{
+    VkPipeline pipeline = VK_NULL_HANDLE;
+    uint64_t values[COLUMNS];
+    bool spills = false;
+    enum vka_status status = pipeline_get(device, &row->key, &pipeline);
+    if (status == VKA_OK)
+        status = read_statistics(device, pipeline, values);
+    totals->pipelines++;
+    if (status != VKA_OK) {
+        printf("%-20s %-4s FAIL: %s\n", kernel_table[row->key.kernel].name,
+               vka_dtype_name(row->dtype), vka_device_error(device));
+        totals->failed++;
+    } else {
+        for (size_t c = 0; c < COLUMNS; c++)
+            spills |= columns[c].spill && values[c] != 0 && values[c] != UINT64_MAX;
+        bool forbidden = spills && row->dtype == VKA_F32 && !row->forced;
+        totals->spilled += spills;
+        totals->failed += forbidden;
+        print_row(row, values, forbidden ? ", FAIL: spills" : spills ? ", spills" : "");
+    }
+}
+
+static enum vka_status compile_device(const char *only, struct totals *totals)
+{
+    struct vka_device *device;
+    struct pipeline_list *list = calloc(1, sizeof *list);
+    enum vka_status status = list ? null_device_open(&device) : VKA_OUT_OF_HOST_MEMORY;
+    if (status != VKA_OK) {
+        free(list);
+        return status;
+    }
+    print_head(device);
+    if (!pipeline_list_fill(device, list)) {
+        printf("FAIL: not every kernel is listed\n");
+        totals->failed++;
+    }
+    for (size_t i = 0; i < list->n; i++)
+        if (!only || strcmp(only, kernel_table[list->rows[i].key.kernel].name) == 0)
+            compile_one(device, &list->rows[i], totals);
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        const char *missing = kernel_missing((enum kernel)k, &device->caps);
+        if (missing)
+            printf("%-20s not compiled: needs %s\n", kernel_table[k].name, missing);
+    }
+    null_device_close(&device);
+    free(list);
+    return VKA_OK;
+}
+
+/* Makes the loader take RADV alone. False where it is not installed. */
+static bool use_radv(void)
+{
+    glob_t found;
+    bool ok = glob("/usr/share/vulkan/icd.d/radeon_icd*.json", 0, NULL, &found) == 0;
+    if (ok) {
+        setenv("VK_ICD_FILENAMES", found.gl_pathv[0], 1);
+        setenv("VK_DRIVER_FILES", found.gl_pathv[0], 1);
+        setenv("NODEVICE_SELECT", "1", 1); /* a layer that sorts devices fails on null ones */
+        globfree(&found);
+    }
+    return ok;
+}
+
+static int skip(const char *why)
+{
+    fprintf(stderr, "compile_kernels: SKIPPED, %s: NOTHING WAS COMPILED FOR A GPU\n", why);
+    return SKIPPED;
+}
+
+static int report(const struct totals *t)
+{
+    printf("\n%ld pipelines, %ld failed, %ld spill\n", t->pipelines, t->failed, t->spilled);
+    return t->failed == 0 && t->pipelines > 0 ? 0 : 1;
+}
+
+static int compile_families(const char *const *families, size_t n, const char *only)
+{
+    struct totals totals = {0};
+    if (!use_radv())
+        return skip("RADV is not installed");
+    for (size_t i = 0; i < n; i++) {
+        setenv("RADV_FORCE_FAMILY", families[i], 1);
+        enum vka_status status = compile_device(only, &totals);
+        if (status == VKA_NO_DEVICE && i == 0)
+            return skip("RADV makes no null device");
+        if (status != VKA_OK) {
+            printf("%s: FAIL: %s\n", families[i], vka_status_name(status));
+            totals.failed++;
+        }
+    }
+    return report(&totals);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"all", no_argument, NULL, 'a'},
+                                            {"here", no_argument, NULL, 'h'},
+                                            {"kernel", required_argument, NULL, 'k'},
+                                            {NULL, 0, NULL, 0}};
+    bool all = false, here = false;
+    const char *only = NULL;
+    struct totals totals = {0};
+    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        all |= o == 'a';
+        here |= o == 'h';
+        if (o == 'k')
+            only = optarg;
+        if (o == '?') {
+            fprintf(stderr,
+                    "usage: compile_kernels [--kernel NAME] [--all | --here | FAMILY...]\n");
+            return 2;
+        }
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (here) {
+        enum vka_status status = compile_device(only, &totals);
+        return status == VKA_OK ? report(&totals) : skip(vka_status_name(status));
+    }
+    if (optind < argc)
+        return compile_families((const char *const *)argv + optind, (size_t)(argc - optind), only);
+    return all ? compile_families(all_families, COUNTOF(all_families), only)
+               : compile_families(few_families, COUNTOF(few_families), only);
+}

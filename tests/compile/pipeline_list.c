@@ -1,0 +1,249 @@
+#include "pipeline_list.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define N_HEAD 8
+#define N_KV_HEAD 4
+
+enum kind { KIND_PLAIN, KIND_CAUSAL, KIND_GENERAL, KIND_PAST, KIND_DECODE, KIND_PAGED };
+
+/* Of attention: the head sizes that models use, and one that is no multiple of 4. */
+static const struct attention_case {
+    enum kind kind;
+    uint32_t n_q, n_kv, head_dim;
+} attention_cases[] = {
+    {KIND_PLAIN, 512, 512, 64}, {KIND_CAUSAL, 512, 512, 128}, {KIND_GENERAL, 96, 96, 64},
+    {KIND_GENERAL, 96, 96, 30}, {KIND_DECODE, 1, 512, 64},    {KIND_DECODE, 1, 512, 128},
+    {KIND_PAGED, 1, 512, 64},   {KIND_PAST, 16, 512, 64},
+};
+
+/* Of linear: rows, outputs, inputs. */
+static const uint32_t linear_cases[][3] = {{512, 512, 512}, {1, 1024, 1024}, {20, 100, 60}};
+
+/* How problems are planned, and of which passes the pipelines are listed. */
+struct view {
+    enum vka_dtype dtype;
+    enum vka_path path;
+    enum kernel only; /* KERNEL_COUNT: every kernel */
+    bool forced;
+};
+
+static void add_keys(struct pipeline_list *list, const struct vka_plan *plan,
+                     const struct view *view)
+{
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        const struct pass *pass = &plan->passes[i];
+        bool found = list->n == MAX_PIPELINES ||
+                     (view->only != KERNEL_COUNT && view->only != pass->key.kernel);
+        for (size_t j = 0; j < list->n && !found; j++)
+            found = list->rows[j].dtype == view->dtype &&
+                    pipeline_same_key(&list->rows[j].key, &pass->key);
+        if (found)
+            continue;
+        struct listed_pipeline *row = &list->rows[list->n++];
+        *row = (struct listed_pipeline){
+            .key = pass->key, .dtype = view->dtype, .forced = view->forced};
+        memcpy(row->detail, pass->detail, sizeof row->detail);
+    }
+}
+
+static enum vka_status plan_linear(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t c[3])
+{
+    struct vka_device *device = plan->device;
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *input = NULL, *weight = NULL, *bias = NULL, *output = NULL;
+    TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c[0], c[2]}, &input));
+    TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c[1], c[2]}, &weight));
+    TRY(vka_tensor_create(device, dtype, 1, &c[1], &bias));
+    TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c[0], c[1]}, &output));
+    TRY(vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight,
+                                           .bias = bias, .output = output)));
+fail:
+    vka_tensor_destroy(&input);
+    vka_tensor_destroy(&weight);
+    vka_tensor_destroy(&bias);
+    vka_tensor_destroy(&output);
+    return status;
+}
+
+enum operand {
+    Q,
+    K,
+    V,
+    OUTPUT,
+    MASK,
+    SCORES,
+    SINK,
+    NORM,
+    PAST,
+    PRESENT_K,
+    PRESENT_V,
+    OPERAND_COUNT
+};
+
+/* Every option that a kernel knows. */
+static enum vka_status set_general(struct vka_device *device, enum vka_dtype dtype,
+                                   const struct attention_case *c,
+                                   struct vka_tensor *t[OPERAND_COUNT],
+                                   struct vka_attention_options *o)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t heads = N_HEAD;
+    TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c->n_q, c->n_kv}, &t[MASK]));
+    TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->n_kv},
+                          &t[SCORES]));
+    TRY(vka_tensor_create(device, VKA_F32, 1, &heads, &t[SINK]));
+    TRY(vka_tensor_create(device, VKA_F32, 1, &c->head_dim, &t[NORM]));
+    o->mask = t[MASK];
+    o->scores = t[SCORES];
+    o->scores_kind = VKA_SCORES_SOFTMAX;
+    o->sink = o->alibi = t[SINK];
+    o->q_norm = o->k_norm = t[NORM];
+    o->rope.dim = c->head_dim;
+    o->softcap = 30;
+    o->dropout = 0.1f;
+fail:
+    return status;
+}
+
+/* The keys' tensors serve as the values' too: nothing runs. */
+static enum vka_status set_past(struct vka_device *device, enum vka_dtype dtype,
+                                const struct attention_case *c, struct vka_tensor *t[OPERAND_COUNT],
+                                struct vka_attention_op *op)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t past[4] = {1, N_KV_HEAD, c->n_kv, c->head_dim};
+    const uint32_t present[4] = {1, N_KV_HEAD, c->n_kv + c->n_q, c->head_dim};
+    TRY(vka_tensor_create(device, dtype, 4, past, &t[PAST]));
+    TRY(vka_tensor_create(device, dtype, 4, present, &t[PRESENT_K]));
+    TRY(vka_tensor_create(device, dtype, 4, present, &t[PRESENT_V]));
+    op->past_key = op->past_value = t[PAST];
+    op->present_key = t[PRESENT_K];
+    op->present_value = t[PRESENT_V];
+fail:
+    return status;
+}
+
+static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype dtype,
+                                           const struct attention_case *c)
+{
+    struct vka_device *device = plan->device;
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *t[OPERAND_COUNT] = {NULL};
+    struct vka_cache *cache = NULL;
+    bool cached = c->kind == KIND_DECODE || c->kind == KIND_PAGED;
+    uint32_t n_new = cached || c->kind == KIND_PAST ? c->n_q : c->n_kv;
+    struct vka_attention_op op = {.struct_size = sizeof op};
+    TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->head_dim},
+                          &t[Q]));
+    TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_KV_HEAD, n_new, c->head_dim},
+                          &t[K]));
+    TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_KV_HEAD, n_new, c->head_dim},
+                          &t[V]));
+    TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->head_dim},
+                          &t[OUTPUT]));
+    if (cached)
+        TRY(vka_cache_create(device,
+                             VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = N_KV_HEAD,
+                                      .head_dim = c->head_dim, .capacity = c->n_kv, .dtype = dtype,
+                                      .block_size = c->kind == KIND_PAGED ? 16 : 0),
+                             &cache));
+    if (c->kind == KIND_GENERAL)
+        TRY(set_general(device, dtype, c, t, &op.options));
+    if (c->kind == KIND_PAST)
+        TRY(set_past(device, dtype, c, t, &op));
+    op.options.causal = c->kind != KIND_PLAIN;
+    op.q = t[Q];
+    op.k = t[K];
+    op.v = t[V];
+    op.output = t[OUTPUT];
+    op.cache = cache;
+    TRY(vka_plan_add_attention(plan, &op));
+fail:
+    vka_cache_destroy(&cache);
+    for (int i = 0; i < OPERAND_COUNT; i++)
+        vka_tensor_destroy(&t[i]);
+    return status;
+}
+
+static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    for (size_t i = 0; i < COUNTOF(linear_cases); i++)
+        TRY(plan_linear(plan, dtype, linear_cases[i]));
+    for (size_t i = 0; i < COUNTOF(attention_cases); i++)
+        TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
+fail:
+    return status;
+}
+
+/* The plan is only looked at: finishing it would record and allocate. */
+static bool list_problems(struct vka_device *device, const struct view *view,
+                          struct pipeline_list *list)
+{
+    struct vka_plan *plan = NULL;
+    enum vka_status status =
+        vka_plan_create(device, VKA_INFO(vka_plan_info, .path = view->path), &plan);
+    if (status == VKA_OK)
+        status = add_problems(plan, view->dtype);
+    if (plan)
+        add_keys(list, plan, view);
+    vka_plan_destroy(&plan);
+    if (status != VKA_OK)
+        fprintf(stderr, "no plan in %s: %s: %s\n", vka_dtype_name(view->dtype),
+                vka_status_name(status), vka_device_error(device));
+    return status == VKA_OK;
+}
+
+static bool is_listed(const struct pipeline_list *list, enum kernel kernel)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->rows[i].key.kernel == kernel)
+            return true;
+    return false;
+}
+
+/* Rows of one family begin alike: what stands before the first underscore. */
+static uint64_t rivals(enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    uint64_t mask = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (k != (int)kernel && strncmp(kernel_table[k].name, name, strcspn(name, "_") + 1) == 0)
+            mask |= 1ull << k;
+    return mask;
+}
+
+/* AUTO and UNFUSED take tune's choices; FUSED takes a kernel where tune would rather not. */
+static bool list_all(struct vka_device *device, enum kernel only, struct pipeline_list *list)
+{
+    static const enum vka_path paths[] = {VKA_PATH_AUTO, VKA_PATH_UNFUSED, VKA_PATH_FUSED};
+    bool ok = true;
+    for (int dtype = VKA_F32; dtype <= VKA_F16; dtype++)
+        for (size_t i = 0; i < COUNTOF(paths); i++) {
+            struct view view = {(enum vka_dtype)dtype, paths[i], only, false};
+            view.forced = only != KERNEL_COUNT || view.path == VKA_PATH_FUSED;
+            ok &= list_problems(device, &view, list);
+        }
+    return ok;
+}
+
+bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list)
+{
+    list->n = 0;
+    bool ok = list_all(device, KERNEL_COUNT, list);
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        enum kernel kernel = (enum kernel)k;
+        if (is_listed(list, kernel) || kernel_missing(kernel, &device->caps))
+            continue;
+        device->caps.disabled_kernels = rivals(kernel);
+        ok &= list_all(device, kernel, list);
+        device->caps.disabled_kernels = 0;
+        if (!is_listed(list, kernel)) {
+            fprintf(stderr, "no problem uses %s\n", kernel_table[k].name);
+            ok = false;
+        }
+    }
+    return ok && list->n < MAX_PIPELINES;
+}
