@@ -9,7 +9,9 @@ struct caps {
     uint32_t max_groups[3];     /* workgroups of a dispatch, per axis */
     uint32_t buffer_alignment;  /* of a binding's offset, bytes, a power of two */
     uint32_t max_bindings;      /* storage buffers a kernel */
-    double timestamp_ns;        /* of one tick; 0 without timestamps */
+    uint64_t host_alignment;    /* of host memory that is imported and of its size, bytes */
+    bool host_import;           /* VK_EXT_external_memory_host */
+    double timestamp_ns;        /* of one tick */
     uint64_t timestamp_mask;    /* valid bits */
     uint64_t disabled_kernels;  /* bit k: kernel k is not to be used; see kernels.h */
     bool int64;                 /* 64-bit integers in shaders */

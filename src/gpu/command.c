@@ -12,7 +12,6 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    device->vk.vkGetDeviceQueue(device->handle, device->queue_family, 0, &queue->handle);
     if (timeline) {
         VK(device->vk.vkCreateSemaphore(
             device->handle,
@@ -80,38 +79,83 @@ static enum vka_status check_lost(struct vka_device *device, enum vka_status sta
     return status;
 }
 
-enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands, uint64_t *ticket)
+/* The semaphores of a submit, as Vulkan takes them. */
+struct semaphores {
+    VkSemaphore handle[VKA_MAX_SEMAPHORES + 1]; /* ours beside the application's */
+    uint64_t value[VKA_MAX_SEMAPHORES + 1];
+    uint32_t n;
+};
+
+static void add_semaphores(struct semaphores *to, const struct vka_semaphore *from, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++, to->n++) {
+        to->handle[to->n] = from[i].semaphore;
+        to->value[to->n] = from[i].value;
+    }
+}
+
+static VkResult submit_locked(struct vka_device *device, VkCommandBuffer commands,
+                              const struct semaphores *waits, const struct semaphores *signals,
+                              VkFence fence)
+{
+    const struct queue *queue = &device->queue;
+    VkPipelineStageFlags stages[VKA_MAX_SEMAPHORES];
+    for (uint32_t i = 0; i < waits->n; i++)
+        stages[i] = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    const VkTimelineSemaphoreSubmitInfo values = {
+        .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+        .waitSemaphoreValueCount = waits->n,
+        .pWaitSemaphoreValues = waits->value,
+        .signalSemaphoreValueCount = signals->n,
+        .pSignalSemaphoreValues = signals->value,
+    };
+    const VkSubmitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .pNext = queue->timeline ? &values : NULL,
+        .waitSemaphoreCount = waits->n,
+        .pWaitSemaphores = waits->handle,
+        .pWaitDstStageMask = stages,
+        .commandBufferCount = 1,
+        .pCommandBuffers = &commands,
+        .signalSemaphoreCount = signals->n,
+        .pSignalSemaphores = signals->handle,
+    };
+    if (queue->lock)
+        queue->lock(queue->lock_user);
+    VkResult result = device->vk.vkQueueSubmit(queue->handle, 1, &info, fence);
+    if (queue->unlock)
+        queue->unlock(queue->lock_user);
+    return result;
+}
+
+enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands,
+                             const struct vka_submit_info *info, uint64_t *ticket)
 {
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
+    struct semaphores waits = {.n = 0}, signals = {.n = 0};
     if (device->lost)
         return log_error(log, VKA_DEVICE_LOST, "the device is lost");
     uint64_t next = queue->submitted + 1;
     VkFence fence = VK_NULL_HANDLE;
-    if (!queue->timeline) { /* its fence is free once the ticket MAX_IN_FLIGHT before is done */
+    if (info) {
+        add_semaphores(&waits, info->waits, info->n_wait);
+        add_semaphores(&signals, info->signals, info->n_signal);
+    }
+    if (queue->timeline) {
+        add_semaphores(&signals, &(struct vka_semaphore){queue->timeline, next}, 1);
+    } else { /* its fence is free once the ticket MAX_IN_FLIGHT before is done */
         if (next > MAX_IN_FLIGHT)
             TRY(queue_wait(device, next - MAX_IN_FLIGHT, COPY_TIMEOUT));
         fence = queue->fence[next % MAX_IN_FLIGHT];
         VK(device->vk.vkResetFences(device->handle, 1, &fence));
     }
-    VK(device->vk.vkQueueSubmit(
-        queue->handle, 1,
-        &(VkSubmitInfo){
-            .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-            .pNext = queue->timeline
-                         ? &(VkTimelineSemaphoreSubmitInfo){
-                               .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                               .signalSemaphoreValueCount = 1,
-                               .pSignalSemaphoreValues = &next,
-                           }
-                         : NULL,
-            .commandBufferCount = 1,
-            .pCommandBuffers = &commands,
-            .signalSemaphoreCount = queue->timeline ? 1 : 0,
-            .pSignalSemaphores = &queue->timeline,
-        },
-        fence));
+    VkResult result = submit_locked(device, commands, &waits, &signals, fence);
+    if (result != VK_SUCCESS) {
+        status = vk_error(log, result, "vkQueueSubmit");
+        goto fail;
+    }
     queue->submitted = next;
     *ticket = next;
 fail:
@@ -195,7 +239,7 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
                                         VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                                     0, 1, &after, 0, NULL, 0, NULL);
     VK(device->vk.vkEndCommandBuffer(commands));
-    TRY(queue_submit(device, commands, &ticket));
+    TRY(queue_submit(device, commands, NULL, &ticket));
     TRY(queue_wait(device, ticket, COPY_TIMEOUT));
 fail:
     if (commands && status != VKA_TIMEOUT)

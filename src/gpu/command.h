@@ -16,6 +16,8 @@ struct retired {
 
 struct queue {
     VkQueue handle;
+    vka_queue_callback *lock, *unlock; /* around submits; NULL: none */
+    void *lock_user;
     uint64_t submitted, completed; /* tickets */
     VkSemaphore timeline;          /* or, without timeline semaphores: */
     VkFence fence[MAX_IN_FLIGHT];  /* of ticket t at t % MAX_IN_FLIGHT */
@@ -23,14 +25,17 @@ struct queue {
     struct retired *retired;
 };
 
+/* The handle is there already. */
 enum vka_status queue_init(struct vka_device *device, bool timeline);
 
 /* Waits for what is in flight, ten seconds at most, and releases everything. False, and nothing
  * released, where the device is still at work then. */
 bool queue_finish(struct vka_device *device);
 
-/* Submits one command buffer; tickets complete in order. */
-enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands, uint64_t *ticket);
+/* Submits one command buffer; tickets complete in order. info: the application's semaphores,
+ * checked; NULL: none. */
+enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands,
+                             const struct vka_submit_info *info, uint64_t *ticket);
 
 /* Waits for a ticket, timeout in nanoseconds; TIMEOUT or DEVICE_LOST. */
 enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout);

@@ -99,18 +99,27 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
     return log_error(log, VKA_UNSUPPORTED, "no device with Vulkan 1.1 and a compute queue");
 }
 
-/* The limits of info, checked and put in place of the driver's. */
-static enum vka_status lower_limits(struct vka_device *device, const struct vka_device_info *info)
+enum vka_status device_check_info(struct log *log, const char *caller,
+                                  const struct vka_device_info *info)
 {
-    struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    struct vka_device_properties *p = &device->caps.properties;
+    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
+              info->struct_size, sizeof *info);
+    CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
+              "%s: pipeline_cache is NULL, pipeline_cache_size is not 0", caller);
     CHECK_ARG(!info->max_buffer_range || info->max_buffer_range >= 65536,
-              "vka_device_create: max_buffer_range is below 65536");
+              "%s: max_buffer_range is below 65536", caller);
     CHECK_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
-              "vka_device_create: max_allocation is below 1 MiB");
+              "%s: max_allocation is below 1 MiB", caller);
     CHECK_ARG(!info->max_shared_memory || info->max_shared_memory >= 4096,
-              "vka_device_create: max_shared_memory is below 4096");
+              "%s: max_shared_memory is below 4096", caller);
+fail:
+    return status;
+}
+
+void device_lower_limits(struct vka_device *device, const struct vka_device_info *info)
+{
+    struct vka_device_properties *p = &device->caps.properties;
     if (info->max_buffer_range && info->max_buffer_range < p->max_buffer_range)
         p->max_buffer_range = info->max_buffer_range;
     if (info->max_allocation && info->max_allocation < p->max_allocation)
@@ -118,6 +127,21 @@ static enum vka_status lower_limits(struct vka_device *device, const struct vka_
     if (info->max_shared_memory && info->max_shared_memory < p->max_shared_memory)
         p->max_shared_memory = info->max_shared_memory;
     p->timeline &= !info->no_timeline;
+}
+
+enum vka_status device_start(struct vka_device *device, const struct vka_device_info *info)
+{
+    enum vka_status status = VKA_OK;
+    if (info->labels && (device->adopted || device->instance.debug_utils)) {
+        PFN_vkGetDeviceProcAddr get = device->instance.vkGetDeviceProcAddr;
+        device->begin_label =
+            (PFN_vkCmdBeginDebugUtilsLabelEXT)get(device->handle, "vkCmdBeginDebugUtilsLabelEXT");
+        device->end_label =
+            (PFN_vkCmdEndDebugUtilsLabelEXT)get(device->handle, "vkCmdEndDebugUtilsLabelEXT");
+    }
+    TRY(memory_init(device, !info->no_mapped_memory));
+    TRY(queue_init(device, device->caps.properties.timeline));
+    TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
 fail:
     return status;
 }
@@ -134,29 +158,17 @@ enum vka_status vka_device_create(const struct vka_device_info *info, struct vka
     enum vka_status status = VKA_OK;
     struct vka_device *device = NULL;
     struct device_request request;
-    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
-              info->struct_size, sizeof *info);
-    CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
-              "%s: pipeline_cache is NULL, pipeline_cache_size is not 0", __func__);
+    TRY(device_check_info(log, __func__, info));
     device = calloc(1, sizeof *device);
     CHECK_ALLOC(device);
     device->log = log_here;
     log = &device->log;
     TRY(vk_instance_create(log, info->validation, info->labels, &device->instance));
     TRY(choose(device, info->device));
-    TRY(lower_limits(device, info));
+    device_lower_limits(device, info);
     device_request_fill(device, &request);
     TRY(device_create_logical(device, &request));
-    if (info->labels && device->instance.debug_utils) {
-        PFN_vkGetDeviceProcAddr get = device->instance.vkGetDeviceProcAddr;
-        device->begin_label =
-            (PFN_vkCmdBeginDebugUtilsLabelEXT)get(device->handle, "vkCmdBeginDebugUtilsLabelEXT");
-        device->end_label =
-            (PFN_vkCmdEndDebugUtilsLabelEXT)get(device->handle, "vkCmdEndDebugUtilsLabelEXT");
-    }
-    TRY(memory_init(device, !info->no_mapped_memory));
-    TRY(queue_init(device, device->caps.properties.timeline));
-    TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
+    TRY(device_start(device, info));
     *out = device;
     return VKA_OK;
 
@@ -176,7 +188,8 @@ void vka_device_destroy(struct vka_device **slot)
             return; /* the driver may still write to all of it: it stays until the process ends */
         pipelines_finish(device);
         memory_finish(device);
-        device->vk.vkDestroyDevice(device->handle, NULL);
+        if (!device->adopted)
+            device->vk.vkDestroyDevice(device->handle, NULL);
     }
     vk_instance_destroy(&device->instance);
     free(device);

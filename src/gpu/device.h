@@ -18,7 +18,8 @@ struct vka_device {
     uint32_t queue_family;
     PFN_vkCmdBeginDebugUtilsLabelEXT begin_label; /* NULL: no labels */
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;
-    bool lost; /* sticky */
+    bool adopted; /* instance and handle are the application's */
+    bool lost;    /* sticky */
     struct queue queue;
     struct memory memory;
     struct pipelines pipelines;
@@ -27,6 +28,10 @@ struct vka_device {
 /* Reads what a physical device can do. queue_family is UINT32_MAX where it cannot compute. */
 void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physical, uint32_t index,
                       struct caps *caps, uint32_t *queue_family);
+
+/* Reads what a queue family can do. False where there is none or it does not compute. */
+bool device_read_family(const struct vk_instance *instance, VkPhysicalDevice physical,
+                        uint32_t family, struct caps *caps);
 
 /* Extensions and features that a logical device is made with. Points into itself: not to be copied.
  */
@@ -41,9 +46,23 @@ struct device_request {
 /* What the kernels that device->caps allows need. */
 void device_request_fill(const struct vka_device *device, struct device_request *request);
 
-/* Makes the logical device and loads its functions. */
+/* Makes the logical device, loads its functions and gets its queue. */
 enum vka_status device_create_logical(struct vka_device *device,
                                       const struct device_request *request);
+
+/* The Vulkan that instance and physical device share. */
+uint32_t device_version(const struct vka_device *device);
+
+/* Loads the functions of device->handle. */
+void device_load(struct vka_device *device);
+
+/* Checks what an info struct says to both ways of having a device, and takes over its limits. */
+enum vka_status device_check_info(struct log *log, const char *caller,
+                                  const struct vka_device_info *info);
+void device_lower_limits(struct vka_device *device, const struct vka_device_info *info);
+
+/* All that follows once there are a logical device and its queue. */
+enum vka_status device_start(struct vka_device *device, const struct vka_device_info *info);
 
 /* Whether the device has an extension. */
 bool device_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_FAMILIES 32
+
 bool device_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
                           const char *name)
 {
@@ -135,6 +137,8 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     if (version < VK_API_VERSION_1_1)
         return;
 
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
     VkPhysicalDeviceSubgroupSizeControlProperties size = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
     VkPhysicalDeviceDriverProperties driver = {
@@ -148,6 +152,10 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     if (version < VK_API_VERSION_1_2 &&
         !device_has_extension(instance, physical, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
         subgroup.pNext = &size;
+    caps->host_import =
+        device_has_extension(instance, physical, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    if (caps->host_import)
+        size.pNext = &host;
     instance->vkGetPhysicalDeviceProperties2(physical, &properties);
     if (driver.driverName[0])
         snprintf(p->driver, sizeof p->driver, "%.120s %.120s", driver.driverName,
@@ -165,6 +173,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     p->max_allocation = maintenance.maxMemoryAllocationSize;
     memcpy(caps->max_groups, limits->maxComputeWorkGroupCount, sizeof caps->max_groups);
     caps->buffer_alignment = (uint32_t)limits->minStorageBufferOffsetAlignment;
+    caps->host_alignment = host.minImportedHostPointerAlignment;
     caps->max_bindings = limits->maxPerStageDescriptorStorageBuffers;
     caps->timestamp_ns = (double)limits->timestampPeriod;
 
@@ -179,24 +188,35 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
 }
 
 /* A family that computes but does not draw is usually a queue of its own beside the display's. */
-static uint32_t find_queue_family(const struct vk_instance *instance, VkPhysicalDevice physical,
-                                  uint32_t *timestamp_bits)
+static uint32_t find_queue_family(const struct vk_instance *instance, VkPhysicalDevice physical)
 {
-    VkQueueFamilyProperties families[32];
+    VkQueueFamilyProperties families[MAX_FAMILIES];
     uint32_t count = COUNTOF(families), best = UINT32_MAX;
     instance->vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
     for (uint32_t i = 0; i < count; i++) {
         VkQueueFlags flags = families[i].queueFlags;
         if (!(flags & VK_QUEUE_COMPUTE_BIT) || families[i].queueCount == 0)
             continue;
-        if (best == UINT32_MAX || !(flags & VK_QUEUE_GRAPHICS_BIT)) {
+        if (!(flags & VK_QUEUE_GRAPHICS_BIT))
+            return i;
+        if (best == UINT32_MAX)
             best = i;
-            *timestamp_bits = families[i].timestampValidBits;
-            if (!(flags & VK_QUEUE_GRAPHICS_BIT))
-                break;
-        }
     }
     return best;
+}
+
+bool device_read_family(const struct vk_instance *instance, VkPhysicalDevice physical,
+                        uint32_t family, struct caps *caps)
+{
+    VkQueueFamilyProperties families[MAX_FAMILIES];
+    uint32_t count = COUNTOF(families);
+    instance->vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+    if (family >= count || !(families[family].queueFlags & VK_QUEUE_COMPUTE_BIT))
+        return false;
+    uint32_t bits = families[family].timestampValidBits;
+    caps->timestamp_mask = bits >= 64 ? UINT64_MAX : (1ull << bits) - 1;
+    caps->properties.timestamps = bits > 0 && caps->timestamp_ns > 0;
+    return true;
 }
 
 static void read_memory(const struct vk_instance *instance, VkPhysicalDevice physical,
@@ -224,10 +244,6 @@ void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physi
 
     read_memory(instance, physical, &caps->properties);
 
-    uint32_t bits = 0;
-    *queue_family = find_queue_family(instance, physical, &bits);
-    caps->timestamp_mask = bits >= 64 ? UINT64_MAX : (1ull << bits) - 1;
-    if (bits == 0)
-        caps->timestamp_ns = 0;
-    caps->properties.timestamps = caps->timestamp_ns > 0;
+    *queue_family = find_queue_family(instance, physical);
+    device_read_family(instance, physical, *queue_family, caps);
 }

@@ -1,4 +1,5 @@
-/* The logical device: what it is asked for, and its creation. */
+/* The logical device: what it is asked for, and its creation. What is asked for here has a row in
+ * device_adopt.c, where an application's own device is checked for it. */
 #include "gpu/device.h"
 
 static void add_extension(struct device_request *request, const char *name)
@@ -6,12 +7,16 @@ static void add_extension(struct device_request *request, const char *name)
     request->extensions[request->n_extension++] = name;
 }
 
+uint32_t device_version(const struct vka_device *device)
+{
+    uint32_t version = device->caps.properties.api_version;
+    return version < device->instance.api_version ? version : device->instance.api_version;
+}
+
 void device_request_fill(const struct vka_device *device, struct device_request *request)
 {
     const struct caps *caps = &device->caps;
-    uint32_t version = caps->properties.api_version < device->instance.api_version
-                           ? caps->properties.api_version
-                           : device->instance.api_version;
+    uint32_t version = device_version(device);
     *request = (struct device_request){
         .features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
         .features.features.shaderInt64 = caps->int64,
@@ -33,6 +38,15 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         if (version < VK_API_VERSION_1_3)
             add_extension(request, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     }
+    if (caps->host_import)
+        add_extension(request, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+}
+
+void device_load(struct vka_device *device)
+{
+    vk_load_device(&device->instance, device->handle, &device->vk);
+    if (device_version(device) < VK_API_VERSION_1_2 && device->vk.vkWaitSemaphoresKHR)
+        device->vk.vkWaitSemaphores = device->vk.vkWaitSemaphoresKHR;
 }
 
 enum vka_status device_create_logical(struct vka_device *device,
@@ -57,9 +71,8 @@ enum vka_status device_create_logical(struct vka_device *device,
             .ppEnabledExtensionNames = request->extensions,
         },
         NULL, &device->handle));
-    vk_load_device(&device->instance, device->handle, &device->vk);
-    if (!device->vk.vkWaitSemaphores)
-        device->vk.vkWaitSemaphores = device->vk.vkWaitSemaphoresKHR;
+    device_load(device);
+    device->vk.vkGetDeviceQueue(device->handle, device->queue_family, 0, &device->queue.handle);
 fail:
     return status;
 }

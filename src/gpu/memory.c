@@ -27,8 +27,7 @@ static VkBufferCreateInfo buffer_info(uint64_t size)
     return (VkBufferCreateInfo){
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
         .size = size,
-        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                 VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+        .usage = MEMORY_USAGE,
         .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
     };
 }
@@ -91,9 +90,9 @@ fail:
     return status;
 }
 
-static void block_destroy(struct vka_device *device, struct memory_block *block)
+void memory_block_destroy(struct vka_device *device, struct memory_block *block)
 {
-    if (block->buffer)
+    if (block->buffer && !block->borrowed)
         device->vk.vkDestroyBuffer(device->handle, block->buffer, NULL);
     if (block->memory)
         device->vk.vkFreeMemory(device->handle, block->memory, NULL); /* unmaps */
@@ -109,6 +108,7 @@ static enum vka_status block_create(struct vka_device *device, enum memory_kind 
     struct memory_block *block = calloc(1, sizeof *block);
     CHECK_ALLOC(block);
     block->kind = kind;
+    block->usage = MEMORY_USAGE;
     block->size = size;
     block->hole_room = 8;
     block->holes = malloc(block->hole_room * sizeof *block->holes);
@@ -138,7 +138,7 @@ static enum vka_status block_create(struct vka_device *device, enum memory_kind 
 
 fail:
     if (block)
-        block_destroy(device, block);
+        memory_block_destroy(device, block);
     return status;
 }
 
@@ -147,7 +147,7 @@ void memory_finish(struct vka_device *device)
     while (device->memory.blocks) {
         struct memory_block *block = device->memory.blocks;
         device->memory.blocks = block->next;
-        block_destroy(device, block);
+        memory_block_destroy(device, block);
     }
 }
 
@@ -231,6 +231,12 @@ void memory_free(struct vka_device *device, struct memory_range *range)
     struct memory_block *block = range->block;
     if (!block)
         return;
+    if (block->kind == MEMORY_FOREIGN) {
+        *range = (struct memory_range){0};
+        block_unlink(device, block);
+        memory_block_destroy(device, block);
+        return;
+    }
     size_t i = 0; /* the first hole after the range */
     while (i < block->n_hole && block->holes[i].offset < range->offset)
         i++;
@@ -255,7 +261,7 @@ void memory_free(struct vka_device *device, struct memory_range *range)
     /* Small blocks stay for the next tensor; a large or staging one goes back to the driver. */
     if (--block->n_taken == 0 && (block->kind == MEMORY_STAGING || block->size > BLOCK_SIZE)) {
         block_unlink(device, block);
-        block_destroy(device, block);
+        memory_block_destroy(device, block);
     }
 }
 

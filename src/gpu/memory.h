@@ -7,7 +7,8 @@
 enum memory_kind {
     MEMORY_DEVICE = 0, /* tensors: device-local; mapped too where the device has such memory */
     MEMORY_STAGING,    /* host-visible, for copies */
-    MEMORY_KIND_COUNT
+    MEMORY_KIND_COUNT,
+    MEMORY_FOREIGN = MEMORY_KIND_COUNT /* blocks of one range: the application's, never shared */
 };
 
 struct memory_hole {
@@ -19,6 +20,8 @@ struct memory_block {
     enum memory_kind kind;
     VkBuffer buffer;
     VkDeviceMemory memory;
+    bool borrowed; /* the buffer is the application's */
+    VkBufferUsageFlags usage;
     uint64_t size;
     void *mapped;              /* NULL where the host cannot see it */
     struct memory_hole *holes; /* free ranges by offset; never two that touch */
@@ -56,6 +59,21 @@ void memory_finish(struct vka_device *device);
 enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
                                 struct memory_range *range);
 void memory_free(struct vka_device *device, struct memory_range *range);
+
+/* What a tensor's buffer is used for. */
+#define MEMORY_USAGE                                                         \
+    (VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | \
+     VK_BUFFER_USAGE_TRANSFER_DST_BIT)
+
+/* A range over the application's buffer, or over host memory that the device uses in place; given
+ * back by memory_free like any other. */
+enum vka_status memory_wrap(struct vka_device *device, VkBuffer buffer, VkBufferUsageFlags usage,
+                            uint64_t offset, uint64_t size, struct memory_range *range);
+enum vka_status memory_import(struct vka_device *device, void *host, uint64_t size,
+                              struct memory_range *range);
+
+/* Frees a block and what of it is ours. */
+void memory_block_destroy(struct vka_device *device, struct memory_block *block);
 
 /* The host's view of the range; NULL where the host cannot see it. */
 void *memory_mapped(const struct memory_range *range);

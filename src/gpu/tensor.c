@@ -5,22 +5,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
-                               struct storage **out)
+enum vka_status storage_create_empty(struct vka_device *device, struct storage **out)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     struct storage *storage = calloc(1, sizeof *storage);
     CHECK_ALLOC(storage);
     storage->device = device;
-    storage->bytes = bytes;
     storage->references = 1;
+    *out = storage;
+fail:
+    return status;
+}
+
+enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
+                               struct storage **out)
+{
+    enum vka_status status = VKA_OK;
+    struct storage *storage = NULL;
+    TRY(storage_create_empty(device, &storage));
+    storage->bytes = bytes;
     TRY(memory_allocate(device, kind, (bytes + 3) / 4 * 4, &storage->range));
     *out = storage;
     return VKA_OK;
 
 fail:
-    free(storage);
+    storage_unref(&storage);
     return status;
 }
 
@@ -40,6 +50,30 @@ void storage_unref(struct storage **slot)
     free(storage);
 }
 
+enum vka_status tensor_create_empty(struct vka_device *device, const char *caller,
+                                    enum vka_dtype dtype, uint32_t rank, const uint32_t *shape,
+                                    struct vka_tensor **out)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *tensor = NULL;
+    CHECK_ARG(out, "%s: tensor is NULL", caller);
+    CHECK_ARG(dtype_is_valid(dtype), "%s: dtype %d is unknown", caller, (int)dtype);
+    CHECK_ARG(rank >= 1 && rank <= VKA_MAX_RANK, "%s: rank is %u, not 1 to 4", caller, rank);
+    CHECK_ARG(shape, "%s: shape is NULL", caller);
+    tensor = calloc(1, sizeof *tensor);
+    CHECK_ALLOC(tensor);
+    tensor->dtype = dtype;
+    CHECK_ARG(shape_dense(rank, shape, &tensor->shape),
+              "%s: shape has an axis of 0 or more than 2^48 elements", caller);
+    *out = tensor;
+    return VKA_OK;
+
+fail:
+    free(tensor);
+    return status;
+}
+
 enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
                                   const uint32_t *shape, struct vka_tensor **out)
 {
@@ -47,18 +81,9 @@ enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtyp
         *out = NULL;
     if (!device)
         return VKA_INVALID;
-    struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     struct vka_tensor *tensor = NULL;
-    CHECK_ARG(out, "%s: tensor is NULL", __func__);
-    CHECK_ARG(dtype_is_valid(dtype), "%s: dtype %d is unknown", __func__, (int)dtype);
-    CHECK_ARG(rank >= 1 && rank <= VKA_MAX_RANK, "%s: rank is %u, not 1 to 4", __func__, rank);
-    CHECK_ARG(shape, "%s: shape is NULL", __func__);
-    tensor = calloc(1, sizeof *tensor);
-    CHECK_ALLOC(tensor);
-    tensor->dtype = dtype;
-    CHECK_ARG(shape_dense(rank, shape, &tensor->shape),
-              "%s: shape has an axis of 0 or more than 2^48 elements", __func__);
+    TRY(tensor_create_empty(device, __func__, dtype, rank, shape, out ? &tensor : NULL));
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(tensor), &tensor->storage));
     *out = tensor;
     return VKA_OK;
@@ -200,6 +225,15 @@ size_t vka_tensor_size(const struct vka_tensor *tensor)
     return tensor ? (size_t)shape_count(&tensor->shape) * vka_dtype_size(tensor->dtype) : 0;
 }
 
+struct extent tensor_extent(const struct vka_tensor *tensor)
+{
+    uint64_t size = vka_dtype_size(tensor->dtype);
+    const struct memory_range *range = &tensor->storage->range;
+    uint64_t first = range->offset + tensor->shape.offset * size;
+    return (struct extent){range->block->buffer, first,
+                           first + shape_extent(&tensor->shape) * size};
+}
+
 /* Copies between dense elements and strided ones at `base`, row by row of the last axis. */
 static void copy_strided(const struct vka_tensor *tensor, char *base, char *dense, bool to_tensor)
 {
@@ -231,6 +265,21 @@ static struct window window_of(const struct vka_tensor *tensor)
     w.size = (end + 3) / 4 * 4 - w.first;
     w.inside = first - w.first;
     return w;
+}
+
+/* Copies need usages that only an application's buffer can lack. */
+static enum vka_status check_usage(const struct vka_tensor *tensor, bool to_tensor,
+                                   const char *caller)
+{
+    struct log *log = &tensor->storage->device->log;
+    enum vka_status status = VKA_OK;
+    VkBufferUsageFlags usage = tensor->storage->range.block->usage;
+    CHECK_ARG(usage & VK_BUFFER_USAGE_TRANSFER_SRC_BIT,
+              "%s: the buffer of tensor has no TRANSFER_SRC usage", caller);
+    CHECK_ARG(!to_tensor || usage & VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+              "%s: the buffer of tensor has no TRANSFER_DST usage", caller);
+fail:
+    return status;
 }
 
 /* Without mapped memory: reads the words around the elements, exchanges, and writes them back. */
@@ -272,6 +321,7 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
     TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
     char *mapped = memory_mapped(&tensor->storage->range);
     if (!mapped) {
+        TRY(check_usage(tensor, to_tensor, caller));
         TRY(exchange_staged(tensor, dense, to_tensor));
         return VKA_OK;
     }

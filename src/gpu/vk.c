@@ -56,9 +56,9 @@ static bool has_instance_extension(const char *layer, const char *name)
 
 static enum vka_status load_functions(struct log *log, struct vk_instance *instance)
 {
-#define F(name)                                                                  \
-    instance->name = (PFN_##name)vkGetInstanceProcAddr(instance->handle, #name); \
-    if (!instance->name)                                                         \
+#define F(name)                                                                            \
+    instance->name = (PFN_##name)instance->vkGetInstanceProcAddr(instance->handle, #name); \
+    if (!instance->name)                                                                   \
         return log_error(log, VKA_INTERNAL, "the Vulkan loader has no %s", #name);
     VK_INSTANCE_FUNCTIONS(F)
 #undef F
@@ -76,6 +76,17 @@ static enum vka_status load_functions(struct log *log, struct vk_instance *insta
     return VKA_OK;
 }
 
+static enum vka_status load_volk(struct log *log, PFN_vkGetInstanceProcAddr get,
+                                 struct vk_instance *instance)
+{
+    if (get)
+        volkInitializeCustom(get);
+    else if (volkInitialize() != VK_SUCCESS)
+        return log_error(log, VKA_NO_DEVICE, "no Vulkan loader (libvulkan.so.1) was found");
+    instance->vkGetInstanceProcAddr = vkGetInstanceProcAddr;
+    return VKA_OK;
+}
+
 enum vka_status vk_instance_create(struct log *log, bool validation, bool labels,
                                    struct vk_instance *instance)
 {
@@ -85,10 +96,7 @@ enum vka_status vk_instance_create(struct log *log, bool validation, bool labels
     memset(instance, 0, sizeof *instance);
     pthread_mutex_lock(&volk_lock);
 
-    if (volkInitialize() != VK_SUCCESS) {
-        status = log_error(log, VKA_NO_DEVICE, "no Vulkan loader (libvulkan.so.1) was found");
-        goto fail;
-    }
+    TRY(load_volk(log, NULL, instance));
     instance->api_version = volkGetInstanceVersion();
     if (instance->api_version < VK_API_VERSION_1_1) {
         status = log_error(log, VKA_UNSUPPORTED, "the Vulkan loader is older than 1.1");
@@ -135,11 +143,27 @@ fail:
     return status;
 }
 
+enum vka_status vk_instance_adopt(struct log *log, VkInstance handle, uint32_t api_version,
+                                  PFN_vkGetInstanceProcAddr get, struct vk_instance *instance)
+{
+    enum vka_status status = VKA_OK;
+    memset(instance, 0, sizeof *instance);
+    pthread_mutex_lock(&volk_lock);
+    TRY(load_volk(log, get, instance));
+    instance->handle = handle;
+    instance->borrowed = true;
+    instance->api_version = api_version < VK_API_VERSION_1_3 ? api_version : VK_API_VERSION_1_3;
+    TRY(load_functions(log, instance));
+fail:
+    pthread_mutex_unlock(&volk_lock);
+    return status;
+}
+
 void vk_instance_destroy(struct vk_instance *instance)
 {
     if (instance->messenger)
         instance->vkDestroyDebugUtilsMessengerEXT(instance->handle, instance->messenger, NULL);
-    if (instance->handle && instance->vkDestroyInstance)
+    if (instance->handle && !instance->borrowed && instance->vkDestroyInstance)
         instance->vkDestroyInstance(instance->handle, NULL);
     memset(instance, 0, sizeof *instance);
 }
@@ -148,6 +172,8 @@ void vk_load_device(const struct vk_instance *instance, VkDevice device,
                     struct VolkDeviceTable *table)
 {
     pthread_mutex_lock(&volk_lock);
+    volkInitializeCustom(
+        instance->vkGetInstanceProcAddr); /* another instance may have had its own */
     volkLoadInstanceOnly(instance->handle);
     volkLoadDeviceTable(table, device);
     pthread_mutex_unlock(&volk_lock);
@@ -171,6 +197,7 @@ enum vka_status vk_error(struct log *log, VkResult result, const char *call)
         {VK_ERROR_INITIALIZATION_FAILED, VKA_NO_DEVICE, "the driver could not start"},
         {VK_ERROR_FEATURE_NOT_PRESENT, VKA_UNSUPPORTED, "feature not present"},
         {VK_ERROR_EXTENSION_NOT_PRESENT, VKA_UNSUPPORTED, "extension not present"},
+        {VK_ERROR_INVALID_EXTERNAL_HANDLE, VKA_INVALID, "not memory that can be imported"},
         {VK_TIMEOUT, VKA_TIMEOUT, "timed out"},
     };
     const char *name = strstr(call, "vk."); /* device->vk.vkName(...) or instance->vkName(...) */

@@ -6,6 +6,8 @@
 #define VK_NO_PROTOTYPES
 #include <volk.h>
 
+#include <vkattn/vkattn_vulkan.h>
+
 #include "core/status.h"
 
 /* Newer than the oldest headers we build with (1.3.239); values from the Vulkan registry. */
@@ -35,21 +37,24 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKH
 #define VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME "VK_KHR_shader_bfloat16"
 #endif
 
-#define VK_INSTANCE_FUNCTIONS(F)                \
-    F(vkDestroyInstance)                        \
-    F(vkEnumeratePhysicalDevices)               \
-    F(vkGetPhysicalDeviceProperties)            \
-    F(vkGetPhysicalDeviceProperties2)           \
-    F(vkGetPhysicalDeviceFeatures2)             \
-    F(vkGetPhysicalDeviceMemoryProperties)      \
-    F(vkGetPhysicalDeviceQueueFamilyProperties) \
-    F(vkEnumerateDeviceExtensionProperties)     \
-    F(vkCreateDevice)                           \
+#define VK_INSTANCE_FUNCTIONS(F)                   \
+    F(vkDestroyInstance)                           \
+    F(vkEnumeratePhysicalDevices)                  \
+    F(vkGetPhysicalDeviceProperties)               \
+    F(vkGetPhysicalDeviceProperties2)              \
+    F(vkGetPhysicalDeviceFeatures2)                \
+    F(vkGetPhysicalDeviceMemoryProperties)         \
+    F(vkGetPhysicalDeviceQueueFamilyProperties)    \
+    F(vkGetPhysicalDeviceExternalBufferProperties) \
+    F(vkEnumerateDeviceExtensionProperties)        \
+    F(vkCreateDevice)                              \
     F(vkGetDeviceProcAddr)
 
 struct vk_instance {
     VkInstance handle;
     uint32_t api_version; /* of the instance: at most what the loader has */
+    bool borrowed;        /* the handle is the application's */
+    PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr; /* what all was loaded through */
     bool debug_utils;
     VkDebugUtilsMessengerEXT messenger;
     PFN_vkCreateDebugUtilsMessengerEXT vkCreateDebugUtilsMessengerEXT;
@@ -65,6 +70,11 @@ struct vk_instance {
  * Validation messages go to log, which must outlive the instance. Any thread. */
 enum vka_status vk_instance_create(struct log *log, bool validation, bool labels,
                                    struct vk_instance *instance);
+
+/* Takes over an application's instance; get NULL: the Vulkan loader's. NO_DEVICE without a loader.
+ * Any thread. */
+enum vka_status vk_instance_adopt(struct log *log, VkInstance handle, uint32_t api_version,
+                                  PFN_vkGetInstanceProcAddr get, struct vk_instance *instance);
 void vk_instance_destroy(struct vk_instance *instance);
 
 /* Fills a device's own table. Any thread. */

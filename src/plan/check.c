@@ -76,16 +76,12 @@ enum vka_status check_no_overlap(struct vka_device *device, const char *caller, 
                                  const struct vka_tensor *written,
                                  const struct vka_tensor *const *others, size_t n)
 {
-    uint64_t size = vka_dtype_size(written->dtype);
-    uint64_t first = written->shape.offset * size;
-    uint64_t end = first + shape_extent(&written->shape) * size;
+    const struct extent mine = tensor_extent(written);
     for (size_t i = 0; i < n; i++) {
-        if (!others[i] || others[i]->storage != written->storage)
+        if (!others[i])
             continue;
-        uint64_t other_size = vka_dtype_size(others[i]->dtype);
-        uint64_t other = others[i]->shape.offset * other_size;
-        uint64_t other_end = other + shape_extent(&others[i]->shape) * other_size;
-        if (first < other_end && other < end)
+        const struct extent other = tensor_extent(others[i]);
+        if (mine.buffer == other.buffer && mine.first < other.end && other.first < mine.end)
             return log_error(&device->log, VKA_INVALID, "%s: %s overlaps an input in memory",
                              caller, name);
     }

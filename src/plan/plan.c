@@ -272,18 +272,22 @@ fail:
     return status;
 }
 
-enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
+enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
+                            const struct vka_submit_info *info, uint64_t *ticket)
 {
-    if (!plan)
-        return VKA_INVALID;
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
-    CHECK_ARG(plan->finished, "%s: the plan is not finished", __func__);
-    TRY(queue_submit(plan->device, plan->commands, &plan->last_ticket));
+    CHECK_ARG(plan->finished, "%s: the plan is not finished", caller);
+    TRY(queue_submit(plan->device, plan->commands, info, &plan->last_ticket));
     if (ticket)
         *ticket = plan->last_ticket;
 fail:
     return status;
+}
+
+enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
+{
+    return plan ? plan_submit(plan, __func__, NULL, ticket) : VKA_INVALID;
 }
 
 enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout)

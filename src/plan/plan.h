@@ -21,6 +21,7 @@ struct pass {
     unsigned char push[PUSH_SIZE];
     uint32_t push_size;
     uint32_t groups[3];
+    VkDescriptorSet set; /* of the finished plan */
 };
 
 /* Storage that the plan owns. Between operations nothing is in use, so they share it. */
@@ -86,6 +87,14 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);
 
 /* Makes pipelines and descriptors and records the command buffer. */
 enum vka_status plan_record(struct vka_plan *plan);
+
+/* Records a finished plan's passes and their barriers; queries may be VK_NULL_HANDLE. */
+enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands,
+                                 VkQueryPool queries);
+
+/* vka_plan_submit; info, checked by the caller, may be NULL. */
+enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
+                            const struct vka_submit_info *info, uint64_t *ticket);
 
 /* Reads the timestamps of the finished run into gpu_ms. */
 enum vka_status plan_read_timestamps(struct vka_plan *plan);

@@ -57,10 +57,13 @@ struct hazards {
     size_t n;
 };
 
+/* By buffer, not by storage: an application may wrap one buffer twice. */
 static bool overlap(const struct binding *a, const struct binding *b)
 {
-    return a->storage == b->storage && (a->write || b->write) && a->offset < b->offset + b->size &&
-           b->offset < a->offset + a->size;
+    const struct memory_range *x = &a->storage->range, *y = &b->storage->range;
+    uint64_t a_first = x->offset + a->offset, b_first = y->offset + b->offset;
+    return x->block->buffer == y->block->buffer && (a->write || b->write) &&
+           a_first < b_first + b->size && b_first < a_first + a->size;
 }
 
 static bool needs_barrier(const struct hazards *hazards, const struct pass *pass)
@@ -72,24 +75,25 @@ static bool needs_barrier(const struct hazards *hazards, const struct pass *pass
     return false;
 }
 
-static void barrier(struct vka_plan *plan, VkPipelineStageFlags from, VkPipelineStageFlags to,
-                    VkAccessFlags before, VkAccessFlags after)
+static void barrier(struct vka_plan *plan, VkCommandBuffer commands, VkPipelineStageFlags from,
+                    VkPipelineStageFlags to, VkAccessFlags before, VkAccessFlags after)
 {
     const VkMemoryBarrier memory = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
         .srcAccessMask = before,
         .dstAccessMask = after,
     };
-    plan->device->vk.vkCmdPipelineBarrier(plan->commands, from, to, 0, 1, &memory, 0, NULL, 0,
-                                          NULL);
+    plan->device->vk.vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
 }
 
-static enum vka_status write_descriptors(struct vka_plan *plan, const struct pass *pass,
-                                         VkDescriptorSetLayout layout, VkDescriptorSet *set)
+static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pass)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
+    VkDescriptorSetLayout layout = VK_NULL_HANDLE;
+    VkPipelineLayout unused;
+    TRY(pipeline_layouts(device, pass->key.kernel, &layout, &unused));
     VK(device->vk.vkAllocateDescriptorSets(
         device->handle,
         &(VkDescriptorSetAllocateInfo){
@@ -98,7 +102,7 @@ static enum vka_status write_descriptors(struct vka_plan *plan, const struct pas
             .descriptorSetCount = 1,
             .pSetLayouts = &layout,
         },
-        set));
+        &pass->set));
     VkDescriptorBufferInfo buffers[MAX_BUFFERS];
     uint32_t n = kernel_table[pass->key.kernel].buffers;
     for (uint32_t i = 0; i < n; i++) {
@@ -109,7 +113,7 @@ static enum vka_status write_descriptors(struct vka_plan *plan, const struct pas
     device->vk.vkUpdateDescriptorSets(device->handle, 1,
                                       &(VkWriteDescriptorSet){
                                           .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
-                                          .dstSet = *set,
+                                          .dstSet = pass->set,
                                           .descriptorCount = n,
                                           .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
                                           .pBufferInfo = buffers,
@@ -119,25 +123,23 @@ fail:
     return status;
 }
 
-static enum vka_status record_pass(struct vka_plan *plan, const struct pass *pass)
+static enum vka_status record_pass(struct vka_plan *plan, VkCommandBuffer commands,
+                                   const struct pass *pass)
 {
     struct vka_device *device = plan->device;
     enum vka_status status = VKA_OK;
     VkPipeline pipeline = VK_NULL_HANDLE;
     VkDescriptorSetLayout set_layout = VK_NULL_HANDLE;
     VkPipelineLayout layout = VK_NULL_HANDLE;
-    VkDescriptorSet set = VK_NULL_HANDLE;
     TRY(pipeline_get(device, &pass->key, &pipeline));
     TRY(pipeline_layouts(device, pass->key.kernel, &set_layout, &layout));
-    TRY(write_descriptors(plan, pass, set_layout, &set));
-    VkCommandBuffer commands = plan->commands;
     if (device->begin_label)
         device->begin_label(
             commands, &(VkDebugUtilsLabelEXT){.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT,
                                               .pLabelName = pass->name});
     device->vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-    device->vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set,
-                                       0, NULL);
+    device->vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1,
+                                       &pass->set, 0, NULL);
     device->vk.vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE,
                                   pass->push);
     device->vk.vkCmdDispatch(commands, pass->groups[0], pass->groups[1], pass->groups[2]);
@@ -147,33 +149,33 @@ fail:
     return status;
 }
 
-static enum vka_status record_passes(struct vka_plan *plan, struct hazards *hazards)
+static enum vka_status record_passes(struct vka_plan *plan, VkCommandBuffer commands,
+                                     VkQueryPool queries, struct hazards *hazards)
 {
     struct vka_device *device = plan->device;
     enum vka_status status = VKA_OK;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     /* A run may follow another that is still going: the same workspace, the same tensors. */
-    barrier(plan, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
+    barrier(plan, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
             VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
-    if (plan->queries) {
-        device->vk.vkCmdResetQueryPool(plan->commands, plan->queries, 0,
-                                       (uint32_t)plan->n_pass + 1);
-        device->vk.vkCmdWriteTimestamp(plan->commands, compute, plan->queries, 0);
+    if (queries) {
+        device->vk.vkCmdResetQueryPool(commands, queries, 0, (uint32_t)plan->n_pass + 1);
+        device->vk.vkCmdWriteTimestamp(commands, compute, queries, 0);
     }
     for (size_t i = 0; i < plan->n_pass; i++) {
         const struct pass *pass = &plan->passes[i];
         if (needs_barrier(hazards, pass)) {
-            barrier(plan, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
+            barrier(plan, commands, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
             hazards->n = 0;
         }
         for (uint32_t b = 0; b < kernel_table[pass->key.kernel].buffers; b++)
             hazards->open[hazards->n++] = &pass->bindings[b];
-        TRY(record_pass(plan, pass));
-        if (plan->queries)
-            device->vk.vkCmdWriteTimestamp(plan->commands, compute, plan->queries, (uint32_t)i + 1);
+        TRY(record_pass(plan, commands, pass));
+        if (queries)
+            device->vk.vkCmdWriteTimestamp(commands, compute, queries, (uint32_t)i + 1);
     }
-    barrier(plan, compute, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+    barrier(plan, commands, compute, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT,
             VK_ACCESS_HOST_READ_BIT);
 fail:
     return status;
@@ -193,24 +195,36 @@ fail:
     return status;
 }
 
+enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands,
+                                 VkQueryPool queries)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
+    CHECK_ALLOC(hazards.open);
+    TRY(record_passes(plan, commands, queries, &hazards));
+fail:
+    free(hazards.open);
+    return status;
+}
+
 enum vka_status plan_record(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
-    CHECK_ALLOC(hazards.open);
     TRY(make_pipelines(plan));
     TRY(create_pools(plan));
+    for (size_t i = 0; i < plan->n_pass; i++)
+        TRY(write_descriptors(plan, &plan->passes[i]));
     VK(device->vk.vkBeginCommandBuffer(plan->commands,
                                        &(VkCommandBufferBeginInfo){
                                            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                            .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
                                        }));
-    TRY(record_passes(plan, &hazards));
+    TRY(plan_record_into(plan, plan->commands, plan->queries));
     VK(device->vk.vkEndCommandBuffer(plan->commands));
 fail:
-    free(hazards.open);
     return status;
 }
 

@@ -1,0 +1,260 @@
+/* Devices over an application's VkDevice: what it should be made with, and what it lacks. */
+#include "gpu/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One thing that device_request_fill asks for. */
+struct wanted {
+    size_t flag; /* of struct caps: a bool, whether the physical device has it and we use it */
+    const char *extension;
+    uint32_t core; /* the Vulkan that needs the extension no more */
+    bool optional; /* nothing but its own functions depends on it */
+    /* The feature, in the structure of its own and in that of the Vulkan that took it up. */
+    const char *feature; /* NULL: none */
+    VkStructureType own, later;
+    size_t own_offset, later_offset;
+};
+
+#define FEATURES_2 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2
+#define VULKAN_1_2 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES
+#define VULKAN_1_3 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES
+#define TIMELINE VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES
+#define SUBGROUP_SIZE VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES
+
+static const struct wanted wanted[] = {
+    {.flag = offsetof(struct caps, int64),
+     .feature = "shaderInt64",
+     .own = FEATURES_2,
+     .later = FEATURES_2,
+     .own_offset = offsetof(VkPhysicalDeviceFeatures2, features.shaderInt64),
+     .later_offset = offsetof(VkPhysicalDeviceFeatures2, features.shaderInt64)},
+    {.flag = offsetof(struct caps, properties.timeline),
+     .extension = VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME,
+     .core = VK_API_VERSION_1_2,
+     .feature = "timelineSemaphore",
+     .own = TIMELINE,
+     .later = VULKAN_1_2,
+     .own_offset = offsetof(VkPhysicalDeviceTimelineSemaphoreFeatures, timelineSemaphore),
+     .later_offset = offsetof(VkPhysicalDeviceVulkan12Features, timelineSemaphore)},
+    {.flag = offsetof(struct caps, subgroup_size_control),
+     .extension = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME,
+     .core = VK_API_VERSION_1_3,
+     .feature = "subgroupSizeControl",
+     .own = SUBGROUP_SIZE,
+     .later = VULKAN_1_3,
+     .own_offset = offsetof(VkPhysicalDeviceSubgroupSizeControlFeatures, subgroupSizeControl),
+     .later_offset = offsetof(VkPhysicalDeviceVulkan13Features, subgroupSizeControl)},
+    {.flag = offsetof(struct caps, subgroup_size_control),
+     .feature = "computeFullSubgroups",
+     .own = SUBGROUP_SIZE,
+     .later = VULKAN_1_3,
+     .own_offset = offsetof(VkPhysicalDeviceSubgroupSizeControlFeatures, computeFullSubgroups),
+     .later_offset = offsetof(VkPhysicalDeviceVulkan13Features, computeFullSubgroups)},
+    {.flag = offsetof(struct caps, host_import),
+     .extension = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true},
+};
+
+static bool *flag_of(struct caps *caps, const struct wanted *w)
+{
+    return (bool *)((char *)caps + w->flag);
+}
+
+static bool feature_is_on(const VkPhysicalDeviceFeatures2 *features, const struct wanted *w)
+{
+    for (const VkBaseInStructure *s = (const void *)features; s; s = s->pNext) {
+        VkBool32 on = VK_FALSE;
+        if (s->sType == w->own)
+            memcpy(&on, (const char *)s + w->own_offset, sizeof on);
+        else if (s->sType == w->later)
+            memcpy(&on, (const char *)s + w->later_offset, sizeof on);
+        if (on)
+            return true;
+    }
+    return false;
+}
+
+static bool extension_is_on(const struct vka_vulkan_info *vulkan, const char *name)
+{
+    for (uint32_t i = 0; i < vulkan->n_extension; i++)
+        if (strcmp(vulkan->extensions[i], name) == 0)
+            return true;
+    return false;
+}
+
+struct list {
+    char text[384];
+    size_t length;
+};
+
+static void list_add(struct list *list, const char *name)
+{
+    size_t room = sizeof list->text - list->length;
+    int n = snprintf(list->text + list->length, room, "%s%s", list->length ? ", " : "", name);
+    list->length += (size_t)n < room ? (size_t)n : room - 1;
+}
+
+/* Takes from caps what the application has not enabled, and lists what of that is needed. */
+static void find_missing(struct vka_device *device, const struct vka_vulkan_info *vulkan,
+                         struct list *missing)
+{
+    struct caps physical = device->caps;
+    for (size_t i = 0; i < COUNTOF(wanted); i++) {
+        const struct wanted *w = &wanted[i];
+        bool extension = !w->extension || device_version(device) >= w->core ||
+                         extension_is_on(vulkan, w->extension);
+        bool feature = !w->feature || feature_is_on(vulkan->features, w);
+        if (!*flag_of(&physical, w) || (extension && feature))
+            continue;
+        *flag_of(&device->caps, w) = false;
+        if (!extension && !w->optional)
+            list_add(missing, w->extension);
+        if (!feature)
+            list_add(missing, w->feature);
+    }
+}
+
+/* Checks the handles that come before a device, and reads what the physical device can do. */
+static enum vka_status open_physical(struct vka_device *device, const char *caller,
+                                     const struct vka_vulkan_info *vulkan)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    uint32_t family;
+    CHECK_ARG(vulkan->struct_size == sizeof *vulkan, "%s: struct_size is %zu, not %zu", caller,
+              vulkan->struct_size, sizeof *vulkan);
+    CHECK_ARG(vulkan->instance, "%s: instance is VK_NULL_HANDLE", caller);
+    CHECK_ARG(vulkan->physical_device, "%s: physical_device is VK_NULL_HANDLE", caller);
+    if (vulkan->api_version < VK_API_VERSION_1_1)
+        return log_error(log, VKA_UNSUPPORTED, "%s: api_version is below Vulkan 1.1", caller);
+    TRY(vk_instance_adopt(log, vulkan->instance, vulkan->api_version,
+                          vulkan->get_instance_proc_addr, &device->instance));
+    device->adopted = true;
+    device->physical = vulkan->physical_device;
+    device_read_caps(&device->instance, device->physical, UINT32_MAX, &device->caps, &family);
+    if (device->caps.properties.api_version < VK_API_VERSION_1_1)
+        return log_error(log, VKA_UNSUPPORTED, "%s: the physical device is below Vulkan 1.1",
+                         caller);
+    device->queue_family = vulkan->queue_family;
+    CHECK_ARG(device_read_family(&device->instance, device->physical, device->queue_family,
+                                 &device->caps),
+              "%s: queue_family %u does not compute", caller, device->queue_family);
+fail:
+    return status;
+}
+
+static enum vka_status check_logical(struct log *log, const char *caller,
+                                     const struct vka_vulkan_info *vulkan)
+{
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(vulkan->device, "%s: device is VK_NULL_HANDLE", caller);
+    CHECK_ARG(vulkan->queue, "%s: queue is VK_NULL_HANDLE", caller);
+    CHECK_ARG(!vulkan->features || vulkan->features->sType == FEATURES_2,
+              "%s: features is not a VkPhysicalDeviceFeatures2", caller);
+    CHECK_ARG(vulkan->extensions || !vulkan->n_extension, "%s: extensions is NULL", caller);
+    for (uint32_t i = 0; i < vulkan->n_extension; i++)
+        CHECK_ARG(vulkan->extensions[i], "%s: extensions[%u] is NULL", caller, i);
+    CHECK_ARG(!vulkan->queue_lock == !vulkan->queue_unlock,
+              "%s: queue_lock and queue_unlock come both or neither", caller);
+fail:
+    return status;
+}
+
+static enum vka_status open_logical(struct vka_device *device, const char *caller,
+                                    const struct vka_vulkan_info *vulkan)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    struct list missing = {.length = 0};
+    TRY(check_logical(log, caller, vulkan));
+    find_missing(device, vulkan, &missing);
+    if (missing.length && !vulkan->allow_missing)
+        return log_error(log, VKA_UNSUPPORTED, "%s: the device was made without %s", caller,
+                         missing.text);
+    if (missing.length)
+        log_message(log, VKA_LOG_WARNING, "the device was made without %s", missing.text);
+    device->handle = vulkan->device;
+    device->queue.handle = vulkan->queue;
+    device->queue.lock = vulkan->queue_lock;
+    device->queue.unlock = vulkan->queue_unlock;
+    device->queue.lock_user = vulkan->queue_user;
+    device_load(device);
+fail:
+    return status;
+}
+
+enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
+                                 const struct vka_device_info *info, struct vka_device **out)
+{
+    static const struct vka_device_info defaults = {.struct_size = sizeof defaults};
+    if (!out)
+        return VKA_INVALID;
+    *out = NULL;
+    if (!info)
+        info = &defaults;
+    struct log log_here = {.callback = info->log, .user = info->log_user}, *log = &log_here;
+    enum vka_status status = VKA_OK;
+    struct vka_device *device = NULL;
+    CHECK_ARG(vulkan, "%s: vulkan is NULL", __func__);
+    TRY(device_check_info(log, __func__, info));
+    CHECK_ARG(!info->device, "%s: device of info is not NULL", __func__);
+    CHECK_ARG(!info->validation, "%s: validation is the application's to enable", __func__);
+    device = calloc(1, sizeof *device);
+    CHECK_ALLOC(device);
+    device->log = log_here;
+    TRY(open_physical(device, __func__, vulkan));
+    TRY(open_logical(device, __func__, vulkan));
+    device_lower_limits(device, info);
+    TRY(device_start(device, info));
+    *out = device;
+    return VKA_OK;
+
+fail:
+    vka_device_destroy(&device);
+    return status;
+}
+
+/* The application's view, and what it points into. */
+struct request {
+    struct vka_vulkan_request view; /* first */
+    struct device_request own;
+};
+
+enum vka_status vka_vulkan_request_create(const struct vka_vulkan_info *vulkan,
+                                          const struct vka_device_info *info,
+                                          struct vka_vulkan_request **out)
+{
+    if (!out)
+        return VKA_INVALID;
+    *out = NULL;
+    struct vka_device device = {.adopted = true};
+    struct log *log = &device.log;
+    enum vka_status status = VKA_OK;
+    struct request *request = NULL;
+    if (info)
+        device.log = (struct log){.callback = info->log, .user = info->log_user};
+    CHECK_ARG(vulkan, "%s: vulkan is NULL", __func__);
+    TRY(open_physical(&device, __func__, vulkan));
+    request = calloc(1, sizeof *request);
+    CHECK_ALLOC(request);
+    device_request_fill(&device, &request->own);
+    request->view = (struct vka_vulkan_request){
+        .features = &request->own.features,
+        .extensions = request->own.extensions,
+        .n_extension = request->own.n_extension,
+    };
+    *out = &request->view;
+fail:
+    return status;
+}
+
+void vka_vulkan_request_destroy(struct vka_vulkan_request **request)
+{
+    if (!request)
+        return;
+    free(*request); /* the first member of a struct request */
+    *request = NULL;
+}

@@ -1,0 +1,55 @@
+/* Plans among the application's own commands and semaphores. */
+#include "plan/plan.h"
+
+enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(plan->finished, "%s: the plan is not finished", __func__);
+    CHECK_ARG(commands, "%s: commands is VK_NULL_HANDLE", __func__);
+    TRY(plan_record_into(plan, commands, VK_NULL_HANDLE));
+fail:
+    return status;
+}
+
+static enum vka_status check_semaphores(struct vka_device *device, const char *caller,
+                                        const char *name, const struct vka_semaphore *list,
+                                        uint32_t n)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(n <= VKA_MAX_SEMAPHORES, "%s: %s has %u semaphores, at most %d are taken", caller,
+              name, n, VKA_MAX_SEMAPHORES);
+    CHECK_ARG(list || !n, "%s: %s is NULL", caller, name);
+    for (uint32_t i = 0; i < n; i++) {
+        CHECK_ARG(list[i].semaphore, "%s: %s[%u] is VK_NULL_HANDLE", caller, name, i);
+        if (list[i].value && !device->queue.timeline)
+            return log_error(log, VKA_UNSUPPORTED,
+                             "%s: %s[%u] has a value, and timelineSemaphore is not enabled", caller,
+                             name, i);
+    }
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_submit_with(struct vka_plan *plan, const struct vka_submit_info *info,
+                                     uint64_t *ticket)
+{
+    static const struct vka_submit_info defaults = {.struct_size = sizeof defaults};
+    if (!plan)
+        return VKA_INVALID;
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    if (!info)
+        info = &defaults;
+    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
+              info->struct_size, sizeof *info);
+    TRY(check_semaphores(device, __func__, "waits", info->waits, info->n_wait));
+    TRY(check_semaphores(device, __func__, "signals", info->signals, info->n_signal));
+    TRY(plan_submit(plan, __func__, info, ticket));
+fail:
+    return status;
+}
