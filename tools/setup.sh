@@ -93,6 +93,11 @@ find_missing() {
         need vulkan-validationlayers \
              has_file /usr/share/vulkan/explicit_layer.d/*khronos_validation*.json
         need chromium-common has_file /usr/lib/chromium/vk_swiftshader_icd.json
+        need chromium has_command chromium
+        for module in numpy cffi pytest hatchling pip; do
+            need "python3-$module" /usr/bin/python3 -c "import $module"
+        done
+        need python3-venv /usr/bin/python3 -c 'import ensurepip'
         ;;
     esac
     missing=${missing# }

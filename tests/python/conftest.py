@@ -1,0 +1,21 @@
+"""The device of the tests, and the whole module's loud skip where there is none."""
+
+import numpy as np
+import pytest
+
+import vkattn
+
+
+@pytest.fixture(scope="session")
+def device():
+    try:
+        with vkattn.Device() as made:
+            yield made
+    except vkattn.NoDeviceError as error:
+        pytest.exit(f"SKIPPED: NO USABLE VULKAN DEVICE: {error}", returncode=77)
+
+
+@pytest.fixture
+def rng(request):
+    """A generator of its own for each test, the same every time."""
+    return np.random.default_rng([ord(c) for c in request.node.name])

@@ -1,0 +1,294 @@
+"""Layers, and checkpoints under the names of PyTorch, GPT-2, BERT and Llama."""
+
+import json
+import struct
+
+import numpy as np
+import oracle
+import pytest
+
+import vkattn
+
+TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64"}
+
+
+def write_safetensors(path, tensors, metadata=None):
+    """uint16 arrays are bfloat16."""
+    header, data = {}, b""
+    for name, array in tensors.items():
+        blob = np.ascontiguousarray(array).tobytes()
+        header[name] = {
+            "dtype": TYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [len(data), len(data) + len(blob)],
+        }
+        data += blob
+    if metadata:
+        header["__metadata__"] = metadata
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def weights(rng, *shapes):
+    return [rng.standard_normal(shape, np.float32) / shape[-1] ** 0.5 for shape in shapes]
+
+
+def expected(x, n_head, q, k, v, o, *, n_kv_head=None, visible=None, rope_base=None):
+    """The layer in double; q, k, v and o are (weight, bias or 0)."""
+    heads = [
+        oracle.split_heads(x @ w.T.astype(np.float64) + b, n)
+        for (w, b), n in zip((q, k, v), (n_head, n_kv_head or n_head, n_kv_head or n_head))
+    ]
+    if rope_base:
+        heads[:2] = [oracle.rotate(h, rope_base) for h in heads[:2]]
+    context, shares = oracle.attention(*heads, visible=visible)
+    return oracle.join_heads(context) @ o[0].T + o[1], shares
+
+
+def test_layer_and_scores(device, rng):
+    (x,) = weights(rng, (2, 5, 12))
+    (wq, wk, wv, wo), bias = weights(rng, (16, 12), (8, 12), (6, 12), (10, 12)), np.ones(10, "f4")
+    layer = vkattn.Layer(
+        device, n_head=4, n_kv_head=2, query=wq, key=wk, value=wv, output=(wo, bias)
+    )
+    assert (layer.head_dim, layer.value_dim, layer.output_dim) == (4, 3, 10)
+    want, shares = expected(
+        x, 4, (wq, 0), (wk, 0), (wv, 0), (wo, bias), n_kv_head=2, visible=oracle.causal(5, 5)
+    )
+    got, scores = layer(x, causal=True, scores="softmax")
+    assert oracle.nmse(got, want) < 1e-10 and oracle.nmse(scores, shares) < 1e-10
+    got, scores = layer(x.swapaxes(0, 1), layout="sbd", causal=True, scores="softmax")
+    assert oracle.nmse(got.swapaxes(0, 1), want) < 1e-10 and oracle.nmse(scores, shares) < 1e-10
+
+
+def test_layer_with_cache(device, rng):
+    (x,) = weights(rng, (1, 6, 8))
+    wq, wk, wv = weights(rng, (8, 8), (8, 8), (8, 8))
+    layer = vkattn.Layer(device, n_head=2, query=wq, key=wk, value=wv)
+    cache = vkattn.Cache(device, batch=1, n_kv_head=2, head_dim=4, capacity=8)
+    whole = layer(x, causal=True)
+    parts = [layer(x[:, i : i + 2], cache=cache, causal=True) for i in (0, 2, 4)]
+    assert oracle.nmse(np.concatenate(parts, 1), whole) < 1e-10
+    assert cache.length() == 6
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"n_head": 3}, "query.weight: expected rows for 3 heads"),
+        ({"n_head": 0}, "query.weight: expected rows for 0 heads"),
+        ({"n_kv_head": 4}, "key.weight: expected 4 heads of 4 features"),
+        ({"key": np.ones((6, 12), "f4")}, "key.weight"),
+        ({"query": np.ones(16, "f4")}, r"query.weight: expected \[out\]\[in\]"),
+        ({"query": (np.ones((16, 12), "f4"), np.ones(15, "f4"))}, r"query.bias: expected \[16\]"),
+        ({"value": np.ones((8, 12), "f2")}, "value: expected f32 as query.weight is, got f16"),
+        ({"output": np.ones((10, 15), "f4")}, r"output.weight: expected \[out\]\[16\]"),
+        ({"query": np.ones((16, 12), "f8")}, "query.weight: float64 is not"),
+        ({"query": np.ones((16, 12), "i4")}, "query.weight: expected f32, f16, bf16, got i32"),
+        ({"dtype": "i32"}, "dtype: expected f32"),
+        ({"layout": "dsb"}, "layout: expected one of bsd, sbd"),
+    ],
+)
+def test_wrong_weights(device, change, sentence):
+    good = {
+        name: np.ones((rows, 12), "f4") for name, rows in (("query", 16), ("key", 8), ("value", 8))
+    }
+    vkattn.Layer(device, n_head=4, **good).close()
+    with pytest.raises(vkattn.InvalidError, match=sentence):
+        vkattn.Layer(device, **{"n_head": 4, **good, **change})
+
+
+def test_closed_layer(device):
+    w = np.ones((4, 4), "f4")
+    layer = vkattn.Layer(device, n_head=1, query=w, key=w, value=w)
+    layer.close()
+    with pytest.raises(vkattn.ClosedError, match="this Layer has been closed"):
+        layer(np.ones((1, 2, 4), "f4"))
+
+
+# ---- Checkpoints --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("split", [True, False])
+def test_pytorch_names(device, rng, tmp_path, bias, split):
+    (x,) = weights(rng, (2, 5, 12))
+    wq, wk, wv, wo = weights(rng, *[(12, 12)] * 4)
+    bq, bk, bv, bo = weights(rng, *[(12,)] * 4) if bias else (np.float32(0),) * 4
+    tensors = {"a.out_proj.weight": wo, "b.in_proj_weight": wo}
+    if split:
+        tensors.update({"a.q_proj_weight": wq, "a.k_proj_weight": wk, "a.v_proj_weight": wv})
+    else:
+        tensors["a.in_proj_weight"] = np.concatenate([wq, wk, wv])
+    if bias:
+        tensors.update({"a.in_proj_bias": np.concatenate([bq, bk, bv]), "a.out_proj.bias": bo})
+    path = write_safetensors(tmp_path / "model.safetensors", tensors)
+    want, _ = expected(x, 3, (wq, bq), (wk, bk), (wv, bv), (wo, bo))
+    for prefix in ("a.", "a"):
+        layer = vkattn.Layer.from_safetensors(path, prefix, n_head=3, device=device)
+        assert oracle.nmse(layer(x), want) < 1e-10
+    with pytest.raises(vkattn.InvalidError, match="n_head: expected"):
+        vkattn.Layer.from_safetensors(path, "a.", device=device)
+
+
+def test_gpt2_names(device, rng, tmp_path):
+    (x,) = weights(rng, (1, 6, 8))
+    w, wo, b, bo = weights(rng, (8, 24), (8, 8), (24,), (8,))
+    tensors = {
+        "h.0.attn.c_attn.weight": w,
+        "h.0.attn.c_attn.bias": b,
+        "h.0.attn.c_proj.weight": wo,
+        "h.0.attn.c_proj.bias": bo,
+        "h.0.attn.bias": np.tril(np.ones((1, 1, 6, 6), np.float32)),
+        "h.0.attn.masked_bias": np.array(-1e4, np.float32),
+        "h.0.mlp.c_proj.weight": wo,
+    }
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    (tmp_path / "config.json").write_text('{"n_head": 2, "n_embd": 8}')
+    layer = vkattn.Layer.from_safetensors(tmp_path, "h.0.attn.", device=device)
+    projections = zip(np.split(w.T, 3), np.split(b, 3))
+    want, _ = expected(x, 2, *projections, (wo.T, bo), visible=oracle.causal(6, 6))
+    assert oracle.nmse(layer(x, causal=True), want) < 1e-10
+
+
+def test_bert_names(device, rng, tmp_path):
+    (x,) = weights(rng, (2, 4, 8))
+    w = weights(rng, *[(8, 8)] * 4)
+    b = weights(rng, *[(8,)] * 4)
+    names = ("self.query", "self.key", "self.value", "output.dense")
+    prefix = "bert.encoder.layer.0.attention."
+    tensors = {f"{prefix}{n}.weight": w for n, w in zip(names, w)}
+    tensors.update({f"{prefix}{n}.bias": b for n, b in zip(names, b)})
+    tensors[f"{prefix}output.LayerNorm.weight"] = b[0]
+    path = write_safetensors(tmp_path / "bert.safetensors", tensors)
+    layer = vkattn.Layer.from_safetensors(path, prefix, n_head=4, device=device)
+    want, _ = expected(x, 4, *zip(w, b))
+    assert oracle.nmse(layer(x), want) < 1e-10
+
+
+def llama(rng, prefix="model.layers.0.self_attn."):
+    w = weights(rng, (16, 12), (8, 12), (8, 12), (12, 16))
+    return w, {f"{prefix}{n}_proj.weight": w for n, w in zip("qkvo", w)}
+
+
+def test_llama_names(device, rng, tmp_path):
+    (x,) = weights(rng, (2, 5, 12))
+    w, tensors = llama(rng)
+    prefix = "model.layers.0.self_attn."
+    path = write_safetensors(tmp_path / "model-00001-of-00002.safetensors", tensors)
+    want, _ = expected(
+        x, 4, *((m, 0) for m in w), n_kv_head=2, visible=oracle.causal(5, 5), rope_base=5e5
+    )
+    still, _ = expected(x, 4, *((m, 0) for m in w), n_kv_head=2, visible=oracle.causal(5, 5))
+
+    def run(*arguments, **more):
+        layer = vkattn.Layer.from_safetensors(*arguments, device=device, **more)
+        assert layer.n_kv_head == 2
+        return layer(x, causal=True)
+
+    with pytest.raises(vkattn.InvalidError, match="rope: expected a Rope, or False"):
+        run(path, prefix, n_head=4)
+    assert oracle.nmse(run(path, prefix, n_head=4, rope=vkattn.Rope(4, 5e5)), want) < 1e-9
+    assert oracle.nmse(run(path, prefix, n_head=4, rope=False), still) < 1e-10
+
+    config = {"num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 5e5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    index = {"weight_map": {name: path.name for name in tensors}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    for place in (path, tmp_path, tmp_path / "model.safetensors.index.json"):
+        assert oracle.nmse(run(place, prefix), want) < 1e-9
+
+    config = {**config, "rope_theta": None, "rope_parameters": {"rope_theta": 5e5}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert oracle.nmse(run(path, prefix), want) < 1e-9
+    config["rope_scaling"] = config.pop("rope_parameters") | {"rope_type": "llama3"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(vkattn.UnsupportedError, match="type 'llama3' is not supported"):
+        run(path, prefix)
+
+
+def test_bfloat16_checkpoint(device, rng, tmp_path):
+    (x,) = weights(rng, (2, 5, 12))
+    w, tensors = llama(rng, "")
+    halves = {name: (t.view(np.uint32) >> 16).astype(np.uint16) for name, t in tensors.items()}
+    path = write_safetensors(tmp_path / "bf16.safetensors", halves)
+    rounded = [(h.astype(np.uint32) << 16).view(np.float32) for h in halves.values()]
+    want, _ = expected(x, 4, *((m, 0) for m in rounded), n_kv_head=2)
+    for dtype, limit in ((None, 1e-4), ("f32", 1e-10)):
+        layer = vkattn.Layer.from_safetensors(
+            path, n_head=4, rope=False, dtype=dtype, device=device
+        )
+        assert layer.dtype == (dtype or "bf16")
+        assert oracle.nmse(layer(x), want) < limit
+
+
+def test_own_files(device, rng, tmp_path):
+    (x,) = weights(rng, (5, 2, 12))
+    w, tensors = llama(rng, "")
+    config = {"num_heads": 4, "num_kv_heads": 2, "layout": "sbd", "rope": {"base": 100, "dim": 4}}
+    path = write_safetensors(
+        tmp_path / "own.safetensors", {**tensors, "query": x}, {"config": json.dumps(config)}
+    )
+    layer = vkattn.Layer.from_safetensors(path, device=device)
+    want, _ = expected(x.swapaxes(0, 1), 4, *((m, 0) for m in w), n_kv_head=2, rope_base=100.0)
+    assert layer.layout == "sbd"
+    assert oracle.nmse(layer(x).swapaxes(0, 1), want) < 1e-9
+
+
+def test_what_a_layer_has_no_place_for(device, rng, tmp_path):
+    _, tensors = llama(rng)
+    tensors["model.layers.0.self_attn.q_norm.weight"] = np.ones(4, np.float32)
+    path = write_safetensors(tmp_path / "qwen.safetensors", tensors)
+    with pytest.raises(vkattn.UnsupportedError, match="q_norm.weight has no place"):
+        vkattn.Layer.from_safetensors(path, "model.layers.0.self_attn.", n_head=4, rope=False)
+    with pytest.raises(vkattn.InvalidError, match="expected one of the tensors"):
+        vkattn.Layer.from_safetensors(path, "model.layers.1.self_attn.")
+
+
+def entry(**change):
+    return {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64], **change}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"q_proj.weight": 3}',
+        b'{"a": 1, "a": 1}',
+        b"\xff\xfe",
+        b"[" * 100000,
+        json.dumps({"q_proj.weight": entry(shape=[-4, 4])}).encode(),
+        json.dumps({"q_proj.weight": entry(shape=[2**40, 2**40])}).encode(),
+        json.dumps({"q_proj.weight": entry(shape="44")}).encode(),
+        json.dumps({"q_proj.weight": entry(data_offsets=[0, 60])}).encode(),
+        json.dumps({"q_proj.weight": entry(data_offsets=[64, 128])}).encode(),
+        json.dumps({"q_proj.weight": entry(data_offsets=[True, 65])}).encode(),
+        json.dumps({"q_proj.weight": entry(dtype="F8_E4M3")}).encode(),
+        json.dumps({"q_proj.weight": entry(dtype=["F32"])}).encode(),
+        json.dumps({"__metadata__": 4, "q_proj.weight": entry()}).encode(),
+    ],
+)
+def test_malformed_files(tmp_path, header):
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
+    with pytest.raises(vkattn.VkattnError, match="bad.safetensors"):
+        vkattn.Layer.from_safetensors(path, n_head=1, rope=False)
+
+
+def test_unreadable_files(tmp_path):
+    for size in (0, 7, 8):
+        path = tmp_path / "short.safetensors"
+        path.write_bytes(b"\xff" * size)
+        with pytest.raises(vkattn.FileError, match="short.safetensors"):
+            vkattn.Layer.from_safetensors(path)
+    for path in (tmp_path / "none.safetensors", tmp_path):
+        with pytest.raises(vkattn.FileError, match="cannot be read"):
+            vkattn.Layer.from_safetensors(path)
+    index = tmp_path / "model.safetensors.index.json"
+    for text in ("", "[]", '{"weight_map": {"q_proj.weight": "../x"}}', '{"weight_map": {}}'):
+        index.write_text(text)
+        with pytest.raises(vkattn.VkattnError, match="index.json"):
+            vkattn.Layer.from_safetensors(index, "")

@@ -1,0 +1,267 @@
+"""Nothing a caller does ends the process: wrong arguments, closed objects, threads."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import vkattn
+
+ONE = np.ones((1, 1, 3, 4), np.float32)
+
+
+def own_device():
+    return vkattn.Device()
+
+
+@pytest.mark.parametrize(
+    "array, error, sentence",
+    [
+        (ONE.astype(np.float64), vkattn.InvalidError, "q: float64 is not an element type"),
+        (ONE.astype(np.int64), vkattn.InvalidError, "q: int64 is not"),
+        (ONE.astype(np.complex64), vkattn.InvalidError, "q: complex64 is not"),
+        (ONE.astype(object), vkattn.InvalidError, "q: object is not"),
+        (ONE.astype(np.int32), vkattn.InvalidError, "q: expected f32, f16, bf16, got i32"),
+        (ONE.astype(bool), vkattn.InvalidError, "got bool"),
+        (ONE.tolist(), TypeError, "q: expected a numpy array"),
+        (None, TypeError, "got NoneType"),
+        ("text", TypeError, "got str"),
+        (ONE[0], vkattn.InvalidError, "q: expected 4 axes"),
+        (ONE[:, :, :0], vkattn.InvalidError, "at least 1"),
+        (np.float32(1), vkattn.InvalidError, "1 to 4 axes"),
+        (np.ones((1,) * 5, np.float32), vkattn.InvalidError, "1 to 4 axes"),
+    ],
+)
+def test_wrong_arrays(device, array, error, sentence):
+    with pytest.raises(error, match=sentence):
+        vkattn.attention(array, ONE, ONE, device=device)
+
+
+@pytest.mark.parametrize(
+    "options, error, sentence",
+    [
+        ({"masked_row": "none"}, vkattn.InvalidError, "masked_row: expected one of zero"),
+        ({"path": "fast"}, vkattn.InvalidError, "path: expected one of auto"),
+        ({"scores": "all"}, vkattn.InvalidError, "scores: expected one of"),
+        ({"dtype": "f64"}, vkattn.InvalidError, "q: expected one of f32"),
+        ({"window": 3}, vkattn.InvalidError, "window: expected"),
+        ({"window": (2**40, 0)}, OverflowError, None),
+        ({"rope": 4}, TypeError, "rope: expected a Rope"),
+        ({"kv_length": [1.5]}, vkattn.InvalidError, "kv_length: expected whole numbers"),
+        ({"kv_length": [2**40]}, vkattn.InvalidError, "32 bits"),
+        ({"kv_length": [1, 2]}, vkattn.InvalidError, "kv_length"),
+        ({"mask": np.ones((2, 3), bool)}, vkattn.InvalidError, "mask"),
+        ({"sink": np.ones(3, np.float32)}, vkattn.InvalidError, "sink"),
+        ({"dropout": 1.0}, vkattn.InvalidError, "dropout"),
+        ({"scale": "big"}, ValueError, None),
+        ({"timeout": -1.0}, vkattn.InvalidError, "timeout: expected seconds"),
+        ({"timeout": float("nan")}, vkattn.InvalidError, "timeout"),
+        ({"casual": True}, TypeError, "unexpected keyword argument 'casual'"),
+        ({"device": 0}, TypeError, "device: expected a Device"),
+    ],
+)
+def test_wrong_options(device, options, error, sentence):
+    with pytest.raises(error, match=sentence):
+        vkattn.attention(ONE, ONE, ONE, **{"device": device, **options})
+
+
+def test_sentences_are_the_librarys(device):
+    wide = np.ones((1, 1, 3, 5), np.float32)
+    with pytest.raises(vkattn.InvalidError, match="vka_plan_add_attention: k is") as info:
+        vkattn.attention(ONE, wide, ONE, device=device)
+    assert info.value.status == "VKA_INVALID"
+    assert isinstance(info.value, (vkattn.VkattnError, ValueError))
+
+
+def test_no_such_device():
+    with pytest.raises(vkattn.NoDeviceError):
+        vkattn.Device("no such device")
+    with pytest.raises(TypeError, match="device: expected an int"):
+        vkattn.Device(1.5)
+    with pytest.raises(TypeError, match="log: expected a callable"):
+        vkattn.Device(log="log")
+
+
+def test_devices(device):
+    found = vkattn.devices()
+    assert device.info in found
+    assert [info.index for info in found] == list(range(len(found)))
+    assert any(missing is None for missing in device.kernels().values())
+
+
+def test_plan_out_of_order(device):
+    plan = vkattn.Plan(device)
+    for call in (plan.run, plan.submit, lambda: plan.wait(7)):
+        with pytest.raises(vkattn.InvalidError):
+            call()
+    t = device.tensor(ONE)
+    plan.attention(t, t, t, device.empty(ONE.shape))
+    plan.finish()
+    with pytest.raises(vkattn.InvalidError):
+        plan.finish()
+    with pytest.raises(vkattn.InvalidError):
+        plan.attention(t, t, t, device.empty(ONE.shape))
+    with pytest.raises(vkattn.InvalidError):
+        plan.wait(10**6)
+    with pytest.raises(TypeError, match="q: expected a Tensor, got ndarray"):
+        vkattn.Plan(device).attention(ONE, t, t, t)
+    with pytest.raises(TypeError, match="layer: expected a Layer, got Plan"):
+        vkattn.Plan(device).layer(plan, t, t)
+
+
+def test_wrong_tensors(device):
+    t = device.tensor(ONE)
+    for array in (ONE[0], ONE.astype(np.float16), ONE[:, :, :2]):
+        with pytest.raises(vkattn.InvalidError, match=r"array: expected f32 \[1, 1, 3, 4\]"):
+            t.write(array)
+    for view in (
+        lambda: t.permute(0, 1, 2, 2),
+        lambda: t.permute(0, 1),
+        lambda: t.slice(2, 2, 2),
+        lambda: t.slice(9, 0, 1),
+        lambda: t.reshape(5),
+        lambda: t.strided(0, (100,), (1,)),
+        lambda: t.strided(0, (2, 2), (1,)),
+    ):
+        with pytest.raises(vkattn.InvalidError):
+            view()
+    with pytest.raises(OverflowError):
+        t.slice(0, -1, 1)
+    for shape, dtype in (((), "f32"), ((0,), "f32"), ((1,) * 5, "f32"), ((2,), "f8")):
+        with pytest.raises(vkattn.InvalidError):
+            device.empty(shape, dtype)
+
+
+def test_closed_objects():
+    device = own_device()
+    t, u = device.tensor(ONE), device.tensor(ONE)
+    plan = vkattn.Plan(device)
+    plan.attention(t, t, t, u)
+    plan.finish()
+    t.close()
+    t.close()
+    assert t.closed and not u.closed
+    for call in (t.read, lambda: t.write(ONE), lambda: t.reshape(12)):
+        with pytest.raises(vkattn.ClosedError, match="this Tensor has been closed"):
+            call()
+    plan.run()  # keeps alive what it uses
+    device.close()
+    device.close()
+    assert device.closed and u.closed and plan.closed
+    calls = (
+        u.read,
+        plan.run,
+        plan.describe,
+        lambda: plan.workspace,
+        device.kernels,
+        lambda: device.tensor(ONE),
+        lambda: vkattn.Plan(device),
+        plan.finish,
+    )
+    for call in calls:
+        with pytest.raises(vkattn.InvalidError, match="has been closed"):
+            call()
+    u.close()
+    plan.close()
+
+
+def test_another_devices_tensor(device):
+    with own_device() as other:
+        t, foreign = device.tensor(ONE), other.tensor(ONE)
+        with pytest.raises(vkattn.InvalidError, match="device"):
+            vkattn.Plan(device).attention(t, t, t, foreign)
+
+
+def test_collected_in_any_order():
+    for _ in range(5):
+        device = own_device()
+        parts = [device, device.tensor(ONE), vkattn.Plan(device)]
+        parts[2].attention(parts[1], parts[1], parts[1], device.empty(ONE.shape))
+        parts[2].finish()
+        parts[2].submit()
+        parts.append(parts)  # a cycle: the collector picks the order
+        del device, parts
+        gc.collect()
+
+
+def test_log_callback():
+    messages = []
+
+    def log(level, message):
+        messages.append((level, message))
+        with pytest.raises(vkattn.VkattnError, match="must not call back"):
+            tensor.read()
+
+    with vkattn.Device(log=log) as device:
+        tensor = device.tensor(ONE)
+        plan = vkattn.Plan(device)
+        with pytest.raises(vkattn.InvalidError) as info:
+            plan.run()
+        assert ("error", str(info.value)) in messages
+        np.testing.assert_array_equal(tensor.read(), ONE)
+
+
+def test_threads_take_turns(device, rng):
+    """Eight threads, each making, running and dropping objects of the same device."""
+    arrays = [rng.standard_normal((1, 2, 4, 8), np.float32) for _ in range(8)]
+    want = [vkattn.attention(x, x, x, device=device) for x in arrays]
+    wrong = []
+
+    def work(i):
+        for _ in range(5):
+            got = vkattn.attention(arrays[i], arrays[i], arrays[i], device=device)
+            if not np.array_equal(got, want[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_pipeline_cache(device):
+    vkattn.attention(ONE, ONE, ONE, device=device)
+    blob = device.pipeline_cache()
+    assert blob
+    for given in (blob, blob[: len(blob) // 2], b"\xff" * 64):
+        with vkattn.Device(pipeline_cache=given) as other:
+            assert vkattn.attention(ONE, ONE, ONE, device=other).shape == ONE.shape
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_fork(device):
+    """A child has no use for its parent's device, says so, and ends in peace."""
+    t = device.tensor(ONE)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            t.read()
+        except vkattn.VkattnError as error:
+            code = 0 if "forked" in str(error) else 2
+        t.close()
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(t.read(), ONE)
+
+
+@pytest.mark.parametrize("leave", ["", "raise SystemExit(3)", "import os; device.close()"])
+def test_process_ends_cleanly(device, leave):
+    """Objects that are alive when the interpreter ends."""
+    program = (
+        "import numpy as np, vkattn\n"
+        "device = vkattn.Device()\n"
+        "x = device.tensor(np.ones((1, 1, 3, 4), np.float32))\n"
+        "plan = vkattn.Plan(device)\n"
+        "plan.attention(x, x, x, device.empty((1, 1, 3, 4)))\n"
+        f"plan.finish().submit()\n{leave}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=300)
+    assert done.returncode == (3 if "3" in leave else 0) and not done.stderr

@@ -1,0 +1,111 @@
+"""Against PyTorch itself, where it is installed."""
+
+import numpy as np
+import oracle
+import pytest
+
+import vkattn
+
+torch = pytest.importorskip("torch", reason="PyTorch IS NOT INSTALLED")
+
+CONFIGURATIONS = 200
+
+
+def random_module(rng):
+    n_head = int(rng.integers(1, 6))
+    width = n_head * int(rng.integers(1, 13))
+    other = bool(rng.integers(2))
+    module = torch.nn.MultiheadAttention(
+        width,
+        n_head,
+        bias=bool(rng.integers(2)),
+        kdim=int(rng.integers(1, 20)) if other else None,
+        vdim=int(rng.integers(1, 20)) if other else None,
+        batch_first=bool(rng.integers(2)),
+    ).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.from_numpy(rng.standard_normal(tuple(parameter.shape)) * 0.3))
+    return module
+
+
+def random_masks(rng, module, batch, n_q, n_kv):
+    """PyTorch's arguments, and the mask here that means the same; key 0 is always visible."""
+    theirs, hidden = {}, np.zeros((batch, module.num_heads, n_q, n_kv), bool)
+    bias = np.zeros((batch, module.num_heads, n_q, n_kv), np.float32)
+    if rng.integers(2):
+        padding = rng.random((batch, n_kv)) < 0.3
+        padding[:, 0] = False
+        theirs["key_padding_mask"] = torch.from_numpy(padding)
+        hidden |= padding[:, None, None]
+    kind = rng.integers(3)
+    if kind == 1:
+        mask = rng.random((n_q, n_kv)) < 0.3
+        mask[:, 0] = False
+        theirs["attn_mask"] = torch.from_numpy(mask)
+        hidden |= mask
+    elif kind == 2:
+        mask = rng.standard_normal((batch * module.num_heads, n_q, n_kv)).astype(np.float32)
+        theirs["attn_mask"] = torch.from_numpy(mask)
+        bias += mask.reshape(bias.shape)
+        if "key_padding_mask" in theirs:  # one kind for both
+            padding = theirs["key_padding_mask"]
+            theirs["key_padding_mask"] = torch.zeros(padding.shape).masked_fill(padding, -np.inf)
+    return theirs, np.where(hidden, -np.inf, bias).astype(np.float32) if kind == 2 else ~hidden
+
+
+@pytest.mark.parametrize("seed", range(CONFIGURATIONS))
+def test_multihead_attention(device, seed):
+    rng = np.random.default_rng(seed)
+    module = random_module(rng)
+    batch, n_q, n_kv = (int(rng.integers(1, n)) for n in (4, 20, 30))
+
+    def inputs(n, width):
+        shape = (batch, n, width) if module.batch_first else (n, batch, width)
+        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+
+    query = inputs(n_q, module.embed_dim)
+    key = inputs(n_kv, module.kdim or module.embed_dim)
+    value = inputs(n_kv, module.vdim or module.embed_dim)
+    theirs, mask = random_masks(rng, module, batch, n_q, n_kv)
+    with torch.no_grad():
+        want, weights = module(query, key, value, average_attn_weights=False, **theirs)
+    with vkattn.Layer.from_torch(module, device=device) as layer:
+        got, scores = layer(query, key, value, mask=mask, scores="softmax")
+    assert got.shape == tuple(want.shape)
+    assert oracle.nmse(got, want.numpy()) < 1e-9
+    assert oracle.nmse(scores, weights.numpy()) < 1e-9
+
+
+def test_half_types(device):
+    module = torch.nn.MultiheadAttention(24, 3, batch_first=True).eval()
+    x = torch.randn(2, 5, 24)
+    for dtype, name, limit in ((torch.float16, "f16", 1e-5), (torch.bfloat16, "bf16", 1e-3)):
+        rounded = x.to(dtype)
+        layer = vkattn.Layer.from_torch(module.to(dtype), device=device)
+        assert layer.dtype == name
+        with torch.no_grad():
+            want, _ = module.float()(*[rounded.float()] * 3)
+        assert oracle.nmse(layer(rounded), want.numpy()) < limit
+
+
+def test_tensors_of_torch(device):
+    x = torch.randn(1, 2, 5, 8, requires_grad=True)
+    with pytest.raises(vkattn.InvalidError, match="its DLPack form cannot be had"):
+        vkattn.attention(x, x, x, device=device)
+    x = x.detach().transpose(1, 2).contiguous().transpose(1, 2)
+    want = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+    got = torch.from_dlpack(vkattn.attention(x, x, x, causal=True, device=device))
+    assert oracle.nmse(got.numpy(), want.numpy()) < 1e-9
+
+
+@pytest.mark.parametrize("given", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_unsupported_modules(device, given):
+    with pytest.raises(vkattn.UnsupportedError, match="module:"):
+        vkattn.Layer.from_torch(torch.nn.MultiheadAttention(8, 2, **given), device=device)
+
+
+def test_not_a_module(device):
+    for thing in (torch.nn.Linear(4, 4), None, 3):
+        with pytest.raises(TypeError, match="expected a torch.nn.MultiheadAttention"):
+            vkattn.Layer.from_torch(thing, device=device)

@@ -1,0 +1,66 @@
+"""Multi-head attention on any Vulkan device.
+
+    import numpy as np
+    import vkattn
+
+    q = np.random.rand(1, 8, 128, 64).astype(np.float32)   # [batch][n_head][n_q][head_dim]
+    y = vkattn.attention(q, q, q, causal=True)             # [batch][n_head][n_q][value_dim]
+
+`attention` and a called `Layer` take host arrays and return numpy arrays. What runs often is better
+recorded once: a `Plan` over `Tensor`s, with a `Cache` where tokens come one by one.
+
+Arrays are numpy arrays or anything on the CPU with `__dlpack__`. Element types are named "f32",
+"f16", "bf16", "i32" and "bool"; numpy has no bfloat16, so bf16 tensors are read back as float32.
+
+Whatever goes wrong is an exception with the library's sentence: `VkattnError` and its subclasses.
+A `Device` and all that is made from it may be used from several threads; calls take turns. Objects
+are closed by `close()`, by `with`, or when nothing refers to them; closing a device closes all that
+was made from it.
+"""
+
+from ._attention import attention
+from ._cache import Cache
+from ._device import Device, DeviceInfo, default_device, devices
+from ._errors import (
+    ClosedError,
+    DeviceLostError,
+    FileError,
+    InternalError,
+    InvalidError,
+    NoDeviceError,
+    OutOfMemoryError,
+    UnsupportedError,
+    VkattnError,
+    WaitTimeout,
+)
+from ._layer import Layer
+from ._options import AttentionOptions, Rope
+from ._plan import Pass, Plan
+from ._tensor import Tensor
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionOptions",
+    "Cache",
+    "ClosedError",
+    "Device",
+    "DeviceInfo",
+    "DeviceLostError",
+    "FileError",
+    "InternalError",
+    "InvalidError",
+    "Layer",
+    "NoDeviceError",
+    "OutOfMemoryError",
+    "Pass",
+    "Plan",
+    "Rope",
+    "Tensor",
+    "UnsupportedError",
+    "VkattnError",
+    "WaitTimeout",
+    "attention",
+    "default_device",
+    "devices",
+]

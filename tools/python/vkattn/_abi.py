@@ -1,0 +1,67 @@
+"""The C library, called with the types of its own header.
+
+The header that the library was built from is read when the module is imported, so that no struct is
+written down twice and none can be out of step.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from cffi import FFI
+
+LIBRARY_NAME = "libvkattn.so.0"
+
+
+def _find_library() -> str:
+    """The library of the wheel, or the one that VKATTN_LIBRARY names (a build tree's)."""
+    named = os.environ.get("VKATTN_LIBRARY")
+    path = Path(named) if named else Path(__file__).with_name(LIBRARY_NAME)
+    if not path.is_file():
+        raise ImportError(
+            f"{path}: there is no vkattn library; install the wheel, or set VKATTN_LIBRARY to"
+            " libvkattn.so of a build tree"
+        )
+    return str(path)
+
+
+def _find_header() -> Path:
+    here = Path(__file__).resolve()
+    packaged = here.with_name("vkattn.h")
+    if packaged.is_file():
+        return packaged
+    return here.parents[3] / "include" / "vkattn" / "vkattn.h"
+
+
+def _declarations(header: str) -> str:
+    """What cffi can read: no comments, and of the preprocessor only whole numbers."""
+    text = re.sub(r"/\*.*?\*/", "", header, flags=re.S).replace("\\\n", " ")
+    text = re.sub(r"^#ifdef __cplusplus.*?^#endif", "", text, flags=re.S | re.M)
+    text = re.sub(r"^#(?!define \w+ \d+$).*$", "", text, flags=re.M)
+    return text.replace("VKA_API", "")
+
+
+ffi = FFI()
+ffi.cdef(_declarations(_find_header().read_text(encoding="utf-8")))
+try:
+    lib: Any = ffi.dlopen(_find_library())
+except OSError as error:
+    raise ImportError(str(error)) from error
+
+
+def text_of(pointer: Any) -> str:
+    """A C string; "" for NULL."""
+    return ffi.string(pointer).decode("utf-8", "replace") if pointer else ""
+
+
+def enum_names(prefix: str, enum: str) -> dict[str, int]:
+    """{"f32": 0, ...} of an enum, in its order, with its prefix and _COUNT taken away."""
+    values: dict[str, int] = ffi.typeof(f"enum {enum}").relements
+    return {
+        name[len(prefix) :].lower(): value
+        for name, value in sorted(values.items(), key=lambda item: item[1])
+        if not name.endswith("_COUNT")
+    }

@@ -1,0 +1,122 @@
+"""Host arrays: what callers pass, as dense numpy arrays with an element type of the library.
+
+numpy has no bfloat16. A dense bf16 array is kept as uint16 here, the upper halves of float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence, Union
+
+import numpy as np
+
+from . import _dlpack
+from ._abi import enum_names
+from ._errors import InvalidError
+
+# numpy array, or anything on the CPU with __dlpack__ (PyTorch, JAX, CuPy's host arrays, ...).
+Array = Any
+Shape = Union[Sequence[int], "tuple[int, ...]"]
+
+DTYPES = enum_names("VKA_", "vka_dtype")  # {"f32": 0, ...}
+STORED: dict[str, np.dtype] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),
+    "i32": np.dtype(np.int32),
+    "bool": np.dtype(np.bool_),
+}
+FLOATS = ("f32", "f16", "bf16")
+_NAMES = {STORED[name]: name for name in ("f32", "f16", "i32", "bool")}
+
+
+class HostArray(NamedTuple):
+    """data is dense, row-major, of type STORED[dtype]."""
+
+    data: np.ndarray
+    dtype: str
+
+
+def check_dtype(dtype: str, what: str) -> str:
+    if dtype not in DTYPES:
+        raise InvalidError(f"{what}: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    return dtype
+
+
+def check_shape(shape: Shape, what: str) -> tuple[int, ...]:
+    """1 to 4 axes of 1 to 2^32 - 1 elements."""
+    axes = tuple(int(n) for n in shape)
+    if not 1 <= len(axes) <= 4 or not all(1 <= n < 2**32 for n in axes):
+        raise InvalidError(f"{what}: expected 1 to 4 axes of at least 1, got {list(axes)}")
+    return axes
+
+
+def _any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
+    """A view of the caller's memory, and the name of its element type, "f64" and such included."""
+    if isinstance(array, HostArray):
+        return array.data, array.dtype
+    if isinstance(array, (np.ndarray, np.generic)):
+        view = np.asarray(array)
+        if view.dtype.name == "bfloat16" and view.dtype.itemsize == 2:  # of package ml_dtypes
+            return view.view(np.uint16), "bf16"
+    elif hasattr(array, "__dlpack__"):
+        view, name = _dlpack.view(array, what)
+        if name == "bfloat16":
+            return view, "bf16"
+    else:
+        raise TypeError(
+            f"{what}: expected a numpy array or an object with __dlpack__, got"
+            f" {type(array).__name__}"
+        )
+    return view, _NAMES.get(view.dtype, view.dtype.name)
+
+
+def widen(bf16: np.ndarray) -> np.ndarray:
+    """uint16 halves to float32."""
+    return (bf16.astype(np.uint32) << 16).view(np.float32)
+
+
+def _narrow(x: np.ndarray) -> np.ndarray:
+    """To bf16 halves, to nearest even; a NaN stays one."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+    return np.where(np.isnan(x), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def _convert(view: np.ndarray, name: str, dtype: str, what: str) -> np.ndarray:
+    if name == dtype:
+        return view
+    if name == "bf16":
+        view = widen(view)
+    elif view.dtype.kind != "f":
+        raise InvalidError(f"{what}: expected floats to make {dtype} of, got {name}")
+    with np.errstate(over="ignore"):  # a float16 that overflows is infinite, as everywhere
+        return _narrow(view) if dtype == "bf16" else view.astype(STORED[dtype])
+
+
+def host_array(array: Array, what: str, dtype: str | None = None) -> HostArray:
+    """The array in its own element type or, converted, in a float type that was asked for."""
+    view, name = _any_array(array, what)
+    if dtype is None:
+        if name not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise InvalidError(f"{what}: {name} is not an element type of tensors ({known})")
+        dtype = name
+    elif check_dtype(dtype, what) in FLOATS:
+        view = _convert(view, name, dtype, what)
+    elif name != dtype:
+        raise InvalidError(f"{what}: expected {dtype}, got {name}")
+    check_shape(view.shape, what)
+    return HostArray(np.ascontiguousarray(view, STORED[dtype]), dtype)
+
+
+def host_integers(values: Any, what: str) -> HostArray:
+    """Lengths and offsets: a sequence or array of whole numbers that fit 32 bits, as i32."""
+    view = values if hasattr(values, "__dlpack__") else np.asarray(values)
+    numbers, name = _any_array(view, what)
+    limits = np.iinfo(np.int32)
+    if numbers.dtype.kind not in "iu" or name == "bf16":
+        raise InvalidError(f"{what}: expected whole numbers, got {name}")
+    if numbers.size and (numbers.min() < limits.min or numbers.max() > limits.max):
+        raise InvalidError(f"{what}: expected whole numbers of 32 bits, got {numbers.tolist()}")
+    check_shape(numbers.shape, what)
+    return HostArray(np.ascontiguousarray(numbers, np.int32), "i32")

@@ -1,0 +1,87 @@
+"""Attention on host arrays, in one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._arrays import FLOATS, Array, HostArray, host_array
+from ._device import Device, pick_device
+from ._errors import InvalidError
+from ._options import AttentionOptions
+from ._plan import DEFAULT_TIMEOUT, Plan
+from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def float_array(array: Array, what: str, dtype: str | None, rank: int) -> HostArray:
+    host = host_array(array, what, dtype)
+    if host.dtype not in FLOATS:
+        raise InvalidError(f"{what}: expected {', '.join(FLOATS)}, got {host.dtype}")
+    if host.data.ndim != rank:
+        raise InvalidError(f"{what}: expected {rank} axes, got {list(host.data.shape)}")
+    return host
+
+
+def upload(device: Device, host: HostArray) -> Tensor:
+    tensor = Tensor(device, host.data.shape, host.dtype)
+    tensor._write(host)
+    return tensor
+
+
+def result_dtype(host: HostArray) -> str:
+    """float16 gives float16; what else there is, bf16 included, gives float32."""
+    return "f16" if host.dtype == "f16" else "f32"
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    past: tuple[Array, Array] | None = None,
+    scores: str | None = None,
+    dtype: str | None = None,
+    path: str = "auto",
+    device: Device | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    **options: Unpack[AttentionOptions],
+) -> Any:
+    """Multi-head attention of host arrays.
+
+    q [batch][n_head][n_q][head_dim], k [batch][n_kv_head][n_kv][head_dim], v
+    [batch][n_kv_head][n_kv][value_dim]; n_head is a multiple of n_kv_head. past: keys and values
+    that stand before k and v. dtype: storage on the device, by default that of the arrays; float64
+    needs it to be said. scores: "raw", "softcap", "bias" or "softmax" to have them too.
+
+    Returns the context [batch][n_head][n_q][value_dim], a numpy array of float16 where q is that
+    and of float32 otherwise; with scores, the pair (context, scores), scores being float32
+    [batch][n_head][n_q][n_kv].
+    """
+    given = {"q": q, "k": k, "v": v}
+    if past is not None:
+        given["past_key"], given["past_value"] = past
+    host = {name: float_array(array, name, dtype, 4) for name, array in given.items()}
+    device = pick_device(device)
+    t = {name: upload(device, array) for name, array in host.items()}
+    batch, n_head, n_q, _ = host["q"].data.shape
+    n_kv = sum(host[name].data.shape[2] for name in ("k", "past_key") if name in host)
+    output = Tensor(device, (batch, n_head, n_q, t["v"].shape[3]), result_dtype(host["q"]))
+    scores_to = Tensor(device, (batch, n_head, n_q, n_kv)) if scores else None
+    with Plan(device, path=path) as plan:
+        plan.attention(
+            t["q"],
+            t["k"],
+            t["v"],
+            output,
+            past=(t["past_key"], t["past_value"]) if past is not None else None,
+            scores=scores,
+            scores_to=scores_to,
+            **options,
+        )
+        plan.finish().run(timeout)
+    context: np.ndarray = output.read()
+    return (context, scores_to.read()) if scores_to else context

@@ -1,0 +1,78 @@
+"""Caches."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from ._abi import ffi, lib
+from ._arrays import DTYPES, check_dtype
+from ._core import Child
+from ._device import Device, pick_device
+
+
+class Cache(Child):
+    """Keys and values of `batch` sequences, up to `capacity` positions each, with their lengths on
+    the device: a plan with a cache appends its new keys and values and attends over all of them,
+    so that one recorded plan serves every step of decoding.
+
+    dtype: "f32", "f16" or "bf16". block_size: 0 for one stretch a sequence; paged, positions of a
+    block, a multiple of 16 from 16 to 256. n_block: blocks of the pool, 0 for enough.
+    """
+
+    def __init__(
+        self,
+        device: Device | None = None,
+        *,
+        batch: int,
+        n_kv_head: int,
+        head_dim: int,
+        capacity: int,
+        value_dim: int = 0,
+        dtype: str = "f32",
+        block_size: int = 0,
+        n_block: int = 0,
+    ) -> None:
+        device = pick_device(device)
+        info = ffi.new("struct vka_cache_info *")
+        info.struct_size = ffi.sizeof("struct vka_cache_info")
+        info.batch = batch
+        info.n_kv_head = n_kv_head
+        info.head_dim = head_dim
+        info.value_dim = value_dim
+        info.capacity = capacity
+        info.dtype = DTYPES[check_dtype(dtype, "dtype")]
+        info.block_size = block_size
+        info.n_block = n_block
+        box = ffi.new("struct vka_cache **")
+        with device._core as core:
+            core.check(lib.vka_cache_create(core.box[0], info, box))
+            self._own(device, box, lib.vka_cache_destroy)
+        self.batch = batch
+        self.capacity = capacity
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return f"<vkattn.Cache of {self.batch} x {self.capacity}{closed}>"
+
+    def length(self, sequence: int = 0) -> int:
+        """Positions that a sequence holds."""
+        length = ffi.new("uint32_t *")
+        with self.device._core as core:
+            core.check(lib.vka_cache_length(self._pointer, sequence, length))
+        return int(length[0])
+
+    def truncate(self, sequence: int = 0, length: int = 0) -> None:
+        """Forgets all positions from length on."""
+        with self.device._core as core:
+            core.check(lib.vka_cache_truncate(self._pointer, sequence, length))
+
+    def fork(self, source: int, to: int) -> None:
+        """Makes sequence `to` a copy of `source`; full blocks of a paged cache are shared."""
+        with self.device._core as core:
+            core.check(lib.vka_cache_fork(self._pointer, source, to))
+
+    def set_blocks(self, sequence: int, first: int, blocks: Sequence[int]) -> None:
+        """Paged: sets entries first .. of a sequence's block table."""
+        table = ffi.new("uint32_t[]", list(blocks))
+        with self.device._core as core:
+            core.check(lib.vka_cache_set_blocks(self._pointer, sequence, first, len(table), table))

@@ -1,0 +1,203 @@
+"""Devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Callable
+
+from ._abi import enum_names, ffi, lib, text_of
+from ._core import Core
+from ._errors import InvalidError, error_of
+
+if TYPE_CHECKING:
+    from ._arrays import Array, Shape
+    from ._tensor import Tensor
+
+_TYPES = {value: name for name, value in enum_names("VKA_DEVICE_", "vka_device_type").items()}
+_LEVELS = {value: name for name, value in enum_names("VKA_LOG_", "vka_log_level").items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceInfo:
+    """What a device is and can do, as its driver says."""
+
+    name: str
+    driver: str
+    index: int
+    type: str  # "discrete", "integrated", "virtual", "cpu" or "other"
+    memory: int  # bytes of the device-local heaps
+    mapped_memory: bool  # the host reads and writes device memory in place
+    subgroup_size: int
+    max_workgroup: int  # invocations
+    max_shared_memory: int  # bytes a workgroup
+    max_buffer_range: int  # bytes a binding
+    max_allocation: int  # bytes
+    storage16: bool
+    float16: bool
+    bfloat16: bool
+    timestamps: bool
+
+
+def _info_of(properties: Any) -> DeviceInfo:
+    """From a struct vka_device_properties."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(DeviceInfo):
+        value = getattr(properties, field.name)
+        values[field.name] = text_of(value) if isinstance(value, ffi.CData) else value
+    values["type"] = _TYPES[properties.type]
+    return DeviceInfo(**values)
+
+
+class _Log:
+    """The C callback: keeps the last error, and passes everything on. Holds no Device."""
+
+    def __init__(self, log: Callable[[str, str], object] | None) -> None:
+        self.error = ""
+
+        def receive(_user: Any, level: int, message: Any) -> None:
+            text = text_of(message)
+            if level == 0:
+                self.error = text
+            if log:
+                log(_LEVELS.get(level, "info"), text)
+
+        signature = "void(void *, enum vka_log_level, const char *)"
+        self.callback = ffi.callback(signature, receive)
+
+
+def devices() -> list[DeviceInfo]:
+    """All Vulkan devices, in the order of their index. NoDeviceError where there is none."""
+    log = _Log(None)
+    info = ffi.new("struct vka_device_info *")
+    info.struct_size = ffi.sizeof("struct vka_device_info")
+    info.log = log.callback
+    count = ffi.new("size_t *")
+    properties = ffi.NULL
+    for _ in range(2):  # how many, then what they are
+        status = lib.vka_device_list(info, properties, count)
+        if status:
+            raise error_of(status, log.error)
+        if not properties:
+            properties = ffi.new("struct vka_device_properties[]", count[0])
+    return [_info_of(properties[i]) for i in range(min(count[0], len(properties)))]
+
+
+class Device:
+    """A Vulkan device with its queue, memory and kernels.
+
+    device: None for the most capable one, an index of `devices()`, or a part of a name, any case.
+    log: called with a level ("error", "warning", "info") and a sentence; must not call vkattn.
+    validation: enable the Khronos validation layer where it is installed.
+    pipeline_cache: bytes from `pipeline_cache()` of an earlier run, so that nothing is compiled
+        again.
+    """
+
+    def __init__(
+        self,
+        device: int | str | None = None,
+        *,
+        log: Callable[[str, str], object] | None = None,
+        validation: bool = False,
+        labels: bool = False,
+        pipeline_cache: bytes | None = None,
+    ) -> None:
+        if device is not None and not isinstance(device, (int, str)):
+            raise TypeError(f"device: expected an int, a str or None, got {type(device).__name__}")
+        if log is not None and not callable(log):
+            raise TypeError(f"log: expected a callable, got {type(log).__name__}")
+        receiver = _Log(log)
+        name = ffi.NULL if device is None else ffi.new("char[]", str(device).encode())
+        blob = ffi.from_buffer(pipeline_cache) if pipeline_cache else ffi.NULL
+        info = ffi.new("struct vka_device_info *")
+        info.struct_size = ffi.sizeof("struct vka_device_info")
+        info.device = name
+        info.log = receiver.callback
+        info.validation = bool(validation)
+        info.labels = bool(labels)
+        info.pipeline_cache = blob
+        info.pipeline_cache_size = len(pipeline_cache) if pipeline_cache else 0
+        box = ffi.new("struct vka_device **")
+        status = lib.vka_device_create(info, box)
+        if status:
+            raise error_of(status, receiver.error)
+        self._core = Core(box, receiver)
+        self._finalizer = weakref.finalize(self, self._core.close)
+        self.info = _info_of(lib.vka_device_properties(box[0]))
+
+    def __repr__(self) -> str:
+        return f"<vkattn.Device {self.info.name!r}{', closed' if self.closed else ''}>"
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes what was made from the device, then the device. Closing twice does nothing."""
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        return not self._core.box[0]
+
+    def tensor(self, array: Array, dtype: str | None = None) -> Tensor:
+        """A new tensor with the array's shape and values, converted where dtype is another."""
+        from ._arrays import host_array
+        from ._tensor import Tensor
+
+        host = host_array(array, "array", dtype)
+        tensor = Tensor(self, host.data.shape, host.dtype)
+        tensor._write(host)
+        return tensor
+
+    def empty(self, shape: Shape, dtype: str = "f32") -> Tensor:
+        """A new tensor whose values are undefined."""
+        from ._tensor import Tensor
+
+        return Tensor(self, shape, dtype)
+
+    def kernels(self) -> dict[str, str | None]:
+        """Every kernel: None where it is usable here, else the feature that the device lacks."""
+        kernels: dict[str, str | None] = {}
+        info = ffi.new("struct vka_kernel_info *")
+        with self._core as core:
+            for i in range(lib.vka_kernel_count()):
+                core.check(lib.vka_device_kernel(core.box[0], i, info))
+                kernels[text_of(info.name)] = text_of(info.missing) or None
+        return kernels
+
+    def pipeline_cache(self) -> bytes:
+        """What the driver compiled so far, for `Device(pipeline_cache=...)` of a later run."""
+        size = ffi.new("size_t *")
+        with self._core as core:
+            core.check(lib.vka_device_pipeline_cache(core.box[0], ffi.NULL, size))
+            blob = ffi.new("char[]", size[0])
+            core.check(lib.vka_device_pipeline_cache(core.box[0], blob, size))
+        return bytes(ffi.buffer(blob, size[0]))
+
+
+_default: Device | None = None
+_default_lock = threading.Lock()
+
+
+def default_device() -> Device:
+    """The device that is used where none is given: the most capable one, made when first needed."""
+    global _default
+    with _default_lock:
+        if _default is None or _default.closed:
+            _default = Device()
+        return _default
+
+
+def pick_device(device: Device | None) -> Device:
+    """The one given, or the default."""
+    if device is None:
+        return default_device()
+    if not isinstance(device, Device):
+        raise TypeError(f"device: expected a Device, got {type(device).__name__}")
+    if device.closed:
+        raise InvalidError("device: it has been closed")
+    return device

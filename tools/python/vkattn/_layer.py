@@ -1,0 +1,266 @@
+"""Layers."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Sequence, Union
+
+import numpy as np
+
+from ._abi import ffi, lib
+from ._arrays import DTYPES, FLOATS, Array, check_dtype, host_array
+from ._attention import float_array, result_dtype, upload
+from ._cache import Cache
+from ._core import Child
+from ._device import Device, pick_device
+from ._errors import InvalidError
+from ._options import LAYOUTS, AttentionOptions, Rope, choose
+from ._plan import DEFAULT_TIMEOUT, Plan
+from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# A weight [out][in] as PyTorch stores it, or (weight, bias [out]); a bias may be None.
+Linear = Union[Array, "tuple[Array, Array | None]"]
+
+
+class _Linear:
+    """A projection on the host, in the layer's element type."""
+
+    def __init__(self, given: Linear, what: str, dtype: str | None) -> None:
+        weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
+        self.what = what
+        self.weight = host_array(weight, f"{what}.weight", dtype)
+        self.bias = None if bias is None else host_array(bias, f"{what}.bias", dtype)
+        if self.weight.data.ndim != 2:
+            raise InvalidError(f"{what}.weight: expected [out][in], got {self._shape()}")
+        self.rows, self.columns = self.weight.data.shape
+        if self.bias is not None and self.bias.data.shape != (self.rows,):
+            raise InvalidError(
+                f"{what}.bias: expected [{self.rows}], got {list(self.bias.data.shape)}"
+            )
+
+    def _shape(self) -> list[int]:
+        return list(self.weight.data.shape)
+
+    def heads(self, n_head: int, what: str) -> int:
+        """Features of a head."""
+        if n_head < 1 or self.rows % n_head:
+            raise InvalidError(
+                f"{self.what}.weight: expected rows for {n_head} {what}, got {self._shape()}"
+            )
+        return int(self.rows // n_head)
+
+    def write(self, weights: Any) -> None:
+        """Into a struct vka_linear_weights; the arrays must outlive the call it is for."""
+        weights.weight = ffi.from_buffer(self.weight.data)
+        if self.bias is not None:
+            weights.bias = ffi.from_buffer(self.bias.data)
+
+
+def _one_dtype(linears: Sequence[_Linear]) -> str:
+    dtype = linears[0].weight.dtype
+    if dtype not in FLOATS:
+        raise InvalidError(f"query.weight: expected {', '.join(FLOATS)}, got {dtype}")
+    for linear in linears:
+        for array in (linear.weight, linear.bias):
+            if array is not None and array.dtype != dtype:
+                raise InvalidError(
+                    f"{linear.what}: expected {dtype} as query.weight is, got {array.dtype};"
+                    " dtype= converts all"
+                )
+    return dtype
+
+
+class Layer(Child):
+    """The weights of one attention layer, uploaded once.
+
+    query [n_head * head_dim][query_dim], key [n_kv_head * head_dim][key_dim],
+    value [n_kv_head * value_dim][value_input_dim], output [output_dim][n_head * value_dim]: each a
+    weight [out][in] or a pair (weight, bias); without output the concatenated heads are the result.
+    n_kv_head: by default as many as the key's rows give. interleaved: heads lie d * n_head + h in a
+    projection's rows, else h * head_dim + d. dtype: storage on the device, by default the weights'.
+    layout ("bsd" or "sbd") and rope are what a run takes where it is not told otherwise.
+    """
+
+    def __init__(
+        self,
+        device: Device | None = None,
+        *,
+        n_head: int,
+        query: Linear,
+        key: Linear,
+        value: Linear,
+        output: Linear | None = None,
+        n_kv_head: int | None = None,
+        interleaved: bool = False,
+        dtype: str | None = None,
+        layout: str = "bsd",
+        rope: Rope | None = None,
+    ) -> None:
+        device = pick_device(device)
+        choose(LAYOUTS, layout, "layout")
+        if dtype is not None and check_dtype(dtype, "dtype") not in FLOATS:
+            raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype}")
+        given = {"query": query, "key": key, "value": value, "output": output}
+        linears = {
+            name: _Linear(linear, name, dtype)
+            for name, linear in given.items()
+            if linear is not None
+        }
+        self.dtype = _one_dtype(list(linears.values()))
+        self._set_sizes(linears, n_head, n_kv_head)
+        self.layout = layout
+        self.rope = rope
+        self._create(device, linears, interleaved)
+
+    def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
+        self.n_head = n_head
+        self.head_dim = linears["query"].heads(n_head, "heads")
+        self.n_kv_head = n_kv_head or max(linears["key"].rows // self.head_dim, 1)
+        if linears["key"].heads(self.n_kv_head, "key heads") != self.head_dim:
+            raise InvalidError(
+                f"key.weight: expected {self.n_kv_head} heads of {self.head_dim} features as the"
+                f" query's, got {linears['key'].rows} rows"
+            )
+        self.value_dim = linears["value"].heads(self.n_kv_head, "key heads")
+        self.query_dim = linears["query"].columns
+        self.key_dim = linears["key"].columns
+        self.value_input_dim = linears["value"].columns
+        width = n_head * self.value_dim
+        self.output_dim = linears["output"].rows if "output" in linears else width
+        if "output" in linears and linears["output"].columns != width:
+            raise InvalidError(
+                f"output.weight: expected [out][{width}] for {n_head} heads of {self.value_dim}"
+                f" features, got {list(linears['output'].weight.data.shape)}"
+            )
+
+    def _create(self, device: Device, linears: dict[str, _Linear], interleaved: bool) -> None:
+        info = ffi.new("struct vka_layer_info *")
+        info.struct_size = ffi.sizeof("struct vka_layer_info")
+        for name in (
+            "n_head",
+            "n_kv_head",
+            "head_dim",
+            "value_dim",
+            "query_dim",
+            "key_dim",
+            "value_input_dim",
+            "output_dim",
+        ):
+            setattr(info, name, getattr(self, name))
+        info.dtype = DTYPES[self.dtype]
+        info.interleaved = bool(interleaved)
+        for name, linear in linears.items():
+            linear.write(getattr(info, name))
+        box = ffi.new("struct vka_layer **")
+        with device._core as core:
+            core.check(lib.vka_layer_create(core.box[0], info, box))
+            self._own(device, box, lib.vka_layer_destroy)
+
+    @staticmethod
+    def from_torch(module: Any, *, device: Device | None = None, dtype: str | None = None) -> Layer:
+        """The weights of a torch.nn.MultiheadAttention, whose batch_first becomes the layout.
+
+        What depends on the mode is left out: dropout is off, and attention is as need_weights and
+        the masks of each call say. Masks are the other way round: True in a key_padding_mask or
+        attn_mask hides, True in a mask here shows. UnsupportedError for add_bias_kv and
+        add_zero_attn.
+        """
+        from . import _checkpoint
+
+        return Layer(device, dtype=dtype, **_checkpoint.read_torch(module))
+
+    @staticmethod
+    def from_safetensors(
+        path: str | os.PathLike[str],
+        prefix: str = "",
+        *,
+        n_head: int | None = None,
+        n_kv_head: int | None = None,
+        rope: Rope | bool | None = None,
+        device: Device | None = None,
+        dtype: str | None = None,
+    ) -> Layer:
+        """The attention layer whose tensors begin with prefix, of a safetensors file, a folder
+        with model.safetensors, or a checkpoint's model.safetensors.index.json.
+
+        | names after the prefix | as in | prefix for example |
+        |---|---|---|
+        | q_proj, k_proj, v_proj, o_proj | Llama, vkattn | "model.layers.0.self_attn." |
+        | in_proj_weight or q_proj_weight .., out_proj | PyTorch | "encoder.self_attn." |
+        | c_attn, c_proj | GPT-2, transposed weights | "h.0.attn." |
+        | self.query, .., output.dense | BERT | "bert.encoder.layer.0.attention." |
+
+        n_head, n_kv_head and, for Llama's names, rope are taken from config.json beside the file or
+        from a vkattn file's own metadata where they are not given. A rope that is asked for but
+        scaled in a way this library does not know is UnsupportedError; rope=False leaves it out.
+        """
+        from . import _checkpoint
+
+        read = _checkpoint.read_safetensors(path, prefix, n_head, n_kv_head, rope)
+        return Layer(device, dtype=dtype, **read)
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return (
+            f"<vkattn.Layer {self.dtype}, {self.n_head} heads over {self.n_kv_head}, "
+            f"{self.query_dim} to {self.output_dim}{closed}>"
+        )
+
+    def __call__(
+        self,
+        query: Array,
+        key: Array | None = None,
+        value: Array | None = None,
+        *,
+        layout: str | None = None,
+        cache: Cache | None = None,
+        scores: str | None = None,
+        dtype: str | None = None,
+        path: str = "auto",
+        timeout: float = DEFAULT_TIMEOUT,
+        **options: Unpack[AttentionOptions],
+    ) -> Any:
+        """Runs the layer on host arrays.
+
+        query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
+        [batch][n_kv][value_input_dim] (by default key); layout "sbd" swaps the first two axes of
+        these and of the result. cache: key and value are new ones that join it. dtype: storage of
+        the inputs on the device, by default their own.
+
+        Returns [batch][n_q][output_dim], float16 where query is that and float32 otherwise; with
+        scores ("raw", "softcap", "bias", "softmax"), the pair (result, scores), scores being
+        float32 [batch][n_head][n_q][n_kv].
+        """
+        given = {"query": query, "key": key, "value": value}
+        host = {
+            name: float_array(array, name, dtype, 3)
+            for name, array in given.items()
+            if array is not None
+        }
+        layout = layout or self.layout
+        swap = 1 if choose(LAYOUTS, layout, "layout") else 0
+        shape = host["query"].data.shape
+        n_kv = cache.capacity if cache else host.get("key", host["query"]).data.shape[1 - swap]
+        t = {name: upload(self.device, array) for name, array in host.items()}
+        output = Tensor(self.device, (*shape[:2], self.output_dim), result_dtype(host["query"]))
+        weights_shape = (shape[swap], self.n_head, shape[1 - swap], n_kv)
+        scores_to = Tensor(self.device, weights_shape) if scores else None
+        with Plan(self.device, path=path) as plan:
+            plan.layer(
+                self,
+                t["query"],
+                output,
+                key=t.get("key"),
+                value=t.get("value"),
+                layout=layout,
+                cache=cache,
+                scores=scores,
+                scores_to=scores_to,
+                **options,
+            )
+            plan.finish().run(timeout)
+        result: np.ndarray = output.read()
+        return (result, scores_to.read()) if scores_to else result

@@ -1,0 +1,148 @@
+"""What attention takes besides its operands: the same keywords everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypedDict
+
+from ._abi import enum_names, ffi
+from ._arrays import Array, host_array, host_integers
+from ._core import check_child
+from ._device import Device
+from ._errors import InvalidError
+from ._tensor import Tensor
+
+PATHS = enum_names("VKA_PATH_", "vka_path")
+SCORES = enum_names("VKA_SCORES_", "vka_scores")
+MASKED_ROWS = enum_names("VKA_MASKED_", "vka_masked_row")
+LAYOUTS = {"bsd": 0, "sbd": 1}  # batch first, sequence first
+
+
+@dataclasses.dataclass(frozen=True)
+class Rope:
+    """Rotary embedding of the first dim features: pair i turns by position * base^(-2 i / dim).
+
+    Pairs are (i, i + dim / 2), or (2 i, 2 i + 1) where interleaved.
+    """
+
+    dim: int
+    base: float = 10000.0
+    interleaved: bool = False
+
+
+class AttentionOptions(TypedDict, total=False):
+    """Keywords of `attention`, a called `Layer`, `Plan.attention` and `Plan.layer`.
+
+    A key j is visible to a query at position p where all of mask, kv_length, causal and window
+    allow it. Arrays are uploaded once; a Tensor can be written again between runs.
+    """
+
+    # bool (True: visible; PyTorch's key_padding_mask means the opposite) or float (added), 1 to 4
+    # axes that broadcast from the right against [batch][n_head][n_q][n_kv].
+    mask: Array | Tensor
+    # Visible keys of a batch element, [batch] or [1] whole numbers.
+    kv_length: Array | Tensor
+    # Position of query 0, [batch] or [1]; by default the number of past keys.
+    query_offset: Array | Tensor
+    causal: bool  # j <= p
+    window: tuple[int, int]  # p - j <= left and j - p <= right; -1: unbounded
+    scale: float  # by default 1 / sqrt(head_dim)
+    softcap: float  # c: c * tanh(s / c)
+    masked_row: str  # what a row without keys gives: "zero" (default), "uniform" or "nan"
+    rope: Rope | None
+    # RMS norm weights of q and k, float32 [head_dim] each, and the epsilon of the mean square.
+    q_norm: Array | Tensor
+    k_norm: Array | Tensor
+    norm_epsilon: float
+    sink: Array | Tensor  # float32 [n_head]: a logit that joins each row's denominator
+    alibi: Array | Tensor  # float32 [n_head]: slopes m; -m * |p - j| is added
+    dropout: float  # rate in [0, 1)
+    dropout_seed: int
+
+
+_INTEGERS = ("kv_length", "query_offset")
+_FLOAT32 = ("q_norm", "k_norm", "sink", "alibi")
+_PLAIN: dict[str, type] = {
+    "causal": bool,
+    "scale": float,
+    "softcap": float,
+    "norm_epsilon": float,
+    "dropout": float,
+    "dropout_seed": int,
+}
+
+
+def choose(choices: dict[str, int], name: str, what: str) -> int:
+    if name not in choices:
+        raise InvalidError(f"{what}: expected one of {', '.join(choices)}, got {name!r}")
+    return choices[name]
+
+
+def _tensor_option(device: Device, name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if name in _INTEGERS:
+        host = host_integers(value, name)
+    else:
+        host = host_array(value, name, "f32" if name in _FLOAT32 else None)
+    tensor = Tensor(device, host.data.shape, host.dtype)
+    tensor._write(host)
+    return tensor
+
+
+def _write_window(options: Any, window: Any) -> None:
+    try:
+        left, right = window
+    except (TypeError, ValueError):
+        raise InvalidError(f"window: expected (left, right), got {window!r}") from None
+    options.window, options.window_left, options.window_right = True, left, right
+
+
+def _write_rope(options: Any, rope: Any) -> None:
+    check_child(rope, Rope, "rope")
+    options.rope.dim = rope.dim
+    options.rope.base = rope.base
+    options.rope.interleaved = rope.interleaved
+
+
+class Prepared:
+    """Options with their arrays uploaded, to be written into a struct within the device's turn."""
+
+    def __init__(
+        self, device: Device, given: dict[str, Any], scores: str | None, scores_to: Tensor | None
+    ) -> None:
+        given = {name: value for name, value in given.items() if value is not None}
+        unknown = set(given) - set(AttentionOptions.__annotations__)
+        if unknown:
+            raise TypeError(f"unexpected keyword argument '{sorted(unknown)[0]}'")
+        self.scores_kind = choose(SCORES, scores or "none", "scores")
+        self.tensors = {
+            name: _tensor_option(device, name, given[name])
+            for name in ("mask", *_INTEGERS, *_FLOAT32)
+            if name in given
+        }
+        if scores_to is not None:
+            self.tensors["scores"] = check_child(scores_to, Tensor, "scores_to")
+        self.given = given
+
+    def write(self, options: Any) -> None:
+        """Into a zeroed struct vka_attention_options."""
+        given = self.given
+        for name, tensor in self.tensors.items():
+            setattr(options, name, tensor._pointer)
+        for name, kind in _PLAIN.items():
+            if name in given:
+                setattr(options, name, kind(given[name]))
+        if "window" in given:
+            _write_window(options, given["window"])
+        if "rope" in given:
+            _write_rope(options, given["rope"])
+        options.masked_row = choose(MASKED_ROWS, given.get("masked_row", "zero"), "masked_row")
+        options.scores_kind = self.scores_kind
+
+
+def pointer(tensor: Any, what: str, *, optional: bool = False) -> Any:
+    """The C object of an operand; NULL for None where that is allowed. Within a turn."""
+    if tensor is None and optional:
+        return ffi.NULL
+    return check_child(tensor, Tensor, what)._pointer

@@ -1,0 +1,241 @@
+"""Plans."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from ._abi import ffi, lib, text_of
+from ._cache import Cache
+from ._core import Child, check_child
+from ._device import Device, pick_device
+from ._errors import InvalidError
+from ._options import LAYOUTS, PATHS, AttentionOptions, Prepared, choose, pointer
+from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._layer import Layer
+
+DEFAULT_TIMEOUT = 30.0  # seconds
+
+
+def _nanoseconds(timeout: float) -> int:
+    if not timeout >= 0:  # NaN too
+        raise InvalidError(f"timeout: expected seconds, 0 or more, got {timeout!r}")
+    return 2**64 - 1 if math.isinf(timeout) or timeout > 1e10 else int(timeout * 1e9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """One dispatch of a finished plan."""
+
+    name: str  # what it computes: "scores", "softmax", ...
+    kernel: str
+    detail: str  # tile, element types, grid
+    reason: str  # why this kernel
+    gpu_ms: float | None  # of the last run; None where not measured
+
+
+class Plan(Child):
+    """Operations on tensors, recorded once by `finish` and run as often as wanted.
+
+    path: "auto", "unfused" or "fused". workspace_limit: bytes aimed at for a slice of scores.
+    timestamps: measure each pass on the device.
+
+        plan = vkattn.Plan(device)
+        plan.attention(q, k, v, y, causal=True)
+        plan.finish()
+        q.write(x)
+        plan.run()
+        result = y.read()
+    """
+
+    def __init__(
+        self,
+        device: Device | None = None,
+        *,
+        path: str = "auto",
+        workspace_limit: int = 0,
+        timestamps: bool = False,
+    ) -> None:
+        device = pick_device(device)
+        info = ffi.new("struct vka_plan_info *")
+        info.struct_size = ffi.sizeof("struct vka_plan_info")
+        info.path = choose(PATHS, path, "path")
+        info.workspace_limit = workspace_limit
+        info.timestamps = bool(timestamps)
+        box = ffi.new("struct vka_plan **")
+        with device._core as core:
+            core.check(lib.vka_plan_create(core.box[0], info, box))
+            self._own(device, box, lib.vka_plan_destroy)
+
+    def __repr__(self) -> str:
+        return f"<vkattn.Plan on {self.device.info.name!r}{', closed' if self.closed else ''}>"
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        output: Tensor,
+        *,
+        past: tuple[Tensor, Tensor] | None = None,
+        present: tuple[Tensor, Tensor] | None = None,
+        cache: Cache | None = None,
+        ragged: tuple[Tensor, Tensor] | None = None,
+        scores: str | None = None,
+        scores_to: Tensor | None = None,
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        """Adds attention.
+
+        q [batch][n_head][n_q][head_dim], k [batch][n_kv_head][n_new][head_dim],
+        v [batch][n_kv_head][n_new][value_dim], output [batch][n_head][n_q][value_dim], each at any
+        strides.
+        past: keys and values [batch][n_kv_head][n_past][...] that stand before k and v.
+        present: tensors [batch][n_kv_head][n_past + n_new][...] that receive both.
+        cache: k and v join it; instead of past, present, kv_length and query_offset.
+        ragged: (q_start, kv_start), i32 [n + 1] each: n sequences packed along the row axes.
+        scores: "raw", "softcap", "bias" or "softmax", written to scores_to, float32
+        [batch][n_head][n_q][n_kv].
+        """
+        prepared = Prepared(self.device, dict(options), scores, scores_to)
+        op = ffi.new("struct vka_attention_op *")
+        op.struct_size = ffi.sizeof("struct vka_attention_op")
+        with self.device._core as core:
+            op.q = pointer(q, "q")
+            op.k = pointer(k, "k")
+            op.v = pointer(v, "v")
+            op.output = pointer(output, "output")
+            op.past_key, op.past_value = _pair(past, "past")
+            op.present_key, op.present_value = _pair(present, "present")
+            op.q_start, op.kv_start = _pair(ragged, "ragged")
+            op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
+            prepared.write(op.options)
+            core.check(lib.vka_plan_add_attention(self._pointer, op))
+
+    def layer(
+        self,
+        layer: Layer,
+        query: Tensor,
+        output: Tensor,
+        *,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        layout: str | None = None,
+        cache: Cache | None = None,
+        scores: str | None = None,
+        scores_to: Tensor | None = None,
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        """Adds a whole layer.
+
+        query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
+        [batch][n_kv][value_input_dim] (by default key), output [batch][n_q][output_dim]; with
+        layout "sbd" the first two axes of all four are swapped. layout and rope are the layer's
+        where they are not given. cache, scores and scores_to as in `attention`.
+        """
+        from ._layer import Layer
+
+        check_child(layer, Layer, "layer")
+        options.setdefault("rope", layer.rope)
+        prepared = Prepared(self.device, dict(options), scores, scores_to)
+        op = ffi.new("struct vka_layer_op *")
+        op.struct_size = ffi.sizeof("struct vka_layer_op")
+        op.layout = choose(LAYOUTS, layout or layer.layout, "layout")
+        with self.device._core as core:
+            op.layer = layer._pointer
+            op.query = pointer(query, "query")
+            op.key = pointer(key, "key", optional=True)
+            op.value = pointer(value, "value", optional=True)
+            op.output = pointer(output, "output")
+            op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
+            prepared.write(op.attention)
+            core.check(lib.vka_plan_add_layer(self._pointer, op))
+
+    def linear(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        output: Tensor,
+        *,
+        bias: Tensor | None = None,
+        relu_input: bool = False,
+    ) -> None:
+        """Adds output = input weight^T + bias: input [...][in], weight [out][in], bias [out],
+        output [...][out]. relu_input: max(x, 0) on the input as it is read."""
+        op = ffi.new("struct vka_linear_op *")
+        op.struct_size = ffi.sizeof("struct vka_linear_op")
+        op.relu_input = bool(relu_input)
+        with self.device._core as core:
+            op.input = pointer(input, "input")
+            op.weight = pointer(weight, "weight")
+            op.bias = pointer(bias, "bias", optional=True)
+            op.output = pointer(output, "output")
+            core.check(lib.vka_plan_add_linear(self._pointer, op))
+
+    def finish(self) -> Plan:
+        """Chooses kernels, allocates the workspace and records. Once; returns the plan."""
+        with self.device._core as core:
+            core.check(lib.vka_plan_finish(self._pointer))
+        return self
+
+    def submit(self) -> int:
+        """Starts a run and returns its ticket at once."""
+        ticket = ffi.new("uint64_t *")
+        with self.device._core as core:
+            core.check(lib.vka_plan_submit(self._pointer, ticket))
+        return int(ticket[0])
+
+    def wait(self, ticket: int, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Waits for a ticket, timeout in seconds. WaitTimeout: still running, wait again."""
+        with self.device._core as core:
+            core.check(lib.vka_plan_wait(self._pointer, ticket, _nanoseconds(timeout)))
+
+    def run(self, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Submits and waits."""
+        with self.device._core as core:
+            core.check(lib.vka_plan_run(self._pointer, _nanoseconds(timeout)))
+
+    def passes(self) -> list[Pass]:
+        """The dispatches of the finished plan."""
+        info = ffi.new("struct vka_pass_info *")
+        passes = []
+        with self.device._core as core:
+            for i in range(lib.vka_plan_pass_count(self._pointer)):
+                core.check(lib.vka_plan_pass(self._pointer, i, info))
+                passes.append(
+                    Pass(
+                        name=text_of(info.name),
+                        kernel=text_of(info.kernel),
+                        detail=text_of(info.detail),
+                        reason=text_of(info.reason),
+                        gpu_ms=info.gpu_ms if info.gpu_ms >= 0 else None,
+                    )
+                )
+        return passes
+
+    def describe(self) -> str:
+        """A line a pass: name, kernel, detail and reason."""
+        with self.device._core:
+            size = lib.vka_plan_describe(self._pointer, ffi.NULL, 0) + 1
+            text = ffi.new("char[]", size)
+            lib.vka_plan_describe(self._pointer, text, size)
+        return text_of(text)
+
+    @property
+    def workspace(self) -> int:
+        """Device bytes that the finished plan owns."""
+        with self.device._core:
+            return int(lib.vka_plan_workspace(self._pointer))
+
+
+def _pair(tensors: Any, what: str) -> tuple[Any, Any]:
+    if tensors is None:
+        return ffi.NULL, ffi.NULL
+    if not isinstance(tensors, (tuple, list)) or len(tensors) != 2:
+        raise TypeError(f"{what}: expected two tensors, got {tensors!r}")
+    return pointer(tensors[0], what), pointer(tensors[1], what)

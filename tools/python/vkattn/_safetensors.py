@@ -1,0 +1,131 @@
+"""Reads safetensors files: strictly, mapped, and with bfloat16, which numpy readers refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._arrays import HostArray
+from ._errors import FileError, UnsupportedError
+
+# The format's own limit on the header.
+MAX_HEADER = 100_000_000
+
+_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "<i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "<u1",
+    "BOOL": "?",
+}
+
+
+def _pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return result
+
+
+class SafetensorsFile:
+    """An open file. names: its tensors; metadata: its __metadata__."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        try:
+            self._bytes = np.memmap(self.path, np.uint8, "r")
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            raise FileError(f"{self.path}: cannot be read: {error}") from error
+        header = self._read_header()
+        self.metadata = header.pop("__metadata__", {})
+        if not isinstance(self.metadata, dict):
+            raise self._malformed("__metadata__ is not an object")
+        self._entries = header
+        self.names = sorted(header)
+
+    def _malformed(self, why: str) -> FileError:
+        return FileError(f"{self.path}: not a safetensors file: {why}")
+
+    def _read_header(self) -> dict[str, Any]:
+        size = self._bytes.size
+        length = int.from_bytes(bytes(self._bytes[:8]), "little")
+        if size < 8 or length > MAX_HEADER or length > size - 8:
+            raise self._malformed(f"a header of {length} bytes in a file of {size}")
+        self._begin = 8 + length
+        try:
+            text = bytes(self._bytes[8 : self._begin]).decode("utf-8")
+            header = json.loads(text, object_pairs_hook=_pairs_once)
+        except (ValueError, RecursionError) as error:
+            raise self._malformed(f"its header: {error}") from error
+        if not isinstance(header, dict):
+            raise self._malformed("its header is not an object")
+        return header
+
+    def _range(self, name: str, count: int, itemsize: int) -> tuple[int, int]:
+        offsets = self._entries[name].get("data_offsets")
+        room = self._bytes.size - self._begin
+        if not _are_numbers(offsets) or len(offsets) != 2:
+            raise self._malformed(f"{name}: its data_offsets")
+        begin, end = offsets
+        if not begin <= end <= room or end - begin != count * itemsize:
+            raise self._malformed(f"{name}: data_offsets {offsets} of {room} bytes")
+        return self._begin + begin, self._begin + end
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        entry = self._entries[name]
+        if not isinstance(entry, dict) or not _are_numbers(entry.get("shape")):
+            raise self._malformed(f"{name}: its shape")
+        return tuple(entry["shape"])
+
+    def array(self, name: str) -> np.ndarray | HostArray:
+        """A tensor, mapped; bfloat16 as the halves that a HostArray holds."""
+        shape = self.shape(name)
+        kind = self._entries[name].get("dtype")
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise UnsupportedError(f"{self.path}: {name}: dtype {kind!r} is not supported")
+        dtype = np.dtype(_TYPES[kind])
+        count = 1
+        for n in shape:
+            count *= n
+        begin, end = self._range(name, count, dtype.itemsize)
+        array = np.frombuffer(bytes(self._bytes[begin:end]), dtype).reshape(shape)
+        return HostArray(array, "bf16") if kind == "BF16" else array
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
+
+
+def open_checkpoint(path: str | os.PathLike[str], name: str) -> SafetensorsFile:
+    """The file that holds the tensors whose names begin with `name`: path itself, or what a folder
+    or an index names."""
+    place = Path(path)
+    if place.is_dir():
+        index = place / "model.safetensors.index.json"
+        place = index if index.is_file() else place / "model.safetensors"
+    if place.suffix != ".json":
+        return SafetensorsFile(place)
+    try:
+        files = json.loads(place.read_text(encoding="utf-8"))["weight_map"]
+        found = {file for tensor, file in files.items() if tensor.startswith(name)}
+        if not all(isinstance(file, str) and os.path.basename(file) == file for file in found):
+            raise ValueError("weight_map names files of other folders")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise FileError(f"{place}: not a checkpoint's index: {error}") from error
+    if len(found) != 1:
+        raise UnsupportedError(
+            f"{place}: expected the tensors {name}* in one file, they are in {sorted(found)}"
+        )
+    return SafetensorsFile(place.with_name(found.pop()))

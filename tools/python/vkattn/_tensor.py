@@ -1,0 +1,110 @@
+"""Tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from ._abi import ffi, lib
+from ._arrays import (
+    DTYPES,
+    STORED,
+    Array,
+    HostArray,
+    Shape,
+    check_dtype,
+    check_shape,
+    host_array,
+    widen,
+)
+from ._core import Child
+from ._device import Device, pick_device
+from ._errors import InvalidError
+
+_DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
+
+
+class Tensor(Child):
+    """Elements of one type on a device: an owner of memory, or a view of another tensor's.
+
+    shape: 1 to 4 axes. dtype: "f32", "f16", "bf16", "i32" or "bool".
+    """
+
+    def __init__(self, device: Device | None, shape: Shape, dtype: str = "f32") -> None:
+        device = pick_device(device)
+        axes = check_shape(shape, "shape")
+        kind = DTYPES[check_dtype(dtype, "dtype")]
+        box = ffi.new("struct vka_tensor **")
+        with device._core as core:
+            core.check(lib.vka_tensor_create(core.box[0], kind, len(axes), axes, box))
+            self._adopt(device, box)
+
+    def _adopt(self, device: Device, box: Any) -> None:
+        self._own(device, box, lib.vka_tensor_destroy)
+        rank = lib.vka_tensor_rank(box[0])
+        self.shape = tuple(lib.vka_tensor_shape(box[0], i) for i in range(rank))
+        self.dtype: str = _DTYPE_NAMES[lib.vka_tensor_dtype(box[0])]
+        self.nbytes: int = lib.vka_tensor_size(box[0])
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return f"<vkattn.Tensor {self.dtype} {list(self.shape)}{closed}>"
+
+    def write(self, array: Array, dtype: str | None = None) -> None:
+        """Copies an array of the tensor's shape and type; with dtype, which must be the tensor's,
+        floats of other types are converted."""
+        self._write(host_array(array, "array", dtype))
+
+    def _write(self, host: HostArray) -> None:
+        if host.data.shape != self.shape or host.dtype != self.dtype:
+            raise InvalidError(
+                f"array: expected {self.dtype} {list(self.shape)}, got {host.dtype}"
+                f" {list(host.data.shape)}"
+            )
+        data = ffi.from_buffer(host.data)
+        with self.device._core as core:
+            core.check(lib.vka_tensor_write(self._pointer, data, self.nbytes))
+
+    def read(self) -> np.ndarray:
+        """A copy of the elements, after what is in flight on the device; bf16 comes as float32."""
+        result = np.empty(self.shape, STORED[self.dtype])
+        data = ffi.from_buffer(result, require_writable=True)
+        with self.device._core as core:
+            core.check(lib.vka_tensor_read(self._pointer, data, self.nbytes))
+        return widen(result) if self.dtype == "bf16" else result
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a tensor lies on the device: it cannot be seen without a copy")
+        return self.read().astype(dtype or None, copy=False)
+
+    def _view(self, function: Any, *arguments: Any) -> Tensor:
+        view = Tensor.__new__(Tensor)
+        box = ffi.new("struct vka_tensor **")
+        with self.device._core as core:
+            core.check(function(self._pointer, *arguments, box))
+            view._adopt(self.device, box)
+        return view
+
+    def permute(self, *axes: int) -> Tensor:
+        """A view whose axis i is axis axes[i] of this tensor."""
+        if len(axes) != len(self.shape):
+            raise InvalidError(f"axes: expected {len(self.shape)} of them, got {list(axes)}")
+        return self._view(lib.vka_tensor_permute, axes)
+
+    def slice(self, axis: int, first: int, count: int) -> Tensor:
+        """A view of elements first .. first + count - 1 of one axis."""
+        return self._view(lib.vka_tensor_slice, axis, first, count)
+
+    def reshape(self, *shape: int) -> Tensor:
+        """A view of the same elements in row-major order; InvalidError where it needs a copy."""
+        axes = check_shape(shape, "shape")
+        return self._view(lib.vka_tensor_reshape, len(axes), axes)
+
+    def strided(self, offset: int, shape: Shape, strides: Sequence[int]) -> Tensor:
+        """A view of any shape and strides, in elements, from this tensor's first + offset."""
+        axes = check_shape(shape, "shape")
+        if len(strides) != len(axes):
+            raise InvalidError(f"strides: expected {len(axes)} of them, got {list(strides)}")
+        return self._view(lib.vka_tensor_strided, offset, len(axes), axes, tuple(strides))
