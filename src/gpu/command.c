@@ -55,11 +55,19 @@ static void release_done(struct vka_device *device, bool all)
     }
 }
 
+static bool is_in_flight(const struct vka_device *device, uint64_t ticket)
+{
+    return ticket > device->queue.completed && !device->lost;
+}
+
 bool queue_finish(struct vka_device *device)
 {
     struct queue *queue = &device->queue;
-    if (queue->submitted > queue->completed && !device->lost &&
-        queue_wait(device, queue->submitted, FINISH_TIMEOUT) == VKA_TIMEOUT)
+    /* Tried again: a wait may fail for want of memory. */
+    for (int i = 0; i < 3 && is_in_flight(device, queue->submitted); i++)
+        if (queue_wait(device, queue->submitted, FINISH_TIMEOUT) == VKA_TIMEOUT)
+            return false;
+    if (is_in_flight(device, queue->submitted))
         return false;
     release_done(device, true);
     if (queue->timeline)
@@ -72,7 +80,7 @@ bool queue_finish(struct vka_device *device)
     return true;
 }
 
-static enum vka_status check_lost(struct vka_device *device, enum vka_status status)
+enum vka_status queue_check_lost(struct vka_device *device, enum vka_status status)
 {
     if (status == VKA_DEVICE_LOST)
         device->lost = true;
@@ -159,7 +167,7 @@ enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands
     queue->submitted = next;
     *ticket = next;
 fail:
-    return check_lost(device, status);
+    return queue_check_lost(device, status);
 }
 
 enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout)
@@ -167,10 +175,10 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    if (ticket <= queue->completed)
-        return VKA_OK;
     if (device->lost)
         return log_error(log, VKA_DEVICE_LOST, "the device is lost");
+    if (ticket <= queue->completed)
+        return VKA_OK;
     if (queue->timeline)
         VK(device->vk.vkWaitSemaphores(device->handle,
                                        &(VkSemaphoreWaitInfo){
@@ -186,7 +194,7 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     queue->completed = ticket;
     release_done(device, false);
 fail:
-    return check_lost(device, status);
+    return queue_check_lost(device, status);
 }
 
 void queue_retire(struct vka_device *device, struct retired *item)
@@ -203,7 +211,7 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     VkCommandBuffer commands = VK_NULL_HANDLE;
-    uint64_t ticket;
+    uint64_t ticket = 0;
     VK(device->vk.vkAllocateCommandBuffers(
         device->handle,
         &(VkCommandBufferAllocateInfo){
@@ -242,7 +250,7 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
     TRY(queue_submit(device, commands, NULL, &ticket));
     TRY(queue_wait(device, ticket, COPY_TIMEOUT));
 fail:
-    if (commands && status != VKA_TIMEOUT)
+    if (commands && !is_in_flight(device, ticket)) /* else the pool frees it in the end */
         device->vk.vkFreeCommandBuffers(device->handle, device->queue.pool, 1, &commands);
     return status;
 }
@@ -270,7 +278,7 @@ static enum vka_status transfer(struct vka_device *device, const struct memory_r
         }
         done += piece;
     }
-    if (status != VKA_TIMEOUT) /* the device may still be writing there */
+    if (!is_in_flight(device, device->queue.submitted)) /* else it may still be writing there */
         memory_free(device, &staging);
     return status;
 }

@@ -37,6 +37,9 @@ bool queue_finish(struct vka_device *device);
 enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands,
                              const struct vka_submit_info *info, uint64_t *ticket);
 
+/* Marks the device as lost where a call said so; returns status. */
+enum vka_status queue_check_lost(struct vka_device *device, enum vka_status status);
+
 /* Waits for a ticket, timeout in nanoseconds; TIMEOUT or DEVICE_LOST. */
 enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout);
 

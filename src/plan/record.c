@@ -245,5 +245,5 @@ enum vka_status plan_read_timestamps(struct vka_plan *plan)
     }
 fail:
     free(ticks);
-    return status;
+    return queue_check_lost(device, status);
 }

@@ -1,0 +1,490 @@
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MAX_CALLS 4096
+#define NAME_SIZE 64
+
+/* Functions that return a VkResult, with what they may return beside the three that all may. */
+#define RESULT_FUNCTIONS(F)                                                             \
+    F(vkCreateInstance, VK_ERROR_INITIALIZATION_FAILED, VK_ERROR_EXTENSION_NOT_PRESENT, \
+      VK_ERROR_INCOMPATIBLE_DRIVER)                                                     \
+    F(vkEnumeratePhysicalDevices, VK_ERROR_INITIALIZATION_FAILED)                       \
+    F(vkEnumerateDeviceExtensionProperties, VK_ERROR_LAYER_NOT_PRESENT)                 \
+    F(vkCreateDevice, VK_ERROR_INITIALIZATION_FAILED, VK_ERROR_FEATURE_NOT_PRESENT,     \
+      VK_ERROR_DEVICE_LOST)                                                             \
+    F(vkCreateBuffer, 0)                                                                \
+    F(vkAllocateMemory, VK_ERROR_TOO_MANY_OBJECTS)                                      \
+    F(vkBindBufferMemory, 0)                                                            \
+    F(vkMapMemory, VK_ERROR_MEMORY_MAP_FAILED)                                          \
+    F(vkCreateSemaphore, 0)                                                             \
+    F(vkCreateFence, 0)                                                                 \
+    F(vkResetFences, 0)                                                                 \
+    F(vkCreateCommandPool, 0)                                                           \
+    F(vkAllocateCommandBuffers, 0)                                                      \
+    F(vkBeginCommandBuffer, 0)                                                          \
+    F(vkEndCommandBuffer, 0)                                                            \
+    F(vkQueueSubmit, VK_ERROR_DEVICE_LOST)                                              \
+    F(vkWaitSemaphores, VK_ERROR_DEVICE_LOST, VK_TIMEOUT)                               \
+    F(vkWaitForFences, VK_ERROR_DEVICE_LOST, VK_TIMEOUT)                                \
+    F(vkCreatePipelineCache, 0)                                                         \
+    F(vkGetPipelineCacheData, VK_INCOMPLETE)                                            \
+    F(vkCreateDescriptorSetLayout, 0)                                                   \
+    F(vkCreatePipelineLayout, 0)                                                        \
+    F(vkCreateShaderModule, 0)                                                          \
+    F(vkCreateComputePipelines, VK_ERROR_INITIALIZATION_FAILED)                         \
+    F(vkCreateDescriptorPool, VK_ERROR_FRAGMENTATION)                                   \
+    F(vkAllocateDescriptorSets, VK_ERROR_FRAGMENTED_POOL, VK_ERROR_OUT_OF_POOL_MEMORY)  \
+    F(vkCreateQueryPool, 0)                                                             \
+    F(vkGetQueryPoolResults, VK_ERROR_DEVICE_LOST, VK_NOT_READY)
+
+/* Functions that give objects back. */
+#define DESTROY_FUNCTIONS(F)                               \
+    F(vkDestroyBuffer, VkBuffer)                           \
+    F(vkFreeMemory, VkDeviceMemory)                        \
+    F(vkDestroySemaphore, VkSemaphore)                     \
+    F(vkDestroyFence, VkFence)                             \
+    F(vkDestroyPipelineCache, VkPipelineCache)             \
+    F(vkDestroyDescriptorSetLayout, VkDescriptorSetLayout) \
+    F(vkDestroyPipelineLayout, VkPipelineLayout)           \
+    F(vkDestroyShaderModule, VkShaderModule)               \
+    F(vkDestroyPipeline, VkPipeline)                       \
+    F(vkDestroyDescriptorPool, VkDescriptorPool)           \
+    F(vkDestroyQueryPool, VkQueryPool)
+
+/* Functions that give nothing: wrapped to know where a driver crashes. */
+#define VOID_FUNCTIONS(F)                                                                          \
+    F(vkCmdPipelineBarrier,                                                                        \
+      (VkCommandBuffer c, VkPipelineStageFlags from, VkPipelineStageFlags to, VkDependencyFlags f, \
+       uint32_t nm, const VkMemoryBarrier *m, uint32_t nb, const VkBufferMemoryBarrier *b,         \
+       uint32_t ni, const VkImageMemoryBarrier *i),                                                \
+      c, from, to, f, nm, m, nb, b, ni, i)                                                         \
+    F(vkCmdBindPipeline, (VkCommandBuffer c, VkPipelineBindPoint b, VkPipeline p), c, b, p)        \
+    F(vkCmdBindDescriptorSets,                                                                     \
+      (VkCommandBuffer c, VkPipelineBindPoint b, VkPipelineLayout l, uint32_t first, uint32_t n,   \
+       const VkDescriptorSet *s, uint32_t no, const uint32_t *o),                                  \
+      c, b, l, first, n, s, no, o)                                                                 \
+    F(vkCmdPushConstants,                                                                          \
+      (VkCommandBuffer c, VkPipelineLayout l, VkShaderStageFlags f, uint32_t at, uint32_t n,       \
+       const void *p),                                                                             \
+      c, l, f, at, n, p)                                                                           \
+    F(vkCmdDispatch, (VkCommandBuffer c, uint32_t x, uint32_t y, uint32_t z), c, x, y, z)          \
+    F(vkCmdCopyBuffer,                                                                             \
+      (VkCommandBuffer c, VkBuffer from, VkBuffer to, uint32_t n, const VkBufferCopy *r), c, from, \
+      to, n, r)                                                                                    \
+    F(vkCmdFillBuffer,                                                                             \
+      (VkCommandBuffer c, VkBuffer b, VkDeviceSize at, VkDeviceSize n, uint32_t v), c, b, at, n,   \
+      v)                                                                                           \
+    F(vkCmdWriteTimestamp,                                                                         \
+      (VkCommandBuffer c, VkPipelineStageFlagBits s, VkQueryPool q, uint32_t i), c, s, q, i)       \
+    F(vkCmdResetQueryPool, (VkCommandBuffer c, VkQueryPool q, uint32_t first, uint32_t n), c, q,   \
+      first, n)                                                                                    \
+    F(vkUpdateDescriptorSets,                                                                      \
+      (VkDevice d, uint32_t nw, const VkWriteDescriptorSet *w, uint32_t nc,                        \
+       const VkCopyDescriptorSet *c),                                                              \
+      d, nw, w, nc, c)
+
+enum function {
+#define F(name, ...) ID_##name,
+    RESULT_FUNCTIONS(F)
+#undef F
+        FUNCTION_COUNT
+};
+
+static const struct {
+    const char *name;
+    VkResult errors[DRIVER_MAX_ERRORS]; /* ends at 0 */
+} functions[] = {
+#define F(name, ...) \
+    {#name,          \
+     {VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_UNKNOWN, __VA_ARGS__}},
+    RESULT_FUNCTIONS(F)
+#undef F
+};
+
+static struct {
+#define F(name, ...) PFN_##name name;
+    RESULT_FUNCTIONS(F)
+    DESTROY_FUNCTIONS(F)
+    VOID_FUNCTIONS(F)
+#undef F
+    PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;
+    PFN_vkGetDeviceProcAddr vkGetDeviceProcAddr;
+    PFN_vkDestroyInstance vkDestroyInstance;
+    PFN_vkDestroyDevice vkDestroyDevice;
+    PFN_vkDestroyCommandPool vkDestroyCommandPool;
+    PFN_vkFreeCommandBuffers vkFreeCommandBuffers;
+} real;
+
+static struct {
+    enum function calls[MAX_CALLS];
+    size_t n_call, fail_at, drop_at;
+    VkResult error;
+    long alive;
+    size_t submitted, waited; /* submits of the device, counted from 1 */
+    size_t freed_in_flight;
+    VkFence fences[MAX_CALLS]; /* of submits */
+} driver;
+
+static char *busy; /* [NAME_SIZE], shared between processes */
+
+/* ---- What calls go through ------------------------------------------------------------------- */
+
+static void enter(const char *name)
+{
+    memcpy(busy, name, strlen(name) + 1);
+}
+
+static VkResult leave(VkResult result)
+{
+    busy[0] = '\0';
+    return result;
+}
+
+/* Counts the call; true where it is the one to fail. */
+static bool fails(enum function id)
+{
+    size_t call = driver.n_call++;
+    if (call < MAX_CALLS)
+        driver.calls[call] = id;
+    return call == driver.fail_at;
+}
+
+/* ---- The functions --------------------------------------------------------------------------- */
+
+#define PASS(name, parameters, ...)                            \
+    static VKAPI_ATTR VkResult VKAPI_CALL on_##name parameters \
+    {                                                          \
+        if (fails(ID_##name))                                  \
+            return driver.error;                               \
+        enter(#name);                                          \
+        return leave(real.name(__VA_ARGS__));                  \
+    }
+
+#define CREATE(name, parent_type, info_type, type)                                              \
+    static VKAPI_ATTR VkResult VKAPI_CALL on_##name(parent_type parent, const info_type *info,  \
+                                                    const VkAllocationCallbacks *a, type *made) \
+    {                                                                                           \
+        (void)a;                                                                                \
+        if (fails(ID_##name))                                                                   \
+            return driver.error;                                                                \
+        enter(#name);                                                                           \
+        VkResult result = leave(real.name(parent, info, driver_callbacks(), made));             \
+        driver.alive += result == VK_SUCCESS;                                                   \
+        return result;                                                                          \
+    }
+
+#define DESTROY(name, type)                                                     \
+    static VKAPI_ATTR void VKAPI_CALL on_##name(VkDevice device, type object,   \
+                                                const VkAllocationCallbacks *a) \
+    {                                                                           \
+        (void)a;                                                                \
+        enter(#name);                                                           \
+        real.name(device, object, driver_callbacks());                          \
+        leave(VK_SUCCESS);                                                      \
+        driver.alive -= object != VK_NULL_HANDLE;                               \
+    }
+
+#define VOID(name, parameters, ...)                        \
+    static VKAPI_ATTR void VKAPI_CALL on_##name parameters \
+    {                                                      \
+        enter(#name);                                      \
+        real.name(__VA_ARGS__);                            \
+        leave(VK_SUCCESS);                                 \
+    }
+
+VOID_FUNCTIONS(VOID)
+CREATE(vkCreateDevice, VkPhysicalDevice, VkDeviceCreateInfo, VkDevice)
+CREATE(vkCreateBuffer, VkDevice, VkBufferCreateInfo, VkBuffer)
+CREATE(vkAllocateMemory, VkDevice, VkMemoryAllocateInfo, VkDeviceMemory)
+CREATE(vkCreateSemaphore, VkDevice, VkSemaphoreCreateInfo, VkSemaphore)
+CREATE(vkCreateFence, VkDevice, VkFenceCreateInfo, VkFence)
+CREATE(vkCreateCommandPool, VkDevice, VkCommandPoolCreateInfo, VkCommandPool)
+CREATE(vkCreatePipelineCache, VkDevice, VkPipelineCacheCreateInfo, VkPipelineCache)
+CREATE(vkCreateDescriptorSetLayout, VkDevice, VkDescriptorSetLayoutCreateInfo,
+       VkDescriptorSetLayout)
+CREATE(vkCreatePipelineLayout, VkDevice, VkPipelineLayoutCreateInfo, VkPipelineLayout)
+CREATE(vkCreateShaderModule, VkDevice, VkShaderModuleCreateInfo, VkShaderModule)
+CREATE(vkCreateDescriptorPool, VkDevice, VkDescriptorPoolCreateInfo, VkDescriptorPool)
+CREATE(vkCreateQueryPool, VkDevice, VkQueryPoolCreateInfo, VkQueryPool)
+DESTROY_FUNCTIONS(DESTROY)
+
+PASS(vkEnumeratePhysicalDevices, (VkInstance i, uint32_t *n, VkPhysicalDevice *p), i, n, p)
+PASS(vkEnumerateDeviceExtensionProperties,
+     (VkPhysicalDevice d, const char *layer, uint32_t *n, VkExtensionProperties *p), d, layer, n, p)
+PASS(vkBindBufferMemory, (VkDevice d, VkBuffer b, VkDeviceMemory m, VkDeviceSize at), d, b, m, at)
+PASS(vkMapMemory,
+     (VkDevice d, VkDeviceMemory m, VkDeviceSize at, VkDeviceSize n, VkMemoryMapFlags f, void **p),
+     d, m, at, n, f, p)
+PASS(vkResetFences, (VkDevice d, uint32_t n, const VkFence *f), d, n, f)
+PASS(vkAllocateCommandBuffers,
+     (VkDevice d, const VkCommandBufferAllocateInfo *info, VkCommandBuffer *c), d, info, c)
+PASS(vkBeginCommandBuffer, (VkCommandBuffer c, const VkCommandBufferBeginInfo *info), c, info)
+PASS(vkEndCommandBuffer, (VkCommandBuffer c), c)
+PASS(vkGetPipelineCacheData, (VkDevice d, VkPipelineCache c, size_t *n, void *p), d, c, n, p)
+PASS(vkAllocateDescriptorSets,
+     (VkDevice d, const VkDescriptorSetAllocateInfo *info, VkDescriptorSet *s), d, info, s)
+PASS(vkGetQueryPoolResults,
+     (VkDevice d, VkQueryPool q, uint32_t first, uint32_t n, size_t size, void *p, VkDeviceSize s,
+      VkQueryResultFlags f),
+     d, q, first, n, size, p, s, f)
+
+static void check_at_rest(void)
+{
+    driver.freed_in_flight += driver.submitted > driver.waited;
+}
+
+static VKAPI_ATTR void VKAPI_CALL on_vkDestroyCommandPool(VkDevice device, VkCommandPool pool,
+                                                          const VkAllocationCallbacks *a)
+{
+    (void)a;
+    check_at_rest();
+    enter("vkDestroyCommandPool");
+    real.vkDestroyCommandPool(device, pool, driver_callbacks());
+    leave(VK_SUCCESS);
+    driver.alive -= pool != VK_NULL_HANDLE;
+}
+
+static VKAPI_ATTR void VKAPI_CALL on_vkFreeCommandBuffers(VkDevice device, VkCommandPool pool,
+                                                          uint32_t count,
+                                                          const VkCommandBuffer *commands)
+{
+    check_at_rest();
+    real.vkFreeCommandBuffers(device, pool, count, commands);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkCreateInstance(const VkInstanceCreateInfo *info,
+                                                          const VkAllocationCallbacks *a,
+                                                          VkInstance *instance)
+{
+    (void)a; /* not the callbacks: it is the loader that would use them, not the driver */
+    if (fails(ID_vkCreateInstance))
+        return driver.error;
+    VkResult result = real.vkCreateInstance(info, NULL, instance);
+    driver.alive += result == VK_SUCCESS;
+    return result;
+}
+
+static VKAPI_ATTR void VKAPI_CALL on_vkDestroyInstance(VkInstance instance,
+                                                       const VkAllocationCallbacks *a)
+{
+    (void)a;
+    real.vkDestroyInstance(instance, NULL);
+    driver.alive -= instance != VK_NULL_HANDLE;
+}
+
+static VKAPI_ATTR void VKAPI_CALL on_vkDestroyDevice(VkDevice device,
+                                                     const VkAllocationCallbacks *a)
+{
+    (void)a;
+    check_at_rest();
+    driver.submitted = driver.waited = 0;
+    enter("vkDestroyDevice");
+    real.vkDestroyDevice(device, driver_callbacks());
+    leave(VK_SUCCESS);
+    driver.alive -= device != VK_NULL_HANDLE;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkCreateComputePipelines(
+    VkDevice device, VkPipelineCache cache, uint32_t count, const VkComputePipelineCreateInfo *info,
+    const VkAllocationCallbacks *a, VkPipeline *pipelines)
+{
+    (void)a;
+    if (fails(ID_vkCreateComputePipelines))
+        return driver.error;
+    enter("vkCreateComputePipelines");
+    VkResult result = leave(
+        real.vkCreateComputePipelines(device, cache, count, info, driver_callbacks(), pipelines));
+    driver.alive += result == VK_SUCCESS ? (long)count : 0;
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkQueueSubmit(VkQueue queue, uint32_t count,
+                                                       const VkSubmitInfo *submits, VkFence fence)
+{
+    bool drop = driver.n_call == driver.drop_at;
+    if (fails(ID_vkQueueSubmit))
+        return driver.error;
+    VkSubmitInfo empty = *submits;
+    if (drop)
+        empty.commandBufferCount = 0;
+    enter("vkQueueSubmit");
+    VkResult result = leave(real.vkQueueSubmit(queue, count, drop ? &empty : submits, fence));
+    if (result == VK_SUCCESS)
+        driver.fences[++driver.submitted % MAX_CALLS] = fence;
+    return result;
+}
+
+/* A failed wait leaves the device at work, but for a lost one, which rests. */
+static bool skips_wait(enum function id, bool *failed)
+{
+    *failed = fails(id);
+    return *failed && driver.error != VK_ERROR_DEVICE_LOST;
+}
+
+static VkResult end_wait(bool failed, VkResult result, size_t submit)
+{
+    if (result == VK_SUCCESS && submit > driver.waited)
+        driver.waited = submit;
+    return failed ? driver.error : result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitSemaphores(VkDevice device,
+                                                          const VkSemaphoreWaitInfo *info,
+                                                          uint64_t timeout)
+{
+    bool failed;
+    if (skips_wait(ID_vkWaitSemaphores, &failed))
+        return driver.error;
+    return end_wait(failed, real.vkWaitSemaphores(device, info, timeout), info->pValues[0]);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitForFences(VkDevice device, uint32_t count,
+                                                         const VkFence *fences, VkBool32 all,
+                                                         uint64_t timeout)
+{
+    bool failed;
+    size_t submit = driver.submitted;
+    if (skips_wait(ID_vkWaitForFences, &failed))
+        return driver.error;
+    while (submit > 0 && driver.fences[submit % MAX_CALLS] != fences[0])
+        submit--;
+    return end_wait(failed, real.vkWaitForFences(device, count, fences, all, timeout), submit);
+}
+
+/* ---- Below volk ------------------------------------------------------------------------------ */
+
+static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL on_vkGetDeviceProcAddr(VkDevice device,
+                                                                       const char *name);
+
+/* Keeps the true function and gives ours, where we have one. */
+static PFN_vkVoidFunction replace(const char *name, PFN_vkVoidFunction function)
+{
+    if (!function)
+        return NULL;
+#define F(id, ...)                          \
+    if (strcmp(name, #id) == 0) {           \
+        real.id = (PFN_##id)function;       \
+        return (PFN_vkVoidFunction)on_##id; \
+    }
+    RESULT_FUNCTIONS(F)
+    DESTROY_FUNCTIONS(F)
+    VOID_FUNCTIONS(F)
+    F(vkDestroyInstance, )
+    F(vkDestroyDevice, )
+    F(vkDestroyCommandPool, )
+    F(vkFreeCommandBuffers, )
+    F(vkGetDeviceProcAddr, )
+#undef F
+    return function;
+}
+
+static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL on_vkGetInstanceProcAddr(VkInstance instance,
+                                                                         const char *name)
+{
+    return replace(name, real.vkGetInstanceProcAddr(instance, name));
+}
+
+static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL on_vkGetDeviceProcAddr(VkDevice device,
+                                                                       const char *name)
+{
+    return replace(name, real.vkGetDeviceProcAddr(device, name));
+}
+
+void *__real_dlsym(void *module, const char *name);
+void *__wrap_dlsym(void *module, const char *name);
+
+void *__wrap_dlsym(void *module, const char *name)
+{
+    void *symbol = __real_dlsym(module, name);
+    if (!symbol || strcmp(name, "vkGetInstanceProcAddr") != 0)
+        return symbol;
+    memcpy(&real.vkGetInstanceProcAddr, &symbol, sizeof symbol);
+    PFN_vkGetInstanceProcAddr ours = on_vkGetInstanceProcAddr;
+    memcpy(&symbol, &ours, sizeof symbol);
+    return symbol;
+}
+
+/* ---- What tests say -------------------------------------------------------------------------- */
+
+bool driver_share(void)
+{
+    void *map = mmap(NULL, NAME_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    busy = map != MAP_FAILED ? map : NULL;
+    return busy;
+}
+
+bool driver_open(void)
+{
+    void *module = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *symbol = module ? __real_dlsym(module, "vkGetInstanceProcAddr") : NULL;
+    PFN_vkGetInstanceProcAddr get;
+    if (!symbol || !(busy || driver_share()))
+        return false;
+    memcpy(&get, &symbol, sizeof get);
+    PFN_vkCreateInstance create = (PFN_vkCreateInstance)get(NULL, "vkCreateInstance");
+    static VkInstance kept;
+    const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+    driver_reset();
+    return create && create(&info, NULL, &kept) == VK_SUCCESS;
+}
+
+void driver_reset(void)
+{
+    long alive = driver.alive;
+    memset(&driver, 0, sizeof driver);
+    driver.alive = alive;
+    driver.fail_at = driver.drop_at = DRIVER_NEVER;
+    driver_keep_allocations();
+}
+
+size_t driver_calls(void)
+{
+    return driver.n_call;
+}
+
+const char *driver_call_name(size_t call)
+{
+    return call < MAX_CALLS ? functions[driver.calls[call]].name : "a call past those kept";
+}
+
+size_t driver_call_errors(size_t call, VkResult errors[DRIVER_MAX_ERRORS])
+{
+    size_t n = 0;
+    if (call < driver.n_call && call < MAX_CALLS)
+        while (n < DRIVER_MAX_ERRORS && functions[driver.calls[call]].errors[n] != VK_SUCCESS) {
+            errors[n] = functions[driver.calls[call]].errors[n];
+            n++;
+        }
+    return n;
+}
+
+void driver_fail(size_t call, VkResult error)
+{
+    driver.fail_at = call;
+    driver.error = error;
+}
+
+void driver_drop(size_t call)
+{
+    driver.drop_at = call;
+}
+
+long driver_alive(void)
+{
+    return driver.alive;
+}
+
+size_t driver_freed_in_flight(void)
+{
+    return driver.freed_in_flight;
+}
+
+const char *driver_busy(void)
+{
+    return busy[0] ? busy : NULL;
+}

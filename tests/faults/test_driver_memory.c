@@ -1,0 +1,111 @@
+/* Every host allocation of the driver made to fail in turn, through VkAllocationCallbacks: the
+ * library passes the driver's error on, leaks nothing and goes on. What crashes inside the driver is
+ * the driver's: it is named and stepped over. By default the first scenario; --all runs each. SPDX-License-Identifier: MIT */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "scenario.h"
+
+/* What the children tell, in shared memory. */
+struct report {
+    size_t at, count; /* the allocation that fails, and how many a run makes */
+    size_t failed_calls, hidden, wrong;
+};
+
+/* Whether the driver lost a command and said success. */
+static bool is_hidden(const struct scenario *s)
+{
+    return driver_failed_while_recording() && s->failures[0] != VKA_OUT_OF_HOST_MEMORY;
+}
+
+/* Why a run is not as it must be. */
+static const char *judge(const struct scenario *s, const struct scenario *clean)
+{
+    if (is_hidden(s))
+        return driver_alive() != 0 ? "objects were leaked" : NULL;
+    if (!s->complete || s->n_failure > 1)
+        return "what failed once failed again";
+    if (memcmp(s->output, clean->output, sizeof s->output) != 0)
+        return "other bits than without the failure";
+    return driver_alive() != 0 ? "objects were leaked" : NULL;
+}
+
+/* All allocations from report->at on; a crash ends the process. */
+static int child(enum scenario_kind kind, struct report *report)
+{
+    struct scenario clean, s;
+    size_t n = 0;
+    if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK)
+        return 77;
+    driver_reset();
+    driver_fail_allocation(DRIVER_NEVER);
+    scenario_run(kind, &clean);
+    report->count = driver_allocations();
+    if (!clean.complete)
+        return 1;
+    for (; report->at < report->count; report->at++) {
+        driver_reset();
+        driver_fail_allocation(report->at);
+        scenario_run(kind, &s);
+        report->failed_calls += s.n_failure;
+        report->hidden += is_hidden(&s);
+        const char *why = judge(&s, &clean);
+        if (why) {
+            printf("allocation %zu: %s: %s\n", report->at, why, s.error);
+            report->wrong++;
+        }
+    }
+    return 0;
+}
+
+static int run(enum scenario_kind kind, struct report *report, size_t *crashes)
+{
+    for (;;) {
+        pid_t pid = fork();
+        int status = 0;
+        if (pid == 0)
+            _exit(child(kind, report));
+        if (pid < 0 || waitpid(pid, &status, 0) != pid)
+            return 1;
+        if (WIFEXITED(status))
+            return WEXITSTATUS(status);
+        const char *busy = driver_busy();
+        printf("allocation %zu: signal %d %s%s\n", report->at, WTERMSIG(status),
+               busy ? "inside the driver, stepped over: " : "in the library", busy ? busy : "");
+        if (!busy)
+            return 1;
+        ++*crashes;
+        report->at++;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    bool all = argc == 2 && strcmp(argv[1], "--all") == 0;
+    struct report *report =
+        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (report == MAP_FAILED || !driver_share())
+        return 1;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash takes no lines along */
+    for (int kind = 0; kind < (all ? SCENARIO_KIND_COUNT : 1); kind++) {
+        size_t crashes = 0;
+        *report = (struct report){0};
+        int status = run(kind, report, &crashes);
+        if (status == 77)
+            fprintf(stderr, "SKIPPED: no Vulkan device, so its allocations are not tested\n");
+        if (status)
+            return status;
+        printf("%zu allocations of the driver failed in turn: %zu failed calls, %zu crashes inside "
+               "the driver, %zu commands that it lost and hid, %zu not handled\n",
+               report->count, report->failed_calls, crashes, report->hidden, report->wrong);
+        if (report->wrong || report->failed_calls == 0)
+            return 1;
+    }
+    return 0;
+}

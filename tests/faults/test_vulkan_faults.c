@@ -1,0 +1,144 @@
+/* Every Vulkan call made to fail in turn, with each error it may return: the library says so, stays
+ * usable (or lost, after the loss of the device), gives the same bits afterwards and leaks nothing.
+ * A sample by default; --all tries every error on every call. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "driver.h"
+#include "scenario.h"
+
+static bool all_errors;
+static struct scenario clean[SCENARIO_KIND_COUNT];
+
+static void print_failures(const struct scenario *s)
+{
+    for (size_t i = 0; i < s->n_failure && i < SCENARIO_MAX_FAILURES; i++)
+        print_message("  %s: %.60s\n", vka_status_name(s->failures[i]), s->calls[i]);
+    print_message("  %s\n", s->error);
+}
+
+/* The status for an error; VKA_OK where any failure will do. */
+static enum vka_status expected(VkResult error)
+{
+    switch ((int)error) {
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+        return VKA_OUT_OF_HOST_MEMORY;
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+        return VKA_OUT_OF_DEVICE_MEMORY;
+    case VK_ERROR_DEVICE_LOST:
+        return VKA_DEVICE_LOST;
+    case VK_TIMEOUT:
+        return VKA_TIMEOUT;
+    default:
+        return VKA_OK;
+    }
+}
+
+/* Why the outcome of a run is not as it must be; NULL where it is. */
+static const char *judge_run(enum scenario_kind kind, const char *call, VkResult error,
+                             const struct scenario *s)
+{
+    /* What cannot be asked counts as absent, and is not needed. */
+    bool optional = strcmp(call, "vkEnumerateDeviceExtensionProperties") == 0;
+    enum vka_status want = expected(error);
+    if (s->n_failure == 0 && !optional)
+        return "the failure went unnoticed";
+    if (s->n_failure > 0 && want != VKA_OK && s->failures[0] != want)
+        return "another status was expected";
+    if (s->n_failure > 0 && !strstr(s->error, call))
+        return "the sentence does not name the call";
+    if (error == VK_ERROR_DEVICE_LOST && strcmp(call, "vkCreateDevice") != 0)
+        return s->n_failure == 2 && s->failures[1] == VKA_DEVICE_LOST ? NULL : "loss did not stick";
+    if (s->n_failure > 1 || !s->complete)
+        return "what failed once failed again";
+    if (memcmp(s->output, clean[kind].output, sizeof s->output) != 0)
+        return "other bits than without the failure";
+    return NULL;
+}
+
+static const char *judge(enum scenario_kind kind, const char *call, VkResult error,
+                         const struct scenario *s)
+{
+    if (driver_alive() != 0)
+        return "objects were leaked";
+    if (driver_freed_in_flight() != 0)
+        return "something was freed under the device's hands";
+    return judge_run(kind, call, error, s);
+}
+
+/* Whether this error is tried on this call: all of them where it is the function's first call, or
+ * with --all; else one, in turn. */
+static bool is_tried(const char *const *names, size_t call, size_t error, size_t n_error)
+{
+    size_t first = 0;
+    while (names[first] != names[call])
+        first++;
+    return all_errors || first == call || call % n_error == error;
+}
+
+static void every_call(enum scenario_kind kind)
+{
+    static const char *names[4096];
+    static VkResult errors[4096][DRIVER_MAX_ERRORS];
+    static size_t n_error[4096];
+    driver_reset();
+    scenario_run(kind, &clean[kind]);
+    if (!clean[kind].complete || clean[kind].n_failure)
+        print_failures(&clean[kind]);
+    assert_true(clean[kind].complete && clean[kind].n_failure == 0);
+    assert_int_equal(driver_alive(), 0);
+    size_t n = driver_calls(), runs = 0, wrong = 0;
+    assert_in_range(n, 50, 4095);
+    for (size_t i = 0; i < n; i++) {
+        names[i] = driver_call_name(i);
+        n_error[i] = driver_call_errors(i, errors[i]);
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t e = 0; e < n_error[i]; e++) {
+            struct scenario s;
+            if (!is_tried(names, i, e, n_error[i]))
+                continue;
+            runs++;
+            driver_reset();
+            driver_fail(i, errors[i][e]);
+            scenario_run(kind, &s);
+            const char *why = judge(kind, names[i], errors[i][e], &s);
+            if (why) {
+                print_message("call %zu, %s giving %d: %s; %ld objects left\n", i, names[i],
+                              (int)errors[i][e], why, driver_alive());
+                print_failures(&s);
+                wrong++;
+            }
+        }
+    print_message("%zu calls, %zu failures injected, %zu not handled\n", n, runs, wrong);
+    assert_int_equal(wrong, 0);
+}
+
+static void mapped(void **state)
+{
+    (void)state;
+    every_call(SCENARIO_MAPPED);
+}
+
+static void staged(void **state)
+{
+    (void)state;
+    every_call(SCENARIO_STAGED);
+}
+
+int main(int argc, char **argv)
+{
+    all_errors = argc == 2 && strcmp(argv[1], "--all") == 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mapped), cmocka_unit_test(staged)};
+    size_t n = 0;
+    if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
+        fprintf(stderr, "SKIPPED: no Vulkan device, so failing Vulkan calls are not tested\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
