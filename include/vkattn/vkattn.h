@@ -543,7 +543,8 @@ VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket);
 
 /* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
- * DEVICE_LOST. INVALID: the run is done, but a cache had no room for a sequence. */
+ * DEVICE_LOST, also where the driver says success and did nothing: each submit ends with a word that
+ * is checked here. INVALID: the run is done, but a cache had no room for a sequence. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* Submit and wait. */

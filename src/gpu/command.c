@@ -37,6 +37,7 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
                                           .queueFamilyIndex = device->queue_family,
                                       },
                                       NULL, &queue->pool));
+    TRY(receipts_init(device));
 fail:
     return status;
 }
@@ -102,9 +103,10 @@ static void add_semaphores(struct semaphores *to, const struct vka_semaphore *fr
     }
 }
 
+/* receipt may be NULL. */
 static VkResult submit_locked(struct vka_device *device, VkCommandBuffer commands,
-                              const struct semaphores *waits, const struct semaphores *signals,
-                              VkFence fence)
+                              VkCommandBuffer receipt, const struct semaphores *waits,
+                              const struct semaphores *signals, VkFence fence)
 {
     const struct queue *queue = &device->queue;
     VkPipelineStageFlags stages[VKA_MAX_SEMAPHORES];
@@ -123,8 +125,8 @@ static VkResult submit_locked(struct vka_device *device, VkCommandBuffer command
         .waitSemaphoreCount = waits->n,
         .pWaitSemaphores = waits->handle,
         .pWaitDstStageMask = stages,
-        .commandBufferCount = 1,
-        .pCommandBuffers = &commands,
+        .commandBufferCount = receipt ? 2 : 1,
+        .pCommandBuffers = (const VkCommandBuffer[]){commands, receipt},
         .signalSemaphoreCount = signals->n,
         .pSignalSemaphores = signals->handle,
     };
@@ -159,8 +161,10 @@ enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands
         fence = queue->fence[next % MAX_IN_FLIGHT];
         VK(device->vk.vkResetFences(device->handle, 1, &fence));
     }
-    VkResult result = submit_locked(device, commands, &waits, &signals, fence);
+    VkCommandBuffer receipt = receipt_take(device, next);
+    VkResult result = submit_locked(device, commands, receipt, &waits, &signals, fence);
     if (result != VK_SUCCESS) {
+        receipt_drop(device, next);
         status = vk_error(log, result, "vkQueueSubmit");
         goto fail;
     }
@@ -192,6 +196,7 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
         VK(device->vk.vkWaitForFences(device->handle, 1, &queue->fence[ticket % MAX_IN_FLIGHT],
                                       VK_TRUE, timeout));
     queue->completed = ticket;
+    TRY(receipts_check(device, ticket));
     release_done(device, false);
 fail:
     return queue_check_lost(device, status);

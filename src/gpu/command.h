@@ -3,6 +3,7 @@
 #define VKA_GPU_COMMAND_H
 
 #include "gpu/memory.h"
+#include "gpu/receipt.h"
 #include "gpu/vk.h"
 
 #define MAX_IN_FLIGHT 16 /* submits, where fences stand in for timeline semaphores */
@@ -21,7 +22,8 @@ struct queue {
     uint64_t submitted, completed; /* tickets */
     VkSemaphore timeline;          /* or, without timeline semaphores: */
     VkFence fence[MAX_IN_FLIGHT];  /* of ticket t at t % MAX_IN_FLIGHT */
-    VkCommandPool pool;            /* of the copies below */
+    VkCommandPool pool;            /* of the copies below and the receipts */
+    struct receipts receipts;
     struct retired *retired;
 };
 

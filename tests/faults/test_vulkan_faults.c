@@ -131,10 +131,38 @@ static void staged(void **state)
     every_call(SCENARIO_STAGED);
 }
 
+/* A driver that drops the work of a submit and says success. */
+static void dropped(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < SCENARIO_KIND_COUNT; kind++) {
+        struct scenario s;
+        static size_t calls[256];
+        size_t submits = 0;
+        driver_reset();
+        scenario_run((enum scenario_kind)kind, &s);
+        for (size_t i = 0; i < driver_calls(); i++)
+            if (strcmp(driver_call_name(i), "vkQueueSubmit") == 0 && submits < COUNTOF(calls))
+                calls[submits++] = i;
+        for (size_t i = 0; i < submits; i++) {
+            driver_reset();
+            driver_drop(calls[i]);
+            scenario_run((enum scenario_kind)kind, &s);
+            if (s.failures[0] != VKA_DEVICE_LOST || s.failures[1] != VKA_DEVICE_LOST)
+                fail_msg("submit %zu was dropped unnoticed", i);
+            assert_non_null(strstr(s.error, "did not do it"));
+            assert_int_equal(driver_alive(), 0);
+        }
+        print_message("%zu submits dropped in turn\n", submits);
+        assert_in_range(submits, 2, 1000);
+    }
+}
+
 int main(int argc, char **argv)
 {
     all_errors = argc == 2 && strcmp(argv[1], "--all") == 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mapped), cmocka_unit_test(staged)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dropped), cmocka_unit_test(mapped),
+                                       cmocka_unit_test(staged)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so failing Vulkan calls are not tested\n");
