@@ -4,21 +4,15 @@
 // columns of B for each k. HOLDERS (4 or 8, at most the subgroup's size) is a define because GLSL
 // wants the lane of a broadcast as a literal constant.
 //
-// What such drivers pay for is loads: one by one, a lane after the other. WIDE makes them of 64 bits,
-// half as many. Nothing that does not change is computed in the loop over k, and the k that are left
-// of whole fours have a loop of their own: these compilers move nothing out of loops. `a * b + c` and
-// not fma(): Mesa 26 keeps fewer registers in memory with it. See matmul_params.
+// For operands of any strides and type, and for few rows, where packing B (matmul_address,
+// matmul_texel) does not pay. Nothing that does not change is computed in the loop over k, and the k
+// that are left of whole fours have a loop of their own: these compilers move nothing out of loops.
+// See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_ballot : require
-#ifdef WIDE
-#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
-#define FOUR u64vec2
-#else
-#define FOUR vec4
-#endif
 #include "params.h"
 #include "lib/dtype.glsl"
 
@@ -35,23 +29,14 @@ layout(constant_id = MATMUL_ROWS) const uint ROWS = LANE_ROWS;
 
 layout(local_size_x_id = MATMUL_LANES) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
-layout(binding = 0) readonly buffer A4 { FOUR a_fours[]; };
+layout(binding = 0) readonly buffer A4 { vec4 a_fours[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
-layout(binding = 1) readonly buffer B4 { FOUR b_fours[]; };
+layout(binding = 1) readonly buffer B4 { vec4 b_fours[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 
 const uint LOADS = (ROWS + HOLDERS - 1) / HOLDERS; // rows of A a lane loads
-
-vec4 floats(FOUR x)
-{
-#ifdef WIDE
-    return uintBitsToFloat(uvec4(unpackUint2x32(x.x), unpackUint2x32(x.y)));
-#else
-    return x;
-#endif
-}
 
 float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
 
@@ -62,7 +47,7 @@ vec4 load_a4(uint at, uint col)
 {
     if (A_VEC == 0)
         return vec4(load_a(at), load_a(at + col), load_a(at + 2 * col), load_a(at + 3 * col));
-    vec4 x = floats(a_fours[at >> 2]);
+    vec4 x = a_fours[at >> 2];
     return vec4(relu(x.x), relu(x.y), relu(x.z), relu(x.w));
 }
 
@@ -70,7 +55,7 @@ vec4 load_a4(uint at, uint col)
 vec4 load_b(uint at, uvec3 step)
 {
     if (B_VEC != 0)
-        return floats(b_fours[at >> 2]);
+        return b_fours[at >> 2];
     return vec4(LOAD(b_words, at, B_TYPE), LOAD(b_words, at + step.x, B_TYPE),
                 LOAD(b_words, at + step.y, B_TYPE), LOAD(b_words, at + step.z, B_TYPE));
 }

@@ -31,8 +31,10 @@
 
 /* ---- matmul: C[z][m][n] = alpha * sum over k of f(A[z][m][k]) * B[z'][n][k] + bias[n] ----------
  * z is the workgroup's: batch z / n_head, head z % n_head; B's head is head / group.
- * Buffers: 0 A, 1 B, 2 bias, 3 C. */
+ * Packed B, for kernels that want it: float32 panels of so many neighbouring columns, padded with
+ * anything, [panel][k][column of the panel]. Buffers: 0 A, 1 B, 2 bias, 3 C. */
 struct matmul_params {
+    U32 a_low, a_high, b_low, b_high; /* addresses, for kernels that read by address */
     U32 m, n, k;
     F32 alpha;
     U32 n_head, group;
@@ -40,6 +42,8 @@ struct matmul_params {
     U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, b_col steps k */
     U32 c_offset, c_batch, c_head, c_row, c_col;
     U32 bias_offset;
+    U32 b_panel; /* packed B: from panel to panel */
+    U32 n_block; /* with packed B: blocks of rows */
 };
 #define MATMUL_A_TYPE 0
 #define MATMUL_B_TYPE 1
@@ -59,6 +63,11 @@ struct matmul_params {
 #define MATMUL_B_VEC 8 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
 #define MATMUL_ROWS 9  /* of a tile, at most LANE_ROWS */
 #define MATMUL_LANE_SPECS 10
+/* matmul_address, matmul_texel: packed B, MATMUL_ROWS of at most so many. */
+#define ADDRESS_ROWS 6
+#define ADDRESS_PANEL 16
+#define TEXEL_ROWS 8
+#define TEXEL_PANEL 64
 
 #define BIAS_NONE 99
 #define TILE_DEPTH 16
@@ -116,15 +125,19 @@ struct softmax_params {
 #define SOFTMAX_SPECS 1
 
 /* ---- copy between strided 4-D tensors, with conversion -----------------------------------------
- * One invocation an element; element e of workgroup y. Buffers: 0 source, 1 destination. */
+ * Workgroups count COPY_LANES elements of axis 3 along x, runs of axis 2 along y, the outer two
+ * axes along z. Buffers: 0 source, 1 destination. */
 struct copy_params {
     U32 shape0, shape1, shape2, shape3;
     U32 from_offset, from0, from1, from2, from3;
     U32 to_offset, to0, to1, to2, to3;
+    U32 panel, to_panel; /* axis 2 is in panels of so many elements, to_panel apart */
 };
 #define COPY_FROM_TYPE 0
 #define COPY_TO_TYPE 1
 #define COPY_SPECS 2
+#define COPY_RUN 16 /* an invocation; panels are whole runs */
+#define COPY_LANES 32
 
 /* ---- rope: RMS norm and rotary embedding of q or k ----------------------------------------------
  * One invocation a (batch, head, row). Buffers: 0 input, 1 output, 2 norm weights, 3 query_offset,

@@ -14,7 +14,9 @@ struct caps {
     double timestamp_ns;        /* of one tick */
     uint64_t timestamp_mask;    /* valid bits */
     uint64_t disabled_kernels;  /* bit k: kernel k is not to be used; see kernels.h */
+    uint32_t max_texels;        /* of a texel buffer */
     bool int64;                 /* 64-bit integers in shaders */
+    bool device_address;        /* buffers by their address: a CPU driver's, which gains by it */
     bool subgroup_size_control; /* a pipeline can have full subgroups of properties.subgroup_size */
     bool subgroup_size_varies;  /* and has to demand that size, as the device has others too */
 };

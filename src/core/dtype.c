@@ -37,3 +37,26 @@ const char *vka_dtype_name(enum vka_dtype dtype)
 {
     return dtype_is_valid(dtype) ? rows[dtype].name : "unknown";
 }
+
+float dtype_to_float(const void *data, size_t index, enum vka_dtype dtype)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } x;
+    if (dtype == VKA_F32)
+        return ((const float *)data)[index];
+    uint32_t h = ((const uint16_t *)data)[index];
+    x.bits = h << 16;
+    if (dtype == VKA_BF16)
+        return x.value;
+    uint32_t sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
+    if (magnitude < 0x400) { /* 0 and subnormals: units of 2^-24 */
+        x.value = (float)magnitude * 5.9604644775390625e-8f;
+        x.bits |= sign;
+    } else {
+        x.bits = sign | (magnitude >= 0x7c00 ? 0x7f800000 | magnitude << 13
+                                             : (magnitude << 13) + 0x38000000);
+    }
+    return x.value;
+}

@@ -41,6 +41,7 @@ struct device_request {
     VkPhysicalDeviceFeatures2 features; /* head of the chain */
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline;
     VkPhysicalDeviceSubgroupSizeControlFeatures subgroup_size;
+    VkPhysicalDeviceBufferDeviceAddressFeatures address;
 };
 
 /* What the kernels that device->caps allows need. */

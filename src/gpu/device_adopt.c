@@ -21,6 +21,7 @@ struct wanted {
 #define VULKAN_1_2 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES
 #define VULKAN_1_3 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES
 #define TIMELINE VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES
+#define ADDRESS VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES
 #define SUBGROUP_SIZE VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES
 
 static const struct wanted wanted[] = {
@@ -38,6 +39,14 @@ static const struct wanted wanted[] = {
      .later = VULKAN_1_2,
      .own_offset = offsetof(VkPhysicalDeviceTimelineSemaphoreFeatures, timelineSemaphore),
      .later_offset = offsetof(VkPhysicalDeviceVulkan12Features, timelineSemaphore)},
+    {.flag = offsetof(struct caps, device_address),
+     .extension = VK_KHR_BUFFER_DEVICE_ADDRESS_EXTENSION_NAME,
+     .core = VK_API_VERSION_1_2,
+     .feature = "bufferDeviceAddress",
+     .own = ADDRESS,
+     .later = VULKAN_1_2,
+     .own_offset = offsetof(VkPhysicalDeviceBufferDeviceAddressFeatures, bufferDeviceAddress),
+     .later_offset = offsetof(VkPhysicalDeviceVulkan12Features, bufferDeviceAddress)},
     {.flag = offsetof(struct caps, subgroup_size_control),
      .extension = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME,
      .core = VK_API_VERSION_1_3,

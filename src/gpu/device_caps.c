@@ -95,6 +95,8 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
     VkPhysicalDeviceShaderFloat16Int8Features float16 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES};
+    VkPhysicalDeviceBufferDeviceAddressFeatures address = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES};
     VkPhysicalDevice16BitStorageFeatures storage16 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
@@ -107,10 +109,12 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     }
     CHAIN(timeline, VK_API_VERSION_1_2, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME)
     CHAIN(float16, VK_API_VERSION_1_2, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME)
+    CHAIN(address, VK_API_VERSION_1_2, VK_KHR_BUFFER_DEVICE_ADDRESS_EXTENSION_NAME)
     CHAIN(size, VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
 #undef CHAIN
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
     caps->int64 = features.features.shaderInt64;
+    caps->device_address = address.bufferDeviceAddress && caps->properties.type == VKA_DEVICE_CPU;
     caps->properties.timeline = timeline.timelineSemaphore;
     caps->properties.float16 = float16.shaderFloat16;
     caps->properties.storage16 = storage16.storageBuffer16BitAccess;
@@ -173,6 +177,9 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     p->max_allocation = maintenance.maxMemoryAllocationSize;
     memcpy(caps->max_groups, limits->maxComputeWorkGroupCount, sizeof caps->max_groups);
     caps->buffer_alignment = (uint32_t)limits->minStorageBufferOffsetAlignment;
+    if (caps->buffer_alignment < limits->minTexelBufferOffsetAlignment)
+        caps->buffer_alignment = (uint32_t)limits->minTexelBufferOffsetAlignment;
+    caps->max_texels = limits->maxTexelBufferElements;
     caps->host_alignment = host.minImportedHostPointerAlignment;
     caps->max_bindings = limits->maxPerStageDescriptorStorageBuffers;
     caps->timestamp_ns = (double)limits->timestampPeriod;

@@ -25,6 +25,8 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         .subgroup_size = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
                           .subgroupSizeControl = VK_TRUE,
                           .computeFullSubgroups = VK_TRUE},
+        .address = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
+                    .bufferDeviceAddress = VK_TRUE},
     };
     void **tail = &request->features.pNext;
     if (caps->properties.timeline) {
@@ -32,6 +34,12 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         tail = &request->timeline.pNext;
         if (version < VK_API_VERSION_1_2)
             add_extension(request, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME);
+    }
+    if (caps->device_address) {
+        *tail = &request->address;
+        tail = &request->address.pNext;
+        if (version < VK_API_VERSION_1_2)
+            add_extension(request, VK_KHR_BUFFER_DEVICE_ADDRESS_EXTENSION_NAME);
     }
     if (caps->subgroup_size_control) {
         *tail = &request->subgroup_size;
@@ -47,6 +55,8 @@ void device_load(struct vka_device *device)
     vk_load_device(&device->instance, device->handle, &device->vk);
     if (device_version(device) < VK_API_VERSION_1_2 && device->vk.vkWaitSemaphoresKHR)
         device->vk.vkWaitSemaphores = device->vk.vkWaitSemaphoresKHR;
+    if (device_version(device) < VK_API_VERSION_1_2 && device->vk.vkGetBufferDeviceAddressKHR)
+        device->vk.vkGetBufferDeviceAddress = device->vk.vkGetBufferDeviceAddressKHR;
 }
 
 enum vka_status device_create_logical(struct vka_device *device,

@@ -22,6 +22,10 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "subgroups of 8";
     if (needs & (NEED_BALLOT | NEED_ARITHMETIC) && !caps->subgroup_size_control)
         return "control of the subgroup size";
+    if (needs & NEED_ADDRESS && !caps->device_address)
+        return "buffer addresses on a CPU driver";
+    if (needs & NEED_TEXELS && has->type != VKA_DEVICE_CPU)
+        return "texel buffers of a CPU driver";
     if (needs & NEED_INT64 && !caps->int64)
         return "64-bit integers in shaders";
     return NULL;

@@ -18,11 +18,14 @@ enum kernel_need {
     NEED_ARITHMETIC = 2, /* subgroup reductions, likewise */
     NEED_SUBGROUP_8 = 4, /* at least 8 invocations a subgroup */
     NEED_INT64 = 8,      /* 64-bit integers in shaders */
+    NEED_ADDRESS = 16,   /* reads buffers by address: see struct pass */
+    NEED_TEXELS = 32,    /* buffers 0 and 1 are texel buffers of 4 float32, of a CPU driver */
 };
 
 _Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");
 
 #define MAX_BUFFERS 13
+#define MAX_TEXEL_BUFFERS 2
 #define MAX_SPECS 16
 
 struct kernel_info {

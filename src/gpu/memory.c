@@ -22,12 +22,22 @@ static bool find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t allowe
     return false;
 }
 
-static VkBufferCreateInfo buffer_info(uint64_t size)
+VkBufferUsageFlags memory_usage(const struct vka_device *device)
+{
+    VkBufferUsageFlags usage = MEMORY_USAGE;
+    if (device->caps.properties.type == VKA_DEVICE_CPU)
+        usage |= VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT;
+    if (device->caps.device_address)
+        usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+    return usage;
+}
+
+static VkBufferCreateInfo buffer_info(const struct vka_device *device, uint64_t size)
 {
     return (VkBufferCreateInfo){
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
         .size = size,
-        .usage = MEMORY_USAGE,
+        .usage = memory_usage(device),
         .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
     };
 }
@@ -38,7 +48,7 @@ static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowe
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     VkBuffer probe;
-    VkBufferCreateInfo info = buffer_info(ALIGNMENT);
+    VkBufferCreateInfo info = buffer_info(device, ALIGNMENT);
     VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &probe));
     VkMemoryRequirements requirements;
     device->vk.vkGetBufferMemoryRequirements(device->handle, probe, &requirements);
@@ -108,7 +118,7 @@ static enum vka_status block_create(struct vka_device *device, enum memory_kind 
     struct memory_block *block = calloc(1, sizeof *block);
     CHECK_ALLOC(block);
     block->kind = kind;
-    block->usage = MEMORY_USAGE;
+    block->usage = memory_usage(device);
     block->size = size;
     block->hole_room = 8;
     block->holes = malloc(block->hole_room * sizeof *block->holes);
@@ -116,18 +126,29 @@ static enum vka_status block_create(struct vka_device *device, enum memory_kind 
     block->holes[0] = (struct memory_hole){0, size};
     block->n_hole = 1;
 
-    VkBufferCreateInfo info = buffer_info(size);
+    VkBufferCreateInfo info = buffer_info(device, size);
     VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
     VkMemoryRequirements requirements;
     device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
+    const VkMemoryAllocateFlagsInfo flags = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
+    };
     VK(device->vk.vkAllocateMemory(device->handle,
                                    &(VkMemoryAllocateInfo){
                                        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .pNext = device->caps.device_address ? &flags : NULL,
                                        .allocationSize = requirements.size,
                                        .memoryTypeIndex = device->memory.type[kind],
                                    },
                                    NULL, &block->memory));
     VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
+    if (device->caps.device_address)
+        block->address = device->vk.vkGetBufferDeviceAddress(
+            device->handle, &(VkBufferDeviceAddressInfo){
+                                .sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                .buffer = block->buffer,
+                            });
     if (device->memory.mapped[kind])
         VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
                                   &block->mapped));

@@ -22,6 +22,7 @@ struct memory_block {
     VkDeviceMemory memory;
     bool borrowed; /* the buffer is the application's */
     VkBufferUsageFlags usage;
+    uint64_t address; /* of the buffer in shaders; 0 where the device has no addresses */
     uint64_t size;
     void *mapped;              /* NULL where the host cannot see it */
     struct memory_hole *holes; /* free ranges by offset; never two that touch */
@@ -64,6 +65,9 @@ void memory_free(struct vka_device *device, struct memory_range *range);
 #define MEMORY_USAGE                                                         \
     (VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | \
      VK_BUFFER_USAGE_TRANSFER_DST_BIT)
+
+/* What a device's own buffers are used for: kernels of CPU drivers also read texels and addresses. */
+VkBufferUsageFlags memory_usage(const struct vka_device *device);
 
 /* A range over the application's buffer, or over host memory that the device uses in place; given
  * back by memory_free like any other. */

@@ -51,10 +51,9 @@ void pipelines_finish(struct vka_device *device)
         device->vk.vkDestroyPipeline(device->handle, pipeline->handle, NULL);
         free(pipeline);
     }
-    for (size_t i = 0; i < KERNEL_COUNT; i++)
+    for (size_t i = 0; i < KERNEL_COUNT; i++) {
         if (p->modules[i])
             device->vk.vkDestroyShaderModule(device->handle, p->modules[i], NULL);
-    for (size_t i = 0; i <= MAX_BUFFERS; i++) {
         if (p->layouts[i])
             device->vk.vkDestroyPipelineLayout(device->handle, p->layouts[i], NULL);
         if (p->set_layouts[i])
@@ -64,6 +63,12 @@ void pipelines_finish(struct vka_device *device)
         device->vk.vkDestroyPipelineCache(device->handle, p->cache, NULL);
 }
 
+VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer)
+{
+    bool texels = kernel_table[kernel].needs & NEED_TEXELS && buffer < MAX_TEXEL_BUFFERS;
+    return texels ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+}
+
 enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
                                  VkDescriptorSetLayout *set_layout, VkPipelineLayout *layout)
 {
@@ -71,12 +76,12 @@ enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
     struct log *log = &device->log;
     struct pipelines *p = &device->pipelines;
     uint32_t n = kernel_table[kernel].buffers;
-    if (!p->set_layouts[n]) {
+    if (!p->set_layouts[kernel]) {
         VkDescriptorSetLayoutBinding bindings[MAX_BUFFERS];
         for (uint32_t i = 0; i < n; i++)
             bindings[i] = (VkDescriptorSetLayoutBinding){
                 .binding = i,
-                .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                .descriptorType = kernel_descriptor(kernel, i),
                 .descriptorCount = 1,
                 .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
             };
@@ -87,22 +92,22 @@ enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
                 .bindingCount = n,
                 .pBindings = bindings,
             },
-            NULL, &p->set_layouts[n]));
+            NULL, &p->set_layouts[kernel]));
     }
-    if (!p->layouts[n])
+    if (!p->layouts[kernel])
         VK(device->vk.vkCreatePipelineLayout(
             device->handle,
             &(VkPipelineLayoutCreateInfo){
                 .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                 .setLayoutCount = 1,
-                .pSetLayouts = &p->set_layouts[n],
+                .pSetLayouts = &p->set_layouts[kernel],
                 .pushConstantRangeCount = 1,
                 .pPushConstantRanges =
                     &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE},
             },
-            NULL, &p->layouts[n]));
-    *set_layout = p->set_layouts[n];
-    *layout = p->layouts[n];
+            NULL, &p->layouts[kernel]));
+    *set_layout = p->set_layouts[kernel];
+    *layout = p->layouts[kernel];
 fail:
     return status;
 }

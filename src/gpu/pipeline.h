@@ -24,8 +24,8 @@ struct pipelines {
     VkPipelineCreateFlags flags; /* of every pipeline; 0 but for tests */
     struct pipeline *list;
     VkShaderModule modules[KERNEL_COUNT];
-    VkDescriptorSetLayout set_layouts[MAX_BUFFERS + 1]; /* by number of storage buffers */
-    VkPipelineLayout layouts[MAX_BUFFERS + 1];
+    VkDescriptorSetLayout set_layouts[KERNEL_COUNT];
+    VkPipelineLayout layouts[KERNEL_COUNT];
 };
 
 /* blob: from vka_device_pipeline_cache, or NULL. */
@@ -42,6 +42,9 @@ enum vka_status pipeline_get(struct vka_device *device, const struct pipeline_ke
                              VkPipeline *pipeline);
 
 bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b);
+
+/* What kind of descriptor a kernel's buffer is bound as. */
+VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer);
 
 /* Layouts of a kernel, made on first use. */
 enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,

@@ -15,7 +15,8 @@ enum projection { QUERY = 0, KEY, VALUE, OUTPUT, PROJECTION_COUNT };
 struct vka_layer {
     struct vka_device *device;
     struct vka_layer_info info;                 /* sizes, defaults filled in; no host pointers */
-    struct vka_tensor weight[PROJECTION_COUNT]; /* [out][in], storage NULL where absent */
+    uint32_t panel;                             /* 0: weights are not packed; see matmul_op */
+    struct vka_tensor weight[PROJECTION_COUNT]; /* [out][in] or packed, storage NULL where absent */
     struct vka_tensor bias[PROJECTION_COUNT];   /* [out], likewise */
 };
 
@@ -58,35 +59,76 @@ fail:
     return status;
 }
 
-/* Uploads [out][in]; transposed to [in][out padded to 4] where this device's kernels want that. */
+/* Rearranges [out][in] to [in][out padded to 4]. */
+static enum vka_status transpose(struct vka_layer *layer, const void *data, uint32_t out,
+                                 uint32_t in, struct vka_tensor *weight)
+{
+    struct log *log = &layer->device->log;
+    enum vka_status status = VKA_OK;
+    size_t size = vka_dtype_size(weight->dtype);
+    uint64_t pitch = weight->shape.size[1];
+    char *transposed = calloc(in * pitch, size);
+    CHECK_ALLOC(transposed);
+    for (uint64_t o = 0; o < out; o++)
+        for (uint64_t i = 0; i < in; i++)
+            memcpy(transposed + (i * pitch + o) * size, (const char *)data + (o * in + i) * size,
+                   size);
+    TRY(vka_tensor_write(weight, transposed, vka_tensor_size(weight)));
+    weight->shape = (struct shape){.rank = 2, .size = {out, in}, .stride = {1, pitch}};
+fail:
+    free(transposed);
+    return status;
+}
+
+/* Rearranges [out][in] to float32 panels. */
+static enum vka_status pack(struct vka_layer *layer, const void *data, uint32_t out, uint32_t in,
+                            struct vka_tensor *weight)
+{
+    struct log *log = &layer->device->log;
+    enum vka_status status = VKA_OK;
+    uint64_t panel = layer->panel;
+    float *packed = calloc(1, vka_tensor_size(weight));
+    CHECK_ALLOC(packed);
+    for (uint64_t o = 0; o < out; o++)
+        for (uint64_t i = 0; i < in; i++)
+            packed[o / panel * panel * in + i * panel + o % panel] =
+                dtype_to_float(data, o * in + i, layer->info.dtype);
+    TRY(vka_tensor_write(weight, packed, vka_tensor_size(weight)));
+fail:
+    free(packed);
+    return status;
+}
+
+/* Uploads [out][in] as this device's kernels want it: packed in panels, transposed or as it is. */
 static enum vka_status upload_weight(struct vka_layer *layer, const void *data, uint32_t out,
                                      uint32_t in, struct vka_tensor *weight)
 {
     struct vka_device *device = layer->device;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    char *packed = NULL;
-    size_t size = vka_dtype_size(layer->info.dtype);
-    bool transpose = tune_transposes_weights(&device->caps);
-    uint64_t pitch = transpose ? (out + 3ull) / 4 * 4 : in;
-    uint64_t rows = transpose ? in : out;
-    weight->dtype = layer->info.dtype;
-    CHECK_ARG(shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &weight->shape),
-              "vka_layer_create: a weight passes 2^48 elements");
-    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(weight), &weight->storage));
-    if (!transpose) {
-        TRY(vka_tensor_write(weight, data, vka_tensor_size(weight)));
-        return VKA_OK;
+    uint32_t panel = layer->panel;
+    bool transposes = !panel && tune_transposes_weights(&device->caps);
+    uint64_t rows = out, pitch = in;
+    if (panel) {
+        rows = (out + panel - 1ull) / panel;
+        pitch = (uint64_t)in * panel;
+    } else if (transposes) {
+        rows = in;
+        pitch = (out + 3ull) / 4 * 4;
     }
-    packed = calloc(rows * pitch, size);
-    CHECK_ALLOC(packed);
-    for (uint64_t o = 0; o < out; o++)
-        for (uint64_t i = 0; i < in; i++)
-            memcpy(packed + (i * pitch + o) * size, (const char *)data + (o * in + i) * size, size);
-    TRY(vka_tensor_write(weight, packed, vka_tensor_size(weight)));
-    weight->shape = (struct shape){.rank = 2, .size = {out, in}, .stride = {1, pitch}};
+    weight->dtype = panel ? VKA_F32 : layer->info.dtype;
+    CHECK_ARG(
+        pitch <= UINT32_MAX &&
+            shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &weight->shape),
+        "vka_layer_create: a weight passes 2^48 elements");
+    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(weight), &weight->storage));
+    if (panel)
+        TRY(pack(layer, data, out, in, weight));
+    else if (transposes)
+        TRY(transpose(layer, data, out, in, weight));
+    else
+        TRY(vka_tensor_write(weight, data, vka_tensor_size(weight)));
 fail:
-    free(packed);
     return status;
 }
 
@@ -129,6 +171,7 @@ enum vka_status vka_layer_create(struct vka_device *device, const struct vka_lay
     CHECK_ALLOC(layer);
     layer->device = device;
     layer->info = info;
+    layer->panel = tune_weight_panel(&device->caps);
     const struct vka_linear_weights none = {0};
     layer->info.query = layer->info.key = layer->info.value = layer->info.output = none;
     uint32_t context = info.n_head * info.value_dim;
@@ -208,12 +251,12 @@ static enum vka_status project(struct vka_plan *plan, const struct vka_layer_op 
     enum vka_status status = VKA_OK;
     const struct vka_layer *layer = op->layer;
     const struct vka_layer_info *info = &layer->info;
-    uint32_t out = layer->weight[which].shape.size[0];
     uint32_t n_head = which == QUERY ? info->n_head : info->n_kv_head;
+    uint32_t out = n_head * (which == VALUE ? info->value_dim : info->head_dim);
     const uint32_t size[4] = {1, x->shape.size[0], x->shape.size[1], out};
     struct vka_tensor flat;
     TRY(plan_scratch(plan, VKA_F32, size, &flat));
-    TRY(plan_linear(plan, name, x, &layer->weight[which],
+    TRY(plan_linear(plan, name, x, &layer->weight[which], layer->panel,
                     layer->bias[which].storage ? &layer->bias[which] : NULL, false, &flat));
     *heads = heads_of(&flat, op->layout, n_head, out / n_head, info->interleaved);
 fail:
@@ -289,7 +332,7 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
         plan, &a,
         &(struct attention_inputs){.new_k = &new_k, .new_v = &new_v, .cache = op->cache}));
     if (has_output)
-        TRY(plan_linear(plan, "project out", &context, &layer->weight[OUTPUT],
+        TRY(plan_linear(plan, "project out", &context, &layer->weight[OUTPUT], layer->panel,
                         layer->bias[OUTPUT].storage ? &layer->bias[OUTPUT] : NULL, false,
                         op->output));
 fail:

@@ -22,13 +22,15 @@ static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)
 }
 
 enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
-                            const struct vka_tensor *weight, const struct vka_tensor *bias,
-                            bool relu, const struct vka_tensor *output)
+                            const struct vka_tensor *weight, uint32_t panel,
+                            const struct vka_tensor *bias, bool relu,
+                            const struct vka_tensor *output)
 {
     struct matmul_op op = {
         .name = name,
         .a = tensor_rank4(input),
         .b = tensor_rank4(weight),
+        .panel = panel,
         .c = tensor_rank4(output),
         .bias = bias,
         .group = 1,
@@ -87,7 +89,7 @@ enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_line
         return status;
     status = check(plan, op);
     if (status == VKA_OK)
-        status = plan_linear(plan, "linear", op->input, op->weight, op->bias, op->relu_input,
+        status = plan_linear(plan, "linear", op->input, op->weight, 0, op->bias, op->relu_input,
                              op->output);
     return plan_end(plan, mark, status);
 }

@@ -4,9 +4,11 @@
 
 #include "plan/matmul.h"
 
-/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias, leading axes alike. */
+/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias, leading axes alike. panel: as in
+ * matmul_op, of the weight. */
 enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
-                            const struct vka_tensor *weight, const struct vka_tensor *bias,
-                            bool relu, const struct vka_tensor *output);
+                            const struct vka_tensor *weight, uint32_t panel,
+                            const struct vka_tensor *bias, bool relu,
+                            const struct vka_tensor *output);
 
 #endif

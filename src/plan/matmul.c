@@ -21,11 +21,6 @@ struct vka_tensor tensor_rank4(const struct vka_tensor *tensor)
     return full;
 }
 
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Whether elements along `inner` are contiguous float32, and every step along the other axes keeps
  * 16-byte alignment. */
 static bool vec4_along(const struct vka_tensor *t, uint32_t inner)
@@ -43,20 +38,30 @@ static bool b_vec4(const struct vka_tensor *b)
     return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
 }
 
-static void choose(const struct vka_plan *plan, const struct matmul_op *op, bool b_fixed,
+/* Whether kernels of CPU drivers can read it by address or as texels. */
+static bool ours(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    VkBufferUsageFlags need = memory_usage(plan->device);
+    return (t->storage->range.block->usage & need) == need &&
+           plan_range(plan, t) / 16 <= plan->device->caps.max_texels;
+}
+
+static void choose(const struct vka_plan *plan, const struct matmul_op *op,
                    struct matmul_choice *choice)
 {
     const uint32_t *a = op->a.shape.size;
+    bool row = op->a.dtype == VKA_F32 && (op->a.shape.stride[3] == 1 || a[3] == 1);
     const struct matmul_problem problem = {
         .batch = (uint64_t)a[0] * a[1],
         .m = a[2],
-        .n = op->b.shape.size[2],
+        .n = op->c.shape.size[3],
         .k = a[3],
         .a_type = op->a.dtype,
         .b_type = op->b.dtype,
+        .a_plain = row && ours(plan, &op->a),
         .a_vec = vec4_along(&op->a, 3),
-        .b_vec = b_vec4(&op->b),
-        .b_fixed = b_fixed,
+        .b_vec = !op->panel && b_vec4(&op->b),
+        .panel = op->panel,
     };
     tune_matmul(&plan->device->caps, &problem, choice);
 }
@@ -77,7 +82,7 @@ static void set_key(const struct matmul_op *op, const struct matmul_choice *choi
         key->spec[MATMUL_TILE_N] = choice->tile_n;
         key->spec[MATMUL_SIDE_X] = key->spec[MATMUL_SIDE_Y] = choice->side;
     } else {
-        key->n_spec = MATMUL_LANE_SPECS;
+        key->n_spec = MATMUL_LANE_SPECS; /* those for packed B read the rows alone */
         key->spec[MATMUL_LANES] = choice->lanes;
         key->spec[MATMUL_A_VEC] = choice->a_vec;
         key->spec[MATMUL_B_VEC] = choice->b_vec;
@@ -85,12 +90,13 @@ static void set_key(const struct matmul_op *op, const struct matmul_choice *choi
     }
 }
 
-static void set_params(const struct vka_plan *plan, const struct matmul_op *op, struct pass *pass)
+static void set_params(const struct vka_plan *plan, const struct matmul_op *op, uint32_t n_block,
+                       struct pass *pass)
 {
     const uint32_t *a = op->a.shape.size;
     struct matmul_params p = {
         .m = a[2],
-        .n = op->b.shape.size[2],
+        .n = op->c.shape.size[3],
         .k = a[3],
         .alpha = op->alpha,
         .n_head = a[1],
@@ -107,6 +113,8 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
         .c_head = (uint32_t)op->c.shape.stride[1],
         .c_row = (uint32_t)op->c.shape.stride[2],
         .c_col = (uint32_t)op->c.shape.stride[3],
+        .b_panel = op->panel * a[3],
+        .n_block = n_block,
     };
     plan_bind(plan, pass, 0, &op->a, false, &p.a_offset);
     plan_bind(plan, pass, 1, &op->b, false, &p.b_offset);
@@ -116,26 +124,58 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     memcpy(pass->push, &p, sizeof p);
 }
 
+/* Bytes of rows of A that are to stay in a core's cache while all of B goes by. */
+#define BLOCK_BYTES (256u << 10)
+
+/* Tiles of rows in a block, for kernels that read packed B. */
+static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
+{
+    uint32_t all = divide_up(m, rows);
+    uint64_t fit = BLOCK_BYTES / (4ull * k * rows);
+    return fit < 1 ? 1 : fit < all ? (uint32_t)fit : all;
+}
+
+static void set_grid(const struct matmul_op *op, const struct matmul_choice *choice,
+                     uint64_t groups[3], uint32_t *n_block)
+{
+    const uint32_t *c = op->c.shape.size;
+    uint32_t tiles = divide_up(c[2], choice->rows);
+    groups[0] = divide_up(c[3], choice->columns);
+    groups[1] = tiles;
+    groups[2] = (uint64_t)c[0] * c[1];
+    *n_block = 1;
+    if (choice->panel) {
+        uint32_t block = tiles_of_block(c[2], op->a.shape.size[3], choice->rows);
+        *n_block = divide_up(tiles, block);
+        groups[1] = groups[0];
+        groups[0] = block;
+        groups[2] *= *n_block;
+    }
+}
+
 static enum vka_status add_pass(struct vka_plan *plan, const struct matmul_op *op,
                                 const struct matmul_choice *choice)
 {
     const uint32_t *a = op->a.shape.size;
-    uint32_t n = op->b.shape.size[2];
+    uint32_t n = op->c.shape.size[3], n_block;
+    uint64_t groups[3];
     struct pass pass = {.name = op->name, .reason = choice->reason};
+    set_grid(op, choice, groups, &n_block);
     set_key(op, choice, &pass.key);
-    set_params(plan, op, &pass);
-    pass.groups[0] = divide_up(n, choice->columns);
-    pass.groups[1] = divide_up(a[2], choice->rows);
-    pass.groups[2] = a[0] * a[1];
+    set_params(plan, op, n_block, &pass);
+    if (kernel_table[choice->kernel].needs & NEED_ADDRESS)
+        pass.n_address = 2;
+    for (int i = 0; i < 3; i++)
+        pass.groups[i] = groups[i] < UINT32_MAX ? (uint32_t)groups[i] : UINT32_MAX;
     snprintf(pass.detail, sizeof pass.detail, "%ux%ux%u x%u, %s*%s->%s, tile %ux%u", a[2], n, a[3],
-             pass.groups[2], vka_dtype_name(op->a.dtype), vka_dtype_name(op->b.dtype),
+             a[0] * a[1], vka_dtype_name(op->a.dtype), vka_dtype_name(op->b.dtype),
              vka_dtype_name(op->c.dtype), choice->rows, choice->columns);
     return plan_add_pass(plan, &pass);
 }
 
-/* What B takes when packed: a cut along n makes that smaller even where the rows of B are so far
- * apart that its range stays. */
-static uint64_t packed_bytes(const struct vka_tensor *b)
+/* What B takes when its rows are packed: a cut along n makes that smaller even where the rows of B
+ * are so far apart that its range stays. */
+static uint64_t rows_bytes(const struct vka_tensor *b)
 {
     const uint32_t *size = b->shape.size;
     uint64_t outer =
@@ -150,19 +190,22 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
 {
     const struct caps *caps = &plan->device->caps;
     const uint32_t *c = op->c.shape.size;
-    uint64_t limit = caps->properties.max_buffer_range;
+    uint64_t limit = caps->properties.max_buffer_range, groups[3];
+    uint32_t n_block;
+    set_grid(op, choice, groups, &n_block);
     bool a = plan_range(plan, &op->a) > limit;
-    bool b = plan_range(plan, &op->b) > limit && packed_bytes(&op->b) > limit;
+    bool b = plan_range(plan, &op->b) > limit && (op->panel || rows_bytes(&op->b) > limit);
     bool over = a || b || plan_range(plan, &op->c) > limit;
-    if (over || (uint64_t)c[0] * c[1] > caps->max_groups[2]) {
+    uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* their axes of the grid */
+    if (over || groups[2] > caps->max_groups[2]) {
         if (c[0] > 1)
             return 0;
         if (c[1] > op->group)
             return 1;
     }
-    if ((over && !b) || divide_up(c[2], choice->rows) > caps->max_groups[1])
+    if ((over && !b) || groups[rows] > caps->max_groups[rows])
         return c[2] > choice->rows ? 2 : -2;
-    if (over || divide_up(c[3], choice->columns) > caps->max_groups[0])
+    if (over || groups[columns] > caps->max_groups[columns])
         return c[3] > choice->columns ? 3 : -2;
     return -1;
 }
@@ -181,7 +224,8 @@ static struct matmul_op op_part(const struct matmul_op *op, int axis, uint32_t f
     if (axis == 1)
         part.b = tensor_part(&op->b, 1, first / op->group, divide_up(count, op->group));
     if (axis == 3) {
-        part.b = tensor_part(&op->b, 2, first, count);
+        uint32_t unit = op->panel ? op->panel : 1;
+        part.b = tensor_part(&op->b, 2, first / unit, divide_up(count, unit));
         if (op->bias) {
             *bias = tensor_part(op->bias, op->bias->shape.rank - 1, first, count);
             part.bias = bias;
@@ -190,29 +234,79 @@ static struct matmul_op op_part(const struct matmul_op *op, int axis, uint32_t f
     return part;
 }
 
+/* Batch elements and heads of B, one where all share it. */
+static void outer_of(const struct vka_tensor *b, uint32_t outer[2])
+{
+    for (int i = 0; i < 2; i++)
+        outer[i] = b->shape.stride[i] ? b->shape.size[i] : 1;
+}
+
+/* Makes `packed`, with one matrix where all share it, stand for B in the op. */
+static void replace_b(struct matmul_op *op, const struct vka_tensor *packed)
+{
+    struct shape was = op->b.shape;
+    op->b = *packed;
+    for (int i = 0; i < 2; i++) {
+        op->b.shape.size[i] = was.size[i];
+        op->b.shape.stride[i] = was.stride[i] ? packed->shape.stride[i] : 0;
+    }
+}
+
 /* Copies B to [k][n] with n padded to whole vec4. */
-static enum vka_status pack_b(struct vka_plan *plan, struct matmul_op *op)
+static enum vka_status pack_rows(struct vka_plan *plan, struct matmul_op *op)
 {
     enum vka_status status = VKA_OK;
-    const struct shape *b = &op->b.shape;
-    uint32_t batch = b->stride[0] ? b->size[0] : 1, head = b->stride[1] ? b->size[1] : 1;
-    const uint32_t size[4] = {batch, head, b->size[3], divide_up(b->size[2], 4) * 4};
+    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
     struct vka_tensor packed, from = op->b;
-    TRY(plan_scratch(plan, VKA_F32, size, &packed));
-    from.shape.size[0] = batch;
-    from.shape.size[1] = head;
+    outer_of(&op->b, outer);
+    TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){outer[0], outer[1], k, divide_up(n, 4) * 4},
+                     &packed));
+    from.shape.size[0] = outer[0];
+    from.shape.size[1] = outer[1];
     struct shape *to = &packed.shape; /* as [batch][head][n][k] */
     uint64_t row = to->stride[2];
-    to->size[2] = b->size[2];
-    to->size[3] = b->size[3];
+    to->size[2] = n;
+    to->size[3] = k;
     to->stride[2] = 1;
     to->stride[3] = row;
     TRY(plan_copy(plan, "pack", &from, &packed));
-    to->size[0] = b->size[0];
-    to->size[1] = b->size[1];
-    to->stride[0] = b->stride[0] ? to->stride[0] : 0;
-    to->stride[1] = b->stride[1] ? to->stride[1] : 0;
-    op->b = packed;
+    replace_b(op, &packed);
+fail:
+    return status;
+}
+
+static enum vka_status pack_panels(struct vka_plan *plan, struct matmul_op *op, uint32_t panel)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
+    struct vka_tensor packed, from = op->b;
+    if ((uint64_t)k * panel > UINT32_MAX)
+        return log_error(&plan->device->log, VKA_UNSUPPORTED, "%s: k is %u", op->name, k);
+    outer_of(&op->b, outer);
+    TRY(plan_scratch(plan, VKA_F32,
+                     (const uint32_t[]){outer[0], outer[1], divide_up(n, panel), k * panel},
+                     &packed));
+    from.shape.size[0] = outer[0];
+    from.shape.size[1] = outer[1];
+    TRY(plan_copy_to_panels(plan, "pack", &from, &packed, panel));
+    replace_b(op, &packed);
+    op->panel = panel;
+fail:
+    return status;
+}
+
+/* Copies A to float32 with rows of whole vec4. */
+static enum vka_status pack_a(struct vka_plan *plan, struct matmul_op *op)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t *size = op->a.shape.size;
+    struct vka_tensor packed;
+    TRY(plan_scratch(plan, VKA_F32,
+                     (const uint32_t[]){size[0], size[1], size[2], divide_up(size[3], 4) * 4},
+                     &packed));
+    packed.shape.size[3] = size[3];
+    TRY(plan_copy(plan, "pack", &op->a, &packed));
+    op->a = packed;
 fail:
     return status;
 }
@@ -222,9 +316,10 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *
                                  const struct matmul_choice *choice)
 {
     int axis = axis_to_cut(plan, op, choice);
-    if (axis < 0 && plan_range(plan, &op->b) > plan->device->caps.properties.max_buffer_range) {
+    uint64_t limit = plan->device->caps.properties.max_buffer_range;
+    if (axis < 0 && !op->panel && plan_range(plan, &op->b) > limit) {
         struct matmul_op packed = *op;
-        enum vka_status status = pack_b(plan, &packed);
+        enum vka_status status = pack_rows(plan, &packed);
         return status == VKA_OK ? add_pass(plan, &packed, choice) : status;
     }
     if (axis < 0)
@@ -243,72 +338,15 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *
 
 enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
 {
+    enum vka_status status = VKA_OK;
     struct matmul_choice choice;
     struct matmul_op packed = *op;
-    choose(plan, op, false, &choice);
-    if (!choice.pack_b)
-        return add_parts(plan, op, &choice);
-    enum vka_status status = pack_b(plan, &packed);
-    return status == VKA_OK ? add_parts(plan, &packed, &choice) : status;
-}
-
-static enum vka_status add_copy(struct vka_plan *plan, const char *name,
-                                const struct vka_tensor *from, const struct vka_tensor *to)
-{
-    const uint32_t *size = from->shape.size;
-    const uint64_t *f = from->shape.stride, *t = to->shape.stride;
-    struct copy_params p = {
-        .shape0 = size[0],
-        .shape1 = size[1],
-        .shape2 = size[2],
-        .shape3 = size[3],
-        .from0 = (uint32_t)f[0],
-        .from1 = (uint32_t)f[1],
-        .from2 = (uint32_t)f[2],
-        .from3 = (uint32_t)f[3],
-        .to0 = (uint32_t)t[0],
-        .to1 = (uint32_t)t[1],
-        .to2 = (uint32_t)t[2],
-        .to3 = (uint32_t)t[3],
-    };
-    struct pass pass = {.name = name, .reason = "strided copy"};
-    pass.key = (struct pipeline_key){.kernel = KERNEL_copy, .n_spec = COPY_SPECS};
-    pass.key.spec[COPY_FROM_TYPE] = from->dtype;
-    pass.key.spec[COPY_TO_TYPE] = to->dtype;
-    plan_bind(plan, &pass, 0, from, false, &p.from_offset);
-    plan_bind(plan, &pass, 1, to, true, &p.to_offset);
-    pass.push_size = sizeof p;
-    memcpy(pass.push, &p, sizeof p);
-    pass.groups[0] = divide_up(size[2] * size[3], 64);
-    pass.groups[1] = size[1];
-    pass.groups[2] = size[0];
-    snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
-             size[3], vka_dtype_name(from->dtype), vka_dtype_name(to->dtype));
-    return plan_add_pass(plan, &pass);
-}
-
-enum vka_status plan_copy(struct vka_plan *plan, const char *name, const struct vka_tensor *from,
-                          const struct vka_tensor *to)
-{
-    const struct caps *caps = &plan->device->caps;
-    const uint32_t *size = from->shape.size;
-    uint64_t limit = caps->properties.max_buffer_range;
-    bool fits = plan_range(plan, from) <= limit && plan_range(plan, to) <= limit &&
-                size[0] <= caps->max_groups[2] && size[1] <= caps->max_groups[1] &&
-                (uint64_t)size[2] * size[3] / 64 < caps->max_groups[0];
-    uint32_t axis = 0;
-    while (axis < 3 && size[axis] == 1)
-        axis++;
-    if (fits || size[axis] == 1)
-        return add_copy(plan, name, from, to);
-    uint32_t half = size[axis] / 2;
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t first = i ? half : 0, count = i ? size[axis] - half : half;
-        struct vka_tensor f = tensor_part(from, axis, first, count);
-        struct vka_tensor t = tensor_part(to, axis, first, count);
-        enum vka_status status = plan_copy(plan, name, &f, &t);
-        if (status != VKA_OK)
-            return status;
-    }
-    return VKA_OK;
+    choose(plan, op, &choice);
+    if (choice.pack_a)
+        TRY(pack_a(plan, &packed));
+    if (choice.panel && !op->panel)
+        TRY(pack_panels(plan, &packed, choice.panel));
+    TRY(add_parts(plan, &packed, &choice));
+fail:
+    return status;
 }

@@ -4,12 +4,18 @@
 
 #include "plan/plan.h"
 
+static inline uint32_t divide_up(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
 /* c = alpha * f(a) b^T + bias, for each batch and head. All of rank 4. */
 struct matmul_op {
     const char *name;
     struct vka_tensor a; /* [batch][n_head][m][k] */
     struct vka_tensor b; /* [batch][n_head / group][n][k]; batch or head may have stride 0 */
-    struct vka_tensor c; /* [batch][n_head][m][n] */
+    uint32_t panel; /* not 0: b is packed, [batch][n_head / group][panels][k * panel], float32 */
+    struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */
     uint32_t group;
     float alpha;
@@ -23,6 +29,11 @@ enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op);
 /* to = from, element by element, of rank 4 and equal shape, converting the type. */
 enum vka_status plan_copy(struct vka_plan *plan, const char *name, const struct vka_tensor *from,
                           const struct vka_tensor *to);
+
+/* The same from [batch][head][n][k] into packed panels, as matmul_op has them in b. */
+enum vka_status plan_copy_to_panels(struct vka_plan *plan, const char *name,
+                                    const struct vka_tensor *from, const struct vka_tensor *to,
+                                    uint32_t panel);
 
 /* Elements first .. first + count - 1 of an axis, as a tensor that holds no reference. */
 struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,

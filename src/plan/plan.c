@@ -45,6 +45,13 @@ static void release_bindings(struct pass *pass)
 static void release_recording(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
+    for (size_t i = 0; i < plan->n_pass; i++)
+        for (size_t j = 0; j < MAX_TEXEL_BUFFERS; j++) {
+            VkBufferView *view = &plan->passes[i].views[j];
+            if (*view)
+                device->vk.vkDestroyBufferView(device->handle, *view, NULL);
+            *view = VK_NULL_HANDLE;
+        }
     if (plan->queries)
         device->vk.vkDestroyQueryPool(device->handle, plan->queries, NULL);
     if (plan->descriptors)

@@ -20,8 +20,10 @@ struct pass {
     struct binding bindings[MAX_BUFFERS]; /* as many as the kernel has buffers */
     unsigned char push[PUSH_SIZE];
     uint32_t push_size;
+    uint32_t n_address; /* the push constants begin with the addresses of so many buffers */
     uint32_t groups[3];
-    VkDescriptorSet set; /* of the finished plan */
+    VkDescriptorSet set; /* of the finished plan, like the views of texel buffers */
+    VkBufferView views[MAX_TEXEL_BUFFERS];
 };
 
 /* Storage that the plan owns. Between operations nothing is in use, so they share it. */

@@ -9,18 +9,22 @@ static enum vka_status create_pools(struct vka_plan *plan)
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    uint32_t buffers = 0, n = (uint32_t)plan->n_pass;
-    for (size_t i = 0; i < plan->n_pass; i++)
-        buffers += kernel_table[plan->passes[i].key.kernel].buffers;
-    VK(device->vk.vkCreateDescriptorPool(
-        device->handle,
-        &(VkDescriptorPoolCreateInfo){
-            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
-            .maxSets = n,
-            .poolSizeCount = 1,
-            .pPoolSizes = &(VkDescriptorPoolSize){VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, buffers},
-        },
-        NULL, &plan->descriptors));
+    uint32_t n = (uint32_t)plan->n_pass;
+    VkDescriptorPoolSize sizes[2] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1},
+                                     {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1}};
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        enum kernel kernel = plan->passes[i].key.kernel;
+        for (uint32_t j = 0; j < kernel_table[kernel].buffers; j++)
+            sizes[kernel_descriptor(kernel, j) == sizes[1].type].descriptorCount++;
+    }
+    VK(device->vk.vkCreateDescriptorPool(device->handle,
+                                         &(VkDescriptorPoolCreateInfo){
+                                             .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                             .maxSets = n,
+                                             .poolSizeCount = COUNTOF(sizes),
+                                             .pPoolSizes = sizes,
+                                         },
+                                         NULL, &plan->descriptors));
     VK(device->vk.vkCreateCommandPool(device->handle,
                                       &(VkCommandPoolCreateInfo){
                                           .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -86,6 +90,24 @@ static void barrier(struct vka_plan *plan, VkCommandBuffer commands, VkPipelineS
     plan->device->vk.vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
 }
 
+static enum vka_status create_view(struct vka_device *device, const VkDescriptorBufferInfo *buffer,
+                                   VkBufferView *view)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    VK(device->vk.vkCreateBufferView(device->handle,
+                                     &(VkBufferViewCreateInfo){
+                                         .sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
+                                         .buffer = buffer->buffer,
+                                         .format = VK_FORMAT_R32G32B32A32_SFLOAT,
+                                         .offset = buffer->offset,
+                                         .range = buffer->range,
+                                     },
+                                     NULL, view));
+fail:
+    return status;
+}
+
 static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pass)
 {
     struct vka_device *device = plan->device;
@@ -104,21 +126,26 @@ static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pas
         },
         &pass->set));
     VkDescriptorBufferInfo buffers[MAX_BUFFERS];
+    VkWriteDescriptorSet writes[MAX_BUFFERS];
     uint32_t n = kernel_table[pass->key.kernel].buffers;
     for (uint32_t i = 0; i < n; i++) {
         const struct binding *b = &pass->bindings[i];
+        VkDescriptorType type = kernel_descriptor(pass->key.kernel, i);
         buffers[i] = (VkDescriptorBufferInfo){b->storage->range.block->buffer,
                                               b->storage->range.offset + b->offset, b->size};
+        if (type == VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER)
+            TRY(create_view(device, &buffers[i], &pass->views[i]));
+        writes[i] = (VkWriteDescriptorSet){
+            .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+            .dstSet = pass->set,
+            .dstBinding = i,
+            .descriptorCount = 1,
+            .descriptorType = type,
+            .pBufferInfo = &buffers[i],
+            .pTexelBufferView = i < MAX_TEXEL_BUFFERS ? &pass->views[i] : NULL,
+        };
     }
-    device->vk.vkUpdateDescriptorSets(device->handle, 1,
-                                      &(VkWriteDescriptorSet){
-                                          .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
-                                          .dstSet = pass->set,
-                                          .descriptorCount = n,
-                                          .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                          .pBufferInfo = buffers,
-                                      },
-                                      0, NULL);
+    device->vk.vkUpdateDescriptorSets(device->handle, n, writes, 0, NULL);
 fail:
     return status;
 }
@@ -140,8 +167,16 @@ static enum vka_status record_pass(struct vka_plan *plan, VkCommandBuffer comman
     device->vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
     device->vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1,
                                        &pass->set, 0, NULL);
+    unsigned char push[PUSH_SIZE];
+    memcpy(push, pass->push, sizeof push);
+    for (uint32_t i = 0; i < pass->n_address; i++) {
+        const struct binding *b = &pass->bindings[i];
+        const struct memory_range *range = &b->storage->range;
+        uint64_t address = range->block->address + range->offset + b->offset;
+        memcpy(push + i * sizeof address, &address, sizeof address);
+    }
     device->vk.vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE,
-                                  pass->push);
+                                  push);
     device->vk.vkCmdDispatch(commands, pass->groups[0], pass->groups[1], pass->groups[2]);
     if (device->end_label)
         device->end_label(commands);

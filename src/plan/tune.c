@@ -1,15 +1,15 @@
 #include "plan/tune.h"
 #include "params.h"
 
-/* Rows of A from which on a transposed copy of B pays for itself: it reads each element of B once,
- * the product reads it m / LANE_ROWS times. */
+/* Rows of A from which on packing B pays for itself: that reads each element of B once, the product
+ * reads it for each tile of rows. */
 #define PACK_ROWS 32
 
-/* The fastest first; the last whether the device can run it or not. */
+#define VENDOR_MESA 0x10005u
+
+/* The lane kernels, the wider first; the last whether the device can run it or not. */
 static enum kernel lane_kernel(const struct caps *caps)
 {
-    if (!kernel_missing(KERNEL_matmul_lane8_wide, caps))
-        return KERNEL_matmul_lane8_wide;
     return kernel_missing(KERNEL_matmul_lane8, caps) ? KERNEL_matmul_lane4 : KERNEL_matmul_lane8;
 }
 
@@ -24,19 +24,57 @@ static bool use_lanes(const struct caps *caps)
            (wanted || kernel_missing(KERNEL_matmul_tile, caps));
 }
 
+/* The kernel for packed B; KERNEL_COUNT: none. Reading by address pays where the compiler keeps
+ * uniform values scalar, known of Mesa 26; on Mesa 22.3 it is 40 times slower than texels, on Mesa 26
+ * more than twice as fast. */
+static enum kernel packed_kernel(const struct caps *caps)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    bool scalars = has->vendor_id == VENDOR_MESA && has->driver_version >> 22 >= 26;
+    if (has->type != VKA_DEVICE_CPU || has->subgroup_size != 8)
+        return KERNEL_COUNT;
+    if (scalars && !kernel_missing(KERNEL_matmul_address, caps))
+        return KERNEL_matmul_address;
+    return kernel_missing(KERNEL_matmul_texel, caps) ? KERNEL_COUNT : KERNEL_matmul_texel;
+}
+
+static uint32_t panel_of(enum kernel kernel)
+{
+    return kernel == KERNEL_matmul_address ? ADDRESS_PANEL
+           : kernel == KERNEL_matmul_texel ? TEXEL_PANEL
+                                           : 0;
+}
+
+static void choose_packed(enum kernel kernel, const struct matmul_problem *p,
+                          struct matmul_choice *c)
+{
+    c->kernel = kernel;
+    c->lanes = 8;
+    c->columns = c->panel = panel_of(kernel);
+    if (kernel == KERNEL_matmul_address) {
+        uint32_t tiles = (p->m + ADDRESS_ROWS - 1) / ADDRESS_ROWS;
+        c->rows = (p->m + tiles - 1) / tiles; /* as even as can be */
+        c->pack_a = !p->a_plain;
+        c->reason = "CPU driver with scalars: rows and packed panels by address";
+    } else {
+        for (c->rows = TEXEL_ROWS; c->rows > 1 && c->rows / 2 >= p->m;) /* rows that are there */
+            c->rows /= 2;
+        c->pack_a = !p->a_plain || !p->a_vec;
+        c->reason = "CPU driver: rows and packed panels as texels";
+    }
+}
+
 static void choose_lanes(const struct caps *caps, const struct matmul_problem *p,
                          struct matmul_choice *c)
 {
     c->kernel = lane_kernel(caps);
     c->lanes = caps->properties.subgroup_size;
-    for (c->rows = LANE_ROWS; c->rows > 1 && c->rows / 2 >= p->m;) /* rows that are there */
+    for (c->rows = LANE_ROWS; c->rows > 1 && c->rows / 2 >= p->m;)
         c->rows /= 2;
     c->columns = c->lanes * LANE_COLUMNS;
     c->a_vec = p->a_vec;
-    c->pack_b = !p->b_vec && !p->b_fixed && p->m >= PACK_ROWS;
-    c->b_vec = p->b_vec || c->pack_b;
-    c->reason = c->pack_b ? "CPU driver: register tile without barriers; B packed first"
-                          : "CPU driver: register tile without barriers";
+    c->b_vec = p->b_vec;
+    c->reason = "CPU driver: register tile without barriers";
 }
 
 static void choose_tile(const struct caps *caps, const struct matmul_problem *p,
@@ -62,11 +100,20 @@ static void choose_tile(const struct caps *caps, const struct matmul_problem *p,
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice)
 {
+    enum kernel packed = packed_kernel(caps);
     *choice = (struct matmul_choice){0};
-    if (use_lanes(caps))
+    bool other = use_lanes(caps) || !kernel_missing(KERNEL_matmul_tile, caps);
+    if (packed != KERNEL_COUNT && (problem->panel || problem->m >= PACK_ROWS || !other))
+        choose_packed(packed, problem, choice);
+    else if (use_lanes(caps))
         choose_lanes(caps, problem, choice);
     else
         choose_tile(caps, problem, choice);
+}
+
+uint32_t tune_weight_panel(const struct caps *caps)
+{
+    return panel_of(packed_kernel(caps));
 }
 
 bool tune_transposes_weights(const struct caps *caps)

@@ -8,26 +8,32 @@ struct matmul_problem {
     uint64_t batch; /* matrices, of all heads */
     uint32_t m, n, k;
     enum vka_dtype a_type, b_type;
-    bool a_vec;   /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
-    bool b_vec;   /* B can be read as vec4 along n, likewise */
-    bool b_fixed; /* B must be read where it lies: copying it first is not allowed */
+    bool a_plain;   /* A is float32 with contiguous rows, in memory of our own */
+    bool a_vec;     /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
+    bool b_vec;     /* B can be read as vec4 along n, likewise */
+    uint32_t panel; /* columns of a panel of packed B; 0: B is not packed */
 };
 
 struct matmul_choice {
     enum kernel kernel;
+    uint32_t
+        panel;   /* columns of a panel of B, which is packed first where it is not; 0: as it lies */
+    bool pack_a; /* copy A to contiguous float32 rows first */
     uint32_t tile_m, tile_n; /* matmul_tile: results an invocation, per axis */
     uint32_t side;           /* matmul_tile: invocations, per axis */
     uint32_t lanes;          /* matmul_lane: invocations */
     uint32_t rows, columns;  /* results of one workgroup */
     bool a_vec, b_vec;       /* matmul_lane */
-    bool pack_b;             /* copy B to [k][n] float32 first; b_vec then holds */
     const char *reason;
 };
 
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice);
 
-/* Whether weights are best kept as [in][out], which the kernel for this device reads fastest. */
+/* The columns of a panel where weights are best kept packed (params.h); 0: they are not. */
+uint32_t tune_weight_panel(const struct caps *caps);
+
+/* Whether weights that are not packed are best kept as [in][out]. */
 bool tune_transposes_weights(const struct caps *caps);
 
 struct attention_problem {

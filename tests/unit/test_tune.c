@@ -79,38 +79,84 @@ static const struct matmul_problem large = {.batch = 1, .m = 512, .n = 512, .k =
 
 /* ---- Named cases ----------------------------------------------------------------------------- */
 
+/* Mesa's CPU driver of a version, with all it has. */
+static struct caps mesa(uint32_t major)
+{
+    struct caps caps = cpu(8);
+    caps.properties.vendor_id = 0x10005;
+    caps.properties.driver_version = major << 22;
+    caps.device_address = caps.int64 = true;
+    return caps;
+}
+
+static void cpu_takes_packed(void **state)
+{
+    (void)state;
+    struct caps old = mesa(22), new = mesa(26);
+    struct matmul_choice c = choose(&old, &large);
+    assert_int_equal(c.kernel, KERNEL_matmul_texel);
+    assert_int_equal(c.panel, TEXEL_PANEL);
+    assert_int_equal(c.columns, TEXEL_PANEL);
+    assert_int_equal(tune_weight_panel(&old), TEXEL_PANEL);
+    c = choose(&new, &large);
+    assert_int_equal(c.kernel, KERNEL_matmul_address);
+    assert_int_equal(c.panel, ADDRESS_PANEL);
+    assert_int_equal(tune_weight_panel(&new), ADDRESS_PANEL);
+    new.device_address = false;
+    assert_int_equal(choose(&new, &large).kernel, KERNEL_matmul_texel);
+    new = mesa(26);
+    new.disabled_kernels = 1ull << KERNEL_matmul_address;
+    assert_int_equal(choose(&new, &large).kernel, KERNEL_matmul_texel);
+
+    struct matmul_problem p = large;
+    const struct caps now = mesa(26);
+    p.a_plain = true; /* by address any float32 rows will do, as texels only aligned ones */
+    assert_false(choose(&now, &p).pack_a);
+    assert_true(choose(&old, &p).pack_a);
+    p.a_vec = true;
+    assert_false(choose(&old, &p).pack_a);
+    p.a_plain = false;
+    assert_true(choose(&old, &p).pack_a);
+
+    p.m = 1; /* one row reads B once: packing would double that */
+    assert_int_equal(choose(&old, &p).panel, 0);
+    assert_int_equal(choose(&old, &p).kernel, KERNEL_matmul_lane8);
+    p.panel = TEXEL_PANEL; /* weights are packed already */
+    assert_int_equal(choose(&old, &p).kernel, KERNEL_matmul_texel);
+    assert_int_equal(choose(&old, &p).rows, 1);
+    assert_int_equal(tune_weight_panel(&discrete), 0);
+}
+
 static void cpu_takes_lanes(void **state)
 {
     (void)state;
     struct caps caps = cpu(8);
+    caps.disabled_kernels = 1ull << KERNEL_matmul_texel;
     struct matmul_choice c = choose(&caps, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_lane8);
     assert_int_equal(c.lanes, 8);
     assert_int_equal(c.rows, LANE_ROWS);
     assert_int_equal(c.columns, 8 * LANE_COLUMNS);
+    assert_int_equal(tune_weight_panel(&caps), 0);
     assert_true(tune_transposes_weights(&caps));
-    caps.int64 = true;
-    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane8_wide);
     struct matmul_problem few = large;
     for (few.m = 1; few.m <= LANE_ROWS; few.m *= 2) /* no lane works on rows that are not there */
         assert_int_equal(choose(&caps, &few).rows, few.m);
     few.m = 5;
     assert_int_equal(choose(&caps, &few).rows, 8);
+    caps.disabled_kernels |= 1ull << KERNEL_matmul_lane8;
+    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane4);
+    caps.disabled_kernels |= 1ull << KERNEL_matmul_lane4;
+    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
+    assert_false(tune_transposes_weights(&caps));
+    caps = cpu(16); /* the packed kernels are written for 8 */
+    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane8);
     caps = cpu(4); /* SwiftShader's compiler does not finish the lane kernel */
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
     caps.disabled_kernels = 1ull << KERNEL_matmul_tile;
     c = choose(&caps, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_lane4);
     assert_int_equal(c.lanes, 4);
-    caps = cpu(8);
-    caps.disabled_kernels = 1ull << KERNEL_matmul_lane8;
-    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane4);
-    caps.int64 = true;
-    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane8_wide);
-    caps.int64 = false;
-    caps.disabled_kernels |= 1ull << KERNEL_matmul_lane4;
-    assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
-    assert_false(tune_transposes_weights(&caps));
 }
 
 static void cpu_without_what_lanes_need(void **state)
@@ -124,26 +170,6 @@ static void cpu_without_what_lanes_need(void **state)
         assert_int_equal(choose(all[i], &large).kernel, KERNEL_matmul_tile);
         assert_false(tune_transposes_weights(all[i]));
     }
-}
-
-static void packing(void **state)
-{
-    (void)state;
-    const struct caps caps = cpu(8);
-    struct matmul_problem p = large;
-    assert_true(choose(&caps, &p).pack_b);
-    assert_true(choose(&caps, &p).b_vec); /* what packing is for */
-    p.b_vec = true;
-    assert_false(choose(&caps, &p).pack_b); /* it lies well already */
-    assert_true(choose(&caps, &p).b_vec);
-    p.b_vec = false;
-    p.b_fixed = true;
-    assert_false(choose(&caps, &p).pack_b);
-    assert_false(choose(&caps, &p).b_vec);
-    p.b_fixed = false;
-    p.m = 1; /* one row reads B once: a copy would double that */
-    assert_false(choose(&caps, &p).pack_b);
-    assert_false(choose(&discrete, &large).pack_b);
 }
 
 static void gpu_tiles(void **state)
@@ -207,9 +233,12 @@ static void missing(void **state)
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "switched off"));
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
     caps = discrete;
-    assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8_wide, &caps), "64-bit"));
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_texel, &caps), "CPU driver"));
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_address, &caps), "addresses"));
+    caps.device_address = true;
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_address, &caps), "64-bit"));
     caps.int64 = true;
-    assert_null(kernel_missing(KERNEL_matmul_lane8_wide, &caps));
+    assert_null(kernel_missing(KERNEL_matmul_address, &caps));
     caps.properties.subgroup_size = 4;
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "subgroups of 8"));
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
@@ -259,7 +288,7 @@ static struct matmul_problem any_problem(void)
         .b_type = (enum vka_dtype)below(3),
         .a_vec = below(2),
         .b_vec = below(2),
-        .b_fixed = below(2),
+        .a_plain = below(2),
     };
 }
 
@@ -277,10 +306,7 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
     assert_non_null(c.reason);
     assert_true(c.reason[0]);
     assert_true(c.rows > 0 && c.columns > 0);
-    if (c.pack_b) {
-        assert_true(c.b_vec);
-        assert_false(p->b_fixed);
-    }
+    assert_true(c.panel || !p->panel); /* packed B is for the kernels that read it */
     if (c.kernel == KERNEL_matmul_tile) {
         uint32_t shared = TILE_DEPTH * (c.rows + 1 + c.columns + 1) * 4;
         assert_in_range(shared, 1, has->max_shared_memory);
@@ -288,11 +314,21 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_true(c.tile_m > 0 && c.tile_n > 0);
         assert_int_equal(c.rows, c.side * c.tile_m);
         assert_int_equal(c.columns, c.side * c.tile_n);
-        assert_false(c.pack_b);
+        assert_true(!c.panel && !c.pack_a);
         return;
     }
-    assert_true(c.kernel == KERNEL_matmul_lane4 || c.kernel == KERNEL_matmul_lane8 ||
-                c.kernel == KERNEL_matmul_lane8_wide);
+    if (c.kernel == KERNEL_matmul_address || c.kernel == KERNEL_matmul_texel) {
+        assert_int_equal(has->subgroup_size, 8);
+        assert_int_equal(c.columns, c.panel);
+        assert_int_equal(c.panel % COPY_RUN, 0);
+        assert_int_equal(c.panel, tune_weight_panel(caps));
+        assert_true(c.pack_a || p->a_plain);
+        assert_in_range(c.rows, 1, c.kernel == KERNEL_matmul_address ? ADDRESS_ROWS : TEXEL_ROWS);
+        assert_true(c.rows < 2 * p->m);
+        return;
+    }
+    assert_true(c.kernel == KERNEL_matmul_lane4 || c.kernel == KERNEL_matmul_lane8);
+    assert_true(!c.panel && !c.pack_a);
     assert_int_equal(c.lanes, has->subgroup_size); /* one workgroup is one full subgroup */
     assert_true(is_power_of_two(c.lanes));
     assert_in_range(c.lanes, c.kernel == KERNEL_matmul_lane4 ? 4 : 8, has->max_workgroup);
@@ -300,7 +336,7 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
     assert_true(c.rows == LANE_ROWS || c.rows < 2 * p->m);
     assert_int_equal(c.columns, c.lanes * LANE_COLUMNS);
     assert_int_equal(c.a_vec, p->a_vec);
-    assert_int_equal(c.b_vec, p->b_vec || c.pack_b);
+    assert_int_equal(c.b_vec, p->b_vec);
 }
 
 static void check_softmax(const struct caps *caps, uint32_t n_kv)
@@ -360,9 +396,10 @@ static void invariants(void **state)
 {
     (void)state;
     struct caps devices[] = {
-        mobile, discrete, cpu(4),
-        cpu(8), cpu(16),  cpu(2),
-        mobile, discrete, like(&discrete, "integrated, subgroups of 16"),
+        mobile,   discrete, cpu(4),
+        cpu(8),   cpu(16),  cpu(2),
+        mobile,   discrete, like(&discrete, "integrated, subgroups of 16"),
+        mesa(22), mesa(26),
     };
     devices[6].properties.subgroup_size = 64; /* mobile with subgroups */
     devices[6].properties.subgroup_arithmetic = devices[6].properties.subgroup_ballot = true;
@@ -370,9 +407,9 @@ static void invariants(void **state)
     devices[7].subgroup_size_control = false;
     devices[8].properties.type = VKA_DEVICE_INTEGRATED;
     devices[8].properties.subgroup_size = 16;
-    const uint64_t optional = 1ull << KERNEL_matmul_lane8_wide | 1ull << KERNEL_matmul_lane4 |
-                              1ull << KERNEL_matmul_lane8 | 1ull << KERNEL_softmax_subgroup |
-                              1ull << KERNEL_attention_row;
+    const uint64_t optional = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel |
+                              1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
+                              1ull << KERNEL_softmax_subgroup | 1ull << KERNEL_attention_row;
     for (size_t d = 0; d < COUNTOF(devices); d++)
         for (int i = 0; i < 5000; i++) {
             struct caps caps = devices[d];
@@ -382,6 +419,8 @@ static void invariants(void **state)
             caps.disabled_kernels = below(2) ? 0 : random_state & optional;
             struct matmul_problem p = any_problem();
             check_matmul(&caps, &p);
+            p.panel = tune_weight_panel(&caps); /* a layer's weights */
+            check_matmul(&caps, &p);
             check_softmax(&caps, any_size(20));
             check_attention(&caps);
         }
@@ -390,10 +429,10 @@ static void invariants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_takes_lanes), cmocka_unit_test(cpu_without_what_lanes_need),
-        cmocka_unit_test(packing),         cmocka_unit_test(gpu_tiles),
-        cmocka_unit_test(softmax_kernels), cmocka_unit_test(missing),
-        cmocka_unit_test(fused_attention), cmocka_unit_test(invariants),
+        cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
+        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
+        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
+        cmocka_unit_test(fused_attention),  cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

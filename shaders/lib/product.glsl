@@ -1,0 +1,38 @@
+// What the kernels for packed B share: where a workgroup stands, and what becomes of a result.
+// Included where A_TYPE .. HIDDEN, p, c_words and bias_words are there.
+
+uint product_z() { return gl_WorkGroupID.z / p.n_block; }
+uint product_batch() { return product_z() / p.n_head; }
+uint product_head() { return product_z() % p.n_head; }
+
+// Workgroups count tiles of a block of rows along x, panels along y, blocks and matrices along z:
+// in that order the rows of a block stay in a cache while all of B goes by.
+uint product_first_row(uint rows)
+{
+    return (gl_WorkGroupID.z % p.n_block * gl_NumWorkGroups.x + gl_WorkGroupID.x) * rows;
+}
+
+uint product_a()
+{
+    return p.a_offset + product_batch() * p.a_batch + product_head() * p.a_head;
+}
+
+uint product_b()
+{
+    return p.b_offset + product_batch() * p.b_batch + product_head() / p.group * p.b_head +
+           gl_WorkGroupID.y * p.b_panel;
+}
+
+float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
+
+void store_product(uint row, uint column, float x)
+{
+    if (row >= p.m || column >= p.n)
+        return;
+    x *= p.alpha;
+    if (BIAS_TYPE != BIAS_NONE)
+        x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+    uint index = p.c_offset + product_batch() * p.c_batch + product_head() * p.c_head +
+                 row * p.c_row + column * p.c_col;
+    STORE(c_words, index, C_TYPE, x);
+}

@@ -1,0 +1,107 @@
+// Matrix product for CPU drivers whose compilers keep uniform values scalar (Mesa 25 and later): no
+// shared memory, no barriers, and buffers read by address, which is what makes it fast. Such a load
+// is bare: no check against a descriptor, so that an element of A becomes one broadcast from memory,
+// and the eight neighbours of B, each picked by one lane, become one vector load.
+//
+// One subgroup of 8 makes ROWS rows by ADDRESS_PANEL columns of C: 12 accumulators, two vectors of B
+// and a broadcast fill the 16 registers of AVX2. These drivers blend what a loop carries with the
+// execution mask once an iteration: hence the long body. See matmul_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_buffer_reference2 : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#include "params.h"
+#include "lib/dtype.glsl"
+
+layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
+layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
+layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
+layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
+layout(constant_id = MATMUL_RELU) const uint RELU = 0;
+layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
+layout(constant_id = MATMUL_ROWS) const uint ROWS = ADDRESS_ROWS;
+
+layout(local_size_x = 8) in;
+layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
+layout(binding = 3) buffer C { uint c_words[]; };
+layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/product.glsl"
+
+#define VECTORS (ADDRESS_PANEL / 8)
+#define DEPTH 32 // k of one turn of the loop
+
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Row { float at[DEPTH]; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
+    float at[DEPTH * ADDRESS_PANEL];
+};
+
+float acc[ADDRESS_ROWS * VECTORS];
+
+// The value of this lane: constant selects, which the compiler folds into one vector.
+float pick(float x0, float x1, float x2, float x3, float x4, float x5, float x6, float x7)
+{
+    uint lane = gl_SubgroupInvocationID;
+    float x = mix(x0, x1, lane == 1);
+    x = mix(x, x2, lane == 2);
+    x = mix(x, x3, lane == 3);
+    x = mix(x, x4, lane == 4);
+    x = mix(x, x5, lane == 5);
+    x = mix(x, x6, lane == 6);
+    return mix(x, x7, lane == 7);
+}
+
+float load_b(Panel b, uint i)
+{
+    return pick(b.at[i], b.at[i + 1], b.at[i + 2], b.at[i + 3], b.at[i + 4], b.at[i + 5],
+                b.at[i + 6], b.at[i + 7]);
+}
+
+void accumulate(uint r, float a, float b[VECTORS])
+{
+    a = relu(a);
+    bool hidden = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
+    [[unroll]] for (uint v = 0; v < VECTORS; v++)
+        acc[r * VECTORS + v] = fma(a, hidden ? 0.0 : b[v], acc[r * VECTORS + v]);
+}
+
+// `depth` k of all rows, from k on.
+#define STEP(depth, k)                                                                             \
+    [[unroll]] for (uint j = 0; j < depth; j++) {                                                  \
+        float b[VECTORS];                                                                          \
+        [[unroll]] for (uint v = 0; v < VECTORS; v++)                                              \
+            b[v] = load_b(panel, j * ADDRESS_PANEL + 8 * v);                                       \
+        [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)                                         \
+            if (r < ROWS)                                                                          \
+                accumulate(r, Row(a[r] + k).at[j], b);                                             \
+    }
+
+void main()
+{
+    uint first_row = product_first_row(ROWS);
+    if (first_row >= p.m)
+        return;
+    Float a[ADDRESS_ROWS]; // rows past the end repeat the last
+    [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
+        a[r] = Float(uvec2(p.a_low, p.a_high)) +
+               (product_a() + min(first_row + r, p.m - 1) * p.a_row);
+    Float b = Float(uvec2(p.b_low, p.b_high)) + product_b();
+    [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
+        acc[i] = 0.0;
+    uint k = 0;
+    for (; k + DEPTH <= p.k; k += DEPTH) {
+        Panel panel = Panel(b + k * ADDRESS_PANEL);
+        STEP(DEPTH, k)
+    }
+    for (; k < p.k; k++) {
+        Panel panel = Panel(b + k * ADDRESS_PANEL);
+        STEP(1, k)
+    }
+    uint column = gl_WorkGroupID.y * ADDRESS_PANEL + gl_SubgroupInvocationID;
+    [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
+        [[unroll]] for (uint v = 0; v < VECTORS; v++)
+            if (r < ROWS)
+                store_product(first_row + r, column + 8 * v, acc[r * VECTORS + v]);
+}

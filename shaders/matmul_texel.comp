@@ -1,0 +1,85 @@
+// Matrix product for CPU drivers with older compilers (Mesa before 25): no shared memory, no
+// barriers. There a load from a storage buffer is a loop over the lanes with a branch in each turn,
+// while a texel is fetched for all lanes in straight code, so A and B are texel buffers of vec4.
+//
+// One subgroup of 8 makes TEXEL_ROWS rows by TEXEL_PANEL columns of C. For four k at a time lane l
+// fetches four elements of row l of A, which subgroupBroadcast hands round, and eight of a row of B
+// for each k. `a * b + acc`, not fma(): those compilers call a function for it. See matmul_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_ballot : require
+#include "params.h"
+#include "lib/dtype.glsl"
+
+layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
+layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
+layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
+layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
+layout(constant_id = MATMUL_RELU) const uint RELU = 0;
+layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
+layout(constant_id = MATMUL_ROWS) const uint ROWS = TEXEL_ROWS;
+
+layout(local_size_x = 8) in;
+layout(binding = 0) uniform textureBuffer a_texels;
+layout(binding = 1) uniform textureBuffer b_texels;
+layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
+layout(binding = 3) buffer C { uint c_words[]; };
+layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/product.glsl"
+
+#define FOURS (TEXEL_PANEL / 32) // vec4 of a row of B a lane
+
+vec4 acc[TEXEL_ROWS * FOURS];
+
+void accumulate(uint r, float a, vec4 b[FOURS])
+{
+    bool hidden = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
+    [[unroll]] for (uint i = 0; i < FOURS; i++)
+        acc[r * FOURS + i] = a * (hidden ? vec4(0.0) : b[i]) + acc[r * FOURS + i];
+}
+
+// One k, whose element of A is component `c` of what the lanes hold.
+#define ROW(r, c)                                                                                  \
+    if (r < ROWS)                                                                                  \
+        accumulate(r, subgroupBroadcast(a, r).c, b);
+#define STEP(c)                                                                                    \
+    {                                                                                              \
+        vec4 b[FOURS];                                                                             \
+        [[unroll]] for (int i = 0; i < FOURS; i++)                                                 \
+            b[i] = texelFetch(b_texels, b_at + 8 * i);                                             \
+        ROW(0, c) ROW(1, c) ROW(2, c) ROW(3, c) ROW(4, c) ROW(5, c) ROW(6, c) ROW(7, c)            \
+        b_at += TEXEL_PANEL / 4;                                                                   \
+    }
+
+void main()
+{
+    uint lane = gl_SubgroupInvocationID, first_row = product_first_row(ROWS);
+    if (first_row >= p.m)
+        return;
+    uint row = min(first_row + lane % ROWS, p.m - 1); // past the end: the last again
+    int a_at = int(product_a() + row * p.a_row) / 4;
+    int b_at = int(product_b()) / 4 + int(lane);
+    [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
+        acc[i] = vec4(0.0);
+    vec4 a;
+    for (uint k = 0; k < p.k / 4; k++) {
+        a = texelFetch(a_texels, a_at++);
+        a = vec4(relu(a.x), relu(a.y), relu(a.z), relu(a.w));
+        STEP(x) STEP(y) STEP(z) STEP(w)
+    }
+    if (p.k % 4 != 0)
+        a = texelFetch(a_texels, a_at);
+    for (uint k = p.k % 4; k != 0; k--) {
+        a.x = relu(a.x);
+        STEP(x)
+        a = a.yzww;
+    }
+    uint column = gl_WorkGroupID.y * TEXEL_PANEL + 4 * lane;
+    [[unroll]] for (uint r = 0; r < TEXEL_ROWS; r++)
+        [[unroll]] for (uint i = 0; i < 4 * FOURS; i++)
+            if (r < ROWS)
+                store_product(first_row + r, column + i / 4 * 32 + i % 4,
+                              acc[r * FOURS + i / 4][i % 4]);
+}
