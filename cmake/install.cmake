@@ -2,7 +2,8 @@
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vkattn)
-install(DIRECTORY include/vkattn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/vkattn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        PATTERN vkattn_mpi.h EXCLUDE)
 install(TARGETS vkattn vkattn_io EXPORT vkattn-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT vkattn-targets NAMESPACE vkattn:: DESTINATION ${package_dir})
@@ -18,3 +19,13 @@ file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/vkattn.pc.in ${PROJECT_BINARY_DIR}/cmake/vkattn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TARGET vkattn_mpi) # find_package(vkattn COMPONENTS mpi), vkattn_mpi.pc
+  install(FILES include/vkattn/vkattn_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vkattn)
+  install(TARGETS vkattn_mpi EXPORT vkattn-mpi-targets
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT vkattn-mpi-targets NAMESPACE vkattn:: DESTINATION ${package_dir})
+  configure_file(cmake/vkattn_mpi.pc.in ${PROJECT_BINARY_DIR}/cmake/vkattn_mpi.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn_mpi.pc
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

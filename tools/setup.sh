@@ -94,6 +94,8 @@ find_missing() {
              has_file /usr/share/vulkan/explicit_layer.d/*khronos_validation*.json
         need chromium-common has_file /usr/lib/chromium/vk_swiftshader_icd.json
         need chromium has_command chromium
+        need libopenmpi-dev has_command mpicc
+        need openmpi-bin has_command mpirun
         for module in numpy cffi pytest hatchling pip; do
             need "python3-$module" /usr/bin/python3 -c "import $module"
         done

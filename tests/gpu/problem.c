@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void set_op(const struct problem_data *d, struct vka_attention_op *op)
+void problem_op(const struct problem_data *d, struct vka_attention_op *op)
 {
     const struct problem *p = d->p;
     const struct operand *o = d->operands;
@@ -50,7 +50,7 @@ static enum vka_status make_plan(struct vka_device *device, const struct problem
                                  struct vka_plan **plan)
 {
     struct vka_attention_op op;
-    set_op(d, &op);
+    problem_op(d, &op);
     enum vka_status status = vka_plan_create(
         device,
         VKA_INFO(vka_plan_info, .path = d->p->path, .workspace_limit = d->p->workspace_limit),

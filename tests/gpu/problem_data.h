@@ -36,6 +36,9 @@ enum vka_status problem_data_create(struct vka_device *device, const struct prob
                                     struct problem_data *d);
 void problem_data_destroy(struct problem_data *d);
 
+/* The operation on the operands' views. */
+void problem_op(const struct problem_data *d, struct vka_attention_op *op);
+
 /* Sets visible[batch][n_kv_head][n_kv] to whether any query of the head group sees the key. */
 enum vka_status problem_visible(const struct problem_data *d, bool *visible);
 

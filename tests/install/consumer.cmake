@@ -1,5 +1,5 @@
 # cmake -DBUILD=tree -DSOURCE=tests/install/consumer -DWORK=folder -DGENERATOR=name
-#       -DCOMPILER=cc -P consumer.cmake
+#       -DCOMPILER=cc -DMPI=0 -P consumer.cmake
 # Installs the build tree, moves it, and builds and runs a consumer by find_package and pkg-config.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
@@ -12,9 +12,13 @@ file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first)
 file(RENAME ${WORK}/first ${WORK}/moved)
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build
-    -DCMAKE_C_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/moved)
+    -DCMAKE_C_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/moved
+    -DWITH_MPI=${MPI})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer)
+if(MPI)
+  run(${WORK}/build/consumer_mpi)
+endif()
 
 file(GLOB_RECURSE pc ${WORK}/moved/vkattn.pc)
 cmake_path(GET pc PARENT_PATH pc_dir)

@@ -1,6 +1,7 @@
 # What a shared library exports: vka_ names only, and every function that its headers declare.
 #
-#   cmake -D NM=nm -D LIBRARY=libvkattn.so -D HEADERS=include/vkattn -P symbols.cmake
+#   cmake -D NM=nm -D LIBRARY=libvkattn.so -D FOLDER=include/vkattn -D HEADERS=vkattn,vkattn_vulkan
+#         -P symbols.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}"
                 OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
@@ -14,8 +15,9 @@ if(strangers)
 endif()
 
 set(declared 0)
-foreach(header vkattn vkattn_vulkan)
-  file(READ "${HEADERS}/${header}.h" text)
+string(REPLACE "," ";" HEADERS "${HEADERS}")
+foreach(header IN LISTS HEADERS)
+  file(READ "${FOLDER}/${header}.h" text)
   string(REGEX MATCHALL "VKA_API [^;(]*[ *]vka_[a-z0-9_]+\\(" declarations "${text}")
   foreach(declaration IN LISTS declarations)
     string(REGEX MATCH "vka_[a-z0-9_]+\\($" name "${declaration}")

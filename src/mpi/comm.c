@@ -1,0 +1,223 @@
+#include "mpi/comm.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A waiting rank asks MPI this often without a pause, then pauses: cores may be fewer than ranks. */
+#define EAGER_TESTS 200
+#define PAUSE_NS 20000
+
+uint64_t clock_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+uint64_t clock_deadline(uint64_t timeout)
+{
+    uint64_t now = clock_now();
+    return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
+}
+
+enum vka_status comm_check(struct vka_mpi *mpi, int code, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    if (code == MPI_SUCCESS)
+        return VKA_OK;
+    MPI_Error_string(code, text, &length);
+    mpi->broken = VKA_IO;
+    return log_error(&mpi->log, VKA_IO, "rank %d: %s: %s", mpi->rank, call, text);
+}
+
+enum vka_status comm_progress(struct vka_mpi *mpi, int n, MPI_Request *requests)
+{
+    int done;
+    return comm_check(mpi, MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+}
+
+enum vka_status comm_wait(struct vka_mpi *mpi, int n, MPI_Request *requests, uint64_t deadline,
+                          const char *caller)
+{
+    for (unsigned tests = 0;; tests++) {
+        int done = 0;
+        enum vka_status status =
+            comm_check(mpi, MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+        if (status != VKA_OK || done)
+            return status;
+        if (clock_now() >= deadline) {
+            mpi->broken = VKA_TIMEOUT;
+            return log_error(&mpi->log, VKA_TIMEOUT,
+                             "%s: rank %d waited in vain: another rank has died, stalls or made "
+                             "another call",
+                             caller, mpi->rank);
+        }
+        if (tests < EAGER_TESTS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
+enum vka_status comm_device_error(struct vka_mpi *mpi, enum vka_status status)
+{
+    if (status == VKA_OK)
+        return VKA_OK;
+    const char *text = vka_device_error(mpi->device);
+    return log_error(&mpi->log, status, "%s", *text ? text : vka_status_name(status));
+}
+
+/* The ranks of this host with a lower number, by the names that MPI gives hosts. */
+static enum vka_status local_rank(struct vka_mpi *mpi, uint64_t deadline, uint32_t *local)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    int length;
+    char own[MPI_MAX_PROCESSOR_NAME] = "", *names = calloc((size_t)mpi->size, sizeof own);
+    MPI_Request request;
+    CHECK_ALLOC(names);
+    TRY(comm_check(mpi, MPI_Get_processor_name(own, &length), "MPI_Get_processor_name"));
+    TRY(comm_check(
+        mpi,
+        MPI_Iallgather(own, sizeof own, MPI_CHAR, names, sizeof own, MPI_CHAR, mpi->comm, &request),
+        "MPI_Iallgather"));
+    TRY(comm_wait(mpi, 1, &request, deadline, "vka_mpi_create"));
+    *local = 0;
+    for (int i = 0; i < mpi->rank; i++)
+        *local += strcmp(names + (size_t)i * sizeof own, own) == 0;
+fail:
+    if (!mpi->broken)
+        free(names);
+    return status;
+}
+
+/* The index of the device for the local-th rank of this host: round the devices of the most capable
+ * kind, which a rank on a lesser one would only hold up. */
+static enum vka_status choose_device(struct vka_mpi *mpi, const struct vka_device_info *info,
+                                     uint32_t local, char index[16])
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    size_t n = 0, alike = 0;
+    struct vka_device_properties *list = NULL;
+    enum vka_device_type best = VKA_DEVICE_OTHER;
+    TRY(vka_device_list(info, NULL, &n));
+    list = calloc(n, sizeof *list);
+    CHECK_ALLOC(list);
+    TRY(vka_device_list(info, list, &n));
+    for (size_t i = 0; i < n; i++)
+        best = list[i].type > best ? list[i].type : best;
+    for (size_t i = 0; i < n; i++)
+        alike += list[i].type == best;
+    size_t wanted = local % alike;
+    for (size_t i = 0; i < n; i++)
+        if (list[i].type == best && wanted-- == 0)
+            snprintf(index, 16, "%u", list[i].index);
+fail:
+    free(list);
+    return status;
+}
+
+static enum vka_status create_device(struct vka_mpi *mpi, const struct vka_mpi_info *given,
+                                     uint32_t local)
+{
+    enum vka_status status = VKA_OK;
+    char index[16];
+    struct vka_device_info info = {.struct_size = sizeof info};
+    if (given && given->device)
+        info = *given->device;
+    if (!info.device) {
+        TRY(choose_device(mpi, &info, local, index));
+        info.device = index;
+    }
+    TRY(vka_device_create(&info, &mpi->device));
+    return VKA_OK;
+fail:
+    return log_error(&mpi->log, status, "vka_mpi_create: no device: %s", vka_status_name(status));
+}
+
+static enum vka_status duplicate(struct vka_mpi *mpi, MPI_Comm comm, uint64_t deadline)
+{
+    enum vka_status status = VKA_OK;
+    MPI_Request request;
+    MPI_Comm copy;
+    TRY(comm_check(mpi, MPI_Comm_idup(comm, &copy, &request), "MPI_Comm_idup"));
+    TRY(comm_wait(mpi, 1, &request, deadline, "vka_mpi_create"));
+    mpi->comm = copy;
+    TRY(comm_check(mpi, MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN),
+                   "MPI_Comm_set_errhandler"));
+    TRY(comm_check(mpi, MPI_Comm_rank(copy, &mpi->rank), "MPI_Comm_rank"));
+    TRY(comm_check(mpi, MPI_Comm_size(copy, &mpi->size), "MPI_Comm_size"));
+fail:
+    return status;
+}
+
+enum vka_status vka_mpi_create(MPI_Comm comm, const struct vka_mpi_info *info, struct vka_mpi **out)
+{
+    enum vka_status status = VKA_OK;
+    struct log none = {0}, *log = &none;
+    struct vka_mpi *mpi = NULL;
+    struct terms terms = {0};
+    uint32_t local = 0;
+    int initialized = 0;
+    if (!out)
+        return VKA_INVALID;
+    *out = NULL;
+    if (info && info->struct_size == sizeof *info && info->device)
+        none = (struct log){.callback = info->device->log, .user = info->device->log_user};
+    CHECK_ARG(!info || info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu",
+              __func__, info->struct_size, sizeof *info);
+    MPI_Initialized(&initialized);
+    CHECK_ARG(initialized, "%s: MPI_Init has not been called", __func__);
+    CHECK_ARG(comm != MPI_COMM_NULL, "%s: comm is MPI_COMM_NULL", __func__);
+    mpi = calloc(1, sizeof *mpi);
+    CHECK_ALLOC(mpi);
+    *mpi = (struct vka_mpi){.comm = MPI_COMM_NULL, .size = 1, .log = none};
+    mpi->timeout = info && info->timeout ? info->timeout : VKA_TIMEOUT_DEFAULT;
+    uint64_t deadline = clock_deadline(mpi->timeout);
+    TRY(duplicate(mpi, comm, deadline));
+    TRY(local_rank(mpi, deadline, &local));
+    TRY(comm_agree(mpi, __func__, create_device(mpi, info, local), &terms));
+    *out = mpi;
+    return VKA_OK;
+
+fail:
+    vka_mpi_destroy(&mpi);
+    return status;
+}
+
+void vka_mpi_destroy(struct vka_mpi **slot)
+{
+    if (!slot || !*slot)
+        return;
+    struct vka_mpi *mpi = *slot;
+    vka_device_destroy(&mpi->device);
+    if (!mpi->broken && mpi->comm != MPI_COMM_NULL)
+        MPI_Comm_free(&mpi->comm);
+    free(mpi);
+    *slot = NULL;
+}
+
+int vka_mpi_rank(const struct vka_mpi *mpi)
+{
+    return mpi ? mpi->rank : 0;
+}
+
+int vka_mpi_size(const struct vka_mpi *mpi)
+{
+    return mpi ? mpi->size : 0;
+}
+
+struct vka_device *vka_mpi_device(struct vka_mpi *mpi)
+{
+    return mpi ? mpi->device : NULL;
+}
+
+const char *vka_mpi_error(const struct vka_mpi *mpi)
+{
+    return mpi ? mpi->log.error : "";
+}

@@ -1,0 +1,55 @@
+/* A communicator with a device: waiting with a deadline, and agreeing before work. */
+#ifndef VKA_MPI_COMM_H
+#define VKA_MPI_COMM_H
+
+#include "core/status.h"
+
+#include <vkattn/vkattn_mpi.h>
+
+struct vka_mpi {
+    MPI_Comm comm; /* a duplicate of our own */
+    int rank, size;
+    struct vka_device *device;
+    uint64_t timeout;       /* ns */
+    enum vka_status broken; /* not OK: ranks are out of step, and every call returns this */
+    struct log log;
+};
+
+/* Nanoseconds of a clock that only goes forward. */
+uint64_t clock_now(void);
+
+/* The deadline that lies `timeout` ns ahead. */
+uint64_t clock_deadline(uint64_t timeout);
+
+/* What an MPI call returned, as a status: IO with MPI's words, and the object is broken. */
+enum vka_status comm_check(struct vka_mpi *mpi, int code, const char *call);
+
+/* Waits for n requests until the deadline; TIMEOUT breaks the object, and the requests' memory must
+ * be left alone then. */
+enum vka_status comm_wait(struct vka_mpi *mpi, int n, MPI_Request *requests, uint64_t deadline,
+                          const char *caller);
+
+/* Lets MPI work on the requests, without waiting. */
+enum vka_status comm_progress(struct vka_mpi *mpi, int n, MPI_Request *requests);
+
+/* Keeps the device's sentence as the object's, and returns status. */
+enum vka_status comm_device_error(struct vka_mpi *mpi, enum vka_status status);
+
+/* What a rank calls a function with: a line for each argument, which must be the same on all. */
+struct terms {
+    size_t length;
+    char text[3072];
+};
+__attribute__((format(printf, 2, 3))) void terms_add(struct terms *terms, const char *format, ...);
+
+/* "name: f32 [2, 3]", or "name: none". */
+void terms_add_tensor(struct terms *terms, const char *name, const struct vka_tensor *tensor);
+void terms_add_options(struct terms *terms, const struct vka_attention_options *o);
+
+/* Exchanges with all ranks how far this one has come: status, and its terms where that is OK. OK
+ * only where all are OK and have the same terms; else the same sentence on every rank, and the
+ * status of the first rank that failed or INVALID. */
+enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_status status,
+                           const struct terms *terms);
+
+#endif

@@ -1,0 +1,43 @@
+/* Boxes of tensors from every rank to every other, in one non-blocking collective. */
+#ifndef VKA_MPI_EXCHANGE_H
+#define VKA_MPI_EXCHANGE_H
+
+#include "mpi/image.h"
+
+/* A box that goes to, or comes from, a rank. */
+struct leg {
+    const struct image *image;
+    struct box box;
+    struct vka_tensor *view;
+    size_t at; /* bytes into the buffer */
+};
+
+/* One direction: legs in the order of their ranks. */
+struct legs {
+    size_t n, room;
+    struct leg *leg;
+    int *bytes, *at; /* [size] of the buffer, by rank */
+    char *data;
+};
+
+struct exchange {
+    struct vka_mpi *mpi;
+    struct legs out, in;
+    MPI_Request request;
+};
+
+enum vka_status exchange_create(struct vka_mpi *mpi, size_t room, struct exchange *exchange);
+
+/* Adds a box, which may be empty, behind those of the same and lower ranks. */
+enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int rank,
+                             const struct image *image, const struct box *box);
+enum vka_status exchange_finish(struct exchange *exchange);
+
+/* Reads the boxes that go out and starts; the images have been fetched. */
+enum vka_status exchange_start(struct exchange *exchange, struct run *run);
+
+/* Waits and writes the boxes that came in. */
+enum vka_status exchange_land(struct exchange *exchange, struct run *run);
+void exchange_destroy(struct exchange *exchange);
+
+#endif

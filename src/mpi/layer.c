@@ -1,0 +1,265 @@
+#include "mpi/layer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void fill_defaults(struct vka_layer_info *info)
+{
+    info->struct_size = sizeof *info;
+    if (!info->n_kv_head)
+        info->n_kv_head = info->n_head;
+    if (!info->value_dim)
+        info->value_dim = info->head_dim;
+    if (!info->key_dim)
+        info->key_dim = info->query_dim;
+    if (!info->value_input_dim)
+        info->value_input_dim = info->key_dim;
+    if (!info->output_dim)
+        info->output_dim = info->n_head * info->value_dim;
+}
+
+/* What the split needs; the rest vka_layer_create checks in each share. */
+static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
+                             const struct vka_layer_info *info)
+{
+    static const char *const caller = "vka_mpi_layer_create";
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(given->split == VKA_MPI_HEADS || given->split == VKA_MPI_BATCH,
+              "%s: split is %d, not heads or batch", caller, (int)given->split);
+    CHECK_ARG(given->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, given->pieces);
+    CHECK_ARG(info->n_head >= 1 && info->head_dim >= 1 && info->query_dim >= 1,
+              "%s: n_head, head_dim or query_dim is 0", caller);
+    CHECK_ARG(info->n_head % info->n_kv_head == 0,
+              "%s: n_head %u is not a multiple of n_kv_head %u", caller, info->n_head,
+              info->n_kv_head);
+    CHECK_ARG((uint64_t)info->n_head * info->head_dim <= INT32_MAX &&
+                  (uint64_t)info->n_head * info->value_dim <= INT32_MAX,
+              "%s: n_head times head_dim or value_dim passes 2^31", caller);
+    CHECK_ARG(info->dtype == VKA_F32 || info->dtype == VKA_F16 || info->dtype == VKA_BF16,
+              "%s: dtype is %s, not f32, f16 or bf16", caller, vka_dtype_name(info->dtype));
+    CHECK_ARG(info->query.weight && info->key.weight && info->value.weight,
+              "%s: query.weight, key.weight or value.weight is NULL", caller);
+    CHECK_ARG(info->output.weight || !info->output.bias,
+              "%s: output.bias is given without output.weight", caller);
+    CHECK_ARG(info->output.weight || info->output_dim == info->n_head * info->value_dim,
+              "%s: output_dim is %u without output.weight, not n_head * value_dim = %u", caller,
+              info->output_dim, info->n_head * info->value_dim);
+fail:
+    return status;
+}
+
+static void describe(const struct vka_mpi_layer_info *given, const struct vka_layer_info *info,
+                     struct terms *terms)
+{
+    terms_add(terms, "split: %d", (int)given->split);
+    terms_add(terms, "pieces: %u", given->pieces);
+    terms_add(terms, "n_head: %u", info->n_head);
+    terms_add(terms, "n_kv_head: %u", info->n_kv_head);
+    terms_add(terms, "head_dim: %u", info->head_dim);
+    terms_add(terms, "value_dim: %u", info->value_dim);
+    terms_add(terms, "query_dim: %u", info->query_dim);
+    terms_add(terms, "key_dim: %u", info->key_dim);
+    terms_add(terms, "value_input_dim: %u", info->value_input_dim);
+    terms_add(terms, "output_dim: %u", info->output_dim);
+    terms_add(terms, "dtype: %s", vka_dtype_name(info->dtype));
+    terms_add(terms, "interleaved: %d", info->interleaved);
+    terms_add(terms, "biases: query %d, key %d, value %d, output %d", !!info->query.bias,
+              !!info->key.bias, !!info->value.bias, !!info->output.bias);
+    terms_add(terms, "output.weight: %d", !!info->output.weight);
+}
+
+/* Rows (or, with row 1, elements) of some heads, [n_head * dim][row bytes]: where heads are blocked
+ * they lie together and nothing is copied; interleaved ones are gathered into *copy. */
+static const void *heads_of(const void *all, const struct vka_layer_info *info, uint32_t n_head,
+                            uint32_t dim, struct vka_mpi_range heads, size_t row, void **copy)
+{
+    const char *from = all;
+    if (!all || !info->interleaved || heads.count == n_head)
+        return all ? from + (size_t)heads.first * dim * row : NULL;
+    char *to = *copy = malloc((size_t)heads.count * dim * row);
+    for (uint32_t d = 0; to && d < dim; d++)
+        memcpy(to + (size_t)d * heads.count * row, from + ((size_t)d * n_head + heads.first) * row,
+               heads.count * row);
+    return to;
+}
+
+/* The projections of some heads, as a layer whose output is their contexts. */
+static enum vka_status create_piece(struct vka_mpi_layer *layer, const struct vka_layer_info *whole,
+                                    const struct share *share, struct vka_layer **piece)
+{
+    struct log *log = &layer->mpi->log;
+    enum vka_status status = VKA_OK;
+    size_t size = vka_dtype_size(whole->dtype);
+    const struct {
+        const struct vka_linear_weights *from;
+        uint32_t n_head, dim, width;
+        struct vka_mpi_range heads;
+    } rows[3] = {
+        {&whole->query, whole->n_head, whole->head_dim, whole->query_dim, share->query},
+        {&whole->key, whole->n_kv_head, whole->head_dim, whole->key_dim, share->key},
+        {&whole->value, whole->n_kv_head, whole->value_dim, whole->value_input_dim, share->key},
+    };
+    struct vka_layer_info info = *whole;
+    struct vka_linear_weights *to[3] = {&info.query, &info.key, &info.value};
+    void *copy[6] = {NULL};
+    for (int i = 0; i < 3; i++) {
+        to[i]->weight = heads_of(rows[i].from->weight, whole, rows[i].n_head, rows[i].dim,
+                                 rows[i].heads, rows[i].width * size, &copy[2 * i]);
+        to[i]->bias = heads_of(rows[i].from->bias, whole, rows[i].n_head, rows[i].dim,
+                               rows[i].heads, size, &copy[2 * i + 1]);
+        CHECK_ALLOC(to[i]->weight);
+        CHECK_ALLOC(to[i]->bias || !rows[i].from->bias ? to[i] : NULL);
+    }
+    info.n_head = share->query.count;
+    info.n_kv_head = share->key.count;
+    info.output = (struct vka_linear_weights){NULL, NULL};
+    info.output_dim = 0;
+    TRY(comm_device_error(layer->mpi, vka_layer_create(layer->mpi->device, &info, piece)));
+fail:
+    for (size_t i = 0; i < COUNTOF(copy); i++)
+        free(copy[i]);
+    return status;
+}
+
+/* This rank's rows of the output projection. CPU drivers read weights fastest as [in][out], with
+ * whole fours of columns; others take them as they come. */
+static enum vka_status upload_rows(struct vka_mpi_layer *layer, const char *from)
+{
+    struct vka_mpi *mpi = layer->mpi;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    uint32_t out = layer->columns.count, in = layer->info.n_head * layer->info.value_dim;
+    bool turn = vka_device_properties(mpi->device)->type == VKA_DEVICE_CPU;
+    uint32_t shape[2] = {turn ? in : out, turn ? (out + 3) / 4 * 4 : in};
+    size_t size = vka_dtype_size(layer->info.dtype), bytes = (size_t)shape[0] * shape[1] * size;
+    struct vka_tensor *tensor = NULL, *part = NULL;
+    char *turned = NULL;
+    TRY(comm_device_error(mpi,
+                          vka_tensor_create(mpi->device, layer->info.dtype, 2, shape, &tensor)));
+    if (!turn) {
+        TRY(comm_device_error(mpi, vka_tensor_write(tensor, from, bytes)));
+        layer->weight = tensor;
+        return VKA_OK;
+    }
+    turned = calloc(1, bytes);
+    CHECK_ALLOC(turned);
+    for (size_t o = 0; o < out; o++)
+        for (size_t i = 0; i < in; i++)
+            memcpy(turned + (i * shape[1] + o) * size, from + (o * in + i) * size, size);
+    TRY(comm_device_error(mpi, vka_tensor_write(tensor, turned, bytes)));
+    TRY(comm_device_error(mpi, vka_tensor_slice(tensor, 1, 0, out, &part)));
+    TRY(comm_device_error(mpi, vka_tensor_permute(part, (const uint32_t[]){1, 0}, &layer->weight)));
+fail:
+    free(turned);
+    vka_tensor_destroy(&part);
+    vka_tensor_destroy(&tensor);
+    return status;
+}
+
+static enum vka_status upload_output(struct vka_mpi_layer *layer,
+                                     const struct vka_layer_info *whole)
+{
+    struct vka_mpi *mpi = layer->mpi;
+    enum vka_status status = VKA_OK;
+    size_t size = vka_dtype_size(whole->dtype), in = (size_t)whole->n_head * whole->value_dim;
+    layer->columns = split_even(whole->output_dim, (uint32_t)mpi->size, (uint32_t)mpi->rank);
+    if (!layer->columns.count)
+        return VKA_OK;
+    TRY(upload_rows(layer, (const char *)whole->output.weight + layer->columns.first * in * size));
+    if (whole->output.bias) {
+        TRY(comm_device_error(mpi, vka_tensor_create(mpi->device, whole->dtype, 1,
+                                                     &layer->columns.count, &layer->bias)));
+        TRY(comm_device_error(
+            mpi, vka_tensor_write(layer->bias,
+                                  (const char *)whole->output.bias + layer->columns.first * size,
+                                  layer->columns.count * size)));
+    }
+fail:
+    return status;
+}
+
+/* What this rank does alone; *out keeps what was made even on failure. */
+static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
+                              const struct vka_layer_info *whole, struct vka_mpi_layer **out)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    const struct vka_linear_weights none = {0};
+    struct vka_mpi_layer *layer = *out = calloc(1, sizeof *layer);
+    CHECK_ALLOC(layer);
+    *layer = (struct vka_mpi_layer){
+        .mpi = mpi,
+        .split = given->split,
+        .info = *whole,
+        .has_output = whole->output.weight,
+    };
+    layer->info.query = layer->info.key = layer->info.value = layer->info.output = none;
+    bool batch = given->split == VKA_MPI_BATCH;
+    layer->n_piece = batch ? 1 : split_pieces(given->pieces, whole->n_kv_head, mpi->size);
+    layer->piece = calloc(layer->n_piece, sizeof *layer->piece);
+    CHECK_ALLOC(layer->piece);
+    if (batch) {
+        TRY(comm_device_error(mpi, vka_layer_create(mpi->device, whole, &layer->piece[0])));
+        return VKA_OK;
+    }
+    for (uint32_t p = 0; p < layer->n_piece; p++) {
+        struct share share = layer_share(layer, mpi->rank, p);
+        if (share.query.count)
+            TRY(create_piece(layer, whole, &share, &layer->piece[p]));
+    }
+    if (layer->has_output)
+        TRY(upload_output(layer, whole));
+fail:
+    return status;
+}
+
+struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t piece)
+{
+    return split_heads(layer->info.n_head, layer->info.n_kv_head, layer->mpi->size, rank,
+                       layer->n_piece, piece);
+}
+
+enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
+                                     struct vka_mpi_layer **out)
+{
+    if (out)
+        *out = NULL;
+    if (!mpi)
+        return VKA_INVALID;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    struct vka_mpi_layer *layer = NULL;
+    struct vka_layer_info info = {0};
+    struct terms terms = {0};
+    CHECK_ARG(out, "%s: layer is NULL", __func__);
+    CHECK_ARG(given && given->struct_size == sizeof *given,
+              "%s: info is NULL or its struct_size is not %zu", __func__, sizeof *given);
+    info = given->layer;
+    fill_defaults(&info);
+    describe(given, &info, &terms);
+    status = check(mpi, given, &info);
+fail:
+    status = comm_agree(mpi, __func__, status, &terms);
+    if (status == VKA_OK) /* memory and files are each rank's own */
+        status = comm_agree(mpi, __func__, create(mpi, given, &info, &layer), &terms);
+    if (status == VKA_OK)
+        *out = layer;
+    else
+        vka_mpi_layer_destroy(&layer);
+    return status;
+}
+
+void vka_mpi_layer_destroy(struct vka_mpi_layer **slot)
+{
+    if (!slot || !*slot)
+        return;
+    struct vka_mpi_layer *layer = *slot;
+    for (uint32_t p = 0; layer->piece && p < layer->n_piece; p++)
+        vka_layer_destroy(&layer->piece[p]);
+    vka_tensor_destroy(&layer->weight);
+    vka_tensor_destroy(&layer->bias);
+    free(layer->piece);
+    free(layer);
+    *slot = NULL;
+}

@@ -1,0 +1,117 @@
+/* A layer from a safetensors file. The file is mapped, and a rank touches only what it uploads. */
+#include "mpi/comm.h"
+
+#include <vkattn/vkattn_io.h>
+
+#include <stdio.h>
+#include <string.h>
+
+enum { QUERY = 0, KEY, VALUE, OUTPUT, PROJECTION_COUNT };
+
+static const char *const names[PROJECTION_COUNT] = {"q_proj", "k_proj", "v_proj", "o_proj"};
+
+struct projection {
+    const struct vka_io_array *weight, *bias;
+};
+
+static bool element_type(enum vka_io_dtype from, enum vka_dtype *dtype)
+{
+    *dtype = from == VKA_IO_F32 ? VKA_F32 : from == VKA_IO_F16 ? VKA_F16 : VKA_BF16;
+    return from == VKA_IO_F32 || from == VKA_IO_F16 || from == VKA_IO_BF16;
+}
+
+static enum vka_status find(struct log *log, const char *path, const struct vka_safetensors *file,
+                            int which, struct projection *p)
+{
+    enum vka_status status = VKA_OK;
+    char name[32];
+    snprintf(name, sizeof name, "%s.weight", names[which]);
+    p->weight = vka_safetensors_find(file, name);
+    snprintf(name, sizeof name, "%s.bias", names[which]);
+    p->bias = vka_safetensors_find(file, name);
+    if (!p->weight && which == OUTPUT)
+        return VKA_OK;
+    CHECK_ARG(p->weight && p->weight->rank == 2 && p->weight->shape[0] && p->weight->shape[1] &&
+                  p->weight->shape[0] <= INT32_MAX && p->weight->shape[1] <= INT32_MAX,
+              "%.200s: there is no %s.weight of two axes", path, names[which]);
+    CHECK_ARG(!p->bias || (p->bias->rank == 1 && p->bias->shape[0] == p->weight->shape[0] &&
+                           p->bias->dtype == p->weight->dtype),
+              "%.200s: %s.bias does not fit %s.weight", path, names[which], names[which]);
+fail:
+    return status ? VKA_IO : VKA_OK;
+}
+
+/* Sizes from the shapes; that they fit each other is what makes the file a layer. */
+static enum vka_status fill(struct log *log, const char *path, const struct projection *p,
+                            struct vka_layer_info *info)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t n_head = info->n_head, n_kv = info->n_kv_head ? info->n_kv_head : n_head;
+    struct vka_linear_weights *to[] = {&info->query, &info->key, &info->value, &info->output};
+    uint64_t rows[PROJECTION_COUNT] = {0};
+    CHECK_ARG(element_type(p[QUERY].weight->dtype, &info->dtype),
+              "%.200s: q_proj.weight is %s, not F32, F16 or BF16", path,
+              vka_io_dtype_name(p[QUERY].weight->dtype));
+    for (int i = 0; i < PROJECTION_COUNT; i++) {
+        if (!p[i].weight)
+            continue;
+        CHECK_ARG(p[i].weight->dtype == p[QUERY].weight->dtype,
+                  "%.200s: %s.weight is not of q_proj.weight's type", path, names[i]);
+        rows[i] = p[i].weight->shape[0];
+        to[i]->weight = p[i].weight->data;
+        to[i]->bias = p[i].bias ? p[i].bias->data : NULL;
+    }
+    CHECK_ARG(n_head && n_kv && rows[QUERY] % n_head == 0 && rows[VALUE] % n_kv == 0,
+              "%.200s: q_proj and v_proj do not divide into %u and %u heads", path, n_head, n_kv);
+    info->head_dim = (uint32_t)(rows[QUERY] / n_head);
+    info->value_dim = (uint32_t)(rows[VALUE] / n_kv);
+    info->query_dim = (uint32_t)p[QUERY].weight->shape[1];
+    info->key_dim = (uint32_t)p[KEY].weight->shape[1];
+    info->value_input_dim = (uint32_t)p[VALUE].weight->shape[1];
+    uint64_t context = (uint64_t)n_head * info->value_dim;
+    info->output_dim = (uint32_t)(rows[OUTPUT] ? rows[OUTPUT] : context);
+    CHECK_ARG(rows[KEY] == (uint64_t)n_kv * info->head_dim &&
+                  (!rows[OUTPUT] || p[OUTPUT].weight->shape[1] == context),
+              "%.200s: k_proj or o_proj does not fit %u and %u heads of %u and %u", path, n_head,
+              n_kv, info->head_dim, info->value_dim);
+fail:
+    return status ? VKA_IO : VKA_OK;
+}
+
+static enum vka_status open_file(struct vka_mpi *mpi, const char *path,
+                                 struct vka_mpi_layer_info *info, struct vka_safetensors **file)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    char error[VKA_IO_ERROR_SIZE] = "";
+    struct projection p[PROJECTION_COUNT];
+    CHECK_ARG(path, "vka_mpi_layer_open: path is NULL");
+    CHECK_ARG(info->struct_size == sizeof *info, "vka_mpi_layer_open: struct_size is %zu, not %zu",
+              info->struct_size, sizeof *info);
+    status = vka_safetensors_open(path, error, file);
+    if (status != VKA_OK)
+        return log_error(log, status, "%s", error);
+    for (int i = 0; i < PROJECTION_COUNT; i++)
+        TRY(find(log, path, *file, i, &p[i]));
+    TRY(fill(log, path, p, &info->layer));
+fail:
+    return status;
+}
+
+enum vka_status vka_mpi_layer_open(struct vka_mpi *mpi, const char *path,
+                                   const struct vka_mpi_layer_info *given,
+                                   struct vka_mpi_layer **layer)
+{
+    if (layer)
+        *layer = NULL;
+    if (!mpi || !layer)
+        return VKA_INVALID;
+    struct vka_safetensors *file = NULL;
+    struct vka_mpi_layer_info info = given ? *given : (struct vka_mpi_layer_info){0};
+    struct terms terms = {0};
+    enum vka_status status = comm_agree(mpi, __func__, open_file(mpi, path, &info, &file), &terms);
+    if (status == VKA_OK)
+        status = vka_mpi_layer_create(mpi, &info, layer);
+    vka_safetensors_close(&file);
+    return status;
+}

@@ -1,0 +1,115 @@
+#include "mpi/plan.h"
+#include "mpi/sequence.h"
+
+#include <stdlib.h>
+
+enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
+                                    const struct vka_mpi_plan_info *info,
+                                    struct vka_mpi_plan_info *filled)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    *filled = (struct vka_mpi_plan_info){.struct_size = sizeof *filled};
+    if (!info)
+        return VKA_OK;
+    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
+              info->struct_size, sizeof *info);
+    CHECK_ARG((unsigned)info->split < VKA_MPI_SPLIT_COUNT, "%s: split %d is unknown", caller,
+              (int)info->split);
+    CHECK_ARG(info->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, info->pieces);
+    *filled = *info;
+fail:
+    return status;
+}
+
+enum vka_status mpi_plan_check_options(struct vka_mpi *mpi, const char *caller,
+                                       const struct vka_attention_options *options)
+{
+    if (mpi->size > 1 && options->dropout != 0)
+        return log_error(&mpi->log, VKA_UNSUPPORTED, "%s: dropout on more than one rank", caller);
+    return VKA_OK;
+}
+
+enum vka_status mpi_plan_record(struct vka_mpi_plan *plan, const struct vka_layer_op *layer,
+                                const struct vka_attention_op *attention,
+                                const struct vka_linear_op *linear, struct vka_plan **recorded)
+{
+    struct vka_device *device = plan->mpi->device;
+    enum vka_status status = VKA_OK;
+    TRY(vka_plan_create(device,
+                        VKA_INFO(vka_plan_info, .path = plan->info.path,
+                                 .workspace_limit = plan->info.workspace_limit),
+                        recorded));
+    if (layer)
+        TRY(vka_plan_add_layer(*recorded, layer));
+    if (attention)
+        TRY(vka_plan_add_attention(*recorded, attention));
+    if (linear)
+        TRY(vka_plan_add_linear(*recorded, linear));
+    TRY(vka_plan_finish(*recorded));
+    return VKA_OK;
+fail:
+    return comm_device_error(plan->mpi, status);
+}
+
+enum vka_status mpi_plan_make(struct vka_mpi *mpi, const char *caller, enum vka_status checked,
+                              const struct terms *terms, const struct vka_mpi_plan_info *info,
+                              mpi_plan_build *build, struct vka_mpi_layer *layer, const void *op,
+                              struct vka_mpi_plan **out)
+{
+    struct log *log = &mpi->log;
+    struct vka_mpi_plan *plan = NULL;
+    enum vka_status status = comm_agree(mpi, caller, checked, terms);
+    if (status != VKA_OK)
+        return status;
+    plan = calloc(1, sizeof *plan);
+    CHECK_ALLOC(plan);
+    plan->mpi = mpi;
+    plan->info = *info;
+    status = build(plan, layer, op);
+fail:
+    status = comm_agree(mpi, caller, status, terms);
+    if (status == VKA_OK)
+        *out = plan;
+    else
+        vka_mpi_plan_destroy(&plan);
+    return status;
+}
+
+void vka_mpi_plan_destroy(struct vka_mpi_plan **slot)
+{
+    if (!slot || !*slot)
+        return;
+    struct vka_mpi_plan *plan = *slot;
+    gather_destroy(&plan->stage[0]);
+    gather_destroy(&plan->stage[1]);
+    sequence_destroy(&plan->sequence);
+    vka_tensor_destroy(&plan->context);
+    free(plan);
+    *slot = NULL;
+}
+
+enum vka_status vka_mpi_plan_run(struct vka_mpi_plan *plan, uint64_t timeout)
+{
+    if (!plan)
+        return VKA_INVALID;
+    enum vka_status status = plan->mpi->broken;
+    if (status != VKA_OK)
+        return status;
+    struct run run = run_begin(plan->mpi, timeout);
+    for (int i = 0; i < 2; i++)
+        if (plan->stage[i])
+            TRY(gather_run(plan->stage[i], &run));
+    if (plan->sequence)
+        TRY(sequence_run(plan->sequence, &run));
+    status = run_end(&run);
+    plan->stats = run.stats;
+fail:
+    return status;
+}
+
+void vka_mpi_plan_stats(const struct vka_mpi_plan *plan, struct vka_mpi_stats *stats)
+{
+    if (plan && stats)
+        *stats = plan->stats;
+}

@@ -1,0 +1,134 @@
+/* Attention alone, by heads, by batch elements or by positions. */
+#include "mpi/plan.h"
+#include "mpi/sequence.h"
+
+static const char caller[] = "vka_mpi_plan_attention";
+
+static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info *info,
+                             const struct vka_attention_op *op)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    const struct vka_tensor *four[] = {op ? op->q : NULL, op ? op->k : NULL, op ? op->v : NULL,
+                                       op ? op->output : NULL};
+    CHECK_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
+              caller, sizeof *op);
+    if (op->cache || op->q_start || op->kv_start) {
+        status = log_error(log, VKA_UNSUPPORTED, "%s: a cache or a ragged batch", caller);
+        goto fail;
+    }
+    TRY(mpi_plan_check_options(mpi, caller, &op->options));
+    if (info->split == VKA_MPI_SEQUENCE)
+        return sequence_check(mpi, op);
+    for (size_t i = 0; i < COUNTOF(four); i++)
+        CHECK_ARG(four[i] && vka_tensor_rank(four[i]) == 4,
+                  "%s: q, k, v or output is NULL or not of rank 4", caller);
+    uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
+    CHECK_ARG(n_head % n_kv == 0, "%s: q has %u heads, not a multiple of k's %u", caller, n_head,
+              n_kv);
+    CHECK_ARG(vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->q, 0) &&
+                  vka_tensor_shape(op->output, 1) == n_head,
+              "%s: output does not have q's batch and heads", caller);
+fail:
+    return status;
+}
+
+static void describe(const struct vka_mpi_plan_info *info, const struct vka_attention_op *op,
+                     struct terms *terms)
+{
+    terms_add(terms, "split: %d", (int)info->split);
+    terms_add(terms, "path: %d", (int)info->path);
+    terms_add(terms, "pieces: %u", info->pieces);
+    terms_add(terms, "workspace_limit: %llu", (unsigned long long)info->workspace_limit);
+    if (info->split == VKA_MPI_SEQUENCE) {
+        sequence_describe(op, terms);
+    } else {
+        terms_add_tensor(terms, "q", op->q);
+        terms_add_tensor(terms, "k", op->k);
+        terms_add_tensor(terms, "v", op->v);
+        terms_add_tensor(terms, "output", op->output);
+        terms_add_tensor(terms, "past_key", op->past_key);
+        terms_add_tensor(terms, "past_value", op->past_value);
+        terms_add_tensor(terms, "present_key", op->present_key);
+        terms_add_tensor(terms, "present_value", op->present_value);
+    }
+    terms_add_options(terms, &op->options);
+}
+
+/* The part of a piece on a rank. */
+static struct part part_of(const struct vka_mpi_plan *plan, const struct vka_attention_op *op,
+                           uint32_t n_piece, int rank, uint32_t piece)
+{
+    uint32_t batch = vka_tensor_shape(op->q, 0), n_head = vka_tensor_shape(op->q, 1);
+    uint32_t n_kv = vka_tensor_shape(op->k, 1);
+    struct part part = {{0, batch}, {{0, n_head}, {0, n_kv}}};
+    if (plan->info.split == VKA_MPI_HEADS) {
+        part.heads = split_heads(n_head, n_kv, plan->mpi->size, rank, n_piece, piece);
+    } else {
+        struct vka_mpi_range all = vka_mpi_batch(batch, plan->mpi->size, rank);
+        part.batch = split_even(all.count, n_piece, piece);
+        part.batch.first += all.first;
+    }
+    return part;
+}
+
+static enum vka_status build(struct vka_mpi_plan *plan, struct vka_mpi_layer *layer,
+                             const void *data)
+{
+    (void)layer;
+    const struct vka_attention_op *op = data;
+    struct vka_mpi *mpi = plan->mpi;
+    enum vka_status status = VKA_OK;
+    struct views views = {0};
+    bool heads = plan->info.split == VKA_MPI_HEADS;
+    uint32_t units = vka_tensor_shape(heads ? op->k : op->q, heads);
+    uint32_t n_piece = split_pieces(plan->info.pieces, units, mpi->size);
+    TRY(gather_create(mpi, op->output, n_piece, &plan->stage[0]));
+    struct gather *gather = plan->stage[0];
+    for (uint32_t p = 0; p < n_piece; p++)
+        for (int rank = 0; rank < mpi->size; rank++) {
+            struct part part = part_of(plan, op, n_piece, rank, p);
+            gather->piece[p].box[rank] =
+                box_along(op->output, heads, heads ? part.heads.query : part.batch);
+        }
+    TRY(gather_finish(gather));
+    for (uint32_t p = 0; p < n_piece; p++) {
+        struct part part = part_of(plan, op, n_piece, mpi->rank, p);
+        struct vka_attention_op own;
+        if (!gather_output(gather, p))
+            continue;
+        TRY(comm_device_error(mpi, slice_attention(&views, op, &part, &own)));
+        own.output = gather_output(gather, p);
+        TRY(mpi_plan_record(plan, NULL, &own, NULL, &gather->piece[p].plan));
+        views_destroy(&views);
+    }
+fail:
+    views_destroy(&views);
+    return status;
+}
+
+static enum vka_status build_sequence(struct vka_mpi_plan *plan, struct vka_mpi_layer *layer,
+                                      const void *data)
+{
+    (void)layer;
+    return sequence_create(plan, data, &plan->sequence);
+}
+
+enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi, const struct vka_attention_op *op,
+                                       const struct vka_mpi_plan_info *info,
+                                       struct vka_mpi_plan **plan)
+{
+    if (plan)
+        *plan = NULL;
+    if (!mpi || !plan)
+        return VKA_INVALID;
+    struct vka_mpi_plan_info filled;
+    struct terms terms = {0};
+    enum vka_status status = mpi_plan_check_info(mpi, caller, info, &filled);
+    if (status == VKA_OK)
+        status = check(mpi, &filled, op);
+    if (status == VKA_OK)
+        describe(&filled, op, &terms);
+    return mpi_plan_make(mpi, caller, status, &terms, &filled,
+                         filled.split == VKA_MPI_SEQUENCE ? build_sequence : build, NULL, op, plan);
+}

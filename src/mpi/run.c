@@ -1,0 +1,97 @@
+#include "mpi/run.h"
+
+/* Nanoseconds that the device is waited for before MPI is asked whether it has something to do. */
+#define PROGRESS_NS 200000
+
+struct run run_begin(struct vka_mpi *mpi, uint64_t timeout)
+{
+    return (struct run){
+        .mpi = mpi,
+        .deadline = clock_deadline(timeout),
+        .stats.total_ms = (double)clock_now() * 1e-6,
+    };
+}
+
+static double since_ms(uint64_t start)
+{
+    return (double)(clock_now() - start) * 1e-6;
+}
+
+void run_note(struct run *run, enum vka_status status)
+{
+    if (run->status == VKA_OK)
+        run->status = comm_device_error(run->mpi, status);
+}
+
+static uint64_t time_left(const struct run *run, uint64_t most)
+{
+    uint64_t now = clock_now();
+    uint64_t left = run->deadline > now ? run->deadline - now : 0;
+    return left < most ? left : most;
+}
+
+enum vka_status run_compute(struct run *run, struct vka_plan *plan, int n, MPI_Request *requests)
+{
+    enum vka_status status = VKA_OK, waited;
+    uint64_t ticket, start = clock_now();
+    if (!plan || run->status != VKA_OK)
+        return VKA_OK;
+    run_note(run, vka_plan_submit(plan, &ticket));
+    if (run->status != VKA_OK)
+        return VKA_OK;
+    do {
+        uint64_t patience = time_left(run, n ? PROGRESS_NS : UINT64_MAX);
+        waited = vka_plan_wait(plan, ticket, patience);
+        if (waited == VKA_TIMEOUT && n)
+            TRY(comm_progress(run->mpi, n, requests));
+    } while (waited == VKA_TIMEOUT && time_left(run, 1));
+    run_note(run, waited);
+    run->stats.compute_ms += since_ms(start);
+fail:
+    return status;
+}
+
+enum vka_status run_wait(struct run *run, int n, MPI_Request *requests)
+{
+    uint64_t start = clock_now();
+    enum vka_status status = comm_wait(run->mpi, n, requests, run->deadline, "vka_mpi_plan_run");
+    run->stats.wait_ms += since_ms(start);
+    return status;
+}
+
+void run_read(struct run *run, struct vka_tensor *from, void *to)
+{
+    uint64_t start = clock_now();
+    if (run->status == VKA_OK)
+        run_note(run, vka_tensor_read(from, to, vka_tensor_size(from)));
+    run->stats.copy_ms += since_ms(start);
+}
+
+void run_write(struct run *run, struct vka_tensor *to, const void *from)
+{
+    uint64_t start = clock_now();
+    if (run->status == VKA_OK)
+        run_note(run, vka_tensor_write(to, from, vka_tensor_size(to)));
+    run->stats.copy_ms += since_ms(start);
+}
+
+enum vka_status run_end(struct run *run)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_mpi *mpi = run->mpi;
+    int own[2] = {(int)run->status, mpi->rank}, *worst = own, all[2];
+    MPI_Request request;
+    if (mpi->size > 1) {
+        TRY(comm_check(mpi, MPI_Iallreduce(own, all, 1, MPI_2INT, MPI_MAXLOC, mpi->comm, &request),
+                       "MPI_Iallreduce"));
+        TRY(run_wait(run, 1, &request));
+        worst = all;
+    }
+    run->stats.total_ms = (double)clock_now() * 1e-6 - run->stats.total_ms;
+    status = (enum vka_status)worst[0];
+    if (status != run->status)
+        log_error(&mpi->log, status, "vka_mpi_plan_run: rank %d failed with %s", worst[1],
+                  vka_status_name(status));
+fail:
+    return status;
+}

@@ -1,0 +1,257 @@
+#include "mpi/sequence.h"
+#include "mpi/exchange.h"
+
+#include <stdlib.h>
+
+enum { Q = 0, K, V, OUTPUT, TENSOR_COUNT };
+
+static const char caller[] = "vka_mpi_plan_attention";
+
+/* The heads of one piece: all positions of some heads on this rank. */
+struct sequence_piece {
+    struct share share;
+    struct vka_tensor *tensor[TENSOR_COUNT]; /* [batch][heads][n][dim]; NULL: no heads */
+    struct image whole[TENSOR_COUNT];
+    struct exchange scatter, collect; /* q, k and v by heads; the output by positions */
+    struct vka_plan *plan;
+};
+
+struct sequence {
+    struct vka_mpi *mpi;
+    struct image local[TENSOR_COUNT]; /* the caller's: some positions of all heads */
+    uint32_t n[TENSOR_COUNT];         /* positions on all ranks */
+    uint32_t n_piece;
+    struct sequence_piece *piece;
+};
+
+static struct vka_tensor *operand(const struct vka_attention_op *op, int which)
+{
+    struct vka_tensor *const all[TENSOR_COUNT] = {op->q, op->k, op->v, op->output};
+    return all[which];
+}
+
+enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_op *op)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        CHECK_ARG(operand(op, i) && vka_tensor_rank(operand(op, i)) == 4,
+                  "%s: q, k, v or output is NULL or not of rank 4", caller);
+    uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
+    CHECK_ARG(n_head % n_kv == 0 && vka_tensor_shape(op->v, 1) == n_kv,
+              "%s: q has %u heads, not a multiple of k's %u, or v has others", caller, n_head,
+              n_kv);
+    CHECK_ARG((uint32_t)mpi->size <= n_head, "%s: %d ranks, but %u heads to share", caller,
+              mpi->size, n_head);
+    CHECK_ARG(vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->q, 0) &&
+                  vka_tensor_shape(op->output, 1) == n_head &&
+                  vka_tensor_shape(op->output, 2) == vka_tensor_shape(op->q, 2) &&
+                  vka_tensor_shape(op->output, 3) == vka_tensor_shape(op->v, 3),
+              "%s: output is not [%u, %u, %u, %u]", caller, vka_tensor_shape(op->q, 0), n_head,
+              vka_tensor_shape(op->q, 2), vka_tensor_shape(op->v, 3));
+    if (op->past_key || op->past_value || op->present_key || op->present_value ||
+        op->options.scores)
+        return log_error(log, VKA_UNSUPPORTED, "%s: past, present or returned scores by positions",
+                         caller);
+fail:
+    return status;
+}
+
+void sequence_describe(const struct vka_attention_op *op, struct terms *terms)
+{
+    static const char *const names[TENSOR_COUNT] = {"q", "k", "v", "output"};
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        const struct vka_tensor *t = operand(op, i);
+        terms_add(terms, "%s: %s [%u, %u, its positions, %u]", names[i],
+                  vka_dtype_name(vka_tensor_dtype(t)), vka_tensor_shape(t, 0),
+                  vka_tensor_shape(t, 1), vka_tensor_shape(t, 3));
+    }
+}
+
+/* Adds up the positions of all ranks, and checks that this rank has its own. */
+static enum vka_status count_positions(struct sequence *s, const struct vka_attention_op *op)
+{
+    struct vka_mpi *mpi = s->mpi;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    uint32_t own[TENSOR_COUNT], *sum = calloc(2 * TENSOR_COUNT, sizeof *sum);
+    MPI_Request request;
+    CHECK_ALLOC(sum); /* outlives this call where the ranks get out of step */
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        own[i] = sum[TENSOR_COUNT + i] = vka_tensor_shape(operand(op, i), 2);
+    TRY(comm_check(mpi,
+                   MPI_Iallreduce(sum + TENSOR_COUNT, sum, TENSOR_COUNT, MPI_UINT32_T, MPI_SUM,
+                                  mpi->comm, &request),
+                   "MPI_Iallreduce"));
+    TRY(comm_wait(mpi, 1, &request, clock_deadline(mpi->timeout), caller));
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        struct vka_mpi_range half[2];
+        s->n[i] = sum[i];
+        vka_mpi_positions(sum[i], mpi->size, mpi->rank, half);
+        CHECK_ARG(half[0].count + half[1].count == own[i],
+                  "%s: q, k, v or output has %u of %u positions, this rank's share is %u", caller,
+                  own[i], sum[i], half[0].count + half[1].count);
+    }
+    CHECK_ARG(s->n[K] == s->n[V], "%s: k has %u positions, v %u", caller, s->n[K], s->n[V]);
+fail:
+    if (!mpi->broken)
+        free(sum);
+    return status;
+}
+
+static struct vka_mpi_range heads_of(const struct share *share, int which)
+{
+    return which == K || which == V ? share->key : share->query;
+}
+
+/* The positions of `rank` of some heads: where they lie in a tensor of all positions, and in that
+ * rank's own, one box for each half. */
+static void boxes(const struct sequence *s, int which, int rank, struct vka_mpi_range heads,
+                  bool whole, struct box box[2])
+{
+    struct vka_mpi_range half[2];
+    vka_mpi_positions(s->n[which], s->mpi->size, rank, half);
+    uint32_t behind[2] = {0, half[0].count};
+    for (int i = 0; i < 2; i++) {
+        box[i] = box_along(s->local[which].tensor, 2, half[i]);
+        box[i].first[2] = whole ? half[i].first : behind[i];
+        box[i].first[1] = whole ? 0 : heads.first;
+        box[i].count[1] = heads.count;
+    }
+}
+
+/* Both directions of tensors first .. last between the local ones and those of all positions. */
+static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece, uint32_t p,
+                                const struct vka_attention_op *op, int first, int last,
+                                struct exchange *exchange)
+{
+    struct vka_mpi *mpi = s->mpi;
+    enum vka_status status = VKA_OK;
+    bool back = first == OUTPUT;
+    uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
+    struct legs *to_whole = back ? &exchange->out : &exchange->in;
+    struct legs *to_local = back ? &exchange->in : &exchange->out;
+    TRY(exchange_create(mpi, (size_t)mpi->size * 2 * TENSOR_COUNT, exchange));
+    for (int rank = 0; rank < mpi->size; rank++) {
+        struct share theirs = split_heads(n_head, n_kv, mpi->size, rank, s->n_piece, p);
+        for (int i = first; i <= last; i++) {
+            struct box mine[2], other[2];
+            boxes(s, i, mpi->rank, heads_of(&theirs, i), false, mine);
+            boxes(s, i, rank, heads_of(&piece->share, i), true, other);
+            for (int half = 0; half < 2; half++) {
+                TRY(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
+                if (piece->tensor[i])
+                    TRY(exchange_add(exchange, to_whole, rank, &piece->whole[i], &other[half]));
+            }
+        }
+    }
+    TRY(exchange_finish(exchange));
+fail:
+    return status;
+}
+
+/* Tensors of all positions of this rank's heads, and attention on them. */
+static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence *s,
+                                      struct sequence_piece *piece,
+                                      const struct vka_attention_op *op)
+{
+    struct vka_mpi *mpi = plan->mpi;
+    enum vka_status status = VKA_OK;
+    struct views views = {0};
+    struct part part = {{0, vka_tensor_shape(op->q, 0)}, piece->share};
+    struct vka_attention_op own = *op;
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        const struct vka_tensor *t = operand(op, i);
+        const uint32_t shape[] = {part.batch.count, heads_of(&piece->share, i).count, s->n[i],
+                                  vka_tensor_shape(t, 3)};
+        TRY(comm_device_error(
+            mpi, vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &piece->tensor[i])));
+        TRY(image_create(mpi, piece->tensor[i], true, &piece->whole[i]));
+    }
+    own.q = piece->tensor[Q];
+    own.k = piece->tensor[K];
+    own.v = piece->tensor[V];
+    own.output = piece->tensor[OUTPUT];
+    TRY(comm_device_error(mpi, slice_options(&views, &op->options, &part, &own.options)));
+    TRY(mpi_plan_record(plan, NULL, &own, NULL, &piece->plan));
+fail:
+    views_destroy(&views);
+    return status;
+}
+
+enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op,
+                                struct sequence **out)
+{
+    struct vka_mpi *mpi = plan->mpi;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
+    struct sequence *s = *out = calloc(1, sizeof *s);
+    CHECK_ALLOC(s);
+    s->mpi = mpi;
+    TRY(count_positions(s, op));
+    s->n_piece = split_pieces(plan->info.pieces, n_kv, mpi->size);
+    s->piece = calloc(s->n_piece, sizeof *s->piece);
+    CHECK_ALLOC(s->piece);
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        TRY(image_create(mpi, operand(op, i), true, &s->local[i]));
+    for (uint32_t p = 0; p < s->n_piece; p++) {
+        struct sequence_piece *piece = &s->piece[p];
+        piece->share = split_heads(n_head, n_kv, mpi->size, mpi->rank, s->n_piece, p);
+        if (piece->share.query.count)
+            TRY(create_tensors(plan, s, piece, op));
+        TRY(add_legs(s, piece, p, op, Q, V, &piece->scatter));
+        TRY(add_legs(s, piece, p, op, OUTPUT, OUTPUT, &piece->collect));
+    }
+fail:
+    return status;
+}
+
+/* All pieces set out; then one is computed while those behind it still come in and the outputs of
+ * those before it go back. */
+enum vka_status sequence_run(struct sequence *s, struct run *run)
+{
+    enum vka_status status = VKA_OK;
+    for (int i = Q; i <= V; i++)
+        image_fetch(&s->local[i], run);
+    for (uint32_t p = 0; p < s->n_piece; p++)
+        TRY(exchange_start(&s->piece[p].scatter, run));
+    for (uint32_t p = 0; p < s->n_piece; p++) {
+        struct sequence_piece *piece = &s->piece[p];
+        MPI_Request *next = p + 1 < s->n_piece ? &s->piece[p + 1].scatter.request : NULL;
+        TRY(exchange_land(&piece->scatter, run));
+        for (int i = Q; i <= V && piece->plan; i++)
+            image_flush(&piece->whole[i], run);
+        TRY(run_compute(run, piece->plan, next != NULL, next));
+        if (piece->plan)
+            image_fetch(&piece->whole[OUTPUT], run);
+        TRY(exchange_start(&piece->collect, run));
+    }
+    for (uint32_t p = 0; p < s->n_piece; p++)
+        TRY(exchange_land(&s->piece[p].collect, run));
+    image_flush(&s->local[OUTPUT], run);
+fail:
+    return status;
+}
+
+void sequence_destroy(struct sequence **slot)
+{
+    if (!slot || !*slot)
+        return;
+    struct sequence *s = *slot;
+    for (uint32_t p = 0; s->piece && p < s->n_piece; p++) {
+        struct sequence_piece *piece = &s->piece[p];
+        exchange_destroy(&piece->scatter);
+        exchange_destroy(&piece->collect);
+        vka_plan_destroy(&piece->plan);
+        for (int i = 0; i < TENSOR_COUNT; i++) {
+            image_destroy(&piece->whole[i]);
+            vka_tensor_destroy(&piece->tensor[i]);
+        }
+    }
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        image_destroy(&s->local[i]);
+    free(s->piece);
+    free(s);
+    *slot = NULL;
+}

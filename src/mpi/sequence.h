@@ -1,0 +1,20 @@
+/* Attention over positions that lie on different ranks: exchanged for heads, and back. */
+#ifndef VKA_MPI_SEQUENCE_H
+#define VKA_MPI_SEQUENCE_H
+
+#include "mpi/plan.h"
+
+struct sequence;
+
+/* What one rank can check alone. */
+enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_op *op);
+
+/* What of the tensors is the same on all ranks. */
+void sequence_describe(const struct vka_attention_op *op, struct terms *terms);
+
+enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op,
+                                struct sequence **sequence);
+enum vka_status sequence_run(struct sequence *sequence, struct run *run);
+void sequence_destroy(struct sequence **sequence);
+
+#endif

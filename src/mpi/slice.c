@@ -1,0 +1,103 @@
+#include "mpi/slice.h"
+#include "core/status.h"
+
+void views_destroy(struct views *views)
+{
+    for (size_t i = 0; i < views->n; i++)
+        vka_tensor_destroy(&views->made[i]);
+    views->n = 0;
+}
+
+enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint32_t axis,
+                            struct vka_mpi_range range, struct vka_tensor **part)
+{
+    uint32_t size = vka_tensor_shape(tensor, axis);
+    *part = tensor;
+    if (!tensor || size <= 1 || range.count == size)
+        return VKA_OK;
+    if (views->n == COUNTOF(views->made))
+        return VKA_INTERNAL;
+    enum vka_status status = vka_tensor_slice(tensor, axis, range.first, range.count, part);
+    if (status == VKA_OK)
+        views->made[views->n++] = *part;
+    return status;
+}
+
+struct box box_along(const struct vka_tensor *tensor, uint32_t axis, struct vka_mpi_range range)
+{
+    struct box box = {0};
+    for (uint32_t i = 0; i < vka_tensor_rank(tensor); i++)
+        box.count[i] = vka_tensor_shape(tensor, i);
+    box.first[axis] = range.first;
+    box.count[axis] = range.count;
+    return box;
+}
+
+uint64_t box_count(const struct box *box, uint32_t rank)
+{
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < rank; i++)
+        count *= box->count[i];
+    return count;
+}
+
+enum vka_status box_view(struct vka_tensor *tensor, const struct box *box, struct vka_tensor **view)
+{
+    struct vka_tensor *part = tensor;
+    *view = NULL;
+    for (uint32_t i = 0; i < vka_tensor_rank(tensor); i++) {
+        enum vka_status status = vka_tensor_slice(part, i, box->first[i], box->count[i], view);
+        if (part != tensor)
+            vka_tensor_destroy(&part);
+        if (status != VKA_OK)
+            return status;
+        part = *view;
+    }
+    return VKA_OK;
+}
+
+/* Along the axis that stands `from_last` before the last, where the mask has it. */
+static enum vka_status slice_mask(struct views *views, struct vka_tensor **mask, uint32_t from_last,
+                                  struct vka_mpi_range range)
+{
+    uint32_t rank = vka_tensor_rank(*mask);
+    if (rank <= from_last)
+        return VKA_OK;
+    return views_slice(views, *mask, rank - 1 - from_last, range, mask);
+}
+
+enum vka_status slice_options(struct views *views, const struct vka_attention_options *whole,
+                              const struct part *part, struct vka_attention_options *options)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_mpi_range batch = part->batch, heads = part->heads.query;
+    *options = *whole;
+    TRY(slice_mask(views, &options->mask, 3, batch));
+    TRY(slice_mask(views, &options->mask, 2, heads));
+    TRY(views_slice(views, options->kv_length, 0, batch, &options->kv_length));
+    TRY(views_slice(views, options->query_offset, 0, batch, &options->query_offset));
+    TRY(views_slice(views, options->scores, 0, batch, &options->scores));
+    TRY(views_slice(views, options->scores, 1, heads, &options->scores));
+    TRY(views_slice(views, options->sink, 0, heads, &options->sink));
+    TRY(views_slice(views, options->alibi, 0, heads, &options->alibi));
+fail:
+    return status;
+}
+
+enum vka_status slice_attention(struct views *views, const struct vka_attention_op *whole,
+                                const struct part *part, struct vka_attention_op *op)
+{
+    enum vka_status status = VKA_OK;
+    *op = *whole;
+    struct vka_tensor **by_key[] = {&op->k,          &op->v,           &op->past_key,
+                                    &op->past_value, &op->present_key, &op->present_value};
+    TRY(views_slice(views, op->q, 0, part->batch, &op->q));
+    TRY(views_slice(views, op->q, 1, part->heads.query, &op->q));
+    for (size_t i = 0; i < COUNTOF(by_key); i++) {
+        TRY(views_slice(views, *by_key[i], 0, part->batch, by_key[i]));
+        TRY(views_slice(views, *by_key[i], 1, part->heads.key, by_key[i]));
+    }
+    TRY(slice_options(views, &whole->options, part, &op->options));
+fail:
+    return status;
+}

@@ -1,0 +1,206 @@
+/* Arguments that differ, failures of one rank, and what of the weights a rank reads. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "ranks.h"
+
+#include <vkattn/vkattn_io.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define EXPECT(mpi, wanted, words, call)                                                          \
+    do {                                                                                          \
+        enum vka_status got = (call);                                                             \
+        REQUIRE(got == (wanted), "%s gave %s", #call, vka_status_name(got));                      \
+        REQUIRE(strstr(vka_mpi_error(mpi), words), "no '%s' in '%s'", words, vka_mpi_error(mpi)); \
+    } while (0)
+
+enum { WIDTH = 64, HEADS = 8, DIM = 8, BATCH = 2, N = 5 };
+
+static float weights[WIDTH * WIDTH];
+
+static struct vka_mpi_layer_info layer_info(void)
+{
+    struct vka_linear_weights w = {weights, weights};
+    return *VKA_INFO(vka_mpi_layer_info, .layer = {.n_head = HEADS,
+                                                   .head_dim = DIM,
+                                                   .query_dim = WIDTH,
+                                                   .output_dim = WIDTH,
+                                                   .query = w,
+                                                   .key = w,
+                                                   .value = w,
+                                                   .output = w});
+}
+
+/* Whoever differs, all ranks hear of it, and the next call is in step again. */
+static void check_layer_arguments(struct vka_mpi *mpi)
+{
+    struct vka_mpi_layer *layer = (struct vka_mpi_layer *)weights;
+    bool last = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1;
+    struct vka_mpi_layer_info info = layer_info();
+    if (vka_mpi_size(mpi) > 1) {
+        char words[64];
+        snprintf(words, sizeof words, "rank %d has n_head: 4, rank 0 has n_head: 8",
+                 vka_mpi_size(mpi) - 1);
+        info.layer.n_head = last ? 4 : 8;
+        EXPECT(mpi, VKA_INVALID, words, vka_mpi_layer_create(mpi, &info, &layer));
+        REQUIRE(!layer, "a layer in spite of an error");
+        info = layer_info();
+        info.layer.key.bias = last ? NULL : weights;
+        EXPECT(mpi, VKA_INVALID, "key 0", vka_mpi_layer_create(mpi, &info, &layer));
+        info = layer_info();
+        info.layer.value.weight = last ? NULL : weights;
+        snprintf(words, sizeof words, "rank %d: ", vka_mpi_size(mpi) - 1);
+        EXPECT(mpi, VKA_INVALID, words, vka_mpi_layer_create(mpi, &info, &layer));
+    }
+    info = layer_info();
+    info.split = VKA_MPI_SEQUENCE;
+    EXPECT(mpi, VKA_INVALID, "split", vka_mpi_layer_create(mpi, &info, &layer));
+    info = layer_info();
+    info.layer.n_kv_head = 3;
+    EXPECT(mpi, VKA_INVALID, "n_kv_head 3", vka_mpi_layer_create(mpi, &info, &layer));
+    info = layer_info();
+    REQUIRE_OK(mpi, vka_mpi_layer_create(mpi, &info, &layer));
+    vka_mpi_layer_destroy(&layer);
+}
+
+static void check_plan_arguments(struct vka_mpi *mpi)
+{
+    struct vka_mpi_layer *layer;
+    struct vka_mpi_plan *plan;
+    struct vka_tensor *in, *out, *narrow;
+    struct vka_device *device = vka_mpi_device(mpi);
+    bool last = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1, alone = vka_mpi_size(mpi) == 1;
+    struct vka_mpi_layer_info info = layer_info();
+    REQUIRE_OK(mpi, vka_mpi_layer_create(mpi, &info, &layer));
+    REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH}, &in));
+    REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH}, &out));
+    REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, 9}, &narrow));
+    struct vka_layer_op op = *VKA_INFO(vka_layer_op, .query = in, .output = out);
+    if (!alone) {
+        struct vka_layer_op other = op;
+        other.attention.causal = last;
+        EXPECT(mpi, VKA_INVALID, "has causal: 1, rank 0 has causal: 0",
+               vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
+        other = op;
+        other.output = last ? narrow : out;
+        EXPECT(mpi, VKA_INVALID, "output", vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
+        other = op;
+        other.attention.dropout = 0.5f;
+        EXPECT(mpi, VKA_UNSUPPORTED, "dropout",
+               vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
+    }
+    struct vka_layer_op wrong = op;
+    wrong.query = narrow;
+    EXPECT(mpi, VKA_INVALID, "query", vka_mpi_plan_layer(mpi, layer, &wrong, NULL, &plan));
+    EXPECT(mpi, VKA_INVALID, "layer", vka_mpi_plan_layer(mpi, NULL, &op, NULL, &plan));
+    REQUIRE_OK(mpi, vka_mpi_plan_layer(mpi, layer, &op, NULL, &plan));
+    REQUIRE_OK(mpi, vka_mpi_plan_run(plan, 10 * VKA_TIMEOUT_DEFAULT));
+    struct vka_mpi_stats stats;
+    vka_mpi_plan_stats(plan, &stats);
+    REQUIRE(stats.compute_ms > 0 && stats.total_ms >= stats.compute_ms, "no time was counted");
+    /* The contexts and the output, gathered: all but its own part comes in. */
+    uint64_t whole = 2ull * BATCH * N * WIDTH * sizeof(float);
+    REQUIRE(stats.received <= whole && (stats.received > 0) == !alone,
+            "%llu bytes received, %llu in the tensors", (unsigned long long)stats.received,
+            (unsigned long long)whole);
+    vka_mpi_plan_destroy(&plan);
+    vka_mpi_layer_destroy(&layer);
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&out);
+    vka_tensor_destroy(&narrow);
+}
+
+static void check_files(struct vka_mpi *mpi)
+{
+    struct vka_mpi_layer *layer;
+    struct vka_mpi_layer_info info = *VKA_INFO(vka_mpi_layer_info, .layer.n_head = HEADS);
+    const uint64_t shape[2] = {WIDTH, WIDTH};
+    struct vka_io_array arrays[4];
+    const char *const names[] = {"q_proj.weight", "k_proj.weight", "v_proj.weight",
+                                 "o_proj.weight"};
+    char path[] = "/tmp/test_mpi_XXXXXX", error[VKA_IO_ERROR_SIZE];
+    for (int i = 0; i < 4; i++)
+        arrays[i] = (struct vka_io_array){.name = names[i],
+                                          .dtype = VKA_IO_F32,
+                                          .rank = 2,
+                                          .shape = {shape[0], shape[1]},
+                                          .data = weights,
+                                          .size = sizeof weights};
+    int fd = mkstemp(path);
+    REQUIRE(fd >= 0, "no temporary file");
+    close(fd);
+    REQUIRE(!vka_safetensors_write(path, arrays, 4, NULL, 0, error), "%s", error);
+    REQUIRE_OK(mpi, vka_mpi_layer_open(mpi, path, &info, &layer));
+    vka_mpi_layer_destroy(&layer);
+    /* The last rank has none: all of them hear which. */
+    bool last = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1;
+    EXPECT(mpi, VKA_IO, "/nowhere",
+           vka_mpi_layer_open(mpi, last ? "/nowhere" : path, &info, &layer));
+    info.layer.n_head = 7;
+    EXPECT(mpi, VKA_IO, "7 and 7 heads", vka_mpi_layer_open(mpi, path, &info, &layer));
+    MPI_Barrier(MPI_COMM_WORLD);
+    unlink(path);
+}
+
+/* Rows of a weight in pages of their own: those that a rank has no business with cannot be read. */
+static float *guarded(size_t rows, size_t row_bytes, struct vka_mpi_range readable)
+{
+    char *all =
+        mmap(NULL, rows * row_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(all != MAP_FAILED, "no memory");
+    size_t end = readable.first + readable.count;
+    mprotect(all, readable.first * row_bytes, PROT_NONE);
+    mprotect(all + end * row_bytes, (rows - end) * row_bytes, PROT_NONE);
+    return (float *)all;
+}
+
+/* Reading another rank's share would end this one by SIGSEGV. */
+static void check_shares(struct vka_mpi *mpi)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uint32_t width = (uint32_t)(page / sizeof(float)), rows = 2 * HEADS;
+    int size = vka_mpi_size(mpi), rank = vka_mpi_rank(mpi);
+    struct vka_mpi_layer *layer;
+    struct vka_mpi_range query, key, out = vka_mpi_batch(width, size, rank);
+    vka_mpi_heads(HEADS, HEADS / 2, size, rank, &query, &key);
+    struct vka_mpi_range q = {2 * query.first, 2 * query.count};
+    struct vka_mpi_range k = {2 * key.first, 2 * key.count};
+    /* [16][width] and [8][width]; the output's [width][16 * page's worth] rows are pages too. */
+    float *wq = guarded(rows, page, q), *wk = guarded(rows / 2, page, k);
+    float *wv =
+        guarded((size_t)HEADS / 2 * width / HEADS, page,
+                (struct vka_mpi_range){key.first * width / HEADS, key.count * width / HEADS});
+    float *wo = guarded(width, page, out);
+    struct vka_mpi_layer_info info =
+        *VKA_INFO(vka_mpi_layer_info, .layer = {.n_head = HEADS,
+                                                .n_kv_head = HEADS / 2,
+                                                .head_dim = 2,
+                                                .value_dim = width / HEADS,
+                                                .query_dim = width,
+                                                .output_dim = width,
+                                                .query.weight = wq,
+                                                .key.weight = wk,
+                                                .value.weight = wv,
+                                                .output.weight = wo});
+    REQUIRE_OK(mpi, vka_mpi_layer_create(mpi, &info, &layer));
+    vka_mpi_layer_destroy(&layer);
+    munmap(wq, rows * page);
+    munmap(wk, rows / 2 * page);
+    munmap(wv, (size_t)HEADS / 2 * width / HEADS * page);
+    munmap(wo, width * page);
+}
+
+int main(int argc, char **argv)
+{
+    struct vka_mpi *mpi = ranks_begin(&argc, &argv);
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        weights[i] = (float)(i % 13) / 13 - 0.4f;
+    check_layer_arguments(mpi);
+    check_plan_arguments(mpi);
+    check_files(mpi);
+    check_shares(mpi);
+    return ranks_end(&mpi);
+}

@@ -1,0 +1,90 @@
+/* One rank dies or stalls in the middle of its runs: the others get a status in time.
+ *
+ *     test_mpi_failure die|stall
+ *
+ * Each survivor prints a line that begins with "survivor", which test_failure.sh counts. */
+#include "layer_problem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RUN_TIMEOUT 3000000000ull /* ns */
+#define MOST_SECONDS 10.0
+#define HEALTHY_RUNS 5
+#define STALL_SECONDS 12
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The rank whose turn has come leaves while its alarm goes off inside a run. */
+static void leave(int signal)
+{
+    (void)signal;
+    raise(SIGKILL);
+}
+
+static enum vka_status run_until_failure(struct vka_mpi *mpi, struct vka_mpi_plan *plan,
+                                         bool victim, bool stall, double *waited)
+{
+    enum vka_status status = VKA_OK;
+    for (int i = 0; i < HEALTHY_RUNS; i++)
+        REQUIRE_OK(mpi, vka_mpi_plan_run(plan, 10 * VKA_TIMEOUT_DEFAULT));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (victim && stall) {
+        sleep(STALL_SECONDS);
+        _exit(0);
+    }
+    if (victim) {
+        signal(SIGALRM, leave);
+        timer_t timer;
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+        const struct itimerspec soon = {.it_value.tv_nsec = 50000000};
+        REQUIRE(!timer_create(CLOCK_MONOTONIC, &event, &timer) &&
+                    !timer_settime(timer, 0, &soon, NULL),
+                "no timer");
+    }
+    while (status == VKA_OK) {
+        double start = seconds();
+        status = vka_mpi_plan_run(plan, RUN_TIMEOUT);
+        *waited = seconds() - start;
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct vka_mpi *mpi = ranks_begin(&argc, &argv);
+    struct vka_mpi_layer *layer = NULL;
+    struct vka_mpi_plan *plan = NULL;
+    struct layer_problem p;
+    double waited = 0;
+    REQUIRE(argc == 2, "usage: test_mpi_failure die|stall");
+    bool victim = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1, stall = !strcmp(argv[1], "stall");
+    layer_problem_draw(mpi, 3, &p);
+    REQUIRE_OK(mpi,
+               vka_mpi_layer_create(mpi, VKA_INFO(vka_mpi_layer_info, .layer = p.info), &layer));
+    REQUIRE_OK(mpi, vka_mpi_plan_layer(mpi, layer, &p.op, NULL, &plan));
+    enum vka_status status = run_until_failure(mpi, plan, victim, stall, &waited);
+    REQUIRE(status == VKA_TIMEOUT || status == VKA_IO, "%s", vka_status_name(status));
+    REQUIRE(waited < MOST_SECONDS, "%.1f s for a status", waited);
+    REQUIRE(*vka_mpi_error(mpi), "no sentence");
+    /* Out of step: the same answer at once, and nothing that waits. */
+    double start = seconds();
+    REQUIRE(vka_mpi_plan_run(plan, RUN_TIMEOUT) == status, "another status than before");
+    vka_mpi_plan_destroy(&plan);
+    vka_mpi_layer_destroy(&layer);
+    layer_problem_destroy(&p);
+    printf("survivor %d: %s after %.1f s: %s\n", vka_mpi_rank(mpi), vka_status_name(status), waited,
+           vka_mpi_error(mpi));
+    vka_mpi_destroy(&mpi);
+    REQUIRE(seconds() - start < 2, "%.1f s to destroy", seconds() - start);
+    fflush(stdout);
+    _exit(0); /* MPI_Finalize would wait for the dead */
+}

@@ -1,0 +1,71 @@
+/* Layers over ranks give the bits of one device: seeds, random problems, a long causal sequence. */
+#include "layer_problem.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RANDOM_PROBLEMS 8 /* most of the time goes into compiling their kernels */
+
+/* Every layer of the folder; returns how many. */
+static int check_seeds(struct vka_mpi *mpi, const char *folder)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, NULL, alphasort), layers = 0;
+    REQUIRE(n >= 0, "%s cannot be read", folder);
+    for (int i = 0; i < n; i++) {
+        char path[1024];
+        struct layer_problem p;
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        if (strstr(path, ".safetensors") && layer_problem_open(mpi, path, &p)) {
+            layer_problem_check(mpi, &p, 0);
+            layer_problem_destroy(&p);
+            layers++;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return layers;
+}
+
+/* Four key heads of two query heads, 4,096 positions, causal: the fused path on CPU drivers. */
+static void check_long(struct vka_mpi *mpi)
+{
+    enum { N = 4096, WIDTH = 32 };
+    static float x[N][WIDTH], w[WIDTH * WIDTH];
+    struct layer_problem p = {.name = "4,096 positions, causal"};
+    const uint32_t shape[] = {1, N, WIDTH};
+    struct vka_tensor *in, *out;
+    uint32_t bits = 1;
+    for (int i = 0; i < N * WIDTH; i++)
+        x[i / WIDTH][i % WIDTH] = (float)((bits = bits * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1;
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        w[i] = ((float)((bits = bits * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1) * 0.5f;
+    REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 3, shape, &in));
+    REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 3, shape, &out));
+    REQUIRE_OK(mpi, vka_tensor_write(in, x, sizeof x));
+    p.info = *VKA_INFO(vka_layer_info, .n_head = 8, .n_kv_head = 4, .head_dim = 4,
+                       .query_dim = WIDTH, .output_dim = WIDTH, .query = {w, w}, .key = {w, NULL},
+                       .value = {w, w}, .output = {w, w});
+    p.op = *VKA_INFO(vka_layer_op, .query = in, .output = out, .attention.causal = true);
+    layer_problem_check(mpi, &p, 0);
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&out);
+}
+
+int main(int argc, char **argv)
+{
+    struct vka_mpi *mpi = ranks_begin(&argc, &argv);
+    REQUIRE(argc == 2, "usage: test_mpi_layer FOLDER_OF_SEEDS");
+    int layers = check_seeds(mpi, argv[1]);
+    REQUIRE(layers >= 24, "only %d layers in %s", layers, argv[1]);
+    for (uint64_t seed = 1; seed <= RANDOM_PROBLEMS; seed++) {
+        struct layer_problem p;
+        layer_problem_draw(mpi, seed, &p);
+        layer_problem_check(mpi, &p, (uint32_t)(seed % 4));
+        layer_problem_destroy(&p);
+    }
+    check_long(mpi);
+    return ranks_end(&mpi);
+}

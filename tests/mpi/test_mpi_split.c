@@ -1,0 +1,119 @@
+/* Who computes what: every head, batch element and position once, in order, groups intact. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "mpi/split.h"
+
+#define MOST_RANKS 9
+
+static void test_heads(void **state)
+{
+    (void)state;
+    for (uint32_t n_kv = 1; n_kv <= 8; n_kv++)
+        for (uint32_t group = 1; group <= 5; group++)
+            for (int size = 1; size <= MOST_RANKS; size++)
+                for (uint32_t pieces = 1; pieces <= 3; pieces++) {
+                    uint32_t next = 0;
+                    for (int rank = 0; rank < size; rank++)
+                        for (uint32_t p = 0; p < pieces; p++) {
+                            struct share s = split_heads(n_kv * group, n_kv, size, rank, pieces, p);
+                            assert_int_equal(s.query.first, next);
+                            next += s.query.count;
+                            if (!s.query.count)
+                                continue;
+                            /* Local head h reads local key head h / group. */
+                            assert_int_equal(s.query.count % s.key.count, 0);
+                            uint32_t local = s.query.count / s.key.count;
+                            for (uint32_t h = 0; h < s.query.count; h++)
+                                assert_int_equal(s.key.first + h / local,
+                                                 (s.query.first + h) / group);
+                        }
+                    assert_int_equal(next, n_kv * group);
+                }
+}
+
+/* No rank has more than one unit above another: key heads, or a group's heads beyond them. */
+static void test_balance(void **state)
+{
+    (void)state;
+    for (uint32_t n_kv = 1; n_kv <= 16; n_kv++)
+        for (int size = 1; size <= (int)n_kv; size++) {
+            uint32_t least = UINT32_MAX, most = 0;
+            for (int rank = 0; rank < size; rank++) {
+                struct vka_mpi_range query, key;
+                vka_mpi_heads(3 * n_kv, n_kv, size, rank, &query, &key);
+                least = key.count < least ? key.count : least;
+                most = key.count > most ? key.count : most;
+                assert_int_equal(query.count, 3 * key.count);
+            }
+            assert_true(most - least <= 1);
+        }
+}
+
+static void test_batch(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 20; n++)
+        for (int size = 1; size <= MOST_RANKS; size++) {
+            uint32_t next = 0;
+            for (int rank = 0; rank < size; rank++) {
+                struct vka_mpi_range r = vka_mpi_batch(n, size, rank);
+                assert_int_equal(r.first, next);
+                next += r.count;
+            }
+            assert_int_equal(next, n);
+        }
+}
+
+/* Front slices rise with the rank, their mirrors fall, and together they are all positions. */
+static void test_positions(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 100; n++)
+        for (int size = 1; size <= MOST_RANKS; size++) {
+            uint32_t next = 0, end = n;
+            struct vka_mpi_range r[2];
+            for (int rank = 0; rank < size; rank++) {
+                vka_mpi_positions(n, size, rank, r);
+                assert_int_equal(r[0].first, next);
+                next += r[0].count;
+                end -= r[1].count;
+                assert_int_equal(r[1].first, end);
+                assert_true(n < (uint32_t)size || r[0].count + r[1].count > 0);
+            }
+            assert_int_equal(next, end);
+        }
+}
+
+/* Visible pairs of a causal square: within 1 % of each other on all ranks. */
+static void test_causal_balance(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= MOST_RANKS; size++) {
+        uint64_t least = UINT64_MAX, most = 0;
+        for (int rank = 0; rank < size; rank++) {
+            struct vka_mpi_range r[2];
+            uint64_t pairs = 0;
+            vka_mpi_positions(4096, size, rank, r);
+            for (int half = 0; half < 2; half++)
+                for (uint32_t i = 0; i < r[half].count; i++)
+                    pairs += r[half].first + i + 1;
+            least = pairs < least ? pairs : least;
+            most = pairs > most ? pairs : most;
+        }
+        assert_true(most - least <= most / 100);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_heads),          cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_batch),          cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_causal_balance),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
