@@ -2,6 +2,7 @@
 #include "attend.h"
 #include "commands.h"
 #include "run_inputs.h"
+#include "run_page.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,18 +29,36 @@ static bool check_writable(const char *option, const char *path)
     return ok;
 }
 
+/* No two results may go to one path, and each must be one that can be written. */
+static bool check_outputs(const struct run_options *o)
+{
+    const char *const names[] = {"output", "scores", "html"};
+    const char *const paths[] = {o->output, o->scores, o->html};
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; paths[i] && j < i; j++) {
+            if (!paths[j] || strcmp(paths[i], paths[j]))
+                continue;
+            tool_error("--%s: expected another path than --%s, got '%s' twice", names[i], names[j],
+                       paths[i]);
+            return false;
+        }
+        if (paths[i] && !check_writable(names[i], paths[i]))
+            return false;
+    }
+    return true;
+}
+
 static bool check_options(const struct run_options *o)
 {
     if (!o->input[RUN_QUERY] || !o->output) {
         tool_error("--%s: expected, but not given", o->output ? "query" : "output");
         return false;
     }
-    if (o->scores && !strcmp(o->scores, o->output)) {
-        tool_error("--scores: expected another path than --output, got '%s' twice", o->scores);
+    if (o->tokens && !o->html) {
+        tool_error("--tokens: expected together with --html, whose page they label");
         return false;
     }
-    return check_writable("output", o->output) &&
-           (!o->scores || check_writable("scores", o->scores));
+    return check_outputs(o);
 }
 
 static bool parse(int argc, char **argv, struct run_options *o)
@@ -59,6 +78,8 @@ static bool parse(int argc, char **argv, struct run_options *o)
         {"path", OPTION_CHOICE, &o->path, 0, 0, option_paths},
         {"output", OPTION_TEXT, &o->output, 0, 0, NULL},
         {"scores", OPTION_TEXT, &o->scores, 0, 0, NULL},
+        {"html", OPTION_TEXT, &o->html, 0, 0, NULL},
+        {"tokens", OPTION_TEXT, &o->tokens, 0, 0, NULL},
         DEVICE_OPTION_SPECS(&o->device),
         {0},
     };
@@ -100,7 +121,28 @@ static enum tool_exit write_result(const char *path, const double *values, size_
     return tool_exit_of(status);
 }
 
-static enum tool_exit write_results(const struct run_options *o, const struct attend *a)
+static enum tool_exit write_page(const struct run_options *o, const struct run_inputs *inputs,
+                                 const struct attend *a, const struct tool_device *d)
+{
+    char error[VKA_IO_ERROR_SIZE] = "";
+    const struct vka_device_properties *properties = vka_device_properties(d->device);
+    const struct run_page page = {
+        .layer = o->layer,
+        .query = o->input[RUN_QUERY],
+        .device = properties->name,
+        .driver = properties->driver,
+        .problem = inputs->problem,
+        .weights = a->values[ATTEND_SCORES],
+        .tokens = inputs->tokens,
+    };
+    enum vka_status status = run_page_write(o->html, &page, error);
+    if (status != VKA_OK)
+        tool_error("%s", error);
+    return tool_exit_of(status);
+}
+
+static enum tool_exit write_results(const struct run_options *o, const struct run_inputs *inputs,
+                                    const struct attend *a, const struct tool_device *d)
 {
     const struct case_file *c = a->problem;
     bool sequence_first = c->config.layout == CASE_SBD;
@@ -112,11 +154,14 @@ static enum tool_exit write_results(const struct run_options *o, const struct at
     if (code == TOOL_OK && o->scores)
         code = write_result(o->scores, a->values[ATTEND_SCORES], a->count[ATTEND_SCORES], VKA_F32,
                             4, scores);
+    if (code == TOOL_OK && o->html)
+        code = write_page(o, inputs, a, d);
     return code;
 }
 
-static enum tool_exit run(const struct run_options *o, const struct case_file *problem)
+static enum tool_exit run(const struct run_options *o, const struct run_inputs *inputs)
 {
+    const struct case_file *problem = inputs->problem;
     struct tool_device d;
     struct attend a = {
         .problem = problem,
@@ -129,7 +174,7 @@ static enum tool_exit run(const struct run_options *o, const struct case_file *p
     enum tool_exit code = tool_device_open(&o->device, &d);
     if (code == TOOL_OK) {
         enum vka_status status = attend_run(&d, &a);
-        code = status == VKA_OK ? write_results(o, &a) : tool_device_fail(&d, status);
+        code = status == VKA_OK ? write_results(o, inputs, &a, &d) : tool_device_fail(&d, status);
     }
     attend_free(&a);
     return tool_device_close(&d, code);
@@ -150,7 +195,7 @@ int cmd_run(int argc, char **argv)
         return TOOL_USAGE;
     enum tool_exit code = run_inputs_open(&options, &inputs);
     if (code == TOOL_OK)
-        code = run(&options, inputs.problem);
+        code = run(&options, &inputs);
     run_inputs_free(&inputs);
     return code;
 }

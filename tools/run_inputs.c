@@ -64,7 +64,7 @@ static enum tool_exit open_layer(const struct run_options *o, struct case_file *
         config->layout = o->layout ? CASE_SBD : CASE_BSD;
     if (config->layout == CASE_LAYOUT_NONE)
         config->layout = CASE_BSD;
-    config->scores = o->scores ? VKA_SCORES_SOFTMAX : VKA_SCORES_NONE;
+    config->scores = o->scores || o->html ? VKA_SCORES_SOFTMAX : VKA_SCORES_NONE;
     (*problem)->kind = CASE_LAYER;
     status = case_layer_sizes(*problem, o->layer, error);
     if (status == VKA_OK)
@@ -193,6 +193,19 @@ static enum tool_exit check_lengths(const char *path, const struct case_file *c)
     return code;
 }
 
+static enum tool_exit open_tokens(const char *path, struct run_inputs *inputs)
+{
+    char error[VKA_IO_ERROR_SIZE] = "";
+    const struct case_file *c = inputs->problem;
+    enum vka_status status = tokens_read(path, error, &inputs->tokens);
+    if (status == VKA_OK)
+        status =
+            tokens_check(path, inputs->tokens, c->key != NULL, c->batch, c->n_q, c->n_kv, error);
+    if (status != VKA_OK)
+        tool_error("%s", error);
+    return tool_exit_of(status);
+}
+
 enum tool_exit run_inputs_open(const struct run_options *options, struct run_inputs *inputs)
 {
     *inputs = (struct run_inputs){0};
@@ -205,6 +218,8 @@ enum tool_exit run_inputs_open(const struct run_options *options, struct run_inp
         code = check_mask(options->input[RUN_MASK], inputs->problem);
     if (code == TOOL_OK && inputs->problem->kv_length)
         code = check_lengths(options->input[RUN_LENGTHS], inputs->problem);
+    if (code == TOOL_OK && options->tokens)
+        code = open_tokens(options->tokens, inputs);
     return code;
 }
 
@@ -213,4 +228,5 @@ void run_inputs_free(struct run_inputs *inputs)
     for (int i = 0; i < RUN_INPUT_COUNT; i++)
         vka_npy_close(&inputs->npy[i]);
     case_close(&inputs->problem);
+    json_decref(inputs->tokens);
 }

@@ -5,13 +5,15 @@
 
 #include "case.h"
 #include "options.h"
+#include "tokens.h"
 
 enum run_input { RUN_QUERY = 0, RUN_KEY, RUN_VALUE, RUN_MASK, RUN_LENGTHS, RUN_INPUT_COUNT };
 
 struct run_options {
     const char *layer;
     const char *input[RUN_INPUT_COUNT]; /* paths; NULL: not given */
-    const char *output, *scores;
+    const char *output, *scores, *html;
+    const char *tokens;       /* of the page */
     uint32_t heads, kv_heads; /* 0: as the layer file says */
     bool causal;
     int64_t window[2]; /* RUN_NO_WINDOW in [0]: as the layer file says */
@@ -27,6 +29,7 @@ struct run_options {
 struct run_inputs {
     struct case_file *problem;
     struct vka_npy *npy[RUN_INPUT_COUNT];
+    json_t *tokens; /* NULL: not given */
 };
 
 /* Prints what is wrong; free it either way. */

@@ -241,6 +241,13 @@ expect 0 '' run "$seed" --query x.npy --output y3.npy --scores s.npy --mask m.np
 npy_raw s.npy | head -c 20 >got.raw
 same_numbers got.raw want.raw 0 'the first row under a mask'
 
+# The page: whole, with its tokens, and whatever they hold cannot leave the data.
+printf '<b>\n</script>\n<!--\n"\nfive\n' >t.txt
+expect 0 '' run "$seed" --query x.npy --output y3.npy --html p.html --tokens t.txt --causal
+[ "$(head -n 1 p.html)" = '<!doctype html>' ] && [ "$(tail -n 1 p.html)" = '</html>' ] &&
+    grep -qF '"keys":["\u003cb>","\u003c/script>","\u003c!--","\"","five"]' p.html &&
+    [ "$(grep -c '^</script>$\|</script>' p.html)" -eq 2 ] || fail 'the page of run'
+
 # A sequence-first layer, with its layout and heads from the metadata.
 plain=$cases/seeds/seed000_bias_plain.safetensors
 query "$plain" >p.npy
@@ -264,6 +271,28 @@ refuse '--output: expected' "$seed" --query x.npy
 refuse 'missing/y.npy' "$seed" --query x.npy --output missing/y.npy
 refuse '--output: .*something else' "$seed" --query x.npy --output bad
 refuse '--scores: expected another path' "$seed" --query x.npy --output keep.npy --scores keep.npy
+refuse '--html: expected another path than --output' \
+    "$seed" --query x.npy --output keep.npy --html keep.npy
+refuse 'missing/p.html' "$seed" --query x.npy --output keep.npy --html missing/p.html
+refuse '--tokens: expected together with --html' \
+    "$seed" --query x.npy --output keep.npy --tokens t.txt
+refuse_tokens()
+{
+    refuse "$1" "$seed" --query x.npy --output keep.npy --html refused.html --tokens t.txt
+    [ ! -e refused.html ] || fail 'a page with refused tokens was written'
+}
+printf 'one\ntwo\n' >t.txt
+refuse_tokens 't.txt: expected 5 tokens in sequence 1, a line each, got 2'
+printf '1\n2\n3\n4\n5\n\n\n1\n\n1\n' >t.txt
+refuse_tokens 't.txt: expected 1 or 2 sequences with an empty line between, got 3'
+printf '1\n2\n3\n4\n\377\n' >t.txt
+refuse_tokens 't.txt: expected UTF-8 text, got other bytes in line 5'
+printf '\n\n' >t.txt
+refuse_tokens 't.txt: expected a line a token, got none'
+rm t.txt
+refuse_tokens 't.txt: cannot open'
+mkdir t.txt
+refuse_tokens 't.txt: expected a file'
 refuse 'missing.npy' "$seed" --query missing.npy --output keep.npy
 refuse 'missing.safetensors' missing.safetensors --query x.npy --output keep.npy
 refuse 'bad/data.safetensors' bad/data.safetensors --query x.npy --output keep.npy

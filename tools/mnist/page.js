@@ -1,6 +1,6 @@
-// Draws the attention part of vkattn-mnist's page from the data beside it.
-"use strict";
+// Draws the attention part of vkattn-mnist's page from the data beside it; after base.js.
 (() => {
+const { decode, css, rgb, mix, ramp, paint, element, hover, onTheme } = html;
 const data = JSON.parse(document.getElementById("attention-data").textContent);
 const { rows, cols, side, heads, units, channels } = data;
 const across = cols / side;
@@ -9,15 +9,6 @@ const root = document.getElementById("attention");
 const find = (selector) => root.querySelector(selector);
 const percent = (x) => (100 * x).toFixed(1) + "\u2009%";
 
-// Shares 0 .. 1 in two characters each.
-const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const value = new Map([...alphabet].map((c, i) => [c, i]));
-function decode(text) {
-  const out = new Float32Array(text.length / 2);
-  for (let i = 0; i < out.length; i++)
-    out[i] = (64 * value.get(text[2 * i]) + value.get(text[2 * i + 1])) / 4095;
-  return out;
-}
 for (const digit of data.digits) {
   digit.pixels = decode(digit.pixels);
   digit.probability = decode(digit.probability);
@@ -48,43 +39,22 @@ function nameOf(unit) {
   return `${one} ${Math.floor(unit / wide) + 1}.${(unit % wide) + 1}`;
 }
 
-// ---- Colours, read from the style sheet so that both themes share this code ----
+// ---- Colours ----
 
 let theme;
 function readTheme() {
-  const style = getComputedStyle(document.documentElement);
-  const rgb = (name) => {
-    const hex = style.getPropertyValue(name).trim();
-    return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  };
   theme = {
-    map: [0, 1, 2].map((i) => rgb("--map-" + i)),
+    map: [rgb("--map-0"), rgb("--map-1"), rgb("--map-2")],
     over: [rgb("--over-0"), rgb("--over-1")],
     stroke: rgb("--stroke"),
-    mark: style.getPropertyValue("--wrong").trim(),
-    line: style.getPropertyValue("--soft").trim(),
+    mark: css("--wrong"),
+    line: css("--soft"),
   };
-}
-const mix = (a, b, t) => a.map((x, i) => x + (b[i] - x) * t);
-const ramp = (t) => t < .5 ? mix(theme.map[0], theme.map[1], 2 * t)
-                           : mix(theme.map[1], theme.map[2], 2 * t - 1);
-
-function paint(canvas, width, height, colour) {
-  canvas.width = width;
-  canvas.height = height;
-  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
-  for (let y = 0; y < height; y++)
-    for (let x = 0; x < width; x++) {
-      const [r, g, b] = colour(y, x);
-      image.data.set([r, g, b, 255], 4 * (y * width + x));
-    }
-  context.putImageData(image, 0, 0);
-  return context;
 }
 
 // The whole matrix of a head. The square root keeps small weights visible.
 function paintMap(canvas, head) {
-  paint(canvas, units, units, (from, to) => ramp(Math.sqrt(weight(head, from, to))));
+  paint(canvas, units, units, (from, to) => ramp(theme.map, Math.sqrt(weight(head, from, to))));
 }
 
 // The digit in ink over a tint that says how much of the unit's attention a place gets, on the same
@@ -127,13 +97,6 @@ function paintBig() {
 
 // ---- Controls ----
 
-function element(tag, className, parent) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  parent.append(made);
-  return made;
-}
-
 const pickers = data.digits.map((digit, i) => {
   const right = digit.read === digit.label;
   const button = element("button", right ? "yes" : "no", find(".picker"));
@@ -168,21 +131,6 @@ const cards = Array.from({ length: heads }, (_, head) => {
   });
   return { button, map, row, over, most: title.lastChild };
 });
-
-// Shows text(y, x), both 0 .. 1, beside the pointer.
-function hover(canvas, text) {
-  const tip = find(".tip");
-  canvas.addEventListener("pointermove", (event) => {
-    const box = canvas.getBoundingClientRect();
-    const inside = (v) => Math.min(Math.max(v, 0), .9999);
-    tip.textContent = text(inside((event.clientY - box.top) / box.height),
-                           inside((event.clientX - box.left) / box.width));
-    tip.hidden = false;
-    tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + "px";
-    tip.style.top = event.clientY + 16 + "px";
-  });
-  canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
-}
 
 const big = find(".big");
 hover(big, (y, x) => {
@@ -239,7 +187,7 @@ function inkiest(digit) {
 readTheme();
 state.unit = inkiest(digitNow());
 show();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+onTheme(() => {
   readTheme();
   show();
 });

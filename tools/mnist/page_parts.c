@@ -1,9 +1,9 @@
 #include "page_parts.h"
 
+#include "html/html.h"
 #include "png.h"
 
 #include <assert.h>
-#include <math.h>
 
 /* Digits shown at most of those read wrongly and correctly. */
 #define SHOWN_WRONG 120
@@ -163,17 +163,6 @@ void page_put_digits(FILE *out, const struct page *page)
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-/* A share 0 .. 1 in steps of 1/4095 as two characters; page.js reads them back. */
-static void put_share(FILE *out, float x)
-{
-    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    const float inside = x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN becomes 0 */
-    const unsigned step = (unsigned)lrintf(inside * 4095.0f);
-
-    putc(digit[step >> 6], out);
-    putc(digit[step & 63], out);
-}
-
 static void put_chosen(FILE *out, const struct page *page, uint32_t chosen)
 {
     const uint32_t i = page->chosen[chosen], units = model_units(page->model);
@@ -184,13 +173,13 @@ static void put_chosen(FILE *out, const struct page *page, uint32_t chosen)
     fprintf(out, "{\"index\":%u,\"label\":%u,\"read\":%u,\"probability\":\"", (unsigned)i,
             (unsigned)page->labels->data[i], (unsigned)page->read[i]);
     for (uint32_t k = 0; k < n_class; k++)
-        put_share(out, page->probability[(size_t)i * n_class + k]);
+        html_put_share(out, page->probability[(size_t)i * n_class + k]);
     fputs("\",\n\"pixels\":\"", out);
     for (size_t k = 0; k < n_pixel; k++)
-        put_share(out, (float)pixels_of(page, i)[k] / 255.0f);
+        html_put_share(out, (float)pixels_of(page, i)[k] / 255.0f);
     fputs("\",\n\"attention\":\"", out);
     for (size_t k = 0; k < n_weight; k++)
-        put_share(out, page->attention[chosen * n_weight + k]);
+        html_put_share(out, page->attention[chosen * n_weight + k]);
     fputs("\"}", out);
 }
 
@@ -230,8 +219,7 @@ void page_put_attention(FILE *out, const struct page *page)
             "<canvas class=\"big\" tabindex=\"0\" role=\"img\" aria-label=\"The digit and where "
             "the chosen %s attends\"></canvas>\n<p class=\"caption\"></p>\n"
             "<div class=\"bars\"></div>\n</div>\n"
-            "<div class=\"heads\" role=\"group\" aria-label=\"Heads\"></div>\n</div>\n"
-            "<div class=\"tip\" hidden></div>\n",
+            "<div class=\"heads\" role=\"group\" aria-label=\"Heads\"></div>\n</div>\n",
             unit);
     put_data(out, page);
     fputs("</section>\n", out);

@@ -1,0 +1,106 @@
+/* Pages of one file that needs nothing from elsewhere. SPDX-License-Identifier: MIT */
+#include "html.h"
+
+#include "file_write.h"
+#include "texts.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void html_put_head(FILE *out, const char *style)
+{
+    fprintf(out,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+            "img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+            "<meta name=\"color-scheme\" content=\"light dark\">\n<style>\n%s%s</style>\n",
+            base_css, style);
+}
+
+void html_put_script(FILE *out, const char *script)
+{
+    fprintf(out, "<script>\n%s%s</script>\n", base_js, script);
+}
+
+void html_put_text(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        const char *at = strchr("<>&\"'", *text);
+
+        if (at)
+            fprintf(out, "&#%d;", *at);
+        else
+            putc(*text, out);
+    }
+}
+
+void html_put_fact(FILE *out, const char *name, const char *value, const char *more)
+{
+    fprintf(out, "<div><dt>%s</dt><dd>", name);
+    html_put_text(out, value);
+    fputs("<small>", out);
+    html_put_text(out, more);
+    fputs("</small></dd></div>\n", out);
+}
+
+void html_put_share(FILE *out, double share)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+    if (isnan(share)) {
+        fputs("!!", out);
+        return;
+    }
+    const unsigned step = (unsigned)lrint(fmin(fmax(share, 0.0), 1.0) * 4095.0);
+
+    putc(digit[step >> 6], out);
+    putc(digit[step & 63], out);
+}
+
+bool html_put_json(FILE *out, const json_t *json)
+{
+    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
+
+    if (!text)
+        return false;
+    for (const char *c = text; *c; c++) {
+        if (*c == '<') /* inside a string, as it is in no other part of JSON */
+            fputs("\\u003c", out);
+        else
+            putc(*c, out);
+    }
+    free(text);
+    return true;
+}
+
+const char *html_file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+enum vka_status html_write(const char *path, bool (*put)(FILE *out, const void *data),
+                           const void *data, char *error)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    bool whole = out && put(out, data);
+    enum vka_status status = VKA_OK;
+
+    if (out && (ferror(out) | fclose(out)))
+        whole = false;
+    if (!whole) {
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
+        status = VKA_OUT_OF_HOST_MEMORY;
+    } else if (!file_replace(path, text, size)) {
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot be written: %s", path, strerror(errno));
+        status = VKA_IO;
+    }
+    free(text);
+    return status;
+}

@@ -1,0 +1,130 @@
+/* What the queries and keys of a run stand for, as text. SPDX-License-Identifier: MIT */
+#include "tokens.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The bytes of a regular file; NULL with a sentence. */
+static char *read_text(const char *path, size_t *size, char *error)
+{
+    FILE *file = fopen(path, "rb");
+    struct stat info;
+    char *text = NULL;
+    if (!file || fstat(fileno(file), &info)) {
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot open: %s", path, strerror(errno));
+        goto done;
+    }
+    if (!S_ISREG(info.st_mode) || info.st_size > TOKENS_MAX_SIZE) {
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: expected a file of at most %u bytes", path,
+                 TOKENS_MAX_SIZE);
+        goto done;
+    }
+    text = malloc((size_t)info.st_size + 1);
+    if (!text) {
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
+        goto done;
+    }
+    *size = fread(text, 1, (size_t)info.st_size, file);
+    if (ferror(file)) {
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot be read: %s", path, strerror(errno));
+        free(text);
+        text = NULL;
+    }
+done:
+    if (file)
+        fclose(file);
+    return text;
+}
+
+/* Adds a line to the last sequence, a new one where *begin says so. False where the line is not
+ * UTF-8, as jansson finds, or memory runs out. */
+static bool add_line(json_t *sequences, bool *begin, const char *line, size_t length)
+{
+    if (!length) {
+        *begin = true;
+        return true;
+    }
+    if (*begin && json_array_append_new(sequences, json_array()))
+        return false;
+    *begin = false;
+    json_t *last = json_array_get(sequences, json_array_size(sequences) - 1);
+    return !json_array_append_new(last, json_stringn(line, length));
+}
+
+enum vka_status tokens_read(const char *path, char *error, json_t **sequences)
+{
+    size_t size = 0, number = 1;
+    bool begin = true;
+    char *text = read_text(path, &size, error);
+    *sequences = text ? json_array() : NULL;
+    if (text && !*sequences)
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
+    if (!*sequences)
+        goto fail;
+    for (const char *line = text, *end = text + size; line < end; number++) {
+        const char *next = memchr(line, '\n', (size_t)(end - line));
+        size_t length = (size_t)((next ? next : end) - line);
+        bool carriage = length && line[length - 1] == '\r';
+        if (!add_line(*sequences, &begin, line, length - carriage)) {
+            snprintf(error, VKA_IO_ERROR_SIZE,
+                     "%s: expected UTF-8 text, got other bytes in line %zu", path, number);
+            goto fail;
+        }
+        line = next ? next + 1 : end;
+    }
+    if (!json_array_size(*sequences)) {
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: expected a line a token, got none", path);
+        goto fail;
+    }
+    free(text);
+    return VKA_OK;
+fail:
+    free(text);
+    json_decref(*sequences);
+    *sequences = NULL;
+    return VKA_IO;
+}
+
+enum vka_status tokens_check(const char *path, const json_t *sequences, bool pairs, uint32_t batch,
+                             uint32_t n_q, uint32_t n_kv, char *error)
+{
+    const size_t of_each = pairs ? 2 : 1, n = json_array_size(sequences);
+    if (n != of_each && n != of_each * batch) {
+        snprintf(error, VKA_IO_ERROR_SIZE,
+                 "%s: expected %zu or %zu sequences with an empty line between, got %zu", path,
+                 of_each, of_each * batch, n);
+        return VKA_IO;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const size_t got = json_array_size(json_array_get(sequences, i));
+        const uint32_t want = pairs && i % 2 == 0 ? n_q : n_kv;
+        if (got == want)
+            continue;
+        snprintf(error, VKA_IO_ERROR_SIZE,
+                 "%s: expected %" PRIu32 " tokens in sequence %zu, a line each, got %zu", path,
+                 want, i + 1, got);
+        return VKA_IO;
+    }
+    return VKA_OK;
+}
+
+/* Sequence `which` of the batch element's own, or of the one for all. */
+static const json_t *sequence_of(const json_t *sequences, size_t of_each, uint32_t b, size_t which)
+{
+    const bool own = json_array_size(sequences) > of_each;
+    return json_array_get(sequences, (own ? b * of_each : 0) + which);
+}
+
+const json_t *tokens_of_queries(const json_t *sequences, bool pairs, uint32_t b)
+{
+    return sequence_of(sequences, pairs ? 2 : 1, b, 0);
+}
+
+const json_t *tokens_of_keys(const json_t *sequences, bool pairs, uint32_t b)
+{
+    return sequence_of(sequences, pairs ? 2 : 1, b, pairs);
+}
