@@ -157,7 +157,8 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
         !device_has_extension(instance, physical, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
         subgroup.pNext = &size;
     caps->host_import =
-        device_has_extension(instance, physical, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+        device_has_extension(instance, physical, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME) &&
+        memory_can_import(instance, physical);
     if (caps->host_import)
         size.pNext = &host;
     instance->vkGetPhysicalDeviceProperties2(physical, &properties);

@@ -76,6 +76,9 @@ enum vka_status memory_wrap(struct vka_device *device, VkBuffer buffer, VkBuffer
 enum vka_status memory_import(struct vka_device *device, void *host, uint64_t size,
                               struct memory_range *range);
 
+/* Whether the device takes host memory as tensors, given VK_EXT_external_memory_host. */
+bool memory_can_import(const struct vk_instance *instance, VkPhysicalDevice physical);
+
 /* Frees a block and what of it is ours. */
 void memory_block_destroy(struct vka_device *device, struct memory_block *block);
 

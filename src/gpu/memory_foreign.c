@@ -43,22 +43,25 @@ fail:
 static const VkExternalMemoryHandleTypeFlagBits host_handle =
     VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
 
-static enum vka_status create_buffer(struct vka_device *device, uint64_t size, VkBuffer *buffer)
+bool memory_can_import(const struct vk_instance *instance, VkPhysicalDevice physical)
 {
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
     VkExternalBufferProperties can = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
-    device->instance.vkGetPhysicalDeviceExternalBufferProperties(
-        device->physical,
+    instance->vkGetPhysicalDeviceExternalBufferProperties(
+        physical,
         &(VkPhysicalDeviceExternalBufferInfo){
             .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO,
             .usage = MEMORY_USAGE,
             .handleType = host_handle,
         },
         &can);
-    if (!(can.externalMemoryProperties.externalMemoryFeatures &
-          VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT))
-        return log_error(log, VKA_UNSUPPORTED, "the device imports no host memory as buffers");
+    return can.externalMemoryProperties.externalMemoryFeatures &
+           VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT;
+}
+
+static enum vka_status create_buffer(struct vka_device *device, uint64_t size, VkBuffer *buffer)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
     VK(device->vk.vkCreateBuffer(
         device->handle,
         &(VkBufferCreateInfo){

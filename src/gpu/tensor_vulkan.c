@@ -107,9 +107,9 @@ enum vka_status vka_tensor_import(struct vka_device *device, void *memory, size_
     const uint64_t limit = device->caps.properties.max_allocation;
     TRY(tensor_create_empty(device, __func__, dtype, rank, shape, out ? &tensor : NULL));
     if (!alignment) {
-        status = log_error(log, VKA_UNSUPPORTED,
-                           "%s: the device has no " VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME,
-                           __func__);
+        status = log_error(
+            log, VKA_UNSUPPORTED,
+            "%s: the device has not enabled " VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME, __func__);
         goto fail;
     }
     CHECK_ARG(memory, "%s: memory is NULL", __func__);
