@@ -126,7 +126,7 @@ static void bare_device(void **state)
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
-/* Two wrappings of one buffer are known to be the same memory: each pass waits for the one before. */
+/* Two wrappings of one buffer are known to be the same memory: each pass waits for the last. */
 static void wrapped_twice(void **state)
 {
     (void)state;
