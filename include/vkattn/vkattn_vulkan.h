@@ -117,17 +117,17 @@ VKA_API enum vka_status vka_tensor_wrap(struct vka_device *device, const struct 
                                         struct vka_tensor **tensor);
 
 /* Where a tensor's elements lie: from the first to the last that its strides reach, rounded up to
- * 16 bytes. A buffer of vkattn's has the usages STORAGE_BUFFER, TRANSFER_SRC and TRANSFER_DST and
- * is EXCLUSIVE; other tensors lie in it too, so nothing outside this range may be touched. The handle
- * is valid as long as the tensor or a view of it. INVALID. */
+ * 16 bytes. A buffer of vkattn's has at least the usages STORAGE_BUFFER, TRANSFER_SRC and
+ * TRANSFER_DST and is EXCLUSIVE; other tensors lie in it too, so nothing outside this range may be
+ * touched. The handle is valid as long as the tensor or a view of it. INVALID. */
 VKA_API enum vka_status vka_tensor_buffer(const struct vka_tensor *tensor,
                                           struct vka_buffer *buffer);
 
 /* A dense tensor in the host's own memory, used by the device where it lies, without a copy (by
  * VK_EXT_external_memory_host). memory and size are multiples of vka_device_host_alignment, and
  * size is at least that of the elements. The memory must outlive the tensor and the plans that use
- * it; between runs it is the host's to read and write. INVALID; UNSUPPORTED where the device has not
- * enabled the extension or takes no such memory; memory statuses. */
+ * it; between runs it is the host's to read and write. INVALID; UNSUPPORTED where the device has
+ * not enabled the extension or takes no such memory; memory statuses. */
 VKA_API enum vka_status vka_tensor_import(struct vka_device *device, void *memory, size_t size,
                                           enum vka_dtype dtype, uint32_t rank,
                                           const uint32_t *shape, struct vka_tensor **tensor);

@@ -100,6 +100,17 @@ fail:
     return status;
 }
 
+uint64_t memory_address(struct vka_device *device, const struct memory_block *block)
+{
+    if (!device->caps.device_address || !(block->usage & VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT))
+        return 0;
+    return device->vk.vkGetBufferDeviceAddress(
+        device->handle, &(VkBufferDeviceAddressInfo){
+                            .sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                            .buffer = block->buffer,
+                        });
+}
+
 void memory_block_destroy(struct vka_device *device, struct memory_block *block)
 {
     if (block->buffer && !block->borrowed)
@@ -143,12 +154,7 @@ static enum vka_status block_create(struct vka_device *device, enum memory_kind 
                                    },
                                    NULL, &block->memory));
     VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
-    if (device->caps.device_address)
-        block->address = device->vk.vkGetBufferDeviceAddress(
-            device->handle, &(VkBufferDeviceAddressInfo){
-                                .sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
-                                .buffer = block->buffer,
-                            });
+    block->address = memory_address(device, block);
     if (device->memory.mapped[kind])
         VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
                                   &block->mapped));

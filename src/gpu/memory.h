@@ -79,6 +79,9 @@ enum vka_status memory_import(struct vka_device *device, void *host, uint64_t si
 /* Whether the device takes host memory as tensors, given VK_EXT_external_memory_host. */
 bool memory_can_import(const struct vk_instance *instance, VkPhysicalDevice physical);
 
+/* The buffer's address in shaders; 0 where it has none. */
+uint64_t memory_address(struct vka_device *device, const struct memory_block *block);
+
 /* Frees a block and what of it is ours. */
 void memory_block_destroy(struct vka_device *device, struct memory_block *block);
 

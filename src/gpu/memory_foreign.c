@@ -35,6 +35,7 @@ enum vka_status memory_wrap(struct vka_device *device, VkBuffer buffer, VkBuffer
     block->buffer = buffer;
     block->borrowed = true;
     block->usage = usage;
+    block->address = memory_address(device, block);
     take(device, block, offset, size, range);
 fail:
     return status;

@@ -102,27 +102,16 @@ bool app_possible(void)
     return possible;
 }
 
-/* The features of the request in the structures of the Vulkan that took them up. */
-static const VkPhysicalDeviceFeatures2 *umbrella(const struct vka_vulkan_request *request)
+/* All that the physical device has, in the structures of the Vulkan that took features up. */
+static const VkPhysicalDeviceFeatures2 *umbrella(VkPhysicalDevice physical)
 {
-    static VkPhysicalDeviceVulkan13Features v13;
-    static VkPhysicalDeviceVulkan12Features v12;
-    static VkPhysicalDeviceFeatures2 all;
-    v13 = (VkPhysicalDeviceVulkan13Features){
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES,
-        .subgroupSizeControl = VK_TRUE,
-        .computeFullSubgroups = VK_TRUE,
-    };
-    v12 = (VkPhysicalDeviceVulkan12Features){
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
-        .pNext = &v13,
-        .timelineSemaphore = VK_TRUE,
-    };
-    all = (VkPhysicalDeviceFeatures2){
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
-        .pNext = &v12,
-        .features = request->features->features,
-    };
+    static VkPhysicalDeviceVulkan13Features v13 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES};
+    static VkPhysicalDeviceVulkan12Features v12 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, .pNext = &v13};
+    static VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                            .pNext = &v12};
+    vkGetPhysicalDeviceFeatures2(physical, &all);
     return &all;
 }
 
@@ -144,7 +133,7 @@ void app_create(struct app *app, enum app_features features)
     OK(vka_vulkan_request_create(&app->vulkan, NULL, &app->request));
     if (features != APP_BARE) {
         app->vulkan.features =
-            features == APP_UMBRELLA ? umbrella(app->request) : app->request->features;
+            features == APP_UMBRELLA ? umbrella(app->physical) : app->request->features;
         app->vulkan.extensions = app->request->extensions;
         app->vulkan.n_extension = app->request->n_extension;
     }

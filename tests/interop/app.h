@@ -33,7 +33,7 @@ struct app {
 enum app_features {
     APP_REQUESTED = 0, /* what vkattn asks for */
     APP_BARE,          /* nothing */
-    APP_UMBRELLA,      /* the same features, by VkPhysicalDeviceVulkan12Features and 13 */
+    APP_UMBRELLA,      /* all features, by VkPhysicalDeviceVulkan12Features and 13 */
     APP_FEATURES_COUNT
 };
 
