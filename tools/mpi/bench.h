@@ -1,0 +1,41 @@
+/* vkattn-mpi bench: what is timed over which ranks. SPDX-License-Identifier: MIT */
+#ifndef TOOLS_MPI_BENCH_H
+#define TOOLS_MPI_BENCH_H
+
+#include "model.h"
+
+#include <vkattn/vkattn_mpi.h>
+
+struct bench_options {
+    uint32_t batch, n, n_head, n_kv_head, model_dim; /* n: positions */
+    uint32_t pieces, repeat, timeout_s;
+    uint32_t latency_us, gbps; /* of a network to predict for; 0: as fitted */
+    bool causal, json;
+    int split, dtype, path;
+    const char *device;
+};
+
+#define POINTS_MAX 32
+
+/* One measured point: a problem on so many ranks. */
+struct bench_point {
+    bool weak; /* the problem grows with the ranks: heads, batch elements or positions */
+    uint32_t batch, n, n_head, n_kv_head;
+    struct model_point model;
+    double first_ms, median_ms, min_ms;
+    double gflop;                  /* of the whole problem */
+    struct vka_mpi_stats *by_rank; /* [ranks], of the fastest run; on rank 0 */
+    char device[256], driver[256];
+};
+
+/* The sizes of a point; flops as vkattn bench counts them. */
+void bench_sizes(const struct bench_options *o, unsigned ranks, bool weak, struct bench_point *p);
+
+/* Times it on the first `ranks` ranks of MPI_COMM_WORLD; all ranks call it, and the others wait.
+ * Only rank 0's point is filled. The status is the same on every rank that took part. */
+enum vka_status bench_measure(const struct bench_options *o, struct bench_point *point);
+
+/* On rank 0: a table or JSON lines of what was measured, the model, and what it predicts. */
+bool bench_report(const struct bench_options *o, const struct bench_point *points, size_t n);
+
+#endif

@@ -1,0 +1,34 @@
+/* What a run over ranks costs, as two straight lines fitted to measured runs: the device's time by
+ * its share of the work, and what is left by the bytes that come in and by doublings of the ranks.
+ * SPDX-License-Identifier: MIT */
+#ifndef TOOLS_MPI_MODEL_H
+#define TOOLS_MPI_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* One rank's part of a run, and how long it took. */
+struct model_point {
+    unsigned ranks;
+    double gflop;      /* of the slowest rank's share */
+    double mib;        /* that come in from other ranks */
+    double contention; /* ranks that share a device or a core; at least 1 */
+    double compute_ms, total_ms;
+};
+
+struct model {
+    double start_ms, ms_per_gflop; /* compute = start + work * contention */
+    double hop_ms, ms_per_mib;     /* the rest = hop * log2(ranks) + bytes; 0 on one rank */
+};
+
+/* Least squares of relative errors, no coefficient below 0. False with fewer than two points, or
+ * none of more than one rank. */
+bool model_fit(const struct model_point *points, size_t n, struct model *model);
+
+/* Milliseconds of a run; its measured times are not looked at. */
+double model_predict(const struct model *model, const struct model_point *point);
+
+/* |predicted - measured| / measured. */
+double model_error(const struct model *model, const struct model_point *point);
+
+#endif
