@@ -239,15 +239,19 @@ static void copy_strided(const struct vka_tensor *tensor, char *base, char *dens
 {
     const struct shape shape = shape_rank4(&tensor->shape);
     size_t size = vka_dtype_size(tensor->dtype);
-    uint64_t n = shape.size[3], step = shape.stride[3];
+    uint64_t count = shape.size[3], step = shape.stride[3], bytes = size;
+    if (step == 1) { /* a row at once */
+        bytes *= count;
+        count = 1;
+    }
     for (uint64_t i = 0; i < shape.size[0]; i++)
         for (uint64_t j = 0; j < shape.size[1]; j++)
             for (uint64_t k = 0; k < shape.size[2]; k++) {
                 char *row =
                     base + (i * shape.stride[0] + j * shape.stride[1] + k * shape.stride[2]) * size;
-                for (uint64_t l = 0; l < n; l++, dense += size)
+                for (uint64_t l = 0; l < count; l++, dense += bytes)
                     memcpy(to_tensor ? row + l * step * size : dense,
-                           to_tensor ? dense : row + l * step * size, size);
+                           to_tensor ? dense : row + l * step * size, bytes);
             }
 }
 
