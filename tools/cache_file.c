@@ -1,4 +1,4 @@
-/* The pipeline cache between runs. SPDX-License-Identifier: MIT */
+/* Files of a device in the user's cache folder. SPDX-License-Identifier: MIT */
 #include "cache_file.h"
 
 #include "device.h"
@@ -8,14 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* A blob holds some dozen pipelines; a file beyond this is not ours. */
 #define BLOB_MAX ((size_t)64 << 20)
 
-#define PATH_ROOM 4096
-
 /* The vkattn folder in the user's cache folder, made if `make`. */
-static bool cache_folder(char folder[PATH_ROOM], bool make)
+static bool cache_folder(char folder[CACHE_PATH], bool make)
 {
     const char *base = getenv("XDG_CACHE_HOME");
     const char *below = "";
@@ -25,8 +24,8 @@ static bool cache_folder(char folder[PATH_ROOM], bool make)
     }
     if (!base || *base != '/')
         return false;
-    int length = snprintf(folder, PATH_ROOM, "%s%s", base, below);
-    if (length < 0 || length + 8 >= PATH_ROOM)
+    int length = snprintf(folder, CACHE_PATH, "%s%s", base, below);
+    if (length < 0 || length + 8 >= CACHE_PATH)
         return false;
     if (make)
         mkdir(folder, 0700);
@@ -36,14 +35,24 @@ static bool cache_folder(char folder[PATH_ROOM], bool make)
     return true;
 }
 
-static bool cache_path(const struct vka_device_properties *p, bool make, char path[PATH_ROOM])
+static void fill_paths(const char *folder, const struct vka_device_properties *p,
+                       struct cache_paths *paths)
 {
-    char folder[PATH_ROOM];
-    if (!cache_folder(folder, make))
-        return false;
-    int length = snprintf(path, PATH_ROOM, "%s/pipelines-%08x-%08x-%08x.bin", folder, p->vendor_id,
-                          p->device_id, p->driver_version);
-    return length > 0 && length < PATH_ROOM;
+    char device[64];
+    snprintf(device, sizeof device, "%08x-%08x-%08x", p->vendor_id, p->device_id,
+             p->driver_version);
+    int a = snprintf(paths->pipelines, CACHE_PATH, "%s/pipelines-%s.bin", folder, device);
+    int b = snprintf(paths->verdict, CACHE_PATH, "%s/verdict-%s.txt", folder, device);
+    if (a >= CACHE_PATH || b >= CACHE_PATH)
+        *paths->pipelines = *paths->verdict = '\0';
+}
+
+void cache_paths_make(const struct vka_device_properties *device, struct cache_paths *paths)
+{
+    char folder[CACHE_PATH];
+    *paths->pipelines = *paths->verdict = '\0';
+    if (cache_folder(folder, true))
+        fill_paths(folder, device, paths);
 }
 
 /* The device that vka_device_create promises to choose: the most capable kind among those meant. */
@@ -67,23 +76,30 @@ static bool guess_device(const char *device, struct vka_device_properties *guess
     return found;
 }
 
-void *cache_file_load(const char *device, size_t *size)
+void cache_paths_guess(const char *device, struct cache_paths *paths)
 {
-    struct vka_device_properties guess;
-    char path[PATH_ROOM];
+    char folder[CACHE_PATH];
+    struct vka_device_properties guess = {0};
+    *paths->pipelines = *paths->verdict = '\0';
+    /* Asking for the devices takes a while: not where nothing can be there. */
+    if (cache_folder(folder, false) && !access(folder, R_OK) && guess_device(device, &guess))
+        fill_paths(folder, &guess, paths);
+}
+
+void *cache_file_load(const char *path, size_t *size)
+{
     struct stat info;
-    void *blob = NULL;
+    char *blob = NULL;
     *size = 0;
-    if (!guess_device(device, &guess) || !cache_path(&guess, false, path))
-        return NULL;
     FILE *file = fopen(path, "rb");
     if (!file)
         return NULL;
     if (!fstat(fileno(file), &info) && S_ISREG(info.st_mode) && info.st_size > 0 &&
         (uint64_t)info.st_size <= BLOB_MAX)
-        blob = malloc((size_t)info.st_size);
+        blob = malloc((size_t)info.st_size + 1);
     if (blob && fread(blob, 1, (size_t)info.st_size, file) == (size_t)info.st_size) {
         *size = (size_t)info.st_size;
+        blob[*size] = '\0';
     } else {
         free(blob);
         blob = NULL;
@@ -95,13 +111,15 @@ void *cache_file_load(const char *device, size_t *size)
 void cache_file_save(struct vka_device *device, const void *loaded, size_t loaded_size)
 {
     size_t size = 0;
-    char path[PATH_ROOM];
+    struct cache_paths paths;
     if (vka_device_pipeline_cache(device, NULL, &size) != VKA_OK || !size || size > BLOB_MAX)
         return;
     void *blob = malloc(size);
     if (blob && vka_device_pipeline_cache(device, blob, &size) == VKA_OK &&
-        (size != loaded_size || memcmp(blob, loaded, size)) &&
-        cache_path(vka_device_properties(device), true, path))
-        file_replace(path, blob, size);
+        (size != loaded_size || memcmp(blob, loaded, size))) {
+        cache_paths_make(vka_device_properties(device), &paths);
+        if (*paths.pipelines)
+            file_replace(paths.pipelines, blob, size);
+    }
     free(blob);
 }

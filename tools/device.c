@@ -14,6 +14,8 @@
 static void keep_message(void *user, enum vka_log_level level, const char *message)
 {
     struct tool_device *d = user;
+    if (level == VKA_LOG_WARNING)
+        snprintf(d->warning, sizeof d->warning, "%s", message);
     if (level != VKA_LOG_ERROR)
         return;
     if (d->validate && !strncmp(message, "validation: ", strlen("validation: "))) {
@@ -31,6 +33,24 @@ enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status)
     return tool_exit_of(status);
 }
 
+/* The files that belong to the device: its pipelines, and its verdict unless the options say
+ * another. False where the file that they name cannot be read. */
+static bool load_files(const struct device_options *options, struct tool_device *d)
+{
+    struct cache_paths paths = {"", ""};
+    const char *verdict = options->verdict ? options->verdict : paths.verdict;
+    bool none = options->verdict_text || !strcmp(verdict, "none");
+    if (d->caching || (!options->verdict && !none))
+        cache_paths_guess(options->device, &paths);
+    if (d->caching)
+        d->cache = cache_file_load(paths.pipelines, &d->cache_size);
+    if (!none)
+        d->verdict = cache_file_load(verdict, &d->verdict_size);
+    if (options->verdict && !none && !d->verdict)
+        snprintf(d->sentence, sizeof d->sentence, "--verdict: %.900s cannot be read", verdict);
+    return d->verdict || none || !options->verdict;
+}
+
 enum vka_status tool_device_try(const struct device_options *options, struct tool_device *d)
 {
     *d = (struct tool_device){
@@ -38,11 +58,14 @@ enum vka_status tool_device_try(const struct device_options *options, struct too
         .validate = options->validate,
         .caching = !options->no_cache,
     };
-    if (d->caching)
-        d->cache = cache_file_load(options->device, &d->cache_size);
+    const char *text = options->verdict_text;
+    if (!load_files(options, d))
+        return VKA_IO;
     return vka_device_create(
         VKA_INFO(vka_device_info, .device = options->device, .log = keep_message, .log_user = d,
                  .pipeline_cache = d->cache, .pipeline_cache_size = d->cache_size,
+                 .verdict = text ? text : d->verdict,
+                 .verdict_size = text ? strlen(text) : d->verdict_size,
                  .validation = options->validate, .labels = options->validate,
                  .max_buffer_range = (uint64_t)options->limits[0],
                  .max_allocation = (uint64_t)options->limits[1]),
@@ -58,6 +81,12 @@ enum tool_exit tool_device_open(const struct device_options *options, struct too
         const struct vka_device_properties *p = vka_device_properties(d->device);
         fprintf(stderr, "device: %s (%s)\n", p->name, p->driver);
     }
+    if (*d->warning && options->verdict) {
+        tool_error("--verdict: %s", d->warning);
+        return TOOL_USAGE;
+    }
+    if (*d->warning)
+        fprintf(stderr, "device: %s; 'vkattn tune' makes a new one\n", d->warning);
     return TOOL_OK;
 }
 
@@ -73,7 +102,9 @@ enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code)
         cache_file_save(d->device, d->cache, d->cache_size);
     vka_device_destroy(&d->device);
     free(d->cache);
+    free(d->verdict);
     d->cache = NULL;
+    d->verdict = NULL;
     if (code == TOOL_OK && d->spoken) {
         tool_error("the validation layer reported %u messages", d->spoken);
         return TOOL_FAILED;

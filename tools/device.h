@@ -12,8 +12,11 @@ struct tool_device {
     bool busy;              /* a wait timed out: the device still works on what it was given */
     unsigned spoken;        /* messages of the validation layer, all printed */
     char sentence[1024];    /* the last error of the library */
+    char warning[256];      /* the last warning */
     void *cache;            /* the pipeline cache that was read, and its bytes */
     size_t cache_size;
+    char *verdict; /* the verdict that was read, and its bytes */
+    size_t verdict_size;
 };
 
 /* Opens the device, and names it on stderr unless --device did. Prints why it cannot. */

@@ -48,8 +48,11 @@ struct device_options {
     const char *device; /* index or part of a name; NULL: the most capable */
     bool validate;      /* enable the validation layer; a message of it is a failure */
     bool no_cache;      /* neither read nor write the pipeline cache file */
-    uint32_t timeout_s; /* of one wait for the device */
-    int64_t limits[2];  /* max_buffer_range, max_allocation in bytes; 0: the driver's */
+    /* A verdict file, "none" for the rules alone; NULL: the one in the user's cache folder. */
+    const char *verdict;
+    const char *verdict_text; /* not an option: in place of a file */
+    uint32_t timeout_s;       /* of one wait for the device */
+    int64_t limits[2];        /* max_buffer_range, max_allocation in bytes; 0: the driver's */
 };
 
 #define DEVICE_OPTIONS_DEFAULT ((struct device_options){.timeout_s = 120})
@@ -59,6 +62,7 @@ struct device_options {
     {"device", OPTION_TEXT, &(o)->device, 0, 0, NULL},            \
         {"validate", OPTION_FLAG, &(o)->validate, 0, 0, NULL},    \
         {"no-cache", OPTION_FLAG, &(o)->no_cache, 0, 0, NULL},    \
+        {"verdict", OPTION_TEXT, &(o)->verdict, 0, 0, NULL},      \
         {"timeout", OPTION_U32, &(o)->timeout_s, 1, 86400, NULL}, \
     {                                                             \
         "limits", OPTION_PAIR, (o)->limits, 0, INT64_MAX, NULL    \

@@ -31,6 +31,10 @@ static const char usage[] =
     "      [--causal] [--dtype T] [--repeat N] [--csv FILE] [--svg FILE]\n"
     "      attention (fused and unfused) and decoding at doubling lengths, 512 to 16384 if not\n"
     "      given; fits how time grows, writes the results and a plot\n"
+    "  tune [--output FILE] [--dtype f32|f16|bf16] [--quick]\n"
+    "      measures which kernels are the fastest on this device, after checking them, and keeps\n"
+    "      the verdict in FILE, or for all commands in the user's cache folder; --quick: small\n"
+    "      problems alone, to see that it works\n"
     "  version, help\n"
     "\n"
     "Every command that uses a device takes:\n"
@@ -40,6 +44,8 @@ static const char usage[] =
     "  --limits RANGE,ALLOCATION bytes of a binding and of an allocation, 0: the driver's\n"
     "  --timeout SECONDS         of one wait for the device, 120 if not given\n"
     "  --no-cache                leave the pipeline cache file alone\n"
+    "  --verdict FILE|none       measured choices of kernels, or the rules alone; else what\n"
+    "                            'vkattn tune' left in the cache folder\n"
     "\n"
     "exit: 0 success, 1 a comparison failed, 2 bad usage or input, 3 no usable device,\n"
     "4 out of memory, 5 device lost or timed out\n";
@@ -56,10 +62,8 @@ static int dispatch(int argc, char **argv)
         const char *name;
         int (*run)(int argc, char **argv);
     } commands[] = {
-        {"devices", cmd_devices},
-        {"run", cmd_run},
-        {"check", cmd_check},
-        {"bench", cmd_bench},
+        {"devices", cmd_devices}, {"run", cmd_run},   {"check", cmd_check},
+        {"bench", cmd_bench},     {"tune", cmd_tune},
     };
     if (argc < 2) {
         tool_error("expected a command; 'vkattn help' lists them");

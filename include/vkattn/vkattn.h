@@ -136,6 +136,11 @@ struct vka_device_info {
     /* A blob from vka_device_pipeline_cache and its bytes; one of another driver is ignored. */
     const void *pipeline_cache;
     size_t pipeline_cache_size;
+    /* Measured choices of kernels, which `vkattn tune` writes, and their bytes; see
+     * vka_device_verdict_head. One of another device, driver or build of this library, or one that
+     * is malformed, is left aside with a warning to log. */
+    const char *verdict;
+    size_t verdict_size;
     /* Enable the Khronos validation layer where it is installed. Its errors and warnings reach log
      * as errors. */
     bool validation;
@@ -210,6 +215,20 @@ VKA_API enum vka_status vka_device_list(const struct vka_device_info *info,
 
 /* Valid as long as the device. */
 VKA_API const struct vka_device_properties *vka_device_properties(const struct vka_device *device);
+
+/* Measured choices of kernels. A verdict is text: two lines that name device, driver and build of
+ * this library, then lines of
+ *
+ *     kernel PROBLEM KERNEL VARIANT    as vka_pass_info.problem names a problem; a PROBLEM that ends
+ *     path PROBLEM fused|unfused       in * stands for all that begin like it; VARIANT is 0 to 7, 0
+ *     demote KERNEL                    what the rules would take, others smaller tiles and the like
+ *
+ * the first that fits deciding. It only picks among what the rules could give: one that fits no
+ * longer is as good as none. path is what VKA_PATH_AUTO takes; a demoted kernel is not used. With a
+ * verdict, the bits of a row may depend on how many rows and keys there are.
+ *
+ * Writes the two lines, cut to size bytes and terminated; returns the length of the whole. */
+VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size);
 
 struct vka_kernel_info {
     const char *name;    /* its row in shaders/kernels.def */
@@ -555,7 +574,10 @@ struct vka_pass_info {
     const char *kernel; /* its row in shaders/kernels.def */
     const char *detail; /* tile, element types, grid */
     const char *reason; /* why this kernel */
-    double gpu_ms;      /* of the last run waited for; negative where not measured */
+    /* What a verdict's lines call the problem that the kernel was chosen for; NULL where there was
+     * no choice. */
+    const char *problem;
+    double gpu_ms; /* of the last run waited for; negative where not measured */
 };
 
 /* The number of passes (dispatches) of a finished plan, and the index-th one. The strings live as

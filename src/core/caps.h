@@ -4,19 +4,23 @@
 
 #include <vkattn/vkattn.h>
 
+struct verdict;
+
 struct caps {
     struct vka_device_properties properties;
-    uint32_t max_groups[3];     /* workgroups of a dispatch, per axis */
-    uint32_t buffer_alignment;  /* of a binding's offset, bytes, a power of two */
-    uint32_t max_bindings;      /* storage buffers a kernel */
-    uint64_t host_alignment;    /* of host memory that is imported and of its size, bytes */
-    bool host_import;           /* VK_EXT_external_memory_host */
-    double timestamp_ns;        /* of one tick */
-    uint64_t timestamp_mask;    /* valid bits */
-    uint64_t disabled_kernels;  /* bit k: kernel k is not to be used; see kernels.h */
-    uint32_t max_texels;        /* of a texel buffer */
-    bool int64;                 /* 64-bit integers in shaders */
-    bool device_address;        /* buffers by their address: a CPU driver's, which gains by it */
+    uint32_t max_groups[3];        /* workgroups of a dispatch, per axis */
+    uint32_t buffer_alignment;     /* of a binding's offset, bytes, a power of two */
+    uint32_t max_bindings;         /* storage buffers a kernel */
+    uint64_t host_alignment;       /* of host memory that is imported and of its size, bytes */
+    bool host_import;              /* VK_EXT_external_memory_host */
+    double timestamp_ns;           /* of one tick */
+    uint64_t timestamp_mask;       /* valid bits */
+    uint64_t disabled_kernels;     /* bit k: kernel k is not to be used; see kernels.h */
+    uint32_t max_texels;           /* of a texel buffer */
+    uint64_t failed_kernels;       /* likewise: kernel k failed its check on this device */
+    const struct verdict *verdict; /* measured choices, see gpu/verdict.h; NULL: none */
+    bool int64;                    /* 64-bit integers in shaders */
+    bool device_address;           /* buffers by their address: a CPU driver's, which gains by it */
     bool subgroup_size_control; /* a pipeline can have full subgroups of properties.subgroup_size */
     bool subgroup_size_varies;  /* and has to demand that size, as the device has others too */
 };

@@ -107,6 +107,8 @@ enum vka_status device_check_info(struct log *log, const char *caller,
               info->struct_size, sizeof *info);
     CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
               "%s: pipeline_cache is NULL, pipeline_cache_size is not 0", caller);
+    CHECK_ARG(info->verdict || !info->verdict_size, "%s: verdict is NULL, verdict_size is not 0",
+              caller);
     CHECK_ARG(!info->max_buffer_range || info->max_buffer_range >= 65536,
               "%s: max_buffer_range is below 65536", caller);
     CHECK_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
@@ -139,6 +141,10 @@ enum vka_status device_start(struct vka_device *device, const struct vka_device_
         device->end_label =
             (PFN_vkCmdEndDebugUtilsLabelEXT)get(device->handle, "vkCmdEndDebugUtilsLabelEXT");
     }
+    if (info->verdict)
+        TRY(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
+                         &device->verdict));
+    device->caps.verdict = &device->verdict;
     TRY(memory_init(device, !info->no_mapped_memory));
     TRY(queue_init(device, device->caps.properties.timeline));
     TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
@@ -192,6 +198,7 @@ void vka_device_destroy(struct vka_device **slot)
             device->vk.vkDestroyDevice(device->handle, NULL);
     }
     vk_instance_destroy(&device->instance);
+    verdict_free(&device->verdict);
     free(device);
 }
 
@@ -203,6 +210,11 @@ const char *vka_device_error(const struct vka_device *device)
 const struct vka_device_properties *vka_device_properties(const struct vka_device *device)
 {
     return device ? &device->caps.properties : NULL;
+}
+
+size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size)
+{
+    return device ? verdict_identity(&device->caps.properties, text, size) : 0;
 }
 
 size_t vka_kernel_count(void)

@@ -6,6 +6,7 @@
 #include "gpu/command.h"
 #include "gpu/memory.h"
 #include "gpu/pipeline.h"
+#include "gpu/verdict.h"
 #include "gpu/vk.h"
 
 struct vka_device {
@@ -15,6 +16,7 @@ struct vka_device {
     VkDevice handle;
     struct VolkDeviceTable vk;
     struct caps caps;
+    struct verdict verdict; /* caps.verdict, where there is one */
     uint32_t queue_family;
     PFN_vkCmdBeginDebugUtilsLabelEXT begin_label; /* NULL: no labels */
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;

@@ -12,6 +12,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
     unsigned needs = kernel_table[kernel].needs;
     if (caps->disabled_kernels >> kernel & 1)
         return "nothing, but it is switched off";
+    if (caps->failed_kernels >> kernel & 1)
+        return "right results: it failed its check on this device";
     if (kernel_table[kernel].buffers > caps->max_bindings)
         return "enough storage buffers a kernel";
     if (needs & NEED_BALLOT && !has->subgroup_ballot)

@@ -1,7 +1,7 @@
 /* Attention in one pass: the whole of a row's softmax in registers, no buffer of scores. */
 #include "plan/attention.h"
 #include "plan/cache.h"
-#include "plan/tune.h"
+#include "plan/choose.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,8 +32,10 @@ static void choose(const struct vka_plan *plan, const struct attention *a,
         .n_kv = a->n_kv,
         .head_dim = a->head_dim,
         .value_dim = a->value_dim,
+        .q_type = a->q.dtype,
+        .kv_type = a->k.dtype,
     };
-    tune_attention(&plan->device->caps, &problem, choice);
+    choose_attention(&plan->device->caps, &problem, choice);
 }
 
 static void set_key(const struct attention *a, const struct attention_choice *c,
@@ -120,6 +122,7 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
         .seed_low = (uint32_t)o->dropout_seed,
         .seed_high = (uint32_t)(o->dropout_seed >> 32),
     };
+    memcpy(pass.problem, c->problem, sizeof pass.problem);
     set_key(a, c, &pass.key);
     bind_operands(plan, a, s, &pass, &p);
     attention_bind_mask(plan, a, s, &pass, SLOT_MASK, &p.mask, &p.sink_offset, &p.alibi_offset);

@@ -1,6 +1,6 @@
 #include "plan/matmul.h"
 #include "params.h"
-#include "plan/tune.h"
+#include "plan/choose.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void choose(const struct vka_plan *plan, const struct matmul_op *op,
         .b_vec = !op->panel && b_vec4(&op->b),
         .panel = op->panel,
     };
-    tune_matmul(&plan->device->caps, &problem, choice);
+    choose_matmul(&plan->device->caps, &problem, choice);
 }
 
 static void set_key(const struct matmul_op *op, const struct matmul_choice *choice,
@@ -161,6 +161,7 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct matmul_op *o
     uint64_t groups[3];
     struct pass pass = {.name = op->name, .reason = choice->reason};
     set_grid(op, choice, groups, &n_block);
+    memcpy(pass.problem, choice->problem, sizeof pass.problem);
     set_key(op, choice, &pass.key);
     set_params(plan, op, n_block, &pass);
     if (kernel_table[choice->kernel].needs & NEED_ADDRESS)

@@ -343,6 +343,7 @@ enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index, struct vka_pa
         .kernel = kernel_table[pass->key.kernel].name,
         .detail = pass->detail,
         .reason = pass->reason,
+        .problem = *pass->problem ? pass->problem : NULL,
         .gpu_ms = plan->timed_ticket ? plan->gpu_ms[index] : -1,
     };
 fail:

@@ -4,6 +4,7 @@
 
 #include "gpu/device.h"
 #include "gpu/tensor.h"
+#include "gpu/verdict.h"
 
 /* One buffer of a pass: bytes of a storage. */
 struct binding {
@@ -16,6 +17,7 @@ struct binding {
 struct pass {
     const char *name, *reason;
     char detail[96];
+    char problem[VERDICT_PROBLEM]; /* what the kernel was chosen for; "": no choice */
     struct pipeline_key key;
     struct binding bindings[MAX_BUFFERS]; /* as many as the kernel has buffers */
     unsigned char push[PUSH_SIZE];

@@ -45,6 +45,16 @@ static uint32_t panel_of(enum kernel kernel)
                                            : 0;
 }
 
+/* A power of two up to `most` that leaves out rows that are not there; halved by each variant. */
+static uint32_t rows_of(uint32_t most, const struct matmul_problem *p)
+{
+    uint32_t rows = most;
+    while (rows > 1 && rows / 2 >= p->m)
+        rows /= 2;
+    rows >>= p->variant;
+    return rows ? rows : 1;
+}
+
 static void choose_packed(enum kernel kernel, const struct matmul_problem *p,
                           struct matmul_choice *c)
 {
@@ -57,8 +67,7 @@ static void choose_packed(enum kernel kernel, const struct matmul_problem *p,
         c->pack_a = !p->a_plain;
         c->reason = "CPU driver with scalars: rows and packed panels by address";
     } else {
-        for (c->rows = TEXEL_ROWS; c->rows > 1 && c->rows / 2 >= p->m;) /* rows that are there */
-            c->rows /= 2;
+        c->rows = rows_of(TEXEL_ROWS, p);
         c->pack_a = !p->a_plain || !p->a_vec;
         c->reason = "CPU driver: rows and packed panels as texels";
     }
@@ -69,8 +78,7 @@ static void choose_lanes(const struct caps *caps, const struct matmul_problem *p
 {
     c->kernel = lane_kernel(caps);
     c->lanes = caps->properties.subgroup_size;
-    for (c->rows = LANE_ROWS; c->rows > 1 && c->rows / 2 >= p->m;)
-        c->rows /= 2;
+    c->rows = rows_of(LANE_ROWS, p);
     c->columns = c->lanes * LANE_COLUMNS;
     c->a_vec = p->a_vec;
     c->b_vec = p->b_vec;
@@ -83,14 +91,16 @@ static void choose_tile(const struct caps *caps, const struct matmul_problem *p,
     const struct vka_device_properties *has = &caps->properties;
     c->kernel = KERNEL_matmul_tile;
     c->side = has->max_workgroup >= 256 ? 16 : 8;
+    uint32_t smaller = p->variant;
     for (uint32_t t = 4;; t /= 2) { /* the largest tile that the matrix fills and memory holds */
         c->tile_m = c->tile_n = t;
         c->rows = c->columns = c->side * t;
         uint32_t bytes = 2 * TILE_DEPTH * (c->rows + 1) * 4;
         bool fits = bytes <= has->max_shared_memory;
         bool filled = p->m > c->rows / 2 && p->n > c->columns / 2;
-        if (t == 1 || (fits && filled))
+        if (t == 1 || (fits && filled && !smaller))
             break;
+        smaller -= fits && filled;
     }
     c->reason = c->tile_m == 4   ? "shared-memory tile, the largest"
                 : c->tile_m == 2 ? "shared-memory tile, halved to fit the matrix or the device"
@@ -176,5 +186,7 @@ void tune_attention(const struct caps *caps, const struct attention_problem *pro
     choice->rows = rows_that_fit(choice->head4 + choice->value4, problem->n_row, choice->lanes);
     if (caps->properties.type != VKA_DEVICE_CPU)
         rows_for_gpu(choice);
+    for (uint32_t i = 0; i < problem->variant && choice->rows > 1; i++)
+        choice->rows /= 2;
     choice->reason = "one pass, rows in registers, no shared memory";
 }

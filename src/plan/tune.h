@@ -2,7 +2,7 @@
 #ifndef VKA_PLAN_TUNE_H
 #define VKA_PLAN_TUNE_H
 
-#include "gpu/kernels.h"
+#include "gpu/verdict.h"
 
 struct matmul_problem {
     uint64_t batch; /* matrices, of all heads */
@@ -12,6 +12,9 @@ struct matmul_problem {
     bool a_vec;     /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
     bool b_vec;     /* B can be read as vec4 along n, likewise */
     uint32_t panel; /* columns of a panel of packed B; 0: B is not packed */
+    /* 0: what the rules prefer. 1, 2, ...: other sizes of the same kernel, for what measures them;
+     * a rule that has no such variant gives what it gives for 0. */
+    uint32_t variant;
 };
 
 struct matmul_choice {
@@ -25,6 +28,7 @@ struct matmul_choice {
     uint32_t rows, columns;  /* results of one workgroup */
     bool a_vec, b_vec;       /* matmul_lane */
     const char *reason;
+    char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };
 
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
@@ -40,6 +44,8 @@ struct attention_problem {
     uint32_t batch, n_kv_head;
     uint64_t n_row; /* queries times heads that share a key head */
     uint32_t n_kv, head_dim, value_dim;
+    enum vka_dtype q_type, kv_type;
+    uint32_t variant; /* as of a matmul_problem */
 };
 
 struct attention_choice {
@@ -49,6 +55,7 @@ struct attention_choice {
     uint32_t lanes, rows;   /* invocations, and rows an invocation */
     uint32_t head4, value4; /* vec4 registers of a row of q and of the context */
     const char *reason;
+    char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };
 
 /* The fused kernel for a problem. */

@@ -1,0 +1,67 @@
+#!/bin/sh
+# vkattn tune and what its verdict does to the other commands. Usage: test_tune.sh VKATTN. Exits 77
+# where there is no usable Vulkan device. SPDX-License-Identifier: MIT
+set -u
+export LC_ALL=C
+
+vkattn=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+cases=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export XDG_CACHE_HOME="$work/cache"
+failures=0
+
+# expect CODE PATTERN ARGUMENT... : PATTERN stands on stdout or stderr.
+expect()
+{
+    code=$1 pattern=$2
+    shift 2
+    "$vkattn" "$@" >out 2>&1
+    got=$?
+    [ "$got" -eq "$code" ] && grep -q -e "$pattern" out && return
+    failures=$((failures + 1))
+    echo "FAILED: exit $got, expected $code and '$pattern': vkattn $*"
+    sed 's/^/    /' out | head -n 8
+}
+
+"$vkattn" devices >out 2>&1
+if [ $? -eq 3 ]; then
+    echo 'test_tune: SKIPPED, NO VULKAN DEVICE'
+    exit 77
+fi
+layer='--batch 1 --seq 4 --model-dim 16 --heads 2 --path unfused --repeat 1'
+explain="bench layer $layer --explain"
+
+# What is kept is loaded by the next command, unless that is told not to.
+expect 0 '^kept in .*/cache/vkattn/verdict-' tune --quick
+verdict=$(find cache/vkattn -name 'verdict-*')
+[ "$(head -n 1 "$verdict")" = 'vkattn-verdict 1' ] && grep -q '^path attention/' "$verdict" || {
+    echo "FAILED: the verdict of tune:"
+    cat "$verdict"
+    failures=$((failures + 1))
+}
+expect 0 '^project q ' $explain --verdict "$verdict"
+head -n 2 "$verdict" >head.txt
+{ cat head.txt; echo 'kernel matmul/* matmul_tile 0'; } >"$verdict"
+expect 0 '^project q .*matmul_tile .*; measured on this device' $explain
+"$vkattn" $explain --verdict none >out 2>&1
+if grep -q 'measured on this device' out; then
+    echo 'FAILED: --verdict none takes one'
+    failures=$((failures + 1))
+fi
+expect 0 '^1 passed, 0 failed' check "$cases/seeds/seed002_small.safetensors"
+
+# A demoted kernel is named; what is malformed or of another device is left aside with a word.
+{ cat head.txt; echo 'demote softmax_shared'; } >v.txt
+expect 0 'softmax_shared .*it failed its check' devices --verdict v.txt
+{ cat head.txt; echo 'kernel matmul/* matmul_tile nine'; } >v.txt
+expect 2 '--verdict: .*malformed' $explain --verdict v.txt
+sed 2s/:/:1/ head.txt >v.txt
+expect 2 '--verdict: .*another device' $explain --verdict v.txt
+expect 2 '--verdict: missing cannot be read' $explain --verdict missing
+cp v.txt "$verdict"
+expect 0 "^device: .*another device.*'vkattn tune' makes a new one" $explain
+
+echo "$failures failures"
+[ "$failures" -eq 0 ]

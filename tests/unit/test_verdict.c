@@ -1,0 +1,225 @@
+/* Verdicts: what is read, what is left aside, and what they may choose.
+ * SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/status.h"
+#include "params.h"
+#include "plan/choose.h"
+
+static const struct caps device = {
+    .properties =
+        {
+            .name = "CPU driver",
+            .driver = "driver 1.2.3",
+            .type = VKA_DEVICE_CPU,
+            .vendor_id = 0x10005,
+            .subgroup_size = 8,
+            .max_workgroup = 1024,
+            .max_shared_memory = 32768,
+            .max_buffer_range = 1u << 27,
+            .max_allocation = 1u << 30,
+            .subgroup_arithmetic = true,
+            .subgroup_ballot = true,
+        },
+    .max_groups = {65535, 65535, 65535},
+    .buffer_alignment = 16,
+    .max_bindings = 64,
+    .int64 = true,
+    .subgroup_size_control = true,
+};
+
+static const struct matmul_problem product = {.batch = 1, .m = 512, .n = 512, .k = 512};
+static const char product_name[] = "matmul/f32*f32/---0/m32/n256/k256";
+static const struct attention_problem attention = {
+    .batch = 1, .n_kv_head = 8, .n_row = 512, .n_kv = 512, .head_dim = 64, .value_dim = 64};
+
+/* Reads the head of `device` and these lines; the number of warnings. */
+static unsigned warnings;
+static void count(void *user, enum vka_log_level level, const char *message)
+{
+    (void)user;
+    (void)message;
+    warnings += level == VKA_LOG_WARNING;
+}
+
+static unsigned read_text(const char *text, size_t size, struct caps *caps, struct verdict *verdict)
+{
+    struct log log = {.callback = count};
+    warnings = 0;
+    *caps = device;
+    assert_int_equal(verdict_read(&log, text, size, caps, verdict), VKA_OK);
+    caps->verdict = verdict;
+    return warnings;
+}
+
+static unsigned read_lines(const char *lines, struct caps *caps, struct verdict *verdict)
+{
+    char text[4096];
+    size_t head = verdict_identity(&device.properties, text, sizeof text);
+    assert_true(head < sizeof text);
+    snprintf(text + head, sizeof text - head, "%s", lines);
+    return read_text(text, strlen(text), caps, verdict);
+}
+
+static void overrides_the_rules(void **state)
+{
+    (void)state;
+    struct caps caps;
+    struct verdict verdict;
+    struct matmul_choice c;
+    struct attention_choice a;
+    assert_int_equal(read_lines("kernel matmul/f32*f32/---0/m32/n256/k256 matmul_tile 1\n"
+                                "kernel matmul/* matmul_lane4 0\n"
+                                "path attention/f32*f32/d64/v64/q256/k256 fused\n",
+                                &caps, &verdict),
+                     0);
+    choose_matmul(&caps, &product, &c);
+    assert_string_equal(c.problem, product_name);
+    assert_int_equal(c.kernel, KERNEL_matmul_tile);
+    assert_int_equal(c.tile_m, 2); /* one size below the rules' */
+    struct matmul_problem other = product;
+    other.k = 64; /* the line for all others */
+    choose_matmul(&caps, &other, &c);
+    assert_int_equal(c.kernel, KERNEL_matmul_lane4);
+    tune_attention(&device, &attention, &a);
+    assert_false(a.preferred);
+    choose_attention(&caps, &attention, &a);
+    assert_true(a.usable && a.preferred);
+    verdict_free(&verdict);
+}
+
+/* What a verdict asks for and the device lacks is chosen by the rules. */
+static void cannot_choose_what_is_missing(void **state)
+{
+    (void)state;
+    struct caps caps;
+    struct verdict verdict;
+    struct matmul_choice c, rules;
+    struct attention_choice a;
+    read_lines("kernel matmul/* copy 0\nkernel attention/* softmax_shared 3\n", &caps, &verdict);
+    choose_matmul(&caps, &product, &c);
+    tune_matmul(&device, &product, &rules);
+    assert_int_equal(c.kernel, rules.kernel);
+    choose_attention(&caps, &attention, &a);
+    assert_int_equal(a.kernel, KERNEL_attention_row);
+    verdict_free(&verdict);
+    read_lines("kernel matmul/* matmul_tile 0\n", &caps, &verdict);
+    struct matmul_problem packed = product;
+    packed.panel = TEXEL_PANEL; /* which the tile kernel cannot read */
+    caps.max_texels = 1 << 27;
+    choose_matmul(&caps, &packed, &c);
+    assert_int_equal(c.kernel, KERNEL_matmul_texel);
+    verdict_free(&verdict);
+}
+
+static void demotes(void **state)
+{
+    (void)state;
+    struct caps caps;
+    struct verdict verdict;
+    struct matmul_choice c;
+    assert_int_equal(read_lines("demote matmul_texel\n", &caps, &verdict), 0);
+    assert_non_null(kernel_missing(KERNEL_matmul_texel, &caps));
+    choose_matmul(&caps, &product, &c);
+    assert_int_equal(c.kernel, KERNEL_matmul_lane8);
+    verdict_free(&verdict);
+}
+
+static void malformed_is_left_aside(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "kernel matmul/* matmul_tile\n",
+        "kernel matmul/* matmul_tile 8\n",
+        "kernel matmul/* matmul_tile -1\n",
+        "kernel matmul/* matmul_tile 00\n",
+        "kernel matmul/* matmul_tile 0 0\n",
+        "kernel matmul/* no_such_kernel 0\n",
+        "kernel  matmul_tile 0\n",
+        " kernel matmul/* matmul_tile 0\n",
+        "kernel matmul/* matmul_tile 0 \n",
+        "kernel matmul/* matmul_tile 0\r\n",
+        "kernel matmul/*\tmatmul_tile 0\n",
+        "path attention/* both\n",
+        "path attention/*\n",
+        "demote\n",
+        "demote copy now\n",
+        "demote 0\n",
+        "\n",
+        "kernel matmul/* matmul_tile 0", /* cut */
+        "kernel matmul/f32*f32/a-name-that-is-longer-than-any-problem-that-there-could-be/n1/k1 "
+        "matmul_tile 0\n",
+    };
+    for (size_t i = 0; i < COUNTOF(lines); i++) {
+        char text[512];
+        struct caps caps;
+        struct verdict verdict;
+        snprintf(text, sizeof text, "demote copy\n%s", lines[i]); /* the good line goes too */
+        assert_int_equal(read_lines(text, &caps, &verdict), 1);
+        assert_int_equal(verdict.n, 0);
+        assert_true(caps.failed_kernels == 0);
+    }
+}
+
+static void another_device_is_left_aside(void **state)
+{
+    (void)state;
+    char text[512];
+    struct caps caps;
+    struct verdict verdict;
+    size_t head = verdict_identity(&device.properties, text, sizeof text);
+    strcpy(text + head, "demote copy\n");
+    size_t size = strlen(text);
+    assert_int_equal(read_text(text, size, &caps, &verdict), 0);
+    assert_true(caps.failed_kernels == 1ull << KERNEL_copy);
+    verdict_free(&verdict);
+    for (size_t i = 0; i < head; i++) { /* any other head, and any shorter one */
+        text[i] ^= 1;
+        assert_int_equal(read_text(text, size, &caps, &verdict), 1);
+        text[i] ^= 1;
+        assert_int_equal(read_text(text, i, &caps, &verdict), 1);
+        assert_true(caps.failed_kernels == 0 && verdict.n == 0);
+    }
+    assert_true(verdict_identity(&device.properties, NULL, 0) == head);
+}
+
+/* Any byte anywhere changed to any other: it is read or left aside, and what it chooses can run. */
+static void survives_mutants(void **state)
+{
+    (void)state;
+    static const char lines[] = "kernel matmul/f32*f32/---0/m32/n256/k256 matmul_tile 1\n"
+                                "path attention/* fused\ndemote matmul_lane8\n";
+    for (size_t at = 0; at < sizeof lines - 1; at++)
+        for (unsigned byte = 0; byte < 256; byte++) {
+            char text[sizeof lines + 256];
+            struct caps caps;
+            struct verdict verdict;
+            struct matmul_choice c;
+            size_t head = verdict_identity(&device.properties, text, sizeof text);
+            memcpy(text + head, lines, sizeof lines - 1);
+            text[head + at] = (char)byte;
+            read_text(text, head + sizeof lines - 1, &caps, &verdict);
+            choose_matmul(&caps, &product, &c);
+            assert_null(kernel_missing(c.kernel, &caps));
+            verdict_free(&verdict);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(overrides_the_rules),
+        cmocka_unit_test(cannot_choose_what_is_missing),
+        cmocka_unit_test(demotes),
+        cmocka_unit_test(malformed_is_left_aside),
+        cmocka_unit_test(another_device_is_left_aside),
+        cmocka_unit_test(survives_mutants),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
