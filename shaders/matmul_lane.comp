@@ -7,7 +7,8 @@
 // For operands of any strides and type, and for few rows, where packing B (matmul_address,
 // matmul_texel) does not pay. Nothing that does not change is computed in the loop over k, and the k
 // that are left of whole fours have a loop of their own: these compilers move nothing out of loops.
-// See matmul_params.
+// All products add the k in order by fma(), so that a row's bits do not depend on which kernel the
+// number of rows asks for. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -64,7 +65,7 @@ vec4 accumulate(float a, vec4 b, vec4 acc)
 {
     if (HIDDEN != 0)
         b = floatBitsToUint(a) == HIDDEN_BITS ? vec4(0.0) : b;
-    return a * b + acc;
+    return fma(vec4(a), b, acc);
 }
 
 vec4 acc[LANE_ROWS]; // of row r: this lane's columns

@@ -4,7 +4,7 @@
 //
 // One subgroup of 8 makes TEXEL_ROWS rows by TEXEL_PANEL columns of C. For four k at a time lane l
 // fetches four elements of row l of A, which subgroupBroadcast hands round, and eight of a row of B
-// for each k. `a * b + acc`, not fma(): those compilers call a function for it. See matmul_params.
+// for each k. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -37,7 +37,7 @@ void accumulate(uint r, float a, vec4 b[FOURS])
 {
     bool hidden = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
     [[unroll]] for (uint i = 0; i < FOURS; i++)
-        acc[r * FOURS + i] = a * (hidden ? vec4(0.0) : b[i]) + acc[r * FOURS + i];
+        acc[r * FOURS + i] = fma(vec4(a), hidden ? vec4(0.0) : b[i], acc[r * FOURS + i]);
 }
 
 // One k, whose element of A is component `c` of what the lanes hold.

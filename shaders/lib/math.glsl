@@ -4,10 +4,6 @@
 // e^x for x <= 0 and a little above; exactly 1 at 0, 0 below -87.4, NaN for NaN.
 float exp_accurate(float x)
 {
-    if (is_nan(x))
-        return x;
-    if (x < -87.3)
-        return 0.0;
     float n = roundEven(x * 1.44269504); // x = n ln 2 + r, |r| <= 0.35
     float r = fma(n, -0.693145752, x);   // ln 2 in two parts, the first exact times small n
     r = fma(n, -1.42860677e-6, r);
@@ -19,7 +15,10 @@ float exp_accurate(float x)
     y = fma(y, r, 1.6666665459e-1);
     y = fma(y, r, 5.0000001201e-1);
     y = fma(y, r * r, r) + 1.0;
-    return y * uintBitsToFloat(uint(int(n) + 127) << 23);
+    // 2^n without a conversion to int, which compilers for CPUs make lane by lane: the low bits of
+    // n + 1.5 * 2^23 are those of n.
+    float power = uintBitsToFloat((floatBitsToUint(n + 12582912.0) << 23) + 0x3f800000u);
+    return x < -87.3 ? 0.0 : y * power;
 }
 
 // Odd, so small arguments keep their relative precision.

@@ -22,6 +22,12 @@ static bool rows_of_vec4(const struct vka_tensor *t)
     return whole;
 }
 
+/* Whether rows can be read by address. Which k and v there will be may not be known yet. */
+static bool plain(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    return !t->storage || (rows_of_vec4(t) && plan_is_ours(plan, t));
+}
+
 static void choose(const struct vka_plan *plan, const struct attention *a,
                    struct attention_choice *choice)
 {
@@ -34,6 +40,8 @@ static void choose(const struct vka_plan *plan, const struct attention *a,
         .value_dim = a->value_dim,
         .q_type = a->q.dtype,
         .kv_type = a->k.dtype,
+        .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0 && plain(plan, &a->k) &&
+                   plain(plan, &a->v),
     };
     choose_attention(&plan->device->caps, &problem, choice);
 }
@@ -124,6 +132,8 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
     };
     memcpy(pass.problem, c->problem, sizeof pass.problem);
     set_key(a, c, &pass.key);
+    if (kernel_table[c->kernel].needs & NEED_ADDRESS)
+        pass.n_address = 3;
     bind_operands(plan, a, s, &pass, &p);
     attention_bind_mask(plan, a, s, &pass, SLOT_MASK, &p.mask, &p.sink_offset, &p.alibi_offset);
     bind_layout(plan, a, &pass, &p);

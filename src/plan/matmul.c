@@ -38,14 +38,6 @@ static bool b_vec4(const struct vka_tensor *b)
     return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
 }
 
-/* Whether kernels of CPU drivers can read it by address or as texels. */
-static bool ours(const struct vka_plan *plan, const struct vka_tensor *t)
-{
-    VkBufferUsageFlags need = memory_usage(plan->device);
-    return (t->storage->range.block->usage & need) == need &&
-           plan_range(plan, t) / 16 <= plan->device->caps.max_texels;
-}
-
 static void choose(const struct vka_plan *plan, const struct matmul_op *op,
                    struct matmul_choice *choice)
 {
@@ -58,7 +50,7 @@ static void choose(const struct vka_plan *plan, const struct matmul_op *op,
         .k = a[3],
         .a_type = op->a.dtype,
         .b_type = op->b.dtype,
-        .a_plain = row && ours(plan, &op->a),
+        .a_plain = row && plan_is_ours(plan, &op->a),
         .a_vec = vec4_along(&op->a, 3),
         .b_vec = !op->panel && b_vec4(&op->b),
         .panel = op->panel,

@@ -221,6 +221,13 @@ uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor
     return range_of(plan, tensor).size;
 }
 
+bool plan_is_ours(const struct vka_plan *plan, const struct vka_tensor *tensor)
+{
+    VkBufferUsageFlags need = memory_usage(plan->device);
+    return (tensor->storage->range.block->usage & need) == need &&
+           plan_range(plan, tensor) / 16 <= plan->device->caps.max_texels;
+}
+
 void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
                const struct vka_tensor *tensor, bool write, uint32_t *offset)
 {

@@ -81,6 +81,10 @@ enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache);
 /* The bytes that one binding of a tensor takes. */
 uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);
 
+/* Whether kernels of CPU drivers can read it by address or as texels: not an application's buffer
+ * that was made for less. */
+bool plan_is_ours(const struct vka_plan *plan, const struct vka_tensor *tensor);
+
 /* Binds a tensor to a slot; *offset is its first element as the kernel counts. A slot that the
  * kernel does not read can be bound to anything. */
 void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,

@@ -24,16 +24,23 @@ static bool use_lanes(const struct caps *caps)
            (wanted || kernel_missing(KERNEL_matmul_tile, caps));
 }
 
-/* The kernel for packed B; KERNEL_COUNT: none. Reading by address pays where the compiler keeps
- * uniform values scalar, known of Mesa 26; on Mesa 22.3 it is 40 times slower than texels, on Mesa 26
- * more than twice as fast. */
+/* Whether the compiler keeps uniform values scalar, as Mesa 26's does: only then reading by address
+ * pays. Measured on the matrix product: more than twice as fast as texels on Mesa 26, 40 times slower
+ * on Mesa 22.3. */
+static bool has_scalars(const struct caps *caps)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    return has->type == VKA_DEVICE_CPU && has->vendor_id == VENDOR_MESA &&
+           has->driver_version >> 22 >= 26;
+}
+
+/* The kernel for packed B; KERNEL_COUNT: none. */
 static enum kernel packed_kernel(const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
-    bool scalars = has->vendor_id == VENDOR_MESA && has->driver_version >> 22 >= 26;
     if (has->type != VKA_DEVICE_CPU || has->subgroup_size != 8)
         return KERNEL_COUNT;
-    if (scalars && !kernel_missing(KERNEL_matmul_address, caps))
+    if (has_scalars(caps) && !kernel_missing(KERNEL_matmul_address, caps))
         return KERNEL_matmul_address;
     return kernel_missing(KERNEL_matmul_texel, caps) ? KERNEL_COUNT : KERNEL_matmul_texel;
 }
@@ -147,8 +154,10 @@ void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice 
 }
 
 /* Keys from which on a CPU driver gains by not writing scores to memory; below, compiling the large
- * kernel at its first use costs more. */
+ * kernel at its first use costs more: half a minute where scalars are not kept, a second where they
+ * are. */
 #define CPU_FUSED_KEYS 2048
+#define CPU_FUSED_KEYS_ADDRESS 128
 
 /* Rows an invocation so that q and context stay in registers. */
 static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
@@ -174,16 +183,26 @@ static void rows_for_gpu(struct attention_choice *choice)
 void tune_attention(const struct caps *caps, const struct attention_problem *problem,
                     struct attention_choice *choice)
 {
-    *choice = (struct attention_choice){.kernel = KERNEL_attention_row};
-    choice->reason = kernel_missing(KERNEL_attention_row, caps);
+    bool address = problem->address && has_scalars(caps);
+    *choice = (struct attention_choice){.kernel = KERNEL_attention_address};
+    choice->reason = address ? kernel_missing(KERNEL_attention_address, caps) : "";
+    if (choice->reason) {
+        choice->kernel = KERNEL_attention_row;
+        choice->reason = kernel_missing(KERNEL_attention_row, caps);
+    }
     if (choice->reason)
         return;
     choice->usable = true;
-    choice->preferred = caps->properties.type != VKA_DEVICE_CPU || problem->n_kv >= CPU_FUSED_KEYS;
+    choice->preferred =
+        caps->properties.type != VKA_DEVICE_CPU ||
+        problem->n_kv >=
+            (choice->kernel == KERNEL_attention_address ? CPU_FUSED_KEYS_ADDRESS : CPU_FUSED_KEYS);
     choice->lanes = caps->properties.subgroup_size;
     choice->head4 = (problem->head_dim + 3) / 4;
     choice->value4 = (problem->value_dim + 3) / 4;
     choice->rows = rows_that_fit(choice->head4 + choice->value4, problem->n_row, choice->lanes);
+    if (choice->kernel == KERNEL_attention_address && choice->rows > 2)
+        choice->rows = 2;
     if (caps->properties.type != VKA_DEVICE_CPU)
         rows_for_gpu(choice);
     for (uint32_t i = 0; i < problem->variant && choice->rows > 1; i++)

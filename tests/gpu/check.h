@@ -26,6 +26,9 @@ bool check_case(struct check *c);
 /* Counts and prints a failure, with all that repeats it. */
 void check_fail(struct check *c, const char *text, const char *why);
 
+/* A case whose plan does not use the kernel: a failure, but for a kernel that takes only some. */
+void check_not_used(struct check *c, const char *text);
+
 /* Finishes the plan, sees that it uses the kernel, runs it and compares output with want[count].
  * Reports by itself; status is what making the plan gave. */
 void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,

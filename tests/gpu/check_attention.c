@@ -86,7 +86,7 @@ static void run_case(struct check *c, const struct problem *p)
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
     else if (!(result.kernels >> c->kernel & 1))
-        check_fail(c, problem_text(p, text), "the plan does not use the kernel");
+        check_not_used(c, problem_text(p, text));
 }
 
 void check_attention(struct check *c)

@@ -127,6 +127,36 @@ static void cpu_takes_packed(void **state)
     assert_int_equal(tune_weight_panel(&discrete), 0);
 }
 
+static void cpu_attends_by_address(void **state)
+{
+    (void)state;
+    struct caps old = mesa(22), new = mesa(26);
+    const struct attention_problem far = {
+        .batch = 1,
+        .n_kv_head = 8,
+        .n_row = 512,
+        .n_kv = 512,
+        .head_dim = 64,
+        .value_dim = 64,
+        .address = true,
+    };
+    struct attention_problem unaligned = far, near = far;
+    struct attention_choice c;
+    unaligned.address = false;
+    near.n_kv = 100;
+    tune_attention(&new, &far, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_address);
+    assert_true(c.usable && c.preferred);
+    assert_in_range(c.rows, 1, 2);
+    tune_attention(&new, &unaligned, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_row);
+    assert_true(c.usable && !c.preferred); /* compiling it takes too long */
+    tune_attention(&new, &near, &c);
+    assert_false(c.preferred);
+    tune_attention(&old, &far, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_row);
+}
+
 static void cpu_takes_lanes(void **state)
 {
     (void)state;
@@ -430,9 +460,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
-        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
-        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
-        cmocka_unit_test(fused_attention),  cmocka_unit_test(invariants),
+        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(cpu_attends_by_address),
+        cmocka_unit_test(gpu_tiles),        cmocka_unit_test(softmax_kernels),
+        cmocka_unit_test(missing),          cmocka_unit_test(fused_attention),
+        cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

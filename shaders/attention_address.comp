@@ -1,0 +1,155 @@
+// Fused attention for CPU drivers whose compilers keep uniform values scalar (Mesa 25 and later): a
+// lane holds whole rows of q and of the context, and every element of a key or value, read by
+// address, is one broadcast from memory that all lanes share. See attention_params and
+// matmul_address.comp.
+//
+// Eight keys a step: what a loop carries, here the context, is blended with the execution mask once a
+// turn. Branches on what all lanes agree on are real ones there, so plain steps pay for no mask.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_buffer_reference2 : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#define STEP_KEYS 8
+#define ROLLED
+#include "lib/rows.glsl"
+
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Word { uint x; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Floats { float at[]; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
+layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
+
+// The row of K or V that starts at element `base`.
+Word row_at(uvec2 address, uint base, uint type) { return Word(address) + word_index(base, type); }
+
+// Its four elements from 4 * d on.
+vec4 load(Word row, uint d, uint type)
+{
+    if (type == TYPE_F32) {
+        Floats x = Floats(row);
+        return vec4(x.at[4 * d], x.at[4 * d + 1], x.at[4 * d + 2], x.at[4 * d + 3]);
+    }
+    Words w = Words(row);
+    return decode4(uvec2(w.at[2 * d], w.at[2 * d + 1]), type);
+}
+
+vec4 load_v(uint base, uint d) { return load(row_at(v_address, base, V_TYPE), d, V_TYPE); }
+
+vec4 x[2 * ROWS];       // [four][row]: scores of the keys of a step, then their weights
+bvec4 hidden[2 * ROWS]; // [four][row]
+float shrink[ROWS];     // what the step makes of the context so far
+
+// Scores before the mask of four keys.
+void score(uint four, Word k0_row, Word k1_row, Word k2_row, Word k3_row)
+{
+    vec4 sum[ROWS];
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        sum[r] = vec4(0.0);
+    [[unroll]] for (uint d = 0; d < HEAD4; d++) {
+        vec4 k0 = load(k0_row, d, K_TYPE), k1 = load(k1_row, d, K_TYPE);
+        vec4 k2 = load(k2_row, d, K_TYPE), k3 = load(k3_row, d, K_TYPE);
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            [[unroll]] for (uint r = 0; r < ROWS; r++)
+                sum[r] = fma(vec4(q[r * HEAD4 + d][i]), vec4(k0[i], k1[i], k2[i], k3[i]), sum[r]);
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        x[four * ROWS + r] = sum[r];
+}
+
+// One step of the online softmax for a row: x becomes weights.
+void weigh(uint r, uint key, sequence s, bool masked)
+{
+    vec4 a = x[r], b = x[ROWS + r], m = max(a, b);
+    float old = most[r];
+    float now = max(max(old, max(m.x, m.y)), max(m.z, m.w));
+    float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf) = 0
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        a[i] = exp_accurate(a[i] - shift);
+        b[i] = exp_accurate(b[i] - shift);
+    }
+    if (masked) {
+        a = mix(a, vec4(0.0), hidden[r]);
+        b = mix(b, vec4(0.0), hidden[ROWS + r]);
+    }
+    shrink[r] = old == now ? 1.0 : exp_accurate(old - shift);
+    vec4 sum = a + b;
+    total[r] = fma(total[r], shrink[r], (sum.x + sum.y) + (sum.z + sum.w));
+    most[r] = now;
+    seen[r] = seen[r] || !masked || !all(hidden[r]) || !all(hidden[ROWS + r]);
+    if (GENERAL != 0 && p.dropout != 0.0)
+        for (uint i = 0; i < 4; i++) {
+            a[i] = dropped(a[i], r, key + i, s);
+            b[i] = dropped(b[i], r, key + 4 + i, s);
+        }
+    x[r] = a;
+    x[ROWS + r] = b;
+}
+
+void add_values(uint key, sequence s)
+{
+    Word v[8];
+    [[unroll]] for (uint j = 0; j < 8; j++)
+        v[j] = row_at(v_address, v_index(key_row(key + j, s), s), V_TYPE);
+    [[unroll]] for (uint d = 0; d < VALUE4; d++) {
+            vec4 c[ROWS];
+            [[unroll]] for (uint r = 0; r < ROWS; r++)
+                c[r] = context[r * VALUE4 + d] * shrink[r];
+            [[unroll]] for (uint j = 0; j < 8; j++) {
+                vec4 value = load(v[j], d, V_TYPE);
+                [[unroll]] for (uint r = 0; r < ROWS; r++)
+                    c[r] = fma(vec4(x[j / 4 * ROWS + r][j % 4]), value, c[r]);
+            }
+            [[unroll]] for (uint r = 0; r < ROWS; r++)
+                context[r * VALUE4 + d] = c[r];
+        }
+}
+
+// The same where some row does not see some key, whose value may be NaN or Inf.
+void add_seen_values(uint key, sequence s)
+{
+    [[unroll]] for (uint i = 0; i < ROWS * VALUE4; i++)
+        context[i] *= shrink[i / VALUE4];
+    for (uint j = 0; j < 8; j++) {
+        float w[ROWS];
+        bool skip[ROWS];
+        [[unroll]] for (uint r = 0; r < ROWS; r++) {
+            w[r] = j < 4 ? x[r][j % 4] : x[ROWS + r][j % 4];
+            skip[r] = j < 4 ? hidden[r][j % 4] : hidden[ROWS + r][j % 4];
+        }
+        Word v = row_at(v_address, v_index(key_row(min(key + j, s.n_kv - 1), s), s), V_TYPE);
+        [[unroll]] for (uint d = 0; d < VALUE4; d++) {
+            vec4 value = load(v, d, V_TYPE);
+            [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                vec4 c = context[r * VALUE4 + d];
+                context[r * VALUE4 + d] = skip[r] ? c : fma(vec4(w[r]), value, c);
+            }
+        }
+    }
+}
+
+void step(uint key, sequence s, bool edge)
+{
+    bool masked = edge || GENERAL != 0, hides = false;
+    Word k[8]; // all before the first sum: a branch between would part loads and sums
+    [[unroll]] for (uint j = 0; j < 8; j++)
+        k[j] = row_at(k_address, k_index(key_row(min(key + j, s.n_kv - 1), s), s), K_TYPE);
+    score(0, k[0], k[1], k[2], k[3]);
+    score(1, k[4], k[5], k[6], k[7]);
+    [[unroll]] for (uint i = 0; i < 2 * ROWS; i++) {
+        hidden[i] = bvec4(false);
+        if (masked) {
+            x[i] = bias_scores(x[i], i % ROWS, key + i / ROWS * 4, s, hidden[i]);
+            hides = hides || any(hidden[i]);
+        }
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        weigh(r, key, s, masked);
+    if (masked && subgroupMax(uint(hides)) != 0)
+        add_seen_values(key, s);
+    else
+        add_values(key, s);
+}
+
+void main() { attend(); }

@@ -1,0 +1,184 @@
+// What the attention kernels share whose lanes hold whole rows of q and of the context: the bindings,
+// loading and storing rows, and all that masks do. They define load_v(base, d), four elements of a
+// value's row, and step(key, s, edge), STEP_KEYS keys from `key` on; `edge`: some row may not see some
+// of them, or they are past the end.
+//
+// Steps are at multiples of STEP_KEYS from key 0, so that a row meets its keys in the same steps
+// whatever the other rows of its tile are: its bits depend on itself alone.
+// ROLLED: arrays of registers may be indexed at run time, as they lie in memory anyway; what is done
+// once a row is then compiled once. Elsewhere that would bring them there.
+#ifdef ROLLED
+#define COLD_LOOP(d, count, dim) for (uint d = 0; 4 * d < dim; d++)
+#else
+#define COLD_LOOP(d, count, dim) [[unroll]] for (uint d = 0; d < count; d++)
+#endif
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/math.glsl"
+#include "lib/philox.glsl"
+
+layout(constant_id = ATTENTION_LANES) const uint LANES = 8;
+layout(constant_id = ATTENTION_ROWS) const uint ROWS = 2;
+layout(constant_id = ATTENTION_HEAD4) const uint HEAD4 = 16;
+layout(constant_id = ATTENTION_VALUE4) const uint VALUE4 = 16;
+layout(constant_id = ATTENTION_Q_TYPE) const uint Q_TYPE = 0;
+layout(constant_id = ATTENTION_K_TYPE) const uint K_TYPE = 0;
+layout(constant_id = ATTENTION_V_TYPE) const uint V_TYPE = 0;
+layout(constant_id = ATTENTION_O_TYPE) const uint O_TYPE = 0;
+layout(constant_id = ATTENTION_K_VEC) const uint K_VEC = 1;
+layout(constant_id = ATTENTION_V_VEC) const uint V_VEC = 1;
+layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
+
+layout(local_size_x_id = ATTENTION_LANES) in;
+layout(binding = 0) readonly buffer Q { uint q_words[]; };
+layout(binding = 3) buffer O { uint o_words[]; };
+layout(binding = 4) readonly buffer Mask { uint mask_words[]; };
+layout(binding = 5) readonly buffer Length { uint length_words[]; };
+layout(binding = 6) readonly buffer QueryOffset { uint query_offset_words[]; };
+layout(binding = 7) readonly buffer Sink { float sinks[]; };
+layout(binding = 8) readonly buffer Alibi { float slopes[]; };
+layout(binding = 9) readonly buffer Table { uint table[]; };
+layout(binding = 10) readonly buffer QStart { uint q_start[]; };
+layout(binding = 11) readonly buffer KvStart { uint kv_start[]; };
+layout(binding = 12) readonly buffer Params { attention_params p; };
+#include "lib/mask.glsl"
+#include "lib/sequence.glsl"
+
+#define MINUS_INFINITY uintBitsToFloat(0xff800000u)
+
+// Per row of this lane.
+vec4 q[ROWS * HEAD4], context[ROWS * VALUE4];
+float most[ROWS], total[ROWS];
+bool seen[ROWS];
+uvec2 range[ROWS]; // keys that lengths, causal and window leave
+
+// Row r of this lane: past the end, the last again, which is not stored.
+uint first_row, n_row;
+uint row_of(uint r) { return min(first_row + r * LANES, n_row - 1); }
+
+// Query and head of a row, counted from this pass's first.
+uint query_of(uint row) { return row / p.group; }
+uint head_of(uint row) { return gl_WorkGroupID.y * p.group + row % p.group; }
+
+void load_row(uint r, sequence s)
+{
+    uint row = row_of(r), head = p.head_first + head_of(row);
+    uint base = p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
+                (s.q_first + query_of(row)) * p.q_row;
+    COLD_LOOP(d, HEAD4, p.head_dim) {
+        for (uint i = 0; i < 4; i++)
+            q[r * HEAD4 + d][i] = K_VEC != 0 || 4 * d + i < p.head_dim
+                                      ? p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE)
+                                      : 0.0;
+    }
+    COLD_LOOP(d, VALUE4, p.value_dim)
+        context[r * VALUE4 + d] = vec4(0.0);
+    bool sink = mask_has(MASK_SINK);
+    most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
+    total[r] = sink ? 1.0 : 0.0;
+    seen[r] = false;
+    range[r] = mask_range(s.index, s.position + int(query_of(row)));
+    range[r] = min(range[r], uvec2(s.n_kv));
+}
+
+vec4 load_v(uint base, uint d);
+void step(uint key, sequence s, bool edge);
+
+// The scores of four keys before them: mask, softcap and biases; -inf, and a bit of `hidden`, where
+// a row does not see the key.
+vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
+{
+    hidden = bvec4(false);
+    uint row = row_of(r), head = p.head_first + head_of(row);
+    uint mask_row = mask_row_index(s.index, head, p.query_first + query_of(row));
+    for (uint i = 0; i < 4; i++) {
+        bool visible = key + i >= range[r].x && key + i < range[r].y;
+        float bias = 0.0;
+        if (GENERAL != 0) {
+            if (p.softcap != 0.0)
+                x[i] = p.softcap * tanh_accurate(x[i] / p.softcap);
+            if (mask_has(MASK_ALIBI))
+                x[i] -= slopes[p.alibi_offset + head] *
+                        abs(float(s.position + int(query_of(row)) - int(key + i)));
+            if (visible)
+                visible = mask_tensor(mask_row, key + i, bias);
+            x[i] += bias;
+        }
+        hidden[i] = !visible;
+        x[i] = visible ? x[i] : MINUS_INFINITY;
+    }
+    return x;
+}
+
+float dropped(float weight, uint r, uint key, sequence s)
+{
+    if (GENERAL == 0 || p.dropout == 0.0)
+        return weight;
+    uint row = row_of(r);
+    uvec4 counter =
+        uvec4(key, p.query_first + query_of(row), p.head_first + head_of(row), s.index);
+    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
+    bool kept = float(word >> 8) * 5.9604644775390625e-8 >= p.dropout;
+    return kept ? weight / (1.0 - p.dropout) : 0.0;
+}
+
+// A row that saw no key: what mask.flags say.
+void answer_dead(uint r, sequence s)
+{
+    uint answer = mask_field(MASK_ROW_SHIFT, 2);
+    float fill = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 0.0;
+    COLD_LOOP(d, VALUE4, p.value_dim)
+        context[r * VALUE4 + d] = vec4(fill);
+    total[r] = 1.0;
+    if (answer != MASKED_UNIFORM)
+        return;
+    for (uint key = 0; key < s.n_kv; key++) {
+        uint base = v_index(key_row(key, s), s);
+        float weight = dropped(1.0 / float(s.n_kv), r, key, s);
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            context[r * VALUE4 + d] += weight * load_v(base, d);
+    }
+}
+
+void store_row(uint r, sequence s)
+{
+    uint row = row_of(r);
+    uint base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
+                (s.q_first + query_of(row)) * p.o_row;
+    COLD_LOOP(d, VALUE4, p.value_dim)
+        for (uint i = 0; i < 4; i++)
+            if (V_VEC != 0 || 4 * d + i < p.value_dim) {
+                float x = context[r * VALUE4 + d][i] / total[r];
+                STORE(o_words, base + 4 * d + i, O_TYPE, x);
+            }
+}
+
+void attend()
+{
+    uint tile;
+    sequence s = find_sequence(LANES * ROWS, tile);
+    n_row = s.n_q * p.group;
+    first_row = tile * LANES * ROWS + gl_LocalInvocationIndex;
+    if (tile * LANES * ROWS >= n_row)
+        return;
+    uvec2 outer = uvec2(0xffffffffu, 0), inner = uvec2(0, 0xffffffffu);
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        load_row(r, s);
+        if (range[r].x < range[r].y)
+            outer = uvec2(min(outer.x, range[r].x), max(outer.y, range[r].y));
+        inner = uvec2(max(inner.x, range[r].x), min(inner.y, range[r].y));
+    }
+    outer = uvec2(subgroupMin(outer.x), subgroupMax(outer.y));
+    inner = uvec2(subgroupMax(inner.x), subgroupMin(inner.y));
+    for (uint key = outer.x / STEP_KEYS * STEP_KEYS; key < outer.y;
+         key += STEP_KEYS) {
+        bool edge = key < inner.x || key + STEP_KEYS > inner.y;
+        step(key, s, edge);
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        if (!seen[r])
+            answer_dead(r, s);
+        if (first_row + r * LANES < n_row)
+            store_row(r, s);
+    }
+}
