@@ -47,7 +47,8 @@ mkdir -p "$XDG_CACHE_HOME" "$MESA_SHADER_CACHE_DIR" "$__GL_SHADER_DISK_CACHE_PAT
 
 # field NAME: of the JSON object in $work/json.
 field() {
-    sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/json" | head -n 1
+    sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p; s/.*\"$1\":\([^\",}]*\).*/\1/p" "$work/json" |
+        head -n 1
 }
 
 # bench ARGUMENT...: its JSON in $work/json; false, and why in $work/why, where it cannot.

@@ -44,7 +44,7 @@ verdict=$(find cache/vkattn -name 'verdict-*')
 expect 0 '^project q ' $explain --verdict "$verdict"
 head -n 2 "$verdict" >head.txt
 { cat head.txt; echo 'kernel matmul/* matmul_tile 0'; } >"$verdict"
-expect 0 '^project q .*matmul_tile .*; measured on this device' $explain
+expect 0 '^scores .*matmul_tile .*; measured on this device' $explain
 "$vkattn" $explain --verdict none >out 2>&1
 if grep -q 'measured on this device' out; then
     echo 'FAILED: --verdict none takes one'
