@@ -15,6 +15,7 @@
 #define STEP_KEYS 8
 #define ROLLED
 #include "lib/rows.glsl"
+#include "lib/pick.glsl"
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Word { uint x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Floats { float at[]; };
@@ -33,6 +34,24 @@ vec4 load(Word row, uint d, uint type)
     }
     Words w = Words(row);
     return decode4(uvec2(w.at[2 * d], w.at[2 * d + 1]), type);
+}
+
+// Eight rows, one a lane. A load whose address differs by lane would be eight branches.
+void load_q(uint r, sequence s)
+{
+    Word rows[8];
+    [[unroll]] for (uint lane = 0; lane < 8; lane++) {
+        uint row = tile_row + lane + r * 8;
+        rows[lane] = row_at(q_address, q_index(min(row, n_row - 1), s), Q_TYPE);
+    }
+    [[unroll]] for (uint d = 0; d < HEAD4; d++) {
+        vec4 x[8];
+        [[unroll]] for (uint lane = 0; lane < 8; lane++)
+            x[lane] = p.scale * load(rows[lane], d, Q_TYPE);
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            q[r * HEAD4 + d][i] = pick(x[0][i], x[1][i], x[2][i], x[3][i], x[4][i], x[5][i],
+                                       x[6][i], x[7][i]);
+    }
 }
 
 vec4 load_v(uint base, uint d) { return load(row_at(v_address, base, V_TYPE), d, V_TYPE); }

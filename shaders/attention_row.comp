@@ -39,6 +39,16 @@ vec4 load_v(uint base, uint d)
     return x;
 }
 
+void load_q(uint r, sequence s)
+{
+    uint base = q_index(row_of(r), s);
+    [[unroll]] for (uint d = 0; d < HEAD4; d++)
+        for (uint i = 0; i < 4; i++)
+            q[r * HEAD4 + d][i] = 4 * d + i < p.head_dim
+                                      ? p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE)
+                                      : 0.0;
+}
+
 // One step of the online softmax for a row; returns the weights of the four keys.
 vec4 weigh(vec4 x, uint r, uint key, sequence s, bvec4 hidden, bool edge)
 {

@@ -28,6 +28,7 @@ layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/product.glsl"
+#include "lib/pick.glsl"
 
 #define VECTORS (ADDRESS_PANEL / 8)
 #define DEPTH 32 // k of one turn of the loop
@@ -39,19 +40,6 @@ layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
 };
 
 float acc[ADDRESS_ROWS * VECTORS];
-
-// The value of this lane: constant selects, which the compiler folds into one vector.
-float pick(float x0, float x1, float x2, float x3, float x4, float x5, float x6, float x7)
-{
-    uint lane = gl_SubgroupInvocationID;
-    float x = mix(x0, x1, lane == 1);
-    x = mix(x, x2, lane == 2);
-    x = mix(x, x3, lane == 3);
-    x = mix(x, x4, lane == 4);
-    x = mix(x, x5, lane == 5);
-    x = mix(x, x6, lane == 6);
-    return mix(x, x7, lane == 7);
-}
 
 float load_b(Panel b, uint i)
 {

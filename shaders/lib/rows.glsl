@@ -1,7 +1,7 @@
 // What the attention kernels share whose lanes hold whole rows of q and of the context: the bindings,
-// loading and storing rows, and all that masks do. They define load_v(base, d), four elements of a
-// value's row, and step(key, s, edge), STEP_KEYS keys from `key` on; `edge`: some row may not see some
-// of them, or they are past the end.
+// storing rows, and all that masks do. They define load_q(r, s), which fills q[r * HEAD4 ..] times the
+// scale, padded with 0; load_v(base, d), four elements of a value's row; and step(key, s, edge),
+// STEP_KEYS keys from `key` on; `edge`: some row may not see some of them, or they are past the end.
 //
 // Steps are at multiples of STEP_KEYS from key 0, so that a row meets its keys in the same steps
 // whatever the other rows of its tile are: its bits depend on itself alone.
@@ -53,25 +53,27 @@ bool seen[ROWS];
 uvec2 range[ROWS]; // keys that lengths, causal and window leave
 
 // Row r of this lane: past the end, the last again, which is not stored.
-uint first_row, n_row;
+uint tile_row, first_row, n_row; // first_row: of the lane
 uint row_of(uint r) { return min(first_row + r * LANES, n_row - 1); }
 
 // Query and head of a row, counted from this pass's first.
 uint query_of(uint row) { return row / p.group; }
 uint head_of(uint row) { return gl_WorkGroupID.y * p.group + row % p.group; }
 
+// Where a row of q begins.
+uint q_index(uint row, sequence s)
+{
+    return p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
+           (s.q_first + query_of(row)) * p.q_row;
+}
+
+void load_q(uint r, sequence s);
+
 void load_row(uint r, sequence s)
 {
     uint row = row_of(r), head = p.head_first + head_of(row);
-    uint base = p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
-                (s.q_first + query_of(row)) * p.q_row;
-    COLD_LOOP(d, HEAD4, p.head_dim) {
-        for (uint i = 0; i < 4; i++)
-            q[r * HEAD4 + d][i] = K_VEC != 0 || 4 * d + i < p.head_dim
-                                      ? p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE)
-                                      : 0.0;
-    }
-    COLD_LOOP(d, VALUE4, p.value_dim)
+    load_q(r, s);
+    [[unroll]] for (uint d = 0; d < VALUE4; d++)
         context[r * VALUE4 + d] = vec4(0.0);
     bool sink = mask_has(MASK_SINK);
     most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
@@ -158,8 +160,9 @@ void attend()
     uint tile;
     sequence s = find_sequence(LANES * ROWS, tile);
     n_row = s.n_q * p.group;
-    first_row = tile * LANES * ROWS + gl_LocalInvocationIndex;
-    if (tile * LANES * ROWS >= n_row)
+    tile_row = tile * LANES * ROWS;
+    first_row = tile_row + gl_LocalInvocationIndex;
+    if (tile_row >= n_row)
         return;
     uvec2 outer = uvec2(0xffffffffu, 0), inner = uvec2(0, 0xffffffffu);
     [[unroll]] for (uint r = 0; r < ROWS; r++) {

@@ -40,8 +40,8 @@ static void choose(const struct vka_plan *plan, const struct attention *a,
         .value_dim = a->value_dim,
         .q_type = a->q.dtype,
         .kv_type = a->k.dtype,
-        .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0 && plain(plan, &a->k) &&
-                   plain(plan, &a->v),
+        .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0 && plain(plan, &a->q) &&
+                   plain(plan, &a->k) && plain(plan, &a->v),
     };
     choose_attention(&plan->device->caps, &problem, choice);
 }

@@ -183,7 +183,7 @@ static void rows_for_gpu(struct attention_choice *choice)
 void tune_attention(const struct caps *caps, const struct attention_problem *problem,
                     struct attention_choice *choice)
 {
-    bool address = problem->address && has_scalars(caps);
+    bool address = problem->address && has_scalars(caps) && caps->properties.subgroup_size == 8;
     *choice = (struct attention_choice){.kernel = KERNEL_attention_address};
     choice->reason = address ? kernel_missing(KERNEL_attention_address, caps) : "";
     if (choice->reason) {

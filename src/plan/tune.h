@@ -46,7 +46,7 @@ struct attention_problem {
     uint32_t n_kv, head_dim, value_dim;
     enum vka_dtype q_type, kv_type;
     uint32_t variant; /* as of a matmul_problem */
-    bool address; /* k and v can be read by address */
+    bool address; /* q, k and v can be read by address */
 };
 
 struct attention_choice {
