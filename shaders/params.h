@@ -162,10 +162,10 @@ struct rope_params {
 #define ROPE_OFFSET 4u
 #define ROPE_OFFSET_PER_BATCH 8u
 
-/* ---- attention_row: the whole of attention for rows of queries, in one pass --------------------
- * A workgroup takes a tile of lanes * rows rows of one key head; row t is query t / group of head
- * t % group. Tiles count along x, key heads along y, batch elements along z. The parameters lie in
- * a buffer. Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
+/* ---- attention_row, attention_tile: the whole of attention for rows of queries, in one pass ----
+ * A workgroup takes a tile of rows of one key head; row t is query t / group of head t % group.
+ * Tiles count along x, key heads along y, batch elements along z. The parameters lie in a buffer.
+ * Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
  * 9 block table, 10 q_start, 11 kv_start, 12 parameters. */
 struct attention_params {
     STRUCT(mask_params) mask;
@@ -182,7 +182,12 @@ struct attention_params {
     U32 q_start_offset, kv_start_offset;
     U32 page; /* paged: positions a block, a multiple of 16; 0: not paged */
     U32 table_offset, table_row, n_page; /* blocks of a sequence, and of the pool */
+    /* attention_tile: y of the grid is (key head * n_piece + piece) * n_chunk + chunk. */
+    U32 n_chunk;             /* workgroups that share the value features of a row */
+    U32 n_piece, piece_keys; /* and those that share its keys; a multiple of the tile's keys */
+    U32 map_head, map_batch, map_row; /* words of attention_map; map_row 0: there is none */
 };
+/* attention_row: lanes * rows rows a workgroup. */
 #define ATTENTION_LANES 0
 #define ATTENTION_ROWS 1   /* a lane */
 #define ATTENTION_HEAD4 2  /* vec4 of q in registers: at least head_dim / 4 */
@@ -196,6 +201,61 @@ struct attention_params {
 #define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are there; else only ranges */
 #define ATTENTION_SPECS 11
 #define ATTENTION_KEYS 4 /* keys a step, and what the steps are aligned to */
+
+/* attention_tile: lanes_x * lanes_y invocations; a tile of lanes_y * rows rows meets 4 * lanes_x
+ * keys a step, at multiples of that. Buffer 13: attention_map's words. */
+#define TILE_LANES_X 0
+#define TILE_LANES_Y 1
+#define TILE_ROWS 2   /* an invocation */
+#define TILE_HEAD4 3  /* vec4 of a row of q */
+#define TILE_DEPTH4 4 /* of them that are staged at a time */
+#define TILE_VALUE4 5 /* vec4 of the context of one workgroup */
+#define TILE_V_KEYS 6 /* values staged at a time, a multiple of 4 that divides the keys */
+#define TILE_Q_TYPE 7
+#define TILE_K_TYPE 8
+#define TILE_V_TYPE 9
+#define TILE_O_TYPE 10
+#define TILE_K_VEC 11
+#define TILE_V_VEC 12
+#define TILE_GENERAL 13
+#define TILE_Q_WHOLE 14 /* all of q stays in shared memory; else it is staged with the keys */
+#define TILE_PIECES 15  /* the output is partial, for attention_merge */
+#define TILE_SPECS 16
+
+/* Shared memory of a workgroup in bytes: q, stage, weights, exchange, ranges. */
+#define TILE_PITCH(n4) ((n4) | 1u) /* vec4 a row; odd, so that rows lie in different banks */
+#define TILE_WEIGHT_PITCH(lanes_x) ((lanes_x) + 1u)
+
+/* ---- attention_map: what a mask tensor does to the tiles of attention_tile ---------------------
+ * Two bits a tile of rows x keys, 16 tiles along the keys a word. Words count along x, tiles of rows
+ * along y, n_head heads of each of the mask's batch elements along z; a mask that broadcasts along
+ * the heads or the batch has one. Buffers: 0 words, 1 mask. */
+struct attention_map_params {
+    STRUCT(mask_params) mask;
+    U32 n_q, group;
+    U32 batch_first, head_first, query_first;
+    U32 tile_rows, tile_keys;
+    U32 n_head;
+};
+#define MAP_LANES 0
+#define MAP_SPECS 1
+#define MAP_SOME 1u /* some key of the tile is visible to some row */
+#define MAP_TEST 2u /* some key is hidden from some row, or has a bias */
+
+/* ---- attention_merge: the pieces of attention_tile put together --------------------------------
+ * Partial results: float32 [batch][key head][row][piece][4 * value4 + 4]: the context, not divided;
+ * then the maximum, the sum, and 1 where the row saw a key of the piece.
+ * One workgroup a row; key heads along y, batch elements along z. Buffers: 0 partial results,
+ * 1 output, 2 sinks. */
+struct attention_merge_params {
+    U32 group, n_row, value_dim, n_piece, pitch;
+    U32 o_offset, o_batch, o_head, o_row;
+    U32 flags; /* of mask_params */
+    U32 head_first, sink_offset;
+};
+#define MERGE_LANES 0
+#define MERGE_O_TYPE 1
+#define MERGE_SPECS 2
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one ------------------
  * State words: lengths, then positions before this run, then overflow flags, `batch` of each.
@@ -218,6 +278,8 @@ _Static_assert(sizeof(struct cache_params) <= 128, "push constants");
 _Static_assert(sizeof(struct matmul_params) <= 128, "push constants");
 _Static_assert(sizeof(struct softmax_params) <= 128, "push constants");
 _Static_assert(sizeof(struct copy_params) <= 128, "push constants");
+_Static_assert(sizeof(struct attention_map_params) <= 128, "push constants");
+_Static_assert(sizeof(struct attention_merge_params) <= 128, "push constants");
 _Static_assert(sizeof(struct rope_params) <= 128, "push constants");
 #endif
 

@@ -1,6 +1,10 @@
 // Where the rows and keys of a workgroup lie: a batch element of dense tensors, a sequence of a
 // ragged batch, a sequence of a paged cache. The includer has attention_params as `p`, and the
-// buffers q_start, kv_start and table.
+// buffers q_start, kv_start and table. A workgroup's key head is WORK_HEAD, along y unless the
+// includer says otherwise.
+#ifndef WORK_HEAD
+#define WORK_HEAD gl_WorkGroupID.y
+#endif
 
 struct sequence {
     uint index;   // batch element or sequence, for lengths, offsets, masks and dropout
@@ -55,16 +59,14 @@ uint key_row(uint key, sequence s)
 
 uint k_index(uint row, sequence s)
 {
-    uint head = gl_WorkGroupID.y;
     uint outer = p.page == 0 ? s.batch : row / p.page;
     uint inner = p.page == 0 ? row : row % p.page;
-    return p.k_offset + outer * p.k_batch + head * p.k_head + inner * p.k_row;
+    return p.k_offset + outer * p.k_batch + WORK_HEAD * p.k_head + inner * p.k_row;
 }
 
 uint v_index(uint row, sequence s)
 {
-    uint head = gl_WorkGroupID.y;
     uint outer = p.page == 0 ? s.batch : row / p.page;
     uint inner = p.page == 0 ? row : row % p.page;
-    return p.v_offset + outer * p.v_batch + head * p.v_head + inner * p.v_row;
+    return p.v_offset + outer * p.v_batch + WORK_HEAD * p.v_head + inner * p.v_row;
 }

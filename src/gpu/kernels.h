@@ -24,7 +24,7 @@ enum kernel_need {
 
 _Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");
 
-#define MAX_BUFFERS 13
+#define MAX_BUFFERS 14
 #define MAX_TEXEL_BUFFERS 2
 #define MAX_SPECS 16
 

@@ -1,5 +1,6 @@
 /* Attention in one pass: the whole of a row's softmax in registers, no buffer of scores. */
 #include "plan/attention.h"
+#include "plan/attention_tile.h"
 #include "plan/cache.h"
 #include "plan/choose.h"
 
@@ -42,14 +43,20 @@ static void choose(const struct vka_plan *plan, const struct attention *a,
         .kv_type = a->k.dtype,
         .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0 && plain(plan, &a->q) &&
                    plain(plan, &a->k) && plain(plan, &a->v),
+        .ragged = a->n_sequence > 0,
+        .mask = a->options->mask,
     };
     choose_attention(&plan->device->caps, &problem, choice);
 }
 
-static void set_key(const struct attention *a, const struct attention_choice *c,
-                    struct pipeline_key *key)
+static bool is_general(const struct vka_attention_options *o)
 {
-    const struct vka_attention_options *o = a->options;
+    return o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
+}
+
+static void set_row_key(const struct attention *a, const struct attention_choice *c,
+                        struct pipeline_key *key)
+{
     *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = ATTENTION_SPECS};
     key->spec[ATTENTION_LANES] = c->lanes;
     key->spec[ATTENTION_ROWS] = c->rows;
@@ -61,7 +68,29 @@ static void set_key(const struct attention *a, const struct attention_choice *c,
     key->spec[ATTENTION_O_TYPE] = a->output.dtype;
     key->spec[ATTENTION_K_VEC] = rows_of_vec4(&a->k) && 4 * c->head4 == a->head_dim;
     key->spec[ATTENTION_V_VEC] = rows_of_vec4(&a->v) && 4 * c->value4 == a->value_dim;
-    key->spec[ATTENTION_GENERAL] = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
+    key->spec[ATTENTION_GENERAL] = is_general(a->options);
+}
+
+static void set_tile_key(const struct attention *a, const struct attention_choice *c,
+                         struct pipeline_key *key)
+{
+    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = TILE_SPECS};
+    key->spec[TILE_LANES_X] = c->lanes;
+    key->spec[TILE_LANES_Y] = c->lanes_y;
+    key->spec[TILE_ROWS] = c->rows;
+    key->spec[TILE_HEAD4] = c->head4;
+    key->spec[TILE_DEPTH4] = c->depth4;
+    key->spec[TILE_VALUE4] = c->value4;
+    key->spec[TILE_V_KEYS] = c->v_keys;
+    key->spec[TILE_Q_TYPE] = a->q.dtype;
+    key->spec[TILE_K_TYPE] = a->k.dtype;
+    key->spec[TILE_V_TYPE] = a->v.dtype;
+    key->spec[TILE_O_TYPE] = a->output.dtype;
+    key->spec[TILE_K_VEC] = rows_of_vec4(&a->k);
+    key->spec[TILE_V_VEC] = rows_of_vec4(&a->v);
+    key->spec[TILE_GENERAL] = is_general(a->options);
+    key->spec[TILE_Q_WHOLE] = c->q_whole;
+    key->spec[TILE_PIECES] = c->n_piece > 1;
 }
 
 struct operand_strides {
@@ -131,25 +160,33 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
         .seed_high = (uint32_t)(o->dropout_seed >> 32),
     };
     memcpy(pass.problem, c->problem, sizeof pass.problem);
-    set_key(a, c, &pass.key);
+    struct tile_scratch scratch = {0};
+    bool tile = c->kernel == KERNEL_attention_tile;
+    if (tile)
+        set_tile_key(a, c, &pass.key);
+    else
+        set_row_key(a, c, &pass.key);
     if (kernel_table[c->kernel].needs & NEED_ADDRESS)
         pass.n_address = 3;
     bind_operands(plan, a, s, &pass, &p);
     attention_bind_mask(plan, a, s, &pass, SLOT_MASK, &p.mask, &p.sink_offset, &p.alibi_offset);
     bind_layout(plan, a, &pass, &p);
+    if (tile)
+        TRY(tile_prepare(plan, a, c, s, &pass, &p, &scratch));
     struct vka_tensor parameters;
     TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
-    uint32_t tile = c->lanes * c->rows;
-    pass.groups[0] = (uint32_t)(((uint64_t)s->n_query * p.group + tile - 1) / tile);
+    pass.groups[0] = (uint32_t)(((uint64_t)s->n_query * p.group + c->tile - 1) / c->tile);
     pass.groups[0] += a->n_sequence; /* each may end in a part of a tile */
-    pass.groups[1] = s->n_head / p.group;
+    pass.groups[1] = s->n_head / p.group * (tile ? c->n_chunk * c->n_piece : 1);
     pass.groups[2] = s->n_batch;
     snprintf(pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows",
              s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
              vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype),
-             tile);
+             c->tile);
     TRY(plan_add_pass(plan, &pass));
+    if (tile)
+        TRY(tile_finish(plan, a, c, s, &scratch));
 fail:
     return status;
 }
@@ -175,8 +212,9 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
     for (size_t i = 0; i < n; i++)
         if (plan_range(plan, &parts[i]) > caps->properties.max_buffer_range)
             return false;
-    return (uint64_t)s->n_query * group / (c->lanes * c->rows) < caps->max_groups[0] &&
-           s->n_head / group <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2];
+    return (uint64_t)s->n_query * group / c->tile < caps->max_groups[0] &&
+           s->n_head / group <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
+           (c->kernel != KERNEL_attention_tile || tile_fits(plan, a, c, s));
 }
 
 /* Adds a slice, cut along batch, then key heads, then queries until it fits. A cut of the queries
@@ -184,7 +222,7 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
 static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
                                  const struct attention_choice *c, const struct slice *s)
 {
-    uint32_t group = a->n_head / a->n_kv_head, tile = c->lanes * c->rows;
+    uint32_t group = a->n_head / a->n_kv_head, tile = c->tile;
     struct slice first = *s, second = *s;
     if (slice_fits(plan, a, c, s))
         return add_pass(plan, a, c, s);

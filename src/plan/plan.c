@@ -170,6 +170,13 @@ fail:
     return status;
 }
 
+void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor)
+{
+    for (size_t i = 0; i < plan->n_scratch; i++)
+        if (plan->scratches[i].storage == tensor->storage)
+            plan->scratches[i].used = false;
+}
+
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                               const void *data, struct vka_tensor *tensor)
 {

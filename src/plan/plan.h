@@ -71,6 +71,9 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
 enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                              struct vka_tensor *tensor);
 
+/* Gives scratch back before the operation ends: passes added later may write over it. */
+void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor);
+
 /* The same with contents, kept as long as the plan. */
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                               const void *data, struct vka_tensor *tensor);

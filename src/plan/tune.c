@@ -180,32 +180,44 @@ static void rows_for_gpu(struct attention_choice *choice)
     choice->preferred = choice->rows * floats <= GPU_ROW_FLOATS;
 }
 
-void tune_attention(const struct caps *caps, const struct attention_problem *problem,
-                    struct attention_choice *choice)
+/* The kernels with rows in lanes; what is missing where there is none. */
+static const char *choose_rows(const struct caps *caps, const struct attention_problem *problem,
+                               struct attention_choice *choice)
 {
-    bool address = problem->address && has_scalars(caps) && caps->properties.subgroup_size == 8;
-    *choice = (struct attention_choice){.kernel = KERNEL_attention_address};
-    choice->reason = address ? kernel_missing(KERNEL_attention_address, caps) : "";
-    if (choice->reason) {
-        choice->kernel = KERNEL_attention_row;
-        choice->reason = kernel_missing(KERNEL_attention_row, caps);
-    }
-    if (choice->reason)
-        return;
+    bool cpu = caps->properties.type == VKA_DEVICE_CPU;
+    bool address = problem->address && has_scalars(caps) && caps->properties.subgroup_size == 8 &&
+                   !kernel_missing(KERNEL_attention_address, caps);
+    choice->kernel = address ? KERNEL_attention_address : KERNEL_attention_row;
+    const char *missing = kernel_missing(choice->kernel, caps);
+    if (missing)
+        return missing;
     choice->usable = true;
     choice->preferred =
-        caps->properties.type != VKA_DEVICE_CPU ||
-        problem->n_kv >=
-            (choice->kernel == KERNEL_attention_address ? CPU_FUSED_KEYS_ADDRESS : CPU_FUSED_KEYS);
+        !cpu || problem->n_kv >= (address ? CPU_FUSED_KEYS_ADDRESS : CPU_FUSED_KEYS);
     choice->lanes = caps->properties.subgroup_size;
     choice->head4 = (problem->head_dim + 3) / 4;
     choice->value4 = (problem->value_dim + 3) / 4;
     choice->rows = rows_that_fit(choice->head4 + choice->value4, problem->n_row, choice->lanes);
-    if (choice->kernel == KERNEL_attention_address && choice->rows > 2)
+    if (address && choice->rows > 2)
         choice->rows = 2;
-    if (caps->properties.type != VKA_DEVICE_CPU)
+    if (!cpu)
         rows_for_gpu(choice);
     for (uint32_t i = 0; i < problem->variant && choice->rows > 1; i++)
         choice->rows /= 2;
+    choice->tile = choice->lanes * choice->rows;
     choice->reason = "one pass, rows in registers, no shared memory";
+    return NULL;
+}
+
+void tune_attention(const struct caps *caps, const struct attention_problem *problem,
+                    struct attention_choice *choice)
+{
+    bool cpu = caps->properties.type == VKA_DEVICE_CPU;
+    bool tiles = !kernel_missing(KERNEL_attention_tile, caps);
+    *choice = (struct attention_choice){0};
+    if (!cpu && tiles && tune_attention_tile(caps, problem, choice))
+        return;
+    const char *missing = choose_rows(caps, problem, choice);
+    if (missing && !(cpu && tiles && tune_attention_tile(caps, problem, choice)))
+        choice->reason = missing;
 }

@@ -46,15 +46,27 @@ struct attention_problem {
     uint32_t n_kv, head_dim, value_dim;
     enum vka_dtype q_type, kv_type;
     uint32_t variant; /* as of a matmul_problem */
-    bool address; /* q, k and v can be read by address */
+    bool address;     /* q, k and v can be read by address */
+    bool ragged;      /* n_row and n_kv are of all sequences together */
+    bool mask;        /* a mask tensor is given */
 };
 
 struct attention_choice {
     bool usable;    /* false: this device cannot; reason says why */
     bool preferred; /* what VKA_PATH_AUTO takes; else the unfused path */
     enum kernel kernel;
-    uint32_t lanes, rows;   /* invocations, and rows an invocation */
-    uint32_t head4, value4; /* vec4 registers of a row of q and of the context */
+    uint32_t lanes, rows;   /* invocations (of an axis where lanes_y is), and rows an invocation */
+    uint32_t tile;          /* rows of a workgroup */
+    uint32_t head4, value4; /* vec4 of a row of q and of the context */
+    /* attention_tile */
+    uint32_t lanes_y;
+    uint32_t keys;           /* of a step */
+    uint32_t depth4, v_keys; /* vec4 of each key, and values, staged at a time */
+    uint32_t n_chunk;        /* workgroups for a row's value features */
+    uint32_t n_piece;        /* and for its keys; 1: no merging */
+    uint32_t piece_keys;     /* a multiple of keys */
+    bool q_whole;            /* q stays in shared memory */
+    bool map;                /* attention_map runs before */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };
@@ -62,6 +74,14 @@ struct attention_choice {
 /* The fused kernel for a problem. */
 void tune_attention(const struct caps *caps, const struct attention_problem *problem,
                     struct attention_choice *choice);
+
+/* The part of tune_attention for attention_tile: its sizes, which depend on nothing that other
+ * sequences of the batch could change. False where shared memory is too small. */
+bool tune_attention_tile(const struct caps *caps, const struct attention_problem *problem,
+                         struct attention_choice *choice);
+
+/* Bytes of shared memory that attention_tile takes. */
+uint64_t tune_attention_shared(const struct attention_choice *choice);
 
 struct softmax_choice {
     enum kernel kernel;

@@ -23,6 +23,23 @@ static bool is_fused(const struct check *c)
     return strncmp(kernel_table[c->kernel].name, "attention_", 10) == 0;
 }
 
+/* Whether the case is about the kernel: what goes with attention_tile has its occasions, and nothing
+ * to do with returned scores. */
+static bool concerns(const struct check *c, int mask, int scores, uint32_t n_kv)
+{
+    if (c->kernel == KERNEL_attention_map)
+        return mask >= MASK_KIND_BOOL && scores == VKA_SCORES_NONE;
+    return c->kernel != KERNEL_attention_merge || (n_kv > 128 && scores == VKA_SCORES_NONE);
+}
+
+/* Rows for several tiles, or few: attention_tile takes them differently. */
+static uint32_t draw_rows(struct check *c)
+{
+    bool many = c->kernel == KERNEL_attention_map ||
+                (c->kernel == KERNEL_attention_tile && rng_chance(&c->rng, 50));
+    return many ? 70 : 5;
+}
+
 static void set_mask(struct problem *p, enum mask_kind kind, struct rng *rng)
 {
     bool all = kind == MASK_KIND_ALL;
@@ -53,7 +70,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .batch = 2,
         .n_kv_head = n_kv > 100 ? 1 : 2,
         .group = 2,
-        .n_q = 5,
+        .n_q = draw_rows(c),
         .n_new = n_kv,
         .head_dim = 8,
         .value_dim = is_fused(c) && rng_chance(rng, 30) ? 6 : 8,
@@ -95,7 +112,7 @@ void check_attention(struct check *c)
         for (int row = 0; row < VKA_MASKED_ROW_COUNT; row++)
             for (int scores = 0; scores < VKA_SCORES_COUNT; scores++)
                 for (size_t n = 0; n < sizeof key_counts / sizeof key_counts[0]; n++) {
-                    if (!check_case(c))
+                    if (!concerns(c, mask, scores, key_counts[n]) || !check_case(c))
                         continue;
                     struct problem p =
                         draw_problem(c, (enum mask_kind)mask, (enum vka_masked_row)row,

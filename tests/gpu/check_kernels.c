@@ -143,13 +143,22 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
         printf("  %-44s %10.4f ms %10.2f %s\n", text, median, work / median * 1e-6, unit);
 }
 
-/* All kernels of the family but this one and its stand-in. */
+/* The kernel that one serves which is never a plan's choice by itself; else the kernel. */
+static enum kernel leader(enum kernel kernel)
+{
+    bool serves = kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge;
+    return serves ? KERNEL_attention_tile : kernel;
+}
+
+/* The kernels of the family that a plan could use in place of this one. */
 static uint64_t rivals(enum kernel kernel, const struct family *family)
 {
     uint64_t mask = 0;
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        if (k != (int)kernel && k != (int)stand_in(kernel) && family_of((enum kernel)k) == family)
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        enum kernel other = leader((enum kernel)k);
+        if (other != leader(kernel) && other != stand_in(kernel) && family_of(other) == family)
             mask |= 1ull << k;
+    }
     return mask;
 }
 

@@ -1,6 +1,6 @@
 #include "problem_data.h"
 
-#include <gpu/kernels.h>
+#include <gpu/device.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -108,8 +108,11 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
     bool ok = false;
     *result = (struct problem_result){0};
     enum vka_status status = problem_data_create(device, p, &d);
+    uint64_t disabled = device->caps.disabled_kernels;
+    device->caps.disabled_kernels |= p->disabled_kernels;
     if (status == VKA_OK)
         status = make_plan(device, &d, &plan);
+    device->caps.disabled_kernels = disabled;
     if (status != VKA_OK) {
         snprintf(result->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
         goto fail;
@@ -172,6 +175,8 @@ const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT])
         (unsigned long long)p->dropout_seed);
     SAY(p->poison_hidden, " hidden poisoned");
     SAY(p->poison_visible, " one key NaN");
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        SAY(p->disabled_kernels >> k & 1, " not %s", kernel_table[k].name);
     SAY(p->workspace_limit, " workspace %llu", (unsigned long long)p->workspace_limit);
     return text;
 }

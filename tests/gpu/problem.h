@@ -26,7 +26,8 @@ struct problem {
     bool poison_hidden;  /* NaN and Inf in keys and values that no query of their head group sees */
     bool poison_visible; /* NaN in one key, seen or not */
     enum vka_path path;
-    uint64_t workspace_limit; /* bytes; 0: the library's */
+    uint64_t workspace_limit;  /* bytes; 0: the library's */
+    uint64_t disabled_kernels; /* bit per enum kernel, besides the device's */
 };
 
 struct problem_result {

@@ -1,6 +1,8 @@
 /* Draws attention problems over the whole contract. */
 #include "problem.h"
 
+#include <gpu/kernels.h>
+
 #include <math.h>
 
 #define MOST_WORK 3e7     /* multiplications of a problem */
@@ -26,12 +28,12 @@ static uint32_t draw_length(struct rng *rng, uint32_t most)
     return n < most ? n : most;
 }
 
-/* A fused kernel is compiled for each size of head, and CPU drivers take minutes for those beyond
+/* attention_row is compiled for each size of head, and CPU drivers take minutes for those beyond
  * some ten features. */
-static uint32_t draw_dim(struct rng *rng, enum vka_path path)
+static uint32_t draw_dim(struct rng *rng, const struct problem *p)
 {
     static const uint32_t few[] = {1, 4, 6, 8};
-    if (path == VKA_PATH_FUSED)
+    if (p->path == VKA_PATH_FUSED && !(p->disabled_kernels >> KERNEL_attention_row & 1))
         return few[rng_range(rng, 0, sizeof few / sizeof few[0] - 1)];
     static const uint32_t usual[] = {4, 8, 16, 32, 40, 64, 80, 128, 192, 256, 512, 576};
     uint32_t kind = rng_range(rng, 0, 9);
@@ -47,6 +49,20 @@ static double work_of(const struct problem *p)
     return scores > MOST_ELEMENTS ? fmax(work, 2 * MOST_WORK) : work;
 }
 
+/* Either fused kernel, whichever the device prefers, and the tile kernel without what goes with it. */
+static void draw_kernels(struct problem *p, struct rng *rng)
+{
+    const uint64_t row = 1ull << KERNEL_attention_row, tile = 1ull << KERNEL_attention_tile;
+    const uint64_t address = 1ull << KERNEL_attention_address;
+    p->disabled_kernels = rng_chance(rng, 50) ? row | address : tile;
+    if (rng_chance(rng, 50))
+        p->disabled_kernels |= address;
+    if (rng_chance(rng, 25))
+        p->disabled_kernels |= 1ull << KERNEL_attention_map;
+    if (rng_chance(rng, 25))
+        p->disabled_kernels |= 1ull << KERNEL_attention_merge;
+}
+
 static void draw_sizes(struct problem *p, struct rng *rng)
 {
     double most = rng_chance(rng, 2) ? 5 * MOST_WORK : MOST_WORK;
@@ -56,8 +72,8 @@ static void draw_sizes(struct problem *p, struct rng *rng)
     p->n_q = rng_chance(rng, 15) ? 1 : draw_length(rng, 300);
     p->n_new = draw_length(rng, 300);
     p->n_past = rng_chance(rng, 25) ? draw_length(rng, 100) : 0;
-    p->head_dim = draw_dim(rng, p->path);
-    p->value_dim = rng_chance(rng, 60) ? p->head_dim : draw_dim(rng, p->path);
+    p->head_dim = draw_dim(rng, p);
+    p->value_dim = rng_chance(rng, 60) ? p->head_dim : draw_dim(rng, p);
     while (work_of(p) > most) { /* all the sizes are kept possible, only not all at once */
         uint32_t *axes[] = {&p->batch, &p->n_kv_head, &p->group, &p->n_q, &p->n_new};
         uint32_t *axis = axes[rng_range(rng, 0, 4)];
@@ -149,6 +165,7 @@ void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
 {
     struct rng rng = {seed};
     *p = (struct problem){.seed = seed, .path = path};
+    draw_kernels(p, &(struct rng){~seed});
     draw_sizes(p, &rng);
     draw_types(p, &rng);
     draw_visibility(p, &rng);

@@ -231,7 +231,7 @@ static void no_kernel(void **state)
     FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_layer(w->plan, &layer_op));
     w->device->caps.disabled_kernels = 1ull << KERNEL_softmax_shared |
                                        1ull << KERNEL_softmax_subgroup |
-                                       1ull << KERNEL_attention_row;
+                                       1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile;
     FAILS(VKA_UNSUPPORTED, "softmax_shared", vka_plan_add_layer(w->plan, &layer_op));
     w->device->caps.disabled_kernels = 0;
 }

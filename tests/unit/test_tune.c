@@ -284,7 +284,7 @@ static void missing(void **state)
     assert_non_null(strstr(kernel_missing(KERNEL_softmax_shared, &caps), "storage buffers"));
     for (int k = 0; k < KERNEL_COUNT; k++) {
         assert_in_range(kernel_table[k].buffers, 1, MAX_BUFFERS);
-        if (kernel_table[k].needs == NEED_NOTHING)
+        if (kernel_table[k].needs == NEED_NOTHING && kernel_table[k].buffers <= mobile.max_bindings)
             assert_null(kernel_missing((enum kernel)k, &mobile));
     }
 }
@@ -384,13 +384,52 @@ static void check_softmax(const struct caps *caps, uint32_t n_kv)
         assert_in_range(c.lanes * 4, 4, caps->properties.max_shared_memory);
 }
 
+static void check_attention_tile(const struct caps *caps, const struct attention_problem *p,
+                                 const struct attention_choice *c)
+{
+    assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
+    assert_in_range(c->lanes * c->lanes_y, 1, caps->properties.max_workgroup);
+    assert_int_equal(c->tile, c->lanes_y * c->rows);
+    assert_int_equal(c->keys, 4 * c->lanes);
+    assert_true(c->lanes_y > 0 && c->depth4 > 0);
+    assert_int_equal(c->head4 % c->depth4, 0);
+    assert_true(c->head4 * 4 >= p->head_dim && c->head4 * 4 < p->head_dim + 4 * c->depth4 + 4);
+    assert_true(c->v_keys >= 4 && c->v_keys % 4 == 0);
+    assert_int_equal(c->keys % c->v_keys, 0);
+    assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
+    assert_true(c->n_piece > 0);
+    if (c->n_piece > 1) {
+        assert_false(p->ragged);
+        assert_null(kernel_missing(KERNEL_attention_merge, caps));
+        assert_int_equal(c->piece_keys % c->keys, 0);
+        assert_true((uint64_t)c->piece_keys * c->n_piece >= p->n_kv);
+        assert_true((uint64_t)c->piece_keys * (c->n_piece - 1) < p->n_kv); /* none is empty */
+    }
+    if (c->map)
+        assert_true(p->mask && !kernel_missing(KERNEL_attention_map, caps));
+    struct attention_problem more = *p; /* of the same kind: other sequences change no bits */
+    struct attention_choice d;
+    more.batch = any_size(10);
+    if (p->ragged)
+        more.n_row = any_size(20);
+    tune_attention(caps, &more, &d);
+    assert_int_equal(d.kernel, c->kernel);
+    assert_int_equal(d.keys, c->keys);
+    assert_int_equal(d.n_piece, c->n_piece);
+    assert_int_equal(d.piece_keys, c->piece_keys);
+}
+
 static void check_attention(const struct caps *caps)
 {
     const struct attention_problem p = {
+        .batch = any_size(10),
+        .n_kv_head = any_size(6),
         .n_row = any_size(20),
         .n_kv = any_size(20),
         .head_dim = any_size(9),
         .value_dim = any_size(9),
+        .ragged = below(2),
+        .mask = below(2),
     };
     struct attention_choice c;
     memset(&c, 0xa5, sizeof c);
@@ -403,23 +442,70 @@ static void check_attention(const struct caps *caps)
     assert_null(kernel_missing(c.kernel, caps));
     assert_true(is_power_of_two(c.lanes));
     assert_in_range(c.lanes, 1, caps->properties.max_workgroup);
-    assert_true(c.rows > 0);
+    assert_true(c.rows > 0 && c.tile > 0);
+    if (c.kernel == KERNEL_attention_tile) {
+        check_attention_tile(caps, &p, &c);
+        return;
+    }
+    assert_int_equal(c.kernel, KERNEL_attention_row);
     assert_true(c.head4 * 4 >= p.head_dim && c.value4 * 4 >= p.value_dim);
 }
 
 static void fused_attention(void **state)
 {
     (void)state;
-    const struct attention_problem p = {.n_row = 512, .n_kv = 512, .head_dim = 64, .value_dim = 64};
+    const struct attention_problem p = {
+        .n_kv_head = 8, .n_row = 512, .n_kv = 512, .head_dim = 64, .value_dim = 64};
     struct attention_choice c;
     tune_attention(&mobile, &p, &c);
     assert_false(c.usable);
     struct caps caps = cpu(8);
     tune_attention(&caps, &p, &c);
     assert_true(c.usable);
+    assert_int_equal(c.kernel, KERNEL_attention_row);
+    caps.disabled_kernels = 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable && !c.preferred);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
     caps.disabled_kernels = UINT64_MAX;
     tune_attention(&caps, &p, &c);
     assert_false(c.usable);
+}
+
+static void fused_tiles(void **state)
+{
+    (void)state;
+    struct attention_problem p = {
+        .n_kv_head = 8, .n_row = 4096, .n_kv = 4096, .head_dim = 64, .value_dim = 64};
+    struct attention_choice c;
+    struct caps caps = discrete;
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable && c.preferred);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    assert_int_equal(c.tile, 48);
+    assert_int_equal(c.keys, 32);
+    assert_int_equal(c.n_piece, 1); /* 512 workgroups */
+    assert_true(c.q_whole && !c.map);
+    p.mask = true;
+    tune_attention(&caps, &p, &c);
+    assert_true(c.map);
+    p.n_row = 4; /* decoding: 8 workgroups, so the keys are cut */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.tile, 4);
+    assert_int_equal(c.piece_keys, 128);
+    assert_int_equal(c.n_piece, 32);
+    assert_false(c.map); /* one tile reads the mask once anyway */
+    caps.disabled_kernels = 1ull << KERNEL_attention_merge;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.n_piece, 1);
+    caps.properties.max_shared_memory = 4096;
+    p.head_dim = p.value_dim = 5000; /* of any size */
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable && !c.q_whole);
+    assert_true(c.n_chunk > 1);
+    caps.disabled_kernels = 1ull << KERNEL_attention_tile;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_row);
 }
 
 static void invariants(void **state)
@@ -439,7 +525,9 @@ static void invariants(void **state)
     devices[8].properties.subgroup_size = 16;
     const uint64_t optional = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel |
                               1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
-                              1ull << KERNEL_softmax_subgroup | 1ull << KERNEL_attention_row;
+                              1ull << KERNEL_softmax_subgroup | 1ull << KERNEL_attention_row |
+                              1ull << KERNEL_attention_tile | 1ull << KERNEL_attention_map |
+                              1ull << KERNEL_attention_merge;
     for (size_t d = 0; d < COUNTOF(devices); d++)
         for (int i = 0; i < 5000; i++) {
             struct caps caps = devices[d];
@@ -463,7 +551,7 @@ int main(void)
         cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(cpu_attends_by_address),
         cmocka_unit_test(gpu_tiles),        cmocka_unit_test(softmax_kernels),
         cmocka_unit_test(missing),          cmocka_unit_test(fused_attention),
-        cmocka_unit_test(invariants),
+        cmocka_unit_test(fused_tiles),      cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

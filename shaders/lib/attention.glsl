@@ -1,0 +1,110 @@
+// Operands and scores of fused attention: buffers, loads, what is done to a score before the softmax
+// and to a weight after it. The includer has the type constants Q_TYPE, K_TYPE and V_TYPE, the
+// constants K_VEC, V_VEC (rows start at whole vec4 and have no rest) and GENERAL (mask, softcap,
+// ALiBi or dropout are there). See attention_params.
+
+layout(binding = 0) readonly buffer Q { uint q_words[]; };
+layout(binding = 1) readonly buffer K { uint k_words[]; };
+layout(binding = 1) readonly buffer K2 { uvec2 k_words2[]; };
+layout(binding = 1) readonly buffer K4 { vec4 k_vec4[]; };
+layout(binding = 2) readonly buffer V { uint v_words[]; };
+layout(binding = 2) readonly buffer V2 { uvec2 v_words2[]; };
+layout(binding = 2) readonly buffer V4 { vec4 v_vec4[]; };
+layout(binding = 3) buffer O { uint o_words[]; };
+layout(binding = 4) readonly buffer Mask { uint mask_words[]; };
+layout(binding = 5) readonly buffer Length { uint length_words[]; };
+layout(binding = 6) readonly buffer QueryOffset { uint query_offset_words[]; };
+layout(binding = 7) readonly buffer Sink { float sinks[]; };
+layout(binding = 8) readonly buffer Alibi { float slopes[]; };
+layout(binding = 9) readonly buffer Table { uint table[]; };
+layout(binding = 10) readonly buffer QStart { uint q_start[]; };
+layout(binding = 11) readonly buffer KvStart { uint kv_start[]; };
+layout(binding = 12) readonly buffer Params { attention_params p; };
+#include "lib/mask.glsl"
+#include "lib/sequence.glsl"
+
+#define MINUS_INFINITY uintBitsToFloat(0xff800000u)
+
+// Query and head of a row of the key head, counted from this pass's first.
+uint query_of(uint row) { return row / p.group; }
+uint head_of(uint row) { return WORK_HEAD * p.group + row % p.group; }
+
+// Vec4 d of a row of keys that starts at element base; 0 past head_dim.
+vec4 load_k(uint base, uint d)
+{
+    vec4 x = vec4(0.0);
+    if (K_VEC != 0) {
+        if (4 * d < p.head_dim)
+            x = K_TYPE == TYPE_F32 ? k_vec4[(base >> 2) + d]
+                                   : decode4(k_words2[(base >> 2) + d], K_TYPE);
+        return x;
+    }
+    for (uint i = 0; i < 4; i++)
+        if (4 * d + i < p.head_dim)
+            x[i] = LOAD(k_words, base + 4 * d + i, K_TYPE);
+    return x;
+}
+
+// The same of values.
+vec4 load_v(uint base, uint d)
+{
+    vec4 x = vec4(0.0);
+    if (V_VEC != 0) {
+        if (4 * d < p.value_dim)
+            x = V_TYPE == TYPE_F32 ? v_vec4[(base >> 2) + d]
+                                   : decode4(v_words2[(base >> 2) + d], V_TYPE);
+        return x;
+    }
+    for (uint i = 0; i < 4; i++)
+        if (4 * d + i < p.value_dim)
+            x[i] = LOAD(v_words, base + 4 * d + i, V_TYPE);
+    return x;
+}
+
+// Vec4 d of a row of queries, times the scale; 0 past head_dim.
+vec4 load_q(uint row, uint d, sequence s)
+{
+    vec4 x = vec4(0.0);
+    uint base = p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
+                (s.q_first + query_of(row)) * p.q_row;
+    for (uint i = 0; i < 4; i++)
+        if (4 * d + i < p.head_dim)
+            x[i] = p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE);
+    return x;
+}
+
+// The keys that lengths, causal and window leave to a row.
+uvec2 row_range(uint row, sequence s)
+{
+    return min(mask_range(s.index, s.position + int(query_of(row))), uvec2(s.n_kv));
+}
+
+// The score of a key by a row with softcap, ALiBi and, where `test`, the mask; false where the mask
+// hides it.
+bool bias_score(inout float x, uint row, uint key, bool test, sequence s)
+{
+    float bias = 0.0;
+    uint head = p.head_first + head_of(row);
+    if (p.softcap != 0.0)
+        x = p.softcap * tanh_accurate(x / p.softcap);
+    if (mask_has(MASK_ALIBI))
+        x -= slopes[p.alibi_offset + head] *
+             abs(float(s.position + int(query_of(row)) - int(key)));
+    if (test && !mask_tensor(mask_row_index(s.index, head, p.query_first + query_of(row)), key,
+                             bias))
+        return false;
+    x += bias;
+    return true;
+}
+
+// What dropout leaves of a weight.
+float dropped(float weight, uint row, uint key, sequence s)
+{
+    if (GENERAL == 0 || p.dropout == 0.0)
+        return weight;
+    uvec4 counter =
+        uvec4(key, p.query_first + query_of(row), p.head_first + head_of(row), s.index);
+    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
+    bool kept = float(word >> 8) * 5.9604644775390625e-8 >= p.dropout;
+    return kept ? weight / (1.0 - p.dropout) : 0.0;
+}
