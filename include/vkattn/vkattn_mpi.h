@@ -8,7 +8,8 @@
  *     VKA_MPI_BATCH     inputs and output whole on every rank; each computes some batch elements,
  *                       the outputs are gathered
  *     VKA_MPI_SEQUENCE  attention alone: each rank has some positions of q, k, v and the output,
- *                       and exchanges them for all positions of some heads
+ *                       and exchanges them for all positions of some heads; where ranks outnumber
+ *                       heads, all ranks get all keys and values and each computes its positions
  *
  * No sum crosses ranks: on devices of one kind and driver a result has the same bits for every
  * number of ranks, and the bits of the same operation on one device.
@@ -159,9 +160,11 @@ VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_l
  * are UNSUPPORTED.
  *
  * By SEQUENCE q, k, v and output hold this rank's positions (vka_mpi_positions) along axis 2, of
- * which each rank has one at least, and ranks are at most n_head. Masks, lengths, offsets, sinks
- * and slopes are those of the whole problem. Past, present, cache, ragged batches and returned
- * scores are UNSUPPORTED. */
+ * which each rank has one at least. Masks, lengths, offsets, sinks and slopes are those of the
+ * whole problem. Past, present, cache, ragged batches and returned scores are UNSUPPORTED. No
+ * softmax is cut between ranks, so that the bits are those of one device here too; the price, where
+ * ranks outnumber heads, is that each holds the keys and values of all positions. There an offset
+ * is clamped before the rank's first position is added to it, not after. */
 VKA_API enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi,
                                                const struct vka_attention_op *op,
                                                const struct vka_mpi_plan_info *info,

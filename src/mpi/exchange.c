@@ -75,9 +75,15 @@ enum vka_status exchange_start(struct exchange *exchange, struct run *run)
         image_get(leg->image, run, &leg->box, leg->view, out->data + leg->at);
     }
     for (int rank = 0; rank < exchange->mpi->size; rank++) {
-        run->stats.sent += rank == own ? 0 : (uint64_t)out->bytes[rank];
+        run->stats.sent += rank == own ? 0 : (uint64_t)out->bytes[exchange->same ? 0 : rank];
         run->stats.received += rank == own ? 0 : (uint64_t)in->bytes[rank];
     }
+    if (exchange->same)
+        return comm_check(exchange->mpi,
+                          MPI_Iallgatherv(out->data, out->bytes[0], MPI_BYTE, in->data, in->bytes,
+                                          in->at, MPI_BYTE, exchange->mpi->comm,
+                                          &exchange->request),
+                          "MPI_Iallgatherv");
     return comm_check(exchange->mpi,
                       MPI_Ialltoallv(out->data, out->bytes, out->at, MPI_BYTE, in->data, in->bytes,
                                      in->at, MPI_BYTE, exchange->mpi->comm, &exchange->request),

@@ -1,4 +1,4 @@
-/* Boxes of tensors from every rank to every other, in one non-blocking collective. */
+/* Boxes of tensors between all ranks, in one non-blocking collective. */
 #ifndef VKA_MPI_EXCHANGE_H
 #define VKA_MPI_EXCHANGE_H
 
@@ -23,6 +23,7 @@ struct legs {
 struct exchange {
     struct vka_mpi *mpi;
     struct legs out, in;
+    bool same; /* every rank gets the same boxes of this one, which are added once, as for rank 0 */
     MPI_Request request;
 };
 

@@ -1,5 +1,6 @@
 #include "mpi/sequence.h"
 #include "mpi/exchange.h"
+#include "mpi/rows.h"
 
 #include <stdlib.h>
 
@@ -7,12 +8,15 @@ enum { Q = 0, K, V, OUTPUT, TENSOR_COUNT };
 
 static const char caller[] = "vka_mpi_plan_attention";
 
-/* The heads of one piece: all positions of some heads on this rank. */
+/* The heads of one piece: all positions of some heads on this rank; or, by rows, all keys of heads
+ * that are the same on all ranks. */
 struct sequence_piece {
     struct share share;
-    struct vka_tensor *tensor[TENSOR_COUNT]; /* [batch][heads][n][dim]; NULL: no heads */
+    struct vka_tensor *tensor[TENSOR_COUNT]; /* [batch][heads][n][dim]; NULL: no heads, or by rows
+                                                q and the output */
     struct image whole[TENSOR_COUNT];
-    struct exchange scatter, collect; /* q, k and v by heads; the output by positions */
+    struct exchange scatter,
+        collect; /* what comes in before; the output by positions, not by rows */
     struct vka_plan *plan;
 };
 
@@ -22,6 +26,8 @@ struct sequence {
     uint32_t n[TENSOR_COUNT];         /* positions on all ranks */
     uint32_t n_piece;
     struct sequence_piece *piece;
+    bool by_rows; /* ranks outnumber heads */
+    struct rows rows;
 };
 
 static struct vka_tensor *operand(const struct vka_attention_op *op, int which)
@@ -41,8 +47,6 @@ enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_o
     CHECK_ARG(n_head % n_kv == 0 && vka_tensor_shape(op->v, 1) == n_kv,
               "%s: q has %u heads, not a multiple of k's %u, or v has others", caller, n_head,
               n_kv);
-    CHECK_ARG((uint32_t)mpi->size <= n_head, "%s: %d ranks, but %u heads to share", caller,
-              mpi->size, n_head);
     CHECK_ARG(vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->q, 0) &&
                   vka_tensor_shape(op->output, 1) == n_head &&
                   vka_tensor_shape(op->output, 2) == vka_tensor_shape(op->q, 2) &&
@@ -120,6 +124,13 @@ static void boxes(const struct sequence *s, int which, int rank, struct vka_mpi_
     }
 }
 
+static struct share share_of(const struct sequence *s, uint32_t n_head, uint32_t n_kv, int rank,
+                             uint32_t piece)
+{
+    return s->by_rows ? split_heads(n_head, n_kv, 1, 0, s->n_piece, piece)
+                      : split_heads(n_head, n_kv, s->mpi->size, rank, s->n_piece, piece);
+}
+
 /* Both directions of tensors first .. last between the local ones and those of all positions. */
 static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece, uint32_t p,
                                 const struct vka_attention_op *op, int first, int last,
@@ -132,14 +143,16 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
     struct legs *to_whole = back ? &exchange->out : &exchange->in;
     struct legs *to_local = back ? &exchange->in : &exchange->out;
     TRY(exchange_create(mpi, (size_t)mpi->size * 2 * TENSOR_COUNT, exchange));
+    exchange->same = s->by_rows;
     for (int rank = 0; rank < mpi->size; rank++) {
-        struct share theirs = split_heads(n_head, n_kv, mpi->size, rank, s->n_piece, p);
+        struct share theirs = share_of(s, n_head, n_kv, rank, p);
         for (int i = first; i <= last; i++) {
             struct box mine[2], other[2];
             boxes(s, i, mpi->rank, heads_of(&theirs, i), false, mine);
             boxes(s, i, rank, heads_of(&piece->share, i), true, other);
             for (int half = 0; half < 2; half++) {
-                TRY(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
+                if (!exchange->same || rank == 0)
+                    TRY(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
                 if (piece->tensor[i])
                     TRY(exchange_add(exchange, to_whole, rank, &piece->whole[i], &other[half]));
             }
@@ -160,7 +173,7 @@ static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence
     struct views views = {0};
     struct part part = {{0, vka_tensor_shape(op->q, 0)}, piece->share};
     struct vka_attention_op own = *op;
-    for (int i = 0; i < TENSOR_COUNT; i++) {
+    for (int i = s->by_rows ? K : Q; i <= (s->by_rows ? V : OUTPUT); i++) {
         const struct vka_tensor *t = operand(op, i);
         const uint32_t shape[] = {part.batch.count, heads_of(&piece->share, i).count, s->n[i],
                                   vka_tensor_shape(t, 3)};
@@ -168,6 +181,9 @@ static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence
             mpi, vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &piece->tensor[i])));
         TRY(image_create(mpi, piece->tensor[i], true, &piece->whole[i]));
     }
+    if (s->by_rows)
+        return rows_record(plan, &s->rows, op, &piece->share, piece->tensor[K], piece->tensor[V],
+                           &piece->plan);
     own.q = piece->tensor[Q];
     own.k = piece->tensor[K];
     own.v = piece->tensor[V];
@@ -190,18 +206,24 @@ enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_atte
     CHECK_ALLOC(s);
     s->mpi = mpi;
     TRY(count_positions(s, op));
-    s->n_piece = split_pieces(plan->info.pieces, n_kv, mpi->size);
+    s->by_rows = (uint32_t)mpi->size > n_head;
+    s->n_piece = split_pieces(plan->info.pieces, s->by_rows ? UINT32_MAX : n_kv, mpi->size);
+    if (s->by_rows && s->n_piece > n_kv)
+        s->n_piece = n_kv; /* no keys twice */
+    if (s->by_rows)
+        TRY(rows_create(mpi, op, s->n[Q], &s->rows));
     s->piece = calloc(s->n_piece, sizeof *s->piece);
     CHECK_ALLOC(s->piece);
     for (int i = 0; i < TENSOR_COUNT; i++)
-        TRY(image_create(mpi, operand(op, i), true, &s->local[i]));
+        TRY(image_create(mpi, operand(op, i), !s->by_rows || i == K || i == V, &s->local[i]));
     for (uint32_t p = 0; p < s->n_piece; p++) {
         struct sequence_piece *piece = &s->piece[p];
-        piece->share = split_heads(n_head, n_kv, mpi->size, mpi->rank, s->n_piece, p);
+        piece->share = share_of(s, n_head, n_kv, mpi->rank, p);
         if (piece->share.query.count)
             TRY(create_tensors(plan, s, piece, op));
-        TRY(add_legs(s, piece, p, op, Q, V, &piece->scatter));
-        TRY(add_legs(s, piece, p, op, OUTPUT, OUTPUT, &piece->collect));
+        TRY(add_legs(s, piece, p, op, s->by_rows ? K : Q, V, &piece->scatter));
+        if (!s->by_rows)
+            TRY(add_legs(s, piece, p, op, OUTPUT, OUTPUT, &piece->collect));
     }
 fail:
     return status;
@@ -212,6 +234,8 @@ fail:
 enum vka_status sequence_run(struct sequence *s, struct run *run)
 {
     enum vka_status status = VKA_OK;
+    if (s->by_rows)
+        rows_move(&s->rows, run);
     for (int i = Q; i <= V; i++)
         image_fetch(&s->local[i], run);
     for (uint32_t p = 0; p < s->n_piece; p++)
@@ -223,11 +247,13 @@ enum vka_status sequence_run(struct sequence *s, struct run *run)
         for (int i = Q; i <= V && piece->plan; i++)
             image_flush(&piece->whole[i], run);
         TRY(run_compute(run, piece->plan, next != NULL, next));
+        if (s->by_rows)
+            continue;
         if (piece->plan)
             image_fetch(&piece->whole[OUTPUT], run);
         TRY(exchange_start(&piece->collect, run));
     }
-    for (uint32_t p = 0; p < s->n_piece; p++)
+    for (uint32_t p = 0; p < s->n_piece && !s->by_rows; p++)
         TRY(exchange_land(&s->piece[p].collect, run));
     image_flush(&s->local[OUTPUT], run);
 fail:
@@ -251,6 +277,7 @@ void sequence_destroy(struct sequence **slot)
     }
     for (int i = 0; i < TENSOR_COUNT; i++)
         image_destroy(&s->local[i]);
+    rows_destroy(&s->rows);
     free(s->piece);
     free(s);
     *slot = NULL;

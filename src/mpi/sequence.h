@@ -1,4 +1,5 @@
-/* Attention over positions that lie on different ranks: exchanged for heads, and back. */
+/* Attention over positions that lie on different ranks: exchanged for heads, and back; where ranks
+ * outnumber heads, all keys and values go to all ranks. */
 #ifndef VKA_MPI_SEQUENCE_H
 #define VKA_MPI_SEQUENCE_H
 

@@ -84,6 +84,12 @@ fail:
     return status;
 }
 
+enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
+                              struct vka_attention_options *options)
+{
+    return slice_mask(views, &options->mask, 1, queries);
+}
+
 enum vka_status slice_attention(struct views *views, const struct vka_attention_op *whole,
                                 const struct part *part, struct vka_attention_op *op)
 {

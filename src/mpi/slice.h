@@ -42,6 +42,10 @@ struct part {
 enum vka_status slice_options(struct views *views, const struct vka_attention_options *whole,
                               const struct part *part, struct vka_attention_options *options);
 
+/* Options for some queries; query_offset is the caller's to move. */
+enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
+                              struct vka_attention_options *options);
+
 /* The tensors of an attention operation, output aside. */
 enum vka_status slice_attention(struct views *views, const struct vka_attention_op *whole,
                                 const struct part *part, struct vka_attention_op *op);

@@ -150,8 +150,9 @@ static void check_positions(struct vka_mpi *mpi, const struct problem *p,
 static bool has_positions(struct vka_mpi *mpi, const struct problem *p)
 {
     uint32_t size = (uint32_t)vka_mpi_size(mpi);
-    return !p->n_past && !p->has_present && !p->scores_kind && p->n_kv_head * p->group >= size &&
-           p->n_q >= size && p->n_new >= size;
+    bool by_rows = p->n_kv_head * p->group < size;
+    return !p->n_past && !p->has_present && !p->scores_kind && p->n_q >= size && p->n_new >= size &&
+           !(by_rows && p->offsets && p->far_offsets);
 }
 
 static bool check_problem(struct vka_mpi *mpi, struct problem *p, uint32_t pieces)
@@ -185,6 +186,9 @@ static void check_long(struct vka_mpi *mpi)
                         .value_dim = 4,
                         .causal = true};
     REQUIRE(check_problem(mpi, &p, 0), "the long problem was not split by positions");
+    p.n_kv_head = 1; /* by rows on more than two ranks */
+    p.group = 2;
+    REQUIRE(check_problem(mpi, &p, 0), "the long problem of few heads was not split by positions");
 }
 
 int main(int argc, char **argv)

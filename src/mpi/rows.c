@@ -1,0 +1,95 @@
+#include "mpi/rows.h"
+
+#include <stdlib.h>
+
+/* What the kernels clamp a position of query 0 to. */
+#define OFFSET_MOST (1 << 30)
+
+enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *op, uint32_t n_q,
+                            struct rows *rows)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *given = op->options.query_offset;
+    uint32_t n = given ? vka_tensor_shape(given, 0) : 1;
+    struct vka_mpi_range range[2];
+    vka_mpi_positions(n_q, mpi->size, mpi->rank, range);
+    *rows = (struct rows){
+        .mpi = mpi, .half = {{.range = range[0]}, {.range = range[1], .behind = range[0].count}}};
+    if (given)
+        TRY(comm_device_error(mpi, vka_tensor_slice(given, 0, 0, n, &rows->offset)));
+    for (int i = 0; i < 2; i++)
+        TRY(comm_device_error(
+            mpi, vka_tensor_create(mpi->device, VKA_I32, 1, &n, &rows->half[i].offset)));
+fail:
+    return status;
+}
+
+/* Attention of one half, which may be empty. */
+static enum vka_status add_half(struct vka_plan *plan, const struct rows_half *half,
+                                const struct vka_attention_op *op, const struct share *share,
+                                struct vka_tensor *k, struct vka_tensor *v)
+{
+    enum vka_status status = VKA_OK;
+    struct views views = {0};
+    struct part part = {{0, vka_tensor_shape(op->q, 0)}, *share};
+    struct vka_mpi_range mine = {half->behind, half->range.count};
+    struct vka_attention_op own = {.struct_size = sizeof own, .k = k, .v = v};
+    if (!half->range.count)
+        return VKA_OK;
+    TRY(views_slice(&views, op->q, 1, share->query, &own.q));
+    TRY(views_slice(&views, own.q, 2, mine, &own.q));
+    TRY(views_slice(&views, op->output, 1, share->query, &own.output));
+    TRY(views_slice(&views, own.output, 2, mine, &own.output));
+    TRY(slice_options(&views, &op->options, &part, &own.options));
+    TRY(slice_queries(&views, half->range, &own.options));
+    own.options.query_offset = half->offset;
+    TRY(vka_plan_add_attention(plan, &own));
+fail:
+    views_destroy(&views);
+    return status;
+}
+
+enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
+                            const struct vka_attention_op *op, const struct share *share,
+                            struct vka_tensor *k, struct vka_tensor *v, struct vka_plan **recorded)
+{
+    enum vka_status status = VKA_OK;
+    TRY(vka_plan_create(plan->mpi->device,
+                        VKA_INFO(vka_plan_info, .path = plan->info.path,
+                                 .workspace_limit = plan->info.workspace_limit),
+                        recorded));
+    for (int i = 0; i < 2; i++)
+        TRY(add_half(*recorded, &rows->half[i], op, share, k, v));
+    TRY(vka_plan_finish(*recorded));
+fail:
+    return comm_device_error(plan->mpi, status);
+}
+
+void rows_move(const struct rows *rows, struct run *run)
+{
+    uint32_t n = vka_tensor_shape(rows->half[0].offset, 0);
+    int32_t *from = calloc(2 * (size_t)n, sizeof *from), *to = from + n;
+    if (!from) {
+        run_note(run, VKA_OUT_OF_HOST_MEMORY);
+        return;
+    }
+    if (rows->offset)
+        run_read(run, rows->offset, from);
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t b = 0; b < n; b++) {
+            int32_t at = from[b] < -OFFSET_MOST  ? -OFFSET_MOST
+                         : from[b] > OFFSET_MOST ? OFFSET_MOST
+                                                 : from[b];
+            to[b] = at + (int32_t)rows->half[i].range.first;
+        }
+        run_write(run, rows->half[i].offset, to);
+    }
+    free(from);
+}
+
+void rows_destroy(struct rows *rows)
+{
+    vka_tensor_destroy(&rows->offset);
+    for (int i = 0; i < 2; i++)
+        vka_tensor_destroy(&rows->half[i].offset);
+}
