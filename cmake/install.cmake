@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vkattn)
 install(DIRECTORY include/vkattn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         PATTERN vkattn_mpi.h EXCLUDE)
-install(TARGETS vkattn vkattn_io EXPORT vkattn-targets
+install(TARGETS vkattn vkattn_archive vkattn_io EXPORT vkattn-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT vkattn-targets NAMESPACE vkattn:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/vkattn-config.cmake.in
@@ -20,12 +20,24 @@ configure_file(cmake/vkattn.pc.in ${PROJECT_BINARY_DIR}/cmake/vkattn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(TARGET vkattn_tool)
+  install(FILES docs/vkattn.1 docs/vkattn-mnist.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES tools/vkattn.bash RENAME vkattn
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES tools/vkattn-mnist.bash RENAME vkattn-mnist
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+endif()
+
 if(TARGET vkattn_mpi) # find_package(vkattn COMPONENTS mpi), vkattn_mpi.pc
-  install(FILES include/vkattn/vkattn_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vkattn)
+  install(FILES include/vkattn/vkattn_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vkattn
+          COMPONENT mpi)
   install(TARGETS vkattn_mpi EXPORT vkattn-mpi-targets
-          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT vkattn-mpi-targets NAMESPACE vkattn:: DESTINATION ${package_dir})
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
+  install(EXPORT vkattn-mpi-targets NAMESPACE vkattn:: DESTINATION ${package_dir}
+          COMPONENT mpi)
   configure_file(cmake/vkattn_mpi.pc.in ${PROJECT_BINARY_DIR}/cmake/vkattn_mpi.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn_mpi.pc
-          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT mpi)
 endif()

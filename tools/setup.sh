@@ -90,6 +90,7 @@ find_missing() {
     ci)
         need clang has_command clang
         need clang-format has_command clang-format
+        need mandoc has_command mandoc
         need vulkan-validationlayers \
              has_file /usr/share/vulkan/explicit_layer.d/*khronos_validation*.json
         need chromium-common has_file /usr/lib/chromium/vk_swiftshader_icd.json

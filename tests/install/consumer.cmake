@@ -1,6 +1,10 @@
-# cmake -DBUILD=tree -DSOURCE=tests/install/consumer -DWORK=folder -DGENERATOR=name
-#       -DCOMPILER=cc -DMPI=0 -P consumer.cmake
-# Installs the build tree, moves it, and builds and runs a consumer by find_package and pkg-config.
+# cmake -DMODE=mode -DWORK=folder -DBUILD=tree -DSOURCE=root -DGENERATOR=name -DCOMPILER=cc
+#       -DCXX=c++ -DMPI=0 -P consumer.cmake
+# Programs that use vkattn, built and run. Mode install moves an installed tree to WORK/moved, which
+# package and pkg_config use; source takes the source as a subdirectory.
+cmake_minimum_required(VERSION 3.25)
+set(CONSUMER ${SOURCE}/tests/install/consumer)
+
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(NOT result EQUAL 0)
@@ -8,25 +12,51 @@ function(run)
   endif()
 endfunction()
 
-file(REMOVE_RECURSE ${WORK})
-run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first)
-file(RENAME ${WORK}/first ${WORK}/moved)
-run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE} -B ${WORK}/build
-    -DCMAKE_C_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/moved
-    -DWITH_MPI=${MPI})
-run(${CMAKE_COMMAND} --build ${WORK}/build)
-run(${WORK}/build/consumer)
-if(MPI)
-  run(${WORK}/build/consumer_mpi)
-endif()
+# Builds the consumer project with some options and runs its three programs.
+function(build_and_run FOLDER)
+  file(REMOVE_RECURSE ${FOLDER})
+  run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${CONSUMER} -B ${FOLDER} -DCMAKE_C_COMPILER=${COMPILER}
+      -DCMAKE_CXX_COMPILER=${CXX} ${ARGN})
+  run(${CMAKE_COMMAND} --build ${FOLDER})
+  foreach(program consumer consumer_static consumer_cxx)
+    run(${FOLDER}/${program})
+  endforeach()
+  execute_process(COMMAND ldd ${FOLDER}/consumer_static OUTPUT_VARIABLE needs
+                  COMMAND_ERROR_IS_FATAL ANY)
+  if(needs MATCHES "libvkattn")
+    message(FATAL_ERROR "the static program needs a shared libvkattn:\n${needs}")
+  endif()
+endfunction()
 
-file(GLOB_RECURSE pc ${WORK}/moved/vkattn.pc)
-cmake_path(GET pc PARENT_PATH pc_dir)
-set(ENV{PKG_CONFIG_PATH} ${pc_dir})
-execute_process(COMMAND pkg-config --cflags --libs vkattn OUTPUT_VARIABLE flags
-                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-separate_arguments(flags UNIX_COMMAND "${flags}")
-cmake_path(GET pc_dir PARENT_PATH lib_dir)
-run(${COMPILER} -DWITHOUT_IO ${SOURCE}/consumer.c -o ${WORK}/by-pkg-config ${flags} -Wl,-rpath,${lib_dir})
-run(${WORK}/by-pkg-config)
-run(${WORK}/moved/bin/vkattn help)
+if(MODE STREQUAL "install")
+  file(REMOVE_RECURSE ${WORK})
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first)
+  file(RENAME ${WORK}/first ${WORK}/moved)
+  run(${WORK}/moved/bin/vkattn help)
+elseif(MODE STREQUAL "package")
+  build_and_run(${WORK}/package -DCMAKE_PREFIX_PATH=${WORK}/moved -DWITH_MPI=${MPI})
+  if(MPI)
+    run(${WORK}/package/consumer_mpi)
+  endif()
+elseif(MODE STREQUAL "source")
+  build_and_run(${WORK}/source -DVKATTN_SOURCE=${SOURCE})
+elseif(MODE STREQUAL "pkg_config")
+  file(GLOB_RECURSE pc ${WORK}/moved/vkattn.pc)
+  cmake_path(GET pc PARENT_PATH pc_dir)
+  cmake_path(GET pc_dir PARENT_PATH lib_dir)
+  set(ENV{PKG_CONFIG_PATH} ${pc_dir})
+  foreach(kind shared static)
+    set(how --${kind})
+    execute_process(COMMAND pkg-config ${how} --cflags --libs vkattn OUTPUT_VARIABLE flags
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    if(kind STREQUAL static)
+      string(REPLACE "-lvkattn" "-l:libvkattn.a" flags "${flags}")
+    endif()
+    separate_arguments(flags UNIX_COMMAND "${flags}")
+    run(${COMPILER} -DWITHOUT_IO ${CONSUMER}/consumer.c -o ${WORK}/${kind}-by-pkg-config ${flags}
+        -Wl,-rpath,${lib_dir})
+    run(${WORK}/${kind}-by-pkg-config)
+  endforeach()
+else()
+  message(FATAL_ERROR "unknown mode '${MODE}'")
+endif()
