@@ -3,7 +3,7 @@
 _vkattn() {
     local cur prev words cword
     _init_completion || return
-    local device='--device --validate --limits --timeout --no-cache'
+    local device='--device --validate --limits --timeout --no-cache --verdict'
     local bench='--dtype --path --repeat --json --passes --explain'
 
     case $prev in
@@ -11,7 +11,7 @@ _vkattn() {
         _filedir npy
         return
         ;;
-    --html | --tokens | --csv | --svg | --output)
+    --html | --tokens | --csv | --svg | --output | --verdict)
         _filedir
         return
         ;;
@@ -45,6 +45,7 @@ _vkattn() {
                  --window --layout --dtype --scores --path --html --tokens $device"
         ;;
     check:*) options="--path --json $device" ;;
+    tune:*) options="--output --dtype --quick $device" ;;
     bench:layer)
         options="--batch --seq --kv-seq --model-dim --heads --kv-heads --causal $bench $device"
         ;;
@@ -59,7 +60,7 @@ _vkattn() {
                  --svg $device"
         ;;
     bench:*) options='layer attention matmul decode sweep' ;;
-    *) options='devices run check bench version help' ;;
+    *) options='devices run check bench tune version help' ;;
     esac
     if [[ $cur != -* && ${words[1]} == run ]]; then
         _filedir safetensors
