@@ -88,6 +88,7 @@ def test_layer_with_cache(device, rng):
         ({"query": np.ones((16, 12), "i4")}, "query.weight: expected f32, f16, bf16, got i32"),
         ({"dtype": "i32"}, "dtype: expected f32"),
         ({"layout": "dsb"}, "layout: expected one of bsd, sbd"),
+        ({"n_head": 2**40}, "query.weight: expected rows"),
     ],
 )
 def test_wrong_weights(device, change, sentence):
@@ -227,13 +228,22 @@ def test_own_files(device, rng, tmp_path):
     (x,) = weights(rng, (5, 2, 12))
     w, tensors = llama(rng, "")
     config = {"num_heads": 4, "num_kv_heads": 2, "layout": "sbd", "rope": {"base": 100, "dim": 4}}
+    config["causal"] = True
     path = write_safetensors(
         tmp_path / "own.safetensors", {**tensors, "query": x}, {"config": json.dumps(config)}
     )
     layer = vkattn.Layer.from_safetensors(path, device=device)
-    want, _ = expected(x.swapaxes(0, 1), 4, *((m, 0) for m in w), n_kv_head=2, rope_base=100.0)
     assert layer.layout == "sbd"
-    assert oracle.nmse(layer(x).swapaxes(0, 1), want) < 1e-9
+    for given, visible in (({}, oracle.causal(5, 5)), ({"causal": False}, None)):
+        want, _ = expected(
+            x.swapaxes(0, 1),
+            4,
+            *((m, 0) for m in w),
+            n_kv_head=2,
+            rope_base=100.0,
+            visible=visible,
+        )
+        assert oracle.nmse(layer(x, **given).swapaxes(0, 1), want) < 1e-9
 
 
 def test_what_a_layer_has_no_place_for(device, rng, tmp_path):

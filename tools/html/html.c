@@ -92,7 +92,9 @@ enum vka_status html_write(const char *path, bool (*put)(FILE *out, const void *
     bool whole = out && put(out, data);
     enum vka_status status = VKA_OK;
 
-    if (out && (ferror(out) | fclose(out)))
+    if (out && ferror(out))
+        whole = false;
+    if (out && fclose(out))
         whole = false;
     if (!whole) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);

@@ -202,6 +202,9 @@ def _set_own(arguments: Arguments, config: dict[str, Any], where: str) -> None:
     """What a vkattn file's config says beyond the heads."""
     arguments["interleaved"] = config.get("qkv_heads", "blocked") == "interleaved"
     arguments["layout"] = config.get("layout", "bsd")
+    for key in ("causal", "window", "scale", "softcap", "masked_row"):
+        if config.get(key) is not None:
+            arguments[key] = config[key]
     rope = config.get("rope")
     if rope is None:
         return

@@ -14,7 +14,7 @@ from ._cache import Cache
 from ._core import Child
 from ._device import Device, pick_device
 from ._errors import InvalidError
-from ._options import LAYOUTS, AttentionOptions, Rope, choose
+from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose
 from ._plan import DEFAULT_TIMEOUT, Plan
 from ._tensor import Tensor
 
@@ -81,7 +81,8 @@ class Layer(Child):
     weight [out][in] or a pair (weight, bias); without output the concatenated heads are the result.
     n_kv_head: by default as many as the key's rows give. interleaved: heads lie d * n_head + h in a
     projection's rows, else h * head_dim + d. dtype: storage on the device, by default the weights'.
-    layout ("bsd" or "sbd") and rope are what a run takes where it is not told otherwise.
+    layout ("bsd" or "sbd") and the options of attention, such as rope=Rope(64) or causal=True, are
+    what a run takes where it is not told otherwise.
     """
 
     def __init__(
@@ -97,10 +98,11 @@ class Layer(Child):
         interleaved: bool = False,
         dtype: str | None = None,
         layout: str = "bsd",
-        rope: Rope | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> None:
         device = pick_device(device)
         choose(LAYOUTS, layout, "layout")
+        check_options(dict(options))
         if dtype is not None and check_dtype(dtype, "dtype") not in FLOATS:
             raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype}")
         given = {"query": query, "key": key, "value": value, "output": output}
@@ -112,7 +114,7 @@ class Layer(Child):
         self.dtype = _one_dtype(list(linears.values()))
         self._set_sizes(linears, n_head, n_kv_head)
         self.layout = layout
-        self.rope = rope
+        self.options = options
         self._create(device, linears, interleaved)
 
     def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
@@ -193,9 +195,10 @@ class Layer(Child):
         | c_attn, c_proj | GPT-2, transposed weights | "h.0.attn." |
         | self.query, .., output.dense | BERT | "bert.encoder.layer.0.attention." |
 
-        n_head, n_kv_head and, for Llama's names, rope are taken from config.json beside the file or
-        from a vkattn file's own metadata where they are not given. A rope that is asked for but
-        scaled in a way this library does not know is UnsupportedError; rope=False leaves it out.
+        n_head, n_kv_head and, for Llama's names, rope are taken from config.json beside the file
+        where they are not given; a vkattn file says all that in its metadata. A rope that is scaled
+        in a way this library does not know is UnsupportedError; rope=False leaves it out. Whether
+        attention is causal no checkpoint says: give causal=True to the call.
         """
         from . import _checkpoint
 

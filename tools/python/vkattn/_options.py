@@ -105,16 +105,21 @@ def _write_rope(options: Any, rope: Any) -> None:
     options.rope.interleaved = rope.interleaved
 
 
+def check_options(given: dict[str, Any]) -> None:
+    """As Python refuses a keyword that a function does not have."""
+    unknown = set(given) - set(AttentionOptions.__annotations__)
+    if unknown:
+        raise TypeError(f"unexpected keyword argument '{min(unknown)}'")
+
+
 class Prepared:
     """Options with their arrays uploaded, to be written into a struct within the device's turn."""
 
     def __init__(
         self, device: Device, given: dict[str, Any], scores: str | None, scores_to: Tensor | None
     ) -> None:
+        check_options(given)
         given = {name: value for name, value in given.items() if value is not None}
-        unknown = set(given) - set(AttentionOptions.__annotations__)
-        if unknown:
-            raise TypeError(f"unexpected keyword argument '{sorted(unknown)[0]}'")
         self.scores_kind = choose(SCORES, scores or "none", "scores")
         self.tensors = {
             name: _tensor_option(device, name, given[name])

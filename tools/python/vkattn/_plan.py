@@ -135,14 +135,13 @@ class Plan(Child):
 
         query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
         [batch][n_kv][value_input_dim] (by default key), output [batch][n_q][output_dim]; with
-        layout "sbd" the first two axes of all four are swapped. layout and rope are the layer's
-        where they are not given. cache, scores and scores_to as in `attention`.
+        layout "sbd" the first two axes of all four are swapped. layout and options are the
+        layer's where they are not given. cache, scores and scores_to as in `attention`.
         """
         from ._layer import Layer
 
         check_child(layer, Layer, "layer")
-        options.setdefault("rope", layer.rope)
-        prepared = Prepared(self.device, dict(options), scores, scores_to)
+        prepared = Prepared(self.device, {**layer.options, **options}, scores, scores_to)
         op = ffi.new("struct vka_layer_op *")
         op.struct_size = ffi.sizeof("struct vka_layer_op")
         op.layout = choose(LAYOUTS, layout or layer.layout, "layout")
