@@ -19,3 +19,12 @@ def device():
 def rng(request):
     """A generator of its own for each test, the same every time."""
     return np.random.default_rng([ord(c) for c in request.node.name])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def patience():
+    """A first run compiles, for minutes where a CPU driver is on a loaded machine."""
+    seconds = 300.0
+    vkattn.Plan.run.__defaults__ = (seconds,)
+    for function in (vkattn.attention, vkattn.Layer.__call__):
+        function.__kwdefaults__["timeout"] = seconds
