@@ -1,11 +1,15 @@
 # Takes the first example out of a text, so that what a reader copies is what a test compiles.
 #
-#   cmake -D INPUT=vkattn.h|README.md -D OUTPUT=FILE -P extract.cmake
+#   cmake -D INPUT=vkattn.h|README.md [-D AFTER=TEXT] -D OUTPUT=FILE -P extract.cmake
 #
-# In a header: the first lines of a comment indented by four and more spaces. In Markdown: the first
+# AFTER: the first one behind that text. In a header: the first lines of a comment indented by four and more spaces. In Markdown: the first
 # ```c block.
 cmake_minimum_required(VERSION 3.25)
 file(READ "${INPUT}" text)
+if(AFTER)
+  string(FIND "${text}" "${AFTER}" start)
+  string(SUBSTRING "${text}" ${start} -1 text)
+endif()
 if(INPUT MATCHES "\\.md$")
   string(REGEX MATCH "\n```c\n([^`]*)```\n" block "${text}")
   set(example "${CMAKE_MATCH_1}")

@@ -1,0 +1,49 @@
+/* The README's example of an application's device, taken from it by the build, in an application:
+ * where all rows of a head are the same, attention gives that row.
+ * SPDX-License-Identifier: MIT */
+#include "app.h"
+
+#include "readme_vulkan.inc"
+
+enum { N_HEAD = 3, N_TOKEN = 5, DIM = 64 };
+
+static float value(int head, int dim)
+{
+    return (float)(head + 1) * ((float)dim - 30) / 64;
+}
+
+static void readme(void **state)
+{
+    (void)state;
+    struct app app;
+    struct vka_device *device = NULL;
+    struct vka_plan *plan = NULL;
+    app_create(&app, APP_REQUESTED);
+    const VkDeviceSize size = N_HEAD * N_TOKEN * DIM * sizeof(float);
+    struct app_buffer x = app_buffer_create(&app, size, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+    struct app_buffer y = app_buffer_create(&app, size, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+    for (int i = 0; i < N_HEAD * N_TOKEN * DIM; i++)
+        x.mapped[i] = value(i / (N_TOKEN * DIM), i % DIM);
+    VkCommandBuffer commands = app_begin(&app);
+    OK(record_attention(&app.vulkan, x.handle, y.handle, N_HEAD, N_TOKEN, commands, &device,
+                        &plan));
+    app_submit(&app, commands);
+    for (int i = 0; i < N_HEAD * N_TOKEN * DIM; i++) {
+        float want = value(i / (N_TOKEN * DIM), i % DIM), difference = y.mapped[i] - want;
+        if (!(difference <= 1e-6f && difference >= -1e-6f))
+            fail_msg("[%d] is %g, not %g", i, (double)y.mapped[i], (double)want);
+    }
+    vka_plan_destroy(&plan);
+    vka_device_destroy(&device);
+    app_buffer_destroy(&app, &x);
+    app_buffer_destroy(&app, &y);
+    app_destroy(&app);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(readme)};
+    if (!app_possible())
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
