@@ -87,7 +87,7 @@ enum vka_status {
     VKA_OUT_OF_HOST_MEMORY,
     VKA_OUT_OF_DEVICE_MEMORY, /* everything made so far stays usable */
     VKA_TIMEOUT,              /* the work goes on; wait again */
-    VKA_DEVICE_LOST,          /* the driver gave up on the device: destroy it and make it anew */
+    VKA_DEVICE_LOST,          /* the driver gave up on the device: recover it, or make it anew */
     VKA_IO,                   /* a file cannot be read or written, or is malformed (vkattn_io) */
     VKA_INTERNAL,             /* the driver answered what Vulkan does not allow, or a bug here */
     VKA_STATUS_COUNT
@@ -164,6 +164,14 @@ VKA_API enum vka_status vka_device_create(const struct vka_device_info *info,
  * still use is left until the process ends. Everything made from the device must have been destroyed
  * before. */
 VKA_API void vka_device_destroy(struct vka_device **device);
+
+/* After VKA_DEVICE_LOST, which every call that needs the device returns from then on: makes it anew
+ * below all handles. Layers made with keep_weights come back, and plans give the same bits as before;
+ * tensors are there with undefined contents, caches are empty, tickets of before are lost. Plans of
+ * layers made without keep_weights give DEVICE_LOST for good. On failure the device stays lost, and
+ * may be tried again. INVALID where it is not lost; UNSUPPORTED where it, or memory that a tensor
+ * wraps, is the application's; statuses of vka_device_create. */
+VKA_API enum vka_status vka_device_recover(struct vka_device *device);
 
 /* The sentence of the last call that failed on this device or on anything made from it; "" before
  * the first. Valid until the next failure. */
@@ -422,6 +430,8 @@ struct vka_layer_info {
     uint32_t output_dim;      /* rows of output.weight; 0: n_head * value_dim */
     /* Of all weights and biases, on the host and on the device: F32, F16 or BF16. */
     enum vka_dtype dtype;
+    /* Keep a copy of the weights on the host, for vka_device_recover. */
+    bool keep_weights;
     /* Heads lie d * n_head + h in a projection's output; else h * head_dim + d. The concatenated
      * heads are h * value_dim + d either way. */
     bool interleaved;

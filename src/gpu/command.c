@@ -21,6 +21,7 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
                     &(VkSemaphoreTypeCreateInfo){
                         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                         .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE,
+                        .initialValue = queue->submitted, /* of before a loss */
                     },
             },
             NULL, &queue->timeline));

@@ -131,16 +131,20 @@ void device_lower_limits(struct vka_device *device, const struct vka_device_info
     p->timeline &= !info->no_timeline;
 }
 
+void device_load_labels(struct vka_device *device)
+{
+    PFN_vkGetDeviceProcAddr get = device->instance.vkGetDeviceProcAddr;
+    device->begin_label =
+        (PFN_vkCmdBeginDebugUtilsLabelEXT)get(device->handle, "vkCmdBeginDebugUtilsLabelEXT");
+    device->end_label =
+        (PFN_vkCmdEndDebugUtilsLabelEXT)get(device->handle, "vkCmdEndDebugUtilsLabelEXT");
+}
+
 enum vka_status device_start(struct vka_device *device, const struct vka_device_info *info)
 {
     enum vka_status status = VKA_OK;
-    if (info->labels && (device->adopted || device->instance.debug_utils)) {
-        PFN_vkGetDeviceProcAddr get = device->instance.vkGetDeviceProcAddr;
-        device->begin_label =
-            (PFN_vkCmdBeginDebugUtilsLabelEXT)get(device->handle, "vkCmdBeginDebugUtilsLabelEXT");
-        device->end_label =
-            (PFN_vkCmdEndDebugUtilsLabelEXT)get(device->handle, "vkCmdEndDebugUtilsLabelEXT");
-    }
+    if (info->labels && (device->adopted || device->instance.debug_utils))
+        device_load_labels(device);
     if (info->verdict)
         TRY(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
                          &device->verdict));
@@ -189,14 +193,12 @@ void vka_device_destroy(struct vka_device **slot)
         return;
     struct vka_device *device = *slot;
     *slot = NULL;
-    if (device->handle) {
-        if (!queue_finish(device))
-            return; /* the driver may still write to all of it: it stays until the process ends */
-        pipelines_finish(device);
-        memory_finish(device);
-        if (!device->adopted)
-            device->vk.vkDestroyDevice(device->handle, NULL);
-    }
+    if (!queue_finish(device))
+        return; /* the driver may still write to all of it: it stays until the process ends */
+    pipelines_finish(device);
+    memory_finish(device);
+    if (device->handle && !device->adopted)
+        device->vk.vkDestroyDevice(device->handle, NULL);
     vk_instance_destroy(&device->instance);
     verdict_free(&device->verdict);
     free(device);

@@ -9,6 +9,14 @@
 #include "gpu/verdict.h"
 #include "gpu/vk.h"
 
+/* What holds Vulkan objects of the device beside memory and pipelines: gives them back, and makes them
+ * again. Accepts being asked twice. */
+struct recorded {
+    struct recorded *next;
+    void (*release)(struct recorded *self);
+    enum vka_status (*restore)(struct recorded *self);
+};
+
 struct vka_device {
     struct log log;
     struct vk_instance instance;
@@ -21,7 +29,9 @@ struct vka_device {
     PFN_vkCmdBeginDebugUtilsLabelEXT begin_label; /* NULL: no labels */
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;
     bool adopted; /* instance and handle are the application's */
-    bool lost;    /* sticky */
+    bool lost;    /* sticky, until vka_device_recover */
+    struct storage *kept;
+    struct recorded *recorded;
     struct queue queue;
     struct memory memory;
     struct pipelines pipelines;
@@ -63,6 +73,9 @@ void device_load(struct vka_device *device);
 enum vka_status device_check_info(struct log *log, const char *caller,
                                   const struct vka_device_info *info);
 void device_lower_limits(struct vka_device *device, const struct vka_device_info *info);
+
+/* Loads the functions for labels, where info asked for them. */
+void device_load_labels(struct vka_device *device);
 
 /* All that follows once there are a logical device and its queue. */
 enum vka_status device_start(struct vka_device *device, const struct vka_device_info *info);

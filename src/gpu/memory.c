@@ -111,14 +111,52 @@ uint64_t memory_address(struct vka_device *device, const struct memory_block *bl
                         });
 }
 
-void memory_block_destroy(struct vka_device *device, struct memory_block *block)
+static void block_empty(struct vka_device *device, struct memory_block *block)
 {
     if (block->buffer && !block->borrowed)
         device->vk.vkDestroyBuffer(device->handle, block->buffer, NULL);
     if (block->memory)
         device->vk.vkFreeMemory(device->handle, block->memory, NULL); /* unmaps */
+    block->buffer = VK_NULL_HANDLE;
+    block->memory = VK_NULL_HANDLE;
+    block->mapped = NULL;
+}
+
+void memory_block_destroy(struct vka_device *device, struct memory_block *block)
+{
+    block_empty(device, block);
     free(block->holes);
     free(block);
+}
+
+/* Makes the buffer over memory of its own. */
+static enum vka_status block_fill(struct vka_device *device, struct memory_block *block)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    VkBufferCreateInfo info = buffer_info(device, block->size);
+    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
+    VkMemoryRequirements requirements;
+    device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
+    const VkMemoryAllocateFlagsInfo flags = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
+    };
+    VK(device->vk.vkAllocateMemory(device->handle,
+                                   &(VkMemoryAllocateInfo){
+                                       .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .pNext = device->caps.device_address ? &flags : NULL,
+                                       .allocationSize = requirements.size,
+                                       .memoryTypeIndex = device->memory.type[block->kind],
+                                   },
+                                   NULL, &block->memory));
+    VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
+    block->address = memory_address(device, block);
+    if (device->memory.mapped[block->kind])
+        VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
+                                  &block->mapped));
+fail:
+    return status;
 }
 
 static enum vka_status block_create(struct vka_device *device, enum memory_kind kind, uint64_t size,
@@ -136,28 +174,7 @@ static enum vka_status block_create(struct vka_device *device, enum memory_kind 
     CHECK_ALLOC(block->holes);
     block->holes[0] = (struct memory_hole){0, size};
     block->n_hole = 1;
-
-    VkBufferCreateInfo info = buffer_info(device, size);
-    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
-    VkMemoryRequirements requirements;
-    device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
-    const VkMemoryAllocateFlagsInfo flags = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
-        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
-    };
-    VK(device->vk.vkAllocateMemory(device->handle,
-                                   &(VkMemoryAllocateInfo){
-                                       .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                       .pNext = device->caps.device_address ? &flags : NULL,
-                                       .allocationSize = requirements.size,
-                                       .memoryTypeIndex = device->memory.type[kind],
-                                   },
-                                   NULL, &block->memory));
-    VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
-    block->address = memory_address(device, block);
-    if (device->memory.mapped[kind])
-        VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
-                                  &block->mapped));
+    TRY(block_fill(device, block));
     block->next = device->memory.blocks;
     device->memory.blocks = block;
     *out = block;
@@ -176,6 +193,29 @@ void memory_finish(struct vka_device *device)
         device->memory.blocks = block->next;
         memory_block_destroy(device, block);
     }
+}
+
+bool memory_is_own(const struct vka_device *device)
+{
+    for (const struct memory_block *block = device->memory.blocks; block; block = block->next)
+        if (block->kind == MEMORY_FOREIGN)
+            return false;
+    return true;
+}
+
+void memory_empty(struct vka_device *device)
+{
+    for (struct memory_block *block = device->memory.blocks; block; block = block->next)
+        block_empty(device, block);
+}
+
+enum vka_status memory_refill(struct vka_device *device)
+{
+    enum vka_status status = VKA_OK;
+    for (struct memory_block *block = device->memory.blocks; block; block = block->next)
+        TRY(block_fill(device, block));
+fail:
+    return status;
 }
 
 /* Takes the smallest hole that fits. */
@@ -223,6 +263,8 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
     struct log *log = &device->log;
     uint64_t limit = device->caps.properties.max_allocation;
     *range = (struct memory_range){0};
+    if (device->lost)
+        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
     if (size > limit / ALIGNMENT * ALIGNMENT)
         return log_error(log, VKA_UNSUPPORTED,
                          "%llu bytes pass the device's largest allocation of %llu",

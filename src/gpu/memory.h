@@ -56,6 +56,12 @@ enum vka_status memory_init(struct vka_device *device, bool mapped);
 /* Frees every block, also those with ranges in use. */
 void memory_finish(struct vka_device *device);
 
+/* For a device that is made anew: whether all memory is ours; gives the Vulkan objects of all blocks
+ * back; makes them again, the ranges as they were and their contents undefined. */
+bool memory_is_own(const struct vka_device *device);
+void memory_empty(struct vka_device *device);
+enum vka_status memory_refill(struct vka_device *device);
+
 /* A range of size bytes (at least 1), aligned to 256. */
 enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
                                 struct memory_range *range);

@@ -293,6 +293,8 @@ enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
     struct log *log = &device->log;
     CHECK_ARG(size, "%s: size is NULL", __func__);
     size_t whole = 0;
+    if (device->lost)
+        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
     VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole, NULL));
     if (data) {
         CHECK_ARG(*size >= whole, "%s: the cache has %zu bytes, size is %zu", __func__, whole,

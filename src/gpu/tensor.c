@@ -46,8 +46,45 @@ void storage_unref(struct storage **slot)
     *slot = NULL;
     if (!storage || --storage->references > 0)
         return;
+    struct storage **link = &storage->device->kept;
+    while (storage->listed && *link != storage)
+        link = &(*link)->next_kept;
+    if (storage->listed)
+        *link = storage->next_kept;
     memory_free(storage->device, &storage->range);
+    free(storage->kept);
     free(storage);
+}
+
+enum vka_status storage_keep(struct storage *storage, const void *contents)
+{
+    struct log *log = &storage->device->log;
+    enum vka_status status = VKA_OK;
+    if (contents) {
+        storage->kept = calloc(1, (storage->bytes + 3) / 4 * 4);
+        CHECK_ALLOC(storage->kept);
+        memcpy(storage->kept, contents, storage->bytes);
+    }
+    storage->listed = true;
+    storage->next_kept = storage->device->kept;
+    storage->device->kept = storage;
+fail:
+    return status;
+}
+
+enum vka_status storage_restore(struct vka_device *device)
+{
+    enum vka_status status = VKA_OK;
+    for (struct storage *s = device->kept; s; s = s->next_kept) {
+        void *mapped = memory_mapped(&s->range);
+        s->stale = !s->kept;
+        if (s->kept && mapped)
+            memcpy(mapped, s->kept, s->bytes);
+        else if (s->kept)
+            TRY(queue_write(device, &s->range, 0, s->kept, (s->bytes + 3) / 4 * 4));
+    }
+fail:
+    return status;
 }
 
 enum vka_status tensor_create_empty(struct vka_device *device, const char *caller,

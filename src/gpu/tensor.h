@@ -11,6 +11,11 @@ struct storage {
     struct memory_range range;
     uint64_t bytes; /* asked for; range may be larger */
     size_t references;
+    /* What outlives the loss of the device, see storage_keep. */
+    struct storage *next_kept;
+    void *kept;  /* [bytes in whole words] */
+    bool listed; /* among device->kept */
+    bool stale;  /* contents lost for good */
 };
 
 enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
@@ -19,6 +24,11 @@ enum vka_status storage_create(struct vka_device *device, enum memory_kind kind,
 enum vka_status storage_create_empty(struct vka_device *device, struct storage **storage);
 struct storage *storage_ref(struct storage *storage);
 void storage_unref(struct storage **storage); /* accepts NULL */
+
+/* These contents, of all bytes, come back with storage_restore; NULL: they cannot, and what would read
+ * them then is refused. */
+enum vka_status storage_keep(struct storage *storage, const void *contents);
+enum vka_status storage_restore(struct vka_device *device);
 
 struct vka_tensor {
     struct storage *storage;

@@ -59,6 +59,7 @@ static enum vka_status create_tensors(struct vka_cache *cache)
     TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 3, i->batch},
                       &cache->state));
     memset(host_words(&cache->state), 0, 12 * (size_t)i->batch);
+    TRY(storage_keep(cache->state.storage, host_words(&cache->state)));
     if (!paged) {
         cache->k.shape.size[2] = cache->v.shape.size[2] = i->capacity;
         return VKA_OK;
@@ -67,6 +68,7 @@ static enum vka_status create_tensors(struct vka_cache *cache)
                       (const uint32_t[]){1, 1, i->batch, cache->n_page}, &cache->table));
     for (uint64_t b = 0; b < (uint64_t)i->batch * cache->n_page; b++)
         host_words(&cache->table)[b] = b < i->n_block ? (uint32_t)b : UINT32_MAX;
+    TRY(storage_keep(cache->table.storage, host_words(&cache->table)));
 fail:
     return status;
 }

@@ -59,6 +59,17 @@ fail:
     return status;
 }
 
+/* Writes all of a weight or bias, and keeps it where asked to. */
+static enum vka_status write_weights(struct vka_layer *layer, struct vka_tensor *weight,
+                                     const void *data)
+{
+    enum vka_status status = VKA_OK;
+    TRY(vka_tensor_write(weight, data, vka_tensor_size(weight)));
+    TRY(storage_keep(weight->storage, layer->info.keep_weights ? data : NULL));
+fail:
+    return status;
+}
+
 /* Rearranges [out][in] to [in][out padded to 4]. */
 static enum vka_status transpose(struct vka_layer *layer, const void *data, uint32_t out,
                                  uint32_t in, struct vka_tensor *weight)
@@ -73,7 +84,7 @@ static enum vka_status transpose(struct vka_layer *layer, const void *data, uint
         for (uint64_t i = 0; i < in; i++)
             memcpy(transposed + (i * pitch + o) * size, (const char *)data + (o * in + i) * size,
                    size);
-    TRY(vka_tensor_write(weight, transposed, vka_tensor_size(weight)));
+    TRY(write_weights(layer, weight, transposed));
     weight->shape = (struct shape){.rank = 2, .size = {out, in}, .stride = {1, pitch}};
 fail:
     free(transposed);
@@ -93,7 +104,7 @@ static enum vka_status pack(struct vka_layer *layer, const void *data, uint32_t 
         for (uint64_t i = 0; i < in; i++)
             packed[o / panel * panel * in + i * panel + o % panel] =
                 dtype_to_float(data, o * in + i, layer->info.dtype);
-    TRY(vka_tensor_write(weight, packed, vka_tensor_size(weight)));
+    TRY(write_weights(layer, weight, packed));
 fail:
     free(packed);
     return status;
@@ -127,7 +138,7 @@ static enum vka_status upload_weight(struct vka_layer *layer, const void *data, 
     else if (transposes)
         TRY(transpose(layer, data, out, in, weight));
     else
-        TRY(vka_tensor_write(weight, data, vka_tensor_size(weight)));
+        TRY(write_weights(layer, weight, data));
 fail:
     return status;
 }
@@ -144,7 +155,7 @@ static enum vka_status upload(struct vka_layer *layer, enum projection which,
         bias->dtype = layer->info.dtype;
         shape_dense(1, &out, &bias->shape);
         TRY(storage_create(layer->device, MEMORY_DEVICE, vka_tensor_size(bias), &bias->storage));
-        TRY(vka_tensor_write(bias, host->bias, vka_tensor_size(bias)));
+        TRY(write_weights(layer, bias, host->bias));
     }
 fail:
     return status;

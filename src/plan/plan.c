@@ -8,40 +8,6 @@
 #define DEFAULT_WORKSPACE (64ull << 20)
 #define LEAST_ALIGNMENT 16u /* of a binding: vec4 loads */
 
-enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan_info *info,
-                                struct vka_plan **out)
-{
-    static const struct vka_plan_info defaults = {.struct_size = sizeof defaults};
-    if (out)
-        *out = NULL;
-    if (!device)
-        return VKA_INVALID;
-    struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    if (!info)
-        info = &defaults;
-    CHECK_ARG(out, "%s: plan is NULL", __func__);
-    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
-              info->struct_size, sizeof *info);
-    CHECK_ARG((unsigned)info->path < VKA_PATH_COUNT, "%s: path %d is unknown", __func__,
-              (int)info->path);
-    struct vka_plan *plan = calloc(1, sizeof *plan);
-    CHECK_ALLOC(plan);
-    plan->device = device;
-    plan->path = info->path;
-    plan->workspace_limit = info->workspace_limit ? info->workspace_limit : DEFAULT_WORKSPACE;
-    plan->timestamps = info->timestamps && device->caps.properties.timestamps;
-    *out = plan;
-fail:
-    return status;
-}
-
-static void release_bindings(struct pass *pass)
-{
-    for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++)
-        storage_unref(&pass->bindings[i].storage);
-}
-
 static void release_recording(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
@@ -65,10 +31,72 @@ static void release_recording(struct vka_plan *plan)
     plan->gpu_ms = NULL;
 }
 
+static struct vka_plan *plan_of(struct recorded *self)
+{
+    return (struct vka_plan *)((char *)self - offsetof(struct vka_plan, recorded));
+}
+
+static void release_plan(struct recorded *self)
+{
+    release_recording(plan_of(self));
+}
+
+/* Records a plan of a device that was lost once more. One that reads what did not come back stays
+ * without a recording and is refused. */
+static enum vka_status restore_plan(struct recorded *self)
+{
+    struct vka_plan *plan = plan_of(self);
+    plan->lost_ticket = plan->last_ticket;
+    plan->timed_ticket = 0;
+    for (size_t i = 0; i < plan->n_pass; i++)
+        for (uint32_t j = 0; j < kernel_table[plan->passes[i].key.kernel].buffers; j++)
+            plan->stale |= plan->passes[i].bindings[j].storage->stale;
+    return plan->finished && !plan->stale ? plan_record(plan) : VKA_OK;
+}
+
+enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan_info *info,
+                                struct vka_plan **out)
+{
+    static const struct vka_plan_info defaults = {.struct_size = sizeof defaults};
+    if (out)
+        *out = NULL;
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    if (!info)
+        info = &defaults;
+    CHECK_ARG(out, "%s: plan is NULL", __func__);
+    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
+              info->struct_size, sizeof *info);
+    CHECK_ARG((unsigned)info->path < VKA_PATH_COUNT, "%s: path %d is unknown", __func__,
+              (int)info->path);
+    struct vka_plan *plan = calloc(1, sizeof *plan);
+    CHECK_ALLOC(plan);
+    plan->device = device;
+    plan->path = info->path;
+    plan->workspace_limit = info->workspace_limit ? info->workspace_limit : DEFAULT_WORKSPACE;
+    plan->timestamps = info->timestamps && device->caps.properties.timestamps;
+    plan->recorded = (struct recorded){device->recorded, release_plan, restore_plan};
+    device->recorded = &plan->recorded;
+    *out = plan;
+fail:
+    return status;
+}
+
+static void release_bindings(struct pass *pass)
+{
+    for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++)
+        storage_unref(&pass->bindings[i].storage);
+}
+
 static void plan_free(struct vka_device *device, struct retired *self)
 {
-    (void)device;
     struct vka_plan *plan = (struct vka_plan *)self;
+    struct recorded **link = &device->recorded;
+    while (*link != &plan->recorded)
+        link = &(*link)->next;
+    *link = plan->recorded.next;
     release_recording(plan);
     for (size_t i = 0; i < plan->n_pass; i++)
         release_bindings(&plan->passes[i]);
@@ -185,6 +213,7 @@ enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const
     shape_dense(4, size, &tensor->shape);
     TRY(add_scratch(plan, vka_tensor_size(tensor), true, &tensor->storage));
     TRY(vka_tensor_write(tensor, data, vka_tensor_size(tensor)));
+    TRY(storage_keep(tensor->storage, data));
 fail:
     return status;
 }
@@ -245,6 +274,21 @@ void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
         *offset = (uint32_t)(tensor->shape.offset - b->offset / vka_dtype_size(tensor->dtype));
 }
 
+static enum vka_status weights_lost(struct log *log)
+{
+    return log_error(log, VKA_DEVICE_LOST,
+                     "the plan reads weights that were lost with the device: its layer was made "
+                     "without keep_weights");
+}
+
+enum vka_status plan_check_alive(const struct vka_plan *plan)
+{
+    struct log *log = &plan->device->log;
+    if (plan->device->lost)
+        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
+    return plan->stale ? weights_lost(log) : VKA_OK;
+}
+
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
 {
     enum vka_status status = VKA_OK;
@@ -266,6 +310,9 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
                              "%s needs %llu bytes of one buffer, the device allows %llu",
                              pass->name, (unsigned long long)pass->bindings[i].size,
                              (unsigned long long)caps->properties.max_buffer_range);
+    for (uint32_t i = 0; i < kernel->buffers; i++)
+        if (pass->bindings[i].storage->stale)
+            return weights_lost(log);
     void *array = plan->passes;
     TRY(grow(log, &array, plan->n_pass, &plan->pass_room, sizeof *plan->passes));
     plan->passes = array;
@@ -284,6 +331,7 @@ enum vka_status vka_plan_finish(struct vka_plan *plan)
     enum vka_status status = VKA_OK;
     CHECK_ARG(!plan->finished, "%s: the plan is finished already", __func__);
     CHECK_ARG(plan->n_pass > 0, "%s: the plan is empty", __func__);
+    TRY(plan_check_alive(plan));
     status = plan_record(plan);
     if (status == VKA_OK)
         plan->finished = true;
@@ -299,6 +347,7 @@ enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
     CHECK_ARG(plan->finished, "%s: the plan is not finished", caller);
+    TRY(plan_check_alive(plan));
     TRY(queue_submit(plan->device, plan->commands, info, &plan->last_ticket));
     if (ticket)
         *ticket = plan->last_ticket;
@@ -319,6 +368,8 @@ enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t t
     enum vka_status status = VKA_OK;
     CHECK_ARG(ticket >= 1 && ticket <= plan->last_ticket, "%s: ticket %llu is not one of this plan",
               __func__, (unsigned long long)ticket);
+    if (ticket <= plan->lost_ticket)
+        return log_error(log, VKA_DEVICE_LOST, "the run was lost with the device");
     TRY(queue_wait(plan->device, ticket, timeout));
     if (plan->timestamps && ticket == plan->last_ticket && ticket != plan->timed_ticket) {
         TRY(plan_read_timestamps(plan));

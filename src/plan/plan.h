@@ -56,6 +56,9 @@ struct vka_plan {
     VkQueryPool queries;
     double *gpu_ms; /* [n_pass], of the last run waited for */
     uint64_t last_ticket, timed_ticket;
+    uint64_t lost_ticket; /* up to here, runs were lost with the device */
+    bool stale;           /* reads a storage that is */
+    struct recorded recorded;
 };
 
 /* An operation begins with plan_begin and ends with plan_end; on failure plan_end takes back every
@@ -95,6 +98,9 @@ void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
 
 /* Appends a copy of the pass, after checking grid and ranges against the device. */
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);
+
+/* DEVICE_LOST where the device is, or weights that the plan reads. */
+enum vka_status plan_check_alive(const struct vka_plan *plan);
 
 /* Makes pipelines and descriptors and records the command buffer. */
 enum vka_status plan_record(struct vka_plan *plan);

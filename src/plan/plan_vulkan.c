@@ -9,6 +9,7 @@ enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands)
     enum vka_status status = VKA_OK;
     CHECK_ARG(plan->finished, "%s: the plan is not finished", __func__);
     CHECK_ARG(commands, "%s: commands is VK_NULL_HANDLE", __func__);
+    TRY(plan_check_alive(plan));
     TRY(plan_record_into(plan, commands, VK_NULL_HANDLE));
 fail:
     return status;

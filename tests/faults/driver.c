@@ -32,6 +32,7 @@
     F(vkWaitSemaphores, VK_ERROR_DEVICE_LOST, VK_TIMEOUT)                               \
     F(vkWaitForFences, VK_ERROR_DEVICE_LOST, VK_TIMEOUT)                                \
     F(vkCreatePipelineCache, 0)                                                         \
+    F(vkCreateBufferView, 0)                                                            \
     F(vkGetPipelineCacheData, VK_INCOMPLETE)                                            \
     F(vkCreateDescriptorSetLayout, 0)                                                   \
     F(vkCreatePipelineLayout, 0)                                                        \
@@ -48,6 +49,7 @@
     F(vkFreeMemory, VkDeviceMemory)                        \
     F(vkDestroySemaphore, VkSemaphore)                     \
     F(vkDestroyFence, VkFence)                             \
+    F(vkDestroyBufferView, VkBufferView)                   \
     F(vkDestroyPipelineCache, VkPipelineCache)             \
     F(vkDestroyDescriptorSetLayout, VkDescriptorSetLayout) \
     F(vkDestroyPipelineLayout, VkPipelineLayout)           \
@@ -204,6 +206,7 @@ CREATE(vkAllocateMemory, VkDevice, VkMemoryAllocateInfo, VkDeviceMemory)
 CREATE(vkCreateSemaphore, VkDevice, VkSemaphoreCreateInfo, VkSemaphore)
 CREATE(vkCreateFence, VkDevice, VkFenceCreateInfo, VkFence)
 CREATE(vkCreateCommandPool, VkDevice, VkCommandPoolCreateInfo, VkCommandPool)
+CREATE(vkCreateBufferView, VkDevice, VkBufferViewCreateInfo, VkBufferView)
 CREATE(vkCreatePipelineCache, VkDevice, VkPipelineCacheCreateInfo, VkPipelineCache)
 CREATE(vkCreateDescriptorSetLayout, VkDevice, VkDescriptorSetLayoutCreateInfo,
        VkDescriptorSetLayout)

@@ -17,6 +17,7 @@ struct objects {
     struct vka_tensor *x, *y, *view;
     struct vka_plan *plan;
     uint64_t ticket;
+    bool finished; /* the plan */
     void *blob;
 };
 
@@ -78,8 +79,11 @@ static bool make_device(enum scenario_kind kind, struct scenario *s, struct obje
     return true;
 }
 
+/* This and the next three make what is not there yet. */
 static bool make_layer(struct scenario *s, struct objects *o)
 {
+    if (o->layer)
+        return true;
     static float weight[4][WIDTH * WIDTH], bias[4][WIDTH];
     for (unsigned i = 0; i < 4; i++) {
         fill(weight[i], WIDTH * WIDTH, i);
@@ -87,7 +91,7 @@ static bool make_layer(struct scenario *s, struct objects *o)
     }
     STEP(vka_layer_create(o->device,
                           VKA_INFO(vka_layer_info, .n_head = HEADS, .head_dim = HEAD_DIM,
-                                   .query_dim = WIDTH, .output_dim = WIDTH,
+                                   .keep_weights = true, .query_dim = WIDTH, .output_dim = WIDTH,
                                    .query = {weight[0], bias[0]}, .key = {weight[1], bias[1]},
                                    .value = {weight[2], bias[2]}, .output = {weight[3], bias[3]}),
                           &o->layer));
@@ -99,11 +103,14 @@ static bool make_tensors(enum scenario_kind kind, struct scenario *s, struct obj
     const uint32_t shape[] = {BATCH, ROWS, WIDTH};
     float x[SCENARIO_FLOATS];
     fill(x, SCENARIO_FLOATS, 9);
-    STEP(vka_tensor_create(o->device, VKA_F32, 3, shape, &o->x));
-    STEP(vka_tensor_create(o->device, VKA_F32, 3, shape, &o->y));
-    STEP(vka_tensor_reshape(o->x, 3, shape, &o->view));
+    if (!o->x)
+        STEP(vka_tensor_create(o->device, VKA_F32, 3, shape, &o->x));
+    if (!o->y)
+        STEP(vka_tensor_create(o->device, VKA_F32, 3, shape, &o->y));
+    if (!o->view)
+        STEP(vka_tensor_reshape(o->x, 3, shape, &o->view));
     STEP(vka_tensor_write(o->view, x, sizeof x));
-    if (kind == SCENARIO_MAPPED)
+    if (kind == SCENARIO_MAPPED && !o->cache)
         STEP(vka_cache_create(o->device,
                               VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = HEADS,
                                        .head_dim = HEAD_DIM, .capacity = CAPACITY,
@@ -115,6 +122,9 @@ static bool make_tensors(enum scenario_kind kind, struct scenario *s, struct obj
 static bool make_plan(enum scenario_kind kind, struct scenario *s, struct objects *o)
 {
     bool mapped = kind == SCENARIO_MAPPED;
+    if (o->finished)
+        return true;
+    vka_plan_destroy(&o->plan);
     STEP(vka_plan_create(o->device,
                          VKA_INFO(vka_plan_info, .timestamps = mapped,
                                   .path = mapped ? VKA_PATH_FUSED : VKA_PATH_UNFUSED),
@@ -124,6 +134,7 @@ static bool make_plan(enum scenario_kind kind, struct scenario *s, struct object
                                      .output = o->y, .cache = o->cache,
                                      .attention.rope.dim = HEAD_DIM, .attention.causal = true)));
     STEP(vka_plan_finish(o->plan));
+    o->finished = true;
     return true;
 }
 
@@ -147,18 +158,34 @@ static bool get_cache(struct scenario *s, struct objects *o)
 {
     size_t size = 0;
     STEP(vka_device_pipeline_cache(o->device, NULL, &size));
-    o->blob = realloc(NULL, size ? size : 1);
+    o->blob = realloc(o->blob, size ? size : 1);
     if (o->blob)
         STEP(vka_device_pipeline_cache(o->device, o->blob, &size));
     return true;
 }
 
-void scenario_run(enum scenario_kind kind, struct scenario *s)
+static bool run(enum scenario_kind kind, struct scenario *s, struct objects *o)
+{
+    return make_layer(s, o) && make_tensors(kind, s, o) && make_plan(kind, s, o) &&
+           use_plan(s, o) && get_cache(s, o);
+}
+
+static bool recover(struct scenario *s, struct objects *o, void (*before)(void))
+{
+    if (before)
+        before();
+    STEP(vka_device_recover(o->device));
+    return true;
+}
+
+static void run_all(enum scenario_kind kind, struct scenario *s, bool recovering,
+                    void (*before)(void))
 {
     struct objects o = {0};
     memset(s, 0, sizeof *s);
-    s->complete = make_device(kind, s, &o) && make_layer(s, &o) && make_tensors(kind, s, &o) &&
-                  make_plan(kind, s, &o) && use_plan(s, &o) && get_cache(s, &o);
+    s->complete = make_device(kind, s, &o) && run(kind, s, &o);
+    if (recovering && o.device && !s->complete)
+        s->complete = recover(s, &o, before) && run(kind, s, &o);
     free(o.blob);
     vka_plan_destroy(&o.plan);
     vka_cache_destroy(&o.cache);
@@ -167,4 +194,15 @@ void scenario_run(enum scenario_kind kind, struct scenario *s)
     vka_tensor_destroy(&o.x);
     vka_tensor_destroy(&o.y);
     vka_device_destroy(&o.device);
+}
+
+void scenario_run(enum scenario_kind kind, struct scenario *scenario)
+{
+    run_all(kind, scenario, false, NULL);
+}
+
+void scenario_run_recovering(enum scenario_kind kind, struct scenario *scenario,
+                             void (*before_recovery)(void))
+{
+    run_all(kind, scenario, true, before_recovery);
 }

@@ -1,0 +1,60 @@
+/* A lost device made anew: the Vulkan objects go and come again below handles that stay. */
+#include "gpu/device.h"
+#include "gpu/tensor.h"
+
+#include <string.h>
+
+/* Gives every Vulkan object back, the device too; what is there already is left out. */
+static void stop(struct vka_device *device)
+{
+    for (struct recorded *r = device->recorded; r; r = r->next)
+        r->release(r);
+    queue_finish(device);
+    memory_free(device, &device->queue.receipts.words);
+    device->queue = (struct queue){.submitted = device->queue.submitted};
+    device->queue.completed = device->queue.submitted;
+    VkPipelineCreateFlags flags = device->pipelines.flags;
+    pipelines_finish(device);
+    device->pipelines = (struct pipelines){.flags = flags};
+    memory_empty(device);
+    if (device->handle)
+        device->vk.vkDestroyDevice(device->handle, NULL);
+    device->handle = VK_NULL_HANDLE;
+}
+
+static enum vka_status start(struct vka_device *device)
+{
+    enum vka_status status = VKA_OK;
+    struct device_request request;
+    device_request_fill(device, &request);
+    TRY(device_create_logical(device, &request));
+    if (device->begin_label)
+        device_load_labels(device);
+    TRY(memory_refill(device));
+    TRY(queue_init(device, device->caps.properties.timeline));
+    TRY(pipelines_init(device, NULL, 0));
+    TRY(storage_restore(device));
+    for (struct recorded *r = device->recorded; r; r = r->next)
+        TRY(r->restore(r));
+fail:
+    return status;
+}
+
+enum vka_status vka_device_recover(struct vka_device *device)
+{
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(device->lost, "%s: the device is not lost", __func__);
+    if (device->adopted || !memory_is_own(device))
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: the device or memory in use is the application's: make it anew",
+                         __func__);
+    stop(device);
+    device->lost = false; /* for the calls below */
+    status = start(device);
+    device->lost = status != VKA_OK;
+fail:
+    return status;
+}

@@ -1,0 +1,168 @@
+/* A device lost at each call that can lose it, and recovered: the same plan gives the same bits, and
+ * where the recovery itself fails, at any of its calls, it can be tried again. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "driver.h"
+#include "scenario.h"
+
+#define MAX_LOSSES 256
+
+struct losses {
+    struct scenario clean;
+    size_t calls[MAX_LOSSES]; /* that may give DEVICE_LOST, once there is a device */
+    size_t n;
+};
+
+static void find_losses(enum scenario_kind kind, struct losses *losses)
+{
+    VkResult errors[DRIVER_MAX_ERRORS];
+    driver_reset();
+    scenario_run(kind, &losses->clean);
+    assert_true(losses->clean.complete && losses->clean.n_failure == 0);
+    losses->n = 0;
+    for (size_t i = 0; i < driver_calls(); i++) {
+        size_t n = driver_call_errors(i, errors);
+        bool loses = false;
+        for (size_t e = 0; e < n; e++)
+            loses |= errors[e] == VK_ERROR_DEVICE_LOST;
+        if (loses && strcmp(driver_call_name(i), "vkCreateDevice") != 0 && losses->n < MAX_LOSSES)
+            losses->calls[losses->n++] = i;
+    }
+    assert_in_range(losses->n, 4, MAX_LOSSES - 1);
+}
+
+static void check(const struct scenario *s, const struct scenario *clean, size_t n_failure)
+{
+    if (s->failures[0] != VKA_DEVICE_LOST || s->failures[1] != VKA_DEVICE_LOST)
+        fail_msg("loss did not stick: %s", s->error);
+    if (!s->complete || s->n_failure != n_failure)
+        fail_msg("%zu failures, the last %s: %.50s", s->n_failure,
+                 vka_status_name(s->failures[s->n_failure - 1]), s->calls[s->n_failure - 1]);
+    if (memcmp(s->output, clean->output, sizeof s->output) != 0)
+        fail_msg("other bits than before the loss");
+    assert_int_equal(driver_alive(), 0);
+    assert_int_equal(driver_freed_in_flight(), 0);
+}
+
+static void each_loss(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < SCENARIO_KIND_COUNT; kind++) {
+        struct losses losses;
+        struct scenario s;
+        find_losses((enum scenario_kind)kind, &losses);
+        for (size_t i = 0; i < losses.n; i++) {
+            driver_reset();
+            driver_fail(losses.calls[i], VK_ERROR_DEVICE_LOST);
+            scenario_run_recovering((enum scenario_kind)kind, &s, NULL);
+            check(&s, &losses.clean, 2);
+        }
+        print_message("%zu losses recovered from\n", losses.n);
+    }
+}
+
+static size_t step = 5;   /* every so many calls of the recovery fail; 1 with --all */
+static size_t fail_after; /* calls into the recovery */
+
+static void fail_in_recovery(void)
+{
+    driver_fail(driver_calls() + fail_after, VK_ERROR_OUT_OF_DEVICE_MEMORY);
+}
+
+/* Calls of the recovery fail in turn, up to the first that is no longer of it. */
+static void failing_recovery(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < SCENARIO_KIND_COUNT; kind++) {
+        struct losses losses;
+        struct scenario s;
+        find_losses((enum scenario_kind)kind, &losses);
+        for (fail_after = 0;; fail_after += step) {
+            driver_reset();
+            driver_fail(losses.calls[losses.n - 1], VK_ERROR_DEVICE_LOST);
+            scenario_run_recovering((enum scenario_kind)kind, &s, fail_in_recovery);
+            if (s.n_failure < 3 || !strstr(s.calls[2], "vka_device_recover"))
+                break;
+            assert_int_equal(s.failures[2], VKA_OUT_OF_DEVICE_MEMORY);
+            check(&s, &losses.clean, 3);
+        }
+        print_message("%zu of %zu calls of a recovery failed in turn\n", fail_after / step,
+                      fail_after);
+        assert_in_range(fail_after, 10, 10000);
+    }
+}
+
+static void weights_not_kept(void **state)
+{
+    (void)state;
+    static const float w[4] = {1, 0, 0, 1};
+    const uint32_t shape[] = {1, 1, 2};
+    const float x[2] = {1, 2};
+    float y[2] = {0};
+    struct vka_device *device = NULL;
+    struct vka_tensor *in = NULL, *out = NULL;
+    driver_reset();
+    assert_int_equal(vka_device_create(NULL, &device), VKA_OK);
+    assert_int_equal(vka_device_recover(device), VKA_INVALID); /* not lost */
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &in), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &out), VKA_OK);
+    assert_int_equal(vka_tensor_write(in, x, sizeof x), VKA_OK);
+    struct vka_layer *layers[2] = {NULL};
+    struct vka_plan *plans[2] = {NULL};
+    for (int kept = 0; kept < 2; kept++) {
+        assert_int_equal(
+            vka_layer_create(device,
+                             VKA_INFO(vka_layer_info, .n_head = 1, .head_dim = 2, .query_dim = 2,
+                                      .keep_weights = kept, .query = {w, NULL}, .key = {w, NULL},
+                                      .value = {w, NULL}),
+                             &layers[kept]),
+            VKA_OK);
+        assert_int_equal(vka_plan_create(device, NULL, &plans[kept]), VKA_OK);
+        assert_int_equal(
+            vka_plan_add_layer(plans[kept], VKA_INFO(vka_layer_op, .layer = layers[kept],
+                                                     .query = in, .output = out)),
+            VKA_OK);
+        assert_int_equal(vka_plan_finish(plans[kept]), VKA_OK);
+        assert_int_equal(vka_plan_run(plans[kept], VKA_TIMEOUT_DEFAULT), VKA_OK);
+    }
+    driver_fail(driver_calls(), VK_ERROR_DEVICE_LOST);
+    uint64_t ticket = 0;
+    assert_int_equal(vka_plan_submit(plans[1], &ticket), VKA_DEVICE_LOST);
+    assert_int_equal(vka_device_recover(device), VKA_OK);
+    assert_int_equal(vka_plan_submit(plans[0], &ticket), VKA_DEVICE_LOST);
+    assert_non_null(strstr(vka_device_error(device), "keep_weights"));
+    assert_int_equal(vka_plan_wait(plans[1], 1, 0), VKA_DEVICE_LOST); /* of before */
+    assert_int_equal(vka_tensor_write(in, x, sizeof x), VKA_OK);
+    assert_int_equal(vka_plan_run(plans[1], VKA_TIMEOUT_DEFAULT), VKA_OK);
+    assert_int_equal(vka_tensor_read(out, y, sizeof y), VKA_OK);
+    assert_true(y[0] == 1 && y[1] == 2);
+    for (int kept = 0; kept < 2; kept++) {
+        vka_plan_destroy(&plans[kept]);
+        vka_layer_destroy(&layers[kept]);
+    }
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&out);
+    vka_device_destroy(&device);
+    assert_int_equal(driver_alive(), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "--all") == 0)
+        step = 1;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_loss),
+                                       cmocka_unit_test(failing_recovery),
+                                       cmocka_unit_test(weights_not_kept)};
+    size_t n = 0;
+    if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
+        fprintf(stderr, "SKIPPED: no Vulkan device, so the loss of one is not tested\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
