@@ -1,0 +1,254 @@
+/* What the ranks rest on, on one device and without MPI's daemons: a part of an operation gives the
+ * bits that the whole gives there. Attention by heads, batch elements and rows on random problems;
+ * projections by heads, and the output projection by columns.
+ *
+ *     test_mpi_slices [FIRST_SEED [COUNT]] */
+#include <vkattn/vkattn.h>
+
+#include "mpi/slice.h"
+#include "problem_data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATIENCE 300000000000ull
+
+static struct vka_device *device;
+
+static void require(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "%s: %s\n", what, vka_device_error(device));
+    exit(1);
+}
+
+static void *read_all(struct vka_tensor *t)
+{
+    void *data = malloc(vka_tensor_size(t));
+    require(data && vka_tensor_read(t, data, vka_tensor_size(t)) == VKA_OK, "read");
+    return data;
+}
+
+static void poison(struct vka_tensor *t)
+{
+    void *data = malloc(vka_tensor_size(t));
+    require(data, "memory");
+    memset(data, 0xff, vka_tensor_size(t));
+    require(vka_tensor_write(t, data, vka_tensor_size(t)) == VKA_OK, "write");
+    free(data);
+}
+
+static bool same(struct vka_tensor *t, const void *want)
+{
+    void *got = read_all(t);
+    bool ok = !memcmp(got, want, vka_tensor_size(t));
+    free(got);
+    return ok;
+}
+
+/* One operation of the three kinds, run. */
+static void run(enum vka_path path, const struct vka_attention_op *attention,
+                const struct vka_layer_op *layer, const struct vka_linear_op *linear)
+{
+    struct vka_plan *plan = NULL;
+    require(!vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), "plan");
+    if (attention)
+        require(!vka_plan_add_attention(plan, attention), "attention");
+    if (layer)
+        require(!vka_plan_add_layer(plan, layer), "layer");
+    if (linear)
+        require(!vka_plan_add_linear(plan, linear), "linear");
+    require(!vka_plan_finish(plan) && !vka_plan_run(plan, PATIENCE), "run");
+    vka_plan_destroy(&plan);
+}
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+static void run_part(const struct problem *p, const struct vka_attention_op *op,
+                     const struct part *part)
+{
+    struct views views = {0};
+    struct vka_attention_op own;
+    if (!part->batch.count || !part->heads.query.count)
+        return;
+    require(!slice_attention(&views, op, part, &own), "slice");
+    require(!views_slice(&views, op->output, 0, part->batch, &own.output), "slice");
+    require(!views_slice(&views, own.output, 1, part->heads.query, &own.output), "slice");
+    run(p->path, &own, NULL, NULL);
+    views_destroy(&views);
+}
+
+static bool check_attention(uint64_t seed)
+{
+    struct problem p;
+    struct problem_data d;
+    struct vka_attention_op op;
+    char text[PROBLEM_TEXT];
+    bool ok = true;
+    problem_draw(&p, seed, seed % 3 ? VKA_PATH_AUTO : VKA_PATH_FUSED);
+    p.dropout = 0; /* counts heads of the whole */
+    require(!problem_data_create(device, &p, &d), "problem");
+    problem_op(&d, &op);
+    run(p.path, &op, NULL, NULL);
+    void *want = read_all(op.output);
+    uint32_t n_head = p.n_kv_head * p.group;
+    for (int size = 2; size <= 4; size++)
+        for (int by_heads = 0; by_heads < 2; by_heads++) {
+            poison(op.output);
+            for (int rank = 0; rank < size; rank++) {
+                struct part part = {{0, p.batch}, {{0, n_head}, {0, p.n_kv_head}}};
+                if (by_heads)
+                    part.heads = split_heads(n_head, p.n_kv_head, size, rank, 1, 0);
+                else
+                    part.batch = vka_mpi_batch(p.batch, size, rank);
+                run_part(&p, &op, &part);
+            }
+            if (same(op.output, want))
+                continue;
+            ok = false;
+            printf("FAIL %d parts by %s: %s\n", size, by_heads ? "heads" : "batch",
+                   problem_text(&p, text));
+        }
+    free(want);
+    problem_data_destroy(&d);
+    return ok;
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+enum { HEADS = 6, DIM = 12, WIDTH = 72, OUT = 70 };
+
+static float weights[(size_t)HEADS * DIM * WIDTH];
+
+static struct vka_tensor *tensor(uint32_t rows, uint32_t width)
+{
+    struct vka_tensor *t;
+    const uint32_t shape[] = {1, rows, width};
+    require(!vka_tensor_create(device, VKA_F32, 3, shape, &t), "tensor");
+    return t;
+}
+
+/* The heads first .. first + count - 1 of the layer; all of them with the output projection. */
+static struct vka_layer *layer_of(struct vka_mpi_range heads, bool output)
+{
+    struct vka_layer *layer;
+    size_t first = (size_t)heads.first * DIM;
+    const struct vka_linear_weights w = {weights + first * WIDTH, weights + first};
+    const struct vka_linear_weights none = {NULL, NULL}, all = {weights, weights};
+    require(
+        !vka_layer_create(device,
+                          VKA_INFO(vka_layer_info, .n_head = heads.count, .head_dim = DIM,
+                                   .query_dim = WIDTH, .output_dim = output ? OUT : 0, .query = w,
+                                   .key = w, .value = w, .output = output ? all : none),
+                          &layer),
+        "layer");
+    return layer;
+}
+
+/* Rows of the output projection, in the layouts that a share of a layer may have. */
+static struct vka_tensor *rows_of(struct vka_mpi_range rows, bool turned)
+{
+    const uint32_t in = HEADS * DIM, pitch = (rows.count + 3) / 4 * 4;
+    const uint32_t shape[2] = {turned ? in : rows.count, turned ? pitch : in};
+    float *data = calloc((size_t)shape[0] * shape[1], sizeof *data);
+    struct vka_tensor *all, *part = NULL, *view = NULL;
+    require(data && !vka_tensor_create(device, VKA_F32, 2, shape, &all), "weight");
+    for (uint32_t o = 0; o < rows.count; o++)
+        for (uint32_t i = 0; i < in; i++)
+            data[turned ? i * pitch + o : o * in + i] = weights[(rows.first + o) * in + i];
+    require(!vka_tensor_write(all, data, vka_tensor_size(all)), "weight");
+    free(data);
+    if (!turned)
+        return all;
+    require(!vka_tensor_slice(all, 1, 0, rows.count, &part) &&
+                !vka_tensor_permute(part, (const uint32_t[]){1, 0}, &view),
+            "weight");
+    vka_tensor_destroy(&part);
+    vka_tensor_destroy(&all);
+    return view;
+}
+
+static void run_columns(struct vka_tensor *context, struct vka_tensor *output,
+                        struct vka_mpi_range columns, bool turned)
+{
+    struct vka_tensor *weight = rows_of(columns, turned), *bias, *part;
+    require(!vka_tensor_create(device, VKA_F32, 1, &columns.count, &bias), "bias");
+    require(!vka_tensor_write(bias, weights + columns.first, columns.count * sizeof(float)),
+            "bias");
+    require(!vka_tensor_slice(output, 2, columns.first, columns.count, &part), "slice");
+    run(VKA_PATH_AUTO, NULL, NULL,
+        VKA_INFO(vka_linear_op, .input = context, .weight = weight, .bias = bias, .output = part));
+    vka_tensor_destroy(&weight);
+    vka_tensor_destroy(&bias);
+    vka_tensor_destroy(&part);
+}
+
+static bool check_layer(uint32_t n, int size, bool turned)
+{
+    struct vka_tensor *in = tensor(n, WIDTH), *context = tensor(n, HEADS * DIM);
+    struct vka_tensor *out = tensor(n, OUT);
+    require(!vka_tensor_write(in, weights, vka_tensor_size(in)), "input");
+    struct vka_layer *whole = layer_of((struct vka_mpi_range){0, HEADS}, true);
+    run(VKA_PATH_AUTO, NULL, VKA_INFO(vka_layer_op, .layer = whole, .query = in, .output = out),
+        NULL);
+    void *want = read_all(out);
+    poison(out);
+    for (int rank = 0; rank < size; rank++) {
+        struct vka_mpi_range heads = split_heads(HEADS, HEADS, size, rank, 1, 0).query;
+        struct vka_layer *layer = layer_of(heads, false);
+        struct vka_tensor *part;
+        require(!vka_tensor_slice(context, 2, heads.first * DIM, heads.count * DIM, &part), "part");
+        run(VKA_PATH_AUTO, NULL,
+            VKA_INFO(vka_layer_op, .layer = layer, .query = in, .output = part), NULL);
+        vka_tensor_destroy(&part);
+        vka_layer_destroy(&layer);
+    }
+    for (int rank = 0; rank < size; rank++)
+        run_columns(context, out, split_even(OUT, (uint32_t)size, (uint32_t)rank), turned);
+    bool ok = same(out, want);
+    if (!ok)
+        printf("FAIL layer of %u rows in %d parts, weights %s\n", n, size,
+               turned ? "turned" : "as they are");
+    free(want);
+    vka_layer_destroy(&whole);
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&context);
+    vka_tensor_destroy(&out);
+    return ok;
+}
+
+static bool check_layers(void)
+{
+    static const uint32_t rows[] = {1, 7, 31, 32, 33, 70};
+    uint32_t bits = 1;
+    bool ok = true;
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        weights[i] = (float)((bits = bits * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1;
+    bool cpu = vka_device_properties(device)->type == VKA_DEVICE_CPU;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int size = 2; size <= 3; size++)
+            ok = check_layer(rows[i], size, cpu) && ok;
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, failed = 0;
+    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 24;
+    enum vka_status status = vka_device_create(NULL, &device);
+    if (status != VKA_OK) {
+        fprintf(stderr, "SKIPPED: no Vulkan device (%s): nothing was tested\n",
+                vka_status_name(status));
+        return status == VKA_NO_DEVICE ? 77 : 1;
+    }
+    printf("%s\n", vka_device_properties(device)->driver);
+    bool layers = check_layers();
+    for (uint64_t seed = first; seed < first + count; seed++)
+        failed += !check_attention(seed);
+    printf("layers %s; attention: %llu problems, %llu failed\n", layers ? "passed" : "FAILED",
+           (unsigned long long)count, (unsigned long long)failed);
+    vka_device_destroy(&device);
+    return layers && !failed ? 0 : 1;
+}
