@@ -100,6 +100,16 @@ def test_wrong_weights(device, change, sentence):
         vkattn.Layer(device, **{"n_head": 4, **good, **change})
 
 
+def test_recover_is_for_lost_devices(device, rng):
+    (x,) = weights(rng, (1, 3, 4))
+    (w,) = weights(rng, (4, 4))
+    layer = vkattn.Layer(device, n_head=1, query=w, key=w, value=w, keep_weights=True)
+    want = layer(x)
+    with pytest.raises(vkattn.InvalidError, match="vka_device_recover"):
+        device.recover()
+    np.testing.assert_array_equal(layer(x), want)
+
+
 def test_closed_layer(device):
     w = np.ones((4, 4), "f4")
     layer = vkattn.Layer(device, n_head=1, query=w, key=w, value=w)

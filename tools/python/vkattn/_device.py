@@ -139,6 +139,15 @@ class Device:
         """Closes what was made from the device, then the device. Closing twice does nothing."""
         self._core.close()
 
+    def recover(self) -> None:
+        """After DeviceLostError: makes the device anew below all that was made from it.
+
+        Layers with keep_weights come back, and plans give the same bits as before; tensors have
+        undefined values, caches are empty. InvalidError where the device is not lost.
+        """
+        with self._core as core:
+            core.check(lib.vka_device_recover(core.box[0]))
+
     @property
     def closed(self) -> bool:
         return not self._core.box[0]

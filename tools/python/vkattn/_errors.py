@@ -46,7 +46,7 @@ class WaitTimeout(VkattnError, TimeoutError):
 
 
 class DeviceLostError(VkattnError):
-    """The driver gave up on the device: close it and make it anew."""
+    """The driver gave up on the device: `Device.recover`, or close it and make another."""
 
     status = "VKA_DEVICE_LOST"
 

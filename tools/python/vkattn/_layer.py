@@ -82,7 +82,8 @@ class Layer(Child):
     n_kv_head: by default as many as the key's rows give. interleaved: heads lie d * n_head + h in a
     projection's rows, else h * head_dim + d. dtype: storage on the device, by default the weights'.
     layout ("bsd" or "sbd") and the options of attention, such as rope=Rope(64) or causal=True, are
-    what a run takes where it is not told otherwise.
+    what a run takes where it is not told otherwise. keep_weights: keep a copy on the host, with
+    which `Device.recover` brings the layer back.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Layer(Child):
         interleaved: bool = False,
         dtype: str | None = None,
         layout: str = "bsd",
+        keep_weights: bool = False,
         **options: Unpack[AttentionOptions],
     ) -> None:
         device = pick_device(device)
@@ -115,7 +117,7 @@ class Layer(Child):
         self._set_sizes(linears, n_head, n_kv_head)
         self.layout = layout
         self.options = options
-        self._create(device, linears, interleaved)
+        self._create(device, linears, interleaved, keep_weights)
 
     def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
         self.n_head = n_head
@@ -138,7 +140,13 @@ class Layer(Child):
                 f" features, got {list(linears['output'].weight.data.shape)}"
             )
 
-    def _create(self, device: Device, linears: dict[str, _Linear], interleaved: bool) -> None:
+    def _create(
+        self,
+        device: Device,
+        linears: dict[str, _Linear],
+        interleaved: bool,
+        keep_weights: bool,
+    ) -> None:
         info = ffi.new("struct vka_layer_info *")
         info.struct_size = ffi.sizeof("struct vka_layer_info")
         for name in (
@@ -154,6 +162,7 @@ class Layer(Child):
             setattr(info, name, getattr(self, name))
         info.dtype = DTYPES[self.dtype]
         info.interleaved = bool(interleaved)
+        info.keep_weights = bool(keep_weights)
         for name, linear in linears.items():
             linear.write(getattr(info, name))
         box = ffi.new("struct vka_layer **")
@@ -162,7 +171,13 @@ class Layer(Child):
             self._own(device, box, lib.vka_layer_destroy)
 
     @staticmethod
-    def from_torch(module: Any, *, device: Device | None = None, dtype: str | None = None) -> Layer:
+    def from_torch(
+        module: Any,
+        *,
+        device: Device | None = None,
+        dtype: str | None = None,
+        keep_weights: bool = False,
+    ) -> Layer:
         """The weights of a torch.nn.MultiheadAttention, whose batch_first becomes the layout.
 
         What depends on the mode is left out: dropout is off, and attention is as need_weights and
@@ -172,7 +187,8 @@ class Layer(Child):
         """
         from . import _checkpoint
 
-        return Layer(device, dtype=dtype, **_checkpoint.read_torch(module))
+        read = _checkpoint.read_torch(module)
+        return Layer(device, dtype=dtype, keep_weights=keep_weights, **read)
 
     @staticmethod
     def from_safetensors(
@@ -184,6 +200,7 @@ class Layer(Child):
         rope: Rope | bool | None = None,
         device: Device | None = None,
         dtype: str | None = None,
+        keep_weights: bool = False,
     ) -> Layer:
         """The attention layer whose tensors begin with prefix, of a safetensors file, a folder
         with model.safetensors, or a checkpoint's model.safetensors.index.json.
@@ -203,7 +220,7 @@ class Layer(Child):
         from . import _checkpoint
 
         read = _checkpoint.read_safetensors(path, prefix, n_head, n_kv_head, rope)
-        return Layer(device, dtype=dtype, **read)
+        return Layer(device, dtype=dtype, keep_weights=keep_weights, **read)
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
