@@ -1,12 +1,18 @@
-# What a shared library exports: vka_ names only, and every function that its headers declare.
+# What a library exports: vka_ names only, and every function that its headers declare.
 #
 #   cmake -D NM=nm -D LIBRARY=libvkattn.so -D FOLDER=include/vkattn -D HEADERS=vkattn,vkattn_vulkan
 #         -P symbols.cmake
 cmake_minimum_required(VERSION 3.25)
-execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}"
+if(LIBRARY MATCHES "\\.a$")
+  set(which -g)
+else()
+  set(which -D)
+endif()
+execute_process(COMMAND "${NM}" ${which} --defined-only "${LIBRARY}"
                 OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n ]+\n" exported "${listing}")
 list(TRANSFORM exported STRIP)
+list(FILTER exported EXCLUDE REGEX ":$") # the names of an archive's members
 
 set(strangers ${exported})
 list(FILTER strangers EXCLUDE REGEX "^vka_")

@@ -287,6 +287,24 @@ static void importing(void **state)
     free(memory);
 }
 
+static void importing_too_much(void **state)
+{
+    struct world *w = *state;
+    struct vka_device *small =
+        app_adopt(&w->app, VKA_INFO(vka_device_info, .max_allocation = 1u << 20));
+    size_t alignment = vka_device_host_alignment(small), size = 2u << 20;
+    struct vka_tensor *made = NULL;
+    void *memory = NULL;
+    if (alignment && size % alignment == 0) {
+        OK(posix_memalign(&memory, alignment, size));
+        EXPECT(small, VKA_UNSUPPORTED, "largest allocation",
+               vka_tensor_import(small, memory, size, VKA_F32, 1, (const uint32_t[]){4}, &made));
+        assert_null(made);
+    }
+    free(memory);
+    vka_device_destroy(&small);
+}
+
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
 static void recording(void **state)
@@ -357,11 +375,17 @@ static void no_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(handles),     cmocka_unit_test(infos),
-        cmocka_unit_test(missing),     cmocka_unit_test(requests),
-        cmocka_unit_test(wrapping),    cmocka_unit_test(using_wrapped),
-        cmocka_unit_test(exporting),   cmocka_unit_test(importing),
-        cmocka_unit_test(recording),   cmocka_unit_test(semaphores),
+        cmocka_unit_test(handles),
+        cmocka_unit_test(infos),
+        cmocka_unit_test(missing),
+        cmocka_unit_test(requests),
+        cmocka_unit_test(wrapping),
+        cmocka_unit_test(using_wrapped),
+        cmocka_unit_test(exporting),
+        cmocka_unit_test(importing),
+        cmocka_unit_test(importing_too_much),
+        cmocka_unit_test(recording),
+        cmocka_unit_test(semaphores),
         cmocka_unit_test(no_messages),
     };
     if (!app_possible())
