@@ -6,8 +6,39 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #define STEP_KEYS 4
+#ifdef TEXELS
+#define ROLLED
+#define MASKED true // those compilers run both sides of a branch: one that is always right
+#else
+#define MASKED (edge || GENERAL != 0)
+#endif
 #include "lib/rows.glsl"
 
+#ifdef TEXELS
+// For CPU drivers with older compilers, see matmul_texel.comp. Rows are padded to whole vec4.
+layout(binding = 1) uniform textureBuffer k_texels;
+layout(binding = 2) uniform textureBuffer v_texels;
+
+// Elements past the end of a row are 0.
+vec4 within(vec4 x, uint d, uint dim)
+{
+    if (4 * d + 4 <= dim)
+        return x;
+    return mix(x, vec4(0.0), greaterThanEqual(4 * d + uvec4(0, 1, 2, 3), uvec4(dim)));
+}
+
+vec4 load_k(uint base, uint d)
+{
+    vec4 x = texelFetch(k_texels, int(base / 4 + d));
+    return K_VEC != 0 ? x : within(x, d, p.head_dim);
+}
+
+vec4 load_v(uint base, uint d)
+{
+    vec4 x = texelFetch(v_texels, int(base / 4 + d));
+    return V_VEC != 0 ? x : within(x, d, p.value_dim);
+}
+#else
 layout(binding = 1) readonly buffer K { uint k_words[]; };
 layout(binding = 1) readonly buffer K2 { uvec2 k_words2[]; };
 layout(binding = 1) readonly buffer K4 { vec4 k_vec4[]; };
@@ -38,15 +69,17 @@ vec4 load_v(uint base, uint d)
             x[i] = LOAD(v_words, base + 4 * d + i, V_TYPE);
     return x;
 }
+#endif
 
 void load_q(uint r, sequence s)
 {
     uint base = q_index(row_of(r), s);
-    [[unroll]] for (uint d = 0; d < HEAD4; d++)
+    COLD_LOOP(d, HEAD4, p.head_dim) {
         for (uint i = 0; i < 4; i++)
             q[r * HEAD4 + d][i] = 4 * d + i < p.head_dim
                                       ? p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE)
                                       : 0.0;
+    }
 }
 
 // One step of the online softmax for a row; returns the weights of the four keys.
@@ -99,16 +132,16 @@ void step(uint key, sequence s, bool edge)
     bvec4 hidden[ROWS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         hidden[r] = bvec4(false);
-        if (edge || GENERAL != 0)
+        if (MASKED)
             x[r] = bias_scores(x[r], r, key, s, hidden[r]);
-        x[r] = weigh(x[r], r, key, s, hidden[r], edge || GENERAL != 0);
+        x[r] = weigh(x[r], r, key, s, hidden[r], MASKED);
     }
     [[unroll]] for (uint d = 0; d < VALUE4; d++) {
         vec4 v0 = load_v(v_base[0], d), v1 = load_v(v_base[1], d);
         vec4 v2 = load_v(v_base[2], d), v3 = load_v(v_base[3], d);
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
             vec4 c = context[r * VALUE4 + d];
-            if (edge || GENERAL != 0) { // a hidden value may be NaN or Inf
+            if (MASKED) { // a hidden value may be NaN or Inf
                 c = fma(vec4(x[r].x), hidden[r].x ? vec4(0.0) : v0, c);
                 c = fma(vec4(x[r].y), hidden[r].y ? vec4(0.0) : v1, c);
                 c = fma(vec4(x[r].z), hidden[r].z ? vec4(0.0) : v2, c);

@@ -26,7 +26,7 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "control of the subgroup size";
     if (needs & NEED_ADDRESS && !caps->device_address)
         return "buffer addresses on a CPU driver";
-    if (needs & NEED_TEXELS && has->type != VKA_DEVICE_CPU)
+    if (needs & (NEED_TEXELS | NEED_KV_TEXELS) && has->type != VKA_DEVICE_CPU)
         return "texel buffers of a CPU driver";
     if (needs & NEED_INT64 && !caps->int64)
         return "64-bit integers in shaders";

@@ -20,12 +20,13 @@ enum kernel_need {
     NEED_INT64 = 8,      /* 64-bit integers in shaders */
     NEED_ADDRESS = 16,   /* reads buffers by address: see struct pass */
     NEED_TEXELS = 32,    /* buffers 0 and 1 are texel buffers of 4 float32, of a CPU driver */
+    NEED_KV_TEXELS = 64, /* likewise buffers 1 and 2 */
 };
 
 _Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");
 
 #define MAX_BUFFERS 14
-#define MAX_TEXEL_BUFFERS 2
+#define MAX_TEXEL_BUFFERS 3 /* the first ones alone may be */
 #define MAX_SPECS 16
 
 struct kernel_info {

@@ -65,7 +65,9 @@ void pipelines_finish(struct vka_device *device)
 
 VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer)
 {
-    bool texels = kernel_table[kernel].needs & NEED_TEXELS && buffer < MAX_TEXEL_BUFFERS;
+    unsigned needs = kernel_table[kernel].needs;
+    bool texels = (needs & NEED_TEXELS && buffer < 2) ||
+                  (needs & NEED_KV_TEXELS && (buffer == 1 || buffer == 2));
     return texels ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
 }
 

@@ -13,14 +13,19 @@
 #define SLOT_KV_START 11
 #define SLOT_PARAMETERS 12
 
-/* Whether rows can be read four elements at a time. */
-static bool rows_of_vec4(const struct vka_tensor *t)
+/* Whether rows begin at whole vec4, and whether they also end so. */
+static bool begins_vec4(const struct vka_tensor *t)
 {
     const struct shape *s = &t->shape;
-    bool whole = s->offset % 4 == 0 && s->size[3] % 4 == 0;
+    bool whole = s->offset % 4 == 0;
     for (int i = 0; i < 3; i++)
         whole &= s->size[i] == 1 || s->stride[i] % 4 == 0;
     return whole;
+}
+
+static bool rows_of_vec4(const struct vka_tensor *t)
+{
+    return begins_vec4(t) && t->shape.size[3] % 4 == 0;
 }
 
 /* Whether rows can be read by address. Which k and v there will be may not be known yet. */
@@ -259,6 +264,23 @@ fail:
     return status;
 }
 
+/* A tensor that can be read as texels, rows padded to whole vec4: itself, or a copy in scratch. */
+static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t *size = t->shape.size;
+    struct vka_tensor copy;
+    if (t->dtype == VKA_F32 && begins_vec4(t) && plan_is_ours(plan, t))
+        return VKA_OK;
+    TRY(plan_scratch(plan, VKA_F32,
+                     (const uint32_t[]){size[0], size[1], size[2], (size[3] + 3) / 4 * 4}, &copy));
+    copy.shape.size[3] = size[3];
+    TRY(plan_copy(plan, "pack", t, &copy));
+    *t = copy;
+fail:
+    return status;
+}
+
 bool attention_fuses(const struct vka_plan *plan, const struct attention *a)
 {
     struct attention_choice choice;
@@ -280,6 +302,10 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     TRY(with_contiguous_rows(plan, &b.q));
     TRY(with_contiguous_rows(plan, &b.k));
     TRY(with_contiguous_rows(plan, &b.v));
+    if (choice.kernel == KERNEL_attention_texel) {
+        TRY(with_texels(plan, &b.k));
+        TRY(with_texels(plan, &b.v));
+    }
     bool scattered = b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
     if (scattered)
         TRY(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));

@@ -187,7 +187,10 @@ static const char *choose_rows(const struct caps *caps, const struct attention_p
     bool cpu = caps->properties.type == VKA_DEVICE_CPU;
     bool address = problem->address && has_scalars(caps) && caps->properties.subgroup_size == 8 &&
                    !kernel_missing(KERNEL_attention_address, caps);
-    choice->kernel = address ? KERNEL_attention_address : KERNEL_attention_row;
+    bool texel = !kernel_missing(KERNEL_attention_texel, caps);
+    choice->kernel = address ? KERNEL_attention_address
+                     : texel ? KERNEL_attention_texel
+                             : KERNEL_attention_row;
     const char *missing = kernel_missing(choice->kernel, caps);
     if (missing)
         return missing;
@@ -198,7 +201,7 @@ static const char *choose_rows(const struct caps *caps, const struct attention_p
     choice->head4 = (problem->head_dim + 3) / 4;
     choice->value4 = (problem->value_dim + 3) / 4;
     choice->rows = rows_that_fit(choice->head4 + choice->value4, problem->n_row, choice->lanes);
-    if (address && choice->rows > 2)
+    if (choice->kernel != KERNEL_attention_row && choice->rows > 2)
         choice->rows = 2;
     if (!cpu)
         rows_for_gpu(choice);

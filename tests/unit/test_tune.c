@@ -149,12 +149,14 @@ static void cpu_attends_by_address(void **state)
     assert_true(c.usable && c.preferred);
     assert_in_range(c.rows, 1, 2);
     tune_attention(&new, &unaligned, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_row);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
     assert_true(c.usable && !c.preferred); /* compiling it takes too long */
     tune_attention(&new, &near, &c);
     assert_false(c.preferred);
     tune_attention(&old, &far, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_row);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
+    tune_attention(&discrete, &far, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
 static void cpu_takes_lanes(void **state)
@@ -447,7 +449,8 @@ static void check_attention(const struct caps *caps)
         check_attention_tile(caps, &p, &c);
         return;
     }
-    assert_int_equal(c.kernel, KERNEL_attention_row);
+    assert_true(c.kernel == KERNEL_attention_row || c.kernel == KERNEL_attention_texel ||
+                c.kernel == KERNEL_attention_address);
     assert_true(c.head4 * 4 >= p.head_dim && c.value4 * 4 >= p.value_dim);
 }
 
@@ -462,8 +465,11 @@ static void fused_attention(void **state)
     struct caps caps = cpu(8);
     tune_attention(&caps, &p, &c);
     assert_true(c.usable);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
+    caps.disabled_kernels = 1ull << KERNEL_attention_texel;
+    tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_row);
-    caps.disabled_kernels = 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
+    caps.disabled_kernels |= 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
     tune_attention(&caps, &p, &c);
     assert_true(c.usable && !c.preferred);
     assert_int_equal(c.kernel, KERNEL_attention_tile);
