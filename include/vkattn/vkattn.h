@@ -537,6 +537,10 @@ struct vka_plan_info {
     /* Bytes aimed at for a slice of scores; 0: 64 MiB. One row is the least. */
     uint64_t workspace_limit;
     bool timestamps; /* measure each pass on the device */
+    /* The plan has a share of a larger problem and is to give the bits that the whole gives there:
+     * the sizes of the whole, by which attention's kernels are chosen. 0: as in the operation. The
+     * first two come together, the first a multiple of the second. */
+    uint32_t whole_n_head, whole_n_kv_head, whole_n_q;
 };
 
 /* An empty plan. info may be NULL. INVALID; OUT_OF_HOST_MEMORY. */

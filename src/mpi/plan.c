@@ -30,16 +30,22 @@ enum vka_status mpi_plan_check_options(struct vka_mpi *mpi, const char *caller,
     return VKA_OK;
 }
 
+enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun)
+{
+    return vka_plan_create(plan->mpi->device,
+                           VKA_INFO(vka_plan_info, .path = plan->info.path,
+                                    .workspace_limit = plan->info.workspace_limit,
+                                    .whole_n_head = plan->n_head,
+                                    .whole_n_kv_head = plan->n_kv_head, .whole_n_q = plan->n_q),
+                           begun);
+}
+
 enum vka_status mpi_plan_record(struct vka_mpi_plan *plan, const struct vka_layer_op *layer,
                                 const struct vka_attention_op *attention,
                                 const struct vka_linear_op *linear, struct vka_plan **recorded)
 {
-    struct vka_device *device = plan->mpi->device;
     enum vka_status status = VKA_OK;
-    TRY(vka_plan_create(device,
-                        VKA_INFO(vka_plan_info, .path = plan->info.path,
-                                 .workspace_limit = plan->info.workspace_limit),
-                        recorded));
+    TRY(mpi_plan_begin(plan, recorded));
     if (layer)
         TRY(vka_plan_add_layer(*recorded, layer));
     if (attention)

@@ -10,6 +10,9 @@ struct sequence;
 struct vka_mpi_plan {
     struct vka_mpi *mpi;
     struct vka_mpi_plan_info info; /* defaults filled in */
+    uint32_t n_head, n_kv_head;    /* of the whole, by which kernels are chosen: a share of it must
+                                      not take others */
+    uint32_t n_q;                  /* by rows: likewise; else 0 */
     struct vka_tensor *context;    /* HEADS: the concatenated heads, F32, before their projection */
     struct gather *stage[2];       /* run one after the other; NULL where there is none */
     struct sequence *sequence;     /* SEQUENCE: instead of stages */
@@ -32,6 +35,9 @@ enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
 /* Dropout would need the share's place in the whole. */
 enum vka_status mpi_plan_check_options(struct vka_mpi *mpi, const char *caller,
                                        const struct vka_attention_options *options);
+
+/* An empty plan for a share of the whole. */
+enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun);
 
 /* A recorded plan of one operation, of exactly one of the kinds. */
 enum vka_status mpi_plan_record(struct vka_mpi_plan *plan, const struct vka_layer_op *layer,

@@ -81,6 +81,8 @@ static enum vka_status build(struct vka_mpi_plan *plan, struct vka_mpi_layer *la
     enum vka_status status = VKA_OK;
     struct views views = {0};
     bool heads = plan->info.split == VKA_MPI_HEADS;
+    plan->n_head = vka_tensor_shape(op->q, 1);
+    plan->n_kv_head = vka_tensor_shape(op->k, 1);
     uint32_t units = vka_tensor_shape(heads ? op->k : op->q, heads);
     uint32_t n_piece = split_pieces(plan->info.pieces, units, mpi->size);
     TRY(gather_create(mpi, op->output, n_piece, &plan->stage[0]));

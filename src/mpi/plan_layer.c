@@ -125,6 +125,8 @@ static enum vka_status build_heads(struct vka_mpi_plan *plan, struct vka_mpi_lay
 {
     const struct vka_layer_op *op = data;
     enum vka_status status = VKA_OK;
+    plan->n_head = layer->info.n_head;
+    plan->n_kv_head = layer->info.n_kv_head;
     if (!layer->has_output)
         return build_context(plan, layer, op, op->output);
     const uint32_t shape[] = {vka_tensor_shape(op->output, 0), vka_tensor_shape(op->output, 1),

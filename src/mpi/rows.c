@@ -54,10 +54,7 @@ enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
                             struct vka_tensor *k, struct vka_tensor *v, struct vka_plan **recorded)
 {
     enum vka_status status = VKA_OK;
-    TRY(vka_plan_create(plan->mpi->device,
-                        VKA_INFO(vka_plan_info, .path = plan->info.path,
-                                 .workspace_limit = plan->info.workspace_limit),
-                        recorded));
+    TRY(mpi_plan_begin(plan, recorded));
     for (int i = 0; i < 2; i++)
         TRY(add_half(*recorded, &rows->half[i], op, share, k, v));
     TRY(vka_plan_finish(*recorded));

@@ -207,6 +207,9 @@ enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_atte
     s->mpi = mpi;
     TRY(count_positions(s, op));
     s->by_rows = (uint32_t)mpi->size > n_head;
+    plan->n_head = n_head;
+    plan->n_kv_head = n_kv;
+    plan->n_q = s->n[Q];
     s->n_piece = split_pieces(plan->info.pieces, s->by_rows ? UINT32_MAX : n_kv, mpi->size);
     if (s->by_rows && s->n_piece > n_kv)
         s->n_piece = n_kv; /* no keys twice */

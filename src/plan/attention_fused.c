@@ -37,10 +37,13 @@ static bool plain(const struct vka_plan *plan, const struct vka_tensor *t)
 static void choose(const struct vka_plan *plan, const struct attention *a,
                    struct attention_choice *choice)
 {
+    bool share = plan->whole_n_head != 0;
+    uint32_t n_kv_head = share ? plan->whole_n_kv_head : a->n_kv_head;
+    uint32_t n_head = share ? plan->whole_n_head : a->n_head;
     const struct attention_problem problem = {
         .batch = a->batch,
-        .n_kv_head = a->n_kv_head,
-        .n_row = (uint64_t)a->n_q * (a->n_head / a->n_kv_head),
+        .n_kv_head = n_kv_head,
+        .n_row = (uint64_t)(plan->whole_n_q ? plan->whole_n_q : a->n_q) * (n_head / n_kv_head),
         .n_kv = a->n_kv,
         .head_dim = a->head_dim,
         .value_dim = a->value_dim,

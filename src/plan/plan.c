@@ -71,11 +71,18 @@ enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan
               info->struct_size, sizeof *info);
     CHECK_ARG((unsigned)info->path < VKA_PATH_COUNT, "%s: path %d is unknown", __func__,
               (int)info->path);
+    CHECK_ARG(!info->whole_n_head == !info->whole_n_kv_head &&
+                  (!info->whole_n_head || info->whole_n_head % info->whole_n_kv_head == 0),
+              "%s: whole_n_head is %u, no multiple of whole_n_kv_head %u", __func__,
+              info->whole_n_head, info->whole_n_kv_head);
     struct vka_plan *plan = calloc(1, sizeof *plan);
     CHECK_ALLOC(plan);
     plan->device = device;
     plan->path = info->path;
     plan->workspace_limit = info->workspace_limit ? info->workspace_limit : DEFAULT_WORKSPACE;
+    plan->whole_n_head = info->whole_n_head;
+    plan->whole_n_kv_head = info->whole_n_kv_head;
+    plan->whole_n_q = info->whole_n_q;
     plan->timestamps = info->timestamps && device->caps.properties.timestamps;
     plan->recorded = (struct recorded){device->recorded, release_plan, restore_plan};
     device->recorded = &plan->recorded;

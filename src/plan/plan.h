@@ -40,6 +40,7 @@ struct vka_plan {
     struct vka_device *device;
     enum vka_path path;
     uint64_t workspace_limit;
+    uint32_t whole_n_head, whole_n_kv_head, whole_n_q; /* as in vka_plan_info */
     bool timestamps, finished;
 
     struct pass *passes;

@@ -254,6 +254,10 @@ static void creation(void **state)
     MAKES_NOTHING(vka_plan, VKA_INVALID, "path", vka_plan_create(w->device, &info, &made));
     info.path = (enum vka_path) - 1;
     MAKES_NOTHING(vka_plan, VKA_INVALID, "path", vka_plan_create(w->device, &info, &made));
+    info = (struct vka_plan_info){.struct_size = sizeof info, .whole_n_head = 6};
+    MAKES_NOTHING(vka_plan, VKA_INVALID, "whole_n_head", vka_plan_create(w->device, &info, &made));
+    info.whole_n_kv_head = 4;
+    MAKES_NOTHING(vka_plan, VKA_INVALID, "whole_n_head", vka_plan_create(w->device, &info, &made));
 }
 
 static void unfinished(void **state)

@@ -5,6 +5,7 @@
  *     test_mpi_slices [FIRST_SEED [COUNT]] */
 #include <vkattn/vkattn.h>
 
+#include "gpu/device.h"
 #include "mpi/slice.h"
 #include "problem_data.h"
 
@@ -48,12 +49,20 @@ static bool same(struct vka_tensor *t, const void *want)
     return ok;
 }
 
+/* Sizes of the whole, which its parts take their kernels by; 0: of a layer, whose parts choose the
+ * same ones without. */
+static uint32_t whole_n_head, whole_n_kv_head;
+
 /* One operation of the three kinds, run. */
 static void run(enum vka_path path, const struct vka_attention_op *attention,
                 const struct vka_layer_op *layer, const struct vka_linear_op *linear)
 {
     struct vka_plan *plan = NULL;
-    require(!vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), "plan");
+    require(!vka_plan_create(device,
+                             VKA_INFO(vka_plan_info, .path = path, .whole_n_head = whole_n_head,
+                                      .whole_n_kv_head = whole_n_kv_head),
+                             &plan),
+            "plan");
     if (attention)
         require(!vka_plan_add_attention(plan, attention), "attention");
     if (layer)
@@ -80,21 +89,21 @@ static void run_part(const struct problem *p, const struct vka_attention_op *op,
     views_destroy(&views);
 }
 
-static bool check_attention(uint64_t seed)
+static bool check_problem(const struct problem *given, int most)
 {
-    struct problem p;
+    struct problem p = *given;
     struct problem_data d;
     struct vka_attention_op op;
     char text[PROBLEM_TEXT];
     bool ok = true;
-    problem_draw(&p, seed, seed % 3 ? VKA_PATH_AUTO : VKA_PATH_FUSED);
-    p.dropout = 0; /* counts heads of the whole */
+    uint32_t n_head = p.n_kv_head * p.group;
     require(!problem_data_create(device, &p, &d), "problem");
     problem_op(&d, &op);
     run(p.path, &op, NULL, NULL);
     void *want = read_all(op.output);
-    uint32_t n_head = p.n_kv_head * p.group;
-    for (int size = 2; size <= 4; size++)
+    whole_n_head = n_head;
+    whole_n_kv_head = p.n_kv_head;
+    for (int size = 2; size <= most; size++)
         for (int by_heads = 0; by_heads < 2; by_heads++) {
             poison(op.output);
             for (int rank = 0; rank < size; rank++) {
@@ -111,8 +120,40 @@ static bool check_attention(uint64_t seed)
             printf("FAIL %d parts by %s: %s\n", size, by_heads ? "heads" : "batch",
                    problem_text(&p, text));
         }
+    whole_n_head = whole_n_kv_head = 0;
     free(want);
     problem_data_destroy(&d);
+    return ok;
+}
+
+static bool check_attention(uint64_t seed)
+{
+    struct problem p;
+    problem_draw(&p, seed, seed % 3 ? VKA_PATH_AUTO : VKA_PATH_FUSED);
+    p.dropout = 0; /* counts heads of the whole */
+    return check_problem(&p, 4);
+}
+
+/* Decoding by the kernel of GPUs, which cuts the keys into as many pieces as the heads leave room
+ * for, and takes few rows another way than many: what a share alone would choose otherwise. */
+static bool check_pieces(void)
+{
+    struct problem few = {.seed = 5,
+                          .batch = 1,
+                          .n_kv_head = 4,
+                          .group = 6,
+                          .n_q = 1,
+                          .n_new = 3000,
+                          .head_dim = 8,
+                          .value_dim = 8,
+                          .path = VKA_PATH_FUSED};
+    struct problem more = few;
+    more.n_q = 3; /* 18 rows a key head: few only where its group is divided */
+    uint64_t before = device->caps.disabled_kernels;
+    device->caps.disabled_kernels |= 1ull << KERNEL_attention_row | 1ull
+                                                                        << KERNEL_attention_address;
+    bool ok = check_problem(&few, 8) && check_problem(&more, 8);
+    device->caps.disabled_kernels = before;
     return ok;
 }
 
@@ -244,11 +285,12 @@ int main(int argc, char **argv)
         return status == VKA_NO_DEVICE ? 77 : 1;
     }
     printf("%s\n", vka_device_properties(device)->driver);
-    bool layers = check_layers();
+    bool layers = check_layers(), pieces = check_pieces();
     for (uint64_t seed = first; seed < first + count; seed++)
         failed += !check_attention(seed);
-    printf("layers %s; attention: %llu problems, %llu failed\n", layers ? "passed" : "FAILED",
-           (unsigned long long)count, (unsigned long long)failed);
+    printf("layers %s, pieces %s; attention: %llu problems, %llu failed\n",
+           layers ? "passed" : "FAILED", pieces ? "passed" : "FAILED", (unsigned long long)count,
+           (unsigned long long)failed);
     vka_device_destroy(&device);
-    return layers && !failed ? 0 : 1;
+    return layers && pieces && !failed ? 0 : 1;
 }
