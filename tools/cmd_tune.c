@@ -14,6 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of one wait, unless --timeout says otherwise: CPU drivers compile in the first run, some for more
+ * than a minute. */
+#define TIMEOUT_S 600
 /* A candidate must be this much faster than the rules' own to be preferred: less is noise. */
 #define GAIN 0.95
 /* A candidate this much slower than the best is not run again. */
@@ -113,7 +116,8 @@ static void judge(struct contest *c, const struct trial *trial, size_t at, unsig
     }
 }
 
-/* One variant of a kernel. *more is whether there was such a variant, other than `before`. */
+/* One variant of a kernel, unless it is what the one before was. *more is whether the kernel was
+ * taken at all. */
 static enum tool_exit try_variant(struct tuning *t, struct contest *c, const char *kernel,
                                   unsigned variant, char before[TUNE_DETAIL], bool *more)
 {
@@ -124,8 +128,8 @@ static enum tool_exit try_variant(struct tuning *t, struct contest *c, const cha
     enum tool_exit code = trial_run(t, c->work, c->best ? HOPELESS * c->best : 1e300, &trial);
     size_t at = find_problem(&trial, problem);
     *more = code == TOOL_OK && trial.status == VKA_OK && at < trial.n_problem &&
-            !strcmp(trial.kernel[at], kernel) && strcmp(trial.detail[at], before);
-    if (*more) {
+            !strcmp(trial.kernel[at], kernel);
+    if (*more && strcmp(trial.detail[at], before)) {
         memcpy(before, trial.detail[at], TUNE_DETAIL);
         if (trial_agrees(trial.data[3], c->rules->data[3], trial.count[3], row_width(c->work),
                          c->work->dtype)) {
@@ -140,7 +144,7 @@ static enum tool_exit try_variant(struct tuning *t, struct contest *c, const cha
     return code;
 }
 
-/* All variants of a kernel that is right; they end where one is what the one before was. */
+/* All variants of a kernel that is right. */
 static enum tool_exit try_kernel(struct tuning *t, struct contest *c, const char *kernel)
 {
     char before[TUNE_DETAIL] = "";
@@ -346,6 +350,7 @@ int cmd_tune(int argc, char **argv)
         DEVICE_OPTION_SPECS(&common),
         {0},
     };
+    common.timeout_s = TIMEOUT_S;
     tool_set_command("tune");
     if (!options_parse_only(argc, argv, specs))
         return TOOL_USAGE;

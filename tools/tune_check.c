@@ -20,7 +20,7 @@ static const struct bench_options products[] = {
     }
 static const struct bench_options attentions[] = {
     ATTENTION(2, 4, 2, 37, 83, 20, 13, false),
-    ATTENTION(1, 2, 2, 70, 70, 64, 64, true),
+    ATTENTION(1, 2, 2, 70, 70, 16, 16, true),
 };
 
 static bool check_product(const struct bench_options *o, const struct trial *t)

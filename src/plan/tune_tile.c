@@ -106,6 +106,8 @@ static void cut(const struct caps *caps, const struct attention_problem *p,
 {
     bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
     uint64_t want = WORKGROUPS_EACH * (discrete ? PROCESSORS_DISCRETE : PROCESSORS);
+    if (p->n_row <= FEW_ROWS)
+        want <<= p->variant; /* for measuring: more pieces */
     uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;
     c->n_piece = 1;
     if (p->ragged || have > want / 2 || kernel_missing(KERNEL_attention_merge, caps))
@@ -123,6 +125,8 @@ bool tune_attention_tile(const struct caps *caps, const struct attention_problem
     uint32_t limit = caps->properties.max_shared_memory;
     uint32_t depth4 = !problem->ragged && problem->n_row <= FEW_ROWS ? 4 : 16;
     limit = limit < SHARED_AIM ? limit : SHARED_AIM;
+    if (problem->n_row > FEW_ROWS)
+        limit >>= problem->variant; /* for measuring: smaller tiles */
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_tile};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* which pays for every barrier */
     begin(problem, &c);
