@@ -14,16 +14,23 @@
  * No sum crosses ranks: on devices of one kind and driver a result has the same bits for every
  * number of ranks, and the bits of the same operation on one device.
  *
+ * A self-attention layer of 8 heads out of a file, x and y float32 [batch][n_q][512]:
+ *
  *     struct vka_mpi *mpi = NULL;
  *     struct vka_mpi_layer *layer = NULL;
  *     struct vka_mpi_plan *plan = NULL;
+ *     struct vka_tensor *in = NULL, *out = NULL;
+ *     const uint32_t shape[] = {batch, n_q, 512};
  *     vka_mpi_create(MPI_COMM_WORLD, NULL, &mpi);
- *     vka_mpi_layer_open(mpi, "layer.safetensors", VKA_INFO(vka_mpi_layer_info,
- *                        .layer.n_head = 32), &layer);
- *     ... tensors in and out of vka_mpi_device(mpi) ...
- *     vka_mpi_plan_layer(mpi, layer, VKA_INFO(vka_layer_op, .query = in, .output = out), NULL,
- *                        &plan);
+ *     vka_mpi_layer_open(mpi, "layer.safetensors",
+ *                        VKA_INFO(vka_mpi_layer_info, .layer.n_head = 8), &layer);
+ *     vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 3, shape, &in);
+ *     vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 3, shape, &out);
+ *     vka_mpi_plan_layer(mpi, layer, VKA_INFO(vka_layer_op, .query = in, .output = out,
+ *                                             .attention.causal = true), NULL, &plan);
+ *     vka_tensor_write(in, x, sizeof x);
  *     vka_mpi_plan_run(plan, VKA_TIMEOUT_DEFAULT);
+ *     vka_tensor_read(out, y, sizeof y);
  *
  * Failures. A function that makes something compares the arguments of all ranks before any work:
  * where they differ, or one rank has failed, every rank returns a status and the same sentence,

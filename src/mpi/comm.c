@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A waiting rank asks MPI this often without a pause, then pauses: cores may be fewer than ranks. */
+/* Tests without a pause; then a waiting rank pauses, as cores may be fewer than ranks. */
 #define EAGER_TESTS 200
 #define PAUSE_NS 20000
 

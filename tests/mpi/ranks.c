@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A CPU driver with an empty cache compiles a kernel when it first runs, on fewer cores than ranks. */
+/* A CPU driver with an empty cache compiles a kernel at its first run, and cores may be few. */
 #define PATIENCE 300000000000ull
 
 void ranks_fail(const char *file, int line, const char *format, ...)
