@@ -4,20 +4,24 @@
 #include "plan/attention.h"
 #include "plan/cache.h"
 #include "plan/check.h"
-#include "plan/linear.h"
-#include "plan/tune.h"
+#include "plan/weights.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum projection { QUERY = 0, KEY, VALUE, OUTPUT, PROJECTION_COUNT };
 
+/* What parts of one product are called, [first][last]. */
+static const char *const product_names[3][3] = {
+    {"project q", "project qk", "project qkv"},
+    {NULL, "project k", "project kv"},
+    {NULL, NULL, "project v"},
+};
+
 struct vka_layer {
     struct vka_device *device;
-    struct vka_layer_info info;                 /* sizes, defaults filled in; no host pointers */
-    uint32_t panel;                             /* 0: weights are not packed; see matmul_op */
-    struct vka_tensor weight[PROJECTION_COUNT]; /* [out][in] or packed, storage NULL where absent */
-    struct vka_tensor bias[PROJECTION_COUNT];   /* [out], likewise */
+    struct vka_layer_info info; /* sizes, defaults filled in; no host pointers */
+    bool joined; /* sets[0] has query, key and value: they take inputs of one width */
+    struct weights sets[PROJECTION_COUNT];
 };
 
 static void fill_defaults(struct vka_layer_info *info)
@@ -59,103 +63,33 @@ fail:
     return status;
 }
 
-/* Writes all of a weight or bias, and keeps it where asked to. */
-static enum vka_status write_weights(struct vka_layer *layer, struct vka_tensor *weight,
-                                     const void *data)
+/* The weights that have a projection, and which of their parts it is. */
+static const struct weights *find_part(const struct vka_layer *layer, enum projection which,
+                                       uint32_t *part)
 {
-    enum vka_status status = VKA_OK;
-    TRY(vka_tensor_write(weight, data, vka_tensor_size(weight)));
-    TRY(storage_keep(weight->storage, layer->info.keep_weights ? data : NULL));
-fail:
-    return status;
+    bool joined = layer->joined && which != OUTPUT;
+    *part = joined ? which : 0;
+    return &layer->sets[joined ? QUERY : which];
 }
 
-/* Rearranges [out][in] to [in][out padded to 4]. */
-static enum vka_status transpose(struct vka_layer *layer, const void *data, uint32_t out,
-                                 uint32_t in, struct vka_tensor *weight)
-{
-    struct log *log = &layer->device->log;
-    enum vka_status status = VKA_OK;
-    size_t size = vka_dtype_size(weight->dtype);
-    uint64_t pitch = weight->shape.size[1];
-    char *transposed = calloc(in * pitch, size);
-    CHECK_ALLOC(transposed);
-    for (uint64_t o = 0; o < out; o++)
-        for (uint64_t i = 0; i < in; i++)
-            memcpy(transposed + (i * pitch + o) * size, (const char *)data + (o * in + i) * size,
-                   size);
-    TRY(write_weights(layer, weight, transposed));
-    weight->shape = (struct shape){.rank = 2, .size = {out, in}, .stride = {1, pitch}};
-fail:
-    free(transposed);
-    return status;
-}
-
-/* Rearranges [out][in] to float32 panels. */
-static enum vka_status pack(struct vka_layer *layer, const void *data, uint32_t out, uint32_t in,
-                            struct vka_tensor *weight)
-{
-    struct log *log = &layer->device->log;
-    enum vka_status status = VKA_OK;
-    uint64_t panel = layer->panel;
-    float *packed = calloc(1, vka_tensor_size(weight));
-    CHECK_ALLOC(packed);
-    for (uint64_t o = 0; o < out; o++)
-        for (uint64_t i = 0; i < in; i++)
-            packed[o / panel * panel * in + i * panel + o % panel] =
-                dtype_to_float(data, o * in + i, layer->info.dtype);
-    TRY(write_weights(layer, weight, packed));
-fail:
-    free(packed);
-    return status;
-}
-
-/* Uploads [out][in] as this device's kernels want it: packed in panels, transposed or as it is. */
-static enum vka_status upload_weight(struct vka_layer *layer, const void *data, uint32_t out,
-                                     uint32_t in, struct vka_tensor *weight)
-{
-    struct vka_device *device = layer->device;
-    struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    uint32_t panel = layer->panel;
-    bool transposes = !panel && tune_transposes_weights(&device->caps);
-    uint64_t rows = out, pitch = in;
-    if (panel) {
-        rows = (out + panel - 1ull) / panel;
-        pitch = (uint64_t)in * panel;
-    } else if (transposes) {
-        rows = in;
-        pitch = (out + 3ull) / 4 * 4;
-    }
-    weight->dtype = panel ? VKA_F32 : layer->info.dtype;
-    CHECK_ARG(
-        pitch <= UINT32_MAX &&
-            shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &weight->shape),
-        "vka_layer_create: a weight passes 2^48 elements");
-    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(weight), &weight->storage));
-    if (panel)
-        TRY(pack(layer, data, out, in, weight));
-    else if (transposes)
-        TRY(transpose(layer, data, out, in, weight));
-    else
-        TRY(write_weights(layer, weight, data));
-fail:
-    return status;
-}
-
-static enum vka_status upload(struct vka_layer *layer, enum projection which,
-                              const struct vka_linear_weights *host, uint32_t out, uint32_t in)
+static enum vka_status upload(struct vka_layer *layer, const struct vka_layer_info *info)
 {
     enum vka_status status = VKA_OK;
-    if (!host->weight)
-        return VKA_OK;
-    TRY(upload_weight(layer, host->weight, out, in, &layer->weight[which]));
-    if (host->bias) {
-        struct vka_tensor *bias = &layer->bias[which];
-        bias->dtype = layer->info.dtype;
-        shape_dense(1, &out, &bias->shape);
-        TRY(storage_create(layer->device, MEMORY_DEVICE, vka_tensor_size(bias), &bias->storage));
-        TRY(write_weights(layer, bias, host->bias));
+    const struct weight_part parts[PROJECTION_COUNT] = {
+        {&info->query, info->n_head * info->head_dim},
+        {&info->key, info->n_kv_head * info->head_dim},
+        {&info->value, info->n_kv_head * info->value_dim},
+        {&info->output, info->output_dim},
+    };
+    const uint32_t in[PROJECTION_COUNT] = {info->query_dim, info->key_dim, info->value_input_dim,
+                                           info->n_head * info->value_dim};
+    layer->joined = in[QUERY] == in[KEY] && in[QUERY] == in[VALUE];
+    for (uint32_t i = 0; i < PROJECTION_COUNT; i++) {
+        uint32_t n_part = layer->joined && i == QUERY ? 3 : 1;
+        if ((layer->joined && (i == KEY || i == VALUE)) || !parts[i].host->weight)
+            continue;
+        TRY(weights_upload(layer->device, info->dtype, info->keep_weights, &parts[i], n_part, in[i],
+                           &layer->sets[i]));
     }
 fail:
     return status;
@@ -182,14 +116,9 @@ enum vka_status vka_layer_create(struct vka_device *device, const struct vka_lay
     CHECK_ALLOC(layer);
     layer->device = device;
     layer->info = info;
-    layer->panel = tune_weight_panel(&device->caps);
     const struct vka_linear_weights none = {0};
     layer->info.query = layer->info.key = layer->info.value = layer->info.output = none;
-    uint32_t context = info.n_head * info.value_dim;
-    TRY(upload(layer, QUERY, &info.query, info.n_head * info.head_dim, info.query_dim));
-    TRY(upload(layer, KEY, &info.key, info.n_kv_head * info.head_dim, info.key_dim));
-    TRY(upload(layer, VALUE, &info.value, info.n_kv_head * info.value_dim, info.value_input_dim));
-    TRY(upload(layer, OUTPUT, &info.output, info.output_dim, context));
+    TRY(upload(layer, &info));
     *out = layer;
     return VKA_OK;
 
@@ -202,10 +131,8 @@ void vka_layer_destroy(struct vka_layer **slot)
 {
     if (!slot || !*slot)
         return;
-    for (int i = 0; i < PROJECTION_COUNT; i++) {
-        storage_unref(&(*slot)->weight[i].storage);
-        storage_unref(&(*slot)->bias[i].storage);
-    }
+    for (int i = 0; i < PROJECTION_COUNT; i++)
+        weights_free(&(*slot)->sets[i]);
     free(*slot);
     *slot = NULL;
 }
@@ -254,22 +181,41 @@ static struct vka_tensor heads_of(const struct vka_tensor *flat, enum vka_layout
     return heads;
 }
 
-/* x W^T + b into scratch, seen as heads. */
+/* x W^T + b of the projections first .. last, whose input is one tensor, into scratch; each is seen
+ * as heads. */
 static enum vka_status project(struct vka_plan *plan, const struct vka_layer_op *op,
-                               enum projection which, const char *name, const struct vka_tensor *x,
-                               struct vka_tensor *heads)
+                               enum projection first, enum projection last,
+                               const struct vka_tensor *x, struct vka_tensor heads[])
 {
     enum vka_status status = VKA_OK;
-    const struct vka_layer *layer = op->layer;
-    const struct vka_layer_info *info = &layer->info;
-    uint32_t n_head = which == QUERY ? info->n_head : info->n_kv_head;
-    uint32_t out = n_head * (which == VALUE ? info->value_dim : info->head_dim);
-    const uint32_t size[4] = {1, x->shape.size[0], x->shape.size[1], out};
+    const struct vka_layer_info *info = &op->layer->info;
+    uint32_t from, to;
+    const struct weights *w = find_part(op->layer, first, &from);
+    find_part(op->layer, last, &to);
+    const uint32_t size[4] = {1, x->shape.size[0], x->shape.size[1], weights_width(w, from, to)};
     struct vka_tensor flat;
     TRY(plan_scratch(plan, VKA_F32, size, &flat));
-    TRY(plan_linear(plan, name, x, &layer->weight[which], layer->panel,
-                    layer->bias[which].storage ? &layer->bias[which] : NULL, false, &flat));
-    *heads = heads_of(&flat, op->layout, n_head, out / n_head, info->interleaved);
+    TRY(weights_apply(plan, product_names[first][last], w, from, to, x, &flat));
+    for (uint32_t i = from; i <= to; i++) {
+        uint32_t which = first + i - from;
+        uint32_t n_head = which == QUERY ? info->n_head : info->n_kv_head;
+        struct vka_tensor part = tensor_part(&flat, 3, w->first[i] - w->first[from], w->out[i]);
+        heads[which] = heads_of(&part, op->layout, n_head, w->out[i] / n_head, info->interleaved);
+    }
+fail:
+    return status;
+}
+
+/* All three projections, in as few products as the inputs and the weights allow. */
+static enum vka_status project_all(struct vka_plan *plan, const struct vka_layer_op *op,
+                                   const struct vka_tensor *const x[3], struct vka_tensor heads[3])
+{
+    enum vka_status status = VKA_OK;
+    for (uint32_t first = QUERY, last; first <= VALUE; first = last + 1) {
+        for (last = first; op->layer->joined && last < VALUE && x[last + 1] == x[first];)
+            last++;
+        TRY(project(plan, op, (enum projection)first, (enum projection)last, x[first], heads));
+    }
 fail:
     return status;
 }
@@ -322,30 +268,28 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
               "%s: layer is NULL or belongs to another device", caller);
     CHECK_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,
               (int)op->layout);
-    const struct vka_layer *layer = op->layer;
     const struct vka_tensor *key = op->key ? op->key : op->query;
     const struct vka_tensor *value = op->value ? op->value : key;
     struct attention a = {.options = &op->attention};
     TRY(check(plan, op, key, value, &a));
 
-    struct vka_tensor new_k, new_v, context = *op->output;
-    TRY(project(plan, op, QUERY, "project q", op->query, &a.q));
-    TRY(project(plan, op, KEY, "project k", key, &new_k));
-    TRY(project(plan, op, VALUE, "project v", value, &new_v));
-    bool has_output = layer->weight[OUTPUT].storage;
+    struct vka_tensor heads[3], context = *op->output;
+    TRY(project_all(plan, op, (const struct vka_tensor *const[]){op->query, key, value}, heads));
+    a.q = heads[QUERY];
+    uint32_t part;
+    const struct weights *output = find_part(op->layer, OUTPUT, &part);
+    bool has_output = output->weight.storage;
     if (has_output) {
         const uint32_t *size = op->output->shape.size;
         const uint32_t width[4] = {1, size[0], size[1], a.n_head * a.value_dim};
         TRY(plan_scratch(plan, VKA_F32, width, &context));
     }
     a.output = heads_of(&context, op->layout, a.n_head, a.value_dim, false);
-    TRY(plan_attention(
-        plan, &a,
-        &(struct attention_inputs){.new_k = &new_k, .new_v = &new_v, .cache = op->cache}));
+    TRY(plan_attention(plan, &a,
+                       &(struct attention_inputs){
+                           .new_k = &heads[KEY], .new_v = &heads[VALUE], .cache = op->cache}));
     if (has_output)
-        TRY(plan_linear(plan, "project out", &context, &layer->weight[OUTPUT], layer->panel,
-                        layer->bias[OUTPUT].storage ? &layer->bias[OUTPUT] : NULL, false,
-                        op->output));
+        TRY(weights_apply(plan, "project out", output, part, part, &context, op->output));
 fail:
     return status;
 }

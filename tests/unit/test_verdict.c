@@ -153,8 +153,8 @@ static void malformed_is_left_aside(void **state)
         "demote 0\n",
         "\n",
         "kernel matmul/* matmul_tile 0", /* cut */
-        "kernel matmul/f32*f32/a-name-that-is-longer-than-any-problem-that-there-could-be/n1/k1 "
-        "matmul_tile 0\n",
+        ("kernel matmul/f32*f32/a-name-that-is-longer-than-any-problem-that-there-could-be/n1/k1 "
+         "matmul_tile 0\n"),
     };
     for (size_t i = 0; i < COUNTOF(lines); i++) {
         char text[512];
