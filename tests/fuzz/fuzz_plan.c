@@ -1,0 +1,162 @@
+/* Bytes as calls of the library with any arguments: each is refused with nothing changed, or done. What
+ * is added is recorded, and not run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vkattn/vkattn.h>
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+
+#define TENSORS 8
+
+struct input {
+    const unsigned char *data;
+    size_t size;
+};
+
+static unsigned next(struct input *in)
+{
+    if (in->size == 0)
+        return 0;
+    in->size--;
+    return *in->data++;
+}
+
+/* Mostly small, sometimes huge. */
+static uint32_t number(struct input *in)
+{
+    unsigned n = next(in);
+    return n < 240 ? n % 9 : n < 250 ? 1u << n % 32 : UINT32_MAX - n % 3;
+}
+
+static struct vka_device *device;
+
+static bool open_device(void)
+{
+    if (!device && vka_device_create(NULL, &device) != VKA_OK)
+        fprintf(stderr, "SKIPPED: no Vulkan device, so no plans are built\n");
+    return device;
+}
+
+/* A failure leaves nothing in its out-parameter, and a sentence. */
+static void check(enum vka_status status, const void *made)
+{
+    if ((unsigned)status >= VKA_STATUS_COUNT || status == VKA_INTERNAL)
+        abort();
+    if (status != VKA_OK && (made || !vka_device_error(device)[0]))
+        abort();
+}
+
+static void make_tensor(struct input *in, struct vka_tensor **slot)
+{
+    uint32_t shape[VKA_MAX_RANK];
+    for (int i = 0; i < VKA_MAX_RANK; i++)
+        shape[i] = number(in);
+    vka_tensor_destroy(slot);
+    check(vka_tensor_create(device, (enum vka_dtype)(next(in) % 6), next(in) % 6, shape, slot),
+          *slot);
+}
+
+static void make_view(struct input *in, struct vka_tensor *from, struct vka_tensor **slot)
+{
+    uint32_t shape[VKA_MAX_RANK];
+    uint64_t strides[VKA_MAX_RANK];
+    struct vka_tensor *view = NULL;
+    unsigned kind = next(in) % 4;
+    for (int i = 0; i < VKA_MAX_RANK; i++) {
+        shape[i] = number(in);
+        strides[i] = number(in);
+    }
+    if (!from)
+        return;
+    uint32_t a = number(in), b = number(in), c = number(in);
+    check(kind == 0   ? vka_tensor_permute(from, shape, &view)
+          : kind == 1 ? vka_tensor_slice(from, a, b, c, &view)
+          : kind == 2 ? vka_tensor_reshape(from, a, shape, &view)
+                      : vka_tensor_strided(from, c, a, shape, strides, &view),
+          view);
+    vka_tensor_destroy(slot);
+    *slot = view;
+}
+
+static struct vka_tensor *pick(struct input *in, struct vka_tensor *const *tensors)
+{
+    unsigned n = next(in) % (TENSORS + 2);
+    return n < TENSORS ? tensors[n] : NULL;
+}
+
+static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_tensor *const *t)
+{
+    if (next(in) % 2)
+        return vka_plan_add_linear(
+            plan, VKA_INFO(vka_linear_op, .input = pick(in, t), .weight = pick(in, t),
+                           .bias = pick(in, t), .output = pick(in, t), .relu_input = next(in) % 2));
+    struct vka_attention_op op = {
+        .struct_size = sizeof op,
+        .q = pick(in, t),
+        .k = pick(in, t),
+        .v = pick(in, t),
+        .output = pick(in, t),
+        .options = {.causal = next(in) % 2, .masked_row = (enum vka_masked_row)(next(in) % 4)},
+    };
+    unsigned more = next(in);
+    if (more & 1)
+        op.options.mask = pick(in, t);
+    if (more & 2)
+        op.options.kv_length = pick(in, t);
+    if (more & 4)
+        op.options.rope.dim = number(in);
+    if (more & 8)
+        op.past_key = pick(in, t);
+    if (more & 16)
+        op.past_value = pick(in, t);
+    if (more & 32) {
+        op.options.scores_kind = (enum vka_scores)(next(in) % 6);
+        op.options.scores = pick(in, t);
+    }
+    if (more & 64) {
+        op.options.window = true;
+        op.options.window_left = (int32_t)number(in);
+        op.options.window_right = (int32_t)number(in) - 1;
+    }
+    return vka_plan_add_attention(plan, &op);
+}
+
+static void build(struct input *in, struct vka_tensor *const *tensors)
+{
+    struct vka_plan *plan = NULL;
+    check(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = (enum vka_path)(next(in) % 4)),
+                          &plan),
+          plan);
+    for (unsigned n = next(in) % 4; plan && n > 0; n--) {
+        size_t before = vka_plan_describe(plan, NULL, 0);
+        enum vka_status status = add(in, plan, tensors);
+        check(status, NULL);
+        if (status != VKA_OK && vka_plan_describe(plan, NULL, 0) != before)
+            abort();
+    }
+    if (plan && next(in) % 8 == 0)
+        check(vka_plan_finish(plan), NULL);
+    vka_plan_destroy(&plan);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+{
+    struct vka_tensor *tensors[TENSORS] = {NULL};
+    struct input in = {data, size};
+    if (!open_device())
+        return 0;
+    while (in.size > 0) {
+        unsigned at = next(&in) % TENSORS, kind = next(&in) % 4;
+        if (kind < 2)
+            make_tensor(&in, &tensors[at]);
+        else if (kind == 2)
+            make_view(&in, tensors[next(&in) % TENSORS], &tensors[at]);
+        else
+            build(&in, tensors);
+    }
+    for (int i = 0; i < TENSORS; i++)
+        vka_tensor_destroy(&tensors[i]);
+    return 0;
+}
