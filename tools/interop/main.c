@@ -5,8 +5,8 @@
  *
  * In one submit the application's shader computes h = 0.5 x, vkattn c = causal attention of h over
  * itself, and the application's shader x += c; all three lie in the application's buffers. The
- * result is compared with the same in double. --validate enables the Khronos validation layer, and a
- * message of it is a failure; --without-barrier leaves out a barrier, which it must report. */
+ * result is compared with the same in double. --validate enables the Khronos validation layer, and
+ * a message of it is a failure; --without-barrier leaves out a barrier, which it must report. */
 #include "app.h"
 
 #include <math.h>
