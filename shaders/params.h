@@ -68,11 +68,26 @@ struct matmul_params {
 #define ADDRESS_PANEL 16
 #define TEXEL_ROWS 8
 #define TEXEL_PANEL 64
+/* matmul_coop: THREADS are COOP_ROWS x COOP_COLUMNS subgroups, each with MATS_M x MATS_N matrices of
+ * M x N results, made from M x K of A and K x N of B; COOP_DEPTH is a multiple of K. */
+#define MATMUL_COOP_THREADS 6
+#define MATMUL_COOP_M 7
+#define MATMUL_COOP_N 8
+#define MATMUL_COOP_K 9
+#define MATMUL_COOP_MATS_M 10
+#define MATMUL_COOP_MATS_N 11
+#define MATMUL_COOP_A_VEC 12 /* a_col 1, rows 16-byte aligned, k a multiple of 8 */
+#define MATMUL_COOP_B_VEC 13 /* the same of B */
+#define MATMUL_COOP_SPECS 14
 
 #define BIAS_NONE 99
 #define TILE_DEPTH 16
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4 /* a lane */
+#define COOP_ROWS 4    /* subgroups of a workgroup along m */
+#define COOP_COLUMNS 2 /* and along n */
+#define COOP_SUBGROUPS (COOP_ROWS * COOP_COLUMNS)
+#define COOP_DEPTH 32 /* of the tiles in shared memory along k */
 
 /* ---- which keys a row sees: shared by the kernels that mask ---------------------------------- */
 struct mask_params {

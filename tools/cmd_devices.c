@@ -122,8 +122,11 @@ static void print_kernels(struct vka_device *device, const char *why)
     for (size_t i = 0; i < vka_kernel_count(); i++) {
         if (vka_device_kernel(device, i, &kernel) != VKA_OK)
             continue;
-        printf("  %-10s %-28s %s%s\n", i ? "" : "kernels", kernel.name,
-               kernel.missing ? "needs " : "usable", kernel.missing ? kernel.missing : "");
+        const char *verdict = !kernel.missing ? "usable"
+                              : kernel.built  ? "needs "
+                                              : "not built: the shader compiler lacks ";
+        printf("  %-10s %-28s %s%s\n", i ? "" : "kernels", kernel.name, verdict,
+               kernel.missing ? kernel.missing : "");
     }
 }
 
@@ -165,8 +168,9 @@ static json_t *kernels_json(struct vka_device *device, const char *why)
     json_t *kernels = json_array();
     for (size_t i = 0; device && i < vka_kernel_count(); i++) {
         if (vka_device_kernel(device, i, &kernel) == VKA_OK)
-            json_array_append_new(kernels, json_pack("{ss sb ss?}", "name", kernel.name, "usable",
-                                                     !kernel.missing, "missing", kernel.missing));
+            json_array_append_new(kernels, json_pack("{ss sb ss? sb}", "name", kernel.name,
+                                                     "usable", !kernel.missing, "missing",
+                                                     kernel.missing, "built", kernel.built));
     }
     return json_pack("{so ss?}", "kernels", kernels, "error", device ? NULL : why);
 }

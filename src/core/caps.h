@@ -6,6 +6,11 @@
 
 struct verdict;
 
+/* Matrices that the subgroups of a device multiply: m x k by k x n. */
+struct matrix_size {
+    uint32_t m, n, k; /* 0: none */
+};
+
 struct caps {
     struct vka_device_properties properties;
     uint32_t max_groups[3];        /* workgroups of a dispatch, per axis */
@@ -23,6 +28,9 @@ struct caps {
     bool device_address;           /* buffers by their address: a CPU driver's, which gains by it */
     bool subgroup_size_control; /* a pipeline can have full subgroups of properties.subgroup_size */
     bool subgroup_size_varies;  /* and has to demand that size, as the device has others too */
+    bool matrices;              /* cooperative matrices can be used */
+    bool bfloat16_matrices;     /* and of bfloat16 too */
+    struct matrix_size matrix_f16, matrix_bf16; /* of that type, with float32 sums */
 };
 
 #endif

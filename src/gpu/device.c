@@ -235,6 +235,7 @@ enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
     CHECK_ARG(index < KERNEL_COUNT, "%s: index %zu is past the last kernel", __func__, index);
     info->name = kernel_table[index].name;
     info->missing = kernel_missing((enum kernel)index, &device->caps);
+    info->built = !kernel_not_built((enum kernel)index);
 fail:
     return status;
 }

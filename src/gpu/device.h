@@ -45,15 +45,23 @@ void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physi
 bool device_read_family(const struct vk_instance *instance, VkPhysicalDevice physical,
                         uint32_t family, struct caps *caps);
 
+/* Its part about cooperative matrices; caps->properties is there already. */
+void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
+                          uint32_t version, struct caps *caps);
+
 /* Extensions and features that a logical device is made with. Points into itself: not to be copied.
  */
 struct device_request {
-    const char *extensions[8];
+    const char *extensions[12];
     uint32_t n_extension;
     VkPhysicalDeviceFeatures2 features; /* head of the chain */
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline;
     VkPhysicalDeviceSubgroupSizeControlFeatures subgroup_size;
     VkPhysicalDeviceBufferDeviceAddressFeatures address;
+    VkPhysicalDeviceShaderFloat16Int8Features float16;
+    VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;
+    VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
 };
 
 /* What the kernels that device->caps allows need. */

@@ -10,7 +10,7 @@ struct wanted {
     size_t flag; /* of struct caps: a bool, whether the physical device has it and we use it */
     const char *extension;
     uint32_t core; /* the Vulkan that needs the extension no more */
-    bool optional; /* nothing but its own functions depends on it */
+    bool optional; /* nothing but its own functions or kernels depends on it */
     /* The feature, in the structure of its own and in that of the Vulkan that took it up. */
     const char *feature; /* NULL: none */
     VkStructureType own, later;
@@ -23,6 +23,9 @@ struct wanted {
 #define TIMELINE VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES
 #define ADDRESS VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES
 #define SUBGROUP_SIZE VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES
+
+#define COOPERATIVE_MATRIX VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR
+#define BFLOAT16 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR
 
 static const struct wanted wanted[] = {
     {.flag = offsetof(struct caps, int64),
@@ -65,6 +68,44 @@ static const struct wanted wanted[] = {
      .extension = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME,
      .core = UINT32_MAX,
      .optional = true},
+    {.flag = offsetof(struct caps, matrices),
+     .extension = VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME,
+     .core = VK_API_VERSION_1_2,
+     .optional = true,
+     .feature = "vulkanMemoryModel",
+     .own = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES,
+     .later = VULKAN_1_2,
+     .own_offset = offsetof(VkPhysicalDeviceVulkanMemoryModelFeatures, vulkanMemoryModel),
+     .later_offset = offsetof(VkPhysicalDeviceVulkan12Features, vulkanMemoryModel)},
+    {.flag = offsetof(struct caps, matrices),
+     .extension = VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME,
+     .core = VK_API_VERSION_1_2,
+     .optional = true,
+     .feature = "shaderFloat16",
+     .own = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
+     .later = VULKAN_1_2,
+     .own_offset = offsetof(VkPhysicalDeviceShaderFloat16Int8Features, shaderFloat16),
+     .later_offset = offsetof(VkPhysicalDeviceVulkan12Features, shaderFloat16)},
+    {.flag = offsetof(struct caps, matrices),
+     .extension = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true,
+     .feature = "cooperativeMatrix",
+     .own = COOPERATIVE_MATRIX,
+     .later = COOPERATIVE_MATRIX,
+     .own_offset = offsetof(VkPhysicalDeviceCooperativeMatrixFeaturesKHR, cooperativeMatrix),
+     .later_offset = offsetof(VkPhysicalDeviceCooperativeMatrixFeaturesKHR, cooperativeMatrix)},
+    {.flag = offsetof(struct caps, bfloat16_matrices),
+     .extension = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true,
+     .feature = "shaderBFloat16CooperativeMatrix",
+     .own = BFLOAT16,
+     .later = BFLOAT16,
+     .own_offset =
+         offsetof(VkPhysicalDeviceShaderBfloat16FeaturesKHR, shaderBFloat16CooperativeMatrix),
+     .later_offset =
+         offsetof(VkPhysicalDeviceShaderBfloat16FeaturesKHR, shaderBFloat16CooperativeMatrix)},
 };
 
 static bool *flag_of(struct caps *caps, const struct wanted *w)
@@ -119,7 +160,9 @@ static void find_missing(struct vka_device *device, const struct vka_vulkan_info
         if (!*flag_of(&physical, w) || (extension && feature))
             continue;
         *flag_of(&device->caps, w) = false;
-        if (!extension && !w->optional)
+        if (w->optional)
+            continue;
+        if (!extension)
             list_add(missing, w->extension);
         if (!feature)
             list_add(missing, w->feature);

@@ -40,52 +40,6 @@ static enum vka_device_type device_type(VkPhysicalDeviceType type)
     }
 }
 
-static const char *component_name(int32_t type)
-{
-    static const char *const names[] = {"f16", "f32", "f64", "s8",  "s16", "s32",
-                                        "s64", "u8",  "u16", "u32", "u64"};
-    if (type >= 0 && (size_t)type < COUNTOF(names))
-        return names[type];
-    return type == 1000141000 ? "bf16" : "?";
-}
-
-static void read_cooperative_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
-                                      struct vka_device_properties *p)
-{
-    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
-    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
-                                          .pNext = &matrix};
-    if (!instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
-        !device_has_extension(instance, physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
-        return;
-    instance->vkGetPhysicalDeviceFeatures2(physical, &features);
-    if (!matrix.cooperativeMatrix)
-        return;
-    VkCooperativeMatrixPropertiesKHR list[64];
-    uint32_t count = COUNTOF(list);
-    for (uint32_t i = 0; i < count; i++)
-        list[i] = (VkCooperativeMatrixPropertiesKHR){
-            .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
-    VkResult result =
-        instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &count, list);
-    if (result != VK_SUCCESS && result != VK_INCOMPLETE)
-        return;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < count && n < COUNTOF(p->cooperative_matrix); i++) {
-        if (list[i].scope != 3 /* subgroup */)
-            continue;
-        p->cooperative_matrix[n].m = list[i].MSize;
-        p->cooperative_matrix[n].n = list[i].NSize;
-        p->cooperative_matrix[n].k = list[i].KSize;
-        snprintf(p->cooperative_matrix[n].types, sizeof p->cooperative_matrix[n].types, "%s*%s+%s",
-                 component_name(list[i].AType), component_name(list[i].BType),
-                 component_name(list[i].CType));
-        n++;
-    }
-    p->cooperative_matrix_count = n;
-}
-
 static void read_features(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t api_version, struct caps *caps)
 {
@@ -192,7 +146,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     if (caps->subgroup_size_varies)
         caps->subgroup_size_control &=
             (size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
-    read_cooperative_matrices(instance, physical, p);
+    device_read_matrices(instance, physical, version, caps);
 }
 
 /* A family that computes but does not draw is usually a queue of its own beside the display's. */

@@ -13,6 +13,37 @@ uint32_t device_version(const struct vka_device *device)
     return version < device->instance.api_version ? version : device->instance.api_version;
 }
 
+/* What the kernels with cooperative matrices need; tail is the end of the chain. */
+static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
+                         struct device_request *request)
+{
+    request->float16 = (VkPhysicalDeviceShaderFloat16Int8Features){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
+        .shaderFloat16 = caps->properties.float16};
+    request->memory_model = (VkPhysicalDeviceVulkanMemoryModelFeatures){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES,
+        .vulkanMemoryModel = VK_TRUE};
+    request->matrix = (VkPhysicalDeviceCooperativeMatrixFeaturesKHR){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
+        .cooperativeMatrix = VK_TRUE};
+    request->bfloat16 = (VkPhysicalDeviceShaderBfloat16FeaturesKHR){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR,
+        .shaderBFloat16Type = VK_TRUE,
+        .shaderBFloat16CooperativeMatrix = VK_TRUE};
+    *tail = &request->float16;
+    request->float16.pNext = &request->memory_model;
+    request->memory_model.pNext = &request->matrix;
+    add_extension(request, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+    if (version < VK_API_VERSION_1_2) {
+        add_extension(request, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
+        add_extension(request, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME);
+    }
+    if (caps->bfloat16_matrices) {
+        request->matrix.pNext = &request->bfloat16;
+        add_extension(request, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
+    }
+}
+
 void device_request_fill(const struct vka_device *device, struct device_request *request)
 {
     const struct caps *caps = &device->caps;
@@ -43,11 +74,14 @@ void device_request_fill(const struct vka_device *device, struct device_request 
     }
     if (caps->subgroup_size_control) {
         *tail = &request->subgroup_size;
+        tail = &request->subgroup_size.pNext;
         if (version < VK_API_VERSION_1_3)
             add_extension(request, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     }
     if (caps->host_import)
         add_extension(request, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    if (caps->matrices)
+        add_matrices(caps, version, tail, request);
 }
 
 void device_load(struct vka_device *device)

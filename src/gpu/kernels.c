@@ -1,4 +1,6 @@
 #include "gpu/kernels.h"
+#include "gpu/kernels_spv.h"
+#include "params.h"
 
 const struct kernel_info kernel_table[KERNEL_COUNT] = {
 #define KERNEL(id, file, defines, buffers, needs) {#id, buffers, needs},
@@ -6,12 +8,41 @@ const struct kernel_info kernel_table[KERNEL_COUNT] = {
 #undef KERNEL
 };
 
+const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT] = {
+#define KERNEL(id, file, defines, buffers, needs) &kernel_spv_##id,
+#include "kernels.def"
+#undef KERNEL
+};
+
+const char *kernel_not_built(enum kernel kernel)
+{
+    if (kernel_spv_table[kernel]->size)
+        return NULL;
+    return kernel_table[kernel].needs & NEED_MATRIX_BF16 ? "GL_EXT_bfloat16"
+                                                         : "GL_KHR_cooperative_matrix";
+}
+
+static const char *missing_matrices(unsigned needs, const struct caps *caps)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    if (needs & NEED_MATRIX_F16 && (!caps->matrices || !caps->matrix_f16.m))
+        return "cooperative matrices of float16";
+    if (needs & NEED_MATRIX_BF16 && (!caps->bfloat16_matrices || !caps->matrix_bf16.m))
+        return "cooperative matrices of bfloat16";
+    if (needs & (NEED_MATRIX_F16 | NEED_MATRIX_BF16) &&
+        has->max_workgroup < COOP_SUBGROUPS * has->subgroup_size)
+        return "workgroups of 8 subgroups";
+    return NULL;
+}
+
 const char *kernel_missing(enum kernel kernel, const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
     unsigned needs = kernel_table[kernel].needs;
     if (caps->disabled_kernels >> kernel & 1)
         return "nothing, but it is switched off";
+    if (kernel_not_built(kernel))
+        return kernel_not_built(kernel);
     if (caps->failed_kernels >> kernel & 1)
         return "right results: it failed its check on this device";
     if (kernel_table[kernel].buffers > caps->max_bindings)
@@ -22,7 +53,9 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "subgroup reductions in compute shaders";
     if (needs & NEED_SUBGROUP_8 && has->subgroup_size < 8)
         return "subgroups of 8";
-    if (needs & (NEED_BALLOT | NEED_ARITHMETIC) && !caps->subgroup_size_control)
+    if (missing_matrices(needs, caps))
+        return missing_matrices(needs, caps);
+    if (needs & NEED_FULL_SUBGROUPS && !caps->subgroup_size_control)
         return "control of the subgroup size";
     if (needs & NEED_ADDRESS && !caps->device_address)
         return "buffer addresses on a CPU driver";

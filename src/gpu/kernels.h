@@ -14,14 +14,19 @@ enum kernel {
 /* What a kernel needs of a device beyond Vulkan 1.1. */
 enum kernel_need {
     NEED_NOTHING = 0,
-    NEED_BALLOT = 1,     /* subgroup broadcasts, and full subgroups of the known size */
-    NEED_ARITHMETIC = 2, /* subgroup reductions, likewise */
-    NEED_SUBGROUP_8 = 4, /* at least 8 invocations a subgroup */
-    NEED_INT64 = 8,      /* 64-bit integers in shaders */
-    NEED_ADDRESS = 16,   /* reads buffers by address: see struct pass */
-    NEED_TEXELS = 32,    /* buffers 0 and 1 are texel buffers of 4 float32, of a CPU driver */
-    NEED_KV_TEXELS = 64, /* likewise buffers 1 and 2 */
+    NEED_BALLOT = 1,        /* subgroup broadcasts, and full subgroups of the known size */
+    NEED_ARITHMETIC = 2,    /* subgroup reductions, likewise */
+    NEED_SUBGROUP_8 = 4,    /* at least 8 invocations a subgroup */
+    NEED_INT64 = 8,         /* 64-bit integers in shaders */
+    NEED_ADDRESS = 16,      /* reads buffers by address: see struct pass */
+    NEED_TEXELS = 32,       /* buffers 0 and 1 are texel buffers of 4 float32, of a CPU driver */
+    NEED_KV_TEXELS = 64,    /* likewise buffers 1 and 2 */
+    NEED_MATRIX_F16 = 128,  /* caps.matrix_f16, in workgroups of COOP_SUBGROUPS */
+    NEED_MATRIX_BF16 = 256, /* caps.matrix_bf16, likewise */
 };
+
+/* Those that take full subgroups of the known size for granted. */
+#define NEED_FULL_SUBGROUPS (NEED_BALLOT | NEED_ARITHMETIC | NEED_MATRIX_F16 | NEED_MATRIX_BF16)
 
 _Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");
 
@@ -36,7 +41,10 @@ struct kernel_info {
 };
 extern const struct kernel_info kernel_table[KERNEL_COUNT];
 
-/* NULL where the device can run it, else what it lacks. */
+/* NULL where the library has it, else what the compiler of its shaders lacked. */
+const char *kernel_not_built(enum kernel kernel);
+
+/* NULL where the device can run it, else what it, or the library, lacks. */
 const char *kernel_missing(enum kernel kernel, const struct caps *caps);
 
 #endif

@@ -2,16 +2,20 @@
 #ifndef VKA_GPU_KERNELS_SPV_H
 #define VKA_GPU_KERNELS_SPV_H
 
+#include "gpu/kernels.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
 struct kernel_spv {
     const uint32_t *words;
-    size_t size; /* bytes */
+    size_t size; /* bytes; 0: not built, the shader compiler lacks an extension */
 };
 
 #define KERNEL(id, file, defines, buffers, needs) extern const struct kernel_spv kernel_spv_##id;
 #include "kernels.def"
 #undef KERNEL
+
+extern const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT];
 
 #endif

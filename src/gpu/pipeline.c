@@ -117,11 +117,6 @@ fail:
 static enum vka_status get_module(struct vka_device *device, enum kernel kernel,
                                   VkShaderModule *module)
 {
-    static const struct kernel_spv *const spv[KERNEL_COUNT] = {
-#define KERNEL(id, file, defines, buffers, needs) &kernel_spv_##id,
-#include "kernels.def"
-#undef KERNEL
-    };
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     VkShaderModule *slot = &device->pipelines.modules[kernel];
@@ -129,8 +124,8 @@ static enum vka_status get_module(struct vka_device *device, enum kernel kernel,
         VK(device->vk.vkCreateShaderModule(device->handle,
                                            &(VkShaderModuleCreateInfo){
                                                .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                               .codeSize = spv[kernel]->size,
-                                               .pCode = spv[kernel]->words,
+                                               .codeSize = kernel_spv_table[kernel]->size,
+                                               .pCode = kernel_spv_table[kernel]->words,
                                            },
                                            NULL, slot));
     *module = *slot;
@@ -163,7 +158,7 @@ static void compile(const struct vka_device *device, struct job *job)
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
         .requiredSubgroupSize = device->caps.properties.subgroup_size,
     };
-    bool fixed = kernel_table[key->kernel].needs & (NEED_BALLOT | NEED_ARITHMETIC);
+    bool fixed = kernel_table[key->kernel].needs & NEED_FULL_SUBGROUPS;
     job->result = device->vk.vkCreateComputePipelines(
         device->handle, device->pipelines.cache, 1,
         &(VkComputePipelineCreateInfo){

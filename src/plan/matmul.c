@@ -38,6 +38,17 @@ static bool b_vec4(const struct vka_tensor *b)
     return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
 }
 
+/* Whether eight elements along k, the last axis, are whole 16 bytes, everywhere in the tensor. */
+static bool chunks_along_k(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    bool whole =
+        t->dtype != VKA_F32 && s->stride[3] == 1 && s->size[3] % 8 == 0 && s->offset % 8 == 0;
+    for (uint32_t i = 0; i < 3; i++)
+        whole &= s->size[i] == 1 || s->stride[i] % 8 == 0;
+    return whole;
+}
+
 static void choose(const struct vka_plan *plan, const struct matmul_op *op,
                    struct matmul_choice *choice)
 {
@@ -54,8 +65,24 @@ static void choose(const struct vka_plan *plan, const struct matmul_op *op,
         .a_vec = vec4_along(&op->a, 3),
         .b_vec = !op->panel && b_vec4(&op->b),
         .panel = op->panel,
+        .a_chunks = chunks_along_k(&op->a),
+        .b_chunks = chunks_along_k(&op->b),
+        .hidden = op->hidden,
     };
     choose_matmul(&plan->device->caps, &problem, choice);
+}
+
+static void set_coop_key(const struct matmul_choice *choice, struct pipeline_key *key)
+{
+    key->n_spec = MATMUL_COOP_SPECS;
+    key->spec[MATMUL_COOP_THREADS] = choice->lanes;
+    key->spec[MATMUL_COOP_M] = choice->size.m;
+    key->spec[MATMUL_COOP_N] = choice->size.n;
+    key->spec[MATMUL_COOP_K] = choice->size.k;
+    key->spec[MATMUL_COOP_MATS_M] = choice->mats_m;
+    key->spec[MATMUL_COOP_MATS_N] = choice->mats_n;
+    key->spec[MATMUL_COOP_A_VEC] = choice->a_vec;
+    key->spec[MATMUL_COOP_B_VEC] = choice->b_vec;
 }
 
 static void set_key(const struct matmul_op *op, const struct matmul_choice *choice,
@@ -68,7 +95,9 @@ static void set_key(const struct matmul_op *op, const struct matmul_choice *choi
     key->spec[MATMUL_BIAS_TYPE] = op->bias ? op->bias->dtype : BIAS_NONE;
     key->spec[MATMUL_RELU] = op->relu;
     key->spec[MATMUL_HIDDEN] = op->hidden;
-    if (choice->kernel == KERNEL_matmul_tile) {
+    if (choice->size.m) {
+        set_coop_key(choice, key);
+    } else if (choice->kernel == KERNEL_matmul_tile) {
         key->n_spec = MATMUL_TILE_SPECS;
         key->spec[MATMUL_TILE_M] = choice->tile_m;
         key->spec[MATMUL_TILE_N] = choice->tile_n;

@@ -7,6 +7,11 @@
 
 #define VENDOR_MESA 0x10005u
 
+/* Rows and columns from which on matrix units are used, and tiles that are wanted before they are
+ * made larger. */
+#define COOP_LEAST 16
+#define COOP_TILES 64
+
 /* The lane kernels, the wider first; the last whether the device can run it or not. */
 static enum kernel lane_kernel(const struct caps *caps)
 {
@@ -114,10 +119,69 @@ static void choose_tile(const struct caps *caps, const struct matmul_problem *p,
                                  : "shared-memory tile, smallest for a small matrix or device";
 }
 
+/* The kernel with matrix units for the types; KERNEL_COUNT: none. Sums of float32 inputs stay
+ * float32 from end to end. */
+static enum kernel coop_kernel(const struct matmul_problem *p)
+{
+    if (p->a_type != p->b_type || p->hidden || p->panel)
+        return KERNEL_COUNT;
+    return p->a_type == VKA_F16    ? KERNEL_matmul_coop_f16
+           : p->a_type == VKA_BF16 ? KERNEL_matmul_coop_bf16
+                                   : KERNEL_COUNT;
+}
+
+/* CPU drivers compute such a matrix in many steps. Few rows leave most of one empty. */
+static bool use_coop(const struct caps *caps, const struct matmul_problem *p)
+{
+    enum kernel kernel = coop_kernel(p);
+    if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
+        return false;
+    bool wanted =
+        caps->properties.type != VKA_DEVICE_CPU && p->m >= COOP_LEAST && p->n >= COOP_LEAST;
+    return wanted || (kernel_missing(KERNEL_matmul_tile, caps) && !use_lanes(caps));
+}
+
+/* Bytes of shared memory: both tiles, rows padded by 16 bytes, and a matrix a subgroup. */
+static uint32_t coop_shared(const struct matmul_choice *c)
+{
+    return (c->rows + c->columns) * (COOP_DEPTH + 8) * 2 +
+           COOP_SUBGROUPS * c->size.m * c->size.n * 4;
+}
+
+/* The largest tile that the matrix fills, and of which there are enough to keep a GPU busy. False
+ * where shared memory holds none. */
+static bool choose_coop(const struct caps *caps, const struct matmul_problem *p,
+                        struct matmul_choice *c)
+{
+    static const uint32_t mats[][2] = {{2, 4}, {1, 2}, {1, 1}};
+    c->kernel = coop_kernel(p);
+    c->size = p->a_type == VKA_F16 ? caps->matrix_f16 : caps->matrix_bf16;
+    c->lanes = COOP_SUBGROUPS * caps->properties.subgroup_size;
+    c->a_vec = p->a_chunks;
+    c->b_vec = p->b_chunks;
+    c->reason = "16-bit inputs: the device's matrix units";
+    for (size_t i = 0; i < sizeof mats / sizeof mats[0]; i++) {
+        c->mats_m = mats[i][0];
+        c->mats_n = mats[i][1];
+        c->rows = COOP_ROWS * c->mats_m * c->size.m;
+        c->columns = COOP_COLUMNS * c->mats_n * c->size.n;
+        bool fits = coop_shared(c) <= caps->properties.max_shared_memory;
+        bool last = i + 1 == sizeof mats / sizeof mats[0];
+        uint64_t tiles =
+            p->batch * ((p->m + c->rows - 1) / c->rows) * ((p->n + c->columns - 1) / c->columns);
+        if (fits && (last || (p->m > c->rows / 2 && p->n > c->columns / 2 && tiles >= COOP_TILES)))
+            return true;
+    }
+    return false;
+}
+
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice)
 {
     enum kernel packed = packed_kernel(caps);
+    *choice = (struct matmul_choice){0};
+    if (use_coop(caps, problem) && choose_coop(caps, problem, choice))
+        return;
     *choice = (struct matmul_choice){0};
     bool other = use_lanes(caps) || !kernel_missing(KERNEL_matmul_tile, caps);
     if (packed != KERNEL_COUNT && (problem->panel || problem->m >= PACK_ROWS || !other))

@@ -12,6 +12,9 @@ struct matmul_problem {
     bool a_vec;     /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
     bool b_vec;     /* B can be read as vec4 along n, likewise */
     uint32_t panel; /* columns of a panel of packed B; 0: B is not packed */
+    bool a_chunks;  /* A is 16-bit, contiguous along k, rows 16-byte aligned, k a multiple of 8 */
+    bool b_chunks;  /* B likewise */
+    bool hidden;    /* A may hold HIDDEN_BITS */
     /* 0: what the rules prefer. 1, 2, ...: other sizes of the same kernel, for what measures them;
      * a rule that has no such variant gives what it gives for 0. */
     uint32_t variant;
@@ -24,9 +27,11 @@ struct matmul_choice {
     bool pack_a; /* copy A to contiguous float32 rows first */
     uint32_t tile_m, tile_n; /* matmul_tile: results an invocation, per axis */
     uint32_t side;           /* matmul_tile: invocations, per axis */
-    uint32_t lanes;          /* matmul_lane: invocations */
+    uint32_t lanes;          /* matmul_lane and matmul_coop: invocations */
+    uint32_t mats_m, mats_n; /* matmul_coop: matrices a subgroup, per axis */
+    struct matrix_size size; /* matmul_coop */
     uint32_t rows, columns;  /* results of one workgroup */
-    bool a_vec, b_vec;       /* matmul_lane */
+    bool a_vec, b_vec;       /* matmul_lane and matmul_coop: wide loads */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };

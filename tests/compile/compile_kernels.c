@@ -33,7 +33,7 @@ static const struct column {
     const char *title, *names[2];
     bool spill; /* to memory; scalar registers spill to vector registers */
 } columns[] = {
-    {"VGPRs", {"VGPRs", "Register count"}, false},
+    {"VGPRs", {"VGPRs", "Number of GPRs"}, false},
     {"SGPRs", {"SGPRs", "-"}, false},
     {"spilled", {"Spilled VGPRs", "Spills to memory"}, true},
     {"SGPRs sp.", {"Spilled SGPRs", "Spills to reg"}, false},

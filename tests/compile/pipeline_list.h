@@ -18,7 +18,7 @@ struct pipeline_list {
     struct listed_pipeline rows[MAX_PIPELINES];
 };
 
-/* Lists the pipelines of problems in float32 and float16, then those of the kernels that no problem
+/* Lists the pipelines of problems in each type, then those of the kernels that no problem
  * took. False where a plan cannot be built or a usable kernel is in none; says so on stderr. */
 bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list);
 

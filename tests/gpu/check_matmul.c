@@ -25,15 +25,26 @@ static const struct mix {
     {VKA_F16, VKA_F16, VKA_F32, NO_BIAS, false, false},
     {VKA_F32, VKA_BF16, VKA_F16, NO_BIAS, false, true},
     {VKA_F32, VKA_F16, VKA_BF16, VKA_F16, true, true},
+    {VKA_F16, VKA_F16, VKA_F32, VKA_F32, true, false},
 };
 
 #define F32_MIXES 3 /* the first ones */
 
 static const uint32_t shapes[][3] = {
     /* m, n, k */
-    {1, 1, 1},  {1, 37, 5},   {19, 1, 6},   {7, 13, 5},
-    {8, 32, 4}, {33, 65, 17}, {64, 64, 64}, {130, 70, 257},
+    {1, 1, 1},
+    {1, 37, 5},
+    {19, 1, 6},
+    {7, 13, 5},
+    {8, 32, 4},
+    {33, 65, 17},
+    {64, 64, 64},
+    {130, 70, 257},
+    /* Those that follow fill the large tiles of matrix units. */
+    {264, 264, 72},
+    {520, 520, 40},
 };
+#define PLAIN_SHAPES 8
 
 /* Batch, heads, heads of A for one of B. */
 static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
@@ -232,12 +243,30 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
     };
 }
 
+static bool is_coop(enum kernel kernel)
+{
+    return kernel == KERNEL_matmul_coop_f16 || kernel == KERNEL_matmul_coop_bf16;
+}
+
+/* The kernels with matrix units take both inputs of one 16-bit type, and nothing hidden. */
+static bool takes(enum kernel kernel, const struct mix *mix)
+{
+    if (kernel == KERNEL_matmul_coop_f16)
+        return mix->a == VKA_F16 && mix->b == VKA_F16 && !mix->hidden;
+    if (kernel == KERNEL_matmul_coop_bf16)
+        return mix->a == VKA_BF16 && mix->b == VKA_BF16 && !mix->hidden;
+    return true;
+}
+
 void check_matmul(struct check *c)
 {
     for (size_t mix = 0; mix < sizeof mixes / sizeof mixes[0]; mix++)
         for (size_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++)
             for (int again = 0; again < 3; again++) { /* other layouts */
                 /* The rows of a tile are compiled in: few shapes for the mixes of types. */
+                if (!takes(c->kernel, &mixes[mix]) ||
+                    (shape >= PLAIN_SHAPES && !is_coop(c->kernel)))
+                    continue;
                 if (mix >= F32_MIXES && shape < 5 && shape != (mix % 2 ? 1 : 3))
                     continue;
                 if (!check_case(c))

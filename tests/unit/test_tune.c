@@ -229,6 +229,55 @@ static void gpu_tiles(void **state)
     assert_false(tune_transposes_weights(&mobile));
 }
 
+/* With matrices of 16x16x16 in both 16-bit types, as if their kernels had been built. */
+static struct caps with_matrices(const struct caps *model)
+{
+    struct caps caps = like(model, "GPU with matrix units");
+    caps.matrices = caps.bfloat16_matrices = true;
+    caps.matrix_f16 = caps.matrix_bf16 = (struct matrix_size){16, 16, 16};
+    return caps;
+}
+
+static void matrix_units(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct matmul_problem p = {.batch = 1, .m = 4096, .n = 4096, .k = 64};
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile); /* float32 stays float32 */
+    if (kernel_not_built(KERNEL_matmul_coop_f16)) {
+        assert_string_equal(kernel_missing(KERNEL_matmul_coop_f16, &caps),
+                            kernel_not_built(KERNEL_matmul_coop_f16));
+        skip();
+    }
+    p.a_type = p.b_type = VKA_F16;
+    p.a_chunks = true;
+    struct matmul_choice c = choose(&caps, &p);
+    assert_int_equal(c.kernel, KERNEL_matmul_coop_f16);
+    assert_int_equal(c.lanes, 256);
+    assert_int_equal(c.rows, 128);
+    assert_int_equal(c.columns, 128);
+    assert_true(c.a_vec && !c.b_vec);
+    p.m = p.n = 512; /* 16 tiles of that would leave most of a GPU idle */
+    assert_int_equal(choose(&caps, &p).rows, 64);
+    p.m = 1;
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
+    p.m = 512;
+    p.hidden = true;
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
+    p.hidden = false;
+    p.b_type = VKA_BF16;
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
+    p.b_type = VKA_F16;
+    caps.properties.max_workgroup = 128;
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_coop_f16, &caps), "8 subgroups"));
+    caps = with_matrices(&discrete);
+    caps.matrices = false;
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
+    caps = with_matrices(&discrete);
+    caps.properties.type = VKA_DEVICE_CPU; /* many steps a matrix there */
+    assert_true(choose(&caps, &p).kernel != KERNEL_matmul_coop_f16);
+}
+
 static void softmax_kernels(void **state)
 {
     (void)state;
@@ -321,6 +370,9 @@ static struct matmul_problem any_problem(void)
         .a_vec = below(2),
         .b_vec = below(2),
         .a_plain = below(2),
+        .a_chunks = below(2),
+        .b_chunks = below(2),
+        .hidden = below(2),
     };
 }
 
@@ -339,6 +391,16 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
     assert_true(c.reason[0]);
     assert_true(c.rows > 0 && c.columns > 0);
     assert_true(c.panel || !p->panel); /* packed B is for the kernels that read it */
+    if (c.size.m) {
+        uint32_t shared =
+            (c.rows + c.columns) * (COOP_DEPTH + 8) * 2 + COOP_SUBGROUPS * c.size.m * c.size.n * 4;
+        assert_in_range(shared, 1, has->max_shared_memory);
+        assert_int_equal(c.lanes, COOP_SUBGROUPS * has->subgroup_size);
+        assert_true(p->a_type == p->b_type && p->a_type != VKA_F32 && !p->hidden);
+        assert_int_equal(c.rows, COOP_ROWS * c.mats_m * c.size.m);
+        assert_int_equal(c.columns, COOP_COLUMNS * c.mats_n * c.size.n);
+        return;
+    }
     if (c.kernel == KERNEL_matmul_tile) {
         uint32_t shared = TILE_DEPTH * (c.rows + 1 + c.columns + 1) * 4;
         assert_in_range(shared, 1, has->max_shared_memory);
@@ -521,7 +583,7 @@ static void invariants(void **state)
         mobile,   discrete, cpu(4),
         cpu(8),   cpu(16),  cpu(2),
         mobile,   discrete, like(&discrete, "integrated, subgroups of 16"),
-        mesa(22), mesa(26),
+        mesa(22), mesa(26), with_matrices(&discrete),
     };
     devices[6].properties.subgroup_size = 64; /* mobile with subgroups */
     devices[6].properties.subgroup_arithmetic = devices[6].properties.subgroup_ballot = true;
@@ -531,9 +593,9 @@ static void invariants(void **state)
     devices[8].properties.subgroup_size = 16;
     const uint64_t optional = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel |
                               1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
-                              1ull << KERNEL_softmax_subgroup | 1ull << KERNEL_attention_row |
-                              1ull << KERNEL_attention_tile | 1ull << KERNEL_attention_map |
-                              1ull << KERNEL_attention_merge;
+                              1ull << KERNEL_matmul_coop_f16 | 1ull << KERNEL_softmax_subgroup |
+                              1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile |
+                              1ull << KERNEL_attention_map | 1ull << KERNEL_attention_merge;
     for (size_t d = 0; d < COUNTOF(devices); d++)
         for (int i = 0; i < 5000; i++) {
             struct caps caps = devices[d];
@@ -555,9 +617,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
         cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(cpu_attends_by_address),
-        cmocka_unit_test(gpu_tiles),        cmocka_unit_test(softmax_kernels),
-        cmocka_unit_test(missing),          cmocka_unit_test(fused_attention),
-        cmocka_unit_test(fused_tiles),      cmocka_unit_test(invariants),
+        cmocka_unit_test(gpu_tiles),        cmocka_unit_test(matrix_units),
+        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
+        cmocka_unit_test(fused_attention),  cmocka_unit_test(fused_tiles),
+        cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,99 @@
+/* Cooperative matrices: which of them a physical device has, and those that our kernels use. */
+#include "gpu/device.h"
+#include "params.h"
+
+#include <stdio.h>
+
+#define MAX_MATRICES 64
+#define COMPONENT_F16 0 /* of VkComponentTypeKHR */
+#define COMPONENT_F32 1
+#define COMPONENT_BF16 1000141000
+#define SCOPE_SUBGROUP 3 /* of VkScopeKHR */
+
+static const char *component_name(int32_t type)
+{
+    static const char *const names[] = {"f16", "f32", "f64", "s8",  "s16", "s32",
+                                        "s64", "u8",  "u16", "u32", "u64"};
+    if (type >= 0 && (size_t)type < COUNTOF(names))
+        return names[type];
+    return type == COMPONENT_BF16 ? "bf16" : "?";
+}
+
+/* Sets *matrices and *bfloat16. Structures of features are chained only where the device knows them:
+ * some drivers have crashed on others. False where there are no cooperative matrices. */
+static bool read_features(const struct vk_instance *instance, VkPhysicalDevice physical,
+                          uint32_t version, struct caps *caps)
+{
+    VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR};
+    VkPhysicalDeviceVulkanMemoryModelFeatures memory_model = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES};
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &matrix};
+    if (!instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
+        !device_has_extension(instance, physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+        return false;
+    if (version >= VK_API_VERSION_1_2 ||
+        device_has_extension(instance, physical, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME))
+        matrix.pNext = &memory_model;
+    if (caps->properties.bfloat16)
+        memory_model.pNext = &bfloat16;
+    instance->vkGetPhysicalDeviceFeatures2(physical, &features);
+    caps->matrices =
+        matrix.cooperativeMatrix && memory_model.vulkanMemoryModel && caps->properties.float16;
+    caps->bfloat16_matrices =
+        caps->matrices && bfloat16.shaderBFloat16Type && bfloat16.shaderBFloat16CooperativeMatrix;
+    return matrix.cooperativeMatrix;
+}
+
+static void add_to_properties(const VkCooperativeMatrixPropertiesKHR *from,
+                              struct vka_device_properties *p)
+{
+    if (p->cooperative_matrix_count == COUNTOF(p->cooperative_matrix))
+        return;
+    size_t n = p->cooperative_matrix_count++;
+    p->cooperative_matrix[n].m = from->MSize;
+    p->cooperative_matrix[n].n = from->NSize;
+    p->cooperative_matrix[n].k = from->KSize;
+    snprintf(p->cooperative_matrix[n].types, sizeof p->cooperative_matrix[n].types, "%s*%s+%s",
+             component_name(from->AType), component_name(from->BType), component_name(from->CType));
+}
+
+/* Takes the size if the kernels can use it and it is larger than *best. */
+static void take_larger(const VkCooperativeMatrixPropertiesKHR *from, int32_t component,
+                        struct matrix_size *best)
+{
+    bool types = from->AType == component && from->BType == component &&
+                 from->CType == COMPONENT_F32 && from->ResultType == COMPONENT_F32;
+    bool size = from->KSize % 8 == 0 && from->KSize <= COOP_DEPTH &&
+                COOP_DEPTH % from->KSize == 0 && from->NSize % 2 == 0 && from->MSize <= 64 &&
+                from->NSize <= 64;
+    if (types && size && !from->saturatingAccumulation &&
+        from->MSize * from->NSize * from->KSize > best->m * best->n * best->k)
+        *best = (struct matrix_size){from->MSize, from->NSize, from->KSize};
+}
+
+void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
+                          uint32_t version, struct caps *caps)
+{
+    VkCooperativeMatrixPropertiesKHR list[MAX_MATRICES];
+    uint32_t count = COUNTOF(list);
+    if (!read_features(instance, physical, version, caps))
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        list[i] = (VkCooperativeMatrixPropertiesKHR){
+            .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
+    VkResult result =
+        instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &count, list);
+    if (result != VK_SUCCESS && result != VK_INCOMPLETE)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].scope != SCOPE_SUBGROUP)
+            continue;
+        add_to_properties(&list[i], &caps->properties);
+        take_larger(&list[i], COMPONENT_F16, &caps->matrix_f16);
+        take_larger(&list[i], COMPONENT_BF16, &caps->matrix_bf16);
+    }
+}
