@@ -210,8 +210,8 @@ static void too_large(void **state)
     };
     FAILS(VKA_UNSUPPORTED, "buffer", vka_plan_add_attention(w->plan, &deep));
     struct vka_layer_op op = world_layer_op(w);
-    op.key = T(VKA_F16, 1, 10000, 20);
-    op.value = T(VKA_F16, 1, 10000, 28);
+    op.key = T(VKA_F16, 1, 9000, 20);
+    op.value = T(VKA_F16, 1, 9000, 28);
     op.query = T(VKA_F32, 1, 3, 24);
     op.output = T(VKA_F32, 1, 3, 16);
     FAILS(VKA_UNSUPPORTED, "buffer", vka_plan_add_layer(w->plan, &op));
