@@ -59,10 +59,10 @@ static enum vka_status upload_weight(struct vka_device *device, enum vka_dtype d
         pitch = (out + 3ull) / 4 * 4;
     }
     w->weight.dtype = w->panel ? VKA_F32 : dtype;
-    CHECK_ARG(
-        pitch <= UINT32_MAX &&
-            shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &w->weight.shape),
-        "vka_layer_create: a weight passes 2^48 elements");
+    if (pitch > UINT32_MAX ||
+        !shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &w->weight.shape))
+        return log_error(log, VKA_UNSUPPORTED, "a weight of %u rows of %u is no single allocation",
+                         out, in);
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->weight), &w->weight.storage));
     data = calloc(1, vka_tensor_size(&w->weight));
     CHECK_ALLOC(data);
