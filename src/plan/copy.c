@@ -76,9 +76,27 @@ static struct copy copy_part(const struct copy *copy, uint32_t axis, uint32_t fi
     return part;
 }
 
+/* A copy into one panel, as a plain one, which can be cut anywhere. */
+static struct copy copy_in_panel(const struct copy *copy)
+{
+    struct copy plain = *copy;
+    struct shape *to = &plain.to.shape;
+    plain.panel = 0;
+    for (int i = 2; i < 4; i++)
+        to->size[i] = copy->from.shape.size[i];
+    to->stride[2] = 1;
+    to->stride[3] = copy->panel;
+    return plain;
+}
+
 /* Adds a copy, halved along its first axis that can be until it fits the device. */
 static enum vka_status add_parts(struct vka_plan *plan, const struct copy *copy)
 {
+    struct copy plain;
+    if (copy->panel && copy->from.shape.size[2] <= copy->panel && !fits(plan, copy)) {
+        plain = copy_in_panel(copy);
+        copy = &plain;
+    }
     const uint32_t *size = copy->from.shape.size;
     const uint32_t unit[4] = {1, 1, copy->panel ? copy->panel : 1, 1};
     uint32_t axis = 0;
