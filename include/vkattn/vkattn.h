@@ -241,7 +241,7 @@ VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *te
 struct vka_kernel_info {
     const char *name;    /* its row in shaders/kernels.def */
     const char *missing; /* NULL: usable here; else the feature that the device lacks */
-    bool built; /* false: the shader compiler lacked the extension that `missing` names */
+    bool built;          /* false: the shader compiler lacked the extension that `missing` names */
 };
 
 /* The number of kernels, and the index-th one. INVALID past the end. */
