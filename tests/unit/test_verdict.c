@@ -101,13 +101,14 @@ static void cannot_choose_what_is_missing(void **state)
     struct caps caps;
     struct verdict verdict;
     struct matmul_choice c, rules;
-    struct attention_choice a;
+    struct attention_choice a, attention_rules;
     read_lines("kernel matmul/* copy 0\nkernel attention/* softmax_shared 3\n", &caps, &verdict);
     choose_matmul(&caps, &product, &c);
     tune_matmul(&device, &product, &rules);
     assert_int_equal(c.kernel, rules.kernel);
     choose_attention(&caps, &attention, &a);
-    assert_int_equal(a.kernel, KERNEL_attention_row);
+    tune_attention(&device, &attention, &attention_rules);
+    assert_int_equal(a.kernel, attention_rules.kernel);
     verdict_free(&verdict);
     read_lines("kernel matmul/* matmul_tile 0\n", &caps, &verdict);
     struct matmul_problem packed = product;
