@@ -18,7 +18,7 @@
 #include "lib/pick.glsl"
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Word { uint x; };
-layout(buffer_reference, buffer_reference_align = 4) readonly buffer Floats { float at[]; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec4 at[]; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
 layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 
@@ -28,10 +28,8 @@ Word row_at(uvec2 address, uint base, uint type) { return Word(address) + word_i
 // Its four elements from 4 * d on.
 vec4 load(Word row, uint d, uint type)
 {
-    if (type == TYPE_F32) {
-        Floats x = Floats(row);
-        return vec4(x.at[4 * d], x.at[4 * d + 1], x.at[4 * d + 2], x.at[4 * d + 3]);
-    }
+    if (type == TYPE_F32)
+        return Fours(row).at[d];
     Words w = Words(row);
     return decode4(uvec2(w.at[2 * d], w.at[2 * d + 1]), type);
 }
@@ -49,8 +47,8 @@ void load_q(uint r, sequence s)
         [[unroll]] for (uint lane = 0; lane < 8; lane++)
             x[lane] = p.scale * load(rows[lane], d, Q_TYPE);
         [[unroll]] for (uint i = 0; i < 4; i++)
-            q[r * HEAD4 + d][i] = pick(x[0][i], x[1][i], x[2][i], x[3][i], x[4][i], x[5][i],
-                                       x[6][i], x[7][i]);
+            q[r * HEAD4 + d][i] = pick(vec4(x[0][i], x[1][i], x[2][i], x[3][i]),
+                                       vec4(x[4][i], x[5][i], x[6][i], x[7][i]));
     }
 }
 

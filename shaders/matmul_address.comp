@@ -36,16 +36,10 @@ layout(push_constant) uniform Push { matmul_params p; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Row { float at[DEPTH]; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
-    float at[DEPTH * ADDRESS_PANEL];
+    vec4 at[DEPTH * ADDRESS_PANEL / 4];
 };
 
 float acc[ADDRESS_ROWS * VECTORS];
-
-float load_b(Panel b, uint i)
-{
-    return pick(b.at[i], b.at[i + 1], b.at[i + 2], b.at[i + 3], b.at[i + 4], b.at[i + 5],
-                b.at[i + 6], b.at[i + 7]);
-}
 
 void accumulate(uint r, float a, float b[VECTORS])
 {
@@ -60,7 +54,8 @@ void accumulate(uint r, float a, float b[VECTORS])
     [[unroll]] for (uint j = 0; j < depth; j++) {                                                  \
         float b[VECTORS];                                                                          \
         [[unroll]] for (uint v = 0; v < VECTORS; v++)                                              \
-            b[v] = load_b(panel, j * ADDRESS_PANEL + 8 * v);                                       \
+            b[v] = pick(panel.at[j * (ADDRESS_PANEL / 4) + 2 * v],                                 \
+                        panel.at[j * (ADDRESS_PANEL / 4) + 2 * v + 1]);                            \
         [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)                                         \
             if (r < ROWS)                                                                          \
                 accumulate(r, Row(a[r] + k).at[j], b);                                             \

@@ -1,12 +1,12 @@
 // The value of this lane: constant selects, which the compiler folds into one vector.
-float pick(float x0, float x1, float x2, float x3, float x4, float x5, float x6, float x7)
+float pick(vec4 low, vec4 high)
 {
     uint lane = gl_SubgroupInvocationID;
-    float x = mix(x0, x1, lane == 1);
-    x = mix(x, x2, lane == 2);
-    x = mix(x, x3, lane == 3);
-    x = mix(x, x4, lane == 4);
-    x = mix(x, x5, lane == 5);
-    x = mix(x, x6, lane == 6);
-    return mix(x, x7, lane == 7);
+    float x = mix(low.x, low.y, lane == 1);
+    x = mix(x, low.z, lane == 2);
+    x = mix(x, low.w, lane == 3);
+    x = mix(x, high.x, lane == 4);
+    x = mix(x, high.y, lane == 5);
+    x = mix(x, high.z, lane == 6);
+    return mix(x, high.w, lane == 7);
 }
