@@ -7,8 +7,8 @@
 
 #define VENDOR_MESA 0x10005u
 
-/* Rows and columns from which on matrix units are used, and tiles that are wanted before they are
- * made larger. */
+/* Columns from which on matrix units are used, and tiles that are wanted before they are made
+ * larger. */
 #define COOP_LEAST 16
 #define COOP_TILES 64
 
@@ -136,8 +136,8 @@ static bool use_coop(const struct caps *caps, const struct matmul_problem *p)
     enum kernel kernel = coop_kernel(p);
     if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
         return false;
-    bool wanted =
-        caps->properties.type != VKA_DEVICE_CPU && p->m >= COOP_LEAST && p->n >= COOP_LEAST;
+    /* Whatever m is: a row's bits must not depend on how many others there are. */
+    bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->n >= COOP_LEAST;
     return wanted || (kernel_missing(KERNEL_matmul_tile, caps) && !use_lanes(caps));
 }
 

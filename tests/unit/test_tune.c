@@ -259,9 +259,11 @@ static void matrix_units(void **state)
     assert_true(c.a_vec && !c.b_vec);
     p.m = p.n = 512; /* 16 tiles of that would leave most of a GPU idle */
     assert_int_equal(choose(&caps, &p).rows, 64);
-    p.m = 1;
+    p.m = 1; /* the same kernel for a row however many there are: the same bits */
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_coop_f16);
+    p.n = 8;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
-    p.m = 512;
+    p.m = p.n = 512;
     p.hidden = true;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     p.hidden = false;
