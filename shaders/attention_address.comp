@@ -7,9 +7,9 @@
 // turn. Branches on what all lanes agree on are real ones there, so plain steps pay for no mask.
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_buffer_reference2 : require
-#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_buffer_reference : require
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #define STEP_KEYS 8
@@ -17,16 +17,18 @@
 #include "lib/rows.glsl"
 #include "lib/pick.glsl"
 
-layout(buffer_reference, buffer_reference_align = 4) readonly buffer Word { uint x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec4 at[]; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
 layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 
-// The row of K or V that starts at element `base`.
-Word row_at(uvec2 address, uint base, uint type) { return Word(address) + word_index(base, type); }
+// Where the row of q, K or V lies that starts at element `base`.
+uint64_t row_at(uvec2 address, uint base, uint type)
+{
+    return packUint2x32(address) + 4ul * word_index(base, type);
+}
 
 // Its four elements from 4 * d on.
-vec4 load(Word row, uint d, uint type)
+vec4 load(uint64_t row, uint d, uint type)
 {
     if (type == TYPE_F32)
         return Fours(row).at[d];
@@ -37,7 +39,7 @@ vec4 load(Word row, uint d, uint type)
 // Eight rows, one a lane. A load whose address differs by lane would be eight branches.
 void load_q(uint r, sequence s)
 {
-    Word rows[8];
+    uint64_t rows[8];
     [[unroll]] for (uint lane = 0; lane < 8; lane++) {
         uint row = tile_row + lane + r * 8;
         rows[lane] = row_at(q_address, q_index(min(row, n_row - 1), s), Q_TYPE);
@@ -59,7 +61,7 @@ bvec4 hidden[2 * ROWS]; // [four][row]
 float shrink[ROWS];     // what the step makes of the context so far
 
 // Scores before the mask of four keys.
-void score(uint four, Word k0_row, Word k1_row, Word k2_row, Word k3_row)
+void score(uint four, uint64_t k0_row, uint64_t k1_row, uint64_t k2_row, uint64_t k3_row)
 {
     vec4 sum[ROWS];
     [[unroll]] for (uint r = 0; r < ROWS; r++)
@@ -106,7 +108,7 @@ void weigh(uint r, uint key, sequence s, bool masked)
 
 void add_values(uint key, sequence s)
 {
-    Word v[8];
+    uint64_t v[8];
     [[unroll]] for (uint j = 0; j < 8; j++)
         v[j] = row_at(v_address, v_index(key_row(key + j, s), s), V_TYPE);
     [[unroll]] for (uint d = 0; d < VALUE4; d++) {
@@ -135,7 +137,7 @@ void add_seen_values(uint key, sequence s)
             w[r] = j < 4 ? x[r][j % 4] : x[ROWS + r][j % 4];
             skip[r] = j < 4 ? hidden[r][j % 4] : hidden[ROWS + r][j % 4];
         }
-        Word v = row_at(v_address, v_index(key_row(min(key + j, s.n_kv - 1), s), s), V_TYPE);
+        uint64_t v = row_at(v_address, v_index(key_row(min(key + j, s.n_kv - 1), s), s), V_TYPE);
         [[unroll]] for (uint d = 0; d < VALUE4; d++) {
             vec4 value = load(v, d, V_TYPE);
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
@@ -149,7 +151,7 @@ void add_seen_values(uint key, sequence s)
 void step(uint key, sequence s, bool edge)
 {
     bool masked = edge || GENERAL != 0, hides = false;
-    Word k[8]; // all before the first sum: a branch between would part loads and sums
+    uint64_t k[8]; // all before the first sum: a branch between would part loads and sums
     [[unroll]] for (uint j = 0; j < 8; j++)
         k[j] = row_at(k_address, k_index(key_row(min(key + j, s.n_kv - 1), s), s), K_TYPE);
     score(0, k[0], k[1], k[2], k[3]);

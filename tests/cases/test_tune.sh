@@ -41,7 +41,7 @@ verdict=$(find cache/vkattn -name 'verdict-*')
     cat "$verdict"
     failures=$((failures + 1))
 }
-expect 0 '^project q ' $explain --verdict "$verdict"
+expect 0 '^project qkv ' $explain --verdict "$verdict"
 head -n 2 "$verdict" >head.txt
 { cat head.txt; echo 'kernel matmul/* matmul_tile 0'; } >"$verdict"
 expect 0 '^scores .*matmul_tile .*; measured on this device' $explain
