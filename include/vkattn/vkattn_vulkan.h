@@ -139,8 +139,9 @@ VKA_API size_t vka_device_host_alignment(const struct vka_device *device);
 
 /* Records the operations of a finished plan into a command buffer of the application that is in the
  * recording state, outside a render pass, of the family of the vkattn queue, and is submitted to
- * that queue. It may be submitted as often as wanted; the plan must live until it will not be
- * again. The plan's workspace is its own, so command buffers with it run one after the other, which
+ * that queue. It may be submitted as often as wanted; the plan must live until its last run is
+ * complete: vkattn does not know of these submits. For the same reason the application waits for
+ * them before vka_tensor_read, vka_tensor_write and the functions of caches. The plan's workspace is its own, so command buffers with it run one after the other, which
  * the barriers below see to.
  *
  * Before its first pass stands a barrier from COMPUTE_SHADER and TRANSFER, SHADER_WRITE and
@@ -150,7 +151,9 @@ VKA_API size_t vka_device_host_alignment(const struct vka_device *device);
  * its own, from or to the stage COMPUTE_SHADER, accesses SHADER_READ and SHADER_WRITE.
  *
  * Binds a compute pipeline, descriptor set 0 and push constants. Records no timestamps. That a
- * cache was full is told by the next vka_plan_wait of the plan. INVALID. */
+ * cache was full is told by vka_plan_wait for a run that vkattn submitted; an application that only
+ * records compares vka_cache_length with what it appended. INVALID; DEVICE_LOST;
+ * OUT_OF_HOST_MEMORY. */
 VKA_API enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands);
 
 struct vka_semaphore {

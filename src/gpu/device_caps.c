@@ -67,7 +67,8 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     CHAIN(size, VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
 #undef CHAIN
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
-    caps->int64 = features.features.shaderInt64;
+    /* What the kernels of CPU drivers use is asked for there alone. */
+    caps->int64 = features.features.shaderInt64 && caps->properties.type == VKA_DEVICE_CPU;
     caps->device_address = address.bufferDeviceAddress && caps->properties.type == VKA_DEVICE_CPU;
     caps->properties.timeline = timeline.timelineSemaphore;
     caps->properties.float16 = float16.shaderFloat16;
@@ -132,7 +133,8 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     p->max_allocation = maintenance.maxMemoryAllocationSize;
     memcpy(caps->max_groups, limits->maxComputeWorkGroupCount, sizeof caps->max_groups);
     caps->buffer_alignment = (uint32_t)limits->minStorageBufferOffsetAlignment;
-    if (caps->buffer_alignment < limits->minTexelBufferOffsetAlignment)
+    if (p->type == VKA_DEVICE_CPU && /* whose kernels read texels */
+        caps->buffer_alignment < limits->minTexelBufferOffsetAlignment)
         caps->buffer_alignment = (uint32_t)limits->minTexelBufferOffsetAlignment;
     caps->max_texels = limits->maxTexelBufferElements;
     caps->host_alignment = host.minImportedHostPointerAlignment;

@@ -64,14 +64,14 @@ class Tensor(Child):
             )
         data = ffi.from_buffer(host.data)
         with self.device._core as core:
-            core.check(lib.vka_tensor_write(self._pointer, data, self.nbytes))
+            core.check(lib.vka_tensor_write(self._pointer, data, len(data)))
 
     def read(self) -> np.ndarray:
         """A copy of the elements, after what is in flight on the device; bf16 comes as float32."""
         result = np.empty(self.shape, STORED[self.dtype])
         data = ffi.from_buffer(result, require_writable=True)
         with self.device._core as core:
-            core.check(lib.vka_tensor_read(self._pointer, data, self.nbytes))
+            core.check(lib.vka_tensor_read(self._pointer, data, len(data)))
         return widen(result) if self.dtype == "bf16" else result
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
