@@ -1,4 +1,4 @@
-// Fused attention for CPU drivers whose compilers keep uniform values scalar (Mesa 25 and later): a
+// Fused attention for CPU drivers whose compilers keep uniform values scalar (Mesa 26): a
 // lane holds whole rows of q and of the context, and every element of a key or value, read by
 // address, is one broadcast from memory that all lanes share. See attention_params and
 // matmul_address.comp.

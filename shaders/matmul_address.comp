@@ -1,4 +1,4 @@
-// Matrix product for CPU drivers whose compilers keep uniform values scalar (Mesa 25 and later): no
+// Matrix product for CPU drivers whose compilers keep uniform values scalar (Mesa 26): no
 // shared memory, no barriers, and buffers read by address, which is what makes it fast. Such a load
 // is bare: no check against a descriptor, so that an element of A becomes one broadcast from memory,
 // and the eight neighbours of B, each picked by one lane, become one vector load.

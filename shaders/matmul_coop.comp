@@ -132,16 +132,6 @@ void share_tiles()
     }
 }
 
-// The device's own conversion, as its matrix units are not ours either.
-uint f16_pair(vec2 x)
-{
-#ifdef BFLOAT16
-    return f16_from_float(x.x) | f16_from_float(x.y) << 16;
-#else
-    return packFloat2x16(f16vec2(x));
-#endif
-}
-
 // Columns `column` and the next of a row of C.
 void store_pair(uint c_base, uint row, uint column, vec2 x)
 {
@@ -156,7 +146,7 @@ void store_pair(uint c_base, uint row, uint column, vec2 x)
     uint index = c_base + row * p.c_row + column * p.c_col;
     if (C_TYPE != TYPE_F32 && both && p.c_col == 1 && (index & 1u) == 0) { // a word of our own
         c_words[index >> 1] = C_TYPE == TYPE_F16
-                                  ? f16_pair(x)
+                                  ? f16_from_float(x.x) | f16_from_float(x.y) << 16
                                   : bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
         return;
     }

@@ -1,4 +1,4 @@
-// Matrix product for CPU drivers with older compilers (Mesa before 25): no shared memory, no
+// Matrix product for CPU drivers with older compilers (Mesa 22): no shared memory, no
 // barriers. There a load from a storage buffer is a loop over the lanes with a branch in each turn,
 // while a texel is fetched for all lanes in straight code, so A and B are texel buffers of vec4.
 //

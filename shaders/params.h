@@ -215,7 +215,6 @@ struct attention_params {
 #define ATTENTION_V_VEC 9
 #define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are there; else only ranges */
 #define ATTENTION_SPECS 11
-#define ATTENTION_KEYS 4 /* keys a step, and what the steps are aligned to */
 
 /* attention_tile: lanes_x * lanes_y invocations; a tile of lanes_y * rows rows meets 4 * lanes_x
  * keys a step, at multiples of that. Buffer 13: attention_map's words. */

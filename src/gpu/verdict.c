@@ -150,7 +150,7 @@ void verdict_free(struct verdict *verdict)
 
 static bool matches(const char *pattern, const char *problem)
 {
-    while (*pattern && *pattern == *problem) {
+    while (*pattern && strcmp(pattern, "*") != 0 && *pattern == *problem) {
         pattern++;
         problem++;
     }

@@ -94,7 +94,7 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
     enum vka_status status = VKA_OK;
     struct vka_attention_options options = *a->options;
     struct vka_tensor lengths, positions;
-    bool fused = attention_fuses(plan, a);
+    bool fused;
     a->options = &options;
     a->scale = options.scale != 0 ? options.scale : (float)(1 / sqrt((double)a->head_dim));
     if (in->cache) {
@@ -102,12 +102,16 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
         positions = cache_positions(in->cache);
         options.kv_length = &lengths;
         options.query_offset = &positions;
+        a->k = in->cache->k;
+        a->v = in->cache->v;
+        fused = attention_fuses(plan, a);
         TRY(join_cache(plan, a, in, fused));
     } else {
         struct vka_tensor new_k = *in->new_k;
         TRY(turn(plan, a, &new_k, NULL));
         TRY(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
         TRY(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
+        fused = attention_fuses(plan, a);
     }
     TRY(fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a));
 fail:

@@ -28,10 +28,10 @@ static bool rows_of_vec4(const struct vka_tensor *t)
     return begins_vec4(t) && t->shape.size[3] % 4 == 0;
 }
 
-/* Whether rows can be read by address. Which k and v there will be may not be known yet. */
+/* Whether rows can be read by address. */
 static bool plain(const struct vka_plan *plan, const struct vka_tensor *t)
 {
-    return !t->storage || (rows_of_vec4(t) && plan_is_ours(plan, t));
+    return rows_of_vec4(t) && plan_is_ours(plan, t);
 }
 
 static void choose(const struct vka_plan *plan, const struct attention *a,
@@ -188,10 +188,11 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
     pass.groups[0] += a->n_sequence; /* each may end in a part of a tile */
     pass.groups[1] = s->n_head / p.group * (tile ? c->n_chunk * c->n_piece : 1);
     pass.groups[2] = s->n_batch;
-    snprintf(pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows",
-             s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
-             vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype),
-             c->tile);
+    snprintf(pass.detail, sizeof pass.detail,
+             "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u pieces", s->n_batch, s->n_head,
+             s->n_query, a->n_kv, a->head_dim, a->value_dim, vka_dtype_name(a->q.dtype),
+             vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype), c->tile,
+             tile ? c->n_piece : 1);
     TRY(plan_add_pass(plan, &pass));
     if (tile)
         TRY(tile_finish(plan, a, c, s, &scratch));
@@ -253,12 +254,22 @@ static enum vka_status add_slice(struct vka_plan *plan, const struct attention *
     return status == VKA_OK ? add_slice(plan, a, c, &second) : status;
 }
 
-/* A tensor whose rows are contiguous: itself, or a copy in scratch. */
-static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t)
+/* Whether one head fits a binding: keys are not cut. */
+static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    struct vka_tensor one = tensor_part(t, 0, 0, 1);
+    one = tensor_part(&one, 1, 0, 1);
+    return plan_range(plan, &one) <= plan->device->caps.properties.max_buffer_range;
+}
+
+/* A tensor whose rows are contiguous and, of keys and values, not too far apart: itself, or a copy in
+ * scratch. */
+static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
 {
     enum vka_status status = VKA_OK;
     struct vka_tensor copy;
-    if (t->shape.size[3] == 1 || t->shape.stride[3] == 1)
+    bool contiguous = t->shape.size[3] == 1 || t->shape.stride[3] == 1;
+    if (contiguous && (!whole || head_fits(plan, t)))
         return VKA_OK;
     TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
     TRY(plan_copy(plan, "pack", t, &copy));
@@ -302,9 +313,9 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     if (!choice.usable)
         return log_error(&plan->device->log, VKA_UNSUPPORTED, "no fused attention here: %s",
                          choice.reason);
-    TRY(with_contiguous_rows(plan, &b.q));
-    TRY(with_contiguous_rows(plan, &b.k));
-    TRY(with_contiguous_rows(plan, &b.v));
+    TRY(with_contiguous_rows(plan, &b.q, false));
+    TRY(with_contiguous_rows(plan, &b.k, !a->paged));
+    TRY(with_contiguous_rows(plan, &b.v, !a->paged));
     if (choice.kernel == KERNEL_attention_texel) {
         TRY(with_texels(plan, &b.k));
         TRY(with_texels(plan, &b.v));

@@ -147,12 +147,14 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
 
 /* Bytes of rows of A that are to stay in a core's cache while all of B goes by. */
 #define BLOCK_BYTES (256u << 10)
+#define LEAST_GROUPS 65535u /* along an axis, that every device has */
 
 /* Tiles of rows in a block, for kernels that read packed B. */
 static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
 {
     uint32_t all = divide_up(m, rows);
     uint64_t fit = BLOCK_BYTES / (4ull * k * rows);
+    all = all < LEAST_GROUPS ? all : LEAST_GROUPS;
     return fit < 1 ? 1 : fit < all ? (uint32_t)fit : all;
 }
 
@@ -226,7 +228,7 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
             return 1;
     }
     if ((over && !b) || groups[rows] > caps->max_groups[rows])
-        return c[2] > choice->rows ? 2 : -2;
+        return c[2] > 1 ? 2 : -2;
     if (over || groups[columns] > caps->max_groups[columns])
         return c[3] > choice->columns ? 3 : -2;
     return -1;
@@ -275,13 +277,13 @@ static void replace_b(struct matmul_op *op, const struct vka_tensor *packed)
 }
 
 /* Copies B to [k][n] with n padded to whole vec4. */
-static enum vka_status pack_rows(struct vka_plan *plan, struct matmul_op *op)
+static enum vka_status pack_rows(struct vka_plan *plan, struct matmul_op *op, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
     uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
     struct vka_tensor packed, from = op->b;
     outer_of(&op->b, outer);
-    TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){outer[0], outer[1], k, divide_up(n, 4) * 4},
+    TRY(plan_scratch(plan, dtype, (const uint32_t[]){outer[0], outer[1], k, divide_up(n, 4) * 4},
                      &packed));
     from.shape.size[0] = outer[0];
     from.shape.size[1] = outer[1];
@@ -333,7 +335,8 @@ fail:
     return status;
 }
 
-/* Halves are whole tiles and whole groups, so that a result's bits do not depend on the cut. */
+/* Halves are whole groups, and whole tiles as long as there are more. No kernel sums differently by
+ * a row's place in its tile, so a result's bits do not depend on the cut. */
 static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *op,
                                  const struct matmul_choice *choice)
 {
@@ -341,13 +344,18 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *
     uint64_t limit = plan->device->caps.properties.max_buffer_range;
     if (axis < 0 && !op->panel && plan_range(plan, &op->b) > limit) {
         struct matmul_op packed = *op;
-        enum vka_status status = pack_rows(plan, &packed);
-        return status == VKA_OK ? add_pass(plan, &packed, choice) : status;
+        struct matmul_choice plain = *choice;
+        bool coop = choice->size.m != 0; /* whose inputs are of one type */
+        if (coop)
+            plain.b_vec = false; /* that was said of the rows as they lay */
+        enum vka_status status = pack_rows(plan, &packed, coop ? op->b.dtype : VKA_F32);
+        return status == VKA_OK ? add_pass(plan, &packed, &plain) : status;
     }
     if (axis < 0)
         return add_pass(plan, op, choice); /* which says what does not fit */
     uint32_t size = op->c.shape.size[axis];
-    const uint32_t unit[4] = {1, op->group, choice->rows, choice->columns};
+    uint32_t rows = op->c.shape.size[2] > choice->rows ? choice->rows : 1;
+    const uint32_t unit[4] = {1, op->group, rows, choice->columns};
     uint32_t half = divide_up(size / 2, unit[axis]) * unit[axis];
     struct vka_tensor bias;
     struct matmul_op part = op_part(op, axis, 0, half, &bias);

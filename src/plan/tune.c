@@ -45,9 +45,10 @@ static enum kernel packed_kernel(const struct caps *caps)
     const struct vka_device_properties *has = &caps->properties;
     if (has->type != VKA_DEVICE_CPU || has->subgroup_size != 8)
         return KERNEL_COUNT;
-    if (has_scalars(caps) && !kernel_missing(KERNEL_matmul_address, caps))
+    bool texel = !kernel_missing(KERNEL_matmul_texel, caps);
+    if ((has_scalars(caps) || !texel) && !kernel_missing(KERNEL_matmul_address, caps))
         return KERNEL_matmul_address;
-    return kernel_missing(KERNEL_matmul_texel, caps) ? KERNEL_COUNT : KERNEL_matmul_texel;
+    return texel ? KERNEL_matmul_texel : KERNEL_COUNT;
 }
 
 static uint32_t panel_of(enum kernel kernel)
@@ -249,9 +250,10 @@ static const char *choose_rows(const struct caps *caps, const struct attention_p
                                struct attention_choice *choice)
 {
     bool cpu = caps->properties.type == VKA_DEVICE_CPU;
-    bool address = problem->address && has_scalars(caps) && caps->properties.subgroup_size == 8 &&
-                   !kernel_missing(KERNEL_attention_address, caps);
     bool texel = !kernel_missing(KERNEL_attention_texel, caps);
+    bool address = problem->address && (has_scalars(caps) || !texel) &&
+                   caps->properties.subgroup_size == 8 &&
+                   !kernel_missing(KERNEL_attention_address, caps);
     choice->kernel = address ? KERNEL_attention_address
                      : texel ? KERNEL_attention_texel
                              : KERNEL_attention_row;
