@@ -83,8 +83,10 @@ void main()
         STEP(1, k)
     }
     uint column = gl_WorkGroupID.y * ADDRESS_PANEL + gl_SubgroupInvocationID;
-    [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
-        [[unroll]] for (uint v = 0; v < VECTORS; v++)
+    [[unroll]] for (uint v = 0; v < VECTORS; v++) {
+        float bias = product_bias(column + 8 * v);
+        [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
             if (r < ROWS)
-                store_product(first_row + r, column + 8 * v, acc[r * VECTORS + v]);
+                store_product(first_row + r, column + 8 * v, acc[r * VECTORS + v], bias);
+    }
 }

@@ -77,9 +77,11 @@ void main()
         a = a.yzww;
     }
     uint column = gl_WorkGroupID.y * TEXEL_PANEL + 4 * lane;
-    [[unroll]] for (uint r = 0; r < TEXEL_ROWS; r++)
-        [[unroll]] for (uint i = 0; i < 4 * FOURS; i++)
+    [[unroll]] for (uint i = 0; i < 4 * FOURS; i++) {
+        uint at = column + i / 4 * 32 + i % 4;
+        float bias = product_bias(at);
+        [[unroll]] for (uint r = 0; r < TEXEL_ROWS; r++)
             if (r < ROWS)
-                store_product(first_row + r, column + i / 4 * 32 + i % 4,
-                              acc[r * FOURS + i / 4][i % 4]);
+                store_product(first_row + r, at, acc[r * FOURS + i / 4][i % 4], bias);
+    }
 }

@@ -25,13 +25,20 @@ uint product_b()
 
 float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
 
-void store_product(uint row, uint column, float x)
+float product_bias(uint column)
+{
+    if (BIAS_TYPE == BIAS_NONE)
+        return 0.0;
+    return LOAD(bias_words, p.bias_offset + min(column, p.n - 1), BIAS_TYPE);
+}
+
+void store_product(uint row, uint column, float x, float bias)
 {
     if (row >= p.m || column >= p.n)
         return;
     x *= p.alpha;
     if (BIAS_TYPE != BIAS_NONE)
-        x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+        x += bias;
     uint index = p.c_offset + product_batch() * p.c_batch + product_head() * p.c_head +
                  row * p.c_row + column * p.c_col;
     STORE(c_words, index, C_TYPE, x);
