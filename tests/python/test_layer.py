@@ -210,6 +210,13 @@ def test_llama_names(device, rng, tmp_path):
     for place in (path, tmp_path, tmp_path / "model.safetensors.index.json"):
         assert oracle.nmse(run(place, prefix), want) < 1e-9
 
+    window = {**config, "sliding_window": 4096, "use_sliding_window": False}
+    (tmp_path / "config.json").write_text(json.dumps(window))
+    assert oracle.nmse(run(path, prefix), want) < 1e-9
+    (tmp_path / "config.json").write_text(json.dumps({**window, "use_sliding_window": True}))
+    with pytest.raises(vkattn.UnsupportedError, match="sliding_window is not supported"):
+        run(path, prefix)
+
     config = {**config, "rope_theta": None, "rope_parameters": {"rope_theta": 5e5}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert oracle.nmse(run(path, prefix), want) < 1e-9

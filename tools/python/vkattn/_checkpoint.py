@@ -241,6 +241,24 @@ def _find_names(file: SafetensorsFile, prefix: str) -> tuple[_Names, str]:
     raise InvalidError(f"{file.path}: expected one of the tensors {known}")
 
 
+# What a config.json may say of attention that is not read from it: refused, not left out.
+_UNREAD = (
+    "attn_logit_softcapping",
+    "query_pre_attn_scalar",
+    "sliding_window",
+    "attention_multiplier",
+    "rotary_dim",
+    "clip_qkv",
+    "scale_attn_by_inverse_layer_idx",
+)
+
+
+def _refuse_unread(config: dict[str, Any], where: str) -> None:
+    for key in _UNREAD:
+        if config.get(key) and config.get("use_" + key, True):
+            raise UnsupportedError(f"{where}: {key} is not supported")
+
+
 def read_safetensors(
     path: str | os.PathLike[str],
     prefix: str,
@@ -257,6 +275,8 @@ def read_safetensors(
     _set_heads(arguments, config, where, n_head, n_kv_head)
     if own:
         _set_own(arguments, config, where)
+    else:
+        _refuse_unread(config, where)
     if isinstance(rope, Rope):
         arguments["rope"] = rope
     elif rope is False:
