@@ -99,8 +99,8 @@ void weigh(uint r, uint key, sequence s, bool masked)
     seen[r] = seen[r] || !masked || !all(hidden[r]) || !all(hidden[ROWS + r]);
     if (GENERAL != 0 && p.dropout != 0.0)
         for (uint i = 0; i < 4; i++) {
-            a[i] = dropped(a[i], r, key + i, s);
-            b[i] = dropped(b[i], r, key + 4 + i, s);
+            a[i] = dropped(a[i], row_of(r), key + i, s);
+            b[i] = dropped(b[i], row_of(r), key + 4 + i, s);
         }
     x[r] = a;
     x[ROWS + r] = b;

@@ -39,47 +39,14 @@ vec4 load_v(uint base, uint d)
     return V_VEC != 0 ? x : within(x, d, p.value_dim);
 }
 #else
-layout(binding = 1) readonly buffer K { uint k_words[]; };
-layout(binding = 1) readonly buffer K2 { uvec2 k_words2[]; };
-layout(binding = 1) readonly buffer K4 { vec4 k_vec4[]; };
-layout(binding = 2) readonly buffer V { uint v_words[]; };
-layout(binding = 2) readonly buffer V2 { uvec2 v_words2[]; };
-layout(binding = 2) readonly buffer V4 { vec4 v_vec4[]; };
-
-vec4 load_k(uint base, uint d)
-{
-    if (K_VEC != 0)
-        return K_TYPE == TYPE_F32 ? k_vec4[(base >> 2) + d]
-                                  : decode4(k_words2[(base >> 2) + d], K_TYPE);
-    vec4 x = vec4(0.0);
-    for (uint i = 0; i < 4; i++)
-        if (4 * d + i < p.head_dim)
-            x[i] = LOAD(k_words, base + 4 * d + i, K_TYPE);
-    return x;
-}
-
-vec4 load_v(uint base, uint d)
-{
-    if (V_VEC != 0)
-        return V_TYPE == TYPE_F32 ? v_vec4[(base >> 2) + d]
-                                  : decode4(v_words2[(base >> 2) + d], V_TYPE);
-    vec4 x = vec4(0.0);
-    for (uint i = 0; i < 4; i++)
-        if (4 * d + i < p.value_dim)
-            x[i] = LOAD(v_words, base + 4 * d + i, V_TYPE);
-    return x;
-}
+#include "lib/keys.glsl"
 #endif
 
 void load_q(uint r, sequence s)
 {
-    uint base = q_index(row_of(r), s);
-    COLD_LOOP(d, HEAD4, p.head_dim) {
-        for (uint i = 0; i < 4; i++)
-            q[r * HEAD4 + d][i] = 4 * d + i < p.head_dim
-                                      ? p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE)
-                                      : 0.0;
-    }
+    uint row = row_of(r);
+    COLD_LOOP(d, HEAD4, p.head_dim)
+        q[r * HEAD4 + d] = load_q(row, d, s);
 }
 
 // One step of the online softmax for a row; returns the weights of the four keys.
@@ -100,7 +67,7 @@ vec4 weigh(vec4 x, uint r, uint key, sequence s, bvec4 hidden, bool edge)
     [[unroll]] for (uint d = 0; d < VALUE4; d++)
         context[r * VALUE4 + d] *= shrink;
     for (uint i = 0; i < 4; i++)
-        w[i] = dropped(w[i], r, key + i, s);
+        w[i] = dropped(w[i], row_of(r), key + i, s);
     return w;
 }
 

@@ -1,15 +1,8 @@
-// Operands and scores of fused attention: buffers, loads, what is done to a score before the softmax
-// and to a weight after it. The includer has the type constants Q_TYPE, K_TYPE and V_TYPE, the
-// constants K_VEC, V_VEC (rows start at whole vec4 and have no rest) and GENERAL (mask, softcap,
-// ALiBi or dropout are there). See attention_params.
+// What all fused attention shares: the buffers but those of keys and values (keys.glsl), rows of
+// queries, what is done to a score before the softmax and to a weight after it. The includer has the
+// constants Q_TYPE and GENERAL (mask, softcap, ALiBi or dropout are there). See attention_params.
 
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
-layout(binding = 1) readonly buffer K { uint k_words[]; };
-layout(binding = 1) readonly buffer K2 { uvec2 k_words2[]; };
-layout(binding = 1) readonly buffer K4 { vec4 k_vec4[]; };
-layout(binding = 2) readonly buffer V { uint v_words[]; };
-layout(binding = 2) readonly buffer V2 { uvec2 v_words2[]; };
-layout(binding = 2) readonly buffer V4 { vec4 v_vec4[]; };
 layout(binding = 3) buffer O { uint o_words[]; };
 layout(binding = 4) readonly buffer Mask { uint mask_words[]; };
 layout(binding = 5) readonly buffer Length { uint length_words[]; };
@@ -29,44 +22,18 @@ layout(binding = 12) readonly buffer Params { attention_params p; };
 uint query_of(uint row) { return row / p.group; }
 uint head_of(uint row) { return WORK_HEAD * p.group + row % p.group; }
 
-// Vec4 d of a row of keys that starts at element base; 0 past head_dim.
-vec4 load_k(uint base, uint d)
+// Where a row of q begins.
+uint q_index(uint row, sequence s)
 {
-    vec4 x = vec4(0.0);
-    if (K_VEC != 0) {
-        if (4 * d < p.head_dim)
-            x = K_TYPE == TYPE_F32 ? k_vec4[(base >> 2) + d]
-                                   : decode4(k_words2[(base >> 2) + d], K_TYPE);
-        return x;
-    }
-    for (uint i = 0; i < 4; i++)
-        if (4 * d + i < p.head_dim)
-            x[i] = LOAD(k_words, base + 4 * d + i, K_TYPE);
-    return x;
-}
-
-// The same of values.
-vec4 load_v(uint base, uint d)
-{
-    vec4 x = vec4(0.0);
-    if (V_VEC != 0) {
-        if (4 * d < p.value_dim)
-            x = V_TYPE == TYPE_F32 ? v_vec4[(base >> 2) + d]
-                                   : decode4(v_words2[(base >> 2) + d], V_TYPE);
-        return x;
-    }
-    for (uint i = 0; i < 4; i++)
-        if (4 * d + i < p.value_dim)
-            x[i] = LOAD(v_words, base + 4 * d + i, V_TYPE);
-    return x;
+    return p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
+           (s.q_first + query_of(row)) * p.q_row;
 }
 
 // Vec4 d of a row of queries, times the scale; 0 past head_dim.
 vec4 load_q(uint row, uint d, sequence s)
 {
     vec4 x = vec4(0.0);
-    uint base = p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
-                (s.q_first + query_of(row)) * p.q_row;
+    uint base = q_index(row, s);
     for (uint i = 0; i < 4; i++)
         if (4 * d + i < p.head_dim)
             x[i] = p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE);

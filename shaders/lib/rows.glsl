@@ -30,21 +30,7 @@ layout(constant_id = ATTENTION_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 
 layout(local_size_x_id = ATTENTION_LANES) in;
-layout(binding = 0) readonly buffer Q { uint q_words[]; };
-layout(binding = 3) buffer O { uint o_words[]; };
-layout(binding = 4) readonly buffer Mask { uint mask_words[]; };
-layout(binding = 5) readonly buffer Length { uint length_words[]; };
-layout(binding = 6) readonly buffer QueryOffset { uint query_offset_words[]; };
-layout(binding = 7) readonly buffer Sink { float sinks[]; };
-layout(binding = 8) readonly buffer Alibi { float slopes[]; };
-layout(binding = 9) readonly buffer Table { uint table[]; };
-layout(binding = 10) readonly buffer QStart { uint q_start[]; };
-layout(binding = 11) readonly buffer KvStart { uint kv_start[]; };
-layout(binding = 12) readonly buffer Params { attention_params p; };
-#include "lib/mask.glsl"
-#include "lib/sequence.glsl"
-
-#define MINUS_INFINITY uintBitsToFloat(0xff800000u)
+#include "lib/attention.glsl"
 
 // Per row of this lane.
 vec4 q[ROWS * HEAD4], context[ROWS * VALUE4];
@@ -55,17 +41,6 @@ uvec2 range[ROWS]; // keys that lengths, causal and window leave
 // Row r of this lane: past the end, the last again, which is not stored.
 uint tile_row, first_row, n_row; // first_row: of the lane
 uint row_of(uint r) { return min(first_row + r * LANES, n_row - 1); }
-
-// Query and head of a row, counted from this pass's first.
-uint query_of(uint row) { return row / p.group; }
-uint head_of(uint row) { return gl_WorkGroupID.y * p.group + row % p.group; }
-
-// Where a row of q begins.
-uint q_index(uint row, sequence s)
-{
-    return p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
-           (s.q_first + query_of(row)) * p.q_row;
-}
 
 void load_q(uint r, sequence s);
 
@@ -79,8 +54,7 @@ void load_row(uint r, sequence s)
     most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
     total[r] = sink ? 1.0 : 0.0;
     seen[r] = false;
-    range[r] = mask_range(s.index, s.position + int(query_of(row)));
-    range[r] = min(range[r], uvec2(s.n_kv));
+    range[r] = row_range(row, s);
 }
 
 vec4 load_v(uint base, uint d);
@@ -91,37 +65,18 @@ void step(uint key, sequence s, bool edge);
 vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
 {
     hidden = bvec4(false);
-    uint row = row_of(r), head = p.head_first + head_of(row);
-    uint mask_row = mask_row_index(s.index, head, p.query_first + query_of(row));
     for (uint i = 0; i < 4; i++) {
         bool visible = key + i >= range[r].x && key + i < range[r].y;
-        float bias = 0.0;
         if (GENERAL != 0) {
-            if (p.softcap != 0.0)
-                x[i] = p.softcap * tanh_accurate(x[i] / p.softcap);
-            if (mask_has(MASK_ALIBI))
-                x[i] -= slopes[p.alibi_offset + head] *
-                        abs(float(s.position + int(query_of(row)) - int(key + i)));
-            if (visible)
-                visible = mask_tensor(mask_row, key + i, bias);
-            x[i] += bias;
+            float biased = x[i];
+            bool shown = bias_score(biased, row_of(r), key + i, visible, s);
+            visible = visible && shown;
+            x[i] = biased;
         }
         hidden[i] = !visible;
         x[i] = visible ? x[i] : MINUS_INFINITY;
     }
     return x;
-}
-
-float dropped(float weight, uint r, uint key, sequence s)
-{
-    if (GENERAL == 0 || p.dropout == 0.0)
-        return weight;
-    uint row = row_of(r);
-    uvec4 counter =
-        uvec4(key, p.query_first + query_of(row), p.head_first + head_of(row), s.index);
-    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
-    bool kept = float(word >> 8) * 5.9604644775390625e-8 >= p.dropout;
-    return kept ? weight / (1.0 - p.dropout) : 0.0;
 }
 
 // A row that saw no key: what mask.flags say.
@@ -136,7 +91,7 @@ void answer_dead(uint r, sequence s)
         return;
     for (uint key = 0; key < s.n_kv; key++) {
         uint base = v_index(key_row(key, s), s);
-        float weight = dropped(1.0 / float(s.n_kv), r, key, s);
+        float weight = dropped(1.0 / float(s.n_kv), row_of(r), key, s);
         COLD_LOOP(d, VALUE4, p.value_dim)
             context[r * VALUE4 + d] += weight * load_v(base, d);
     }

@@ -8,6 +8,7 @@ uint piece;
 uint first_value4; // of its value features
 #define WORK_HEAD work_head
 #include "lib/attention.glsl"
+#include "lib/keys.glsl"
 layout(binding = 13) readonly buffer Map { uint map_words[]; };
 
 const uint NO_KEY = 0xffffffffu;

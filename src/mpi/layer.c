@@ -1,24 +1,10 @@
 #include "mpi/layer.h"
+#include "core/layer_info.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void fill_defaults(struct vka_layer_info *info)
-{
-    info->struct_size = sizeof *info;
-    if (!info->n_kv_head)
-        info->n_kv_head = info->n_head;
-    if (!info->value_dim)
-        info->value_dim = info->head_dim;
-    if (!info->key_dim)
-        info->key_dim = info->query_dim;
-    if (!info->value_input_dim)
-        info->value_input_dim = info->key_dim;
-    if (!info->output_dim)
-        info->output_dim = info->n_head * info->value_dim;
-}
-
-/* What the split needs; the rest vka_layer_create checks in each share. */
+/* Before any share is made of it. */
 static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
                              const struct vka_layer_info *info)
 {
@@ -28,23 +14,7 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_inf
     CHECK_ARG(given->split == VKA_MPI_HEADS || given->split == VKA_MPI_BATCH,
               "%s: split is %d, not heads or batch", caller, (int)given->split);
     CHECK_ARG(given->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, given->pieces);
-    CHECK_ARG(info->n_head >= 1 && info->head_dim >= 1 && info->query_dim >= 1,
-              "%s: n_head, head_dim or query_dim is 0", caller);
-    CHECK_ARG(info->n_head % info->n_kv_head == 0,
-              "%s: n_head %u is not a multiple of n_kv_head %u", caller, info->n_head,
-              info->n_kv_head);
-    CHECK_ARG((uint64_t)info->n_head * info->head_dim <= INT32_MAX &&
-                  (uint64_t)info->n_head * info->value_dim <= INT32_MAX,
-              "%s: n_head times head_dim or value_dim passes 2^31", caller);
-    CHECK_ARG(info->dtype == VKA_F32 || info->dtype == VKA_F16 || info->dtype == VKA_BF16,
-              "%s: dtype is %s, not f32, f16 or bf16", caller, vka_dtype_name(info->dtype));
-    CHECK_ARG(info->query.weight && info->key.weight && info->value.weight,
-              "%s: query.weight, key.weight or value.weight is NULL", caller);
-    CHECK_ARG(info->output.weight || !info->output.bias,
-              "%s: output.bias is given without output.weight", caller);
-    CHECK_ARG(info->output.weight || info->output_dim == info->n_head * info->value_dim,
-              "%s: output_dim is %u without output.weight, not n_head * value_dim = %u", caller,
-              info->output_dim, info->n_head * info->value_dim);
+    TRY(layer_info_check(log, caller, info));
 fail:
     return status;
 }
@@ -236,7 +206,8 @@ enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi, const struct vka_mpi_l
     CHECK_ARG(given && given->struct_size == sizeof *given,
               "%s: info is NULL or its struct_size is not %zu", __func__, sizeof *given);
     info = given->layer;
-    fill_defaults(&info);
+    info.struct_size = sizeof info;
+    layer_info_fill(&info);
     describe(given, &info, &terms);
     status = check(mpi, given, &info);
 fail:

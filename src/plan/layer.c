@@ -1,6 +1,6 @@
 /* struct vka_layer: weights on the device, and the layer as an operation: three projections,
  * attention on views of their outputs, and the output projection. */
-#include "core/dtype.h"
+#include "core/layer_info.h"
 #include "plan/attention.h"
 #include "plan/cache.h"
 #include "plan/check.h"
@@ -23,45 +23,6 @@ struct vka_layer {
     bool joined; /* sets[0] has query, key and value: they take inputs of one width */
     struct weights sets[PROJECTION_COUNT];
 };
-
-static void fill_defaults(struct vka_layer_info *info)
-{
-    if (!info->n_kv_head)
-        info->n_kv_head = info->n_head;
-    if (!info->value_dim)
-        info->value_dim = info->head_dim;
-    if (!info->key_dim)
-        info->key_dim = info->query_dim;
-    if (!info->value_input_dim)
-        info->value_input_dim = info->key_dim;
-    if (!info->output_dim)
-        info->output_dim = info->n_head * info->value_dim;
-}
-
-static enum vka_status check_info(struct log *log, const char *caller,
-                                  const struct vka_layer_info *info)
-{
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(info->n_head >= 1 && info->head_dim >= 1 && info->query_dim >= 1,
-              "%s: n_head, head_dim or query_dim is 0", caller);
-    CHECK_ARG(info->n_kv_head <= info->n_head && info->n_head % info->n_kv_head == 0,
-              "%s: n_head %u is not a multiple of n_kv_head %u", caller, info->n_head,
-              info->n_kv_head);
-    CHECK_ARG((uint64_t)info->n_head * info->head_dim <= INT32_MAX &&
-                  (uint64_t)info->n_head * info->value_dim <= INT32_MAX,
-              "%s: n_head times head_dim or value_dim passes 2^31", caller);
-    CHECK_ARG(dtype_is_float(info->dtype), "%s: dtype is %s, not f32, f16 or bf16", caller,
-              vka_dtype_name(info->dtype));
-    CHECK_ARG(info->query.weight && info->key.weight && info->value.weight,
-              "%s: query.weight, key.weight or value.weight is NULL", caller);
-    CHECK_ARG(info->output.weight || !info->output.bias,
-              "%s: output.bias is given without output.weight", caller);
-    CHECK_ARG(info->output.weight || info->output_dim == info->n_head * info->value_dim,
-              "%s: output_dim is %u without output.weight, not n_head * value_dim = %u", caller,
-              info->output_dim, info->n_head * info->value_dim);
-fail:
-    return status;
-}
 
 /* The weights that have a projection, and which of their parts it is. */
 static const struct weights *find_part(const struct vka_layer *layer, enum projection which,
@@ -110,8 +71,8 @@ enum vka_status vka_layer_create(struct vka_device *device, const struct vka_lay
     CHECK_ARG(given->struct_size == sizeof *given, "%s: struct_size is %zu, not %zu", __func__,
               given->struct_size, sizeof *given);
     struct vka_layer_info info = *given;
-    fill_defaults(&info);
-    TRY(check_info(log, __func__, &info));
+    layer_info_fill(&info);
+    TRY(layer_info_check(log, __func__, &info));
     layer = calloc(1, sizeof *layer);
     CHECK_ALLOC(layer);
     layer->device = device;

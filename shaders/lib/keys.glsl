@@ -1,0 +1,41 @@
+// Keys and values in storage buffers. The includer has the constants K_TYPE and V_TYPE, K_VEC and
+// V_VEC (rows start at whole vec4 and have no rest).
+
+layout(binding = 1) readonly buffer K { uint k_words[]; };
+layout(binding = 1) readonly buffer K2 { uvec2 k_words2[]; };
+layout(binding = 1) readonly buffer K4 { vec4 k_vec4[]; };
+layout(binding = 2) readonly buffer V { uint v_words[]; };
+layout(binding = 2) readonly buffer V2 { uvec2 v_words2[]; };
+layout(binding = 2) readonly buffer V4 { vec4 v_vec4[]; };
+
+// Vec4 d of a row of keys that starts at element base; 0 past head_dim.
+vec4 load_k(uint base, uint d)
+{
+    vec4 x = vec4(0.0);
+    if (K_VEC != 0) {
+        if (4 * d < p.head_dim)
+            x = K_TYPE == TYPE_F32 ? k_vec4[(base >> 2) + d]
+                                   : decode4(k_words2[(base >> 2) + d], K_TYPE);
+        return x;
+    }
+    for (uint i = 0; i < 4; i++)
+        if (4 * d + i < p.head_dim)
+            x[i] = LOAD(k_words, base + 4 * d + i, K_TYPE);
+    return x;
+}
+
+// The same of values.
+vec4 load_v(uint base, uint d)
+{
+    vec4 x = vec4(0.0);
+    if (V_VEC != 0) {
+        if (4 * d < p.value_dim)
+            x = V_TYPE == TYPE_F32 ? v_vec4[(base >> 2) + d]
+                                   : decode4(v_words2[(base >> 2) + d], V_TYPE);
+        return x;
+    }
+    for (uint i = 0; i < 4; i++)
+        if (4 * d + i < p.value_dim)
+            x[i] = LOAD(v_words, base + 4 * d + i, V_TYPE);
+    return x;
+}
