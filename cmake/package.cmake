@@ -15,7 +15,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS libvulkan1)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "mesa-vulkan-drivers | vulkan-icd")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libjansson-dev, pkg-config, libvulkan-dev")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS libvulkan-dev)
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
     "Whole attention layers as Vulkan compute shaders, on any GPU or none:
  the library with its headers and package files, the commands vkattn and

@@ -8,7 +8,8 @@
  * Needs no Vulkan. Any thread.
  *
  * Open files are mapped: one that another program shortens meanwhile faults when it is read. The
- * writers here never do that to a reader; they put a new file in the place of the old one.
+ * writers here never do that to a reader; they put a new file, of the old one's permissions, in the
+ * place of the old one, or of the link to it.
  */
 #ifndef VKATTN_IO_H
 #define VKATTN_IO_H

@@ -53,8 +53,9 @@ void vka_io_map_close(struct vka_io_map *map)
     *map = (struct vka_io_map){0};
 }
 
-/* Makes a new file beside path and its name; -1 with errno set, and no name, where it cannot. */
-static int create_beside(const char *path, char **name)
+/* Makes a new file of these permissions beside path, and its name; -1 with errno set, and no name,
+ * where it cannot. */
+static int create_beside(const char *path, mode_t mode, char **name)
 {
     static atomic_uint serial; /* two threads of a process never try the same name */
     size_t size = strlen(path) + 48;
@@ -68,7 +69,7 @@ static int create_beside(const char *path, char **name)
     /* A name is taken only where a process of the same number has died while it wrote. */
     for (int attempt = 0; attempt < 1000 && fd < 0; attempt++) {
         snprintf(*name, size, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&serial, 1));
-        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd < 0 && errno != EEXIST)
             break;
     }
@@ -105,18 +106,24 @@ enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chun
     enum vka_status status;
     struct stat info;
     char *name = NULL;
+    bool replaces = stat(path, &info) == 0;
+    mode_t mode = replaces ? info.st_mode & 0777 : 0666;
     int fd = -1;
 
     /* A rename would put a file in the place of a device. */
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+    if (replaces && !S_ISREG(info.st_mode))
         return vka_io_fail(error, VKA_IO, path, "not a regular file");
-    fd = create_beside(path, &name);
+    fd = create_beside(path, mode, &name);
     if (fd < 0)
         return vka_io_fail_errno(error, path, "create");
+    /* What was private stays private, and what was shared in spite of the umask stays shared. */
+    if (replaces && fchmod(fd, mode) != 0)
+        goto fail;
     for (size_t i = 0; i < count; i++) {
         if (!write_all(fd, &chunks[i]))
             goto fail;
     }
+    /* After a power cut the old file or the new one is there; which, only the folder would know. */
     if (fsync(fd) != 0)
         goto fail;
     if (close(fd) != 0) {

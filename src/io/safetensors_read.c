@@ -1,203 +1,44 @@
 /* The safetensors reader. SPDX-License-Identifier: MIT
  *
- * A file is a header length (u64, little-endian), a JSON header, and the data region:
- *     {"__metadata__": {"key": "value"},
- *      "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
- * Offsets count from the start of the data region, which the arrays cover exactly, each byte once.
+ * A file is a header length (u64, little-endian), a JSON header, and the data region. Offsets count
+ * from the start of the data region, which the arrays cover exactly, each byte once.
  */
-#include "io/io.h"
+#include "io/safetensors.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFIX_SIZE 8             /* the header length */
-#define HEADER_SIZE_MAX 100000000 /* bytes, as the format says */
-#define METADATA "__metadata__"
-
 struct vka_safetensors {
     struct vka_io_map map;               /* empty where the caller owns the bytes */
-    json_t *header;                      /* owns the names and the metadata */
-    struct vka_io_array *arrays;         /* [count], by offset */
-    const struct vka_io_array **by_name; /* [count], by strcmp */
-    size_t count;
+    struct vka_io_header header;         /* arrays by offset, metadata by key */
+    const struct vka_io_array **by_name; /* [header.count], by strcmp */
 };
 
-/* The bytes being read, and where complaints go. */
-struct input {
-    const char *path;
-    char *error;
-    const char *header; /* [header_size], trailing spaces cut off */
-    size_t header_size;
-    const char *region; /* the data, [region_size] */
-    size_t region_size;
-};
-
-static enum vka_status split(struct input *in, const char *data, size_t size)
+static enum vka_status split(struct vka_io_source *in, const char *data, size_t size)
 {
     uint64_t length = 0;
 
-    if (size < PREFIX_SIZE)
+    if (size < VKA_IO_PREFIX_SIZE)
         return vka_io_fail(in->error, VKA_IO, in->path,
                            "%zu bytes are too few for a safetensors file", size);
-    for (int i = PREFIX_SIZE - 1; i >= 0; i--)
+    for (int i = VKA_IO_PREFIX_SIZE - 1; i >= 0; i--)
         length = length << 8 | (unsigned char)data[i];
-    if (length > HEADER_SIZE_MAX || length > size - PREFIX_SIZE)
+    if (length > VKA_IO_HEADER_SIZE_MAX || length > size - VKA_IO_PREFIX_SIZE)
         return vka_io_fail(in->error, VKA_IO, in->path,
                            "the header length %" PRIu64 " passes the end of the file or the "
                            "limit of %d bytes",
-                           length, HEADER_SIZE_MAX);
-    in->header = data + PREFIX_SIZE;
+                           length, VKA_IO_HEADER_SIZE_MAX);
+    in->header = data + VKA_IO_PREFIX_SIZE;
     in->header_size = (size_t)length;
     in->region = in->header + length;
-    in->region_size = size - PREFIX_SIZE - (size_t)length;
+    in->region_size = size - VKA_IO_PREFIX_SIZE - (size_t)length;
     while (in->header_size && in->header[in->header_size - 1] == ' ')
         in->header_size--;
     if (in->header_size < 2 || in->header[0] != '{' || in->header[in->header_size - 1] != '}')
         return vka_io_fail(in->error, VKA_IO, in->path,
                            "the header is not a JSON object between { and }");
     return VKA_OK;
-}
-
-/* No header nests deeper than an offset in it, nor holds a minus sign. Knowing that before parsing
- * bounds the parser's recursion and refuses -0, which it would take for 0. */
-static bool is_plain(const char *text, size_t size)
-{
-    bool quoted = false;
-    long depth = 0;
-
-    for (size_t i = 0; i < size; i++) {
-        char c = text[i];
-
-        if (quoted) {
-            quoted = c != '"';
-            i += c == '\\'; /* over what is escaped */
-        } else if (c == '"') {
-            quoted = true;
-        } else if (c == '{' || c == '[') {
-            if (++depth > 3)
-                return false;
-        } else if (c == '}' || c == ']') {
-            depth--;
-        } else if (c == '-') {
-            return false;
-        }
-    }
-    return true;
-}
-
-static enum vka_status parse_header(const struct input *in, json_t **header)
-{
-    json_error_t reason;
-
-    if (!is_plain(in->header, in->header_size))
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "the header nests too deep or holds a negative number");
-    *header = json_loadb(in->header, in->header_size, JSON_REJECT_DUPLICATES, &reason);
-    if (*header)
-        return VKA_OK;
-    /* jansson says nothing where memory ran out, or calls it an invalid token. */
-    if (reason.text[0] == '\0' || json_error_code(&reason) == json_error_out_of_memory)
-        return vka_io_fail(in->error, VKA_OUT_OF_HOST_MEMORY, in->path, "out of memory");
-    return vka_io_fail(in->error, VKA_IO, in->path, "the header is not valid JSON: %s (byte %d)",
-                       reason.text, reason.position);
-}
-
-static enum vka_status check_metadata(const struct input *in, json_t *metadata)
-{
-    const char *key;
-    json_t *value;
-
-    if (!json_is_object(metadata))
-        return vka_io_fail(in->error, VKA_IO, in->path, METADATA " is not an object");
-    json_object_foreach(metadata, key, value)
-    {
-        if (!json_is_string(value))
-            return vka_io_fail(in->error, VKA_IO, in->path,
-                               METADATA " '" VKA_IO_NAME "' is not a string", key);
-    }
-    return VKA_OK;
-}
-
-/* Whether value is an integer of at least 0; is_plain has refused every minus sign. */
-static bool read_count(const json_t *value, uint64_t *count)
-{
-    if (!json_is_integer(value))
-        return false;
-    *count = (uint64_t)json_integer_value(value);
-    return true;
-}
-
-static enum vka_status read_shape(const struct input *in, const json_t *shape,
-                                  struct vka_io_array *array)
-{
-    if (!json_is_array(shape) || json_array_size(shape) > VKA_IO_MAX_RANK)
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "the shape of tensor '" VKA_IO_NAME
-                           "' is not an array of at most %d integers",
-                           array->name, VKA_IO_MAX_RANK);
-    array->rank = (uint32_t)json_array_size(shape);
-    for (uint32_t i = 0; i < array->rank; i++) {
-        if (!read_count(json_array_get(shape, i), &array->shape[i]))
-            return vka_io_fail(in->error, VKA_IO, in->path,
-                               "the shape of tensor '" VKA_IO_NAME
-                               "' holds something that is not an integer",
-                               array->name);
-    }
-    if (!vka_io_array_bytes(array->dtype, array->rank, array->shape, &array->size))
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "the shape of tensor '" VKA_IO_NAME "' overflows", array->name);
-    return VKA_OK;
-}
-
-static enum vka_status read_offsets(const struct input *in, const json_t *offsets,
-                                    struct vka_io_array *array)
-{
-    uint64_t begin, end;
-
-    if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
-        !read_count(json_array_get(offsets, 0), &begin) ||
-        !read_count(json_array_get(offsets, 1), &end))
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "data_offsets of tensor '" VKA_IO_NAME "' are not two integers",
-                           array->name);
-    if (begin > end || end > in->region_size)
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "data_offsets [%" PRIu64 ", %" PRIu64 "] of tensor '" VKA_IO_NAME
-                           "' do not lie within the %zu bytes of data",
-                           begin, end, array->name, in->region_size);
-    if (end - begin != array->size)
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "tensor '" VKA_IO_NAME "' has %" PRIu64
-                           " bytes where its shape needs %zu",
-                           array->name, end - begin, array->size);
-    array->data = in->region + begin;
-    return VKA_OK;
-}
-
-static enum vka_status read_array(const struct input *in, const json_t *entry,
-                                  struct vka_io_array *array)
-{
-    enum vka_status status;
-    const char *dtype;
-
-    /* Three keys, no key twice, these three present: exactly these three. */
-    if (!json_is_object(entry) || json_object_size(entry) != 3 ||
-        !json_object_get(entry, "shape") || !json_object_get(entry, "data_offsets") ||
-        !json_object_get(entry, "dtype"))
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "tensor '" VKA_IO_NAME "' is not an object of exactly dtype, shape and "
-                           "data_offsets",
-                           array->name);
-    dtype = json_string_value(json_object_get(entry, "dtype"));
-    array->dtype = dtype ? vka_io_dtype_named(dtype) : VKA_IO_DTYPE_COUNT;
-    if (array->dtype == VKA_IO_DTYPE_COUNT)
-        return vka_io_fail(in->error, VKA_IO, in->path,
-                           "tensor '" VKA_IO_NAME "' has dtype '%.40s', which is not supported",
-                           array->name, dtype ? dtype : "(not a string)");
-    status = read_shape(in, json_object_get(entry, "shape"), array);
-    return status ? status : read_offsets(in, json_object_get(entry, "data_offsets"), array);
 }
 
 /* Empty arrays stand before the one that begins where they do. */
@@ -220,12 +61,13 @@ static int compare_name(const void *left, const void *right)
 }
 
 /* The arrays, in order, must follow each other from the first byte of the region to its last. */
-static enum vka_status check_cover(const struct input *in, const struct vka_safetensors *file)
+static enum vka_status check_cover(const struct vka_io_source *in,
+                                   const struct vka_io_header *header)
 {
     const char *next = in->region;
 
-    for (size_t i = 0; i < file->count; i++) {
-        const struct vka_io_array *array = &file->arrays[i];
+    for (size_t i = 0; i < header->count; i++) {
+        const struct vka_io_array *array = &header->arrays[i];
 
         if (array->data != next)
             return vka_io_fail(in->error, VKA_IO, in->path,
@@ -242,40 +84,54 @@ static enum vka_status check_cover(const struct input *in, const struct vka_safe
     return VKA_OK;
 }
 
-static enum vka_status read_arrays(const struct input *in, struct vka_safetensors *file)
+static int compare_key(const void *left, const void *right)
 {
-    size_t room = json_object_size(file->header) + 1; /* never 0; bounded by the header's bytes */
-    const char *name;
-    json_t *entry;
+    const struct vka_io_metadata *a = left, *b = right;
 
-    file->arrays = calloc(room, sizeof *file->arrays);
-    file->by_name = calloc(room, sizeof *file->by_name);
-    if (!file->arrays || !file->by_name)
-        return vka_io_fail(in->error, VKA_OUT_OF_HOST_MEMORY, in->path, "out of memory");
-    json_object_foreach(file->header, name, entry)
-    {
-        enum vka_status status;
+    return strcmp(a->key, b->key);
+}
 
-        if (strcmp(name, METADATA) == 0) {
-            status = check_metadata(in, entry);
-        } else {
-            file->arrays[file->count].name = name;
-            status = read_array(in, entry, &file->arrays[file->count++]);
-        }
-        if (status)
-            return status;
+/* Sorts the metadata; no key may stand twice. */
+static enum vka_status sort_metadata(const struct vka_io_source *in, struct vka_io_header *header)
+{
+    struct vka_io_metadata *items = header->metadata;
+
+    if (header->metadata_count)
+        qsort(items, header->metadata_count, sizeof *items, compare_key);
+    for (size_t i = 1; i < header->metadata_count; i++) {
+        if (strcmp(items[i].key, items[i - 1].key) == 0)
+            return vka_io_fail(in->error, VKA_IO, in->path,
+                               VKA_IO_METADATA " '" VKA_IO_NAME "' stands twice", items[i].key);
     }
-    qsort(file->arrays, file->count, sizeof *file->arrays, compare_place);
-    for (size_t i = 0; i < file->count; i++)
-        file->by_name[i] = &file->arrays[i];
-    qsort(file->by_name, file->count, sizeof *file->by_name, compare_name);
-    return check_cover(in, file);
+    return VKA_OK;
+}
+
+/* Sorts the arrays by place and by name; no name may stand twice. */
+static enum vka_status sort_arrays(const struct vka_io_source *in, struct vka_safetensors *file)
+{
+    const size_t count = file->header.count;
+
+    if (!count)
+        return VKA_OK;
+    file->by_name = malloc(count * sizeof *file->by_name);
+    if (!file->by_name)
+        return vka_io_fail(in->error, VKA_OUT_OF_HOST_MEMORY, in->path, "out of memory");
+    qsort(file->header.arrays, count, sizeof *file->header.arrays, compare_place);
+    for (size_t i = 0; i < count; i++)
+        file->by_name[i] = &file->header.arrays[i];
+    qsort(file->by_name, count, sizeof *file->by_name, compare_name);
+    for (size_t i = 1; i < count; i++) {
+        if (compare_name(&file->by_name[i - 1], &file->by_name[i]) == 0)
+            return vka_io_fail(in->error, VKA_IO, in->path,
+                               "the name '" VKA_IO_NAME "' stands twice", file->by_name[i]->name);
+    }
+    return VKA_OK;
 }
 
 enum vka_status vka_safetensors_parse(const char *path, const void *data, size_t size, char *error,
                                       struct vka_safetensors **file)
 {
-    struct input in = {.path = path, .error = error};
+    struct vka_io_source in = {.path = path, .error = error};
     struct vka_safetensors *made;
     enum vka_status status;
 
@@ -290,10 +146,16 @@ enum vka_status vka_safetensors_parse(const char *path, const void *data, size_t
     status = split(&in, data, size);
     if (status)
         goto fail;
-    status = parse_header(&in, &made->header);
+    status = vka_io_header_parse(&in, &made->header);
     if (status)
         goto fail;
-    status = read_arrays(&in, made);
+    status = sort_metadata(&in, &made->header);
+    if (status)
+        goto fail;
+    status = sort_arrays(&in, made);
+    if (status)
+        goto fail;
+    status = check_cover(&in, &made->header);
     if (status)
         goto fail;
     *file = made;
@@ -327,22 +189,21 @@ void vka_safetensors_close(struct vka_safetensors **file)
 {
     if (!file || !*file)
         return;
-    json_decref((*file)->header);
     vka_io_map_close(&(*file)->map);
+    vka_io_header_free(&(*file)->header);
     free((*file)->by_name);
-    free((*file)->arrays);
     free(*file);
     *file = NULL;
 }
 
 size_t vka_safetensors_count(const struct vka_safetensors *file)
 {
-    return file ? file->count : 0;
+    return file ? file->header.count : 0;
 }
 
 const struct vka_io_array *vka_safetensors_at(const struct vka_safetensors *file, size_t index)
 {
-    return file && index < file->count ? &file->arrays[index] : NULL;
+    return file && index < file->header.count ? &file->header.arrays[index] : NULL;
 }
 
 const struct vka_io_array *vka_safetensors_find(const struct vka_safetensors *file,
@@ -351,15 +212,20 @@ const struct vka_io_array *vka_safetensors_find(const struct vka_safetensors *fi
     const struct vka_io_array key = {.name = name}, *wanted = &key;
     const struct vka_io_array **found;
 
-    if (!file || !name)
+    if (!file || !name || !file->header.count)
         return NULL;
-    found = bsearch(&wanted, file->by_name, file->count, sizeof *file->by_name, compare_name);
+    found =
+        bsearch(&wanted, file->by_name, file->header.count, sizeof *file->by_name, compare_name);
     return found ? *found : NULL;
 }
 
 const char *vka_safetensors_metadata(const struct vka_safetensors *file, const char *key)
 {
-    if (!file || !key)
+    const struct vka_io_metadata wanted = {.key = key}, *found;
+
+    if (!file || !key || !file->header.metadata_count)
         return NULL;
-    return json_string_value(json_object_get(json_object_get(file->header, METADATA), key));
+    found = bsearch(&wanted, file->header.metadata, file->header.metadata_count,
+                    sizeof *file->header.metadata, compare_key);
+    return found ? found->value : NULL;
 }

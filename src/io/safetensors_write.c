@@ -1,19 +1,20 @@
 /* The safetensors writer. SPDX-License-Identifier: MIT */
-#include "io/io.h"
+#include "io/safetensors.h"
 
-#include <jansson.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFIX_SIZE 8             /* the header length, u64 little-endian */
-#define HEADER_SIZE_MAX 100000000 /* bytes, as the format says */
-#define HEADER_ALIGNMENT 8        /* of the data region in the file, as other writers have it */
-#define METADATA "__metadata__"
+#define HEADER_ALIGNMENT 8 /* of the data region in the file, as other writers have it */
 
-/* One file being written. */
+/* What is being written. */
 struct output {
     const char *path;
     char *error;
+    const struct vka_io_array *arrays;      /* [count] */
+    const struct vka_io_metadata *metadata; /* [metadata_count] */
+    size_t count, metadata_count;
 };
 
 static enum vka_status no_memory(const struct output *out)
@@ -21,102 +22,179 @@ static enum vka_status no_memory(const struct output *out)
     return vka_io_fail(out->error, VKA_OUT_OF_HOST_MEMORY, out->path, "out of memory");
 }
 
-/* Checks a key before it is set. */
-static enum vka_status check_key(const struct output *out, const json_t *object, const char *key)
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+static int compare_names(const void *left, const void *right)
 {
-    if (!key || !vka_io_is_utf8(key))
-        return vka_io_fail(out->error, VKA_INVALID, out->path,
-                           "the name '" VKA_IO_NAME "' is not UTF-8", key ? key : "(NULL)");
-    if (json_object_get(object, key))
-        return vka_io_fail(out->error, VKA_INVALID, out->path,
-                           "the name '" VKA_IO_NAME "' stands twice", key);
+    const char *const *a = left, *const *b = right;
+
+    return strcmp(*a, *b);
+}
+
+/* names[count], which are sorted, are UTF-8 and each other than the rest. */
+static enum vka_status check_names(const struct output *out, const char **names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!names[i] || !vka_io_is_utf8(names[i]))
+            return vka_io_fail(out->error, VKA_INVALID, out->path,
+                               "the name '" VKA_IO_NAME "' is not UTF-8",
+                               names[i] ? names[i] : "(NULL)");
+    }
+    qsort(names, count, sizeof *names, compare_names);
+    for (size_t i = 1; i < count; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return vka_io_fail(out->error, VKA_INVALID, out->path,
+                               "the name '" VKA_IO_NAME "' stands twice", names[i]);
+    }
     return VKA_OK;
 }
 
-static enum vka_status add_metadata(const struct output *out, json_t *header,
-                                    const struct vka_io_metadata *metadata, size_t count)
+/* The names of the tensors, then the keys of the metadata. */
+static enum vka_status check_all_names(const struct output *out)
 {
-    json_t *object = json_object();
+    const size_t most = out->count > out->metadata_count ? out->count : out->metadata_count;
+    const char **names = calloc(most + 1, sizeof *names);
+    enum vka_status status;
 
-    if (!object || json_object_set_new_nocheck(header, METADATA, object) != 0)
+    if (!names)
         return no_memory(out);
-    for (size_t i = 0; i < count; i++) {
-        const char *key = metadata[i].key, *value = metadata[i].value;
-        enum vka_status status = check_key(out, object, key);
+    for (size_t i = 0; i < out->count; i++)
+        names[i] = out->arrays[i].name;
+    status = check_names(out, names, out->count);
+    for (size_t i = 0; i < out->metadata_count; i++)
+        names[i] = out->metadata[i].key;
+    if (!status)
+        status = check_names(out, names, out->metadata_count);
+    free(names);
+    return status;
+}
+
+static enum vka_status check_values(const struct output *out)
+{
+    size_t total = 0;
+
+    for (size_t i = 0; i < out->metadata_count; i++) {
+        if (!out->metadata[i].value || !vka_io_is_utf8(out->metadata[i].value))
+            return vka_io_fail(out->error, VKA_INVALID, out->path,
+                               "the metadata of '" VKA_IO_NAME "' is not UTF-8",
+                               out->metadata[i].key);
+    }
+    for (size_t i = 0; i < out->count; i++) {
+        const struct vka_io_array *array = &out->arrays[i];
+        enum vka_status status = vka_io_array_check(array, out->path, out->error);
 
         if (status)
             return status;
-        if (!value || !vka_io_is_utf8(value))
+        if (strcmp(array->name, VKA_IO_METADATA) == 0)
             return vka_io_fail(out->error, VKA_INVALID, out->path,
-                               "the metadata of '" VKA_IO_NAME "' is not UTF-8", key);
-        if (json_object_set_new_nocheck(object, key, json_string_nocheck(value)) != 0)
-            return no_memory(out);
+                               "no tensor may have the name '" VKA_IO_METADATA "'");
+        if (array->size > PTRDIFF_MAX - total)
+            return vka_io_fail(out->error, VKA_INVALID, out->path,
+                               "the sizes overflow at tensor '" VKA_IO_NAME "'", array->name);
+        total += array->size;
     }
     return VKA_OK;
 }
 
-static json_t *describe(const struct vka_io_array *array, size_t begin)
-{
-    json_t *shape = json_array();
+/* ---- The header ------------------------------------------------------------------------------ */
 
-    for (uint32_t i = 0; shape && i < array->rank; i++) {
-        if (json_array_append_new(shape, json_integer((json_int_t)array->shape[i])) != 0) {
-            json_decref(shape);
-            shape = NULL;
-        }
-    }
-    if (!shape)
-        return NULL;
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", vka_io_dtype_name(array->dtype), "shape",
-                     shape, "data_offsets", (json_int_t)begin, (json_int_t)(begin + array->size));
+/* Text that is counted, and written where there is room for it. */
+struct text {
+    char *to; /* NULL: only counted */
+    size_t size;
+};
+
+static void put(struct text *text, const char *piece, size_t size)
+{
+    if (text->to)
+        memcpy(text->to + text->size, piece, size);
+    text->size += size;
 }
 
-static enum vka_status add_arrays(const struct output *out, json_t *header,
-                                  const struct vka_io_array *arrays, size_t count)
+static void put_plain(struct text *text, const char *plain)
+{
+    put(text, plain, strlen(plain));
+}
+
+static void put_number(struct text *text, const char *before, uint64_t number)
+{
+    char digits[24];
+
+    put_plain(text, before);
+    put(text, digits, (size_t)snprintf(digits, sizeof digits, "%" PRIu64, number));
+}
+
+static void put_string(struct text *text, const char *string)
+{
+    put_plain(text, "\"");
+    for (const char *c = string; *c; c++) {
+        char escape[8];
+
+        if (*c == '"' || *c == '\\')
+            put_plain(text, "\\");
+        if ((unsigned char)*c < 0x20)
+            put(text, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*c));
+        else
+            put(text, c, 1);
+    }
+    put_plain(text, "\"");
+}
+
+static void put_array(struct text *text, const struct vka_io_array *array, size_t begin)
+{
+    put_string(text, array->name);
+    put_plain(text, ":{\"dtype\":");
+    put_string(text, vka_io_dtype_name(array->dtype));
+    put_plain(text, ",\"shape\":[");
+    for (uint32_t i = 0; i < array->rank; i++)
+        put_number(text, i ? "," : "", array->shape[i]);
+    put_number(text, "],\"data_offsets\":[", begin);
+    put_number(text, ",", begin + array->size);
+    put_plain(text, "]}");
+}
+
+static void put_header(struct text *text, const struct output *out)
 {
     size_t begin = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        enum vka_status status = check_key(out, header, arrays[i].name);
-
-        if (!status && strcmp(arrays[i].name, METADATA) == 0)
-            status = vka_io_fail(out->error, VKA_INVALID, out->path,
-                                 "no tensor may have the name '" METADATA "'");
-        if (!status)
-            status = vka_io_array_check(&arrays[i], out->path, out->error);
-        if (status)
-            return status;
-        if (arrays[i].size > PTRDIFF_MAX - begin)
-            return vka_io_fail(out->error, VKA_INVALID, out->path,
-                               "the sizes overflow at tensor '" VKA_IO_NAME "'", arrays[i].name);
-        if (json_object_set_new_nocheck(header, arrays[i].name, describe(&arrays[i], begin)) != 0)
-            return no_memory(out);
-        begin += arrays[i].size;
+    put_plain(text, "{");
+    for (size_t i = 0; i < out->metadata_count; i++) {
+        put_plain(text, i ? "," : "\"" VKA_IO_METADATA "\":{");
+        put_string(text, out->metadata[i].key);
+        put_plain(text, ":");
+        put_string(text, out->metadata[i].value);
     }
-    return VKA_OK;
+    if (out->metadata_count)
+        put_plain(text, out->count ? "}," : "}");
+    for (size_t i = 0; i < out->count; i++) {
+        put_plain(text, i ? "," : "");
+        put_array(text, &out->arrays[i], begin);
+        begin += out->arrays[i].size;
+    }
+    put_plain(text, "}");
 }
 
-/* *text becomes length prefix, JSON and the spaces that align the data: *size bytes, malloc. */
-static enum vka_status print_header(const struct output *out, const json_t *header, char **text,
-                                    size_t *size)
+/* *bytes becomes length prefix, JSON and the spaces that align the data: *size bytes, malloc. */
+static enum vka_status print_header(const struct output *out, char **bytes, size_t *size)
 {
-    const size_t flags = JSON_COMPACT;
-    size_t length = json_dumpb(header, NULL, 0, flags), padded;
+    struct text text = {0};
+    size_t padded;
 
-    if (length == 0)
-        return no_memory(out);
-    padded = (length + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;
-    if (padded > HEADER_SIZE_MAX)
+    put_header(&text, out);
+    padded = (text.size + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;
+    if (padded > VKA_IO_HEADER_SIZE_MAX)
         return vka_io_fail(out->error, VKA_INVALID, out->path,
                            "names and metadata need a header of %zu bytes, above %d", padded,
-                           HEADER_SIZE_MAX);
-    *size = PREFIX_SIZE + padded;
-    *text = malloc(*size);
-    if (!*text || json_dumpb(header, *text + PREFIX_SIZE, length, flags) != length)
+                           VKA_IO_HEADER_SIZE_MAX);
+    *size = VKA_IO_PREFIX_SIZE + padded;
+    *bytes = malloc(*size);
+    if (!*bytes)
         return no_memory(out);
-    memset(*text + PREFIX_SIZE + length, ' ', padded - length);
-    for (int i = 0; i < PREFIX_SIZE; i++)
-        (*text)[i] = (char)((uint64_t)padded >> (8 * i) & 0xff);
+    for (int i = 0; i < VKA_IO_PREFIX_SIZE; i++)
+        (*bytes)[i] = (char)((uint64_t)padded >> (8 * i) & 0xff);
+    memset(*bytes + VKA_IO_PREFIX_SIZE, ' ', padded);
+    text = (struct text){.to = *bytes + VKA_IO_PREFIX_SIZE};
+    put_header(&text, out);
     return VKA_OK;
 }
 
@@ -124,39 +202,31 @@ enum vka_status vka_safetensors_write(const char *path, const struct vka_io_arra
                                       size_t count, const struct vka_io_metadata *metadata,
                                       size_t metadata_count, char *error)
 {
-    const struct output out = {path, error};
+    const struct output out = {path, error, arrays, metadata, count, metadata_count};
     struct vka_io_chunk *chunks = NULL; /* the header, then each array */
-    json_t *header = NULL;
-    char *text = NULL;
-    size_t size = 0;
     enum vka_status status;
+    char *header = NULL;
+    size_t size = 0;
 
     if (!path || (!arrays && count) || (!metadata && metadata_count))
         return vka_io_fail(error, VKA_INVALID, path, "path, arrays or metadata is NULL");
-    header = json_object();
-    if (!header) {
-        status = no_memory(&out);
-        goto fail;
-    }
-    status = metadata_count ? add_metadata(&out, header, metadata, metadata_count) : VKA_OK;
+    status = check_all_names(&out);
     if (!status)
-        status = add_arrays(&out, header, arrays, count);
+        status = check_values(&out);
     if (!status)
-        status = print_header(&out, header, &text, &size);
+        status = print_header(&out, &header, &size);
     if (status)
-        goto fail;
+        return status;
     chunks = calloc(count + 1, sizeof *chunks);
-    if (!chunks) {
+    if (chunks) {
+        chunks[0] = (struct vka_io_chunk){header, size};
+        for (size_t i = 0; i < count; i++)
+            chunks[i + 1] = (struct vka_io_chunk){arrays[i].data, arrays[i].size};
+        status = vka_io_replace(path, chunks, count + 1, error);
+    } else {
         status = no_memory(&out);
-        goto fail;
     }
-    chunks[0] = (struct vka_io_chunk){text, size};
-    for (size_t i = 0; i < count; i++)
-        chunks[i + 1] = (struct vka_io_chunk){arrays[i].data, arrays[i].size};
-    status = vka_io_replace(path, chunks, count + 1, error);
-fail:
     free(chunks);
-    free(text);
-    json_decref(header);
+    free(header);
     return status;
 }

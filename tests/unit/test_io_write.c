@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,35 +354,25 @@ static void test_stale_temporary(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static long allocations_left;
-
-static void *fail_at_last(size_t size)
+/* A new file has the umask's permissions; one that replaces another has that one's. */
+static void test_permissions(void **state)
 {
-    return allocations_left-- == 0 ? NULL : malloc(size);
-}
-
-/* Each allocation of the JSON tree fails in turn: the status says so, nothing is written. */
-static void test_no_memory(void **state)
-{
-    static const struct vka_io_metadata metadata = {"key", "a value"};
-    const char *path = in_folder("m");
-    char error[VKA_IO_ERROR_SIZE];
-    enum vka_status status;
-    long n = 0;
+    static const mode_t modes[] = {0600, 0644, 0666, 0400};
+    const char *path = in_folder("p.npy");
+    struct stat info;
+    mode_t mask = umask(027);
 
     (void)state;
-    json_set_alloc_funcs(fail_at_last, free);
-    do {
-        allocations_left = n++;
-        status = vka_safetensors_write(path, arrays, 20, &metadata, 1, error);
-        if (allocations_left < 0) {
-            assert_int_equal(status, VKA_OUT_OF_HOST_MEMORY);
-            assert_int_equal(count_files(), 0);
-        }
-    } while (allocations_left < 0 && n < 10000);
-    json_set_alloc_funcs(malloc, free);
-    assert_int_equal(status, VKA_OK);
-    assert_true(n > 100);
+    assert_int_equal(vka_npy_write(path, &good, NULL), VKA_OK);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    for (size_t i = 0; i < COUNTOF(modes); i++) {
+        assert_int_equal(chmod(path, modes[i]), 0);
+        assert_int_equal(vka_npy_write(path, &good, NULL), VKA_OK);
+        assert_int_equal(stat(path, &info), 0);
+        assert_int_equal(info.st_mode & 0777, modes[i]);
+    }
+    umask(mask);
     assert_int_equal(unlink(path), 0);
 }
 
@@ -417,7 +406,7 @@ int main(void)
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_replace_open),
         cmocka_unit_test(test_stale_temporary),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_permissions),
         cmocka_unit_test(test_dtypes),
     };
 
