@@ -49,26 +49,59 @@ void load_q(uint r, sequence s)
         q[r * HEAD4 + d] = load_q(row, d, s);
 }
 
-// One step of the online softmax for a row; returns the weights of the four keys.
-vec4 weigh(vec4 x, uint r, uint key, sequence s, bvec4 hidden, bool edge)
+vec4 x[ROWS]; // scores, then weights, of the four keys of a step
+bvec4 hidden[ROWS];
+
+// Adds what vec4 d of four keys gives to their scores.
+void add_scores(uint d, uint base[4])
+{
+    vec4 k0 = load_k(base[0], d), k1 = load_k(base[1], d);
+    vec4 k2 = load_k(base[2], d), k3 = load_k(base[3], d);
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        vec4 a = q[r * HEAD4 + d];
+        for (uint i = 0; i < 4; i++) {
+            x[r].x = fma(a[i], k0[i], x[r].x);
+            x[r].y = fma(a[i], k1[i], x[r].y);
+            x[r].z = fma(a[i], k2[i], x[r].z);
+            x[r].w = fma(a[i], k3[i], x[r].w);
+        }
+    }
+}
+
+// Adds vec4 d of four values, weighted, to the context. A hidden value may be NaN or Inf.
+void add_values(uint d, uint base[4], bool masked)
+{
+    vec4 v0 = load_v(base[0], d), v1 = load_v(base[1], d);
+    vec4 v2 = load_v(base[2], d), v3 = load_v(base[3], d);
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        vec4 c = context[r * VALUE4 + d];
+        c = fma(vec4(x[r].x), masked && hidden[r].x ? vec4(0.0) : v0, c);
+        c = fma(vec4(x[r].y), masked && hidden[r].y ? vec4(0.0) : v1, c);
+        c = fma(vec4(x[r].z), masked && hidden[r].z ? vec4(0.0) : v2, c);
+        c = fma(vec4(x[r].w), masked && hidden[r].w ? vec4(0.0) : v3, c);
+        context[r * VALUE4 + d] = c;
+    }
+}
+
+// Scores of row r to weights: one step of the online softmax.
+void weigh(uint r, uint key, sequence s, bool masked)
 {
     float old = most[r];
-    float now = max(max(old, max(x.x, x.y)), max(x.z, x.w));
+    float now = max(max(old, max(x[r].x, x[r].y)), max(x[r].z, x[r].w));
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf) = 0
     vec4 w;
     for (uint i = 0; i < 4; i++)
-        w[i] = exp_accurate(x[i] - shift);
+        w[i] = exp_accurate(x[r][i] - shift);
     float shrink = old == now ? 1.0 : exp_accurate(old - shift);
-    if (edge)
-        w = mix(w, vec4(0.0), hidden);
-    seen[r] = seen[r] || !edge || !all(hidden);
+    if (masked)
+        w = mix(w, vec4(0.0), hidden[r]);
+    seen[r] = seen[r] || !masked || !all(hidden[r]);
     total[r] = fma(total[r], shrink, (w.x + w.y) + (w.z + w.w));
     most[r] = now;
-    [[unroll]] for (uint d = 0; d < VALUE4; d++)
-        context[r * VALUE4 + d] *= shrink;
+    EACH(VALUE4, p.value_dim, context[r * VALUE4 + d] *= shrink)
     for (uint i = 0; i < 4; i++)
         w[i] = dropped(w[i], row_of(r), key + i, s);
-    return w;
+    x[r] = w;
 }
 
 // Four keys from `key` on; `edge`: some row may not see some of them, or they are past the end.
@@ -80,48 +113,16 @@ void step(uint key, sequence s, bool edge)
         k_base[i] = k_index(at, s);
         v_base[i] = v_index(at, s);
     }
-    vec4 x[ROWS];
     for (uint r = 0; r < ROWS; r++)
         x[r] = vec4(0.0);
-    [[unroll]] for (uint d = 0; d < HEAD4; d++) {
-        vec4 k0 = load_k(k_base[0], d), k1 = load_k(k_base[1], d);
-        vec4 k2 = load_k(k_base[2], d), k3 = load_k(k_base[3], d);
-        [[unroll]] for (uint r = 0; r < ROWS; r++) {
-            vec4 a = q[r * HEAD4 + d];
-            for (uint i = 0; i < 4; i++) {
-                x[r].x = fma(a[i], k0[i], x[r].x);
-                x[r].y = fma(a[i], k1[i], x[r].y);
-                x[r].z = fma(a[i], k2[i], x[r].z);
-                x[r].w = fma(a[i], k3[i], x[r].w);
-            }
-        }
-    }
-    bvec4 hidden[ROWS];
+    EACH(HEAD4, p.head_dim, add_scores(d, k_base))
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         hidden[r] = bvec4(false);
         if (MASKED)
             x[r] = bias_scores(x[r], r, key, s, hidden[r]);
-        x[r] = weigh(x[r], r, key, s, hidden[r], MASKED);
+        weigh(r, key, s, MASKED);
     }
-    [[unroll]] for (uint d = 0; d < VALUE4; d++) {
-        vec4 v0 = load_v(v_base[0], d), v1 = load_v(v_base[1], d);
-        vec4 v2 = load_v(v_base[2], d), v3 = load_v(v_base[3], d);
-        [[unroll]] for (uint r = 0; r < ROWS; r++) {
-            vec4 c = context[r * VALUE4 + d];
-            if (MASKED) { // a hidden value may be NaN or Inf
-                c = fma(vec4(x[r].x), hidden[r].x ? vec4(0.0) : v0, c);
-                c = fma(vec4(x[r].y), hidden[r].y ? vec4(0.0) : v1, c);
-                c = fma(vec4(x[r].z), hidden[r].z ? vec4(0.0) : v2, c);
-                c = fma(vec4(x[r].w), hidden[r].w ? vec4(0.0) : v3, c);
-            } else {
-                c = fma(vec4(x[r].x), v0, c);
-                c = fma(vec4(x[r].y), v1, c);
-                c = fma(vec4(x[r].z), v2, c);
-                c = fma(vec4(x[r].w), v3, c);
-            }
-            context[r * VALUE4 + d] = c;
-        }
-    }
+    EACH(VALUE4, p.value_dim, add_values(d, v_base, MASKED))
 }
 
 void main() { attend(); }

@@ -32,6 +32,17 @@ layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(local_size_x_id = ATTENTION_LANES) in;
 #include "lib/attention.glsl"
 
+// For vec4 d of a head, statement: unrolled, but of heads so large that drivers would compile for
+// minutes.
+const bool LARGE = HEAD4 + VALUE4 > 64;
+#define EACH(count, dim, statement)                                                                \
+    if (LARGE)                                                                                     \
+        [[dont_unroll]] for (uint d = 0; 4 * d < dim; d++)                                         \
+            statement;                                                                             \
+    else                                                                                           \
+        [[unroll]] for (uint d = 0; d < count; d++)                                                \
+            statement;
+
 // Per row of this lane.
 vec4 q[ROWS * HEAD4], context[ROWS * VALUE4];
 float most[ROWS], total[ROWS];
@@ -48,8 +59,7 @@ void load_row(uint r, sequence s)
 {
     uint row = row_of(r), head = p.head_first + head_of(row);
     load_q(r, s);
-    [[unroll]] for (uint d = 0; d < VALUE4; d++)
-        context[r * VALUE4 + d] = vec4(0.0);
+    EACH(VALUE4, p.value_dim, context[r * VALUE4 + d] = vec4(0.0))
     bool sink = mask_has(MASK_SINK);
     most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
     total[r] = sink ? 1.0 : 0.0;
