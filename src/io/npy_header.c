@@ -160,7 +160,11 @@ const char *vka_npy_header_parse(const char *text, size_t length, struct vka_npy
             return wrong;
         comma = take(&c, ',');
     }
-    skip_space(&c);
+    /* Padding, and the newline that ends it: to Python a blank behind that would be an indent. */
+    while (c.at < c.end && *c.at && strchr(" \t\f", *c.at))
+        c.at++;
+    while (c.at < c.end && (*c.at == '\r' || *c.at == '\n'))
+        c.at++;
     if (c.at != c.end)
         return "goes on after its dictionary";
     return seen == 7 ? NULL : "lacks one of descr, fortran_order and shape";

@@ -86,16 +86,18 @@ static void check_invariants(const struct vka_safetensors *file, const unsigned 
 static void test_malformed(void **state)
 {
     (void)state;
-    assert_true(COUNTOF(malformed) >= 150);
-    for (size_t i = 0; i < COUNTOF(malformed); i++) {
+    assert_true(COUNTOF(malformed_safetensors) >= 150);
+    for (size_t i = 0; i < COUNTOF(malformed_safetensors); i++) {
         char error[VKA_IO_ERROR_SIZE];
         struct vka_safetensors *file;
         size_t size;
-        unsigned char *bytes = build(malformed[i].header, malformed[i].data, &size);
+        unsigned char *bytes =
+            build(malformed_safetensors[i].header, malformed_safetensors[i].data, &size);
         enum vka_status status = parse(bytes, size, &file, error);
 
-        if (status != VKA_IO)
-            fail_msg("%s with %zu bytes gave %d", malformed[i].header, malformed[i].data, status);
+        if (status != VKA_IO || !strstr(error, malformed_safetensors[i].reason))
+            fail_msg("%s with %zu bytes, for '%s', gave %d: %s", malformed_safetensors[i].header,
+                     malformed_safetensors[i].data, malformed_safetensors[i].reason, status, error);
         free(bytes);
     }
 }
@@ -103,24 +105,25 @@ static void test_malformed(void **state)
 static void test_wellformed(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNTOF(wellformed); i++) {
+    for (size_t i = 0; i < COUNTOF(wellformed_safetensors); i++) {
         char error[VKA_IO_ERROR_SIZE], names[64] = "";
         struct vka_safetensors *file;
         size_t size;
-        unsigned char *bytes = build(wellformed[i].header, wellformed[i].data, &size);
+        unsigned char *bytes =
+            build(wellformed_safetensors[i].header, wellformed_safetensors[i].data, &size);
         enum vka_status status = parse(bytes, size, &file, error);
 
-        if (!wellformed[i].names) {
+        if (!wellformed_safetensors[i].names) {
             assert_int_equal(status, VKA_IO);
         } else {
             if (status)
-                fail_msg("%s: %s", wellformed[i].header, error);
+                fail_msg("%s: %s", wellformed_safetensors[i].header, error);
             check_invariants(file, bytes, size);
             for (size_t j = 0; j < vka_safetensors_count(file); j++) {
                 strcat(names, j ? " " : "");
                 strcat(names, vka_safetensors_at(file, j)->name);
             }
-            assert_string_equal(names, wellformed[i].names);
+            assert_string_equal(names, wellformed_safetensors[i].names);
         }
         vka_safetensors_close(&file);
         free(bytes);
