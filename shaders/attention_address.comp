@@ -14,6 +14,7 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #define STEP_KEYS 8
 #define ROLLED
+#define LARGE_VEC4 160
 #include "lib/rows.glsl"
 #include "lib/pick.glsl"
 
@@ -36,7 +37,17 @@ vec4 load(uint64_t row, uint d, uint type)
     return decode4(uvec2(w.at[2 * d], w.at[2 * d + 1]), type);
 }
 
-// Eight rows, one a lane. A load whose address differs by lane would be eight branches.
+// Vec4 d of eight rows, one a lane. A load whose address differs by lane would be eight branches.
+void load_q4(uint r, uint d, uint64_t rows[8])
+{
+    vec4 x[8];
+    [[unroll]] for (uint lane = 0; lane < 8; lane++)
+        x[lane] = p.scale * load(rows[lane], d, Q_TYPE);
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        q[r * HEAD4 + d][i] = pick(vec4(x[0][i], x[1][i], x[2][i], x[3][i]),
+                                   vec4(x[4][i], x[5][i], x[6][i], x[7][i]));
+}
+
 void load_q(uint r, sequence s)
 {
     uint64_t rows[8];
@@ -44,14 +55,7 @@ void load_q(uint r, sequence s)
         uint row = tile_row + lane + r * 8;
         rows[lane] = row_at(q_address, q_index(min(row, n_row - 1), s), Q_TYPE);
     }
-    [[unroll]] for (uint d = 0; d < HEAD4; d++) {
-        vec4 x[8];
-        [[unroll]] for (uint lane = 0; lane < 8; lane++)
-            x[lane] = p.scale * load(rows[lane], d, Q_TYPE);
-        [[unroll]] for (uint i = 0; i < 4; i++)
-            q[r * HEAD4 + d][i] = pick(vec4(x[0][i], x[1][i], x[2][i], x[3][i]),
-                                       vec4(x[4][i], x[5][i], x[6][i], x[7][i]));
-    }
+    EACH(HEAD4, p.head_dim, load_q4(r, d, rows))
 }
 
 vec4 load_v(uint base, uint d) { return load(row_at(v_address, base, V_TYPE), d, V_TYPE); }
@@ -60,21 +64,15 @@ vec4 x[2 * ROWS];       // [four][row]: scores of the keys of a step, then their
 bvec4 hidden[2 * ROWS]; // [four][row]
 float shrink[ROWS];     // what the step makes of the context so far
 
-// Scores before the mask of four keys.
-void score(uint four, uint64_t k0_row, uint64_t k1_row, uint64_t k2_row, uint64_t k3_row)
+// Adds what vec4 d of four keys gives to their scores.
+void add_scores(uint four, uint d, uint64_t k[8])
 {
-    vec4 sum[ROWS];
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        sum[r] = vec4(0.0);
-    [[unroll]] for (uint d = 0; d < HEAD4; d++) {
-        vec4 k0 = load(k0_row, d, K_TYPE), k1 = load(k1_row, d, K_TYPE);
-        vec4 k2 = load(k2_row, d, K_TYPE), k3 = load(k3_row, d, K_TYPE);
-        [[unroll]] for (uint i = 0; i < 4; i++)
-            [[unroll]] for (uint r = 0; r < ROWS; r++)
-                sum[r] = fma(vec4(q[r * HEAD4 + d][i]), vec4(k0[i], k1[i], k2[i], k3[i]), sum[r]);
-    }
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        x[four * ROWS + r] = sum[r];
+    vec4 k0 = load(k[4 * four], d, K_TYPE), k1 = load(k[4 * four + 1], d, K_TYPE);
+    vec4 k2 = load(k[4 * four + 2], d, K_TYPE), k3 = load(k[4 * four + 3], d, K_TYPE);
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
+            x[four * ROWS + r] = fma(vec4(q[r * HEAD4 + d][i]), vec4(k0[i], k1[i], k2[i], k3[i]),
+                                     x[four * ROWS + r]);
 }
 
 // One step of the online softmax for a row: x becomes weights.
@@ -106,30 +104,49 @@ void weigh(uint r, uint key, sequence s, bool masked)
     x[ROWS + r] = b;
 }
 
+// Adds vec4 d of eight values, weighted, to the context.
+void add_value4(uint d, uint64_t v[8])
+{
+    vec4 c[ROWS];
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        c[r] = context[r * VALUE4 + d] * shrink[r];
+    [[unroll]] for (uint j = 0; j < 8; j++) {
+        vec4 value = load(v[j], d, V_TYPE);
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
+            c[r] = fma(vec4(x[j / 4 * ROWS + r][j % 4]), value, c[r]);
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        context[r * VALUE4 + d] = c[r];
+}
+
 void add_values(uint key, sequence s)
 {
     uint64_t v[8];
     [[unroll]] for (uint j = 0; j < 8; j++)
         v[j] = row_at(v_address, v_index(key_row(key + j, s), s), V_TYPE);
-    [[unroll]] for (uint d = 0; d < VALUE4; d++) {
-            vec4 c[ROWS];
-            [[unroll]] for (uint r = 0; r < ROWS; r++)
-                c[r] = context[r * VALUE4 + d] * shrink[r];
-            [[unroll]] for (uint j = 0; j < 8; j++) {
-                vec4 value = load(v[j], d, V_TYPE);
-                [[unroll]] for (uint r = 0; r < ROWS; r++)
-                    c[r] = fma(vec4(x[j / 4 * ROWS + r][j % 4]), value, c[r]);
-            }
-            [[unroll]] for (uint r = 0; r < ROWS; r++)
-                context[r * VALUE4 + d] = c[r];
-        }
+    EACH(VALUE4, p.value_dim, add_value4(d, v))
+}
+
+void shrink_context(uint d)
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        context[r * VALUE4 + d] *= shrink[r];
+}
+
+// Vec4 d of one value, whose weights are w; rows that skip it do not see it.
+void add_seen4(uint d, uint64_t v, float w[ROWS], bool skip[ROWS])
+{
+    vec4 value = load(v, d, V_TYPE);
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        vec4 c = context[r * VALUE4 + d];
+        context[r * VALUE4 + d] = skip[r] ? c : fma(vec4(w[r]), value, c);
+    }
 }
 
 // The same where some row does not see some key, whose value may be NaN or Inf.
 void add_seen_values(uint key, sequence s)
 {
-    [[unroll]] for (uint i = 0; i < ROWS * VALUE4; i++)
-        context[i] *= shrink[i / VALUE4];
+    EACH(VALUE4, p.value_dim, shrink_context(d))
     for (uint j = 0; j < 8; j++) {
         float w[ROWS];
         bool skip[ROWS];
@@ -138,13 +155,7 @@ void add_seen_values(uint key, sequence s)
             skip[r] = j < 4 ? hidden[r][j % 4] : hidden[ROWS + r][j % 4];
         }
         uint64_t v = row_at(v_address, v_index(key_row(min(key + j, s.n_kv - 1), s), s), V_TYPE);
-        [[unroll]] for (uint d = 0; d < VALUE4; d++) {
-            vec4 value = load(v, d, V_TYPE);
-            [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                vec4 c = context[r * VALUE4 + d];
-                context[r * VALUE4 + d] = skip[r] ? c : fma(vec4(w[r]), value, c);
-            }
-        }
+        EACH(VALUE4, p.value_dim, add_seen4(d, v, w, skip))
     }
 }
 
@@ -154,8 +165,10 @@ void step(uint key, sequence s, bool edge)
     uint64_t k[8]; // all before the first sum: a branch between would part loads and sums
     [[unroll]] for (uint j = 0; j < 8; j++)
         k[j] = row_at(k_address, k_index(key_row(min(key + j, s.n_kv - 1), s), s), K_TYPE);
-    score(0, k[0], k[1], k[2], k[3]);
-    score(1, k[4], k[5], k[6], k[7]);
+    [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
+        x[i] = vec4(0.0);
+    [[unroll]] for (uint four = 0; four < 2; four++)
+        EACH(HEAD4, p.head_dim, add_scores(four, d, k))
     [[unroll]] for (uint i = 0; i < 2 * ROWS; i++) {
         hidden[i] = bvec4(false);
         if (masked) {

@@ -6,6 +6,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #define STEP_KEYS 4
+#define LARGE_VEC4 64
 #ifdef TEXELS
 #define ROLLED
 #define MASKED true // those compilers run both sides of a branch: one that is always right

@@ -33,8 +33,8 @@ layout(local_size_x_id = ATTENTION_LANES) in;
 #include "lib/attention.glsl"
 
 // For vec4 d of a head, statement: unrolled, but of heads so large that drivers would compile for
-// minutes.
-const bool LARGE = HEAD4 + VALUE4 > 64;
+// minutes. LARGE_VEC4: vec4 of q and context of a row up to which they are not.
+const bool LARGE = HEAD4 + VALUE4 > LARGE_VEC4;
 #define EACH(count, dim, statement)                                                                \
     if (LARGE)                                                                                     \
         [[dont_unroll]] for (uint d = 0; 4 * d < dim; d++)                                         \
