@@ -61,6 +61,12 @@ void accumulate(uint r, float a, float b[VECTORS])
                 accumulate(r, Row(a[r] + k).at[j], b);                                             \
     }
 
+// Of the lane in vector v.
+uint column_of(uint v)
+{
+    return gl_WorkGroupID.y * ADDRESS_PANEL + gl_SubgroupInvocationID + 8 * v;
+}
+
 void main()
 {
     uint first_row = product_first_row(ROWS);
@@ -72,7 +78,9 @@ void main()
                (product_a() + min(first_row + r, p.m - 1) * p.a_row);
     Float b = Float(uvec2(p.b_low, p.b_high)) + product_b();
     [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
-        acc[i] = 0.0;
+        acc[i] = i / VECTORS < ROWS ? earlier_sum(product_z(), first_row + i / VECTORS,
+                                                  column_of(i % VECTORS))
+                                    : 0.0;
     uint k = 0;
     for (; k + DEPTH <= p.k; k += DEPTH) {
         Panel panel = Panel(b + k * ADDRESS_PANEL);
@@ -82,11 +90,10 @@ void main()
         Panel panel = Panel(b + k * ADDRESS_PANEL);
         STEP(1, k)
     }
-    uint column = gl_WorkGroupID.y * ADDRESS_PANEL + gl_SubgroupInvocationID;
     [[unroll]] for (uint v = 0; v < VECTORS; v++) {
-        float bias = product_bias(column + 8 * v);
+        float bias = product_bias(column_of(v));
         [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
             if (r < ROWS)
-                store_product(first_row + r, column + 8 * v, acc[r * VECTORS + v], bias);
+                store_product(first_row + r, column_of(v), acc[r * VECTORS + v], bias);
     }
 }

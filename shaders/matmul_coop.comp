@@ -41,6 +41,7 @@ layout(binding = 1) readonly buffer B8 { uvec4 b_chunks[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/sums.glsl"
 
 const uint LANES = THREADS / COOP_SUBGROUPS; // of a subgroup
 const uint BM = COOP_ROWS * MATS_M * M;
@@ -159,12 +160,28 @@ void store_pair(uint c_base, uint row, uint column, vec2 x)
 // The matrix in results[mine ..], whose first element is C's at `at`.
 void store_matrix(uint c_base, uvec2 at, uint mine)
 {
-    [[unroll]] for (uint i = 0; i < M * N; i += 2 * LANES) { // else sums would not be unrolled
+    [[unroll]] for (uint i = 0; i < M * N; i += 2 * LANES) { // else acc would not be unrolled
         uint e = i + 2 * gl_SubgroupInvocationID;
         if (e < M * N)
             store_pair(c_base, at.x + e / N, at.y + e % N,
                        vec2(results[mine + e], results[mine + e + 1]));
     }
+}
+
+// The matrix of earlier sums whose first is of C's element `at`, to results[mine ..].
+void fetch_matrix(uvec2 at, uint mine)
+{
+    [[unroll]] for (uint i = 0; i < M * N; i += LANES) {
+        uint e = i + gl_SubgroupInvocationID;
+        if (e < M * N)
+            results[mine + e] = earlier_sum(gl_WorkGroupID.z, at.x + e / N, at.y + e % N);
+    }
+}
+
+void share_results()
+{
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
+                   gl_SemanticsAcquireRelease);
 }
 
 void main()
@@ -177,10 +194,18 @@ void main()
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
     uvec2 own = uvec2(gl_SubgroupID % COOP_ROWS * MATS_M * M,
                       gl_SubgroupID / COOP_ROWS * MATS_N * N); // of this subgroup, in the tile
+    uint mine = gl_SubgroupID * M * N;                         // in results
 
-    coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> sums[MATS_M * MATS_N];
-    [[unroll]] for (uint i = 0; i < MATS_M * MATS_N; i++)
-        sums[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
+    coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> acc[MATS_M * MATS_N];
+    [[unroll]] for (uint i = 0; i < MATS_M * MATS_N; i++) {
+        acc[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
+        if (SUMS != 0) {
+            fetch_matrix(first + own + uvec2(i / MATS_N * M, i % MATS_N * N), mine);
+            share_results();
+            coopMatLoad(acc[i], results, mine, N, gl_CooperativeMatrixLayoutRowMajor);
+            share_results();
+        }
+    }
     load_tiles(a_base, b_base, first, 0);
     for (uint k0 = 0; k0 < p.k; k0 += COOP_DEPTH) {
         share_tiles();
@@ -197,21 +222,18 @@ void main()
                 coopMatLoad(b, b_tile, (own.y + j * N) * PITCH + k / 8, PITCH,
                             gl_CooperativeMatrixLayoutColumnMajor);
                 [[unroll]] for (uint i = 0; i < MATS_M; i++)
-                    sums[i * MATS_N + j] = coopMatMulAdd(a[i], b, sums[i * MATS_N + j]);
+                    acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);
             }
         }
         barrier();
     }
 
-    uint mine = gl_SubgroupID * M * N; // in results
     [[unroll]] for (uint i = 0; i < MATS_M; i++)
         [[unroll]] for (uint j = 0; j < MATS_N; j++) {
-            coopMatStore(sums[i * MATS_N + j], results, mine, N,
+            coopMatStore(acc[i * MATS_N + j], results, mine, N,
                          gl_CooperativeMatrixLayoutRowMajor);
-            controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
-                           gl_SemanticsAcquireRelease);
+            share_results();
             store_matrix(c_base, first + own + uvec2(i * M, j * N), mine);
-            controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
-                           gl_SemanticsAcquireRelease);
+            share_results();
         }
 }

@@ -36,6 +36,7 @@ layout(binding = 1) readonly buffer B4 { vec4 b_fours[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/sums.glsl"
 
 const uint LOADS = (ROWS + HOLDERS - 1) / HOLDERS; // rows of A a lane loads
 
@@ -118,7 +119,8 @@ void main()
 
     vec4 a[LANE_ROWS / HOLDERS];
     [[unroll]] for (uint r = 0; r < ROWS; r++)
-        acc[r] = vec4(0.0);
+        [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++)
+            acc[r][i] = earlier_sum(z, first_row + r, column + i);
     for (uint i = 0; i < whole; i++) {
         [[unroll]] for (uint j = 0; j < LOADS; j++) {
             a[j] = load_a4(a_at[j], a_col);

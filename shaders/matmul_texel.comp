@@ -53,6 +53,12 @@ void accumulate(uint r, float a, vec4 b[FOURS])
         b_at += TEXEL_PANEL / 4;                                                                   \
     }
 
+// Of the lane's element i.
+uint column_of(uint i)
+{
+    return gl_WorkGroupID.y * TEXEL_PANEL + 4 * gl_SubgroupInvocationID + i / 4 * 32 + i % 4;
+}
+
 void main()
 {
     uint lane = gl_SubgroupInvocationID, first_row = product_first_row(ROWS);
@@ -62,7 +68,10 @@ void main()
     int a_at = int(product_a() + row * p.a_row) / 4;
     int b_at = int(product_b()) / 4 + int(lane);
     [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
-        acc[i] = vec4(0.0);
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            acc[i][j] = i / FOURS < ROWS ? earlier_sum(product_z(), first_row + i / FOURS,
+                                                       column_of(i % FOURS * 4 + j))
+                                         : 0.0;
     vec4 a;
     for (uint k = 0; k < p.k / 4; k++) {
         a = texelFetch(a_texels, a_at++);
@@ -76,9 +85,8 @@ void main()
         STEP(x)
         a = a.yzww;
     }
-    uint column = gl_WorkGroupID.y * TEXEL_PANEL + 4 * lane;
     [[unroll]] for (uint i = 0; i < 4 * FOURS; i++) {
-        uint at = column + i / 4 * 32 + i % 4;
+        uint at = column_of(i);
         float bias = product_bias(at);
         [[unroll]] for (uint r = 0; r < TEXEL_ROWS; r++)
             if (r < ROWS)

@@ -22,6 +22,7 @@ layout(binding = 1) readonly buffer B { uint b_words[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/sums.glsl"
 
 const uint BM = SIDE * TM;
 const uint BN = SIDE * TN;
@@ -71,7 +72,7 @@ void main()
 
     float acc[TM * TN];
     for (uint i = 0; i < TM * TN; i++)
-        acc[i] = 0.0;
+        acc[i] = earlier_sum(z, first.x + local.x + i / TN * SIDE, first.y + local.y + i % TN * SIDE);
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
         load_tiles(a_base, b_base, first, k0);
         barrier();

@@ -32,7 +32,8 @@
 /* ---- matmul: C[z][m][n] = alpha * sum over k of f(A[z][m][k]) * B[z'][n][k] + bias[n] ----------
  * z is the workgroup's: batch z / n_head, head z % n_head; B's head is head / group.
  * Packed B, for kernels that want it: float32 panels of so many neighbouring columns, padded with
- * anything, [panel][k][column of the panel]. Buffers: 0 A, 1 B, 2 bias, 3 C. */
+ * anything, [panel][k][column of the panel]. Where k is cut, sums begin with those of the k before,
+ * float32 with neighbouring columns. Buffers: 0 A, 1 B, 2 bias, 3 C, 4 sums. */
 struct matmul_params {
     U32 a_low, a_high, b_low, b_high; /* addresses, for kernels that read by address */
     U32 m, n, k;
@@ -44,6 +45,7 @@ struct matmul_params {
     U32 bias_offset;
     U32 b_panel; /* packed B: from panel to panel */
     U32 n_block; /* with packed B: blocks of rows */
+    U32 sums_offset, sums_batch, sums_head, sums_row;
 };
 #define MATMUL_A_TYPE 0
 #define MATMUL_B_TYPE 1
@@ -51,18 +53,19 @@ struct matmul_params {
 #define MATMUL_BIAS_TYPE 3 /* BIAS_NONE: no bias */
 #define MATMUL_RELU 4      /* f(x) = max(x, 0), else x */
 #define MATMUL_HIDDEN 5    /* skip elements of A that are HIDDEN_BITS */
+#define MATMUL_SUMS 6      /* sums begin with those of buffer 4, else with 0 */
 /* matmul_tile: side x side invocations, each tile_m x tile_n results. */
-#define MATMUL_TILE_M 6
-#define MATMUL_TILE_N 7
-#define MATMUL_SIDE_X 8
-#define MATMUL_SIDE_Y 9 /* the same number */
-#define MATMUL_TILE_SPECS 10
+#define MATMUL_TILE_M 7
+#define MATMUL_TILE_N 8
+#define MATMUL_SIDE_X 9
+#define MATMUL_SIDE_Y 10 /* the same number */
+#define MATMUL_TILE_SPECS 11
 /* matmul_lane: one subgroup of `lanes` a workgroup. */
-#define MATMUL_LANES 6
-#define MATMUL_A_VEC 7 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
-#define MATMUL_B_VEC 8 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
-#define MATMUL_ROWS 9  /* of a tile, at most LANE_ROWS */
-#define MATMUL_LANE_SPECS 10
+#define MATMUL_LANES 7
+#define MATMUL_A_VEC 8 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
+#define MATMUL_B_VEC 9 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
+#define MATMUL_ROWS 10  /* of a tile, at most LANE_ROWS */
+#define MATMUL_LANE_SPECS 11
 /* matmul_address, matmul_texel: packed B, MATMUL_ROWS of at most so many. */
 #define ADDRESS_ROWS 6
 #define ADDRESS_PANEL 16
@@ -70,15 +73,15 @@ struct matmul_params {
 #define TEXEL_PANEL 64
 /* matmul_coop: THREADS are COOP_ROWS x COOP_COLUMNS subgroups, each with MATS_M x MATS_N matrices of
  * M x N results, made from M x K of A and K x N of B; COOP_DEPTH is a multiple of K. */
-#define MATMUL_COOP_THREADS 6
-#define MATMUL_COOP_M 7
-#define MATMUL_COOP_N 8
-#define MATMUL_COOP_K 9
-#define MATMUL_COOP_MATS_M 10
-#define MATMUL_COOP_MATS_N 11
-#define MATMUL_COOP_A_VEC 12 /* a_col 1, rows 16-byte aligned, k a multiple of 8 */
-#define MATMUL_COOP_B_VEC 13 /* the same of B */
-#define MATMUL_COOP_SPECS 14
+#define MATMUL_COOP_THREADS 7
+#define MATMUL_COOP_M 8
+#define MATMUL_COOP_N 9
+#define MATMUL_COOP_K 10
+#define MATMUL_COOP_MATS_M 11
+#define MATMUL_COOP_MATS_N 12
+#define MATMUL_COOP_A_VEC 13 /* a_col 1, rows 16-byte aligned, k a multiple of 8 */
+#define MATMUL_COOP_B_VEC 14 /* the same of B */
+#define MATMUL_COOP_SPECS 15
 
 #define BIAS_NONE 99
 #define TILE_DEPTH 16

@@ -1,5 +1,6 @@
 // What the kernels for packed B share: where a workgroup stands, and what becomes of a result.
 // Included where A_TYPE .. HIDDEN, p, c_words and bias_words are there.
+#include "lib/sums.glsl"
 
 uint product_z() { return gl_WorkGroupID.z / p.n_block; }
 uint product_batch() { return product_z() / p.n_head; }

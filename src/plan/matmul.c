@@ -1,4 +1,5 @@
-#include "plan/matmul.h"
+/* A matrix product as one pass: which kernel, its constants and parameters. */
+#include "plan/matmul_pass.h"
 #include "params.h"
 #include "plan/choose.h"
 
@@ -49,7 +50,7 @@ static bool chunks_along_k(const struct vka_tensor *t)
     return whole;
 }
 
-static void choose(const struct vka_plan *plan, const struct matmul_op *op,
+void matmul_choose(const struct vka_plan *plan, const struct matmul_op *op,
                    struct matmul_choice *choice)
 {
     const uint32_t *a = op->a.shape.size;
@@ -95,6 +96,7 @@ static void set_key(const struct matmul_op *op, const struct matmul_choice *choi
     key->spec[MATMUL_BIAS_TYPE] = op->bias ? op->bias->dtype : BIAS_NONE;
     key->spec[MATMUL_RELU] = op->relu;
     key->spec[MATMUL_HIDDEN] = op->hidden;
+    key->spec[MATMUL_SUMS] = op->sums.storage != NULL;
     if (choice->size.m) {
         set_coop_key(choice, key);
     } else if (choice->kernel == KERNEL_matmul_tile) {
@@ -134,13 +136,20 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
         .c_head = (uint32_t)op->c.shape.stride[1],
         .c_row = (uint32_t)op->c.shape.stride[2],
         .c_col = (uint32_t)op->c.shape.stride[3],
-        .b_panel = op->panel * a[3],
+        .b_panel = (uint32_t)op->b.shape.stride[2],
         .n_block = n_block,
     };
     plan_bind(plan, pass, 0, &op->a, false, &p.a_offset);
     plan_bind(plan, pass, 1, &op->b, false, &p.b_offset);
     plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
     plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
+    plan_bind(plan, pass, 4, &op->b, false, NULL); /* where no sums are */
+    if (op->sums.storage) {
+        plan_bind(plan, pass, 4, &op->sums, false, &p.sums_offset);
+        p.sums_batch = (uint32_t)op->sums.shape.stride[0];
+        p.sums_head = (uint32_t)op->sums.shape.stride[1];
+        p.sums_row = (uint32_t)op->sums.shape.stride[2];
+    }
     pass->push_size = sizeof p;
     memcpy(pass->push, &p, sizeof p);
 }
@@ -158,8 +167,8 @@ static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
     return fit < 1 ? 1 : fit < all ? (uint32_t)fit : all;
 }
 
-static void set_grid(const struct matmul_op *op, const struct matmul_choice *choice,
-                     uint64_t groups[3], uint32_t *n_block)
+void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice, uint64_t groups[3],
+                 uint32_t *n_block)
 {
     const uint32_t *c = op->c.shape.size;
     uint32_t tiles = divide_up(c[2], choice->rows);
@@ -176,14 +185,14 @@ static void set_grid(const struct matmul_op *op, const struct matmul_choice *cho
     }
 }
 
-static enum vka_status add_pass(struct vka_plan *plan, const struct matmul_op *op,
+enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *op,
                                 const struct matmul_choice *choice)
 {
     const uint32_t *a = op->a.shape.size;
     uint32_t n = op->c.shape.size[3], n_block;
     uint64_t groups[3];
     struct pass pass = {.name = op->name, .reason = choice->reason};
-    set_grid(op, choice, groups, &n_block);
+    matmul_grid(op, choice, groups, &n_block);
     memcpy(pass.problem, choice->problem, sizeof pass.problem);
     set_key(op, choice, &pass.key);
     set_params(plan, op, n_block, &pass);
@@ -195,188 +204,4 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct matmul_op *o
              a[0] * a[1], vka_dtype_name(op->a.dtype), vka_dtype_name(op->b.dtype),
              vka_dtype_name(op->c.dtype), choice->rows, choice->columns);
     return plan_add_pass(plan, &pass);
-}
-
-/* What B takes when its rows are packed: a cut along n makes that smaller even where the rows of B
- * are so far apart that its range stays. */
-static uint64_t rows_bytes(const struct vka_tensor *b)
-{
-    const uint32_t *size = b->shape.size;
-    uint64_t outer =
-        (b->shape.stride[0] ? size[0] : 1u) * (uint64_t)(b->shape.stride[1] ? size[1] : 1u);
-    return outer * size[3] * (divide_up(size[2], 4) * 4ull) * 4;
-}
-
-/* The axis of c to halve so that grid and bindings fit the device; -1 where they do, -2 where no
- * cut helps. */
-static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
-                       const struct matmul_choice *choice)
-{
-    const struct caps *caps = &plan->device->caps;
-    const uint32_t *c = op->c.shape.size;
-    uint64_t limit = caps->properties.max_buffer_range, groups[3];
-    uint32_t n_block;
-    set_grid(op, choice, groups, &n_block);
-    bool a = plan_range(plan, &op->a) > limit;
-    bool b = plan_range(plan, &op->b) > limit && (op->panel || rows_bytes(&op->b) > limit);
-    bool over = a || b || plan_range(plan, &op->c) > limit;
-    uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* their axes of the grid */
-    if (over || groups[2] > caps->max_groups[2]) {
-        if (c[0] > 1)
-            return 0;
-        if (c[1] > op->group)
-            return 1;
-    }
-    if ((over && !b) || groups[rows] > caps->max_groups[rows])
-        return c[2] > 1 ? 2 : -2;
-    if (over || groups[columns] > caps->max_groups[columns])
-        return c[3] > choice->columns ? 3 : -2;
-    return -1;
-}
-
-/* The part `first .. first + count - 1` of the op along an axis of c. */
-static struct matmul_op op_part(const struct matmul_op *op, int axis, uint32_t first,
-                                uint32_t count, struct vka_tensor *bias)
-{
-    struct matmul_op part = *op;
-    uint32_t at = (uint32_t)axis;
-    part.c = tensor_part(&op->c, at, first, count);
-    if (axis <= 2)
-        part.a = tensor_part(&op->a, at, first, count);
-    if (axis == 0)
-        part.b = tensor_part(&op->b, 0, first, count);
-    if (axis == 1)
-        part.b = tensor_part(&op->b, 1, first / op->group, divide_up(count, op->group));
-    if (axis == 3) {
-        uint32_t unit = op->panel ? op->panel : 1;
-        part.b = tensor_part(&op->b, 2, first / unit, divide_up(count, unit));
-        if (op->bias) {
-            *bias = tensor_part(op->bias, op->bias->shape.rank - 1, first, count);
-            part.bias = bias;
-        }
-    }
-    return part;
-}
-
-/* Batch elements and heads of B, one where all share it. */
-static void outer_of(const struct vka_tensor *b, uint32_t outer[2])
-{
-    for (int i = 0; i < 2; i++)
-        outer[i] = b->shape.stride[i] ? b->shape.size[i] : 1;
-}
-
-/* Makes `packed`, with one matrix where all share it, stand for B in the op. */
-static void replace_b(struct matmul_op *op, const struct vka_tensor *packed)
-{
-    struct shape was = op->b.shape;
-    op->b = *packed;
-    for (int i = 0; i < 2; i++) {
-        op->b.shape.size[i] = was.size[i];
-        op->b.shape.stride[i] = was.stride[i] ? packed->shape.stride[i] : 0;
-    }
-}
-
-/* Copies B to [k][n] with n padded to whole vec4. */
-static enum vka_status pack_rows(struct vka_plan *plan, struct matmul_op *op, enum vka_dtype dtype)
-{
-    enum vka_status status = VKA_OK;
-    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
-    struct vka_tensor packed, from = op->b;
-    outer_of(&op->b, outer);
-    TRY(plan_scratch(plan, dtype, (const uint32_t[]){outer[0], outer[1], k, divide_up(n, 4) * 4},
-                     &packed));
-    from.shape.size[0] = outer[0];
-    from.shape.size[1] = outer[1];
-    struct shape *to = &packed.shape; /* as [batch][head][n][k] */
-    uint64_t row = to->stride[2];
-    to->size[2] = n;
-    to->size[3] = k;
-    to->stride[2] = 1;
-    to->stride[3] = row;
-    TRY(plan_copy(plan, "pack", &from, &packed));
-    replace_b(op, &packed);
-fail:
-    return status;
-}
-
-static enum vka_status pack_panels(struct vka_plan *plan, struct matmul_op *op, uint32_t panel)
-{
-    enum vka_status status = VKA_OK;
-    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
-    struct vka_tensor packed, from = op->b;
-    if ((uint64_t)k * panel > UINT32_MAX)
-        return log_error(&plan->device->log, VKA_UNSUPPORTED, "%s: k is %u", op->name, k);
-    outer_of(&op->b, outer);
-    TRY(plan_scratch(plan, VKA_F32,
-                     (const uint32_t[]){outer[0], outer[1], divide_up(n, panel), k * panel},
-                     &packed));
-    from.shape.size[0] = outer[0];
-    from.shape.size[1] = outer[1];
-    TRY(plan_copy_to_panels(plan, "pack", &from, &packed, panel));
-    replace_b(op, &packed);
-    op->panel = panel;
-fail:
-    return status;
-}
-
-/* Copies A to float32 with rows of whole vec4. */
-static enum vka_status pack_a(struct vka_plan *plan, struct matmul_op *op)
-{
-    enum vka_status status = VKA_OK;
-    const uint32_t *size = op->a.shape.size;
-    struct vka_tensor packed;
-    TRY(plan_scratch(plan, VKA_F32,
-                     (const uint32_t[]){size[0], size[1], size[2], divide_up(size[3], 4) * 4},
-                     &packed));
-    packed.shape.size[3] = size[3];
-    TRY(plan_copy(plan, "pack", &op->a, &packed));
-    op->a = packed;
-fail:
-    return status;
-}
-
-/* Halves are whole groups, and whole tiles as long as there are more. No kernel sums differently by
- * a row's place in its tile, so a result's bits do not depend on the cut. */
-static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *op,
-                                 const struct matmul_choice *choice)
-{
-    int axis = axis_to_cut(plan, op, choice);
-    uint64_t limit = plan->device->caps.properties.max_buffer_range;
-    if (axis < 0 && !op->panel && plan_range(plan, &op->b) > limit) {
-        struct matmul_op packed = *op;
-        struct matmul_choice plain = *choice;
-        bool coop = choice->size.m != 0; /* whose inputs are of one type */
-        if (coop)
-            plain.b_vec = false; /* that was said of the rows as they lay */
-        enum vka_status status = pack_rows(plan, &packed, coop ? op->b.dtype : VKA_F32);
-        return status == VKA_OK ? add_pass(plan, &packed, &plain) : status;
-    }
-    if (axis < 0)
-        return add_pass(plan, op, choice); /* which says what does not fit */
-    uint32_t size = op->c.shape.size[axis];
-    uint32_t rows = op->c.shape.size[2] > choice->rows ? choice->rows : 1;
-    const uint32_t unit[4] = {1, op->group, rows, choice->columns};
-    uint32_t half = divide_up(size / 2, unit[axis]) * unit[axis];
-    struct vka_tensor bias;
-    struct matmul_op part = op_part(op, axis, 0, half, &bias);
-    enum vka_status status = add_parts(plan, &part, choice);
-    if (status != VKA_OK)
-        return status;
-    part = op_part(op, axis, half, size - half, &bias);
-    return add_parts(plan, &part, choice);
-}
-
-enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
-{
-    enum vka_status status = VKA_OK;
-    struct matmul_choice choice;
-    struct matmul_op packed = *op;
-    choose(plan, op, &choice);
-    if (choice.pack_a)
-        TRY(pack_a(plan, &packed));
-    if (choice.panel && !op->panel)
-        TRY(pack_panels(plan, &packed, choice.panel));
-    TRY(add_parts(plan, &packed, &choice));
-fail:
-    return status;
 }

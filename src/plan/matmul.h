@@ -17,6 +17,9 @@ struct matmul_op {
     uint32_t panel; /* not 0: b is packed, [batch][n_head / group][panels][k * panel], float32 */
     struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */
+    /* [batch][n_head][m][n] float32, the sums that the product goes on with: it is the last part of
+     * one that is cut along k. Columns contiguous; storage NULL: none. */
+    struct vka_tensor sums;
     uint32_t group;
     float alpha;
     bool relu;   /* f(x) = max(x, 0) */

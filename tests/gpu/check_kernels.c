@@ -108,6 +108,29 @@ void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
     }
 }
 
+void check_cut(struct check *c, struct vka_plan *plan, enum vka_status status, size_t uncut_passes,
+               struct operand *output, const char *text)
+{
+    char why[WHY] = "";
+    double *uncut = calloc(output->count, sizeof *uncut);
+    if (status == VKA_OK)
+        status = uncut ? vka_plan_finish(plan) : VKA_OUT_OF_HOST_MEMORY;
+    if (status != VKA_OK) {
+        snprintf(why, WHY, "cut: %s: %s", vka_status_name(status), vka_device_error(c->device));
+        check_fail(c, text, why);
+        free(uncut);
+        return;
+    }
+    memcpy(uncut, output->values, output->count * sizeof *uncut);
+    if (plan->n_pass <= uncut_passes)
+        check_fail(c, text, "the limits did not cut it");
+    else if (!compare_runs(c->device, plan, &output, 1, &c->rng, why))
+        check_fail(c, text, why);
+    else if (memcmp(uncut, output->values, output->count * sizeof *uncut) != 0)
+        check_fail(c, text, "cut by lower limits, it gives other bits");
+    free(uncut);
+}
+
 static int compare_times(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -1,0 +1,13 @@
+// Where a matrix product is cut along k: what the pass before this one summed. Included where p is
+// there. See matmul_params.
+
+layout(constant_id = MATMUL_SUMS) const uint SUMS = 0;
+layout(binding = 4) readonly buffer Sums { float sums[]; };
+
+float earlier_sum(uint z, uint row, uint column)
+{
+    if (SUMS == 0 || row >= p.m || column >= p.n)
+        return 0.0;
+    return sums[p.sums_offset + z / p.n_head * p.sums_batch + z % p.n_head * p.sums_head +
+                row * p.sums_row + column];
+}
