@@ -138,6 +138,7 @@ struct softmax_params {
     U32 scores_offset, scores_batch, scores_head, scores_row, scores_col;
     F32 dropout;
     U32 seed_low, seed_high;
+    U32 draw_place, draw_query; /* added to what the draw counts: batch << 16 | head, and query */
 };
 #define SOFTMAX_LANES 0
 #define SOFTMAX_SPECS 1
@@ -195,6 +196,7 @@ struct attention_params {
     U32 o_offset, o_batch, o_head, o_row;
     F32 scale, softcap, dropout;
     U32 seed_low, seed_high;
+    U32 draw_place, draw_query; /* as in softmax_params */
     U32 sink_offset, alibi_offset;
     U32 n_sequence; /* ragged: sequences packed along the row axes; 0: not ragged */
     U32 q_start_offset, kv_start_offset;

@@ -98,7 +98,9 @@ float dropped(float weight, uvec3 at, uint key)
 {
     if (p.dropout == 0.0)
         return weight;
-    uint word = philox(uvec4(key, at.z, at.y, at.x), uvec2(p.seed_low, p.seed_high));
+    uvec4 counter = uvec4(key, p.draw_query + at.z, (p.draw_place & 0xffffu) + at.y,
+                          (p.draw_place >> 16) + at.x);
+    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
     if (float(word >> 8) * 5.9604644775390625e-8 >= p.dropout)
         return weight / (1.0 - p.dropout);
     return is_nan(weight) ? weight : 0.0; // the draw must not hide what went wrong

@@ -383,6 +383,9 @@ struct vka_attention_options {
      * is kept iff (word >> 8) * 2^-24 >= rate. */
     float dropout;
     uint64_t dropout_seed;
+    /* Added to b, h and i of the draw: where a share of a larger problem begins in it. The first two
+     * are at most 65535. */
+    uint32_t dropout_batch, dropout_head, dropout_query;
 };
 
 struct vka_attention_op {

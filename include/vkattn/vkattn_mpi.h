@@ -154,9 +154,8 @@ struct vka_mpi_plan_info {
 /* The layer on tensors of vka_mpi_device; op->layer is NULL, all else as for vka_plan_add_layer
  * over the whole problem. info may be NULL. Returned scores are written for this rank's share
  * alone. A cache (HEADS) has this rank's key heads (vka_mpi_heads) and is NULL on a rank that has
- * none; on others all or none have one. Dropout counts heads and batch elements of the whole
- * problem, which a share cannot: UNSUPPORTED on more than one rank. All ranks call it. INVALID
- * (also where ranks differ); TIMEOUT; IO; what vka_plan_add_layer and vka_plan_finish give. */
+ * none; on others all or none have one. All ranks call it. INVALID (also where ranks differ);
+ * TIMEOUT; IO; what vka_plan_add_layer and vka_plan_finish give. */
 VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_layer *layer,
                                            const struct vka_layer_op *op,
                                            const struct vka_mpi_plan_info *info,

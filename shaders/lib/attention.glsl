@@ -69,8 +69,9 @@ float dropped(float weight, uint row, uint key, sequence s)
 {
     if (GENERAL == 0 || p.dropout == 0.0)
         return weight;
-    uvec4 counter =
-        uvec4(key, p.query_first + query_of(row), p.head_first + head_of(row), s.index);
+    uvec4 counter = uvec4(key, p.draw_query + p.query_first + query_of(row),
+                          (p.draw_place & 0xffffu) + p.head_first + head_of(row),
+                          (p.draw_place >> 16) + s.index);
     uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
     bool kept = float(word >> 8) * 5.9604644775390625e-8 >= p.dropout;
     return kept ? weight / (1.0 - p.dropout) : 0.0;

@@ -59,8 +59,9 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
     terms_add(terms, "norm_epsilon: %a", (double)o->norm_epsilon);
     terms_add_tensor(terms, "sink", o->sink);
     terms_add_tensor(terms, "alibi", o->alibi);
-    terms_add(terms, "dropout: %a, seed %llu", (double)o->dropout,
-              (unsigned long long)o->dropout_seed);
+    terms_add(terms, "dropout: %a, seed %llu, from %u, %u, %u", (double)o->dropout,
+              (unsigned long long)o->dropout_seed, o->dropout_batch, o->dropout_head,
+              o->dropout_query);
 }
 
 /* The first line in which two texts differ: its bounds in each. */

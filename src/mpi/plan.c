@@ -22,14 +22,6 @@ fail:
     return status;
 }
 
-enum vka_status mpi_plan_check_options(struct vka_mpi *mpi, const char *caller,
-                                       const struct vka_attention_options *options)
-{
-    if (mpi->size > 1 && options->dropout != 0)
-        return log_error(&mpi->log, VKA_UNSUPPORTED, "%s: dropout on more than one rank", caller);
-    return VKA_OK;
-}
-
 enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun)
 {
     return vka_plan_create(plan->mpi->device,

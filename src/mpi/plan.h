@@ -32,10 +32,6 @@ enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
                                     const struct vka_mpi_plan_info *info,
                                     struct vka_mpi_plan_info *filled);
 
-/* Dropout would need the share's place in the whole. */
-enum vka_status mpi_plan_check_options(struct vka_mpi *mpi, const char *caller,
-                                       const struct vka_attention_options *options);
-
 /* An empty plan for a share of the whole. */
 enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun);
 

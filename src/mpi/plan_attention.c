@@ -17,7 +17,6 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info
         status = log_error(log, VKA_UNSUPPORTED, "%s: a cache or a ragged batch", caller);
         goto fail;
     }
-    TRY(mpi_plan_check_options(mpi, caller, &op->options));
     if (info->split == VKA_MPI_SEQUENCE)
         return sequence_check(mpi, op);
     for (size_t i = 0; i < COUNTOF(four); i++)

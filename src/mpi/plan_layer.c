@@ -29,7 +29,6 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer *la
               vka_tensor_shape(op->query, 1), layer->info.output_dim);
     CHECK_ARG(!op->cache || (layer->split == VKA_MPI_HEADS && layer->n_piece == 1),
               "%s: cache is given, and the layer is not split by heads in one piece", caller);
-    TRY(mpi_plan_check_options(mpi, caller, &op->attention));
 fail:
     return status;
 }

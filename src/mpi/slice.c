@@ -80,6 +80,10 @@ enum vka_status slice_options(struct views *views, const struct vka_attention_op
     TRY(views_slice(views, options->scores, 1, heads, &options->scores));
     TRY(views_slice(views, options->sink, 0, heads, &options->sink));
     TRY(views_slice(views, options->alibi, 0, heads, &options->alibi));
+    if (options->dropout != 0) {
+        options->dropout_batch += batch.first;
+        options->dropout_head += heads.first;
+    }
 fail:
     return status;
 }
@@ -87,6 +91,7 @@ fail:
 enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
                               struct vka_attention_options *options)
 {
+    options->dropout_query += queries.first;
     return slice_mask(views, &options->mask, 1, queries);
 }
 

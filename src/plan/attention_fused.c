@@ -28,12 +28,6 @@ static bool rows_of_vec4(const struct vka_tensor *t)
     return begins_vec4(t) && t->shape.size[3] % 4 == 0;
 }
 
-/* Whether rows can be read by address. */
-static bool plain(const struct vka_plan *plan, const struct vka_tensor *t)
-{
-    return rows_of_vec4(t) && plan_is_ours(plan, t);
-}
-
 static void choose(const struct vka_plan *plan, const struct attention *a,
                    struct attention_choice *choice)
 {
@@ -49,8 +43,7 @@ static void choose(const struct vka_plan *plan, const struct attention *a,
         .value_dim = a->value_dim,
         .q_type = a->q.dtype,
         .kv_type = a->k.dtype,
-        .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0 && plain(plan, &a->q) &&
-                   plain(plan, &a->k) && plain(plan, &a->v),
+        .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0,
         .ragged = a->n_sequence > 0,
         .mask = a->options->mask,
     };
@@ -166,6 +159,8 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
         .dropout = o->dropout,
         .seed_low = (uint32_t)o->dropout_seed,
         .seed_high = (uint32_t)(o->dropout_seed >> 32),
+        .draw_place = o->dropout_batch << 16 | o->dropout_head,
+        .draw_query = o->dropout_query,
     };
     memcpy(pass.problem, c->problem, sizeof pass.problem);
     struct tile_scratch scratch = {0};
@@ -295,6 +290,21 @@ fail:
     return status;
 }
 
+/* A tensor that can be read by address: itself, or a copy in scratch. What the kernel is must not
+ * depend on where operands lie, as another one gives other bits. */
+static enum vka_status with_address(struct vka_plan *plan, struct vka_tensor *t)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor copy;
+    if (rows_of_vec4(t) && plan_is_ours(plan, t))
+        return VKA_OK;
+    TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
+    TRY(plan_copy(plan, "pack", t, &copy));
+    *t = copy;
+fail:
+    return status;
+}
+
 bool attention_fuses(const struct vka_plan *plan, const struct attention *a)
 {
     struct attention_choice choice;
@@ -319,6 +329,11 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     if (choice.kernel == KERNEL_attention_texel) {
         TRY(with_texels(plan, &b.k));
         TRY(with_texels(plan, &b.v));
+    }
+    if (choice.kernel == KERNEL_attention_address) {
+        TRY(with_address(plan, &b.q));
+        TRY(with_address(plan, &b.k));
+        TRY(with_address(plan, &b.v));
     }
     bool scattered = b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
     if (scattered)

@@ -80,6 +80,8 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
     CHECK_ARG(isfinite(o->softcap) && o->softcap >= 0, "%s: softcap is negative or not finite",
               caller);
     CHECK_ARG(o->dropout >= 0 && o->dropout < 1, "%s: dropout is not in [0, 1)", caller);
+    CHECK_ARG(o->dropout_batch <= UINT16_MAX && o->dropout_head <= UINT16_MAX,
+              "%s: dropout_batch or dropout_head is above 65535", caller);
     CHECK_ARG(isfinite(o->norm_epsilon) && o->norm_epsilon >= 0,
               "%s: norm_epsilon is negative or not finite", caller);
     CHECK_ARG((unsigned)o->masked_row < VKA_MASKED_ROW_COUNT, "%s: masked_row %d is unknown",

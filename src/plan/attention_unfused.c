@@ -79,6 +79,8 @@ static enum vka_status add_softmax(struct vka_plan *plan, const struct attention
         .dropout = o->dropout,
         .seed_low = (uint32_t)o->dropout_seed,
         .seed_high = (uint32_t)(o->dropout_seed >> 32),
+        .draw_place = o->dropout_batch << 16 | o->dropout_head,
+        .draw_query = o->dropout_query,
     };
     for (uint32_t slot = 1; slot < kernel_table[choice.kernel].buffers; slot++)
         plan_bind(plan, &pass, slot, scores, false, NULL); /* where nothing else is */

@@ -51,7 +51,7 @@ struct attention_problem {
     uint32_t n_kv, head_dim, value_dim;
     enum vka_dtype q_type, kv_type;
     uint32_t variant; /* as of a matmul_problem */
-    bool address;     /* q, k and v can be read by address */
+    bool address;     /* rows of q, k and v are whole vec4 */
     bool ragged;      /* n_row and n_kv are of all sequences together */
     bool mask;        /* a mask tensor is given */
 };

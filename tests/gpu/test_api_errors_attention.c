@@ -273,6 +273,8 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("dropout", .dropout = -0.01f);
     OPTION("dropout", .dropout = 1);
     OPTION("dropout", .dropout = INFINITY);
+    OPTION("dropout_batch", .dropout_batch = 65536);
+    OPTION("dropout_head", .dropout_head = 65536);
     OPTION("norm_epsilon", .norm_epsilon = NAN);
     OPTION("norm_epsilon", .norm_epsilon = INFINITY);
     OPTION("norm_epsilon", .norm_epsilon = -1e-6f);

@@ -209,6 +209,10 @@ static void draw_options(struct vka_mpi *mpi, struct layer_problem *p, struct rn
         o->sink = draw_tensor(mpi, p, rng, VKA_F32, 1, &i->n_head);
     if (rng_chance(rng, 20))
         o->alibi = draw_tensor(mpi, p, rng, VKA_F32, 1, &i->n_head);
+    if (rng_chance(rng, 20)) {
+        o->dropout = 0.3f;
+        o->dropout_seed = rng_next(rng);
+    }
 }
 
 void layer_problem_draw(struct vka_mpi *mpi, uint64_t seed, struct layer_problem *p)

@@ -18,7 +18,7 @@ struct layer_problem {
 bool layer_problem_open(struct vka_mpi *mpi, const char *path, struct layer_problem *problem);
 
 /* Any layer that the contract allows: sizes, types, layouts, grouping, heads interleaved or not,
- * every mask, window, offset, rope, norm, sink and slope. */
+ * every mask, window, offset, rope, norm, sink, slope and dropout. */
 void layer_problem_draw(struct vka_mpi *mpi, uint64_t seed, struct layer_problem *problem);
 void layer_problem_destroy(struct layer_problem *problem);
 

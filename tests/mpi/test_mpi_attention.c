@@ -160,8 +160,6 @@ static bool check_problem(struct vka_mpi *mpi, struct problem *p, uint32_t piece
     struct problem_data d;
     struct vka_attention_op op;
     bool by_positions = has_positions(mpi, p);
-    if (vka_mpi_size(mpi) > 1)
-        p->dropout = 0; /* refused, see test_mpi_errors */
     REQUIRE_OK(mpi, problem_data_create(vka_mpi_device(mpi), p, &d));
     problem_op(&d, &op);
     run_alone(mpi, p, &op);

@@ -88,8 +88,8 @@ static void check_plan_arguments(struct vka_mpi *mpi)
         other.output = last ? narrow : out;
         EXPECT(mpi, VKA_INVALID, "output", vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
         other = op;
-        other.attention.dropout = 0.5f;
-        EXPECT(mpi, VKA_UNSUPPORTED, "dropout",
+        other.attention.dropout_head = last;
+        EXPECT(mpi, VKA_INVALID, "from 0, 1, 0, rank 0 has dropout",
                vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
     }
     struct vka_layer_op wrong = op;

@@ -89,6 +89,37 @@ static void run_part(const struct problem *p, const struct vka_attention_op *op,
     views_destroy(&views);
 }
 
+/* The same elements in a tensor of our own. */
+static struct vka_tensor *dense(const struct vka_tensor *view)
+{
+    struct vka_tensor *own, *from = (struct vka_tensor *)(uintptr_t)view;
+    uint32_t shape[VKA_MAX_RANK];
+    for (uint32_t i = 0; i < vka_tensor_rank(view); i++)
+        shape[i] = vka_tensor_shape(view, i);
+    require(!vka_tensor_create(device, vka_tensor_dtype(view), vka_tensor_rank(view), shape, &own),
+            "tensor");
+    void *data = read_all(from);
+    require(!vka_tensor_write(own, data, vka_tensor_size(own)), "write");
+    free(data);
+    return own;
+}
+
+/* Where operands lie does not show in the bits: a rank's parts lie elsewhere than the whole. */
+static bool check_dense(const struct problem *p, const struct vka_attention_op *op,
+                        const void *want)
+{
+    struct vka_attention_op own = *op;
+    own.q = dense(op->q);
+    own.k = dense(op->k);
+    own.v = dense(op->v);
+    poison(op->output);
+    run(p->path, &own, NULL, NULL);
+    vka_tensor_destroy(&own.q);
+    vka_tensor_destroy(&own.k);
+    vka_tensor_destroy(&own.v);
+    return same(op->output, want);
+}
+
 static bool check_problem(const struct problem *given, int most)
 {
     struct problem p = *given;
@@ -101,6 +132,10 @@ static bool check_problem(const struct problem *given, int most)
     problem_op(&d, &op);
     run(p.path, &op, NULL, NULL);
     void *want = read_all(op.output);
+    if (!check_dense(&p, &op, want)) {
+        ok = false;
+        printf("FAIL other strides: %s\n", problem_text(&p, text));
+    }
     whole_n_head = n_head;
     whole_n_kv_head = p.n_kv_head;
     for (int size = 2; size <= most; size++)
@@ -130,7 +165,6 @@ static bool check_attention(uint64_t seed)
 {
     struct problem p;
     problem_draw(&p, seed, seed % 3 ? VKA_PATH_AUTO : VKA_PATH_FUSED);
-    p.dropout = 0; /* counts heads of the whole */
     return check_problem(&p, 4);
 }
 
@@ -153,6 +187,27 @@ static bool check_pieces(void)
     device->caps.disabled_kernels |= 1ull << KERNEL_attention_row | 1ull
                                                                         << KERNEL_attention_address;
     bool ok = check_problem(&few, 8) && check_problem(&more, 8);
+    device->caps.disabled_kernels = before;
+    return ok;
+}
+
+/* Operands at odd strides, where CPU drivers read even ones by address, and dense ones. */
+static bool check_strides(void)
+{
+    struct problem p = {.batch = 1,
+                        .n_kv_head = 2,
+                        .group = 1,
+                        .n_q = 20,
+                        .n_new = 50,
+                        .head_dim = 8,
+                        .value_dim = 8,
+                        .scattered = true,
+                        .path = VKA_PATH_FUSED};
+    uint64_t before = device->caps.disabled_kernels;
+    bool ok = true;
+    device->caps.disabled_kernels |= 1ull << KERNEL_attention_texel;
+    for (p.seed = 1; p.seed <= 4; p.seed++)
+        ok = check_problem(&p, 2) && ok;
     device->caps.disabled_kernels = before;
     return ok;
 }
@@ -285,12 +340,12 @@ int main(int argc, char **argv)
         return status == VKA_NO_DEVICE ? 77 : 1;
     }
     printf("%s\n", vka_device_properties(device)->driver);
-    bool layers = check_layers(), pieces = check_pieces();
+    bool layers = check_layers(), pieces = check_pieces(), strides = check_strides();
     for (uint64_t seed = first; seed < first + count; seed++)
         failed += !check_attention(seed);
-    printf("layers %s, pieces %s; attention: %llu problems, %llu failed\n",
-           layers ? "passed" : "FAILED", pieces ? "passed" : "FAILED", (unsigned long long)count,
-           (unsigned long long)failed);
+    printf("layers %s, pieces %s, strides %s; attention: %llu problems, %llu failed\n",
+           layers ? "passed" : "FAILED", pieces ? "passed" : "FAILED",
+           strides ? "passed" : "FAILED", (unsigned long long)count, (unsigned long long)failed);
     vka_device_destroy(&device);
-    return layers && pieces && !failed ? 0 : 1;
+    return layers && pieces && strides && !failed ? 0 : 1;
 }
