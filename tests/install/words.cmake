@@ -1,6 +1,7 @@
 # Every option that the tools' help names is in their manual page and their completion.
 #
-#   cmake -D VKATTN=vkattn -D MNIST=vkattn-mnist -D SOURCE=root -P words.cmake
+#   cmake -D VKATTN=vkattn -D MNIST=vkattn-mnist -D SOURCE=root
+#         [-D MPI_TOOL=vkattn-mpi] -P words.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(check PROGRAM HELP NAME)
@@ -27,3 +28,6 @@ endfunction()
 
 check(${VKATTN} help vkattn)
 check(${MNIST} --help vkattn-mnist)
+if(MPI_TOOL)
+  check(${MPI_TOOL} --help vkattn-mpi)
+endif()
