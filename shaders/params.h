@@ -158,6 +158,17 @@ struct copy_params {
 #define COPY_RUN 16 /* an invocation; panels are whole runs */
 #define COPY_LANES 32
 
+/* ---- nonfinite: NaN and Inf in a strided 4-D tensor ---------------------------------------------
+ * Buffers: 0 tensor, 1 counts: two words for each invocation, NaN and Inf, from `first` on. */
+struct nonfinite_params {
+    U32 shape0, shape1, shape2, shape3;
+    U32 from_offset, from0, from1, from2, from3;
+    U32 first;
+};
+#define NONFINITE_TYPE 0
+#define NONFINITE_SPECS 1
+#define NONFINITE_LANES 64
+
 /* ---- rope: RMS norm and rotary embedding of q or k ----------------------------------------------
  * One invocation a (batch, head, row). Buffers: 0 input, 1 output, 2 norm weights, 3 query_offset,
  * 4 frequencies: for pair i, base^(-2 i / dim) / (2 pi) turns a position as a fraction of 2^64, low

@@ -540,7 +540,8 @@ struct vka_plan_info {
     enum vka_path path;
     /* Bytes aimed at for a slice of scores; 0: 64 MiB. One row is the least. */
     uint64_t workspace_limit;
-    bool timestamps; /* measure each pass on the device */
+    bool timestamps;      /* measure each pass on the device */
+    bool count_nonfinite; /* count NaN and Inf in what operations write: vka_plan_nonfinite */
     /* The plan has a share of a larger problem and is to give the bits that the whole gives there:
      * the sizes of the whole, by which attention's kernels are chosen. 0: as in the operation. The
      * first two come together, the first a multiple of the second. */
@@ -603,6 +604,20 @@ struct vka_pass_info {
 VKA_API size_t vka_plan_pass_count(const struct vka_plan *plan);
 VKA_API enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index,
                                       struct vka_pass_info *info);
+
+/* What a plan made with count_nonfinite found in one tensor that an operation wrote, right after it
+ * was written: scores of kind BIAS hold -inf where hidden, and rows that see no key NaN where
+ * masked_row says so. Costs one more pass over each such tensor. */
+struct vka_nonfinite_info {
+    const char *name;  /* "output", "scores", "present_key" or "present_value" */
+    uint64_t nan, inf; /* elements; inf of either sign */
+};
+
+/* The number of such tensors, in the order of the operations, and what was found in the index-th by
+ * the last run, once it has been waited for. INVALID before, and past the end. */
+VKA_API size_t vka_plan_nonfinite_count(const struct vka_plan *plan);
+VKA_API enum vka_status vka_plan_nonfinite(const struct vka_plan *plan, size_t index,
+                                           struct vka_nonfinite_info *info);
 
 /* Device bytes that the finished plan owns. */
 VKA_API uint64_t vka_plan_workspace(const struct vka_plan *plan);

@@ -4,6 +4,7 @@
 #include "plan/attention.h"
 #include "plan/cache.h"
 #include "plan/check.h"
+#include "plan/nonfinite.h"
 #include "plan/weights.h"
 
 #include <stdlib.h>
@@ -251,6 +252,8 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
                            .new_k = &heads[KEY], .new_v = &heads[VALUE], .cache = op->cache}));
     if (has_output)
         TRY(weights_apply(plan, "project out", output, part, part, &context, op->output));
+    TRY(plan_count_nonfinite(plan, "output", op->output));
+    TRY(plan_count_nonfinite(plan, "scores", op->attention.scores));
 fail:
     return status;
 }

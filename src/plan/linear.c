@@ -1,6 +1,7 @@
 #include "plan/linear.h"
 #include "core/dtype.h"
 #include "plan/check.h"
+#include "plan/nonfinite.h"
 
 /* Makes axis j part of the rows, axis 2, where both shapes step through the two evenly. */
 static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)
@@ -91,5 +92,7 @@ enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_line
     if (status == VKA_OK)
         status = plan_linear(plan, "linear", op->input, op->weight, 0, op->bias, op->relu_input,
                              op->output);
+    if (status == VKA_OK)
+        status = plan_count_nonfinite(plan, "output", op->output);
     return plan_end(plan, mark, status);
 }

@@ -1,5 +1,6 @@
 #include "plan/plan.h"
 #include "plan/cache.h"
+#include "plan/nonfinite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,7 @@ static enum vka_status restore_plan(struct recorded *self)
     struct vka_plan *plan = plan_of(self);
     plan->lost_ticket = plan->last_ticket;
     plan->timed_ticket = 0;
+    plan->counted = false;
     for (size_t i = 0; i < plan->n_pass; i++)
         for (uint32_t j = 0; j < kernel_table[plan->passes[i].key.kernel].buffers; j++)
             plan->stale |= plan->passes[i].bindings[j].storage->stale;
@@ -83,6 +85,7 @@ enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan
     plan->whole_n_head = info->whole_n_head;
     plan->whole_n_kv_head = info->whole_n_kv_head;
     plan->whole_n_q = info->whole_n_q;
+    plan->count_nonfinite = info->count_nonfinite;
     plan->timestamps = info->timestamps && device->caps.properties.timestamps;
     plan->recorded = (struct recorded){device->recorded, release_plan, restore_plan};
     device->recorded = &plan->recorded;
@@ -112,6 +115,7 @@ static void plan_free(struct vka_device *device, struct retired *self)
     for (size_t i = 0; i < plan->n_cache; i++)
         cache_unref(plan->caches[i]);
     free(plan->caches);
+    free(plan->counts);
     free(plan->passes);
     free(plan->scratches);
     free(plan);
@@ -133,6 +137,7 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
     if (!plan)
         return VKA_INVALID;
     mark->n_pass = plan->n_pass;
+    mark->n_count = plan->n_count;
     if (plan->finished)
         return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
     return VKA_OK;
@@ -145,6 +150,8 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
     if (status != VKA_OK)
         while (plan->n_pass > mark.n_pass)
             release_bindings(&plan->passes[--plan->n_pass]);
+    if (status != VKA_OK)
+        plan->n_count = mark.n_count;
     for (size_t i = 0; i < plan->n_scratch; i++)
         plan->scratches[i].used = false;
     return status;
@@ -165,15 +172,15 @@ fail:
     return status;
 }
 
-static enum vka_status add_scratch(struct vka_plan *plan, uint64_t bytes, bool constant,
-                                   struct storage **storage)
+static enum vka_status add_scratch(struct vka_plan *plan, enum memory_kind kind, uint64_t bytes,
+                                   bool constant, struct storage **storage)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
     void *array = plan->scratches;
     TRY(grow(log, &array, plan->n_scratch, &plan->scratch_room, sizeof *plan->scratches));
     plan->scratches = array;
-    TRY(storage_create(plan->device, MEMORY_DEVICE, bytes, storage));
+    TRY(storage_create(plan->device, kind, bytes, storage));
     plan->scratches[plan->n_scratch++] = (struct scratch){*storage, true, constant};
 fail:
     return status;
@@ -199,7 +206,7 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
         best->used = true;
         tensor->storage = best->storage;
     } else {
-        TRY(add_scratch(plan, bytes, false, &tensor->storage));
+        TRY(add_scratch(plan, MEMORY_DEVICE, bytes, false, &tensor->storage));
     }
 fail:
     return status;
@@ -218,9 +225,25 @@ enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const
     enum vka_status status = VKA_OK;
     *tensor = (struct vka_tensor){.dtype = dtype};
     shape_dense(4, size, &tensor->shape);
-    TRY(add_scratch(plan, vka_tensor_size(tensor), true, &tensor->storage));
+    TRY(add_scratch(plan, MEMORY_DEVICE, vka_tensor_size(tensor), true, &tensor->storage));
     TRY(vka_tensor_write(tensor, data, vka_tensor_size(tensor)));
     TRY(storage_keep(tensor->storage, data));
+fail:
+    return status;
+}
+
+enum vka_status plan_add_count(struct vka_plan *plan, const char *name, uint32_t n,
+                               struct vka_tensor *words)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    void *array = plan->counts;
+    TRY(grow(log, &array, plan->n_count, &plan->count_room, sizeof *plan->counts));
+    plan->counts = array;
+    *words = (struct vka_tensor){.dtype = VKA_I32};
+    shape_dense(4, (const uint32_t[]){1, 1, 1, 2 * n}, &words->shape);
+    TRY(add_scratch(plan, MEMORY_STAGING, vka_tensor_size(words), true, &words->storage));
+    plan->counts[plan->n_count++] = (struct count){.name = name, .words = words->storage, .n = n};
 fail:
     return status;
 }
@@ -381,6 +404,10 @@ enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t t
     if (plan->timestamps && ticket == plan->last_ticket && ticket != plan->timed_ticket) {
         TRY(plan_read_timestamps(plan));
         plan->timed_ticket = ticket;
+    }
+    if (ticket == plan->last_ticket) {
+        plan_sum_nonfinite(plan);
+        plan->counted = true;
     }
     for (size_t i = 0; i < plan->n_cache; i++)
         TRY(cache_check_overflow(plan->caches[i]));

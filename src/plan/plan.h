@@ -35,6 +35,14 @@ struct scratch {
     bool constant; /* written once when added, never shared */
 };
 
+/* Where NaN and Inf of one output are counted. */
+struct count {
+    const char *name;
+    struct storage *words; /* host-visible, of the plan's scratches: n pairs of NaN and Inf */
+    uint32_t n;
+    uint64_t nan, inf; /* of the last run waited for */
+};
+
 struct vka_plan {
     struct retired retired; /* first: a plan destroyed in flight waits here */
     struct vka_device *device;
@@ -47,6 +55,11 @@ struct vka_plan {
     size_t n_pass, pass_room;
     struct scratch *scratches;
     size_t n_scratch, scratch_room;
+
+    struct count *counts;
+    size_t n_count, count_room;
+    bool count_nonfinite;
+    bool counted; /* a run has been waited for */
 
     struct vka_cache **caches; /* referenced; their overflow flags are read after a wait */
     size_t n_cache, cache_room;
@@ -65,7 +78,7 @@ struct vka_plan {
 /* An operation begins with plan_begin and ends with plan_end; on failure plan_end takes back every
  * pass added since. */
 struct plan_mark {
-    size_t n_pass;
+    size_t n_pass, n_count;
 };
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
 enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status);
@@ -81,6 +94,10 @@ void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor);
 /* The same with contents, kept as long as the plan. */
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                               const void *data, struct vka_tensor *tensor);
+
+/* A counted output, and its n pairs of words as a tensor [1][1][1][2 * n]. */
+enum vka_status plan_add_count(struct vka_plan *plan, const char *name, uint32_t n,
+                               struct vka_tensor *words);
 
 /* Keeps a cache as long as the plan and asks it for overflow after each wait. */
 enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache);

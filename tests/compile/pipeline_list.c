@@ -183,8 +183,8 @@ static bool list_problems(struct vka_device *device, const struct view *view,
                           struct pipeline_list *list)
 {
     struct vka_plan *plan = NULL;
-    enum vka_status status =
-        vka_plan_create(device, VKA_INFO(vka_plan_info, .path = view->path), &plan);
+    enum vka_status status = vka_plan_create(
+        device, VKA_INFO(vka_plan_info, .path = view->path, .count_nonfinite = true), &plan);
     if (status == VKA_OK)
         status = add_problems(plan, view->dtype);
     if (plan)

@@ -31,6 +31,7 @@ static const struct family {
     {"copy", check_copy, bench_copy, NULL},
     {"rope", check_rope, bench_rope, NULL},
     {"cache_", NULL, NULL, "test_cache"},
+    {"nonfinite", NULL, NULL, "test_nonfinite"},
 };
 
 struct settings {

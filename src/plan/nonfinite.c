@@ -1,0 +1,141 @@
+#include "plan/nonfinite.h"
+#include "params.h"
+#include "plan/matmul.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ELEMENTS 64u     /* for an invocation, as long as there are not too many of these */
+#define MOST_GROUPS 128u /* of a pass: what the host adds up is 64 KiB */
+
+/* Parts of a tensor that one binding can show; halved along the axis that reaches furthest. */
+static void halve(const struct vka_tensor *t, struct vka_tensor half[2])
+{
+    const struct shape *s = &t->shape;
+    uint32_t axis = 0;
+    for (uint32_t i = 1; i < 4; i++)
+        if ((s->size[i] - 1) * s->stride[i] > (s->size[axis] - 1) * s->stride[axis])
+            axis = i;
+    uint32_t n = s->size[axis] / 2;
+    half[0] = tensor_part(t, axis, 0, n);
+    half[1] = tensor_part(t, axis, n, s->size[axis] - n);
+}
+
+static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    return plan_range(plan, t) <= plan->device->caps.properties.max_buffer_range ||
+           shape_count(&t->shape) == 1;
+}
+
+static uint32_t groups_of(const struct vka_tensor *t)
+{
+    uint64_t groups = shape_count(&t->shape) / (ELEMENTS * NONFINITE_LANES) + 1;
+    return groups < MOST_GROUPS ? (uint32_t)groups : MOST_GROUPS;
+}
+
+/* Invocations of all passes. */
+static uint64_t count_invocations(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    struct vka_tensor half[2];
+    if (fits(plan, t))
+        return groups_of(t) * (uint64_t)NONFINITE_LANES;
+    halve(t, half);
+    return count_invocations(plan, &half[0]) + count_invocations(plan, &half[1]);
+}
+
+static enum vka_status add_passes(struct vka_plan *plan, const char *name,
+                                  const struct vka_tensor *t, const struct vka_tensor *counts,
+                                  uint32_t *first)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor half[2];
+    if (!fits(plan, t)) {
+        halve(t, half);
+        TRY(add_passes(plan, name, &half[0], counts, first));
+        return add_passes(plan, name, &half[1], counts, first);
+    }
+    const uint32_t *size = t->shape.size;
+    const uint64_t *stride = t->shape.stride;
+    struct pass pass = {.name = "count", .reason = "NaN and Inf are counted"};
+    struct nonfinite_params p = {
+        .shape0 = size[0],
+        .shape1 = size[1],
+        .shape2 = size[2],
+        .shape3 = size[3],
+        .from0 = (uint32_t)stride[0],
+        .from1 = (uint32_t)stride[1],
+        .from2 = (uint32_t)stride[2],
+        .from3 = (uint32_t)stride[3],
+    };
+    uint32_t n = groups_of(t) * NONFINITE_LANES;
+    struct vka_tensor part = tensor_part(counts, 3, 2 * *first, 2 * n);
+    pass.key = (struct pipeline_key){.kernel = KERNEL_nonfinite, .n_spec = NONFINITE_SPECS};
+    pass.key.spec[NONFINITE_TYPE] = t->dtype;
+    plan_bind(plan, &pass, 0, t, false, &p.from_offset);
+    plan_bind(plan, &pass, 1, &part, true, &p.first);
+    p.first /= 2; /* in pairs of words: an invocation's begin at an even one */
+    pass.push_size = sizeof p;
+    memcpy(pass.push, &p, sizeof p);
+    pass.groups[0] = groups_of(t);
+    pass.groups[1] = pass.groups[2] = 1;
+    snprintf(pass.detail, sizeof pass.detail, "%s %ux%ux%ux%u, %s", name, size[0], size[1], size[2],
+             size[3], vka_dtype_name(t->dtype));
+    TRY(plan_add_pass(plan, &pass));
+    *first += n;
+fail:
+    return status;
+}
+
+enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
+                                     const struct vka_tensor *t)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor counts, full;
+    uint32_t first = 0;
+    if (!plan->count_nonfinite || !t)
+        return VKA_OK;
+    full = tensor_rank4(t);
+    uint64_t n = count_invocations(plan, &full);
+    if (n > UINT32_MAX / 2)
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "%s is too large for its NaN and Inf to be counted", name);
+    TRY(plan_add_count(plan, name, (uint32_t)n, &counts));
+    TRY(add_passes(plan, name, &full, &counts, &first));
+fail:
+    return status;
+}
+
+void plan_sum_nonfinite(struct vka_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_count; i++) {
+        struct count *c = &plan->counts[i];
+        const uint32_t *words = memory_mapped(&c->words->range);
+        c->nan = c->inf = 0;
+        for (uint32_t j = 0; j < c->n; j++) {
+            c->nan += words[2 * j];
+            c->inf += words[2 * j + 1];
+        }
+    }
+}
+
+size_t vka_plan_nonfinite_count(const struct vka_plan *plan)
+{
+    return plan ? plan->n_count : 0;
+}
+
+enum vka_status vka_plan_nonfinite(const struct vka_plan *plan, size_t index,
+                                   struct vka_nonfinite_info *info)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(info, "%s: info is NULL", __func__);
+    CHECK_ARG(index < plan->n_count, "%s: index %zu is past the last counted output", __func__,
+              index);
+    CHECK_ARG(plan->counted, "%s: no run of the plan has been waited for", __func__);
+    const struct count *c = &plan->counts[index];
+    *info = (struct vka_nonfinite_info){.name = c->name, .nan = c->nan, .inf = c->inf};
+fail:
+    return status;
+}
