@@ -268,8 +268,9 @@ enum vka_status attend_run(struct tool_device *d, struct attend *a)
 {
     struct run r = {.d = d, .a = a};
     struct vka_plan *plan = NULL;
-    enum vka_status status =
-        vka_plan_create(d->device, VKA_INFO(vka_plan_info, .path = a->path), &plan);
+    enum vka_status status = vka_plan_create(
+        d->device, VKA_INFO(vka_plan_info, .path = a->path, .count_nonfinite = a->count_nonfinite),
+        &plan);
     if (status == VKA_OK)
         status = a->problem->kind == CASE_SDPA ? add_attention(&r, plan) : add_layer(&r, plan);
     if (status == VKA_OK)
@@ -278,6 +279,9 @@ enum vka_status attend_run(struct tool_device *d, struct attend *a)
         status = vka_plan_run(plan, d->timeout);
     for (int i = 0; status == VKA_OK && i < ATTEND_RESULT_COUNT; i++)
         status = read_back(&r, (enum attend_result)i);
+    size_t n = vka_plan_nonfinite_count(plan);
+    for (; status == VKA_OK && a->n_nonfinite < n; a->n_nonfinite++)
+        status = vka_plan_nonfinite(plan, a->n_nonfinite, &a->nonfinite[a->n_nonfinite]);
     vka_plan_destroy(&plan);
     for (size_t i = 0; i < r.owned_count; i++)
         vka_tensor_destroy(&r.owned[i]);

@@ -23,10 +23,13 @@ struct attend {
     enum vka_dtype dtype; /* the mask stays as it is either way */
     bool present;         /* return present keys and values; needs kind CASE_SDPA */
     enum vka_dtype result_dtype[ATTEND_RESULT_COUNT];
+    bool count_nonfinite;
 
     /* After attend_run: the values, dense, and their number; NULL where not returned. */
     double *values[ATTEND_RESULT_COUNT];
     size_t count[ATTEND_RESULT_COUNT];
+    struct vka_nonfinite_info nonfinite[ATTEND_RESULT_COUNT]; /* the first n_nonfinite */
+    size_t n_nonfinite;
 };
 
 /* A status other than VKA_OK has its sentence in d->sentence, unless host memory ran out here. */

@@ -5,6 +5,8 @@
 #include "run_page.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,6 +82,7 @@ static bool parse(int argc, char **argv, struct run_options *o)
         {"scores", OPTION_TEXT, &o->scores, 0, 0, NULL},
         {"html", OPTION_TEXT, &o->html, 0, 0, NULL},
         {"tokens", OPTION_TEXT, &o->tokens, 0, 0, NULL},
+        {"count-nonfinite", OPTION_FLAG, &o->count_nonfinite, 0, 0, NULL},
         DEVICE_OPTION_SPECS(&o->device),
         {0},
     };
@@ -169,6 +172,7 @@ static enum tool_exit run(const struct run_options *o, const struct run_inputs *
         .convert = o->dtype >= 0,
         .dtype = o->dtype >= 0 ? (enum vka_dtype)o->dtype : VKA_F32,
         .result_dtype[ATTEND_SCORES] = VKA_F32,
+        .count_nonfinite = o->count_nonfinite,
     };
     a.result_dtype[ATTEND_OUTPUT] = a.convert ? a.dtype : case_dtype(problem->query->dtype);
     enum tool_exit code = tool_device_open(&o->device, &d);
@@ -176,6 +180,9 @@ static enum tool_exit run(const struct run_options *o, const struct run_inputs *
         enum vka_status status = attend_run(&d, &a);
         code = status == VKA_OK ? write_results(o, inputs, &a, &d) : tool_device_fail(&d, status);
     }
+    for (size_t i = 0; code == TOOL_OK && i < a.n_nonfinite; i++)
+        fprintf(stderr, "%s: %" PRIu64 " NaN, %" PRIu64 " Inf\n", a.nonfinite[i].name,
+                a.nonfinite[i].nan, a.nonfinite[i].inf);
     attend_free(&a);
     return tool_device_close(&d, code);
 }

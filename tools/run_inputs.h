@@ -15,7 +15,7 @@ struct run_options {
     const char *output, *scores, *html;
     const char *tokens;       /* of the page */
     uint32_t heads, kv_heads; /* 0: as the layer file says */
-    bool causal;
+    bool causal, count_nonfinite;
     int64_t window[2]; /* RUN_NO_WINDOW in [0]: as the layer file says */
     int layout;        /* 0 bsd, 1 sbd; negative: as the layer file says, else bsd */
     int dtype;         /* enum vka_dtype; negative: as the files are stored */

@@ -14,6 +14,7 @@ static const char usage[] =
     "      [--mask M.npy] [--kv-lengths L.npy] [--heads N] [--kv-heads N] [--causal]\n"
     "      [--window L,R] [--layout bsd|sbd] [--dtype f32|f16|bf16] [--scores S.npy]\n"
     "      [--path auto|unfused|fused] [--html PAGE.html [--tokens FILE]]\n"
+    "      [--count-nonfinite] (NaN and Inf in the results, to stderr)\n"
     "      the whole layer on one input; options override what LAYER's metadata says;\n"
     "      PAGE shows what each head attends to, labelled by FILE: a line a token, an empty\n"
     "      line between the inputs of a batch, and with --key between queries and keys\n"

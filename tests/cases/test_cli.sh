@@ -241,6 +241,10 @@ expect 0 '' run "$seed" --query x.npy --output y3.npy --scores s.npy --mask m.np
 npy_raw s.npy | head -c 20 >got.raw
 same_numbers got.raw want.raw 0 'the first row under a mask'
 
+# NaN and Inf in the results, one line each on stderr.
+expect 0 '' run "$seed" --query x.npy --output y3.npy --count-nonfinite
+grep -q '^output: 0 NaN, 0 Inf$' err || fail "no count of NaN and Inf on stderr"
+
 # The page: whole, with its tokens, and whatever they hold cannot leave the data.
 printf '<b>\n</script>\n<!--\n"\nfive\n' >t.txt
 expect 0 '' run "$seed" --query x.npy --output y3.npy --html p.html --tokens t.txt --causal
