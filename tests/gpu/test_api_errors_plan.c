@@ -200,7 +200,7 @@ static void too_large(void **state)
         .weight = T(VKA_F32, 3, 20000),
         .output = T(VKA_F32, 2, 3),
     };
-    FAILS(VKA_UNSUPPORTED, "buffer", vka_plan_add_linear(w->plan, &wide));
+    assert_int_equal(vka_plan_add_linear(w->plan, &wide), VKA_OK); /* cut along k */
     const struct vka_attention_op deep = {
         .struct_size = sizeof deep,
         .q = T(VKA_F32, 1, 1, 2, 1),
