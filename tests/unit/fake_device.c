@@ -1,0 +1,231 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "fake_device.h"
+
+const struct fake_device fake_modern = {
+    .instance_version = VK_API_VERSION_1_3,
+    .properties = {.apiVersion = VK_API_VERSION_1_3,
+                   .vendorID = 0x1002,
+                   .deviceID = 0x73bf,
+                   .driverVersion = 7,
+                   .deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
+                   .deviceName = "fake",
+                   .limits = {.maxComputeWorkGroupInvocations = 1024,
+                              .maxComputeSharedMemorySize = 65536,
+                              .maxStorageBufferRange = UINT32_MAX,
+                              .maxComputeWorkGroupCount = {65535, 65534, 65533},
+                              .minStorageBufferOffsetAlignment = 16,
+                              .minTexelBufferOffsetAlignment = 64,
+                              .maxTexelBufferElements = 1 << 27,
+                              .maxPerStageDescriptorStorageBuffers = 64,
+                              .timestampPeriod = 10}},
+    .int64 = 1,
+    .timeline = 1,
+    .float16 = 1,
+    .address = 1,
+    .storage16 = 1,
+    .size_control = 1,
+    .matrix = 1,
+    .memory_model = 1,
+    .bfloat16 = 1,
+    .bfloat16_matrix = 1,
+    .subgroup = {.subgroupSize = 32,
+                 .supportedStages = VK_SHADER_STAGE_COMPUTE_BIT,
+                 .supportedOperations =
+                     VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT},
+    .size = {.minSubgroupSize = 32,
+             .maxSubgroupSize = 64,
+             .requiredSubgroupSizeStages = VK_SHADER_STAGE_COMPUTE_BIT},
+    .max_allocation = 1u << 31,
+    .host_alignment = 4096,
+    .external = VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT,
+    .driver = "radv",
+    .extensions = {"VK_KHR_cooperative_matrix", "VK_KHR_shader_bfloat16",
+                   "VK_EXT_external_memory_host"},
+    .memory = {.memoryHeapCount = 2,
+               .memoryHeaps = {{.size = 8ull << 30, .flags = VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
+                               {.size = 32ull << 30}},
+               .memoryTypeCount = 2,
+               .memoryTypes = {{MEMORY_MAPPED_FLAGS, 0}, {VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, 1}}},
+    .families = {{.queueFlags = VK_QUEUE_GRAPHICS_BIT | VK_QUEUE_COMPUTE_BIT,
+                  .queueCount = 1,
+                  .timestampValidBits = 64},
+                 {.queueFlags = VK_QUEUE_TRANSFER_BIT, .queueCount = 1},
+                 {.queueFlags = VK_QUEUE_COMPUTE_BIT, .queueCount = 4, .timestampValidBits = 36}},
+    .n_family = 3,
+    /* m, n, k, the types of A, B, C and the result: 0 float16, 1 float32; scope 3 is a subgroup. */
+    .matrices = {{.MSize = 8, .NSize = 8, .KSize = 16, .CType = 1, .ResultType = 1, .scope = 3},
+                 {.MSize = 16, .NSize = 16, .KSize = 16, .CType = 1, .ResultType = 1, .scope = 3},
+                 {.MSize = 16, .NSize = 8, .KSize = 16, .CType = 1, .ResultType = 1, .scope = 3},
+                 {.MSize = 32, .NSize = 32, .KSize = 16, .CType = 0, .ResultType = 0, .scope = 3},
+                 {.MSize = 64, .NSize = 64, .KSize = 16, .CType = 1, .ResultType = 1, .scope = 2},
+                 {.MSize = 16,
+                  .NSize = 16,
+                  .KSize = 32,
+                  .AType = 1000141000,
+                  .BType = 1000141000,
+                  .CType = 1,
+                  .ResultType = 1,
+                  .scope = 3},
+                 {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 3, .BType = 7, .scope = 3},
+                 {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 999, .BType = -1, .scope = 3}},
+    .n_matrix = 8,
+};
+
+struct fake_device fake;
+
+static void VKAPI_CALL get_properties(VkPhysicalDevice physical, VkPhysicalDeviceProperties *p)
+{
+    (void)physical;
+    *p = fake.properties;
+}
+
+/* Fills a structure of a chain, all but what heads it. */
+#define FILL(type, member) \
+    memcpy((char *)s + sizeof *s, (const char *)&(member) + sizeof *s, sizeof(type) - sizeof *s)
+
+static void VKAPI_CALL get_properties2(VkPhysicalDevice physical, VkPhysicalDeviceProperties2 *p)
+{
+    (void)physical;
+    p->properties = fake.properties;
+    for (VkBaseOutStructure *s = p->pNext; s; s = s->pNext) {
+        switch ((int)s->sType) {
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES:
+            FILL(VkPhysicalDeviceSubgroupProperties, fake.subgroup);
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES:
+            FILL(VkPhysicalDeviceSubgroupSizeControlProperties, fake.size);
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES:
+            ((VkPhysicalDeviceMaintenance3Properties *)s)->maxMemoryAllocationSize =
+                fake.max_allocation;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES:
+            strcpy(((VkPhysicalDeviceDriverProperties *)s)->driverName, fake.driver);
+            strcpy(((VkPhysicalDeviceDriverProperties *)s)->driverInfo, "1.2");
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT:
+            ((VkPhysicalDeviceExternalMemoryHostPropertiesEXT *)s)
+                ->minImportedHostPointerAlignment = fake.host_alignment;
+            break;
+        default:
+            fail_msg("a structure of type %d is asked for", (int)s->sType);
+        }
+    }
+}
+
+static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDeviceFeatures2 *f)
+{
+    (void)physical;
+    f->features.shaderInt64 = fake.int64;
+    for (VkBaseOutStructure *s = f->pNext; s; s = s->pNext) {
+        switch ((int)s->sType) {
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES:
+            ((VkPhysicalDeviceTimelineSemaphoreFeatures *)s)->timelineSemaphore = fake.timeline;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES:
+            ((VkPhysicalDeviceSubgroupSizeControlFeatures *)s)->subgroupSizeControl =
+                fake.size_control;
+            ((VkPhysicalDeviceSubgroupSizeControlFeatures *)s)->computeFullSubgroups =
+                fake.size_control;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES:
+            ((VkPhysicalDeviceShaderFloat16Int8Features *)s)->shaderFloat16 = fake.float16;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES:
+            ((VkPhysicalDeviceBufferDeviceAddressFeatures *)s)->bufferDeviceAddress = fake.address;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES:
+            ((VkPhysicalDevice16BitStorageFeatures *)s)->storageBuffer16BitAccess = fake.storage16;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES:
+            ((VkPhysicalDeviceVulkanMemoryModelFeatures *)s)->vulkanMemoryModel = fake.memory_model;
+            break;
+        default:
+            /* Not in every header's enum, so not in a switch over it. */
+            if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR) {
+                ((VkPhysicalDeviceCooperativeMatrixFeaturesKHR *)s)->cooperativeMatrix =
+                    fake.matrix;
+            } else {
+                VkPhysicalDeviceShaderBfloat16FeaturesKHR *b = (void *)s;
+                assert_int_equal(s->sType,
+                                 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR);
+                b->shaderBFloat16Type = fake.bfloat16;
+                b->shaderBFloat16CooperativeMatrix = fake.bfloat16_matrix;
+            }
+        }
+    }
+}
+
+static VkResult VKAPI_CALL get_extensions(VkPhysicalDevice physical, const char *layer,
+                                          uint32_t *count, VkExtensionProperties *list)
+{
+    (void)physical;
+    assert_null(layer);
+    uint32_t n = 0;
+    while (n < COUNTOF(fake.extensions) && fake.extensions[n])
+        n++;
+    for (uint32_t i = 0; list && i < n; i++)
+        strcpy(list[i].extensionName, fake.extensions[i]);
+    *count = n;
+    return fake.extensions_result;
+}
+
+static VkResult VKAPI_CALL get_matrices(VkPhysicalDevice physical, uint32_t *count,
+                                        VkCooperativeMatrixPropertiesKHR *list)
+{
+    (void)physical;
+    assert_true(*count >= fake.n_matrix);
+    *count = fake.n_matrix;
+    for (uint32_t i = 0; i < fake.n_matrix; i++) {
+        list[i] = fake.matrices[i];
+        list[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    }
+    return fake.matrices_result;
+}
+
+static void VKAPI_CALL get_memory(VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties *m)
+{
+    (void)physical;
+    *m = fake.memory;
+}
+
+static void VKAPI_CALL get_families(VkPhysicalDevice physical, uint32_t *count,
+                                    VkQueueFamilyProperties *list)
+{
+    (void)physical;
+    *count = fake.n_family;
+    memcpy(list, fake.families, fake.n_family * sizeof *list);
+}
+
+static void VKAPI_CALL get_external(VkPhysicalDevice physical,
+                                    const VkPhysicalDeviceExternalBufferInfo *info,
+                                    VkExternalBufferProperties *can)
+{
+    (void)physical;
+    (void)info;
+    can->externalMemoryProperties.externalMemoryFeatures = fake.external;
+}
+
+struct caps fake_caps(uint32_t *family)
+{
+    const struct vk_instance instance = {
+        .api_version = fake.instance_version,
+        .vkGetPhysicalDeviceProperties = get_properties,
+        .vkGetPhysicalDeviceProperties2 = get_properties2,
+        .vkGetPhysicalDeviceFeatures2 = get_features2,
+        .vkGetPhysicalDeviceMemoryProperties = get_memory,
+        .vkGetPhysicalDeviceQueueFamilyProperties = get_families,
+        .vkGetPhysicalDeviceExternalBufferProperties = get_external,
+        .vkEnumerateDeviceExtensionProperties = get_extensions,
+        .vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR = get_matrices,
+    };
+    struct caps caps;
+    device_read_caps(&instance, VK_NULL_HANDLE, 5, &caps, family);
+    return caps;
+}

@@ -1,0 +1,34 @@
+/* A device that is not there: the functions of an instance that tell what a test wrote. */
+#ifndef TESTS_FAKE_DEVICE_H
+#define TESTS_FAKE_DEVICE_H
+
+#include "gpu/device.h"
+
+struct fake_device {
+    uint32_t instance_version;
+    VkPhysicalDeviceProperties properties;
+    VkBool32 int64, timeline, float16, address, storage16, size_control;
+    VkBool32 matrix, memory_model, bfloat16, bfloat16_matrix;
+    VkPhysicalDeviceSubgroupProperties subgroup;
+    VkPhysicalDeviceSubgroupSizeControlProperties size;
+    uint64_t max_allocation, host_alignment;
+    VkExternalMemoryFeatureFlags external;
+    const char *driver;
+    const char *extensions[8];
+    VkResult extensions_result, matrices_result;
+    VkPhysicalDeviceMemoryProperties memory;
+    VkQueueFamilyProperties families[3];
+    uint32_t n_family, n_matrix;
+    VkCooperativeMatrixPropertiesKHR matrices[8];
+};
+
+/* A device of today, with everything. */
+extern const struct fake_device fake_modern;
+
+/* What is told. A structure that nothing here knows is asked for fails the running test. */
+extern struct fake_device fake;
+
+/* What the library reads of it; *family is the queue family that it takes. */
+struct caps fake_caps(uint32_t *family);
+
+#endif

@@ -1,0 +1,350 @@
+/* What is read of a device, what a logical one is then asked for, and which kernels it has.
+ * SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "fake_device.h"
+#include "gpu/kernels.h"
+
+static uint32_t read_family; /* the queue family of the last caps read */
+
+static struct caps read_caps(void)
+{
+    return fake_caps(&read_family);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    fake = fake_modern;
+    return 0;
+}
+
+/* ---- What is read ---------------------------------------------------------------------------- */
+
+static void everything(void **state)
+{
+    (void)state;
+    struct caps caps = read_caps();
+    const struct vka_device_properties *p = &caps.properties;
+    assert_string_equal(p->name, "fake");
+    assert_string_equal(p->driver, "radv 1.2");
+    assert_int_equal(p->index, 5);
+    assert_int_equal(p->type, VKA_DEVICE_DISCRETE);
+    assert_int_equal(p->vendor_id, 0x1002);
+    assert_int_equal(p->memory, 8ull << 30);
+    assert_int_equal(p->subgroup_size, 32);
+    assert_int_equal(p->max_allocation, 1u << 31);
+    assert_true(p->subgroup_arithmetic && p->subgroup_ballot && p->timeline && p->float16 &&
+                p->storage16 && p->bfloat16 && p->mapped_memory && p->timestamps);
+    assert_true(caps.host_import && caps.subgroup_size_control && caps.subgroup_size_varies);
+    assert_int_equal(caps.host_alignment, 4096);
+    assert_int_equal(caps.max_groups[2], 65533);
+    assert_int_equal(read_family, 2); /* it computes and does not draw */
+    assert_int_equal(caps.timestamp_mask, (1ull << 36) - 1);
+    /* Of what CPU drivers' kernels use, nothing. */
+    assert_false(caps.int64 || caps.device_address);
+    assert_int_equal(caps.buffer_alignment, 16);
+}
+
+static void types(void **state)
+{
+    (void)state;
+    static const enum vka_device_type types[] = {
+        [VK_PHYSICAL_DEVICE_TYPE_OTHER] = VKA_DEVICE_OTHER,
+        [VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU] = VKA_DEVICE_INTEGRATED,
+        [VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU] = VKA_DEVICE_DISCRETE,
+        [VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU] = VKA_DEVICE_VIRTUAL,
+        [VK_PHYSICAL_DEVICE_TYPE_CPU] = VKA_DEVICE_CPU,
+    };
+    for (size_t i = 0; i < COUNTOF(types); i++) {
+        fake.properties.deviceType = (VkPhysicalDeviceType)i;
+        struct caps caps = read_caps();
+        assert_int_equal(caps.properties.type, types[i]);
+        assert_int_equal(caps.int64, types[i] == VKA_DEVICE_CPU);
+        assert_int_equal(caps.device_address, types[i] == VKA_DEVICE_CPU);
+        assert_int_equal(caps.buffer_alignment, types[i] == VKA_DEVICE_CPU ? 64 : 16);
+    }
+}
+
+/* Below 1.1 nothing but a name is read; below 1.2 and 1.3 what an extension brings. */
+static void versions(void **state)
+{
+    (void)state;
+    fake.properties.apiVersion = VK_API_VERSION_1_0;
+    struct caps caps = read_caps();
+    assert_string_equal(caps.properties.driver, "unknown");
+    assert_int_equal(caps.properties.max_workgroup, 0);
+
+    fake.properties.apiVersion = VK_API_VERSION_1_3;
+    fake.instance_version = VK_API_VERSION_1_1;
+    memset(fake.extensions, 0, sizeof fake.extensions);
+    caps = read_caps();
+    assert_string_equal(caps.properties.driver, "unknown");
+    assert_int_equal(caps.properties.max_workgroup, 1024);
+    assert_true(caps.properties.storage16);
+    assert_false(caps.properties.timeline || caps.properties.float16 || caps.host_import ||
+                 caps.subgroup_size_control || caps.matrices || caps.properties.bfloat16);
+    fake.extensions[0] = "VK_KHR_timeline_semaphore";
+    fake.extensions[1] = "VK_KHR_shader_float16_int8";
+    fake.extensions[2] = "VK_EXT_subgroup_size_control";
+    fake.extensions[3] = "VK_KHR_driver_properties";
+    fake.extensions[4] = "VK_KHR_cooperative_matrix";
+    fake.extensions[5] = "VK_KHR_vulkan_memory_model";
+    caps = read_caps();
+    assert_string_equal(caps.properties.driver, "radv 1.2");
+    assert_true(caps.properties.timeline && caps.properties.float16 && caps.subgroup_size_control &&
+                caps.matrices);
+    fake.extensions[5] = NULL;
+    assert_false(read_caps().matrices);
+    fake.extensions_result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    assert_false(read_caps().properties.timeline);
+}
+
+static void subgroups(void **state)
+{
+    (void)state;
+    fake.subgroup.supportedStages = VK_SHADER_STAGE_VERTEX_BIT;
+    struct caps caps = read_caps();
+    assert_false(caps.properties.subgroup_arithmetic || caps.properties.subgroup_ballot);
+    fake.subgroup.supportedStages = VK_SHADER_STAGE_COMPUTE_BIT;
+    fake.subgroup.supportedOperations = VK_SUBGROUP_FEATURE_BALLOT_BIT;
+    caps = read_caps();
+    assert_true(!caps.properties.subgroup_arithmetic && caps.properties.subgroup_ballot);
+
+    fake.size.requiredSubgroupSizeStages = 0; /* the size varies, and none can be demanded */
+    assert_false(read_caps().subgroup_size_control);
+    fake.size.minSubgroupSize = 64; /* the size it names is none of those that it has */
+    assert_false(read_caps().subgroup_size_control);
+    fake.size.minSubgroupSize = fake.size.maxSubgroupSize = 32;
+    caps = read_caps();
+    assert_true(caps.subgroup_size_control && !caps.subgroup_size_varies);
+    fake.size_control = 0;
+    assert_false(read_caps().subgroup_size_control);
+}
+
+static void queues_and_memory(void **state)
+{
+    (void)state;
+    fake.families[2].queueCount = 0;
+    read_caps();
+    assert_int_equal(read_family, 0); /* it draws, but computes */
+    fake.families[2] = fake.families[0];
+    read_caps();
+    assert_int_equal(read_family, 0); /* the first of equals */
+    fake.properties.limits.timestampPeriod = 0;
+    assert_false(read_caps().properties.timestamps);
+    fake.families[0].timestampValidBits = 0;
+    assert_false(read_caps().properties.timestamps);
+    fake.families[0].queueFlags = fake.families[2].queueFlags = VK_QUEUE_GRAPHICS_BIT;
+    read_caps();
+    assert_int_equal(read_family, UINT32_MAX);
+
+    /* A window of 256 MiB on the memory is not what counts as mapped. */
+    fake.memory.memoryHeaps[1] = (VkMemoryHeap){256u << 20, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT};
+    fake.memory.memoryTypes[0] = (VkMemoryType){VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, 0};
+    fake.memory.memoryTypes[1] = (VkMemoryType){MEMORY_MAPPED_FLAGS, 1};
+    struct caps caps = read_caps();
+    assert_false(caps.properties.mapped_memory);
+    assert_int_equal(caps.properties.memory, (8ull << 30) + (256u << 20));
+    fake.external = 0;
+    assert_false(read_caps().host_import);
+}
+
+static void matrices(void **state)
+{
+    (void)state;
+    struct caps caps = read_caps();
+    const struct vka_device_properties *p = &caps.properties;
+    assert_true(caps.matrices && caps.bfloat16_matrices);
+    /* The largest with float32 sums, a subgroup's. */
+    assert_memory_equal(&caps.matrix_f16, (&(struct matrix_size){16, 16, 16}), 12);
+    assert_memory_equal(&caps.matrix_bf16, (&(struct matrix_size){16, 16, 32}), 12);
+    assert_int_equal(p->cooperative_matrix_count, 7);
+    assert_string_equal(p->cooperative_matrix[0].types, "f16*f16+f32");
+    assert_string_equal(p->cooperative_matrix[4].types, "bf16*bf16+f32");
+    assert_string_equal(p->cooperative_matrix[5].types, "s8*u8+f16");
+    assert_string_equal(p->cooperative_matrix[6].types, "?*?+f16");
+}
+
+/* Sizes that the kernels cannot take. */
+static void matrices_of_no_use(void **state)
+{
+    (void)state;
+    static const VkCooperativeMatrixPropertiesKHR none[] = {
+        {.MSize = 16, .NSize = 16, .KSize = 4, .CType = 1, .ResultType = 1, .scope = 3},
+        {.MSize = 16, .NSize = 16, .KSize = 64, .CType = 1, .ResultType = 1, .scope = 3},
+        {.MSize = 16, .NSize = 16, .KSize = 24, .CType = 1, .ResultType = 1, .scope = 3},
+        {.MSize = 16, .NSize = 15, .KSize = 16, .CType = 1, .ResultType = 1, .scope = 3},
+        {.MSize = 128, .NSize = 16, .KSize = 16, .CType = 1, .ResultType = 1, .scope = 3},
+        {.MSize = 16, .NSize = 128, .KSize = 16, .CType = 1, .ResultType = 1, .scope = 3},
+        {.MSize = 16, .NSize = 16, .KSize = 16, .CType = 1, .ResultType = 0, .scope = 3},
+        {.MSize = 16,
+         .NSize = 16,
+         .KSize = 16,
+         .BType = 1,
+         .CType = 1,
+         .ResultType = 1,
+         .scope = 3},
+    };
+    memcpy(fake.matrices, none, sizeof none);
+    struct caps caps = read_caps();
+    assert_int_equal(caps.properties.cooperative_matrix_count, COUNTOF(none));
+    assert_int_equal(caps.matrix_f16.m, 0);
+    fake = fake_modern;
+    fake.matrices[0].saturatingAccumulation = 1;
+    fake.n_matrix = 1;
+    assert_int_equal(read_caps().matrix_f16.m, 0);
+    fake = fake_modern;
+    fake.matrices_result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    assert_int_equal(read_caps().properties.cooperative_matrix_count, 0);
+    fake = fake_modern;
+    fake.float16 = 0;
+    assert_false(read_caps().matrices);
+    fake = fake_modern;
+    fake.memory_model = 0;
+    assert_false(read_caps().matrices);
+    fake = fake_modern;
+    fake.bfloat16_matrix = 0;
+    caps = read_caps();
+    assert_true(caps.matrices && !caps.bfloat16_matrices);
+    fake.matrix = 0;
+    caps = read_caps();
+    assert_int_equal(caps.properties.cooperative_matrix_count, 0);
+}
+
+/* ---- What is asked for ----------------------------------------------------------------------- */
+
+static bool asks_for(const struct device_request *request, const char *extension)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < request->n_extension; i++)
+        found |= strcmp(request->extensions[i], extension) == 0;
+    return found;
+}
+
+static uint32_t chained(const struct device_request *request)
+{
+    uint32_t n = 0;
+    for (const VkBaseInStructure *s = request->features.pNext; s; s = s->pNext)
+        n++;
+    return n;
+}
+
+static void request_for(uint32_t version, struct device_request *request)
+{
+    struct vka_device device = {.instance.api_version = version, .caps = read_caps()};
+    device_request_fill(&device, request);
+}
+
+static void requests(void **state)
+{
+    (void)state;
+    struct device_request r;
+    request_for(VK_API_VERSION_1_3, &r);
+    assert_int_equal(chained(&r), 6); /* all but addresses */
+    assert_true(asks_for(&r, "VK_KHR_cooperative_matrix") &&
+                asks_for(&r, "VK_KHR_shader_bfloat16") &&
+                asks_for(&r, "VK_EXT_external_memory_host"));
+    assert_int_equal(r.n_extension, 3);
+    assert_true(r.bfloat16.shaderBFloat16CooperativeMatrix && r.matrix.cooperativeMatrix &&
+                r.memory_model.vulkanMemoryModel && r.float16.shaderFloat16);
+
+    /* What a later Vulkan took up is asked for by its extension. */
+    fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
+    request_for(VK_API_VERSION_1_1, &r);
+    assert_int_equal(chained(&r), 7);
+    assert_int_equal(r.n_extension, 8);
+    assert_true(
+        asks_for(&r, "VK_KHR_timeline_semaphore") && asks_for(&r, "VK_KHR_buffer_device_address") &&
+        asks_for(&r, "VK_EXT_subgroup_size_control") &&
+        asks_for(&r, "VK_KHR_vulkan_memory_model") && asks_for(&r, "VK_KHR_shader_float16_int8"));
+
+    fake.bfloat16 = fake.timeline = fake.size_control = fake.address = 0;
+    fake.external = 0;
+    request_for(VK_API_VERSION_1_3, &r);
+    assert_int_equal(chained(&r), 3);
+    assert_int_equal(r.n_extension, 1);
+    fake.matrix = 0;
+    request_for(VK_API_VERSION_1_3, &r);
+    assert_null(r.features.pNext);
+    assert_int_equal(r.n_extension, 0);
+}
+
+/* ---- Kernels --------------------------------------------------------------------------------- */
+
+/* A kernel that is there, or that the shader compiler could not make. */
+static void check_kernel(enum kernel kernel, const struct caps *caps, const char *missing)
+{
+    const char *got = kernel_missing(kernel, caps);
+    if (kernel_not_built(kernel))
+        assert_string_equal(got, kernel_not_built(kernel));
+    else if (missing)
+        assert_string_equal(got, missing);
+    else
+        assert_null(got);
+}
+
+static void kernels(void **state)
+{
+    (void)state;
+    struct caps caps = read_caps();
+    check_kernel(KERNEL_matmul_coop_f16, &caps, NULL);
+    check_kernel(KERNEL_matmul_coop_bf16, &caps, NULL);
+    check_kernel(KERNEL_matmul_tile, &caps, NULL);
+    check_kernel(KERNEL_matmul_address, &caps, "buffer addresses on a CPU driver");
+    check_kernel(KERNEL_matmul_texel, &caps, "texel buffers of a CPU driver");
+    caps.properties.max_workgroup = 128;
+    check_kernel(KERNEL_matmul_coop_f16, &caps, "workgroups of 8 subgroups");
+    caps.matrix_f16.m = caps.matrix_bf16.m = 0;
+    check_kernel(KERNEL_matmul_coop_f16, &caps, "cooperative matrices of float16");
+    check_kernel(KERNEL_matmul_coop_bf16, &caps, "cooperative matrices of bfloat16");
+    caps.subgroup_size_control = false;
+    check_kernel(KERNEL_matmul_lane8, &caps, "control of the subgroup size");
+    caps.properties.subgroup_size = 4;
+    check_kernel(KERNEL_matmul_lane8, &caps, "subgroups of 8");
+    caps.properties.subgroup_ballot = caps.properties.subgroup_arithmetic = false;
+    check_kernel(KERNEL_matmul_lane4, &caps, "subgroup broadcasts in compute shaders");
+    check_kernel(KERNEL_softmax_subgroup, &caps, "subgroup reductions in compute shaders");
+    caps.max_bindings = 4;
+    check_kernel(KERNEL_softmax_shared, &caps, "enough storage buffers a kernel");
+    caps.failed_kernels = caps.disabled_kernels = 1ull << KERNEL_copy;
+    check_kernel(KERNEL_copy, &caps, "nothing, but it is switched off");
+    caps.disabled_kernels = 0;
+    check_kernel(KERNEL_copy, &caps, "right results: it failed its check on this device");
+}
+
+/* Of a CPU driver: what its own kernels need. */
+static void kernels_of_cpu_drivers(void **state)
+{
+    (void)state;
+    fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
+    struct caps caps = read_caps();
+    check_kernel(KERNEL_matmul_address, &caps, NULL);
+    check_kernel(KERNEL_matmul_texel, &caps, NULL);
+    check_kernel(KERNEL_attention_texel, &caps, NULL);
+    fake.int64 = 0;
+    caps = read_caps();
+    check_kernel(KERNEL_matmul_address, &caps, "64-bit integers in shaders");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(everything, set_up),
+        cmocka_unit_test_setup(types, set_up),
+        cmocka_unit_test_setup(versions, set_up),
+        cmocka_unit_test_setup(subgroups, set_up),
+        cmocka_unit_test_setup(queues_and_memory, set_up),
+        cmocka_unit_test_setup(matrices, set_up),
+        cmocka_unit_test_setup(matrices_of_no_use, set_up),
+        cmocka_unit_test_setup(requests, set_up),
+        cmocka_unit_test_setup(kernels, set_up),
+        cmocka_unit_test_setup(kernels_of_cpu_drivers, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
