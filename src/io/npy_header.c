@@ -151,8 +151,10 @@ const char *vka_npy_header_parse(const char *text, size_t length, struct vka_npy
     unsigned seen = 0;
 
     *header = (struct vka_npy_header){.dtype = VKA_IO_DTYPE_COUNT};
-    if (!take(&c, '{'))
+    /* To Python a blank before it may be an indent. */
+    if (length == 0 || *text != '{')
         return "is not a dictionary";
+    c.at++;
     while (!take(&c, '}')) {
         const char *wrong = comma ? take_entry(&c, &seen, header) : "lacks a comma or an end";
 

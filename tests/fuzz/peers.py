@@ -216,6 +216,8 @@ def why_npy(file):
     text, data = split(file, NPY)[1:]
     if re.search(rb"}[ \t\f]*[\r\n]+[ \t\f]\s*$", text):
         return "blanks behind the newline that ends the header"
+    if re.match(rb"\s", text):
+        return "blanks before the header"
     inner = text.strip(b" \t\n\r\f")
     if not (inner.startswith(b"{") and inner.endswith(b"}")):
         return "a dictionary in other words than numpy's"
