@@ -150,6 +150,9 @@ struct vka_device_info {
     uint64_t max_buffer_range;  /* bytes of a buffer that one kernel may see; at least 65536 */
     uint64_t max_allocation;    /* bytes of one allocation; at least 1 MiB */
     uint32_t max_shared_memory; /* bytes a workgroup; at least 4096 */
+    /* Bytes of all allocations together, at least 1 MiB. What passes that, or what the driver would
+     * give now (VK_EXT_memory_budget), is OUT_OF_DEVICE_MEMORY. */
+    uint64_t max_memory;
     bool no_mapped_memory;      /* copy through staging even where device memory is mapped */
     bool no_timeline;           /* wait by fences even where timeline semaphores are there */
 };

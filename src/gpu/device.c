@@ -113,6 +113,8 @@ enum vka_status device_check_info(struct log *log, const char *caller,
               "%s: max_buffer_range is below 65536", caller);
     CHECK_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
               "%s: max_allocation is below 1 MiB", caller);
+    CHECK_ARG(!info->max_memory || info->max_memory >= 1u << 20, "%s: max_memory is below 1 MiB",
+              caller);
     CHECK_ARG(!info->max_shared_memory || info->max_shared_memory >= 4096,
               "%s: max_shared_memory is below 4096", caller);
 fail:
@@ -149,7 +151,7 @@ enum vka_status device_start(struct vka_device *device, const struct vka_device_
         TRY(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
                          &device->verdict));
     device->caps.verdict = &device->verdict;
-    TRY(memory_init(device, !info->no_mapped_memory));
+    TRY(memory_init(device, !info->no_mapped_memory, info->max_memory));
     TRY(queue_init(device, device->caps.properties.timeline));
     TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
 fail:

@@ -69,7 +69,7 @@ uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties
     return largest;
 }
 
-enum vka_status memory_init(struct vka_device *device, bool mapped)
+enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t limit)
 {
     struct memory *memory = &device->memory;
     struct log *log = &device->log;
@@ -96,6 +96,9 @@ enum vka_status memory_init(struct vka_device *device, bool mapped)
         !find_type(&m, allowed, host, 0, &type[MEMORY_STAGING]))
         return log_error(log, VKA_INTERNAL, "the device has no host-visible memory for buffers");
     device->caps.properties.mapped_memory = memory->mapped[MEMORY_DEVICE];
+    memory->limit = limit;
+    memory->has_budget = device_has_extension(&device->instance, device->physical,
+                                              VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
 fail:
     return status;
 }
@@ -256,6 +259,24 @@ fail:
     return status;
 }
 
+/* Makes a block no larger than what may still be allocated. */
+static enum vka_status fit_budget(struct vka_device *device, enum memory_kind kind, uint64_t size,
+                                  uint64_t *block_size)
+{
+    uint64_t left = memory_left(device, kind);
+    if (left < *block_size) {
+        memory_trim(device);
+        left = memory_left(device, kind) / ALIGNMENT * ALIGNMENT;
+    }
+    if (size > left)
+        return log_error(&device->log, VKA_OUT_OF_DEVICE_MEMORY,
+                         "%llu bytes pass the %llu that are left of max_memory, or of the driver's "
+                         "budget",
+                         (unsigned long long)size, (unsigned long long)left);
+    *block_size = *block_size < left ? *block_size : left;
+    return VKA_OK;
+}
+
 enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
                                 struct memory_range *range)
 {
@@ -280,6 +301,7 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
     uint64_t block_size = BLOCK_SIZE < limit ? BLOCK_SIZE : limit / ALIGNMENT * ALIGNMENT;
     if (kind == MEMORY_STAGING || size > block_size / 4)
         block_size = size; /* a block of its own */
+    TRY(fit_budget(device, kind, size, &block_size));
     struct memory_block *block = NULL;
     TRY(block_create(device, kind, block_size, &block));
     block_take(block, size, range);

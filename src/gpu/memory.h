@@ -33,6 +33,8 @@ struct memory {
     uint32_t type[MEMORY_KIND_COUNT]; /* memory type index */
     bool mapped[MEMORY_KIND_COUNT];
     struct memory_block *blocks;
+    uint64_t limit;  /* bytes of all blocks together; 0: none */
+    bool has_budget; /* the driver says what it would give: VK_EXT_memory_budget */
 };
 
 /* Bytes of one block; block NULL: nothing. */
@@ -50,8 +52,9 @@ struct memory_range {
  * half of that, does not count as mapped. */
 uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties);
 
-/* Chooses memory types. mapped: whether MEMORY_DEVICE may be written in place where possible. */
-enum vka_status memory_init(struct vka_device *device, bool mapped);
+/* Chooses memory types. mapped: whether MEMORY_DEVICE may be written in place where possible; limit
+ * as in struct memory. */
+enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t limit);
 
 /* Frees every block, also those with ranges in use. */
 void memory_finish(struct vka_device *device);
@@ -87,6 +90,10 @@ bool memory_can_import(const struct vk_instance *instance, VkPhysicalDevice phys
 
 /* The buffer's address in shaders; 0 where it has none. */
 uint64_t memory_address(struct vka_device *device, const struct memory_block *block);
+
+/* Bytes that may still be allocated; gives blocks back in which nothing is taken. */
+uint64_t memory_left(const struct vka_device *device, enum memory_kind kind);
+void memory_trim(struct vka_device *device);
 
 /* Frees a block and what of it is ours. */
 void memory_block_destroy(struct vka_device *device, struct memory_block *block);

@@ -52,6 +52,7 @@ typedef struct VkPhysicalDeviceShaderBfloat16FeaturesKHR {
     F(vkGetPhysicalDeviceProperties2)              \
     F(vkGetPhysicalDeviceFeatures2)                \
     F(vkGetPhysicalDeviceMemoryProperties)         \
+    F(vkGetPhysicalDeviceMemoryProperties2)        \
     F(vkGetPhysicalDeviceQueueFamilyProperties)    \
     F(vkGetPhysicalDeviceExternalBufferProperties) \
     F(vkEnumerateDeviceExtensionProperties)        \
