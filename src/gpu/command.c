@@ -124,12 +124,12 @@ static VkResult submit_locked(struct vka_device *device, VkCommandBuffer command
         .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
         .pNext = queue->timeline ? &values : NULL,
         .waitSemaphoreCount = waits->n,
-        .pWaitSemaphores = waits->handle,
-        .pWaitDstStageMask = stages,
+        .pWaitSemaphores = waits->n ? waits->handle : NULL,
+        .pWaitDstStageMask = waits->n ? stages : NULL,
         .commandBufferCount = receipt ? 2 : 1,
         .pCommandBuffers = (const VkCommandBuffer[]){commands, receipt},
         .signalSemaphoreCount = signals->n,
-        .pSignalSemaphores = signals->handle,
+        .pSignalSemaphores = signals->n ? signals->handle : NULL,
     };
     if (queue->lock)
         queue->lock(queue->lock_user);

@@ -151,12 +151,23 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     device_read_matrices(instance, physical, version, caps);
 }
 
+/* The number of families, of which the first MAX_FAMILIES are looked at. */
+static uint32_t read_families(const struct vk_instance *instance, VkPhysicalDevice physical,
+                              VkQueueFamilyProperties families[MAX_FAMILIES])
+{
+    uint32_t count = 0;
+    instance->vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, NULL);
+    if (count > MAX_FAMILIES)
+        count = MAX_FAMILIES;
+    instance->vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+    return count;
+}
+
 /* A family that computes but does not draw is usually a queue of its own beside the display's. */
 static uint32_t find_queue_family(const struct vk_instance *instance, VkPhysicalDevice physical)
 {
     VkQueueFamilyProperties families[MAX_FAMILIES];
-    uint32_t count = COUNTOF(families), best = UINT32_MAX;
-    instance->vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+    uint32_t count = read_families(instance, physical, families), best = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
         VkQueueFlags flags = families[i].queueFlags;
         if (!(flags & VK_QUEUE_COMPUTE_BIT) || families[i].queueCount == 0)
@@ -173,8 +184,7 @@ bool device_read_family(const struct vk_instance *instance, VkPhysicalDevice phy
                         uint32_t family, struct caps *caps)
 {
     VkQueueFamilyProperties families[MAX_FAMILIES];
-    uint32_t count = COUNTOF(families);
-    instance->vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+    uint32_t count = read_families(instance, physical, families);
     if (family >= count || !(families[family].queueFlags & VK_QUEUE_COMPUTE_BIT))
         return false;
     uint32_t bits = families[family].timestampValidBits;

@@ -6,6 +6,7 @@
 
 #define ALIGNMENT 256u /* the most that minStorageBufferOffsetAlignment may be */
 #define BLOCK_SIZE (64ull << 20)
+#define STAGING_LEAST (1ull << 20) /* what small copies share with the receipts */
 
 /* The first memory type with all of `need` whose heap is at least `least_heap` bytes. */
 static bool find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t allowed,
@@ -298,8 +299,10 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
         if (block_take(block, size, range))
             return VKA_OK;
     }
-    uint64_t block_size = BLOCK_SIZE < limit ? BLOCK_SIZE : limit / ALIGNMENT * ALIGNMENT;
-    if (kind == MEMORY_STAGING || size > block_size / 4)
+    uint64_t block_size = kind == MEMORY_STAGING ? STAGING_LEAST : BLOCK_SIZE;
+    if (block_size > limit)
+        block_size = limit / ALIGNMENT * ALIGNMENT;
+    if (size > block_size / 4)
         block_size = size; /* a block of its own */
     TRY(fit_budget(device, kind, size, &block_size));
     struct memory_block *block = NULL;

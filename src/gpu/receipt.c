@@ -8,7 +8,7 @@ static uint32_t *word_of(struct vka_device *device, uint64_t ticket)
     return (uint32_t *)memory_mapped(&device->queue.receipts.words) + ticket % MAX_RECEIPTS;
 }
 
-/* Fills the word once everything submitted before is done. */
+/* Fills the word once all kernels and copies submitted before are done. */
 static enum vka_status record(struct vka_device *device, VkCommandBuffer commands, uint64_t at)
 {
     struct log *log = &device->log;
@@ -17,8 +17,9 @@ static enum vka_status record(struct vka_device *device, VkCommandBuffer command
     VK(device->vk.vkBeginCommandBuffer(
         commands,
         &(VkCommandBufferBeginInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO}));
-    device->vk.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
-                                    VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL, 0, NULL);
+    device->vk.vkCmdPipelineBarrier(
+        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL, 0, NULL);
     device->vk.vkCmdFillBuffer(commands, words->block->buffer, words->offset + at * 4, 4, WRITTEN);
     const VkMemoryBarrier after = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,

@@ -15,7 +15,8 @@ static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlag
 {
     (void)severity;
     (void)type;
-    log_message(user, VKA_LOG_ERROR, "validation: %s", data->pMessage);
+    const char *id = data->pMessageIdName ? data->pMessageIdName : "no id";
+    log_message(user, VKA_LOG_ERROR, "validation: [%s] %s", id, data->pMessage);
     return VK_FALSE;
 }
 
