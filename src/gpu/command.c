@@ -62,14 +62,20 @@ static bool is_in_flight(const struct vka_device *device, uint64_t ticket)
     return ticket > device->queue.completed && !device->lost;
 }
 
+bool queue_drain(struct vka_device *device)
+{
+    const uint64_t last = device->queue.submitted;
+    /* Tried again: a wait may fail for want of memory. */
+    for (int i = 0; i < 3 && is_in_flight(device, last); i++)
+        if (queue_wait(device, last, FINISH_TIMEOUT) == VKA_TIMEOUT)
+            return false;
+    return !is_in_flight(device, last);
+}
+
 bool queue_finish(struct vka_device *device)
 {
     struct queue *queue = &device->queue;
-    /* Tried again: a wait may fail for want of memory. */
-    for (int i = 0; i < 3 && is_in_flight(device, queue->submitted); i++)
-        if (queue_wait(device, queue->submitted, FINISH_TIMEOUT) == VKA_TIMEOUT)
-            return false;
-    if (is_in_flight(device, queue->submitted))
+    if (!queue_drain(device))
         return false;
     release_done(device, true);
     if (queue->timeline)

@@ -30,8 +30,10 @@ struct queue {
 /* The handle is there already. */
 enum vka_status queue_init(struct vka_device *device, bool timeline);
 
-/* Waits for what is in flight, ten seconds at most, and releases everything. False, and nothing
- * released, where the device is still at work then. */
+/* Waits for what is in flight, ten seconds at most. False where the device is still at work then. */
+bool queue_drain(struct vka_device *device);
+
+/* The same, and releases everything; nothing where the device is still at work. */
 bool queue_finish(struct vka_device *device);
 
 /* Submits one command buffer; tickets complete in order. info: the application's semaphores,

@@ -54,6 +54,8 @@ enum vka_status vka_device_recover(struct vka_device *device)
     stop(device);
     device->lost = false; /* for the calls below */
     status = start(device);
+    if (status != VKA_OK)
+        queue_drain(device); /* a copy may be in flight: what it uses goes at the next attempt */
     device->lost = status != VKA_OK;
 fail:
     return status;
