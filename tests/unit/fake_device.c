@@ -199,8 +199,10 @@ static void VKAPI_CALL get_families(VkPhysicalDevice physical, uint32_t *count,
                                     VkQueueFamilyProperties *list)
 {
     (void)physical;
-    *count = fake.n_family;
-    memcpy(list, fake.families, fake.n_family * sizeof *list);
+    if (!list || *count > fake.n_family)
+        *count = fake.n_family;
+    if (list)
+        memcpy(list, fake.families, *count * sizeof *list);
 }
 
 static void VKAPI_CALL get_external(VkPhysicalDevice physical,
