@@ -46,10 +46,12 @@ void problem_op(const struct problem_data *d, struct vka_attention_op *op)
     };
 }
 
-static enum vka_status make_plan(struct vka_device *device, const struct problem_data *d,
-                                 struct vka_plan **plan)
+enum vka_status problem_plan(struct vka_device *device, const struct problem_data *d,
+                             struct vka_plan **plan)
 {
     struct vka_attention_op op;
+    uint64_t disabled = device->caps.disabled_kernels;
+    device->caps.disabled_kernels |= d->p->disabled_kernels;
     problem_op(d, &op);
     enum vka_status status = vka_plan_create(
         device,
@@ -59,6 +61,7 @@ static enum vka_status make_plan(struct vka_device *device, const struct problem
         status = vka_plan_add_attention(*plan, &op);
     if (status == VKA_OK)
         status = vka_plan_finish(*plan);
+    device->caps.disabled_kernels = disabled;
     return status;
 }
 
@@ -108,11 +111,8 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
     bool ok = false;
     *result = (struct problem_result){0};
     enum vka_status status = problem_data_create(device, p, &d);
-    uint64_t disabled = device->caps.disabled_kernels;
-    device->caps.disabled_kernels |= p->disabled_kernels;
     if (status == VKA_OK)
-        status = make_plan(device, &d, &plan);
-    device->caps.disabled_kernels = disabled;
+        status = problem_plan(device, &d, &plan);
     if (status != VKA_OK) {
         snprintf(result->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
         goto fail;

@@ -39,6 +39,10 @@ void problem_data_destroy(struct problem_data *d);
 /* The operation on the operands' views. */
 void problem_op(const struct problem_data *d, struct vka_attention_op *op);
 
+/* A finished plan of it, without the kernels that the problem leaves out. */
+enum vka_status problem_plan(struct vka_device *device, const struct problem_data *d,
+                             struct vka_plan **plan);
+
 /* Sets visible[batch][n_kv_head][n_kv] to whether any query of the head group sees the key. */
 enum vka_status problem_visible(const struct problem_data *d, bool *visible);
 

@@ -1,0 +1,176 @@
+#include "invariance.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_BATCH 8u
+
+/* The bits, where any NaN is as good as another: which of two NaN a sum gives is the compiler's. */
+static uint64_t bits(double x)
+{
+    uint64_t b = UINT64_MAX;
+    if (!isnan(x))
+        memcpy(&b, &x, sizeof b);
+    return b;
+}
+
+/* FNV-1a, by 64 bits. */
+static void add_hash(uint64_t *hash, const struct operand *o)
+{
+    for (size_t i = 0; i < o->count; i++)
+        *hash = (*hash ^ bits(o->values[i])) * UINT64_C(0x100000001b3);
+}
+
+static bool is_output(int id)
+{
+    return id >= OPERAND_OUTPUT;
+}
+
+/* Runs the problem once on noise and reads what it wrote. */
+static enum vka_status run(struct invariance *t, struct vka_device *device, struct problem_data *d)
+{
+    struct vka_plan *plan = NULL;
+    struct rng noise = {d->p->seed};
+    enum vka_status status = problem_plan(device, d, &plan);
+    for (int i = OPERAND_OUTPUT; i < OPERAND_COUNT && status == VKA_OK; i++)
+        if (d->operands[i].view)
+            status = operand_write_noise(&d->operands[i], &noise);
+    if (status == VKA_OK)
+        status = vka_plan_run(plan, 10 * VKA_TIMEOUT_DEFAULT); /* a CPU driver compiles in it */
+    for (int i = OPERAND_OUTPUT; i < OPERAND_COUNT && status == VKA_OK; i++)
+        if (d->operands[i].view)
+            status = operand_read(&d->operands[i]);
+    vka_plan_destroy(&plan);
+    t->busy = device;
+    return status;
+}
+
+/* Elements of one batch element; all of them where all batch elements share them. */
+static size_t share(const struct problem_data *d, int id)
+{
+    const struct operand *o = &d->operands[id];
+    bool apart = id == OPERAND_MASK ? o->rank == 4 && o->size[0] > 1
+                 : id == OPERAND_LENGTH || id == OPERAND_OFFSET
+                     ? o->size[0] > 1
+                     : id != OPERAND_Q_NORM && id != OPERAND_K_NORM && id != OPERAND_SINK &&
+                           id != OPERAND_ALIBI;
+    return apart ? o->count / d->p->batch : o->count;
+}
+
+/* Gives each batch element i of `to` the inputs that from[i] has in d. */
+static enum vka_status move(const struct problem_data *d, const uint32_t *from,
+                            struct problem_data *to)
+{
+    enum vka_status status = VKA_OK;
+    for (int id = 0; !is_output(id) && status == VKA_OK; id++) {
+        const struct operand *a = &d->operands[id];
+        struct operand *b = &to->operands[id];
+        if (!a->view)
+            continue;
+        size_t n = share(d, id), places = b->count / n;
+        for (size_t i = 0; i < places; i++)
+            memcpy(b->values + i * n, a->values + (n < a->count ? from[i] * n : 0),
+                   n * sizeof *b->values);
+        status = operand_write(b);
+    }
+    return status;
+}
+
+/* Whether what `to` has at each place i is what d has at from[i]. */
+static bool same(struct invariance *t, const struct problem_data *d, const uint32_t *from,
+                 const struct problem_data *to, const char *what)
+{
+    for (int id = OPERAND_OUTPUT; id < OPERAND_COUNT; id++) {
+        const struct operand *a = &d->operands[id], *b = &to->operands[id];
+        size_t n = a->count / d->p->batch;
+        for (uint32_t i = 0; a->view && i < to->p->batch; i++) {
+            const double *want = a->values + from[i] * n, *got = b->values + i * n;
+            size_t e = 0;
+            while (e < n && bits(want[e]) == bits(got[e]))
+                e++;
+            if (e == n || (d->p->dropout > 0 && from[i] != i)) /* the draw is the place's */
+                continue;
+            snprintf(t->why, WHY, "%s: output %d, batch element %u at %u, [%zu]: %.9g, not %.9g",
+                     what, id - OPERAND_OUTPUT, from[i], i, e, got[e], want[e]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Runs the changed problem p, its batch element i being from[i] of d, and compares. */
+static bool check(struct invariance *t, struct vka_device *device, const struct problem_data *d,
+                  const struct problem *p, const uint32_t *from, const char *what)
+{
+    struct problem_data to;
+    enum vka_status status = problem_data_create(device, p, &to);
+    t->busy = device;
+    if (status == VKA_OK)
+        status = move(d, from, &to);
+    if (status == VKA_OK)
+        status = run(t, device, &to);
+    bool ok = status == VKA_OK && same(t, d, from, &to, what);
+    if (status == VKA_UNSUPPORTED && device == t->small) {
+        t->n_refused++;
+        ok = true;
+    } else if (status != VKA_OK) {
+        snprintf(t->why, WHY, "%s: %s: %s", what, vka_status_name(status),
+                 vka_device_error(t->busy));
+    }
+    problem_data_destroy(&to);
+    return ok;
+}
+
+/* p with another batch; what each of it has, it still has. */
+static struct problem rebatch(const struct problem *p, uint32_t batch)
+{
+    struct problem q = *p;
+    q.batch = batch;
+    if (p->mask_rank == 4 && p->mask_shape[0] > 1)
+        q.mask_shape[0] = batch;
+    return q;
+}
+
+static bool check_batches(struct invariance *t, const struct problem_data *d)
+{
+    const struct problem *p = d->p;
+    uint32_t elsewhere[MOST_BATCH], n = p->batch + 2;
+    for (uint32_t i = 0; i < n; i++) /* backwards, the last three times */
+        elsewhere[i] = i < 3 ? p->batch - 1 : p->batch + 1 - i;
+    struct problem one = rebatch(p, 1), more = rebatch(p, n);
+    for (uint32_t b = 0; b < p->batch; b++)
+        if (!check(t, t->device, d, &one, &b, "alone"))
+            return false;
+    return check(t, t->device, d, &more, elsewhere, "elsewhere");
+}
+
+static bool check_all(struct invariance *t, const struct problem_data *d)
+{
+    static const uint32_t in_place[MOST_BATCH] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct problem sliced = *d->p;
+    sliced.workspace_limit = d->p->workspace_limit ? 0 : 1; /* whole, or a row at a time */
+    return check(t, t->device, d, d->p, in_place, "again") && check_batches(t, d) &&
+           check(t, t->device, d, &sliced, in_place, "in other slices") &&
+           check(t, t->small, d, d->p, in_place, "lowered limits");
+}
+
+bool invariant_attention(struct invariance *t, uint64_t seed, enum vka_path path)
+{
+    struct problem p;
+    struct problem_data d;
+    problem_draw(&p, seed, path);
+    enum vka_status status = problem_data_create(t->device, &p, &d);
+    t->busy = t->device;
+    t->hash = UINT64_C(0xcbf29ce484222325);
+    if (status == VKA_OK)
+        status = run(t, t->device, &d);
+    if (status != VKA_OK)
+        snprintf(t->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(t->busy));
+    for (int id = OPERAND_OUTPUT; id < OPERAND_COUNT && status == VKA_OK; id++)
+        if (d.operands[id].view)
+            add_hash(&t->hash, &d.operands[id]);
+    bool ok = status == VKA_OK && (!t->small || check_all(t, &d));
+    problem_data_destroy(&d);
+    return ok;
+}
