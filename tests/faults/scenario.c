@@ -1,10 +1,14 @@
 #include "scenario.h"
 
+#include <vkattn/vkattn_vulkan.h>
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TENSORS 24 /* of SCENARIO_BUILT */
 
 enum { BATCH = 2, ROWS = 5, HEADS = 2, HEAD_DIM = 8, WIDTH = 16, CAPACITY = 32, BLOCK = 16 };
 
@@ -15,6 +19,8 @@ struct objects {
     struct vka_layer *layer;
     struct vka_cache *cache;
     struct vka_tensor *x, *y, *view;
+    struct vka_tensor *tensor[TENSORS];
+    size_t n_tensor;
     struct vka_plan *plan;
     uint64_t ticket;
     bool finished; /* the plan */
@@ -170,6 +176,118 @@ static bool run(enum scenario_kind kind, struct scenario *s, struct objects *o)
            use_plan(s, o) && get_cache(s, o);
 }
 
+/* ---- Plans that are not run ------------------------------------------------------------------ */
+
+/* The next tensor; its memory is the host's where the device can take that. */
+static bool add_tensor(struct scenario *s, struct objects *o, enum vka_dtype dtype, uint32_t rank,
+                       const uint32_t *shape, bool import)
+{
+    static _Alignas(65536) unsigned char host[65536];
+    size_t alignment = vka_device_host_alignment(o->device);
+    struct vka_tensor **slot = &o->tensor[o->n_tensor++];
+    if (import && alignment && alignment <= sizeof host)
+        STEP(vka_tensor_import(o->device, host, sizeof host, dtype, rank, shape, slot));
+    else
+        STEP(vka_tensor_create(o->device, dtype, rank, shape, slot));
+    return true;
+}
+
+#define TENSOR(dtype, import, ...)                                                            \
+    add_tensor(s, o, dtype, sizeof((uint32_t[]){__VA_ARGS__}) / 4, (uint32_t[]){__VA_ARGS__}, \
+               import)
+
+/* And a view of one. */
+static bool add_view(struct scenario *s, struct objects *o, struct vka_tensor *tensor,
+                     const uint32_t *axes, struct vka_tensor **view)
+{
+    struct vka_tensor **slot = &o->tensor[o->n_tensor++];
+    STEP(vka_tensor_permute(tensor, axes, slot));
+    *view = *slot;
+    return true;
+}
+
+/* Odd widths, 16-bit keys, heads that do not lie in a row: copies before and behind. */
+static bool make_operands(struct scenario *s, struct objects *o, struct vka_attention_op *op)
+{
+    *op = (struct vka_attention_op){.struct_size = sizeof *op};
+    struct vka_attention_options *options = &op->options;
+    const struct {
+        struct vka_tensor **to;
+        enum vka_dtype dtype;
+        uint32_t rank, shape[VKA_MAX_RANK];
+    } rows[] = {
+        {&op->q, VKA_F32, 4, {2, 3, 4, 7}},
+        {&op->k, VKA_F16, 4, {2, 2, 5, 7}},
+        {&op->v, VKA_F32, 4, {2, 2, 5, 6}},
+        {&op->output, VKA_F32, 4, {2, 3, 4, 6}},
+        {&op->past_key, VKA_F16, 4, {2, 2, 4, 7}},
+        {&op->past_value, VKA_F32, 4, {2, 2, 4, 6}},
+        {&op->present_key, VKA_F16, 4, {2, 2, 9, 7}},
+        {&op->present_value, VKA_F32, 4, {2, 2, 9, 6}},
+        {&options->mask, VKA_BOOL, 2, {3, 9}},
+        {&options->scores, VKA_F32, 4, {2, 4, 3, 9}},
+        {&options->q_norm, VKA_F32, 1, {7}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!add_tensor(s, o, rows[i].dtype, rows[i].rank, rows[i].shape, i == 0))
+            return false;
+        *rows[i].to = o->tensor[o->n_tensor - 1];
+    }
+    struct vka_tensor **const rowwise[] = {&op->q, &op->output};
+    for (size_t i = 0; i < 2; i++)
+        if (!add_view(s, o, *rowwise[i], (const uint32_t[]){0, 2, 1, 3}, rowwise[i]))
+            return false;
+    options->scores_kind = VKA_SCORES_BIAS;
+    options->rope.dim = 4;
+    options->causal = true;
+    return true;
+}
+
+/* A product whose second operand is to be packed, and a ragged batch, on the fused path alone. */
+static bool add_others(struct scenario *s, struct objects *o, bool ragged)
+{
+    struct vka_tensor **t = &o->tensor[o->n_tensor], *weight;
+    if (!TENSOR(VKA_F32, false, 33, 5) || !TENSOR(VKA_F32, false, 5, 40) ||
+        !TENSOR(VKA_F32, false, 33, 40) || !TENSOR(VKA_F32, false, 1, 2, 6, 8) ||
+        !TENSOR(VKA_F32, false, 1, 2, 6, 8) || !TENSOR(VKA_I32, false, 3) ||
+        !add_view(s, o, t[1], (const uint32_t[]){1, 0}, &weight))
+        return false;
+    STEP(vka_plan_add_linear(
+        o->plan, VKA_INFO(vka_linear_op, .input = t[0], .weight = weight, .output = t[2])));
+    if (ragged)
+        STEP(vka_plan_add_attention(o->plan,
+                                    VKA_INFO(vka_attention_op, .q = t[3], .k = t[3], .v = t[3],
+                                             .output = t[4], .q_start = t[5], .kv_start = t[5])));
+    return true;
+}
+
+static void drop_tensors(struct objects *o)
+{
+    while (o->n_tensor > 0)
+        vka_tensor_destroy(&o->tensor[--o->n_tensor]);
+}
+
+/* On each path; the unfused one in slices. */
+static bool build(struct scenario *s, struct objects *o)
+{
+    static const enum vka_path paths[] = {VKA_PATH_FUSED, VKA_PATH_UNFUSED};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct vka_attention_op op;
+        STEP(vka_plan_create(o->device,
+                             VKA_INFO(vka_plan_info, .path = paths[i], .workspace_limit = 256),
+                             &o->plan));
+        if (!make_operands(s, o, &op))
+            return false;
+        STEP(vka_plan_add_attention(o->plan, &op));
+        if (!add_others(s, o, paths[i] == VKA_PATH_FUSED))
+            return false;
+        STEP(vka_plan_finish(o->plan));
+        vka_plan_destroy(&o->plan);
+        drop_tensors(o);
+    }
+    return true;
+}
+
 static bool recover(struct scenario *s, struct objects *o, void (*before)(void))
 {
     if (before)
@@ -183,13 +301,15 @@ static void run_all(enum scenario_kind kind, struct scenario *s, bool recovering
 {
     struct objects o = {0};
     memset(s, 0, sizeof *s);
-    s->complete = make_device(kind, s, &o) && run(kind, s, &o);
+    s->complete =
+        make_device(kind, s, &o) && (kind == SCENARIO_BUILT ? build(s, &o) : run(kind, s, &o));
     if (recovering && o.device && !s->complete)
         s->complete = recover(s, &o, before) && run(kind, s, &o);
     free(o.blob);
     vka_plan_destroy(&o.plan);
     vka_cache_destroy(&o.cache);
     vka_layer_destroy(&o.layer);
+    drop_tensors(&o);
     vka_tensor_destroy(&o.view);
     vka_tensor_destroy(&o.x);
     vka_tensor_destroy(&o.y);

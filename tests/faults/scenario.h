@@ -11,7 +11,9 @@
 enum scenario_kind {
     SCENARIO_MAPPED = 0, /* mapped memory, timeline semaphores, timestamps, a paged cache */
     SCENARIO_STAGED,     /* copies through staging, fences */
-    SCENARIO_KIND_COUNT
+    SCENARIO_KIND_COUNT, /* of those that run */
+    SCENARIO_BUILT =
+        SCENARIO_KIND_COUNT /* plans of every kind of pass, which are not run: no output */
 };
 
 struct scenario {

@@ -59,6 +59,12 @@ static void staged(void **state)
     every_allocation(SCENARIO_STAGED);
 }
 
+static void built(void **state)
+{
+    (void)state;
+    every_allocation(SCENARIO_BUILT);
+}
+
 /* ---- Files ----------------------------------------------------------------------------------- */
 
 static char folder[] = "/tmp/vkattn-heap-XXXXXX";
@@ -142,7 +148,8 @@ static void files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest library[] = {cmocka_unit_test(mapped), cmocka_unit_test(staged)};
+    const struct CMUnitTest library[] = {cmocka_unit_test(mapped), cmocka_unit_test(staged),
+                                         cmocka_unit_test(built)};
     const struct CMUnitTest io[] = {cmocka_unit_test(files)};
     size_t n = 0;
     if (!mkdtemp(folder))

@@ -13,7 +13,7 @@
 #include "scenario.h"
 
 static bool all_errors;
-static struct scenario clean[SCENARIO_KIND_COUNT];
+static struct scenario clean[SCENARIO_KIND_COUNT + 1];
 
 static void print_failures(const struct scenario *s)
 {
@@ -131,6 +131,12 @@ static void staged(void **state)
     every_call(SCENARIO_STAGED);
 }
 
+static void built(void **state)
+{
+    (void)state;
+    every_call(SCENARIO_BUILT);
+}
+
 /* A driver that drops the work of a submit and says success. */
 static void dropped(void **state)
 {
@@ -162,7 +168,7 @@ int main(int argc, char **argv)
 {
     all_errors = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(dropped), cmocka_unit_test(mapped),
-                                       cmocka_unit_test(staged)};
+                                       cmocka_unit_test(staged), cmocka_unit_test(built)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so failing Vulkan calls are not tested\n");
