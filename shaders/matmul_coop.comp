@@ -58,11 +58,6 @@ shared float results[COOP_ROWS * COOP_COLUMNS * M * N]; // a matrix a subgroup
 
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
 
-uint half_bits(uint word, uint index)
-{
-    return word >> (16u * (index & 1u)) & 0xffffu;
-}
-
 // Two elements of A as the product takes them: NaN stays, whatever its sign.
 uint relu2(uint pair)
 {

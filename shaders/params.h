@@ -252,7 +252,24 @@ struct attention_params {
 #define TILE_PIECES 15  /* the output is partial, for attention_merge */
 #define TILE_SPECS 16
 
-/* Shared memory of a workgroup in bytes: q, stage, weights, exchange, ranges. */
+/* attention_coop: THREADS are ATTENTION_COOP_SUBGROUPS subgroups of M rows each, of whole rows of M
+ * lanes; matrices as of matmul_coop. Buffer 13 as of attention_tile. */
+#define ATTENTION_COOP_THREADS 0
+#define ATTENTION_COOP_M 1
+#define ATTENTION_COOP_N 2
+#define ATTENTION_COOP_K 3
+#define ATTENTION_COOP_HEAD 4  /* head_dim in whole K */
+#define ATTENTION_COOP_VALUE 5 /* value_dim in whole N */
+#define ATTENTION_COOP_KEYS 6  /* of a step, whole N and K */
+#define ATTENTION_COOP_O_TYPE 7
+#define ATTENTION_COOP_K_VEC 8 /* rows 16-byte aligned, head_dim a multiple of 8 */
+#define ATTENTION_COOP_V_VEC 9
+#define ATTENTION_COOP_GENERAL 10
+#define ATTENTION_COOP_PIECES 11
+#define ATTENTION_COOP_SPECS 12
+#define ATTENTION_COOP_SUBGROUPS 4
+
+/* Shared memory of a workgroup of attention_tile in bytes: q, stage, weights, exchange, ranges. */
 #define TILE_PITCH(n4) ((n4) | 1u) /* vec4 a row; odd, so that rows lie in different banks */
 #define TILE_WEIGHT_PITCH(lanes_x) ((lanes_x) + 1u)
 

@@ -50,12 +50,18 @@ uint word_index(uint index, uint type)
                                                 : index >> 1;
 }
 
+// The bits of the 16-bit element at `index` given the word that holds it.
+uint half_bits(uint word, uint index)
+{
+    return word >> (16u * (index & 1u)) & 0xffffu;
+}
+
 // The element at `index` given the word that holds it.
 float decode(uint word, uint index, uint type)
 {
     if (type == TYPE_F32)
         return uintBitsToFloat(word);
-    uint h = word >> (16u * (index & 1u)) & 0xffffu;
+    uint h = half_bits(word, index);
     return type == TYPE_F16 ? float_from_f16(h) : uintBitsToFloat(h << 16);
 }
 

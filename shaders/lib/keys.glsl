@@ -1,12 +1,12 @@
 // Keys and values in storage buffers. The includer has the constants K_TYPE and V_TYPE, K_VEC and
 // V_VEC (rows start at whole vec4 and have no rest).
 
-layout(binding = 1) readonly buffer K { uint k_words[]; };
-layout(binding = 1) readonly buffer K2 { uvec2 k_words2[]; };
-layout(binding = 1) readonly buffer K4 { vec4 k_vec4[]; };
-layout(binding = 2) readonly buffer V { uint v_words[]; };
-layout(binding = 2) readonly buffer V2 { uvec2 v_words2[]; };
-layout(binding = 2) readonly buffer V4 { vec4 v_vec4[]; };
+layout(binding = 1) readonly buffer Keys { uint k_words[]; };
+layout(binding = 1) readonly buffer Keys2 { uvec2 k_words2[]; };
+layout(binding = 1) readonly buffer Keys4 { vec4 k_vec4[]; };
+layout(binding = 2) readonly buffer Values { uint v_words[]; };
+layout(binding = 2) readonly buffer Values2 { uvec2 v_words2[]; };
+layout(binding = 2) readonly buffer Values4 { vec4 v_vec4[]; };
 
 // Vec4 d of a row of keys that starts at element base; 0 past head_dim.
 vec4 load_k(uint base, uint d)

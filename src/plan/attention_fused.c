@@ -28,6 +28,16 @@ static bool rows_of_vec4(const struct vka_tensor *t)
     return begins_vec4(t) && t->shape.size[3] % 4 == 0;
 }
 
+/* The same of 16-bit elements, of which 16 bytes are eight. */
+static bool rows_of_chunks(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    bool whole = s->offset % 8 == 0 && s->size[3] % 8 == 0;
+    for (int i = 0; i < 3; i++)
+        whole &= s->size[i] == 1 || s->stride[i] % 8 == 0;
+    return whole;
+}
+
 static void choose(const struct vka_plan *plan, const struct attention *a,
                    struct attention_choice *choice)
 {
@@ -43,6 +53,8 @@ static void choose(const struct vka_plan *plan, const struct attention *a,
         .value_dim = a->value_dim,
         .q_type = a->q.dtype,
         .kv_type = a->k.dtype,
+        .v_type = a->v.dtype,
+        .o_type = a->output.dtype,
         .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0,
         .ragged = a->n_sequence > 0,
         .mask = a->options->mask,
@@ -92,6 +104,35 @@ static void set_tile_key(const struct attention *a, const struct attention_choic
     key->spec[TILE_GENERAL] = is_general(a->options);
     key->spec[TILE_Q_WHOLE] = c->q_whole;
     key->spec[TILE_PIECES] = c->n_piece > 1;
+}
+
+static void set_coop_key(const struct attention *a, const struct attention_choice *c,
+                         struct pipeline_key *key)
+{
+    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = ATTENTION_COOP_SPECS};
+    key->spec[ATTENTION_COOP_THREADS] = c->lanes;
+    key->spec[ATTENTION_COOP_M] = c->size.m;
+    key->spec[ATTENTION_COOP_N] = c->size.n;
+    key->spec[ATTENTION_COOP_K] = c->size.k;
+    key->spec[ATTENTION_COOP_HEAD] = 4 * c->head4;
+    key->spec[ATTENTION_COOP_VALUE] = 4 * c->value4;
+    key->spec[ATTENTION_COOP_KEYS] = c->keys;
+    key->spec[ATTENTION_COOP_O_TYPE] = a->output.dtype;
+    key->spec[ATTENTION_COOP_K_VEC] = rows_of_chunks(&a->k);
+    key->spec[ATTENTION_COOP_V_VEC] = rows_of_chunks(&a->v);
+    key->spec[ATTENTION_COOP_GENERAL] = is_general(a->options);
+    key->spec[ATTENTION_COOP_PIECES] = c->n_piece > 1;
+}
+
+static bool is_coop(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16;
+}
+
+/* Whether a kernel works as attention_tile.h says. */
+static bool takes_tiles(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_tile || is_coop(kernel);
 }
 
 struct operand_strides {
@@ -164,8 +205,10 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
     };
     memcpy(pass.problem, c->problem, sizeof pass.problem);
     struct tile_scratch scratch = {0};
-    bool tile = c->kernel == KERNEL_attention_tile;
-    if (tile)
+    bool tile = takes_tiles(c->kernel);
+    if (is_coop(c->kernel))
+        set_coop_key(a, c, &pass.key);
+    else if (tile)
         set_tile_key(a, c, &pass.key);
     else
         set_row_key(a, c, &pass.key);
@@ -218,7 +261,7 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
             return false;
     return (uint64_t)s->n_query * group / c->tile < caps->max_groups[0] &&
            s->n_head / group <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
-           (c->kernel != KERNEL_attention_tile || tile_fits(plan, a, c, s));
+           (!takes_tiles(c->kernel) || tile_fits(plan, a, c, s));
 }
 
 /* Adds a slice, cut along batch, then key heads, then queries until it fits. A cut of the queries

@@ -283,10 +283,14 @@ void tune_attention(const struct caps *caps, const struct attention_problem *pro
 {
     bool cpu = caps->properties.type == VKA_DEVICE_CPU;
     bool tiles = !kernel_missing(KERNEL_attention_tile, caps);
+    bool many = problem->ragged || problem->n_row > TUNE_FEW_ROWS;
     *choice = (struct attention_choice){0};
+    if (!cpu && many && tune_attention_coop(caps, problem, choice))
+        return;
     if (!cpu && tiles && tune_attention_tile(caps, problem, choice))
         return;
     const char *missing = choose_rows(caps, problem, choice);
-    if (missing && !(cpu && tiles && tune_attention_tile(caps, problem, choice)))
+    if (missing && !(cpu && tiles && tune_attention_tile(caps, problem, choice)) &&
+        !tune_attention_coop(caps, problem, choice))
         choice->reason = missing;
 }

@@ -49,7 +49,8 @@ struct attention_problem {
     uint32_t batch, n_kv_head;
     uint64_t n_row; /* queries times heads that share a key head */
     uint32_t n_kv, head_dim, value_dim;
-    enum vka_dtype q_type, kv_type;
+    enum vka_dtype q_type, kv_type; /* kv_type: of the keys */
+    enum vka_dtype v_type, o_type;
     uint32_t variant; /* as of a matmul_problem */
     bool address;     /* rows of q, k and v are whole vec4 */
     bool ragged;      /* n_row and n_kv are of all sequences together */
@@ -63,15 +64,16 @@ struct attention_choice {
     uint32_t lanes, rows;   /* invocations (of an axis where lanes_y is), and rows an invocation */
     uint32_t tile;          /* rows of a workgroup */
     uint32_t head4, value4; /* vec4 of a row of q and of the context */
-    /* attention_tile */
+    /* attention_tile, and where it says so attention_coop */
     uint32_t lanes_y;
-    uint32_t keys;           /* of a step */
+    uint32_t keys; /* of a step; attention_coop too, and all but depth4 and q_whole below */
     uint32_t depth4, v_keys; /* vec4 of each key, and values, staged at a time */
     uint32_t n_chunk;        /* workgroups for a row's value features */
     uint32_t n_piece;        /* and for its keys; 1: no merging */
     uint32_t piece_keys;     /* a multiple of keys */
     bool q_whole;            /* q stays in shared memory */
     bool map;                /* attention_map runs before */
+    struct matrix_size size; /* attention_coop */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };
@@ -87,6 +89,20 @@ bool tune_attention_tile(const struct caps *caps, const struct attention_problem
 
 /* Bytes of shared memory that attention_tile takes. */
 uint64_t tune_attention_shared(const struct attention_choice *choice);
+
+/* The same for attention_coop; false also where types or sizes are not for it. */
+bool tune_attention_coop(const struct caps *caps, const struct attention_problem *problem,
+                         struct attention_choice *choice);
+uint64_t tune_attention_coop_shared(const struct attention_choice *choice);
+
+/* Up to so many rows (decoding) the keys are read for little work each: wide steps, every lane busy
+ * with keys of its own. */
+#define TUNE_FEW_ROWS 16u
+
+/* Cuts the keys into pieces until the processors assumed have work: n_piece and piece_keys of a
+ * choice that has its tile and keys. */
+void tune_cut_keys(const struct caps *caps, const struct attention_problem *problem,
+                   struct attention_choice *choice);
 
 struct softmax_choice {
     enum kernel kernel;

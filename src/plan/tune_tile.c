@@ -6,10 +6,6 @@
 /* Shared memory a workgroup may take at most, so that a processor has room for several. */
 #define SHARED_AIM 32768u
 
-/* Up to so many rows (decoding) the keys are read for little work each: wide steps, every lane busy
- * with keys of its own. */
-#define FEW_ROWS 16u
-
 #define VALUE_VEC4 16u /* of the context in registers of an invocation, of all its rows */
 #define CHUNK_VEC4 8u  /* of one row */
 
@@ -62,7 +58,7 @@ static void derive(const struct attention_problem *p, uint32_t depth4, struct at
 /* Lanes and rows for the rows that are there, before memory has its say. */
 static void begin(const struct attention_problem *p, struct attention_choice *c)
 {
-    bool few = !p->ragged && p->n_row <= FEW_ROWS;
+    bool few = !p->ragged && p->n_row <= TUNE_FEW_ROWS;
     c->lanes = few ? 32 : 8;
     c->keys = 4 * c->lanes;
     set_chunks(p, divide_up(divide_up(p->value_dim, 4), CHUNK_VEC4 * c->lanes), c);
@@ -100,13 +96,12 @@ static bool shrink(const struct attention_problem *p, struct attention_choice *c
     return true;
 }
 
-/* Cuts the keys of few rows into pieces until the processors assumed have work. */
-static void cut(const struct caps *caps, const struct attention_problem *p,
-                struct attention_choice *c)
+void tune_cut_keys(const struct caps *caps, const struct attention_problem *p,
+                   struct attention_choice *c)
 {
     bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
     uint64_t want = WORKGROUPS_EACH * (discrete ? PROCESSORS_DISCRETE : PROCESSORS);
-    if (p->n_row <= FEW_ROWS)
+    if (p->n_row <= TUNE_FEW_ROWS)
         want <<= p->variant; /* for measuring: more pieces */
     uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;
     c->n_piece = 1;
@@ -123,9 +118,9 @@ bool tune_attention_tile(const struct caps *caps, const struct attention_problem
                          struct attention_choice *choice)
 {
     uint32_t limit = caps->properties.max_shared_memory;
-    uint32_t depth4 = !problem->ragged && problem->n_row <= FEW_ROWS ? 4 : 16;
+    uint32_t depth4 = !problem->ragged && problem->n_row <= TUNE_FEW_ROWS ? 4 : 16;
     limit = limit < SHARED_AIM ? limit : SHARED_AIM;
-    if (problem->n_row > FEW_ROWS)
+    if (problem->n_row > TUNE_FEW_ROWS)
         limit >>= problem->variant; /* for measuring: smaller tiles */
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_tile};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* which pays for every barrier */
@@ -137,7 +132,7 @@ bool tune_attention_tile(const struct caps *caps, const struct attention_problem
             return false;
         derive(problem, depth4, &c);
     }
-    cut(caps, problem, &c);
+    tune_cut_keys(caps, problem, &c);
     c.map = problem->mask && problem->n_row > c.tile && !kernel_missing(KERNEL_attention_map, caps);
     c.reason = c.n_piece > 1 ? "one pass over tiles in shared memory; few rows: keys in pieces"
                : c.q_whole   ? "one pass over tiles in shared memory"

@@ -44,6 +44,9 @@ void check_cut(struct check *c, struct vka_plan *plan, enum vka_status status, s
 void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, double work,
                 const char *unit, const char *text);
 
+/* The kernels with matrix units: both inputs are of one 16-bit type. */
+bool is_attention_coop(enum kernel kernel);
+
 /* A family of kernels is the rows whose names begin alike. */
 void check_matmul(struct check *c);
 void bench_matmul(struct check *c);

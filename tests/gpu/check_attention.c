@@ -18,6 +18,11 @@ enum mask_kind {
 
 static const uint32_t key_counts[] = {1, 7, 8, 31, 33, 64, 257, 1000};
 
+bool is_attention_coop(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16;
+}
+
 static bool is_fused(const struct check *c)
 {
     return strncmp(kernel_table[c->kernel].name, "attention_", 10) == 0;
@@ -36,7 +41,8 @@ static bool concerns(const struct check *c, int mask, int scores, uint32_t n_kv)
 static uint32_t draw_rows(struct check *c)
 {
     bool many = c->kernel == KERNEL_attention_map ||
-                (c->kernel == KERNEL_attention_tile && rng_chance(&c->rng, 50));
+                ((c->kernel == KERNEL_attention_tile || is_attention_coop(c->kernel)) &&
+                 rng_chance(&c->rng, 50));
     return many ? 70 : 5;
 }
 
@@ -65,6 +71,9 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16};
     struct rng *rng = &c->rng;
     bool f16 = is_fused(c) && rng_chance(rng, 30);
+    enum vka_dtype type = c->kernel == KERNEL_attention_coop_bf16 ? VKA_BF16
+                          : f16 || is_attention_coop(c->kernel)   ? VKA_F16
+                                                                  : VKA_F32;
     struct problem p = {
         .seed = rng_next(rng),
         .batch = 2,
@@ -72,12 +81,12 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .group = 2,
         .n_q = draw_rows(c),
         .n_new = n_kv,
-        .head_dim = 8,
+        .head_dim = is_attention_coop(c->kernel) && rng_chance(rng, 30) ? 40 : 8,
         .value_dim = is_fused(c) && rng_chance(rng, 30) ? 6 : 8,
-        .q = f16 ? VKA_F16 : VKA_F32,
-        .k = f16 ? VKA_F16 : VKA_F32,
-        .v = f16 ? VKA_F16 : VKA_F32,
-        .output = is_fused(c) ? (f16 ? VKA_F16 : VKA_F32) : types[rng_range(rng, 0, 2)],
+        .q = type,
+        .k = type,
+        .v = type,
+        .output = is_fused(c) ? type : types[rng_range(rng, 0, 2)],
         .scores = types[rng_range(rng, 0, 2)],
         .scores_kind = scores,
         .masked_row = row,

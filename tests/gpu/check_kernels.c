@@ -167,11 +167,15 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
         printf("  %-44s %10.4f ms %10.2f %s\n", text, median, work / median * 1e-6, unit);
 }
 
-/* The kernel that one serves which is never a plan's choice by itself; else the kernel. */
+/* Whether a kernel is never a plan's choice by itself. */
+static bool serves(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge;
+}
+
 static enum kernel leader(enum kernel kernel)
 {
-    bool serves = kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge;
-    return serves ? KERNEL_attention_tile : kernel;
+    return serves(kernel) ? KERNEL_attention_tile : kernel;
 }
 
 /* The kernels of the family that a plan could use in place of this one. */
@@ -180,7 +184,8 @@ static uint64_t rivals(enum kernel kernel, const struct family *family)
     uint64_t mask = 0;
     for (int k = 0; k < KERNEL_COUNT; k++) {
         enum kernel other = leader((enum kernel)k);
-        if (other != leader(kernel) && other != stand_in(kernel) && family_of(other) == family)
+        if (other != leader(kernel) && other != stand_in(kernel) && family_of(other) == family &&
+            !(is_attention_coop(kernel) && serves((enum kernel)k)))
             mask |= 1ull << k;
     }
     return mask;

@@ -11,61 +11,7 @@
 #include "core/status.h"
 #include "params.h"
 #include "plan/tune.h"
-
-/* The least that Vulkan 1.1 lets a device offer, but for the bindings: the softmax needs 7. */
-static const struct caps mobile = {
-    .properties =
-        {
-            .name = "mobile, no subgroup operations",
-            .type = VKA_DEVICE_INTEGRATED,
-            .subgroup_size = 1,
-            .max_workgroup = 128,
-            .max_shared_memory = 16384,
-            .max_buffer_range = 1u << 27,
-            .max_allocation = 1u << 30,
-        },
-    .max_groups = {65535, 65535, 65535},
-    .buffer_alignment = 256,
-    .max_bindings = 8,
-};
-
-static const struct caps discrete = {
-    .properties =
-        {
-            .name = "discrete GPU",
-            .type = VKA_DEVICE_DISCRETE,
-            .subgroup_size = 32,
-            .max_workgroup = 1024,
-            .max_shared_memory = 49152,
-            .max_buffer_range = UINT32_MAX,
-            .max_allocation = 1ull << 32,
-            .storage16 = true,
-            .float16 = true,
-            .subgroup_arithmetic = true,
-            .subgroup_ballot = true,
-        },
-    .max_groups = {INT32_MAX, 65535, 65535},
-    .buffer_alignment = 16,
-    .max_bindings = 1u << 20,
-    .subgroup_size_control = true,
-};
-
-/* A device like another, with its name. */
-static struct caps like(const struct caps *model, const char *name)
-{
-    struct caps caps = *model;
-    snprintf(caps.properties.name, sizeof caps.properties.name, "%s", name);
-    return caps;
-}
-
-static struct caps cpu(uint32_t subgroup_size)
-{
-    struct caps caps = like(&discrete, "CPU driver");
-    caps.properties.type = VKA_DEVICE_CPU;
-    caps.properties.subgroup_size = subgroup_size;
-    caps.properties.max_shared_memory = 32768;
-    return caps;
-}
+#include "tune_devices.h"
 
 static struct matmul_choice choose(const struct caps *caps, const struct matmul_problem *problem)
 {
@@ -78,16 +24,6 @@ static struct matmul_choice choose(const struct caps *caps, const struct matmul_
 static const struct matmul_problem large = {.batch = 1, .m = 512, .n = 512, .k = 512};
 
 /* ---- Named cases ----------------------------------------------------------------------------- */
-
-/* Mesa's CPU driver of a version, with all it has. */
-static struct caps mesa(uint32_t major)
-{
-    struct caps caps = cpu(8);
-    caps.properties.vendor_id = 0x10005;
-    caps.properties.driver_version = major << 22;
-    caps.device_address = caps.int64 = true;
-    return caps;
-}
 
 static void cpu_takes_packed(void **state)
 {
@@ -125,38 +61,6 @@ static void cpu_takes_packed(void **state)
     assert_int_equal(choose(&old, &p).kernel, KERNEL_matmul_texel);
     assert_int_equal(choose(&old, &p).rows, 1);
     assert_int_equal(tune_weight_panel(&discrete), 0);
-}
-
-static void cpu_attends_by_address(void **state)
-{
-    (void)state;
-    struct caps old = mesa(22), new = mesa(26);
-    const struct attention_problem far = {
-        .batch = 1,
-        .n_kv_head = 8,
-        .n_row = 512,
-        .n_kv = 512,
-        .head_dim = 64,
-        .value_dim = 64,
-        .address = true,
-    };
-    struct attention_problem unaligned = far, near = far;
-    struct attention_choice c;
-    unaligned.address = false;
-    near.n_kv = 100;
-    tune_attention(&new, &far, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_address);
-    assert_true(c.usable && c.preferred);
-    assert_in_range(c.rows, 1, 2);
-    tune_attention(&new, &unaligned, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_texel);
-    assert_true(c.usable && !c.preferred); /* compiling it takes too long */
-    tune_attention(&new, &near, &c);
-    assert_false(c.preferred);
-    tune_attention(&old, &far, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_texel);
-    tune_attention(&discrete, &far, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
 static void cpu_takes_lanes(void **state)
@@ -227,15 +131,6 @@ static void gpu_tiles(void **state)
     assert_int_equal(choose(&lowered, &large).rows, 32);
     assert_false(tune_transposes_weights(&discrete));
     assert_false(tune_transposes_weights(&mobile));
-}
-
-/* With matrices of 16x16x16 in both 16-bit types, as if their kernels had been built. */
-static struct caps with_matrices(const struct caps *model)
-{
-    struct caps caps = like(model, "GPU with matrix units");
-    caps.matrices = caps.bfloat16_matrices = true;
-    caps.matrix_f16 = caps.matrix_bf16 = (struct matrix_size){16, 16, 16};
-    return caps;
 }
 
 static void matrix_units(void **state)
@@ -344,22 +239,6 @@ static void missing(void **state)
 
 /* ---- What must hold for every problem -------------------------------------------------------- */
 
-static uint64_t random_state = 88172645463325252u;
-
-static uint32_t below(uint32_t n)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)(random_state >> 32) % n;
-}
-
-/* 1 .. 2^bits, small ones as likely as large ones. */
-static uint32_t any_size(uint32_t bits)
-{
-    return 1 + below(1u << (1 + below(bits)));
-}
-
 static struct matmul_problem any_problem(void)
 {
     return (struct matmul_problem){
@@ -376,11 +255,6 @@ static struct matmul_problem any_problem(void)
         .b_chunks = below(2),
         .hidden = below(2),
     };
-}
-
-static bool is_power_of_two(uint32_t n)
-{
-    return n && !(n & (n - 1));
 }
 
 static void check_matmul(const struct caps *caps, const struct matmul_problem *p)
@@ -450,167 +324,19 @@ static void check_softmax(const struct caps *caps, uint32_t n_kv)
         assert_in_range(c.lanes * 4, 4, caps->properties.max_shared_memory);
 }
 
-static void check_attention_tile(const struct caps *caps, const struct attention_problem *p,
-                                 const struct attention_choice *c)
-{
-    assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
-    assert_in_range(c->lanes * c->lanes_y, 1, caps->properties.max_workgroup);
-    assert_int_equal(c->tile, c->lanes_y * c->rows);
-    assert_int_equal(c->keys, 4 * c->lanes);
-    assert_true(c->lanes_y > 0 && c->depth4 > 0);
-    assert_int_equal(c->head4 % c->depth4, 0);
-    assert_true(c->head4 * 4 >= p->head_dim && c->head4 * 4 < p->head_dim + 4 * c->depth4 + 4);
-    assert_true(c->v_keys >= 4 && c->v_keys % 4 == 0);
-    assert_int_equal(c->keys % c->v_keys, 0);
-    assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
-    assert_true(c->n_piece > 0);
-    if (c->n_piece > 1) {
-        assert_false(p->ragged);
-        assert_null(kernel_missing(KERNEL_attention_merge, caps));
-        assert_int_equal(c->piece_keys % c->keys, 0);
-        assert_true((uint64_t)c->piece_keys * c->n_piece >= p->n_kv);
-        assert_true((uint64_t)c->piece_keys * (c->n_piece - 1) < p->n_kv); /* none is empty */
-    }
-    if (c->map)
-        assert_true(p->mask && !kernel_missing(KERNEL_attention_map, caps));
-    struct attention_problem more = *p; /* of the same kind: other sequences change no bits */
-    struct attention_choice d;
-    more.batch = any_size(10);
-    if (p->ragged)
-        more.n_row = any_size(20);
-    tune_attention(caps, &more, &d);
-    assert_int_equal(d.kernel, c->kernel);
-    assert_int_equal(d.keys, c->keys);
-    assert_int_equal(d.n_piece, c->n_piece);
-    assert_int_equal(d.piece_keys, c->piece_keys);
-}
-
-static void check_attention(const struct caps *caps)
-{
-    const struct attention_problem p = {
-        .batch = any_size(10),
-        .n_kv_head = any_size(6),
-        .n_row = any_size(20),
-        .n_kv = any_size(20),
-        .head_dim = any_size(9),
-        .value_dim = any_size(9),
-        .ragged = below(2),
-        .mask = below(2),
-    };
-    struct attention_choice c;
-    memset(&c, 0xa5, sizeof c);
-    tune_attention(caps, &p, &c);
-    assert_true(c.reason && c.reason[0]);
-    if (!c.usable) { /* the unfused path is always there */
-        assert_true(c.kernel < KERNEL_COUNT);
-        return;
-    }
-    assert_null(kernel_missing(c.kernel, caps));
-    assert_true(is_power_of_two(c.lanes));
-    assert_in_range(c.lanes, 1, caps->properties.max_workgroup);
-    assert_true(c.rows > 0 && c.tile > 0);
-    if (c.kernel == KERNEL_attention_tile) {
-        check_attention_tile(caps, &p, &c);
-        return;
-    }
-    assert_true(c.kernel == KERNEL_attention_row || c.kernel == KERNEL_attention_texel ||
-                c.kernel == KERNEL_attention_address);
-    assert_true(c.head4 * 4 >= p.head_dim && c.value4 * 4 >= p.value_dim);
-}
-
-static void fused_attention(void **state)
-{
-    (void)state;
-    const struct attention_problem p = {
-        .n_kv_head = 8, .n_row = 512, .n_kv = 512, .head_dim = 64, .value_dim = 64};
-    struct attention_choice c;
-    tune_attention(&mobile, &p, &c);
-    assert_false(c.usable);
-    struct caps caps = cpu(8);
-    tune_attention(&caps, &p, &c);
-    assert_true(c.usable);
-    assert_int_equal(c.kernel, KERNEL_attention_texel);
-    caps.disabled_kernels = 1ull << KERNEL_attention_texel;
-    tune_attention(&caps, &p, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_row);
-    caps.disabled_kernels |= 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
-    tune_attention(&caps, &p, &c);
-    assert_true(c.usable && !c.preferred);
-    assert_int_equal(c.kernel, KERNEL_attention_tile);
-    caps.disabled_kernels = UINT64_MAX;
-    tune_attention(&caps, &p, &c);
-    assert_false(c.usable);
-}
-
-static void fused_tiles(void **state)
-{
-    (void)state;
-    struct attention_problem p = {
-        .n_kv_head = 8, .n_row = 4096, .n_kv = 4096, .head_dim = 64, .value_dim = 64};
-    struct attention_choice c;
-    struct caps caps = discrete;
-    tune_attention(&caps, &p, &c);
-    assert_true(c.usable && c.preferred);
-    assert_int_equal(c.kernel, KERNEL_attention_tile);
-    assert_int_equal(c.tile, 48);
-    assert_int_equal(c.keys, 32);
-    assert_int_equal(c.n_piece, 1); /* 512 workgroups */
-    assert_true(c.q_whole && !c.map);
-    p.mask = true;
-    tune_attention(&caps, &p, &c);
-    assert_true(c.map);
-    p.n_row = 4; /* decoding: 8 workgroups, so the keys are cut */
-    tune_attention(&caps, &p, &c);
-    assert_int_equal(c.tile, 4);
-    assert_int_equal(c.piece_keys, 128);
-    assert_int_equal(c.n_piece, 32);
-    assert_false(c.map); /* one tile reads the mask once anyway */
-    caps.disabled_kernels = 1ull << KERNEL_attention_merge;
-    tune_attention(&caps, &p, &c);
-    assert_int_equal(c.n_piece, 1);
-    caps.properties.max_shared_memory = 4096;
-    p.head_dim = p.value_dim = 5000; /* of any size */
-    tune_attention(&caps, &p, &c);
-    assert_true(c.usable && !c.q_whole);
-    assert_true(c.n_chunk > 1);
-    caps.disabled_kernels = 1ull << KERNEL_attention_tile;
-    tune_attention(&caps, &p, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_row);
-}
-
 static void invariants(void **state)
 {
     (void)state;
-    struct caps devices[] = {
-        mobile,   discrete, cpu(4),
-        cpu(8),   cpu(16),  cpu(2),
-        mobile,   discrete, like(&discrete, "integrated, subgroups of 16"),
-        mesa(22), mesa(26), with_matrices(&discrete),
-    };
-    devices[6].properties.subgroup_size = 64; /* mobile with subgroups */
-    devices[6].properties.subgroup_arithmetic = devices[6].properties.subgroup_ballot = true;
-    devices[6].subgroup_size_control = true;
-    devices[7].subgroup_size_control = false;
-    devices[8].properties.type = VKA_DEVICE_INTEGRATED;
-    devices[8].properties.subgroup_size = 16;
-    const uint64_t optional = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel |
-                              1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
-                              1ull << KERNEL_matmul_coop_f16 | 1ull << KERNEL_softmax_subgroup |
-                              1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile |
-                              1ull << KERNEL_attention_map | 1ull << KERNEL_attention_merge;
-    for (size_t d = 0; d < COUNTOF(devices); d++)
+    struct caps devices[TUNE_DEVICES];
+    tune_devices(devices);
+    for (size_t d = 0; d < TUNE_DEVICES; d++)
         for (int i = 0; i < 5000; i++) {
-            struct caps caps = devices[d];
-            if (below(2)) /* lowered by the application, or simply another device */
-                caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);
-            caps.int64 = below(2);
-            caps.disabled_kernels = below(2) ? 0 : random_state & optional;
+            struct caps caps = vary(&devices[d]);
             struct matmul_problem p = any_problem();
             check_matmul(&caps, &p);
             p.panel = tune_weight_panel(&caps); /* a layer's weights */
             check_matmul(&caps, &p);
             check_softmax(&caps, any_size(20));
-            check_attention(&caps);
         }
 }
 
@@ -618,11 +344,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
-        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(cpu_attends_by_address),
-        cmocka_unit_test(gpu_tiles),        cmocka_unit_test(matrix_units),
-        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
-        cmocka_unit_test(fused_attention),  cmocka_unit_test(fused_tiles),
-        cmocka_unit_test(invariants),
+        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
+        cmocka_unit_test(matrix_units),     cmocka_unit_test(softmax_kernels),
+        cmocka_unit_test(missing),          cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,274 @@
+/* Choices of attention kernels and their sizes on devices made by hand: named cases, then what must
+ * hold for every problem on every device. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/status.h"
+#include "params.h"
+#include "plan/tune.h"
+#include "tune_devices.h"
+
+/* ---- Named cases ----------------------------------------------------------------------------- */
+
+static void cpu_attends_by_address(void **state)
+{
+    (void)state;
+    struct caps old = mesa(22), new = mesa(26);
+    const struct attention_problem far = {
+        .batch = 1,
+        .n_kv_head = 8,
+        .n_row = 512,
+        .n_kv = 512,
+        .head_dim = 64,
+        .value_dim = 64,
+        .address = true,
+    };
+    struct attention_problem unaligned = far, near = far;
+    struct attention_choice c;
+    unaligned.address = false;
+    near.n_kv = 100;
+    tune_attention(&new, &far, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_address);
+    assert_true(c.usable && c.preferred);
+    assert_in_range(c.rows, 1, 2);
+    tune_attention(&new, &unaligned, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
+    assert_true(c.usable && !c.preferred); /* compiling it takes too long */
+    tune_attention(&new, &near, &c);
+    assert_false(c.preferred);
+    tune_attention(&old, &far, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
+    tune_attention(&discrete, &far, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+}
+
+static void fused_attention(void **state)
+{
+    (void)state;
+    const struct attention_problem p = {
+        .n_kv_head = 8, .n_row = 512, .n_kv = 512, .head_dim = 64, .value_dim = 64};
+    struct attention_choice c;
+    tune_attention(&mobile, &p, &c);
+    assert_false(c.usable);
+    struct caps caps = cpu(8);
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
+    caps.disabled_kernels = 1ull << KERNEL_attention_texel;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_row);
+    caps.disabled_kernels |= 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable && !c.preferred);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    caps.disabled_kernels = UINT64_MAX;
+    tune_attention(&caps, &p, &c);
+    assert_false(c.usable);
+}
+
+static void fused_tiles(void **state)
+{
+    (void)state;
+    struct attention_problem p = {
+        .n_kv_head = 8, .n_row = 4096, .n_kv = 4096, .head_dim = 64, .value_dim = 64};
+    struct attention_choice c;
+    struct caps caps = discrete;
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable && c.preferred);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    assert_int_equal(c.tile, 48);
+    assert_int_equal(c.keys, 32);
+    assert_int_equal(c.n_piece, 1); /* 512 workgroups */
+    assert_true(c.q_whole && !c.map);
+    p.mask = true;
+    tune_attention(&caps, &p, &c);
+    assert_true(c.map);
+    p.n_row = 4; /* decoding: 8 workgroups, so the keys are cut */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.tile, 4);
+    assert_int_equal(c.piece_keys, 128);
+    assert_int_equal(c.n_piece, 32);
+    assert_false(c.map); /* one tile reads the mask once anyway */
+    caps.disabled_kernels = 1ull << KERNEL_attention_merge;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.n_piece, 1);
+    caps.properties.max_shared_memory = 4096;
+    p.head_dim = p.value_dim = 5000; /* of any size */
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable && !c.q_whole);
+    assert_true(c.n_chunk > 1);
+    caps.disabled_kernels = 1ull << KERNEL_attention_tile;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_row);
+}
+
+static void fused_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct attention_problem p = {
+        .n_kv_head = 8, .n_row = 4096, .n_kv = 4096, .head_dim = 64, .value_dim = 64};
+    struct attention_choice c;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile); /* float32 stays float32 */
+    p.q_type = p.kv_type = p.v_type = p.o_type = VKA_F16;
+    tune_attention(&caps, &p, &c);
+    if (kernel_not_built(KERNEL_attention_coop_f16)) {
+        assert_int_equal(c.kernel, KERNEL_attention_tile);
+        skip();
+    }
+    assert_true(c.usable && c.preferred);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_int_equal(c.tile, 64);
+    assert_int_equal(c.keys, 32); /* 64 would need 50 KiB */
+    assert_int_equal(c.lanes, 128);
+    assert_int_equal(c.n_piece, 1);
+    p.n_row = 64; /* 8 workgroups */
+    tune_attention(&caps, &p, &c);
+    assert_true(c.n_piece > 1);
+    p.n_row = 16; /* rows of a matrix would be empty */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.n_row = 64;
+    p.head_dim = 257;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.head_dim = 64;
+    p.o_type = VKA_F32; /* weights would be rounded to 16 bits */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.o_type = VKA_F16;
+    p.v_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+}
+
+/* ---- What must hold for every problem -------------------------------------------------------- */
+
+static void check_tile_sizes(const struct caps *caps, const struct attention_problem *p,
+                             const struct attention_choice *c)
+{
+    assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
+    assert_in_range(c->lanes * c->lanes_y, 1, caps->properties.max_workgroup);
+    assert_int_equal(c->tile, c->lanes_y * c->rows);
+    assert_int_equal(c->keys, 4 * c->lanes);
+    assert_true(c->lanes_y > 0 && c->depth4 > 0);
+    assert_int_equal(c->head4 % c->depth4, 0);
+    assert_true(c->head4 * 4 >= p->head_dim && c->head4 * 4 < p->head_dim + 4 * c->depth4 + 4);
+    assert_true(c->v_keys >= 4 && c->v_keys % 4 == 0);
+    assert_int_equal(c->keys % c->v_keys, 0);
+}
+
+static void check_coop_sizes(const struct caps *caps, const struct attention_problem *p,
+                             const struct attention_choice *c)
+{
+    uint32_t parts = caps->properties.subgroup_size / c->size.m;
+    assert_in_range(tune_attention_coop_shared(c), 1, caps->properties.max_shared_memory);
+    assert_int_equal(c->lanes, ATTENTION_COOP_SUBGROUPS * caps->properties.subgroup_size);
+    assert_int_equal(c->tile, ATTENTION_COOP_SUBGROUPS * c->size.m);
+    assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % c->size.k == 0);
+    assert_true(4 * c->value4 >= p->value_dim && 4 * c->value4 % c->size.n == 0);
+    assert_true(c->keys % c->size.n == 0 && c->keys % c->size.k == 0);
+    assert_true(parts > 0 && c->keys % (2 * parts) == 0 && c->keys / parts <= 32);
+    assert_true(p->q_type == p->kv_type && p->kv_type == p->v_type);
+    assert_true(p->q_type != VKA_F32 && p->o_type != VKA_F32);
+    assert_int_equal(c->n_chunk, 1);
+}
+
+/* What attention_tile and attention_coop have in common. */
+static void check_attention_tile(const struct caps *caps, const struct attention_problem *p,
+                                 const struct attention_choice *c)
+{
+    if (c->kernel == KERNEL_attention_tile)
+        check_tile_sizes(caps, p, c);
+    else
+        check_coop_sizes(caps, p, c);
+    assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
+    assert_true(c->n_piece > 0);
+    if (c->n_piece > 1) {
+        assert_false(p->ragged);
+        assert_null(kernel_missing(KERNEL_attention_merge, caps));
+        assert_int_equal(c->piece_keys % c->keys, 0);
+        assert_true((uint64_t)c->piece_keys * c->n_piece >= p->n_kv);
+        assert_true((uint64_t)c->piece_keys * (c->n_piece - 1) < p->n_kv); /* none is empty */
+    }
+    if (c->map)
+        assert_true(p->mask && !kernel_missing(KERNEL_attention_map, caps));
+    struct attention_problem more = *p; /* of the same kind: other sequences change no bits */
+    struct attention_choice d;
+    more.batch = any_size(10);
+    if (p->ragged)
+        more.n_row = any_size(20);
+    tune_attention(caps, &more, &d);
+    assert_int_equal(d.kernel, c->kernel);
+    assert_int_equal(d.keys, c->keys);
+    assert_int_equal(d.n_piece, c->n_piece);
+    assert_int_equal(d.piece_keys, c->piece_keys);
+}
+
+static void check_attention(const struct caps *caps)
+{
+    struct attention_problem p = {
+        .batch = any_size(10),
+        .n_kv_head = any_size(6),
+        .n_row = any_size(20),
+        .n_kv = any_size(20),
+        .head_dim = any_size(9),
+        .value_dim = any_size(9),
+        .q_type = (enum vka_dtype)below(3),
+        .ragged = below(2),
+        .mask = below(2),
+    };
+    struct attention_choice c;
+    p.kv_type = below(4) ? p.q_type : (enum vka_dtype)below(3);
+    p.v_type = below(4) ? p.q_type : (enum vka_dtype)below(3);
+    p.o_type = below(4) ? p.q_type : (enum vka_dtype)below(3);
+    memset(&c, 0xa5, sizeof c);
+    tune_attention(caps, &p, &c);
+    assert_true(c.reason && c.reason[0]);
+    if (!c.usable) { /* the unfused path is always there */
+        assert_true(c.kernel < KERNEL_COUNT);
+        return;
+    }
+    assert_null(kernel_missing(c.kernel, caps));
+    assert_true(is_power_of_two(c.lanes));
+    assert_in_range(c.lanes, 1, caps->properties.max_workgroup);
+    assert_true(c.rows > 0 && c.tile > 0);
+    if (c.kernel == KERNEL_attention_tile || c.kernel == KERNEL_attention_coop_f16 ||
+        c.kernel == KERNEL_attention_coop_bf16) {
+        check_attention_tile(caps, &p, &c);
+        return;
+    }
+    assert_true(c.kernel == KERNEL_attention_row || c.kernel == KERNEL_attention_texel ||
+                c.kernel == KERNEL_attention_address);
+    assert_true(c.head4 * 4 >= p.head_dim && c.value4 * 4 >= p.value_dim);
+}
+
+static void invariants(void **state)
+{
+    (void)state;
+    struct caps devices[TUNE_DEVICES];
+    tune_devices(devices);
+    for (size_t d = 0; d < TUNE_DEVICES; d++)
+        for (int i = 0; i < 5000; i++) {
+            struct caps caps = vary(&devices[d]);
+            check_attention(&caps);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cpu_attends_by_address),
+        cmocka_unit_test(fused_attention),
+        cmocka_unit_test(fused_tiles),
+        cmocka_unit_test(fused_matrices),
+        cmocka_unit_test(invariants),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
