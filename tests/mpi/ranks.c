@@ -26,8 +26,12 @@ struct vka_mpi *ranks_begin(int *argc, char ***argv)
 {
     struct vka_mpi *mpi = NULL;
     MPI_Init(argc, argv);
-    enum vka_status status =
-        vka_mpi_create(MPI_COMM_WORLD, VKA_INFO(vka_mpi_info, .timeout = PATIENCE), &mpi);
+    bool staging = *argc > 1 && !strcmp((*argv)[*argc - 1], "--staging");
+    *argc -= staging;
+    const struct vka_device_info device = {.struct_size = sizeof device,
+                                           .no_mapped_memory = staging};
+    enum vka_status status = vka_mpi_create(
+        MPI_COMM_WORLD, VKA_INFO(vka_mpi_info, .device = &device, .timeout = PATIENCE), &mpi);
     if (status == VKA_NO_DEVICE) {
         fprintf(stderr, "SKIPPED: no Vulkan device: nothing was tested over ranks\n");
         MPI_Finalize();

@@ -1,6 +1,6 @@
 /* Attention over ranks gives the bits of one device, on random problems over the whole contract.
  *
- *     test_mpi_attention [FIRST_SEED [COUNT]] */
+ *     test_mpi_attention [FIRST_SEED [COUNT]] [--staging] */
 #include "ranks.h"
 
 #include "mpi/slice.h"
