@@ -247,7 +247,7 @@ struct vka_kernel_info {
     bool built;          /* false: the shader compiler lacked the extension that `missing` names */
 };
 
-/* The number of kernels, and the index-th one. INVALID past the end. */
+/* The number of kernels (any thread), and the index-th one. INVALID past the end. */
 VKA_API size_t vka_kernel_count(void);
 VKA_API enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
                                           struct vka_kernel_info *info);

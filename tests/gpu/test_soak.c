@@ -1,0 +1,202 @@
+/* Many forwards on one device and many lives of devices, with the memory that the process grows by.
+ *
+ *     test_soak [--forwards N] [--devices N] [--forever]
+ *
+ * The drift is the least resident memory of the second half less that of the first, after a warm-up:
+ * Mesa's CPU driver has a few MiB more or less from one life to the next. What the C library keeps of
+ * freed memory is given back before each reading. A drift beyond MOST_DRIFT is a failure. */
+#include <vkattn/vkattn.h>
+
+#include <getopt.h>
+#include <limits.h>
+#include <malloc.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SKIPPED 77
+#define READINGS 50u
+#define MOST_DRIFT (1L << 20) /* bytes */
+
+enum { TOKENS = 4, HEADS = 2, DIM = 4, WIDTH = HEADS * DIM };
+
+/* A causal self-attention layer, [1][TOKENS][WIDTH]. */
+struct model {
+    struct vka_device *device;
+    struct vka_layer *layer;
+    struct vka_tensor *in, *out;
+    struct vka_plan *plan;
+};
+
+static enum vka_status make_layer(struct model *m)
+{
+    float weight[WIDTH * WIDTH];
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        weight[i] = (float)(i % 7) / 16 - 0.2f;
+    const struct vka_linear_weights w = {.weight = weight};
+    return vka_layer_create(m->device,
+                            VKA_INFO(vka_layer_info, .n_head = HEADS, .head_dim = DIM,
+                                     .query_dim = WIDTH, .output_dim = WIDTH, .query = w, .key = w,
+                                     .value = w, .output = w),
+                            &m->layer);
+}
+
+static enum vka_status make_plan(struct model *m)
+{
+    enum vka_status status = vka_plan_create(m->device, NULL, &m->plan);
+    if (status == VKA_OK)
+        status =
+            vka_plan_add_layer(m->plan, VKA_INFO(vka_layer_op, .layer = m->layer, .query = m->in,
+                                                 .output = m->out, .attention.causal = true));
+    return status == VKA_OK ? vka_plan_finish(m->plan) : status;
+}
+
+static enum vka_status model_create(struct model *m)
+{
+    const uint32_t shape[] = {1, TOKENS, WIDTH};
+    *m = (struct model){0};
+    enum vka_status status = vka_device_create(NULL, &m->device);
+    if (status == VKA_OK)
+        status = make_layer(m);
+    if (status == VKA_OK)
+        status = vka_tensor_create(m->device, VKA_F32, 3, shape, &m->in);
+    if (status == VKA_OK)
+        status = vka_tensor_create(m->device, VKA_F32, 3, shape, &m->out);
+    return status == VKA_OK ? make_plan(m) : status;
+}
+
+static void model_destroy(struct model *m)
+{
+    vka_plan_destroy(&m->plan);
+    vka_layer_destroy(&m->layer);
+    vka_tensor_destroy(&m->in);
+    vka_tensor_destroy(&m->out);
+    vka_device_destroy(&m->device);
+}
+
+/* One input through the model. The result's bits must be those of the first. */
+static enum vka_status forward(struct model *m, bool *right)
+{
+    static float first[TOKENS * WIDTH];
+    static bool has_first;
+    float x[TOKENS * WIDTH], y[TOKENS * WIDTH];
+    for (int i = 0; i < TOKENS * WIDTH; i++)
+        x[i] = (float)(i % 5) - 2;
+    enum vka_status status = vka_tensor_write(m->in, x, sizeof x);
+    if (status == VKA_OK)
+        status = vka_plan_run(m->plan, VKA_TIMEOUT_DEFAULT);
+    if (status == VKA_OK)
+        status = vka_tensor_read(m->out, y, sizeof y);
+    if (!has_first)
+        memcpy(first, y, sizeof y);
+    has_first = true;
+    *right = memcmp(first, y, sizeof y) == 0;
+    return status;
+}
+
+/* Every 64th forward makes its plan anew. */
+static enum vka_status forward_often(void *user, unsigned long n, bool *right)
+{
+    struct model *m = user;
+    if (n % 64 == 63) {
+        vka_plan_destroy(&m->plan);
+        enum vka_status status = make_plan(m);
+        if (status != VKA_OK)
+            return status;
+    }
+    return forward(m, right);
+}
+
+static enum vka_status live_once(void *user, unsigned long n, bool *right)
+{
+    (void)user;
+    (void)n;
+    struct model m;
+    enum vka_status status = model_create(&m);
+    if (status == VKA_OK)
+        status = forward(&m, right);
+    model_destroy(&m);
+    return status;
+}
+
+/* Bytes. */
+static long resident(void)
+{
+    long size = 0, pages = 0;
+    malloc_trim(0);
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file)
+        return 0;
+    if (fscanf(file, "%ld %ld", &size, &pages) != 2)
+        pages = 0;
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* A tenth of the count to warm up, then all of it, resident memory read READINGS times. */
+static bool soak(const char *what, unsigned long count, void *user,
+                 enum vka_status (*step)(void *, unsigned long, bool *))
+{
+    unsigned long warm = count / 10;
+    long least[2] = {LONG_MAX, LONG_MAX}; /* of each half, bytes */
+    for (unsigned long n = 0; n < warm + count; n++) {
+        bool right = true;
+        enum vka_status status = step(user, n, &right);
+        if (status != VKA_OK || !right) {
+            printf("FAIL %s %lu: %s\n", what, n, right ? vka_status_name(status) : "other bits");
+            return false;
+        }
+        if (n < warm || (n - warm) % (count / READINGS) != 0)
+            continue;
+        long now = resident();
+        long *half = &least[n - warm >= count / 2];
+        *half = now < *half ? now : *half;
+    }
+    long drift = least[1] - least[0];
+    printf("%s%lu %s: %+ld KiB of %ld\n", drift > MOST_DRIFT ? "FAIL " : "", count, what,
+           drift / 1024, least[0] / 1024);
+    fflush(stdout);
+    return drift <= MOST_DRIFT;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"forwards", required_argument, NULL, 'f'},
+                                            {"devices", required_argument, NULL, 'd'},
+                                            {"forever", no_argument, NULL, 'e'},
+                                            {NULL, 0, NULL, 0}};
+    unsigned long forwards = 100000, devices = 1000;
+    bool forever = false;
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (c == 'f')
+            forwards = strtoul(optarg, NULL, 10);
+        else if (c == 'd')
+            devices = strtoul(optarg, NULL, 10);
+        else if (c == 'e')
+            forever = true;
+        else
+            return 2;
+    }
+    if (optind != argc || forwards < READINGS || devices < READINGS) {
+        fprintf(stderr, "usage: test_soak [--forwards N] [--devices N] [--forever], N from %u\n",
+                READINGS);
+        return 2;
+    }
+    struct model m;
+    enum vka_status status = model_create(&m);
+    if (status != VKA_OK) {
+        fprintf(stderr, "test_soak: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
+                vka_status_name(status));
+        model_destroy(&m);
+        return status == VKA_NO_DEVICE ? SKIPPED : 1;
+    }
+    bool ok = true;
+    do
+        ok = soak("forwards", forwards, &m, forward_often) &&
+             soak("devices", devices, NULL, live_once);
+    while (ok && forever);
+    model_destroy(&m);
+    return ok ? 0 : 1;
+}
