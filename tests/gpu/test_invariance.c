@@ -96,7 +96,7 @@ int main(int argc, char **argv)
         vka_device_create(VKA_INFO(vka_device_info, .device = s.device), &t.device);
     if (status == VKA_OK && !s.print)
         status = vka_device_create(VKA_INFO(vka_device_info, .device = s.device,
-                                            .max_buffer_range = 65536, .max_allocation = 8 << 20,
+                                            .max_buffer_range = 1 << 18, .max_allocation = 8 << 20,
                                             .no_mapped_memory = true, .no_timeline = true),
                                    &t.small);
     if (status != VKA_OK) {
