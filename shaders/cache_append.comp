@@ -29,17 +29,18 @@ void main()
     uint e = gl_GlobalInvocationID.x, head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z;
     if (e >= p.n_row * p.dim)
         return;
-    uint row = e / p.dim, col = e % p.dim;
+    uint row = e / p.dim, col = e % p.dim, place_row = p.row_first + row;
 #ifdef GATHER
     uint length = min(state[p.state_offset + batch], p.capacity);
-    if (row >= length) // never read: its blocks may not even be there
+    if (place_row >= length) // never read: its blocks may not even be there
         return;
-    uvec2 from_at = place(batch, row), to_at = uvec2(batch, row);
+    uvec2 from_at = place(batch, place_row), to_at = uvec2(batch, row);
 #else
     uint first = state[p.state_offset + p.batch + batch]; // position before this run
     if (state[p.state_offset + batch] == first)
         return; // it did not fit
-    uvec2 from_at = uvec2(batch, row), to_at = place(batch, min(first + row, p.capacity - 1));
+    uvec2 from_at = uvec2(batch, row);
+    uvec2 to_at = place(batch, min(first + place_row, p.capacity - 1));
 #endif
     uint from = p.from_offset + from_at.x * p.from_batch + head * p.from_head +
                 from_at.y * p.from_row + col * p.from_col;

@@ -179,7 +179,7 @@ struct rope_params {
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 norm_offset;
     U32 position_offset;  /* of the query offsets; one a batch element, or one */
-    I32 default_position; /* position of row 0 where no offsets are bound */
+    I32 first_position; /* of row 0, from the offset where those are bound */
     U32 flags;
     F32 epsilon;
     U32 dim; /* leading features that turn */
@@ -315,6 +315,7 @@ struct cache_params {
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 state_offset;
     U32 page, table_offset, table_row, n_page; /* page 0: not paged */
+    U32 row_first;                             /* n_row rows from this one on */
 };
 #define CACHE_FROM_TYPE 0
 #define CACHE_TO_TYPE 1

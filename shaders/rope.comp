@@ -50,11 +50,11 @@ void main()
     uint batch = gl_WorkGroupID.y, head = e / p.n_row, row = e % p.n_row;
     from_base = p.from_offset + batch * p.from_batch + head * p.from_head + row * p.from_row;
     to_base = p.to_offset + batch * p.to_batch + head * p.to_head + row * p.to_row;
-    int position = p.default_position;
+    int position = p.first_position;
     if ((p.flags & ROPE_OFFSET) != 0u) {
         bool per_batch = (p.flags & ROPE_OFFSET_PER_BATCH) != 0u;
-        position = clamp(query_offsets[p.position_offset + (per_batch ? batch : 0u)], -(1 << 30),
-                         1 << 30);
+        position += clamp(query_offsets[p.position_offset + (per_batch ? batch : 0u)], -(1 << 30),
+                          1 << 30);
     }
     position += int(row);
 

@@ -146,15 +146,22 @@ struct vka_device_info {
     bool validation;
     /* Name passes for debuggers, where the driver has VK_EXT_debug_utils. */
     bool labels;
-    /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. */
+    /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. What passes
+     * one is cut, with the same bits, but for these, which are UNSUPPORTED:
+     * - above max_allocation: a tensor, a weight, a cache; what lies between the passes of one head
+     *   of one batch element, or of one batch element of a layer;
+     * - above max_buffer_range, on the unfused path: the scores of one query in float32;
+     * - on the fused path: the keys, values or mask of one head and tile of queries, and of a ragged
+     *   batch the queries and output of a head;
+     * - with a cache: the keys or values of one head of a sequence, and all blocks of a paged one. */
     uint64_t max_buffer_range;  /* bytes of a buffer that one kernel may see; at least 65536 */
     uint64_t max_allocation;    /* bytes of one allocation; at least 1 MiB */
     uint32_t max_shared_memory; /* bytes a workgroup; at least 4096 */
     /* Bytes of all allocations together, at least 1 MiB. What passes that, or what the driver would
      * give now (VK_EXT_memory_budget), is OUT_OF_DEVICE_MEMORY. */
     uint64_t max_memory;
-    bool no_mapped_memory;      /* copy through staging even where device memory is mapped */
-    bool no_timeline;           /* wait by fences even where timeline semaphores are there */
+    bool no_mapped_memory; /* copy through staging even where device memory is mapped */
+    bool no_timeline;      /* wait by fences even where timeline semaphores are there */
 };
 
 /* Makes a device: discrete GPUs before integrated before virtual before CPU drivers. info may be

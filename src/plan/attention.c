@@ -1,5 +1,5 @@
 /* Attention as an operation: sizes and checks, then norms, rotation, past and present. */
-#include "plan/attention.h"
+#include "plan/attention_share.h"
 #include "plan/cache.h"
 #include "plan/check.h"
 #include "plan/nonfinite.h"
@@ -89,9 +89,21 @@ fail:
     return status;
 }
 
+static enum vka_status add_halves(struct vka_plan *plan, const struct attention *a,
+                                  const struct attention_inputs *in, uint32_t axis)
+{
+    uint32_t n = axis == 0 ? a->batch : a->n_kv_head, group = a->n_head / a->n_kv_head;
+    struct share first = {axis, 0, n / 2, group}, second = {axis, n / 2, n - n / 2, group};
+    enum vka_status status = plan_attention_share(plan, a, in, &first);
+    return status == VKA_OK ? plan_attention_share(plan, a, in, &second) : status;
+}
+
 enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
                                const struct attention_inputs *in)
 {
+    int axis = attention_axis_to_share(plan, a, in);
+    if (axis >= 0)
+        return add_halves(plan, a, in, (uint32_t)axis);
     enum vka_status status = VKA_OK;
     struct vka_attention_options options = *a->options;
     struct vka_tensor lengths, positions;

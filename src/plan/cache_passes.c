@@ -1,6 +1,7 @@
 /* The passes of an operation with a cache: advance, append, gather. */
 #include "params.h"
 #include "plan/cache.h"
+#include "plan/matmul.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,17 +34,30 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
     return plan_add_pass(plan, &pass);
 }
 
-/* One invocation an element of `shape`, [batch][n_head][rows][dim]. */
-static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache, enum kernel kernel,
-                                const char *name, const struct shape *shape,
-                                const struct vka_tensor *from, const struct vka_tensor *to)
+/* Rows of all sequences that go to a cache, or come from a paged one: `kernel` says which. What is
+ * not the cache is dense or strided [batch][n_head][rows][dim]. */
+struct cache_copy {
+    enum kernel kernel;
+    const char *name;
+    struct vka_tensor from, to;
+    uint32_t batch, row; /* where this part begins */
+};
+
+static struct vka_tensor *plain_side(struct cache_copy *c)
 {
-    struct pass pass = {.name = name, .reason = "positions read on the device"};
-    const uint64_t *f = from->shape.stride, *t = to->shape.stride;
+    return c->kernel == KERNEL_cache_gather ? &c->to : &c->from;
+}
+
+static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
+                                struct cache_copy *c)
+{
+    struct pass pass = {.name = c->name, .reason = "positions read on the device"};
+    const uint32_t *size = plain_side(c)->shape.size;
+    const uint64_t *f = c->from.shape.stride, *t = c->to.shape.stride;
     struct cache_params p = {
-        .batch = shape->size[0],
-        .n_row = shape->size[2],
-        .dim = shape->size[3],
+        .batch = cache->info.batch,
+        .n_row = size[2],
+        .dim = size[3],
         .capacity = cache->info.capacity,
         .from_batch = (uint32_t)f[0],
         .from_head = (uint32_t)f[1],
@@ -56,29 +70,69 @@ static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache, 
         .page = cache->info.block_size,
         .table_row = cache->n_page,
         .n_page = cache->info.n_block,
+        .row_first = c->row,
     };
-    pass.key = (struct pipeline_key){.kernel = kernel, .n_spec = CACHE_SPECS};
-    pass.key.spec[CACHE_FROM_TYPE] = from->dtype;
-    pass.key.spec[CACHE_TO_TYPE] = to->dtype;
-    plan_bind(plan, &pass, 0, from, false, &p.from_offset);
-    plan_bind(plan, &pass, 1, to, true, &p.to_offset);
+    pass.key = (struct pipeline_key){.kernel = c->kernel, .n_spec = CACHE_SPECS};
+    pass.key.spec[CACHE_FROM_TYPE] = c->from.dtype;
+    pass.key.spec[CACHE_TO_TYPE] = c->to.dtype;
+    plan_bind(plan, &pass, 0, &c->from, false, &p.from_offset);
+    plan_bind(plan, &pass, 1, &c->to, true, &p.to_offset);
     plan_bind(plan, &pass, 2, &cache->state, false, &p.state_offset);
     plan_bind(plan, &pass, 3, cache->n_page ? &cache->table : &cache->state, false,
               &p.table_offset);
+    p.state_offset += c->batch;
+    p.table_offset += c->batch * p.table_row;
     set_push(&pass, &p);
     pass.groups[0] = (uint32_t)(((uint64_t)p.n_row * p.dim + 63) / 64);
-    pass.groups[1] = shape->size[1];
-    pass.groups[2] = shape->size[0];
-    snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s->%s", shape->size[0], shape->size[1],
-             shape->size[2], shape->size[3], vka_dtype_name(from->dtype),
-             vka_dtype_name(to->dtype));
+    pass.groups[1] = size[1];
+    pass.groups[2] = size[0];
+    snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
+             size[3], vka_dtype_name(c->from.dtype), vka_dtype_name(c->to.dtype));
     return plan_add_pass(plan, &pass);
+}
+
+/* Half of a copy along batch, heads or rows: blocks of a paged cache are not the sequences', and rows
+ * lie in a cache where the device says. */
+static struct cache_copy copy_half(const struct vka_cache *cache, const struct cache_copy *c,
+                                   uint32_t axis, uint32_t first, uint32_t count)
+{
+    struct cache_copy part = *c;
+    struct vka_tensor *plain = plain_side(&part);
+    struct vka_tensor *cached = plain == &part.to ? &part.from : &part.to;
+    *plain = tensor_part(plain, axis, first, count);
+    if (axis == 1 || (axis == 0 && !cache->n_page))
+        *cached = tensor_part(cached, axis, first, count);
+    part.batch += axis == 0 ? first : 0;
+    part.row += axis == 2 ? first : 0;
+    return part;
+}
+
+/* Halved until bindings and grid fit, or nothing is left to halve: then plan_add_pass says why. */
+static enum vka_status add_copies(struct vka_plan *plan, struct vka_cache *cache,
+                                  struct cache_copy *c)
+{
+    const struct caps *caps = &plan->device->caps;
+    const uint32_t *size = plain_side(c)->shape.size;
+    uint64_t limit = caps->properties.max_buffer_range;
+    bool fits = plan_range(plan, &c->from) <= limit && plan_range(plan, &c->to) <= limit &&
+                size[0] <= caps->max_groups[2] && size[1] <= caps->max_groups[1] &&
+                ((uint64_t)size[2] * size[3] + 63) / 64 <= caps->max_groups[0];
+    uint32_t axis = size[0] > 1 ? 0 : size[1] > 1 ? 1 : 2, half = size[axis] / 2;
+    if (fits || half == 0)
+        return add_copy(plan, cache, c);
+    struct cache_copy part = copy_half(cache, c, axis, 0, half);
+    enum vka_status status = add_copies(plan, cache, &part);
+    if (status != VKA_OK)
+        return status;
+    part = copy_half(cache, c, axis, half, size[axis] - half);
+    return add_copies(plan, cache, &part);
 }
 
 enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
                                   const struct vka_tensor *rows, const struct vka_tensor *cached)
 {
-    return add_copy(plan, cache, KERNEL_cache_append, "append", &rows->shape, rows, cached);
+    struct cache_copy copy = {KERNEL_cache_append, "append", *rows, *cached, 0, 0};
+    return add_copies(plan, cache, &copy);
 }
 
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
@@ -88,7 +142,8 @@ enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache
     const struct vka_cache_info *i = &cache->info;
     const uint32_t size[4] = {i->batch, i->n_kv_head, i->capacity, cached->shape.size[3]};
     TRY(plan_scratch(plan, cached->dtype, size, dense));
-    TRY(add_copy(plan, cache, KERNEL_cache_gather, "gather", &dense->shape, cached, dense));
+    struct cache_copy copy = {KERNEL_cache_gather, "gather", *cached, *dense, 0, 0};
+    TRY(add_copies(plan, cache, &copy));
 fail:
     return status;
 }

@@ -1,7 +1,7 @@
 /* struct vka_layer: weights on the device, and the layer as an operation: three projections,
  * attention on views of their outputs, and the output projection. */
 #include "core/layer_info.h"
-#include "plan/attention.h"
+#include "plan/attention_share.h"
 #include "plan/cache.h"
 #include "plan/check.h"
 #include "plan/nonfinite.h"
@@ -218,6 +218,83 @@ fail:
     return status;
 }
 
+/* x: query, key and value, the same pointer where they are one. */
+static enum vka_status add_whole(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], struct attention *a)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor heads[3], context = *op->output;
+    TRY(project_all(plan, op, x, heads));
+    a->q = heads[QUERY];
+    uint32_t part;
+    const struct weights *output = find_part(op->layer, OUTPUT, &part);
+    bool has_output = output->weight.storage;
+    if (has_output) {
+        const uint32_t *size = op->output->shape.size;
+        const uint32_t width[4] = {1, size[0], size[1], a->n_head * a->value_dim};
+        TRY(plan_scratch(plan, VKA_F32, width, &context));
+    }
+    a->output = heads_of(&context, op->layout, a->n_head, a->value_dim, false);
+    TRY(plan_attention(plan, a,
+                       &(struct attention_inputs){
+                           .new_k = &heads[KEY], .new_v = &heads[VALUE], .cache = op->cache}));
+    if (has_output)
+        TRY(weights_apply(plan, "project out", output, part, part, &context, op->output));
+fail:
+    return status;
+}
+
+/* Whether the projections of all batch elements pass an allocation. */
+static bool is_too_large(const struct vka_plan *plan, const struct vka_layer_op *op,
+                         const struct attention *a)
+{
+    uint64_t q = (uint64_t)a->n_head * a->head_dim, k = (uint64_t)a->n_kv_head * a->head_dim;
+    uint64_t v = (uint64_t)a->n_kv_head * a->value_dim, o = (uint64_t)a->n_head * a->value_dim;
+    uint64_t n = a->n_q > a->n_kv ? a->n_q : a->n_kv, width = q + k + v > o ? q + k + v : o;
+    return !op->cache && a->batch > 1 &&
+           a->batch * n * width * 4 > plan->device->caps.properties.max_allocation;
+}
+
+static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], struct attention *a);
+
+/* The layer on batch elements first .. first + count - 1. */
+static enum vka_status add_share(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], const struct attention *a,
+                                 uint32_t first, uint32_t count)
+{
+    const struct share share = {.axis = 0, .first = first, .count = count};
+    uint32_t axis = op->layout == VKA_BATCH_FIRST ? 0 : 1;
+    struct share_options options;
+    struct vka_tensor tensors[3], output = tensor_part(op->output, axis, first, count);
+    const struct vka_tensor *parts[3];
+    struct vka_layer_op part = *op;
+    struct attention b = *a;
+    for (int i = 0; i < 3; i++) {
+        tensors[i] = tensor_part(x[i], axis, first, count);
+        parts[i] = i > 0 && x[i] == x[i - 1] ? parts[i - 1] : &tensors[i];
+    }
+    share_options(&op->attention, &share, &options);
+    part.output = &output;
+    part.attention = options.options;
+    b.options = &options.options;
+    b.batch = count;
+    plan_scratch_enter(plan);
+    enum vka_status status = add_parts(plan, &part, parts, &b);
+    plan_scratch_leave(plan);
+    return status;
+}
+
+static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], struct attention *a)
+{
+    uint32_t half = a->batch / 2;
+    if (!is_too_large(plan, op, a))
+        return add_whole(plan, op, x, a);
+    enum vka_status status = add_share(plan, op, x, a, 0, half);
+    return status == VKA_OK ? add_share(plan, op, x, a, half, a->batch - half) : status;
+}
+
 static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
                                  const struct vka_layer_op *op)
 {
@@ -234,24 +311,7 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
     const struct vka_tensor *value = op->value ? op->value : key;
     struct attention a = {.options = &op->attention};
     TRY(check(plan, op, key, value, &a));
-
-    struct vka_tensor heads[3], context = *op->output;
-    TRY(project_all(plan, op, (const struct vka_tensor *const[]){op->query, key, value}, heads));
-    a.q = heads[QUERY];
-    uint32_t part;
-    const struct weights *output = find_part(op->layer, OUTPUT, &part);
-    bool has_output = output->weight.storage;
-    if (has_output) {
-        const uint32_t *size = op->output->shape.size;
-        const uint32_t width[4] = {1, size[0], size[1], a.n_head * a.value_dim};
-        TRY(plan_scratch(plan, VKA_F32, width, &context));
-    }
-    a.output = heads_of(&context, op->layout, a.n_head, a.value_dim, false);
-    TRY(plan_attention(plan, &a,
-                       &(struct attention_inputs){
-                           .new_k = &heads[KEY], .new_v = &heads[VALUE], .cache = op->cache}));
-    if (has_output)
-        TRY(weights_apply(plan, "project out", output, part, part, &context, op->output));
+    TRY(add_parts(plan, op, (const struct vka_tensor *const[]){op->query, key, value}, &a));
     TRY(plan_count_nonfinite(plan, "output", op->output));
     TRY(plan_count_nonfinite(plan, "scores", op->attention.scores));
 fail:

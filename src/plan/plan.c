@@ -80,6 +80,7 @@ enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan
     struct vka_plan *plan = calloc(1, sizeof *plan);
     CHECK_ALLOC(plan);
     plan->device = device;
+    plan->scratch_level = 1;
     plan->path = info->path;
     plan->workspace_limit = info->workspace_limit ? info->workspace_limit : DEFAULT_WORKSPACE;
     plan->whole_n_head = info->whole_n_head;
@@ -153,7 +154,8 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
     if (status != VKA_OK)
         plan->n_count = mark.n_count;
     for (size_t i = 0; i < plan->n_scratch; i++)
-        plan->scratches[i].used = false;
+        plan->scratches[i].used = 0;
+    plan->scratch_level = 1;
     return status;
 }
 
@@ -181,7 +183,7 @@ static enum vka_status add_scratch(struct vka_plan *plan, enum memory_kind kind,
     TRY(grow(log, &array, plan->n_scratch, &plan->scratch_room, sizeof *plan->scratches));
     plan->scratches = array;
     TRY(storage_create(plan->device, kind, bytes, storage));
-    plan->scratches[plan->n_scratch++] = (struct scratch){*storage, true, constant};
+    plan->scratches[plan->n_scratch++] = (struct scratch){*storage, plan->scratch_level, constant};
 fail:
     return status;
 }
@@ -203,7 +205,7 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
             best = s;
     }
     if (best) {
-        best->used = true;
+        best->used = plan->scratch_level;
         tensor->storage = best->storage;
     } else {
         TRY(add_scratch(plan, MEMORY_DEVICE, bytes, false, &tensor->storage));
@@ -216,7 +218,20 @@ void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor)
 {
     for (size_t i = 0; i < plan->n_scratch; i++)
         if (plan->scratches[i].storage == tensor->storage)
-            plan->scratches[i].used = false;
+            plan->scratches[i].used = 0;
+}
+
+void plan_scratch_enter(struct vka_plan *plan)
+{
+    plan->scratch_level++;
+}
+
+void plan_scratch_leave(struct vka_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_scratch; i++)
+        if (plan->scratches[i].used == plan->scratch_level)
+            plan->scratches[i].used = 0;
+    plan->scratch_level--;
 }
 
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],

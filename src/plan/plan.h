@@ -31,7 +31,7 @@ struct pass {
 /* Storage that the plan owns. Between operations nothing is in use, so they share it. */
 struct scratch {
     struct storage *storage;
-    bool used;     /* by the operation being added */
+    uint32_t used; /* by the operation being added: the level it was taken at; 0: free */
     bool constant; /* written once when added, never shared */
 };
 
@@ -55,6 +55,7 @@ struct vka_plan {
     size_t n_pass, pass_room;
     struct scratch *scratches;
     size_t n_scratch, scratch_room;
+    uint32_t scratch_level;
 
     struct count *counts;
     size_t n_count, count_room;
@@ -90,6 +91,10 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
 
 /* Gives scratch back before the operation ends: passes added later may write over it. */
 void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor);
+
+/* What is taken between the two is given back at the second. They nest. */
+void plan_scratch_enter(struct vka_plan *plan);
+void plan_scratch_leave(struct vka_plan *plan);
 
 /* The same with contents, kept as long as the plan. */
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],

@@ -1,5 +1,6 @@
 #include "plan/rope.h"
 #include "params.h"
+#include "plan/matmul.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,17 +33,29 @@ fail:
     return status;
 }
 
-enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
-                          const struct vka_tensor *norm, float epsilon,
-                          const struct vka_tensor *offsets, uint32_t first,
-                          struct vka_tensor *tensor)
+/* Rows to be normed and turned, and all that the passes for their parts share. */
+struct turn {
+    const char *name;
+    const struct vka_rope *rope;
+    const struct vka_tensor *norm, *offsets, *frequencies;
+    float epsilon;
+};
+
+/* Rows of [batch][n_head][n_row][head_dim], row 0 at position `first`, from batch element `batch`
+ * on. */
+struct turned {
+    struct vka_tensor from, to;
+    uint32_t first, batch;
+};
+
+static enum vka_status add_pass(struct vka_plan *plan, const struct turn *t, const struct turned *r)
 {
-    enum vka_status status = VKA_OK;
-    struct vka_tensor frequencies, to;
-    const uint32_t *size = tensor->shape.size;
-    const uint64_t *from = tensor->shape.stride;
-    TRY(make_frequencies(plan, rope, &frequencies));
-    TRY(plan_scratch(plan, VKA_F32, size, &to));
+    const uint32_t *size = r->from.shape.size;
+    const uint64_t *from = r->from.shape.stride, *to = r->to.shape.stride;
+    bool each = t->offsets && t->offsets->shape.size[0] > 1;
+    struct vka_tensor offsets = t->offsets ? *t->offsets : *t->frequencies;
+    if (each)
+        offsets = tensor_part(&offsets, 0, r->batch, size[0]);
     struct rope_params p = {
         .batch = size[0],
         .n_head = size[1],
@@ -52,35 +65,89 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
         .from_head = (uint32_t)from[1],
         .from_row = (uint32_t)from[2],
         .from_col = (uint32_t)from[3],
-        .to_batch = (uint32_t)to.shape.stride[0],
-        .to_head = (uint32_t)to.shape.stride[1],
-        .to_row = (uint32_t)to.shape.stride[2],
+        .to_batch = (uint32_t)to[0],
+        .to_head = (uint32_t)to[1],
+        .to_row = (uint32_t)to[2],
         .to_col = 1,
-        .default_position = (int32_t)first,
-        .flags = (norm ? ROPE_NORM : 0) | (rope->interleaved ? ROPE_INTERLEAVED : 0) |
-                 (offsets ? ROPE_OFFSET : 0) |
-                 (offsets && offsets->shape.size[0] > 1 ? ROPE_OFFSET_PER_BATCH : 0),
-        .epsilon = epsilon != 0 ? epsilon : 1e-6f,
-        .dim = rope->dim,
+        .first_position = (int32_t)r->first,
+        .flags = (t->norm ? ROPE_NORM : 0) | (t->rope->interleaved ? ROPE_INTERLEAVED : 0) |
+                 (t->offsets ? ROPE_OFFSET : 0) | (each ? ROPE_OFFSET_PER_BATCH : 0),
+        .epsilon = t->epsilon != 0 ? t->epsilon : 1e-6f,
+        .dim = t->rope->dim,
     };
-    struct pass pass = {.name = name, .reason = "one invocation a row"};
+    struct pass pass = {.name = t->name, .reason = "one invocation a row"};
     pass.key = (struct pipeline_key){.kernel = KERNEL_rope, .n_spec = ROPE_SPECS};
-    pass.key.spec[ROPE_FROM_TYPE] = tensor->dtype;
+    pass.key.spec[ROPE_FROM_TYPE] = r->from.dtype;
     pass.key.spec[ROPE_TO_TYPE] = VKA_F32;
-    plan_bind(plan, &pass, 0, tensor, false, &p.from_offset);
-    plan_bind(plan, &pass, 1, &to, true, &p.to_offset);
-    plan_bind(plan, &pass, 2, norm ? norm : &frequencies, false, &p.norm_offset);
-    plan_bind(plan, &pass, 3, offsets ? offsets : &frequencies, false, &p.position_offset);
-    plan_bind(plan, &pass, 4, &frequencies, false, NULL);
+    plan_bind(plan, &pass, 0, &r->from, false, &p.from_offset);
+    plan_bind(plan, &pass, 1, &r->to, true, &p.to_offset);
+    plan_bind(plan, &pass, 2, t->norm ? t->norm : t->frequencies, false, &p.norm_offset);
+    plan_bind(plan, &pass, 3, &offsets, false, &p.position_offset);
+    plan_bind(plan, &pass, 4, t->frequencies, false, NULL);
     pass.push_size = sizeof p;
     memcpy(pass.push, &p, sizeof p);
     pass.groups[0] = (uint32_t)(((uint64_t)size[1] * size[2] + 63) / 64);
     pass.groups[1] = size[0];
     pass.groups[2] = 1;
     snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s%s", size[0], size[1], size[2],
-             size[3], norm ? "norm " : "", rope->dim ? "turn" : "");
-    TRY(plan_add_pass(plan, &pass));
-    *tensor = to;
+             size[3], t->norm ? "norm " : "", t->rope->dim ? "turn" : "");
+    return plan_add_pass(plan, &pass);
+}
+
+static bool fits(const struct vka_plan *plan, const struct turned *r)
+{
+    const struct caps *caps = &plan->device->caps;
+    const uint32_t *size = r->from.shape.size;
+    uint64_t limit = caps->properties.max_buffer_range;
+    return plan_range(plan, &r->from) <= limit && plan_range(plan, &r->to) <= limit &&
+           size[0] <= caps->max_groups[1] &&
+           ((uint64_t)size[1] * size[2] + 63) / 64 <= caps->max_groups[0];
+}
+
+/* Adds the passes, halved along batch, heads, then rows until they fit the device. */
+static enum vka_status add_parts(struct vka_plan *plan, const struct turn *t,
+                                 const struct turned *r)
+{
+    const uint32_t *size = r->from.shape.size;
+    uint32_t axis = size[0] > 1 ? 0 : size[1] > 1 ? 1 : 2, half = size[axis] / 2;
+    if (fits(plan, r) || half == 0)
+        return add_pass(plan, t, r); /* which says what does not fit */
+    struct turned part = *r;
+    part.from = tensor_part(&r->from, axis, 0, half);
+    part.to = tensor_part(&r->to, axis, 0, half);
+    enum vka_status status = add_parts(plan, t, &part);
+    if (status != VKA_OK)
+        return status;
+    part.from = tensor_part(&r->from, axis, half, size[axis] - half);
+    part.to = tensor_part(&r->to, axis, half, size[axis] - half);
+    part.batch += axis == 0 ? half : 0;
+    part.first += axis == 2 ? half : 0;
+    return add_parts(plan, t, &part);
+}
+
+enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                          const struct vka_tensor *norm, float epsilon,
+                          const struct vka_tensor *offsets, uint32_t first,
+                          struct vka_tensor *tensor)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor frequencies;
+    struct turn turn = {name, rope, norm, offsets, &frequencies, epsilon};
+    struct turned all = {.from = *tensor, .first = offsets ? 0 : first};
+    struct vka_tensor row = *tensor, packed = {0};
+    for (int i = 0; i < 3; i++)
+        row.shape.size[i] = 1;
+    TRY(make_frequencies(plan, rope, &frequencies));
+    if (plan_range(plan, &row) > plan->device->caps.properties.max_buffer_range) {
+        TRY(plan_scratch(plan, tensor->dtype, tensor->shape.size, &packed));
+        TRY(plan_copy(plan, "pack", tensor, &packed));
+        all.from = packed;
+    }
+    TRY(plan_scratch(plan, VKA_F32, tensor->shape.size, &all.to));
+    TRY(add_parts(plan, &turn, &all));
+    if (packed.storage)
+        plan_scratch_free(plan, &packed);
+    *tensor = all.to;
 fail:
     return status;
 }

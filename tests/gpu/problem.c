@@ -1,9 +1,11 @@
+#include "limits.h"
 #include "problem_data.h"
 
 #include <gpu/device.h>
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void problem_op(const struct problem_data *d, struct vka_attention_op *op)
@@ -51,8 +53,8 @@ enum vka_status problem_plan(struct vka_device *device, const struct problem_dat
 {
     struct vka_attention_op op;
     uint64_t disabled = device->caps.disabled_kernels;
-    device->caps.disabled_kernels |= d->p->disabled_kernels;
     problem_op(d, &op);
+    device->caps.disabled_kernels |= d->p->disabled_kernels;
     enum vka_status status = vka_plan_create(
         device,
         VKA_INFO(vka_plan_info, .path = d->p->path, .workspace_limit = d->p->workspace_limit),
@@ -63,6 +65,37 @@ enum vka_status problem_plan(struct vka_device *device, const struct problem_dat
         status = vka_plan_finish(*plan);
     device->caps.disabled_kernels = disabled;
     return status;
+}
+
+/* Whether a plan for lower limits gives the bits that the last run left in the outputs. */
+static bool compare_limits(struct vka_device *device, struct problem_data *d,
+                           struct operand *const *outputs, size_t n, char why[WHY])
+{
+    struct vka_plan *plan = NULL;
+    double *uncut[4] = {0};
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        uncut[i] = malloc(outputs[i]->count * sizeof *uncut[i]);
+        ok = uncut[i] != NULL;
+        if (ok)
+            memcpy(uncut[i], outputs[i]->values, outputs[i]->count * sizeof *uncut[i]);
+    }
+    struct vka_device_properties usual = limits_lower(device);
+    enum vka_status status = ok ? problem_plan(device, d, &plan) : VKA_OUT_OF_HOST_MEMORY;
+    limits_restore(device, &usual);
+    if (status != VKA_OK)
+        snprintf(why, WHY, "with lower limits: %s: %s", vka_status_name(status),
+                 vka_device_error(device));
+    ok = status == VKA_OK && compare_runs(device, plan, outputs, n, &d->rng, why);
+    for (size_t i = 0; i < n && ok; i++) {
+        ok = memcmp(uncut[i], outputs[i]->values, outputs[i]->count * sizeof *uncut[i]) == 0;
+        if (!ok)
+            snprintf(why, WHY, "output %zu: other bits with lower limits", i);
+    }
+    for (size_t i = 0; i < n; i++)
+        free(uncut[i]);
+    vka_plan_destroy(&plan);
+    return ok;
 }
 
 static uint64_t kernels_of(struct vka_plan *plan)
@@ -122,6 +155,8 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
         if (d.operands[i].view)
             outputs[n++] = &d.operands[i];
     if (!compare_runs(device, plan, outputs, n, &d.rng, result->why))
+        goto fail;
+    if (p->limits && !compare_limits(device, &d, outputs, n, result->why))
         goto fail;
     status = problem_oracle(&d);
     if (status != VKA_OK)

@@ -28,6 +28,7 @@ struct problem {
     enum vka_path path;
     uint64_t workspace_limit;  /* bytes; 0: the library's */
     uint64_t disabled_kernels; /* bit per enum kernel, besides the device's */
+    bool limits;               /* with lower limits the bits are to be the same */
 };
 
 struct problem_result {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <vkattn/vkattn.h>
 
+#include "limits.h"
 #include "rng.h"
 
 enum { BATCH = 2, HEADS = 4, KV_HEADS = 2, DIM = 20, VALUE = 12, TOKENS = 300 };
@@ -403,7 +404,8 @@ static void test_ragged(void **state)
 
 int main(void)
 {
-    if (vka_device_create(NULL, &device) != VKA_OK) {
+    const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
+    if (vka_device_create(&info, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, nothing of the cache was tested\n");
         return 77;
     }

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <vkattn/vkattn.h>
 
+#include "limits.h"
 #include "reference/reference.h"
 #include "rng.h"
 
@@ -183,7 +184,8 @@ static void test_placements(void **state)
 
 int main(void)
 {
-    if (vka_device_create(NULL, &device) != VKA_OK) {
+    const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
+    if (vka_device_create(&info, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no extreme values were tested\n");
         return 77;
     }

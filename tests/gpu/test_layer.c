@@ -6,11 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "core/status.h"
 #include "layer_case.h"
+#include "limits.h"
 
 #define SHAPE .batch = 2, .n_q = 19, .n_head = 4, .head_dim = 12, .query_dim = 40
 #define CROSS SHAPE, .n_kv = 31
@@ -104,6 +106,31 @@ static const struct layer_case cases[] = {
 /* AUTO takes the fused path where the device has it. */
 static const enum vka_path paths[] = {VKA_PATH_AUTO, VKA_PATH_UNFUSED};
 
+static struct vka_device *unlimited; /* with the driver's own limits; NULL: not needed yet */
+
+/* The bits of a run there. */
+static void same_bits(const struct layer_rig *lowered, const struct layer_case *c,
+                      enum vka_path path)
+{
+    struct layer_rig rig;
+    size_t bytes = rig_count(lowered) * sizeof(float);
+    float *got = malloc(bytes), *want = malloc(bytes);
+    assert_true(got && want);
+    if (!unlimited)
+        assert_int_equal(vka_device_create(NULL, &unlimited), VKA_OK);
+    rig_create(&rig, unlimited, c, (uint64_t)(c - cases));
+    struct vka_plan *plan = rig_plan(&rig, VKA_INFO(vka_plan_info, .path = path));
+    rig_run(&rig, plan);
+    rig_read(&rig, want);
+    rig_read(lowered, got);
+    if (memcmp(got, want, bytes) != 0)
+        fail_msg("%s, path %d: other bits with lower limits", c->name, (int)path);
+    vka_plan_destroy(&plan);
+    rig_destroy(&rig);
+    free(got);
+    free(want);
+}
+
 static double check(struct vka_device *device, const struct layer_case *c, enum vka_path path)
 {
     struct layer_rig rig;
@@ -112,6 +139,8 @@ static double check(struct vka_device *device, const struct layer_case *c, enum 
     double error = rig_run(&rig, plan);
     if (!(error <= LAYER_NMSE))
         fail_msg("%s, path %d: NMSE %.3g", c->name, (int)path, error);
+    if (limits_given())
+        same_bits(&rig, c, path);
     vka_plan_destroy(&plan);
     rig_destroy(&rig);
     return error;
@@ -169,7 +198,8 @@ static void stacked(void **state)
 static int open_device(void **state)
 {
     struct vka_device *device = NULL;
-    int status = vka_device_create(NULL, &device);
+    const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
+    int status = vka_device_create(&info, &device);
     *state = device;
     return status;
 }
@@ -178,6 +208,7 @@ static int close_device(void **state)
 {
     struct vka_device *device = *state;
     vka_device_destroy(&device);
+    vka_device_destroy(&unlimited);
     return 0;
 }
 

@@ -1,10 +1,10 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--validate]
+ *                 [--limits] [--validate]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
- * --seed the clock gives one. --forever stops at the first failure or signal. */
+ * --seed the clock gives one. --limits runs each problem with lower limits too. --forever stops at the first failure or signal. */
 #include "problem.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 struct settings {
     uint64_t seed, count;
-    bool forever, validate;
+    bool forever, validate, limits;
     const char *device;
     enum vka_path path;
 };
@@ -26,7 +26,7 @@ struct settings {
 static int usage(void)
 {
     fprintf(stderr, "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
-                    "                   [--path auto|unfused|fused] [--validate]\n");
+                    "                   [--path auto|unfused|fused] [--limits] [--validate]\n");
     return 2;
 }
 
@@ -57,6 +57,7 @@ static bool parse(int argc, char **argv, struct settings *s)
         {"count", required_argument, NULL, 'c'},
         {"forever", no_argument, NULL, 'f'},
         {"validate", no_argument, NULL, 'v'},
+        {"limits", no_argument, NULL, 'l'},
         {"device", required_argument, NULL, 'd'},
         {"path", required_argument, NULL, 'p'},
         {NULL, 0, NULL, 0},
@@ -76,6 +77,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->device = optarg;
         else if (c == 'f')
             s->forever = true;
+        else if (c == 'l')
+            s->limits = true;
         else if (c == 'v')
             s->validate = true;
         else
@@ -112,6 +115,7 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
         char text[PROBLEM_TEXT];
         size_t before = *errors;
         problem_draw(&problem, s->seed + i, s->path);
+        problem.limits = s->limits;
         bool ok = problem_check(device, &problem, &worst, &result);
         if (ok && *errors > before) {
             ok = false;

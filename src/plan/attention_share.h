@@ -1,0 +1,31 @@
+/* A share of an attention problem, as a problem of its own: where what lies between its passes would
+ * not fit one allocation. */
+#ifndef VKA_PLAN_ATTENTION_SHARE_H
+#define VKA_PLAN_ATTENTION_SHARE_H
+
+#include "plan/attention.h"
+
+/* Batch elements (axis 0) or key heads with their query heads (axis 1). */
+struct share {
+    uint32_t axis, first, count;
+    uint32_t group; /* query heads of a key head */
+};
+
+/* Options for a share, and the parts of tensors that they point to: not to be copied. */
+struct share_options {
+    struct vka_attention_options options;
+    struct vka_tensor mask, kv_length, query_offset, scores, sink, alibi;
+};
+void share_options(const struct vka_attention_options *o, const struct share *share,
+                   struct share_options *part);
+
+/* The axis to halve so that no intermediate result passes an allocation; -1 where none does, or it
+ * cannot be halved. */
+int attention_axis_to_share(const struct vka_plan *plan, const struct attention *a,
+                            const struct attention_inputs *in);
+
+/* Adds a share by plan_attention. */
+enum vka_status plan_attention_share(struct vka_plan *plan, const struct attention *a,
+                                     const struct attention_inputs *in, const struct share *share);
+
+#endif

@@ -1,0 +1,54 @@
+#include "limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The least that a device can be created with. */
+#define LEAST_RANGE 65536
+#define LEAST_ALLOCATION (1u << 20)
+
+static bool read_limits(uint64_t limits[3])
+{
+    char end;
+    const char *text = getenv("VKATTN_TEST_LIMITS");
+    if (!text)
+        return false;
+    if (sscanf(text, "%" SCNu64 ",%" SCNu64 ",%" SCNu64 "%c", &limits[0], &limits[1], &limits[2],
+               &end) != 3) {
+        fprintf(stderr, "VKATTN_TEST_LIMITS is '%s', not RANGE,ALLOCATION,SHARED\n", text);
+        exit(2);
+    }
+    return true;
+}
+
+bool limits_given(void)
+{
+    uint64_t limits[3];
+    return read_limits(limits);
+}
+
+struct vka_device_info limits_info(struct vka_device_info info)
+{
+    uint64_t limits[3];
+    if (!read_limits(limits))
+        return info;
+    info.max_buffer_range = limits[0];
+    info.max_allocation = limits[1];
+    info.max_shared_memory = (uint32_t)limits[2];
+    info.no_mapped_memory = true;
+    return info;
+}
+
+struct vka_device_properties limits_lower(struct vka_device *device)
+{
+    struct vka_device_properties *p = &device->caps.properties, usual = *p;
+    p->max_buffer_range = LEAST_RANGE;
+    p->max_allocation = LEAST_ALLOCATION;
+    return usual;
+}
+
+void limits_restore(struct vka_device *device, const struct vka_device_properties *usual)
+{
+    device->caps.properties = *usual;
+}
