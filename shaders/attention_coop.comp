@@ -147,7 +147,7 @@ void stage_v(uint key, bool test, sequence s)
 void score()
 {
     uint mine = gl_SubgroupID * M;
-    [[unroll]] for (uint n = 0; n < KEYS; n += N) {
+    [[dont_unroll]] for (uint n = 0; n < KEYS; n += N) { // else all loads come first, into registers
         ACCUMULATOR sum = ACCUMULATOR(0.0);
         [[unroll]] for (uint h = 0; h < HEAD; h += K) {
             coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a;
@@ -229,7 +229,7 @@ void shrink_context()
 
 void add_values()
 {
-    [[unroll]] for (uint k = 0; k < KEYS; k += K) {
+    [[dont_unroll]] for (uint k = 0; k < KEYS; k += K) {
         coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a;
         coopMatLoad(a, weights, gl_SubgroupID * M * W_PITCH + k / 8, W_PITCH,
                     gl_CooperativeMatrixLayoutRowMajor);

@@ -6,6 +6,9 @@
 /* Beyond, the context of a row does not stay in registers. */
 #define DIM_MOST 256u
 
+/* Shared memory a workgroup should take at most, so that a processor has room for several. */
+#define SHARED_AIM 40960u
+
 /* Keys of a step that one lane weighs: a bit each in a word. */
 #define PART_MOST 32u
 
@@ -44,6 +47,16 @@ static bool parts_fit(const struct attention_choice *c, uint32_t subgroup_size)
            c->keys / parts <= PART_MOST;
 }
 
+/* The most keys a step for which so much shared memory is enough; false where there are none. */
+static bool set_keys(const struct attention_problem *problem, uint32_t subgroup_size,
+                     uint32_t shared, struct attention_choice *c)
+{
+    for (c->keys = 64 >> problem->variant; c->keys >= 16; c->keys /= 2)
+        if (parts_fit(c, subgroup_size) && tune_attention_coop_shared(c) <= shared)
+            return true;
+    return false;
+}
+
 bool tune_attention_coop(const struct caps *caps, const struct attention_problem *problem,
                          struct attention_choice *choice)
 {
@@ -63,11 +76,9 @@ bool tune_attention_coop(const struct caps *caps, const struct attention_problem
     c.tile = ATTENTION_COOP_SUBGROUPS * c.size.m;
     c.head4 = round_up(problem->head_dim, c.size.k) / 4;
     c.value4 = round_up(problem->value_dim, c.size.n) / 4;
-    for (c.keys = 64 >> problem->variant; c.keys >= 16; c.keys /= 2)
-        if (parts_fit(&c, subgroup_size) &&
-            tune_attention_coop_shared(&c) <= caps->properties.max_shared_memory)
-            break;
-    if (c.keys < 16)
+    uint32_t most = caps->properties.max_shared_memory;
+    if (!set_keys(problem, subgroup_size, most < SHARED_AIM ? most : SHARED_AIM, &c) &&
+        !set_keys(problem, subgroup_size, most, &c))
         return false;
     tune_cut_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);
