@@ -297,7 +297,7 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
     float sum = exchange[2 * t];
     bool dead = exchange[2 * t + 1] == 0.0;
     if (dead)
-        x = dead_context(row, keys, d / 4, s)[d % 4];
+        x = dead_context(row, keys, d / 4, vec4(0.0), s)[d % 4];
     else if (PIECES == 0)
         x /= sum;
     uint at = output_base(row, s) + d;
@@ -347,8 +347,8 @@ void main()
     uint tile;
     uint y = gl_WorkGroupID.y;
     first_value4 = 0;
-    piece = y % p.n_piece;
-    work_head = y / p.n_piece;
+    piece = p.piece_first + y % p.piece_count;
+    work_head = y / p.piece_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;

@@ -29,6 +29,7 @@ layout(constant_id = TILE_V_VEC) const uint V_VEC = 1;
 layout(constant_id = TILE_GENERAL) const uint GENERAL = 0;
 layout(constant_id = TILE_Q_WHOLE) const uint Q_WHOLE = 1;
 layout(constant_id = TILE_PIECES) const uint PIECES = 0;
+layout(constant_id = TILE_STATE) const uint STATE = 0; // not with PIECES
 
 layout(local_size_x_id = TILE_LANES_X, local_size_y_id = TILE_LANES_Y) in;
 
@@ -237,6 +238,64 @@ void step(uint key, bool test, sequence s)
     add_values(key, test, s);
 }
 
+// Where the state of row r begins: the context, the sum or HIDDEN of each lane, the maximum.
+uint row_state(uint r)
+{
+    uint pitch = STATE_PITCH(VALUE4, LANES_X);
+    return state_of(ROWS * pitch) + tile_row(r) * pitch;
+}
+
+// Vec4 `column` of the context of row r.
+vec4 saved_context(uint r, uint column)
+{
+    return saved4(row_state(r) + 4 * min(column, VALUE4 - 1));
+}
+
+// A row that saw no key so far begins anew: its context is of dead_context.
+void load_state()
+{
+    [[unroll]] for (uint r = 0; r < TR; r++) {
+        uint lanes = row_state(r) + 4 * VALUE4;
+        bool any = false;
+        for (uint lane = 0; lane < LANES_X; lane++)
+            any = any || saved(lanes + lane) != HIDDEN;
+        if (!any)
+            continue;
+        float mine = saved(lanes + gl_LocalInvocationID.x);
+        seen |= mine != HIDDEN ? 1u << r : 0u;
+        total[r] = mine != HIDDEN ? mine : 0.0;
+        most[r] = saved(lanes + LANES_X);
+        [[unroll]] for (uint j = 0; j < TV; j++)
+            context[r * TV + j] = saved_context(r, gl_LocalInvocationID.x + j * LANES_X);
+    }
+}
+
+// The sums and the maximum: before add_lanes.
+void store_sums()
+{
+    [[unroll]] for (uint r = 0; r < TR; r++) {
+        uint lanes = row_state(r) + 4 * VALUE4;
+        float mine = (seen >> r & 1u) != 0u ? total[r] : HIDDEN;
+        o_words[lanes + gl_LocalInvocationID.x] = floatBitsToUint(mine);
+        if (gl_LocalInvocationID.x == 0)
+            o_words[lanes + LANES_X] = floatBitsToUint(most[r]);
+    }
+}
+
+// The context: after add_lanes, which tells which rows saw a key.
+void store_context(uint r, uvec2 keys, sequence s)
+{
+    [[dont_unroll]] for (uint j = 0; j < TV; j++) {
+        uint column = gl_LocalInvocationID.x + j * LANES_X, at = row_state(r) + 4 * column;
+        vec4 c = context[r * TV + j];
+        if ((seen >> r & 1u) == 0u)
+            c = dead_context(row_of(tile_row(r)), keys, first_value4 + column,
+                             (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0), s);
+        for (uint i = 0; i < 4 && column < VALUE4; i++)
+            o_words[at + i] = floatBitsToUint(c[i]);
+    }
+}
+
 // Sums of the lanes of each row; `seen` then tells of the whole row.
 void add_lanes()
 {
@@ -264,7 +323,8 @@ void store_row(uint r, uvec2 keys, sequence s)
         uint column = gl_LocalInvocationID.x + j * LANES_X, d = first_value4 + column;
         vec4 c = context[r * TV + j];
         if (dead)
-            c = dead_context(row, keys, d, s);
+            c = dead_context(row, keys, d,
+                             (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0), s);
         else if (PIECES == 0)
             c /= total[r];
         for (uint i = 0; i < 4; i++)
@@ -288,8 +348,8 @@ void main()
     uint tile;
     uint y = gl_WorkGroupID.y;
     first_value4 = y % p.n_chunk * VALUE4;
-    piece = y / p.n_chunk % p.n_piece;
-    work_head = y / p.n_chunk / p.n_piece;
+    piece = p.piece_first + y / p.n_chunk % p.piece_count;
+    work_head = y / p.n_chunk / p.piece_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;
@@ -304,10 +364,14 @@ void main()
         [[unroll]] for (uint j = 0; j < TV; j++)
             context[r * TV + j] = vec4(0.0);
     }
+    if ((STATE & STATE_LOAD) != 0)
+        load_state();
     if (Q_WHOLE != 0)
         stage_q(0, HEAD4, s);
     uvec4 bound = find_bounds(s);
     uvec2 keys = PIECES != 0 ? piece * p.piece_keys + uvec2(0, p.piece_keys) : uvec2(0, NO_KEY);
+    if (STATE != 0)
+        keys = uvec2(p.key_first, p.key_end);
     uint end = min(bound.y, keys.y);
     for (uint key = max(bound.x / KEYS * KEYS, keys.x); key < end; key += KEYS) {
         uint code = map_code(tile, key);
@@ -315,8 +379,12 @@ void main()
         if ((code & MAP_SOME) != 0u)
             step(key, test, s);
     }
+    if ((STATE & STATE_STORE) != 0)
+        store_sums();
     add_lanes();
     [[unroll]] for (uint r = 0; r < TR; r++)
-        if (first_row + tile_row(r) < n_row)
+        if ((STATE & STATE_STORE) != 0)
+            store_context(r, keys, s);
+        else if (first_row + tile_row(r) < n_row)
             store_row(r, keys, s);
 }

@@ -132,7 +132,7 @@ struct mask_params {
  * 6 returned scores. */
 struct softmax_params {
     STRUCT(mask_params) mask;
-    U32 z_first, q_first, n_head, n_row, pitch;
+    U32 slice_offset, z_first, q_first, n_head, n_row, pitch;
     F32 softcap; /* 0: none */
     U32 sink_offset, alibi_offset;
     U32 scores_offset, scores_batch, scores_head, scores_row, scores_col;
@@ -213,11 +213,21 @@ struct attention_params {
     U32 q_start_offset, kv_start_offset;
     U32 page; /* paged: positions a block, a multiple of 16; 0: not paged */
     U32 table_offset, table_row, n_page; /* blocks of a sequence, and of the pool */
-    /* attention_tile: y of the grid is (key head * n_piece + piece) * n_chunk + chunk. */
+    /* attention_tile: y of the grid is (key head * piece_count + piece) * n_chunk + chunk. */
     U32 n_chunk;             /* workgroups that share the value features of a row */
     U32 n_piece, piece_keys; /* and those that share its keys; a multiple of the tile's keys */
+    U32 piece_first, piece_count; /* of this pass */
     U32 map_head, map_batch, map_row; /* words of attention_map; map_row 0: there is none */
+    U32 tile_first; /* of this pass: ragged batches alone are cut here, others by query_first */
+    U32 key_first, key_end; /* of this pass, where a STATE_ bit is set; whole steps */
 };
+/* Where the keys are cut, a row's state is kept between passes, STATE_PITCH floats for each row of
+ * each workgroup: the context so far, not divided, then the sums (of each lane where lanes share a row;
+ * HIDDEN, or 0 for `seen`, where no key was seen) and the maximum. It is written in place of the
+ * output, and read from buffer 10, in a ragged batch, which has no pages, from buffer 9. */
+#define STATE_LOAD 1  /* not the first pass */
+#define STATE_STORE 2 /* not the last */
+#define STATE_PITCH(value4, lanes) (4u * (value4) + (lanes) + 1u)
 /* attention_row: lanes * rows rows a workgroup. */
 #define ATTENTION_LANES 0
 #define ATTENTION_ROWS 1   /* a lane */
@@ -230,7 +240,8 @@ struct attention_params {
 #define ATTENTION_K_VEC 8 /* rows start at whole vec4 and head_dim is a multiple of 4 */
 #define ATTENTION_V_VEC 9
 #define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are there; else only ranges */
-#define ATTENTION_SPECS 11
+#define ATTENTION_STATE 11
+#define ATTENTION_SPECS 12
 
 /* attention_tile: lanes_x * lanes_y invocations; a tile of lanes_y * rows rows meets 4 * lanes_x
  * keys a step, at multiples of that. Buffer 13: attention_map's words. */
@@ -250,7 +261,8 @@ struct attention_params {
 #define TILE_GENERAL 13
 #define TILE_Q_WHOLE 14 /* all of q stays in shared memory; else it is staged with the keys */
 #define TILE_PIECES 15  /* the output is partial, for attention_merge */
-#define TILE_SPECS 16
+#define TILE_STATE 16
+#define TILE_SPECS 17
 
 /* attention_coop: THREADS are ATTENTION_COOP_SUBGROUPS subgroups of M rows each, of whole rows of M
  * lanes; matrices as of matmul_coop. Buffer 13 as of attention_tile. */

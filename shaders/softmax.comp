@@ -111,7 +111,7 @@ void main()
     uint z = p.z_first + gl_WorkGroupID.y;
     uint query = p.q_first + gl_WorkGroupID.x;
     uvec3 at = uvec3(z / p.n_head, z % p.n_head, query); // batch, head, query
-    uint row = (gl_WorkGroupID.y * p.n_row + gl_WorkGroupID.x) * p.pitch;
+    uint row = p.slice_offset + (gl_WorkGroupID.y * p.n_row + gl_WorkGroupID.x) * p.pitch;
     scores_row = p.scores_offset + at.x * p.scores_batch + at.y * p.scores_head +
                  query * p.scores_row;
     int position = mask_query_offset(at.x) + int(query);

@@ -268,9 +268,11 @@ enum vka_status attend_run(struct tool_device *d, struct attend *a)
 {
     struct run r = {.d = d, .a = a};
     struct vka_plan *plan = NULL;
-    enum vka_status status = vka_plan_create(
-        d->device, VKA_INFO(vka_plan_info, .path = a->path, .count_nonfinite = a->count_nonfinite),
-        &plan);
+    enum vka_status status =
+        vka_plan_create(d->device,
+                        VKA_INFO(vka_plan_info, .path = a->path,
+                                 .count_nonfinite = a->count_nonfinite, .submit_budget = d->budget),
+                        &plan);
     if (status == VKA_OK)
         status = a->problem->kind == CASE_SDPA ? add_attention(&r, plan) : add_layer(&r, plan);
     if (status == VKA_OK)

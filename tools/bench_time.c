@@ -45,7 +45,9 @@ static enum vka_status record(struct tool_device *d, const struct bench_problem 
 {
     const enum vka_path path = (enum vka_path)problem->options->path;
     enum vka_status status = vka_plan_create(
-        d->device, VKA_INFO(vka_plan_info, .path = path, .timestamps = timestamps), plan);
+        d->device,
+        VKA_INFO(vka_plan_info, .path = path, .timestamps = timestamps, .submit_budget = d->budget),
+        plan);
     if (status == VKA_OK)
         status = bench_problem_add(problem, *plan);
     if (status == VKA_OK)

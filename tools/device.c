@@ -55,6 +55,7 @@ enum vka_status tool_device_try(const struct device_options *options, struct too
 {
     *d = (struct tool_device){
         .timeout = options->timeout_s * 1000000000ull,
+        .budget = options->budget_ms ? options->budget_ms * 1000000ull : VKA_NO_BUDGET,
         .validate = options->validate,
         .caching = !options->no_cache,
     };

@@ -8,6 +8,7 @@
 struct tool_device {
     struct vka_device *device;
     uint64_t timeout;       /* nanoseconds, for vka_plan_run */
+    uint64_t budget;        /* nanoseconds, for vka_plan_info */
     bool validate, caching; /* as the options say */
     bool busy;              /* a wait timed out: the device still works on what it was given */
     unsigned spoken;        /* messages of the validation layer, all printed */

@@ -52,20 +52,22 @@ struct device_options {
     const char *verdict;
     const char *verdict_text; /* not an option: in place of a file */
     uint32_t timeout_s;       /* of one wait for the device */
+    uint32_t budget_ms;       /* of a submit; 0: none */
     int64_t limits[2];        /* max_buffer_range, max_allocation in bytes; 0: the driver's */
 };
 
-#define DEVICE_OPTIONS_DEFAULT ((struct device_options){.timeout_s = 120})
+#define DEVICE_OPTIONS_DEFAULT ((struct device_options){.timeout_s = 120, .budget_ms = 200})
 
 /* The rows of struct device_options in an option_spec list. */
-#define DEVICE_OPTION_SPECS(o)                                    \
-    {"device", OPTION_TEXT, &(o)->device, 0, 0, NULL},            \
-        {"validate", OPTION_FLAG, &(o)->validate, 0, 0, NULL},    \
-        {"no-cache", OPTION_FLAG, &(o)->no_cache, 0, 0, NULL},    \
-        {"verdict", OPTION_TEXT, &(o)->verdict, 0, 0, NULL},      \
-        {"timeout", OPTION_U32, &(o)->timeout_s, 1, 86400, NULL}, \
-    {                                                             \
-        "limits", OPTION_PAIR, (o)->limits, 0, INT64_MAX, NULL    \
+#define DEVICE_OPTION_SPECS(o)                                             \
+    {"device", OPTION_TEXT, &(o)->device, 0, 0, NULL},                     \
+        {"validate", OPTION_FLAG, &(o)->validate, 0, 0, NULL},             \
+        {"no-cache", OPTION_FLAG, &(o)->no_cache, 0, 0, NULL},             \
+        {"verdict", OPTION_TEXT, &(o)->verdict, 0, 0, NULL},               \
+        {"timeout", OPTION_U32, &(o)->timeout_s, 1, 86400, NULL},          \
+        {"submit-budget", OPTION_U32, &(o)->budget_ms, 0, 86400000, NULL}, \
+    {                                                                      \
+        "limits", OPTION_PAIR, (o)->limits, 0, INT64_MAX, NULL             \
     }
 
 /* The rows of an option_spec list at most. */

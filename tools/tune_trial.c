@@ -114,8 +114,9 @@ static enum vka_status run_plan(struct tool_device *d, const struct bench_proble
                                 double worst, struct vka_plan **plan, struct trial *trial)
 {
     const struct bench_options *o = problem->options;
-    enum vka_status status =
-        vka_plan_create(d->device, VKA_INFO(vka_plan_info, .path = (enum vka_path)o->path), plan);
+    enum vka_status status = vka_plan_create(
+        d->device,
+        VKA_INFO(vka_plan_info, .path = (enum vka_path)o->path, .submit_budget = d->budget), plan);
     if (status == VKA_OK)
         status = bench_problem_add(problem, *plan);
     if (status == VKA_OK)

@@ -3,7 +3,7 @@
 _vkattn() {
     local cur prev words cword
     _init_completion || return
-    local device='--device --validate --limits --timeout --no-cache --verdict'
+    local device='--device --validate --limits --timeout --submit-budget --no-cache --verdict'
     local bench='--dtype --path --repeat --json --passes --explain'
 
     case $prev in

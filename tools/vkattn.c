@@ -45,6 +45,7 @@ static const char usage[] =
     "  --validate                enable the Khronos validation layer; a message is a failure\n"
     "  --limits RANGE,ALLOCATION bytes of a binding and of an allocation, 0: the driver's\n"
     "  --timeout SECONDS         of one wait for the device, 120 if not given (tune: 600)\n"
+    "  --submit-budget MS        that one submit may take on the device, 200 if not given, 0: any\n"
     "  --no-cache                leave the pipeline cache file alone\n"
     "  --verdict FILE|none       measured choices of kernels, or the rules alone; else what\n"
     "                            'vkattn tune' left in the cache folder\n"

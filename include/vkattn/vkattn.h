@@ -74,6 +74,9 @@ extern "C" {
 /* Nanoseconds. Thirty seconds: far beyond any healthy run, well below a user's patience. */
 #define VKA_TIMEOUT_DEFAULT 30000000000ull
 
+/* For vka_plan_info.submit_budget. */
+#define VKA_NO_BUDGET UINT64_MAX
+
 /* Axes of a tensor at most. */
 #define VKA_MAX_RANK 4
 
@@ -552,6 +555,18 @@ struct vka_plan_info {
     uint64_t workspace_limit;
     bool timestamps;      /* measure each pass on the device */
     bool count_nonfinite; /* count NaN and Inf in what operations write: vka_plan_nonfinite */
+    /* Nanoseconds that one submit may take on the device, 0: 200 ms, VKA_NO_BUDGET: any time. A system
+     * takes a GPU for hung that is busy with one submit for seconds, and draws nothing meanwhile.
+     *
+     * A run is so many submits that none is predicted to take longer, and passes are cut to that end:
+     * products along batch, rows and columns, attention along batch, heads, queries and keys. The bits
+     * stay the same. The prediction counts operations, at a rate that is cautious for the type of
+     * device; the first vkattn plan on a device that would go over the budget by it measures the rate,
+     * in vka_plan_add_..., which then waits for the device, some 20 ms a kernel where it is idle.
+     * What a device knows alone (lengths, positions, the sequences of a ragged batch) is taken as the
+     * most it can be. A prediction is none of other programs' work. Not cut are one tile of a product,
+     * one tile of rows against a few keys, rotations and what a cache takes in. */
+    uint64_t submit_budget;
     /* The plan has a share of a larger problem and is to give the bits that the whole gives there:
      * the sizes of the whole, by which attention's kernels are chosen. 0: as in the operation. The
      * first two come together, the first a multiple of the second. */
@@ -577,7 +592,7 @@ struct vka_linear_op {
 /* Operations run in the order they were added, each seeing what those before it wrote. Element
  * types mix freely among F32, F16 and BF16; sums run in float32. An output may not overlap an input
  * of its operation. INVALID names the argument that does not fit, UNSUPPORTED the limit; nothing
- * has been added then. Memory statuses. */
+ * has been added then. Memory statuses; DEVICE_LOST. */
 VKA_API enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_linear_op *op);
 VKA_API enum vka_status vka_plan_add_attention(struct vka_plan *plan,
                                                const struct vka_attention_op *op);
@@ -587,12 +602,14 @@ VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct v
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts the recorded work and returns at once. ticket may be NULL. The submits of one device run
- * one after the other. INVALID before vka_plan_finish; DEVICE_LOST; memory statuses. */
+ * one after the other; without timeline semaphores at most 16 are in flight, and this waits for the
+ * first of them. INVALID before vka_plan_finish; DEVICE_LOST; memory statuses: where the run is several
+ * submits, the first may run all the same then, so that outputs are undefined and a cache may be longer. */
 VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket);
 
 /* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
- * DEVICE_LOST, also where the driver says success and did nothing: each submit ends with a word that
- * is checked here. INVALID: the run is done, but a cache had no room for a sequence. */
+ * DEVICE_LOST, also where the driver says success and did nothing: a run ends with a word that is
+ * checked here. INVALID: the run is done, but a cache had no room for a sequence. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* Submit and wait. */

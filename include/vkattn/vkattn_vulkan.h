@@ -150,6 +150,10 @@ VKA_API size_t vka_device_host_alignment(const struct vka_device *device);
  * from COMPUTE_SHADER, SHADER_WRITE, to HOST, HOST_READ. For anything else the application places
  * its own, from or to the stage COMPUTE_SHADER, accesses SHADER_READ and SHADER_WRITE.
  *
+ * All passes go into this one buffer: that a submit stays within vka_plan_info.submit_budget cannot
+ * be seen to here, though long passes are cut for it. An application that wants to give the device
+ * back in between runs the plan by vka_plan_submit.
+ *
  * Binds a compute pipeline, descriptor set 0 and push constants. Records no timestamps. That a
  * cache was full is told by vka_plan_wait for a run that vkattn submitted; an application that only
  * records compares vka_cache_length with what it appended. INVALID; DEVICE_LOST;

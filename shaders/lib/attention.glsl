@@ -18,6 +18,16 @@ layout(binding = 12) readonly buffer Params { attention_params p; };
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 
+// Word i of the state that the pass before left (see STATE_LOAD), and where a workgroup's begin.
+float saved(uint i) { return uintBitsToFloat(p.n_sequence == 0 ? q_start[i] : table[i]); }
+vec4 saved4(uint i) { return vec4(saved(i), saved(i + 1), saved(i + 2), saved(i + 3)); }
+uint state_of(uint pitch)
+{
+    uint group = (gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x +
+                 gl_WorkGroupID.x;
+    return group * pitch;
+}
+
 // Query and head of a row of the key head, counted from this pass's first.
 uint query_of(uint row) { return row / p.group; }
 uint head_of(uint row) { return WORK_HEAD * p.group + row % p.group; }

@@ -28,6 +28,7 @@ layout(constant_id = ATTENTION_O_TYPE) const uint O_TYPE = 0;
 layout(constant_id = ATTENTION_K_VEC) const uint K_VEC = 1;
 layout(constant_id = ATTENTION_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
+layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
 
 layout(local_size_x_id = ATTENTION_LANES) in;
 #include "lib/attention.glsl"
@@ -53,6 +54,37 @@ uvec2 range[ROWS]; // keys that lengths, causal and window leave
 uint tile_row, first_row, n_row; // first_row: of the lane
 uint row_of(uint r) { return min(first_row + r * LANES, n_row - 1); }
 
+// Where the state of row r of this lane begins: the context, total, seen, most.
+uint row_state(uint r)
+{
+    uint pitch = STATE_PITCH(VALUE4, 2);
+    return state_of(LANES * ROWS * pitch) + (r * LANES + gl_LocalInvocationIndex) * pitch;
+}
+
+// A row that saw no key so far begins anew: its context is of answer_dead.
+void load_state(uint r)
+{
+    uint at = row_state(r) + 4 * VALUE4;
+    if (saved(at + 1) == 0.0)
+        return;
+    seen[r] = true;
+    total[r] = saved(at);
+    most[r] = saved(at + 2);
+    COLD_LOOP(d, VALUE4, p.value_dim)
+        context[r * VALUE4 + d] = saved4(row_state(r) + 4 * d);
+}
+
+void store_state(uint r)
+{
+    uint at = row_state(r);
+    COLD_LOOP(d, VALUE4, p.value_dim)
+        for (uint i = 0; i < 4; i++)
+            o_words[at + 4 * d + i] = floatBitsToUint(context[r * VALUE4 + d][i]);
+    o_words[at + 4 * VALUE4] = floatBitsToUint(total[r]);
+    o_words[at + 4 * VALUE4 + 1] = floatBitsToUint(seen[r] ? 1.0 : 0.0);
+    o_words[at + 4 * VALUE4 + 2] = floatBitsToUint(most[r]);
+}
+
 void load_q(uint r, sequence s);
 
 void load_row(uint r, sequence s)
@@ -64,6 +96,8 @@ void load_row(uint r, sequence s)
     most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
     total[r] = sink ? 1.0 : 0.0;
     seen[r] = false;
+    if ((STATE & STATE_LOAD) != 0)
+        load_state(r);
     range[r] = row_range(row, s);
 }
 
@@ -89,7 +123,7 @@ vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
     return x;
 }
 
-// A row that saw no key: what mask.flags say.
+// A row that saw no key: what mask.flags say. With the keys cut, the part of it that this pass's are.
 void answer_dead(uint r, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
@@ -99,7 +133,13 @@ void answer_dead(uint r, sequence s)
     total[r] = 1.0;
     if (answer != MASKED_UNIFORM)
         return;
-    for (uint key = 0; key < s.n_kv; key++) {
+    uvec2 keys = uvec2(0, s.n_kv);
+    if (STATE != 0)
+        keys = uvec2(p.key_first, min(p.key_end, s.n_kv));
+    if ((STATE & STATE_LOAD) != 0)
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            context[r * VALUE4 + d] = saved4(row_state(r) + 4 * d);
+    for (uint key = keys.x; key < keys.y; key++) {
         uint base = v_index(key_row(key, s), s);
         float weight = dropped(1.0 / float(s.n_kv), row_of(r), key, s);
         COLD_LOOP(d, VALUE4, p.value_dim)
@@ -138,15 +178,19 @@ void attend()
     }
     outer = uvec2(subgroupMin(outer.x), subgroupMax(outer.y));
     inner = uvec2(subgroupMax(inner.x), subgroupMin(inner.y));
-    for (uint key = outer.x / STEP_KEYS * STEP_KEYS; key < outer.y;
-         key += STEP_KEYS) {
+    outer.x = outer.x / STEP_KEYS * STEP_KEYS;
+    if (STATE != 0)
+        outer = uvec2(max(outer.x, p.key_first), min(outer.y, p.key_end));
+    for (uint key = outer.x; key < outer.y; key += STEP_KEYS) {
         bool edge = key < inner.x || key + STEP_KEYS > inner.y;
         step(key, s, edge);
     }
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         if (!seen[r])
             answer_dead(r, s);
-        if (first_row + r * LANES < n_row)
+        if ((STATE & STATE_STORE) != 0)
+            store_state(r);
+        else if (first_row + r * LANES < n_row)
             store_row(r, s);
     }
 }

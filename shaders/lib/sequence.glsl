@@ -27,6 +27,7 @@ sequence find_sequence(uint rows, out uint tile)
             tile /= 2;
     } else {
         uint end = min(q_start[p.q_start_offset], p.n_q);
+        tile += p.tile_first;
         for (s.index = 0; s.index < p.n_sequence; s.index++) {
             s.q_first = end;
             end = clamp(q_start[p.q_start_offset + s.index + 1], end, p.n_q);

@@ -49,16 +49,18 @@ uint map_code(uint tile, uint key)
     return map_words[word + step / 16] >> 2 * (step % 16) & 3u;
 }
 
-// The context of a row that saw none of `keys`: what mask.flags say.
-vec4 dead_context(uint row, uvec2 keys, uint d, sequence s)
+// The context of a row that saw none of `keys`: what mask.flags say. before: of the keys before them.
+vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
     vec4 sum = vec4(answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 0.0);
-    if (answer == MASKED_UNIFORM)
-        for (uint key = keys.x; key < min(keys.y, s.n_kv); key++) {
-            float weight = dropped(1.0 / float(s.n_kv), row, key, s);
-            sum += weight * load_v(v_index(key_row(key, s), s), d);
-        }
+    if (answer != MASKED_UNIFORM)
+        return sum;
+    sum = before;
+    for (uint key = keys.x; key < min(keys.y, s.n_kv); key++) {
+        float weight = dropped(1.0 / float(s.n_kv), row, key, s);
+        sum += weight * load_v(v_index(key_row(key, s), s), d);
+    }
     return sum;
 }
 
@@ -68,7 +70,7 @@ uint output_base(uint row, sequence s)
     if (PIECES == 0)
         return p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;
-    uint n_head = gl_NumWorkGroups.y / (p.n_piece * p.n_chunk);
+    uint n_head = gl_NumWorkGroups.y / (p.piece_count * p.n_chunk);
     uint index = (gl_WorkGroupID.z * n_head + work_head) * n_row + row;
     return (index * p.n_piece + piece) * ((p.value_dim + 3) / 4 * 4 + 4);
 }

@@ -145,21 +145,20 @@ static VkResult submit_locked(struct vka_device *device, VkCommandBuffer command
     return result;
 }
 
-enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands,
-                             const struct vka_submit_info *info, uint64_t *ticket)
+/* Under a ticket of its own, so that what has begun is known should a later one fail. */
+static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer commands,
+                                  const struct vka_submit_info *info, bool first, bool last)
 {
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     struct semaphores waits = {.n = 0}, signals = {.n = 0};
-    if (device->lost)
-        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
     uint64_t next = queue->submitted + 1;
     VkFence fence = VK_NULL_HANDLE;
-    if (info) {
+    if (info && first)
         add_semaphores(&waits, info->waits, info->n_wait);
+    if (info && last)
         add_semaphores(&signals, info->signals, info->n_signal);
-    }
     if (queue->timeline) {
         add_semaphores(&signals, &(struct vka_semaphore){queue->timeline, next}, 1);
     } else { /* its fence is free once the ticket MAX_IN_FLIGHT before is done */
@@ -168,7 +167,7 @@ enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands
         fence = queue->fence[next % MAX_IN_FLIGHT];
         VK(device->vk.vkResetFences(device->handle, 1, &fence));
     }
-    VkCommandBuffer receipt = receipt_take(device, next);
+    VkCommandBuffer receipt = receipt_take(device, next, last);
     VkResult result = submit_locked(device, commands, receipt, &waits, &signals, fence);
     if (result != VK_SUCCESS) {
         receipt_drop(device, next);
@@ -176,9 +175,22 @@ enum vka_status queue_submit(struct vka_device *device, VkCommandBuffer commands
         goto fail;
     }
     queue->submitted = next;
-    *ticket = next;
 fail:
     return queue_check_lost(device, status);
+}
+
+enum vka_status queue_submit(struct vka_device *device, const VkCommandBuffer *commands, size_t n,
+                             const struct vka_submit_info *info, uint64_t *ticket)
+{
+    enum vka_status status = VKA_OK;
+    if (device->lost)
+        return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
+    for (size_t i = 0; i < n; i++) {
+        TRY(submit_one(device, commands[i], info, i == 0, i + 1 == n));
+        *ticket = device->queue.submitted;
+    }
+fail:
+    return status;
 }
 
 enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout)
@@ -259,7 +271,7 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
                                         VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                                     0, 1, &after, 0, NULL, 0, NULL);
     VK(device->vk.vkEndCommandBuffer(commands));
-    TRY(queue_submit(device, commands, NULL, &ticket));
+    TRY(queue_submit(device, &commands, 1, NULL, &ticket));
     TRY(queue_wait(device, ticket, COPY_TIMEOUT));
 fail:
     if (commands && !is_in_flight(device, ticket)) /* else the pool frees it in the end */

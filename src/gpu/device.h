@@ -35,6 +35,7 @@ struct vka_device {
     struct queue queue;
     struct memory memory;
     struct pipelines pipelines;
+    struct rates rates; /* kept over a loss: it is the same device */
 };
 
 /* Reads what a physical device can do. queue_family is UINT32_MAX where it cannot compute. */

@@ -32,7 +32,7 @@ _Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");
 
 #define MAX_BUFFERS 14
 #define MAX_TEXEL_BUFFERS 3 /* the first ones alone may be */
-#define MAX_SPECS 16
+#define MAX_SPECS 17
 
 struct kernel_info {
     const char *name;
@@ -40,6 +40,17 @@ struct kernel_info {
     unsigned needs;
 };
 extern const struct kernel_info kernel_table[KERNEL_COUNT];
+
+/* How fast a kernel is, in operations a nanosecond (plan/budget.h says what counts as one). */
+struct rate {
+    double device; /* with all the workgroups it has room for; 0: not measured */
+    double group;  /* of one workgroup alone */
+};
+
+/* Rates measured on a device, one a class of kernels. */
+struct rates {
+    struct rate of[KERNEL_COUNT];
+};
 
 /* NULL where the library has it, else what the compiler of its shaders lacked. */
 const char *kernel_not_built(enum kernel kernel);

@@ -3,9 +3,9 @@
 
 #define WRITTEN 0x600D600Du /* nothing that memory holds by chance */
 
-static uint32_t *word_of(struct vka_device *device, uint64_t ticket)
+static uint32_t *word_of(struct vka_device *device, uint64_t at)
 {
-    return (uint32_t *)memory_mapped(&device->queue.receipts.words) + ticket % MAX_RECEIPTS;
+    return (uint32_t *)memory_mapped(&device->queue.receipts.words) + at;
 }
 
 /* Fills the word once all kernels and copies submitted before are done. */
@@ -54,22 +54,28 @@ fail:
     return status;
 }
 
-VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket)
+VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket, bool last)
 {
     struct receipts *r = &device->queue.receipts;
-    uint64_t at = ticket % MAX_RECEIPTS;
-    if (r->ticket[at])
+    uint64_t at = 0, n_free = 0;
+    for (uint64_t i = 0; i < MAX_RECEIPTS; i++)
+        if (!r->ticket[i]) {
+            at = i;
+            n_free++;
+        }
+    if (n_free < (last ? 1 : 2))
         return VK_NULL_HANDLE;
     r->ticket[at] = ticket;
-    *word_of(device, ticket) = 0;
+    *word_of(device, at) = 0;
     return r->commands[at];
 }
 
 void receipt_drop(struct vka_device *device, uint64_t ticket)
 {
-    uint64_t *slot = &device->queue.receipts.ticket[ticket % MAX_RECEIPTS];
-    if (*slot == ticket)
-        *slot = 0;
+    uint64_t *tickets = device->queue.receipts.ticket;
+    for (uint64_t i = 0; i < MAX_RECEIPTS; i++)
+        if (tickets[i] == ticket)
+            tickets[i] = 0;
 }
 
 enum vka_status receipts_check(struct vka_device *device, uint64_t ticket)

@@ -35,6 +35,10 @@ struct slice {
     uint32_t batch, n_batch, head, n_head, query, n_query;
 };
 
+/* Halves a slice along the batch, else the heads, in whole units, else the queries, likewise. False
+ * where it is one unit. */
+bool attention_halve(const struct slice *s, uint32_t heads, uint32_t queries, struct slice half[2]);
+
 /* The slice of a tensor [batch][n_head][n_q][...], and the keys or values its heads read. */
 struct vka_tensor attention_slice(const struct vka_tensor *t, const struct slice *s);
 struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct attention *a,

@@ -1,5 +1,5 @@
 /* Attention in one pass: the whole of a row's softmax in registers, no buffer of scores. */
-#include "plan/attention.h"
+#include "plan/attention_budget.h"
 #include "plan/attention_tile.h"
 #include "plan/cache.h"
 #include "plan/choose.h"
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SLOT_OUTPUT 3
 #define SLOT_MASK 4 /* mask, kv_length, query_offset, sink, alibi */
 #define SLOT_TABLE 9
 #define SLOT_Q_START 10
@@ -124,17 +125,6 @@ static void set_coop_key(const struct attention *a, const struct attention_choic
     key->spec[ATTENTION_COOP_PIECES] = c->n_piece > 1;
 }
 
-static bool is_coop(enum kernel kernel)
-{
-    return kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16;
-}
-
-/* Whether a kernel works as attention_tile.h says. */
-static bool takes_tiles(enum kernel kernel)
-{
-    return kernel == KERNEL_attention_tile || is_coop(kernel);
-}
-
 struct operand_strides {
     uint32_t batch, head, row;
 };
@@ -181,13 +171,14 @@ static void bind_layout(const struct vka_plan *plan, const struct attention *a, 
     }
 }
 
-static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a,
-                                const struct attention_choice *c, const struct slice *s)
+/* Parameters and bindings that all passes of a slice have in common. */
+static void fill_pass(const struct vka_plan *plan, const struct attention *a,
+                      const struct attention_choice *c, const struct slice *s, struct pass *pass,
+                      struct attention_params *p)
 {
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
-    struct pass pass = {.name = "attention", .reason = c->reason};
-    struct attention_params p = {
+    *pass = (struct pass){.name = "attention", .reason = c->reason};
+    *p = (struct attention_params){
         .n_q = s->n_query,
         .group = a->n_head / a->n_kv_head,
         .head_dim = a->head_dim,
@@ -203,93 +194,125 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct attention *a
         .draw_place = o->dropout_batch << 16 | o->dropout_head,
         .draw_query = o->dropout_query,
     };
-    memcpy(pass.problem, c->problem, sizeof pass.problem);
-    struct tile_scratch scratch = {0};
-    bool tile = takes_tiles(c->kernel);
-    if (is_coop(c->kernel))
-        set_coop_key(a, c, &pass.key);
-    else if (tile)
-        set_tile_key(a, c, &pass.key);
+    memcpy(pass->problem, c->problem, sizeof pass->problem);
+    if (attention_is_coop(c->kernel))
+        set_coop_key(a, c, &pass->key);
+    else if (c->kernel == KERNEL_attention_tile)
+        set_tile_key(a, c, &pass->key);
     else
-        set_row_key(a, c, &pass.key);
+        set_row_key(a, c, &pass->key);
     if (kernel_table[c->kernel].needs & NEED_ADDRESS)
-        pass.n_address = 3;
-    bind_operands(plan, a, s, &pass, &p);
-    attention_bind_mask(plan, a, s, &pass, SLOT_MASK, &p.mask, &p.sink_offset, &p.alibi_offset);
-    bind_layout(plan, a, &pass, &p);
-    if (tile)
-        TRY(tile_prepare(plan, a, c, s, &pass, &p, &scratch));
+        pass->n_address = 3;
+    bind_operands(plan, a, s, pass, p);
+    attention_bind_mask(plan, a, s, pass, SLOT_MASK, &p->mask, &p->sink_offset, &p->alibi_offset);
+    bind_layout(plan, a, pass, p);
+}
+
+/* One pass of a slice: tiles of rows from parts->tile on, pieces of the keys from parts->piece on, and
+ * a span of the keys. */
+struct part {
+    uint32_t tile, piece, span;
+    const struct vka_tensor *states; /* two, written in turn */
+};
+
+/* Where a span finds the state that the one before left, and leaves its own. */
+static void bind_state(const struct vka_plan *plan, const struct attention *a,
+                       const struct attention_parts *parts, const struct part *part,
+                       struct pass *pass, struct attention_params *p)
+{
+    bool tile = pass->key.kernel == KERNEL_attention_tile;
+    bool first = part->span == 0, last = part->span + 1 == parts->n_span;
+    uint32_t load = a->n_sequence ? SLOT_TABLE : SLOT_Q_START;
+    if (parts->n_span == 1)
+        return;
+    pass->key.spec[tile ? TILE_STATE : ATTENTION_STATE] =
+        (first ? 0 : STATE_LOAD) | (last ? 0 : STATE_STORE);
+    if (!first)
+        plan_bind(plan, pass, load, &part->states[(part->span + 1) % 2], false, NULL);
+    if (!last)
+        plan_bind(plan, pass, SLOT_OUTPUT, &part->states[part->span % 2], true, NULL);
+    uint32_t key = parts->key + part->span * parts->keys;
+    p->key_first = first ? 0 : key;
+    p->key_end = last ? UINT32_MAX : key + parts->keys;
+}
+
+/* common and p are what fill_pass and tile_prepare left. */
+static enum vka_status add_part(struct vka_plan *plan, const struct attention *a,
+                                const struct attention_choice *c, const struct slice *s,
+                                const struct attention_parts *parts, const struct part *part,
+                                const struct pass *common, struct attention_params p)
+{
+    enum vka_status status = VKA_OK;
+    bool tile = attention_takes_tiles(c->kernel);
+    uint32_t rest = tile ? c->n_piece - part->piece : 1;
+    struct pass pass = *common;
     struct vka_tensor parameters;
+    p.tile_first = part->tile;
+    p.piece_first = part->piece;
+    p.piece_count = rest < parts->pieces ? rest : parts->pieces;
+    bind_state(plan, a, parts, part, &pass, &p);
     TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
-    pass.groups[0] = (uint32_t)(((uint64_t)s->n_query * p.group + c->tile - 1) / c->tile);
-    pass.groups[0] += a->n_sequence; /* each may end in a part of a tile */
-    pass.groups[1] = s->n_head / p.group * (tile ? c->n_chunk * c->n_piece : 1);
+    rest = parts->n_tile - part->tile;
+    pass.groups[0] = rest < parts->tiles ? rest : parts->tiles;
+    pass.groups[1] = attention_groups(a, c, s) * p.piece_count;
     pass.groups[2] = s->n_batch;
-    snprintf(pass.detail, sizeof pass.detail,
-             "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u pieces", s->n_batch, s->n_head,
-             s->n_query, a->n_kv, a->head_dim, a->value_dim, vka_dtype_name(a->q.dtype),
-             vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype), c->tile,
-             tile ? c->n_piece : 1);
+    pass.work = attention_span_work(a, c, s, parts, part->span);
+    pass.work.ops *= (double)p.piece_count / (tile ? c->n_piece : 1);
+    size_t n = (size_t)snprintf(
+        pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u pieces",
+        s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
+        vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype), c->tile,
+        p.piece_count);
+    if (parts->n_span > 1 && n < sizeof pass.detail)
+        snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", p.key_first);
     TRY(plan_add_pass(plan, &pass));
-    if (tile)
-        TRY(tile_finish(plan, a, c, s, &scratch));
 fail:
     return status;
 }
 
-/* Whether the grid and each binding of a slice fit the device. */
-static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
-                       const struct attention_choice *c, const struct slice *s)
+/* Scratch for the state of all rows of a pass: two, as one pass reads what the other wrote. */
+static enum vka_status make_states(struct vka_plan *plan, const struct attention *a,
+                                   const struct attention_choice *c, const struct slice *s,
+                                   const struct attention_parts *parts, struct vka_tensor states[2])
 {
-    const struct caps *caps = &plan->device->caps;
-    uint32_t group = a->n_head / a->n_kv_head, mask_n_kv;
-    struct vka_tensor parts[5] = {
-        attention_slice(&a->q, s),
-        attention_slice(&a->output, s),
-        attention_slice_kv(&a->k, a, s),
-        attention_slice_kv(&a->v, a, s),
-    };
-    size_t n = 4;
-    if (a->options->mask) {
-        parts[n] = attention_mask(a, &mask_n_kv);
-        parts[n] = attention_slice(&parts[n], s);
-        n++;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (plan_range(plan, &parts[i]) > caps->properties.max_buffer_range)
-            return false;
-    return (uint64_t)s->n_query * group / c->tile < caps->max_groups[0] &&
-           s->n_head / group <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
-           (!takes_tiles(c->kernel) || tile_fits(plan, a, c, s));
+    enum vka_status status = VKA_OK;
+    const uint32_t size[4] = {s->n_batch, attention_groups(a, c, s), parts->tiles,
+                              c->tile * attention_state_pitch(c)};
+    if (parts->n_span == 1)
+        return VKA_OK;
+    for (int i = 0; i < 2; i++)
+        TRY(plan_scratch(plan, VKA_F32, size, &states[i]));
+fail:
+    return status;
 }
 
-/* Adds a slice, cut along batch, then key heads, then queries until it fits. A cut of the queries
- * is at whole tiles, so that no row changes its place in one. */
-static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
-                                 const struct attention_choice *c, const struct slice *s)
+enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,
+                                    const struct attention_choice *c, const struct slice *s,
+                                    const struct attention_parts *parts)
 {
-    uint32_t group = a->n_head / a->n_kv_head, tile = c->tile;
-    struct slice first = *s, second = *s;
-    if (slice_fits(plan, a, c, s))
-        return add_pass(plan, a, c, s);
-    if (s->n_batch > 1) {
-        first.n_batch = s->n_batch / 2;
-        second.batch += first.n_batch;
-        second.n_batch -= first.n_batch;
-    } else if (s->n_head > group) {
-        first.n_head = s->n_head / group / 2 * group;
-        second.head += first.n_head;
-        second.n_head -= first.n_head;
-    } else if (s->n_query > tile && !a->n_sequence) {
-        first.n_query = (s->n_query / 2 + tile - 1) / tile * tile;
-        second.query += first.n_query;
-        second.n_query -= first.n_query;
-    } else {
-        return add_pass(plan, a, c, s); /* which says what does not fit */
-    }
-    enum vka_status status = add_slice(plan, a, c, &first);
-    return status == VKA_OK ? add_slice(plan, a, c, &second) : status;
+    enum vka_status status = VKA_OK;
+    struct pass common;
+    struct attention_params p;
+    struct tile_scratch scratch = {0};
+    struct vka_tensor states[2] = {{0}, {0}};
+    struct part part = {.states = states};
+    bool tile = attention_takes_tiles(c->kernel);
+    fill_pass(plan, a, c, s, &common, &p);
+    if (tile)
+        TRY(tile_prepare(plan, a, c, s, &common, &p, &scratch));
+    TRY(make_states(plan, a, c, s, parts, states));
+    for (part.tile = 0; part.tile < parts->n_tile; part.tile += parts->tiles)
+        for (part.piece = 0; part.piece < (tile ? c->n_piece : 1); part.piece += parts->pieces)
+            for (part.span = 0; part.span < parts->n_span; part.span++)
+                TRY(add_part(plan, a, c, s, parts, &part, &common, p));
+    for (int i = 0; i < 2; i++)
+        if (states[i].storage)
+            plan_scratch_free(plan, &states[i]);
+    if (tile)
+        TRY(tile_finish(plan, a, c, s, &scratch));
+fail:
+    return status;
 }
 
 /* Whether one head fits a binding: keys are not cut. */
@@ -381,7 +404,7 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     bool scattered = b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
     if (scattered)
         TRY(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
-    TRY(add_slice(plan, &b, &choice, &(struct slice){0, a->batch, 0, a->n_head, 0, a->n_q}));
+    TRY(attention_add_slices(plan, &b, &choice));
     if (scattered)
         TRY(plan_copy(plan, "unpack", &b.output, &a->output));
     if (a->options->scores)

@@ -1,4 +1,5 @@
 #include "plan/attention_tile.h"
+#include "plan/attention_budget.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,27 @@ static uint32_t record_pitch(const struct attention *a)
     return divide_up(a->value_dim, 4) * 4 + 4;
 }
 
+static struct work map_work(const struct attention *a, const struct attention_choice *c,
+                            const struct slice *s)
+{
+    double masks = (double)s->n_batch * s->n_head / (a->n_head / a->n_kv_head); /* at most */
+    double rows = (double)attention_tiles(a, c, s) * c->tile;
+    return (struct work){WORK_MOVE * masks * rows * a->n_kv,
+                         WORK_MOVE * WORD_STEPS * c->keys * c->tile};
+}
+
+static struct work merge_work(const struct attention *a, const struct attention_choice *c,
+                              const struct slice *s)
+{
+    double row = WORK_MOVE * c->n_piece * record_pitch(a);
+    return (struct work){row * s->n_batch * s->n_head * s->n_query, row};
+}
+
+static bool in_budget(const struct vka_plan *plan, enum kernel kernel, struct work work)
+{
+    return plan_time(plan, kernel, &work) <= plan->budget;
+}
+
 bool tile_fits(const struct vka_plan *plan, const struct attention *a,
                const struct attention_choice *c, const struct slice *s)
 {
@@ -23,6 +45,10 @@ bool tile_fits(const struct vka_plan *plan, const struct attention *a,
     uint64_t n_kv_head = s->n_head / (a->n_head / a->n_kv_head);
     uint64_t rows = (uint64_t)s->n_batch * s->n_head * s->n_query;
     uint64_t bytes = rows * c->n_piece * record_pitch(a) * 4;
+    if (c->map && !in_budget(plan, KERNEL_attention_map, map_work(a, c, s)))
+        return false;
+    if (c->n_piece > 1 && !in_budget(plan, KERNEL_attention_merge, merge_work(a, c, s)))
+        return false;
     return n_kv_head * c->n_chunk * c->n_piece <= caps->max_groups[1] &&
            (c->n_piece == 1 || bytes <= caps->properties.max_buffer_range);
 }
@@ -64,6 +90,7 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
     plan_bind(plan, &pass, 1, &mask, false, NULL);
     pass.push_size = sizeof push;
     memcpy(pass.push, &push, sizeof push);
+    pass.work = map_work(a, c, s);
     pass.groups[0] = words;
     pass.groups[1] = tiles;
     pass.groups[2] = (uint32_t)z;
@@ -131,6 +158,7 @@ static enum vka_status add_merge(struct vka_plan *plan, const struct attention *
         plan_bind(plan, &pass, 2, a->options->sink, false, &push.sink_offset);
     pass.push_size = sizeof push;
     memcpy(pass.push, &push, sizeof push);
+    pass.work = merge_work(a, c, s);
     pass.groups[0] = push.n_row;
     pass.groups[1] = s->n_head / group;
     pass.groups[2] = s->n_batch;

@@ -12,7 +12,7 @@ struct tile_scratch {
     struct vka_tensor partial; /* records of attention_merge */
 };
 
-/* Whether a slice's grid and scratch fit the device. */
+/* Whether a slice's grid and scratch fit the device, and the passes around it the budget. */
 bool tile_fits(const struct vka_plan *plan, const struct attention *a,
                const struct attention_choice *c, const struct slice *s);
 

@@ -2,6 +2,8 @@
  * with all heads, or some heads of one, or some queries of one head, whatever the workspace holds;
  * its scores are float32 [batch][head][query][pitch]. */
 #include "plan/attention.h"
+#include "plan/attention_budget.h"
+#include "plan/calibrate.h"
 #include "plan/tune.h"
 
 #include <stdio.h>
@@ -60,8 +62,14 @@ static struct slice choose_slice(const struct vka_plan *plan, const struct atten
     return s;
 }
 
-static enum vka_status add_softmax(struct vka_plan *plan, const struct attention *a,
-                                   const struct slice *s, const struct vka_tensor *scores)
+static struct work softmax_work(const struct attention *a, const struct slice *s)
+{
+    double row = attention_score_work(a->options) * a->n_kv;
+    return (struct work){row * s->n_batch * s->n_head * s->n_query, row};
+}
+
+static enum vka_status add_softmax_pass(struct vka_plan *plan, const struct attention *a,
+                                        const struct slice *s, const struct vka_tensor *scores)
 {
     const struct vka_attention_options *o = a->options;
     struct softmax_choice choice;
@@ -84,7 +92,7 @@ static enum vka_status add_softmax(struct vka_plan *plan, const struct attention
     };
     for (uint32_t slot = 1; slot < kernel_table[choice.kernel].buffers; slot++)
         plan_bind(plan, &pass, slot, scores, false, NULL); /* where nothing else is */
-    plan_bind(plan, &pass, 0, scores, true, NULL);
+    plan_bind(plan, &pass, 0, scores, true, &p.slice_offset);
     attention_bind_mask(plan, a, s, &pass, 1, &p.mask, &p.sink_offset, &p.alibi_offset);
     if (o->scores) {
         struct vka_tensor part = attention_slice(o->scores, s);
@@ -97,12 +105,56 @@ static enum vka_status add_softmax(struct vka_plan *plan, const struct attention
     }
     pass.push_size = sizeof p;
     memcpy(pass.push, &p, sizeof p);
+    pass.work = softmax_work(a, s);
     pass.groups[0] = s->n_query;
     pass.groups[1] = s->n_batch * s->n_head;
     pass.groups[2] = 1;
     snprintf(pass.detail, sizeof pass.detail, "%ux%u rows of %u, %u lanes a row", pass.groups[1],
              s->n_query, a->n_kv, choice.lanes);
     return plan_add_pass(plan, &pass);
+}
+
+/* Rows of a softmax to be measured, and their keys. */
+#define PROBE_KEYS 1024u
+
+static enum vka_status add_softmax_probe(struct vka_plan *plan, const void *problem, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    struct attention a = *(const struct attention *)problem;
+    const struct vka_attention_options options = {.masked_row = VKA_MASKED_ZERO};
+    a.options = &options;
+    a.n_kv = a.n_kv < PROBE_KEYS ? (a.n_kv + 3) / 4 * 4 : PROBE_KEYS;
+    a.n_q = calibrate_groups(plan, 4ull * a.n_kv, n);
+    struct vka_tensor scores;
+    TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){1, 1, a.n_q, a.n_kv}, &scores));
+    TRY(add_softmax_pass(plan, &a, &(struct slice){.n_batch = 1, .n_head = 1, .n_query = a.n_q},
+                         &scores));
+fail:
+    return status;
+}
+
+/* Adds the softmax of a slice, cut along batch, then heads, then queries until it fits the budget. */
+static enum vka_status add_softmax(struct vka_plan *plan, const struct attention *a,
+                                   const struct slice *s, const struct vka_tensor *scores)
+{
+    enum vka_status status = VKA_OK;
+    struct softmax_choice choice;
+    struct work work = softmax_work(a, s);
+    struct slice half[2];
+    tune_softmax(&plan->device->caps, a->n_kv, &choice);
+    TRY(calibrate(plan, choice.kernel, &work, add_softmax_probe, a));
+    if (!attention_halve(s, 1, 1, half) || plan_time(plan, choice.kernel, &work) <= plan->budget)
+        return add_softmax_pass(plan, a, s, scores);
+    for (int i = 0; i < 2; i++) {
+        struct slice in = half[i]; /* counted from the scores' first */
+        in.batch -= s->batch;
+        in.head -= s->head;
+        in.query -= s->query;
+        struct vka_tensor part = attention_slice(scores, &in);
+        TRY(add_softmax(plan, a, &half[i], &part));
+    }
+fail:
+    return status;
 }
 
 static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,

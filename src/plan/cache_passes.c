@@ -28,6 +28,7 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
     plan_bind(plan, &pass, 1, cache->n_page ? &cache->table : &cache->state, false,
               &p.table_offset);
     set_push(&pass, &p);
+    pass.work = (struct work){WORK_MOVE * cache->info.batch, WORK_MOVE * 32};
     pass.groups[0] = (cache->info.batch + 31) / 32;
     pass.groups[1] = pass.groups[2] = 1;
     snprintf(pass.detail, sizeof pass.detail, "%u sequences by %u", cache->info.batch, n_new);
@@ -83,6 +84,8 @@ static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
     p.state_offset += c->batch;
     p.table_offset += c->batch * p.table_row;
     set_push(&pass, &p);
+    pass.work =
+        (struct work){WORK_MOVE * (double)shape_count(&plain_side(c)->shape), WORK_MOVE * 64};
     pass.groups[0] = (uint32_t)(((uint64_t)p.n_row * p.dim + 63) / 64);
     pass.groups[1] = size[1];
     pass.groups[2] = size[0];

@@ -1,6 +1,7 @@
 /* Copies between strided tensors, and into the panels that some matrix products read. */
 #include "plan/matmul.h"
 #include "params.h"
+#include "plan/calibrate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,14 @@ struct copy {
     struct vka_tensor to;   /* of the same shape; with panels [0][1][panels][size[3] * panel] */
     uint32_t panel;         /* 0: none */
 };
+
+static struct work work_of(const struct copy *copy)
+{
+    const uint32_t *size = copy->from.shape.size;
+    double runs = (double)size[0] * size[1] * divide_up(size[2], COPY_RUN);
+    double one = WORK_MOVE * COPY_RUN * COPY_LANES;
+    return (struct work){one * runs * divide_up(size[3], COPY_LANES), one};
+}
 
 static enum vka_status add_copy(struct vka_plan *plan, const struct copy *copy)
 {
@@ -42,6 +51,7 @@ static enum vka_status add_copy(struct vka_plan *plan, const struct copy *copy)
     plan_bind(plan, &pass, 1, &copy->to, true, &p.to_offset);
     pass.push_size = sizeof p;
     memcpy(pass.push, &p, sizeof p);
+    pass.work = work_of(copy);
     pass.groups[0] = divide_up(size[3], COPY_LANES);
     pass.groups[1] = divide_up(size[2], COPY_RUN);
     pass.groups[2] = size[0] * size[1];
@@ -98,11 +108,17 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct copy *copy)
         copy = &plain;
     }
     const uint32_t *size = copy->from.shape.size;
-    const uint32_t unit[4] = {1, 1, copy->panel ? copy->panel : 1, 1};
+    bool fit = fits(plan, copy); /* else it is cut for the budget: into whole workgroups */
+    const uint32_t unit[4] = {1, 1,
+                              copy->panel ? copy->panel
+                              : fit       ? COPY_RUN
+                                          : 1,
+                              fit ? COPY_LANES : 1};
+    struct work work = work_of(copy);
     uint32_t axis = 0;
     while (axis < 3 && size[axis] <= unit[axis])
         axis++;
-    if (fits(plan, copy) || size[axis] <= unit[axis])
+    if ((fit && plan_time(plan, KERNEL_copy, &work) <= plan->budget) || size[axis] <= unit[axis])
         return add_copy(plan, copy);
     uint32_t half = divide_up(size[axis] / 2, unit[axis]) * unit[axis];
     struct copy part = copy_part(copy, axis, 0, half);
@@ -113,15 +129,42 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct copy *copy)
     return add_parts(plan, &part);
 }
 
+/* n workgroups of a copy, rows to columns. */
+static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    struct copy probe = *(const struct copy *)problem;
+    n = calibrate_groups(plan, 4 * COPY_RUN * COPY_LANES, n);
+    const uint32_t size[4] = {n, 1, COPY_RUN, COPY_LANES};
+    TRY(plan_scratch(plan, probe.from.dtype, size, &probe.from));
+    TRY(plan_scratch(plan, probe.to.dtype, size, &probe.to));
+    probe.to.shape.stride[2] = 1;
+    probe.to.shape.stride[3] = COPY_RUN;
+    probe.panel = 0;
+    TRY(add_copy(plan, &probe));
+fail:
+    return status;
+}
+
+static enum vka_status add_all(struct vka_plan *plan, const struct copy *copy)
+{
+    enum vka_status status = VKA_OK;
+    struct work work = work_of(copy);
+    TRY(calibrate(plan, KERNEL_copy, &work, add_probe, copy));
+    TRY(add_parts(plan, copy));
+fail:
+    return status;
+}
+
 enum vka_status plan_copy(struct vka_plan *plan, const char *name, const struct vka_tensor *from,
                           const struct vka_tensor *to)
 {
-    return add_parts(plan, &(struct copy){name, *from, *to, 0});
+    return add_all(plan, &(struct copy){name, *from, *to, 0});
 }
 
 enum vka_status plan_copy_to_panels(struct vka_plan *plan, const char *name,
                                     const struct vka_tensor *from, const struct vka_tensor *to,
                                     uint32_t panel)
 {
-    return add_parts(plan, &(struct copy){name, *from, *to, panel});
+    return add_all(plan, &(struct copy){name, *from, *to, panel});
 }

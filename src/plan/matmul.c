@@ -1,5 +1,5 @@
 /* A matrix product as one pass: which kernel, its constants and parameters. */
-#include "plan/matmul_pass.h"
+#include "plan/matmul_budget.h"
 #include "params.h"
 #include "plan/choose.h"
 
@@ -196,6 +196,7 @@ enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *o
     memcpy(pass.problem, choice->problem, sizeof pass.problem);
     set_key(op, choice, &pass.key);
     set_params(plan, op, n_block, &pass);
+    pass.work = matmul_work(op, choice);
     if (kernel_table[choice->kernel].needs & NEED_ADDRESS)
         pass.n_address = 2;
     for (int i = 0; i < 3; i++)

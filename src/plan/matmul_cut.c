@@ -1,7 +1,7 @@
 /* Matrix products of any size: cut and packed so that grids, bindings and allocations fit the
- * device. No kernel sums differently by a result's place in its tile, and what is cut along k goes
+ * device, and passes the budget. No kernel sums differently by a result's place in its tile, and what is cut along k goes
  * on with the sums before, so that a result's bits do not depend on the cuts. */
-#include "plan/matmul_pass.h"
+#include "plan/matmul_budget.h"
 
 #define AXIS_K 4   /* 0 to 3 are c's axes */
 #define K_UNIT 32u /* whole steps along k of every kernel, and whole vec4 */
@@ -243,7 +243,16 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *
                                  const struct matmul_choice *choice)
 {
     int axis = axis_to_cut(plan, op, choice);
+    if (axis < 0)
+        axis = matmul_budget_axis(plan, op, choice);
     return axis < 0 ? add_dense(plan, op, choice) : add_halves(plan, op, choice, axis, add_parts);
+}
+
+static enum vka_status add_measured(struct vka_plan *plan, const struct matmul_op *op,
+                                    const struct matmul_choice *choice)
+{
+    enum vka_status status = matmul_calibrate(plan, op, choice);
+    return status == VKA_OK ? add_parts(plan, op, choice) : status;
 }
 
 /* With A packed where the kernel wants that, as much of it at a time as an allocation holds. */
@@ -254,7 +263,7 @@ static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op 
     const uint32_t *size = op->a.shape.size;
     struct matmul_op packed = *op;
     if (!choice->pack_a)
-        return add_parts(plan, op, choice);
+        return add_measured(plan, op, choice);
     uint64_t bytes = (uint64_t)size[0] * size[1] * size[2] * divide_up(size[3], 4) * 16;
     if (bytes > plan->device->caps.properties.max_allocation) {
         int axis = size[0] > 1              ? 0
@@ -265,7 +274,7 @@ static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op 
             return add_halves(plan, op, choice, axis, add_with_a);
     }
     TRY(pack_a(plan, &packed, VKA_F32));
-    TRY(add_parts(plan, &packed, choice));
+    TRY(add_measured(plan, &packed, choice));
     plan_scratch_free(plan, &packed.a);
 fail:
     return status;

@@ -8,7 +8,7 @@
 #define ELEMENTS 64u     /* for an invocation, as long as there are not too many of these */
 #define MOST_GROUPS 128u /* of a pass: what the host adds up is 64 KiB */
 
-/* Parts of a tensor that one binding can show; halved along the axis that reaches furthest. */
+/* Parts of a tensor that one binding can show and one submit has time for; halved along the axis that reaches furthest. */
 static void halve(const struct vka_tensor *t, struct vka_tensor half[2])
 {
     const struct shape *s = &t->shape;
@@ -21,16 +21,25 @@ static void halve(const struct vka_tensor *t, struct vka_tensor half[2])
     half[1] = tensor_part(t, axis, n, s->size[axis] - n);
 }
 
-static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
-{
-    return plan_range(plan, t) <= plan->device->caps.properties.max_buffer_range ||
-           shape_count(&t->shape) == 1;
-}
-
 static uint32_t groups_of(const struct vka_tensor *t)
 {
     uint64_t groups = shape_count(&t->shape) / (ELEMENTS * NONFINITE_LANES) + 1;
     return groups < MOST_GROUPS ? (uint32_t)groups : MOST_GROUPS;
+}
+
+static struct work work_of(const struct vka_tensor *t)
+{
+    double all = WORK_MOVE * (double)shape_count(&t->shape);
+    return (struct work){all, all / groups_of(t)};
+}
+
+static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    struct work work = work_of(t);
+    bool small = shape_count(&t->shape) <= ELEMENTS * NONFINITE_LANES;
+    return shape_count(&t->shape) == 1 ||
+           (plan_range(plan, t) <= plan->device->caps.properties.max_buffer_range &&
+            (small || plan_time(plan, KERNEL_nonfinite, &work) <= plan->budget));
 }
 
 /* Invocations of all passes. */
@@ -76,6 +85,7 @@ static enum vka_status add_passes(struct vka_plan *plan, const char *name,
     p.first /= 2; /* in pairs of words: an invocation's begin at an even one */
     pass.push_size = sizeof p;
     memcpy(pass.push, &p, sizeof p);
+    pass.work = work_of(t);
     pass.groups[0] = groups_of(t);
     pass.groups[1] = pass.groups[2] = 1;
     snprintf(pass.detail, sizeof pass.detail, "%s %ux%ux%ux%u, %s", name, size[0], size[1], size[2],

@@ -2,12 +2,14 @@
 #include "plan/cache.h"
 #include "plan/nonfinite.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_WORKSPACE (64ull << 20)
-#define LEAST_ALIGNMENT 16u /* of a binding: vec4 loads */
+#define DEFAULT_BUDGET 200000000ull /* nanoseconds */
+#define LEAST_ALIGNMENT 16u         /* of a binding: vec4 loads */
 
 static void release_recording(struct vka_plan *plan)
 {
@@ -26,6 +28,11 @@ static void release_recording(struct vka_plan *plan)
     if (plan->pool)
         device->vk.vkDestroyCommandPool(device->handle, plan->pool, NULL);
     free(plan->gpu_ms);
+    free(plan->commands);
+    free(plan->first);
+    plan->commands = NULL;
+    plan->first = NULL;
+    plan->n_submit = 0;
     plan->queries = VK_NULL_HANDLE;
     plan->descriptors = VK_NULL_HANDLE;
     plan->pool = VK_NULL_HANDLE;
@@ -87,6 +94,9 @@ enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan
     plan->whole_n_kv_head = info->whole_n_kv_head;
     plan->whole_n_q = info->whole_n_q;
     plan->count_nonfinite = info->count_nonfinite;
+    plan->budget = info->submit_budget == VKA_NO_BUDGET ? INFINITY
+                   : info->submit_budget                ? (double)info->submit_budget
+                                                        : (double)DEFAULT_BUDGET;
     plan->timestamps = info->timestamps && device->caps.properties.timestamps;
     plan->recorded = (struct recorded){device->recorded, release_plan, restore_plan};
     device->recorded = &plan->recorded;
@@ -137,8 +147,7 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
 {
     if (!plan)
         return VKA_INVALID;
-    mark->n_pass = plan->n_pass;
-    mark->n_count = plan->n_count;
+    *mark = (struct plan_mark){plan->n_pass, plan->n_count, plan->predicted};
     if (plan->finished)
         return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
     return VKA_OK;
@@ -148,11 +157,12 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
 {
     if (!plan)
         return status;
-    if (status != VKA_OK)
+    if (status != VKA_OK) {
         while (plan->n_pass > mark.n_pass)
             release_bindings(&plan->passes[--plan->n_pass]);
-    if (status != VKA_OK)
         plan->n_count = mark.n_count;
+        plan->predicted = mark.predicted;
+    }
     for (size_t i = 0; i < plan->n_scratch; i++)
         plan->scratches[i].used = 0;
     plan->scratch_level = 1;
@@ -334,6 +344,11 @@ enum vka_status plan_check_alive(const struct vka_plan *plan)
     return plan->stale ? weights_lost(log) : VKA_OK;
 }
 
+double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
+{
+    return budget_time(&plan->device->caps, &plan->device->rates, kernel, work);
+}
+
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
 {
     enum vka_status status = VKA_OK;
@@ -362,6 +377,7 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     TRY(grow(log, &array, plan->n_pass, &plan->pass_room, sizeof *plan->passes));
     plan->passes = array;
     plan->passes[plan->n_pass++] = *pass;
+    plan->predicted += plan_time(plan, pass->key.kernel, &pass->work);
     for (uint32_t i = 0; i < kernel->buffers; i++)
         storage_ref(pass->bindings[i].storage);
 fail:
@@ -393,7 +409,7 @@ enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
     enum vka_status status = VKA_OK;
     CHECK_ARG(plan->finished, "%s: the plan is not finished", caller);
     TRY(plan_check_alive(plan));
-    TRY(queue_submit(plan->device, plan->commands, info, &plan->last_ticket));
+    TRY(queue_submit(plan->device, plan->commands, plan->n_submit, info, &plan->last_ticket));
     if (ticket)
         *ticket = plan->last_ticket;
 fail:

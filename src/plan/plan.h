@@ -5,6 +5,7 @@
 #include "gpu/device.h"
 #include "gpu/tensor.h"
 #include "gpu/verdict.h"
+#include "plan/budget.h"
 
 /* One buffer of a pass: bytes of a storage. */
 struct binding {
@@ -24,6 +25,7 @@ struct pass {
     uint32_t push_size;
     uint32_t n_address; /* the push constants begin with the addresses of so many buffers */
     uint32_t groups[3];
+    struct work work;    /* of all of it */
     VkDescriptorSet set; /* of the finished plan, like the views of texel buffers */
     VkBufferView views[MAX_TEXEL_BUFFERS];
 };
@@ -49,6 +51,8 @@ struct vka_plan {
     enum vka_path path;
     uint64_t workspace_limit;
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q; /* as in vka_plan_info */
+    double budget;                                     /* nanoseconds a submit; infinite: none */
+    double predicted; /* of all passes, by the rates known when they were added */
     bool timestamps, finished;
 
     struct pass *passes;
@@ -66,7 +70,9 @@ struct vka_plan {
     size_t n_cache, cache_room;
 
     VkCommandPool pool;
-    VkCommandBuffer commands;
+    VkCommandBuffer *commands; /* [n_submit] */
+    size_t *first;             /* [n_submit + 1], the first pass of each; at the end n_pass */
+    size_t n_submit;
     VkDescriptorPool descriptors;
     VkQueryPool queries;
     double *gpu_ms; /* [n_pass], of the last run waited for */
@@ -80,6 +86,7 @@ struct vka_plan {
  * pass added since. */
 struct plan_mark {
     size_t n_pass, n_count;
+    double predicted;
 };
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
 enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status);
@@ -122,15 +129,17 @@ void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
 /* Appends a copy of the pass, after checking grid and ranges against the device. */
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);
 
+/* Nanoseconds that a dispatch is predicted to take. */
+double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
+
 /* DEVICE_LOST where the device is, or weights that the plan reads. */
 enum vka_status plan_check_alive(const struct vka_plan *plan);
 
 /* Makes pipelines and descriptors and records the command buffer. */
 enum vka_status plan_record(struct vka_plan *plan);
 
-/* Records a finished plan's passes and their barriers; queries may be VK_NULL_HANDLE. */
-enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands,
-                                 VkQueryPool queries);
+/* Records all passes of a finished plan and their barriers. */
+enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands);
 
 /* vka_plan_submit; info, checked by the caller, may be NULL. */
 enum vka_status plan_submit(struct vka_plan *plan, const char *caller,

@@ -10,7 +10,7 @@ enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands)
     CHECK_ARG(plan->finished, "%s: the plan is not finished", __func__);
     CHECK_ARG(commands, "%s: commands is VK_NULL_HANDLE", __func__);
     TRY(plan_check_alive(plan));
-    TRY(plan_record_into(plan, commands, VK_NULL_HANDLE));
+    TRY(plan_record_into(plan, commands));
 fail:
     return status;
 }

@@ -37,9 +37,9 @@ static enum vka_status create_pools(struct vka_plan *plan)
             .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
             .commandPool = plan->pool,
             .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-            .commandBufferCount = 1,
+            .commandBufferCount = (uint32_t)plan->n_submit,
         },
-        &plan->commands));
+        plan->commands));
     if (plan->timestamps) {
         plan->gpu_ms = calloc(plan->n_pass, sizeof *plan->gpu_ms);
         CHECK_ALLOC(plan->gpu_ms);
@@ -47,7 +47,7 @@ static enum vka_status create_pools(struct vka_plan *plan)
                                         &(VkQueryPoolCreateInfo){
                                             .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                             .queryType = VK_QUERY_TYPE_TIMESTAMP,
-                                            .queryCount = n + 1,
+                                            .queryCount = n + (uint32_t)plan->n_submit,
                                         },
                                         NULL, &plan->queries));
     }
@@ -184,21 +184,26 @@ fail:
     return status;
 }
 
-static enum vka_status record_passes(struct vka_plan *plan, VkCommandBuffer commands,
-                                     VkQueryPool queries, struct hazards *hazards)
+/* Passes begin .. end - 1. Their timestamps, where queries are given, go to `query` (before the first)
+ * and on. */
+static enum vka_status record_passes(struct vka_plan *plan, size_t begin, size_t end,
+                                     VkCommandBuffer commands, VkQueryPool queries, uint32_t query,
+                                     struct hazards *hazards)
 {
     struct vka_device *device = plan->device;
     enum vka_status status = VKA_OK;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
-    /* A run may follow another that is still going: the same workspace, the same tensors. */
+    /* What was submitted before may still be going: other passes of the run, or a run of another plan
+     * with the same workspace, the same tensors. */
     barrier(plan, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
             VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
+    hazards->n = 0;
     if (queries) {
-        device->vk.vkCmdResetQueryPool(commands, queries, 0, (uint32_t)plan->n_pass + 1);
-        device->vk.vkCmdWriteTimestamp(commands, compute, queries, 0);
+        device->vk.vkCmdResetQueryPool(commands, queries, query, (uint32_t)(end - begin) + 1);
+        device->vk.vkCmdWriteTimestamp(commands, compute, queries, query);
     }
-    for (size_t i = 0; i < plan->n_pass; i++) {
+    for (size_t i = begin; i < end; i++) {
         const struct pass *pass = &plan->passes[i];
         if (needs_barrier(hazards, pass)) {
             barrier(plan, commands, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
@@ -208,10 +213,12 @@ static enum vka_status record_passes(struct vka_plan *plan, VkCommandBuffer comm
             hazards->open[hazards->n++] = &pass->bindings[b];
         TRY(record_pass(plan, commands, pass));
         if (queries)
-            device->vk.vkCmdWriteTimestamp(commands, compute, queries, (uint32_t)i + 1);
+            device->vk.vkCmdWriteTimestamp(commands, compute, queries,
+                                           query + (uint32_t)(i - begin) + 1);
     }
-    barrier(plan, commands, compute, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT,
-            VK_ACCESS_HOST_READ_BIT);
+    if (end == plan->n_pass)
+        barrier(plan, commands, compute, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+                VK_ACCESS_HOST_READ_BIT);
 fail:
     return status;
 }
@@ -230,36 +237,72 @@ fail:
     return status;
 }
 
-enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands,
-                                 VkQueryPool queries)
+enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands)
 {
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
     struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
     CHECK_ALLOC(hazards.open);
-    TRY(record_passes(plan, commands, queries, &hazards));
+    TRY(record_passes(plan, 0, plan->n_pass, commands, VK_NULL_HANDLE, 0, &hazards));
 fail:
     free(hazards.open);
     return status;
 }
 
-enum vka_status plan_record(struct vka_plan *plan)
+/* Which passes share a submit. */
+static enum vka_status group_passes(struct vka_plan *plan)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    double *time = calloc(plan->n_pass, sizeof *time);
+    plan->first = calloc(plan->n_pass + 1, sizeof *plan->first);
+    CHECK_ALLOC(time);
+    CHECK_ALLOC(plan->first);
+    for (size_t i = 0; i < plan->n_pass; i++)
+        time[i] = plan_time(plan, plan->passes[i].key.kernel, &plan->passes[i].work);
+    plan->n_submit = budget_group(time, plan->n_pass, plan->budget, plan->first);
+    plan->first[plan->n_submit] = plan->n_pass;
+    plan->commands = calloc(plan->n_submit, sizeof(VkCommandBuffer));
+    CHECK_ALLOC(plan->commands);
+fail:
+    free(time);
+    return status;
+}
+
+static enum vka_status record_submits(struct vka_plan *plan, struct hazards *hazards)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
+    for (size_t i = 0; i < plan->n_submit; i++) {
+        size_t begin = plan->first[i], end = plan->first[i + 1];
+        VK(device->vk.vkBeginCommandBuffer(
+            plan->commands[i], &(VkCommandBufferBeginInfo){
+                                   .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                   .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
+                               }));
+        TRY(record_passes(plan, begin, end, plan->commands[i], plan->queries, (uint32_t)(begin + i),
+                          hazards));
+        VK(device->vk.vkEndCommandBuffer(plan->commands[i]));
+    }
+fail:
+    return status;
+}
+
+enum vka_status plan_record(struct vka_plan *plan)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
+    CHECK_ALLOC(hazards.open);
     TRY(make_pipelines(plan));
+    TRY(group_passes(plan));
     TRY(create_pools(plan));
     for (size_t i = 0; i < plan->n_pass; i++)
         TRY(write_descriptors(plan, &plan->passes[i]));
-    VK(device->vk.vkBeginCommandBuffer(plan->commands,
-                                       &(VkCommandBufferBeginInfo){
-                                           .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                           .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
-                                       }));
-    TRY(plan_record_into(plan, plan->commands, plan->queries));
-    VK(device->vk.vkEndCommandBuffer(plan->commands));
+    TRY(record_submits(plan, &hazards));
 fail:
+    free(hazards.open);
     return status;
 }
 
@@ -268,14 +311,16 @@ enum vka_status plan_read_timestamps(struct vka_plan *plan)
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    size_t n = plan->n_pass + 1;
+    size_t n = plan->n_pass + plan->n_submit; /* one before each submit, one after each pass */
     uint64_t *ticks = calloc(n, sizeof *ticks);
     CHECK_ALLOC(ticks);
     VK(device->vk.vkGetQueryPoolResults(device->handle, plan->queries, 0, (uint32_t)n,
                                         n * sizeof *ticks, ticks, sizeof *ticks,
                                         VK_QUERY_RESULT_64_BIT));
-    for (size_t i = 0; i < plan->n_pass; i++) {
-        uint64_t passed = (ticks[i + 1] - ticks[i]) & device->caps.timestamp_mask;
+    for (size_t i = 0, submit = 0; i < plan->n_pass; i++) {
+        submit += i == plan->first[submit + 1];
+        const uint64_t *at = &ticks[i + submit];
+        uint64_t passed = (at[1] - at[0]) & device->caps.timestamp_mask;
         plan->gpu_ms[i] = (double)passed * device->caps.timestamp_ns * 1e-6;
     }
 fail:

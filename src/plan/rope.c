@@ -89,6 +89,8 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct turn *t, con
     pass.groups[0] = (uint32_t)(((uint64_t)size[1] * size[2] + 63) / 64);
     pass.groups[1] = size[0];
     pass.groups[2] = 1;
+    pass.work =
+        (struct work){WORK_SCORE * (double)shape_count(&r->to.shape), WORK_SCORE * 64 * size[3]};
     snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s%s", size[0], size[1], size[2],
              size[3], t->norm ? "norm " : "", t->rope->dim ? "turn" : "");
     return plan_add_pass(plan, &pass);

@@ -120,6 +120,7 @@ static struct {
     PFN_vkDestroyDevice vkDestroyDevice;
     PFN_vkDestroyCommandPool vkDestroyCommandPool;
     PFN_vkFreeCommandBuffers vkFreeCommandBuffers;
+    PFN_vkQueueWaitIdle vkQueueWaitIdle;
 } real;
 
 static struct {
@@ -310,8 +311,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkQueueSubmit(VkQueue queue, uint32_t c
                                                        const VkSubmitInfo *submits, VkFence fence)
 {
     bool drop = driver.n_call == driver.drop_at;
-    if (fails(ID_vkQueueSubmit))
+    if (fails(ID_vkQueueSubmit)) {
+        if (driver.error == VK_ERROR_DEVICE_LOST && real.vkQueueWaitIdle(queue) == VK_SUCCESS)
+            driver.waited = driver.submitted;
         return driver.error;
+    }
     VkSubmitInfo empty = *submits;
     if (drop)
         empty.commandBufferCount = 0;
@@ -395,6 +399,8 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL on_vkGetInstanceProcAddr(VkInsta
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL on_vkGetDeviceProcAddr(VkDevice device,
                                                                        const char *name)
 {
+    PFN_vkVoidFunction idle = real.vkGetDeviceProcAddr(device, "vkQueueWaitIdle");
+    memcpy(&real.vkQueueWaitIdle, &idle, sizeof idle);
     return replace(name, real.vkGetDeviceProcAddr(device, name));
 }
 

@@ -25,8 +25,8 @@ size_t driver_calls(void);
 const char *driver_call_name(size_t call);
 size_t driver_call_errors(size_t call, VkResult errors[DRIVER_MAX_ERRORS]);
 
-/* The n-th call fails. A wait that loses the device waits for it in truth, as a lost device is at
- * rest. */
+/* The n-th call fails. A wait or a submit that loses the device waits for it in truth, as a lost device
+ * is at rest. */
 void driver_fail(size_t call, VkResult error);
 
 /* The n-th call, a submit, says success and does nothing but signal. */

@@ -9,6 +9,9 @@
 
 #define LEAST_COUNT 16 /* finite elements judged together */
 
+/* CPU drivers compile within the first run. */
+#define TIMEOUT (10 * VKA_TIMEOUT_DEFAULT)
+
 double compare_limit(enum vka_dtype dtype)
 {
     return dtype == VKA_F32 ? 1e-11 : dtype == VKA_F16 ? 1e-6 : 5e-5;
@@ -71,7 +74,7 @@ static bool run_once(struct vka_plan *plan, struct operand *const *outputs, size
     for (size_t i = 0; i < n && *status == VKA_OK; i++)
         *status = operand_write_noise(outputs[i], rng);
     if (*status == VKA_OK)
-        *status = vka_plan_run(plan, 10 * VKA_TIMEOUT_DEFAULT); /* the first run compiles */
+        *status = vka_plan_run(plan, TIMEOUT);
     for (size_t i = 0; i < n && *status == VKA_OK; i++)
         *status = operand_read(outputs[i]);
     return *status == VKA_OK;
@@ -105,6 +108,12 @@ static bool canaries_live(struct operand *const *outputs, size_t n, char why[WHY
 bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct operand *const *outputs,
                   size_t n, struct rng *rng, char why[WHY])
 {
+    return compare_plans(device, plan, plan, outputs, n, rng, why);
+}
+
+bool compare_plans(struct vka_device *device, struct vka_plan *plan, struct vka_plan *other,
+                   struct operand *const *outputs, size_t n, struct rng *rng, char why[WHY])
+{
     uint8_t *first[4] = {0};
     enum vka_status status = VKA_OK;
     struct rng again = *rng; /* the same noise, so that all bytes compare */
@@ -115,7 +124,7 @@ bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct opera
         if (ok)
             memcpy(first[i], outputs[i]->got, outputs[i]->bytes);
     }
-    ok = ok && run_once(plan, outputs, n, &again, &status) && same_bits(outputs, first, n, why);
+    ok = ok && run_once(other, outputs, n, &again, &status) && same_bits(outputs, first, n, why);
     if (status != VKA_OK)
         snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
     for (size_t i = 0; i < 4; i++)

@@ -26,6 +26,10 @@ double compare_rows(const double *got, const double *want, size_t rows, size_t w
 bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct operand *const *outputs,
                   size_t n, struct rng *rng, char why[WHY]);
 
+/* The same with a run of each of two plans. */
+bool compare_plans(struct vka_device *device, struct vka_plan *plan, struct vka_plan *other,
+                   struct operand *const *outputs, size_t n, struct rng *rng, char why[WHY]);
+
 /* Compares o->values with want[count], rows being o's last axis. False with a reason where the NMSE
  * is above limit. name and where go into the reason and into *worst, which may be NULL. */
 bool compare_values(const struct operand *o, const double *want, double limit, const char *name,

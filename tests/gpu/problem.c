@@ -55,10 +55,11 @@ enum vka_status problem_plan(struct vka_device *device, const struct problem_dat
     uint64_t disabled = device->caps.disabled_kernels;
     problem_op(d, &op);
     device->caps.disabled_kernels |= d->p->disabled_kernels;
-    enum vka_status status = vka_plan_create(
-        device,
-        VKA_INFO(vka_plan_info, .path = d->p->path, .workspace_limit = d->p->workspace_limit),
-        plan);
+    enum vka_status status = vka_plan_create(device,
+                                             VKA_INFO(vka_plan_info, .path = d->p->path,
+                                                      .workspace_limit = d->p->workspace_limit,
+                                                      .submit_budget = d->p->submit_budget),
+                                             plan);
     if (status == VKA_OK)
         status = vka_plan_add_attention(*plan, &op);
     if (status == VKA_OK)
@@ -95,6 +96,33 @@ static bool compare_limits(struct vka_device *device, struct problem_data *d,
     for (size_t i = 0; i < n; i++)
         free(uncut[i]);
     vka_plan_destroy(&plan);
+    return ok;
+}
+
+/* Whether runs cut for other budgets, down to the smallest pieces, give the bits of plan's. */
+static bool compare_budgets(struct vka_device *device, struct problem_data *d,
+                            struct vka_plan *plan, struct operand *const *outputs, size_t n,
+                            char why[WHY])
+{
+    static const uint64_t budgets[] = {1000, 1000000, VKA_NO_BUDGET};
+    const struct problem *p = d->p;
+    struct problem cut = *p;
+    bool ok = true;
+    d->p = &cut;
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0] && ok; i++) {
+        struct vka_plan *other = NULL;
+        cut.submit_budget = budgets[i];
+        enum vka_status status = problem_plan(device, d, &other);
+        ok = status == VKA_OK && compare_plans(device, plan, other, outputs, n, &d->rng, why);
+        size_t length = strlen(why);
+        if (status != VKA_OK)
+            snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
+        else if (!ok)
+            snprintf(why + length, WHY - length, " with a budget of %llu ns",
+                     (unsigned long long)budgets[i]);
+        vka_plan_destroy(&other);
+    }
+    d->p = p;
     return ok;
 }
 
@@ -157,6 +185,8 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
     if (!compare_runs(device, plan, outputs, n, &d.rng, result->why))
         goto fail;
     if (p->limits && !compare_limits(device, &d, outputs, n, result->why))
+        goto fail;
+    if (p->budgets && !compare_budgets(device, &d, plan, outputs, n, result->why))
         goto fail;
     status = problem_oracle(&d);
     if (status != VKA_OK)

@@ -27,8 +27,10 @@ struct problem {
     bool poison_visible; /* NaN in one key, seen or not */
     enum vka_path path;
     uint64_t workspace_limit;  /* bytes; 0: the library's */
+    uint64_t submit_budget;    /* nanoseconds; 0: the library's */
     uint64_t disabled_kernels; /* bit per enum kernel, besides the device's */
     bool limits;               /* with lower limits the bits are to be the same */
+    bool budgets;              /* whatever the budget of a submit, the bits are to be the same */
 };
 
 struct problem_result {

@@ -1,10 +1,12 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--limits] [--validate]
+ *                 [--limits] [--budgets] [--validate]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
- * --seed the clock gives one. --limits runs each problem with lower limits too. --forever stops at the first failure or signal. */
+ * --seed the clock gives one. --limits and --budgets run each problem with lower limits, and cut for
+ * several submit budgets, too: the bits have to be the same. --forever stops at the first failure or
+ * signal. */
 #include "problem.h"
 
 #include <errno.h>
@@ -18,7 +20,7 @@
 
 struct settings {
     uint64_t seed, count;
-    bool forever, validate, limits;
+    bool forever, validate, limits, budgets;
     const char *device;
     enum vka_path path;
 };
@@ -26,7 +28,8 @@ struct settings {
 static int usage(void)
 {
     fprintf(stderr, "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
-                    "                   [--path auto|unfused|fused] [--limits] [--validate]\n");
+                    "                   [--path auto|unfused|fused] [--limits] [--budgets]\n"
+                    "                   [--validate]\n");
     return 2;
 }
 
@@ -57,6 +60,7 @@ static bool parse(int argc, char **argv, struct settings *s)
         {"count", required_argument, NULL, 'c'},
         {"forever", no_argument, NULL, 'f'},
         {"validate", no_argument, NULL, 'v'},
+        {"budgets", no_argument, NULL, 'b'},
         {"limits", no_argument, NULL, 'l'},
         {"device", required_argument, NULL, 'd'},
         {"path", required_argument, NULL, 'p'},
@@ -79,6 +83,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->forever = true;
         else if (c == 'l')
             s->limits = true;
+        else if (c == 'b')
+            s->budgets = true;
         else if (c == 'v')
             s->validate = true;
         else
@@ -116,6 +122,7 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
         size_t before = *errors;
         problem_draw(&problem, s->seed + i, s->path);
         problem.limits = s->limits;
+        problem.budgets = s->budgets;
         bool ok = problem_check(device, &problem, &worst, &result);
         if (ok && *errors > before) {
             ok = false;

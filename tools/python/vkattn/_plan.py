@@ -43,7 +43,8 @@ class Plan(Child):
     """Operations on tensors, recorded once by `finish` and run as often as wanted.
 
     path: "auto", "unfused" or "fused". workspace_limit: bytes aimed at for a slice of scores.
-    timestamps: measure each pass on the device.
+    timestamps: measure each pass on the device. submit_budget: nanoseconds that one submit may take
+    there; 0: 200 ms, None: any time.
 
         plan = vkattn.Plan(device)
         plan.attention(q, k, v, y, causal=True)
@@ -60,6 +61,7 @@ class Plan(Child):
         path: str = "auto",
         workspace_limit: int = 0,
         timestamps: bool = False,
+        submit_budget: int | None = 0,
     ) -> None:
         device = pick_device(device)
         info = ffi.new("struct vka_plan_info *")
@@ -67,6 +69,7 @@ class Plan(Child):
         info.path = choose(PATHS, path, "path")
         info.workspace_limit = workspace_limit
         info.timestamps = bool(timestamps)
+        info.submit_budget = 2**64 - 1 if submit_budget is None else submit_budget
         box = ffi.new("struct vka_plan **")
         with device._core as core:
             core.check(lib.vka_plan_create(core.box[0], info, box))

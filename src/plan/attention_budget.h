@@ -1,0 +1,69 @@
+/* What fused attention is predicted to take, and how a slice of it is cut into passes for a submit's
+ * budget. */
+#ifndef VKA_PLAN_ATTENTION_BUDGET_H
+#define VKA_PLAN_ATTENTION_BUDGET_H
+
+#include "plan/attention.h"
+#include "plan/tune.h"
+
+/* Whether a kernel computes with matrix units, and whether it works as attention_tile.h says. */
+bool attention_is_coop(enum kernel kernel);
+bool attention_takes_tiles(enum kernel kernel);
+
+/* Operations that a score takes, beside the products: softmax, biases, dropout. */
+double attention_score_work(const struct vka_attention_options *options);
+
+/* Visible keys among first .. end - 1, summed over queries `query` to query + n - 1 of one head; as
+ * many as there may be where only the device knows. */
+double attention_count_keys(const struct attention *a, uint32_t query, uint32_t n, uint32_t first,
+                            uint32_t end);
+
+/* How a slice is cut: every pass has `tiles` tiles of rows (a ragged batch's alone are cut here) and
+ * `pieces` of c->n_piece, and one of n_span parts of the keys, between which the state of the softmax
+ * is kept. */
+struct attention_parts {
+    uint32_t tiles, n_tile; /* of a pass and of the slice, along x of the grid */
+    uint32_t pieces;
+    uint32_t n_span, key,
+        keys; /* span i is keys key + i * keys on; the first and last reach further */
+};
+
+/* Keys a span has a multiple of. */
+uint32_t attention_span_unit(const struct attention_choice *c);
+
+/* What a pass does that has `tiles` tiles of rows of a slice, and keys first .. end - 1. */
+struct work attention_work(const struct attention *a, const struct attention_choice *c,
+                           const struct slice *s, uint32_t tiles, uint32_t first, uint32_t end);
+
+/* What the pass for a span of the keys does, of `tiles` tiles and all pieces. */
+struct work attention_span_work(const struct attention *a, const struct attention_choice *c,
+                                const struct slice *s, const struct attention_parts *parts,
+                                uint32_t span);
+
+/* The parts of a slice whose passes fit the budget; false where none do, and smaller slices would.
+ * last: there are none. */
+bool attention_cut(const struct vka_plan *plan, const struct attention *a,
+                   const struct attention_choice *c, const struct slice *s, bool last,
+                   struct attention_parts *parts);
+
+/* The slice's tiles of rows. */
+uint32_t attention_tiles(const struct attention *a, const struct attention_choice *c,
+                         const struct slice *s);
+
+/* Its workgroups along y of the grid, for each piece. */
+uint32_t attention_groups(const struct attention *a, const struct attention_choice *c,
+                          const struct slice *s);
+
+/* Floats of state of a row, between two spans. */
+uint32_t attention_state_pitch(const struct attention_choice *c);
+
+/* Adds the passes of a slice that is cut so. */
+enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,
+                                    const struct attention_choice *c, const struct slice *s,
+                                    const struct attention_parts *parts);
+
+/* Adds all of the problem, whose operands are as the kernel wants them, in slices that fit. */
+enum vka_status attention_add_slices(struct vka_plan *plan, const struct attention *a,
+                                     const struct attention_choice *c);
+
+#endif

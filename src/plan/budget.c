@@ -1,0 +1,90 @@
+#include "plan/budget.h"
+
+/* Of the budget, what the prediction by a measured rate may take: clocks change, and masks, strides
+ * and sizes that were not measured are slower. */
+#define MARGIN 0.5
+
+static const struct rate cautious[VKA_DEVICE_TYPE_COUNT] = {
+    [VKA_DEVICE_OTHER] = {2, 1},     [VKA_DEVICE_CPU] = {2, 1},
+    [VKA_DEVICE_VIRTUAL] = {2, 1},   [VKA_DEVICE_INTEGRATED] = {8, 1},
+    [VKA_DEVICE_DISCRETE] = {50, 5},
+};
+
+enum kernel budget_class(enum kernel kernel)
+{
+    switch (kernel) {
+    case KERNEL_attention_map:
+    case KERNEL_attention_merge:
+    case KERNEL_cache_advance:
+    case KERNEL_cache_append:
+    case KERNEL_cache_gather:
+    case KERNEL_copy:
+    case KERNEL_nonfinite:
+    case KERNEL_rope:
+        return KERNEL_copy;
+    case KERNEL_matmul_tile:
+    case KERNEL_matmul_lane4:
+    case KERNEL_matmul_lane8:
+    case KERNEL_matmul_address:
+    case KERNEL_matmul_texel:
+    case KERNEL_matmul_coop_f16:
+    case KERNEL_matmul_coop_bf16:
+    case KERNEL_softmax_shared:
+    case KERNEL_softmax_subgroup:
+    case KERNEL_attention_row:
+    case KERNEL_attention_texel:
+    case KERNEL_attention_address:
+    case KERNEL_attention_tile:
+    case KERNEL_attention_coop_f16:
+    case KERNEL_attention_coop_bf16:
+    case KERNEL_COUNT:
+        break;
+    }
+    return kernel;
+}
+
+struct rate budget_cautious(const struct caps *caps)
+{
+    return cautious[caps->properties.type];
+}
+
+bool budget_is_measured(const struct rates *rates, enum kernel kernel)
+{
+    return rates->of[budget_class(kernel)].device > 0;
+}
+
+double budget_time(const struct caps *caps, const struct rates *rates, enum kernel kernel,
+                   const struct work *work)
+{
+    struct rate rate = budget_cautious(caps);
+    if (budget_is_measured(rates, kernel)) {
+        rate = rates->of[budget_class(kernel)];
+        rate.device *= MARGIN;
+        rate.group *= MARGIN;
+    }
+    double all = work->ops / rate.device, one = work->longest / rate.group;
+    return all > one ? all : one;
+}
+
+size_t budget_group(const double *time, size_t n, double budget, size_t *first)
+{
+    size_t count = 0;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || sum + time[i] > budget) {
+            first[count++] = i;
+            sum = 0;
+        }
+        sum += time[i];
+    }
+    return count;
+}
+
+uint32_t budget_parts(double time, double budget, uint32_t most)
+{
+    double parts = time / budget;
+    if (parts >= most)
+        return most;
+    uint32_t whole = (uint32_t)parts;
+    return whole < parts || whole < 1 ? whole + 1 : whole;
+}

@@ -1,0 +1,102 @@
+#include "plan/calibrate.h"
+
+#include <math.h>
+#include <time.h>
+
+#define RUNS 3          /* the first compiles and touches memory for the first time */
+#define GROUPS 4096u    /* workgroups at most: more than any device has room for */
+#define ENOUGH_MS 2.0   /* runs as long as that are measured well */
+#define LEAST_GROUPS 16 /* though one workgroup alone may take as long as that */
+#define TOO_LONG_MS 20.0
+#define SCRATCH (64ull << 20) /* bytes */
+#define LEAST_SHARE 2.0 /* of the cautious rate: what is slower was held up by other programs */
+#define TIMEOUT (4 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile within the first run */
+#define TICK_MS 1e-4                      /* clocks do not tell less */
+
+bool calibrate_wanted(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
+{
+    return !budget_is_measured(&plan->device->rates, kernel) &&
+           plan->predicted + plan_time(plan, kernel, work) > plan->budget;
+}
+
+uint32_t calibrate_groups(const struct vka_plan *plan, uint64_t bytes, uint32_t n)
+{
+    const struct vka_device_properties *has = &plan->device->caps.properties;
+    uint64_t room = has->max_allocation / 2 < SCRATCH ? has->max_allocation / 2 : SCRATCH;
+    room = room < has->max_buffer_range ? room : has->max_buffer_range;
+    uint64_t most = room / bytes;
+    return most < 1 ? 1 : most < n ? (uint32_t)most : n;
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* The least time of a few runs of a finished plan, by the device's clock where it has one. */
+static enum vka_status time_runs(struct vka_plan *plan, double *least)
+{
+    enum vka_status status = VKA_OK;
+    *least = INFINITY;
+    for (int i = 0; i < RUNS; i++) {
+        double begin = now_ms();
+        TRY(vka_plan_run(plan, TIMEOUT));
+        double ms = now_ms() - begin;
+        if (plan->timestamps)
+            for (size_t j = ms = 0; j < plan->n_pass; j++)
+                ms += plan->gpu_ms[j];
+        if (i > 0)
+            *least = fmin(*least, fmax(ms, TICK_MS));
+    }
+fail:
+    return status;
+}
+
+/* Times n workgroups; *work is what they have to do. */
+static enum vka_status measure(struct vka_device *device, calibrate_add *add, const void *problem,
+                               uint32_t n, struct work *work, double *ms)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_plan *plan = NULL;
+    const struct vka_plan_info info = {
+        .struct_size = sizeof info, .timestamps = true, .submit_budget = VKA_NO_BUDGET};
+    TRY(vka_plan_create(device, &info, &plan));
+    TRY(add(plan, problem, n));
+    TRY(vka_plan_finish(plan));
+    *work = plan->passes[0].work;
+    TRY(time_runs(plan, ms));
+fail:
+    vka_plan_destroy(&plan);
+    return status;
+}
+
+enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struct work *pass_work,
+                          calibrate_add *add, const void *problem)
+{
+    struct vka_device *device = plan->device;
+    const struct rate cautious = budget_cautious(&device->caps);
+    struct rate best = {cautious.device / LEAST_SHARE, cautious.group / LEAST_SHARE};
+    enum vka_status status = VKA_OK;
+    if (!calibrate_wanted(plan, kernel, pass_work))
+        return VKA_OK;
+    if (device->queue.submitted) /* by the host's clock, the device has to be idle */
+        TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
+    double ms = 0;
+    for (uint32_t n = 1; n <= GROUPS && ms < TOO_LONG_MS; n *= 4) {
+        struct work work;
+        TRY(measure(device, add, problem, n, &work, &ms));
+        if (n == 1)
+            best.group = fmax(best.group, work.longest / (ms * 1e6));
+        best.device = fmax(best.device, work.ops / (ms * 1e6));
+        if (ms >= ENOUGH_MS && n >= LEAST_GROUPS)
+            break;
+    }
+fail:
+    if (status == VKA_TIMEOUT) /* a CPU driver that compiles for so long: it is not asked again */
+        status = VKA_OK;
+    if (status == VKA_OK)
+        device->rates.of[budget_class(kernel)] = best;
+    return status;
+}

@@ -1,0 +1,271 @@
+/* Predicted times, and what is cut and grouped by them, on devices and problems made by hand: what is
+ * counted in closed form is counted key by key here. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "plan/attention_budget.h"
+#include "plan/matmul_budget.h"
+
+#define MS 1e6 /* nanoseconds */
+
+static uint32_t state;
+
+static uint32_t draw(uint32_t least, uint32_t most)
+{
+    state = state * 1664525u + 1013904223u;
+    return least + (uint32_t)(((uint64_t)(state >> 8) * (most - least + 1)) >> 24);
+}
+
+static void test_group_named(void **unused)
+{
+    (void)unused;
+    size_t first[6];
+    const double time[6] = {5, 5, 1, 20, 3, 4};
+    assert_int_equal(budget_group(time, 6, 10, first), 4); /* 5 5 | 1 | 20 | 3 4 */
+    assert_int_equal(first[0], 0);
+    assert_int_equal(first[1], 2);
+    assert_int_equal(first[2], 3);
+    assert_int_equal(first[3], 4);
+    assert_int_equal(budget_group(time, 6, 1e300, first), 1);
+    assert_int_equal(budget_group(time, 6, 0.5, first), 6);
+}
+
+static void test_group_any(void **unused)
+{
+    (void)unused;
+    for (int round = 0; round < 1000; round++) {
+        double time[50], budget = draw(1, 200);
+        size_t first[51], n = draw(1, 50);
+        for (size_t i = 0; i < n; i++)
+            time[i] = draw(0, 100);
+        size_t count = budget_group(time, n, budget, first);
+        first[count] = n;
+        assert_int_equal(first[0], 0);
+        for (size_t i = 0; i < count; i++) {
+            double sum = 0;
+            assert_true(first[i] < first[i + 1]);
+            for (size_t j = first[i]; j < first[i + 1]; j++)
+                sum += time[j];
+            assert_true(sum <= budget || first[i] + 1 == first[i + 1]);
+            if (i + 1 < count) /* the next did not fit */
+                assert_true(sum + time[first[i + 1]] > budget);
+        }
+    }
+}
+
+static void test_parts(void **unused)
+{
+    (void)unused;
+    assert_int_equal(budget_parts(0, 10, 5), 1);
+    assert_int_equal(budget_parts(10, 10, 5), 1);
+    assert_int_equal(budget_parts(10.5, 10, 5), 2);
+    assert_int_equal(budget_parts(1e30, 10, 5), 5);
+    assert_int_equal(budget_parts(1e30, 1e300, 5), 1);
+}
+
+static void test_time(void **unused)
+{
+    (void)unused;
+    const struct caps caps = {.properties.type = VKA_DEVICE_DISCRETE};
+    struct rates rates = {{{0, 0}}};
+    const struct work wide = {1e9, 1}, narrow = {1e6, 1e6};
+    double cautious = budget_time(&caps, &rates, KERNEL_matmul_tile, &wide);
+    assert_false(budget_is_measured(&rates, KERNEL_matmul_tile));
+    rates.of[KERNEL_matmul_tile] = (struct rate){1000, 10};
+    assert_true(budget_is_measured(&rates, KERNEL_matmul_tile));
+    double measured = budget_time(&caps, &rates, KERNEL_matmul_tile, &wide);
+    assert_true(measured < cautious);
+    assert_true(measured > 1e9 / 1000 && measured < 4 * 1e9 / 1000); /* a margin */
+    double one = budget_time(&caps, &rates, KERNEL_matmul_tile, &narrow);
+    assert_true(one > 1e6 / 10 && one < 4 * 1e6 / 10); /* a large device does not help one group */
+    rates.of[KERNEL_copy] = (struct rate){7, 7};
+    assert_true(budget_is_measured(&rates, KERNEL_rope)); /* is as fast as what only moves data */
+    assert_false(budget_is_measured(&rates, KERNEL_attention_tile));
+}
+
+static bool sees(const struct attention *a, int64_t query, int64_t key)
+{
+    const struct vka_attention_options *o = a->options;
+    int64_t p = (int64_t)a->n_past + query;
+    if (o->causal && key > p)
+        return false;
+    if (o->window && o->window_left >= 0 && p - key > o->window_left)
+        return false;
+    return !o->window || o->window_right < 0 || key - p <= o->window_right;
+}
+
+static struct vka_attention_options draw_options(void)
+{
+    return (struct vka_attention_options){
+        .causal = draw(0, 1),
+        .window = draw(0, 1),
+        .window_left = (int32_t)draw(0, 30) - 1,
+        .window_right = (int32_t)draw(0, 30) - 1,
+        .dropout = draw(0, 3) ? 0 : 0.5f,
+    };
+}
+
+static struct attention draw_problem(const struct vka_attention_options *options)
+{
+    struct attention a = {.options = options};
+    a.batch = draw(1, 3);
+    a.n_kv_head = draw(1, 3);
+    a.n_head = a.n_kv_head * draw(1, 3);
+    a.n_q = draw(1, 80);
+    a.n_past = draw(0, 1) ? 0 : draw(0, 60);
+    a.n_kv = a.n_past + draw(1, 200);
+    a.head_dim = draw(1, 64);
+    a.value_dim = draw(1, 64);
+    return a;
+}
+
+static void test_count_keys(void **unused)
+{
+    (void)unused;
+    for (int round = 0; round < 2000; round++) {
+        const struct vka_attention_options options = draw_options();
+        struct attention a = draw_problem(&options);
+        uint32_t query = draw(0, a.n_q - 1), n = draw(1, a.n_q - query);
+        uint32_t first = draw(0, a.n_kv - 1), end = draw(first, a.n_kv);
+        uint64_t count = 0;
+        for (uint32_t i = query; i < query + n; i++)
+            for (uint32_t j = first; j < end; j++)
+                count += sees(&a, i, j);
+        assert_int_equal((uint64_t)attention_count_keys(&a, query, n, first, end), count);
+    }
+}
+
+/* Lengths and positions that the device alone knows: never fewer than there can be. */
+static void test_count_unknown(void **unused)
+{
+    (void)unused;
+    struct vka_tensor offsets = {0};
+    struct vka_attention_options options = {.causal = true, .query_offset = &offsets};
+    struct attention a = {.options = &options, .n_q = 10, .n_kv = 100};
+    assert_int_equal((int)attention_count_keys(&a, 0, 10, 0, 100), 1000);
+    options.window = true;
+    options.window_left = 4;
+    assert_int_equal((int)attention_count_keys(&a, 0, 10, 0, 100), 50);
+    assert_int_equal((int)attention_count_keys(&a, 0, 10, 98, 100), 20);
+}
+
+static struct attention_choice draw_choice(const struct attention *a)
+{
+    struct attention_choice c = {.kernel = KERNEL_attention_row, .lanes = 8, .rows = 2, .tile = 16};
+    c.value4 = (a->value_dim + 3) / 4;
+    if (draw(0, 1))
+        return c;
+    c = (struct attention_choice){.kernel = KERNEL_attention_tile, .lanes = 8, .tile = 64};
+    c.keys = 32;
+    c.value4 = c.value4 ? c.value4 : 1;
+    c.n_chunk = draw(1, 2);
+    c.n_piece = draw(0, 1) ? 1 : draw(2, 6);
+    c.piece_keys = (a->n_kv / c.n_piece / c.keys + 1) * c.keys;
+    return c;
+}
+
+/* The spans follow each other in whole units and take in every key that a query of the slice sees. */
+static void check_spans(const struct attention *a, const struct attention_choice *c,
+                        const struct attention_parts *parts)
+{
+    assert_true(parts->n_span >= 1 && parts->keys >= 1);
+    if (parts->n_span == 1)
+        return;
+    assert_int_equal(parts->key % attention_span_unit(c), 0);
+    assert_int_equal(parts->keys % attention_span_unit(c), 0);
+    assert_true(parts->key + (uint64_t)(parts->n_span - 1) * parts->keys < a->n_kv);
+}
+
+/* Of any problem, a cut says itself whether it fits, and what is last is cut as far as it goes. */
+static void test_cut(void **unused)
+{
+    (void)unused;
+    static const double budgets[] = {1e2, 1e4, 1 * MS, 1e300};
+    struct vka_device device = {.caps.properties.type = VKA_DEVICE_CPU};
+    size_t cut_keys = 0, cut_pieces = 0, cut_tiles = 0;
+    for (int round = 0; round < 4000; round++) {
+        const struct vka_attention_options options = draw_options();
+        struct vka_plan plan = {.device = &device, .budget = budgets[draw(0, 3)]};
+        struct attention a = draw_problem(&options);
+        const struct attention_choice c = draw_choice(&a);
+        const bool last = draw(0, 1);
+        const struct slice s = {.n_batch = last ? 1 : a.batch,
+                                .n_head = last ? a.n_head / a.n_kv_head : a.n_head,
+                                .n_query = last ? 1 : a.n_q};
+        a.n_sequence = c.n_piece < 2 && draw(0, 1) ? draw(1, 5) : 0;
+        struct attention_parts parts;
+        bool fits = attention_cut(&plan, &a, &c, &s, last, &parts);
+        check_spans(&a, &c, &parts);
+        assert_true(fits || !last);
+        assert_true(parts.tiles >= 1 && parts.tiles <= parts.n_tile);
+        cut_keys += parts.n_span > 1;
+        cut_pieces += parts.pieces < c.n_piece;
+        cut_tiles += parts.tiles < parts.n_tile;
+        for (uint32_t i = 0; i < parts.n_span && fits && !last; i++) {
+            struct work work = attention_span_work(&a, &c, &s, &parts, i);
+            assert_true(plan_time(&plan, c.kernel, &work) <= plan.budget);
+        }
+    }
+    assert_true(cut_keys > 100 && cut_pieces > 100 && cut_tiles > 100); /* it came to that */
+}
+
+/* The work of a slice is that of its halves, but for rows that fill up tiles. */
+static void test_work_adds_up(void **unused)
+{
+    (void)unused;
+    for (int round = 0; round < 1000; round++) {
+        const struct vka_attention_options options = draw_options();
+        struct attention a = draw_problem(&options);
+        const struct attention_choice c = {.kernel = KERNEL_attention_row, .tile = 1};
+        struct slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q}, half[2];
+        double whole = attention_work(&a, &c, &s, attention_tiles(&a, &c, &s), 0, a.n_kv).ops;
+        assert_true(whole > 0);
+        if (!attention_halve(&s, a.n_head / a.n_kv_head, 1, half))
+            continue;
+        double sum = 0;
+        for (int i = 0; i < 2; i++)
+            sum +=
+                attention_work(&a, &c, &half[i], attention_tiles(&a, &c, &half[i]), 0, a.n_kv).ops;
+        assert_true(sum > whole * (1 - 1e-9) && sum < whole * (1 + 1e-9));
+    }
+}
+
+static void test_matmul(void **unused)
+{
+    (void)unused;
+    struct vka_device device = {.caps.properties.type = VKA_DEVICE_CPU};
+    struct vka_plan plan = {.device = &device, .budget = 1e300};
+    struct matmul_op op = {.group = 2};
+    const uint32_t a[4] = {3, 4, 100, 50}, c[4] = {3, 4, 100, 70};
+    const struct matmul_choice choice = {.kernel = KERNEL_matmul_tile, .rows = 32, .columns = 64};
+    memcpy(op.a.shape.size, a, sizeof a);
+    memcpy(op.c.shape.size, c, sizeof c);
+    struct work work = matmul_work(&op, &choice);
+    assert_true(work.longest == 2.0 * 32 * 64 * 50);
+    assert_true(work.ops == work.longest * 4 * 2 * 12); /* four tiles of rows, two of columns */
+    assert_int_equal(matmul_budget_axis(&plan, &op, &choice), -1);
+    plan.budget = 1;
+    for (int axis = 0; axis < 4; axis++) {
+        static const uint32_t least[4] = {1, 2, 32, 64};
+        assert_int_equal(matmul_budget_axis(&plan, &op, &choice), axis);
+        op.c.shape.size[axis] = least[axis];
+    }
+    assert_int_equal(matmul_budget_axis(&plan, &op, &choice), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_group_named), cmocka_unit_test(test_group_any),
+        cmocka_unit_test(test_parts),       cmocka_unit_test(test_time),
+        cmocka_unit_test(test_count_keys),  cmocka_unit_test(test_count_unknown),
+        cmocka_unit_test(test_cut),         cmocka_unit_test(test_work_adds_up),
+        cmocka_unit_test(test_matmul),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
