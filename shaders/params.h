@@ -64,7 +64,7 @@ struct matmul_params {
 #define MATMUL_LANES 7
 #define MATMUL_A_VEC 8 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
 #define MATMUL_B_VEC 9 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
-#define MATMUL_ROWS 10  /* of a tile, at most LANE_ROWS */
+#define MATMUL_ROWS 10 /* of a tile, at most LANE_ROWS */
 #define MATMUL_LANE_SPECS 11
 /* matmul_address, matmul_texel: packed B, MATMUL_ROWS of at most so many. */
 #define ADDRESS_ROWS 6
@@ -178,8 +178,8 @@ struct rope_params {
     U32 from_offset, from_batch, from_head, from_row, from_col;
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 norm_offset;
-    U32 position_offset;  /* of the query offsets; one a batch element, or one */
-    I32 first_position; /* of row 0, from the offset where those are bound */
+    U32 position_offset; /* of the query offsets; one a batch element, or one */
+    I32 first_position;  /* of row 0, from the offset where those are bound */
     U32 flags;
     F32 epsilon;
     U32 dim; /* leading features that turn */
@@ -214,8 +214,8 @@ struct attention_params {
     U32 page; /* paged: positions a block, a multiple of 16; 0: not paged */
     U32 table_offset, table_row, n_page; /* blocks of a sequence, and of the pool */
     /* attention_tile: y of the grid is (key head * piece_count + piece) * n_chunk + chunk. */
-    U32 n_chunk;             /* workgroups that share the value features of a row */
-    U32 n_piece, piece_keys; /* and those that share its keys; a multiple of the tile's keys */
+    U32 n_chunk;                  /* workgroups that share the value features of a row */
+    U32 n_piece, piece_keys;      /* and those that share its keys; a multiple of the tile's keys */
     U32 piece_first, piece_count; /* of this pass */
     U32 map_head, map_batch, map_row; /* words of attention_map; map_row 0: there is none */
     U32 tile_first; /* of this pass: ragged batches alone are cut here, others by query_first */

@@ -169,126 +169,6 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
     return status;
 }
 
-/* Makes room for one more element of an array that doubles. */
-static enum vka_status grow(struct log *log, void **array, size_t count, size_t *room, size_t size)
-{
-    enum vka_status status = VKA_OK;
-    if (count == *room) {
-        size_t more = *room ? 2 * *room : 16;
-        void *moved = realloc(*array, more * size);
-        CHECK_ALLOC(moved);
-        *array = moved;
-        *room = more;
-    }
-fail:
-    return status;
-}
-
-static enum vka_status add_scratch(struct vka_plan *plan, enum memory_kind kind, uint64_t bytes,
-                                   bool constant, struct storage **storage)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
-    void *array = plan->scratches;
-    TRY(grow(log, &array, plan->n_scratch, &plan->scratch_room, sizeof *plan->scratches));
-    plan->scratches = array;
-    TRY(storage_create(plan->device, kind, bytes, storage));
-    plan->scratches[plan->n_scratch++] = (struct scratch){*storage, plan->scratch_level, constant};
-fail:
-    return status;
-}
-
-enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
-                             struct vka_tensor *tensor)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
-    *tensor = (struct vka_tensor){.dtype = dtype};
-    if (!shape_dense(4, size, &tensor->shape))
-        return log_error(log, VKA_UNSUPPORTED, "an intermediate result passes 2^48 elements");
-    uint64_t bytes = shape_count(&tensor->shape) * vka_dtype_size(dtype);
-    struct scratch *best = NULL;
-    for (size_t i = 0; i < plan->n_scratch; i++) {
-        struct scratch *s = &plan->scratches[i];
-        if (!s->used && !s->constant && s->storage->bytes >= bytes &&
-            (!best || s->storage->bytes < best->storage->bytes))
-            best = s;
-    }
-    if (best) {
-        best->used = plan->scratch_level;
-        tensor->storage = best->storage;
-    } else {
-        TRY(add_scratch(plan, MEMORY_DEVICE, bytes, false, &tensor->storage));
-    }
-fail:
-    return status;
-}
-
-void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor)
-{
-    for (size_t i = 0; i < plan->n_scratch; i++)
-        if (plan->scratches[i].storage == tensor->storage)
-            plan->scratches[i].used = 0;
-}
-
-void plan_scratch_enter(struct vka_plan *plan)
-{
-    plan->scratch_level++;
-}
-
-void plan_scratch_leave(struct vka_plan *plan)
-{
-    for (size_t i = 0; i < plan->n_scratch; i++)
-        if (plan->scratches[i].used == plan->scratch_level)
-            plan->scratches[i].used = 0;
-    plan->scratch_level--;
-}
-
-enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
-                              const void *data, struct vka_tensor *tensor)
-{
-    enum vka_status status = VKA_OK;
-    *tensor = (struct vka_tensor){.dtype = dtype};
-    shape_dense(4, size, &tensor->shape);
-    TRY(add_scratch(plan, MEMORY_DEVICE, vka_tensor_size(tensor), true, &tensor->storage));
-    TRY(vka_tensor_write(tensor, data, vka_tensor_size(tensor)));
-    TRY(storage_keep(tensor->storage, data));
-fail:
-    return status;
-}
-
-enum vka_status plan_add_count(struct vka_plan *plan, const char *name, uint32_t n,
-                               struct vka_tensor *words)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
-    void *array = plan->counts;
-    TRY(grow(log, &array, plan->n_count, &plan->count_room, sizeof *plan->counts));
-    plan->counts = array;
-    *words = (struct vka_tensor){.dtype = VKA_I32};
-    shape_dense(4, (const uint32_t[]){1, 1, 1, 2 * n}, &words->shape);
-    TRY(add_scratch(plan, MEMORY_STAGING, vka_tensor_size(words), true, &words->storage));
-    plan->counts[plan->n_count++] = (struct count){.name = name, .words = words->storage, .n = n};
-fail:
-    return status;
-}
-
-enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
-    for (size_t i = 0; i < plan->n_cache; i++)
-        if (plan->caches[i] == cache)
-            return VKA_OK;
-    void *array = plan->caches;
-    TRY(grow(log, &array, plan->n_cache, &plan->cache_room, sizeof *plan->caches));
-    plan->caches = array;
-    plan->caches[plan->n_cache++] = cache;
-    cache->references++;
-fail:
-    return status;
-}
-
 static uint64_t binding_alignment(const struct vka_plan *plan)
 {
     uint32_t alignment = plan->device->caps.buffer_alignment;
@@ -374,7 +254,7 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
         if (pass->bindings[i].storage->stale)
             return weights_lost(log);
     void *array = plan->passes;
-    TRY(grow(log, &array, plan->n_pass, &plan->pass_room, sizeof *plan->passes));
+    TRY(plan_grow(log, &array, plan->n_pass, &plan->pass_room, sizeof *plan->passes));
     plan->passes = array;
     plan->passes[plan->n_pass++] = *pass;
     plan->predicted += plan_time(plan, pass->key.kernel, &pass->work);

@@ -91,6 +91,9 @@ struct plan_mark {
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
 enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status);
 
+/* Makes room for one more element of an array that doubles. */
+enum vka_status plan_grow(struct log *log, void **array, size_t count, size_t *room, size_t size);
+
 /* A dense tensor in storage of the plan's own, until the operation ends. The tensor holds no
  * reference. */
 enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
