@@ -151,9 +151,10 @@ struct vka_device_info {
     bool labels;
     /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. What passes
      * one is cut, with the same bits, but for these, which are UNSUPPORTED:
-     * - above max_allocation: a tensor, a weight, a cache; what lies between the passes of one head
+     * - above max_allocation: a tensor, a weight, a cache; what lies between the passes of a key head
      *   of one batch element, or of one batch element of a layer;
-     * - above max_buffer_range, on the unfused path: the scores of one query in float32;
+     * - above max_buffer_range: one row of any tensor, where strides spread its elements; on the
+     *   unfused path, the scores of one query in float32;
      * - on the fused path: the keys, values or mask of one head and tile of queries, and of a ragged
      *   batch the queries and output of a head;
      * - with a cache: the keys or values of one head of a sequence, and all blocks of a paged one. */

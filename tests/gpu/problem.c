@@ -68,10 +68,12 @@ enum vka_status problem_plan(struct vka_device *device, const struct problem_dat
     return status;
 }
 
-/* Whether a plan for lower limits gives the bits that the last run left in the outputs. */
+/* Whether a plan for lower limits gives the bits that the last run left in the outputs, or is
+ * refused. */
 static bool compare_limits(struct vka_device *device, struct problem_data *d,
-                           struct operand *const *outputs, size_t n, char why[WHY])
+                           struct operand *const *outputs, size_t n, struct problem_result *result)
 {
+    char *why = result->why;
     struct vka_plan *plan = NULL;
     double *uncut[4] = {0};
     bool ok = true;
@@ -84,6 +86,7 @@ static bool compare_limits(struct vka_device *device, struct problem_data *d,
     struct vka_device_properties usual = limits_lower(device);
     enum vka_status status = ok ? problem_plan(device, d, &plan) : VKA_OUT_OF_HOST_MEMORY;
     limits_restore(device, &usual);
+    result->refused = status == VKA_UNSUPPORTED;
     if (status != VKA_OK)
         snprintf(why, WHY, "with lower limits: %s: %s", vka_status_name(status),
                  vka_device_error(device));
@@ -96,7 +99,7 @@ static bool compare_limits(struct vka_device *device, struct problem_data *d,
     for (size_t i = 0; i < n; i++)
         free(uncut[i]);
     vka_plan_destroy(&plan);
-    return ok;
+    return ok || result->refused;
 }
 
 /* Whether runs cut for other budgets, down to the smallest pieces, give the bits of plan's. */
@@ -184,7 +187,7 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
             outputs[n++] = &d.operands[i];
     if (!compare_runs(device, plan, outputs, n, &d.rng, result->why))
         goto fail;
-    if (p->limits && !compare_limits(device, &d, outputs, n, result->why))
+    if (p->limits && !compare_limits(device, &d, outputs, n, result))
         goto fail;
     if (p->budgets && !compare_budgets(device, &d, plan, outputs, n, result->why))
         goto fail;

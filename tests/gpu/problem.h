@@ -36,6 +36,7 @@ struct problem {
 struct problem_result {
     uint64_t kernels; /* bit per enum kernel: the plan used it */
     char why[WHY];    /* of a failure */
+    bool refused;     /* beyond the lowered limits, as vka_device_info says some are */
 };
 
 /* True where the library agrees with the oracle on all that the problem asks for; *worst, which

@@ -18,6 +18,9 @@
 
 #define SKIPPED 77
 
+/* With --limits, one problem in so many may be refused, and one more. */
+#define MOST_REFUSED 10
+
 struct settings {
     uint64_t seed, count;
     bool forever, validate, limits, budgets;
@@ -114,7 +117,7 @@ static void print_worst(const struct worst *worst)
 static uint64_t run(struct vka_device *device, const struct settings *s, const size_t *errors)
 {
     struct worst worst = {0};
-    uint64_t failures = 0, i = 0;
+    uint64_t failures = 0, refused = 0, i = 0;
     for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
         struct problem problem;
         struct problem_result result;
@@ -124,7 +127,8 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
         problem.limits = s->limits;
         problem.budgets = s->budgets;
         bool ok = problem_check(device, &problem, &worst, &result);
-        if (ok && *errors > before) {
+        refused += ok && result.refused;
+        if (ok && !result.refused && *errors > before) {
             ok = false;
             snprintf(result.why, sizeof result.why, "errors in the log");
         }
@@ -138,6 +142,12 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
             printf("%llu problems\n", (unsigned long long)i + 1);
     }
     print_worst(&worst);
+    if (s->limits)
+        printf("%llu beyond the lowered limits\n", (unsigned long long)refused);
+    if (refused > 1 + i / MOST_REFUSED) {
+        failures++;
+        printf("FAIL more than one in %d is beyond the lowered limits\n", MOST_REFUSED);
+    }
     printf("%llu problems, %llu failed\n", (unsigned long long)i, (unsigned long long)failures);
     return failures;
 }
