@@ -157,7 +157,8 @@ struct vka_device_info {
      *   unfused path, the scores of one query in float32;
      * - on the fused path: the keys, values or mask of one head and tile of queries, and of a ragged
      *   batch the queries and output of a head;
-     * - with a cache: the keys or values of one head of a sequence, and all blocks of a paged one. */
+     * - with a cache: the keys or values of one head of a sequence, and all blocks of a paged one;
+     * - what is cut into more than 16,384 passes of a plan. */
     uint64_t max_buffer_range;  /* bytes of a buffer that one kernel may see; at least 65536 */
     uint64_t max_allocation;    /* bytes of one allocation; at least 1 MiB */
     uint32_t max_shared_memory; /* bytes a workgroup; at least 4096 */

@@ -9,7 +9,8 @@
 
 #define DEFAULT_WORKSPACE (64ull << 20)
 #define DEFAULT_BUDGET 200000000ull /* nanoseconds */
-#define LEAST_ALIGNMENT 16u         /* of a binding: vec4 loads */
+#define MOST_PASSES 16384u  /* a CPU driver maps memory for each, crashes when it can map no more */
+#define LEAST_ALIGNMENT 16u /* of a binding: vec4 loads */
 
 static void release_recording(struct vka_plan *plan)
 {
@@ -236,6 +237,8 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     const struct caps *caps = &plan->device->caps;
     const struct kernel_info *kernel = &kernel_table[pass->key.kernel];
     const char *missing = kernel_missing(pass->key.kernel, caps);
+    if (plan->n_pass >= MOST_PASSES)
+        return log_error(log, VKA_UNSUPPORTED, "the plan needs more than %u passes", MOST_PASSES);
     if (missing)
         return log_error(log, VKA_UNSUPPORTED, "%s: the device lacks %s (kernel %s)", pass->name,
                          missing, kernel->name);
