@@ -1,5 +1,5 @@
-/* What fused attention is predicted to take, and how a slice of it is cut into passes for a submit's
- * budget. */
+/* What fused attention is predicted to take, and how a slice of it is cut into passes for a
+ * submit's budget. */
 #ifndef VKA_PLAN_ATTENTION_BUDGET_H
 #define VKA_PLAN_ATTENTION_BUDGET_H
 
@@ -24,8 +24,8 @@ double attention_count_keys(const struct attention *a, uint32_t query, uint32_t 
 struct attention_parts {
     uint32_t tiles, n_tile; /* of a pass and of the slice, along x of the grid */
     uint32_t pieces;
-    uint32_t n_span, key,
-        keys; /* span i is keys key + i * keys on; the first and last reach further */
+    uint32_t n_span;
+    uint32_t key, keys; /* span i is keys key + i * keys on; the first and last reach further */
 };
 
 /* Keys a span has a multiple of. */

@@ -8,9 +8,8 @@
 
 /* What a dispatch has to do, in operations: a multiply-add counts 2, all else WORK_ below. */
 struct work {
-    double ops; /* of all workgroups */
-    double
-        longest; /* of the longest workgroup, which is as fast on a large device as on a small one */
+    double ops;     /* of all workgroups */
+    double longest; /* of the longest workgroup: no faster on a large device than on a small one */
 };
 
 #define WORK_MOVE 8.0     /* an element that is read, converted and written */
@@ -27,14 +26,14 @@ struct rate budget_cautious(const struct caps *caps);
 /* Whether the rate of a kernel has been measured. */
 bool budget_is_measured(const struct rates *rates, enum kernel kernel);
 
-/* Nanoseconds that a dispatch is predicted to take: by the measured rate with a margin, or by one that
- * devices of its type exceed. */
+/* Nanoseconds that a dispatch is predicted to take: by the measured rate with a margin, or by one
+ * that devices of its type exceed. */
 double budget_time(const struct caps *caps, const struct rates *rates, enum kernel kernel,
                    const struct work *work);
 
-/* Cuts n passes of `time` nanoseconds each into submits in order: first[i] is the first pass of submit
- * i. None takes longer than the budget, but for a pass that does alone. Returns their number; first
- * has room for n. */
+/* Cuts n passes of `time` nanoseconds each into submits in order: first[i] is the first pass of
+ * submit i. None takes longer than the budget, but for a pass that does alone. Returns their number;
+ * first has room for n. */
 size_t budget_group(const double *time, size_t n, double budget, size_t *first);
 
 /* Parts into which something is cut so that each takes the budget at most; from 1 to `most`. */

@@ -99,7 +99,30 @@ static struct copy copy_in_panel(const struct copy *copy)
     return plain;
 }
 
-/* Adds a copy, halved along its first axis that can be until it fits the device. */
+/* The axis to halve, of those longer than their unit: where a binding cannot hold an operand, the one
+ * along which that reaches furthest. */
+static uint32_t axis_to_cut(const struct vka_plan *plan, const struct copy *copy,
+                            const uint32_t unit[4])
+{
+    const uint32_t *size = copy->from.shape.size;
+    const struct vka_tensor *operand[2] = {&copy->from, &copy->to};
+    uint64_t furthest = 0;
+    uint32_t axis = 0;
+    while (axis < 3 && size[axis] <= unit[axis])
+        axis++;
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct vka_tensor *x = operand[i / 4];
+        uint64_t reach = x->shape.stride[i % 4] * (size[i % 4] - 1ull);
+        if (size[i % 4] <= unit[i % 4] || reach <= furthest ||
+            plan_range(plan, x) <= plan->device->caps.properties.max_buffer_range)
+            continue;
+        furthest = reach;
+        axis = i % 4;
+    }
+    return axis;
+}
+
+/* Adds a copy, halved until it fits the device. */
 static enum vka_status add_parts(struct vka_plan *plan, const struct copy *copy)
 {
     struct copy plain;
@@ -115,9 +138,7 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct copy *copy)
                                           : 1,
                               fit ? COPY_LANES : 1};
     struct work work = work_of(copy);
-    uint32_t axis = 0;
-    while (axis < 3 && size[axis] <= unit[axis])
-        axis++;
+    uint32_t axis = axis_to_cut(plan, copy, unit);
     if ((fit && plan_time(plan, KERNEL_copy, &work) <= plan->budget) || size[axis] <= unit[axis])
         return add_copy(plan, copy);
     uint32_t half = divide_up(size[axis] / 2, unit[axis]) * unit[axis];

@@ -1,6 +1,7 @@
 /* Matrix products of any size: cut and packed so that grids, bindings and allocations fit the
- * device, and passes the budget. No kernel sums differently by a result's place in its tile, and what is cut along k goes
- * on with the sums before, so that a result's bits do not depend on the cuts. */
+ * device, and passes the budget. No kernel sums differently by a result's place in its tile, and
+ * what is cut along k goes on with the sums before, so that a result's bits do not depend on the
+ * cuts. */
 #include "plan/matmul_budget.h"
 
 #define AXIS_K 4   /* 0 to 3 are c's axes */
@@ -50,6 +51,18 @@ static int axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
     return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
 }
 
+/* Whether A or C has to be cut: not where a binding holds it packed, and the rows lie so close that
+ * fewer of them would reach as far. */
+static bool too_large(const struct vka_plan *plan, const struct vka_tensor *x, uint64_t limit,
+                      uint64_t scratch)
+{
+    const struct shape *s = &x->shape;
+    const uint32_t *size = s->size;
+    bool close = s->stride[2] * (size[2] - 1ull) < s->stride[3] * (size[3] - 1ull);
+    uint64_t packed = (uint64_t)size[0] * size[1] * size[2] * divide_up(size[3], 4) * 16;
+    return plan_range(plan, x) > limit && (!close || packed > scratch);
+}
+
 /* The axis to halve so that grid and bindings fit the device; -1 where they do, or no cut helps. */
 static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
                        const struct matmul_choice *choice)
@@ -60,9 +73,9 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     uint64_t scratch = least(input, caps->properties.max_allocation), groups[3];
     uint32_t n_block;
     matmul_grid(op, choice, groups, &n_block);
-    bool a = plan_range(plan, &op->a) > input;
+    bool a = too_large(plan, &op->a, input, scratch);
     bool b = plan_range(plan, &op->b) > input && (op->panel || rows_bytes(&op->b) > scratch);
-    bool c = plan_range(plan, &op->c) > limit;
+    bool c = too_large(plan, &op->c, limit, scratch);
     uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* their axes of the grid */
     if (a || b || c || groups[2] > caps->max_groups[2]) {
         if (size[0] > 1)
