@@ -427,6 +427,15 @@ struct vka_attention_op {
      * kv_length and query_offset are [n] or [1]. Rows outside all sequences are left as they are.
      * Fused path only; no mask, returned scores, rope, past, present or cache. Both or neither. */
     struct vka_tensor *q_start, *kv_start;
+    /* Keys block by block, as they come from a file or from another device: k and v are keys
+     * key_first .. key_first + n_new - 1 of n_key; lengths, positions and the mask's last axis are
+     * those of all n_key. `state` carries the softmax of every row from one block to the next: F32 of
+     * rank 1, not a view, with vka_plan_attention_state elements. The blocks of one output are run in
+     * the order of their keys, in one plan or in several that are made alike, and each begins at a
+     * multiple of 128; the last writes output. The bits are those of all keys at once. Fused path
+     * only; no returned scores, past, present, cache or ragged batch. n_key 0: no blocks. */
+    struct vka_tensor *state;
+    uint32_t key_first, n_key;
     struct vka_attention_options options;
 };
 
@@ -599,6 +608,12 @@ VKA_API enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct 
 VKA_API enum vka_status vka_plan_add_attention(struct vka_plan *plan,
                                                const struct vka_attention_op *op);
 VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op);
+
+/* The elements that op->state has to have; nothing is added, and op->state is not read. UNSUPPORTED
+ * where attention over all n_key keys would not be one fused pass here. */
+VKA_API enum vka_status vka_plan_attention_state(struct vka_plan *plan,
+                                                 const struct vka_attention_op *op,
+                                                 uint64_t *count);
 
 /* Allocates the workspace, builds the pipelines and records. Once; nothing can be added then. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);

@@ -1,4 +1,5 @@
 /* Attention as an operation: sizes and checks, then norms, rotation, past and present. */
+#include "plan/attention_block.h"
 #include "plan/attention_share.h"
 #include "plan/cache.h"
 #include "plan/check.h"
@@ -56,8 +57,8 @@ static enum vka_status turn(struct vka_plan *plan, struct attention *a, struct v
         TRY(plan_rope(plan, "turn q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
                       a->n_past, &a->q));
     if (o->rope.dim || o->k_norm)
-        TRY(plan_rope(plan, "turn k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets, a->n_past,
-                      new_k));
+        TRY(plan_rope(plan, "turn k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets,
+                      a->n_past + a->key_first, new_k));
 fail:
     return status;
 }
@@ -247,7 +248,7 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
 {
     enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = &op->options;
-    const struct vka_tensor *all[5 + OPTION_INPUTS + 3] = {op->q, op->k, op->v, op->past_key,
+    const struct vka_tensor *all[5 + OPTION_INPUTS + 4] = {op->q, op->k, op->v, op->past_key,
                                                            op->past_value};
     attention_option_inputs(o, all + 5);
     const struct {
@@ -256,7 +257,8 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
     } written[] = {{"output", op->output},
                    {"scores", o->scores},
                    {"present_key", op->present_key},
-                   {"present_value", op->present_value}};
+                   {"present_value", op->present_value},
+                   {"state", op->state}};
     size_t n = 5 + OPTION_INPUTS;
     for (size_t i = 0; i < COUNTOF(written); i++) {
         if (!written[i].tensor)
@@ -269,28 +271,41 @@ fail:
     return status;
 }
 
-static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
-                                     const struct vka_attention_op *op)
+enum vka_status attention_check(struct vka_plan *plan, const char *caller,
+                                const struct vka_attention_op *op, struct attention *a)
 {
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
     CHECK_ARG(op, "%s: op is NULL", caller);
     CHECK_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
               op->struct_size, sizeof *op);
-    struct attention a = {.options = &op->options};
-    TRY(check_shapes(plan, caller, op, &a));
+    *a = (struct attention){.options = &op->options};
+    TRY(check_shapes(plan, caller, op, a));
     if (op->cache) {
         CHECK_ARG(!op->past_key && !op->present_key, "%s: past or present is given with cache",
                   caller);
-        TRY(attention_check_cache(plan, caller, op->cache, a.n_kv, &a));
+        TRY(attention_check_cache(plan, caller, op->cache, a->n_kv, a));
     }
     CHECK_ARG(!op->q_start == !op->kv_start, "%s: q_start and kv_start come together", caller);
     if (op->q_start)
-        TRY(check_ragged(plan, caller, op, &a));
-    TRY(attention_check_options(plan, caller, &a));
+        TRY(check_ragged(plan, caller, op, a));
+    TRY(attention_check_block(plan, caller, op, a));
+    TRY(attention_check_options(plan, caller, a));
     TRY(check_overlaps(plan, caller, op));
-    a.q = *op->q;
-    a.output = *op->output;
+    a->q = *op->q;
+    a->k = *op->k;
+    a->v = *op->v;
+    a->output = *op->output;
+fail:
+    return status;
+}
+
+static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
+                                     const struct vka_attention_op *op)
+{
+    enum vka_status status = VKA_OK;
+    struct attention a;
+    TRY(attention_check(plan, caller, op, &a));
     TRY(plan_attention(plan, &a,
                        &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,
                                                   op->present_key, op->present_value, op->cache}));

@@ -18,7 +18,14 @@ struct attention {
     const struct vka_cache *paged;
     const struct vka_tensor *q_start, *kv_start; /* ragged: n_sequence + 1 rows each */
     uint32_t n_sequence;                         /* 0: not ragged */
+    /* Fused path only: k and v are keys key_first .. key_first + n_block - 1 of n_kv. */
+    uint32_t key_first, n_block; /* n_block 0: all keys */
+    const struct vka_tensor *state;
 };
+
+/* Checks the operation and fills in *a, all but the scale and what comes of past and cache. */
+enum vka_status attention_check(struct vka_plan *plan, const char *caller,
+                                const struct vka_attention_op *op, struct attention *a);
 
 /* Checks options against the sizes of *a; caller names the public function. */
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,

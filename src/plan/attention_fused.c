@@ -1,4 +1,5 @@
 /* Attention in one pass: the whole of a row's softmax in registers, no buffer of scores. */
+#include "plan/attention_block.h"
 #include "plan/attention_budget.h"
 #include "plan/attention_tile.h"
 #include "plan/cache.h"
@@ -39,8 +40,8 @@ static bool rows_of_chunks(const struct vka_tensor *t)
     return whole;
 }
 
-static void choose(const struct vka_plan *plan, const struct attention *a,
-                   struct attention_choice *choice)
+void attention_choose(const struct vka_plan *plan, const struct attention *a,
+                      struct attention_choice *choice)
 {
     bool share = plan->whole_n_head != 0;
     uint32_t n_kv_head = share ? plan->whole_n_kv_head : a->n_kv_head;
@@ -206,6 +207,8 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a,
     bind_operands(plan, a, s, pass, p);
     attention_bind_mask(plan, a, s, pass, SLOT_MASK, &p->mask, &p->sink_offset, &p->alibi_offset);
     bind_layout(plan, a, pass, p);
+    p->k_offset -= a->key_first * p->k_row; /* kernels count all keys */
+    p->v_offset -= a->key_first * p->v_row;
 }
 
 /* One pass of a slice: tiles of rows from parts->tile on, pieces of the keys from parts->piece on, and
@@ -221,16 +224,19 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
                        struct pass *pass, struct attention_params *p)
 {
     bool tile = pass->key.kernel == KERNEL_attention_tile;
-    bool first = part->span == 0, last = part->span + 1 == parts->n_span;
+    bool first = a->n_block ? a->key_first == 0 : part->span == 0;
+    bool last = a->n_block ? attention_is_last(a) : part->span + 1 == parts->n_span;
+    const struct vka_tensor *from = a->n_block ? a->state : &part->states[(part->span + 1) % 2];
+    const struct vka_tensor *to = a->n_block ? a->state : &part->states[part->span % 2];
     uint32_t load = a->n_sequence ? SLOT_TABLE : SLOT_Q_START;
-    if (parts->n_span == 1)
+    if (first && last)
         return;
     pass->key.spec[tile ? TILE_STATE : ATTENTION_STATE] =
         (first ? 0 : STATE_LOAD) | (last ? 0 : STATE_STORE);
     if (!first)
-        plan_bind(plan, pass, load, &part->states[(part->span + 1) % 2], false, NULL);
+        plan_bind(plan, pass, load, from, false, NULL);
     if (!last)
-        plan_bind(plan, pass, SLOT_OUTPUT, &part->states[part->span % 2], true, NULL);
+        plan_bind(plan, pass, SLOT_OUTPUT, to, true, NULL);
     uint32_t key = parts->key + part->span * parts->keys;
     p->key_first = first ? 0 : key;
     p->key_end = last ? UINT32_MAX : key + parts->keys;
@@ -376,8 +382,8 @@ bool attention_fuses(const struct vka_plan *plan, const struct attention *a)
     struct attention_choice choice;
     if (plan->path != VKA_PATH_AUTO)
         return plan->path == VKA_PATH_FUSED;
-    choose(plan, a, &choice);
-    return a->n_sequence || (choice.usable && choice.preferred);
+    attention_choose(plan, a, &choice);
+    return a->n_sequence || a->n_block || (choice.usable && choice.preferred);
 }
 
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a)
@@ -385,7 +391,7 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     enum vka_status status = VKA_OK;
     struct attention_choice choice;
     struct attention b = *a;
-    choose(plan, a, &choice);
+    attention_choose(plan, a, &choice);
     if (!choice.usable)
         return log_error(&plan->device->log, VKA_UNSUPPORTED, "no fused attention here: %s",
                          choice.reason);
@@ -401,10 +407,12 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
         TRY(with_address(plan, &b.k));
         TRY(with_address(plan, &b.v));
     }
-    bool scattered = b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
+    bool scattered =
+        attention_is_last(a) && b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
     if (scattered)
         TRY(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
-    TRY(attention_add_slices(plan, &b, &choice));
+    TRY(a->n_block ? attention_add_block(plan, &b, &choice)
+                   : attention_add_slices(plan, &b, &choice));
     if (scattered)
         TRY(plan_copy(plan, "unpack", &b.output, &a->output));
     if (a->options->scores)

@@ -1,0 +1,107 @@
+#include "plan/attention_block.h"
+#include "plan/attention_budget.h"
+#include "plan/check.h"
+
+/* A multiple of the keys of every kernel's step: whole steps make the bits. */
+#define BLOCK_UNIT 128u
+
+enum vka_status attention_check_block(struct vka_plan *plan, const char *caller,
+                                      const struct vka_attention_op *op, struct attention *a)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    uint64_t end = (uint64_t)op->key_first + a->n_kv;
+    CHECK_ARG(op->n_key || (!op->state && !op->key_first),
+              "%s: state or key_first is given, but n_key is 0", caller);
+    if (!op->n_key)
+        return VKA_OK;
+    CHECK_ARG(!op->options.scores && !op->past_key && !op->present_key && !op->cache &&
+                  !op->q_start,
+              "%s: scores, past, present, cache or q_start is given with n_key", caller);
+    CHECK_ARG(plan->path != VKA_PATH_UNFUSED, "%s: n_key needs the fused path", caller);
+    CHECK_ARG(end <= op->n_key && op->n_key <= INT32_MAX,
+              "%s: keys %u to %llu are not of n_key %u, at most 2^31 - 1", caller, op->key_first,
+              (unsigned long long)end, op->n_key);
+    CHECK_ARG(op->key_first % BLOCK_UNIT == 0 && (end % BLOCK_UNIT == 0 || end == op->n_key),
+              "%s: keys %u to %llu are not whole blocks of %u", caller, op->key_first,
+              (unsigned long long)end, BLOCK_UNIT);
+    if (op->state) {
+        TRY(check_tensor(plan->device, caller, "state", op->state, CHECK_F32));
+        const struct shape *s = &op->state->shape;
+        CHECK_ARG(s->rank == 1 && s->offset == 0 && (s->size[0] == 1 || s->stride[0] == 1),
+                  "%s: state is a view, or not of rank 1", caller);
+    }
+    a->state = op->state;
+    a->key_first = op->key_first;
+    a->n_block = a->n_kv;
+    a->n_kv = op->n_key;
+fail:
+    return status;
+}
+
+bool attention_is_last(const struct attention *a)
+{
+    return !a->n_block || a->key_first + a->n_block == a->n_kv;
+}
+
+/* All of the problem as one pass of the chosen kernel; *count is the floats of its state. */
+static enum vka_status plan_block(const struct vka_plan *plan, const struct attention *a,
+                                  struct attention_choice *c, struct attention_parts *parts,
+                                  uint64_t *count)
+{
+    struct log *log = &plan->device->log;
+    const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
+    bool pieces = c->kernel == KERNEL_attention_tile && c->n_piece > 1;
+    if (!c->usable || pieces || (plan->path == VKA_PATH_AUTO && !c->preferred))
+        return log_error(log, VKA_UNSUPPORTED, "no attention by blocks of keys here: %s",
+                         !c->usable ? c->reason
+                         : pieces   ? "few rows share the keys in pieces"
+                                    : "all keys at once would not be fused");
+    uint32_t tiles = attention_tiles(a, c, &all);
+    c->map = false; /* of all keys, which each block would make anew */
+    *parts = (struct attention_parts){tiles, tiles, 1, 1, a->key_first, a->n_block};
+    *count = (uint64_t)a->batch * attention_groups(a, c, &all) * tiles * c->tile *
+             attention_state_pitch(c);
+    return VKA_OK;
+}
+
+enum vka_status attention_add_block(struct vka_plan *plan, const struct attention *a,
+                                    const struct attention_choice *choice)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
+    struct attention_choice c = *choice;
+    struct attention_parts parts;
+    uint64_t count;
+    TRY(plan_block(plan, a, &c, &parts, &count));
+    CHECK_ARG(a->state || a->n_block == a->n_kv, "vka_plan_add_attention: state is NULL");
+    CHECK_ARG(!a->state || a->state->shape.size[0] >= count,
+              "vka_plan_add_attention: state has %u elements, not %llu", a->state->shape.size[0],
+              (unsigned long long)count);
+    TRY(attention_add_parts(plan, a, &c, &all, &parts));
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op,
+                                         uint64_t *count)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    struct vka_attention_op without = op ? *op : (struct vka_attention_op){0};
+    struct attention a;
+    struct attention_choice c;
+    struct attention_parts parts;
+    CHECK_ARG(count, "%s: count is NULL", __func__);
+    *count = 0;
+    without.state = NULL;
+    TRY(attention_check(plan, __func__, op ? &without : NULL, &a));
+    CHECK_ARG(a.n_block, "%s: n_key is 0", __func__);
+    attention_choose(plan, &a, &c);
+    TRY(plan_block(plan, &a, &c, &parts, count));
+fail:
+    return status;
+}
