@@ -609,8 +609,8 @@ VKA_API enum vka_status vka_plan_add_attention(struct vka_plan *plan,
                                                const struct vka_attention_op *op);
 VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op);
 
-/* The elements that op->state has to have; nothing is added, and op->state is not read. UNSUPPORTED
- * where attention over all n_key keys would not be one fused pass here. */
+/* The elements that op->state has to have; nothing is added, and op->state is not read. *count is 0
+ * where attention over all n_key keys would not be one fused pass here: blocks are UNSUPPORTED then. */
 VKA_API enum vka_status vka_plan_attention_state(struct vka_plan *plan,
                                                  const struct vka_attention_op *op,
                                                  uint64_t *count);

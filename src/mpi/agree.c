@@ -117,3 +117,22 @@ fail:
         free(all);
     return status;
 }
+
+enum vka_status comm_all_support(struct vka_mpi *mpi, enum vka_status own, const char *caller)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    MPI_Request request;
+    int *lack = calloc(2, sizeof *lack); /* of some rank, of this one */
+    CHECK_ALLOC(lack);
+    lack[1] = own != VKA_OK;
+    TRY(comm_check(mpi,
+                   MPI_Iallreduce(&lack[1], &lack[0], 1, MPI_INT, MPI_MAX, mpi->comm, &request),
+                   "MPI_Iallreduce"));
+    TRY(comm_wait(mpi, 1, &request, clock_deadline(mpi->timeout), caller));
+    status = own != VKA_OK ? own : *lack ? VKA_UNSUPPORTED : VKA_OK;
+fail:
+    if (!mpi->broken) /* else MPI may still write there */
+        free(lack);
+    return status;
+}

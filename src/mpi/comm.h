@@ -52,4 +52,8 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
 enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_status status,
                            const struct terms *terms);
 
+/* Exchanges whether all ranks have what only some devices can: OK where all are OK, UNSUPPORTED
+ * where some are that and the others OK; the status of one that failed, on it alone. */
+enum vka_status comm_all_support(struct vka_mpi *mpi, enum vka_status status, const char *caller);
+
 #endif

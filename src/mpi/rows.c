@@ -24,41 +24,71 @@ fail:
     return status;
 }
 
-/* Attention of one half, which may be empty. */
-static enum vka_status add_half(struct vka_plan *plan, const struct rows_half *half,
-                                const struct vka_attention_op *op, const struct share *share,
-                                struct vka_tensor *k, struct vka_tensor *v)
+/* Attention of half `index`, which is not empty: as an operation on views. */
+static enum vka_status describe_half(struct views *views, const struct rows *rows, int index,
+                                     const struct vka_attention_op *op, const struct share *share,
+                                     const struct rows_block *block, struct vka_attention_op *own)
 {
     enum vka_status status = VKA_OK;
-    struct views views = {0};
+    const struct rows_half *half = &rows->half[index];
     struct part part = {{0, vka_tensor_shape(op->q, 0)}, *share};
     struct vka_mpi_range mine = {half->behind, half->range.count};
-    struct vka_attention_op own = {.struct_size = sizeof own, .k = k, .v = v};
-    if (!half->range.count)
-        return VKA_OK;
-    TRY(views_slice(&views, op->q, 1, share->query, &own.q));
-    TRY(views_slice(&views, own.q, 2, mine, &own.q));
-    TRY(views_slice(&views, op->output, 1, share->query, &own.output));
-    TRY(views_slice(&views, own.output, 2, mine, &own.output));
-    TRY(slice_options(&views, &op->options, &part, &own.options));
-    TRY(slice_queries(&views, half->range, &own.options));
-    own.options.query_offset = half->offset;
-    TRY(vka_plan_add_attention(plan, &own));
+    TRY(views_slice(views, op->q, 1, share->query, &own->q));
+    TRY(views_slice(views, own->q, 2, mine, &own->q));
+    TRY(views_slice(views, op->output, 1, share->query, &own->output));
+    TRY(views_slice(views, own->output, 2, mine, &own->output));
+    TRY(slice_options(views, &op->options, &part, &own->options));
+    TRY(slice_queries(views, half->range, &own->options));
+    own->options.query_offset = half->offset;
+    if (block) {
+        own->state = block->state[index];
+        own->key_first = block->key_first;
+        own->n_key = block->n_key;
+    }
 fail:
-    views_destroy(&views);
     return status;
 }
 
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
                             const struct vka_attention_op *op, const struct share *share,
-                            struct vka_tensor *k, struct vka_tensor *v, struct vka_plan **recorded)
+                            struct vka_tensor *k, struct vka_tensor *v,
+                            const struct rows_block *block, struct vka_plan **recorded)
 {
     enum vka_status status = VKA_OK;
+    struct views views = {0};
     TRY(mpi_plan_begin(plan, recorded));
-    for (int i = 0; i < 2; i++)
-        TRY(add_half(*recorded, &rows->half[i], op, share, k, v));
+    for (int i = 0; i < 2; i++) {
+        struct vka_attention_op own = {.struct_size = sizeof own, .k = k, .v = v};
+        if (!rows->half[i].range.count)
+            continue;
+        TRY(describe_half(&views, rows, i, op, share, block, &own));
+        TRY(vka_plan_add_attention(*recorded, &own));
+    }
     TRY(vka_plan_finish(*recorded));
 fail:
+    views_destroy(&views);
+    return comm_device_error(plan->mpi, status);
+}
+
+enum vka_status rows_state(struct vka_mpi_plan *plan, const struct rows *rows,
+                           const struct vka_attention_op *op, struct vka_tensor *k,
+                           struct vka_tensor *v, uint32_t n_key, uint64_t count[2])
+{
+    enum vka_status status = VKA_OK;
+    struct views views = {0};
+    struct vka_plan *asked = NULL;
+    struct share all = {{0, plan->n_head}, {0, plan->n_kv_head}};
+    TRY(mpi_plan_begin(plan, &asked));
+    for (int i = 0; i < 2; i++) {
+        struct vka_attention_op own = {.struct_size = sizeof own, .k = k, .v = v};
+        if (!rows->half[i].range.count)
+            continue;
+        TRY(describe_half(&views, rows, i, op, &all, &(struct rows_block){.n_key = n_key}, &own));
+        TRY(vka_plan_attention_state(asked, &own, &count[i]));
+    }
+fail:
+    views_destroy(&views);
+    vka_plan_destroy(&asked);
     return comm_device_error(plan->mpi, status);
 }
 

@@ -1,4 +1,4 @@
-/* Where ranks outnumber heads: every rank gets all keys and values, and computes its own rows. */
+/* Where ranks outnumber heads: every rank computes its own rows, on all keys or block by block. */
 #ifndef VKA_MPI_ROWS_H
 #define VKA_MPI_ROWS_H
 
@@ -21,10 +21,23 @@ struct rows {
 enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *op, uint32_t n_q,
                             struct rows *rows);
 
-/* Records attention of this rank's rows of some heads on k and v, which have all keys of those. */
+/* Keys from key_first on, of n_key; the state of each half. */
+struct rows_block {
+    uint32_t key_first, n_key;
+    struct vka_tensor *state[2];
+};
+
+/* Records attention of this rank's rows of some heads on k and v, which have all keys of those, or a
+ * block of them. */
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
                             const struct vka_attention_op *op, const struct share *share,
-                            struct vka_tensor *k, struct vka_tensor *v, struct vka_plan **recorded);
+                            struct vka_tensor *k, struct vka_tensor *v,
+                            const struct rows_block *block, struct vka_plan **recorded);
+
+/* The elements of state of each half, for blocks like k and v, of all heads and of n_key keys. */
+enum vka_status rows_state(struct vka_mpi_plan *plan, const struct rows *rows,
+                           const struct vka_attention_op *op, struct vka_tensor *k,
+                           struct vka_tensor *v, uint32_t n_key, uint64_t count[2]);
 
 /* Before each run: the caller may have written other offsets. */
 void rows_move(const struct rows *rows, struct run *run);

@@ -1,6 +1,6 @@
 #include "mpi/sequence.h"
 #include "mpi/exchange.h"
-#include "mpi/rows.h"
+#include "mpi/ring.h"
 
 #include <stdlib.h>
 
@@ -28,6 +28,7 @@ struct sequence {
     struct sequence_piece *piece;
     bool by_rows; /* ranks outnumber heads */
     struct rows rows;
+    struct ring *ring; /* by rows, keys in blocks: instead of the pieces */
 };
 
 static struct vka_tensor *operand(const struct vka_attention_op *op, int which)
@@ -183,7 +184,7 @@ static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence
     }
     if (s->by_rows)
         return rows_record(plan, &s->rows, op, &piece->share, piece->tensor[K], piece->tensor[V],
-                           &piece->plan);
+                           NULL, &piece->plan);
     own.q = piece->tensor[Q];
     own.k = piece->tensor[K];
     own.v = piece->tensor[V];
@@ -193,6 +194,19 @@ static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence
 fail:
     views_destroy(&views);
     return status;
+}
+
+/* The ring where every rank's device can; else s->ring is NULL. */
+static enum vka_status create_ring(struct vka_mpi_plan *plan, struct sequence *s,
+                                   const struct vka_attention_op *op)
+{
+    enum vka_status status = rows_create(s->mpi, op, s->n[Q], &s->rows);
+    if (status == VKA_OK)
+        status = ring_create(plan, &s->rows, op, s->n[K], &s->ring);
+    status = comm_all_support(s->mpi, status, caller);
+    if (status != VKA_OK)
+        ring_destroy(&s->ring);
+    return status == VKA_UNSUPPORTED ? VKA_OK : status;
 }
 
 enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op,
@@ -214,7 +228,9 @@ enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_atte
     if (s->by_rows && s->n_piece > n_kv)
         s->n_piece = n_kv; /* no keys twice */
     if (s->by_rows)
-        TRY(rows_create(mpi, op, s->n[Q], &s->rows));
+        TRY(create_ring(plan, s, op));
+    if (s->ring)
+        return VKA_OK;
     s->piece = calloc(s->n_piece, sizeof *s->piece);
     CHECK_ALLOC(s->piece);
     for (int i = 0; i < TENSOR_COUNT; i++)
@@ -239,6 +255,8 @@ enum vka_status sequence_run(struct sequence *s, struct run *run)
     enum vka_status status = VKA_OK;
     if (s->by_rows)
         rows_move(&s->rows, run);
+    if (s->ring)
+        return ring_run(s->ring, run);
     for (int i = Q; i <= V; i++)
         image_fetch(&s->local[i], run);
     for (uint32_t p = 0; p < s->n_piece; p++)
@@ -280,6 +298,7 @@ void sequence_destroy(struct sequence **slot)
     }
     for (int i = 0; i < TENSOR_COUNT; i++)
         image_destroy(&s->local[i]);
+    ring_destroy(&s->ring);
     rows_destroy(&s->rows);
     free(s->piece);
     free(s);

@@ -44,25 +44,24 @@ bool attention_is_last(const struct attention *a)
     return !a->n_block || a->key_first + a->n_block == a->n_kv;
 }
 
-/* All of the problem as one pass of the chosen kernel; *count is the floats of its state. */
-static enum vka_status plan_block(const struct vka_plan *plan, const struct attention *a,
-                                  struct attention_choice *c, struct attention_parts *parts,
-                                  uint64_t *count)
+/* Why the problem is not one pass of the chosen kernel; NULL where it is. */
+static const char *why_not(const struct vka_plan *plan, const struct attention_choice *c)
 {
-    struct log *log = &plan->device->log;
-    const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
-    bool pieces = c->kernel == KERNEL_attention_tile && c->n_piece > 1;
-    if (!c->usable || pieces || (plan->path == VKA_PATH_AUTO && !c->preferred))
-        return log_error(log, VKA_UNSUPPORTED, "no attention by blocks of keys here: %s",
-                         !c->usable ? c->reason
-                         : pieces   ? "few rows share the keys in pieces"
-                                    : "all keys at once would not be fused");
-    uint32_t tiles = attention_tiles(a, c, &all);
-    c->map = false; /* of all keys, which each block would make anew */
-    *parts = (struct attention_parts){tiles, tiles, 1, 1, a->key_first, a->n_block};
-    *count = (uint64_t)a->batch * attention_groups(a, c, &all) * tiles * c->tile *
-             attention_state_pitch(c);
-    return VKA_OK;
+    if (!c->usable)
+        return c->reason;
+    if (c->kernel == KERNEL_attention_tile && c->n_piece > 1)
+        return "few rows share the keys in pieces";
+    if (plan->path == VKA_PATH_AUTO && !c->preferred)
+        return "all keys at once would not be fused";
+    return NULL;
+}
+
+/* Floats of state. */
+static uint64_t count_state(const struct attention *a, const struct attention_choice *c,
+                            const struct slice *s)
+{
+    uint64_t groups = (uint64_t)a->batch * attention_groups(a, c, s) * attention_tiles(a, c, s);
+    return groups * c->tile * attention_state_pitch(c);
 }
 
 enum vka_status attention_add_block(struct vka_plan *plan, const struct attention *a,
@@ -72,13 +71,19 @@ enum vka_status attention_add_block(struct vka_plan *plan, const struct attentio
     enum vka_status status = VKA_OK;
     const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
     struct attention_choice c = *choice;
-    struct attention_parts parts;
-    uint64_t count;
-    TRY(plan_block(plan, a, &c, &parts, &count));
+    uint32_t tiles = attention_tiles(a, &c, &all);
+    uint64_t count = count_state(a, &c, &all);
+    if (why_not(plan, &c)) {
+        status = log_error(log, VKA_UNSUPPORTED, "no attention by blocks of keys here: %s",
+                           why_not(plan, &c));
+        goto fail;
+    }
     CHECK_ARG(a->state || a->n_block == a->n_kv, "vka_plan_add_attention: state is NULL");
     CHECK_ARG(!a->state || a->state->shape.size[0] >= count,
               "vka_plan_add_attention: state has %u elements, not %llu", a->state->shape.size[0],
               (unsigned long long)count);
+    c.map = false; /* of all keys, which each block would make anew */
+    const struct attention_parts parts = {tiles, tiles, 1, 1, a->key_first, a->n_block};
     TRY(attention_add_parts(plan, a, &c, &all, &parts));
 fail:
     return status;
@@ -94,14 +99,14 @@ enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka
     struct vka_attention_op without = op ? *op : (struct vka_attention_op){0};
     struct attention a;
     struct attention_choice c;
-    struct attention_parts parts;
     CHECK_ARG(count, "%s: count is NULL", __func__);
     *count = 0;
     without.state = NULL;
     TRY(attention_check(plan, __func__, op ? &without : NULL, &a));
     CHECK_ARG(a.n_block, "%s: n_key is 0", __func__);
     attention_choose(plan, &a, &c);
-    TRY(plan_block(plan, &a, &c, &parts, count));
+    const struct slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
+    *count = why_not(plan, &c) ? 0 : count_state(&a, &c, &all);
 fail:
     return status;
 }

@@ -1,0 +1,299 @@
+#include "mpi/ring.h"
+#include "mpi/image.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+/* Blocks begin at multiples of so many keys, see vka_attention_op.state. */
+#define BLOCK_UNIT 128u
+
+enum { K = 0, V, TENSOR_COUNT };
+
+/* The keys of a block that one rank has: its k, then its v, each dense. */
+struct leg {
+    int owner;
+    struct box mine[TENSOR_COUNT], there[TENSOR_COUNT]; /* of the owner's tensors, of the block's */
+    struct vka_tensor *from[TENSOR_COUNT], *to[TENSOR_COUNT]; /* from: on the owner */
+    size_t at[TENSOR_COUNT], bytes; /* into the block's staging; bytes of both */
+};
+
+struct block {
+    struct vka_mpi_range keys;
+    size_t first, n_leg;
+    struct vka_plan *plan;
+};
+
+struct ring {
+    struct vka_mpi *mpi;
+    struct image local[TENSOR_COUNT];      /* the caller's k and v: this rank's positions */
+    struct vka_tensor *held[TENSOR_COUNT]; /* [batch][n_kv_head][most keys of a block][dim] */
+    struct image block_image[TENSOR_COUNT];
+    struct vka_tensor *state[2]; /* of the rows of each half; NULL: it is empty */
+    uint32_t n_kv, n_block;
+    struct block *block;
+    size_t n_leg;
+    struct leg *leg;
+    char *data[2];           /* a block each, in turn */
+    MPI_Request *request[2]; /* [legs of a block] */
+};
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The keys of an owner's half that lie in the block. */
+static enum vka_status add_leg(struct ring *ring, struct block *block, int owner, int half,
+                               size_t *bytes)
+{
+    struct vka_mpi *mpi = ring->mpi;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    struct vka_mpi_range range[2];
+    vka_mpi_positions(ring->n_kv, mpi->size, owner, range);
+    struct vka_mpi_range part = range[half], keys = block->keys;
+    uint32_t behind = half ? range[0].count : 0;
+    uint32_t first = part.first > keys.first ? part.first : keys.first;
+    uint32_t end = least(part.first + part.count, keys.first + keys.count);
+    if (first >= end)
+        return VKA_OK;
+    struct leg *leg = &ring->leg[ring->n_leg++];
+    leg->owner = owner;
+    block->n_leg++;
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        const struct vka_tensor *t = ring->local[i].tensor;
+        leg->mine[i] =
+            box_along(t, 2, (struct vka_mpi_range){behind + first - part.first, end - first});
+        leg->there[i] = box_along(t, 2, (struct vka_mpi_range){first - keys.first, end - first});
+        leg->at[i] = *bytes;
+        size_t size = box_count(&leg->mine[i], 4) * vka_dtype_size(vka_tensor_dtype(t));
+        leg->bytes += size;
+        *bytes += size;
+        TRY(comm_device_error(mpi, box_view(ring->held[i], &leg->there[i], &leg->to[i])));
+        if (owner == mpi->rank)
+            TRY(comm_device_error(mpi,
+                                  box_view(ring->local[i].tensor, &leg->mine[i], &leg->from[i])));
+    }
+    CHECK_ARG(leg->bytes <= INT_MAX, "a block of %zu bytes: MPI counts to %d", leg->bytes, INT_MAX);
+fail:
+    return status;
+}
+
+/* Front slices of all ranks lie in their order, back slices behind them in reverse. */
+static enum vka_status add_legs(struct ring *ring, struct block *block, size_t *most)
+{
+    enum vka_status status = VKA_OK;
+    size_t bytes = 0;
+    int size = ring->mpi->size;
+    block->first = ring->n_leg;
+    for (int i = 0; i < 2 * size; i++)
+        TRY(add_leg(ring, block, i < size ? i : 2 * size - 1 - i, i >= size, &bytes));
+    *most = bytes > *most ? bytes : *most;
+fail:
+    return status;
+}
+
+/* k and v of a block, as views that the caller destroys. */
+static enum vka_status view_block(const struct ring *ring, const struct block *block,
+                                  struct vka_tensor *view[TENSOR_COUNT])
+{
+    enum vka_status status = VKA_OK;
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        TRY(vka_tensor_slice(ring->held[i], 2, 0, block->keys.count, &view[i]));
+fail:
+    return comm_device_error(ring->mpi, status);
+}
+
+static enum vka_status record(struct vka_mpi_plan *plan, struct ring *ring, const struct rows *rows,
+                              const struct vka_attention_op *op, struct block *block)
+{
+    enum vka_status status = VKA_OK;
+    struct share all = {{0, plan->n_head}, {0, plan->n_kv_head}};
+    struct vka_tensor *view[TENSOR_COUNT] = {NULL};
+    const struct rows_block where = {
+        block->keys.first, ring->n_kv, {ring->state[0], ring->state[1]}};
+    TRY(view_block(ring, block, view));
+    TRY(rows_record(plan, rows, op, &all, view[K], view[V], &where, &block->plan));
+fail:
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        vka_tensor_destroy(&view[i]);
+    return status;
+}
+
+/* The state of both halves. */
+static enum vka_status make_states(struct vka_mpi_plan *plan, struct ring *ring,
+                                   const struct rows *rows, const struct vka_attention_op *op)
+{
+    struct vka_mpi *mpi = ring->mpi;
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *view[TENSOR_COUNT] = {NULL};
+    uint64_t count[2] = {0};
+    TRY(view_block(ring, &ring->block[0], view));
+    TRY(rows_state(plan, rows, op, view[K], view[V], ring->n_kv, count));
+    for (int i = 0; i < 2; i++) {
+        if (!rows->half[i].range.count)
+            continue;
+        if (!count[i] || count[i] > UINT32_MAX) {
+            status = VKA_UNSUPPORTED;
+            goto fail;
+        }
+        const uint32_t shape = (uint32_t)count[i];
+        TRY(comm_device_error(mpi,
+                              vka_tensor_create(mpi->device, VKA_F32, 1, &shape, &ring->state[i])));
+    }
+fail:
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        vka_tensor_destroy(&view[i]);
+    return status;
+}
+
+static enum vka_status create_blocks(struct ring *ring, const struct vka_attention_op *op)
+{
+    struct vka_mpi *mpi = ring->mpi;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    uint32_t slices = 2 * (uint32_t)mpi->size;
+    uint32_t most = (ring->n_kv / slices + BLOCK_UNIT) / BLOCK_UNIT * BLOCK_UNIT;
+    struct vka_tensor *const given[TENSOR_COUNT] = {op->k, op->v};
+    ring->n_block = (ring->n_kv + most - 1) / most;
+    ring->block = calloc(ring->n_block, sizeof *ring->block);
+    ring->leg = calloc(ring->n_block + slices, sizeof *ring->leg);
+    CHECK_ALLOC(ring->block && ring->leg ? ring : NULL);
+    for (uint32_t b = 0; b < ring->n_block; b++) {
+        uint32_t first = b * most;
+        ring->block[b].keys = (struct vka_mpi_range){first, least(most, ring->n_kv - first)};
+    }
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        const struct vka_tensor *t = given[i];
+        const uint32_t shape[] = {vka_tensor_shape(t, 0), vka_tensor_shape(t, 1),
+                                  ring->block[0].keys.count, vka_tensor_shape(t, 3)};
+        TRY(image_create(mpi, given[i], true, &ring->local[i]));
+        TRY(comm_device_error(
+            mpi, vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &ring->held[i])));
+        TRY(image_create(mpi, ring->held[i], true, &ring->block_image[i]));
+    }
+fail:
+    return status;
+}
+
+static enum vka_status create_staging(struct ring *ring)
+{
+    struct log *log = &ring->mpi->log;
+    enum vka_status status = VKA_OK;
+    size_t most = 0, legs = 0;
+    for (uint32_t b = 0; b < ring->n_block; b++) {
+        TRY(add_legs(ring, &ring->block[b], &most));
+        legs = ring->block[b].n_leg > legs ? ring->block[b].n_leg : legs;
+    }
+    for (int i = 0; i < 2; i++) {
+        ring->data[i] = malloc(most);
+        ring->request[i] = malloc(legs * sizeof *ring->request[i]);
+        CHECK_ALLOC(ring->data[i] && ring->request[i] ? ring : NULL);
+    }
+fail:
+    return status;
+}
+
+enum vka_status ring_create(struct vka_mpi_plan *plan, const struct rows *rows,
+                            const struct vka_attention_op *op, uint32_t n_kv, struct ring **out)
+{
+    struct vka_mpi *mpi = plan->mpi;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    struct ring *ring = *out = calloc(1, sizeof *ring);
+    CHECK_ALLOC(ring);
+    *ring = (struct ring){.mpi = mpi, .n_kv = n_kv};
+    TRY(create_blocks(ring, op));
+    TRY(make_states(plan, ring, rows, op));
+    TRY(create_staging(ring));
+    for (uint32_t b = 0; b < ring->n_block; b++)
+        TRY(record(plan, ring, rows, op, &ring->block[b]));
+fail:
+    return status;
+}
+
+/* Each owner's part of a block sets out to all. */
+static enum vka_status start(struct ring *ring, struct run *run, uint32_t b)
+{
+    struct vka_mpi *mpi = ring->mpi;
+    enum vka_status status = VKA_OK;
+    const struct block *block = &ring->block[b];
+    char *data = ring->data[b % 2];
+    for (size_t i = 0; i < block->n_leg; i++) {
+        const struct leg *leg = &ring->leg[block->first + i];
+        bool mine = leg->owner == mpi->rank;
+        for (int t = 0; t < TENSOR_COUNT && mine; t++)
+            image_get(&ring->local[t], run, &leg->mine[t], leg->from[t], data + leg->at[t]);
+        run->stats.sent += mine ? leg->bytes : 0;
+        run->stats.received += mine ? 0 : leg->bytes;
+        TRY(comm_check(mpi,
+                       MPI_Ibcast(data + leg->at[K], (int)leg->bytes, MPI_BYTE, leg->owner,
+                                  mpi->comm, &ring->request[b % 2][i]),
+                       "MPI_Ibcast"));
+    }
+fail:
+    return status;
+}
+
+static enum vka_status land(struct ring *ring, struct run *run, uint32_t b)
+{
+    const struct block *block = &ring->block[b];
+    enum vka_status status = run_wait(run, (int)block->n_leg, ring->request[b % 2]);
+    if (status != VKA_OK)
+        return status;
+    for (size_t i = 0; i < block->n_leg; i++) {
+        const struct leg *leg = &ring->leg[block->first + i];
+        for (int t = 0; t < TENSOR_COUNT; t++)
+            image_put(&ring->block_image[t], run, &leg->there[t], leg->to[t],
+                      ring->data[b % 2] + leg->at[t]);
+    }
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        image_flush(&ring->block_image[t], run);
+    return VKA_OK;
+}
+
+enum vka_status ring_run(struct ring *ring, struct run *run)
+{
+    enum vka_status status = VKA_OK;
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        image_fetch(&ring->local[i], run);
+    TRY(start(ring, run, 0));
+    for (uint32_t b = 0; b < ring->n_block; b++) {
+        bool more = b + 1 < ring->n_block;
+        TRY(land(ring, run, b));
+        if (more)
+            TRY(start(ring, run, b + 1));
+        int n = more ? (int)ring->block[b + 1].n_leg : 0;
+        TRY(run_compute(run, ring->block[b].plan, n, ring->request[(b + 1) % 2]));
+    }
+fail:
+    return status;
+}
+
+void ring_destroy(struct ring **slot)
+{
+    if (!slot || !*slot)
+        return;
+    struct ring *ring = *slot;
+    for (uint32_t b = 0; ring->block && b < ring->n_block; b++)
+        vka_plan_destroy(&ring->block[b].plan);
+    for (size_t i = 0; i < ring->n_leg; i++)
+        for (int t = 0; t < TENSOR_COUNT; t++) {
+            vka_tensor_destroy(&ring->leg[i].from[t]);
+            vka_tensor_destroy(&ring->leg[i].to[t]);
+        }
+    for (int i = 0; i < 2; i++) {
+        image_destroy(&ring->local[i]);
+        image_destroy(&ring->block_image[i]);
+        vka_tensor_destroy(&ring->held[i]);
+        vka_tensor_destroy(&ring->state[i]);
+        if (ring->mpi->broken) /* MPI may still write there */
+            continue;
+        free(ring->data[i]);
+        free(ring->request[i]);
+    }
+    free(ring->block);
+    free(ring->leg);
+    free(ring);
+    *slot = NULL;
+}
