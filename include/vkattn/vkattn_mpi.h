@@ -9,9 +9,10 @@
  *                       the outputs are gathered
  *     VKA_MPI_SEQUENCE  attention alone: each rank has some positions of q, k, v and the output,
  *                       and exchanges them for all positions of some heads; where ranks outnumber
- *                       heads, all ranks get all keys and values and each computes its positions
+ *                       heads, keys and values go round all ranks in blocks, and each computes its
+ *                       positions
  *
- * No sum crosses ranks: on devices of one kind and driver a result has the same bits for every
+ * No sum crosses ranks, and blocks go round in the order of their keys: on devices of one kind and driver a result has the same bits for every
  * number of ranks, and the bits of the same operation on one device.
  *
  * A self-attention layer of 8 heads out of a file, x and y float32 [batch][n_q][512]:
@@ -167,10 +168,14 @@ VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_l
  *
  * By SEQUENCE q, k, v and output hold this rank's positions (vka_mpi_positions) along axis 2, of
  * which each rank has one at least. Masks, lengths, offsets, sinks and slopes are those of the
- * whole problem. Past, present, cache, ragged batches and returned scores are UNSUPPORTED. No
- * softmax is cut between ranks, so that the bits are those of one device here too; the price, where
- * ranks outnumber heads, is that each holds the keys and values of all positions. There an offset
- * is clamped before the rank's first position is added to it, not after. */
+ * whole problem. Past, present, cache, ragged batches and returned scores are UNSUPPORTED.
+ *
+ * Where ranks outnumber heads, a rank holds its own positions and one block of keys and values, 1 /
+ * (2 * size) of them rounded up to 128, on its device, and two on the host: one travels to all while
+ * the one before it is computed. Where all keys at once would not be one fused pass on a rank's device
+ * (vka_plan_attention_state), which is so of short sequences on CPU drivers, all keys and values come
+ * to every rank instead. An offset is clamped there before the rank's first position is added to it,
+ * not after. */
 VKA_API enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi,
                                                const struct vka_attention_op *op,
                                                const struct vka_mpi_plan_info *info,

@@ -309,7 +309,8 @@ static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
     TRY(plan_attention(plan, &a,
                        &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,
                                                   op->present_key, op->present_value, op->cache}));
-    TRY(plan_count_nonfinite(plan, "output", op->output));
+    if (attention_is_last(&a))
+        TRY(plan_count_nonfinite(plan, "output", op->output));
     TRY(plan_count_nonfinite(plan, "scores", op->options.scores));
     TRY(plan_count_nonfinite(plan, "present_key", op->present_key));
     TRY(plan_count_nonfinite(plan, "present_value", op->present_value));

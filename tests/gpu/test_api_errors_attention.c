@@ -227,6 +227,56 @@ static void attention_cache(void **state)
     ATTENTION("mask", op.cache = w->cache, op.options.mask = T(VKA_BOOL, 3, 17));
 }
 
+#define BLOCK(word, ...)                                                \
+    do {                                                                \
+        struct vka_attention_op op = good_attention(w);                 \
+        op.n_key = 200, op.key_first = 128;                             \
+        op.k = T(VKA_F32, 2, 2, 72, 8), op.v = T(VKA_F32, 2, 2, 72, 6); \
+        __VA_ARGS__;                                                    \
+        FAILS(VKA_INVALID, word, vka_plan_add_attention(w->plan, &op)); \
+    } while (0)
+
+static void attention_blocks(void **state)
+{
+    struct world *w = *state;
+    BLOCK("n_key", op.n_key = 0);
+    BLOCK("n_key", op.n_key = 0, op.key_first = 0, op.state = T(VKA_F32, 9));
+    BLOCK("n_key 199", op.n_key = 199);
+    BLOCK("128", op.n_key = 201);
+    BLOCK("128", op.key_first = 127);
+    BLOCK("n_key", op.key_first = UINT32_MAX);
+    BLOCK("n_key", op.n_key = UINT32_MAX);
+    BLOCK("state", op.state = T(VKA_F16, 999));
+    BLOCK("state", op.state = FOREIGN(VKA_F32, 999));
+    BLOCK("state", op.state = T(VKA_F32, 3, 333));
+    BLOCK("state",
+          op.state = world_strided(w, T(VKA_F32, 9), 1, 1, (uint32_t[]){3}, (uint64_t[]){1}));
+    BLOCK("state", op.state = op.q);
+    BLOCK("mask", op.options.mask = T(VKA_BOOL, 3, 201));
+    BLOCK("past", op.past_key = T(VKA_F32, 2, 2, 7, 8), op.past_value = T(VKA_F32, 2, 2, 7, 6));
+    BLOCK("scores", op.options.scores_kind = VKA_SCORES_RAW,
+          op.options.scores = T(VKA_F32, 2, 4, 3, 200));
+    BLOCK("cache", op.cache = w->cache);
+    struct vka_plan *plan = NULL;
+    struct vka_attention_op op = good_attention(w);
+    uint64_t count;
+    op.n_key = vka_tensor_shape(op.k, 2);
+    assert_int_equal(
+        vka_plan_create(w->device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan), VKA_OK);
+    FAILS(VKA_INVALID, "count", vka_plan_attention_state(plan, &op, NULL));
+    FAILS(VKA_INVALID, "op", vka_plan_attention_state(plan, NULL, &count));
+    assert_int_equal(vka_plan_attention_state(plan, &op, &count), VKA_OK);
+    if (count) { /* else there are no fused kernels here */
+        op.n_key += 128, op.k = T(VKA_F32, 2, 2, 128, 8), op.v = T(VKA_F32, 2, 2, 128, 6);
+        FAILS(VKA_INVALID, "state is NULL", vka_plan_add_attention(plan, &op));
+        op.state = T(VKA_F32, (uint32_t)count - 1);
+        FAILS(VKA_INVALID, "state has", vka_plan_add_attention(plan, &op));
+    }
+    op.n_key = 0;
+    FAILS(VKA_INVALID, "n_key", vka_plan_attention_state(plan, &op, &count));
+    vka_plan_destroy(&plan);
+}
+
 /* ---- Options, which the attention and layer operations share --------------------------------- */
 
 typedef enum vka_status add_with_options(struct world *w,
@@ -387,10 +437,11 @@ static void device_is_well(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_tensors),  cmocka_unit_test(attention_shapes),
-        cmocka_unit_test(attention_overlaps), cmocka_unit_test(attention_ragged),
-        cmocka_unit_test(attention_cache),    cmocka_unit_test(options_of_attention),
-        cmocka_unit_test(options_of_layer),   cmocka_unit_test(device_is_well),
+        cmocka_unit_test(attention_tensors),    cmocka_unit_test(attention_shapes),
+        cmocka_unit_test(attention_overlaps),   cmocka_unit_test(attention_ragged),
+        cmocka_unit_test(attention_blocks),     cmocka_unit_test(attention_cache),
+        cmocka_unit_test(options_of_attention), cmocka_unit_test(options_of_layer),
+        cmocka_unit_test(device_is_well),
     };
     if (!have_device("errors of attention"))
         return 77;
