@@ -432,8 +432,10 @@ struct vka_attention_op {
      * those of all n_key. `state` carries the softmax of every row from one block to the next: F32 of
      * rank 1, not a view, with vka_plan_attention_state elements. The blocks of one output are run in
      * the order of their keys, in one plan or in several that are made alike, and each begins at a
-     * multiple of 128; the last writes output. The bits are those of all keys at once. Fused path
-     * only; no returned scores, past, present, cache or ragged batch. n_key 0: no blocks. */
+     * multiple of 128; the last writes output. The bits are those of all keys at once. Nothing of a
+     * block but its keys is cut, for the budget of a submit: its rows and its state are within the
+     * device's limits. Fused path only; no returned scores, past, present, cache or ragged batch.
+     * n_key 0: no blocks; one block of all keys is none, and reads no state. */
     struct vka_tensor *state;
     uint32_t key_first, n_key;
     struct vka_attention_options options;
@@ -611,9 +613,8 @@ VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct v
 
 /* The elements that op->state has to have; nothing is added, and op->state is not read. *count is 0
  * where attention over all n_key keys would not be one fused pass here: blocks are UNSUPPORTED then. */
-VKA_API enum vka_status vka_plan_attention_state(struct vka_plan *plan,
-                                                 const struct vka_attention_op *op,
-                                                 uint64_t *count);
+VKA_API enum vka_status
+vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 
 /* Allocates the workspace, builds the pipelines and records. Once; nothing can be added then. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);

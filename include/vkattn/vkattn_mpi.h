@@ -12,8 +12,9 @@
  *                       heads, keys and values go round all ranks in blocks, and each computes its
  *                       positions
  *
- * No sum crosses ranks, and blocks go round in the order of their keys: on devices of one kind and driver a result has the same bits for every
- * number of ranks, and the bits of the same operation on one device.
+ * No sum crosses ranks, and blocks go round in the order of their keys: on devices of one kind and
+ * driver a result has the same bits for every number of ranks, and the bits of the same operation on
+ * one device.
  *
  * A self-attention layer of 8 heads out of a file, x and y float32 [batch][n_q][512]:
  *

@@ -31,6 +31,8 @@ enum vka_status attention_check_block(struct vka_plan *plan, const char *caller,
         CHECK_ARG(s->rank == 1 && s->offset == 0 && (s->size[0] == 1 || s->stride[0] == 1),
                   "%s: state is a view, or not of rank 1", caller);
     }
+    if (op->n_key == a->n_kv) /* a block that is all keys is none */
+        return VKA_OK;
     a->state = op->state;
     a->key_first = op->key_first;
     a->n_block = a->n_kv;
@@ -80,19 +82,19 @@ enum vka_status attention_add_block(struct vka_plan *plan, const struct attentio
     enum vka_status status = VKA_OK;
     const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
     struct attention_choice c = *choice;
-    uint32_t tiles = attention_tiles(a, &c, &all);
+    struct attention_parts parts;
     uint64_t count = count_state(a, &c, &all);
     if (why_not(plan, &c)) {
         status = log_error(log, VKA_UNSUPPORTED, "no attention by blocks of keys here: %s",
                            why_not(plan, &c));
         goto fail;
     }
-    CHECK_ARG(a->state || a->n_block == a->n_kv, "vka_plan_add_attention: state is NULL");
-    CHECK_ARG(!a->state || a->state->shape.size[0] >= count,
+    CHECK_ARG(a->state, "vka_plan_add_attention: state is NULL");
+    CHECK_ARG(a->state->shape.size[0] >= count,
               "vka_plan_add_attention: state has %u elements, not %llu", a->state->shape.size[0],
               (unsigned long long)count);
     c.map = false; /* of all keys, which each block would make anew */
-    const struct attention_parts parts = {tiles, tiles, 1, 1, a->key_first, a->n_block};
+    attention_cut_block(plan, a, &c, &all, &parts);
     TRY(attention_add_parts(plan, a, &c, &all, &parts));
 fail:
     return status;
@@ -112,7 +114,7 @@ enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka
     *count = 0;
     without.state = NULL;
     TRY(attention_check(plan, __func__, op ? &without : NULL, &a));
-    CHECK_ARG(a.n_block, "%s: n_key is 0", __func__);
+    CHECK_ARG(op->n_key, "%s: n_key is 0", __func__);
     attention_choose(plan, &a, &c);
     const struct slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
     *count = why_not(plan, &c) ? 0 : count_state(&a, &c, &all);

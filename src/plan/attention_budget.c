@@ -151,13 +151,20 @@ static void cut_keys(const struct vka_plan *plan, const struct attention *a,
     parts->n_span = divide_up(n, span);
 }
 
+uint32_t attention_span_end(const struct attention *a, const struct attention_parts *parts,
+                            uint32_t span)
+{
+    uint32_t first = parts->key + span * parts->keys;
+    uint32_t rest = (a->n_block ? a->key_first + a->n_block : a->n_kv) - first;
+    return first + (rest < parts->keys ? rest : parts->keys);
+}
+
 struct work attention_span_work(const struct attention *a, const struct attention_choice *c,
                                 const struct slice *s, const struct attention_parts *parts,
                                 uint32_t span)
 {
-    uint32_t first = parts->key + span * parts->keys, end = a->n_kv - first;
-    end = first + (end < parts->keys ? end : parts->keys);
-    return attention_work(a, c, s, parts->tiles, first, end);
+    uint32_t first = parts->key + span * parts->keys;
+    return attention_work(a, c, s, parts->tiles, first, attention_span_end(a, parts, span));
 }
 
 /* The longest of the passes of a cut, one a span. */
@@ -192,4 +199,16 @@ bool attention_cut(const struct vka_plan *plan, const struct attention *a,
     if (last && a->n_sequence)
         parts->tiles = divide_up(tiles, budget_parts(time, plan->budget, tiles));
     return last || time <= plan->budget;
+}
+
+void attention_cut_block(const struct vka_plan *plan, const struct attention *a,
+                         const struct attention_choice *c, const struct slice *all,
+                         struct attention_parts *parts)
+{
+    uint32_t tiles = attention_tiles(a, c, all), unit = attention_span_unit(c);
+    *parts = (struct attention_parts){tiles, tiles, 1, 1, a->key_first, a->n_block};
+    while (parts->keys > unit && longest_time(plan, a, c, all, parts) > plan->budget) {
+        parts->keys = divide_up(divide_up(parts->keys, unit), 2) * unit;
+        parts->n_span = divide_up(a->n_block, parts->keys);
+    }
 }

@@ -46,6 +46,15 @@ bool attention_cut(const struct vka_plan *plan, const struct attention *a,
                    const struct attention_choice *c, const struct slice *s, bool last,
                    struct attention_parts *parts);
 
+/* The parts of all rows and a block of keys, of which the keys alone are cut. */
+void attention_cut_block(const struct vka_plan *plan, const struct attention *a,
+                         const struct attention_choice *c, const struct slice *all,
+                         struct attention_parts *parts);
+
+/* Where span i of the keys ends. */
+uint32_t attention_span_end(const struct attention *a, const struct attention_parts *parts,
+                            uint32_t span);
+
 /* The slice's tiles of rows. */
 uint32_t attention_tiles(const struct attention *a, const struct attention_choice *c,
                          const struct slice *s);

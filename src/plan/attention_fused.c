@@ -224,8 +224,8 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
                        struct pass *pass, struct attention_params *p)
 {
     bool tile = pass->key.kernel == KERNEL_attention_tile;
-    bool first = a->n_block ? a->key_first == 0 : part->span == 0;
-    bool last = a->n_block ? attention_is_last(a) : part->span + 1 == parts->n_span;
+    bool first = part->span == 0 && a->key_first == 0;
+    bool last = part->span + 1 == parts->n_span && attention_is_last(a);
     const struct vka_tensor *from = a->n_block ? a->state : &part->states[(part->span + 1) % 2];
     const struct vka_tensor *to = a->n_block ? a->state : &part->states[part->span % 2];
     uint32_t load = a->n_sequence ? SLOT_TABLE : SLOT_Q_START;
@@ -237,9 +237,8 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
         plan_bind(plan, pass, load, from, false, NULL);
     if (!last)
         plan_bind(plan, pass, SLOT_OUTPUT, to, true, NULL);
-    uint32_t key = parts->key + part->span * parts->keys;
-    p->key_first = first ? 0 : key;
-    p->key_end = last ? UINT32_MAX : key + parts->keys;
+    p->key_first = first ? 0 : parts->key + part->span * parts->keys;
+    p->key_end = last ? UINT32_MAX : attention_span_end(a, parts, part->span);
 }
 
 /* common and p are what fill_pass and tile_prepare left. */
@@ -270,7 +269,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
         s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
         vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype), c->tile,
         p.piece_count);
-    if (parts->n_span > 1 && n < sizeof pass.detail)
+    if ((parts->n_span > 1 || a->n_block) && n < sizeof pass.detail)
         snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", p.key_first);
     TRY(plan_add_pass(plan, &pass));
 fail:
@@ -285,7 +284,7 @@ static enum vka_status make_states(struct vka_plan *plan, const struct attention
     enum vka_status status = VKA_OK;
     const uint32_t size[4] = {s->n_batch, attention_groups(a, c, s), parts->tiles,
                               c->tile * attention_state_pitch(c)};
-    if (parts->n_span == 1)
+    if (parts->n_span == 1 || a->n_block)
         return VKA_OK;
     for (int i = 0; i < 2; i++)
         TRY(plan_scratch(plan, VKA_F32, size, &states[i]));
@@ -411,8 +410,7 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
         attention_is_last(a) && b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
     if (scattered)
         TRY(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
-    TRY(a->n_block ? attention_add_block(plan, &b, &choice)
-                   : attention_add_slices(plan, &b, &choice));
+    TRY(attention_add_slices(plan, &b, &choice));
     if (scattered)
         TRY(plan_copy(plan, "unpack", &b.output, &a->output));
     if (a->options->scores)

@@ -53,7 +53,7 @@ int attention_axis_to_share(const struct vka_plan *plan, const struct attention 
     uint64_t row = divide_up(a->head_dim > a->value_dim ? a->head_dim : a->value_dim, 4) * 16;
     uint64_t queries = (uint64_t)a->n_head * a->n_q, keys = (uint64_t)a->n_kv_head * a->n_kv;
     uint64_t bytes = a->batch * (queries > keys ? queries : keys) * row;
-    if (in->cache || bytes <= plan->device->caps.properties.max_allocation)
+    if (in->cache || a->n_block || bytes <= plan->device->caps.properties.max_allocation)
         return -1;
     return a->batch > 1 ? 0 : a->n_kv_head > 1 ? 1 : -1;
 }

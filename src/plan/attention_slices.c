@@ -1,4 +1,5 @@
 /* Slices of fused attention: as large as the device and the budget of a submit allow. */
+#include "plan/attention_block.h"
 #include "plan/attention_budget.h"
 #include "plan/attention_tile.h"
 #include "plan/calibrate.h"
@@ -140,7 +141,7 @@ enum vka_status attention_add_slices(struct vka_plan *plan, const struct attenti
     uint32_t tiles = attention_tiles(a, c, &all);
     struct work work = attention_work(a, c, &all, tiles, 0, a->n_kv);
     TRY(calibrate(plan, c->kernel, &work, add_probe, &(struct probe){a, c}));
-    TRY(add_slice(plan, a, c, &all));
+    TRY(a->n_block ? attention_add_block(plan, a, c) : add_slice(plan, a, c, &all));
 fail:
     return status;
 }

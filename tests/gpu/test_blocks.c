@@ -11,6 +11,7 @@
 
 #define SKIPPED 77
 #define UNIT 128u /* keys */
+#define CUT_ALL 1 /* nanosecond a submit */
 #define PATIENCE 300000000000ull
 
 static struct vka_device *device;
@@ -23,19 +24,20 @@ static void require(bool ok, const char *what)
     exit(1);
 }
 
-static struct vka_plan *make_plan(enum vka_path path)
+static struct vka_plan *make_plan(enum vka_path path, uint64_t submit_budget)
 {
     struct vka_plan *plan = NULL;
-    require(!vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), "plan");
+    require(!vka_plan_create(device,
+                             VKA_INFO(vka_plan_info, .path = path, .submit_budget = submit_budget),
+                             &plan),
+            "plan");
     return plan;
 }
 
-static void run(enum vka_path path, const struct vka_attention_op *op)
+static void run(struct vka_plan **plan)
 {
-    struct vka_plan *plan = make_plan(path);
-    require(!vka_plan_add_attention(plan, op), "attention");
-    require(!vka_plan_finish(plan) && !vka_plan_run(plan, PATIENCE), "run");
-    vka_plan_destroy(&plan);
+    require(!vka_plan_finish(*plan) && !vka_plan_run(*plan, PATIENCE), "run");
+    vka_plan_destroy(plan);
 }
 
 static void *read_all(struct vka_tensor *t)
@@ -58,7 +60,7 @@ static void poison(struct vka_tensor *t)
 static struct vka_tensor *make_state(enum vka_path path, const struct vka_attention_op *op)
 {
     struct vka_attention_op whole = *op;
-    struct vka_plan *plan = make_plan(path);
+    struct vka_plan *plan = make_plan(path, 0);
     struct vka_tensor *state = NULL;
     uint64_t count;
     whole.n_key = vka_tensor_shape(op->k, 2);
@@ -73,11 +75,14 @@ static struct vka_tensor *make_state(enum vka_path path, const struct vka_attent
     return state;
 }
 
-/* Blocks of one unit or more, each in a plan of its own. */
+/* Blocks of one unit or more, all in one plan or each in its own, with their keys cut further or not. */
 static void run_blocks(const struct problem *p, const struct vka_attention_op *op,
                        struct vka_tensor *state)
 {
     struct rng rng = {p->seed};
+    bool one_plan = rng_range(&rng, 0, 1);
+    uint64_t budget = rng_range(&rng, 0, 2) ? VKA_NO_BUDGET : CUT_ALL;
+    struct vka_plan *plan = NULL;
     for (uint32_t first = 0; first < p->n_new;) {
         struct vka_attention_op block = *op;
         uint32_t n = rng_range(&rng, 1, 2) * UNIT;
@@ -87,10 +92,13 @@ static void run_blocks(const struct problem *p, const struct vka_attention_op *o
         block.state = state;
         block.key_first = first;
         block.n_key = p->n_new;
-        run(p->path, &block);
+        plan = plan ? plan : make_plan(p->path, budget);
+        require(!vka_plan_add_attention(plan, &block), "block");
+        first += n;
+        if (!one_plan || first == p->n_new)
+            run(&plan);
         vka_tensor_destroy(&block.k);
         vka_tensor_destroy(&block.v);
-        first += n;
     }
 }
 
@@ -107,7 +115,9 @@ static bool check(const struct problem *p, uint64_t *blocks)
     problem_op(&d, &op);
     struct vka_tensor *state = make_state(p->path, &op);
     if (state) {
-        run(p->path, &op);
+        struct vka_plan *plan = make_plan(p->path, 0);
+        require(!vka_plan_add_attention(plan, &op), "attention");
+        run(&plan);
         void *want = read_all(op.output);
         poison(op.output);
         run_blocks(p, &op, state);
