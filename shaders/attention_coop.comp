@@ -304,7 +304,7 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
     if (PIECES != 0)
         o_words[at] = floatBitsToUint(x);
     else
-        STORE(o_words, at, O_TYPE, x)
+        STORE(o_words, at, O_TYPE, one_nan(x))
 }
 
 void store_state(uint t, sequence s)

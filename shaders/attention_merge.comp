@@ -48,6 +48,6 @@ void main()
                 sum = fma(parts[(record + i) * p.pitch + c], weight, sum);
         }
         float x = seen ? sum / total : sum;
-        STORE(o_words, base + c, O_TYPE, x);
+        STORE(o_words, base + c, O_TYPE, one_nan(x));
     }
 }

@@ -332,7 +332,7 @@ void store_row(uint r, uvec2 keys, sequence s)
                 if (PIECES != 0)
                     o_words[base + 4 * d + i] = floatBitsToUint(c[i]);
                 else
-                    STORE(o_words, base + 4 * d + i, O_TYPE, c[i]);
+                    STORE(o_words, base + 4 * d + i, O_TYPE, one_nan(c[i]));
             }
     }
     if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0) {

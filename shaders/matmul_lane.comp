@@ -81,7 +81,7 @@ void store_row(uint r, uint row, uint column)
             float x = p.alpha * acc[r][i];
             if (BIAS_TYPE != BIAS_NONE)
                 x += LOAD(bias_words, p.bias_offset + column + i, BIAS_TYPE);
-            STORE(c_words, index + i * p.c_col, C_TYPE, x);
+            STORE(c_words, index + i * p.c_col, C_TYPE, one_nan(x));
         }
 }
 

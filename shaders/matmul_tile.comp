@@ -99,7 +99,7 @@ void main()
             if (BIAS_TYPE != BIAS_NONE)
                 x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
             uint index = c_base + row * p.c_row + column * p.c_col;
-            STORE(c_words, index, C_TYPE, x);
+            STORE(c_words, index, C_TYPE, one_nan(x));
         }
     }
 }

@@ -42,5 +42,5 @@ void store_product(uint row, uint column, float x, float bias)
         x += bias;
     uint index = p.c_offset + product_batch() * p.c_batch + product_head() * p.c_head +
                  row * p.c_row + column * p.c_col;
-    STORE(c_words, index, C_TYPE, x);
+    STORE(c_words, index, C_TYPE, one_nan(x));
 }

@@ -156,7 +156,7 @@ void store_row(uint r, sequence s)
         for (uint i = 0; i < 4; i++)
             if (V_VEC != 0 || 4 * d + i < p.value_dim) {
                 float x = context[r * VALUE4 + d][i] / total[r];
-                STORE(o_words, base + 4 * d + i, O_TYPE, x);
+                STORE(o_words, base + 4 * d + i, O_TYPE, one_nan(x));
             }
 }
 
