@@ -572,13 +572,13 @@ struct vka_plan_info {
      * takes a GPU for hung that is busy with one submit for seconds, and draws nothing meanwhile.
      *
      * A run is so many submits that none is predicted to take longer, and passes are cut to that end:
-     * products along batch, rows and columns, attention along batch, heads, queries and keys. The bits
-     * stay the same. The prediction counts operations, at a rate that is cautious for the type of
+     * products along batch, rows, columns and k, attention along batch, heads, queries and keys. The
+     * bits stay the same. The prediction counts operations, at a rate that is cautious for the type of
      * device; the first vkattn plan on a device that would go over the budget by it measures the rate,
      * in vka_plan_add_..., which then waits for the device, some 20 ms a kernel where it is idle.
      * What a device knows alone (lengths, positions, the sequences of a ragged batch) is taken as the
-     * most it can be. A prediction is none of other programs' work. Not cut are one tile of a product,
-     * one tile of rows against a few keys, rotations and what a cache takes in. */
+     * most it can be. A prediction is none of other programs' work. Not cut are 256 k of one tile
+     * of a product, one tile of rows against a few keys, rotations and what a cache takes in. */
     uint64_t submit_budget;
     /* The plan has a share of a larger problem and is to give the bits that the whole gives there:
      * the sizes of the whole, by which attention's kernels are chosen. 0: as in the operation. The

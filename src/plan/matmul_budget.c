@@ -2,6 +2,7 @@
 #include "plan/calibrate.h"
 
 #define PROBE_DEPTH 512u /* k of the product that is measured */
+#define LEAST_DEPTH 256u /* k that is not cut: in the largest tile 9 million operations */
 
 struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice)
 {
@@ -22,7 +23,7 @@ int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
     for (int axis = 0; axis < 4; axis++)
         if (c[axis] > least[axis])
             return axis;
-    return -1;
+    return op->a.shape.size[3] > LEAST_DEPTH ? AXIS_K : -1;
 }
 
 struct probe {

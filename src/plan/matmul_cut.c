@@ -4,7 +4,6 @@
  * cuts. */
 #include "plan/matmul_budget.h"
 
-#define AXIS_K 4   /* 0 to 3 are c's axes */
 #define K_UNIT 32u /* whole steps along k of every kernel, and whole vec4 */
 
 typedef enum vka_status add_product(struct vka_plan *plan, const struct matmul_op *op,
