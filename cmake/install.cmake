@@ -37,6 +37,8 @@ if(TARGET vkattn_mpi) # find_package(vkattn COMPONENTS mpi), vkattn_mpi.pc
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
   install(EXPORT vkattn-mpi-targets NAMESPACE vkattn:: DESTINATION ${package_dir}
           COMPONENT mpi)
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/vkattn-mpi RENAME copyright
+          COMPONENT mpi)
   configure_file(cmake/vkattn_mpi.pc.in ${PROJECT_BINARY_DIR}/cmake/vkattn_mpi.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn_mpi.pc
           DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT mpi)

@@ -1,5 +1,6 @@
-# cmake -DBUILD=tree -DWORK=folder -P deb.cmake
-# Makes the Debian package, unpacks it, and looks at what it says and has.
+# cmake -DBUILD=tree -DWORK=folder -DLIBDIR=lib -DMPI=0|1 -P deb.cmake
+# Makes the Debian packages, unpacks them, and looks at what they say and have. MPI is the second's
+# alone, which there is where vkattn_mpi is built: -DMPI=1.
 cmake_minimum_required(VERSION 3.25)
 
 function(run OUTPUT)
@@ -12,22 +13,36 @@ endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 run(text ${CMAKE_CPACK_COMMAND} --config ${BUILD}/CPackConfig.cmake -B ${WORK})
-file(GLOB package ${WORK}/*.deb)
-run(fields dpkg-deb --field ${package})
-foreach(name libc6 libjansson4 libvulkan1)
-  if(NOT fields MATCHES "Depends: [^\n]*${name}")
-    message(SEND_ERROR "the package does not depend on ${name}:\n${fields}")
-  endif()
-endforeach()
+
+# check_package(NAME DEPENDS FILES): into ${WORK}/NAME; its fields are ${fields} then.
+function(check_package NAME DEPENDS FILES)
+  file(GLOB package ${WORK}/${NAME}_*.deb)
+  run(fields dpkg-deb --field ${package})
+  foreach(name IN LISTS DEPENDS)
+    if(NOT fields MATCHES "Depends: [^\n]*${name}")
+      message(SEND_ERROR "${NAME} does not depend on ${name}:\n${fields}")
+    endif()
+  endforeach()
+  run(text dpkg-deb --extract ${package} ${WORK}/${NAME})
+  foreach(file IN LISTS FILES)
+    if(NOT EXISTS ${WORK}/${NAME}/usr/${file})
+      message(SEND_ERROR "${NAME} lacks ${file}")
+    endif()
+  endforeach()
+  set(fields "${fields}" PARENT_SCOPE)
+endfunction()
+
+check_package(vkattn "libc6;libjansson4;libvulkan1"
+  "bin/vkattn;bin/vkattn-mnist;include/vkattn/vkattn.h;include/vkattn/vkattn_vulkan.h;\
+share/man/man1/vkattn.1;share/bash-completion/completions/vkattn;share/doc/vkattn/copyright")
 if(fields MATCHES "mpi")
-  message(SEND_ERROR "the package depends on an MPI:\n${fields}")
+  message(SEND_ERROR "vkattn depends on an MPI:\n${fields}")
 endif()
-run(text dpkg-deb --extract ${package} ${WORK}/root)
-foreach(file bin/vkattn bin/vkattn-mnist include/vkattn/vkattn.h include/vkattn/vkattn_vulkan.h
-             share/man/man1/vkattn.1 share/bash-completion/completions/vkattn
-             share/doc/vkattn/copyright)
-  if(NOT EXISTS ${WORK}/root/usr/${file})
-    message(SEND_ERROR "the package lacks ${file}")
-  endif()
-endforeach()
-run(text ${WORK}/root/usr/bin/vkattn version)
+run(text ${WORK}/vkattn/usr/bin/vkattn version)
+if(MPI)
+  check_package(vkattn-mpi "vkattn \\(= ;libopenmpi|libmpich"
+    "bin/vkattn-mpi;include/vkattn/vkattn_mpi.h;${LIBDIR}/libvkattn_mpi.so;\
+${LIBDIR}/pkgconfig/vkattn_mpi.pc;share/man/man1/vkattn-mpi.1;share/doc/vkattn-mpi/copyright")
+  run(text ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${WORK}/vkattn/usr/${LIBDIR}
+           ${WORK}/vkattn-mpi/usr/bin/vkattn-mpi help)
+endif()
