@@ -164,12 +164,12 @@ VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_l
                                            struct vka_mpi_plan **plan);
 
 /* Attention alone. By HEADS and BATCH the tensors are those of the whole problem; present keys and
- * values and returned scores are written for this rank's share alone, and cache and ragged batches
- * are UNSUPPORTED.
+ * values and returned scores are written for this rank's share alone, and cache, ragged batches and
+ * blocks of keys are UNSUPPORTED.
  *
  * By SEQUENCE q, k, v and output hold this rank's positions (vka_mpi_positions) along axis 2, of
  * which each rank has one at least. Masks, lengths, offsets, sinks and slopes are those of the
- * whole problem. Past, present, cache, ragged batches and returned scores are UNSUPPORTED.
+ * whole problem. Past, present and returned scores are UNSUPPORTED too.
  *
  * Where ranks outnumber heads, a rank holds its own positions and one block of keys and values, 1 /
  * (2 * size) of them rounded up to 128, on its device, and two on the host: one travels to all while

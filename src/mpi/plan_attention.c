@@ -13,8 +13,9 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info
                                        op ? op->output : NULL};
     CHECK_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
               caller, sizeof *op);
-    if (op->cache || op->q_start || op->kv_start) {
-        status = log_error(log, VKA_UNSUPPORTED, "%s: a cache or a ragged batch", caller);
+    if (op->cache || op->q_start || op->kv_start || op->n_key || op->state) {
+        status = log_error(log, VKA_UNSUPPORTED, "%s: a cache, a ragged batch or blocks of keys",
+                           caller);
         goto fail;
     }
     if (info->split == VKA_MPI_SEQUENCE)

@@ -21,13 +21,16 @@ static void run_alone(struct vka_mpi *mpi, const struct problem *p,
                       const struct vka_attention_op *op)
 {
     struct vka_plan *plan = NULL;
+    char text[PROBLEM_TEXT];
     REQUIRE_OK(mpi, vka_plan_create(vka_mpi_device(mpi),
                                     VKA_INFO(vka_plan_info, .path = p->path,
                                              .workspace_limit = p->workspace_limit),
                                     &plan));
-    REQUIRE_OK(mpi, vka_plan_add_attention(plan, op));
-    REQUIRE_OK(mpi, vka_plan_finish(plan));
-    REQUIRE_OK(mpi, vka_plan_run(plan, PATIENCE));
+    enum vka_status status = vka_plan_add_attention(plan, op);
+    status = status == VKA_OK ? vka_plan_finish(plan) : status;
+    status = status == VKA_OK ? vka_plan_run(plan, PATIENCE) : status;
+    REQUIRE(status == VKA_OK, "%s: %s: %s", vka_status_name(status),
+            vka_device_error(vka_mpi_device(mpi)), problem_text(p, text));
     vka_plan_destroy(&plan);
 }
 
