@@ -67,8 +67,8 @@ static void print_row(const struct bench_point *p, const struct bench_point *one
 {
     double work = p->gflop / one->gflop;
     printf("%-7s %5u %10.3f %10.3f %10.3f %9.2f %8.2f", p->weak ? "weak" : "strong", p->model.ranks,
-           p->median_ms, p->model.compute_ms, p->median_ms - p->model.compute_ms, p->model.mib,
-           work * one->median_ms / p->median_ms);
+           p->min_ms, p->model.compute_ms, p->min_ms - p->model.compute_ms, p->model.mib,
+           work * one->min_ms / p->min_ms);
     if (model)
         printf(" %10.3f %6.1f %%", model_predict(model, &p->model),
                100 * model_error(model, &p->model));
