@@ -155,8 +155,8 @@ struct vka_device_info {
      *   of one batch element, or of one batch element of a layer;
      * - above max_buffer_range: one row of any tensor, where strides spread its elements; on the
      *   unfused path, the scores of one query in float32;
-     * - on the fused path: the keys, values or mask of one head and tile of queries, and of a ragged
-     *   batch the queries and output of a head;
+     * - on the fused path: the rows of a mask that one tile of queries reads; of a ragged batch the
+     *   queries, keys, values and output of a head; with matrix units the keys or values of a head;
      * - with a cache: the keys or values of one head of a sequence, and all blocks of a paged one;
      * - what is cut into more than 16,384 passes of a plan. */
     uint64_t max_buffer_range;  /* bytes of a buffer that one kernel may see; at least 65536 */

@@ -1,4 +1,4 @@
-#include "plan/attention_budget.h"
+#include "plan/attention_keys.h"
 
 #include <math.h>
 
@@ -74,7 +74,7 @@ double attention_count_keys(const struct attention *a, uint32_t query, uint32_t 
 
 uint32_t attention_span_unit(const struct attention_choice *c)
 {
-    return c->kernel == KERNEL_attention_tile ? c->keys : ROW_KERNEL_UNIT;
+    return attention_takes_tiles(c->kernel) ? c->keys : ROW_KERNEL_UNIT;
 }
 
 uint32_t attention_tiles(const struct attention *a, const struct attention_choice *c,
@@ -133,22 +133,17 @@ uint32_t attention_state_pitch(const struct attention_choice *c)
     return STATE_PITCH(c->value4, c->kernel == KERNEL_attention_tile ? c->lanes : 2);
 }
 
-/* Spans of the keys so that the longest workgroup fits, or all of the pass. */
-static void cut_keys(const struct vka_plan *plan, const struct attention *a,
-                     const struct attention_choice *c, const struct slice *s, bool all,
-                     struct attention_parts *parts)
+/* One span: the keys that some query of the slice may see, in whole steps, at least one. */
+static void see_keys(const struct attention *a, const struct attention_choice *c,
+                     const struct slice *s, struct attention_parts *parts)
 {
     uint32_t bounds[2], unit = attention_span_unit(c);
     find_bounds(a, s, bounds);
-    struct work work = attention_work(a, c, s, parts->n_tile, bounds[0], bounds[1]);
-    if (!all)
-        work.ops = 0;
-    uint32_t first = bounds[0] / unit, n = divide_up(bounds[1], unit) - first;
-    n = n ? n : 1;
-    uint32_t span = divide_up(n, budget_parts(plan_time(plan, c->kernel, &work), plan->budget, n));
+    uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / unit;
+    uint32_t end = divide_up(bounds[1], unit);
     parts->key = first * unit;
-    parts->keys = span * unit;
-    parts->n_span = divide_up(n, span);
+    parts->keys = (end > first ? end - first : 1) * unit;
+    parts->n_span = 1;
 }
 
 uint32_t attention_span_end(const struct attention *a, const struct attention_parts *parts,
@@ -165,6 +160,20 @@ struct work attention_span_work(const struct attention *a, const struct attentio
 {
     uint32_t first = parts->key + span * parts->keys;
     return attention_work(a, c, s, parts->tiles, first, attention_span_end(a, parts, span));
+}
+
+/* Spans of the keys so that the longest workgroup fits, or all of the pass. */
+static void cut_keys(const struct vka_plan *plan, const struct attention *a,
+                     const struct attention_choice *c, const struct slice *s, bool all,
+                     struct attention_parts *parts)
+{
+    uint32_t unit = attention_span_unit(c), n = parts->keys / unit;
+    struct work work = attention_span_work(a, c, s, parts, 0);
+    if (!all)
+        work.ops = 0;
+    uint32_t span = divide_up(n, budget_parts(plan_time(plan, c->kernel, &work), plan->budget, n));
+    parts->keys = span * unit;
+    parts->n_span = divide_up(n, span);
 }
 
 /* The longest of the passes of a cut, one a span. */
@@ -185,7 +194,8 @@ bool attention_cut(const struct vka_plan *plan, const struct attention *a,
                    struct attention_parts *parts)
 {
     uint32_t tiles = attention_tiles(a, c, s), piece = c->n_piece ? c->n_piece : 1;
-    *parts = (struct attention_parts){tiles, tiles, piece, 1, 0, a->n_kv};
+    *parts = (struct attention_parts){.tiles = tiles, .n_tile = tiles, .pieces = piece};
+    see_keys(a, c, s, parts);
     double time = longest_time(plan, a, c, s, parts);
     if (time <= plan->budget)
         return true;
@@ -207,6 +217,7 @@ void attention_cut_block(const struct vka_plan *plan, const struct attention *a,
 {
     uint32_t tiles = attention_tiles(a, c, all), unit = attention_span_unit(c);
     *parts = (struct attention_parts){tiles, tiles, 1, 1, a->key_first, a->n_block};
+    attention_cut_for_limits(plan, a, c, all, true, parts);
     while (parts->keys > unit && longest_time(plan, a, c, all, parts) > plan->budget) {
         parts->keys = divide_up(divide_up(parts->keys, unit), 2) * unit;
         parts->n_span = divide_up(a->n_block, parts->keys);

@@ -1,6 +1,6 @@
 /* Attention in one pass: the whole of a row's softmax in registers, no buffer of scores. */
 #include "plan/attention_block.h"
-#include "plan/attention_budget.h"
+#include "plan/attention_keys.h"
 #include "plan/attention_tile.h"
 #include "plan/cache.h"
 #include "plan/choose.h"
@@ -140,12 +140,9 @@ static void bind_operands(const struct vka_plan *plan, const struct attention *a
                           const struct slice *s, struct pass *pass, struct attention_params *p)
 {
     struct vka_tensor q = attention_slice(&a->q, s), o = attention_slice(&a->output, s);
-    struct vka_tensor k = attention_slice_kv(&a->k, a, s), v = attention_slice_kv(&a->v, a, s);
-    struct operand_strides sq = strides_of(&q), sk = strides_of(&k);
-    struct operand_strides sv = strides_of(&v), so = strides_of(&o);
+    struct operand_strides sq = strides_of(&q), sk = strides_of(&a->k);
+    struct operand_strides sv = strides_of(&a->v), so = strides_of(&o);
     plan_bind(plan, pass, 0, &q, false, &p->q_offset);
-    plan_bind(plan, pass, 1, &k, false, &p->k_offset);
-    plan_bind(plan, pass, 2, &v, false, &p->v_offset);
     for (uint32_t slot = SLOT_MASK; slot < SLOT_PARAMETERS; slot++)
         plan_bind(plan, pass, slot, &q, false, NULL); /* where nothing else is */
     plan_bind(plan, pass, 3, &o, true, &p->o_offset);
@@ -207,8 +204,6 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a,
     bind_operands(plan, a, s, pass, p);
     attention_bind_mask(plan, a, s, pass, SLOT_MASK, &p->mask, &p->sink_offset, &p->alibi_offset);
     bind_layout(plan, a, pass, p);
-    p->k_offset -= a->key_first * p->k_row; /* kernels count all keys */
-    p->v_offset -= a->key_first * p->v_row;
 }
 
 /* One pass of a slice: tiles of rows from parts->tile on, pieces of the keys from parts->piece on, and
@@ -255,6 +250,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     p.tile_first = part->tile;
     p.piece_first = part->piece;
     p.piece_count = rest < parts->pieces ? rest : parts->pieces;
+    attention_bind_keys(plan, a, c, s, parts, part->span, part->piece, &pass, SLOT_MASK, &p);
     bind_state(plan, a, parts, part, &pass, &p);
     TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
@@ -320,7 +316,7 @@ fail:
     return status;
 }
 
-/* Whether one head fits a binding: keys are not cut. */
+/* Whether one head fits a binding. */
 static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
 {
     struct vka_tensor one = tensor_part(t, 0, 0, 1);
@@ -328,14 +324,15 @@ static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
     return plan_range(plan, &one) <= plan->device->caps.properties.max_buffer_range;
 }
 
-/* A tensor whose rows are contiguous and, of keys and values, not too far apart: itself, or a copy in
- * scratch. */
+/* A tensor whose rows are contiguous and, of keys and values, not so far apart that a head passes a
+ * binding: itself, or a copy in scratch. */
 static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
 {
     enum vka_status status = VKA_OK;
     struct vka_tensor copy;
     bool contiguous = t->shape.size[3] == 1 || t->shape.stride[3] == 1;
-    if (contiguous && (!whole || head_fits(plan, t)))
+    bool close = t->shape.size[2] == 1 || t->shape.stride[2] == t->shape.size[3];
+    if (contiguous && (!whole || close || head_fits(plan, t)))
         return VKA_OK;
     TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
     TRY(plan_copy(plan, "pack", t, &copy));

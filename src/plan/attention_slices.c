@@ -1,6 +1,6 @@
 /* Slices of fused attention: as large as the device and the budget of a submit allow. */
 #include "plan/attention_block.h"
-#include "plan/attention_budget.h"
+#include "plan/attention_keys.h"
 #include "plan/attention_tile.h"
 #include "plan/calibrate.h"
 
@@ -21,26 +21,16 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
                        const struct attention_parts *cut)
 {
     const struct caps *caps = &plan->device->caps;
-    uint32_t group = a->n_head / a->n_kv_head, mask_n_kv;
-    struct vka_tensor parts[5] = {
-        attention_slice(&a->q, s),
-        attention_slice(&a->output, s),
-        attention_slice_kv(&a->k, a, s),
-        attention_slice_kv(&a->v, a, s),
-    };
-    size_t n = 4;
-    if (a->options->mask) {
-        parts[n] = attention_mask(a, &mask_n_kv);
-        parts[n] = attention_slice(&parts[n], s);
-        n++;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (plan_range(plan, &parts[i]) > caps->properties.max_buffer_range)
-            return false;
+    uint64_t limit = caps->properties.max_buffer_range;
+    uint32_t group = a->n_head / a->n_kv_head;
+    struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s);
+    if (plan_range(plan, &q) > limit || plan_range(plan, &output) > limit ||
+        !attention_keys_fit(plan, a, c, s, cut))
+        return false;
     uint64_t state = state_bytes(a, c, s, cut);
     return (uint64_t)s->n_query * group / c->tile < caps->max_groups[0] &&
            s->n_head / group <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
-           state <= plan->workspace_limit && state <= caps->properties.max_buffer_range &&
+           state <= plan->workspace_limit && state <= limit &&
            (!attention_takes_tiles(c->kernel) || tile_fits(plan, a, c, s));
 }
 
@@ -67,6 +57,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const struct attention *
     struct attention_parts parts;
     bool last = !attention_halve(s, group, queries, half);
     bool in_budget = attention_cut(plan, a, c, s, last, &parts);
+    attention_cut_for_limits(plan, a, c, s, last, &parts);
     if (last || (in_budget && slice_fits(plan, a, c, s, &parts)))
         return attention_add_parts(plan, a, c, s, &parts); /* which says what does not fit */
     for (int i = 0; i < 2; i++)

@@ -67,12 +67,13 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
     uint32_t tiles = (uint32_t)(((uint64_t)s->n_query * p->group + c->tile - 1) / c->tile);
     uint32_t words = divide_up(a->n_kv, WORD_STEPS * c->keys);
     uint64_t bytes = z * tiles * words * 4;
-    if (tiles > caps->max_groups[1] || z > caps->max_groups[2] ||
-        bytes > caps->properties.max_buffer_range)
-        return VKA_OK; /* then the tiles are all tested */
-    TRY(plan_scratch(plan, VKA_I32, (const uint32_t[]){1, (uint32_t)z, tiles, words}, map));
+    uint64_t limit = caps->properties.max_buffer_range;
     struct vka_tensor mask = attention_mask(a, &(uint32_t){0});
     mask = attention_slice(&mask, s);
+    if (tiles > caps->max_groups[1] || z > caps->max_groups[2] || bytes > limit ||
+        plan_range(plan, &mask) > limit)
+        return VKA_OK; /* then the tiles are all tested */
+    TRY(plan_scratch(plan, VKA_I32, (const uint32_t[]){1, (uint32_t)z, tiles, words}, map));
     struct attention_map_params push = {
         .mask = *m,
         .n_q = s->n_query,

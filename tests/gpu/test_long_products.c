@@ -1,5 +1,5 @@
-/* Products so long that they are cut along k, by the budget of a submit and by lower limits: the same
- * bits by every kernel, those of NaN too, which sums meet in another order in each.
+/* Products so long that they are cut along k, by the budget of a submit and by lower limits: the
+ * same bits by every kernel, those of NaN too, which sums meet in another order in each.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <setjmp.h>
