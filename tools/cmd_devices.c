@@ -168,24 +168,28 @@ static json_t *kernels_json(struct vka_device *device, const char *why)
     json_t *kernels = json_array();
     for (size_t i = 0; device && i < vka_kernel_count(); i++) {
         if (vka_device_kernel(device, i, &kernel) == VKA_OK)
-            json_array_append_new(kernels, json_pack("{ss sb ss? sb}", "name", kernel.name,
-                                                     "usable", !kernel.missing, "missing",
-                                                     kernel.missing, "built", kernel.built));
+            json_array_append_new(kernels,
+                                  json_pack("{ss sb ss? sb sb}", "name", kernel.name, "usable",
+                                            !kernel.missing, "missing", kernel.missing, "built",
+                                            kernel.built, "tested", kernel.tested));
     }
     return json_pack("{so ss?}", "kernels", kernels, "error", device ? NULL : why);
 }
 
 /* Counts the device in *usable if it can be made. */
 static enum tool_exit show_device(const struct vka_device_properties *p,
-                                  const struct device_options *common, bool json, size_t *usable)
+                                  const struct device_options *common, bool json, bool test,
+                                  size_t *usable)
 {
     char index[16];
     struct device_options options = *common;
     struct tool_device d;
     snprintf(index, sizeof index, "%" PRIu32, p->index);
     options.device = index;
-    options.no_cache = true;
     enum vka_status status = tool_device_try(&options, &d);
+    if (status == VKA_OK && test)
+        status = vka_device_self_test(d.device);
+    d.caching = d.caching && test; /* what was found is kept; nothing else is new */
     if (d.device)
         p = vka_device_properties(d.device); /* some are only known, or lowered, then */
     if (json) {
@@ -206,10 +210,11 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
 
 int cmd_devices(int argc, char **argv)
 {
-    bool json = false;
+    bool json = false, test = false;
     struct device_options common = DEVICE_OPTIONS_DEFAULT;
     const struct option_spec specs[] = {
         {"json", OPTION_FLAG, &json, 0, 0, NULL},
+        {"self-test", OPTION_FLAG, &test, 0, 0, NULL},
         DEVICE_OPTION_SPECS(&common),
         {0},
     };
@@ -225,7 +230,7 @@ int cmd_devices(int argc, char **argv)
             continue;
         if (shown++ && !json)
             putchar('\n');
-        code = show_device(&list[i], &common, json, &usable);
+        code = show_device(&list[i], &common, json, test, &usable);
     }
     if (code == TOOL_OK && !shown) {
         tool_error("--device: no device has the index or name '%s'", common.device);

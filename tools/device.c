@@ -14,7 +14,11 @@
 static void keep_message(void *user, enum vka_log_level level, const char *message)
 {
     struct tool_device *d = user;
-    if (level == VKA_LOG_WARNING)
+    bool kernel = !strncmp(message, "kernel ", strlen("kernel "));
+    if (level == VKA_LOG_WARNING &&
+        kernel) /* one failed its self-test; whatever the command does */
+        fprintf(stderr, "device: %s\n", message);
+    else if (level == VKA_LOG_WARNING)
         snprintf(d->warning, sizeof d->warning, "%s", message);
     if (level != VKA_LOG_ERROR)
         return;
@@ -68,6 +72,7 @@ enum vka_status tool_device_try(const struct device_options *options, struct too
                  .verdict = text ? text : d->verdict,
                  .verdict_size = text ? strlen(text) : d->verdict_size,
                  .validation = options->validate, .labels = options->validate,
+                 .skip_self_test = options->no_self_test,
                  .max_buffer_range = (uint64_t)options->limits[0],
                  .max_allocation = (uint64_t)options->limits[1]),
         &d->device);

@@ -48,6 +48,7 @@ struct device_options {
     const char *device; /* index or part of a name; NULL: the most capable */
     bool validate;      /* enable the validation layer; a message of it is a failure */
     bool no_cache;      /* neither read nor write the pipeline cache file */
+    bool no_self_test;  /* take every kernel for right */
     /* A verdict file, "none" for the rules alone; NULL: the one in the user's cache folder. */
     const char *verdict;
     const char *verdict_text; /* not an option: in place of a file */
@@ -63,6 +64,7 @@ struct device_options {
     {"device", OPTION_TEXT, &(o)->device, 0, 0, NULL},                     \
         {"validate", OPTION_FLAG, &(o)->validate, 0, 0, NULL},             \
         {"no-cache", OPTION_FLAG, &(o)->no_cache, 0, 0, NULL},             \
+        {"no-self-test", OPTION_FLAG, &(o)->no_self_test, 0, 0, NULL},     \
         {"verdict", OPTION_TEXT, &(o)->verdict, 0, 0, NULL},               \
         {"timeout", OPTION_U32, &(o)->timeout_s, 1, 86400, NULL},          \
         {"submit-budget", OPTION_U32, &(o)->budget_ms, 0, 86400000, NULL}, \

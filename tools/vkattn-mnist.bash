@@ -17,7 +17,7 @@ _vkattn_mnist() {
         ;;
     esac
     local options='--model --images --labels --count --html --logits --json --device --validate
-                   --no-cache --timeout --help'
+                   --no-cache --no-self-test --timeout --help'
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
 }
 

@@ -3,7 +3,7 @@
 _vkattn() {
     local cur prev words cword
     _init_completion || return
-    local device='--device --validate --limits --timeout --submit-budget --no-cache --verdict'
+    local device='--device --validate --limits --timeout --submit-budget --no-cache --no-self-test --verdict'
     local bench='--dtype --path --repeat --json --passes --explain'
 
     case $prev in
@@ -39,7 +39,7 @@ _vkattn() {
 
     local options=
     case ${words[1]}:${words[2]} in
-    devices:*) options='--json' ;;
+    devices:*) options='--json --self-test' ;;
     run:*)
         options="--query --output --key --value --mask --kv-lengths --heads --kv-heads --causal
                  --window --layout --dtype --scores --path --html --tokens --count-nonfinite $device"

@@ -8,7 +8,7 @@
 static const char usage[] =
     "usage: vkattn COMMAND [OPTION]...\n"
     "\n"
-    "  devices [--json]\n"
+    "  devices [--json] [--self-test]\n"
     "      every Vulkan device, what it can do and which kernels it can run\n"
     "  run LAYER.safetensors --query X.npy --output Y.npy [--key K.npy] [--value V.npy]\n"
     "      [--mask M.npy] [--kv-lengths L.npy] [--heads N] [--kv-heads N] [--causal]\n"
@@ -47,6 +47,8 @@ static const char usage[] =
     "  --timeout SECONDS         of one wait for the device, 120 if not given (tune: 600)\n"
     "  --submit-budget MS        that one submit may take on the device, 200 if not given, 0: any\n"
     "  --no-cache                leave the pipeline cache file alone\n"
+    "  --no-self-test            take every kernel for right; else each solves a small known\n"
+    "                            problem before its first use on a device\n"
     "  --verdict FILE|none       measured choices of kernels, or the rules alone; else what\n"
     "                            'vkattn tune' left in the cache folder\n"
     "\n"

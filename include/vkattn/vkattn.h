@@ -136,7 +136,8 @@ struct vka_device_info {
     /* NULL: silent. */
     vka_log_callback *log;
     void *log_user;
-    /* A blob from vka_device_pipeline_cache and its bytes; one of another driver is ignored. */
+    /* A blob from vka_device_pipeline_cache and its bytes; one of another device, driver or build of
+     * this library is ignored, or what of it is. */
     const void *pipeline_cache;
     size_t pipeline_cache_size;
     /* Measured choices of kernels, which `vkattn tune` writes, and their bytes; see
@@ -167,6 +168,7 @@ struct vka_device_info {
     uint64_t max_memory;
     bool no_mapped_memory; /* copy through staging even where device memory is mapped */
     bool no_timeline;      /* wait by fences even where timeline semaphores are there */
+    bool skip_self_test;   /* take every kernel for right, see vka_device_self_test */
 };
 
 /* Makes a device: discrete GPUs before integrated before virtual before CPU drivers. info may be
@@ -253,10 +255,22 @@ VKA_API const struct vka_device_properties *vka_device_properties(const struct v
  * Writes the two lines, cut to size bytes and terminated; returns the length of the whole. */
 VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size);
 
+/* Drivers compile wrong code. So before a kernel is first used on a device, in vka_layer_create or
+ * vka_plan_add_..., it solves a small problem whose result is known; that submits to the device and
+ * waits for it. A kernel that gets it wrong is a warning to log, is not used from then on and missing
+ * in vka_device_kernel; others take its place, where there is none it is UNSUPPORTED. What was found
+ * outlives vka_device_recover, and goes into the blob of vka_device_pipeline_cache. A failed kernel is
+ * one found on this very device and driver with this build: without the blob, it is tested anew.
+ *
+ * This tests now all kernels that the rules choose, skip_self_test or not; that some fail is OK. Waits
+ * for the device. DEVICE_LOST; TIMEOUT; memory statuses. */
+VKA_API enum vka_status vka_device_self_test(struct vka_device *device);
+
 struct vka_kernel_info {
     const char *name;    /* its row in shaders/kernels.def */
     const char *missing; /* NULL: usable here; else the feature that the device lacks */
     bool built;          /* false: the shader compiler lacked the extension that `missing` names */
+    bool tested;         /* it went through its self-test, here or before */
 };
 
 /* The number of kernels (any thread), and the index-th one. INVALID past the end. */
@@ -265,7 +279,7 @@ VKA_API enum vka_status vka_device_kernel(struct vka_device *device, size_t inde
                                           struct vka_kernel_info *info);
 
 /* Copies the pipeline cache to data (room: *size bytes; NULL to ask) and sets *size to its bytes.
- * Give it to vka_device_info.pipeline_cache next time and nothing is compiled again. INVALID when
+ * Give it to vka_device_info.pipeline_cache next time and nothing is compiled or tested again. INVALID when
  * the room is too small; memory statuses. */
 VKA_API enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
                                                   size_t *size);

@@ -23,6 +23,7 @@ struct caps {
     uint64_t disabled_kernels;     /* bit k: kernel k is not to be used; see kernels.h */
     uint32_t max_texels;           /* of a texel buffer */
     uint64_t failed_kernels;       /* likewise: kernel k failed its check on this device */
+    uint64_t wrong_kernels;        /* likewise: it failed its self-test */
     const struct verdict *verdict; /* measured choices, see gpu/verdict.h; NULL: none */
     bool int64;                    /* 64-bit integers in shaders */
     bool device_address;           /* buffers by their address: a CPU driver's, which gains by it */

@@ -151,6 +151,7 @@ enum vka_status device_start(struct vka_device *device, const struct vka_device_
         TRY(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
                          &device->verdict));
     device->caps.verdict = &device->verdict;
+    device->self_test.off = info->skip_self_test;
     TRY(memory_init(device, !info->no_mapped_memory, info->max_memory));
     TRY(queue_init(device, device->caps.properties.timeline));
     TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
@@ -238,6 +239,7 @@ enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
     info->name = kernel_table[index].name;
     info->missing = kernel_missing((enum kernel)index, &device->caps);
     info->built = !kernel_not_built((enum kernel)index);
+    info->tested = device->self_test.done >> index & 1;
 fail:
     return status;
 }

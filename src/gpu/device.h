@@ -17,6 +17,14 @@ struct recorded {
     enum vka_status (*restore)(struct recorded *self);
 };
 
+/* Kernels that solved a small known problem; see plan/self_test.h. Kept over a loss: it is the same
+ * device. */
+struct self_test {
+    bool off;
+    uint64_t done, busy; /* bit k: kernel k was tested, is being tested */
+    uint64_t wrong;      /* and failed; caps.wrong_kernels, where that is not switched off */
+};
+
 struct vka_device {
     struct log log;
     struct vk_instance instance;
@@ -35,6 +43,7 @@ struct vka_device {
     struct queue queue;
     struct memory memory;
     struct pipelines pipelines;
+    struct self_test self_test;
     struct rates rates; /* kept over a loss: it is the same device */
 };
 

@@ -45,6 +45,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return kernel_not_built(kernel);
     if (caps->failed_kernels >> kernel & 1)
         return "right results: it failed its check on this device";
+    if (caps->wrong_kernels >> kernel & 1)
+        return "right results: it failed its self-test";
     if (kernel_table[kernel].buffers > caps->max_bindings)
         return "enough storage buffers a kernel";
     if (needs & NEED_BALLOT && !has->subgroup_ballot)

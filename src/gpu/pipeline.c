@@ -1,4 +1,5 @@
 #include "gpu/pipeline.h"
+#include "gpu/blob.h"
 #include "gpu/device.h"
 #include "gpu/kernels_spv.h"
 
@@ -31,6 +32,8 @@ enum vka_status pipelines_init(struct vka_device *device, const void *blob, size
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     bool fits = blob_fits(device, blob, size);
+    if (fits)
+        size = blob_read(device, blob, size);
     VK(device->vk.vkCreatePipelineCache(device->handle,
                                         &(VkPipelineCacheCreateInfo){
                                             .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
@@ -294,12 +297,13 @@ enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
         return log_error(log, VKA_DEVICE_LOST, "the device is lost");
     VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole, NULL));
     if (data) {
-        CHECK_ARG(*size >= whole, "%s: the cache has %zu bytes, size is %zu", __func__, whole,
-                  *size);
+        CHECK_ARG(*size >= whole + BLOB_TAIL, "%s: the cache has %zu bytes, size is %zu", __func__,
+                  whole + BLOB_TAIL, *size);
         VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole,
                                              data));
+        blob_write_tail(device, (char *)data + whole);
     }
-    *size = whole;
+    *size = whole + BLOB_TAIL;
 fail:
     return status;
 }

@@ -8,8 +8,7 @@
 
 #define MOST_WORDS 4
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash(uint64_t h, const void *data, size_t size)
+uint64_t verdict_hash(uint64_t h, const void *data, size_t size)
 {
     const unsigned char *bytes = data;
     for (size_t i = 0; i < size; i++)
@@ -17,27 +16,25 @@ static uint64_t hash(uint64_t h, const void *data, size_t size)
     return h;
 }
 
-/* Of the device's and driver's names, as drivers do not count every change in their version, and of
- * all kernels. */
-static uint64_t fingerprint(const struct vka_device_properties *p)
+uint64_t verdict_fingerprint(const struct vka_device_properties *p)
 {
     static const struct kernel_spv *const spv[KERNEL_COUNT] = {
 #define KERNEL(id, file, defines, buffers, needs) &kernel_spv_##id,
 #include "kernels.def"
 #undef KERNEL
     };
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    h = hash(h, p->name, strlen(p->name));
-    h = hash(h, p->driver, strlen(p->driver));
+    uint64_t h = VERDICT_HASH_START;
+    h = verdict_hash(h, p->name, strlen(p->name));
+    h = verdict_hash(h, p->driver, strlen(p->driver));
     for (size_t i = 0; i < KERNEL_COUNT; i++)
-        h = hash(h, spv[i]->words, spv[i]->size);
+        h = verdict_hash(h, spv[i]->words, spv[i]->size);
     return h;
 }
 
 size_t verdict_identity(const struct vka_device_properties *p, char *text, size_t size)
 {
     int n = snprintf(text, size, "vkattn-verdict 1\ndevice %08x:%08x:%08x %016llx\n", p->vendor_id,
-                     p->device_id, p->driver_version, (unsigned long long)fingerprint(p));
+                     p->device_id, p->driver_version, (unsigned long long)verdict_fingerprint(p));
     return n > 0 ? (size_t)n : 0;
 }
 

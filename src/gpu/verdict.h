@@ -34,6 +34,14 @@ struct verdict {
     struct verdict_entry *entries;
 };
 
+/* FNV-1a, 64 bits: of what h is of, then data. */
+#define VERDICT_HASH_START UINT64_C(0xcbf29ce484222325)
+uint64_t verdict_hash(uint64_t h, const void *data, size_t size);
+
+/* Of the device's and driver's names, as drivers do not count every change in their version, and of
+ * all kernels. */
+uint64_t verdict_fingerprint(const struct vka_device_properties *properties);
+
 /* The first two lines for a device, NUL-terminated and cut to size; the length of the whole. */
 size_t verdict_identity(const struct vka_device_properties *properties, char *text, size_t size);
 

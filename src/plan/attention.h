@@ -73,6 +73,11 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
 enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a);
 enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a);
 
+/* The part in the middle: the softmax of a slice's scores in place, float32 [n_batch][n_head][n_query]
+ * [n_kv], rows a multiple of 4 apart. */
+enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
+                                      const struct slice *s, const struct vka_tensor *scores);
+
 /* One pass, without a buffer of scores. UNSUPPORTED where the device cannot. */
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a);
 

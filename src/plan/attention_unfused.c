@@ -133,9 +133,9 @@ fail:
     return status;
 }
 
-/* Adds the softmax of a slice, cut along batch, then heads, then queries until it fits the budget. */
-static enum vka_status add_softmax(struct vka_plan *plan, const struct attention *a,
-                                   const struct slice *s, const struct vka_tensor *scores)
+/* Cut along batch, then heads, then queries until it fits the budget. */
+enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
+                                      const struct slice *s, const struct vka_tensor *scores)
 {
     enum vka_status status = VKA_OK;
     struct softmax_choice choice;
@@ -151,7 +151,7 @@ static enum vka_status add_softmax(struct vka_plan *plan, const struct attention
         in.head -= s->head;
         in.query -= s->query;
         struct vka_tensor part = attention_slice(scores, &in);
-        TRY(add_softmax(plan, a, &half[i], &part));
+        TRY(attention_add_softmax(plan, a, &half[i], &part));
     }
 fail:
     return status;
@@ -176,7 +176,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const struct attention *
                               .group = s->n_head < group ? s->n_head : group,
                               .alpha = a->scale,
                           }));
-    TRY(add_softmax(plan, a, s, &scores));
+    TRY(attention_add_softmax(plan, a, s, &scores));
     if (!with_context)
         return VKA_OK;
     struct vka_tensor v = attention_slice_kv(&a->v, a, s); /* [batch][head][value_dim][n_kv] */

@@ -5,6 +5,7 @@
 #include "plan/cache.h"
 #include "plan/check.h"
 #include "plan/nonfinite.h"
+#include "plan/self_test.h"
 #include "plan/weights.h"
 
 #include <stdlib.h>
@@ -321,8 +322,11 @@ fail:
 enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op)
 {
     struct plan_mark mark;
-    enum vka_status status = plan_begin(plan, __func__, &mark);
-    if (status != VKA_OK)
-        return status;
-    return plan_end(plan, mark, add_layer(plan, __func__, op));
+    enum vka_status status;
+    do {
+        TRY(plan_begin(plan, __func__, &mark));
+        status = plan_end(plan, mark, add_layer(plan, __func__, op));
+    } while (self_test_again(plan, &mark, status));
+fail:
+    return status;
 }

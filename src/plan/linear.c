@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "plan/check.h"
 #include "plan/nonfinite.h"
+#include "plan/self_test.h"
 
 /* Makes axis j part of the rows, axis 2, where both shapes step through the two evenly. */
 static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)
@@ -82,17 +83,25 @@ fail:
     return status;
 }
 
+static enum vka_status add_linear(struct vka_plan *plan, const struct vka_linear_op *op)
+{
+    enum vka_status status = VKA_OK;
+    TRY(check(plan, op));
+    TRY(plan_linear(plan, "linear", op->input, op->weight, 0, op->bias, op->relu_input,
+                    op->output));
+    TRY(plan_count_nonfinite(plan, "output", op->output));
+fail:
+    return status;
+}
+
 enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_linear_op *op)
 {
     struct plan_mark mark;
-    enum vka_status status = plan_begin(plan, __func__, &mark);
-    if (status != VKA_OK)
-        return status;
-    status = check(plan, op);
-    if (status == VKA_OK)
-        status = plan_linear(plan, "linear", op->input, op->weight, 0, op->bias, op->relu_input,
-                             op->output);
-    if (status == VKA_OK)
-        status = plan_count_nonfinite(plan, "output", op->output);
-    return plan_end(plan, mark, status);
+    enum vka_status status;
+    do {
+        TRY(plan_begin(plan, __func__, &mark));
+        status = plan_end(plan, mark, add_linear(plan, op));
+    } while (self_test_again(plan, &mark, status));
+fail:
+    return status;
 }

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 #include "plan/cache.h"
 #include "plan/nonfinite.h"
+#include "plan/self_test.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -148,7 +149,8 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
 {
     if (!plan)
         return VKA_INVALID;
-    *mark = (struct plan_mark){plan->n_pass, plan->n_count, plan->predicted};
+    *mark = (struct plan_mark){plan->n_pass, plan->n_count, plan->predicted,
+                               plan->device->caps.wrong_kernels};
     if (plan->finished)
         return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
     return VKA_OK;
@@ -236,6 +238,10 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     struct log *log = &plan->device->log;
     const struct caps *caps = &plan->device->caps;
     const struct kernel_info *kernel = &kernel_table[pass->key.kernel];
+    const uint64_t wrong = caps->wrong_kernels;
+    TRY(self_test_kernel(plan->device, pass->key.kernel));
+    if (caps->wrong_kernels != wrong)
+        return VKA_UNSUPPORTED; /* without a word: the operation is tried again, with other kernels */
     const char *missing = kernel_missing(pass->key.kernel, caps);
     if (plan->n_pass >= MOST_PASSES)
         return log_error(log, VKA_UNSUPPORTED, "the plan needs more than %u passes", MOST_PASSES);

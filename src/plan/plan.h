@@ -87,6 +87,7 @@ struct vka_plan {
 struct plan_mark {
     size_t n_pass, n_count;
     double predicted;
+    uint64_t wrong_kernels; /* of the device's caps */
 };
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
 enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status);

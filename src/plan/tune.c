@@ -39,8 +39,7 @@ static bool has_scalars(const struct caps *caps)
            has->driver_version >> 22 >= 26;
 }
 
-/* The kernel for packed B; KERNEL_COUNT: none. */
-static enum kernel packed_kernel(const struct caps *caps)
+enum kernel tune_packed_kernel(const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
     if (has->type != VKA_DEVICE_CPU || has->subgroup_size != 8)
@@ -179,7 +178,7 @@ static bool choose_coop(const struct caps *caps, const struct matmul_problem *p,
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice)
 {
-    enum kernel packed = packed_kernel(caps);
+    enum kernel packed = tune_packed_kernel(caps);
     *choice = (struct matmul_choice){0};
     if (use_coop(caps, problem) && choose_coop(caps, problem, choice))
         return;
@@ -195,7 +194,7 @@ void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
 
 uint32_t tune_weight_panel(const struct caps *caps)
 {
-    return panel_of(packed_kernel(caps));
+    return panel_of(tune_packed_kernel(caps));
 }
 
 bool tune_transposes_weights(const struct caps *caps)

@@ -39,6 +39,9 @@ struct matmul_choice {
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice);
 
+/* The kernel for packed B; KERNEL_COUNT: none. */
+enum kernel tune_packed_kernel(const struct caps *caps);
+
 /* The columns of a panel where weights are best kept packed (params.h); 0: they are not. */
 uint32_t tune_weight_panel(const struct caps *caps);
 

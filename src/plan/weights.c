@@ -1,5 +1,6 @@
 #include "plan/weights.h"
 #include "core/dtype.h"
+#include "plan/self_test.h"
 #include "plan/tune.h"
 
 #include <stdlib.h>
@@ -95,6 +96,21 @@ fail:
     return status;
 }
 
+/* Until the kernel that the rules choose for packed weights is one that works. */
+static enum vka_status test_packed(struct vka_device *device)
+{
+    enum vka_status status = VKA_OK;
+    enum kernel kernel;
+    do {
+        kernel = tune_packed_kernel(&device->caps);
+        if (kernel == KERNEL_COUNT)
+            return VKA_OK;
+        TRY(self_test_kernel(device, kernel));
+    } while (kernel_missing(kernel, &device->caps));
+fail:
+    return status;
+}
+
 enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, bool keep,
                                const struct weight_part *parts, uint32_t n_part, uint32_t in,
                                struct weights *w)
@@ -103,6 +119,7 @@ enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, 
     enum vka_status status = VKA_OK;
     uint64_t out = 0;
     bool bias = false;
+    TRY(test_packed(device)); /* no other kernel reads what is packed */
     *w = (struct weights){.panel = tune_weight_panel(&device->caps), .n_part = n_part};
     uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1; /* parts begin at whole vec4 */
     for (uint32_t p = 0; p < n_part; p++) {

@@ -81,6 +81,7 @@ static bool make_device(enum scenario_kind kind, struct scenario *s, struct obje
 {
     bool staged = kind == SCENARIO_STAGED;
     STEP(vka_device_create(VKA_INFO(vka_device_info, .log = listen, .log_user = s,
+                                    .skip_self_test = kind != SCENARIO_TESTED,
                                     .no_mapped_memory = staged, .no_timeline = staged),
                            &o->device));
     for (int i = 0; i < KERNEL_COUNT;

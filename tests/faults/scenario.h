@@ -12,9 +12,10 @@ enum scenario_kind {
     SCENARIO_MAPPED = 0, /* mapped memory, timeline semaphores, timestamps, a paged cache */
     SCENARIO_STAGED,     /* copies through staging, fences */
     SCENARIO_CUT,        /* runs of several submits */
-    SCENARIO_KIND_COUNT, /* of those that run */
+    SCENARIO_KIND_COUNT, /* of those that run, with no self-test of kernels */
     SCENARIO_BUILT =
-        SCENARIO_KIND_COUNT /* plans of every kind of pass, which are not run: no output */
+        SCENARIO_KIND_COUNT, /* plans of every kind of pass, which are not run: no output */
+    SCENARIO_TESTED          /* one that runs, with the self-test */
 };
 
 struct scenario {

@@ -13,7 +13,7 @@
 #include "scenario.h"
 
 static bool all_errors;
-static struct scenario clean[SCENARIO_KIND_COUNT + 1];
+static struct scenario clean[SCENARIO_TESTED + 1];
 
 static void print_failures(const struct scenario *s)
 {
@@ -144,6 +144,13 @@ static void cut(void **state)
     every_call(SCENARIO_CUT);
 }
 
+/* Failing while kernels are tested: they are tested again then. */
+static void tested(void **state)
+{
+    (void)state;
+    every_call(SCENARIO_TESTED);
+}
+
 /* Receipts that are free for the submits of a run, but for the last, which has one always. */
 #define RECEIPTS 6
 
@@ -180,8 +187,8 @@ int main(int argc, char **argv)
 {
     all_errors = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(dropped), cmocka_unit_test(mapped),
-                                       cmocka_unit_test(staged), cmocka_unit_test(cut),
-                                       cmocka_unit_test(built)};
+                                       cmocka_unit_test(staged),  cmocka_unit_test(cut),
+                                       cmocka_unit_test(built),   cmocka_unit_test(tested)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so failing Vulkan calls are not tested\n");

@@ -1,0 +1,170 @@
+#include "plan/known_attention.h"
+#include "plan/attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define HEADS 2u /* of one key head */
+/* Of queries, keys and values. CPU drivers compile for seconds, or a minute, where it is 64. */
+#define DIM 8u
+#define CAPACITY 32u
+/* Of outputs up to 1: no rounding comes near it, no wrong key hides in it. */
+#define TOLERANCE_F32 1e-4
+#define TOLERANCE_16 3e-2
+
+struct known_attention {
+    uint32_t n_q, n_kv;
+    enum vka_dtype dtype;
+    bool mask, rope;
+    uint32_t block_size; /* of a paged cache */
+    bool cache; /* the plan runs twice, with the same keys: the second time they stand twice */
+};
+
+/* Zero: what the problem is not about. */
+static struct known_attention known(enum known_problem problem)
+{
+    const struct known_attention many = {.n_q = 39, .n_kv = 37}, step = {.n_q = 3, .n_kv = 3};
+    struct known_attention a = problem == KNOWN_CACHE || problem == KNOWN_PAGES ? step : many;
+    if (problem == KNOWN_FUSED_F16)
+        a.dtype = VKA_F16;
+    if (problem == KNOWN_FUSED_BF16)
+        a.dtype = VKA_BF16;
+    if (problem == KNOWN_FUSED_FEW)
+        a = (struct known_attention){.n_q = 1, .n_kv = 301};
+    if (problem == KNOWN_MASK) /* more rows than a tile of any kernel */
+        a = (struct known_attention){.n_q = 133, .n_kv = 101, .mask = true};
+    a.rope = problem == KNOWN_ROPE;
+    a.cache = problem == KNOWN_CACHE || problem == KNOWN_PAGES;
+    a.block_size = problem == KNOWN_PAGES ? 16 : 0;
+    return a;
+}
+
+/* Some keys of a tile, all of one, none. Query 0 sees key 1. */
+static bool mask_shows(uint32_t query, uint32_t key)
+{
+    return (query / 32 + key / 32) % 2 == 0 && (key >= 64 || (query + key) % 3 != 0);
+}
+
+static bool sees(const struct known_attention *a, uint32_t query, uint32_t key)
+{
+    if (a->cache)
+        return key <= a->n_kv + query; /* causal, in the second run */
+    return !a->mask || mask_shows(query, key);
+}
+
+/* q . k after both are turned by their positions, of which only the distance counts. */
+static double score(const struct known_attention *a, uint32_t head, uint32_t query, uint32_t key)
+{
+    uint32_t q = (head * a->n_q + query) * DIM, k = key % a->n_kv * DIM;
+    double distance = a->rope ? (double)key - query : 0, sum = 0;
+    for (uint32_t i = 0; i < DIM / 2; i++) {
+        double angle = distance == 0 ? 0 : distance * pow(10000, -2.0 * i / DIM);
+        double q0 = known_value(1, q + i), q1 = known_value(1, q + i + DIM / 2);
+        double k0 = known_value(2, k + i), k1 = known_value(2, k + i + DIM / 2);
+        sum += q0 * (k0 * cos(angle) - k1 * sin(angle)) + q1 * (k0 * sin(angle) + k1 * cos(angle));
+    }
+    return sum / sqrt(DIM);
+}
+
+/* want: [HEADS][n_q][DIM], 0 before. */
+static void attend(const struct known_attention *a, double *want)
+{
+    uint32_t n_key = a->cache ? 2 * a->n_kv : a->n_kv;
+    for (uint32_t row = 0; row < HEADS * a->n_q; row++) {
+        double total = 0, *context = want + row * DIM;
+        for (uint32_t key = 0; key < n_key; key++) {
+            if (!sees(a, row % a->n_q, key))
+                continue;
+            double weight = exp(score(a, row / a->n_q, row % a->n_q, key));
+            total += weight;
+            for (uint32_t d = 0; d < DIM; d++)
+                context[d] += weight * known_value(3, key % a->n_kv * DIM + d);
+        }
+        for (uint32_t d = 0; d < DIM; d++)
+            context[d] /= total;
+    }
+}
+
+static enum vka_status make_mask(struct solution *s, const struct known_attention *a,
+                                 struct vka_tensor **mask)
+{
+    struct log *log = &s->device->log;
+    enum vka_status status = VKA_OK;
+    size_t size = (size_t)a->n_q * a->n_kv;
+    unsigned char *shown = NULL;
+    if (!a->mask)
+        return VKA_OK;
+    TRY(vka_tensor_create(s->device, VKA_BOOL, 2, (const uint32_t[]){a->n_q, a->n_kv},
+                          &s->tensors[s->n_tensor]));
+    *mask = s->tensors[s->n_tensor++];
+    shown = malloc(size);
+    CHECK_ALLOC(shown);
+    for (uint32_t i = 0; i < size; i++)
+        shown[i] = mask_shows(i / a->n_kv, i % a->n_kv);
+    TRY(vka_tensor_write(*mask, shown, size));
+fail:
+    free(shown);
+    return status;
+}
+
+static enum vka_status make_cache(struct solution *s, const struct known_attention *a)
+{
+    if (!a->cache)
+        return VKA_OK;
+    return vka_cache_create(s->device,
+                            VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = 1, .head_dim = DIM,
+                                     .capacity = CAPACITY, .block_size = a->block_size),
+                            &s->cache);
+}
+
+enum vka_status known_attention_solve(struct solution *s, enum known_problem problem)
+{
+    enum vka_status status = VKA_OK;
+    const struct known_attention a = known(problem);
+    struct vka_tensor *q, *k, *v, *output, *mask = NULL;
+    TRY(known_tensor(s, a.dtype, 4, (const uint32_t[]){1, HEADS, a.n_q, DIM}, 1, &q));
+    TRY(known_tensor(s, a.dtype, 4, (const uint32_t[]){1, 1, a.n_kv, DIM}, 2, &k));
+    TRY(known_tensor(s, a.dtype, 4, (const uint32_t[]){1, 1, a.n_kv, DIM}, 3, &v));
+    TRY(known_tensor(s, a.dtype, 4, (const uint32_t[]){1, HEADS, a.n_q, DIM}, 0, &output));
+    TRY(make_mask(s, &a, &mask));
+    TRY(make_cache(s, &a));
+    TRY(vka_plan_add_attention(s->plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v,
+                                                 .output = output, .cache = s->cache,
+                                                 .options.mask = mask, .options.causal = a.cache,
+                                                 .options.rope.dim = a.rope ? DIM : 0)));
+    TRY(known_want(s, output));
+    attend(&a, s->want);
+    s->tolerance = a.dtype == VKA_F32 ? TOLERANCE_F32 : TOLERANCE_16;
+    TRY(known_run(s, output, a.cache ? 2 : 1));
+fail:
+    return status;
+}
+
+/* Rows of scores in place, and what lies between them. */
+enum vka_status known_softmax_solve(struct solution *s)
+{
+    enum { ROWS = 39, KEYS = 37, PITCH = 40 };
+    enum vka_status status = VKA_OK;
+    const struct vka_attention_options options = {.masked_row = VKA_MASKED_ZERO};
+    const struct attention a = {.n_head = HEADS, .n_kv = KEYS, .options = &options};
+    const struct slice all = {.n_batch = 1, .n_head = HEADS, .n_query = ROWS};
+    struct plan_mark mark;
+    struct vka_tensor *scores, keys;
+    TRY(known_tensor(s, VKA_F32, 4, (const uint32_t[]){1, HEADS, ROWS, PITCH}, 1, &scores));
+    keys = tensor_part(scores, 3, 0, KEYS);
+    TRY(plan_begin(s->plan, __func__, &mark));
+    TRY(plan_end(s->plan, mark, attention_add_softmax(s->plan, &a, &all, &keys)));
+    TRY(known_want(s, scores));
+    for (uint32_t i = 0; i < HEADS * ROWS * PITCH; i++) {
+        double total = 0;
+        for (uint32_t key = 0; key < KEYS; key++)
+            total += exp(known_value(1, i / PITCH * PITCH + key));
+        s->want[i] = known_value(1, i);
+        if (i % PITCH < KEYS)
+            s->want[i] = exp(s->want[i]) / total;
+    }
+    s->tolerance = TOLERANCE_F32 / KEYS;
+    TRY(known_run(s, scores, 1));
+fail:
+    return status;
+}

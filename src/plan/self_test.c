@@ -1,0 +1,114 @@
+#include "plan/self_test.h"
+#include "plan/known_problem.h"
+
+#define BIT(name) (UINT64_C(1) << KERNEL_##name)
+#define MATMULS                                                                       \
+    (BIT(matmul_tile) | BIT(matmul_lane4) | BIT(matmul_lane8) | BIT(matmul_address) | \
+     BIT(matmul_texel) | BIT(matmul_coop_f16) | BIT(matmul_coop_bf16))
+#define ROW_ATTENTIONS (BIT(attention_row) | BIT(attention_texel) | BIT(attention_address))
+#define ATTENTIONS \
+    (ROW_ATTENTIONS | BIT(attention_tile) | BIT(attention_coop_f16) | BIT(attention_coop_bf16))
+
+/* The problem that a kernel solves; *without: those that the rules have to do without to choose it. */
+static enum known_problem problem_of(enum kernel kernel, uint64_t *without)
+{
+    *without = 0;
+    switch (kernel) {
+    case KERNEL_matmul_tile:
+    case KERNEL_matmul_lane4:
+    case KERNEL_matmul_lane8:
+    case KERNEL_matmul_address:
+    case KERNEL_matmul_texel:
+        *without = MATMULS;
+        return KNOWN_MATMUL;
+    case KERNEL_matmul_coop_f16:
+        *without = MATMULS;
+        return KNOWN_MATMUL_F16;
+    case KERNEL_matmul_coop_bf16:
+        *without = MATMULS;
+        return KNOWN_MATMUL_BF16;
+    case KERNEL_softmax_shared:
+    case KERNEL_softmax_subgroup:
+        *without = BIT(softmax_shared) | BIT(softmax_subgroup);
+        return KNOWN_SOFTMAX;
+    case KERNEL_attention_row:
+    case KERNEL_attention_texel:
+    case KERNEL_attention_address:
+    case KERNEL_attention_tile:
+        *without = ATTENTIONS;
+        return KNOWN_FUSED;
+    case KERNEL_attention_coop_f16:
+        *without = ATTENTIONS;
+        return KNOWN_FUSED_F16;
+    case KERNEL_attention_coop_bf16:
+        *without = ATTENTIONS;
+        return KNOWN_FUSED_BF16;
+    case KERNEL_attention_map:
+        *without = ROW_ATTENTIONS;
+        return KNOWN_MASK;
+    case KERNEL_attention_merge:
+        *without = ROW_ATTENTIONS;
+        return KNOWN_FUSED_FEW;
+    case KERNEL_cache_advance:
+    case KERNEL_cache_append:
+        return KNOWN_CACHE;
+    case KERNEL_cache_gather:
+        return KNOWN_PAGES;
+    case KERNEL_nonfinite:
+        return KNOWN_NONFINITE;
+    case KERNEL_rope:
+        return KNOWN_ROPE;
+    case KERNEL_copy:
+    case KERNEL_COUNT:
+        break;
+    }
+    return KNOWN_COPY;
+}
+
+/* What else a problem needs is tested on the way, but for kernels that are being tested now. */
+enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
+{
+    struct self_test *test = &device->self_test;
+    struct caps *caps = &device->caps;
+    const uint64_t bit = UINT64_C(1) << kernel, disabled = caps->disabled_kernels;
+    if (test->off || (test->done | test->busy) & bit || kernel_missing(kernel, caps))
+        return VKA_OK;
+    uint64_t without;
+    bool right = false;
+    enum known_problem problem = problem_of(kernel, &without);
+    test->busy |= bit;
+    caps->disabled_kernels |= without & ~bit;
+    enum vka_status status = known_problem_solve(device, problem, &right);
+    caps->disabled_kernels = disabled;
+    test->busy &= ~bit;
+    if (status != VKA_OK && status != VKA_UNSUPPORTED)
+        return status;
+    test->done |= bit;
+    if (right)
+        return VKA_OK;
+    test->wrong |= bit;
+    caps->wrong_kernels |= bit;
+    log_message(&device->log, VKA_LOG_WARNING, "kernel %s failed its self-test and is not used",
+                kernel_table[kernel].name);
+    return VKA_OK;
+}
+
+bool self_test_again(const struct vka_plan *plan, const struct plan_mark *mark,
+                     enum vka_status status)
+{
+    return status == VKA_UNSUPPORTED && plan->device->caps.wrong_kernels != mark->wrong_kernels;
+}
+
+enum vka_status vka_device_self_test(struct vka_device *device)
+{
+    if (!device)
+        return VKA_INVALID;
+    enum vka_status status = VKA_OK;
+    bool off = device->self_test.off;
+    device->self_test.off = false;
+    device->caps.wrong_kernels = device->self_test.wrong;
+    for (int i = 0; i < KNOWN_PROBLEM_COUNT && (status == VKA_OK || status == VKA_UNSUPPORTED); i++)
+        status = known_problem_solve(device, (enum known_problem)i, NULL);
+    device->self_test.off = off;
+    return status == VKA_UNSUPPORTED ? VKA_OK : status;
+}

@@ -1,0 +1,373 @@
+/* Kernels that a driver gets wrong are found before a plan uses them, and others take their place.
+ * SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "layer_case.h"
+#include "miscompile.h"
+#include "plan/self_test.h"
+
+#define ALL UINT64_MAX
+
+static uint64_t bit(enum kernel kernel)
+{
+    return UINT64_C(1) << kernel;
+}
+
+/* Warnings that name a kernel. */
+struct heard {
+    size_t now, before; /* found by this device, kept from an earlier one */
+};
+
+static void listen(void *user, enum vka_log_level level, const char *message)
+{
+    struct heard *heard = user;
+    bool is_one = level == VKA_LOG_WARNING && strstr(message, "self-test");
+    heard->before += is_one && strstr(message, "before");
+    heard->now += is_one && !strstr(message, "before");
+}
+
+static struct vka_device *open_device(const void *blob, size_t size, bool skip, struct heard *heard)
+{
+    struct vka_device *device = NULL;
+    assert_int_equal(vka_device_create(VKA_INFO(vka_device_info, .pipeline_cache = blob,
+                                                .pipeline_cache_size = size, .skip_self_test = skip,
+                                                .log = heard ? listen : NULL, .log_user = heard),
+                                       &device),
+                     VKA_OK);
+    miscompile(device, MISTAKE_SUMS, 0);
+    return device;
+}
+
+static void *get_blob(struct vka_device *device, size_t *size)
+{
+    assert_int_equal(vka_device_pipeline_cache(device, NULL, size), VKA_OK);
+    void *blob = malloc(*size);
+    assert_non_null(blob);
+    assert_int_equal(vka_device_pipeline_cache(device, blob, size), VKA_OK);
+    return blob;
+}
+
+/* Kernels to be tried here: not the one that SwiftShader's compiler, with its subgroups of 4, does not
+ * come to an end with. */
+static bool is_tried(const struct vka_device *device, enum kernel kernel)
+{
+    bool narrow = device->caps.properties.subgroup_size < 8;
+    return !kernel_missing(kernel, &device->caps) && !(narrow && kernel == KERNEL_matmul_lane4);
+}
+
+/* Whether the device calls the kernel wrong. */
+static bool is_wrong(struct vka_device *device, enum kernel kernel)
+{
+    struct vka_kernel_info info;
+    assert_int_equal(vka_device_kernel(device, kernel, &info), VKA_OK);
+    assert_true(info.tested);
+    bool wrong = info.missing && strstr(info.missing, "failed its self-test");
+    assert_int_equal(wrong, info.missing != NULL);
+    return wrong;
+}
+
+static void right_kernels_pass(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    struct vka_device *device = open_device(NULL, 0, false, &heard);
+    size_t n = 0;
+    for (int i = 0; i < KERNEL_COUNT; i++) {
+        enum kernel kernel = (enum kernel)i;
+        if (!is_tried(device, kernel))
+            continue;
+        miscompile(device, MISTAKE_SUMS, 0);
+        bool first = !(device->self_test.done & bit(kernel));
+        assert_int_equal(self_test_kernel(device, kernel), VKA_OK);
+        if (is_wrong(device, kernel) || (first && !miscompile_used(kernel)))
+            fail_msg("%s", kernel_table[i].name);
+        miscompile(device, MISTAKE_SUMS, 0);
+        assert_int_equal(self_test_kernel(device, kernel), VKA_OK);
+        assert_int_equal(miscompile_dispatches(), 0); /* not twice */
+        n++;
+    }
+    print_message("%zu kernels pass\n", n);
+    assert_in_range(n, 10, KERNEL_COUNT);
+    assert_int_equal(heard.now + heard.before, 0);
+    assert_int_equal(device->caps.disabled_kernels, 0);
+    vka_device_destroy(&device);
+}
+
+/* Those that move or count words: no operation on floats changes what they do. */
+static bool has_sums(enum kernel kernel)
+{
+    const uint64_t others = bit(KERNEL_copy) | bit(KERNEL_nonfinite) | bit(KERNEL_attention_map) |
+                            bit(KERNEL_cache_advance) | bit(KERNEL_cache_append) |
+                            bit(KERNEL_cache_gather);
+    return !(others & bit(kernel));
+}
+
+static void wrong_kernels_fail(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    for (int m = 0; m < MISTAKE_COUNT; m++)
+        for (int i = 0; i < KERNEL_COUNT; i++) {
+            enum kernel kernel = (enum kernel)i;
+            struct heard heard = {0};
+            struct vka_device *device = open_device(NULL, 0, false, &heard);
+            if (is_tried(device, kernel) && (m != MISTAKE_SUMS || has_sums(kernel))) {
+                miscompile(device, (enum mistake)m, bit(kernel));
+                assert_int_equal(self_test_kernel(device, kernel), VKA_OK);
+                if (!is_wrong(device, kernel) || heard.now < 1)
+                    fail_msg("%s with mistake %d passed", kernel_table[i].name, m);
+                n++;
+            }
+            vka_device_destroy(&device);
+        }
+    print_message("%zu wrong kernels found\n", n);
+    assert_in_range(n, 20, MISTAKE_COUNT * KERNEL_COUNT);
+}
+
+/* The layer that each of these tests runs: its status, and the kernels of its plan. */
+static enum vka_status try_layer(struct vka_device *device, enum vka_path path, uint64_t *kernels)
+{
+    static const float weight[64 * 64];
+    const struct vka_linear_weights w = {weight, NULL};
+    const uint32_t shape[] = {1, 40, 64};
+    struct vka_layer *layer = NULL;
+    struct vka_tensor *x = NULL, *y = NULL;
+    struct vka_plan *plan = NULL;
+    enum vka_status status =
+        vka_layer_create(device,
+                         VKA_INFO(vka_layer_info, .n_head = 4, .head_dim = 16, .query_dim = 64,
+                                  .output_dim = 64, .query = w, .key = w, .value = w, .output = w),
+                         &layer);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &x), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &y), VKA_OK);
+    assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
+    if (status == VKA_OK)
+        status = vka_plan_add_layer(
+            plan, VKA_INFO(vka_layer_op, .layer = layer, .query = x, .output = y));
+    *kernels = 0;
+    for (size_t i = 0; status == VKA_OK && i < plan->n_pass; i++)
+        *kernels |= bit(plan->passes[i].key.kernel);
+    vka_plan_destroy(&plan);
+    vka_layer_destroy(&layer);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&y);
+    return status;
+}
+
+static bool is_like(enum kernel kernel, const char *family)
+{
+    return strncmp(kernel_table[kernel].name, family, strlen(family)) == 0;
+}
+
+/* A layer on a path: its error. */
+static double run_layer(struct vka_device *device, enum vka_path path)
+{
+    static const struct layer_case small = {"small",           .batch = 1,    .n_q = 37,
+                                            .n_head = 2,       .head_dim = 8, .query_dim = 16,
+                                            .biases = BIAS_ALL};
+    struct layer_rig rig;
+    rig_create(&rig, device, &small, 5);
+    struct vka_plan *plan = rig_plan(&rig, VKA_INFO(vka_plan_info, .path = path));
+    double error = rig_run(&rig, plan);
+    vka_plan_destroy(&plan);
+    rig_destroy(&rig);
+    return error;
+}
+
+/* Takes one kernel of the family after the other away, as the rules come to it, until none is left; up
+ * to there the layer is right. */
+static void take_away(enum vka_path path, const char *family)
+{
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    uint64_t broken = 0, kernels = 0;
+    size_t n = 0;
+    enum vka_status status;
+    while ((status = try_layer(device, path, &kernels)) == VKA_OK) {
+        assert_int_equal(kernels & broken, 0);
+        assert_true(run_layer(device, path) <= LAYER_NMSE);
+        size_t before = n;
+        for (int k = 0; k < KERNEL_COUNT; k++)
+            if (kernels >> k & 1 && is_like((enum kernel)k, family)) {
+                broken |= bit((enum kernel)k);
+                n++;
+            }
+        assert_true(n > before);
+        vka_device_destroy(&device);
+        device = open_device(NULL, 0, false, NULL);
+        miscompile(device, MISTAKE_NO_WORK, broken);
+    }
+    assert_int_equal(status, VKA_UNSUPPORTED);
+    assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
+    print_message("%s: %zu kernels, then: %s\n", family, n, vka_device_error(device));
+    assert_true(n >= 1);
+    vka_device_destroy(&device);
+}
+
+static void others_take_over(void **state)
+{
+    (void)state;
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    bool narrow = device->caps.properties.subgroup_size < 8;
+    vka_device_destroy(&device);
+    take_away(VKA_PATH_UNFUSED, "softmax_");
+    take_away(VKA_PATH_FUSED, "attention_");
+    if (!narrow) /* else it is the turn of the kernel that is not tried */
+        take_away(VKA_PATH_UNFUSED, "matmul_");
+}
+
+static void none_is_left(void **state)
+{
+    (void)state;
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    uint64_t kernels;
+    if (device->caps.properties.subgroup_size >= 8) {
+        miscompile(device, MISTAKE_NO_WORK, ALL);
+        assert_int_equal(vka_device_self_test(device), VKA_OK);
+        assert_int_equal(try_layer(device, VKA_PATH_AUTO, &kernels), VKA_UNSUPPORTED);
+        assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
+    }
+    vka_device_destroy(&device);
+}
+
+static void skipped(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    struct vka_device *device = open_device(NULL, 0, true, &heard);
+    uint64_t kernels;
+    miscompile(device, MISTAKE_NO_WORK, ALL);
+    assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
+    assert_int_equal(miscompile_dispatches(), 0);
+    assert_int_equal(device->self_test.done, 0);
+    miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_softmax_subgroup) | bit(KERNEL_softmax_shared));
+    assert_int_equal(vka_device_self_test(device), VKA_OK); /* asked for all the same */
+    assert_true(device->self_test.done != 0 && heard.now >= 1);
+    assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_UNSUPPORTED);
+    vka_device_destroy(&device);
+}
+
+static void kept(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    uint64_t kernels, again, done;
+    struct vka_device *device = open_device(NULL, 0, false, &heard);
+    assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
+    assert_true(miscompile_dispatches() >= 3); /* the tests' own */
+    done = device->self_test.done;
+    assert_int_equal(kernels & ~done, 0);
+    size_t size, same_size;
+    unsigned char *blob = get_blob(device, &size);
+    vka_device_destroy(&device);
+
+    device = open_device(blob, size, false, &heard);
+    assert_int_equal(device->self_test.done, done);
+    assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &again), VKA_OK);
+    assert_int_equal(miscompile_dispatches(), 0);
+    assert_int_equal(again, kernels);
+    vka_device_destroy(&device);
+
+    device = open_device(blob, size, true, &heard); /* skipping forgets nothing */
+    unsigned char *same = get_blob(device, &same_size);
+    assert_memory_equal(same + same_size - 40, blob + size - 40, 40);
+    free(same);
+    vka_device_destroy(&device);
+
+    for (size_t byte = 1; byte <= 40; byte++) { /* a torn one counts for nothing */
+        blob[size - byte] ^= 0x10;
+        device = open_device(blob, size, false, &heard);
+        assert_int_equal(device->self_test.done, 0);
+        blob[size - byte] ^= 0x10;
+        vka_device_destroy(&device);
+    }
+    assert_int_equal(heard.now + heard.before, 0);
+    free(blob);
+}
+
+static void failure_kept(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    size_t size;
+    struct vka_device *device = open_device(NULL, 0, false, &heard);
+    miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_copy));
+    assert_int_equal(self_test_kernel(device, KERNEL_copy), VKA_OK);
+    assert_true(heard.now == 1 && heard.before == 0);
+    void *blob = get_blob(device, &size);
+    vka_device_destroy(&device);
+    device = open_device(blob, size, false, &heard);
+    assert_true(heard.now == 1 && heard.before == 1);
+    assert_true(is_wrong(device, KERNEL_copy));
+    vka_device_destroy(&device);
+    device = open_device(blob, size, true, &heard);
+    assert_null(kernel_missing(KERNEL_copy, &device->caps));
+    assert_true(heard.now == 1 && heard.before == 1);
+    vka_device_destroy(&device);
+    free(blob);
+}
+
+static void recovered(void **state)
+{
+    (void)state;
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    uint64_t kernels, again;
+    miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_softmax_subgroup));
+    assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
+    device->lost = true;
+    assert_int_equal(vka_device_recover(device), VKA_OK);
+    miscompile(device, MISTAKE_NO_WORK, 0);
+    assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &again), VKA_OK);
+    assert_int_equal(miscompile_dispatches(), 0);
+    assert_int_equal(again, kernels);
+    assert_true(kernels & bit(KERNEL_softmax_shared) && !(kernels & bit(KERNEL_softmax_subgroup)));
+    vka_device_destroy(&device);
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* Creation tests nothing: the least times with and without are those of the same work. */
+static void creation_time(void **state)
+{
+    (void)state;
+    double least[2] = {INFINITY, INFINITY};
+    for (int i = 0; i < 20; i++) {
+        double begin = now_ms();
+        struct vka_device *device = open_device(NULL, 0, i % 2, NULL);
+        least[i % 2] = fmin(least[i % 2], now_ms() - begin);
+        assert_int_equal(miscompile_dispatches(), 0);
+        vka_device_destroy(&device);
+    }
+    print_message("a device in %.1f ms, with skip_self_test in %.1f ms\n", least[0], least[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(creation_time),
+        cmocka_unit_test(right_kernels_pass),
+        cmocka_unit_test(wrong_kernels_fail),
+        cmocka_unit_test(others_take_over),
+        cmocka_unit_test(none_is_left),
+        cmocka_unit_test(skipped),
+        cmocka_unit_test(kept),
+        cmocka_unit_test(failure_kept),
+        cmocka_unit_test(recovered),
+    };
+    if (!have_device("the self-test of kernels"))
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
