@@ -255,15 +255,15 @@ VKA_API const struct vka_device_properties *vka_device_properties(const struct v
  * Writes the two lines, cut to size bytes and terminated; returns the length of the whole. */
 VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size);
 
-/* Drivers compile wrong code. So before a kernel is first used on a device, in vka_layer_create or
- * vka_plan_add_..., it solves a small problem whose result is known; that submits to the device and
- * waits for it. A kernel that gets it wrong is a warning to log, is not used from then on and missing
- * in vka_device_kernel; others take its place, where there is none it is UNSUPPORTED. What was found
- * outlives vka_device_recover, and goes into the blob of vka_device_pipeline_cache. A failed kernel is
- * one found on this very device and driver with this build: without the blob, it is tested anew.
+/* Some drivers compile wrong code. So a kernel solves a small problem whose result is known before it
+ * is first used on a device, in vka_layer_create or vka_plan_add_..., which then submit to the device
+ * and wait for it, and may return TIMEOUT. One that gets it wrong is a warning to log, is not used
+ * from then on and is missing in vka_device_kernel. Others take its place; where there is none,
+ * UNSUPPORTED says that it failed. What was found outlives vka_device_recover, and goes into the blob
+ * of vka_device_pipeline_cache.
  *
- * This tests now all kernels that the rules choose, skip_self_test or not; that some fail is OK. Waits
- * for the device. DEVICE_LOST; TIMEOUT; memory statuses. */
+ * This call tests now all kernels that the rules choose here, skip_self_test or not. That some fail
+ * is OK. DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_device_self_test(struct vka_device *device);
 
 struct vka_kernel_info {
@@ -278,9 +278,9 @@ VKA_API size_t vka_kernel_count(void);
 VKA_API enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
                                           struct vka_kernel_info *info);
 
-/* Copies the pipeline cache to data (room: *size bytes; NULL to ask) and sets *size to its bytes.
- * Give it to vka_device_info.pipeline_cache next time and nothing is compiled or tested again. INVALID when
- * the room is too small; memory statuses. */
+/* Copies the pipeline cache, with what self-tests found, to data (room: *size bytes; NULL to ask) and
+ * sets *size to its bytes. Give it to vka_device_info.pipeline_cache next time and nothing is compiled
+ * or tested again. INVALID when the room is too small; memory statuses. */
 VKA_API enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
                                                   size_t *size);
 

@@ -9,8 +9,8 @@ struct vka_device;
 
 #define BLOB_TAIL 40 /* bytes behind the driver's */
 
-/* Takes over the results of a blob that is of this device, driver and build; the bytes of the driver's
- * part. */
+/* Takes over the results of a blob that is of this device, driver and build; gives the bytes of the
+ * driver's part. */
 size_t blob_read(struct vka_device *device, const void *blob, size_t size);
 
 /* Writes BLOB_TAIL bytes. */

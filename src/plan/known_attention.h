@@ -28,8 +28,8 @@ enum vka_status known_tensor(struct solution *s, enum vka_dtype dtype, uint32_t 
 /* Makes s->want for a tensor. */
 enum vka_status known_want(struct solution *s, const struct vka_tensor *tensor);
 
-/* Runs the plan so many times and compares the tensor, which may be NULL; nothing where the kernels are
- * only chosen. */
+/* Runs the plan so many times and compares the tensor, which may be NULL; nothing where the kernels
+ * are only chosen. */
 enum vka_status known_run(struct solution *s, struct vka_tensor *tensor, uint32_t times);
 
 /* Those about attention, and the softmax alone. */

@@ -241,7 +241,7 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     const uint64_t wrong = caps->wrong_kernels;
     TRY(self_test_kernel(plan->device, pass->key.kernel));
     if (caps->wrong_kernels != wrong)
-        return VKA_UNSUPPORTED; /* without a word: the operation is tried again, with other kernels */
+        return VKA_UNSUPPORTED; /* without a word: the operation is tried again with others */
     const char *missing = kernel_missing(pass->key.kernel, caps);
     if (plan->n_pass >= MOST_PASSES)
         return log_error(log, VKA_UNSUPPORTED, "the plan needs more than %u passes", MOST_PASSES);

@@ -9,7 +9,7 @@
 #define ATTENTIONS \
     (ROW_ATTENTIONS | BIT(attention_tile) | BIT(attention_coop_f16) | BIT(attention_coop_bf16))
 
-/* The problem that a kernel solves; *without: those that the rules have to do without to choose it. */
+/* The problem that a kernel solves; *without: what the rules do without, so that they choose it. */
 static enum known_problem problem_of(enum kernel kernel, uint64_t *without)
 {
     *without = 0;

@@ -5,8 +5,8 @@
 
 #include "plan/plan.h"
 
-/* Tests a kernel, where that has not been done and the device can run it. That it failed is no failure
- * of the call: kernel_missing tells. Waits for the device. Statuses of vka_plan_run. */
+/* Tests a kernel, where that has not been done and the device can run it. That it failed is no
+ * failure of the call: kernel_missing tells. Waits for the device. Statuses of vka_plan_run. */
 enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel);
 
 /* Whether an operation that could not be added is to be tried again, as a kernel was found to fail

@@ -1,5 +1,5 @@
-/* A driver that gets kernels wrong: stands between a device and its Vulkan functions. For one device at
- * a time. */
+/* A driver that gets kernels wrong: stands between a device and its Vulkan functions. For one device
+ * at a time. */
 #ifndef TESTS_MISCOMPILE_H
 #define TESTS_MISCOMPILE_H
 
