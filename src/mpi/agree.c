@@ -1,6 +1,7 @@
 /* Comparing what all ranks were called with, before any work. */
 #include "mpi/comm.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 /* What one rank tells the others. */
 struct message {
-    int32_t status;
+    int32_t status, each[COUNTOF(((struct terms *)0)->each)];
     char text[sizeof(struct terms) + 64]; /* the call and its terms, or the sentence of a failure */
 };
 
@@ -92,47 +93,86 @@ static enum vka_status compare(struct vka_mpi *mpi, const char *caller, const st
     return VKA_OK;
 }
 
+static enum vka_status exchange_messages(struct vka_mpi *mpi, uint64_t deadline, const char *caller)
+{
+    enum vka_status status = VKA_OK;
+    struct message *all = mpi->messages, *own = all + mpi->size;
+    MPI_Request request;
+    TRY(comm_check(
+        mpi,
+        MPI_Iallgather(own, sizeof *own, MPI_BYTE, all, sizeof *own, MPI_BYTE, mpi->comm, &request),
+        "MPI_Iallgather"));
+    TRY(comm_wait(mpi, 1, &request, deadline, caller));
+fail:
+    return status;
+}
+
 enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_status own,
                            const struct terms *terms)
 {
-    struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
-    if (mpi->broken)
-        return mpi->broken;
-    MPI_Request request;
-    struct message *all = calloc((size_t)mpi->size + 1, sizeof *all), *mine = all + mpi->size;
-    CHECK_ALLOC(all);
+    enum vka_status status = mpi->broken;
+    if (status != VKA_OK)
+        return status;
+    struct message *mine = mpi->messages + mpi->size;
     mine->status = (int32_t)own;
+    memcpy(mine->each, terms->each, sizeof mine->each);
     snprintf(mine->text, sizeof mine->text, "call: %.48s\n%s", caller, terms->text);
     if (own != VKA_OK)
-        snprintf(mine->text, sizeof mine->text, "%s", log->error);
-    TRY(comm_check(mpi,
-                   MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, all, sizeof *mine, MPI_BYTE,
-                                  mpi->comm, &request),
-                   "MPI_Iallgather"));
-    TRY(comm_wait(mpi, 1, &request, clock_deadline(mpi->timeout), caller));
-    TRY(compare(mpi, caller, all));
+        snprintf(mine->text, sizeof mine->text, "%s", mpi->log.error);
+    TRY(exchange_messages(mpi, clock_deadline(mpi->timeout), caller));
+    TRY(compare(mpi, caller, mpi->messages));
 fail:
-    if (!mpi->broken) /* else MPI may still write there */
-        free(all);
+    return status;
+}
+
+const int32_t *comm_each(const struct vka_mpi *mpi, int rank)
+{
+    return mpi->messages[rank].each;
+}
+
+enum vka_status comm_meet(struct vka_mpi *mpi, uint64_t deadline, uint32_t *local)
+{
+    static const char caller[] = "vka_mpi_create";
+    enum vka_status status = VKA_OK;
+    int worst[2], length;
+    char host[MPI_MAX_PROCESSOR_NAME] = "";
+    static_assert(sizeof host <= sizeof mpi->messages->text, "a host's name is a message");
+    mpi->messages = calloc((size_t)mpi->size + 1, sizeof *mpi->messages);
+    TRY(comm_worst(mpi, mpi->messages ? VKA_OK : VKA_OUT_OF_HOST_MEMORY, deadline, caller, worst));
+    if (worst[0] != VKA_OK)
+        return log_error(&mpi->log, VKA_OUT_OF_HOST_MEMORY, "%s: rank %d is out of host memory",
+                         caller, worst[1]);
+    TRY(comm_check(mpi, MPI_Get_processor_name(host, &length), "MPI_Get_processor_name"));
+    snprintf(mpi->messages[mpi->size].text, sizeof host, "%s", host);
+    TRY(exchange_messages(mpi, deadline, caller));
+    *local = 0;
+    for (int i = 0; i < mpi->rank; i++)
+        *local += strcmp(mpi->messages[i].text, host) == 0;
+fail:
+    return status;
+}
+
+enum vka_status comm_worst(struct vka_mpi *mpi, enum vka_status own, uint64_t deadline,
+                           const char *caller, int worst[2])
+{
+    enum vka_status status = VKA_OK;
+    MPI_Request request;
+    mpi->own[0] = (int)own;
+    mpi->own[1] = mpi->rank;
+    TRY(comm_check(
+        mpi, MPI_Iallreduce(mpi->own, mpi->worst, 1, MPI_2INT, MPI_MAXLOC, mpi->comm, &request),
+        "MPI_Iallreduce"));
+    TRY(comm_wait(mpi, 1, &request, deadline, caller));
+    memcpy(worst, mpi->worst, sizeof mpi->worst);
+fail:
     return status;
 }
 
 enum vka_status comm_all_support(struct vka_mpi *mpi, enum vka_status own, const char *caller)
 {
-    struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
-    MPI_Request request;
-    int *lack = calloc(2, sizeof *lack); /* of some rank, of this one */
-    CHECK_ALLOC(lack);
-    lack[1] = own != VKA_OK;
-    TRY(comm_check(mpi,
-                   MPI_Iallreduce(&lack[1], &lack[0], 1, MPI_INT, MPI_MAX, mpi->comm, &request),
-                   "MPI_Iallreduce"));
-    TRY(comm_wait(mpi, 1, &request, clock_deadline(mpi->timeout), caller));
-    status = own != VKA_OK ? own : *lack ? VKA_UNSUPPORTED : VKA_OK;
-fail:
-    if (!mpi->broken) /* else MPI may still write there */
-        free(lack);
-    return status;
+    int worst[2];
+    enum vka_status status = comm_worst(mpi, own, clock_deadline(mpi->timeout), caller, worst);
+    if (status != VKA_OK)
+        return status;
+    return own != VKA_OK ? own : worst[0] != VKA_OK ? VKA_UNSUPPORTED : VKA_OK;
 }

@@ -71,30 +71,6 @@ enum vka_status comm_device_error(struct vka_mpi *mpi, enum vka_status status)
     return log_error(&mpi->log, status, "%s", *text ? text : vka_status_name(status));
 }
 
-/* The ranks of this host with a lower number, by the names that MPI gives hosts. */
-static enum vka_status local_rank(struct vka_mpi *mpi, uint64_t deadline, uint32_t *local)
-{
-    struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
-    int length;
-    char own[MPI_MAX_PROCESSOR_NAME] = "", *names = calloc((size_t)mpi->size, sizeof own);
-    MPI_Request request;
-    CHECK_ALLOC(names);
-    TRY(comm_check(mpi, MPI_Get_processor_name(own, &length), "MPI_Get_processor_name"));
-    TRY(comm_check(
-        mpi,
-        MPI_Iallgather(own, sizeof own, MPI_CHAR, names, sizeof own, MPI_CHAR, mpi->comm, &request),
-        "MPI_Iallgather"));
-    TRY(comm_wait(mpi, 1, &request, deadline, "vka_mpi_create"));
-    *local = 0;
-    for (int i = 0; i < mpi->rank; i++)
-        *local += strcmp(names + (size_t)i * sizeof own, own) == 0;
-fail:
-    if (!mpi->broken)
-        free(names);
-    return status;
-}
-
 /* The index of the device for the local-th rank of this host: round the devices of the most capable
  * kind, which a rank on a lesser one would only hold up. */
 static enum vka_status choose_device(struct vka_mpi *mpi, const struct vka_device_info *info,
@@ -144,14 +120,12 @@ static enum vka_status duplicate(struct vka_mpi *mpi, MPI_Comm comm, uint64_t de
 {
     enum vka_status status = VKA_OK;
     MPI_Request request;
-    MPI_Comm copy;
-    TRY(comm_check(mpi, MPI_Comm_idup(comm, &copy, &request), "MPI_Comm_idup"));
+    TRY(comm_check(mpi, MPI_Comm_rank(comm, &mpi->rank), "MPI_Comm_rank"));
+    TRY(comm_check(mpi, MPI_Comm_size(comm, &mpi->size), "MPI_Comm_size"));
+    TRY(comm_check(mpi, MPI_Comm_idup(comm, &mpi->comm, &request), "MPI_Comm_idup"));
     TRY(comm_wait(mpi, 1, &request, deadline, "vka_mpi_create"));
-    mpi->comm = copy;
-    TRY(comm_check(mpi, MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN),
+    TRY(comm_check(mpi, MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN),
                    "MPI_Comm_set_errhandler"));
-    TRY(comm_check(mpi, MPI_Comm_rank(copy, &mpi->rank), "MPI_Comm_rank"));
-    TRY(comm_check(mpi, MPI_Comm_size(copy, &mpi->size), "MPI_Comm_size"));
 fail:
     return status;
 }
@@ -180,7 +154,7 @@ enum vka_status vka_mpi_create(MPI_Comm comm, const struct vka_mpi_info *info, s
     mpi->timeout = info && info->timeout ? info->timeout : VKA_TIMEOUT_DEFAULT;
     uint64_t deadline = clock_deadline(mpi->timeout);
     TRY(duplicate(mpi, comm, deadline));
-    TRY(local_rank(mpi, deadline, &local));
+    TRY(comm_meet(mpi, deadline, &local));
     TRY(comm_agree(mpi, __func__, create_device(mpi, info, local), &terms));
     *out = mpi;
     return VKA_OK;
@@ -195,11 +169,14 @@ void vka_mpi_destroy(struct vka_mpi **slot)
     if (!slot || !*slot)
         return;
     struct vka_mpi *mpi = *slot;
-    vka_device_destroy(&mpi->device);
-    if (!mpi->broken && mpi->comm != MPI_COMM_NULL)
-        MPI_Comm_free(&mpi->comm);
-    free(mpi);
     *slot = NULL;
+    vka_device_destroy(&mpi->device);
+    if (mpi->broken) /* MPI may still write there */
+        return;
+    if (mpi->comm != MPI_COMM_NULL)
+        MPI_Comm_free(&mpi->comm);
+    free(mpi->messages);
+    free(mpi);
 }
 
 int vka_mpi_rank(const struct vka_mpi *mpi)

@@ -6,6 +6,9 @@
 
 #include <vkattn/vkattn_mpi.h>
 
+struct message;
+
+/* MPI may write to it while ranks are out of step: it stays then. */
 struct vka_mpi {
     MPI_Comm comm; /* a duplicate of our own */
     int rank, size;
@@ -13,6 +16,8 @@ struct vka_mpi {
     uint64_t timeout;       /* ns */
     enum vka_status broken; /* not OK: ranks are out of step, and every call returns this */
     struct log log;
+    struct message *messages; /* [size + 1]: of all ranks, at their last agreement; this rank's */
+    int worst[2], own[2];     /* a status and the rank that has it */
 };
 
 /* Nanoseconds of a clock that only goes forward. */
@@ -37,6 +42,7 @@ enum vka_status comm_device_error(struct vka_mpi *mpi, enum vka_status status);
 
 /* What a rank calls a function with: a line for each argument, which must be the same on all. */
 struct terms {
+    int32_t each[4]; /* what may differ: see comm_each */
     size_t length;
     char text[3072];
 };
@@ -51,6 +57,17 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
  * status of the first rank that failed or INVALID. */
 enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_status status,
                            const struct terms *terms);
+
+/* Terms.each of a rank, since the last agreement. */
+const int32_t *comm_each(const struct vka_mpi *mpi, int rank);
+
+/* Room for the messages of all ranks, and `local`: the ranks of this host with a lower number, by the
+ * names that MPI gives hosts. */
+enum vka_status comm_meet(struct vka_mpi *mpi, uint64_t deadline, uint32_t *local);
+
+/* The highest status of all ranks, and the first rank that has it: worst[2]. */
+enum vka_status comm_worst(struct vka_mpi *mpi, enum vka_status own, uint64_t deadline,
+                           const char *caller, int worst[2]);
 
 /* Exchanges whether all ranks have what only some devices can: OK where all are OK, UNSUPPORTED
  * where some are that and the others OK; the status of one that failed, on it alone. */

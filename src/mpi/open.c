@@ -104,7 +104,7 @@ enum vka_status vka_mpi_layer_open(struct vka_mpi *mpi, const char *path,
 {
     if (layer)
         *layer = NULL;
-    if (!mpi || !layer)
+    if (!mpi)
         return VKA_INVALID;
     struct vka_safetensors *file = NULL;
     struct vka_mpi_layer_info info = given ? *given : (struct vka_mpi_layer_info){0};

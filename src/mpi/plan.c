@@ -5,11 +5,12 @@
 
 enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
                                     const struct vka_mpi_plan_info *info,
-                                    struct vka_mpi_plan_info *filled)
+                                    struct vka_mpi_plan **plan, struct vka_mpi_plan_info *filled)
 {
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
     *filled = (struct vka_mpi_plan_info){.struct_size = sizeof *filled};
+    CHECK_ARG(plan, "%s: plan is NULL", caller);
     if (!info)
         return VKA_OK;
     CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
@@ -56,17 +57,16 @@ enum vka_status mpi_plan_make(struct vka_mpi *mpi, const char *caller, enum vka_
                               struct vka_mpi_plan **out)
 {
     struct log *log = &mpi->log;
+    enum vka_status status;
     struct vka_mpi_plan *plan = NULL;
-    enum vka_status status = comm_agree(mpi, caller, checked, terms);
-    if (status != VKA_OK)
-        return status;
+    TRY(checked);
     plan = calloc(1, sizeof *plan);
     CHECK_ALLOC(plan);
-    plan->mpi = mpi;
-    plan->info = *info;
-    status = build(plan, layer, op);
+    *plan = (struct vka_mpi_plan){.mpi = mpi, .info = *info};
 fail:
     status = comm_agree(mpi, caller, status, terms);
+    if (status == VKA_OK)
+        status = comm_agree(mpi, caller, build(plan, layer, op), terms);
     if (status == VKA_OK)
         *out = plan;
     else

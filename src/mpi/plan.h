@@ -30,7 +30,7 @@ enum vka_status mpi_plan_make(struct vka_mpi *mpi, const char *caller, enum vka_
 /* Checks what both kinds of plan are given; *filled is info, or its defaults where that is NULL. */
 enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
                                     const struct vka_mpi_plan_info *info,
-                                    struct vka_mpi_plan_info *filled);
+                                    struct vka_mpi_plan **plan, struct vka_mpi_plan_info *filled);
 
 /* An empty plan for a share of the whole. */
 enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun);

@@ -113,7 +113,7 @@ static enum vka_status build_sequence(struct vka_mpi_plan *plan, struct vka_mpi_
                                       const void *data)
 {
     (void)layer;
-    return sequence_create(plan, data, &plan->sequence);
+    return sequence_create(plan, data);
 }
 
 enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi, const struct vka_attention_op *op,
@@ -122,11 +122,11 @@ enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi, const struct vka_att
 {
     if (plan)
         *plan = NULL;
-    if (!mpi || !plan)
+    if (!mpi)
         return VKA_INVALID;
     struct vka_mpi_plan_info filled;
     struct terms terms = {0};
-    enum vka_status status = mpi_plan_check_info(mpi, caller, info, &filled);
+    enum vka_status status = mpi_plan_check_info(mpi, caller, info, plan, &filled);
     if (status == VKA_OK)
         status = check(mpi, &filled, op);
     if (status == VKA_OK)

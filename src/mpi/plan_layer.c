@@ -33,9 +33,15 @@ fail:
     return status;
 }
 
-static void describe(const struct vka_mpi_plan_info *info, const struct vka_layer_op *op,
-                     struct terms *terms)
+/* Whether a rank has a cache; HEADLESS: it needs none. */
+enum { HEADLESS = 0, WITHOUT_CACHE, WITH_CACHE };
+
+static void describe(const struct vka_mpi_layer *layer, const struct vka_mpi_plan_info *info,
+                     const struct vka_layer_op *op, struct terms *terms)
 {
+    bool heads =
+        layer->split == VKA_MPI_BATCH || layer_share(layer, layer->mpi->rank, 0).query.count;
+    terms->each[0] = !heads ? HEADLESS : op->cache ? WITH_CACHE : WITHOUT_CACHE;
     terms_add_tensor(terms, "query", op->query);
     terms_add_tensor(terms, "key", op->key);
     terms_add_tensor(terms, "value", op->value);
@@ -45,6 +51,21 @@ static void describe(const struct vka_mpi_plan_info *info, const struct vka_laye
     terms_add(terms, "pieces: %u", info->pieces);
     terms_add(terms, "workspace_limit: %llu", (unsigned long long)info->workspace_limit);
     terms_add_options(terms, &op->attention);
+}
+
+/* All ranks with heads have a cache or none has: the same verdict on all. */
+static enum vka_status check_caches(struct vka_mpi *mpi)
+{
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    int first[WITH_CACHE + 1] = {-1, -1, -1};
+    for (int rank = mpi->size; rank-- > 0;)
+        first[comm_each(mpi, rank)[0]] = rank;
+    CHECK_ARG(first[WITH_CACHE] < 0 || first[WITHOUT_CACHE] < 0,
+              "%s: rank %d has a cache, rank %d has none", caller, first[WITH_CACHE],
+              first[WITHOUT_CACHE]);
+fail:
+    return status;
 }
 
 /* The contexts of the heads of each piece, straight into their columns of `target`. */
@@ -126,6 +147,7 @@ static enum vka_status build_heads(struct vka_mpi_plan *plan, struct vka_mpi_lay
     enum vka_status status = VKA_OK;
     plan->n_head = layer->info.n_head;
     plan->n_kv_head = layer->info.n_kv_head;
+    TRY(check_caches(plan->mpi));
     if (!layer->has_output)
         return build_context(plan, layer, op, op->output);
     const uint32_t shape[] = {vka_tensor_shape(op->output, 0), vka_tensor_shape(op->output, 1),
@@ -190,15 +212,15 @@ enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_layer *la
 {
     if (plan)
         *plan = NULL;
-    if (!mpi || !plan)
+    if (!mpi)
         return VKA_INVALID;
     struct vka_mpi_plan_info filled;
     struct terms terms = {0};
-    enum vka_status status = mpi_plan_check_info(mpi, caller, info, &filled);
+    enum vka_status status = mpi_plan_check_info(mpi, caller, info, plan, &filled);
     if (status == VKA_OK)
         status = check(mpi, layer, op);
     if (status == VKA_OK)
-        describe(&filled, op, &terms);
+        describe(layer, &filled, op, &terms);
     bool batch = status == VKA_OK && layer->split == VKA_MPI_BATCH;
     return mpi_plan_make(mpi, caller, status, &terms, &filled, batch ? build_batch : build_heads,
                          layer, op, plan);

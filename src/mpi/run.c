@@ -79,14 +79,11 @@ enum vka_status run_end(struct run *run)
 {
     enum vka_status status = VKA_OK;
     struct vka_mpi *mpi = run->mpi;
-    int own[2] = {(int)run->status, mpi->rank}, *worst = own, all[2];
-    MPI_Request request;
-    if (mpi->size > 1) {
-        TRY(comm_check(mpi, MPI_Iallreduce(own, all, 1, MPI_2INT, MPI_MAXLOC, mpi->comm, &request),
-                       "MPI_Iallreduce"));
-        TRY(run_wait(run, 1, &request));
-        worst = all;
-    }
+    int worst[2] = {(int)run->status, mpi->rank};
+    uint64_t start = clock_now();
+    if (mpi->size > 1)
+        TRY(comm_worst(mpi, run->status, run->deadline, "vka_mpi_plan_run", worst));
+    run->stats.wait_ms += since_ms(start);
     run->stats.total_ms = (double)clock_now() * 1e-6 - run->stats.total_ms;
     status = (enum vka_status)worst[0];
     if (status != run->status)

@@ -3,10 +3,12 @@
 #include "mpi/ring.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { Q = 0, K, V, OUTPUT, TENSOR_COUNT };
 
 static const char caller[] = "vka_mpi_plan_attention";
+static const char *const names[TENSOR_COUNT] = {"q", "k", "v", "output"};
 
 /* The heads of one piece: all positions of some heads on this rank; or, by rows, all keys of heads
  * that are the same on all ranks. */
@@ -64,43 +66,37 @@ fail:
 
 void sequence_describe(const struct vka_attention_op *op, struct terms *terms)
 {
-    static const char *const names[TENSOR_COUNT] = {"q", "k", "v", "output"};
     for (int i = 0; i < TENSOR_COUNT; i++) {
         const struct vka_tensor *t = operand(op, i);
         terms_add(terms, "%s: %s [%u, %u, its positions, %u]", names[i],
                   vka_dtype_name(vka_tensor_dtype(t)), vka_tensor_shape(t, 0),
                   vka_tensor_shape(t, 1), vka_tensor_shape(t, 3));
+        terms->each[i] = (int32_t)vka_tensor_shape(t, 2);
     }
 }
 
-/* Adds up the positions of all ranks, and checks that this rank has its own. */
-static enum vka_status count_positions(struct sequence *s, const struct vka_attention_op *op)
+/* Adds up the positions of all ranks, and checks that each has its own: the same verdict on all. */
+static enum vka_status count_positions(struct vka_mpi *mpi, uint32_t n[TENSOR_COUNT])
 {
-    struct vka_mpi *mpi = s->mpi;
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
-    uint32_t own[TENSOR_COUNT], *sum = calloc(2 * TENSOR_COUNT, sizeof *sum);
-    MPI_Request request;
-    CHECK_ALLOC(sum); /* outlives this call where the ranks get out of step */
-    for (int i = 0; i < TENSOR_COUNT; i++)
-        own[i] = sum[TENSOR_COUNT + i] = vka_tensor_shape(operand(op, i), 2);
-    TRY(comm_check(mpi,
-                   MPI_Iallreduce(sum + TENSOR_COUNT, sum, TENSOR_COUNT, MPI_UINT32_T, MPI_SUM,
-                                  mpi->comm, &request),
-                   "MPI_Iallreduce"));
-    TRY(comm_wait(mpi, 1, &request, clock_deadline(mpi->timeout), caller));
     for (int i = 0; i < TENSOR_COUNT; i++) {
-        struct vka_mpi_range half[2];
-        s->n[i] = sum[i];
-        vka_mpi_positions(sum[i], mpi->size, mpi->rank, half);
-        CHECK_ARG(half[0].count + half[1].count == own[i],
-                  "%s: q, k, v or output has %u of %u positions, this rank's share is %u", caller,
-                  own[i], sum[i], half[0].count + half[1].count);
+        uint64_t sum = 0;
+        for (int rank = 0; rank < mpi->size; rank++)
+            sum += (uint32_t)comm_each(mpi, rank)[i];
+        CHECK_ARG(sum <= INT32_MAX, "%s: %llu positions", caller, (unsigned long long)sum);
+        n[i] = (uint32_t)sum;
+        for (int rank = 0; rank < mpi->size; rank++) {
+            struct vka_mpi_range half[2];
+            uint32_t own = (uint32_t)comm_each(mpi, rank)[i];
+            vka_mpi_positions(n[i], mpi->size, rank, half);
+            CHECK_ARG(half[0].count + half[1].count == own,
+                      "%s: %s of rank %d has %u of %u positions, its share is %u", caller, names[i],
+                      rank, own, n[i], half[0].count + half[1].count);
+        }
     }
-    CHECK_ARG(s->n[K] == s->n[V], "%s: k has %u positions, v %u", caller, s->n[K], s->n[V]);
+    CHECK_ARG(n[K] == n[V], "%s: k has %u positions, v %u", caller, n[K], n[V]);
 fail:
-    if (!mpi->broken)
-        free(sum);
     return status;
 }
 
@@ -196,54 +192,70 @@ fail:
     return status;
 }
 
-/* The ring where every rank's device can; else s->ring is NULL. */
-static enum vka_status create_ring(struct vka_mpi_plan *plan, struct sequence *s,
-                                   const struct vka_attention_op *op)
-{
-    enum vka_status status = rows_create(s->mpi, op, s->n[Q], &s->rows);
-    if (status == VKA_OK)
-        status = ring_create(plan, &s->rows, op, s->n[K], &s->ring);
-    status = comm_all_support(s->mpi, status, caller);
-    if (status != VKA_OK)
-        ring_destroy(&s->ring);
-    return status == VKA_UNSUPPORTED ? VKA_OK : status;
-}
-
-enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op,
-                                struct sequence **out)
+/* What is there before any piece; by rows that is the rows and, where this device can, the ring. */
+static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_COUNT],
+                             const struct vka_attention_op *op)
 {
     struct vka_mpi *mpi = plan->mpi;
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
-    uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
-    struct sequence *s = *out = calloc(1, sizeof *s);
+    struct sequence *s = plan->sequence = calloc(1, sizeof *s);
     CHECK_ALLOC(s);
     s->mpi = mpi;
-    TRY(count_positions(s, op));
-    s->by_rows = (uint32_t)mpi->size > n_head;
-    plan->n_head = n_head;
-    plan->n_kv_head = n_kv;
-    plan->n_q = s->n[Q];
-    s->n_piece = split_pieces(plan->info.pieces, s->by_rows ? UINT32_MAX : n_kv, mpi->size);
-    if (s->by_rows && s->n_piece > n_kv)
-        s->n_piece = n_kv; /* no keys twice */
-    if (s->by_rows)
-        TRY(create_ring(plan, s, op));
-    if (s->ring)
+    s->by_rows = (uint32_t)mpi->size > plan->n_head;
+    memcpy(s->n, n, sizeof s->n);
+    s->n_piece =
+        split_pieces(plan->info.pieces, s->by_rows ? UINT32_MAX : plan->n_kv_head, mpi->size);
+    if (!s->by_rows)
         return VKA_OK;
+    if (s->n_piece > plan->n_kv_head)
+        s->n_piece = plan->n_kv_head; /* no keys twice */
+    TRY(rows_create(mpi, op, n[Q], &s->rows));
+    TRY(ring_create(plan, &s->rows, op, n[K], &s->ring));
+fail:
+    return status;
+}
+
+static enum vka_status create_pieces(struct vka_mpi_plan *plan, const struct vka_attention_op *op)
+{
+    struct vka_mpi *mpi = plan->mpi;
+    struct log *log = &mpi->log;
+    enum vka_status status = VKA_OK;
+    struct sequence *s = plan->sequence;
     s->piece = calloc(s->n_piece, sizeof *s->piece);
     CHECK_ALLOC(s->piece);
     for (int i = 0; i < TENSOR_COUNT; i++)
         TRY(image_create(mpi, operand(op, i), !s->by_rows || i == K || i == V, &s->local[i]));
     for (uint32_t p = 0; p < s->n_piece; p++) {
         struct sequence_piece *piece = &s->piece[p];
-        piece->share = share_of(s, n_head, n_kv, mpi->rank, p);
+        piece->share = share_of(s, plan->n_head, plan->n_kv_head, mpi->rank, p);
         if (piece->share.query.count)
             TRY(create_tensors(plan, s, piece, op));
         TRY(add_legs(s, piece, p, op, s->by_rows ? K : Q, V, &piece->scatter));
         if (!s->by_rows)
             TRY(add_legs(s, piece, p, op, OUTPUT, OUTPUT, &piece->collect));
     }
+fail:
+    return status;
+}
+
+enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t n[TENSOR_COUNT];
+    plan->n_head = vka_tensor_shape(op->q, 1);
+    plan->n_kv_head = vka_tensor_shape(op->k, 1);
+    TRY(count_positions(plan->mpi, n));
+    plan->n_q = n[Q];
+    status = begin(plan, n, op);
+    if ((uint32_t)plan->mpi->size > plan->n_head) { /* a ring on all ranks or on none */
+        status = comm_all_support(plan->mpi, status, caller);
+        if (status != VKA_OK && plan->sequence)
+            ring_destroy(&plan->sequence->ring);
+        status = status == VKA_UNSUPPORTED ? VKA_OK : status;
+    }
+    if (status == VKA_OK && !plan->sequence->ring)
+        status = create_pieces(plan, op);
 fail:
     return status;
 }

@@ -10,11 +10,11 @@ struct sequence;
 /* What one rank can check alone. */
 enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_op *op);
 
-/* What of the tensors is the same on all ranks. */
+/* What of the tensors is the same on all ranks, and each rank's positions. */
 void sequence_describe(const struct vka_attention_op *op, struct terms *terms);
 
-enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op,
-                                struct sequence **sequence);
+/* After the agreement on those terms. */
+enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op);
 enum vka_status sequence_run(struct sequence *sequence, struct run *run);
 void sequence_destroy(struct sequence **sequence);
 

@@ -211,7 +211,7 @@ static void check_attention(struct vka_mpi *mpi, enum vka_mpi_split split)
     if (positions && vka_mpi_size(mpi) > 1) { /* the first rank has four of 2 * size + 2 */
         struct vka_attention_op op = good;
         op.k = op.v = vka_mpi_rank(mpi) ? q : longer;
-        GIVES(mpi, VKA_INVALID, "this rank's share is",
+        GIVES(mpi, VKA_INVALID, "positions, its share is",
               vka_mpi_plan_attention(mpi, &op, VKA_INFO(vka_mpi_plan_info, .split = split), &plan));
     }
     struct vka_tensor *all[] = {q, kv, y, longer, flat, narrow};

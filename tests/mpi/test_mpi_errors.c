@@ -113,6 +113,56 @@ static void check_plan_arguments(struct vka_mpi *mpi)
     vka_tensor_destroy(&narrow);
 }
 
+/* A rank that has nowhere to put the plan, and one without a cache. */
+static void check_one_rank_alone(struct vka_mpi *mpi)
+{
+    struct vka_mpi_layer *layer;
+    struct vka_mpi_plan *plan;
+    struct vka_cache *cache;
+    struct vka_tensor *in, *out;
+    struct vka_device *device = vka_mpi_device(mpi);
+    bool last = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1;
+    struct vka_mpi_layer_info info = layer_info();
+    struct vka_mpi_range query, key;
+    char words[64];
+    info.pieces = 1;
+    vka_mpi_heads(HEADS, HEADS, vka_mpi_size(mpi), vka_mpi_rank(mpi), &query, &key);
+    REQUIRE_OK(mpi, vka_mpi_layer_create(mpi, &info, &layer));
+    REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH}, &in));
+    REQUIRE_OK(mpi, vka_tensor_create(device, VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH}, &out));
+    REQUIRE_OK(mpi,
+               vka_cache_create(device,
+                                VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = key.count,
+                                         .head_dim = DIM, .capacity = N),
+                                &cache));
+    struct vka_layer_op op = *VKA_INFO(vka_layer_op, .query = in, .output = out);
+    EXPECT(mpi, VKA_INVALID, "plan is NULL",
+           vka_mpi_plan_layer(mpi, layer, &op, NULL, last ? NULL : &plan));
+    op.cache = last ? NULL : cache;
+    snprintf(words, sizeof words, "rank 0 has a cache, rank %d has none", vka_mpi_size(mpi) - 1);
+    EXPECT(mpi, VKA_INVALID, words, vka_mpi_plan_layer(mpi, layer, &op, NULL, &plan));
+    vka_cache_destroy(&cache);
+    vka_mpi_layer_destroy(&layer);
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&out);
+}
+
+/* Seven positions of one head on three ranks, whose shares are 2, 2 and 3: that of the first is right,
+ * and it hears all the same. */
+static void check_positions(struct vka_mpi *mpi)
+{
+    const uint32_t has[] = {2, 3, 2};
+    const uint32_t shape[] = {1, 1, has[vka_mpi_rank(mpi)], DIM};
+    struct vka_tensor *t;
+    struct vka_mpi_plan *plan;
+    REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 4, shape, &t));
+    EXPECT(mpi, VKA_INVALID, "q of rank 1 has 3 of 7 positions, its share is 2",
+           vka_mpi_plan_attention(mpi,
+                                  VKA_INFO(vka_attention_op, .q = t, .k = t, .v = t, .output = t),
+                                  VKA_INFO(vka_mpi_plan_info, .split = VKA_MPI_SEQUENCE), &plan));
+    vka_tensor_destroy(&t);
+}
+
 static void check_files(struct vka_mpi *mpi)
 {
     struct vka_mpi_layer *layer;
@@ -200,6 +250,10 @@ int main(int argc, char **argv)
         weights[i] = (float)(i % 13) / 13 - 0.4f;
     check_layer_arguments(mpi);
     check_plan_arguments(mpi);
+    if (vka_mpi_size(mpi) > 1)
+        check_one_rank_alone(mpi);
+    if (vka_mpi_size(mpi) == 3)
+        check_positions(mpi);
     check_files(mpi);
     check_shares(mpi);
     return ranks_end(&mpi);
