@@ -17,6 +17,7 @@ struct bench_options {
     uint32_t repeat; /* timed runs; 0: as many as pay, see BENCH_RUNS and BENCH_SECONDS */
     bool cross;      /* layer: keys and values come from an input of their own */
     bool causal, json, passes, explain;
+    bool warm;       /* with the cache of compiled pipelines, that first_ms is else without */
     int dtype, path; /* enum vka_dtype, enum vka_path */
     struct device_options device;
 };

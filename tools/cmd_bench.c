@@ -20,15 +20,16 @@
     }
 
 /* The rows that every operation has, at the end of its list. */
-#define BENCH_SPECS(o)                                                                          \
-    {"dtype", OPTION_CHOICE, &(o)->dtype, 0, 0, option_dtypes},                                 \
-        {"path", OPTION_CHOICE, &(o)->path, 0, 0, option_paths},                                \
-        {"repeat", OPTION_U32, &(o)->repeat, 1, 1000000, NULL},                                 \
-        {"json", OPTION_FLAG, &(o)->json, 0, 0, NULL},                                          \
-        {"passes", OPTION_FLAG, &(o)->passes, 0, 0, NULL},                                      \
-        {"explain", OPTION_FLAG, &(o)->explain, 0, 0, NULL}, DEVICE_OPTION_SPECS(&(o)->device), \
-    {                                                                                           \
-        0                                                                                       \
+#define BENCH_SPECS(o)                                                                    \
+    {"dtype", OPTION_CHOICE, &(o)->dtype, 0, 0, option_dtypes},                           \
+        {"path", OPTION_CHOICE, &(o)->path, 0, 0, option_paths},                          \
+        {"repeat", OPTION_U32, &(o)->repeat, 1, 1000000, NULL},                           \
+        {"json", OPTION_FLAG, &(o)->json, 0, 0, NULL},                                    \
+        {"passes", OPTION_FLAG, &(o)->passes, 0, 0, NULL},                                \
+        {"explain", OPTION_FLAG, &(o)->explain, 0, 0, NULL},                              \
+        {"warm", OPTION_FLAG, &(o)->warm, 0, 0, NULL}, DEVICE_OPTION_SPECS(&(o)->device), \
+    {                                                                                     \
+        0                                                                                 \
     }
 
 static bool need(const char *option, uint32_t value)
@@ -173,8 +174,8 @@ int cmd_bench(int argc, char **argv)
         options.op = ops[i].op;
         if (!ops[i].parse(argc - 1, argv + 1, &options))
             return TOOL_USAGE;
-        /* first_ms counts what a first start costs, so nothing may be compiled already. */
-        options.device.no_cache = true;
+        /* first_ms counts what a first start costs: nothing may be compiled already. */
+        options.device.no_cache |= !options.warm;
         return bench(&options);
     }
     tool_error("expected layer, attention, matmul, decode or sweep, got '%s'",

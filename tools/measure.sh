@@ -170,7 +170,7 @@ section() {
     echo
     echo '| first result | cold ms | warm ms | command |'
     echo '|---|---|---|---|'
-    start 'layer, 1 x 128, width 512' layer --batch 1 --seq 128 --model-dim 512 --heads 8 --repeat 1
+    start 'layer, 1 x 128, width 512' layer --batch 1 --seq 128 --model-dim 512 --heads 8 --warm
     sweep
     if [ "$peers" ]; then
         printf '\nBeside other programs, in turn on the same machine:\n\n```\n'

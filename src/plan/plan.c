@@ -232,6 +232,21 @@ double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct w
     return budget_time(&plan->device->caps, &plan->device->rates, kernel, work);
 }
 
+/* Mesa 22's llvmpipe takes bits 8 to 15 of a texel buffer's size for its mip levels, and compiles the
+ * kernel anew where they are 0: no view has such a size if its buffer goes on. */
+static void widen_texels(const struct caps *caps, struct pass *pass)
+{
+    for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++) {
+        struct binding *b = &pass->bindings[i];
+        const struct memory_range *range = &b->storage->range;
+        uint64_t size = b->size + 256;
+        if (kernel_descriptor(pass->key.kernel, i) == VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER &&
+            (b->size >> 8 & 0xff) == 0 && size <= caps->properties.max_buffer_range &&
+            size / 16 <= caps->max_texels && range->offset + b->offset + size <= range->block->size)
+            b->size = size;
+    }
+}
+
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
 {
     enum vka_status status = VKA_OK;
@@ -265,7 +280,8 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     void *array = plan->passes;
     TRY(plan_grow(log, &array, plan->n_pass, &plan->pass_room, sizeof *plan->passes));
     plan->passes = array;
-    plan->passes[plan->n_pass++] = *pass;
+    plan->passes[plan->n_pass] = *pass;
+    widen_texels(caps, &plan->passes[plan->n_pass++]);
     plan->predicted += plan_time(plan, pass->key.kernel, &pass->work);
     for (uint32_t i = 0; i < kernel->buffers; i++)
         storage_ref(pass->bindings[i].storage);
