@@ -31,9 +31,9 @@ enum vka_status pipelines_init(struct vka_device *device, const void *blob, size
 {
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
-    bool fits = blob_fits(device, blob, size);
-    if (fits)
-        size = blob_read(device, blob, size);
+    size = blob_read(device, blob, size);
+    bool fits =
+        blob_fits(device, blob, size); /* not Mesa 26's: llvmpipe cuts its own header short */
     VK(device->vk.vkCreatePipelineCache(device->handle,
                                         &(VkPipelineCacheCreateInfo){
                                             .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
