@@ -13,6 +13,7 @@ struct work {
 };
 
 #define WORK_MOVE 8.0     /* an element that is read, converted and written */
+#define WORK_PLACE 32.0   /* one that moves to or from a place that the device works out */
 #define WORK_SCORE 64.0   /* what the softmax does to a score */
 #define WORK_GENERAL 64.0 /* what mask, softcap and biases add to that */
 #define WORK_DRAW 256.0   /* and what a draw of dropout does */

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LANES 64u   /* elements of a workgroup */
+#define LEAST 1024u /* elements that are not cut for the budget */
+
 static void set_push(struct pass *pass, const struct cache_params *p)
 {
     pass->push_size = sizeof *p;
@@ -49,6 +52,11 @@ static struct vka_tensor *plain_side(struct cache_copy *c)
     return c->kernel == KERNEL_cache_gather ? &c->to : &c->from;
 }
 
+static struct work work_of(const struct vka_tensor *plain)
+{
+    return (struct work){WORK_PLACE * (double)shape_count(&plain->shape), WORK_PLACE * LANES};
+}
+
 static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
                                 struct cache_copy *c)
 {
@@ -84,9 +92,8 @@ static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
     p.state_offset += c->batch;
     p.table_offset += c->batch * p.table_row;
     set_push(&pass, &p);
-    pass.work =
-        (struct work){WORK_MOVE * (double)shape_count(&plain_side(c)->shape), WORK_MOVE * 64};
-    pass.groups[0] = (uint32_t)(((uint64_t)p.n_row * p.dim + 63) / 64);
+    pass.work = work_of(plain_side(c));
+    pass.groups[0] = (uint32_t)(((uint64_t)p.n_row * p.dim + LANES - 1) / LANES);
     pass.groups[1] = size[1];
     pass.groups[2] = size[0];
     snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
@@ -110,25 +117,46 @@ static struct cache_copy copy_half(const struct vka_cache *cache, const struct c
     return part;
 }
 
-/* Halved until bindings and grid fit, or nothing is left to halve: then plan_add_pass says why. */
-static enum vka_status add_copies(struct vka_plan *plan, struct vka_cache *cache,
-                                  struct cache_copy *c)
+/* Whether bindings and grid of a copy fit the device, and its work the budget. */
+static bool fits(const struct vka_plan *plan, struct cache_copy *c)
 {
     const struct caps *caps = &plan->device->caps;
-    const uint32_t *size = plain_side(c)->shape.size;
+    const struct vka_tensor *plain = plain_side(c);
+    const uint32_t *size = plain->shape.size;
+    struct work work = work_of(plain);
     uint64_t limit = caps->properties.max_buffer_range;
-    bool fits = plan_range(plan, &c->from) <= limit && plan_range(plan, &c->to) <= limit &&
-                size[0] <= caps->max_groups[2] && size[1] <= caps->max_groups[1] &&
-                ((uint64_t)size[2] * size[3] + 63) / 64 <= caps->max_groups[0];
+    return plan_range(plan, &c->from) <= limit && plan_range(plan, &c->to) <= limit &&
+           size[0] <= caps->max_groups[2] && size[1] <= caps->max_groups[1] &&
+           ((uint64_t)size[2] * size[3] + LANES - 1) / LANES <= caps->max_groups[0] &&
+           (shape_count(&plain->shape) <= LEAST ||
+            plan_time(plan, c->kernel, &work) <= plan->budget);
+}
+
+/* Halved until each part fits, or nothing is left to halve: then plan_add_pass says why. */
+static enum vka_status add_parts(struct vka_plan *plan, struct vka_cache *cache,
+                                 struct cache_copy *c)
+{
+    const uint32_t *size = plain_side(c)->shape.size;
     uint32_t axis = size[0] > 1 ? 0 : size[1] > 1 ? 1 : 2, half = size[axis] / 2;
-    if (fits || half == 0)
+    if (half == 0 || fits(plan, c))
         return add_copy(plan, cache, c);
     struct cache_copy part = copy_half(cache, c, axis, 0, half);
-    enum vka_status status = add_copies(plan, cache, &part);
+    enum vka_status status = add_parts(plan, cache, &part);
     if (status != VKA_OK)
         return status;
     part = copy_half(cache, c, axis, half, size[axis] - half);
-    return add_copies(plan, cache, &part);
+    return add_parts(plan, cache, &part);
+}
+
+static enum vka_status add_copies(struct vka_plan *plan, struct vka_cache *cache,
+                                  struct cache_copy *c)
+{
+    enum vka_status status = VKA_OK;
+    struct work work = work_of(plain_side(c));
+    TRY(plan_calibrate_moves(plan, &work));
+    TRY(add_parts(plan, cache, c));
+fail:
+    return status;
 }
 
 enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,

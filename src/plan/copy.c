@@ -167,6 +167,12 @@ fail:
     return status;
 }
 
+enum vka_status plan_calibrate_moves(struct vka_plan *plan, const struct work *work)
+{
+    const struct copy any = {"copy", {.dtype = VKA_F32}, {.dtype = VKA_F32}, 0};
+    return calibrate(plan, KERNEL_copy, work, add_probe, &any);
+}
+
 static enum vka_status add_all(struct vka_plan *plan, const struct copy *copy)
 {
     enum vka_status status = VKA_OK;

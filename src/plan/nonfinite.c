@@ -8,7 +8,8 @@
 #define ELEMENTS 64u     /* for an invocation, as long as there are not too many of these */
 #define MOST_GROUPS 128u /* of a pass: what the host adds up is 64 KiB */
 
-/* Parts of a tensor that one binding can show and one submit has time for; halved along the axis that reaches furthest. */
+/* Parts of a tensor that one binding can show and one submit has time for; halved along the axis
+ * that reaches furthest. */
 static void halve(const struct vka_tensor *t, struct vka_tensor half[2])
 {
     const struct shape *s = &t->shape;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define TWO_PI 6.283185307179586476925286766559
+#define ROWS 64u /* of a workgroup */
 
 /* Turns a position of each pair, as fractions of 2^64: low and high word. The kernel multiplies in
  * integers, so that no position loses the angle's precision. */
@@ -48,6 +49,19 @@ struct turned {
     uint32_t first, batch;
 };
 
+/* Workgroups of a batch element. */
+static uint64_t groups_of(const struct turned *r)
+{
+    const uint32_t *size = r->from.shape.size;
+    return ((uint64_t)size[1] * size[2] + ROWS - 1) / ROWS;
+}
+
+static struct work work_of(const struct turned *r)
+{
+    double row = WORK_SCORE * r->from.shape.size[3];
+    return (struct work){WORK_SCORE * (double)shape_count(&r->from.shape), ROWS * row};
+}
+
 static enum vka_status add_pass(struct vka_plan *plan, const struct turn *t, const struct turned *r)
 {
     const uint32_t *size = r->from.shape.size;
@@ -86,11 +100,10 @@ static enum vka_status add_pass(struct vka_plan *plan, const struct turn *t, con
     plan_bind(plan, &pass, 4, t->frequencies, false, NULL);
     pass.push_size = sizeof p;
     memcpy(pass.push, &p, sizeof p);
-    pass.groups[0] = (uint32_t)(((uint64_t)size[1] * size[2] + 63) / 64);
+    pass.groups[0] = (uint32_t)groups_of(r);
     pass.groups[1] = size[0];
     pass.groups[2] = 1;
-    pass.work =
-        (struct work){WORK_SCORE * (double)shape_count(&r->to.shape), WORK_SCORE * 64 * size[3]};
+    pass.work = work_of(r);
     snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s%s", size[0], size[1], size[2],
              size[3], t->norm ? "norm " : "", t->rope->dim ? "turn" : "");
     return plan_add_pass(plan, &pass);
@@ -101,12 +114,14 @@ static bool fits(const struct vka_plan *plan, const struct turned *r)
     const struct caps *caps = &plan->device->caps;
     const uint32_t *size = r->from.shape.size;
     uint64_t limit = caps->properties.max_buffer_range;
+    struct work work = work_of(r);
+    bool one = size[0] == 1 && groups_of(r) == 1;
     return plan_range(plan, &r->from) <= limit && plan_range(plan, &r->to) <= limit &&
-           size[0] <= caps->max_groups[1] &&
-           ((uint64_t)size[1] * size[2] + 63) / 64 <= caps->max_groups[0];
+           size[0] <= caps->max_groups[1] && groups_of(r) <= caps->max_groups[0] &&
+           (one || plan_time(plan, KERNEL_rope, &work) <= plan->budget);
 }
 
-/* Adds the passes, halved along batch, heads, then rows until they fit the device. */
+/* Adds the passes, halved along batch, heads, then rows until they fit the device and the budget. */
 static enum vka_status add_parts(struct vka_plan *plan, const struct turn *t,
                                  const struct turned *r)
 {
@@ -146,6 +161,8 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
         all.from = packed;
     }
     TRY(plan_scratch(plan, VKA_F32, tensor->shape.size, &all.to));
+    struct work work = work_of(&all);
+    TRY(plan_calibrate_moves(plan, &work));
     TRY(add_parts(plan, &turn, &all));
     if (packed.storage)
         plan_scratch_free(plan, &packed);

@@ -1,0 +1,44 @@
+/* Attention of any kind, planned for a time budget a submit. Failed calls fail the running cmocka
+ * test. */
+#ifndef TESTS_BUDGET_CASE_H
+#define TESTS_BUDGET_CASE_H
+
+#include <vkattn/vkattn.h>
+
+/* The first run compiles: on a CPU driver that takes longer than a user should wait. */
+#define BUDGET_PATIENCE (20 * VKA_TIMEOUT_DEFAULT)
+
+/* Attention of any kind: operands, and what the operation has beside them. */
+struct budget_case {
+    const char *name;
+    uint32_t batch, n_head, n_kv_head, n_q, n_kv, dim;
+    bool cache, paged, ragged;
+    enum vka_path path;
+    struct vka_attention_options options;
+};
+
+struct budget_operands {
+    struct vka_tensor *q, *k, *v, *o, *q_start, *kv_start;
+};
+
+void budget_check(struct vka_device *device, enum vka_status status);
+
+/* Keys, queries and values of the case, uniform in -1 .. 1, and where it is ragged four sequences. */
+struct budget_operands budget_operands_make(struct vka_device *device, const struct budget_case *p);
+void budget_operands_free(struct budget_operands *t);
+
+/* [n], int32. */
+struct vka_tensor *budget_integers(struct vka_device *device, uint32_t n, const int32_t *values);
+
+/* The floats of a tensor, which the caller frees. */
+float *budget_contents(struct vka_device *device, struct vka_tensor *t);
+
+/* An empty one with room for two runs; NULL where the case has none. */
+struct vka_cache *budget_cache(struct vka_device *device, const struct budget_case *p);
+
+/* A finished plan with timestamps. */
+struct vka_plan *budget_plan(struct vka_device *device, const struct budget_case *p,
+                             const struct budget_operands *t, struct vka_cache *cache,
+                             uint64_t budget);
+
+#endif
