@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one rank tells the others. */
-struct message {
-    int32_t status, each[COUNTOF(((struct terms *)0)->each)];
-    char text[sizeof(struct terms) + 64]; /* the call and its terms, or the sentence of a failure */
-};
-
 void terms_add(struct terms *terms, const char *format, ...)
 {
     size_t room = sizeof terms->text - terms->length;

@@ -46,6 +46,13 @@ struct terms {
     size_t length;
     char text[3072];
 };
+
+/* What one rank tells the others. */
+struct message {
+    int32_t status, each[4];
+    char text[sizeof(struct terms) + 64]; /* the call and its terms, or the sentence of a failure */
+};
+
 __attribute__((format(printf, 2, 3))) void terms_add(struct terms *terms, const char *format, ...);
 
 /* "name: f32 [2, 3]", or "name: none". */

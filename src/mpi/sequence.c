@@ -211,6 +211,8 @@ static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_
     if (s->n_piece > plan->n_kv_head)
         s->n_piece = plan->n_kv_head; /* no keys twice */
     TRY(rows_create(mpi, op, n[Q], &s->rows));
+    if (plan->info.path == VKA_PATH_UNFUSED)
+        return VKA_UNSUPPORTED; /* blocks are for fused passes */
     TRY(ring_create(plan, &s->rows, op, n[K], &s->ring));
 fail:
     return status;

@@ -3,8 +3,6 @@
 #include <gpu/device.h>
 #include <vkattn/vkattn_vulkan.h>
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +25,6 @@ struct objects {
     bool finished; /* the plan */
     void *blob;
 };
-
-/* No threads of the library's own, so that calls come in the same order each time: it does without,
- * as where a process may have no more. */
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                          void *argument);
-
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                          void *argument)
-{
-    (void)thread;
-    (void)attributes;
-    (void)run;
-    (void)argument;
-    return EAGAIN;
-}
 
 /* The log of all failures; the first is kept. */
 static void listen(void *user, enum vka_log_level level, const char *message)

@@ -197,9 +197,11 @@ int main(int argc, char **argv)
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 100, by_positions = 0;
+    static const enum vka_path paths[] = {VKA_PATH_FUSED, VKA_PATH_AUTO, VKA_PATH_UNFUSED,
+                                          VKA_PATH_AUTO};
     for (uint64_t seed = first; seed < first + count; seed++) {
         struct problem p;
-        problem_draw(&p, seed, seed % 4 ? VKA_PATH_AUTO : VKA_PATH_FUSED);
+        problem_draw(&p, seed, paths[seed % 4]);
         by_positions += check_problem(mpi, &p, (uint32_t)(seed % 4));
     }
     REQUIRE(by_positions || count < 20, "no problem was split by positions");

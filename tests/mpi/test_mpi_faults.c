@@ -1,0 +1,358 @@
+/* On one rank each allocation and each call of Vulkan fails in turn: all ranks get that status and a
+ * sentence that names the rank, nothing is leaked, and the same again gives the right bits. And each
+ * call of MPI fails in turn on all ranks: VKA_IO with MPI's words, and nothing waits.
+ *
+ * Run by 3 ranks or more: the kinds below are made for that. */
+#include "calls.h"
+#include "faults/driver.h"
+#include "faults/heap.h"
+#include "ranks.h"
+
+#include "mpi/comm.h"
+
+#include <vkattn/vkattn_io.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATIENCE 300000000000ull
+#define MOST_CALLS 4000 /* of one kind: a loop that does not end is a failure */
+
+enum kind {
+    FILE_BY_HEADS = 0, /* a layer out of a file, interleaved heads in two pieces */
+    LAYER_BY_BATCH,
+    POSITIONS_FOR_HEADS,
+    POSITIONS_BY_ROWS, /* all keys to every rank */
+    POSITIONS_IN_RING,
+    KIND_COUNT
+};
+
+static const char *const kind_names[KIND_COUNT] = {"a file by heads", "a layer by batch",
+                                                   "positions for heads", "positions by rows",
+                                                   "positions in a ring"};
+
+enum { KV_HEADS = 8, DIM = 4, WIDTH = 2 * KV_HEADS * DIM, BATCH = 2, N = 5 };
+
+/* Made once, and run again and again. */
+static struct {
+    struct vka_mpi *mpi;
+    int victim; /* the rank that fails */
+    char path[32];
+    float weights[WIDTH * WIDTH];
+    struct vka_tensor *in, *out;                /* [BATCH][N][WIDTH] */
+    struct vka_tensor *many, *few, *results[2]; /* [1][8 or 1][2][DIM]: two positions a rank */
+    struct vka_tensor *offset;
+    void *want[KIND_COUNT];
+} world;
+
+static struct vka_tensor *output_of(enum kind kind)
+{
+    return kind <= LAYER_BY_BATCH ? world.out : world.results[kind != POSITIONS_FOR_HEADS];
+}
+
+static enum vka_status make_layer(enum kind kind, struct vka_mpi_layer **layer)
+{
+    const struct vka_linear_weights w = {world.weights, world.weights};
+    struct vka_mpi_layer_info info = *VKA_INFO(vka_mpi_layer_info, .split = VKA_MPI_BATCH);
+    if (kind == FILE_BY_HEADS) {
+        info = *VKA_INFO(
+            vka_mpi_layer_info, .pieces = 2,
+            .layer = {.n_head = 2 * KV_HEADS, .n_kv_head = KV_HEADS, .interleaved = true});
+        return vka_mpi_layer_open(world.mpi, world.path, &info, layer);
+    }
+    info.layer = (struct vka_layer_info){.n_head = KV_HEADS,
+                                         .head_dim = DIM,
+                                         .query_dim = WIDTH,
+                                         .output_dim = WIDTH,
+                                         .query = w,
+                                         .key = w,
+                                         .value = w,
+                                         .output = w};
+    return vka_mpi_layer_create(world.mpi, &info, layer);
+}
+
+static enum vka_status make_plan(enum kind kind, struct vka_mpi_layer *layer,
+                                 struct vka_mpi_plan **plan)
+{
+    if (kind <= LAYER_BY_BATCH)
+        return vka_mpi_plan_layer(world.mpi, layer,
+                                  VKA_INFO(vka_layer_op, .query = world.in, .output = world.out,
+                                           .attention.causal = true),
+                                  VKA_INFO(vka_mpi_plan_info, .pieces = 2), plan);
+    bool heads = kind == POSITIONS_FOR_HEADS, ring = kind == POSITIONS_IN_RING;
+    struct vka_tensor *in = heads ? world.many : world.few;
+    return vka_mpi_plan_attention(world.mpi,
+                                  VKA_INFO(vka_attention_op, .q = in, .k = in, .v = in,
+                                           .output = output_of(kind), .options.causal = true,
+                                           .options.query_offset = world.offset),
+                                  VKA_INFO(vka_mpi_plan_info, .split = VKA_MPI_SEQUENCE,
+                                           .path = ring ? VKA_PATH_FUSED : VKA_PATH_UNFUSED),
+                                  plan);
+}
+
+static enum vka_status make_and_run(enum kind kind)
+{
+    struct vka_mpi_layer *layer = NULL;
+    struct vka_mpi_plan *plan = NULL;
+    enum vka_status status = kind <= LAYER_BY_BATCH ? make_layer(kind, &layer) : VKA_OK;
+    if (status == VKA_OK)
+        status = make_plan(kind, layer, &plan);
+    if (status == VKA_OK)
+        status = vka_mpi_plan_run(plan, PATIENCE);
+    vka_mpi_plan_destroy(&plan);
+    vka_mpi_layer_destroy(&layer);
+    return status;
+}
+
+static void check_bits(enum kind kind, const char *what, size_t index)
+{
+    size_t at;
+    ranks_poison(output_of(kind));
+    REQUIRE_OK(world.mpi, make_and_run(kind));
+    REQUIRE(ranks_same(output_of(kind), world.want[kind], &at),
+            "%s: element %zu differs after %s %zu failed", kind_names[kind], at, what, index);
+}
+
+/* ---- Allocations and calls of Vulkan on one rank --------------------------------------------- */
+
+/* What every rank got, and the victim's count of what can fail. */
+static void compare_ranks(const char *where, size_t index, enum vka_status got,
+                          enum vka_status want, const char *error, size_t *count)
+{
+    int own[2] = {(int)got, -(int)got}, all[2];
+    char rank[16];
+    unsigned long long n = *count;
+    MPI_Allreduce(own, all, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Bcast(&n, 1, MPI_UNSIGNED_LONG_LONG, world.victim, MPI_COMM_WORLD);
+    *count = (size_t)n;
+    REQUIRE(all[0] == -all[1], "%s %zu: %s here, another status elsewhere", where, index,
+            vka_status_name(got));
+    if (got == VKA_OK)
+        return;
+    snprintf(rank, sizeof rank, "rank %d", world.victim);
+    bool own_sentence = vka_mpi_rank(world.mpi) == world.victim;
+    REQUIRE(got == want && (own_sentence || strstr(error, rank)), "%s %zu: %s: %s", where, index,
+            vka_status_name(got), error);
+}
+
+static void fail_allocations(enum kind kind)
+{
+    bool victim = vka_mpi_rank(world.mpi) == world.victim;
+    size_t noticed = 0, i = 0;
+    for (bool reached = true; reached; i++) {
+        heap_fail(victim ? i : HEAP_NEVER);
+        enum vka_status status = make_and_run(kind);
+        size_t count = heap_count();
+        REQUIRE(heap_alive() == 0, "%s: %ld blocks are left after allocation %zu failed",
+                kind_names[kind], heap_alive(), i);
+        heap_fail(HEAP_NEVER);
+        compare_ranks(kind_names[kind], i, status, VKA_OUT_OF_HOST_MEMORY, vka_mpi_error(world.mpi),
+                      &count);
+        noticed += status != VKA_OK;
+        reached = count > i;
+        REQUIRE(i < MOST_CALLS, "%s: no end of allocations", kind_names[kind]);
+    }
+    REQUIRE(noticed >= 10, "%s: %zu failed allocations noticed", kind_names[kind], noticed);
+    check_bits(kind, "allocations to", i);
+    if (victim)
+        printf("%s: %zu of %zu allocations failed in turn were noticed on all ranks\n",
+               kind_names[kind], noticed, i);
+}
+
+static void fail_vulkan(enum kind kind)
+{
+    bool victim = vka_mpi_rank(world.mpi) == world.victim;
+    size_t noticed = 0, i = 0;
+    for (bool reached = true; reached; i++) {
+        driver_reset();
+        if (victim)
+            driver_fail(i, VK_ERROR_OUT_OF_DEVICE_MEMORY);
+        enum vka_status status = make_and_run(kind);
+        size_t count = driver_calls();
+        driver_reset();
+        compare_ranks(kind_names[kind], i, status, VKA_OUT_OF_DEVICE_MEMORY,
+                      vka_mpi_error(world.mpi), &count);
+        noticed += status != VKA_OK;
+        reached = count > i;
+        REQUIRE(i < MOST_CALLS, "%s: no end of calls", kind_names[kind]);
+    }
+    REQUIRE(noticed >= 10, "%s: %zu failed calls noticed", kind_names[kind], noticed);
+    check_bits(kind, "calls of Vulkan to", i);
+    if (victim)
+        printf("%s: %zu of %zu calls of Vulkan failed in turn were noticed on all ranks\n",
+               kind_names[kind], noticed, i);
+}
+
+/* ---- Calls of MPI ---------------------------------------------------------------------------- */
+
+/* The same object on a communicator of its own, as MPI may still write to the broken one. */
+static void renew_object(void)
+{
+    struct vka_mpi *mpi = malloc(sizeof *mpi);
+    REQUIRE(mpi, "out of memory");
+    *mpi = *world.mpi;
+    mpi->broken = VKA_OK;
+    mpi->messages = calloc((size_t)mpi->size + 1, sizeof *mpi->messages);
+    REQUIRE(mpi->messages, "out of memory");
+    MPI_Comm_dup(MPI_COMM_WORLD, &mpi->comm);
+    MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN);
+    world.mpi = mpi;
+}
+
+/* All ranks fail alike, so that none waits. */
+static void fail_mpi(enum kind kind, bool at_end)
+{
+    size_t i = 0;
+    for (bool failed = true; failed; i++) {
+        calls.n = 0;
+        calls.fail_at = i;
+        calls.at_end = at_end;
+        calls.failed = NULL;
+        enum vka_status status = make_and_run(kind);
+        calls.fail_at = SIZE_MAX;
+        calls.at_end = false;
+        failed = calls.failed;
+        REQUIRE(status == (failed ? VKA_IO : VKA_OK) &&
+                    (!failed || strstr(vka_mpi_error(world.mpi), calls.failed)),
+                "%s, call %zu of MPI, %s: %s: %s", kind_names[kind], i,
+                failed ? calls.failed : "none", vka_status_name(status), vka_mpi_error(world.mpi));
+        REQUIRE(i < MOST_CALLS, "%s: no end of calls", kind_names[kind]);
+        if (failed)
+            renew_object();
+    }
+    REQUIRE(i > 4, "%s: only %zu calls of MPI", kind_names[kind], i);
+    check_bits(kind, "calls of MPI to", i);
+    if (vka_mpi_rank(world.mpi) == 0)
+        printf("%s: %zu calls of MPI failed in turn%s\n", kind_names[kind], i - 1,
+               at_end ? ", at their end" : "");
+}
+
+/* ---- Making the object ----------------------------------------------------------------------- */
+
+static char said[1024];
+
+static void listen(void *user, enum vka_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    snprintf(said, sizeof said, "%s", message);
+}
+
+static enum vka_status create_once(void)
+{
+    const struct vka_device_info device = {
+        .struct_size = sizeof device, .skip_self_test = true, .log = listen};
+    struct vka_mpi *mpi = NULL;
+    enum vka_status status = vka_mpi_create(
+        MPI_COMM_WORLD, VKA_INFO(vka_mpi_info, .device = &device, .timeout = PATIENCE), &mpi);
+    REQUIRE((status == VKA_OK) == (mpi != NULL), "%s", vka_status_name(status));
+    vka_mpi_destroy(&mpi);
+    return status;
+}
+
+static void fail_create(void)
+{
+    bool victim = vka_mpi_rank(world.mpi) == world.victim;
+    size_t i = 0;
+    for (bool failed = true; failed; i++) { /* on all ranks */
+        calls.n = 0;
+        calls.fail_at = i;
+        calls.failed = NULL;
+        enum vka_status status = create_once();
+        failed = calls.failed;
+        REQUIRE(status == (failed ? VKA_IO : VKA_OK), "create, call %zu of MPI: %s", i,
+                vka_status_name(status));
+    }
+    calls.fail_at = SIZE_MAX;
+    REQUIRE(i >= 6, "%zu calls of MPI to make the object", i);
+    /* Of the rank's allocations all but the object itself, before which there is none to tell; of
+     * the device's own, which have a test, a few. */
+    for (i = 1; i < 60; i += i < 8 ? 1 : 9) {
+        size_t count = 0;
+        heap_fail(victim ? i : HEAP_NEVER);
+        enum vka_status status = create_once();
+        heap_fail(HEAP_NEVER);
+        compare_ranks("making the object", i, status, VKA_OUT_OF_HOST_MEMORY, said, &count);
+    }
+}
+
+/* ---- The world ------------------------------------------------------------------------------- */
+
+static void make_file(void)
+{
+    static const char *const names[] = {"q_proj.weight", "k_proj.weight", "v_proj.weight",
+                                        "o_proj.weight", "q_proj.bias",   "o_proj.bias"};
+    struct vka_io_array arrays[6];
+    char error[VKA_IO_ERROR_SIZE];
+    for (int i = 0; i < 6; i++) {
+        bool grouped = i == 1 || i == 2, bias = i > 3;
+        uint64_t rows = grouped ? WIDTH / 2 : WIDTH;
+        arrays[i] = (struct vka_io_array){.name = names[i],
+                                          .dtype = VKA_IO_F32,
+                                          .rank = bias ? 1 : 2,
+                                          .shape = {rows, bias ? 0 : WIDTH},
+                                          .data = world.weights,
+                                          .size = rows * (bias ? 1 : WIDTH) * sizeof(float)};
+    }
+    snprintf(world.path, sizeof world.path, "/tmp/test_mpi_XXXXXX");
+    int fd = mkstemp(world.path);
+    REQUIRE(fd >= 0, "no temporary file");
+    close(fd);
+    REQUIRE(!vka_safetensors_write(world.path, arrays, 6, NULL, 0, error), "%s", error);
+}
+
+static struct vka_tensor *make_tensor(enum vka_dtype dtype, uint32_t rank, const uint32_t *shape)
+{
+    struct vka_tensor *t;
+    REQUIRE_OK(world.mpi, vka_tensor_create(vka_mpi_device(world.mpi), dtype, rank, shape, &t));
+    REQUIRE_OK(world.mpi,
+               vka_tensor_write(t, dtype == VKA_I32 ? &(int32_t){1} : (void *)world.weights,
+                                vka_tensor_size(t)));
+    return t;
+}
+
+static void make_world(int *argc, char ***argv)
+{
+    world.mpi = ranks_begin(argc, argv);
+    world.victim = vka_mpi_size(world.mpi) - 1;
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        world.weights[i] = (float)(i % 13) / 13 - 0.4f;
+    make_file();
+    world.in = make_tensor(VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH});
+    world.out = make_tensor(VKA_F32, 3, (uint32_t[]){BATCH, N, WIDTH});
+    world.many = make_tensor(VKA_F32, 4, (uint32_t[]){1, KV_HEADS, 2, DIM});
+    world.few = make_tensor(VKA_F32, 4, (uint32_t[]){1, 1, 2, DIM});
+    world.results[0] = make_tensor(VKA_F32, 4, (uint32_t[]){1, KV_HEADS, 2, DIM});
+    world.results[1] = make_tensor(VKA_F32, 4, (uint32_t[]){1, 1, 2, DIM});
+    world.offset = make_tensor(VKA_I32, 1, (uint32_t[]){1});
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        REQUIRE_OK(world.mpi, make_and_run((enum kind)kind));
+        world.want[kind] = ranks_read(output_of((enum kind)kind));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (!driver_open()) {
+        fprintf(stderr, "SKIPPED: no Vulkan: no failures over ranks\n");
+        return SKIPPED;
+    }
+    make_world(&argc, &argv);
+    REQUIRE(vka_mpi_size(world.mpi) > 2, "3 ranks or more are needed");
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        fail_allocations((enum kind)kind);
+        fail_vulkan((enum kind)kind);
+        fail_mpi((enum kind)kind, false);
+        fail_mpi((enum kind)kind, true);
+    }
+    fail_create();
+    struct vka_tensor *all[] = {world.in,         world.out,        world.many,  world.few,
+                                world.results[0], world.results[1], world.offset};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        vka_tensor_destroy(&all[i]);
+    for (int kind = 0; kind < KIND_COUNT; kind++)
+        free(world.want[kind]);
+    unlink(world.path);
+    return ranks_end(&world.mpi);
+}
