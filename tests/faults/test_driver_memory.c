@@ -1,6 +1,7 @@
 /* Every host allocation of the driver made to fail in turn, through VkAllocationCallbacks: the
  * library passes the driver's error on, leaks nothing and goes on. What crashes inside the driver is
- * the driver's: it is named and stepped over. By default the first scenario; --all runs each. SPDX-License-Identifier: MIT */
+ * the driver's: it is named and stepped over. By default the first scenario; --all runs each.
+ * SPDX-License-Identifier: MIT */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +16,14 @@
 /* What the children tell, in shared memory. */
 struct report {
     size_t at, count; /* the allocation that fails, and how many a run makes */
-    size_t failed_calls, hidden, wrong;
+    size_t failed_calls, lost, hidden, wrong;
 };
+
+/* Whether the driver gave up on the device, at once or after the error, and the next call says so. */
+static bool is_lost(const struct scenario *s)
+{
+    return s->n_failure == 2 && s->failures[1] == VKA_DEVICE_LOST;
+}
 
 /* Whether the driver lost a command and said success. */
 static bool is_hidden(const struct scenario *s)
@@ -27,7 +34,7 @@ static bool is_hidden(const struct scenario *s)
 /* Why a run is not as it must be. */
 static const char *judge(const struct scenario *s, const struct scenario *clean)
 {
-    if (is_hidden(s))
+    if (is_hidden(s) || is_lost(s))
         return driver_alive() != 0 ? "objects were leaked" : NULL;
     if (!s->complete || s->n_failure > 1)
         return "what failed once failed again";
@@ -55,6 +62,7 @@ static int child(enum scenario_kind kind, struct report *report)
         scenario_run(kind, &s);
         report->failed_calls += s.n_failure;
         report->hidden += is_hidden(&s);
+        report->lost += is_lost(&s);
         const char *why = judge(&s, &clean);
         if (why) {
             printf("allocation %zu: %s: %s\n", report->at, why, s.error);
@@ -101,9 +109,11 @@ int main(int argc, char **argv)
             fprintf(stderr, "SKIPPED: no Vulkan device, so its allocations are not tested\n");
         if (status)
             return status;
-        printf("%zu allocations of the driver failed in turn: %zu failed calls, %zu crashes inside "
-               "the driver, %zu commands that it lost and hid, %zu not handled\n",
-               report->count, report->failed_calls, crashes, report->hidden, report->wrong);
+        printf(
+            "%zu allocations of the driver failed in turn: %zu failed calls, %zu devices lost, %zu "
+            "crashes inside the driver, %zu commands that it lost and hid, %zu not handled\n",
+            report->count, report->failed_calls, report->lost, crashes, report->hidden,
+            report->wrong);
         if (report->wrong || report->failed_calls == 0)
             return 1;
     }
