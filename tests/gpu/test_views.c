@@ -11,6 +11,7 @@
 
 #include "core/status.h"
 #include "layer_case.h"
+#include "limits.h"
 #include "rng.h"
 
 #define ROUNDS 150 /* a type and device */
@@ -191,8 +192,9 @@ static void one_round(struct rng *rng, struct vka_device *device, enum vka_dtype
 static void all_types(bool mapped)
 {
     struct vka_device *device = NULL;
-    assert_int_equal(
-        vka_device_create(VKA_INFO(vka_device_info, .no_mapped_memory = !mapped), &device), VKA_OK);
+    const struct vka_device_info info =
+        limits_info(*VKA_INFO(vka_device_info, .no_mapped_memory = !mapped));
+    assert_int_equal(vka_device_create(&info, &device), VKA_OK);
     if (mapped && !vka_device_properties(device)->mapped_memory)
         print_message("this device has no mapped memory: staged once more\n");
     assert_true(mapped || !vka_device_properties(device)->mapped_memory);
