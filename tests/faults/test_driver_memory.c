@@ -2,7 +2,10 @@
  * library passes the driver's error on, leaks nothing and goes on. What crashes inside the driver is
  * the driver's: it is named and stepped over. By default the first scenario; --all runs each.
  * SPDX-License-Identifier: MIT */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, dladdr */
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,22 @@
 struct report {
     size_t at, count; /* the allocation that fails, and how many a run makes */
     size_t failed_calls, lost, hidden, wrong;
+    bool foreign_thread; /* the crash was in one that the library did not start */
 };
+
+static struct report *report;
+
+static void on_crash(int signal)
+{
+    void *frames[64];
+    Dl_info here, there;
+    int n = backtrace(frames, 64);
+    report->foreign_thread = dladdr((void *)(uintptr_t)on_crash, &here) != 0;
+    for (int i = 1; i < n; i++) /* after this one */
+        if (dladdr(frames[i], &there) && there.dli_fbase == here.dli_fbase)
+            report->foreign_thread = false;
+    raise(signal);
+}
 
 /* Whether the driver gave up on the device, at once or after the error, and the next call says so. */
 static bool is_lost(const struct scenario *s)
@@ -44,10 +62,14 @@ static const char *judge(const struct scenario *s, const struct scenario *clean)
 }
 
 /* All allocations from report->at on; a crash ends the process. */
-static int child(enum scenario_kind kind, struct report *report)
+static int child(enum scenario_kind kind)
 {
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
     struct scenario clean, s;
     size_t n = 0;
+    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++)
+        sigaction(crashes[i], &(struct sigaction){.sa_handler = on_crash, .sa_flags = SA_RESETHAND},
+                  NULL);
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK)
         return 77;
     driver_reset();
@@ -72,18 +94,19 @@ static int child(enum scenario_kind kind, struct report *report)
     return 0;
 }
 
-static int run(enum scenario_kind kind, struct report *report, size_t *crashes)
+static int run(enum scenario_kind kind, size_t *crashes)
 {
     for (;;) {
         pid_t pid = fork();
         int status = 0;
         if (pid == 0)
-            _exit(child(kind, report));
+            _exit(child(kind));
         if (pid < 0 || waitpid(pid, &status, 0) != pid)
             return 1;
         if (WIFEXITED(status))
             return WEXITSTATUS(status);
-        const char *busy = driver_busy();
+        const char *busy = report->foreign_thread ? "a thread of its own" : driver_busy();
+        report->foreign_thread = false;
         printf("allocation %zu: signal %d %s%s\n", report->at, WTERMSIG(status),
                busy ? "inside the driver, stepped over: " : "in the library", busy ? busy : "");
         if (!busy)
@@ -96,15 +119,14 @@ static int run(enum scenario_kind kind, struct report *report, size_t *crashes)
 int main(int argc, char **argv)
 {
     bool all = argc == 2 && strcmp(argv[1], "--all") == 0;
-    struct report *report =
-        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (report == MAP_FAILED || !driver_share())
         return 1;
     setvbuf(stdout, NULL, _IOLBF, 0); /* a crash takes no lines along */
     for (int kind = 0; kind < (all ? SCENARIO_KIND_COUNT : 1); kind++) {
         size_t crashes = 0;
         *report = (struct report){0};
-        int status = run(kind, report, &crashes);
+        int status = run(kind, &crashes);
         if (status == 77)
             fprintf(stderr, "SKIPPED: no Vulkan device, so its allocations are not tested\n");
         if (status)
