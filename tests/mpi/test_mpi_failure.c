@@ -1,6 +1,6 @@
 /* One rank dies or stalls in the middle of its runs: the others get a status in time.
  *
- *     test_mpi_failure die|stall
+ *     test_mpi_failure die|stall layer|positions|ring
  *
  * Each survivor prints a line that begins with "survivor", which test_failure.sh counts. */
 #include "layer_problem.h"
@@ -58,19 +58,40 @@ static enum vka_status run_until_failure(struct vka_mpi *mpi, struct vka_mpi_pla
     return status;
 }
 
+/* 64 positions a rank, of more heads than there are ranks, or of one head in blocks. */
+static void make_attention(struct vka_mpi *mpi, bool ring, struct vka_tensor *tensors[2],
+                           struct vka_mpi_plan **plan)
+{
+    const uint32_t shape[] = {1, ring ? 1 : 4, 64, 8};
+    for (int i = 0; i < 2; i++)
+        REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 4, shape, &tensors[i]));
+    struct vka_tensor *in = tensors[0];
+    REQUIRE_OK(mpi,
+               vka_mpi_plan_attention(
+                   mpi, VKA_INFO(vka_attention_op, .q = in, .k = in, .v = in, .output = tensors[1]),
+                   VKA_INFO(vka_mpi_plan_info, .split = VKA_MPI_SEQUENCE,
+                            .path = ring ? VKA_PATH_FUSED : VKA_PATH_AUTO),
+                   plan));
+}
+
 int main(int argc, char **argv)
 {
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     struct vka_mpi_layer *layer = NULL;
     struct vka_mpi_plan *plan = NULL;
-    struct layer_problem p;
+    struct layer_problem p = {0};
+    struct vka_tensor *tensors[2] = {NULL, NULL};
     double waited = 0;
-    REQUIRE(argc == 2, "usage: test_mpi_failure die|stall");
+    REQUIRE(argc == 3, "usage: test_mpi_failure die|stall layer|positions|ring");
     bool victim = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1, stall = !strcmp(argv[1], "stall");
-    layer_problem_draw(mpi, 3, &p);
-    REQUIRE_OK(mpi,
-               vka_mpi_layer_create(mpi, VKA_INFO(vka_mpi_layer_info, .layer = p.info), &layer));
-    REQUIRE_OK(mpi, vka_mpi_plan_layer(mpi, layer, &p.op, NULL, &plan));
+    if (!strcmp(argv[2], "layer")) {
+        layer_problem_draw(mpi, 3, &p);
+        REQUIRE_OK(
+            mpi, vka_mpi_layer_create(mpi, VKA_INFO(vka_mpi_layer_info, .layer = p.info), &layer));
+        REQUIRE_OK(mpi, vka_mpi_plan_layer(mpi, layer, &p.op, NULL, &plan));
+    } else {
+        make_attention(mpi, !strcmp(argv[2], "ring"), tensors, &plan);
+    }
     enum vka_status status = run_until_failure(mpi, plan, victim, stall, &waited);
     REQUIRE(status == VKA_TIMEOUT || status == VKA_IO, "%s", vka_status_name(status));
     REQUIRE(waited < MOST_SECONDS, "%.1f s for a status", waited);
@@ -81,6 +102,8 @@ int main(int argc, char **argv)
     vka_mpi_plan_destroy(&plan);
     vka_mpi_layer_destroy(&layer);
     layer_problem_destroy(&p);
+    vka_tensor_destroy(&tensors[0]);
+    vka_tensor_destroy(&tensors[1]);
     printf("survivor %d: %s after %.1f s: %s\n", vka_mpi_rank(mpi), vka_status_name(status), waited,
            vka_mpi_error(mpi));
     vka_mpi_destroy(&mpi);

@@ -31,6 +31,9 @@ struct bench_point {
 /* The sizes of a point; flops as vkattn bench counts them. */
 void bench_sizes(const struct bench_options *o, unsigned ranks, bool weak, struct bench_point *p);
 
+/* By positions, where ranks outnumber heads: each has all keys pass by for its rows. */
+bool bench_by_rows(const struct bench_options *o, const struct bench_point *p, unsigned ranks);
+
 /* Times it on the first `ranks` ranks of MPI_COMM_WORLD; all ranks call it, and the others wait.
  * Only rank 0's point is filled. The status is the same on every rank that took part. */
 enum vka_status bench_measure(const struct bench_options *o, struct bench_point *point);

@@ -43,6 +43,11 @@ void bench_sizes(const struct bench_options *o, unsigned ranks, bool weak, struc
     p->gflop = flop * 1e-9;
 }
 
+bool bench_by_rows(const struct bench_options *o, const struct bench_point *p, unsigned ranks)
+{
+    return o->split == VKA_MPI_SEQUENCE && ranks > p->n_head;
+}
+
 static double now_ms(void)
 {
     struct timespec now;
@@ -202,6 +207,8 @@ static double contention_of(struct vka_mpi *mpi, MPI_Comm comm)
 static double share_of(const struct bench_options *o, const struct bench_point *p, int size)
 {
     double most = 0;
+    if (bench_by_rows(o, p, (unsigned)size))
+        return 1.0 / size;
     for (int rank = 0; rank < size; rank++) {
         struct vka_mpi_range query, key, batch = vka_mpi_batch(p->batch, size, rank);
         vka_mpi_heads(p->n_head, p->n_kv_head, size, rank, &query, &key);

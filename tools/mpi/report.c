@@ -75,6 +75,16 @@ static void print_row(const struct bench_point *p, const struct bench_point *one
     printf("\n");
 }
 
+/* What a rank receives of all that is exchanged: all but its own part of what is gathered; by
+ * positions its part of all heads, or, where ranks outnumber those, all keys and values. */
+static double received_of(const struct bench_options *o, const struct bench_point *p, double ranks)
+{
+    double others = (ranks - 1) / ranks;
+    if (bench_by_rows(o, p, (unsigned)ranks))
+        return others * p->n_kv_head / (p->n_head + p->n_kv_head);
+    return o->split == VKA_MPI_SEQUENCE ? others / ranks : others;
+}
+
 /* The problem on more ranks than there were, each with a device of its own. */
 static void extrapolate(const struct bench_options *o, const struct bench_point *one,
                         const struct bench_point *widest, unsigned ranks, struct bench_point *p)
@@ -82,25 +92,30 @@ static void extrapolate(const struct bench_options *o, const struct bench_point 
     bench_sizes(o, ranks, false, p);
     p->model.contention = 1;
     p->model.gflop = one->gflop / ranks;
-    /* Each rank gets all but its own part of what is gathered; by positions, its part of all. */
-    double r = ranks, w = widest->model.ranks;
-    double scale = o->split == VKA_MPI_SEQUENCE ? (r - 1) / (r * r) / ((w - 1) / (w * w))
-                                                : (r - 1) / r / ((w - 1) / w);
-    p->model.mib = widest->model.mib * scale;
+    p->model.mib =
+        widest->model.mib * received_of(o, p, ranks) / received_of(o, widest, widest->model.ranks);
 }
 
 static unsigned most_ranks(const struct bench_options *o)
 {
-    return o->split == VKA_MPI_BATCH ? o->batch : o->n_head;
+    return o->split == VKA_MPI_SEQUENCE ? o->n : o->split == VKA_MPI_BATCH ? o->batch : o->n_head;
 }
 
-/* Of a network between the ranks: `collectives` messages a run, and bytes at its rate, on top of
- * what the host's own copies cost. */
-static struct model with_network(const struct bench_options *o, const struct model *model)
+/* Collectives of a run that wait for each other: what is exchanged, and the status; by rows two
+ * blocks a rank. */
+static double collectives_of(const struct bench_options *o, const struct bench_point *p)
 {
-    const double collectives = 3; /* contexts, output and status; two by batch or positions */
+    if (bench_by_rows(o, p, p->model.ranks))
+        return 2.0 * p->model.ranks + 1;
+    return o->split == VKA_MPI_BATCH ? 2 : 3;
+}
+
+/* With a network between the ranks, on top of what the host's own copies cost. */
+static struct model with_network(const struct bench_options *o, const struct bench_point *p,
+                                 const struct model *model)
+{
     struct model m = *model;
-    m.hop_ms += collectives * o->latency_us * 1e-3;
+    m.hop_ms += collectives_of(o, p) * o->latency_us * 1e-3;
     m.ms_per_mib += o->gbps ? 1048576 * 8 / (o->gbps * 1e6) : 0;
     return m;
 }
@@ -108,11 +123,11 @@ static struct model with_network(const struct bench_options *o, const struct mod
 static bool print_predictions(const struct bench_options *o, const struct bench_point *one,
                               const struct bench_point *widest, const struct model *fitted)
 {
-    const struct model model = with_network(o, fitted);
     bool ok = true;
     for (unsigned ranks = 2; ranks <= 64 && ranks <= most_ranks(o); ranks *= 2) {
         struct bench_point p;
         extrapolate(o, one, widest, ranks, &p);
+        const struct model model = with_network(o, &p, fitted);
         double ms = model_predict(&model, &p.model);
         double speedup = model_predict(&model, &one->model) / ms;
         if (o->json) {
