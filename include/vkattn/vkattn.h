@@ -136,8 +136,10 @@ struct vka_device_info {
     /* NULL: silent. */
     vka_log_callback *log;
     void *log_user;
-    /* A blob from vka_device_pipeline_cache and its bytes; one of another device, driver or build of
-     * this library is ignored, or what of it is. */
+    /* A blob from vka_device_pipeline_cache and its bytes. One of another device or driver, or with a
+     * byte that was not written so, is ignored; of another build of this library, what its self-tests
+     * found. It is no secret, and no proof against one who means harm: keep it where the user alone
+     * writes. */
     const void *pipeline_cache;
     size_t pipeline_cache_size;
     /* Measured choices of kernels, which `vkattn tune` writes, and their bytes; see

@@ -7,50 +7,84 @@ struct tail {
     char magic[8];
     uint64_t fingerprint; /* of device, driver and kernels */
     uint64_t done, wrong; /* of struct self_test */
-    uint64_t check;       /* of all before */
+    uint64_t check;       /* of the driver's part and all before */
 };
 
 _Static_assert(sizeof(struct tail) == BLOB_TAIL, "no padding");
 
-static const char magic[8] = {'v', 'k', 'a', 't', 't', 'n', '-', '1'};
+/* The digit goes up with a change of the tail or of the problems that kernels have to solve. */
+static const char magic[8] = {'v', 'k', 'a', 't', 't', 'n', '-', '2'};
 
-static struct tail make_tail(const struct vka_device *device, uint64_t done, uint64_t wrong)
+/* Of the kernels, the device, all that tells one build of its driver from another, and how kernels
+ * are compiled. */
+static uint64_t fingerprint(const struct vka_device *device)
 {
-    struct tail t = {.fingerprint = verdict_fingerprint(&device->caps.properties)};
-    memcpy(t.magic, magic, sizeof magic);
-    t.done = done;
-    t.wrong = wrong;
-    t.check = verdict_hash(VERDICT_HASH_START, &t, offsetof(struct tail, check));
-    return t;
+    const struct vka_device_properties *p = &device->caps.properties;
+    VkPhysicalDeviceProperties driver;
+    device->instance.vkGetPhysicalDeviceProperties(device->physical, &driver);
+    uint64_t h = verdict_fingerprint(p);
+    h = verdict_hash(h, &p->driver_version, sizeof p->driver_version);
+    h = verdict_hash(h, driver.pipelineCacheUUID, VK_UUID_SIZE);
+    return verdict_hash(h, &p->subgroup_size, sizeof p->subgroup_size);
+}
+
+static uint64_t checksum(const void *driver, size_t size, const struct tail *tail)
+{
+    uint64_t h = verdict_hash(VERDICT_HASH_START, driver, size);
+    return verdict_hash(h, tail, offsetof(struct tail, check));
+}
+
+/* Vulkan's cache header: what is of another driver or device is dropped before the driver sees it, as
+ * not all drivers check; so is that of Mesa 26's llvmpipe, which cuts its own header short. */
+static bool is_of_driver(const struct vka_device *device, const void *data, size_t size)
+{
+    VkPipelineCacheHeaderVersionOne header;
+    if (size < sizeof header)
+        return false;
+    memcpy(&header, data, sizeof header);
+    VkPhysicalDeviceProperties p;
+    device->instance.vkGetPhysicalDeviceProperties(device->physical, &p);
+    return header.headerSize >= sizeof header && header.headerSize <= size &&
+           header.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
+           header.vendorID == p.vendorID && header.deviceID == p.deviceID &&
+           memcmp(header.pipelineCacheUUID, p.pipelineCacheUUID, VK_UUID_SIZE) == 0;
+}
+
+static void take_results(struct vka_device *device, const struct tail *found)
+{
+    device->self_test.done = found->done;
+    device->self_test.wrong = found->wrong;
+    if (device->self_test.off)
+        return;
+    device->caps.wrong_kernels = found->wrong;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (found->wrong >> k & 1)
+            log_message(&device->log, VKA_LOG_WARNING,
+                        "kernel %s failed its self-test before and is not used",
+                        kernel_table[k].name);
 }
 
 size_t blob_read(struct vka_device *device, const void *blob, size_t size)
 {
     struct tail found;
     if (!blob || size < sizeof found)
-        return size;
-    memcpy(&found, (const char *)blob + size - sizeof found, sizeof found);
-    if (memcmp(found.magic, magic, sizeof magic) != 0)
-        return size;
+        return 0;
     size -= sizeof found;
-    struct tail want = make_tail(device, found.done, found.wrong);
-    if (memcmp(&found, &want, sizeof found) != 0)
-        return size;
-    device->self_test.done = found.done;
-    device->self_test.wrong = found.wrong;
-    if (device->self_test.off)
-        return size;
-    device->caps.wrong_kernels = found.wrong;
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        if (found.wrong >> k & 1)
-            log_message(&device->log, VKA_LOG_WARNING,
-                        "kernel %s failed its self-test before and is not used",
-                        kernel_table[k].name);
-    return size;
+    memcpy(&found, (const char *)blob + size, sizeof found);
+    if (memcmp(found.magic, magic, sizeof magic) != 0 ||
+        found.check != checksum(blob, size, &found))
+        return 0;
+    if (found.fingerprint == fingerprint(device))
+        take_results(device, &found);
+    return is_of_driver(device, blob, size) ? size : 0;
 }
 
-void blob_write_tail(const struct vka_device *device, void *tail)
+void blob_write_tail(const struct vka_device *device, void *blob, size_t size)
 {
-    struct tail t = make_tail(device, device->self_test.done, device->self_test.wrong);
-    memcpy(tail, &t, sizeof t);
+    struct tail t = {.fingerprint = fingerprint(device),
+                     .done = device->self_test.done,
+                     .wrong = device->self_test.wrong};
+    memcpy(t.magic, magic, sizeof magic);
+    t.check = checksum(blob, size, &t);
+    memcpy((char *)blob + size, &t, sizeof t);
 }

@@ -11,34 +11,16 @@
 
 #define MAX_THREADS 16 /* that compile at the same time, this one included */
 
-/* Vulkan's cache header: a blob of another driver or device is dropped before the driver sees it,
- * as not all drivers check. */
-static bool blob_fits(const struct vka_device *device, const void *blob, size_t size)
-{
-    VkPipelineCacheHeaderVersionOne header;
-    if (!blob || size < sizeof header)
-        return false;
-    memcpy(&header, blob, sizeof header);
-    VkPhysicalDeviceProperties p;
-    device->instance.vkGetPhysicalDeviceProperties(device->physical, &p);
-    return header.headerSize >= sizeof header && header.headerSize <= size &&
-           header.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
-           header.vendorID == p.vendorID && header.deviceID == p.deviceID &&
-           memcmp(header.pipelineCacheUUID, p.pipelineCacheUUID, VK_UUID_SIZE) == 0;
-}
-
 enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     size = blob_read(device, blob, size);
-    bool fits =
-        blob_fits(device, blob, size); /* not Mesa 26's: llvmpipe cuts its own header short */
     VK(device->vk.vkCreatePipelineCache(device->handle,
                                         &(VkPipelineCacheCreateInfo){
                                             .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
-                                            .initialDataSize = fits ? size : 0,
-                                            .pInitialData = fits ? blob : NULL,
+                                            .initialDataSize = size,
+                                            .pInitialData = size ? blob : NULL,
                                         },
                                         NULL, &device->pipelines.cache));
 fail:
@@ -301,7 +283,7 @@ enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
                   whole + BLOB_TAIL, *size);
         VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole,
                                              data));
-        blob_write_tail(device, (char *)data + whole);
+        blob_write_tail(device, data, whole);
     }
     *size = whole + BLOB_TAIL;
 fail:
