@@ -23,6 +23,8 @@ struct self_test {
     bool off;
     uint64_t done, busy; /* bit k: kernel k was tested, is being tested */
     uint64_t wrong;      /* and failed; caps.wrong_kernels, where that is not switched off */
+    uint64_t lost;       /* lost the device */
+    bool blamed;         /* for the loss of the device: the kernel that was tested then */
 };
 
 struct vka_device {

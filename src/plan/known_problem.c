@@ -163,18 +163,20 @@ static enum vka_status solve_nonfinite(struct solution *s)
     struct plan_mark mark;
     struct vka_tensor *t;
     struct vka_nonfinite_info found;
-    float data[SIDE * COLUMNS];
-    for (uint32_t i = 0; i < SIDE * COLUMNS; i++)
+    float data[2 * SIDE * COLUMNS]; /* for two workgroups */
+    for (uint32_t i = 0; i < COUNTOF(data); i++)
         data[i] = i % 5 == 0 ? NAN : i % 7 == 0 ? INFINITY : i % 11 == 0 ? -INFINITY : 1;
     uint64_t nan = 0, inf = 0;
-    for (uint32_t i = 0; i < SIDE * COLUMNS; i++) {
+    for (uint32_t i = 0; i < COUNTOF(data); i++) {
         nan += isnan(data[i]) != 0;
         inf += isinf(data[i]) != 0;
     }
-    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){SIDE, COLUMNS}, 0, &t));
+    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){2 * SIDE, COLUMNS}, 0, &t));
     TRY(vka_tensor_write(t, data, sizeof data));
     TRY(plan_begin(s->plan, __func__, &mark));
     TRY(plan_end(s->plan, mark, plan_count_nonfinite(s->plan, "known", t)));
+    const struct count *count = &s->plan->counts[0];
+    memset(memory_mapped(&count->words->range), 0xff, count->n * 2 * sizeof(uint32_t));
     TRY(known_run(s, NULL, 1));
     if (s->right) {
         TRY(vka_plan_nonfinite(s->plan, 0, &found));

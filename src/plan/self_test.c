@@ -65,6 +65,18 @@ static enum known_problem problem_of(enum kernel kernel, uint64_t *without)
     return KNOWN_COPY;
 }
 
+/* Whether the device was lost by this kernel, not by one tested on the way. The first loss may have
+ * been another's fault: the second counts. */
+static bool is_lost_again(struct vka_device *device, uint64_t bit)
+{
+    struct self_test *test = &device->self_test;
+    bool again = !test->blamed && test->lost & bit;
+    if (!test->blamed)
+        test->lost |= bit;
+    test->blamed = true;
+    return again;
+}
+
 /* What else a problem needs is tested on the way, but for kernels that are being tested now. */
 enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
 {
@@ -76,21 +88,26 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
     uint64_t without;
     bool right = false;
     enum known_problem problem = problem_of(kernel, &without);
+    if (device->lost)
+        return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
+    test->blamed = false;
     test->busy |= bit;
     caps->disabled_kernels |= without & ~bit;
     enum vka_status status = known_problem_solve(device, problem, &right);
     caps->disabled_kernels = disabled;
     test->busy &= ~bit;
-    if (status != VKA_OK && status != VKA_UNSUPPORTED)
+    if (status == VKA_UNSUPPORTED)
+        status = VKA_OK;
+    if (status != VKA_OK && !(status == VKA_DEVICE_LOST && is_lost_again(device, bit)))
         return status;
     test->done |= bit;
-    if (right)
+    if (status == VKA_OK && right)
         return VKA_OK;
     test->wrong |= bit;
     caps->wrong_kernels |= bit;
     log_message(&device->log, VKA_LOG_WARNING, "kernel %s failed its self-test and is not used",
                 kernel_table[kernel].name);
-    return VKA_OK;
+    return status;
 }
 
 bool self_test_again(const struct vka_plan *plan, const struct plan_mark *mark,

@@ -10,7 +10,8 @@
 static struct {
     struct VolkDeviceTable vk; /* the true functions */
     enum mistake mistake;
-    uint64_t kernels, used;
+    uint64_t kernels, used, used_many;
+    bool hangs; /* what was recorded would, when it is submitted */
     size_t n_dispatch;
     VkShaderModule modules[KERNEL_COUNT];
     VkPipeline pipelines[MAX_PIPELINES]; /* the first ones ever made */
@@ -97,11 +98,21 @@ static VKAPI_ATTR void VKAPI_CALL bind_pipeline(VkCommandBuffer commands, VkPipe
 static VKAPI_ATTR void VKAPI_CALL dispatch(VkCommandBuffer commands, uint32_t x, uint32_t y,
                                            uint32_t z)
 {
+    uint64_t bit = driver.bound == KERNEL_COUNT ? 0 : UINT64_C(1) << driver.bound;
     driver.n_dispatch++;
-    if (driver.bound != KERNEL_COUNT)
-        driver.used |= UINT64_C(1) << driver.bound;
+    driver.used |= bit;
+    driver.used_many |= x > 1 || y > 1 || z > 1 ? bit : 0;
+    driver.hangs |= errs(driver.bound, MISTAKE_LOSS);
+    if (errs(driver.bound, MISTAKE_FIRST))
+        x = y = z = 1;
     if (!errs(driver.bound, MISTAKE_NO_WORK))
         driver.vk.vkCmdDispatch(commands, x, y, z);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue queue, uint32_t count,
+                                             const VkSubmitInfo *info, VkFence fence)
+{
+    return driver.hangs ? VK_ERROR_DEVICE_LOST : driver.vk.vkQueueSubmit(queue, count, info, fence);
 }
 
 void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernels)
@@ -113,10 +124,12 @@ void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernel
         device->vk.vkCreateComputePipelines = create_pipelines;
         device->vk.vkCmdBindPipeline = bind_pipeline;
         device->vk.vkCmdDispatch = dispatch;
+        device->vk.vkQueueSubmit = submit;
     }
     driver.mistake = mistake;
     driver.kernels = kernels;
-    driver.used = driver.n_dispatch = 0;
+    driver.used = driver.used_many = driver.n_dispatch = 0;
+    driver.hangs = false;
 }
 
 size_t miscompile_dispatches(void)
@@ -127,4 +140,9 @@ size_t miscompile_dispatches(void)
 bool miscompile_used(enum kernel kernel)
 {
     return driver.used >> kernel & 1;
+}
+
+bool miscompile_used_many(enum kernel kernel)
+{
+    return driver.used_many >> kernel & 1;
 }

@@ -8,6 +8,8 @@
 enum mistake {
     MISTAKE_SUMS = 0, /* code with other operations on floats than are written */
     MISTAKE_NO_WORK,  /* dispatches do nothing */
+    MISTAKE_FIRST,    /* of a dispatch, the first workgroup alone works */
+    MISTAKE_LOSS,     /* the submit after a dispatch was recorded loses the device */
     MISTAKE_COUNT
 };
 
@@ -15,8 +17,9 @@ enum mistake {
  * already keep their code. Again after vka_device_recover. */
 void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernels);
 
-/* Dispatches recorded since: all, and whether there were some of a kernel. */
+/* Dispatches recorded since: all, and whether there were some of a kernel, and of several workgroups. */
 size_t miscompile_dispatches(void);
 bool miscompile_used(enum kernel kernel);
+bool miscompile_used_many(enum kernel kernel);
 
 #endif
