@@ -4,6 +4,7 @@
 #include "device.h"
 #include "file_write.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,9 +92,14 @@ void *cache_file_load(const char *path, size_t *size)
     struct stat info;
     char *blob = NULL;
     *size = 0;
-    FILE *file = fopen(path, "rb");
-    if (!file)
+    /* O_NONBLOCK: opening a pipe must not wait for its writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (!file) {
+        if (fd >= 0)
+            close(fd);
         return NULL;
+    }
     if (!fstat(fileno(file), &info) && S_ISREG(info.st_mode) && info.st_size > 0 &&
         (uint64_t)info.st_size <= BLOB_MAX)
         blob = malloc((size_t)info.st_size + 1);

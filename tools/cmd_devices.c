@@ -187,6 +187,8 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
     snprintf(index, sizeof index, "%" PRIu32, p->index);
     options.device = index;
     enum vka_status status = tool_device_try(&options, &d);
+    if (status == VKA_IO) /* the file of --verdict */
+        return tool_device_close(&d, tool_device_fail(&d, status));
     if (status == VKA_OK && test)
         status = vka_device_self_test(d.device);
     d.caching = d.caching && test; /* what was found is kept; nothing else is new */

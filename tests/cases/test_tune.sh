@@ -60,6 +60,9 @@ expect 2 '--verdict: .*malformed' $explain --verdict v.txt
 sed 2s/:/:1/ head.txt >v.txt
 expect 2 '--verdict: .*another device' $explain --verdict v.txt
 expect 2 '--verdict: missing cannot be read' $explain --verdict missing
+expect 2 '--verdict: missing cannot be read' devices --verdict missing
+mkfifo pipe
+expect 2 '--verdict: pipe cannot be read' $explain --verdict pipe
 cp v.txt "$verdict"
 expect 0 "^device: .*another device.*'vkattn tune' makes a new one" $explain
 
