@@ -41,7 +41,8 @@
  * no longer in step then: every later call on this object returns that status at once, destroying
  * leaves to MPI the memory that it may still write, and MPI_Finalize may wait for ever: end the
  * process by MPI_Abort. mpirun ends the others itself when one dies, unless told not to
- * (--enable-recovery of Open MPI, -disable-auto-cleanup of MPICH).
+ * (--enable-recovery of Open MPI, -disable-auto-cleanup of MPICH). A rank whose device was lost may
+ * recover it, alone (vka_device_recover); a layer by heads and its plans are made anew then, by all.
  *
  * Threads. As the device of the object; MPI calls are made on the calling thread alone, so
  * MPI_THREAD_FUNNELED is enough. MPI is initialised by the application.
@@ -125,11 +126,13 @@ struct vka_mpi_layer_info {
      * where every rank has two key heads, else one. With a cache, 1. */
     uint32_t pieces;
     /* Of the whole layer. Of the arrays only this rank's share is read: they may lie in a mapped
-     * file, aligned to nothing. struct_size need not be filled. */
+     * file, aligned to nothing. struct_size need not be filled. keep_weights is UNSUPPORTED by HEADS
+     * with an output projection. */
     struct vka_layer_info layer;
 };
 
-/* All ranks call it. INVALID (also where ranks differ); TIMEOUT; IO; what vka_layer_create gives. */
+/* All ranks call it. INVALID (also where ranks differ); UNSUPPORTED; TIMEOUT; IO; what
+ * vka_layer_create gives. */
 VKA_API enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi,
                                              const struct vka_mpi_layer_info *info,
                                              struct vka_mpi_layer **layer);

@@ -154,7 +154,7 @@ void gather_destroy(struct gather **slot)
     struct gather *gather = *slot;
     for (uint32_t p = 0; gather->piece && p < gather->n_piece; p++)
         destroy_piece(&gather->piece[p], gather->mpi->size, gather->mpi->broken);
-    vka_tensor_destroy(&gather->target.tensor);
+    image_destroy(&gather->target);
     free(gather->piece);
     free(gather->request);
     free(gather);

@@ -15,6 +15,9 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_inf
               "%s: split is %d, not heads or batch", caller, (int)given->split);
     CHECK_ARG(given->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, given->pieces);
     TRY(layer_info_check(log, caller, info));
+    if (info->keep_weights && given->split == VKA_MPI_HEADS && info->output.weight)
+        status = log_error(log, VKA_UNSUPPORTED,
+                           "%s: keep_weights with an output projection by heads", caller);
 fail:
     return status;
 }
@@ -34,6 +37,7 @@ static void describe(const struct vka_mpi_layer_info *given, const struct vka_la
     terms_add(terms, "output_dim: %u", info->output_dim);
     terms_add(terms, "dtype: %s", vka_dtype_name(info->dtype));
     terms_add(terms, "interleaved: %d", info->interleaved);
+    terms_add(terms, "keep_weights: %d", info->keep_weights);
     terms_add(terms, "biases: query %d, key %d, value %d, output %d", !!info->query.bias,
               !!info->key.bias, !!info->value.bias, !!info->output.bias);
     terms_add(terms, "output.weight: %d", !!info->output.weight);

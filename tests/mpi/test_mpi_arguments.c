@@ -89,6 +89,9 @@ static void check_layer(struct vka_mpi *mpi)
     struct vka_mpi_layer_info info = layer_info();
     GIVES(mpi, VKA_INVALID, "layer is NULL", vka_mpi_layer_create(mpi, &info, NULL));
     GIVES(mpi, VKA_INVALID, "info is NULL", vka_mpi_layer_create(mpi, NULL, &layer));
+    info.layer.keep_weights = true;
+    GIVES(mpi, VKA_UNSUPPORTED, "keep_weights", vka_mpi_layer_create(mpi, &info, &layer));
+    info.layer.keep_weights = false;
     info.pieces = 1025;
     GIVES(mpi, VKA_INVALID, "pieces", vka_mpi_layer_create(mpi, &info, &layer));
     info.struct_size--;

@@ -1,8 +1,9 @@
 /* On one rank each allocation and each call of Vulkan fails in turn: all ranks get that status and a
  * sentence that names the rank, nothing is leaked, and the same again gives the right bits. And each
- * call of MPI fails in turn on all ranks: VKA_IO with MPI's words, and nothing waits.
+ * call of MPI fails in turn on all ranks: VKA_IO with MPI's words, and nothing waits. And one rank
+ * loses its device, and recovers it.
  *
- * Run by 3 ranks or more: the kinds below are made for that. */
+ *     test_mpi_faults [--staging]      3 ranks or more: the kinds below are made for that */
 #include "calls.h"
 #include "faults/driver.h"
 #include "faults/heap.h"
@@ -66,6 +67,7 @@ static enum vka_status make_layer(enum kind kind, struct vka_mpi_layer **layer)
                                          .head_dim = DIM,
                                          .query_dim = WIDTH,
                                          .output_dim = WIDTH,
+                                         .keep_weights = true,
                                          .query = w,
                                          .key = w,
                                          .value = w,
@@ -137,26 +139,36 @@ static void compare_ranks(const char *where, size_t index, enum vka_status got,
             vka_status_name(got), error);
 }
 
+/* *count: the allocations of this rank; *left: blocks that some rank has not given back. */
+static enum vka_status fail_allocation(enum kind kind, size_t index, size_t *count, int *left)
+{
+    heap_fail(vka_mpi_rank(world.mpi) == world.victim ? index : HEAP_NEVER);
+    enum vka_status status = make_and_run(kind);
+    *count = heap_count();
+    int own = (int)heap_alive();
+    heap_fail(HEAP_NEVER);
+    compare_ranks(kind_names[kind], index, status, VKA_OUT_OF_HOST_MEMORY, vka_mpi_error(world.mpi),
+                  count);
+    MPI_Allreduce(&own, left, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return status;
+}
+
 static void fail_allocations(enum kind kind)
 {
-    bool victim = vka_mpi_rank(world.mpi) == world.victim;
     size_t noticed = 0, i = 0;
     for (bool reached = true; reached; i++) {
-        heap_fail(victim ? i : HEAP_NEVER);
-        enum vka_status status = make_and_run(kind);
-        size_t count = heap_count();
-        REQUIRE(heap_alive() == 0, "%s: %ld blocks are left after allocation %zu failed",
-                kind_names[kind], heap_alive(), i);
-        heap_fail(HEAP_NEVER);
-        compare_ranks(kind_names[kind], i, status, VKA_OUT_OF_HOST_MEMORY, vka_mpi_error(world.mpi),
-                      &count);
+        size_t count;
+        int left;
+        enum vka_status status = fail_allocation(kind, i, &count, &left);
+        REQUIRE(!left, "%s: %d blocks are left after allocation %zu failed", kind_names[kind], left,
+                i);
         noticed += status != VKA_OK;
         reached = count > i;
         REQUIRE(i < MOST_CALLS, "%s: no end of allocations", kind_names[kind]);
     }
     REQUIRE(noticed >= 10, "%s: %zu failed allocations noticed", kind_names[kind], noticed);
     check_bits(kind, "allocations to", i);
-    if (victim)
+    if (vka_mpi_rank(world.mpi) == world.victim)
         printf("%s: %zu of %zu allocations failed in turn were noticed on all ranks\n",
                kind_names[kind], noticed, i);
 }
@@ -183,6 +195,61 @@ static void fail_vulkan(enum kind kind)
     if (victim)
         printf("%s: %zu of %zu calls of Vulkan failed in turn were noticed on all ranks\n",
                kind_names[kind], noticed, i);
+}
+
+/* ---- A device that is lost ------------------------------------------------------------------- */
+
+/* Contents of tensors are undefined after a recovery. */
+static void fill_inputs(void)
+{
+    struct vka_tensor *const in[] = {world.in, world.many, world.few};
+    for (int i = 0; i < 3; i++)
+        REQUIRE_OK(world.mpi, vka_tensor_write(in[i], world.weights, vka_tensor_size(in[i])));
+    REQUIRE_OK(world.mpi, vka_tensor_write(world.offset, &(int32_t){1}, sizeof(int32_t)));
+}
+
+/* The call of a run that submits; only the victim is sure to have one. */
+static size_t find_submit(struct vka_mpi_plan *plan)
+{
+    size_t call = 0;
+    driver_reset();
+    REQUIRE_OK(world.mpi, vka_mpi_plan_run(plan, PATIENCE));
+    while (call < driver_calls() && strcmp(driver_call_name(call), "vkQueueSubmit") != 0)
+        call++;
+    REQUIRE(call < driver_calls() || vka_mpi_rank(world.mpi) != world.victim, "no submit");
+    return call;
+}
+
+/* The last rank's is: all hear of it, and once it is recovered the same plan gives the same bits. */
+static void lose_device(enum kind kind)
+{
+    struct vka_mpi_layer *layer = NULL;
+    struct vka_mpi_plan *plan;
+    size_t at, count = 0;
+    if (kind <= LAYER_BY_BATCH)
+        REQUIRE_OK(world.mpi, make_layer(kind, &layer));
+    REQUIRE_OK(world.mpi, make_plan(kind, layer, &plan));
+    size_t submit = find_submit(plan);
+    driver_reset();
+    if (vka_mpi_rank(world.mpi) == world.victim)
+        driver_fail(submit, VK_ERROR_DEVICE_LOST);
+    enum vka_status status = vka_mpi_plan_run(plan, PATIENCE);
+    driver_reset();
+    REQUIRE(status != VKA_OK, "%s: nobody heard of the loss", kind_names[kind]);
+    compare_ranks(kind_names[kind], submit, status, VKA_DEVICE_LOST, vka_mpi_error(world.mpi),
+                  &count);
+    REQUIRE(vka_mpi_plan_run(plan, PATIENCE) == VKA_DEVICE_LOST, "a lost device is not lost");
+    if (vka_mpi_rank(world.mpi) == world.victim)
+        REQUIRE_OK(world.mpi, vka_device_recover(vka_mpi_device(world.mpi)));
+    fill_inputs();
+    ranks_poison(output_of(kind));
+    REQUIRE_OK(world.mpi, vka_mpi_plan_run(plan, PATIENCE));
+    REQUIRE(ranks_same(output_of(kind), world.want[kind], &at),
+            "%s: element %zu differs after a recovery", kind_names[kind], at);
+    vka_mpi_plan_destroy(&plan);
+    vka_mpi_layer_destroy(&layer);
+    if (vka_mpi_rank(world.mpi) == world.victim)
+        printf("%s: a lost device was heard of on all ranks, and recovered\n", kind_names[kind]);
 }
 
 /* ---- Calls of MPI ---------------------------------------------------------------------------- */
@@ -346,6 +413,9 @@ int main(int argc, char **argv)
         fail_mpi((enum kind)kind, false);
         fail_mpi((enum kind)kind, true);
     }
+    /* A layer by heads does not outlive its device. */
+    for (int kind = LAYER_BY_BATCH; kind < KIND_COUNT; kind++)
+        lose_device((enum kind)kind);
     fail_create();
     struct vka_tensor *all[] = {world.in,         world.out,        world.many,  world.few,
                                 world.results[0], world.results[1], world.offset};
