@@ -136,10 +136,10 @@ struct vka_device_info {
     /* NULL: silent. */
     vka_log_callback *log;
     void *log_user;
-    /* A blob from vka_device_pipeline_cache and its bytes. One of another device or driver, or with a
-     * byte that was not written so, is ignored; of another build of this library, what its self-tests
-     * found. It is no secret, and no proof against one who means harm: keep it where the user alone
-     * writes. */
+    /* A blob from vka_device_pipeline_cache and its bytes. One of another device or driver, or with
+     * a byte that was not written so, is ignored; of another build of this library, what its
+     * self-tests found. It is no secret, and no proof against one who means harm: keep it where the
+     * user alone writes. */
     const void *pipeline_cache;
     size_t pipeline_cache_size;
     /* Measured choices of kernels, which `vkattn tune` writes, and their bytes; see
@@ -152,10 +152,10 @@ struct vka_device_info {
     bool validation;
     /* Name passes for debuggers, where the driver has VK_EXT_debug_utils. */
     bool labels;
-    /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. What passes
-     * one is cut, with the same bits, but for these, which are UNSUPPORTED:
-     * - above max_allocation: a tensor, a weight, a cache; what lies between the passes of a key head
-     *   of one batch element, or of one batch element of a layer;
+    /* Limits below the driver's own, for tests and for sharing a device; 0: the driver's. What
+     * passes one is cut, with the same bits, but for these, which are UNSUPPORTED:
+     * - above max_allocation: a tensor, a weight, a cache; what lies between the passes of a key
+     *   head of one batch element, or of one batch element of a layer;
      * - above max_buffer_range: one row of any tensor, where strides spread its elements; on the
      *   unfused path, the scores of one query in float32;
      * - on the fused path: the rows of a mask that one tile of queries reads; of a ragged batch the
@@ -180,16 +180,16 @@ VKA_API enum vka_status vka_device_create(const struct vka_device_info *info,
                                           struct vka_device **device);
 
 /* Waits for work in flight, ten seconds at most; where it is not done by then, what the driver may
- * still use is left until the process ends. Everything made from the device must have been destroyed
- * before. */
+ * still use is left until the process ends. Everything made from the device must have been
+ * destroyed before. */
 VKA_API void vka_device_destroy(struct vka_device **device);
 
 /* After VKA_DEVICE_LOST, which every call that needs the device returns from then on: makes it anew
- * below all handles. Layers made with keep_weights come back, and plans give the same bits as before;
- * tensors are there with undefined contents, caches are empty, tickets of before are lost. Plans of
- * layers made without keep_weights give DEVICE_LOST for good. On failure the device stays lost, and
- * may be tried again. INVALID where it is not lost; UNSUPPORTED where it, or memory that a tensor
- * wraps, is the application's; statuses of vka_device_create. */
+ * below all handles. Layers made with keep_weights come back, and plans give the same bits as
+ * before; tensors are there with undefined contents, caches are empty, tickets of before are lost.
+ * Plans of layers made without keep_weights give DEVICE_LOST for good. On failure the device stays
+ * lost, and may be tried again. INVALID where it is not lost; UNSUPPORTED where it, or memory that
+ * a tensor wraps, is the application's; statuses of vka_device_create. */
 VKA_API enum vka_status vka_device_recover(struct vka_device *device);
 
 /* The sentence of the last call that failed on this device or on anything made from it; "" before
@@ -246,9 +246,9 @@ VKA_API const struct vka_device_properties *vka_device_properties(const struct v
 /* Measured choices of kernels. A verdict is text: two lines that name device, driver and build of
  * this library, then lines of
  *
- *     kernel PROBLEM KERNEL VARIANT    as vka_pass_info.problem names a problem; a PROBLEM that ends
- *     path PROBLEM fused|unfused       in * stands for all that begin like it; VARIANT is 0 to 7, 0
- *     demote KERNEL                    what the rules would take, others smaller tiles and the like
+ *     kernel PROBLEM KERNEL VARIANT   as vka_pass_info.problem names a problem; a PROBLEM that ends
+ *     path PROBLEM fused|unfused      in * stands for all that begin like it; VARIANT is 0 to 7, 0
+ *     demote KERNEL                   what the rules would take, others smaller tiles and the like
  *
  * the first that fits deciding. It only picks among what the rules could give: one that fits no
  * longer is as good as none. path is what VKA_PATH_AUTO takes; a demoted kernel is not used. With a
@@ -257,12 +257,12 @@ VKA_API const struct vka_device_properties *vka_device_properties(const struct v
  * Writes the two lines, cut to size bytes and terminated; returns the length of the whole. */
 VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size);
 
-/* Some drivers compile wrong code. So a kernel solves a small problem whose result is known before it
- * is first used on a device, in vka_layer_create or vka_plan_add_..., which then submit to the device
- * and wait for it, and may return TIMEOUT. One that gets it wrong is a warning to log, is not used
- * from then on and is missing in vka_device_kernel. Others take its place; where there is none,
- * UNSUPPORTED says that it failed. What was found outlives vka_device_recover, and goes into the blob
- * of vka_device_pipeline_cache.
+/* Some drivers compile wrong code. So a kernel solves a small problem whose result is known before
+ * it is first used on a device, in vka_layer_create or vka_plan_add_..., which then submit to the
+ * device and wait for it, and may return TIMEOUT. One that gets it wrong, or loses the
+ * device for the second time, is a warning to log, is not used from then on and is missing in
+ * vka_device_kernel. Others take its place; where there is none, UNSUPPORTED says that it failed.
+ * What was found outlives vka_device_recover, and goes into the blob of vka_device_pipeline_cache.
  *
  * This call tests now all kernels that the rules choose here, skip_self_test or not. That some fail
  * is OK. DEVICE_LOST; TIMEOUT; memory statuses. */
@@ -280,9 +280,9 @@ VKA_API size_t vka_kernel_count(void);
 VKA_API enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
                                           struct vka_kernel_info *info);
 
-/* Copies the pipeline cache, with what self-tests found, to data (room: *size bytes; NULL to ask) and
- * sets *size to its bytes. Give it to vka_device_info.pipeline_cache next time and nothing is compiled
- * or tested again. INVALID when the room is too small; memory statuses. */
+/* Copies the pipeline cache, with what self-tests found, to data (room: *size bytes; NULL to ask)
+ * and sets *size to its bytes. Give it to vka_device_info.pipeline_cache next time and nothing is
+ * compiled or tested again. INVALID when the room is too small; memory statuses. */
 VKA_API enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
                                                   size_t *size);
 
@@ -414,8 +414,8 @@ struct vka_attention_options {
      * is kept iff (word >> 8) * 2^-24 >= rate. */
     float dropout;
     uint64_t dropout_seed;
-    /* Added to b, h and i of the draw: where a share of a larger problem begins in it. The first two
-     * are at most 65535. */
+    /* Added to b, h and i of the draw: where a share of a larger problem begins in it. The first
+     * two are at most 65535. */
     uint32_t dropout_batch, dropout_head, dropout_query;
 };
 
@@ -445,13 +445,13 @@ struct vka_attention_op {
     struct vka_tensor *q_start, *kv_start;
     /* Keys block by block, as they come from a file or from another device: k and v are keys
      * key_first .. key_first + n_new - 1 of n_key; lengths, positions and the mask's last axis are
-     * those of all n_key. `state` carries the softmax of every row from one block to the next: F32 of
-     * rank 1, not a view, with vka_plan_attention_state elements. The blocks of one output are run in
-     * the order of their keys, in one plan or in several that are made alike, and each begins at a
-     * multiple of 128; the last writes output. The bits are those of all keys at once. Nothing of a
-     * block but its keys is cut, for the budget of a submit: its rows and its state are within the
-     * device's limits. Fused path only; no returned scores, past, present, cache or ragged batch.
-     * n_key 0: no blocks; one block of all keys is none, and reads no state. */
+     * those of all n_key. `state` carries the softmax of every row from one block to the next: F32
+     * of rank 1, not a view, with vka_plan_attention_state elements. The blocks of one output are
+     * run in the order of their keys, in one plan or in several that are made alike, and each
+     * begins at a multiple of 128; the last writes output. The bits are those of all keys at once.
+     * Nothing of a block but its keys is cut, for the budget of a submit: its rows and its state
+     * are within the device's limits. Fused path only; no returned scores, past, present, cache or
+     * ragged batch. n_key 0: no blocks; one block of all keys is none, and reads no state. */
     struct vka_tensor *state;
     uint32_t key_first, n_key;
     struct vka_attention_options options;
@@ -552,8 +552,8 @@ VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t seque
                                          uint32_t *length);
 
 /* Forgets all positions from `length` on, which is at most what the sequence holds; 0 empties it.
- * Paged: blocks that another sequence shares are left to it and replaced by free ones, a partial one
- * by a copy; INVALID where that finds none. */
+ * Paged: blocks that another sequence shares are left to it and replaced by free ones, a partial
+ * one by a copy; INVALID where that finds none. */
 VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,
                                            uint32_t length);
 
@@ -561,8 +561,8 @@ VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t seq
  * copied to a free block; INVALID where there is none. What to had is forgotten. */
 VKA_API enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to);
 
-/* Paged: sets entries first .. first + count - 1 of a sequence's block table; each below n_block.
- * A run appends to whatever block the table names: one that sequences are to share should be full. */
+/* Paged: sets entries first .. first + count - 1 of a sequence's block table; each below n_block. A
+ * run appends to whatever block the table names: one that sequences are to share should be full. */
 VKA_API enum vka_status vka_cache_set_blocks(struct vka_cache *cache, uint32_t sequence,
                                              uint32_t first, uint32_t count,
                                              const uint32_t *blocks);
@@ -584,17 +584,19 @@ struct vka_plan_info {
     uint64_t workspace_limit;
     bool timestamps;      /* measure each pass on the device */
     bool count_nonfinite; /* count NaN and Inf in what operations write: vka_plan_nonfinite */
-    /* Nanoseconds that one submit may take on the device, 0: 200 ms, VKA_NO_BUDGET: any time. A system
-     * takes a GPU for hung that is busy with one submit for seconds, and draws nothing meanwhile.
+    /* Nanoseconds that one submit may take on the device, 0: 200 ms, VKA_NO_BUDGET: any time. A
+     * system takes a GPU for hung that is busy with one submit for seconds, and draws nothing
+     * meanwhile.
      *
-     * A run is so many submits that none is predicted to take longer, and passes are cut to that end:
-     * products along batch, rows, columns and k, attention along batch, heads, queries and keys. The
-     * bits stay the same. The prediction counts operations, at a rate that is cautious for the type of
-     * device; the first vkattn plan on a device that would go over the budget by it measures the rate,
-     * in vka_plan_add_..., which then waits for the device, some 20 ms a kernel where it is idle.
-     * What a device knows alone (lengths, positions, the sequences of a ragged batch) is taken as the
-     * most it can be. A prediction is none of other programs' work. Not cut are 256 k of one tile
-     * of a product, one tile of rows against a few keys, rotations and what a cache takes in. */
+     * A run is so many submits that none is predicted to take longer, and passes are cut to that
+     * end: products along batch, rows, columns and k, attention along batch, heads, queries and
+     * keys. The bits stay the same. The prediction counts operations, at a rate that is cautious
+     * for the type of device; the first vkattn plan on a device that would go over the budget by it
+     * measures the rate, in vka_plan_add_..., which then waits for the device, some 20 ms a kernel
+     * where it is idle. What a device knows alone (lengths, positions, the sequences of a ragged
+     * batch) is taken as the most it can be. A prediction is none of other programs' work. Not cut
+     * are 256 k of one tile of a product, one tile of rows against a few keys, and the rows of one
+     * workgroup elsewhere. */
     uint64_t submit_budget;
     /* The plan has a share of a larger problem and is to give the bits that the whole gives there:
      * the sizes of the whole, by which attention's kernels are chosen. 0: as in the operation. The
@@ -628,7 +630,8 @@ VKA_API enum vka_status vka_plan_add_attention(struct vka_plan *plan,
 VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op);
 
 /* The elements that op->state has to have; nothing is added, and op->state is not read. *count is 0
- * where attention over all n_key keys would not be one fused pass here: blocks are UNSUPPORTED then. */
+ * where attention over all n_key keys would not be one fused pass here: blocks are UNSUPPORTED
+ * then. */
 VKA_API enum vka_status
 vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 
@@ -637,13 +640,15 @@ VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts the recorded work and returns at once. ticket may be NULL. The submits of one device run
  * one after the other; without timeline semaphores at most 16 are in flight, and this waits for the
- * first of them. INVALID before vka_plan_finish; DEVICE_LOST; memory statuses: where the run is several
- * submits, the first may run all the same then, so that outputs are undefined and a cache may be longer. */
+ * first of them. INVALID before vka_plan_finish; DEVICE_LOST; memory statuses: where the run is
+ * several submits, the first may run all the same then, so that outputs are undefined and a cache
+ * may be longer. */
 VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket);
 
 /* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
  * DEVICE_LOST, also where the driver says success and did nothing: a run ends with a word that is
- * checked here. INVALID: the run is done, but a cache had no room for a sequence. */
+ * checked here, but for what is submitted while 8 others are in flight. INVALID: the run is done,
+ * but a cache had no room for a sequence. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* Submit and wait. */

@@ -141,8 +141,8 @@ VKA_API size_t vka_device_host_alignment(const struct vka_device *device);
  * recording state, outside a render pass, of the family of the vkattn queue, and is submitted to
  * that queue. It may be submitted as often as wanted; the plan must live until its last run is
  * complete: vkattn does not know of these submits. For the same reason the application waits for
- * them before vka_tensor_read, vka_tensor_write and the functions of caches. The plan's workspace is its own, so command buffers with it run one after the other, which
- * the barriers below see to.
+ * them before vka_tensor_read, vka_tensor_write and the functions of caches. The plan's workspace
+ * is its own, so command buffers with it run one after the other, which the barriers below see to.
  *
  * Before its first pass stands a barrier from COMPUTE_SHADER and TRANSFER, SHADER_WRITE and
  * TRANSFER_WRITE, to COMPUTE_SHADER, SHADER_READ and SHADER_WRITE: what compute shaders and copies
