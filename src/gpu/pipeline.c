@@ -181,12 +181,15 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* On this thread and others beside it; where those cannot be had, this one does all. */
+/* On this thread and others beside it; where those cannot be had, this one does all. The validation
+ * layer speaks on the thread that calls the driver, and the log is to be called on this one alone. */
 static void compile_all(struct jobs *jobs)
 {
     pthread_t threads[MAX_THREADS];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     size_t most = cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (size_t)cores, n = 0;
+    if (jobs->device->instance.messenger)
+        most = 1;
     while (n + 1 < most && n + 1 < jobs->n && !pthread_create(&threads[n], NULL, work, jobs))
         n++;
     work(jobs);
