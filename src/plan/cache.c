@@ -258,6 +258,7 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
     if (cache->n_page) {
         TRY(fork_blocks(cache, from, to, words[from]));
     } else if (words[from] > 0) {
+        words[to] = 0; /* until both are copied */
         TRY(cache_copy_outer(cache, &cache->k, from, to));
         TRY(cache_copy_outer(cache, &cache->v, from, to));
     }
