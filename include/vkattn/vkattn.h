@@ -631,7 +631,7 @@ VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct v
 
 /* The elements that op->state has to have; nothing is added, and op->state is not read. *count is 0
  * where attention over all n_key keys would not be one fused pass here: blocks are UNSUPPORTED
- * then. */
+ * then. Statuses of vka_plan_add_attention, as the kernel is tested here. */
 VKA_API enum vka_status
 vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 

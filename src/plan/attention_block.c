@@ -1,6 +1,7 @@
 #include "plan/attention_block.h"
 #include "plan/attention_budget.h"
 #include "plan/check.h"
+#include "plan/self_test.h"
 
 /* A multiple of the keys of every kernel's step: whole steps make the bits. */
 #define BLOCK_UNIT 128u
@@ -115,7 +116,13 @@ enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka
     without.state = NULL;
     TRY(attention_check(plan, __func__, op ? &without : NULL, &a));
     CHECK_ARG(op->n_key, "%s: n_key is 0", __func__);
-    attention_choose(plan, &a, &c);
+    uint64_t wrong;
+    do { /* until no kernel fails its self-test: another one may need more */
+        wrong = plan->device->caps.wrong_kernels;
+        attention_choose(plan, &a, &c);
+        if (c.usable)
+            TRY(self_test_kernel(plan->device, c.kernel));
+    } while (plan->device->caps.wrong_kernels != wrong);
     const struct slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
     *count = why_not(plan, &c) ? 0 : count_state(&a, &c, &all);
 fail:

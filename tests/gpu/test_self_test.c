@@ -386,6 +386,50 @@ static void losses(void **state)
     vka_device_destroy(&device);
 }
 
+/* The state of attention by blocks has room for the kernel that will be taken, not for one that fails. */
+static void state_is_of_the_right_kernel(void **state)
+{
+    (void)state;
+    const uint32_t q_shape[] = {1, 2, 200, 16}, kv_shape[] = {1, 2, 128, 16};
+    uint64_t broken = 0;
+    for (size_t n = 0; n < KERNEL_COUNT; n++) {
+        struct vka_device *device = open_device(NULL, 0, false, NULL);
+        struct vka_tensor *q = NULL, *k = NULL, *sums = NULL, *out = NULL;
+        struct vka_plan *plan = NULL;
+        uint64_t count = 0;
+        miscompile(device, MISTAKE_NO_WORK, broken);
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &q), VKA_OK);
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, kv_shape, &k), VKA_OK);
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &out), VKA_OK);
+        assert_int_equal(
+            vka_plan_create(device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan),
+            VKA_OK);
+        struct vka_attention_op op = {
+            .struct_size = sizeof op, .q = q, .k = k, .v = k, .output = out, .n_key = 256};
+        assert_int_equal(vka_plan_attention_state(plan, &op, &count), VKA_OK);
+        if (count) {
+            assert_int_equal(
+                vka_tensor_create(device, VKA_F32, 1, (const uint32_t[]){(uint32_t)count}, &sums),
+                VKA_OK);
+            op.state = sums;
+            assert_int_equal(vka_plan_add_attention(plan, &op), VKA_OK);
+            enum kernel taken = plan->passes[0].key.kernel;
+            print_message("%s: %llu floats\n", kernel_table[taken].name, (unsigned long long)count);
+            assert_int_equal(broken & bit(taken), 0);
+            broken |= bit(taken);
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&sums);
+        vka_tensor_destroy(&out);
+        vka_tensor_destroy(&k);
+        vka_tensor_destroy(&q);
+        vka_device_destroy(&device);
+        if (!count)
+            break;
+    }
+    assert_true(broken != 0);
+}
+
 static double now_ms(void)
 {
     struct timespec t;
@@ -422,6 +466,7 @@ int main(void)
         cmocka_unit_test(failure_kept),
         cmocka_unit_test(recovered),
         cmocka_unit_test(losses),
+        cmocka_unit_test(state_is_of_the_right_kernel),
     };
     if (!have_device("the self-test of kernels"))
         return 77;
