@@ -4,32 +4,12 @@
 #include "run_inputs.h"
 #include "run_page.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const char *const layouts[] = {"bsd", "sbd", NULL};
-
-/* Whether a file could be made there, as far as can be told without making it. */
-static bool check_writable(const char *option, const char *path)
-{
-    struct stat info;
-    if (!stat(path, &info) && !S_ISREG(info.st_mode)) {
-        tool_error("--%s: expected a path to a file, but %s is something else", option, path);
-        return false;
-    }
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    bool ok = folder && !access(folder, W_OK);
-    if (!ok)
-        tool_error("--%s: cannot write into the folder of %s: %s", option, path, strerror(errno));
-    free(folder);
-    return ok;
-}
 
 /* No two results may go to one path, and each must be one that can be written. */
 static bool check_outputs(const struct run_options *o)
@@ -44,7 +24,7 @@ static bool check_outputs(const struct run_options *o)
                        paths[i]);
             return false;
         }
-        if (paths[i] && !check_writable(names[i], paths[i]))
+        if (paths[i] && !tool_check_writable(names[i], paths[i]))
             return false;
     }
     return true;

@@ -352,7 +352,8 @@ int cmd_tune(int argc, char **argv)
     };
     common.timeout_s = TIMEOUT_S;
     tool_set_command("tune");
-    if (!options_parse_only(argc, argv, specs))
+    if (!options_parse_only(argc, argv, specs) ||
+        (output && !tool_check_writable("output", output)))
         return TOOL_USAGE;
     struct tuning *t = calloc(1, sizeof *t);
     if (!t) {

@@ -51,7 +51,8 @@ static bool parse(int argc, char **argv, struct bench_options *o, int64_t length
         return false;
     }
     o->value_dim = o->head_dim;
-    return true;
+    return (!files->csv || tool_check_writable("csv", files->csv)) &&
+           (!files->svg || tool_check_writable("svg", files->svg));
 }
 
 static enum tool_exit measure(struct tool_device *d, const struct bench_options *o,

@@ -180,7 +180,7 @@ expect 0 '^decode  *time grows as length^' \
     [ "$(tail -n 1 s.svg)" = '</svg>' ] && ! grep -qE '(nan|inf)[, "<]' s.svg ||
     fail 'the plot of a sweep'
 expect 2 '--lengths: expected FROM,TO' bench sweep --lengths 64,32
-expect 2 'missing/s.csv: cannot be written' \
+expect 2 '--csv: cannot write into the folder of missing/s.csv' \
     bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv missing/s.csv
 rm s.csv s.svg
 
