@@ -21,6 +21,7 @@ struct caps {
     double timestamp_ns;           /* of one tick */
     uint64_t timestamp_mask;       /* valid bits */
     uint64_t disabled_kernels;     /* bit k: kernel k is not to be used; see kernels.h */
+    uint64_t unbuilt_kernels;      /* likewise: the shader compiler could not make kernel k */
     uint32_t max_texels;           /* of a texel buffer */
     uint64_t failed_kernels;       /* likewise: kernel k failed its check on this device */
     uint64_t wrong_kernels;        /* likewise: it failed its self-test */

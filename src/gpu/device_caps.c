@@ -215,6 +215,7 @@ void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physi
     memset(caps, 0, sizeof *caps);
     read_properties(instance, physical, caps);
     caps->properties.index = index;
+    caps->unbuilt_kernels = kernels_not_built();
 
     read_memory(instance, physical, &caps->properties);
 

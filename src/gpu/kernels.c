@@ -14,12 +14,24 @@ const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT] = {
 #undef KERNEL
 };
 
-const char *kernel_not_built(enum kernel kernel)
+static const char *compiler_lacks(enum kernel kernel)
 {
-    if (kernel_spv_table[kernel]->size)
-        return NULL;
     return kernel_table[kernel].needs & NEED_MATRIX_BF16 ? "GL_EXT_bfloat16"
                                                          : "GL_KHR_cooperative_matrix";
+}
+
+const char *kernel_not_built(enum kernel kernel)
+{
+    return kernel_spv_table[kernel]->size ? NULL : compiler_lacks(kernel);
+}
+
+uint64_t kernels_not_built(void)
+{
+    uint64_t kernels = 0;
+    for (int i = 0; i < KERNEL_COUNT; i++)
+        if (kernel_not_built((enum kernel)i))
+            kernels |= 1ull << i;
+    return kernels;
 }
 
 static const char *missing_matrices(unsigned needs, const struct caps *caps)
@@ -41,8 +53,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
     unsigned needs = kernel_table[kernel].needs;
     if (caps->disabled_kernels >> kernel & 1)
         return "nothing, but it is switched off";
-    if (kernel_not_built(kernel))
-        return kernel_not_built(kernel);
+    if (caps->unbuilt_kernels >> kernel & 1)
+        return compiler_lacks(kernel);
     if (caps->failed_kernels >> kernel & 1)
         return "right results: it failed its check on this device";
     if (caps->wrong_kernels >> kernel & 1)

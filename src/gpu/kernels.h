@@ -55,6 +55,9 @@ struct rates {
 /* NULL where the library has it, else what the compiler of its shaders lacked. */
 const char *kernel_not_built(enum kernel kernel);
 
+/* Those that it lacks, a bit each: what caps of a device that is there have. */
+uint64_t kernels_not_built(void);
+
 /* NULL where the device can run it, else what it, or the library, lacks. */
 const char *kernel_missing(enum kernel kernel, const struct caps *caps);
 

@@ -139,11 +139,6 @@ static void matrix_units(void **state)
     struct caps caps = with_matrices(&discrete);
     struct matmul_problem p = {.batch = 1, .m = 4096, .n = 4096, .k = 64};
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile); /* float32 stays float32 */
-    if (kernel_not_built(KERNEL_matmul_coop_f16)) {
-        assert_string_equal(kernel_missing(KERNEL_matmul_coop_f16, &caps),
-                            kernel_not_built(KERNEL_matmul_coop_f16));
-        skip();
-    }
     p.a_type = p.b_type = VKA_F16;
     p.a_chunks = true;
     struct matmul_choice c = choose(&caps, &p);
@@ -169,6 +164,10 @@ static void matrix_units(void **state)
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_coop_f16, &caps), "8 subgroups"));
     caps = with_matrices(&discrete);
     caps.matrices = false;
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
+    caps = with_matrices(&discrete);
+    caps.unbuilt_kernels = 1ull << KERNEL_matmul_coop_f16;
+    assert_string_equal(kernel_missing(KERNEL_matmul_coop_f16, &caps), "GL_KHR_cooperative_matrix");
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     caps = with_matrices(&discrete);
     caps.properties.type = VKA_DEVICE_CPU; /* many steps a matrix there */

@@ -118,10 +118,6 @@ static void fused_matrices(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile); /* float32 stays float32 */
     p.q_type = p.kv_type = p.v_type = p.o_type = VKA_F16;
     tune_attention(&caps, &p, &c);
-    if (kernel_not_built(KERNEL_attention_coop_f16)) {
-        assert_int_equal(c.kernel, KERNEL_attention_tile);
-        skip();
-    }
     assert_true(c.usable && c.preferred);
     assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
     assert_int_equal(c.tile, 64);
@@ -144,6 +140,12 @@ static void fused_matrices(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
     p.o_type = VKA_F16;
     p.v_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.q_type = p.kv_type = p.o_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
+    caps.unbuilt_kernels = 1ull << KERNEL_attention_coop_bf16;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
