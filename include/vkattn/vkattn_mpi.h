@@ -176,9 +176,10 @@ VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_l
  *
  * Where ranks outnumber heads, a rank holds its own positions and one block of keys and values, 1 /
  * (2 * size) of them rounded up to 128, on its device, and two on the host: one travels to all while
- * the one before it is computed. Where all keys at once would not be one fused pass on a rank's device
- * (vka_plan_attention_state), which is so of short sequences on CPU drivers, all keys and values come
- * to every rank instead. An offset is clamped there before the rank's first position is added to it,
+ * the one before it is computed; with causal size / 2 travel, as the ranks have the same work in all
+ * and not of each block. Where all keys at once would not be one fused pass on a rank's device
+ * (vka_plan_attention_state), which is so of short sequences on CPU drivers and of VKA_PATH_UNFUSED,
+ * all keys and values come to every rank instead. An offset is clamped there before the rank's first position is added to it,
  * not after. */
 VKA_API enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi,
                                                const struct vka_attention_op *op,

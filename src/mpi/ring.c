@@ -33,9 +33,17 @@ struct ring {
     struct block *block;
     size_t n_leg;
     struct leg *leg;
-    char *data[2];           /* a block each, in turn */
-    MPI_Request *request[2]; /* [legs of a block] */
+    uint32_t n_ahead; /* blocks that are on their way beside the one that is computed */
+    struct slot {
+        char *data;           /* a block */
+        MPI_Request *request; /* [legs of a block] */
+    } * slot;                 /* [n_ahead + 1], in turn */
 };
+
+static struct slot *slot_of(const struct ring *ring, uint32_t block)
+{
+    return &ring->slot[block % (ring->n_ahead + 1)];
+}
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -153,7 +161,8 @@ static enum vka_status create_blocks(struct ring *ring, const struct vka_attenti
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
     uint32_t slices = 2 * (uint32_t)mpi->size;
-    uint32_t most = (ring->n_kv / slices + BLOCK_UNIT) / BLOCK_UNIT * BLOCK_UNIT;
+    uint32_t slice = (ring->n_kv + slices - 1) / slices;
+    uint32_t most = (slice + BLOCK_UNIT - 1) / BLOCK_UNIT * BLOCK_UNIT;
     struct vka_tensor *const given[TENSOR_COUNT] = {op->k, op->v};
     ring->n_block = (ring->n_kv + most - 1) / most;
     ring->block = calloc(ring->n_block, sizeof *ring->block);
@@ -176,6 +185,15 @@ fail:
     return status;
 }
 
+/* Causal, the ranks have the same work in all, but not of each block: of the front ones those in the
+ * middle of the sequence have more than the first rank has, which gets its own in the end, and may
+ * run ahead of them for that. */
+static uint32_t count_ahead(const struct ring *ring, const struct vka_attention_op *op)
+{
+    uint32_t half = (uint32_t)ring->mpi->size / 2;
+    return op->options.causal && half > 1 ? least(half, ring->n_block) : 1;
+}
+
 static enum vka_status create_staging(struct ring *ring)
 {
     struct log *log = &ring->mpi->log;
@@ -185,10 +203,13 @@ static enum vka_status create_staging(struct ring *ring)
         TRY(add_legs(ring, &ring->block[b], &most));
         legs = ring->block[b].n_leg > legs ? ring->block[b].n_leg : legs;
     }
-    for (int i = 0; i < 2; i++) {
-        ring->data[i] = malloc(most);
-        ring->request[i] = malloc(legs * sizeof *ring->request[i]);
-        CHECK_ALLOC(ring->data[i] && ring->request[i] ? ring : NULL);
+    ring->slot = calloc(ring->n_ahead + 1, sizeof *ring->slot);
+    CHECK_ALLOC(ring->slot);
+    for (uint32_t i = 0; i <= ring->n_ahead; i++) {
+        struct slot *slot = &ring->slot[i];
+        slot->data = malloc(most);
+        slot->request = malloc(legs * sizeof *slot->request);
+        CHECK_ALLOC(slot->data && slot->request ? slot : NULL);
     }
 fail:
     return status;
@@ -204,6 +225,7 @@ enum vka_status ring_create(struct vka_mpi_plan *plan, const struct rows *rows,
     CHECK_ALLOC(ring);
     *ring = (struct ring){.mpi = mpi, .n_kv = n_kv};
     TRY(create_blocks(ring, op));
+    ring->n_ahead = count_ahead(ring, op);
     TRY(make_states(plan, ring, rows, op));
     TRY(create_staging(ring));
     for (uint32_t b = 0; b < ring->n_block; b++)
@@ -218,17 +240,17 @@ static enum vka_status start(struct ring *ring, struct run *run, uint32_t b)
     struct vka_mpi *mpi = ring->mpi;
     enum vka_status status = VKA_OK;
     const struct block *block = &ring->block[b];
-    char *data = ring->data[b % 2];
+    const struct slot *slot = slot_of(ring, b);
     for (size_t i = 0; i < block->n_leg; i++) {
         const struct leg *leg = &ring->leg[block->first + i];
         bool mine = leg->owner == mpi->rank;
         for (int t = 0; t < TENSOR_COUNT && mine; t++)
-            image_get(&ring->local[t], run, &leg->mine[t], leg->from[t], data + leg->at[t]);
+            image_get(&ring->local[t], run, &leg->mine[t], leg->from[t], slot->data + leg->at[t]);
         run->stats.sent += mine ? leg->bytes : 0;
         run->stats.received += mine ? 0 : leg->bytes;
         TRY(comm_check(mpi,
-                       MPI_Ibcast(data + leg->at[K], (int)leg->bytes, MPI_BYTE, leg->owner,
-                                  mpi->comm, &ring->request[b % 2][i]),
+                       MPI_Ibcast(slot->data + leg->at[K], (int)leg->bytes, MPI_BYTE, leg->owner,
+                                  mpi->comm, &slot->request[i]),
                        "MPI_Ibcast"));
     }
 fail:
@@ -238,14 +260,15 @@ fail:
 static enum vka_status land(struct ring *ring, struct run *run, uint32_t b)
 {
     const struct block *block = &ring->block[b];
-    enum vka_status status = run_wait(run, (int)block->n_leg, ring->request[b % 2]);
+    const struct slot *slot = slot_of(ring, b);
+    enum vka_status status = run_wait(run, (int)block->n_leg, slot->request);
     if (status != VKA_OK)
         return status;
     for (size_t i = 0; i < block->n_leg; i++) {
         const struct leg *leg = &ring->leg[block->first + i];
         for (int t = 0; t < TENSOR_COUNT; t++)
             image_put(&ring->block_image[t], run, &leg->there[t], leg->to[t],
-                      ring->data[b % 2] + leg->at[t]);
+                      slot->data + leg->at[t]);
     }
     for (int t = 0; t < TENSOR_COUNT; t++)
         image_flush(&ring->block_image[t], run);
@@ -257,24 +280,24 @@ enum vka_status ring_run(struct ring *ring, struct run *run)
     enum vka_status status = VKA_OK;
     for (int i = 0; i < TENSOR_COUNT; i++)
         image_fetch(&ring->local[i], run);
-    TRY(start(ring, run, 0));
+    for (uint32_t b = 0; b < ring->n_ahead; b++)
+        TRY(start(ring, run, b));
     for (uint32_t b = 0; b < ring->n_block; b++) {
-        bool more = b + 1 < ring->n_block;
         TRY(land(ring, run, b));
-        if (more)
-            TRY(start(ring, run, b + 1));
-        int n = more ? (int)ring->block[b + 1].n_leg : 0;
-        TRY(run_compute(run, ring->block[b].plan, n, ring->request[(b + 1) % 2]));
+        if (b + ring->n_ahead < ring->n_block)
+            TRY(start(ring, run, b + ring->n_ahead));
+        int n = b + 1 < ring->n_block ? (int)ring->block[b + 1].n_leg : 0;
+        TRY(run_compute(run, ring->block[b].plan, n, slot_of(ring, b + 1)->request));
     }
 fail:
     return status;
 }
 
-void ring_destroy(struct ring **slot)
+void ring_destroy(struct ring **owned)
 {
-    if (!slot || !*slot)
+    if (!owned || !*owned)
         return;
-    struct ring *ring = *slot;
+    struct ring *ring = *owned;
     for (uint32_t b = 0; ring->block && b < ring->n_block; b++)
         vka_plan_destroy(&ring->block[b].plan);
     for (size_t i = 0; i < ring->n_leg; i++)
@@ -287,13 +310,14 @@ void ring_destroy(struct ring **slot)
         image_destroy(&ring->block_image[i]);
         vka_tensor_destroy(&ring->held[i]);
         vka_tensor_destroy(&ring->state[i]);
-        if (ring->mpi->broken) /* MPI may still write there */
-            continue;
-        free(ring->data[i]);
-        free(ring->request[i]);
     }
+    for (uint32_t i = 0; ring->slot && i <= ring->n_ahead && !ring->mpi->broken; i++) {
+        free(ring->slot[i].data); /* else MPI may still write there */
+        free(ring->slot[i].request);
+    }
+    free(ring->slot);
     free(ring->block);
     free(ring->leg);
     free(ring);
-    *slot = NULL;
+    *owned = NULL;
 }
