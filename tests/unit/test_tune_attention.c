@@ -150,6 +150,37 @@ static void fused_matrices(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
+/* Matrices, subgroups and memory that attention_coop cannot work with: tiles then. */
+static void matrices_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct caps wide = with_matrices(&discrete), narrow = wide, small = wide, odd = wide;
+    const struct attention_problem p = {
+        .n_kv_head = 8,
+        .n_row = 4096,
+        .n_kv = 4096,
+        .head_dim = 256,
+        .value_dim = 256,
+        .q_type = VKA_F16,
+        .kv_type = VKA_F16,
+        .v_type = VKA_F16,
+        .o_type = VKA_F16,
+    };
+    struct attention_choice c;
+    wide.properties.max_shared_memory = 65536;
+    tune_attention(&wide, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_in_range(tune_attention_coop_shared(&c), 40961, 65536); /* more than is aimed at */
+    narrow.properties.subgroup_size = 8; /* fewer lanes than a matrix has rows */
+    small.properties.max_shared_memory = 16384;
+    odd.matrix_f16.n = 4; /* not whole chunks */
+    const struct caps *const unfit[] = {&narrow, &small, &odd};
+    for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
+        tune_attention(unfit[i], &p, &c);
+        assert_int_equal(c.kernel, KERNEL_attention_tile);
+    }
+}
+
 /* ---- What must hold for every problem -------------------------------------------------------- */
 
 static void check_tile_sizes(const struct caps *caps, const struct attention_problem *p,
@@ -270,6 +301,7 @@ int main(void)
         cmocka_unit_test(fused_attention),
         cmocka_unit_test(fused_tiles),
         cmocka_unit_test(fused_matrices),
+        cmocka_unit_test(matrices_that_do_not_fit),
         cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
