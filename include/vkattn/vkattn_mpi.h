@@ -188,8 +188,8 @@ VKA_API enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi,
 VKA_API void vka_mpi_plan_destroy(struct vka_mpi_plan **plan);
 
 /* Runs it on all ranks; timeout in nanoseconds, of the whole run. Where a rank's device fails,
- * every rank gets that status and the run after it may succeed. TIMEOUT; IO; DEVICE_LOST; INVALID
- * (a cache without room). */
+ * every rank gets that status and the run after it may succeed, but not after TIMEOUT. TIMEOUT; IO;
+ * DEVICE_LOST; INVALID (a cache without room). */
 VKA_API enum vka_status vka_mpi_plan_run(struct vka_mpi_plan *plan, uint64_t timeout);
 
 /* Of this rank's last run. */

@@ -25,7 +25,9 @@ static uint64_t fingerprint(const struct vka_device *device)
     uint64_t h = verdict_fingerprint(p);
     h = verdict_hash(h, &p->driver_version, sizeof p->driver_version);
     h = verdict_hash(h, driver.pipelineCacheUUID, VK_UUID_SIZE);
-    return verdict_hash(h, &p->subgroup_size, sizeof p->subgroup_size);
+    h = verdict_hash(h, &p->subgroup_size, sizeof p->subgroup_size);
+    h = verdict_hash(h, &p->max_shared_memory, sizeof p->max_shared_memory);
+    return verdict_hash(h, &p->max_workgroup, sizeof p->max_workgroup);
 }
 
 static uint64_t checksum(const void *driver, size_t size, const struct tail *tail)
