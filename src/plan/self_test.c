@@ -96,9 +96,8 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
     enum vka_status status = known_problem_solve(device, problem, &right);
     caps->disabled_kernels = disabled;
     test->busy &= ~bit;
-    if (status == VKA_UNSUPPORTED)
-        status =
-            VKA_OK; /* one that it works with is wrong, maybe by its fault: both are left aside */
+    if (status == VKA_UNSUPPORTED) /* one that it works with is wrong, maybe by its fault */
+        status = VKA_OK;
     if (status != VKA_OK && !(status == VKA_DEVICE_LOST && is_lost_again(device, bit)))
         return status;
     test->done |= bit;
