@@ -1,10 +1,9 @@
-// Fused attention for CPU drivers whose compilers keep uniform values scalar (Mesa 26): a
-// lane holds whole rows of q and of the context, and every element of a key or value, read by
-// address, is one broadcast from memory that all lanes share. See attention_params and
-// matmul_address.comp.
+// Fused attention for CPU drivers whose compilers keep uniform values scalar (Mesa 26): a lane
+// holds whole rows of q and of the context, and every element of a key or value, read by address,
+// is one broadcast from memory that all lanes share. See attention_params and matmul_address.comp.
 //
-// Eight keys a step: what a loop carries, here the context, is blended with the execution mask once a
-// turn. Branches on what all lanes agree on are real ones there, so plain steps pay for no mask.
+// Eight keys a step: what a loop carries, here the context, is blended with the execution mask once
+// a turn. Branches on what all lanes agree on are real ones there, so plain steps pay for no mask.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference : require

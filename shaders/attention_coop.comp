@@ -1,7 +1,7 @@
-// Fused attention with the device's matrix units: 16-bit q, k and v of one type, float32 scores, sums
-// and softmax. Each subgroup takes M rows, a row LANES / M lanes; keys and values go through shared
-// memory, the context stays in matrices. Rows, keys, pieces and masks as in attention_tile.comp. See
-// attention_params.
+// Fused attention with the device's matrix units: 16-bit q, k and v of one type, float32 scores,
+// sums and softmax. Each subgroup takes M rows, a row LANES / M lanes; keys and values go through
+// shared memory, the context stays in matrices. Rows, keys, pieces and masks as in
+// attention_tile.comp. See attention_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -147,7 +147,8 @@ void stage_v(uint key, bool test, sequence s)
 void score()
 {
     uint mine = gl_SubgroupID * M;
-    [[dont_unroll]] for (uint n = 0; n < KEYS; n += N) { // else all loads come first, into registers
+    // Unrolled, all loads would come first, into registers.
+    [[dont_unroll]] for (uint n = 0; n < KEYS; n += N) {
         ACCUMULATOR sum = ACCUMULATOR(0.0);
         [[unroll]] for (uint h = 0; h < HEAD; h += K) {
             coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a;
@@ -213,8 +214,8 @@ void weigh(uint key, bool test, sequence s)
     total = fma(total, shrink, sum);
 }
 
-// The context times `shrink`, row by row. Always, though it is often 1: matrices that are set under a
-// condition have come out wrong on a driver (Mesa 26's for CPUs).
+// The context times `shrink`, row by row. Always, though it is often 1: matrices that are set under
+// a condition have come out wrong on a driver (Mesa 26's for CPUs).
 void shrink_context()
 {
     for (uint n = part(); n < N; n += LANES / M)
@@ -263,7 +264,8 @@ void add_odd_values(uint key, sequence s)
         coopMatStore(context[j], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
         subgroup_barrier_shared();
         for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES)
-            matrix[mine * N + e] = add_odd(matrix[mine * N + e], mine + e / N, j * N + e % N, key, s);
+            matrix[mine * N + e] =
+                add_odd(matrix[mine * N + e], mine + e / N, j * N + e % N, key, s);
         subgroup_barrier_shared();
         coopMatLoad(context[j], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
         subgroup_barrier_shared();

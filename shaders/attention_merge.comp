@@ -38,7 +38,8 @@ void main()
         if (parts[at + 2] != 0.0)
             total = fma(parts[at + 1], exp_accurate(parts[at] - shift), total);
     }
-    uint base = p.o_offset + gl_WorkGroupID.z * p.o_batch + head * p.o_head + row / p.group * p.o_row;
+    uint base =
+        p.o_offset + gl_WorkGroupID.z * p.o_batch + head * p.o_head + row / p.group * p.o_row;
     for (uint c = gl_LocalInvocationIndex; c < p.value_dim; c += LANES) {
         float sum = 0.0; // of a row that saw no key: its pieces hold what mask.flags say
         for (uint i = 0; i < p.n_piece; i++) {

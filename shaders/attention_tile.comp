@@ -1,6 +1,6 @@
-// Fused attention for GPUs: a tile of queries, keys and values in turn, and the weights of a step in
-// shared memory; scores and context in registers, each invocation TR rows by four keys and by a few
-// vec4 of features. Needs nothing of subgroups. See attention_params.
+// Fused attention for GPUs: a tile of queries, keys and values in turn, and the weights of a step
+// in shared memory; scores and context in registers, each invocation TR rows by four keys and by a
+// few vec4 of features. Needs nothing of subgroups. See attention_params.
 //
 // Keys are taken KEYS at a time, at multiples of that from key 0, and each lane sums its own keys,
 // so that a row meets them in the same steps and sums whatever the other rows of its tile are: its
@@ -110,8 +110,8 @@ void score(uint key, sequence s)
     }
 }
 
-// What hides or changes the scores: -inf, and a bit of `hidden`, where a row does not see a key. The
-// rows go through shared memory, each invocation its own part, so that this is compiled once.
+// What hides or changes the scores: -inf, and a bit of `hidden`, where a row does not see a key.
+// The rows go through shared memory, each invocation its own part, so that this is compiled once.
 void bias(uint key, bool test, sequence s)
 {
     [[unroll]] for (uint r = 0; r < TR; r++)

@@ -1,6 +1,6 @@
 // Appends new rows behind those that a cache holds; with GATHER, copies a paged cache's rows to a
-// dense tensor. See cache_params. A sequence that is full gets nothing; a block number past the pool
-// reads as the last block.
+// dense tensor. See cache_params. A sequence that is full gets nothing; a block number past the
+// pool reads as the last block.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"

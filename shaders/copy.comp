@@ -1,5 +1,5 @@
-// Copies a strided 4-D tensor to another, converting the element type. An invocation copies a run of
-// COPY_RUN elements along axis 2, so that it divides once for all of them. See copy_params.
+// Copies a strided 4-D tensor to another, converting the element type. An invocation copies a run
+// of COPY_RUN elements along axis 2, so that it divides once for all of them. See copy_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"

@@ -1,10 +1,10 @@
-// Matrix product for CPU drivers whose compilers keep uniform values scalar (Mesa 26): no
-// shared memory, no barriers, and buffers read by address, which is what makes it fast. Such a load
-// is bare: no check against a descriptor, so that an element of A becomes one broadcast from memory,
+// Matrix product for CPU drivers whose compilers keep uniform values scalar (Mesa 26): no shared
+// memory, no barriers, and buffers read by address, which is what makes it fast. Such a load is
+// bare: no check against a descriptor, so that an element of A becomes one broadcast from memory,
 // and the eight neighbours of B, each picked by one lane, become one vector load.
 //
-// One subgroup of 8 makes ROWS rows by ADDRESS_PANEL columns of C: 12 accumulators, two vectors of B
-// and a broadcast fill the 16 registers of AVX2. These drivers blend what a loop carries with the
+// One subgroup of 8 makes ROWS rows by ADDRESS_PANEL columns of C: 12 accumulators, two vectors of
+// B and a broadcast fill the 16 registers of AVX2. These drivers blend what a loop carries with the
 // execution mask once an iteration: hence the long body. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require

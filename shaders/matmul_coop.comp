@@ -1,7 +1,7 @@
 // Matrix product with the device's matrix units: 16-bit inputs, float32 sums. A workgroup of
-// COOP_ROWS x COOP_COLUMNS subgroups takes a tile of C; a subgroup holds MATS_M x MATS_N matrices of
-// it. Tiles of both inputs lie in shared memory, and the next ones travel to registers meanwhile.
-// See matmul_params. Any size and strides; both inputs are of one type, A_TYPE.
+// COOP_ROWS x COOP_COLUMNS subgroups takes a tile of C; a subgroup holds MATS_M x MATS_N matrices
+// of it. Tiles of both inputs lie in shared memory, and the next ones travel to registers
+// meanwhile. See matmul_params. Any size and strides; both inputs are of one type, A_TYPE.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require

@@ -5,10 +5,10 @@
 // wants the lane of a broadcast as a literal constant.
 //
 // For operands of any strides and type, and for few rows, where packing B (matmul_address,
-// matmul_texel) does not pay. Nothing that does not change is computed in the loop over k, and the k
-// that are left of whole fours have a loop of their own: these compilers move nothing out of loops.
-// All products add the k in order by fma(), so that a row's bits do not depend on which kernel the
-// number of rows asks for. See matmul_params.
+// matmul_texel) does not pay. Nothing that does not change is computed in the loop over k, and the
+// k that are left of whole fours have a loop of their own: these compilers move nothing out of
+// loops. All products add the k in order by fma(), so that a row's bits do not depend on which
+// kernel the number of rows asks for. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require

@@ -72,7 +72,8 @@ void main()
 
     float acc[TM * TN];
     for (uint i = 0; i < TM * TN; i++)
-        acc[i] = earlier_sum(z, first.x + local.x + i / TN * SIDE, first.y + local.y + i % TN * SIDE);
+        acc[i] =
+            earlier_sum(z, first.x + local.x + i / TN * SIDE, first.y + local.y + i % TN * SIDE);
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
         load_tiles(a_base, b_base, first, k0);
         barrier();

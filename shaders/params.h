@@ -1,7 +1,7 @@
 /* What C and GLSL share: push constants and specialization constants. Included by both; a shader is
- * compiled with VULKAN defined. Push constants hold only 4-byte scalars, so that both sides agree on
- * the layout, and stay within 128 bytes. Offsets and strides are in elements and wrap modulo 2^32:
- * a negative one is its two's complement. */
+ * compiled with VULKAN defined. Push constants hold only 4-byte scalars, so that both sides agree
+ * on the layout, and stay within 128 bytes. Offsets and strides are in elements and wrap modulo
+ * 2^32: a negative one is its two's complement. */
 #ifndef VKA_PARAMS_H
 #define VKA_PARAMS_H
 
@@ -71,8 +71,8 @@ struct matmul_params {
 #define ADDRESS_PANEL 16
 #define TEXEL_ROWS 8
 #define TEXEL_PANEL 64
-/* matmul_coop: THREADS are COOP_ROWS x COOP_COLUMNS subgroups, each with MATS_M x MATS_N matrices of
- * M x N results, made from M x K of A and K x N of B; COOP_DEPTH is a multiple of K. */
+/* matmul_coop: THREADS are COOP_ROWS x COOP_COLUMNS subgroups, each with MATS_M x MATS_N matrices
+ * of M x N results, made from M x K of A and K x N of B; COOP_DEPTH is a multiple of K. */
 #define MATMUL_COOP_THREADS 7
 #define MATMUL_COOP_M 8
 #define MATMUL_COOP_N 9
@@ -222,9 +222,9 @@ struct attention_params {
     U32 key_first, key_end; /* of this pass, where a STATE_ bit is set; whole steps */
 };
 /* Where the keys are cut, a row's state is kept between passes, STATE_PITCH floats for each row of
- * each workgroup: the context so far, not divided, then the sums (of each lane where lanes share a row;
- * HIDDEN, or 0 for `seen`, where no key was seen) and the maximum. It is written in place of the
- * output, and read from buffer 10, in a ragged batch, which has no pages, from buffer 9. */
+ * each workgroup: the context so far, not divided, then the sums (of each lane where lanes share a
+ * row; HIDDEN, or 0 for `seen`, where no key was seen) and the maximum. It is written in place of
+ * the output, and read from buffer 10, in a ragged batch, which has no pages, from buffer 9. */
 #define STATE_LOAD 1  /* not the first pass */
 #define STATE_STORE 2 /* not the last */
 #define STATE_PITCH(value4, lanes) (4u * (value4) + (lanes) + 1u)
@@ -286,9 +286,9 @@ struct attention_params {
 #define TILE_WEIGHT_PITCH(lanes_x) ((lanes_x) + 1u)
 
 /* ---- attention_map: what a mask tensor does to the tiles of attention_tile ---------------------
- * Two bits a tile of rows x keys, 16 tiles along the keys a word. Words count along x, tiles of rows
- * along y, n_head heads of each of the mask's batch elements along z; a mask that broadcasts along
- * the heads or the batch has one. Buffers: 0 words, 1 mask. */
+ * Two bits a tile of rows x keys, 16 tiles along the keys a word. Words count along x, tiles of
+ * rows along y, n_head heads of each of the mask's batch elements along z; a mask that broadcasts
+ * along the heads or the batch has one. Buffers: 0 words, 1 mask. */
 struct attention_map_params {
     STRUCT(mask_params) mask;
     U32 n_q, group;
@@ -316,11 +316,11 @@ struct attention_merge_params {
 #define MERGE_O_TYPE 1
 #define MERGE_SPECS 2
 
-/* ---- cache: appending rows to a cache, and making the dense view of a paged one ------------------
- * State words: lengths, then positions before this run, then overflow flags, `batch` of each.
- * cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table.
- * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
- * 2 state, 3 block table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
+/* ---- cache: appending rows to a cache, and making the dense view of a paged one
+ * ------------------ State words: lengths, then positions before this run, then overflow flags,
+ * `batch` of each. cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table.
+ * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to, 2
+ * state, 3 block table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
 struct cache_params {
     U32 batch, n_row, dim, capacity;
     U32 from_offset, from_batch, from_head, from_row, from_col;

@@ -33,8 +33,8 @@
         .head_dim = d, .value_dim = d                                                   \
     }
 
-/* What is measured: a problem of every class that usual layers meet, in sizes that a CPU driver or a
- * GPU does in no time; with --quick some small ones. */
+/* What is measured: a problem of every class that usual layers meet, in sizes that a CPU driver or
+ * a GPU does in no time; with --quick some small ones. */
 enum scale { CPU, GPU, QUICK };
 static const struct work {
     struct bench_options options;

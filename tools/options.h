@@ -25,8 +25,8 @@ void tool_set_command(const char *command);
  * '?', so that a name out of a file cannot split the line or drive the terminal. */
 __attribute__((format(printf, 1, 2))) void tool_error(const char *format, ...);
 
-/* Whether a file could be made at what an option says, as far as can be told without making it; else
- * an error line: before the work whose result it is to hold. */
+/* Whether a file could be made at what an option says, as far as can be told without making it;
+ * else an error line: before the work whose result it is to hold. */
 bool tool_check_writable(const char *option, const char *path);
 
 enum option_kind {

@@ -1,6 +1,7 @@
 // What all fused attention shares: the buffers but those of keys and values (keys.glsl), rows of
-// queries, what is done to a score before the softmax and to a weight after it. The includer has the
-// constants Q_TYPE and GENERAL (mask, softcap, ALiBi or dropout are there). See attention_params.
+// queries, what is done to a score before the softmax and to a weight after it. The includer has
+// the constants Q_TYPE and GENERAL (mask, softcap, ALiBi or dropout are there). See
+// attention_params.
 
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
 layout(binding = 3) buffer O { uint o_words[]; };

@@ -96,8 +96,8 @@ bool is_nan(float x)
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
-// A result with one bit pattern for all NaN. Which of two NaN a sum keeps depends on the order of its
-// operands, which the compiler chooses: another one in each variant of a kernel.
+// A result with one bit pattern for all NaN. Which of two NaN a sum keeps depends on the order of
+// its operands, which the compiler chooses: another one in each variant of a kernel.
 float one_nan(float x)
 {
     return is_nan(x) ? uintBitsToFloat(0x7fc00000u) : x;

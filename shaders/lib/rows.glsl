@@ -1,10 +1,12 @@
-// What the attention kernels share whose lanes hold whole rows of q and of the context: the bindings,
-// storing rows, and all that masks do. They define load_q(r, s), which fills q[r * HEAD4 ..] times the
-// scale, padded with 0; load_v(base, d), four elements of a value's row; and step(key, s, edge),
-// STEP_KEYS keys from `key` on; `edge`: some row may not see some of them, or they are past the end.
+// What the attention kernels share whose lanes hold whole rows of q and of the context: the
+// bindings, storing rows, and all that masks do. They define load_q(r, s), which fills
+// q[r * HEAD4 ..] times the scale, padded with 0; load_v(base, d), four elements of a value's row; and
+// step(key, s, edge), STEP_KEYS keys from `key` on; `edge`: some row may not see some of them, or
+// they are past the end.
 //
 // Steps are at multiples of STEP_KEYS from key 0, so that a row meets its keys in the same steps
 // whatever the other rows of its tile are: its bits depend on itself alone.
+//
 // ROLLED: arrays of registers may be indexed at run time, as they lie in memory anyway; what is done
 // once a row is then compiled once. Elsewhere that would bring them there.
 #ifdef ROLLED
@@ -123,7 +125,8 @@ vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
     return x;
 }
 
-// A row that saw no key: what mask.flags say. With the keys cut, the part of it that this pass's are.
+// A row that saw no key: what mask.flags say. With the keys cut, the part of it that this pass's
+// are.
 void answer_dead(uint r, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);

@@ -1,6 +1,6 @@
-// What a workgroup of attention_tile is to do: its rows, the keys they see, the part of the keys and
-// of the value features that are its own, and where the results go. The includer has ROWS rows a
-// workgroup, KEYS keys a step, THREADS invocations and the constant PIECES; it sets the five
+// What a workgroup of attention_tile is to do: its rows, the keys they see, the part of the keys
+// and of the value features that are its own, and where the results go. The includer has ROWS rows
+// a workgroup, KEYS keys a step, THREADS invocations and the constant PIECES; it sets the five
 // variables below.
 uint work_head;        // key head
 uint first_row, n_row; // of the tile, and of the sequence
@@ -49,7 +49,8 @@ uint map_code(uint tile, uint key)
     return map_words[word + step / 16] >> 2 * (step % 16) & 3u;
 }
 
-// The context of a row that saw none of `keys`: what mask.flags say. before: of the keys before them.
+// The context of a row that saw none of `keys`: what mask.flags say. before: of the keys before
+// them.
 vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);

@@ -36,8 +36,8 @@ static uint64_t checksum(const void *driver, size_t size, const struct tail *tai
     return verdict_hash(h, tail, offsetof(struct tail, check));
 }
 
-/* Vulkan's cache header: what is of another driver or device is dropped before the driver sees it, as
- * not all drivers check; so is that of Mesa 26's llvmpipe, which cuts its own header short. */
+/* Vulkan's cache header: what is of another driver or device is dropped before the driver sees it,
+ * as not all drivers check; so is that of Mesa 26's llvmpipe, which cuts its own header short. */
 static bool is_of_driver(const struct vka_device *device, const void *data, size_t size)
 {
     VkPipelineCacheHeaderVersionOne header;

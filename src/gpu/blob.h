@@ -10,7 +10,8 @@ struct vka_device;
 #define BLOB_TAIL 40 /* bytes behind the driver's */
 
 /* Takes over the results of a blob that is of this device, driver and build; gives the bytes of the
- * driver's part: 0 where that is of another one, or any byte of the blob is not what was written. */
+ * driver's part: 0 where that is of another one, or any byte of the blob is not what was
+ * written. */
 size_t blob_read(struct vka_device *device, const void *blob, size_t size);
 
 /* Writes BLOB_TAIL bytes behind the driver's part of this size. */

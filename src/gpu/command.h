@@ -30,16 +30,17 @@ struct queue {
 /* The handle is there already. */
 enum vka_status queue_init(struct vka_device *device, bool timeline);
 
-/* Waits for what is in flight, ten seconds at most. False where the device is still at work then. */
+/* Waits for what is in flight, ten seconds at most. False where the device is still at work
+ * then. */
 bool queue_drain(struct vka_device *device);
 
 /* The same, and releases everything; nothing where the device is still at work. */
 bool queue_finish(struct vka_device *device);
 
-/* Submits n command buffers, one after the other without waiting; tickets complete in order, and the
- * last one's is that of all. info: the application's semaphores, checked, which the first waits for and
- * the last signals; NULL: none. On failure *ticket is that of the last that was submitted, and is left
- * alone where none was. */
+/* Submits n command buffers, one after the other without waiting; tickets complete in order, and
+ * the last one's is that of all. info: the application's semaphores, checked, which the first waits
+ * for and the last signals; NULL: none. On failure *ticket is that of the last that was submitted,
+ * and is left alone where none was. */
 enum vka_status queue_submit(struct vka_device *device, const VkCommandBuffer *commands, size_t n,
                              const struct vka_submit_info *info, uint64_t *ticket);
 

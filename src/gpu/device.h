@@ -9,8 +9,8 @@
 #include "gpu/verdict.h"
 #include "gpu/vk.h"
 
-/* What holds Vulkan objects of the device beside memory and pipelines: gives them back, and makes them
- * again. Accepts being asked twice. */
+/* What holds Vulkan objects of the device beside memory and pipelines: gives them back, and makes
+ * them again. Accepts being asked twice. */
 struct recorded {
     struct recorded *next;
     void (*release)(struct recorded *self);

@@ -19,8 +19,8 @@ static const char *component_name(int32_t type)
     return type == COMPONENT_BF16 ? "bf16" : "?";
 }
 
-/* Sets *matrices and *bfloat16. Structures of features are chained only where the device knows them:
- * some drivers have crashed on others. False where there are no cooperative matrices. */
+/* Sets *matrices and *bfloat16. Structures of features are chained only where the device knows
+ * them: some drivers have crashed on others. False where there are no cooperative matrices. */
 static bool read_features(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t version, struct caps *caps)
 {

@@ -59,8 +59,8 @@ enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t lim
 /* Frees every block, also those with ranges in use. */
 void memory_finish(struct vka_device *device);
 
-/* For a device that is made anew: whether all memory is ours; gives the Vulkan objects of all blocks
- * back; makes them again, the ranges as they were and their contents undefined. */
+/* For a device that is made anew: whether all memory is ours; gives the Vulkan objects of all
+ * blocks back; makes them again, the ranges as they were and their contents undefined. */
 bool memory_is_own(const struct vka_device *device);
 void memory_empty(struct vka_device *device);
 enum vka_status memory_refill(struct vka_device *device);
@@ -75,7 +75,8 @@ void memory_free(struct vka_device *device, struct memory_range *range);
     (VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | \
      VK_BUFFER_USAGE_TRANSFER_DST_BIT)
 
-/* What a device's own buffers are used for: kernels of CPU drivers also read texels and addresses. */
+/* What a device's own buffers are used for: kernels of CPU drivers also read texels and
+ * addresses. */
 VkBufferUsageFlags memory_usage(const struct vka_device *device);
 
 /* A range over the application's buffer, or over host memory that the device uses in place; given

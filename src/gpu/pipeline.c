@@ -182,7 +182,8 @@ static void *work(void *argument)
 }
 
 /* On this thread and others beside it; where those cannot be had, this one does all. The validation
- * layer speaks on the thread that calls the driver, and the log is to be called on this one alone. */
+ * layer speaks on the thread that calls the driver, and the log is to be called on this one
+ * alone. */
 static void compile_all(struct jobs *jobs)
 {
     pthread_t threads[MAX_THREADS];

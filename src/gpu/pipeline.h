@@ -32,8 +32,8 @@ struct pipelines {
 enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size);
 void pipelines_finish(struct vka_device *device);
 
-/* Makes the pipelines of all keys that are not there yet, by several threads where there are several.
- * On failure those that could be made stay. */
+/* Makes the pipelines of all keys that are not there yet, by several threads where there are
+ * several. On failure those that could be made stay. */
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
                                size_t count);
 

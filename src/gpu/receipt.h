@@ -18,8 +18,8 @@ struct receipts {
 /* Records the command buffers, from the queue's pool, with which they go. */
 enum vka_status receipts_init(struct vka_device *device);
 
-/* What to submit behind the work of a ticket; NULL where all words still wait for others. The last free
- * one is kept for the `last` submit of a run. */
+/* What to submit behind the work of a ticket; NULL where all words still wait for others. The last
+ * free one is kept for the `last` submit of a run. */
 VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket, bool last);
 
 /* The ticket was not submitted after all. */

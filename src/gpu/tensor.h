@@ -25,8 +25,8 @@ enum vka_status storage_create_empty(struct vka_device *device, struct storage *
 struct storage *storage_ref(struct storage *storage);
 void storage_unref(struct storage **storage); /* accepts NULL */
 
-/* These contents, of all bytes, come back with storage_restore; NULL: they cannot, and what would read
- * them then is refused. */
+/* These contents, of all bytes, come back with storage_restore; NULL: they cannot, and what would
+ * read them then is refused. */
 enum vka_status storage_keep(struct storage *storage, const void *contents);
 enum vka_status storage_restore(struct vka_device *device);
 

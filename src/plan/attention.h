@@ -31,8 +31,8 @@ enum vka_status attention_check(struct vka_plan *plan, const char *caller,
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,
                                         const struct attention *a);
 
-/* The cache fits the problem, and what it brings itself is not given too. n_kv becomes its capacity,
- * which is filled in. */
+/* The cache fits the problem, and what it brings itself is not given too. n_kv becomes its
+ * capacity, which is filled in. */
 enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
                                       const struct vka_cache *cache, uint32_t n_new,
                                       struct attention *a);
@@ -73,8 +73,8 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
 enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a);
 enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a);
 
-/* The part in the middle: the softmax of a slice's scores in place, float32 [n_batch][n_head][n_query]
- * [n_kv], rows a multiple of 4 apart. */
+/* The part in the middle: the softmax of a slice's scores in place, float32
+ * [n_batch][n_head][n_query] [n_kv], rows a multiple of 4 apart. */
 enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
                                       const struct slice *s, const struct vka_tensor *scores);
 

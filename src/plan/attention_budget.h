@@ -18,9 +18,9 @@ double attention_score_work(const struct vka_attention_options *options);
 double attention_count_keys(const struct attention *a, uint32_t query, uint32_t n, uint32_t first,
                             uint32_t end);
 
-/* How a slice is cut: every pass has `tiles` tiles of rows (a ragged batch's alone are cut here) and
- * `pieces` of c->n_piece, and one of n_span parts of the keys, between which the state of the softmax
- * is kept. */
+/* How a slice is cut: every pass has `tiles` tiles of rows (a ragged batch's alone are cut here)
+ * and `pieces` of c->n_piece, and one of n_span parts of the keys, between which the state of the
+ * softmax is kept. */
 struct attention_parts {
     uint32_t tiles, n_tile; /* of a pass and of the slice, along x of the grid */
     uint32_t pieces;

@@ -206,8 +206,8 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a,
     bind_layout(plan, a, pass, p);
 }
 
-/* One pass of a slice: tiles of rows from parts->tile on, pieces of the keys from parts->piece on, and
- * a span of the keys. */
+/* One pass of a slice: tiles of rows from parts->tile on, pieces of the keys from parts->piece on,
+ * and a span of the keys. */
 struct part {
     uint32_t tile, piece, span;
     const struct vka_tensor *states; /* two, written in turn */

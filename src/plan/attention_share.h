@@ -1,5 +1,5 @@
-/* A share of an attention problem, as a problem of its own: where what lies between its passes would
- * not fit one allocation. */
+/* A share of an attention problem, as a problem of its own: where what lies between its passes
+ * would not fit one allocation. */
 #ifndef VKA_PLAN_ATTENTION_SHARE_H
 #define VKA_PLAN_ATTENTION_SHARE_H
 

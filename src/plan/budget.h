@@ -33,8 +33,8 @@ double budget_time(const struct caps *caps, const struct rates *rates, enum kern
                    const struct work *work);
 
 /* Cuts n passes of `time` nanoseconds each into submits in order: first[i] is the first pass of
- * submit i. None takes longer than the budget, but for a pass that does alone. Returns their number;
- * first has room for n. */
+ * submit i. None takes longer than the budget, but for a pass that does alone. Returns their
+ * number; first has room for n. */
 size_t budget_group(const double *time, size_t n, double budget, size_t *first);
 
 /* Parts into which something is cut so that each takes the budget at most; from 1 to `most`. */

@@ -101,8 +101,8 @@ static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
     return plan_add_pass(plan, &pass);
 }
 
-/* Half of a copy along batch, heads or rows: blocks of a paged cache are not the sequences', and rows
- * lie in a cache where the device says. */
+/* Half of a copy along batch, heads or rows: blocks of a paged cache are not the sequences', and
+ * rows lie in a cache where the device says. */
 static struct cache_copy copy_half(const struct vka_cache *cache, const struct cache_copy *c,
                                    uint32_t axis, uint32_t first, uint32_t count)
 {

@@ -5,14 +5,16 @@
 
 #include "plan/plan.h"
 
-/* Adds a pass of n workgroups or so to a plan of its own, over scratch whose contents do not matter. */
+/* Adds a pass of n workgroups or so to a plan of its own, over scratch whose contents do not
+ * matter. */
 typedef enum vka_status calibrate_add(struct vka_plan *plan, const void *problem, uint32_t n);
 
-/* Whether a pass added next would go over the budget of a submit, by a rate that was not measured. */
+/* Whether a pass added next would go over the budget of a submit, by a rate that was not
+ * measured. */
 bool calibrate_wanted(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
 
-/* Measures the rate of a kernel, if that is wanted before a pass of this work is added. Waits for the
- * device, some 20 ms where it is idle. */
+/* Measures the rate of a kernel, if that is wanted before a pass of this work is added. Waits for
+ * the device, some 20 ms where it is idle. */
 enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struct work *work,
                           calibrate_add *add, const void *problem);
 

@@ -99,8 +99,8 @@ static struct copy copy_in_panel(const struct copy *copy)
     return plain;
 }
 
-/* The axis to halve, of those longer than their unit: where a binding cannot hold an operand, the one
- * along which that reaches furthest. */
+/* The axis to halve, of those longer than their unit: where a binding cannot hold an operand, the
+ * one along which that reaches furthest. */
 static uint32_t axis_to_cut(const struct vka_plan *plan, const struct copy *copy,
                             const uint32_t unit[4])
 {

@@ -20,8 +20,8 @@ struct known_attention {
     bool cache; /* the plan runs twice, with the same keys: the second time they stand twice */
 };
 
-/* Zero: what the problem is not about. More than one of all that a kernel has workgroups for, so that
- * none is right where only the first is. */
+/* Zero: what the problem is not about. More than one of all that a kernel has workgroups for, so
+ * that none is right where only the first is. */
 static struct known_attention known(enum known_problem problem)
 {
     struct known_attention a = {.batch = 2, .n_kv_head = 2, .n_q = 39, .n_kv = 37};

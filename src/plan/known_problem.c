@@ -1,6 +1,6 @@
 /* Numbers are multiples of 1/8 up to 1, exact in every element type; so products of matrices are
- * exact in float32 too, whatever the order of their sums. Columns and keys are odd, for tiles that are
- * not full. */
+ * exact in float32 too, whatever the order of their sums. Columns and keys are odd, for tiles that
+ * are not full. */
 #include "plan/known_problem.h"
 #include "core/dtype.h"
 #include "plan/known_attention.h"
@@ -14,8 +14,8 @@
 #define TIMEOUT (4 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile within the first run */
 
 /* B is packed from so many rows on. Mesa's CPU driver compiles once more for operands that are no
- * multiple of 64 KiB: these are, as those of most layers, whose pipeline then is the one tested, and
- * compiled once. */
+ * multiple of 64 KiB: these are, as those of most layers, whose pipeline then is the one tested,
+ * and compiled once. */
 #define ROWS 32u
 #define DEPTH 512u
 

@@ -38,8 +38,8 @@ enum vka_status plan_copy_to_panels(struct vka_plan *plan, const char *name,
                                     const struct vka_tensor *from, const struct vka_tensor *to,
                                     uint32_t panel);
 
-/* Measures how fast copies are, if a pass of this work that only moves data would go over the budget
- * by the cautious rate: see calibrate.h. */
+/* Measures how fast copies are, if a pass of this work that only moves data would go over the
+ * budget by the cautious rate: see calibrate.h. */
 enum vka_status plan_calibrate_moves(struct vka_plan *plan, const struct work *work);
 
 /* Elements first .. first + count - 1 of an axis, as a tensor that holds no reference. */

@@ -8,8 +8,8 @@ struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *
 
 #define AXIS_K 4 /* beside the axes of c, 0 to 3 */
 
-/* The axis to halve so that a part fits the budget: of c, in whole tiles, and k where c is one tile; -1
- * where all fits, or where the tile's k are few. */
+/* The axis to halve so that a part fits the budget: of c, in whole tiles, and k where c is one
+ * tile; -1 where all fits, or where the tile's k are few. */
 int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
                        const struct matmul_choice *choice);
 

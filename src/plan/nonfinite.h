@@ -4,8 +4,8 @@
 
 #include "plan/plan.h"
 
-/* Adds the passes that count in a tensor which the operation being added has written, where the plan
- * is to count; t may be NULL. name: of the operation's argument, static. */
+/* Adds the passes that count in a tensor which the operation being added has written, where the
+ * plan is to count; t may be NULL. name: of the operation's argument, static. */
 enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
                                      const struct vka_tensor *t);
 

@@ -232,8 +232,8 @@ double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct w
     return budget_time(&plan->device->caps, &plan->device->rates, kernel, work);
 }
 
-/* Mesa 22's llvmpipe takes bits 8 to 15 of a texel buffer's size for its mip levels, and compiles the
- * kernel anew where they are 0: no view has such a size if its buffer goes on. */
+/* Mesa 22's llvmpipe takes bits 8 to 15 of a texel buffer's size for its mip levels, and compiles
+ * the kernel anew where they are 0: no view has such a size if its buffer goes on. */
 static void widen_texels(const struct caps *caps, struct pass *pass)
 {
     for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++) {

@@ -184,8 +184,8 @@ fail:
     return status;
 }
 
-/* Passes begin .. end - 1. Their timestamps, where queries are given, go to `query` (before the first)
- * and on. */
+/* Passes begin .. end - 1. Their timestamps, where queries are given, go to `query` (before the
+ * first) and on. */
 static enum vka_status record_passes(struct vka_plan *plan, size_t begin, size_t end,
                                      VkCommandBuffer commands, VkQueryPool queries, uint32_t query,
                                      struct hazards *hazards)
@@ -194,8 +194,8 @@ static enum vka_status record_passes(struct vka_plan *plan, size_t begin, size_t
     enum vka_status status = VKA_OK;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
-    /* What was submitted before may still be going: other passes of the run, or a run of another plan
-     * with the same workspace, the same tensors. */
+    /* What was submitted before may still be going: other passes of the run, or a run of another
+     * plan with the same workspace, the same tensors. */
     barrier(plan, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
             VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
     hazards->n = 0;

@@ -121,7 +121,8 @@ static bool fits(const struct vka_plan *plan, const struct turned *r)
            (one || plan_time(plan, KERNEL_rope, &work) <= plan->budget);
 }
 
-/* Adds the passes, halved along batch, heads, then rows until they fit the device and the budget. */
+/* Adds the passes, halved along batch, heads, then rows until they fit the device and the
+ * budget. */
 static enum vka_status add_parts(struct vka_plan *plan, const struct turn *t,
                                  const struct turned *r)
 {

@@ -30,8 +30,8 @@ static bool use_lanes(const struct caps *caps)
 }
 
 /* Whether the compiler keeps uniform values scalar, as Mesa 26's does: only then reading by address
- * pays. Measured on the matrix product: more than twice as fast as texels on Mesa 26, 40 times slower
- * on Mesa 22.3. */
+ * pays. Measured on the matrix product: more than twice as fast as texels on Mesa 26, 40 times
+ * slower on Mesa 22.3. */
 static bool has_scalars(const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;

@@ -1,5 +1,5 @@
-/* Sizes of attention_coop. As those of attention_tile they depend on nothing that other sequences of
- * the batch could change. */
+/* Sizes of attention_coop. As those of attention_tile they depend on nothing that other sequences
+ * of the batch could change. */
 #include "params.h"
 #include "plan/tune.h"
 
@@ -17,8 +17,8 @@ static uint32_t round_up(uint32_t n, uint32_t to)
     return (n + to - 1) / to * to;
 }
 
-/* The kernel for the types; KERNEL_COUNT: none. Weights are rounded to 16 bits, which a float32 output
- * would show. */
+/* The kernel for the types; KERNEL_COUNT: none. Weights are rounded to 16 bits, which a float32
+ * output would show. */
 static enum kernel kernel_of(const struct attention_problem *p)
 {
     if (p->q_type != p->kv_type || p->kv_type != p->v_type || p->o_type == VKA_F32)

@@ -14,8 +14,8 @@
 #define PROCESSORS 32u
 #define WORKGROUPS_EACH 2u
 
-/* Keys of a piece: below, merging costs more than it saves. Above, too few pieces of a cache that is
- * not full would have work. */
+/* Keys of a piece: below, merging costs more than it saves. Above, too few pieces of a cache that
+ * is not full would have work. */
 #define PIECE_LEAST 128u
 #define PIECE_MOST 512u
 #define PIECES_MOST 256u

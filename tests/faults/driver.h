@@ -19,14 +19,14 @@ bool driver_open(void);
 /* Forgets what was counted and armed. */
 void driver_reset(void);
 
-/* Calls that return a VkResult, since the last reset; what the n-th of them was, and the errors that
- * Vulkan lets it return. */
+/* Calls that return a VkResult, since the last reset; what the n-th of them was, and the errors
+ * that Vulkan lets it return. */
 size_t driver_calls(void);
 const char *driver_call_name(size_t call);
 size_t driver_call_errors(size_t call, VkResult errors[DRIVER_MAX_ERRORS]);
 
-/* The n-th call fails. A wait or a submit that loses the device waits for it in truth, as a lost device
- * is at rest. */
+/* The n-th call fails. A wait or a submit that loses the device waits for it in truth, as a lost
+ * device is at rest. */
 void driver_fail(size_t call, VkResult error);
 
 /* The n-th call, a submit, says success and does nothing but signal. */
@@ -44,11 +44,12 @@ size_t driver_freed_in_flight(void);
 void driver_fail_allocation(size_t allocation);
 size_t driver_allocations(void);
 
-/* Whether it failed in a vkCmd function: those have no result, and a driver that does not tell of it
- * when the recording ends has lost the command. */
+/* Whether it failed in a vkCmd function: those have no result, and a driver that does not tell of
+ * it when the recording ends has lost the command. */
 bool driver_failed_while_recording(void);
 
-/* Between driver.c and driver_memory.c: what to give the driver, NULL for nothing; and the reset. */
+/* Between driver.c and driver_memory.c: what to give the driver, NULL for nothing; and the
+ * reset. */
 const VkAllocationCallbacks *driver_callbacks(void);
 void driver_keep_allocations(void);
 

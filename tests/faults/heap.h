@@ -1,5 +1,5 @@
-/* A heap that fails on demand: the linker's --wrap of malloc, calloc, realloc and free puts it under
- * the static libraries and the test itself. For programs of one thread. */
+/* A heap that fails on demand: the linker's --wrap of malloc, calloc, realloc and free puts it
+ * under the static libraries and the test itself. For programs of one thread. */
 #ifndef TESTS_FAULTS_HEAP_H
 #define TESTS_FAULTS_HEAP_H
 

@@ -1,5 +1,5 @@
-/* What the fault tests do to the library: one pass through most of its calls, each tried again where
- * it failed. */
+/* What the fault tests do to the library: one pass through most of its calls, each tried again
+ * where it failed. */
 #ifndef TESTS_FAULTS_SCENARIO_H
 #define TESTS_FAULTS_SCENARIO_H
 
@@ -30,8 +30,8 @@ struct scenario {
 /* Runs until the end, or until a call fails twice. Destroys all it made. */
 void scenario_run(enum scenario_kind kind, struct scenario *scenario);
 
-/* The same, but where the device is lost it is recovered, and the rest done on what was there before.
- * before_recovery may be NULL; a recovery that fails is tried once more. */
+/* The same, but where the device is lost it is recovered, and the rest done on what was there
+ * before. before_recovery may be NULL; a recovery that fails is tried once more. */
 void scenario_run_recovering(enum scenario_kind kind, struct scenario *scenario,
                              void (*before_recovery)(void));
 

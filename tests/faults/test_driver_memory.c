@@ -1,6 +1,6 @@
 /* Every host allocation of the driver made to fail in turn, through VkAllocationCallbacks: the
- * library passes the driver's error on, leaks nothing and goes on. What crashes inside the driver is
- * the driver's: it is named and stepped over. By default the first scenario; --all runs each.
+ * library passes the driver's error on, leaks nothing and goes on. What crashes inside the driver
+ * is the driver's: it is named and stepped over. By default the first scenario; --all runs each.
  * SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, dladdr */
 #include <dlfcn.h>
@@ -37,7 +37,8 @@ static void on_crash(int signal)
     raise(signal);
 }
 
-/* Whether the driver gave up on the device, at once or after the error, and the next call says so. */
+/* Whether the driver gave up on the device, at once or after the error, and the next call says
+ * so. */
 static bool is_lost(const struct scenario *s)
 {
     return s->n_failure == 2 && s->failures[1] == VKA_DEVICE_LOST;

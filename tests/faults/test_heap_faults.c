@@ -1,5 +1,5 @@
-/* Every host allocation of the library made to fail in turn: OUT_OF_HOST_MEMORY, nothing leaked, and
- * the same call again does what it should. SPDX-License-Identifier: MIT */
+/* Every host allocation of the library made to fail in turn: OUT_OF_HOST_MEMORY, nothing leaked,
+ * and the same call again does what it should. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* A device lost at each call that can lose it, and recovered: the same plan gives the same bits, and
- * where the recovery itself fails, at any of its calls, it can be tried again. SPDX-License-Identifier: MIT */
+/* A device lost at each call that can lose it, and recovered: the same plan gives the same bits,
+ * and where the recovery itself fails, at any of its calls, it can be tried again.
+ * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Bytes as calls of the library with any arguments: each is refused with nothing changed, or done. What
- * is added is recorded, and not run. */
+/* Bytes as calls of the library with any arguments: each is refused with nothing changed, or done.
+ * What is added is recorded, and not run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What the readers say of files that come through standard input, each as one byte for its format (0
- * safetensors, 1 npy), its length as a u32, little-endian, and its bytes. A line for each:
+/* What the readers say of files that come through standard input, each as one byte for its format
+ * (0 safetensors, 1 npy), its length as a u32, little-endian, and its bytes. A line for each:
  *
  *     refused SENTENCE
  *     read [NAME:DTYPE:SHAPE:BYTES ...]

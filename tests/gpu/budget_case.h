@@ -23,7 +23,8 @@ struct budget_operands {
 
 void budget_check(struct vka_device *device, enum vka_status status);
 
-/* Keys, queries and values of the case, uniform in -1 .. 1, and where it is ragged four sequences. */
+/* Keys, queries and values of the case, uniform in -1 .. 1, and where it is ragged four
+ * sequences. */
 struct budget_operands budget_operands_make(struct vka_device *device, const struct budget_case *p);
 void budget_operands_free(struct budget_operands *t);
 

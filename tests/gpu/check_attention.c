@@ -28,8 +28,8 @@ static bool is_fused(const struct check *c)
     return strncmp(kernel_table[c->kernel].name, "attention_", 10) == 0;
 }
 
-/* Whether the case is about the kernel: what goes with attention_tile has its occasions, and nothing
- * to do with returned scores. */
+/* Whether the case is about the kernel: what goes with attention_tile has its occasions, and
+ * nothing to do with returned scores. */
 static bool concerns(const struct check *c, int mask, int scores, uint32_t n_kv)
 {
     if (c->kernel == KERNEL_attention_map)

@@ -30,7 +30,8 @@ static bool errs(enum kernel kernel, enum mistake mistake)
 /* Of the SPIR-V and GLSL.std.450 specifications. */
 enum { EXT_INST = 12, F_ADD = 129, F_SUB = 131, F_MUL = 133, STD_MIX = 46, STD_FMA = 50 };
 
-/* Sums become differences and the other way round, products sums; instructions of the same length. */
+/* Sums become differences and the other way round, products sums; instructions of the same
+ * length. */
 static void change(uint32_t *instruction)
 {
     uint32_t length = instruction[0] & 0xffff0000u, op = instruction[0] & 0xffffu;

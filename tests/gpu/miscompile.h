@@ -1,5 +1,5 @@
-/* A driver that gets kernels wrong: stands between a device and its Vulkan functions. For one device
- * at a time. */
+/* A driver that gets kernels wrong: stands between a device and its Vulkan functions. For one
+ * device at a time. */
 #ifndef TESTS_MISCOMPILE_H
 #define TESTS_MISCOMPILE_H
 
@@ -17,7 +17,8 @@ enum mistake {
  * already keep their code. Again after vka_device_recover. */
 void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernels);
 
-/* Dispatches recorded since: all, and whether there were some of a kernel, and of several workgroups. */
+/* Dispatches recorded since: all, and whether there were some of a kernel, and of several
+ * workgroups. */
 size_t miscompile_dispatches(void);
 bool miscompile_used(enum kernel kernel);
 bool miscompile_used_many(enum kernel kernel);

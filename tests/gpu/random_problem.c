@@ -28,8 +28,8 @@ static uint32_t draw_length(struct rng *rng, uint32_t most)
     return n < most ? n : most;
 }
 
-/* attention_row is compiled for each size of head, and CPU drivers take seconds for each of those it
- * unrolls. */
+/* attention_row is compiled for each size of head, and CPU drivers take seconds for each of those
+ * it unrolls. */
 static uint32_t draw_dim(struct rng *rng, const struct problem *p)
 {
     static const uint32_t few[] = {1, 4, 6, 8, 16, 260, 323, 576};
@@ -49,7 +49,8 @@ static double work_of(const struct problem *p)
     return scores > MOST_ELEMENTS ? fmax(work, 2 * MOST_WORK) : work;
 }
 
-/* Either fused kernel, whichever the device prefers, and the tile kernel without what goes with it. */
+/* Either fused kernel, whichever the device prefers, and the tile kernel without what goes with
+ * it. */
 static void draw_kernels(struct problem *p, struct rng *rng)
 {
     const uint64_t row = 1ull << KERNEL_attention_row, tile = 1ull << KERNEL_attention_tile;

@@ -1,5 +1,5 @@
-/* Every documented error of plans, of linear and layer operations, and of what a device is too small
- * for. SPDX-License-Identifier: MIT */
+/* Every documented error of plans, of linear and layer operations, and of what a device is too
+ * small for. SPDX-License-Identifier: MIT */
 #include "api_errors.h"
 #include "gpu/device.h"
 

@@ -1,6 +1,6 @@
-/* Valid calls with one thing made wrong at random, thousands of them: each is refused, leaves the plan
- * as it was, and the valid call gives the same bits afterwards. What is drawn is wrong by its making:
- * every axis of every operand here is tied to another operand's.
+/* Valid calls with one thing made wrong at random, thousands of them: each is refused, leaves the
+ * plan as it was, and the valid call gives the same bits afterwards. What is drawn is wrong by its
+ * making: every axis of every operand here is tied to another operand's.
  *
  *     test_api_random [COUNT [SEED]]         SPDX-License-Identifier: MIT
  */

@@ -75,7 +75,8 @@ static struct vka_tensor *make_state(enum vka_path path, const struct vka_attent
     return state;
 }
 
-/* Blocks of one unit or more, all in one plan or each in its own, with their keys cut further or not. */
+/* Blocks of one unit or more, all in one plan or each in its own, with their keys cut further or
+ * not. */
 static void run_blocks(const struct problem *p, const struct vka_attention_op *op,
                        struct vka_tensor *state)
 {

@@ -1,5 +1,5 @@
-/* Memory budgets, of the application and of the driver: what passes one is OUT_OF_DEVICE_MEMORY, and
- * everything made before works on. SPDX-License-Identifier: MIT */
+/* Memory budgets, of the application and of the driver: what passes one is OUT_OF_DEVICE_MEMORY,
+ * and everything made before works on. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

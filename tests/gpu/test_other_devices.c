@@ -1,5 +1,6 @@
-/* The device here, taken for others: less of it is used, other kernels are chosen, dispatches are cut.
- * Layers and random attention problems must come out right on each. SPDX-License-Identifier: MIT */
+/* The device here, taken for others: less of it is used, other kernels are chosen, dispatches are
+ * cut. Layers and random attention problems must come out right on each. SPDX-License-Identifier:
+ * MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,8 @@ static void as_plain_cpu(struct caps *caps)
     caps->disabled_kernels |= 1ull << KERNEL_matmul_texel | 1ull << KERNEL_attention_texel;
 }
 
-/* Bindings and texel buffers that hold little, and dispatches of few workgroups: every axis is cut. */
+/* Bindings and texel buffers that hold little, and dispatches of few workgroups: every axis is
+ * cut. */
 static void with_few_groups(struct caps *caps)
 {
     const uint32_t few[] = {96, 6, 65535};

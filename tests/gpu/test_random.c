@@ -4,9 +4,9 @@
  *                 [--limits] [--budgets] [--validate]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
- * --seed the clock gives one. --limits and --budgets run each problem with lower limits, and cut for
- * several submit budgets, too: the bits have to be the same. --forever stops at the first failure or
- * signal. */
+ * --seed the clock gives one. --limits and --budgets run each problem with lower limits, and cut
+ * for several submit budgets, too: the bits have to be the same. --forever stops at the first
+ * failure or signal. */
 #include "problem.h"
 
 #include <errno.h>

@@ -57,8 +57,8 @@ static void *get_blob(struct vka_device *device, size_t *size)
     return blob;
 }
 
-/* Kernels to be tried here: not the one that SwiftShader's compiler, with its subgroups of 4, does not
- * come to an end with. */
+/* Kernels to be tried here: not the one that SwiftShader's compiler, with its subgroups of 4, does
+ * not come to an end with. */
 static bool is_tried(const struct vka_device *device, enum kernel kernel)
 {
     bool narrow = device->caps.properties.subgroup_size < 8;
@@ -112,7 +112,8 @@ static bool has_sums(enum kernel kernel)
     return !(others & bit(kernel));
 }
 
-/* Tests one kernel with a mistake in it; whether that was one: of a single workgroup, the first is all. */
+/* Tests one kernel with a mistake in it; whether that was one: of a single workgroup, the first is
+ * all. */
 static bool find_mistake(enum kernel kernel, enum mistake mistake)
 {
     struct heard heard = {0};
@@ -192,8 +193,8 @@ static double run_layer(struct vka_device *device, enum vka_path path)
     return error;
 }
 
-/* Takes one kernel of the family after the other away, as the rules come to it, until none is left; up
- * to there the layer is right. */
+/* Takes one kernel of the family after the other away, as the rules come to it, until none is left;
+ * up to there the layer is right. */
 static void take_away(enum vka_path path, const char *family)
 {
     struct vka_device *device = open_device(NULL, 0, false, NULL);
@@ -386,7 +387,8 @@ static void losses(void **state)
     vka_device_destroy(&device);
 }
 
-/* The state of attention by blocks has room for the kernel that will be taken, not for one that fails. */
+/* The state of attention by blocks has room for the kernel that will be taken, not for one that
+ * fails. */
 static void state_is_of_the_right_kernel(void **state)
 {
     (void)state;

@@ -2,10 +2,10 @@
  *
  *     test_soak [--forwards N] [--devices N] [--drift KIB] [--forever]
  *
- * The drift is the least resident memory of the second half less that of the first, after a warm-up:
- * Mesa's CPU driver has a few MiB more or less from one life to the next. What the C library keeps of
- * freed memory is given back before each reading. A drift beyond --drift, 1024 if not given,
- * is a failure: short runs need more, as their halves may miss the least. */
+ * The drift is the least resident memory of the second half less that of the first, after a
+ * warm-up: Mesa's CPU driver has a few MiB more or less from one life to the next. What the C
+ * library keeps of freed memory is given back before each reading. A drift beyond --drift, 1024 if
+ * not given, is a failure: short runs need more, as their halves may miss the least. */
 #include <vkattn/vkattn.h>
 
 #include <getopt.h>
@@ -135,7 +135,8 @@ static long resident(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* A tenth of the count to warm up, then all of it, resident memory read READINGS times. most: KiB. */
+/* A tenth of the count to warm up, then all of it, resident memory read READINGS times. most:
+ * KiB. */
 static bool soak(const char *what, unsigned long count, long most, void *user,
                  enum vka_status (*step)(void *, unsigned long, bool *))
 {

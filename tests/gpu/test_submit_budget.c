@@ -1,5 +1,5 @@
-/* Runs cut into submits of a time budget: the same bits whatever the budget, through caches and ragged
- * batches too. SPDX-License-Identifier: MIT */
+/* Runs cut into submits of a time budget: the same bits whatever the budget, through caches and
+ * ragged batches too. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Threads, as the header has them: one device used by 16 under the application's lock, the lock let go
- * while the device works; and each with a device of its own, sharing nothing. For the preset tsan.
- * SPDX-License-Identifier: MIT */
+/* Threads, as the header has them: one device used by 16 under the application's lock, the lock let
+ * go while the device works; and each with a device of its own, sharing nothing. For the preset
+ * tsan. SPDX-License-Identifier: MIT */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -141,8 +141,8 @@ static void push_out(struct pass *pass)
     memcpy(pass->push, &p, sizeof p);
 }
 
-/* A kernel that writes past the buffer, for layers that see no less. Only for those that keep it from
- * doing so. */
+/* A kernel that writes past the buffer, for layers that see no less. Only for those that keep it
+ * from doing so. */
 static enum vka_status write_past_buffer(struct vka_device *device)
 {
     return run_tampered(device, push_out);

@@ -1,5 +1,5 @@
-/* Predicted times, and what is cut and grouped by them, on devices and problems made by hand: what is
- * counted in closed form is counted key by key here. SPDX-License-Identifier: MIT */
+/* Predicted times, and what is cut and grouped by them, on devices and problems made by hand: what
+ * is counted in closed form is counted key by key here. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -169,7 +169,8 @@ static struct attention_choice draw_choice(const struct attention *a)
     return c;
 }
 
-/* The spans follow each other in whole units and take in every key that a query of the slice sees. */
+/* The spans follow each other in whole units and take in every key that a query of the slice
+ * sees. */
 static void check_spans(const struct attention *a, const struct attention_choice *c,
                         const struct attention_parts *parts)
 {

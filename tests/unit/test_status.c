@@ -1,4 +1,5 @@
-/* Names of statuses, and the log: one sentence, kept, cut and handed on. SPDX-License-Identifier: MIT
+/* Names of statuses, and the log: one sentence, kept, cut and handed on. SPDX-License-Identifier:
+ * MIT
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -190,8 +190,8 @@ static void another_device_is_left_aside(void **state)
     assert_true(verdict_identity(&device.properties, NULL, 0) == head);
 }
 
-/* Any byte anywhere changed to what means something, or nothing, there: it is read or left aside, and
- * what it chooses can run. */
+/* Any byte anywhere changed to what means something, or nothing, there: it is read or left aside,
+ * and what it chooses can run. */
 static void survives_mutants(void **state)
 {
     (void)state;
