@@ -13,9 +13,7 @@
 
 #define TIMEOUT (4 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile within the first run */
 
-/* B is packed from so many rows on. Mesa's CPU driver compiles once more for operands that are no
- * multiple of 64 KiB: these are, as those of most layers, whose pipeline then is the one tested,
- * and compiled once. */
+/* B is packed from so many rows on. */
 #define ROWS 32u
 #define DEPTH 512u
 
