@@ -13,8 +13,8 @@
  *                       positions
  *
  * No sum crosses ranks, and blocks go round in the order of their keys: on devices of one kind and
- * driver a result has the same bits for every number of ranks, and the bits of the same operation on
- * one device.
+ * driver a result has the same bits for every number of ranks, and the bits of the same operation
+ * on one device.
  *
  * A self-attention layer of 8 heads out of a file, x and y float32 [batch][n_q][512]:
  *
@@ -42,7 +42,8 @@
  * leaves to MPI the memory that it may still write, and MPI_Finalize may wait for ever: end the
  * process by MPI_Abort. mpirun ends the others itself when one dies, unless told not to
  * (--enable-recovery of Open MPI, -disable-auto-cleanup of MPICH). A rank whose device was lost may
- * recover it, alone (vka_device_recover); a layer by heads and its plans are made anew then, by all.
+ * recover it, alone (vka_device_recover); a layer by heads and its plans are made anew then, by
+ * all.
  *
  * Threads. As the device of the object; MPI calls are made on the calling thread alone, so
  * MPI_THREAD_FUNNELED is enough. MPI is initialised by the application.
@@ -126,8 +127,8 @@ struct vka_mpi_layer_info {
      * where every rank has two key heads, else one. With a cache, 1. */
     uint32_t pieces;
     /* Of the whole layer. Of the arrays only this rank's share is read: they may lie in a mapped
-     * file, aligned to nothing. struct_size need not be filled. keep_weights is UNSUPPORTED by HEADS
-     * with an output projection. */
+     * file, aligned to nothing. struct_size need not be filled. keep_weights is UNSUPPORTED by
+     * HEADS with an output projection. */
     struct vka_layer_info layer;
 };
 
@@ -175,12 +176,12 @@ VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_l
  * whole problem. Past, present and returned scores are UNSUPPORTED too.
  *
  * Where ranks outnumber heads, a rank holds its own positions and one block of keys and values, 1 /
- * (2 * size) of them rounded up to 128, on its device, and two on the host: one travels to all while
- * the one before it is computed; with causal size / 2 travel, as the ranks have the same work in all
- * and not of each block. Where all keys at once would not be one fused pass on a rank's device
- * (vka_plan_attention_state), which is so of short sequences on CPU drivers and of VKA_PATH_UNFUSED,
- * all keys and values come to every rank instead. An offset is clamped there before the rank's first position is added to it,
- * not after. */
+ * (2 * size) of them rounded up to 128, on its device, and two on the host: one travels to all
+ * while the one before it is computed; with causal size / 2 travel, as the ranks have the same work
+ * in all and not of each block. Where all keys at once would not be one fused pass on a rank's
+ * device (vka_plan_attention_state), which is so of short sequences on CPU drivers and of
+ * VKA_PATH_UNFUSED, all keys and values come to every rank instead. An offset is clamped there
+ * before the rank's first position is added to it, not after. */
 VKA_API enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi,
                                                const struct vka_attention_op *op,
                                                const struct vka_mpi_plan_info *info,

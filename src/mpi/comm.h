@@ -68,8 +68,8 @@ enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_sta
 /* Terms.each of a rank, since the last agreement. */
 const int32_t *comm_each(const struct vka_mpi *mpi, int rank);
 
-/* Room for the messages of all ranks, and `local`: the ranks of this host with a lower number, by the
- * names that MPI gives hosts. */
+/* Room for the messages of all ranks, and `local`: the ranks of this host with a lower number, by
+ * the names that MPI gives hosts. */
 enum vka_status comm_meet(struct vka_mpi *mpi, uint64_t deadline, uint32_t *local);
 
 /* The highest status of all ranks, and the first rank that has it: worst[2]. */

@@ -1,5 +1,6 @@
-/* A device tensor that is read and written box by box: in place where the device's memory is mapped,
- * else through one copy of the whole on the host, as each box would cost a copy of all around it. */
+/* A device tensor that is read and written box by box: in place where the device's memory is
+ * mapped, else through one copy of the whole on the host, as each box would cost a copy of all
+ * around it. */
 #ifndef VKA_MPI_IMAGE_H
 #define VKA_MPI_IMAGE_H
 

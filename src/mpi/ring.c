@@ -185,9 +185,9 @@ fail:
     return status;
 }
 
-/* Causal, the ranks have the same work in all, but not of each block: of the front ones those in the
- * middle of the sequence have more than the first rank has, which gets its own in the end, and may
- * run ahead of them for that. */
+/* Causal, the ranks have the same work in all, but not of each block: of the front ones those in
+ * the middle of the sequence have more than the first rank has, which gets its own in the end, and
+ * may run ahead of them for that. */
 static uint32_t count_ahead(const struct ring *ring, const struct vka_attention_op *op)
 {
     uint32_t half = (uint32_t)ring->mpi->size / 2;

@@ -1,6 +1,6 @@
-/* Where ranks outnumber heads: keys and values go round all ranks block by block, in the order of the
- * keys, and each rank computes its own rows. A rank holds its own positions, one block on the device,
- * and two or more on the host: some travel while the one before them is computed. */
+/* Where ranks outnumber heads: keys and values go round all ranks block by block, in the order of
+ * the keys, and each rank computes its own rows. A rank holds its own positions, one block on the
+ * device, and two or more on the host: some travel while the one before them is computed. */
 #ifndef VKA_MPI_RING_H
 #define VKA_MPI_RING_H
 

@@ -27,8 +27,8 @@ struct rows_block {
     struct vka_tensor *state[2];
 };
 
-/* Records attention of this rank's rows of some heads on k and v, which have all keys of those, or a
- * block of them. */
+/* Records attention of this rank's rows of some heads on k and v, which have all keys of those, or
+ * a block of them. */
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
                             const struct vka_attention_op *op, const struct share *share,
                             struct vka_tensor *k, struct vka_tensor *v,

@@ -17,7 +17,8 @@ struct share split_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank
                          uint32_t piece);
 
 /* Pieces of each rank's share of `units` (key heads, batch elements): what the caller wants, or, as
- * he has left it open (0), two where every rank has as many units. One rank has nobody to send to. */
+ * he has left it open (0), two where every rank has as many units. One rank has nobody to send
+ * to. */
 uint32_t split_pieces(uint32_t wanted, uint32_t units, int size);
 
 #endif

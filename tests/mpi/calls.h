@@ -1,5 +1,5 @@
-/* Calls of MPI that fail on demand, by MPI's own profiling interface: the program's definitions of them
- * come before those of the library, which have a second name. */
+/* Calls of MPI that fail on demand, by MPI's own profiling interface: the program's definitions of
+ * them come before those of the library, which have a second name. */
 #ifndef TESTS_MPI_CALLS_H
 #define TESTS_MPI_CALLS_H
 

@@ -1,5 +1,6 @@
-/* The example that opens vkattn_mpi.h, taken from its comment by the build. On rows that are all the
- * same attention passes its values through: with weights of 1 where row and column meet, y is x. */
+/* The example that opens vkattn_mpi.h, taken from its comment by the build. On rows that are all
+ * the same attention passes its values through: with weights of 1 where row and column meet, y is
+ * x. */
 #include <vkattn/vkattn_io.h>
 #include <vkattn/vkattn_mpi.h>
 

@@ -23,8 +23,8 @@
 __attribute__((noreturn, format(printf, 3, 4))) void ranks_fail(const char *file, int line,
                                                                 const char *format, ...);
 
-/* Starts MPI and makes the object; exits with SKIPPED where there is no Vulkan device. A last argument
- * --staging is taken away: device memory is then not mapped. */
+/* Starts MPI and makes the object; exits with SKIPPED where there is no Vulkan device. A last
+ * argument --staging is taken away: device memory is then not mapped. */
 struct vka_mpi *ranks_begin(int *argc, char ***argv);
 
 /* Destroys it, ends MPI, and returns the exit code of a test that has not failed. */

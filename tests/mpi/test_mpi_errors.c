@@ -147,8 +147,8 @@ static void check_one_rank_alone(struct vka_mpi *mpi)
     vka_tensor_destroy(&out);
 }
 
-/* Seven positions of one head on three ranks, whose shares are 2, 2 and 3: that of the first is right,
- * and it hears all the same. */
+/* Seven positions of one head on three ranks, whose shares are 2, 2 and 3: that of the first is
+ * right, and it hears all the same. */
 static void check_positions(struct vka_mpi *mpi)
 {
     const uint32_t has[] = {2, 3, 2};

@@ -1,7 +1,7 @@
-/* On one rank each allocation and each call of Vulkan fails in turn: all ranks get that status and a
- * sentence that names the rank, nothing is leaked, and the same again gives the right bits. And each
- * call of MPI fails in turn on all ranks: VKA_IO with MPI's words, and nothing waits. And one rank
- * loses its device, and recovers it.
+/* On one rank each allocation and each call of Vulkan fails in turn: all ranks get that status and
+ * a sentence that names the rank, nothing is leaked, and the same again gives the right bits. And
+ * each call of MPI fails in turn on all ranks: VKA_IO with MPI's words, and nothing waits. And one
+ * rank loses its device, and recovers it.
  *
  *     test_mpi_faults [--staging]      3 ranks or more: the kinds below are made for that */
 #include "calls.h"
@@ -220,7 +220,8 @@ static size_t find_submit(struct vka_mpi_plan *plan)
     return call;
 }
 
-/* The last rank's is: all hear of it, and once it is recovered the same plan gives the same bits. */
+/* The last rank's is: all hear of it, and once it is recovered the same plan gives the same
+ * bits. */
 static void lose_device(enum kind kind)
 {
     struct vka_mpi_layer *layer = NULL;
