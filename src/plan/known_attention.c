@@ -5,8 +5,6 @@
 #include <stdlib.h>
 
 #define GROUP 2u /* heads of one key head */
-/* Of queries, keys and values. CPU drivers compile for seconds, or a minute, where it is 64. */
-#define DIM 8u
 #define CAPACITY 32u
 /* Of outputs up to 1: no rounding comes near it, no wrong key hides in it. */
 #define TOLERANCE_F32 1e-4
@@ -14,6 +12,7 @@
 
 struct known_attention {
     uint32_t batch, n_kv_head, n_q, n_kv;
+    uint32_t dim; /* of queries, keys and values */
     enum vka_dtype dtype;
     bool causal, mask, rope;
     uint32_t block_size; /* of a paged cache */
@@ -22,7 +21,7 @@ struct known_attention {
 
 /* Zero: what the problem is not about. More than one of all that a kernel has workgroups for, so
  * that none is right where only the first is. */
-static struct known_attention known(enum known_problem problem)
+static struct known_attention known(enum known_problem problem, uint32_t dim)
 {
     struct known_attention a = {.batch = 2, .n_kv_head = 2, .n_q = 39, .n_kv = 37};
     a.cache = problem == KNOWN_CACHE || problem == KNOWN_PAGES;
@@ -38,6 +37,7 @@ static struct known_attention known(enum known_problem problem)
         a = (struct known_attention){
             .batch = 1, .n_kv_head = 1, .n_q = 133, .n_kv = 101, .mask = true};
     a.causal = a.cache || (problem >= KNOWN_FUSED && problem <= KNOWN_FUSED_BF16);
+    a.dim = dim;
     a.rope = problem == KNOWN_ROPE;
     a.block_size = problem == KNOWN_PAGES ? 16 : 0;
     return a;
@@ -61,32 +61,32 @@ static bool sees(const struct known_attention *a, uint32_t query, uint32_t key)
 static double score(const struct known_attention *a, uint32_t q, uint32_t k, double distance)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < DIM / 2; i++) {
-        double angle = a->rope ? distance * pow(10000, -2.0 * i / DIM) : 0;
-        double q0 = known_value(1, q + i), q1 = known_value(1, q + i + DIM / 2);
-        double k0 = known_value(2, k + i), k1 = known_value(2, k + i + DIM / 2);
+    for (uint32_t i = 0; i < a->dim / 2; i++) {
+        double angle = a->rope ? distance * pow(10000, -2.0 * i / a->dim) : 0;
+        double q0 = known_value(1, q + i), q1 = known_value(1, q + i + a->dim / 2);
+        double k0 = known_value(2, k + i), k1 = known_value(2, k + i + a->dim / 2);
         sum += q0 * (k0 * cos(angle) - k1 * sin(angle)) + q1 * (k0 * sin(angle) + k1 * cos(angle));
     }
-    return sum / sqrt(DIM);
+    return sum / sqrt(a->dim);
 }
 
-/* want: [batch][n_kv_head * GROUP][n_q][DIM], 0 before. */
+/* want: [batch][n_kv_head * GROUP][n_q][dim], 0 before. */
 static void attend(const struct known_attention *a, double *want)
 {
     uint32_t n_key = a->cache ? 2 * a->n_kv : a->n_kv;
     for (uint32_t row = 0; row < a->batch * a->n_kv_head * GROUP * a->n_q; row++) {
-        double total = 0, *context = want + row * DIM;
-        uint32_t query = row % a->n_q, kv = row / a->n_q / GROUP * a->n_kv * DIM;
+        double total = 0, *context = want + row * a->dim;
+        uint32_t query = row % a->n_q, kv = row / a->n_q / GROUP * a->n_kv * a->dim;
         for (uint32_t key = 0; key < n_key; key++) {
             if (!sees(a, query, key))
                 continue;
-            uint32_t at = kv + key % a->n_kv * DIM;
-            double weight = exp(score(a, row * DIM, at, (double)key - query));
+            uint32_t at = kv + key % a->n_kv * a->dim;
+            double weight = exp(score(a, row * a->dim, at, (double)key - query));
             total += weight;
-            for (uint32_t d = 0; d < DIM; d++)
+            for (uint32_t d = 0; d < a->dim; d++)
                 context[d] += weight * known_value(3, at + d);
         }
-        for (uint32_t d = 0; d < DIM; d++)
+        for (uint32_t d = 0; d < a->dim; d++)
             context[d] /= total;
     }
 }
@@ -119,7 +119,7 @@ static enum vka_status make_cache(struct solution *s, const struct known_attenti
         return VKA_OK;
     return vka_cache_create(s->device,
                             VKA_INFO(vka_cache_info, .batch = a->batch, .n_kv_head = a->n_kv_head,
-                                     .head_dim = DIM, .capacity = CAPACITY,
+                                     .head_dim = a->dim, .capacity = CAPACITY,
                                      .block_size = a->block_size),
                             &s->cache);
 }
@@ -127,9 +127,9 @@ static enum vka_status make_cache(struct solution *s, const struct known_attenti
 enum vka_status known_attention_solve(struct solution *s, enum known_problem problem)
 {
     enum vka_status status = VKA_OK;
-    const struct known_attention a = known(problem);
-    const uint32_t q_shape[] = {a.batch, a.n_kv_head * GROUP, a.n_q, DIM};
-    const uint32_t kv_shape[] = {a.batch, a.n_kv_head, a.n_kv, DIM};
+    const struct known_attention a = known(problem, s->head_dim);
+    const uint32_t q_shape[] = {a.batch, a.n_kv_head * GROUP, a.n_q, a.dim};
+    const uint32_t kv_shape[] = {a.batch, a.n_kv_head, a.n_kv, a.dim};
     struct vka_tensor *q, *k, *v, *output, *mask = NULL;
     TRY(known_tensor(s, a.dtype, 4, q_shape, 1, &q));
     TRY(known_tensor(s, a.dtype, 4, kv_shape, 2, &k));
@@ -140,7 +140,7 @@ enum vka_status known_attention_solve(struct solution *s, enum known_problem pro
     TRY(vka_plan_add_attention(s->plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v,
                                                  .output = output, .cache = s->cache,
                                                  .options.mask = mask, .options.causal = a.causal,
-                                                 .options.rope.dim = a.rope ? DIM : 0)));
+                                                 .options.rope.dim = a.rope ? a.dim : 0)));
     TRY(known_want(s, output));
     attend(&a, s->want);
     s->tolerance = a.dtype == VKA_F32 ? TOLERANCE_F32 : TOLERANCE_16;

@@ -10,6 +10,7 @@
 struct solution {
     struct vka_device *device;
     struct vka_plan *plan;
+    uint32_t head_dim;
     struct vka_tensor *tensors[KNOWN_TENSORS];
     size_t n_tensor; /* made so far, one more than that while one is made */
     struct vka_cache *cache;

@@ -226,10 +226,10 @@ static enum vka_path path_of(enum known_problem problem)
 }
 
 enum vka_status known_problem_solve(struct vka_device *device, enum known_problem problem,
-                                    bool *right)
+                                    uint32_t head_dim, bool *right)
 {
     enum vka_status status = VKA_OK;
-    struct solution s = {.device = device, .right = right};
+    struct solution s = {.device = device, .head_dim = head_dim, .right = right};
     TRY(vka_plan_create(device,
                         VKA_INFO(vka_plan_info, .path = path_of(problem),
                                  .submit_budget = VKA_NO_BUDGET,

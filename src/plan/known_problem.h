@@ -23,9 +23,13 @@ enum known_problem {
     KNOWN_PROBLEM_COUNT
 };
 
+/* Of heads, where nothing asks for another: CPU drivers compile for seconds, or a minute, where it
+ * is 64. */
+#define KNOWN_HEAD_DIM 8u
+
 /* Solves a problem with the kernels that the rules choose, and tells whether the result is right.
  * right NULL: the kernels are only chosen. Statuses of vka_plan_add_... and vka_plan_run. */
 enum vka_status known_problem_solve(struct vka_device *device, enum known_problem problem,
-                                    bool *right);
+                                    uint32_t head_dim, bool *right);
 
 #endif

@@ -254,7 +254,7 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     const struct caps *caps = &plan->device->caps;
     const struct kernel_info *kernel = &kernel_table[pass->key.kernel];
     const uint64_t wrong = caps->wrong_kernels;
-    TRY(self_test_kernel(plan->device, pass->key.kernel));
+    TRY(self_test_pass(plan->device, &pass->key));
     if (caps->wrong_kernels != wrong)
         return VKA_UNSUPPORTED; /* without a word: the operation is tried again with others */
     const char *missing = kernel_missing(pass->key.kernel, caps);

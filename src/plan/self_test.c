@@ -1,4 +1,5 @@
 #include "plan/self_test.h"
+#include "params.h"
 #include "plan/known_problem.h"
 
 #define BIT(name) (UINT64_C(1) << KERNEL_##name)
@@ -78,7 +79,7 @@ static bool is_lost_again(struct vka_device *device, uint64_t bit)
 }
 
 /* What else a problem needs is tested on the way, but for kernels that are being tested now. */
-enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
+static enum vka_status test_kernel(struct vka_device *device, enum kernel kernel, uint32_t head_dim)
 {
     struct self_test *test = &device->self_test;
     struct caps *caps = &device->caps;
@@ -93,7 +94,7 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
     test->blamed = false;
     test->busy |= bit;
     caps->disabled_kernels |= without & ~bit;
-    enum vka_status status = known_problem_solve(device, problem, &right);
+    enum vka_status status = known_problem_solve(device, problem, head_dim, &right);
     caps->disabled_kernels = disabled;
     test->busy &= ~bit;
     if (status == VKA_UNSUPPORTED) /* one that it works with is wrong, maybe by its fault */
@@ -108,6 +109,19 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
     log_message(&device->log, VKA_LOG_WARNING, "kernel %s failed its self-test and is not used",
                 kernel_table[kernel].name);
     return status;
+}
+
+enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
+{
+    return test_kernel(device, kernel, KNOWN_HEAD_DIM);
+}
+
+/* Kernels with rows in lanes are compiled for each head_dim, on CPU drivers for seconds: they are
+ * tested with that of the plan, whose pipeline then is mostly the one that was tested. */
+enum vka_status self_test_pass(struct vka_device *device, const struct pipeline_key *key)
+{
+    bool rows = ROW_ATTENTIONS >> key->kernel & 1;
+    return test_kernel(device, key->kernel, rows ? 4 * key->spec[ATTENTION_HEAD4] : KNOWN_HEAD_DIM);
 }
 
 bool self_test_again(const struct vka_plan *plan, const struct plan_mark *mark,
@@ -125,7 +139,7 @@ enum vka_status vka_device_self_test(struct vka_device *device)
     device->self_test.off = false;
     device->caps.wrong_kernels = device->self_test.wrong;
     for (int i = 0; i < KNOWN_PROBLEM_COUNT && (status == VKA_OK || status == VKA_UNSUPPORTED); i++)
-        status = known_problem_solve(device, (enum known_problem)i, NULL);
+        status = known_problem_solve(device, (enum known_problem)i, KNOWN_HEAD_DIM, NULL);
     device->self_test.off = off;
     return status == VKA_UNSUPPORTED ? VKA_OK : status;
 }

@@ -9,6 +9,9 @@
  * failure of the call: kernel_missing tells. Waits for the device. Statuses of vka_plan_run. */
 enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel);
 
+/* The same for the kernel of a pass. */
+enum vka_status self_test_pass(struct vka_device *device, const struct pipeline_key *key);
+
 /* Whether an operation that could not be added is to be tried again, as a kernel was found to fail
  * meanwhile. */
 bool self_test_again(const struct vka_plan *plan, const struct plan_mark *mark,
