@@ -84,6 +84,7 @@ static enum vka_status test_kernel(struct vka_device *device, enum kernel kernel
     struct self_test *test = &device->self_test;
     struct caps *caps = &device->caps;
     const uint64_t bit = UINT64_C(1) << kernel, disabled = caps->disabled_kernels;
+    const uint64_t wrong = caps->wrong_kernels;
     if (test->off || (test->done | test->busy) & bit || kernel_missing(kernel, caps))
         return VKA_OK;
     uint64_t without;
@@ -97,6 +98,8 @@ static enum vka_status test_kernel(struct vka_device *device, enum kernel kernel
     enum vka_status status = known_problem_solve(device, problem, head_dim, &right);
     caps->disabled_kernels = disabled;
     test->busy &= ~bit;
+    if (status == VKA_UNSUPPORTED && caps->wrong_kernels == wrong)
+        return VKA_OK; /* limits or what was found before leave no problem to test it with */
     if (status == VKA_UNSUPPORTED) /* one that it works with is wrong, maybe by its fault */
         status = VKA_OK;
     if (status != VKA_OK && !(status == VKA_DEVICE_LOST && is_lost_again(device, bit)))
