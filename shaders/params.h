@@ -316,11 +316,11 @@ struct attention_merge_params {
 #define MERGE_O_TYPE 1
 #define MERGE_SPECS 2
 
-/* ---- cache: appending rows to a cache, and making the dense view of a paged one
- * ------------------ State words: lengths, then positions before this run, then overflow flags,
- * `batch` of each. cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table.
- * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to, 2
- * state, 3 block table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
+/* ---- cache: appending rows to a cache, and making the dense view of a paged one ------------------
+ * State words: lengths, then positions before this run, then overflow flags, `batch` of each.
+ * cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table.
+ * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
+ * 2 state, 3 block table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
 struct cache_params {
     U32 batch, n_row, dim, capacity;
     U32 from_offset, from_batch, from_head, from_row, from_col;

@@ -14,9 +14,8 @@
 static void keep_message(void *user, enum vka_log_level level, const char *message)
 {
     struct tool_device *d = user;
-    bool kernel = !strncmp(message, "kernel ", strlen("kernel "));
-    if (level == VKA_LOG_WARNING &&
-        kernel) /* one failed its self-test; whatever the command does */
+    /* That a kernel failed its self-test is said at once, whatever the command makes of it. */
+    if (level == VKA_LOG_WARNING && !strncmp(message, "kernel ", strlen("kernel ")))
         fprintf(stderr, "device: %s\n", message);
     else if (level == VKA_LOG_WARNING)
         snprintf(d->warning, sizeof d->warning, "%s", message);

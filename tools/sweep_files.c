@@ -42,8 +42,7 @@ char *sweep_csv(const struct sweep *sweep)
     return text;
 }
 
-/* ---- The plot: two panels with logarithmic axes, time and rate against length
- * ------------------ */
+/* ---- The plot: two panels with logarithmic axes, time and rate against length ---------------- */
 
 #define WIDTH 980
 #define HEIGHT 470
