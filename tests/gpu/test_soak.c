@@ -1,6 +1,10 @@
-/* Many forwards on one device and many lives of devices, with the memory that the process grows by.
+/* Many forwards on one device, many devices, and many whole lives, with the memory that the process
+ * grows by.
  *
- *     test_soak [--forwards N] [--devices N] [--drift KIB] [--forever]
+ *     test_soak [--forwards N] [--devices N] [--lives N] [--drift KIB] [--forever]
+ *
+ * A device is made, takes and gives back a tensor, and is destroyed; a life is a device with a
+ * layer and one forward, most with the pipelines and verdicts of an earlier one.
  *
  * The drift is the least resident memory of the second half less that of the first, after a
  * warm-up: Mesa's CPU driver has a few MiB more or less from one life to the next. What the C
@@ -30,6 +34,11 @@ struct model {
     struct vka_plan *plan;
 };
 
+struct pipelines {
+    void *blob;
+    size_t size;
+};
+
 static enum vka_status make_layer(struct model *m)
 {
     float weight[WIDTH * WIDTH];
@@ -53,11 +62,15 @@ static enum vka_status make_plan(struct model *m)
     return status == VKA_OK ? vka_plan_finish(m->plan) : status;
 }
 
-static enum vka_status model_create(struct model *m)
+/* Kept: of another device's, or NULL. */
+static enum vka_status model_create(struct model *m, const struct pipelines *kept)
 {
     const uint32_t shape[] = {1, TOKENS, WIDTH};
     *m = (struct model){0};
-    enum vka_status status = vka_device_create(NULL, &m->device);
+    const struct vka_device_info info = {.struct_size = sizeof info,
+                                         .pipeline_cache = kept ? kept->blob : NULL,
+                                         .pipeline_cache_size = kept ? kept->size : 0};
+    enum vka_status status = vka_device_create(&info, &m->device);
     if (status == VKA_OK)
         status = make_layer(m);
     if (status == VKA_OK)
@@ -109,14 +122,50 @@ static enum vka_status forward_often(void *user, unsigned long n, bool *right)
     return forward(m, right);
 }
 
-static enum vka_status live_once(void *user, unsigned long n, bool *right)
+static enum vka_status make_device(void *user, unsigned long n, bool *right)
 {
     (void)user;
-    (void)n;
+    struct vka_device *device = NULL;
+    struct vka_tensor *tensor = NULL;
+    const uint32_t shape[] = {WIDTH};
+    float x[WIDTH], y[WIDTH] = {0};
+    for (int i = 0; i < WIDTH; i++)
+        x[i] = (float)(n % 1000) + (float)i;
+    enum vka_status status = vka_device_create(NULL, &device);
+    if (status == VKA_OK)
+        status = vka_tensor_create(device, VKA_F32, 1, shape, &tensor);
+    if (status == VKA_OK)
+        status = vka_tensor_write(tensor, x, sizeof x);
+    if (status == VKA_OK)
+        status = vka_tensor_read(tensor, y, sizeof y);
+    *right = memcmp(x, y, sizeof y) == 0;
+    vka_tensor_destroy(&tensor);
+    vka_device_destroy(&device);
+    return status;
+}
+
+static enum vka_status keep_pipelines(struct vka_device *device, struct pipelines *p)
+{
+    free(p->blob);
+    *p = (struct pipelines){0};
+    enum vka_status status = vka_device_pipeline_cache(device, NULL, &p->size);
+    if (status != VKA_OK)
+        return status;
+    p->blob = malloc(p->size);
+    return p->blob ? vka_device_pipeline_cache(device, p->blob, &p->size) : VKA_OUT_OF_HOST_MEMORY;
+}
+
+/* Every 16th with nothing of an earlier one; its pipelines are for the others. */
+static enum vka_status live_once(void *user, unsigned long n, bool *right)
+{
+    struct pipelines *kept = user;
+    bool anew = n % 16 == 0;
     struct model m;
-    enum vka_status status = model_create(&m);
+    enum vka_status status = model_create(&m, anew ? NULL : kept);
     if (status == VKA_OK)
         status = forward(&m, right);
+    if (status == VKA_OK && anew)
+        status = keep_pipelines(m.device, kept);
     model_destroy(&m);
     return status;
 }
@@ -162,48 +211,62 @@ static bool soak(const char *what, unsigned long count, long most, void *user,
     return drift <= 1024 * most;
 }
 
-int main(int argc, char **argv)
+struct counts {
+    unsigned long forwards, devices, lives;
+    long drift; /* KiB */
+    bool forever;
+};
+
+static bool parse(int argc, char **argv, struct counts *counts)
 {
-    static const struct option options[] = {{"forwards", required_argument, NULL, 'f'},
-                                            {"devices", required_argument, NULL, 'd'},
-                                            {"drift", required_argument, NULL, 'r'},
-                                            {"forever", no_argument, NULL, 'e'},
-                                            {NULL, 0, NULL, 0}};
-    unsigned long forwards = 100000, devices = 1000;
-    long drift = 1024;
-    bool forever = false;
+    static const struct option options[] = {
+        {"forwards", required_argument, NULL, 'f'}, {"devices", required_argument, NULL, 'd'},
+        {"lives", required_argument, NULL, 'l'},    {"drift", required_argument, NULL, 'r'},
+        {"forever", no_argument, NULL, 'e'},        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (c == 'f')
-            forwards = strtoul(optarg, NULL, 10);
+            counts->forwards = strtoul(optarg, NULL, 10);
         else if (c == 'd')
-            devices = strtoul(optarg, NULL, 10);
+            counts->devices = strtoul(optarg, NULL, 10);
+        else if (c == 'l')
+            counts->lives = strtoul(optarg, NULL, 10);
         else if (c == 'r')
-            drift = strtol(optarg, NULL, 10);
+            counts->drift = strtol(optarg, NULL, 10);
         else if (c == 'e')
-            forever = true;
+            counts->forever = true;
         else
-            return 2;
+            return false;
     }
-    if (optind != argc || forwards < READINGS || devices < READINGS) {
-        fprintf(
-            stderr,
-            "usage: test_soak [--forwards N] [--devices N] [--drift KIB] [--forever], N from %u\n",
-            READINGS);
+    return optind == argc && counts->forwards >= READINGS && counts->devices >= READINGS &&
+           counts->lives >= READINGS;
+}
+
+int main(int argc, char **argv)
+{
+    struct counts counts = {.forwards = 100000, .devices = 1000, .lives = 100, .drift = 1024};
+    if (!parse(argc, argv, &counts)) {
+        fprintf(stderr,
+                "usage: test_soak [--forwards N] [--devices N] [--lives N] [--drift KIB] "
+                "[--forever], N from %u\n",
+                READINGS);
         return 2;
     }
     struct model m;
-    enum vka_status status = model_create(&m);
+    enum vka_status status = model_create(&m, NULL);
     if (status != VKA_OK) {
         fprintf(stderr, "test_soak: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
                 vka_status_name(status));
         model_destroy(&m);
         return status == VKA_NO_DEVICE ? SKIPPED : 1;
     }
+    struct pipelines kept = {0};
     bool ok = true;
     do
-        ok = soak("forwards", forwards, drift, &m, forward_often) &&
-             soak("devices", devices, drift, NULL, live_once);
-    while (ok && forever);
+        ok = soak("forwards", counts.forwards, counts.drift, &m, forward_often) &&
+             soak("devices", counts.devices, counts.drift, NULL, make_device) &&
+             soak("lives", counts.lives, counts.drift, &kept, live_once);
+    while (ok && counts.forever);
+    free(kept.blob);
     model_destroy(&m);
     return ok ? 0 : 1;
 }
