@@ -38,7 +38,7 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
                                           .queueFamilyIndex = device->queue_family,
                                       },
                                       NULL, &queue->pool));
-    TRY(receipts_init(device));
+    TRY(receipts_grow(device));
 fail:
     return status;
 }
@@ -55,6 +55,17 @@ static void release_done(struct vka_device *device, bool all)
             link = &item->next;
         }
     }
+}
+
+/* All submits up to this one are done. */
+static enum vka_status complete(struct vka_device *device, uint64_t ticket)
+{
+    enum vka_status status = VKA_OK;
+    device->queue.completed = ticket;
+    TRY(receipts_check(device, ticket));
+    release_done(device, false);
+fail:
+    return status;
 }
 
 static bool is_in_flight(const struct vka_device *device, uint64_t ticket)
@@ -78,6 +89,7 @@ bool queue_finish(struct vka_device *device)
     if (!queue_drain(device))
         return false;
     release_done(device, true);
+    receipts_finish(device);
     if (queue->timeline)
         device->vk.vkDestroySemaphore(device->handle, queue->timeline, NULL);
     for (size_t i = 0; i < MAX_IN_FLIGHT; i++)
@@ -110,7 +122,6 @@ static void add_semaphores(struct semaphores *to, const struct vka_semaphore *fr
     }
 }
 
-/* receipt may be NULL. */
 static VkResult submit_locked(struct vka_device *device, VkCommandBuffer commands,
                               VkCommandBuffer receipt, const struct semaphores *waits,
                               const struct semaphores *signals, VkFence fence)
@@ -132,7 +143,7 @@ static VkResult submit_locked(struct vka_device *device, VkCommandBuffer command
         .waitSemaphoreCount = waits->n,
         .pWaitSemaphores = waits->n ? waits->handle : NULL,
         .pWaitDstStageMask = waits->n ? stages : NULL,
-        .commandBufferCount = receipt ? 2 : 1,
+        .commandBufferCount = 2,
         .pCommandBuffers = (const VkCommandBuffer[]){commands, receipt},
         .signalSemaphoreCount = signals->n,
         .pSignalSemaphores = signals->n ? signals->handle : NULL,
@@ -143,6 +154,40 @@ static VkResult submit_locked(struct vka_device *device, VkCommandBuffer command
     if (queue->unlock)
         queue->unlock(queue->lock_user);
     return result;
+}
+
+/* Finds out what is done. */
+static enum vka_status poll(struct vka_device *device)
+{
+    struct queue *queue = &device->queue;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    if (!queue->timeline)
+        return VKA_OK;
+    uint64_t done = 0;
+    VK(device->vk.vkGetSemaphoreCounterValue(device->handle, queue->timeline, &done));
+    if (done > queue->completed)
+        TRY(complete(device, done));
+fail:
+    return status;
+}
+
+/* A receipt for the ticket; none is free where many submits are in flight that nobody waited for. */
+static enum vka_status take_receipt(struct vka_device *device, uint64_t ticket,
+                                    VkCommandBuffer *receipt)
+{
+    enum vka_status status = VKA_OK;
+    *receipt = receipt_take(device, ticket);
+    if (*receipt)
+        return VKA_OK;
+    TRY(poll(device));
+    *receipt = receipt_take(device, ticket);
+    if (*receipt)
+        return VKA_OK;
+    TRY(receipts_grow(device));
+    *receipt = receipt_take(device, ticket);
+fail:
+    return status;
 }
 
 /* Under a ticket of its own, so that what has begun is known should a later one fail. */
@@ -167,7 +212,8 @@ static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer com
         fence = queue->fence[next % MAX_IN_FLIGHT];
         VK(device->vk.vkResetFences(device->handle, 1, &fence));
     }
-    VkCommandBuffer receipt = receipt_take(device, next, last);
+    VkCommandBuffer receipt;
+    TRY(take_receipt(device, next, &receipt));
     VkResult result = submit_locked(device, commands, receipt, &waits, &signals, fence);
     if (result != VK_SUCCESS) {
         receipt_drop(device, next);
@@ -214,9 +260,7 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     else
         VK(device->vk.vkWaitForFences(device->handle, 1, &queue->fence[ticket % MAX_IN_FLIGHT],
                                       VK_TRUE, timeout));
-    queue->completed = ticket;
-    TRY(receipts_check(device, ticket));
-    release_done(device, false);
+    TRY(complete(device, ticket));
 fail:
     return queue_check_lost(device, status);
 }

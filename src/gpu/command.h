@@ -23,7 +23,7 @@ struct queue {
     VkSemaphore timeline;          /* or, without timeline semaphores: */
     VkFence fence[MAX_IN_FLIGHT];  /* of ticket t at t % MAX_IN_FLIGHT */
     VkCommandPool pool;            /* of the copies below and the receipts */
-    struct receipts receipts;
+    struct receipt_page *receipts;
     struct retired *retired;
 };
 

@@ -89,6 +89,8 @@ void device_load(struct vka_device *device)
     vk_load_device(&device->instance, device->handle, &device->vk);
     if (device_version(device) < VK_API_VERSION_1_2 && device->vk.vkWaitSemaphoresKHR)
         device->vk.vkWaitSemaphores = device->vk.vkWaitSemaphoresKHR;
+    if (device_version(device) < VK_API_VERSION_1_2 && device->vk.vkGetSemaphoreCounterValueKHR)
+        device->vk.vkGetSemaphoreCounterValue = device->vk.vkGetSemaphoreCounterValueKHR;
     if (device_version(device) < VK_API_VERSION_1_2 && device->vk.vkGetBufferDeviceAddressKHR)
         device->vk.vkGetBufferDeviceAddress = device->vk.vkGetBufferDeviceAddressKHR;
 }

@@ -10,7 +10,6 @@ static void stop(struct vka_device *device)
     for (struct recorded *r = device->recorded; r; r = r->next)
         r->release(r);
     queue_finish(device);
-    memory_free(device, &device->queue.receipts.words);
     device->queue = (struct queue){.submitted = device->queue.submitted};
     device->queue.completed = device->queue.submitted;
     VkPipelineCreateFlags flags = device->pipelines.flags;

@@ -1,19 +1,23 @@
 #include "gpu/receipt.h"
 #include "gpu/device.h"
 
+#include <stdlib.h>
+
 #define WRITTEN 0x600D600Du /* nothing that memory holds by chance */
 
-static uint32_t *word_of(struct vka_device *device, uint64_t at)
+static uint32_t *word_of(const struct receipt_page *page, uint64_t at)
 {
-    return (uint32_t *)memory_mapped(&device->queue.receipts.words) + at;
+    return (uint32_t *)memory_mapped(&page->words) + at;
 }
 
 /* Fills the word once all kernels and copies submitted before are done. */
-static enum vka_status record(struct vka_device *device, VkCommandBuffer commands, uint64_t at)
+static enum vka_status record(struct vka_device *device, const struct receipt_page *page,
+                              uint64_t at)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    const struct memory_range *words = &device->queue.receipts.words;
+    const struct memory_range *words = &page->words;
+    VkCommandBuffer commands = page->commands[at];
     VK(device->vk.vkBeginCommandBuffer(
         commands,
         &(VkCommandBufferBeginInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO}));
@@ -33,62 +37,84 @@ fail:
     return status;
 }
 
-enum vka_status receipts_init(struct vka_device *device)
+enum vka_status receipts_grow(struct vka_device *device)
 {
-    struct receipts *r = &device->queue.receipts;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    TRY(memory_allocate(device, MEMORY_STAGING, MAX_RECEIPTS * 4, &r->words));
+    struct receipt_page *page = calloc(1, sizeof *page);
+    CHECK_ALLOC(page);
+    TRY(memory_allocate(device, MEMORY_STAGING, PAGE_RECEIPTS * 4, &page->words));
     VK(device->vk.vkAllocateCommandBuffers(
         device->handle,
         &(VkCommandBufferAllocateInfo){
             .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
             .commandPool = device->queue.pool,
             .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-            .commandBufferCount = MAX_RECEIPTS,
+            .commandBufferCount = PAGE_RECEIPTS,
         },
-        r->commands));
-    for (uint64_t i = 0; i < MAX_RECEIPTS; i++)
-        TRY(record(device, r->commands[i], i));
+        page->commands));
+    for (uint64_t i = 0; i < PAGE_RECEIPTS; i++)
+        TRY(record(device, page, i));
+    page->next = device->queue.receipts;
+    device->queue.receipts = page;
+    return VKA_OK;
 fail:
+    if (page && page->commands[0])
+        device->vk.vkFreeCommandBuffers(device->handle, device->queue.pool, PAGE_RECEIPTS,
+                                        page->commands);
+    if (page)
+        memory_free(device, &page->words);
+    free(page);
     return status;
 }
 
-VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket, bool last)
+void receipts_finish(struct vka_device *device)
 {
-    struct receipts *r = &device->queue.receipts;
-    uint64_t at = 0, n_free = 0;
-    for (uint64_t i = 0; i < MAX_RECEIPTS; i++)
-        if (!r->ticket[i]) {
-            at = i;
-            n_free++;
-        }
-    if (n_free < (last ? 1 : 2))
-        return VK_NULL_HANDLE;
-    r->ticket[at] = ticket;
-    *word_of(device, at) = 0;
-    return r->commands[at];
+    while (device->queue.receipts) {
+        struct receipt_page *page = device->queue.receipts;
+        device->queue.receipts = page->next;
+        memory_free(device, &page->words);
+        free(page);
+    }
+}
+
+VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket)
+{
+    for (struct receipt_page *page = device->queue.receipts; page; page = page->next)
+        for (uint64_t i = 0; i < PAGE_RECEIPTS; i++)
+            if (!page->ticket[i]) {
+                page->ticket[i] = ticket;
+                *word_of(page, i) = 0;
+                return page->commands[i];
+            }
+    return VK_NULL_HANDLE;
 }
 
 void receipt_drop(struct vka_device *device, uint64_t ticket)
 {
-    uint64_t *tickets = device->queue.receipts.ticket;
-    for (uint64_t i = 0; i < MAX_RECEIPTS; i++)
-        if (tickets[i] == ticket)
-            tickets[i] = 0;
+    for (struct receipt_page *page = device->queue.receipts; page; page = page->next)
+        for (uint64_t i = 0; i < PAGE_RECEIPTS; i++)
+            if (page->ticket[i] == ticket)
+                page->ticket[i] = 0;
+}
+
+static enum vka_status check_word(struct vka_device *device, struct receipt_page *page, uint64_t at)
+{
+    if (*(volatile uint32_t *)word_of(page, at) != WRITTEN)
+        return log_error(&device->log, VKA_DEVICE_LOST,
+                         "the driver reports submit %llu as done, but did not do it",
+                         (unsigned long long)page->ticket[at]);
+    page->ticket[at] = 0;
+    return VKA_OK;
 }
 
 enum vka_status receipts_check(struct vka_device *device, uint64_t ticket)
 {
-    struct receipts *r = &device->queue.receipts;
-    for (uint64_t i = 0; i < MAX_RECEIPTS; i++) {
-        if (!r->ticket[i] || r->ticket[i] > ticket)
-            continue;
-        if (*(volatile uint32_t *)word_of(device, i) != WRITTEN)
-            return log_error(&device->log, VKA_DEVICE_LOST,
-                             "the driver reports submit %llu as done, but did not do it",
-                             (unsigned long long)r->ticket[i]);
-        r->ticket[i] = 0;
-    }
-    return VKA_OK;
+    enum vka_status status = VKA_OK;
+    for (struct receipt_page *page = device->queue.receipts; page; page = page->next)
+        for (uint64_t i = 0; i < PAGE_RECEIPTS; i++)
+            if (page->ticket[i] && page->ticket[i] <= ticket)
+                TRY(check_word(device, page, i));
+fail:
+    return status;
 }

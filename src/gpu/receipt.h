@@ -1,4 +1,4 @@
-/* Receipts: a word that the device writes at the end of each submit and that the host reads after
+/* Receipts: a word for each submit that the device writes at its end and that the host reads after
  * the wait, so that a driver that dropped the work and said success is found out. */
 #ifndef VKA_GPU_RECEIPT_H
 #define VKA_GPU_RECEIPT_H
@@ -6,21 +6,24 @@
 #include "gpu/memory.h"
 #include "gpu/vk.h"
 
-/* Submits in flight that are looked after; those beyond have none. */
-#define MAX_RECEIPTS 8
+#define PAGE_RECEIPTS 4
 
-struct receipts {
-    struct memory_range words;              /* u32 [MAX_RECEIPTS], host-visible */
-    VkCommandBuffer commands[MAX_RECEIPTS]; /* each writes its word */
-    uint64_t ticket[MAX_RECEIPTS];          /* that the word is written for; 0: free */
+/* Recorded once, used again once checked. */
+struct receipt_page {
+    struct receipt_page *next;
+    struct memory_range words;               /* u32 [PAGE_RECEIPTS], host-visible */
+    VkCommandBuffer commands[PAGE_RECEIPTS]; /* each writes its word; of the queue's pool */
+    uint64_t ticket[PAGE_RECEIPTS];          /* that the word is written for; 0: free */
 };
 
-/* Records the command buffers, from the queue's pool, with which they go. */
-enum vka_status receipts_init(struct vka_device *device);
+/* Makes room for so many more. */
+enum vka_status receipts_grow(struct vka_device *device);
 
-/* What to submit behind the work of a ticket; NULL where all words still wait for others. The last
- * free one is kept for the `last` submit of a run. */
-VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket, bool last);
+/* Gives everything back but the command buffers, which go with their pool. */
+void receipts_finish(struct vka_device *device);
+
+/* What to submit behind the work of a ticket; NULL where no receipt is free. */
+VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket);
 
 /* The ticket was not submitted after all. */
 void receipt_drop(struct vka_device *device, uint64_t ticket);

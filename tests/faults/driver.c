@@ -1,5 +1,6 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "driver.h"
+#include "driver_functions.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -8,87 +9,6 @@
 
 #define MAX_CALLS 4096
 #define NAME_SIZE 64
-
-/* Functions that return a VkResult, with what they may return beside the three that all may. */
-#define RESULT_FUNCTIONS(F)                                                             \
-    F(vkCreateInstance, VK_ERROR_INITIALIZATION_FAILED, VK_ERROR_EXTENSION_NOT_PRESENT, \
-      VK_ERROR_INCOMPATIBLE_DRIVER)                                                     \
-    F(vkEnumeratePhysicalDevices, VK_ERROR_INITIALIZATION_FAILED)                       \
-    F(vkEnumerateDeviceExtensionProperties, VK_ERROR_LAYER_NOT_PRESENT)                 \
-    F(vkCreateDevice, VK_ERROR_INITIALIZATION_FAILED, VK_ERROR_FEATURE_NOT_PRESENT,     \
-      VK_ERROR_DEVICE_LOST)                                                             \
-    F(vkCreateBuffer, 0)                                                                \
-    F(vkAllocateMemory, VK_ERROR_TOO_MANY_OBJECTS)                                      \
-    F(vkBindBufferMemory, 0)                                                            \
-    F(vkMapMemory, VK_ERROR_MEMORY_MAP_FAILED)                                          \
-    F(vkCreateSemaphore, 0)                                                             \
-    F(vkCreateFence, 0)                                                                 \
-    F(vkResetFences, 0)                                                                 \
-    F(vkCreateCommandPool, 0)                                                           \
-    F(vkAllocateCommandBuffers, 0)                                                      \
-    F(vkBeginCommandBuffer, 0)                                                          \
-    F(vkEndCommandBuffer, 0)                                                            \
-    F(vkQueueSubmit, VK_ERROR_DEVICE_LOST)                                              \
-    F(vkWaitSemaphores, VK_ERROR_DEVICE_LOST, VK_TIMEOUT)                               \
-    F(vkWaitForFences, VK_ERROR_DEVICE_LOST, VK_TIMEOUT)                                \
-    F(vkCreatePipelineCache, 0)                                                         \
-    F(vkCreateBufferView, 0)                                                            \
-    F(vkGetPipelineCacheData, VK_INCOMPLETE)                                            \
-    F(vkCreateDescriptorSetLayout, 0)                                                   \
-    F(vkCreatePipelineLayout, 0)                                                        \
-    F(vkCreateShaderModule, 0)                                                          \
-    F(vkCreateComputePipelines, VK_ERROR_INITIALIZATION_FAILED)                         \
-    F(vkCreateDescriptorPool, VK_ERROR_FRAGMENTATION)                                   \
-    F(vkAllocateDescriptorSets, VK_ERROR_FRAGMENTED_POOL, VK_ERROR_OUT_OF_POOL_MEMORY)  \
-    F(vkCreateQueryPool, 0)                                                             \
-    F(vkGetQueryPoolResults, VK_ERROR_DEVICE_LOST, VK_NOT_READY)
-
-/* Functions that give objects back. */
-#define DESTROY_FUNCTIONS(F)                               \
-    F(vkDestroyBuffer, VkBuffer)                           \
-    F(vkFreeMemory, VkDeviceMemory)                        \
-    F(vkDestroySemaphore, VkSemaphore)                     \
-    F(vkDestroyFence, VkFence)                             \
-    F(vkDestroyBufferView, VkBufferView)                   \
-    F(vkDestroyPipelineCache, VkPipelineCache)             \
-    F(vkDestroyDescriptorSetLayout, VkDescriptorSetLayout) \
-    F(vkDestroyPipelineLayout, VkPipelineLayout)           \
-    F(vkDestroyShaderModule, VkShaderModule)               \
-    F(vkDestroyPipeline, VkPipeline)                       \
-    F(vkDestroyDescriptorPool, VkDescriptorPool)           \
-    F(vkDestroyQueryPool, VkQueryPool)
-
-/* Functions that give nothing: wrapped to know where a driver crashes. */
-#define VOID_FUNCTIONS(F)                                                                          \
-    F(vkCmdPipelineBarrier,                                                                        \
-      (VkCommandBuffer c, VkPipelineStageFlags from, VkPipelineStageFlags to, VkDependencyFlags f, \
-       uint32_t nm, const VkMemoryBarrier *m, uint32_t nb, const VkBufferMemoryBarrier *b,         \
-       uint32_t ni, const VkImageMemoryBarrier *i),                                                \
-      c, from, to, f, nm, m, nb, b, ni, i)                                                         \
-    F(vkCmdBindPipeline, (VkCommandBuffer c, VkPipelineBindPoint b, VkPipeline p), c, b, p)        \
-    F(vkCmdBindDescriptorSets,                                                                     \
-      (VkCommandBuffer c, VkPipelineBindPoint b, VkPipelineLayout l, uint32_t first, uint32_t n,   \
-       const VkDescriptorSet *s, uint32_t no, const uint32_t *o),                                  \
-      c, b, l, first, n, s, no, o)                                                                 \
-    F(vkCmdPushConstants,                                                                          \
-      (VkCommandBuffer c, VkPipelineLayout l, VkShaderStageFlags f, uint32_t at, uint32_t n,       \
-       const void *p),                                                                             \
-      c, l, f, at, n, p)                                                                           \
-    F(vkCmdDispatch, (VkCommandBuffer c, uint32_t x, uint32_t y, uint32_t z), c, x, y, z)          \
-    F(vkCmdCopyBuffer,                                                                             \
-      (VkCommandBuffer c, VkBuffer from, VkBuffer to, uint32_t n, const VkBufferCopy *r), c, from, \
-      to, n, r)                                                                                    \
-    F(vkCmdFillBuffer,                                                                             \
-      (VkCommandBuffer c, VkBuffer b, VkDeviceSize at, VkDeviceSize n, uint32_t v), c, b, at, n,   \
-      v)                                                                                           \
-    F(vkCmdWriteTimestamp,                                                                         \
-      (VkCommandBuffer c, VkPipelineStageFlagBits s, VkQueryPool q, uint32_t i), c, s, q, i)       \
-    F(vkCmdResetQueryPool, (VkCommandBuffer c, VkQueryPool q, uint32_t first, uint32_t n), c, q,   \
-      first, n)                                                                                    \
-    F(vkUpdateDescriptorSets,                                                                      \
-      (VkDevice d, uint32_t nw, const VkWriteDescriptorSet *w, uint32_t nc,                        \
-       const VkCopyDescriptorSet *c),                                                              \
-      d, nw, w, nc, c)
 
 enum function {
 #define F(name, ...) ID_##name,
@@ -129,8 +49,14 @@ static struct {
     VkResult error;
     long alive;
     size_t submitted, waited; /* submits of the device, counted from 1 */
+    VkQueue queue;            /* that they went to */
     size_t freed_in_flight;
     VkFence fences[MAX_CALLS]; /* of submits */
+    struct {
+        VkCommandBuffer commands;
+        size_t submit;
+    } used[MAX_CALLS];
+    size_t n_used;
 } driver;
 
 static char *busy; /* [NAME_SIZE], shared between processes */
@@ -242,6 +168,14 @@ static void check_at_rest(void)
     driver.freed_in_flight += driver.submitted > driver.waited;
 }
 
+static size_t last_submit(VkCommandBuffer commands)
+{
+    for (size_t i = driver.n_used; i-- > 0 && i + MAX_CALLS >= driver.n_used;)
+        if (driver.used[i % MAX_CALLS].commands == commands)
+            return driver.used[i % MAX_CALLS].submit;
+    return 0;
+}
+
 static VKAPI_ATTR void VKAPI_CALL on_vkDestroyCommandPool(VkDevice device, VkCommandPool pool,
                                                           const VkAllocationCallbacks *a)
 {
@@ -257,7 +191,8 @@ static VKAPI_ATTR void VKAPI_CALL on_vkFreeCommandBuffers(VkDevice device, VkCom
                                                           uint32_t count,
                                                           const VkCommandBuffer *commands)
 {
-    check_at_rest();
+    for (uint32_t i = 0; i < count; i++)
+        driver.freed_in_flight += last_submit(commands[i]) > driver.waited;
     real.vkFreeCommandBuffers(device, pool, count, commands);
 }
 
@@ -286,7 +221,7 @@ static VKAPI_ATTR void VKAPI_CALL on_vkDestroyDevice(VkDevice device,
 {
     (void)a;
     check_at_rest();
-    driver.submitted = driver.waited = 0;
+    driver.submitted = driver.waited = driver.n_used = 0;
     enter("vkDestroyDevice");
     real.vkDestroyDevice(device, driver_callbacks());
     leave(VK_SUCCESS);
@@ -319,10 +254,16 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkQueueSubmit(VkQueue queue, uint32_t c
     VkSubmitInfo empty = *submits;
     if (drop)
         empty.commandBufferCount = 0;
+    driver.queue = queue;
     enter("vkQueueSubmit");
     VkResult result = leave(real.vkQueueSubmit(queue, count, drop ? &empty : submits, fence));
-    if (result == VK_SUCCESS)
-        driver.fences[++driver.submitted % MAX_CALLS] = fence;
+    if (result != VK_SUCCESS)
+        return result;
+    driver.fences[++driver.submitted % MAX_CALLS] = fence;
+    for (uint32_t i = 0; i < submits->commandBufferCount; i++) {
+        driver.used[driver.n_used % MAX_CALLS].commands = submits->pCommandBuffers[i];
+        driver.used[driver.n_used++ % MAX_CALLS].submit = driver.submitted;
+    }
     return result;
 }
 
@@ -348,6 +289,22 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitSemaphores(VkDevice device,
     if (skips_wait(ID_vkWaitSemaphores, &failed))
         return driver.error;
     return end_wait(failed, real.vkWaitSemaphores(device, info, timeout), info->pValues[0]);
+}
+
+/* Tells of no more than was waited for, so that the calls that follow do not depend on time. */
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkGetSemaphoreCounterValue(VkDevice device,
+                                                                    VkSemaphore semaphore,
+                                                                    uint64_t *value)
+{
+    bool failed;
+    if (skips_wait(ID_vkGetSemaphoreCounterValue, &failed))
+        return driver.error;
+    if (failed && real.vkQueueWaitIdle(driver.queue) == VK_SUCCESS)
+        driver.waited = driver.submitted;
+    enter("vkGetSemaphoreCounterValue");
+    VkResult result = leave(real.vkGetSemaphoreCounterValue(device, semaphore, value));
+    *value = driver.waited;
+    return failed ? driver.error : result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitForFences(VkDevice device, uint32_t count,
