@@ -1,0 +1,134 @@
+/* Operations whose every allocation, then every call of Vulkan, fails in turn on a device that
+ * stays: the status tells of it, no block is left, and what is said to be done has the right result.
+ * SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "driver.h"
+#include "heap.h"
+#include "operations.h"
+
+#define MOST 4000 /* calls, or allocations, of an operation that ends */
+
+#define BIT(name) (UINT64_C(1) << KERNEL_##name)
+
+/* The kernels of CPU drivers: without them there are tiles, as on GPUs. */
+static const uint64_t of_cpus = BIT(attention_row) | BIT(attention_texel) | BIT(attention_address) |
+                                BIT(matmul_texel) | BIT(matmul_address) | BIT(matmul_lane4) |
+                                BIT(matmul_lane8);
+
+static bool is_over(const struct operation *o, size_t index)
+{
+    return index >= MOST || (o->most && index >= o->most);
+}
+
+static void run_well(const struct operation *o, struct vka_device *device)
+{
+    bool right = false;
+    driver_reset();
+    heap_fail(HEAP_NEVER);
+    enum vka_status status = o->run(device, o->argument, &right);
+    if (status != VKA_OK || !right)
+        fail_msg("%s: %s: %s", o->name, vka_status_name(status), vka_device_error(device));
+}
+
+static size_t fail_allocations(const struct operation *o, struct vka_device *device)
+{
+    size_t i = 0, unnoticed = 0;
+    for (bool reached = true; reached && !is_over(o, i); i++) {
+        bool right = false;
+        heap_fail(i);
+        enum vka_status status = o->run(device, o->argument, &right);
+        reached = heap_count() > i;
+        long left = heap_alive();
+        heap_fail(HEAP_NEVER);
+        if (left != 0)
+            fail_msg("%s, allocation %zu: %ld blocks left", o->name, i, left);
+        if (status == VKA_OK ? !right : !reached || status != VKA_OUT_OF_HOST_MEMORY)
+            fail_msg("%s, allocation %zu: %s: %s", o->name, i, vka_status_name(status),
+                     vka_device_error(device));
+        unnoticed += status == VKA_OK;
+    }
+    assert_in_range(i, 2, MOST - 1);
+    assert_in_range(unnoticed, 0, 1 + i / 2);
+    return i - unnoticed;
+}
+
+static size_t fail_vulkan(const struct operation *o, struct vka_device *device)
+{
+    size_t i = 0;
+    for (bool reached = true; reached && !is_over(o, i); i++) {
+        bool right = false;
+        driver_reset();
+        driver_fail(i, VK_ERROR_OUT_OF_DEVICE_MEMORY);
+        enum vka_status status = o->run(device, o->argument, &right);
+        reached = driver_calls() > i;
+        const char *call = reached ? driver_call_name(i) : "";
+        bool told = status == VKA_OUT_OF_DEVICE_MEMORY && strstr(vka_device_error(device), call);
+        if (reached ? !told : status != VKA_OK || !right)
+            fail_msg("%s, call %zu, %s: %s: %s", o->name, i, call, vka_status_name(status),
+                     vka_device_error(device));
+    }
+    assert_in_range(i, 1, MOST - 1);
+    driver_reset();
+    return i - 1;
+}
+
+static void every_operation(const struct vka_device_info *info, uint64_t without)
+{
+    struct vka_device *device = NULL;
+    const struct operation *o;
+    driver_reset();
+    assert_int_equal(vka_device_create(info, &device), VKA_OK);
+    device->caps.disabled_kernels |= without;
+    for (int i = 0; i < KERNEL_COUNT; i++) /* but where it is the operation: measured already */
+        device->rates.of[i] = (struct rate){1, 1};
+    for (size_t i = 0; (o = operation_get(i)); i++) {
+        run_well(o, device);
+        size_t allocations = fail_allocations(o, device), calls = fail_vulkan(o, device);
+        run_well(o, device);
+        print_message("%s: %zu allocations and %zu calls failed in turn\n", o->name, allocations,
+                      calls);
+    }
+    vka_device_destroy(&device);
+    assert_int_equal(driver_alive(), 0);
+}
+
+static void mapped(void **state)
+{
+    (void)state;
+    every_operation(VKA_INFO(vka_device_info, .skip_self_test = true), 0);
+}
+
+static void tiles(void **state)
+{
+    (void)state;
+    every_operation(VKA_INFO(vka_device_info, .skip_self_test = true), of_cpus);
+}
+
+/* As little as a device may have, and all copies through staging. */
+static void limited(void **state)
+{
+    (void)state;
+    every_operation(VKA_INFO(vka_device_info, .skip_self_test = true, .no_mapped_memory = true,
+                             .no_timeline = true, .max_buffer_range = 65536,
+                             .max_allocation = 1u << 20),
+                    0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mapped), cmocka_unit_test(tiles),
+                                       cmocka_unit_test(limited)};
+    size_t n = 0;
+    if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
+        fprintf(stderr, "SKIPPED: no Vulkan device, so failing operations are not tested\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
