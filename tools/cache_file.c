@@ -2,7 +2,8 @@
 #include "cache_file.h"
 
 #include "device.h"
-#include "file_write.h"
+
+#include <vkattn/vkattn_io.h>
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -125,7 +126,7 @@ void cache_file_save(struct vka_device *device, const void *loaded, size_t loade
         (size != loaded_size || memcmp(blob, loaded, size))) {
         cache_paths_make(vka_device_properties(device), &paths);
         if (*paths.pipelines)
-            file_replace(paths.pipelines, blob, size);
+            vka_file_write(paths.pipelines, blob, size, NULL);
     }
     free(blob);
 }

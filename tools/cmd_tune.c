@@ -4,10 +4,10 @@
 
 #include "cache_file.h"
 #include "commands.h"
-#include "file_write.h"
 #include "output.h"
 
-#include <errno.h>
+#include <vkattn/vkattn_io.h>
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,14 +323,15 @@ static enum tool_exit measure(struct tuning *t, int only, bool quick)
 static enum tool_exit keep(const struct tuning *t, const char *output)
 {
     struct cache_paths paths;
+    char error[VKA_IO_ERROR_SIZE];
     cache_paths_make(&t->properties, &paths);
     const char *path = output ? output : paths.verdict;
     if (!*path) {
         tool_error("--output: expected, as there is no cache folder");
         return TOOL_USAGE;
     }
-    if (!file_replace(path, t->text, strlen(t->text))) {
-        tool_error("%s: cannot be written: %s", path, strerror(errno));
+    if (vka_file_write(path, t->text, strlen(t->text), error)) {
+        tool_error("%s", error);
         return TOOL_USAGE;
     }
     printf("kept in %s\n", path);

@@ -1,10 +1,10 @@
 /* vkattn bench sweep: the runs and the table. SPDX-License-Identifier: MIT */
 #include "sweep.h"
 
-#include "file_write.h"
 #include "output.h"
 
-#include <errno.h>
+#include <vkattn/vkattn_io.h>
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -139,12 +139,13 @@ void sweep_fit(struct sweep_series *s)
 
 static enum tool_exit write_text(const char *path, char *text)
 {
+    char error[VKA_IO_ERROR_SIZE];
     enum tool_exit code = TOOL_OK;
     if (!text) {
         tool_error("out of memory");
         code = TOOL_MEMORY;
-    } else if (!file_replace(path, text, strlen(text))) {
-        tool_error("%s: cannot be written: %s", path, strerror(errno));
+    } else if (vka_file_write(path, text, strlen(text), error)) {
+        tool_error("%s", error);
         code = TOOL_USAGE;
     }
     free(text);

@@ -107,6 +107,12 @@ VKA_API const struct vka_io_array *vka_npy_array(const struct vka_npy *file);
 VKA_API enum vka_status vka_npy_write(const char *path, const struct vka_io_array *array,
                                       char *error);
 
+/* ---- Other files ----------------------------------------------------------------------------- */
+
+/* Writes size bytes, of a pipeline cache say, beside path and renames. */
+VKA_API enum vka_status vka_file_write(const char *path, const void *data, size_t size,
+                                       char *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -143,3 +143,10 @@ fail:
     free(name);
     return status;
 }
+
+enum vka_status vka_file_write(const char *path, const void *data, size_t size, char *error)
+{
+    if (!path || (!data && size > 0))
+        return vka_io_fail(error, VKA_INVALID, path, "path or data is NULL");
+    return vka_io_replace(path, &(const struct vka_io_chunk){data, size}, 1, error);
+}

@@ -260,6 +260,31 @@ static void test_name_arguments(void **state)
     assert_int_equal(count_files(), 0);
 }
 
+/* Any bytes, none too. */
+static void test_other_files(void **state)
+{
+    const char *path = in_folder("bytes");
+    char error[VKA_IO_ERROR_SIZE] = "";
+    unsigned char back[sizeof data + 1];
+
+    (void)state;
+    for (size_t size = sizeof data; size <= sizeof data; size -= sizeof data) {
+        assert_int_equal(vka_file_write(path, size ? data : NULL, size, error), VKA_OK);
+        FILE *file = fopen(path, "rb");
+
+        assert_non_null(file);
+        assert_int_equal(fread(back, 1, sizeof back, file), size);
+        fclose(file);
+        assert_memory_equal(back, data, size);
+    }
+    assert_int_equal(vka_file_write(NULL, data, 1, error), VKA_INVALID);
+    assert_int_equal(vka_file_write(path, NULL, 1, error), VKA_INVALID);
+    assert_memory_equal(error, path, strlen(path));
+    assert_int_equal(vka_file_write("no/such/folder/x", data, 1, error), VKA_IO);
+    assert_int_equal(count_files(), 1);
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Where nothing can be written; the sentence names the path. */
 static void test_no_place(void **state)
 {
@@ -402,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_npy_long_shape),
         cmocka_unit_test(test_array_arguments),
         cmocka_unit_test(test_name_arguments),
+        cmocka_unit_test(test_other_files),
         cmocka_unit_test(test_no_place),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_replace_open),

@@ -1,10 +1,8 @@
 /* Pages of one file that needs nothing from elsewhere. SPDX-License-Identifier: MIT */
 #include "html.h"
 
-#include "file_write.h"
 #include "texts.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,9 +97,8 @@ enum vka_status html_write(const char *path, bool (*put)(FILE *out, const void *
     if (!whole) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
         status = VKA_OUT_OF_HOST_MEMORY;
-    } else if (!file_replace(path, text, size)) {
-        snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot be written: %s", path, strerror(errno));
-        status = VKA_IO;
+    } else {
+        status = vka_file_write(path, text, size, error);
     }
     free(text);
     return status;

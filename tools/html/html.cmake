@@ -10,7 +10,7 @@ function(embed_text TARGET FILE SYMBOL)
   target_sources(${TARGET} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${SYMBOL}.c)
 endfunction()
 
-add_library(vkattn_html STATIC html/html.c file_write.c)
+add_library(vkattn_html STATIC html/html.c)
 embed_text(vkattn_html html/base.css base_css)
 embed_text(vkattn_html html/base.js base_js)
 target_include_directories(vkattn_html PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
