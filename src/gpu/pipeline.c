@@ -56,8 +56,8 @@ VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer)
     return texels ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
 }
 
-enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
-                                 VkDescriptorSetLayout *set_layout, VkPipelineLayout *layout)
+/* The layouts of a kernel, made on first use. */
+static enum vka_status make_layouts(struct vka_device *device, enum kernel kernel)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &device->log;
@@ -93,8 +93,6 @@ enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
                     &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE},
             },
             NULL, &p->layouts[kernel]));
-    *set_layout = p->set_layouts[kernel];
-    *layout = p->layouts[kernel];
 fail:
     return status;
 }
@@ -218,7 +216,6 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    VkDescriptorSetLayout set_layout;
     struct job *job = &jobs->list[jobs->n];
     for (size_t i = 0; i < jobs->n; i++)
         if (pipeline_same_key(&jobs->list[i].pipeline->key, key))
@@ -226,7 +223,8 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
     if (find(device, key))
         return VKA_OK;
     TRY(get_module(device, key->kernel, &job->module));
-    TRY(pipeline_layouts(device, key->kernel, &set_layout, &job->layout));
+    TRY(make_layouts(device, key->kernel));
+    job->layout = device->pipelines.layouts[key->kernel];
     job->pipeline = calloc(1, sizeof *job->pipeline);
     CHECK_ALLOC(job->pipeline);
     job->pipeline->key = *key;
@@ -261,14 +259,9 @@ fail:
     return status;
 }
 
-enum vka_status pipeline_get(struct vka_device *device, const struct pipeline_key *key,
-                             VkPipeline *pipeline)
+VkPipeline pipeline_get(const struct vka_device *device, const struct pipeline_key *key)
 {
-    struct pipeline *made = find(device, key);
-    enum vka_status status = made ? VKA_OK : pipelines_make(device, &key, 1);
-    if (status == VKA_OK)
-        *pipeline = find(device, key)->handle;
-    return status;
+    return find(device, key)->handle;
 }
 
 enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data, size_t *size)

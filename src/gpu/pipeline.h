@@ -37,17 +37,12 @@ void pipelines_finish(struct vka_device *device);
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
                                size_t count);
 
-/* The pipeline for a key, made on first use. */
-enum vka_status pipeline_get(struct vka_device *device, const struct pipeline_key *key,
-                             VkPipeline *pipeline);
+/* The pipeline for a key that pipelines_make has been given. The kernel's layouts are there too. */
+VkPipeline pipeline_get(const struct vka_device *device, const struct pipeline_key *key);
 
 bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b);
 
 /* What kind of descriptor a kernel's buffer is bound as. */
 VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer);
-
-/* Layouts of a kernel, made on first use. */
-enum vka_status pipeline_layouts(struct vka_device *device, enum kernel kernel,
-                                 VkDescriptorSetLayout *set_layout, VkPipelineLayout *layout);
 
 #endif

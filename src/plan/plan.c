@@ -158,8 +158,6 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
 
 enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status)
 {
-    if (!plan)
-        return status;
     if (status != VKA_OK) {
         while (plan->n_pass > mark.n_pass)
             release_bindings(&plan->passes[--plan->n_pass]);

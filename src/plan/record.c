@@ -113,16 +113,13 @@ static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pas
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    VkDescriptorSetLayout layout = VK_NULL_HANDLE;
-    VkPipelineLayout unused;
-    TRY(pipeline_layouts(device, pass->key.kernel, &layout, &unused));
     VK(device->vk.vkAllocateDescriptorSets(
         device->handle,
         &(VkDescriptorSetAllocateInfo){
             .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
             .descriptorPool = plan->descriptors,
             .descriptorSetCount = 1,
-            .pSetLayouts = &layout,
+            .pSetLayouts = &device->pipelines.set_layouts[pass->key.kernel],
         },
         &pass->set));
     VkDescriptorBufferInfo buffers[MAX_BUFFERS];
@@ -150,21 +147,16 @@ fail:
     return status;
 }
 
-static enum vka_status record_pass(struct vka_plan *plan, VkCommandBuffer commands,
-                                   const struct pass *pass)
+static void record_pass(const struct vka_device *device, VkCommandBuffer commands,
+                        const struct pass *pass)
 {
-    struct vka_device *device = plan->device;
-    enum vka_status status = VKA_OK;
-    VkPipeline pipeline = VK_NULL_HANDLE;
-    VkDescriptorSetLayout set_layout = VK_NULL_HANDLE;
-    VkPipelineLayout layout = VK_NULL_HANDLE;
-    TRY(pipeline_get(device, &pass->key, &pipeline));
-    TRY(pipeline_layouts(device, pass->key.kernel, &set_layout, &layout));
+    VkPipelineLayout layout = device->pipelines.layouts[pass->key.kernel];
     if (device->begin_label)
         device->begin_label(
             commands, &(VkDebugUtilsLabelEXT){.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT,
                                               .pLabelName = pass->name});
-    device->vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    device->vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                                 pipeline_get(device, &pass->key));
     device->vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1,
                                        &pass->set, 0, NULL);
     unsigned char push[PUSH_SIZE];
@@ -180,18 +172,14 @@ static enum vka_status record_pass(struct vka_plan *plan, VkCommandBuffer comman
     device->vk.vkCmdDispatch(commands, pass->groups[0], pass->groups[1], pass->groups[2]);
     if (device->end_label)
         device->end_label(commands);
-fail:
-    return status;
 }
 
 /* Passes begin .. end - 1. Their timestamps, where queries are given, go to `query` (before the
  * first) and on. */
-static enum vka_status record_passes(struct vka_plan *plan, size_t begin, size_t end,
-                                     VkCommandBuffer commands, VkQueryPool queries, uint32_t query,
-                                     struct hazards *hazards)
+static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCommandBuffer commands,
+                          VkQueryPool queries, uint32_t query, struct hazards *hazards)
 {
     struct vka_device *device = plan->device;
-    enum vka_status status = VKA_OK;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     /* What was submitted before may still be going: other passes of the run, or a run of another
@@ -211,7 +199,7 @@ static enum vka_status record_passes(struct vka_plan *plan, size_t begin, size_t
         }
         for (uint32_t b = 0; b < kernel_table[pass->key.kernel].buffers; b++)
             hazards->open[hazards->n++] = &pass->bindings[b];
-        TRY(record_pass(plan, commands, pass));
+        record_pass(device, commands, pass);
         if (queries)
             device->vk.vkCmdWriteTimestamp(commands, compute, queries,
                                            query + (uint32_t)(i - begin) + 1);
@@ -219,8 +207,6 @@ static enum vka_status record_passes(struct vka_plan *plan, size_t begin, size_t
     if (end == plan->n_pass)
         barrier(plan, commands, compute, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT,
                 VK_ACCESS_HOST_READ_BIT);
-fail:
-    return status;
 }
 
 static enum vka_status make_pipelines(struct vka_plan *plan)
@@ -243,7 +229,7 @@ enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands
     enum vka_status status = VKA_OK;
     struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
     CHECK_ALLOC(hazards.open);
-    TRY(record_passes(plan, 0, plan->n_pass, commands, VK_NULL_HANDLE, 0, &hazards));
+    record_passes(plan, 0, plan->n_pass, commands, VK_NULL_HANDLE, 0, &hazards);
 fail:
     free(hazards.open);
     return status;
@@ -281,8 +267,8 @@ static enum vka_status record_submits(struct vka_plan *plan, struct hazards *haz
                                    .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                    .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
                                }));
-        TRY(record_passes(plan, begin, end, plan->commands[i], plan->queries, (uint32_t)(begin + i),
-                          hazards));
+        record_passes(plan, begin, end, plan->commands[i], plan->queries, (uint32_t)(begin + i),
+                      hazards);
         VK(device->vk.vkEndCommandBuffer(plan->commands[i]));
     }
 fail:

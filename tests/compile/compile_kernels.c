@@ -107,12 +107,11 @@ static void print_row(const struct listed_pipeline *row, const uint64_t values[C
 static void compile_one(struct vka_device *device, const struct listed_pipeline *row,
                         struct totals *totals)
 {
-    VkPipeline pipeline = VK_NULL_HANDLE;
     uint64_t values[COLUMNS];
     bool spills = false;
-    enum vka_status status = pipeline_get(device, &row->key, &pipeline);
+    enum vka_status status = pipelines_make(device, &(const struct pipeline_key *){&row->key}, 1);
     if (status == VKA_OK)
-        status = read_statistics(device, pipeline, values);
+        status = read_statistics(device, pipeline_get(device, &row->key), values);
     totals->pipelines++;
     if (status != VKA_OK) {
         printf("%-20s %-4s FAIL: %s\n", kernel_table[row->key.kernel].name,
