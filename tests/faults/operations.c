@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define MAX_TENSORS 12
+#define MAX_FLOATS 80000
 
 struct objects {
     struct vka_device *device;
@@ -32,7 +33,7 @@ static enum vka_status make(struct objects *o, float value, bool exchanged, cons
 {
     enum vka_status status = VKA_OK;
     const uint32_t lies[4] = {shape[0], shape[1], shape[2 + exchanged], shape[3 - exchanged]};
-    static float values[1u << 16];
+    static float values[MAX_FLOATS];
     size_t n = (size_t)shape[0] * shape[1] * shape[2] * shape[3];
     if (n > COUNTOF(values))
         return VKA_INTERNAL;
@@ -56,7 +57,7 @@ fail:
 static enum vka_status run_to_ones(struct objects *o, struct vka_tensor *output, bool *right)
 {
     enum vka_status status = VKA_OK;
-    static float got[1u << 16];
+    static float got[MAX_FLOATS];
     TRY(vka_plan_finish(o->plan));
     TRY(vka_plan_run(o->plan, VKA_TIMEOUT_DEFAULT));
     TRY(vka_tensor_read(output, got, vka_tensor_size(output)));
@@ -132,7 +133,7 @@ fail:
  * time. */
 static enum vka_status attend_narrow(struct vka_device *device, int unused, bool *right)
 {
-    enum { ROWS = 32768 };
+    enum { ROWS = 40000 };
     (void)unused;
     enum vka_status status = VKA_OK;
     struct objects o = {.device = device};

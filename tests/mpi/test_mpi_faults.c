@@ -24,17 +24,19 @@
 enum kind {
     FILE_BY_HEADS = 0, /* a layer out of a file, interleaved heads in two pieces */
     LAYER_BY_BATCH,
+    HEADS, /* of attention, with all options that have heads or batch elements */
+    ELEMENTS,
     POSITIONS_FOR_HEADS,
     POSITIONS_BY_ROWS, /* all keys to every rank */
     POSITIONS_IN_RING,
     KIND_COUNT
 };
 
-static const char *const kind_names[KIND_COUNT] = {"a file by heads", "a layer by batch",
-                                                   "positions for heads", "positions by rows",
-                                                   "positions in a ring"};
+static const char *const kind_names[KIND_COUNT] = {
+    "a file by heads",     "a layer by batch",  "attention by heads", "attention by batch",
+    "positions for heads", "positions by rows", "positions in a ring"};
 
-enum { KV_HEADS = 8, DIM = 4, WIDTH = 2 * KV_HEADS * DIM, BATCH = 2, N = 5 };
+enum { KV_HEADS = 8, DIM = 4, WIDTH = 2 * KV_HEADS * DIM, BATCH = 3, N = 5 };
 
 /* Made once, and run again and again. */
 static struct {
@@ -45,12 +47,20 @@ static struct {
     struct vka_tensor *in, *out;                /* [BATCH][N][WIDTH] */
     struct vka_tensor *many, *few, *results[2]; /* [1][8 or 1][2][DIM]: two positions a rank */
     struct vka_tensor *offset;
+    struct vka_tensor *all, *result;                /* [BATCH][8][2][DIM], on every rank */
+    struct vka_tensor *mask, *scores;               /* [BATCH][8][2][2] */
+    struct vka_tensor *lengths, *offsets;           /* [BATCH] */
+    struct vka_tensor *sink, *slopes, *more_slopes; /* [8], [8], [16] */
+    struct vka_tensor *made[16];                    /* all of them */
+    size_t n_made;
     void *want[KIND_COUNT];
 } world;
 
 static struct vka_tensor *output_of(enum kind kind)
 {
-    return kind <= LAYER_BY_BATCH ? world.out : world.results[kind != POSITIONS_FOR_HEADS];
+    if (kind <= LAYER_BY_BATCH)
+        return world.out;
+    return kind <= ELEMENTS ? world.result : world.results[kind != POSITIONS_FOR_HEADS];
 }
 
 static enum vka_status make_layer(enum kind kind, struct vka_mpi_layer **layer)
@@ -78,11 +88,32 @@ static enum vka_status make_layer(enum kind kind, struct vka_mpi_layer **layer)
 static enum vka_status make_plan(enum kind kind, struct vka_mpi_layer *layer,
                                  struct vka_mpi_plan **plan)
 {
-    if (kind <= LAYER_BY_BATCH)
+    if (kind == FILE_BY_HEADS)
         return vka_mpi_plan_layer(world.mpi, layer,
                                   VKA_INFO(vka_layer_op, .query = world.in, .output = world.out,
-                                           .attention.causal = true),
+                                           .attention.alibi = world.more_slopes),
                                   VKA_INFO(vka_mpi_plan_info, .pieces = 2), plan);
+    if (kind == LAYER_BY_BATCH)
+        return vka_mpi_plan_layer(world.mpi, layer,
+                                  VKA_INFO(vka_layer_op, .query = world.in, .key = world.in,
+                                           .value = world.in, .output = world.out,
+                                           .attention.causal = true,
+                                           .attention.kv_length = world.lengths),
+                                  VKA_INFO(vka_mpi_plan_info, .pieces = 2), plan);
+    if (kind <= ELEMENTS)
+        return vka_mpi_plan_attention(
+            world.mpi,
+            VKA_INFO(vka_attention_op, .q = world.all, .k = world.all, .v = world.all,
+                     .output = world.result,
+                     .options = {.mask = world.mask,
+                                 .kv_length = world.lengths,
+                                 .query_offset = world.offsets,
+                                 .scores_kind = VKA_SCORES_BIAS,
+                                 .scores = world.scores,
+                                 .sink = world.sink,
+                                 .alibi = world.slopes}),
+            VKA_INFO(vka_mpi_plan_info, .split = kind == HEADS ? VKA_MPI_HEADS : VKA_MPI_BATCH),
+            plan);
     bool heads = kind == POSITIONS_FOR_HEADS, ring = kind == POSITIONS_IN_RING;
     struct vka_tensor *in = heads ? world.many : world.few;
     return vka_mpi_plan_attention(world.mpi,
@@ -200,12 +231,15 @@ static void fail_vulkan(enum kind kind)
 /* ---- A device that is lost ------------------------------------------------------------------- */
 
 /* Contents of tensors are undefined after a recovery. */
-static void fill_inputs(void)
+static void fill_tensors(void)
 {
-    struct vka_tensor *const in[] = {world.in, world.many, world.few};
-    for (int i = 0; i < 3; i++)
-        REQUIRE_OK(world.mpi, vka_tensor_write(in[i], world.weights, vka_tensor_size(in[i])));
-    REQUIRE_OK(world.mpi, vka_tensor_write(world.offset, &(int32_t){1}, sizeof(int32_t)));
+    static const int32_t ones[BATCH] = {1, 1, 1};
+    for (size_t i = 0; i < world.n_made; i++) {
+        bool whole = vka_tensor_dtype(world.made[i]) == VKA_I32;
+        REQUIRE_OK(world.mpi,
+                   vka_tensor_write(world.made[i], whole ? (void *)ones : (void *)world.weights,
+                                    vka_tensor_size(world.made[i])));
+    }
 }
 
 /* The call of a run that submits; only the victim is sure to have one. */
@@ -242,7 +276,7 @@ static void lose_device(enum kind kind)
     REQUIRE(vka_mpi_plan_run(plan, PATIENCE) == VKA_DEVICE_LOST, "a lost device is not lost");
     if (vka_mpi_rank(world.mpi) == world.victim)
         REQUIRE_OK(world.mpi, vka_device_recover(vka_mpi_device(world.mpi)));
-    fill_inputs();
+    fill_tensors();
     ranks_poison(output_of(kind));
     REQUIRE_OK(world.mpi, vka_mpi_plan_run(plan, PATIENCE));
     REQUIRE(ranks_same(output_of(kind), world.want[kind], &at),
@@ -372,12 +406,9 @@ static void make_file(void)
 
 static struct vka_tensor *make_tensor(enum vka_dtype dtype, uint32_t rank, const uint32_t *shape)
 {
-    struct vka_tensor *t;
-    REQUIRE_OK(world.mpi, vka_tensor_create(vka_mpi_device(world.mpi), dtype, rank, shape, &t));
-    REQUIRE_OK(world.mpi,
-               vka_tensor_write(t, dtype == VKA_I32 ? &(int32_t){1} : (void *)world.weights,
-                                vka_tensor_size(t)));
-    return t;
+    struct vka_tensor **made = &world.made[world.n_made++];
+    REQUIRE_OK(world.mpi, vka_tensor_create(vka_mpi_device(world.mpi), dtype, rank, shape, made));
+    return *made;
 }
 
 static void make_world(int *argc, char ***argv)
@@ -394,6 +425,16 @@ static void make_world(int *argc, char ***argv)
     world.results[0] = make_tensor(VKA_F32, 4, (uint32_t[]){1, KV_HEADS, 2, DIM});
     world.results[1] = make_tensor(VKA_F32, 4, (uint32_t[]){1, 1, 2, DIM});
     world.offset = make_tensor(VKA_I32, 1, (uint32_t[]){1});
+    world.all = make_tensor(VKA_F32, 4, (uint32_t[]){BATCH, KV_HEADS, 2, DIM});
+    world.result = make_tensor(VKA_F32, 4, (uint32_t[]){BATCH, KV_HEADS, 2, DIM});
+    world.mask = make_tensor(VKA_F32, 4, (uint32_t[]){BATCH, KV_HEADS, 2, 2});
+    world.scores = make_tensor(VKA_F32, 4, (uint32_t[]){BATCH, KV_HEADS, 2, 2});
+    world.lengths = make_tensor(VKA_I32, 1, (uint32_t[]){BATCH});
+    world.offsets = make_tensor(VKA_I32, 1, (uint32_t[]){BATCH});
+    world.sink = make_tensor(VKA_F32, 1, (uint32_t[]){KV_HEADS});
+    world.slopes = make_tensor(VKA_F32, 1, (uint32_t[]){KV_HEADS});
+    world.more_slopes = make_tensor(VKA_F32, 1, (uint32_t[]){2 * KV_HEADS});
+    fill_tensors();
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         REQUIRE_OK(world.mpi, make_and_run((enum kind)kind));
         world.want[kind] = ranks_read(output_of((enum kind)kind));
@@ -418,10 +459,8 @@ int main(int argc, char **argv)
     for (int kind = LAYER_BY_BATCH; kind < KIND_COUNT; kind++)
         lose_device((enum kind)kind);
     fail_create();
-    struct vka_tensor *all[] = {world.in,         world.out,        world.many,  world.few,
-                                world.results[0], world.results[1], world.offset};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        vka_tensor_destroy(&all[i]);
+    while (world.n_made > 0)
+        vka_tensor_destroy(&world.made[--world.n_made]);
     for (int kind = 0; kind < KIND_COUNT; kind++)
         free(world.want[kind]);
     unlink(world.path);
