@@ -156,7 +156,8 @@ static VkResult submit_locked(struct vka_device *device, VkCommandBuffer command
     return result;
 }
 
-/* Finds out what is done. */
+/* Finds out what is done. A driver that lost the device may tell of more than was ever submitted:
+ * later tickets must not pass for done. */
 static enum vka_status poll(struct vka_device *device)
 {
     struct queue *queue = &device->queue;
@@ -166,6 +167,8 @@ static enum vka_status poll(struct vka_device *device)
         return VKA_OK;
     uint64_t done = 0;
     VK(device->vk.vkGetSemaphoreCounterValue(device->handle, queue->timeline, &done));
+    if (done > queue->submitted)
+        done = queue->submitted;
     if (done > queue->completed)
         TRY(complete(device, done));
 fail:

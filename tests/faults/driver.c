@@ -46,6 +46,7 @@ static struct {
 static struct {
     enum function calls[MAX_CALLS];
     size_t n_call, fail_at, drop_at;
+    bool boasts;
     VkResult error;
     long alive;
     size_t submitted, waited; /* submits of the device, counted from 1 */
@@ -299,11 +300,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkGetSemaphoreCounterValue(VkDevice dev
     bool failed;
     if (skips_wait(ID_vkGetSemaphoreCounterValue, &failed))
         return driver.error;
-    if (failed && real.vkQueueWaitIdle(driver.queue) == VK_SUCCESS)
+    if ((failed || driver.boasts) && real.vkQueueWaitIdle(driver.queue) == VK_SUCCESS)
         driver.waited = driver.submitted;
     enter("vkGetSemaphoreCounterValue");
     VkResult result = leave(real.vkGetSemaphoreCounterValue(device, semaphore, value));
-    *value = driver.waited;
+    *value = driver.boasts ? UINT64_MAX : driver.waited;
     return failed ? driver.error : result;
 }
 
@@ -438,6 +439,11 @@ void driver_fail(size_t call, VkResult error)
 void driver_drop(size_t call)
 {
     driver.drop_at = call;
+}
+
+void driver_boast(void)
+{
+    driver.boasts = true;
 }
 
 long driver_alive(void)

@@ -32,6 +32,9 @@ void driver_fail(size_t call, VkResult error);
 /* The n-th call, a submit, says success and does nothing but signal. */
 void driver_drop(size_t call);
 
+/* From here on semaphores rest and tell of more submits than there were. */
+void driver_boast(void);
+
 /* Objects made and not destroyed. */
 long driver_alive(void);
 

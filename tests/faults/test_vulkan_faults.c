@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <gpu/receipt.h>
+
 #include "driver.h"
 #include "scenario.h"
 
@@ -183,12 +185,49 @@ static void dropped(void **state)
     }
 }
 
+/* A driver that tells of more submits than there were: a later one does not pass for done. */
+static void boasted(void **state)
+{
+    (void)state;
+    const uint32_t shape[] = {1, 1};
+    struct vka_device *device = NULL;
+    struct vka_tensor *x = NULL, *y = NULL;
+    struct vka_plan *plan = NULL;
+    uint64_t ticket = 0;
+    driver_reset();
+    assert_int_equal(vka_device_create(VKA_INFO(vka_device_info, .skip_self_test = true), &device),
+                     VKA_OK);
+    if (!vka_device_properties(device)->timeline) {
+        vka_device_destroy(&device);
+        skip();
+    }
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 2, shape, &x), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 2, shape, &y), VKA_OK);
+    assert_int_equal(vka_plan_create(device, NULL, &plan), VKA_OK);
+    assert_int_equal(
+        vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = x, .weight = x, .output = y)),
+        VKA_OK);
+    assert_int_equal(vka_plan_finish(plan), VKA_OK);
+    driver_boast();
+    for (int i = 0; i <= PAGE_RECEIPTS; i++) /* the last asks how far the device is */
+        assert_int_equal(vka_plan_submit(plan, NULL), VKA_OK);
+    driver_drop(driver_calls());
+    assert_int_equal(vka_plan_submit(plan, &ticket), VKA_OK);
+    assert_int_equal(vka_plan_wait(plan, ticket, VKA_TIMEOUT_DEFAULT), VKA_DEVICE_LOST);
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&y);
+    vka_device_destroy(&device);
+    assert_int_equal(driver_alive(), 0);
+}
+
 int main(int argc, char **argv)
 {
     all_errors = argc == 2 && strcmp(argv[1], "--all") == 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dropped), cmocka_unit_test(mapped),
-                                       cmocka_unit_test(staged),  cmocka_unit_test(cut),
-                                       cmocka_unit_test(built),   cmocka_unit_test(tested)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dropped), cmocka_unit_test(boasted),
+                                       cmocka_unit_test(mapped),  cmocka_unit_test(staged),
+                                       cmocka_unit_test(cut),     cmocka_unit_test(built),
+                                       cmocka_unit_test(tested)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so failing Vulkan calls are not tested\n");
