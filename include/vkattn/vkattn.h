@@ -389,7 +389,7 @@ struct vka_attention_options {
      * -2^30 .. 2^30. NULL: the number of past keys. */
     struct vka_tensor *query_offset;
     bool causal;
-    /* Apply window_left and window_right, each -1 (unbounded) or at least 0. */
+    /* Apply window_left and window_right, each -1 (unbounded) or 0 to 2^30. */
     bool window;
     int32_t window_left, window_right;
     float scale;   /* 0: 1 / sqrt(head_dim) */
@@ -640,15 +640,14 @@ VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts the recorded work and returns at once. ticket may be NULL. The submits of one device run
  * one after the other; without timeline semaphores at most 16 are in flight, and this waits for the
- * first of them. INVALID before vka_plan_finish; DEVICE_LOST; memory statuses: where the run is
- * several submits, the first may run all the same then, so that outputs are undefined and a cache
- * may be longer. */
+ * first of them (30 s at most: TIMEOUT). INVALID before vka_plan_finish; DEVICE_LOST; memory
+ * statuses: where the run is several submits, the first may run all the same then, so that outputs
+ * are undefined and a cache may be longer. */
 VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket);
 
 /* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
- * DEVICE_LOST, also where the driver says success and did nothing: a run ends with a word that is
- * checked here, but for what is submitted while 8 others are in flight. INVALID: the run is done,
- * but a cache had no room for a sequence. */
+ * DEVICE_LOST, also where the driver says success and did nothing: every submit ends with a word
+ * that is checked here. INVALID: the run is done, but a cache had no room for a sequence. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* Submit and wait. */

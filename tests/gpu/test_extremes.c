@@ -1,4 +1,5 @@
-/* What breaks attention elsewhere: huge and equal logits, and NaN or Inf behind a mask. */
+/* What breaks attention elsewhere: huge and equal logits, windows at the end of the numbers, and NaN
+ * or Inf behind a mask. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +32,9 @@ struct rig {
     struct vka_plan *plan;
 };
 
-static struct rig open_rig(enum vka_path path, bool masked)
+enum hiding { NOTHING, MASKED, FAR_WINDOW };
+
+static struct rig open_rig(enum vka_path path, enum hiding hiding)
 {
     struct rig r = {0};
     const uint32_t q[] = {1, HEADS, N_Q, DIM}, kv[] = {1, HEADS, N_KV, DIM};
@@ -45,9 +48,13 @@ static struct rig open_rig(enum vka_path path, bool masked)
     struct vka_attention_op op = {
         .struct_size = sizeof op, .q = r.q, .k = r.k, .v = r.v, .output = r.o};
     op.options.scale = SCALE;
-    if (masked) {
+    if (hiding == MASKED) {
         op.options.mask = r.mask;
         op.options.kv_length = r.length;
+    } else if (hiding == FAR_WINDOW) {
+        op.options.query_offset = r.length;
+        op.options.window = true;
+        op.options.window_left = op.options.window_right = 1 << 30;
     }
     check(vka_plan_add_attention(r.plan, &op));
     check(vka_plan_finish(r.plan));
@@ -78,7 +85,8 @@ static void noise(struct rng *rng, float *x, size_t n, double scale)
 }
 
 /* The worst row's NMSE against the oracle. */
-static double error_of(const float *q, const float *k, const float *v, const float *o)
+static double error_of(const float *q, const float *k, const float *v, const float *o,
+                       bool from_diagonal)
 {
     static double dq[Q], dk[KV], dv[KV], got[Q], want[Q];
     for (size_t i = 0; i < Q; i++)
@@ -96,6 +104,8 @@ static double error_of(const float *q, const float *k, const float *v, const flo
                                     .k = dk,
                                     .v = dv,
                                     .scale = SCALE,
+                                    .window = from_diagonal,
+                                    .window_right = -1,
                                     .context = want};
     assert_int_equal(ref_attention(&a), VKA_OK);
     return ref_row_nmse(got, want, HEADS * N_Q, DIM, NULL);
@@ -106,7 +116,7 @@ static void test_logits(void **state)
     (void)state;
     static float q[Q], k[KV], v[KV], o[Q];
     for (enum vka_path path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++) {
-        struct rig r = open_rig(path, false);
+        struct rig r = open_rig(path, NOTHING);
         struct rng rng = {7};
         noise(&rng, v, KV, 1);
         /* Equal logits of 0, then of about 1e4: the mean of v, not NaN. */
@@ -116,7 +126,7 @@ static void test_logits(void **state)
             for (size_t i = 0; i < KV; i++)
                 k[i] = huge ? 64 : 1;
             run(&r, q, k, v, o);
-            assert_true(error_of(q, k, v, o) <= 1e-11);
+            assert_true(error_of(q, k, v, o, false) <= 1e-11);
         }
         /* Logits of +-1e4 all over, of integers, so that float32 holds them exactly: the rounding
          * of a logit of 1e4 would be an error of its own. */
@@ -126,7 +136,7 @@ static void test_logits(void **state)
             for (size_t i = 0; i < KV; i++)
                 k[i] = (float)((int)rng_range(&rng, 0, 128) - 64);
             run(&r, q, k, v, o);
-            assert_true(error_of(q, k, v, o) <= 1e-11);
+            assert_true(error_of(q, k, v, o, false) <= 1e-11);
         }
         close_rig(&r);
     }
@@ -171,13 +181,33 @@ static void test_placements(void **state)
 {
     (void)state;
     for (enum vka_path path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++) {
-        struct rig r = open_rig(path, true);
+        struct rig r = open_rig(path, MASKED);
         struct rng rng = {11};
         uint32_t hidden_rows = 0;
         for (int i = 0; i < 2000; i++)
             place(&r, &rng, &hidden_rows);
         print_message("path %d: 2000 placements, %u rows that must not notice, 0 leaks\n",
                       (int)path, hidden_rows);
+        close_rig(&r);
+    }
+}
+
+/* Positions and windows as far out as they go: query i stands at 2^30 + i and sees the keys from
+ * i on, as nothing overflows. */
+static void test_far_windows(void **state)
+{
+    (void)state;
+    static float q[Q], k[KV], v[KV], o[Q];
+    const int32_t offset = INT32_MAX; /* clamped to 2^30 */
+    struct rng rng = {13};
+    noise(&rng, q, Q, 2);
+    noise(&rng, k, KV, 2);
+    noise(&rng, v, KV, 2);
+    for (enum vka_path path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++) {
+        struct rig r = open_rig(path, FAR_WINDOW);
+        check(vka_tensor_write(r.length, &offset, sizeof offset));
+        run(&r, q, k, v, o);
+        assert_true(error_of(q, k, v, o, true) <= 1e-11);
         close_rig(&r);
     }
 }
@@ -191,6 +221,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_far_windows),
         cmocka_unit_test(test_placements),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
