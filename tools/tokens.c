@@ -2,16 +2,28 @@
 #include "tokens.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* NULL with errno set. O_NONBLOCK: opening a pipe must not wait for its writer. */
+static FILE *open_file(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (!file && fd >= 0)
+        close(fd);
+    return file;
+}
 
 /* The bytes of a regular file; NULL with a sentence. */
 static char *read_text(const char *path, size_t *size, char *error)
 {
-    FILE *file = fopen(path, "rb");
+    FILE *file = open_file(path);
     struct stat info;
     char *text = NULL;
     if (!file || fstat(fileno(file), &info)) {

@@ -297,6 +297,9 @@ rm t.txt
 refuse_tokens 't.txt: cannot open'
 mkdir t.txt
 refuse_tokens 't.txt: expected a file'
+rmdir t.txt
+mkfifo t.txt # nobody writes to it: to wait for that would be for ever
+refuse_tokens 't.txt: expected a file'
 refuse 'missing.npy' "$seed" --query missing.npy --output keep.npy
 refuse 'missing.safetensors' missing.safetensors --query x.npy --output keep.npy
 refuse 'bad/data.safetensors' bad/data.safetensors --query x.npy --output keep.npy
