@@ -14,12 +14,12 @@ void terms_add(struct terms *terms, const char *format, ...)
     va_start(arguments, format);
     int length = vsnprintf(terms->text + terms->length, room, format, arguments);
     va_end(arguments);
-    if (length > 0)
-        terms->length += (size_t)length < room ? (size_t)length : room - 1;
-    if (terms->length + 1 < sizeof terms->text) {
-        terms->text[terms->length++] = '\n';
-        terms->text[terms->length] = '\0';
-    }
+    terms->cut |= length < 0 || (size_t)length + 2 > room;
+    if (terms->cut)
+        return;
+    terms->length += (size_t)length;
+    terms->text[terms->length++] = '\n';
+    terms->text[terms->length] = '\0';
 }
 
 void terms_add_tensor(struct terms *terms, const char *name, const struct vka_tensor *tensor)
@@ -108,6 +108,9 @@ enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_sta
     if (status != VKA_OK)
         return status;
     struct message *mine = mpi->messages + mpi->size;
+    if (own == VKA_OK && terms->cut)
+        own = log_error(&mpi->log, VKA_INTERNAL, "%s: its arguments take more than %zu bytes",
+                        caller, sizeof terms->text);
     mine->status = (int32_t)own;
     memcpy(mine->each, terms->each, sizeof mine->each);
     snprintf(mine->text, sizeof mine->text, "call: %.48s\n%s", caller, terms->text);

@@ -40,10 +40,12 @@ enum vka_status comm_progress(struct vka_mpi *mpi, int n, MPI_Request *requests)
 /* Keeps the device's sentence as the object's, and returns status. */
 enum vka_status comm_device_error(struct vka_mpi *mpi, enum vka_status status);
 
-/* What a rank calls a function with: a line for each argument, which must be the same on all. */
+/* What a rank calls a function with: a line for each argument, which must be the same on all. Names
+ * and numbers alone: there is room for more than the longest call has. */
 struct terms {
     int32_t each[4]; /* what may differ: see comm_each */
     size_t length;
+    bool cut; /* more than there is room for: comm_agree fails */
     char text[3072];
 };
 

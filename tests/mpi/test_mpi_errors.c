@@ -1,5 +1,6 @@
 /* Arguments that differ, failures of one rank, and what of the weights a rank reads. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "mpi/comm.h"
 #include "ranks.h"
 
 #include <vkattn/vkattn_io.h>
@@ -64,6 +65,27 @@ static void check_layer_arguments(struct vka_mpi *mpi)
     info = layer_info();
     REQUIRE_OK(mpi, vka_mpi_layer_create(mpi, &info, &layer));
     vka_mpi_layer_destroy(&layer);
+}
+
+/* What is compared is compared to its last byte, and what there is no room for is an error. */
+static void check_terms(struct vka_mpi *mpi)
+{
+    static const char caller[] = "check_terms";
+    bool last = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1;
+    struct terms terms = {0};
+    const int most = sizeof terms.text - 2; /* the line's end, and the text's */
+    terms_add(&terms, "%*d", most, last);
+    REQUIRE(!terms.cut, "a line of %d is cut", most);
+    if (vka_mpi_size(mpi) > 1)
+        EXPECT(mpi, VKA_INVALID, "check_terms: rank", comm_agree(mpi, caller, VKA_OK, &terms));
+    terms = (struct terms){0};
+    for (int i = 0; last && i < most; i++)
+        terms_add(&terms, "%d", i);
+    EXPECT(mpi, VKA_INTERNAL, "more than 3072 bytes", comm_agree(mpi, caller, VKA_OK, &terms));
+    terms = (struct terms){0};
+    terms_add(&terms, "%*d", most + 1, 0);
+    EXPECT(mpi, VKA_INTERNAL, "rank 0: check_terms", comm_agree(mpi, caller, VKA_OK, &terms));
+    REQUIRE_OK(mpi, comm_agree(mpi, caller, VKA_OK, &(struct terms){0}));
 }
 
 static void check_plan_arguments(struct vka_mpi *mpi)
@@ -248,6 +270,7 @@ int main(int argc, char **argv)
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     for (int i = 0; i < WIDTH * WIDTH; i++)
         weights[i] = (float)(i % 13) / 13 - 0.4f;
+    check_terms(mpi);
     check_layer_arguments(mpi);
     check_plan_arguments(mpi);
     if (vka_mpi_size(mpi) > 1)
