@@ -43,14 +43,24 @@ static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
             (small || plan_time(plan, KERNEL_nonfinite, &work) <= plan->budget));
 }
 
-/* Invocations of all passes. */
-static uint64_t count_invocations(const struct vka_plan *plan, const struct vka_tensor *t)
+struct total {
+    uint32_t passes, invocations;
+};
+
+/* Adds the passes of all parts, as far as a plan could hold them, and their invocations. */
+static void measure(const struct vka_plan *plan, const struct vka_tensor *t, struct total *total)
 {
     struct vka_tensor half[2];
-    if (fits(plan, t))
-        return groups_of(t) * (uint64_t)NONFINITE_LANES;
+    if (total->passes > MOST_PASSES)
+        return;
+    if (fits(plan, t)) {
+        total->passes++;
+        total->invocations += groups_of(t) * NONFINITE_LANES;
+        return;
+    }
     halve(t, half);
-    return count_invocations(plan, &half[0]) + count_invocations(plan, &half[1]);
+    measure(plan, &half[0], total);
+    measure(plan, &half[1], total);
 }
 
 static enum vka_status add_passes(struct vka_plan *plan, const char *name,
@@ -102,15 +112,14 @@ enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
 {
     enum vka_status status = VKA_OK;
     struct vka_tensor counts, full;
+    struct total total = {0};
     uint32_t first = 0;
     if (!plan->count_nonfinite || !t)
         return VKA_OK;
     full = tensor_rank4(t);
-    uint64_t n = count_invocations(plan, &full);
-    if (n > UINT32_MAX / 2)
-        return log_error(&plan->device->log, VKA_UNSUPPORTED,
-                         "%s is too large for its NaN and Inf to be counted", name);
-    TRY(plan_add_count(plan, name, (uint32_t)n, &counts));
+    measure(plan, &full, &total);
+    TRY(plan_check_room(plan, total.passes));
+    TRY(plan_add_count(plan, name, total.invocations, &counts));
     TRY(add_passes(plan, name, &full, &counts, &first));
 fail:
     return status;

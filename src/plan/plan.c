@@ -10,8 +10,7 @@
 
 #define DEFAULT_WORKSPACE (64ull << 20)
 #define DEFAULT_BUDGET 200000000ull /* nanoseconds */
-#define MOST_PASSES 16384u  /* a CPU driver maps memory for each, crashes when it can map no more */
-#define LEAST_ALIGNMENT 16u /* of a binding: vec4 loads */
+#define LEAST_ALIGNMENT 16u         /* of a binding: vec4 loads */
 
 static void release_recording(struct vka_plan *plan)
 {
@@ -149,8 +148,8 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
 {
     if (!plan)
         return VKA_INVALID;
-    *mark = (struct plan_mark){plan->n_pass, plan->n_count, plan->predicted,
-                               plan->device->caps.wrong_kernels};
+    *mark = (struct plan_mark){plan->n_pass,  plan->n_count,   plan->n_scratch,
+                               plan->n_cache, plan->predicted, plan->device->caps.wrong_kernels};
     if (plan->finished)
         return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
     return VKA_OK;
@@ -161,6 +160,10 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
     if (status != VKA_OK) {
         while (plan->n_pass > mark.n_pass)
             release_bindings(&plan->passes[--plan->n_pass]);
+        while (plan->n_scratch > mark.n_scratch)
+            storage_unref(&plan->scratches[--plan->n_scratch].storage);
+        while (plan->n_cache > mark.n_cache)
+            cache_unref(plan->caches[--plan->n_cache]);
         plan->n_count = mark.n_count;
         plan->predicted = mark.predicted;
     }
@@ -245,6 +248,14 @@ static void widen_texels(const struct caps *caps, struct pass *pass)
     }
 }
 
+enum vka_status plan_check_room(const struct vka_plan *plan, size_t n)
+{
+    if (n > MOST_PASSES - plan->n_pass)
+        return log_error(&plan->device->log, VKA_UNSUPPORTED, "the plan needs more than %u passes",
+                         MOST_PASSES);
+    return VKA_OK;
+}
+
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
 {
     enum vka_status status = VKA_OK;
@@ -255,9 +266,8 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     TRY(self_test_pass(plan->device, &pass->key));
     if (caps->wrong_kernels != wrong)
         return VKA_UNSUPPORTED; /* without a word: the operation is tried again with others */
+    TRY(plan_check_room(plan, 1));
     const char *missing = kernel_missing(pass->key.kernel, caps);
-    if (plan->n_pass >= MOST_PASSES)
-        return log_error(log, VKA_UNSUPPORTED, "the plan needs more than %u passes", MOST_PASSES);
     if (missing)
         return log_error(log, VKA_UNSUPPORTED, "%s: the device lacks %s (kernel %s)", pass->name,
                          missing, kernel->name);

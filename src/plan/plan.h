@@ -7,6 +7,9 @@
 #include "gpu/verdict.h"
 #include "plan/budget.h"
 
+/* A CPU driver maps memory for each, and crashes when it can map no more. */
+#define MOST_PASSES 16384u
+
 /* One buffer of a pass: bytes of a storage. */
 struct binding {
     struct storage *storage; /* referenced by the pass */
@@ -82,10 +85,10 @@ struct vka_plan {
     struct recorded recorded;
 };
 
-/* An operation begins with plan_begin and ends with plan_end; on failure plan_end takes back every
- * pass added since. */
+/* An operation begins with plan_begin and ends with plan_end; on failure plan_end takes back all
+ * that was added and taken since. */
 struct plan_mark {
-    size_t n_pass, n_count;
+    size_t n_pass, n_count, n_scratch, n_cache;
     double predicted;
     uint64_t wrong_kernels; /* of the device's caps */
 };
@@ -129,6 +132,9 @@ bool plan_is_ours(const struct vka_plan *plan, const struct vka_tensor *tensor);
  * kernel does not read can be bound to anything. */
 void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
                const struct vka_tensor *tensor, bool write, uint32_t *offset);
+
+/* UNSUPPORTED where the plan has no room for n more passes. */
+enum vka_status plan_check_room(const struct vka_plan *plan, size_t n);
 
 /* Appends a copy of the pass, after checking grid and ranges against the device. */
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "operand.h"
+#include "plan/nonfinite.h"
 
 #define PATIENCE (10 * VKA_TIMEOUT_DEFAULT) /* the first run compiles */
 
@@ -158,6 +159,26 @@ static void attention(void **state)
         operand_destroy(&o[i]);
 }
 
+/* A tensor that takes more passes than a plan has is refused before anything is made for it. */
+static void too_many_passes(void **state)
+{
+    struct vka_device *device = *state;
+    struct vka_tensor *small = NULL, huge;
+    struct vka_plan *plan = NULL;
+    check(device, vka_tensor_create(device, VKA_F32, 1, (const uint32_t[]){1}, &small));
+    check(device,
+          vka_plan_create(
+              device, VKA_INFO(vka_plan_info, .count_nonfinite = true, .submit_budget = 1), &plan));
+    huge = *small;
+    assert_true(shape_dense(4, (const uint32_t[]){1 << 15, 1 << 16, 1 << 8, 1 << 8}, &huge.shape));
+    assert_int_equal(plan_count_nonfinite(plan, "output", &huge), VKA_UNSUPPORTED);
+    assert_non_null(strstr(vka_device_error(device), "passes"));
+    assert_int_equal(vka_plan_workspace(plan), 0);
+    assert_int_equal(vka_plan_nonfinite_count(plan), 0);
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&small);
+}
+
 static void off(void **state)
 {
     struct vka_device *device = *state;
@@ -176,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
         cmocka_unit_test(attention),
+        cmocka_unit_test(too_many_passes),
         cmocka_unit_test(off),
     };
     static const struct vka_device_info infos[] = {

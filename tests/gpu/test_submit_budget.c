@@ -19,7 +19,7 @@ static const uint64_t budgets[] = {1000, 1000000, 0, VKA_NO_BUDGET};
 
 /* The output after two runs: with a cache, the second sees the keys of the first. */
 static float *run_with(struct vka_device *device, const struct budget_case *p, uint64_t budget,
-                       size_t *n_submit)
+                      size_t *n_submit)
 {
     struct budget_operands t = budget_operands_make(device, p);
     struct vka_cache *cache = budget_cache(device, p);
@@ -170,6 +170,45 @@ static void moves_are_cut(void **state)
     same_bits(device, &p);
 }
 
+/* What a plan has no room for leaves nothing in it: no pass, no memory, no hold on a cache. */
+static void refusal_leaves_nothing(void **state)
+{
+    struct vka_device *device = *state;
+    const struct budget_case p = {.name = "cache",
+                                  .batch = 2,
+                                  .n_head = 4,
+                                  .n_kv_head = 2,
+                                  .n_q = 50,
+                                  .n_kv = 50,
+                                  .dim = 8,
+                                  .cache = true};
+    struct budget_operands t = budget_operands_make(device, &p);
+    struct vka_plan *plan = NULL, before;
+    enum vka_status status = VKA_OK;
+    uint64_t workspace;
+    budget_check(device, vka_plan_create(device,
+                                         VKA_INFO(vka_plan_info, .submit_budget = 1,
+                                                  .path = VKA_PATH_FUSED, .count_nonfinite = true),
+                                         &plan));
+    do {
+        struct vka_cache *cache = budget_cache(device, &p);
+        before = *plan;
+        workspace = vka_plan_workspace(plan);
+        status = vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = t.q, .k = t.k,
+                                                       .v = t.v, .output = t.o, .cache = cache));
+        vka_cache_destroy(&cache);
+    } while (status == VKA_OK);
+    assert_int_equal(status, VKA_UNSUPPORTED);
+    assert_non_null(strstr(vka_device_error(device), "passes"));
+    assert_true(before.n_pass > 0 && before.n_cache > 0 && workspace > 0);
+    assert_int_equal(plan->n_pass, before.n_pass);
+    assert_int_equal(plan->n_cache, before.n_cache);
+    assert_int_equal(plan->n_count, before.n_count);
+    assert_int_equal(vka_plan_workspace(plan), workspace);
+    vka_plan_destroy(&plan);
+    budget_operands_free(&t);
+}
+
 /* A layer: matrix products and copies too. */
 static void whole_layer(void **state)
 {
@@ -244,6 +283,7 @@ int main(void)
         ON_FENCES(runs_in_flight),
         ON_DEVICE(bits_whatever_the_budget),
         ON_DEVICE(moves_are_cut),
+        ON_DEVICE(refusal_leaves_nothing),
     };
     if (!have_device("the budget of submits"))
         return 77;
