@@ -122,11 +122,8 @@ static void print_kernels(struct vka_device *device, const char *why)
     for (size_t i = 0; i < vka_kernel_count(); i++) {
         if (vka_device_kernel(device, i, &kernel) != VKA_OK)
             continue;
-        const char *verdict = !kernel.missing ? "usable"
-                              : kernel.built  ? "needs "
-                                              : "not built: the shader compiler lacks ";
-        printf("  %-10s %-28s %s%s\n", i ? "" : "kernels", kernel.name, verdict,
-               kernel.missing ? kernel.missing : "");
+        printf("  %-10s %-28s %s\n", i ? "" : "kernels", kernel.name,
+               kernel.missing ? kernel.missing : "usable");
     }
 }
 

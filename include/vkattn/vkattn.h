@@ -270,8 +270,8 @@ VKA_API enum vka_status vka_device_self_test(struct vka_device *device);
 
 struct vka_kernel_info {
     const char *name;    /* its row in shaders/kernels.def */
-    const char *missing; /* NULL: usable here; else the feature that the device lacks */
-    bool built;          /* false: the shader compiler lacked the extension that `missing` names */
+    const char *missing; /* NULL: usable here; else why not, "needs subgroups of 8" */
+    bool built;          /* false: the shader compiler lacked an extension */
     bool tested;         /* it went through its self-test, here or before */
 };
 

@@ -238,7 +238,7 @@ enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
     CHECK_ARG(index < KERNEL_COUNT, "%s: index %zu is past the last kernel", __func__, index);
     info->name = kernel_table[index].name;
     info->missing = kernel_missing((enum kernel)index, &device->caps);
-    info->built = !kernel_not_built((enum kernel)index);
+    info->built = kernel_is_built((enum kernel)index);
     info->tested = device->self_test.done >> index & 1;
 fail:
     return status;

@@ -52,13 +52,13 @@ struct rates {
     struct rate of[KERNEL_COUNT];
 };
 
-/* NULL where the library has it, else what the compiler of its shaders lacked. */
-const char *kernel_not_built(enum kernel kernel);
+/* Whether the library has it. */
+bool kernel_is_built(enum kernel kernel);
 
 /* Those that it lacks, a bit each: what caps of a device that is there have. */
 uint64_t kernels_not_built(void);
 
-/* NULL where the device can run it, else what it, or the library, lacks. */
+/* NULL where the device can run it, else why not, as a sentence goes on that begins "the kernel". */
 const char *kernel_missing(enum kernel kernel, const struct caps *caps);
 
 #endif

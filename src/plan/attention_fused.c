@@ -389,8 +389,9 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     struct attention b = *a;
     attention_choose(plan, a, &choice);
     if (!choice.usable)
-        return log_error(&plan->device->log, VKA_UNSUPPORTED, "no fused attention here: %s",
-                         choice.reason);
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "no fused attention here: the kernel %s %s",
+                         kernel_table[choice.kernel].name, choice.reason);
     TRY(with_contiguous_rows(plan, &b.q, false));
     TRY(with_contiguous_rows(plan, &b.k, !a->paged));
     TRY(with_contiguous_rows(plan, &b.v, !a->paged));

@@ -269,8 +269,8 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     TRY(plan_check_room(plan, 1));
     const char *missing = kernel_missing(pass->key.kernel, caps);
     if (missing)
-        return log_error(log, VKA_UNSUPPORTED, "%s: the device lacks %s (kernel %s)", pass->name,
-                         missing, kernel->name);
+        return log_error(log, VKA_UNSUPPORTED, "%s: the kernel %s %s", pass->name, kernel->name,
+                         missing);
     for (int i = 0; i < 3; i++)
         if (pass->groups[i] > caps->max_groups[i])
             return log_error(log, VKA_UNSUPPORTED,

@@ -147,7 +147,7 @@ static enum vka_status compile_device(const char *only, struct totals *totals)
     for (int k = 0; k < KERNEL_COUNT; k++) {
         const char *missing = kernel_missing((enum kernel)k, &device->caps);
         if (missing)
-            printf("%-20s not compiled: needs %s\n", kernel_table[k].name, missing);
+            printf("%-20s not compiled: it %s\n", kernel_table[k].name, missing);
     }
     null_device_close(&device);
     free(list);

@@ -167,7 +167,7 @@ static void matrix_units(void **state)
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     caps = with_matrices(&discrete);
     caps.unbuilt_kernels = 1ull << KERNEL_matmul_coop_f16;
-    assert_string_equal(kernel_missing(KERNEL_matmul_coop_f16, &caps), "GL_KHR_cooperative_matrix");
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_coop_f16, &caps), "GL_KHR_cooperative"));
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     caps = with_matrices(&discrete);
     caps.properties.type = VKA_DEVICE_CPU; /* many steps a matrix there */

@@ -169,7 +169,7 @@ class Device:
         return Tensor(self, shape, dtype)
 
     def kernels(self) -> dict[str, str | None]:
-        """Every kernel: None where it is usable here, else the feature that the device lacks."""
+        """Every kernel: None where it is usable here, else why not, as "needs subgroups of 8"."""
         kernels: dict[str, str | None] = {}
         info = ffi.new("struct vka_kernel_info *")
         with self._core as core:
