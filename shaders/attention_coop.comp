@@ -39,6 +39,7 @@ layout(constant_id = ATTENTION_COOP_K_VEC) const uint K_VEC = 1;
 layout(constant_id = ATTENTION_COOP_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_COOP_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_COOP_PIECES) const uint PIECES = 0;
+layout(constant_id = ATTENTION_COOP_STATE) const uint STATE = 0; // not with PIECES
 const uint Q_TYPE = HALF_TYPE;
 const uint K_TYPE = HALF_TYPE;
 const uint V_TYPE = HALF_TYPE;
@@ -51,7 +52,8 @@ layout(binding = 1) readonly buffer Keys8 { uvec4 k_chunks[]; };
 layout(binding = 2) readonly buffer Values8 { uvec4 v_chunks[]; };
 
 const uint LANES = THREADS / ATTENTION_COOP_SUBGROUPS;
-const uint PART_KEYS = KEYS / (LANES / M); // of a step that a lane weighs; even, at most 32
+const uint PARTS = LANES / M;        // lanes that share a row
+const uint PART_KEYS = KEYS / PARTS; // of a step that a lane weighs; even, at most 32
 // A chunk is 8 elements, one uvec4; rows have one more than they hold, so that those of a matrix
 // begin in different banks.
 const uint Q_PITCH = HEAD / 8 + 1;
@@ -170,7 +172,7 @@ float over_parts(float x, bool sum)
     exchange[mine + gl_SubgroupInvocationID] = x;
     subgroup_barrier_shared();
     float y = exchange[mine + gl_SubgroupInvocationID % M];
-    for (uint i = 1; i < LANES / M; i++) {
+    for (uint i = 1; i < PARTS; i++) {
         float other = exchange[mine + gl_SubgroupInvocationID % M + i * M];
         y = sum ? y + other : max(y, other);
     }
@@ -218,7 +220,7 @@ void weigh(uint key, bool test, sequence s)
 // a condition have come out wrong on a driver (Mesa 26's for CPUs).
 void shrink_context()
 {
-    for (uint n = part(); n < N; n += LANES / M)
+    for (uint n = part(); n < N; n += PARTS)
         matrix[lane_row() * N + n] = shrink;
     subgroup_barrier_shared();
     ACCUMULATOR by;
@@ -290,26 +292,75 @@ void step(uint key, bool test, sequence s)
         add_odd_values(key, s);
 }
 
+// Where the state of row t begins: the context, the sum or HIDDEN of each part, the maximum.
+uint row_state(uint t)
+{
+    uint pitch = STATE_PITCH(VALUE / 4, PARTS);
+    return state_of(ROWS * pitch) + t * pitch;
+}
+
+bool saw_key(uint t)
+{
+    bool any = false;
+    for (uint i = 0; i < PARTS; i++)
+        any = any || saved(row_state(t) + VALUE + i) != HIDDEN;
+    return any;
+}
+
+// A row that saw no key so far begins anew: its context is of dead_context.
+void load_state()
+{
+    uint t = lane_row(), sums = row_state(t) + VALUE, mine = gl_SubgroupID * M;
+    if (saw_key(t)) {
+        float sum = saved(sums + part());
+        seen = sum != HIDDEN;
+        total = seen ? sum : 0.0;
+        most = saved(sums + PARTS);
+    }
+    [[unroll]] for (uint j = 0; j < VALUE / N; j++) {
+        for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
+            uint row = mine + e / N;
+            matrix[mine * N + e] = saw_key(row) ? saved(row_state(row) + j * N + e % N) : 0.0;
+        }
+        subgroup_barrier_shared();
+        coopMatLoad(context[j], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
+        subgroup_barrier_shared();
+    }
+}
+
+// The sums and the maximum, before those of a row's parts are added.
+void store_sums(uint t)
+{
+    uint sums = row_state(t) + VALUE;
+    o_words[sums + part()] = floatBitsToUint(seen ? total : HIDDEN);
+    if (part() == 0)
+        o_words[sums + PARTS] = floatBitsToUint(most);
+}
+
 // Feature d of row t of the tile, whose context is x.
 void store(float x, uint t, uint d, uvec2 keys, sequence s)
 {
-    uint row = first_row + t;
-    if (row >= n_row || d >= p.value_dim)
+    bool dead = exchange[2 * t + 1] == 0.0, keep = (STATE & STATE_STORE) != 0;
+    if (!keep && (first_row + t >= n_row || d >= p.value_dim))
         return;
-    float sum = exchange[2 * t];
-    bool dead = exchange[2 * t + 1] == 0.0;
-    if (dead)
-        x = dead_context(row, keys, d / 4, vec4(0.0), s)[d % 4];
-    else if (PIECES == 0)
-        x /= sum;
-    uint at = output_base(row, s) + d;
+    if (dead) {
+        vec4 before = (STATE & STATE_LOAD) != 0 ? saved4(row_state(t) + d / 4 * 4) : vec4(0.0);
+        x = dead_context(row_of(t), keys, d / 4, before, s)[d % 4];
+    } else if (PIECES == 0 && !keep) {
+        x /= exchange[2 * t];
+    }
+    if (keep) {
+        o_words[row_state(t) + d] = floatBitsToUint(x);
+        return;
+    }
+    uint at = output_base(first_row + t, s) + d;
     if (PIECES != 0)
         o_words[at] = floatBitsToUint(x);
     else
         STORE(o_words, at, O_TYPE, one_nan(x))
 }
 
-void store_state(uint t, sequence s)
+void store_record(uint t, sequence s)
 {
     if (PIECES == 0 || part() != 0 || first_row + t >= n_row)
         return;
@@ -322,13 +373,15 @@ void store_state(uint t, sequence s)
 void store_rows(uvec2 keys, sequence s)
 {
     uint t = lane_row(), mine = gl_SubgroupID * M;
+    if ((STATE & STATE_STORE) != 0)
+        store_sums(t);
     total = over_parts(total, true);
     seen = over_parts(seen ? 1.0 : 0.0, true) != 0.0;
     if (seen && PIECES == 0 && mask_has(MASK_SINK)) {
         float above = sinks[p.sink_offset + p.head_first + head_of(row_of(t))] - most;
         total += above > 87.0 ? -MINUS_INFINITY : exp_accurate(above);
     }
-    store_state(t, s);
+    store_record(t, s);
     barrier(); // `exchange` now holds the sum of each row, and whether it saw a key
     if (part() == 0) {
         exchange[2 * t] = total;
@@ -361,9 +414,13 @@ void main()
     seen = false;
     [[unroll]] for (uint j = 0; j < VALUE / N; j++)
         context[j] = ACCUMULATOR(0.0);
+    if ((STATE & STATE_LOAD) != 0)
+        load_state();
     stage_q(s);
     uvec4 bound = find_bounds(s);
     uvec2 keys = PIECES != 0 ? piece * p.piece_keys + uvec2(0, p.piece_keys) : uvec2(0, NO_KEY);
+    if (STATE != 0)
+        keys = uvec2(p.key_first, p.key_end);
     uint end = min(bound.y, keys.y);
     for (uint key = max(bound.x / KEYS * KEYS, keys.x); key < end; key += KEYS) {
         uint code = map_code(tile, key);

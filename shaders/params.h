@@ -278,7 +278,8 @@ struct attention_params {
 #define ATTENTION_COOP_V_VEC 9
 #define ATTENTION_COOP_GENERAL 10
 #define ATTENTION_COOP_PIECES 11
-#define ATTENTION_COOP_SPECS 12
+#define ATTENTION_COOP_STATE 12
+#define ATTENTION_COOP_SPECS 13
 #define ATTENTION_COOP_SUBGROUPS 4
 
 /* Shared memory of a workgroup of attention_tile in bytes: q, stage, weights, exchange, ranges. */

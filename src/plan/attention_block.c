@@ -47,21 +47,12 @@ bool attention_is_last(const struct attention *a)
     return !a->n_block || a->key_first + a->n_block == a->n_kv;
 }
 
-/* Whether the kernel can keep its state between passes. */
-static bool keeps_state(enum kernel kernel)
-{
-    return kernel == KERNEL_attention_row || kernel == KERNEL_attention_texel ||
-           kernel == KERNEL_attention_address || kernel == KERNEL_attention_tile;
-}
-
 /* Why the problem is not one pass of the chosen kernel; NULL where it is. */
 static const char *why_not(const struct vka_plan *plan, const struct attention_choice *c)
 {
     if (!c->usable)
         return c->reason;
-    if (!keeps_state(c->kernel))
-        return "the kernel for it keeps no state";
-    if (c->kernel == KERNEL_attention_tile && c->n_piece > 1)
+    if (c->n_piece > 1)
         return "few rows share the keys in pieces";
     if (plan->path == VKA_PATH_AUTO && !c->preferred)
         return "all keys at once would not be fused";

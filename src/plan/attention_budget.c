@@ -130,7 +130,12 @@ struct work attention_work(const struct attention *a, const struct attention_cho
 
 uint32_t attention_state_pitch(const struct attention_choice *c)
 {
-    return STATE_PITCH(c->value4, c->kernel == KERNEL_attention_tile ? c->lanes : 2);
+    uint32_t lanes = 2; /* no lanes share a row: one sum, and whether a key was seen */
+    if (c->kernel == KERNEL_attention_tile)
+        lanes = c->lanes;
+    else if (attention_is_coop(c->kernel))
+        lanes = c->lanes / ATTENTION_COOP_SUBGROUPS / c->size.m;
+    return STATE_PITCH(c->value4, lanes);
 }
 
 /* One span: the keys that some query of the slice may see, in whole steps, at least one. */
@@ -203,8 +208,7 @@ bool attention_cut(const struct vka_plan *plan, const struct attention *a,
         parts->pieces = divide_up(piece, budget_parts(time, plan->budget, piece));
         return last;
     }
-    if (!attention_is_coop(c->kernel)) /* which keeps no state */
-        cut_keys(plan, a, c, s, last && !a->n_sequence, parts);
+    cut_keys(plan, a, c, s, last && !a->n_sequence, parts);
     time = longest_time(plan, a, c, s, parts);
     if (last && a->n_sequence)
         parts->tiles = divide_up(tiles, budget_parts(time, plan->budget, tiles));

@@ -213,12 +213,19 @@ struct part {
     const struct vka_tensor *states; /* two, written in turn */
 };
 
+/* The constant that says what the kernel does with the state. */
+static uint32_t state_spec(enum kernel kernel)
+{
+    if (attention_is_coop(kernel))
+        return ATTENTION_COOP_STATE;
+    return kernel == KERNEL_attention_tile ? TILE_STATE : ATTENTION_STATE;
+}
+
 /* Where a span finds the state that the one before left, and leaves its own. */
 static void bind_state(const struct vka_plan *plan, const struct attention *a,
                        const struct attention_parts *parts, const struct part *part,
                        struct pass *pass, struct attention_params *p)
 {
-    bool tile = pass->key.kernel == KERNEL_attention_tile;
     bool first = part->span == 0 && a->key_first == 0;
     bool last = part->span + 1 == parts->n_span && attention_is_last(a);
     const struct vka_tensor *from = a->n_block ? a->state : &part->states[(part->span + 1) % 2];
@@ -226,7 +233,7 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
     uint32_t load = a->n_sequence ? SLOT_TABLE : SLOT_Q_START;
     if (first && last)
         return;
-    pass->key.spec[tile ? TILE_STATE : ATTENTION_STATE] =
+    pass->key.spec[state_spec(pass->key.kernel)] =
         (first ? 0 : STATE_LOAD) | (last ? 0 : STATE_STORE);
     if (!first)
         plan_bind(plan, pass, load, from, false, NULL);

@@ -109,7 +109,7 @@ bool attention_keys_fit(const struct vka_plan *plan, const struct attention *a,
     return fits(plan, a, c, s, parts, true);
 }
 
-/* Halves the keys of a pass; false where they are one step, or no state is kept. */
+/* Halves the keys of a pass; false where they are one step. */
 static bool halve_keys(const struct attention *a, const struct attention_choice *c,
                        struct attention_parts *parts)
 {
@@ -119,7 +119,7 @@ static bool halve_keys(const struct attention *a, const struct attention_choice 
         parts->pieces = divide_up(parts->pieces, 2);
         return more;
     }
-    if (attention_is_coop(c->kernel) || parts->keys <= unit)
+    if (parts->keys <= unit)
         return false;
     uint32_t all = attention_span_end(a, parts, parts->n_span - 1) - parts->key;
     parts->keys = divide_up(divide_up(parts->keys, unit), 2) * unit;

@@ -15,29 +15,33 @@ void budget_check(struct vka_device *device, enum vka_status status)
         fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
 }
 
-static struct vka_tensor *tensor4(struct vka_device *device, uint32_t a, uint32_t b, uint32_t c,
-                                  uint32_t d)
+static struct vka_tensor *tensor4(struct vka_device *device, enum vka_dtype dtype, uint32_t a,
+                                  uint32_t b, uint32_t c, uint32_t d)
 {
     struct vka_tensor *t = NULL;
-    budget_check(device, vka_tensor_create(device, VKA_F32, 4, (const uint32_t[]){a, b, c, d}, &t));
+    budget_check(device, vka_tensor_create(device, dtype, 4, (const uint32_t[]){a, b, c, d}, &t));
     return t;
 }
 
+/* Floats are uniform in -1 .. 1; 16-bit elements have any bits that are within -2 .. 2. */
 static void fill(struct vka_device *device, struct vka_tensor *t, uint64_t seed)
 {
-    size_t n = (size_t)vka_tensor_count(t);
-    float *x = malloc(n * sizeof *x);
+    size_t n = (size_t)vka_tensor_count(t), bytes = vka_tensor_size(t);
+    void *data = malloc(bytes);
     struct rng rng = {seed};
-    assert_non_null(x);
+    assert_non_null(data);
     for (size_t i = 0; i < n; i++)
-        x[i] = (float)rng_uniform(&rng, -1, 1);
-    budget_check(device, vka_tensor_write(t, x, n * sizeof *x));
-    free(x);
+        if (vka_tensor_dtype(t) == VKA_F32)
+            ((float *)data)[i] = (float)rng_uniform(&rng, -1, 1);
+        else
+            ((uint16_t *)data)[i] = (uint16_t)(rng_next(&rng) & 0xbfff);
+    budget_check(device, vka_tensor_write(t, data, bytes));
+    free(data);
 }
 
-float *budget_contents(struct vka_device *device, struct vka_tensor *t)
+void *budget_contents(struct vka_device *device, struct vka_tensor *t)
 {
-    float *x = malloc(vka_tensor_size(t));
+    void *x = malloc(vka_tensor_size(t));
     assert_non_null(x);
     budget_check(device, vka_tensor_read(t, x, vka_tensor_size(t)));
     return x;
@@ -55,10 +59,10 @@ struct budget_operands budget_operands_make(struct vka_device *device, const str
 {
     static const int32_t q_start[] = {0, 7, 7, 40}, kv_start[] = {0, 70, 71, 150};
     struct budget_operands t = {
-        .q = tensor4(device, p->batch, p->n_head, p->n_q, p->dim),
-        .k = tensor4(device, p->batch, p->n_kv_head, p->n_kv, p->dim),
-        .v = tensor4(device, p->batch, p->n_kv_head, p->n_kv, p->dim),
-        .o = tensor4(device, p->batch, p->n_head, p->n_q, p->dim),
+        .q = tensor4(device, p->dtype, p->batch, p->n_head, p->n_q, p->dim),
+        .k = tensor4(device, p->dtype, p->batch, p->n_kv_head, p->n_kv, p->dim),
+        .v = tensor4(device, p->dtype, p->batch, p->n_kv_head, p->n_kv, p->dim),
+        .o = tensor4(device, p->dtype, p->batch, p->n_head, p->n_q, p->dim),
     };
     fill(device, t.q, 1);
     fill(device, t.k, 2);
@@ -107,7 +111,7 @@ struct vka_cache *budget_cache(struct vka_device *device, const struct budget_ca
             vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = p->batch, .n_kv_head = p->n_kv_head,
                                       .head_dim = p->dim, .capacity = 2 * p->n_kv + 9,
-                                      .block_size = p->paged ? 16 : 0),
+                                      .dtype = p->dtype, .block_size = p->paged ? 16 : 0),
                              &cache));
     return cache;
 }

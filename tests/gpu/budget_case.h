@@ -12,6 +12,7 @@
 struct budget_case {
     const char *name;
     uint32_t batch, n_head, n_kv_head, n_q, n_kv, dim;
+    enum vka_dtype dtype; /* of all four operands, and of the cache */
     bool cache, paged, ragged;
     enum vka_path path;
     struct vka_attention_options options;
@@ -23,16 +24,15 @@ struct budget_operands {
 
 void budget_check(struct vka_device *device, enum vka_status status);
 
-/* Keys, queries and values of the case, uniform in -1 .. 1, and where it is ragged four
- * sequences. */
+/* Keys, queries and values of the case, at random, and where it is ragged four sequences. */
 struct budget_operands budget_operands_make(struct vka_device *device, const struct budget_case *p);
 void budget_operands_free(struct budget_operands *t);
 
 /* [n], int32. */
 struct vka_tensor *budget_integers(struct vka_device *device, uint32_t n, const int32_t *values);
 
-/* The floats of a tensor, which the caller frees. */
-float *budget_contents(struct vka_device *device, struct vka_tensor *t);
+/* The elements of a tensor, which the caller frees. */
+void *budget_contents(struct vka_device *device, struct vka_tensor *t);
 
 /* An empty one with room for two runs; NULL where the case has none. */
 struct vka_cache *budget_cache(struct vka_device *device, const struct budget_case *p);

@@ -102,6 +102,10 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .path = is_fused(c) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
     };
     set_mask(&p, mask, rng);
+    if (is_attention_coop(c->kernel) && rng_chance(rng, 10)) { /* keys as spans, or as pieces */
+        p.budgets = true;
+        p.disabled_kernels = rng_chance(rng, 70) ? 1ull << KERNEL_attention_merge : 0;
+    }
     return p;
 }
 

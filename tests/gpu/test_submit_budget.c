@@ -18,7 +18,7 @@ static const uint64_t budgets[] = {1000, 1000000, 0, VKA_NO_BUDGET};
 #define N_BUDGET (sizeof budgets / sizeof budgets[0])
 
 /* The output after two runs: with a cache, the second sees the keys of the first. */
-static float *run_with(struct vka_device *device, const struct budget_case *p, uint64_t budget,
+static void *run_with(struct vka_device *device, const struct budget_case *p, uint64_t budget,
                       size_t *n_submit)
 {
     struct budget_operands t = budget_operands_make(device, p);
@@ -26,7 +26,7 @@ static float *run_with(struct vka_device *device, const struct budget_case *p, u
     struct vka_plan *plan = budget_plan(device, p, &t, cache, budget);
     for (int i = 0; i < 2; i++)
         budget_check(device, vka_plan_run(plan, BUDGET_PATIENCE));
-    float *output = budget_contents(device, t.o);
+    void *output = budget_contents(device, t.o);
     *n_submit = plan->n_submit;
     vka_plan_destroy(&plan);
     vka_cache_destroy(&cache);
@@ -36,8 +36,9 @@ static float *run_with(struct vka_device *device, const struct budget_case *p, u
 
 static void same_bits(struct vka_device *device, const struct budget_case *p)
 {
-    size_t bytes = (size_t)p->batch * p->n_head * p->n_q * p->dim * sizeof(float), n[N_BUDGET];
-    float *output[N_BUDGET];
+    size_t bytes = (size_t)p->batch * p->n_head * p->n_q * p->dim * vka_dtype_size(p->dtype);
+    size_t n[N_BUDGET];
+    void *output[N_BUDGET];
     for (size_t i = 0; i < N_BUDGET; i++)
         output[i] = run_with(device, p, budgets[i], &n[i]);
     for (size_t i = 0; i < N_BUDGET; i++)
@@ -128,6 +129,31 @@ static void bits_whatever_the_budget(void **state)
             !kernel_missing(KERNEL_attention_tile, &device->caps))
             same_bits(device, &problems[i]);
     device->caps.disabled_kernels = disabled;
+}
+
+/* By the kernels for matrix units, the keys not in pieces, which would not be cut. */
+static void bits_of_matrix_units(void **state)
+{
+    struct vka_device *device = *state;
+    const enum kernel kernels[] = {KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16};
+    const uint64_t disabled = device->caps.disabled_kernels;
+    size_t n = 0;
+    device->caps.disabled_kernels |= 1ull << KERNEL_attention_row |
+                                     1ull << KERNEL_attention_address |
+                                     1ull << KERNEL_attention_texel |
+                                     1ull << KERNEL_attention_tile | 1ull << KERNEL_attention_merge;
+    for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
+        for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+            struct budget_case p = problems[i];
+            p.dtype = kernels[k] == KERNEL_attention_coop_f16 ? VKA_F16 : VKA_BF16;
+            if (p.path != VKA_PATH_FUSED || kernel_missing(kernels[k], &device->caps))
+                continue;
+            same_bits(device, &p);
+            n++;
+        }
+    device->caps.disabled_kernels = disabled;
+    if (!n)
+        skip();
 }
 
 /* Passes of a name, of the problem's plan for a budget. */
@@ -282,6 +308,7 @@ int main(void)
         ON_DEVICE(runs_in_flight),
         ON_FENCES(runs_in_flight),
         ON_DEVICE(bits_whatever_the_budget),
+        ON_DEVICE(bits_of_matrix_units),
         ON_DEVICE(moves_are_cut),
         ON_DEVICE(refusal_leaves_nothing),
     };
