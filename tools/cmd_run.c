@@ -8,8 +8,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char *const layouts[] = {"bsd", "sbd", NULL};
+
+/* Whether both name one file, there or not: the same folder and the same name in it. */
+static bool is_one_file(const char *a, const char *b)
+{
+    const char *const paths[] = {a, b};
+    const char *names[2];
+    struct stat folders[2];
+    for (int i = 0; i < 2; i++) {
+        const char *slash = strrchr(paths[i], '/');
+        size_t length = slash ? (size_t)(slash - paths[i]) + 1 : 0;
+        char *folder = slash ? strndup(paths[i], length) : strdup(".");
+        int failed = folder ? stat(folder, &folders[i]) : -1;
+        free(folder);
+        if (failed)
+            return false;
+        names[i] = paths[i] + length;
+    }
+    return folders[0].st_dev == folders[1].st_dev && folders[0].st_ino == folders[1].st_ino &&
+           strcmp(names[0], names[1]) == 0;
+}
 
 /* No two results may go to one path, and each must be one that can be written. */
 static bool check_outputs(const struct run_options *o)
@@ -18,7 +39,7 @@ static bool check_outputs(const struct run_options *o)
     const char *const paths[] = {o->output, o->scores, o->html};
     for (int i = 0; i < 3; i++) {
         for (int j = 0; paths[i] && j < i; j++) {
-            if (!paths[j] || strcmp(paths[i], paths[j]))
+            if (!paths[j] || !is_one_file(paths[i], paths[j]))
                 continue;
             tool_error("--%s: expected another path than --%s, got '%s' twice", names[i], names[j],
                        paths[i]);

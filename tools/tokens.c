@@ -20,12 +20,13 @@ static FILE *open_file(const char *path)
     return file;
 }
 
-/* The bytes of a regular file; NULL with a sentence. */
-static char *read_text(const char *path, size_t *size, char *error)
+/* The bytes of a regular file, to be freed. */
+static enum vka_status read_text(const char *path, char **text, size_t *size, char *error)
 {
+    enum vka_status status = VKA_IO;
     FILE *file = open_file(path);
     struct stat info;
-    char *text = NULL;
+    *text = NULL;
     if (!file || fstat(fileno(file), &info)) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot open: %s", path, strerror(errno));
         goto done;
@@ -35,21 +36,21 @@ static char *read_text(const char *path, size_t *size, char *error)
                  TOKENS_MAX_SIZE);
         goto done;
     }
-    text = malloc((size_t)info.st_size + 1);
-    if (!text) {
+    *text = malloc((size_t)info.st_size + 1);
+    if (!*text) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
+        status = VKA_OUT_OF_HOST_MEMORY;
         goto done;
     }
-    *size = fread(text, 1, (size_t)info.st_size, file);
-    if (ferror(file)) {
+    *size = fread(*text, 1, (size_t)info.st_size, file);
+    if (ferror(file))
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot be read: %s", path, strerror(errno));
-        free(text);
-        text = NULL;
-    }
+    else
+        status = VKA_OK;
 done:
     if (file)
         fclose(file);
-    return text;
+    return status;
 }
 
 /* Adds a line to the last sequence, a new one where *begin says so. False where the line is not
@@ -71,12 +72,18 @@ enum vka_status tokens_read(const char *path, char *error, json_t **sequences)
 {
     size_t size = 0, number = 1;
     bool begin = true;
-    char *text = read_text(path, &size, error);
-    *sequences = text ? json_array() : NULL;
-    if (text && !*sequences)
+    char *text;
+    *sequences = NULL;
+    enum vka_status status = read_text(path, &text, &size, error);
+    if (status != VKA_OK)
+        goto done;
+    *sequences = json_array();
+    if (!*sequences) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
-    if (!*sequences)
-        goto fail;
+        status = VKA_OUT_OF_HOST_MEMORY;
+        goto done;
+    }
+    status = VKA_IO;
     for (const char *line = text, *end = text + size; line < end; number++) {
         const char *next = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((next ? next : end) - line);
@@ -84,21 +91,21 @@ enum vka_status tokens_read(const char *path, char *error, json_t **sequences)
         if (!add_line(*sequences, &begin, line, length - carriage)) {
             snprintf(error, VKA_IO_ERROR_SIZE,
                      "%s: expected UTF-8 text, got other bytes in line %zu", path, number);
-            goto fail;
+            goto done;
         }
         line = next ? next + 1 : end;
     }
-    if (!json_array_size(*sequences)) {
+    if (!json_array_size(*sequences))
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: expected a line a token, got none", path);
-        goto fail;
+    else
+        status = VKA_OK;
+done:
+    free(text);
+    if (status != VKA_OK) {
+        json_decref(*sequences);
+        *sequences = NULL;
     }
-    free(text);
-    return VKA_OK;
-fail:
-    free(text);
-    json_decref(*sequences);
-    *sequences = NULL;
-    return VKA_IO;
+    return status;
 }
 
 enum vka_status tokens_check(const char *path, const json_t *sequences, bool pairs, uint32_t batch,

@@ -389,7 +389,7 @@ struct vka_attention_options {
      * -2^30 .. 2^30. NULL: the number of past keys. */
     struct vka_tensor *query_offset;
     bool causal;
-    /* Apply window_left and window_right, each -1 (unbounded) or 0 to 2^30. */
+    /* Apply window_left and window_right, each -1 (unbounded) or at least 0. */
     bool window;
     int32_t window_left, window_right;
     float scale;   /* 0: 1 / sqrt(head_dim) */

@@ -32,10 +32,11 @@ uvec2 mask_range(uint batch, int position)
         end = min(end, int(p.mask.mask_n_kv));
     if (mask_has(MASK_CAUSAL))
         end = min(end, position < 0 ? 0 : position + 1);
-    if (mask_has(MASK_WINDOW_LEFT)) // -2^30 - 2^30 at the least: no overflow
-        first = max(first, position - p.mask.window_left);
+    // Compared first, as the difference and the sum alone may overflow.
+    if (mask_has(MASK_WINDOW_LEFT) && position > p.mask.window_left)
+        first = position - p.mask.window_left;
     if (mask_has(MASK_WINDOW_RIGHT) && position < end - p.mask.window_right)
-        end = position + p.mask.window_right + 1; // the sum alone may overflow, by 2^30 + 2^30 + 1
+        end = position + p.mask.window_right + 1;
     end = max(end, 0);
     return uvec2(min(first, end), end);
 }

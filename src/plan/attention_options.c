@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-#define MOST_WINDOW (1 << 30) /* so that positions and windows add without overflow */
-
 static enum vka_status check_mask(struct vka_plan *plan, const char *caller,
                                   const struct attention *a)
 {
@@ -87,10 +85,10 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
     CHECK_ARG((unsigned)o->masked_row < VKA_MASKED_ROW_COUNT, "%s: masked_row %d is unknown",
               caller, (int)o->masked_row);
     if (o->window) {
-        CHECK_ARG(o->window_left >= -1 && o->window_left <= MOST_WINDOW,
-                  "%s: window_left is %d, not -1 to 2^30", caller, o->window_left);
-        CHECK_ARG(o->window_right >= -1 && o->window_right <= MOST_WINDOW,
-                  "%s: window_right is %d, not -1 to 2^30", caller, o->window_right);
+        CHECK_ARG(o->window_left >= -1, "%s: window_left is %d, less than -1", caller,
+                  o->window_left);
+        CHECK_ARG(o->window_right >= -1, "%s: window_right is %d, less than -1", caller,
+                  o->window_right);
     } else {
         CHECK_ARG(o->window_left == 0 && o->window_right == 0,
                   "%s: window_left or window_right is given, but window is false", caller);

@@ -278,6 +278,8 @@ refuse '--scores: expected another path' "$seed" --query x.npy --output keep.npy
 refuse '--html: expected another path than --output' \
     "$seed" --query x.npy --output keep.npy --html keep.npy
 refuse 'missing/p.html' "$seed" --query x.npy --output keep.npy --html missing/p.html
+refuse '--scores: expected another path than --output' \
+    "$seed" --query x.npy --output keep.npy --scores ./keep.npy
 refuse '--tokens: expected together with --html' \
     "$seed" --query x.npy --output keep.npy --tokens t.txt
 refuse_tokens()

@@ -119,7 +119,7 @@ static void draw_visibility(struct problem *p, struct rng *rng)
         p->window_left = rng_chance(rng, 25) ? -1 : (int32_t)rng_range(rng, 0, 40);
         p->window_right = rng_chance(rng, 25) ? -1 : (int32_t)rng_range(rng, 0, 40);
         if (rng_chance(rng, 5))
-            p->window_left = 1 << 30;
+            p->window_left = rng_chance(rng, 50) ? 1 << 30 : INT32_MAX;
     }
     if (rng_chance(rng, 40))
         draw_mask(p, rng);

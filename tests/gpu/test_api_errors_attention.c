@@ -2,8 +2,6 @@
  * shares with the layer operation. SPDX-License-Identifier: MIT */
 #include "api_errors.h"
 
-#define BIG_WINDOW ((1 << 30) + 1)
-
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL};
 
 /* ---- Attention ------------------------------------------------------------------------------- */
@@ -306,11 +304,8 @@ static void option_numbers(struct world *w, add_with_options *add)
 {
     OPTION("window_left", .window = true, .window_left = -2);
     OPTION("window_left", .window = true, .window_left = INT32_MIN);
-    OPTION("window_left", .window = true, .window_left = BIG_WINDOW);
-    OPTION("window_left", .window = true, .window_left = INT32_MAX);
     OPTION("window_right", .window = true, .window_right = -2);
     OPTION("window_right", .window = true, .window_right = INT32_MIN);
-    OPTION("window_right", .window = true, .window_right = BIG_WINDOW);
     OPTION("window_left", .window_left = 3);
     OPTION("window_right", .window_right = -1);
     OPTION("scale", .scale = NAN);

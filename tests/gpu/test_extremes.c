@@ -32,7 +32,7 @@ struct rig {
     struct vka_plan *plan;
 };
 
-enum hiding { NOTHING, MASKED, FAR_WINDOW };
+enum hiding { NOTHING, MASKED, FAR_WINDOW, FARTHEST_WINDOW };
 
 static struct rig open_rig(enum vka_path path, enum hiding hiding)
 {
@@ -51,10 +51,11 @@ static struct rig open_rig(enum vka_path path, enum hiding hiding)
     if (hiding == MASKED) {
         op.options.mask = r.mask;
         op.options.kv_length = r.length;
-    } else if (hiding == FAR_WINDOW) {
+    } else if (hiding != NOTHING) {
         op.options.query_offset = r.length;
         op.options.window = true;
-        op.options.window_left = op.options.window_right = 1 << 30;
+        op.options.window_left = hiding == FAR_WINDOW ? 1 << 30 : INT32_MAX;
+        op.options.window_right = op.options.window_left;
     }
     check(vka_plan_add_attention(r.plan, &op));
     check(vka_plan_finish(r.plan));
@@ -192,22 +193,28 @@ static void test_placements(void **state)
     }
 }
 
-/* Positions and windows as far out as they go: query i stands at 2^30 + i and sees the keys from
- * i on, as nothing overflows. */
+/* Positions and windows as far out as they go, where nothing overflows: offsets are clamped to
+ * +-2^30. By a window of 2^30 query i, at 2^30 + i, sees the keys from i on; by a larger one all. */
 static void test_far_windows(void **state)
 {
     (void)state;
+    static const struct {
+        enum hiding hiding;
+        int32_t offset;
+        bool from_row; /* sees keys from i on, not all */
+    } cases[] = {{FAR_WINDOW, INT32_MAX, true},
+                 {FARTHEST_WINDOW, INT32_MAX, false},
+                 {FARTHEST_WINDOW, INT32_MIN, false}};
     static float q[Q], k[KV], v[KV], o[Q];
-    const int32_t offset = INT32_MAX; /* clamped to 2^30 */
     struct rng rng = {13};
     noise(&rng, q, Q, 2);
     noise(&rng, k, KV, 2);
     noise(&rng, v, KV, 2);
-    for (enum vka_path path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++) {
-        struct rig r = open_rig(path, FAR_WINDOW);
-        check(vka_tensor_write(r.length, &offset, sizeof offset));
+    for (int i = 0; i < 6; i++) {
+        struct rig r = open_rig(i % 2 ? VKA_PATH_FUSED : VKA_PATH_UNFUSED, cases[i / 2].hiding);
+        check(vka_tensor_write(r.length, &cases[i / 2].offset, sizeof(int32_t)));
         run(&r, q, k, v, o);
-        assert_true(error_of(q, k, v, o, true) <= 1e-11);
+        assert_true(error_of(q, k, v, o, cases[i / 2].from_row) <= 1e-11);
         close_rig(&r);
     }
 }
