@@ -1,24 +1,18 @@
 #!/bin/sh
 # Lines and branches of src/ that the tests reach, file by file; fails below 95 % of the lines or 90 %
-# of the branches, counting each of them. Arguments go to ctest (-L unit: a quick look, without the
-# limits).
+# of the branches, counting each of them. Whatever ran in build-coverage counts, once:
+#
+#   cmake --workflow --preset coverage                  all tests, then this
+#   ctest --preset coverage -L unit; tools/coverage.sh  a quick look
 set -eu
 
 cd -- "$(dirname -- "$0")/.."
-cmake --preset coverage >/dev/null
-cmake --build --preset coverage --parallel "$(nproc)" >/dev/null
-find build-coverage -name '*.gcda' -delete
-ctest --test-dir build-coverage --output-on-failure -LE 'install|compile' "$@"
-limits="--fail-under-line 95 --fail-under-branch 90"
-if [ $# -gt 0 ]; then
-    limits=
-elif build-coverage/validation_canary core >/dev/null; then # where the layer is installed
+if build-coverage/validation_canary core >/dev/null 2>&1; then # where the layer is installed
     build-coverage/vkattn check tests/cases/seeds --validate --no-cache >/dev/null
 fi
-count() {
-    gcovr --root . --filter src/ --exclude-throw-branches "$@" build-coverage
-}
-count --branches --output build-coverage/branches.txt
-cat build-coverage/branches.txt
-# shellcheck disable=SC2086 # a list of words
-count $limits --print-summary
+code=0
+gcovr --root . --filter src/ --exclude-throw-branches --fail-under-line 95 --fail-under-branch 90 \
+    --txt build-coverage/lines.txt --print-summary build-coverage || code=$?
+gcovr --root . --filter src/ --exclude-throw-branches --branches build-coverage
+find build-coverage -name '*.gcda' -delete
+exit $code
