@@ -58,7 +58,7 @@ expect 0 '^1 passed, 0 failed' check "$cases/seeds/seed002_small.safetensors"
 
 # A demoted kernel is named; what is malformed or of another device is left aside with a word.
 { cat head.txt; echo 'demote softmax_shared'; } >v.txt
-expect 0 'softmax_shared .*it failed its check' devices --verdict v.txt
+expect 0 'softmax_shared .*failed its check on this device' devices --verdict v.txt
 { cat head.txt; echo 'kernel matmul/* matmul_tile nine'; } >v.txt
 expect 2 '--verdict: .*malformed' $explain --verdict v.txt
 sed 2s/:/:1/ head.txt >v.txt
