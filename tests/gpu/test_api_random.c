@@ -22,7 +22,7 @@ enum fault {
     FINITE,    /* float */
     POSITIVE,  /* float, finite, or 0 */
     RATE,      /* float in [0, 1) */
-    WINDOW,    /* int32_t from -1 to 2^30 */
+    WINDOW,    /* int32_t from -1 */
     EVEN,      /* uint32_t: even, at most `limit` */
     SHORT,     /* uint32_t: at most 65535 */
     NECESSARY, /* a pointer that is not NULL */
@@ -298,8 +298,8 @@ static uint32_t wrong_word(const struct field *f, struct rng *rng)
     switch ((int)f->fault) {
     case ENUM:
         return rng_range(rng, f->limit, UINT32_MAX);
-    case WINDOW: /* 2^30 + 1 up to -2 */
-        return rng_range(rng, (1u << 30) + 1, UINT32_MAX - 1);
+    case WINDOW: /* INT32_MIN up to -2 */
+        return rng_range(rng, 1u << 31, UINT32_MAX - 1);
     case EVEN:
         return rng_chance(rng, 50) ? rng_range(rng, 0, UINT32_MAX / 2) * 2 + 1
                                    : rng_range(rng, f->limit + 1, UINT32_MAX);
