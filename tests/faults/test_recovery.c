@@ -68,7 +68,12 @@ static void each_loss(void **state)
     }
 }
 
-static size_t step = 5;   /* every so many calls of the recovery fail; 1 with --all */
+/* Every so many calls of the recovery fail; 1 with --all. */
+#ifdef __SANITIZE_ADDRESS__
+static size_t step = 15;
+#else
+static size_t step = 5;
+#endif
 static size_t fail_after; /* calls into the recovery */
 
 static void fail_in_recovery(void)
