@@ -317,7 +317,7 @@ struct attention_merge_params {
 #define MERGE_O_TYPE 1
 #define MERGE_SPECS 2
 
-/* ---- cache: appending rows to a cache, and making the dense view of a paged one ------------------
+/* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
  * State words: lengths, then positions before this run, then overflow flags, `batch` of each.
  * cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table.
  * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,

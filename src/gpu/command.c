@@ -175,7 +175,7 @@ fail:
     return status;
 }
 
-/* A receipt for the ticket; none is free where many submits are in flight that nobody waited for. */
+/* A receipt for the ticket; none is free where nobody waited for many submits in flight. */
 static enum vka_status take_receipt(struct vka_device *device, uint64_t ticket,
                                     VkCommandBuffer *receipt)
 {

@@ -58,7 +58,7 @@ bool kernel_is_built(enum kernel kernel);
 /* Those that it lacks, a bit each: what caps of a device that is there have. */
 uint64_t kernels_not_built(void);
 
-/* NULL where the device can run it, else why not, as a sentence goes on that begins "the kernel". */
+/* NULL where the device can run it; else why not, what follows "the kernel" in a sentence. */
 const char *kernel_missing(enum kernel kernel, const struct caps *caps);
 
 #endif

@@ -1,5 +1,5 @@
 /* Operations whose every allocation, then every call of Vulkan, fails in turn on a device that
- * stays: the status tells of it, no block is left, and what is said to be done has the right result.
+ * stays: the status tells of it, no block is left, what is said to be done has the right result.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
