@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -62,6 +63,15 @@ void tool_error(const char *format, ...)
             *c = '?';
     }
     fprintf(stderr, "vkattn%s%s: %s\n", *command_name ? " " : "", command_name, line);
+}
+
+FILE *tool_open(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (!file && fd >= 0)
+        close(fd);
+    return file;
 }
 
 bool tool_check_writable(const char *option, const char *path)

@@ -5,6 +5,8 @@
 
 #include <vkattn/vkattn.h>
 
+#include <stdio.h>
+
 /* What the process returns; scripts rely on the numbers. */
 enum tool_exit {
     TOOL_OK = 0,
@@ -89,5 +91,8 @@ bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
 /* Choices for --dtype and --path, in the order of the enums. */
 extern const char *const option_dtypes[];
 extern const char *const option_paths[];
+
+/* For reading; NULL with errno set. A pipe does not wait for its writer. */
+FILE *tool_open(const char *path);
 
 #endif

@@ -1,30 +1,20 @@
 /* What the queries and keys of a run stand for, as text. SPDX-License-Identifier: MIT */
 #include "tokens.h"
 
+#include "options.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-/* NULL with errno set. O_NONBLOCK: opening a pipe must not wait for its writer. */
-static FILE *open_file(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
-    if (!file && fd >= 0)
-        close(fd);
-    return file;
-}
 
 /* The bytes of a regular file, to be freed. */
 static enum vka_status read_text(const char *path, char **text, size_t *size, char *error)
 {
     enum vka_status status = VKA_IO;
-    FILE *file = open_file(path);
+    FILE *file = tool_open(path);
     struct stat info;
     *text = NULL;
     if (!file || fstat(fileno(file), &info)) {

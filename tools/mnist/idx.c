@@ -1,14 +1,14 @@
 #include "idx.h"
 
+#include "options.h"
+
 #include <vkattn/vkattn_io.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Two zero bytes, 0x08 for unsigned bytes, the number of axes. */
 #define IDX_MAGIC 0x00000800u
@@ -74,23 +74,12 @@ static enum vka_status read_header(FILE *stream, const char *path, uint32_t rank
     return VKA_OK;
 }
 
-/* NULL with errno set. O_NONBLOCK: opening a pipe must not wait for its writer. */
-static FILE *open_file(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    FILE *stream = fd < 0 ? NULL : fdopen(fd, "rb");
-
-    if (!stream && fd >= 0)
-        close(fd);
-    return stream;
-}
-
 static enum vka_status read_file(const char *path, uint32_t rank, struct idx_file *file,
                                  char *error)
 {
     enum vka_status status;
     size_t size;
-    FILE *stream = open_file(path);
+    FILE *stream = tool_open(path);
 
     memset(file, 0, sizeof *file);
     if (!stream)
