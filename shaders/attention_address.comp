@@ -82,8 +82,8 @@ void weigh(uint r, uint key, sequence s, bool masked)
     float now = max(max(old, max(m.x, m.y)), max(m.z, m.w));
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf) = 0
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        a[i] = exp_accurate(a[i] - shift);
-        b[i] = exp_accurate(b[i] - shift);
+        a[i] = exp_weight(a[i] - shift);
+        b[i] = exp_weight(b[i] - shift);
     }
     if (masked) {
         a = mix(a, vec4(0.0), hidden[r]);

@@ -16,11 +16,15 @@
 #define HALF_TYPE TYPE_BF16
 #define HALF_INFINITY 0x7f80u
 #define half_from_float bf16_from_float
+#define weight_of exp_weight
+#define UNIT WEIGHT_UNIT
 #else
 #define HALF float16_t
 #define HALF_TYPE TYPE_F16
 #define HALF_INFINITY 0x7c00u
 #define half_from_float f16_from_float
+#define weight_of exp_accurate // no sum of float16 values passes float32, and the least weights count
+#define UNIT 1.0
 #endif
 #include "params.h"
 #include "lib/dtype.glsl"
@@ -39,7 +43,7 @@ layout(constant_id = ATTENTION_COOP_K_VEC) const uint K_VEC = 1;
 layout(constant_id = ATTENTION_COOP_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_COOP_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_COOP_PIECES) const uint PIECES = 0;
-layout(constant_id = ATTENTION_COOP_STATE) const uint STATE = 0; // not with PIECES
+layout(constant_id = ATTENTION_COOP_STATE) const uint STATE = 0;
 const uint Q_TYPE = HALF_TYPE;
 const uint K_TYPE = HALF_TYPE;
 const uint V_TYPE = HALF_TYPE;
@@ -204,7 +208,7 @@ void weigh(uint key, bool test, sequence s)
         uint pair = 0;
         for (uint j = 0; j < 2; j++) {
             bool there = (hidden >> (i + j) & 1u) == 0u;
-            float w = there ? exp_accurate(scores[at + i + j] - shift) : 0.0;
+            float w = there ? weight_of(scores[at + i + j] - shift) : 0.0;
             sum += w;
             if (GENERAL != 0 && p.dropout != 0.0 && there)
                 w = dropped(w, row_of(t), key + first + i + j, s);
@@ -353,7 +357,7 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
         o_words[row_state(t) + d] = floatBitsToUint(x);
         return;
     }
-    uint at = output_base(first_row + t, s) + d;
+    uint at = output_base(t, s) + d;
     if (PIECES != 0)
         o_words[at] = floatBitsToUint(x);
     else
@@ -362,12 +366,9 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
 
 void store_record(uint t, sequence s)
 {
-    if (PIECES == 0 || part() != 0 || first_row + t >= n_row)
+    if (PIECES == 0 || (STATE & STATE_STORE) != 0 || part() != 0 || first_row + t >= n_row)
         return;
-    uint at = output_base(first_row + t, s) + (p.value_dim + 3) / 4 * 4;
-    o_words[at] = floatBitsToUint(most);
-    o_words[at + 1] = floatBitsToUint(total);
-    o_words[at + 2] = floatBitsToUint(seen ? 1.0 : 0.0);
+    store_piece(output_base(t, s), most, total, seen, UNIT);
 }
 
 void store_rows(uvec2 keys, sequence s)
@@ -378,8 +379,8 @@ void store_rows(uvec2 keys, sequence s)
     total = over_parts(total, true);
     seen = over_parts(seen ? 1.0 : 0.0, true) != 0.0;
     if (seen && PIECES == 0 && mask_has(MASK_SINK)) {
-        float above = sinks[p.sink_offset + p.head_first + head_of(row_of(t))] - most;
-        total += above > 87.0 ? -MINUS_INFINITY : exp_accurate(above);
+        float sink = sinks[p.sink_offset + p.head_first + head_of(row_of(t))];
+        total += UNIT * sink_weight(sink, most);
     }
     store_record(t, s);
     barrier(); // `exchange` now holds the sum of each row, and whether it saw a key
@@ -409,6 +410,7 @@ void main()
     first_row = tile * ROWS;
     if (first_row >= n_row)
         return;
+    set_slot(tile);
     most = MINUS_INFINITY; // not the sink's score: weights are 16-bit, and the largest has to be 1
     total = 0.0;
     seen = false;
@@ -418,9 +420,7 @@ void main()
         load_state();
     stage_q(s);
     uvec4 bound = find_bounds(s);
-    uvec2 keys = PIECES != 0 ? piece * p.piece_keys + uvec2(0, p.piece_keys) : uvec2(0, NO_KEY);
-    if (STATE != 0)
-        keys = uvec2(p.key_first, p.key_end);
+    uvec2 keys = own_keys();
     uint end = min(bound.y, keys.y);
     for (uint key = max(bound.x / KEYS * KEYS, keys.x); key < end; key += KEYS) {
         uint code = map_code(tile, key);

@@ -1,54 +1,104 @@
-// After attention_tile: the pieces of a row's keys put together, always in the same order. See
-// attention_merge_params.
+// After fused attention with the keys in pieces: those of a row put together, in the same order
+// always. See RECORD_PITCH and attention_merge in params.h.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
+#include "lib/pairwise.glsl"
 
 layout(constant_id = MERGE_LANES) const uint LANES = 64;
 layout(constant_id = MERGE_O_TYPE) const uint O_TYPE = 0;
+layout(constant_id = MERGE_ROWS) const uint ROWS = 16;
 layout(local_size_x_id = MERGE_LANES) in;
-layout(binding = 0) readonly buffer Partial { float parts[]; };
+layout(binding = 0) readonly buffer Records { float records[]; };
 layout(binding = 1) buffer O { uint o_words[]; };
 layout(binding = 2) readonly buffer Sink { float sinks[]; };
-layout(push_constant) uniform Push { attention_merge_params p; };
+layout(binding = 3) readonly buffer QStart { uint q_start[]; };
+layout(binding = 4) readonly buffer Params { attention_params p; };
+#include "lib/ragged.glsl"
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 
-uint state_of(uint record) { return (record + 1) * p.pitch - 4; }
+uint pitch, first; // of the row's records
+float most;        // of all pieces
+float unit;        // so small a power of two that no sum of all pieces overflows
+bool seen;
+uint feature;
+
+uint state_of(uint i) { return first + (i + 1) * pitch - 4; }
+bool saw(uint i) { return records[state_of(i) + 2] != 0.0; }
+float weight_of(uint i) { return exp_accurate(records[state_of(i)] - most) * unit; }
+
+float total_term(uint i)
+{
+    return i < p.n_piece && saw(i) ? records[state_of(i) + 1] * weight_of(i) : 0.0;
+}
+PAIRWISE(sum_totals, total_term)
+
+// The pieces of a row that saw no key hold what mask.flags say.
+float context_term(uint i)
+{
+    if (i >= p.n_piece || (seen && !saw(i)))
+        return 0.0;
+    float x = records[first + i * pitch + feature];
+    return seen ? x * weight_of(i) : x;
+}
+PAIRWISE(sum_contexts, context_term)
+
+void find_most()
+{
+    most = MINUS_INFINITY;
+    seen = false;
+    for (uint i = 0; i < p.n_piece; i++)
+        if (saw(i)) {
+            most = max(most, records[state_of(i)]);
+            seen = true;
+        }
+    most = most == MINUS_INFINITY ? 0.0 : most;
+}
+
+// Row `row` of the rows that begin at row q_first, whose records are those of row x of all tiles.
+void merge(uint x, uint row, uint q_first)
+{
+    uint z = gl_WorkGroupID.z, head = gl_WorkGroupID.y * p.group + row % p.group;
+    pitch = RECORD_PITCH(p.value_dim);
+    first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * p.n_piece * pitch;
+    unit = 1.0;
+    for (uint n = 1; n < p.n_piece; n *= 2)
+        unit *= 0.5;
+    find_most();
+    float total = sum_totals(p.n_piece);
+    if ((p.mask.flags & MASK_SINK) != 0u)
+        total += sink_weight(sinks[p.sink_offset + p.head_first + head], most) *
+                 (records[state_of(0) + 3] * unit);
+    uint base = p.o_offset + z * p.o_batch + head * p.o_head + (q_first + row / p.group) * p.o_row;
+    for (feature = gl_LocalInvocationIndex; feature < p.value_dim; feature += LANES) {
+        float x = sum_contexts(p.n_piece);
+        x = seen ? x / total : x;
+        STORE(o_words, base + feature, O_TYPE, one_nan(x));
+    }
+}
+
+// The rows of a tile of a ragged batch.
+void merge_tile(uint slot)
+{
+    uint tile = p.tile_first + slot * p.tile_step, i = sequence_of_tile(tile, ROWS);
+    uint begin = q_begin(i), n_row = (max(q_begin(i + 1), begin) - begin) * p.group;
+    uint first_row = (tile - first_tile(i, ROWS)) * ROWS;
+    if (tile < first_tile(i, ROWS))
+        return;
+    for (uint row = first_row; row < min(first_row + ROWS, n_row); row++)
+        merge(slot * ROWS + row - first_row, row, begin);
+}
 
 void main()
 {
-    uint row = gl_WorkGroupID.x, head = gl_WorkGroupID.y * p.group + row % p.group;
-    uint record =
-        ((gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_row + row) * p.n_piece;
-    bool sink = (p.flags & MASK_SINK) != 0u, seen = false;
-    float logit = sink ? sinks[p.sink_offset + p.head_first + head] : MINUS_INFINITY;
-    float most = logit;
-    for (uint i = 0; i < p.n_piece; i++)
-        if (parts[state_of(record + i) + 2] != 0.0) {
-            most = max(most, parts[state_of(record + i)]);
-            seen = true;
-        }
-    float shift = most == MINUS_INFINITY ? 0.0 : most;
-    float total = sink ? exp_accurate(logit - shift) : 0.0;
-    for (uint i = 0; i < p.n_piece; i++) {
-        uint at = state_of(record + i);
-        if (parts[at + 2] != 0.0)
-            total = fma(parts[at + 1], exp_accurate(parts[at] - shift), total);
+    if (p.n_sequence != 0) {
+        merge_tile(gl_WorkGroupID.x);
+        return;
     }
-    uint base =
-        p.o_offset + gl_WorkGroupID.z * p.o_batch + head * p.o_head + row / p.group * p.o_row;
-    for (uint c = gl_LocalInvocationIndex; c < p.value_dim; c += LANES) {
-        float sum = 0.0; // of a row that saw no key: its pieces hold what mask.flags say
-        for (uint i = 0; i < p.n_piece; i++) {
-            uint at = state_of(record + i);
-            float weight = seen ? exp_accurate(parts[at] - shift) : 1.0;
-            if (parts[at + 2] != 0.0 || !seen)
-                sum = fma(parts[(record + i) * p.pitch + c], weight, sum);
-        }
-        float x = seen ? sum / total : sum;
-        STORE(o_words, base + c, O_TYPE, one_nan(x));
-    }
+    for (uint row = gl_WorkGroupID.x; row < p.n_q * p.group; row += gl_NumWorkGroups.x)
+        merge(row, row, 0);
 }

@@ -92,7 +92,7 @@ void weigh(uint r, uint key, sequence s, bool masked)
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf) = 0
     vec4 w;
     for (uint i = 0; i < 4; i++)
-        w[i] = exp_accurate(x[r][i] - shift);
+        w[i] = exp_weight(x[r][i] - shift);
     float shrink = old == now ? 1.0 : exp_accurate(old - shift);
     if (masked)
         w = mix(w, vec4(0.0), hidden[r]);

@@ -29,7 +29,7 @@ layout(constant_id = TILE_V_VEC) const uint V_VEC = 1;
 layout(constant_id = TILE_GENERAL) const uint GENERAL = 0;
 layout(constant_id = TILE_Q_WHOLE) const uint Q_WHOLE = 1;
 layout(constant_id = TILE_PIECES) const uint PIECES = 0;
-layout(constant_id = TILE_STATE) const uint STATE = 0; // not with PIECES
+layout(constant_id = TILE_STATE) const uint STATE = 0;
 
 layout(local_size_x_id = TILE_LANES_X, local_size_y_id = TILE_LANES_Y) in;
 
@@ -165,7 +165,7 @@ void weigh()
         vec4 w;
         [[unroll]] for (uint i = 0; i < 4; i++) {
             bool there = (gone >> i & 1u) == 0u;
-            w[i] = there ? exp_accurate(x[r][i] - shift) : HIDDEN;
+            w[i] = there ? exp_weight(x[r][i] - shift) : HIDDEN;
             sum += there ? w[i] : 0.0;
         }
         seen |= gone != 15u ? 1u << r : 0u;
@@ -315,10 +315,11 @@ void add_lanes()
 
 void store_row(uint r, uvec2 keys, sequence s)
 {
-    uint row = first_row + tile_row(r), base = output_base(row, s);
+    uint row = first_row + tile_row(r), base = output_base(tile_row(r), s);
     bool dead = (seen >> r & 1u) == 0u;
     if (!dead && PIECES == 0 && mask_has(MASK_SINK))
-        total[r] += exp_accurate(sinks[p.sink_offset + p.head_first + head_of(row)] - most[r]);
+        total[r] += WEIGHT_UNIT *
+                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], most[r]);
     [[dont_unroll]] for (uint j = 0; j < TV; j++) {
         uint column = gl_LocalInvocationID.x + j * LANES_X, d = first_value4 + column;
         vec4 c = context[r * TV + j];
@@ -335,12 +336,8 @@ void store_row(uint r, uvec2 keys, sequence s)
                     STORE(o_words, base + 4 * d + i, O_TYPE, one_nan(c[i]));
             }
     }
-    if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0) {
-        uint state = base + (p.value_dim + 3) / 4 * 4;
-        o_words[state] = floatBitsToUint(most[r]);
-        o_words[state + 1] = floatBitsToUint(total[r]);
-        o_words[state + 2] = floatBitsToUint(dead ? 0.0 : 1.0);
-    }
+    if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
+        store_piece(base, most[r], total[r], !dead, WEIGHT_UNIT);
 }
 
 void main()
@@ -355,7 +352,8 @@ void main()
     first_row = tile * ROWS;
     if (first_row >= n_row)
         return;
-    bool sink = PIECES == 0 && mask_has(MASK_SINK);
+    set_slot(tile);
+    bool sink = mask_has(MASK_SINK);
     seen = 0;
     [[unroll]] for (uint r = 0; r < TR; r++) {
         uint head = p.head_first + head_of(row_of(tile_row(r)));
@@ -369,9 +367,7 @@ void main()
     if (Q_WHOLE != 0)
         stage_q(0, HEAD4, s);
     uvec4 bound = find_bounds(s);
-    uvec2 keys = PIECES != 0 ? piece * p.piece_keys + uvec2(0, p.piece_keys) : uvec2(0, NO_KEY);
-    if (STATE != 0)
-        keys = uvec2(p.key_first, p.key_end);
+    uvec2 keys = own_keys();
     uint end = min(bound.y, keys.y);
     for (uint key = max(bound.x / KEYS * KEYS, keys.x); key < end; key += KEYS) {
         uint code = map_code(tile, key);

@@ -92,6 +92,27 @@ struct matmul_params {
 #define COOP_SUBGROUPS (COOP_ROWS * COOP_COLUMNS)
 #define COOP_DEPTH 32 /* of the tiles in shared memory along k */
 
+/* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] --------------------------------
+ * An invocation an element: columns along x, rows along y, matrices along z. Buffers: 0 pieces,
+ * float32 [n_piece][z][m][n], 1 bias, 2 C. */
+struct sum_params {
+    U32 m, n, n_head, n_piece;
+    U32 piece; /* elements from piece to piece */
+    F32 alpha;
+    U32 c_offset, c_batch, c_head, c_row, c_col;
+    U32 bias_offset;
+};
+#define SUM_C_TYPE 0
+#define SUM_BIAS_TYPE 1 /* BIAS_NONE: no bias */
+#define SUM_SPECS 2
+#define SUM_LANES 64
+
+/* ---- loop_probe: x = x * LOOP_PROBE_FACTOR + 1, n times. Buffers: 0 x ---------------------------- */
+struct loop_probe_params {
+    U32 n;
+};
+#define LOOP_PROBE_FACTOR 1664525u
+
 /* ---- which keys a row sees: shared by the kernels that mask ---------------------------------- */
 struct mask_params {
     U32 flags; /* MASK_ below */
@@ -129,7 +150,10 @@ struct mask_params {
 /* ---- softmax over the rows of a slice of raw scores, in place --------------------------------
  * Slice row x of workgroup (x, y): query q_first + x of batch and head z_first + y.
  * Buffers: 0 slice float32 [z][n_row][pitch], 1 mask, 2 kv_length, 3 query_offset, 4 sink, 5 alibi,
- * 6 returned scores. */
+ * 6 returned scores, 7 pieces. A row of many keys is cut into pieces of SOFTMAX_PIECE, along z of the
+ * grid, in two passes: the first weighs each piece by its own maximum and leaves that and the sum of
+ * its weights, -1 where it sees no key, in buffer 7, float32 [y][x][z][2]; the second puts them
+ * together. */
 struct softmax_params {
     STRUCT(mask_params) mask;
     U32 slice_offset, z_first, q_first, n_head, n_row, pitch;
@@ -141,7 +165,12 @@ struct softmax_params {
     U32 draw_place, draw_query; /* added to what the draw counts: batch << 16 | head, and query */
 };
 #define SOFTMAX_LANES 0
-#define SOFTMAX_SPECS 1
+#define SOFTMAX_STAGE 1
+#define SOFTMAX_PIECE 2 /* keys */
+#define SOFTMAX_SPECS 3
+#define SOFTMAX_WHOLE 0 /* SOFTMAX_STAGE: whole rows, or the first or second pass of pieces */
+#define SOFTMAX_WEIGH 1
+#define SOFTMAX_FINISH 2
 
 /* ---- copy between strided 4-D tensors, with conversion -----------------------------------------
  * Workgroups count COPY_LANES elements of axis 3 along x, runs of axis 2 along y, the outer two
@@ -213,15 +242,20 @@ struct attention_params {
     U32 q_start_offset, kv_start_offset;
     U32 page; /* paged: positions a block, a multiple of 16; 0: not paged */
     U32 table_offset, table_row, n_page; /* blocks of a sequence, and of the pool */
-    /* attention_tile: y of the grid is (key head * piece_count + piece) * n_chunk + chunk. */
-    U32 n_chunk;                  /* workgroups that share the value features of a row */
-    U32 n_piece, piece_keys;      /* and those that share its keys; a multiple of the tile's keys */
-    U32 piece_first, piece_count; /* of this pass */
+    /* y of the grid is (key head * piece_count + piece) * n_chunk + chunk. */
+    U32 n_chunk;                      /* workgroups that share the value features of a row */
+    U32 n_piece, piece_keys;          /* and those that share its keys; whole steps */
+    U32 piece_first, piece_count;     /* of this pass */
     U32 map_head, map_batch, map_row; /* words of attention_map; map_row 0: there is none */
-    U32 tile_first; /* of this pass: ragged batches alone are cut here, others by query_first */
-    U32 key_first, key_end; /* of this pass, where a STATE_ bit is set; whole steps */
+    U32 n_tile;                       /* of this pass, along x */
+    U32 tile_first, tile_step; /* of a ragged batch: tile_first, tile_first + tile_step ... */
+    U32 key_first, key_end;    /* of this pass, where a STATE_ bit is set; whole steps */
 };
-/* Where the keys are cut, a row's state is kept between passes, STATE_PITCH floats for each row of
+/* Where the keys are in pieces, a row's result is a record for each, for attention_merge: float32
+ * [z][key head][tile][row of the tile][n_piece][RECORD_PITCH], the context, not divided, and in the
+ * last four the maximum, the sum, 1 where a key was seen, and the unit of the weights. */
+#define RECORD_PITCH(value_dim) (((value_dim) + 3u) / 4u * 4u + 4u)
+/* Where the keys of a row or of a piece are cut, a row's state is kept between passes, STATE_PITCH floats for each row of
  * each workgroup: the context so far, not divided, then the sums (of each lane where lanes share a
  * row; HIDDEN, or 0 for `seen`, where no key was seen) and the maximum. It is written in place of
  * the output, and read from buffer 10, in a ragged batch, which has no pages, from buffer 9. */
@@ -241,7 +275,8 @@ struct attention_params {
 #define ATTENTION_V_VEC 9
 #define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are there; else only ranges */
 #define ATTENTION_STATE 11
-#define ATTENTION_SPECS 12
+#define ATTENTION_PIECES 12 /* the output is records */
+#define ATTENTION_SPECS 13
 
 /* attention_tile: lanes_x * lanes_y invocations; a tile of lanes_y * rows rows meets 4 * lanes_x
  * keys a step, at multiples of that. Buffer 13: attention_map's words. */
@@ -260,7 +295,7 @@ struct attention_params {
 #define TILE_V_VEC 12
 #define TILE_GENERAL 13
 #define TILE_Q_WHOLE 14 /* all of q stays in shared memory; else it is staged with the keys */
-#define TILE_PIECES 15  /* the output is partial, for attention_merge */
+#define TILE_PIECES 15  /* the output is records */
 #define TILE_STATE 16
 #define TILE_SPECS 17
 
@@ -302,20 +337,13 @@ struct attention_map_params {
 #define MAP_SOME 1u /* some key of the tile is visible to some row */
 #define MAP_TEST 2u /* some key is hidden from some row, or has a bias */
 
-/* ---- attention_merge: the pieces of attention_tile put together --------------------------------
- * Partial results: float32 [batch][key head][row][piece][4 * value4 + 4]: the context, not divided;
- * then the maximum, the sum, and 1 where the row saw a key of the piece.
- * One workgroup a row; key heads along y, batch elements along z. Buffers: 0 partial results,
- * 1 output, 2 sinks. */
-struct attention_merge_params {
-    U32 group, n_row, value_dim, n_piece, pitch;
-    U32 o_offset, o_batch, o_head, o_row;
-    U32 flags; /* of mask_params */
-    U32 head_first, sink_offset;
-};
+/* ---- attention_merge: the pieces of rows put together --------------------------------------------
+ * Workgroups count rows along x, in a ragged batch tiles, key heads along y, batch elements along z. Parameters as the kernel before had them, but for those of the output.
+ * Buffers: 0 records, 1 output, 2 sinks, 3 q_start, 4 parameters. */
 #define MERGE_LANES 0
 #define MERGE_O_TYPE 1
-#define MERGE_SPECS 2
+#define MERGE_ROWS 2 /* of a tile */
+#define MERGE_SPECS 3
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
  * State words: lengths, then positions before this run, then overflow flags, `batch` of each.
@@ -340,7 +368,6 @@ _Static_assert(sizeof(struct matmul_params) <= 128, "push constants");
 _Static_assert(sizeof(struct softmax_params) <= 128, "push constants");
 _Static_assert(sizeof(struct copy_params) <= 128, "push constants");
 _Static_assert(sizeof(struct attention_map_params) <= 128, "push constants");
-_Static_assert(sizeof(struct attention_merge_params) <= 128, "push constants");
 _Static_assert(sizeof(struct rope_params) <= 128, "push constants");
 #endif
 

@@ -1,7 +1,7 @@
 // What all fused attention shares: the buffers but those of keys and values (keys.glsl), rows of
 // queries, what is done to a score before the softmax and to a weight after it. The includer has
-// the constants Q_TYPE and GENERAL (mask, softcap, ALiBi or dropout are there). See
-// attention_params.
+// the constants Q_TYPE, GENERAL (mask, softcap, ALiBi or dropout are there), PIECES and STATE, and
+// defines WORK_HEAD. See attention_params.
 
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
 layout(binding = 3) buffer O { uint o_words[]; };
@@ -27,6 +27,36 @@ uint state_of(uint pitch)
     uint group = (gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x +
                  gl_WorkGroupID.x;
     return group * pitch;
+}
+
+uint piece; // of the keys that this workgroup takes
+uint slot;  // of its tile among the records: the tile itself, or the workgroup in a ragged batch
+
+void set_slot(uint tile) { slot = p.n_sequence == 0 ? tile : gl_WorkGroupID.x; }
+
+// The keys that this workgroup takes at most.
+uvec2 own_keys()
+{
+    if (STATE != 0)
+        return uvec2(p.key_first, p.key_end);
+    return PIECES != 0 ? piece * p.piece_keys + uvec2(0, p.piece_keys) : uvec2(0, 0xffffffffu);
+}
+
+// Where the record of row t of a tile of `rows` rows begins; n_head: key heads of this pass.
+uint record_of(uint t, uint rows, uint n_head)
+{
+    uint tile = (gl_WorkGroupID.z * n_head + WORK_HEAD) * p.n_tile + slot;
+    return p.o_offset + ((tile * rows + t) * p.n_piece + piece) * RECORD_PITCH(p.value_dim);
+}
+
+// The end of a record.
+void store_piece(uint record, float most, float total, bool seen, float unit)
+{
+    uint at = record + RECORD_PITCH(p.value_dim) - 4;
+    o_words[at] = floatBitsToUint(most);
+    o_words[at + 1] = floatBitsToUint(total);
+    o_words[at + 2] = floatBitsToUint(seen ? 1.0 : 0.0);
+    o_words[at + 3] = floatBitsToUint(unit);
 }
 
 // Query and head of a row of the key head, counted from this pass's first.

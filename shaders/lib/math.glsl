@@ -1,10 +1,10 @@
 // exp and tanh to about 2 units in the last place of float32 on every driver: what Vulkan asks of
 // its own leaves errors that grow with the argument, and drivers for CPUs use all of that leave.
 
-// e^x for x <= 0 and a little above; exactly 1 at 0, 0 below -87.4, NaN for NaN.
-float exp_accurate(float x)
+// e^x and 2^n for x <= 0 and a little above, where x = n ln 2 + r: e^x is y 2^n.
+float exp_parts(float x, out float n)
 {
-    float n = roundEven(x * 1.44269504); // x = n ln 2 + r, |r| <= 0.35
+    n = roundEven(x * 1.44269504);       // |r| <= 0.35
     float r = fma(n, -0.693145752, x);   // ln 2 in two parts, the first exact times small n
     r = fma(n, -1.42860677e-6, r);
     // Minimax polynomial of (e^r - 1 - r) / r^2; this and the other coefficients here are the ones
@@ -14,11 +14,38 @@ float exp_accurate(float x)
     y = fma(y, r, 4.1665795894e-2);
     y = fma(y, r, 1.6666665459e-1);
     y = fma(y, r, 5.0000001201e-1);
-    y = fma(y, r * r, r) + 1.0;
-    // 2^n without a conversion to int, which compilers for CPUs make lane by lane: the low bits of
-    // n + 1.5 * 2^23 are those of n.
-    float power = uintBitsToFloat((floatBitsToUint(n + 12582912.0) << 23) + 0x3f800000u);
-    return x < -87.3 ? 0.0 : y * power;
+    return fma(y, r * r, r) + 1.0;
+}
+
+// 2^n times the power of two whose bits are `one`, without a conversion to int, which compilers for
+// CPUs make lane by lane: the low bits of n + 1.5 * 2^23 are those of n.
+float power_of_two(float n, uint one)
+{
+    return uintBitsToFloat((floatBitsToUint(n + 12582912.0) << 23) + one);
+}
+
+// Exactly 1 at 0, 0 below -87.3, NaN for NaN.
+float exp_accurate(float x)
+{
+    float n, y = exp_parts(x, n);
+    return x < -87.3 ? 0.0 : y * power_of_two(n, 0x3f800000u);
+}
+
+// The weight of a key, e^x in units of WEIGHT_UNIT, of which 2 * 16,384 make 1: so many values of any
+// size can be summed without overflow. 0 below -76.9.
+#define WEIGHT_UNIT 3.0517578125e-5
+float exp_weight(float x)
+{
+    float n, y = exp_parts(x, n);
+    return x < -76.9 ? 0.0 : y * power_of_two(n, 0x38000000u);
+}
+
+// What a sink adds to the sum of weights that are relative to `most`: more than float32 holds, and
+// so all, where it is that far above, infinity included.
+float sink_weight(float sink, float most)
+{
+    float above = sink == most ? 0.0 : sink - most;
+    return above > 87.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(above);
 }
 
 // Odd, so small arguments keep their relative precision.

@@ -31,8 +31,11 @@ layout(constant_id = ATTENTION_K_VEC) const uint K_VEC = 1;
 layout(constant_id = ATTENTION_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
+layout(constant_id = ATTENTION_PIECES) const uint PIECES = 0;
 
 layout(local_size_x_id = ATTENTION_LANES) in;
+uint work_head; // key head of this workgroup
+#define WORK_HEAD work_head
 #include "lib/attention.glsl"
 
 // For vec4 d of a head, statement: unrolled, but of heads so large that drivers would compile for
@@ -96,7 +99,7 @@ void load_row(uint r, sequence s)
     EACH(VALUE4, p.value_dim, context[r * VALUE4 + d] = vec4(0.0))
     bool sink = mask_has(MASK_SINK);
     most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
-    total[r] = sink ? 1.0 : 0.0;
+    total[r] = 0.0;
     seen[r] = false;
     if ((STATE & STATE_LOAD) != 0)
         load_state(r);
@@ -125,8 +128,8 @@ vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
     return x;
 }
 
-// A row that saw no key: what mask.flags say. With the keys cut, the part of it that this pass's
-// are.
+// A row that saw no key: what mask.flags say. With the keys cut or in pieces, the part of it that
+// this workgroup's are.
 void answer_dead(uint r, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
@@ -136,13 +139,11 @@ void answer_dead(uint r, sequence s)
     total[r] = 1.0;
     if (answer != MASKED_UNIFORM)
         return;
-    uvec2 keys = uvec2(0, s.n_kv);
-    if (STATE != 0)
-        keys = uvec2(p.key_first, min(p.key_end, s.n_kv));
+    uvec2 keys = own_keys();
     if ((STATE & STATE_LOAD) != 0)
         COLD_LOOP(d, VALUE4, p.value_dim)
             context[r * VALUE4 + d] = saved4(row_state(r) + 4 * d);
-    for (uint key = keys.x; key < keys.y; key++) {
+    for (uint key = keys.x; key < min(keys.y, s.n_kv); key++) {
         uint base = v_index(key_row(key, s), s);
         float weight = dropped(1.0 / float(s.n_kv), row_of(r), key, s);
         COLD_LOOP(d, VALUE4, p.value_dim)
@@ -150,9 +151,23 @@ void answer_dead(uint r, sequence s)
     }
 }
 
+void store_record(uint r)
+{
+    uint t = r * LANES + gl_LocalInvocationIndex;
+    uint base = record_of(t, LANES * ROWS, gl_NumWorkGroups.y / p.piece_count);
+    COLD_LOOP(d, VALUE4, p.value_dim)
+        for (uint i = 0; i < 4; i++)
+            o_words[base + 4 * d + i] = floatBitsToUint(context[r * VALUE4 + d][i]);
+    store_piece(base, most[r], total[r], seen[r], WEIGHT_UNIT);
+}
+
 void store_row(uint r, sequence s)
 {
     uint row = row_of(r);
+    if (seen[r] && mask_has(MASK_SINK)) {
+        float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
+        total[r] += WEIGHT_UNIT * sink_weight(sink, most[r]);
+    }
     uint base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                 (s.q_first + query_of(row)) * p.o_row;
     COLD_LOOP(d, VALUE4, p.value_dim)
@@ -166,12 +181,15 @@ void store_row(uint r, sequence s)
 void attend()
 {
     uint tile;
+    piece = p.piece_first + gl_WorkGroupID.y % p.piece_count;
+    work_head = gl_WorkGroupID.y / p.piece_count;
     sequence s = find_sequence(LANES * ROWS, tile);
     n_row = s.n_q * p.group;
     tile_row = tile * LANES * ROWS;
     first_row = tile_row + gl_LocalInvocationIndex;
     if (tile_row >= n_row)
         return;
+    set_slot(tile);
     uvec2 outer = uvec2(0xffffffffu, 0), inner = uvec2(0, 0xffffffffu);
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         load_row(r, s);
@@ -182,8 +200,8 @@ void attend()
     outer = uvec2(subgroupMin(outer.x), subgroupMax(outer.y));
     inner = uvec2(subgroupMax(inner.x), subgroupMin(inner.y));
     outer.x = outer.x / STEP_KEYS * STEP_KEYS;
-    if (STATE != 0)
-        outer = uvec2(max(outer.x, p.key_first), min(outer.y, p.key_end));
+    uvec2 own = own_keys();
+    outer = uvec2(max(outer.x, own.x), min(outer.y, own.y));
     for (uint key = outer.x; key < outer.y; key += STEP_KEYS) {
         bool edge = key < inner.x || key + STEP_KEYS > inner.y;
         step(key, s, edge);
@@ -193,6 +211,8 @@ void attend()
             answer_dead(r, s);
         if ((STATE & STATE_STORE) != 0)
             store_state(r);
+        else if (first_row + r * LANES < n_row && PIECES != 0)
+            store_record(r);
         else if (first_row + r * LANES < n_row)
             store_row(r, s);
     }

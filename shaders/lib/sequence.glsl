@@ -6,6 +6,8 @@
 #define WORK_HEAD gl_WorkGroupID.y
 #endif
 
+#include "lib/ragged.glsl"
+
 struct sequence {
     uint index;   // batch element or sequence, for lengths, offsets, masks and dropout
     uint batch;   // of the strides: index, or 0 in a ragged batch
@@ -13,8 +15,7 @@ struct sequence {
     int position; // of query 0
 };
 
-// The sequence and the tile in it that this workgroup takes; tiles of `rows` rows. Offsets of a
-// ragged batch are clamped so that they rise and stay inside.
+// The sequence and the tile in it that this workgroup takes; tiles of `rows` rows.
 sequence find_sequence(uint rows, out uint tile)
 {
     tile = gl_WorkGroupID.x;
@@ -26,20 +27,13 @@ sequence find_sequence(uint rows, out uint tile)
         else if (mask_has(MASK_CAUSAL))
             tile /= 2;
     } else {
-        uint end = min(q_start[p.q_start_offset], p.n_q);
-        tile += p.tile_first;
-        for (s.index = 0; s.index < p.n_sequence; s.index++) {
-            s.q_first = end;
-            end = clamp(q_start[p.q_start_offset + s.index + 1], end, p.n_q);
-            uint tiles = ((end - s.q_first) * p.group + rows - 1) / rows;
-            if (tile < tiles)
-                break;
-            tile -= tiles;
-        }
-        bool past = s.index == p.n_sequence; // fewer tiles than workgroups
-        s.index = min(s.index, p.n_sequence - 1);
+        tile = p.tile_first + tile * p.tile_step;
+        s.index = sequence_of_tile(tile, rows);
         s.batch = 0;
-        s.n_q = past ? 0 : end - s.q_first;
+        s.q_first = q_begin(s.index);
+        uint first = first_tile(s.index, rows);
+        s.n_q = tile < first ? 0 : max(q_begin(s.index + 1), s.q_first) - s.q_first;
+        tile -= first;
         s.kv_first = min(kv_start[p.kv_start_offset + s.index], p.mask.n_kv);
         s.n_kv = clamp(kv_start[p.kv_start_offset + s.index + 1], s.kv_first, p.mask.n_kv) -
                  s.kv_first;

@@ -1,11 +1,10 @@
 // What a workgroup of attention_tile is to do: its rows, the keys they see, the part of the keys
 // and of the value features that are its own, and where the results go. The includer has ROWS rows
-// a workgroup, KEYS keys a step, THREADS invocations and the constant PIECES; it sets the five
-// variables below.
+// a workgroup, KEYS keys a step, THREADS invocations and the constants PIECES and STATE; main sets
+// the variables below, and `piece` and `slot`.
 uint work_head;        // key head
 uint first_row, n_row; // of the tile, and of the sequence
-uint piece;
-uint first_value4; // of its value features
+uint first_value4;     // of its value features
 #define WORK_HEAD work_head
 #include "lib/attention.glsl"
 #include "lib/keys.glsl"
@@ -65,13 +64,12 @@ vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
     return sum;
 }
 
-// Where the row's results begin: in the output, or its record of this piece.
-uint output_base(uint row, sequence s)
+// Where the results of row t of the tile begin: in the output, or its record of this piece.
+uint output_base(uint t, sequence s)
 {
+    uint row = first_row + t;
     if (PIECES == 0)
         return p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;
-    uint n_head = gl_NumWorkGroups.y / (p.piece_count * p.n_chunk);
-    uint index = (gl_WorkGroupID.z * n_head + work_head) * n_row + row;
-    return (index * p.n_piece + piece) * ((p.value_dim + 3) / 4 * 4 + 4);
+    return record_of(t, ROWS, gl_NumWorkGroups.y / (p.piece_count * p.n_chunk));
 }

@@ -13,18 +13,19 @@ struct matrix_size {
 
 struct caps {
     struct vka_device_properties properties;
-    uint32_t max_groups[3];        /* workgroups of a dispatch, per axis */
-    uint32_t buffer_alignment;     /* of a binding's offset, bytes, a power of two */
-    uint32_t max_bindings;         /* storage buffers a kernel */
-    uint64_t host_alignment;       /* of host memory that is imported and of its size, bytes */
-    bool host_import;              /* VK_EXT_external_memory_host */
-    double timestamp_ns;           /* of one tick */
-    uint64_t timestamp_mask;       /* valid bits */
-    uint64_t disabled_kernels;     /* bit k: kernel k is not to be used; see kernels.h */
-    uint64_t unbuilt_kernels;      /* likewise: the shader compiler could not make kernel k */
-    uint32_t max_texels;           /* of a texel buffer */
-    uint64_t failed_kernels;       /* likewise: kernel k failed its check on this device */
-    uint64_t wrong_kernels;        /* likewise: it failed its self-test */
+    uint32_t max_groups[3];    /* workgroups of a dispatch, per axis */
+    uint32_t buffer_alignment; /* of a binding's offset, bytes, a power of two */
+    uint32_t max_bindings;     /* storage buffers a kernel */
+    uint64_t host_alignment;   /* of host memory that is imported and of its size, bytes */
+    bool host_import;          /* VK_EXT_external_memory_host */
+    double timestamp_ns;       /* of one tick */
+    uint64_t timestamp_mask;   /* valid bits */
+    uint64_t disabled_kernels; /* bit k: kernel k is not to be used; see kernels.h */
+    uint64_t unbuilt_kernels;  /* likewise: the shader compiler could not make kernel k */
+    uint32_t max_texels;       /* of a texel buffer */
+    uint32_t max_loops;        /* of an invocation: see gpu/quirks.h; 0: as many as are checked */
+    uint64_t failed_kernels;   /* likewise: kernel k failed its check on this device */
+    uint64_t wrong_kernels;    /* likewise: it failed its self-test */
     const struct verdict *verdict; /* measured choices, see gpu/verdict.h; NULL: none */
     bool int64;                    /* 64-bit integers in shaders */
     bool device_address;           /* buffers by their address: a CPU driver's, which gains by it */

@@ -1,5 +1,6 @@
 /* What a physical device is and can do, read through Vulkan 1.1 and what came after. */
 #include "gpu/device.h"
+#include "gpu/quirks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,6 +216,7 @@ void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physi
     memset(caps, 0, sizeof *caps);
     read_properties(instance, physical, caps);
     caps->properties.index = index;
+    caps->max_loops = quirk_max_loops(&caps->properties);
     caps->unbuilt_kernels = kernels_not_built();
 
     read_memory(instance, physical, &caps->properties);

@@ -1,5 +1,6 @@
 #include "plan/attention_block.h"
-#include "plan/attention_budget.h"
+#include "plan/attention_keys.h"
+#include "plan/attention_pieces.h"
 #include "plan/check.h"
 #include "plan/self_test.h"
 
@@ -52,19 +53,11 @@ static const char *why_not(const struct vka_plan *plan, const struct attention_c
 {
     if (!c->usable)
         return c->reason;
-    if (c->n_piece > 1)
+    if (c->n_piece > 1 && c->piece_keys < TUNE_CHAIN)
         return "few rows share the keys in pieces";
     if (plan->path == VKA_PATH_AUTO && !c->preferred)
         return "all keys at once would not be fused";
     return NULL;
-}
-
-/* Floats of state. */
-static uint64_t count_state(const struct attention *a, const struct attention_choice *c,
-                            const struct slice *s)
-{
-    uint64_t groups = (uint64_t)a->batch * attention_groups(a, c, s) * attention_tiles(a, c, s);
-    return groups * c->tile * attention_state_pitch(c);
 }
 
 enum vka_status attention_add_block(struct vka_plan *plan, const struct attention *a,
@@ -75,7 +68,7 @@ enum vka_status attention_add_block(struct vka_plan *plan, const struct attentio
     const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
     struct attention_choice c = *choice;
     struct attention_parts parts;
-    uint64_t count = count_state(a, &c, &all);
+    uint64_t count = attention_count_state(a, &c, &all);
     if (why_not(plan, &c)) {
         status = log_error(log, VKA_UNSUPPORTED, "no attention by blocks of keys here: %s",
                            why_not(plan, &c));
@@ -115,7 +108,7 @@ enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka
             TRY(self_test_kernel(plan->device, c.kernel));
     } while (plan->device->caps.wrong_kernels != wrong);
     const struct slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
-    *count = why_not(plan, &c) ? 0 : count_state(&a, &c, &all);
+    *count = why_not(plan, &c) ? 0 : attention_count_state(&a, &c, &all);
 fail:
     return status;
 }

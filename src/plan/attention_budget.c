@@ -87,8 +87,7 @@ uint32_t attention_tiles(const struct attention *a, const struct attention_choic
 uint32_t attention_groups(const struct attention *a, const struct attention_choice *c,
                           const struct slice *s)
 {
-    uint32_t heads = s->n_head / (a->n_head / a->n_kv_head);
-    return heads * (c->n_chunk ? c->n_chunk : 1);
+    return s->n_head / (a->n_head / a->n_kv_head) * c->n_chunk;
 }
 
 /* The keys that some query of a slice may see: bounds[0] .. bounds[1] - 1. */
@@ -103,15 +102,21 @@ static void find_bounds(const struct attention *a, const struct slice *s, uint32
 }
 
 struct work attention_work(const struct attention *a, const struct attention_choice *c,
-                           const struct slice *s, uint32_t tiles, uint32_t first, uint32_t end)
+                           const struct slice *s, uint32_t tiles, struct key_range range)
 {
     struct band b = band_of(a);
-    uint32_t group = a->n_head / a->n_kv_head, bounds[2];
-    uint32_t chunk = c->n_chunk ? c->n_chunk : 1, piece = c->n_piece ? c->n_piece : 1;
-    double key = 2.0 * a->head_dim + 2.0 * a->value_dim / chunk + attention_score_work(a->options);
+    uint32_t group = a->n_head / a->n_kv_head, bounds[2], first = range.first, end = range.end;
+    double piece = c->n_piece > 1 ? ceil((double)(end - first) / c->piece_keys) : 1;
+    double key =
+        2.0 * a->head_dim + 2.0 * a->value_dim / c->n_chunk + attention_score_work(a->options);
     double row = WORK_MOVE * (a->head_dim + a->value_dim); /* q and the context in and out */
     double rows = (double)tiles * c->tile, keys = rows * (end - first); /* of one key head */
-    if (!a->n_sequence) {
+    if (a->n_sequence) {
+        /* Every so many-th tile: of a long sequence no more than its share, and one of each. */
+        double passes = (double)attention_tiles(a, c, s) / tiles;
+        double full = ((double)s->n_query * group / c->tile + 1) / passes + 1;
+        keys = fmin(tiles, full) * c->tile * (end - first);
+    } else {
         double there = (double)s->n_query * group;
         keys = attention_count_keys(a, s->query, s->n_query, first, end) * group * rows / there;
     }
@@ -119,12 +124,13 @@ struct work attention_work(const struct attention *a, const struct attention_cho
     double most = fmin(clamp(bounds[1], first, end) - clamp(bounds[0], first, end), end - first);
     if (b.has_left && b.has_right)
         most = fmin(most, b.left + b.right + 1 + divide_up(c->tile, group));
-    if (piece > 1)
+    if (c->n_piece > 1)
         most = fmin(most, c->piece_keys);
-    double outer = (double)s->n_batch * s->n_head / group * chunk;
+    double outer = (double)s->n_batch * s->n_head / group * c->n_chunk;
     return (struct work){
         .ops = outer * (keys * key + rows * row * piece),
         .longest = c->tile * (most * key + row),
+        .loops = attention_count_loops(a, c, most),
     };
 }
 
@@ -138,92 +144,181 @@ uint32_t attention_state_pitch(const struct attention_choice *c)
     return STATE_PITCH(c->value4, lanes);
 }
 
-/* One span: the keys that some query of the slice may see, in whole steps, at least one. */
+/* One span of each chain: whole pieces, or the keys that some query of the slice may see, in whole
+ * steps, at least one. */
 static void see_keys(const struct attention *a, const struct attention_choice *c,
                      const struct slice *s, struct attention_parts *parts)
 {
     uint32_t bounds[2], unit = attention_span_unit(c);
+    parts->n_span = 1;
+    parts->keys = c->piece_keys;
+    if (c->n_piece > 1)
+        return;
     find_bounds(a, s, bounds);
     uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / unit;
     uint32_t end = divide_up(bounds[1], unit);
     parts->key = first * unit;
     parts->keys = (end > first ? end - first : 1) * unit;
-    parts->n_span = 1;
 }
 
-uint32_t attention_span_end(const struct attention *a, const struct attention_parts *parts,
-                            uint32_t span)
+static uint32_t least(uint64_t a, uint64_t b)
 {
-    uint32_t first = parts->key + span * parts->keys;
-    uint32_t rest = (a->n_block ? a->key_first + a->n_block : a->n_kv) - first;
-    return first + (rest < parts->keys ? rest : parts->keys);
+    return (uint32_t)(a < b ? a : b);
 }
 
-struct work attention_span_work(const struct attention *a, const struct attention_choice *c,
-                                const struct slice *s, const struct attention_parts *parts,
-                                uint32_t span)
+struct key_range attention_chain_keys(const struct attention *a, const struct attention_choice *c,
+                                      const struct attention_parts *parts, uint32_t piece)
 {
-    uint32_t first = parts->key + span * parts->keys;
-    return attention_work(a, c, s, parts->tiles, first, attention_span_end(a, parts, span));
+    if (c->n_piece > 1)
+        return (struct key_range){piece * c->piece_keys,
+                                  least((piece + 1ull) * c->piece_keys, a->n_kv)};
+    if (a->n_block)
+        return (struct key_range){0, a->n_kv};
+    return (struct key_range){parts->key,
+                              least(parts->key + (uint64_t)parts->n_span * parts->keys, a->n_kv)};
 }
 
-/* Spans of the keys so that the longest workgroup fits, or all of the pass. */
-static void cut_keys(const struct vka_plan *plan, const struct attention *a,
-                     const struct attention_choice *c, const struct slice *s, bool all,
-                     struct attention_parts *parts)
+struct key_range attention_pass_keys(const struct attention *a, const struct attention_choice *c,
+                                     const struct attention_parts *parts, uint32_t piece,
+                                     uint32_t span)
 {
-    uint32_t unit = attention_span_unit(c), n = parts->keys / unit;
-    struct work work = attention_span_work(a, c, s, parts, 0);
+    struct key_range r = attention_chain_keys(a, c, parts, piece);
+    uint64_t first = c->n_piece > 1 ? r.first : parts->key;
+    if (c->n_piece > 1 && parts->n_span == 1) {
+        r.end = least((piece + (uint64_t)parts->pieces) * c->piece_keys, a->n_kv);
+    } else {
+        first += (uint64_t)span * parts->keys;
+        r.end = least(first + parts->keys, r.end);
+    }
+    if (a->n_block) {
+        first = first > a->key_first ? first : a->key_first;
+        r.end = least(r.end, (uint64_t)a->key_first + a->n_block);
+    }
+    if (first >= r.end)
+        return (struct key_range){0, 0};
+    r.first = (uint32_t)first;
+    return r;
+}
+
+/* Keys of a span as given, and as many spans as the longest chain has. */
+static void set_spans(const struct attention *a, const struct attention_choice *c, uint32_t keys,
+                      struct attention_parts *parts)
+{
+    uint32_t all = c->piece_keys;
+    if (c->n_piece == 1)
+        all = a->n_block ? a->n_block
+                         : least((uint64_t)parts->n_span * parts->keys, a->n_kv - parts->key);
+    parts->keys = keys;
+    parts->n_span = divide_up(all, keys);
+}
+
+bool attention_halve_keys(const struct attention *a, const struct attention_choice *c,
+                          struct attention_parts *parts)
+{
+    uint32_t unit = attention_span_unit(c);
+    if (parts->pieces == 1 && parts->keys <= unit)
+        return false;
+    if (parts->pieces > 1)
+        parts->pieces = divide_up(parts->pieces, 2);
+    else
+        set_spans(a, c, divide_up(divide_up(parts->keys, unit), 2) * unit, parts);
+    return true;
+}
+
+/* The work of a pass for the first span of a chain. */
+static struct work span_work(const struct attention *a, const struct attention_choice *c,
+                             const struct slice *s, const struct attention_parts *parts)
+{
+    struct attention_parts one = *parts;
+    one.pieces = 1;
+    return attention_work(a, c, s, parts->tiles, attention_pass_keys(a, c, &one, 0, 0));
+}
+
+/* Spans so that the longest workgroup fits, or all of the pass. */
+static void cut_spans(const struct vka_plan *plan, const struct attention *a,
+                      const struct attention_choice *c, const struct slice *s, bool all,
+                      struct attention_parts *parts)
+{
+    uint32_t unit = attention_span_unit(c), n = divide_up(parts->keys, unit);
+    struct work work = span_work(a, c, s, parts);
     if (!all)
         work.ops = 0;
-    uint32_t span = divide_up(n, budget_parts(plan_time(plan, c->kernel, &work), plan->budget, n));
-    parts->keys = span * unit;
-    parts->n_span = divide_up(n, span);
+    if (plan_fits(plan, c->kernel, &work))
+        return;
+    uint32_t time = budget_parts(plan_time(plan, c->kernel, &work), plan->budget, n);
+    uint32_t loops = budget_parts(work.loops, budget_max_loops(&plan->device->caps), n);
+    parts->pieces = 1;
+    set_spans(a, c, divide_up(n, time > loops ? time : loops) * unit, parts);
+    do {
+        work = span_work(a, c, s, parts);
+        work.ops = 0;
+    } while (!plan_fits(plan, c->kernel, &work) && attention_halve_keys(a, c, parts));
 }
 
-/* The longest of the passes of a cut, one a span. */
+/* The longest of the passes of a cut; infinite where a driver does not go so far. */
 static double longest_time(const struct vka_plan *plan, const struct attention *a,
                            const struct attention_choice *c, const struct slice *s,
                            const struct attention_parts *parts)
 {
-    double longest = 0;
-    for (uint32_t i = 0; i < parts->n_span; i++) {
-        struct work work = attention_span_work(a, c, s, parts, i);
-        longest = fmax(longest, plan_time(plan, c->kernel, &work));
-    }
+    double longest = 0, loops = budget_max_loops(&plan->device->caps);
+    for (uint32_t piece = 0; piece < c->n_piece; piece += parts->pieces)
+        for (uint32_t span = 0; span < parts->n_span; span++) {
+            struct key_range keys = attention_pass_keys(a, c, parts, piece, span);
+            if (!keys.end)
+                continue;
+            struct work work = attention_work(a, c, s, parts->tiles, keys);
+            double time = plan_time(plan, c->kernel, &work);
+            longest = fmax(longest, work.loops > loops ? INFINITY : time);
+        }
     return longest;
+}
+
+static bool passes_fit(const struct vka_plan *plan, double time)
+{
+    return time <= plan->budget && isfinite(time);
+}
+
+/* Fewer tiles a pass, of a ragged batch, until the passes fit. */
+static void cut_tiles(const struct vka_plan *plan, const struct attention *a,
+                      const struct attention_choice *c, const struct slice *s,
+                      struct attention_parts *parts, double time)
+{
+    uint32_t n = budget_parts(time, plan->budget, parts->n_tile);
+    parts->tiles = divide_up(parts->n_tile, n);
+    while (parts->tiles > 1 && !passes_fit(plan, longest_time(plan, a, c, s, parts)))
+        parts->tiles = divide_up(parts->tiles, 2);
 }
 
 bool attention_cut(const struct vka_plan *plan, const struct attention *a,
                    const struct attention_choice *c, const struct slice *s, bool last,
                    struct attention_parts *parts)
 {
-    uint32_t tiles = attention_tiles(a, c, s), piece = c->n_piece ? c->n_piece : 1;
-    *parts = (struct attention_parts){.tiles = tiles, .n_tile = tiles, .pieces = piece};
+    uint32_t tiles = attention_tiles(a, c, s);
+    *parts = (struct attention_parts){.tiles = tiles, .n_tile = tiles, .pieces = c->n_piece};
     see_keys(a, c, s, parts);
-    double time = longest_time(plan, a, c, s, parts);
-    if (time <= plan->budget)
+    if (passes_fit(plan, longest_time(plan, a, c, s, parts)))
         return true;
-    if (piece > 1) { /* of some hundred keys each: no state need be kept */
-        parts->pieces = divide_up(piece, budget_parts(time, plan->budget, piece));
-        return last;
-    }
-    cut_keys(plan, a, c, s, last && !a->n_sequence, parts);
-    time = longest_time(plan, a, c, s, parts);
-    if (last && a->n_sequence)
-        parts->tiles = divide_up(tiles, budget_parts(time, plan->budget, tiles));
-    return last || time <= plan->budget;
+    cut_spans(plan, a, c, s, last && !a->n_sequence && c->n_piece == 1, parts);
+    double time = longest_time(plan, a, c, s, parts);
+    if (last && time > plan->budget && a->n_sequence)
+        cut_tiles(plan, a, c, s, parts, time);
+    else if (last && time > plan->budget)
+        parts->pieces = divide_up(parts->pieces, budget_parts(time, plan->budget, parts->pieces));
+    return last || passes_fit(plan, time);
 }
 
 void attention_cut_block(const struct vka_plan *plan, const struct attention *a,
                          const struct attention_choice *c, const struct slice *all,
                          struct attention_parts *parts)
 {
-    uint32_t tiles = attention_tiles(a, c, all), unit = attention_span_unit(c);
+    uint32_t tiles = attention_tiles(a, c, all);
     *parts = (struct attention_parts){tiles, tiles, 1, 1, a->key_first, a->n_block};
-    attention_cut_for_limits(plan, a, c, all, true, parts);
-    while (parts->keys > unit && longest_time(plan, a, c, all, parts) > plan->budget) {
-        parts->keys = divide_up(divide_up(parts->keys, unit), 2) * unit;
-        parts->n_span = divide_up(a->n_block, parts->keys);
+    if (c->n_piece > 1) {
+        parts->key = 0;
+        parts->keys = c->piece_keys;
     }
+    attention_cut_for_limits(plan, a, c, all, true, parts);
+    while (!passes_fit(plan, longest_time(plan, a, c, all, parts)) &&
+           attention_halve_keys(a, c, parts))
+        continue;
 }

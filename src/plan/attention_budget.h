@@ -6,7 +6,7 @@
 #include "plan/attention.h"
 #include "plan/tune.h"
 
-/* Whether a kernel computes with matrix units, and whether it works as attention_tile.h says. */
+/* Whether a kernel computes with matrix units, and whether it takes tiles of rows in shared memory. */
 bool attention_is_coop(enum kernel kernel);
 bool attention_takes_tiles(enum kernel kernel);
 
@@ -18,30 +18,48 @@ double attention_score_work(const struct vka_attention_options *options);
 double attention_count_keys(const struct attention *a, uint32_t query, uint32_t n, uint32_t first,
                             uint32_t end);
 
-/* How a slice is cut: every pass has `tiles` tiles of rows (a ragged batch's alone are cut here)
- * and `pieces` of c->n_piece, and one of n_span parts of the keys, between which the state of the
- * softmax is kept. */
+/* How a slice is cut. A pass has `tiles` tiles of rows (a ragged batch's alone are cut here: pass i
+ * has every so many-th, from tile i on, lest all of a long sequence come together) and
+ * `pieces` pieces of the keys, or one of n_span spans of the keys of a piece, or of all keys where
+ * they are in none; between spans the state of the softmax is kept. */
 struct attention_parts {
     uint32_t tiles, n_tile; /* of a pass and of the slice, along x of the grid */
     uint32_t pieces;
-    uint32_t n_span;
-    uint32_t key, keys; /* span i is keys key + i * keys on; the first and last reach further */
+    uint32_t n_span;    /* not 1: pieces is 1 */
+    uint32_t key, keys; /* span i is keys key + i * keys on, from the piece's first */
+};
+
+struct key_range {
+    uint32_t first, end;
 };
 
 /* Keys a span has a multiple of. */
 uint32_t attention_span_unit(const struct attention_choice *c);
 
-/* What a pass does that has `tiles` tiles of rows of a slice, and keys first .. end - 1. */
+/* The keys of a chain of sums: of a piece, or all that some query of the slice sees. */
+struct key_range attention_chain_keys(const struct attention *a, const struct attention_choice *c,
+                                      const struct attention_parts *parts, uint32_t piece);
+
+/* The keys of the pass for pieces from `piece` on and a span; none where it has nothing to do. */
+struct key_range attention_pass_keys(const struct attention *a, const struct attention_choice *c,
+                                     const struct attention_parts *parts, uint32_t piece,
+                                     uint32_t span);
+
+/* Cuts the keys of a pass in half: fewer pieces, else shorter spans. False where they are one
+ * step. */
+bool attention_halve_keys(const struct attention *a, const struct attention_choice *c,
+                          struct attention_parts *parts);
+
+/* What a pass does that has `tiles` tiles of rows of a slice, and those keys. */
 struct work attention_work(const struct attention *a, const struct attention_choice *c,
-                           const struct slice *s, uint32_t tiles, uint32_t first, uint32_t end);
+                           const struct slice *s, uint32_t tiles, struct key_range keys);
 
-/* What the pass for a span of the keys does, of `tiles` tiles and all pieces. */
-struct work attention_span_work(const struct attention *a, const struct attention_choice *c,
-                                const struct slice *s, const struct attention_parts *parts,
-                                uint32_t span);
+/* Loop iterations of an invocation that takes so many keys. */
+double attention_count_loops(const struct attention *a, const struct attention_choice *c,
+                             double keys);
 
-/* The parts of a slice whose passes fit the budget; false where none do, and smaller slices would.
- * last: there are none. */
+/* The parts of a slice whose passes fit the budget and the driver; false where none do, and smaller
+ * slices would. last: there are none. */
 bool attention_cut(const struct vka_plan *plan, const struct attention *a,
                    const struct attention_choice *c, const struct slice *s, bool last,
                    struct attention_parts *parts);
@@ -50,10 +68,6 @@ bool attention_cut(const struct vka_plan *plan, const struct attention *a,
 void attention_cut_block(const struct vka_plan *plan, const struct attention *a,
                          const struct attention_choice *c, const struct slice *all,
                          struct attention_parts *parts);
-
-/* Where span i of the keys ends. */
-uint32_t attention_span_end(const struct attention *a, const struct attention_parts *parts,
-                            uint32_t span);
 
 /* The slice's tiles of rows. */
 uint32_t attention_tiles(const struct attention *a, const struct attention_choice *c,
@@ -65,6 +79,9 @@ uint32_t attention_groups(const struct attention *a, const struct attention_choi
 
 /* Floats of state of a row, between two spans. */
 uint32_t attention_state_pitch(const struct attention_choice *c);
+
+/* Whether rows begin and end at whole vec4. */
+bool attention_rows_of_vec4(const struct vka_tensor *t);
 
 /* Adds the passes of a slice that is cut so. */
 enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,

@@ -1,9 +1,5 @@
 #include "plan/attention_keys.h"
 
-struct keys {
-    uint32_t first, end;
-};
-
 /* Blocks of a paged cache lie anywhere, and the device alone knows where those of a sequence do. */
 static bool can_cut(const struct attention *a)
 {
@@ -11,21 +7,17 @@ static bool can_cut(const struct attention *a)
 }
 
 /* The keys that rows of a pass see. */
-static struct keys keys_of(const struct attention *a, const struct attention_choice *c,
-                           const struct attention_parts *parts, uint32_t span, uint32_t piece)
+static struct key_range keys_of(const struct attention *a, const struct attention_choice *c,
+                                const struct attention_parts *parts, uint32_t span, uint32_t piece)
 {
     if (!can_cut(a))
-        return (struct keys){0, a->n_kv};
-    if (c->n_piece > 1) {
-        uint64_t end = (piece + (uint64_t)parts->pieces) * c->piece_keys;
-        return (struct keys){piece * c->piece_keys, end < a->n_kv ? (uint32_t)end : a->n_kv};
-    }
-    return (struct keys){parts->key + span * parts->keys, attention_span_end(a, parts, span)};
+        return (struct key_range){0, a->n_kv};
+    return attention_pass_keys(a, c, parts, piece, span);
 }
 
 /* Of k or v, which begin at key_first, and may be the pool of a paged cache. */
 static struct vka_tensor part_of_kv(const struct vka_tensor *t, const struct attention *a,
-                                    const struct slice *s, struct keys keys)
+                                    const struct slice *s, struct key_range keys)
 {
     struct vka_tensor part = attention_slice_kv(t, a, s);
     return can_cut(a) ? tensor_part(&part, 2, keys.first - a->key_first, keys.end - keys.first)
@@ -34,7 +26,7 @@ static struct vka_tensor part_of_kv(const struct vka_tensor *t, const struct att
 
 /* Of a mask, which may have fewer keys: then one that is not read. */
 static struct vka_tensor part_of_mask(const struct vka_tensor *mask, const struct slice *s,
-                                      struct keys *keys)
+                                      struct key_range *keys)
 {
     struct vka_tensor part = attention_slice(mask, s);
     uint32_t n = mask->shape.size[3];
@@ -49,7 +41,7 @@ void attention_bind_keys(const struct vka_plan *plan, const struct attention *a,
                          const struct attention_parts *parts, uint32_t span, uint32_t piece,
                          struct pass *pass, uint32_t mask_slot, struct attention_params *p)
 {
-    struct keys keys = keys_of(a, c, parts, span, piece);
+    struct key_range keys = keys_of(a, c, parts, span, piece);
     struct vka_tensor k = part_of_kv(&a->k, a, s, keys), v = part_of_kv(&a->v, a, s, keys);
     uint32_t mask_n_kv;
     plan_bind(plan, pass, 1, &k, false, &p->k_offset);
@@ -68,7 +60,7 @@ void attention_bind_keys(const struct vka_plan *plan, const struct attention *a,
 
 /* Bytes of a binding for the pass: of k and v, or of the mask. */
 static uint64_t kv_range(const struct vka_plan *plan, const struct attention *a,
-                         const struct slice *s, struct keys keys)
+                         const struct slice *s, struct key_range keys)
 {
     struct vka_tensor k = part_of_kv(&a->k, a, s, keys), v = part_of_kv(&a->v, a, s, keys);
     uint64_t k_range = plan_range(plan, &k), v_range = plan_range(plan, &v);
@@ -76,7 +68,7 @@ static uint64_t kv_range(const struct vka_plan *plan, const struct attention *a,
 }
 
 static uint64_t mask_range(const struct vka_plan *plan, const struct attention *a,
-                           const struct slice *s, struct keys keys)
+                           const struct slice *s, struct key_range keys)
 {
     uint32_t mask_n_kv;
     if (!a->options->mask)
@@ -91,12 +83,11 @@ static bool fits(const struct vka_plan *plan, const struct attention *a,
                  const struct attention_parts *parts, bool with_mask)
 {
     uint64_t limit = plan->device->caps.properties.max_buffer_range;
-    uint32_t piece = c->n_piece > 1 ? c->n_piece : 1;
     for (uint32_t i = 0; i < parts->n_span; i++)
-        for (uint32_t j = 0; j < piece; j += parts->pieces) {
-            struct keys keys = keys_of(a, c, parts, i, j);
-            if (kv_range(plan, a, s, keys) > limit ||
-                (with_mask && mask_range(plan, a, s, keys) > limit))
+        for (uint32_t j = 0; j < c->n_piece; j += parts->pieces) {
+            struct key_range keys = keys_of(a, c, parts, i, j);
+            if (keys.end && (kv_range(plan, a, s, keys) > limit ||
+                             (with_mask && mask_range(plan, a, s, keys) > limit)))
                 return false;
         }
     return true;
@@ -109,24 +100,6 @@ bool attention_keys_fit(const struct vka_plan *plan, const struct attention *a,
     return fits(plan, a, c, s, parts, true);
 }
 
-/* Halves the keys of a pass; false where they are one step. */
-static bool halve_keys(const struct attention *a, const struct attention_choice *c,
-                       struct attention_parts *parts)
-{
-    uint32_t unit = attention_span_unit(c);
-    if (c->n_piece > 1) {
-        bool more = parts->pieces > 1;
-        parts->pieces = divide_up(parts->pieces, 2);
-        return more;
-    }
-    if (parts->keys <= unit)
-        return false;
-    uint32_t all = attention_span_end(a, parts, parts->n_span - 1) - parts->key;
-    parts->keys = divide_up(divide_up(parts->keys, unit), 2) * unit;
-    parts->n_span = divide_up(all, parts->keys);
-    return true;
-}
-
 void attention_cut_for_limits(const struct vka_plan *plan, const struct attention *a,
                               const struct attention_choice *c, const struct slice *s, bool last,
                               struct attention_parts *parts)
@@ -134,6 +107,6 @@ void attention_cut_for_limits(const struct vka_plan *plan, const struct attentio
     bool one = s->n_batch == 1 && s->n_head == a->n_head / a->n_kv_head;
     if ((!one && !last) || !can_cut(a))
         return;
-    while (!fits(plan, a, c, s, parts, last) && halve_keys(a, c, parts))
+    while (!fits(plan, a, c, s, parts, last) && attention_halve_keys(a, c, parts))
         continue;
 }

@@ -1,7 +1,8 @@
 /* Slices of fused attention: as large as the device and the budget of a submit allow. */
 #include "plan/attention_block.h"
 #include "plan/attention_keys.h"
-#include "plan/attention_tile.h"
+#include "plan/attention_map.h"
+#include "plan/attention_pieces.h"
 #include "plan/calibrate.h"
 
 /* Keys of the problem that is measured. */
@@ -22,16 +23,18 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
 {
     const struct caps *caps = &plan->device->caps;
     uint64_t limit = caps->properties.max_buffer_range;
+    uint64_t workspace = plan->workspace_limit < limit ? plan->workspace_limit : limit;
     uint32_t group = a->n_head / a->n_kv_head;
     struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s);
     if (plan_range(plan, &q) > limit || plan_range(plan, &output) > limit ||
         !attention_keys_fit(plan, a, c, s, cut))
         return false;
-    uint64_t state = state_bytes(a, c, s, cut);
+    uint64_t groups = (uint64_t)attention_groups(a, c, s) * cut->pieces;
     return (uint64_t)s->n_query * group / c->tile < caps->max_groups[0] &&
-           s->n_head / group <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
-           state <= plan->workspace_limit && state <= limit &&
-           (!attention_takes_tiles(c->kernel) || tile_fits(plan, a, c, s));
+           groups <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
+           state_bytes(a, c, s, cut) <= workspace &&
+           attention_record_bytes(a, c, s, cut) <= workspace && attention_map_fits(plan, a, c, s) &&
+           attention_merge_fits(plan, a, c, s, cut);
 }
 
 /* Queries whose rows, `group` each, are whole tiles: no row changes its place in one by a cut. */
@@ -46,6 +49,20 @@ static uint32_t whole_tiles(uint32_t tile, uint32_t group)
     return tile / x;
 }
 
+/* A ragged batch, whose rows are cut nowhere else, in passes of fewer tiles where the records of all
+ * would be too much. */
+static void cut_tiles(const struct vka_plan *plan, const struct attention *a,
+                      const struct attention_choice *c, const struct slice *s,
+                      struct attention_parts *parts)
+{
+    uint64_t limit = plan->device->caps.properties.max_buffer_range;
+    limit = plan->workspace_limit < limit ? plan->workspace_limit : limit;
+    while (a->n_sequence && parts->tiles > 1 &&
+           (attention_record_bytes(a, c, s, parts) > limit || state_bytes(a, c, s, parts) > limit ||
+            !attention_merge_fits(plan, a, c, s, parts)))
+        parts->tiles = divide_up(parts->tiles, 2);
+}
+
 /* Adds a slice, cut along batch, then key heads, then queries until it fits. */
 static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
                                  const struct attention_choice *c, const struct slice *s)
@@ -58,6 +75,8 @@ static enum vka_status add_slice(struct vka_plan *plan, const struct attention *
     bool last = !attention_halve(s, group, queries, half);
     bool in_budget = attention_cut(plan, a, c, s, last, &parts);
     attention_cut_for_limits(plan, a, c, s, last, &parts);
+    if (last)
+        cut_tiles(plan, a, c, s, &parts);
     if (last || (in_budget && slice_fits(plan, a, c, s, &parts)))
         return attention_add_parts(plan, a, c, s, &parts); /* which says what does not fit */
     for (int i = 0; i < 2; i++)
@@ -102,6 +121,7 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
     };
     b.batch = calibrate_groups(plan, 4ull * b.n_q * group * divide_up(b.value_dim, 4) * 4, n);
     c.n_piece = 1;
+    c.piece_keys = 0;
     c.map = false;
     const struct {
         struct vka_tensor *tensor;
@@ -130,7 +150,7 @@ enum vka_status attention_add_slices(struct vka_plan *plan, const struct attenti
     enum vka_status status = VKA_OK;
     const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
     uint32_t tiles = attention_tiles(a, c, &all);
-    struct work work = attention_work(a, c, &all, tiles, 0, a->n_kv);
+    struct work work = attention_work(a, c, &all, tiles, (struct key_range){0, a->n_kv});
     TRY(calibrate(plan, c->kernel, &work, add_probe, &(struct probe){a, c}));
     TRY(a->n_block ? attention_add_block(plan, a, c) : add_slice(plan, a, c, &all));
 fail:

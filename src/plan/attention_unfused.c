@@ -2,12 +2,7 @@
  * with all heads, or some heads of one, or some queries of one head, whatever the workspace holds;
  * its scores are float32 [batch][head][query][pitch]. */
 #include "plan/attention.h"
-#include "plan/attention_budget.h"
-#include "plan/calibrate.h"
-#include "plan/tune.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "plan/matmul.h"
 
 /* Whether one binding can show all that a slice's softmax touches, and one grid cover it. */
 static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
@@ -60,101 +55,6 @@ static struct slice choose_slice(const struct vka_plan *plan, const struct atten
     if (s.n_query >= 128 && s.n_query < a->n_q)
         s.n_query = s.n_query / 64 * 64; /* whole tiles */
     return s;
-}
-
-static struct work softmax_work(const struct attention *a, const struct slice *s)
-{
-    double row = attention_score_work(a->options) * a->n_kv;
-    return (struct work){row * s->n_batch * s->n_head * s->n_query, row};
-}
-
-static enum vka_status add_softmax_pass(struct vka_plan *plan, const struct attention *a,
-                                        const struct slice *s, const struct vka_tensor *scores)
-{
-    const struct vka_attention_options *o = a->options;
-    struct softmax_choice choice;
-    tune_softmax(&plan->device->caps, a->n_kv, &choice);
-    struct pass pass = {.name = "softmax", .reason = choice.reason};
-    pass.key = (struct pipeline_key){.kernel = choice.kernel, .n_spec = SOFTMAX_SPECS};
-    pass.key.spec[SOFTMAX_LANES] = choice.lanes;
-    struct softmax_params p = {
-        .z_first = s->batch * a->n_head + s->head,
-        .q_first = s->query,
-        .n_head = a->n_head,
-        .n_row = s->n_query,
-        .pitch = (uint32_t)scores->shape.stride[2],
-        .softcap = o->softcap,
-        .dropout = o->dropout,
-        .seed_low = (uint32_t)o->dropout_seed,
-        .seed_high = (uint32_t)(o->dropout_seed >> 32),
-        .draw_place = o->dropout_batch << 16 | o->dropout_head,
-        .draw_query = o->dropout_query,
-    };
-    for (uint32_t slot = 1; slot < kernel_table[choice.kernel].buffers; slot++)
-        plan_bind(plan, &pass, slot, scores, false, NULL); /* where nothing else is */
-    plan_bind(plan, &pass, 0, scores, true, &p.slice_offset);
-    attention_bind_mask(plan, a, s, &pass, 1, &p.mask, &p.sink_offset, &p.alibi_offset);
-    if (o->scores) {
-        struct vka_tensor part = attention_slice(o->scores, s);
-        plan_bind(plan, &pass, 6, &part, true, &p.scores_offset);
-        p.scores_offset = attention_rebase(p.scores_offset, o->scores, s);
-        p.scores_batch = (uint32_t)o->scores->shape.stride[0];
-        p.scores_head = (uint32_t)o->scores->shape.stride[1];
-        p.scores_row = (uint32_t)o->scores->shape.stride[2];
-        p.scores_col = (uint32_t)o->scores->shape.stride[3];
-    }
-    pass.push_size = sizeof p;
-    memcpy(pass.push, &p, sizeof p);
-    pass.work = softmax_work(a, s);
-    pass.groups[0] = s->n_query;
-    pass.groups[1] = s->n_batch * s->n_head;
-    pass.groups[2] = 1;
-    snprintf(pass.detail, sizeof pass.detail, "%ux%u rows of %u, %u lanes a row", pass.groups[1],
-             s->n_query, a->n_kv, choice.lanes);
-    return plan_add_pass(plan, &pass);
-}
-
-/* Rows of a softmax to be measured, and their keys. */
-#define PROBE_KEYS 1024u
-
-static enum vka_status add_softmax_probe(struct vka_plan *plan, const void *problem, uint32_t n)
-{
-    enum vka_status status = VKA_OK;
-    struct attention a = *(const struct attention *)problem;
-    const struct vka_attention_options options = {.masked_row = VKA_MASKED_ZERO};
-    a.options = &options;
-    a.n_kv = a.n_kv < PROBE_KEYS ? (a.n_kv + 3) / 4 * 4 : PROBE_KEYS;
-    a.n_q = calibrate_groups(plan, 4ull * a.n_kv, n);
-    struct vka_tensor scores;
-    TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){1, 1, a.n_q, a.n_kv}, &scores));
-    TRY(add_softmax_pass(plan, &a, &(struct slice){.n_batch = 1, .n_head = 1, .n_query = a.n_q},
-                         &scores));
-fail:
-    return status;
-}
-
-/* Cut along batch, then heads, then queries until it fits the budget. */
-enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
-                                      const struct slice *s, const struct vka_tensor *scores)
-{
-    enum vka_status status = VKA_OK;
-    struct softmax_choice choice;
-    struct work work = softmax_work(a, s);
-    struct slice half[2];
-    tune_softmax(&plan->device->caps, a->n_kv, &choice);
-    TRY(calibrate(plan, choice.kernel, &work, add_softmax_probe, a));
-    if (!attention_halve(s, 1, 1, half) || plan_time(plan, choice.kernel, &work) <= plan->budget)
-        return add_softmax_pass(plan, a, s, scores);
-    for (int i = 0; i < 2; i++) {
-        struct slice in = half[i]; /* counted from the scores' first */
-        in.batch -= s->batch;
-        in.head -= s->head;
-        in.query -= s->query;
-        struct vka_tensor part = attention_slice(scores, &in);
-        TRY(attention_add_softmax(plan, a, &half[i], &part));
-    }
-fail:
-    return status;
 }
 
 static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,

@@ -1,4 +1,5 @@
 #include "plan/budget.h"
+#include "gpu/quirks.h"
 
 /* Of the budget, what the prediction by a measured rate may take: clocks change, and masks, strides
  * and sizes that were not measured are slower. */
@@ -19,6 +20,8 @@ enum kernel budget_class(enum kernel kernel)
     case KERNEL_cache_append:
     case KERNEL_cache_gather:
     case KERNEL_copy:
+    case KERNEL_loop_probe:
+    case KERNEL_sum_pieces:
     case KERNEL_nonfinite:
     case KERNEL_rope:
         return KERNEL_copy;
@@ -64,6 +67,20 @@ double budget_time(const struct caps *caps, const struct rates *rates, enum kern
     }
     double all = work->ops / rate.device, one = work->longest / rate.group;
     return all > one ? all : one;
+}
+
+double budget_max_loops(const struct caps *caps)
+{
+    if (caps->wrong_kernels >> KERNEL_loop_probe & 1)
+        return LOOPS_LEAST;
+    return caps->max_loops ? caps->max_loops : LOOPS_CHECKED;
+}
+
+bool budget_fits(const struct caps *caps, const struct rates *rates, enum kernel kernel,
+                 const struct work *work, double budget)
+{
+    return budget_time(caps, rates, kernel, work) <= budget &&
+           work->loops <= budget_max_loops(caps);
 }
 
 size_t budget_group(const double *time, size_t n, double budget, size_t *first)

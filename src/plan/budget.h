@@ -10,6 +10,7 @@
 struct work {
     double ops;     /* of all workgroups */
     double longest; /* of the longest workgroup: no faster on a large device than on a small one */
+    double loops;   /* iterations of its longest invocation, of all loops; at least as many */
 };
 
 #define WORK_MOVE 8.0     /* an element that is read, converted and written */
@@ -31,6 +32,14 @@ bool budget_is_measured(const struct rates *rates, enum kernel kernel);
  * that devices of its type exceed. */
 double budget_time(const struct caps *caps, const struct rates *rates, enum kernel kernel,
                    const struct work *work);
+
+/* Whether a dispatch may go as it is: it takes the budget at most, and no invocation loops further
+ * than the driver goes. */
+bool budget_fits(const struct caps *caps, const struct rates *rates, enum kernel kernel,
+                 const struct work *work, double budget);
+
+/* Iterations, of all its loops together, that an invocation may make. */
+double budget_max_loops(const struct caps *caps);
 
 /* Cuts n passes of `time` nanoseconds each into submits in order: first[i] is the first pass of
  * submit i. None takes longer than the budget, but for a pass that does alone. Returns their

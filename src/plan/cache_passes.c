@@ -31,7 +31,8 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
     plan_bind(plan, &pass, 1, cache->n_page ? &cache->table : &cache->state, false,
               &p.table_offset);
     set_push(&pass, &p);
-    pass.work = (struct work){WORK_MOVE * cache->info.batch, WORK_MOVE * 32};
+    double pages = cache->n_page ? n_new / cache->info.block_size + 3.0 : 1;
+    pass.work = (struct work){WORK_MOVE * cache->info.batch, WORK_MOVE * 32, pages};
     pass.groups[0] = (cache->info.batch + 31) / 32;
     pass.groups[1] = pass.groups[2] = 1;
     snprintf(pass.detail, sizeof pass.detail, "%u sequences by %u", cache->info.batch, n_new);
@@ -54,7 +55,7 @@ static struct vka_tensor *plain_side(struct cache_copy *c)
 
 static struct work work_of(const struct vka_tensor *plain)
 {
-    return (struct work){WORK_PLACE * (double)shape_count(&plain->shape), WORK_PLACE * LANES};
+    return (struct work){WORK_PLACE * (double)shape_count(&plain->shape), WORK_PLACE * LANES, 1};
 }
 
 static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
@@ -128,8 +129,7 @@ static bool fits(const struct vka_plan *plan, struct cache_copy *c)
     return plan_range(plan, &c->from) <= limit && plan_range(plan, &c->to) <= limit &&
            size[0] <= caps->max_groups[2] && size[1] <= caps->max_groups[1] &&
            ((uint64_t)size[2] * size[3] + LANES - 1) / LANES <= caps->max_groups[0] &&
-           (shape_count(&plain->shape) <= LEAST ||
-            plan_time(plan, c->kernel, &work) <= plan->budget);
+           (shape_count(&plain->shape) <= LEAST || plan_fits(plan, c->kernel, &work));
 }
 
 /* Halved until each part fits, or nothing is left to halve: then plan_add_pass says why. */

@@ -18,7 +18,7 @@ static struct work work_of(const struct copy *copy)
     const uint32_t *size = copy->from.shape.size;
     double runs = (double)size[0] * size[1] * divide_up(size[2], COPY_RUN);
     double one = WORK_MOVE * COPY_RUN * COPY_LANES;
-    return (struct work){one * runs * divide_up(size[3], COPY_LANES), one};
+    return (struct work){one * runs * divide_up(size[3], COPY_LANES), one, COPY_RUN + 1};
 }
 
 static enum vka_status add_copy(struct vka_plan *plan, const struct copy *copy)
@@ -139,7 +139,7 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct copy *copy)
                               fit ? COPY_LANES : 1};
     struct work work = work_of(copy);
     uint32_t axis = axis_to_cut(plan, copy, unit);
-    if ((fit && plan_time(plan, KERNEL_copy, &work) <= plan->budget) || size[axis] <= unit[axis])
+    if ((fit && plan_fits(plan, KERNEL_copy, &work)) || size[axis] <= unit[axis])
         return add_copy(plan, copy);
     uint32_t half = divide_up(size[axis] / 2, unit[axis]) * unit[axis];
     struct copy part = copy_part(copy, axis, 0, half);

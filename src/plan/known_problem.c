@@ -3,6 +3,8 @@
  * are not full. */
 #include "plan/known_problem.h"
 #include "core/dtype.h"
+#include "gpu/quirks.h"
+#include "params.h"
 #include "plan/known_attention.h"
 #include "plan/matmul.h"
 #include "plan/nonfinite.h"
@@ -17,6 +19,7 @@
 #define ROWS 32u
 #define DEPTH 512u
 
+#define LONG_DEPTH 33000u /* three pieces; sums of eighths stay exact */
 #define FEW_ROWS 3u
 #define COLUMNS 37u
 #define SIDE 83u /* of the other axis of a copy */
@@ -109,12 +112,13 @@ fail:
     return status;
 }
 
-static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, uint32_t rows)
+static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, uint32_t rows,
+                                    uint32_t depth)
 {
     enum vka_status status = VKA_OK;
     struct vka_tensor *a, *b, *bias, *c;
-    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){rows, DEPTH}, 1, &a));
-    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, DEPTH}, 2, &b));
+    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){rows, depth}, 1, &a));
+    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, depth}, 2, &b));
     TRY(known_tensor(s, VKA_F32, 1, (const uint32_t[]){COLUMNS}, 3, &bias));
     TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){rows, COLUMNS}, 0, &c));
     TRY(vka_plan_add_linear(
@@ -123,10 +127,39 @@ static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, ui
     for (uint32_t i = 0; i < rows * COLUMNS; i++) {
         uint32_t row = i / COLUMNS, column = i % COLUMNS;
         s->want[i] = known_value(3, column);
-        for (uint32_t k = 0; k < DEPTH; k++)
-            s->want[i] += known_value(1, row * DEPTH + k) * known_value(2, column * DEPTH + k);
+        for (uint32_t k = 0; k < depth; k++)
+            s->want[i] += known_value(1, row * depth + k) * known_value(2, column * depth + k);
     }
     TRY(known_run(s, c, 1));
+fail:
+    return status;
+}
+
+static enum vka_status solve_loops(struct solution *s)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t one = 1;
+    uint32_t number = 1, want = 1;
+    double most = budget_max_loops(&s->device->caps);
+    struct loop_probe_params p = {most < LOOPS_CHECKED ? (uint32_t)most - 1 : LOOPS_CHECKED};
+    struct pass pass = {.name = "loops", .reason = "how far the driver goes", .groups = {1, 1, 1}};
+    struct plan_mark mark;
+    struct vka_tensor *t;
+    TRY(known_tensor(s, VKA_I32, 1, &one, 0, &t));
+    TRY(vka_tensor_write(t, &number, sizeof number));
+    pass.key = (struct pipeline_key){.kernel = KERNEL_loop_probe};
+    plan_bind(s->plan, &pass, 0, t, true, NULL);
+    pass.push_size = sizeof p;
+    memcpy(pass.push, &p, sizeof p);
+    TRY(plan_begin(s->plan, __func__, &mark));
+    TRY(plan_end(s->plan, mark, plan_add_pass(s->plan, &pass)));
+    TRY(known_run(s, NULL, 1));
+    if (!s->right)
+        return VKA_OK;
+    TRY(vka_tensor_read(t, &number, sizeof number));
+    for (uint32_t i = 0; i < p.n; i++)
+        want = want * LOOP_PROBE_FACTOR + 1;
+    *s->right = number == want;
 fail:
     return status;
 }
@@ -187,18 +220,22 @@ fail:
 static enum vka_status solve(struct solution *s, enum known_problem problem)
 {
     switch (problem) {
+    case KNOWN_LOOPS:
+        return solve_loops(s);
     case KNOWN_COPY:
         return solve_copy(s);
     case KNOWN_NONFINITE:
         return solve_nonfinite(s);
     case KNOWN_MATMUL:
-        return solve_matmul(s, VKA_F32, ROWS);
+        return solve_matmul(s, VKA_F32, ROWS, DEPTH);
     case KNOWN_MATMUL_FEW:
-        return solve_matmul(s, VKA_F32, FEW_ROWS);
+        return solve_matmul(s, VKA_F32, FEW_ROWS, DEPTH);
     case KNOWN_MATMUL_F16:
-        return solve_matmul(s, VKA_F16, ROWS);
+        return solve_matmul(s, VKA_F16, ROWS, DEPTH);
     case KNOWN_MATMUL_BF16:
-        return solve_matmul(s, VKA_BF16, ROWS);
+        return solve_matmul(s, VKA_BF16, ROWS, DEPTH);
+    case KNOWN_MATMUL_LONG:
+        return solve_matmul(s, VKA_F32, FEW_ROWS, LONG_DEPTH);
     case KNOWN_SOFTMAX:
         return known_softmax_solve(s);
     case KNOWN_FUSED:

@@ -5,12 +5,14 @@
 #include "gpu/device.h"
 
 enum known_problem {
-    KNOWN_COPY = 0,
+    KNOWN_LOOPS = 0, /* as far as an invocation may go */
+    KNOWN_COPY,
     KNOWN_NONFINITE,
     KNOWN_MATMUL, /* of float32, with packed B where the rules pack it */
     KNOWN_MATMUL_FEW,
     KNOWN_MATMUL_F16,
     KNOWN_MATMUL_BF16,
+    KNOWN_MATMUL_LONG, /* k in pieces */
     KNOWN_SOFTMAX,
     KNOWN_FUSED,
     KNOWN_FUSED_F16,

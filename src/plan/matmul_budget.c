@@ -1,15 +1,30 @@
 #include "plan/matmul_budget.h"
+#include "params.h"
 #include "plan/calibrate.h"
 
 #define PROBE_DEPTH 512u /* k of the product that is measured */
 #define LEAST_DEPTH 256u /* k that is not cut: in the largest tile 9 million operations */
+
+/* Loop iterations of an invocation for a chain of k, those that compilers unroll counted too. */
+static double count_loops(const struct matmul_choice *c, double k)
+{
+    if (c->kernel == KERNEL_matmul_tile) {
+        double loads = 2.0 * TILE_DEPTH * c->tile_m / c->side + 4;
+        double products = TILE_DEPTH * (2.0 + c->tile_n + c->tile_m * (c->tile_n + 2.0));
+        return (k / TILE_DEPTH + 2) * (loads + products);
+    }
+    if (c->size.m) /* matmul_coop */
+        return 64 * (k / COOP_DEPTH + 2);
+    return k / (c->kernel == KERNEL_matmul_address ? 32 : 4) + 33;
+}
 
 struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice)
 {
     const uint32_t *c = op->c.shape.size;
     double tile = 2.0 * choice->rows * choice->columns * op->a.shape.size[3];
     double tiles = (double)divide_up(c[2], choice->rows) * divide_up(c[3], choice->columns);
-    return (struct work){tile * tiles * c[0] * c[1], tile};
+    double loops = count_loops(choice, op->a.shape.size[3]);
+    return (struct work){tile * tiles * c[0] * c[1], tile, loops};
 }
 
 int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
@@ -18,12 +33,15 @@ int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
     const uint32_t *c = op->c.shape.size;
     const uint32_t least[4] = {1, op->group, choice->rows, choice->columns};
     struct work work = matmul_work(op, choice);
-    if (plan_time(plan, choice->kernel, &work) <= plan->budget)
+    bool long_k = op->a.shape.size[3] > LEAST_DEPTH;
+    if (plan_fits(plan, choice->kernel, &work))
         return -1;
+    if (work.loops > budget_max_loops(&plan->device->caps) && long_k)
+        return AXIS_K;
     for (int axis = 0; axis < 4; axis++)
         if (c[axis] > least[axis])
             return axis;
-    return op->a.shape.size[3] > LEAST_DEPTH ? AXIS_K : -1;
+    return long_k ? AXIS_K : -1;
 }
 
 struct probe {

@@ -6,9 +6,7 @@
 
 #define K_UNIT 32u /* whole steps along k of every kernel, and whole vec4 */
 
-typedef enum vka_status add_product(struct vka_plan *plan, const struct matmul_op *op,
-                                    const struct matmul_choice *choice);
-static add_product add_parts;
+static matmul_add add_parts;
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -115,7 +113,7 @@ static struct matmul_op op_part(const struct matmul_op *op, int axis, uint32_t f
     return part;
 }
 
-static struct matmul_op op_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count)
+struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count)
 {
     struct matmul_op part = *op;
     uint32_t unit = op->panel ? op->panel : 1;
@@ -126,11 +124,12 @@ static struct matmul_op op_part_of_k(const struct matmul_op *op, uint32_t first,
 
 /* The sums of the first half wait in scratch, or in c where that can hold them. */
 static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmul_op *op,
-                                       const struct matmul_choice *choice, add_product *add)
+                                       const struct matmul_choice *choice, matmul_add *add)
 {
     enum vka_status status = VKA_OK;
     uint32_t k = op->a.shape.size[3], half = divide_up(k / 2, K_UNIT) * K_UNIT;
-    struct matmul_op first = op_part_of_k(op, 0, half), rest = op_part_of_k(op, half, k - half);
+    struct matmul_op first = matmul_part_of_k(op, 0, half),
+                     rest = matmul_part_of_k(op, half, k - half);
     bool in_place = op->c.dtype == VKA_F32 && op->c.shape.stride[3] == 1 && op->alpha == 1;
     struct vka_tensor sums = op->sums.storage ? op->sums : op->c, scratch = {0};
     if (!op->sums.storage && (!in_place || op->bias)) {
@@ -148,9 +147,8 @@ fail:
     return status;
 }
 
-/* Halves are whole groups, and whole tiles as long as there are more. */
-static enum vka_status add_halves(struct vka_plan *plan, const struct matmul_op *op,
-                                  const struct matmul_choice *choice, int axis, add_product *add)
+enum vka_status matmul_add_halves(struct vka_plan *plan, const struct matmul_op *op,
+                                  const struct matmul_choice *choice, int axis, matmul_add *add)
 {
     if (axis == AXIS_K)
         return add_halves_of_k(plan, op, choice, add);
@@ -257,7 +255,8 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *
     int axis = axis_to_cut(plan, op, choice);
     if (axis < 0)
         axis = matmul_budget_axis(plan, op, choice);
-    return axis < 0 ? add_dense(plan, op, choice) : add_halves(plan, op, choice, axis, add_parts);
+    return axis < 0 ? add_dense(plan, op, choice)
+                    : matmul_add_halves(plan, op, choice, axis, add_parts);
 }
 
 static enum vka_status add_measured(struct vka_plan *plan, const struct matmul_op *op,
@@ -283,7 +282,7 @@ static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op 
                    : size[2] > choice->rows ? 2
                                             : axis_of_k(plan, op);
         if (axis >= 0)
-            return add_halves(plan, op, choice, axis, add_with_a);
+            return matmul_add_halves(plan, op, choice, axis, add_with_a);
     }
     TRY(pack_a(plan, &packed, VKA_F32));
     TRY(add_measured(plan, &packed, choice));
@@ -310,9 +309,9 @@ fail:
     return status;
 }
 
-/* The same of B, in panels. */
-static enum vka_status add_with_b(struct vka_plan *plan, const struct matmul_op *op,
-                                  const struct matmul_choice *choice)
+/* B packed in panels where the kernel wants that, then A. */
+enum vka_status matmul_add_chain(struct vka_plan *plan, const struct matmul_op *op,
+                                 const struct matmul_choice *choice)
 {
     enum vka_status status = VKA_OK;
     uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
@@ -328,18 +327,11 @@ static enum vka_status add_with_b(struct vka_plan *plan, const struct matmul_op 
                    : n > choice->columns ? 3
                                          : axis_of_k(plan, op);
         if (axis >= 0)
-            return add_halves(plan, op, choice, axis, add_with_b);
+            return matmul_add_halves(plan, op, choice, axis, matmul_add_chain);
     }
     TRY(pack_panels(plan, &packed, choice->panel));
     TRY(add_with_a(plan, &packed, choice));
     plan_scratch_free(plan, &packed.b);
 fail:
     return status;
-}
-
-enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
-{
-    struct matmul_choice choice;
-    matmul_choose(plan, op, &choice);
-    return add_with_b(plan, op, &choice);
 }

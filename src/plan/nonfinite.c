@@ -31,7 +31,8 @@ static uint32_t groups_of(const struct vka_tensor *t)
 static struct work work_of(const struct vka_tensor *t)
 {
     double all = WORK_MOVE * (double)shape_count(&t->shape);
-    return (struct work){all, all / groups_of(t)};
+    double loops = (double)shape_count(&t->shape) / (groups_of(t) * NONFINITE_LANES) + 2;
+    return (struct work){all, all / groups_of(t), loops};
 }
 
 static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
@@ -40,7 +41,7 @@ static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
     bool small = shape_count(&t->shape) <= ELEMENTS * NONFINITE_LANES;
     return shape_count(&t->shape) == 1 ||
            (plan_range(plan, t) <= plan->device->caps.properties.max_buffer_range &&
-            (small || plan_time(plan, KERNEL_nonfinite, &work) <= plan->budget));
+            (small || plan_fits(plan, KERNEL_nonfinite, &work)));
 }
 
 struct total {

@@ -1,4 +1,5 @@
 #include "plan/plan.h"
+#include "gpu/quirks.h"
 #include "plan/cache.h"
 #include "plan/nonfinite.h"
 #include "plan/self_test.h"
@@ -233,17 +234,20 @@ double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct w
     return budget_time(&plan->device->caps, &plan->device->rates, kernel, work);
 }
 
-/* Mesa 22's llvmpipe takes bits 8 to 15 of a texel buffer's size for its mip levels, and compiles
- * the kernel anew where they are 0: no view has such a size if its buffer goes on. */
+bool plan_fits(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
+{
+    return budget_fits(&plan->device->caps, &plan->device->rates, kernel, work, plan->budget);
+}
+
 static void widen_texels(const struct caps *caps, struct pass *pass)
 {
     for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++) {
         struct binding *b = &pass->bindings[i];
         const struct memory_range *range = &b->storage->range;
-        uint64_t size = b->size + 256;
+        uint64_t size = quirk_texel_size(&caps->properties, b->size);
         if (kernel_descriptor(pass->key.kernel, i) == VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER &&
-            (b->size >> 8 & 0xff) == 0 && size <= caps->properties.max_buffer_range &&
-            size / 16 <= caps->max_texels && range->offset + b->offset + size <= range->block->size)
+            size <= caps->properties.max_buffer_range && size / 16 <= caps->max_texels &&
+            range->offset + b->offset + size <= range->block->size)
             b->size = size;
     }
 }
@@ -276,6 +280,10 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
             return log_error(log, VKA_UNSUPPORTED,
                              "%s needs %u workgroups on axis %d, the device allows %u", pass->name,
                              pass->groups[i], i, caps->max_groups[i]);
+    if (pass->work.loops > budget_max_loops(caps))
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s needs %.0f loop iterations of an invocation, the driver makes %.0f",
+                         pass->name, pass->work.loops, budget_max_loops(caps));
     for (uint32_t i = 0; i < kernel->buffers; i++)
         if (pass->bindings[i].size > caps->properties.max_buffer_range)
             return log_error(log, VKA_UNSUPPORTED,

@@ -142,6 +142,9 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);
 /* Nanoseconds that a dispatch is predicted to take. */
 double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
 
+/* Whether that is within the budget, and the loops of its invocations within the device's limit. */
+bool plan_fits(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
+
 /* DEVICE_LOST where the device is, or weights that the plan reads. */
 enum vka_status plan_check_alive(const struct vka_plan *plan);
 

@@ -59,7 +59,8 @@ static uint64_t groups_of(const struct turned *r)
 static struct work work_of(const struct turned *r)
 {
     double row = WORK_SCORE * r->from.shape.size[3];
-    return (struct work){WORK_SCORE * (double)shape_count(&r->from.shape), ROWS * row};
+    double loops = 3.0 * r->from.shape.size[3]; /* of a row, which is not cut */
+    return (struct work){WORK_SCORE * (double)shape_count(&r->from.shape), ROWS * row, loops};
 }
 
 static enum vka_status add_pass(struct vka_plan *plan, const struct turn *t, const struct turned *r)
@@ -118,7 +119,7 @@ static bool fits(const struct vka_plan *plan, const struct turned *r)
     bool one = size[0] == 1 && groups_of(r) == 1;
     return plan_range(plan, &r->from) <= limit && plan_range(plan, &r->to) <= limit &&
            size[0] <= caps->max_groups[1] && groups_of(r) <= caps->max_groups[0] &&
-           (one || plan_time(plan, KERNEL_rope, &work) <= plan->budget);
+           (one || plan_fits(plan, KERNEL_rope, &work));
 }
 
 /* Adds the passes, halved along batch, heads, then rows until they fit the device and the

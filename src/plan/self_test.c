@@ -28,6 +28,10 @@ static enum known_problem problem_of(enum kernel kernel, uint64_t *without)
     case KERNEL_matmul_coop_bf16:
         *without = MATMULS;
         return KNOWN_MATMUL_BF16;
+    case KERNEL_sum_pieces:
+        return KNOWN_MATMUL_LONG;
+    case KERNEL_loop_probe:
+        return KNOWN_LOOPS;
     case KERNEL_softmax_shared:
     case KERNEL_softmax_subgroup:
         *without = BIT(softmax_shared) | BIT(softmax_subgroup);
@@ -124,6 +128,9 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel)
 enum vka_status self_test_pass(struct vka_device *device, const struct pipeline_key *key)
 {
     bool rows = ROW_ATTENTIONS >> key->kernel & 1;
+    enum vka_status status = test_kernel(device, KERNEL_loop_probe, KNOWN_HEAD_DIM);
+    if (status != VKA_OK)
+        return status;
     return test_kernel(device, key->kernel, rows ? 4 * key->spec[ATTENTION_HEAD4] : KNOWN_HEAD_DIM);
 }
 

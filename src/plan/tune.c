@@ -273,17 +273,17 @@ static const char *choose_rows(const struct caps *caps, const struct attention_p
     for (uint32_t i = 0; i < problem->variant && choice->rows > 1; i++)
         choice->rows /= 2;
     choice->tile = choice->lanes * choice->rows;
+    choice->n_chunk = choice->n_piece = 1;
     choice->reason = "one pass, rows in registers, no shared memory";
     return NULL;
 }
 
-void tune_attention(const struct caps *caps, const struct attention_problem *problem,
-                    struct attention_choice *choice)
+static void choose_kernel(const struct caps *caps, const struct attention_problem *problem,
+                          struct attention_choice *choice)
 {
     bool cpu = caps->properties.type == VKA_DEVICE_CPU;
     bool tiles = !kernel_missing(KERNEL_attention_tile, caps);
     bool many = problem->ragged || problem->n_row > TUNE_FEW_ROWS;
-    *choice = (struct attention_choice){0};
     if (!cpu && many && tune_attention_coop(caps, problem, choice))
         return;
     if (!cpu && tiles && tune_attention_tile(caps, problem, choice))
@@ -292,4 +292,31 @@ void tune_attention(const struct caps *caps, const struct attention_problem *pro
     if (missing && !(cpu && tiles && tune_attention_tile(caps, problem, choice)) &&
         !tune_attention_coop(caps, problem, choice))
         choice->reason = missing;
+}
+
+/* Keys in pieces where they are more than one chain of sums. Features are never: the unfused path
+ * sums those of longer heads in pieces. */
+static void bound_chains(const struct caps *caps, const struct attention_problem *problem,
+                         struct attention_choice *choice)
+{
+    if (choice->n_piece == 1 && problem->n_kv > TUNE_CHAIN) {
+        choice->piece_keys = TUNE_CHAIN;
+        choice->n_piece = (problem->n_kv - 1) / TUNE_CHAIN + 1;
+    }
+    const char *missing = choice->n_piece > 1 ? kernel_missing(KERNEL_attention_merge, caps) : NULL;
+    if (problem->head_dim > TUNE_CHAIN)
+        missing = "sums at most 16,384 features of a head";
+    if (missing) {
+        choice->usable = false;
+        choice->reason = missing;
+    }
+}
+
+void tune_attention(const struct caps *caps, const struct attention_problem *problem,
+                    struct attention_choice *choice)
+{
+    *choice = (struct attention_choice){0};
+    choose_kernel(caps, problem, choice);
+    if (choice->usable)
+        bound_chains(caps, problem, choice);
 }

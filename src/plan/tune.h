@@ -4,6 +4,10 @@
 
 #include "gpu/verdict.h"
 
+/* Terms of a float32 sum at most. More are pieces of so many, summed by themselves and then pairwise:
+ * errors do not grow with length, and the pieces follow from k or the number of keys alone. */
+#define TUNE_CHAIN 16384u
+
 struct matmul_problem {
     uint64_t batch; /* matrices, of all heads */
     uint32_t m, n, k;
@@ -71,11 +75,11 @@ struct attention_choice {
     uint32_t lanes_y;
     uint32_t keys; /* of a step; attention_coop too, and all but depth4 and q_whole below */
     uint32_t depth4, v_keys; /* vec4 of each key, and values, staged at a time */
-    uint32_t n_chunk;        /* workgroups for a row's value features */
-    uint32_t n_piece;        /* and for its keys; 1: no merging */
-    uint32_t piece_keys;     /* a multiple of keys */
-    bool q_whole;            /* q stays in shared memory */
-    bool map;                /* attention_map runs before */
+    uint32_t n_chunk;    /* workgroups for a row's value features; of every kernel, like pieces */
+    uint32_t n_piece;    /* and for its keys; 1: no merging */
+    uint32_t piece_keys; /* whole steps, TUNE_CHAIN at most */
+    bool q_whole;        /* q stays in shared memory */
+    bool map;            /* attention_map runs before */
     struct matrix_size size; /* attention_coop */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */

@@ -110,7 +110,9 @@ void tune_cut_keys(const struct caps *caps, const struct attention_problem *p,
     uint32_t keys = divide_up(p->n_kv, (uint32_t)(want / have));
     keys = keys < PIECE_LEAST ? PIECE_LEAST : keys > PIECE_MOST ? PIECE_MOST : keys;
     uint32_t least = divide_up(p->n_kv, PIECES_MOST);
-    c->piece_keys = divide_up(keys > least ? keys : least, c->keys) * c->keys;
+    keys = keys > least ? keys : least;
+    keys = keys < TUNE_CHAIN ? keys : TUNE_CHAIN;
+    c->piece_keys = divide_up(keys, c->keys) * c->keys;
     c->n_piece = divide_up(p->n_kv, c->piece_keys);
 }
 

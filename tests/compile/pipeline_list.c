@@ -18,8 +18,9 @@ static const struct attention_case {
     {KIND_PAGED, 1, 512, 64},   {KIND_PAST, 16, 512, 64},
 };
 
-/* Of linear: rows, outputs, inputs. */
-static const uint32_t linear_cases[][3] = {{512, 512, 512}, {1, 1024, 1024}, {20, 100, 60}};
+/* Of linear: rows, outputs, inputs; the last ones in pieces. */
+static const uint32_t linear_cases[][3] = {
+    {512, 512, 512}, {1, 1024, 1024}, {20, 100, 60}, {20, 100, 20000}};
 
 /* How problems are planned, and of which passes the pipelines are listed. */
 struct view {

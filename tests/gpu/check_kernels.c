@@ -32,6 +32,8 @@ static const struct family {
     {"rope", check_rope, bench_rope, NULL},
     {"cache_", NULL, NULL, "test_cache"},
     {"nonfinite", NULL, NULL, "test_nonfinite"},
+    {"sum_pieces", NULL, NULL, "test_large"},
+    {"loop_probe", NULL, NULL, "test_self_test"},
 };
 
 struct settings {

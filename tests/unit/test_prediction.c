@@ -73,7 +73,7 @@ static void test_time(void **unused)
     (void)unused;
     const struct caps caps = {.properties.type = VKA_DEVICE_DISCRETE};
     struct rates rates = {{{0, 0}}};
-    const struct work wide = {1e9, 1}, narrow = {1e6, 1e6};
+    const struct work wide = {1e9, 1, 1}, narrow = {1e6, 1e6, 1};
     double cautious = budget_time(&caps, &rates, KERNEL_matmul_tile, &wide);
     assert_false(budget_is_measured(&rates, KERNEL_matmul_tile));
     rates.of[KERNEL_matmul_tile] = (struct rate){1000, 10};
@@ -157,29 +157,42 @@ static void test_count_unknown(void **unused)
 static struct attention_choice draw_choice(const struct attention *a)
 {
     struct attention_choice c = {.kernel = KERNEL_attention_row, .lanes = 8, .rows = 2, .tile = 16};
+    c.keys = 8;
+    c.head4 = (a->head_dim + 3) / 4;
     c.value4 = (a->value_dim + 3) / 4;
-    if (draw(0, 1))
-        return c;
-    c = (struct attention_choice){.kernel = KERNEL_attention_tile, .lanes = 8, .tile = 64};
-    c.keys = 32;
-    c.value4 = c.value4 ? c.value4 : 1;
-    c.n_chunk = draw(1, 2);
+    c.n_chunk = 1;
+    if (draw(0, 1)) {
+        c.kernel = KERNEL_attention_tile;
+        c.lanes_y = c.depth4 = 4;
+        c.rows = 16;
+        c.tile = 64;
+        c.v_keys = c.keys = 32;
+        c.n_chunk = draw(1, 2);
+    }
     c.n_piece = draw(0, 1) ? 1 : draw(2, 6);
     c.piece_keys = (a->n_kv / c.n_piece / c.keys + 1) * c.keys;
     return c;
 }
 
-/* The spans follow each other in whole units and take in every key that a query of the slice
- * sees. */
+/* The passes follow each other in whole steps and take in every key of every piece, once. */
 static void check_spans(const struct attention *a, const struct attention_choice *c,
                         const struct attention_parts *parts)
 {
-    assert_true(parts->n_span >= 1 && parts->keys >= 1);
-    if (parts->n_span == 1)
-        return;
+    uint32_t next = c->n_piece > 1 ? 0 : parts->key;
+    assert_true(parts->n_span >= 1 && parts->keys >= 1 && parts->pieces >= 1);
+    assert_true(parts->n_span == 1 || parts->pieces == 1);
     assert_int_equal(parts->key % attention_span_unit(c), 0);
-    assert_int_equal(parts->keys % attention_span_unit(c), 0);
-    assert_true(parts->key + (uint64_t)(parts->n_span - 1) * parts->keys < a->n_kv);
+    for (uint32_t piece = 0; piece < c->n_piece; piece += parts->pieces)
+        for (uint32_t span = 0; span < parts->n_span; span++) {
+            struct key_range keys = attention_pass_keys(a, c, parts, piece, span);
+            if (!keys.end)
+                continue;
+            assert_int_equal(keys.first, next);
+            assert_int_equal(keys.first % attention_span_unit(c), 0);
+            next = keys.end;
+        }
+    struct key_range last = attention_chain_keys(a, c, parts, c->n_piece - 1);
+    assert_int_equal(next, last.end < a->n_kv ? last.end : a->n_kv);
 }
 
 /* Of any problem, a cut says itself whether it fits, and what is last is cut as far as it goes. */
@@ -193,12 +206,15 @@ static void test_cut(void **unused)
         const struct vka_attention_options options = draw_options();
         struct vka_plan plan = {.device = &device, .budget = budgets[draw(0, 3)]};
         struct attention a = draw_problem(&options);
-        const struct attention_choice c = draw_choice(&a);
+        struct attention_choice c = draw_choice(&a);
+        device.caps.max_loops = draw(0, 1) ? 0 : draw(3000, 30000);
         const bool last = draw(0, 1);
         const struct slice s = {.n_batch = last ? 1 : a.batch,
                                 .n_head = last ? a.n_head / a.n_kv_head : a.n_head,
                                 .n_query = last ? 1 : a.n_q};
-        a.n_sequence = c.n_piece < 2 && draw(0, 1) ? draw(1, 5) : 0;
+        a.n_sequence = draw(0, 1) ? draw(1, 5) : 0;
+        while (c.n_piece > 1 && c.piece_keys * (c.n_piece - 1) >= a.n_kv)
+            c.n_piece--; /* none is empty */
         struct attention_parts parts;
         bool fits = attention_cut(&plan, &a, &c, &s, last, &parts);
         check_spans(&a, &c, &parts);
@@ -208,8 +224,9 @@ static void test_cut(void **unused)
         cut_pieces += parts.pieces < c.n_piece;
         cut_tiles += parts.tiles < parts.n_tile;
         for (uint32_t i = 0; i < parts.n_span && fits && !last; i++) {
-            struct work work = attention_span_work(&a, &c, &s, &parts, i);
-            assert_true(plan_time(&plan, c.kernel, &work) <= plan.budget);
+            struct key_range keys = attention_pass_keys(&a, &c, &parts, 0, i);
+            struct work work = attention_work(&a, &c, &s, parts.tiles, keys);
+            assert_true(!keys.end || plan_fits(&plan, c.kernel, &work));
         }
     }
     assert_true(cut_keys > 100 && cut_pieces > 100 && cut_tiles > 100); /* it came to that */
@@ -222,16 +239,17 @@ static void test_work_adds_up(void **unused)
     for (int round = 0; round < 1000; round++) {
         const struct vka_attention_options options = draw_options();
         struct attention a = draw_problem(&options);
-        const struct attention_choice c = {.kernel = KERNEL_attention_row, .tile = 1};
+        const struct attention_choice c = {
+            .kernel = KERNEL_attention_row, .tile = 1, .n_chunk = 1, .n_piece = 1};
+        const struct key_range all = {0, a.n_kv};
         struct slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q}, half[2];
-        double whole = attention_work(&a, &c, &s, attention_tiles(&a, &c, &s), 0, a.n_kv).ops;
+        double whole = attention_work(&a, &c, &s, attention_tiles(&a, &c, &s), all).ops;
         assert_true(whole > 0);
         if (!attention_halve(&s, a.n_head / a.n_kv_head, 1, half))
             continue;
         double sum = 0;
         for (int i = 0; i < 2; i++)
-            sum +=
-                attention_work(&a, &c, &half[i], attention_tiles(&a, &c, &half[i]), 0, a.n_kv).ops;
+            sum += attention_work(&a, &c, &half[i], attention_tiles(&a, &c, &half[i]), all).ops;
         assert_true(sum > whole * (1 - 1e-9) && sum < whole * (1 + 1e-9));
     }
 }
@@ -243,7 +261,12 @@ static void test_matmul(void **unused)
     struct vka_plan plan = {.device = &device, .budget = 1e300};
     struct matmul_op op = {.group = 2};
     const uint32_t a[4] = {3, 4, 100, 50}, c[4] = {3, 4, 100, 70};
-    const struct matmul_choice choice = {.kernel = KERNEL_matmul_tile, .rows = 32, .columns = 64};
+    const struct matmul_choice choice = {.kernel = KERNEL_matmul_tile,
+                                         .rows = 32,
+                                         .columns = 64,
+                                         .side = 8,
+                                         .tile_m = 4,
+                                         .tile_n = 4};
     memcpy(op.a.shape.size, a, sizeof a);
     memcpy(op.c.shape.size, c, sizeof c);
     struct work work = matmul_work(&op, &choice);

@@ -224,7 +224,8 @@ static void check_attention_tile(const struct caps *caps, const struct attention
     assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
     assert_true(c->n_piece > 0);
     if (c->n_piece > 1) {
-        assert_false(p->ragged);
+        assert_true(!p->ragged || c->piece_keys == TUNE_CHAIN);
+        assert_true(c->piece_keys <= TUNE_CHAIN);
         assert_null(kernel_missing(KERNEL_attention_merge, caps));
         assert_int_equal(c->piece_keys % c->keys, 0);
         assert_true((uint64_t)c->piece_keys * c->n_piece >= p->n_kv);

@@ -1,0 +1,35 @@
+// After a product whose k is in pieces: their sums put together, then what a product does to a
+// result. An invocation an element of C. See sum_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/pairwise.glsl"
+
+layout(constant_id = SUM_C_TYPE) const uint C_TYPE = 0;
+layout(constant_id = SUM_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
+
+layout(local_size_x = SUM_LANES) in;
+layout(binding = 0) readonly buffer Pieces { float pieces[]; };
+layout(binding = 1) readonly buffer Bias { uint bias_words[]; };
+layout(binding = 2) buffer C { uint c_words[]; };
+layout(push_constant) uniform Push { sum_params p; };
+
+uint first; // of the element's pieces
+float piece(uint i) { return i < p.n_piece ? pieces[first + i * p.piece] : 0.0; }
+PAIRWISE(sum_pieces, piece)
+
+void main()
+{
+    uint column = gl_GlobalInvocationID.x, row = gl_WorkGroupID.y, z = gl_WorkGroupID.z;
+    if (column >= p.n)
+        return;
+    first = (z * p.m + row) * p.n + column;
+    float x = p.alpha * sum_pieces(p.n_piece);
+    if (BIAS_TYPE != BIAS_NONE)
+        x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+    uint index = p.c_offset + z / p.n_head * p.c_batch + z % p.n_head * p.c_head + row * p.c_row +
+                 column * p.c_col;
+    STORE(c_words, index, C_TYPE, one_nan(x));
+}

@@ -1,0 +1,32 @@
+#include "gpu/quirks.h"
+
+#define VENDOR_MESA 0x10005u /* VK_VENDOR_ID_MESA */
+#define VENDOR_GOOGLE 0x1ae0u
+#define DEVICE_SWIFTSHADER 0xc0deu
+
+static bool is_mesa_cpu(const struct vka_device_properties *p, uint32_t before_major)
+{
+    return p->type == VKA_DEVICE_CPU && p->vendor_id == VENDOR_MESA &&
+           p->driver_version >> 22 < before_major;
+}
+
+/* Mesa's CPU driver, seen in 22.3, not in 25.0 and 26.2: a counter of 65,535, shared by all loops of
+ * a shader and by the lanes of a subgroup, ends every loop when it is used up. Versions between were
+ * not tried. Nor were other CPU drivers but SwiftShader, so they are held to as much. */
+#define LOOPS_CAUTIOUS 65535u
+
+uint32_t quirk_max_loops(const struct vka_device_properties *p)
+{
+    bool swiftshader = p->vendor_id == VENDOR_GOOGLE && p->device_id == DEVICE_SWIFTSHADER;
+    bool mesa = p->vendor_id == VENDOR_MESA && !is_mesa_cpu(p, 25);
+    if (p->type != VKA_DEVICE_CPU || swiftshader || mesa)
+        return UINT32_MAX;
+    return LOOPS_CAUTIOUS;
+}
+
+/* Mesa's CPU driver, seen in 22.3: takes bits 8 to 15 of a texel buffer's size for its mip levels,
+ * and compiles the kernel once more where they are 0. */
+uint64_t quirk_texel_size(const struct vka_device_properties *p, uint64_t size)
+{
+    return is_mesa_cpu(p, 25) && (size >> 8 & 0xff) == 0 ? size + 256 : size;
+}

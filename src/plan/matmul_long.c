@@ -1,0 +1,137 @@
+/* Products whose k is longer than one chain of sums: pieces of TUNE_CHAIN from k = 0 on, each a
+ * product by itself, summed pairwise. A result's bits follow from k alone, not from the cuts. */
+#include "plan/matmul_budget.h"
+#include "params.h"
+#include "plan/tune.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t pieces_of(const struct matmul_op *op)
+{
+    return divide_up(op->a.shape.size[3], TUNE_CHAIN);
+}
+
+static uint64_t count_c(const struct matmul_op *op)
+{
+    return shape_count(&op->c.shape);
+}
+
+static struct work sum_work(const struct matmul_op *op)
+{
+    double element = WORK_MOVE * (pieces_of(op) + 1.0);
+    return (struct work){
+        .ops = element * (double)count_c(op),
+        .longest = element * SUM_LANES,
+        .loops = pieces_of(op) / 8.0 + 2,
+    };
+}
+
+/* Whether the pieces of all of c fit a binding and the workspace, and their sum a pass. */
+static bool fits(const struct vka_plan *plan, const struct matmul_op *op)
+{
+    const struct caps *caps = &plan->device->caps;
+    const struct vka_device_properties *has = &caps->properties;
+    const uint32_t *size = op->c.shape.size;
+    uint64_t bytes = count_c(op) * pieces_of(op) * 4;
+    struct work work = sum_work(op);
+    return bytes <= plan->workspace_limit && bytes <= has->max_allocation &&
+           bytes <= has->max_buffer_range && plan_range(plan, &op->c) <= has->max_buffer_range &&
+           divide_up(size[3], SUM_LANES) <= caps->max_groups[0] && size[2] <= caps->max_groups[1] &&
+           (uint64_t)size[0] * size[1] <= caps->max_groups[2] &&
+           plan_fits(plan, KERNEL_sum_pieces, &work);
+}
+
+static enum vka_status add_sum(struct vka_plan *plan, const struct matmul_op *op,
+                               const struct vka_tensor *pieces)
+{
+    const uint32_t *size = op->c.shape.size;
+    const uint64_t *stride = op->c.shape.stride;
+    struct pass pass = {.name = "sum", .reason = "k was in pieces"};
+    struct sum_params p = {
+        .m = size[2],
+        .n = size[3],
+        .n_head = size[1],
+        .n_piece = pieces_of(op),
+        .piece = (uint32_t)count_c(op),
+        .alpha = op->alpha,
+        .c_batch = (uint32_t)stride[0],
+        .c_head = (uint32_t)stride[1],
+        .c_row = (uint32_t)stride[2],
+        .c_col = (uint32_t)stride[3],
+    };
+    pass.key = (struct pipeline_key){.kernel = KERNEL_sum_pieces, .n_spec = SUM_SPECS};
+    pass.key.spec[SUM_C_TYPE] = op->c.dtype;
+    pass.key.spec[SUM_BIAS_TYPE] = op->bias ? op->bias->dtype : BIAS_NONE;
+    plan_bind(plan, &pass, 0, pieces, false, NULL);
+    plan_bind(plan, &pass, 1, op->bias ? op->bias : pieces, false, &p.bias_offset);
+    plan_bind(plan, &pass, 2, &op->c, true, &p.c_offset);
+    pass.push_size = sizeof p;
+    memcpy(pass.push, &p, sizeof p);
+    pass.work = sum_work(op);
+    pass.groups[0] = divide_up(size[3], SUM_LANES);
+    pass.groups[1] = size[2];
+    pass.groups[2] = size[0] * size[1];
+    snprintf(pass.detail, sizeof pass.detail, "%ux%u x%u, %u pieces of %u k", size[2], size[3],
+             size[0] * size[1], p.n_piece, TUNE_CHAIN);
+    return plan_add_pass(plan, &pass);
+}
+
+/* The piece's part of the scratch, as c is. */
+static struct vka_tensor piece_of(const struct vka_tensor *pieces, const struct matmul_op *op,
+                                  uint32_t piece)
+{
+    struct vka_tensor c = *pieces;
+    shape_dense(4, op->c.shape.size, &c.shape);
+    c.shape.offset = piece * count_c(op);
+    return c;
+}
+
+static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op *op,
+                                  const struct matmul_choice *choice)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t *size = op->c.shape.size, n = pieces_of(op), k = op->a.shape.size[3];
+    struct vka_tensor pieces;
+    TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){n, size[0] * size[1], size[2], size[3]},
+                     &pieces));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t first = i * TUNE_CHAIN, rest = k - first;
+        struct matmul_op part = matmul_part_of_k(op, first, rest < TUNE_CHAIN ? rest : TUNE_CHAIN);
+        part.c = piece_of(&pieces, op, i);
+        part.bias = NULL;
+        part.alpha = 1;
+        TRY(matmul_add_chain(plan, &part, choice));
+    }
+    TRY(add_sum(plan, op, &pieces));
+    plan_scratch_free(plan, &pieces);
+fail:
+    return status;
+}
+
+/* Halves c until its pieces fit. */
+static enum vka_status add_long(struct vka_plan *plan, const struct matmul_op *op,
+                                const struct matmul_choice *choice)
+{
+    const uint32_t *size = op->c.shape.size;
+    const uint32_t least[4] = {1, op->group, 1, choice->columns};
+    if (!fits(plan, op))
+        for (int axis = 0; axis < 4; axis++)
+            if (size[axis] > least[axis])
+                return matmul_add_halves(plan, op, choice, axis, add_long);
+    return add_pieces(plan, op, choice);
+}
+
+enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
+{
+    enum vka_status status = VKA_OK;
+    struct matmul_choice choice;
+    matmul_choose(plan, op, &choice);
+    if (op->a.shape.size[3] <= TUNE_CHAIN)
+        return matmul_add_chain(plan, op, &choice);
+    struct work work = sum_work(op);
+    TRY(plan_calibrate_moves(plan, &work));
+    TRY(add_long(plan, op, &choice));
+fail:
+    return status;
+}
