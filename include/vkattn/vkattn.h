@@ -38,6 +38,12 @@
  * locks if it shares them. Different devices share nothing and may be used from different threads
  * at the same moment. Functions that differ say so.
  *
+ * Forks. A child of fork() has the handles, but not the driver's threads: there every call that
+ * needs a device made before is INVALID and says so, and destroying releases the host's memory
+ * alone, at once. Nothing of the parent is touched. Handles that another thread was using when the
+ * process forked are left alone altogether, and so is exit(), where drivers may crash or hang: a
+ * child leaves by _exit or exec. Whether it can make a device of its own is up to the driver.
+ *
  * Info structs begin with struct_size, filled by VKA_INFO; every other field's zero is its default.
  */
 #ifndef VKATTN_H
@@ -180,8 +186,8 @@ VKA_API enum vka_status vka_device_create(const struct vka_device_info *info,
                                           struct vka_device **device);
 
 /* Waits for work in flight, ten seconds at most; where it is not done by then, what the driver may
- * still use is left until the process ends. Everything made from the device must have been
- * destroyed before. */
+ * still use is left until the process ends. In a forked child nothing is waited for. Everything
+ * made from the device must have been destroyed before. */
 VKA_API void vka_device_destroy(struct vka_device **device);
 
 /* After VKA_DEVICE_LOST, which every call that needs the device returns from then on: makes it anew

@@ -70,7 +70,7 @@ fail:
 
 static bool is_in_flight(const struct vka_device *device, uint64_t ticket)
 {
-    return ticket > device->queue.completed && !device->lost;
+    return ticket > device->queue.completed && !device->lost && !device_is_forked(device);
 }
 
 bool queue_drain(struct vka_device *device)
@@ -90,6 +90,8 @@ bool queue_finish(struct vka_device *device)
         return false;
     release_done(device, true);
     receipts_finish(device);
+    if (device_is_forked(device))
+        return true;
     if (queue->timeline)
         device->vk.vkDestroySemaphore(device->handle, queue->timeline, NULL);
     for (size_t i = 0; i < MAX_IN_FLIGHT; i++)
@@ -232,8 +234,7 @@ enum vka_status queue_submit(struct vka_device *device, const VkCommandBuffer *c
                              const struct vka_submit_info *info, uint64_t *ticket)
 {
     enum vka_status status = VKA_OK;
-    if (device->lost)
-        return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
+    TRY(device_check(device));
     for (size_t i = 0; i < n; i++) {
         TRY(submit_one(device, commands[i], info, i == 0, i + 1 == n));
         *ticket = device->queue.submitted;
@@ -247,8 +248,7 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    if (device->lost)
-        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
+    TRY(device_check(device));
     if (ticket <= queue->completed)
         return VKA_OK;
     if (queue->timeline)
@@ -272,7 +272,7 @@ void queue_retire(struct vka_device *device, struct retired *item)
 {
     item->next = device->queue.retired;
     device->queue.retired = item;
-    release_done(device, false);
+    release_done(device, device_is_forked(device));
 }
 
 /* Copies size bytes between two buffers, and waits. */

@@ -1,4 +1,5 @@
 #include "gpu/device.h"
+#include "core/os.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -99,6 +100,22 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
     return log_error(log, VKA_UNSUPPORTED, "no device with Vulkan 1.1 and a compute queue");
 }
 
+bool device_is_forked(const struct vka_device *device)
+{
+    return os_process() != device->process;
+}
+
+enum vka_status device_check(struct vka_device *device)
+{
+    if (device_is_forked(device))
+        return log_error(&device->log, VKA_INVALID,
+                         "the device was made before this process was forked: here it can only be "
+                         "destroyed");
+    if (device->lost)
+        return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
+    return VKA_OK;
+}
+
 enum vka_status device_check_info(struct log *log, const char *caller,
                                   const struct vka_device_info *info)
 {
@@ -174,6 +191,7 @@ enum vka_status vka_device_create(const struct vka_device_info *info, struct vka
     TRY(device_check_info(log, __func__, info));
     device = calloc(1, sizeof *device);
     CHECK_ALLOC(device);
+    device->process = os_process();
     device->log = log_here;
     log = &device->log;
     TRY(vk_instance_create(log, info->validation, info->labels, &device->instance));
@@ -200,9 +218,11 @@ void vka_device_destroy(struct vka_device **slot)
         return; /* the driver may still write to all of it: it stays until the process ends */
     pipelines_finish(device);
     memory_finish(device);
-    if (device->handle && !device->adopted)
-        device->vk.vkDestroyDevice(device->handle, NULL);
-    vk_instance_destroy(&device->instance);
+    if (!device_is_forked(device)) {
+        if (device->handle && !device->adopted)
+            device->vk.vkDestroyDevice(device->handle, NULL);
+        vk_instance_destroy(&device->instance);
+    }
     verdict_free(&device->verdict);
     free(device);
 }

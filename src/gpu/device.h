@@ -40,6 +40,7 @@ struct vka_device {
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;
     bool adopted; /* instance and handle are the application's */
     bool lost;    /* sticky, until vka_device_recover */
+    long process; /* os_process of the one that made it */
     struct storage *kept;
     struct recorded *recorded;
     struct queue queue;
@@ -48,6 +49,14 @@ struct vka_device {
     struct self_test self_test;
     struct rates rates; /* kept over a loss: it is the same device */
 };
+
+/* Whether this process was forked from the one that made the device. The driver's threads are not
+ * here then, its locks may be those of threads that are not, and memory that it mapped may be gone:
+ * nothing of the driver is called, and nothing that is mapped is touched. */
+bool device_is_forked(const struct vka_device *device);
+
+/* Stands before all that needs the driver: INVALID in a fork, DEVICE_LOST. */
+enum vka_status device_check(struct vka_device *device);
 
 /* Reads what a physical device can do. queue_family is UINT32_MAX where it cannot compute. */
 void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physical, uint32_t index,

@@ -1,4 +1,5 @@
 /* Devices over an application's VkDevice: what it should be made with, and what it lacks. */
+#include "core/os.h"
 #include "gpu/device.h"
 
 #include <stdio.h>
@@ -256,6 +257,7 @@ enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
     CHECK_ARG(!info->validation, "%s: validation is the application's to enable", __func__);
     device = calloc(1, sizeof *device);
     CHECK_ALLOC(device);
+    device->process = os_process();
     device->log = log_here;
     TRY(open_physical(device, __func__, vulkan));
     TRY(open_logical(device, __func__, vulkan));

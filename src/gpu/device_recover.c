@@ -45,6 +45,8 @@ enum vka_status vka_device_recover(struct vka_device *device)
         return VKA_INVALID;
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
+    if (device_is_forked(device))
+        return device_check(device);
     CHECK_ARG(device->lost, "%s: the device is not lost", __func__);
     if (device->adopted || !memory_is_own(device))
         return log_error(log, VKA_UNSUPPORTED,

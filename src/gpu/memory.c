@@ -117,9 +117,10 @@ uint64_t memory_address(struct vka_device *device, const struct memory_block *bl
 
 static void block_empty(struct vka_device *device, struct memory_block *block)
 {
-    if (block->buffer && !block->borrowed)
+    const bool forked = device_is_forked(device);
+    if (block->buffer && !block->borrowed && !forked)
         device->vk.vkDestroyBuffer(device->handle, block->buffer, NULL);
-    if (block->memory)
+    if (block->memory && !forked)
         device->vk.vkFreeMemory(device->handle, block->memory, NULL); /* unmaps */
     block->buffer = VK_NULL_HANDLE;
     block->memory = VK_NULL_HANDLE;
@@ -285,8 +286,7 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
     struct log *log = &device->log;
     uint64_t limit = device->caps.properties.max_allocation;
     *range = (struct memory_range){0};
-    if (device->lost)
-        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
+    TRY(device_check(device));
     if (size > limit / ALIGNMENT * ALIGNMENT)
         return log_error(log, VKA_UNSUPPORTED,
                          "%llu bytes pass the device's largest allocation of %llu",

@@ -30,12 +30,16 @@ fail:
 void pipelines_finish(struct vka_device *device)
 {
     struct pipelines *p = &device->pipelines;
+    const bool forked = device_is_forked(device);
     while (p->list) {
         struct pipeline *pipeline = p->list;
         p->list = pipeline->next;
-        device->vk.vkDestroyPipeline(device->handle, pipeline->handle, NULL);
+        if (!forked)
+            device->vk.vkDestroyPipeline(device->handle, pipeline->handle, NULL);
         free(pipeline);
     }
+    if (forked)
+        return;
     for (size_t i = 0; i < KERNEL_COUNT; i++) {
         if (p->modules[i])
             device->vk.vkDestroyShaderModule(device->handle, p->modules[i], NULL);
@@ -272,8 +276,7 @@ enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
     struct log *log = &device->log;
     CHECK_ARG(size, "%s: size is NULL", __func__);
     size_t whole = 0;
-    if (device->lost)
-        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
+    TRY(device_check(device));
     VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole, NULL));
     if (data) {
         CHECK_ARG(*size >= whole + BLOB_TAIL, "%s: the cache has %zu bytes, size is %zu", __func__,

@@ -28,6 +28,7 @@ static enum vka_status check_buffer(struct vka_device *device, const char *calle
     CHECK_ARG(buffer->size >= round_up(bytes),
               "%s: size is %llu bytes, the elements take %llu in whole vectors", caller,
               (unsigned long long)buffer->size, (unsigned long long)round_up(bytes));
+    TRY(device_check(device));
     /* A buffer never needs less memory than its size. */
     VkMemoryRequirements needs;
     device->vk.vkGetBufferMemoryRequirements(device->handle, buffer->buffer, &needs);
@@ -126,6 +127,7 @@ enum vka_status vka_tensor_import(struct vka_device *device, void *memory, size_
                            size, (unsigned long long)limit);
         goto fail;
     }
+    TRY(device_check(device));
     TRY(storage_create_empty(device, &tensor->storage));
     tensor->storage->bytes = size;
     TRY(memory_import(device, memory, size, &tensor->storage->range));

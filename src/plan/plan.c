@@ -16,18 +16,19 @@
 static void release_recording(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
+    const bool forked = device_is_forked(device);
     for (size_t i = 0; i < plan->n_pass; i++)
         for (size_t j = 0; j < MAX_TEXEL_BUFFERS; j++) {
             VkBufferView *view = &plan->passes[i].views[j];
-            if (*view)
+            if (*view && !forked)
                 device->vk.vkDestroyBufferView(device->handle, *view, NULL);
             *view = VK_NULL_HANDLE;
         }
-    if (plan->queries)
+    if (plan->queries && !forked)
         device->vk.vkDestroyQueryPool(device->handle, plan->queries, NULL);
-    if (plan->descriptors)
+    if (plan->descriptors && !forked)
         device->vk.vkDestroyDescriptorPool(device->handle, plan->descriptors, NULL);
-    if (plan->pool)
+    if (plan->pool && !forked)
         device->vk.vkDestroyCommandPool(device->handle, plan->pool, NULL);
     free(plan->gpu_ms);
     free(plan->commands);
@@ -153,7 +154,7 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
                                plan->n_cache, plan->predicted, plan->device->caps.wrong_kernels};
     if (plan->finished)
         return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
-    return VKA_OK;
+    return device_check(plan->device);
 }
 
 enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status)
@@ -223,10 +224,8 @@ static enum vka_status weights_lost(struct log *log)
 
 enum vka_status plan_check_alive(const struct vka_plan *plan)
 {
-    struct log *log = &plan->device->log;
-    if (plan->device->lost)
-        return log_error(log, VKA_DEVICE_LOST, "the device is lost");
-    return plan->stale ? weights_lost(log) : VKA_OK;
+    enum vka_status status = device_check(plan->device);
+    return status == VKA_OK && plan->stale ? weights_lost(&plan->device->log) : status;
 }
 
 double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
