@@ -155,7 +155,7 @@ static bool read_rope(const json_t *value, struct case_config *config)
         return false;
     if (!read_integer(dim, 2, INT32_MAX, &length) || length % 2 != 0)
         return false;
-    if (base && (!read_number(base, false, &number) || number < 0))
+    if (base && (!read_number(base, false, &number) || number < 1))
         return false;
     if (interleaved && !json_is_boolean(interleaved))
         return false;
@@ -184,7 +184,7 @@ static const struct key KEYS[] = {
     {"masked_row", "\"zero\", \"uniform\" or \"nan\"", read_masked_row},
     {"scores", "\"raw\", \"softcap\", \"bias\" or \"softmax\"", read_scores},
     {"qkv_heads", "\"blocked\" or \"interleaved\"", read_qkv_heads},
-    {"rope", "{\"base\": positive number, \"dim\": even integer, \"interleaved\": boolean}",
+    {"rope", "{\"base\": number from 1, \"dim\": even integer, \"interleaved\": boolean}",
      read_rope},
     {"softmax_precision", "1, 10, 11 or 16 (ONNX's float32, float16, float64, bfloat16)",
      read_softmax_precision},

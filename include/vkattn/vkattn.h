@@ -375,10 +375,11 @@ enum vka_scores {
 };
 
 /* Rotary embedding of q at its position p and of k at its index j: pair i turns by
- * position * base^(-2 i / dim). */
+ * position * base^(-2 i / dim), in integers, so that the far positions are as exact as the near
+ * ones. INVALID where a position could pass 2^31 - 1. */
 struct vka_rope {
     uint32_t dim;     /* leading features that turn, even, at most head_dim; 0: none */
-    float base;       /* 0: 10000 */
+    float base;       /* at least 1; 0: 10000 */
     bool interleaved; /* pairs are (2 i, 2 i + 1); else (i, i + dim / 2) */
 };
 

@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define TWO_PI 6.283185307179586476925286766559
-#define ROWS 64u /* of a workgroup */
+#define ROWS 64u               /* of a workgroup */
+#define MOST_OFFSET (1u << 30) /* the kernel clamps to it */
 
 /* Turns a position of each pair, as fractions of 2^64: low and high word. The kernel multiplies in
  * integers, so that no position loses the angle's precision. */
@@ -144,6 +145,21 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct turn *t,
     return add_parts(plan, t, &part);
 }
 
+/* Below base 1 a pair turns by up to 1 / base a position, which no double holds to the fraction of a
+ * turn that far positions need. */
+static enum vka_status check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                             uint64_t first, uint64_t rows)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(!rope->dim || rope->base == 0 || rope->base >= 1, "%s: rope.base is %g, less than 1",
+              name, (double)rope->base);
+    CHECK_ARG(!rope->dim || first + rows <= 1u << 31, "%s: position %llu passes 2^31 - 1", name,
+              (unsigned long long)(first + rows - 1));
+fail:
+    return status;
+}
+
 enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
                           const struct vka_tensor *norm, float epsilon,
                           const struct vka_tensor *offsets, uint32_t first,
@@ -156,6 +172,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     struct vka_tensor row = *tensor, packed = {0};
     for (int i = 0; i < 3; i++)
         row.shape.size[i] = 1;
+    TRY(check(plan, name, rope, offsets ? MOST_OFFSET : first, tensor->shape.size[2]));
     TRY(make_frequencies(plan, rope, &frequencies));
     if (plan_range(plan, &row) > plan->device->caps.properties.max_buffer_range) {
         TRY(plan_scratch(plan, tensor->dtype, tensor->shape.size, &packed));

@@ -44,7 +44,8 @@ struct ref_attention {
 enum vka_status ref_attention(const struct ref_attention *a);
 
 /* The steps before the scores, on x[rows][dim] in place. RMS norm: x / sqrt(mean(x^2) + epsilon)
- * times weight[dim], epsilon 0 meaning 1e-6. Rotation: row r turns by its position first + r. */
+ * times weight[dim], epsilon 0 meaning 1e-6. Rotation: row r turns by its position first + r, to
+ * 3e-7 where that is within 2^31 and base at least 1. */
 void ref_rms_norm(double *x, size_t rows, size_t dim, const double *weight, double epsilon);
 void ref_rope(double *x, size_t rows, size_t dim, const struct vka_rope *rope, int64_t first);
 

@@ -5,6 +5,7 @@
 #include <plan/rope.h>
 #include <reference/reference.h>
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,13 @@ static const uint32_t dims[][2] = {
     {1, 0}, {2, 2}, {6, 4}, {7, 6}, {64, 64}, {80, 32}, {130, 130},
 };
 
-static const int32_t positions[] = {0, 5, -7, 1000000, -1000000, 1 << 30, INT32_MIN, INT32_MAX};
+static const int32_t positions[] = {
+    0, 5, -7, 1000000, -1000000, (1 << 24) + 1, -(1 << 24) - 1, 1 << 30, INT32_MIN, INT32_MAX};
+
+/* Where offsets are NULL: the last row stands at 2^31 - 1. */
+static const uint32_t firsts[] = {0, 0, 0, 12345, (1u << 24) - 3, 1u << 30, INT32_MAX - ROWS + 1};
+
+static const float bases[] = {0, 0, 500000, 1, 1.0000001f, 3, 1e30f, FLT_MAX};
 
 struct rope_case {
     struct vka_rope rope;
@@ -66,9 +73,10 @@ static void oracle(struct rope_case *t)
         size_t batch = t->offset.count > 1 ? bh / HEADS : 0;
         double *x = t->want + bh * ROWS * t->head_dim;
         int64_t first = t->first;
-        if (t->offset.view)
+        if (t->offset.view) {
             first = (int64_t)t->offset.values[batch];
-        first = first < -LIMIT ? -LIMIT : first > LIMIT ? LIMIT : first;
+            first = first < -LIMIT ? -LIMIT : first > LIMIT ? LIMIT : first;
+        }
         if (t->norm.view)
             ref_rms_norm(x, ROWS, t->head_dim, t->norm.values, (double)t->epsilon);
         ref_rope(x, ROWS, t->head_dim, &t->rope, first);
@@ -83,8 +91,7 @@ static enum vka_status fill(struct check *c, struct rope_case *t)
         for (size_t j = 0; j < inputs[i]->count; j++)
             inputs[i]->values[j] = rng_uniform(&c->rng, -2, 2);
     for (size_t j = 0; j < t->offset.count; j++)
-        t->offset.values[j] =
-            positions[rng_range(&c->rng, 0, sizeof positions / sizeof positions[0] - 1)];
+        t->offset.values[j] = positions[rng_range(&c->rng, 0, COUNTOF(positions) - 1)];
     for (size_t i = 0; i < 3 && status == VKA_OK; i++)
         if (inputs[i]->view)
             status = operand_write(inputs[i]);
@@ -150,19 +157,63 @@ static void run_case(struct check *c, enum vka_dtype type, bool norm, struct rop
     free(got);
 }
 
+/* Positions that the kernel's int32 would wrap, and bases whose turns are not known well enough. */
+static void check_refused(struct check *c)
+{
+    static const struct {
+        const char *text;
+        float base;
+        uint32_t first, rows;
+        bool offsets;
+    } cases[] = {
+        {"the row behind 2^31 - 1", 0, INT32_MAX - ROWS + 2, ROWS, false},
+        {"rows that wrap 2^32", 0, UINT32_MAX, ROWS, false},
+        {"more rows than stand behind the farthest offset", 0, 0, (1u << 30) + 1, true},
+        {"base 0.5", 0.5f, 0, ROWS, false},
+    };
+    const uint32_t size[4] = {1, 1, 1, 2};
+    struct vka_tensor *some = NULL;
+    struct vka_plan *plan = NULL;
+    enum vka_status status = vka_tensor_create(c->device, VKA_F32, 4, size, &some);
+    if (status == VKA_OK)
+        status = vka_plan_create(c->device, NULL, &plan);
+    for (size_t i = 0; i < COUNTOF(cases); i++) {
+        struct plan_mark mark;
+        if (!check_case(c))
+            continue;
+        if (status == VKA_OK)
+            status = plan_begin(plan, __func__, &mark);
+        if (status != VKA_OK) {
+            check_fail(c, cases[i].text, vka_device_error(c->device));
+            continue;
+        }
+        const struct vka_rope rope = {.dim = 2, .base = cases[i].base};
+        struct vka_tensor rows = *some;
+        rows.shape.size[2] = cases[i].rows; /* the same row again and again */
+        rows.shape.stride[2] = 0;
+        if (plan_end(plan, mark,
+                     plan_rope(plan, "turn", &rope, NULL, 0, cases[i].offsets ? some : NULL,
+                               cases[i].first, &rows)) != VKA_INVALID)
+            check_fail(c, cases[i].text, "was not refused");
+    }
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&some);
+}
+
 void check_rope(struct check *c)
 {
+    check_refused(c);
     for (int type = VKA_F32; type <= VKA_BF16; type++)
-        for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++)
+        for (size_t d = 0; d < COUNTOF(dims); d++)
             for (int kind = 0; kind < 12; kind++) { /* pairing x norm x offsets */
                 if (!check_case(c))
                     continue;
                 struct rope_case t = {
                     .rope = {.dim = dims[d][1],
-                             .base = rng_chance(&c->rng, 30) ? 500000.0f : 0,
+                             .base = bases[rng_range(&c->rng, 0, COUNTOF(bases) - 1)],
                              .interleaved = kind & 1},
                     .head_dim = dims[d][0],
-                    .first = rng_chance(&c->rng, 50) ? 0 : rng_range(&c->rng, 1, 1000000),
+                    .first = firsts[rng_range(&c->rng, 0, COUNTOF(firsts) - 1)],
                     .offsets = (enum per_batch)(kind / 4),
                     .epsilon = rng_chance(&c->rng, 50) ? 0 : 1e-3f,
                 };

@@ -334,6 +334,9 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("base", .rope = {.dim = 8, .base = NAN});
     OPTION("base", .rope = {.dim = 8, .base = INFINITY});
     OPTION("base", .rope = {.dim = 8, .base = -1});
+    OPTION("base", .rope = {.dim = 8, .base = 0.99999994f});
+    OPTION("base", .rope = {.dim = 2, .base = 0.5f});
+    OPTION("base", .rope = {.dim = 8, .base = 1e-45f, .interleaved = true});
 }
 
 static void option_masks(struct world *w, add_with_options *add)

@@ -1,5 +1,6 @@
 /* What surrounds the oracle's attention, each against answers known beforehand.
  * SPDX-License-Identifier: MIT */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,6 +53,35 @@ static void rotation(void **state)
     double base[] = {1, 1, 0, 0};
     ref_rope(base, 1, 4, &(struct vka_rope){.dim = 4, .base = 16}, 4);
     assert_all_near(base, (const double[]){cos(4), cos(1), sin(4), sin(1)}, 4);
+}
+
+/* At every base and position that the header allows, against angles of long double: the row's
+ * promise is 1e-11 of the square, 3e-6 of an angle; the oracle is to have a tenth of that. */
+static void far_rotation(void **state)
+{
+    (void)state;
+    static const float bases[] = {0, 1, 1.0000001f, 1.5f, 2, 100, 500000, 1e9f, 1e30f, FLT_MAX};
+    static const int64_t positions[] = {0,           1,         -1,         16777215,
+                                        16777217,    -16777217, 123456789,  1073741823,
+                                        -1073741824, 1 << 30,   2147483647, 999999937};
+    const size_t dim = 64;
+    for (size_t b = 0; b < COUNTOF(bases); b++)
+        for (size_t p = 0; p < COUNTOF(positions); p++) {
+            const struct vka_rope rope = {.dim = 64, .base = bases[b], .interleaved = b % 2};
+            const long double base = bases[b] != 0 ? (long double)bases[b] : 10000;
+            double x[64] = {0};
+            for (size_t i = 0; i < dim / 2; i++)
+                x[rope.interleaved ? 2 * i : i] = 1;
+            ref_rope(x, 1, dim, &rope, positions[p]);
+            for (size_t i = 0; i < dim / 2; i++) {
+                const long double angle =
+                    (long double)positions[p] * powl(base, -2 * (long double)i / (long double)dim);
+                const double c = x[rope.interleaved ? 2 * i : i];
+                const double s = x[rope.interleaved ? 2 * i + 1 : i + dim / 2];
+                assert_true(fabs(c - (double)cosl(angle)) < 3e-7);
+                assert_true(fabs(s - (double)sinl(angle)) < 3e-7);
+            }
+        }
 }
 
 /* The generator's published known answers. */
@@ -164,9 +194,10 @@ static void narrowing_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rms_norm),      cmocka_unit_test(rotation), cmocka_unit_test(philox),
-        cmocka_unit_test(linear),        cmocka_unit_test(row_nmse), cmocka_unit_test(narrowing),
-        cmocka_unit_test(narrowing_all),
+        cmocka_unit_test(rms_norm),     cmocka_unit_test(rotation),
+        cmocka_unit_test(far_rotation), cmocka_unit_test(philox),
+        cmocka_unit_test(linear),       cmocka_unit_test(row_nmse),
+        cmocka_unit_test(narrowing),    cmocka_unit_test(narrowing_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

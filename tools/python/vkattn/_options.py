@@ -22,7 +22,7 @@ LAYOUTS = {"bsd": 0, "sbd": 1}  # batch first, sequence first
 class Rope:
     """Rotary embedding of the first dim features: pair i turns by position * base^(-2 i / dim).
 
-    Pairs are (i, i + dim / 2), or (2 i, 2 i + 1) where interleaved.
+    Pairs are (i, i + dim / 2), or (2 i, 2 i + 1) where interleaved. base is at least 1.
     """
 
     dim: int
