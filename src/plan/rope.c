@@ -148,14 +148,19 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct turn *t,
 /* Below base 1 a pair turns by up to 1 / base a position, which no double holds to the fraction of a
  * turn that far positions need. */
 static enum vka_status check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
-                             uint64_t first, uint64_t rows)
+                             uint64_t first, const uint32_t size[4])
 {
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
+    const uint64_t rows = size[2], limit = plan->device->caps.properties.max_buffer_range;
     CHECK_ARG(!rope->dim || rope->base == 0 || rope->base >= 1, "%s: rope.base is %g, less than 1",
               name, (double)rope->base);
     CHECK_ARG(!rope->dim || first + rows <= 1u << 31, "%s: position %llu passes 2^31 - 1", name,
               (unsigned long long)(first + rows - 1));
+    if (size[3] > limit / sizeof(float)) /* before its frequencies are made */
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: a row of %u in float32 passes the %llu bytes that a kernel may see",
+                         name, size[3], (unsigned long long)limit);
 fail:
     return status;
 }
@@ -172,7 +177,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     struct vka_tensor row = *tensor, packed = {0};
     for (int i = 0; i < 3; i++)
         row.shape.size[i] = 1;
-    TRY(check(plan, name, rope, offsets ? MOST_OFFSET : first, tensor->shape.size[2]));
+    TRY(check(plan, name, rope, offsets ? MOST_OFFSET : first, tensor->shape.size));
     TRY(make_frequencies(plan, rope, &frequencies));
     if (plan_range(plan, &row) > plan->device->caps.properties.max_buffer_range) {
         TRY(plan_scratch(plan, tensor->dtype, tensor->shape.size, &packed));

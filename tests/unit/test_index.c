@@ -1,0 +1,535 @@
+/* Tensors of more than 2^31 and 2^32 elements, on a device whose memory is made up: kernels count
+ * in 32 bits, so each pass has to show them few enough, and all passes together the whole, or the
+ * plan is refused with a sentence. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/dtype.h"
+#include "core/os.h"
+#include "params.h"
+#include "plan/matmul.h"
+#include "plan/nonfinite.h"
+#include "plan/rope.h"
+#include "tune_devices.h"
+
+#define GIB (1ull << 30)
+#define MAPPED (64ull << 20) /* bytes of an allocation that is there: the library's small blocks */
+#define LANES 64u            /* invocations of a workgroup of rope, nonfinite and the caches */
+
+/* ---- A driver that gives any amount of memory, of which the host sees the small pieces --------- */
+
+static uintptr_t n_buffer;
+static uint64_t buffer_size; /* of the last: memory is asked for at once */
+
+static VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBufferCreateInfo *info,
+                                         const VkAllocationCallbacks *callbacks, VkBuffer *buffer)
+{
+    (void)device;
+    (void)callbacks;
+    *buffer = (VkBuffer)++n_buffer;
+    buffer_size = info->size;
+    return VK_SUCCESS;
+}
+
+static void VKAPI_CALL buffer_needs(VkDevice device, VkBuffer buffer, VkMemoryRequirements *needs)
+{
+    (void)device;
+    (void)buffer;
+    *needs = (VkMemoryRequirements){.size = buffer_size, .alignment = 256, .memoryTypeBits = 1};
+}
+
+static VkResult VKAPI_CALL allocate_memory(VkDevice device, const VkMemoryAllocateInfo *info,
+                                           const VkAllocationCallbacks *callbacks,
+                                           VkDeviceMemory *memory)
+{
+    (void)device;
+    (void)callbacks;
+    size_t size = info->allocationSize <= MAPPED ? (size_t)info->allocationSize : 1;
+    *memory = (VkDeviceMemory)calloc(1, size);
+    return *memory ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+static VkResult VKAPI_CALL bind_memory(VkDevice device, VkBuffer buffer, VkDeviceMemory memory,
+                                       VkDeviceSize offset)
+{
+    (void)device;
+    (void)buffer;
+    (void)memory;
+    (void)offset;
+    return VK_SUCCESS;
+}
+
+static VkResult VKAPI_CALL map_memory(VkDevice device, VkDeviceMemory memory, VkDeviceSize offset,
+                                      VkDeviceSize size, VkMemoryMapFlags flags, void **data)
+{
+    (void)device;
+    (void)offset;
+    (void)size;
+    (void)flags;
+    *data = buffer_size <= MAPPED ? (void *)memory : NULL;
+    return VK_SUCCESS;
+}
+
+static void VKAPI_CALL destroy_buffer(VkDevice device, VkBuffer buffer,
+                                      const VkAllocationCallbacks *callbacks)
+{
+    (void)device;
+    (void)buffer;
+    (void)callbacks;
+}
+
+static void VKAPI_CALL free_memory(VkDevice device, VkDeviceMemory memory,
+                                   const VkAllocationCallbacks *callbacks)
+{
+    (void)device;
+    (void)callbacks;
+    free((void *)memory);
+}
+
+static VkDeviceAddress VKAPI_CALL buffer_address(VkDevice device,
+                                                 const VkBufferDeviceAddressInfo *info)
+{
+    (void)device;
+    return (VkDeviceAddress)(uintptr_t)info->buffer << 40;
+}
+
+static void make_device(struct vka_device *device, const struct caps *caps)
+{
+    *device = (struct vka_device){.caps = *caps, .process = os_process()};
+    device->caps.properties.max_buffer_range = UINT32_MAX;
+    device->caps.properties.max_allocation = 64 * GIB;
+    device->caps.max_texels = UINT32_MAX;
+    device->self_test.off = true;
+    device->memory.mapped[MEMORY_DEVICE] = device->memory.mapped[MEMORY_STAGING] = true;
+    device->vk = (struct VolkDeviceTable){
+        .vkCreateBuffer = create_buffer,
+        .vkGetBufferMemoryRequirements = buffer_needs,
+        .vkAllocateMemory = allocate_memory,
+        .vkBindBufferMemory = bind_memory,
+        .vkMapMemory = map_memory,
+        .vkDestroyBuffer = destroy_buffer,
+        .vkFreeMemory = free_memory,
+        .vkGetBufferDeviceAddress = buffer_address,
+    };
+}
+
+/* GPUs with and without a limit on the grid, and both CPU drivers. */
+#define DEVICES 4
+static struct vka_device devices[DEVICES];
+
+static int make_devices(void **state)
+{
+    (void)state;
+    struct caps caps[DEVICES] = {discrete, like(&discrete, "any grid"), mesa(22), mesa(26)};
+    for (int i = 0; i < 3; i++)
+        caps[1].max_groups[i] = UINT32_MAX;
+    for (int i = 0; i < DEVICES; i++)
+        make_device(&devices[i], &caps[i]);
+    return 0;
+}
+
+static int free_devices(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DEVICES; i++)
+        memory_finish(&devices[i]);
+    return 0;
+}
+
+/* ---- What a pass counts ------------------------------------------------------------------------ */
+
+/* Whether every element that an operand's offset and strides reach lies in its binding, as 64 bits
+ * count them. A stride that 32 bits cut would belong to an axis that reaches further. */
+static void check_operand(const struct binding *b, enum vka_dtype dtype, uint64_t offset,
+                          const uint32_t size[4], const uint32_t stride[4])
+{
+    uint64_t last = offset;
+    for (int i = 0; i < 4; i++)
+        last += (size[i] - 1ull) * stride[i];
+    assert_true(last <= UINT32_MAX);
+    assert_true((last + 1) * vka_dtype_size(dtype) <= b->size);
+}
+
+static double check_copy(const struct pass *pass)
+{
+    struct copy_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.shape0, p.shape1, p.shape2, p.shape3};
+    const uint32_t from[4] = {p.from0, p.from1, p.from2, p.from3};
+    /* Axis 2 as panels and what is in one. */
+    const uint32_t panels = (p.shape2 - 1) / p.panel + 1;
+    const uint32_t in_panel = p.shape2 < p.panel ? p.shape2 : p.panel;
+    const uint32_t outer[4] = {p.shape0, p.shape1, panels, p.shape3};
+    const uint32_t to[4] = {p.to0, p.to1, p.to_panel, p.to3};
+    check_operand(&pass->bindings[0], pass->key.spec[COPY_FROM_TYPE], p.from_offset, size, from);
+    check_operand(&pass->bindings[1], pass->key.spec[COPY_TO_TYPE],
+                  p.to_offset + (in_panel - 1ull) * p.to2, outer, to);
+    assert_true((uint64_t)pass->groups[0] * COPY_LANES <= 1ull << 32);
+    assert_true((uint64_t)pass->groups[0] * COPY_LANES >= p.shape3);
+    assert_true((uint64_t)pass->groups[1] * COPY_RUN >= p.shape2);
+    assert_true(pass->groups[2] == (uint64_t)p.shape0 * p.shape1);
+    return (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
+}
+
+static double check_nonfinite(const struct pass *pass)
+{
+    struct nonfinite_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.shape0, p.shape1, p.shape2, p.shape3};
+    const uint32_t from[4] = {p.from0, p.from1, p.from2, p.from3};
+    const double n = (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
+    check_operand(&pass->bindings[0], pass->key.spec[NONFINITE_TYPE], p.from_offset, size, from);
+    assert_true(n <= UINT32_MAX);
+    assert_true((p.first + (uint64_t)pass->groups[0] * LANES) * 8 <= pass->bindings[1].size);
+    return n;
+}
+
+static double check_rope(const struct pass *pass)
+{
+    struct rope_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.batch, p.n_head, p.n_row, p.head_dim};
+    const uint32_t from[4] = {p.from_batch, p.from_head, p.from_row, p.from_col};
+    const uint32_t to[4] = {p.to_batch, p.to_head, p.to_row, p.to_col};
+    check_operand(&pass->bindings[0], pass->key.spec[ROPE_FROM_TYPE], p.from_offset, size, from);
+    check_operand(&pass->bindings[1], pass->key.spec[ROPE_TO_TYPE], p.to_offset, size, to);
+    assert_true((double)p.n_head * p.n_row <= (double)UINT32_MAX);
+    assert_true((uint64_t)pass->groups[0] * LANES >= (uint64_t)p.n_head * p.n_row);
+    assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
+    assert_int_equal(pass->groups[1], p.batch);
+    assert_true(p.first_position >= 0 && (uint64_t)p.first_position + p.n_row <= 1ull << 31);
+    return (double)p.batch * p.n_head * p.n_row * p.head_dim;
+}
+
+/* Multiplications. */
+static double check_product(const struct pass *pass)
+{
+    struct matmul_params p;
+    memcpy(&p, pass->push, sizeof p);
+    double matrices = pass->groups[2];
+    if (pass->key.kernel == KERNEL_matmul_texel || pass->key.kernel == KERNEL_matmul_address)
+        matrices /= p.n_block;
+    assert_true((double)p.m * p.n <= (double)UINT32_MAX);
+    return matrices * p.m * p.n * p.k;
+}
+
+/* What all passes of a kind count together; any other pass is looked at alone. */
+struct counted {
+    double copied, scanned, turned, multiplied;
+};
+
+static struct counted check_passes(const struct vka_plan *plan)
+{
+    const struct caps *caps = &plan->device->caps;
+    struct counted sum = {0};
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        const struct pass *pass = &plan->passes[i];
+        for (int axis = 0; axis < 3; axis++)
+            assert_true(pass->groups[axis] >= 1 && pass->groups[axis] <= caps->max_groups[axis]);
+        for (uint32_t j = 0; j < kernel_table[pass->key.kernel].buffers; j++) {
+            const struct binding *b = &pass->bindings[j];
+            assert_true(b->size <= UINT32_MAX);
+            const struct memory_range *range = &b->storage->range;
+            assert_true(range->offset + b->offset + b->size <= range->block->size);
+        }
+        if (pass->key.kernel == KERNEL_copy)
+            sum.copied += check_copy(pass);
+        else if (pass->key.kernel == KERNEL_nonfinite)
+            sum.scanned += check_nonfinite(pass);
+        else if (pass->key.kernel == KERNEL_rope)
+            sum.turned += check_rope(pass);
+        else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)
+            sum.multiplied += check_product(pass);
+    }
+    return sum;
+}
+
+/* ---- Operations -------------------------------------------------------------------------------- */
+
+static struct vka_plan *new_plan(struct vka_device *device, bool count)
+{
+    struct vka_plan *plan = NULL;
+    assert_int_equal(vka_plan_create(device,
+                                     VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET,
+                                              .count_nonfinite = count),
+                                     &plan),
+                     VKA_OK);
+    return plan;
+}
+
+/* Made, or refused with a sentence of why. */
+static bool is_made(struct vka_device *device, enum vka_status status)
+{
+    if (status == VKA_OK)
+        return true;
+    assert_true(status == VKA_UNSUPPORTED || status == VKA_OUT_OF_DEVICE_MEMORY);
+    assert_true(*vka_device_error(device) != '\0');
+    return false;
+}
+
+/* Plans that were made, and the most elements that one was for. */
+struct made {
+    unsigned n;
+    uint64_t largest;
+};
+
+static void add_made(struct made *made, const struct vka_tensor *t)
+{
+    const uint64_t n = shape_count(&t->shape);
+    made->n++;
+    made->largest = n > made->largest ? n : made->largest;
+}
+
+/* Whether the test met what it is for. */
+static void check_made(const struct made *made)
+{
+    assert_true(made->n > 50);
+    assert_true(made->largest > 1ull << 32);
+}
+
+/* Sizes of four axes whose product is between 2^low and 2^high. */
+static void draw_shape(uint32_t size[4], unsigned low, unsigned high)
+{
+    unsigned bits = low + below(high - low);
+    for (int i = 0; i < 4; i++)
+        size[i] = 1;
+    for (unsigned b = 0; b < bits; b++) {
+        uint32_t axis = below(4);
+        size[axis] *= size[axis] < 1u << 31 ? 2 : 1;
+    }
+    for (int i = 0; i < 4; i++) /* no power of two */
+        size[i] -= size[i] > 4 ? below(size[i] / 4) : 0;
+}
+
+/* A tensor of such elements: axes in any order, rows at times further apart; or, where it is only
+ * read, with one element for a whole axis. NULL: more than an allocation. */
+static struct vka_tensor *draw_tensor(struct vka_device *device, enum vka_dtype dtype,
+                                      const uint32_t size[4], bool read)
+{
+    struct vka_tensor *base = NULL, *view = NULL;
+    uint64_t stride[4], all = 1;
+    uint32_t first = below(4);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t axis = (first + i) % 4;
+        bool shared = read && below(6) == 0;
+        stride[axis] = shared ? 0 : all;
+        all *= shared ? 1 : size[axis];
+        all += below(8) == 0 ? below(1u << 20) : 0;
+    }
+    const uint32_t flat[2] = {(uint32_t)((all >> 20) + 1), 1u << 20};
+    if (all * vka_dtype_size(dtype) > 63 * GIB)
+        return NULL;
+    assert_int_equal(vka_tensor_create(device, dtype, 2, flat, &base), VKA_OK);
+    assert_int_equal(vka_tensor_strided(base, 0, 4, size, stride, &view), VKA_OK);
+    vka_tensor_destroy(&base);
+    return view;
+}
+
+static void copies(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 400; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        struct plan_mark mark;
+        uint32_t size[4];
+        draw_shape(size, 20, 36);
+        struct vka_tensor *from = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, true);
+        struct vka_tensor *to = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
+        if (from && to) {
+            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+            if (is_made(device, plan_end(plan, mark, plan_copy(plan, "copy", from, to)))) {
+                add_made(&made, to);
+                assert_true(check_passes(plan).copied == (double)shape_count(&to->shape));
+            }
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&from);
+        vka_tensor_destroy(&to);
+    }
+    check_made(&made);
+}
+
+static void panels(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 200; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        struct plan_mark mark;
+        const uint32_t panel = below(2) ? ADDRESS_PANEL : TEXEL_PANEL;
+        uint32_t size[4];
+        draw_shape(size, 20, 36);
+        const uint64_t row = (uint64_t)size[3] * panel;
+        const uint32_t n = (size[2] - 1) / panel + 1;
+        struct vka_tensor *from = draw_tensor(device, VKA_F16, size, true), *to = NULL;
+        if (from && row <= UINT32_MAX &&
+            vka_tensor_create(device, VKA_F32, 4,
+                              (const uint32_t[]){size[0], size[1], n, (uint32_t)row},
+                              &to) == VKA_OK) {
+            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+            if (is_made(device,
+                        plan_end(plan, mark, plan_copy_to_panels(plan, "pack", from, to, panel)))) {
+                add_made(&made, from);
+                assert_true(check_passes(plan).copied == (double)shape_count(&from->shape));
+            }
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&from);
+        vka_tensor_destroy(&to);
+    }
+    check_made(&made);
+}
+
+static void counts(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 200; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, true);
+        struct plan_mark mark;
+        uint32_t size[4];
+        draw_shape(size, 20, 36);
+        struct vka_tensor *t = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
+        if (t) {
+            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+            if (is_made(device, plan_end(plan, mark, plan_count_nonfinite(plan, "output", t)))) {
+                add_made(&made, t);
+                assert_true(check_passes(plan).scanned == (double)shape_count(&t->shape));
+            }
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&t);
+    }
+    check_made(&made);
+}
+
+static void rotations(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 200; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        struct plan_mark mark;
+        uint32_t size[4];
+        draw_shape(size, 20, 36);
+        struct vka_tensor *t = draw_tensor(device, VKA_F16, size, true);
+        if (t) {
+            struct vka_tensor turned = *t;
+            const struct vka_rope rope = {.dim = size[3] / 2 * 2};
+            enum vka_status status;
+            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+            status =
+                plan_end(plan, mark, plan_rope(plan, "turn", &rope, NULL, 0, NULL, 0, &turned));
+            if (size[2] <= INT32_MAX && is_made(device, status)) {
+                add_made(&made, t);
+                assert_true(check_passes(plan).turned == (double)shape_count(&t->shape));
+            }
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&t);
+    }
+    check_made(&made);
+}
+
+/* Rows so long that the words of their frequencies would wrap 2^32. */
+static void longest_row(void **state)
+{
+    (void)state;
+    const uint32_t one[4] = {1, 1, 1, 1}, size[4] = {1, 1, 1, UINT32_MAX - 1};
+    struct vka_tensor *base = NULL, *row = NULL;
+    assert_int_equal(vka_tensor_create(&devices[0], VKA_F32, 4, one, &base), VKA_OK);
+    assert_int_equal(vka_tensor_strided(base, 0, 4, size, (const uint64_t[4]){0}, &row), VKA_OK);
+    struct vka_plan *plan = new_plan(&devices[0], false);
+    struct plan_mark mark;
+    struct vka_tensor turned = *row;
+    const struct vka_rope rope = {.dim = UINT32_MAX - 1};
+    assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+    assert_int_equal(
+        plan_end(plan, mark, plan_rope(plan, "turn", &rope, NULL, 0, NULL, 0, &turned)),
+        VKA_UNSUPPORTED);
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&base);
+    vka_tensor_destroy(&row);
+}
+
+static void products(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 200; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        uint32_t batch = any_size(12), m = any_size(20), n = any_size(20), k = any_size(14);
+        const uint32_t x_size[4] = {1, batch, m, k}, w_size[4] = {1, 1, n, k};
+        const uint32_t y_size[4] = {1, batch, m, n};
+        struct vka_tensor *x = draw_tensor(device, VKA_F16, x_size, true);
+        struct vka_tensor *w = draw_tensor(device, VKA_F32, w_size, true), *matrix = NULL;
+        struct vka_tensor *y = draw_tensor(device, VKA_F16, y_size, false);
+        if (x && w && y && vka_tensor_reshape(w, 2, w_size + 2, &matrix) == VKA_OK &&
+            is_made(device, vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = x,
+                                                               .weight = matrix, .output = y)))) {
+            add_made(&made, y);
+            assert_true(check_passes(plan).multiplied == (double)batch * m * n * k);
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&x);
+        vka_tensor_destroy(&w);
+        vka_tensor_destroy(&matrix);
+        vka_tensor_destroy(&y);
+    }
+    check_made(&made);
+}
+
+/* Every path, looked at from outside: grids and bindings, and what lies between. */
+static void attentions(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 200; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, true);
+        uint32_t batch = any_size(16), group = any_size(4), heads = any_size(8);
+        uint32_t n_q = any_size(18), n_kv = any_size(18), dim = 4 * any_size(6);
+        const uint32_t q_size[4] = {batch, heads * group, n_q, dim};
+        const uint32_t k_size[4] = {batch, heads, n_kv, dim};
+        struct vka_tensor *q = draw_tensor(device, VKA_F16, q_size, true);
+        struct vka_tensor *k = draw_tensor(device, VKA_F16, k_size, true);
+        struct vka_tensor *o = draw_tensor(device, VKA_F16, q_size, false);
+        plan->path = (enum vka_path)below(VKA_PATH_COUNT);
+        if (q && k && o &&
+            is_made(device,
+                    vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = k,
+                                                          .output = o, .options.causal = true,
+                                                          .options.rope.dim = dim)))) {
+            add_made(&made, q);
+            struct counted sum = check_passes(plan);
+            assert_true(sum.scanned == (double)shape_count(&o->shape));
+            assert_true(sum.turned == (double)shape_count(&q->shape) + shape_count(&k->shape));
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&q);
+        vka_tensor_destroy(&k);
+        vka_tensor_destroy(&o);
+    }
+    check_made(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies),      cmocka_unit_test(panels),   cmocka_unit_test(counts),
+        cmocka_unit_test(rotations),   cmocka_unit_test(products), cmocka_unit_test(attentions),
+        cmocka_unit_test(longest_row),
+    };
+    return cmocka_run_group_tests(tests, make_devices, free_devices);
+}
