@@ -346,8 +346,10 @@ struct attention_map_params {
 #define MERGE_SPECS 3
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
- * State words: lengths, then positions before this run, then overflow flags, `batch` of each.
- * cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table.
+ * State words: lengths, then positions before this run, `batch` of each.
+ * cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table, 2 the two words of the
+ * ticket that runs, the first 0 where none does, 3 the two of the first ticket that had no room, of
+ * each sequence, the first 0 where there is none.
  * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
  * 2 state, 3 block table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
 struct cache_params {

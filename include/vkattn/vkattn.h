@@ -529,7 +529,11 @@ struct vka_layer_op {
  * plan serves every step of decoding: write the input, run, read the output.
  *
  * A sequence whose new keys do not fit keeps its length and gets nothing appended, and the wait for
- * that run returns VKA_INVALID saying which; the other sequences are as they should be. */
+ * that run returns VKA_INVALID saying which; the other sequences are as they should be. Each run
+ * has its own verdict: vka_plan_wait tells of the ticket that it is given, in whatever order and
+ * however often tickets are waited for, however many are in flight, whichever plans share the
+ * cache. Once a sequence has been changed by vka_cache_truncate, _fork (the one copied to) or
+ * _set_blocks, what earlier runs found about it is forgotten. */
 
 struct vka_cache_info {
     size_t struct_size;
@@ -654,7 +658,7 @@ VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
 
 /* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
  * DEVICE_LOST, also where the driver says success and did nothing: every submit ends with a word
- * that is checked here. INVALID: the run is done, but a cache had no room for a sequence. */
+ * that is checked here. INVALID: the run is done, but a cache had no room for a sequence in it. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* Submit and wait. */

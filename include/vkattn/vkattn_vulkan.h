@@ -146,18 +146,20 @@ VKA_API size_t vka_device_host_alignment(const struct vka_device *device);
  *
  * Before its first pass stands a barrier from COMPUTE_SHADER and TRANSFER, SHADER_WRITE and
  * TRANSFER_WRITE, to COMPUTE_SHADER, SHADER_READ and SHADER_WRITE: what compute shaders and copies
- * wrote before, and what the host wrote before the submit, is seen. After its last pass stands one
- * from COMPUTE_SHADER, SHADER_WRITE, to HOST, HOST_READ. For anything else the application places
- * its own, from or to the stage COMPUTE_SHADER, accesses SHADER_READ and SHADER_WRITE.
+ * wrote before, and what the host wrote before the submit, is seen. With a cache, a fill of two
+ * words of vkattn's comes before that, behind an execution barrier from the same stages to
+ * TRANSFER. After its last pass stands one from COMPUTE_SHADER, SHADER_WRITE, to HOST, HOST_READ.
+ * For anything else the application places its own, from or to the stage COMPUTE_SHADER, accesses
+ * SHADER_READ and SHADER_WRITE.
  *
  * All passes go into this one buffer: that a submit stays within vka_plan_info.submit_budget cannot
  * be seen to here, though long passes are cut for it. An application that wants to give the device
  * back in between runs the plan by vka_plan_submit.
  *
  * Binds a compute pipeline, descriptor set 0 and push constants. Records no timestamps. That a
- * cache was full is told by vka_plan_wait for a run that vkattn submitted; an application that only
- * records compares vka_cache_length with what it appended. INVALID; DEVICE_LOST;
- * OUT_OF_HOST_MEMORY. */
+ * cache was full is told by vka_plan_wait for runs that vkattn submitted, and for these alone,
+ * whatever recorded ones run between them; an application that records compares vka_cache_length
+ * with what it appended. INVALID; DEVICE_LOST; OUT_OF_HOST_MEMORY. */
 VKA_API enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands);
 
 struct vka_semaphore {

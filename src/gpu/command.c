@@ -1,5 +1,6 @@
 #include "gpu/command.h"
 #include "gpu/device.h"
+#include "gpu/tensor.h"
 
 #include <string.h>
 
@@ -38,6 +39,8 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
                                           .queueFamilyIndex = device->queue_family,
                                       },
                                       NULL, &queue->pool));
+    if (!device->running) /* not made anew: plans bind it */
+        TRY(storage_create(device, MEMORY_STAGING, 8, &device->running));
     TRY(receipts_grow(device));
 fail:
     return status;
@@ -124,9 +127,10 @@ static void add_semaphores(struct semaphores *to, const struct vka_semaphore *fr
     }
 }
 
-static VkResult submit_locked(struct vka_device *device, VkCommandBuffer commands,
-                              VkCommandBuffer receipt, const struct semaphores *waits,
-                              const struct semaphores *signals, VkFence fence)
+/* commands: the work between the two of its receipt, the first of which may be NULL. */
+static VkResult submit_locked(struct vka_device *device, const VkCommandBuffer commands[3],
+                              const struct semaphores *waits, const struct semaphores *signals,
+                              VkFence fence)
 {
     const struct queue *queue = &device->queue;
     VkPipelineStageFlags stages[VKA_MAX_SEMAPHORES];
@@ -145,8 +149,8 @@ static VkResult submit_locked(struct vka_device *device, VkCommandBuffer command
         .waitSemaphoreCount = waits->n,
         .pWaitSemaphores = waits->n ? waits->handle : NULL,
         .pWaitDstStageMask = waits->n ? stages : NULL,
-        .commandBufferCount = 2,
-        .pCommandBuffers = (const VkCommandBuffer[]){commands, receipt},
+        .commandBufferCount = commands[0] ? 3 : 2,
+        .pCommandBuffers = commands[0] ? commands : commands + 1,
         .signalSemaphoreCount = signals->n,
         .pSignalSemaphores = signals->n ? signals->handle : NULL,
     };
@@ -179,24 +183,22 @@ fail:
 
 /* A receipt for the ticket; none is free where nobody waited for many submits in flight. */
 static enum vka_status take_receipt(struct vka_device *device, uint64_t ticket,
-                                    VkCommandBuffer *receipt)
+                                    struct receipt *receipt)
 {
     enum vka_status status = VKA_OK;
-    *receipt = receipt_take(device, ticket);
-    if (*receipt)
+    if (receipt_take(device, ticket, receipt))
         return VKA_OK;
     TRY(poll(device));
-    *receipt = receipt_take(device, ticket);
-    if (*receipt)
+    if (receipt_take(device, ticket, receipt))
         return VKA_OK;
     TRY(receipts_grow(device));
-    *receipt = receipt_take(device, ticket);
+    receipt_take(device, ticket, receipt);
 fail:
     return status;
 }
 
 /* Under a ticket of its own, so that what has begun is known should a later one fail. */
-static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer commands,
+static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer commands, bool told,
                                   const struct vka_submit_info *info, bool first, bool last)
 {
     struct queue *queue = &device->queue;
@@ -217,9 +219,11 @@ static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer com
         fence = queue->fence[next % MAX_IN_FLIGHT];
         VK(device->vk.vkResetFences(device->handle, 1, &fence));
     }
-    VkCommandBuffer receipt;
+    struct receipt receipt = {0};
     TRY(take_receipt(device, next, &receipt));
-    VkResult result = submit_locked(device, commands, receipt, &waits, &signals, fence);
+    const VkCommandBuffer all[] = {told ? receipt.before : VK_NULL_HANDLE, commands,
+                                   receipt.behind};
+    VkResult result = submit_locked(device, all, &waits, &signals, fence);
     if (result != VK_SUCCESS) {
         receipt_drop(device, next);
         status = vk_error(log, result, "vkQueueSubmit");
@@ -231,12 +235,12 @@ fail:
 }
 
 enum vka_status queue_submit(struct vka_device *device, const VkCommandBuffer *commands, size_t n,
-                             const struct vka_submit_info *info, uint64_t *ticket)
+                             bool told, const struct vka_submit_info *info, uint64_t *ticket)
 {
     enum vka_status status = VKA_OK;
     TRY(device_check(device));
     for (size_t i = 0; i < n; i++) {
-        TRY(submit_one(device, commands[i], info, i == 0, i + 1 == n));
+        TRY(submit_one(device, commands[i], told, info, i == 0, i + 1 == n));
         *ticket = device->queue.submitted;
     }
 fail:
@@ -318,7 +322,7 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
                                         VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                                     0, 1, &after, 0, NULL, 0, NULL);
     VK(device->vk.vkEndCommandBuffer(commands));
-    TRY(queue_submit(device, &commands, 1, NULL, &ticket));
+    TRY(queue_submit(device, &commands, 1, false, NULL, &ticket));
     TRY(queue_wait(device, ticket, COPY_TIMEOUT));
 fail:
     if (commands && !is_in_flight(device, ticket)) /* else the pool frees it in the end */

@@ -38,11 +38,11 @@ bool queue_drain(struct vka_device *device);
 bool queue_finish(struct vka_device *device);
 
 /* Submits n command buffers, one after the other without waiting; tickets complete in order, and
- * the last one's is that of all. info: the application's semaphores, checked, which the first waits
+ * the last one's is that of all. told: each finds its ticket in device->running. info: the application's semaphores, checked, which the first waits
  * for and the last signals; NULL: none. On failure *ticket is that of the last that was submitted,
  * and is left alone where none was. */
 enum vka_status queue_submit(struct vka_device *device, const VkCommandBuffer *commands, size_t n,
-                             const struct vka_submit_info *info, uint64_t *ticket);
+                             bool told, const struct vka_submit_info *info, uint64_t *ticket);
 
 /* Marks the device as lost where a call said so; returns status. */
 enum vka_status queue_check_lost(struct vka_device *device, enum vka_status status);

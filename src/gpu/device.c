@@ -1,5 +1,6 @@
 #include "gpu/device.h"
 #include "core/os.h"
+#include "gpu/tensor.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -217,6 +218,7 @@ void vka_device_destroy(struct vka_device **slot)
     if (!queue_finish(device))
         return; /* the driver may still write to all of it: it stays until the process ends */
     pipelines_finish(device);
+    storage_unref(&device->running);
     memory_finish(device);
     if (!device_is_forked(device)) {
         if (device->handle && !device->adopted)

@@ -1,30 +1,81 @@
 #include "gpu/receipt.h"
 #include "gpu/device.h"
+#include "gpu/tensor.h"
 
 #include <stdlib.h>
 
 #define WRITTEN 0x600D600Du /* nothing that memory holds by chance */
 
-static uint32_t *word_of(const struct receipt_page *page, uint64_t at)
+static uint32_t *words_of(const struct receipt_page *page, uint64_t at)
 {
-    return (uint32_t *)memory_mapped(&page->words) + at;
+    return (uint32_t *)memory_mapped(&page->words) + at * RECEIPT_WORDS;
 }
 
-/* Fills the word once all kernels and copies submitted before are done. */
-static enum vka_status record(struct vka_device *device, const struct receipt_page *page,
-                              uint64_t at)
+static VkDeviceSize place_of(const struct receipt_page *page, uint64_t at)
+{
+    return page->words.offset + at * RECEIPT_WORDS * 4;
+}
+
+static enum vka_status begin(struct vka_device *device, VkCommandBuffer commands)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    const struct memory_range *words = &page->words;
-    VkCommandBuffer commands = page->commands[at];
     VK(device->vk.vkBeginCommandBuffer(
         commands,
         &(VkCommandBufferBeginInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO}));
+fail:
+    return status;
+}
+
+/* device->running is free to be written: kernels of submits before have read it. */
+static void wait_for_running(struct vka_device *device, VkCommandBuffer commands)
+{
+    const VkMemoryBarrier memory = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+        .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+        .dstAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+    };
+    device->vk.vkCmdPipelineBarrier(
+        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &memory, 0, NULL, 0, NULL);
+}
+
+void receipt_clear_running(struct vka_device *device, VkCommandBuffer commands)
+{
+    const struct memory_range *to = &device->running->range;
+    wait_for_running(device, commands);
+    device->vk.vkCmdFillBuffer(commands, to->block->buffer, to->offset, 8, 0);
+}
+
+/* Whoever runs the work has a barrier from copies to kernels before it. */
+static enum vka_status record_before(struct vka_device *device, const struct receipt_page *page,
+                                     uint64_t at)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    const struct memory_range *to = &device->running->range;
+    VkCommandBuffer commands = page->commands[at];
+    TRY(begin(device, commands));
+    wait_for_running(device, commands);
+    device->vk.vkCmdCopyBuffer(commands, page->words.block->buffer, to->block->buffer, 1,
+                               &(VkBufferCopy){place_of(page, at) + 4, to->offset, 8});
+    VK(device->vk.vkEndCommandBuffer(commands));
+fail:
+    return status;
+}
+
+/* Fills the word once all kernels and copies submitted before are done. */
+static enum vka_status record_behind(struct vka_device *device, const struct receipt_page *page,
+                                     uint64_t at)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    VkCommandBuffer commands = page->commands[PAGE_RECEIPTS + at];
+    TRY(begin(device, commands));
     device->vk.vkCmdPipelineBarrier(
         commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
         VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL, 0, NULL);
-    device->vk.vkCmdFillBuffer(commands, words->block->buffer, words->offset + at * 4, 4, WRITTEN);
+    device->vk.vkCmdFillBuffer(commands, page->words.block->buffer, place_of(page, at), 4, WRITTEN);
     const VkMemoryBarrier after = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
         .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
@@ -43,24 +94,26 @@ enum vka_status receipts_grow(struct vka_device *device)
     enum vka_status status = VKA_OK;
     struct receipt_page *page = calloc(1, sizeof *page);
     CHECK_ALLOC(page);
-    TRY(memory_allocate(device, MEMORY_STAGING, PAGE_RECEIPTS * 4, &page->words));
+    TRY(memory_allocate(device, MEMORY_STAGING, PAGE_RECEIPTS * RECEIPT_WORDS * 4, &page->words));
     VK(device->vk.vkAllocateCommandBuffers(
         device->handle,
         &(VkCommandBufferAllocateInfo){
             .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
             .commandPool = device->queue.pool,
             .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-            .commandBufferCount = PAGE_RECEIPTS,
+            .commandBufferCount = COUNTOF(page->commands),
         },
         page->commands));
-    for (uint64_t i = 0; i < PAGE_RECEIPTS; i++)
-        TRY(record(device, page, i));
+    for (uint64_t i = 0; i < PAGE_RECEIPTS; i++) {
+        TRY(record_before(device, page, i));
+        TRY(record_behind(device, page, i));
+    }
     page->next = device->queue.receipts;
     device->queue.receipts = page;
     return VKA_OK;
 fail:
     if (page && page->commands[0])
-        device->vk.vkFreeCommandBuffers(device->handle, device->queue.pool, PAGE_RECEIPTS,
+        device->vk.vkFreeCommandBuffers(device->handle, device->queue.pool, COUNTOF(page->commands),
                                         page->commands);
     if (page)
         memory_free(device, &page->words);
@@ -78,16 +131,18 @@ void receipts_finish(struct vka_device *device)
     }
 }
 
-VkCommandBuffer receipt_take(struct vka_device *device, uint64_t ticket)
+bool receipt_take(struct vka_device *device, uint64_t ticket, struct receipt *receipt)
 {
     for (struct receipt_page *page = device->queue.receipts; page; page = page->next)
         for (uint64_t i = 0; i < PAGE_RECEIPTS; i++)
             if (!page->ticket[i]) {
                 page->ticket[i] = ticket;
-                *word_of(page, i) = 0;
-                return page->commands[i];
+                *words_of(page, i) = 0;
+                ticket_to_words(ticket, words_of(page, i) + 1);
+                *receipt = (struct receipt){page->commands[i], page->commands[PAGE_RECEIPTS + i]};
+                return true;
             }
-    return VK_NULL_HANDLE;
+    return false;
 }
 
 void receipt_drop(struct vka_device *device, uint64_t ticket)
@@ -100,7 +155,7 @@ void receipt_drop(struct vka_device *device, uint64_t ticket)
 
 static enum vka_status check_word(struct vka_device *device, struct receipt_page *page, uint64_t at)
 {
-    if (*(volatile uint32_t *)word_of(page, at) != WRITTEN)
+    if (*(volatile uint32_t *)words_of(page, at) != WRITTEN)
         return log_error(&device->log, VKA_DEVICE_LOST,
                          "the driver reports submit %llu as done, but did not do it",
                          (unsigned long long)page->ticket[at]);

@@ -56,9 +56,9 @@ static enum vka_status create_tensors(struct vka_cache *cache)
                       (const uint32_t[]){outer, i->n_kv_head, rows, i->head_dim}, &cache->k));
     TRY(create_tensor(cache, MEMORY_DEVICE, i->dtype,
                       (const uint32_t[]){outer, i->n_kv_head, rows, i->value_dim}, &cache->v));
-    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 3, i->batch},
+    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 2, i->batch},
                       &cache->state));
-    memset(host_words(&cache->state), 0, 12 * (size_t)i->batch);
+    memset(host_words(&cache->state), 0, 8 * (size_t)i->batch);
     TRY(storage_keep(cache->state.storage, host_words(&cache->state)));
     if (!paged) {
         cache->k.shape.size[2] = cache->v.shape.size[2] = i->capacity;
@@ -103,6 +103,8 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
         if (!info->n_block)
             cache->info.n_block = (uint32_t)all;
     }
+    cache->changed = calloc(info->batch, sizeof *cache->changed);
+    CHECK_ALLOC(cache->changed);
     TRY(create_tensors(cache));
     *out = cache;
     return VKA_OK;
@@ -120,6 +122,7 @@ void cache_unref(struct vka_cache *cache)
     storage_unref(&cache->v.storage);
     storage_unref(&cache->state.storage);
     storage_unref(&cache->table.storage);
+    free(cache->changed);
     free(cache);
 }
 
@@ -151,20 +154,9 @@ struct vka_tensor cache_positions(const struct vka_cache *cache)
     return state_row(cache, 1);
 }
 
-enum vka_status cache_check_overflow(struct vka_cache *cache)
+uint32_t *cache_length_words(const struct vka_cache *cache)
 {
-    uint32_t *words = host_words(&cache->state);
-    uint32_t batch = cache->info.batch, full = batch;
-    for (uint32_t b = batch; b-- > 0;) {
-        if (words[2 * batch + b])
-            full = b;
-        words[2 * batch + b] = 0;
-    }
-    if (full == batch)
-        return VKA_OK;
-    return log_error(&cache->device->log, VKA_INVALID,
-                     "the cache is full: sequence %u holds %u of %u positions and took no more",
-                     full, words[full], cache->info.capacity);
+    return host_words(&cache->state);
 }
 
 /* Opens a host operation: arguments checked, nothing in flight. */
@@ -215,6 +207,7 @@ enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, u
               sequence, words[sequence]);
     TRY(unshare_from(cache, sequence, length));
     words[sequence] = length;
+    cache_change(cache, sequence);
 fail:
     return status;
 }
@@ -247,6 +240,18 @@ fail:
     return status;
 }
 
+/* Copies all of a stretch; `to` is empty until both parts are there. */
+static enum vka_status fork_stretch(struct vka_cache *cache, uint32_t from, uint32_t to)
+{
+    enum vka_status status = VKA_OK;
+    host_words(&cache->state)[to] = 0;
+    cache_change(cache, to);
+    TRY(cache_copy_outer(cache, &cache->k, from, to));
+    TRY(cache_copy_outer(cache, &cache->v, from, to));
+fail:
+    return status;
+}
+
 enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to)
 {
     enum vka_status status = VKA_OK;
@@ -255,14 +260,12 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
     struct log *log = &cache->device->log;
     CHECK_ARG(from != to, "%s: from and to are the same sequence", __func__);
     uint32_t *words = host_words(&cache->state);
-    if (cache->n_page) {
+    if (cache->n_page)
         TRY(fork_blocks(cache, from, to, words[from]));
-    } else if (words[from] > 0) {
-        words[to] = 0; /* until both are copied */
-        TRY(cache_copy_outer(cache, &cache->k, from, to));
-        TRY(cache_copy_outer(cache, &cache->v, from, to));
-    }
+    else if (words[from] > 0)
+        TRY(fork_stretch(cache, from, to));
     words[to] = words[from];
+    cache_change(cache, to);
 fail:
     return status;
 }
@@ -281,9 +284,11 @@ enum vka_status vka_cache_set_blocks(struct vka_cache *cache, uint32_t sequence,
     for (uint32_t i = 0; i < count; i++)
         CHECK_ARG(blocks[i] < cache->info.n_block, "%s: blocks[%u] is %u, the pool has %u",
                   __func__, i, blocks[i], cache->info.n_block);
-    if (count)
+    if (count) {
         memcpy(host_words(&cache->table) + (size_t)sequence * cache->n_page + first, blocks,
                count * sizeof *blocks);
+        cache_change(cache, sequence);
+    }
 fail:
     return status;
 }

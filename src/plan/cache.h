@@ -9,12 +9,17 @@ struct vka_cache {
     struct vka_cache_info info; /* defaults filled in */
     uint32_t n_page;            /* blocks of a sequence; 0: not paged */
     struct vka_tensor k, v;     /* [batch or n_block][n_kv_head][rows][dim] */
-    struct vka_tensor state;    /* I32 [3][batch]: lengths, old lengths, overflow; host-visible */
+    struct vka_tensor state;    /* I32 [2][batch]: lengths, old lengths; host-visible */
     struct vka_tensor table;    /* I32 [batch][n_page], host-visible; paged only */
+    uint64_t n_change;          /* by the host to a sequence's length or blocks */
+    uint64_t *changed;          /* [batch]: the last of them */
     size_t references;
 };
 
 void cache_unref(struct vka_cache *cache);
+
+/* The lengths as the host sees them, [batch]. */
+uint32_t *cache_length_words(const struct vka_cache *cache);
 
 /* Lengths and old lengths, I32 [batch]. */
 struct vka_tensor cache_lengths(const struct vka_cache *cache);
@@ -38,7 +43,12 @@ enum vka_status cache_copy_outer(struct vka_cache *cache, const struct vka_tenso
 enum vka_status cache_own_block(struct vka_cache *cache, uint32_t sequence, uint32_t page,
                                 bool keep_contents);
 
-/* After a run: INVALID where a sequence had no room, once. */
-enum vka_status cache_check_overflow(struct vka_cache *cache);
+/* Makes what runs of before told of a sequence void: nothing of them is in flight. */
+void cache_change(struct vka_cache *cache, uint32_t sequence);
+
+/* Before a plan is submitted, and after its run: INVALID where a sequence had no room in the run of
+ * the ticket. */
+void cache_begin_run(struct kept_cache *kept);
+enum vka_status cache_check_room(const struct kept_cache *kept, uint64_t ticket);
 
 #endif

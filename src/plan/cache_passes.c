@@ -15,8 +15,26 @@ static void set_push(struct pass *pass, const struct cache_params *p)
     memcpy(pass->push, p, sizeof *p);
 }
 
+/* All words of a storage. */
+static struct vka_tensor words_of(struct storage *storage)
+{
+    struct vka_tensor t = {.storage = storage, .dtype = VKA_I32};
+    shape_dense(1, (const uint32_t[]){(uint32_t)(storage->bytes / 4)}, &t.shape);
+    return t;
+}
+
+static struct storage *full_of(const struct vka_plan *plan, const struct vka_cache *cache)
+{
+    size_t i = 0;
+    while (plan->caches[i].cache != cache)
+        i++;
+    return plan->caches[i].full;
+}
+
 enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cache, uint32_t n_new)
 {
+    const struct vka_tensor running = words_of(plan->device->running);
+    const struct vka_tensor full = words_of(full_of(plan, cache));
     struct pass pass = {.name = "advance", .reason = "lengths grow on the device"};
     struct cache_params p = {
         .batch = cache->info.batch,
@@ -30,6 +48,8 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
     plan_bind(plan, &pass, 0, &cache->state, true, &p.state_offset);
     plan_bind(plan, &pass, 1, cache->n_page ? &cache->table : &cache->state, false,
               &p.table_offset);
+    plan_bind(plan, &pass, 2, &running, false, NULL);
+    plan_bind(plan, &pass, 3, &full, true, NULL);
     set_push(&pass, &p);
     double pages = cache->n_page ? n_new / cache->info.block_size + 3.0 : 1;
     pass.work = (struct work){WORK_MOVE * cache->info.batch, WORK_MOVE * 32, pages};

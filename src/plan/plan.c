@@ -127,7 +127,7 @@ static void plan_free(struct vka_device *device, struct retired *self)
     for (size_t i = 0; i < plan->n_scratch; i++)
         storage_unref(&plan->scratches[i].storage);
     for (size_t i = 0; i < plan->n_cache; i++)
-        cache_unref(plan->caches[i]);
+        cache_unref(plan->caches[i].cache);
     free(plan->caches);
     free(plan->counts);
     free(plan->passes);
@@ -165,7 +165,7 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
         while (plan->n_scratch > mark.n_scratch)
             storage_unref(&plan->scratches[--plan->n_scratch].storage);
         while (plan->n_cache > mark.n_cache)
-            cache_unref(plan->caches[--plan->n_cache]);
+            cache_unref(plan->caches[--plan->n_cache].cache);
         plan->n_count = mark.n_count;
         plan->predicted = mark.predicted;
     }
@@ -329,7 +329,10 @@ enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
     enum vka_status status = VKA_OK;
     CHECK_ARG(plan->finished, "%s: the plan is not finished", caller);
     TRY(plan_check_alive(plan));
-    TRY(queue_submit(plan->device, plan->commands, plan->n_submit, info, &plan->last_ticket));
+    for (size_t i = 0; i < plan->n_cache; i++)
+        cache_begin_run(&plan->caches[i]);
+    TRY(queue_submit(plan->device, plan->commands, plan->n_submit, plan->n_cache > 0, info,
+                     &plan->last_ticket));
     if (ticket)
         *ticket = plan->last_ticket;
 fail:
@@ -361,7 +364,7 @@ enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t t
         plan->counted = true;
     }
     for (size_t i = 0; i < plan->n_cache; i++)
-        TRY(cache_check_overflow(plan->caches[i]));
+        TRY(cache_check_room(&plan->caches[i], ticket));
 fail:
     return status;
 }

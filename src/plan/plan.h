@@ -48,6 +48,15 @@ struct count {
     uint64_t nan, inf; /* of the last run waited for */
 };
 
+/* A cache that operations of the plan grow. */
+struct kept_cache {
+    struct vka_cache *cache; /* referenced */
+    /* Host-visible, of the plan's scratches, u32 [batch][2]: the ticket of the first run that had no
+     * room for a sequence, see ticket_of_words; 0: none. */
+    struct storage *full;
+    uint64_t n_change; /* the cache's, when the plan was last submitted */
+};
+
 struct vka_plan {
     struct retired retired; /* first: a plan destroyed in flight waits here */
     struct vka_device *device;
@@ -69,7 +78,7 @@ struct vka_plan {
     bool count_nonfinite;
     bool counted; /* a run has been waited for */
 
-    struct vka_cache **caches; /* referenced; their overflow flags are read after a wait */
+    struct kept_cache *caches;
     size_t n_cache, cache_room;
 
     VkCommandPool pool;
@@ -118,7 +127,7 @@ enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const
 enum vka_status plan_add_count(struct vka_plan *plan, const char *name, uint32_t n,
                                struct vka_tensor *words);
 
-/* Keeps a cache as long as the plan and asks it for overflow after each wait. */
+/* Keeps a cache as long as the plan; a wait tells whether it had room. */
 enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache);
 
 /* The bytes that one binding of a tensor takes. */

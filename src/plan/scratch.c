@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum vka_status plan_grow(struct log *log, void **array, size_t count, size_t *room, size_t size)
 {
@@ -112,12 +113,17 @@ enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache)
     enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
     for (size_t i = 0; i < plan->n_cache; i++)
-        if (plan->caches[i] == cache)
+        if (plan->caches[i].cache == cache)
             return VKA_OK;
+    struct kept_cache kept = {.cache = cache, .n_change = cache->n_change};
+    uint64_t bytes = 8 * (uint64_t)cache->info.batch;
     void *array = plan->caches;
     TRY(plan_grow(log, &array, plan->n_cache, &plan->cache_room, sizeof *plan->caches));
     plan->caches = array;
-    plan->caches[plan->n_cache++] = cache;
+    TRY(add_scratch(plan, MEMORY_STAGING, bytes, true, &kept.full));
+    memset(memory_mapped(&kept.full->range), 0, bytes);
+    TRY(storage_keep(kept.full, memory_mapped(&kept.full->range)));
+    plan->caches[plan->n_cache++] = kept;
     cache->references++;
 fail:
     return status;
