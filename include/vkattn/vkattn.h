@@ -563,13 +563,15 @@ VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t seque
                                          uint32_t *length);
 
 /* Forgets all positions from `length` on, which is at most what the sequence holds; 0 empties it.
- * Paged: blocks that another sequence shares are left to it and replaced by free ones, a partial
- * one by a copy; INVALID where that finds none. */
+ * Paged: blocks that another sequence shares are left to it and replaced by free ones, as far as
+ * there are any, a partial one by a copy; INVALID where there is none for the copy. On failure
+ * nothing has changed. */
 VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,
                                            uint32_t length);
 
 /* Makes sequence `to` a copy of `from`. Paged: full blocks are shared, a last, partial one is
- * copied to a free block; INVALID where there is none. What to had is forgotten. */
+ * copied to a free block; INVALID where there is none, and nothing has changed then. What `to` had
+ * is forgotten; where the copy fails midway (other statuses) it may be empty. */
 VKA_API enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to);
 
 /* Paged: sets entries first .. first + count - 1 of a sequence's block table; each below n_block. A

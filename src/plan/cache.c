@@ -69,8 +69,24 @@ static enum vka_status create_tensors(struct vka_cache *cache)
     for (uint64_t b = 0; b < (uint64_t)i->batch * cache->n_page; b++)
         host_words(&cache->table)[b] = b < i->n_block ? (uint32_t)b : UINT32_MAX;
     TRY(storage_keep(cache->table.storage, host_words(&cache->table)));
+    cache_count_uses(cache);
 fail:
     return status;
+}
+
+static void release_nothing(struct recorded *self)
+{
+    (void)self;
+}
+
+/* After a loss the table is what it was at first. */
+static enum vka_status restore_uses(struct recorded *self)
+{
+    struct vka_cache *cache =
+        (struct vka_cache *)((char *)self - offsetof(struct vka_cache, recorded));
+    if (cache->n_page)
+        cache_count_uses(cache);
+    return VKA_OK;
 }
 
 enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cache_info *info,
@@ -91,6 +107,8 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     cache = calloc(1, sizeof *cache);
     CHECK_ALLOC(cache);
     cache->device = device;
+    cache->recorded = (struct recorded){device->recorded, release_nothing, restore_uses};
+    device->recorded = &cache->recorded;
     cache->references = 1;
     cache->info = *info;
     if (!cache->info.value_dim)
@@ -105,6 +123,8 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     }
     cache->changed = calloc(info->batch, sizeof *cache->changed);
     CHECK_ALLOC(cache->changed);
+    cache->uses = calloc(cache->n_page ? cache->info.n_block : 1, sizeof *cache->uses);
+    CHECK_ALLOC(cache->uses);
     TRY(create_tensors(cache));
     *out = cache;
     return VKA_OK;
@@ -118,11 +138,16 @@ void cache_unref(struct vka_cache *cache)
 {
     if (!cache || --cache->references > 0)
         return;
+    struct recorded **link = &cache->device->recorded;
+    while (*link != &cache->recorded)
+        link = &(*link)->next;
+    *link = cache->recorded.next;
     storage_unref(&cache->k.storage);
     storage_unref(&cache->v.storage);
     storage_unref(&cache->state.storage);
     storage_unref(&cache->table.storage);
     free(cache->changed);
+    free(cache->uses);
     free(cache);
 }
 
@@ -185,18 +210,6 @@ fail:
     return status;
 }
 
-/* What a sequence will write again must be its own: a shared last block is copied, those behind it
- * are exchanged. */
-static enum vka_status unshare_from(struct vka_cache *cache, uint32_t sequence, uint32_t length)
-{
-    enum vka_status status = VKA_OK;
-    uint32_t block = cache->info.block_size;
-    for (uint32_t page = cache->n_page; page-- > 0 && (page + 1) * block > length;)
-        TRY(cache_own_block(cache, sequence, page, page * block < length));
-fail:
-    return status;
-}
-
 enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, uint32_t length)
 {
     enum vka_status status = VKA_OK;
@@ -205,7 +218,8 @@ enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, u
     uint32_t *words = host_words(&cache->state);
     CHECK_ARG(length <= words[sequence], "%s: length is %u, sequence %u holds %u", __func__, length,
               sequence, words[sequence]);
-    TRY(unshare_from(cache, sequence, length));
+    if (cache->n_page)
+        TRY(cache_own_pages(cache, sequence, length));
     words[sequence] = length;
     cache_change(cache, sequence);
 fail:
@@ -220,21 +234,27 @@ enum vka_status cache_copy_outer(struct vka_cache *cache, const struct vka_tenso
     return queue_copy(cache->device, range, from * bytes, range, to * bytes, bytes);
 }
 
-/* Takes over all blocks that hold something; the last, where partial, is then made to's own. */
+/* Takes over all blocks that hold something; the last, where partial, is then made to's own. Where
+ * the copy fails midway, it may have been into a block that was to's, which is empty then. */
 static enum vka_status fork_blocks(struct vka_cache *cache, uint32_t from, uint32_t to,
                                    uint32_t length)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &cache->device->log;
     uint32_t *table = host_words(&cache->table), block = cache->info.block_size;
-    size_t n = cache->n_page, used = (length + block - 1) / block;
+    size_t n = cache->n_page;
+    uint32_t used = (length + block - 1) / block;
     uint32_t *before = malloc(n * sizeof *before);
     CHECK_ALLOC(before);
     memcpy(before, table + to * n, n * sizeof *before);
-    memcpy(table + to * n, table + from * n, used * sizeof *table);
-    status = unshare_from(cache, to, length);
+    cache_set_pages(cache, to, 0, used, table + from * n);
+    status = cache_own_pages(cache, to, length);
     if (status != VKA_OK)
-        memcpy(table + to * n, before, n * sizeof *before);
+        cache_set_pages(cache, to, 0, used, before);
+    if (status != VKA_OK && status != VKA_INVALID) {
+        host_words(&cache->state)[to] = 0;
+        cache_change(cache, to);
+    }
     free(before);
 fail:
     return status;
@@ -284,11 +304,9 @@ enum vka_status vka_cache_set_blocks(struct vka_cache *cache, uint32_t sequence,
     for (uint32_t i = 0; i < count; i++)
         CHECK_ARG(blocks[i] < cache->info.n_block, "%s: blocks[%u] is %u, the pool has %u",
                   __func__, i, blocks[i], cache->info.n_block);
-    if (count) {
-        memcpy(host_words(&cache->table) + (size_t)sequence * cache->n_page + first, blocks,
-               count * sizeof *blocks);
+    cache_set_pages(cache, sequence, first, count, blocks);
+    if (count)
         cache_change(cache, sequence);
-    }
 fail:
     return status;
 }

@@ -11,9 +11,13 @@ struct vka_cache {
     struct vka_tensor k, v;     /* [batch or n_block][n_kv_head][rows][dim] */
     struct vka_tensor state;    /* I32 [2][batch]: lengths, old lengths; host-visible */
     struct vka_tensor table;    /* I32 [batch][n_page], host-visible; paged only */
-    uint64_t n_change;          /* by the host to a sequence's length or blocks */
-    uint64_t *changed;          /* [batch]: the last of them */
+    uint32_t *uses;      /* [n_block], paged only: entries of the table that name the block */
+    uint32_t n_free;     /* blocks without uses */
+    uint32_t first_free; /* none before it is free */
+    uint64_t n_change;   /* by the host to a sequence's length or blocks */
+    uint64_t *changed;   /* [batch]: the last of them */
     size_t references;
+    struct recorded recorded;
 };
 
 void cache_unref(struct vka_cache *cache);
@@ -38,10 +42,17 @@ enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache
 enum vka_status cache_copy_outer(struct vka_cache *cache, const struct vka_tensor *t, uint32_t from,
                                  uint32_t to);
 
-/* Gives a sequence a block of its own at a page where it shares one: a copy, or without contents
- * any free block, or none where none is free. INVALID where a copy finds none. */
-enum vka_status cache_own_block(struct vka_cache *cache, uint32_t sequence, uint32_t page,
-                                bool keep_contents);
+/* Counts the uses of all blocks from the table. */
+void cache_count_uses(struct vka_cache *cache);
+
+/* Names other blocks in a sequence's table, from page `first` on. */
+void cache_set_pages(struct vka_cache *cache, uint32_t sequence, uint32_t first, uint32_t count,
+                     const uint32_t *blocks);
+
+/* What a sequence will write again from position `length` on must be its own: a shared block that
+ * holds positions before it is copied, others are exchanged for free ones, or for none where none
+ * is free. INVALID where a copy finds none; nothing has changed on failure. */
+enum vka_status cache_own_pages(struct vka_cache *cache, uint32_t sequence, uint32_t length);
 
 /* Makes what runs of before told of a sequence void: nothing of them is in flight. */
 void cache_change(struct vka_cache *cache, uint32_t sequence);
