@@ -1,0 +1,116 @@
+#include "cache_model.h"
+
+#include <string.h>
+
+void model_reset(struct model *m)
+{
+    memset(m->length, 0, sizeof m->length);
+    memset(m->row, 0, sizeof m->row);
+    for (uint32_t b = 0; b < m->batch; b++)
+        for (uint32_t p = 0; p < m->n_page; p++) {
+            uint32_t block = b * m->n_page + p;
+            m->table[b][p] = block < m->n_block ? block : MODEL_NONE;
+        }
+}
+
+uint32_t model_place(const struct model *m, uint32_t b, uint32_t position)
+{
+    if (!m->block)
+        return b * m->capacity + position;
+    return m->table[b][position / m->block] * m->block + position % m->block;
+}
+
+uint32_t model_uses(const struct model *m, uint32_t block)
+{
+    uint32_t n = 0;
+    for (uint32_t b = 0; b < m->batch; b++)
+        for (uint32_t p = 0; p < m->n_page; p++)
+            n += m->table[b][p] == block;
+    return n;
+}
+
+static uint32_t find_free(const struct model *m)
+{
+    for (uint32_t block = 0; block < m->n_block; block++)
+        if (model_uses(m, block) == 0)
+            return block;
+    return MODEL_NONE;
+}
+
+static bool has_room(const struct model *m, uint32_t b, uint32_t n_new)
+{
+    if (m->length[b] + n_new > m->capacity)
+        return false;
+    for (uint32_t i = 0; m->block && i < n_new; i++)
+        if (m->table[b][(m->length[b] + i) / m->block] == MODEL_NONE)
+            return false;
+    return true;
+}
+
+uint32_t model_append(struct model *m, uint32_t n_new, uint32_t first, uint32_t apart)
+{
+    static bool written[MODEL_ROWS];
+    uint32_t full = 0;
+    memset(written, 0, sizeof written);
+    for (uint32_t b = 0; b < m->batch; b++) {
+        if (!has_room(m, b, n_new)) {
+            full |= 1u << b;
+            continue;
+        }
+        for (uint32_t i = 0; i < n_new; i++) {
+            uint32_t at = model_place(m, b, m->length[b] + i);
+            m->row[at] = written[at] ? 0 : first + b * apart + i;
+            written[at] = true;
+        }
+        m->length[b] += n_new;
+    }
+    return full;
+}
+
+/* From `length` on the sequence has blocks of its own, or none. */
+static bool own(struct model *m, uint32_t b, uint32_t length)
+{
+    for (uint32_t p = length / (m->block ? m->block : 1); p < m->n_page; p++) {
+        uint32_t *entry = &m->table[b][p], free = find_free(m);
+        if (*entry == MODEL_NONE || model_uses(m, *entry) == 1)
+            continue;
+        if (p * m->block < length && free == MODEL_NONE)
+            return false;
+        if (p * m->block < length)
+            memcpy(&m->row[free * m->block], &m->row[*entry * m->block], m->block * sizeof *m->row);
+        *entry = free;
+    }
+    return true;
+}
+
+bool model_truncate(struct model *m, uint32_t b, uint32_t length)
+{
+    const struct model before = *m;
+    if (length > m->length[b])
+        return false;
+    if (!own(m, b, length)) {
+        *m = before;
+        return false;
+    }
+    m->length[b] = length;
+    return true;
+}
+
+bool model_fork(struct model *m, uint32_t from, uint32_t to)
+{
+    const struct model before = *m;
+    uint32_t length = m->length[from];
+    if (from == to)
+        return false;
+    for (uint32_t p = 0; p < m->n_page && p * m->block < length; p++)
+        m->table[to][p] = m->table[from][p];
+    if (!own(m, to, length)) {
+        *m = before;
+        return false;
+    }
+    if (!m->block && length > 0)
+        memcpy(&m->row[to * m->capacity], &m->row[from * m->capacity],
+               m->capacity * sizeof *m->row);
+    m->length[to] = length;
+    return true;
+}
