@@ -658,9 +658,10 @@ VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
  * are undefined and a cache may be longer. */
 VKA_API enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket);
 
-/* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again.
- * DEVICE_LOST, also where the driver says success and did nothing: every submit ends with a word
- * that is checked here. INVALID: the run is done, but a cache had no room for a sequence in it. */
+/* Waits for a ticket of this plan, timeout in nanoseconds. TIMEOUT: still running, wait again; with
+ * a timeout of 0 this only asks, and TIMEOUT is not logged. DEVICE_LOST, also where the driver says
+ * success and did nothing: every submit ends with a word that is checked here. INVALID: the run is
+ * done, but a cache had no room for a sequence in it. */
 VKA_API enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t timeout);
 
 /* Submit and wait. */

@@ -2,6 +2,7 @@
 #include "gpu/device.h"
 #include "gpu/tensor.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define COPY_TIMEOUT VKA_TIMEOUT_DEFAULT
@@ -247,6 +248,22 @@ fail:
     return status;
 }
 
+static VkResult wait_once(struct vka_device *device, uint64_t ticket, uint64_t timeout)
+{
+    struct queue *queue = &device->queue;
+    if (!queue->timeline)
+        return device->vk.vkWaitForFences(device->handle, 1, &queue->fence[ticket % MAX_IN_FLIGHT],
+                                          VK_TRUE, timeout);
+    return device->vk.vkWaitSemaphores(device->handle,
+                                       &(VkSemaphoreWaitInfo){
+                                           .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                           .semaphoreCount = 1,
+                                           .pSemaphores = &queue->timeline,
+                                           .pValues = &ticket,
+                                       },
+                                       timeout);
+}
+
 enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout)
 {
     struct queue *queue = &device->queue;
@@ -255,20 +272,15 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     TRY(device_check(device));
     if (ticket <= queue->completed)
         return VKA_OK;
-    if (queue->timeline)
-        VK(device->vk.vkWaitSemaphores(device->handle,
-                                       &(VkSemaphoreWaitInfo){
-                                           .sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
-                                           .semaphoreCount = 1,
-                                           .pSemaphores = &queue->timeline,
-                                           .pValues = &ticket,
-                                       },
-                                       timeout));
+    VkResult result = wait_once(device, ticket, timeout);
+    if (result == VK_TIMEOUT && timeout == 0) { /* a question that is answered: no error to log */
+        snprintf(log->error, sizeof log->error, "the run is not done yet");
+        return VKA_TIMEOUT;
+    }
+    if (result != VK_SUCCESS)
+        status = vk_error(log, result, queue->timeline ? "vkWaitSemaphores" : "vkWaitForFences");
     else
-        VK(device->vk.vkWaitForFences(device->handle, 1, &queue->fence[ticket % MAX_IN_FLIGHT],
-                                      VK_TRUE, timeout));
-    TRY(complete(device, ticket));
-fail:
+        status = complete(device, ticket);
     return queue_check_lost(device, status);
 }
 

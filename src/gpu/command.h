@@ -47,7 +47,8 @@ enum vka_status queue_submit(struct vka_device *device, const VkCommandBuffer *c
 /* Marks the device as lost where a call said so; returns status. */
 enum vka_status queue_check_lost(struct vka_device *device, enum vka_status status);
 
-/* Waits for a ticket, timeout in nanoseconds; TIMEOUT or DEVICE_LOST. */
+/* Waits for a ticket, timeout in nanoseconds; TIMEOUT or DEVICE_LOST. A timeout of 0 only asks:
+ * TIMEOUT is not logged then. */
 enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout);
 
 /* Releases `item` when its ticket is done, at once where it is already. */

@@ -29,6 +29,14 @@ static void expect_diagonal(const float *matrix, float value)
     }
 }
 
+static unsigned n_error; /* logged since the last device was adopted */
+
+static void count_errors(void *user, enum vka_log_level level, const char *message)
+{
+    (void)user, (void)message;
+    n_error += level == VKA_LOG_ERROR;
+}
+
 /* The application's x, and y = x two^T by vkattn: all three are buffers of the application. */
 struct doubling {
     struct app app;
@@ -42,7 +50,8 @@ static void doubling_create(struct doubling *d, enum app_features features)
 {
     app_create(&d->app, features);
     d->app.vulkan.allow_missing = features == APP_BARE;
-    d->device = app_adopt(&d->app, NULL);
+    n_error = 0;
+    d->device = app_adopt(&d->app, VKA_INFO(vka_device_info, .log = count_errors));
     d->x = app_buffer_create(&d->app, MATRIX, COPIED);
     d->y = app_buffer_create(&d->app, MATRIX, COPIED);
     d->two = app_buffer_create(&d->app, MATRIX, STORAGE);
@@ -300,7 +309,12 @@ static void timeline_semaphores(void **state)
                             VKA_INFO(vka_submit_info, .waits = waits, .n_wait = COUNTOF(waits),
                                      .signals = signals, .n_signal = COUNTOF(signals)),
                             &ticket));
+    assert_int_equal(vka_plan_wait(d.plan, ticket, 0), VKA_TIMEOUT); /* a question */
+    assert_int_equal(n_error, 0);
+    assert_string_equal(vka_device_error(d.device), "the run is not done yet");
     assert_int_equal(vka_plan_wait(d.plan, ticket, 50000000), VKA_TIMEOUT);
+    assert_int_equal(n_error, 1);
+    assert_non_null(strstr(vka_device_error(d.device), "timed out"));
     assert_true(d.y.mapped[0] == 0);
     OK(vkGetSemaphoreCounterValue(d.app.device, done, &value));
     assert_int_equal(value, 0);
