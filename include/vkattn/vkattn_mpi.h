@@ -100,6 +100,7 @@ VKA_API const char *vka_mpi_error(const struct vka_mpi *mpi);
 
 /* ---- Shares ---------------------------------------------------------------------------------- */
 
+/* count is 0 where the rank is not one of 0 .. size - 1. */
 struct vka_mpi_range {
     uint32_t first, count;
 };

@@ -48,16 +48,26 @@ uint32_t split_pieces(uint32_t wanted, uint32_t units, int size)
     return wanted ? wanted : units / (uint32_t)size >= 2 ? 2 : 1;
 }
 
+/* Whether there is such a rank, which alone has a share. */
+static bool is_rank(int size, int rank)
+{
+    return rank >= 0 && rank < size;
+}
+
 void vka_mpi_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank,
                    struct vka_mpi_range *query, struct vka_mpi_range *key)
 {
-    struct share share = split_heads(n_head, n_kv_head, size, rank, 1, 0);
+    struct share share = {{0, 0}, {0, 0}};
+    if (is_rank(size, rank))
+        share = split_heads(n_head, n_kv_head, size, rank, 1, 0);
     *query = share.query;
     *key = share.key;
 }
 
 struct vka_mpi_range vka_mpi_batch(uint32_t batch, int size, int rank)
 {
+    if (!is_rank(size, rank))
+        return (struct vka_mpi_range){0, 0};
     return split_even(batch, (uint32_t)size, (uint32_t)rank);
 }
 
@@ -65,7 +75,7 @@ void vka_mpi_positions(uint32_t n, int size, int rank, struct vka_mpi_range rang
 {
     range[0] = (struct vka_mpi_range){0, 0};
     range[1] = (struct vka_mpi_range){n, 0};
-    for (int i = 0; i <= rank; i++) {
+    for (int i = 0; i <= rank && is_rank(size, rank); i++) {
         uint32_t share = split_even(n, (uint32_t)size, (uint32_t)i).count;
         range[0].first += range[0].count;
         range[0].count = (share + 1) / 2;

@@ -88,6 +88,40 @@ static void test_positions(void **state)
         }
 }
 
+static void expect_nothing(int size, int rank)
+{
+    struct vka_mpi_range query, key, half[2], batch = vka_mpi_batch(20, size, rank);
+    vka_mpi_heads(8, 4, size, rank, &query, &key);
+    vka_mpi_positions(20, size, rank, half);
+    assert_int_equal(query.count + key.count + batch.count + half[0].count + half[1].count, 0);
+}
+
+static void test_no_such_rank(void **state)
+{
+    (void)state;
+    for (int size = -2; size <= 3; size++)
+        for (int rank = -2; rank <= 4; rank++)
+            if (rank < 0 || rank >= size)
+                expect_nothing(size, rank);
+    expect_nothing(INT32_MAX, -1);
+    expect_nothing(INT32_MIN, 0);
+    expect_nothing(0, INT32_MAX);
+}
+
+static void test_nothing_to_share(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        struct vka_mpi_range query, key, half[2];
+        vka_mpi_heads(0, 0, 3, rank, &query, &key);
+        assert_int_equal(query.count + key.count, 0);
+        vka_mpi_heads(4, 0, 3, rank, &query, &key);
+        assert_int_equal(query.count + key.count, 0);
+        vka_mpi_positions(0, 3, rank, half);
+        assert_int_equal(half[0].count + half[1].count + vka_mpi_batch(0, 3, rank).count, 0);
+    }
+}
+
 /* Visible pairs of a causal square: within 1 % of each other on all ranks. */
 static void test_causal_balance(void **state)
 {
@@ -111,9 +145,13 @@ static void test_causal_balance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heads),          cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_batch),          cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_positions),
         cmocka_unit_test(test_causal_balance),
+        cmocka_unit_test(test_no_such_rank),
+        cmocka_unit_test(test_nothing_to_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
