@@ -4,6 +4,28 @@
 
 static const char caller[] = "vka_mpi_plan_attention";
 
+/* All that has key heads is of the same batch and heads. */
+static enum vka_status check_keys(struct log *log, const struct vka_attention_op *op,
+                                  uint32_t batch, uint32_t n_kv)
+{
+    const struct {
+        const char *name;
+        const struct vka_tensor *tensor;
+    } rows[] = {{"k", op->k},
+                {"v", op->v},
+                {"past_key", op->past_key},
+                {"past_value", op->past_value},
+                {"present_key", op->present_key},
+                {"present_value", op->present_value}};
+    enum vka_status status = VKA_OK;
+    for (size_t i = 0; i < COUNTOF(rows); i++) {
+        TRY(slice_check(log, caller, rows[i].name, rows[i].tensor, 0, batch));
+        TRY(slice_check(log, caller, rows[i].name, rows[i].tensor, 1, n_kv));
+    }
+fail:
+    return status;
+}
+
 static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info *info,
                              const struct vka_attention_op *op)
 {
@@ -23,12 +45,14 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info
     for (size_t i = 0; i < COUNTOF(four); i++)
         CHECK_ARG(four[i] && vka_tensor_rank(four[i]) == 4,
                   "%s: q, k, v or output is NULL or not of rank 4", caller);
-    uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
+    uint32_t batch = vka_tensor_shape(op->q, 0), n_head = vka_tensor_shape(op->q, 1);
+    uint32_t n_kv = vka_tensor_shape(op->k, 1);
     CHECK_ARG(n_head % n_kv == 0, "%s: q has %u heads, not a multiple of k's %u", caller, n_head,
               n_kv);
-    CHECK_ARG(vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->q, 0) &&
-                  vka_tensor_shape(op->output, 1) == n_head,
+    CHECK_ARG(vka_tensor_shape(op->output, 0) == batch && vka_tensor_shape(op->output, 1) == n_head,
               "%s: output does not have q's batch and heads", caller);
+    TRY(check_keys(log, op, batch, n_kv));
+    TRY(slice_check_options(log, caller, &op->options, batch, n_head));
 fail:
     return status;
 }

@@ -29,6 +29,10 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer *la
               vka_tensor_shape(op->query, 1), layer->info.output_dim);
     CHECK_ARG(!op->cache || (layer->split == VKA_MPI_HEADS && layer->n_piece == 1),
               "%s: cache is given, and the layer is not split by heads in one piece", caller);
+    uint32_t axis = batch_axis(op), batch = vka_tensor_shape(op->query, axis);
+    TRY(slice_check(log, caller, "key", op->key, axis, batch));
+    TRY(slice_check(log, caller, "value", op->value, axis, batch));
+    TRY(slice_check_options(log, caller, &op->attention, batch, layer->info.n_head));
 fail:
     return status;
 }

@@ -8,13 +8,17 @@
 enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *op, uint32_t n_q,
                             struct rows *rows)
 {
+    struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
-    struct vka_tensor *given = op->options.query_offset;
+    struct vka_tensor *given = op->options.query_offset, *mask = op->options.mask;
     uint32_t n = given ? vka_tensor_shape(given, 0) : 1;
     struct vka_mpi_range range[2];
     vka_mpi_positions(n_q, mpi->size, mpi->rank, range);
     *rows = (struct rows){
         .mpi = mpi, .half = {{.range = range[0]}, {.range = range[1], .behind = range[0].count}}};
+    if (vka_tensor_rank(mask) > 1 && vka_tensor_shape(mask, vka_tensor_rank(mask) - 2) > 1)
+        TRY(slice_check(log, "vka_mpi_plan_attention", "mask", mask, vka_tensor_rank(mask) - 2,
+                        n_q));
     if (given)
         TRY(comm_device_error(mpi, vka_tensor_slice(given, 0, 0, n, &rows->offset)));
     for (int i = 0; i < 2; i++)

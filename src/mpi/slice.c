@@ -1,11 +1,56 @@
 #include "mpi/slice.h"
-#include "core/status.h"
 
 void views_destroy(struct views *views)
 {
     for (size_t i = 0; i < views->n; i++)
         vka_tensor_destroy(&views->made[i]);
     views->n = 0;
+}
+
+enum vka_status slice_check(struct log *log, const char *caller, const char *name,
+                            const struct vka_tensor *tensor, uint32_t axis, uint32_t whole)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t size = vka_tensor_shape(tensor, axis);
+    CHECK_ARG(!tensor || size == whole, "%s: axis %u of %s is %u, not %u", caller, axis, name, size,
+              whole);
+fail:
+    return status;
+}
+
+enum vka_status slice_check_options(struct log *log, const char *caller,
+                                    const struct vka_attention_options *o, uint32_t batch,
+                                    uint32_t n_head)
+{
+    const struct {
+        const char *name;
+        const struct vka_tensor *tensor;
+        uint32_t behind, whole; /* behind: axes after the one that is checked */
+        bool exact;
+    } rows[] = {{"mask", o->mask, 3, batch, false},
+                {"mask", o->mask, 2, n_head, false},
+                {"kv_length", o->kv_length, 0, batch, false},
+                {"query_offset", o->query_offset, 0, batch, false},
+                {"scores", o->scores, 3, batch, true},
+                {"scores", o->scores, 2, n_head, true},
+                {"sink", o->sink, 0, n_head, true},
+                {"alibi", o->alibi, 0, n_head, true}};
+    enum vka_status status = VKA_OK;
+    for (size_t i = 0; i < COUNTOF(rows); i++) {
+        uint32_t rank = vka_tensor_rank(rows[i].tensor);
+        if (rank <= rows[i].behind)
+            continue;
+        CHECK_ARG(rows[i].behind || rank == 1, "%s: %s has %u axes, not one", caller, rows[i].name,
+                  rank);
+        uint32_t axis = rank - 1 - rows[i].behind;
+        if (rows[i].exact || vka_tensor_shape(rows[i].tensor, axis) != 1)
+            TRY(slice_check(log, caller, rows[i].name, rows[i].tensor, axis, rows[i].whole));
+    }
+    CHECK_ARG(!o->query_offset || vka_tensor_dtype(o->query_offset) == VKA_I32,
+              "%s: query_offset is %s, not i32", caller,
+              vka_dtype_name(vka_tensor_dtype(o->query_offset)));
+fail:
+    return status;
 }
 
 enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint32_t axis,

@@ -2,6 +2,7 @@
 #ifndef VKA_MPI_SLICE_H
 #define VKA_MPI_SLICE_H
 
+#include "core/status.h"
 #include "mpi/split.h"
 
 /* Views made for one operation; the plan keeps what they show alive, so that they go once it has
@@ -11,6 +12,16 @@ struct views {
     struct vka_tensor *made[40];
 };
 void views_destroy(struct views *views);
+
+/* The size of a tensor along an axis that ranks share is that of the whole problem: a part of a
+ * larger tensor would pass for one of the right size. NULL passes. */
+enum vka_status slice_check(struct log *log, const char *caller, const char *name,
+                            const struct vka_tensor *tensor, uint32_t axis, uint32_t whole);
+
+/* The same of options; what may be broadcast may also have size 1. */
+enum vka_status slice_check_options(struct log *log, const char *caller,
+                                    const struct vka_attention_options *options, uint32_t batch,
+                                    uint32_t n_head);
 
 /* The part of a tensor along an axis; *part is the tensor itself where the part is all of it, where
  * the axis has length 1 (and is broadcast), and where it is NULL. */
