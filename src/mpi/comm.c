@@ -78,13 +78,15 @@ static enum vka_status choose_device(struct vka_mpi *mpi, const struct vka_devic
 {
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
-    size_t n = 0, alike = 0;
+    size_t n = 0, room, alike = 0;
     struct vka_device_properties *list = NULL;
     enum vka_device_type best = VKA_DEVICE_OTHER;
     TRY(vka_device_list(info, NULL, &n));
-    list = calloc(n, sizeof *list);
+    room = n;
+    list = calloc(room, sizeof *list);
     CHECK_ALLOC(list);
     TRY(vka_device_list(info, list, &n));
+    n = n < room ? n : room; /* others may have come since the first listing, or gone */
     for (size_t i = 0; i < n; i++)
         best = list[i].type > best ? list[i].type : best;
     for (size_t i = 0; i < n; i++)

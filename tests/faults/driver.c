@@ -47,6 +47,7 @@ static struct {
     enum function calls[MAX_CALLS];
     size_t n_call, fail_at, drop_at;
     bool boasts;
+    size_t n_listing, multiply_at;
     VkResult error;
     long alive;
     size_t submitted, waited; /* submits of the device, counted from 1 */
@@ -144,7 +145,6 @@ CREATE(vkCreateDescriptorPool, VkDevice, VkDescriptorPoolCreateInfo, VkDescripto
 CREATE(vkCreateQueryPool, VkDevice, VkQueryPoolCreateInfo, VkQueryPool)
 DESTROY_FUNCTIONS(DESTROY)
 
-PASS(vkEnumeratePhysicalDevices, (VkInstance i, uint32_t *n, VkPhysicalDevice *p), i, n, p)
 PASS(vkEnumerateDeviceExtensionProperties,
      (VkPhysicalDevice d, const char *layer, uint32_t *n, VkExtensionProperties *p), d, layer, n, p)
 PASS(vkBindBufferMemory, (VkDevice d, VkBuffer b, VkDeviceMemory m, VkDeviceSize at), d, b, m, at)
@@ -163,6 +163,21 @@ PASS(vkGetQueryPoolResults,
      (VkDevice d, VkQueryPool q, uint32_t first, uint32_t n, size_t size, void *p, VkDeviceSize s,
       VkQueryResultFlags f),
      d, q, first, n, size, p, s, f)
+
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkEnumeratePhysicalDevices(VkInstance instance,
+                                                                    uint32_t *count,
+                                                                    VkPhysicalDevice *devices)
+{
+    uint32_t room = *count;
+    if (fails(ID_vkEnumeratePhysicalDevices))
+        return driver.error;
+    enter("vkEnumeratePhysicalDevices");
+    VkResult result = leave(real.vkEnumeratePhysicalDevices(instance, count, devices));
+    bool multiply = devices && result == VK_SUCCESS && driver.n_listing++ >= driver.multiply_at;
+    for (uint32_t had = *count; multiply && had && *count < room; ++*count)
+        devices[*count] = devices[*count - had];
+    return result;
+}
 
 static void check_at_rest(void)
 {
@@ -405,7 +420,7 @@ void driver_reset(void)
     long alive = driver.alive;
     memset(&driver, 0, sizeof driver);
     driver.alive = alive;
-    driver.fail_at = driver.drop_at = DRIVER_NEVER;
+    driver.fail_at = driver.drop_at = driver.multiply_at = DRIVER_NEVER;
     driver_keep_allocations();
 }
 
@@ -439,6 +454,11 @@ void driver_fail(size_t call, VkResult error)
 void driver_drop(size_t call)
 {
     driver.drop_at = call;
+}
+
+void driver_multiply_devices(size_t listing)
+{
+    driver.multiply_at = listing;
 }
 
 void driver_boast(void)

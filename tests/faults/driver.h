@@ -35,6 +35,9 @@ void driver_drop(size_t call);
 /* From here on semaphores rest and tell of more submits than there were. */
 void driver_boast(void);
 
+/* From the n-th listing of devices on, each is there as often as there is room. */
+void driver_multiply_devices(size_t listing);
+
 /* Objects made and not destroyed. */
 long driver_alive(void);
 

@@ -379,6 +379,29 @@ static void fail_create(void)
     }
 }
 
+/* Between the two listings of the object, behind whose list there is rubbish: the device is one of
+ * those of the first. */
+static void add_devices(void)
+{
+    enum { RUBBISH = 64 * (int)sizeof(struct vka_device_properties) };
+    for (size_t listing = 0; listing <= 2; listing++) {
+        void *rubbish[8];
+        for (int i = 0; i < 8; i++) {
+            rubbish[i] = malloc(RUBBISH);
+            REQUIRE(rubbish[i], "out of memory");
+            memset(rubbish[i], 0x7f, RUBBISH);
+        }
+        for (int i = 0; i < 8; i++)
+            free(rubbish[i]);
+        driver_reset();
+        driver_multiply_devices(listing);
+        enum vka_status status = create_once();
+        driver_reset();
+        REQUIRE(status == VKA_OK, "devices added before listing %zu: %s: %s", listing,
+                vka_status_name(status), said);
+    }
+}
+
 /* ---- The world ------------------------------------------------------------------------------- */
 
 static void make_file(void)
@@ -459,6 +482,7 @@ int main(int argc, char **argv)
     for (int kind = LAYER_BY_BATCH; kind < KIND_COUNT; kind++)
         lose_device((enum kind)kind);
     fail_create();
+    add_devices();
     while (world.n_made > 0)
         vka_tensor_destroy(&world.made[--world.n_made]);
     for (int kind = 0; kind < KIND_COUNT; kind++)
