@@ -34,6 +34,14 @@ enum vka_status comm_check(struct vka_mpi *mpi, int code, const char *call)
     return log_error(&mpi->log, VKA_IO, "rank %d: %s: %s", mpi->rank, call, text);
 }
 
+void comm_pause(unsigned asked)
+{
+    if (asked < EAGER_TESTS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
 enum vka_status comm_progress(struct vka_mpi *mpi, int n, MPI_Request *requests)
 {
     int done;
@@ -56,10 +64,7 @@ enum vka_status comm_wait(struct vka_mpi *mpi, int n, MPI_Request *requests, uin
                              "another call",
                              caller, mpi->rank);
         }
-        if (tests < EAGER_TESTS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        comm_pause(tests);
     }
 }
 

@@ -29,6 +29,10 @@ uint64_t clock_deadline(uint64_t timeout);
 /* What an MPI call returned, as a status: IO with MPI's words, and the object is broken. */
 enum vka_status comm_check(struct vka_mpi *mpi, int code, const char *call);
 
+/* Of a loop that asks again and again: lets others have the core, and rests after the first few
+ * times. */
+void comm_pause(unsigned asked);
+
 /* Waits for n requests until the deadline; TIMEOUT breaks the object, and the requests' memory must
  * be left alone then. */
 enum vka_status comm_wait(struct vka_mpi *mpi, int n, MPI_Request *requests, uint64_t deadline,

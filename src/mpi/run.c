@@ -1,7 +1,6 @@
 #include "mpi/run.h"
 
-/* Nanoseconds that the device is waited for before MPI is asked whether it has something to do. */
-#define PROGRESS_NS 200000
+static const char caller[] = "vka_mpi_plan_run";
 
 struct run run_begin(struct vka_mpi *mpi, uint64_t timeout)
 {
@@ -23,38 +22,55 @@ void run_note(struct run *run, enum vka_status status)
         run->status = comm_device_error(run->mpi, status);
 }
 
-static uint64_t time_left(const struct run *run, uint64_t most)
+static uint64_t time_left(const struct run *run)
 {
     uint64_t now = clock_now();
-    uint64_t left = run->deadline > now ? run->deadline - now : 0;
-    return left < most ? left : most;
+    return run->deadline > now ? run->deadline - now : 0;
+}
+
+/* Waits for the device; MPI works on the requests meanwhile. */
+static enum vka_status wait_device(struct run *run, struct vka_plan *plan, uint64_t ticket, int n,
+                                   MPI_Request *requests)
+{
+    struct vka_mpi *mpi = run->mpi;
+    enum vka_status status = VKA_OK, waited = VKA_TIMEOUT;
+    for (unsigned asked = 0; n && waited == VKA_TIMEOUT && time_left(run); asked++) {
+        waited = vka_plan_wait(plan, ticket, 0); /* asks, and logs nothing */
+        if (waited != VKA_TIMEOUT)
+            break;
+        TRY(comm_progress(mpi, n, requests));
+        comm_pause(asked);
+    }
+    if (waited == VKA_TIMEOUT)
+        waited = vka_plan_wait(plan, ticket, time_left(run));
+    if (waited != VKA_TIMEOUT)
+        run_note(run, waited);
+    else
+        run->status =
+            log_error(&mpi->log, VKA_TIMEOUT,
+                      "vka_mpi_plan_run: the device of rank %d was not done in time", mpi->rank);
+fail:
+    return status;
 }
 
 enum vka_status run_compute(struct run *run, struct vka_plan *plan, int n, MPI_Request *requests)
 {
-    enum vka_status status = VKA_OK, waited;
+    enum vka_status status;
     uint64_t ticket, start = clock_now();
     if (!plan || run->status != VKA_OK)
         return VKA_OK;
     run_note(run, vka_plan_submit(plan, &ticket));
     if (run->status != VKA_OK)
         return VKA_OK;
-    do {
-        uint64_t patience = time_left(run, n ? PROGRESS_NS : UINT64_MAX);
-        waited = vka_plan_wait(plan, ticket, patience);
-        if (waited == VKA_TIMEOUT && n)
-            TRY(comm_progress(run->mpi, n, requests));
-    } while (waited == VKA_TIMEOUT && time_left(run, 1));
-    run_note(run, waited);
+    status = wait_device(run, plan, ticket, n, requests);
     run->stats.compute_ms += since_ms(start);
-fail:
     return status;
 }
 
 enum vka_status run_wait(struct run *run, int n, MPI_Request *requests)
 {
     uint64_t start = clock_now();
-    enum vka_status status = comm_wait(run->mpi, n, requests, run->deadline, "vka_mpi_plan_run");
+    enum vka_status status = comm_wait(run->mpi, n, requests, run->deadline, caller);
     run->stats.wait_ms += since_ms(start);
     return status;
 }

@@ -46,7 +46,7 @@ static struct {
 static struct {
     enum function calls[MAX_CALLS];
     size_t n_call, fail_at, drop_at;
-    bool boasts;
+    bool boasts, asked; /* asked: by the last call, whether a submit is done */
     size_t n_listing, multiply_at;
     VkResult error;
     long alive;
@@ -80,6 +80,7 @@ static VkResult leave(VkResult result)
 static bool fails(enum function id)
 {
     size_t call = driver.n_call++;
+    driver.asked = false;
     if (call < MAX_CALLS)
         driver.calls[call] = id;
     return call == driver.fail_at;
@@ -301,10 +302,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitSemaphores(VkDevice device,
                                                           const VkSemaphoreWaitInfo *info,
                                                           uint64_t timeout)
 {
-    bool failed;
-    if (skips_wait(ID_vkWaitSemaphores, &failed))
+    bool failed = false, again = timeout == 0 && driver.asked;
+    if (!again && skips_wait(ID_vkWaitSemaphores, &failed))
         return driver.error;
-    return end_wait(failed, real.vkWaitSemaphores(device, info, timeout), info->pValues[0]);
+    driver.asked = timeout == 0;
+    uint64_t patience = failed ? UINT64_MAX : timeout;
+    return end_wait(failed, real.vkWaitSemaphores(device, info, patience), info->pValues[0]);
 }
 
 /* Tells of no more than was waited for, so that the calls that follow do not depend on time. */
@@ -327,13 +330,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitForFences(VkDevice device, uint32
                                                          const VkFence *fences, VkBool32 all,
                                                          uint64_t timeout)
 {
-    bool failed;
+    bool failed = false, again = timeout == 0 && driver.asked;
     size_t submit = driver.submitted;
-    if (skips_wait(ID_vkWaitForFences, &failed))
+    if (!again && skips_wait(ID_vkWaitForFences, &failed))
         return driver.error;
+    driver.asked = timeout == 0;
     while (submit > 0 && driver.fences[submit % MAX_CALLS] != fences[0])
         submit--;
-    return end_wait(failed, real.vkWaitForFences(device, count, fences, all, timeout), submit);
+    uint64_t patience = failed ? UINT64_MAX : timeout;
+    return end_wait(failed, real.vkWaitForFences(device, count, fences, all, patience), submit);
 }
 
 /* ---- Below volk ------------------------------------------------------------------------------ */

@@ -20,7 +20,8 @@ bool driver_open(void);
 void driver_reset(void);
 
 /* Calls that return a VkResult, since the last reset; what the n-th of them was, and the errors
- * that Vulkan lets it return. */
+ * that Vulkan lets it return. Waits without time, one after the other, are one call: how often one
+ * asks is a matter of time. */
 size_t driver_calls(void);
 const char *driver_call_name(size_t call);
 size_t driver_call_errors(size_t call, VkResult errors[DRIVER_MAX_ERRORS]);
