@@ -36,9 +36,12 @@
  *
  * Failures. A function that makes something compares the arguments of all ranks before any work:
  * where they differ, or one rank has failed, every rank returns a status and the same sentence,
- * which names the rank. No call waits longer than its timeout for another rank: one that died or
- * stalls is VKA_TIMEOUT, and an error of MPI is VKA_IO with MPI's own words. What the ranks do is
- * no longer in step then: every later call on this object returns that status at once, destroying
+ * which names the rank. So it is where ranks make different calls, or run different plans, of one
+ * object; but a rank cannot tell the others of a call on a NULL object or plan. No call waits
+ * longer than its timeout for another rank: one that died or stalls is VKA_TIMEOUT, and an error of
+ * MPI is VKA_IO with MPI's own words. (Open MPI hands such an error to the error handler of
+ * MPI_COMM_WORLD, which ends the program unless it is MPI_ERRORS_RETURN.) What the ranks do is no
+ * longer in step then: every later call on this object returns that status at once, destroying
  * leaves to MPI the memory that it may still write, and MPI_Finalize may wait for ever: end the
  * process by MPI_Abort. mpirun ends the others itself when one dies, unless told not to
  * (--enable-recovery of Open MPI, -disable-auto-cleanup of MPICH). A rank whose device was lost may
@@ -80,12 +83,13 @@ struct vka_mpi_info {
     uint64_t timeout;
 };
 
-/* Duplicates the communicator and makes the device. info may be NULL. All ranks call it. INVALID;
- * TIMEOUT; IO; what vka_device_create gives. The log alone tells why. */
+/* Duplicates the communicator, an intra-communicator, and makes the device. info may be NULL. All
+ * ranks call it, between MPI_Init and MPI_Finalize. INVALID; TIMEOUT; IO; what vka_device_create
+ * gives. The log alone tells why. */
 VKA_API enum vka_status vka_mpi_create(MPI_Comm comm, const struct vka_mpi_info *info,
                                        struct vka_mpi **mpi);
 
-/* All ranks call it, unless a call has given TIMEOUT or IO. */
+/* All ranks call it, before MPI_Finalize, unless a call has given TIMEOUT or IO. */
 VKA_API void vka_mpi_destroy(struct vka_mpi **mpi);
 
 VKA_API int vka_mpi_rank(const struct vka_mpi *mpi);
@@ -191,7 +195,7 @@ VKA_API void vka_mpi_plan_destroy(struct vka_mpi_plan **plan);
 
 /* Runs it on all ranks; timeout in nanoseconds, of the whole run. Where a rank's device fails,
  * every rank gets that status and the run after it may succeed, but not after TIMEOUT. TIMEOUT; IO;
- * DEVICE_LOST; INVALID (a cache without room). */
+ * DEVICE_LOST; INVALID (a cache without room, or other plans on other ranks). */
 VKA_API enum vka_status vka_mpi_plan_run(struct vka_mpi_plan *plan, uint64_t timeout);
 
 /* Of this rank's last run. */

@@ -104,9 +104,11 @@ fail:
 enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_status own,
                            const struct terms *terms)
 {
-    enum vka_status status = mpi->broken;
+    enum vka_status status = comm_ready(mpi, caller);
     if (status != VKA_OK)
         return status;
+    MPI_Request request;
+    uint64_t deadline = clock_deadline(mpi->timeout);
     struct message *mine = mpi->messages + mpi->size;
     if (own == VKA_OK && terms->cut)
         own = log_error(&mpi->log, VKA_INTERNAL, "%s: its arguments take more than %zu bytes",
@@ -116,7 +118,10 @@ enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_sta
     snprintf(mine->text, sizeof mine->text, "call: %.48s\n%s", caller, terms->text);
     if (own != VKA_OK)
         snprintf(mine->text, sizeof mine->text, "%s", mpi->log.error);
-    TRY(exchange_messages(mpi, clock_deadline(mpi->timeout), caller));
+    TRY(comm_announce(mpi, 0, &request));
+    TRY(comm_wait(mpi, 1, &request, deadline, caller));
+    TRY(comm_compare_calls(mpi, caller));
+    TRY(exchange_messages(mpi, deadline, caller));
     TRY(compare(mpi, caller, mpi->messages));
 fail:
     return status;
@@ -149,20 +154,45 @@ fail:
     return status;
 }
 
+/* Starts finding the highest of n numbers, 2 at most, of all ranks, and the first that has it. */
+static enum vka_status start_worst(struct vka_mpi *mpi, int n, const int *own, MPI_Request *request)
+{
+    for (int i = 0; i < n; i++) {
+        mpi->own[i][0] = own[i];
+        mpi->own[i][1] = mpi->rank;
+    }
+    return comm_check(
+        mpi, MPI_Iallreduce(mpi->own, mpi->worst, n, MPI_2INT, MPI_MAXLOC, mpi->comm, request),
+        "MPI_Iallreduce");
+}
+
 enum vka_status comm_worst(struct vka_mpi *mpi, enum vka_status own, uint64_t deadline,
                            const char *caller, int worst[2])
 {
     enum vka_status status = VKA_OK;
     MPI_Request request;
-    mpi->own[0] = (int)own;
-    mpi->own[1] = mpi->rank;
-    TRY(comm_check(
-        mpi, MPI_Iallreduce(mpi->own, mpi->worst, 1, MPI_2INT, MPI_MAXLOC, mpi->comm, &request),
-        "MPI_Iallreduce"));
+    TRY(start_worst(mpi, 1, &(int){(int)own}, &request));
     TRY(comm_wait(mpi, 1, &request, deadline, caller));
-    memcpy(worst, mpi->worst, sizeof mpi->worst);
+    memcpy(worst, mpi->worst[0], sizeof mpi->worst[0]);
 fail:
     return status;
+}
+
+enum vka_status comm_announce(struct vka_mpi *mpi, uint32_t plan, MPI_Request *request)
+{
+    return start_worst(mpi, 2, (const int[]){(int)plan, -(int)plan}, request);
+}
+
+enum vka_status comm_compare_calls(struct vka_mpi *mpi, const char *caller)
+{
+    int most = mpi->worst[0][0], least = -mpi->worst[1][0];
+    char other[32] = "makes something";
+    if (most == least)
+        return VKA_OK;
+    if (least)
+        snprintf(other, sizeof other, "runs plan %d", least);
+    return log_error(&mpi->log, VKA_INVALID, "%s: rank %d runs plan %d, rank %d %s", caller,
+                     mpi->worst[0][1], most, mpi->worst[1][1], other);
 }
 
 enum vka_status comm_all_support(struct vka_mpi *mpi, enum vka_status own, const char *caller)

@@ -42,6 +42,21 @@ void comm_pause(unsigned asked)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
+static bool mpi_works(void)
+{
+    int initialized = 0, finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    return initialized && !finalized;
+}
+
+enum vka_status comm_ready(struct vka_mpi *mpi, const char *caller)
+{
+    if (mpi->broken || mpi_works())
+        return mpi->broken;
+    return log_error(&mpi->log, VKA_INVALID, "%s: MPI_Finalize has been called", caller);
+}
+
 enum vka_status comm_progress(struct vka_mpi *mpi, int n, MPI_Request *requests)
 {
     int done;
@@ -137,32 +152,64 @@ fail:
     return status;
 }
 
+/* What keeps this rank from telling the others anything. */
+static enum vka_status check_comm(struct log *log, const char *caller, MPI_Comm comm)
+{
+    enum vka_status status = VKA_OK;
+    int inter = 0;
+    CHECK_ARG(mpi_works(), "%s: MPI_Init has not been called, or MPI_Finalize has", caller);
+    CHECK_ARG(comm != MPI_COMM_NULL, "%s: comm is MPI_COMM_NULL", caller);
+    CHECK_ARG(MPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter,
+              "%s: comm is an inter-communicator (see MPI_Intercomm_merge)", caller);
+fail:
+    return status;
+}
+
+static bool is_info(const struct vka_mpi_info *info)
+{
+    return info && info->struct_size == sizeof *info;
+}
+
+static bool is_device_info(const struct vka_device_info *info)
+{
+    return info && info->struct_size == sizeof *info;
+}
+
+static enum vka_status check_arguments(struct log *log, const char *caller,
+                                       const struct vka_mpi_info *info, struct vka_mpi **out)
+{
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(out, "%s: mpi is NULL", caller);
+    CHECK_ARG(!info || is_info(info), "%s: struct_size is %zu, not %zu", caller, info->struct_size,
+              sizeof *info);
+    CHECK_ARG(!info || !info->device || is_device_info(info->device),
+              "%s: device's struct_size is %zu, not %zu", caller, info->device->struct_size,
+              sizeof *info->device);
+fail:
+    return status;
+}
+
 enum vka_status vka_mpi_create(MPI_Comm comm, const struct vka_mpi_info *info, struct vka_mpi **out)
 {
     enum vka_status status = VKA_OK;
-    struct log none = {0}, *log = &none;
+    struct log own = {0}, *log = &own;
     struct vka_mpi *mpi = NULL;
-    struct terms terms = {0};
+    const struct terms none = {0};
     uint32_t local = 0;
-    int initialized = 0;
-    if (!out)
-        return VKA_INVALID;
-    *out = NULL;
-    if (info && info->struct_size == sizeof *info && info->device)
-        none = (struct log){.callback = info->device->log, .user = info->device->log_user};
-    CHECK_ARG(!info || info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu",
-              __func__, info->struct_size, sizeof *info);
-    MPI_Initialized(&initialized);
-    CHECK_ARG(initialized, "%s: MPI_Init has not been called", __func__);
-    CHECK_ARG(comm != MPI_COMM_NULL, "%s: comm is MPI_COMM_NULL", __func__);
+    if (out)
+        *out = NULL;
+    if (is_info(info) && is_device_info(info->device))
+        own = (struct log){.callback = info->device->log, .user = info->device->log_user};
+    TRY(check_comm(log, __func__, comm));
     mpi = calloc(1, sizeof *mpi);
     CHECK_ALLOC(mpi);
-    *mpi = (struct vka_mpi){.comm = MPI_COMM_NULL, .size = 1, .log = none};
-    mpi->timeout = info && info->timeout ? info->timeout : VKA_TIMEOUT_DEFAULT;
+    *mpi = (struct vka_mpi){.comm = MPI_COMM_NULL, .size = 1, .log = own};
+    mpi->timeout = is_info(info) && info->timeout ? info->timeout : VKA_TIMEOUT_DEFAULT;
     uint64_t deadline = clock_deadline(mpi->timeout);
     TRY(duplicate(mpi, comm, deadline));
     TRY(comm_meet(mpi, deadline, &local));
-    TRY(comm_agree(mpi, __func__, create_device(mpi, info, local), &terms));
+    TRY(comm_agree(mpi, __func__, check_arguments(&mpi->log, __func__, info, out), &none));
+    TRY(comm_agree(mpi, __func__, create_device(mpi, info, local), &none));
     *out = mpi;
     return VKA_OK;
 
@@ -180,7 +227,7 @@ void vka_mpi_destroy(struct vka_mpi **slot)
     vka_device_destroy(&mpi->device);
     if (mpi->broken) /* MPI may still write there */
         return;
-    if (mpi->comm != MPI_COMM_NULL)
+    if (mpi->comm != MPI_COMM_NULL && mpi_works())
         MPI_Comm_free(&mpi->comm);
     free(mpi->messages);
     free(mpi);

@@ -16,8 +16,9 @@ struct vka_mpi {
     uint64_t timeout;       /* ns */
     enum vka_status broken; /* not OK: ranks are out of step, and every call returns this */
     struct log log;
-    struct message *messages; /* [size + 1]: of all ranks, at their last agreement; this rank's */
-    int worst[2], own[2];     /* a status and the rank that has it */
+    struct message *messages;   /* [size + 1]: of all ranks, at their last agreement; this rank's */
+    int worst[2][2], own[2][2]; /* numbers and the ranks that have them */
+    uint32_t n_layer, n_plan;   /* made by all ranks so far */
 };
 
 /* Nanoseconds of a clock that only goes forward. */
@@ -32,6 +33,9 @@ enum vka_status comm_check(struct vka_mpi *mpi, int code, const char *call);
 /* Of a loop that asks again and again: lets others have the core, and rests after the first few
  * times. */
 void comm_pause(unsigned asked);
+
+/* OK where ranks are in step and MPI is at work; else what every call returns. */
+enum vka_status comm_ready(struct vka_mpi *mpi, const char *caller);
 
 /* Waits for n requests until the deadline; TIMEOUT breaks the object, and the requests' memory must
  * be left alone then. */
@@ -77,6 +81,14 @@ const int32_t *comm_each(const struct vka_mpi *mpi, int rank);
 /* Room for the messages of all ranks, and `local`: the ranks of this host with a lower number, by
  * the names that MPI gives hosts. */
 enum vka_status comm_meet(struct vka_mpi *mpi, uint64_t deadline, uint32_t *local);
+
+/* Starts telling all ranks which call this one makes, before it exchanges anything else: sizes that
+ * do not fit each other would be an error of MPI, which may end the program. plan: the number of
+ * the plan that it runs; 0: it makes something. */
+enum vka_status comm_announce(struct vka_mpi *mpi, uint32_t plan, MPI_Request *request);
+
+/* Once that is done: INVALID, on all ranks, where they make different calls. */
+enum vka_status comm_compare_calls(struct vka_mpi *mpi, const char *caller);
 
 /* The highest status of all ranks, and the first rank that has it: worst[2]. */
 enum vka_status comm_worst(struct vka_mpi *mpi, enum vka_status own, uint64_t deadline,

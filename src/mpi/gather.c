@@ -91,6 +91,7 @@ static enum vka_status start_piece(struct gather *gather, struct run *run, uint3
     TRY(run_compute(run, piece->plan, (int)p, gather->request));
     if (mpi->size == 1)
         return VKA_OK;
+    TRY(run_meet(run));
     if (piece->plan)
         run_read(run, gather_output(gather, p),
                  piece->data + (size_t)piece->at[mpi->rank] * element);

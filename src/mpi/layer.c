@@ -218,11 +218,13 @@ fail:
     status = comm_agree(mpi, __func__, status, &terms);
     if (status == VKA_OK) /* memory and files are each rank's own */
         status = comm_agree(mpi, __func__, create(mpi, given, &info, &layer), &terms);
-    if (status == VKA_OK)
-        *out = layer;
-    else
+    if (status != VKA_OK) {
         vka_mpi_layer_destroy(&layer);
-    return status;
+        return status;
+    }
+    layer->number = ++mpi->n_layer;
+    *out = layer;
+    return VKA_OK;
 }
 
 void vka_mpi_layer_destroy(struct vka_mpi_layer **slot)

@@ -7,6 +7,7 @@
 
 struct vka_mpi_layer {
     struct vka_mpi *mpi;
+    uint32_t number; /* of this object's layers, from 1: the same on all ranks */
     enum vka_mpi_split split;
     struct vka_layer_info info; /* of the whole, defaults filled in; no host pointers */
     bool has_output;            /* a projection of the concatenated heads */

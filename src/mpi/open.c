@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char caller[] = "vka_mpi_layer_open";
+
 enum { QUERY = 0, KEY, VALUE, OUTPUT, PROJECTION_COUNT };
 
 static const char *const names[PROJECTION_COUNT] = {"q_proj", "k_proj", "v_proj", "o_proj"};
@@ -53,6 +55,7 @@ static enum vka_status fill(struct log *log, const char *path, const struct proj
               "%.200s: q_proj.weight is %s, not F32, F16 or BF16", path,
               vka_io_dtype_name(p[QUERY].weight->dtype));
     for (int i = 0; i < PROJECTION_COUNT; i++) {
+        *to[i] = (struct vka_linear_weights){NULL, NULL};
         if (!p[i].weight)
             continue;
         CHECK_ARG(p[i].weight->dtype == p[QUERY].weight->dtype,
@@ -79,15 +82,19 @@ fail:
 }
 
 static enum vka_status open_file(struct vka_mpi *mpi, const char *path,
+                                 const struct vka_mpi_layer_info *given,
+                                 struct vka_mpi_layer *const *layer,
                                  struct vka_mpi_layer_info *info, struct vka_safetensors **file)
 {
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
     char error[VKA_IO_ERROR_SIZE] = "";
     struct projection p[PROJECTION_COUNT];
-    CHECK_ARG(path, "vka_mpi_layer_open: path is NULL");
-    CHECK_ARG(info->struct_size == sizeof *info, "vka_mpi_layer_open: struct_size is %zu, not %zu",
-              info->struct_size, sizeof *info);
+    CHECK_ARG(layer, "%s: layer is NULL", caller);
+    CHECK_ARG(path, "%s: path is NULL", caller);
+    CHECK_ARG(given && given->struct_size == sizeof *given,
+              "%s: info is NULL or its struct_size is not %zu", caller, sizeof *given);
+    *info = *given;
     status = vka_safetensors_open(path, error, file);
     if (status != VKA_OK)
         return log_error(log, status, "%s", error);
@@ -107,9 +114,10 @@ enum vka_status vka_mpi_layer_open(struct vka_mpi *mpi, const char *path,
     if (!mpi)
         return VKA_INVALID;
     struct vka_safetensors *file = NULL;
-    struct vka_mpi_layer_info info = given ? *given : (struct vka_mpi_layer_info){0};
-    struct terms terms = {0};
-    enum vka_status status = comm_agree(mpi, __func__, open_file(mpi, path, &info, &file), &terms);
+    struct vka_mpi_layer_info info;
+    const struct terms none = {0};
+    enum vka_status status =
+        comm_agree(mpi, caller, open_file(mpi, path, given, layer, &info, &file), &none);
     if (status == VKA_OK)
         status = vka_mpi_layer_create(mpi, &info, layer);
     vka_safetensors_close(&file);

@@ -67,11 +67,13 @@ fail:
     status = comm_agree(mpi, caller, status, terms);
     if (status == VKA_OK)
         status = comm_agree(mpi, caller, build(plan, layer, op), terms);
-    if (status == VKA_OK)
-        *out = plan;
-    else
+    if (status != VKA_OK) {
         vka_mpi_plan_destroy(&plan);
-    return status;
+        return status;
+    }
+    plan->number = ++mpi->n_plan;
+    *out = plan;
+    return VKA_OK;
 }
 
 void vka_mpi_plan_destroy(struct vka_mpi_plan **slot)
@@ -91,10 +93,10 @@ enum vka_status vka_mpi_plan_run(struct vka_mpi_plan *plan, uint64_t timeout)
 {
     if (!plan)
         return VKA_INVALID;
-    enum vka_status status = plan->mpi->broken;
-    if (status != VKA_OK)
-        return status;
-    struct run run = run_begin(plan->mpi, timeout);
+    enum vka_status status;
+    struct run run;
+    TRY(comm_ready(plan->mpi, __func__));
+    TRY(run_begin(plan->mpi, timeout, plan->number, &run));
     for (int i = 0; i < 2; i++)
         if (plan->stage[i])
             TRY(gather_run(plan->stage[i], &run));

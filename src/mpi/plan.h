@@ -9,6 +9,7 @@ struct sequence;
 
 struct vka_mpi_plan {
     struct vka_mpi *mpi;
+    uint32_t number;               /* of this object's plans, from 1: the same on all ranks */
     struct vka_mpi_plan_info info; /* defaults filled in */
     uint32_t n_head, n_kv_head;    /* of the whole, by which kernels are chosen: a share of it must
                                       not take others */

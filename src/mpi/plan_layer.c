@@ -46,6 +46,7 @@ static void describe(const struct vka_mpi_layer *layer, const struct vka_mpi_pla
     bool heads =
         layer->split == VKA_MPI_BATCH || layer_share(layer, layer->mpi->rank, 0).query.count;
     terms->each[0] = !heads ? HEADLESS : op->cache ? WITH_CACHE : WITHOUT_CACHE;
+    terms_add(terms, "layer: %u", layer->number);
     terms_add_tensor(terms, "query", op->query);
     terms_add_tensor(terms, "key", op->key);
     terms_add_tensor(terms, "value", op->value);

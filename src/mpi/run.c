@@ -2,13 +2,28 @@
 
 static const char caller[] = "vka_mpi_plan_run";
 
-struct run run_begin(struct vka_mpi *mpi, uint64_t timeout)
+enum vka_status run_begin(struct vka_mpi *mpi, uint64_t timeout, uint32_t plan, struct run *run)
 {
-    return (struct run){
+    *run = (struct run){
         .mpi = mpi,
         .deadline = clock_deadline(timeout),
+        .meeting = MPI_REQUEST_NULL,
+        .met = mpi->size == 1,
         .stats.total_ms = (double)clock_now() * 1e-6,
     };
+    return run->met ? VKA_OK : comm_announce(mpi, plan, &run->meeting);
+}
+
+enum vka_status run_meet(struct run *run)
+{
+    enum vka_status status = VKA_OK;
+    if (run->met)
+        return VKA_OK;
+    TRY(run_wait(run, 1, &run->meeting));
+    TRY(comm_compare_calls(run->mpi, caller));
+    run->met = true;
+fail:
+    return status;
 }
 
 static double since_ms(uint64_t start)
@@ -62,7 +77,10 @@ enum vka_status run_compute(struct run *run, struct vka_plan *plan, int n, MPI_R
     run_note(run, vka_plan_submit(plan, &ticket));
     if (run->status != VKA_OK)
         return VKA_OK;
-    status = wait_device(run, plan, ticket, n, requests);
+    if (!n && !run->met)
+        status = wait_device(run, plan, ticket, 1, &run->meeting);
+    else
+        status = wait_device(run, plan, ticket, n, requests);
     run->stats.compute_ms += since_ms(start);
     return status;
 }
@@ -98,13 +116,15 @@ enum vka_status run_end(struct run *run)
     int worst[2] = {(int)run->status, mpi->rank};
     uint64_t start = clock_now();
     if (mpi->size > 1)
-        TRY(comm_worst(mpi, run->status, run->deadline, "vka_mpi_plan_run", worst));
+        TRY(comm_worst(mpi, run->status, run->deadline, caller, worst));
     run->stats.wait_ms += since_ms(start);
     run->stats.total_ms = (double)clock_now() * 1e-6 - run->stats.total_ms;
     status = (enum vka_status)worst[0];
     if (status != run->status)
-        log_error(&mpi->log, status, "vka_mpi_plan_run: rank %d failed with %s", worst[1],
+        log_error(&mpi->log, status, "%s: rank %d failed with %s", caller, worst[1],
                   vka_status_name(status));
+    if (status == VKA_TIMEOUT) /* a device is still at work on what the next run would overtake */
+        mpi->broken = status;
 fail:
     return status;
 }

@@ -273,6 +273,7 @@ enum vka_status sequence_run(struct sequence *s, struct run *run)
     enum vka_status status = VKA_OK;
     if (s->by_rows)
         rows_move(&s->rows, run);
+    TRY(run_meet(run));
     if (s->ring)
         return ring_run(s->ring, run);
     for (int i = Q; i <= V; i++)

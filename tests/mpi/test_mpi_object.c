@@ -1,7 +1,11 @@
-/* A healthy run logs nothing. */
+/* Where an object can be made and where it ends: before MPI_Init and after MPI_Finalize, on every
+ * kind of communicator, several at once; a healthy run logs nothing, and one without time says so.
+ */
 #include "ranks.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { HEADS = 8, DIM = 16, WIDTH = HEADS * DIM, BATCH = 2, N = 192 };
 
@@ -69,6 +73,50 @@ static void destroy_problem(struct problem *p)
     vka_mpi_destroy(&p->mpi);
 }
 
+/* Two groups of ranks that know each other. */
+static void refuse_inter_communicator(void)
+{
+    int rank, size;
+    MPI_Comm half, inter;
+    struct vka_mpi *mpi = (struct vka_mpi *)weights;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size < 2)
+        return;
+    bool first = rank == 0;
+    MPI_Comm_split(MPI_COMM_WORLD, first, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, first ? 1 : 0, 0, &inter);
+    enum vka_status status = create(inter, &mpi);
+    REQUIRE(status == VKA_INVALID && !mpi, "an inter-communicator: %s", vka_status_name(status));
+    REQUIRE(strstr(heard.last, "inter-communicator"), "'%s'", heard.last);
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+}
+
+/* On a communicator that is freed at once, and on parts of the ranks, which take turns with it. */
+static void several_objects(void)
+{
+    int rank;
+    MPI_Comm copy, part;
+    struct problem whole, own;
+    struct vka_mpi *mpi = NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    MPI_Comm_split(MPI_COMM_WORLD, rank == 0, -rank, &part);
+    REQUIRE(create(copy, &mpi) == VKA_OK, "%s", heard.last);
+    MPI_Comm_free(&copy);
+    make_problem(mpi, &whole);
+    REQUIRE(create(part, &mpi) == VKA_OK, "%s", heard.last);
+    MPI_Comm_free(&part);
+    make_problem(mpi, &own);
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(whole.mpi, vka_mpi_plan_run(whole.plan, 10 * VKA_TIMEOUT_DEFAULT));
+        REQUIRE_OK(own.mpi, vka_mpi_plan_run(own.plan, 10 * VKA_TIMEOUT_DEFAULT));
+    }
+    destroy_problem(&whole);
+    destroy_problem(&own);
+}
+
 /* A rank that asks its device whether it is done while pieces travel makes no error of it. */
 static void run_in_silence(const struct problem *p)
 {
@@ -79,15 +127,57 @@ static void run_in_silence(const struct problem *p)
             heard.last);
 }
 
+/* All ranks have TIMEOUT, with a sentence, now and ever after. */
+static void run_without_time(void)
+{
+    struct vka_mpi *mpi = NULL;
+    struct problem p;
+    REQUIRE(create(MPI_COMM_WORLD, &mpi) == VKA_OK, "%s", heard.last);
+    make_problem(mpi, &p);
+    REQUIRE_OK(mpi, vka_mpi_plan_run(p.plan, 10 * VKA_TIMEOUT_DEFAULT));
+    heard.errors = 0;
+    enum vka_status status = vka_mpi_plan_run(p.plan, 0);
+    REQUIRE(status == VKA_TIMEOUT && heard.errors && strstr(vka_mpi_error(mpi), "vka_mpi_plan_run"),
+            "%s: %s", vka_status_name(status), vka_mpi_error(mpi));
+    REQUIRE(vka_mpi_plan_run(p.plan, VKA_TIMEOUT_DEFAULT) == VKA_TIMEOUT,
+            "a run after one that had no time");
+    destroy_problem(&p);
+}
+
+static void refuse_without_mpi(const char *when)
+{
+    struct vka_mpi *mpi = (struct vka_mpi *)weights;
+    *heard.last = '\0';
+    if (create(MPI_COMM_WORLD, &mpi) != VKA_INVALID || mpi || !strstr(heard.last, "MPI_Init")) {
+        fprintf(stderr, "%s: no word, but '%s'\n", when, heard.last);
+        exit(1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct problem p;
+    refuse_without_mpi("before MPI_Init");
     struct vka_mpi *mpi = ranks_begin(&argc, &argv); /* or skips */
+    int rank = vka_mpi_rank(mpi);
     vka_mpi_destroy(&mpi);
+    refuse_inter_communicator();
+    several_objects();
+    run_without_time();
     REQUIRE(create(MPI_COMM_WORLD, &mpi) == VKA_OK, "%s", heard.last);
     make_problem(mpi, &p);
     run_in_silence(&p);
-    destroy_problem(&p);
     MPI_Finalize();
+    refuse_without_mpi("after MPI_Finalize");
+    struct vka_mpi_layer *layer;
+    if (vka_mpi_plan_run(p.plan, VKA_TIMEOUT_DEFAULT) != VKA_INVALID ||
+        vka_mpi_layer_create(mpi, NULL, &layer) != VKA_INVALID ||
+        !strstr(vka_mpi_error(mpi), "MPI_Finalize")) {
+        fprintf(stderr, "after MPI_Finalize: '%s'\n", vka_mpi_error(mpi));
+        return 1;
+    }
+    destroy_problem(&p);
+    if (rank == 0)
+        printf("objects: passed\n");
     return 0;
 }
