@@ -84,6 +84,12 @@ static int bench(const struct bench_options *o)
     int size, rank;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (o->split == VKA_MPI_SEQUENCE && o->n < (uint32_t)size) { /* a tensor is never empty */
+        if (rank == 0)
+            tool_error("--seq: expected a position for each of %d ranks at least, got %u", size,
+                       o->n);
+        return TOOL_USAGE;
+    }
     size_t n = list_points(o, (unsigned)size, points);
     for (size_t i = 0; i < n; i++) {
         enum vka_status status = bench_measure(o, &points[i]);
