@@ -634,9 +634,10 @@ struct vka_linear_op {
 };
 
 /* Operations run in the order they were added, each seeing what those before it wrote. Element
- * types mix freely among F32, F16 and BF16; sums run in float32. An output may not overlap an input
- * of its operation. INVALID names the argument that does not fit, UNSUPPORTED the limit; nothing
- * has been added then. Memory statuses; DEVICE_LOST. */
+ * types mix freely among F32, F16 and BF16; sums run in float32. An output may share no element
+ * with an input of its operation; it may lie between an input's elements, as other columns of one
+ * tensor do. INVALID names the argument that does not fit, UNSUPPORTED the limit; nothing has been
+ * added then. Memory statuses; DEVICE_LOST. */
 VKA_API enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_linear_op *op);
 VKA_API enum vka_status vka_plan_add_attention(struct vka_plan *plan,
                                                const struct vka_attention_op *op);

@@ -1,25 +1,6 @@
 #include "plan/check.h"
 #include "core/dtype.h"
-
-/* Strides, smallest first, must each step over all that the smaller ones reach. */
-static bool has_distinct_elements(const struct shape *shape)
-{
-    uint64_t reach = 1;
-    unsigned left = (1u << shape->rank) - 1;
-    for (uint32_t round = 0; round < shape->rank; round++) {
-        uint32_t best = VKA_MAX_RANK;
-        for (uint32_t i = 0; i < shape->rank; i++)
-            if (left >> i & 1 && (best == VKA_MAX_RANK || shape->stride[i] < shape->stride[best]))
-                best = i;
-        left &= ~(1u << best);
-        if (shape->size[best] == 1)
-            continue;
-        if (shape->stride[best] < reach)
-            return false;
-        reach += (shape->size[best] - 1u) * shape->stride[best];
-    }
-    return true;
-}
+#include "core/overlap.h"
 
 enum vka_status check_tensor(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, unsigned flags)
@@ -37,7 +18,7 @@ enum vka_status check_tensor(struct vka_device *device, const char *caller, cons
         return log_error(log, VKA_INVALID, "%s: %s is %s, not f32", caller, name, type);
     if (flags & CHECK_I32 && tensor->dtype != VKA_I32)
         return log_error(log, VKA_INVALID, "%s: %s is %s, not i32", caller, name, type);
-    if (flags & CHECK_WRITTEN && !has_distinct_elements(&tensor->shape))
+    if (flags & CHECK_WRITTEN && !shape_is_distinct(&tensor->shape))
         return log_error(log, VKA_INVALID, "%s: elements of %s share memory, but it is written",
                          caller, name);
     return VKA_OK;
@@ -77,11 +58,14 @@ enum vka_status check_no_overlap(struct vka_device *device, const char *caller, 
                                  const struct vka_tensor *const *others, size_t n)
 {
     const struct extent mine = tensor_extent(written);
+    const struct placed_shape out = {&written->shape, mine.first, vka_dtype_size(written->dtype)};
     for (size_t i = 0; i < n; i++) {
         if (!others[i])
             continue;
         const struct extent other = tensor_extent(others[i]);
-        if (mine.buffer == other.buffer && mine.first < other.end && other.first < mine.end)
+        const struct placed_shape in = {&others[i]->shape, other.first,
+                                        vka_dtype_size(others[i]->dtype)};
+        if (mine.buffer == other.buffer && shape_overlaps(&out, &in))
             return log_error(&device->log, VKA_INVALID, "%s: %s overlaps an input in memory",
                              caller, name);
     }

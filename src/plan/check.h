@@ -24,7 +24,8 @@ enum vka_status check_shape(struct vka_device *device, const char *caller, const
 enum vka_status check_vector(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, uint32_t n);
 
-/* The written tensor shares no byte range with any of the others (NULL ones are skipped). */
+/* The written tensor shares no byte with any of the others (NULL ones are skipped): the elements
+ * between those of a view are free for another. */
 enum vka_status check_no_overlap(struct vka_device *device, const char *caller, const char *name,
                                  const struct vka_tensor *written,
                                  const struct vka_tensor *const *others, size_t n);

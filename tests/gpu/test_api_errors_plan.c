@@ -65,7 +65,10 @@ static void linear_overlaps(void **state)
     struct vka_tensor *store = T(VKA_F32, 64), *square = T(VKA_F32, 4, 4);
     const uint32_t x[] = {2, 5, 3}, y[] = {2, 5, 4}, row[] = {4};
     const uint64_t x_strides[] = {15, 3, 1}, y_strides[] = {20, 4, 1}, repeat[] = {0, 4, 1};
-    const uint64_t crossing[] = {4, 4, 1}, one[] = {1};
+    const uint64_t crossing[] = {4, 4, 1}, one[] = {1}, apart[] = {35, 7, 1};
+    struct vka_tensor *large = T(VKA_F32, 70);
+    LINEAR("output", op.input = world_strided(w, large, 3, 3, x, apart),
+           op.output = world_strided(w, large, 0, 3, y, apart));
     LINEAR("output", op.input = world_strided(w, store, 0, 3, x, x_strides),
            op.output = world_strided(w, store, 0, 3, y, y_strides));
     LINEAR("output", op.input = world_strided(w, store, 34, 3, x, x_strides),
@@ -76,10 +79,14 @@ static void linear_overlaps(void **state)
     LINEAR("output", op.input = T(VKA_F32, 4, 4), op.weight = square, op.output = square);
     LINEAR("output", op.output = world_strided(w, store, 0, 3, y, repeat));
     LINEAR("output", op.output = world_strided(w, store, 0, 3, y, crossing));
-    /* Side by side is no overlap. */
+    /* Side by side is no overlap, nor are rows that lie between others. */
     struct vka_linear_op op = good_linear(w);
     op.bias = world_strided(w, store, 40, 1, row, one);
     op.output = world_strided(w, store, 0, 3, y, y_strides);
+    assert_int_equal(vka_plan_add_linear(w->plan, &op), VKA_OK);
+    op = good_linear(w);
+    op.output = world_strided(w, large, 0, 3, y, apart);
+    op.input = world_strided(w, large, 4, 3, x, apart);
     assert_int_equal(vka_plan_add_linear(w->plan, &op), VKA_OK);
 }
 

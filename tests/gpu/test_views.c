@@ -1,5 +1,6 @@
 /* Reading and writing tensors through views, with and without mapped memory, against a copy of the
- * bytes on the host. SPDX-License-Identifier: MIT */
+ * bytes on the host; operations between views that interleave in one tensor.
+ * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -274,13 +275,85 @@ static void repeated(void **state)
     }
 }
 
+/* ---- Operations between views of one tensor -------------------------------------------------- */
+
+#define PARTS 4 /* q, k, v and the output */
+#define ROWS 5
+#define WIDTH 6
+
+/* [1][2][ROWS][PARTS * WIDTH]: part p is every fourth column from p on, or WIDTH columns in a row.
+ * Elements of a word, of 16 bits, may be of two parts. */
+static struct vka_tensor *part_of(struct vka_tensor *base, uint32_t p, bool side_by_side)
+{
+    const uint32_t shape[] = {1, 2, ROWS, WIDTH};
+    const uint64_t strides[] = {0, ROWS * PARTS * WIDTH, PARTS * WIDTH, side_by_side ? 1 : PARTS};
+    struct vka_tensor *view = NULL;
+    assert_int_equal(
+        vka_tensor_strided(base, side_by_side ? p * WIDTH : p, 4, shape, strides, &view), VKA_OK);
+    return view;
+}
+
+/* Attention from three parts to the fourth, with keys that are all zero: each output row is the
+ * mean of the values, which are whole numbers with a whole mean, exact in every type. */
+static void attend_in_place(struct vka_device *device, enum vka_dtype dtype, enum vka_path path,
+                            bool side_by_side)
+{
+    static const uint16_t bits16[2][6] = {{0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500},
+                                          {0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0}}; /* 0 .. 5 */
+    const uint32_t shape[] = {1, 2, ROWS, PARTS * WIDTH};
+    const size_t size = vka_dtype_size(dtype);
+    uint8_t data[2 * ROWS * PARTS * WIDTH * 4], want[sizeof data], got[sizeof data];
+    struct vka_tensor *base = NULL, *part[PARTS];
+    struct vka_plan *plan = NULL;
+    for (uint32_t e = 0; e < 2 * ROWS * PARTS * WIDTH; e++) {
+        const uint32_t column = e % (PARTS * WIDTH), row = e / (PARTS * WIDTH) % ROWS;
+        const uint32_t p = side_by_side ? column / WIDTH : column % PARTS;
+        const unsigned before = p == 1 ? 0 : p == 2 ? row : p == 0 ? 3 : 5; /* k 0, v 0 .. 4 */
+        for (int after = 0; after < 2; after++) {
+            const unsigned x = after && p == 3 ? 2 : before;
+            const float x32 = (float)x;
+            uint8_t *to = (after ? want : data) + e * size;
+            memcpy(to, dtype == VKA_F32 ? (const void *)&x32 : &bits16[dtype == VKA_BF16][x], size);
+        }
+    }
+    const size_t bytes = 2 * ROWS * PARTS * WIDTH * size;
+    assert_int_equal(vka_tensor_create(device, dtype, 4, shape, &base), VKA_OK);
+    assert_int_equal(vka_tensor_write(base, data, bytes), VKA_OK);
+    for (uint32_t p = 0; p < PARTS; p++)
+        part[p] = part_of(base, p, side_by_side);
+    assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
+    assert_int_equal(
+        vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = part[0], .k = part[1],
+                                              .v = part[2], .output = part[3])),
+        VKA_OK);
+    assert_int_equal(vka_plan_finish(plan), VKA_OK);
+    assert_int_equal(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT), VKA_OK);
+    assert_int_equal(vka_tensor_read(base, got, bytes), VKA_OK);
+    assert_memory_equal(got, want, bytes);
+    vka_plan_destroy(&plan);
+    for (uint32_t p = 0; p < PARTS; p++)
+        vka_tensor_destroy(&part[p]);
+    vka_tensor_destroy(&base);
+}
+
+static void in_place(void **state)
+{
+    (void)state;
+    struct vka_device *device = NULL;
+    const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, 0));
+    assert_int_equal(vka_device_create(&info, &device), VKA_OK);
+    for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
+        for (int path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++)
+            for (int side_by_side = 0; side_by_side < 2; side_by_side++)
+                attend_in_place(device, (enum vka_dtype)dtype, (enum vka_path)path, side_by_side);
+    vka_device_destroy(&device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mapped),
-        cmocka_unit_test(staged),
-        cmocka_unit_test(large),
-        cmocka_unit_test(repeated),
+        cmocka_unit_test(mapped),   cmocka_unit_test(staged),   cmocka_unit_test(large),
+        cmocka_unit_test(repeated), cmocka_unit_test(in_place),
     };
     if (!have_device("reading and writing tensors"))
         return 77;

@@ -1,4 +1,4 @@
-/* Shapes: bounds and overflow, and reshape of strided shapes against every index.
+/* Shapes: bounds and overflow; reshape of strided shapes and shared memory against every index.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/overlap.h"
 #include "core/shape.h"
 #include "core/status.h"
 
@@ -250,6 +251,179 @@ static void reshape_refuses(void **state)
     assert_false(shape_reshape(&from, 2, SIZES(1u << 31, (1u << 31) + 12), &to));
 }
 
+/* ---- Shared memory against every byte -------------------------------------------------------- */
+
+#define MEMORY 4096 /* bytes that the small views below may reach */
+
+/* Sets a bit in every byte of a view; whether one of them had the bit `other` before. */
+static bool mark(unsigned char *memory, const struct placed_shape *view, unsigned char bit,
+                 unsigned char other)
+{
+    uint64_t address[MOST_ELEMENTS];
+    const size_t n = addresses_of(view->shape, address);
+    bool met = false;
+    for (size_t e = 0; e < n; e++) {
+        const uint64_t at = view->first + (address[e] - view->shape->offset) * view->size;
+        assert_in_range(at + view->size, 1, MEMORY);
+        for (uint64_t byte = at; byte < at + view->size; byte++) {
+            met = met || memory[byte] & other;
+            memory[byte] |= bit;
+        }
+    }
+    return met;
+}
+
+static const char *describe(const struct placed_shape *view, char text[160])
+{
+    int used = snprintf(text, 160, "%u bytes at %u", (unsigned)view->size, (unsigned)view->first);
+    for (uint32_t i = 0; i < view->shape->rank; i++)
+        used += snprintf(text + used, 160 - (size_t)used, ", %u x %u", view->shape->size[i],
+                         (unsigned)view->shape->stride[i]);
+    return text;
+}
+
+/* Any sizes and strides, each with its own. */
+static struct shape any_shape(void)
+{
+    struct shape s = {.rank = 1 + below(4)};
+    uint32_t count = 1;
+    for (uint32_t i = 0; i < s.rank; i++) {
+        s.size[i] = 1 + below(5);
+        s.stride[i] = below(3) ? below(24) : below(8) * 8;
+        count *= s.size[i];
+    }
+    return count > MOST_ELEMENTS ? any_shape() : s;
+}
+
+/* Some columns of some rows of [4][16][16], its axes in any order: what slices leave. */
+static struct shape slice_shape(void)
+{
+    static const uint32_t size[] = {4, 16, 16}, stride[] = {256, 16, 1};
+    struct shape s = {.rank = 3};
+    uint32_t count = 1, turn = below(3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t axis = (i + turn) % 3, step = 1 + below(3);
+        s.size[i] = 1 + below(size[axis] / 4);
+        s.stride[i] = stride[axis] * step;
+        s.offset += (uint64_t)below(size[axis] - (s.size[i] - 1) * step) * stride[axis];
+        count *= s.size[i];
+    }
+    return count > MOST_ELEMENTS ? slice_shape() : s;
+}
+
+static void overlap(void **state)
+{
+    (void)state;
+    unsigned shared = 0, apart = 0, between = 0;
+    for (int i = 0; i < 60000; i++) {
+        const bool slices = i % 2;
+        struct shape a = slices ? slice_shape() : any_shape();
+        struct shape b = slices ? slice_shape() : any_shape();
+        const uint64_t sizes[] = {4, 4, 2, 1};
+        struct placed_shape x = {&a, 0, sizes[below(slices ? 1 : 4)]};
+        struct placed_shape y = {&b, 0, sizes[below(slices ? 1 : 4)]};
+        x.first = slices ? a.offset * x.size : below(300);
+        y.first = slices ? b.offset * y.size : below(300);
+        unsigned char memory[MEMORY] = {0};
+        mark(memory, &x, 1, 0);
+        const bool want = mark(memory, &y, 2, 1);
+        if (shape_overlaps(&x, &y) != want || shape_overlaps(&y, &x) != want) {
+            char text[2][160];
+            fail_msg("%s and %s share %s byte", describe(&x, text[0]), describe(&y, text[1]),
+                     want ? "a" : "no");
+        }
+        shared += want;
+        apart += !want;
+        between += !want && x.first < y.first + shape_extent(&b) * y.size &&
+                   y.first < x.first + shape_extent(&a) * x.size;
+    }
+    printf("pairs: %u share memory, %u do not, of which %u lie between each other\n", shared, apart,
+           between);
+    assert_in_range(shared, 10000, UINT32_MAX);
+    assert_in_range(between, 5000, UINT32_MAX);
+}
+
+static void distinct(void **state)
+{
+    (void)state;
+    unsigned tally[2] = {0};
+    for (int i = 0; i < 30000; i++) {
+        struct shape s = any_shape();
+        const struct placed_shape view = {&s, 0, 1};
+        unsigned char memory[MEMORY] = {0};
+        char text[160];
+        const bool want = !mark(memory, &view, 1, 1);
+        if (shape_is_distinct(&s) != want)
+            fail_msg("%s: elements are%s distinct", describe(&view, text), want ? "" : " not");
+        tally[want]++;
+    }
+    printf("shapes: %u with distinct elements, %u without\n", tally[1], tally[0]);
+    assert_in_range(tally[0], 3000, UINT32_MAX);
+    assert_in_range(tally[1], 3000, UINT32_MAX);
+}
+
+/* Views too large to go through, whose answer follows from how they were made. */
+static void overlap_large(void **state)
+{
+    (void)state;
+    const uint32_t rows = 1u << 20, heads = 16;
+    /* Columns of 64 side by side in rows of 128; every other element; halves of float16. */
+    struct shape half = {.rank = 2, .size = {rows, 64}, .stride = {128, 1}};
+    struct shape odd = {.rank = 1, .size = {UINT32_MAX}, .stride = {2}};
+    assert_false(
+        shape_overlaps(&(struct placed_shape){&half, 0, 4}, &(struct placed_shape){&half, 256, 4}));
+    assert_true(
+        shape_overlaps(&(struct placed_shape){&half, 0, 4}, &(struct placed_shape){&half, 255, 4}));
+    assert_false(shape_overlaps(&(struct placed_shape){&odd, 4, 4},
+                                &(struct placed_shape){&odd, 1 << 20, 4}));
+    assert_true(shape_overlaps(&(struct placed_shape){&odd, 4, 4},
+                               &(struct placed_shape){&odd, (1 << 20) + 2, 4}));
+    assert_false(shape_overlaps(&(struct placed_shape){&odd, 4, 2},
+                                &(struct placed_shape){&odd, (1 << 20) + 2, 2}));
+    /* q, k and v of one projection: [batch][n][3][n_head][head_dim], by heads. */
+    struct shape q = {
+        .rank = 4, .size = {8, heads, 4096, 64}, .stride = {4096ull * 3072, 64, 3072, 1}};
+    for (uint64_t other = 1; other < 3; other++)
+        assert_false(shape_overlaps(&(struct placed_shape){&q, 0, 2},
+                                    &(struct placed_shape){&q, other * 2048, 2}));
+    assert_true(
+        shape_overlaps(&(struct placed_shape){&q, 0, 2}, &(struct placed_shape){&q, 2046, 2}));
+    /* Rows of 100 every 300 and of 40 every 420: they fall into each other's gaps modulo 60. */
+    struct shape wide = {.rank = 2, .size = {rows, 20}, .stride = {300, 1}};
+    struct shape narrow = {.rank = 2, .size = {rows, 40}, .stride = {420, 1}};
+    assert_false(shape_overlaps(&(struct placed_shape){&wide, 0, 4},
+                                &(struct placed_shape){&narrow, 80, 4}));
+    assert_true(shape_overlaps(&(struct placed_shape){&wide, 0, 4},
+                               &(struct placed_shape){&narrow, 84, 4}));
+    struct shape huge = {.rank = 2, .size = {2, 2}, .stride = {1ull << 63, 1ull << 63}};
+    assert_true(shape_overlaps(&(struct placed_shape){&huge, 0, 4},
+                               &(struct placed_shape){&half, 0, 4})); /* no such buffer */
+    assert_false(shape_is_distinct(&huge));
+    assert_true(shape_is_distinct(&q));
+}
+
+/* Strides that have nothing in common, made so that one element is shared: whatever the search
+ * costs, it must not say that none is. */
+static void overlap_planted(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct shape s[2] = {{.rank = 4}, {.rank = 4}};
+        uint64_t at[2] = {0, 0};
+        for (int which = 0; which < 2; which++)
+            for (uint32_t axis = 0; axis < 4; axis++) {
+                s[which].size[axis] = 1 + below(60000);
+                s[which].stride[axis] = 1 + (uint64_t)below(60000) * below(60000);
+                at[which] += s[which].stride[axis] * below(s[which].size[axis]);
+            }
+        const uint64_t low = at[0] < at[1] ? at[0] : at[1];
+        const struct placed_shape x = {&s[0], 4 * (at[1] - low), 4};
+        const struct placed_shape y = {&s[1], 4 * (at[0] - low), 4};
+        assert_true(shape_overlaps(&x, &y));
+        assert_true(shape_overlaps(&y, &x));
+    }
+}
+
 static void rank4(void **state)
 {
     (void)state;
@@ -281,11 +455,19 @@ static void text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense),    cmocka_unit_test(dense_refuses),
-        cmocka_unit_test(extent),   cmocka_unit_test(extent_overflow),
-        cmocka_unit_test(is_dense), cmocka_unit_test(reshape),
-        cmocka_unit_test(rank4),    cmocka_unit_test(reshape_refuses),
+        cmocka_unit_test(dense),
+        cmocka_unit_test(dense_refuses),
+        cmocka_unit_test(extent),
+        cmocka_unit_test(extent_overflow),
+        cmocka_unit_test(is_dense),
+        cmocka_unit_test(reshape),
+        cmocka_unit_test(rank4),
+        cmocka_unit_test(reshape_refuses),
         cmocka_unit_test(text),
+        cmocka_unit_test(overlap),
+        cmocka_unit_test(distinct),
+        cmocka_unit_test(overlap_large),
+        cmocka_unit_test(overlap_planted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
