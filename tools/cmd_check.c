@@ -130,7 +130,10 @@ static void print_verdict(const char *name, const struct verdict *v)
 {
     static const char *const words[] = {"PASS", "FAIL", "SKIP"};
     uint64_t at[VKA_IO_MAX_RANK];
-    printf("%s %s  ", words[v->outcome], name);
+    printf("%s ", words[v->outcome]);
+    for (; *name; name++) /* out of a file, it must not break the line */
+        putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+    fputs("  ", stdout);
     if (v->why) {
         printf("%s\n", v->why);
         return;
@@ -174,20 +177,10 @@ static bool print_verdict_json(const char *name, const char *path, const struct 
     return json_print_line(o);
 }
 
-/* A name out of a file must not break the line. */
-static void printable_name(const char *name, const char *path, char *out, size_t size)
-{
-    snprintf(out, size, "%s", name && *name ? name : path);
-    for (char *c = out; *c; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    }
-}
-
 /* Anything but TOOL_OK ends the command; a malformed case only counts. */
 static enum tool_exit check_file(struct check *check, const char *path)
 {
-    char error[VKA_IO_ERROR_SIZE] = "", name[256];
+    char error[VKA_IO_ERROR_SIZE] = "";
     struct case_file *c = NULL;
     struct verdict v = {0};
     enum vka_status status = case_open(path, error, &c);
@@ -211,7 +204,7 @@ static enum tool_exit check_file(struct check *check, const char *path)
     if (status != VKA_OK) {
         code = tool_device_fail(&check->device, status);
     } else {
-        printable_name(c->name, path, name, sizeof name);
+        const char *name = c->name && *c->name ? c->name : path;
         check->outcomes[v.outcome]++;
         if (!check->json)
             print_verdict(name, &v);

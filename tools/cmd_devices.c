@@ -170,7 +170,7 @@ static json_t *kernels_json(struct vka_device *device, const char *why)
                                             !kernel.missing, "missing", kernel.missing, "built",
                                             kernel.built, "tested", kernel.tested));
     }
-    return json_pack("{so ss?}", "kernels", kernels, "error", device ? NULL : why);
+    return json_pack("{so so}", "kernels", kernels, "error", json_text(device ? NULL : why));
 }
 
 /* Counts the device in *usable if it can be made. */

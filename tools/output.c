@@ -3,8 +3,12 @@
 
 #include "options.h"
 
+#include "io/io.h"
+
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 json_t *json_number(double x)
@@ -16,8 +20,21 @@ json_t *json_number(double x)
 
 json_t *json_text(const char *text)
 {
-    json_t *string = text ? json_string(text) : NULL;
-    return string ? string : json_null();
+    static const char replacement[] = "\xef\xbf\xbd";
+    if (!text)
+        return json_null();
+    char *valid = malloc(3 * strlen(text) + 1), *to = valid;
+    if (!valid)
+        return NULL;
+    while (*text) {
+        const size_t length = vka_io_utf8_length(text);
+        memcpy(to, length ? text : replacement, length ? length : 3);
+        to += length ? length : 3;
+        text += length ? length : 1;
+    }
+    json_t *string = json_stringn(valid, (size_t)(to - valid));
+    free(valid);
+    return string;
 }
 
 bool json_print_line(json_t *object)

@@ -9,7 +9,8 @@
 /* A number; what JSON cannot spell becomes the string "nan", "inf" or "-inf". */
 json_t *json_number(double x);
 
-/* Text that may hold anything: null where it is not UTF-8. */
+/* Text that may hold anything, a path say: each byte that is not UTF-8 becomes U+FFFD. null for
+ * NULL; NULL without memory. */
 json_t *json_text(const char *text);
 
 /* Prints one object as one line and releases it. False, after an error line, where memory ran out

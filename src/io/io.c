@@ -108,11 +108,10 @@ enum vka_status vka_io_array_check(const struct vka_io_array *array, const char 
     return VKA_OK;
 }
 
-/* Bytes of the UTF-8 character at text, 0 where there is none: broken, overlong, a surrogate, or
- * above U+10FFFF. Never looks past a terminating 0. */
-static size_t utf8_length(const unsigned char *text)
+size_t vka_io_utf8_length(const char *at)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *text = (const unsigned char *)at;
     size_t length = text[0] < 0x80   ? 1
                     : text[0] < 0xc0 ? 0
                     : text[0] < 0xe0 ? 2
@@ -134,12 +133,11 @@ static size_t utf8_length(const unsigned char *text)
 
 bool vka_io_is_utf8(const char *text)
 {
-    const unsigned char *c = (const unsigned char *)text;
     size_t length = 1;
 
-    while (*c && length) {
-        length = utf8_length(c);
-        c += length;
+    while (*text && length) {
+        length = vka_io_utf8_length(text);
+        text += length;
     }
     return length != 0;
 }
@@ -147,16 +145,14 @@ bool vka_io_is_utf8(const char *text)
 /* Also a name cut in the middle of a character ends in '?'. */
 static void make_one_line(char *text)
 {
-    unsigned char *c = (unsigned char *)text;
+    while (*text) {
+        size_t length = vka_io_utf8_length(text);
 
-    while (*c) {
-        size_t length = utf8_length(c);
-
-        if (length == 0 || *c < 0x20 || *c == 0x7f) {
-            *c = '?';
+        if (length == 0 || (unsigned char)*text < 0x20 || *text == 0x7f) {
+            *text = '?';
             length = 1;
         }
-        c += length;
+        text += length;
     }
 }
 

@@ -21,6 +21,10 @@ enum vka_status vka_io_fail(char *error, enum vka_status status, const char *pat
 /* The same for a system call: "path: cannot verb: reason of errno". */
 enum vka_status vka_io_fail_errno(char *error, const char *path, const char *verb);
 
+/* Bytes of the UTF-8 character at text, 0 where there is none: broken, overlong, a surrogate, or
+ * above U+10FFFF. Never looks past a terminating 0. */
+size_t vka_io_utf8_length(const char *text);
+
 bool vka_io_is_utf8(const char *text);
 
 /* The type that has this safetensors name or npy descr; VKA_IO_DTYPE_COUNT for none. */

@@ -206,6 +206,25 @@ head -c $(($(wc -c <"$seed") - 4)) "$seed" >bad/data.safetensors
 expect 2 'bad/data.safetensors' check bad/data.safetensors
 expect 2 'bad/' check bad/data.safetensors "$seed"
 grep -q '^1 passed, 0 failed, 0 skipped$' out || fail 'a malformed case stops the others'
+# A path that is not UTF-8 is one string all the same: U+FFFD for each byte that is not, and broken,
+# overlong and cut characters are no UTF-8. Long names are whole.
+odd=$(printf 'caf\303\251 \377\300\200\355\240\200\360\237')
+good=$(printf 'caf\303\251 %s' "$(printf '\357\277\275%.0s' 1 2 3 4 5 6 7 8)")
+cp "$seed" "$odd.safetensors"
+expect 0 "\"file\":\"$good.safetensors\"" check --json "$odd.safetensors"
+rm "$odd.safetensors"
+long=$(printf 'caf\303\251%.0s' $(seq 60)) # 300 bytes
+{
+    header=$(json_header "$seed" | sed 's/"seed002_small"/"'"$long"'"/')
+    size=$(printf %s "$header" | wc -c)
+    for byte in 0 1 2 3 4 5 6 7; do
+        printf "\\$(printf %03o $((size >> 8 * byte & 255)))"
+    done
+    printf %s "$header"
+    tail -c +$((9 + $(header_size "$seed"))) "$seed"
+} >long.safetensors
+expect 0 "\"case\":\"$long\"" check --json long.safetensors
+expect 0 "^PASS $long  " check long.safetensors
 : >bad/empty.safetensors
 expect 2 'bad/empty.safetensors' check bad/empty.safetensors
 expect 2 'expected case files or folders' check
