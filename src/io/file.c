@@ -53,12 +53,37 @@ void vka_io_map_close(struct vka_io_map *map)
     *map = (struct vka_io_map){0};
 }
 
-/* Makes a new file of these permissions beside path, and its name; -1 with errno set, and no name,
- * where it cannot. */
+size_t vka_io_folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* Whether a file may stand at path, and whether one does, info then. */
+static enum vka_status look_at(const char *path, struct stat *info, bool *there, char *error)
+{
+    char target[8];
+    size_t folder = vka_io_folder_length(path);
+    /* What /dev/stdout leads to is no file to be replaced, even where it is a regular one. */
+    bool open_file = readlink(path, target, sizeof target) == (ssize_t)sizeof target &&
+                     memcmp(target, "/proc/", 6) == 0;
+
+    *there = stat(path, info) == 0;
+    if (!*there && (errno != ENOENT || !path[folder]))
+        return vka_io_fail_errno(error, path, "write");
+    /* A rename would put a file in the place of a device. */
+    if (open_file || (*there && !S_ISREG(info->st_mode)))
+        return vka_io_fail(error, VKA_IO, path, "not a regular file");
+    return VKA_OK;
+}
+
+/* Makes a new file of these permissions in the folder of path, and its name, which is short as path
+ * may use up what a folder allows; -1 with errno set, and no name, where it cannot. */
 static int create_beside(const char *path, mode_t mode, char **name)
 {
     static atomic_uint serial; /* two threads of a process never try the same name */
-    size_t size = strlen(path) + 48;
+    const size_t folder = vka_io_folder_length(path), size = folder + 48;
     int fd = -1;
 
     *name = malloc(size);
@@ -66,9 +91,11 @@ static int create_beside(const char *path, mode_t mode, char **name)
         errno = ENOMEM;
         return -1;
     }
+    memcpy(*name, path, folder);
     /* A name is taken only where a process of the same number has died while it wrote. */
     for (int attempt = 0; attempt < 1000 && fd < 0; attempt++) {
-        snprintf(*name, size, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&serial, 1));
+        snprintf(*name + folder, size - folder, ".vka-%ld-%u.tmp", (long)getpid(),
+                 atomic_fetch_add(&serial, 1));
         fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd < 0 && errno != EEXIST)
             break;
@@ -103,16 +130,15 @@ static bool write_all(int fd, const struct vka_io_chunk *chunk)
 enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chunks, size_t count,
                                char *error)
 {
-    enum vka_status status;
     struct stat info;
     char *name = NULL;
-    bool replaces = stat(path, &info) == 0;
+    bool replaces;
+    enum vka_status status = look_at(path, &info, &replaces, error);
     mode_t mode = replaces ? info.st_mode & 0777 : 0666;
     int fd = -1;
 
-    /* A rename would put a file in the place of a device. */
-    if (replaces && !S_ISREG(info.st_mode))
-        return vka_io_fail(error, VKA_IO, path, "not a regular file");
+    if (status)
+        return status;
     fd = create_beside(path, mode, &name);
     if (fd < 0)
         return vka_io_fail_errno(error, path, "create");
@@ -142,6 +168,25 @@ fail:
     unlink(name);
     free(name);
     return status;
+}
+
+enum vka_status vka_io_check_place(const char *path, char *error)
+{
+    struct stat info;
+    char *name;
+    bool replaces;
+    enum vka_status status = look_at(path, &info, &replaces, error);
+    int fd;
+
+    if (status)
+        return status;
+    fd = create_beside(path, 0600, &name);
+    if (fd < 0)
+        return vka_io_fail_errno(error, path, "create");
+    close(fd);
+    unlink(name);
+    free(name);
+    return VKA_OK;
 }
 
 enum vka_status vka_file_write(const char *path, const void *data, size_t size, char *error)

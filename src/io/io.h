@@ -58,6 +58,12 @@ struct vka_io_chunk {
     size_t size;
 };
 
+/* Bytes of path up to its file's name; 0: it names no folder. */
+size_t vka_io_folder_length(const char *path);
+
+/* Whether vka_io_replace could put a file at path, tried with an empty one beside it. */
+enum vka_status vka_io_check_place(const char *path, char *error);
+
 /* Makes path hold the chunks one after the other, all or nothing: they are written and synced to a
  * new file beside path, which then takes its place. */
 enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chunks, size_t count,

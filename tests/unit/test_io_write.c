@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vkattn/vkattn_io.h>
+
+#include "io/io.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -302,6 +305,71 @@ static void test_no_place(void **state)
     assert_true(S_ISCHR(info.st_mode));
 }
 
+/* A name as long as a folder takes it leaves no room for one that is made of it. */
+static void test_long_names(void **state)
+{
+    char name[NAME_MAX + 2] = "", error[VKA_IO_ERROR_SIZE];
+
+    (void)state;
+    for (size_t length = NAME_MAX - 32; length <= NAME_MAX + 1; length++) {
+        const enum vka_status want = length <= NAME_MAX ? VKA_OK : VKA_IO;
+
+        memset(name, 'n', length);
+        name[length] = '\0';
+        assert_int_equal(vka_io_check_place(in_folder(name), error), want);
+        assert_int_equal(count_files(), 0);
+        assert_int_equal(vka_npy_write(in_folder(name), &good, error), want);
+        assert_int_equal(count_files(), want == VKA_OK);
+        if (want == VKA_OK)
+            assert_int_equal(unlink(in_folder(name)), 0);
+    }
+    assert_non_null(strstr(error, "File name too long"));
+}
+
+/* What can be told before the work whose result is to be written; nothing is left or changed. */
+static void test_check_place(void **state)
+{
+    static const char *const no[] = {
+        "no/such/folder/x", ".",  "..",          "/", "/dev/null", "", "x/",
+        "no/such/folder/",  "./", "/proc/self/x"};
+    char error[VKA_IO_ERROR_SIZE];
+    struct stat before, after;
+    const char *path;
+
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(no); i++) {
+        assert_int_equal(vka_io_check_place(no[i], error), VKA_IO);
+        assert_memory_equal(error, no[i], strlen(no[i]));
+        assert_int_equal(vka_npy_write(no[i], &good, error), VKA_IO);
+    }
+    path = in_folder("p.npy");
+    assert_int_equal(vka_io_check_place(path, error), VKA_OK);
+    assert_int_equal(count_files(), 0);
+    assert_int_equal(vka_npy_write(path, &good, NULL), VKA_OK);
+    assert_int_equal(stat(path, &before), 0);
+    assert_int_equal(vka_io_check_place(path, error), VKA_OK);
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino);
+    assert_int_equal(before.st_size, after.st_size);
+    assert_int_equal(vka_io_check_place(in_folder("p.npy/x"), error), VKA_IO);
+    assert_int_equal(unlink(in_folder("p.npy")), 0);
+    assert_int_equal(mkdir(in_folder("closed"), 0555), 0);
+    if (geteuid() != 0) /* root may write there */
+        assert_int_equal(vka_io_check_place(in_folder("closed/x"), error), VKA_IO);
+    assert_int_equal(rmdir(in_folder("closed")), 0);
+    /* Links to files are replaced; what /dev/stdout is, one into the table of open files, is not,
+     * even where a regular file is open there. */
+    assert_int_equal(symlink("missing", in_folder("link")), 0);
+    assert_int_equal(vka_io_check_place(in_folder("link"), error), VKA_OK);
+    assert_int_equal(unlink(in_folder("link")), 0);
+    assert_int_equal(symlink("/proc/self/exe", in_folder("link")), 0);
+    assert_int_equal(vka_io_check_place(in_folder("link"), error), VKA_IO);
+    assert_int_equal(vka_npy_write(in_folder("link"), &good, error), VKA_IO);
+    assert_int_equal(lstat(in_folder("link"), &after), 0);
+    assert_true(S_ISLNK(after.st_mode));
+    assert_int_equal(unlink(in_folder("link")), 0);
+}
+
 /* A full disk, played by a limit on the file size: the old file stays, nothing else does. */
 static void test_full_disk(void **state)
 {
@@ -361,7 +429,7 @@ static void test_stale_temporary(void **state)
 
     (void)state;
     for (unsigned serial = 0; serial < STALE; serial++) {
-        snprintf(stale, sizeof stale, "%s.%ld-%u.tmp", path, (long)getpid(), serial);
+        snprintf(stale, sizeof stale, "%s/.vka-%ld-%u.tmp", folder, (long)getpid(), serial);
         fd = open(stale, O_CREAT | O_EXCL | O_WRONLY, 0600);
         assert_true(fd >= 0);
         close(fd);
@@ -371,7 +439,7 @@ static void test_stale_temporary(void **state)
     for (unsigned serial = 0; serial < STALE; serial++) {
         struct stat info;
 
-        snprintf(stale, sizeof stale, "%s.%ld-%u.tmp", path, (long)getpid(), serial);
+        snprintf(stale, sizeof stale, "%s/.vka-%ld-%u.tmp", folder, (long)getpid(), serial);
         assert_int_equal(stat(stale, &info), 0);
         assert_int_equal(info.st_size, 0);
         assert_int_equal(unlink(stale), 0);
@@ -429,6 +497,8 @@ int main(void)
         cmocka_unit_test(test_name_arguments),
         cmocka_unit_test(test_other_files),
         cmocka_unit_test(test_no_place),
+        cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_check_place),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_replace_open),
         cmocka_unit_test(test_stale_temporary),
