@@ -1,6 +1,7 @@
 /* vkattn run: a whole layer on one input. SPDX-License-Identifier: MIT */
 #include "attend.h"
 #include "commands.h"
+#include "files.h"
 #include "run_inputs.h"
 #include "run_page.h"
 
@@ -8,47 +9,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char *const layouts[] = {"bsd", "sbd", NULL};
 
-/* Whether both name one file, there or not: the same folder and the same name in it. */
-static bool is_one_file(const char *a, const char *b)
+/* No result may go where something is read or another goes. */
+static bool check_files(const struct run_options *o)
 {
-    const char *const paths[] = {a, b};
-    const char *names[2];
-    struct stat folders[2];
-    for (int i = 0; i < 2; i++) {
-        const char *slash = strrchr(paths[i], '/');
-        size_t length = slash ? (size_t)(slash - paths[i]) + 1 : 0;
-        char *folder = slash ? strndup(paths[i], length) : strdup(".");
-        int failed = folder ? stat(folder, &folders[i]) : -1;
-        free(folder);
-        if (failed)
-            return false;
-        names[i] = paths[i] + length;
-    }
-    return folders[0].st_dev == folders[1].st_dev && folders[0].st_ino == folders[1].st_ino &&
-           strcmp(names[0], names[1]) == 0;
-}
-
-/* No two results may go to one path, and each must be one that can be written. */
-static bool check_outputs(const struct run_options *o)
-{
-    const char *const names[] = {"output", "scores", "html"};
-    const char *const paths[] = {o->output, o->scores, o->html};
-    for (int i = 0; i < 3; i++) {
-        for (int j = 0; paths[i] && j < i; j++) {
-            if (!paths[j] || !is_one_file(paths[i], paths[j]))
-                continue;
-            tool_error("--%s: expected another path than --%s, got '%s' twice", names[i], names[j],
-                       paths[i]);
-            return false;
-        }
-        if (paths[i] && !tool_check_writable(names[i], paths[i]))
-            return false;
-    }
-    return true;
+    const struct tool_file outputs[] = {
+        {"--output", o->output}, {"--scores", o->scores}, {"--html", o->html}};
+    const struct tool_file inputs[] = {
+        {"the layer file", o->layer},   {"--query", o->input[RUN_QUERY]},
+        {"--key", o->input[RUN_KEY]},   {"--value", o->input[RUN_VALUE]},
+        {"--mask", o->input[RUN_MASK]}, {"--kv-lengths", o->input[RUN_LENGTHS]},
+        {"--tokens", o->tokens},        {"--verdict", option_verdict_file(&o->device)},
+    };
+    return tool_check_files(outputs, 3, inputs, 8);
 }
 
 static bool check_options(const struct run_options *o)
@@ -61,7 +36,7 @@ static bool check_options(const struct run_options *o)
         tool_error("--tokens: expected together with --html, whose page they label");
         return false;
     }
-    return check_outputs(o);
+    return check_files(o);
 }
 
 static bool parse(int argc, char **argv, struct run_options *o)

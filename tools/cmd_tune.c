@@ -4,6 +4,7 @@
 
 #include "cache_file.h"
 #include "commands.h"
+#include "files.h"
 #include "output.h"
 
 #include <vkattn/vkattn_io.h>
@@ -354,7 +355,8 @@ int cmd_tune(int argc, char **argv)
     common.timeout_s = TIMEOUT_S;
     tool_set_command("tune");
     if (!options_parse_only(argc, argv, specs) ||
-        (output && !tool_check_writable("output", output)))
+        !tool_check_files(&(struct tool_file){"--output", output}, 1,
+                          &(struct tool_file){"--verdict", option_verdict_file(&common)}, 1))
         return TOOL_USAGE;
     struct tuning *t = calloc(1, sizeof *t);
     if (!t) {

@@ -3,15 +3,12 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 const char *const option_dtypes[] = {"f32", "f16", "bf16", NULL};
 static_assert(VKA_F32 == 0 && VKA_F16 == 1 && VKA_BF16 == 2, "option_dtypes follows vka_dtype");
@@ -65,29 +62,9 @@ void tool_error(const char *format, ...)
     fprintf(stderr, "vkattn%s%s: %s\n", *command_name ? " " : "", command_name, line);
 }
 
-FILE *tool_open(const char *path)
+const char *option_verdict_file(const struct device_options *options)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
-    if (!file && fd >= 0)
-        close(fd);
-    return file;
-}
-
-bool tool_check_writable(const char *option, const char *path)
-{
-    struct stat info;
-    if (!stat(path, &info) && !S_ISREG(info.st_mode)) {
-        tool_error("--%s: expected a path to a file, but %s is something else", option, path);
-        return false;
-    }
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    bool ok = folder && !access(folder, W_OK);
-    if (!ok)
-        tool_error("--%s: cannot write into the folder of %s: %s", option, path, strerror(errno));
-    free(folder);
-    return ok;
+    return options->verdict && strcmp(options->verdict, "none") ? options->verdict : NULL;
 }
 
 /* A decimal number at *text, moved past it. Stricter than strtoll: no blanks, no plus sign. */

@@ -5,8 +5,6 @@
 
 #include <vkattn/vkattn.h>
 
-#include <stdio.h>
-
 /* What the process returns; scripts rely on the numbers. */
 enum tool_exit {
     TOOL_OK = 0,
@@ -26,10 +24,6 @@ void tool_set_command(const char *command);
 /* Prints one line to stderr: "vkattn COMMAND: ...". Control characters of what is printed become
  * '?', so that a name out of a file cannot split the line or drive the terminal. */
 __attribute__((format(printf, 1, 2))) void tool_error(const char *format, ...);
-
-/* Whether a file could be made at what an option says, as far as can be told without making it;
- * else an error line: before the work whose result it is to hold. */
-bool tool_check_writable(const char *option, const char *path);
 
 enum option_kind {
     OPTION_FLAG = 0, /* bool: becomes true */
@@ -63,6 +57,9 @@ struct device_options {
     int64_t limits[2];        /* max_buffer_range, max_allocation in bytes; 0: the driver's */
 };
 
+/* The file of a verdict that the options name; NULL: none. */
+const char *option_verdict_file(const struct device_options *options);
+
 #define DEVICE_OPTIONS_DEFAULT ((struct device_options){.timeout_s = 120, .budget_ms = 200})
 
 /* The rows of struct device_options in an option_spec list. */
@@ -91,8 +88,5 @@ bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
 /* Choices for --dtype and --path, in the order of the enums. */
 extern const char *const option_dtypes[];
 extern const char *const option_paths[];
-
-/* For reading; NULL with errno set. A pipe does not wait for its writer. */
-FILE *tool_open(const char *path);
 
 #endif

@@ -1,6 +1,7 @@
 /* vkattn bench sweep: the runs and the table. SPDX-License-Identifier: MIT */
 #include "sweep.h"
 
+#include "files.h"
 #include "output.h"
 
 #include <vkattn/vkattn_io.h>
@@ -51,8 +52,9 @@ static bool parse(int argc, char **argv, struct bench_options *o, int64_t length
         return false;
     }
     o->value_dim = o->head_dim;
-    return (!files->csv || tool_check_writable("csv", files->csv)) &&
-           (!files->svg || tool_check_writable("svg", files->svg));
+    const struct tool_file outputs[] = {{"--csv", files->csv}, {"--svg", files->svg}};
+    return tool_check_files(outputs, 2,
+                            &(struct tool_file){"--verdict", option_verdict_file(&o->device)}, 1);
 }
 
 static enum tool_exit measure(struct tool_device *d, const struct bench_options *o,

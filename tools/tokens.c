@@ -1,7 +1,7 @@
 /* What the queries and keys of a run stand for, as text. SPDX-License-Identifier: MIT */
 #include "tokens.h"
 
-#include "options.h"
+#include "files.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -180,8 +180,14 @@ expect 0 '^decode  *time grows as length^' \
     [ "$(tail -n 1 s.svg)" = '</svg>' ] && ! grep -qE '(nan|inf)[, "<]' s.svg ||
     fail 'the plot of a sweep'
 expect 2 '--lengths: expected FROM,TO' bench sweep --lengths 64,32
-expect 2 '--csv: cannot write into the folder of missing/s.csv' \
+expect 2 '--csv: missing/s.csv: cannot create: No such file' \
     bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv missing/s.csv
+expect 2 "--svg: expected another file than --csv, got './s.csv' for both" \
+    bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv s.csv --svg ./s.csv
+expect 2 '--csv: expected another file than --verdict' \
+    bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv s.csv --verdict "$PWD/s.csv"
+expect 2 '--output: expected another file than --verdict' tune --output s.csv --verdict s.csv
+expect 2 '--output: missing/v: cannot create' tune --output missing/v
 rm s.csv s.svg
 
 # ---- check --------------------------------------------------------------------------------------
@@ -200,12 +206,6 @@ corrupt "$seed" bad/scores.safetensors expect.scores
 expect 1 '^FAIL seed002_small .*scores\[0,0,0,0\] ' check bad/scores.safetensors
 expect 1 '"result":"fail".*"output":"scores","index":\[0,0,0,0\],"got":' \
     check --json bad/scores.safetensors
-head -c 100 "$seed" >bad/header.safetensors
-expect 2 'bad/header.safetensors' check bad/header.safetensors
-head -c $(($(wc -c <"$seed") - 4)) "$seed" >bad/data.safetensors
-expect 2 'bad/data.safetensors' check bad/data.safetensors
-expect 2 'bad/' check bad/data.safetensors "$seed"
-grep -q '^1 passed, 0 failed, 0 skipped$' out || fail 'a malformed case stops the others'
 # A path that is not UTF-8 is one string all the same: U+FFFD for each byte that is not, and broken,
 # overlong and cut characters are no UTF-8. Long names are whole.
 odd=$(printf 'caf\303\251 \377\300\200\355\240\200\360\237')
@@ -225,6 +225,12 @@ long=$(printf 'caf\303\251%.0s' $(seq 60)) # 300 bytes
 } >long.safetensors
 expect 0 "\"case\":\"$long\"" check --json long.safetensors
 expect 0 "^PASS $long  " check long.safetensors
+head -c 100 "$seed" >bad/header.safetensors
+expect 2 'bad/header.safetensors' check bad/header.safetensors
+head -c $(($(wc -c <"$seed") - 4)) "$seed" >bad/data.safetensors
+expect 2 'bad/data.safetensors' check bad/data.safetensors
+expect 2 'bad/' check bad/data.safetensors "$seed"
+grep -q '^1 passed, 0 failed, 0 skipped$' out || fail 'a malformed case stops the others'
 : >bad/empty.safetensors
 expect 2 'bad/empty.safetensors' check bad/empty.safetensors
 expect 2 'expected case files or folders' check
@@ -286,19 +292,93 @@ refuse()
     pattern=$1
     shift
     expect 2 "$pattern" run "$@"
+    ! grep -q '^device: ' err || fail "a device was opened before: vkattn run $*"
     [ "$(cat keep.npy)" = precious ] || fail "the output was touched: vkattn run $*"
 }
 refuse 'expected one layer file' --query x.npy --output keep.npy
 refuse '--query: expected' "$seed" --output keep.npy
 refuse '--output: expected' "$seed" --query x.npy
-refuse 'missing/y.npy' "$seed" --query x.npy --output missing/y.npy
-refuse '--output: .*something else' "$seed" --query x.npy --output bad
-refuse '--scores: expected another path' "$seed" --query x.npy --output keep.npy --scores keep.npy
-refuse '--html: expected another path than --output' \
+refuse '--output: missing/y.npy: cannot create: No such file' "$seed" --query x.npy --output missing/y.npy
+refuse '--output: bad: not a regular file' "$seed" --query x.npy --output bad
+refuse '--output: bad/: ' "$seed" --query x.npy --output bad/
+refuse '--output: keep.npy/y: ' "$seed" --query x.npy --output keep.npy/y
+refuse '--output: y/: ' "$seed" --query x.npy --output y/
+refuse '--output: /dev/null: not a regular file' "$seed" --query x.npy --output /dev/null
+refuse '--html: missing/p.html: ' "$seed" --query x.npy --output keep.npy --html missing/p.html
+refuse '--scores: missing/s.npy: ' "$seed" --query x.npy --output keep.npy --scores missing/s.npy
+[ ! -d /proc/self ] || refuse '--output: /proc/self/y: cannot create' \
+    "$seed" --query x.npy --output /proc/self/y
+mkdir closed
+chmod 555 closed
+[ "$(id -u)" -eq 0 ] || refuse '--output: closed/y: cannot create' \
+    "$seed" --query x.npy --output closed/y
+refuse '--scores: expected another file than --output' \
+    "$seed" --query x.npy --output keep.npy --scores keep.npy
+refuse '--html: expected another file than --output' \
     "$seed" --query x.npy --output keep.npy --html keep.npy
-refuse 'missing/p.html' "$seed" --query x.npy --output keep.npy --html missing/p.html
-refuse '--scores: expected another path than --output' \
+refuse '--scores: expected another file than --output' \
     "$seed" --query x.npy --output keep.npy --scores ./keep.npy
+refuse '--scores: expected another file than --output' \
+    "$seed" --query x.npy --output new.npy --scores bad/../new.npy
+ln keep.npy hard.npy
+refuse '--html: expected another file than --output' \
+    "$seed" --query x.npy --output keep.npy --html hard.npy
+rm hard.npy
+
+# No output is an input, by whatever spelling or link; nothing is computed before that is found out.
+mkdir same same/bad
+cp x.npy y.npy keep.npy same
+cd same || exit 1
+cp "$seed" layer.safetensors
+for input in layer.safetensors q.npy k.npy v.npy m.npy l.npy t.txt verdict; do
+    [ "$input" = layer.safetensors ] || cp x.npy "$input"
+    ln -s "$input" "soft-$input"
+    ln "$input" "hard-$input"
+done
+inputs='layer.safetensors --query q.npy --key k.npy --value v.npy --mask m.npy --kv-lengths l.npy
+    --tokens t.txt --verdict verdict'
+# refuse_input NAME FILE : FILE is the input that the message calls NAME.
+refuse_input()
+{
+    for spelling in "$2" "./$2" "bad/../$2" "$PWD/$2" "soft-$2" "hard-$2"; do
+        refuse "--output: expected another file than $1, got '$spelling'" \
+            $inputs --output "$spelling" --html new.html
+        refuse "--scores: expected another file than $1, got '$spelling'" \
+            $inputs --output new.npy --scores "$spelling" --html new.html
+        refuse "--html: expected another file than $1, got '$spelling'" \
+            $inputs --output new.npy --html "$spelling"
+    done
+}
+cp layer.safetensors layer.before
+refuse_input 'the layer file' layer.safetensors
+refuse_input --query q.npy
+refuse_input --key k.npy
+refuse_input --value v.npy
+refuse_input --mask m.npy
+refuse_input --kv-lengths l.npy
+refuse_input --tokens t.txt
+refuse_input --verdict verdict
+cmp layer.safetensors layer.before || fail 'a layer file was replaced'
+cmp x.npy q.npy || fail 'an input was replaced'
+refuse '--output: expected another file than --query' layer.safetensors --query soft-q.npy \
+    --output hard-q.npy
+refuse '--output: expected another file than --query' layer.safetensors --query /dev/stdin \
+    --output q.npy <q.npy
+rm -f soft-* hard-* new.* q.npy k.npy v.npy
+expect 0 '' run layer.safetensors --query /dev/stdin --output y2.npy --verdict none <x.npy
+expect 0 '' run layer.safetensors --query x.npy --output none --verdict none
+expect 0 '' run layer.safetensors --query x.npy --output y.npy
+cmp -s y.npy y2.npy || fail 'an input from /dev/stdin gives something else'
+
+# Names as long as the folder takes them, and one that is longer.
+for length in 248 249 250 251 252 253 254 255; do
+    name=$(printf "%0${length}d" 0)
+    expect 0 '' run layer.safetensors --query x.npy --output "$name"
+    cmp -s y.npy "$name" || fail "an output with a name of $length bytes"
+    rm -f "$name"
+done
+refuse '--output: .*File name too long' layer.safetensors --query x.npy --output "${name}0"
+cd ..
 refuse '--tokens: expected together with --html' \
     "$seed" --query x.npy --output keep.npy --tokens t.txt
 refuse_tokens()

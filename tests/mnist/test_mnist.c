@@ -231,24 +231,6 @@ static void json_is_one_line(void **state)
     check_last_line(in_folder("err"), "accuracy: 0.9630 (963/1000)\n");
 }
 
-/* An output that cannot be written leaves nothing behind, and what stood there untouched. */
-static void unwritable_output(void **state)
-{
-    struct stat info;
-
-    (void)state;
-    assert_int_equal(mkdir(in_folder("page"), 0700), 0);
-    assert_int_equal(RUN("--model", DOCUMENTED, "--images", IMAGES, "--labels", LABELS, "--count",
-                         "2", "--html", in_folder("page")),
-                     EXIT_BAD_INPUT);
-    assert_int_equal(stat(in_folder("page"), &info), 0);
-    assert_true(S_ISDIR(info.st_mode));
-    assert_int_equal(rmdir(in_folder("page")), 0);
-    assert_int_equal(RUN("--model", DOCUMENTED, "--images", IMAGES, "--labels", LABELS, "--count",
-                         "2", "--html", in_folder("missing/page.html")),
-                     EXIT_BAD_INPUT);
-}
-
 /* ---- Bad input ------------------------------------------------------------------------------- */
 
 /* Exit code 2 and one line on stderr that holds `word`, with no output begun. */
@@ -351,6 +333,55 @@ static void bad_model(void **state)
     check_bad_model("q_proj.bias", "q_proj.base", "q_proj.bias");
 }
 
+/* An output that is refused before anything is computed: one line, that holds `word`. */
+static void check_bad_output(const char *option, const char *name, const char *word)
+{
+    char path[128], *text;
+    size_t size;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(RUN("--model", in_folder("model"), "--images", IMAGES, "--labels", LABELS,
+                         "--count", "2", "--logits", in_folder("some.npy"), option, path),
+                     EXIT_BAD_INPUT);
+    text = read_all(in_folder("err"), &size);
+    if (!strstr(text, option) || !strstr(text, path) || !strstr(text, word))
+        fail_msg("expected '%s', '%s' and '%s', got: %s", option, path, word, text);
+    assert_ptr_equal(strchr(text, '\n'), text + size - 1);
+    assert_int_equal(access(in_folder("some.npy"), F_OK), -1);
+    free(text);
+}
+
+/* What cannot be written, and what is read, is left as it was. */
+static void bad_output(void **state)
+{
+    struct stat info;
+    size_t size, after;
+    char *model = read_all(DOCUMENTED, &size), *text;
+
+    (void)state;
+    write_all(in_folder("model"), model, size);
+    assert_int_equal(mkdir(in_folder("page"), 0700), 0);
+    check_bad_output("--html", "page", "not a regular file");
+    assert_int_equal(stat(in_folder("page"), &info), 0);
+    assert_true(S_ISDIR(info.st_mode));
+    assert_int_equal(rmdir(in_folder("page")), 0);
+    check_bad_output("--html", "missing/page.html", "No such file");
+    check_bad_output("--html", "some.npy", "another file than --html");
+    check_bad_output("--html", "model", "another file than --model");
+    assert_int_equal(link(in_folder("model"), in_folder("few.npy")), 0);
+    check_bad_output("--html", "few.npy", "another file than --model");
+    assert_int_equal(unlink(in_folder("few.npy")), 0);
+    assert_int_equal(symlink(IMAGES, in_folder("few.npy")), 0);
+    check_bad_output("--html", "few.npy", "another file than --images");
+    assert_int_equal(unlink(in_folder("few.npy")), 0);
+    check_bad_output("--verdict", "some.npy", "--logits");
+    text = read_all(in_folder("model"), &after);
+    assert_int_equal(after, size);
+    assert_memory_equal(text, model, size);
+    free(text);
+    free(model);
+}
+
 static void bad_usage(void **state)
 {
     (void)state;
@@ -381,16 +412,13 @@ static int remove_folder(void)
 int main(void)
 {
     const struct CMUnitTest refusals[] = {
-        cmocka_unit_test(bad_usage),
-        cmocka_unit_test(bad_images),
-        cmocka_unit_test(bad_labels),
-        cmocka_unit_test(bad_model),
+        cmocka_unit_test(bad_usage), cmocka_unit_test(bad_images), cmocka_unit_test(bad_labels),
+        cmocka_unit_test(bad_model), cmocka_unit_test(bad_output),
     };
     const struct CMUnitTest results[] = {
         cmocka_unit_test(heads_over_patches),
         cmocka_unit_test(heads_over_channels),
         cmocka_unit_test(json_is_one_line),
-        cmocka_unit_test(unwritable_output),
     };
     int failed;
     bool no_device = false;

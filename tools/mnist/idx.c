@@ -1,6 +1,6 @@
 #include "idx.h"
 
-#include "options.h"
+#include "files.h"
 
 #include <vkattn/vkattn_io.h>
 

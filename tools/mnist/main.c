@@ -3,6 +3,7 @@
 #include "page.h"
 #include "session.h"
 
+#include "../files.h"
 #include "../output.h"
 
 #include <vkattn/vkattn_io.h>
@@ -24,6 +25,16 @@ static const char usage[] =
     "  --html FILE   a page with the digits, the errors and each head's attention\n"
     "  --logits FILE the outputs before the softmax, float32 [count, classes]\n"
     "  --json        one JSON object on stdout; the accuracy line goes to stderr\n";
+
+static bool check_files(const struct options *o)
+{
+    const struct tool_file outputs[] = {{"--html", o->html}, {"--logits", o->logits}};
+    const struct tool_file inputs[] = {{"--model", o->model},
+                                       {"--images", o->images},
+                                       {"--labels", o->labels},
+                                       {"--verdict", option_verdict_file(&o->device)}};
+    return tool_check_files(outputs, 2, inputs, 4);
+}
 
 static bool read_options(int argc, char **argv, struct options *o)
 {
@@ -47,7 +58,7 @@ static bool read_options(int argc, char **argv, struct options *o)
     missing = !o->model ? "--model" : !o->images ? "--images" : !o->labels ? "--labels" : NULL;
     if (missing && !o->help)
         tool_error("%s: expected; --help shows the options", missing);
-    return !missing || o->help;
+    return o->help || (!missing && check_files(o));
 }
 
 /* Labels are classes of the model, so that they may index its tables. */

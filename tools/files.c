@@ -1,0 +1,76 @@
+/* The files that a command reads and writes. SPDX-License-Identifier: MIT */
+#include "files.h"
+
+#include "options.h"
+
+#include "io/io.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+FILE *tool_open(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (!file && fd >= 0)
+        close(fd);
+    return file;
+}
+
+/* Whether both lead to one file that is there. */
+static bool is_one_file(const char *a, const char *b)
+{
+    struct stat info[2];
+    return !stat(a, &info[0]) && !stat(b, &info[1]) && info[0].st_dev == info[1].st_dev &&
+           info[0].st_ino == info[1].st_ino;
+}
+
+/* Whether both are one name in one folder, of a file that need not be there. */
+static bool is_one_name(const char *a, const char *b)
+{
+    const char *const paths[] = {a, b};
+    char folders[2][PATH_MAX + 1];
+    size_t length[2];
+    for (int i = 0; i < 2; i++) {
+        length[i] = vka_io_folder_length(paths[i]);
+        if (length[i] >= PATH_MAX)
+            return false;
+        memcpy(folders[i], paths[i], length[i]);
+        memcpy(folders[i] + length[i], ".", 2);
+    }
+    return !strcmp(a + length[0], b + length[1]) && is_one_file(folders[0], folders[1]);
+}
+
+/* Whether no file of a list is the one at path. */
+static bool is_none_of(const struct tool_file *output, const struct tool_file *others, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!others[i].path || !(is_one_file(output->path, others[i].path) ||
+                                 is_one_name(output->path, others[i].path)))
+            continue;
+        tool_error("%s: expected another file than %s, got '%s' for both", output->option,
+                   others[i].option, output->path);
+        return false;
+    }
+    return true;
+}
+
+bool tool_check_files(const struct tool_file *outputs, size_t n_output,
+                      const struct tool_file *inputs, size_t n_input)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    for (size_t i = 0; i < n_output; i++) {
+        if (!outputs[i].path)
+            continue;
+        if (!is_none_of(&outputs[i], inputs, n_input) || !is_none_of(&outputs[i], outputs, i))
+            return false;
+        if (vka_io_check_place(outputs[i].path, error)) {
+            tool_error("%s: %s", outputs[i].option, error);
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,22 @@
+/* The files that a command reads and writes. SPDX-License-Identifier: MIT */
+#ifndef TOOLS_FILES_H
+#define TOOLS_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct tool_file {
+    const char *option; /* "--query", or "the layer file" */
+    const char *path;   /* NULL: not given */
+};
+
+/* Before any work: whether no output is an input or another output, by whatever spelling or link,
+ * and each can be written; else an error line that names the option and the file. */
+bool tool_check_files(const struct tool_file *outputs, size_t n_output,
+                      const struct tool_file *inputs, size_t n_input);
+
+/* For reading; NULL with errno set. A pipe does not wait for its writer. */
+FILE *tool_open(const char *path);
+
+#endif
