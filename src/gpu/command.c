@@ -268,10 +268,9 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
 {
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    TRY(device_check(device));
-    if (ticket <= queue->completed)
-        return VKA_OK;
+    enum vka_status status = device_check(device);
+    if (status != VKA_OK || ticket <= queue->completed)
+        return status;
     VkResult result = wait_once(device, ticket, timeout);
     if (result == VK_TIMEOUT && timeout == 0) { /* a question that is answered: no error to log */
         snprintf(log->error, sizeof log->error, "the run is not done yet");
