@@ -39,7 +39,8 @@ layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
     vec4 at[DEPTH * ADDRESS_PANEL / 4];
 };
 
-float acc[ADDRESS_ROWS * VECTORS];
+float acc[ADDRESS_ROWS * VECTORS];   // of one block of k
+float total[ADDRESS_ROWS * VECTORS]; // of the blocks before
 
 void accumulate(uint r, float a, float b[VECTORS])
 {
@@ -78,22 +79,28 @@ void main()
                (product_a() + min(first_row + r, p.m - 1) * p.a_row);
     Float b = Float(uvec2(p.b_low, p.b_high)) + product_b();
     [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
-        acc[i] = i / VECTORS < ROWS ? earlier_sum(product_z(), first_row + i / VECTORS,
-                                                  column_of(i % VECTORS))
-                                    : 0.0;
-    uint k = 0;
-    for (; k + DEPTH <= p.k; k += DEPTH) {
-        Panel panel = Panel(b + k * ADDRESS_PANEL);
-        STEP(DEPTH, k)
-    }
-    for (; k < p.k; k++) {
-        Panel panel = Panel(b + k * ADDRESS_PANEL);
-        STEP(1, k)
+        total[i] = i / VECTORS < ROWS ? earlier_sum(product_z(), first_row + i / VECTORS,
+                                                    column_of(i % VECTORS))
+                                      : 0.0;
+    for (uint k = 0; k < p.k;) {
+        uint end = min(k + MATMUL_BLOCK, p.k);
+        [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
+            acc[i] = 0.0;
+        for (; k + DEPTH <= end; k += DEPTH) {
+            Panel panel = Panel(b + k * ADDRESS_PANEL);
+            STEP(DEPTH, k)
+        }
+        for (; k < end; k++) {
+            Panel panel = Panel(b + k * ADDRESS_PANEL);
+            STEP(1, k)
+        }
+        [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
+            total[i] += acc[i];
     }
     [[unroll]] for (uint v = 0; v < VECTORS; v++) {
         float bias = product_bias(column_of(v));
         [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
             if (r < ROWS)
-                store_product(first_row + r, column_of(v), acc[r * VECTORS + v], bias);
+                store_product(first_row + r, column_of(v), total[r * VECTORS + v], bias);
     }
 }

@@ -7,8 +7,8 @@
 // For operands of any strides and type, and for few rows, where packing B (matmul_address,
 // matmul_texel) does not pay. Nothing that does not change is computed in the loop over k, and the
 // k that are left of whole fours have a loop of their own: these compilers move nothing out of
-// loops. All products add the k in order by fma(), so that a row's bits do not depend on which
-// kernel the number of rows asks for. See matmul_params.
+// loops. All products add the k in the same order, MATMUL_BLOCK at a time, so that a row's bits do
+// not depend on which kernel the number of rows asks for. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -69,7 +69,8 @@ vec4 accumulate(float a, vec4 b, vec4 acc)
     return fma(vec4(a), b, acc);
 }
 
-vec4 acc[LANE_ROWS]; // of row r: this lane's columns
+vec4 acc[LANE_ROWS];   // of row r: this lane's columns, of one block of k
+vec4 total[LANE_ROWS]; // of the blocks before
 
 void store_row(uint r, uint row, uint column)
 {
@@ -78,7 +79,7 @@ void store_row(uint r, uint row, uint column)
                  column * p.c_col;
     [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++)
         if (row < p.m && column + i < p.n) {
-            float x = p.alpha * acc[r][i];
+            float x = p.alpha * total[r][i];
             if (BIAS_TYPE != BIAS_NONE)
                 x += LOAD(bias_words, p.bias_offset + column + i, BIAS_TYPE);
             STORE(c_words, index + i * p.c_col, C_TYPE, one_nan(x));
@@ -115,31 +116,38 @@ void main()
     uint b_column = column < p.n ? column : 0, last = p.n - 1 - b_column;
     uint b_at = p.b_offset + batch * p.b_batch + head / p.group * p.b_head + b_column * p.b_row;
     uvec3 b_step = min(uvec3(1, 2, 3), uvec3(last)) * p.b_row;
-    uint a_col = p.a_col, b_col = p.b_col, whole = p.k / 4, rest = p.k % 4;
+    uint a_col = p.a_col, b_col = p.b_col;
 
     vec4 a[LANE_ROWS / HOLDERS];
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++)
-            acc[r][i] = earlier_sum(z, first_row + r, column + i);
-    for (uint i = 0; i < whole; i++) {
-        [[unroll]] for (uint j = 0; j < LOADS; j++) {
-            a[j] = load_a4(a_at[j], a_col);
-            a_at[j] += 4 * a_col;
+            total[r][i] = earlier_sum(z, first_row + r, column + i);
+    for (uint k = 0; k < p.k; k += MATMUL_BLOCK) {
+        uint whole = min(p.k - k, MATMUL_BLOCK) / 4, rest = min(p.k - k, MATMUL_BLOCK) % 4;
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
+            acc[r] = vec4(0.0);
+        for (uint i = 0; i < whole; i++) {
+            [[unroll]] for (uint j = 0; j < LOADS; j++) {
+                a[j] = load_a4(a_at[j], a_col);
+                a_at[j] += 4 * a_col;
+            }
+            vec4 b0 = load_b(b_at, b_step), b1 = load_b(b_at + b_col, b_step);
+            b_at += 2 * b_col;
+            vec4 b2 = load_b(b_at, b_step), b3 = load_b(b_at + b_col, b_step);
+            b_at += 2 * b_col;
+            EACH_ROW(FOUR_K)
         }
-        vec4 b0 = load_b(b_at, b_step), b1 = load_b(b_at + b_col, b_step);
-        b_at += 2 * b_col;
-        vec4 b2 = load_b(b_at, b_step), b3 = load_b(b_at + b_col, b_step);
-        b_at += 2 * b_col;
-        EACH_ROW(FOUR_K)
-    }
-    for (uint i = 0; i < rest; i++) {
-        [[unroll]] for (uint j = 0; j < LOADS; j++) {
-            a[j].x = load_a(a_at[j]);
-            a_at[j] += a_col;
+        for (uint i = 0; i < rest; i++) {
+            [[unroll]] for (uint j = 0; j < LOADS; j++) {
+                a[j].x = load_a(a_at[j]);
+                a_at[j] += a_col;
+            }
+            vec4 b = load_b(b_at, b_step);
+            b_at += b_col;
+            EACH_ROW(ONE_K)
         }
-        vec4 b = load_b(b_at, b_step);
-        b_at += b_col;
-        EACH_ROW(ONE_K)
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
+            total[r] += acc[r];
     }
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         store_row(r, first_row + r, column);

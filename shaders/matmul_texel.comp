@@ -31,7 +31,8 @@ layout(push_constant) uniform Push { matmul_params p; };
 
 #define FOURS (TEXEL_PANEL / 32) // vec4 of a row of B a lane
 
-vec4 acc[TEXEL_ROWS * FOURS];
+vec4 acc[TEXEL_ROWS * FOURS];   // of one block of k
+vec4 total[TEXEL_ROWS * FOURS]; // of the blocks before
 
 void accumulate(uint r, float a, vec4 b[FOURS])
 {
@@ -69,27 +70,34 @@ void main()
     int b_at = int(product_b()) / 4 + int(lane);
     [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
         [[unroll]] for (uint j = 0; j < 4; j++)
-            acc[i][j] = i / FOURS < ROWS ? earlier_sum(product_z(), first_row + i / FOURS,
-                                                       column_of(i % FOURS * 4 + j))
-                                         : 0.0;
+            total[i][j] = i / FOURS < ROWS ? earlier_sum(product_z(), first_row + i / FOURS,
+                                                         column_of(i % FOURS * 4 + j))
+                                           : 0.0;
     vec4 a;
-    for (uint k = 0; k < p.k / 4; k++) {
-        a = texelFetch(a_texels, a_at++);
-        a = vec4(relu(a.x), relu(a.y), relu(a.z), relu(a.w));
-        STEP(x) STEP(y) STEP(z) STEP(w)
-    }
-    if (p.k % 4 != 0)
-        a = texelFetch(a_texels, a_at);
-    for (uint k = p.k % 4; k != 0; k--) {
-        a.x = relu(a.x);
-        STEP(x)
-        a = a.yzww;
+    for (uint block = 0; block < p.k; block += MATMUL_BLOCK) {
+        uint depth = min(p.k - block, MATMUL_BLOCK);
+        [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
+            acc[i] = vec4(0.0);
+        for (uint k = 0; k < depth / 4; k++) {
+            a = texelFetch(a_texels, a_at++);
+            a = vec4(relu(a.x), relu(a.y), relu(a.z), relu(a.w));
+            STEP(x) STEP(y) STEP(z) STEP(w)
+        }
+        if (depth % 4 != 0)
+            a = texelFetch(a_texels, a_at);
+        for (uint k = depth % 4; k != 0; k--) {
+            a.x = relu(a.x);
+            STEP(x)
+            a = a.yzww;
+        }
+        [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
+            total[i] += acc[i];
     }
     [[unroll]] for (uint i = 0; i < 4 * FOURS; i++) {
         uint at = column_of(i);
         float bias = product_bias(at);
         [[unroll]] for (uint r = 0; r < TEXEL_ROWS; r++)
             if (r < ROWS)
-                store_product(first_row + r, at, acc[r * FOURS + i / 4][i % 4], bias);
+                store_product(first_row + r, at, total[r * FOURS + i / 4][i % 4], bias);
     }
 }

@@ -70,10 +70,12 @@ void main()
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
     uvec2 local = gl_LocalInvocationID.yx;
 
-    float acc[TM * TN];
-    for (uint i = 0; i < TM * TN; i++)
-        acc[i] =
+    float acc[TM * TN], total[TM * TN]; // of one block of k, and of the blocks before
+    for (uint i = 0; i < TM * TN; i++) {
+        acc[i] = 0.0;
+        total[i] =
             earlier_sum(z, first.x + local.x + i / TN * SIDE, first.y + local.y + i % TN * SIDE);
+    }
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
         load_tiles(a_base, b_base, first, k0);
         barrier();
@@ -89,6 +91,11 @@ void main()
             }
         }
         barrier();
+        if ((k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k)
+            for (uint i = 0; i < TM * TN; i++) {
+                total[i] += acc[i];
+                acc[i] = 0.0;
+            }
     }
     for (uint i = 0; i < TM; i++) {
         uint row = first.x + local.x + i * SIDE;
@@ -96,7 +103,7 @@ void main()
             uint column = first.y + local.y + j * SIDE;
             if (row >= p.m || column >= p.n)
                 continue;
-            float x = p.alpha * acc[i * TN + j];
+            float x = p.alpha * total[i * TN + j];
             if (BIAS_TYPE != BIAS_NONE)
                 x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
             uint index = c_base + row * p.c_row + column * p.c_col;

@@ -84,6 +84,9 @@ struct matmul_params {
 #define MATMUL_COOP_SPECS 15
 
 #define BIAS_NONE 99
+/* Kernels of float32 sums add so many k by fma(), in order from a multiple of that, and then what
+ * they give to the sum: neighbours of one size round alike, which a chain of 16,384 would show. */
+#define MATMUL_BLOCK 256
 #define TILE_DEPTH 16
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4 /* a lane */

@@ -15,7 +15,8 @@ static double count_loops(const struct matmul_choice *c, double k)
     }
     if (c->size.m) /* matmul_coop */
         return 64 * (k / COOP_DEPTH + 2);
-    return k / (c->kernel == KERNEL_matmul_address ? 32 : 4) + 33;
+    double blocks = k / MATMUL_BLOCK + 1;
+    return k / (c->kernel == KERNEL_matmul_address ? 32 : 4) + 4 * blocks + 33;
 }
 
 struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice)

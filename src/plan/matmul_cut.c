@@ -2,9 +2,10 @@
  * device, and passes the budget. No kernel sums differently by a result's place in its tile, and
  * what is cut along k goes on with the sums before, so that a result's bits do not depend on the
  * cuts. */
+#include "params.h"
 #include "plan/matmul_budget.h"
 
-#define K_UNIT 32u /* whole steps along k of every kernel, and whole vec4 */
+#define K_UNIT MATMUL_BLOCK /* whole steps along k of every kernel */
 
 static matmul_add add_parts;
 
