@@ -1,5 +1,7 @@
 #include "null_device.h"
 
+#include <gpu/tensor.h>
+
 #include <stdlib.h>
 
 #define MEMORY_BYTES (1ull << 30) /* touched only where written */
@@ -65,6 +67,7 @@ enum vka_status null_device_open(struct vka_device **out)
     TRY(create_logical(device));
     for (int kind = 0; kind < MEMORY_KIND_COUNT; kind++)
         TRY(add_memory(device, (enum memory_kind)kind));
+    TRY(storage_create(device, MEMORY_STAGING, 8, &device->running));
     TRY(pipelines_init(device, NULL, 0));
     device->pipelines.flags = VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
     *out = device;
@@ -81,6 +84,7 @@ void null_device_close(struct vka_device **slot)
     *slot = NULL;
     if (!device)
         return;
+    storage_unref(&device->running);
     for (struct memory_block *block = device->memory.blocks; block; block = block->next)
         free(block->mapped);
     if (device->handle) {
