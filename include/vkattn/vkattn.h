@@ -343,7 +343,8 @@ VKA_API enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, s
 
 /* q is [batch][n_head][n_q][head_dim], k is [batch][n_kv_head][n_kv][head_dim],
  * v is [batch][n_kv_head][n_kv][value_dim], each at any strides. n_head is a multiple of
- * n_kv_head; query head h reads key head h / (n_head / n_kv_head).
+ * n_kv_head; query head h reads key head h / (n_head / n_kv_head). There are fewer than 2^30
+ * queries, at most 2^30 keys, and batch * n_head is below 2^31.
  *
  * Query i of batch b stands at position p = query_offset[b] + i. Key j is visible iff all hold:
  *     j < kv_length[b]         where lengths are given

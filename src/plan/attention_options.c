@@ -68,6 +68,21 @@ fail:
     return status;
 }
 
+/* Kernels count positions, keys and their differences in int32, where offsets are within 2^30, and
+ * rows of all batch elements and heads in uint32. */
+static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
+                                   const struct attention *a)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(a->n_q < 1u << 30, "%s: %u queries are not below 2^30", caller, a->n_q);
+    CHECK_ARG(a->n_kv <= 1u << 30, "%s: %u keys pass 2^30", caller, a->n_kv);
+    CHECK_ARG((uint64_t)a->batch * a->n_head <= INT32_MAX, "%s: batch %u times %u heads pass 2^31",
+              caller, a->batch, a->n_head);
+fail:
+    return status;
+}
+
 static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
                                      const struct attention *a)
 {
@@ -108,6 +123,7 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
     enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
     uint32_t n = a->n_sequence ? a->n_sequence : a->batch;
+    TRY(check_sizes(plan, caller, a));
     TRY(check_numbers(plan, caller, a));
     TRY(check_mask(plan, caller, a));
     TRY(check_per_batch(plan, caller, "kv_length", o->kv_length, n));

@@ -149,6 +149,7 @@ static bool fits(const struct vka_plan *plan, struct cache_copy *c)
     return plan_range(plan, &c->from) <= limit && plan_range(plan, &c->to) <= limit &&
            size[0] <= caps->max_groups[2] && size[1] <= caps->max_groups[1] &&
            ((uint64_t)size[2] * size[3] + LANES - 1) / LANES <= caps->max_groups[0] &&
+           (uint64_t)size[2] * size[3] <= UINT32_MAX - LANES && /* the kernel counts them */
            (shape_count(&plain->shape) <= LEAST || plan_fits(plan, c->kernel, &work));
 }
 

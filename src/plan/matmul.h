@@ -6,7 +6,7 @@
 
 static inline uint32_t divide_up(uint32_t a, uint32_t b)
 {
-    return (a + b - 1) / b;
+    return a / b + (a % b != 0); /* a + b - 1 may pass 2^32 */
 }
 
 /* c = alpha * f(a) b^T + bias, for each batch and head. All of rank 4. */

@@ -206,6 +206,14 @@ static double check_rope(const struct pass *pass)
     return (double)p.batch * p.n_head * p.n_row * p.head_dim;
 }
 
+static void check_cache_copy(const struct pass *pass)
+{
+    struct cache_params p;
+    memcpy(&p, pass->push, sizeof p);
+    assert_true((uint64_t)p.n_row * p.dim <= UINT32_MAX);
+    assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
+}
+
 /* Multiplications. */
 static double check_product(const struct pass *pass)
 {
@@ -243,6 +251,8 @@ static struct counted check_passes(const struct vka_plan *plan)
             sum.scanned += check_nonfinite(pass);
         else if (pass->key.kernel == KERNEL_rope)
             sum.turned += check_rope(pass);
+        else if (pass->key.kernel == KERNEL_cache_append)
+            check_cache_copy(pass);
         else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)
             sum.multiplied += check_product(pass);
     }
@@ -524,12 +534,114 @@ static void attentions(void **state)
     check_made(&made);
 }
 
+/* One element in place of any number. */
+static struct vka_tensor *shared_element(struct vka_device *device, uint32_t rank,
+                                         const uint32_t *size)
+{
+    struct vka_tensor *base = NULL, *view = NULL;
+    assert_int_equal(vka_tensor_create(device, VKA_F16, 1, (const uint32_t[]){1}, &base), VKA_OK);
+    assert_int_equal(vka_tensor_strided(base, 0, rank, size, (const uint64_t[4]){0}, &view),
+                     VKA_OK);
+    vka_tensor_destroy(&base);
+    return view;
+}
+
+/* Sizes past which positions wrap int32, or batch times heads uint32: on any path. */
+static void past_int32(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t batch, heads, n_q, n_kv;
+    } cases[] = {
+        {1, 1, 1, (1u << 30) + 1},
+        {1, 1, 1u << 30, 1},
+        {1u << 17, 1u << 15, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int path = 0; path < VKA_PATH_COUNT; path++) {
+            struct vka_device *device = &devices[1];
+            const uint32_t q_size[4] = {cases[i].batch, cases[i].heads, cases[i].n_q, 1};
+            const uint32_t k_size[4] = {cases[i].batch, cases[i].heads, cases[i].n_kv, 1};
+            struct vka_tensor *q = shared_element(device, 4, q_size);
+            struct vka_tensor *k = shared_element(device, 4, k_size), *o = NULL;
+            assert_int_equal(vka_tensor_create(device, VKA_F16, 4, q_size, &o), VKA_OK);
+            struct vka_plan *plan = new_plan(device, false);
+            plan->path = (enum vka_path)path;
+            assert_int_equal(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k,
+                                                                   .v = k, .output = o)),
+                             VKA_INVALID);
+            vka_plan_destroy(&plan);
+            vka_tensor_destroy(&q);
+            vka_tensor_destroy(&k);
+            vka_tensor_destroy(&o);
+        }
+}
+
+/* A layer whose keys pass 2^31: the kernels would take their number for negative, and see none. */
+static void layer_past_int32(void **state)
+{
+    (void)state;
+    struct vka_device *device = &devices[0];
+    const float one[1] = {1};
+    const struct vka_linear_weights w = {.weight = one};
+    struct vka_layer *layer = NULL;
+    assert_int_equal(vka_layer_create(device,
+                                      VKA_INFO(vka_layer_info, .n_head = 1, .head_dim = 1,
+                                               .query_dim = 1, .query = w, .key = w, .value = w),
+                                      &layer),
+                     VKA_OK);
+    struct vka_tensor *q = shared_element(device, 3, (const uint32_t[]){1, 1, 1}), *o = NULL;
+    struct vka_tensor *k = shared_element(device, 3, (const uint32_t[]){1, (1u << 31) + 5, 1});
+    assert_int_equal(vka_tensor_create(device, VKA_F16, 3, (const uint32_t[]){1, 1, 1}, &o),
+                     VKA_OK);
+    struct vka_plan *plan = new_plan(device, false);
+    assert_int_equal(vka_plan_add_layer(plan, VKA_INFO(vka_layer_op, .layer = layer, .query = q,
+                                                       .key = k, .output = o)),
+                     VKA_INVALID);
+    vka_plan_destroy(&plan);
+    vka_layer_destroy(&layer);
+    vka_tensor_destroy(&q);
+    vka_tensor_destroy(&k);
+    vka_tensor_destroy(&o);
+}
+
+/* More elements than 2^32 appended to a paged cache whose entries all name one block. */
+static void appends(void **state)
+{
+    (void)state;
+    struct vka_device *device = &devices[0];
+    struct vka_cache *cache = NULL;
+    const uint32_t q_size[4] = {1, 1, 1, 8}, k_size[4] = {1, 1, 1u << 29, 8};
+    assert_int_equal(
+        vka_cache_create(device,
+                         VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = 1, .head_dim = 8,
+                                  .capacity = 1u << 29, .block_size = 256, .n_block = 1),
+                         &cache),
+        VKA_OK);
+    struct vka_tensor *q = shared_element(device, 4, q_size);
+    struct vka_tensor *k = shared_element(device, 4, k_size), *o = NULL;
+    assert_int_equal(vka_tensor_create(device, VKA_F16, 4, q_size, &o), VKA_OK);
+    struct vka_plan *plan = new_plan(device, false);
+    plan->path = VKA_PATH_FUSED;
+    if (is_made(device,
+                vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = k,
+                                                      .output = o, .cache = cache))))
+        check_passes(plan);
+    vka_plan_destroy(&plan);
+    vka_cache_destroy(&cache);
+    vka_tensor_destroy(&q);
+    vka_tensor_destroy(&k);
+    vka_tensor_destroy(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),      cmocka_unit_test(panels),   cmocka_unit_test(counts),
-        cmocka_unit_test(rotations),   cmocka_unit_test(products), cmocka_unit_test(attentions),
-        cmocka_unit_test(longest_row),
+        cmocka_unit_test(copies),           cmocka_unit_test(panels),
+        cmocka_unit_test(counts),           cmocka_unit_test(rotations),
+        cmocka_unit_test(products),         cmocka_unit_test(attentions),
+        cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
+        cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
     };
     return cmocka_run_group_tests(tests, make_devices, free_devices);
 }
