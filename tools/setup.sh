@@ -92,6 +92,7 @@ find_missing() {
         need clang-format has_command clang-format
         need libclang-rt-dev has_file /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
         need gcovr has_command gcovr
+        need lintian has_command lintian
         need mandoc has_command mandoc
         need vulkan-validationlayers \
              has_file /usr/share/vulkan/explicit_layer.d/*khronos_validation*.json

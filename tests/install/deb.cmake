@@ -1,7 +1,9 @@
-# cmake -DBUILD=tree -DWORK=folder -DLIBDIR=lib -DMPI=0|1 -P deb.cmake
-# Makes the Debian packages, unpacks them, and looks at what they say and have. MPI is the second's
-# alone, which there is where vkattn_mpi is built: -DMPI=1.
+# cmake -DSOURCE=root -DWORK=folder -DGENERATOR=name -DCOMPILER=cc -DMPI=0|1 -P deb.cmake
+# Makes the Debian packages as the preset "package" does, in WORK/tree, unpacks them, and looks at
+# what they say and have. MPI is the second's alone, which there is where vkattn_mpi is built:
+# -DMPI=1.
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/elf.cmake)
 
 function(run OUTPUT)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
@@ -11,8 +13,14 @@ function(run OUTPUT)
   set(${OUTPUT} "${text}" PARENT_SCOPE)
 endfunction()
 
-file(REMOVE_RECURSE ${WORK})
-run(text ${CMAKE_CPACK_COMMAND} --config ${BUILD}/CPackConfig.cmake -B ${WORK})
+file(GLOB old ${WORK}/*.deb ${WORK}/vkattn ${WORK}/vkattn-mpi)
+file(REMOVE_RECURSE ${old} ${WORK}/_CPack_Packages) # the tree stays: a second time builds little
+run(text ${CMAKE_COMMAND} -S ${SOURCE} --preset package -B ${WORK}/tree -G ${GENERATOR}
+    -DCMAKE_C_COMPILER=${COMPILER} -DVKATTN_BUILD_MPI=${MPI})
+run(text ${CMAKE_COMMAND} --build ${WORK}/tree --parallel 2)
+run(text ${CMAKE_CPACK_COMMAND} --config ${WORK}/tree/CPackConfig.cmake -B ${WORK})
+load_cache(${WORK}/tree READ_WITH_PREFIX "" CMAKE_INSTALL_LIBDIR)
+set(LIBDIR ${CMAKE_INSTALL_LIBDIR})
 
 # check_package(NAME DEPENDS FILES): into ${WORK}/NAME; its fields are ${fields} then.
 function(check_package NAME DEPENDS FILES)
@@ -23,7 +31,15 @@ function(check_package NAME DEPENDS FILES)
       message(SEND_ERROR "${NAME} does not depend on ${name}:\n${fields}")
     endif()
   endforeach()
+  if(NOT fields MATCHES "Maintainer: [^\n]+ <[^\n@]+@[^\n]+>\n")
+    message(SEND_ERROR "${NAME} has no maintainer with an address:\n${fields}")
+  endif()
+  run(triggers dpkg-deb --info ${package} triggers)
+  if(NOT triggers MATCHES "^activate-noawait ldconfig\n")
+    message(SEND_ERROR "${NAME} does not have the loader's cache renewed: '${triggers}'")
+  endif()
   run(text dpkg-deb --extract ${package} ${WORK}/${NAME})
+  check_elf(${WORK}/${NAME})
   foreach(file IN LISTS FILES)
     if(NOT EXISTS ${WORK}/${NAME}/usr/${file})
       message(SEND_ERROR "${NAME} lacks ${file}")
@@ -34,15 +50,19 @@ endfunction()
 
 check_package(vkattn "libc6;libjansson4;libvulkan1"
   "bin/vkattn;bin/vkattn-mnist;include/vkattn/vkattn.h;include/vkattn/vkattn_vulkan.h;\
-share/man/man1/vkattn.1;share/bash-completion/completions/vkattn;share/doc/vkattn/copyright")
+share/man/man1/vkattn.1.gz;share/man/man1/vkattn-mnist.1.gz;share/doc/vkattn/changelog.gz;\
+share/bash-completion/completions/vkattn;share/doc/vkattn/copyright")
 if(fields MATCHES "mpi")
   message(SEND_ERROR "vkattn depends on an MPI:\n${fields}")
 endif()
-run(text ${WORK}/vkattn/usr/bin/vkattn version)
+run(text ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${WORK}/vkattn/usr/${LIBDIR}
+         ${WORK}/vkattn/usr/bin/vkattn version)
 if(MPI)
   check_package(vkattn-mpi "vkattn \\(= ;libopenmpi|libmpich"
     "bin/vkattn-mpi;include/vkattn/vkattn_mpi.h;${LIBDIR}/libvkattn_mpi.so;\
-${LIBDIR}/pkgconfig/vkattn_mpi.pc;share/man/man1/vkattn-mpi.1;share/doc/vkattn-mpi/copyright")
-  run(text ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${WORK}/vkattn/usr/${LIBDIR}
+${LIBDIR}/pkgconfig/vkattn_mpi.pc;share/man/man1/vkattn-mpi.1.gz;\
+share/doc/vkattn-mpi/changelog.gz;share/doc/vkattn-mpi/copyright")
+  run(text ${CMAKE_COMMAND} -E env
+           LD_LIBRARY_PATH=${WORK}/vkattn/usr/${LIBDIR}:${WORK}/vkattn-mpi/usr/${LIBDIR}
            ${WORK}/vkattn-mpi/usr/bin/vkattn-mpi help)
 endif()
