@@ -97,10 +97,11 @@ struct matmul_params {
 
 /* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] --------------------------------
  * An invocation an element: columns along x, rows along y, matrices along z. Buffers: 0 pieces,
- * float32 [n_piece][z][m][n], 1 bias, 2 C. */
+ * float32 with neighbouring columns, 1 bias, 2 C. */
 struct sum_params {
     U32 m, n, n_head, n_piece;
     U32 piece; /* elements from piece to piece */
+    U32 offset, batch, head, row; /* of piece 0 */
     F32 alpha;
     U32 c_offset, c_batch, c_head, c_row, c_col;
     U32 bias_offset;

@@ -25,7 +25,7 @@ void main()
     uint column = gl_GlobalInvocationID.x, row = gl_WorkGroupID.y, z = gl_WorkGroupID.z;
     if (column >= p.n)
         return;
-    first = (z * p.m + row) * p.n + column;
+    first = p.offset + z / p.n_head * p.batch + z % p.n_head * p.head + row * p.row + column;
     float x = p.alpha * sum_pieces(p.n_piece);
     if (BIAS_TYPE != BIAS_NONE)
         x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);

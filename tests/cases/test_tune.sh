@@ -34,8 +34,8 @@ layer='--batch 1 --seq 4 --model-dim 16 --heads 2 --path unfused --repeat 1'
 explain="bench layer $layer --explain"
 
 # A result that could not be kept is not worked for.
-expect 2 '--output: cannot write into the folder of missing/v.txt' tune --output missing/v.txt
-expect 2 '--output: expected a path to a file' tune --output .
+expect 2 '--output: missing/v.txt: cannot create: No such file or directory' tune --output missing/v.txt
+expect 2 '--output: .: not a regular file' tune --output .
 
 # What is kept is loaded by the next command, unless that is told not to.
 expect 0 '^kept in .*/cache/vkattn/verdict-' tune --quick

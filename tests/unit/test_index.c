@@ -116,6 +116,7 @@ static void make_device(struct vka_device *device, const struct caps *caps)
         .vkFreeMemory = free_memory,
         .vkGetBufferDeviceAddress = buffer_address,
     };
+    assert_int_equal(storage_create(device, MEMORY_STAGING, 8, &device->running), VKA_OK);
 }
 
 /* GPUs with and without a limit on the grid, and both CPU drivers. */
@@ -137,6 +138,7 @@ static int free_devices(void **state)
 {
     (void)state;
     for (int i = 0; i < DEVICES; i++)
+        storage_unref(&devices[i].running);
         memory_finish(&devices[i]);
     return 0;
 }
