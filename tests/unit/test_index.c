@@ -137,9 +137,10 @@ static int make_devices(void **state)
 static int free_devices(void **state)
 {
     (void)state;
-    for (int i = 0; i < DEVICES; i++)
+    for (int i = 0; i < DEVICES; i++) {
         storage_unref(&devices[i].running);
         memory_finish(&devices[i]);
+    }
     return 0;
 }
 
