@@ -13,9 +13,10 @@ Arrays are numpy arrays or anything on the CPU with `__dlpack__`. Element types 
 "f16", "bf16", "i32" and "bool"; numpy has no bfloat16, so bf16 tensors are read back as float32.
 
 Whatever goes wrong is an exception with the library's sentence: `VkattnError` and its subclasses.
-A `Device` and all that is made from it may be used from several threads; calls take turns. Objects
-are closed by `close()`, by `with`, or when nothing refers to them; closing a device closes all that
-was made from it.
+A `Device` and all that is made from it may be used from several threads; calls take turns. Ctrl-C,
+or whatever a signal handler raises, leaves both usable and is raised when the call of C is over.
+Objects are closed by `close()`, by `with`, or, where nothing refers to them any more, by the next
+call; closing a device closes all that was made from it.
 """
 
 from ._attention import attention

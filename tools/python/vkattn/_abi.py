@@ -36,20 +36,58 @@ def _find_header() -> Path:
     return here.parents[3] / "include" / "vkattn" / "vkattn.h"
 
 
+def _without_comments(header: str) -> str:
+    return re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+
+
 def _declarations(header: str) -> str:
     """What cffi can read: no comments, and of the preprocessor only whole numbers."""
-    text = re.sub(r"/\*.*?\*/", "", header, flags=re.S).replace("\\\n", " ")
+    text = _without_comments(header).replace("\\\n", " ")
     text = re.sub(r"^#ifdef __cplusplus.*?^#endif", "", text, flags=re.S | re.M)
     text = re.sub(r"^#(?!define \w+ \d+$).*$", "", text, flags=re.M)
     return text.replace("VKA_API", "")
 
 
+LOG_CALLBACK = "void (*)(void *, enum vka_log_level, const char *)"
+_OTHER_TYPES = (
+    LOG_CALLBACK,
+    "char[]",
+    "enum vka_status",
+    "size_t *",
+    "struct vka_device_properties[]",
+    "uint32_t *",
+    "uint32_t[]",
+    "uint64_t *",
+)
+
+
+def _resolve(header: str) -> None:
+    """Has cffi read all functions and types now. It does so at their first use otherwise, and a
+    type in whose reading it was interrupted stays broken."""
+    for name in dir(lib):
+        getattr(lib, name)
+    for name in sorted(set(re.findall(r"\bstruct (vka_\w+)", _without_comments(header)))):
+        ffi.typeof(f"struct {name} *")
+        ffi.typeof(f"struct {name} **")
+    for other in _OTHER_TYPES:
+        ffi.typeof(other)
+
+
+_header = _find_header().read_text(encoding="utf-8")
 ffi = FFI()
-ffi.cdef(_declarations(_find_header().read_text(encoding="utf-8")))
+ffi.cdef(_declarations(_header))
 try:
     lib: Any = ffi.dlopen(_find_library())
 except OSError as error:
     raise ImportError(str(error)) from error
+_resolve(_header)
+
+
+def new_struct(name: str) -> Any:
+    """A zeroed struct that begins with struct_size."""
+    struct = ffi.new(f"struct {name} *")
+    struct.struct_size = ffi.sizeof(struct[0])
+    return struct
 
 
 def text_of(pointer: Any) -> str:

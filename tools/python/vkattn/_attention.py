@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,12 +67,14 @@ def attention(
         given["past_key"], given["past_value"] = past
     host = {name: float_array(array, name, dtype, 4) for name, array in given.items()}
     device = pick_device(device)
-    t = {name: upload(device, array) for name, array in host.items()}
     batch, n_head, n_q, _ = host["q"].data.shape
     n_kv = sum(host[name].data.shape[2] for name in ("k", "past_key") if name in host)
-    output = Tensor(device, (batch, n_head, n_q, t["v"].shape[3]), result_dtype(host["q"]))
-    scores_to = Tensor(device, (batch, n_head, n_q, n_kv)) if scores else None
-    with Plan(device, path=path) as plan:
+    with ExitStack() as stack:
+        own = stack.enter_context
+        t = {name: own(upload(device, array)) for name, array in host.items()}
+        output = own(Tensor(device, (batch, n_head, n_q, t["v"].shape[3]), result_dtype(host["q"])))
+        scores_to = own(Tensor(device, (batch, n_head, n_q, n_kv))) if scores else None
+        plan = own(Plan(device, path=path))
         plan.attention(
             t["q"],
             t["k"],
@@ -83,5 +86,5 @@ def attention(
             **options,
         )
         plan.finish().run(timeout)
-    context: np.ndarray = output.read()
-    return (context, scores_to.read()) if scores_to else context
+        context: np.ndarray = output.read()
+        return (context, scores_to.read()) if scores_to else context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from ._abi import ffi, lib
+from ._abi import ffi, lib, new_struct
 from ._arrays import DTYPES, check_dtype
 from ._core import Child
 from ._device import Device, pick_device
@@ -33,8 +33,7 @@ class Cache(Child):
         n_block: int = 0,
     ) -> None:
         device = pick_device(device)
-        info = ffi.new("struct vka_cache_info *")
-        info.struct_size = ffi.sizeof("struct vka_cache_info")
+        info = new_struct("vka_cache_info")
         info.batch = batch
         info.n_kv_head = n_kv_head
         info.head_dim = head_dim
@@ -43,12 +42,10 @@ class Cache(Child):
         info.dtype = DTYPES[check_dtype(dtype, "dtype")]
         info.block_size = block_size
         info.n_block = n_block
-        box = ffi.new("struct vka_cache **")
-        with device._core as core:
-            core.check(lib.vka_cache_create(core.box[0], info, box))
-            self._own(device, box, lib.vka_cache_destroy)
         self.batch = batch
         self.capacity = capacity
+        core = device._core
+        self._create(device, "cache", lambda box: lib.vka_cache_create(core.box[0], info, box))
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
@@ -57,22 +54,20 @@ class Cache(Child):
     def length(self, sequence: int = 0) -> int:
         """Positions that a sequence holds."""
         length = ffi.new("uint32_t *")
-        with self.device._core as core:
-            core.check(lib.vka_cache_length(self._pointer, sequence, length))
+        self.device._core.call(lambda: lib.vka_cache_length(self._pointer, sequence, length))
         return int(length[0])
 
     def truncate(self, sequence: int = 0, length: int = 0) -> None:
         """Forgets all positions from length on."""
-        with self.device._core as core:
-            core.check(lib.vka_cache_truncate(self._pointer, sequence, length))
+        self.device._core.call(lambda: lib.vka_cache_truncate(self._pointer, sequence, length))
 
     def fork(self, source: int, to: int) -> None:
         """Makes sequence `to` a copy of `source`; full blocks of a paged cache are shared."""
-        with self.device._core as core:
-            core.check(lib.vka_cache_fork(self._pointer, source, to))
+        self.device._core.call(lambda: lib.vka_cache_fork(self._pointer, source, to))
 
     def set_blocks(self, sequence: int, first: int, blocks: Sequence[int]) -> None:
         """Paged: sets entries first .. of a sequence's block table."""
         table = ffi.new("uint32_t[]", list(blocks))
-        with self.device._core as core:
-            core.check(lib.vka_cache_set_blocks(self._pointer, sequence, first, len(table), table))
+        self.device._core.call(
+            lambda: lib.vka_cache_set_blocks(self._pointer, sequence, first, len(table), table)
+        )

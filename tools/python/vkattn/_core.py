@@ -1,106 +1,170 @@
-"""Who owns what, and whose turn it is.
+"""Who owns what, whose turn it is, and that no interrupt breaks either.
 
-C wants what is made from a device to be destroyed before it, and one thread at a time. Python's
-collector runs where and in whatever order it likes, cycles included. So a device's core keeps the
-list of what lives, every call holds the core's lock, and what the collector finds while another
-call runs is put aside and destroyed by the call that has the turn.
+C wants what is made from a device to be destroyed before it, and one thread at a time. Python
+raises KeyboardInterrupt between any two steps of the main thread, and its collector runs wherever
+it likes. So a call is a function that runs under the lock of the device's core; what C makes has an
+owner before it is made; and what the collector finds is only noted, by a function of C in which no
+interrupt can be lost, and destroyed by the next call.
 """
 
 from __future__ import annotations
 
+import atexit
 import collections
+import functools
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
-from ._abi import lib, text_of
+from ._abi import ffi, lib, text_of
 from ._errors import ClosedError, VkattnError, error_of
 
 if TYPE_CHECKING:
     from ._device import Device
+    from ._log import Log
+
+T = TypeVar("T")
+
+
+def run_locked(lock: Any, work: Callable[[], T]) -> T:
+    """work() under an RLock, which is free afterwards wherever an interrupt strikes.
+
+    The interpreter may be interrupted between the block of a `with` and the release (Python 3.9
+    everywhere, later ones under a tracer), never at two places by one interrupt: so what `with`
+    left is released here.
+    """
+    if lock._is_owned():
+        raise VkattnError("a log callback or signal handler must not call back into vkattn")
+    try:
+        with lock:
+            return work()
+    finally:
+        if lock._is_owned():
+            lock.release()
+
+
+class Remains(weakref.ref):  # type: ignore[type-arg]
+    """What stays of an object that nothing refers to: how to destroy what C holds for it."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    # May be called again. Set a step after the object is made, which an interrupt may come between.
+    end: Callable[[], object] = staticmethod(lambda: None)
+
+
+_devices: set[Remains] = set()
+
+
+def close_dropped() -> None:
+    """Closes the devices that nothing refers to."""
+    for remains in list(_devices):
+        if remains() is None:
+            remains.end()
+
+
+@atexit.register
+def _close_all() -> None:
+    for remains in list(_devices):
+        remains.end()
 
 
 class Core:
-    """A C device with its children. `with core:` takes the turn, and fails where it is closed."""
+    """A C device with its children."""
 
-    def __init__(self, box: Any, log: Any) -> None:
-        self.box = box  # struct vka_device **
+    def __init__(self, device: Device, log: Log) -> None:
+        self.box = ffi.new("struct vka_device **")
         self._log = log  # C calls it as long as the device lives
-        self._live: dict[Any, Callable[[Any], None]] = {}  # struct vka_x **: its destroy function
-        self._dead: collections.deque[Any] = collections.deque()
-        self._lock = threading.Lock()
-        self._holder: int | None = None
+        self._live: set[Remains] = set()  # the children
+        self._dead: collections.deque[Remains] = collections.deque()
+        self._lock: Any = threading.RLock()
         self._process = os.getpid()
+        self._remains = Remains(device)
+        self._remains.end = self.close
+        _devices.add(self._remains)
 
-    def _take_turn(self) -> None:
+    def turn(self, work: Callable[[], T]) -> T:
+        """work() when no other thread is in a call of this device. Raises where it is closed."""
         if self._process != os.getpid():
             raise VkattnError("the device was made before this process was forked: make another")
-        if self._holder == threading.get_ident():
-            raise VkattnError("a log callback must not call back into vkattn")
-        self._lock.acquire()
-        self._holder = threading.get_ident()
+        close_dropped()
+        return run_locked(self._lock, lambda: self._take_turn(work))
 
-    def _end_turn(self) -> None:
-        self._sweep()
-        self._holder = None
-        self._lock.release()
+    def call(self, work: Callable[[], int]) -> None:
+        """A turn whose work gives a status."""
+        self.turn(lambda: self._check(work()))
 
-    def _sweep(self) -> None:
-        while self._dead:
-            box = self._dead.popleft()
-            destroy = self._live.pop(box, None)
-            if destroy:
-                destroy(box)
+    def create(self, child: Child, destroy: Callable[[Any], None], fill: Callable[[], int]) -> None:
+        """A turn in which fill() has C put an object into the child's box."""
+        remains = child._remains = Remains(child, self._dead.append)
+        remains.end = functools.partial(destroy, child._box)
 
-    def __enter__(self) -> Core:
-        self._take_turn()
-        if not self.box[0]:
-            self._end_turn()
-            raise ClosedError("the device has been closed")
-        return self
+        def work() -> None:
+            self._live.add(remains)
+            self._check(fill())
+            child._made()
 
-    def __exit__(self, *_: object) -> None:
-        self._end_turn()
+        self.turn(work)
 
-    def check(self, status: int) -> None:
+    def retire(self, remains: Remains) -> None:
+        """Destroys a child; within a call of this thread, when that ends."""
+        self._dead.append(remains)
+        if self._process == os.getpid() and not self._lock._is_owned():
+            run_locked(self._lock, self._sweep)
+
+    def close(self) -> None:
+        """Destroys the children, then the device. May be called again."""
+        if self._process == os.getpid():
+            run_locked(self._lock, self._end)
+            _devices.discard(self._remains)
+
+    def _check(self, status: int) -> None:
         """Raises unless VKA_OK; within a turn, as the sentence lives until the next failure."""
         if status:
             raise error_of(status, text_of(lib.vka_device_error(self.box[0])))
 
-    def adopt(self, box: Any, destroy: Callable[[Any], None]) -> None:
-        self._live[box] = destroy
-
-    def retire(self, box: Any) -> None:
-        """Destroys a child now or, where a call has the turn, when that call ends. Never waits."""
-        self._dead.append(box)
-        if self._process == os.getpid() and self._lock.acquire(blocking=False):
-            self._holder = threading.get_ident()
-            self._end_turn()
-
-    def close(self) -> None:
-        if self._process != os.getpid():
-            return
-        self._take_turn()
-        self._dead.extend(self._live)
+    def _take_turn(self, work: Callable[[], T]) -> T:
+        if not self.box[0]:
+            raise ClosedError("the device has been closed")
         self._sweep()
+        try:
+            return work()
+        finally:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        while self._dead:
+            remains = self._dead[0]  # until it is destroyed, were this interrupted
+            remains.end()
+            self._live.discard(remains)
+            self._dead.popleft()
+        self._log.raise_kept()
+
+    def _end(self) -> None:
+        for remains in list(self._live):
+            remains.end()
+        self._live.clear()
         lib.vka_device_destroy(self.box)
-        self._end_turn()
+        self._sweep()
 
 
 class Child:
     """What is made from a device."""
 
     device: Device
-    _box: Any
+    _box: Any  # struct vka_x **
+    _remains: Remains
+    _closed = False
 
-    def _own(self, device: Device, box: Any, destroy: Callable[[Any], None]) -> None:
-        """Takes what a create function just put into box; within a turn."""
+    def _create(self, device: Device, kind: str, fill: Callable[[Any], int]) -> None:
+        """Has fill(box) make a struct vka_<kind>, within a turn."""
         self.device = device
-        self._box = box
-        core = device._core
-        core.adopt(box, destroy)
-        self._finalizer = weakref.finalize(self, core.retire, box)
+        box = self._box = ffi.new(f"struct vka_{kind} **")
+        device._core.create(self, getattr(lib, f"vka_{kind}_destroy"), lambda: fill(box))
+
+    def _made(self) -> None:
+        """Called when the C object is there; within the turn."""
 
     @property
     def _pointer(self) -> Any:
@@ -111,11 +175,12 @@ class Child:
 
     def close(self) -> None:
         """Gives back what the object holds on the device. Closing twice does nothing."""
-        self._finalizer()
+        self._closed = True
+        self.device._core.retire(self._remains)
 
     @property
     def closed(self) -> bool:
-        return not (self._finalizer.alive and self._box[0])
+        return self._closed or not self._box[0]
 
     def __enter__(self) -> Any:
         return self

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
-from ._abi import enum_names, ffi, lib, text_of
-from ._core import Core
+from ._abi import enum_names, ffi, lib, new_struct, text_of
+from ._core import Core, close_dropped, run_locked
 from ._errors import InvalidError, error_of
+from ._log import Log
 
 if TYPE_CHECKING:
     from ._arrays import Array, Shape
     from ._tensor import Tensor
 
 _TYPES = {value: name for name, value in enum_names("VKA_DEVICE_", "vka_device_type").items()}
-_LEVELS = {value: name for name, value in enum_names("VKA_LOG_", "vka_log_level").items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,33 +49,17 @@ def _info_of(properties: Any) -> DeviceInfo:
     return DeviceInfo(**values)
 
 
-class _Log:
-    """The C callback: keeps the last error, and passes everything on. Holds no Device."""
-
-    def __init__(self, log: Callable[[str, str], object] | None) -> None:
-        self.error = ""
-
-        def receive(_user: Any, level: int, message: Any) -> None:
-            text = text_of(message)
-            if level == 0:
-                self.error = text
-            if log:
-                log(_LEVELS.get(level, "info"), text)
-
-        signature = "void(void *, enum vka_log_level, const char *)"
-        self.callback = ffi.callback(signature, receive)
-
-
 def devices() -> list[DeviceInfo]:
     """All Vulkan devices, in the order of their index. NoDeviceError where there is none."""
-    log = _Log(None)
-    info = ffi.new("struct vka_device_info *")
-    info.struct_size = ffi.sizeof("struct vka_device_info")
+    close_dropped()
+    log = Log(None)
+    info = new_struct("vka_device_info")
     info.log = log.callback
     count = ffi.new("size_t *")
     properties = ffi.NULL
     for _ in range(2):  # how many, then what they are
         status = lib.vka_device_list(info, properties, count)
+        log.raise_kept()
         if status:
             raise error_of(status, log.error)
         if not properties:
@@ -88,7 +71,8 @@ class Device:
     """A Vulkan device with its queue, memory and kernels.
 
     device: None for the most capable one, an index of `devices()`, or a part of a name, any case.
-    log: called with a level ("error", "warning", "info") and a sentence; must not call vkattn.
+    log: called with a level ("error", "warning", "info") and a sentence; must not call vkattn. What
+        it raises is raised by the call that logged.
     validation: enable the Khronos validation layer where it is installed.
     pipeline_cache: bytes from `pipeline_cache()` of an earlier run, so that nothing is compiled
         again.
@@ -107,24 +91,23 @@ class Device:
             raise TypeError(f"device: expected an int, a str or None, got {type(device).__name__}")
         if log is not None and not callable(log):
             raise TypeError(f"log: expected a callable, got {type(log).__name__}")
-        receiver = _Log(log)
+        close_dropped()
+        receiver = Log(log)
         name = ffi.NULL if device is None else ffi.new("char[]", str(device).encode())
         blob = ffi.from_buffer(pipeline_cache) if pipeline_cache else ffi.NULL
-        info = ffi.new("struct vka_device_info *")
-        info.struct_size = ffi.sizeof("struct vka_device_info")
+        info = new_struct("vka_device_info")
         info.device = name
         info.log = receiver.callback
         info.validation = bool(validation)
         info.labels = bool(labels)
         info.pipeline_cache = blob
         info.pipeline_cache_size = len(pipeline_cache) if pipeline_cache else 0
-        box = ffi.new("struct vka_device **")
-        status = lib.vka_device_create(info, box)
+        core = self._core = Core(self, receiver)
+        status = lib.vka_device_create(info, core.box)
+        receiver.raise_kept()
         if status:
             raise error_of(status, receiver.error)
-        self._core = Core(box, receiver)
-        self._finalizer = weakref.finalize(self, self._core.close)
-        self.info = _info_of(lib.vka_device_properties(box[0]))
+        self.info = _info_of(lib.vka_device_properties(core.box[0]))
 
     def __repr__(self) -> str:
         return f"<vkattn.Device {self.info.name!r}{', closed' if self.closed else ''}>"
@@ -145,8 +128,8 @@ class Device:
         Layers with keep_weights come back, and plans give the same bits as before; tensors have
         undefined values, caches are empty. InvalidError where the device is not lost.
         """
-        with self._core as core:
-            core.check(lib.vka_device_recover(core.box[0]))
+        core = self._core
+        core.call(lambda: lib.vka_device_recover(core.box[0]))
 
     @property
     def closed(self) -> bool:
@@ -172,33 +155,48 @@ class Device:
         """Every kernel: None where it is usable here, else why not, as "needs subgroups of 8"."""
         kernels: dict[str, str | None] = {}
         info = ffi.new("struct vka_kernel_info *")
-        with self._core as core:
+        core = self._core
+
+        def read() -> int:
             for i in range(lib.vka_kernel_count()):
-                core.check(lib.vka_device_kernel(core.box[0], i, info))
+                status = int(lib.vka_device_kernel(core.box[0], i, info))
+                if status:
+                    return status
                 kernels[text_of(info.name)] = text_of(info.missing) or None
+            return 0
+
+        core.call(read)
         return kernels
 
     def pipeline_cache(self) -> bytes:
         """What the driver compiled so far, for `Device(pipeline_cache=...)` of a later run."""
-        size = ffi.new("size_t *")
-        with self._core as core:
-            core.check(lib.vka_device_pipeline_cache(core.box[0], ffi.NULL, size))
+        core, size = self._core, ffi.new("size_t *")
+        blob = ffi.NULL
+
+        def read() -> int:
+            nonlocal blob
+            status = lib.vka_device_pipeline_cache(core.box[0], ffi.NULL, size)
             blob = ffi.new("char[]", size[0])
-            core.check(lib.vka_device_pipeline_cache(core.box[0], blob, size))
+            return status or int(lib.vka_device_pipeline_cache(core.box[0], blob, size))
+
+        core.call(read)
         return bytes(ffi.buffer(blob, size[0]))
 
 
 _default: Device | None = None
-_default_lock = threading.Lock()
+_default_lock = threading.RLock()
 
 
 def default_device() -> Device:
     """The device that is used where none is given: the most capable one, made when first needed."""
-    global _default
-    with _default_lock:
+
+    def pick() -> Device:
+        global _default
         if _default is None or _default.closed:
             _default = Device()
         return _default
+
+    return run_locked(_default_lock, pick)
 
 
 def pick_device(device: Device | None) -> Device:

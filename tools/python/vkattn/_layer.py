@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
 import numpy as np
 
-from ._abi import ffi, lib
+from ._abi import ffi, lib, new_struct
 from ._arrays import DTYPES, FLOATS, Array, check_dtype, host_array
 from ._attention import float_array, result_dtype, upload
 from ._cache import Cache
@@ -117,7 +118,7 @@ class Layer(Child):
         self._set_sizes(linears, n_head, n_kv_head)
         self.layout = layout
         self.options = options
-        self._create(device, linears, interleaved, keep_weights)
+        self._upload(device, linears, interleaved, keep_weights)
 
     def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
         self.n_head = n_head
@@ -140,15 +141,14 @@ class Layer(Child):
                 f" features, got {list(linears['output'].weight.data.shape)}"
             )
 
-    def _create(
+    def _upload(
         self,
         device: Device,
         linears: dict[str, _Linear],
         interleaved: bool,
         keep_weights: bool,
     ) -> None:
-        info = ffi.new("struct vka_layer_info *")
-        info.struct_size = ffi.sizeof("struct vka_layer_info")
+        info = new_struct("vka_layer_info")
         for name in (
             "n_head",
             "n_kv_head",
@@ -165,10 +165,8 @@ class Layer(Child):
         info.keep_weights = bool(keep_weights)
         for name, linear in linears.items():
             linear.write(getattr(info, name))
-        box = ffi.new("struct vka_layer **")
-        with device._core as core:
-            core.check(lib.vka_layer_create(core.box[0], info, box))
-            self._own(device, box, lib.vka_layer_destroy)
+        core = device._core
+        self._create(device, "layer", lambda box: lib.vka_layer_create(core.box[0], info, box))
 
     @staticmethod
     def from_torch(
@@ -264,11 +262,14 @@ class Layer(Child):
         swap = 1 if choose(LAYOUTS, layout, "layout") else 0
         shape = host["query"].data.shape
         n_kv = cache.capacity if cache else host.get("key", host["query"]).data.shape[1 - swap]
-        t = {name: upload(self.device, array) for name, array in host.items()}
-        output = Tensor(self.device, (*shape[:2], self.output_dim), result_dtype(host["query"]))
         weights_shape = (shape[swap], self.n_head, shape[1 - swap], n_kv)
-        scores_to = Tensor(self.device, weights_shape) if scores else None
-        with Plan(self.device, path=path) as plan:
+        device = self.device
+        with ExitStack() as stack:
+            own = stack.enter_context
+            t = {name: own(upload(device, array)) for name, array in host.items()}
+            output = own(Tensor(device, (*shape[:2], self.output_dim), result_dtype(host["query"])))
+            scores_to = own(Tensor(device, weights_shape)) if scores else None
+            plan = own(Plan(device, path=path))
             plan.layer(
                 self,
                 t["query"],
@@ -282,5 +283,5 @@ class Layer(Child):
                 **options,
             )
             plan.finish().run(timeout)
-        result: np.ndarray = output.read()
-        return (result, scores_to.read()) if scores_to else result
+            result: np.ndarray = output.read()
+            return (result, scores_to.read()) if scores_to else result

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from ._abi import ffi, lib, text_of
+from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
 from ._core import Child, check_child
 from ._device import Device, pick_device
@@ -64,16 +64,13 @@ class Plan(Child):
         submit_budget: int | None = 0,
     ) -> None:
         device = pick_device(device)
-        info = ffi.new("struct vka_plan_info *")
-        info.struct_size = ffi.sizeof("struct vka_plan_info")
+        info = new_struct("vka_plan_info")
         info.path = choose(PATHS, path, "path")
         info.workspace_limit = workspace_limit
         info.timestamps = bool(timestamps)
         info.submit_budget = 2**64 - 1 if submit_budget is None else submit_budget
-        box = ffi.new("struct vka_plan **")
-        with device._core as core:
-            core.check(lib.vka_plan_create(core.box[0], info, box))
-            self._own(device, box, lib.vka_plan_destroy)
+        core = device._core
+        self._create(device, "plan", lambda box: lib.vka_plan_create(core.box[0], info, box))
 
     def __repr__(self) -> str:
         return f"<vkattn.Plan on {self.device.info.name!r}{', closed' if self.closed else ''}>"
@@ -106,9 +103,9 @@ class Plan(Child):
         [batch][n_head][n_q][n_kv].
         """
         prepared = Prepared(self.device, dict(options), scores, scores_to)
-        op = ffi.new("struct vka_attention_op *")
-        op.struct_size = ffi.sizeof("struct vka_attention_op")
-        with self.device._core as core:
+        op = new_struct("vka_attention_op")
+
+        def add() -> int:
             op.q = pointer(q, "q")
             op.k = pointer(k, "k")
             op.v = pointer(v, "v")
@@ -118,7 +115,9 @@ class Plan(Child):
             op.q_start, op.kv_start = _pair(ragged, "ragged")
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
             prepared.write(op.options)
-            core.check(lib.vka_plan_add_attention(self._pointer, op))
+            return int(lib.vka_plan_add_attention(self._pointer, op))
+
+        self.device._core.call(add)
 
     def layer(
         self,
@@ -145,10 +144,10 @@ class Plan(Child):
 
         check_child(layer, Layer, "layer")
         prepared = Prepared(self.device, {**layer.options, **options}, scores, scores_to)
-        op = ffi.new("struct vka_layer_op *")
-        op.struct_size = ffi.sizeof("struct vka_layer_op")
+        op = new_struct("vka_layer_op")
         op.layout = choose(LAYOUTS, layout or layer.layout, "layout")
-        with self.device._core as core:
+
+        def add() -> int:
             op.layer = layer._pointer
             op.query = pointer(query, "query")
             op.key = pointer(key, "key", optional=True)
@@ -156,7 +155,9 @@ class Plan(Child):
             op.output = pointer(output, "output")
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
             prepared.write(op.attention)
-            core.check(lib.vka_plan_add_layer(self._pointer, op))
+            return int(lib.vka_plan_add_layer(self._pointer, op))
+
+        self.device._core.call(add)
 
     def linear(
         self,
@@ -169,46 +170,49 @@ class Plan(Child):
     ) -> None:
         """Adds output = input weight^T + bias: input [...][in], weight [out][in], bias [out],
         output [...][out]. relu_input: max(x, 0) on the input as it is read."""
-        op = ffi.new("struct vka_linear_op *")
-        op.struct_size = ffi.sizeof("struct vka_linear_op")
+        op = new_struct("vka_linear_op")
         op.relu_input = bool(relu_input)
-        with self.device._core as core:
+
+        def add() -> int:
             op.input = pointer(input, "input")
             op.weight = pointer(weight, "weight")
             op.bias = pointer(bias, "bias", optional=True)
             op.output = pointer(output, "output")
-            core.check(lib.vka_plan_add_linear(self._pointer, op))
+            return int(lib.vka_plan_add_linear(self._pointer, op))
+
+        self.device._core.call(add)
 
     def finish(self) -> Plan:
         """Chooses kernels, allocates the workspace and records. Once; returns the plan."""
-        with self.device._core as core:
-            core.check(lib.vka_plan_finish(self._pointer))
+        self.device._core.call(lambda: lib.vka_plan_finish(self._pointer))
         return self
 
     def submit(self) -> int:
         """Starts a run and returns its ticket at once."""
         ticket = ffi.new("uint64_t *")
-        with self.device._core as core:
-            core.check(lib.vka_plan_submit(self._pointer, ticket))
+        self.device._core.call(lambda: lib.vka_plan_submit(self._pointer, ticket))
         return int(ticket[0])
 
     def wait(self, ticket: int, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Waits for a ticket, timeout in seconds. WaitTimeout: still running, wait again."""
-        with self.device._core as core:
-            core.check(lib.vka_plan_wait(self._pointer, ticket, _nanoseconds(timeout)))
+        limit = _nanoseconds(timeout)
+        self.device._core.call(lambda: lib.vka_plan_wait(self._pointer, ticket, limit))
 
     def run(self, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Submits and waits."""
-        with self.device._core as core:
-            core.check(lib.vka_plan_run(self._pointer, _nanoseconds(timeout)))
+        limit = _nanoseconds(timeout)
+        self.device._core.call(lambda: lib.vka_plan_run(self._pointer, limit))
 
     def passes(self) -> list[Pass]:
         """The dispatches of the finished plan."""
         info = ffi.new("struct vka_pass_info *")
         passes = []
-        with self.device._core as core:
+
+        def read() -> int:
             for i in range(lib.vka_plan_pass_count(self._pointer)):
-                core.check(lib.vka_plan_pass(self._pointer, i, info))
+                status = int(lib.vka_plan_pass(self._pointer, i, info))
+                if status:
+                    return status
                 passes.append(
                     Pass(
                         name=text_of(info.name),
@@ -218,21 +222,26 @@ class Plan(Child):
                         gpu_ms=info.gpu_ms if info.gpu_ms >= 0 else None,
                     )
                 )
+            return 0
+
+        self.device._core.call(read)
         return passes
 
     def describe(self) -> str:
         """A line a pass: name, kernel, detail and reason."""
-        with self.device._core:
+
+        def read() -> str:
             size = lib.vka_plan_describe(self._pointer, ffi.NULL, 0) + 1
             text = ffi.new("char[]", size)
             lib.vka_plan_describe(self._pointer, text, size)
-        return text_of(text)
+            return text_of(text)
+
+        return self.device._core.turn(read)
 
     @property
     def workspace(self) -> int:
         """Device bytes that the finished plan owns."""
-        with self.device._core:
-            return int(lib.vka_plan_workspace(self._pointer))
+        return self.device._core.turn(lambda: int(lib.vka_plan_workspace(self._pointer)))
 
 
 def _pair(tensors: Any, what: str) -> tuple[Any, Any]:

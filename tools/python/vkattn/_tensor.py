@@ -35,13 +35,15 @@ class Tensor(Child):
         device = pick_device(device)
         axes = check_shape(shape, "shape")
         kind = DTYPES[check_dtype(dtype, "dtype")]
-        box = ffi.new("struct vka_tensor **")
-        with device._core as core:
-            core.check(lib.vka_tensor_create(core.box[0], kind, len(axes), axes, box))
-            self._adopt(device, box)
+        core = device._core
+        self._create(
+            device,
+            "tensor",
+            lambda box: lib.vka_tensor_create(core.box[0], kind, len(axes), axes, box),
+        )
 
-    def _adopt(self, device: Device, box: Any) -> None:
-        self._own(device, box, lib.vka_tensor_destroy)
+    def _made(self) -> None:
+        box = self._box
         rank = lib.vka_tensor_rank(box[0])
         self.shape = tuple(lib.vka_tensor_shape(box[0], i) for i in range(rank))
         self.dtype: str = _DTYPE_NAMES[lib.vka_tensor_dtype(box[0])]
@@ -63,15 +65,13 @@ class Tensor(Child):
                 f" {list(host.data.shape)}"
             )
         data = ffi.from_buffer(host.data)
-        with self.device._core as core:
-            core.check(lib.vka_tensor_write(self._pointer, data, len(data)))
+        self.device._core.call(lambda: lib.vka_tensor_write(self._pointer, data, len(data)))
 
     def read(self) -> np.ndarray:
         """A copy of the elements, after what is in flight on the device; bf16 comes as float32."""
         result = np.empty(self.shape, STORED[self.dtype])
         data = ffi.from_buffer(result, require_writable=True)
-        with self.device._core as core:
-            core.check(lib.vka_tensor_read(self._pointer, data, len(data)))
+        self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
         return widen(result) if self.dtype == "bf16" else result
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -81,10 +81,7 @@ class Tensor(Child):
 
     def _view(self, function: Any, *arguments: Any) -> Tensor:
         view = Tensor.__new__(Tensor)
-        box = ffi.new("struct vka_tensor **")
-        with self.device._core as core:
-            core.check(function(self._pointer, *arguments, box))
-            view._adopt(self.device, box)
+        view._create(self.device, "tensor", lambda box: function(self._pointer, *arguments, box))
         return view
 
     def permute(self, *axes: int) -> Tensor:

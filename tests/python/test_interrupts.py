@@ -1,0 +1,172 @@
+"""An interrupt at any moment is raised, and leaves the device usable and nothing behind."""
+
+import collections
+import concurrent.futures
+import dis
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import interrupted
+import numpy as np
+import pytest
+
+import vkattn
+from vkattn._abi import ffi, lib
+
+PACKAGE = os.path.dirname(vkattn.__file__) + os.sep
+MAKERS = [
+    *(f"vka_{kind}_create" for kind in ("tensor", "layer", "cache", "plan")),
+    *(f"vka_tensor_{view}" for view in ("permute", "slice", "reshape", "strided")),
+]
+# Where handlers begin and end: the interpreter takes no signal, and an error breaks its own state.
+UNWINDING = ("COPY", "POP_EXCEPT", "PUSH_EXC_INFO", "RERAISE")
+
+
+@pytest.fixture
+def objects(monkeypatch):
+    """The C objects that live, by address."""
+    alive = set()
+
+    def counting(make):
+        def call(*arguments):
+            status = make(*arguments)
+            if arguments[-1][0]:
+                alive.add(int(ffi.cast("uintptr_t", arguments[-1][0])))
+            return status
+
+        return call
+
+    def discounting(destroy):
+        def call(box):
+            alive.discard(int(ffi.cast("uintptr_t", box[0])))
+            return destroy(box)
+
+        return call
+
+    for name in MAKERS:
+        monkeypatch.setitem(lib.__dict__, name, counting(getattr(lib, name)))
+    for kind in ("tensor", "layer", "cache", "plan"):
+        name = f"vka_{kind}_destroy"
+        monkeypatch.setitem(lib.__dict__, name, discounting(getattr(lib, name)))
+    return alive
+
+
+class Interrupt(KeyboardInterrupt):
+    pass
+
+
+def interrupt_at(step, work, by_opcode):
+    """work(), interrupted at the given step of the package's code. True where there is one."""
+    left = step
+
+    def count():
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Interrupt
+
+    def local(frame, event, _):
+        if event == "line" and not by_opcode:
+            count()
+        if event == "opcode" and dis.opname[frame.f_code.co_code[frame.f_lasti]] not in UNWINDING:
+            count()
+        return local
+
+    def tracer(frame, event, _):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = by_opcode
+        count()
+        return local
+
+    previous = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        work()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(previous)
+    assert left >= 0, "the interrupt was lost"
+    return False
+
+
+@pytest.mark.parametrize("scenario", interrupted.SCENARIOS, ids=lambda f: f.__name__)
+def test_every_step(objects, scenario):
+    """At every bytecode of the package, or every line of what takes long."""
+    by_opcode = scenario not in (interrupted.plan, interrupted.layer, interrupted.attention)
+    device = vkattn.Device(log=lambda level, message: None)
+    probe = device.tensor(interrupted.ONE)
+    scenario(device)
+    gc.collect()
+    gc.freeze()  # collecting is fast then
+    with concurrent.futures.ThreadPoolExecutor(1) as others:
+        step = 0
+        while interrupt_at(step, lambda: scenario(device), by_opcode):
+            others.submit(probe.read).result(timeout=60)
+            if len(objects) > 1:  # in a cycle, of an exception and its traceback say
+                gc.collect()
+            np.testing.assert_array_equal(probe.read(), interrupted.ONE)
+            assert len(objects) == 1 and len(device._core._live) == 1, f"left by step {step}"
+            step += 1
+    assert step > 100
+    gc.unfreeze()
+    device.close()
+    assert not objects
+
+
+def test_devices_come_and_go(objects):
+    """A device whose making is interrupted is closed by the next call."""
+    gc.collect()
+    vkattn.devices()
+    made = collections.Counter()
+    create, destroy = lib.vka_device_create, lib.vka_device_destroy
+    lib.__dict__["vka_device_create"] = lambda *a: made.update(["made"]) or create(*a)
+    lib.__dict__["vka_device_destroy"] = lambda box: (
+        made.update(["destroyed"] if box[0] else []) or destroy(box)
+    )
+
+    def come_and_go():
+        vkattn.Device().tensor(interrupted.ONE)
+
+    try:
+        step = 0
+        while interrupt_at(step, come_and_go, by_opcode=False):
+            step += 1
+        vkattn.devices()
+    finally:
+        lib.__dict__.update(vka_device_create=create, vka_device_destroy=destroy)
+    assert made["made"] == made["destroyed"] > 10 and not objects
+
+
+def test_cffi_reads_nothing_late(device):
+    """A type that cffi reads at its first use stays broken where that is interrupted."""
+    known, functions = set(ffi._parsed_types), set(lib.__dict__)
+    for scenario in interrupted.SCENARIOS:
+        scenario(device)
+    vkattn.devices()
+    device.kernels()
+    device.pipeline_cache()
+    assert set(ffi._parsed_types) == known and set(lib.__dict__) == functions
+
+
+def test_what_log_raises():
+    def log(level, message):
+        if level == "error":
+            raise KeyboardInterrupt(message)
+
+    with vkattn.Device(log=log) as device:
+        with pytest.raises(KeyboardInterrupt, match="plan"):
+            vkattn.Plan(device).run()
+        np.testing.assert_array_equal(device.tensor(interrupted.ONE).read(), interrupted.ONE)
+
+
+def test_random_moments(request):
+    count, seed = request.config.getoption("--interrupts"), request.config.getoption("--seed")
+    program = Path(__file__).with_name("interrupted.py")
+    command = [sys.executable, program, str(count), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
