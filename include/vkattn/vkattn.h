@@ -137,7 +137,7 @@ typedef void vka_log_callback(void *user, enum vka_log_level level, const char *
 struct vka_device_info {
     size_t struct_size;
     /* NULL: the most capable. Digits: the index in vka_device_list. Else: part of the name, any
-     * case. */
+     * case; not empty. */
     const char *device;
     /* NULL: silent. */
     vka_log_callback *log;

@@ -123,6 +123,8 @@ enum vka_status device_check_info(struct log *log, const char *caller,
     enum vka_status status = VKA_OK;
     CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
               info->struct_size, sizeof *info);
+    CHECK_ARG(!info->device || *info->device, "%s: device is an empty name, NULL is for any",
+              caller);
     CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
               "%s: pipeline_cache is NULL, pipeline_cache_size is not 0", caller);
     CHECK_ARG(info->verdict || !info->verdict_size, "%s: verdict is NULL, verdict_size is not 0",

@@ -137,6 +137,7 @@ expect 2 "unknown option '--frobnicate'" devices --frobnicate
 expect 2 "unknown option '-q'" devices -q
 expect 2 '--json: expected no value' devices --json=1
 expect 2 "expected only options, got 'extra'" devices extra
+expect 2 'device: expected a value' devices --device ''
 expect 3 'no such device' devices --device 'no such device'
 expect 3 '.' check "$cases/seeds" --device 4000000000
 

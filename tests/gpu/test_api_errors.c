@@ -51,6 +51,7 @@ static void devices(void **state)
     DEVICE(VKA_INVALID, "max_allocation", .max_allocation = 1);
     DEVICE(VKA_INVALID, "max_allocation", .max_allocation = (1u << 20) - 1);
     DEVICE(VKA_INVALID, "max_memory", .max_memory = (1u << 20) - 1);
+    DEVICE(VKA_INVALID, "device", .device = "");
     DEVICE(VKA_NO_DEVICE, "nonesuch", .device = "nonesuch");
     DEVICE(VKA_NO_DEVICE, "4294967296", .device = "4294967296");
     DEVICE(VKA_NO_DEVICE, "99999", .device = "99999");

@@ -80,8 +80,14 @@ def test_sentences_are_the_librarys(device):
 def test_no_such_device():
     with pytest.raises(vkattn.NoDeviceError):
         vkattn.Device("no such device")
-    with pytest.raises(TypeError, match="device: expected an int"):
-        vkattn.Device(1.5)
+    for name in ("", "\0abc", "l\0", -1, 2**32, 10**5000):
+        with pytest.raises(vkattn.InvalidError, match="device: expected an index"):
+            vkattn.Device(name)
+    with pytest.raises(vkattn.NoDeviceError):
+        vkattn.Device("\ud800")
+    for wrong in (1.5, True, b"llvmpipe"):
+        with pytest.raises(TypeError, match="device: expected an int"):
+            vkattn.Device(wrong)
     with pytest.raises(TypeError, match="log: expected a callable"):
         vkattn.Device(log="log")
 

@@ -67,6 +67,20 @@ def devices() -> list[DeviceInfo]:
     return [_info_of(properties[i]) for i in range(min(count[0], len(properties)))]
 
 
+def _name_of(device: int | str | None) -> Any:
+    """The C string that names it; NULL for None."""
+    if device is None:
+        return ffi.NULL
+    if isinstance(device, bool) or not isinstance(device, (int, str)):
+        raise TypeError(f"device: expected an int, a str or None, got {type(device).__name__}")
+    if isinstance(device, int) and not 0 <= device < 2**32:
+        raise InvalidError(f"device: expected an index of 0 or more and 32 bits, got {device:#x}")
+    name = str(device).encode("utf-8", "surrogatepass")
+    if not name or b"\0" in name:
+        raise InvalidError(f"device: expected an index or a part of a name, got {device!r}")
+    return ffi.new("char[]", name)
+
+
 class Device:
     """A Vulkan device with its queue, memory and kernels.
 
@@ -87,13 +101,11 @@ class Device:
         labels: bool = False,
         pipeline_cache: bytes | None = None,
     ) -> None:
-        if device is not None and not isinstance(device, (int, str)):
-            raise TypeError(f"device: expected an int, a str or None, got {type(device).__name__}")
+        name = _name_of(device)
         if log is not None and not callable(log):
             raise TypeError(f"log: expected a callable, got {type(log).__name__}")
         close_dropped()
         receiver = Log(log)
-        name = ffi.NULL if device is None else ffi.new("char[]", str(device).encode())
         blob = ffi.from_buffer(pipeline_cache) if pipeline_cache else ffi.NULL
         info = new_struct("vka_device_info")
         info.device = name
