@@ -5,6 +5,7 @@ numpy has no bfloat16. A dense bf16 array is kept as uint16 here, the upper halv
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, NamedTuple, Sequence, Union
 
 import numpy as np
@@ -46,7 +47,9 @@ def check_shape(shape: Shape, what: str) -> tuple[int, ...]:
     """1 to 4 axes of 1 to 2^32 - 1 elements."""
     axes = tuple(int(n) for n in shape)
     if not 1 <= len(axes) <= 4 or not all(1 <= n < 2**32 for n in axes):
-        raise InvalidError(f"{what}: expected 1 to 4 axes of at least 1, got {list(axes)}")
+        raise InvalidError(
+            f"{what}: expected 1 to 4 axes of at least 1, got {reprlib.repr(list(axes))}"
+        )
     return axes
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import operator
 import os
-from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import numpy as np
 
+from . import _config
 from ._arrays import HostArray
-from ._errors import FileError, InvalidError, UnsupportedError
+from ._config import Arguments, Config, read_json, read_json_file
+from ._errors import InvalidError, UnsupportedError
 from ._options import Rope
-from ._safetensors import SafetensorsFile, open_checkpoint
-
-Arguments = Dict[str, Any]
+from ._safetensors import SafetensorsFile, open_checkpoint, pairs_once
 
 
 class _Names:
@@ -35,15 +34,27 @@ class _Names:
     def __contains__(self, name: str) -> bool:
         return self.prefix + name in self.file.names
 
-    def take(self, name: str) -> Any:
+    def _take(self, name: str, rank: int) -> Any:
+        full = self.prefix + name
         if name not in self:
-            raise InvalidError(f"{self.file.path}: there is no tensor {self.prefix}{name}")
+            raise InvalidError(f"{self.file.path}: there is no tensor {full}")
         self.left.discard(name)
-        return self.file.array(self.prefix + name)
+        array = self.file.array(full)
+        if len(_shape(array)) != rank:
+            raise InvalidError(
+                f"{self.file.path}: {full}: expected {rank} axes, got {list(_shape(array))}"
+            )
+        return array
+
+    def weight(self, name: str) -> Any:
+        return self._take(name, 2)
+
+    def bias(self, name: str) -> Any:
+        """None where there is none."""
+        return self._take(name, 1) if name in self else None
 
     def linear(self, name: str) -> tuple[Any, Any]:
-        bias = self.take(f"{name}.bias") if f"{name}.bias" in self else None
-        return self.take(f"{name}.weight"), bias
+        return self.weight(f"{name}.weight"), self.bias(f"{name}.bias")
 
     def refuse_left(self) -> None:
         """A norm of the queries, say. Without a prefix the file may hold anything else."""
@@ -59,9 +70,15 @@ def _apply(array: Any, change: Callable[[np.ndarray], Any]) -> Any:
     return change(array)
 
 
+def _shape(array: Any) -> tuple[int, ...]:
+    return tuple((array.data if isinstance(array, HostArray) else array).shape)
+
+
 def _thirds(array: Any, what: str) -> list[Any]:
-    """Query, key and value, stacked along the first axis."""
-    rows = (array.data if isinstance(array, HostArray) else array).shape[0]
+    """Query, key and value, stacked along the first axis; three times None for None."""
+    if array is None:
+        return [None] * 3
+    rows = _shape(array)[0]
     if rows % 3:
         raise InvalidError(f"{what}: expected rows for query, key and value, got {rows}")
     third = rows // 3
@@ -83,12 +100,10 @@ def _read_projections(names: _Names) -> Arguments:
 
 def _read_torch_names(names: _Names) -> Arguments:
     if "in_proj_weight" in names:
-        weights = _thirds(names.take("in_proj_weight"), f"{names.prefix}in_proj_weight")
+        weights = _thirds(names.weight("in_proj_weight"), f"{names.prefix}in_proj_weight")
     else:
-        weights = [names.take(f"{x}_proj_weight") for x in "qkv"]
-    biases: list[Any] = [None, None, None]
-    if "in_proj_bias" in names:
-        biases = _thirds(names.take("in_proj_bias"), f"{names.prefix}in_proj_bias")
+        weights = [names.weight(f"{x}_proj_weight") for x in "qkv"]
+    biases = _thirds(names.bias("in_proj_bias"), f"{names.prefix}in_proj_bias")
     query, key, value = zip(weights, biases)
     return {"query": query, "key": key, "value": value, "output": names.linear("out_proj")}
 
@@ -98,7 +113,7 @@ def _read_gpt2(names: _Names) -> Arguments:
     names.left.discard("bias")  # the causal mask
     weight, bias = names.linear("c_attn")
     weights = _thirds(_apply(weight, np.transpose), f"{names.prefix}c_attn.weight")
-    biases = _thirds(bias, f"{names.prefix}c_attn.bias") if bias is not None else [None] * 3
+    biases = _thirds(bias, f"{names.prefix}c_attn.bias")
     query, key, value = zip(weights, biases)
     weight, bias = names.linear("c_proj")
     return {
@@ -128,108 +143,6 @@ _FAMILIES = {
 }
 
 
-# ---- What the weights do not say ----------------------------------------------------------------
-
-
-def _read_json(text: str, where: str) -> dict[str, Any]:
-    try:
-        config = json.loads(text)
-    except ValueError as error:
-        raise FileError(f"{where}: not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise FileError(f"{where}: expected an object")
-    return config
-
-
-def _number(config: dict[str, Any], where: str, *keys: str) -> Any:
-    """The first of the keys that is there, a number; None where none is."""
-    for key in keys:
-        value = config.get(key)
-        if value is not None:
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise FileError(f"{where}: {key}: expected a number, got {value!r}")
-            return value
-    return None
-
-
-def _rope_of(config: dict[str, Any], where: str, head_dim: int) -> Rope:
-    """As config.json of a model with rotary embedding says."""
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(scaling, dict):
-        raise FileError(f"{where}: rope_scaling: expected an object")
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind != "default":
-        raise UnsupportedError(f"{where}: rotary embedding of type {kind!r} is not supported")
-    merged = {**config, **scaling}
-    share = _number(merged, where, "partial_rotary_factor") or 1.0
-    base = _number(merged, where, "rope_theta") or 10000.0
-    return Rope(dim=int(head_dim * share), base=float(base))
-
-
-def _own_config(file: SafetensorsFile) -> tuple[dict[str, Any], str] | None:
-    """The config of a vkattn file's metadata."""
-    text = file.metadata.get("config")
-    if not isinstance(text, str):
-        return None
-    where = f"{file.path}: config"
-    return _read_json(text, where), where
-
-
-def _config_beside(file: SafetensorsFile) -> tuple[dict[str, Any], str] | None:
-    path = Path(file.path).with_name("config.json")
-    if not path.is_file():
-        return None
-    return _read_json(path.read_text(encoding="utf-8", errors="replace"), str(path)), str(path)
-
-
-def _set_heads(
-    arguments: Arguments,
-    config: dict[str, Any],
-    where: str,
-    n_head: int | None,
-    n_kv_head: int | None,
-) -> None:
-    n_head = n_head or _number(config, where, "num_heads", "num_attention_heads", "n_head")
-    if not n_head:
-        raise InvalidError(f"n_head: expected, as {where} does not say it")
-    arguments["n_head"] = n_head
-    arguments["n_kv_head"] = n_kv_head or _number(
-        config, where, "num_kv_heads", "num_key_value_heads"
-    )
-
-
-def _set_own(arguments: Arguments, config: dict[str, Any], where: str) -> None:
-    """What a vkattn file's config says beyond the heads."""
-    arguments["interleaved"] = config.get("qkv_heads", "blocked") == "interleaved"
-    arguments["layout"] = config.get("layout", "bsd")
-    for key in ("causal", "window", "scale", "softcap", "masked_row"):
-        if config.get(key) is not None:
-            arguments[key] = config[key]
-    rope = config.get("rope")
-    if rope is None:
-        return
-    try:
-        interleaved = bool(rope.get("interleaved", False))
-        arguments["rope"] = Rope(int(rope["dim"]), float(rope.get("base", 10000.0)), interleaved)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{where}: rope: expected dim and base, got {rope!r}") from error
-
-
-def _set_rope(
-    arguments: Arguments, config: dict[str, Any], where: str, path: str, turns: bool
-) -> None:
-    """turns: names like Llama's, whose queries and keys are always turned."""
-    if not turns:
-        return
-    if not config:
-        raise InvalidError(
-            f"rope: expected a Rope, or False for none, as there is no config.json beside {path}"
-        )
-    rows = arguments["query"][0]
-    rows = (rows.data if isinstance(rows, HostArray) else rows).shape[0]
-    arguments["rope"] = _rope_of(config, where, rows // arguments["n_head"])
-
-
 def _find_names(file: SafetensorsFile, prefix: str) -> tuple[_Names, str]:
     """The tensors under prefix, whose last dot may be left out, and the one that tells whose."""
     for full in (prefix, f"{prefix}."):
@@ -241,22 +154,59 @@ def _find_names(file: SafetensorsFile, prefix: str) -> tuple[_Names, str]:
     raise InvalidError(f"{file.path}: expected one of the tensors {known}")
 
 
-# What a config.json may say of attention that is not read from it: refused, not left out.
-_UNREAD = (
-    "attn_logit_softcapping",
-    "query_pre_attn_scalar",
-    "sliding_window",
-    "attention_multiplier",
-    "rotary_dim",
-    "clip_qkv",
-    "scale_attn_by_inverse_layer_idx",
-)
+# ---- What the weights do not say ----------------------------------------------------------------
 
 
-def _refuse_unread(config: dict[str, Any], where: str) -> None:
-    for key in _UNREAD:
-        if config.get(key) and config.get("use_" + key, True):
-            raise UnsupportedError(f"{where}: {key} is not supported")
+def _own_config(file: SafetensorsFile) -> Config | None:
+    """The config of a vkattn file's metadata."""
+    text = file.metadata.get("config")
+    if not isinstance(text, str):
+        return None
+    where = f"{file.path}: config"
+    return Config(read_json(text, where, object_pairs_hook=pairs_once), where)
+
+
+def _config_beside(file: SafetensorsFile) -> Config | None:
+    path = os.path.join(os.path.dirname(file.path), "config.json")
+    return Config(read_json_file(path), path) if os.path.lexists(path) else None
+
+
+def _set_heads(
+    arguments: Arguments, config: Config, n_head: int | None, n_kv_head: int | None
+) -> None:
+    n_head = _config.heads(config) if n_head is None else n_head
+    if n_head is None:
+        raise InvalidError(f"n_head: expected, as {config.where} does not say it")
+    arguments["n_head"] = n_head
+    arguments["n_kv_head"] = _config.kv_heads(config) if n_kv_head is None else n_kv_head
+
+
+def _set_rope(
+    arguments: Arguments, config: Config | None, rope: Rope | bool | None, path: str, turns: bool
+) -> None:
+    """turns: names like Llama's, whose queries and keys are always turned."""
+    if isinstance(rope, Rope):
+        arguments["rope"] = rope
+    elif rope is True or (rope is None and turns):
+        if not config:
+            raise InvalidError(
+                "rope: expected a Rope, or False for none, as there is no config.json beside"
+                f" {path}"
+            )
+        rows = _shape(arguments["query"][0])[0]
+        arguments["rope"] = _config.rope_of(config, rows // arguments["n_head"])
+
+
+def _check_arguments(
+    prefix: str, n_head: int | None, n_kv_head: int | None, rope: Rope | bool | None
+) -> None:
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix: expected a str, got {type(prefix).__name__}")
+    for name, count in (("n_head", n_head), ("n_kv_head", n_kv_head)):
+        if count is not None and operator.index(count) < 1:
+            raise InvalidError(f"{name}: expected at least 1, got {count}")
+    if rope is not None and not isinstance(rope, (Rope, bool)):
+        raise TypeError(f"rope: expected a Rope or a bool, got {type(rope).__name__}")
 
 
 def read_safetensors(
@@ -266,23 +216,24 @@ def read_safetensors(
     n_kv_head: int | None,
     rope: Rope | bool | None,
 ) -> Arguments:
+    _check_arguments(prefix, n_head, n_kv_head, rope)
     file = open_checkpoint(path, prefix)
     names, told_by = _find_names(file, prefix)
     arguments = _FAMILIES[told_by](names)
     names.refuse_left()
     own = _own_config(file)
-    config, where = own or _config_beside(file) or ({}, file.path)
-    _set_heads(arguments, config, where, n_head, n_kv_head)
+    beside = None if own else _config_beside(file)
+    _set_heads(arguments, own or beside or Config({}, file.path), n_head, n_kv_head)
     if own:
-        _set_own(arguments, config, where)
-    else:
-        _refuse_unread(config, where)
-    if isinstance(rope, Rope):
-        arguments["rope"] = rope
-    elif rope is False:
-        arguments["rope"] = None
-    elif not own:
-        _set_rope(arguments, config, where, file.path, rope is True or "o_proj.weight" in names)
+        arguments.update(_config.own_arguments(own))
+        if rope is True and "rope" not in arguments:
+            raise InvalidError(f"rope: expected a Rope, or False for none, as {own.where} has none")
+        if rope is not None and rope is not True:
+            arguments["rope"] = rope or None
+        return arguments
+    if beside:
+        _config.refuse_unread(beside)
+    _set_rope(arguments, beside, rope, file.path, "o_proj.weight" in names)
     return arguments
 
 
@@ -305,8 +256,7 @@ def read_torch(module: Any) -> Arguments:
         weights = _thirds(host(module.in_proj_weight), "in_proj_weight")
     else:
         weights = [host(getattr(module, f"{x}_proj_weight")) for x in "qkv"]
-    bias = host(module.in_proj_bias)
-    biases = [None] * 3 if bias is None else _thirds(bias, "in_proj_bias")
+    biases = _thirds(host(module.in_proj_bias), "in_proj_bias")
     query, key, value = zip(weights, biases)
     return {
         "n_head": module.num_heads,

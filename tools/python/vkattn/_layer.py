@@ -211,9 +211,10 @@ class Layer(Child):
         | self.query, .., output.dense | BERT | "bert.encoder.layer.0.attention." |
 
         n_head, n_kv_head and, for Llama's names, rope are taken from config.json beside the file
-        where they are not given; a vkattn file says all that in its metadata. A rope that is scaled
-        in a way this library does not know is UnsupportedError; rope=False leaves it out. Whether
-        attention is causal no checkpoint says: give causal=True to the call.
+        where they are not given; a vkattn file says all that in its metadata. A config.json that
+        scales positions, or says of attention what this library does not know, is UnsupportedError,
+        where a Rope is given too; rope=False leaves the rotation out. Whether attention is causal
+        no checkpoint says: give causal=True to the call.
         """
         from . import _checkpoint
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._arrays import HostArray
+from ._arrays import HostArray, check_shape
+from ._config import read_json_file, shown
 from ._errors import FileError, UnsupportedError
 
 # The format's own limit on the header.
@@ -32,7 +33,7 @@ _TYPES = {
 }
 
 
-def _pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a name stands there twice")
@@ -45,6 +46,8 @@ class SafetensorsFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         try:
+            if os.path.exists(self.path) and not os.path.isfile(self.path):
+                raise OSError("it is no regular file")  # a pipe would be waited for
             self._bytes = np.memmap(self.path, np.uint8, "r")
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
             raise FileError(f"{self.path}: cannot be read: {error}") from error
@@ -66,7 +69,7 @@ class SafetensorsFile:
         self._begin = 8 + length
         try:
             text = bytes(self._bytes[8 : self._begin]).decode("utf-8")
-            header = json.loads(text, object_pairs_hook=_pairs_once)
+            header = json.loads(text, object_pairs_hook=pairs_once)
         except (ValueError, RecursionError) as error:
             raise self._malformed(f"its header: {error}") from error
         if not isinstance(header, dict):
@@ -80,25 +83,23 @@ class SafetensorsFile:
             raise self._malformed(f"{name}: its data_offsets")
         begin, end = offsets
         if not begin <= end <= room or end - begin != count * itemsize:
-            raise self._malformed(f"{name}: data_offsets {offsets} of {room} bytes")
+            raise self._malformed(f"{name}: data_offsets {shown(offsets)} of {room} bytes")
         return self._begin + begin, self._begin + end
 
     def shape(self, name: str) -> tuple[int, ...]:
         entry = self._entries[name]
         if not isinstance(entry, dict) or not _are_numbers(entry.get("shape")):
             raise self._malformed(f"{name}: its shape")
-        return tuple(entry["shape"])
+        return check_shape(entry["shape"], f"{self.path}: {name}")
 
     def array(self, name: str) -> np.ndarray | HostArray:
         """A tensor, mapped; bfloat16 as the halves that a HostArray holds."""
         shape = self.shape(name)
         kind = self._entries[name].get("dtype")
         if not isinstance(kind, str) or kind not in _TYPES:
-            raise UnsupportedError(f"{self.path}: {name}: dtype {kind!r} is not supported")
+            raise UnsupportedError(f"{self.path}: {name}: dtype {shown(kind)} is not supported")
         dtype = np.dtype(_TYPES[kind])
-        count = 1
-        for n in shape:
-            count *= n
+        count = math.prod(shape)
         begin, end = self._range(name, count, dtype.itemsize)
         array = np.frombuffer(bytes(self._bytes[begin:end]), dtype).reshape(shape)
         return HostArray(array, "bf16") if kind == "BF16" else array
@@ -111,21 +112,27 @@ def _are_numbers(values: Any) -> bool:
 def open_checkpoint(path: str | os.PathLike[str], name: str) -> SafetensorsFile:
     """The file that holds the tensors whose names begin with `name`: path itself, or what a folder
     or an index names."""
-    place = Path(path)
-    if place.is_dir():
-        index = place / "model.safetensors.index.json"
-        place = index if index.is_file() else place / "model.safetensors"
-    if place.suffix != ".json":
+    place = os.fspath(path)
+    if os.path.isdir(place):
+        index = os.path.join(place, "model.safetensors.index.json")
+        place = index if os.path.isfile(index) else os.path.join(place, "model.safetensors")
+    if not place.endswith(".json"):
         return SafetensorsFile(place)
-    try:
-        files = json.loads(place.read_text(encoding="utf-8"))["weight_map"]
-        found = {file for tensor, file in files.items() if tensor.startswith(name)}
-        if not all(isinstance(file, str) and os.path.basename(file) == file for file in found):
-            raise ValueError("weight_map names files of other folders")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise FileError(f"{place}: not a checkpoint's index: {error}") from error
+    files = read_json_file(place).get("weight_map")
+    if not isinstance(files, dict):
+        raise FileError(f"{place}: not a checkpoint's index: expected an object weight_map")
+    found = {_file_name(files[x], place) for x in files if x.startswith(name)}
     if len(found) != 1:
         raise UnsupportedError(
-            f"{place}: expected the tensors {name}* in one file, they are in {sorted(found)}"
+            f"{place}: expected the tensors {name}* in one file, they are in {shown(sorted(found))}"
         )
-    return SafetensorsFile(place.with_name(found.pop()))
+    return SafetensorsFile(os.path.join(os.path.dirname(place), found.pop()))
+
+
+def _file_name(file: Any, place: str) -> str:
+    """What an index names, which must lie beside it."""
+    if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
+        raise FileError(
+            f"{place}: weight_map: expected names of files beside it, got {shown(file)}"
+        )
+    return file
