@@ -132,7 +132,7 @@ def test_scaled_rope(tmp_path, key, value):
     inside = json.dumps({**CONFIG, "text_config": {key: "here"}}).replace('"here"', value)
     for text in (config, inside):
         (tmp_path / "config.json").write_text(text)
-        for given in ({}, {"rope": True}):
+        for given in ({}, {"rope": True}, {"rope": vkattn.Rope(2)}):
             refuses(path, "config.json: .*(rotary embedding|expected an object)", **given)
         load(path, rope=False).close()
 

@@ -186,6 +186,8 @@ def _set_rope(
 ) -> None:
     """turns: names like Llama's, whose queries and keys are always turned."""
     if isinstance(rope, Rope):
+        if config:
+            _config.refuse_scaled_rope(config)
         arguments["rope"] = rope
     elif rope is True or (rope is None and turns):
         if not config:
