@@ -30,28 +30,30 @@ def random_module(rng):
 
 
 def random_masks(rng, module, batch, n_q, n_kv):
-    """PyTorch's arguments, and the mask here that means the same; key 0 is always visible."""
-    theirs, hidden = {}, np.zeros((batch, module.num_heads, n_q, n_kv), bool)
-    bias = np.zeros((batch, module.num_heads, n_q, n_kv), np.float32)
+    """PyTorch's arguments, and those here that mean the same; key 0 is always visible."""
+    theirs, ours = {}, {}
     if rng.integers(2):
         padding = rng.random((batch, n_kv)) < 0.3
         padding[:, 0] = False
         theirs["key_padding_mask"] = torch.from_numpy(padding)
-        hidden |= padding[:, None, None]
+        ours["key_padding_mask"] = padding
     kind = rng.integers(3)
     if kind == 1:
         mask = rng.random((n_q, n_kv)) < 0.3
         mask[:, 0] = False
         theirs["attn_mask"] = torch.from_numpy(mask)
-        hidden |= mask
+        ours["mask"] = ~mask[None, None]
     elif kind == 2:
         mask = rng.standard_normal((batch * module.num_heads, n_q, n_kv)).astype(np.float32)
         theirs["attn_mask"] = torch.from_numpy(mask)
-        bias += mask.reshape(bias.shape)
+        ours["mask"] = mask.reshape(batch, -1, n_q, n_kv)
         if "key_padding_mask" in theirs:  # one kind for both
             padding = theirs["key_padding_mask"]
-            theirs["key_padding_mask"] = torch.zeros(padding.shape).masked_fill(padding, -np.inf)
-    return theirs, np.where(hidden, -np.inf, bias).astype(np.float32) if kind == 2 else ~hidden
+            floats = torch.zeros(padding.shape).masked_fill(padding, -np.inf)
+            theirs["key_padding_mask"] = floats
+            if rng.integers(2):
+                ours["key_padding_mask"] = floats
+    return theirs, ours
 
 
 @pytest.mark.parametrize("seed", range(CONFIGURATIONS))
@@ -67,11 +69,11 @@ def test_multihead_attention(device, seed):
     query = inputs(n_q, module.embed_dim)
     key = inputs(n_kv, module.kdim or module.embed_dim)
     value = inputs(n_kv, module.vdim or module.embed_dim)
-    theirs, mask = random_masks(rng, module, batch, n_q, n_kv)
+    theirs, ours = random_masks(rng, module, batch, n_q, n_kv)
     with torch.no_grad():
         want, weights = module(query, key, value, average_attn_weights=False, **theirs)
     with vkattn.Layer.from_torch(module, device=device) as layer:
-        got, scores = layer(query, key, value, mask=mask, scores="softmax")
+        got, scores = layer(query, key, value, scores="softmax", **ours)
     assert got.shape == tuple(want.shape)
     assert oracle.nmse(got, want.numpy()) < 1e-9
     assert oracle.nmse(scores, weights.numpy()) < 1e-9

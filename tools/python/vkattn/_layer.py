@@ -179,8 +179,8 @@ class Layer(Child):
         """The weights of a torch.nn.MultiheadAttention, whose batch_first becomes the layout.
 
         What depends on the mode is left out: dropout is off, and attention is as need_weights and
-        the masks of each call say. Masks are the other way round: True in a key_padding_mask or
-        attn_mask hides, True in a mask here shows. UnsupportedError for add_bias_kv and
+        the masks of each call say. key_padding_mask is as there; an attn_mask is the other way
+        round: True hides in it, and shows in a mask here. UnsupportedError for add_bias_kv and
         add_zero_attn.
         """
         from . import _checkpoint

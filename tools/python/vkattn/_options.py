@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypedDict
+from typing import Any, Callable, TypedDict
 
 from ._abi import enum_names, ffi
 from ._arrays import Array, host_array, host_integers
 from ._core import check_child
 from ._device import Device
 from ._errors import InvalidError
+from ._masks import Sizes, mask_of
 from ._tensor import Tensor
 
 PATHS = enum_names("VKA_PATH_", "vka_path")
@@ -33,13 +34,17 @@ class Rope:
 class AttentionOptions(TypedDict, total=False):
     """Keywords of `attention`, a called `Layer`, `Plan.attention` and `Plan.layer`.
 
-    A key j is visible to a query at position p where all of mask, kv_length, causal and window
-    allow it. Arrays are uploaded once; a Tensor can be written again between runs.
+    A key j is visible to a query at position p where all of mask, key_padding_mask, kv_length,
+    causal and window allow it. Arrays are uploaded once; a Tensor can be written again between
+    runs.
     """
 
-    # bool (True: visible; PyTorch's key_padding_mask means the opposite) or float (added), 1 to 4
-    # axes that broadcast from the right against [batch][n_head][n_q][n_kv].
+    # bool (True: visible) or float (added), 1 to 4 axes that broadcast from the right against
+    # [batch][n_head][n_q][n_kv]: two axes are always [n_q][n_kv]. n_kv is the capacity of a cache.
     mask: Array | Tensor
+    # PyTorch's: bool (True: hidden) or float (added), [batch][n_kv] whatever the layout. It is
+    # joined to mask on the host, so neither can be a Tensor where both are given, nor this alone.
+    key_padding_mask: Array
     # Visible keys of a batch element, [batch] or [1] whole numbers.
     kv_length: Array | Tensor
     # Position of query 0, [batch] or [1]; by default the number of past keys.
@@ -116,10 +121,18 @@ class Prepared:
     """Options with their arrays uploaded, to be written into a struct within the device's turn."""
 
     def __init__(
-        self, device: Device, given: dict[str, Any], scores: str | None, scores_to: Tensor | None
+        self,
+        device: Device,
+        given: dict[str, Any],
+        scores: str | None,
+        scores_to: Tensor | None,
+        sizes: Callable[[], Sizes],
     ) -> None:
         check_options(given)
         given = {name: value for name, value in given.items() if value is not None}
+        if "mask" in given or "key_padding_mask" in given:
+            padding = given.pop("key_padding_mask", None)
+            given["mask"] = mask_of(given.get("mask"), padding, sizes())
         self.scores_kind = choose(SCORES, scores or "none", "scores")
         self.tensors = {
             name: _tensor_option(device, name, given[name])

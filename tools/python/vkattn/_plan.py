@@ -11,6 +11,7 @@ from ._cache import Cache
 from ._core import Child, check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError
+from ._masks import Sizes
 from ._options import LAYOUTS, PATHS, AttentionOptions, Prepared, choose, pointer
 from ._tensor import Tensor
 
@@ -102,7 +103,18 @@ class Plan(Child):
         scores: "raw", "softcap", "bias" or "softmax", written to scores_to, float32
         [batch][n_head][n_q][n_kv].
         """
-        prepared = Prepared(self.device, dict(options), scores, scores_to)
+        old = past[:1] if isinstance(past, (tuple, list)) else ()
+        prepared = Prepared(
+            self.device,
+            dict(options),
+            scores,
+            scores_to,
+            lambda: Sizes(
+                batch=_axis(q, "q", 4, 0),
+                n_q=_axis(q, "q", 4, 2),
+                n_kv=_capacity(cache) or sum(_axis(x, "k", 4, 2) for x in (k, *old)),
+            ),
+        )
         op = new_struct("vka_attention_op")
 
         def add() -> int:
@@ -143,9 +155,20 @@ class Plan(Child):
         from ._layer import Layer
 
         check_child(layer, Layer, "layer")
-        prepared = Prepared(self.device, {**layer.options, **options}, scores, scores_to)
         op = new_struct("vka_layer_op")
         op.layout = choose(LAYOUTS, layout or layer.layout, "layout")
+        batch_axis, row_axis = (1, 0) if op.layout else (0, 1)
+        prepared = Prepared(
+            self.device,
+            {**layer.options, **options},
+            scores,
+            scores_to,
+            lambda: Sizes(
+                batch=_axis(query, "query", 3, batch_axis),
+                n_q=_axis(query, "query", 3, row_axis),
+                n_kv=_capacity(cache) or _axis(query if key is None else key, "key", 3, row_axis),
+            ),
+        )
 
         def add() -> int:
             op.layer = layer._pointer
@@ -242,6 +265,18 @@ class Plan(Child):
     def workspace(self) -> int:
         """Device bytes that the finished plan owns."""
         return self.device._core.turn(lambda: int(lib.vka_plan_workspace(self._pointer)))
+
+
+def _axis(tensor: Any, what: str, rank: int, axis: int) -> int:
+    shape = check_child(tensor, Tensor, what).shape
+    if len(shape) != rank:
+        raise InvalidError(f"{what}: expected {rank} axes, got {list(shape)}")
+    return int(shape[axis])
+
+
+def _capacity(cache: Cache | None) -> int:
+    """0 without a cache."""
+    return 0 if cache is None else int(check_child(cache, Cache, "cache").capacity)
 
 
 def _pair(tensors: Any, what: str) -> tuple[Any, Any]:
