@@ -16,6 +16,7 @@ import pytest
 import vkattn
 from vkattn._abi import ffi, lib
 
+pytestmark = pytest.mark.usefixtures("device")  # skips where there is none
 PACKAGE = os.path.dirname(vkattn.__file__) + os.sep
 MAKERS = [
     *(f"vka_{kind}_create" for kind in ("tensor", "layer", "cache", "plan")),

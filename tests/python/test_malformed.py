@@ -1,4 +1,7 @@
-"""Malformed checkpoints: each is an exception of the package with a sentence, none is misread."""
+"""Malformed checkpoints: each is an exception of the package with a sentence, none is misread.
+
+tests/python/run.sh build/libvkattn.so -k random_checkpoints --checkpoints=100000 --seed=1
+"""
 
 import json
 import os
@@ -125,7 +128,7 @@ def test_rope_numbers(tmp_path, key, value, inside):
     ],
     ids=short,
 )
-def test_scaled_rope(tmp_path, key, value):
+def test_scaled_rope(device, tmp_path, key, value):
     """Not computed unscaled: neither as config.json says nor with what is given."""
     config = json.dumps({**CONFIG, key: "here"}).replace('"here"', value)
     path = write(tmp_path, config=config)
@@ -134,7 +137,7 @@ def test_scaled_rope(tmp_path, key, value):
         (tmp_path / "config.json").write_text(text)
         for given in ({}, {"rope": True}, {"rope": vkattn.Rope(2)}):
             refuses(path, "config.json: .*(rotary embedding|expected an object)", **given)
-        load(path, rope=False).close()
+        load(path, rope=False, device=device).close()
 
 
 def test_plain_rope(device, tmp_path):
