@@ -1,0 +1,109 @@
+/* Problems of any size that memory holds, with answers known in closed form. Shared by the large_*.c
+ * files: a problem is plain data, drawn from a seed, and checked by the file of its operation. */
+#ifndef TESTS_LARGE_PROBLEM_H
+#define TESTS_LARGE_PROBLEM_H
+
+#include "rng.h"
+
+#include <vkattn/vkattn.h>
+
+#include <stddef.h>
+
+enum large_op {
+    LARGE_ATTENTION = 0, /* past and present keys, masks and returned scores included */
+    LARGE_CACHE,         /* dense and paged */
+    LARGE_RAGGED,
+    LARGE_LINEAR, /* with NaN and Inf counted */
+    LARGE_ROPE,   /* present keys and values: rotated and copied */
+    LARGE_LAYER,
+    LARGE_OP_COUNT
+};
+
+/* What the scores are: all 0, so that weights are equal; one key far above all others; a known
+ * function of the key's index. */
+enum large_kind { LARGE_MEAN = 0, LARGE_HOT, LARGE_LEVELS, LARGE_KIND_COUNT };
+
+/* How a known function of an index goes: any order, rising, one step. */
+enum large_pattern { LARGE_HASH = 0, LARGE_RISE, LARGE_STEP, LARGE_PATTERN_COUNT };
+
+#define LARGE_HOT_KEYS 4
+
+struct large_attention {
+    enum large_kind kind;
+    enum large_pattern pattern;
+    uint32_t batch, n_kv_head, group, n_q, n_past, n_new, head_dim, value_dim;
+    enum vka_dtype q, k, v, output, scores, mask;
+    bool swapped;   /* [batch][n][head][dim] in memory */
+    bool shared_kv; /* all batch elements and heads read one head's keys and values, by stride 0 */
+    bool present, nonfinite;
+    bool causal, window;
+    int32_t window_left, window_right;
+    bool lengths, offsets; /* of each batch element */
+    uint32_t mask_rank, mask_shape[4];
+    bool mask_stretches; /* it hides stretches of keys; else keys here and there */
+    float scale, softcap;
+    float range; /* of the scores, where they are levels: -range .. range before the softcap */
+    bool sink, alibi;
+    enum vka_masked_row masked_row;
+    enum vka_scores scores_kind;
+    uint32_t capacity, block_size, runs; /* of a cache: n_new keys a run */
+    uint32_t n_sequence;                 /* ragged: of n_q and n_new packed rows */
+    struct vka_rope rope;                /* LARGE_ROPE */
+    uint32_t query_dim, key_dim;         /* LARGE_LAYER: widths of the inputs */
+    int64_t hot[2][LARGE_HOT_KEYS];
+};
+
+enum large_product { LARGE_EXACT = 0, LARGE_RAMP, LARGE_ONE_HOT, LARGE_PRODUCT_COUNT };
+
+struct large_linear {
+    enum large_product kind;
+    enum large_pattern pattern;
+    uint32_t rank, m[3], n, k; /* input [m...][k], weight [n][k]; rank - 1 of m count */
+    enum vka_dtype input, weight, output, bias;
+    bool has_bias, relu, nonfinite, planted; /* planted: NaN and Inf in some rows of the input */
+};
+
+struct large_problem {
+    uint64_t seed;
+    enum large_op op;
+    enum vka_path path;
+    uint64_t disabled_kernels, submit_budget, workspace_limit;
+    struct large_attention a;
+    struct large_linear l;
+};
+
+/* What the draw keeps to. */
+struct large_bounds {
+    double work;  /* multiplications of a problem */
+    double bytes; /* of its tensors */
+    unsigned ops; /* bit per enum large_op */
+    int kernels;  /* the set of enum large_kernels, or -1: any */
+};
+
+/* Sets of kernels that a problem may not use, so that others are. */
+enum large_kernels {
+    LARGE_KERNELS_USUAL = 0,
+    LARGE_KERNELS_GPU,   /* none for CPU drivers */
+    LARGE_KERNELS_TILE,  /* and none with matrix units */
+    LARGE_KERNELS_PLAIN, /* rows and lanes without texels and addresses */
+    LARGE_KERNELS_COUNT
+};
+
+void large_draw(struct large_problem *p, uint64_t seed, const struct large_bounds *bounds);
+
+/* All of it on one line. Returns text. */
+#define LARGE_TEXT 1024
+const char *large_text(const struct large_problem *p, char text[LARGE_TEXT]);
+
+#define LARGE_WHY 512
+struct large_result {
+    bool refused;        /* the device or memory is too small; why has the sentence */
+    char why[LARGE_WHY]; /* of a failure */
+    uint64_t kernels;    /* bit per enum kernel: a plan used it */
+};
+
+/* True where the library is right or refuses. */
+bool large_check(struct vka_device *device, const struct large_problem *p,
+                 struct large_result *result);
+
+#endif
