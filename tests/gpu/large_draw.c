@@ -68,6 +68,8 @@ static void draw_plan(struct large_problem *p, struct rng *rng, const struct lar
                                                          : rng_range(rng, 0, LARGE_OP_COUNT - 1));
     while (!(bounds->ops >> p->op & 1));
     p->path = (enum vka_path)rng_range(rng, 0, VKA_PATH_COUNT - 1);
+    if (bounds->path >= 0)
+        p->path = (enum vka_path)bounds->path;
     p->submit_budget = budgets[rng_range(rng, 0, 3)];
     p->workspace_limit = rng_chance(rng, 25) ? 4096u << rng_range(rng, 0, 12) : 0;
     draw_kernels(p, rng, bounds->kernels);
@@ -151,7 +153,8 @@ static void draw_sizes(struct large_problem *p, struct rng *rng, const struct la
                 {&a->n_kv_head, MOST_HEADS, 2}, {&a->group, MOST_HEADS, 2}};
     for (size_t i = 2; i < COUNT(axes); i++)
         *axes[i].size = rng_range(rng, 1, axes[i].small);
-    uint32_t n = rng_range(rng, 1, 2), first = rng_range(rng, 0, COUNT(axes) - 1);
+    uint32_t n = rng_range(rng, 1, 2);
+    uint32_t first = rng_chance(rng, 40) ? 0 : rng_range(rng, 0, COUNT(axes) - 1);
     uint32_t second = rng_range(rng, 0, COUNT(axes) - 1);
     *axes[first].size = draw_large(rng, axes[first].most);
     if (n == 2)

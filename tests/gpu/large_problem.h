@@ -78,6 +78,7 @@ struct large_bounds {
     double bytes; /* of its tensors */
     unsigned ops; /* bit per enum large_op */
     int kernels;  /* the set of enum large_kernels, or -1: any */
+    int path;     /* enum vka_path, or -1: any */
 };
 
 /* Sets of kernels that a problem may not use, so that others are. */

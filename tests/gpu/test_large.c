@@ -2,7 +2,8 @@
  *
  *     test_large [--seed S] [--count N] [--forever] [--problem SEED] [--verbose]
  *                [--only attention|cache|ragged|linear|rope|layer] [--device NAME]
- *                [--kernels usual|gpu|tile|plain] [--max-work MULTIPLICATIONS] [--max-bytes BYTES]
+ *                [--path auto|unfused|fused] [--kernels usual|gpu|tile|plain]
+ *                [--max-work MULTIPLICATIONS] [--max-bytes BYTES]
  *
  * Problem i is drawn from S + i. One that fails is printed on a line, which begins with the options
  * that run it alone, and the run goes on. --verbose prints each before it runs. Without --kernels
@@ -40,6 +41,7 @@ struct tally {
 };
 
 static const char *const op_names[] = {"attention", "cache", "ragged", "linear", "rope", "layer"};
+static const char *const path_names[] = {"auto", "unfused", "fused"};
 static const char *const kernel_names[] = {"usual", "gpu", "tile", "plain"};
 
 static int usage(void)
@@ -47,7 +49,8 @@ static int usage(void)
     fprintf(stderr,
             "usage: test_large [--seed S] [--count N] [--forever] [--problem SEED] [--verbose]\n"
             "                  [--only attention|cache|ragged|linear|rope|layer]\n"
-            "                  [--kernels usual|gpu|tile|plain] [--device NAME]\n"
+            "                  [--path auto|unfused|fused] [--kernels usual|gpu|tile|plain]\n"
+            "                  [--device NAME]\n"
             "                  [--max-work MULTIPLICATIONS] [--max-bytes BYTES]\n");
     return 2;
 }
@@ -93,6 +96,8 @@ static bool parse_option(int c, struct settings *s)
         return true;
     case 'k':
         return parse_name(optarg, kernel_names, LARGE_KERNELS_COUNT, &s->bounds.kernels);
+    case 'a':
+        return parse_name(optarg, path_names, VKA_PATH_COUNT, &s->bounds.path);
     case 'w':
         return parse_real(optarg, &s->bounds.work);
     case 'b':
@@ -114,24 +119,19 @@ static bool parse_option(int c, struct settings *s)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"count", required_argument, NULL, 'c'},
-        {"problem", required_argument, NULL, 'p'},
-        {"only", required_argument, NULL, 'o'},
-        {"kernels", required_argument, NULL, 'k'},
-        {"max-work", required_argument, NULL, 'w'},
-        {"max-bytes", required_argument, NULL, 'b'},
-        {"device", required_argument, NULL, 'd'},
-        {"forever", no_argument, NULL, 'f'},
-        {"verbose", no_argument, NULL, 'v'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},     {"count", required_argument, NULL, 'c'},
+        {"problem", required_argument, NULL, 'p'},  {"only", required_argument, NULL, 'o'},
+        {"path", required_argument, NULL, 'a'},     {"kernels", required_argument, NULL, 'k'},
+        {"max-work", required_argument, NULL, 'w'}, {"max-bytes", required_argument, NULL, 'b'},
+        {"device", required_argument, NULL, 'd'},   {"forever", no_argument, NULL, 'f'},
+        {"verbose", no_argument, NULL, 'v'},        {NULL, 0, NULL, 0},
     };
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     *s = (struct settings){
         .seed = (uint64_t)now.tv_sec * 1000000,
         .count = 20,
-        .bounds = {.work = 3e8, .bytes = 256 << 20, .ops = ~0u, .kernels = -1},
+        .bounds = {.work = 3e8, .bytes = 256 << 20, .ops = ~0u, .kernels = -1, .path = -1},
     };
     bool ok = true;
     for (int c; ok && (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
@@ -171,6 +171,8 @@ static void print_options(const struct settings *s, uint64_t seed)
     for (int i = 0; i < LARGE_OP_COUNT; i++)
         if (s->bounds.ops == 1u << i)
             printf(" --only %s", op_names[i]);
+    if (s->bounds.path >= 0)
+        printf(" --path %s", path_names[s->bounds.path]);
     if (s->bounds.kernels >= 0)
         printf(" --kernels %s", kernel_names[s->bounds.kernels]);
 }
