@@ -61,9 +61,26 @@ bool large_fill_k(const struct large_known *k, struct large_tensor *t, uint32_t 
 bool large_fill_v(const struct large_known *k, struct large_tensor *t, uint32_t first, uint32_t n);
 bool large_fill_mask(const struct large_known *k, struct large_tensor *t);
 
-/* A value is factor * ramp + term, of its feature and of its key head. */
+/* ---- Functions of an index ------------------------------------------------------------------- */
+
+#define LARGE_HOT_FACTOR 16.0 /* of q and of k: the hot score is its square, the others are 0 */
+
+/* A value is factor * ramp + term, of its feature and of its key head; the ramp goes from 0 to 1. */
+double large_ramp(const struct large_known *k, int64_t j);
 double large_factor(uint32_t feature);
 double large_term(uint32_t feature, uint32_t kv_head);
+
+/* A key's share of its score, -1 .. 1 in sixteenths. */
+double large_level(const struct large_known *k, int64_t j, uint32_t class);
+
+/* What q has in each feature, so that q . k is level * head_dim * this: a power of two, so that it
+ * is exact. The default scale leaves sqrt(head_dim) to divide by. */
+double large_query_size(const struct large_attention *a);
+
+/* What a mask adds; -Inf hides. Its class: axes over which it is broadcast do not count; at[batch,
+ * head, query]. */
+double large_mask(const struct large_known *k, int64_t j, uint32_t class);
+uint32_t large_mask_class(const struct large_attention *a, const uint32_t at[3]);
 
 /* Of a head: the slope of ALiBi, the logit of the sink. */
 float large_slope(const struct large_known *k, uint32_t head);
