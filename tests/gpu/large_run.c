@@ -10,8 +10,8 @@
 
 #define CANARIES 64 /* elements */
 
-/* CPU drivers compile within the first run, and may be busy with other programs. */
-#define TIMEOUT (20 * VKA_TIMEOUT_DEFAULT)
+/* An hour: CPU drivers compile within the first run, and share their cores with other programs. */
+#define TIMEOUT (120 * VKA_TIMEOUT_DEFAULT)
 #define PATIENCE 20 /* times that a self-test or a calibration may time out */
 
 enum vka_status large_tensor_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
