@@ -1,11 +1,24 @@
 /* Draws attention of any size: one or two sizes large, the others small. */
 #include "large_draw.h"
 
+#include <gpu/kernels.h>
+
 #define MOST_KEYS (1u << 20)
 #define MOST_SEQUENCES 40000
 
-static void draw_dims(struct large_attention *a, struct rng *rng)
+/* CPU drivers compile attention_row for minutes where its loops over features are unrolled. */
+static uint32_t rolled(const struct large_problem *p, uint32_t dim)
 {
+    static const uint16_t few[] = {1, 4, 6, 8, 16, 260, 323, 576};
+    const uint64_t others = 1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_address;
+    bool row = (p->disabled_kernels & others) == others &&
+               !(p->disabled_kernels >> KERNEL_attention_row & 1);
+    return row ? few[dim / 8 % COUNT(few)] : dim;
+}
+
+static void draw_dims(struct large_problem *p, struct rng *rng)
+{
+    struct large_attention *a = &p->a;
     static const uint16_t pairs[][2] = {
         {8, 8},     {16, 16},   {32, 32},   {40, 40},   {48, 48},   {64, 64},
         {72, 72},   {80, 80},   {96, 96},   {112, 112}, {120, 120}, {128, 128},
@@ -19,6 +32,8 @@ static void draw_dims(struct large_attention *a, struct rng *rng)
         a->head_dim = large_draw_size(rng, 576);
         a->value_dim = large_draw_size(rng, 576);
     }
+    a->head_dim = rolled(p, a->head_dim);
+    a->value_dim = rolled(p, a->value_dim);
 }
 
 static double keys_of(const struct large_attention *a)
@@ -88,9 +103,9 @@ static void draw_sizes(struct large_problem *p, struct rng *rng, const struct la
         *axes[second].size = large_draw_size(rng, axes[second].most);
     a->shared_kv = p->op == LARGE_ATTENTION && rng_chance(rng, 15);
     a->swapped = rng_chance(rng, 30);
-    draw_dims(a, rng);
+    draw_dims(p, rng);
     for (int i = 0; i < 4 && !fits(p, bounds) && rng_chance(rng, 70); i++)
-        draw_dims(a, rng);
+        draw_dims(p, rng);
     while (!fits(p, bounds)) {
         uint32_t *axis = axes[rng_range(rng, 0, COUNT(axes) - 1)].size;
         *axis = *axis > 8 ? *axis - (*axis + 3) / 4 : *axis > 1 ? *axis - 1 : 1;
