@@ -100,7 +100,7 @@ struct matmul_params {
  * float32 with neighbouring columns, 1 bias, 2 C. */
 struct sum_params {
     U32 m, n, n_head, n_piece;
-    U32 piece; /* elements from piece to piece */
+    U32 piece;                    /* elements from piece to piece */
     U32 offset, batch, head, row; /* of piece 0 */
     F32 alpha;
     U32 c_offset, c_batch, c_head, c_row, c_col;
@@ -266,7 +266,9 @@ struct attention_params {
 #define STATE_LOAD 1  /* not the first pass */
 #define STATE_STORE 2 /* not the last */
 #define STATE_PITCH(value4, lanes) (4u * (value4) + (lanes) + 1u)
-/* attention_row: lanes * rows rows a workgroup. */
+/* attention_row: lanes * rows rows a workgroup. Keys are summed ATTENTION_BLOCK at a time, from a
+ * multiple of that, and then added to the rest, as MATMUL_BLOCK says. */
+#define ATTENTION_BLOCK 128
 #define ATTENTION_LANES 0
 #define ATTENTION_ROWS 1   /* a lane */
 #define ATTENTION_HEAD4 2  /* vec4 of q in registers: at least head_dim / 4 */

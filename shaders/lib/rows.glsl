@@ -49,7 +49,7 @@ const bool LARGE = HEAD4 + VALUE4 > LARGE_VEC4;
         [[unroll]] for (uint d = 0; d < count; d++)                                                \
             statement;
 
-// Per row of this lane.
+// Per row of this lane: of one block of keys, and before and after the blocks of all.
 vec4 q[ROWS * HEAD4], context[ROWS * VALUE4];
 float most[ROWS], total[ROWS];
 bool seen[ROWS];
@@ -178,6 +178,63 @@ void store_row(uint r, sequence s)
             }
 }
 
+// The same of the blocks so far.
+vec4 all_context[ROWS * VALUE4];
+float all_most[ROWS], all_total[ROWS];
+bool all_seen[ROWS];
+
+void begin_blocks()
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        all_most[r] = most[r];
+        all_total[r] = total[r];
+        all_seen[r] = seen[r];
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            all_context[r * VALUE4 + d] = context[r * VALUE4 + d];
+    }
+}
+
+void begin_block()
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        most[r] = MINUS_INFINITY;
+        total[r] = 0.0;
+        seen[r] = false;
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            context[r * VALUE4 + d] = vec4(0.0);
+    }
+}
+
+// Adds the block; one of which a row saw no key changes nothing.
+void end_block()
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        float now = max(all_most[r], most[r]), shift = now == MINUS_INFINITY ? 0.0 : now;
+        float before = exp_accurate(all_most[r] - shift), mine = exp_accurate(most[r] - shift);
+        if (!seen[r])
+            continue;
+        before = all_most[r] == now ? 1.0 : before;
+        mine = most[r] == now ? 1.0 : mine;
+        all_most[r] = now;
+        all_total[r] = fma(total[r], mine, all_total[r] * before);
+        all_seen[r] = true;
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            all_context[r * VALUE4 + d] = fma(context[r * VALUE4 + d], vec4(mine),
+                                              all_context[r * VALUE4 + d] * before);
+    }
+}
+
+void end_blocks()
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        most[r] = all_most[r];
+        total[r] = all_total[r];
+        seen[r] = all_seen[r];
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            context[r * VALUE4 + d] = all_context[r * VALUE4 + d];
+    }
+}
+
 void attend()
 {
     uint tile;
@@ -202,10 +259,18 @@ void attend()
     outer.x = outer.x / STEP_KEYS * STEP_KEYS;
     uvec2 own = own_keys();
     outer = uvec2(max(outer.x, own.x), min(outer.y, own.y));
-    for (uint key = outer.x; key < outer.y; key += STEP_KEYS) {
-        bool edge = key < inner.x || key + STEP_KEYS > inner.y;
-        step(key, s, edge);
+    begin_blocks();
+    for (uint block = outer.x; block < outer.y;) {
+        uint end = min(block / ATTENTION_BLOCK * ATTENTION_BLOCK + ATTENTION_BLOCK, outer.y);
+        begin_block();
+        for (uint key = block; key < end; key += STEP_KEYS) {
+            bool edge = key < inner.x || key + STEP_KEYS > inner.y;
+            step(key, s, edge);
+        }
+        end_block();
+        block = end;
     }
+    end_blocks();
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         if (!seen[r])
             answer_dead(r, s);

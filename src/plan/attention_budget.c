@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#define ROW_KERNEL_UNIT 8u /* keys of a step of the kernels without tiles: 4 or 8 */
-
 bool attention_is_coop(enum kernel kernel)
 {
     return kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16;
@@ -74,7 +72,7 @@ double attention_count_keys(const struct attention *a, uint32_t query, uint32_t 
 
 uint32_t attention_span_unit(const struct attention_choice *c)
 {
-    return attention_takes_tiles(c->kernel) ? c->keys : ROW_KERNEL_UNIT;
+    return attention_takes_tiles(c->kernel) ? c->keys : ATTENTION_BLOCK;
 }
 
 uint32_t attention_tiles(const struct attention *a, const struct attention_choice *c,

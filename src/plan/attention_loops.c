@@ -30,7 +30,9 @@ static double row_loops(const struct attention *a, const struct attention_choice
         step += rows * unit * PHILOX;
     else if (a->options->mask || a->options->alibi || a->options->softcap != 0)
         step += 2 * rows * unit;
-    double ends = 5 * rows * (head + value) + 64; /* loading q and the state, storing */
+    double blocks = ceil(keys / ATTENTION_BLOCK + 1) * (2 + 2 * rows * value);
+    double ends =
+        blocks + 5 * rows * (head + 2 * value) + 64; /* loading q and the state, storing */
     return ends + ceil(keys / unit + 1) * step + rows * keys * dead_key(a, value);
 }
 

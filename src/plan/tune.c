@@ -304,6 +304,9 @@ static void bound_chains(const struct caps *caps, const struct attention_problem
         choice->n_piece = (problem->n_kv - 1) / TUNE_CHAIN + 1;
     }
     const char *missing = choice->n_piece > 1 ? kernel_missing(KERNEL_attention_merge, caps) : NULL;
+    double turns = ATTENTION_BLOCK / 4.0 * (choice->head4 + 4.0 * choice->value4 + 32);
+    if (caps->max_loops && turns > caps->max_loops)
+        missing = "would loop further than this driver does";
     if (problem->head_dim > TUNE_CHAIN)
         missing = "sums at most 16,384 features of a head";
     if (missing) {
