@@ -178,6 +178,7 @@ void store_row(uint r, sequence s)
             }
 }
 
+#ifdef ROLLED
 // The same of the blocks so far.
 vec4 all_context[ROWS * VALUE4];
 float all_most[ROWS], all_total[ROWS];
@@ -234,6 +235,12 @@ void end_blocks()
             context[r * VALUE4 + d] = all_context[r * VALUE4 + d];
     }
 }
+#else // twice the context would not stay in registers: one chain of sums
+void begin_blocks() {}
+void begin_block() {}
+void end_block() {}
+void end_blocks() {}
+#endif
 
 void attend()
 {

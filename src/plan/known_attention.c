@@ -32,7 +32,7 @@ static struct known_attention known(enum known_problem problem, uint32_t dim)
     if (problem == KNOWN_FUSED_BF16)
         a.dtype = VKA_BF16;
     if (problem == KNOWN_FUSED_FEW)
-        a = (struct known_attention){.batch = 1, .n_kv_head = 1, .n_q = 1, .n_kv = 301};
+        a = (struct known_attention){.batch = 1, .n_kv_head = 2, .n_q = 1, .n_kv = 301};
     if (problem == KNOWN_MASK) /* more rows than a tile of any kernel */
         a = (struct known_attention){
             .batch = 1, .n_kv_head = 1, .n_q = 133, .n_kv = 101, .mask = true};

@@ -1,4 +1,5 @@
 #include "null_device.h"
+#include "core/os.h"
 
 #include <gpu/tensor.h>
 
@@ -55,6 +56,7 @@ enum vka_status null_device_open(struct vka_device **out)
         return VKA_OUT_OF_HOST_MEMORY;
     struct log *log = &device->log;
     uint32_t count = 1;
+    device->process = os_process();
     TRY(vk_instance_create(log, false, false, &device->instance));
     VkResult result = device->instance.vkEnumeratePhysicalDevices(device->instance.handle, &count,
                                                                   &device->physical);

@@ -203,8 +203,8 @@ static enum vka_status add(struct vka_plan *plan, const struct matmul_case *t)
     return status == VKA_OK ? plan_end(plan, mark, plan_matmul(plan, &op)) : status;
 }
 
-/* Bytes: less than a tile's columns of B take where k is 257, so that k has to be cut too. */
-#define LOW_RANGE (16u << 10)
+/* Bytes that a block of k of packed B takes: where k is 257, it has to be cut. */
+#define LOW_RANGE (MATMUL_BLOCK * TEXEL_PANEL * 4u)
 
 /* Once more with bindings and allocations too small for any operand. */
 static void run_cut(struct check *c, struct matmul_case *t, size_t uncut_passes, const char *text)

@@ -119,7 +119,7 @@ static bool judge_present(struct large_whole *r, int which, const char *name,
     const uint32_t width = which == AT_PRESENT_K ? a->head_dim : a->value_dim;
     struct large_tensor *got = &r->t[which];
     struct large_tensor all = {.dtype = got->dtype, .count = got->count};
-    struct large_verdict v = large_verdict(name, got->dtype);
+    struct large_verdict v = large_verdict(name, got->dtype, result->kernels);
     double *want = malloc(width * sizeof *want);
     bool ok = want && large_download(got) == VKA_OK;
     ok = ok && (which == AT_PRESENT_K ? large_fill_k(&r->known, &all, 0, n_kv)
@@ -145,9 +145,9 @@ bool large_judge_whole(struct vka_device *device, struct large_whole *r,
 {
     const struct large_attention *a = r->a;
     const uint32_t n_kv = a->n_past + a->n_new, H = a->n_kv_head * a->group;
-    struct large_verdict v[3] = {large_verdict("output", a->output),
-                                 large_verdict("scores", a->scores),
-                                 large_verdict("sum of a row's weights", VKA_F32)};
+    struct large_verdict v[3] = {large_verdict("output", a->output, result->kernels),
+                                 large_verdict("scores", a->scores, result->kernels),
+                                 large_verdict("sum of a row's weights", VKA_F32, result->kernels)};
     uint32_t most = a->scores_kind && n_kv > a->value_dim ? n_kv : a->value_dim;
     double *want = malloc(most * sizeof *want);
     enum vka_status status = want ? large_download(&r->t[AT_OUTPUT]) : VKA_OUT_OF_HOST_MEMORY;

@@ -104,7 +104,8 @@ static bool judge(struct run *r, struct large_result *result)
 {
     const struct large_attention *a = r->a;
     /* what lies between the passes may be of the weights' type */
-    struct large_verdict v = large_verdict("output", a->k > a->output ? a->k : a->output);
+    struct large_verdict v =
+        large_verdict("output", a->k > a->output ? a->k : a->output, result->kernels);
     double *want = malloc(r->output_dim * sizeof *want);
     for (uint32_t b = 0; want && b < a->batch; b++)
         for (uint32_t i = 0; i < a->n_q; i++) {

@@ -144,7 +144,7 @@ static void want_row(const struct product *p, uint64_t row, const double sums[2]
 static bool judge(struct product *p, struct vka_plan *plan, struct large_result *result)
 {
     const struct large_linear *l = p->l;
-    struct large_verdict v = large_verdict("output", l->output);
+    struct large_verdict v = large_verdict("output", l->output, result->kernels);
     struct vka_nonfinite_info info = {0};
     const double sums[2] = {shared_sum(p, 1), shared_sum(p, -1)};
     double *want = malloc(l->n * sizeof *want);

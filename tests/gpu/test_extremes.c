@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <float.h>
 #include <math.h>
 #include <vkattn/vkattn.h>
 
@@ -28,11 +29,11 @@ static void check(enum vka_status status)
 
 /* One recorded attention over q [1][HEADS][N_Q][DIM] and N_KV keys, with every kind of mask. */
 struct rig {
-    struct vka_tensor *q, *k, *v, *o, *mask, *length;
+    struct vka_tensor *q, *k, *v, *o, *mask, *length, *sink;
     struct vka_plan *plan;
 };
 
-enum hiding { NOTHING, MASKED, FAR_WINDOW, FARTHEST_WINDOW };
+enum hiding { NOTHING, MASKED, FAR_WINDOW, FARTHEST_WINDOW, SINK };
 
 static struct rig open_rig(enum vka_path path, enum hiding hiding)
 {
@@ -44,6 +45,7 @@ static struct rig open_rig(enum vka_path path, enum hiding hiding)
     check(vka_tensor_create(device, VKA_F32, 4, q, &r.o));
     check(vka_tensor_create(device, VKA_BOOL, 3, (const uint32_t[]){HEADS, N_Q, N_KV}, &r.mask));
     check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &r.length));
+    check(vka_tensor_create(device, VKA_F32, 1, (const uint32_t[]){HEADS}, &r.sink));
     check(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &r.plan));
     struct vka_attention_op op = {
         .struct_size = sizeof op, .q = r.q, .k = r.k, .v = r.v, .output = r.o};
@@ -51,6 +53,8 @@ static struct rig open_rig(enum vka_path path, enum hiding hiding)
     if (hiding == MASKED) {
         op.options.mask = r.mask;
         op.options.kv_length = r.length;
+    } else if (hiding == SINK) {
+        op.options.sink = r.sink;
     } else if (hiding != NOTHING) {
         op.options.query_offset = r.length;
         op.options.window = true;
@@ -64,7 +68,7 @@ static struct rig open_rig(enum vka_path path, enum hiding hiding)
 
 static void close_rig(struct rig *r)
 {
-    struct vka_tensor *all[] = {r->q, r->k, r->v, r->o, r->mask, r->length};
+    struct vka_tensor *all[] = {r->q, r->k, r->v, r->o, r->mask, r->length, r->sink};
     vka_plan_destroy(&r->plan);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         vka_tensor_destroy(&all[i]);
@@ -219,6 +223,46 @@ static void test_far_windows(void **state)
     }
 }
 
+/* A sink of +inf takes all, one of -inf nothing, and one far above leaves what float32 holds. */
+static void test_sinks(void **state)
+{
+    (void)state;
+    static const float sinks[][HEADS] = {{INFINITY, INFINITY}, {-INFINITY, -INFINITY}, {60, 200}};
+    static float q[Q], k[KV], v[KV], o[Q], fused[Q];
+    struct rng rng = {14};
+    noise(&rng, k, KV, 1);
+    noise(&rng, v, KV, 1);
+    for (int i = 0; i < 6; i++) {
+        struct rig r = open_rig(i % 2 ? VKA_PATH_UNFUSED : VKA_PATH_FUSED, SINK);
+        check(vka_tensor_write(r.sink, sinks[i / 2], sizeof sinks[0]));
+        run(&r, q, k, v, i % 2 ? o : fused);
+        if (i == 2 || i == 3) /* q is 0: the mean */
+            assert_true(error_of(q, k, v, i % 2 ? o : fused, false) <= 1e-11);
+        for (int e = 0; e < Q && i % 2; e++) {
+            assert_true(isfinite(o[e]) && isfinite(fused[e]));
+            assert_true(fabsf(o[e] - fused[e]) <= 1e-5f * fabsf(o[e]));
+            assert_true((i != 1 && !(i == 5 && e >= Q / HEADS)) || o[e] == 0);
+        }
+        close_rig(&r);
+    }
+}
+
+/* The mean of values near the greatest float32 is one, though their sum is none. */
+static void test_greatest(void **state)
+{
+    (void)state;
+    static float q[Q], k[KV], v[KV], o[Q];
+    for (int e = 0; e < KV; e++)
+        v[e] = e % 2 ? 0.9f * FLT_MAX : -0.9f * FLT_MAX;
+    for (int i = 0; i < 2; i++) {
+        struct rig r = open_rig(i ? VKA_PATH_FUSED : VKA_PATH_UNFUSED, NOTHING);
+        run(&r, q, k, v, o);
+        for (int e = 0; e < Q; e++)
+            assert_true(fabsf(o[e] / v[e % 2]) > 0.99999f && fabsf(o[e]) <= FLT_MAX);
+        close_rig(&r);
+    }
+}
+
 int main(void)
 {
     const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
@@ -229,6 +273,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_far_windows),
+        cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_greatest),
         cmocka_unit_test(test_placements),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

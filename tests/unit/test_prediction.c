@@ -157,7 +157,7 @@ static void test_count_unknown(void **unused)
 static struct attention_choice draw_choice(const struct attention *a)
 {
     struct attention_choice c = {.kernel = KERNEL_attention_row, .lanes = 8, .rows = 2, .tile = 16};
-    c.keys = 8;
+    c.keys = ATTENTION_BLOCK;
     c.head4 = (a->head_dim + 3) / 4;
     c.value4 = (a->value_dim + 3) / 4;
     c.n_chunk = 1;
