@@ -412,8 +412,9 @@ struct vka_attention_options {
      * rotation. norm_epsilon joins the mean square; 0: 1e-6. */
     struct vka_tensor *q_norm, *k_norm;
     float norm_epsilon;
-    /* F32 [n_head]: a logit that joins the denominator of each row's softmax and has no value. A
-     * row that sees no key still gives what masked_row says. */
+    /* F32 [n_head]: a logit that joins the denominator of each row's softmax and has no value: +inf
+     * makes every weight 0, -inf is none. Weights below e^-76 of the greatest, the sink's included,
+     * may be 0. A row that sees no key still gives what masked_row says. */
     struct vka_tensor *sink;
     /* F32 [n_head], slopes m: -m * |p - j| is added after the softcap. */
     struct vka_tensor *alibi;
@@ -446,8 +447,9 @@ struct vka_attention_op {
     struct vka_cache *cache;
     /* A ragged batch: n sequences packed end to end along the row axes of q, k, v and output, whose
      * batch is 1. I32 [n + 1] each, read on the device: sequence s has rows q_start[s] ..
-     * q_start[s + 1] - 1 of q and kv_start likewise of k and v, clamped so that they rise from row
-     * to row and stay inside. Positions and indices count from the sequence's own first row;
+     * q_start[s + 1] - 1 of q and kv_start likewise of k and v, clamped so that they stay inside.
+     * Both rise from sequence to sequence; where q_start does not, what the rows hold is undefined.
+     * Positions and indices count from the sequence's own first row;
      * kv_length and query_offset are [n] or [1]. Rows outside all sequences are left as they are.
      * Fused path only; no mask, returned scores, rope, past, present or cache. Both or neither. */
     struct vka_tensor *q_start, *kv_start;

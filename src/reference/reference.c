@@ -122,7 +122,9 @@ static void softmax_row(const struct ref_attention *a, const struct row *r, stru
     double top = a->sink ? a->sink[r->h] : -INFINITY;
     for (size_t j = 0; j < a->n_kv; j++)
         top = s[j] > top ? s[j] : top; /* hidden ones are -inf */
-    double sum = a->sink ? exp(a->sink[r->h] - top) : 0;
+    double sum = 0;
+    if (a->sink) /* of +inf takes all */
+        sum = a->sink[r->h] == top ? 1 : exp(a->sink[r->h] - top);
     for (size_t j = 0; j < a->n_kv; j++) {
         weight[j] = w->visible[j] ? exp(s[j] - top) : 0;
         sum += weight[j];
