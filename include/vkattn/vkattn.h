@@ -449,9 +449,9 @@ struct vka_attention_op {
      * batch is 1. I32 [n + 1] each, read on the device: sequence s has rows q_start[s] ..
      * q_start[s + 1] - 1 of q and kv_start likewise of k and v, clamped so that they stay inside.
      * Both rise from sequence to sequence; where q_start does not, what the rows hold is undefined.
-     * Positions and indices count from the sequence's own first row;
-     * kv_length and query_offset are [n] or [1]. Rows outside all sequences are left as they are.
-     * Fused path only; no mask, returned scores, rope, past, present or cache. Both or neither. */
+     * Positions and indices count from the sequence's own first row; kv_length and query_offset are
+     * [n] or [1]. Rows outside all sequences are left as they are. Fused path only; no mask,
+     * returned scores, rope, past, present or cache. Both or neither. */
     struct vka_tensor *q_start, *kv_start;
     /* Keys block by block, as they come from a file or from another device: k and v are keys
      * key_first .. key_first + n_new - 1 of n_key; lengths, positions and the mask's last axis are

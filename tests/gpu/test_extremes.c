@@ -271,10 +271,8 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_far_windows),
-        cmocka_unit_test(test_sinks),
-        cmocka_unit_test(test_greatest),
+        cmocka_unit_test(test_logits),     cmocka_unit_test(test_far_windows),
+        cmocka_unit_test(test_sinks),      cmocka_unit_test(test_greatest),
         cmocka_unit_test(test_placements),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
