@@ -234,7 +234,7 @@ static void record(struct world *w)
 {
     struct vka_device *d = w->device;
     struct writer *r = any_writer(w);
-    VkCommandBuffer commands;
+    VkCommandBuffer commands = VK_NULL_HANDLE;
     uint32_t full[CACHES];
     bool ok = w->pool ||
               d->vk.vkCreateCommandPool(d->handle,
