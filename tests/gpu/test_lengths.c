@@ -162,6 +162,142 @@ static void ramp(void **state)
     check_ramp(*state, 32, 270001); /* B is packed */
 }
 
+/* Queries over keys of a pattern, by the fused path: the bits are the same however the keys come. */
+enum { N_Q = 3, N_KV = 40000, DIM = 8 };
+
+struct operands {
+    struct vka_tensor *q, *k, *v, *o;
+};
+
+static struct operands make_operands(struct vka_device *device)
+{
+    const uint32_t q[4] = {1, 1, N_Q, DIM}, kv[4] = {1, 1, N_KV, DIM};
+    struct operands t = {tensor(device, 4, q), tensor(device, 4, kv), tensor(device, 4, kv),
+                         tensor(device, 4, q)};
+    struct vka_tensor *all[3] = {t.q, t.k, t.v};
+    float *data = malloc((size_t)N_KV * DIM * sizeof *data);
+    assert_non_null(data);
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t e = 0; e < N_KV * DIM; e++)
+            data[e] = (float)((e * 2654435761u + i * 40503u) >> 16 & 0xff) / 128 - 1;
+        check(device, vka_tensor_write(all[i], data, vka_tensor_size(all[i])));
+    }
+    free(data);
+    return t;
+}
+
+static void free_operands(struct operands *t)
+{
+    vka_tensor_destroy(&t->q);
+    vka_tensor_destroy(&t->k);
+    vka_tensor_destroy(&t->v);
+    vka_tensor_destroy(&t->o);
+}
+
+static struct vka_tensor *rows_of(struct vka_device *device, struct vka_tensor *t, uint32_t first,
+                                  uint32_t count)
+{
+    struct vka_tensor *part = NULL;
+    check(device, vka_tensor_slice(t, 2, first, count, &part));
+    return part;
+}
+
+static struct vka_plan *new_plan(struct vka_device *device)
+{
+    struct vka_plan *plan = NULL;
+    check(device, vka_plan_create(device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan));
+    return plan;
+}
+
+/* Queries and keys of a sequence of the operands, alone. */
+static void attend(struct vka_device *device, const struct operands *t, uint32_t q_first,
+                   uint32_t n_q, uint32_t kv_first, uint32_t n_kv, float *got)
+{
+    struct vka_tensor *q = rows_of(device, t->q, q_first, n_q);
+    struct vka_tensor *o = rows_of(device, t->o, q_first, n_q);
+    struct vka_tensor *k = rows_of(device, t->k, kv_first, n_kv);
+    struct vka_tensor *v = rows_of(device, t->v, kv_first, n_kv);
+    struct vka_plan *plan = new_plan(device);
+    check(device, vka_plan_add_attention(
+                      plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = o)));
+    run(device, plan);
+    check(device, vka_tensor_read(o, got, n_q * DIM * sizeof *got));
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&q);
+    vka_tensor_destroy(&o);
+    vka_tensor_destroy(&k);
+    vka_tensor_destroy(&v);
+}
+
+static void blocks_of_keys(void **state)
+{
+    struct vka_device *device = *state;
+    struct operands t = make_operands(device);
+    struct vka_tensor *carried = NULL;
+    struct vka_plan *plan = new_plan(device);
+    float whole[N_Q * DIM], got[N_Q * DIM];
+    attend(device, &t, 0, N_Q, 0, N_KV, whole);
+    for (uint32_t first = 0, n = 10112; first < N_KV; first += n) { /* 79 times 128 */
+        uint32_t count = N_KV - first < n ? N_KV - first : n;
+        struct vka_tensor *k = rows_of(device, t.k, first, count);
+        struct vka_tensor *v = rows_of(device, t.v, first, count);
+        struct vka_attention_op op = {.struct_size = sizeof op, .q = t.q, .k = k, .v = v};
+        uint64_t n_state = 0;
+        op.output = t.o;
+        op.key_first = first;
+        op.n_key = N_KV;
+        check(device, vka_plan_attention_state(plan, &op, &n_state));
+        if (n_state == 0) { /* few rows share the keys in pieces */
+            print_message("SKIPPED: no blocks of keys for so few rows on this device\n");
+            vka_tensor_destroy(&k);
+            vka_tensor_destroy(&v);
+            break;
+        }
+        if (!carried)
+            carried = tensor(device, 1, (const uint32_t[]){(uint32_t)n_state});
+        op.state = carried;
+        check(device, vka_plan_add_attention(plan, &op));
+        vka_tensor_destroy(&k);
+        vka_tensor_destroy(&v);
+    }
+    if (carried) {
+        run(device, plan);
+        check(device, vka_tensor_read(t.o, got, sizeof got));
+        assert_memory_equal(got, whole, sizeof got);
+    }
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&carried);
+    free_operands(&t);
+}
+
+static void ragged(void **state)
+{
+    struct vka_device *device = *state;
+    static const int32_t q_starts[] = {0, 1, 1, 3}, kv_starts[] = {0, 30000, 30100, N_KV};
+    const uint32_t n = 4;
+    struct operands t = make_operands(device);
+    struct vka_tensor *q_start = NULL, *kv_start = NULL;
+    struct vka_plan *plan = new_plan(device);
+    float alone[N_Q * DIM], got[N_Q * DIM];
+    check(device, vka_tensor_create(device, VKA_I32, 1, &n, &q_start));
+    check(device, vka_tensor_create(device, VKA_I32, 1, &n, &kv_start));
+    check(device, vka_tensor_write(q_start, q_starts, sizeof q_starts));
+    check(device, vka_tensor_write(kv_start, kv_starts, sizeof kv_starts));
+    attend(device, &t, 0, 1, 0, 30000, alone);
+    attend(device, &t, 1, 2, 30100, N_KV - 30100, alone + DIM);
+    check(device, vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = t.q, .k = t.k,
+                                                        .v = t.v, .output = t.o, .q_start = q_start,
+                                                        .kv_start = kv_start)));
+    run(device, plan);
+    check(device, vka_tensor_read(t.o, got, sizeof got));
+    for (int i = 0; i < N_Q * DIM; i++) /* kernels for few rows may cut the keys elsewhere */
+        assert_true(fabsf(got[i] - alone[i]) <= 1e-6f);
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&q_start);
+    vka_tensor_destroy(&kv_start);
+    free_operands(&t);
+}
+
 int main(void)
 {
     struct vka_device *device = NULL;
@@ -170,7 +306,9 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(mean_of_values, device),
-                                       cmocka_unit_test_prestate(ramp, device)};
+                                       cmocka_unit_test_prestate(ramp, device),
+                                       cmocka_unit_test_prestate(blocks_of_keys, device),
+                                       cmocka_unit_test_prestate(ragged, device)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vka_device_destroy(&device);
     return failed;
