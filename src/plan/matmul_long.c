@@ -180,6 +180,11 @@ enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
     enum vka_status status = VKA_OK;
     struct matmul_choice choice;
     matmul_choose(plan, op, &choice);
+    if (op->panel && op->panel != choice.panel) /* its kernel is switched off or wrong since */
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "%s: the weights are packed for a kernel that is not used: make the "
+                         "layer once more",
+                         op->name);
     if (op->a.shape.size[3] <= TUNE_CHAIN)
         return matmul_add_chain(plan, op, &choice);
     const struct sum sum = sum_of(op, &(struct vka_tensor){0});

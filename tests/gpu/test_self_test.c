@@ -15,6 +15,7 @@
 #include "layer_case.h"
 #include "miscompile.h"
 #include "plan/self_test.h"
+#include "plan/tune.h"
 
 #define ALL UINT64_MAX
 
@@ -143,8 +144,10 @@ static void wrong_kernels_fail(void **state)
     }
 }
 
-/* The layer that each of these tests runs: its status, and the kernels of its plan. */
-static enum vka_status try_layer(struct vka_device *device, enum vka_path path, uint64_t *kernels)
+/* The layer that each of these tests runs, `gone` being switched off once it is made: its status, and
+ * the kernels of its plan. */
+static enum vka_status try_layer_without(struct vka_device *device, enum vka_path path,
+                                         uint64_t gone, uint64_t *kernels)
 {
     static const float weight[64 * 64];
     const struct vka_linear_weights w = {weight, NULL};
@@ -160,6 +163,7 @@ static enum vka_status try_layer(struct vka_device *device, enum vka_path path, 
     assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &x), VKA_OK);
     assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &y), VKA_OK);
     assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
+    device->caps.disabled_kernels |= gone;
     if (status == VKA_OK)
         status = vka_plan_add_layer(
             plan, VKA_INFO(vka_layer_op, .layer = layer, .query = x, .output = y));
@@ -171,6 +175,11 @@ static enum vka_status try_layer(struct vka_device *device, enum vka_path path, 
     vka_tensor_destroy(&x);
     vka_tensor_destroy(&y);
     return status;
+}
+
+static enum vka_status try_layer(struct vka_device *device, enum vka_path path, uint64_t *kernels)
+{
+    return try_layer_without(device, path, 0, kernels);
 }
 
 static bool is_like(enum kernel kernel, const char *family)
@@ -219,6 +228,20 @@ static void take_away(enum vka_path path, const char *family)
     assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
     print_message("%s: %zu kernels, then: %s\n", family, n, vka_device_error(device));
     assert_true(n >= 1);
+    vka_device_destroy(&device);
+}
+
+/* Weights are packed for the kernel of their day: no other reads them. */
+static void packed_for_another(void **state)
+{
+    (void)state;
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    uint32_t panel = tune_weight_panel(&device->caps);
+    uint64_t gone = bit(KERNEL_matmul_address) | bit(KERNEL_matmul_texel), kernels;
+    enum vka_status status = try_layer_without(device, VKA_PATH_UNFUSED, gone, &kernels);
+    assert_int_equal(status, panel ? VKA_UNSUPPORTED : VKA_OK);
+    if (panel)
+        assert_non_null(strstr(vka_device_error(device), "packed for a kernel"));
     vka_device_destroy(&device);
 }
 
@@ -461,6 +484,7 @@ int main(void)
         cmocka_unit_test(right_kernels_pass),
         cmocka_unit_test(wrong_kernels_fail),
         cmocka_unit_test(others_take_over),
+        cmocka_unit_test(packed_for_another),
         cmocka_unit_test(none_is_left),
         cmocka_unit_test(skipped),
         cmocka_unit_test(kept),
