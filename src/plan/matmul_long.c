@@ -180,7 +180,8 @@ enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
     enum vka_status status = VKA_OK;
     struct matmul_choice choice;
     matmul_choose(plan, op, &choice);
-    if (op->panel && op->panel != choice.panel) /* its kernel is switched off or wrong since */
+    bool there = !kernel_missing(choice.kernel, &plan->device->caps);
+    if (there && op->panel && op->panel != choice.panel) /* its kernel was switched off since */
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
                          "%s: the weights are packed for a kernel that is not used: make the "
                          "layer once more",
