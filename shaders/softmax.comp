@@ -112,19 +112,27 @@ float dropped(float weight, uvec3 at, uint key)
     return is_nan(weight) ? weight : 0.0; // the draw must not hide what went wrong
 }
 
+#define SUM_BLOCK 64u // keys of a lane that are summed by themselves, see MATMUL_BLOCK
+
 // Weights of the keys by `most`, in place; returns their sum.
 float weigh(uint row, float most, uint lane)
 {
-    float sum = 0.0;
+    float sum = 0.0, block = 0.0;
+    uint turn = 0;
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         uint bits = slice_words[row + key];
-        if (bits == HIDDEN_MARK)
-            continue;
+        bool hidden = bits == HIDDEN_MARK;
         float e = exp_accurate(uintBitsToFloat(bits) - most);
-        slice_words[row + key] = floatBitsToUint(e);
-        sum += e;
+        if (!hidden)
+            slice_words[row + key] = floatBitsToUint(e);
+        block += hidden ? 0.0 : e;
+        turn++;
+        if (turn % SUM_BLOCK == 0) {
+            sum += block;
+            block = 0.0;
+        }
     }
-    return reduce_add(sum);
+    return reduce_add(sum + block);
 }
 
 // Weights times `scale` over `sum`, or what mask.flags say of a row that sees no key.
