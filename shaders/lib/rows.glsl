@@ -190,7 +190,8 @@ void begin_blocks()
         all_most[r] = most[r];
         all_total[r] = total[r];
         all_seen[r] = seen[r];
-        EACH(VALUE4, p.value_dim, all_context[r * VALUE4 + d] = context[r * VALUE4 + d])
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            all_context[r * VALUE4 + d] = context[r * VALUE4 + d];
     }
 }
 
@@ -200,7 +201,8 @@ void begin_block()
         most[r] = MINUS_INFINITY;
         total[r] = 0.0;
         seen[r] = false;
-        EACH(VALUE4, p.value_dim, context[r * VALUE4 + d] = vec4(0.0))
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            context[r * VALUE4 + d] = vec4(0.0);
     }
 }
 
@@ -209,16 +211,17 @@ void end_block()
 {
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         float now = max(all_most[r], most[r]), shift = now == MINUS_INFINITY ? 0.0 : now;
-        float before = all_most[r] == now ? 1.0 : exp_accurate(all_most[r] - shift);
-        float mine = most[r] == now ? 1.0 : exp_accurate(most[r] - shift);
-        before = seen[r] ? before : 1.0;
-        mine = seen[r] ? mine : 0.0;
-        all_most[r] = now; // of no key: as it was
+        float before = exp_accurate(all_most[r] - shift), mine = exp_accurate(most[r] - shift);
+        if (!seen[r])
+            continue;
+        before = all_most[r] == now ? 1.0 : before;
+        mine = most[r] == now ? 1.0 : mine;
+        all_most[r] = now;
         all_total[r] = fma(total[r], mine, all_total[r] * before);
-        all_seen[r] = all_seen[r] || seen[r];
-        EACH(VALUE4, p.value_dim,
-             all_context[r * VALUE4 + d] = fma(context[r * VALUE4 + d], vec4(mine),
-                                               all_context[r * VALUE4 + d] * before))
+        all_seen[r] = true;
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            all_context[r * VALUE4 + d] = fma(context[r * VALUE4 + d], vec4(mine),
+                                              all_context[r * VALUE4 + d] * before);
     }
 }
 
@@ -228,7 +231,8 @@ void end_blocks()
         most[r] = all_most[r];
         total[r] = all_total[r];
         seen[r] = all_seen[r];
-        EACH(VALUE4, p.value_dim, context[r * VALUE4 + d] = all_context[r * VALUE4 + d])
+        COLD_LOOP(d, VALUE4, p.value_dim)
+            context[r * VALUE4 + d] = all_context[r * VALUE4 + d];
     }
 }
 #else // twice the context would not stay in registers: one chain of sums
