@@ -1,9 +1,12 @@
-# Compiles every row of shaders/kernels.def to SPIR-V and embeds it.
+# Compiles every row of shaders/kernels.def to SPIR-V and embeds it; takes the prebuilt module where
+# the compiler lacks an extension.
 #
 # Output: SHADER_SPV_DIR/<id>.spv, and kernels_spv.c with one array a kernel. Dependency files make
 # an edit of an include rebuild what includes it.
 
-# -DGLSLANG=/path names another compiler: 13 or later for the kernels with cooperative matrices.
+include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
+
+# -DGLSLANG=/path names another compiler.
 find_program(GLSLANG glslangValidator REQUIRED)
 find_program(SPIRV_OPT spirv-opt)
 find_program(SPIRV_VAL spirv-val)
@@ -24,50 +27,50 @@ function(glslang_knows VAR EXTENSION)
     set(${VAR} ON PARENT_SCOPE)
   else()
     set(${VAR} OFF PARENT_SCOPE)
-    message(STATUS "${GLSLANG} lacks ${EXTENSION}: kernels that need it are left out")
+    message(STATUS "${GLSLANG} lacks ${EXTENSION}: shaders/prebuilt has the kernels with it")
   endif()
 endfunction()
 glslang_knows(HAS_MATRIX GL_KHR_cooperative_matrix)
 glslang_knows(HAS_BFLOAT16 GL_EXT_bfloat16)
 
-set(KERNEL_IDS)
-set(KERNEL_IDS_LEFT_OUT)
+kernels_read(${SHADER_DIR})
 set(KERNEL_SPVS)
-file(STRINGS ${SHADER_DIR}/kernels.def rows REGEX "^KERNEL\\(")
-foreach(row IN LISTS rows)
-  if(NOT row MATCHES "^KERNEL\\(([a-z0-9_]+), ([a-z0-9_]+), \"([^\"]*)\", [0-9]+, ([A-Z0-9_| ]+)\\)")
-    message(FATAL_ERROR "shaders/kernels.def: cannot read the row: ${row}")
-  endif()
-  set(id ${CMAKE_MATCH_1})
-  set(source ${SHADER_DIR}/${CMAKE_MATCH_2}.comp)
-  separate_arguments(defines UNIX_COMMAND "${CMAKE_MATCH_3}")
-  set(needs "${CMAKE_MATCH_4}")
-  if((needs MATCHES "NEED_MATRIX" AND NOT HAS_MATRIX) OR
-     (needs MATCHES "NEED_MATRIX_BF16" AND NOT HAS_BFLOAT16))
-    list(APPEND KERNEL_IDS_LEFT_OUT ${id})
+set(KERNELS_PREBUILT)
+foreach(id IN LISTS KERNEL_IDS)
+  set(spv ${SHADER_SPV_DIR}/${id}.spv)
+  list(APPEND KERNEL_SPVS ${spv})
+  if((${id}_NEEDS MATCHES "NEED_MATRIX" AND NOT HAS_MATRIX) OR
+     (${id}_NEEDS MATCHES "NEED_MATRIX_BF16" AND NOT HAS_BFLOAT16))
+    list(APPEND KERNELS_PREBUILT ${id})
+    set(take ${CMAKE_CURRENT_LIST_DIR}/take_prebuilt.cmake)
+    add_custom_command(
+      OUTPUT ${spv}
+      COMMAND ${CMAKE_COMMAND} -DSHADERS=${SHADER_DIR} -DID=${id} -DOUT=${spv} -P ${take}
+      DEPENDS ${SHADER_DIR}/kernels.def ${SHADER_DIR}/prebuilt/manifest.txt ${take}
+              ${CMAKE_CURRENT_LIST_DIR}/kernels.cmake
+      DEPFILE ${spv}.d
+      COMMENT "Taking the prebuilt kernel ${id}"
+      VERBATIM)
     continue()
   endif()
-  set(spv ${SHADER_SPV_DIR}/${id}.spv)
+  kernel_command(compile ${GLSLANG} ${SHADER_DIR} ${id} ${spv})
   set(optimize)
-  if(SPIRV_OPT AND NOT needs MATCHES "NEED_MATRIX") # old ones know no cooperative matrices
+  if(SPIRV_OPT AND NOT ${id}_NEEDS MATCHES "NEED_MATRIX") # old ones know no cooperative matrices
     set(optimize COMMAND ${SPIRV_OPT} -O ${spv} -o ${spv})
   endif()
   add_custom_command(
     OUTPUT ${spv}
-    COMMAND ${GLSLANG} --quiet --target-env vulkan1.1 ${defines} -I${SHADER_DIR}
-            --depfile ${spv}.d -o ${spv} ${source}
+    COMMAND ${compile} --depfile ${spv}.d
     ${optimize}
-    DEPENDS ${source}
+    DEPENDS ${SHADER_DIR}/${${id}_FILE}
     DEPFILE ${spv}.d
     COMMENT "Compiling kernel ${id}"
     VERBATIM)
-  list(APPEND KERNEL_IDS ${id})
-  list(APPEND KERNEL_SPVS ${spv})
 endforeach()
 
 add_custom_command(
   OUTPUT ${SHADER_C}
-  COMMAND ${CMAKE_COMMAND} "-DIDS=${KERNEL_IDS}" "-DLEFT_OUT=${KERNEL_IDS_LEFT_OUT}" -DDIR=${SHADER_SPV_DIR} -DOUT=${SHADER_C}
+  COMMAND ${CMAKE_COMMAND} "-DIDS=${KERNEL_IDS}" -DDIR=${SHADER_SPV_DIR} -DOUT=${SHADER_C}
           -P ${CMAKE_CURRENT_LIST_DIR}/embed.cmake
   DEPENDS ${KERNEL_SPVS} ${CMAKE_CURRENT_LIST_DIR}/embed.cmake
   COMMENT "Embedding SPIR-V"

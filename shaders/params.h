@@ -86,7 +86,7 @@ struct matmul_params {
 #define BIAS_NONE 99
 /* Kernels of float32 sums add so many k by fma(), in order from a multiple of that, and then what
  * they give to the sum: neighbours of one size round alike, which a chain of 16,384 would show. */
-#define MATMUL_BLOCK 256
+#define MATMUL_BLOCK 128
 #define TILE_DEPTH 16
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4 /* a lane */
@@ -95,7 +95,7 @@ struct matmul_params {
 #define COOP_SUBGROUPS (COOP_ROWS * COOP_COLUMNS)
 #define COOP_DEPTH 32 /* of the tiles in shared memory along k */
 
-/* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] --------------------------------
+/* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] -------------------------------
  * An invocation an element: columns along x, rows along y, matrices along z. Buffers: 0 pieces,
  * float32 with neighbouring columns, 1 bias, 2 C. */
 struct sum_params {
@@ -111,7 +111,7 @@ struct sum_params {
 #define SUM_SPECS 2
 #define SUM_LANES 64
 
-/* ---- loop_probe: x = x * LOOP_PROBE_FACTOR + 1, n times. Buffers: 0 x ---------------------------- */
+/* ---- loop_probe: x = x * LOOP_PROBE_FACTOR + 1, n times. Buffers: 0 x --------------------------- */
 struct loop_probe_params {
     U32 n;
 };
@@ -154,9 +154,9 @@ struct mask_params {
 /* ---- softmax over the rows of a slice of raw scores, in place --------------------------------
  * Slice row x of workgroup (x, y): query q_first + x of batch and head z_first + y.
  * Buffers: 0 slice float32 [z][n_row][pitch], 1 mask, 2 kv_length, 3 query_offset, 4 sink, 5 alibi,
- * 6 returned scores, 7 pieces. A row of many keys is cut into pieces of SOFTMAX_PIECE, along z of the
- * grid, in two passes: the first weighs each piece by its own maximum and leaves that and the sum of
- * its weights, -1 where it sees no key, in buffer 7, float32 [y][x][z][2]; the second puts them
+ * 6 returned scores, 7 pieces. A row of many keys is cut into pieces of SOFTMAX_PIECE, along z of
+ * the grid, in two passes: the first weighs each piece by its own maximum and leaves that and the sum
+ * of its weights, -1 where it sees no key, in buffer 7, float32 [y][x][z][2]; the second puts them
  * together. */
 struct softmax_params {
     STRUCT(mask_params) mask;
@@ -229,7 +229,7 @@ struct rope_params {
  * A workgroup takes a tile of rows of one key head; row t is query t / group of head t % group.
  * Tiles count along x, key heads along y, batch elements along z. The parameters lie in a buffer.
  * Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
- * 9 block table, 10 q_start, 11 kv_start, 12 parameters. */
+ * 9 page table, 10 q_start, 11 kv_start, 12 parameters. */
 struct attention_params {
     STRUCT(mask_params) mask;
     U32 n_q, group, head_dim, value_dim;
@@ -244,8 +244,8 @@ struct attention_params {
     U32 sink_offset, alibi_offset;
     U32 n_sequence; /* ragged: sequences packed along the row axes; 0: not ragged */
     U32 q_start_offset, kv_start_offset;
-    U32 page; /* paged: positions a block, a multiple of 16; 0: not paged */
-    U32 table_offset, table_row, n_page; /* blocks of a sequence, and of the pool */
+    U32 page_size;                       /* paged: keys of a page, a multiple of 16; 0: not paged */
+    U32 table_offset, table_row, n_page; /* pages of a sequence, and of the pool */
     /* y of the grid is (key head * piece_count + piece) * n_chunk + chunk. */
     U32 n_chunk;                      /* workgroups that share the value features of a row */
     U32 n_piece, piece_keys;          /* and those that share its keys; whole steps */
@@ -259,15 +259,17 @@ struct attention_params {
  * [z][key head][tile][row of the tile][n_piece][RECORD_PITCH], the context, not divided, and in the
  * last four the maximum, the sum, 1 where a key was seen, and the unit of the weights. */
 #define RECORD_PITCH(value_dim) (((value_dim) + 3u) / 4u * 4u + 4u)
-/* Where the keys of a row or of a piece are cut, a row's state is kept between passes, STATE_PITCH floats for each row of
- * each workgroup: the context so far, not divided, then the sums (of each lane where lanes share a
- * row; HIDDEN, or 0 for `seen`, where no key was seen) and the maximum. It is written in place of
- * the output, and read from buffer 10, in a ragged batch, which has no pages, from buffer 9. */
+/* Where the keys of a row or of a piece are cut, a row's state is kept between passes, STATE_PITCH
+ * floats for each row of each workgroup: the context so far, not divided, then the sums (of each
+ * lane where lanes share a row; HIDDEN, or 0 for `seen`, where no key was seen) and the maximum. It
+ * is written in place of the output, and read from buffer 10, in a ragged batch, which has no
+ * pages, from buffer 9. */
 #define STATE_LOAD 1  /* not the first pass */
 #define STATE_STORE 2 /* not the last */
 #define STATE_PITCH(value4, lanes) (4u * (value4) + (lanes) + 1u)
-/* attention_row: lanes * rows rows a workgroup. Keys are summed ATTENTION_BLOCK at a time, from a
- * multiple of that, and then added to the rest, as MATMUL_BLOCK says. */
+/* attention_row: lanes * rows rows a workgroup. On CPU drivers the values of a step are summed by
+ * themselves, then ATTENTION_BLOCK keys from a multiple of that, then the blocks, as MATMUL_BLOCK
+ * says. */
 #define ATTENTION_BLOCK 128
 #define ATTENTION_LANES 0
 #define ATTENTION_ROWS 1   /* a lane */
@@ -343,8 +345,9 @@ struct attention_map_params {
 #define MAP_SOME 1u /* some key of the tile is visible to some row */
 #define MAP_TEST 2u /* some key is hidden from some row, or has a bias */
 
-/* ---- attention_merge: the pieces of rows put together --------------------------------------------
- * Workgroups count rows along x, in a ragged batch tiles, key heads along y, batch elements along z. Parameters as the kernel before had them, but for those of the output.
+/* ---- attention_merge: the pieces of rows put together -------------------------------------------
+ * Workgroups count rows along x, in a ragged batch tiles, key heads along y, batch elements along z.
+ * Parameters as the kernel before had them, but for those of the output.
  * Buffers: 0 records, 1 output, 2 sinks, 3 q_start, 4 parameters. */
 #define MERGE_LANES 0
 #define MERGE_O_TYPE 1
@@ -353,18 +356,18 @@ struct attention_map_params {
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
  * State words: lengths, then positions before this run, `batch` of each.
- * cache_advance, one invocation a sequence. Buffers: 0 state, 1 block table, 2 the two words of the
+ * cache_advance, one invocation a sequence. Buffers: 0 state, 1 page table, 2 the two words of the
  * ticket that runs, the first 0 where none does, 3 the two of the first ticket that had no room, of
  * each sequence, the first 0 where there is none.
  * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
- * 2 state, 3 block table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
+ * 2 state, 3 page table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
 struct cache_params {
     U32 batch, n_row, dim, capacity;
     U32 from_offset, from_batch, from_head, from_row, from_col;
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 state_offset;
-    U32 page, table_offset, table_row, n_page; /* page 0: not paged */
-    U32 row_first;                             /* n_row rows from this one on */
+    U32 page_size, table_offset, table_row, n_page; /* page_size 0: not paged */
+    U32 row_first;                                  /* n_row rows from this one on */
 };
 #define CACHE_FROM_TYPE 0
 #define CACHE_TO_TYPE 1

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Tensors of one problem at most: eight inputs, four results and a view of each. */
+/* The most tensors of a problem: eight inputs, four results and a view of each. */
 #define OWNED_MAX 24
 
 struct run {
@@ -12,7 +12,7 @@ struct run {
     struct vka_tensor *owned[OWNED_MAX];
     size_t owned_count;
     struct vka_layer *layer;
-    struct vka_tensor *result[ATTEND_RESULT_COUNT]; /* dense, as it is read back */
+    struct vka_tensor *result[ATTEND_RESULT_COUNT]; /* dense, for reading back */
 };
 
 const char *attend_result_name(enum attend_result result)
@@ -21,14 +21,14 @@ const char *attend_result_name(enum attend_result result)
     return names[result];
 }
 
-/* Keeps a new tensor for the end of the run. */
+/* Keeps a new tensor until the end of the run. */
 static struct vka_tensor *own(struct run *r, struct vka_tensor *tensor)
 {
     r->owned[r->owned_count++] = tensor;
     return tensor;
 }
 
-/* A new array of dtype with the array's values; NULL without memory. */
+/* Makes a copy of an array in dtype; NULL if memory ran out. */
 static void *converted(const struct vka_io_array *array, enum vka_dtype dtype)
 {
     size_t count = case_count(array);
@@ -40,7 +40,7 @@ static void *converted(const struct vka_io_array *array, enum vka_dtype dtype)
     return narrow;
 }
 
-/* A tensor with the array's shape and values; *tensor stays NULL where there is no array. */
+/* Makes a tensor with the shape and values of an array; *tensor stays NULL if there is no array. */
 static enum vka_status upload(struct run *r, const struct vka_io_array *array, enum vka_dtype dtype,
                               struct vka_tensor **tensor)
 {
@@ -80,7 +80,7 @@ static enum vka_status make_result(struct run *r, enum attend_result result, uin
     return status;
 }
 
-/* What a layer and bare attention share. */
+/* What a layer and attention alone have in common. */
 static enum vka_status set_options(struct run *r, struct vka_attention_options *o)
 {
     const struct case_file *c = r->a->problem;
@@ -108,7 +108,7 @@ static enum vka_status set_options(struct run *r, struct vka_attention_options *
     return status;
 }
 
-/* The tensor of a problem's layout seen as [batch][heads][n][dim]. */
+/* Makes a view [batch][heads][n][dim] of a tensor in the layout of the problem. */
 static enum vka_status heads_view(struct run *r, struct vka_tensor **tensor, uint32_t heads)
 {
     struct vka_tensor *split = NULL, *view = NULL;
@@ -182,7 +182,7 @@ static enum vka_status add_attention(struct run *r, struct vka_plan *plan)
     return status == VKA_OK ? vka_plan_add_attention(plan, &op) : status;
 }
 
-/* Host copies of a projection in dtype; *weights keeps what was made even on failure. */
+/* Makes host copies of a projection in dtype; free *weights after a failure too. */
 static bool convert_linear(const struct case_linear *linear, enum vka_dtype dtype,
                            struct vka_linear_weights *weights)
 {

@@ -1,4 +1,4 @@
-/* The tensors that vkattn bench works on, and what the work amounts to.
+/* Makes the tensors that vkattn bench uses, and counts operations and bytes.
  * SPDX-License-Identifier: MIT */
 #include "bench.h"
 
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Elements that are made on the host at once: 0.5 MiB of doubles, whatever the tensor's size. */
+/* Elements that are made on the host at a time: 0.5 MiB of doubles, whatever the tensor's size. */
 #define CHUNK 65536
 
 /* xorshift64*, the same numbers on every run and machine. */
@@ -24,7 +24,7 @@ static double random_normal(uint64_t *state)
     return sum * sqrt(0.75);
 }
 
-/* count elements of dtype with the given deviation; scratch holds CHUNK doubles. */
+/* Makes count elements of dtype with the given standard deviation; scratch holds CHUNK doubles. */
 static void fill(enum vka_dtype dtype, double deviation, size_t count, uint64_t *state,
                  double *scratch, void *out)
 {
@@ -37,7 +37,7 @@ static void fill(enum vka_dtype dtype, double deviation, size_t count, uint64_t 
     }
 }
 
-/* A filled tensor, written piece by piece so that the host holds no second copy of it. */
+/* Makes a filled tensor, written in parts so that the host never holds all of it. */
 static enum vka_status make_input(struct tool_device *d, enum vka_dtype dtype, uint32_t rank,
                                   const uint32_t *shape, uint64_t seed, struct vka_tensor **tensor)
 {
@@ -69,7 +69,7 @@ static enum vka_status make_input(struct tool_device *d, enum vka_dtype dtype, u
     return status;
 }
 
-/* q, k, v and the output; flops and bytes of attention alone. */
+/* Makes q, k, v and the output, and counts flops and bytes of attention alone. */
 static enum vka_status make_attention(struct tool_device *d, struct bench_problem *p)
 {
     const struct bench_options *o = p->options;
@@ -101,8 +101,8 @@ static enum vka_status make_matmul(struct tool_device *d, struct bench_problem *
     return status;
 }
 
-/* The weights are model_dim by model_dim at most and all four read the same random numbers, which
- * no kernel can notice. */
+/* The weights are at most model_dim by model_dim. All four use the same random numbers, which makes
+ * no difference to a kernel. */
 static enum vka_status make_layer(struct tool_device *d, struct bench_problem *p)
 {
     const struct bench_options *o = p->options;
@@ -144,7 +144,7 @@ static enum vka_status make_layer_tensors(struct tool_device *d, struct bench_pr
     return status;
 }
 
-/* Fills all positions of the cache but one, by an operation of one query that brings them all. */
+/* Fills all positions of the cache but one, by an operation with one query and all these keys. */
 static enum vka_status fill_cache(struct tool_device *d, struct bench_problem *p)
 {
     const struct bench_options *o = p->options;
@@ -216,11 +216,11 @@ static void count_work(struct bench_problem *p)
             p->flops /= 2;
     }
     if (o->op == BENCH_LAYER) {
-        /* query and output; key and value, whose heads are of the same width here */
+        /* query and output; then key and value, whose heads have the same width here */
         p->flops += 2 * batch * o->model_dim * 2 * (n_q * q_width + n_kv * kv_width);
         elements = 2.0 * o->model_dim * (q_width + kv_width);
     }
-    if (o->op == BENCH_DECODE) /* every key and value that is there */
+    if (o->op == BENCH_DECODE) /* every key and value in the cache */
         elements = 2 * batch * n_kv * kv_width;
     for (int i = 0; i < 3; i++)
         elements += p->input[i] ? (double)vka_tensor_count(p->input[i]) : 0;

@@ -1,4 +1,4 @@
-/* The words and the JSON of vkattn bench. SPDX-License-Identifier: MIT */
+/* Prints the results of vkattn bench, as text and JSON. SPDX-License-Identifier: MIT */
 #include "bench.h"
 
 #include "output.h"
@@ -10,7 +10,7 @@
 
 static const char *const op_names[] = {"layer", "attention", "matmul", "decode"};
 
-/* The kernels that the passes use, each once, in the order of their first use. */
+/* The kernels of the passes, each once, in the order of their first use. */
 static json_t *kernel_names(struct vka_plan *plan)
 {
     json_t *names = json_array();
@@ -45,7 +45,7 @@ static json_t *passes_json(struct vka_plan *plan)
     return passes;
 }
 
-/* What vka_plan_describe says; NULL without memory. The caller frees it. */
+/* The text of vka_plan_describe; NULL if memory ran out. The caller frees it. */
 static char *plan_text(const struct vka_plan *plan)
 {
     size_t length = vka_plan_describe(plan, NULL, 0);

@@ -1,4 +1,4 @@
-/* The clock of vkattn bench. SPDX-License-Identifier: MIT */
+/* Times plans for vkattn bench. SPDX-License-Identifier: MIT */
 #include "bench.h"
 
 #include "output.h"
@@ -26,7 +26,7 @@ static double median(double *values, size_t count)
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-/* The sum of the last run's passes; negative where one was not measured. */
+/* The sum of the passes of the last run; negative if one was not measured. */
 static double passes_ms(struct vka_plan *plan)
 {
     double sum = 0;
@@ -59,7 +59,7 @@ static enum vka_status record(struct tool_device *d, const struct bench_problem 
     return status;
 }
 
-/* Times runs of a plan that has run before: all but times->first. */
+/* Times runs of a plan that has run before; sets all of times but times->first. */
 static enum vka_status time_runs(struct tool_device *d, const struct bench_problem *problem,
                                  struct vka_plan *plan, struct bench_times *times)
 {
@@ -94,8 +94,9 @@ static enum vka_status time_runs(struct tool_device *d, const struct bench_probl
     return status;
 }
 
-/* A timestamp makes a CPU driver wait for what it has begun, which takes as long as a small kernel:
- * some 0.05 ms a pass on Mesa's. Where that may count, the runs are timed again without. */
+/* With a timestamp a CPU driver waits for the work that it has begun, which takes about 0.05 ms a
+ * pass on Mesa, as long as a small kernel. If that may matter, the runs are timed again without
+ * timestamps. */
 #define TIMESTAMP_MS 0.1
 #define TIMESTAMP_SHARE 0.01
 

@@ -56,7 +56,8 @@ cp tools/measure.sh "$out/measure.sh"
 cat >"$out/run.sh" <<'RUN'
 #!/bin/sh
 # Runs the tests, then measures. Options go to measure.sh; VKATTN_DEVICE is the index of a device
-# where there are several. What is printed lies in results/ afterwards too; exit 1 where a test failed.
+# where there are several. What is printed lies in results/ afterwards too; exit 1 where a test
+# failed.
 cd -- "$(dirname -- "$0")" || exit 1
 mkdir -p results
 device=${VKATTN_DEVICE:+--device $VKATTN_DEVICE}

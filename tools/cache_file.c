@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A blob holds some dozen pipelines; a file beyond this is not ours. */
+/* A blob holds a few dozen pipelines; a larger file is not ours. */
 #define BLOB_MAX ((size_t)64 << 20)
 
-/* The vkattn folder in the user's cache folder, made if `make`. */
+/* The folder vkattn in the user's cache folder; made if `make` is true. */
 static bool cache_folder(char folder[CACHE_PATH], bool make)
 {
     const char *base = getenv("XDG_CACHE_HOME");
@@ -57,7 +57,7 @@ void cache_paths_make(const struct vka_device_properties *device, struct cache_p
         fill_paths(folder, device, paths);
 }
 
-/* The device that vka_device_create promises to choose: the most capable kind among those meant. */
+/* The device that vka_device_create would choose: the most capable of those that match. */
 static bool guess_device(const char *device, struct vka_device_properties *guess)
 {
     size_t count = 0;
@@ -83,7 +83,7 @@ void cache_paths_guess(const char *device, struct cache_paths *paths)
     char folder[CACHE_PATH];
     struct vka_device_properties guess = {0};
     *paths->pipelines = *paths->verdict = '\0';
-    /* Asking for the devices takes a while: not where nothing can be there. */
+    /* Listing the devices takes a while: skipped if there can be no file. */
     if (cache_folder(folder, false) && !access(folder, R_OK) && guess_device(device, &guess))
         fill_paths(folder, &guess, paths);
 }

@@ -10,13 +10,13 @@
 
 #define COUNTOF(a) (sizeof(a) / sizeof *(a))
 
-/* Sets of element types and of kinds of file, a bit each. */
+/* Sets of element types and of kinds of file, one bit each. */
 #define BIT(x) (1u << (x))
 #define FLOATS (BIT(VKA_IO_F32) | BIT(VKA_IO_F16) | BIT(VKA_IO_BF16))
 #define WEIGHTS BIT(CASE_KIND_COUNT) /* the third kind: a file of weights */
 #define CASES (BIT(CASE_SDPA) | BIT(CASE_LAYER))
 
-/* A tensor that the format knows: where it goes, its element types, who may and must have it. */
+/* A tensor of the format: where it goes, its element types, which kinds may and must have it. */
 struct slot {
     const char *name;
     size_t offset;
@@ -91,7 +91,7 @@ static const struct slot *slot_find(const char *name)
     return NULL;
 }
 
-/* Axes count in int32 on the device, and none is empty but that of a past. */
+/* Axes must fit int32, and only that of a past may be empty. */
 static enum vka_status check_array(const struct case_where *at, const struct slot *slot,
                                    const struct vka_io_array *array)
 {
@@ -112,7 +112,7 @@ static enum vka_status check_array(const struct case_where *at, const struct slo
     return VKA_OK;
 }
 
-/* Puts every tensor in its place. `kind` is a bit of the sets above. */
+/* Stores every tensor in its place. `kind` is a bit of the sets above. */
 static enum vka_status place_arrays(const struct case_where *at, struct case_file *c, unsigned kind)
 {
     for (size_t i = 0; i < vka_safetensors_count(c->file); i++) {
@@ -149,7 +149,7 @@ static enum vka_status pair(const struct case_where *at, const char *one, bool h
                        has_one ? one : other, has_one ? other : one);
 }
 
-/* Tensors that need each other, and weights that share a type. */
+/* Checks tensors that need each other, and that all weights have one type. */
 static enum vka_status check_company(const struct case_where *at, struct case_file *c)
 {
     enum vka_status status = pair(at, "key", c->key, "value", c->value);
@@ -170,7 +170,7 @@ static enum vka_status check_company(const struct case_where *at, struct case_fi
     return VKA_OK;
 }
 
-/* A required key of the metadata; NULL after a refusal. */
+/* A required key of the metadata; NULL if it was refused. */
 static const char *metadata(const struct case_where *at, const struct case_file *c, const char *key)
 {
     const char *value = vka_safetensors_metadata(c->file, key);
@@ -187,7 +187,7 @@ static enum vka_status read_tolerance(const struct case_where *at, const struct 
         return VKA_IO;
     char *end;
     *out = strtod(text, &end);
-    /* strtod would also take space, a sign, "inf" and hexadecimals. */
+    /* strtod would also accept space, a sign, "inf" and hexadecimal numbers. */
     bool plain = isdigit((unsigned char)*text) && !strpbrk(text, "xX");
     if (!plain || *end || !isfinite(*out))
         return case_refuse(at, "metadata key \"%s\" is \"%.64s\", expected a number from 0 up", key,
@@ -195,7 +195,7 @@ static enum vka_status read_tolerance(const struct case_where *at, const struct 
     return VKA_OK;
 }
 
-/* format, kind, name, source, tolerances and config. */
+/* Reads format, kind, name, source, tolerances and config. */
 static enum vka_status read_metadata(const struct case_where *at, struct case_file *c)
 {
     const char *format = metadata(at, c, "format");
@@ -220,7 +220,7 @@ static enum vka_status read_metadata(const struct case_where *at, struct case_fi
     return status == VKA_OK ? case_config_parse(at, config, &c->config) : status;
 }
 
-/* What config must say and may not say for this kind of case. */
+/* Checks which keys of config this kind of case must and must not have. */
 static enum vka_status check_config(const struct case_where *at, const struct case_file *c)
 {
     const struct case_config *config = &c->config;
@@ -264,7 +264,7 @@ static enum vka_status read_layer(const struct case_where *at, struct case_file 
     return status == VKA_OK ? check_company(at, c) : status;
 }
 
-/* Takes over an open file and reads it all. */
+/* Takes ownership of an open file and reads all of it. */
 static enum vka_status take(const struct case_where *at, struct vka_safetensors *file,
                             enum vka_status (*read)(const struct case_where *, struct case_file *),
                             struct case_file **out)

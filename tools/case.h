@@ -1,9 +1,10 @@
 /* Case files, version 1: one attention problem with its expected answer, in a safetensors file.
  * SPDX-License-Identifier: MIT
  *
- * case_open refuses whatever is not exactly as the format says, so what is open needs no further
- * check of shapes or types. A refusal is VKA_IO (or VKA_OUT_OF_HOST_MEMORY) and one sentence in
- * error[VKA_IO_ERROR_SIZE] that names the file, the tensor or key, and what was expected. */
+ * case_open refuses everything that is not exactly as the format says, so an open case needs no
+ * further check of shapes or types. A refusal is VKA_IO (or VKA_OUT_OF_HOST_MEMORY) and one
+ * sentence in error[VKA_IO_ERROR_SIZE] that names the file, the tensor or key, and what was
+ * expected. */
 #ifndef CASE_H
 #define CASE_H
 
@@ -12,17 +13,17 @@
 enum case_kind { CASE_SDPA = 0, CASE_LAYER, CASE_KIND_COUNT };
 
 enum case_layout {
-    CASE_LAYOUT_NONE = 0, /* not said: weight files only */
+    CASE_LAYOUT_NONE = 0, /* not given; only in weight files */
     CASE_BHSD,            /* sdpa: [batch][n_head][n][dim] */
     CASE_BSD,             /* [batch][n][width] */
     CASE_SBD,             /* layer: [n][batch][width] */
     CASE_LAYOUT_COUNT
 };
 
-/* The `config` object of the metadata. Absent keys leave the zero or default said here. */
+/* The `config` object of the metadata. A missing key has the default given here, else zero. */
 struct case_config {
     enum case_layout layout;
-    uint32_t num_heads;    /* 0: not said (weight files only) */
+    uint32_t num_heads;    /* 0: not given (only in weight files) */
     uint32_t num_kv_heads; /* 0: num_heads */
     double scale;          /* 0: 1 / sqrt(head_dim) */
     double softcap;        /* 0: none */
@@ -31,7 +32,7 @@ struct case_config {
     int32_t window_left, window_right; /* -1: unbounded */
     enum vka_masked_row masked_row;
     enum vka_scores scores;
-    bool interleaved;      /* heads in the projections' outputs */
+    bool interleaved;      /* heads are interleaved in the outputs of projections */
     struct vka_rope rope;  /* dim 0: none */
     int softmax_precision; /* ONNX type number: 1 f32 (default), 10 f16, 11 f64, 16 bf16 */
 };
@@ -41,8 +42,8 @@ struct case_linear {
     const struct vka_io_array *weight, *bias;
 };
 
-/* Arrays live as long as the object and are NULL where the file has none. Floats are F32, F16 or
- * BF16; an expected array may be F64 too. All weights and biases share one type. */
+/* An open case. Arrays are valid until it is closed and NULL if the file does not have them. Floats
+ * are F32, F16 or BF16, expected arrays also F64. All weights and biases have one type. */
 struct case_file {
     struct vka_safetensors *file;
     enum case_kind kind;
@@ -64,65 +65,66 @@ struct case_file {
     const struct vka_io_array *expect_present_key;   /* [batch][n_kv_head][n_kv][head_dim] */
     const struct vka_io_array *expect_present_value; /* [batch][n_kv_head][n_kv][value_dim] */
 
-    /* Sizes, each at least 1 but for n_past; n_kv = n_past + n_new. */
+    /* Sizes, each at least 1 except n_past; n_kv = n_past + n_new. */
     uint32_t batch, n_head, n_kv_head, n_q, n_new, n_past, n_kv, head_dim, value_dim;
     /* Of a layer: widths of its inputs and its output; without o_proj, n_head * value_dim. */
     uint32_t query_dim, key_dim, value_input_dim, output_dim;
 };
 
-/* Opens a case, or parses one in memory, which must outlive the object; path then only names it in
- * errors. */
+/* Opens a case, or parses one in memory. The memory must outlive the object; path is then only used
+ * in sentences. */
 enum vka_status case_open(const char *path, char *error, struct case_file **c);
 enum vka_status case_parse(const char *path, const void *data, size_t size, char *error,
                            struct case_file **c);
 
-/* Opens a file of weights: q_proj, k_proj, v_proj and perhaps o_proj, with other tensors left
- * alone; a `config`, if the metadata has one, is read as strictly as a case's, and every key of it
- * may be absent. Only the arrays of the projections and config are filled. */
+/* Opens a weight file: q_proj, k_proj, v_proj and optionally o_proj; other tensors are ignored. A
+ * `config` in the metadata is read as strictly as that of a case, but every key is optional. Only
+ * the arrays of the projections and config are filled in. */
 enum vka_status case_open_layer(const char *path, char *error, struct case_file **c);
 
-/* Fills n_head, n_kv_head, head_dim, value_dim and the four widths of a weight file from config,
- * which the caller may have changed, and the shapes of the weights. path only names the file. */
+/* Fills in n_head, n_kv_head, head_dim, value_dim and the four widths of a weight file from config,
+ * which the caller may have changed, and from the shapes of the weights. path is only used in
+ * sentences. */
 enum vka_status case_layer_sizes(struct case_file *c, const char *path, char *error);
 
 void case_close(struct case_file **c);
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-/* Product of the shape. */
+/* The number of elements. */
 size_t case_count(const struct vka_io_array *array);
 
 /* `count` elements of any type as double; 64-bit integers beyond 2^53 round. BOOL gives 0 or 1. */
 void case_widen(enum vka_io_dtype dtype, const void *data, size_t count, double *out);
 
-/* The whole array as double; NULL without memory. The caller frees it. */
+/* The whole array as double; NULL if memory ran out. The caller frees it. */
 double *case_doubles(const struct vka_io_array *array);
 
-/* `count` numbers in a tensor's element type, rounded to nearest even; BOOL is x != 0. I32 takes
- * what fits it, as kv_length and query_offset of an open case do. */
+/* Converts `count` numbers to a tensor's element type, rounding to nearest, ties to even; BOOL is
+ * x != 0. For I32 they must fit, as kv_length and query_offset of an open case do. */
 void case_narrow(const double *x, size_t count, enum vka_dtype dtype, void *out);
 
-/* The element type that holds an array's values on a device: I64 as I32, F64 as F32. */
+/* The element type for an array's values on a device: I32 for I64, F32 for F64. */
 enum vka_dtype case_dtype(enum vka_io_dtype dtype);
 
 struct case_result {
-    bool pass;        /* every element: |got - want| <= atol + rtol * |want| */
-    double max_abs;   /* largest |got - want|; infinite where a NaN or infinity is unmet */
-    double max_rel;   /* largest |got - want| / |want| over want != 0; infinite likewise */
-    double row_nmse;  /* worst row's |got - want|^2 / |want|^2 */
-    size_t worst;     /* index of the element furthest beyond (or nearest to) its tolerance */
+    bool pass;       /* every element: |got - want| <= atol + rtol * |want| */
+    double max_abs;  /* largest |got - want|; infinite if a NaN or infinity does not match */
+    double max_rel;  /* largest |got - want| / |want| with want != 0; infinite in the same cases */
+    double row_nmse; /* |got - want|^2 / |want|^2 of the worst row */
+    size_t worst; /* index of the element that exceeds its tolerance most, or comes nearest to it */
     double got, want; /* that element */
 };
 
-/* Compares count elements, a multiple of width, the length of a row. */
+/* Compares count elements; count is a multiple of width, the length of a row. */
 void case_compare(const double *got, const double *want, size_t count, size_t width, double rtol,
                   double atol, struct case_result *result);
 
 /* ---- The oracle ------------------------------------------------------------------------------ */
 
 /* Computes an open case in double from its stored values. Each result may be NULL and has the shape
- * of the expected array of its name; scores are of the kind config.scores, the weights where
- * that is NONE. VKA_OK or VKA_OUT_OF_HOST_MEMORY. */
+ * of the expected array of its name. scores are of the kind config.scores, or the weights if that
+ * is NONE. VKA_OK or VKA_OUT_OF_HOST_MEMORY. */
 enum vka_status case_reference(const struct case_file *c, double *output, double *scores,
                                double *present_key, double *present_value);
 

@@ -1,4 +1,5 @@
-/* The config object of a case file: one row of the table a key. SPDX-License-Identifier: MIT */
+/* Reads the config object of a case file by a table with one row for each key.
+ * SPDX-License-Identifier: MIT */
 #include "case_internal.h"
 
 #include <float.h>
@@ -39,7 +40,7 @@ static bool read_integer(const json_t *value, int64_t low, int64_t high, int64_t
     return *out >= low && *out <= high;
 }
 
-/* A number that stays finite and does not vanish as a float32; zero only where allowed. */
+/* A number that is finite and not 0 as a float32; 0 itself only if it is allowed. */
 static bool read_number(const json_t *value, bool zero, double *out)
 {
     if (!json_is_number(value))

@@ -12,7 +12,7 @@ size_t case_count(const struct vka_io_array *array)
     return array->size / vka_io_dtype_size(array->dtype);
 }
 
-/* out[i] = one type's element i as double; data may lie at any address. */
+/* out[i] = element i as double; data may be unaligned. */
 #define WIDEN(type)                                              \
     for (size_t i = 0; i < count; i++) {                         \
         type x;                                                  \
@@ -147,7 +147,7 @@ void case_compare(const double *got, const double *want, size_t count, size_t wi
             off = size = 0;
         else
             off = INFINITY;
-        /* Not met: further than any difference of numbers. Met exactly: 0 even of 0. */
+        /* No match counts as more than any difference of numbers; an exact match as 0. */
         excess = off > 0 ? isinf(off) ? INFINITY : off / (atol + rtol * size) : 0;
         if (isinf(off) || off > atol + rtol * size)
             result->pass = false;

@@ -1,4 +1,4 @@
-/* A case computed by the oracle: projections and layouts around ref_attention.
+/* Computes a case by the oracle: projections and layouts around ref_attention.
  * SPDX-License-Identifier: MIT */
 #include "case.h"
 
@@ -7,14 +7,14 @@
 
 #include <reference/reference.h>
 
-/* Everything as double, dense in the order the oracle takes; each is freed at the end. */
+/* All arrays as double, dense, in the order that the oracle takes; freed at the end. */
 struct problem {
     double *q, *k, *v;            /* [batch][head][n][dim], past keys first */
     double *float_mask, *context; /* context [batch][n_head][n_q][value_dim] */
     int64_t *kv_length, *query_offset;
 };
 
-/* Where heads lie in an array: index = b * batch + h * head + s * sequence + d * feature. */
+/* The place of an element: index = b * batch + h * head + s * sequence + d * feature. */
 struct strides {
     size_t batch, head, sequence, feature;
 };
@@ -48,7 +48,7 @@ static void copy_heads(const struct case_file *c, size_t heads, size_t n, size_t
                         from[b * f.batch + h * f.head + s * f.sequence + d * f.feature];
 }
 
-/* x W^T + bias over every row of the input; NULL without memory. */
+/* x W^T + bias for every row of the input; NULL if memory ran out. */
 static double *project(const struct vka_io_array *input, const struct case_linear *linear)
 {
     size_t out = (size_t)linear->weight->shape[0], in = (size_t)linear->weight->shape[1];
@@ -68,7 +68,8 @@ static double *project(const struct vka_io_array *input, const struct case_linea
     return y;
 }
 
-/* One of q, k and v: the past's elements and then the input's, projected in a layer. */
+/* Makes one of q, k and v: the elements of the past, then those of the input, projected in a
+ * layer. */
 static double *gather(const struct case_file *c, const struct vka_io_array *input,
                       const struct case_linear *linear, const struct vka_io_array *past,
                       size_t heads, size_t n, size_t dim)
@@ -166,7 +167,7 @@ static struct ref_attention describe(const struct case_file *c, const struct pro
     return a;
 }
 
-/* The context in the case's layout, through o_proj where there is one. */
+/* Writes the context in the layout of the case, after o_proj if there is one. */
 static bool finish(const struct case_file *c, const struct problem *p, double *output)
 {
     size_t width = (size_t)c->n_head * c->value_dim, rows = (size_t)c->batch * c->n_q;

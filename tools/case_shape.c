@@ -1,10 +1,10 @@
-/* The sizes of a case, and every shape checked against them. SPDX-License-Identifier: MIT */
+/* Finds the sizes of a case and checks every shape against them. SPDX-License-Identifier: MIT */
 #include "case_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* In an expected shape: whatever the file has. No other axis is 0. */
+/* In an expected shape: any length. No other axis of it is 0. */
 #define ANY 0
 
 /* "[2, 3, any]"; eight axes of 20 digits fit 192 bytes. */
@@ -40,7 +40,7 @@ static enum vka_status check_shape(const struct case_where *at, const struct vka
                        shape_text(expected, rank, shape, true), axes);
 }
 
-/* Finds how wide each of `heads` heads is in a folded axis. */
+/* Finds the width of each of `heads` heads that are folded into an axis. */
 static enum vka_status split_heads(const struct case_where *at, const struct vka_io_array *array,
                                    uint32_t axis, uint32_t heads, uint32_t *dim)
 {
@@ -72,7 +72,7 @@ static enum vka_status check_rope(const struct case_where *at, const struct case
                        c->config.rope.dim, c->head_dim);
 }
 
-/* query [batch][n_head][n_q][head_dim], key and value likewise. */
+/* query is [batch][n_head][n_q][head_dim], key and value the same. */
 static enum vka_status check_bhsd(const struct case_where *at, struct case_file *c)
 {
     const uint64_t query[4] = {ANY, c->n_head, ANY, ANY};
@@ -96,7 +96,7 @@ static enum vka_status check_bhsd(const struct case_where *at, struct case_file 
     return check_shape(at, c->expect_output, 4, output, "batch, n_head, n_q, value_dim");
 }
 
-/* query [batch][n_q][n_head * head_dim], key and value likewise. */
+/* query is [batch][n_q][n_head * head_dim], key and value the same. */
 static enum vka_status check_bsd(const struct case_where *at, struct case_file *c)
 {
     const uint64_t query[3] = {ANY, ANY, ANY};
@@ -122,7 +122,7 @@ static enum vka_status check_bsd(const struct case_where *at, struct case_file *
     return check_shape(at, c->expect_output, 3, output, "batch, n_q, n_head * value_dim");
 }
 
-/* weight [out][in], bias [out]; `out` ANY where the heads decide. */
+/* weight is [out][in], bias [out]; `out` is ANY if it follows from the heads. */
 static enum vka_status check_linear(const struct case_where *at, const struct case_linear *linear,
                                     uint64_t out, uint64_t in)
 {
@@ -133,7 +133,7 @@ static enum vka_status check_linear(const struct case_where *at, const struct ca
     return check_shape(at, linear->bias, 1, &linear->weight->shape[0], "out");
 }
 
-/* n_head, n_kv_head, head_dim, value_dim and the four widths from the weights. */
+/* Finds n_head, n_kv_head, head_dim, value_dim and the four widths from the weights. */
 static enum vka_status check_weights(const struct case_where *at, struct case_file *c)
 {
     enum vka_status status = check_linear(at, &c->q_proj, ANY, ANY);
@@ -160,7 +160,7 @@ static enum vka_status check_weights(const struct case_where *at, struct case_fi
     return check_linear(at, &c->o_proj, ANY, concatenated);
 }
 
-/* One input or output of a layer, [batch][n][width] or [n][batch][width] as the layout says. */
+/* Checks an input or output of a layer, [batch][n][width] or [n][batch][width] by the layout. */
 static enum vka_status check_sequence(const struct case_where *at, const struct case_file *c,
                                       const struct vka_io_array *array, uint64_t n, uint64_t width)
 {
@@ -199,7 +199,7 @@ static enum vka_status check_layer(const struct case_where *at, struct case_file
     return status;
 }
 
-/* The past, and n_kv with it. A past of no keys is none. */
+/* Checks the past and finds n_kv. A past of no keys counts as none. */
 static enum vka_status check_past(const struct case_where *at, struct case_file *c)
 {
     c->n_kv = c->n_new;
@@ -227,7 +227,7 @@ static enum vka_status check_past(const struct case_where *at, struct case_file 
     return VKA_OK;
 }
 
-/* Every axis fits or is 1; the last may also be short, which hides the keys beyond it. */
+/* Every axis fits or is 1; the last may also be shorter: the keys beyond it are hidden. */
 static enum vka_status check_mask(const struct case_where *at, const struct case_file *c)
 {
     if (!c->mask)
@@ -249,7 +249,7 @@ static enum vka_status check_mask(const struct case_where *at, const struct case
                        shape_text(expected, 4, full, false));
 }
 
-/* [batch] or [1], each an int32. */
+/* Checks an array [batch] or [1] of values that fit int32. */
 static enum vka_status check_positions(const struct case_where *at, const struct case_file *c,
                                        const struct vka_io_array *array)
 {
@@ -310,7 +310,7 @@ enum vka_status case_layer_sizes(struct case_file *c, const char *path, char *er
 {
     const struct case_where at = {path, error};
     if (c->config.num_heads == 0)
-        return case_refuse(&at, "the number of heads is not said, expected config \"num_heads\" in "
+        return case_refuse(&at, "the number of heads is missing, expected config \"num_heads\" in "
                                 "the metadata or --heads");
     enum vka_status status = read_heads(&at, c);
     if (status == VKA_OK)

@@ -1,4 +1,4 @@
-/* The case files that the arguments of vkattn check mean. SPDX-License-Identifier: MIT */
+/* Finds the case files for the arguments of vkattn check. SPDX-License-Identifier: MIT */
 #include "check_paths.h"
 
 #include <dirent.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Folders within folders; links to folders are not followed, so only a hostile tree gets here. */
+/* The depth of folders; as links to folders are not followed, only a hostile tree is deeper. */
 #define DEPTH_MAX 64
 
 static enum tool_exit no_memory(void)
@@ -43,7 +43,7 @@ static bool is_case_name(const char *name)
 
 static enum tool_exit walk(struct path_list *list, const char *folder, int depth);
 
-/* One entry of a folder: a case file is added, a folder is walked, the rest is passed over. */
+/* Takes one entry of a folder: adds a case file, walks a folder, ignores anything else. */
 static enum tool_exit visit(struct path_list *list, const char *path, const char *name, int depth)
 {
     struct stat info;

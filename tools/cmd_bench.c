@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Sizes beyond these are slips of the finger; what fits the device, the library says. */
+/* Larger sizes are typing errors; whether a size fits the device is up to the library. */
 #define BATCH_MAX 1048576
 #define SEQ_MAX 16777216
 #define HEADS_MAX 65536
@@ -19,7 +19,7 @@
         name, OPTION_U32, &o->field, 1, max, NULL \
     }
 
-/* The rows that every operation has, at the end of its list. */
+/* The options that every operation has, at the end of its list. */
 #define BENCH_SPECS(o)                                                                    \
     {"dtype", OPTION_CHOICE, &(o)->dtype, 0, 0, option_dtypes},                           \
         {"path", OPTION_CHOICE, &(o)->path, 0, 0, option_paths},                          \
@@ -39,7 +39,7 @@ static bool need(const char *option, uint32_t value)
     return value != 0;
 }
 
-/* Fills what was not given and checks what the options say together. */
+/* Fills in options that were not given and checks how they fit each other. */
 static bool complete_heads(struct bench_options *o)
 {
     if (!o->n_kv_head)
@@ -174,7 +174,7 @@ int cmd_bench(int argc, char **argv)
         options.op = ops[i].op;
         if (!ops[i].parse(argc - 1, argv + 1, &options))
             return TOOL_USAGE;
-        /* first_ms counts what a first start costs: nothing may be compiled already. */
+        /* first_ms includes all costs of a first start: nothing may be compiled already. */
         options.device.no_cache |= !options.warm;
         return bench(&options);
     }

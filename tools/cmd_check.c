@@ -15,19 +15,19 @@ struct check {
     int path; /* enum vka_path */
     bool json;
     struct device_options options;
-    struct tool_device device; /* opened for the first case that is well formed */
+    struct tool_device device; /* opened for the first well-formed case */
     bool opened;
     size_t outcomes[OUTCOME_COUNT];
 };
 
-/* What one case came to; numbers over all its results. */
+/* The outcome of one case; numbers are over all its results. */
 struct verdict {
     enum outcome outcome;
     double max_abs, max_rel, row_nmse;
-    const char *why;           /* skipped, or failed without a comparison */
+    const char *why;           /* why it was skipped, or failed without a comparison */
     enum attend_result result; /* of the first result that failed */
     const struct vka_io_array *want;
-    struct case_result worst; /* its furthest element */
+    struct case_result worst; /* its worst element */
 };
 
 static const struct vka_io_array *expected(const struct case_file *c, enum attend_result result)
@@ -52,7 +52,7 @@ static double largest(double a, double b)
     return a > b ? a : b;
 }
 
-/* Compares one result with what is expected of it, if anything is. */
+/* Compares one result with the expected array, if there is one. */
 static enum vka_status compare(const struct case_file *c, const struct attend *a,
                                enum attend_result result, struct verdict *v)
 {
@@ -78,7 +78,7 @@ static enum vka_status compare(const struct case_file *c, const struct attend *a
     return VKA_OK;
 }
 
-/* What vkattn does not do at all, on any device; NULL: it does. */
+/* Why no device can run the case with vkattn; NULL: some can. */
 static const char *beyond_us(const struct case_file *c)
 {
     if (c->config.softmax_precision == 11)
@@ -88,8 +88,8 @@ static const char *beyond_us(const struct case_file *c)
     return NULL;
 }
 
-/* Runs and compares an open case. Failures that end the whole command are returned, the others
- * become the verdict. */
+/* Runs and compares an open case. Returns failures that end the whole command; others are recorded
+ * in *v. */
 static enum vka_status judge(struct check *check, const struct case_file *c, struct verdict *v)
 {
     struct attend a = {.problem = c, .path = (enum vka_path)check->path};
@@ -109,7 +109,7 @@ static enum vka_status judge(struct check *check, const struct case_file *c, str
         status = compare(c, &a, (enum attend_result)i, v);
     attend_free(&a);
     if (status == VKA_UNSUPPORTED || status == VKA_INVALID || status == VKA_INTERNAL) {
-        /* The case is well formed, so a refusal other than a limit is a defect of the library. */
+        /* The case is well formed: a refusal that is not a limit is a defect of the library. */
         v->outcome = status == VKA_UNSUPPORTED ? SKIPPED : FAILED;
         v->why = *check->device.sentence ? check->device.sentence : vka_status_name(status);
         return VKA_OK;
@@ -117,7 +117,7 @@ static enum vka_status judge(struct check *check, const struct case_file *c, str
     return status;
 }
 
-/* Coordinates of an element of a dense array; rank and shape are a case's. */
+/* Prints the coordinates of an element of a dense array. */
 static void coordinates(const struct vka_io_array *array, size_t element, uint64_t *at)
 {
     for (uint32_t i = array->rank; i-- > 0;) {
@@ -131,7 +131,7 @@ static void print_verdict(const char *name, const struct verdict *v)
     static const char *const words[] = {"PASS", "FAIL", "SKIP"};
     uint64_t at[VKA_IO_MAX_RANK];
     printf("%s ", words[v->outcome]);
-    for (; *name; name++) /* out of a file, it must not break the line */
+    for (; *name; name++) /* it comes from a file and must not break the line */
         putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
     fputs("  ", stdout);
     if (v->why) {
@@ -177,7 +177,7 @@ static bool print_verdict_json(const char *name, const char *path, const struct 
     return json_print_line(o);
 }
 
-/* Anything but TOOL_OK ends the command; a malformed case only counts. */
+/* Anything but TOOL_OK ends the command; a malformed case is only counted. */
 static enum tool_exit check_file(struct check *check, const char *path)
 {
     char error[VKA_IO_ERROR_SIZE] = "";

@@ -1,4 +1,4 @@
-/* vkattn devices: what is there, what it can do and which kernels it can run.
+/* vkattn devices: lists the devices, what they can do and which kernels they can run.
  * SPDX-License-Identifier: MIT */
 #include "commands.h"
 #include "device.h"
@@ -29,7 +29,7 @@ static const char *type_name(enum vka_device_type type)
     return "other";
 }
 
-/* The yes-or-no features under the names that both outputs use. */
+/* The features, by the names that both outputs use. */
 struct feature {
     const char *name;
     size_t offset; /* of a bool in struct vka_device_properties */
@@ -111,7 +111,7 @@ static void print_properties(const struct vka_device_properties *p)
         printf("  %-10s and %zu more\n", "", p->cooperative_matrix_count - matrices_listed(p));
 }
 
-/* A line a kernel; why is the sentence of a device that cannot be made. */
+/* Prints a line for each kernel; `why` is the sentence of a device that cannot be made. */
 static void print_kernels(struct vka_device *device, const char *why)
 {
     struct vka_kernel_info kernel;
@@ -165,10 +165,9 @@ static json_t *kernels_json(struct vka_device *device, const char *why)
     json_t *kernels = json_array();
     for (size_t i = 0; device && i < vka_kernel_count(); i++) {
         if (vka_device_kernel(device, i, &kernel) == VKA_OK)
-            json_array_append_new(kernels,
-                                  json_pack("{ss sb ss? sb sb}", "name", kernel.name, "usable",
-                                            !kernel.missing, "missing", kernel.missing, "built",
-                                            kernel.built, "tested", kernel.tested));
+            json_array_append_new(kernels, json_pack("{ss sb ss? sb}", "name", kernel.name,
+                                                     "usable", !kernel.missing, "missing",
+                                                     kernel.missing, "tested", kernel.tested));
     }
     return json_pack("{so so}", "kernels", kernels, "error", json_text(device ? NULL : why));
 }
@@ -188,9 +187,9 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
         return tool_device_close(&d, tool_device_fail(&d, status));
     if (status == VKA_OK && test)
         status = vka_device_self_test(d.device);
-    d.caching = d.caching && test; /* what was found is kept; nothing else is new */
+    d.caching = d.caching && test; /* keeps the results of tests; nothing else is new */
     if (d.device)
-        p = vka_device_properties(d.device); /* some are only known, or lowered, then */
+        p = vka_device_properties(d.device); /* some are only known, or lowered, once it is made */
     if (json) {
         json_t *object = properties_json(p), *kernels = kernels_json(d.device, d.sentence);
         json_object_update(object, kernels);
@@ -202,7 +201,7 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
         print_kernels(d.device, d.sentence);
     }
     *usable += status == VKA_OK;
-    /* A device that is too old or fails to start is shown as that; others may do. */
+    /* A device that is too old or fails to start is listed as such; others may work. */
     bool memory = status == VKA_OUT_OF_HOST_MEMORY || status == VKA_OUT_OF_DEVICE_MEMORY;
     return tool_device_close(&d, memory ? TOOL_MEMORY : TOOL_OK);
 }

@@ -12,7 +12,7 @@
 
 static const char *const layouts[] = {"bsd", "sbd", NULL};
 
-/* No result may go where something is read or another goes. */
+/* Checks that no output is an input or another output. */
 static bool check_files(const struct run_options *o)
 {
     const struct tool_file outputs[] = {
@@ -73,8 +73,8 @@ static bool parse(int argc, char **argv, struct run_options *o)
     return check_options(o);
 }
 
-/* Writes a result as npy: float16 where the tensor was that, else float32, as npy has no bfloat16
- * and float32 holds every one of them. */
+/* Writes a result as npy: float16 if the tensor was float16, else float32, as npy has no bfloat16
+ * and float32 represents each of its values. */
 static enum tool_exit write_result(const char *path, const double *values, size_t count,
                                    enum vka_dtype dtype, uint32_t rank, const uint64_t *shape)
 {

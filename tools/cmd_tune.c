@@ -1,4 +1,4 @@
-/* vkattn tune: measures the candidates for usual problems and keeps the verdict.
+/* vkattn tune: measures the candidates for usual problems and writes the tuning profile.
  * SPDX-License-Identifier: MIT */
 #include "tune.h"
 
@@ -15,12 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of one wait, unless --timeout says otherwise: CPU drivers compile in the first run, some for more
- * than a minute. */
+/* Seconds for one wait, without --timeout: CPU drivers compile in the first run, some for more than
+ * a minute. */
 #define TIMEOUT_S 600
-/* A candidate must be this much faster than the rules' own to be preferred: less is noise. */
+/* A candidate must be this much faster than the choice of the rules: less is noise. */
 #define GAIN 0.95
-/* A candidate this much slower than the best is not run again. */
+/* A candidate that is this much slower than the best is not run again. */
 #define HOPELESS 4.0
 
 #define LAYER(b, s, d, h)                                                                       \
@@ -34,8 +34,8 @@
         .head_dim = d, .value_dim = d                                                   \
     }
 
-/* What is measured: a problem of every class that usual layers meet, in sizes that a CPU driver or
- * a GPU does in no time; with --quick some small ones. */
+/* The problems that are measured: one of every class that usual layers have, in sizes that a CPU
+ * driver or a GPU computes quickly; with --quick some small ones. */
 enum scale { CPU, GPU, QUICK };
 static const struct work {
     struct bench_options options;
@@ -72,7 +72,7 @@ static size_t row_width(const struct bench_options *o)
     return o->op == BENCH_LAYER ? o->model_dim : o->value_dim;
 }
 
-/* Takes a kernel out of use. */
+/* Demotes a kernel. */
 static enum tool_exit demote(struct tuning *t, const char *kernel)
 {
     progress_clear();
@@ -95,12 +95,12 @@ static size_t find_problem(const struct trial *trial, const char *problem)
     return at;
 }
 
-/* The candidates of one problem, as they are measured. */
+/* The candidates of one problem while they are measured. */
 struct contest {
     const struct bench_options *work;
-    const struct trial *rules; /* of what is taken without a new line */
-    size_t at;                 /* the problem among those of rules */
-    double best, own;          /* ms, of the best candidate and of the rules'; 0: none yet */
+    const struct trial *rules; /* the choice without a new line */
+    size_t at;                 /* the index of the problem in rules */
+    double best, own;          /* ms, of the best candidate and of the rules' choice; 0: none yet */
     char kernel[TUNE_NAME];    /* the best */
     unsigned variant;
 };
@@ -117,8 +117,8 @@ static void judge(struct contest *c, const struct trial *trial, size_t at, unsig
     }
 }
 
-/* One variant of a kernel, unless it is what the one before was. *more is whether the kernel was
- * taken at all. */
+/* Measures one variant of a kernel, unless it is the same as the one before. *more: whether the
+ * kernel was used at all. */
 static enum tool_exit try_variant(struct tuning *t, struct contest *c, const char *kernel,
                                   unsigned variant, char before[TUNE_DETAIL], bool *more)
 {
@@ -145,7 +145,7 @@ static enum tool_exit try_variant(struct tuning *t, struct contest *c, const cha
     return code;
 }
 
-/* All variants of a kernel that is right. */
+/* Measures all variants of a kernel that gives right results. */
 static enum tool_exit try_kernel(struct tuning *t, struct contest *c, const char *kernel)
 {
     char before[TUNE_DETAIL] = "";
@@ -160,8 +160,8 @@ static enum tool_exit try_kernel(struct tuning *t, struct contest *c, const char
     return code;
 }
 
-/* Measures the best and the rules' own once more, one after the other, as a machine that does other
- * things meanwhile may have favoured either. */
+/* Measures the best candidate and the rules' choice again, one after the other, as other work of
+ * the machine may have favoured one of them. */
 static enum tool_exit confirm(struct tuning *t, struct contest *c)
 {
     char lines[192];
@@ -202,7 +202,7 @@ static enum tool_exit decide(struct tuning *t, struct contest *c)
     return better ? tune_append(t, "kernel %s %s %u\n", problem, c->kernel, c->variant) : TOOL_OK;
 }
 
-/* True once for each problem. */
+/* True the first time for each problem. */
 static bool is_new(struct tuning *t, const char *problem)
 {
     for (size_t i = 0; i < t->n_seen; i++)
@@ -214,8 +214,8 @@ static bool is_new(struct tuning *t, const char *problem)
     return true;
 }
 
-/* Runs what is taken so far, after taking away the kernels in it that are wrong. UNSUPPORTED, in
- * rules->status, where nothing is left. */
+/* Runs the present choice, after demoting the kernels in it that give wrong results. rules->status
+ * is UNSUPPORTED if nothing is left. */
 static enum tool_exit run_rules(struct tuning *t, const struct bench_options *work,
                                 struct trial *rules)
 {
@@ -234,8 +234,9 @@ static enum tool_exit run_rules(struct tuning *t, const struct bench_options *wo
     }
 }
 
-/* Decides each problem of one operation on one path; *ms is the operation's time then, 0 where the
- * device cannot do it. *problem, where it is not NULL, becomes the name of its first problem. */
+/* Decides each problem of one operation on one path. *ms becomes the time of the operation, 0 if
+ * the device cannot run it. *problem, if problem is not NULL, becomes the name of its first
+ * problem. */
 static enum tool_exit tune_path(struct tuning *t, const struct bench_options *work, double *ms,
                                 char *problem)
 {
@@ -278,7 +279,7 @@ static enum tool_exit tune_work(struct tuning *t, const struct bench_options *wo
     return tune_append(t, "path %s %s\n", problem, fused < unfused ? "fused" : "unfused");
 }
 
-/* Names the kernels that the device can run, and begins the verdict. */
+/* Finds the kernels that the device can run, and begins the tuning profile. */
 static enum tool_exit begin(struct tuning *t, const struct device_options *options)
 {
     char head[256];
@@ -328,7 +329,7 @@ static enum tool_exit keep(const struct tuning *t, const char *output)
     cache_paths_make(&t->properties, &paths);
     const char *path = output ? output : paths.verdict;
     if (!*path) {
-        tool_error("--output: expected, as there is no cache folder");
+        tool_error("--output: expected a file, as there is no cache folder");
         return TOOL_USAGE;
     }
     if (vka_file_write(path, t->text, strlen(t->text), error)) {
@@ -367,13 +368,13 @@ int cmd_tune(int argc, char **argv)
     bool begun = code == TOOL_OK;
     if (begun)
         code = measure(t, only, quick);
-    if (begun) { /* what was decided before a failure is worth keeping */
+    if (begun) { /* keeps what was decided before a failure */
         enum tool_exit kept = keep(t, output);
         code = code == TOOL_OK ? kept : code;
     }
     if (code == TOOL_DEVICE_LOST && begun) {
         fflush(stdout);
-        _exit(code); /* the driver may still be at work, and fall over in its exit handlers */
+        _exit(code); /* the driver may still be working and crash in its exit handlers */
     }
     free(t->text);
     free(t);

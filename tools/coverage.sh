@@ -1,6 +1,6 @@
 #!/bin/sh
-# Lines and branches of src/ that the tests reach, file by file; fails below 95 % of the lines or 90 %
-# of the branches, counting each of them. Whatever ran in build-coverage counts, once:
+# Lines and branches of src/ that the tests reach, file by file; fails below 95 % of the lines or
+# 90 % of the branches, counting each of them. Whatever ran in build-coverage counts, once:
 #
 #   cmake --workflow --preset coverage                  all tests, then this
 #   ctest --preset coverage -L unit; tools/coverage.sh  a quick look

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Keeps the sentence until the command knows what the failure means to it: `check` makes a skip of
- * what others report as an error. */
+/* Keeps the sentence until the command decides what the failure means: `check` skips a case where
+ * other commands report an error. */
 static void keep_message(void *user, enum vka_log_level level, const char *message)
 {
     struct tool_device *d = user;
-    /* That a kernel failed its self-test is said at once, whatever the command makes of it. */
+    /* A failed self-test of a kernel is printed at once, whatever the command does. */
     if (level == VKA_LOG_WARNING && !strncmp(message, "kernel ", strlen("kernel ")))
         fprintf(stderr, "device: %s\n", message);
     else if (level == VKA_LOG_WARNING)
@@ -36,8 +36,8 @@ enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status)
     return tool_exit_of(status);
 }
 
-/* The files that belong to the device: its pipelines, and its verdict unless the options say
- * another. False where the file that they name cannot be read. */
+/* Reads the files of the device: its pipelines, and its tuning profile unless the options name
+ * another. False if the file that they name cannot be read. */
 static bool load_files(const struct device_options *options, struct tool_device *d)
 {
     struct cache_paths paths = {"", ""};
@@ -98,8 +98,8 @@ enum tool_exit tool_device_open(const struct device_options *options, struct too
 enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code)
 {
     if (d->busy) {
-        /* Drivers fall over when what they work on is destroyed, or wait for it in their exit
-         * handlers; hours of it may be left. */
+        /* Drivers crash if the objects that they work on are destroyed, or wait for the work in
+         * their exit handlers, which may take hours. */
         fflush(stdout);
         _exit(code);
     }

@@ -1,4 +1,4 @@
-/* The device of a subcommand: opened as its options say, its messages kept, its pipelines cached.
+/* The device of a subcommand: opens it by the options, keeps its messages, caches its pipelines.
  * SPDX-License-Identifier: MIT */
 #ifndef TOOLS_DEVICE_H
 #define TOOLS_DEVICE_H
@@ -9,37 +9,37 @@ struct tool_device {
     struct vka_device *device;
     uint64_t timeout;       /* nanoseconds, for vka_plan_run */
     uint64_t budget;        /* nanoseconds, for vka_plan_info */
-    bool validate, caching; /* as the options say */
-    bool busy;              /* a wait timed out: the device still works on what it was given */
+    bool validate, caching; /* from the options */
+    bool busy;              /* a wait timed out: the device is still working */
     unsigned spoken;        /* messages of the validation layer, all printed */
     char sentence[1024];    /* the last error of the library */
     char warning[256];      /* the last warning */
-    void *cache;            /* the pipeline cache that was read, and its bytes */
+    void *cache;            /* the pipeline cache that was read, and its size in bytes */
     size_t cache_size;
-    char *verdict; /* the verdict that was read, and its bytes */
+    char *verdict; /* the tuning profile that was read, and its size in bytes */
     size_t verdict_size;
 };
 
-/* Opens the device, and names it on stderr unless --device did. Prints why it cannot. */
+/* Opens the device, and names it on stderr unless --device is given. Prints why it fails. */
 enum tool_exit tool_device_open(const struct device_options *options, struct tool_device *d);
 
-/* The same without a word: why it cannot is in d->sentence. */
+/* The same, but prints nothing: the reason of a failure is in d->sentence. */
 enum vka_status tool_device_try(const struct device_options *options, struct tool_device *d);
 
-/* Prints the library's sentence for a call on this device that failed, and gives the exit code. */
+/* Prints the library's sentence for a failed call on this device, and returns the exit code. */
 enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status);
 
-/* Keeps the pipelines for the next time and closes; everything made from the device must have been
- * destroyed. Returns code, or TOOL_FAILED where that was TOOL_OK but the validation layer spoke.
- * A device that is still at work is left to the end of the process, which does not wait for it.
- * Works on a device that was never opened. */
+/* Saves the pipelines and closes the device; everything made from it must have been destroyed.
+ * Returns code, or TOOL_FAILED if code is TOOL_OK but the validation layer reported something. A
+ * device that is still working is left until the process ends, which does not wait for it. Also
+ * works if the device was never opened. */
 enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code);
 
-/* All devices in a new array, at least one; prints why not. The caller frees it. */
+/* Lists all devices in a new array, at least one; prints why it fails. The caller frees it. */
 enum tool_exit tool_device_list(struct vka_device_properties **list, size_t *count);
 
-/* Whether --device TEXT means this device: its index, or a part of its name in any case. NULL means
- * all of them. */
+/* Whether --device TEXT matches this device: its index, or a part of its name in any case. NULL
+ * matches all. */
 bool tool_device_matches(const struct vka_device_properties *device, const char *text);
 
 #endif

@@ -20,7 +20,7 @@ FILE *tool_open(const char *path)
     return file;
 }
 
-/* Whether both lead to one file that is there. */
+/* Whether both paths lead to the same existing file. */
 static bool is_one_file(const char *a, const char *b)
 {
     struct stat info[2];
@@ -28,7 +28,7 @@ static bool is_one_file(const char *a, const char *b)
            info[0].st_ino == info[1].st_ino;
 }
 
-/* Whether both are one name in one folder, of a file that need not be there. */
+/* Whether both are the same name in the same folder; the file need not exist. */
 static bool is_one_name(const char *a, const char *b)
 {
     const char *const paths[] = {a, b};

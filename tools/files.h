@@ -11,12 +11,14 @@ struct tool_file {
     const char *path;   /* NULL: not given */
 };
 
-/* Before any work: whether no output is an input or another output, by whatever spelling or link,
- * and each can be written; else an error line that names the option and the file. */
+/* Call it before any work. Checks that no output is an input or another output, by any spelling or
+ * link, and that each can be written; else prints an error line that names the option and the
+ * file. */
 bool tool_check_files(const struct tool_file *outputs, size_t n_output,
                       const struct tool_file *inputs, size_t n_input);
 
-/* For reading; NULL with errno set. A pipe does not wait for its writer. */
+/* Opens a file for reading; NULL with errno set on failure. Opening a pipe does not wait for its
+ * writer. */
 FILE *tool_open(const char *path);
 
 #endif

@@ -3,7 +3,7 @@
 # the driver and the command of every number. A quiet machine gives better ones; it takes minutes.
 #
 #   tools/measure.sh [--vkattn build/vkattn] [--device N|NAME] [--peers FILE] [--output FILE]
-#                    [--update README.md] [--quick]
+#                    [--update docs/benchmarks.md] [--quick]
 #
 # --peers FILE   a table of other programs' times on the same shapes, put below as it is
 # --output FILE  write the section there

@@ -67,7 +67,8 @@ const char *option_verdict_file(const struct device_options *options)
     return options->verdict && strcmp(options->verdict, "none") ? options->verdict : NULL;
 }
 
-/* A decimal number at *text, moved past it. Stricter than strtoll: no blanks, no plus sign. */
+/* Reads a decimal number at *text and moves *text past it. Stricter than strtoll: no blanks, no
+ * plus sign. */
 static bool read_integer(const char **text, int64_t min, int64_t max, int64_t *value)
 {
     const char *digits = *text + (**text == '-');
@@ -151,7 +152,7 @@ static bool set_option(const struct option_spec *spec, const char *text)
     return false;
 }
 
-/* After getopt_long answered '?' to a word. */
+/* Prints what is wrong with a word for which getopt_long returned '?'. */
 static void refuse_option(const char *word, const struct option_spec *specs)
 {
     const char letter[3] = {'-', (char)optopt};

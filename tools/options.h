@@ -5,36 +5,36 @@
 
 #include <vkattn/vkattn.h>
 
-/* What the process returns; scripts rely on the numbers. */
+/* The exit codes of the process; scripts rely on the numbers. */
 enum tool_exit {
     TOOL_OK = 0,
-    TOOL_FAILED = 1,     /* a comparison failed, the validation layer spoke, or a bug */
-    TOOL_USAGE = 2,      /* bad usage, bad input, or more than the device can do */
-    TOOL_NO_DEVICE = 3,  /* no usable device */
-    TOOL_MEMORY = 4,     /* out of host or device memory */
+    TOOL_FAILED = 1,    /* a comparison failed, the validation layer reported something, or a bug */
+    TOOL_USAGE = 2,     /* bad usage, bad input, or more than the device can do */
+    TOOL_NO_DEVICE = 3, /* no usable device */
+    TOOL_MEMORY = 4,    /* out of host or device memory */
     TOOL_DEVICE_LOST = 5 /* device lost or timed out */
 };
 
-/* The exit code that stands for a library status. */
+/* The exit code for a status of the library. */
 enum tool_exit tool_exit_of(enum vka_status status);
 
-/* "bench layer" and so on, put into every error line; static storage. */
+/* The command, "bench layer" and so on, for every error line; static storage. */
 void tool_set_command(const char *command);
 
-/* Prints one line to stderr: "vkattn COMMAND: ...". Control characters of what is printed become
- * '?', so that a name out of a file cannot split the line or drive the terminal. */
+/* Prints one line to stderr: "vkattn COMMAND: ...". Control characters become '?', so that a name
+ * from a file cannot split the line or control the terminal. */
 __attribute__((format(printf, 1, 2))) void tool_error(const char *format, ...);
 
 enum option_kind {
-    OPTION_FLAG = 0, /* bool: becomes true */
+    OPTION_FLAG = 0, /* bool: set to true */
     OPTION_TEXT,     /* const char *: not empty */
     OPTION_U32,      /* uint32_t: min .. max */
     OPTION_PAIR,     /* int64_t[2]: "A,B", each min .. max */
-    OPTION_CHOICE,   /* int: the index in choices, a list that ends with NULL */
+    OPTION_CHOICE,   /* int: the index in choices, which end with NULL */
     OPTION_KIND_COUNT
 };
 
-/* A long option "--name"; a list of them ends with a NULL name. */
+/* A long option "--name"; lists of them end with a NULL name. */
 struct option_spec {
     const char *name;
     enum option_kind kind;
@@ -43,26 +43,26 @@ struct option_spec {
     const char *const *choices;
 };
 
-/* Options of every subcommand that touches a device. */
+/* The options of every subcommand that uses a device. */
 struct device_options {
     const char *device; /* index or part of a name; NULL: the most capable */
     bool validate;      /* enable the validation layer; a message of it is a failure */
     bool no_cache;      /* neither read nor write the pipeline cache file */
-    bool no_self_test;  /* take every kernel for right */
-    /* A verdict file, "none" for the rules alone; NULL: the one in the user's cache folder. */
+    bool no_self_test;  /* use kernels without testing them */
+    /* The file of a tuning profile, or "none"; NULL: the one in the user's cache folder. */
     const char *verdict;
-    const char *verdict_text; /* not an option: in place of a file */
+    const char *verdict_text; /* not an option: a tuning profile that is used instead of a file */
     uint32_t timeout_s;       /* of one wait for the device */
     uint32_t budget_ms;       /* of a submit; 0: none */
     int64_t limits[2];        /* max_buffer_range, max_allocation in bytes; 0: the driver's */
 };
 
-/* The file of a verdict that the options name; NULL: none. */
+/* The file of the tuning profile that the options name; NULL: none. */
 const char *option_verdict_file(const struct device_options *options);
 
 #define DEVICE_OPTIONS_DEFAULT ((struct device_options){.timeout_s = 120, .budget_ms = 200})
 
-/* The rows of struct device_options in an option_spec list. */
+/* The rows for struct device_options in an option_spec list. */
 #define DEVICE_OPTION_SPECS(o)                                             \
     {"device", OPTION_TEXT, &(o)->device, 0, 0, NULL},                     \
         {"validate", OPTION_FLAG, &(o)->validate, 0, 0, NULL},             \
@@ -75,17 +75,17 @@ const char *option_verdict_file(const struct device_options *options);
         "limits", OPTION_PAIR, (o)->limits, 0, INT64_MAX, NULL             \
     }
 
-/* The rows of an option_spec list at most. */
+/* The most rows of an option_spec list. */
 #define OPTION_SPECS_MAX 32
 
-/* Reads the options of argv[1] .. argv[argc - 1]; arguments that are no options are moved to the
- * end of argv, the first of them at *first. False after printing what was expected. */
+/* Reads the options of argv[1] .. argv[argc - 1]. Other arguments are moved to the end of argv, the
+ * first of them to *first. On failure it prints what was expected and returns false. */
 bool options_parse(int argc, char **argv, const struct option_spec *specs, int *first);
 
-/* The same, where there must be no arguments beside options. */
+/* The same for commands that take only options. */
 bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
 
-/* Choices for --dtype and --path, in the order of the enums. */
+/* The choices of --dtype and --path, in the order of the enums. */
 extern const char *const option_dtypes[];
 extern const char *const option_paths[];
 

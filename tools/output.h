@@ -1,4 +1,4 @@
-/* What goes to stdout as JSON lines, and progress on a terminal. SPDX-License-Identifier: MIT */
+/* Prints JSON lines to stdout, and progress to a terminal. SPDX-License-Identifier: MIT */
 #ifndef TOOLS_OUTPUT_H
 #define TOOLS_OUTPUT_H
 
@@ -6,21 +6,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A number; what JSON cannot spell becomes the string "nan", "inf" or "-inf". */
+/* Makes a number; values that JSON does not have become the strings "nan", "inf" and "-inf". */
 json_t *json_number(double x);
 
-/* Text that may hold anything, a path say: each byte that is not UTF-8 becomes U+FFFD. null for
- * NULL; NULL without memory. */
+/* Makes a string of text that may hold any bytes, for example a path: each byte that is not UTF-8
+ * becomes U+FFFD. NULL becomes null. Returns NULL if memory ran out. */
 json_t *json_text(const char *text);
 
-/* Prints one object as one line and releases it. False, after an error line, where memory ran out
- * while it was made. */
+/* Prints one object as one line and releases it. If memory ran out while it was made, prints an
+ * error line and returns false. */
 bool json_print_line(json_t *object);
 
-/* "3/20 what" over the last such line on stderr, where that is a terminal; nothing elsewhere. */
+/* Prints "3/20 what" over the last such line on stderr if that is a terminal; else nothing. */
 void progress_show(size_t done, size_t total, const char *what);
 
-/* Takes the line away, before anything else is printed. */
+/* Removes that line; call it before anything else is printed. */
 void progress_clear(void);
 
 #endif

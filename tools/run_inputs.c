@@ -1,4 +1,4 @@
-/* The files of vkattn run. SPDX-License-Identifier: MIT */
+/* Reads the files of vkattn run. SPDX-License-Identifier: MIT */
 #include "run_inputs.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ static const char *describe(const struct vka_io_array *array, char text[256])
     return text;
 }
 
-/* "FILE: expected ..., got F32 [2][5][64]" */
+/* Prints "FILE: expected ..., got F32 [2][5][64]". */
 __attribute__((format(printf, 3, 4))) static enum tool_exit
 refuse(const char *path, const struct vka_io_array *array, const char *format, ...)
 {
@@ -41,7 +41,7 @@ static bool is_integer(enum vka_io_dtype dtype)
     return dtype >= VKA_IO_U8 && dtype <= VKA_IO_I64;
 }
 
-/* The layer file, with what the options say instead. */
+/* Opens the layer file; options override what it says. */
 static enum tool_exit open_layer(const struct run_options *o, struct case_file **problem)
 {
     char error[VKA_IO_ERROR_SIZE] = "";
@@ -96,8 +96,9 @@ static enum tool_exit open_arrays(const struct run_options *o, struct run_inputs
     return TOOL_OK;
 }
 
-/* One of query, key and value: float, three axes, the last one as wide as the weights take it.
- * *batch and *n are 0 (any) or what the axes must be, and become what they are. */
+/* Checks one of query, key and value: floats with three axes, the last of the width that the
+ * weights take. *batch and *n are what the axes must be, or 0 for any; they are set to what the
+ * axes are. */
 static enum tool_exit check_input(const char *path, const struct vka_io_array *array,
                                   enum case_layout layout, uint32_t width, uint32_t *batch,
                                   uint32_t *n)
@@ -118,7 +119,7 @@ static enum tool_exit check_input(const char *path, const struct vka_io_array *a
     return TOOL_OK;
 }
 
-/* Query, key and value, and the sizes that follow from them. */
+/* Checks query, key and value, and sets the sizes that follow from them. */
 static enum tool_exit check_inputs(const struct run_options *o, struct case_file *c)
 {
     enum case_layout layout = c->config.layout;
@@ -149,7 +150,8 @@ static enum tool_exit check_inputs(const struct run_options *o, struct case_file
     return code;
 }
 
-/* Bool or float, broadcast from the right; a last axis shorter than n_kv hides the rest. */
+/* Checks the mask: bool or float, aligned right and broadcast; its last axis may be shorter than
+ * n_kv, which hides the other keys. */
 static enum tool_exit check_mask(const char *path, const struct case_file *c)
 {
     const struct vka_io_array *mask = c->mask;

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* What of the weights is shown: the first of each axis. */
+/* The weights that are shown: the first ones on each axis. */
 struct shown {
     uint32_t batch, heads, queries, keys;
 };
@@ -28,7 +28,7 @@ static struct shown choose_shown(const struct case_file *c)
     return s;
 }
 
-/* "first 512 of 2048" where not all are shown, else "2048" */
+/* "first 512 of 2048" if not all are shown, else "2048". */
 static void put_count(FILE *out, uint32_t shown, uint32_t all, const char *one, const char *many)
 {
     if (shown < all)
@@ -60,7 +60,8 @@ static void put_facts(FILE *out, const struct run_page *page)
     fputs("</dl>\n", out);
 }
 
-/* Square roots of the weights, which keeps small ones apart: "..." of [heads][queries][keys]. */
+/* Writes the square roots of the weights, so that small ones can be told apart, as a string of
+ * [heads][queries][keys]. */
 static void put_map(FILE *out, const struct run_page *page, const struct shown *s, uint32_t b)
 {
     const struct case_file *c = page->problem;

@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-/* What a page holds at most: queries and keys of a map, the first ones, and weights in all, two
- * characters each. At least one map is shown. */
+/* The most that a page shows: the first queries and keys of a map, and weights in all, which take
+ * two characters each. At least one map is shown. */
 #define RUN_PAGE_SIDE 512
 #define RUN_PAGE_WEIGHTS (8u << 20)
 
@@ -16,11 +16,11 @@ struct run_page {
     const char *device, *driver;
     const struct case_file *problem;
     const double *weights; /* [batch][n_head][n_q][n_kv] */
-    const json_t *tokens;  /* as tokens_check found them right; NULL: numbers do */
+    const json_t *tokens;  /* checked by tokens_check; NULL: labels are numbers */
 };
 
-/* Writes the page to a new file beside path, which then takes its place. A status other than VKA_OK
- * has a sentence in error (VKA_IO_ERROR_SIZE characters). */
+/* Writes the page to a new file beside path, which is then renamed. A status other than VKA_OK has
+ * a sentence in error (VKA_IO_ERROR_SIZE characters). */
 enum vka_status run_page_write(const char *path, const struct run_page *page, char *error);
 
 #endif

@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh         compilers, libraries and a Vulkan driver
 #   tools/setup.sh build   the same, then configures and builds into build/
+#   tools/setup.sh test    the same, with what the tests of the Python package need
 #   tools/setup.sh driver  the same, with Mesa's drivers even where another driver is installed
 #   tools/setup.sh ci      the same, with what only .ci/run needs
 #
@@ -67,8 +68,16 @@ need() {
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 
+# want PACKAGE CHECK...: the same for $wanted, without which things work, with tests skipped.
+want() {
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || wanted="$wanted $package"
+}
+
 find_missing() {
     missing=
+    wanted=
     need gcc has_c_header stdio.h
     need g++ has_cxx_header new
     need cmake has_cmake
@@ -94,19 +103,25 @@ find_missing() {
         need gcovr has_command gcovr
         need lintian has_command lintian
         need mandoc has_command mandoc
+        need debootstrap has_file /usr/sbin/debootstrap
         need vulkan-validationlayers \
              has_file /usr/share/vulkan/explicit_layer.d/*khronos_validation*.json
         need chromium-common has_file /usr/lib/chromium/vk_swiftshader_icd.json
         need chromium has_command chromium
         need libopenmpi-dev has_command mpicc
         need openmpi-bin has_command mpirun
+        ;;
+    esac
+    case $1 in
+    test | ci)
         for module in numpy cffi pytest hatchling pip; do
-            need "python3-$module" /usr/bin/python3 -c "import $module"
+            want "python3-$module" /usr/bin/python3 -c "import $module"
         done
-        need python3-venv /usr/bin/python3 -c 'import ensurepip'
+        want python3-venv /usr/bin/python3 -c 'import ensurepip'
         ;;
     esac
     missing=${missing# }
+    wanted=${wanted# }
 }
 
 # as_root COMMAND...: sudo must not ask for a password, as nobody may be there to give one.
@@ -119,6 +134,9 @@ as_root() {
 }
 
 install_missing() {
+    if [ -z "$missing" ] && ! { has_command apt-get && as_root true; } >/dev/null 2>&1; then
+        return # it can do without the rest
+    fi
     if ! has_command apt-get >/dev/null; then
         say "missing, by their Debian names: $missing" >&2
         say "there is no apt-get here: install them and run this again" >&2
@@ -130,12 +148,12 @@ install_missing() {
         say "    apt-get install --no-install-recommends $missing" >&2
         exit 1
     fi
-    say "installing $missing"
+    say "installing $missing${missing:+${wanted:+ }}$wanted"
     # A source that is out of reach need not be the one that is wanted: let the install decide.
     as_root apt-get -qq update >"$log" 2>&1 </dev/null || cat "$log" >&2
     # shellcheck disable=SC2086 # a list of words
     quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
-            -o DPkg::Lock::Timeout=300 install $missing
+            -o DPkg::Lock::Timeout=300 install $missing $wanted
 }
 
 build() {
@@ -155,24 +173,27 @@ build() {
 
 mode=${1:-}
 case $mode in
-'' | build | driver | ci) ;;
+'' | build | test | driver | ci) ;;
 *)
-    echo "usage: tools/setup.sh [build|driver|ci]" >&2
+    echo "usage: tools/setup.sh [build|test|driver|ci]" >&2
     exit 2
     ;;
 esac
 
 find_missing "$mode"
-if [ -n "$missing" ]; then
+if [ -n "$missing$wanted" ]; then
     install_missing
     find_missing "$mode"
     if [ -n "$missing" ]; then
         say "installed, and still not found: $missing" >&2
         exit 1
     fi
+    if [ -n "$wanted" ]; then
+        say "not found, and tests that need them are skipped: $wanted"
+    fi
 else
     say "nothing to install"
 fi
-if [ "$mode" = build ]; then
-    build
-fi
+case $mode in
+build | test) build ;;
+esac

@@ -47,7 +47,7 @@ static bool parse(int argc, char **argv, struct bench_options *o, int64_t length
         return false;
     }
     if (lengths[0] > lengths[1] || lengths[1] / lengths[0] >= 1 << (SWEEP_POINTS - 1)) {
-        tool_error("--lengths: expected FROM,TO, FROM at most TO and TO / FROM below %d",
+        tool_error("--lengths: expected FROM,TO with FROM at most TO and TO / FROM below %d",
                    1 << (SWEEP_POINTS - 1));
         return false;
     }
@@ -82,13 +82,13 @@ static void print_point(const struct sweep_series *s, const struct sweep_point *
     fflush(stdout);
 }
 
-/* Longer runs than this end a series, as the one after takes up to four times as long. */
+/* A run that takes longer ends a series, as the next may take four times as long. */
 static bool next_is_too_long(const struct tool_device *d, const struct sweep_series *s)
 {
     return s->n && 4 * s->points[s->n - 1].times.median * 1e6 > (double)d->timeout;
 }
 
-/* Ends early where memory or the timeout does. */
+/* Ends early if memory runs out or a run exceeds the timeout. */
 static enum tool_exit run_series(struct tool_device *d, const struct sweep *sweep,
                                  struct sweep_series *s)
 {
@@ -108,7 +108,7 @@ static enum tool_exit run_series(struct tool_device *d, const struct sweep *swee
         point->length = (uint32_t)length;
         enum tool_exit code = measure(d, &o, point);
         if (code == TOOL_MEMORY && s->n)
-            break; /* what is too large for the device has been said */
+            break; /* it was too large for the device, which has been reported */
         if (code != TOOL_OK)
             return code;
         print_point(s, point);

@@ -4,7 +4,7 @@
 
 #include "bench.h"
 
-#define SWEEP_POINTS 16 /* lengths at most */
+#define SWEEP_POINTS 16 /* the most lengths */
 
 struct sweep_point {
     uint32_t length; /* attention: queries and keys; decode: keys */
@@ -18,29 +18,30 @@ struct sweep_series {
     const char *name;
     enum bench_op op;
     enum vka_path path;
-    struct sweep_point points[SWEEP_POINTS]; /* by growing length */
+    struct sweep_point points[SWEEP_POINTS]; /* by increasing length */
     size_t n;
-    /* Time grows as length^exponent: fitted to all points, and between the two neighbours where it
-     * is largest. 0 below two points. */
+    /* Time grows as length^exponent: fitted to all points, and between the two neighbours with the
+     * largest exponent. 0 with less than two points. */
     double exponent, steepest;
 };
 
 #define SWEEP_SERIES 3
 
 struct sweep {
-    const struct bench_options *options; /* of all points, but for the lengths and the path */
+    const struct bench_options *options; /* of all points, except lengths and path */
     const struct vka_device_properties *device;
-    uint32_t from, to; /* lengths double from one to the other */
+    uint32_t from, to; /* the lengths double from `from` to `to` */
     struct sweep_series series[SWEEP_SERIES];
 };
 
-/* vkattn bench sweep, from its name on. */
+/* Runs vkattn bench sweep; argv[0] is its name. */
 int sweep_command(int argc, char **argv);
 
 /* Fill in exponent and steepest. */
 void sweep_fit(struct sweep_series *series);
 
-/* The results as a file's text, in new memory; NULL without. The caller frees them. */
+/* The text of a file with the results, in new memory; NULL if memory ran out. The caller frees
+ * it. */
 char *sweep_csv(const struct sweep *sweep);
 char *sweep_svg(const struct sweep *sweep);
 

@@ -1,4 +1,4 @@
-/* vkattn bench sweep: the CSV file, and the plot as an SVG file that needs nothing else.
+/* vkattn bench sweep: the CSV file, and the plot as an SVG file that loads nothing else.
  * SPDX-License-Identifier: MIT */
 #include "sweep.h"
 
@@ -49,13 +49,13 @@ char *sweep_csv(const struct sweep *sweep)
 #define PANEL_WIDTH 330
 #define PANEL_TOP 96
 #define PANEL_HEIGHT 310
-#define LABEL_GAP 17 /* pixels between the names at the lines' ends, at least */
+#define LABEL_GAP 17 /* the least pixels between the names at the ends of the lines */
 
 struct panel {
     const char *title, *unit;
     double (*value)(const struct sweep_point *point);
     double left;       /* of the frame, pixels */
-    double x[2], y[2]; /* log10 at the frame's sides: left and right, bottom and top */
+    double x[2], y[2]; /* log10 of the values at the left and right, the bottom and top */
 };
 
 static double time_of(const struct sweep_point *p)
@@ -80,8 +80,8 @@ static double place_y(const struct panel *panel, double value)
     return PANEL_TOP + (1 - share) * PANEL_HEIGHT;
 }
 
-/* Sets the axes so that all points lie inside: x from the first length to the last, y with some air
- * around. False without a point. */
+/* Sets the axes so that all points are inside: x from the first length to the last, y with a
+ * margin. False if there are no points. */
 static bool fit_panel(const struct sweep *sweep, struct panel *panel)
 {
     double low = INFINITY, high = 0, last = 0;
@@ -182,7 +182,7 @@ static void put_line(FILE *out, const struct panel *panel, const struct sweep_se
     }
 }
 
-/* Names at the lines' ends, from the top down, pushed apart where they would touch. */
+/* Writes the names at the ends of the lines, from the top down, moved apart if they would touch. */
 static void put_names(FILE *out, const struct sweep *sweep, const struct panel *panel)
 {
     double y[SWEEP_SERIES], above = -INFINITY;

@@ -1,11 +1,22 @@
 #!/bin/sh
 # Installs what is missing, builds and runs the tests. Arguments go to ctest:
 #
+#   tools/test.sh                everything but what takes hours
+#   tools/test.sh quick          under a minute on a built tree: units, three cases of each kernel,
+#                                fifty random problems, layers
+#   tools/test.sh full           everything, with long soaks, and faults at every call and allocation
 #   tools/test.sh -L unit        the tests that need no Vulkan device
 #   tools/test.sh -R attention   those of that name
 set -eu
 
 cd -- "$(dirname -- "$0")/.."
-tools/setup.sh build
+preset=default
+case ${1:-} in
+quick | full)
+    preset=$1
+    shift
+    ;;
+esac
+tools/setup.sh test
 echo "test: running the tests"
-exec ctest --preset default "$@"
+exec ctest --preset "$preset" --parallel "$(nproc)" "$@"

@@ -1,4 +1,4 @@
-/* What the queries and keys of a run stand for, as text. SPDX-License-Identifier: MIT */
+/* The tokens of a run: text labels of its queries and keys. SPDX-License-Identifier: MIT */
 #include "tokens.h"
 
 #include "files.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The bytes of a regular file, to be freed. */
+/* Reads a regular file; the caller frees *text. */
 static enum vka_status read_text(const char *path, char **text, size_t *size, char *error)
 {
     enum vka_status status = VKA_IO;
@@ -43,8 +43,8 @@ done:
     return status;
 }
 
-/* Adds a line to the last sequence, a new one where *begin says so. False where the line is not
- * UTF-8, as jansson finds, or memory runs out. */
+/* Adds a line to the last sequence, or to a new one if *begin is true. False if the line is not
+ * UTF-8 (jansson checks) or memory ran out. */
 static bool add_line(json_t *sequences, bool *begin, const char *line, size_t length)
 {
     if (!length) {
@@ -86,7 +86,7 @@ enum vka_status tokens_read(const char *path, char *error, json_t **sequences)
         line = next ? next + 1 : end;
     }
     if (!json_array_size(*sequences))
-        snprintf(error, VKA_IO_ERROR_SIZE, "%s: expected a line a token, got none", path);
+        snprintf(error, VKA_IO_ERROR_SIZE, "%s: expected one line for each token, got none", path);
     else
         status = VKA_OK;
 done:
@@ -114,14 +114,14 @@ enum vka_status tokens_check(const char *path, const json_t *sequences, bool pai
         if (got == want)
             continue;
         snprintf(error, VKA_IO_ERROR_SIZE,
-                 "%s: expected %" PRIu32 " tokens in sequence %zu, a line each, got %zu", path,
+                 "%s: expected %" PRIu32 " tokens in sequence %zu, one on each line, got %zu", path,
                  want, i + 1, got);
         return VKA_IO;
     }
     return VKA_OK;
 }
 
-/* Sequence `which` of the batch element's own, or of the one for all. */
+/* Sequence `which` of a batch element, or of all batch elements if there is only one set. */
 static const json_t *sequence_of(const json_t *sequences, size_t of_each, uint32_t b, size_t which)
 {
     const bool own = json_array_size(sequences) > of_each;

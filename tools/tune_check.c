@@ -1,4 +1,5 @@
-/* vkattn tune: a kernel is measured only where it is right. SPDX-License-Identifier: MIT */
+/* vkattn tune: checks that a kernel gives right results before it is measured.
+ * SPDX-License-Identifier: MIT */
 #include "tune.h"
 
 #include <reference/reference.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes that are no multiple of any tile, and sizes that are of most. */
+/* Sizes that are not multiples of any tile, and sizes that are multiples of most. */
 static const struct bench_options products[] = {
     {.op = BENCH_MATMUL, .m = 37, .n = 70, .k = 53},
     {.op = BENCH_MATMUL, .m = 128, .n = 132, .k = 64},
@@ -57,7 +58,7 @@ static bool check_attention(const struct bench_options *o, const struct trial *t
     return right;
 }
 
-/* Whether the plan took the kernel for one of its problems. */
+/* Whether the plan uses the kernel for one of its problems. */
 static bool uses(const struct trial *trial, const char *kernel)
 {
     for (size_t i = 0; i < trial->n_problem; i++)
@@ -74,7 +75,7 @@ static enum tool_exit check_one(struct tuning *tuning, const struct bench_option
     if (code == TOOL_OK && trial.status == VKA_OK && uses(&trial, kernel))
         *right = o->op == BENCH_MATMUL ? check_product(o, &trial) : check_attention(o, &trial);
     else if (code == TOOL_OK && trial.status != VKA_UNSUPPORTED)
-        *right = trial.status == VKA_OK; /* not taken: nothing to check */
+        *right = trial.status == VKA_OK; /* not used: nothing to check */
     trial_free(&trial);
     return code;
 }

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#define RUNS 7      /* after the first, at most */
-#define SECONDS 0.3 /* of those together, unless one takes longer */
+#define RUNS 7      /* the most runs after the first */
+#define SECONDS 0.3 /* for these together, unless one takes longer */
 
 enum tool_exit tune_append(struct tuning *tuning, const char *format, ...)
 {
@@ -32,7 +32,8 @@ enum tool_exit tune_append(struct tuning *tuning, const char *format, ...)
     return TOOL_OK;
 }
 
-/* The two first lines, the trial's own, then what is decided: the first line that fits counts. */
+/* The two first lines, those of the trial, then what is decided: the first line that matches
+ * counts. */
 static char *text_of(const struct tuning *tuning, const struct trial *trial)
 {
     const char *text = tuning->text, *body = strchr(text, '\n');
@@ -143,7 +144,7 @@ enum tool_exit trial_run(struct tuning *tuning, const struct bench_options *work
     char *text = text_of(tuning, trial);
     enum tool_exit code = TOOL_MEMORY;
     options.no_cache = true;
-    options.no_self_test = true; /* kernels are checked more closely here */
+    options.no_self_test = true; /* kernels are checked more thoroughly here */
     options.verdict_text = text;
     if (!text)
         tool_error("out of memory");
@@ -158,7 +159,7 @@ enum tool_exit trial_run(struct tuning *tuning, const struct bench_options *work
             code = tool_device_fail(&d, trial->status);
     }
     if (d.busy)
-        return TOOL_DEVICE_LOST; /* what the driver still uses stays until the process ends */
+        return TOOL_DEVICE_LOST; /* what the driver still uses is left until the process ends */
     vka_plan_destroy(&plan);
     bench_problem_destroy(&problem);
     free(text);
@@ -174,8 +175,8 @@ void trial_free(struct trial *trial)
 
 bool trial_agrees(const double *got, const double *want, size_t count, size_t width, int dtype)
 {
-    /* Normalised squared error of the worst row: a few roundings of the storage type, the sums'
-     * own error in float32. */
+    /* The normalised squared error that the worst row may have: a few roundings of the storage
+     * type; in float32 the error of the sums. */
     static const double limits[] = {[VKA_F32] = 1e-9, [VKA_F16] = 1e-5, [VKA_BF16] = 5e-4};
     return ref_row_nmse(got, want, count / width, width, NULL) <= limits[dtype];
 }

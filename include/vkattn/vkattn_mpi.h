@@ -1,22 +1,21 @@
-/* vkattn_mpi: one attention layer on many devices, by MPI. SPDX-License-Identifier: MIT
+/* vkattn_mpi: attention on many devices, by MPI. SPDX-License-Identifier: MIT
  *
- * Every rank of a communicator has a device of its own and makes the same calls in the same order
- * with the same arguments, its own tensors aside. How the work is split:
+ * Every rank of a communicator has a device of its own. All ranks make the same calls in the same
+ * order with the same arguments, except for their own tensors. How the work is split:
  *
- *     VKA_MPI_HEADS     inputs and output whole on every rank; each computes some heads, the
- *                       contexts are gathered, each computes some columns of the output, gathered
- *     VKA_MPI_BATCH     inputs and output whole on every rank; each computes some batch elements,
- *                       the outputs are gathered
- *     VKA_MPI_SEQUENCE  attention alone: each rank has some positions of q, k, v and the output,
- *                       and exchanges them for all positions of some heads; where ranks outnumber
- *                       heads, keys and values go round all ranks in blocks, and each computes its
- *                       positions
+ *     VKA_MPI_HEADS     every rank has the whole inputs and output. It computes some heads; the
+ *                       contexts are gathered; it computes some columns of the output, which are
+ *                       gathered too
+ *     VKA_MPI_BATCH     every rank has the whole inputs and output. It computes some batch
+ *                       elements; the outputs are gathered
+ *     VKA_MPI_SEQUENCE  only attention. Every rank has some positions of q, k, v and the output. It
+ *                       exchanges them for all positions of some heads; with more ranks than heads
+ *                       it keeps its positions, and key chunks go round all ranks
  *
- * No sum crosses ranks, and blocks go round in the order of their keys: on devices of one kind and
- * driver a result has the same bits for every number of ranks, and the bits of the same operation
- * on one device.
+ * No sum crosses ranks, and key chunks go round in the order of the keys. So on devices of one kind
+ * and driver a result has the same bits for every number of ranks: those of one device.
  *
- * A self-attention layer of 8 heads out of a file, x and y float32 [batch][n_q][512]:
+ * A self-attention layer of 8 heads from a file, x and y float32 [batch][n_q][512]:
  *
  *     struct vka_mpi *mpi = NULL;
  *     struct vka_mpi_layer *layer = NULL;
@@ -34,25 +33,27 @@
  *     vka_mpi_plan_run(plan, VKA_TIMEOUT_DEFAULT);
  *     vka_tensor_read(out, y, sizeof y);
  *
- * Failures. A function that makes something compares the arguments of all ranks before any work:
- * where they differ, or one rank has failed, every rank returns a status and the same sentence,
- * which names the rank. So it is where ranks make different calls, or run different plans, of one
- * object; but a rank cannot tell the others of a call on a NULL object or plan. No call waits
- * longer than its timeout for another rank: one that died or stalls is VKA_TIMEOUT, and an error of
- * MPI is VKA_IO with MPI's own words. (Open MPI hands such an error to the error handler of
- * MPI_COMM_WORLD, which ends the program unless it is MPI_ERRORS_RETURN.) What the ranks do is no
- * longer in step then: every later call on this object returns that status at once, destroying
- * leaves to MPI the memory that it may still write, and MPI_Finalize may wait for ever: end the
- * process by MPI_Abort. mpirun ends the others itself when one dies, unless told not to
- * (--enable-recovery of Open MPI, -disable-auto-cleanup of MPICH). A rank whose device was lost may
- * recover it, alone (vka_device_recover); a layer by heads and its plans are made anew then, by
- * all.
+ * Failures. A function that makes something compares the arguments of all ranks before any work. If
+ * they differ, or a rank fails, every rank returns a status and the same sentence, which names the
+ * rank. The same happens when ranks make different calls, or run different plans, of one object. (A
+ * rank cannot report a call with a NULL object or plan to the others.)
  *
- * Threads. As the device of the object; MPI calls are made on the calling thread alone, so
- * MPI_THREAD_FUNNELED is enough. MPI is initialised by the application.
+ * No call waits for another rank longer than its timeout. If a rank died or stalls, the others
+ * return VKA_TIMEOUT; an error of MPI is VKA_IO with the words of MPI. (Open MPI passes such errors
+ * to the error handler of MPI_COMM_WORLD, which ends the program unless it is MPI_ERRORS_RETURN.)
+ * After TIMEOUT or IO the ranks are no longer in step: every later call on this object returns that
+ * status at once; destroying does not free memory that MPI may still write; and MPI_Finalize may
+ * wait forever, so end the process by MPI_Abort. When one rank dies, mpirun ends the others, unless
+ * told not to (--enable-recovery of Open MPI, -disable-auto-cleanup of MPICH).
  *
- * Ownership, statuses and info structs as in vkattn.h. An object is destroyed after all that was
- * made from it.
+ * A rank that lost its device may recover it without the others (vka_device_recover). If there are
+ * layers split by heads, all ranks then make these and their plans again.
+ *
+ * Threads. As for the device of the object. MPI is only called on the calling thread, so
+ * MPI_THREAD_FUNNELED is enough. The application initialises MPI.
+ *
+ * Ownership, statuses and info structs are as in vkattn.h. Destroy an object after everything that
+ * was made from it.
  */
 #ifndef VKATTN_MPI_H
 #define VKATTN_MPI_H
@@ -65,7 +66,7 @@ extern "C" {
 #endif
 
 struct vka_mpi;       /* a communicator and this rank's device */
-struct vka_mpi_layer; /* this rank's share of the weights of a layer */
+struct vka_mpi_layer; /* this rank's part of the weights of a layer */
 struct vka_mpi_plan;  /* one operation over all ranks, recorded once, run many times */
 
 enum vka_mpi_split { VKA_MPI_HEADS = 0, VKA_MPI_BATCH, VKA_MPI_SEQUENCE, VKA_MPI_SPLIT_COUNT };
@@ -74,79 +75,84 @@ enum vka_mpi_split { VKA_MPI_HEADS = 0, VKA_MPI_BATCH, VKA_MPI_SEQUENCE, VKA_MPI
 
 struct vka_mpi_info {
     size_t struct_size;
-    /* Of this rank's device; may differ between ranks. NULL, or without a device named: of the most
-     * capable kind of device on the host, the one numbered as this rank is among the ranks of the
-     * host, and round again. */
+    /* How to make this rank's device; may differ between ranks. If NULL, or if it names no device,
+     * the ranks of one host share out the devices of the most capable kind: rank i of the host
+     * takes device i modulo their number. */
     const struct vka_device_info *device;
-    /* Nanoseconds that a call without a timeout of its own waits for other ranks; 0:
+    /* Nanoseconds that a call without a timeout argument waits for other ranks; 0:
      * VKA_TIMEOUT_DEFAULT. */
     uint64_t timeout;
 };
 
-/* Duplicates the communicator, an intra-communicator, and makes the device. info may be NULL. All
- * ranks call it, between MPI_Init and MPI_Finalize. INVALID; TIMEOUT; IO; what vka_device_create
- * gives. The log alone tells why. */
+/* Duplicates the communicator, which must be an intra-communicator, and makes this rank's device.
+ * info may be NULL. All ranks call it, between MPI_Init and MPI_Finalize. INVALID; TIMEOUT; IO;
+ * statuses of vka_device_create. Only the log says why it failed. */
 VKA_API enum vka_status vka_mpi_create(MPI_Comm comm, const struct vka_mpi_info *info,
                                        struct vka_mpi **mpi);
 
-/* All ranks call it, before MPI_Finalize, unless a call has given TIMEOUT or IO. */
+/* All ranks call it, before MPI_Finalize, unless a call has returned TIMEOUT or IO. */
 VKA_API void vka_mpi_destroy(struct vka_mpi **mpi);
 
 VKA_API int vka_mpi_rank(const struct vka_mpi *mpi);
 VKA_API int vka_mpi_size(const struct vka_mpi *mpi);
 
-/* Tensors of plans are made on it. Belongs to the object. */
+/* This rank's device, on which the tensors of plans are made. It belongs to the object. */
 VKA_API struct vka_device *vka_mpi_device(struct vka_mpi *mpi);
 
-/* The sentence of the last call that failed on this object or on what was made from it; "" before
- * the first. Valid until the next failure. It also goes to the log of vka_mpi_info.device. */
+/* Why the last failed call on this object, or on anything made from it, failed: one sentence, ""
+ * before the first failure. Valid until the next failure. It also goes to the log of
+ * vka_mpi_info.device. */
 VKA_API const char *vka_mpi_error(const struct vka_mpi *mpi);
 
-/* ---- Shares ---------------------------------------------------------------------------------- */
+/* ---- What a rank computes -------------------------------------------------------------------- */
 
-/* count is 0 where the rank is not one of 0 .. size - 1. */
+/* first .. first + count - 1. count is 0 if rank is not in 0 .. size - 1. */
 struct vka_mpi_range {
     uint32_t first, count;
 };
 
-/* The heads of a rank. Where there are at least as many key heads as ranks, whole groups; else a
- * key head is shared by several ranks, which divide its group; count may be 0 where ranks outnumber
- * query heads. Arithmetic alone. Any thread. */
+/* The query heads and key heads of a rank. With at least as many key heads as ranks, a rank has
+ * whole groups: key heads with all their query heads. With fewer, several ranks have the same key
+ * head and divide its query heads. count may be 0 if there are more ranks than query heads. Needs
+ * no object and no MPI. Any thread. */
 VKA_API void vka_mpi_heads(uint32_t n_head, uint32_t n_kv_head, int size, int rank,
                            struct vka_mpi_range *query, struct vka_mpi_range *key);
 
-/* The batch elements of a rank; count may be 0. Any thread. */
+/* The batch elements of a rank; count may be 0. Needs no object and no MPI. Any thread. */
 VKA_API struct vka_mpi_range vka_mpi_batch(uint32_t batch, int size, int rank);
 
-/* The positions of a rank: a slice from the front and its mirror from the back, so that causal work
- * is the same for all. The rank's tensor holds first those of range[0], then those of range[1];
- * together they are 0 on some ranks where n is less than size. Any thread. */
+/* The positions of a rank: a range from the front and its mirror image from the back, so that all
+ * ranks have the same work under a causal mask. The rank's tensors hold the positions of range[0],
+ * then those of range[1]. If n is less than size, some ranks have no position. Needs no object and
+ * no MPI. Any thread. */
 VKA_API void vka_mpi_positions(uint32_t n, int size, int rank, struct vka_mpi_range range[2]);
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
 struct vka_mpi_layer_info {
     size_t struct_size;
-    enum vka_mpi_split split; /* HEADS: a share of the weights on each rank; BATCH: all on each */
-    /* HEADS: parts of each rank's heads, so that one travels while the next is computed; 0: two
-     * where every rank has two key heads, else one. With a cache, 1. */
+    enum vka_mpi_split split; /* HEADS: each rank has a part of the weights; BATCH: each has all */
+    /* HEADS: the number of parts that a rank's heads are computed in; one part is sent while the
+     * next is computed. 0: two if every rank has two key heads, else one. With a cache it must be
+     * 1. */
     uint32_t pieces;
-    /* Of the whole layer. Of the arrays only this rank's share is read: they may lie in a mapped
-     * file, aligned to nothing. struct_size need not be filled. keep_weights is UNSUPPORTED by
-     * HEADS with an output projection. */
+    /* The whole layer. Only this rank's part of the arrays is read, so they may lie in a mapped
+     * file; they may be unaligned. struct_size need not be filled in. keep_weights is UNSUPPORTED
+     * for HEADS with an output projection. */
     struct vka_layer_info layer;
 };
 
-/* All ranks call it. INVALID (also where ranks differ); UNSUPPORTED; TIMEOUT; IO; what
- * vka_layer_create gives. */
+/* Makes a layer. All ranks call it. INVALID (also if the arguments of ranks differ); UNSUPPORTED;
+ * TIMEOUT; IO; statuses of vka_layer_create. */
 VKA_API enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi,
                                              const struct vka_mpi_layer_info *info,
                                              struct vka_mpi_layer **layer);
 
-/* The same from a safetensors file, which each rank maps: q_proj.weight, q_proj.bias, likewise
- * k_proj, v_proj and o_proj (o_proj and biases may be absent), all F32, F16 or BF16 of one type.
- * info->layer gives n_head, and n_kv_head and interleaved where they matter; sizes come from the
- * shapes. IO also where the file is not such a layer. */
+/* The same from a safetensors file, which each rank maps. The file holds q_proj.weight,
+ * k_proj.weight and v_proj.weight, and may hold o_proj.weight and the biases (q_proj.bias and so
+ * on), all of one type: F32, F16 or BF16. info->layer gives n_head, and n_kv_head and interleaved
+ * if they are not the default; sizes come from the shapes in the file. IO also if the file is not
+ * such a layer. */
 VKA_API enum vka_status vka_mpi_layer_open(struct vka_mpi *mpi, const char *path,
                                            const struct vka_mpi_layer_info *info,
                                            struct vka_mpi_layer **layer);
@@ -156,55 +162,60 @@ VKA_API void vka_mpi_layer_destroy(struct vka_mpi_layer **layer);
 
 struct vka_mpi_plan_info {
     size_t struct_size;
-    enum vka_mpi_split split; /* of vka_mpi_plan_attention; a layer's plan has its layer's */
-    uint32_t pieces;          /* as for layers; a layer's plan by HEADS has its layer's */
+    enum vka_mpi_split split; /* for vka_mpi_plan_attention; a layer's plan has its layer's split */
+    uint32_t pieces;          /* as for layers; a layer's plan by HEADS has its layer's pieces */
     enum vka_path path;
-    uint64_t workspace_limit; /* of each piece, as in vka_plan_info */
+    uint64_t workspace_limit; /* of each of the pieces, as in vka_plan_info */
 };
 
-/* The layer on tensors of vka_mpi_device; op->layer is NULL, all else as for vka_plan_add_layer
- * over the whole problem. info may be NULL. Returned scores are written for this rank's share
- * alone. A cache (HEADS) has this rank's key heads (vka_mpi_heads) and is NULL on a rank that has
- * none; on others all or none have one. All ranks call it. INVALID (also where ranks differ);
- * TIMEOUT; IO; what vka_plan_add_layer and vka_plan_finish give. */
+/* Makes a plan that runs a layer on tensors of vka_mpi_device. op->layer is NULL; everything else
+ * is as for vka_plan_add_layer over the whole problem. info may be NULL. Returned scores are only
+ * written for this rank's heads or batch elements. A cache (HEADS only) holds the key heads of this
+ * rank (vka_mpi_heads); it is NULL on a rank that has none, and of the others all have one or none
+ * has. All ranks call it. INVALID (also if the arguments of ranks differ); TIMEOUT; IO; statuses of
+ * vka_plan_add_layer and vka_plan_finish. */
 VKA_API enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_layer *layer,
                                            const struct vka_layer_op *op,
                                            const struct vka_mpi_plan_info *info,
                                            struct vka_mpi_plan **plan);
 
-/* Attention alone. By HEADS and BATCH the tensors are those of the whole problem; present keys and
- * values and returned scores are written for this rank's share alone, and cache, ragged batches and
- * blocks of keys are UNSUPPORTED.
+/* Makes a plan that runs attention only. By HEADS and BATCH the tensors are those of the whole
+ * problem; present keys and values and returned scores are only written for this rank's heads or
+ * batch elements; caches, ragged batches and key chunks are UNSUPPORTED.
  *
- * By SEQUENCE q, k, v and output hold this rank's positions (vka_mpi_positions) along axis 2, of
- * which each rank has one at least. Masks, lengths, offsets, sinks and slopes are those of the
- * whole problem. Past, present and returned scores are UNSUPPORTED too.
+ * By SEQUENCE q, k, v and output hold this rank's positions (vka_mpi_positions) along axis 2; each
+ * rank needs at least one. Masks, lengths, offsets, sinks and slopes are those of the whole
+ * problem. Past, present and returned scores are UNSUPPORTED too.
  *
- * Where ranks outnumber heads, a rank holds its own positions and one block of keys and values, 1 /
- * (2 * size) of them rounded up to 128, on its device, and two on the host: one travels to all
- * while the one before it is computed; with causal size / 2 travel, as the ranks have the same work
- * in all and not of each block. Where all keys at once would not be one fused pass on a rank's
- * device (vka_plan_attention_state), which is so of short sequences on CPU drivers and of
- * VKA_PATH_UNFUSED, all keys and values come to every rank instead. An offset is clamped there
- * before the rank's first position is added to it, not after. */
+ * By SEQUENCE with more ranks than heads, key chunks go round. A chunk is 1 / (2 * size) of the
+ * keys and values, rounded up to 128. On its device a rank has its own positions and one chunk; on
+ * the host it has two, as one is sent to all ranks while the one before is computed. With a causal
+ * mask size / 2 chunks are sent ahead, because the ranks have the same work in total but not for
+ * each chunk. If attention over all keys would not be one fused pass on the device of a rank
+ * (vka_plan_attention_state), as for VKA_PATH_UNFUSED or for short sequences on CPU drivers, every
+ * rank receives all keys and values instead. In both cases an offset is clamped before the first
+ * position of the rank is added to it, not after.
+ *
+ * Statuses as for vka_mpi_plan_layer; UNSUPPORTED. */
 VKA_API enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi,
                                                const struct vka_attention_op *op,
                                                const struct vka_mpi_plan_info *info,
                                                struct vka_mpi_plan **plan);
 VKA_API void vka_mpi_plan_destroy(struct vka_mpi_plan **plan);
 
-/* Runs it on all ranks; timeout in nanoseconds, of the whole run. Where a rank's device fails,
- * every rank gets that status and the run after it may succeed, but not after TIMEOUT. TIMEOUT; IO;
- * DEVICE_LOST; INVALID (a cache without room, or other plans on other ranks). */
+/* Runs a plan and waits for it, up to timeout nanoseconds for the whole run. All ranks call it. If
+ * the device of a rank fails, every rank returns that status; a later run may succeed, but not
+ * after TIMEOUT. TIMEOUT; IO; DEVICE_LOST; INVALID (the new keys do not fit a cache, or ranks run
+ * different plans). */
 VKA_API enum vka_status vka_mpi_plan_run(struct vka_mpi_plan *plan, uint64_t timeout);
 
-/* Of this rank's last run. */
+/* Where the time of this rank's last run went. */
 struct vka_mpi_stats {
     uint64_t sent, received; /* bytes exchanged with other ranks */
     double total_ms;
-    double compute_ms; /* the device was at work */
-    double copy_ms;    /* between device and host */
-    double wait_ms;    /* neither: only other ranks or transfers were waited for */
+    double compute_ms; /* the device computed */
+    double copy_ms;    /* copies between device and host */
+    double wait_ms;    /* neither: the rank only waited for other ranks or for messages */
 };
 VKA_API void vka_mpi_plan_stats(const struct vka_mpi_plan *plan, struct vka_mpi_stats *stats);
 

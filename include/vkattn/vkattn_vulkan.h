@@ -1,9 +1,9 @@
-/* vkattn inside an application's own Vulkan. SPDX-License-Identifier: MIT
+/* vkattn on an application's own Vulkan device. SPDX-License-Identifier: MIT
  *
- * For programs that have a VkDevice already: vkattn computes on it, in the application's buffers,
- * command buffers and order. Programs without one need only vkattn.h. An application that uses
- * volk, or otherwise wants no prototypes, includes volk.h or defines VK_NO_PROTOTYPES before this
- * header; nothing here needs to be linked with Vulkan.
+ * For programs that already have a VkDevice: vkattn computes on it, with the application's buffers
+ * and command buffers, in the application's order. Programs without one need only vkattn.h. An
+ * application that uses volk, or wants no Vulkan prototypes, includes volk.h or defines
+ * VK_NO_PROTOTYPES before this header. Nothing here needs to be linked with Vulkan.
  *
  *     struct vka_vulkan_info vulkan = {.struct_size = sizeof vulkan, .instance = instance,
  *                                      .physical_device = physical, .queue_family = family,
@@ -20,9 +20,9 @@
  *     vka_device_adopt(&vulkan, NULL, &device);
  *     vka_vulkan_request_destroy(&request);
  *
- * Handles of the application are never destroyed here and must live as long as what was made from
- * them. Statuses, ownership and threads are as vkattn.h says. Where a sentence below names the
- * vkattn queue, it is vka_vulkan_info.queue for an adopted device.
+ * vkattn never destroys a handle of the application; the handles must outlive what was made from
+ * them. Statuses, ownership and threads are as in vkattn.h. "The vkattn queue" is
+ * vka_vulkan_info.queue for an adopted device.
  */
 #ifndef VKATTN_VULKAN_H
 #define VKATTN_VULKAN_H
@@ -36,8 +36,9 @@ extern "C" {
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-/* Called before and after every vkQueueSubmit to the queue, on the calling thread, so that the
- * application can use the queue from other threads. Must not call back into vkattn. */
+/* Called before and after every vkQueueSubmit to the queue, on the thread that called vkattn: it
+ * locks and unlocks the queue, so that the application can use it in other threads. Must not call
+ * back into vkattn. */
 typedef void vka_queue_callback(void *user);
 
 struct vka_vulkan_info {
@@ -46,50 +47,49 @@ struct vka_vulkan_info {
     VkPhysicalDevice physical_device;
     VkDevice device;
     VkQueue queue;
-    uint32_t queue_family; /* of the queue; one that computes */
-    /* VkApplicationInfo.apiVersion of the instance: the Vulkan that the application asked for. At
-     * least 1.1. */
+    uint32_t queue_family; /* of the queue; it must support compute */
+    /* VkApplicationInfo.apiVersion of the instance, at least 1.1. */
     uint32_t api_version;
-    /* NULL: that of the system's Vulkan loader. */
+    /* NULL: the function of the system's Vulkan loader. */
     PFN_vkGetInstanceProcAddr get_instance_proc_addr;
-    /* What the device was made with: VkDeviceCreateInfo.pNext from the features on (the features of
-     * pEnabledFeatures, where that was used, go into a VkPhysicalDeviceFeatures2), and the device
-     * extensions. Read by vka_device_adopt alone. NULL and 0: none. */
+    /* What the device was created with: the part of VkDeviceCreateInfo.pNext that begins with the
+     * VkPhysicalDeviceFeatures2 (make one from pEnabledFeatures if that was used), and the device
+     * extensions. Only read by vka_device_adopt. NULL and 0: none. */
     const VkPhysicalDeviceFeatures2 *features;
     const char *const *extensions;
     uint32_t n_extension;
-    /* Adopt a device that lacks some of what vka_vulkan_request_create asks for. Kernels that need
-     * it are not used, as vka_device_kernel tells, and without timelineSemaphore waits are by
-     * fences. */
+    /* Adopt a device even if it lacks something that vka_vulkan_request_create asks for. Kernels
+     * that need it are not used, as vka_device_kernel says; without timelineSemaphore vkattn waits
+     * on fences. */
     bool allow_missing;
-    /* Both or neither. */
+    /* Give both or neither. NULL: no other thread uses the queue. */
     vka_queue_callback *queue_lock, *queue_unlock;
     void *queue_user;
 };
 
-/* What a device should be made with so that vkattn can use all of it. */
+/* What a device should be created with, so that vkattn can use all that it can do. */
 struct vka_vulkan_request {
-    /* For VkDeviceCreateInfo.pNext, with pEnabledFeatures NULL. An application that has a chain of
-     * its own sets the same features there instead. */
+    /* For VkDeviceCreateInfo.pNext, with pEnabledFeatures NULL. An application with a chain of its
+     * own sets the same features in that chain instead. */
     const VkPhysicalDeviceFeatures2 *features;
     const char *const *extensions;
     uint32_t n_extension;
 };
 
-/* Looks at physical_device; device, queue, features and extensions of vulkan are not read. info may
- * be NULL; only its log is used. NO_DEVICE without a Vulkan loader; UNSUPPORTED (Vulkan below 1.1);
- * INVALID; OUT_OF_HOST_MEMORY. Safe from several threads. */
+/* Makes a request for vulkan->physical_device. The device, queue, features and extensions of vulkan
+ * are not read. info may be NULL; only its log is used. NO_DEVICE (no Vulkan loader); UNSUPPORTED
+ * (Vulkan below 1.1); INVALID; OUT_OF_HOST_MEMORY. Safe from several threads. */
 VKA_API enum vka_status vka_vulkan_request_create(const struct vka_vulkan_info *vulkan,
                                                   const struct vka_device_info *info,
                                                   struct vka_vulkan_request **request);
 VKA_API void vka_vulkan_request_destroy(struct vka_vulkan_request **request);
 
-/* A vkattn device over the application's. info may be NULL; its device must be NULL and its
- * validation false, as both were chosen by the application. INVALID (a missing handle, a queue
- * family without compute); UNSUPPORTED with the list of what is missing, where the device was made
- * without some of what vka_vulkan_request_create asks for and allow_missing is false; UNSUPPORTED
- * (Vulkan below 1.1); memory statuses. Safe from several threads. vka_device_destroy leaves the
- * application's handles as they are. */
+/* Makes a vkattn device that uses the application's. info may be NULL; its device must be NULL and
+ * its validation false, as the application has decided both. vka_device_destroy leaves the
+ * application's handles alone. INVALID (a handle is missing, the queue family has no compute);
+ * UNSUPPORTED (Vulkan below 1.1; without allow_missing, also a device that lacks something that
+ * vka_vulkan_request_create asks for: the sentence lists it); memory statuses. Safe from several
+ * threads. */
 VKA_API enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
                                          const struct vka_device_info *info,
                                          struct vka_device **device);
@@ -98,92 +98,102 @@ VKA_API enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
 
 struct vka_buffer {
     VkBuffer buffer;
-    VkDeviceSize offset;      /* of the first element, bytes */
-    VkDeviceSize size;        /* bytes from there on */
-    VkBufferUsageFlags usage; /* that the buffer was made with */
+    VkDeviceSize offset;      /* of the first element, in bytes */
+    VkDeviceSize size;        /* bytes from offset on */
+    VkBufferUsageFlags usage; /* that the buffer was created with */
 };
 
-/* A dense tensor in the application's buffer, which must be bound to memory and outlive the tensor
- * and the plans that use it. offset is a multiple of 16 and of minStorageBufferOffsetAlignment,
- * size at least that of the elements rounded up to 16 bytes, as kernels read whole vectors;
- * nothing beyond the elements is written. Views may use all of size. The usage has
- * VK_BUFFER_USAGE_STORAGE_BUFFER_BIT; vka_tensor_read and _write need TRANSFER_SRC and TRANSFER_DST
- * (both: a write of less than whole words reads first) and say INVALID without. vkattn does not own
- * the buffer on a queue family: where it is EXCLUSIVE, the application transfers it. Two tensors
- * over the same VkBuffer are known to overlap; two buffers over the same memory are not. INVALID;
- * OUT_OF_HOST_MEMORY. */
+/* Makes a dense tensor in the application's buffer. The buffer must be bound to memory and outlive
+ * the tensor and the plans that use it.
+ * - offset is a multiple of 16 and of minStorageBufferOffsetAlignment.
+ * - size is at least the bytes of the elements, rounded up to 16, as kernels read whole vectors;
+ *   only elements are written. Views may use all of size.
+ * - usage has VK_BUFFER_USAGE_STORAGE_BUFFER_BIT. vka_tensor_read and vka_tensor_write need
+ *   TRANSFER_SRC and TRANSFER_DST and return INVALID without them (a write needs both, as it reads
+ *   words that it changes in part).
+ * - If the buffer is EXCLUSIVE, the application transfers its ownership between queue families.
+ * - vkattn orders accesses of tensors in the same VkBuffer that overlap, but does not know that two
+ *   buffers share memory.
+ * INVALID; OUT_OF_HOST_MEMORY. */
 VKA_API enum vka_status vka_tensor_wrap(struct vka_device *device, const struct vka_buffer *buffer,
                                         enum vka_dtype dtype, uint32_t rank, const uint32_t *shape,
                                         struct vka_tensor **tensor);
 
-/* Where a tensor's elements lie: from the first to the last that its strides reach, rounded up to
- * 16 bytes. A buffer of vkattn's has at least the usages STORAGE_BUFFER, TRANSFER_SRC and
- * TRANSFER_DST and is EXCLUSIVE; other tensors lie in it too, so nothing outside this range may be
- * touched. The handle is valid as long as the tensor or a view of it. INVALID. */
+/* Sets *buffer to the range of a tensor: from its first element to the last that its strides reach,
+ * rounded up to 16 bytes. vkattn's own buffers are EXCLUSIVE and have at least the usages
+ * STORAGE_BUFFER, TRANSFER_SRC and TRANSFER_DST; they hold other tensors too, so the application
+ * must not touch anything outside the range. The handle is valid as long as the tensor or a view of
+ * it. INVALID. */
 VKA_API enum vka_status vka_tensor_buffer(const struct vka_tensor *tensor,
                                           struct vka_buffer *buffer);
 
-/* A dense tensor in the host's own memory, used by the device where it lies, without a copy (by
- * VK_EXT_external_memory_host). memory and size are multiples of vka_device_host_alignment, and
- * size is at least that of the elements. The memory must outlive the tensor and the plans that use
- * it; between runs it is the host's to read and write. INVALID; UNSUPPORTED where the device has
- * not enabled the extension or takes no such memory; memory statuses. */
+/* Makes a dense tensor in memory of the host, which the device uses in place, without a copy (by
+ * VK_EXT_external_memory_host). memory and size are multiples of vka_device_host_alignment; size is
+ * at least the bytes of the elements. The memory must outlive the tensor and the plans that use it.
+ * Between runs the host may read and write it. INVALID; UNSUPPORTED (the extension is not enabled,
+ * or the driver refuses this memory); memory statuses. */
 VKA_API enum vka_status vka_tensor_import(struct vka_device *device, void *memory, size_t size,
                                           enum vka_dtype dtype, uint32_t rank,
                                           const uint32_t *shape, struct vka_tensor **tensor);
 
-/* Bytes; 0 where the device cannot import host memory. */
+/* The alignment that vka_tensor_import needs, in bytes; 0 if the device cannot import host
+ * memory. */
 VKA_API size_t vka_device_host_alignment(const struct vka_device *device);
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* Records the operations of a finished plan into a command buffer of the application that is in the
- * recording state, outside a render pass, of the family of the vkattn queue, and is submitted to
- * that queue. It may be submitted as often as wanted; the plan must live until its last run is
- * complete: vkattn does not know of these submits. For the same reason the application waits for
- * them before vka_tensor_read, vka_tensor_write and the functions of caches. The plan's workspace
- * is its own, so command buffers with it run one after the other, which the barriers below see to.
+/* Records the operations of a finished plan into a command buffer of the application. The command
+ * buffer is in the recording state, outside a render pass, of the family of the vkattn queue, and
+ * is submitted to that queue, as often as wanted. The plan must live until the last run is
+ * complete.
  *
- * Before its first pass stands a barrier from COMPUTE_SHADER and TRANSFER, SHADER_WRITE and
- * TRANSFER_WRITE, to COMPUTE_SHADER, SHADER_READ and SHADER_WRITE: what compute shaders and copies
- * wrote before, and what the host wrote before the submit, is seen. With a cache, a fill of two
- * words of vkattn's comes before that, behind an execution barrier from the same stages to
- * TRANSFER. After its last pass stands one from COMPUTE_SHADER, SHADER_WRITE, to HOST, HOST_READ.
- * For anything else the application places its own, from or to the stage COMPUTE_SHADER, accesses
- * SHADER_READ and SHADER_WRITE.
+ * vkattn does not know when the application submits. The application therefore waits for its
+ * submits before vka_tensor_read, vka_tensor_write and the functions of caches. Command buffers
+ * with the same plan use the same workspace; the barriers below keep them in order.
  *
- * All passes go into this one buffer: that a submit stays within vka_plan_info.submit_budget cannot
- * be seen to here, though long passes are cut for it. An application that wants to give the device
- * back in between runs the plan by vka_plan_submit.
+ * Barriers. Before the first pass: from COMPUTE_SHADER and TRANSFER (SHADER_WRITE, TRANSFER_WRITE)
+ * to COMPUTE_SHADER (SHADER_READ, SHADER_WRITE). So the plan sees what compute shaders and copies
+ * wrote before it, and what the host wrote before the submit. With a cache, a fill of two words of
+ * vkattn's comes first, after an execution barrier from the same stages to TRANSFER. After the last
+ * pass: from COMPUTE_SHADER (SHADER_WRITE) to HOST (HOST_READ). For anything else the application
+ * places barriers of its own, from or to COMPUTE_SHADER (SHADER_READ, SHADER_WRITE).
  *
- * Binds a compute pipeline, descriptor set 0 and push constants. Records no timestamps. That a
- * cache was full is told by vka_plan_wait for runs that vkattn submitted, and for these alone,
- * whatever recorded ones run between them; an application that records compares vka_cache_length
- * with what it appended. INVALID; DEVICE_LOST; OUT_OF_HOST_MEMORY. */
+ * State. It binds a compute pipeline, descriptor set 0 and push constants, and writes no
+ * timestamps.
+ *
+ * Submit budget. All passes go into this one command buffer, so one submit may take longer than
+ * vka_plan_info.submit_budget; only the passes are split for it. An application that must give the
+ * device back in between runs the plan by vka_plan_submit.
+ *
+ * Full caches. vka_plan_wait reports a full cache only for runs that vkattn submitted, even if
+ * recorded runs come between them. An application that records compares vka_cache_length with what
+ * it appended.
+ *
+ * INVALID; DEVICE_LOST; OUT_OF_HOST_MEMORY. */
 VKA_API enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands);
 
 struct vka_semaphore {
     VkSemaphore semaphore;
-    uint64_t value; /* of a timeline semaphore; 0 for a binary one */
+    uint64_t value; /* of a timeline semaphore; 0: a binary semaphore */
 };
 
 struct vka_submit_info {
     size_t struct_size;
-    /* The work starts when all of these are signalled or have reached their values. */
+    /* The work starts when all of these are signalled, or have reached their values. */
     const struct vka_semaphore *waits;
     uint32_t n_wait;
-    /* Signalled, or set to their values, when the work is done. */
+    /* These are signalled, or set to their values, when the work is done. */
     const struct vka_semaphore *signals;
     uint32_t n_signal;
 };
 
-/* Semaphores of each kind at most. */
+/* The most waits, and the most signals, of a submit. */
 #define VKA_MAX_SEMAPHORES 16
 
-/* vka_plan_submit that waits for the application's semaphores and signals them. Later submits to
- * the vkattn queue, and so vka_tensor_read and _write, stand behind it. info may be NULL. INVALID;
- * UNSUPPORTED for a value where the device has not enabled timelineSemaphore; DEVICE_LOST; memory
- * statuses. */
+/* As vka_plan_submit, but waits for semaphores of the application and signals others. Later submits
+ * to the vkattn queue run after it, and so do vka_tensor_read and vka_tensor_write. info may be
+ * NULL. INVALID; UNSUPPORTED (a value is given, but the device has not enabled timelineSemaphore);
+ * DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_plan_submit_with(struct vka_plan *plan,
                                              const struct vka_submit_info *info, uint64_t *ticket);
 

@@ -70,14 +70,14 @@ uint q_index(uint row, sequence s)
            (s.q_first + query_of(row)) * p.q_row;
 }
 
-// Vec4 d of a row of queries, times the scale; 0 past head_dim.
+// Vec4 d of a row of queries; 0 past head_dim.
 vec4 load_q(uint row, uint d, sequence s)
 {
     vec4 x = vec4(0.0);
     uint base = q_index(row, s);
     for (uint i = 0; i < 4; i++)
         if (4 * d + i < p.head_dim)
-            x[i] = p.scale * LOAD(q_words, base + 4 * d + i, Q_TYPE);
+            x[i] = LOAD(q_words, base + 4 * d + i, Q_TYPE);
     return x;
 }
 

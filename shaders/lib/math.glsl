@@ -31,8 +31,8 @@ float exp_accurate(float x)
     return x < -87.3 ? 0.0 : y * power_of_two(n, 0x3f800000u);
 }
 
-// The weight of a key, e^x in units of WEIGHT_UNIT, of which 2 * 16,384 make 1: so many values of any
-// size can be summed without overflow. 0 below -76.9.
+// The weight of a key, e^x in units of WEIGHT_UNIT, of which 2 * 16,384 make 1: so many values of
+// any size can be summed without overflow. 0 below -76.9.
 #define WEIGHT_UNIT 3.0517578125e-5
 float exp_weight(float x)
 {

@@ -1,8 +1,9 @@
 // Sums of many terms in a fixed order, whose error grows with the logarithm of their number.
 //
-// PAIRWISE(name, term) defines float name(uint n): the sum of term(0) .. term(n - 1) by halves. Eight
-// terms at a time are summed as a tree; like the digits of a binary counter, level l then holds the
-// sum of 2^l such trees, and two of one level make one of the next. term(i) is 0 for i >= n.
+// PAIRWISE(name, term) defines float name(uint n): the sum of term(0) .. term(n - 1) by halves.
+// Eight terms at a time are summed as a tree; like the digits of a binary counter, level l then
+// holds the sum of 2^l such trees, and two of one level make one of the next. term(i) is 0 for i >=
+// n.
 #define PAIRWISE_LEVELS 18
 
 #define PAIRWISE(name, term)                                                                       \

@@ -42,26 +42,26 @@ sequence find_sequence(uint rows, out uint tile)
     return s;
 }
 
-// The row of k and v where key `key` of the sequence lies: through the block table where paged, in
-// which a block number past the pool reads as the last block.
+// The row of k and v where key `key` of the sequence lies: through the page table where paged, in
+// which a page number past the pool reads as the last page.
 uint key_row(uint key, sequence s)
 {
-    if (p.page == 0)
+    if (p.page_size == 0)
         return s.kv_first + key;
-    uint block = table[p.table_offset + s.index * p.table_row + key / p.page];
-    return min(block, p.n_page - 1) * p.page + key % p.page;
+    uint page = table[p.table_offset + s.index * p.table_row + key / p.page_size];
+    return min(page, p.n_page - 1) * p.page_size + key % p.page_size;
 }
 
 uint k_index(uint row, sequence s)
 {
-    uint outer = p.page == 0 ? s.batch : row / p.page;
-    uint inner = p.page == 0 ? row : row % p.page;
+    uint outer = p.page_size == 0 ? s.batch : row / p.page_size;
+    uint inner = p.page_size == 0 ? row : row % p.page_size;
     return p.k_offset + outer * p.k_batch + WORK_HEAD * p.k_head + inner * p.k_row;
 }
 
 uint v_index(uint row, sequence s)
 {
-    uint outer = p.page == 0 ? s.batch : row / p.page;
-    uint inner = p.page == 0 ? row : row % p.page;
+    uint outer = p.page_size == 0 ? s.batch : row / p.page_size;
+    uint inner = p.page_size == 0 ? row : row % p.page_size;
     return p.v_offset + outer * p.v_batch + WORK_HEAD * p.v_head + inner * p.v_row;
 }

@@ -1,4 +1,4 @@
-/* Element types: sizes, names, and what may stand where. */
+/* Element types: sizes, names, classes and conversion to double. */
 #ifndef VKA_CORE_DTYPE_H
 #define VKA_CORE_DTYPE_H
 

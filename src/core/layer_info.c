@@ -25,7 +25,7 @@ enum vka_status layer_info_check(struct log *log, const char *caller,
               info->n_kv_head);
     CHECK_ARG((uint64_t)info->n_head * info->head_dim <= INT32_MAX &&
                   (uint64_t)info->n_head * info->value_dim <= INT32_MAX,
-              "%s: n_head times head_dim or value_dim passes 2^31", caller);
+              "%s: n_head * head_dim or n_head * value_dim exceeds 2^31 - 1", caller);
     CHECK_ARG(info->dtype == VKA_F32 || info->dtype == VKA_F16 || info->dtype == VKA_BF16,
               "%s: dtype is %s, not f32, f16 or bf16", caller, vka_dtype_name(info->dtype));
     CHECK_ARG(info->query.weight && info->key.weight && info->value.weight,
@@ -33,8 +33,8 @@ enum vka_status layer_info_check(struct log *log, const char *caller,
     CHECK_ARG(info->output.weight || !info->output.bias,
               "%s: output.bias is given without output.weight", caller);
     CHECK_ARG(info->output.weight || info->output_dim == info->n_head * info->value_dim,
-              "%s: output_dim is %u without output.weight, not n_head * value_dim = %u", caller,
-              info->output_dim, info->n_head * info->value_dim);
+              "%s: output_dim is %u, but without output.weight it must be n_head * value_dim = %u",
+              caller, info->output_dim, info->n_head * info->value_dim);
 fail:
     return status;
 }

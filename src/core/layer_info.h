@@ -1,13 +1,13 @@
-/* The description of a layer: its defaults, and what must hold of it on any device. */
+/* Layer descriptions: fills in defaults, and checks what no device could run. */
 #ifndef VKA_CORE_LAYER_INFO_H
 #define VKA_CORE_LAYER_INFO_H
 
 #include "core/status.h"
 
-/* Fills in what is 0 and has a default. */
+/* Replaces 0 by the default in fields that have one. */
 void layer_info_fill(struct vka_layer_info *info);
 
-/* After layer_info_fill; caller is named in the sentence. */
+/* Call it after layer_info_fill. The sentence of a failure begins with caller. */
 enum vka_status layer_info_check(struct log *log, const char *caller,
                                  const struct vka_layer_info *info);
 

@@ -1,11 +1,12 @@
-/* How a mask tensor lies over [batch][n_head][n_q][n_kv]. */
+/* Broadcasts the shape of a mask to [batch][n_head][n_q][n_kv]. */
 #ifndef VKA_CORE_MASK_H
 #define VKA_CORE_MASK_H
 
 #include "core/shape.h"
 
-/* Aligns mask to the right of size[4] and gives rank-4 strides, 0 where it broadcasts. n_kv is how
- * many keys the mask speaks of; those beyond are hidden. Returns NULL, or what does not fit. */
+/* Aligns mask right with size[4] and sets stride[4], 0 on axes that broadcast. *n_kv becomes the
+ * number of keys that the mask covers; keys beyond are hidden. Returns NULL, or what does not
+ * fit. */
 const char *mask_broadcast(const struct shape *mask, const uint32_t size[4], uint64_t stride[4],
                            uint32_t *n_kv);
 

@@ -1,8 +1,8 @@
-/* What systems do each in their own way; one os_ file a system. */
+/* What differs between operating systems; each has a file os_<system>.c. */
 #ifndef VKA_CORE_OS_H
 #define VKA_CORE_OS_H
 
-/* A number that a process and its forks do not share. */
+/* Identifies the process: a forked child has another number. */
 long os_process(void);
 
 #endif

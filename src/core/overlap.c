@@ -1,17 +1,17 @@
-/* Whether strided views share memory: one equation a question. With what lies between the first
- * elements as `sum`, and every axis as a term of some `step` taken 0 to `most` times, they share an
- * element where the terms can add up to the sum. */
+/* Tells whether strided views share memory, by solving one equation. `sum` is the distance between
+ * the first elements; every axis is a term, a `step` taken 0 to `most` times. The views share an
+ * element iff the terms can add up to the sum. */
 #include "core/overlap.h"
 
 #define MAX_TERMS (2 * VKA_MAX_RANK + 2) /* the axes of both, and one of units for each element */
-#define MAX_SUM (UINT64_MAX >> 2)        /* larger ones are taken for shared: no buffer has them */
-#define MAX_TRIALS 16384                 /* beyond, the answer is that they share */
+#define MAX_SUM (UINT64_MAX >> 2)        /* larger sums count as shared: no buffer is that large */
+#define MAX_TRIALS 16384                 /* after so many the answer is that they share */
 
 struct term {
     uint64_t step, most;
 };
 
-/* Terms by falling step, and what the search needs of those from each one on. */
+/* The terms by falling step, and what the search needs about terms i and on. */
 struct equation {
     struct term terms[MAX_TERMS];
     uint64_t gcd[MAX_TERMS], reach[MAX_TERMS + 1]; /* of terms i and on */
@@ -41,7 +41,7 @@ static uint64_t multiply_mod(uint64_t a, uint64_t b, uint64_t m)
     return product;
 }
 
-/* The inverse of a modulo m, which have no common divisor. */
+/* The inverse of a modulo m; a and m have no common divisor. */
 static uint64_t invert_mod(uint64_t a, uint64_t m)
 {
     int64_t s = 0, next_s = 1;
@@ -57,8 +57,8 @@ static uint64_t invert_mod(uint64_t a, uint64_t m)
     return s < 0 ? (uint64_t)(s + (int64_t)m) : (uint64_t)s % m;
 }
 
-/* The least x with low <= a x mod m <= high, by Euclid's steps; 0 < low <= high < m. UINT64_MAX
- * where there is none, or none with a x up to MAX_SUM. */
+/* The smallest x with low <= a x mod m <= high, by Euclid's algorithm; 0 < low <= high < m.
+ * UINT64_MAX if there is none, or none with a x <= MAX_SUM. */
 static uint64_t first_between(uint64_t a, uint64_t m, uint64_t low, uint64_t high)
 {
     a %= m;
@@ -82,7 +82,7 @@ static void sort_terms(struct equation *e)
         }
 }
 
-/* Makes one term of two where the larger steps over multiples of the smaller, without a gap. */
+/* Merges two terms if the larger step is a multiple of the smaller one and leaves no gap. */
 static bool merge_terms(struct equation *e)
 {
     for (uint32_t i = 0; i < e->n; i++)
@@ -105,8 +105,8 @@ static void add_term(struct equation *e, uint64_t step, uint64_t most)
         e->terms[e->n++] = (struct term){step, most};
 }
 
-/* The same for three terms, the last of which divides the others: the first one must leave the
- * second a rest that the last one reaches. */
+/* The same for three terms, if the last step divides the others: modulo the second step, the first
+ * term must come as close to the sum as the last term reaches. */
 static bool solve_three(const struct equation *e, uint32_t at, uint64_t sum, uint64_t low,
                         uint64_t high)
 {
@@ -165,7 +165,7 @@ bool shape_is_distinct(const struct shape *shape)
 {
     if (shape_extent(shape) > MAX_SUM / 2)
         return false;
-    /* Two indices that differ at axis i first, by 1 + x; each later axis by -(size - 1) + y. */
+    /* Two indices that first differ on axis i, by 1 + x; on each later axis by -(size - 1) + y. */
     for (uint32_t i = 0; i < shape->rank; i++) {
         struct equation e = {.n = 0};
         uint64_t sum = 0;
@@ -195,8 +195,8 @@ bool shape_overlaps(const struct placed_shape *a, const struct placed_shape *b)
     }
     if (a->first >= end[1] || b->first >= end[0])
         return false;
-    /* The last byte of b less the first of a is what a's axes, and b's counted back from their
-     * ends, have to add up to; in units that divide all. */
+    /* The sum is the last byte of b minus the first byte of a: the axes of a, and those of b
+     * counted from their ends, must add up to it. In units that divide all steps. */
     const uint64_t apart = a->first > b->first ? a->first - b->first : b->first - a->first;
     const uint64_t unit = gcd_of(gcd_of(a->size, b->size), apart);
     struct equation e = {.n = 0};

@@ -53,7 +53,8 @@ bool shape_is_dense(const struct shape *shape)
     return true;
 }
 
-/* Walks both shapes from the right: each run of new axes must divide one mergeable run of old. */
+/* Walks both shapes from the right: each run of old axes that can be merged is divided into a run
+ * of new axes. */
 bool shape_reshape(const struct shape *from, uint32_t rank, const uint32_t *size,
                    struct shape *shape)
 {

@@ -4,14 +4,15 @@
 
 #include <vkattn/vkattn.h>
 
-/* Where sentences go: the application's callback, and the last error kept for vka_device_error. */
+/* Receives sentences: passes them to the application's callback and keeps the last error for
+ * vka_device_error. */
 struct log {
     vka_log_callback *callback;
     void *user;
     char error[512];
 };
 
-/* Formats a sentence to the callback. */
+/* Formats a sentence and passes it to the callback. */
 __attribute__((format(printf, 3, 4))) void log_message(struct log *log, enum vka_log_level level,
                                                        const char *format, ...);
 
@@ -20,8 +21,8 @@ __attribute__((format(printf, 3, 4))) void log_message(struct log *log, enum vka
 __attribute__((format(printf, 3, 4))) enum vka_status
 log_error(struct log *log, enum vka_status status, const char *format, ...);
 
-/* In a function with `status`, `log` and a label `fail`: the argument check, and the call of one of
- * our own functions that has said why already. */
+/* For functions with `status`, `log` and a label `fail`. CHECK_ARG checks an argument; TRY calls a
+ * function that has already logged why it fails. */
 #define CHECK_ARG(expr, ...)                                   \
     do {                                                       \
         if (!(expr)) {                                         \

@@ -6,17 +6,17 @@
 struct tail {
     char magic[8];
     uint64_t fingerprint; /* of device, driver and kernels */
-    uint64_t done, wrong; /* of struct self_test */
-    uint64_t check;       /* of the driver's part and all before */
+    uint64_t done, wrong; /* kernels that were self-tested, that failed: a bit each */
+    uint64_t check;       /* hash of the driver's part and the fields above */
 };
 
 _Static_assert(sizeof(struct tail) == BLOB_TAIL, "no padding");
 
-/* The digit goes up with a change of the tail or of the problems that kernels have to solve. */
+/* Increase the digit when the tail or the problems of the self-tests change. */
 static const char magic[8] = {'v', 'k', 'a', 't', 't', 'n', '-', '2'};
 
-/* Of the kernels, the device, all that tells one build of its driver from another, and how kernels
- * are compiled. */
+/* Hashes the kernels, how they are compiled, the device, and everything that tells one build of its
+ * driver from another. */
 static uint64_t fingerprint(const struct vka_device *device)
 {
     const struct vka_device_properties *p = &device->caps.properties;
@@ -36,8 +36,9 @@ static uint64_t checksum(const void *driver, size_t size, const struct tail *tai
     return verdict_hash(h, tail, offsetof(struct tail, check));
 }
 
-/* Vulkan's cache header: what is of another driver or device is dropped before the driver sees it,
- * as not all drivers check; so is that of Mesa 26's llvmpipe, which cuts its own header short. */
+/* Checks the header that Vulkan defines for pipeline caches. Data of another driver or device is
+ * dropped before the driver sees it, as not all drivers check. So is the data of Mesa 26's
+ * llvmpipe, which writes a header that is too short. */
 static bool is_of_driver(const struct vka_device *device, const void *data, size_t size)
 {
     VkPipelineCacheHeaderVersionOne header;
@@ -54,16 +55,16 @@ static bool is_of_driver(const struct vka_device *device, const void *data, size
 
 static void take_results(struct vka_device *device, const struct tail *found)
 {
-    device->self_test.done = found->done;
-    device->self_test.wrong = found->wrong;
-    if (device->self_test.off)
-        return;
-    device->caps.wrong_kernels = found->wrong;
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        if (found->wrong >> k & 1)
+    struct caps *caps = &device->caps;
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        bool wrong = found->wrong >> k & 1;
+        if (caps->kernels[k] == KERNEL_UNTESTED && found->done >> k & 1)
+            caps->kernels[k] = wrong ? KERNEL_WRONG : KERNEL_RIGHT;
+        if (wrong && !caps->trusted)
             log_message(&device->log, VKA_LOG_WARNING,
-                        "kernel %s failed its self-test before and is not used",
+                        "kernel %s failed its self-test in an earlier run and is not used",
                         kernel_table[k].name);
+    }
 }
 
 size_t blob_read(struct vka_device *device, const void *blob, size_t size)
@@ -83,9 +84,12 @@ size_t blob_read(struct vka_device *device, const void *blob, size_t size)
 
 void blob_write_tail(const struct vka_device *device, void *blob, size_t size)
 {
-    struct tail t = {.fingerprint = fingerprint(device),
-                     .done = device->self_test.done,
-                     .wrong = device->self_test.wrong};
+    struct tail t = {.fingerprint = fingerprint(device)};
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        bool wrong = device->caps.kernels[k] == KERNEL_WRONG;
+        t.done |= (uint64_t)(wrong || device->caps.kernels[k] == KERNEL_RIGHT) << k;
+        t.wrong |= (uint64_t)wrong << k;
+    }
     memcpy(t.magic, magic, sizeof magic);
     t.check = checksum(blob, size, &t);
     memcpy((char *)blob + size, &t, sizeof t);

@@ -1,5 +1,5 @@
-/* What an application keeps from one device to the next: the driver's pipeline cache, and behind it
- * which kernels the self-test found right and wrong. */
+/* The blob that an application keeps from one run to the next: the driver's pipeline cache, then
+ * which kernels passed and failed the self-test. */
 #ifndef VKA_GPU_BLOB_H
 #define VKA_GPU_BLOB_H
 
@@ -7,14 +7,14 @@
 
 struct vka_device;
 
-#define BLOB_TAIL 40 /* bytes behind the driver's */
+#define BLOB_TAIL 40 /* bytes after the driver's part */
 
-/* Takes over the results of a blob that is of this device, driver and build; gives the bytes of the
- * driver's part: 0 where that is of another one, or any byte of the blob is not what was
- * written. */
+/* Takes over the self-test results of a blob of this device, driver and build. Returns the bytes of
+ * the driver's part; 0 if that is of another device or driver, or any byte of the blob is
+ * damaged. */
 size_t blob_read(struct vka_device *device, const void *blob, size_t size);
 
-/* Writes BLOB_TAIL bytes behind the driver's part of this size. */
+/* Writes BLOB_TAIL bytes after the driver's part, which has this size. */
 void blob_write_tail(const struct vka_device *device, void *blob, size_t size);
 
 #endif

@@ -23,7 +23,7 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
                     &(VkSemaphoreTypeCreateInfo){
                         .sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                         .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE,
-                        .initialValue = queue->submitted, /* of before a loss */
+                        .initialValue = queue->submitted, /* not 0 after a recovery */
                     },
             },
             NULL, &queue->timeline));
@@ -40,7 +40,7 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
                                           .queueFamilyIndex = device->queue_family,
                                       },
                                       NULL, &queue->pool));
-    if (!device->running) /* not made anew: plans bind it */
+    if (!device->running) /* kept when a device is recovered: plans bind it */
         TRY(storage_create(device, MEMORY_STAGING, 8, &device->running));
     TRY(receipts_grow(device));
 fail:
@@ -61,7 +61,7 @@ static void release_done(struct vka_device *device, bool all)
     }
 }
 
-/* All submits up to this one are done. */
+/* Marks all submits up to this one as done. */
 static enum vka_status complete(struct vka_device *device, uint64_t ticket)
 {
     enum vka_status status = VKA_OK;
@@ -80,7 +80,7 @@ static bool is_in_flight(const struct vka_device *device, uint64_t ticket)
 bool queue_drain(struct vka_device *device)
 {
     const uint64_t last = device->queue.submitted;
-    /* Tried again: a wait may fail for want of memory. */
+    /* Repeated, as a wait may fail because memory ran out. */
     for (int i = 0; i < 3 && is_in_flight(device, last); i++)
         if (queue_wait(device, last, FINISH_TIMEOUT) == VKA_TIMEOUT)
             return false;
@@ -115,7 +115,7 @@ enum vka_status queue_check_lost(struct vka_device *device, enum vka_status stat
 
 /* The semaphores of a submit, as Vulkan takes them. */
 struct semaphores {
-    VkSemaphore handle[VKA_MAX_SEMAPHORES + 1]; /* ours beside the application's */
+    VkSemaphore handle[VKA_MAX_SEMAPHORES + 1]; /* our timeline and the application's */
     uint64_t value[VKA_MAX_SEMAPHORES + 1];
     uint32_t n;
 };
@@ -128,7 +128,7 @@ static void add_semaphores(struct semaphores *to, const struct vka_semaphore *fr
     }
 }
 
-/* commands: the work between the two of its receipt, the first of which may be NULL. */
+/* commands: the receipt's `before` (may be NULL), the work, the receipt's `behind`. */
 static VkResult submit_locked(struct vka_device *device, const VkCommandBuffer commands[3],
                               const struct semaphores *waits, const struct semaphores *signals,
                               VkFence fence)
@@ -163,8 +163,8 @@ static VkResult submit_locked(struct vka_device *device, const VkCommandBuffer c
     return result;
 }
 
-/* Finds out what is done. A driver that lost the device may tell of more than was ever submitted:
- * later tickets must not pass for done. */
+/* Asks the driver which submits are done. After a loss a driver may report more than were ever
+ * submitted; later tickets must not count as done then. */
 static enum vka_status poll(struct vka_device *device)
 {
     struct queue *queue = &device->queue;
@@ -182,7 +182,7 @@ fail:
     return status;
 }
 
-/* A receipt for the ticket; none is free where nobody waited for many submits in flight. */
+/* Takes a receipt for the ticket. None may be free when many submits are in flight. */
 static enum vka_status take_receipt(struct vka_device *device, uint64_t ticket,
                                     struct receipt *receipt)
 {
@@ -198,7 +198,8 @@ fail:
     return status;
 }
 
-/* Under a ticket of its own, so that what has begun is known should a later one fail. */
+/* Submits one command buffer with a ticket of its own, so that it is known which submits have begun
+ * if a later one fails. */
 static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer commands, bool told,
                                   const struct vka_submit_info *info, bool first, bool last)
 {
@@ -214,7 +215,7 @@ static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer com
         add_semaphores(&signals, info->signals, info->n_signal);
     if (queue->timeline) {
         add_semaphores(&signals, &(struct vka_semaphore){queue->timeline, next}, 1);
-    } else { /* its fence is free once the ticket MAX_IN_FLIGHT before is done */
+    } else { /* the fence is free when the ticket MAX_IN_FLIGHT before is done */
         if (next > MAX_IN_FLIGHT)
             TRY(queue_wait(device, next - MAX_IN_FLIGHT, COPY_TIMEOUT));
         fence = queue->fence[next % MAX_IN_FLIGHT];
@@ -272,7 +273,7 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     if (status != VKA_OK || ticket <= queue->completed)
         return status;
     VkResult result = wait_once(device, ticket, timeout);
-    if (result == VK_TIMEOUT && timeout == 0) { /* a question that is answered: no error to log */
+    if (result == VK_TIMEOUT && timeout == 0) { /* the caller only asked: no error to log */
         snprintf(log->error, sizeof log->error, "the run is not done yet");
         return VKA_TIMEOUT;
     }
@@ -336,12 +337,12 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
     TRY(queue_submit(device, &commands, 1, false, NULL, &ticket));
     TRY(queue_wait(device, ticket, COPY_TIMEOUT));
 fail:
-    if (commands && !is_in_flight(device, ticket)) /* else the pool frees it in the end */
+    if (commands && !is_in_flight(device, ticket)) /* otherwise the pool frees it in the end */
         device->vk.vkFreeCommandBuffers(device->handle, device->queue.pool, 1, &commands);
     return status;
 }
 
-/* Moves the bytes in pieces of the staging buffer's size, towards the device or from it. */
+/* Copies the bytes to or from the device, in parts of the size of the staging buffer. */
 static enum vka_status transfer(struct vka_device *device, const struct memory_range *range,
                                 uint64_t offset, char *data, uint64_t size, bool to_device)
 {
@@ -364,7 +365,7 @@ static enum vka_status transfer(struct vka_device *device, const struct memory_r
         }
         done += piece;
     }
-    if (!is_in_flight(device, device->queue.submitted)) /* else it may still be writing there */
+    if (!is_in_flight(device, device->queue.submitted)) /* else the device may still write there */
         memory_free(device, &staging);
     return status;
 }

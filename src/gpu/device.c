@@ -33,7 +33,7 @@ enum vka_status vka_device_list(const struct vka_device_info *info,
         log_here.user = info->log_user;
     }
     CHECK_ARG(count, "%s: count is NULL", __func__);
-    CHECK_ARG(properties || *count == 0, "%s: properties is NULL, *count is not 0", __func__);
+    CHECK_ARG(properties || *count == 0, "%s: properties is NULL, but *count is not 0", __func__);
     TRY(vk_instance_create(log, false, false, &instance));
     TRY(list_physical(log, &instance, physical, &n));
     for (uint32_t i = 0; i < n && i < *count; i++) {
@@ -70,7 +70,7 @@ static bool is_wanted(const char *wanted, const struct vka_device_properties *p)
     return contains(p->name, wanted);
 }
 
-/* Picks among the physical devices the best that is wanted and can compute. */
+/* Chooses the most capable physical device that is wanted and can compute. */
 static enum vka_status choose(struct vka_device *device, const char *wanted)
 {
     struct log *log = &device->log;
@@ -98,23 +98,7 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
         return status;
     if (wanted && !wanted_found)
         return log_error(log, VKA_NO_DEVICE, "no Vulkan device is called \"%s\"", wanted);
-    return log_error(log, VKA_UNSUPPORTED, "no device with Vulkan 1.1 and a compute queue");
-}
-
-bool device_is_forked(const struct vka_device *device)
-{
-    return os_process() != device->process;
-}
-
-enum vka_status device_check(struct vka_device *device)
-{
-    if (device_is_forked(device))
-        return log_error(&device->log, VKA_INVALID,
-                         "the device was made before this process was forked: here it can only be "
-                         "destroyed");
-    if (device->lost)
-        return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
-    return VKA_OK;
+    return log_error(log, VKA_UNSUPPORTED, "no device has Vulkan 1.1 and a compute queue");
 }
 
 enum vka_status device_check_info(struct log *log, const char *caller,
@@ -123,12 +107,12 @@ enum vka_status device_check_info(struct log *log, const char *caller,
     enum vka_status status = VKA_OK;
     CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
               info->struct_size, sizeof *info);
-    CHECK_ARG(!info->device || *info->device, "%s: device is an empty name, NULL is for any",
-              caller);
+    CHECK_ARG(!info->device || *info->device,
+              "%s: device is an empty name; NULL takes the most capable device", caller);
     CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
-              "%s: pipeline_cache is NULL, pipeline_cache_size is not 0", caller);
-    CHECK_ARG(info->verdict || !info->verdict_size, "%s: verdict is NULL, verdict_size is not 0",
-              caller);
+              "%s: pipeline_cache is NULL, but pipeline_cache_size is not 0", caller);
+    CHECK_ARG(info->verdict || !info->verdict_size,
+              "%s: verdict is NULL, but verdict_size is not 0", caller);
     CHECK_ARG(!info->max_buffer_range || info->max_buffer_range >= 65536,
               "%s: max_buffer_range is below 65536", caller);
     CHECK_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
@@ -171,7 +155,7 @@ enum vka_status device_start(struct vka_device *device, const struct vka_device_
         TRY(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
                          &device->verdict));
     device->caps.verdict = &device->verdict;
-    device->self_test.off = info->skip_self_test;
+    device->self_test.off = device->caps.trusted = info->skip_self_test;
     TRY(memory_init(device, !info->no_mapped_memory, info->max_memory));
     TRY(queue_init(device, device->caps.properties.timeline));
     TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
@@ -179,8 +163,10 @@ fail:
     return status;
 }
 
-enum vka_status vka_device_create(const struct vka_device_info *info, struct vka_device **out)
+enum vka_status device_create(const struct vka_device_info *info, test_kernel_function *test,
+                              struct vka_device **out)
 {
+    static const char *const caller = "vka_device_create";
     static const struct vka_device_info defaults = {.struct_size = sizeof defaults};
     if (!out)
         return VKA_INVALID;
@@ -191,9 +177,10 @@ enum vka_status vka_device_create(const struct vka_device_info *info, struct vka
     enum vka_status status = VKA_OK;
     struct vka_device *device = NULL;
     struct device_request request;
-    TRY(device_check_info(log, __func__, info));
+    TRY(device_check_info(log, caller, info));
     device = calloc(1, sizeof *device);
     CHECK_ALLOC(device);
+    device->self_test.run = test;
     device->process = os_process();
     device->log = log_here;
     log = &device->log;
@@ -218,7 +205,7 @@ void vka_device_destroy(struct vka_device **slot)
     struct vka_device *device = *slot;
     *slot = NULL;
     if (!queue_finish(device))
-        return; /* the driver may still write to all of it: it stays until the process ends */
+        return; /* the driver may still use everything: it stays until the process ends */
     pipelines_finish(device);
     storage_unref(&device->running);
     memory_finish(device);
@@ -262,8 +249,8 @@ enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
     CHECK_ARG(index < KERNEL_COUNT, "%s: index %zu is past the last kernel", __func__, index);
     info->name = kernel_table[index].name;
     info->missing = kernel_missing((enum kernel)index, &device->caps);
-    info->built = kernel_is_built((enum kernel)index);
-    info->tested = device->self_test.done >> index & 1;
+    enum kernel_state kernel_state = device->caps.kernels[index];
+    info->tested = kernel_state == KERNEL_RIGHT || kernel_state == KERNEL_WRONG;
 fail:
     return status;
 }

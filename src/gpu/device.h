@@ -1,30 +1,36 @@
-/* struct vka_device: the Vulkan objects, and the parts other files hang on it. */
+/* struct vka_device: the Vulkan objects, and the parts that other files define. */
 #ifndef VKA_GPU_DEVICE_H
 #define VKA_GPU_DEVICE_H
 
-#include "core/caps.h"
+#include "gpu/caps.h"
 #include "gpu/command.h"
 #include "gpu/memory.h"
 #include "gpu/pipeline.h"
 #include "gpu/verdict.h"
 #include "gpu/vk.h"
 
-/* What holds Vulkan objects of the device beside memory and pipelines: gives them back, and makes
- * them again. Accepts being asked twice. */
+/* An object with Vulkan objects of its own (not memory or pipelines), for vka_device_recover:
+ * releases them, and makes them again. Both may be called twice. */
 struct recorded {
     struct recorded *next;
     void (*release)(struct recorded *self);
     enum vka_status (*restore)(struct recorded *self);
 };
 
-/* Kernels that solved a small known problem; see plan/self_test.h. Kept over a loss: it is the same
- * device. */
+/* Lets a kernel solve a small problem whose result is known, and sets its state by the result. The
+ * state is not changed if the device cannot run the kernel or the problem. A wrong result is not a
+ * failure of the call. Row kernels of attention are tested with the given head size. Waits for the
+ * device; statuses of vka_plan_run. */
+typedef enum vka_status test_kernel_function(struct vka_device *device, enum kernel kernel,
+                                             uint32_t head_dim);
+
+/* Self-tests. Their results are in caps.kernels, which are kept when a device is recovered: it is
+ * the same device. */
 struct self_test {
+    test_kernel_function *run; /* of selftest/, a folder above this one */
     bool off;
-    uint64_t done, busy; /* bit k: kernel k was tested, is being tested */
-    uint64_t wrong;      /* and failed; caps.wrong_kernels, where that is not switched off */
-    uint64_t lost;       /* lost the device */
-    bool blamed;         /* for the loss of the device: the kernel that was tested then */
+    uint64_t lost; /* bit k: kernel k lost the device */
+    bool blamed;   /* the kernel under test has been blamed for the loss */
 };
 
 struct vka_device {
@@ -34,13 +40,13 @@ struct vka_device {
     VkDevice handle;
     struct VolkDeviceTable vk;
     struct caps caps;
-    struct verdict verdict; /* caps.verdict, where there is one */
+    struct verdict verdict; /* what caps.verdict points to, if there is a tuning profile */
     uint32_t queue_family;
     PFN_vkCmdBeginDebugUtilsLabelEXT begin_label; /* NULL: no labels */
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;
     bool adopted; /* instance and handle are the application's */
     bool lost;    /* sticky, until vka_device_recover */
-    long process; /* os_process of the one that made it */
+    long process; /* os_process of the process that made it */
     struct storage *kept;
     struct recorded *recorded;
     struct queue queue;
@@ -48,31 +54,31 @@ struct vka_device {
     struct memory memory;
     struct pipelines pipelines;
     struct self_test self_test;
-    struct rates rates; /* kept over a loss: it is the same device */
+    struct rates rates; /* kept when a device is recovered: it is the same device */
 };
 
-/* Whether this process was forked from the one that made the device. The driver's threads are not
- * here then, its locks may be those of threads that are not, and memory that it mapped may be gone:
- * nothing of the driver is called, and nothing that is mapped is touched. */
+/* Whether this process was forked from the one that made the device. Then the driver's threads do
+ * not exist here, its locks may be held by them, and mapped memory may be gone: the driver must not
+ * be called, and mapped memory must not be touched. */
 bool device_is_forked(const struct vka_device *device);
 
-/* Stands before all that needs the driver: INVALID in a fork, DEVICE_LOST. */
+/* Call it before anything that needs the driver. INVALID (forked child); DEVICE_LOST. */
 enum vka_status device_check(struct vka_device *device);
 
-/* Reads what a physical device can do. queue_family is UINT32_MAX where it cannot compute. */
+/* Reads what a physical device can do. queue_family is UINT32_MAX if it cannot compute. */
 void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physical, uint32_t index,
                       struct caps *caps, uint32_t *queue_family);
 
-/* Reads what a queue family can do. False where there is none or it does not compute. */
+/* Reads what a queue family can do. False if there is none or it does not compute. */
 bool device_read_family(const struct vk_instance *instance, VkPhysicalDevice physical,
                         uint32_t family, struct caps *caps);
 
-/* Its part about cooperative matrices; caps->properties is there already. */
+/* The part of device_read_caps about cooperative matrices; caps->properties is filled in. */
 void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t version, struct caps *caps);
 
-/* Extensions and features that a logical device is made with. Points into itself: not to be copied.
- */
+/* The extensions and features that a logical device is made with. Do not copy it: it has pointers
+ * to itself. */
 struct device_request {
     const char *extensions[12];
     uint32_t n_extension;
@@ -86,32 +92,35 @@ struct device_request {
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
 };
 
-/* What the kernels that device->caps allows need. */
+/* Requests what the kernels that caps allows need. */
 void device_request_fill(const struct vka_device *device, struct device_request *request);
 
 /* Makes the logical device, loads its functions and gets its queue. */
 enum vka_status device_create_logical(struct vka_device *device,
                                       const struct device_request *request);
 
-/* The Vulkan that instance and physical device share. */
+/* The Vulkan version that both the instance and the physical device support. */
 uint32_t device_version(const struct vka_device *device);
 
 /* Loads the functions of device->handle. */
 void device_load(struct vka_device *device);
 
-/* Checks what an info struct says to both ways of having a device, and takes over its limits. */
+/* Checks an info struct, for created and adopted devices alike, and applies its limits. */
 enum vka_status device_check_info(struct log *log, const char *caller,
                                   const struct vka_device_info *info);
 void device_lower_limits(struct vka_device *device, const struct vka_device_info *info);
 
-/* Loads the functions for labels, where info asked for them. */
+/* Loads the functions for labels, if info asks for them. */
 void device_load_labels(struct vka_device *device);
 
-/* All that follows once there are a logical device and its queue. */
-enum vka_status device_start(struct vka_device *device, const struct vka_device_info *info);
+/* As vka_device_create and vka_device_adopt, with the function for self-tests. */
+enum vka_status device_create(const struct vka_device_info *info, test_kernel_function *test,
+                              struct vka_device **out);
+enum vka_status device_adopt(const struct vka_vulkan_info *vulkan,
+                             const struct vka_device_info *info, test_kernel_function *test,
+                             struct vka_device **out);
 
-/* Whether the device has an extension. */
-bool device_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
-                          const char *name);
+/* Completes a device that has a logical device and its queue. */
+enum vka_status device_start(struct vka_device *device, const struct vka_device_info *info);
 
 #endif

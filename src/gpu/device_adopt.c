@@ -1,4 +1,4 @@
-/* Devices over an application's VkDevice: what it should be made with, and what it lacks. */
+/* Devices that use an application's VkDevice: what it should be created with, and what it lacks. */
 #include "core/os.h"
 #include "gpu/device.h"
 
@@ -8,11 +8,11 @@
 
 /* One thing that device_request_fill asks for. */
 struct wanted {
-    size_t flag; /* of struct caps: a bool, whether the physical device has it and we use it */
+    size_t flag; /* offset of a bool in struct caps: the device has it and we use it */
     const char *extension;
-    uint32_t core; /* the Vulkan that needs the extension no more */
-    bool optional; /* nothing but its own functions or kernels depends on it */
-    /* The feature, in the structure of its own and in that of the Vulkan that took it up. */
+    uint32_t core; /* the Vulkan version that includes the extension */
+    bool optional; /* only its own functions or kernels need it */
+    /* The feature: in the extension's structure, and in that of the Vulkan version with it. */
     const char *feature; /* NULL: none */
     VkStructureType own, later;
     size_t own_offset, later_offset;
@@ -148,7 +148,7 @@ static void list_add(struct list *list, const char *name)
     list->length += (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* Takes from caps what the application has not enabled, and lists what of that is needed. */
+/* Clears in caps what the application has not enabled, and lists those that are needed. */
 static void find_missing(struct vka_device *device, const struct vka_vulkan_info *vulkan,
                          struct list *missing)
 {
@@ -170,7 +170,7 @@ static void find_missing(struct vka_device *device, const struct vka_vulkan_info
     }
 }
 
-/* Checks the handles that come before a device, and reads what the physical device can do. */
+/* Checks the instance and the physical device, and reads what the physical device can do. */
 static enum vka_status open_physical(struct vka_device *device, const char *caller,
                                      const struct vka_vulkan_info *vulkan)
 {
@@ -194,7 +194,7 @@ static enum vka_status open_physical(struct vka_device *device, const char *call
     device->queue_family = vulkan->queue_family;
     CHECK_ARG(device_read_family(&device->instance, device->physical, device->queue_family,
                                  &device->caps),
-              "%s: queue_family %u does not compute", caller, device->queue_family);
+              "%s: queue_family %u does not support compute", caller, device->queue_family);
 fail:
     return status;
 }
@@ -211,7 +211,7 @@ static enum vka_status check_logical(struct log *log, const char *caller,
     for (uint32_t i = 0; i < vulkan->n_extension; i++)
         CHECK_ARG(vulkan->extensions[i], "%s: extensions[%u] is NULL", caller, i);
     CHECK_ARG(!vulkan->queue_lock == !vulkan->queue_unlock,
-              "%s: queue_lock and queue_unlock come both or neither", caller);
+              "%s: only one of queue_lock and queue_unlock is given", caller);
 fail:
     return status;
 }
@@ -239,9 +239,11 @@ fail:
     return status;
 }
 
-enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
-                                 const struct vka_device_info *info, struct vka_device **out)
+enum vka_status device_adopt(const struct vka_vulkan_info *vulkan,
+                             const struct vka_device_info *info, test_kernel_function *test,
+                             struct vka_device **out)
 {
+    static const char *const caller = "vka_device_adopt";
     static const struct vka_device_info defaults = {.struct_size = sizeof defaults};
     if (!out)
         return VKA_INVALID;
@@ -251,16 +253,20 @@ enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
     struct log log_here = {.callback = info->log, .user = info->log_user}, *log = &log_here;
     enum vka_status status = VKA_OK;
     struct vka_device *device = NULL;
-    CHECK_ARG(vulkan, "%s: vulkan is NULL", __func__);
-    TRY(device_check_info(log, __func__, info));
-    CHECK_ARG(!info->device, "%s: device of info is not NULL", __func__);
-    CHECK_ARG(!info->validation, "%s: validation is the application's to enable", __func__);
+    CHECK_ARG(vulkan, "%s: vulkan is NULL", caller);
+    TRY(device_check_info(log, caller, info));
+    CHECK_ARG(!info->device, "%s: info->device is given, but the application chooses the device",
+              caller);
+    CHECK_ARG(!info->validation,
+              "%s: info->validation is true, but only the application can enable validation",
+              caller);
     device = calloc(1, sizeof *device);
     CHECK_ALLOC(device);
+    device->self_test.run = test;
     device->process = os_process();
     device->log = log_here;
-    TRY(open_physical(device, __func__, vulkan));
-    TRY(open_logical(device, __func__, vulkan));
+    TRY(open_physical(device, caller, vulkan));
+    TRY(open_logical(device, caller, vulkan));
     device_lower_limits(device, info);
     TRY(device_start(device, info));
     *out = device;
@@ -271,7 +277,7 @@ fail:
     return status;
 }
 
-/* The application's view, and what it points into. */
+/* What the application sees, and what that points into. */
 struct request {
     struct vka_vulkan_request view; /* first */
     struct device_request own;

@@ -1,4 +1,4 @@
-/* What a physical device is and can do, read through Vulkan 1.1 and what came after. */
+/* Reads what a physical device is and can do, from Vulkan 1.1 and later versions. */
 #include "gpu/device.h"
 #include "gpu/quirks.h"
 
@@ -7,23 +7,6 @@
 #include <string.h>
 
 #define MAX_FAMILIES 32
-
-bool device_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
-                          const char *name)
-{
-    uint32_t count = 0;
-    if (instance->vkEnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != VK_SUCCESS)
-        return false;
-    VkExtensionProperties *list = calloc(count ? count : 1, sizeof *list);
-    if (!list)
-        return false;
-    VkResult result = instance->vkEnumerateDeviceExtensionProperties(physical, NULL, &count, list);
-    bool found = false;
-    for (uint32_t i = 0; (result == VK_SUCCESS || result == VK_INCOMPLETE) && i < count; i++)
-        found |= strcmp(list[i].extensionName, name) == 0;
-    free(list);
-    return found;
-}
 
 static enum vka_device_type device_type(VkPhysicalDeviceType type)
 {
@@ -57,10 +40,10 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &storage16};
     void **tail = &storage16.pNext;
-#define CHAIN(s, core, extension)                                                       \
-    if (api_version >= (core) || device_has_extension(instance, physical, extension)) { \
-        *tail = &s;                                                                     \
-        tail = &s.pNext;                                                                \
+#define CHAIN(s, core, extension)                                                   \
+    if (api_version >= (core) || vk_has_extension(instance, physical, extension)) { \
+        *tail = &s;                                                                 \
+        tail = &s.pNext;                                                            \
     }
     CHAIN(timeline, VK_API_VERSION_1_2, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME)
     CHAIN(float16, VK_API_VERSION_1_2, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME)
@@ -68,14 +51,14 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     CHAIN(size, VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
 #undef CHAIN
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
-    /* What the kernels of CPU drivers use is asked for there alone. */
+    /* What only the kernels for CPU drivers use is only enabled there. */
     caps->int64 = features.features.shaderInt64 && caps->properties.type == VKA_DEVICE_CPU;
     caps->device_address = address.bufferDeviceAddress && caps->properties.type == VKA_DEVICE_CPU;
     caps->properties.timeline = timeline.timelineSemaphore;
     caps->properties.float16 = float16.shaderFloat16;
     caps->properties.storage16 = storage16.storageBuffer16BitAccess;
     caps->properties.bfloat16 =
-        device_has_extension(instance, physical, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
+        vk_has_extension(instance, physical, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
     caps->subgroup_size_control = size.subgroupSizeControl && size.computeFullSubgroups;
 }
 
@@ -110,10 +93,10 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     VkPhysicalDeviceProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &maintenance};
     if (version < VK_API_VERSION_1_2 &&
-        !device_has_extension(instance, physical, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
+        !vk_has_extension(instance, physical, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
         subgroup.pNext = &size;
     caps->host_import =
-        device_has_extension(instance, physical, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME) &&
+        vk_has_extension(instance, physical, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME) &&
         memory_can_import(instance, physical);
     if (caps->host_import)
         size.pNext = &host;
@@ -134,7 +117,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     p->max_allocation = maintenance.maxMemoryAllocationSize;
     memcpy(caps->max_groups, limits->maxComputeWorkGroupCount, sizeof caps->max_groups);
     caps->buffer_alignment = (uint32_t)limits->minStorageBufferOffsetAlignment;
-    if (p->type == VKA_DEVICE_CPU && /* whose kernels read texels */
+    if (p->type == VKA_DEVICE_CPU && /* its kernels read texels */
         caps->buffer_alignment < limits->minTexelBufferOffsetAlignment)
         caps->buffer_alignment = (uint32_t)limits->minTexelBufferOffsetAlignment;
     caps->max_texels = limits->maxTexelBufferElements;
@@ -152,7 +135,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     device_read_matrices(instance, physical, version, caps);
 }
 
-/* The number of families, of which the first MAX_FAMILIES are looked at. */
+/* Reads the first MAX_FAMILIES queue families and returns their number. */
 static uint32_t read_families(const struct vk_instance *instance, VkPhysicalDevice physical,
                               VkQueueFamilyProperties families[MAX_FAMILIES])
 {
@@ -164,7 +147,7 @@ static uint32_t read_families(const struct vk_instance *instance, VkPhysicalDevi
     return count;
 }
 
-/* A family that computes but does not draw is usually a queue of its own beside the display's. */
+/* Prefers a family without graphics: usually its queue is not the one that draws the screen. */
 static uint32_t find_queue_family(const struct vk_instance *instance, VkPhysicalDevice physical)
 {
     VkQueueFamilyProperties families[MAX_FAMILIES];
@@ -217,7 +200,6 @@ void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physi
     read_properties(instance, physical, caps);
     caps->properties.index = index;
     caps->max_loops = quirk_max_loops(&caps->properties);
-    caps->unbuilt_kernels = kernels_not_built();
 
     read_memory(instance, physical, &caps->properties);
 

@@ -1,5 +1,5 @@
-/* The logical device: what it is asked for, and its creation. What is asked for here has a row in
- * device_adopt.c, where an application's own device is checked for it. */
+/* Creates the logical device with the extensions and features that we use. Each of them has a row
+ * in device_adopt.c too, which checks an application's device for it. */
 #include "gpu/device.h"
 
 static void add_extension(struct device_request *request, const char *name)
@@ -13,7 +13,7 @@ uint32_t device_version(const struct vka_device *device)
     return version < device->instance.api_version ? version : device->instance.api_version;
 }
 
-/* What the kernels with cooperative matrices need; tail is the end of the chain. */
+/* Adds what the kernels with cooperative matrices need; tail is the end of the chain. */
 static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
                          struct device_request *request)
 {

@@ -1,4 +1,4 @@
-/* Cooperative matrices: which of them a physical device has, and those that our kernels use. */
+/* Reads which cooperative matrices a physical device has, and chooses those that kernels use. */
 #include "gpu/device.h"
 #include "params.h"
 
@@ -19,8 +19,8 @@ static const char *component_name(int32_t type)
     return type == COMPONENT_BF16 ? "bf16" : "?";
 }
 
-/* Sets *matrices and *bfloat16. Structures of features are chained only where the device knows
- * them: some drivers have crashed on others. False where there are no cooperative matrices. */
+/* Sets *matrices and *bfloat16. Only chains feature structures of extensions that the device has:
+ * some drivers have crashed on others. False if there are no cooperative matrices. */
 static bool read_features(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t version, struct caps *caps)
 {
@@ -33,10 +33,10 @@ static bool read_features(const struct vk_instance *instance, VkPhysicalDevice p
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &matrix};
     if (!instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
-        !device_has_extension(instance, physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+        !vk_has_extension(instance, physical, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
         return false;
     if (version >= VK_API_VERSION_1_2 ||
-        device_has_extension(instance, physical, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME))
+        vk_has_extension(instance, physical, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME))
         matrix.pNext = &memory_model;
     if (caps->properties.bfloat16)
         memory_model.pNext = &bfloat16;
@@ -61,7 +61,7 @@ static void add_to_properties(const VkCooperativeMatrixPropertiesKHR *from,
              component_name(from->AType), component_name(from->BType), component_name(from->CType));
 }
 
-/* Takes the size if the kernels can use it and it is larger than *best. */
+/* Replaces *best by a larger size that the kernels can use. */
 static void take_larger(const VkCooperativeMatrixPropertiesKHR *from, int32_t component,
                         struct matrix_size *best)
 {

@@ -1,10 +1,10 @@
-/* A lost device made anew: the Vulkan objects go and come again below handles that stay. */
+/* Recovers a lost device: destroys the Vulkan objects and makes them again; all handles stay. */
 #include "gpu/device.h"
 #include "gpu/tensor.h"
 
 #include <string.h>
 
-/* Gives every Vulkan object back, the device too; what is there already is left out. */
+/* Destroys every Vulkan object, the device too; skips those that do not exist. */
 static void stop(struct vka_device *device)
 {
     for (struct recorded *r = device->recorded; r; r = r->next)
@@ -21,6 +21,22 @@ static void stop(struct vka_device *device)
     device->handle = VK_NULL_HANDLE;
 }
 
+/* Contents that were kept go back; storages without are stale. */
+static enum vka_status restore_storages(struct vka_device *device)
+{
+    enum vka_status status = VKA_OK;
+    for (struct storage *s = device->kept; s; s = s->next_kept) {
+        void *mapped = memory_mapped(&s->range);
+        s->stale = !s->kept;
+        if (s->kept && mapped)
+            memcpy(mapped, s->kept, s->bytes);
+        else if (s->kept)
+            TRY(queue_write(device, &s->range, 0, s->kept, (s->bytes + 3) / 4 * 4));
+    }
+fail:
+    return status;
+}
+
 static enum vka_status start(struct vka_device *device)
 {
     enum vka_status status = VKA_OK;
@@ -32,7 +48,7 @@ static enum vka_status start(struct vka_device *device)
     TRY(memory_refill(device));
     TRY(queue_init(device, device->caps.properties.timeline));
     TRY(pipelines_init(device, NULL, 0));
-    TRY(storage_restore(device));
+    TRY(restore_storages(device));
     for (struct recorded *r = device->recorded; r; r = r->next)
         TRY(r->restore(r));
 fail:
@@ -50,13 +66,14 @@ enum vka_status vka_device_recover(struct vka_device *device)
     CHECK_ARG(device->lost, "%s: the device is not lost", __func__);
     if (device->adopted || !memory_is_own(device))
         return log_error(log, VKA_UNSUPPORTED,
-                         "%s: the device or memory in use is the application's: make it anew",
+                         "%s: the device, or memory that a tensor wraps, is the application's: "
+                         "make a new device",
                          __func__);
     stop(device);
-    device->lost = false; /* for the calls below */
+    device->lost = false; /* so that the calls below work */
     status = start(device);
     if (status != VKA_OK)
-        queue_drain(device); /* a copy may be in flight: what it uses goes at the next attempt */
+        queue_drain(device); /* a copy may be in flight: the next attempt releases what it uses */
     device->lost = status != VKA_OK;
 fail:
     return status;

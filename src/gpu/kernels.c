@@ -1,31 +1,35 @@
 #include "gpu/kernels.h"
+#include "gpu/caps.h"
 #include "gpu/kernels_spv.h"
 #include "params.h"
 
 const struct kernel_info kernel_table[KERNEL_COUNT] = {
-#define KERNEL(id, file, defines, buffers, needs) {#id, buffers, needs},
+#define KERNEL(id, file, defines, buffers, needs, family, known) \
+    {#id, buffers, needs, FAMILY_##family, KNOWN_##known},
 #include "kernels.def"
 #undef KERNEL
 };
 
 const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT] = {
-#define KERNEL(id, file, defines, buffers, needs) &kernel_spv_##id,
+#define KERNEL(id, file, defines, buffers, needs, family, known) &kernel_spv_##id,
 #include "kernels.def"
 #undef KERNEL
 };
 
-bool kernel_is_built(enum kernel kernel)
+/* NULL: none of it keeps the kernel from being used. */
+static const char *missing_by_state(enum kernel kernel, const struct caps *caps)
 {
-    return kernel_spv_table[kernel]->size != 0;
-}
-
-uint64_t kernels_not_built(void)
-{
-    uint64_t kernels = 0;
-    for (int i = 0; i < KERNEL_COUNT; i++)
-        if (!kernel_is_built((enum kernel)i))
-            kernels |= 1ull << i;
-    return kernels;
+    switch (caps->kernels[kernel]) {
+    case KERNEL_DEMOTED:
+        return "failed its check on this device";
+    case KERNEL_WRONG:
+        return caps->trusted ? NULL : "failed its self-test on this device";
+    case KERNEL_UNTESTED:
+    case KERNEL_TESTING:
+    case KERNEL_RIGHT:
+        break;
+    }
+    return NULL;
 }
 
 static const char *missing_matrices(unsigned needs, const struct caps *caps)
@@ -45,16 +49,10 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
     unsigned needs = kernel_table[kernel].needs;
-    if (caps->disabled_kernels >> kernel & 1)
+    if (caps->without >> kernel & 1)
         return "is switched off";
-    if (caps->unbuilt_kernels >> kernel & 1)
-        return needs & NEED_MATRIX_BF16
-                   ? "was not built: the shader compiler lacked GL_EXT_bfloat16"
-                   : "was not built: the shader compiler lacked GL_KHR_cooperative_matrix";
-    if (caps->failed_kernels >> kernel & 1)
-        return "failed its check on this device";
-    if (caps->wrong_kernels >> kernel & 1)
-        return "failed its self-test on this device";
+    if (missing_by_state(kernel, caps))
+        return missing_by_state(kernel, caps);
     if (kernel_table[kernel].buffers > caps->max_bindings)
         return "needs more storage buffers";
     if (needs & NEED_BALLOT && !has->subgroup_ballot)

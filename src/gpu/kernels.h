@@ -1,64 +1,97 @@
-/* The rows of shaders/kernels.def on the C side. */
+/* The kernels: one entry for each row of shaders/kernels.def. */
 #ifndef VKA_GPU_KERNELS_H
 #define VKA_GPU_KERNELS_H
 
-#include "core/caps.h"
+#include <vkattn/vkattn.h>
+
+struct caps;
 
 enum kernel {
-#define KERNEL(id, file, defines, buffers, needs) KERNEL_##id,
+#define KERNEL(id, file, defines, buffers, needs, family, known) KERNEL_##id,
 #include "kernels.def"
 #undef KERNEL
     KERNEL_COUNT
+};
+
+/* What is known about a kernel on a device. */
+enum kernel_state {
+    KERNEL_UNTESTED = 0, /* it will be tested before its first use */
+    KERNEL_TESTING,      /* the plan that runs now tests it */
+    KERNEL_RIGHT,        /* passed its self-test */
+    KERNEL_WRONG,        /* failed it */
+    KERNEL_DEMOTED,      /* failed the check of `vkattn tune`, which is more thorough */
 };
 
 /* What a kernel needs of a device beyond Vulkan 1.1. */
 enum kernel_need {
     NEED_NOTHING = 0,
     NEED_BALLOT = 1,        /* subgroup broadcasts, and full subgroups of the known size */
-    NEED_ARITHMETIC = 2,    /* subgroup reductions, likewise */
+    NEED_ARITHMETIC = 2,    /* subgroup reductions, and the same subgroups */
     NEED_SUBGROUP_8 = 4,    /* at least 8 invocations a subgroup */
     NEED_INT64 = 8,         /* 64-bit integers in shaders */
-    NEED_ADDRESS = 16,      /* reads buffers by address: see struct pass */
-    NEED_TEXELS = 32,       /* buffers 0 and 1 are texel buffers of 4 float32, of a CPU driver */
-    NEED_KV_TEXELS = 64,    /* likewise buffers 1 and 2 */
+    NEED_ADDRESS = 16,      /* reads buffers by address, see struct pass */
+    NEED_TEXELS = 32,       /* buffers 0 and 1 are texel buffers of 4 float32; CPU drivers only */
+    NEED_KV_TEXELS = 64,    /* the same for buffers 1 and 2 */
     NEED_MATRIX_F16 = 128,  /* caps.matrix_f16, in workgroups of COOP_SUBGROUPS */
-    NEED_MATRIX_BF16 = 256, /* caps.matrix_bf16, likewise */
+    NEED_MATRIX_BF16 = 256, /* caps.matrix_bf16, in the same workgroups */
 };
 
-/* Those that take full subgroups of the known size for granted. */
+/* Kernels that need full subgroups of the known size. */
 #define NEED_FULL_SUBGROUPS (NEED_BALLOT | NEED_ARITHMETIC | NEED_MATRIX_F16 | NEED_MATRIX_BF16)
 
-_Static_assert(KERNEL_COUNT <= 64, "caps.disabled_kernels has a bit for each");
+_Static_assert(KERNEL_COUNT <= 64, "caps.without has a bit for each");
 
 #define MAX_BUFFERS 14
-#define MAX_TEXEL_BUFFERS 3 /* the first ones alone may be */
+#define MAX_TEXEL_BUFFERS 3 /* only the first buffers may be texel buffers */
 #define MAX_SPECS 17
+
+/* Kernels that do the same: the rules choose one. A move does little but read and write. */
+enum kernel_family { FAMILY_MOVE = 0, FAMILY_PRODUCT, FAMILY_SOFTMAX, FAMILY_ATTENTION };
+
+/* Small problems whose results are known, which the self-test lets kernels solve. */
+enum known_problem {
+    KNOWN_LOOPS = 0, /* as far as an invocation may go */
+    KNOWN_COPY,
+    KNOWN_NONFINITE,
+    KNOWN_MATMUL, /* of float32, with packed B where the rules pack it */
+    KNOWN_MATMUL_FEW,
+    KNOWN_MATMUL_F16,
+    KNOWN_MATMUL_BF16,
+    KNOWN_MATMUL_LONG, /* k in pieces */
+    KNOWN_SOFTMAX,
+    KNOWN_FUSED,
+    KNOWN_FUSED_F16,
+    KNOWN_FUSED_BF16,
+    KNOWN_FUSED_FEW, /* one query and keys for several pieces */
+    KNOWN_MASK,
+    KNOWN_ROPE,
+    KNOWN_CACHE,
+    KNOWN_PAGES,
+    KNOWN_PROBLEM_COUNT
+};
 
 struct kernel_info {
     const char *name;
     uint32_t buffers;
     unsigned needs;
+    enum kernel_family family;
+    enum known_problem known;
 };
 extern const struct kernel_info kernel_table[KERNEL_COUNT];
 
-/* How fast a kernel is, in operations a nanosecond (plan/budget.h says what counts as one). */
+/* The speed of a kernel, in operations per nanosecond; plan/budget.h says what counts as one. */
 struct rate {
-    double device; /* with all the workgroups it has room for; 0: not measured */
-    double group;  /* of one workgroup alone */
+    double device; /* of the whole device, with enough workgroups; 0: not measured */
+    double group;  /* of a single workgroup */
 };
 
-/* Rates measured on a device, one a class of kernels. */
+/* The rates measured on a device, one for each class of kernels. */
 struct rates {
     struct rate of[KERNEL_COUNT];
 };
 
-/* Whether the library has it. */
-bool kernel_is_built(enum kernel kernel);
-
-/* Those that it lacks, a bit each: what caps of a device that is there have. */
-uint64_t kernels_not_built(void);
-
-/* NULL where the device can run it; else why not, what follows "the kernel" in a sentence. */
+/* NULL if the device can run the kernel; else why not, as the end of a sentence that begins with
+ * "the kernel". */
 const char *kernel_missing(enum kernel kernel, const struct caps *caps);
 
 #endif

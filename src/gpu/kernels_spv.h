@@ -9,10 +9,11 @@
 
 struct kernel_spv {
     const uint32_t *words;
-    size_t size; /* bytes; 0: not built, the shader compiler lacks an extension */
+    size_t size; /* bytes */
 };
 
-#define KERNEL(id, file, defines, buffers, needs) extern const struct kernel_spv kernel_spv_##id;
+#define KERNEL(id, file, defines, buffers, needs, family, known) \
+    extern const struct kernel_spv kernel_spv_##id;
 #include "kernels.def"
 #undef KERNEL
 

@@ -4,224 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 256u /* the most that minStorageBufferOffsetAlignment may be */
+#define ALIGNMENT MEMORY_ALIGNMENT
 #define BLOCK_SIZE (64ull << 20)
-#define STAGING_LEAST (1ull << 20) /* what small copies share with the receipts */
-
-/* The first memory type with all of `need` whose heap is at least `least_heap` bytes. */
-static bool find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t allowed,
-                      VkMemoryPropertyFlags need, uint64_t least_heap, uint32_t *type)
-{
-    for (uint32_t i = 0; i < m->memoryTypeCount; i++) {
-        const VkMemoryType *t = &m->memoryTypes[i];
-        if (allowed >> i & 1 && (t->propertyFlags & need) == need &&
-            m->memoryHeaps[t->heapIndex].size >= least_heap) {
-            *type = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-VkBufferUsageFlags memory_usage(const struct vka_device *device)
-{
-    VkBufferUsageFlags usage = MEMORY_USAGE;
-    if (device->caps.properties.type == VKA_DEVICE_CPU)
-        usage |= VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT;
-    if (device->caps.device_address)
-        usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-    return usage;
-}
-
-static VkBufferCreateInfo buffer_info(const struct vka_device *device, uint64_t size)
-{
-    return (VkBufferCreateInfo){
-        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
-        .size = size,
-        .usage = memory_usage(device),
-        .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
-    };
-}
-
-/* Which memory types such buffers may lie in; the same for every size. */
-static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowed)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
-    VkBuffer probe;
-    VkBufferCreateInfo info = buffer_info(device, ALIGNMENT);
-    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &probe));
-    VkMemoryRequirements requirements;
-    device->vk.vkGetBufferMemoryRequirements(device->handle, probe, &requirements);
-    device->vk.vkDestroyBuffer(device->handle, probe, NULL);
-    *allowed = requirements.memoryTypeBits;
-fail:
-    return status;
-}
-
-uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties)
-{
-    uint64_t largest = 0;
-    for (uint32_t i = 0; i < properties->memoryHeapCount; i++) {
-        const VkMemoryHeap *heap = &properties->memoryHeaps[i];
-        if (heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && heap->size > largest)
-            largest = heap->size;
-    }
-    return largest;
-}
-
-enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t limit)
-{
-    struct memory *memory = &device->memory;
-    struct log *log = &device->log;
-    VkPhysicalDeviceMemoryProperties m;
-    device->instance.vkGetPhysicalDeviceMemoryProperties(device->physical, &m);
-    uint32_t allowed = 0;
-    enum vka_status status = VKA_OK;
-    TRY(allowed_types(device, &allowed));
-
-    const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
-    const VkMemoryPropertyFlags host =
-        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-    const VkMemoryPropertyFlags cached = host | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-    const uint64_t largest = memory_largest_local(&m);
-
-    uint32_t *type = memory->type;
-    memory->mapped[MEMORY_STAGING] = true;
-    memory->mapped[MEMORY_DEVICE] =
-        mapped && (find_type(&m, allowed, local | cached, largest / 2, &type[MEMORY_DEVICE]) ||
-                   find_type(&m, allowed, local | host, largest / 2, &type[MEMORY_DEVICE]));
-    if (!memory->mapped[MEMORY_DEVICE] && !find_type(&m, allowed, local, 0, &type[MEMORY_DEVICE]))
-        return log_error(log, VKA_INTERNAL, "the device has no device-local memory for buffers");
-    if (!find_type(&m, allowed, cached, 0, &type[MEMORY_STAGING]) &&
-        !find_type(&m, allowed, host, 0, &type[MEMORY_STAGING]))
-        return log_error(log, VKA_INTERNAL, "the device has no host-visible memory for buffers");
-    device->caps.properties.mapped_memory = memory->mapped[MEMORY_DEVICE];
-    memory->limit = limit;
-    memory->has_budget = device_has_extension(&device->instance, device->physical,
-                                              VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-fail:
-    return status;
-}
-
-uint64_t memory_address(struct vka_device *device, const struct memory_block *block)
-{
-    if (!device->caps.device_address || !(block->usage & VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT))
-        return 0;
-    return device->vk.vkGetBufferDeviceAddress(
-        device->handle, &(VkBufferDeviceAddressInfo){
-                            .sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
-                            .buffer = block->buffer,
-                        });
-}
-
-static void block_empty(struct vka_device *device, struct memory_block *block)
-{
-    const bool forked = device_is_forked(device);
-    if (block->buffer && !block->borrowed && !forked)
-        device->vk.vkDestroyBuffer(device->handle, block->buffer, NULL);
-    if (block->memory && !forked)
-        device->vk.vkFreeMemory(device->handle, block->memory, NULL); /* unmaps */
-    block->buffer = VK_NULL_HANDLE;
-    block->memory = VK_NULL_HANDLE;
-    block->mapped = NULL;
-}
-
-void memory_block_destroy(struct vka_device *device, struct memory_block *block)
-{
-    block_empty(device, block);
-    free(block->holes);
-    free(block);
-}
-
-/* Makes the buffer over memory of its own. */
-static enum vka_status block_fill(struct vka_device *device, struct memory_block *block)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
-    VkBufferCreateInfo info = buffer_info(device, block->size);
-    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
-    VkMemoryRequirements requirements;
-    device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
-    const VkMemoryAllocateFlagsInfo flags = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
-        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
-    };
-    VK(device->vk.vkAllocateMemory(device->handle,
-                                   &(VkMemoryAllocateInfo){
-                                       .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                       .pNext = device->caps.device_address ? &flags : NULL,
-                                       .allocationSize = requirements.size,
-                                       .memoryTypeIndex = device->memory.type[block->kind],
-                                   },
-                                   NULL, &block->memory));
-    VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
-    block->address = memory_address(device, block);
-    if (device->memory.mapped[block->kind])
-        VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
-                                  &block->mapped));
-fail:
-    return status;
-}
-
-static enum vka_status block_create(struct vka_device *device, enum memory_kind kind, uint64_t size,
-                                    struct memory_block **out)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
-    struct memory_block *block = calloc(1, sizeof *block);
-    CHECK_ALLOC(block);
-    block->kind = kind;
-    block->usage = memory_usage(device);
-    block->size = size;
-    block->hole_room = 8;
-    block->holes = malloc(block->hole_room * sizeof *block->holes);
-    CHECK_ALLOC(block->holes);
-    block->holes[0] = (struct memory_hole){0, size};
-    block->n_hole = 1;
-    TRY(block_fill(device, block));
-    block->next = device->memory.blocks;
-    device->memory.blocks = block;
-    *out = block;
-    return VKA_OK;
-
-fail:
-    if (block)
-        memory_block_destroy(device, block);
-    return status;
-}
-
-void memory_finish(struct vka_device *device)
-{
-    while (device->memory.blocks) {
-        struct memory_block *block = device->memory.blocks;
-        device->memory.blocks = block->next;
-        memory_block_destroy(device, block);
-    }
-}
-
-bool memory_is_own(const struct vka_device *device)
-{
-    for (const struct memory_block *block = device->memory.blocks; block; block = block->next)
-        if (block->kind == MEMORY_FOREIGN)
-            return false;
-    return true;
-}
-
-void memory_empty(struct vka_device *device)
-{
-    for (struct memory_block *block = device->memory.blocks; block; block = block->next)
-        block_empty(device, block);
-}
-
-enum vka_status memory_refill(struct vka_device *device)
-{
-    enum vka_status status = VKA_OK;
-    for (struct memory_block *block = device->memory.blocks; block; block = block->next)
-        TRY(block_fill(device, block));
-fail:
-    return status;
-}
+#define STAGING_LEAST (1ull << 20) /* for small copies and the receipts */
 
 /* Takes the smallest hole that fits. */
 static bool block_take(struct memory_block *block, uint64_t size, struct memory_range *range)
@@ -245,8 +30,8 @@ static bool block_take(struct memory_block *block, uint64_t size, struct memory_
     return true;
 }
 
-/* Freeing must not fail, and turns a taken range into at most one hole: room for that is made
- * before a range is taken. */
+/* Makes room for one more hole. Freeing a range makes at most one hole and must not fail, so the
+ * room is made before a range is taken. */
 static enum vka_status reserve_holes(struct log *log, struct memory_block *block)
 {
     enum vka_status status = VKA_OK;
@@ -261,7 +46,7 @@ fail:
     return status;
 }
 
-/* Makes a block no larger than what may still be allocated. */
+/* Reduces *block_size to what may still be allocated; fails if that is less than size. */
 static enum vka_status fit_budget(struct vka_device *device, enum memory_kind kind, uint64_t size,
                                   uint64_t *block_size)
 {
@@ -272,8 +57,7 @@ static enum vka_status fit_budget(struct vka_device *device, enum memory_kind ki
     }
     if (size > left)
         return log_error(&device->log, VKA_OUT_OF_DEVICE_MEMORY,
-                         "%llu bytes pass the %llu that are left of max_memory, or of the driver's "
-                         "budget",
+                         "%llu bytes are needed, but max_memory or the driver's budget leaves %llu",
                          (unsigned long long)size, (unsigned long long)left);
     *block_size = *block_size < left ? *block_size : left;
     return VKA_OK;
@@ -289,7 +73,7 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
     TRY(device_check(device));
     if (size > limit / ALIGNMENT * ALIGNMENT)
         return log_error(log, VKA_UNSUPPORTED,
-                         "%llu bytes pass the device's largest allocation of %llu",
+                         "%llu bytes exceed the device's largest allocation of %llu",
                          (unsigned long long)size, (unsigned long long)limit);
     size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     for (struct memory_block *block = device->memory.blocks; block; block = block->next) {
@@ -306,7 +90,7 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
         block_size = size; /* a block of its own */
     TRY(fit_budget(device, kind, size, &block_size));
     struct memory_block *block = NULL;
-    TRY(block_create(device, kind, block_size, &block));
+    TRY(memory_block_create(device, kind, block_size, &block));
     block_take(block, size, range);
 fail:
     return status;
@@ -352,7 +136,7 @@ void memory_free(struct vka_device *device, struct memory_range *range)
         block->n_hole++;
     }
     *range = (struct memory_range){0};
-    /* Small blocks stay for the next tensor; a large or staging one goes back to the driver. */
+    /* Keeps an empty small block for the next tensor; frees a large one or one for staging. */
     if (--block->n_taken == 0 && (block->kind == MEMORY_STAGING || block->size > BLOCK_SIZE)) {
         block_unlink(device, block);
         memory_block_destroy(device, block);

@@ -1,8 +1,7 @@
-/* How much memory may still be allocated. */
+/* Computes how much memory may still be allocated. */
 #include "gpu/device.h"
 
-/* Bytes that all blocks of our own take; host memory that was imported and wrapped buffers do not
- * count. */
+/* The bytes of all our own blocks; imported host memory and wrapped buffers do not count. */
 static uint64_t allocated(const struct memory *memory)
 {
     uint64_t bytes = 0;
@@ -11,7 +10,7 @@ static uint64_t allocated(const struct memory *memory)
     return bytes;
 }
 
-/* What the driver would give us now of a heap. */
+/* The bytes of a heap that the driver would give at the moment. */
 static uint64_t driver_left(const struct vka_device *device, uint32_t type)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {

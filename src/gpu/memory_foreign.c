@@ -81,7 +81,7 @@ fail:
     return status;
 }
 
-/* A type that the memory can have and the buffer can lie in, and that needs no flushes. */
+/* Finds a memory type that both the host memory and the buffer allow, and that is coherent. */
 static enum vka_status choose_type(struct vka_device *device, void *host, VkBuffer buffer,
                                    uint64_t size, uint32_t *type)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_THREADS 16 /* that compile at the same time, this one included */
+#define MAX_THREADS 16 /* threads that compile at the same time, including the caller's */
 
 enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size)
 {
@@ -60,7 +60,7 @@ VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer)
     return texels ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
 }
 
-/* The layouts of a kernel, made on first use. */
+/* Makes the layouts of a kernel when it is first used. */
 static enum vka_status make_layouts(struct vka_device *device, enum kernel kernel)
 {
     enum vka_status status = VKA_OK;
@@ -120,7 +120,7 @@ fail:
     return status;
 }
 
-/* What the driver's compiler is called with. */
+/* The arguments of a call of the driver's compiler. */
 struct job {
     struct pipeline *pipeline;
     VkShaderModule module;
@@ -128,7 +128,7 @@ struct job {
     VkResult result;
 };
 
-/* Safe from several threads for different jobs: Vulkan guards the pipeline cache itself. */
+/* Different jobs may run in several threads: Vulkan synchronises the pipeline cache itself. */
 static void compile(const struct vka_device *device, struct job *job)
 {
     const struct pipeline_key *key = &job->pipeline->key;
@@ -167,7 +167,7 @@ static void compile(const struct vka_device *device, struct job *job)
         NULL, &job->pipeline->handle);
 }
 
-/* Jobs that threads take one by one. */
+/* Jobs, which threads take one by one. */
 struct jobs {
     const struct vka_device *device;
     struct job *list;
@@ -183,9 +183,9 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* On this thread and others beside it; where those cannot be had, this one does all. The validation
- * layer speaks on the thread that calls the driver, and the log is to be called on this one
- * alone. */
+/* Runs the jobs on this thread and on others; if no thread can be started, this one does all. With
+ * validation it uses only this thread: the layer reports on the thread that calls the driver, and
+ * the log must only be called on this one. */
 static void compile_all(struct jobs *jobs)
 {
     pthread_t threads[MAX_THREADS];
@@ -214,7 +214,7 @@ static struct pipeline *find(const struct vka_device *device, const struct pipel
     return p;
 }
 
-/* Adds a job for the key, unless its pipeline is there or one of the jobs makes it. */
+/* Adds a job for the key, unless its pipeline exists or another job makes it. */
 static enum vka_status add_job(struct vka_device *device, const struct pipeline_key *key,
                                struct jobs *jobs)
 {
@@ -279,7 +279,8 @@ enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data,
     TRY(device_check(device));
     VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole, NULL));
     if (data) {
-        CHECK_ARG(*size >= whole + BLOB_TAIL, "%s: the cache has %zu bytes, size is %zu", __func__,
+        CHECK_ARG(*size >= whole + BLOB_TAIL,
+                  "%s: the pipeline cache has %zu bytes, but *size is %zu", __func__,
                   whole + BLOB_TAIL, *size);
         VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole,
                                              data));

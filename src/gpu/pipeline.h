@@ -21,7 +21,7 @@ struct pipeline {
 
 struct pipelines {
     VkPipelineCache cache;
-    VkPipelineCreateFlags flags; /* of every pipeline; 0 but for tests */
+    VkPipelineCreateFlags flags; /* of every pipeline; only tests set them */
     struct pipeline *list;
     VkShaderModule modules[KERNEL_COUNT];
     VkDescriptorSetLayout set_layouts[KERNEL_COUNT];
@@ -32,17 +32,17 @@ struct pipelines {
 enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size);
 void pipelines_finish(struct vka_device *device);
 
-/* Makes the pipelines of all keys that are not there yet, by several threads where there are
- * several. On failure those that could be made stay. */
+/* Makes the pipelines of all keys that do not exist yet, in several threads if there are several.
+ * On failure those that were made stay. */
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
                                size_t count);
 
-/* The pipeline for a key that pipelines_make has been given. The kernel's layouts are there too. */
+/* The pipeline of a key that was given to pipelines_make; the layouts of its kernel exist too. */
 VkPipeline pipeline_get(const struct vka_device *device, const struct pipeline_key *key);
 
 bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b);
 
-/* What kind of descriptor a kernel's buffer is bound as. */
+/* The descriptor type of a buffer of a kernel. */
 VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer);
 
 #endif

@@ -10,9 +10,10 @@ static bool is_mesa_cpu(const struct vka_device_properties *p, uint32_t before_m
            p->driver_version >> 22 < before_major;
 }
 
-/* Mesa's CPU driver, seen in 22.3, not in 25.0 and 26.2: a counter of 65,535, shared by all loops of
- * a shader and by the lanes of a subgroup, ends every loop when it is used up. Versions between were
- * not tried. Nor were other CPU drivers but SwiftShader, so they are held to as much. */
+/* Mesa's CPU driver, seen in 22.3, not in 25.0 and 26.2; versions between were not tried. A counter
+ * of 65,535 iterations, shared by all loops of a shader and the lanes of a subgroup, ends every
+ * loop when it is used up. The same limit is assumed for other CPU drivers, of which only
+ * SwiftShader was tried. */
 #define LOOPS_CAUTIOUS 65535u
 
 uint32_t quirk_max_loops(const struct vka_device_properties *p)
@@ -24,8 +25,8 @@ uint32_t quirk_max_loops(const struct vka_device_properties *p)
     return LOOPS_CAUTIOUS;
 }
 
-/* Mesa's CPU driver, seen in 22.3: takes bits 8 to 15 of a texel buffer's size for its mip levels,
- * and compiles the kernel once more where they are 0. */
+/* Mesa's CPU driver, seen in 22.3: reads bits 8 to 15 of the size of a texel buffer as its number
+ * of mip levels, and compiles the kernel again if they are 0. */
 uint64_t quirk_texel_size(const struct vka_device_properties *p, uint64_t size)
 {
     return is_mesa_cpu(p, 25) && (size >> 8 & 0xff) == 0 ? size + 256 : size;

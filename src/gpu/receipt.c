@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define WRITTEN 0x600D600Du /* nothing that memory holds by chance */
+#define WRITTEN 0x600D600Du /* a value that memory does not hold by chance */
 
 static uint32_t *words_of(const struct receipt_page *page, uint64_t at)
 {
@@ -27,7 +27,7 @@ fail:
     return status;
 }
 
-/* device->running is free to be written: kernels of submits before have read it. */
+/* Records a barrier after which device->running may be written: earlier kernels have read it. */
 static void wait_for_running(struct vka_device *device, VkCommandBuffer commands)
 {
     const VkMemoryBarrier memory = {
@@ -47,7 +47,8 @@ void receipt_clear_running(struct vka_device *device, VkCommandBuffer commands)
     device->vk.vkCmdFillBuffer(commands, to->block->buffer, to->offset, 8, 0);
 }
 
-/* Whoever runs the work has a barrier from copies to kernels before it. */
+/* Records the write of device->running. The work that follows begins with a barrier from copies to
+ * kernels. */
 static enum vka_status record_before(struct vka_device *device, const struct receipt_page *page,
                                      uint64_t at)
 {
@@ -64,7 +65,7 @@ fail:
     return status;
 }
 
-/* Fills the word once all kernels and copies submitted before are done. */
+/* Records the write of the word, after all kernels and copies submitted before. */
 static enum vka_status record_behind(struct vka_device *device, const struct receipt_page *page,
                                      uint64_t at)
 {

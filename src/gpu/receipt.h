@@ -1,6 +1,6 @@
-/* Receipts: a word for each submit that the device writes at its end and that the host reads after
- * the wait, so that a driver that dropped the work and said success is found out. At its beginning,
- * where asked to, the device writes the submit's ticket for the kernels to read. */
+/* Receipts. The device writes a word at the end of each submit, and the host reads it after the
+ * wait: so a driver is noticed that dropped the work and reported success. On request the device
+ * also writes the ticket of the submit at its beginning, for the kernels to read. */
 #ifndef VKA_GPU_RECEIPT_H
 #define VKA_GPU_RECEIPT_H
 
@@ -8,53 +8,53 @@
 #include "gpu/vk.h"
 
 #define PAGE_RECEIPTS 4
-#define RECEIPT_WORDS 3 /* the one that is written, and the ticket's two */
+#define RECEIPT_WORDS 3 /* the word that is written, and two of the ticket */
 
-/* What to submit before and behind the work of a ticket. */
+/* The command buffers to submit before and after the work of a ticket. */
 struct receipt {
-    VkCommandBuffer before; /* makes device->running the ticket; may be left out */
+    VkCommandBuffer before; /* writes the ticket to device->running; may be left out */
     VkCommandBuffer behind;
 };
 
-/* Recorded once, used again once checked. */
+/* Receipts are recorded once, and used again after they were checked. */
 struct receipt_page {
     struct receipt_page *next;
     struct memory_range words; /* u32 [PAGE_RECEIPTS][RECEIPT_WORDS], host-visible */
-    VkCommandBuffer commands[2 * PAGE_RECEIPTS]; /* before, then behind; of the queue's pool */
-    uint64_t ticket[PAGE_RECEIPTS];              /* that the word is written for; 0: free */
+    VkCommandBuffer commands[2 * PAGE_RECEIPTS]; /* all `before`, then all `behind`; of the pool */
+    uint64_t ticket[PAGE_RECEIPTS];              /* whose receipt it is; 0: free */
 };
 
-/* A ticket as two words of 31 bits with the top bit set: where the device is about to write them,
- * the host sees both, or that one is still 0 and there is no ticket yet. */
+/* A ticket as two words of 31 bits, each with the top bit set. If the host reads them while the
+ * device writes, it sees that one is still 0: there is no ticket yet. */
 static inline void ticket_to_words(uint64_t ticket, uint32_t words[2])
 {
     words[0] = (uint32_t)ticket | 1u << 31;
     words[1] = (uint32_t)(ticket >> 31) | 1u << 31;
 }
 
-/* 0: none. */
+/* The ticket of two words; 0: there is none yet. */
 static inline uint64_t ticket_of_words(const volatile uint32_t words[2])
 {
     const uint32_t low = words[0], high = words[1];
     return low && high ? (uint64_t)(high & INT32_MAX) << 31 | (low & INT32_MAX) : 0;
 }
 
-/* Makes room for so many more. */
+/* Makes a page of receipts. */
 enum vka_status receipts_grow(struct vka_device *device);
 
-/* Gives everything back but the command buffers, which go with their pool. */
+/* Frees everything except the command buffers, which are freed with their pool. */
 void receipts_finish(struct vka_device *device);
 
-/* A receipt for a ticket; false where none is free. */
+/* Takes a receipt for a ticket; false if none is free. */
 bool receipt_take(struct vka_device *device, uint64_t ticket, struct receipt *receipt);
 
-/* Records that what follows runs under no ticket: commands that the application submits. */
+/* Records that the commands that follow have no ticket, as the application submits them. */
 void receipt_clear_running(struct vka_device *device, VkCommandBuffer commands);
 
-/* The ticket was not submitted after all. */
+/* Gives back the receipt of a ticket that was not submitted. */
 void receipt_drop(struct vka_device *device, uint64_t ticket);
 
-/* Checks the words of all tickets up to this one, which is done; DEVICE_LOST where one was not
+/* Checks the words of all tickets up to this one, which is done; DEVICE_LOST if one was not
  * written. */
 enum vka_status receipts_check(struct vka_device *device, uint64_t ticket);
 

@@ -5,88 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum vka_status storage_create_empty(struct vka_device *device, struct storage **out)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &device->log;
-    struct storage *storage = calloc(1, sizeof *storage);
-    CHECK_ALLOC(storage);
-    storage->device = device;
-    storage->references = 1;
-    *out = storage;
-fail:
-    return status;
-}
-
-enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
-                               struct storage **out)
-{
-    enum vka_status status = VKA_OK;
-    struct storage *storage = NULL;
-    TRY(storage_create_empty(device, &storage));
-    storage->bytes = bytes;
-    TRY(memory_allocate(device, kind, (bytes + 3) / 4 * 4, &storage->range));
-    *out = storage;
-    return VKA_OK;
-
-fail:
-    storage_unref(&storage);
-    return status;
-}
-
-struct storage *storage_ref(struct storage *storage)
-{
-    storage->references++;
-    return storage;
-}
-
-void storage_unref(struct storage **slot)
-{
-    struct storage *storage = *slot;
-    *slot = NULL;
-    if (!storage || --storage->references > 0)
-        return;
-    struct storage **link = &storage->device->kept;
-    while (storage->listed && *link != storage)
-        link = &(*link)->next_kept;
-    if (storage->listed)
-        *link = storage->next_kept;
-    memory_free(storage->device, &storage->range);
-    free(storage->kept);
-    free(storage);
-}
-
-enum vka_status storage_keep(struct storage *storage, const void *contents)
-{
-    struct log *log = &storage->device->log;
-    enum vka_status status = VKA_OK;
-    if (contents) {
-        storage->kept = calloc(1, (storage->bytes + 3) / 4 * 4);
-        CHECK_ALLOC(storage->kept);
-        memcpy(storage->kept, contents, storage->bytes);
-    }
-    storage->listed = true;
-    storage->next_kept = storage->device->kept;
-    storage->device->kept = storage;
-fail:
-    return status;
-}
-
-enum vka_status storage_restore(struct vka_device *device)
-{
-    enum vka_status status = VKA_OK;
-    for (struct storage *s = device->kept; s; s = s->next_kept) {
-        void *mapped = memory_mapped(&s->range);
-        s->stale = !s->kept;
-        if (s->kept && mapped)
-            memcpy(mapped, s->kept, s->bytes);
-        else if (s->kept)
-            TRY(queue_write(device, &s->range, 0, s->kept, (s->bytes + 3) / 4 * 4));
-    }
-fail:
-    return status;
-}
-
 enum vka_status tensor_create_empty(struct vka_device *device, const char *caller,
                                     enum vka_dtype dtype, uint32_t rank, const uint32_t *shape,
                                     struct vka_tensor **out)
@@ -152,7 +70,7 @@ fail:
     return status;
 }
 
-/* Opens a view function: view checked and NULLed, tensor checked, log and status declared. */
+/* Begins a view function: checks view and tensor, sets *view to NULL, declares log and status. */
 #define BEGIN_VIEW                                   \
     if (view)                                        \
         *view = NULL;                                \
@@ -171,7 +89,7 @@ enum vka_status vka_tensor_permute(struct vka_tensor *tensor, const uint32_t *ax
     unsigned seen = 0;
     for (uint32_t i = 0; i < shape.rank; i++) {
         CHECK_ARG(axes[i] < shape.rank && !(seen >> axes[i] & 1),
-                  "%s: axes[%u] is %u, not a permutation of %u axes", __func__, i, axes[i],
+                  "%s: axes[%u] is %u: axes is not a permutation of %u axes", __func__, i, axes[i],
                   shape.rank);
         seen |= 1u << axes[i];
         shape.size[i] = tensor->shape.size[axes[i]];
@@ -189,7 +107,7 @@ enum vka_status vka_tensor_slice(struct vka_tensor *tensor, uint32_t axis, uint3
     struct shape shape = tensor->shape;
     CHECK_ARG(axis < shape.rank, "%s: axis is %u, the rank is %u", __func__, axis, shape.rank);
     CHECK_ARG(count >= 1 && first < shape.size[axis] && count <= shape.size[axis] - first,
-              "%s: first %u and count %u do not fit an axis of %u", __func__, first, count,
+              "%s: first %u and count %u do not fit an axis of length %u", __func__, first, count,
               shape.size[axis]);
     shape.offset += first * shape.stride[axis];
     shape.size[axis] = count;
@@ -207,8 +125,8 @@ enum vka_status vka_tensor_reshape(struct vka_tensor *tensor, uint32_t rank, con
     struct shape shape;
     char text[SHAPE_TEXT];
     CHECK_ARG(shape_reshape(&tensor->shape, rank, size, &shape),
-              "%s: shape does not fit the elements of a %s tensor, or needs a copy", __func__,
-              shape_text(&tensor->shape, text));
+              "%s: shape has another number of elements than the %s tensor, or would need a copy",
+              __func__, shape_text(&tensor->shape, text));
     TRY(make_view(tensor, &shape, view));
 fail:
     return status;
@@ -229,7 +147,7 @@ enum vka_status vka_tensor_strided(struct vka_tensor *tensor, uint64_t offset, u
     uint64_t extent = shape_extent(&shape);
     uint64_t left = room - tensor->shape.offset;
     CHECK_ARG(offset <= left && extent <= left - offset,
-              "%s: offset and strides leave the storage of %llu elements", __func__,
+              "%s: offset, shape and strides reach beyond the storage of %llu elements", __func__,
               (unsigned long long)room);
     shape.offset = tensor->shape.offset + offset;
     TRY(make_view(tensor, &shape, view));
@@ -271,7 +189,7 @@ struct extent tensor_extent(const struct vka_tensor *tensor)
                            first + shape_extent(&tensor->shape) * size};
 }
 
-/* Copies between dense elements and strided ones at `base`, row by row of the last axis. */
+/* Copies between dense elements and strided ones at `base`, one row of the last axis at a time. */
 static void copy_strided(const struct vka_tensor *tensor, char *base, char *dense, bool to_tensor)
 {
     const struct shape shape = shape_rank4(&tensor->shape);
@@ -292,7 +210,8 @@ static void copy_strided(const struct vka_tensor *tensor, char *base, char *dens
             }
 }
 
-/* The tensor's bytes in the host's copy of whole words around it: first word, words, shift. */
+/* The whole words around a tensor's bytes, which are copied: where they begin, their bytes, and
+ * where the tensor begins in them. */
 struct window {
     uint64_t first, size, inside; /* bytes */
 };
@@ -308,7 +227,7 @@ static struct window window_of(const struct vka_tensor *tensor)
     return w;
 }
 
-/* Copies need usages that only an application's buffer can lack. */
+/* Checks the usages that copies need; only an application's buffer can lack them. */
 static enum vka_status check_usage(const struct vka_tensor *tensor, bool to_tensor,
                                    const char *caller)
 {
@@ -323,7 +242,8 @@ fail:
     return status;
 }
 
-/* Without mapped memory: reads the words around the elements, exchanges, and writes them back. */
+/* Without mapped memory: reads the words around the elements, replaces the elements, and writes the
+ * words back. */
 static enum vka_status exchange_staged(struct vka_tensor *tensor, char *dense, bool to_tensor)
 {
     struct vka_device *device = tensor->storage->device;
@@ -354,8 +274,8 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     CHECK_ARG(dense, "%s: data is NULL", caller);
-    CHECK_ARG(size == vka_tensor_size(tensor), "%s: size is %zu, the tensor has %zu bytes", caller,
-              size, vka_tensor_size(tensor));
+    CHECK_ARG(size == vka_tensor_size(tensor), "%s: size is %zu, but the tensor has %zu bytes",
+              caller, size, vka_tensor_size(tensor));
     for (uint32_t i = 0; to_tensor && i < tensor->shape.rank; i++)
         CHECK_ARG(tensor->shape.size[i] == 1 || tensor->shape.stride[i] != 0,
                   "%s: tensor has stride 0 on axis %u and can only be read", caller, i);

@@ -1,4 +1,4 @@
-/* Tensors over the application's buffers and memory, and the buffers of tensors. */
+/* Tensors in the application's buffers and memory, and the buffers of tensors. */
 #include "core/dtype.h"
 #include "gpu/device.h"
 #include "gpu/tensor.h"
@@ -26,15 +26,15 @@ static enum vka_status check_buffer(struct vka_device *device, const char *calle
     CHECK_ARG(buffer->offset % alignment == 0, "%s: offset %llu is not a multiple of %u", caller,
               (unsigned long long)buffer->offset, alignment);
     CHECK_ARG(buffer->size >= round_up(bytes),
-              "%s: size is %llu bytes, the elements take %llu in whole vectors", caller,
+              "%s: size is %llu bytes, but the elements need %llu, rounded up to 16", caller,
               (unsigned long long)buffer->size, (unsigned long long)round_up(bytes));
     TRY(device_check(device));
-    /* A buffer never needs less memory than its size. */
+    /* A buffer's memory requirement is never below its size. */
     VkMemoryRequirements needs;
     device->vk.vkGetBufferMemoryRequirements(device->handle, buffer->buffer, &needs);
     CHECK_ARG(buffer->size <= needs.size && buffer->offset <= needs.size - buffer->size,
-              "%s: offset %llu and size %llu pass the end of the buffer, which takes %llu bytes",
-              caller, (unsigned long long)buffer->offset, (unsigned long long)buffer->size,
+              "%s: offset %llu and size %llu exceed the buffer of %llu bytes", caller,
+              (unsigned long long)buffer->offset, (unsigned long long)buffer->size,
               (unsigned long long)needs.size);
 fail:
     return status;
@@ -55,7 +55,7 @@ enum vka_status vka_tensor_wrap(struct vka_device *device, const struct vka_buff
     TRY(tensor_create_empty(device, __func__, dtype, rank, shape, out ? &tensor : NULL));
     TRY(check_buffer(device, __func__, buffer, vka_tensor_size(tensor)));
     TRY(storage_create_empty(device, &tensor->storage));
-    /* Whole vectors, so that what kernels read around the elements of any view is inside. */
+    /* In whole vectors, as kernels read whole vectors around the elements of a view. */
     tensor->storage->bytes = buffer->size / VECTOR * VECTOR;
     TRY(memory_wrap(device, buffer->buffer, buffer->usage, buffer->offset, tensor->storage->bytes,
                     &tensor->storage->range));
@@ -119,11 +119,11 @@ enum vka_status vka_tensor_import(struct vka_device *device, void *memory, size_
     CHECK_ARG(size && size % alignment == 0, "%s: size is %zu, not a multiple of %zu", __func__,
               size, alignment);
     CHECK_ARG(size >= round_up(vka_tensor_size(tensor)),
-              "%s: size is %zu bytes, the elements take %zu", __func__, size,
+              "%s: size is %zu bytes, but the elements need %zu", __func__, size,
               vka_tensor_size(tensor));
     if (size > limit) {
         status = log_error(log, VKA_UNSUPPORTED,
-                           "%s: %zu bytes pass the device's largest allocation of %llu", __func__,
+                           "%s: %zu bytes exceed the device's largest allocation of %llu", __func__,
                            size, (unsigned long long)limit);
         goto fail;
     }

@@ -1,4 +1,5 @@
 #include "gpu/verdict.h"
+#include "gpu/caps.h"
 #include "core/status.h"
 #include "gpu/kernels_spv.h"
 
@@ -19,7 +20,7 @@ uint64_t verdict_hash(uint64_t h, const void *data, size_t size)
 uint64_t verdict_fingerprint(const struct vka_device_properties *p)
 {
     static const struct kernel_spv *const spv[KERNEL_COUNT] = {
-#define KERNEL(id, file, defines, buffers, needs) &kernel_spv_##id,
+#define KERNEL(id, file, defines, buffers, needs, family, known) &kernel_spv_##id,
 #include "kernels.def"
 #undef KERNEL
     };
@@ -38,13 +39,13 @@ size_t verdict_identity(const struct vka_device_properties *p, char *text, size_
     return n > 0 ? (size_t)n : 0;
 }
 
-/* A line cut into words, each in room of its own. */
+/* The words of a line, each copied to a buffer of its own. */
 struct words {
     size_t n;
     char word[MOST_WORDS][VERDICT_PROBLEM];
 };
 
-/* False for a line of another make: words of 1 to 63 characters from ! to ~, one space between. */
+/* Splits a line. False unless it is words of 1 to 63 characters from ! to ~ with single spaces. */
 static bool split(const char *line, size_t length, struct words *words)
 {
     size_t at = 0;
@@ -73,7 +74,7 @@ static bool read_kernel(const char *name, enum kernel *kernel)
     return false;
 }
 
-/* One line after the first two. */
+/* Reads one line after the first two. */
 static bool read_line(const struct words *w, struct verdict *verdict, uint64_t *failed)
 {
     enum kernel kernel;
@@ -124,16 +125,18 @@ enum vka_status verdict_read(struct log *log, const char *text, size_t size, str
     *verdict = (struct verdict){0};
     if (size < length || memcmp(text, identity, length) != 0) {
         log_message(log, VKA_LOG_WARNING,
-                    "the verdict is of another device, driver or build and is left aside");
+                    "the tuning profile is for another device, driver or build and is ignored");
         return VKA_OK;
     }
     verdict->entries = calloc(VERDICT_ENTRIES, sizeof *verdict->entries);
     CHECK_ALLOC(verdict->entries);
     if (size <= VERDICT_SIZE && read_lines(text + length, size - length, verdict, &failed)) {
-        caps->failed_kernels = failed;
+        for (int k = 0; k < KERNEL_COUNT; k++)
+            if (failed >> k & 1)
+                caps->kernels[k] = KERNEL_DEMOTED;
         return VKA_OK;
     }
-    log_message(log, VKA_LOG_WARNING, "the verdict is malformed and is left aside");
+    log_message(log, VKA_LOG_WARNING, "the tuning profile is malformed and is ignored");
     verdict_free(verdict);
 fail:
     return status;

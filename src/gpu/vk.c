@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* volk's loader and instance pointers are process-wide; held while they are written or read. */
+/* Held while volk's loader and instance pointers, which are process-wide, are written or read. */
 static pthread_mutex_t volk_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
@@ -174,7 +174,7 @@ void vk_load_device(const struct vk_instance *instance, VkDevice device,
 {
     pthread_mutex_lock(&volk_lock);
     volkInitializeCustom(
-        instance->vkGetInstanceProcAddr); /* another instance may have had its own */
+        instance->vkGetInstanceProcAddr); /* another instance may have set its own */
     volkLoadInstanceOnly(instance->handle);
     volkLoadDeviceTable(table, device);
     pthread_mutex_unlock(&volk_lock);
@@ -209,4 +209,21 @@ enum vka_status vk_error(struct log *log, VkResult result, const char *call)
         if (rows[i].result == result)
             return log_error(log, rows[i].status, "%.*s: %s", length, call, rows[i].text);
     return log_error(log, VKA_INTERNAL, "%.*s: VkResult %d", length, call, (int)result);
+}
+
+bool vk_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
+                      const char *name)
+{
+    uint32_t count = 0;
+    if (instance->vkEnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != VK_SUCCESS)
+        return false;
+    VkExtensionProperties *list = calloc(count ? count : 1, sizeof *list);
+    if (!list)
+        return false;
+    VkResult result = instance->vkEnumerateDeviceExtensionProperties(physical, NULL, &count, list);
+    bool found = false;
+    for (uint32_t i = 0; (result == VK_SUCCESS || result == VK_INCOMPLETE) && i < count; i++)
+        found |= strcmp(list[i].extensionName, name) == 0;
+    free(list);
+    return found;
 }

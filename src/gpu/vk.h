@@ -1,5 +1,6 @@
-/* The one place that includes Vulkan: volk with a table per device, and a table of the few instance
- * functions, so that nothing here depends on which instance or device was loaded last. */
+/* The only place that includes Vulkan. It uses volk with one table for each device and a table of
+ * the few instance functions, so that nothing depends on which instance or device was loaded
+ * last. */
 #ifndef VKA_GPU_VK_H
 #define VKA_GPU_VK_H
 
@@ -10,7 +11,7 @@
 
 #include "core/status.h"
 
-/* Newer than the oldest headers we build with (1.3.239); values from the Vulkan registry. */
+/* Missing in the oldest headers that we build with (1.3.239); values from the Vulkan registry. */
 #ifndef VK_KHR_cooperative_matrix
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
 #define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR \
@@ -61,9 +62,9 @@ typedef struct VkPhysicalDeviceShaderBfloat16FeaturesKHR {
 
 struct vk_instance {
     VkInstance handle;
-    uint32_t api_version; /* of the instance: at most what the loader has */
+    uint32_t api_version; /* of the instance: at most that of the loader */
     bool borrowed;        /* the handle is the application's */
-    PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr; /* what all was loaded through */
+    PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr; /* which loaded all functions */
     bool debug_utils;
     VkDebugUtilsMessengerEXT messenger;
     PFN_vkCreateDebugUtilsMessengerEXT vkCreateDebugUtilsMessengerEXT;
@@ -75,25 +76,25 @@ struct vk_instance {
 #undef F
 };
 
-/* Loads Vulkan and makes an instance. NO_DEVICE without a loader or driver, UNSUPPORTED below 1.1.
+/* Loads Vulkan and makes an instance. NO_DEVICE (no loader or driver); UNSUPPORTED (below 1.1).
  * Validation messages go to log, which must outlive the instance. Any thread. */
 enum vka_status vk_instance_create(struct log *log, bool validation, bool labels,
                                    struct vk_instance *instance);
 
-/* Takes over an application's instance; get NULL: the Vulkan loader's. NO_DEVICE without a loader.
- * Any thread. */
+/* Uses an application's instance; get NULL: the function of the Vulkan loader. NO_DEVICE (no
+ * loader). Any thread. */
 enum vka_status vk_instance_adopt(struct log *log, VkInstance handle, uint32_t api_version,
                                   PFN_vkGetInstanceProcAddr get, struct vk_instance *instance);
 void vk_instance_destroy(struct vk_instance *instance);
 
-/* Fills a device's own table. Any thread. */
+/* Loads the functions of a device into its table. Any thread. */
 void vk_load_device(const struct vk_instance *instance, VkDevice device,
                     struct VolkDeviceTable *table);
 
-/* The status for a failed VkResult, after saying so; call is the source text of the call. */
+/* Logs a failed VkResult and returns its status; call is the source text of the call. */
 enum vka_status vk_error(struct log *log, VkResult result, const char *call);
 
-/* In a function with `status`, `log` and a label `fail`. */
+/* For functions with `status`, `log` and a label `fail`. */
 #define VK(call)                                      \
     do {                                              \
         VkResult vk_result = (call);                  \
@@ -102,5 +103,9 @@ enum vka_status vk_error(struct log *log, VkResult result, const char *call);
             goto fail;                                \
         }                                             \
     } while (0)
+
+/* Whether a physical device has an extension. */
+bool vk_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
+                      const char *name);
 
 #endif

@@ -1,4 +1,5 @@
-/* Files of vkattn_io: mapped to read, replaced as a whole to write. SPDX-License-Identifier: MIT */
+/* Files of vkattn_io: mapped for reading, replaced as a whole for writing.
+ * SPDX-License-Identifier: MIT */
 #include "io/io.h"
 
 #include <errno.h>
@@ -60,26 +61,27 @@ size_t vka_io_folder_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Whether a file may stand at path, and whether one does, info then. */
+/* Whether path may be written; *there: whether a file exists there, then *info describes it. */
 static enum vka_status look_at(const char *path, struct stat *info, bool *there, char *error)
 {
     char target[8];
     size_t folder = vka_io_folder_length(path);
-    /* What /dev/stdout leads to is no file to be replaced, even where it is a regular one. */
+    /* Does not replace an open file that /dev/stdout leads to, even if it is a regular file. */
     bool open_file = readlink(path, target, sizeof target) == (ssize_t)sizeof target &&
                      memcmp(target, "/proc/", 6) == 0;
 
     *there = stat(path, info) == 0;
     if (!*there && (errno != ENOENT || !path[folder]))
         return vka_io_fail_errno(error, path, "write");
-    /* A rename would put a file in the place of a device. */
+    /* A rename would replace a device by a file. */
     if (open_file || (*there && !S_ISREG(info->st_mode)))
         return vka_io_fail(error, VKA_IO, path, "not a regular file");
     return VKA_OK;
 }
 
-/* Makes a new file of these permissions in the folder of path, and its name, which is short as path
- * may use up what a folder allows; -1 with errno set, and no name, where it cannot. */
+/* Makes a new file with these permissions in the folder of path, and its name. The name is short,
+ * as that of path may already be the longest that the folder allows. On failure -1, errno and no
+ * name. */
 static int create_beside(const char *path, mode_t mode, char **name)
 {
     static atomic_uint serial; /* two threads of a process never try the same name */
@@ -92,7 +94,7 @@ static int create_beside(const char *path, mode_t mode, char **name)
         return -1;
     }
     memcpy(*name, path, folder);
-    /* A name is taken only where a process of the same number has died while it wrote. */
+    /* The name only exists if a process with the same id died while it wrote. */
     for (int attempt = 0; attempt < 1000 && fd < 0; attempt++) {
         snprintf(*name + folder, size - folder, ".vka-%ld-%u.tmp", (long)getpid(),
                  atomic_fetch_add(&serial, 1));
@@ -112,7 +114,7 @@ static int create_beside(const char *path, mode_t mode, char **name)
 
 static bool write_all(int fd, const struct vka_io_chunk *chunk)
 {
-    const size_t most = (size_t)1 << 30; /* what every system takes in one call */
+    const size_t most = (size_t)1 << 30; /* bytes that every system accepts in one call */
     const char *data = chunk->data;
 
     for (size_t done = 0; done < chunk->size;) {
@@ -142,14 +144,14 @@ enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chun
     fd = create_beside(path, mode, &name);
     if (fd < 0)
         return vka_io_fail_errno(error, path, "create");
-    /* What was private stays private, and what was shared in spite of the umask stays shared. */
+    /* The new file gets the permissions of the old one, whatever the umask is. */
     if (replaces && fchmod(fd, mode) != 0)
         goto fail;
     for (size_t i = 0; i < count; i++) {
         if (!write_all(fd, &chunks[i]))
             goto fail;
     }
-    /* After a power cut the old file or the new one is there; which, only the folder would know. */
+    /* After a power cut either the old or the new file exists: the folder is not synced. */
     if (fsync(fd) != 0)
         goto fail;
     if (close(fd) != 0) {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a path, so that the reason always fits behind it. */
+/* The most bytes of a path in a sentence, so that the reason always fits after it. */
 #define PATH_SIZE 250
 
 static const struct {
@@ -94,14 +94,14 @@ enum vka_status vka_io_array_check(const struct vka_io_array *array, const char 
                            name);
     if (array->rank > VKA_IO_MAX_RANK)
         return vka_io_fail(error, VKA_INVALID, path,
-                           "array '" VKA_IO_NAME "' has rank %u where at most %d is possible", name,
+                           "array '" VKA_IO_NAME "' has rank %u, but at most %d is possible", name,
                            (unsigned)array->rank, VKA_IO_MAX_RANK);
     if (!vka_io_array_bytes(array->dtype, array->rank, array->shape, &bytes))
         return vka_io_fail(error, VKA_INVALID, path,
                            "the shape of array '" VKA_IO_NAME "' overflows", name);
     if (array->size != bytes)
         return vka_io_fail(error, VKA_INVALID, path,
-                           "array '" VKA_IO_NAME "' has %zu bytes where its shape needs %zu", name,
+                           "array '" VKA_IO_NAME "' has %zu bytes, but its shape needs %zu", name,
                            array->size, bytes);
     if (!array->data && bytes)
         return vka_io_fail(error, VKA_INVALID, path, "array '" VKA_IO_NAME "' has no data", name);
@@ -142,7 +142,7 @@ bool vka_io_is_utf8(const char *text)
     return length != 0;
 }
 
-/* Also a name cut in the middle of a character ends in '?'. */
+/* A name that is cut in the middle of a character ends in '?' too. */
 static void make_one_line(char *text)
 {
     while (*text) {

@@ -10,36 +10,36 @@
 #define VKA_IO_PRINTF(text, first)
 #endif
 
-/* Names come from files and may be megabytes long: this much of one fits a sentence. */
+/* Formats a name in a sentence, cut: names come from files and may be megabytes long. */
 #define VKA_IO_NAME "%.100s"
 
-/* Writes "path: sentence" to error[VKA_IO_ERROR_SIZE] and returns status. Either may be NULL.
- * Control characters and broken UTF-8, which names in files may hold, become '?'. */
+/* Writes "path: sentence" to error[VKA_IO_ERROR_SIZE] and returns status. error and path may be
+ * NULL. Control characters and invalid UTF-8, which names in files may hold, become '?'. */
 enum vka_status vka_io_fail(char *error, enum vka_status status, const char *path,
                             const char *format, ...) VKA_IO_PRINTF(4, 5);
 
-/* The same for a system call: "path: cannot verb: reason of errno". */
+/* The same for a system call that failed: "path: cannot VERB: text of errno". */
 enum vka_status vka_io_fail_errno(char *error, const char *path, const char *verb);
 
-/* Bytes of the UTF-8 character at text, 0 where there is none: broken, overlong, a surrogate, or
- * above U+10FFFF. Never looks past a terminating 0. */
+/* Bytes of the UTF-8 character at text; 0 if it is invalid: incomplete, overlong, a surrogate, or
+ * above U+10FFFF. Never reads past a terminating 0. */
 size_t vka_io_utf8_length(const char *text);
 
 bool vka_io_is_utf8(const char *text);
 
-/* The type that has this safetensors name or npy descr; VKA_IO_DTYPE_COUNT for none. */
+/* The type with this safetensors name or npy descr; VKA_IO_DTYPE_COUNT if there is none. */
 enum vka_io_dtype vka_io_dtype_named(const char *name);
 enum vka_io_dtype vka_io_dtype_described(const char *descr, size_t length);
 
-/* NULL: the type has none. */
+/* The npy descr of a type; NULL if it has none. */
 const char *vka_io_dtype_descr(enum vka_io_dtype dtype);
 
-/* Bytes of an array of a known type. False where they, or the bytes that would be there without the
- * axes of length 0, pass PTRDIFF_MAX: then every stride fits too. */
+/* Bytes of an array of a known type. False if they exceed PTRDIFF_MAX, or would without the axes of
+ * length 0; so every stride fits too. */
 bool vka_io_array_bytes(enum vka_io_dtype dtype, uint32_t rank, const uint64_t *shape,
                         size_t *bytes);
 
-/* Whether a writer can take the array; if not, INVALID names what is wrong with it. */
+/* Whether a writer can write the array; if not, INVALID, and the sentence says why. */
 enum vka_status vka_io_array_check(const struct vka_io_array *array, const char *path, char *error);
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -58,14 +58,14 @@ struct vka_io_chunk {
     size_t size;
 };
 
-/* Bytes of path up to its file's name; 0: it names no folder. */
+/* Bytes of path before the name of the file; 0: path names no folder. */
 size_t vka_io_folder_length(const char *path);
 
-/* Whether vka_io_replace could put a file at path, tried with an empty one beside it. */
+/* Whether vka_io_replace could write path; tries it with an empty file beside path. */
 enum vka_status vka_io_check_place(const char *path, char *error);
 
-/* Makes path hold the chunks one after the other, all or nothing: they are written and synced to a
- * new file beside path, which then takes its place. */
+/* Writes the chunks one after the other to path, all or nothing: they are written and synced to a
+ * new file beside path, which is then renamed. */
 enum vka_status vka_io_replace(const char *path, const struct vka_io_chunk *chunks, size_t count,
                                char *error);
 

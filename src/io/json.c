@@ -1,4 +1,4 @@
-/* The JSON of safetensors headers (RFC 8259), strictly. SPDX-License-Identifier: MIT */
+/* A strict reader of the JSON (RFC 8259) in safetensors headers. SPDX-License-Identifier: MIT */
 #include "io/json.h"
 #include "io/io.h"
 
@@ -34,7 +34,7 @@ bool vka_io_json_next(struct vka_io_json *json, char close, bool *first)
     return true;
 }
 
-/* The four hexadecimal digits behind \u. */
+/* The four hexadecimal digits after \u. */
 static bool take_hex(struct vka_io_json *json, uint32_t *value)
 {
     *value = 0;
@@ -64,19 +64,19 @@ static char *put_utf8(char *to, uint32_t c)
     return to;
 }
 
-/* What follows \u: one code unit, or a pair of surrogates. */
+/* The rest of an escape after \u: one code unit, or a pair of surrogates. */
 static bool take_unicode(struct vka_io_json *json, char **to)
 {
     uint32_t c, low;
 
     if (!take_hex(json, &c))
-        return fail(json, "\\u stands before fewer than four hexadecimal digits");
+        return fail(json, "\\u is not followed by four hexadecimal digits");
     if (c == 0)
         return fail(json, "a string holds \\u0000");
     if (c >= 0xd800 && c <= 0xdfff) {
         if (c >= 0xdc00 || json->end - json->at < 6 || *json->at++ != '\\' || *json->at++ != 'u' ||
             !take_hex(json, &low) || low < 0xdc00 || low > 0xdfff)
-            return fail(json, "a surrogate stands alone");
+            return fail(json, "a surrogate has no partner");
         c = 0x10000 + ((c - 0xd800) << 10 | (low - 0xdc00));
     }
     *to = put_utf8(*to, c);
@@ -96,7 +96,7 @@ static bool take_escape(struct vka_io_json *json, char **to)
             return true;
         }
     }
-    return fail(json, "a backslash stands before no escape");
+    return fail(json, "a backslash does not begin an escape");
 }
 
 bool vka_io_json_string(struct vka_io_json *json, const char **string)

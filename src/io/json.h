@@ -1,30 +1,31 @@
-/* The JSON of safetensors headers: objects, strings, arrays of whole numbers, nothing else. */
+/* Reads the JSON of safetensors headers: only objects, strings and arrays of whole numbers. */
 #ifndef VKA_IO_JSON_H
 #define VKA_IO_JSON_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A text being read from front to back, token by token. Whoever reads knows what has to come, so
- * nothing here recurses or allocates. */
+/* A text that is read from front to back, token by token. The caller knows which token must come
+ * next, so nothing here recurses or allocates. */
 struct vka_io_json {
     const char *begin, *at, *end;
-    char *strings;     /* where the next string goes; end - begin bytes hold all of a text */
-    const char *wrong; /* what is not JSON, found at `at`; NULL: nothing so far. Static storage. */
+    char *strings; /* where the next string goes; end - begin bytes are enough for all strings */
+    const char *wrong; /* the error found at `at`, static storage; NULL: none so far */
 };
 
-/* Takes one character, and the white space before it, if it is there. */
+/* Skips white space, and then the character if it comes next; returns whether it did. */
 bool vka_io_json_take(struct vka_io_json *json, char wanted);
 
-/* Steps to the next item of an object or array whose opening bracket has been taken; *first is true
- * before the first one. False behind the last, and with `wrong` set where a comma is missing. */
+/* Steps to the next item of an object or array after its opening bracket; *first is true before the
+ * first item. False after the last item, and, with `wrong` set, if a comma is missing. */
 bool vka_io_json_next(struct vka_io_json *json, char close, bool *first);
 
-/* A string, its escapes resolved, terminated by a 0, of which it holds no other. False: `wrong`. */
+/* Reads a string: resolves its escapes and ends it with a NUL; it holds no other NUL. False with
+ * `wrong` set if there is none. */
 bool vka_io_json_string(struct vka_io_json *json, const char **string);
 
-/* A whole number that fits, written in digits alone: no sign, fraction, exponent or leading zero.
- * False where there is none; `wrong` stays as it is. */
+/* Reads a whole number that fits and consists of digits only: no sign, fraction, exponent or
+ * leading zero. False if there is none; `wrong` is not changed. */
 bool vka_io_json_number(struct vka_io_json *json, uint64_t *number);
 
 #endif

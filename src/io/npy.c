@@ -13,17 +13,17 @@
 
 #define MAGIC "\x93NUMPY"
 #define MAGIC_SIZE 6
-#define DATA_ALIGNMENT 64 /* of the elements in a file that is written, as numpy has it */
-/* Three keys, eight axes of 20 digits, the padding: below 400. */
+#define DATA_ALIGNMENT 64 /* of the elements in the files that we write, as numpy does */
+/* Three keys, eight axes of 20 digits and the padding are below 400 bytes. */
 #define HEADER_SIZE_MAX 512
 
 struct vka_npy {
-    struct vka_io_map map; /* empty where the caller owns the bytes */
-    void *owned;           /* the elements in C order, where the file has them in Fortran's */
+    struct vka_io_map map; /* empty if the caller owns the bytes */
+    void *owned;           /* the elements in C order, if the file has them in Fortran order */
     struct vka_io_array array;
 };
 
-/* Finds header and elements: *offset is where the header begins, *length its bytes. */
+/* Finds the header: *offset is where it begins, *length its bytes. The elements follow it. */
 static enum vka_status split(const char *path, const unsigned char *data, size_t size, char *error,
                              size_t *offset, size_t *length)
 {
@@ -35,16 +35,15 @@ static enum vka_status split(const char *path, const unsigned char *data, size_t
     *offset = data[6] == 1 ? 10 : 12;
     *length = 0;
     if (size < *offset)
-        return vka_io_fail(error, VKA_IO, path, "the file ends in the header length");
+        return vka_io_fail(error, VKA_IO, path, "the file ends within the header length");
     for (size_t i = *offset; i > MAGIC_SIZE + 2; i--)
         *length = *length << 8 | data[i - 1];
     if (*length > size - *offset)
-        return vka_io_fail(error, VKA_IO, path, "the header length %zu passes the end of the file",
-                           *length);
+        return vka_io_fail(error, VKA_IO, path, "the header length %zu exceeds the file", *length);
     return VKA_OK;
 }
 
-/* Copies from[], the first axis fastest, to to[], the last axis fastest. */
+/* Copies from[], whose first axis is contiguous, to to[], whose last axis is. */
 static void reorder(const struct vka_io_array *array, const char *from, char *to)
 {
     const size_t element = vka_io_dtype_size(array->dtype);
@@ -68,7 +67,7 @@ static void reorder(const struct vka_io_array *array, const char *from, char *to
     }
 }
 
-/* Checks the element bytes against the shape, and takes them. */
+/* Checks the bytes of the elements against the shape, and sets the array's data. */
 static enum vka_status take_data(struct vka_npy *file, const char *path, const char *data,
                                  size_t size, bool fortran_order, char *error)
 {
@@ -78,7 +77,7 @@ static enum vka_status take_data(struct vka_npy *file, const char *path, const c
         return vka_io_fail(error, VKA_IO, path, "the shape overflows");
     if (array->size != size)
         return vka_io_fail(error, VKA_IO, path,
-                           "%zu bytes follow the header where its shape needs %zu", size,
+                           "%zu bytes follow the header, but its shape needs %zu", size,
                            array->size);
     array->data = data;
     if (!fortran_order || array->rank < 2 || size == 0)
@@ -104,7 +103,8 @@ enum vka_status vka_npy_parse(const char *path, const void *data, size_t size, c
         return vka_io_fail(error, VKA_INVALID, path, "the out-parameter file is NULL");
     *file = NULL;
     if (!path || (!data && size) || size > PTRDIFF_MAX)
-        return vka_io_fail(error, VKA_INVALID, path, "path or data is NULL, or size is impossible");
+        return vka_io_fail(error, VKA_INVALID, path,
+                           "path or data is NULL, or size exceeds PTRDIFF_MAX");
     status = split(path, data, size, error, &offset, &length);
     if (status)
         return status;
@@ -160,7 +160,7 @@ const struct vka_io_array *vka_npy_array(const struct vka_npy *file)
     return file ? &file->array : NULL;
 }
 
-/* Prints magic, version, length and header to text; returns the bytes, a multiple of 64. */
+/* Prints magic, version, length and header to text; returns their bytes, a multiple of 64. */
 static size_t print_header(const struct vka_io_array *array, char text[HEADER_SIZE_MAX])
 {
     const size_t first = MAGIC_SIZE + 4;

@@ -2,8 +2,9 @@
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
  *
- * Any order, either quote, a trailing comma or none, white space between tokens. Nothing else of
- * Python: no escapes, no comments, no prefixes, no digits apart by underscores.
+ * The keys come in any order, with either quote, with or without a trailing comma, with white space
+ * between tokens. Nothing else of Python is accepted: no escapes, comments, string prefixes or
+ * underscores between digits.
  */
 #include "io/npy_header.h"
 #include "io/io.h"
@@ -20,7 +21,7 @@ static void skip_space(struct cursor *c)
         c->at++;
 }
 
-/* Takes one character, and the white space before it, if it is there. */
+/* Skips white space, and then the character if it comes next; returns whether it did. */
 static bool take(struct cursor *c, char wanted)
 {
     skip_space(c);
@@ -41,7 +42,7 @@ static bool take_word(struct cursor *c, const char *word)
     return true;
 }
 
-/* A string without escapes; *text and *length are what stands between the quotes. */
+/* Reads a string without escapes; *text and *length are what is between the quotes. */
 static bool take_string(struct cursor *c, const char **text, size_t *length)
 {
     char quote = '\'';
@@ -61,7 +62,7 @@ static bool take_string(struct cursor *c, const char **text, size_t *length)
     return take(c, quote);
 }
 
-/* A decimal number without leading zeros that fits. */
+/* Reads a decimal number without leading zeros that fits. */
 static bool take_number(struct cursor *c, uint64_t *number)
 {
     const char *first;
@@ -115,13 +116,13 @@ static const char *take_shape(struct cursor *c, struct vka_npy_header *header)
             return "has a shape that is not a tuple of whole numbers";
         comma = take(c, ',');
     }
-    /* (3) is a number in brackets. */
+    /* (3) is not a tuple but a number in brackets. */
     if (header->rank == 1 && !comma)
         return "has a shape that is not a tuple";
     return NULL;
 }
 
-/* One key, its colon and its value. */
+/* Reads one key, its colon and its value. */
 static const char *take_entry(struct cursor *c, unsigned *seen, struct vka_npy_header *header)
 {
     static const struct {
@@ -151,7 +152,7 @@ const char *vka_npy_header_parse(const char *text, size_t length, struct vka_npy
     unsigned seen = 0;
 
     *header = (struct vka_npy_header){.dtype = VKA_IO_DTYPE_COUNT};
-    /* To Python a blank before it may be an indent. */
+    /* A blank before the dictionary may be an indent in Python. */
     if (length == 0 || *text != '{')
         return "is not a dictionary";
     c.at++;
@@ -162,7 +163,8 @@ const char *vka_npy_header_parse(const char *text, size_t length, struct vka_npy
             return wrong;
         comma = take(&c, ',');
     }
-    /* Padding, and the newline that ends it: to Python a blank behind that would be an indent. */
+    /* Padding may follow, and a newline at the end: a blank after that would be an indent in
+     * Python. */
     while (c.at < c.end && *c.at && strchr(" \t\f", *c.at))
         c.at++;
     while (c.at < c.end && (*c.at == '\r' || *c.at == '\n'))

@@ -11,8 +11,9 @@ struct vka_npy_header {
     uint64_t shape[VKA_IO_MAX_RANK];
 };
 
-/* Reads text[length], a Python dict literal of exactly descr, fortran_order and shape. Returns
- * NULL, or what is wrong with it: static storage, to stand behind "the header". Never allocates. */
+/* Reads text[length], a Python dict literal with exactly descr, fortran_order and shape. Returns
+ * NULL, or what is wrong, in static storage, as the end of a sentence that begins with "the
+ * header". Never allocates. */
 const char *vka_npy_header_parse(const char *text, size_t length, struct vka_npy_header *header);
 
 #endif

@@ -8,25 +8,25 @@
 #define VKA_IO_HEADER_SIZE_MAX 100000000 /* bytes, as the format says */
 #define VKA_IO_METADATA "__metadata__"
 
-/* A file being read, its length prefix taken off, and where complaints go. */
+/* A file that is read, after its length prefix, and where the sentence of a failure goes. */
 struct vka_io_source {
     const char *path;
     char *error;
-    const char *header; /* [header_size], trailing spaces cut off */
+    const char *header; /* [header_size], without trailing spaces */
     size_t header_size;
     const char *region; /* the data, [region_size] */
     size_t region_size;
 };
 
 struct vka_io_header {
-    struct vka_io_array *arrays;      /* [count], as the header has them, each within the region */
+    struct vka_io_array *arrays;      /* [count], in the order of the header; within the region */
     struct vka_io_metadata *metadata; /* [metadata_count] */
     size_t count, metadata_count;
     char *strings; /* the names and the metadata */
 };
 
-/* Reads the JSON object. *header is to be freed whether this succeeds or not. That no name stands
- * twice, and that the arrays cover the region, is for the caller to see. */
+/* Reads the JSON object. The caller frees *header, after a failure too, and checks that no name
+ * occurs twice and that the arrays cover the region. */
 enum vka_status vka_io_header_parse(const struct vka_io_source *source,
                                     struct vka_io_header *header);
 void vka_io_header_free(struct vka_io_header *header);

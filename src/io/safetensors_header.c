@@ -15,7 +15,7 @@ struct parser {
     struct vka_io_json json;
 };
 
-/* A tensor's object, as far as it has been read. */
+/* What has been read of the object of a tensor. */
 struct entry {
     struct vka_io_array *array;
     const char *dtype;
@@ -25,7 +25,7 @@ struct entry {
 static enum vka_status not_json(const struct parser *p)
 {
     return vka_io_fail(p->source->error, VKA_IO, p->source->path,
-                       "the header is not the JSON that it must be: %s (byte %zu)", p->json.wrong,
+                       "the header is malformed: %s (byte %zu)", p->json.wrong,
                        (size_t)(p->json.at - p->json.begin));
 }
 
@@ -34,20 +34,20 @@ static enum vka_status no_memory(const struct parser *p)
     return vka_io_fail(p->source->error, VKA_OUT_OF_HOST_MEMORY, p->source->path, "out of memory");
 }
 
-/* A sentence that has only the tensor's name in it. */
+/* Writes a sentence about a tensor that holds nothing but its name. */
 static enum vka_status bad_tensor(const struct parser *p, const char *name, const char *wrong)
 {
     return vka_io_fail(p->source->error, VKA_IO, p->source->path, "tensor '" VKA_IO_NAME "' %s",
                        name, wrong);
 }
 
-/* Room for one item more behind count of them. The room is the least power of two that holds them,
- * so it need not be kept, and count is bounded by the bytes of the header. */
+/* Makes room for one more item after `count` of them. The room is always the smallest power of two
+ * that holds them, so it need not be stored. count is limited by the bytes of the header. */
 static bool make_room(void **items, size_t count, size_t size)
 {
     void *moved;
 
-    if (count & (count - 1)) /* no power of two, and not 0 */
+    if (count & (count - 1)) /* not 0 and not a power of two */
         return true;
     moved = realloc(*items, (count ? 2 * count : 1) * size);
     if (moved)
@@ -55,7 +55,7 @@ static bool make_room(void **items, size_t count, size_t size)
     return moved;
 }
 
-/* A key and its colon. */
+/* Reads a key and its colon. */
 static bool take_key(struct parser *p, const char **key)
 {
     if (!vka_io_json_string(&p->json, key))
@@ -124,7 +124,7 @@ static enum vka_status read_offsets(struct parser *p, struct entry *entry)
     return VKA_OK;
 }
 
-/* What only the whole entry shows: a known type, and the bytes that type and shape need. */
+/* Checks what needs the whole entry: a known type, and the bytes that type and shape need. */
 static enum vka_status check_entry(const struct parser *p, const struct entry *entry)
 {
     const struct vka_io_source *source = p->source;
@@ -145,13 +145,13 @@ static enum vka_status check_entry(const struct parser *p, const struct entry *e
     if (entry->end - entry->begin != array->size)
         return vka_io_fail(source->error, VKA_IO, source->path,
                            "tensor '" VKA_IO_NAME "' has %" PRIu64
-                           " bytes where its shape needs %zu",
+                           " bytes, but its shape needs %zu",
                            array->name, entry->end - entry->begin, array->size);
     array->data = source->region + entry->begin;
     return VKA_OK;
 }
 
-/* An object of exactly three keys, in any order. */
+/* Reads an object with exactly three keys, in any order. */
 static enum vka_status read_tensor(struct parser *p, struct vka_io_array *array)
 {
     static const struct {
@@ -186,7 +186,7 @@ static enum vka_status read_tensor(struct parser *p, struct vka_io_array *array)
     return seen == 7 ? check_entry(p, &entry) : bad_tensor(p, array->name, wrong);
 }
 
-/* One member of the header's object. */
+/* Reads one member of the header's object. */
 static enum vka_status read_member(struct parser *p, struct vka_io_header *header, bool *metadata)
 {
     void *items = header->arrays;
@@ -198,7 +198,7 @@ static enum vka_status read_member(struct parser *p, struct vka_io_header *heade
     if (strcmp(name, VKA_IO_METADATA) == 0) {
         if (*metadata)
             return vka_io_fail(p->source->error, VKA_IO, p->source->path,
-                               VKA_IO_METADATA " stands twice");
+                               VKA_IO_METADATA " occurs twice");
         *metadata = true;
         return read_metadata(p, header);
     }

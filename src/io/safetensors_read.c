@@ -1,7 +1,7 @@
 /* The safetensors reader. SPDX-License-Identifier: MIT
  *
  * A file is a header length (u64, little-endian), a JSON header, and the data region. Offsets count
- * from the start of the data region, which the arrays cover exactly, each byte once.
+ * from the start of the data region; the arrays cover each byte of it exactly once.
  */
 #include "io/safetensors.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct vka_safetensors {
-    struct vka_io_map map;               /* empty where the caller owns the bytes */
+    struct vka_io_map map;               /* empty if the caller owns the bytes */
     struct vka_io_header header;         /* arrays by offset, metadata by key */
     const struct vka_io_array **by_name; /* [header.count], by strcmp */
 };
@@ -41,7 +41,7 @@ static enum vka_status split(struct vka_io_source *in, const char *data, size_t 
     return VKA_OK;
 }
 
-/* Empty arrays stand before the one that begins where they do. */
+/* Empty arrays come before the one that begins at the same place. */
 static int compare_place(const void *left, const void *right)
 {
     const struct vka_io_array *a = left, *b = right;
@@ -60,7 +60,7 @@ static int compare_name(const void *left, const void *right)
     return strcmp((*a)->name, (*b)->name);
 }
 
-/* The arrays, in order, must follow each other from the first byte of the region to its last. */
+/* Checks that the arrays follow each other from the first byte of the region to its last. */
 static enum vka_status check_cover(const struct vka_io_source *in,
                                    const struct vka_io_header *header)
 {
@@ -91,7 +91,7 @@ static int compare_key(const void *left, const void *right)
     return strcmp(a->key, b->key);
 }
 
-/* Sorts the metadata; no key may stand twice. */
+/* Sorts the metadata; no key may occur twice. */
 static enum vka_status sort_metadata(const struct vka_io_source *in, struct vka_io_header *header)
 {
     struct vka_io_metadata *items = header->metadata;
@@ -101,12 +101,12 @@ static enum vka_status sort_metadata(const struct vka_io_source *in, struct vka_
     for (size_t i = 1; i < header->metadata_count; i++) {
         if (strcmp(items[i].key, items[i - 1].key) == 0)
             return vka_io_fail(in->error, VKA_IO, in->path,
-                               VKA_IO_METADATA " '" VKA_IO_NAME "' stands twice", items[i].key);
+                               VKA_IO_METADATA " '" VKA_IO_NAME "' occurs twice", items[i].key);
     }
     return VKA_OK;
 }
 
-/* Sorts the arrays by place and by name; no name may stand twice. */
+/* Sorts the arrays by place and by name; no name may occur twice. */
 static enum vka_status sort_arrays(const struct vka_io_source *in, struct vka_safetensors *file)
 {
     const size_t count = file->header.count;
@@ -123,7 +123,7 @@ static enum vka_status sort_arrays(const struct vka_io_source *in, struct vka_sa
     for (size_t i = 1; i < count; i++) {
         if (compare_name(&file->by_name[i - 1], &file->by_name[i]) == 0)
             return vka_io_fail(in->error, VKA_IO, in->path,
-                               "the name '" VKA_IO_NAME "' stands twice", file->by_name[i]->name);
+                               "the name '" VKA_IO_NAME "' occurs twice", file->by_name[i]->name);
     }
     return VKA_OK;
 }
@@ -139,7 +139,8 @@ enum vka_status vka_safetensors_parse(const char *path, const void *data, size_t
         return vka_io_fail(error, VKA_INVALID, path, "the out-parameter file is NULL");
     *file = NULL;
     if (!path || (!data && size) || size > PTRDIFF_MAX)
-        return vka_io_fail(error, VKA_INVALID, path, "path or data is NULL, or size is impossible");
+        return vka_io_fail(error, VKA_INVALID, path,
+                           "path or data is NULL, or size exceeds PTRDIFF_MAX");
     made = calloc(1, sizeof *made);
     if (!made)
         return vka_io_fail(error, VKA_OUT_OF_HOST_MEMORY, path, "out of memory");

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEADER_ALIGNMENT 8 /* of the data region in the file, as other writers have it */
+#define HEADER_ALIGNMENT 8 /* of the data region in the file, as other writers do */
 
 /* What is being written. */
 struct output {
@@ -31,7 +31,7 @@ static int compare_names(const void *left, const void *right)
     return strcmp(*a, *b);
 }
 
-/* names[count], which are sorted, are UTF-8 and each other than the rest. */
+/* Checks that names[count], which are sorted, are UTF-8 and differ from each other. */
 static enum vka_status check_names(const struct output *out, const char **names, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -44,12 +44,12 @@ static enum vka_status check_names(const struct output *out, const char **names,
     for (size_t i = 1; i < count; i++) {
         if (strcmp(names[i - 1], names[i]) == 0)
             return vka_io_fail(out->error, VKA_INVALID, out->path,
-                               "the name '" VKA_IO_NAME "' stands twice", names[i]);
+                               "the name '" VKA_IO_NAME "' occurs twice", names[i]);
     }
     return VKA_OK;
 }
 
-/* The names of the tensors, then the keys of the metadata. */
+/* Checks the names of the tensors, then the keys of the metadata. */
 static enum vka_status check_all_names(const struct output *out)
 {
     const size_t most = out->count > out->metadata_count ? out->count : out->metadata_count;
@@ -98,9 +98,9 @@ static enum vka_status check_values(const struct output *out)
 
 /* ---- The header ------------------------------------------------------------------------------ */
 
-/* Text that is counted, and written where there is room for it. */
+/* Text that is counted, and written if `to` is set. */
 struct text {
-    char *to; /* NULL: only counted */
+    char *to; /* NULL: the text is only counted */
     size_t size;
 };
 
@@ -174,7 +174,8 @@ static void put_header(struct text *text, const struct output *out)
     put_plain(text, "}");
 }
 
-/* *bytes becomes length prefix, JSON and the spaces that align the data: *size bytes, malloc. */
+/* Makes *bytes, of *size bytes, from malloc: the length prefix, the JSON, and the spaces that align
+ * the data. */
 static enum vka_status print_header(const struct output *out, char **bytes, size_t *size)
 {
     struct text text = {0};
@@ -184,7 +185,7 @@ static enum vka_status print_header(const struct output *out, char **bytes, size
     padded = (text.size + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;
     if (padded > VKA_IO_HEADER_SIZE_MAX)
         return vka_io_fail(out->error, VKA_INVALID, out->path,
-                           "names and metadata need a header of %zu bytes, above %d", padded,
+                           "names and metadata need a header of %zu bytes, more than %d", padded,
                            VKA_IO_HEADER_SIZE_MAX);
     *size = VKA_IO_PREFIX_SIZE + padded;
     *bytes = malloc(*size);

@@ -1,4 +1,4 @@
-/* Comparing what all ranks were called with, before any work. */
+/* Compares the arguments of all ranks before any work. */
 #include "mpi/comm.h"
 
 #include <assert.h>
@@ -59,7 +59,7 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
               o->dropout_query);
 }
 
-/* The first line in which two texts differ: its bounds in each. */
+/* Logs the first line in which two texts differ. */
 static void find_difference(const char *a, const char *b, struct log *log, const char *caller,
                             int rank)
 {
@@ -71,7 +71,7 @@ static void find_difference(const char *a, const char *b, struct log *log, const
               (int)strcspn(b + line, "\n"), b + line, (int)strcspn(a + line, "\n"), a + line);
 }
 
-/* The same verdict on every rank, as all look at the same messages in the same order. */
+/* The result is the same on every rank: all read the same messages in the same order. */
 static enum vka_status compare(struct vka_mpi *mpi, const char *caller, const struct message *all)
 {
     for (int i = 0; i < mpi->size; i++) {
@@ -111,8 +111,9 @@ enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_sta
     uint64_t deadline = clock_deadline(mpi->timeout);
     struct message *mine = mpi->messages + mpi->size;
     if (own == VKA_OK && terms->cut)
-        own = log_error(&mpi->log, VKA_INTERNAL, "%s: its arguments take more than %zu bytes",
-                        caller, sizeof terms->text);
+        own = log_error(&mpi->log, VKA_INTERNAL,
+                        "%s: the arguments to compare take more than %zu bytes", caller,
+                        sizeof terms->text);
     mine->status = (int32_t)own;
     memcpy(mine->each, terms->each, sizeof mine->each);
     snprintf(mine->text, sizeof mine->text, "call: %.48s\n%s", caller, terms->text);
@@ -154,7 +155,8 @@ fail:
     return status;
 }
 
-/* Starts finding the highest of n numbers, 2 at most, of all ranks, and the first that has it. */
+/* Starts a reduction over all ranks: for each of n numbers (at most 2), the highest and the first
+ * rank that has it. */
 static enum vka_status start_worst(struct vka_mpi *mpi, int n, const int *own, MPI_Request *request)
 {
     for (int i = 0; i < n; i++) {

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Tests without a pause; then a waiting rank pauses, as cores may be fewer than ranks. */
+/* The first tests are made without a pause; then a waiting rank pauses, as there may be fewer cores
+ * than ranks. */
 #define EAGER_TESTS 200
 #define PAUSE_NS 20000
 
@@ -74,10 +75,10 @@ enum vka_status comm_wait(struct vka_mpi *mpi, int n, MPI_Request *requests, uin
             return status;
         if (clock_now() >= deadline) {
             mpi->broken = VKA_TIMEOUT;
-            return log_error(&mpi->log, VKA_TIMEOUT,
-                             "%s: rank %d waited in vain: another rank has died, stalls or made "
-                             "another call",
-                             caller, mpi->rank);
+            return log_error(
+                &mpi->log, VKA_TIMEOUT,
+                "%s: rank %d ran out of time: another rank has died, stalls or made another call",
+                caller, mpi->rank);
         }
         comm_pause(tests);
     }
@@ -91,8 +92,8 @@ enum vka_status comm_device_error(struct vka_mpi *mpi, enum vka_status status)
     return log_error(&mpi->log, status, "%s", *text ? text : vka_status_name(status));
 }
 
-/* The index of the device for the local-th rank of this host: round the devices of the most capable
- * kind, which a rank on a lesser one would only hold up. */
+/* Chooses the device of rank `local` of this host, by turns among those of the most capable kind: a
+ * rank with a slower device would only delay the others. */
 static enum vka_status choose_device(struct vka_mpi *mpi, const struct vka_device_info *info,
                                      uint32_t local, char index[16])
 {
@@ -106,7 +107,7 @@ static enum vka_status choose_device(struct vka_mpi *mpi, const struct vka_devic
     list = calloc(room, sizeof *list);
     CHECK_ALLOC(list);
     TRY(vka_device_list(info, list, &n));
-    n = n < room ? n : room; /* others may have come since the first listing, or gone */
+    n = n < room ? n : room; /* devices may have come or gone since the first call */
     for (size_t i = 0; i < n; i++)
         best = list[i].type > best ? list[i].type : best;
     for (size_t i = 0; i < n; i++)
@@ -152,7 +153,7 @@ fail:
     return status;
 }
 
-/* What keeps this rank from telling the others anything. */
+/* Checks what would keep this rank from communicating at all. */
 static enum vka_status check_comm(struct log *log, const char *caller, MPI_Comm comm)
 {
     enum vka_status status = VKA_OK;
@@ -225,7 +226,7 @@ void vka_mpi_destroy(struct vka_mpi **slot)
     struct vka_mpi *mpi = *slot;
     *slot = NULL;
     vka_device_destroy(&mpi->device);
-    if (mpi->broken) /* MPI may still write there */
+    if (mpi->broken) /* MPI may still write to it */
         return;
     if (mpi->comm != MPI_COMM_NULL && mpi_works())
         MPI_Comm_free(&mpi->comm);

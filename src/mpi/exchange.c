@@ -36,7 +36,7 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
     if (!count)
         return VKA_OK;
     CHECK_ARG(begin + bytes <= INT_MAX,
-              "an exchange of %llu bytes or more: MPI counts to %d, take more pieces",
+              "a message of %llu bytes or more exceeds the %d that MPI can count: use more pieces",
               (unsigned long long)(begin + bytes), INT_MAX);
     CHECK_ALLOC(legs->n < legs->room ? legs : NULL);
     struct leg *leg = &legs->leg[legs->n];
@@ -101,7 +101,7 @@ enum vka_status exchange_land(struct exchange *exchange, struct run *run)
     return status;
 }
 
-/* Where the ranks are out of step MPI may still write to the buffers, which stay then. */
+/* Keeps the buffers if the ranks are out of step: MPI may still write to them. */
 static void destroy_legs(struct legs *legs, bool broken)
 {
     for (size_t i = 0; i < legs->n; i++)

@@ -34,7 +34,7 @@ fail:
     return status;
 }
 
-/* Views and places in `data` of the boxes of a piece. */
+/* Makes the views of the boxes of a piece, and their places in `data`. */
 static enum vka_status finish_piece(struct gather *gather, struct gather_piece *piece)
 {
     struct vka_mpi *mpi = gather->mpi;
@@ -48,9 +48,10 @@ static enum vka_status finish_piece(struct gather *gather, struct gather_piece *
         if (count)
             TRY(comm_device_error(
                 mpi, box_view(gather->target.tensor, &piece->box[i], &piece->view[i])));
-        CHECK_ARG(total + count <= INT_MAX,
-                  "a piece of %llu elements or more: MPI counts to %d, take more pieces",
-                  (unsigned long long)(total + count), INT_MAX);
+        CHECK_ARG(
+            total + count <= INT_MAX,
+            "a piece of %llu elements or more exceeds the %d that MPI can count: use more pieces",
+            (unsigned long long)(total + count), INT_MAX);
         piece->count[i] = (int)count;
         piece->at[i] = (int)total;
         total += count;
@@ -80,7 +81,7 @@ struct vka_tensor *gather_output(const struct gather *gather, uint32_t piece)
     return gather->piece[piece].view[gather->mpi->rank];
 }
 
-/* Computes this rank's box of a piece and sends it on its way. */
+/* Computes this rank's box of a piece and starts to send it. */
 static enum vka_status start_piece(struct gather *gather, struct run *run, uint32_t p)
 {
     struct vka_mpi *mpi = gather->mpi;
@@ -105,8 +106,8 @@ fail:
     return status;
 }
 
-/* Puts what the ranks have computed of a piece in its place; this rank's own part is there already
- * but in an image. */
+/* Writes the boxes of a piece that other ranks have computed to the tensor. This rank's own box is
+ * there already, except in an image. */
 static void land_piece(struct gather *gather, struct run *run, const struct gather_piece *piece)
 {
     size_t element = vka_dtype_size(vka_tensor_dtype(gather->target.tensor));
@@ -133,7 +134,7 @@ fail:
     return status;
 }
 
-/* Where the ranks are out of step MPI may still write to `data`, which stays then. */
+/* Keeps `data` if the ranks are out of step: MPI may still write to it. */
 static void destroy_piece(struct gather_piece *piece, int size, bool broken)
 {
     for (int i = 0; piece->view && i < size; i++)

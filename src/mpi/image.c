@@ -37,7 +37,7 @@ void image_flush(const struct image *image, struct run *run)
         run_write(run, image->tensor, image->host);
 }
 
-/* Row by row of the last axis. */
+/* Copies row by row of the last axis. */
 static void copy_box(const struct image *image, const struct box *box, char *dense, bool to_image)
 {
     const struct vka_tensor *tensor = image->tensor;

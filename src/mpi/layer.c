@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before any share is made of it. */
+/* Checks the whole layer, before a rank's part is made. */
 static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
                              const struct vka_layer_info *info)
 {
@@ -12,12 +12,14 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_inf
     struct log *log = &mpi->log;
     enum vka_status status = VKA_OK;
     CHECK_ARG(given->split == VKA_MPI_HEADS || given->split == VKA_MPI_BATCH,
-              "%s: split is %d, not heads or batch", caller, (int)given->split);
+              "%s: split is %d, but a layer is split by heads or batch", caller, (int)given->split);
     CHECK_ARG(given->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, given->pieces);
     TRY(layer_info_check(log, caller, info));
     if (info->keep_weights && given->split == VKA_MPI_HEADS && info->output.weight)
         status = log_error(log, VKA_UNSUPPORTED,
-                           "%s: keep_weights with an output projection by heads", caller);
+                           "%s: keep_weights is not supported for a layer with an output "
+                           "projection that is split by heads",
+                           caller);
 fail:
     return status;
 }
@@ -43,8 +45,8 @@ static void describe(const struct vka_mpi_layer_info *given, const struct vka_la
     terms_add(terms, "output.weight: %d", !!info->output.weight);
 }
 
-/* Rows (or, with row 1, elements) of some heads, [n_head * dim][row bytes]: where heads are blocked
- * they lie together and nothing is copied; interleaved ones are gathered into *copy. */
+/* The rows of some heads, [n_head * dim][row bytes]; of a bias, elements. Blocked heads are
+ * contiguous and not copied; interleaved heads are gathered into *copy. */
 static const void *heads_of(const void *all, const struct vka_layer_info *info, uint32_t n_head,
                             uint32_t dim, struct vka_mpi_range heads, size_t row, void **copy)
 {
@@ -58,7 +60,7 @@ static const void *heads_of(const void *all, const struct vka_layer_info *info, 
     return to;
 }
 
-/* The projections of some heads, as a layer whose output is their contexts. */
+/* Makes the projections of some heads, as a layer whose output is their contexts. */
 static enum vka_status create_piece(struct vka_mpi_layer *layer, const struct vka_layer_info *whole,
                                     const struct share *share, struct vka_layer **piece)
 {
@@ -96,8 +98,8 @@ fail:
     return status;
 }
 
-/* This rank's rows of the output projection. CPU drivers read weights fastest as [in][out], with
- * whole fours of columns; others take them as they come. */
+/* Makes this rank's rows of the output projection. CPU drivers read weights fastest as [in][out]
+ * with the columns in whole fours; for other drivers they are not changed. */
 static enum vka_status upload_rows(struct vka_mpi_layer *layer, const char *from)
 {
     struct vka_mpi *mpi = layer->mpi;
@@ -153,7 +155,7 @@ fail:
     return status;
 }
 
-/* What this rank does alone; *out keeps what was made even on failure. */
+/* The part without communication; *out is to be destroyed even on failure. */
 static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_info *given,
                               const struct vka_layer_info *whole, struct vka_mpi_layer **out)
 {
@@ -216,7 +218,7 @@ enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi, const struct vka_mpi_l
     status = check(mpi, given, &info);
 fail:
     status = comm_agree(mpi, __func__, status, &terms);
-    if (status == VKA_OK) /* memory and files are each rank's own */
+    if (status == VKA_OK) /* each rank may fail for reasons of its own: memory, files */
         status = comm_agree(mpi, __func__, create(mpi, given, &info, &layer), &terms);
     if (status != VKA_OK) {
         vka_mpi_layer_destroy(&layer);

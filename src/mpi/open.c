@@ -1,4 +1,4 @@
-/* A layer from a safetensors file. The file is mapped, and a rank touches only what it uploads. */
+/* Opens a layer from a safetensors file. The file is mapped; a rank reads only what it uploads. */
 #include "mpi/comm.h"
 
 #include <vkattn/vkattn_io.h>
@@ -35,7 +35,7 @@ static enum vka_status find(struct log *log, const char *path, const struct vka_
         return VKA_OK;
     CHECK_ARG(p->weight && p->weight->rank == 2 && p->weight->shape[0] && p->weight->shape[1] &&
                   p->weight->shape[0] <= INT32_MAX && p->weight->shape[1] <= INT32_MAX,
-              "%.200s: there is no %s.weight of two axes", path, names[which]);
+              "%.200s: %s.weight is missing or does not have two axes", path, names[which]);
     CHECK_ARG(!p->bias || (p->bias->rank == 1 && p->bias->shape[0] == p->weight->shape[0] &&
                            p->bias->dtype == p->weight->dtype),
               "%.200s: %s.bias does not fit %s.weight", path, names[which], names[which]);
@@ -43,7 +43,7 @@ fail:
     return status ? VKA_IO : VKA_OK;
 }
 
-/* Sizes from the shapes; that they fit each other is what makes the file a layer. */
+/* Takes the sizes from the shapes; a file whose shapes do not fit each other is not a layer. */
 static enum vka_status fill(struct log *log, const char *path, const struct projection *p,
                             struct vka_layer_info *info)
 {
@@ -59,13 +59,15 @@ static enum vka_status fill(struct log *log, const char *path, const struct proj
         if (!p[i].weight)
             continue;
         CHECK_ARG(p[i].weight->dtype == p[QUERY].weight->dtype,
-                  "%.200s: %s.weight is not of q_proj.weight's type", path, names[i]);
+                  "%.200s: %s.weight does not have the type of q_proj.weight", path, names[i]);
         rows[i] = p[i].weight->shape[0];
         to[i]->weight = p[i].weight->data;
         to[i]->bias = p[i].bias ? p[i].bias->data : NULL;
     }
-    CHECK_ARG(n_head && n_kv && rows[QUERY] % n_head == 0 && rows[VALUE] % n_kv == 0,
-              "%.200s: q_proj and v_proj do not divide into %u and %u heads", path, n_head, n_kv);
+    CHECK_ARG(
+        n_head && n_kv && rows[QUERY] % n_head == 0 && rows[VALUE] % n_kv == 0,
+        "%.200s: the rows of q_proj and v_proj are not multiples of %u heads and %u key heads",
+        path, n_head, n_kv);
     info->head_dim = (uint32_t)(rows[QUERY] / n_head);
     info->value_dim = (uint32_t)(rows[VALUE] / n_kv);
     info->query_dim = (uint32_t)p[QUERY].weight->shape[1];
@@ -75,8 +77,9 @@ static enum vka_status fill(struct log *log, const char *path, const struct proj
     info->output_dim = (uint32_t)(rows[OUTPUT] ? rows[OUTPUT] : context);
     CHECK_ARG(rows[KEY] == (uint64_t)n_kv * info->head_dim &&
                   (!rows[OUTPUT] || p[OUTPUT].weight->shape[1] == context),
-              "%.200s: k_proj or o_proj does not fit %u and %u heads of %u and %u", path, n_head,
-              n_kv, info->head_dim, info->value_dim);
+              "%.200s: k_proj or o_proj does not fit %u heads and %u key heads, head_dim %u and "
+              "value_dim %u",
+              path, n_head, n_kv, info->head_dim, info->value_dim);
 fail:
     return status ? VKA_IO : VKA_OK;
 }

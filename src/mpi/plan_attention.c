@@ -1,10 +1,10 @@
-/* Attention alone, by heads, by batch elements or by positions. */
+/* Plans of attention, split by heads, batch elements or positions. */
 #include "mpi/plan.h"
 #include "mpi/sequence.h"
 
 static const char caller[] = "vka_mpi_plan_attention";
 
-/* All that has key heads is of the same batch and heads. */
+/* Checks that everything with key heads has the same batch and number of key heads. */
 static enum vka_status check_keys(struct log *log, const struct vka_attention_op *op,
                                   uint32_t batch, uint32_t n_kv)
 {
@@ -36,8 +36,8 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info
     CHECK_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
               caller, sizeof *op);
     if (op->cache || op->q_start || op->kv_start || op->n_key || op->state) {
-        status = log_error(log, VKA_UNSUPPORTED, "%s: a cache, a ragged batch or blocks of keys",
-                           caller);
+        status = log_error(log, VKA_UNSUPPORTED,
+                           "%s: a cache, a ragged batch and key chunks are not supported", caller);
         goto fail;
     }
     if (info->split == VKA_MPI_SEQUENCE)
@@ -47,10 +47,10 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info
                   "%s: q, k, v or output is NULL or not of rank 4", caller);
     uint32_t batch = vka_tensor_shape(op->q, 0), n_head = vka_tensor_shape(op->q, 1);
     uint32_t n_kv = vka_tensor_shape(op->k, 1);
-    CHECK_ARG(n_head % n_kv == 0, "%s: q has %u heads, not a multiple of k's %u", caller, n_head,
-              n_kv);
+    CHECK_ARG(n_head % n_kv == 0, "%s: q has %u heads, not a multiple of the %u of k", caller,
+              n_head, n_kv);
     CHECK_ARG(vka_tensor_shape(op->output, 0) == batch && vka_tensor_shape(op->output, 1) == n_head,
-              "%s: output does not have q's batch and heads", caller);
+              "%s: output does not have the batch and heads of q", caller);
     TRY(check_keys(log, op, batch, n_kv));
     TRY(slice_check_options(log, caller, &op->options, batch, n_head));
 fail:
@@ -79,7 +79,7 @@ static void describe(const struct vka_mpi_plan_info *info, const struct vka_atte
     terms_add_options(terms, &op->options);
 }
 
-/* The part of a piece on a rank. */
+/* The part of the problem that is a piece of a rank. */
 static struct part part_of(const struct vka_mpi_plan *plan, const struct vka_attention_op *op,
                            uint32_t n_piece, int rank, uint32_t piece)
 {

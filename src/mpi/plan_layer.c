@@ -1,4 +1,4 @@
-/* Layers by heads and by batch elements. */
+/* Plans of layers, split by heads or batch elements. */
 #include "mpi/plan.h"
 
 static const char caller[] = "vka_mpi_plan_layer";
@@ -16,7 +16,7 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer *la
     CHECK_ARG(layer && layer->mpi == mpi, "%s: layer is NULL or belongs to another object", caller);
     CHECK_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
               caller, sizeof *op);
-    CHECK_ARG(!op->layer, "%s: op->layer is given, beside layer", caller);
+    CHECK_ARG(!op->layer, "%s: op->layer is given, but layer is an argument of its own", caller);
     CHECK_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,
               (int)op->layout);
     CHECK_ARG(op->query && vka_tensor_rank(op->query) == 3, "%s: query is NULL or not of rank 3",
@@ -28,7 +28,7 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer *la
               "%s: output is NULL or not [%u, %u, %u]", caller, vka_tensor_shape(op->query, 0),
               vka_tensor_shape(op->query, 1), layer->info.output_dim);
     CHECK_ARG(!op->cache || (layer->split == VKA_MPI_HEADS && layer->n_piece == 1),
-              "%s: cache is given, and the layer is not split by heads in one piece", caller);
+              "%s: cache is given, but the layer is not split by heads with pieces 1", caller);
     uint32_t axis = batch_axis(op), batch = vka_tensor_shape(op->query, axis);
     TRY(slice_check(log, caller, "key", op->key, axis, batch));
     TRY(slice_check(log, caller, "value", op->value, axis, batch));
@@ -37,7 +37,7 @@ fail:
     return status;
 }
 
-/* Whether a rank has a cache; HEADLESS: it needs none. */
+/* Whether a rank has a cache; HEADLESS: it has no heads and needs none. */
 enum { HEADLESS = 0, WITHOUT_CACHE, WITH_CACHE };
 
 static void describe(const struct vka_mpi_layer *layer, const struct vka_mpi_plan_info *info,
@@ -58,7 +58,8 @@ static void describe(const struct vka_mpi_layer *layer, const struct vka_mpi_pla
     terms_add_options(terms, &op->attention);
 }
 
-/* All ranks with heads have a cache or none has: the same verdict on all. */
+/* Checks that either all ranks with heads have a cache or none has; the result is the same on
+ * all. */
 static enum vka_status check_caches(struct vka_mpi *mpi)
 {
     struct log *log = &mpi->log;
@@ -73,7 +74,7 @@ fail:
     return status;
 }
 
-/* The contexts of the heads of each piece, straight into their columns of `target`. */
+/* Computes the contexts of the heads of each piece, directly in their columns of `target`. */
 static enum vka_status build_context(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
                                      const struct vka_layer_op *op, struct vka_tensor *target)
 {
@@ -106,7 +107,7 @@ fail:
     return status;
 }
 
-/* This rank's columns of the output, in pieces of whole rows. */
+/* Computes this rank's columns of the output, in pieces of whole rows. */
 static enum vka_status build_output(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
                                     const struct vka_layer_op *op)
 {
@@ -165,7 +166,7 @@ fail:
     return status;
 }
 
-/* The batch elements of a piece of a rank's. */
+/* The batch elements of a piece of a rank. */
 static struct vka_mpi_range batch_piece(uint32_t batch, int size, int rank, uint32_t n_piece,
                                         uint32_t piece)
 {

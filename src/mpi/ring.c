@@ -4,17 +4,17 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Blocks begin at multiples of so many keys, see vka_attention_op.state. */
+/* Key chunks begin at multiples of this, see vka_attention_op.state. A block is one key chunk. */
 #define BLOCK_UNIT 128u
 
 enum { K = 0, V, TENSOR_COUNT };
 
-/* The keys of a block that one rank has: its k, then its v, each dense. */
+/* The keys of a block that one rank owns: first k, then v, both dense. */
 struct leg {
     int owner;
-    struct box mine[TENSOR_COUNT], there[TENSOR_COUNT]; /* of the owner's tensors, of the block's */
+    struct box mine[TENSOR_COUNT], there[TENSOR_COUNT]; /* in tensors of the owner, of the block */
     struct vka_tensor *from[TENSOR_COUNT], *to[TENSOR_COUNT]; /* from: on the owner */
-    size_t at[TENSOR_COUNT], bytes; /* into the block's staging; bytes of both */
+    size_t at[TENSOR_COUNT], bytes; /* offsets in the staging memory; bytes of k and v */
 };
 
 struct block {
@@ -28,16 +28,16 @@ struct ring {
     struct image local[TENSOR_COUNT];      /* the caller's k and v: this rank's positions */
     struct vka_tensor *held[TENSOR_COUNT]; /* [batch][n_kv_head][most keys of a block][dim] */
     struct image block_image[TENSOR_COUNT];
-    struct vka_tensor *state[2]; /* of the rows of each half; NULL: it is empty */
+    struct vka_tensor *state[2]; /* of the rows of each half; NULL: the half is empty */
     uint32_t n_kv, n_block;
     struct block *block;
     size_t n_leg;
     struct leg *leg;
-    uint32_t n_ahead; /* blocks that are on their way beside the one that is computed */
+    uint32_t n_ahead; /* blocks that are sent while one is computed */
     struct slot {
         char *data;           /* a block */
         MPI_Request *request; /* [legs of a block] */
-    } * slot;                 /* [n_ahead + 1], in turn */
+    } * slot;                 /* [n_ahead + 1], used in turn */
 };
 
 static struct slot *slot_of(const struct ring *ring, uint32_t block)
@@ -50,7 +50,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* The keys of an owner's half that lie in the block. */
+/* Adds the keys of an owner's half that are in the block. */
 static enum vka_status add_leg(struct ring *ring, struct block *block, int owner, int half,
                                size_t *bytes)
 {
@@ -82,12 +82,13 @@ static enum vka_status add_leg(struct ring *ring, struct block *block, int owner
             TRY(comm_device_error(mpi,
                                   box_view(ring->local[i].tensor, &leg->mine[i], &leg->from[i])));
     }
-    CHECK_ARG(leg->bytes <= INT_MAX, "a block of %zu bytes: MPI counts to %d", leg->bytes, INT_MAX);
+    CHECK_ARG(leg->bytes <= INT_MAX, "a key chunk of %zu bytes exceeds the %d that MPI can count",
+              leg->bytes, INT_MAX);
 fail:
     return status;
 }
 
-/* Front slices of all ranks lie in their order, back slices behind them in reverse. */
+/* The front halves come in the order of the ranks, the back halves after them in reverse order. */
 static enum vka_status add_legs(struct ring *ring, struct block *block, size_t *most)
 {
     enum vka_status status = VKA_OK;
@@ -101,7 +102,7 @@ fail:
     return status;
 }
 
-/* k and v of a block, as views that the caller destroys. */
+/* Makes views of k and v of a block; the caller destroys them. */
 static enum vka_status view_block(const struct ring *ring, const struct block *block,
                                   struct vka_tensor *view[TENSOR_COUNT])
 {
@@ -128,7 +129,7 @@ fail:
     return status;
 }
 
-/* The state of both halves. */
+/* Makes the softmax state of both halves. */
 static enum vka_status make_states(struct vka_mpi_plan *plan, struct ring *ring,
                                    const struct rows *rows, const struct vka_attention_op *op)
 {
@@ -185,9 +186,9 @@ fail:
     return status;
 }
 
-/* Causal, the ranks have the same work in all, but not of each block: of the front ones those in
- * the middle of the sequence have more than the first rank has, which gets its own in the end, and
- * may run ahead of them for that. */
+/* With a causal mask the ranks have the same work in total, but not for each block: with the first
+ * blocks, ranks in the middle of the sequence have more work than the first rank, which has its
+ * work at the end. Blocks are sent ahead so that it need not wait for them. */
 static uint32_t count_ahead(const struct ring *ring, const struct vka_attention_op *op)
 {
     uint32_t half = (uint32_t)ring->mpi->size / 2;
@@ -234,7 +235,7 @@ fail:
     return status;
 }
 
-/* Each owner's part of a block sets out to all. */
+/* Starts to send the owners' parts of a block to all ranks. */
 static enum vka_status start(struct ring *ring, struct run *run, uint32_t b)
 {
     struct vka_mpi *mpi = ring->mpi;
@@ -312,7 +313,7 @@ void ring_destroy(struct ring **owned)
         vka_tensor_destroy(&ring->state[i]);
     }
     for (uint32_t i = 0; ring->slot && i <= ring->n_ahead && !ring->mpi->broken; i++) {
-        free(ring->slot[i].data); /* else MPI may still write there */
+        free(ring->slot[i].data); /* otherwise MPI may still write to it */
         free(ring->slot[i].request);
     }
     free(ring->slot);

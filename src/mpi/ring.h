@@ -1,6 +1,7 @@
-/* Where ranks outnumber heads: keys and values go round all ranks block by block, in the order of
- * the keys, and each rank computes its own rows. A rank holds its own positions, one block on the
- * device, and two or more on the host: some travel while the one before them is computed. */
+/* For more ranks than heads: keys and values go round all ranks in blocks (key chunks), in the
+ * order of the keys, and each rank computes its own rows. A rank has its own positions and one
+ * block on the device, and two or more blocks on the host, which are sent while the one before is
+ * computed. */
 #ifndef VKA_MPI_RING_H
 #define VKA_MPI_RING_H
 
@@ -8,8 +9,8 @@
 
 struct ring;
 
-/* n_kv: positions of keys on all ranks. UNSUPPORTED, without a word, where this rank's device alone
- * would not take all keys in one fused pass: then they have to come to every rank. */
+/* n_kv: the key positions of all ranks. UNSUPPORTED, without a log message, if attention over all
+ * keys would not be one fused pass on this rank's device: then every rank must receive all keys. */
 enum vka_status ring_create(struct vka_mpi_plan *plan, const struct rows *rows,
                             const struct vka_attention_op *op, uint32_t n_kv, struct ring **ring);
 enum vka_status ring_run(struct ring *ring, struct run *run);

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* What the kernels clamp a position of query 0 to. */
+/* Kernels clamp the position of query 0 to +-this. */
 #define OFFSET_MOST (1 << 30)
 
 enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *op, uint32_t n_q,
@@ -28,7 +28,7 @@ fail:
     return status;
 }
 
-/* Attention of half `index`, which is not empty: as an operation on views. */
+/* Describes attention of half `index`, which is not empty, as an operation on views. */
 static enum vka_status describe_half(struct views *views, const struct rows *rows, int index,
                                      const struct vka_attention_op *op, const struct share *share,
                                      const struct rows_block *block, struct vka_attention_op *own)

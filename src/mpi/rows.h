@@ -1,45 +1,47 @@
-/* Where ranks outnumber heads: every rank computes its own rows, on all keys or block by block. */
+/* For more ranks than heads: every rank computes its own rows, over all keys or block by block. */
 #ifndef VKA_MPI_ROWS_H
 #define VKA_MPI_ROWS_H
 
 #include "mpi/plan.h"
 
-/* The positions of one of the two slices that a rank has. */
+/* One of the two ranges of positions that a rank has. */
 struct rows_half {
     struct vka_mpi_range range; /* of all positions */
-    uint32_t behind;            /* where it begins in the rank's own tensor */
+    uint32_t behind;            /* where it begins in the tensor of the rank */
     struct vka_tensor *offset;  /* I32: the position of its first query */
 };
 
 struct rows {
     struct vka_mpi *mpi;
-    struct vka_tensor *offset; /* a view of the caller's, or NULL */
+    struct vka_tensor *offset; /* a view of the caller's query_offset, or NULL */
     struct rows_half half[2];
 };
 
-/* For n_q positions on all ranks. */
+/* n_q: the query positions of all ranks. */
 enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *op, uint32_t n_q,
                             struct rows *rows);
 
-/* Keys from key_first on, of n_key; the state of each half. */
+/* A block: keys from key_first on, of n_key; and the softmax state of each half. */
 struct rows_block {
     uint32_t key_first, n_key;
     struct vka_tensor *state[2];
 };
 
-/* Records attention of this rank's rows of some heads on k and v, which have all keys of those, or
- * a block of them. */
+/* Records attention of this rank's rows of some heads over k and v, which are all keys of the
+ * heads, or a block of them. */
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
                             const struct vka_attention_op *op, const struct share *share,
                             struct vka_tensor *k, struct vka_tensor *v,
                             const struct rows_block *block, struct vka_plan **recorded);
 
-/* The elements of state of each half, for blocks like k and v, of all heads and of n_key keys. */
+/* The number of elements of the state of each half, for blocks like k and v with all heads and
+ * n_key keys in all. */
 enum vka_status rows_state(struct vka_mpi_plan *plan, const struct rows *rows,
                            const struct vka_attention_op *op, struct vka_tensor *k,
                            struct vka_tensor *v, uint32_t n_key, uint64_t count[2]);
 
-/* Before each run: the caller may have written other offsets. */
+/* Computes the offsets of the halves. Call it before each run: the caller may have changed the
+ * offsets. */
 void rows_move(const struct rows *rows, struct run *run);
 void rows_destroy(struct rows *rows);
 

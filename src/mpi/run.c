@@ -43,14 +43,14 @@ static uint64_t time_left(const struct run *run)
     return run->deadline > now ? run->deadline - now : 0;
 }
 
-/* Waits for the device; MPI works on the requests meanwhile. */
+/* Waits for the device; MPI makes progress on the requests meanwhile. */
 static enum vka_status wait_device(struct run *run, struct vka_plan *plan, uint64_t ticket, int n,
                                    MPI_Request *requests)
 {
     struct vka_mpi *mpi = run->mpi;
     enum vka_status status = VKA_OK, waited = VKA_TIMEOUT;
     for (unsigned asked = 0; n && waited == VKA_TIMEOUT && time_left(run); asked++) {
-        waited = vka_plan_wait(plan, ticket, 0); /* asks, and logs nothing */
+        waited = vka_plan_wait(plan, ticket, 0); /* only asks, and logs nothing */
         if (waited != VKA_TIMEOUT)
             break;
         TRY(comm_progress(mpi, n, requests));
@@ -63,7 +63,7 @@ static enum vka_status wait_device(struct run *run, struct vka_plan *plan, uint6
     else
         run->status =
             log_error(&mpi->log, VKA_TIMEOUT,
-                      "vka_mpi_plan_run: the device of rank %d was not done in time", mpi->rank);
+                      "vka_mpi_plan_run: the device of rank %d did not finish in time", mpi->rank);
 fail:
     return status;
 }
@@ -123,7 +123,7 @@ enum vka_status run_end(struct run *run)
     if (status != run->status)
         log_error(&mpi->log, status, "%s: rank %d failed with %s", caller, worst[1],
                   vka_status_name(status));
-    if (status == VKA_TIMEOUT) /* a device is still at work on what the next run would overtake */
+    if (status == VKA_TIMEOUT) /* a device still works on this run: another one would overtake it */
         mpi->broken = status;
 fail:
     return status;

@@ -10,27 +10,27 @@ enum { Q = 0, K, V, OUTPUT, TENSOR_COUNT };
 static const char caller[] = "vka_mpi_plan_attention";
 static const char *const names[TENSOR_COUNT] = {"q", "k", "v", "output"};
 
-/* The heads of one piece: all positions of some heads on this rank; or, by rows, all keys of heads
- * that are the same on all ranks. */
+/* One piece: all positions of some heads of this rank; or, by rows, all keys of heads that are the
+ * same on all ranks. */
 struct sequence_piece {
     struct share share;
     struct vka_tensor *tensor[TENSOR_COUNT]; /* [batch][heads][n][dim]; NULL: no heads, or by rows
                                                 q and the output */
     struct image whole[TENSOR_COUNT];
     struct exchange scatter,
-        collect; /* what comes in before; the output by positions, not by rows */
+        collect; /* what is received before it is computed; and its output, unless by rows */
     struct vka_plan *plan;
 };
 
 struct sequence {
     struct vka_mpi *mpi;
-    struct image local[TENSOR_COUNT]; /* the caller's: some positions of all heads */
+    struct image local[TENSOR_COUNT]; /* of the caller's tensors: some positions of all heads */
     uint32_t n[TENSOR_COUNT];         /* positions on all ranks */
     uint32_t n_piece;
     struct sequence_piece *piece;
-    bool by_rows; /* ranks outnumber heads */
+    bool by_rows; /* there are more ranks than heads */
     struct rows rows;
-    struct ring *ring; /* by rows, keys in blocks: instead of the pieces */
+    struct ring *ring; /* by rows with keys in blocks: used instead of pieces */
 };
 
 static struct vka_tensor *operand(const struct vka_attention_op *op, int which)
@@ -48,8 +48,8 @@ enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_o
                   "%s: q, k, v or output is NULL or not of rank 4", caller);
     uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
     CHECK_ARG(n_head % n_kv == 0 && vka_tensor_shape(op->v, 1) == n_kv,
-              "%s: q has %u heads, not a multiple of k's %u, or v has others", caller, n_head,
-              n_kv);
+              "%s: q has %u heads, not a multiple of the %u of k, or v has another number than k",
+              caller, n_head, n_kv);
     CHECK_ARG(vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->q, 0) &&
                   vka_tensor_shape(op->output, 1) == n_head &&
                   vka_tensor_shape(op->output, 2) == vka_tensor_shape(op->q, 2) &&
@@ -62,7 +62,9 @@ enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_o
     TRY(slice_check_options(log, caller, &op->options, batch, n_head));
     if (op->past_key || op->past_value || op->present_key || op->present_value ||
         op->options.scores)
-        return log_error(log, VKA_UNSUPPORTED, "%s: past, present or returned scores by positions",
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: past, present and returned scores are not supported for positions "
+                         "split over ranks",
                          caller);
 fail:
     return status;
@@ -79,7 +81,8 @@ void sequence_describe(const struct vka_attention_op *op, struct terms *terms)
     }
 }
 
-/* Adds up the positions of all ranks, and checks that each has its own: the same verdict on all. */
+/* Adds up the positions of all ranks and checks that each has its own; the result is the same on
+ * all. */
 static enum vka_status count_positions(struct vka_mpi *mpi, uint32_t n[TENSOR_COUNT])
 {
     struct log *log = &mpi->log;
@@ -88,18 +91,19 @@ static enum vka_status count_positions(struct vka_mpi *mpi, uint32_t n[TENSOR_CO
         uint64_t sum = 0;
         for (int rank = 0; rank < mpi->size; rank++)
             sum += (uint32_t)comm_each(mpi, rank)[i];
-        CHECK_ARG(sum <= INT32_MAX, "%s: %llu positions", caller, (unsigned long long)sum);
+        CHECK_ARG(sum <= INT32_MAX, "%s: %llu positions exceed 2^31 - 1", caller,
+                  (unsigned long long)sum);
         n[i] = (uint32_t)sum;
         for (int rank = 0; rank < mpi->size; rank++) {
             struct vka_mpi_range half[2];
             uint32_t own = (uint32_t)comm_each(mpi, rank)[i];
             vka_mpi_positions(n[i], mpi->size, rank, half);
             CHECK_ARG(half[0].count + half[1].count == own,
-                      "%s: %s of rank %d has %u of %u positions, its share is %u", caller, names[i],
-                      rank, own, n[i], half[0].count + half[1].count);
+                      "%s: %s of rank %d has %u of %u positions, but should have %u", caller,
+                      names[i], rank, own, n[i], half[0].count + half[1].count);
         }
     }
-    CHECK_ARG(n[K] == n[V], "%s: k has %u positions, v %u", caller, n[K], n[V]);
+    CHECK_ARG(n[K] == n[V], "%s: k has %u positions, but v has %u", caller, n[K], n[V]);
 fail:
     return status;
 }
@@ -109,8 +113,8 @@ static struct vka_mpi_range heads_of(const struct share *share, int which)
     return which == K || which == V ? share->key : share->query;
 }
 
-/* The positions of `rank` of some heads: where they lie in a tensor of all positions, and in that
- * rank's own, one box for each half. */
+/* The positions of `rank` of some heads, one box for each half: in a tensor of all positions, and
+ * in the tensor of that rank. */
 static void boxes(const struct sequence *s, int which, int rank, struct vka_mpi_range heads,
                   bool whole, struct box box[2])
 {
@@ -132,7 +136,8 @@ static struct share share_of(const struct sequence *s, uint32_t n_head, uint32_t
                       : split_heads(n_head, n_kv, s->mpi->size, rank, s->n_piece, piece);
 }
 
-/* Both directions of tensors first .. last between the local ones and those of all positions. */
+/* Adds tensors first .. last to both directions of an exchange between local tensors and those of
+ * all positions. */
 static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece, uint32_t p,
                                 const struct vka_attention_op *op, int first, int last,
                                 struct exchange *exchange)
@@ -164,7 +169,7 @@ fail:
     return status;
 }
 
-/* Tensors of all positions of this rank's heads, and attention on them. */
+/* Makes the tensors of all positions of this rank's heads, and the plan of attention on them. */
 static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence *s,
                                       struct sequence_piece *piece,
                                       const struct vka_attention_op *op)
@@ -196,7 +201,8 @@ fail:
     return status;
 }
 
-/* What is there before any piece; by rows that is the rows and, where this device can, the ring. */
+/* Makes what comes before the pieces: by rows, the rows and, if this device supports it, the
+ * ring. */
 static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_COUNT],
                              const struct vka_attention_op *op)
 {
@@ -213,10 +219,10 @@ static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_
     if (!s->by_rows)
         return VKA_OK;
     if (s->n_piece > plan->n_kv_head)
-        s->n_piece = plan->n_kv_head; /* no keys twice */
+        s->n_piece = plan->n_kv_head; /* so that no keys are received twice */
     TRY(rows_create(mpi, op, n[Q], &s->rows));
     if (plan->info.path == VKA_PATH_UNFUSED)
-        return VKA_UNSUPPORTED; /* blocks are for fused passes */
+        return VKA_UNSUPPORTED; /* only fused passes take blocks */
     TRY(ring_create(plan, &s->rows, op, n[K], &s->ring));
 fail:
     return status;
@@ -254,7 +260,7 @@ enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_atte
     TRY(count_positions(plan->mpi, n));
     plan->n_q = n[Q];
     status = begin(plan, n, op);
-    if ((uint32_t)plan->mpi->size > plan->n_head) { /* a ring on all ranks or on none */
+    if ((uint32_t)plan->mpi->size > plan->n_head) { /* all ranks use a ring, or none does */
         status = comm_all_support(plan->mpi, status, caller);
         if (status != VKA_OK && plan->sequence)
             ring_destroy(&plan->sequence->ring);
@@ -266,8 +272,8 @@ fail:
     return status;
 }
 
-/* All pieces set out; then one is computed while those behind it still come in and the outputs of
- * those before it go back. */
+/* Starts to exchange all pieces. Then each is computed while later ones are still received and the
+ * outputs of earlier ones are sent back. */
 enum vka_status sequence_run(struct sequence *s, struct run *run)
 {
     enum vka_status status = VKA_OK;

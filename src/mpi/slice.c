@@ -25,7 +25,7 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
     const struct {
         const char *name;
         const struct vka_tensor *tensor;
-        uint32_t behind, whole; /* behind: axes after the one that is checked */
+        uint32_t behind, whole; /* behind: the number of axes after the checked one */
         bool exact;
     } rows[] = {{"mask", o->mask, 3, batch, false},
                 {"mask", o->mask, 2, n_head, false},
@@ -101,7 +101,7 @@ enum vka_status box_view(struct vka_tensor *tensor, const struct box *box, struc
     return VKA_OK;
 }
 
-/* Along the axis that stands `from_last` before the last, where the mask has it. */
+/* Takes a part of the mask along the axis `from_last` before the last, if the mask has it. */
 static enum vka_status slice_mask(struct views *views, struct vka_tensor **mask, uint32_t from_last,
                                   struct vka_mpi_range range)
 {

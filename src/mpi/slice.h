@@ -1,63 +1,63 @@
-/* A rank's part of an operation, as views of the tensors of the whole. */
+/* A rank's part of an operation, as views of the tensors of the whole problem. */
 #ifndef VKA_MPI_SLICE_H
 #define VKA_MPI_SLICE_H
 
 #include "core/status.h"
 #include "mpi/split.h"
 
-/* Views made for one operation; the plan keeps what they show alive, so that they go once it has
- * been added. */
+/* Views made for one operation. They are destroyed once it has been added, as the plan keeps their
+ * storage alive. */
 struct views {
     size_t n;
     struct vka_tensor *made[40];
 };
 void views_destroy(struct views *views);
 
-/* The size of a tensor along an axis that ranks share is that of the whole problem: a part of a
- * larger tensor would pass for one of the right size. NULL passes. */
+/* Checks the size of a tensor along an axis that is split between ranks: it must be that of the
+ * whole problem, as a part of a larger tensor would look like the right size. NULL is accepted. */
 enum vka_status slice_check(struct log *log, const char *caller, const char *name,
                             const struct vka_tensor *tensor, uint32_t axis, uint32_t whole);
 
-/* The same of options; what may be broadcast may also have size 1. */
+/* The same for options; what may be broadcast may also have size 1. */
 enum vka_status slice_check_options(struct log *log, const char *caller,
                                     const struct vka_attention_options *options, uint32_t batch,
                                     uint32_t n_head);
 
-/* The part of a tensor along an axis; *part is the tensor itself where the part is all of it, where
- * the axis has length 1 (and is broadcast), and where it is NULL. */
+/* Takes a part of a tensor along an axis. *part is the tensor itself if the part is all of it, if
+ * the axis has length 1 (and is broadcast), or if the tensor is NULL. */
 enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint32_t axis,
                             struct vka_mpi_range range, struct vka_tensor **part);
 
-/* A box of a tensor, counted in its own axes. */
+/* A box of a tensor: a range on each of its axes. */
 struct box {
     uint32_t first[VKA_MAX_RANK], count[VKA_MAX_RANK];
 };
 
-/* All of the tensor, but for `range` along `axis`. */
+/* The box that is `range` along `axis` and everything along the other axes. */
 struct box box_along(const struct vka_tensor *tensor, uint32_t axis, struct vka_mpi_range range);
 
-/* Elements of the box. */
+/* The number of elements of a box. */
 uint64_t box_count(const struct box *box, uint32_t rank);
 
-/* A view that the caller destroys. */
+/* Makes a view of a box; the caller destroys it. */
 enum vka_status box_view(struct vka_tensor *tensor, const struct box *box,
                          struct vka_tensor **view);
 
-/* Which part of a problem: batch elements, and heads. */
+/* A part of a problem: batch elements and heads. */
 struct part {
     struct vka_mpi_range batch;
     struct share heads;
 };
 
-/* Options for the part; `part` may be the options of the whole. */
+/* Makes the options of the part; `part` may be the options of the whole. */
 enum vka_status slice_options(struct views *views, const struct vka_attention_options *whole,
                               const struct part *part, struct vka_attention_options *options);
 
-/* Options for some queries; query_offset is the caller's to move. */
+/* Makes the options of some queries; the caller adjusts query_offset. */
 enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
                               struct vka_attention_options *options);
 
-/* The tensors of an attention operation, output aside. */
+/* Takes the part of the tensors of an attention operation, except output. */
 enum vka_status slice_attention(struct views *views, const struct vka_attention_op *whole,
                                 const struct part *part, struct vka_attention_op *op);
 

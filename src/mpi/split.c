@@ -7,8 +7,8 @@ struct vka_mpi_range split_even(uint32_t n, uint32_t count, uint32_t index)
     return (struct vka_mpi_range){first, end - first};
 }
 
-/* Part `index` of `count` of whole groups of query heads; where the parts outnumber the key heads,
- * those that share a key head divide its group. */
+/* Part `index` of `count` parts, of whole groups of query heads. With more parts than key heads,
+ * parts that have the same key head divide its group. */
 static struct share split_groups(struct share all, uint32_t count, uint32_t index)
 {
     uint32_t n_key = all.key.count;
@@ -48,7 +48,7 @@ uint32_t split_pieces(uint32_t wanted, uint32_t units, int size)
     return wanted ? wanted : units / (uint32_t)size >= 2 ? 2 : 1;
 }
 
-/* Whether there is such a rank, which alone has a share. */
+/* Whether there is such a rank; others have nothing. */
 static bool is_rank(int size, int rank)
 {
     return rank >= 0 && rank < size;

@@ -13,37 +13,7 @@ static const struct rate cautious[VKA_DEVICE_TYPE_COUNT] = {
 
 enum kernel budget_class(enum kernel kernel)
 {
-    switch (kernel) {
-    case KERNEL_attention_map:
-    case KERNEL_attention_merge:
-    case KERNEL_cache_advance:
-    case KERNEL_cache_append:
-    case KERNEL_cache_gather:
-    case KERNEL_copy:
-    case KERNEL_loop_probe:
-    case KERNEL_sum_pieces:
-    case KERNEL_nonfinite:
-    case KERNEL_rope:
-        return KERNEL_copy;
-    case KERNEL_matmul_tile:
-    case KERNEL_matmul_lane4:
-    case KERNEL_matmul_lane8:
-    case KERNEL_matmul_address:
-    case KERNEL_matmul_texel:
-    case KERNEL_matmul_coop_f16:
-    case KERNEL_matmul_coop_bf16:
-    case KERNEL_softmax_shared:
-    case KERNEL_softmax_subgroup:
-    case KERNEL_attention_row:
-    case KERNEL_attention_texel:
-    case KERNEL_attention_address:
-    case KERNEL_attention_tile:
-    case KERNEL_attention_coop_f16:
-    case KERNEL_attention_coop_bf16:
-    case KERNEL_COUNT:
-        break;
-    }
-    return kernel;
+    return kernel_table[kernel].family == FAMILY_MOVE ? KERNEL_copy : kernel;
 }
 
 struct rate budget_cautious(const struct caps *caps)
@@ -71,7 +41,7 @@ double budget_time(const struct caps *caps, const struct rates *rates, enum kern
 
 double budget_max_loops(const struct caps *caps)
 {
-    if (caps->wrong_kernels >> KERNEL_loop_probe & 1)
+    if (caps->kernels[KERNEL_loop_probe] == KERNEL_WRONG)
         return LOOPS_LEAST;
     return caps->max_loops ? caps->max_loops : LOOPS_CHECKED;
 }

@@ -3,8 +3,7 @@
 #ifndef VKA_PLAN_BUDGET_H
 #define VKA_PLAN_BUDGET_H
 
-#include "core/caps.h"
-#include "gpu/kernels.h"
+#include "gpu/caps.h"
 
 /* What a dispatch has to do, in operations: a multiply-add counts 2, all else WORK_ below. */
 struct work {

@@ -21,7 +21,7 @@ bool calibrate_wanted(const struct vka_plan *plan, enum kernel kernel, const str
 
 uint32_t calibrate_groups(const struct vka_plan *plan, uint64_t bytes, uint32_t n)
 {
-    const struct vka_device_properties *has = &plan->device->caps.properties;
+    const struct vka_device_properties *has = &plan->caps.properties;
     uint64_t room = has->max_allocation / 2 < SCRATCH ? has->max_allocation / 2 : SCRATCH;
     room = room < has->max_buffer_range ? room : has->max_buffer_range;
     uint64_t most = room / bytes;

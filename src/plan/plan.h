@@ -40,26 +40,21 @@ struct scratch {
     bool constant; /* written once when added, never shared */
 };
 
-/* Where NaN and Inf of one output are counted. */
-struct count {
-    const char *name;
-    struct storage *words; /* host-visible, of the plan's scratches: n pairs of NaN and Inf */
-    uint32_t n;
-    uint64_t nan, inf; /* of the last run waited for */
-};
-
-/* A cache that operations of the plan grow. */
-struct kept_cache {
-    struct vka_cache *cache; /* referenced */
-    /* Host-visible, of the plan's scratches, u32 [batch][2]: the ticket of the first run that had no
-     * room for a sequence, see ticket_of_words; 0: none. */
-    struct storage *full;
-    uint64_t n_change; /* the cache's, when the plan was last submitted */
+/* What an operation hangs on a plan, first member of a structure of its own: told before each
+ * submit and after each wait, and released with the plan. */
+struct attached {
+    void (*begin_run)(struct attached *self); /* NULL: nothing to do */
+    /* last: the ticket is the last that was submitted. */
+    enum vka_status (*end_run)(struct attached *self, uint64_t ticket, bool last);
+    void (*release)(struct attached *self); /* frees it */
+    bool notes_tickets;                     /* its passes read device->running */
 };
 
 struct vka_plan {
     struct retired retired; /* first: a plan destroyed in flight waits here */
     struct vka_device *device;
+    struct caps caps; /* the device's, when they were last read, and `without` */
+    uint64_t without; /* bit k: choices leave kernel k out; of self-tests */
     enum vka_path path;
     uint64_t workspace_limit;
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q; /* as in vka_plan_info */
@@ -73,13 +68,10 @@ struct vka_plan {
     size_t n_scratch, scratch_room;
     uint32_t scratch_level;
 
-    struct count *counts;
-    size_t n_count, count_room;
+    struct attached **attached;
+    size_t n_attached, attached_room;
     bool count_nonfinite;
-    bool counted; /* a run has been waited for */
-
-    struct kept_cache *caches;
-    size_t n_cache, cache_room;
+    bool waited; /* for the last run */
 
     VkCommandPool pool;
     VkCommandBuffer *commands; /* [n_submit] */
@@ -94,12 +86,14 @@ struct vka_plan {
     struct recorded recorded;
 };
 
+/* Reads the device's caps again: kernels may have been tested since. */
+void plan_read_caps(struct vka_plan *plan);
+
 /* An operation begins with plan_begin and ends with plan_end; on failure plan_end takes back all
  * that was added and taken since. */
 struct plan_mark {
-    size_t n_pass, n_count, n_scratch, n_cache;
+    size_t n_pass, n_scratch, n_attached;
     double predicted;
-    uint64_t wrong_kernels; /* of the device's caps */
 };
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
 enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status);
@@ -123,12 +117,14 @@ void plan_scratch_leave(struct vka_plan *plan);
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                               const void *data, struct vka_tensor *tensor);
 
-/* A counted output, and its n pairs of words as a tensor [1][1][1][2 * n]. */
-enum vka_status plan_add_count(struct vka_plan *plan, const char *name, uint32_t n,
-                               struct vka_tensor *words);
+/* A tensor of `bytes` in host-visible memory that the plan keeps, u32 [bytes / 4]. */
+enum vka_status plan_host_words(struct vka_plan *plan, uint64_t bytes, struct storage **words);
 
-/* Keeps a cache as long as the plan; a wait tells whether it had room. */
-enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache);
+/* Takes ownership of `attached`, which is released on failure too. */
+enum vka_status plan_attach(struct vka_plan *plan, struct attached *attached);
+
+/* Whether submits note which ticket runs. */
+bool plan_notes_tickets(const struct vka_plan *plan);
 
 /* The bytes that one binding of a tensor takes. */
 uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);
@@ -153,6 +149,9 @@ double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct w
 
 /* Whether that is within the budget, and the loops of its invocations within the device's limit. */
 bool plan_fits(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
+
+/* DEVICE_LOST: the plan reads weights that are gone. */
+enum vka_status plan_weights_lost(struct log *log);
 
 /* DEVICE_LOST where the device is, or weights that the plan reads. */
 enum vka_status plan_check_alive(const struct vka_plan *plan);

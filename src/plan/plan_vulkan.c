@@ -21,14 +21,14 @@ static enum vka_status check_semaphores(struct vka_device *device, const char *c
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
-    CHECK_ARG(n <= VKA_MAX_SEMAPHORES, "%s: %s has %u semaphores, at most %d are taken", caller,
-              name, n, VKA_MAX_SEMAPHORES);
+    CHECK_ARG(n <= VKA_MAX_SEMAPHORES, "%s: %s has %u semaphores, but at most %d are supported",
+              caller, name, n, VKA_MAX_SEMAPHORES);
     CHECK_ARG(list || !n, "%s: %s is NULL", caller, name);
     for (uint32_t i = 0; i < n; i++) {
         CHECK_ARG(list[i].semaphore, "%s: %s[%u] is VK_NULL_HANDLE", caller, name, i);
         if (list[i].value && !device->queue.timeline)
             return log_error(log, VKA_UNSUPPORTED,
-                             "%s: %s[%u] has a value, and timelineSemaphore is not enabled", caller,
+                             "%s: %s[%u] has a value, but timelineSemaphore is not enabled", caller,
                              name, i);
     }
 fail:

@@ -229,7 +229,7 @@ enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands
     enum vka_status status = VKA_OK;
     struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
     CHECK_ALLOC(hazards.open);
-    if (plan->n_cache > 0)
+    if (plan_notes_tickets(plan))
         receipt_clear_running(plan->device, commands);
     record_passes(plan, 0, plan->n_pass, commands, VK_NULL_HANDLE, 0, &hazards);
 fail:

@@ -1,5 +1,4 @@
-/* What a plan holds beside its passes: intermediate results, constants, counts, caches. */
-#include "plan/cache.h"
+/* What a plan holds beside its passes: intermediate results, constants, what operations attach. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -40,7 +39,7 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
     struct log *log = &plan->device->log;
     *tensor = (struct vka_tensor){.dtype = dtype};
     if (!shape_dense(4, size, &tensor->shape))
-        return log_error(log, VKA_UNSUPPORTED, "an intermediate result passes 2^48 elements");
+        return log_error(log, VKA_UNSUPPORTED, "an intermediate result exceeds 2^48 elements");
     uint64_t bytes = shape_count(&tensor->shape) * vka_dtype_size(dtype);
     struct scratch *best = NULL;
     for (size_t i = 0; i < plan->n_scratch; i++) {
@@ -92,39 +91,30 @@ fail:
     return status;
 }
 
-enum vka_status plan_add_count(struct vka_plan *plan, const char *name, uint32_t n,
-                               struct vka_tensor *words)
+enum vka_status plan_host_words(struct vka_plan *plan, uint64_t bytes, struct storage **words)
 {
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
-    void *array = plan->counts;
-    TRY(plan_grow(log, &array, plan->n_count, &plan->count_room, sizeof *plan->counts));
-    plan->counts = array;
-    *words = (struct vka_tensor){.dtype = VKA_I32};
-    shape_dense(4, (const uint32_t[]){1, 1, 1, 2 * n}, &words->shape);
-    TRY(add_scratch(plan, MEMORY_STAGING, vka_tensor_size(words), true, &words->storage));
-    plan->counts[plan->n_count++] = (struct count){.name = name, .words = words->storage, .n = n};
-fail:
-    return status;
+    return add_scratch(plan, MEMORY_STAGING, bytes, true, words);
 }
 
-enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache)
+enum vka_status plan_attach(struct vka_plan *plan, struct attached *attached)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
-    for (size_t i = 0; i < plan->n_cache; i++)
-        if (plan->caches[i].cache == cache)
-            return VKA_OK;
-    struct kept_cache kept = {.cache = cache, .n_change = cache->n_change};
-    uint64_t bytes = 8 * (uint64_t)cache->info.batch;
-    void *array = plan->caches;
-    TRY(plan_grow(log, &array, plan->n_cache, &plan->cache_room, sizeof *plan->caches));
-    plan->caches = array;
-    TRY(add_scratch(plan, MEMORY_STAGING, bytes, true, &kept.full));
-    memset(memory_mapped(&kept.full->range), 0, bytes);
-    TRY(storage_keep(kept.full, memory_mapped(&kept.full->range)));
-    plan->caches[plan->n_cache++] = kept;
-    cache->references++;
-fail:
-    return status;
+    void *array = plan->attached;
+    enum vka_status status =
+        plan_grow(log, &array, plan->n_attached, &plan->attached_room, sizeof *plan->attached);
+    if (status != VKA_OK) {
+        attached->release(attached);
+        return status;
+    }
+    plan->attached = array;
+    plan->attached[plan->n_attached++] = attached;
+    return VKA_OK;
+}
+
+bool plan_notes_tickets(const struct vka_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_attached; i++)
+        if (plan->attached[i]->notes_tickets)
+            return true;
+    return false;
 }

@@ -1,5 +1,5 @@
-/* What surrounds the attention: projections, norms, rotation, the generator, storage types and the
- * measure of error. SPDX-License-Identifier: MIT */
+/* Everything around attention: projections, norms, rotation, the random generator, storage types
+ * and the measure of error. SPDX-License-Identifier: MIT */
 #include <reference/reference.h>
 
 #include <math.h>
@@ -65,7 +65,7 @@ void ref_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
     }
 }
 
-/* One row's normalised squared error; infinite where a non-finite value is not met. */
+/* The normalised squared error of a row; infinite if a non-finite value does not match. */
 static double row_error(const double *got, const double *want, size_t width)
 {
     double error = 0, norm = 0;
@@ -119,9 +119,9 @@ double ref_from_bf16(uint16_t b)
     return (double)x;
 }
 
-/* Rounds |x| to a type of `bits` fraction bits whose least normal exponent is `least` and whose
- * greatest is 1 - least, and returns its bits without the sign. A carry out of the fraction lands
- * in the exponent, as it should, up to infinity. rint rounds to even in the default mode. */
+/* Rounds |x| to a type with `bits` fraction bits and normal exponents `least` to 1 - least, and
+ * returns its bits without the sign. A carry out of the fraction increases the exponent, which is
+ * right, up to infinity. rint rounds to even in the default mode. */
 static uint16_t narrow(double x, int bits, int least)
 {
     uint32_t infinity = (uint32_t)(2 - 2 * least + 1) << bits;
@@ -137,7 +137,7 @@ static uint16_t narrow(double x, int bits, int least)
     exponent = exponent - 1 < least ? least : exponent - 1;
     if (exponent > 1 - least)
         return (uint16_t)infinity;
-    /* In units of the last place: below 2^bits for subnormals, from there on for normals. */
+    /* In units of the last place: below 2^bits for subnormals, at least 2^bits for normals. */
     double units = rint(ldexp(x, bits - exponent));
     uint32_t result = ((uint32_t)(exponent - least) << bits) + (uint32_t)units;
     return (uint16_t)(result < infinity ? result : infinity);

@@ -1,24 +1,25 @@
-/* Attention itself: which keys are visible, scores, softmax, dropout and the weighted sum, one
- * query row after the other. SPDX-License-Identifier: MIT */
+/* Attention: visible keys, scores, softmax, dropout and the weighted sum, one query row after the
+ * other. SPDX-License-Identifier: MIT */
 #include <reference/reference.h>
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Where positions stop, either way, so that j - p never overflows on a device. */
+/* Positions are clamped to +-this, so that j - p never overflows on a device. */
 #define POSITION_LIMIT ((int64_t)1 << 30)
 
-/* One query row: batch element b, head h, query i at position p, seeing keys below `length`. */
+/* One query row: batch element b, head h, query i at position p; keys from `length` on are
+ * hidden. */
 struct row {
     size_t b, h, i;
     int64_t p, length;
-    const double *q; /* [head_dim], normed and turned */
-    const double *k; /* [n_kv][head_dim] of its key head, likewise */
+    const double *q; /* [head_dim], normalised and rotated */
+    const double *k; /* [n_kv][head_dim] of its key head, normalised and rotated */
     const double *v; /* [n_kv][value_dim] */
 };
 
-/* Keys and queries ready for the scores, and one row's working arrays. */
+/* Keys and queries that are ready for the scores, and the working arrays of one row. */
 struct work {
     double *q, *k;
     double *stage[VKA_SCORES_COUNT]; /* [n_kv] by kind; [NONE] unused */
@@ -31,7 +32,7 @@ static int64_t clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* Element b of an array that has one value a batch element, or one for all. */
+/* Element b of an array with one value for each batch element, or one for all. */
 static int64_t per_batch(const int64_t *values, size_t count, size_t b)
 {
     return values[count == 1 ? 0 : b];
@@ -52,7 +53,7 @@ static int64_t visible_length(const struct ref_attention *a, size_t b)
     return clamp(per_batch(a->kv_length, a->kv_length_count, b), 0, (int64_t)a->n_kv);
 }
 
-/* Finds the mask's element for key j of a row. False: the mask's last axis ends before j. */
+/* Finds the element of the mask for key j of a row. False if the mask's last axis ends before j. */
 static bool mask_index(const struct ref_attention *a, const struct row *r, size_t j, size_t *index)
 {
     const size_t full[4] = {r->b, r->h, r->i, j};
@@ -67,7 +68,7 @@ static bool mask_index(const struct ref_attention *a, const struct row *r, size_
     return true;
 }
 
-/* Whether row r sees key j; *bias is what the float mask adds there. */
+/* Whether key j is visible to row r; *bias is what the float mask adds. */
 static bool is_visible(const struct ref_attention *a, const struct row *r, size_t j, double *bias)
 {
     int64_t key = (int64_t)j;
@@ -91,7 +92,7 @@ static bool is_visible(const struct ref_attention *a, const struct row *r, size_
     return *bias > -INFINITY;
 }
 
-/* Fills RAW, SOFTCAP and BIAS and the visibility of every key. Returns whether any is visible. */
+/* Computes RAW, SOFTCAP, BIAS and the visibility of every key. Returns whether any is visible. */
 static bool score_row(const struct ref_attention *a, const struct row *r, struct work *w)
 {
     double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)a->head_dim);
@@ -114,7 +115,7 @@ static bool score_row(const struct ref_attention *a, const struct row *r, struct
     return any;
 }
 
-/* Softmax over the visible keys; hidden ones weigh exactly 0. */
+/* Softmax over the visible keys; the weights of hidden keys are exactly 0. */
 static void softmax_row(const struct ref_attention *a, const struct row *r, struct work *w)
 {
     const double *s = w->stage[VKA_SCORES_BIAS];
@@ -123,7 +124,7 @@ static void softmax_row(const struct ref_attention *a, const struct row *r, stru
     for (size_t j = 0; j < a->n_kv; j++)
         top = s[j] > top ? s[j] : top; /* hidden ones are -inf */
     double sum = 0;
-    if (a->sink) /* of +inf takes all */
+    if (a->sink) /* +inf makes all weights 0 */
         sum = a->sink[r->h] == top ? 1 : exp(a->sink[r->h] - top);
     for (size_t j = 0; j < a->n_kv; j++) {
         weight[j] = w->visible[j] ? exp(s[j] - top) : 0;
@@ -133,8 +134,8 @@ static void softmax_row(const struct ref_attention *a, const struct row *r, stru
         weight[j] = w->visible[j] ? weight[j] / sum : 0;
 }
 
-/* The weights of a row that sees no key. UNIFORM is the one answer that reads hidden values: it
- * averages them all, as filling the scores with one large negative number would. */
+/* The weights of a fully masked row. Only UNIFORM reads hidden values: it averages all of them, as
+ * filling the scores with one large negative number would. */
 static void masked_row(const struct ref_attention *a, struct work *w)
 {
     double weight = 0;
@@ -155,7 +156,7 @@ static void masked_row(const struct ref_attention *a, struct work *w)
     }
 }
 
-/* What a weight is multiplied by: 0 where dropped, else 1 / (1 - rate). */
+/* The factor of a weight: 0 if it is dropped, else 1 / (1 - rate). */
 static double dropout_factor(const struct ref_attention *a, const struct row *r, size_t j)
 {
     if (a->dropout <= 0)
@@ -167,8 +168,8 @@ static double dropout_factor(const struct ref_attention *a, const struct row *r,
     return ldexp((double)(word[0] >> 8), -24) >= a->dropout ? 1 / (1 - a->dropout) : 0;
 }
 
-/* Context of one row: only values of visible keys are touched. A NaN weight stays NaN when it is
- * dropped, so that a NaN score cannot be hidden by the draw. */
+/* The context of one row; reads only values of visible keys. A dropped NaN weight stays NaN, so
+ * that dropout cannot hide a NaN score. */
 static void context_row(const struct ref_attention *a, const struct row *r, struct work *w,
                         double *context)
 {
@@ -207,7 +208,7 @@ static void attend_row(const struct ref_attention *a, size_t b, size_t h, size_t
         context_row(a, &r, w, a->context + row * a->value_dim);
 }
 
-/* Copies queries and keys, norms and turns them; past keys are ready already. */
+/* Copies queries and keys, normalises and rotates them; past keys are ready already. */
 static void prepare(const struct ref_attention *a, struct work *w)
 {
     size_t dim = a->head_dim, n_new = a->n_kv - a->n_past;
@@ -227,7 +228,7 @@ static void prepare(const struct ref_attention *a, struct work *w)
     }
 }
 
-/* calloc checks the last product; the shapes are those of arrays that exist already. */
+/* calloc checks the last product; the other products are sizes of arrays that exist. */
 static enum vka_status work_create(const struct ref_attention *a, struct work *w)
 {
     bool ok = true;

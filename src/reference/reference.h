@@ -1,5 +1,5 @@
-/* The oracle: the attention contract of vkattn.h in plain C and double. It shares no code with the
- * kernels or the plans, is slow on purpose and never cuts a corner. All arrays are dense.
+/* The oracle: the attention contract of vkattn.h in plain C, in double. It shares no code with
+ * kernels or plans and is simple instead of fast. All arrays are dense.
  * SPDX-License-Identifier: MIT */
 #ifndef VKA_REFERENCE_H
 #define VKA_REFERENCE_H
@@ -11,10 +11,10 @@ struct ref_attention {
     const double *q;          /* [batch][n_head][n_q][head_dim] */
     const double *k;          /* [batch][n_kv_head][n_kv][head_dim], past keys first */
     const double *v;          /* [batch][n_kv_head][n_kv][value_dim] */
-    size_t n_past;            /* leading keys that are normed and turned already */
+    size_t n_past;            /* the first keys, which are normalised and rotated already */
     size_t mask_rank;         /* 0: no mask */
     size_t mask_shape[4];     /* aligned right; the first mask_rank of them count */
-    const uint8_t *bool_mask; /* one of the two where mask_rank is not 0 */
+    const uint8_t *bool_mask; /* give one of the two if mask_rank is not 0 */
     const double *float_mask;
     const int64_t *kv_length; /* [kv_length_count], count batch or 1; NULL: n_kv */
     size_t kv_length_count;
@@ -35,35 +35,38 @@ struct ref_attention {
     /* Results, each may be NULL. */
     double *context;                  /* [batch][n_head][n_q][value_dim] */
     double *scores[VKA_SCORES_COUNT]; /* [batch][n_head][n_q][n_kv] by kind; [NONE] unused */
-    double *key;                      /* [batch][n_kv_head][n_kv][head_dim], normed and turned */
+    double *key; /* [batch][n_kv_head][n_kv][head_dim], normalised and rotated */
 };
 
-/* VKA_OK or VKA_OUT_OF_HOST_MEMORY; the caller has checked the shapes. A visible key whose score is
- * NaN makes its row's context and visible weights NaN; so do a float mask or a score of +inf. A NaN
- * in a float mask hides, as it is not above -inf. */
+/* Computes attention. VKA_OK or VKA_OUT_OF_HOST_MEMORY; the caller has checked the shapes. A
+ * visible key whose score is NaN or +inf, or whose float mask is +inf, makes the context and the
+ * visible weights of its row NaN. A key whose float mask is NaN is hidden, as NaN is not above
+ * -inf. */
 enum vka_status ref_attention(const struct ref_attention *a);
 
 /* The steps before the scores, on x[rows][dim] in place. RMS norm: x / sqrt(mean(x^2) + epsilon)
- * times weight[dim], epsilon 0 meaning 1e-6. Rotation: row r turns by its position first + r, to
- * 3e-7 where that is within 2^31 and base at least 1. */
+ * times weight[dim]; epsilon 0 means 1e-6. Rotation: row r has the position first + r; the error is
+ * at most 3e-7 if the position is within 2^31 and base is at least 1. */
 void ref_rms_norm(double *x, size_t rows, size_t dim, const double *weight, double epsilon);
 void ref_rope(double *x, size_t rows, size_t dim, const struct vka_rope *rope, int64_t first);
 
-/* Philox4x32-10: one block of four words. */
+/* Philox4x32-10: four words for one counter. */
 void ref_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* y[rows][out] = (relu ? max(x, 0) : x)[rows][in] w[out][in]^T + bias[out]; bias may be NULL. */
 void ref_linear(const double *x, const double *w, const double *bias, size_t rows, size_t in,
                 size_t out, bool relu, double *y);
 
-/* The worst row's normalised squared error: max over rows of |got - want|^2 / max(|want|^2, tiny),
- * rows of `width`. Non-finite values must match (NaN with NaN, infinities by sign) and then count
- * as 0; where they do not, the result is infinite. tiny is 1e-60, so that only a row that should be
- * 0 uses it. *worst_row, if not NULL, is its index. */
+/* The normalised squared error of the worst row: the largest |got - want|^2 / max(|want|^2, tiny)
+ * of the rows, each of `width` elements. Non-finite values must match (NaN with NaN, infinities of
+ * the same sign) and then count as 0; otherwise the result is infinite. tiny is 1e-60, so it only
+ * matters for rows that should be 0. *worst_row, if worst_row is not NULL, becomes the index of
+ * that row. */
 double ref_row_nmse(const double *got, const double *want, size_t rows, size_t width,
                     size_t *worst_row);
 
-/* Exact widening of storage types, and narrowing with round-to-nearest-even. */
+/* Converts storage types: to wider ones exactly, to narrower ones rounding to nearest, ties to
+ * even. */
 double ref_from_f16(uint16_t h);
 double ref_from_bf16(uint16_t b);
 uint16_t ref_to_f16(double x);

@@ -388,13 +388,13 @@ refuse_tokens()
     [ ! -e refused.html ] || fail 'a page with refused tokens was written'
 }
 printf 'one\ntwo\n' >t.txt
-refuse_tokens 't.txt: expected 5 tokens in sequence 1, a line each, got 2'
+refuse_tokens 't.txt: expected 5 tokens in sequence 1, one on each line, got 2'
 printf '1\n2\n3\n4\n5\n\n\n1\n\n1\n' >t.txt
 refuse_tokens 't.txt: expected 1 or 2 sequences with an empty line between, got 3'
 printf '1\n2\n3\n4\n\377\n' >t.txt
 refuse_tokens 't.txt: expected UTF-8 text, got other bytes in line 5'
 printf '\n\n' >t.txt
-refuse_tokens 't.txt: expected a line a token, got none'
+refuse_tokens 't.txt: expected one line for each token, got none'
 rm t.txt
 refuse_tokens 't.txt: cannot open'
 mkdir t.txt

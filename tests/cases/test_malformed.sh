@@ -1,7 +1,7 @@
 #!/bin/sh
-# Files that are malformed, through the command: exit code 2 and one line that names the file, no more.
-# Usage: test_malformed.sh VKATTN FOLDER, of FOLDER/bad-*.safetensors and FOLDER/bad-*.npy. Needs no
-# device: a file is read before one is looked for. SPDX-License-Identifier: MIT
+# Files that are malformed, through the command: exit code 2 and one line that names the file, no
+# more. Usage: test_malformed.sh VKATTN FOLDER, of FOLDER/bad-*.safetensors and FOLDER/bad-*.npy.
+# Needs no device: a file is read before one is looked for. SPDX-License-Identifier: MIT
 set -eu
 export LC_ALL=C VK_DRIVER_FILES=/none VK_ICD_FILENAMES=/none
 
@@ -20,7 +20,7 @@ refused()
     file=$1
     shift
     code=0
-    timeout 60 "$vkattn" "$@" >"$work/out" 2>"$work/err" || code=$?
+    timeout 1800 "$vkattn" "$@" >"$work/out" 2>"$work/err" || code=$?
     n=$((n + 1))
     if [ "$code" -ne 2 ] || [ "$(wc -l <"$work/err")" -ne 1 ] || ! grep -qF "$file: " "$work/err"; then
         echo "FAILED: exit $code: vkattn $*"

@@ -37,7 +37,7 @@ static enum vka_status create_logical(struct vka_device *device)
     VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR,
         .pipelineExecutableInfo = VK_TRUE};
-    if (!device_has_extension(&device->instance, device->physical, extension))
+    if (!vk_has_extension(&device->instance, device->physical, extension))
         return log_error(&device->log, VKA_UNSUPPORTED, "%s has no %s",
                          device->caps.properties.name, extension);
     device_request_fill(device, &request);

@@ -148,7 +148,7 @@ static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = N_KV_HEAD,
                                       .head_dim = c->head_dim, .capacity = c->n_kv, .dtype = dtype,
-                                      .block_size = c->kind == KIND_PAGED ? 16 : 0),
+                                      .page_size = c->kind == KIND_PAGED ? 16 : 0),
                              &cache));
     if (c->kind == KIND_GENERAL)
         TRY(set_general(device, dtype, c, t, &op.options));
@@ -241,9 +241,9 @@ bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list)
         enum kernel kernel = (enum kernel)k;
         if (is_listed(list, kernel) || kernel_missing(kernel, &device->caps))
             continue;
-        device->caps.disabled_kernels = rivals(kernel);
+        device->caps.without = rivals(kernel);
         ok &= list_all(device, kernel, list);
-        device->caps.disabled_kernels = 0;
+        device->caps.without = 0;
         if (!is_listed(list, kernel)) {
             fprintf(stderr, "no problem uses %s\n", kernel_table[k].name);
             ok = false;

@@ -291,6 +291,13 @@ static bool skips_wait(enum function id, bool *failed)
     return *failed && driver.error != VK_ERROR_DEVICE_LOST;
 }
 
+/* Nanoseconds to wait where the caller would `timeout`: to the end, as a busy machine may need longer
+ * than the library waits for its own work. A question stays one. */
+static uint64_t patience(bool failed, uint64_t timeout)
+{
+    return failed || timeout > 0 ? UINT64_MAX : 0;
+}
+
 static VkResult end_wait(bool failed, VkResult result, size_t submit)
 {
     if (result == VK_SUCCESS && submit > driver.waited)
@@ -306,8 +313,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitSemaphores(VkDevice device,
     if (!again && skips_wait(ID_vkWaitSemaphores, &failed))
         return driver.error;
     driver.asked = timeout == 0;
-    uint64_t patience = failed ? UINT64_MAX : timeout;
-    return end_wait(failed, real.vkWaitSemaphores(device, info, patience), info->pValues[0]);
+    return end_wait(failed, real.vkWaitSemaphores(device, info, patience(failed, timeout)),
+                    info->pValues[0]);
 }
 
 /* Tells of no more than was waited for, so that the calls that follow do not depend on time. */
@@ -337,8 +344,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkWaitForFences(VkDevice device, uint32
     driver.asked = timeout == 0;
     while (submit > 0 && driver.fences[submit % MAX_CALLS] != fences[0])
         submit--;
-    uint64_t patience = failed ? UINT64_MAX : timeout;
-    return end_wait(failed, real.vkWaitForFences(device, count, fences, all, patience), submit);
+    return end_wait(failed,
+                    real.vkWaitForFences(device, count, fences, all, patience(failed, timeout)),
+                    submit);
 }
 
 /* ---- Below volk ------------------------------------------------------------------------------ */

@@ -1,8 +1,9 @@
 /* What the operations are made of; all run on a device that stays. */
+#include "../patience.h"
 #include "operations.h"
 
-#include <plan/cache.h>
-#include <plan/known_problem.h>
+#include <op/cache/cache.h>
+#include <selftest/known_problem.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static enum vka_status run_to_ones(struct objects *o, struct vka_tensor *output,
     enum vka_status status = VKA_OK;
     static float got[MAX_FLOATS];
     TRY(vka_plan_finish(o->plan));
-    TRY(vka_plan_run(o->plan, VKA_TIMEOUT_DEFAULT));
+    TRY(vka_plan_run(o->plan, PATIENCE));
     TRY(vka_tensor_read(output, got, vka_tensor_size(output)));
     *right = true;
     for (size_t i = 0; i < vka_tensor_count(output); i++)
@@ -70,7 +71,7 @@ fail:
 
 static enum vka_status solve_known(struct vka_device *device, int problem, bool *right)
 {
-    return known_problem_solve(device, (enum known_problem)problem, KNOWN_HEAD_DIM, right);
+    return known_problem_solve(device, (enum known_problem)problem, 0, KNOWN_HEAD_DIM, right);
 }
 
 /* No operand has contiguous rows, and a past joins the keys. */
@@ -150,19 +151,19 @@ fail:
     return status;
 }
 
-/* A sequence of 5 forked and cut on the host; block_size 0: not paged. */
-static enum vka_status fork_cache(struct vka_device *device, int block_size, bool *right)
+/* A sequence of 5 forked and cut on the host; page_size 0: not paged. */
+static enum vka_status fork_cache(struct vka_device *device, int page_size, bool *right)
 {
     enum vka_status status = VKA_OK;
     struct objects o = {.device = device};
     uint32_t lengths[2] = {0, 0};
     TRY(vka_cache_create(device,
                          VKA_INFO(vka_cache_info, .batch = 2, .n_kv_head = 2, .head_dim = 8,
-                                  .capacity = 32, .block_size = (uint32_t)block_size),
+                                  .capacity = 32, .page_size = (uint32_t)page_size),
                          &o.cache));
     memcpy(memory_mapped(&o.cache->state.storage->range), &(uint32_t){5}, sizeof(uint32_t));
-    if (block_size)
-        TRY(vka_cache_set_blocks(o.cache, 1, 1, 1, (const uint32_t[]){0}));
+    if (page_size)
+        TRY(vka_cache_set_pages(o.cache, 1, 1, 1, (const uint32_t[]){0}));
     TRY(vka_cache_fork(o.cache, 0, 1));
     TRY(vka_cache_truncate(o.cache, 0, 3));
     for (uint32_t i = 0; i < 2; i++)
@@ -258,7 +259,7 @@ static const struct operation operations[] = {
     {"blocks of keys", attend_blocks, 0, 0},
     {"narrow rows", attend_narrow, 0, 0},
     {"a fork", fork_cache, 0, 0},
-    {"a fork of blocks", fork_cache, 16, 0},
+    {"a fork of pages", fork_cache, 16, 0},
     {"a part of words", write_part, 0, 0},
     {"a buffer wrapped", wrap_buffer, 0, 0},
     {"rates of fused attention", measure_rates, VKA_PATH_FUSED, 80},

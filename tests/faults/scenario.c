@@ -1,3 +1,4 @@
+#include "../patience.h"
 #include "scenario.h"
 
 #include <gpu/device.h>
@@ -9,7 +10,7 @@
 
 #define TENSORS 24 /* of SCENARIO_BUILT */
 
-enum { BATCH = 2, ROWS = 5, HEADS = 2, HEAD_DIM = 8, WIDTH = 16, CAPACITY = 32, BLOCK = 16 };
+enum { BATCH = 2, ROWS = 5, HEADS = 2, HEAD_DIM = 8, WIDTH = 16, CAPACITY = 32, PAGE = 16 };
 
 _Static_assert(BATCH *ROWS *WIDTH == SCENARIO_FLOATS, "what callers have room for");
 
@@ -108,7 +109,7 @@ static bool make_tensors(enum scenario_kind kind, struct scenario *s, struct obj
         STEP(vka_cache_create(o->device,
                               VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = HEADS,
                                        .head_dim = HEAD_DIM, .capacity = CAPACITY,
-                                       .block_size = BLOCK, .n_block = 2 * BATCH),
+                                       .page_size = PAGE, .n_page = 2 * BATCH),
                               &o->cache));
     return true;
 }
@@ -136,7 +137,7 @@ static bool make_plan(enum scenario_kind kind, struct scenario *s, struct object
 static bool use_plan(struct scenario *s, struct objects *o)
 {
     STEP(vka_plan_submit(o->plan, &o->ticket));
-    STEP(vka_plan_wait(o->plan, o->ticket, VKA_TIMEOUT_DEFAULT));
+    STEP(vka_plan_wait(o->plan, o->ticket, PATIENCE));
     if (o->cache) {
         STEP(vka_cache_truncate(o->cache, 1, 3));
         STEP(vka_cache_fork(o->cache, 0, 1));
@@ -144,7 +145,7 @@ static bool use_plan(struct scenario *s, struct objects *o)
         STEP(vka_cache_truncate(o->cache, 1, 0));
     }
     STEP(vka_plan_submit(o->plan, &o->ticket)); /* not vka_plan_run: again is not twice */
-    STEP(vka_plan_wait(o->plan, o->ticket, VKA_TIMEOUT_DEFAULT));
+    STEP(vka_plan_wait(o->plan, o->ticket, PATIENCE));
     STEP(vka_tensor_read(o->y, s->output, sizeof s->output));
     return true;
 }

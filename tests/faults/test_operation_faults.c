@@ -85,7 +85,7 @@ static void every_operation(const struct vka_device_info *info, uint64_t without
     const struct operation *o;
     driver_reset();
     assert_int_equal(vka_device_create(info, &device), VKA_OK);
-    device->caps.disabled_kernels |= without;
+    device->caps.without |= without;
     for (int i = 0; i < KERNEL_COUNT; i++) /* but where it is the operation: measured already */
         device->rates.of[i] = (struct rate){1, 1};
     for (size_t i = 0; (o = operation_get(i)); i++) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "driver.h"
 #include "scenario.h"
 
@@ -69,11 +70,7 @@ static void each_loss(void **state)
 }
 
 /* Every so many calls of the recovery fail; 1 with --all. */
-#ifdef __SANITIZE_ADDRESS__
 static size_t step = 15;
-#else
-static size_t step = 5;
-#endif
 static size_t fail_after; /* calls into the recovery */
 
 static void fail_in_recovery(void)
@@ -135,7 +132,7 @@ static void weights_not_kept(void **state)
                                                      .query = in, .output = out)),
             VKA_OK);
         assert_int_equal(vka_plan_finish(plans[kept]), VKA_OK);
-        assert_int_equal(vka_plan_run(plans[kept], VKA_TIMEOUT_DEFAULT), VKA_OK);
+        assert_int_equal(vka_plan_run(plans[kept], PATIENCE), VKA_OK);
     }
     driver_fail(driver_calls(), VK_ERROR_DEVICE_LOST);
     uint64_t ticket = 0;
@@ -145,7 +142,7 @@ static void weights_not_kept(void **state)
     assert_non_null(strstr(vka_device_error(device), "keep_weights"));
     assert_int_equal(vka_plan_wait(plans[1], 1, 0), VKA_DEVICE_LOST); /* of before */
     assert_int_equal(vka_tensor_write(in, x, sizeof x), VKA_OK);
-    assert_int_equal(vka_plan_run(plans[1], VKA_TIMEOUT_DEFAULT), VKA_OK);
+    assert_int_equal(vka_plan_run(plans[1], PATIENCE), VKA_OK);
     assert_int_equal(vka_tensor_read(out, y, sizeof y), VKA_OK);
     assert_true(y[0] == 1 && y[1] == 2);
     for (int kept = 0; kept < 2; kept++) {

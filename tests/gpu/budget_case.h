@@ -5,9 +5,6 @@
 
 #include <vkattn/vkattn.h>
 
-/* The first run compiles: on a CPU driver that takes longer than a user should wait. */
-#define BUDGET_PATIENCE (20 * VKA_TIMEOUT_DEFAULT)
-
 /* Attention of any kind: operands, and what the operation has beside them. */
 struct budget_case {
     const char *name;

@@ -12,14 +12,14 @@ void cache_check(struct vka_device *device, enum vka_status status)
 }
 
 struct vka_cache *cache_open(struct vka_device *device, uint32_t batch, uint32_t capacity,
-                             enum vka_dtype dtype, uint32_t block_size, uint32_t n_block)
+                             enum vka_dtype dtype, uint32_t page_size, uint32_t n_page)
 {
     struct vka_cache *cache = NULL;
     cache_check(device, vka_cache_create(device,
                                          VKA_INFO(vka_cache_info, .batch = batch, .n_kv_head = 1,
                                                   .head_dim = CACHE_DIM, .value_dim = CACHE_VALUE,
                                                   .capacity = capacity, .dtype = dtype,
-                                                  .block_size = block_size, .n_block = n_block),
+                                                  .page_size = page_size, .n_page = n_page),
                                          &cache));
     return cache;
 }

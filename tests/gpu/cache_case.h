@@ -4,9 +4,6 @@
 
 #include <vkattn/vkattn.h>
 
-/* The first run compiles: on a CPU driver that takes longer than a user should wait. */
-#define CACHE_PATIENCE (10 * VKA_TIMEOUT_DEFAULT)
-
 #define CACHE_HEADS 2u /* of queries, for one of keys */
 #define CACHE_DIM 4u
 #define CACHE_VALUE 3u
@@ -23,7 +20,7 @@ struct appender {
 
 /* head_dim 4, value_dim 3, one key head. */
 struct vka_cache *cache_open(struct vka_device *device, uint32_t batch, uint32_t capacity,
-                             enum vka_dtype dtype, uint32_t block_size, uint32_t n_block);
+                             enum vka_dtype dtype, uint32_t page_size, uint32_t n_page);
 
 /* twin: a second cache that the plan grows too, with the same rows; NULL: none. */
 struct appender appender_open(struct vka_device *device, uint32_t batch, uint32_t n_new,

@@ -7,33 +7,33 @@ void model_reset(struct model *m)
     memset(m->length, 0, sizeof m->length);
     memset(m->row, 0, sizeof m->row);
     for (uint32_t b = 0; b < m->batch; b++)
-        for (uint32_t p = 0; p < m->n_page; p++) {
-            uint32_t block = b * m->n_page + p;
-            m->table[b][p] = block < m->n_block ? block : MODEL_NONE;
+        for (uint32_t p = 0; p < m->table_row; p++) {
+            uint32_t page = b * m->table_row + p;
+            m->table[b][p] = page < m->n_page ? page : MODEL_NONE;
         }
 }
 
 uint32_t model_place(const struct model *m, uint32_t b, uint32_t position)
 {
-    if (!m->block)
+    if (!m->page_size)
         return b * m->capacity + position;
-    return m->table[b][position / m->block] * m->block + position % m->block;
+    return m->table[b][position / m->page_size] * m->page_size + position % m->page_size;
 }
 
-uint32_t model_uses(const struct model *m, uint32_t block)
+uint32_t model_uses(const struct model *m, uint32_t page)
 {
     uint32_t n = 0;
     for (uint32_t b = 0; b < m->batch; b++)
-        for (uint32_t p = 0; p < m->n_page; p++)
-            n += m->table[b][p] == block;
+        for (uint32_t p = 0; p < m->table_row; p++)
+            n += m->table[b][p] == page;
     return n;
 }
 
 static uint32_t find_free(const struct model *m)
 {
-    for (uint32_t block = 0; block < m->n_block; block++)
-        if (model_uses(m, block) == 0)
-            return block;
+    for (uint32_t page = 0; page < m->n_page; page++)
+        if (model_uses(m, page) == 0)
+            return page;
     return MODEL_NONE;
 }
 
@@ -41,8 +41,8 @@ static bool has_room(const struct model *m, uint32_t b, uint32_t n_new)
 {
     if (m->length[b] + n_new > m->capacity)
         return false;
-    for (uint32_t i = 0; m->block && i < n_new; i++)
-        if (m->table[b][(m->length[b] + i) / m->block] == MODEL_NONE)
+    for (uint32_t i = 0; m->page_size && i < n_new; i++)
+        if (m->table[b][(m->length[b] + i) / m->page_size] == MODEL_NONE)
             return false;
     return true;
 }
@@ -67,17 +67,18 @@ uint32_t model_append(struct model *m, uint32_t n_new, uint32_t first, uint32_t 
     return full;
 }
 
-/* From `length` on the sequence has blocks of its own, or none. */
+/* From `length` on the sequence has pages of its own, or none. */
 static bool own(struct model *m, uint32_t b, uint32_t length)
 {
-    for (uint32_t p = length / (m->block ? m->block : 1); p < m->n_page; p++) {
+    for (uint32_t p = length / (m->page_size ? m->page_size : 1); p < m->table_row; p++) {
         uint32_t *entry = &m->table[b][p], free = find_free(m);
         if (*entry == MODEL_NONE || model_uses(m, *entry) == 1)
             continue;
-        if (p * m->block < length && free == MODEL_NONE)
+        if (p * m->page_size < length && free == MODEL_NONE)
             return false;
-        if (p * m->block < length)
-            memcpy(&m->row[free * m->block], &m->row[*entry * m->block], m->block * sizeof *m->row);
+        if (p * m->page_size < length)
+            memcpy(&m->row[free * m->page_size], &m->row[*entry * m->page_size],
+                   m->page_size * sizeof *m->row);
         *entry = free;
     }
     return true;
@@ -102,13 +103,13 @@ bool model_fork(struct model *m, uint32_t from, uint32_t to)
     uint32_t length = m->length[from];
     if (from == to)
         return false;
-    for (uint32_t p = 0; p < m->n_page && p * m->block < length; p++)
+    for (uint32_t p = 0; p < m->table_row && p * m->page_size < length; p++)
         m->table[to][p] = m->table[from][p];
     if (!own(m, to, length)) {
         *m = before;
         return false;
     }
-    if (!m->block && length > 0)
+    if (!m->page_size && length > 0)
         memcpy(&m->row[to * m->capacity], &m->row[from * m->capacity],
                m->capacity * sizeof *m->row);
     m->length[to] = length;

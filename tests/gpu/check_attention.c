@@ -38,11 +38,11 @@ static bool concerns(const struct check *c, int mask, int scores, uint32_t n_kv)
 }
 
 /* Rows for several tiles, or few: attention_tile takes them differently. */
-static uint32_t draw_rows(struct check *c)
+static uint32_t draw_rows(struct check *c, uint32_t set)
 {
     bool many = c->kernel == KERNEL_attention_map ||
-                ((c->kernel == KERNEL_attention_tile || is_attention_coop(c->kernel)) &&
-                 rng_chance(&c->rng, 50));
+                (c->kernel == KERNEL_attention_tile && set % 3 == 0) ||
+                (is_attention_coop(c->kernel) && rng_chance(&c->rng, 50));
     return many ? 70 : 5;
 }
 
@@ -70,18 +70,21 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
 {
     static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16};
     struct rng *rng = &c->rng;
-    bool f16 = is_fused(c) && rng_chance(rng, 30);
+    /* attention_address takes only those that lie dense, which are the even ones. */
+    const bool dense = c->kernel == KERNEL_attention_address;
+    const uint32_t set = rng_range(rng, 0, PROBLEM_SHARED - 1) & (dense ? ~1u : ~0u);
+    const bool coop = is_attention_coop(c->kernel);
     enum vka_dtype type = c->kernel == KERNEL_attention_coop_bf16 ? VKA_BF16
-                          : f16 || is_attention_coop(c->kernel)   ? VKA_F16
+                          : coop                                  ? VKA_F16
                                                                   : VKA_F32;
     struct problem p = {
         .seed = rng_next(rng),
         .batch = 2,
         .n_kv_head = n_kv > 100 ? 1 : 2,
         .group = 2,
-        .n_q = draw_rows(c),
+        .n_q = draw_rows(c, set),
         .n_new = n_kv,
-        .head_dim = is_attention_coop(c->kernel) && rng_chance(rng, 30) ? 40 : 8,
+        .head_dim = coop && rng_chance(rng, 30) ? 40 : 8,
         .value_dim = is_fused(c) && rng_chance(rng, 30) ? 6 : 8,
         .q = type,
         .k = type,
@@ -90,7 +93,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .scores = types[rng_range(rng, 0, 2)],
         .scores_kind = scores,
         .masked_row = row,
-        .scattered = !f16 && rng_chance(rng, 50),
+        .scattered = rng_chance(rng, 50),
         .offsets = rng_chance(rng, 40) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE,
         .softcap = rng_chance(rng, 30) ? (float)rng_uniform(rng, 0.5, 20) : 0,
         .sink = rng_chance(rng, 30),
@@ -102,7 +105,9 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .path = is_fused(c) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
     };
     set_mask(&p, mask, rng);
-    if (is_attention_coop(c->kernel) && rng_chance(rng, 10)) { /* keys as spans, or as pieces */
+    if (is_fused(c) && !coop)
+        problem_share(&p, set);
+    if (coop && rng_chance(rng, 10)) { /* keys as spans, or as pieces */
         p.budgets = true;
         p.disabled_kernels = rng_chance(rng, 70) ? 1ull << KERNEL_attention_merge : 0;
     }

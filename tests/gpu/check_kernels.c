@@ -1,15 +1,19 @@
 /* Checks and times every row of kernels.def that the device can run.
  *
- *     check_kernels [--seed S] [--kernel NAME] [--case N] [--bench] [--device NAME]
+ *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few] [--part I/N] [--bench]
+ *                   [--device NAME]
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
- * prints the options that run it alone. --bench times the kernels that passed. Without --seed the
+ * prints the options that run it alone. --few runs three cases of each kernel, --part 1/2
+ * every second kernel and --part 2/2 the others. --bench times the kernels that passed. Without --seed the
  * clock gives one. */
+#include "../patience.h"
 #include "check.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +23,7 @@
 #define SKIPPED 77
 #define TIMED_RUNS 7
 #define MOST_PRINTED 8 /* failures of a kernel */
+#define FEW 3          /* cases of a kernel, with --few */
 
 static const struct family {
     const char *prefix;
@@ -40,7 +45,8 @@ struct settings {
     uint64_t seed;
     const char *kernel, *device;
     long only;
-    bool bench;
+    unsigned part, n_part; /* kernels whose number is part modulo n_part */
+    bool few, bench;
 };
 
 static const struct family *family_of(enum kernel kernel)
@@ -152,7 +158,7 @@ void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, 
         return;
     }
     for (int run = -1; run < TIMED_RUNS && status == VKA_OK; run++) { /* the first warms up */
-        status = vka_plan_run(plan, VKA_TIMEOUT_DEFAULT);
+        status = vka_plan_run(plan, PATIENCE);
         for (size_t i = 0; i < plan->n_pass && run >= 0 && status == VKA_OK; i++) {
             status = vka_plan_pass(plan, i, &pass);
             if (status == VKA_OK && plan->passes[i].key.kernel == c->kernel)
@@ -201,6 +207,32 @@ static void print_worst(const struct worst *worst)
                    worst->nmse[type], worst->where[type]);
 }
 
+/* Cases from the middle of each third of all, and those that follow where the kernel takes one not.
+ */
+static void check_few(struct check *c, void (*check)(struct check *c))
+{
+    c->only = LONG_MAX;
+    check(c); /* counts */
+    const long n_case = c->n_case;
+    for (long i = 0; i < FEW; i++) {
+        const long n_run = c->n_run;
+        c->only = n_case * (2 * i + 1) / (2 * FEW);
+        for (c->n_case = 0; c->n_run == n_run && c->only < n_case; c->only++) {
+            c->n_case = 0;
+            check(c);
+        }
+    }
+}
+
+/* Pipelines of a kernel: what the cases cost where a CPU driver compiles them. */
+static size_t count_pipelines(const struct vka_device *device, enum kernel kernel)
+{
+    size_t n = 0;
+    for (const struct pipeline *p = device->pipelines.list; p; p = p->next)
+        n += p->key.kernel == kernel;
+    return n;
+}
+
 static bool check_kernel(struct vka_device *device, const struct settings *s, enum kernel kernel)
 {
     const char *name = kernel_table[kernel].name;
@@ -216,18 +248,21 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
                missing ? missing : family->elsewhere);
         return true;
     }
-    uint64_t disabled = device->caps.disabled_kernels;
-    device->caps.disabled_kernels |= rivals(kernel, family);
+    uint64_t disabled = device->caps.without;
+    device->caps.without |= rivals(kernel, family);
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    family->check(&c);
+    if (s->few)
+        check_few(&c, family->check);
+    else
+        family->check(&c);
     clock_gettime(CLOCK_MONOTONIC, &end);
-    printf("%-18s %ld cases, %ld failed, %.0f s\n", name, c.n_run, c.n_failed,
-           difftime(end.tv_sec, start.tv_sec));
+    printf("%-18s %ld cases, %zu pipelines, %ld failed, %.0f s\n", name, c.n_run,
+           count_pipelines(device, kernel), c.n_failed, difftime(end.tv_sec, start.tv_sec));
     print_worst(&c.worst);
     if (s->bench && c.n_failed == 0)
         family->bench(&c);
-    device->caps.disabled_kernels = disabled;
+    device->caps.without = disabled;
     fflush(stdout);
     if (c.n_run == 0)
         printf("FAIL %s: no case was run\n", name);
@@ -242,18 +277,27 @@ static bool parse_number(const char *text, uint64_t *number)
     return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
 }
 
+/* "I/N", I from 1 to N. */
+static bool parse_part(const char *text, struct settings *s)
+{
+    char end;
+    bool ok = sscanf(text, "%u/%u%c", &s->part, &s->n_part, &end) == 2;
+    return ok && s->part-- >= 1 && s->part < s->n_part;
+}
+
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
         {"seed", required_argument, NULL, 's'},   {"kernel", required_argument, NULL, 'k'},
         {"case", required_argument, NULL, 'c'},   {"bench", no_argument, NULL, 'b'},
-        {"device", required_argument, NULL, 'd'}, {NULL, 0, NULL, 0},
+        {"device", required_argument, NULL, 'd'}, {"few", no_argument, NULL, 'f'},
+        {"part", required_argument, NULL, 'p'},   {NULL, 0, NULL, 0},
     };
     struct timespec now;
     uint64_t number;
     bool ok = true;
     clock_gettime(CLOCK_REALTIME, &now);
-    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1};
+    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1, .n_part = 1};
     for (int o; ok && (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') {
             ok = parse_number(optarg, &s->seed);
@@ -264,6 +308,10 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->kernel = optarg;
         } else if (o == 'd') {
             s->device = optarg;
+        } else if (o == 'f') {
+            s->few = true;
+        } else if (o == 'p') {
+            ok = parse_part(optarg, s);
         } else {
             s->bench = true;
             ok = o == 'b';
@@ -277,8 +325,8 @@ int main(int argc, char **argv)
     struct settings s;
     struct vka_device *device = NULL;
     if (!parse(argc, argv, &s)) {
-        fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N] [--bench]\n"
-                        "                     [--device NAME]\n");
+        fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N] [--few]\n"
+                        "                     [--part I/N] [--bench] [--device NAME]\n");
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)s.seed);
@@ -293,6 +341,8 @@ int main(int argc, char **argv)
     bool ok = true, found = false;
     for (int k = 0; k < KERNEL_COUNT; k++) {
         if (s.kernel && strcmp(s.kernel, kernel_table[k].name) != 0)
+            continue;
+        if ((unsigned)k % s.n_part != s.part)
             continue;
         found = true;
         ok &= check_kernel(device, &s, (enum kernel)k);

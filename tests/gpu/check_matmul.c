@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include <params.h>
-#include <plan/matmul.h>
+#include <op/matmul/matmul.h>
 #include <reference/reference.h>
 
 #include <math.h>
@@ -44,7 +44,8 @@ static const uint32_t shapes[][3] = {
     {264, 264, 72},
     {520, 520, 40},
 };
-#define PLAIN_SHAPES 8
+#define FULL_SHAPES 5  /* the first that fills a tile with rows */
+#define PLAIN_SHAPES 8 /* of the others */
 
 /* Batch, heads, heads of A for one of B. */
 static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
@@ -282,12 +283,12 @@ void check_matmul(struct check *c)
 {
     for (size_t mix = 0; mix < sizeof mixes / sizeof mixes[0]; mix++)
         for (size_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++)
-            for (int again = 0; again < 3; again++) { /* other layouts */
-                /* The rows of a tile are compiled in: few shapes for the mixes of types. */
+            for (int again = 0; again < (mix < F32_MIXES ? 3 : 4); again++) { /* other layouts */
                 if (!takes(c->kernel, &mixes[mix]) ||
                     (shape >= PLAIN_SHAPES && !is_coop(c->kernel)))
                     continue;
-                if (mix >= F32_MIXES && shape < 5 && shape != (mix % 2 ? 1 : 3))
+                /* The rows of a tile are compiled in: full ones for the mixes of types. */
+                if (mix >= F32_MIXES && shape < FULL_SHAPES)
                     continue;
                 if (!check_case(c))
                     continue;

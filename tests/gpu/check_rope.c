@@ -1,8 +1,8 @@
 /* RMS norm and rotation: types x dimensions x pairings x positions, near and very far. */
 #include "check.h"
 
-#include <plan/matmul.h>
-#include <plan/rope.h>
+#include <op/matmul/matmul.h>
+#include <op/rope.h>
 #include <reference/reference.h>
 
 #include <float.h>

@@ -1,3 +1,4 @@
+#include "../patience.h"
 #include "compare.h"
 
 #include <reference/reference.h>
@@ -8,9 +9,6 @@
 #include <string.h>
 
 #define LEAST_COUNT 16 /* finite elements judged together */
-
-/* CPU drivers compile within the first run. */
-#define TIMEOUT (10 * VKA_TIMEOUT_DEFAULT)
 
 double compare_limit(enum vka_dtype dtype)
 {
@@ -74,7 +72,7 @@ static bool run_once(struct vka_plan *plan, struct operand *const *outputs, size
     for (size_t i = 0; i < n && *status == VKA_OK; i++)
         *status = operand_write_noise(outputs[i], rng);
     if (*status == VKA_OK)
-        *status = vka_plan_run(plan, TIMEOUT);
+        *status = vka_plan_run(plan, PATIENCE);
     for (size_t i = 0; i < n && *status == VKA_OK; i++)
         *status = operand_read(outputs[i]);
     return *status == VKA_OK;

@@ -4,20 +4,34 @@
 
 #include "problem_data.h"
 
+#define N_THREADS 4
+
 struct invariance {
     struct vka_device *device;
     struct vka_device *small; /* the same one with lowered limits, staging and fences */
-    struct vka_device *busy;  /* the device that a failing call was made on */
-    uint64_t hash;            /* of all outputs of the configuration */
-    uint64_t n_refused;       /* problems that pass a lowered limit */
-    char why[WHY];            /* of a failure */
+    struct vka_device *threaded[N_THREADS]; /* the same one with other numbers of threads */
+    struct vka_device *busy;                /* the device that a failing call was made on */
+    uint64_t n_run;                /* runs that were compared with the first one of their problem */
+    uint64_t n_limited, n_refused; /* of those with lowered limits; problems that pass one */
+    uint64_t n_blocks;             /* problems whose keys came block by block */
+    char why[WHY];                 /* of a failure */
 };
 
 /* A random attention problem: again, with its batch elements alone and elsewhere among others, in
- * slices of another size, and on the small device. False where a bit differs or a call fails. */
+ * slices of another size, within drawn budgets and limits, on the small device and with other
+ * numbers of threads. False where a bit differs or a call fails. */
 bool invariant_attention(struct invariance *t, uint64_t seed, enum vka_path path);
 
-/* A random prompt into a cache: at once, and in chunks. */
+/* A random fused problem: all keys at once, and block by block within a drawn budget. */
+bool invariant_keys(struct invariance *t, uint64_t seed);
+
+/* A random prompt into a cache: at once, and in chunks within a drawn budget. */
 bool invariant_chunks(struct invariance *t, uint64_t seed, enum vka_path path);
+
+/* Any problem of problem_draw, with the pipelines of others. */
+void invariance_draw(struct problem *p, uint64_t seed, enum vka_path path);
+
+/* Nanoseconds of a submit: from what cuts everything to its smallest pieces to what cuts nothing. */
+uint64_t invariance_budget(struct rng *rng);
 
 #endif

@@ -1,3 +1,4 @@
+#include "../patience.h"
 #include "invariance.h"
 
 #include <stdio.h>
@@ -9,10 +10,11 @@
 /* A prompt through a cache. */
 struct prompt {
     uint32_t batch, n_kv_head, n_head, head_dim, value_dim;
-    uint32_t n, capacity, block; /* tokens, positions of a sequence, those of a block */
-    enum vka_dtype dtype;        /* of the cache */
+    uint32_t n, capacity, page_size; /* tokens, positions of a sequence, those of a page */
+    enum vka_dtype dtype;            /* of the cache */
     struct vka_rope rope;
     enum vka_path path;
+    uint64_t budget;  /* nanoseconds of a submit of a chunk; 0: the library's */
     float *q, *k, *v; /* [batch][head][n][dim] */
 };
 
@@ -32,9 +34,10 @@ static void draw(struct prompt *p, struct rng *rng, enum vka_path path)
     };
     p->n_head = p->n_kv_head * rng_range(rng, 1, 3);
     p->capacity = p->n + rng_range(rng, 0, 40);
-    p->block = rng_chance(rng, 50) ? 16 * rng_range(rng, 1, 3) : 0;
+    p->page_size = rng_chance(rng, 50) ? 16 * rng_range(rng, 1, 3) : 0;
     if (rng_chance(rng, 50))
         p->rope.dim = 2 * rng_range(rng, 1, p->head_dim / 2);
+    p->budget = invariance_budget(rng);
 }
 
 static float *noise(struct rng *rng, size_t n)
@@ -77,7 +80,10 @@ static enum vka_status open_chunk(struct vka_device *device, const struct prompt
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == VKA_OK; i++)
         status = vka_tensor_create(device, VKA_F32, 4, rows[i].shape, rows[i].tensor);
     if (status == VKA_OK)
-        status = vka_plan_create(device, VKA_INFO(vka_plan_info, .path = p->path), &c->plan);
+        status = vka_plan_create(
+            device,
+            VKA_INFO(vka_plan_info, .path = p->path, .submit_budget = step < p->n ? p->budget : 0),
+            &c->plan);
     if (status == VKA_OK)
         status = vka_plan_add_attention(
             c->plan, VKA_INFO(vka_attention_op, .q = c->q, .k = c->k, .v = c->v, .output = c->o,
@@ -113,7 +119,7 @@ static enum vka_status run_chunk(const struct prompt *p, struct chunk *c, uint32
         status = vka_tensor_write(rows[i].tensor, part, vka_tensor_size(rows[i].tensor));
     }
     if (status == VKA_OK)
-        status = vka_plan_run(c->plan, 10 * VKA_TIMEOUT_DEFAULT);
+        status = vka_plan_run(c->plan, PATIENCE);
     if (status == VKA_OK)
         status = vka_tensor_read(c->o, part, vka_tensor_size(c->o));
     if (status == VKA_OK)
@@ -131,7 +137,7 @@ static enum vka_status run(struct vka_device *device, const struct prompt *p, ui
         device,
         VKA_INFO(vka_cache_info, .batch = p->batch, .n_kv_head = p->n_kv_head,
                  .head_dim = p->head_dim, .value_dim = p->value_dim, .capacity = p->capacity,
-                 .dtype = p->dtype, .block_size = p->block),
+                 .dtype = p->dtype, .page_size = p->page_size),
         &cache);
     uint32_t open = 0; /* tokens of c */
     for (uint32_t t = 0; t < p->n && status == VKA_OK; t += open) {
@@ -160,6 +166,7 @@ static bool check(struct invariance *t, const struct prompt *p, uint32_t step)
     t->why[0] = '\0';
     if (whole && part && chunks && p->q && p->k && p->v)
         status = run(t->device, p, p->n, part, whole);
+    t->n_run++;
     if (status == VKA_OK)
         status = run(t->device, p, step, part, chunks);
     size_t e = 0;
@@ -168,14 +175,15 @@ static bool check(struct invariance *t, const struct prompt *p, uint32_t step)
         e++;
     bool ok = status == VKA_OK && e == n * p->value_dim;
     if (!ok)
-        snprintf(t->why, WHY,
-                 "chunks of %u of %u tokens, batch %u heads %u/%u dims %u,%u cache %s of %u in "
-                 "blocks of %u: %s, [%zu]: %.9g, not %.9g",
-                 step, p->n, p->batch, p->n_head, p->n_kv_head, p->head_dim, p->value_dim,
-                 vka_dtype_name(p->dtype), p->capacity, p->block,
-                 status == VKA_OK ? "other bits" : vka_device_error(t->device), e,
-                 ok || status != VKA_OK ? 0.0 : (double)chunks[e],
-                 ok || status != VKA_OK ? 0.0 : (double)whole[e]);
+        snprintf(
+            t->why, WHY,
+            "chunks of %u of %u tokens, budget %.6g ns, batch %u heads %u/%u dims %u,%u cache %s "
+            "of %u in pages of %u: %s, [%zu]: %.9g, not %.9g",
+            step, p->n, (double)p->budget, p->batch, p->n_head, p->n_kv_head, p->head_dim,
+            p->value_dim, vka_dtype_name(p->dtype), p->capacity, p->page_size,
+            status == VKA_OK ? "other bits" : vka_device_error(t->device), e,
+            ok || status != VKA_OK ? 0.0 : (double)chunks[e],
+            ok || status != VKA_OK ? 0.0 : (double)whole[e]);
     free(whole);
     free(part);
     free(chunks);

@@ -143,19 +143,19 @@ static bool append(struct vka_device *device, struct run *r, const struct large_
     return ok;
 }
 
-/* Blocks from the last to the first. */
-static enum vka_status turn_blocks(struct run *r)
+/* Pages from the last to the first. */
+static enum vka_status turn_pages(struct run *r)
 {
     const struct large_attention *a = &r->p->a;
-    uint32_t count = (a->capacity + a->block_size - 1) / a->block_size;
-    uint32_t *blocks = malloc(count * sizeof *blocks);
-    enum vka_status status = blocks ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
+    uint32_t count = (a->capacity + a->page_size - 1) / a->page_size;
+    uint32_t *pages = malloc(count * sizeof *pages);
+    enum vka_status status = pages ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
     for (uint32_t b = 0; b < a->batch && status == VKA_OK; b++) {
         for (uint32_t i = 0; i < count; i++)
-            blocks[i] = (a->batch - b) * count - 1 - i;
-        status = vka_cache_set_blocks(r->cache, b, 0, count, blocks);
+            pages[i] = (a->batch - b) * count - 1 - i;
+        status = vka_cache_set_pages(r->cache, b, 0, count, pages);
     }
-    free(blocks);
+    free(pages);
     return status;
 }
 
@@ -182,12 +182,12 @@ bool large_check_cache(struct vka_device *device, const struct large_problem *p,
         device,
         VKA_INFO(vka_cache_info, .batch = a->batch, .n_kv_head = a->n_kv_head,
                  .head_dim = a->head_dim, .value_dim = a->value_dim, .capacity = a->capacity,
-                 .dtype = a->k, .block_size = a->block_size),
+                 .dtype = a->k, .page_size = a->page_size),
         &r.cache);
     if (status == VKA_OK && !r.lengths)
         status = VKA_OUT_OF_HOST_MEMORY;
-    if (status == VKA_OK && a->block_size && a->pattern != LARGE_RISE)
-        status = turn_blocks(&r);
+    if (status == VKA_OK && a->page_size && a->pattern != LARGE_RISE)
+        status = turn_pages(&r);
     bool ok = status == VKA_OK && append(device, &r, a, a->runs, result);
     if (ok)
         status = cut_back(&r);

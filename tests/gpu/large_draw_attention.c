@@ -225,7 +225,7 @@ static void draw_cache(struct large_attention *a, struct rng *rng)
     a->n_new = (a->capacity - 2) / a->runs;
     if (a->masked_row == VKA_MASKED_UNIFORM) /* over keys that nobody has written */
         a->masked_row = VKA_MASKED_ZERO;
-    a->block_size = rng_chance(rng, 60) ? 16 * rng_range(rng, 1, 16) : 0;
+    a->page_size = rng_chance(rng, 60) ? 16 * rng_range(rng, 1, 16) : 0;
     a->v = a->k;
 }
 

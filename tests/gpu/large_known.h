@@ -65,7 +65,8 @@ bool large_fill_mask(const struct large_known *k, struct large_tensor *t);
 
 #define LARGE_HOT_FACTOR 16.0 /* of q and of k: the hot score is its square, the others are 0 */
 
-/* A value is factor * ramp + term, of its feature and of its key head; the ramp goes from 0 to 1. */
+/* A value is factor * ramp + term, of its feature and of its key head; the ramp goes from 0 to
+ * 1. */
 double large_ramp(const struct large_known *k, int64_t j);
 double large_factor(uint32_t feature);
 double large_term(uint32_t feature, uint32_t kv_head);

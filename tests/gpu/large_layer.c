@@ -61,10 +61,10 @@ static enum vka_status create(struct vka_device *device, const struct large_prob
                               struct run *r)
 {
     const struct large_attention *a = r->a;
-    const uint64_t disabled = device->caps.disabled_kernels;
-    device->caps.disabled_kernels |= p->disabled_kernels; /* weights are packed for the others */
+    const uint64_t disabled = device->caps.without;
+    device->caps.without |= p->disabled_kernels; /* weights are packed for the others */
     enum vka_status status = create_layer(device, r);
-    device->caps.disabled_kernels = disabled;
+    device->caps.without = disabled;
     free(r->zero);
     free(r->value);
     free(r->projection);

@@ -1,5 +1,6 @@
-/* Problems of any size that memory holds, with answers known in closed form. Shared by the large_*.c
- * files: a problem is plain data, drawn from a seed, and checked by the file of its operation. */
+/* Problems of any size that memory holds, with answers known in closed form. Shared by the
+ * large_*.c files: a problem is plain data, drawn from a seed, and checked by the file of its
+ * operation. */
 #ifndef TESTS_LARGE_PROBLEM_H
 #define TESTS_LARGE_PROBLEM_H
 
@@ -46,10 +47,10 @@ struct large_attention {
     bool sink, alibi;
     enum vka_masked_row masked_row;
     enum vka_scores scores_kind;
-    uint32_t capacity, block_size, runs; /* of a cache: n_new keys a run */
-    uint32_t n_sequence;                 /* ragged: of n_q and n_new packed rows */
-    struct vka_rope rope;                /* LARGE_ROPE */
-    uint32_t query_dim, key_dim;         /* LARGE_LAYER: widths of the inputs */
+    uint32_t capacity, page_size, runs; /* of a cache: n_new keys a run */
+    uint32_t n_sequence;                /* ragged: of n_q and n_new packed rows */
+    struct vka_rope rope;               /* LARGE_ROPE */
+    uint32_t query_dim, key_dim;        /* LARGE_LAYER: widths of the inputs */
     int64_t hot[2][LARGE_HOT_KEYS];
 };
 

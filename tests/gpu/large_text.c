@@ -33,7 +33,7 @@ static size_t say_options(const struct large_attention *a, char *text, size_t le
     SAY(a->alibi, " alibi");
     SAY(a->scores_kind, " scores %s %s", scores[a->scores_kind], vka_dtype_name(a->scores));
     SAY(true, " masked row %s", rows[a->masked_row]);
-    SAY(a->capacity, " capacity %u block %u runs %u", a->capacity, a->block_size, a->runs);
+    SAY(a->capacity, " capacity %u page_size %u runs %u", a->capacity, a->page_size, a->runs);
     SAY(a->n_sequence, " sequences %u", a->n_sequence);
     SAY(a->rope.dim, " rope %u base %g%s", a->rope.dim, (double)a->rope.base,
         a->rope.interleaved ? " interleaved" : "");

@@ -4,10 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The least that a device can be created with. */
-#define LEAST_RANGE 65536
-#define LEAST_ALLOCATION (1u << 20)
-
 static bool read_limits(uint64_t limits[3])
 {
     char end;
@@ -40,11 +36,12 @@ struct vka_device_info limits_info(struct vka_device_info info)
     return info;
 }
 
-struct vka_device_properties limits_lower(struct vka_device *device)
+struct vka_device_properties limits_lower(struct vka_device *device, uint64_t range,
+                                          uint64_t allocation)
 {
     struct vka_device_properties *p = &device->caps.properties, usual = *p;
-    p->max_buffer_range = LEAST_RANGE;
-    p->max_allocation = LEAST_ALLOCATION;
+    p->max_buffer_range = range;
+    p->max_allocation = allocation;
     return usual;
 }
 

@@ -52,9 +52,9 @@ enum vka_status problem_plan(struct vka_device *device, const struct problem_dat
                              struct vka_plan **plan)
 {
     struct vka_attention_op op;
-    uint64_t disabled = device->caps.disabled_kernels;
+    uint64_t disabled = device->caps.without;
     problem_op(d, &op);
-    device->caps.disabled_kernels |= d->p->disabled_kernels;
+    device->caps.without |= d->p->disabled_kernels;
     enum vka_status status = vka_plan_create(device,
                                              VKA_INFO(vka_plan_info, .path = d->p->path,
                                                       .workspace_limit = d->p->workspace_limit,
@@ -64,7 +64,7 @@ enum vka_status problem_plan(struct vka_device *device, const struct problem_dat
         status = vka_plan_add_attention(*plan, &op);
     if (status == VKA_OK)
         status = vka_plan_finish(*plan);
-    device->caps.disabled_kernels = disabled;
+    device->caps.without = disabled;
     return status;
 }
 
@@ -83,7 +83,7 @@ static bool compare_limits(struct vka_device *device, struct problem_data *d,
         if (ok)
             memcpy(uncut[i], outputs[i]->values, outputs[i]->count * sizeof *uncut[i]);
     }
-    struct vka_device_properties usual = limits_lower(device);
+    struct vka_device_properties usual = limits_lower(device, LEAST_RANGE, LEAST_ALLOCATION);
     enum vka_status status = ok ? problem_plan(device, d, &plan) : VKA_OUT_OF_HOST_MEMORY;
     limits_restore(device, &usual);
     result->refused = status == VKA_UNSUPPORTED;

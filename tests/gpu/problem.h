@@ -51,4 +51,9 @@ const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT]);
 /* Any problem that the contract allows, of some ten million multiplications at most as a rule. */
 void problem_draw(struct problem *p, uint64_t seed, enum vka_path path);
 
+/* Gives a problem one of few sets of types and strides, and if it is fused of head sizes: a CPU
+ * driver takes seconds to compile each fused kernel, and tests that draw from these share them. */
+#define PROBLEM_SHARED 4 /* sets */
+void problem_share(struct problem *p, uint64_t set);
+
 #endif

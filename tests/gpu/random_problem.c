@@ -177,3 +177,26 @@ void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
         p->workspace_limit = row * rng_range(&rng, 1, 3 * p->n_q);
     }
 }
+
+void problem_share(struct problem *p, uint64_t set)
+{
+    static const struct {
+        enum vka_dtype input, output;
+        bool scattered;
+        uint32_t head_dim, value_dim;
+    } sets[PROBLEM_SHARED] = {
+        {VKA_F32, VKA_F32, false, 8, 8},
+        {VKA_F32, VKA_F16, true, 8, 6},
+        {VKA_F16, VKA_F16, false, 8, 8},
+        {VKA_BF16, VKA_F32, true, 6, 10},
+    };
+    set %= PROBLEM_SHARED;
+    p->q = p->k = p->v = p->past = p->present = sets[set].input;
+    p->output = sets[set].output;
+    p->scattered = sets[set].scattered;
+    if (p->path != VKA_PATH_FUSED)
+        return;
+    p->head_dim = sets[set].head_dim;
+    p->value_dim = sets[set].value_dim;
+    p->rope.dim = p->rope.dim < p->head_dim ? p->rope.dim : p->head_dim;
+}

@@ -310,7 +310,7 @@ static void layers(void **state)
 static struct vka_cache_info good_cache(void)
 {
     return *VKA_INFO(vka_cache_info, .batch = 2, .n_kv_head = 2, .head_dim = 4, .capacity = 40,
-                     .block_size = 16);
+                     .page_size = 16);
 }
 
 #define CACHE(want, word, ...)                                                           \
@@ -340,21 +340,21 @@ static void caches(void **state)
     CACHE(VKA_INVALID, "dtype", info.dtype = VKA_BOOL);
     CACHE(VKA_INVALID, "dtype", info.dtype = VKA_DTYPE_COUNT);
     CACHE(VKA_INVALID, "dtype", info.dtype = (enum vka_dtype) - 1);
-    const uint32_t blocks[] = {1, 8, 15, 17, 24, 264, 272, 1024, UINT32_MAX};
-    for (size_t i = 0; i < COUNTOF(blocks); i++)
-        CACHE(VKA_INVALID, "block_size", info.block_size = blocks[i]);
-    CACHE(VKA_INVALID, "n_block", info.block_size = 0, info.n_block = 1);
-    CACHE(VKA_INVALID, "n_block", info.n_block = UINT32_MAX);
-    CACHE(VKA_INVALID, "blocks", info.batch = 1u << 24, info.capacity = 1u << 30);
-    CACHE(VKA_UNSUPPORTED, "allocation", info.block_size = 0, info.capacity = 1u << 20);
-    CACHE(VKA_UNSUPPORTED, "allocation", info.n_block = 1u << 20);
+    const uint32_t pages[] = {1, 8, 15, 17, 24, 264, 272, 1024, UINT32_MAX};
+    for (size_t i = 0; i < COUNTOF(pages); i++)
+        CACHE(VKA_INVALID, "page_size", info.page_size = pages[i]);
+    CACHE(VKA_INVALID, "n_page", info.page_size = 0, info.n_page = 1);
+    CACHE(VKA_INVALID, "n_page", info.n_page = UINT32_MAX);
+    CACHE(VKA_INVALID, "pages", info.batch = 1u << 24, info.capacity = 1u << 30);
+    CACHE(VKA_UNSUPPORTED, "allocation", info.page_size = 0, info.capacity = 1u << 20);
+    CACHE(VKA_UNSUPPORTED, "allocation", info.n_page = 1u << 20);
     CACHE(VKA_UNSUPPORTED, "allocation", info.head_dim = 1u << 20);
 }
 
 static void cache_operations(void **state)
 {
     struct world *w = *state;
-    const struct vka_cache_info info = good_cache(); /* 3 blocks a sequence, 6 in all */
+    const struct vka_cache_info info = good_cache(); /* 3 pages a sequence, 6 in all */
     struct vka_cache *cache = NULL;
     uint32_t length = 77;
     assert_int_equal(vka_cache_create(w->device, &info, &cache), VKA_OK);
@@ -371,18 +371,18 @@ static void cache_operations(void **state)
     FAILS(VKA_INVALID, "sequence", vka_cache_fork(cache, 2, 1));
     FAILS(VKA_INVALID, "sequence", vka_cache_fork(cache, 0, 2));
     FAILS(VKA_INVALID, "from", vka_cache_fork(cache, 1, 1));
-    FAILS(VKA_INVALID, NULL, vka_cache_set_blocks(NULL, 0, 0, 1, SIZES(0)));
-    FAILS(VKA_INVALID, "sequence", vka_cache_set_blocks(cache, 2, 0, 1, SIZES(0)));
-    FAILS(VKA_INVALID, "first", vka_cache_set_blocks(cache, 0, 4, 0, SIZES(0)));
-    FAILS(VKA_INVALID, "first", vka_cache_set_blocks(cache, 0, UINT32_MAX, 1, SIZES(0)));
-    FAILS(VKA_INVALID, "count", vka_cache_set_blocks(cache, 0, 0, 4, SIZES(0, 1, 2, 3)));
-    FAILS(VKA_INVALID, "count", vka_cache_set_blocks(cache, 0, 1, UINT32_MAX, SIZES(0)));
-    FAILS(VKA_INVALID, "blocks", vka_cache_set_blocks(cache, 0, 0, 1, NULL));
-    FAILS(VKA_INVALID, "blocks", vka_cache_set_blocks(cache, 0, 0, 1, SIZES(6)));
-    FAILS(VKA_INVALID, "blocks", vka_cache_set_blocks(cache, 0, 0, 3, SIZES(5, 4, UINT32_MAX)));
+    FAILS(VKA_INVALID, NULL, vka_cache_set_pages(NULL, 0, 0, 1, SIZES(0)));
+    FAILS(VKA_INVALID, "sequence", vka_cache_set_pages(cache, 2, 0, 1, SIZES(0)));
+    FAILS(VKA_INVALID, "first", vka_cache_set_pages(cache, 0, 4, 0, SIZES(0)));
+    FAILS(VKA_INVALID, "first", vka_cache_set_pages(cache, 0, UINT32_MAX, 1, SIZES(0)));
+    FAILS(VKA_INVALID, "count", vka_cache_set_pages(cache, 0, 0, 4, SIZES(0, 1, 2, 3)));
+    FAILS(VKA_INVALID, "count", vka_cache_set_pages(cache, 0, 1, UINT32_MAX, SIZES(0)));
+    FAILS(VKA_INVALID, "pages", vka_cache_set_pages(cache, 0, 0, 1, NULL));
+    FAILS(VKA_INVALID, "pages", vka_cache_set_pages(cache, 0, 0, 1, SIZES(6)));
+    FAILS(VKA_INVALID, "pages", vka_cache_set_pages(cache, 0, 0, 3, SIZES(5, 4, UINT32_MAX)));
     vka_cache_destroy(&cache);
     assert_null(cache);
-    FAILS(VKA_INVALID, "block_size", vka_cache_set_blocks(w->cache, 0, 0, 0, NULL));
+    FAILS(VKA_INVALID, "page_size", vka_cache_set_pages(w->cache, 0, 0, 0, NULL));
     vka_cache_destroy(NULL);
     vka_cache_destroy(&cache);
 }

@@ -1,5 +1,6 @@
 /* Every documented error of plans, of linear and layer operations, and of what a device is too
  * small for. SPDX-License-Identifier: MIT */
+#include "../patience.h"
 #include "api_errors.h"
 #include "gpu/device.h"
 
@@ -243,14 +244,13 @@ static void no_kernel(void **state)
     struct world *w = *state;
     const struct vka_linear_op linear_op = good_linear(w);
     const struct vka_layer_op layer_op = world_layer_op(w);
-    w->device->caps.disabled_kernels = UINT64_MAX;
+    w->device->caps.without = UINT64_MAX;
     FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_linear(w->plan, &linear_op));
     FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_layer(w->plan, &layer_op));
-    w->device->caps.disabled_kernels = 1ull << KERNEL_softmax_shared |
-                                       1ull << KERNEL_softmax_subgroup |
-                                       1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile;
+    w->device->caps.without = 1ull << KERNEL_softmax_shared | 1ull << KERNEL_softmax_subgroup |
+                              1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile;
     FAILS(VKA_UNSUPPORTED, "softmax_shared", vka_plan_add_layer(w->plan, &layer_op));
-    w->device->caps.disabled_kernels = 0;
+    w->device->caps.without = 0;
 }
 
 /* ---- The life of a plan ---------------------------------------------------------------------- */
@@ -285,10 +285,10 @@ static void unfinished(void **state)
     uint64_t ticket = 77;
     assert_int_equal(vka_plan_create(w->device, NULL, &empty), VKA_OK);
     FAILS(VKA_INVALID, NULL, vka_plan_finish(NULL));
-    FAILS(VKA_INVALID, "empty", vka_plan_finish(empty));
+    FAILS(VKA_INVALID, "no operations", vka_plan_finish(empty));
     FAILS(VKA_INVALID, "finished", vka_plan_submit(w->plan, &ticket));
     FAILS(VKA_INVALID, "finished", vka_plan_submit(empty, NULL));
-    FAILS(VKA_INVALID, "finished", vka_plan_run(w->plan, VKA_TIMEOUT_DEFAULT));
+    FAILS(VKA_INVALID, "finished", vka_plan_run(w->plan, PATIENCE));
     FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 0, 0));
     FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 1, 0));
     FAILS(VKA_INVALID, "index", vka_plan_pass(w->plan, 0, &pass));
@@ -333,10 +333,10 @@ static void finished(void **state)
     FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 1, 0));
     uint64_t ticket = 0;
     assert_int_equal(vka_plan_submit(w->plan, &ticket), VKA_OK);
-    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 0, VKA_TIMEOUT_DEFAULT));
-    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, ticket + 1, VKA_TIMEOUT_DEFAULT));
-    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, UINT64_MAX, VKA_TIMEOUT_DEFAULT));
-    assert_int_equal(vka_plan_wait(w->plan, ticket, VKA_TIMEOUT_DEFAULT), VKA_OK);
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, 0, PATIENCE));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, ticket + 1, PATIENCE));
+    FAILS(VKA_INVALID, "ticket", vka_plan_wait(w->plan, UINT64_MAX, PATIENCE));
+    assert_int_equal(vka_plan_wait(w->plan, ticket, PATIENCE), VKA_OK);
     assert_int_equal(vka_plan_pass(w->plan, n - 1, &pass), VKA_OK);
 }
 

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "../patience.h"
 #include "api_errors.h"
 #include "rng.h"
 
@@ -195,7 +196,7 @@ static void run_valid(struct world *w, const union op *ops, struct bits *bits)
         if (calls[c].add(plan, &ops[c]) != VKA_OK)
             fail_msg("the valid %s: %s", calls[c].name, vka_device_error(w->device));
     assert_int_equal(vka_plan_finish(plan), VKA_OK);
-    assert_int_equal(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT), VKA_OK);
+    assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
     const struct {
         struct vka_tensor *tensor;
         float *to;

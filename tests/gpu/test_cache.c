@@ -10,13 +10,11 @@
 #include <cmocka.h>
 #include <vkattn/vkattn.h>
 
+#include "../patience.h"
 #include "limits.h"
 #include "rng.h"
 
 enum { BATCH = 2, HEADS = 4, KV_HEADS = 2, DIM = 20, VALUE = 12, TOKENS = 300 };
-
-/* The first run compiles: on a CPU driver that takes longer than a user should wait. */
-#define PATIENCE (10 * VKA_TIMEOUT_DEFAULT)
 
 static struct vka_device *device;
 
@@ -108,13 +106,13 @@ struct decoder {
 };
 
 static struct decoder open_decoder(enum vka_path path, enum vka_dtype dtype, uint32_t step,
-                                   uint32_t block, uint32_t capacity)
+                                   uint32_t page_size, uint32_t capacity)
 {
     struct decoder d = {.step = step};
     check(vka_cache_create(device,
                            VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = KV_HEADS,
                                     .head_dim = DIM, .value_dim = VALUE, .capacity = capacity,
-                                    .dtype = dtype, .block_size = block),
+                                    .dtype = dtype, .page_size = page_size),
                            &d.cache));
     d.q = tensor4(VKA_F32, BATCH, HEADS, step, DIM);
     d.k = tensor4(VKA_F32, BATCH, KV_HEADS, step, DIM);
@@ -177,12 +175,12 @@ static double difference(const struct decoder *d, const struct sequence *s, uint
 }
 
 /* All tokens in steps; the plan is recorded once, by construction: only vka_plan_run is called. */
-static void decode_all(enum vka_path path, enum vka_dtype dtype, uint32_t step, uint32_t block,
+static void decode_all(enum vka_path path, enum vka_dtype dtype, uint32_t step, uint32_t page_size,
                        double limit)
 {
     static float context[BATCH * HEADS * 64 * VALUE];
     struct sequence s = one_pass(path);
-    struct decoder d = open_decoder(path, dtype, step, block, TOKENS);
+    struct decoder d = open_decoder(path, dtype, step, page_size, TOKENS);
     size_t passes = vka_plan_pass_count(d.plan);
     uint64_t workspace = vka_plan_workspace(d.plan);
     double worst = 0;
@@ -191,8 +189,8 @@ static void decode_all(enum vka_path path, enum vka_dtype dtype, uint32_t step, 
         double e = difference(&d, &s, t, context);
         worst = e > worst || e != e ? e : worst;
     }
-    print_message("path %d, %s, %u a step, blocks of %u: largest difference %.2e\n", (int)path,
-                  vka_dtype_name(dtype), step, block, worst);
+    print_message("path %d, %s, %u a step, pages of %u: largest difference %.2e\n", (int)path,
+                  vka_dtype_name(dtype), step, page_size, worst);
     assert_true(worst <= limit);
     assert_int_equal(vka_plan_pass_count(d.plan), passes);
     assert_int_equal(vka_plan_workspace(d.plan), workspace);
@@ -246,13 +244,13 @@ static void test_overflow(void **state)
 }
 
 /* A fork goes on like its origin; the origin does not notice. */
-static void fork_with(uint32_t block)
+static void fork_with(uint32_t page_size)
 {
     static float context[BATCH * HEADS * 64 * VALUE], again[BATCH * HEADS * 64 * VALUE];
     struct sequence s = one_pass(VKA_PATH_FUSED);
     size_t q_half = (size_t)HEADS * TOKENS * DIM, k_half = (size_t)KV_HEADS * TOKENS * DIM;
     size_t v_half = (size_t)KV_HEADS * TOKENS * VALUE, half = (size_t)HEADS * 20 * VALUE;
-    struct decoder d = open_decoder(VKA_PATH_FUSED, VKA_F32, 20, block, TOKENS);
+    struct decoder d = open_decoder(VKA_PATH_FUSED, VKA_F32, 20, page_size, TOKENS);
     check(feed(&d, &s, 0, context));
     check(feed(&d, &s, 20, context));
     check(vka_cache_fork(d.cache, 0, 1));
@@ -274,11 +272,11 @@ static void test_fork(void **state)
 {
     (void)state;
     fork_with(0);
-    fork_with(16); /* 40 positions: two full blocks shared, half a block copied */
+    fork_with(16); /* 40 positions: two full pages shared, half a page copied */
 }
 
-/* Blocks in any order, some shared: the same context. */
-static void test_block_table(void **state)
+/* Pages in any order, some shared: the same context. */
+static void test_page_table(void **state)
 {
     (void)state;
     static float context[BATCH * HEADS * 64 * VALUE], want[BATCH * HEADS * 64 * VALUE];
@@ -288,20 +286,20 @@ static void test_block_table(void **state)
     check(feed(&d, &s, 0, want));
     check(vka_cache_truncate(d.cache, 0, 0));
     check(vka_cache_truncate(d.cache, 1, 0));
-    check(vka_cache_set_blocks(d.cache, 0, 0, 5, shuffled));
-    check(vka_cache_set_blocks(d.cache, 1, 0, 5, rest));
+    check(vka_cache_set_pages(d.cache, 0, 0, 5, shuffled));
+    check(vka_cache_set_pages(d.cache, 1, 0, 5, rest));
     check(feed(&d, &s, 0, context));
     assert_memory_equal(context, want, vka_tensor_size(d.o));
     const uint32_t outside = 10;
-    assert_int_equal(vka_cache_set_blocks(d.cache, 0, 4, 1, &outside), VKA_INVALID);
-    assert_non_null(strstr(vka_device_error(device), "blocks[0] is 10"));
-    assert_int_equal(vka_cache_set_blocks(d.cache, 0, 4, 2, shuffled), VKA_INVALID);
-    assert_int_equal(vka_cache_set_blocks(d.cache, 2, 0, 1, shuffled), VKA_INVALID);
+    assert_int_equal(vka_cache_set_pages(d.cache, 0, 4, 1, &outside), VKA_INVALID);
+    assert_non_null(strstr(vka_device_error(device), "pages[0] is 10"));
+    assert_int_equal(vka_cache_set_pages(d.cache, 0, 4, 2, shuffled), VKA_INVALID);
+    assert_int_equal(vka_cache_set_pages(d.cache, 2, 0, 1, shuffled), VKA_INVALID);
     close_decoder(&d);
     free_sequence(&s);
 }
 
-/* A pool smaller than the sequences: blocks that are not there are as good as full. */
+/* A pool smaller than the sequences: pages that are not there are as good as full. */
 static void test_small_pool(void **state)
 {
     (void)state;
@@ -312,8 +310,8 @@ static void test_small_pool(void **state)
     check(vka_cache_create(device,
                            VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = KV_HEADS,
                                     .head_dim = DIM, .value_dim = VALUE, .capacity = 64,
-                                    .block_size = 16, .n_block = 5),
-                           &small)); /* sequence 1 has one block */
+                                    .page_size = 16, .n_page = 5),
+                           &small)); /* sequence 1 has one page */
     struct vka_plan *plan = begin(VKA_PATH_UNFUSED);
     check(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = d.q, .k = d.k, .v = d.v,
                                                 .output = d.o, .cache = small)));
@@ -411,7 +409,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode),     cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_fork),       cmocka_unit_test(test_block_table),
+        cmocka_unit_test(test_fork),       cmocka_unit_test(test_page_table),
         cmocka_unit_test(test_small_pool), cmocka_unit_test(test_ragged),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

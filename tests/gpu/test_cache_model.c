@@ -4,7 +4,7 @@
  *
  *     test_cache_model [--seed N] [--steps N] */
 #include <core/dtype.h>
-#include <plan/cache.h>
+#include <op/cache/cache.h>
 
 #include <getopt.h>
 #include <math.h>
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../patience.h"
 #include "cache_case.h"
 #include "cache_model.h"
 #include "rng.h"
@@ -172,15 +173,15 @@ static void compare_cache(struct world *w, uint32_t c)
 {
     const struct model *m = &w->model[c];
     struct vka_cache *cache = w->cache[c];
-    const uint32_t *table = m->block ? memory_mapped(&cache->table.storage->range) : NULL;
+    const uint32_t *table = m->page_size ? memory_mapped(&cache->table.storage->range) : NULL;
     for (uint32_t b = 0; b < m->batch; b++) {
         uint32_t length = 0;
         check(w, vka_cache_length(cache, b, &length));
         require(w, length == m->length[b], "another length");
-        for (uint32_t p = 0; p < m->n_page; p++)
-            require(w, table[b * m->n_page + p] == m->table[b][p], "another block");
+        for (uint32_t p = 0; p < m->table_row; p++)
+            require(w, table[b * m->table_row + p] == m->table[b][p], "another page");
     }
-    for (uint32_t i = 0; i < m->n_block; i++)
+    for (uint32_t i = 0; i < m->n_page; i++)
         require(w, cache->uses[i] == model_uses(m, i), "another count of uses");
     compare_rows(w, c, &cache->k, 0);
     compare_rows(w, c, &cache->v, 1);
@@ -278,7 +279,7 @@ static void expect(struct world *w, const struct submitted *s)
                 want = VKA_INVALID;
                 snprintf(words, sizeof words, "the cache is full: sequence %u holds ", b);
             }
-    enum vka_status got = vka_plan_wait(s->writer->a.plan, s->ticket, CACHE_PATIENCE);
+    enum vka_status got = vka_plan_wait(s->writer->a.plan, s->ticket, PATIENCE);
     require(w, got == want, vka_status_name(got));
     if (want == VKA_INVALID)
         require(w, strstr(vka_device_error(w->device), words), words);
@@ -303,7 +304,7 @@ static void host_call(struct world *w)
 {
     uint32_t c = rng_range(&w->rng, 0, CACHES - 1), kind = rng_range(&w->rng, 0, 9);
     struct model *m = &w->model[c];
-    uint32_t b = rng_range(&w->rng, 0, m->batch - 1), block = 0;
+    uint32_t b = rng_range(&w->rng, 0, m->batch - 1), page = 0;
     bool done;
     enum vka_status got;
     settle(w);
@@ -316,12 +317,12 @@ static void host_call(struct world *w)
         done = model_fork(m, from, b);
         got = vka_cache_fork(w->cache[c], from, b);
     } else {
-        uint32_t page = m->block ? rng_range(&w->rng, 0, m->n_page - 1) : 0;
-        block = rng_range(&w->rng, 0, m->n_block);
-        done = m->block && block < m->n_block;
+        uint32_t entry = m->page_size ? rng_range(&w->rng, 0, m->table_row - 1) : 0;
+        page = rng_range(&w->rng, 0, m->n_page);
+        done = m->page_size && page < m->n_page;
         if (done)
-            m->table[b][page] = block;
-        got = vka_cache_set_blocks(w->cache[c], b, page, 1, &block);
+            m->table[b][entry] = page;
+        got = vka_cache_set_pages(w->cache[c], b, entry, 1, &page);
     }
     require(w, got == (done ? VKA_OK : VKA_INVALID), vka_status_name(got));
     if (done)
@@ -388,13 +389,13 @@ static void open_episode(struct world *w)
         struct model *m = &w->model[c];
         *m = (struct model){.batch = batch, .capacity = rng_range(&w->rng, 1, MOST_CAPACITY)};
         if (rng_chance(&w->rng, 70)) {
-            m->block = 16 * rng_range(&w->rng, 1, 2);
-            m->n_page = (m->capacity + m->block - 1) / m->block;
-            m->n_block = rng_range(&w->rng, 1, batch * m->n_page + 2);
+            m->page_size = 16 * rng_range(&w->rng, 1, 2);
+            m->table_row = (m->capacity + m->page_size - 1) / m->page_size;
+            m->n_page = rng_range(&w->rng, 1, batch * m->table_row + 2);
         }
-        w->cache[c] =
-            cache_open(w->device, batch, m->capacity,
-                       (enum vka_dtype)rng_range(&w->rng, VKA_F32, VKA_BF16), m->block, m->n_block);
+        w->cache[c] = cache_open(w->device, batch, m->capacity,
+                                 (enum vka_dtype)rng_range(&w->rng, VKA_F32, VKA_BF16),
+                                 m->page_size, m->n_page);
         model_reset(m);
     }
     for (uint32_t i = 0; i < PLANS; i++)

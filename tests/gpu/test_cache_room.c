@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "cache_case.h"
 #include "rng.h"
 
@@ -29,7 +30,7 @@ static uint64_t submit(const struct appender *a)
 /* sequence: that the sentence names where there was no room; -1: there was. */
 static void expect(const struct appender *a, uint64_t ticket, int sequence)
 {
-    enum vka_status status = vka_plan_wait(a->plan, ticket, CACHE_PATIENCE);
+    enum vka_status status = vka_plan_wait(a->plan, ticket, PATIENCE);
     if (status != (sequence < 0 ? VKA_OK : VKA_INVALID))
         fail_msg("ticket %d gives %s: %s", (int)ticket, vka_status_name(status),
                  vka_device_error(device));
@@ -42,8 +43,8 @@ static void expect(const struct appender *a, uint64_t ticket, int sequence)
 static void test_own_ticket(void **state)
 {
     (void)state;
-    for (uint32_t block = 0; block <= 16; block += 16) {
-        struct vka_cache *cache = cache_open(device, 1, 8, VKA_F32, block, 0);
+    for (uint32_t page_size = 0; page_size <= 16; page_size += 16) {
+        struct vka_cache *cache = cache_open(device, 1, 8, VKA_F32, page_size, 0);
         struct appender a = appender_open(device, 1, 4, NULL, cache, NULL);
         uint64_t ticket[4];
         for (int i = 0; i < 4; i++)
@@ -123,7 +124,7 @@ static void test_forgotten(void **state)
     expect(&a, both, -1);
     check(vka_cache_fork(cache, 1, 0)); /* `to` alone has changed */
     expect(&a, none, 1);
-    check(vka_cache_set_blocks(cache, 1, 0, 1, (const uint32_t[]){1}));
+    check(vka_cache_set_pages(cache, 1, 0, 1, (const uint32_t[]){1}));
     expect(&a, none, -1);
     appender_close(&a);
     vka_cache_destroy(&cache);

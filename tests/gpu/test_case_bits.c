@@ -9,10 +9,9 @@
 #include <cmocka.h>
 #include <glob.h>
 
+#include "../patience.h"
 #include "attend.h"
 #include "limits.h"
-
-#define PATIENCE (20 * VKA_TIMEOUT_DEFAULT) /* the first run of a CPU driver compiles */
 
 /* The device as it is, and with lower limits. */
 static struct vka_device *usual, *lowered;

@@ -1,5 +1,5 @@
-/* What breaks attention elsewhere: huge and equal logits, windows at the end of the numbers, and NaN
- * or Inf behind a mask. */
+/* What breaks attention elsewhere: huge and equal logits, windows at the end of the numbers, and
+ * NaN or Inf behind a mask. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include <math.h>
 #include <vkattn/vkattn.h>
 
+#include "../patience.h"
 #include "limits.h"
 #include "reference/reference.h"
 #include "rng.h"
@@ -79,7 +80,7 @@ static void run(struct rig *r, const float *q, const float *k, const float *v, f
     check(vka_tensor_write(r->q, q, Q * sizeof *q));
     check(vka_tensor_write(r->k, k, KV * sizeof *k));
     check(vka_tensor_write(r->v, v, KV * sizeof *v));
-    check(vka_plan_run(r->plan, 10 * VKA_TIMEOUT_DEFAULT)); /* the first run compiles */
+    check(vka_plan_run(r->plan, PATIENCE)); /* the first run compiles */
     check(vka_tensor_read(r->o, o, Q * sizeof *o));
 }
 
@@ -198,7 +199,8 @@ static void test_placements(void **state)
 }
 
 /* Positions and windows as far out as they go, where nothing overflows: offsets are clamped to
- * +-2^30. By a window of 2^30 query i, at 2^30 + i, sees the keys from i on; by a larger one all. */
+ * +-2^30. By a window of 2^30 query i, at 2^30 + i, sees the keys from i on; by a larger one
+ * all. */
 static void test_far_windows(void **state)
 {
     (void)state;

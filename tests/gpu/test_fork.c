@@ -18,10 +18,11 @@
 
 #include <vkattn/vkattn_vulkan.h>
 
+#include "../patience.h"
 #include "layer_case.h"
 
-#define PATIENCE 60 /* seconds that a child has; it needs milliseconds */
-#define SIDE 256u   /* of the product that is in flight */
+#define POLL 10000000 /* nanoseconds */
+#define SIDE 256u     /* of the product that is in flight */
 #define IN_FLIGHT 12
 #define THREADS 3
 #define FORKS 10
@@ -76,7 +77,7 @@ static void make_rig(struct rig *r, const struct vka_device_info *info)
         VKA_OK);
     assert_int_equal(vka_cache_create(r->device,
                                       VKA_INFO(vka_cache_info, .batch = 2, .n_kv_head = 4,
-                                               .head_dim = 16, .capacity = 32, .block_size = 16),
+                                               .head_dim = 16, .capacity = 32, .page_size = 16),
                                       &r->cache),
                      VKA_OK);
     const struct vka_linear_op product = {
@@ -86,7 +87,7 @@ static void make_rig(struct rig *r, const struct vka_device_info *info)
     assert_int_equal(vka_plan_finish(r->plan), VKA_OK);
     assert_int_equal(vka_plan_create(r->device, NULL, &r->unfinished), VKA_OK);
     assert_int_equal(vka_plan_add_linear(r->unfinished, &product), VKA_OK);
-    assert_int_equal(vka_plan_run(r->plan, 10 * VKA_TIMEOUT_DEFAULT), VKA_OK); /* compiles */
+    assert_int_equal(vka_plan_run(r->plan, PATIENCE), VKA_OK); /* compiles */
 }
 
 static void submit(struct rig *r)
@@ -145,7 +146,7 @@ static void use_caches(struct rig *r)
     REFUSED(vka_cache_length(r->cache, 0, &length));
     REFUSED(vka_cache_truncate(r->cache, 0, 0));
     REFUSED(vka_cache_fork(r->cache, 0, 1));
-    REFUSED(vka_cache_set_blocks(r->cache, 0, 0, 1, &length));
+    REFUSED(vka_cache_set_pages(r->cache, 0, 0, 1, &length));
 }
 
 static void use_plans(struct rig *r)
@@ -164,10 +165,10 @@ static void use_plans(struct rig *r)
     REFUSED(vka_plan_finish(r->unfinished));
     REFUSED(vka_plan_submit(r->plan, NULL));
     REFUSED(vka_plan_submit_with(r->plan, NULL, NULL));
-    REFUSED(vka_plan_run(r->plan, VKA_TIMEOUT_DEFAULT));
+    REFUSED(vka_plan_run(r->plan, PATIENCE));
     REFUSED(vka_plan_record(r->plan, (VkCommandBuffer)(uintptr_t)16));
     if (r->ticket)
-        REFUSED(vka_plan_wait(r->plan, r->ticket, VKA_TIMEOUT_DEFAULT));
+        REFUSED(vka_plan_wait(r->plan, r->ticket, PATIENCE));
     EXPECT(vka_plan_pass(r->plan, 0, &pass) == VKA_OK);
     vka_plan_destroy(&plan);
 }
@@ -212,8 +213,8 @@ static void run_child(void (*child)(struct rig *rig), struct rig *rigs, size_t n
             fprintf(stderr, "test_fork.c:%d failed in the child\n", failed_line);
         _exit(failed_line != 0);
     }
-    for (int i = 0; i < PATIENCE * 100 && ended == 0; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    for (uint64_t waited = 0; waited < PATIENCE && ended == 0; waited += POLL) {
+        nanosleep(&(struct timespec){.tv_nsec = POLL}, NULL);
         ended = waitpid(pid, &status, WNOHANG);
     }
     if (ended == 0) {
@@ -231,8 +232,8 @@ static void go_on(struct rig *r)
 {
     static float y[SIDE * SIDE];
     if (r->ticket)
-        assert_int_equal(vka_plan_wait(r->plan, r->ticket, 10 * VKA_TIMEOUT_DEFAULT), VKA_OK);
-    assert_int_equal(vka_plan_run(r->plan, VKA_TIMEOUT_DEFAULT), VKA_OK);
+        assert_int_equal(vka_plan_wait(r->plan, r->ticket, PATIENCE), VKA_OK);
+    assert_int_equal(vka_plan_run(r->plan, PATIENCE), VKA_OK);
     assert_int_equal(vka_tensor_read(r->y, y, sizeof y), VKA_OK);
     for (size_t i = 0; i < SIDE * SIDE; i++)
         assert_true(y[i] == (i % (SIDE + 1) == 0 ? 1 : 0));
@@ -276,7 +277,7 @@ static void *keep_busy(void *argument)
     bool right = true;
     while (!atomic_load(&stop) && right)
         right = vka_plan_submit(r->plan, &r->ticket) == VKA_OK &&
-                vka_plan_wait(r->plan, r->ticket, 10 * VKA_TIMEOUT_DEFAULT) == VKA_OK;
+                vka_plan_wait(r->plan, r->ticket, PATIENCE) == VKA_OK;
     return right ? r : NULL;
 }
 

@@ -1,4 +1,5 @@
-/* Problems of sizes that are log-uniform up to what memory holds, with answers known in closed form.
+/* Problems of sizes that are log-uniform up to what memory holds, with answers known in closed
+ * form.
  *
  *     test_large [--seed S] [--count N] [--forever] [--problem SEED] [--verbose]
  *                [--only attention|cache|ragged|linear|rope|layer] [--device NAME]

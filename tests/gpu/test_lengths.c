@@ -12,7 +12,8 @@
 
 #include <vkattn/vkattn.h>
 
-#define TIMEOUT (20 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile */
+#include "../patience.h"
+
 #define NMSE 1e-11
 
 static void check(struct vka_device *device, enum vka_status status)
@@ -31,7 +32,7 @@ static struct vka_tensor *tensor(struct vka_device *device, uint32_t rank, const
 static void run(struct vka_device *device, struct vka_plan *plan)
 {
     check(device, vka_plan_finish(plan));
-    check(device, vka_plan_run(plan, TIMEOUT));
+    check(device, vka_plan_run(plan, PATIENCE));
 }
 
 /* Squared error over squared size; NaN where an element is. */
@@ -162,7 +163,8 @@ static void ramp(void **state)
     check_ramp(*state, 32, 270001); /* B is packed */
 }
 
-/* Queries over keys of a pattern, by the fused path: the bits are the same however the keys come. */
+/* Queries over keys of a pattern, by the fused path: the bits are the same however the keys
+ * come. */
 enum { N_Q = 3, N_KV = 40000, DIM = 8 };
 
 struct operands {

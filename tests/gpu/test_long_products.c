@@ -11,14 +11,14 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "limits.h"
 #include "plan/plan.h"
-#include "plan/tune.h"
+#include "kernel/tune.h"
 #include "rng.h"
 
-#define TIMEOUT (20 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile */
-#define K 16519                            /* 66,076 bytes a row of float32: past a lower limit */
-#define PACKED_ROWS 33                     /* for which B is packed */
+#define K 16519        /* 66,076 bytes a row of float32: past a lower limit */
+#define PACKED_ROWS 33 /* for which B is packed */
 
 /* input [m][K], weight [n][K], output [m][n]. */
 struct product {
@@ -147,7 +147,7 @@ static void *run(struct vka_device *device, const struct product *p, const struc
             *kernel = plan->passes[i].key.kernel;
             ++*n_pass;
         }
-    check(device, vka_plan_run(plan, TIMEOUT));
+    check(device, vka_plan_run(plan, PATIENCE));
     check(device, vka_tensor_read(t->output, output, vka_tensor_size(t->output)));
     vka_plan_destroy(&plan);
     return output;
@@ -160,7 +160,7 @@ static void same_bits(struct vka_device *device, const struct product *p)
     enum kernel kernel[3];
     void *whole = run(device, p, &t, VKA_NO_BUDGET, &n[0], &kernel[0]);
     void *cut = run(device, p, &t, 1000, &n[1], &kernel[1]);
-    struct vka_device_properties usual = limits_lower(device);
+    struct vka_device_properties usual = limits_lower(device, LEAST_RANGE, LEAST_ALLOCATION);
     void *limited = run(device, p, &t, VKA_NO_BUDGET, &n[2], &kernel[2]);
     limits_restore(device, &usual);
     print_message("%s, %u x %u x %u: %zu, %zu, %zu passes\n", kernel_table[kernel[0]].name, p->m,
@@ -201,7 +201,7 @@ static void every_kernel(void **state)
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
         if (kernel_missing(without[i], &device->caps))
             continue;
-        device->caps.disabled_kernels |= 1ull << without[i];
+        device->caps.without |= 1ull << without[i];
         all_products(device);
     }
     vka_device_destroy(&device);

@@ -10,10 +10,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "operand.h"
-#include "plan/nonfinite.h"
-
-#define PATIENCE (10 * VKA_TIMEOUT_DEFAULT) /* the first run compiles */
+#include "op/nonfinite.h"
 
 static void check(const struct vka_device *device, enum vka_status status)
 {

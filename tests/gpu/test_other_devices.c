@@ -1,6 +1,6 @@
 /* The device here, taken for others: less of it is used, other kernels are chosen, dispatches are
- * cut. Layers and random attention problems must come out right on each. SPDX-License-Identifier:
- * MIT */
+ * cut. Layers and random attention problems must come out right on each.
+ * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 static void as_plain_cpu(struct caps *caps)
 {
     caps->int64 = caps->device_address = false;
-    caps->disabled_kernels |= 1ull << KERNEL_matmul_texel | 1ull << KERNEL_attention_texel;
+    caps->without |= 1ull << KERNEL_matmul_texel | 1ull << KERNEL_attention_texel;
 }
 
 /* Bindings and texel buffers that hold little, and dispatches of few workgroups: every axis is

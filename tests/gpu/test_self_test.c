@@ -14,14 +14,29 @@
 #include "gpu/blob.h"
 #include "layer_case.h"
 #include "miscompile.h"
-#include "plan/self_test.h"
-#include "plan/tune.h"
+#include "selftest/self_test.h"
+#include "kernel/tune.h"
 
 #define ALL UINT64_MAX
 
 static uint64_t bit(enum kernel kernel)
 {
     return UINT64_C(1) << kernel;
+}
+
+/* The kernels of a state, a bit each. */
+static uint64_t in_state(const struct vka_device *device, enum kernel_state state)
+{
+    uint64_t kernels = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (device->caps.kernels[k] == state)
+            kernels |= bit((enum kernel)k);
+    return kernels;
+}
+
+static uint64_t tested(const struct vka_device *device)
+{
+    return in_state(device, KERNEL_RIGHT) | in_state(device, KERNEL_WRONG);
 }
 
 /* Warnings that name a kernel. */
@@ -33,8 +48,8 @@ static void listen(void *user, enum vka_log_level level, const char *message)
 {
     struct heard *heard = user;
     bool is_one = level == VKA_LOG_WARNING && strstr(message, "self-test");
-    heard->before += is_one && strstr(message, "before");
-    heard->now += is_one && !strstr(message, "before");
+    heard->before += is_one && strstr(message, "earlier run");
+    heard->now += is_one && !strstr(message, "earlier run");
 }
 
 static struct vka_device *open_device(const void *blob, size_t size, bool skip, struct heard *heard)
@@ -88,19 +103,19 @@ static void right_kernels_pass(void **state)
         if (!is_tried(device, kernel))
             continue;
         miscompile(device, MISTAKE_SUMS, 0);
-        bool first = !(device->self_test.done & bit(kernel));
-        assert_int_equal(self_test_kernel(device, kernel), VKA_OK);
+        bool first = !(tested(device) & bit(kernel));
+        assert_int_equal(self_test_kernel(device, kernel, 0), VKA_OK);
         if (is_wrong(device, kernel) || (first && !miscompile_used(kernel)))
             fail_msg("%s", kernel_table[i].name);
         miscompile(device, MISTAKE_SUMS, 0);
-        assert_int_equal(self_test_kernel(device, kernel), VKA_OK);
+        assert_int_equal(self_test_kernel(device, kernel, 0), VKA_OK);
         assert_int_equal(miscompile_dispatches(), 0); /* not twice */
         n++;
     }
     print_message("%zu kernels pass\n", n);
     assert_in_range(n, 10, KERNEL_COUNT);
     assert_int_equal(heard.now + heard.before, 0);
-    assert_int_equal(device->caps.disabled_kernels, 0);
+    assert_int_equal(device->caps.without, 0);
     vka_device_destroy(&device);
 }
 
@@ -122,7 +137,7 @@ static bool find_mistake(enum kernel kernel, enum mistake mistake)
     bool wanted = is_tried(device, kernel) && (mistake != MISTAKE_SUMS || has_sums(kernel));
     if (wanted) {
         miscompile(device, mistake, bit(kernel));
-        assert_int_equal(self_test_kernel(device, kernel), VKA_OK);
+        assert_int_equal(self_test_kernel(device, kernel, 0), VKA_OK);
         wanted = mistake != MISTAKE_FIRST || miscompile_used_many(kernel);
         if (wanted && (!is_wrong(device, kernel) || heard.now < 1))
             fail_msg("%s with mistake %d passed", kernel_table[kernel].name, (int)mistake);
@@ -144,8 +159,8 @@ static void wrong_kernels_fail(void **state)
     }
 }
 
-/* The layer that each of these tests runs, `gone` being switched off once it is made: its status, and
- * the kernels of its plan. */
+/* The layer that each of these tests runs, `gone` being switched off once it is made: its status,
+ * and the kernels of its plan. */
 static enum vka_status try_layer_without(struct vka_device *device, enum vka_path path,
                                          uint64_t gone, uint64_t *kernels)
 {
@@ -163,7 +178,7 @@ static enum vka_status try_layer_without(struct vka_device *device, enum vka_pat
     assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &x), VKA_OK);
     assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &y), VKA_OK);
     assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
-    device->caps.disabled_kernels |= gone;
+    device->caps.without |= gone;
     if (status == VKA_OK)
         status = vka_plan_add_layer(
             plan, VKA_INFO(vka_layer_op, .layer = layer, .query = x, .output = y));
@@ -280,10 +295,10 @@ static void skipped(void **state)
     miscompile(device, MISTAKE_NO_WORK, ALL);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
     assert_int_equal(miscompile_dispatches(), 0);
-    assert_int_equal(device->self_test.done, 0);
+    assert_int_equal(tested(device), 0);
     miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_softmax_subgroup) | bit(KERNEL_softmax_shared));
     assert_int_equal(vka_device_self_test(device), VKA_OK); /* asked for all the same */
-    assert_true(device->self_test.done != 0 && heard.now >= 1);
+    assert_true(tested(device) != 0 && heard.now >= 1);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_UNSUPPORTED);
     vka_device_destroy(&device);
 }
@@ -296,14 +311,14 @@ static void kept(void **state)
     struct vka_device *device = open_device(NULL, 0, false, &heard);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
     assert_true(miscompile_dispatches() >= 2); /* the tests' own */
-    done = device->self_test.done;
+    done = tested(device);
     assert_int_equal(kernels & ~done, 0);
     size_t size, same_size;
     unsigned char *blob = get_blob(device, &size);
     vka_device_destroy(&device);
 
     device = open_device(blob, size, false, &heard);
-    assert_int_equal(device->self_test.done, done);
+    assert_int_equal(tested(device), done);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &again), VKA_OK);
     assert_int_equal(miscompile_dispatches(), 0);
     assert_int_equal(again, kernels);
@@ -325,7 +340,7 @@ static void torn(void **state)
     (void)state;
     size_t size;
     struct vka_device *device = open_device(NULL, 0, false, NULL);
-    assert_int_equal(self_test_kernel(device, KERNEL_copy), VKA_OK);
+    assert_int_equal(self_test_kernel(device, KERNEL_copy, 0), VKA_OK);
     unsigned char *blob = get_blob(device, &size);
     vka_device_destroy(&device);
     device = open_device(NULL, 0, false, NULL);
@@ -340,10 +355,10 @@ static void torn(void **state)
     size_t driver =
         blob_read(device, blob, size); /* what was compiled may be of use all the same */
     assert_true(driver == 0 || driver == size - BLOB_TAIL);
-    assert_int_equal(device->self_test.done, 0);
+    assert_int_equal(tested(device), 0);
     device->caps.properties.driver_version--;
     assert_int_equal(blob_read(device, blob, size), driver);
-    assert_int_equal(device->self_test.done, bit(KERNEL_copy) | bit(KERNEL_loop_probe));
+    assert_int_equal(tested(device), bit(KERNEL_copy) | bit(KERNEL_loop_probe));
     vka_device_destroy(&device);
     free(blob);
 }
@@ -355,7 +370,7 @@ static void failure_kept(void **state)
     size_t size;
     struct vka_device *device = open_device(NULL, 0, false, &heard);
     miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_copy));
-    assert_int_equal(self_test_kernel(device, KERNEL_copy), VKA_OK);
+    assert_int_equal(self_test_kernel(device, KERNEL_copy, 0), VKA_OK);
     assert_true(heard.now == 1 && heard.before == 0);
     void *blob = get_blob(device, &size);
     vka_device_destroy(&device);
@@ -400,13 +415,13 @@ static void losses(void **state)
     for (int i = 0; i < 2; i++) {
         miscompile(device, MISTAKE_LOSS, subgroup);
         assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_DEVICE_LOST);
-        assert_int_equal(device->self_test.wrong, i ? subgroup : 0);
+        assert_int_equal(in_state(device, KERNEL_WRONG), i ? subgroup : 0);
         assert_int_equal(vka_device_recover(device), VKA_OK);
     }
     miscompile(device, MISTAKE_LOSS, subgroup);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
     assert_true(kernels & shared && !(kernels & subgroup));
-    assert_true(device->self_test.done & shared);
+    assert_true(tested(device) & shared);
     vka_device_destroy(&device);
 }
 

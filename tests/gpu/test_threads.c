@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "core/status.h"
 #include "layer_case.h"
 
@@ -52,7 +53,7 @@ static bool work_locked(struct worker *w, pthread_mutex_t *lock)
         right &= vka_plan_submit(plan, &ticket) == VKA_OK;
         pthread_mutex_unlock(lock);
         pthread_mutex_lock(lock);
-        right &= vka_plan_wait(plan, ticket, VKA_TIMEOUT_DEFAULT) == VKA_OK;
+        right &= vka_plan_wait(plan, ticket, PATIENCE) == VKA_OK;
     }
     right &= vka_tensor_read(out, y, sizeof y) == VKA_OK;
     for (int i = 0; i < 16; i++)

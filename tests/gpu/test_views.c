@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../patience.h"
 #include "core/status.h"
 #include "layer_case.h"
 #include "limits.h"
@@ -327,7 +328,7 @@ static void attend_in_place(struct vka_device *device, enum vka_dtype dtype, enu
                                               .v = part[2], .output = part[3])),
         VKA_OK);
     assert_int_equal(vka_plan_finish(plan), VKA_OK);
-    assert_int_equal(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT), VKA_OK);
+    assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
     assert_int_equal(vka_tensor_read(base, got, bytes), VKA_OK);
     assert_memory_equal(got, want, bytes);
     vka_plan_destroy(&plan);

@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../patience.h"
 #include "gpu/device.h"
 #include "params.h"
-#include "plan/matmul.h"
+#include "op/matmul/matmul.h"
 
 /* A buffer of no bytes. */
 static enum vka_status make_empty_buffer(struct vka_device *device)
@@ -103,7 +104,7 @@ static enum vka_status run_tampered(struct vka_device *device, void (*tamper)(st
     for (size_t i = 0; i < 2; i++)
         tamper(&plan->passes[i]);
     TRY(vka_plan_finish(plan));
-    TRY(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
+    TRY(vka_plan_run(plan, PATIENCE));
 fail:
     vka_plan_destroy(&plan);
     for (size_t i = 0; i < COUNTOF(t); i++)

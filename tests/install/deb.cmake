@@ -55,6 +55,9 @@ share/bash-completion/completions/vkattn;share/doc/vkattn/copyright")
 if(fields MATCHES "mpi")
   message(SEND_ERROR "vkattn depends on an MPI:\n${fields}")
 endif()
+run(text ${CMAKE_COMMAND} -D SOURCE=${SOURCE} -D MODULES=${WORK}/tree/shaders
+         -D LIBRARY=${WORK}/vkattn/usr/${LIBDIR}/libvkattn.so.0
+         -P ${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
 run(text ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${WORK}/vkattn/usr/${LIBDIR}
          ${WORK}/vkattn/usr/bin/vkattn version)
 if(MPI)

@@ -1,6 +1,6 @@
-# check_elf(ROOT): every program and library below ROOT is hardened and names no folder of libraries.
-# What the processor checks of jumps (IBT, SHSTK) is looked for in the static libraries: a linker
-# drops the mark where the C library's own start-up files lack it, as Debian 12's do.
+# check_elf(ROOT): every program and library below ROOT is hardened and names no folder of
+# libraries. What the processor checks of jumps (IBT, SHSTK) is looked for in the static libraries:
+# a linker drops the mark where the C library's own start-up files lack it, as Debian 12's do.
 function(check_elf ROOT)
   file(GLOB_RECURSE files ${ROOT}/usr/bin/* ${ROOT}/usr/lib/*.so.* ${ROOT}/usr/lib/*.a)
   set(checked 0)

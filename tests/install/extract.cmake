@@ -2,8 +2,8 @@
 #
 #   cmake -D INPUT=vkattn.h|README.md [-D AFTER=TEXT] -D OUTPUT=FILE -P extract.cmake
 #
-# AFTER: the first one behind that text. In a header: the first lines of a comment indented by four and more spaces. In Markdown: the first
-# ```c block.
+# AFTER: the first one behind that text. In a header: the first lines of a comment indented by four
+# and more spaces. In Markdown: the first ```c block.
 cmake_minimum_required(VERSION 3.25)
 file(READ "${INPUT}" text)
 if(AFTER)

@@ -1,6 +1,7 @@
 /* vkattn on an application's device: buffers, command buffers, semaphores and host memory shared.
  * SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
+#include "../patience.h"
 #include "app.h"
 
 #include <pthread.h>
@@ -87,7 +88,7 @@ static void run_on(enum app_features features)
 {
     struct doubling d;
     doubling_create(&d, features);
-    OK(vka_plan_run(d.plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(d.plan, PATIENCE));
     expect_diagonal(d.y.mapped, 6);
     /* By a copy, as vkattn does not know where the application mapped it. */
     float values[SIDE * SIDE];
@@ -95,7 +96,7 @@ static void run_on(enum app_features features)
     expect_diagonal(values, 6);
     set_diagonal(values, 5);
     OK(vka_tensor_write(d.in, values, sizeof values));
-    OK(vka_plan_run(d.plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(d.plan, PATIENCE));
     expect_diagonal(d.y.mapped, 10);
     doubling_destroy(&d);
 }
@@ -151,8 +152,8 @@ static void wrapped_twice(void **state)
     OK(vka_plan_add_linear(plan,
                            VKA_INFO(vka_linear_op, .input = out, .weight = two, .output = back)));
     OK(vka_plan_finish(plan));
-    OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
-    OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(plan, PATIENCE));
+    OK(vka_plan_run(plan, PATIENCE));
     expect_diagonal(d.x.mapped, 48);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&out);
@@ -197,11 +198,11 @@ static void exported(void **state)
     struct vka_tensor *square = NULL, *two = app_wrap(d.device, &d.two, SIDE, SIDE);
     OK(vka_tensor_reshape(again, 2, (const uint32_t[]){SIDE, SIDE}, &square));
     struct vka_plan *plan = app_linear(d.device, two, square, d.out);
-    OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(plan, PATIENCE));
     expect_diagonal(d.y.mapped, 6);
     vka_plan_destroy(&plan);
     plan = app_linear(d.device, square, two, d.out);
-    OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(plan, PATIENCE));
     expect_diagonal(d.y.mapped, 6);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&square);
@@ -240,7 +241,7 @@ static void imported(void **state)
     struct vka_plan *plan = app_linear(d.device, in, two, out);
     for (int run = 1; run < 4; run++) {
         set_diagonal(x, (float)run);
-        OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
+        OK(vka_plan_run(plan, PATIENCE));
         expect_diagonal(y, 2 * (float)run);
     }
     vka_plan_destroy(&plan);
@@ -289,7 +290,7 @@ static void recorded(void **state)
         vkCmdCopyBuffer(commands, d.y.handle, result.handle, 1, &all);
         app_submit(&d.app, commands);
         expect_diagonal(result.mapped, 4 * (float)run);
-        OK(vka_plan_run(d.plan, VKA_TIMEOUT_DEFAULT));
+        OK(vka_plan_run(d.plan, PATIENCE));
         expect_diagonal(d.y.mapped, 4 * (float)run);
     }
     app_buffer_destroy(&d.app, &source);
@@ -327,11 +328,11 @@ static void timeline_semaphores(void **state)
                                                .semaphoreCount = 1,
                                                .pSemaphores = &done,
                                                .pValues = &signals[0].value},
-                        VKA_TIMEOUT_DEFAULT));
-    OK(vka_plan_wait(d.plan, ticket, VKA_TIMEOUT_DEFAULT));
+                        PATIENCE));
+    OK(vka_plan_wait(d.plan, ticket, PATIENCE));
     expect_diagonal(d.y.mapped, 6);
     OK(vka_plan_submit_with(d.plan, NULL, &ticket)); /* no semaphores */
-    OK(vka_plan_wait(d.plan, ticket, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_wait(d.plan, ticket, PATIENCE));
     vkDestroySemaphore(d.app.device, go, NULL);
     vkDestroySemaphore(d.app.device, done, NULL);
     doubling_destroy(&d);
@@ -420,7 +421,7 @@ static void queue_lock(void **state)
     pthread_t thread;
     OK(pthread_create(&thread, NULL, use_queue, &shared));
     for (int i = 0; i < 50; i++)
-        OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
+        OK(vka_plan_run(plan, PATIENCE));
     void *failed;
     OK(pthread_join(thread, &failed));
     assert_null(failed);
@@ -454,15 +455,15 @@ static void two_of_volk(void **state)
     struct vka_device *own = NULL;
     OK(vka_device_list(NULL, NULL, &count));
     OK(vka_device_create(NULL, &own));
-    OK(vka_plan_run(first.plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(first.plan, PATIENCE));
     assert_true(volkGetLoadedInstance() == first.app.instance);
     assert_true(volkGetLoadedDevice() == first.app.device);
     assert_true(vkCreateDevice == create_device && vkQueueSubmit == queue_submit);
     assert_true(vkGetInstanceProcAddr == get && vkCmdDispatch == dispatch);
     vka_device_destroy(&own);
     doubling_create(&second, APP_UMBRELLA); /* loads its own instance and device */
-    OK(vka_plan_run(first.plan, VKA_TIMEOUT_DEFAULT));
-    OK(vka_plan_run(second.plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(first.plan, PATIENCE));
+    OK(vka_plan_run(second.plan, PATIENCE));
     expect_diagonal(first.y.mapped, 6);
     expect_diagonal(second.y.mapped, 6);
     doubling_destroy(&second);

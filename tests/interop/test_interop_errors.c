@@ -1,6 +1,7 @@
 /* Everything that vkattn_vulkan.h refuses: the status, the sentence, and nothing made.
  * SPDX-License-Identifier: MIT */
 #define _POSIX_C_SOURCE 200809L
+#include "../patience.h"
 #include "app.h"
 
 #include <stdio.h>
@@ -86,7 +87,7 @@ static void handles(void **state)
     REFUSED(VKA_INVALID, "physical_device", vulkan.physical_device = VK_NULL_HANDLE);
     REFUSED(VKA_INVALID, "device", vulkan.device = VK_NULL_HANDLE);
     REFUSED(VKA_INVALID, "queue", vulkan.queue = VK_NULL_HANDLE);
-    REFUSED(VKA_INVALID, "queue_family 99 does not compute", vulkan.queue_family = 99);
+    REFUSED(VKA_INVALID, "queue_family 99 does not support compute", vulkan.queue_family = 99);
     REFUSED(VKA_INVALID, "extensions is NULL", vulkan.extensions = NULL, vulkan.n_extension = 1);
     REFUSED(VKA_INVALID, "extensions[0]", vulkan.extensions = null_name, vulkan.n_extension = 1);
     REFUSED(VKA_INVALID, "features", vulkan.features = &no_features);
@@ -101,7 +102,7 @@ static void handles(void **state)
     vkGetPhysicalDeviceQueueFamilyProperties(w->app.physical, &count, families);
     for (uint32_t i = 0; i < count; i++)
         if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT))
-            REFUSED(VKA_INVALID, "does not compute", vulkan.queue_family = i);
+            REFUSED(VKA_INVALID, "does not support compute", vulkan.queue_family = i);
 }
 
 static void infos(void **state)
@@ -161,7 +162,7 @@ static void requests(void **state)
     struct vka_vulkan_info vulkan = w->app.vulkan;
     vulkan.queue_family = 99;
     assert_int_equal(vka_vulkan_request_create(&vulkan, &info, &request), VKA_INVALID);
-    assert_non_null(strstr(w->heard, "does not compute"));
+    assert_non_null(strstr(w->heard, "does not support compute"));
     assert_int_equal(vka_vulkan_request_create(&vulkan, &info, NULL), VKA_INVALID);
     vka_vulkan_request_destroy(&request);
     vka_vulkan_request_destroy(NULL);
@@ -190,12 +191,12 @@ static void wrapping(void **state)
          b.usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT);
     WRAP(VKA_INVALID, "offset 4 is not a multiple", b.offset = 4);
     WRAP(VKA_INVALID, "size is 0 bytes", b.size = 0);
-    WRAP(VKA_INVALID, "size is 60 bytes, the elements take 64", b.size = 60);
-    WRAP(VKA_INVALID, "pass the end of the buffer", b.offset = 1u << 20);
-    WRAP(VKA_INVALID, "pass the end of the buffer", b.size = UINT64_MAX);
+    WRAP(VKA_INVALID, "size is 60 bytes, but the elements need 64", b.size = 60);
+    WRAP(VKA_INVALID, "exceed the buffer", b.offset = 1u << 20);
+    WRAP(VKA_INVALID, "exceed the buffer", b.size = UINT64_MAX);
     EXPECT(w->device, VKA_INVALID, "buffer is NULL",
            vka_tensor_wrap(w->device, NULL, VKA_F32, 2, shape, &made));
-    EXPECT(w->device, VKA_INVALID, "size is 1024 bytes, the elements take 12000",
+    EXPECT(w->device, VKA_INVALID, "size is 1024 bytes, but the elements need 12000",
            vka_tensor_wrap(w->device, &good, VKA_F32, 2, large, &made));
     EXPECT(w->device, VKA_INVALID, "axis of 0",
            vka_tensor_wrap(w->device, &good, VKA_F32, 2, empty, &made));
@@ -225,7 +226,7 @@ static void using_wrapped(void **state)
     struct vka_plan *plan = NULL;
     OK(vka_tensor_create(w->own, VKA_F32, 2, (const uint32_t[]){8, 8}, &own));
     OK(vka_plan_create(w->device, NULL, &plan));
-    EXPECT(w->device, VKA_INVALID, "overlaps",
+    EXPECT(w->device, VKA_INVALID, "shares",
            vka_plan_add_linear(
                plan, VKA_INFO(vka_linear_op, .input = one, .weight = one, .output = two)));
     EXPECT(w->device, VKA_INVALID, "another device",
@@ -278,7 +279,7 @@ static void importing(void **state)
            vka_tensor_import(w->device, memory, 0, VKA_F32, 2, shape, &made));
     EXPECT(w->device, VKA_INVALID, "not a multiple",
            vka_tensor_import(w->device, memory, alignment + 64, VKA_F32, 2, shape, &made));
-    EXPECT(w->device, VKA_INVALID, "the elements take",
+    EXPECT(w->device, VKA_INVALID, "the elements need",
            vka_tensor_import(w->device, memory, alignment, VKA_F32, 1,
                              (const uint32_t[]){(uint32_t)alignment}, &made));
     EXPECT(w->device, VKA_INVALID, "tensor is NULL",
@@ -351,7 +352,7 @@ static void semaphores_of(struct vka_device *device, VkSemaphore semaphore, bool
         SUBMIT(VKA_UNSUPPORTED, "timelineSemaphore", .signals = list, .n_signal = 1);
 #undef SUBMIT
     assert_int_equal(vka_plan_submit_with(NULL, NULL, NULL), VKA_INVALID);
-    OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT)); /* nothing has been submitted, and all is well */
+    OK(vka_plan_run(plan, PATIENCE)); /* nothing has been submitted, and all is well */
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&x);
     vka_tensor_destroy(&y);

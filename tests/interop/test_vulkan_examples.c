@@ -1,9 +1,9 @@
-/* The examples of sharing a device, as the build took them from README.md and vkattn_vulkan.h, each
- * in an application.
- * SPDX-License-Identifier: MIT */
+/* Compiles and runs the examples of sharing a device that the build takes from docs/building.md and
+ * vkattn_vulkan.h, each in an application. SPDX-License-Identifier: MIT */
+#include "../patience.h"
 #include "app.h"
 
-#include "readme_vulkan.inc"
+#include "page_vulkan.inc"
 
 enum { N_HEAD = 3, N_TOKEN = 5, DIM = 64 };
 
@@ -13,7 +13,7 @@ static float value(int head, int dim)
 }
 
 /* Where all rows of a head are the same, attention gives that row. */
-static void readme(void **state)
+static void page(void **state)
 {
     (void)state;
     struct app app;
@@ -70,7 +70,7 @@ static void header(void **state)
     OK(vka_tensor_create(device, VKA_F32, 2, (const uint32_t[]){4, 4}, &x));
     OK(vka_tensor_create(device, VKA_F32, 2, (const uint32_t[]){4, 4}, &y));
     struct vka_plan *plan = app_linear(device, x, x, y);
-    OK(vka_plan_run(plan, VKA_TIMEOUT_DEFAULT));
+    OK(vka_plan_run(plan, PATIENCE));
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&x);
     vka_tensor_destroy(&y);
@@ -81,7 +81,7 @@ static void header(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(readme), cmocka_unit_test(header)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(page), cmocka_unit_test(header)};
     if (!app_possible())
         return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,4 @@
+#include "../patience.h"
 #include "layer_problem.h"
 
 #include "case.h"
@@ -273,7 +274,7 @@ static void *run_alone(struct vka_mpi *mpi, const struct layer_problem *p)
     REQUIRE_OK(mpi, vka_plan_add_layer(plan, &op));
     REQUIRE_OK(mpi, vka_plan_finish(plan));
     ranks_poison(op.output);
-    REQUIRE_OK(mpi, vka_plan_run(plan, 10 * VKA_TIMEOUT_DEFAULT));
+    REQUIRE_OK(mpi, vka_plan_run(plan, PATIENCE));
     vka_plan_destroy(&plan);
     vka_layer_destroy(&layer);
     return ranks_read(op.output);
@@ -294,7 +295,7 @@ static void check_split(struct vka_mpi *mpi, const struct layer_problem *p,
     vka_mpi_layer_destroy(&layer); /* a plan keeps what it uses alive */
     for (int i = 0; i < 2; i++) {
         ranks_poison(p->op.output);
-        REQUIRE_OK(mpi, vka_mpi_plan_run(plan, 10 * VKA_TIMEOUT_DEFAULT));
+        REQUIRE_OK(mpi, vka_mpi_plan_run(plan, PATIENCE));
         REQUIRE(ranks_same(p->op.output, want, &index),
                 "%s, split by %s in %u pieces, run %d: element %zu differs from one device's",
                 p->name, split == VKA_MPI_HEADS ? "heads" : "batch", pieces, i, index);

@@ -1,12 +1,10 @@
+#include "../patience.h"
 #include "ranks.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A CPU driver with an empty cache compiles a kernel at its first run, and cores may be few. */
-#define PATIENCE 300000000000ull
 
 void ranks_fail(const char *file, int line, const char *format, ...)
 {

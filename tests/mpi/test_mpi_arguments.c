@@ -179,12 +179,12 @@ static void check_attention(struct vka_mpi *mpi, enum vka_mpi_split split)
     struct {
         const char *words;
         struct vka_attention_op op;
-    } rows[ALL] = {{"struct_size", good},  {"q, k, v", good}, {"q, k, v", good},
-                   {"q, k, v", good},      {"rank 4", good},  {"multiple of k's 3", good},
-                   {"output", good},       {"cache", good},   {"ragged", good},
-                   {"ragged", good},       {"blocks", good},  {"past", good},
-                   {"past", good},         {"past", good},    {"past", good},
-                   {"v has others", good}, {"output", good},  {"k has", good}};
+    } rows[ALL] = {{"struct_size", good},   {"q, k, v", good},    {"q, k, v", good},
+                   {"q, k, v", good},       {"rank 4", good},     {"multiple of the 3 of k", good},
+                   {"output", good},        {"cache", good},      {"ragged", good},
+                   {"ragged", good},        {"key chunks", good}, {"past", good},
+                   {"past", good},          {"past", good},       {"past", good},
+                   {"v has another", good}, {"output", good},     {"k has", good}};
     rows[0].op.struct_size = 0;
     rows[1].op.q = NULL;
     rows[2].op.v = NULL;
@@ -214,7 +214,7 @@ static void check_attention(struct vka_mpi *mpi, enum vka_mpi_split split)
     if (positions && vka_mpi_size(mpi) > 1) { /* the first rank has four of 2 * size + 2 */
         struct vka_attention_op op = good;
         op.k = op.v = vka_mpi_rank(mpi) ? q : longer;
-        GIVES(mpi, VKA_INVALID, "positions, its share is",
+        GIVES(mpi, VKA_INVALID, "positions, but should have",
               vka_mpi_plan_attention(mpi, &op, VKA_INFO(vka_mpi_plan_info, .split = split), &plan));
     }
     struct vka_tensor *all[] = {q, kv, y, longer, flat, narrow};
@@ -267,14 +267,14 @@ static void check_files(struct vka_mpi *mpi)
         const char *words;
         int which;
         struct vka_io_array instead;
-    } rows[] = {{"no q_proj.weight", Q, array("other.weight", WIDTH, WIDTH)},
-                {"no v_proj.weight of two axes", V, array("v_proj.weight", WIDTH, 0)},
+    } rows[] = {{"q_proj.weight is missing", Q, array("other.weight", WIDTH, WIDTH)},
+                {"v_proj.weight is missing or", V, array("v_proj.weight", WIDTH, 0)},
                 {"q_proj.bias does not fit", Q_BIAS, array("q_proj.bias", WIDTH + 1, 0)},
                 {"q_proj.bias does not fit", Q_BIAS, array("q_proj.bias", WIDTH, 1)},
                 {"q_proj.bias does not fit", Q_BIAS, bias_type},
                 {"not F32, F16 or BF16", Q, integers},
-                {"not of q_proj.weight's type", K, halves},
-                {"do not divide", V, array("v_proj.weight", WIDTH + 1, WIDTH)},
+                {"does not have the type of q_proj.weight", K, halves},
+                {"not multiples of", V, array("v_proj.weight", WIDTH + 1, WIDTH)},
                 {"k_proj or o_proj", K, array("k_proj.weight", WIDTH + 1, WIDTH)},
                 {"k_proj or o_proj", O, array("o_proj.weight", WIDTH, WIDTH + 1)}};
     struct vka_mpi_layer *layer;

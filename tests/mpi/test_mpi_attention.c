@@ -1,6 +1,7 @@
 /* Attention over ranks gives the bits of one device, on random problems over the whole contract.
  *
  *     test_mpi_attention [FIRST_SEED [COUNT]] [--staging] */
+#include "../patience.h"
 #include "ranks.h"
 
 #include "mpi/slice.h"
@@ -8,8 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-#define PATIENCE 300000000000ull
 
 struct outputs {
     struct vka_tensor *tensor[4];

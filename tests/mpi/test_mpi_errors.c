@@ -1,5 +1,6 @@
 /* Arguments that differ, failures of one rank, and what of the weights a rank reads. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "../patience.h"
 #include "mpi/comm.h"
 #include "ranks.h"
 
@@ -119,7 +120,7 @@ static void check_plan_arguments(struct vka_mpi *mpi)
     EXPECT(mpi, VKA_INVALID, "query", vka_mpi_plan_layer(mpi, layer, &wrong, NULL, &plan));
     EXPECT(mpi, VKA_INVALID, "layer", vka_mpi_plan_layer(mpi, NULL, &op, NULL, &plan));
     REQUIRE_OK(mpi, vka_mpi_plan_layer(mpi, layer, &op, NULL, &plan));
-    REQUIRE_OK(mpi, vka_mpi_plan_run(plan, 10 * VKA_TIMEOUT_DEFAULT));
+    REQUIRE_OK(mpi, vka_mpi_plan_run(plan, PATIENCE));
     struct vka_mpi_stats stats;
     vka_mpi_plan_stats(plan, &stats);
     REQUIRE(stats.compute_ms > 0 && stats.total_ms >= stats.compute_ms, "no time was counted");
@@ -178,7 +179,7 @@ static void check_positions(struct vka_mpi *mpi)
     struct vka_tensor *t;
     struct vka_mpi_plan *plan;
     REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 4, shape, &t));
-    EXPECT(mpi, VKA_INVALID, "q of rank 1 has 3 of 7 positions, its share is 2",
+    EXPECT(mpi, VKA_INVALID, "q of rank 1 has 3 of 7 positions, but should have 2",
            vka_mpi_plan_attention(mpi,
                                   VKA_INFO(vka_attention_op, .q = t, .k = t, .v = t, .output = t),
                                   VKA_INFO(vka_mpi_plan_info, .split = VKA_MPI_SEQUENCE), &plan));
@@ -212,7 +213,7 @@ static void check_files(struct vka_mpi *mpi)
     EXPECT(mpi, VKA_IO, "/nowhere",
            vka_mpi_layer_open(mpi, last ? "/nowhere" : path, &info, &layer));
     info.layer.n_head = 7;
-    EXPECT(mpi, VKA_IO, "7 and 7 heads", vka_mpi_layer_open(mpi, path, &info, &layer));
+    EXPECT(mpi, VKA_IO, "7 heads and 7 key heads", vka_mpi_layer_open(mpi, path, &info, &layer));
     MPI_Barrier(MPI_COMM_WORLD);
     unlink(path);
 }

@@ -4,6 +4,7 @@
  * rank loses its device, and recovers it.
  *
  *     test_mpi_faults [--staging]      3 ranks or more: the kinds below are made for that */
+#include "../patience.h"
 #include "calls.h"
 #include "faults/driver.h"
 #include "faults/heap.h"
@@ -18,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATIENCE 300000000000ull
 #define MOST_CALLS 4000 /* of one kind: a loop that does not end is a failure */
 
 enum kind {

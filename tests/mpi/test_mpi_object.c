@@ -1,6 +1,7 @@
 /* Where an object can be made and where it ends: before MPI_Init and after MPI_Finalize, on every
  * kind of communicator, several at once; a healthy run logs nothing, and one without time says so.
  */
+#include "../patience.h"
 #include "ranks.h"
 
 #include <stdio.h>
@@ -29,8 +30,8 @@ static enum vka_status create(MPI_Comm comm, struct vka_mpi **mpi)
 {
     const struct vka_device_info device = {
         .struct_size = sizeof device, .log = listen, .skip_self_test = true};
-    return vka_mpi_create(
-        comm, VKA_INFO(vka_mpi_info, .device = &device, .timeout = 10 * VKA_TIMEOUT_DEFAULT), mpi);
+    return vka_mpi_create(comm, VKA_INFO(vka_mpi_info, .device = &device, .timeout = PATIENCE),
+                          mpi);
 }
 
 /* A layer whose pieces travel while others are computed, for some time. */
@@ -110,8 +111,8 @@ static void several_objects(void)
     MPI_Comm_free(&part);
     make_problem(mpi, &own);
     for (int i = 0; i < 2; i++) {
-        REQUIRE_OK(whole.mpi, vka_mpi_plan_run(whole.plan, 10 * VKA_TIMEOUT_DEFAULT));
-        REQUIRE_OK(own.mpi, vka_mpi_plan_run(own.plan, 10 * VKA_TIMEOUT_DEFAULT));
+        REQUIRE_OK(whole.mpi, vka_mpi_plan_run(whole.plan, PATIENCE));
+        REQUIRE_OK(own.mpi, vka_mpi_plan_run(own.plan, PATIENCE));
     }
     destroy_problem(&whole);
     destroy_problem(&own);
@@ -122,7 +123,7 @@ static void run_in_silence(const struct problem *p)
 {
     heard.errors = 0;
     for (int i = 0; i < 5; i++)
-        REQUIRE_OK(p->mpi, vka_mpi_plan_run(p->plan, 10 * VKA_TIMEOUT_DEFAULT));
+        REQUIRE_OK(p->mpi, vka_mpi_plan_run(p->plan, PATIENCE));
     REQUIRE(!heard.errors, "%u errors logged by healthy runs, the last: %s", heard.errors,
             heard.last);
 }
@@ -134,13 +135,12 @@ static void run_without_time(void)
     struct problem p;
     REQUIRE(create(MPI_COMM_WORLD, &mpi) == VKA_OK, "%s", heard.last);
     make_problem(mpi, &p);
-    REQUIRE_OK(mpi, vka_mpi_plan_run(p.plan, 10 * VKA_TIMEOUT_DEFAULT));
+    REQUIRE_OK(mpi, vka_mpi_plan_run(p.plan, PATIENCE));
     heard.errors = 0;
     enum vka_status status = vka_mpi_plan_run(p.plan, 0);
     REQUIRE(status == VKA_TIMEOUT && heard.errors && strstr(vka_mpi_error(mpi), "vka_mpi_plan_run"),
             "%s: %s", vka_status_name(status), vka_mpi_error(mpi));
-    REQUIRE(vka_mpi_plan_run(p.plan, VKA_TIMEOUT_DEFAULT) == VKA_TIMEOUT,
-            "a run after one that had no time");
+    REQUIRE(vka_mpi_plan_run(p.plan, PATIENCE) == VKA_TIMEOUT, "a run after one that had no time");
     destroy_problem(&p);
 }
 
@@ -170,7 +170,7 @@ int main(int argc, char **argv)
     MPI_Finalize();
     refuse_without_mpi("after MPI_Finalize");
     struct vka_mpi_layer *layer;
-    if (vka_mpi_plan_run(p.plan, VKA_TIMEOUT_DEFAULT) != VKA_INVALID ||
+    if (vka_mpi_plan_run(p.plan, PATIENCE) != VKA_INVALID ||
         vka_mpi_layer_create(mpi, NULL, &layer) != VKA_INVALID ||
         !strstr(vka_mpi_error(mpi), "MPI_Finalize")) {
         fprintf(stderr, "after MPI_Finalize: '%s'\n", vka_mpi_error(mpi));

@@ -1,6 +1,7 @@
 /* A mistake that one rank makes alone: every rank has INVALID (or what the mistake is) long before
  * its timeout, the others with a sentence that says which rank and why, and all are in step
  * again. */
+#include "../patience.h"
 #include "ranks.h"
 
 #include <vkattn/vkattn_io.h>
@@ -11,8 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE 600000000000ull /* ns: what a rank waits for one that never comes */
-#define AT_ONCE 60.0             /* seconds, on a slow machine under load */
+#define AT_ONCE (PATIENCE / 2e9) /* seconds: a rank that waits for another does so for PATIENCE */
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 enum { HEADS = 8, DIM = 4, WIDTH = HEADS * DIM, BATCH = 2, N = 3 };
@@ -321,7 +321,7 @@ static const struct mistake mistakes[] = {
     IN_ALL("has causal", CAUSAL),
     IN_ALL("sink is 3, not 8", SINK),
     IN_ALL("query_offset", OFFSETS),
-    {"blocks of keys", plan_attention, IN(CACHED, SEQUENCE), VKA_UNSUPPORTED},
+    {"key chunks", plan_attention, IN(CACHED, SEQUENCE), VKA_UNSUPPORTED},
     {"runs plan 2", run_other, TWIN, 0},
     {"runs plan 3", run_other, ATTENTION, 0},
     {"makes something", run_other, MAKER, 0},

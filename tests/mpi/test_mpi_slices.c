@@ -5,6 +5,7 @@
  *     test_mpi_slices [FIRST_SEED [COUNT]] */
 #include <vkattn/vkattn.h>
 
+#include "../patience.h"
 #include "gpu/device.h"
 #include "mpi/slice.h"
 #include "problem_data.h"
@@ -12,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PATIENCE 300000000000ull
 
 static struct vka_device *device;
 
@@ -183,11 +182,10 @@ static bool check_pieces(void)
                           .path = VKA_PATH_FUSED};
     struct problem more = few;
     more.n_q = 3; /* 18 rows a key head: few only where its group is divided */
-    uint64_t before = device->caps.disabled_kernels;
-    device->caps.disabled_kernels |= 1ull << KERNEL_attention_row | 1ull
-                                                                        << KERNEL_attention_address;
+    uint64_t before = device->caps.without;
+    device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address;
     bool ok = check_problem(&few, 8) && check_problem(&more, 8);
-    device->caps.disabled_kernels = before;
+    device->caps.without = before;
     return ok;
 }
 
@@ -203,12 +201,12 @@ static bool check_strides(void)
                         .value_dim = 8,
                         .scattered = true,
                         .path = VKA_PATH_FUSED};
-    uint64_t before = device->caps.disabled_kernels;
+    uint64_t before = device->caps.without;
     bool ok = true;
-    device->caps.disabled_kernels |= 1ull << KERNEL_attention_texel;
+    device->caps.without |= 1ull << KERNEL_attention_texel;
     for (p.seed = 1; p.seed <= 4; p.seed++)
         ok = check_problem(&p, 2) && ok;
-    device->caps.disabled_kernels = before;
+    device->caps.without = before;
     return ok;
 }
 

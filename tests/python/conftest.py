@@ -30,7 +30,7 @@ def rng(request):
 @pytest.fixture(autouse=True, scope="session")
 def patience():
     """A first run compiles, for minutes where a CPU driver is on a loaded machine."""
-    seconds = 300.0
+    seconds = 3600.0
     vkattn.Plan.run.__defaults__ = (seconds,)
     for function in (vkattn.attention, vkattn.Layer.__call__):
         function.__kwdefaults__["timeout"] = seconds

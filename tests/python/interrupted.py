@@ -97,7 +97,7 @@ class Bystanders:
     def end(self):
         self.stop = True
         for thread in self.threads:
-            thread.join(60)
+            thread.join(1800)
         if any(thread.is_alive() for thread in self.threads):
             self.wrong.append("a bystander waits for ever")
         return self.wrong
@@ -137,7 +137,7 @@ def main(count, seed):
     raised = interrupt_all(device, bystanders, count, random.Random(seed))
     before = list(bystanders.rounds)
     pause = threading.Event()
-    for _ in range(600):
+    for _ in range(18000):  # half an hour
         if all(now > then for now, then in zip(bystanders.rounds, before)):
             break
         pause.wait(0.1)

@@ -129,12 +129,12 @@ def test_views_and_linear(device, rng):
     np.testing.assert_array_equal(given.strided(3, (2, 2), (10, 2)).read(), x[:2, 3:7:2])
 
 
-@pytest.mark.parametrize("block_size", [0, 16])
-def test_cache_decodes_like_the_whole(device, rng, block_size):
+@pytest.mark.parametrize("page_size", [0, 16])
+def test_cache_decodes_like_the_whole(device, rng, page_size):
     q, k, v = make(rng, b=1, n_q=9, n_kv=9)
     want, _ = oracle.attention(q, k, v, visible=oracle.causal(9, 9))
     cache = vkattn.Cache(
-        device, batch=1, n_kv_head=2, head_dim=8, value_dim=6, capacity=16, block_size=block_size
+        device, batch=1, n_kv_head=2, head_dim=8, value_dim=6, capacity=16, page_size=page_size
     )
     step = [device.empty(x[:, :, :1].shape) for x in (q, k, v)]
     y = device.empty((1, 4, 1, 6))

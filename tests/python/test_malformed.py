@@ -199,7 +199,7 @@ def test_own_config_without_rope(tmp_path):
 
 
 def test_own_config_once(tmp_path):
-    refuses(write(tmp_path, own='{"num_heads": 2, "num_heads": 4}'), "a name stands there twice")
+    refuses(write(tmp_path, own='{"num_heads": 2, "num_heads": 4}'), "a name occurs twice")
 
 
 @pytest.mark.parametrize(

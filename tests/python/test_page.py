@@ -49,7 +49,7 @@ def browse(page, actions, tmp_path, dark=False):
     command += ["--v=0", "--virtual-time-budget=5000", "--window-size=1280,1000"]
     command += [f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
     command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", probed.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     found = re.search(r'data-seen="([^"]*)"', done.stdout)
     return json.loads(html.unescape(found[1])) if found else None, console
@@ -68,7 +68,7 @@ def run(tmp_path_factory):
     command = [os.environ["VKATTN_TOOL"], "run", "layer.safetensors", "--heads", "4", "--causal"]
     command += ["--query", "x.npy", "--output", "y.npy", "--scores", "s.npy"]
     command += ["--html", "page.html", "--tokens", "tokens.txt"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1800)
     if done.returncode == 3:
         pytest.skip("NO USABLE VULKAN DEVICE")
     assert done.returncode == 0, done.stderr
@@ -141,7 +141,7 @@ def test_page_of_mnist(tmp_path):
     command = [os.environ["VKATTN_MNIST"], "--model", MNIST / "documented.safetensors"]
     command += ["--images", MNIST / "images-idx3-ubyte", "--labels", MNIST / "labels-idx1-ubyte"]
     command += ["--count", "20", "--html", page]
-    done = subprocess.run(command, capture_output=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, timeout=1800)
     if done.returncode == 3:
         pytest.skip("NO USABLE VULKAN DEVICE")
     assert done.returncode == 0

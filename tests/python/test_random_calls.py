@@ -76,7 +76,7 @@ class Walk:
             lambda: plan.describe() and plan.passes(),
             lambda: vkattn.Cache(d, batch=1, n_kv_head=2, head_dim=4, capacity=self.number() % 64),
             lambda: cache.truncate(self.number(), self.number()),
-            lambda: cache.set_blocks(0, self.number(), [self.number()]),
+            lambda: cache.set_pages(0, self.number(), [self.number()]),
             lambda: cache.length(self.number()),
             lambda: vkattn.Layer(d, n_head=2, query=matrix(), key=matrix(), value=matrix()),
             lambda: self.pick(vkattn.Layer)(self.array(), **self.options()),

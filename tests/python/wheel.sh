@@ -1,12 +1,14 @@
 #!/bin/sh
-# wheel.sh CMAKE BUILD WORK README: builds the wheel, installs it into a new virtual environment, which
-# takes numpy and cffi from the machine, and runs README's Python example there.
+# wheel.sh CMAKE BUILD WORK SOURCE: builds the wheel, installs it into a new virtual environment,
+# which takes numpy and cffi from the machine, looks for every kernel in it, and runs the Python
+# example of README.
 # Exits 77 where python3 lacks what that takes. SPDX-License-Identifier: MIT
 set -eu
 cmake=$1
 build=$2
 work=$3
-readme=$4
+source=$4
+readme=$source/README.md
 
 python=
 for candidate in "${PYTHON:-python3}" /usr/bin/python3; do
@@ -26,6 +28,8 @@ PYTHON=$python "$cmake" --build "$build" --target wheel
 cp "$build"/vkattn-*-py3-none-linux_*.whl "$work/wheels"
 "$python" -m venv --system-site-packages "$work/env"
 "$work/env/bin/python" -m pip install --quiet --no-index --no-deps "$work"/wheels/*.whl
+"$cmake" -D SOURCE="$source" -D MODULES="$build/shaders" \
+    -D LIBRARY="$(find "$work/env" -name libvkattn.so.0)" -P "$source/tests/install/kernels.cmake"
 
 sed -n '/^```python$/,/^```$/{/^```/d;p;}' "$readme" >"$work/example.py"
 [ -s "$work/example.py" ]

@@ -12,16 +12,16 @@
 #include "core/dtype.h"
 #include "core/os.h"
 #include "params.h"
-#include "plan/matmul.h"
-#include "plan/nonfinite.h"
-#include "plan/rope.h"
+#include "op/matmul/matmul.h"
+#include "op/nonfinite.h"
+#include "op/rope.h"
 #include "tune_devices.h"
 
 #define GIB (1ull << 30)
 #define MAPPED (64ull << 20) /* bytes of an allocation that is there: the library's small blocks */
 #define LANES 64u            /* invocations of a workgroup of rope, nonfinite and the caches */
 
-/* ---- A driver that gives any amount of memory, of which the host sees the small pieces --------- */
+/* ---- A driver that gives any amount of memory, of which the host sees the small pieces -------- */
 
 static uintptr_t n_buffer;
 static uint64_t buffer_size; /* of the last: memory is asked for at once */
@@ -144,7 +144,7 @@ static int free_devices(void **state)
     return 0;
 }
 
-/* ---- What a pass counts ------------------------------------------------------------------------ */
+/* ---- What a pass counts ----------------------------------------------------------------------- */
 
 /* Whether every element that an operand's offset and strides reach lies in its binding, as 64 bits
  * count them. A stride that 32 bits cut would belong to an axis that reaches further. */
@@ -262,7 +262,7 @@ static struct counted check_passes(const struct vka_plan *plan)
     return sum;
 }
 
-/* ---- Operations -------------------------------------------------------------------------------- */
+/* ---- Operations ------------------------------------------------------------------------------- */
 
 static struct vka_plan *new_plan(struct vka_device *device, bool count)
 {
@@ -608,7 +608,7 @@ static void layer_past_int32(void **state)
     vka_tensor_destroy(&o);
 }
 
-/* More elements than 2^32 appended to a paged cache whose entries all name one block. */
+/* More elements than 2^32 appended to a paged cache whose entries all name one page. */
 static void appends(void **state)
 {
     (void)state;
@@ -618,7 +618,7 @@ static void appends(void **state)
     assert_int_equal(
         vka_cache_create(device,
                          VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = 1, .head_dim = 8,
-                                  .capacity = 1u << 29, .block_size = 256, .n_block = 1),
+                                  .capacity = 1u << 29, .page_size = 256, .n_page = 1),
                          &cache),
         VKA_OK);
     struct vka_tensor *q = shared_element(device, 4, q_size);

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "plan/attention_budget.h"
-#include "plan/matmul_budget.h"
+#include "op/attention/budget.h"
+#include "op/matmul/budget.h"
 
 #define MS 1e6 /* nanoseconds */
 
@@ -175,23 +175,23 @@ static struct attention_choice draw_choice(const struct attention *a)
 }
 
 /* The passes follow each other in whole steps and take in every key of every piece, once. */
-static void check_spans(const struct attention *a, const struct attention_choice *c,
-                        const struct attention_parts *parts)
+static void check_spans(const struct attention *a, const struct attention_parts *parts)
 {
+    const struct attention_choice *c = &a->choice;
     uint32_t next = c->n_piece > 1 ? 0 : parts->key;
     assert_true(parts->n_span >= 1 && parts->keys >= 1 && parts->pieces >= 1);
     assert_true(parts->n_span == 1 || parts->pieces == 1);
     assert_int_equal(parts->key % attention_span_unit(c), 0);
     for (uint32_t piece = 0; piece < c->n_piece; piece += parts->pieces)
         for (uint32_t span = 0; span < parts->n_span; span++) {
-            struct key_range keys = attention_pass_keys(a, c, parts, piece, span);
+            struct key_range keys = attention_pass_keys(a, parts, piece, span);
             if (!keys.end)
                 continue;
             assert_int_equal(keys.first, next);
             assert_int_equal(keys.first % attention_span_unit(c), 0);
             next = keys.end;
         }
-    struct key_range last = attention_chain_keys(a, c, parts, c->n_piece - 1);
+    struct key_range last = attention_chain_keys(a, parts, c->n_piece - 1);
     assert_int_equal(next, last.end < a->n_kv ? last.end : a->n_kv);
 }
 
@@ -200,14 +200,16 @@ static void test_cut(void **unused)
 {
     (void)unused;
     static const double budgets[] = {1e2, 1e4, 1 * MS, 1e300};
-    struct vka_device device = {.caps.properties.type = VKA_DEVICE_CPU};
+    struct vka_device device = {0};
     size_t cut_keys = 0, cut_pieces = 0, cut_tiles = 0;
     for (int round = 0; round < 4000; round++) {
         const struct vka_attention_options options = draw_options();
-        struct vka_plan plan = {.device = &device, .budget = budgets[draw(0, 3)]};
+        struct vka_plan plan = {.device = &device,
+                                .caps.properties.type = VKA_DEVICE_CPU,
+                                .budget = budgets[draw(0, 3)]};
         struct attention a = draw_problem(&options);
         struct attention_choice c = draw_choice(&a);
-        device.caps.max_loops = draw(0, 1) ? 0 : draw(3000, 30000);
+        plan.caps.max_loops = draw(0, 1) ? 0 : draw(3000, 30000);
         const bool last = draw(0, 1);
         const struct slice s = {.n_batch = last ? 1 : a.batch,
                                 .n_head = last ? a.n_head / a.n_kv_head : a.n_head,
@@ -215,17 +217,18 @@ static void test_cut(void **unused)
         a.n_sequence = draw(0, 1) ? draw(1, 5) : 0;
         while (c.n_piece > 1 && c.piece_keys * (c.n_piece - 1) >= a.n_kv)
             c.n_piece--; /* none is empty */
+        a.choice = c;
         struct attention_parts parts;
-        bool fits = attention_cut(&plan, &a, &c, &s, last, &parts);
-        check_spans(&a, &c, &parts);
+        bool fits = attention_cut(&plan, &a, &s, last, &parts);
+        check_spans(&a, &parts);
         assert_true(fits || !last);
         assert_true(parts.tiles >= 1 && parts.tiles <= parts.n_tile);
         cut_keys += parts.n_span > 1;
         cut_pieces += parts.pieces < c.n_piece;
         cut_tiles += parts.tiles < parts.n_tile;
         for (uint32_t i = 0; i < parts.n_span && fits && !last; i++) {
-            struct key_range keys = attention_pass_keys(&a, &c, &parts, 0, i);
-            struct work work = attention_work(&a, &c, &s, parts.tiles, keys);
+            struct key_range keys = attention_pass_keys(&a, &parts, 0, i);
+            struct work work = attention_work(&a, &s, parts.tiles, keys);
             assert_true(!keys.end || plan_fits(&plan, c.kernel, &work));
         }
     }
@@ -239,17 +242,17 @@ static void test_work_adds_up(void **unused)
     for (int round = 0; round < 1000; round++) {
         const struct vka_attention_options options = draw_options();
         struct attention a = draw_problem(&options);
-        const struct attention_choice c = {
+        a.choice = (struct attention_choice){
             .kernel = KERNEL_attention_row, .tile = 1, .n_chunk = 1, .n_piece = 1};
         const struct key_range all = {0, a.n_kv};
         struct slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q}, half[2];
-        double whole = attention_work(&a, &c, &s, attention_tiles(&a, &c, &s), all).ops;
+        double whole = attention_work(&a, &s, attention_tiles(&a, &s), all).ops;
         assert_true(whole > 0);
         if (!attention_halve(&s, a.n_head / a.n_kv_head, 1, half))
             continue;
         double sum = 0;
         for (int i = 0; i < 2; i++)
-            sum += attention_work(&a, &c, &half[i], attention_tiles(&a, &c, &half[i]), all).ops;
+            sum += attention_work(&a, &half[i], attention_tiles(&a, &half[i]), all).ops;
         assert_true(sum > whole * (1 - 1e-9) && sum < whole * (1 + 1e-9));
     }
 }
@@ -257,7 +260,7 @@ static void test_work_adds_up(void **unused)
 static void test_matmul(void **unused)
 {
     (void)unused;
-    struct vka_device device = {.caps.properties.type = VKA_DEVICE_CPU};
+    struct vka_device device = {0};
     struct vka_plan plan = {.device = &device, .budget = 1e300};
     struct matmul_op op = {.group = 2};
     const uint32_t a[4] = {3, 4, 100, 50}, c[4] = {3, 4, 100, 70};

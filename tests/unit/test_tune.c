@@ -10,7 +10,7 @@
 
 #include "core/status.h"
 #include "params.h"
-#include "plan/tune.h"
+#include "kernel/tune.h"
 #include "tune_devices.h"
 
 static struct matmul_choice choose(const struct caps *caps, const struct matmul_problem *problem)
@@ -41,7 +41,7 @@ static void cpu_takes_packed(void **state)
     new.device_address = false;
     assert_int_equal(choose(&new, &large).kernel, KERNEL_matmul_texel);
     new = mesa(26);
-    new.disabled_kernels = 1ull << KERNEL_matmul_address;
+    new.without = 1ull << KERNEL_matmul_address;
     assert_int_equal(choose(&new, &large).kernel, KERNEL_matmul_texel);
 
     struct matmul_problem p = large;
@@ -67,7 +67,7 @@ static void cpu_takes_lanes(void **state)
 {
     (void)state;
     struct caps caps = cpu(8);
-    caps.disabled_kernels = 1ull << KERNEL_matmul_texel;
+    caps.without = 1ull << KERNEL_matmul_texel;
     struct matmul_choice c = choose(&caps, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_lane8);
     assert_int_equal(c.lanes, 8);
@@ -80,16 +80,16 @@ static void cpu_takes_lanes(void **state)
         assert_int_equal(choose(&caps, &few).rows, few.m);
     few.m = 5;
     assert_int_equal(choose(&caps, &few).rows, 8);
-    caps.disabled_kernels |= 1ull << KERNEL_matmul_lane8;
+    caps.without |= 1ull << KERNEL_matmul_lane8;
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane4);
-    caps.disabled_kernels |= 1ull << KERNEL_matmul_lane4;
+    caps.without |= 1ull << KERNEL_matmul_lane4;
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
     assert_false(tune_transposes_weights(&caps));
     caps = cpu(16); /* the packed kernels are written for 8 */
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane8);
     caps = cpu(4); /* SwiftShader's compiler does not finish the lane kernel */
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
-    caps.disabled_kernels = 1ull << KERNEL_matmul_tile;
+    caps.without = 1ull << KERNEL_matmul_tile;
     c = choose(&caps, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_lane4);
     assert_int_equal(c.lanes, 4);
@@ -166,8 +166,8 @@ static void matrix_units(void **state)
     caps.matrices = false;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     caps = with_matrices(&discrete);
-    caps.unbuilt_kernels = 1ull << KERNEL_matmul_coop_f16;
-    assert_non_null(strstr(kernel_missing(KERNEL_matmul_coop_f16, &caps), "GL_KHR_cooperative"));
+    caps.kernels[KERNEL_matmul_coop_f16] = KERNEL_WRONG;
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_coop_f16, &caps), "failed its self-test"));
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     caps = with_matrices(&discrete);
     caps.properties.type = VKA_DEVICE_CPU; /* many steps a matrix there */
@@ -182,7 +182,7 @@ static void softmax_kernels(void **state)
     assert_int_equal(c.kernel, KERNEL_softmax_subgroup);
     assert_int_equal(c.lanes, 32);
     struct caps caps = discrete;
-    caps.disabled_kernels = 1ull << KERNEL_softmax_subgroup;
+    caps.without = 1ull << KERNEL_softmax_subgroup;
     tune_softmax(&caps, 1000, &c);
     assert_int_equal(c.kernel, KERNEL_softmax_shared);
     caps = discrete;
@@ -206,7 +206,7 @@ static void missing(void **state)
     (void)state;
     assert_null(kernel_missing(KERNEL_matmul_lane8, &discrete));
     struct caps caps = discrete;
-    caps.disabled_kernels = 1ull << KERNEL_matmul_lane8;
+    caps.without = 1ull << KERNEL_matmul_lane8;
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "switched off"));
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
     caps = discrete;

@@ -10,7 +10,7 @@
 
 #include "core/status.h"
 #include "params.h"
-#include "plan/tune.h"
+#include "kernel/tune.h"
 #include "tune_devices.h"
 
 /* ---- Named cases ----------------------------------------------------------------------------- */
@@ -59,14 +59,14 @@ static void fused_attention(void **state)
     tune_attention(&caps, &p, &c);
     assert_true(c.usable);
     assert_int_equal(c.kernel, KERNEL_attention_texel);
-    caps.disabled_kernels = 1ull << KERNEL_attention_texel;
+    caps.without = 1ull << KERNEL_attention_texel;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_row);
-    caps.disabled_kernels |= 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
+    caps.without |= 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
     tune_attention(&caps, &p, &c);
     assert_true(c.usable && !c.preferred);
     assert_int_equal(c.kernel, KERNEL_attention_tile);
-    caps.disabled_kernels = UINT64_MAX;
+    caps.without = UINT64_MAX;
     tune_attention(&caps, &p, &c);
     assert_false(c.usable);
 }
@@ -94,7 +94,7 @@ static void fused_tiles(void **state)
     assert_int_equal(c.piece_keys, 128);
     assert_int_equal(c.n_piece, 32);
     assert_false(c.map); /* one tile reads the mask once anyway */
-    caps.disabled_kernels = 1ull << KERNEL_attention_merge;
+    caps.without = 1ull << KERNEL_attention_merge;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.n_piece, 1);
     caps.properties.max_shared_memory = 4096;
@@ -102,7 +102,7 @@ static void fused_tiles(void **state)
     tune_attention(&caps, &p, &c);
     assert_true(c.usable && !c.q_whole);
     assert_true(c.n_chunk > 1);
-    caps.disabled_kernels = 1ull << KERNEL_attention_tile;
+    caps.without = 1ull << KERNEL_attention_tile;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_row);
 }
@@ -145,7 +145,7 @@ static void fused_matrices(void **state)
     p.q_type = p.kv_type = p.o_type = VKA_BF16;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
-    caps.unbuilt_kernels = 1ull << KERNEL_attention_coop_bf16;
+    caps.kernels[KERNEL_attention_coop_bf16] = KERNEL_WRONG;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }

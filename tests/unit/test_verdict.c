@@ -10,7 +10,7 @@
 
 #include "core/status.h"
 #include "params.h"
-#include "plan/choose.h"
+#include "kernel/choose.h"
 
 static const struct caps device = {
     .properties =
@@ -164,7 +164,7 @@ static void malformed_is_left_aside(void **state)
         snprintf(text, sizeof text, "demote copy\n%s", lines[i]); /* the good line goes too */
         assert_int_equal(read_lines(text, &caps, &verdict), 1);
         assert_int_equal(verdict.n, 0);
-        assert_true(caps.failed_kernels == 0);
+        assert_false(caps.kernels[KERNEL_copy] == KERNEL_DEMOTED);
     }
 }
 
@@ -178,14 +178,15 @@ static void another_device_is_left_aside(void **state)
     strcpy(text + head, "demote copy\n");
     size_t size = strlen(text);
     assert_int_equal(read_text(text, size, &caps, &verdict), 0);
-    assert_true(caps.failed_kernels == 1ull << KERNEL_copy);
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        assert_int_equal(caps.kernels[k] == KERNEL_DEMOTED, k == KERNEL_copy);
     verdict_free(&verdict);
     for (size_t i = 0; i < head; i++) { /* any other head, and any shorter one */
         text[i] ^= 1;
         assert_int_equal(read_text(text, size, &caps, &verdict), 1);
         text[i] ^= 1;
         assert_int_equal(read_text(text, i, &caps, &verdict), 1);
-        assert_true(caps.failed_kernels == 0 && verdict.n == 0);
+        assert_true(caps.kernels[KERNEL_copy] == KERNEL_UNTESTED && verdict.n == 0);
     }
     assert_true(verdict_identity(&device.properties, NULL, 0) == head);
 }

@@ -122,6 +122,6 @@ struct caps vary(const struct caps *device)
     if (below(2)) /* lowered by the application, or simply another device */
         caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);
     caps.int64 = below(2);
-    caps.disabled_kernels = below(2) ? 0 : random_state & optional;
+    caps.without = below(2) ? 0 : random_state & optional;
     return caps;
 }

@@ -16,7 +16,7 @@ struct caps cpu(uint32_t subgroup_size);
 /* Mesa's CPU driver of a version, with all it has. */
 struct caps mesa(uint32_t major);
 
-/* With matrices of 16x16x16 in both 16-bit types, as if their kernels had been built. */
+/* With matrices of 16x16x16 in both 16-bit types. */
 struct caps with_matrices(const struct caps *model);
 
 #define TUNE_DEVICES 12

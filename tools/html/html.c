@@ -1,4 +1,4 @@
-/* Pages of one file that needs nothing from elsewhere. SPDX-License-Identifier: MIT */
+/* HTML pages in a single file that loads nothing else. SPDX-License-Identifier: MIT */
 #include "html.h"
 
 #include "texts.h"
@@ -65,7 +65,7 @@ bool html_put_json(FILE *out, const json_t *json)
     if (!text)
         return false;
     for (const char *c = text; *c; c++) {
-        if (*c == '<') /* inside a string, as it is in no other part of JSON */
+        if (*c == '<') /* inside a string: it occurs in no other part of JSON */
             fputs("\\u003c", out);
         else
             putc(*c, out);

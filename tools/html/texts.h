@@ -1,4 +1,4 @@
-/* Style sheets and scripts as the build embeds them, each ended by a zero. */
+/* Style sheets and scripts that the build embeds, each with a NUL at its end. */
 #ifndef TOOLS_HTML_TEXTS_H
 #define TOOLS_HTML_TEXTS_H
 

@@ -53,7 +53,7 @@ fail:
     return false;
 }
 
-/* The first device, and its first family that computes. */
+/* Chooses the first device and its first queue family with compute. */
 static bool choose(struct app *app)
 {
     uint32_t count = 1;
@@ -72,7 +72,7 @@ static bool choose(struct app *app)
     return app->family < count;
 }
 
-/* The application's device with what vkattn asks for, and vkattn on it. */
+/* Makes the application's device with what vkattn asks for, and a vkattn device on it. */
 static bool create_device(struct app *app)
 {
     struct vka_vulkan_request *request = NULL;
@@ -196,7 +196,7 @@ void app_destroy(struct app *app)
         vkDestroyInstance(app->instance, NULL);
 }
 
-/* Vulkan promises a type that is visible and coherent for any buffer. */
+/* Vulkan guarantees a host-visible, coherent memory type for any buffer. */
 static uint32_t visible_type(VkPhysicalDevice physical, uint32_t allowed)
 {
     const VkMemoryPropertyFlags need =

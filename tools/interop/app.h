@@ -1,4 +1,4 @@
-/* The Vulkan side of the example: what any application with a device of its own has already. */
+/* The Vulkan part of the example: what any application with its own device has already. */
 #ifndef TOOLS_INTEROP_APP_H
 #define TOOLS_INTEROP_APP_H
 
@@ -6,7 +6,7 @@
 
 #include <vkattn/vkattn_vulkan.h>
 
-/* Prints what failed and goes to the function's label. */
+/* Prints what failed and jumps to the label `fail`. */
 #define TRY(call)                                                    \
     do {                                                             \
         int try_result = (call);                                     \
@@ -35,14 +35,15 @@ struct app {
     VkQueue queue;
     VkCommandPool commands;
     struct axpy axpy;
-    struct vka_device *vkattn; /* over all this */
+    struct vka_device *vkattn; /* on the device above */
 };
 
-/* False after saying why; app_destroy is due either way. *app is zeros before. */
+/* Prints why it fails and returns false. *app must be zero; call app_destroy after a failure
+ * too. */
 bool app_create(struct app *app, bool validate);
 void app_destroy(struct app *app);
 
-/* A storage buffer of floats, zeros, that the host sees through *mapped. */
+/* Makes a storage buffer of floats, all 0, which the host sees through *mapped. */
 struct buffer {
     VkBuffer handle;
     VkDeviceMemory memory;

@@ -1,12 +1,12 @@
-/* An example: vkattn inside an application that has a Vulkan device of its own.
- * SPDX-License-Identifier: MIT
+/* An example: vkattn in an application that has its own Vulkan device. SPDX-License-Identifier: MIT
  *
  *     interop [--validate] [--without-barrier]
  *
- * In one submit the application's shader computes h = 0.5 x, vkattn c = causal attention of h over
- * itself, and the application's shader x += c; all three lie in the application's buffers. The
- * result is compared with the same in double. --validate enables the Khronos validation layer, and
- * a message of it is a failure; --without-barrier leaves out a barrier, which it must report. */
+ * In one submit the application's shader computes h = 0.5 x, then vkattn computes c, causal
+ * attention of h over itself, then the application's shader computes x += c. All three are in the
+ * application's buffers. The result is compared with the same in double. --validate enables the
+ * Khronos validation layer; any message of it is a failure. --without-barrier leaves out a barrier,
+ * which the layer must report. */
 #include "app.h"
 
 #include <math.h>
@@ -77,9 +77,9 @@ static bool record(struct app *app, struct data *d, bool with_barrier, VkCommand
                                            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO}));
     if (!axpy_record(app, commands, &d->x, &d->h, COUNT, 0.5f))
         return false;
-    /* The plan begins with the barrier that lets it see what compute shaders wrote. */
+    /* The plan begins with a barrier that makes writes of compute shaders visible to it. */
     TRY(vka_plan_record(d->plan, commands));
-    if (with_barrier) /* what follows it is the application's to order */
+    if (with_barrier) /* the application orders what follows the plan */
         barrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                 VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
     if (!axpy_record(app, commands, &d->c, &d->x, COUNT, 1))
@@ -131,7 +131,7 @@ static void expect_row(const float *x, int row, double want[HEAD_DIM])
     }
 }
 
-/* The largest difference to what should have come out for x as it was. */
+/* The largest difference from the expected result for the old x. */
 static double error(const float *x, const float *got)
 {
     double worst = 0, want[HEAD_DIM];
@@ -139,7 +139,7 @@ static double error(const float *x, const float *got)
         expect_row(x + row / N_TOKEN * N_TOKEN * HEAD_DIM, row % N_TOKEN, want);
         for (int d = 0; d < HEAD_DIM; d++) {
             double difference = fabs((double)got[row * HEAD_DIM + d] - want[d]);
-            if (!(difference <= worst)) /* NaN stays */
+            if (!(difference <= worst)) /* keeps NaN */
                 worst = isnan(worst) ? worst : difference;
         }
     }
@@ -169,6 +169,6 @@ int main(int argc, char **argv)
     destroy_data(&app, &data);
     app_destroy(&app);
     if (!app.physical)
-        return 3; /* no device, or no such layer */
+        return 3; /* no device, or no validation layer */
     return done && worst < 1e-5 && app.messages == 0 ? 0 : 1;
 }

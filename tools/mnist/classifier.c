@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Jumps to fail with the status of a call that did not succeed. */
+/* Jumps to fail with the status of a call that failed. */
 #define TRY(call)             \
     do {                      \
         status = (call);      \
@@ -11,22 +11,22 @@
             goto fail;        \
     } while (0)
 
-/* Tensors and views that the plan reads and writes. B images, T patches, C channels (pixels of a
- * patch), H heads, U = C or T units that the heads attend over. */
+/* The tensors and views of the plan. B images, T patches, C channels (pixels of a patch), H heads,
+ * U = C or T: the units that the heads attend over. */
 enum slot {
     INPUT,   /* [B][T][C] */
     HIDDEN,  /* [B][T][C], the attention layer's output */
     FLAT,    /* [B][T * C], HIDDEN as the classifier reads it */
     LOGITS,  /* [B][n_class] */
-    WEIGHTS, /* [B][H][U][U], only where they are kept */
+    WEIGHTS, /* [B][H][U][U], only if they are kept */
     CLASS_WEIGHT,
     CLASS_BIAS,
-    /* Heads over channels only. */
+    /* Only for heads that attend over channels. */
     PROJECTED,               /* 3 x [B][T][H * C]: query, key, value */
     BY_HEAD = PROJECTED + 3, /* 3 x [B][H][C][T], views of those */
     CONTEXT = BY_HEAD + 3,   /* [B][C][H][T] */
     CONTEXT_BY_HEAD,         /* [B][H][C][T], a view of it */
-    CONTEXT_ROWS,            /* [B][T][H * C], its elements read on in order */
+    CONTEXT_ROWS,            /* [B][T][H * C], the same elements in the same order */
     PART_WEIGHT,             /* 4 x, query to output */
     PART_BIAS = PART_WEIGHT + 4,
     SLOT_COUNT = PART_BIAS + 4
@@ -34,7 +34,7 @@ enum slot {
 
 struct classifier {
     struct vka_device *device;
-    struct vka_layer *layer; /* NULL where the heads attend over channels */
+    struct vka_layer *layer; /* NULL if the heads attend over channels */
     struct vka_plan *plan;
     struct vka_tensor *slot[SLOT_COUNT];
 };
@@ -45,7 +45,7 @@ static enum vka_status make_tensor(struct classifier *c, int slot, uint32_t rank
     return vka_tensor_create(c->device, VKA_F32, rank, shape, &c->slot[slot]);
 }
 
-/* The weight and bias of a part as tensors. */
+/* Makes tensors of the weight and bias of a part. */
 static enum vka_status upload_part(struct classifier *c, const struct model *m,
                                    enum model_part part, int weight, int bias)
 {
@@ -105,7 +105,7 @@ static struct vka_linear_weights part_weights(const struct model *m, enum model_
     return (struct vka_linear_weights){m->weight[part], m->bias[part]};
 }
 
-/* Heads that attend over the patches: the layer as the library has it. */
+/* Heads that attend over the patches: a layer of the library. */
 static enum vka_status add_patch_attention(struct classifier *c, const struct model *m)
 {
     enum vka_status status;
@@ -124,8 +124,8 @@ fail:
     return status;
 }
 
-/* A projection [B][T][H * C] and its view [B][H][C][T], in which the heads see the channels as the
- * sequence and the patches as features. */
+/* Makes a projection [B][T][H * C] and its view [B][H][C][T], in which the channels are the
+ * sequence and the patches the features. */
 static enum vka_status make_projection(struct classifier *c, const struct model *m, uint32_t batch,
                                        int part)
 {
@@ -145,7 +145,8 @@ fail:
     return status;
 }
 
-/* The context is written as [B][C][H][T] and its elements, in that order, read as [B][T][H * C]. */
+/* The context is written as [B][C][H][T]; its elements are read, in that order, as [B][T][H *
+ * C]. */
 static enum vka_status make_context(struct classifier *c, const struct model *m, uint32_t batch)
 {
     const uint32_t shape[] = {batch, m->width, m->n_head, m->n_patch};
@@ -221,7 +222,7 @@ void classifier_destroy(struct classifier **classifier)
     *classifier = NULL;
 }
 
-/* Copies the first n images' share of a tensor from or to the host. */
+/* Copies the part of a tensor that belongs to the first n images, from or to the host. */
 static enum vka_status copy_first(struct vka_tensor *tensor, uint32_t n, const void *from, void *to)
 {
     struct vka_tensor *view = NULL;
@@ -242,7 +243,7 @@ enum vka_status classifier_run(struct classifier *c, const float *patches, uint3
 {
     enum vka_status status;
 
-    /* Behind the n-th image stands what the last run left; its results are not read. */
+    /* After the n-th image is what the last run left; its results are not read. */
     TRY(copy_first(c->slot[INPUT], n, patches, NULL));
     TRY(vka_plan_run(c->plan, timeout));
     TRY(copy_first(c->slot[LOGITS], n, NULL, logits));

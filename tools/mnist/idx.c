@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Two zero bytes, 0x08 for unsigned bytes, the number of axes. */
+/* The magic number: two zero bytes, 0x08 for unsigned bytes, the number of axes. */
 #define IDX_MAGIC 0x00000800u
 
 static uint32_t load_be32(const uint8_t *p)
@@ -24,7 +24,7 @@ static enum vka_status refuse(const char *path, const char *why, char *error)
     return VKA_IO;
 }
 
-/* Bytes of a regular file; a pipe has no size to check the header against. */
+/* The bytes of a regular file; a pipe has no size to compare with the header. */
 static enum vka_status file_size(FILE *stream, const char *path, uint64_t *size, char *error)
 {
     struct stat info;

@@ -1,10 +1,10 @@
-/* Reader of IDX files, the format of MNIST's images and labels. */
+/* Reads IDX files, the format of MNIST's images and labels. */
 #ifndef MNIST_IDX_H
 #define MNIST_IDX_H
 
 #include <vkattn/vkattn.h>
 
-/* Pixels a side at most, so that an image is at most 65,025 bytes. */
+/* The most pixels on a side, so that an image is at most 65,025 bytes. */
 #define IDX_MAX_SIDE 255
 
 struct idx_file {
@@ -13,8 +13,9 @@ struct idx_file {
     uint8_t *data;       /* [count][rows][cols] */
 };
 
-/* Read a whole file of unsigned bytes. A header that does not match the file to the byte is VKA_IO;
- * error, VKA_IO_ERROR_SIZE characters, receives the sentence. On failure *file is empty. */
+/* Read a whole file of unsigned bytes. VKA_IO if the header does not match the size of the file
+ * exactly. error, of VKA_IO_ERROR_SIZE characters, receives the sentence. On failure *file is
+ * empty. */
 enum vka_status idx_read_images(const char *path, struct idx_file *file, char *error);
 enum vka_status idx_read_labels(const char *path, struct idx_file *file, char *error);
 void idx_free(struct idx_file *file);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Images a run of the plan: enough to fill a GPU, and progress stays visible on a CPU. */
+/* Images of a run of the plan: enough to fill a GPU, few enough to show progress on a CPU. */
 #define BATCH 100
 
 static const char usage[] =
@@ -61,7 +61,7 @@ static bool read_options(int argc, char **argv, struct options *o)
     return o->help || (!missing && check_files(o));
 }
 
-/* Labels are classes of the model, so that they may index its tables. */
+/* Checks that labels are classes of the model, as they index its tables. */
 static bool check_labels(const struct session *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
@@ -74,7 +74,7 @@ static bool check_labels(const struct session *s)
     return true;
 }
 
-/* Reads all files before a device is touched: bad input is told even where there is none. */
+/* Reads all files before a device is opened: bad input is reported even if there is no device. */
 static enum tool_exit read_files(struct session *s)
 {
     const struct options *o = &s->options;
@@ -146,7 +146,7 @@ static uint8_t best_class(const float *logits, uint32_t n_class)
     return (uint8_t)best;
 }
 
-/* All images, a chunk a run of the one plan; the last chunk may be smaller. */
+/* Classifies all images, one batch in each run of the plan; the last batch may be smaller. */
 static enum vka_status classify(struct session *s)
 {
     const uint32_t n_class = s->model->n_class;
@@ -174,7 +174,7 @@ static enum vka_status classify(struct session *s)
     return VKA_OK;
 }
 
-/* The accuracy line is the last of the run; where stdout is JSON it goes to stderr. */
+/* Prints the accuracy as the last line: to stdout, or to stderr if stdout is JSON. */
 static enum tool_exit report(const struct session *s)
 {
     if (s->options.json && !session_print_json(s))

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MODEL_FORMAT "vkattn-mnist-1"
-#define MODEL_MAX_HEADS 1024 /* with IDX_MAX_SIDE this keeps every product below 2^32 */
+#define MODEL_MAX_HEADS 1024 /* with IDX_MAX_SIDE every product is below 2^32 */
 
 static const char *const part_name[MODEL_PART_COUNT] = {
     [MODEL_QUERY] = "q_proj",          [MODEL_KEY] = "k_proj",
@@ -22,7 +22,7 @@ static enum vka_status refuse(const char *path, const char *why, char *error)
     return VKA_IO;
 }
 
-/* A metadata entry that is a whole number from 1 to max. */
+/* Reads a metadata entry that is a whole number from 1 to max. */
 static enum vka_status read_number(const struct vka_safetensors *file, const char *path,
                                    const char *key, uint32_t max, uint32_t *number, char *error)
 {
@@ -41,7 +41,7 @@ static enum vka_status read_number(const struct vka_safetensors *file, const cha
     return VKA_OK;
 }
 
-/* One of two words; *second says which. */
+/* Reads one of two words; *second says which. */
 static bool read_choice(const json_t *value, const char *first_word, const char *second_word,
                         bool *second)
 {
@@ -53,7 +53,7 @@ static bool read_choice(const json_t *value, const char *first_word, const char 
     return true;
 }
 
-/* A key that is not understood could change what the model computes: it is refused. */
+/* Refuses unknown keys, as they could change what the model computes. */
 static bool read_config_entry(struct model *model, const char *key, const json_t *value)
 {
     bool ignored;
@@ -127,8 +127,8 @@ static enum vka_status read_metadata(struct model *model, const struct vka_safet
     return VKA_OK;
 }
 
-/* Copies a tensor of [out][in] floats, or [out] where in is 0, to memory of its own: the file's
- * arrays are aligned to nothing. */
+/* Copies a tensor of [out][in] floats, or [out] if in is 0: the arrays of the file may be
+ * unaligned. */
 static enum vka_status read_tensor(const struct vka_safetensors *file, const char *path,
                                    const char *name, uint32_t out, uint32_t in, float **data,
                                    char *error)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Milliseconds to about three digits. */
+/* Formats milliseconds with about three digits. */
 static void format_time(double ms, char *text, size_t size)
 {
     if (ms >= 10000)

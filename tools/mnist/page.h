@@ -1,11 +1,11 @@
-/* The HTML page: one file that needs nothing from elsewhere. */
+/* The HTML page: a single file that loads nothing else. */
 #ifndef MNIST_PAGE_H
 #define MNIST_PAGE_H
 
 #include "idx.h"
 #include "model.h"
 
-/* Digits whose attention the page holds, at most. */
+/* The most digits whose attention the page shows. */
 #define PAGE_CHOSEN 8
 
 struct page {
@@ -15,7 +15,7 @@ struct page {
     const uint8_t *read;      /* [count], the class read */
     const float *probability; /* [count][n_class] */
     uint32_t n_chosen;
-    const uint32_t *chosen; /* [n_chosen], images whose attention follows */
+    const uint32_t *chosen; /* [n_chosen], the images that attention belongs to */
     const float *attention; /* [n_chosen][n_head][units][units] */
     const char *model_path, *device, *driver;
     uint32_t batch;
@@ -23,7 +23,7 @@ struct page {
     double total_ms;
 };
 
-/* Writes the page to a new file beside path, which then takes its place. VKA_IO with a sentence in
+/* Writes the page to a new file beside path, which is then renamed. VKA_IO, with a sentence in
  * error (VKA_IO_ERROR_SIZE characters). */
 enum vka_status page_write(const char *path, const struct page *page, char *error);
 

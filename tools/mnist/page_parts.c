@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-/* Digits shown at most of those read wrongly and correctly. */
+/* The most digits that are shown, of those read wrongly and of those read correctly. */
 #define SHOWN_WRONG 120
 #define SHOWN_RIGHT 64
 
@@ -23,8 +23,8 @@ static const uint8_t *pixels_of(const struct page *page, uint32_t i)
 
 /* ---- Confusion matrix ------------------------------------------------------------------------ */
 
-/* A row: digits that are `label`, by what they were read as. Errors are tinted by their share of
- * the worst. */
+/* Writes a row: the digits that are `label`, by what they were read as. Errors are tinted relative
+ * to the most frequent one. */
 static void put_confusion_row(FILE *out, const struct page *page, uint32_t label,
                               const uint32_t *row, uint32_t worst)
 {
@@ -67,7 +67,7 @@ static void put_confusion_table(FILE *out, const struct page *page,
     fputs("</tbody>\n</table></div>\n", out);
 }
 
-/* How many of each digit were read correctly. */
+/* Writes how many of each digit were read correctly. */
 static void put_recall(FILE *out, const struct page *page, uint32_t seen[][MODEL_MAX_CLASSES])
 {
     const uint32_t n = page->model->n_class;

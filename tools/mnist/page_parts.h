@@ -1,4 +1,4 @@
-/* Parts of the page, each of which writes one section. */
+/* The sections of the page; each function writes one. */
 #ifndef MNIST_PAGE_PARTS_H
 #define MNIST_PAGE_PARTS_H
 
@@ -8,10 +8,10 @@
 
 void page_put_confusion(FILE *out, const struct page *page);
 
-/* The digits read wrongly, then the first of those read correctly. */
+/* The digits that were read wrongly, then the first of those read correctly. */
 void page_put_digits(FILE *out, const struct page *page);
 
-/* The frame that page.js fills, and its data. */
+/* The elements that page.js fills in, and the data for it. */
 void page_put_attention(FILE *out, const struct page *page);
 
 #endif

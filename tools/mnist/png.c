@@ -1,10 +1,10 @@
-/* A PNG of one channel whose zlib stream is stored, not compressed: digits are below a kilobyte. */
+/* Writes a PNG with one channel. Its zlib stream is not compressed: a digit is below a kilobyte. */
 #include "png.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Bytes around the rows: signature, IHDR, IDAT with its zlib header, block header and checksum,
+/* The bytes around the rows: signature, IHDR, IDAT with its zlib header, block header and checksum,
  * IEND. */
 #define PNG_FRAME (8 + 25 + 12 + 2 + 5 + 4 + 12)
 #define PNG_ROWS ((PNG_MAX_SIDE + 1) * PNG_MAX_SIDE)
@@ -29,7 +29,7 @@ static void put_be32(struct bytes *b, uint32_t x)
     put(b, four, sizeof four);
 }
 
-/* CRC-32 as PNG takes it over a chunk's type and data. */
+/* The CRC-32 of PNG, over the type and data of a chunk. */
 static uint32_t crc32_of(const uint8_t *data, size_t size)
 {
     uint32_t crc = 0xffffffffu;
@@ -53,7 +53,7 @@ static uint32_t adler32_of(const uint8_t *data, size_t size)
     return b << 16 | a;
 }
 
-/* Starts a chunk whose data is `size` bytes; returns where its type stands. */
+/* Begins a chunk with `size` bytes of data; returns the place of its type. */
 static size_t chunk_begin(struct bytes *b, const char *type, uint32_t size)
 {
     put_be32(b, size);

@@ -1,11 +1,11 @@
-/* Small grey images as PNG files inside an HTML page. */
+/* Writes small grey images as PNG files inside an HTML page. */
 #ifndef MNIST_PNG_H
 #define MNIST_PNG_H
 
 #include <stdint.h>
 #include <stdio.h>
 
-/* Pixels a side at most: an image then fits one stored block of the zlib stream. */
+/* The most pixels on a side: the image then fits one stored block of the zlib stream. */
 #define PNG_MAX_SIDE 255
 
 /* Writes pixels[rows][cols] as a "data:image/png;base64,..." address. */

@@ -44,7 +44,7 @@ static bool is_taken(const struct session *s, const struct choice *c, uint32_t i
     return false;
 }
 
-/* Adds images that were read correctly or not, until there are `most`. */
+/* Adds images that were read correctly, or wrongly, until there are `most`. */
 static void pick(const struct session *s, struct choice *c, bool right, bool new_label,
                  uint32_t most)
 {
@@ -54,7 +54,8 @@ static void pick(const struct session *s, struct choice *c, bool right, bool new
     }
 }
 
-/* Half of them read correctly and half not where there are as many, different digits first. */
+/* Chooses half of the images from those read correctly and half from those read wrongly, if there
+ * are enough; different digits first. */
 static void choose(const struct session *s, struct choice *c)
 {
     const uint32_t most = s->batch < PAGE_CHOSEN ? s->batch : PAGE_CHOSEN;
@@ -78,7 +79,7 @@ static void softmax(const float *logits, uint32_t n, float *share)
         share[i] = (float)(exp((double)logits[i] - most) / sum);
 }
 
-/* Runs the plan once more, on the chosen images alone, for their attention. */
+/* Runs the plan again on the chosen images only, for their attention. */
 static enum vka_status attend(struct session *s, const struct choice *c)
 {
     float logits[PAGE_CHOSEN * MODEL_MAX_CLASSES];
@@ -142,7 +143,7 @@ bool session_print_json(const struct session *s)
     const struct vka_device_properties *device = vka_device_properties(s->device.device);
     const char *attend_over = s->model->channels ? "channels" : "patches";
 
-    /* o takes over what json_text and json_number made. */
+    /* o takes ownership of what json_text and json_number made. */
     return json_print_line(json_pack(
         "{s:o, s:o, s:o, s:s, s:I, s:I, s:o, s:I, s:I, s:o, s:o}", "device",
         json_text(device->name), "driver", json_text(device->driver), "model",

@@ -1,4 +1,4 @@
-/* What one call of vkattn-mnist holds, and what becomes of it. */
+/* The data of one call of vkattn-mnist, and its outputs. */
 #ifndef MNIST_SESSION_H
 #define MNIST_SESSION_H
 
@@ -28,12 +28,12 @@ struct session {
     double first_ms, total_ms;
 };
 
-/* Write what the options ask for; each prints why it cannot. */
+/* Write what the options ask for; each prints why it fails. */
 enum tool_exit session_write_logits(const struct session *s);
 enum tool_exit session_write_page(struct session *s);
 bool session_print_json(const struct session *s);
 
-/* Loads an image's patches for the at-th place of the next run. */
+/* Loads the patches of an image for place `at` of the next run. */
 void session_load_patches(struct session *s, uint32_t at, uint32_t image);
 
 #endif

@@ -1,4 +1,4 @@
-/* vkattn-mpi bench: what is timed over which ranks. SPDX-License-Identifier: MIT */
+/* vkattn-mpi bench: times layers and attention over ranks. SPDX-License-Identifier: MIT */
 #ifndef TOOLS_MPI_BENCH_H
 #define TOOLS_MPI_BENCH_H
 
@@ -9,7 +9,7 @@
 struct bench_options {
     uint32_t batch, n, n_head, n_kv_head, model_dim; /* n: positions */
     uint32_t pieces, repeat, timeout_s;
-    uint32_t latency_us, gbps; /* of a network to predict for; 0: as fitted */
+    uint32_t latency_us, gbps; /* of the network to predict for; 0: as fitted */
     bool causal, json;
     int split, dtype, path;
     const char *device;
@@ -17,7 +17,7 @@ struct bench_options {
 
 #define POINTS_MAX 32
 
-/* One measured point: a problem on so many ranks. */
+/* One measured point: a problem on a number of ranks. */
 struct bench_point {
     bool weak; /* the problem grows with the ranks: heads, batch elements or positions */
     uint32_t batch, n, n_head, n_kv_head;
@@ -31,14 +31,16 @@ struct bench_point {
 /* The sizes of a point; flops as vkattn bench counts them. */
 void bench_sizes(const struct bench_options *o, unsigned ranks, bool weak, struct bench_point *p);
 
-/* By positions, where ranks outnumber heads: each has all keys pass by for its rows. */
+/* Whether attention is split by positions over more ranks than heads: then all keys go round the
+ * ranks, and each computes its rows. */
 bool bench_by_rows(const struct bench_options *o, const struct bench_point *p, unsigned ranks);
 
-/* Times it on the first `ranks` ranks of MPI_COMM_WORLD; all ranks call it, and the others wait.
- * Only rank 0's point is filled. The status is the same on every rank that took part. */
+/* Times a point on the first `ranks` ranks of MPI_COMM_WORLD; all ranks call it, the others wait.
+ * Only the point of rank 0 is filled in. The status is the same on every rank that took part. */
 enum vka_status bench_measure(const struct bench_options *o, struct bench_point *point);
 
-/* On rank 0: a table or JSON lines of what was measured, the model, and what it predicts. */
+/* Call it on rank 0. Prints what was measured, the model and its predictions, as a table or JSON
+ * lines. */
 bool bench_report(const struct bench_options *o, const struct bench_point *points, size_t n);
 
 #endif

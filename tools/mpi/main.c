@@ -53,7 +53,7 @@ static bool parse(int argc, char **argv, struct bench_options *o)
     if (!options_parse_only(argc, argv, specs))
         return false;
     if (!o->batch || !o->n || !o->model_dim || !o->n_head) {
-        tool_error("--batch, --seq, --model-dim and --heads: expected, but not all given");
+        tool_error("--batch, --seq, --model-dim and --heads: expected all four");
         return false;
     }
     o->n_kv_head = o->n_kv_head ? o->n_kv_head : o->n_head;
@@ -64,7 +64,7 @@ static bool parse(int argc, char **argv, struct bench_options *o)
     return true;
 }
 
-/* 1, 2, 4 ... and all; strong, then weak from 2 ranks on. */
+/* Ranks 1, 2, 4 ... and all; strong scaling, then weak scaling from 2 ranks on. */
 static size_t list_points(const struct bench_options *o, unsigned size,
                           struct bench_point points[POINTS_MAX])
 {
@@ -86,7 +86,7 @@ static int bench(const struct bench_options *o)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (o->split == VKA_MPI_SEQUENCE && o->n < (uint32_t)size) { /* a tensor is never empty */
         if (rank == 0)
-            tool_error("--seq: expected a position for each of %d ranks at least, got %u", size,
+            tool_error("--seq: expected at least one position for each of %d ranks, got %u", size,
                        o->n);
         return TOOL_USAGE;
     }

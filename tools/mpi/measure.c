@@ -55,7 +55,7 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* Without spinning, as the cores are needed by those who work. */
+/* Waits without spinning, as other ranks need the cores. */
 static void wait_for_all(MPI_Comm comm)
 {
     MPI_Request request;
@@ -68,7 +68,7 @@ static void wait_for_all(MPI_Comm comm)
     }
 }
 
-/* count numbers around 0, the same everywhere. */
+/* Makes count numbers around 0, the same on every rank. */
 static void *make_numbers(enum vka_dtype dtype, size_t count, double scale)
 {
     double *values = malloc(count * sizeof *values);
@@ -172,8 +172,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Devices that this host has for its ranks: of the kind chosen, or cores by the threads that Mesa's
- * CPU driver takes for a rank. */
+/* The number of devices that the ranks of this host have: those of the chosen kind, or the cores
+ * divided by the threads that Mesa's CPU driver uses for a rank. */
 static double slots_of(struct vka_mpi *mpi)
 {
     enum vka_device_type type = vka_device_properties(vka_mpi_device(mpi))->type;
@@ -203,7 +203,7 @@ static double contention_of(struct vka_mpi *mpi, MPI_Comm comm)
     return each > 1 ? each : 1;
 }
 
-/* The largest part of the work that one of the ranks has. */
+/* The largest fraction of the work that a rank has. */
 static double share_of(const struct bench_options *o, const struct bench_point *p, int size)
 {
     double most = 0;
@@ -219,8 +219,8 @@ static double share_of(const struct bench_options *o, const struct bench_point *
     return most;
 }
 
-/* *fastest: this rank's part of the run that rank 0 found the fastest. Others disturb a run, and
- * nothing makes one faster than it is. */
+/* *fastest: this rank's times of the run that was the fastest on rank 0. Other programs can only
+ * make a run slower, so the fastest one is the best estimate. */
 static enum vka_status time_runs(struct problem *p, const struct bench_options *o, MPI_Comm comm,
                                  struct bench_point *point, struct vka_mpi_stats *fastest)
 {
@@ -252,7 +252,7 @@ static enum vka_status time_runs(struct problem *p, const struct bench_options *
     return status;
 }
 
-/* The slowest rank's times and bytes, into the point of rank 0. */
+/* Stores the times and bytes of the slowest rank in the point of rank 0. */
 static enum vka_status collect(const struct bench_options *o, struct problem *p, MPI_Comm comm,
                                const struct vka_mpi_stats *own, struct bench_point *point)
 {

@@ -21,7 +21,7 @@ static void add(struct sums *s, double u, double v, double y)
     s->v += v;
 }
 
-/* Where one coefficient would be below 0, or u and v are proportional, the better one alone. */
+/* If a coefficient would be below 0, or u and v are proportional, only the better one is used. */
 static void solve(const struct sums *s, double *a, double *b)
 {
     double det = s->uu * s->vv - s->uv * s->uv;

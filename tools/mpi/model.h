@@ -1,17 +1,17 @@
-/* What a run over ranks costs, as two straight lines fitted to measured runs: the device's time by
- * its share of the work, and what is left by the bytes that come in and by doublings of the ranks.
- * SPDX-License-Identifier: MIT */
+/* A cost model of runs over ranks: two straight lines, fitted to measured runs. The time of the
+ * device depends on its part of the work; the rest depends on the bytes received and on the
+ * doublings of the ranks. SPDX-License-Identifier: MIT */
 #ifndef TOOLS_MPI_MODEL_H
 #define TOOLS_MPI_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* One rank's part of a run, and how long it took. */
+/* A rank's part of a run, and its time. */
 struct model_point {
     unsigned ranks;
-    double gflop;      /* of the slowest rank's share */
-    double mib;        /* that come in from other ranks */
+    double gflop;      /* of the slowest rank's part */
+    double mib;        /* received from other ranks */
     double contention; /* ranks that share a device or a core; at least 1 */
     double compute_ms, total_ms;
 };
@@ -25,7 +25,7 @@ struct model {
  * none of more than one rank. */
 bool model_fit(const struct model_point *points, size_t n, struct model *model);
 
-/* Milliseconds of a run; its measured times are not looked at. */
+/* Predicts the milliseconds of a run; does not use its measured times. */
 double model_predict(const struct model *model, const struct model_point *point);
 
 /* |predicted - measured| / measured. */

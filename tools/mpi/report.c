@@ -75,8 +75,8 @@ static void print_row(const struct bench_point *p, const struct bench_point *one
     printf("\n");
 }
 
-/* What a rank receives of all that is exchanged: all but its own part of what is gathered; by
- * positions its part of all heads, or, where ranks outnumber those, all keys and values. */
+/* The bytes that a rank receives: everything that is gathered except its own part; split by
+ * positions, its part of all heads, or, with more ranks than heads, all keys and values. */
 static double received_of(const struct bench_options *o, const struct bench_point *p, double ranks)
 {
     double others = (ranks - 1) / ranks;
@@ -85,7 +85,7 @@ static double received_of(const struct bench_options *o, const struct bench_poin
     return o->split == VKA_MPI_SEQUENCE ? others / ranks : others;
 }
 
-/* The problem on more ranks than there were, each with a device of its own. */
+/* Predicts the problem on more ranks than there were, each with a device of its own. */
 static void extrapolate(const struct bench_options *o, const struct bench_point *one,
                         const struct bench_point *widest, unsigned ranks, struct bench_point *p)
 {
@@ -101,8 +101,8 @@ static unsigned most_ranks(const struct bench_options *o)
     return o->split == VKA_MPI_SEQUENCE ? o->n : o->split == VKA_MPI_BATCH ? o->batch : o->n_head;
 }
 
-/* Collectives of a run that wait for each other: what is exchanged, and the status; by rows two
- * blocks a rank. */
+/* The collectives of a run that wait for each other: the exchanges and the status; by rows, two key
+ * chunks a rank. */
 static double collectives_of(const struct bench_options *o, const struct bench_point *p)
 {
     if (bench_by_rows(o, p, p->model.ranks))
@@ -110,7 +110,7 @@ static double collectives_of(const struct bench_options *o, const struct bench_p
     return o->split == VKA_MPI_BATCH ? 2 : 3;
 }
 
-/* With a network between the ranks, on top of what the host's own copies cost. */
+/* Predicts a run with a network between the ranks, in addition to the host's own copies. */
 static struct model with_network(const struct bench_options *o, const struct bench_point *p,
                                  const struct model *model)
 {
@@ -142,8 +142,8 @@ static bool print_predictions(const struct bench_options *o, const struct bench_
     return ok;
 }
 
-/* The worst error of the model on the points, and on those of the most ranks when it is fitted to
- * the others; negative where that cannot be told. */
+/* The worst error of the model on all points, and on the points with the most ranks if it is fitted
+ * to the others; negative if there are too few points. */
 static void errors(const struct bench_point *points, size_t n, const struct model *model,
                    double *fit, double *held_out)
 {

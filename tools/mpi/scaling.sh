@@ -1,6 +1,6 @@
 #!/bin/sh
 # How a layer, and attention by positions, scale over 1, 2 and 4 ranks of this host, one thread each
-# on Mesa's CPU driver: what stands between the marks of the README. Minutes.
+# on Mesa's CPU driver. Prints a table and the fitted models as Markdown; takes minutes.
 # SPDX-License-Identifier: MIT
 #
 #     tools/mpi/scaling.sh [BUILD_FOLDER]

@@ -10,4 +10,8 @@ for python in "${PYTHON:-python3}" /usr/bin/python3; do
             --wheel-dir "$out" "$stage"
     fi
 done
+if ! "${PYTHON:-python3}" -c 'import pip' 2>/dev/null; then
+    echo "wheel: no python3 with pip: on Debian, install python3-pip and python3-hatchling" >&2
+    exit 1
+fi
 exec "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir "$out" "$stage"

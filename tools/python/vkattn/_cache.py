@@ -15,8 +15,8 @@ class Cache(Child):
     the device: a plan with a cache appends its new keys and values and attends over all of them,
     so that one recorded plan serves every step of decoding.
 
-    dtype: "f32", "f16" or "bf16". block_size: 0 for one stretch a sequence; paged, positions of a
-    block, a multiple of 16 from 16 to 256. n_block: blocks of the pool, 0 for enough.
+    dtype: "f32", "f16" or "bf16". page_size: 0 for one stretch a sequence; paged, positions of a
+    page, a multiple of 16 from 16 to 256. n_page: pages of the pool, 0 for enough.
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class Cache(Child):
         capacity: int,
         value_dim: int = 0,
         dtype: str = "f32",
-        block_size: int = 0,
-        n_block: int = 0,
+        page_size: int = 0,
+        n_page: int = 0,
     ) -> None:
         device = pick_device(device)
         info = new_struct("vka_cache_info")
@@ -40,8 +40,8 @@ class Cache(Child):
         info.value_dim = value_dim
         info.capacity = capacity
         info.dtype = DTYPES[check_dtype(dtype, "dtype")]
-        info.block_size = block_size
-        info.n_block = n_block
+        info.page_size = page_size
+        info.n_page = n_page
         self.batch = batch
         self.capacity = capacity
         core = device._core
@@ -62,12 +62,12 @@ class Cache(Child):
         self.device._core.call(lambda: lib.vka_cache_truncate(self._pointer, sequence, length))
 
     def fork(self, source: int, to: int) -> None:
-        """Makes sequence `to` a copy of `source`; full blocks of a paged cache are shared."""
+        """Makes sequence `to` a copy of `source`; full pages of a paged cache are shared."""
         self.device._core.call(lambda: lib.vka_cache_fork(self._pointer, source, to))
 
-    def set_blocks(self, sequence: int, first: int, blocks: Sequence[int]) -> None:
-        """Paged: sets entries first .. of a sequence's block table."""
-        table = ffi.new("uint32_t[]", list(blocks))
+    def set_pages(self, sequence: int, first: int, pages: Sequence[int]) -> None:
+        """Paged: sets entries first .. of a sequence's page table."""
+        table = ffi.new("uint32_t[]", list(pages))
         self.device._core.call(
-            lambda: lib.vka_cache_set_blocks(self._pointer, sequence, first, len(table), table)
+            lambda: lib.vka_cache_set_pages(self._pointer, sequence, first, len(table), table)
         )

@@ -176,7 +176,7 @@ def _set_heads(
 ) -> None:
     n_head = _config.heads(config) if n_head is None else n_head
     if n_head is None:
-        raise InvalidError(f"n_head: expected, as {config.where} does not say it")
+        raise InvalidError(f"n_head: expected, as {config.where} does not give it")
     arguments["n_head"] = n_head
     arguments["n_kv_head"] = _config.kv_heads(config) if n_kv_head is None else n_kv_head
 

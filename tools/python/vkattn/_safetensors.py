@@ -36,7 +36,7 @@ _TYPES = {
 def pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     return result
 
 
@@ -47,7 +47,7 @@ class SafetensorsFile:
         self.path = os.fspath(path)
         try:
             if os.path.exists(self.path) and not os.path.isfile(self.path):
-                raise OSError("it is no regular file")  # a pipe would be waited for
+                raise OSError("it is not a regular file")  # a pipe would be waited for
             self._bytes = np.memmap(self.path, np.uint8, "r")
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
             raise FileError(f"{self.path}: cannot be read: {error}") from error

@@ -1,0 +1,37 @@
+# cmake -DGLSLANG=program -DSPIRV_VAL=program -DSHADERS=folder -DOUT=folder -P make_prebuilt.cmake
+# Compiles the kernels that older compilers cannot compile, as OUT/<id>.spv, validates them, and
+# writes OUT/manifest.txt: the compiler version, and one line a kernel with the hash of its sources
+# (kernel_hash) and of its module. Called by tools/prebuild_shaders.sh.
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
+
+execute_process(COMMAND ${GLSLANG} --version OUTPUT_VARIABLE version COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCH "Glslang Version: [^\n]*" version "${version}")
+set(text "# Made by tools/prebuild_shaders.sh: kernel, SHA-256 of its sources and of its module.\n")
+string(APPEND text "compiler ${version}\n")
+
+file(MAKE_DIRECTORY ${OUT})
+file(GLOB old ${OUT}/*.spv)
+kernels_read(${SHADERS})
+set(new)
+foreach(id IN LISTS KERNEL_IDS)
+  if(NOT ${id}_NEEDS MATCHES "${KERNEL_PREBUILT_NEEDS}")
+    continue()
+  endif()
+  set(spv ${OUT}/${id}.spv)
+  kernel_command(command ${GLSLANG} ${SHADERS} ${id} ${spv})
+  execute_process(COMMAND ${command} COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${SPIRV_VAL} --target-env ${KERNEL_TARGET} ${spv} RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${SPIRV_VAL} does not pass ${id}: one as new as the compiler is needed")
+  endif()
+  kernel_hash(inputs ${SHADERS} ${id})
+  file(SHA256 ${spv} module)
+  string(APPEND text "${id} ${inputs} ${module}\n")
+  list(APPEND new ${spv})
+endforeach()
+list(REMOVE_ITEM old ${new})
+if(old)
+  file(REMOVE ${old})
+endif()
+file(WRITE ${OUT}/manifest.txt "${text}")

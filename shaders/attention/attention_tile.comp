@@ -1,0 +1,387 @@
+// Fused attention for GPUs: a tile of queries, keys and values in turn, and the weights of a step
+// in shared memory; scores and context in registers, each invocation TR rows by four keys and by a
+// few vec4 of features. Needs nothing of subgroups. See attention_params.
+//
+// Keys are taken KEYS at a time, at multiples of that from key 0, and each lane sums its own keys,
+// so that a row meets them in the same steps and sums whatever the other rows of its tile are: its
+// bits depend on itself alone.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/math.glsl"
+#include "lib/philox.glsl"
+
+layout(constant_id = TILE_LANES_X) const uint LANES_X = 8;
+layout(constant_id = TILE_LANES_Y) const uint LANES_Y = 16;
+layout(constant_id = TILE_ROWS) const uint TR = 4;
+layout(constant_id = TILE_HEAD4) const uint HEAD4 = 16; // a multiple of DEPTH4
+layout(constant_id = TILE_DEPTH4) const uint DEPTH4 = 16;
+layout(constant_id = TILE_VALUE4) const uint VALUE4 = 16;
+layout(constant_id = TILE_V_KEYS) const uint V_KEYS = 32;
+layout(constant_id = TILE_Q_TYPE) const uint Q_TYPE = 0;
+layout(constant_id = TILE_K_TYPE) const uint K_TYPE = 0;
+layout(constant_id = TILE_V_TYPE) const uint V_TYPE = 0;
+layout(constant_id = TILE_O_TYPE) const uint O_TYPE = 0;
+layout(constant_id = TILE_K_VEC) const uint K_VEC = 1;
+layout(constant_id = TILE_V_VEC) const uint V_VEC = 1;
+layout(constant_id = TILE_GENERAL) const uint GENERAL = 0;
+layout(constant_id = TILE_Q_WHOLE) const uint Q_WHOLE = 1;
+layout(constant_id = TILE_PIECES) const uint PIECES = 0;
+layout(constant_id = TILE_STATE) const uint STATE = 0;
+
+layout(local_size_x_id = TILE_LANES_X, local_size_y_id = TILE_LANES_Y) in;
+
+const uint KEYS = 4 * LANES_X;
+const uint ROWS = LANES_Y * TR;
+const uint THREADS = LANES_X * LANES_Y;
+#include "lib/tile.glsl"
+
+const uint TV = (VALUE4 + LANES_X - 1) / LANES_X; // vec4 of a row's context, an invocation
+const uint Q_PITCH = TILE_PITCH(Q_WHOLE != 0 ? HEAD4 : DEPTH4);
+const uint K_PITCH = TILE_PITCH(DEPTH4);
+const uint W_PITCH = TILE_WEIGHT_PITCH(LANES_X);
+const uint STAGE4 = KEYS * K_PITCH > V_KEYS * VALUE4 ? KEYS * K_PITCH : V_KEYS * VALUE4;
+
+shared vec4 q_tile[ROWS * Q_PITCH];
+// Keys, key k of a step at (k % 4) * LANES_X + k / 4: lane x reads keys 4 x .. 4 x + 3, neighbours
+// lie in different banks. Then values, by key.
+shared vec4 stage[STAGE4];
+shared vec4 weights[ROWS * W_PITCH]; // scores, then weights, of four keys each
+shared vec4 exchange[ROWS * LANES_X / 4]; // one number a lane
+
+#define HIDDEN -1.0 // as a weight: the value is not read into the sum, be it NaN
+
+// Per row of this invocation: row r * LANES_Y + y of the tile.
+vec4 x[TR], context[TR * TV];
+float most[TR], total[TR];
+uint seen, hidden; // bit r: saw a key; bit 4 r + i: key i of this step is hidden
+
+uint tile_row(uint r) { return r * LANES_Y + gl_LocalInvocationID.y; }
+
+void stage_q(uint first, uint n, sequence s)
+{
+    for (uint i = gl_LocalInvocationIndex; i < ROWS * n; i += THREADS)
+        q_tile[i / n * Q_PITCH + i % n] =
+            p.scale * load_q(row_of(i / n), first + i % n, s);
+}
+
+void stage_k(uint key, uint first, sequence s)
+{
+    for (uint i = gl_LocalInvocationIndex; i < KEYS * DEPTH4; i += THREADS) {
+        uint k = i / DEPTH4, d = i % DEPTH4;
+        uint base = k_index(key_row(min(key + k, s.n_kv - 1), s), s);
+        stage[(k % 4 * LANES_X + k / 4) * K_PITCH + d] = load_k(base, first + d);
+    }
+}
+
+void stage_v(uint key, sequence s)
+{
+    for (uint i = gl_LocalInvocationIndex; i < V_KEYS * VALUE4; i += THREADS) {
+        uint base = v_index(key_row(min(key + i / VALUE4, s.n_kv - 1), s), s);
+        stage[i] = load_v(base, first_value4 + i % VALUE4);
+    }
+}
+
+// x = the scores of four keys by each row.
+void score(uint key, sequence s)
+{
+    uint column = gl_LocalInvocationID.x * K_PITCH;
+    [[unroll]] for (uint r = 0; r < TR; r++)
+        x[r] = vec4(0.0);
+    for (uint first = 0; first < HEAD4; first += DEPTH4) {
+        barrier(); // the stage is free
+        stage_k(key, first, s);
+        if (Q_WHOLE == 0)
+            stage_q(first, DEPTH4, s);
+        barrier();
+        uint q_first = Q_WHOLE != 0 ? first : 0;
+        for (uint d = 0; d < DEPTH4; d++) {
+            vec4 k[4];
+            [[unroll]] for (uint i = 0; i < 4; i++)
+                k[i] = stage[column + i * LANES_X * K_PITCH + d];
+            [[unroll]] for (uint r = 0; r < TR; r++) {
+                vec4 q = q_tile[tile_row(r) * Q_PITCH + q_first + d];
+                [[unroll]] for (uint i = 0; i < 4; i++)
+                    x[r][i] = fma(q.w, k[i].w,
+                                  fma(q.z, k[i].z, fma(q.y, k[i].y, fma(q.x, k[i].x, x[r][i]))));
+            }
+        }
+    }
+}
+
+// What hides or changes the scores: -inf, and a bit of `hidden`, where a row does not see a key.
+// The rows go through shared memory, each invocation its own part, so that this is compiled once.
+void bias(uint key, bool test, sequence s)
+{
+    [[unroll]] for (uint r = 0; r < TR; r++)
+        weights[tile_row(r) * W_PITCH + gl_LocalInvocationID.x] = x[r];
+    [[dont_unroll]] for (uint e = 0; e < 4 * TR; e++) {
+        uint t = tile_row(e / 4), at = t * W_PITCH + gl_LocalInvocationID.x;
+        uint k = key + 4 * gl_LocalInvocationID.x + e % 4;
+        float score = weights[at][e % 4];
+        bool visible = k >= ranges[t].x && k < ranges[t].y;
+        if (GENERAL != 0 && visible)
+            visible = bias_score(score, row_of(t), k, test, s);
+        hidden |= visible ? 0 : 1u << e;
+        weights[at][e % 4] = visible ? score : MINUS_INFINITY;
+    }
+    [[unroll]] for (uint r = 0; r < TR; r++)
+        x[r] = weights[tile_row(r) * W_PITCH + gl_LocalInvocationID.x];
+}
+
+void drop(uint key, sequence s)
+{
+    [[dont_unroll]] for (uint e = 0; e < 4 * TR; e++) {
+        uint t = tile_row(e / 4), at = t * W_PITCH + gl_LocalInvocationID.x;
+        uint k = key + 4 * gl_LocalInvocationID.x + e % 4;
+        if ((hidden >> e & 1u) == 0u)
+            weights[at][e % 4] = dropped(weights[at][e % 4], row_of(t), k, s);
+    }
+}
+
+// To the other lanes of the row.
+void give(uint r, float y)
+{
+    uint lane = gl_LocalInvocationID.x;
+    exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4] = y;
+}
+
+// One step of the online softmax: scores to weights.
+void weigh()
+{
+    [[unroll]] for (uint r = 0; r < TR; r++)
+        give(r, max(max(x[r].x, x[r].y), max(x[r].z, x[r].w)));
+    barrier(); // also: all have read the keys, so the stage is free
+    [[unroll]] for (uint r = 0; r < TR; r++) {
+        float old = most[r], now = old;
+        for (uint i = 0; i < LANES_X / 4; i++) {
+            vec4 e = exchange[tile_row(r) * (LANES_X / 4) + i];
+            now = max(now, max(max(e.x, e.y), max(e.z, e.w)));
+        }
+        float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf)
+        float shrink = old == now ? 1.0 : exp_accurate(old - shift), sum = 0.0;
+        uint gone = hidden >> 4 * r & 15u;
+        vec4 w;
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            bool there = (gone >> i & 1u) == 0u;
+            w[i] = there ? exp_weight(x[r][i] - shift) : HIDDEN;
+            sum += there ? w[i] : 0.0;
+        }
+        seen |= gone != 15u ? 1u << r : 0u;
+        total[r] = fma(total[r], shrink, sum);
+        most[r] = now;
+        weights[tile_row(r) * W_PITCH + gl_LocalInvocationID.x] = w;
+        [[unroll]] for (uint j = 0; j < TV; j++)
+            context[r * TV + j] *= shrink;
+    }
+}
+
+// Vec4 j of this invocation's part of staged value k. Lanes past the end take the last again, which
+// is not stored.
+vec4 staged_v(uint k, uint j)
+{
+    return stage[k * VALUE4 + min(gl_LocalInvocationID.x + j * LANES_X, VALUE4 - 1)];
+}
+
+// Weights from `first` on times the staged values: no weight is HIDDEN.
+void add_plain(uint first)
+{
+    for (uint k = 0; k < V_KEYS; k += 4) {
+        vec4 w[TR];
+        [[unroll]] for (uint r = 0; r < TR; r++)
+            w[r] = weights[tile_row(r) * W_PITCH + (first + k) / 4];
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            [[unroll]] for (uint j = 0; j < TV; j++) {
+                vec4 v = staged_v(k + i, j);
+                [[unroll]] for (uint r = 0; r < TR; r++)
+                    context[r * TV + j] = fma(vec4(w[r][i]), v, context[r * TV + j]);
+            }
+    }
+}
+
+// The same where some may be.
+void add_tested(uint first)
+{
+    [[dont_unroll]] for (uint k = 0; k < V_KEYS; k++)
+        [[unroll]] for (uint r = 0; r < TR; r++) {
+            float w = weights[tile_row(r) * W_PITCH + (first + k) / 4][k % 4];
+            if (!(w < 0.0))
+                [[unroll]] for (uint j = 0; j < TV; j++)
+                    context[r * TV + j] = fma(vec4(w), staged_v(k, j), context[r * TV + j]);
+        }
+}
+
+void add_values(uint key, bool test, sequence s)
+{
+    for (uint first = 0; first < KEYS; first += V_KEYS) {
+        if (first != 0)
+            barrier(); // the stage is free
+        stage_v(key + first, s);
+        barrier();
+        if (test)
+            add_tested(first);
+        else
+            add_plain(first);
+    }
+}
+
+void step(uint key, bool test, sequence s)
+{
+    score(key, s);
+    hidden = 0;
+    if (test || GENERAL != 0)
+        bias(key, test, s);
+    weigh();
+    if (GENERAL != 0 && p.dropout != 0.0)
+        drop(key, s);
+    add_values(key, test, s);
+}
+
+// Where the state of row r begins: the context, the sum or HIDDEN of each lane, the maximum.
+uint row_state(uint r)
+{
+    uint pitch = STATE_PITCH(VALUE4, LANES_X);
+    return state_of(ROWS * pitch) + tile_row(r) * pitch;
+}
+
+// Vec4 `column` of the context of row r.
+vec4 saved_context(uint r, uint column)
+{
+    return saved4(row_state(r) + 4 * min(column, VALUE4 - 1));
+}
+
+// A row that saw no key so far begins anew: its context is of dead_context.
+void load_state()
+{
+    [[unroll]] for (uint r = 0; r < TR; r++) {
+        uint lanes = row_state(r) + 4 * VALUE4;
+        bool any = false;
+        for (uint lane = 0; lane < LANES_X; lane++)
+            any = any || saved(lanes + lane) != HIDDEN;
+        if (!any)
+            continue;
+        float mine = saved(lanes + gl_LocalInvocationID.x);
+        seen |= mine != HIDDEN ? 1u << r : 0u;
+        total[r] = mine != HIDDEN ? mine : 0.0;
+        most[r] = saved(lanes + LANES_X);
+        [[unroll]] for (uint j = 0; j < TV; j++)
+            context[r * TV + j] = saved_context(r, gl_LocalInvocationID.x + j * LANES_X);
+    }
+}
+
+// The sums and the maximum: before add_lanes.
+void store_sums()
+{
+    [[unroll]] for (uint r = 0; r < TR; r++) {
+        uint lanes = row_state(r) + 4 * VALUE4;
+        float mine = (seen >> r & 1u) != 0u ? total[r] : HIDDEN;
+        o_words[lanes + gl_LocalInvocationID.x] = floatBitsToUint(mine);
+        if (gl_LocalInvocationID.x == 0)
+            o_words[lanes + LANES_X] = floatBitsToUint(most[r]);
+    }
+}
+
+// The context: after add_lanes, which tells which rows saw a key.
+void store_context(uint r, uvec2 keys, sequence s)
+{
+    [[dont_unroll]] for (uint j = 0; j < TV; j++) {
+        uint column = gl_LocalInvocationID.x + j * LANES_X, at = row_state(r) + 4 * column;
+        vec4 c = context[r * TV + j];
+        if ((seen >> r & 1u) == 0u)
+            c = dead_context(row_of(tile_row(r)), keys, first_value4 + column,
+                             (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0), s);
+        for (uint i = 0; i < 4 && column < VALUE4; i++)
+            o_words[at + i] = floatBitsToUint(c[i]);
+    }
+}
+
+// Sums of the lanes of each row; `seen` then tells of the whole row.
+void add_lanes()
+{
+    barrier(); // the last step's exchange has been read
+    [[unroll]] for (uint r = 0; r < TR; r++)
+        give(r, (seen >> r & 1u) != 0u ? total[r] : HIDDEN);
+    barrier();
+    [[unroll]] for (uint r = 0; r < TR; r++) {
+        total[r] = 0.0;
+        for (uint lane = 0; lane < LANES_X; lane++) {
+            float part = exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4];
+            seen |= part != HIDDEN ? 1u << r : 0u;
+            total[r] += part != HIDDEN ? part : 0.0;
+        }
+    }
+}
+
+void store_row(uint r, uvec2 keys, sequence s)
+{
+    uint row = first_row + tile_row(r), base = output_base(tile_row(r), s);
+    bool dead = (seen >> r & 1u) == 0u;
+    if (!dead && PIECES == 0 && mask_has(MASK_SINK))
+        total[r] += WEIGHT_UNIT *
+                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], most[r]);
+    [[dont_unroll]] for (uint j = 0; j < TV; j++) {
+        uint column = gl_LocalInvocationID.x + j * LANES_X, d = first_value4 + column;
+        vec4 c = context[r * TV + j];
+        if (dead)
+            c = dead_context(row, keys, d,
+                             (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0), s);
+        else if (PIECES == 0)
+            c /= total[r];
+        for (uint i = 0; i < 4; i++)
+            if (column < VALUE4 && 4 * d + i < p.value_dim) {
+                if (PIECES != 0)
+                    o_words[base + 4 * d + i] = floatBitsToUint(c[i]);
+                else
+                    STORE(o_words, base + 4 * d + i, O_TYPE, one_nan(c[i]));
+            }
+    }
+    if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
+        store_piece(base, most[r], total[r], !dead, WEIGHT_UNIT);
+}
+
+void main()
+{
+    uint tile;
+    uint y = gl_WorkGroupID.y;
+    first_value4 = y % p.n_chunk * VALUE4;
+    piece = p.piece_first + y / p.n_chunk % p.piece_count;
+    work_head = y / p.n_chunk / p.piece_count;
+    sequence s = find_sequence(ROWS, tile);
+    n_row = s.n_q * p.group;
+    first_row = tile * ROWS;
+    if (first_row >= n_row)
+        return;
+    set_slot(tile);
+    bool sink = mask_has(MASK_SINK);
+    seen = 0;
+    [[unroll]] for (uint r = 0; r < TR; r++) {
+        uint head = p.head_first + head_of(row_of(tile_row(r)));
+        most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
+        total[r] = 0.0;
+        [[unroll]] for (uint j = 0; j < TV; j++)
+            context[r * TV + j] = vec4(0.0);
+    }
+    if ((STATE & STATE_LOAD) != 0)
+        load_state();
+    if (Q_WHOLE != 0)
+        stage_q(0, HEAD4, s);
+    uvec4 bound = find_bounds(s);
+    uvec2 keys = own_keys();
+    uint end = min(bound.y, keys.y);
+    for (uint key = max(bound.x / KEYS * KEYS, keys.x); key < end; key += KEYS) {
+        uint code = map_code(tile, key);
+        bool test = key < bound.z || key + KEYS > bound.w || (code & MAP_TEST) != 0u;
+        if ((code & MAP_SOME) != 0u)
+            step(key, test, s);
+    }
+    if ((STATE & STATE_STORE) != 0)
+        store_sums();
+    add_lanes();
+    [[unroll]] for (uint r = 0; r < TR; r++)
+        if ((STATE & STATE_STORE) != 0)
+            store_context(r, keys, s);
+        else if (first_row + tile_row(r) < n_row)
+            store_row(r, keys, s);
+}

@@ -1,0 +1,113 @@
+// Matrix product for CPU drivers whose compilers keep uniform values scalar (Mesa 26): no shared
+// memory, no barriers, and buffers read by address, which is what makes it fast. Such a load is
+// bare: no check against a descriptor, so that an element of A becomes one broadcast from memory,
+// and the eight neighbours of B, each picked by one lane, become one vector load.
+//
+// One subgroup of 8 makes ROWS rows by ADDRESS_PANEL columns of C: 12 accumulators, two vectors of
+// B and a broadcast fill the 16 registers of AVX2. These drivers blend what a loop carries with the
+// execution mask once an iteration: hence the long body. A loop that tests before its body runs
+// that once more for no lane, and bare loads with it, from beyond the operand: hence the tests
+// after the bodies. See matmul_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_buffer_reference2 : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#include "params.h"
+#include "lib/dtype.glsl"
+
+layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
+layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
+layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
+layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
+layout(constant_id = MATMUL_RELU) const uint RELU = 0;
+layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
+layout(constant_id = MATMUL_ROWS) const uint ROWS = ADDRESS_ROWS;
+
+layout(local_size_x = 8) in;
+layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
+layout(binding = 3) buffer C { uint c_words[]; };
+layout(push_constant) uniform Push { matmul_params p; };
+#include "cpu/product.glsl"
+#include "cpu/pick.glsl"
+
+#define VECTORS (ADDRESS_PANEL / 8)
+#define DEPTH 32 // k of one turn of the loop
+
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Row { float at[DEPTH]; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
+    vec4 at[DEPTH * ADDRESS_PANEL / 4];
+};
+
+float acc[ADDRESS_ROWS * VECTORS];   // of one block of k
+float total[ADDRESS_ROWS * VECTORS]; // of the blocks before
+
+void accumulate(uint r, float a, float b[VECTORS])
+{
+    a = relu(a);
+    bool hidden = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
+    [[unroll]] for (uint v = 0; v < VECTORS; v++)
+        acc[r * VECTORS + v] = fma(a, hidden ? 0.0 : b[v], acc[r * VECTORS + v]);
+}
+
+// `depth` k of all rows, from k on.
+#define STEP(depth, k)                                                                             \
+    [[unroll]] for (uint j = 0; j < depth; j++) {                                                  \
+        float b[VECTORS];                                                                          \
+        [[unroll]] for (uint v = 0; v < VECTORS; v++)                                              \
+            b[v] = pick(panel.at[j * (ADDRESS_PANEL / 4) + 2 * v],                                 \
+                        panel.at[j * (ADDRESS_PANEL / 4) + 2 * v + 1]);                            \
+        [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)                                         \
+            if (r < ROWS)                                                                          \
+                accumulate(r, Row(a[r] + k).at[j], b);                                             \
+    }
+
+// Of the lane in vector v.
+uint column_of(uint v)
+{
+    return gl_WorkGroupID.y * ADDRESS_PANEL + gl_SubgroupInvocationID + 8 * v;
+}
+
+void main()
+{
+    uint first_row = product_first_row(ROWS);
+    if (first_row >= p.m)
+        return;
+    Float a[ADDRESS_ROWS]; // rows past the end repeat the last
+    [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
+        a[r] = Float(uvec2(p.a_low, p.a_high)) +
+               (product_a() + min(first_row + r, p.m - 1) * p.a_row);
+    Float b = Float(uvec2(p.b_low, p.b_high)) + product_b();
+    [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
+        total[i] = i / VECTORS < ROWS ? earlier_sum(product_z(), first_row + i / VECTORS,
+                                                    column_of(i % VECTORS))
+                                      : 0.0;
+    uint k = 0;
+    do {
+        uint end = min(k + MATMUL_BLOCK, p.k);
+        [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
+            acc[i] = 0.0;
+        if (k + DEPTH <= end)
+            do {
+                Panel panel = Panel(b + k * ADDRESS_PANEL);
+                STEP(DEPTH, k)
+                k += DEPTH;
+            } while (k + DEPTH <= end);
+        if (k < end)
+            do {
+                Panel panel = Panel(b + k * ADDRESS_PANEL);
+                STEP(1, k)
+                k++;
+            } while (k < end);
+        [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
+            total[i] += acc[i];
+    } while (k < p.k);
+    [[unroll]] for (uint v = 0; v < VECTORS; v++) {
+        float bias = product_bias(column_of(v));
+        [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
+            if (r < ROWS)
+                store_product(first_row + r, column_of(v), total[r * VECTORS + v], bias);
+    }
+}

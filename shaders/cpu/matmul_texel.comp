@@ -1,0 +1,105 @@
+// Matrix product for CPU drivers with older compilers (Mesa 22): no shared memory, no
+// barriers. There a load from a storage buffer is a loop over the lanes with a branch in each turn,
+// while a texel is fetched for all lanes in straight code, so A and B are texel buffers of vec4.
+//
+// One subgroup of 8 makes TEXEL_ROWS rows by TEXEL_PANEL columns of C. For four k at a time lane l
+// fetches four elements of row l of A, which subgroupBroadcast hands round, and eight of a row of B
+// for each k. See matmul_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_ballot : require
+#include "params.h"
+#include "lib/dtype.glsl"
+
+layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
+layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
+layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
+layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
+layout(constant_id = MATMUL_RELU) const uint RELU = 0;
+layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
+layout(constant_id = MATMUL_ROWS) const uint ROWS = TEXEL_ROWS;
+
+layout(local_size_x = 8) in;
+layout(binding = 0) uniform textureBuffer a_texels;
+layout(binding = 1) uniform textureBuffer b_texels;
+layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
+layout(binding = 3) buffer C { uint c_words[]; };
+layout(push_constant) uniform Push { matmul_params p; };
+#include "cpu/product.glsl"
+
+#define FOURS (TEXEL_PANEL / 32) // vec4 of a row of B a lane
+
+vec4 acc[TEXEL_ROWS * FOURS];   // of one block of k
+vec4 total[TEXEL_ROWS * FOURS]; // of the blocks before
+
+void accumulate(uint r, float a, vec4 b[FOURS])
+{
+    bool hidden = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
+    [[unroll]] for (uint i = 0; i < FOURS; i++)
+        acc[r * FOURS + i] = fma(vec4(a), hidden ? vec4(0.0) : b[i], acc[r * FOURS + i]);
+}
+
+// One k, whose element of A is component `c` of what the lanes hold.
+#define ROW(r, c)                                                                                  \
+    if (r < ROWS)                                                                                  \
+        accumulate(r, subgroupBroadcast(a, r).c, b);
+#define STEP(c)                                                                                    \
+    {                                                                                              \
+        vec4 b[FOURS];                                                                             \
+        [[unroll]] for (int i = 0; i < FOURS; i++)                                                 \
+            b[i] = texelFetch(b_texels, b_at + 8 * i);                                             \
+        ROW(0, c) ROW(1, c) ROW(2, c) ROW(3, c) ROW(4, c) ROW(5, c) ROW(6, c) ROW(7, c)            \
+        b_at += TEXEL_PANEL / 4;                                                                   \
+    }
+
+// Of the lane's element i.
+uint column_of(uint i)
+{
+    return gl_WorkGroupID.y * TEXEL_PANEL + 4 * gl_SubgroupInvocationID + i / 4 * 32 + i % 4;
+}
+
+void main()
+{
+    uint lane = gl_SubgroupInvocationID, first_row = product_first_row(ROWS);
+    if (first_row >= p.m)
+        return;
+    uint row = min(first_row + lane % ROWS, p.m - 1); // past the end: the last again
+    int a_at = int(product_a() + row * p.a_row) / 4;
+    int b_at = int(product_b()) / 4 + int(lane);
+    [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            total[i][j] = i / FOURS < ROWS ? earlier_sum(product_z(), first_row + i / FOURS,
+                                                         column_of(i % FOURS * 4 + j))
+                                           : 0.0;
+    vec4 a;
+    uint block = 0;
+    do { // loops test after their bodies, see matmul_address
+        uint depth = min(p.k - block, MATMUL_BLOCK);
+        [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
+            acc[i] = vec4(0.0);
+        for (uint k = 0; k < depth / 4; k++) {
+            a = texelFetch(a_texels, a_at++);
+            a = vec4(relu(a.x), relu(a.y), relu(a.z), relu(a.w));
+            STEP(x) STEP(y) STEP(z) STEP(w)
+        }
+        if (depth % 4 != 0)
+            a = texelFetch(a_texels, a_at);
+        for (uint k = depth % 4; k != 0; k--) {
+            a.x = relu(a.x);
+            STEP(x)
+            a = a.yzww;
+        }
+        [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
+            total[i] += acc[i];
+        block += MATMUL_BLOCK;
+    } while (block < p.k);
+    [[unroll]] for (uint i = 0; i < 4 * FOURS; i++) {
+        uint at = column_of(i);
+        float bias = product_bias(at);
+        [[unroll]] for (uint r = 0; r < TEXEL_ROWS; r++)
+            if (r < ROWS)
+                store_product(first_row + r, at, total[r * FOURS + i / 4][i % 4], bias);
+    }
+}

@@ -1,0 +1,51 @@
+// Appends new rows behind those that a cache holds; with GATHER, copies a paged cache's rows to a
+// dense tensor. See cache_params. A sequence that is full gets nothing; a page number past the
+// pool reads as the last page.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+#include "lib/dtype.glsl"
+
+layout(constant_id = CACHE_FROM_TYPE) const uint FROM_TYPE = 0;
+layout(constant_id = CACHE_TO_TYPE) const uint TO_TYPE = 0;
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer From { uint from_words[]; };
+layout(binding = 1) buffer To { uint to_words[]; };
+layout(binding = 2) readonly buffer State { uint state[]; };
+layout(binding = 3) readonly buffer Table { uint table[]; };
+layout(push_constant) uniform Push { cache_params p; };
+
+// Batch (or page) and row of a position in the cache.
+uvec2 place(uint batch, uint position)
+{
+    if (p.page_size == 0)
+        return uvec2(batch, position);
+    uint page = table[p.table_offset + batch * p.table_row + position / p.page_size];
+    return uvec2(min(page, p.n_page - 1), position % p.page_size);
+}
+
+void main()
+{
+    uint e = gl_GlobalInvocationID.x, head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z;
+    if (e >= p.n_row * p.dim)
+        return;
+    uint row = e / p.dim, col = e % p.dim, place_row = p.row_first + row;
+#ifdef GATHER
+    uint length = min(state[p.state_offset + batch], p.capacity);
+    if (place_row >= length) // never read: its pages may not even be there
+        return;
+    uvec2 from_at = place(batch, place_row), to_at = uvec2(batch, row);
+#else
+    uint first = state[p.state_offset + p.batch + batch]; // position before this run
+    if (state[p.state_offset + batch] == first)
+        return; // it did not fit
+    uvec2 from_at = uvec2(batch, row);
+    uvec2 to_at = place(batch, min(first + place_row, p.capacity - 1));
+#endif
+    uint from = p.from_offset + from_at.x * p.from_batch + head * p.from_head +
+                from_at.y * p.from_row + col * p.from_col;
+    uint to = p.to_offset + to_at.x * p.to_batch + head * p.to_head + to_at.y * p.to_row +
+              col * p.to_col;
+    float x = LOAD(from_words, from, FROM_TYPE);
+    STORE(to_words, to, TO_TYPE, x);
+}

@@ -1,0 +1,17 @@
+// The self-test of loops: as many turns as a pass may ask for, of which every one counts. Numbers
+// of a linear congruential generator, so that no compiler knows the last one beforehand.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+
+layout(local_size_x = 1) in;
+layout(binding = 0) buffer Number { uint number; };
+layout(push_constant) uniform Push { loop_probe_params p; };
+
+void main()
+{
+    uint x = number;
+    for (uint i = 0; i < p.n; i++)
+        x = x * LOOP_PROBE_FACTOR + 1u;
+    number = x;
+}

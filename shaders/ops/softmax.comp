@@ -1,0 +1,229 @@
+// One row of scores per workgroup, or a piece of one, in place: softcap, biases, visibility,
+// softmax, dropout. Hidden keys become HIDDEN_BITS. See softmax_params; `y` is a key, strided over
+// the lanes, so that a lane only ever reads what it wrote itself. With SUBGROUP a workgroup is one
+// subgroup and reductions need no shared memory.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/math.glsl"
+#include "lib/pairwise.glsl"
+#include "lib/philox.glsl"
+
+layout(constant_id = SOFTMAX_LANES) const uint LANES = 32;
+layout(constant_id = SOFTMAX_STAGE) const uint STAGE = SOFTMAX_WHOLE;
+layout(constant_id = SOFTMAX_PIECE) const uint PIECE = 0;
+layout(local_size_x_id = SOFTMAX_LANES) in;
+layout(binding = 0) buffer Slice { uint slice_words[]; };
+layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
+layout(binding = 2) readonly buffer Length { uint length_words[]; };
+layout(binding = 3) readonly buffer QueryOffset { uint query_offset_words[]; };
+layout(binding = 4) readonly buffer Sink { float sinks[]; };
+layout(binding = 5) readonly buffer Alibi { float slopes[]; };
+layout(binding = 6) buffer Scores { uint scores_words[]; };
+layout(binding = 7) buffer Pieces { vec2 pieces[]; }; // maximum, sum of the weights or -1
+layout(push_constant) uniform Push { softmax_params p; };
+#include "lib/mask.glsl"
+
+const uint HIDDEN_MARK = 0xffffffffu; // between the passes: a NaN that no visible score has
+const uint MINUS_INFINITY = 0xff800000u;
+const uint QUIET_NAN = 0x7fc00000u;
+
+#ifdef SUBGROUP
+float reduce_max(float x) { return subgroupMax(x); }
+float reduce_add(float x) { return subgroupAdd(x); }
+#else
+shared float partial[LANES];
+float reduce(float x, bool add)
+{
+    uint lane = gl_LocalInvocationIndex;
+    barrier();
+    partial[lane] = x;
+    for (uint step = LANES / 2; step > 0; step /= 2) {
+        barrier();
+        if (lane < step)
+            partial[lane] = add ? partial[lane] + partial[lane + step]
+                                : max(partial[lane], partial[lane + step]);
+    }
+    barrier();
+    return partial[0];
+}
+float reduce_max(float x) { return reduce(x, false); }
+float reduce_add(float x) { return reduce(x, true); }
+#endif
+
+uint scores_row; // index of the returned row
+uvec2 keys;      // of this workgroup
+
+void return_score(uint kind, uint key, float x)
+{
+    if (mask_field(MASK_SCORES_SHIFT, 3) != kind)
+        return;
+    uint type = mask_field(MASK_SCORES_TYPE_SHIFT, 3);
+    uint index = scores_row + key * p.scores_col;
+    STORE(scores_words, index, type, x);
+}
+
+// Pass 1: raw scores to biased ones, hidden ones marked. Returns the lane's maximum and whether it
+// saw a key.
+float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
+{
+    uvec2 range = mask_range(at.x, position);
+    uint mask_row = mask_row_index(at.x, at.y, at.z);
+    float slope = mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + at.y] : 0.0;
+    float most = uintBitsToFloat(MINUS_INFINITY);
+    any = false;
+    for (uint key = keys.x + lane; key < keys.y; key += LANES) {
+        float x = uintBitsToFloat(slice_words[row + key]);
+        return_score(SCORES_RAW, key, x);
+        if (p.softcap != 0.0)
+            x = p.softcap * tanh_accurate(x / p.softcap);
+        return_score(SCORES_SOFTCAP, key, x);
+        float bias = 0.0;
+        bool visible = key >= range.x && key < range.y && mask_tensor(mask_row, key, bias);
+        if (mask_has(MASK_ALIBI))
+            x -= slope * abs(float(position - int(key)));
+        x += bias;
+        return_score(SCORES_BIAS, key, visible ? x : uintBitsToFloat(MINUS_INFINITY));
+        uint bits = is_nan(x) ? QUIET_NAN : floatBitsToUint(x);
+        slice_words[row + key] = visible ? bits : HIDDEN_MARK;
+        if (visible) {
+            any = true;
+            most = max(most, x);
+        }
+    }
+    return most;
+}
+
+float dropped(float weight, uvec3 at, uint key)
+{
+    if (p.dropout == 0.0)
+        return weight;
+    uvec4 counter = uvec4(key, p.draw_query + at.z, (p.draw_place & 0xffffu) + at.y,
+                          (p.draw_place >> 16) + at.x);
+    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
+    if (float(word >> 8) * 5.9604644775390625e-8 >= p.dropout)
+        return weight / (1.0 - p.dropout);
+    return is_nan(weight) ? weight : 0.0; // the draw must not hide what went wrong
+}
+
+#define SUM_BLOCK 64u // keys of a lane that are summed by themselves, see MATMUL_BLOCK
+
+// Weights of the keys by `most`, in place; returns their sum.
+float weigh(uint row, float most, uint lane)
+{
+    float sum = 0.0, block = 0.0;
+    uint turn = 0;
+    for (uint key = keys.x + lane; key < keys.y; key += LANES) {
+        uint bits = slice_words[row + key];
+        bool hidden = bits == HIDDEN_MARK;
+        float e = exp_accurate(uintBitsToFloat(bits) - most);
+        if (!hidden)
+            slice_words[row + key] = floatBitsToUint(e);
+        block += hidden ? 0.0 : e;
+        turn++;
+        if (turn % SUM_BLOCK == 0) {
+            sum += block;
+            block = 0.0;
+        }
+    }
+    return reduce_add(sum + block);
+}
+
+// Weights times `scale` over `sum`, or what mask.flags say of a row that sees no key.
+void finish(uint row, uvec3 at, float scale, float sum, bool dead, uint lane)
+{
+    uint answer = mask_field(MASK_ROW_SHIFT, 2);
+    for (uint key = keys.x + lane; key < keys.y; key += LANES) {
+        uint bits = slice_words[row + key];
+        float weight = uintBitsToFloat(bits) * scale / sum;
+        if (dead)
+            weight = answer == MASKED_NAN       ? uintBitsToFloat(QUIET_NAN)
+                     : answer == MASKED_UNIFORM ? 1.0 / float(p.mask.n_kv)
+                                                : 0.0;
+        bool hidden = dead ? answer == MASKED_ZERO : bits == HIDDEN_MARK;
+        return_score(SCORES_SOFTMAX, key, hidden ? 0.0 : weight);
+        bits = floatBitsToUint(dropped(weight, at, key));
+        slice_words[row + key] = hidden ? HIDDEN_BITS : bits;
+    }
+}
+
+// The row's pieces: where they begin, how many, and their maximum with the sink.
+uint first_piece, n_piece;
+float whole_most;
+
+float piece_sum(uint i)
+{
+    if (i >= n_piece)
+        return 0.0;
+    vec2 piece = pieces[first_piece + i];
+    return piece.y < 0.0 ? 0.0 : piece.y * exp_accurate(piece.x - whole_most);
+}
+PAIRWISE(sum_pieces, piece_sum)
+
+void finish_pieces(uint row, uvec3 at, uint lane)
+{
+    float most = uintBitsToFloat(MINUS_INFINITY);
+    bool any = false;
+    for (uint i = lane; i < n_piece; i += LANES) {
+        vec2 piece = pieces[first_piece + i];
+        bool seen = !(piece.y < 0.0);
+        most = seen ? max(most, piece.x) : most;
+        any = any || seen;
+    }
+    most = reduce_max(most);
+    bool dead = reduce_max(any ? 1.0 : 0.0) == 0.0;
+    float sink = mask_has(MASK_SINK) ? sinks[p.sink_offset + at.y] : 0.0;
+    if (mask_has(MASK_SINK))
+        most = max(most, sink);
+    whole_most = most == uintBitsToFloat(MINUS_INFINITY) ? 0.0 : most;
+    float sum = sum_pieces(n_piece);
+    if (mask_has(MASK_SINK))
+        sum += sink_weight(sink, most);
+    float mine = pieces[first_piece + gl_WorkGroupID.z].x;
+    finish(row, at, exp_accurate(mine - whole_most), sum, dead, lane);
+}
+
+void main()
+{
+    uint z = p.z_first + gl_WorkGroupID.y;
+    uint query = p.q_first + gl_WorkGroupID.x;
+    uvec3 at = uvec3(z / p.n_head, z % p.n_head, query); // batch, head, query
+    uint row = p.slice_offset + (gl_WorkGroupID.y * p.n_row + gl_WorkGroupID.x) * p.pitch;
+    scores_row = p.scores_offset + at.x * p.scores_batch + at.y * p.scores_head +
+                 query * p.scores_row;
+    int position = mask_query_offset(at.x) + int(query);
+    uint lane = gl_LocalInvocationIndex;
+    keys = uvec2(0, p.mask.n_kv);
+    if (STAGE != SOFTMAX_WHOLE) {
+        keys.x = gl_WorkGroupID.z * PIECE;
+        keys.y = min(keys.x + PIECE, p.mask.n_kv);
+        n_piece = gl_NumWorkGroups.z;
+        first_piece = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * n_piece;
+    }
+    if (STAGE == SOFTMAX_FINISH) {
+        finish_pieces(row, at, lane);
+        return;
+    }
+    bool any;
+    float most = reduce_max(bias_scores(row, at, position, lane, any));
+    bool dead = reduce_max(any ? 1.0 : 0.0) == 0.0;
+    float sink = mask_has(MASK_SINK) ? sinks[p.sink_offset + at.y] : 0.0;
+    if (mask_has(MASK_SINK) && STAGE == SOFTMAX_WHOLE)
+        most = max(most, sink);
+    bool none = STAGE == SOFTMAX_WEIGH && most == uintBitsToFloat(MINUS_INFINITY);
+    float sum = weigh(row, none ? 0.0 : most, lane);
+    if (STAGE == SOFTMAX_WEIGH) {
+        if (lane == 0)
+            pieces[first_piece + gl_WorkGroupID.z] = vec2(most, dead ? -1.0 : sum);
+        return;
+    }
+    if (mask_has(MASK_SINK))
+        sum += sink_weight(sink, most);
+    finish(row, at, 1.0, sum, dead, lane);
+}

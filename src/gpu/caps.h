@@ -1,0 +1,38 @@
+/* What a device can do: plain data, so that the choice of kernels is tested without one. */
+#ifndef VKA_GPU_CAPS_H
+#define VKA_GPU_CAPS_H
+
+#include "gpu/kernels.h"
+
+struct verdict;
+
+/* The size of a cooperative matrix product of subgroup scope: m x k times k x n. */
+struct matrix_size {
+    uint32_t m, n, k; /* 0: none */
+};
+
+struct caps {
+    struct vka_device_properties properties;
+    uint32_t max_groups[3];    /* workgroups of a dispatch, per axis */
+    uint32_t buffer_alignment; /* of the offset of a binding, in bytes; a power of two */
+    uint32_t max_bindings;     /* storage buffers a kernel */
+    uint64_t host_alignment;   /* of the address and size of imported host memory, in bytes */
+    bool host_import;          /* VK_EXT_external_memory_host */
+    double timestamp_ns;       /* of one tick */
+    uint64_t timestamp_mask;   /* valid bits */
+    uint32_t max_texels;       /* of a texel buffer */
+    uint32_t max_loops;        /* of an invocation, see gpu/quirks.h; 0: LOOPS_CHECKED */
+    enum kernel_state kernels[KERNEL_COUNT];
+    uint64_t without;              /* bit k: kernel k is not chosen, whatever its state */
+    bool trusted;                  /* use kernels even if they failed their self-test */
+    const struct verdict *verdict; /* the tuning profile, see gpu/verdict.h; NULL: none */
+    bool int64;                    /* 64-bit integers in shaders */
+    bool device_address;           /* buffers by address; only on CPU drivers, which gain by it */
+    bool subgroup_size_control;    /* pipelines can demand subgroups of properties.subgroup_size */
+    bool subgroup_size_varies;     /* they must, as the device has other subgroup sizes too */
+    bool matrices;                 /* cooperative matrices can be used */
+    bool bfloat16_matrices;        /* of bfloat16 too */
+    struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */
+};
+
+#endif

@@ -1,0 +1,220 @@
+/* Memory types and blocks; a block is one VkBuffer with one allocation. */
+#include "gpu/device.h"
+#include "gpu/memory.h"
+
+#include <stdlib.h>
+
+/* The first memory type with all of `need` whose heap is at least `least_heap` bytes. */
+static bool find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t allowed,
+                      VkMemoryPropertyFlags need, uint64_t least_heap, uint32_t *type)
+{
+    for (uint32_t i = 0; i < m->memoryTypeCount; i++) {
+        const VkMemoryType *t = &m->memoryTypes[i];
+        if (allowed >> i & 1 && (t->propertyFlags & need) == need &&
+            m->memoryHeaps[t->heapIndex].size >= least_heap) {
+            *type = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+VkBufferUsageFlags memory_usage(const struct vka_device *device)
+{
+    VkBufferUsageFlags usage = MEMORY_USAGE;
+    if (device->caps.properties.type == VKA_DEVICE_CPU)
+        usage |= VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT;
+    if (device->caps.device_address)
+        usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+    return usage;
+}
+
+static VkBufferCreateInfo buffer_info(const struct vka_device *device, uint64_t size)
+{
+    return (VkBufferCreateInfo){
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .size = size,
+        .usage = memory_usage(device),
+        .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
+    };
+}
+
+/* The memory types that such buffers can use; the same for every size. */
+static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowed)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    VkBuffer probe;
+    VkBufferCreateInfo info = buffer_info(device, MEMORY_ALIGNMENT);
+    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &probe));
+    VkMemoryRequirements requirements;
+    device->vk.vkGetBufferMemoryRequirements(device->handle, probe, &requirements);
+    device->vk.vkDestroyBuffer(device->handle, probe, NULL);
+    *allowed = requirements.memoryTypeBits;
+fail:
+    return status;
+}
+
+uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties)
+{
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < properties->memoryHeapCount; i++) {
+        const VkMemoryHeap *heap = &properties->memoryHeaps[i];
+        if (heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT && heap->size > largest)
+            largest = heap->size;
+    }
+    return largest;
+}
+
+enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t limit)
+{
+    struct memory *memory = &device->memory;
+    struct log *log = &device->log;
+    VkPhysicalDeviceMemoryProperties m;
+    device->instance.vkGetPhysicalDeviceMemoryProperties(device->physical, &m);
+    uint32_t allowed = 0;
+    enum vka_status status = VKA_OK;
+    TRY(allowed_types(device, &allowed));
+
+    const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+    const VkMemoryPropertyFlags host =
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const VkMemoryPropertyFlags cached = host | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    const uint64_t largest = memory_largest_local(&m);
+
+    uint32_t *type = memory->type;
+    memory->mapped[MEMORY_STAGING] = true;
+    memory->mapped[MEMORY_DEVICE] =
+        mapped && (find_type(&m, allowed, local | cached, largest / 2, &type[MEMORY_DEVICE]) ||
+                   find_type(&m, allowed, local | host, largest / 2, &type[MEMORY_DEVICE]));
+    if (!memory->mapped[MEMORY_DEVICE] && !find_type(&m, allowed, local, 0, &type[MEMORY_DEVICE]))
+        return log_error(log, VKA_INTERNAL, "the device has no device-local memory for buffers");
+    if (!find_type(&m, allowed, cached, 0, &type[MEMORY_STAGING]) &&
+        !find_type(&m, allowed, host, 0, &type[MEMORY_STAGING]))
+        return log_error(log, VKA_INTERNAL, "the device has no host-visible memory for buffers");
+    device->caps.properties.mapped_memory = memory->mapped[MEMORY_DEVICE];
+    memory->limit = limit;
+    memory->has_budget =
+        vk_has_extension(&device->instance, device->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+fail:
+    return status;
+}
+
+uint64_t memory_address(struct vka_device *device, const struct memory_block *block)
+{
+    if (!device->caps.device_address || !(block->usage & VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT))
+        return 0;
+    return device->vk.vkGetBufferDeviceAddress(
+        device->handle, &(VkBufferDeviceAddressInfo){
+                            .sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                            .buffer = block->buffer,
+                        });
+}
+
+static void block_empty(struct vka_device *device, struct memory_block *block)
+{
+    const bool forked = device_is_forked(device);
+    if (block->buffer && !block->borrowed && !forked)
+        device->vk.vkDestroyBuffer(device->handle, block->buffer, NULL);
+    if (block->memory && !forked)
+        device->vk.vkFreeMemory(device->handle, block->memory, NULL); /* unmaps */
+    block->buffer = VK_NULL_HANDLE;
+    block->memory = VK_NULL_HANDLE;
+    block->mapped = NULL;
+}
+
+void memory_block_destroy(struct vka_device *device, struct memory_block *block)
+{
+    block_empty(device, block);
+    free(block->holes);
+    free(block);
+}
+
+/* Makes the buffer of a block and binds it to memory of its own. */
+static enum vka_status block_fill(struct vka_device *device, struct memory_block *block)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    VkBufferCreateInfo info = buffer_info(device, block->size);
+    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
+    VkMemoryRequirements requirements;
+    device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
+    const VkMemoryAllocateFlagsInfo flags = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
+    };
+    VK(device->vk.vkAllocateMemory(device->handle,
+                                   &(VkMemoryAllocateInfo){
+                                       .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .pNext = device->caps.device_address ? &flags : NULL,
+                                       .allocationSize = requirements.size,
+                                       .memoryTypeIndex = device->memory.type[block->kind],
+                                   },
+                                   NULL, &block->memory));
+    VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
+    block->address = memory_address(device, block);
+    if (device->memory.mapped[block->kind])
+        VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
+                                  &block->mapped));
+fail:
+    return status;
+}
+
+enum vka_status memory_block_create(struct vka_device *device, enum memory_kind kind, uint64_t size,
+                                    struct memory_block **out)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    struct memory_block *block = calloc(1, sizeof *block);
+    CHECK_ALLOC(block);
+    block->kind = kind;
+    block->usage = memory_usage(device);
+    block->size = size;
+    block->hole_room = 8;
+    block->holes = malloc(block->hole_room * sizeof *block->holes);
+    CHECK_ALLOC(block->holes);
+    block->holes[0] = (struct memory_hole){0, size};
+    block->n_hole = 1;
+    TRY(block_fill(device, block));
+    block->next = device->memory.blocks;
+    device->memory.blocks = block;
+    *out = block;
+    return VKA_OK;
+
+fail:
+    if (block)
+        memory_block_destroy(device, block);
+    return status;
+}
+
+void memory_finish(struct vka_device *device)
+{
+    while (device->memory.blocks) {
+        struct memory_block *block = device->memory.blocks;
+        device->memory.blocks = block->next;
+        memory_block_destroy(device, block);
+    }
+}
+
+bool memory_is_own(const struct vka_device *device)
+{
+    for (const struct memory_block *block = device->memory.blocks; block; block = block->next)
+        if (block->kind == MEMORY_FOREIGN)
+            return false;
+    return true;
+}
+
+void memory_empty(struct vka_device *device)
+{
+    for (struct memory_block *block = device->memory.blocks; block; block = block->next)
+        block_empty(device, block);
+}
+
+enum vka_status memory_refill(struct vka_device *device)
+{
+    enum vka_status status = VKA_OK;
+    for (struct memory_block *block = device->memory.blocks; block; block = block->next)
+        TRY(block_fill(device, block));
+fail:
+    return status;
+}

@@ -1,0 +1,72 @@
+#include "gpu/device.h"
+#include "gpu/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum vka_status storage_create_empty(struct vka_device *device, struct storage **out)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &device->log;
+    struct storage *storage = calloc(1, sizeof *storage);
+    CHECK_ALLOC(storage);
+    storage->device = device;
+    storage->references = 1;
+    *out = storage;
+fail:
+    return status;
+}
+
+enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
+                               struct storage **out)
+{
+    enum vka_status status = VKA_OK;
+    struct storage *storage = NULL;
+    TRY(storage_create_empty(device, &storage));
+    storage->bytes = bytes;
+    TRY(memory_allocate(device, kind, (bytes + 3) / 4 * 4, &storage->range));
+    *out = storage;
+    return VKA_OK;
+
+fail:
+    storage_unref(&storage);
+    return status;
+}
+
+struct storage *storage_ref(struct storage *storage)
+{
+    storage->references++;
+    return storage;
+}
+
+void storage_unref(struct storage **slot)
+{
+    struct storage *storage = *slot;
+    *slot = NULL;
+    if (!storage || --storage->references > 0)
+        return;
+    struct storage **link = &storage->device->kept;
+    while (storage->listed && *link != storage)
+        link = &(*link)->next_kept;
+    if (storage->listed)
+        *link = storage->next_kept;
+    memory_free(storage->device, &storage->range);
+    free(storage->kept);
+    free(storage);
+}
+
+enum vka_status storage_keep(struct storage *storage, const void *contents)
+{
+    struct log *log = &storage->device->log;
+    enum vka_status status = VKA_OK;
+    if (contents) {
+        storage->kept = calloc(1, (storage->bytes + 3) / 4 * 4);
+        CHECK_ALLOC(storage->kept);
+        memcpy(storage->kept, contents, storage->bytes);
+    }
+    storage->listed = true;
+    storage->next_kept = storage->device->kept;
+    storage->device->kept = storage;
+fail:
+    return status;
+}

@@ -1,0 +1,91 @@
+#include "kernel/choose.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Rows of A from which on the rules may copy B first. */
+#define MANY_ROWS 32u
+
+static const char measured[] = "measured on this device";
+
+/* The largest power of 4 that is at most n, up to 4096: what is measured at one size holds up to
+ * the next. */
+static unsigned size_class(uint64_t n)
+{
+    unsigned size = 1;
+    while (size < 4096 && size * 4ull <= n)
+        size *= 4;
+    return size;
+}
+
+/* Makes the rules take the kernel of an entry, by taking what they prefer away from them. Whatever
+ * the entry says, the result is one that the rules give on some device. */
+static bool force_matmul(const struct caps *caps, const struct matmul_problem *problem,
+                         const struct verdict_entry *entry, struct matmul_choice *choice)
+{
+    struct caps left = *caps;
+    struct matmul_problem varied = *problem;
+    varied.variant = entry->variant;
+    for (int i = 0; i < KERNEL_COUNT; i++) {
+        tune_matmul(&left, &varied, choice);
+        if (kernel_missing(choice->kernel, &left) ||
+            (problem->panel && problem->panel != choice->panel)) /* it cannot read them */
+            return false;
+        if (choice->kernel == entry->kernel)
+            return true;
+        left.without |= 1ull << choice->kernel;
+    }
+    return false;
+}
+
+void choose_matmul(const struct caps *caps, const struct matmul_problem *problem,
+                   struct matmul_choice *choice)
+{
+    char name[VERDICT_PROBLEM];
+    snprintf(name, sizeof name, "matmul/%s*%s/%s%s%s%u/m%u/n%u/k%u",
+             vka_dtype_name(problem->a_type), vka_dtype_name(problem->b_type),
+             problem->a_plain ? "p" : "-", problem->a_vec ? "a" : "-", problem->b_vec ? "b" : "-",
+             problem->panel, problem->m < MANY_ROWS ? 1 : MANY_ROWS, size_class(problem->n),
+             size_class(problem->k));
+    const struct verdict_entry *entry = verdict_find(caps->verdict, name, false);
+    if (entry && force_matmul(caps, problem, entry, choice))
+        choice->reason = measured;
+    else
+        tune_matmul(caps, problem, choice);
+    memcpy(choice->problem, name, sizeof name);
+}
+
+static bool force_attention(const struct caps *caps, const struct attention_problem *problem,
+                            const struct verdict_entry *entry, struct attention_choice *choice)
+{
+    struct caps left = *caps;
+    struct attention_problem varied = *problem;
+    varied.variant = entry->variant;
+    for (int i = 0; i < KERNEL_COUNT; i++) {
+        tune_attention(&left, &varied, choice);
+        if (!choice->usable)
+            return false;
+        if (choice->kernel == entry->kernel)
+            return true;
+        left.without |= 1ull << choice->kernel;
+    }
+    return false;
+}
+
+void choose_attention(const struct caps *caps, const struct attention_problem *problem,
+                      struct attention_choice *choice)
+{
+    char name[VERDICT_PROBLEM];
+    snprintf(name, sizeof name, "attention/%s*%s/d%u/v%u/q%u/k%u", vka_dtype_name(problem->q_type),
+             vka_dtype_name(problem->kv_type), problem->head_dim, problem->value_dim,
+             size_class(problem->n_row), size_class(problem->n_kv));
+    const struct verdict_entry *kernel = verdict_find(caps->verdict, name, false);
+    const struct verdict_entry *path = verdict_find(caps->verdict, name, true);
+    if (kernel && force_attention(caps, problem, kernel, choice))
+        choice->reason = measured;
+    else
+        tune_attention(caps, problem, choice);
+    if (path)
+        choice->preferred = path->fused;
+    memcpy(choice->problem, name, sizeof name);
+}

@@ -1,0 +1,163 @@
+/* Attention as an operation: its choice, norms and rotation, past and present, then a path. */
+#include "op/attention/share.h"
+#include "op/cache/cache.h"
+#include "op/nonfinite.h"
+#include "op/rope.h"
+
+/* The keys (or values) that attention reads: past and new ones put together where there is a past,
+ * in `present` or in scratch; else `fresh` itself, copied to `present` where that is given. */
+static enum vka_status join_past(struct vka_plan *plan, const struct vka_tensor *past,
+                                 const struct vka_tensor *fresh, const struct vka_tensor *present,
+                                 struct vka_tensor *joined)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t n_past = past ? past->shape.size[2] : 0;
+    const uint32_t *f = fresh->shape.size;
+    *joined = *fresh;
+    if (!past && !present)
+        return VKA_OK;
+    struct vka_tensor whole;
+    if (present) {
+        whole = *present;
+    } else {
+        const uint32_t size[4] = {f[0], f[1], n_past + f[2], f[3]};
+        enum vka_dtype dtype = past->dtype == fresh->dtype ? past->dtype : VKA_F32;
+        TRY(plan_scratch(plan, dtype, size, &whole));
+    }
+    if (past) {
+        struct vka_tensor to = tensor_part(&whole, 2, 0, n_past);
+        TRY(plan_copy(plan, "past", past, &to));
+        *joined = whole;
+    }
+    struct vka_tensor to = tensor_part(&whole, 2, n_past, f[2]);
+    TRY(plan_copy(plan, "present", fresh, &to));
+fail:
+    return status;
+}
+
+static enum vka_status turn(struct vka_plan *plan, struct attention *a, struct vka_tensor *new_k,
+                            const struct vka_tensor *k_offsets)
+{
+    enum vka_status status = VKA_OK;
+    const struct vka_attention_options *o = a->options;
+    if (o->rope.dim || o->q_norm)
+        TRY(plan_rope(plan, "turn q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
+                      a->n_past, &a->q));
+    if (o->rope.dim || o->k_norm)
+        TRY(plan_rope(plan, "turn k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets,
+                      a->n_past + a->key_first, new_k));
+fail:
+    return status;
+}
+
+/* Attention over all keys of a cache that the new ones have joined. *options is the caller's with
+ * the cache's lengths and positions. */
+static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
+                                  const struct attention_inputs *in)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_cache *cache = in->cache;
+    struct vka_tensor new_k = *in->new_k;
+    struct storage *full;
+    TRY(plan_keep_cache(plan, cache, &full));
+    TRY(plan_cache_advance(plan, cache, new_k.shape.size[2], full));
+    TRY(turn(plan, a, &new_k, a->options->query_offset));
+    TRY(plan_cache_append(plan, cache, &new_k, &cache->k));
+    TRY(plan_cache_append(plan, cache, in->new_v, &cache->v));
+    a->k = cache->k;
+    a->v = cache->v;
+    if (!cache->table_row)
+        return VKA_OK;
+    if (a->fused && !a->options->scores) {
+        a->paged = cache;
+        return VKA_OK;
+    }
+    TRY(plan_cache_gather(plan, cache, &cache->k, &a->k));
+    TRY(plan_cache_gather(plan, cache, &cache->v, &a->v));
+fail:
+    return status;
+}
+
+/* Adds the problem, or its shares where an intermediate result would pass an allocation. */
+static enum vka_status add(struct vka_plan *plan, struct attention *a,
+                           const struct attention_inputs *in);
+
+static enum vka_status add_halves(struct vka_plan *plan, const struct attention *a,
+                                  const struct attention_inputs *in, uint32_t axis)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t n = axis == 0 ? a->batch : a->n_kv_head, group = a->n_head / a->n_kv_head;
+    const struct share halves[2] = {{axis, 0, n / 2, group}, {axis, n / 2, n - n / 2, group}};
+    for (int i = 0; status == VKA_OK && i < 2; i++) {
+        struct attention_share share;
+        attention_take_share(a, in, &halves[i], &share);
+        plan_scratch_enter(plan);
+        status = add(plan, &share.attention, &share.inputs);
+        plan_scratch_leave(plan);
+    }
+    return status;
+}
+
+static enum vka_status add(struct vka_plan *plan, struct attention *a,
+                           const struct attention_inputs *in)
+{
+    int axis = attention_axis_to_share(plan, a, in);
+    if (axis >= 0)
+        return add_halves(plan, a, in, (uint32_t)axis);
+    enum vka_status status = VKA_OK;
+    struct vka_attention_options options = *a->options;
+    struct vka_tensor lengths, positions, new_k = *in->new_k;
+    a->options = &options;
+    if (in->cache) {
+        lengths = cache_lengths(in->cache);
+        positions = cache_positions(in->cache);
+        options.kv_length = &lengths;
+        options.query_offset = &positions;
+        TRY(join_cache(plan, a, in));
+    } else {
+        TRY(turn(plan, a, &new_k, NULL));
+        TRY(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
+        TRY(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
+    }
+    TRY(a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a));
+fail:
+    return status;
+}
+
+enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
+                               const struct attention_inputs *in)
+{
+    enum vka_status status = VKA_OK;
+    TRY(attention_choose(plan, a, in));
+    TRY(add(plan, a, in));
+fail:
+    return status;
+}
+
+static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
+                                     const struct vka_attention_op *op)
+{
+    enum vka_status status = VKA_OK;
+    struct attention a;
+    TRY(attention_check(plan, caller, op, &a));
+    TRY(plan_attention(plan, &a,
+                       &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,
+                                                  op->present_key, op->present_value, op->cache}));
+    if (attention_is_last(&a))
+        TRY(plan_count_nonfinite(plan, "output", op->output));
+    TRY(plan_count_nonfinite(plan, "scores", op->options.scores));
+    TRY(plan_count_nonfinite(plan, "present_key", op->present_key));
+    TRY(plan_count_nonfinite(plan, "present_value", op->present_value));
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_add_attention(struct vka_plan *plan, const struct vka_attention_op *op)
+{
+    struct plan_mark mark;
+    enum vka_status status;
+    TRY(plan_begin(plan, __func__, &mark));
+    status = plan_end(plan, mark, add_attention(plan, __func__, op));
+fail:
+    return status;
+}

@@ -1,0 +1,121 @@
+/* Attention on checked tensors, and the check. */
+#ifndef VKA_OP_ATTENTION_ATTENTION_H
+#define VKA_OP_ATTENTION_ATTENTION_H
+
+#include "kernel/tune.h"
+#include "op/matmul/matmul.h"
+#include "params.h"
+
+/* An attention problem: sizes and rank-4 operands; masks and options as the caller gave them. */
+struct attention {
+    uint32_t batch, n_head, n_kv_head, n_q, n_kv, n_past, head_dim, value_dim;
+    struct vka_tensor q;      /* [batch][n_head][n_q][head_dim] */
+    struct vka_tensor k;      /* [batch][n_kv_head][n_kv][head_dim], past included */
+    struct vka_tensor v;      /* [batch][n_kv_head][n_kv][value_dim] */
+    struct vka_tensor output; /* [batch][n_head][n_q][value_dim] */
+    float scale;
+    const struct vka_attention_options *options;
+    /* Fused path only. Paged: k and v are [n_page][n_kv_head][page_size][dim]. */
+    const struct vka_cache *paged;
+    const struct vka_tensor *q_start, *kv_start; /* ragged: n_sequence + 1 rows each */
+    uint32_t n_sequence;                         /* 0: not ragged */
+    /* Fused path only: k and v are keys key_first .. key_first + n_chunk_key - 1 of n_kv. */
+    uint32_t key_first, n_chunk_key; /* n_chunk_key 0: all keys */
+    const struct vka_tensor *state;
+    /* What kernels are chosen for: the sizes of the problem that this one is a part of. */
+    uint32_t whole_n_head, whole_n_kv_head, whole_n_q;
+    bool fused;
+    struct attention_choice choice; /* of the fused path */
+};
+
+/* New and kept keys and values; past, present and cache may be NULL. */
+struct attention_inputs {
+    const struct vka_tensor *new_k, *new_v, *past_k, *past_v, *present_k, *present_v;
+    struct vka_cache *cache;
+};
+
+/* Checks the operation and fills in *a, all but the choice and what comes of past and cache. */
+enum vka_status attention_check(struct vka_plan *plan, const char *caller,
+                                const struct vka_attention_op *op, struct attention *a);
+
+/* Checks options against the sizes of *a, and fills in what follows from these; caller names the
+ * public function. */
+enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,
+                                        struct attention *a);
+
+/* The cache fits the problem, and what it brings itself is not given too. n_kv becomes its
+ * capacity, which is filled in. */
+enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
+                                      const struct vka_cache *cache, uint32_t n_new,
+                                      struct attention *a);
+
+/* Some batch elements with all heads, or some heads of one, or some queries of one head. */
+struct slice {
+    uint32_t batch, n_batch, head, n_head, query, n_query;
+};
+
+/* Halves a slice along the batch, else the heads, in whole units, else the queries, likewise. False
+ * where it is one unit. */
+bool attention_halve(const struct slice *s, uint32_t heads, uint32_t queries, struct slice half[2]);
+
+/* The slice of a tensor [batch][n_head][n_q][...], and the keys or values its heads read. */
+struct vka_tensor attention_slice(const struct vka_tensor *t, const struct slice *s);
+struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct attention *a,
+                                     const struct slice *s);
+
+/* The mask as [batch][n_head][n_q][mask_n_kv], strides 0 where it broadcasts. */
+struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv);
+
+/* MASK_ flags of the options, and whether a key can be hidden at all. */
+uint32_t attention_mask_flags(const struct attention *a);
+bool attention_hides(const struct attention *a);
+
+/* Kernels count batch, head and query from the whole problem, while a binding starts at the slice:
+ * the offset moved back by where the slice begins. */
+uint32_t attention_rebase(uint32_t offset, const struct vka_tensor *t, const struct slice *s);
+
+/* Fills in *m and binds mask, kv_length, query_offset, sink and alibi to five slots, where given;
+ * the caller has bound anything to the slots before. */
+void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
+                         const struct slice *s, struct pass *pass, uint32_t slot,
+                         struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset);
+
+/* Scores, softmax and weighted sum as passes of their own, slice by slice; or, for the scores that
+ * the caller wants back, without the weighted sum. */
+enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a);
+enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a);
+
+/* The part in the middle: the softmax of a slice's scores in place, float32
+ * [n_batch][n_head][n_query] [n_kv], rows a multiple of 4 apart. */
+enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
+                                      const struct slice *s, const struct vka_tensor *scores);
+
+/* One pass, without a buffer of scores. UNSUPPORTED where the device cannot. */
+enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a);
+
+/* Chooses path and kernel, and tests what they take: fills in fused and choice. A choice without a
+ * usable kernel is no failure. */
+enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
+                                 const struct attention_inputs *in);
+
+/* The whole operation after all checks: choice, norms and rotation, past and present, then a path.
+ * */
+enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
+                               const struct attention_inputs *inputs);
+
+/* Whether the operation writes its output: all but the chunks of keys before the last do. */
+static inline bool attention_is_last(const struct attention *a)
+{
+    return !a->n_chunk_key || a->key_first + a->n_chunk_key == a->n_kv;
+}
+
+/* Whether rows begin at whole vec4, and whether they end there too. */
+bool attention_begins_vec4(const struct vka_tensor *t);
+bool attention_rows_of_vec4(const struct vka_tensor *t);
+
+/* What an operation reads through its options, for the overlap check; NULL where absent. */
+#define OPTION_INPUTS 7
+void attention_option_inputs(const struct vka_attention_options *o,
+                             const struct vka_tensor *inputs[OPTION_INPUTS]);
+
+#endif

@@ -1,0 +1,79 @@
+/* The path and the kernel of an attention: chosen once, before anything is added. */
+#include "kernel/choose.h"
+#include "op/attention/attention.h"
+#include "op/cache/cache.h"
+#include "plan/settle.h"
+
+#include <math.h>
+
+struct job {
+    struct attention *a;
+    enum vka_dtype q, k, v; /* types that the kernel will read */
+};
+
+/* The type of keys or values: of the cache, of `present`, or of past and new ones put together. */
+static enum vka_dtype joined_type(const struct vka_tensor *cached, enum vka_dtype fresh,
+                                  const struct vka_tensor *past, const struct vka_tensor *present)
+{
+    if (cached)
+        return cached->dtype;
+    if (present)
+        return present->dtype;
+    return past && past->dtype != fresh ? VKA_F32 : fresh;
+}
+
+static struct job job_of(struct attention *a, const struct attention_inputs *in)
+{
+    const struct vka_attention_options *o = a->options;
+    const struct vka_tensor *k = in->cache ? &in->cache->k : NULL;
+    const struct vka_tensor *v = in->cache ? &in->cache->v : NULL;
+    enum vka_dtype new_k = o->rope.dim || o->k_norm ? VKA_F32 : in->new_k->dtype;
+    return (struct job){
+        .a = a,
+        .q = o->rope.dim || o->q_norm ? VKA_F32 : a->q.dtype,
+        .k = joined_type(k, new_k, in->past_k, in->present_k),
+        .v = joined_type(v, in->new_v->dtype, in->past_v, in->present_v),
+    };
+}
+
+static uint64_t choose(const struct caps *caps, void *given)
+{
+    const struct job *job = given;
+    const struct attention *a = job->a;
+    struct attention_choice *c = &job->a->choice;
+    const struct attention_problem problem = {
+        .batch = a->batch,
+        .n_kv_head = a->whole_n_kv_head,
+        .n_row = (uint64_t)a->whole_n_q * (a->whole_n_head / a->whole_n_kv_head),
+        .n_kv = a->n_kv,
+        .head_dim = a->head_dim,
+        .value_dim = a->value_dim,
+        .q_type = job->q,
+        .kv_type = job->k,
+        .v_type = job->v,
+        .o_type = a->output.dtype,
+        .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0,
+        .ragged = a->n_sequence > 0,
+        .mask = a->options->mask,
+    };
+    choose_attention(caps, &problem, c);
+    if (!c->usable)
+        return 0;
+    return UINT64_C(1) << c->kernel | (uint64_t)c->map << KERNEL_attention_map |
+           (uint64_t)(c->n_piece > 1) << KERNEL_attention_merge;
+}
+
+enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
+                                 const struct attention_inputs *in)
+{
+    enum vka_status status = VKA_OK;
+    struct job job = job_of(a, in);
+    a->scale = a->options->scale != 0 ? a->options->scale : (float)(1 / sqrt((double)a->head_dim));
+    a->fused = plan->path == VKA_PATH_FUSED;
+    if (plan->path == VKA_PATH_UNFUSED)
+        return VKA_OK;
+    TRY(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
+    a->fused |= a->n_sequence || a->n_chunk_key || (a->choice.usable && a->choice.preferred);
+fail:
+    return status;
+}

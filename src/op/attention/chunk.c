@@ -1,0 +1,74 @@
+#include "op/attention/chunk.h"
+#include "op/attention/keys.h"
+#include "op/attention/pieces.h"
+
+/* The parts of all rows and a chunk of keys, of which the keys alone are cut. */
+static void cut_chunk(const struct vka_plan *plan, const struct attention *a,
+                      const struct slice *all, struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    uint32_t tiles = attention_tiles(a, all);
+    *parts = (struct attention_parts){tiles, tiles, 1, 1, a->key_first, a->n_chunk_key};
+    if (c->n_piece > 1) {
+        parts->key = 0;
+        parts->keys = c->piece_keys;
+    }
+    attention_cut_for_limits(plan, a, all, true, parts);
+    while (!attention_parts_fit(plan, a, all, parts) && attention_halve_keys(a, parts))
+        continue;
+}
+
+/* Why the problem is not one pass of the chosen kernel; NULL where it is. */
+static const char *why_not(const struct vka_plan *plan, const struct attention_choice *c)
+{
+    if (!c->usable)
+        return c->reason;
+    if (c->n_piece > 1 && c->piece_keys < TUNE_CHAIN)
+        return "with few rows the keys are split over workgroups";
+    if (plan->path == VKA_PATH_AUTO && !c->preferred)
+        return "attention over all keys would not be fused";
+    return NULL;
+}
+
+enum vka_status attention_add_chunk(struct vka_plan *plan, const struct attention *given)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    struct attention problem = *given, *a = &problem;
+    const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
+    struct attention_parts parts;
+    uint64_t count = attention_count_state(a, &all);
+    if (why_not(plan, &a->choice))
+        return log_error(log, VKA_UNSUPPORTED, "key chunks are not supported here: %s",
+                         why_not(plan, &a->choice));
+    CHECK_ARG(a->state, "vka_plan_add_attention: state is NULL");
+    CHECK_ARG(a->state->shape.size[0] >= count,
+              "vka_plan_add_attention: state has %u elements, but needs %llu",
+              a->state->shape.size[0], (unsigned long long)count);
+    a->choice.map = false; /* of all keys, which each chunk would make again */
+    cut_chunk(plan, a, &all, &parts);
+    TRY(attention_add_parts(plan, a, &all, &parts));
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op,
+                                         uint64_t *count)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    struct vka_attention_op without = op ? *op : (struct vka_attention_op){0};
+    struct attention a;
+    CHECK_ARG(count, "%s: count is NULL", __func__);
+    *count = 0;
+    without.state = NULL;
+    TRY(attention_check(plan, __func__, op ? &without : NULL, &a));
+    CHECK_ARG(op->n_key, "%s: n_key is 0", __func__);
+    TRY(attention_choose(plan, &a, &(struct attention_inputs){.new_k = op->k, .new_v = op->v}));
+    const struct slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
+    *count = why_not(plan, &a.choice) ? 0 : attention_count_state(&a, &all);
+fail:
+    return status;
+}

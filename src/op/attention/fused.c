@@ -1,0 +1,94 @@
+/* Fused attention: the whole of a row's softmax in registers, no buffer of scores. Normalises the
+ * operands to what the kernel reads. */
+#include "op/attention/budget.h"
+
+/* Whether one head fits a binding. */
+static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    struct vka_tensor one = tensor_part(t, 0, 0, 1);
+    one = tensor_part(&one, 1, 0, 1);
+    return plan_range(plan, &one) <= plan->caps.properties.max_buffer_range;
+}
+
+/* A tensor whose rows are contiguous and, of keys and values, not so far apart that a head passes a
+ * binding: itself, or a copy in scratch. */
+static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor copy;
+    bool contiguous = t->shape.size[3] == 1 || t->shape.stride[3] == 1;
+    bool close = t->shape.size[2] == 1 || t->shape.stride[2] == t->shape.size[3];
+    if (contiguous && (!whole || close || head_fits(plan, t)))
+        return VKA_OK;
+    TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
+    TRY(plan_copy(plan, "pack", t, &copy));
+    *t = copy;
+fail:
+    return status;
+}
+
+/* A tensor that can be read as texels, rows padded to whole vec4: itself, or a copy in scratch. */
+static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t *size = t->shape.size;
+    struct vka_tensor copy;
+    if (t->dtype == VKA_F32 && attention_begins_vec4(t) && plan_is_ours(plan, t))
+        return VKA_OK;
+    TRY(plan_scratch(plan, VKA_F32,
+                     (const uint32_t[]){size[0], size[1], size[2], (size[3] + 3) / 4 * 4}, &copy));
+    copy.shape.size[3] = size[3];
+    TRY(plan_copy(plan, "pack", t, &copy));
+    *t = copy;
+fail:
+    return status;
+}
+
+/* A tensor that can be read by address: itself, or a copy in scratch. What the kernel is must not
+ * depend on where operands lie, as another one gives other bits. */
+static enum vka_status with_address(struct vka_plan *plan, struct vka_tensor *t)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor copy;
+    if (attention_rows_of_vec4(t) && plan_is_ours(plan, t))
+        return VKA_OK;
+    TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
+    TRY(plan_copy(plan, "pack", t, &copy));
+    *t = copy;
+fail:
+    return status;
+}
+
+enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a)
+{
+    enum vka_status status = VKA_OK;
+    enum kernel kernel = a->choice.kernel;
+    struct attention b = *a;
+    if (!a->choice.usable)
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "fused attention is not supported here: the kernel %s %s",
+                         kernel_table[kernel].name, a->choice.reason);
+    TRY(with_contiguous_rows(plan, &b.q, false));
+    TRY(with_contiguous_rows(plan, &b.k, !a->paged));
+    TRY(with_contiguous_rows(plan, &b.v, !a->paged));
+    if (kernel == KERNEL_attention_texel) {
+        TRY(with_texels(plan, &b.k));
+        TRY(with_texels(plan, &b.v));
+    }
+    if (kernel == KERNEL_attention_address) {
+        TRY(with_address(plan, &b.q));
+        TRY(with_address(plan, &b.k));
+        TRY(with_address(plan, &b.v));
+    }
+    bool scattered =
+        attention_is_last(a) && b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
+    if (scattered)
+        TRY(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
+    TRY(attention_add_slices(plan, &b));
+    if (scattered)
+        TRY(plan_copy(plan, "unpack", &b.output, &a->output));
+    if (a->options->scores)
+        TRY(plan_attention_scores(plan, a));
+fail:
+    return status;
+}

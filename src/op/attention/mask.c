@@ -1,0 +1,139 @@
+/* What the kernels that mask have in common: slices of a problem, flags, bindings. */
+#include "core/mask.h"
+#include "op/attention/attention.h"
+
+#include <string.h>
+
+bool attention_halve(const struct slice *s, uint32_t heads, uint32_t queries, struct slice half[2])
+{
+    half[0] = half[1] = *s;
+    if (s->n_batch > 1) {
+        half[0].n_batch = s->n_batch / 2;
+        half[1].batch += half[0].n_batch;
+        half[1].n_batch -= half[0].n_batch;
+    } else if (s->n_head > heads) {
+        half[0].n_head = divide_up(s->n_head / 2, heads) * heads;
+        half[1].head += half[0].n_head;
+        half[1].n_head -= half[0].n_head;
+    } else if (s->n_query > queries) {
+        half[0].n_query = divide_up(s->n_query / 2, queries) * queries;
+        half[1].query += half[0].n_query;
+        half[1].n_query -= half[0].n_query;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+struct vka_tensor attention_slice(const struct vka_tensor *t, const struct slice *s)
+{
+    struct vka_tensor part = tensor_part(t, 0, s->batch, s->n_batch);
+    part = tensor_part(&part, 1, s->head, s->n_head);
+    return tensor_part(&part, 2, s->query, s->n_query);
+}
+
+struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct attention *a,
+                                     const struct slice *s)
+{
+    uint32_t group = a->n_head / a->n_kv_head;
+    struct vka_tensor part = a->paged ? *t : tensor_part(t, 0, s->batch, s->n_batch);
+    return tensor_part(&part, 1, s->head / group, (s->n_head + group - 1) / group);
+}
+
+struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv)
+{
+    struct vka_tensor mask = *a->options->mask;
+    const uint32_t full[4] = {a->batch, a->n_head, a->n_q, a->n_kv};
+    struct shape shape = shape_rank4(&mask.shape);
+    mask_broadcast(&mask.shape, full, shape.stride, mask_n_kv); /* checked before */
+    memcpy(shape.size, full, sizeof full);
+    shape.size[3] = *mask_n_kv;
+    mask.shape = shape;
+    return mask;
+}
+
+uint32_t attention_mask_flags(const struct attention *a)
+{
+    const struct vka_attention_options *o = a->options;
+    uint32_t flags = (uint32_t)o->masked_row << MASK_ROW_SHIFT | (uint32_t)o->scores_kind
+                                                                     << MASK_SCORES_SHIFT;
+    if (o->causal)
+        flags |= MASK_CAUSAL;
+    if (o->window && o->window_left >= 0)
+        flags |= MASK_WINDOW_LEFT;
+    if (o->window && o->window_right >= 0)
+        flags |= MASK_WINDOW_RIGHT;
+    if (o->kv_length)
+        flags |= MASK_LENGTH | (o->kv_length->shape.size[0] > 1 ? MASK_LENGTH_PER_BATCH : 0);
+    if (o->query_offset)
+        flags |= MASK_OFFSET | (o->query_offset->shape.size[0] > 1 ? MASK_OFFSET_PER_BATCH : 0);
+    if (o->mask)
+        flags |= MASK_TENSOR | (uint32_t)o->mask->dtype << MASK_TYPE_SHIFT;
+    if (o->scores)
+        flags |= (uint32_t)o->scores->dtype << MASK_SCORES_TYPE_SHIFT;
+    if (o->sink)
+        flags |= MASK_SINK;
+    if (o->alibi)
+        flags |= MASK_ALIBI;
+    return flags;
+}
+
+bool attention_hides(const struct attention *a)
+{
+    const uint32_t plain = 7u << MASK_SCORES_SHIFT | 7u << MASK_SCORES_TYPE_SHIFT | MASK_SINK |
+                           MASK_ALIBI | MASK_OFFSET | MASK_OFFSET_PER_BATCH | 3u << MASK_ROW_SHIFT;
+    return attention_mask_flags(a) & ~plain;
+}
+
+uint32_t attention_rebase(uint32_t offset, const struct vka_tensor *t, const struct slice *s)
+{
+    const uint64_t *stride = t->shape.stride;
+    return (uint32_t)(offset - s->batch * stride[0] - s->head * stride[1] - s->query * stride[2]);
+}
+
+void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
+                         const struct slice *s, struct pass *pass, uint32_t slot,
+                         struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset)
+{
+    const struct vka_attention_options *o = a->options;
+    *m = (struct mask_params){
+        .flags = attention_mask_flags(a),
+        .n_kv = a->n_kv,
+        .mask_n_kv = a->n_kv,
+        .default_offset = (int32_t)a->n_past,
+        .window_left = o->window_left,
+        .window_right = o->window_right,
+    };
+    if (o->mask) {
+        struct vka_tensor mask = attention_mask(a, &m->mask_n_kv);
+        struct vka_tensor part = attention_slice(&mask, s);
+        plan_bind(plan, pass, slot, &part, false, &m->mask_offset);
+        m->mask_offset = attention_rebase(m->mask_offset, &mask, s);
+        m->mask_batch = (uint32_t)mask.shape.stride[0];
+        m->mask_head = (uint32_t)mask.shape.stride[1];
+        m->mask_row = (uint32_t)mask.shape.stride[2];
+        m->mask_col = (uint32_t)mask.shape.stride[3];
+    }
+    if (o->kv_length)
+        plan_bind(plan, pass, slot + 1, o->kv_length, false, &m->length_offset);
+    if (o->query_offset)
+        plan_bind(plan, pass, slot + 2, o->query_offset, false, &m->query_offset_offset);
+    if (o->sink)
+        plan_bind(plan, pass, slot + 3, o->sink, false, sink_offset);
+    if (o->alibi)
+        plan_bind(plan, pass, slot + 4, o->alibi, false, alibi_offset);
+}
+
+bool attention_begins_vec4(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    bool whole = s->offset % 4 == 0;
+    for (int i = 0; i < 3; i++)
+        whole &= s->size[i] == 1 || s->stride[i] % 4 == 0;
+    return whole;
+}
+
+bool attention_rows_of_vec4(const struct vka_tensor *t)
+{
+    return attention_begins_vec4(t) && t->shape.size[3] % 4 == 0;
+}

@@ -1,0 +1,315 @@
+/* The passes of a slice of fused attention: constants, parameters, bindings. */
+#include "op/attention/keys.h"
+#include "op/attention/pieces.h"
+#include "op/attention/map.h"
+#include "op/cache/cache.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SLOT_OUTPUT 3
+#define SLOT_MASK 4 /* mask, kv_length, query_offset, sink, alibi */
+#define SLOT_TABLE 9
+#define SLOT_Q_START 10
+#define SLOT_KV_START 11
+#define SLOT_PARAMETERS 12
+
+/* The same of 16-bit elements, of which 16 bytes are eight. */
+static bool rows_of_chunks(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    bool whole = s->offset % 8 == 0 && s->size[3] % 8 == 0;
+    for (int i = 0; i < 3; i++)
+        whole &= s->size[i] == 1 || s->stride[i] % 8 == 0;
+    return whole;
+}
+
+static bool is_general(const struct vka_attention_options *o)
+{
+    return o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
+}
+
+static void set_row_key(const struct attention *a, struct pipeline_key *key)
+{
+    const struct attention_choice *c = &a->choice;
+    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = ATTENTION_SPECS};
+    key->spec[ATTENTION_LANES] = c->lanes;
+    key->spec[ATTENTION_ROWS] = c->rows;
+    key->spec[ATTENTION_HEAD4] = c->head4;
+    key->spec[ATTENTION_VALUE4] = c->value4;
+    key->spec[ATTENTION_Q_TYPE] = a->q.dtype;
+    key->spec[ATTENTION_K_TYPE] = a->k.dtype;
+    key->spec[ATTENTION_V_TYPE] = a->v.dtype;
+    key->spec[ATTENTION_O_TYPE] = a->output.dtype;
+    key->spec[ATTENTION_K_VEC] = attention_rows_of_vec4(&a->k) && 4 * c->head4 == a->head_dim;
+    key->spec[ATTENTION_V_VEC] = attention_rows_of_vec4(&a->v) && 4 * c->value4 == a->value_dim;
+    key->spec[ATTENTION_GENERAL] = is_general(a->options);
+    key->spec[ATTENTION_PIECES] = c->n_piece > 1;
+}
+
+static void set_tile_key(const struct attention *a, struct pipeline_key *key)
+{
+    const struct attention_choice *c = &a->choice;
+    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = TILE_SPECS};
+    key->spec[TILE_LANES_X] = c->lanes;
+    key->spec[TILE_LANES_Y] = c->lanes_y;
+    key->spec[TILE_ROWS] = c->rows;
+    key->spec[TILE_HEAD4] = c->head4;
+    key->spec[TILE_DEPTH4] = c->depth4;
+    key->spec[TILE_VALUE4] = c->value4;
+    key->spec[TILE_V_KEYS] = c->v_keys;
+    key->spec[TILE_Q_TYPE] = a->q.dtype;
+    key->spec[TILE_K_TYPE] = a->k.dtype;
+    key->spec[TILE_V_TYPE] = a->v.dtype;
+    key->spec[TILE_O_TYPE] = a->output.dtype;
+    key->spec[TILE_K_VEC] = attention_rows_of_vec4(&a->k);
+    key->spec[TILE_V_VEC] = attention_rows_of_vec4(&a->v);
+    key->spec[TILE_GENERAL] = is_general(a->options);
+    key->spec[TILE_Q_WHOLE] = c->q_whole;
+    key->spec[TILE_PIECES] = c->n_piece > 1;
+}
+
+static void set_coop_key(const struct attention *a, struct pipeline_key *key)
+{
+    const struct attention_choice *c = &a->choice;
+    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = ATTENTION_COOP_SPECS};
+    key->spec[ATTENTION_COOP_THREADS] = c->lanes;
+    key->spec[ATTENTION_COOP_M] = c->size.m;
+    key->spec[ATTENTION_COOP_N] = c->size.n;
+    key->spec[ATTENTION_COOP_K] = c->size.k;
+    key->spec[ATTENTION_COOP_HEAD] = 4 * c->head4;
+    key->spec[ATTENTION_COOP_VALUE] = 4 * c->value4;
+    key->spec[ATTENTION_COOP_KEYS] = c->keys;
+    key->spec[ATTENTION_COOP_O_TYPE] = a->output.dtype;
+    key->spec[ATTENTION_COOP_K_VEC] = rows_of_chunks(&a->k);
+    key->spec[ATTENTION_COOP_V_VEC] = rows_of_chunks(&a->v);
+    key->spec[ATTENTION_COOP_GENERAL] = is_general(a->options);
+    key->spec[ATTENTION_COOP_PIECES] = c->n_piece > 1;
+}
+
+struct operand_strides {
+    uint32_t batch, head, row;
+};
+
+static struct operand_strides strides_of(const struct vka_tensor *t)
+{
+    const uint64_t *s = t->shape.stride;
+    return (struct operand_strides){(uint32_t)s[0], (uint32_t)s[1], (uint32_t)s[2]};
+}
+
+static void bind_operands(const struct vka_plan *plan, const struct attention *a,
+                          const struct slice *s, struct pass *pass, struct attention_params *p)
+{
+    struct vka_tensor q = attention_slice(&a->q, s), o = attention_slice(&a->output, s);
+    struct operand_strides sq = strides_of(&q), sk = strides_of(&a->k);
+    struct operand_strides sv = strides_of(&a->v), so = strides_of(&o);
+    plan_bind(plan, pass, 0, &q, false, &p->q_offset);
+    for (uint32_t slot = SLOT_MASK; slot < SLOT_PARAMETERS; slot++)
+        plan_bind(plan, pass, slot, &q, false, NULL); /* where nothing else is */
+    plan_bind(plan, pass, 3, &o, true, &p->o_offset);
+    p->q_batch = sq.batch, p->q_head = sq.head, p->q_row = sq.row;
+    p->k_batch = sk.batch, p->k_head = sk.head, p->k_row = sk.row;
+    p->v_batch = sv.batch, p->v_head = sv.head, p->v_row = sv.row;
+    p->o_batch = so.batch, p->o_head = so.head, p->o_row = so.row;
+}
+
+/* Where the sequences of a ragged batch and the pages of a paged cache lie. */
+static void bind_layout(const struct vka_plan *plan, const struct attention *a, struct pass *pass,
+                        struct attention_params *p)
+{
+    if (a->n_sequence) {
+        p->n_sequence = a->n_sequence;
+        plan_bind(plan, pass, SLOT_Q_START, a->q_start, false, &p->q_start_offset);
+        plan_bind(plan, pass, SLOT_KV_START, a->kv_start, false, &p->kv_start_offset);
+    }
+    if (a->paged) {
+        p->page_size = a->paged->info.page_size;
+        p->table_row = a->paged->table_row;
+        p->n_page = a->paged->info.n_page;
+        plan_bind(plan, pass, SLOT_TABLE, &a->paged->table, false, &p->table_offset);
+    }
+}
+
+/* Parameters and bindings that all passes of a slice have in common. */
+static void fill_pass(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
+                      struct pass *pass, struct attention_params *p)
+{
+    const struct attention_choice *c = &a->choice;
+    const struct vka_attention_options *o = a->options;
+    *pass = (struct pass){.name = "attention", .reason = c->reason};
+    *p = (struct attention_params){
+        .n_q = s->n_query,
+        .group = a->n_head / a->n_kv_head,
+        .head_dim = a->head_dim,
+        .value_dim = a->value_dim,
+        .batch_first = s->batch,
+        .head_first = s->head,
+        .query_first = s->query,
+        .scale = a->scale,
+        .softcap = o->softcap,
+        .dropout = o->dropout,
+        .seed_low = (uint32_t)o->dropout_seed,
+        .seed_high = (uint32_t)(o->dropout_seed >> 32),
+        .draw_place = o->dropout_batch << 16 | o->dropout_head,
+        .draw_query = o->dropout_query,
+        .n_chunk = c->n_chunk,
+        .n_piece = c->n_piece,
+        .piece_keys = c->piece_keys,
+    };
+    memcpy(pass->problem, c->problem, sizeof pass->problem);
+    if (tune_is_coop(c->kernel))
+        set_coop_key(a, &pass->key);
+    else if (c->kernel == KERNEL_attention_tile)
+        set_tile_key(a, &pass->key);
+    else
+        set_row_key(a, &pass->key);
+    if (kernel_table[c->kernel].needs & NEED_ADDRESS)
+        pass->n_address = 3;
+    bind_operands(plan, a, s, pass, p);
+    attention_bind_mask(plan, a, s, pass, SLOT_MASK, &p->mask, &p->sink_offset, &p->alibi_offset);
+    bind_layout(plan, a, pass, p);
+}
+
+/* One pass of a slice: every so many-th tile of rows from `tile` on, pieces of the keys from
+ * `piece` on, or a span of one or of all. */
+struct part {
+    uint32_t tile, piece, span;
+    struct key_range keys;
+    const struct vka_tensor *states;  /* two, written in turn; or of a block, the one */
+    const struct vka_tensor *records; /* where the keys are in pieces */
+};
+
+/* The constant that says what the kernel does with the state. */
+static uint32_t state_spec(enum kernel kernel)
+{
+    if (tune_is_coop(kernel))
+        return ATTENTION_COOP_STATE;
+    return kernel == KERNEL_attention_tile ? TILE_STATE : ATTENTION_STATE;
+}
+
+/* Where a span finds the state that the one before left, and leaves its own. */
+static void bind_state(const struct vka_plan *plan, const struct attention *a,
+                       const struct attention_parts *parts, const struct part *part,
+                       struct pass *pass, struct attention_params *p)
+{
+    const struct attention_choice *c = &a->choice;
+    uint32_t last_piece = part->piece + parts->pieces - 1;
+    struct key_range chain = attention_chain_keys(a, parts, part->piece);
+    if (last_piece > part->piece)
+        chain.end = part->keys.end;
+    bool first = part->keys.first == chain.first, last = part->keys.end == chain.end;
+    const struct vka_tensor *from = &part->states[a->n_chunk_key ? 0 : (part->span + 1) % 2];
+    const struct vka_tensor *to = &part->states[a->n_chunk_key ? 0 : part->span % 2];
+    uint32_t load = a->n_sequence ? SLOT_TABLE : SLOT_Q_START;
+    if (c->n_piece > 1)
+        plan_bind(plan, pass, SLOT_OUTPUT, part->records, true, &p->o_offset);
+    if (first && last)
+        return;
+    pass->key.spec[state_spec(pass->key.kernel)] =
+        (first ? 0 : STATE_LOAD) | (last ? 0 : STATE_STORE);
+    if (!first)
+        plan_bind(plan, pass, load, from, false, NULL);
+    if (!last)
+        plan_bind(plan, pass, SLOT_OUTPUT, to, true, NULL);
+    bool whole = c->n_piece == 1; /* then the ends need not be known */
+    p->key_first = first && whole ? 0 : part->keys.first;
+    p->key_end = last && whole ? UINT32_MAX : part->keys.end;
+}
+
+/* common and p are what fill_pass left. */
+static enum vka_status add_part(struct vka_plan *plan, const struct attention *a,
+                                const struct slice *s, const struct attention_parts *parts,
+                                const struct part *part, const struct pass *common,
+                                struct attention_params p)
+{
+    const struct attention_choice *c = &a->choice;
+    enum vka_status status = VKA_OK;
+    uint32_t rest = c->n_piece - part->piece;
+    struct pass pass = *common;
+    struct vka_tensor parameters;
+    attention_set_tiles(parts, part->tile, &p);
+    p.piece_first = part->piece;
+    p.piece_count = rest < parts->pieces ? rest : parts->pieces;
+    attention_bind_keys(plan, a, s, parts, part->span, part->piece, &pass, SLOT_MASK, &p);
+    bind_state(plan, a, parts, part, &pass, &p);
+    TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
+    plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
+    pass.groups[0] = p.n_tile;
+    pass.groups[1] = attention_groups(a, s) * p.piece_count;
+    pass.groups[2] = s->n_batch;
+    pass.work = attention_work(a, s, parts->tiles, part->keys);
+    size_t n = (size_t)snprintf(
+        pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u pieces",
+        s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
+        vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype), c->tile,
+        p.piece_count);
+    if ((parts->n_span > 1 || a->n_chunk_key) && n < sizeof pass.detail)
+        snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", part->keys.first);
+    TRY(plan_add_pass(plan, &pass));
+fail:
+    return status;
+}
+
+/* Scratch for the state of all rows of a pass: two, as one pass reads what the other wrote. */
+static enum vka_status make_states(struct vka_plan *plan, const struct attention *a,
+                                   const struct slice *s, const struct attention_parts *parts,
+                                   struct vka_tensor states[2])
+{
+    const struct attention_choice *c = &a->choice;
+    enum vka_status status = VKA_OK;
+    const uint32_t size[4] = {s->n_batch, attention_groups(a, s), parts->tiles,
+                              c->tile * attention_state_pitch(c)};
+    if (parts->n_span == 1 || a->n_chunk_key)
+        return VKA_OK;
+    for (int i = 0; i < 2; i++)
+        TRY(plan_scratch(plan, VKA_F32, size, &states[i]));
+fail:
+    return status;
+}
+
+/* The passes for some of the tiles, and their merging. */
+static enum vka_status add_tiles(struct vka_plan *plan, const struct attention *a,
+                                 const struct slice *s, const struct attention_parts *parts,
+                                 struct part *part, const struct pass *common,
+                                 const struct attention_params *p)
+{
+    const struct attention_choice *c = &a->choice;
+    enum vka_status status = VKA_OK;
+    for (part->piece = 0; part->piece < c->n_piece; part->piece += parts->pieces)
+        for (part->span = 0; part->span < parts->n_span; part->span++) {
+            part->keys = attention_pass_keys(a, parts, part->piece, part->span);
+            if (part->keys.end)
+                TRY(add_part(plan, a, s, parts, part, common, *p));
+        }
+    if (c->n_piece > 1 && attention_is_last(a))
+        TRY(attention_add_merge(plan, a, s, parts, part->tile, part->records, *p));
+fail:
+    return status;
+}
+
+enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,
+                                    const struct slice *s, const struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    enum vka_status status = VKA_OK;
+    struct pass common;
+    struct attention_params p;
+    struct vka_tensor map = {0}, records = {0}, states[2] = {{0}, {0}};
+    struct part part = {.states = states, .records = &records};
+    fill_pass(plan, a, s, &common, &p);
+    if (tune_takes_tiles(c->kernel))
+        TRY(attention_bind_map(plan, a, s, &common, &p, &map));
+    if (a->n_chunk_key)
+        attention_split_state(a, s, &states[0], &records);
+    else if (c->n_piece > 1)
+        TRY(attention_make_records(plan, a, s, parts, &records));
+    TRY(make_states(plan, a, s, parts, states));
+    for (part.tile = 0; part.tile < divide_up(parts->n_tile, parts->tiles); part.tile++)
+        TRY(add_tiles(plan, a, s, parts, &part, &common, &p));
+    const struct vka_tensor *scratch[] = {&states[0], &states[1], &records, &map};
+    for (size_t i = a->n_chunk_key ? 3 : 0; i < COUNTOF(scratch); i++)
+        if (scratch[i]->storage)
+            plan_scratch_free(plan, scratch[i]);
+fail:
+    return status;
+}

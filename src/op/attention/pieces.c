@@ -1,0 +1,127 @@
+#include "op/attention/pieces.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MERGE_INVOCATIONS 64
+#define MERGE_GROUPS 65535u /* along x, that every device has */
+#define STATE_UNIT 64u      /* floats: so records begin where a binding may */
+
+void attention_set_tiles(const struct attention_parts *parts, uint32_t tile,
+                         struct attention_params *p)
+{
+    p->tile_first = tile;
+    p->tile_step = divide_up(parts->n_tile, parts->tiles);
+    p->n_tile = divide_up(parts->n_tile - tile, p->tile_step);
+}
+
+/* Rows of all tiles of a pass, as many as are in a grid along x; heads and batch elements. */
+static uint64_t tile_rows(const struct attention_choice *c, const struct attention_parts *parts)
+{
+    return (uint64_t)parts->tiles * c->tile;
+}
+
+static uint64_t heads_of(const struct attention *a, const struct slice *s)
+{
+    return s->n_batch * (uint64_t)(s->n_head / (a->n_head / a->n_kv_head));
+}
+
+uint64_t attention_record_bytes(const struct attention *a, const struct slice *s,
+                                const struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    uint64_t rows = heads_of(a, s) * tile_rows(c, parts);
+    return c->n_piece == 1 ? 0 : rows * c->n_piece * RECORD_PITCH(a->value_dim) * 4;
+}
+
+enum vka_status attention_make_records(struct vka_plan *plan, const struct attention *a,
+                                       const struct slice *s, const struct attention_parts *parts,
+                                       struct vka_tensor *records)
+{
+    const struct attention_choice *c = &a->choice;
+    const uint32_t size[4] = {(uint32_t)heads_of(a, s), parts->tiles, c->tile,
+                              c->n_piece * RECORD_PITCH(a->value_dim)};
+    return plan_scratch(plan, VKA_F32, size, records);
+}
+
+static struct work merge_work(const struct attention *a, const struct slice *s,
+                              const struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    double row = WORK_MOVE * c->n_piece * RECORD_PITCH(a->value_dim);
+    double rows = (double)tile_rows(c, parts);
+    double in_turn = a->n_sequence ? c->tile : ceil(rows / MERGE_GROUPS);
+    double features = (double)divide_up(a->value_dim, MERGE_INVOCATIONS);
+    double turns = c->n_piece + 32 + (1 + features) * (c->n_piece / 8.0 + 3);
+    return (struct work){row * rows * (double)heads_of(a, s), row * in_turn, (in_turn + 1) * turns};
+}
+
+bool attention_merge_fits(const struct vka_plan *plan, const struct attention *a,
+                          const struct slice *s, const struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    struct work work = merge_work(a, s, parts);
+    return c->n_piece == 1 || plan_fits(plan, KERNEL_attention_merge, &work);
+}
+
+enum vka_status attention_add_merge(struct vka_plan *plan, const struct attention *a,
+                                    const struct slice *s, const struct attention_parts *parts,
+                                    uint32_t tile, const struct vka_tensor *records,
+                                    struct attention_params p)
+{
+    const struct attention_choice *c = &a->choice;
+    enum vka_status status = VKA_OK;
+    struct pass pass = {.name = "merge", .reason = "keys were in pieces"};
+    struct vka_tensor output = attention_slice(&a->output, s), parameters;
+    attention_set_tiles(parts, tile, &p);
+    pass.key = (struct pipeline_key){.kernel = KERNEL_attention_merge, .n_spec = MERGE_SPECS};
+    pass.key.spec[MERGE_LANES] = MERGE_INVOCATIONS;
+    pass.key.spec[MERGE_O_TYPE] = a->output.dtype;
+    pass.key.spec[MERGE_ROWS] = c->tile;
+    plan_bind(plan, &pass, 0, records, false, NULL);
+    plan_bind(plan, &pass, 1, &output, true, &p.o_offset);
+    plan_bind(plan, &pass, 2, records, false, NULL);
+    if (a->options->sink)
+        plan_bind(plan, &pass, 2, a->options->sink, false, &p.sink_offset);
+    plan_bind(plan, &pass, 3, records, false, NULL);
+    if (a->n_sequence)
+        plan_bind(plan, &pass, 3, a->q_start, false, &p.q_start_offset);
+    TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
+    plan_bind(plan, &pass, 4, &parameters, false, NULL);
+    pass.work = merge_work(a, s, parts);
+    uint64_t groups = a->n_sequence ? p.n_tile : (uint64_t)p.n_q * p.group;
+    pass.groups[0] = groups < MERGE_GROUPS || a->n_sequence ? (uint32_t)groups : MERGE_GROUPS;
+    pass.groups[1] = s->n_head / p.group;
+    pass.groups[2] = s->n_batch;
+    snprintf(pass.detail, sizeof pass.detail, "%u pieces of %u keys", c->n_piece, c->piece_keys);
+    TRY(plan_add_pass(plan, &pass));
+fail:
+    return status;
+}
+
+/* Floats of the state of a chain. */
+static uint64_t count_chain(const struct attention *a, const struct slice *all)
+{
+    const struct attention_choice *c = &a->choice;
+    uint64_t rows = heads_of(a, all) * c->n_chunk * attention_tiles(a, all) * c->tile;
+    uint64_t floats = rows * attention_state_pitch(c);
+    return (floats + STATE_UNIT - 1) / STATE_UNIT * STATE_UNIT;
+}
+
+uint64_t attention_count_state(const struct attention *a, const struct slice *all)
+{
+    const struct attention_parts parts = {.tiles = attention_tiles(a, all)};
+    return count_chain(a, all) + attention_record_bytes(a, all, &parts) / 4;
+}
+
+void attention_split_state(const struct attention *a, const struct slice *all,
+                           struct vka_tensor *state, struct vka_tensor *records)
+{
+    const struct attention_choice *c = &a->choice;
+    uint32_t chain = (uint32_t)count_chain(a, all);
+    struct vka_tensor whole = tensor_rank4(a->state);
+    *state = tensor_part(&whole, 3, 0, chain);
+    if (c->n_piece > 1)
+        *records = tensor_part(&whole, 3, chain, (uint32_t)attention_count_state(a, all) - chain);
+}

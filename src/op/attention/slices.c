@@ -1,0 +1,151 @@
+/* Slices of fused attention: as large as the device and the budget of a submit allow. */
+#include "op/attention/chunk.h"
+#include "op/attention/keys.h"
+#include "op/attention/map.h"
+#include "op/attention/pieces.h"
+#include "plan/calibrate.h"
+
+/* Keys of the problem that is measured. */
+#define PROBE_KEYS 128u
+
+/* Bytes of one of the two tensors of state; 0: none is kept. */
+static uint64_t state_bytes(const struct attention *a, const struct slice *s,
+                            const struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    uint64_t groups = (uint64_t)s->n_batch * attention_groups(a, s) * parts->tiles;
+    return parts->n_span == 1 ? 0 : groups * c->tile * attention_state_pitch(c) * 4;
+}
+
+/* Whether the grid, each binding and the scratch of a slice fit the device. */
+static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
+                       const struct slice *s, const struct attention_parts *cut)
+{
+    const struct attention_choice *c = &a->choice;
+    const struct caps *caps = &plan->caps;
+    uint64_t limit = caps->properties.max_buffer_range;
+    uint64_t workspace = plan->workspace_limit < limit ? plan->workspace_limit : limit;
+    uint32_t group = a->n_head / a->n_kv_head;
+    struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s);
+    if (plan_range(plan, &q) > limit || plan_range(plan, &output) > limit ||
+        !attention_keys_fit(plan, a, s, cut))
+        return false;
+    uint64_t groups = (uint64_t)attention_groups(a, s) * cut->pieces;
+    return (uint64_t)s->n_query * group / c->tile < caps->max_groups[0] &&
+           groups <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
+           state_bytes(a, s, cut) <= workspace && attention_record_bytes(a, s, cut) <= workspace &&
+           attention_map_fits(plan, a, s) && attention_merge_fits(plan, a, s, cut);
+}
+
+/* Queries whose rows, `group` each, are whole tiles: no row changes its place in one by a cut. */
+static uint32_t whole_tiles(uint32_t tile, uint32_t group)
+{
+    uint32_t x = tile, y = group;
+    while (y) {
+        uint32_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return tile / x;
+}
+
+/* A ragged batch, whose rows are cut nowhere else, in passes of fewer tiles where the records of
+ * all would be too much. */
+static void cut_tiles(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
+                      struct attention_parts *parts)
+{
+    uint64_t limit = plan->caps.properties.max_buffer_range;
+    limit = plan->workspace_limit < limit ? plan->workspace_limit : limit;
+    while (a->n_sequence && parts->tiles > 1 &&
+           (attention_record_bytes(a, s, parts) > limit || state_bytes(a, s, parts) > limit ||
+            !attention_merge_fits(plan, a, s, parts)))
+        parts->tiles = divide_up(parts->tiles, 2);
+}
+
+/* Adds a slice, cut along batch, then key heads, then queries until it fits. */
+static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
+                                 const struct slice *s)
+{
+    const struct attention_choice *c = &a->choice;
+    enum vka_status status = VKA_OK;
+    uint32_t group = a->n_head / a->n_kv_head;
+    uint32_t queries = a->n_sequence ? UINT32_MAX : whole_tiles(c->tile, group);
+    struct slice half[2];
+    struct attention_parts parts;
+    bool last = !attention_halve(s, group, queries, half);
+    bool in_budget = attention_cut(plan, a, s, last, &parts);
+    attention_cut_for_limits(plan, a, s, last, &parts);
+    if (last)
+        cut_tiles(plan, a, s, &parts);
+    if (last || (in_budget && slice_fits(plan, a, s, &parts)))
+        return attention_add_parts(plan, a, s, &parts); /* which says what does not fit */
+    for (int i = 0; i < 2; i++)
+        TRY(add_slice(plan, a, &half[i]));
+fail:
+    return status;
+}
+
+/* Rows padded to whole vec4, as kernels that read texels need them. */
+static enum vka_status padded_scratch(struct vka_plan *plan, enum vka_dtype dtype,
+                                      const uint32_t size[4], struct vka_tensor *tensor)
+{
+    const uint32_t padded[4] = {size[0], size[1], size[2], divide_up(size[3], 4) * 4};
+    enum vka_status status = plan_scratch(plan, dtype, padded, tensor);
+    tensor->shape.size[3] = size[3];
+    return status;
+}
+
+/* One tile, or what a query has of them, of each of n batch elements that share all inputs. */
+static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    const struct attention *a = problem;
+    const struct vka_attention_options options = {.masked_row = VKA_MASKED_ZERO};
+    uint32_t group = a->n_head / a->n_kv_head;
+    struct attention b = {
+        .n_head = group,
+        .n_kv_head = 1,
+        .n_q = divide_up(a->choice.tile, group),
+        .n_kv = PROBE_KEYS,
+        .head_dim = a->head_dim,
+        .value_dim = a->value_dim,
+        .scale = a->scale,
+        .options = &options,
+        .choice = a->choice,
+    };
+    b.batch = calibrate_groups(plan, 4ull * b.n_q * group * divide_up(b.value_dim, 4) * 4, n);
+    b.choice.n_piece = 1;
+    b.choice.piece_keys = 0;
+    b.choice.map = false;
+    const struct {
+        struct vka_tensor *tensor;
+        enum vka_dtype dtype;
+        uint32_t size[4];
+    } operands[] = {
+        {&b.q, a->q.dtype, {1, group, b.n_q, b.head_dim}},
+        {&b.k, a->k.dtype, {1, 1, b.n_kv, b.head_dim}},
+        {&b.v, a->v.dtype, {1, 1, b.n_kv, b.value_dim}},
+        {&b.output, a->output.dtype, {b.batch, group, b.n_q, b.value_dim}},
+    };
+    for (size_t i = 0; i < COUNTOF(operands); i++) {
+        struct shape *shape = &operands[i].tensor->shape;
+        TRY(padded_scratch(plan, operands[i].dtype, operands[i].size, operands[i].tensor));
+        shape->stride[0] = operands[i].size[0] == 1 ? 0 : shape->stride[0];
+        shape->size[0] = b.batch;
+    }
+    TRY(attention_add_slices(plan, &b));
+fail:
+    return status;
+}
+
+enum vka_status attention_add_slices(struct vka_plan *plan, const struct attention *a)
+{
+    enum vka_status status = VKA_OK;
+    const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
+    uint32_t tiles = attention_tiles(a, &all);
+    struct work work = attention_work(a, &all, tiles, (struct key_range){0, a->n_kv});
+    TRY(calibrate(plan, a->choice.kernel, &work, add_probe, a));
+    TRY(a->n_chunk_key ? attention_add_chunk(plan, a) : add_slice(plan, a, &all));
+fail:
+    return status;
+}

@@ -1,0 +1,184 @@
+#include "op/cache/cache.h"
+#include "core/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum vka_status check_info(struct log *log, const char *caller,
+                                  const struct vka_cache_info *info)
+{
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(info->batch >= 1 && info->n_kv_head >= 1 && info->head_dim >= 1 &&
+                  info->capacity >= 1,
+              "%s: batch, n_kv_head, head_dim or capacity is 0", caller);
+    CHECK_ARG(info->capacity <= 1u << 30 && info->batch <= 1u << 24,
+              "%s: capacity exceeds 2^30 or batch exceeds 2^24", caller);
+    CHECK_ARG(dtype_is_float(info->dtype), "%s: dtype is %s, not f32, f16 or bf16", caller,
+              vka_dtype_name(info->dtype));
+    uint32_t size = info->page_size;
+    CHECK_ARG(size == 0 || (size % 16 == 0 && size >= 16 && size <= 256),
+              "%s: page_size is %u, not 0 or a multiple of 16 from 16 to 256", caller, size);
+    CHECK_ARG(size != 0 || info->n_page == 0, "%s: n_page is given, but page_size is 0", caller);
+    CHECK_ARG(info->n_page <= 1u << 30, "%s: n_page exceeds 2^30", caller);
+fail:
+    return status;
+}
+
+static enum vka_status create_tensor(struct vka_cache *cache, enum memory_kind kind,
+                                     enum vka_dtype dtype, const uint32_t size[4],
+                                     struct vka_tensor *tensor)
+{
+    struct log *log = &cache->device->log;
+    enum vka_status status = VKA_OK;
+    tensor->dtype = dtype;
+    if (!shape_dense(4, size, &tensor->shape))
+        return log_error(log, VKA_UNSUPPORTED, "vka_cache_create: more than 2^48 elements");
+    TRY(storage_create(cache->device, kind, vka_tensor_size(tensor), &tensor->storage));
+fail:
+    return status;
+}
+
+static uint32_t *host_words(const struct vka_tensor *tensor)
+{
+    return memory_mapped(&tensor->storage->range);
+}
+
+static enum vka_status create_tensors(struct vka_cache *cache)
+{
+    enum vka_status status = VKA_OK;
+    const struct vka_cache_info *i = &cache->info;
+    bool paged = i->page_size != 0;
+    uint32_t outer = paged ? i->n_page : i->batch;
+    /* Rows in fours, so that a sequence's bytes are whole words whatever the type. */
+    uint32_t rows = paged ? i->page_size : (i->capacity + 3) / 4 * 4;
+    TRY(create_tensor(cache, MEMORY_DEVICE, i->dtype,
+                      (const uint32_t[]){outer, i->n_kv_head, rows, i->head_dim}, &cache->k));
+    TRY(create_tensor(cache, MEMORY_DEVICE, i->dtype,
+                      (const uint32_t[]){outer, i->n_kv_head, rows, i->value_dim}, &cache->v));
+    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 2, i->batch},
+                      &cache->state));
+    memset(host_words(&cache->state), 0, 8 * (size_t)i->batch);
+    TRY(storage_keep(cache->state.storage, host_words(&cache->state)));
+    if (!paged) {
+        cache->k.shape.size[2] = cache->v.shape.size[2] = i->capacity;
+        return VKA_OK;
+    }
+    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32,
+                      (const uint32_t[]){1, 1, i->batch, cache->table_row}, &cache->table));
+    for (uint64_t b = 0; b < (uint64_t)i->batch * cache->table_row; b++)
+        host_words(&cache->table)[b] = b < i->n_page ? (uint32_t)b : UINT32_MAX;
+    TRY(storage_keep(cache->table.storage, host_words(&cache->table)));
+    cache_count_uses(cache);
+fail:
+    return status;
+}
+
+static void release_nothing(struct recorded *self)
+{
+    (void)self;
+}
+
+/* After a loss the table is what it was at first. */
+static enum vka_status restore_uses(struct recorded *self)
+{
+    struct vka_cache *cache =
+        (struct vka_cache *)((char *)self - offsetof(struct vka_cache, recorded));
+    if (cache->table_row)
+        cache_count_uses(cache);
+    return VKA_OK;
+}
+
+enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cache_info *info,
+                                 struct vka_cache **out)
+{
+    if (out)
+        *out = NULL;
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct vka_cache *cache = NULL;
+    CHECK_ARG(out, "%s: cache is NULL", __func__);
+    CHECK_ARG(info, "%s: info is NULL", __func__);
+    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
+              info->struct_size, sizeof *info);
+    TRY(check_info(log, __func__, info));
+    cache = calloc(1, sizeof *cache);
+    CHECK_ALLOC(cache);
+    cache->device = device;
+    cache->recorded = (struct recorded){device->recorded, release_nothing, restore_uses};
+    device->recorded = &cache->recorded;
+    cache->references = 1;
+    cache->info = *info;
+    if (!cache->info.value_dim)
+        cache->info.value_dim = info->head_dim;
+    if (info->page_size) {
+        cache->table_row = (info->capacity + info->page_size - 1) / info->page_size;
+        uint64_t all = (uint64_t)cache->table_row * info->batch;
+        CHECK_ARG(info->n_page || all <= 1u << 30, "%s: the sequences need more than 2^30 pages",
+                  __func__);
+        if (!info->n_page)
+            cache->info.n_page = (uint32_t)all;
+    }
+    cache->changed = calloc(info->batch, sizeof *cache->changed);
+    CHECK_ALLOC(cache->changed);
+    cache->uses = calloc(cache->table_row ? cache->info.n_page : 1, sizeof *cache->uses);
+    CHECK_ALLOC(cache->uses);
+    TRY(create_tensors(cache));
+    *out = cache;
+    return VKA_OK;
+
+fail:
+    vka_cache_destroy(&cache);
+    return status;
+}
+
+void cache_unref(struct vka_cache *cache)
+{
+    if (!cache || --cache->references > 0)
+        return;
+    struct recorded **link = &cache->device->recorded;
+    while (*link != &cache->recorded)
+        link = &(*link)->next;
+    *link = cache->recorded.next;
+    storage_unref(&cache->k.storage);
+    storage_unref(&cache->v.storage);
+    storage_unref(&cache->state.storage);
+    storage_unref(&cache->table.storage);
+    free(cache->changed);
+    free(cache->uses);
+    free(cache);
+}
+
+void vka_cache_destroy(struct vka_cache **cache)
+{
+    if (!cache)
+        return;
+    cache_unref(*cache);
+    *cache = NULL;
+}
+
+static struct vka_tensor state_row(const struct vka_cache *cache, uint32_t row)
+{
+    struct vka_tensor t = cache->state;
+    t.shape = (struct shape){.rank = 1,
+                             .size = {cache->info.batch},
+                             .stride = {1},
+                             .offset = (uint64_t)row * cache->info.batch};
+    return t;
+}
+
+struct vka_tensor cache_lengths(const struct vka_cache *cache)
+{
+    return state_row(cache, 0);
+}
+
+struct vka_tensor cache_positions(const struct vka_cache *cache)
+{
+    return state_row(cache, 1);
+}
+
+uint32_t *cache_length_words(const struct vka_cache *cache)
+{
+    return host_words(&cache->state);
+}

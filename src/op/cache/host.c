@@ -1,0 +1,124 @@
+/* What the host does to a cache between runs: lengths, truncation, forks, pages. */
+#include "op/cache/cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Opens a host operation: arguments checked, nothing in flight. */
+static enum vka_status begin_host(struct vka_cache *cache, const char *caller, uint32_t sequence)
+{
+    if (!cache)
+        return VKA_INVALID;
+    struct vka_device *device = cache->device;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(sequence < cache->info.batch, "%s: sequence is %u, but the cache has %u", caller,
+              sequence, cache->info.batch);
+    TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
+fail:
+    return status;
+}
+
+enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t sequence, uint32_t *length)
+{
+    enum vka_status status = VKA_OK;
+    TRY(begin_host(cache, __func__, sequence));
+    struct log *log = &cache->device->log;
+    CHECK_ARG(length, "%s: length is NULL", __func__);
+    *length = cache_length_words(cache)[sequence];
+fail:
+    return status;
+}
+
+enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, uint32_t length)
+{
+    enum vka_status status = VKA_OK;
+    TRY(begin_host(cache, __func__, sequence));
+    struct log *log = &cache->device->log;
+    uint32_t *words = cache_length_words(cache);
+    CHECK_ARG(length <= words[sequence], "%s: length is %u, but sequence %u holds only %u",
+              __func__, length, sequence, words[sequence]);
+    if (cache->table_row)
+        TRY(cache_own_pages(cache, sequence, length));
+    words[sequence] = length;
+    cache_change(cache, sequence);
+fail:
+    return status;
+}
+
+/* Takes over all pages that hold something; the last, where partial, is then made to's own. Where
+ * the copy fails midway, it may have been into a page that was to's, which is empty then. */
+static enum vka_status fork_pages(struct vka_cache *cache, uint32_t from, uint32_t to,
+                                  uint32_t length)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &cache->device->log;
+    uint32_t *table = cache_table_words(cache), page_size = cache->info.page_size;
+    size_t n = cache->table_row;
+    uint32_t used = (length + page_size - 1) / page_size;
+    uint32_t *before = malloc(n * sizeof *before);
+    CHECK_ALLOC(before);
+    memcpy(before, table + to * n, n * sizeof *before);
+    cache_set_pages(cache, to, 0, used, table + from * n);
+    status = cache_own_pages(cache, to, length);
+    if (status != VKA_OK)
+        cache_set_pages(cache, to, 0, used, before);
+    if (status != VKA_OK && status != VKA_INVALID) {
+        cache_length_words(cache)[to] = 0;
+        cache_change(cache, to);
+    }
+    free(before);
+fail:
+    return status;
+}
+
+/* Copies all of a stretch; `to` is empty until both parts are there. */
+static enum vka_status fork_stretch(struct vka_cache *cache, uint32_t from, uint32_t to)
+{
+    enum vka_status status = VKA_OK;
+    cache_length_words(cache)[to] = 0;
+    cache_change(cache, to);
+    TRY(cache_copy_outer(cache, &cache->k, from, to));
+    TRY(cache_copy_outer(cache, &cache->v, from, to));
+fail:
+    return status;
+}
+
+enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to)
+{
+    enum vka_status status = VKA_OK;
+    TRY(begin_host(cache, __func__, from));
+    TRY(begin_host(cache, __func__, to));
+    struct log *log = &cache->device->log;
+    CHECK_ARG(from != to, "%s: from and to are the same sequence", __func__);
+    uint32_t *words = cache_length_words(cache);
+    if (cache->table_row)
+        TRY(fork_pages(cache, from, to, words[from]));
+    else if (words[from] > 0)
+        TRY(fork_stretch(cache, from, to));
+    words[to] = words[from];
+    cache_change(cache, to);
+fail:
+    return status;
+}
+
+enum vka_status vka_cache_set_pages(struct vka_cache *cache, uint32_t sequence, uint32_t first,
+                                    uint32_t count, const uint32_t *pages)
+{
+    enum vka_status status = VKA_OK;
+    TRY(begin_host(cache, __func__, sequence));
+    struct log *log = &cache->device->log;
+    CHECK_ARG(cache->table_row, "%s: the cache is not paged: page_size is 0", __func__);
+    CHECK_ARG(first <= cache->table_row && count <= cache->table_row - first,
+              "%s: first %u and count %u do not fit %u pages a sequence", __func__, first, count,
+              cache->table_row);
+    CHECK_ARG(pages || !count, "%s: pages is NULL", __func__);
+    for (uint32_t i = 0; i < count; i++)
+        CHECK_ARG(pages[i] < cache->info.n_page, "%s: pages[%u] is %u, but the pool has %u pages",
+                  __func__, i, pages[i], cache->info.n_page);
+    cache_set_pages(cache, sequence, first, count, pages);
+    if (count)
+        cache_change(cache, sequence);
+fail:
+    return status;
+}

@@ -1,0 +1,73 @@
+#include "op/check.h"
+#include "core/dtype.h"
+#include "core/overlap.h"
+
+enum vka_status check_tensor(struct vka_device *device, const char *caller, const char *name,
+                             const struct vka_tensor *tensor, unsigned flags)
+{
+    struct log *log = &device->log;
+    if (!tensor)
+        return log_error(log, VKA_INVALID, "%s: %s is NULL", caller, name);
+    if (tensor->storage->device != device)
+        return log_error(log, VKA_INVALID, "%s: %s belongs to another device", caller, name);
+    const char *type = vka_dtype_name(tensor->dtype);
+    if (flags & CHECK_FLOAT && !dtype_is_float(tensor->dtype))
+        return log_error(log, VKA_INVALID, "%s: %s is %s, not f32, f16 or bf16", caller, name,
+                         type);
+    if (flags & CHECK_F32 && tensor->dtype != VKA_F32)
+        return log_error(log, VKA_INVALID, "%s: %s is %s, not f32", caller, name, type);
+    if (flags & CHECK_I32 && tensor->dtype != VKA_I32)
+        return log_error(log, VKA_INVALID, "%s: %s is %s, not i32", caller, name, type);
+    if (flags & CHECK_WRITTEN && !shape_is_distinct(&tensor->shape))
+        return log_error(log, VKA_INVALID,
+                         "%s: %s is written, but some of its elements share memory", caller, name);
+    return VKA_OK;
+}
+
+enum vka_status check_shape(struct vka_device *device, const char *caller, const char *name,
+                            const struct vka_tensor *tensor, uint32_t rank, const uint32_t *size)
+{
+    struct shape want;
+    char got_text[SHAPE_TEXT], want_text[SHAPE_TEXT];
+    bool same = tensor->shape.rank == rank;
+    for (uint32_t i = 0; same && i < rank; i++)
+        same = tensor->shape.size[i] == size[i];
+    if (same)
+        return VKA_OK;
+    shape_dense(rank, size, &want);
+    return log_error(&device->log, VKA_INVALID, "%s: %s is %s, not %s", caller, name,
+                     shape_text(&tensor->shape, got_text), shape_text(&want, want_text));
+}
+
+enum vka_status check_vector(struct vka_device *device, const char *caller, const char *name,
+                             const struct vka_tensor *tensor, uint32_t n)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    if (!tensor)
+        return VKA_OK;
+    TRY(check_tensor(device, caller, name, tensor, CHECK_F32));
+    TRY(check_shape(device, caller, name, tensor, 1, &n));
+    CHECK_ARG(n == 1 || tensor->shape.stride[0] == 1, "%s: %s is not contiguous", caller, name);
+fail:
+    return status;
+}
+
+enum vka_status check_no_overlap(struct vka_device *device, const char *caller, const char *name,
+                                 const struct vka_tensor *written,
+                                 const struct vka_tensor *const *others, size_t n)
+{
+    const struct extent mine = tensor_extent(written);
+    const struct placed_shape out = {&written->shape, mine.first, vka_dtype_size(written->dtype)};
+    for (size_t i = 0; i < n; i++) {
+        if (!others[i])
+            continue;
+        const struct extent other = tensor_extent(others[i]);
+        const struct placed_shape in = {&others[i]->shape, other.first,
+                                        vka_dtype_size(others[i]->dtype)};
+        if (mine.buffer == other.buffer && shape_overlaps(&out, &in))
+            return log_error(&device->log, VKA_INVALID, "%s: %s shares elements with an input",
+                             caller, name);
+    }
+    return VKA_OK;
+}

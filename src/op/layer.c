@@ -1,0 +1,329 @@
+/* struct vka_layer: weights on the device, and the layer as an operation: three projections,
+ * attention on views of their outputs, and the output projection. */
+#include "core/layer_info.h"
+#include "op/attention/share.h"
+#include "op/cache/cache.h"
+#include "op/check.h"
+#include "op/nonfinite.h"
+#include "op/weights.h"
+
+#include <stdlib.h>
+
+enum projection { QUERY = 0, KEY, VALUE, OUTPUT, PROJECTION_COUNT };
+
+/* What parts of one product are called, [first][last]. */
+static const char *const product_names[3][3] = {
+    {"project q", "project qk", "project qkv"},
+    {NULL, "project k", "project kv"},
+    {NULL, NULL, "project v"},
+};
+
+struct vka_layer {
+    struct vka_device *device;
+    struct vka_layer_info info; /* sizes, defaults filled in; no host pointers */
+    bool joined; /* sets[0] has query, key and value: they take inputs of one width */
+    struct weights sets[PROJECTION_COUNT];
+};
+
+/* The weights that have a projection, and which of their parts it is. */
+static const struct weights *find_part(const struct vka_layer *layer, enum projection which,
+                                       uint32_t *part)
+{
+    bool joined = layer->joined && which != OUTPUT;
+    *part = joined ? which : 0;
+    return &layer->sets[joined ? QUERY : which];
+}
+
+static enum vka_status upload(struct vka_layer *layer, const struct vka_layer_info *info)
+{
+    enum vka_status status = VKA_OK;
+    const struct weight_part parts[PROJECTION_COUNT] = {
+        {&info->query, info->n_head * info->head_dim},
+        {&info->key, info->n_kv_head * info->head_dim},
+        {&info->value, info->n_kv_head * info->value_dim},
+        {&info->output, info->output_dim},
+    };
+    const uint32_t in[PROJECTION_COUNT] = {info->query_dim, info->key_dim, info->value_input_dim,
+                                           info->n_head * info->value_dim};
+    layer->joined = in[QUERY] == in[KEY] && in[QUERY] == in[VALUE];
+    for (uint32_t i = 0; i < PROJECTION_COUNT; i++) {
+        uint32_t n_part = layer->joined && i == QUERY ? 3 : 1;
+        if ((layer->joined && (i == KEY || i == VALUE)) || !parts[i].host->weight)
+            continue;
+        TRY(weights_upload(layer->device, info->dtype, info->keep_weights, &parts[i], n_part, in[i],
+                           &layer->sets[i]));
+    }
+fail:
+    return status;
+}
+
+enum vka_status vka_layer_create(struct vka_device *device, const struct vka_layer_info *given,
+                                 struct vka_layer **out)
+{
+    if (out)
+        *out = NULL;
+    if (!device)
+        return VKA_INVALID;
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    struct vka_layer *layer = NULL;
+    CHECK_ARG(out, "%s: layer is NULL", __func__);
+    CHECK_ARG(given, "%s: info is NULL", __func__);
+    CHECK_ARG(given->struct_size == sizeof *given, "%s: struct_size is %zu, not %zu", __func__,
+              given->struct_size, sizeof *given);
+    struct vka_layer_info info = *given;
+    layer_info_fill(&info);
+    TRY(layer_info_check(log, __func__, &info));
+    layer = calloc(1, sizeof *layer);
+    CHECK_ALLOC(layer);
+    layer->device = device;
+    layer->info = info;
+    const struct vka_linear_weights none = {0};
+    layer->info.query = layer->info.key = layer->info.value = layer->info.output = none;
+    TRY(upload(layer, &info));
+    *out = layer;
+    return VKA_OK;
+
+fail:
+    vka_layer_destroy(&layer);
+    return status;
+}
+
+void vka_layer_destroy(struct vka_layer **slot)
+{
+    if (!slot || !*slot)
+        return;
+    for (int i = 0; i < PROJECTION_COUNT; i++)
+        weights_free(&(*slot)->sets[i]);
+    free(*slot);
+    *slot = NULL;
+}
+
+/* An input or the output: [batch][n][width], or [n][batch][width]; *batch and *n must be met where
+ * they are not 0, and are filled in where they are. */
+static enum vka_status check_io(struct vka_plan *plan, const char *name,
+                                const struct vka_tensor *tensor, enum vka_layout layout,
+                                unsigned flags, uint32_t width, uint32_t *batch, uint32_t *n)
+{
+    static const char *const caller = "vka_plan_add_layer";
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    TRY(check_tensor(plan->device, caller, name, tensor, flags));
+    CHECK_ARG(tensor->shape.rank == 3, "%s: %s has rank %u, not 3", caller, name,
+              tensor->shape.rank);
+    const uint32_t *size = tensor->shape.size;
+    uint32_t b = layout == VKA_BATCH_FIRST ? 0 : 1;
+    CHECK_ARG(size[2] == width, "%s: %s has width %u, but the layer needs %u", caller, name,
+              size[2], width);
+    CHECK_ARG(!*batch || size[b] == *batch, "%s: %s has batch %u, not %u", caller, name, size[b],
+              *batch);
+    CHECK_ARG(!*n || size[1 - b] == *n, "%s: %s has %u positions, not %u", caller, name,
+              size[1 - b], *n);
+    *batch = size[b];
+    *n = size[1 - b];
+fail:
+    return status;
+}
+
+/* [n0][n1][n_head * dim], heads blocked or interleaved, as [batch][n_head][n][dim]. */
+static struct vka_tensor heads_of(const struct vka_tensor *flat, enum vka_layout layout,
+                                  uint32_t n_head, uint32_t dim, bool interleaved)
+{
+    uint32_t b = layout == VKA_BATCH_FIRST ? 0 : 1, lead = flat->shape.rank - 3;
+    const uint32_t *size = flat->shape.size + lead;
+    const uint64_t *stride = flat->shape.stride + lead;
+    struct vka_tensor heads = *flat;
+    heads.shape = (struct shape){
+        .rank = 4,
+        .size = {size[b], n_head, size[1 - b], dim},
+        .stride = {stride[b], stride[2] * (interleaved ? 1 : dim), stride[1 - b],
+                   stride[2] * (interleaved ? n_head : 1)},
+        .offset = flat->shape.offset,
+    };
+    return heads;
+}
+
+/* x W^T + b of the projections first .. last, whose input is one tensor, into scratch; each is seen
+ * as heads. */
+static enum vka_status project(struct vka_plan *plan, const struct vka_layer_op *op,
+                               enum projection first, enum projection last,
+                               const struct vka_tensor *x, struct vka_tensor heads[])
+{
+    enum vka_status status = VKA_OK;
+    const struct vka_layer_info *info = &op->layer->info;
+    uint32_t from, to;
+    const struct weights *w = find_part(op->layer, first, &from);
+    find_part(op->layer, last, &to);
+    const uint32_t size[4] = {1, x->shape.size[0], x->shape.size[1], weights_width(w, from, to)};
+    struct vka_tensor flat;
+    TRY(plan_scratch(plan, VKA_F32, size, &flat));
+    TRY(weights_apply(plan, product_names[first][last], w, from, to, x, &flat));
+    for (uint32_t i = from; i <= to; i++) {
+        uint32_t which = first + i - from;
+        uint32_t n_head = which == QUERY ? info->n_head : info->n_kv_head;
+        struct vka_tensor part = tensor_part(&flat, 3, w->first[i] - w->first[from], w->out[i]);
+        heads[which] = heads_of(&part, op->layout, n_head, w->out[i] / n_head, info->interleaved);
+    }
+fail:
+    return status;
+}
+
+/* All three projections, in as few products as the inputs and the weights allow. */
+static enum vka_status project_all(struct vka_plan *plan, const struct vka_layer_op *op,
+                                   const struct vka_tensor *const x[3], struct vka_tensor heads[3])
+{
+    enum vka_status status = VKA_OK;
+    for (uint32_t first = QUERY, last; first <= VALUE; first = last + 1) {
+        for (last = first; op->layer->joined && last < VALUE && x[last + 1] == x[first];)
+            last++;
+        TRY(project(plan, op, (enum projection)first, (enum projection)last, x[first], heads));
+    }
+fail:
+    return status;
+}
+
+/* Checks the operation and fills in the sizes of *a. */
+static enum vka_status check(struct vka_plan *plan, const struct vka_layer_op *op,
+                             const struct vka_tensor *key, const struct vka_tensor *value,
+                             struct attention *a)
+{
+    static const char *const caller = "vka_plan_add_layer";
+    enum vka_status status = VKA_OK;
+    const struct vka_layer_info *info = &op->layer->info;
+    uint32_t batch = 0, n_q = 0, n_kv = 0;
+    TRY(check_io(plan, "query", op->query, op->layout, CHECK_FLOAT, info->query_dim, &batch, &n_q));
+    TRY(check_io(plan, "key", key, op->layout, CHECK_FLOAT, info->key_dim, &batch, &n_kv));
+    TRY(check_io(plan, "value", value, op->layout, CHECK_FLOAT, info->value_input_dim, &batch,
+                 &n_kv));
+    TRY(check_io(plan, "output", op->output, op->layout, CHECK_FLOAT | CHECK_WRITTEN,
+                 info->output_dim, &batch, &n_q));
+    a->batch = batch;
+    a->n_head = info->n_head;
+    a->n_kv_head = info->n_kv_head;
+    a->n_q = n_q;
+    a->n_kv = n_kv;
+    a->head_dim = info->head_dim;
+    a->value_dim = info->value_dim;
+    if (op->cache)
+        TRY(attention_check_cache(plan, caller, op->cache, n_kv, a));
+    TRY(attention_check_options(plan, caller, a));
+    const struct vka_tensor *inputs[4 + OPTION_INPUTS] = {op->query, key, value};
+    attention_option_inputs(a->options, inputs + 4);
+    TRY(check_no_overlap(plan->device, caller, "output", op->output, inputs, COUNTOF(inputs)));
+    inputs[3] = op->output;
+    if (a->options->scores)
+        TRY(check_no_overlap(plan->device, caller, "scores", a->options->scores, inputs,
+                             COUNTOF(inputs)));
+fail:
+    return status;
+}
+
+/* x: query, key and value, the same pointer where they are one. */
+static enum vka_status add_whole(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], struct attention *a)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor heads[3], context = *op->output;
+    TRY(project_all(plan, op, x, heads));
+    a->q = heads[QUERY];
+    uint32_t part;
+    const struct weights *output = find_part(op->layer, OUTPUT, &part);
+    bool has_output = output->weight.storage;
+    if (has_output) {
+        const uint32_t *size = op->output->shape.size;
+        const uint32_t width[4] = {1, size[0], size[1], a->n_head * a->value_dim};
+        TRY(plan_scratch(plan, VKA_F32, width, &context));
+    }
+    a->output = heads_of(&context, op->layout, a->n_head, a->value_dim, false);
+    TRY(plan_attention(plan, a,
+                       &(struct attention_inputs){
+                           .new_k = &heads[KEY], .new_v = &heads[VALUE], .cache = op->cache}));
+    if (has_output)
+        TRY(weights_apply(plan, "project out", output, part, part, &context, op->output));
+fail:
+    return status;
+}
+
+/* Whether the projections of all batch elements pass an allocation. */
+static bool is_too_large(const struct vka_plan *plan, const struct vka_layer_op *op,
+                         const struct attention *a)
+{
+    uint64_t q = (uint64_t)a->n_head * a->head_dim, k = (uint64_t)a->n_kv_head * a->head_dim;
+    uint64_t v = (uint64_t)a->n_kv_head * a->value_dim, o = (uint64_t)a->n_head * a->value_dim;
+    uint64_t n = a->n_q > a->n_kv ? a->n_q : a->n_kv, width = q + k + v > o ? q + k + v : o;
+    return !op->cache && a->batch > 1 &&
+           a->batch * n * width * 4 > plan->caps.properties.max_allocation;
+}
+
+static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], struct attention *a);
+
+/* The layer on batch elements first .. first + count - 1. */
+static enum vka_status add_share(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], const struct attention *a,
+                                 uint32_t first, uint32_t count)
+{
+    const struct share share = {.axis = 0, .first = first, .count = count};
+    uint32_t axis = op->layout == VKA_BATCH_FIRST ? 0 : 1;
+    struct share_options options;
+    struct vka_tensor tensors[3], output = tensor_part(op->output, axis, first, count);
+    const struct vka_tensor *parts[3];
+    struct vka_layer_op part = *op;
+    struct attention b = *a;
+    for (int i = 0; i < 3; i++) {
+        tensors[i] = tensor_part(x[i], axis, first, count);
+        parts[i] = i > 0 && x[i] == x[i - 1] ? parts[i - 1] : &tensors[i];
+    }
+    share_options(&op->attention, &share, &options);
+    part.output = &output;
+    part.attention = options.options;
+    b.options = &options.options;
+    b.batch = count;
+    plan_scratch_enter(plan);
+    enum vka_status status = add_parts(plan, &part, parts, &b);
+    plan_scratch_leave(plan);
+    return status;
+}
+
+static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_op *op,
+                                 const struct vka_tensor *const x[3], struct attention *a)
+{
+    uint32_t half = a->batch / 2;
+    if (!is_too_large(plan, op, a))
+        return add_whole(plan, op, x, a);
+    enum vka_status status = add_share(plan, op, x, a, 0, half);
+    return status == VKA_OK ? add_share(plan, op, x, a, half, a->batch - half) : status;
+}
+
+static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
+                                 const struct vka_layer_op *op)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(op, "%s: op is NULL", caller);
+    CHECK_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
+              op->struct_size, sizeof *op);
+    CHECK_ARG(op->layer && op->layer->device == plan->device,
+              "%s: layer is NULL or belongs to another device", caller);
+    CHECK_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,
+              (int)op->layout);
+    const struct vka_tensor *key = op->key ? op->key : op->query;
+    const struct vka_tensor *value = op->value ? op->value : key;
+    struct attention a = {.options = &op->attention};
+    TRY(check(plan, op, key, value, &a));
+    TRY(add_parts(plan, op, (const struct vka_tensor *const[]){op->query, key, value}, &a));
+    TRY(plan_count_nonfinite(plan, "output", op->output));
+    TRY(plan_count_nonfinite(plan, "scores", op->attention.scores));
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op)
+{
+    struct plan_mark mark;
+    enum vka_status status;
+    TRY(plan_begin(plan, __func__, &mark));
+    status = plan_end(plan, mark, add_layer(plan, __func__, op));
+fail:
+    return status;
+}

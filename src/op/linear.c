@@ -1,0 +1,104 @@
+#include "op/linear.h"
+#include "core/dtype.h"
+#include "op/check.h"
+#include "op/nonfinite.h"
+
+/* Makes axis j part of the rows, axis 2, where both shapes step through the two evenly. */
+static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)
+{
+    uint32_t n = in->size[2], more = in->size[j];
+    if (more == 1)
+        return true;
+    if ((uint64_t)more * n > UINT32_MAX)
+        return false;
+    if (n == 1) {
+        in->stride[2] = in->stride[j];
+        out->stride[2] = out->stride[j];
+    } else if (in->stride[j] != in->stride[2] * n || out->stride[j] != out->stride[2] * n) {
+        return false;
+    }
+    in->size[2] = out->size[2] = n * more;
+    in->size[j] = out->size[j] = 1;
+    return true;
+}
+
+enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
+                            const struct vka_tensor *weight, uint32_t panel,
+                            const struct vka_tensor *bias, bool relu,
+                            const struct vka_tensor *output)
+{
+    struct matmul_op op = {
+        .name = name,
+        .a = tensor_rank4(input),
+        .b = tensor_rank4(weight),
+        .panel = panel,
+        .c = tensor_rank4(output),
+        .bias = bias,
+        .group = 1,
+        .alpha = 1,
+        .relu = relu,
+    };
+    /* [batch][n] of dense tensors are batch * n rows of one product. */
+    if (merge_axis(&op.a.shape, &op.c.shape, 1))
+        merge_axis(&op.a.shape, &op.c.shape, 0);
+    for (uint32_t i = 0; i < 2; i++) { /* the same weights for all */
+        op.b.shape.size[i] = op.a.shape.size[i];
+        op.b.shape.stride[i] = 0;
+    }
+    return plan_matmul(plan, &op);
+}
+
+static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *op)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    static const char *const caller = "vka_plan_add_linear";
+    CHECK_ARG(op, "%s: op is NULL", caller);
+    CHECK_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
+              op->struct_size, sizeof *op);
+    TRY(check_tensor(plan->device, caller, "input", op->input, CHECK_FLOAT));
+    TRY(check_tensor(plan->device, caller, "weight", op->weight, CHECK_FLOAT));
+    TRY(check_tensor(plan->device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
+    const struct shape *x = &op->input->shape, *w = &op->weight->shape, *y = &op->output->shape;
+    uint32_t last = x->rank - 1;
+    CHECK_ARG(w->rank == 2, "%s: weight has rank %u, not 2", caller, w->rank);
+    CHECK_ARG(x->size[last] == w->size[1], "%s: input has width %u, but weight [%u, %u] needs %u",
+              caller, x->size[last], w->size[0], w->size[1], w->size[1]);
+    CHECK_ARG(y->rank == x->rank && y->size[last] == w->size[0],
+              "%s: output does not have input's rank %u and weight's %u rows as its width", caller,
+              x->rank, w->size[0]);
+    for (uint32_t i = 0; i < last; i++)
+        CHECK_ARG(y->size[i] == x->size[i], "%s: output's axis %u is %u, input's is %u", caller, i,
+                  y->size[i], x->size[i]);
+    if (op->bias) {
+        TRY(check_tensor(plan->device, caller, "bias", op->bias, CHECK_FLOAT));
+        CHECK_ARG(op->bias->shape.rank == 1 && op->bias->shape.size[0] == w->size[0] &&
+                      (w->size[0] == 1 || op->bias->shape.stride[0] == 1),
+                  "%s: bias is not a contiguous [%u]", caller, w->size[0]);
+    }
+    const struct vka_tensor *inputs[] = {op->input, op->weight, op->bias};
+    TRY(check_no_overlap(plan->device, caller, "output", op->output, inputs, COUNTOF(inputs)));
+fail:
+    return status;
+}
+
+static enum vka_status add_linear(struct vka_plan *plan, const struct vka_linear_op *op)
+{
+    enum vka_status status = VKA_OK;
+    TRY(check(plan, op));
+    TRY(plan_linear(plan, "linear", op->input, op->weight, 0, op->bias, op->relu_input,
+                    op->output));
+    TRY(plan_count_nonfinite(plan, "output", op->output));
+fail:
+    return status;
+}
+
+enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_linear_op *op)
+{
+    struct plan_mark mark;
+    enum vka_status status;
+    TRY(plan_begin(plan, __func__, &mark));
+    status = plan_end(plan, mark, add_linear(plan, op));
+fail:
+    return status;
+}

@@ -1,0 +1,14 @@
+/* The linear operation on checked tensors. */
+#ifndef VKA_OP_LINEAR_H
+#define VKA_OP_LINEAR_H
+
+#include "op/matmul/matmul.h"
+
+/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias, leading axes alike. panel: as in
+ * matmul_op, of the weight. */
+enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
+                            const struct vka_tensor *weight, uint32_t panel,
+                            const struct vka_tensor *bias, bool relu,
+                            const struct vka_tensor *output);
+
+#endif

@@ -1,0 +1,84 @@
+#include "op/matmul/budget.h"
+#include "plan/calibrate.h"
+
+#define PROBE_DEPTH 512u /* k of the product that is measured */
+#define LEAST_DEPTH 256u /* k that is not cut: in the largest tile 9 million operations */
+
+int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
+                       const struct matmul_choice *choice)
+{
+    const uint32_t *c = op->c.shape.size;
+    const uint32_t least[4] = {1, op->group, choice->rows, choice->columns};
+    struct work work = matmul_work(op, choice);
+    bool long_k = op->a.shape.size[3] > LEAST_DEPTH;
+    if (plan_fits(plan, choice->kernel, &work))
+        return -1;
+    if (work.loops > budget_max_loops(&plan->caps) && long_k)
+        return AXIS_K;
+    for (int axis = 0; axis < 4; axis++)
+        if (c[axis] > least[axis])
+            return axis;
+    return long_k ? AXIS_K : -1;
+}
+
+struct probe {
+    const struct matmul_op *op;
+    const struct matmul_choice *choice;
+};
+
+/* B of the probe, n x k, laid out as the op's is. */
+static enum vka_status make_b(struct vka_plan *plan, const struct matmul_op *op, uint32_t n,
+                              uint32_t k, struct vka_tensor *b)
+{
+    enum vka_status status = VKA_OK;
+    bool along_n = op->b.shape.stride[2] == 1 && op->b.shape.size[2] > 1;
+    uint32_t rows = along_n ? k : n, columns = divide_up(along_n ? n : k, 8) * 8;
+    if (op->panel)
+        return plan_scratch(plan, op->b.dtype,
+                            (const uint32_t[]){1, 1, divide_up(n, op->panel), k * op->panel}, b);
+    TRY(plan_scratch(plan, op->b.dtype, (const uint32_t[]){1, 1, rows, columns}, b));
+    b->shape.size[2] = n;
+    b->shape.size[3] = k;
+    b->shape.stride[2] = along_n ? 1 : columns;
+    b->shape.stride[3] = along_n ? columns : 1;
+fail:
+    return status;
+}
+
+/* n tiles that share A and B. */
+static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
+{
+    enum vka_status status = VKA_OK;
+    const struct probe *probe = problem;
+    const struct matmul_choice *choice = probe->choice;
+    struct matmul_op op = *probe->op;
+    uint32_t k = op.a.shape.size[3];
+    struct vka_tensor bias;
+    n = calibrate_groups(plan, 4ull * choice->rows * choice->columns, n);
+    k = k < PROBE_DEPTH ? k : PROBE_DEPTH;
+    TRY(plan_scratch(plan, op.a.dtype, (const uint32_t[]){1, 1, choice->rows, divide_up(k, 8) * 8},
+                     &op.a));
+    TRY(make_b(plan, probe->op, choice->columns, k, &op.b));
+    TRY(plan_scratch(plan, op.c.dtype, (const uint32_t[]){n, 1, choice->rows, choice->columns},
+                     &op.c));
+    if (op.bias) {
+        TRY(plan_scratch(plan, op.bias->dtype, (const uint32_t[]){1, 1, 1, choice->columns},
+                         &bias));
+        op.bias = &bias;
+    }
+    op.a.shape.size[0] = op.b.shape.size[0] = n;
+    op.a.shape.stride[0] = op.b.shape.stride[0] = 0;
+    op.a.shape.size[3] = k;
+    op.sums.storage = NULL;
+    op.group = 1;
+    TRY(matmul_add_pass(plan, &op, choice));
+fail:
+    return status;
+}
+
+enum vka_status matmul_calibrate(struct vka_plan *plan, const struct matmul_op *op,
+                                 const struct matmul_choice *choice)
+{
+    struct work work = matmul_work(op, choice);
+    return calibrate(plan, choice->kernel, &work, add_probe, &(struct probe){op, choice});
+}

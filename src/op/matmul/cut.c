@@ -1,0 +1,338 @@
+/* Matrix products of any size: cut and packed so that grids, bindings and allocations fit the
+ * device, and passes the budget. No kernel sums differently by a result's place in its tile, and
+ * what is cut along k goes on with the sums before, so that a result's bits do not depend on the
+ * cuts. */
+#include "params.h"
+#include "op/matmul/budget.h"
+
+#define K_UNIT MATMUL_BLOCK /* whole steps along k of every kernel */
+
+static matmul_add add_parts;
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Bytes of A or B that a kernel can see. */
+static uint64_t input_limit(const struct vka_plan *plan, const struct matmul_choice *choice)
+{
+    uint64_t limit = plan->caps.properties.max_buffer_range;
+    bool texels = kernel_table[choice->kernel].needs & NEED_TEXELS;
+    return texels ? least(limit, plan->caps.max_texels * 16ull) : limit;
+}
+
+/* Batch elements and heads of B, one where all share it. */
+static void outer_of(const struct vka_tensor *b, uint32_t outer[2])
+{
+    for (int i = 0; i < 2; i++)
+        outer[i] = b->shape.stride[i] ? b->shape.size[i] : 1;
+}
+
+/* What B takes when its rows are packed: a cut along n makes that smaller even where the rows of B
+ * are so far apart that its range stays. */
+static uint64_t rows_bytes(const struct vka_tensor *b)
+{
+    uint32_t outer[2];
+    outer_of(b, outer);
+    return (uint64_t)outer[0] * outer[1] * b->shape.size[3] * divide_up(b->shape.size[2], 4) * 16;
+}
+
+/* k, or the rows where the sums of so many would not fit; -1 where k cannot be halved. */
+static int axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
+{
+    const struct vka_device_properties *p = &plan->caps.properties;
+    const uint32_t *size = op->c.shape.size;
+    uint64_t sums = (uint64_t)size[0] * size[1] * size[2] * size[3] * 4;
+    if (op->a.shape.size[3] <= K_UNIT)
+        return -1;
+    return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
+}
+
+/* Whether A or C has to be cut: not where a binding holds it packed, and the rows lie so close that
+ * fewer of them would reach as far. */
+static bool too_large(const struct vka_plan *plan, const struct vka_tensor *x, uint64_t limit,
+                      uint64_t scratch)
+{
+    const struct shape *s = &x->shape;
+    const uint32_t *size = s->size;
+    bool close = s->stride[2] * (size[2] - 1ull) < s->stride[3] * (size[3] - 1ull);
+    uint64_t packed = (uint64_t)size[0] * size[1] * size[2] * divide_up(size[3], 4) * 16;
+    return plan_range(plan, x) > limit && (!close || packed > scratch);
+}
+
+/* The axis to halve so that grid and bindings fit the device; -1 where they do, or no cut helps. */
+static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
+                       const struct matmul_choice *choice)
+{
+    const struct caps *caps = &plan->caps;
+    const uint32_t *size = op->c.shape.size;
+    uint64_t limit = caps->properties.max_buffer_range, input = input_limit(plan, choice);
+    uint64_t scratch = least(input, caps->properties.max_allocation), groups[3];
+    uint32_t n_block;
+    matmul_grid(op, choice, groups, &n_block);
+    bool a = too_large(plan, &op->a, input, scratch);
+    bool b = plan_range(plan, &op->b) > input && (op->panel || rows_bytes(&op->b) > scratch);
+    bool c = too_large(plan, &op->c, limit, scratch);
+    uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* their axes of the grid */
+    if (a || b || c || groups[2] > caps->max_groups[2]) {
+        if (size[0] > 1)
+            return 0;
+        if (size[1] > op->group)
+            return 1;
+    }
+    if ((((a || c) && !b) || groups[rows] > caps->max_groups[rows]) && size[2] > 1)
+        return 2;
+    if ((b || c || groups[columns] > caps->max_groups[columns]) && size[3] > choice->columns)
+        return 3;
+    return a || b ? axis_of_k(plan, op) : -1;
+}
+
+/* The part `first .. first + count - 1` of the op along an axis of c. */
+static struct matmul_op op_part(const struct matmul_op *op, int axis, uint32_t first,
+                                uint32_t count, struct vka_tensor *bias)
+{
+    struct matmul_op part = *op;
+    uint32_t at = (uint32_t)axis;
+    part.c = tensor_part(&op->c, at, first, count);
+    if (op->sums.storage)
+        part.sums = tensor_part(&op->sums, at, first, count);
+    if (axis <= 2)
+        part.a = tensor_part(&op->a, at, first, count);
+    if (axis == 0)
+        part.b = tensor_part(&op->b, 0, first, count);
+    if (axis == 1)
+        part.b = tensor_part(&op->b, 1, first / op->group, divide_up(count, op->group));
+    if (axis == 3) {
+        uint32_t unit = op->panel ? op->panel : 1;
+        part.b = tensor_part(&op->b, 2, first / unit, divide_up(count, unit));
+        if (op->bias) {
+            *bias = tensor_part(op->bias, op->bias->shape.rank - 1, first, count);
+            part.bias = bias;
+        }
+    }
+    return part;
+}
+
+struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count)
+{
+    struct matmul_op part = *op;
+    uint32_t unit = op->panel ? op->panel : 1;
+    part.a = tensor_part(&op->a, 3, first, count);
+    part.b = tensor_part(&op->b, 3, first * unit, count * unit);
+    return part;
+}
+
+/* The sums of the first half wait in scratch, or in c where that can hold them. */
+static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmul_op *op,
+                                       const struct matmul_choice *choice, matmul_add *add)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t k = op->a.shape.size[3], half = divide_up(k / 2, K_UNIT) * K_UNIT;
+    struct matmul_op first = matmul_part_of_k(op, 0, half),
+                     rest = matmul_part_of_k(op, half, k - half);
+    bool in_place = op->c.dtype == VKA_F32 && op->c.shape.stride[3] == 1 && op->alpha == 1;
+    struct vka_tensor sums = op->sums.storage ? op->sums : op->c, scratch = {0};
+    if (!op->sums.storage && (!in_place || op->bias)) {
+        TRY(plan_scratch(plan, VKA_F32, op->c.shape.size, &scratch));
+        sums = scratch;
+    }
+    first.c = rest.sums = sums;
+    first.alpha = 1;
+    first.bias = NULL;
+    TRY(add(plan, &first, choice));
+    TRY(add(plan, &rest, choice));
+    if (scratch.storage)
+        plan_scratch_free(plan, &scratch);
+fail:
+    return status;
+}
+
+enum vka_status matmul_add_halves(struct vka_plan *plan, const struct matmul_op *op,
+                                  const struct matmul_choice *choice, int axis, matmul_add *add)
+{
+    if (axis == AXIS_K)
+        return add_halves_of_k(plan, op, choice, add);
+    uint32_t size = op->c.shape.size[axis];
+    uint32_t rows = op->c.shape.size[2] > choice->rows ? choice->rows : 1;
+    const uint32_t unit[4] = {1, op->group, rows, choice->columns};
+    uint32_t half = divide_up(size / 2, unit[axis]) * unit[axis];
+    struct vka_tensor bias;
+    struct matmul_op part = op_part(op, axis, 0, half, &bias);
+    enum vka_status status = add(plan, &part, choice);
+    if (status != VKA_OK)
+        return status;
+    part = op_part(op, axis, half, size - half, &bias);
+    return add(plan, &part, choice);
+}
+
+/* Makes `packed`, with one matrix where all share it, stand for B in the op. */
+static void replace_b(struct matmul_op *op, const struct vka_tensor *packed)
+{
+    struct shape was = op->b.shape;
+    op->b = *packed;
+    for (int i = 0; i < 2; i++) {
+        op->b.shape.size[i] = was.size[i];
+        op->b.shape.stride[i] = was.stride[i] ? packed->shape.stride[i] : 0;
+    }
+}
+
+/* Copies B to [k][n] with n padded to whole vec4. */
+static enum vka_status pack_rows(struct vka_plan *plan, struct matmul_op *op, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
+    struct vka_tensor packed, from = op->b;
+    outer_of(&op->b, outer);
+    TRY(plan_scratch(plan, dtype, (const uint32_t[]){outer[0], outer[1], k, divide_up(n, 4) * 4},
+                     &packed));
+    from.shape.size[0] = outer[0];
+    from.shape.size[1] = outer[1];
+    struct shape *to = &packed.shape; /* as [batch][head][n][k] */
+    uint64_t row = to->stride[2];
+    to->size[2] = n;
+    to->size[3] = k;
+    to->stride[2] = 1;
+    to->stride[3] = row;
+    TRY(plan_copy(plan, "pack", &from, &packed));
+    replace_b(op, &packed);
+fail:
+    return status;
+}
+
+/* Copies A to rows of whole vec4. */
+static enum vka_status pack_a(struct vka_plan *plan, struct matmul_op *op, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t *size = op->a.shape.size;
+    struct vka_tensor packed;
+    TRY(plan_scratch(plan, dtype,
+                     (const uint32_t[]){size[0], size[1], size[2], divide_up(size[3], 4) * 4},
+                     &packed));
+    packed.shape.size[3] = size[3];
+    TRY(plan_copy(plan, "pack", &op->a, &packed));
+    op->a = packed;
+fail:
+    return status;
+}
+
+/* Adds one pass. Operands whose elements are too far apart for a binding pass through scratch. */
+static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *given,
+                                 const struct matmul_choice *given_choice)
+{
+    enum vka_status status = VKA_OK;
+    struct matmul_op op = *given;
+    struct matmul_choice choice = *given_choice;
+    uint64_t input = input_limit(plan, &choice);
+    bool coop = choice.size.m != 0; /* whose inputs are of one type */
+    bool a = plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
+    bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
+    if (coop && b)
+        choice.b_vec = false; /* that was said of the rows as they lay */
+    if (coop && a)
+        choice.a_vec = false;
+    if (b && !op.panel)
+        TRY(pack_rows(plan, &op, coop ? op.b.dtype : VKA_F32));
+    if (a)
+        TRY(pack_a(plan, &op, coop ? op.a.dtype : VKA_F32));
+    if (c)
+        TRY(plan_scratch(plan, op.c.dtype, given->c.shape.size, &op.c));
+    TRY(matmul_add_pass(plan, &op, &choice));
+    if (c)
+        TRY(plan_copy(plan, "unpack", &op.c, &given->c));
+    if (a)
+        plan_scratch_free(plan, &op.a);
+    if (b && !given->panel)
+        plan_scratch_free(plan, &op.b);
+    if (c)
+        plan_scratch_free(plan, &op.c);
+fail:
+    return status;
+}
+
+static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *op,
+                                 const struct matmul_choice *choice)
+{
+    int axis = axis_to_cut(plan, op, choice);
+    if (axis < 0)
+        axis = matmul_budget_axis(plan, op, choice);
+    return axis < 0 ? add_dense(plan, op, choice)
+                    : matmul_add_halves(plan, op, choice, axis, add_parts);
+}
+
+static enum vka_status add_measured(struct vka_plan *plan, const struct matmul_op *op,
+                                    const struct matmul_choice *choice)
+{
+    enum vka_status status = matmul_calibrate(plan, op, choice);
+    return status == VKA_OK ? add_parts(plan, op, choice) : status;
+}
+
+/* With A packed where the kernel wants that, as much of it at a time as an allocation holds. */
+static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op *op,
+                                  const struct matmul_choice *choice)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t *size = op->a.shape.size;
+    struct matmul_op packed = *op;
+    if (!choice->pack_a)
+        return add_measured(plan, op, choice);
+    uint64_t bytes = (uint64_t)size[0] * size[1] * size[2] * divide_up(size[3], 4) * 16;
+    if (bytes > plan->caps.properties.max_allocation) {
+        int axis = size[0] > 1              ? 0
+                   : size[1] > op->group    ? 1
+                   : size[2] > choice->rows ? 2
+                                            : axis_of_k(plan, op);
+        if (axis >= 0)
+            return matmul_add_halves(plan, op, choice, axis, add_with_a);
+    }
+    TRY(pack_a(plan, &packed, VKA_F32));
+    TRY(add_measured(plan, &packed, choice));
+    plan_scratch_free(plan, &packed.a);
+fail:
+    return status;
+}
+
+static enum vka_status pack_panels(struct vka_plan *plan, struct matmul_op *op, uint32_t panel)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
+    struct vka_tensor packed, from = op->b;
+    outer_of(&op->b, outer);
+    TRY(plan_scratch(plan, VKA_F32,
+                     (const uint32_t[]){outer[0], outer[1], divide_up(n, panel), k * panel},
+                     &packed));
+    from.shape.size[0] = outer[0];
+    from.shape.size[1] = outer[1];
+    TRY(plan_copy_to_panels(plan, "pack", &from, &packed, panel));
+    replace_b(op, &packed);
+    op->panel = panel;
+fail:
+    return status;
+}
+
+/* B packed in panels where the kernel wants that, then A. */
+enum vka_status matmul_add_chain(struct vka_plan *plan, const struct matmul_op *op,
+                                 const struct matmul_choice *choice)
+{
+    enum vka_status status = VKA_OK;
+    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
+    struct matmul_op packed = *op;
+    if (!choice->panel || op->panel)
+        return add_with_a(plan, op, choice);
+    outer_of(&op->b, outer);
+    uint64_t row = (uint64_t)k * choice->panel;
+    uint64_t bytes = (uint64_t)outer[0] * outer[1] * divide_up(n, choice->panel) * row * 4;
+    if (bytes > plan->caps.properties.max_allocation || row > UINT32_MAX) {
+        int axis = outer[0] > 1          ? 0
+                   : outer[1] > 1        ? 1
+                   : n > choice->columns ? 3
+                                         : axis_of_k(plan, op);
+        if (axis >= 0)
+            return matmul_add_halves(plan, op, choice, axis, matmul_add_chain);
+    }
+    TRY(pack_panels(plan, &packed, choice->panel));
+    TRY(add_with_a(plan, &packed, choice));
+    plan_scratch_free(plan, &packed.b);
+fail:
+    return status;
+}

@@ -1,0 +1,233 @@
+/* A matrix product as one pass: which kernel, its constants and parameters. */
+#include "op/matmul/pass.h"
+#include "params.h"
+#include "kernel/choose.h"
+#include "plan/settle.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                              uint32_t count)
+{
+    struct vka_tensor part = *tensor;
+    part.shape.offset += first * part.shape.stride[axis];
+    part.shape.size[axis] = count;
+    return part;
+}
+
+struct vka_tensor tensor_rank4(const struct vka_tensor *tensor)
+{
+    struct vka_tensor full = *tensor;
+    full.shape = shape_rank4(&tensor->shape);
+    return full;
+}
+
+/* Whether elements along `inner` are contiguous float32, and every step along the other axes keeps
+ * 16-byte alignment. */
+static bool vec4_along(const struct vka_tensor *t, uint32_t inner)
+{
+    bool aligned = t->dtype == VKA_F32 && t->shape.stride[inner] == 1 && t->shape.offset % 4 == 0;
+    for (uint32_t i = 0; i < 4; i++)
+        aligned &= i == inner || t->shape.size[i] == 1 || t->shape.stride[i] % 4 == 0;
+    return aligned;
+}
+
+/* Reading a whole vec4 at the end of a row of n must stay in the row, or in its padding. */
+static bool b_vec4(const struct vka_tensor *b)
+{
+    uint32_t n = b->shape.size[2];
+    return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
+}
+
+/* Whether eight elements along k, the last axis, are whole 16 bytes, everywhere in the tensor. */
+static bool chunks_along_k(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    bool whole =
+        t->dtype != VKA_F32 && s->stride[3] == 1 && s->size[3] % 8 == 0 && s->offset % 8 == 0;
+    for (uint32_t i = 0; i < 3; i++)
+        whole &= s->size[i] == 1 || s->stride[i] % 8 == 0;
+    return whole;
+}
+
+struct job {
+    const struct vka_plan *plan;
+    const struct matmul_op *op;
+    struct matmul_choice *choice;
+};
+
+static uint64_t choose(const struct caps *caps, void *given)
+{
+    const struct job *job = given;
+    const struct vka_plan *plan = job->plan;
+    const struct matmul_op *op = job->op;
+    const uint32_t *a = op->a.shape.size;
+    bool row = op->a.dtype == VKA_F32 && (op->a.shape.stride[3] == 1 || a[3] == 1);
+    const struct matmul_problem problem = {
+        .batch = (uint64_t)a[0] * a[1],
+        .m = a[2],
+        .n = op->c.shape.size[3],
+        .k = a[3],
+        .a_type = op->a.dtype,
+        .b_type = op->b.dtype,
+        .a_plain = row && plan_is_ours(plan, &op->a),
+        .a_vec = vec4_along(&op->a, 3),
+        .b_vec = !op->panel && b_vec4(&op->b),
+        .panel = op->panel,
+        .a_chunks = chunks_along_k(&op->a),
+        .b_chunks = chunks_along_k(&op->b),
+        .hidden = op->hidden,
+    };
+    choose_matmul(caps, &problem, job->choice);
+    return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_pieces;
+}
+
+enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
+                              struct matmul_choice *choice)
+{
+    return plan_settle(plan, 0, choose, &(struct job){plan, op, choice});
+}
+
+static void set_coop_key(const struct matmul_choice *choice, struct pipeline_key *key)
+{
+    key->n_spec = MATMUL_COOP_SPECS;
+    key->spec[MATMUL_COOP_THREADS] = choice->lanes;
+    key->spec[MATMUL_COOP_M] = choice->size.m;
+    key->spec[MATMUL_COOP_N] = choice->size.n;
+    key->spec[MATMUL_COOP_K] = choice->size.k;
+    key->spec[MATMUL_COOP_MATS_M] = choice->mats_m;
+    key->spec[MATMUL_COOP_MATS_N] = choice->mats_n;
+    key->spec[MATMUL_COOP_A_VEC] = choice->a_vec;
+    key->spec[MATMUL_COOP_B_VEC] = choice->b_vec;
+}
+
+static void set_key(const struct matmul_op *op, const struct matmul_choice *choice,
+                    struct pipeline_key *key)
+{
+    *key = (struct pipeline_key){.kernel = choice->kernel};
+    key->spec[MATMUL_A_TYPE] = op->a.dtype;
+    key->spec[MATMUL_B_TYPE] = op->b.dtype;
+    key->spec[MATMUL_C_TYPE] = op->c.dtype;
+    key->spec[MATMUL_BIAS_TYPE] = op->bias ? op->bias->dtype : BIAS_NONE;
+    key->spec[MATMUL_RELU] = op->relu;
+    key->spec[MATMUL_HIDDEN] = op->hidden;
+    key->spec[MATMUL_SUMS] = op->sums.storage != NULL;
+    if (choice->size.m) {
+        set_coop_key(choice, key);
+    } else if (choice->kernel == KERNEL_matmul_tile) {
+        key->n_spec = MATMUL_TILE_SPECS;
+        key->spec[MATMUL_TILE_M] = choice->tile_m;
+        key->spec[MATMUL_TILE_N] = choice->tile_n;
+        key->spec[MATMUL_SIDE_X] = key->spec[MATMUL_SIDE_Y] = choice->side;
+    } else {
+        key->n_spec = MATMUL_LANE_SPECS; /* those for packed B read the rows alone */
+        key->spec[MATMUL_LANES] = choice->lanes;
+        key->spec[MATMUL_A_VEC] = choice->a_vec;
+        key->spec[MATMUL_B_VEC] = choice->b_vec;
+        key->spec[MATMUL_ROWS] = choice->rows;
+    }
+}
+
+static void set_params(const struct vka_plan *plan, const struct matmul_op *op, uint32_t n_block,
+                       struct pass *pass)
+{
+    const uint32_t *a = op->a.shape.size;
+    struct matmul_params p = {
+        .m = a[2],
+        .n = op->c.shape.size[3],
+        .k = a[3],
+        .alpha = op->alpha,
+        .n_head = a[1],
+        .group = op->group,
+        .a_batch = (uint32_t)op->a.shape.stride[0],
+        .a_head = (uint32_t)op->a.shape.stride[1],
+        .a_row = (uint32_t)op->a.shape.stride[2],
+        .a_col = (uint32_t)op->a.shape.stride[3],
+        .b_batch = (uint32_t)op->b.shape.stride[0],
+        .b_head = (uint32_t)op->b.shape.stride[1],
+        .b_row = (uint32_t)op->b.shape.stride[2],
+        .b_col = (uint32_t)op->b.shape.stride[3],
+        .c_batch = (uint32_t)op->c.shape.stride[0],
+        .c_head = (uint32_t)op->c.shape.stride[1],
+        .c_row = (uint32_t)op->c.shape.stride[2],
+        .c_col = (uint32_t)op->c.shape.stride[3],
+        .b_panel = (uint32_t)op->b.shape.stride[2],
+        .n_block = n_block,
+    };
+    plan_bind(plan, pass, 0, &op->a, false, &p.a_offset);
+    plan_bind(plan, pass, 1, &op->b, false, &p.b_offset);
+    plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
+    plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
+    plan_bind(plan, pass, 4, &op->b, false, NULL); /* where no sums are */
+    if (op->sums.storage) {
+        plan_bind(plan, pass, 4, &op->sums, false, &p.sums_offset);
+        p.sums_batch = (uint32_t)op->sums.shape.stride[0];
+        p.sums_head = (uint32_t)op->sums.shape.stride[1];
+        p.sums_row = (uint32_t)op->sums.shape.stride[2];
+    }
+    pass->push_size = sizeof p;
+    memcpy(pass->push, &p, sizeof p);
+}
+
+/* Bytes of rows of A that are to stay in a core's cache while all of B goes by. */
+#define BLOCK_BYTES (256u << 10)
+#define LEAST_GROUPS 65535u /* along an axis, that every device has */
+
+/* Tiles of rows in a block, for kernels that read packed B. */
+static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
+{
+    uint32_t all = divide_up(m, rows);
+    uint64_t fit = BLOCK_BYTES / (4ull * k * rows);
+    all = all < LEAST_GROUPS ? all : LEAST_GROUPS;
+    return fit < 1 ? 1 : fit < all ? (uint32_t)fit : all;
+}
+
+void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice, uint64_t groups[3],
+                 uint32_t *n_block)
+{
+    const uint32_t *c = op->c.shape.size;
+    uint32_t tiles = divide_up(c[2], choice->rows);
+    groups[0] = divide_up(c[3], choice->columns);
+    groups[1] = tiles;
+    groups[2] = (uint64_t)c[0] * c[1];
+    *n_block = 1;
+    if (choice->panel) {
+        uint32_t block = tiles_of_block(c[2], op->a.shape.size[3], choice->rows);
+        *n_block = divide_up(tiles, block);
+        groups[1] = groups[0];
+        groups[0] = block;
+        groups[2] *= *n_block;
+    }
+}
+
+struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice)
+{
+    const uint32_t *c = op->c.shape.size;
+    double tile = 2.0 * choice->rows * choice->columns * op->a.shape.size[3];
+    double tiles = (double)divide_up(c[2], choice->rows) * divide_up(c[3], choice->columns);
+    double loops = tune_matmul_loops(choice, op->a.shape.size[3]);
+    return (struct work){tile * tiles * c[0] * c[1], tile, loops};
+}
+
+enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *op,
+                                const struct matmul_choice *choice)
+{
+    const uint32_t *a = op->a.shape.size;
+    uint32_t n = op->c.shape.size[3], n_block;
+    uint64_t groups[3];
+    struct pass pass = {.name = op->name, .reason = choice->reason};
+    matmul_grid(op, choice, groups, &n_block);
+    memcpy(pass.problem, choice->problem, sizeof pass.problem);
+    set_key(op, choice, &pass.key);
+    set_params(plan, op, n_block, &pass);
+    pass.work = matmul_work(op, choice);
+    if (kernel_table[choice->kernel].needs & NEED_ADDRESS)
+        pass.n_address = 2;
+    for (int i = 0; i < 3; i++)
+        pass.groups[i] = groups[i] < UINT32_MAX ? (uint32_t)groups[i] : UINT32_MAX;
+    snprintf(pass.detail, sizeof pass.detail, "%ux%ux%u x%u, %s*%s->%s, tile %ux%u", a[2], n, a[3],
+             a[0] * a[1], vka_dtype_name(op->a.dtype), vka_dtype_name(op->b.dtype),
+             vka_dtype_name(op->c.dtype), choice->rows, choice->columns);
+    return plan_add_pass(plan, &pass);
+}

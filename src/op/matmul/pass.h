@@ -1,0 +1,37 @@
+/* One pass of a matrix product: what matmul.c, matmul_cut.c and matmul_long.c share. */
+#ifndef VKA_OP_MATMUL_PASS_H
+#define VKA_OP_MATMUL_PASS_H
+
+#include "kernel/choose.h"
+#include "op/matmul/matmul.h"
+
+/* The kernel for the product, tested before. */
+enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
+                              struct matmul_choice *choice);
+
+/* The grid of workgroups, and with packed B the blocks of rows. */
+void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice, uint64_t groups[3],
+                 uint32_t *n_block);
+
+/* What the pass has to do. */
+struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice);
+
+/* Adds a product, or a part of one. */
+typedef enum vka_status matmul_add(struct vka_plan *plan, const struct matmul_op *op,
+                                   const struct matmul_choice *choice);
+
+/* The pass, whatever its size: plan_add_pass says what does not fit. */
+matmul_add matmul_add_pass;
+
+/* A product whose k is one chain of sums, packed and cut for the device and the budget. */
+matmul_add matmul_add_chain;
+
+/* Adds both halves along an axis of c, in whole groups, and in whole tiles as long as there are
+ * more; or along AXIS_K. */
+enum vka_status matmul_add_halves(struct vka_plan *plan, const struct matmul_op *op,
+                                  const struct matmul_choice *choice, int axis, matmul_add *add);
+
+/* The op for k first .. first + count - 1. */
+struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count);
+
+#endif

@@ -1,0 +1,216 @@
+#include "op/nonfinite.h"
+#include "params.h"
+#include "op/matmul/matmul.h"
+#include "plan/settle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ELEMENTS 64u     /* for an invocation, as long as there are not too many of these */
+#define MOST_GROUPS 128u /* of a pass: what the host adds up is 64 KiB */
+
+/* Parts of a tensor that one binding can show and one submit has time for; halved along the axis
+ * that reaches furthest. */
+static void halve(const struct vka_tensor *t, struct vka_tensor half[2])
+{
+    const struct shape *s = &t->shape;
+    uint32_t axis = 0;
+    for (uint32_t i = 1; i < 4; i++)
+        if ((s->size[i] - 1) * s->stride[i] > (s->size[axis] - 1) * s->stride[axis])
+            axis = i;
+    uint32_t n = s->size[axis] / 2;
+    half[0] = tensor_part(t, axis, 0, n);
+    half[1] = tensor_part(t, axis, n, s->size[axis] - n);
+}
+
+static uint32_t groups_of(const struct vka_tensor *t)
+{
+    uint64_t groups = shape_count(&t->shape) / (ELEMENTS * NONFINITE_LANES) + 1;
+    return groups < MOST_GROUPS ? (uint32_t)groups : MOST_GROUPS;
+}
+
+static struct work work_of(const struct vka_tensor *t)
+{
+    double all = WORK_MOVE * (double)shape_count(&t->shape);
+    double loops = (double)shape_count(&t->shape) / (groups_of(t) * NONFINITE_LANES) + 2;
+    return (struct work){all, all / groups_of(t), loops};
+}
+
+static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
+{
+    struct work work = work_of(t);
+    bool small = shape_count(&t->shape) <= ELEMENTS * NONFINITE_LANES;
+    return shape_count(&t->shape) == 1 ||
+           (plan_range(plan, t) <= plan->caps.properties.max_buffer_range &&
+            (small || plan_fits(plan, KERNEL_nonfinite, &work)));
+}
+
+/* Where NaN and Inf of one output are counted. */
+struct count {
+    struct attached attached;
+    const char *name;
+    struct storage *words; /* host-visible, of the plan's scratches: n pairs of NaN and Inf */
+    uint32_t n;
+    uint64_t nan, inf; /* of the last run waited for */
+};
+
+static enum vka_status sum_counts(struct attached *self, uint64_t ticket, bool last)
+{
+    struct count *c = (struct count *)self;
+    const uint32_t *words = memory_mapped(&c->words->range);
+    (void)ticket;
+    if (!last)
+        return VKA_OK;
+    c->nan = c->inf = 0;
+    for (uint32_t j = 0; j < c->n; j++) {
+        c->nan += words[2 * j];
+        c->inf += words[2 * j + 1];
+    }
+    return VKA_OK;
+}
+
+static void free_count(struct attached *self)
+{
+    free(self); /* the first member of a struct count */
+}
+
+/* A counted output, and its n pairs of words as a tensor [1][1][1][2 * n]. */
+static enum vka_status add_count(struct vka_plan *plan, const char *name, uint32_t n,
+                                 struct vka_tensor *words)
+{
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    struct count *count = NULL;
+    *words = (struct vka_tensor){.dtype = VKA_I32};
+    shape_dense(4, (const uint32_t[]){1, 1, 1, 2 * n}, &words->shape);
+    TRY(plan_host_words(plan, vka_tensor_size(words), &words->storage));
+    count = calloc(1, sizeof *count);
+    CHECK_ALLOC(count);
+    *count = (struct count){{NULL, sum_counts, free_count, false}, name, words->storage, n, 0, 0};
+    TRY(plan_attach(plan, &count->attached));
+fail:
+    return status;
+}
+
+struct total {
+    uint32_t passes, invocations;
+};
+
+/* Adds the passes of all parts, as far as a plan could hold them, and their invocations. */
+static void measure(const struct vka_plan *plan, const struct vka_tensor *t, struct total *total)
+{
+    struct vka_tensor half[2];
+    if (total->passes > MOST_PASSES)
+        return;
+    if (fits(plan, t)) {
+        total->passes++;
+        total->invocations += groups_of(t) * NONFINITE_LANES;
+        return;
+    }
+    halve(t, half);
+    measure(plan, &half[0], total);
+    measure(plan, &half[1], total);
+}
+
+static enum vka_status add_passes(struct vka_plan *plan, const char *name,
+                                  const struct vka_tensor *t, const struct vka_tensor *counts,
+                                  uint32_t *first)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor half[2];
+    if (!fits(plan, t)) {
+        halve(t, half);
+        TRY(add_passes(plan, name, &half[0], counts, first));
+        return add_passes(plan, name, &half[1], counts, first);
+    }
+    const uint32_t *size = t->shape.size;
+    const uint64_t *stride = t->shape.stride;
+    struct pass pass = {.name = "count", .reason = "NaN and Inf are counted"};
+    struct nonfinite_params p = {
+        .shape0 = size[0],
+        .shape1 = size[1],
+        .shape2 = size[2],
+        .shape3 = size[3],
+        .from0 = (uint32_t)stride[0],
+        .from1 = (uint32_t)stride[1],
+        .from2 = (uint32_t)stride[2],
+        .from3 = (uint32_t)stride[3],
+    };
+    uint32_t n = groups_of(t) * NONFINITE_LANES;
+    struct vka_tensor part = tensor_part(counts, 3, 2 * *first, 2 * n);
+    pass.key = (struct pipeline_key){.kernel = KERNEL_nonfinite, .n_spec = NONFINITE_SPECS};
+    pass.key.spec[NONFINITE_TYPE] = t->dtype;
+    plan_bind(plan, &pass, 0, t, false, &p.from_offset);
+    plan_bind(plan, &pass, 1, &part, true, &p.first);
+    p.first /= 2; /* in pairs of words: an invocation's begin at an even one */
+    pass.push_size = sizeof p;
+    memcpy(pass.push, &p, sizeof p);
+    pass.work = work_of(t);
+    pass.groups[0] = groups_of(t);
+    pass.groups[1] = pass.groups[2] = 1;
+    snprintf(pass.detail, sizeof pass.detail, "%s %ux%ux%ux%u, %s", name, size[0], size[1], size[2],
+             size[3], vka_dtype_name(t->dtype));
+    TRY(plan_add_pass(plan, &pass));
+    *first += n;
+fail:
+    return status;
+}
+
+enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
+                                     const struct vka_tensor *t)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor counts, full;
+    struct total total = {0};
+    uint32_t first = 0;
+    if (!plan->count_nonfinite || !t)
+        return VKA_OK;
+    full = tensor_rank4(t);
+    TRY(plan_settle_kernel(plan, KERNEL_nonfinite));
+    measure(plan, &full, &total);
+    TRY(plan_check_room(plan, total.passes));
+    TRY(add_count(plan, name, total.invocations, &counts));
+    TRY(add_passes(plan, name, &full, &counts, &first));
+fail:
+    return status;
+}
+
+/* Count `index` of those attached; NULL past the last. */
+static const struct count *find_count(const struct vka_plan *plan, size_t index)
+{
+    for (size_t i = 0; i < plan->n_attached; i++)
+        if (plan->attached[i]->release == free_count && index-- == 0)
+            return (const struct count *)plan->attached[i];
+    return NULL;
+}
+
+struct storage *plan_count_words(const struct vka_plan *plan, size_t index)
+{
+    const struct count *count = find_count(plan, index);
+    return count ? count->words : NULL;
+}
+
+size_t vka_plan_nonfinite_count(const struct vka_plan *plan)
+{
+    size_t n = 0;
+    while (plan && find_count(plan, n))
+        n++;
+    return n;
+}
+
+enum vka_status vka_plan_nonfinite(const struct vka_plan *plan, size_t index,
+                                   struct vka_nonfinite_info *info)
+{
+    if (!plan)
+        return VKA_INVALID;
+    struct log *log = &plan->device->log;
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(info, "%s: info is NULL", __func__);
+    const struct count *c = find_count(plan, index);
+    CHECK_ARG(c, "%s: index %zu is past the last counted output", __func__, index);
+    CHECK_ARG(plan->waited, "%s: no run of the plan has been waited for", __func__);
+    *info = (struct vka_nonfinite_info){.name = c->name, .nan = c->nan, .inf = c->inf};
+fail:
+    return status;
+}

@@ -1,0 +1,154 @@
+#include "op/weights.h"
+#include "core/dtype.h"
+#include "plan/settle.h"
+#include "kernel/tune.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Writes all of a weight or bias, and keeps it where asked to. */
+static enum vka_status write_tensor(struct vka_tensor *tensor, bool keep, const void *data)
+{
+    enum vka_status status = VKA_OK;
+    TRY(vka_tensor_write(tensor, data, vka_tensor_size(tensor)));
+    TRY(storage_keep(tensor->storage, keep ? data : NULL));
+fail:
+    return status;
+}
+
+/* Where element [o][i] of [out][in] lies in a device's layout; pitch: of its rows. */
+static uint64_t place(const struct weights *w, bool transposed, uint64_t pitch, uint64_t in,
+                      uint64_t o, uint64_t i)
+{
+    if (w->panel)
+        return o / w->panel * w->panel * in + i * w->panel + o % w->panel;
+    return transposed ? i * pitch + o : o * pitch + i;
+}
+
+/* Rearranges the parts into data, which is 0 before. */
+static void arrange(const struct weights *w, enum vka_dtype dtype, bool transposed, uint64_t pitch,
+                    const struct weight_part *parts, uint32_t in, void *data)
+{
+    size_t size = vka_dtype_size(dtype);
+    for (uint32_t p = 0; p < w->n_part; p++)
+        for (uint64_t o = 0; o < parts[p].out; o++)
+            for (uint64_t i = 0; i < in; i++) {
+                uint64_t to = place(w, transposed, pitch, in, w->first[p] + o, i);
+                const char *from = parts[p].host->weight;
+                if (w->panel)
+                    ((float *)data)[to] = dtype_to_float(from, o * in + i, dtype);
+                else
+                    memcpy((char *)data + to * size, from + (o * in + i) * size, size);
+            }
+}
+
+/* As this device's kernels want them: packed in panels of float32, transposed, or as they are. */
+static enum vka_status upload_weight(struct vka_device *device, enum vka_dtype dtype, bool keep,
+                                     const struct weight_part *parts, uint32_t out, uint32_t in,
+                                     struct weights *w)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    void *data = NULL;
+    bool transposed = !w->panel && tune_transposes_weights(&device->caps);
+    uint64_t rows = out, pitch = in;
+    if (w->panel) {
+        rows = out / w->panel;
+        pitch = (uint64_t)in * w->panel;
+    } else if (transposed) {
+        rows = in;
+        pitch = (out + 3ull) / 4 * 4;
+    }
+    w->weight.dtype = w->panel ? VKA_F32 : dtype;
+    if (pitch > UINT32_MAX ||
+        !shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &w->weight.shape))
+        return log_error(log, VKA_UNSUPPORTED, "a weight of %u rows of %u is no single allocation",
+                         out, in);
+    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->weight), &w->weight.storage));
+    data = calloc(1, vka_tensor_size(&w->weight));
+    CHECK_ALLOC(data);
+    arrange(w, dtype, transposed, pitch, parts, in, data);
+    TRY(write_tensor(&w->weight, keep, data));
+    if (transposed)
+        w->weight.shape = (struct shape){.rank = 2, .size = {out, in}, .stride = {1, pitch}};
+fail:
+    free(data);
+    return status;
+}
+
+static enum vka_status upload_bias(struct vka_device *device, enum vka_dtype dtype, bool keep,
+                                   const struct weight_part *parts, uint32_t out, struct weights *w)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    size_t size = vka_dtype_size(dtype);
+    char *data = calloc(out, size);
+    CHECK_ALLOC(data);
+    for (uint32_t p = 0; p < w->n_part; p++)
+        if (parts[p].host->bias)
+            memcpy(data + w->first[p] * size, parts[p].host->bias, parts[p].out * size);
+    w->bias.dtype = dtype;
+    shape_dense(1, &out, &w->bias.shape);
+    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->bias), &w->bias.storage));
+    TRY(write_tensor(&w->bias, keep, data));
+fail:
+    free(data);
+    return status;
+}
+
+static uint64_t choose_packed(const struct caps *caps, void *panel)
+{
+    enum kernel kernel = tune_packed_kernel(caps);
+    *(uint32_t *)panel = tune_weight_panel(caps);
+    return kernel == KERNEL_COUNT ? 0 : UINT64_C(1) << kernel;
+}
+
+enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, bool keep,
+                               const struct weight_part *parts, uint32_t n_part, uint32_t in,
+                               struct weights *w)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    uint64_t out = 0;
+    bool bias = false;
+    *w = (struct weights){.n_part = n_part};
+    TRY(device_settle(device, choose_packed, &w->panel)); /* no other kernel reads what is packed */
+    uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1; /* parts begin at whole vec4 */
+    for (uint32_t p = 0; p < n_part; p++) {
+        w->first[p] = (uint32_t)out;
+        w->out[p] = parts[p].out;
+        bias |= parts[p].host->bias != NULL;
+        out += (parts[p].out + (uint64_t)unit - 1) / unit * unit;
+        CHECK_ARG(out <= INT32_MAX, "vka_layer_create: projections pass 2^31 rows");
+    }
+    TRY(upload_weight(device, dtype, keep, parts, (uint32_t)out, in, w));
+    if (bias)
+        TRY(upload_bias(device, dtype, keep, parts, (uint32_t)out, w));
+fail:
+    return status;
+}
+
+void weights_free(struct weights *w)
+{
+    storage_unref(&w->weight.storage);
+    storage_unref(&w->bias.storage);
+}
+
+uint32_t weights_width(const struct weights *w, uint32_t first, uint32_t last)
+{
+    return w->first[last] + w->out[last] - w->first[first];
+}
+
+enum vka_status weights_apply(struct vka_plan *plan, const char *name, const struct weights *w,
+                              uint32_t first, uint32_t last, const struct vka_tensor *input,
+                              const struct vka_tensor *output)
+{
+    uint32_t width = weights_width(w, first, last), unit = w->panel ? w->panel : 1;
+    struct vka_tensor weight =
+        tensor_part(&w->weight, 0, w->first[first] / unit, divide_up(width, unit));
+    struct vka_tensor bias = w->bias;
+    if (bias.storage)
+        bias = tensor_part(&w->bias, 0, w->first[first], width);
+    return plan_linear(plan, name, input, &weight, w->panel, bias.storage ? &bias : NULL, false,
+                       output);
+}

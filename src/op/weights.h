@@ -1,0 +1,38 @@
+/* The weights of linear maps on the device, as its kernels want them. */
+#ifndef VKA_OP_WEIGHTS_H
+#define VKA_OP_WEIGHTS_H
+
+#include "op/linear.h"
+
+/* One linear map: weight [out][in] in host memory, NULL: absent; bias [out] or NULL. */
+struct weight_part {
+    const struct vka_linear_weights *host;
+    uint32_t out;
+};
+
+#define MAX_WEIGHT_PARTS 3
+
+/* Maps of one input, one below the other: a single product makes all of them. */
+struct weights {
+    struct vka_tensor weight; /* [out][in] or packed, storage NULL where absent */
+    struct vka_tensor bias;   /* [out], likewise */
+    uint32_t panel;           /* 0: not packed; see matmul_op */
+    uint32_t n_part;
+    uint32_t first[MAX_WEIGHT_PARTS], out[MAX_WEIGHT_PARTS]; /* rows of each */
+};
+
+/* Uploads the maps, and keeps a copy on the host where `keep` says so. */
+enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, bool keep,
+                               const struct weight_part *parts, uint32_t n_part, uint32_t in,
+                               struct weights *weights);
+void weights_free(struct weights *weights);
+
+/* Rows that parts first .. last take in a product's output, with what lies between. */
+uint32_t weights_width(const struct weights *weights, uint32_t first, uint32_t last);
+
+/* output[...][weights_width] = the parts of input. */
+enum vka_status weights_apply(struct vka_plan *plan, const char *name,
+                              const struct weights *weights, uint32_t first, uint32_t last,
+                              const struct vka_tensor *input, const struct vka_tensor *output);
+
+#endif

@@ -1,0 +1,66 @@
+#include "plan/settle.h"
+
+#define BIT(kernel) (UINT64_C(1) << (kernel))
+
+/* Tests the kernels that are untested and not `tried` yet; whether there was one. The probe of
+ * loops comes first: how far a driver goes is part of every choice. */
+static enum vka_status test_some(struct vka_device *device, const struct caps *caps,
+                                 uint32_t head_dim, uint64_t kernels, uint64_t *tried, bool *some)
+{
+    enum vka_status status = VKA_OK;
+    *some = false;
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < KERNEL_COUNT; k++) {
+            bool wanted = pass == 0 ? k == KERNEL_loop_probe : kernels >> k & 1;
+            if (!wanted || *tried & BIT(k) || caps->kernels[k] != KERNEL_UNTESTED ||
+                kernel_missing((enum kernel)k, caps))
+                continue;
+            *some = true;
+            *tried |= BIT(k);
+            TRY(device->self_test.run(device, (enum kernel)k, head_dim));
+        }
+fail:
+    return status;
+}
+
+static enum vka_status settle(struct vka_device *device, uint64_t without, uint32_t head_dim,
+                              settle_choose *choose, void *job)
+{
+    enum vka_status status = VKA_OK;
+    uint64_t tried = 0;
+    bool some = true;
+    while (some) {
+        struct caps caps = device->caps;
+        caps.without |= without;
+        uint64_t kernels = choose(&caps, job);
+        if (device->self_test.off)
+            return VKA_OK;
+        TRY(test_some(device, &caps, head_dim, kernels, &tried, &some));
+    }
+fail:
+    return status;
+}
+
+enum vka_status plan_settle(struct vka_plan *plan, uint32_t head_dim, settle_choose *choose,
+                            void *job)
+{
+    enum vka_status status = settle(plan->device, plan->without, head_dim, choose, job);
+    plan_read_caps(plan);
+    return status;
+}
+
+enum vka_status device_settle(struct vka_device *device, settle_choose *choose, void *job)
+{
+    return settle(device, 0, 0, choose, job);
+}
+
+static uint64_t choose_one(const struct caps *caps, void *job)
+{
+    (void)caps;
+    return BIT(*(const enum kernel *)job);
+}
+
+enum vka_status plan_settle_kernel(struct vka_plan *plan, enum kernel kernel)
+{
+    return plan_settle(plan, 0, choose_one, &kernel);
+}

@@ -1,0 +1,190 @@
+#include "selftest/known_problem.h"
+#include "gpu/quirks.h"
+#include "params.h"
+#include "selftest/known_attention.h"
+#include "op/matmul/matmul.h"
+#include "op/nonfinite.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* B is packed from so many rows on. */
+#define ROWS 32u
+#define DEPTH 512u
+
+#define LONG_DEPTH 33000u /* three pieces; sums of eighths stay exact */
+#define FEW_ROWS 3u
+#define COLUMNS 37u
+#define SIDE 83u /* of the other axis of a copy */
+
+static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, uint32_t rows,
+                                    uint32_t depth)
+{
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *a, *b, *bias, *c;
+    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){rows, depth}, 1, &a));
+    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, depth}, 2, &b));
+    TRY(known_tensor(s, VKA_F32, 1, (const uint32_t[]){COLUMNS}, 3, &bias));
+    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){rows, COLUMNS}, 0, &c));
+    TRY(vka_plan_add_linear(
+        s->plan, VKA_INFO(vka_linear_op, .input = a, .weight = b, .bias = bias, .output = c)));
+    TRY(known_want(s, c));
+    for (uint32_t i = 0; i < rows * COLUMNS; i++) {
+        uint32_t row = i / COLUMNS, column = i % COLUMNS;
+        s->want[i] = known_value(3, column);
+        for (uint32_t k = 0; k < depth; k++)
+            s->want[i] += known_value(1, row * depth + k) * known_value(2, column * depth + k);
+    }
+    TRY(known_run(s, c, 1));
+fail:
+    return status;
+}
+
+static enum vka_status solve_loops(struct solution *s)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t one = 1;
+    uint32_t number = 1, want = 1;
+    double most = budget_max_loops(&s->device->caps);
+    struct loop_probe_params p = {most < LOOPS_CHECKED ? (uint32_t)most - 1 : LOOPS_CHECKED};
+    struct pass pass = {.name = "loops", .reason = "how far the driver goes", .groups = {1, 1, 1}};
+    struct plan_mark mark;
+    struct vka_tensor *t;
+    TRY(known_tensor(s, VKA_I32, 1, &one, 0, &t));
+    TRY(vka_tensor_write(t, &number, sizeof number));
+    pass.key = (struct pipeline_key){.kernel = KERNEL_loop_probe};
+    plan_bind(s->plan, &pass, 0, t, true, NULL);
+    pass.push_size = sizeof p;
+    memcpy(pass.push, &p, sizeof p);
+    TRY(plan_begin(s->plan, __func__, &mark));
+    TRY(plan_end(s->plan, mark, plan_add_pass(s->plan, &pass)));
+    TRY(known_run(s, NULL, 1));
+    if (!s->right)
+        return VKA_OK;
+    TRY(vka_tensor_read(t, &number, sizeof number));
+    for (uint32_t i = 0; i < p.n; i++)
+        want = want * LOOP_PROBE_FACTOR + 1;
+    *s->right = number == want;
+fail:
+    return status;
+}
+
+/* Rows and columns of a matrix, turned round. */
+static enum vka_status solve_copy(struct solution *s)
+{
+    enum vka_status status = VKA_OK;
+    struct plan_mark mark;
+    struct vka_tensor *from, *to, turned;
+    TRY(known_tensor(s, VKA_F32, 4, (const uint32_t[]){2, 1, COLUMNS, SIDE}, 1, &from));
+    TRY(known_tensor(s, VKA_F32, 4, (const uint32_t[]){2, 1, SIDE, COLUMNS}, 0, &to));
+    turned = *to;
+    turned.shape = from->shape;
+    turned.shape.stride[2] = 1;
+    turned.shape.stride[3] = COLUMNS;
+    TRY(plan_begin(s->plan, __func__, &mark));
+    TRY(plan_end(s->plan, mark, plan_copy(s->plan, "copy", from, &turned)));
+    TRY(known_want(s, to));
+    for (uint32_t i = 0; i < 2 * SIDE * COLUMNS; i++) {
+        uint32_t batch = i / (SIDE * COLUMNS), row = i / COLUMNS % SIDE, column = i % COLUMNS;
+        s->want[i] = known_value(1, (batch * COLUMNS + column) * SIDE + row);
+    }
+    TRY(known_run(s, to, 1));
+fail:
+    return status;
+}
+
+static enum vka_status solve_nonfinite(struct solution *s)
+{
+    enum vka_status status = VKA_OK;
+    struct plan_mark mark;
+    struct vka_tensor *t;
+    struct vka_nonfinite_info found;
+    float data[2 * SIDE * COLUMNS]; /* for two workgroups */
+    for (uint32_t i = 0; i < COUNTOF(data); i++)
+        data[i] = i % 5 == 0 ? NAN : i % 7 == 0 ? INFINITY : i % 11 == 0 ? -INFINITY : 1;
+    uint64_t nan = 0, inf = 0;
+    for (uint32_t i = 0; i < COUNTOF(data); i++) {
+        nan += isnan(data[i]) != 0;
+        inf += isinf(data[i]) != 0;
+    }
+    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){2 * SIDE, COLUMNS}, 0, &t));
+    TRY(vka_tensor_write(t, data, sizeof data));
+    TRY(plan_begin(s->plan, __func__, &mark));
+    TRY(plan_end(s->plan, mark, plan_count_nonfinite(s->plan, "known", t)));
+    const struct storage *words = plan_count_words(s->plan, 0);
+    memset(memory_mapped(&words->range), 0xff, words->bytes);
+    TRY(known_run(s, NULL, 1));
+    if (s->right) {
+        TRY(vka_plan_nonfinite(s->plan, 0, &found));
+        *s->right = found.nan == nan && found.inf == inf;
+    }
+fail:
+    return status;
+}
+
+static enum vka_status solve(struct solution *s, enum known_problem problem)
+{
+    switch (problem) {
+    case KNOWN_LOOPS:
+        return solve_loops(s);
+    case KNOWN_COPY:
+        return solve_copy(s);
+    case KNOWN_NONFINITE:
+        return solve_nonfinite(s);
+    case KNOWN_MATMUL:
+        return solve_matmul(s, VKA_F32, ROWS, DEPTH);
+    case KNOWN_MATMUL_FEW:
+        return solve_matmul(s, VKA_F32, FEW_ROWS, DEPTH);
+    case KNOWN_MATMUL_F16:
+        return solve_matmul(s, VKA_F16, ROWS, DEPTH);
+    case KNOWN_MATMUL_BF16:
+        return solve_matmul(s, VKA_BF16, ROWS, DEPTH);
+    case KNOWN_MATMUL_LONG:
+        return solve_matmul(s, VKA_F32, FEW_ROWS, LONG_DEPTH);
+    case KNOWN_SOFTMAX:
+        return known_softmax_solve(s);
+    case KNOWN_FUSED:
+    case KNOWN_FUSED_F16:
+    case KNOWN_FUSED_BF16:
+    case KNOWN_FUSED_FEW:
+    case KNOWN_MASK:
+    case KNOWN_ROPE:
+    case KNOWN_CACHE:
+    case KNOWN_PAGES:
+    case KNOWN_PROBLEM_COUNT:
+        break;
+    }
+    return known_attention_solve(s, problem);
+}
+
+/* The path of attention that the problem is about. */
+static enum vka_path path_of(enum known_problem problem)
+{
+    if (problem == KNOWN_PAGES)
+        return VKA_PATH_UNFUSED;
+    if (problem >= KNOWN_FUSED && problem <= KNOWN_MASK)
+        return VKA_PATH_FUSED;
+    return VKA_PATH_AUTO;
+}
+
+enum vka_status known_problem_solve(struct vka_device *device, enum known_problem problem,
+                                    uint64_t without, uint32_t head_dim, bool *right)
+{
+    enum vka_status status = VKA_OK;
+    struct solution s = {.device = device, .head_dim = head_dim, .right = right};
+    TRY(vka_plan_create(device,
+                        VKA_INFO(vka_plan_info, .path = path_of(problem),
+                                 .submit_budget = VKA_NO_BUDGET,
+                                 .count_nonfinite = problem == KNOWN_NONFINITE),
+                        &s.plan));
+    s.plan->without = without;
+    TRY(solve(&s, problem));
+fail:
+    vka_plan_destroy(&s.plan);
+    vka_cache_destroy(&s.cache);
+    while (s.n_tensor > 0)
+        vka_tensor_destroy(&s.tensors[--s.n_tensor]);
+    free(s.want);
+    return status;
+}

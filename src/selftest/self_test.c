@@ -1,0 +1,84 @@
+#include "selftest/self_test.h"
+#include "selftest/known_problem.h"
+
+#define ROWS                                                                       \
+    (UINT64_C(1) << KERNEL_attention_row | UINT64_C(1) << KERNEL_attention_texel | \
+     UINT64_C(1) << KERNEL_attention_address)
+
+/* What the rules do without, so that they choose this kernel, or one that works with it: mask tiles
+ * and merging are for kernels of attention that do not have rows in lanes. */
+static uint64_t rivals(enum kernel kernel)
+{
+    const struct kernel_info *info = &kernel_table[kernel];
+    uint64_t others = 0;
+    if (info->known == KNOWN_MASK || info->known == KNOWN_FUSED_FEW)
+        return ROWS;
+    for (int k = 0; info->family != FAMILY_MOVE && k < KERNEL_COUNT; k++)
+        if (k != (int)kernel && kernel_table[k].family == info->family)
+            others |= UINT64_C(1) << k;
+    return others;
+}
+
+/* Whether the device was lost by this kernel, not by one tested on the way. The first loss may have
+ * been another's fault: the second counts. */
+static bool is_lost_again(struct vka_device *device, uint64_t bit)
+{
+    struct self_test *test = &device->self_test;
+    bool again = !test->blamed && test->lost & bit;
+    if (!test->blamed)
+        test->lost |= bit;
+    test->blamed = true;
+    return again;
+}
+
+static int count_wrong(const struct vka_device *device)
+{
+    int n = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        n += device->caps.kernels[k] == KERNEL_WRONG;
+    return n;
+}
+
+/* What else a problem needs is tested on the way, but for kernels that are being tested now. */
+enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, uint32_t head_dim)
+{
+    struct self_test *test = &device->self_test;
+    enum kernel_state *state = &device->caps.kernels[kernel];
+    const uint64_t bit = UINT64_C(1) << kernel;
+    bool right = false;
+    if (*state != KERNEL_UNTESTED || kernel_missing(kernel, &device->caps))
+        return VKA_OK;
+    if (device->lost)
+        return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
+    const int n_wrong = count_wrong(device);
+    test->blamed = false;
+    *state = KERNEL_TESTING;
+    uint32_t dim = ROWS & bit && head_dim ? head_dim : KNOWN_HEAD_DIM;
+    enum vka_status status =
+        known_problem_solve(device, kernel_table[kernel].known, rivals(kernel), dim, &right);
+    *state = KERNEL_UNTESTED;
+    if (status == VKA_UNSUPPORTED && count_wrong(device) == n_wrong)
+        return VKA_OK; /* limits or what was found before leave no problem to test it with */
+    if (status == VKA_UNSUPPORTED) /* one that it works with is wrong, maybe by its fault */
+        status = VKA_OK;
+    if (status != VKA_OK && !(status == VKA_DEVICE_LOST && is_lost_again(device, bit)))
+        return status;
+    *state = status == VKA_OK && right ? KERNEL_RIGHT : KERNEL_WRONG;
+    if (*state == KERNEL_WRONG)
+        log_message(&device->log, VKA_LOG_WARNING, "kernel %s failed its self-test and is not used",
+                    kernel_table[kernel].name);
+    return VKA_OK;
+}
+
+enum vka_status vka_device_self_test(struct vka_device *device)
+{
+    if (!device)
+        return VKA_INVALID;
+    enum vka_status status = VKA_OK;
+    bool off = device->self_test.off;
+    device->self_test.off = device->caps.trusted = false;
+    for (int i = 0; i < KNOWN_PROBLEM_COUNT && (status == VKA_OK || status == VKA_UNSUPPORTED); i++)
+        status = known_problem_solve(device, (enum known_problem)i, 0, KNOWN_HEAD_DIM, NULL);
+    device->self_test.off = off;
+    return status == VKA_UNSUPPORTED ? VKA_OK : status;
+}
