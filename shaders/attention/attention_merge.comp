@@ -21,6 +21,7 @@ layout(binding = 4) readonly buffer Params { attention_params p; };
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 
+uint n_piece;      // p.n_piece
 uint pitch, first; // of the row's records
 float most;        // of all pieces
 float unit;        // so small a power of two that no sum of all pieces overflows
@@ -33,14 +34,14 @@ float weight_of(uint i) { return exp_accurate(records[state_of(i)] - most) * uni
 
 float total_term(uint i)
 {
-    return i < p.n_piece && saw(i) ? records[state_of(i) + 1] * weight_of(i) : 0.0;
+    return i < n_piece && saw(i) ? records[state_of(i) + 1] * weight_of(i) : 0.0;
 }
 PAIRWISE(sum_totals, total_term)
 
 // The pieces of a row that saw no key hold what mask.flags say.
 float context_term(uint i)
 {
-    if (i >= p.n_piece || (seen && !saw(i)))
+    if (i >= n_piece || (seen && !saw(i)))
         return 0.0;
     float x = records[first + i * pitch + feature];
     return seen ? x * weight_of(i) : x;
@@ -51,7 +52,7 @@ void find_most()
 {
     most = MINUS_INFINITY;
     seen = false;
-    for (uint i = 0; i < p.n_piece; i++)
+    for (uint i = 0; i < n_piece; i++)
         if (saw(i)) {
             most = max(most, records[state_of(i)]);
             seen = true;
@@ -64,18 +65,19 @@ void merge(uint x, uint row, uint q_first)
 {
     uint z = gl_WorkGroupID.z, head = gl_WorkGroupID.y * p.group + row % p.group;
     pitch = RECORD_PITCH(p.value_dim);
-    first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * p.n_piece * pitch;
+    first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * n_piece * pitch;
     unit = 1.0;
-    for (uint n = 1; n < p.n_piece; n *= 2)
+    for (uint n = 1; n < n_piece; n *= 2)
         unit *= 0.5;
     find_most();
-    float total = sum_totals(p.n_piece);
+    float total = sum_totals(n_piece);
     if ((p.mask.flags & MASK_SINK) != 0u)
         total += sink_weight(sinks[p.sink_offset + p.head_first + head], most) *
                  (records[state_of(0) + 3] * unit);
     uint base = p.o_offset + z * p.o_batch + head * p.o_head + (q_first + row / p.group) * p.o_row;
-    for (feature = gl_LocalInvocationIndex; feature < p.value_dim; feature += LANES) {
-        float x = sum_contexts(p.n_piece);
+    uint value_dim = p.value_dim;
+    for (feature = gl_LocalInvocationIndex; feature < value_dim; feature += LANES) {
+        float x = sum_contexts(n_piece);
         x = seen ? x / total : x;
         STORE(o_words, base + feature, O_TYPE, one_nan(x));
     }
@@ -95,10 +97,12 @@ void merge_tile(uint slot)
 
 void main()
 {
+    n_piece = p.n_piece;
     if (p.n_sequence != 0) {
         merge_tile(gl_WorkGroupID.x);
         return;
     }
-    for (uint row = gl_WorkGroupID.x; row < p.n_q * p.group; row += gl_NumWorkGroups.x)
+    uint n_row = p.n_q * p.group;
+    for (uint row = gl_WorkGroupID.x; row < n_row; row += gl_NumWorkGroups.x)
         merge(row, row, 0);
 }

@@ -12,22 +12,29 @@
 // elsewhere that would bring them there. BLOCK: the same for what is done once a block of keys,
 // which the includer defines as COLD, or as EACH where that is faster and compiles as fast.
 // TURNS: of bare loads alone, whose loops test after their bodies, see matmul_address. All others
-// test before: validation layers cannot check a fetch or a load in a loop of one block.
+// test before, and read the buffer of parameters before they begin: validation layers cannot check
+// a load in the block that begins a loop.
 #ifndef BARE_LOADS
 #define TURNS(hint, dim, statement)                                                                \
-    hint for (uint d = 0; 4 * d < dim; d++) statement;
+    {                                                                                              \
+        uint end_ = dim;                                                                           \
+        hint for (uint d = 0; 4 * d < end_; d++) statement;                                        \
+    }
 #else
 #define TURNS(hint, dim, statement)                                                                \
     {                                                                                              \
-        uint d = 0;                                                                                \
+        uint d = 0, end_ = dim;                                                                    \
         hint do statement;                                                                         \
-        while (4 * ++d < dim);                                                                     \
+        while (4 * ++d < end_);                                                                    \
     }
 #endif
 #ifdef ROLLED
 #define COLD(count, dim, statement)                                                                \
-    for (uint d = 0; 4 * d < dim; d++)                                                             \
-        statement;
+    {                                                                                              \
+        uint end_ = dim;                                                                           \
+        for (uint d = 0; 4 * d < end_; d++)                                                        \
+            statement;                                                                             \
+    }
 #else
 #define COLD(count, dim, statement)                                                                \
     [[unroll]] for (uint d = 0; d < count; d++)                                                    \
