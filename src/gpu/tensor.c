@@ -304,3 +304,19 @@ enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, size_t si
 {
     return exchange(tensor, data, size, false, __func__);
 }
+
+struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                              uint32_t count)
+{
+    struct vka_tensor part = *tensor;
+    part.shape.offset += first * part.shape.stride[axis];
+    part.shape.size[axis] = count;
+    return part;
+}
+
+struct vka_tensor tensor_rank4(const struct vka_tensor *tensor)
+{
+    struct vka_tensor full = *tensor;
+    full.shape = shape_rank4(&tensor->shape);
+    return full;
+}

@@ -2,6 +2,7 @@
 #ifndef VKA_GPU_TENSOR_H
 #define VKA_GPU_TENSOR_H
 
+#include "core/arith.h"
 #include "core/shape.h"
 #include "gpu/memory.h"
 
@@ -39,6 +40,13 @@ struct vka_tensor {
 enum vka_status tensor_create_empty(struct vka_device *device, const char *caller,
                                     enum vka_dtype dtype, uint32_t rank, const uint32_t *shape,
                                     struct vka_tensor **out);
+
+/* Elements first .. first + count - 1 of an axis, as a tensor that holds no reference. */
+struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
+                              uint32_t count);
+
+/* The same tensor with rank 4, leading axes of 1. */
+struct vka_tensor tensor_rank4(const struct vka_tensor *tensor);
 
 /* The byte range of a tensor in its buffer, comparable between all tensors of the buffer. */
 struct extent {

@@ -1,7 +1,8 @@
 /* Sizes of attention_tile. What decides the bits of a row (the keys of a step and of a piece) is
  * chosen from what its own sequence is: never from the batch. */
-#include "params.h"
+#include "core/arith.h"
 #include "kernel/tune.h"
+#include "params.h"
 
 /* Shared memory a workgroup may take at most, so that a processor has room for several. */
 #define SHARED_AIM 32768u
@@ -19,11 +20,6 @@
 #define PIECE_LEAST 128u
 #define PIECE_MOST 512u
 #define PIECES_MOST 256u
-
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return (uint32_t)(((uint64_t)a + b - 1) / b);
-}
 
 uint64_t tune_attention_shared(const struct attention_choice *c)
 {

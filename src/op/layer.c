@@ -244,55 +244,64 @@ fail:
     return status;
 }
 
-/* Whether the projections of all batch elements pass an allocation. */
-static bool is_too_large(const struct vka_plan *plan, const struct vka_layer_op *op,
-                         const struct attention *a)
+struct job {
+    const struct vka_layer_op *op;
+    const struct vka_tensor *const *x;
+    const struct attention *a;
+};
+
+/* Halves the batch until no allocation is passed by the projections. */
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
 {
+    const struct job *job = cut->job;
+    const struct attention *a = job->a;
     uint64_t q = (uint64_t)a->n_head * a->head_dim, k = (uint64_t)a->n_kv_head * a->head_dim;
     uint64_t v = (uint64_t)a->n_kv_head * a->value_dim, o = (uint64_t)a->n_head * a->value_dim;
     uint64_t n = a->n_q > a->n_kv ? a->n_q : a->n_kv, width = q + k + v > o ? q + k + v : o;
-    return !op->cache && a->batch > 1 &&
-           a->batch * n * width * 4 > plan->caps.properties.max_allocation;
+    bool fits =
+        job->op->cache || part->size[0] * n * width * 4 <= plan->caps.properties.max_allocation;
+    return fits ? CUT_FITS : cut_first_axis(part, cut->least);
 }
 
-static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_op *op,
-                                 const struct vka_tensor *const x[3], struct attention *a);
-
-/* The layer on batch elements first .. first + count - 1. */
-static enum vka_status add_share(struct vka_plan *plan, const struct vka_layer_op *op,
-                                 const struct vka_tensor *const x[3], const struct attention *a,
-                                 uint32_t first, uint32_t count)
+/* The layer on some batch elements. */
+static enum vka_status add_share(struct vka_plan *plan, const void *given, const struct box *share)
 {
-    const struct share share = {.axis = 0, .first = first, .count = count};
-    uint32_t axis = op->layout == VKA_BATCH_FIRST ? 0 : 1;
+    const struct job *job = given;
+    const struct vka_tensor *const *x = job->x;
+    const struct vka_layer_op *op = job->op;
+    uint32_t axis = op->layout == VKA_BATCH_FIRST ? 0 : 1, first = share->first[0];
+    uint32_t count = share->size[0];
     struct share_options options;
     struct vka_tensor tensors[3], output = tensor_part(op->output, axis, first, count);
     const struct vka_tensor *parts[3];
     struct vka_layer_op part = *op;
-    struct attention b = *a;
+    struct attention a = *job->a;
     for (int i = 0; i < 3; i++) {
         tensors[i] = tensor_part(x[i], axis, first, count);
         parts[i] = i > 0 && x[i] == x[i - 1] ? parts[i - 1] : &tensors[i];
     }
-    share_options(&op->attention, &share, &options);
+    share_options(&op->attention, share, a.n_head / a.n_kv_head, &options);
     part.output = &output;
     part.attention = options.options;
-    b.options = &options.options;
-    b.batch = count;
+    a.options = &options.options;
+    a.batch = count;
     plan_scratch_enter(plan);
-    enum vka_status status = add_parts(plan, &part, parts, &b);
+    enum vka_status status = add_whole(plan, &part, parts, &a);
     plan_scratch_leave(plan);
     return status;
 }
 
 static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_op *op,
-                                 const struct vka_tensor *const x[3], struct attention *a)
+                                 const struct vka_tensor *const x[3], const struct attention *a)
 {
-    uint32_t half = a->batch / 2;
-    if (!is_too_large(plan, op, a))
-        return add_whole(plan, op, x, a);
-    enum vka_status status = add_share(plan, op, x, a, 0, half);
-    return status == VKA_OK ? add_share(plan, op, x, a, half, a->batch - half) : status;
+    const struct cut cut = {
+        .job = &(const struct job){op, x, a},
+        .unit = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
+        .least = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
+        .judge = judge,
+        .add = add_share,
+    };
+    return plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_kv_head, 1, 1});
 }
 
 static enum vka_status add_layer(struct vka_plan *plan, const char *caller,

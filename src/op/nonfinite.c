@@ -1,49 +1,59 @@
 #include "op/nonfinite.h"
 #include "params.h"
 #include "op/matmul/matmul.h"
+#include "plan/cut.h"
 #include "plan/settle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define ELEMENTS 64u     /* for an invocation, as long as there are not too many of these */
 #define MOST_GROUPS 128u /* of a pass: what the host adds up is 64 KiB */
 
-/* Parts of a tensor that one binding can show and one submit has time for; halved along the axis
- * that reaches furthest. */
-static void halve(const struct vka_tensor *t, struct vka_tensor half[2])
+/* Invocations that count elements, and passes. */
+struct total {
+    uint32_t passes, invocations;
+};
+
+struct counting {
+    const char *name;
+    struct vka_tensor tensor;
+    const struct vka_tensor *counts; /* NULL: only the total is wanted */
+    struct total *total;             /* of the parts so far */
+};
+
+static uint32_t groups_of(const struct box *part)
 {
-    const struct shape *s = &t->shape;
-    uint32_t axis = 0;
-    for (uint32_t i = 1; i < 4; i++)
+    const uint32_t *size = part->size;
+    uint64_t count = (uint64_t)size[0] * size[1] * size[2] * size[3];
+    return (uint32_t)least(count / (ELEMENTS * NONFINITE_LANES) + 1, MOST_GROUPS);
+}
+
+static struct work work_of(const struct box *part)
+{
+    const uint32_t *size = part->size;
+    double count = (double)size[0] * size[1] * size[2] * size[3], groups = groups_of(part);
+    return (struct work){WORK_MOVE * count, WORK_MOVE * count / groups,
+                         count / (groups * NONFINITE_LANES) + 2};
+}
+
+/* Halves the axis that reaches furthest. */
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+{
+    const struct counting *c = cut->job;
+    const struct vka_tensor t = tensor_box(&c->tensor, part);
+    const struct shape *s = &t.shape;
+    struct work work = work_of(part);
+    bool small = shape_count(s) <= ELEMENTS * NONFINITE_LANES;
+    if (shape_count(s) == 1 || c->total->passes > MOST_PASSES ||
+        (plan_range(plan, &t) <= plan->caps.properties.max_buffer_range &&
+         (small || plan_fits(plan, KERNEL_nonfinite, &work))))
+        return CUT_FITS;
+    int axis = 0;
+    for (int i = 1; i < 4; i++)
         if ((s->size[i] - 1) * s->stride[i] > (s->size[axis] - 1) * s->stride[axis])
             axis = i;
-    uint32_t n = s->size[axis] / 2;
-    half[0] = tensor_part(t, axis, 0, n);
-    half[1] = tensor_part(t, axis, n, s->size[axis] - n);
-}
-
-static uint32_t groups_of(const struct vka_tensor *t)
-{
-    uint64_t groups = shape_count(&t->shape) / (ELEMENTS * NONFINITE_LANES) + 1;
-    return groups < MOST_GROUPS ? (uint32_t)groups : MOST_GROUPS;
-}
-
-static struct work work_of(const struct vka_tensor *t)
-{
-    double all = WORK_MOVE * (double)shape_count(&t->shape);
-    double loops = (double)shape_count(&t->shape) / (groups_of(t) * NONFINITE_LANES) + 2;
-    return (struct work){all, all / groups_of(t), loops};
-}
-
-static bool fits(const struct vka_plan *plan, const struct vka_tensor *t)
-{
-    struct work work = work_of(t);
-    bool small = shape_count(&t->shape) <= ELEMENTS * NONFINITE_LANES;
-    return shape_count(&t->shape) == 1 ||
-           (plan_range(plan, t) <= plan->caps.properties.max_buffer_range &&
-            (small || plan_fits(plan, KERNEL_nonfinite, &work)));
+    return axis;
 }
 
 /* Where NaN and Inf of one output are counted. */
@@ -93,39 +103,17 @@ fail:
     return status;
 }
 
-struct total {
-    uint32_t passes, invocations;
-};
-
-/* Adds the passes of all parts, as far as a plan could hold them, and their invocations. */
-static void measure(const struct vka_plan *plan, const struct vka_tensor *t, struct total *total)
+static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *part)
 {
-    struct vka_tensor half[2];
-    if (total->passes > MOST_PASSES)
-        return;
-    if (fits(plan, t)) {
-        total->passes++;
-        total->invocations += groups_of(t) * NONFINITE_LANES;
-        return;
-    }
-    halve(t, half);
-    measure(plan, &half[0], total);
-    measure(plan, &half[1], total);
-}
-
-static enum vka_status add_passes(struct vka_plan *plan, const char *name,
-                                  const struct vka_tensor *t, const struct vka_tensor *counts,
-                                  uint32_t *first)
-{
-    enum vka_status status = VKA_OK;
-    struct vka_tensor half[2];
-    if (!fits(plan, t)) {
-        halve(t, half);
-        TRY(add_passes(plan, name, &half[0], counts, first));
-        return add_passes(plan, name, &half[1], counts, first);
-    }
-    const uint32_t *size = t->shape.size;
-    const uint64_t *stride = t->shape.stride;
+    const struct counting *c = job;
+    const struct vka_tensor t = tensor_box(&c->tensor, part);
+    const uint32_t *size = t.shape.size, n = groups_of(part) * NONFINITE_LANES;
+    const uint64_t *stride = t.shape.stride;
+    uint32_t first = c->total->invocations;
+    c->total->passes++;
+    c->total->invocations += n;
+    if (!c->counts)
+        return VKA_OK;
     struct pass pass = {.name = "count", .reason = "NaN and Inf are counted"};
     struct nonfinite_params p = {
         .shape0 = size[0],
@@ -137,41 +125,42 @@ static enum vka_status add_passes(struct vka_plan *plan, const char *name,
         .from2 = (uint32_t)stride[2],
         .from3 = (uint32_t)stride[3],
     };
-    uint32_t n = groups_of(t) * NONFINITE_LANES;
-    struct vka_tensor part = tensor_part(counts, 3, 2 * *first, 2 * n);
+    struct vka_tensor counts = tensor_part(c->counts, 3, 2 * first, 2 * n);
     pass.key = (struct pipeline_key){.kernel = KERNEL_nonfinite, .n_spec = NONFINITE_SPECS};
-    pass.key.spec[NONFINITE_TYPE] = t->dtype;
-    plan_bind(plan, &pass, 0, t, false, &p.from_offset);
-    plan_bind(plan, &pass, 1, &part, true, &p.first);
+    pass.key.spec[NONFINITE_TYPE] = t.dtype;
+    plan_bind(plan, &pass, 0, &t, false, &p.from_offset);
+    plan_bind(plan, &pass, 1, &counts, true, &p.first);
     p.first /= 2; /* in pairs of words: an invocation's begin at an even one */
-    pass.push_size = sizeof p;
-    memcpy(pass.push, &p, sizeof p);
-    pass.work = work_of(t);
-    pass.groups[0] = groups_of(t);
+    pass_set_push(&pass, &p, sizeof p);
+    pass.work = work_of(part);
+    pass.groups[0] = groups_of(part);
     pass.groups[1] = pass.groups[2] = 1;
-    snprintf(pass.detail, sizeof pass.detail, "%s %ux%ux%ux%u, %s", name, size[0], size[1], size[2],
-             size[3], vka_dtype_name(t->dtype));
-    TRY(plan_add_pass(plan, &pass));
-    *first += n;
-fail:
-    return status;
+    snprintf(pass.detail, sizeof pass.detail, "%s %ux%ux%ux%u, %s", c->name, size[0], size[1],
+             size[2], size[3], vka_dtype_name(t.dtype));
+    return plan_add_pass(plan, &pass);
 }
 
 enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
                                      const struct vka_tensor *t)
 {
     enum vka_status status = VKA_OK;
-    struct vka_tensor counts, full;
+    struct vka_tensor counts;
     struct total total = {0};
-    uint32_t first = 0;
     if (!plan->count_nonfinite || !t)
         return VKA_OK;
-    full = tensor_rank4(t);
+    struct counting counting = {name, tensor_rank4(t), NULL, &total};
+    const struct cut cut = {.job = &counting,
+                            .unit = {1, 1, 1, 1},
+                            .least = {1, 1, 1, 1},
+                            .judge = judge,
+                            .add = add_part};
     TRY(plan_settle_kernel(plan, KERNEL_nonfinite));
-    measure(plan, &full, &total);
+    TRY(plan_cut(plan, &cut, counting.tensor.shape.size));
     TRY(plan_check_room(plan, total.passes));
     TRY(add_count(plan, name, total.invocations, &counts));
-    TRY(add_passes(plan, name, &full, &counts, &first));
+    counting.counts = &counts;
+    total = (struct total){0};
+    TRY(plan_cut(plan, &cut, counting.tensor.shape.size));
 fail:
     return status;
 }

@@ -2,6 +2,8 @@
 #include "gpu/quirks.h"
 #include "plan/plan.h"
 
+#include <string.h>
+
 #define LEAST_ALIGNMENT 16u /* of a binding: vec4 loads */
 
 enum vka_status plan_weights_lost(struct log *log)
@@ -51,6 +53,12 @@ void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
         *offset = (uint32_t)(tensor->shape.offset - b->offset / vka_dtype_size(tensor->dtype));
 }
 
+void pass_set_push(struct pass *pass, const void *params, size_t size)
+{
+    pass->push_size = (uint32_t)size;
+    memcpy(pass->push, params, size);
+}
+
 double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
 {
     return budget_time(&plan->caps, &plan->device->rates, kernel, work);
@@ -59,6 +67,17 @@ double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct w
 bool plan_fits(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
 {
     return budget_fits(&plan->caps, &plan->device->rates, kernel, work, plan->budget);
+}
+
+bool plan_pass_has_room(const struct vka_plan *plan, const struct pass *pass)
+{
+    const struct caps *caps = &plan->caps;
+    bool room = true;
+    for (int i = 0; i < 3; i++)
+        room &= pass->groups[i] <= caps->max_groups[i];
+    for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++)
+        room &= pass->bindings[i].size <= caps->properties.max_buffer_range;
+    return room;
 }
 
 static void widen_texels(const struct caps *caps, struct pass *pass)

@@ -138,8 +138,14 @@ bool plan_is_ours(const struct vka_plan *plan, const struct vka_tensor *tensor);
 void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
                const struct vka_tensor *tensor, bool write, uint32_t *offset);
 
+/* Sets the push constants, `size` bytes. */
+void pass_set_push(struct pass *pass, const void *params, size_t size);
+
 /* UNSUPPORTED where the plan has no room for n more passes. */
 enum vka_status plan_check_room(const struct vka_plan *plan, size_t n);
+
+/* Whether grid and bindings fit the device. */
+bool plan_pass_has_room(const struct vka_plan *plan, const struct pass *pass);
 
 /* Appends a copy of the pass, after checking grid and ranges against the device. */
 enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);

@@ -55,8 +55,7 @@ static enum vka_status solve_loops(struct solution *s)
     TRY(vka_tensor_write(t, &number, sizeof number));
     pass.key = (struct pipeline_key){.kernel = KERNEL_loop_probe};
     plan_bind(s->plan, &pass, 0, t, true, NULL);
-    pass.push_size = sizeof p;
-    memcpy(pass.push, &p, sizeof p);
+    pass_set_push(&pass, &p, sizeof p);
     TRY(plan_begin(s->plan, __func__, &mark));
     TRY(plan_end(s->plan, mark, plan_add_pass(s->plan, &pass)));
     TRY(known_run(s, NULL, 1));

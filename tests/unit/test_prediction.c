@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -235,7 +236,30 @@ static void test_cut(void **unused)
     assert_true(cut_keys > 100 && cut_pieces > 100 && cut_tiles > 100); /* it came to that */
 }
 
-/* The work of a slice is that of its halves, but for rows that fill up tiles. */
+/* Cuts a problem into slices, and adds up their work. */
+struct slices {
+    const struct attention *a;
+    double *sum;
+};
+
+static int judge_slice(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+{
+    (void)plan;
+    return rand() % 8 == 0 ? CUT_FITS : cut_first_axis(part, cut->least);
+}
+
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct box *part)
+{
+    const struct slices *slices = job;
+    const struct attention *a = slices->a;
+    const struct slice s = attention_slice_part(&(struct slice){0}, part);
+    const struct key_range all = {0, a->n_kv};
+    (void)plan;
+    *slices->sum += attention_work(a, &s, attention_tiles(a, &s), all).ops;
+    return VKA_OK;
+}
+
+/* The work of a problem is that of its slices, but for rows that fill up tiles. */
 static void test_work_adds_up(void **unused)
 {
     (void)unused;
@@ -245,14 +269,20 @@ static void test_work_adds_up(void **unused)
         a.choice = (struct attention_choice){
             .kernel = KERNEL_attention_row, .tile = 1, .n_chunk = 1, .n_piece = 1};
         const struct key_range all = {0, a.n_kv};
-        struct slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q}, half[2];
+        struct slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
         double whole = attention_work(&a, &s, attention_tiles(&a, &s), all).ops;
         assert_true(whole > 0);
-        if (!attention_halve(&s, a.n_head / a.n_kv_head, 1, half))
-            continue;
         double sum = 0;
-        for (int i = 0; i < 2; i++)
-            sum += attention_work(&a, &half[i], attention_tiles(&a, &half[i]), all).ops;
+        uint32_t group = a.n_head / a.n_kv_head;
+        const struct cut cut = {
+            .job = &(const struct slices){&a, &sum},
+            .unit = {1, group, 1, CUT_NEVER},
+            .least = {1, group, 1, CUT_NEVER},
+            .judge = judge_slice,
+            .add = add_slice,
+        };
+        assert_int_equal(plan_cut(NULL, &cut, (const uint32_t[]){a.batch, a.n_head, a.n_q, 1}),
+                         VKA_OK);
         assert_true(sum > whole * (1 - 1e-9) && sum < whole * (1 + 1e-9));
     }
 }

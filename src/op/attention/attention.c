@@ -78,32 +78,22 @@ fail:
     return status;
 }
 
-/* Adds the problem, or its shares where an intermediate result would pass an allocation. */
-static enum vka_status add(struct vka_plan *plan, struct attention *a,
-                           const struct attention_inputs *in);
+/* What is cut where an intermediate result of all of it would pass an allocation. */
+struct job {
+    const struct attention *a;
+    const struct attention_inputs *in;
+};
 
-static enum vka_status add_halves(struct vka_plan *plan, const struct attention *a,
-                                  const struct attention_inputs *in, uint32_t axis)
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
 {
-    enum vka_status status = VKA_OK;
-    uint32_t n = axis == 0 ? a->batch : a->n_kv_head, group = a->n_head / a->n_kv_head;
-    const struct share halves[2] = {{axis, 0, n / 2, group}, {axis, n / 2, n - n / 2, group}};
-    for (int i = 0; status == VKA_OK && i < 2; i++) {
-        struct attention_share share;
-        attention_take_share(a, in, &halves[i], &share);
-        plan_scratch_enter(plan);
-        status = add(plan, &share.attention, &share.inputs);
-        plan_scratch_leave(plan);
-    }
-    return status;
+    const struct job *job = cut->job;
+    return attention_share_fits(plan, job->a, job->in, part) ? CUT_FITS
+                                                             : cut_first_axis(part, cut->least);
 }
 
 static enum vka_status add(struct vka_plan *plan, struct attention *a,
                            const struct attention_inputs *in)
 {
-    int axis = attention_axis_to_share(plan, a, in);
-    if (axis >= 0)
-        return add_halves(plan, a, in, (uint32_t)axis);
     enum vka_status status = VKA_OK;
     struct vka_attention_options options = *a->options;
     struct vka_tensor lengths, positions, new_k = *in->new_k;
@@ -124,12 +114,30 @@ fail:
     return status;
 }
 
+static enum vka_status add_share(struct vka_plan *plan, const void *given, const struct box *part)
+{
+    const struct job *job = given;
+    struct attention_share share;
+    attention_take_share(job->a, job->in, part, &share);
+    plan_scratch_enter(plan);
+    enum vka_status status = add(plan, &share.attention, &share.inputs);
+    plan_scratch_leave(plan);
+    return status;
+}
+
 enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
                                const struct attention_inputs *in)
 {
     enum vka_status status = VKA_OK;
+    const struct cut cut = {
+        .job = &(const struct job){a, in},
+        .unit = {1, 1, CUT_NEVER, CUT_NEVER},
+        .least = {1, 1, CUT_NEVER, CUT_NEVER},
+        .judge = judge,
+        .add = add_share,
+    };
     TRY(attention_choose(plan, a, in));
-    TRY(add(plan, a, in));
+    TRY(plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_kv_head, 1, 1}));
 fail:
     return status;
 }

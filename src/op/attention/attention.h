@@ -5,6 +5,7 @@
 #include "kernel/tune.h"
 #include "op/matmul/matmul.h"
 #include "params.h"
+#include "plan/cut.h"
 
 /* An attention problem: sizes and rank-4 operands; masks and options as the caller gave them. */
 struct attention {
@@ -54,9 +55,8 @@ struct slice {
     uint32_t batch, n_batch, head, n_head, query, n_query;
 };
 
-/* Halves a slice along the batch, else the heads, in whole units, else the queries, likewise. False
- * where it is one unit. */
-bool attention_halve(const struct slice *s, uint32_t heads, uint32_t queries, struct slice half[2]);
+/* The part [n_batch][n_head][n_query][any] of a slice. */
+struct slice attention_slice_part(const struct slice *s, const struct box *part);
 
 /* The slice of a tensor [batch][n_head][n_q][...], and the keys or values its heads read. */
 struct vka_tensor attention_slice(const struct vka_tensor *t, const struct slice *s);

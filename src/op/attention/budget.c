@@ -151,22 +151,17 @@ static void see_keys(const struct attention *a, const struct slice *s,
     parts->keys = (end > first ? end - first : 1) * unit;
 }
 
-static uint32_t least(uint64_t a, uint64_t b)
-{
-    return (uint32_t)(a < b ? a : b);
-}
-
 struct key_range attention_chain_keys(const struct attention *a,
                                       const struct attention_parts *parts, uint32_t piece)
 {
     const struct attention_choice *c = &a->choice;
     if (c->n_piece > 1)
         return (struct key_range){piece * c->piece_keys,
-                                  least((piece + 1ull) * c->piece_keys, a->n_kv)};
+                                  saturate(least((piece + 1ull) * c->piece_keys, a->n_kv))};
     if (a->n_chunk_key)
         return (struct key_range){0, a->n_kv};
-    return (struct key_range){parts->key,
-                              least(parts->key + (uint64_t)parts->n_span * parts->keys, a->n_kv)};
+    return (struct key_range){
+        parts->key, saturate(least(parts->key + (uint64_t)parts->n_span * parts->keys, a->n_kv))};
 }
 
 struct key_range attention_pass_keys(const struct attention *a, const struct attention_parts *parts,
@@ -176,14 +171,14 @@ struct key_range attention_pass_keys(const struct attention *a, const struct att
     struct key_range r = attention_chain_keys(a, parts, piece);
     uint64_t first = c->n_piece > 1 ? r.first : parts->key;
     if (c->n_piece > 1 && parts->n_span == 1) {
-        r.end = least((piece + (uint64_t)parts->pieces) * c->piece_keys, a->n_kv);
+        r.end = saturate(least((piece + (uint64_t)parts->pieces) * c->piece_keys, a->n_kv));
     } else {
         first += (uint64_t)span * parts->keys;
-        r.end = least(first + parts->keys, r.end);
+        r.end = saturate(least(first + parts->keys, r.end));
     }
     if (a->n_chunk_key) {
         first = first > a->key_first ? first : a->key_first;
-        r.end = least(r.end, (uint64_t)a->key_first + a->n_chunk_key);
+        r.end = saturate(least(r.end, (uint64_t)a->key_first + a->n_chunk_key));
     }
     if (first >= r.end)
         return (struct key_range){0, 0};
@@ -197,8 +192,9 @@ static void set_spans(const struct attention *a, uint32_t keys, struct attention
     const struct attention_choice *c = &a->choice;
     uint32_t all = c->piece_keys;
     if (c->n_piece == 1)
-        all = a->n_chunk_key ? a->n_chunk_key
-                             : least((uint64_t)parts->n_span * parts->keys, a->n_kv - parts->key);
+        all = a->n_chunk_key
+                  ? a->n_chunk_key
+                  : saturate(least((uint64_t)parts->n_span * parts->keys, a->n_kv - parts->key));
     parts->keys = keys;
     parts->n_span = divide_up(all, keys);
 }

@@ -2,7 +2,6 @@
 #include "op/attention/budget.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define SLOT_MAP 13
 
@@ -67,8 +66,7 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
     pass.key.spec[MAP_LANES] = MAP_INVOCATIONS;
     plan_bind(plan, &pass, 0, map, true, NULL);
     plan_bind(plan, &pass, 1, &mask, false, NULL);
-    pass.push_size = sizeof push;
-    memcpy(pass.push, &push, sizeof push);
+    pass_set_push(&pass, &push, sizeof push);
     pass.work = map_work(a, s);
     pass.groups[0] = words;
     pass.groups[1] = tiles;

@@ -4,25 +4,11 @@
 
 #include <string.h>
 
-bool attention_halve(const struct slice *s, uint32_t heads, uint32_t queries, struct slice half[2])
+struct slice attention_slice_part(const struct slice *s, const struct box *part)
 {
-    half[0] = half[1] = *s;
-    if (s->n_batch > 1) {
-        half[0].n_batch = s->n_batch / 2;
-        half[1].batch += half[0].n_batch;
-        half[1].n_batch -= half[0].n_batch;
-    } else if (s->n_head > heads) {
-        half[0].n_head = divide_up(s->n_head / 2, heads) * heads;
-        half[1].head += half[0].n_head;
-        half[1].n_head -= half[0].n_head;
-    } else if (s->n_query > queries) {
-        half[0].n_query = divide_up(s->n_query / 2, queries) * queries;
-        half[1].query += half[0].n_query;
-        half[1].n_query -= half[0].n_query;
-    } else {
-        return false;
-    }
-    return true;
+    const uint32_t *first = part->first, *size = part->size;
+    return (struct slice){s->batch + first[0], size[0], s->head + first[1], size[1],
+                          s->query + first[2], size[2]};
 }
 
 struct vka_tensor attention_slice(const struct vka_tensor *t, const struct slice *s)

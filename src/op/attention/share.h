@@ -1,28 +1,23 @@
 /* A share of an attention problem, as a problem of its own: where what lies between its passes
- * would not fit one allocation. */
+ * would not fit one allocation. Its box has batch elements (axis 0) and key heads (axis 1). */
 #ifndef VKA_OP_ATTENTION_SHARE_H
 #define VKA_OP_ATTENTION_SHARE_H
 
 #include "op/attention/attention.h"
-
-/* Batch elements (axis 0) or key heads with their query heads (axis 1). */
-struct share {
-    uint32_t axis, first, count;
-    uint32_t group; /* query heads of a key head */
-};
 
 /* Options for a share, and the parts of tensors that they point to: not to be copied. */
 struct share_options {
     struct vka_attention_options options;
     struct vka_tensor mask, kv_length, query_offset, scores, sink, alibi;
 };
-void share_options(const struct vka_attention_options *o, const struct share *share,
+
+/* group: query heads of a key head. */
+void share_options(const struct vka_attention_options *o, const struct box *share, uint32_t group,
                    struct share_options *part);
 
-/* The axis to halve so that no intermediate result passes an allocation; -1 where none does, or it
- * cannot be halved. */
-int attention_axis_to_share(const struct vka_plan *plan, const struct attention *a,
-                            const struct attention_inputs *in);
+/* Whether no intermediate result of a share passes an allocation, or it must not be cut. */
+bool attention_share_fits(const struct vka_plan *plan, const struct attention *a,
+                          const struct attention_inputs *in, const struct box *share);
 
 /* A share as a problem of its own, with all that it points to: not to be copied. */
 struct attention_share {
@@ -32,6 +27,6 @@ struct attention_share {
     struct vka_tensor parts[6];
 };
 void attention_take_share(const struct attention *a, const struct attention_inputs *in,
-                          const struct share *share, struct attention_share *part);
+                          const struct box *share, struct attention_share *part);
 
 #endif

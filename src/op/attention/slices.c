@@ -3,7 +3,6 @@
 #include "op/attention/keys.h"
 #include "op/attention/map.h"
 #include "op/attention/pieces.h"
-#include "plan/calibrate.h"
 
 /* Keys of the problem that is measured. */
 #define PROBE_KEYS 128u
@@ -62,27 +61,48 @@ static void cut_tiles(const struct vka_plan *plan, const struct attention *a, co
         parts->tiles = divide_up(parts->tiles, 2);
 }
 
-/* Adds a slice, cut along batch, then key heads, then queries until it fits. */
-static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
-                                 const struct slice *s)
+/* The parts of a slice that is the least there is, or fits; false where smaller slices would. */
+static bool cut_slice(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
+                      bool last, struct attention_parts *parts)
 {
-    const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
-    uint32_t group = a->n_head / a->n_kv_head;
-    uint32_t queries = a->n_sequence ? UINT32_MAX : whole_tiles(c->tile, group);
-    struct slice half[2];
-    struct attention_parts parts;
-    bool last = !attention_halve(s, group, queries, half);
-    bool in_budget = attention_cut(plan, a, s, last, &parts);
-    attention_cut_for_limits(plan, a, s, last, &parts);
+    bool in_budget = attention_cut(plan, a, s, last, parts);
+    attention_cut_for_limits(plan, a, s, last, parts);
     if (last)
-        cut_tiles(plan, a, s, &parts);
-    if (last || (in_budget && slice_fits(plan, a, s, &parts)))
-        return attention_add_parts(plan, a, s, &parts); /* which says what does not fit */
-    for (int i = 0; i < 2; i++)
-        TRY(add_slice(plan, a, &half[i]));
-fail:
-    return status;
+        cut_tiles(plan, a, s, parts);
+    return last || (in_budget && slice_fits(plan, a, s, parts));
+}
+
+/* Batch elements, whole key heads, and queries whose rows are whole tiles. */
+static void slice_units(const struct attention *a, uint32_t unit[CUT_AXES])
+{
+    uint32_t group = a->n_head / a->n_kv_head;
+    unit[0] = 1;
+    unit[1] = group;
+    unit[2] = a->n_sequence ? CUT_NEVER : whole_tiles(a->choice.tile, group);
+    unit[3] = CUT_NEVER;
+}
+
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+{
+    const struct slice s = attention_slice_part(&(struct slice){0}, part);
+    const struct attention *a = cut->job;
+    struct attention_parts parts;
+    int axis = a->n_chunk_key ? CUT_FITS : cut_first_axis(part, cut->unit);
+    bool fits = axis == CUT_FITS || cut_slice(plan, a, &s, false, &parts);
+    return fits ? CUT_FITS : axis;
+}
+
+static enum vka_status add_slice(struct vka_plan *plan, const void *job, const struct box *part)
+{
+    const struct attention *a = job;
+    const struct slice s = attention_slice_part(&(struct slice){0}, part);
+    struct attention_parts parts;
+    uint32_t unit[CUT_AXES];
+    if (a->n_chunk_key)
+        return attention_add_chunk(plan, a);
+    slice_units(a, unit);
+    cut_slice(plan, a, &s, cut_first_axis(part, unit) == CUT_FITS, &parts);
+    return attention_add_parts(plan, a, &s, &parts); /* which says what does not fit */
 }
 
 /* Rows padded to whole vec4, as kernels that read texels need them. */
@@ -140,12 +160,16 @@ fail:
 
 enum vka_status attention_add_slices(struct vka_plan *plan, const struct attention *a)
 {
-    enum vka_status status = VKA_OK;
     const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
-    uint32_t tiles = attention_tiles(a, &all);
-    struct work work = attention_work(a, &all, tiles, (struct key_range){0, a->n_kv});
-    TRY(calibrate(plan, a->choice.kernel, &work, add_probe, a));
-    TRY(a->n_chunk_key ? attention_add_chunk(plan, a) : add_slice(plan, a, &all));
-fail:
-    return status;
+    struct cut cut = {
+        .job = a,
+        .kernel = a->choice.kernel,
+        .whole = attention_work(a, &all, attention_tiles(a, &all), (struct key_range){0, a->n_kv}),
+        .probe = add_probe,
+        .judge = judge,
+        .add = add_slice,
+    };
+    slice_units(a, cut.unit);
+    slice_units(a, cut.least);
+    return plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_head, a->n_q, 1});
 }

@@ -4,122 +4,129 @@
 #include "op/attention/attention.h"
 #include "op/matmul/matmul.h"
 
-/* Whether one binding can show all that a slice's softmax touches, and one grid cover it. */
-static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
-                       const struct slice *s, uint64_t limit)
+struct job {
+    const struct attention *a;
+    bool with_context;
+    uint64_t *largest;                  /* floats of a slice's scores, so far */
+    const struct vka_tensor *workspace; /* that holds the scores of any */
+};
+
+static struct slice slice_of(const struct box *part)
 {
+    return attention_slice_part(&(struct slice){0}, part);
+}
+
+static uint32_t pitch_of(const struct attention *a)
+{
+    return divide_up(a->n_kv, 4) * 4;
+}
+
+/* Halves a slice until workspace and bindings hold what its softmax touches, and one grid covers
+ * it. */
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+{
+    const struct attention *a = ((const struct job *)cut->job)->a;
     const struct caps *caps = &plan->caps;
-    uint64_t pitch = (a->n_kv + 3ull) / 4 * 4;
-    uint64_t rows = (uint64_t)s->n_batch * s->n_head * s->n_query;
-    if (rows * pitch * 4 > limit || s->n_query > caps->max_groups[0] ||
-        (uint64_t)s->n_batch * s->n_head > caps->max_groups[1])
-        return false;
     uint64_t range = caps->properties.max_buffer_range;
-    uint32_t mask_n_kv;
+    uint64_t limit =
+        least(plan->workspace_limit, least(range, caps->properties.max_allocation / 2));
+    const struct slice s = slice_of(part);
+    uint64_t heads = (uint64_t)s.n_batch * s.n_head;
+    bool fits = heads * s.n_query <= limit / 4 / pitch_of(a) && s.n_query <= caps->max_groups[0] &&
+                heads <= caps->max_groups[1];
     if (a->options->mask) {
-        struct vka_tensor mask = attention_mask(a, &mask_n_kv);
-        mask = attention_slice(&mask, s);
-        if (plan_range(plan, &mask) > range)
-            return false;
+        struct vka_tensor mask = attention_mask(a, &(uint32_t){0});
+        mask = attention_slice(&mask, &s);
+        fits &= plan_range(plan, &mask) <= range;
     }
     if (a->options->scores) {
-        struct vka_tensor scores = attention_slice(a->options->scores, s);
-        if (plan_range(plan, &scores) > range)
-            return false;
+        struct vka_tensor scores = attention_slice(a->options->scores, &s);
+        fits &= plan_range(plan, &scores) <= range;
     }
-    return true;
+    return fits ? CUT_FITS : cut_first_axis(part, cut->least);
 }
 
-/* The largest slice size that fits: all, else halved along batch, then heads, then queries. A cut
- * head count is a multiple of the group or 1. */
-static struct slice choose_slice(const struct vka_plan *plan, const struct attention *a)
+static enum vka_status add_context(struct vka_plan *plan, const struct attention *a,
+                                   const struct slice *s, const struct vka_tensor *scores,
+                                   uint32_t group)
 {
-    const struct vka_device_properties *p = &plan->caps.properties;
-    uint64_t limit = plan->workspace_limit;
-    limit = limit < p->max_buffer_range ? limit : p->max_buffer_range;
-    limit = limit < p->max_allocation / 2 ? limit : p->max_allocation / 2;
-    uint32_t group = a->n_head / a->n_kv_head;
-    struct slice s = {0, a->batch, 0, a->n_head, 0, a->n_q};
-    while (!slice_fits(plan, a, &s, limit)) {
-        if (s.n_batch > 1)
-            s.n_batch = (s.n_batch + 1) / 2;
-        else if (s.n_head > group)
-            s.n_head = (s.n_head / group + 1) / 2 * group;
-        else if (s.n_head > 1)
-            s.n_head = 1;
-        else if (s.n_query > 1)
-            s.n_query = (s.n_query + 1) / 2;
-        else
-            break; /* one row: the least there is; plan_add_pass says if even that is too much */
-    }
-    if (s.n_query >= 128 && s.n_query < a->n_q)
-        s.n_query = s.n_query / 64 * 64; /* whole tiles */
-    return s;
-}
-
-static enum vka_status add_slice(struct vka_plan *plan, const struct attention *a,
-                                 const struct slice *s, const struct vka_tensor *workspace,
-                                 bool with_context)
-{
-    enum vka_status status = VKA_OK;
-    uint32_t group = a->n_head / a->n_kv_head;
-    struct vka_tensor scores = *workspace; /* of the first slice's size: this one may be smaller */
-    uint64_t pitch = workspace->shape.stride[2];
-    const uint32_t size[4] = {s->n_batch, s->n_head, s->n_query, (uint32_t)pitch};
-    shape_dense(4, size, &scores.shape);
-    scores.shape.size[3] = a->n_kv;
-    TRY(plan_matmul(plan, &(struct matmul_op){
-                              .name = "scores",
-                              .a = attention_slice(&a->q, s),
-                              .b = attention_slice_kv(&a->k, a, s),
-                              .c = scores,
-                              .group = s->n_head < group ? s->n_head : group,
-                              .alpha = a->scale,
-                          }));
-    TRY(attention_add_softmax(plan, a, s, &scores));
-    if (!with_context)
-        return VKA_OK;
     struct vka_tensor v = attention_slice_kv(&a->v, a, s); /* [batch][head][value_dim][n_kv] */
     struct shape t = v.shape;
     v.shape.size[2] = t.size[3];
     v.shape.size[3] = t.size[2];
     v.shape.stride[2] = t.stride[3];
     v.shape.stride[3] = t.stride[2];
+    return plan_matmul(plan, &(struct matmul_op){
+                                 .name = "context",
+                                 .a = *scores,
+                                 .b = v,
+                                 .c = attention_slice(&a->output, s),
+                                 .group = group,
+                                 .alpha = 1,
+                                 .hidden = attention_hides(a),
+                             });
+}
+
+static enum vka_status add_slice(struct vka_plan *plan, const void *given, const struct box *part)
+{
+    enum vka_status status = VKA_OK;
+    const struct job *job = given;
+    const struct attention *a = job->a;
+    const struct slice s = slice_of(part);
+    const uint32_t size[4] = {s.n_batch, s.n_head, s.n_query, pitch_of(a)};
+    uint32_t group = (uint32_t)least(s.n_head, a->n_head / a->n_kv_head);
+    struct vka_tensor scores = *job->workspace;
+    shape_dense(4, size, &scores.shape);
+    scores.shape.size[3] = a->n_kv;
     TRY(plan_matmul(plan, &(struct matmul_op){
-                              .name = "context",
-                              .a = scores,
-                              .b = v,
-                              .c = attention_slice(&a->output, s),
-                              .group = s->n_head < group ? s->n_head : group,
-                              .alpha = 1,
-                              .hidden = attention_hides(a),
+                              .name = "scores",
+                              .a = attention_slice(&a->q, &s),
+                              .b = attention_slice_kv(&a->k, a, &s),
+                              .c = scores,
+                              .group = group,
+                              .alpha = a->scale,
                           }));
+    TRY(attention_add_softmax(plan, a, &s, &scores));
+    if (job->with_context)
+        TRY(add_context(plan, a, &s, &scores, group));
 fail:
     return status;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static enum vka_status measure_slice(struct vka_plan *plan, const void *given,
+                                     const struct box *part)
 {
-    return a < b ? a : b;
+    const struct job *job = given;
+    uint64_t floats = (uint64_t)part->size[0] * part->size[1] * part->size[2] * pitch_of(job->a);
+    (void)plan;
+    if (floats > *job->largest)
+        *job->largest = floats;
+    return VKA_OK;
 }
+
+#define TILE 64u /* queries: whole tiles of the products */
 
 static enum vka_status add_slices(struct vka_plan *plan, const struct attention *a,
                                   bool with_context)
 {
     enum vka_status status = VKA_OK;
-    const struct slice step = choose_slice(plan, a);
+    uint64_t largest = 0;
     struct vka_tensor workspace;
-    const uint32_t size[4] = {step.n_batch, step.n_head, step.n_query, (a->n_kv + 3) / 4 * 4};
-    TRY(plan_scratch(plan, VKA_F32, size, &workspace));
-    for (uint32_t b = 0; b < a->batch; b += step.n_batch)
-        for (uint32_t h = 0; h < a->n_head; h += step.n_head)
-            for (uint32_t q = 0; q < a->n_q; q += step.n_query) {
-                const struct slice s = {
-                    b, least(step.n_batch, a->batch - b), h, least(step.n_head, a->n_head - h),
-                    q, least(step.n_query, a->n_q - q),
-                };
-                TRY(add_slice(plan, a, &s, &workspace, with_context));
-            }
+    const struct job job = {a, with_context, &largest, &workspace};
+    struct cut cut = {
+        .job = &job,
+        .unit = {1, a->n_head / a->n_kv_head, TILE, CUT_NEVER},
+        .least = {1, 1, 1, CUT_NEVER},
+        .judge = judge,
+        .add = measure_slice,
+    };
+    const uint32_t size[CUT_AXES] = {a->batch, a->n_head, a->n_q, 1};
+    TRY(plan_cut(plan, &cut, size));
+    TRY(plan_scratch(plan, VKA_F32,
+                     (const uint32_t[]){1, 1, (uint32_t)(largest / pitch_of(a)), pitch_of(a)},
+                     &workspace));
+    cut.add = add_slice;
+    TRY(plan_cut(plan, &cut, size));
 fail:
     return status;
 }

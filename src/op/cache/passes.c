@@ -2,19 +2,13 @@
 #include "params.h"
 #include "op/cache/cache.h"
 #include "op/matmul/matmul.h"
+#include "plan/cut.h"
 #include "plan/settle.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define LANES 64u   /* elements of a workgroup */
 #define LEAST 1024u /* elements that are not cut for the budget */
-
-static void set_push(struct pass *pass, const struct cache_params *p)
-{
-    pass->push_size = sizeof *p;
-    memcpy(pass->push, p, sizeof *p);
-}
 
 /* All words of a storage. */
 static struct vka_tensor words_of(struct storage *storage)
@@ -47,7 +41,7 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
               &p.table_offset);
     plan_bind(plan, &pass, 2, &running, false, NULL);
     plan_bind(plan, &pass, 3, &full, true, NULL);
-    set_push(&pass, &p);
+    pass_set_push(&pass, &p, sizeof p);
     double entries = cache->table_row ? n_new / cache->info.page_size + 3.0 : 1;
     pass.work = (struct work){WORK_MOVE * cache->info.batch, WORK_MOVE * 32, entries};
     pass.groups[0] = (cache->info.batch + 31) / 32;
@@ -61,26 +55,36 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
 struct cache_copy {
     enum kernel kernel;
     const char *name;
+    const struct vka_cache *cache;
     struct vka_tensor from, to;
-    uint32_t batch, row; /* where this part begins */
 };
-
-static struct vka_tensor *plain_side(struct cache_copy *c)
-{
-    return c->kernel == KERNEL_cache_gather ? &c->to : &c->from;
-}
 
 static struct work work_of(const struct vka_tensor *plain)
 {
     return (struct work){WORK_PLACE * (double)shape_count(&plain->shape), WORK_PLACE * LANES, 1};
 }
 
-static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
-                                struct cache_copy *c)
+/* A part of what is cached: pages of a paged cache are not the sequences', and rows lie in a cache
+ * where the device says. */
+static struct vka_tensor cached_part(const struct vka_cache *cache, const struct vka_tensor *t,
+                                     const struct box *part)
 {
-    struct pass pass = {.name = c->name, .reason = "positions read on the device"};
-    const uint32_t *size = plain_side(c)->shape.size;
-    const uint64_t *f = c->from.shape.stride, *t = c->to.shape.stride;
+    struct vka_tensor cached = tensor_part(t, 1, part->first[1], part->size[1]);
+    return cache->table_row ? cached : tensor_part(&cached, 0, part->first[0], part->size[0]);
+}
+
+static void make_copy(const struct vka_plan *plan, const void *job, const struct box *part,
+                      struct pass *pass)
+{
+    const struct cache_copy *c = job;
+    const struct vka_cache *cache = c->cache;
+    const uint32_t *size = part->size;
+    bool gather = c->kernel == KERNEL_cache_gather;
+    struct vka_tensor plain = tensor_box(gather ? &c->to : &c->from, part);
+    struct vka_tensor cached = cached_part(cache, gather ? &c->from : &c->to, part);
+    const struct vka_tensor *from = gather ? &cached : &plain, *to = gather ? &plain : &cached;
+    const uint64_t *f = from->shape.stride, *t = to->shape.stride;
+    uint64_t elements = (uint64_t)size[2] * size[3];
     struct cache_params p = {
         .batch = cache->info.batch,
         .n_row = size[2],
@@ -97,92 +101,61 @@ static enum vka_status add_copy(struct vka_plan *plan, struct vka_cache *cache,
         .page_size = cache->info.page_size,
         .table_row = cache->table_row,
         .n_page = cache->info.n_page,
-        .row_first = c->row,
+        .row_first = part->first[2],
     };
-    pass.key = (struct pipeline_key){.kernel = c->kernel, .n_spec = CACHE_SPECS};
-    pass.key.spec[CACHE_FROM_TYPE] = c->from.dtype;
-    pass.key.spec[CACHE_TO_TYPE] = c->to.dtype;
-    plan_bind(plan, &pass, 0, &c->from, false, &p.from_offset);
-    plan_bind(plan, &pass, 1, &c->to, true, &p.to_offset);
-    plan_bind(plan, &pass, 2, &cache->state, false, &p.state_offset);
-    plan_bind(plan, &pass, 3, cache->table_row ? &cache->table : &cache->state, false,
+    pass->name = c->name;
+    pass->reason = "positions read on the device";
+    pass->key = (struct pipeline_key){.kernel = c->kernel, .n_spec = CACHE_SPECS};
+    pass->key.spec[CACHE_FROM_TYPE] = from->dtype;
+    pass->key.spec[CACHE_TO_TYPE] = to->dtype;
+    plan_bind(plan, pass, 0, from, false, &p.from_offset);
+    plan_bind(plan, pass, 1, to, true, &p.to_offset);
+    plan_bind(plan, pass, 2, &cache->state, false, &p.state_offset);
+    plan_bind(plan, pass, 3, cache->table_row ? &cache->table : &cache->state, false,
               &p.table_offset);
-    p.state_offset += c->batch;
-    p.table_offset += c->batch * p.table_row;
-    set_push(&pass, &p);
-    pass.work = work_of(plain_side(c));
-    pass.groups[0] = (uint32_t)(((uint64_t)p.n_row * p.dim + LANES - 1) / LANES);
-    pass.groups[1] = size[1];
-    pass.groups[2] = size[0];
-    snprintf(pass.detail, sizeof pass.detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
-             size[3], vka_dtype_name(c->from.dtype), vka_dtype_name(c->to.dtype));
-    return plan_add_pass(plan, &pass);
+    p.state_offset += part->first[0];
+    p.table_offset += part->first[0] * p.table_row;
+    pass_set_push(pass, &p, sizeof p);
+    pass->work = work_of(&plain);
+    pass->groups[0] = elements > UINT32_MAX - LANES /* the kernel counts them */
+                          ? UINT32_MAX
+                          : divide_up((uint32_t)elements, LANES);
+    pass->groups[1] = size[1];
+    pass->groups[2] = size[0];
+    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
+             size[3], vka_dtype_name(from->dtype), vka_dtype_name(to->dtype));
 }
 
-/* Half of a copy along batch, heads or rows: pages of a paged cache are not the sequences', and
- * rows lie in a cache where the device says. */
-static struct cache_copy copy_half(const struct vka_cache *cache, const struct cache_copy *c,
-                                   uint32_t axis, uint32_t first, uint32_t count)
+/* The length along an axis at which a part has about LEAST elements, `inner` of them at each. */
+static uint32_t least_length(uint64_t inner)
 {
-    struct cache_copy part = *c;
-    struct vka_tensor *plain = plain_side(&part);
-    struct vka_tensor *cached = plain == &part.to ? &part.from : &part.to;
-    *plain = tensor_part(plain, axis, first, count);
-    if (axis == 1 || (axis == 0 && !cache->table_row))
-        *cached = tensor_part(cached, axis, first, count);
-    part.batch += axis == 0 ? first : 0;
-    part.row += axis == 2 ? first : 0;
-    return part;
+    return inner < LEAST ? divide_up(LEAST, (uint32_t)inner) : 1;
 }
 
-/* Whether bindings and grid of a copy fit the device, and its work the budget. */
-static bool fits(const struct vka_plan *plan, struct cache_copy *c)
+static enum vka_status add_copies(struct vka_plan *plan, const struct cache_copy *c)
 {
-    const struct caps *caps = &plan->caps;
-    const struct vka_tensor *plain = plain_side(c);
+    const struct vka_tensor *plain = c->kernel == KERNEL_cache_gather ? &c->to : &c->from;
     const uint32_t *size = plain->shape.size;
-    struct work work = work_of(plain);
-    uint64_t limit = caps->properties.max_buffer_range;
-    return plan_range(plan, &c->from) <= limit && plan_range(plan, &c->to) <= limit &&
-           size[0] <= caps->max_groups[2] && size[1] <= caps->max_groups[1] &&
-           ((uint64_t)size[2] * size[3] + LANES - 1) / LANES <= caps->max_groups[0] &&
-           (uint64_t)size[2] * size[3] <= UINT32_MAX - LANES && /* the kernel counts them */
-           (shape_count(&plain->shape) <= LEAST || plan_fits(plan, c->kernel, &work));
-}
-
-/* Halved until each part fits, or nothing is left to halve: then plan_add_pass says why. */
-static enum vka_status add_parts(struct vka_plan *plan, struct vka_cache *cache,
-                                 struct cache_copy *c)
-{
-    const uint32_t *size = plain_side(c)->shape.size;
-    uint32_t axis = size[0] > 1 ? 0 : size[1] > 1 ? 1 : 2, half = size[axis] / 2;
-    if (half == 0 || fits(plan, c))
-        return add_copy(plan, cache, c);
-    struct cache_copy part = copy_half(cache, c, axis, 0, half);
-    enum vka_status status = add_parts(plan, cache, &part);
-    if (status != VKA_OK)
-        return status;
-    part = copy_half(cache, c, axis, half, size[axis] - half);
-    return add_parts(plan, cache, &part);
-}
-
-static enum vka_status add_copies(struct vka_plan *plan, struct vka_cache *cache,
-                                  struct cache_copy *c)
-{
-    enum vka_status status = VKA_OK;
-    struct work work = work_of(plain_side(c));
-    TRY(plan_settle_kernel(plan, c->kernel));
-    TRY(plan_calibrate_moves(plan, &work));
-    TRY(add_parts(plan, cache, c));
-fail:
-    return status;
+    uint64_t head = (uint64_t)size[2] * size[3];
+    const struct cut cut = {
+        .job = c,
+        .unit = {least_length(size[1] * head), least_length(head), least_length(size[3]),
+                 CUT_NEVER},
+        .least = {1, 1, 1, CUT_NEVER},
+        .kernel = c->kernel,
+        .whole = work_of(plain),
+        .probe = plan_probe_moves,
+        .make = make_copy,
+    };
+    enum vka_status status = plan_settle_kernel(plan, c->kernel);
+    return status == VKA_OK ? plan_cut(plan, &cut, size) : status;
 }
 
 enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
                                   const struct vka_tensor *rows, const struct vka_tensor *cached)
 {
-    struct cache_copy copy = {KERNEL_cache_append, "append", *rows, *cached, 0, 0};
-    return add_copies(plan, cache, &copy);
+    const struct cache_copy copy = {KERNEL_cache_append, "append", cache, *rows, *cached};
+    return add_copies(plan, &copy);
 }
 
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
@@ -192,8 +165,8 @@ enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache
     const struct vka_cache_info *i = &cache->info;
     const uint32_t size[4] = {i->batch, i->n_kv_head, i->capacity, cached->shape.size[3]};
     TRY(plan_scratch(plan, cached->dtype, size, dense));
-    struct cache_copy copy = {KERNEL_cache_gather, "gather", *cached, *dense, 0, 0};
-    TRY(add_copies(plan, cache, &copy));
+    const struct cache_copy copy = {KERNEL_cache_gather, "gather", cache, *cached, *dense};
+    TRY(add_copies(plan, &copy));
 fail:
     return status;
 }

@@ -4,27 +4,24 @@
 #define PROBE_DEPTH 512u /* k of the product that is measured */
 #define LEAST_DEPTH 256u /* k that is not cut: in the largest tile 9 million operations */
 
+int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *choice, uint32_t rows)
+{
+    const uint32_t *c = op->c.shape.size, shortest[4] = {1, op->group, rows, choice->columns};
+    return cut_first_axis(&(struct box){{0}, {c[0], c[1], c[2], c[3]}}, shortest);
+}
+
 int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
                        const struct matmul_choice *choice)
 {
-    const uint32_t *c = op->c.shape.size;
-    const uint32_t least[4] = {1, op->group, choice->rows, choice->columns};
     struct work work = matmul_work(op, choice);
     bool long_k = op->a.shape.size[3] > LEAST_DEPTH;
     if (plan_fits(plan, choice->kernel, &work))
-        return -1;
+        return CUT_FITS;
     if (work.loops > budget_max_loops(&plan->caps) && long_k)
         return AXIS_K;
-    for (int axis = 0; axis < 4; axis++)
-        if (c[axis] > least[axis])
-            return axis;
-    return long_k ? AXIS_K : -1;
+    int axis = matmul_first_axis(op, choice, choice->rows);
+    return axis == CUT_FITS && long_k ? AXIS_K : axis;
 }
-
-struct probe {
-    const struct matmul_op *op;
-    const struct matmul_choice *choice;
-};
 
 /* B of the probe, n x k, laid out as the op's is. */
 static enum vka_status make_b(struct vka_plan *plan, const struct matmul_op *op, uint32_t n,
@@ -45,11 +42,10 @@ fail:
     return status;
 }
 
-/* n tiles that share A and B. */
-static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
+enum vka_status matmul_probe(struct vka_plan *plan, const void *problem, uint32_t n)
 {
     enum vka_status status = VKA_OK;
-    const struct probe *probe = problem;
+    const struct matmul_job *probe = problem;
     const struct matmul_choice *choice = probe->choice;
     struct matmul_op op = *probe->op;
     uint32_t k = op.a.shape.size[3];
@@ -74,11 +70,4 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
     TRY(matmul_add_pass(plan, &op, choice));
 fail:
     return status;
-}
-
-enum vka_status matmul_calibrate(struct vka_plan *plan, const struct matmul_op *op,
-                                 const struct matmul_choice *choice)
-{
-    struct work work = matmul_work(op, choice);
-    return calibrate(plan, choice->kernel, &work, add_probe, &(struct probe){op, choice});
 }

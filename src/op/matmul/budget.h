@@ -4,15 +4,15 @@
 
 #include "op/matmul/pass.h"
 
-#define AXIS_K 4 /* beside the axes of c, 0 to 3 */
+/* The first axis of c that is longer than what is not cut, `rows` along m; CUT_FITS: none. */
+int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *choice,
+                      uint32_t rows);
 
 /* The axis to halve so that a part fits the budget: of c, in whole tiles, and k where c is one
- * tile; -1 where all fits, or where the tile's k are few. */
-int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
-                       const struct matmul_choice *choice);
+ * tile; CUT_FITS where all fits, or where the tile's k are few. */
+matmul_judge matmul_budget_axis;
 
-/* Measures the kernel where the product would go over the budget without. */
-enum vka_status matmul_calibrate(struct vka_plan *plan, const struct matmul_op *op,
-                                 const struct matmul_choice *choice);
+/* Adds n tiles that share A and B, of a kernel that is measured. */
+calibrate_add matmul_probe;
 
 #endif

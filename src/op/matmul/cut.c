@@ -7,13 +7,6 @@
 
 #define K_UNIT MATMUL_BLOCK /* whole steps along k of every kernel */
 
-static matmul_add add_parts;
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Bytes of A or B that a kernel can see. */
 static uint64_t input_limit(const struct vka_plan *plan, const struct matmul_choice *choice)
 {
@@ -38,14 +31,14 @@ static uint64_t rows_bytes(const struct vka_tensor *b)
     return (uint64_t)outer[0] * outer[1] * b->shape.size[3] * divide_up(b->shape.size[2], 4) * 16;
 }
 
-/* k, or the rows where the sums of so many would not fit; -1 where k cannot be halved. */
+/* k, or the rows where the sums of so many would not fit; CUT_FITS where k cannot be halved. */
 static int axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
 {
     const struct vka_device_properties *p = &plan->caps.properties;
     const uint32_t *size = op->c.shape.size;
     uint64_t sums = (uint64_t)size[0] * size[1] * size[2] * size[3] * 4;
     if (op->a.shape.size[3] <= K_UNIT)
-        return -1;
+        return CUT_FITS;
     return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
 }
 
@@ -61,7 +54,8 @@ static bool too_large(const struct vka_plan *plan, const struct vka_tensor *x, u
     return plan_range(plan, x) > limit && (!close || packed > scratch);
 }
 
-/* The axis to halve so that grid and bindings fit the device; -1 where they do, or no cut helps. */
+/* The axis to halve so that grid and bindings fit the device; CUT_FITS where they do, or no cut
+ * helps. */
 static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
                        const struct matmul_choice *choice)
 {
@@ -85,31 +79,29 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
         return 2;
     if ((b || c || groups[columns] > caps->max_groups[columns]) && size[3] > choice->columns)
         return 3;
-    return a || b ? axis_of_k(plan, op) : -1;
+    return a || b ? axis_of_k(plan, op) : CUT_FITS;
 }
 
-/* The part `first .. first + count - 1` of the op along an axis of c. */
-static struct matmul_op op_part(const struct matmul_op *op, int axis, uint32_t first,
-                                uint32_t count, struct vka_tensor *bias)
+/* A part of c; *bias holds what the part's bias points to. */
+static struct matmul_op op_part(const struct matmul_op *op, const struct box *c,
+                                struct vka_tensor *bias)
 {
     struct matmul_op part = *op;
-    uint32_t at = (uint32_t)axis;
-    part.c = tensor_part(&op->c, at, first, count);
+    uint32_t unit = op->panel ? op->panel : 1;
+    const uint32_t *first = c->first, *size = c->size;
+    const struct box a = {{first[0], first[1], first[2], 0},
+                          {size[0], size[1], size[2], op->a.shape.size[3]}};
+    const struct box b = {
+        {first[0], first[1] / op->group, first[3] / unit, 0},
+        {size[0], divide_up(size[1], op->group), divide_up(size[3], unit), op->b.shape.size[3]}};
+    part.a = tensor_box(&op->a, &a);
+    part.b = tensor_box(&op->b, &b);
+    part.c = tensor_box(&op->c, c);
     if (op->sums.storage)
-        part.sums = tensor_part(&op->sums, at, first, count);
-    if (axis <= 2)
-        part.a = tensor_part(&op->a, at, first, count);
-    if (axis == 0)
-        part.b = tensor_part(&op->b, 0, first, count);
-    if (axis == 1)
-        part.b = tensor_part(&op->b, 1, first / op->group, divide_up(count, op->group));
-    if (axis == 3) {
-        uint32_t unit = op->panel ? op->panel : 1;
-        part.b = tensor_part(&op->b, 2, first / unit, divide_up(count, unit));
-        if (op->bias) {
-            *bias = tensor_part(op->bias, op->bias->shape.rank - 1, first, count);
-            part.bias = bias;
-        }
+        part.sums = tensor_box(&op->sums, c);
+    if (op->bias) {
+        *bias = tensor_part(op->bias, op->bias->shape.rank - 1, first[3], size[3]);
+        part.bias = bias;
     }
     return part;
 }
@@ -123,9 +115,9 @@ struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, ui
     return part;
 }
 
-/* The sums of the first half wait in scratch, or in c where that can hold them. */
-static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmul_op *op,
-                                       const struct matmul_choice *choice, matmul_add *add)
+/* Halves k: the sums of the first half wait in scratch, or in c where that can hold them. */
+static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmul_job *job,
+                                       const struct matmul_op *op)
 {
     enum vka_status status = VKA_OK;
     uint32_t k = op->a.shape.size[3], half = divide_up(k / 2, K_UNIT) * K_UNIT;
@@ -140,30 +132,49 @@ static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmu
     first.c = rest.sums = sums;
     first.alpha = 1;
     first.bias = NULL;
-    TRY(add(plan, &first, choice));
-    TRY(add(plan, &rest, choice));
+    TRY(matmul_cut(plan, &first, job->choice, job->way));
+    TRY(matmul_cut(plan, &rest, job->choice, job->way));
     if (scratch.storage)
         plan_scratch_free(plan, &scratch);
 fail:
     return status;
 }
 
-enum vka_status matmul_add_halves(struct vka_plan *plan, const struct matmul_op *op,
-                                  const struct matmul_choice *choice, int axis, matmul_add *add)
+/* k is cut within a part: the sums of its halves depend on each other. */
+static int judge_part(const struct vka_plan *plan, const struct cut *cut, const struct box *c)
 {
-    if (axis == AXIS_K)
-        return add_halves_of_k(plan, op, choice, add);
-    uint32_t size = op->c.shape.size[axis];
-    uint32_t rows = op->c.shape.size[2] > choice->rows ? choice->rows : 1;
-    const uint32_t unit[4] = {1, op->group, rows, choice->columns};
-    uint32_t half = divide_up(size / 2, unit[axis]) * unit[axis];
+    const struct matmul_job *job = cut->job;
     struct vka_tensor bias;
-    struct matmul_op part = op_part(op, axis, 0, half, &bias);
-    enum vka_status status = add(plan, &part, choice);
-    if (status != VKA_OK)
-        return status;
-    part = op_part(op, axis, half, size - half, &bias);
-    return add(plan, &part, choice);
+    const struct matmul_op op = op_part(job->op, c, &bias);
+    int axis = job->way->judge(plan, &op, job->choice);
+    return axis == AXIS_K ? CUT_FITS : axis;
+}
+
+static enum vka_status add_part(struct vka_plan *plan, const void *given, const struct box *c)
+{
+    const struct matmul_job *job = given;
+    struct vka_tensor bias;
+    const struct matmul_op op = op_part(job->op, c, &bias);
+    if (job->way->judge(plan, &op, job->choice) == AXIS_K)
+        return add_halves_of_k(plan, job, &op);
+    return job->way->add(plan, &op, job->choice);
+}
+
+enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
+                           const struct matmul_choice *choice, const struct matmul_way *way)
+{
+    const struct matmul_job job = {op, choice, way};
+    const struct cut cut = {
+        .job = &job,
+        .unit = {1, op->group, choice->rows, choice->columns},
+        .least = {1, op->group, 1, choice->columns},
+        .probe = way->probe,
+        .kernel = choice->kernel,
+        .whole = matmul_work(op, choice),
+        .judge = judge_part,
+        .add = add_part,
+    };
+    return plan_cut(plan, &cut, op->c.shape.size);
 }
 
 /* Makes `packed`, with one matrix where all share it, stand for B in the op. */
@@ -250,43 +261,39 @@ fail:
     return status;
 }
 
-static enum vka_status add_parts(struct vka_plan *plan, const struct matmul_op *op,
-                                 const struct matmul_choice *choice)
+/* What the device's limits, then the budget ask for. */
+static int judge_dense(const struct vka_plan *plan, const struct matmul_op *op,
+                       const struct matmul_choice *choice)
 {
     int axis = axis_to_cut(plan, op, choice);
-    if (axis < 0)
-        axis = matmul_budget_axis(plan, op, choice);
-    return axis < 0 ? add_dense(plan, op, choice)
-                    : matmul_add_halves(plan, op, choice, axis, add_parts);
+    return axis == CUT_FITS ? matmul_budget_axis(plan, op, choice) : axis;
 }
 
-static enum vka_status add_measured(struct vka_plan *plan, const struct matmul_op *op,
-                                    const struct matmul_choice *choice)
+static const struct matmul_way dense = {judge_dense, add_dense, matmul_probe};
+
+/* As much of A as an allocation holds packed, where the kernel wants that. */
+static int judge_a(const struct vka_plan *plan, const struct matmul_op *op,
+                   const struct matmul_choice *choice)
 {
-    enum vka_status status = matmul_calibrate(plan, op, choice);
-    return status == VKA_OK ? add_parts(plan, op, choice) : status;
+    const uint32_t *size = op->a.shape.size;
+    uint64_t bytes = (uint64_t)size[0] * size[1] * size[2] * divide_up(size[3], 4) * 16;
+    if (!choice->pack_a || bytes <= plan->caps.properties.max_allocation)
+        return CUT_FITS;
+    return size[0] > 1              ? 0
+           : size[1] > op->group    ? 1
+           : size[2] > choice->rows ? 2
+                                    : axis_of_k(plan, op);
 }
 
-/* With A packed where the kernel wants that, as much of it at a time as an allocation holds. */
 static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op *op,
                                   const struct matmul_choice *choice)
 {
     enum vka_status status = VKA_OK;
-    const uint32_t *size = op->a.shape.size;
     struct matmul_op packed = *op;
     if (!choice->pack_a)
-        return add_measured(plan, op, choice);
-    uint64_t bytes = (uint64_t)size[0] * size[1] * size[2] * divide_up(size[3], 4) * 16;
-    if (bytes > plan->caps.properties.max_allocation) {
-        int axis = size[0] > 1              ? 0
-                   : size[1] > op->group    ? 1
-                   : size[2] > choice->rows ? 2
-                                            : axis_of_k(plan, op);
-        if (axis >= 0)
-            return matmul_add_halves(plan, op, choice, axis, add_with_a);
-    }
+        return matmul_cut(plan, op, choice, &dense);
     TRY(pack_a(plan, &packed, VKA_F32));
-    TRY(add_measured(plan, &packed, choice));
+    TRY(matmul_cut(plan, &packed, choice, &dense));
     plan_scratch_free(plan, &packed.a);
 fail:
     return status;
@@ -310,29 +317,40 @@ fail:
     return status;
 }
 
-/* B packed in panels where the kernel wants that, then A. */
-enum vka_status matmul_add_chain(struct vka_plan *plan, const struct matmul_op *op,
-                                 const struct matmul_choice *choice)
+static const struct matmul_way with_a = {judge_a, add_with_a, NULL};
+
+/* As much of B as an allocation holds in panels, where the kernel wants that. */
+static int judge_b(const struct vka_plan *plan, const struct matmul_op *op,
+                   const struct matmul_choice *choice)
+{
+    uint32_t outer[2], n = op->b.shape.size[2];
+    uint64_t row = (uint64_t)op->b.shape.size[3] * choice->panel;
+    if (!choice->panel || op->panel)
+        return CUT_FITS;
+    outer_of(&op->b, outer);
+    uint64_t bytes = (uint64_t)outer[0] * outer[1] * divide_up(n, choice->panel) * row * 4;
+    if (bytes <= plan->caps.properties.max_allocation && row <= UINT32_MAX)
+        return CUT_FITS;
+    return outer[0] > 1 ? 0 : outer[1] > 1 ? 1 : n > choice->columns ? 3 : axis_of_k(plan, op);
+}
+
+static enum vka_status add_with_b(struct vka_plan *plan, const struct matmul_op *op,
+                                  const struct matmul_choice *choice)
 {
     enum vka_status status = VKA_OK;
-    uint32_t outer[2], n = op->b.shape.size[2], k = op->b.shape.size[3];
     struct matmul_op packed = *op;
     if (!choice->panel || op->panel)
-        return add_with_a(plan, op, choice);
-    outer_of(&op->b, outer);
-    uint64_t row = (uint64_t)k * choice->panel;
-    uint64_t bytes = (uint64_t)outer[0] * outer[1] * divide_up(n, choice->panel) * row * 4;
-    if (bytes > plan->caps.properties.max_allocation || row > UINT32_MAX) {
-        int axis = outer[0] > 1          ? 0
-                   : outer[1] > 1        ? 1
-                   : n > choice->columns ? 3
-                                         : axis_of_k(plan, op);
-        if (axis >= 0)
-            return matmul_add_halves(plan, op, choice, axis, matmul_add_chain);
-    }
+        return matmul_cut(plan, op, choice, &with_a);
     TRY(pack_panels(plan, &packed, choice->panel));
-    TRY(add_with_a(plan, &packed, choice));
+    TRY(matmul_cut(plan, &packed, choice, &with_a));
     plan_scratch_free(plan, &packed.b);
 fail:
     return status;
+}
+
+enum vka_status matmul_add_chain(struct vka_plan *plan, const struct matmul_op *op,
+                                 const struct matmul_choice *choice)
+{
+    static const struct matmul_way with_b = {judge_b, add_with_b, NULL};
+    return matmul_cut(plan, op, choice, &with_b);
 }

@@ -5,7 +5,6 @@
 #include "kernel/tune.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static uint32_t pieces_of(const struct matmul_op *op)
 {
@@ -26,32 +25,34 @@ static bool fits(const struct vka_plan *plan, const struct matmul_op *op)
            bytes <= has->max_buffer_range && plan_range(plan, &op->c) <= has->max_buffer_range;
 }
 
-/* A part of c, and where the sums of its first pieces lie. */
+/* The pieces of a product: elements of one and the next are `piece` apart. */
 struct sum {
     const struct vka_tensor *pieces;
-    struct vka_tensor first, c, bias; /* first, c: [batch][n_head][m][n] */
-    bool has_bias;
-    uint32_t n_piece, piece; /* elements from piece to piece */
+    struct vka_tensor first; /* piece 0, as c */
+    struct vka_tensor c;     /* [batch][n_head][m][n] */
+    const struct vka_tensor *bias;
+    uint32_t n_piece, piece;
     float alpha;
 };
 
-static struct work sum_work(const struct sum *s)
+static struct work sum_work(uint32_t n_piece, const uint32_t size[4])
 {
-    const uint32_t *size = s->c.shape.size;
-    double element = WORK_MOVE * (s->n_piece + 1.0);
+    double element = WORK_MOVE * (n_piece + 1.0);
     double groups = (double)size[0] * size[1] * size[2] * divide_up(size[3], SUM_LANES);
     return (struct work){
         .ops = element * groups * SUM_LANES,
         .longest = element * SUM_LANES,
-        .loops = s->n_piece / 8.0 + 2,
+        .loops = n_piece / 8.0 + 2,
     };
 }
 
-static enum vka_status add_sum(struct vka_plan *plan, const struct sum *s)
+static void make_sum(const struct vka_plan *plan, const void *job, const struct box *part,
+                     struct pass *pass)
 {
-    const uint32_t *size = s->c.shape.size;
+    const struct sum *s = job;
+    const uint32_t *size = part->size;
     const uint64_t *from = s->first.shape.stride, *to = s->c.shape.stride;
-    struct pass pass = {.name = "sum", .reason = "k was in pieces"};
+    struct vka_tensor first = tensor_box(&s->first, part), c = tensor_box(&s->c, part), bias;
     struct sum_params p = {
         .m = size[2],
         .n = size[3],
@@ -67,55 +68,40 @@ static enum vka_status add_sum(struct vka_plan *plan, const struct sum *s)
         .c_row = (uint32_t)to[2],
         .c_col = (uint32_t)to[3],
     };
-    pass.key = (struct pipeline_key){.kernel = KERNEL_sum_pieces, .n_spec = SUM_SPECS};
-    pass.key.spec[SUM_C_TYPE] = s->c.dtype;
-    pass.key.spec[SUM_BIAS_TYPE] = s->has_bias ? s->bias.dtype : BIAS_NONE;
-    plan_bind(plan, &pass, 0, s->pieces, false, &p.offset);
-    p.offset += (uint32_t)(s->first.shape.offset - s->pieces->shape.offset);
-    plan_bind(plan, &pass, 1, s->has_bias ? &s->bias : s->pieces, false, &p.bias_offset);
-    plan_bind(plan, &pass, 2, &s->c, true, &p.c_offset);
-    pass.push_size = sizeof p;
-    memcpy(pass.push, &p, sizeof p);
-    pass.work = sum_work(s);
-    pass.groups[0] = divide_up(size[3], SUM_LANES);
-    pass.groups[1] = size[2];
-    pass.groups[2] = size[0] * size[1];
-    snprintf(pass.detail, sizeof pass.detail, "%ux%u x%u, %u pieces of %u k", size[2], size[3],
-             size[0] * size[1], p.n_piece, TUNE_CHAIN);
-    return plan_add_pass(plan, &pass);
+    pass->name = "sum";
+    pass->reason = "k was in pieces";
+    pass->key = (struct pipeline_key){.kernel = KERNEL_sum_pieces, .n_spec = SUM_SPECS};
+    pass->key.spec[SUM_C_TYPE] = c.dtype;
+    pass->key.spec[SUM_BIAS_TYPE] = s->bias ? s->bias->dtype : BIAS_NONE;
+    plan_bind(plan, pass, 0, s->pieces, false, &p.offset);
+    p.offset += (uint32_t)(first.shape.offset - s->pieces->shape.offset);
+    plan_bind(plan, pass, 1, s->pieces, false, NULL);
+    if (s->bias) {
+        bias = tensor_part(s->bias, s->bias->shape.rank - 1, part->first[3], size[3]);
+        plan_bind(plan, pass, 1, &bias, false, &p.bias_offset);
+    }
+    plan_bind(plan, pass, 2, &c, true, &p.c_offset);
+    pass_set_push(pass, &p, sizeof p);
+    pass->work = sum_work(s->n_piece, size);
+    pass->groups[0] = divide_up(size[3], SUM_LANES);
+    pass->groups[1] = size[2];
+    pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
+    snprintf(pass->detail, sizeof pass->detail, "%ux%u x%u, %u pieces of %u k", size[2], size[3],
+             pass->groups[2], p.n_piece, TUNE_CHAIN);
 }
 
-static bool sum_fits(const struct vka_plan *plan, const struct sum *s)
-{
-    const struct caps *caps = &plan->caps;
-    const uint32_t *size = s->c.shape.size;
-    struct work work = sum_work(s);
-    return divide_up(size[3], SUM_LANES) <= caps->max_groups[0] && size[2] <= caps->max_groups[1] &&
-           (uint64_t)size[0] * size[1] <= caps->max_groups[2] &&
-           plan_fits(plan, KERNEL_sum_pieces, &work);
-}
-
-/* Halved along an axis of c until each part fits. */
 static enum vka_status add_sums(struct vka_plan *plan, const struct sum *s)
 {
-    const uint32_t *size = s->c.shape.size, least[4] = {1, 1, 1, SUM_LANES};
-    uint32_t axis = 0;
-    while (axis < 4 && size[axis] <= least[axis])
-        axis++;
-    if (axis == 4 || sum_fits(plan, s))
-        return add_sum(plan, s);
-    uint32_t half = size[axis] / 2, first = 0, count = half;
-    for (int i = 0; i < 2; i++, first = half, count = size[axis] - half) {
-        struct sum part = *s;
-        part.first = tensor_part(&s->first, axis, first, count);
-        part.c = tensor_part(&s->c, axis, first, count);
-        if (s->has_bias && axis == 3)
-            part.bias = tensor_part(&s->bias, s->bias.shape.rank - 1, first, count);
-        enum vka_status status = add_sums(plan, &part);
-        if (status != VKA_OK)
-            return status;
-    }
-    return VKA_OK;
+    const struct cut cut = {
+        .job = s,
+        .unit = {1, 1, 1, SUM_LANES},
+        .least = {1, 1, 1, SUM_LANES},
+        .kernel = KERNEL_sum_pieces,
+        .whole = sum_work(s->n_piece, s->c.shape.size),
+        .probe = plan_probe_moves,
+        .make = make_sum,
+    };
+    return plan_cut(plan, &cut, s->c.shape.size);
 }
 
 /* The piece's part of the scratch, as c is. */
@@ -126,17 +112,6 @@ static struct vka_tensor piece_of(const struct vka_tensor *pieces, const struct 
     shape_dense(4, op->c.shape.size, &c.shape);
     c.shape.offset = piece * count_c(op);
     return c;
-}
-
-static struct sum sum_of(const struct matmul_op *op, const struct vka_tensor *pieces)
-{
-    struct sum s = {.pieces = pieces, .c = op->c, .has_bias = op->bias, .alpha = op->alpha};
-    s.n_piece = pieces_of(op);
-    s.piece = (uint32_t)count_c(op);
-    s.first = piece_of(pieces, op, 0);
-    if (op->bias)
-        s.bias = *op->bias;
-    return s;
 }
 
 static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op *op,
@@ -155,24 +130,25 @@ static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op 
         part.alpha = 1;
         TRY(matmul_add_chain(plan, &part, choice));
     }
-    const struct sum sum = sum_of(op, &pieces);
+    const struct sum sum = {
+        .pieces = &pieces,
+        .first = piece_of(&pieces, op, 0),
+        .c = op->c,
+        .bias = op->bias,
+        .n_piece = n,
+        .piece = (uint32_t)count_c(op),
+        .alpha = op->alpha,
+    };
     TRY(add_sums(plan, &sum));
     plan_scratch_free(plan, &pieces);
 fail:
     return status;
 }
 
-/* Halves c until its pieces fit. */
-static enum vka_status add_long(struct vka_plan *plan, const struct matmul_op *op,
-                                const struct matmul_choice *choice)
+static int judge(const struct vka_plan *plan, const struct matmul_op *op,
+                 const struct matmul_choice *choice)
 {
-    const uint32_t *size = op->c.shape.size;
-    const uint32_t least[4] = {1, op->group, 1, choice->columns};
-    if (!fits(plan, op))
-        for (int axis = 0; axis < 4; axis++)
-            if (size[axis] > least[axis])
-                return matmul_add_halves(plan, op, choice, axis, add_long);
-    return add_pieces(plan, op, choice);
+    return fits(plan, op) ? CUT_FITS : matmul_first_axis(op, choice, 1);
 }
 
 enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
@@ -188,10 +164,7 @@ enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
                          op->name);
     if (op->a.shape.size[3] <= TUNE_CHAIN)
         return matmul_add_chain(plan, op, &choice);
-    const struct sum sum = sum_of(op, &(struct vka_tensor){0});
-    struct work work = sum_work(&sum);
-    TRY(plan_calibrate_moves(plan, &work));
-    TRY(add_long(plan, op, &choice));
+    TRY(matmul_cut(plan, op, &choice, &(const struct matmul_way){judge, add_pieces, NULL}));
 fail:
     return status;
 }

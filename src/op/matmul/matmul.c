@@ -7,22 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
-                              uint32_t count)
-{
-    struct vka_tensor part = *tensor;
-    part.shape.offset += first * part.shape.stride[axis];
-    part.shape.size[axis] = count;
-    return part;
-}
-
-struct vka_tensor tensor_rank4(const struct vka_tensor *tensor)
-{
-    struct vka_tensor full = *tensor;
-    full.shape = shape_rank4(&tensor->shape);
-    return full;
-}
-
 /* Whether elements along `inner` are contiguous float32, and every step along the other axes keeps
  * 16-byte alignment. */
 static bool vec4_along(const struct vka_tensor *t, uint32_t inner)
@@ -166,8 +150,7 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
         p.sums_head = (uint32_t)op->sums.shape.stride[1];
         p.sums_row = (uint32_t)op->sums.shape.stride[2];
     }
-    pass->push_size = sizeof p;
-    memcpy(pass->push, &p, sizeof p);
+    pass_set_push(pass, &p, sizeof p);
 }
 
 /* Bytes of rows of A that are to stay in a core's cache while all of B goes by. */

@@ -4,11 +4,6 @@
 
 #include "plan/plan.h"
 
-static inline uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return a / b + (a % b != 0); /* a + b - 1 may pass 2^32 */
-}
-
 /* c = alpha * f(a) b^T + bias, for each batch and head. All of rank 4. */
 struct matmul_op {
     const char *name;
@@ -38,15 +33,7 @@ enum vka_status plan_copy_to_panels(struct vka_plan *plan, const char *name,
                                     const struct vka_tensor *from, const struct vka_tensor *to,
                                     uint32_t panel);
 
-/* Measures how fast copies are, if a pass of this work that only moves data would go over the
- * budget by the cautious rate: see calibrate.h. */
-enum vka_status plan_calibrate_moves(struct vka_plan *plan, const struct work *work);
-
-/* Elements first .. first + count - 1 of an axis, as a tensor that holds no reference. */
-struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
-                              uint32_t count);
-
-/* The same tensor with rank 4, leading axes of 1. */
-struct vka_tensor tensor_rank4(const struct vka_tensor *tensor);
+/* Measures the kernels that only move data, by a copy: a calibrate_add. */
+enum vka_status plan_probe_moves(struct vka_plan *plan, const void *problem, uint32_t n);
 
 #endif

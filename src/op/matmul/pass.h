@@ -4,6 +4,7 @@
 
 #include "kernel/choose.h"
 #include "op/matmul/matmul.h"
+#include "plan/cut.h"
 
 /* The kernel for the product, tested before. */
 enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
@@ -26,10 +27,29 @@ matmul_add matmul_add_pass;
 /* A product whose k is one chain of sums, packed and cut for the device and the budget. */
 matmul_add matmul_add_chain;
 
-/* Adds both halves along an axis of c, in whole groups, and in whole tiles as long as there are
- * more; or along AXIS_K. */
-enum vka_status matmul_add_halves(struct vka_plan *plan, const struct matmul_op *op,
-                                  const struct matmul_choice *choice, int axis, matmul_add *add);
+#define AXIS_K CUT_AXES /* beside the axes of c, 0 to 3 */
+
+/* The axis along which a product is halved, of c or AXIS_K; CUT_FITS: it is added as it is. */
+typedef int matmul_judge(const struct vka_plan *plan, const struct matmul_op *op,
+                         const struct matmul_choice *choice);
+
+/* A way of cutting products, and what is done with a part. */
+struct matmul_way {
+    matmul_judge *judge;
+    matmul_add *add;
+    calibrate_add *probe; /* of a struct matmul_job; NULL: no rate is asked for */
+};
+
+struct matmul_job {
+    const struct matmul_op *op;
+    const struct matmul_choice *choice;
+    const struct matmul_way *way;
+};
+
+/* Adds a product in parts: of whole groups of heads, and of whole tiles where there are more than
+ * one. */
+enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
+                           const struct matmul_choice *choice, const struct matmul_way *way);
 
 /* The op for k first .. first + count - 1. */
 struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count);

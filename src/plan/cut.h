@@ -1,0 +1,47 @@
+/* The one cutter: halves an operation until each part fits the device and the budget of a submit.
+ * An operation says how a part of it is judged and added. */
+#ifndef VKA_PLAN_CUT_H
+#define VKA_PLAN_CUT_H
+
+#include "plan/calibrate.h"
+
+#define CUT_AXES 4
+#define CUT_NEVER UINT32_MAX /* as a least length: the axis is not cut */
+#define CUT_FITS (-1)        /* instead of an axis */
+
+/* Elements first .. first + size - 1 of each axis of a problem. */
+struct box {
+    uint32_t first[CUT_AXES], size[CUT_AXES];
+};
+
+struct cut {
+    const void *job; /* given to the functions */
+    /* Parts begin at whole units of an axis, and the budget cuts none shorter; the limits of the
+     * device do, down to `least`. */
+    uint32_t unit[CUT_AXES], least[CUT_AXES];
+    /* Measures the kernel's rate where the whole would not fit by a cautious one. NULL: no rate is
+     * asked for. */
+    calibrate_add *probe;
+    enum kernel kernel;
+    struct work whole;
+    /* Fills in the pass over a part, which is all zero. */
+    void (*make)(const struct vka_plan *plan, const void *job, const struct box *part,
+                 struct pass *pass);
+    /* The axis to halve; CUT_FITS: the part is added, and plan_add_pass says what of the device's
+     * limits it passes. NULL: the first that is long enough, until the pass fits. */
+    int (*judge)(const struct vka_plan *plan, const struct cut *cut, const struct box *part);
+    /* Adds a part that is more than its pass; NULL: adds the pass. */
+    enum vka_status (*add)(struct vka_plan *plan, const void *job, const struct box *part);
+};
+
+/* Measures the rate, then adds all parts of a problem of this size, in order. */
+enum vka_status plan_cut(struct vka_plan *plan, const struct cut *cut,
+                         const uint32_t size[CUT_AXES]);
+
+/* The first axis of a part that is longer than `shortest`; CUT_FITS where none is. */
+int cut_first_axis(const struct box *part, const uint32_t shortest[CUT_AXES]);
+
+/* The part of a tensor of rank 4, which holds no reference. */
+struct vka_tensor tensor_box(const struct vka_tensor *tensor, const struct box *part);
+
+#endif

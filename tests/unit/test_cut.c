@@ -1,0 +1,168 @@
+/* The cutter: what is added covers a problem once, in order and in whole units. */
+#include "plan/cut.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_PARTS 4096
+
+/* A problem whose parts fit where they have `room` elements at most; `shuffled`: the axis to halve
+ * is drawn. */
+struct problem {
+    struct cut cut;
+    uint32_t size[CUT_AXES];
+    uint64_t room;
+    bool shuffled, fails;
+    struct box parts[MOST_PARTS];
+    uint32_t n_part, fails_at;
+};
+
+static uint64_t count(const uint32_t size[CUT_AXES])
+{
+    uint64_t n = 1;
+    for (int i = 0; i < CUT_AXES; i++)
+        n *= size[i];
+    return n;
+}
+
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+{
+    const struct problem *p = cut->job;
+    (void)plan;
+    if (count(part->size) <= p->room)
+        return CUT_FITS;
+    for (int i = 0; p->shuffled && i < 16; i++) {
+        int axis = rand() % CUT_AXES;
+        if (part->size[axis] > cut->least[axis])
+            return axis;
+    }
+    return cut_first_axis(part, cut->least);
+}
+
+static enum vka_status add(struct vka_plan *plan, const void *job, const struct box *part)
+{
+    struct problem *p = (struct problem *)job;
+    (void)plan;
+    if (p->fails && p->n_part == p->fails_at)
+        return VKA_UNSUPPORTED;
+    assert_true(p->n_part < MOST_PARTS);
+    p->parts[p->n_part++] = *part;
+    return VKA_OK;
+}
+
+static uint32_t draw(uint32_t most)
+{
+    return 1 + (uint32_t)rand() % most;
+}
+
+static void draw_problem(struct problem *p)
+{
+    static const uint32_t sizes[CUT_AXES] = {5, 9, 70, 40}, units[CUT_AXES] = {1, 3, 16, 8};
+    memset(p, 0, sizeof *p);
+    p->cut = (struct cut){.job = p, .judge = judge, .add = add};
+    for (int i = 0; i < CUT_AXES; i++) {
+        uint32_t unit = draw(units[i]);
+        p->size[i] = draw(sizes[i]);
+        p->cut.unit[i] = unit;
+        p->cut.least[i] = rand() % 3 == 0 ? unit : 1;
+        if (rand() % 8 == 0)
+            p->cut.unit[i] = p->cut.least[i] = CUT_NEVER;
+    }
+    p->room = draw(rand() % 2 ? 64 : 4096);
+    while (count(p->size) / p->room > MOST_PARTS / 32)
+        p->room *= 2;
+    p->shuffled = rand() % 2;
+}
+
+/* Whether element e of an axis is in the part. */
+static bool covers(const struct box *part, int axis, uint32_t e)
+{
+    return e >= part->first[axis] && e - part->first[axis] < part->size[axis];
+}
+
+/* Each element once: the counts add up, and drawn elements are in one part. */
+static void check_cover(const struct problem *p)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->n_part; i++)
+        sum += count(p->parts[i].size);
+    assert_int_equal(sum, count(p->size));
+    for (int probe = 0; probe < 64; probe++) {
+        uint32_t at[CUT_AXES], n = 0;
+        for (int axis = 0; axis < CUT_AXES; axis++)
+            at[axis] = (uint32_t)rand() % p->size[axis];
+        for (uint32_t i = 0; i < p->n_part; i++) {
+            bool all = true;
+            for (int axis = 0; axis < CUT_AXES; axis++)
+                all = all && covers(&p->parts[i], axis, at[axis]);
+            n += all;
+        }
+        assert_int_equal(n, 1);
+    }
+}
+
+/* A part fits or cannot be cut, and begins at a unit: at a whole one where it is longer. */
+static void check_part(const struct problem *p, const struct box *part)
+{
+    assert_true(count(part->size) <= p->room || cut_first_axis(part, p->cut.least) == CUT_FITS);
+    for (int axis = 0; axis < CUT_AXES; axis++) {
+        uint32_t unit = p->cut.unit[axis], least = p->cut.least[axis];
+        assert_true(part->size[axis] >= 1);
+        if (unit == CUT_NEVER)
+            assert_int_equal(part->size[axis], p->size[axis]);
+        else
+            assert_int_equal(part->first[axis] % (part->size[axis] > unit ? unit : least), 0);
+    }
+}
+
+static void test_covers(void **unused)
+{
+    static struct problem p;
+    uint32_t cut = 0;
+    (void)unused;
+    for (int round = 0; round < 3000; round++) {
+        draw_problem(&p);
+        assert_int_equal(plan_cut(NULL, &p.cut, p.size), VKA_OK);
+        check_cover(&p);
+        for (uint32_t i = 0; i < p.n_part; i++)
+            check_part(&p, &p.parts[i]);
+        cut += p.n_part > 1;
+    }
+    assert_true(cut > 1000);
+}
+
+static void test_failure(void **unused)
+{
+    static struct problem p;
+    uint32_t failed = 0;
+    (void)unused;
+    for (int round = 0; round < 500; round++) {
+        draw_problem(&p);
+        p.fails = true;
+        p.fails_at = (uint32_t)rand() % 8;
+        enum vka_status status = plan_cut(NULL, &p.cut, p.size);
+        if (status == VKA_OK) {
+            assert_true(p.n_part <= p.fails_at);
+            continue;
+        }
+        assert_int_equal(status, VKA_UNSUPPORTED);
+        assert_int_equal(p.n_part, p.fails_at); /* nothing after it */
+        failed++;
+    }
+    assert_true(failed > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_covers),
+        cmocka_unit_test(test_failure),
+    };
+    srand(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
