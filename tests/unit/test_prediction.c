@@ -205,9 +205,12 @@ static void test_cut(void **unused)
     size_t cut_keys = 0, cut_pieces = 0, cut_tiles = 0;
     for (int round = 0; round < 4000; round++) {
         const struct vka_attention_options options = draw_options();
-        struct vka_plan plan = {.device = &device,
-                                .caps.properties.type = VKA_DEVICE_CPU,
-                                .budget = budgets[draw(0, 3)]};
+        struct vka_plan plan = {
+            .device = &device,
+            .caps.properties = {.type = VKA_DEVICE_CPU, .max_buffer_range = UINT64_MAX},
+            .caps.max_groups = {UINT32_MAX, UINT32_MAX, UINT32_MAX},
+            .workspace_limit = UINT64_MAX,
+            .budget = budgets[draw(0, 3)]};
         struct attention a = draw_problem(&options);
         struct attention_choice c = draw_choice(&a);
         plan.caps.max_loops = draw(0, 1) ? 0 : draw(3000, 30000);

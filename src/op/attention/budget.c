@@ -60,11 +60,6 @@ double attention_count_keys(const struct attention *a, uint32_t query, uint32_t 
     return to - from;
 }
 
-uint32_t attention_span_unit(const struct attention_choice *c)
-{
-    return tune_takes_tiles(c->kernel) ? c->keys : ATTENTION_BLOCK;
-}
-
 uint32_t attention_tiles(const struct attention *a, const struct slice *s)
 {
     const struct attention_choice *c = &a->choice;
@@ -78,8 +73,7 @@ uint32_t attention_groups(const struct attention *a, const struct slice *s)
     return s->n_head / (a->n_head / a->n_kv_head) * c->n_chunk;
 }
 
-/* The keys that some query of a slice may see: bounds[0] .. bounds[1] - 1. */
-static void find_bounds(const struct attention *a, const struct slice *s, uint32_t bounds[2])
+void attention_find_bounds(const struct attention *a, const struct slice *s, uint32_t bounds[2])
 {
     struct band b = band_of(a);
     double p = (double)a->n_past + s->query;
@@ -109,7 +103,7 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
         double there = (double)s->n_query * group;
         keys = attention_count_keys(a, s->query, s->n_query, first, end) * group * rows / there;
     }
-    find_bounds(a, s, bounds);
+    attention_find_bounds(a, s, bounds);
     double most = fmin(clamp(bounds[1], first, end) - clamp(bounds[0], first, end), end - first);
     if (b.has_left && b.has_right)
         most = fmin(most, b.left + b.right + 1 + divide_up(c->tile, group));
@@ -131,170 +125,4 @@ uint32_t attention_state_pitch(const struct attention_choice *c)
     else if (tune_is_coop(c->kernel))
         lanes = c->lanes / ATTENTION_COOP_SUBGROUPS / c->size.m;
     return STATE_PITCH(c->value4, lanes);
-}
-
-/* One span of each chain: whole pieces, or the keys that some query of the slice may see, in whole
- * steps, at least one. */
-static void see_keys(const struct attention *a, const struct slice *s,
-                     struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    uint32_t bounds[2], unit = attention_span_unit(c);
-    parts->n_span = 1;
-    parts->keys = c->piece_keys;
-    if (c->n_piece > 1)
-        return;
-    find_bounds(a, s, bounds);
-    uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / unit;
-    uint32_t end = divide_up(bounds[1], unit);
-    parts->key = first * unit;
-    parts->keys = (end > first ? end - first : 1) * unit;
-}
-
-struct key_range attention_chain_keys(const struct attention *a,
-                                      const struct attention_parts *parts, uint32_t piece)
-{
-    const struct attention_choice *c = &a->choice;
-    if (c->n_piece > 1)
-        return (struct key_range){piece * c->piece_keys,
-                                  saturate(least((piece + 1ull) * c->piece_keys, a->n_kv))};
-    if (a->n_chunk_key)
-        return (struct key_range){0, a->n_kv};
-    return (struct key_range){
-        parts->key, saturate(least(parts->key + (uint64_t)parts->n_span * parts->keys, a->n_kv))};
-}
-
-struct key_range attention_pass_keys(const struct attention *a, const struct attention_parts *parts,
-                                     uint32_t piece, uint32_t span)
-{
-    const struct attention_choice *c = &a->choice;
-    struct key_range r = attention_chain_keys(a, parts, piece);
-    uint64_t first = c->n_piece > 1 ? r.first : parts->key;
-    if (c->n_piece > 1 && parts->n_span == 1) {
-        r.end = saturate(least((piece + (uint64_t)parts->pieces) * c->piece_keys, a->n_kv));
-    } else {
-        first += (uint64_t)span * parts->keys;
-        r.end = saturate(least(first + parts->keys, r.end));
-    }
-    if (a->n_chunk_key) {
-        first = first > a->key_first ? first : a->key_first;
-        r.end = saturate(least(r.end, (uint64_t)a->key_first + a->n_chunk_key));
-    }
-    if (first >= r.end)
-        return (struct key_range){0, 0};
-    r.first = (uint32_t)first;
-    return r;
-}
-
-/* Keys of a span as given, and as many spans as the longest chain has. */
-static void set_spans(const struct attention *a, uint32_t keys, struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    uint32_t all = c->piece_keys;
-    if (c->n_piece == 1)
-        all = a->n_chunk_key
-                  ? a->n_chunk_key
-                  : saturate(least((uint64_t)parts->n_span * parts->keys, a->n_kv - parts->key));
-    parts->keys = keys;
-    parts->n_span = divide_up(all, keys);
-}
-
-bool attention_halve_keys(const struct attention *a, struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    uint32_t unit = attention_span_unit(c);
-    if (parts->pieces == 1 && parts->keys <= unit)
-        return false;
-    if (parts->pieces > 1)
-        parts->pieces = divide_up(parts->pieces, 2);
-    else
-        set_spans(a, divide_up(divide_up(parts->keys, unit), 2) * unit, parts);
-    return true;
-}
-
-/* The work of a pass for the first span of a chain. */
-static struct work span_work(const struct attention *a, const struct slice *s,
-                             const struct attention_parts *parts)
-{
-    struct attention_parts one = *parts;
-    one.pieces = 1;
-    return attention_work(a, s, parts->tiles, attention_pass_keys(a, &one, 0, 0));
-}
-
-/* Spans so that the longest workgroup fits, or all of the pass. */
-static void cut_spans(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
-                      bool all, struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    uint32_t unit = attention_span_unit(c), n = divide_up(parts->keys, unit);
-    struct work work = span_work(a, s, parts);
-    if (!all)
-        work.ops = 0;
-    if (plan_fits(plan, c->kernel, &work))
-        return;
-    uint32_t time = budget_parts(plan_time(plan, c->kernel, &work), plan->budget, n);
-    uint32_t loops = budget_parts(work.loops, budget_max_loops(&plan->caps), n);
-    parts->pieces = 1;
-    set_spans(a, divide_up(n, time > loops ? time : loops) * unit, parts);
-    do {
-        work = span_work(a, s, parts);
-        work.ops = 0;
-    } while (!plan_fits(plan, c->kernel, &work) && attention_halve_keys(a, parts));
-}
-
-/* The longest of the passes of a cut; infinite where a driver does not go so far. */
-static double longest_time(const struct vka_plan *plan, const struct attention *a,
-                           const struct slice *s, const struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    double longest = 0, loops = budget_max_loops(&plan->caps);
-    for (uint32_t piece = 0; piece < c->n_piece; piece += parts->pieces)
-        for (uint32_t span = 0; span < parts->n_span; span++) {
-            struct key_range keys = attention_pass_keys(a, parts, piece, span);
-            if (!keys.end)
-                continue;
-            struct work work = attention_work(a, s, parts->tiles, keys);
-            double time = plan_time(plan, c->kernel, &work);
-            longest = fmax(longest, work.loops > loops ? INFINITY : time);
-        }
-    return longest;
-}
-
-static bool passes_fit(const struct vka_plan *plan, double time)
-{
-    return time <= plan->budget && isfinite(time);
-}
-
-bool attention_parts_fit(const struct vka_plan *plan, const struct attention *a,
-                         const struct slice *s, const struct attention_parts *parts)
-{
-    return passes_fit(plan, longest_time(plan, a, s, parts));
-}
-
-/* Fewer tiles a pass, of a ragged batch, until the passes fit. */
-static void cut_tiles(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
-                      struct attention_parts *parts, double time)
-{
-    uint32_t n = budget_parts(time, plan->budget, parts->n_tile);
-    parts->tiles = divide_up(parts->n_tile, n);
-    while (parts->tiles > 1 && !passes_fit(plan, longest_time(plan, a, s, parts)))
-        parts->tiles = divide_up(parts->tiles, 2);
-}
-
-bool attention_cut(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
-                   bool last, struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    uint32_t tiles = attention_tiles(a, s);
-    *parts = (struct attention_parts){.tiles = tiles, .n_tile = tiles, .pieces = c->n_piece};
-    see_keys(a, s, parts);
-    if (passes_fit(plan, longest_time(plan, a, s, parts)))
-        return true;
-    cut_spans(plan, a, s, last && !a->n_sequence && c->n_piece == 1, parts);
-    double time = longest_time(plan, a, s, parts);
-    if (last && time > plan->budget && a->n_sequence)
-        cut_tiles(plan, a, s, parts, time);
-    else if (last && time > plan->budget)
-        parts->pieces = divide_up(parts->pieces, budget_parts(time, plan->budget, parts->pieces));
-    return last || passes_fit(plan, time);
 }

@@ -40,9 +40,8 @@ struct key_range attention_chain_keys(const struct attention *a,
 struct key_range attention_pass_keys(const struct attention *a, const struct attention_parts *parts,
                                      uint32_t piece, uint32_t span);
 
-/* Cuts the keys of a pass in half: fewer pieces, else shorter spans. False where they are one
- * step. */
-bool attention_halve_keys(const struct attention *a, struct attention_parts *parts);
+/* The keys that some query of a slice may see: bounds[0] .. bounds[1] - 1. */
+void attention_find_bounds(const struct attention *a, const struct slice *s, uint32_t bounds[2]);
 
 /* What a pass does that has `tiles` tiles of rows of a slice, and those keys. */
 struct work attention_work(const struct attention *a, const struct slice *s, uint32_t tiles,
@@ -51,14 +50,10 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
 /* Loop iterations of an invocation that takes so many keys. */
 double attention_count_loops(const struct attention *a, double keys);
 
-/* The parts of a slice whose passes fit the budget and the driver; false where none do, and smaller
- * slices would. last: there are none. */
+/* Cuts a slice into parts; false where not all that they are would fit the device and the budget,
+ * and smaller slices would. last: there are none. */
 bool attention_cut(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                    bool last, struct attention_parts *parts);
-
-/* Whether all passes of the parts fit the budget and the driver. */
-bool attention_parts_fit(const struct vka_plan *plan, const struct attention *a,
-                         const struct slice *s, const struct attention_parts *parts);
 
 /* The slice's tiles of rows. */
 uint32_t attention_tiles(const struct attention *a, const struct slice *s);

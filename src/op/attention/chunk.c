@@ -2,22 +2,6 @@
 #include "op/attention/keys.h"
 #include "op/attention/pieces.h"
 
-/* The parts of all rows and a chunk of keys, of which the keys alone are cut. */
-static void cut_chunk(const struct vka_plan *plan, const struct attention *a,
-                      const struct slice *all, struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    uint32_t tiles = attention_tiles(a, all);
-    *parts = (struct attention_parts){tiles, tiles, 1, 1, a->key_first, a->n_chunk_key};
-    if (c->n_piece > 1) {
-        parts->key = 0;
-        parts->keys = c->piece_keys;
-    }
-    attention_cut_for_limits(plan, a, all, true, parts);
-    while (!attention_parts_fit(plan, a, all, parts) && attention_halve_keys(a, parts))
-        continue;
-}
-
 /* Why the problem is not one pass of the chosen kernel; NULL where it is. */
 static const char *why_not(const struct vka_plan *plan, const struct attention_choice *c)
 {
@@ -46,7 +30,7 @@ enum vka_status attention_add_chunk(struct vka_plan *plan, const struct attentio
               "vka_plan_add_attention: state has %u elements, but needs %llu",
               a->state->shape.size[0], (unsigned long long)count);
     a->choice.map = false; /* of all keys, which each chunk would make again */
-    cut_chunk(plan, a, &all, &parts);
+    attention_cut(plan, a, &all, true, &parts);
     TRY(attention_add_parts(plan, a, &all, &parts));
 fail:
     return status;

@@ -5,20 +5,18 @@
 
 #include "op/attention/budget.h"
 
-/* Binds slots 1, 2 and, where there is a mask, `mask_slot` of a pass for the slice to what its span
- * and its pieces from `piece` on read; *p says where all keys would lie. */
+/* Whether a pass binds the keys that it reads alone. Pages of a cache lie anywhere, and the device
+ * alone knows where the keys of a sequence do. */
+bool attention_binds_some_keys(const struct attention *a);
+
+/* Binds slots 1, 2 and, where there is a mask, `mask_slot` of a pass over these keys of a slice; *p
+ * says where all keys would lie. */
 void attention_bind_keys(const struct vka_plan *plan, const struct attention *a,
-                         const struct slice *s, const struct attention_parts *parts, uint32_t span,
-                         uint32_t piece, struct pass *pass, uint32_t mask_slot,
-                         struct attention_params *p);
+                         const struct slice *s, struct key_range keys, struct pass *pass,
+                         uint32_t mask_slot, struct attention_params *p);
 
-/* Whether what attention_bind_keys binds fits, for each pass of the slice. */
+/* Whether keys and values, and the mask, of a pass over these keys fit a binding. */
 bool attention_keys_fit(const struct vka_plan *plan, const struct attention *a,
-                        const struct slice *s, const struct attention_parts *parts);
-
-/* Cuts the parts further along the keys until that is so. Not where the slice can be halved along
- * what is too large: batch, heads, or the mask's rows, unless `last`. */
-void attention_cut_for_limits(const struct vka_plan *plan, const struct attention *a,
-                              const struct slice *s, bool last, struct attention_parts *parts);
+                        const struct slice *s, struct key_range keys, bool with_mask);
 
 #endif

@@ -230,7 +230,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     attention_set_tiles(parts, part->tile, &p);
     p.piece_first = part->piece;
     p.piece_count = rest < parts->pieces ? rest : parts->pieces;
-    attention_bind_keys(plan, a, s, parts, part->span, part->piece, &pass, SLOT_MASK, &p);
+    attention_bind_keys(plan, a, s, part->keys, &pass, SLOT_MASK, &p);
     bind_state(plan, a, parts, part, &pass, &p);
     TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);

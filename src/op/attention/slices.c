@@ -7,35 +7,6 @@
 /* Keys of the problem that is measured. */
 #define PROBE_KEYS 128u
 
-/* Bytes of one of the two tensors of state; 0: none is kept. */
-static uint64_t state_bytes(const struct attention *a, const struct slice *s,
-                            const struct attention_parts *parts)
-{
-    const struct attention_choice *c = &a->choice;
-    uint64_t groups = (uint64_t)s->n_batch * attention_groups(a, s) * parts->tiles;
-    return parts->n_span == 1 ? 0 : groups * c->tile * attention_state_pitch(c) * 4;
-}
-
-/* Whether the grid, each binding and the scratch of a slice fit the device. */
-static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
-                       const struct slice *s, const struct attention_parts *cut)
-{
-    const struct attention_choice *c = &a->choice;
-    const struct caps *caps = &plan->caps;
-    uint64_t limit = caps->properties.max_buffer_range;
-    uint64_t workspace = plan->workspace_limit < limit ? plan->workspace_limit : limit;
-    uint32_t group = a->n_head / a->n_kv_head;
-    struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s);
-    if (plan_range(plan, &q) > limit || plan_range(plan, &output) > limit ||
-        !attention_keys_fit(plan, a, s, cut))
-        return false;
-    uint64_t groups = (uint64_t)attention_groups(a, s) * cut->pieces;
-    return (uint64_t)s->n_query * group / c->tile < caps->max_groups[0] &&
-           groups <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
-           state_bytes(a, s, cut) <= workspace && attention_record_bytes(a, s, cut) <= workspace &&
-           attention_map_fits(plan, a, s) && attention_merge_fits(plan, a, s, cut);
-}
-
 /* Queries whose rows, `group` each, are whole tiles: no row changes its place in one by a cut. */
 static uint32_t whole_tiles(uint32_t tile, uint32_t group)
 {
@@ -46,30 +17,6 @@ static uint32_t whole_tiles(uint32_t tile, uint32_t group)
         y = rest;
     }
     return tile / x;
-}
-
-/* A ragged batch, whose rows are cut nowhere else, in passes of fewer tiles where the records of
- * all would be too much. */
-static void cut_tiles(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
-                      struct attention_parts *parts)
-{
-    uint64_t limit = plan->caps.properties.max_buffer_range;
-    limit = plan->workspace_limit < limit ? plan->workspace_limit : limit;
-    while (a->n_sequence && parts->tiles > 1 &&
-           (attention_record_bytes(a, s, parts) > limit || state_bytes(a, s, parts) > limit ||
-            !attention_merge_fits(plan, a, s, parts)))
-        parts->tiles = divide_up(parts->tiles, 2);
-}
-
-/* The parts of a slice that is the least there is, or fits; false where smaller slices would. */
-static bool cut_slice(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
-                      bool last, struct attention_parts *parts)
-{
-    bool in_budget = attention_cut(plan, a, s, last, parts);
-    attention_cut_for_limits(plan, a, s, last, parts);
-    if (last)
-        cut_tiles(plan, a, s, parts);
-    return last || (in_budget && slice_fits(plan, a, s, parts));
 }
 
 /* Batch elements, whole key heads, and queries whose rows are whole tiles. */
@@ -88,7 +35,7 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     const struct attention *a = cut->job;
     struct attention_parts parts;
     int axis = a->n_chunk_key ? CUT_FITS : cut_first_axis(part, cut->unit);
-    bool fits = axis == CUT_FITS || cut_slice(plan, a, &s, false, &parts);
+    bool fits = axis == CUT_FITS || attention_cut(plan, a, &s, false, &parts);
     return fits ? CUT_FITS : axis;
 }
 
@@ -101,7 +48,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
     if (a->n_chunk_key)
         return attention_add_chunk(plan, a);
     slice_units(a, unit);
-    cut_slice(plan, a, &s, cut_first_axis(part, unit) == CUT_FITS, &parts);
+    attention_cut(plan, a, &s, cut_first_axis(part, unit) == CUT_FITS, &parts);
     return attention_add_parts(plan, a, &s, &parts); /* which says what does not fit */
 }
 

@@ -1,0 +1,165 @@
+/* Parts of a slice: how it is cut into passes along its keys and, of a ragged batch, its tiles. */
+#include "op/attention/keys.h"
+#include "op/attention/map.h"
+#include "op/attention/pieces.h"
+
+uint32_t attention_span_unit(const struct attention_choice *c)
+{
+    return tune_takes_tiles(c->kernel) ? c->keys : ATTENTION_BLOCK;
+}
+
+/* One pass: all pieces; or the keys of the chunk; or those that some query of the slice may see, in
+ * whole steps, at least one. */
+static struct attention_parts whole_parts(const struct attention *a, const struct slice *s)
+{
+    const struct attention_choice *c = &a->choice;
+    uint32_t tiles = attention_tiles(a, s), bounds[2], unit = attention_span_unit(c);
+    struct attention_parts parts = {tiles, tiles, c->n_piece, 1, 0, c->piece_keys};
+    if (a->n_chunk_key)
+        parts.pieces = 1;
+    if (c->n_piece > 1)
+        return parts;
+    attention_find_bounds(a, s, bounds);
+    uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / unit;
+    uint32_t end = divide_up(bounds[1], unit);
+    parts.key = a->n_chunk_key ? a->key_first : first * unit;
+    parts.keys = a->n_chunk_key ? a->n_chunk_key : (end > first ? end - first : 1) * unit;
+    return parts;
+}
+
+struct key_range attention_chain_keys(const struct attention *a,
+                                      const struct attention_parts *parts, uint32_t piece)
+{
+    const struct attention_choice *c = &a->choice;
+    uint64_t first = parts->key, end = first + (uint64_t)parts->n_span * parts->keys;
+    if (c->n_piece > 1) {
+        first = (uint64_t)piece * c->piece_keys;
+        end = first + c->piece_keys;
+    } else if (a->n_chunk_key) {
+        first = 0;
+        end = a->n_kv;
+    }
+    return (struct key_range){saturate(first), saturate(least(end, a->n_kv))};
+}
+
+struct key_range attention_pass_keys(const struct attention *a, const struct attention_parts *parts,
+                                     uint32_t piece, uint32_t span)
+{
+    const struct attention_choice *c = &a->choice;
+    struct key_range chain = attention_chain_keys(a, parts, piece);
+    uint64_t first = c->n_piece > 1 ? chain.first : parts->key, end;
+    if (c->n_piece > 1 && parts->n_span == 1) {
+        end = least((piece + (uint64_t)parts->pieces) * c->piece_keys, a->n_kv);
+    } else {
+        first += (uint64_t)span * parts->keys;
+        end = least(first + parts->keys, chain.end);
+    }
+    if (a->n_chunk_key) {
+        first = first > a->key_first ? first : a->key_first;
+        end = least(end, (uint64_t)a->key_first + a->n_chunk_key);
+    }
+    if (first >= end)
+        return (struct key_range){0, 0};
+    return (struct key_range){saturate(first), saturate(end)};
+}
+
+/* Halves the keys of a pass: fewer pieces, else shorter spans. False where they are one step. */
+static bool halve_keys(const struct attention *a, struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    uint32_t unit = attention_span_unit(c), steps = divide_up(parts->keys, unit);
+    uint64_t chain = c->piece_keys;
+    if (parts->pieces > 1) {
+        parts->pieces = divide_up(parts->pieces, 2);
+        return true;
+    }
+    if (steps == 1)
+        return false;
+    if (c->n_piece == 1)
+        chain = a->n_chunk_key ? a->n_chunk_key
+                               : least((uint64_t)parts->n_span * parts->keys, a->n_kv - parts->key);
+    parts->keys = divide_up(steps, 2) * unit;
+    parts->n_span = divide_up((uint32_t)chain, parts->keys);
+    return true;
+}
+
+/* What each pass of a cut has to fit. */
+struct demand {
+    bool all;  /* the budget with all workgroups; else with the longest, and the driver's loops */
+    bool keys; /* a binding with its keys and values */
+    bool mask; /* and with the mask's */
+};
+
+static bool parts_fit(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
+                      const struct attention_parts *parts, struct demand demand)
+{
+    const struct attention_choice *c = &a->choice;
+    for (uint32_t piece = 0; piece < c->n_piece; piece += parts->pieces)
+        for (uint32_t span = 0; span < parts->n_span; span++) {
+            struct key_range keys = attention_pass_keys(a, parts, piece, span);
+            if (!keys.end)
+                continue;
+            struct work work = attention_work(a, s, parts->tiles, keys);
+            if (!demand.all)
+                work.ops = 0;
+            if (!plan_fits(plan, c->kernel, &work) ||
+                (demand.keys && !attention_keys_fit(plan, a, s, keys, demand.mask)))
+                return false;
+        }
+    return true;
+}
+
+/* Bytes of one of the two tensors of state; 0: none is kept. */
+static uint64_t state_bytes(const struct attention *a, const struct slice *s,
+                            const struct attention_parts *parts)
+{
+    const struct attention_choice *c = &a->choice;
+    uint64_t groups = (uint64_t)s->n_batch * attention_groups(a, s) * parts->tiles;
+    return parts->n_span == 1 ? 0 : groups * c->tile * attention_state_pitch(c) * 4;
+}
+
+static bool scratch_fits(const struct vka_plan *plan, const struct attention *a,
+                         const struct slice *s, const struct attention_parts *parts)
+{
+    uint64_t limit = least(plan->workspace_limit, plan->caps.properties.max_buffer_range);
+    return state_bytes(a, s, parts) <= limit && attention_record_bytes(a, s, parts) <= limit &&
+           attention_merge_fits(plan, a, s, parts);
+}
+
+static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
+                       const struct slice *s, const struct attention_parts *parts)
+{
+    const struct caps *caps = &plan->caps;
+    uint64_t limit = caps->properties.max_buffer_range;
+    uint64_t rows = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
+    uint64_t groups = (uint64_t)attention_groups(a, s) * parts->pieces;
+    struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s);
+    return plan_range(plan, &q) <= limit && plan_range(plan, &output) <= limit &&
+           rows / a->choice.tile < caps->max_groups[0] && groups <= caps->max_groups[1] &&
+           s->n_batch <= caps->max_groups[2] && attention_map_fits(plan, a, s) &&
+           scratch_fits(plan, a, s, parts);
+}
+
+/* Smaller slices shorten neither the longest workgroup nor, of one key head, the binding of its
+ * keys: then the keys are cut first. The mask's rows and the rest of the time are cut with the
+ * slice, as long as that goes. */
+bool attention_cut(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
+                   bool last, struct attention_parts *parts)
+{
+    bool one = s->n_batch == 1 && s->n_head == a->n_head / a->n_kv_head;
+    bool some = attention_binds_some_keys(a);
+    const struct demand alone = {false, some && (one || last), some && last};
+    const struct demand whole = {true, some || !last, some || !last};
+    *parts = whole_parts(a, s);
+    while (!parts_fit(plan, a, s, parts, alone) && halve_keys(a, parts))
+        continue;
+    if (!last)
+        return parts_fit(plan, a, s, parts, whole) && slice_fits(plan, a, s, parts);
+    while (a->n_sequence && parts->tiles > 1 &&
+           !(parts_fit(plan, a, s, parts, (struct demand){true, false, false}) &&
+             scratch_fits(plan, a, s, parts)))
+        parts->tiles = divide_up(parts->tiles, 2);
+    while (!a->n_sequence && !parts_fit(plan, a, s, parts, whole) && halve_keys(a, parts))
+        continue;
+    return true;
+}
