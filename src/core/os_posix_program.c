@@ -1,0 +1,85 @@
+#include "core/os.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct os_folder {
+    DIR *dir;
+};
+
+bool os_cache_folder(const char *name, bool make, char folder[OS_PATH_SIZE])
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *below = "";
+    if (!base || *base != '/') {
+        base = getenv("HOME");
+        below = "/.cache";
+    }
+    if (!base || *base != '/')
+        return false;
+    size_t length = strlen(base) + strlen(below);
+    if (length + strlen(name) + 2 > OS_PATH_SIZE)
+        return false;
+    snprintf(folder, OS_PATH_SIZE, "%s%s", base, below);
+    if (make)
+        mkdir(folder, 0700);
+    snprintf(folder + length, OS_PATH_SIZE - length, "/%s", name);
+    if (make)
+        mkdir(folder, 0700);
+    return make || access(folder, R_OK) == 0;
+}
+
+const char *os_environment(const char *name)
+{
+    return getenv(name);
+}
+
+bool os_is_terminal(FILE *stream)
+{
+    return isatty(fileno(stream));
+}
+
+struct os_folder *os_folder_open(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return NULL;
+    struct os_folder *folder = malloc(sizeof *folder);
+    if (!folder) {
+        closedir(dir);
+        errno = ENOMEM;
+        return NULL;
+    }
+    folder->dir = dir;
+    return folder;
+}
+
+const char *os_folder_next(struct os_folder *folder, bool *is_folder)
+{
+    struct dirent *entry;
+    struct stat info;
+    while ((entry = readdir(folder->dir))) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+            continue;
+        /* Passes over what was deleted since. */
+        if (fstatat(dirfd(folder->dir), name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        *is_folder = S_ISDIR(info.st_mode);
+        return name;
+    }
+    return NULL;
+}
+
+void os_folder_close(struct os_folder **folder)
+{
+    if (!*folder)
+        return;
+    closedir((*folder)->dir);
+    free(*folder);
+    *folder = NULL;
+}
