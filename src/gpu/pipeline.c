@@ -1,15 +1,12 @@
 #include "gpu/pipeline.h"
+#include "core/os.h"
 #include "gpu/blob.h"
 #include "gpu/device.h"
 #include "gpu/kernels_spv.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define MAX_THREADS 16 /* threads that compile at the same time, including the caller's */
 
 enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size)
 {
@@ -175,12 +172,11 @@ struct jobs {
     atomic_size_t next;
 };
 
-static void *work(void *argument)
+static void work(void *argument)
 {
     struct jobs *jobs = argument;
     for (size_t i; (i = atomic_fetch_add(&jobs->next, 1)) < jobs->n;)
         compile(jobs->device, &jobs->list[i]);
-    return NULL;
 }
 
 /* Runs the jobs on this thread and on others; if no thread can be started, this one does all. With
@@ -188,16 +184,8 @@ static void *work(void *argument)
  * the log must only be called on this one. */
 static void compile_all(struct jobs *jobs)
 {
-    pthread_t threads[MAX_THREADS];
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t most = cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (size_t)cores, n = 0;
-    if (jobs->device->instance.messenger)
-        most = 1;
-    while (n + 1 < most && n + 1 < jobs->n && !pthread_create(&threads[n], NULL, work, jobs))
-        n++;
-    work(jobs);
-    while (n)
-        pthread_join(threads[--n], NULL);
+    size_t most = jobs->device->instance.messenger ? 1 : os_n_core();
+    os_run_threads(most < jobs->n ? most : jobs->n, work, jobs);
 }
 
 bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b)

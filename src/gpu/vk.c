@@ -1,12 +1,12 @@
 #define VOLK_IMPLEMENTATION
 #include "gpu/vk.h"
+#include "core/os.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Held while volk's loader and instance pointers, which are process-wide, are written or read. */
-static pthread_mutex_t volk_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct os_mutex volk_lock = OS_MUTEX_INIT;
 
 static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
                                                  VkDebugUtilsMessageTypeFlagsEXT type,
@@ -95,7 +95,7 @@ enum vka_status vk_instance_create(struct log *log, bool validation, bool labels
     static const char *const debug_utils = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
     enum vka_status status = VKA_OK;
     memset(instance, 0, sizeof *instance);
-    pthread_mutex_lock(&volk_lock);
+    os_mutex_lock(&volk_lock);
 
     TRY(load_volk(log, NULL, instance));
     instance->api_version = volkGetInstanceVersion();
@@ -135,11 +135,11 @@ enum vka_status vk_instance_create(struct log *log, bool validation, bool labels
         VK(instance->vkCreateDebugUtilsMessengerEXT(instance->handle, &info, NULL,
                                                     &instance->messenger));
     }
-    pthread_mutex_unlock(&volk_lock);
+    os_mutex_unlock(&volk_lock);
     return VKA_OK;
 
 fail:
-    pthread_mutex_unlock(&volk_lock);
+    os_mutex_unlock(&volk_lock);
     vk_instance_destroy(instance);
     return status;
 }
@@ -149,14 +149,14 @@ enum vka_status vk_instance_adopt(struct log *log, VkInstance handle, uint32_t a
 {
     enum vka_status status = VKA_OK;
     memset(instance, 0, sizeof *instance);
-    pthread_mutex_lock(&volk_lock);
+    os_mutex_lock(&volk_lock);
     TRY(load_volk(log, get, instance));
     instance->handle = handle;
     instance->borrowed = true;
     instance->api_version = api_version < VK_API_VERSION_1_3 ? api_version : VK_API_VERSION_1_3;
     TRY(load_functions(log, instance));
 fail:
-    pthread_mutex_unlock(&volk_lock);
+    os_mutex_unlock(&volk_lock);
     return status;
 }
 
@@ -172,12 +172,12 @@ void vk_instance_destroy(struct vk_instance *instance)
 void vk_load_device(const struct vk_instance *instance, VkDevice device,
                     struct VolkDeviceTable *table)
 {
-    pthread_mutex_lock(&volk_lock);
+    os_mutex_lock(&volk_lock);
     volkInitializeCustom(
         instance->vkGetInstanceProcAddr); /* another instance may have set its own */
     volkLoadInstanceOnly(instance->handle);
     volkLoadDeviceTable(table, device);
-    pthread_mutex_unlock(&volk_lock);
+    os_mutex_unlock(&volk_lock);
 }
 
 enum vka_status vk_error(struct log *log, VkResult result, const char *call)

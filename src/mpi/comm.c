@@ -1,26 +1,18 @@
 #include "mpi/comm.h"
+#include "core/os.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The first tests are made without a pause; then a waiting rank pauses, as there may be fewer cores
  * than ranks. */
 #define EAGER_TESTS 200
 #define PAUSE_NS 20000
 
-uint64_t clock_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 uint64_t clock_deadline(uint64_t timeout)
 {
-    uint64_t now = clock_now();
+    uint64_t now = os_now();
     return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 }
 
@@ -38,9 +30,9 @@ enum vka_status comm_check(struct vka_mpi *mpi, int code, const char *call)
 void comm_pause(unsigned asked)
 {
     if (asked < EAGER_TESTS)
-        sched_yield();
+        os_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        os_sleep(PAUSE_NS);
 }
 
 static bool mpi_works(void)
@@ -73,7 +65,7 @@ enum vka_status comm_wait(struct vka_mpi *mpi, int n, MPI_Request *requests, uin
             comm_check(mpi, MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
         if (status != VKA_OK || done)
             return status;
-        if (clock_now() >= deadline) {
+        if (os_now() >= deadline) {
             mpi->broken = VKA_TIMEOUT;
             return log_error(
                 &mpi->log, VKA_TIMEOUT,

@@ -21,10 +21,7 @@ struct vka_mpi {
     uint32_t n_layer, n_plan;   /* how many all ranks have made so far */
 };
 
-/* A monotonic clock, in nanoseconds. */
-uint64_t clock_now(void);
-
-/* The time in `timeout` nanoseconds. */
+/* os_now in `timeout` nanoseconds. */
 uint64_t clock_deadline(uint64_t timeout);
 
 /* Converts the result of an MPI call to a status. An error is IO with the words of MPI, and breaks

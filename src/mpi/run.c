@@ -1,4 +1,5 @@
 #include "mpi/run.h"
+#include "core/os.h"
 
 static const char caller[] = "vka_mpi_plan_run";
 
@@ -9,7 +10,7 @@ enum vka_status run_begin(struct vka_mpi *mpi, uint64_t timeout, uint32_t plan, 
         .deadline = clock_deadline(timeout),
         .meeting = MPI_REQUEST_NULL,
         .met = mpi->size == 1,
-        .stats.total_ms = (double)clock_now() * 1e-6,
+        .stats.total_ms = os_now_ms(),
     };
     return run->met ? VKA_OK : comm_announce(mpi, plan, &run->meeting);
 }
@@ -28,7 +29,7 @@ fail:
 
 static double since_ms(uint64_t start)
 {
-    return (double)(clock_now() - start) * 1e-6;
+    return (double)(os_now() - start) * 1e-6;
 }
 
 void run_note(struct run *run, enum vka_status status)
@@ -39,7 +40,7 @@ void run_note(struct run *run, enum vka_status status)
 
 static uint64_t time_left(const struct run *run)
 {
-    uint64_t now = clock_now();
+    uint64_t now = os_now();
     return run->deadline > now ? run->deadline - now : 0;
 }
 
@@ -71,7 +72,7 @@ fail:
 enum vka_status run_compute(struct run *run, struct vka_plan *plan, int n, MPI_Request *requests)
 {
     enum vka_status status;
-    uint64_t ticket, start = clock_now();
+    uint64_t ticket, start = os_now();
     if (!plan || run->status != VKA_OK)
         return VKA_OK;
     run_note(run, vka_plan_submit(plan, &ticket));
@@ -87,7 +88,7 @@ enum vka_status run_compute(struct run *run, struct vka_plan *plan, int n, MPI_R
 
 enum vka_status run_wait(struct run *run, int n, MPI_Request *requests)
 {
-    uint64_t start = clock_now();
+    uint64_t start = os_now();
     enum vka_status status = comm_wait(run->mpi, n, requests, run->deadline, caller);
     run->stats.wait_ms += since_ms(start);
     return status;
@@ -95,7 +96,7 @@ enum vka_status run_wait(struct run *run, int n, MPI_Request *requests)
 
 void run_read(struct run *run, struct vka_tensor *from, void *to)
 {
-    uint64_t start = clock_now();
+    uint64_t start = os_now();
     if (run->status == VKA_OK)
         run_note(run, vka_tensor_read(from, to, vka_tensor_size(from)));
     run->stats.copy_ms += since_ms(start);
@@ -103,7 +104,7 @@ void run_read(struct run *run, struct vka_tensor *from, void *to)
 
 void run_write(struct run *run, struct vka_tensor *to, const void *from)
 {
-    uint64_t start = clock_now();
+    uint64_t start = os_now();
     if (run->status == VKA_OK)
         run_note(run, vka_tensor_write(to, from, vka_tensor_size(to)));
     run->stats.copy_ms += since_ms(start);
@@ -114,11 +115,11 @@ enum vka_status run_end(struct run *run)
     enum vka_status status = VKA_OK;
     struct vka_mpi *mpi = run->mpi;
     int worst[2] = {(int)run->status, mpi->rank};
-    uint64_t start = clock_now();
+    uint64_t start = os_now();
     if (mpi->size > 1)
         TRY(comm_worst(mpi, run->status, run->deadline, caller, worst));
     run->stats.wait_ms += since_ms(start);
-    run->stats.total_ms = (double)clock_now() * 1e-6 - run->stats.total_ms;
+    run->stats.total_ms = os_now_ms() - run->stats.total_ms;
     status = (enum vka_status)worst[0];
     if (status != run->status)
         log_error(&mpi->log, status, "%s: rank %d failed with %s", caller, worst[1],

@@ -1,7 +1,7 @@
 #include "plan/calibrate.h"
+#include "core/os.h"
 
 #include <math.h>
-#include <time.h>
 
 #define RUNS 3          /* the first compiles and touches memory for the first time */
 #define GROUPS 4096u    /* workgroups at most: more than any device has room for */
@@ -28,22 +28,15 @@ uint32_t calibrate_groups(const struct vka_plan *plan, uint64_t bytes, uint32_t 
     return most < 1 ? 1 : most < n ? (uint32_t)most : n;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* no clock that is set would do */
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 /* The least time of a few runs of a finished plan, by the device's clock where it has one. */
 static enum vka_status time_runs(struct vka_plan *plan, double *least)
 {
     enum vka_status status = VKA_OK;
     *least = INFINITY;
     for (int i = 0; i < RUNS; i++) {
-        double begin = now_ms();
+        double begin = os_now_ms();
         TRY(vka_plan_run(plan, TIMEOUT));
-        double ms = now_ms() - begin;
+        double ms = os_now_ms() - begin;
         if (plan->timestamps)
             for (size_t j = ms = 0; j < plan->n_pass; j++)
                 ms += plan->gpu_ms[j];
