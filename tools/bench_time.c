@@ -3,15 +3,9 @@
 
 #include "output.h"
 
-#include <stdlib.h>
-#include <time.h>
+#include "core/os.h"
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
+#include <stdlib.h>
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -66,16 +60,16 @@ static enum vka_status time_runs(struct tool_device *d, const struct bench_probl
     uint32_t asked = problem->options->repeat, most = asked ? asked : BENCH_RUNS, n = 0;
     double *host = malloc(most * sizeof *host), *gpu = malloc(most * sizeof *gpu);
     enum vka_status status = host && gpu ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
-    const double begin = now_ms();
+    const double begin = os_now_ms();
     double end = begin;
     while (status == VKA_OK && n < most && (asked || end - begin <= BENCH_SECONDS * 1e3)) {
         progress_show(n, most, "runs");
         status = bench_problem_rewind(problem);
         if (status != VKA_OK)
             break;
-        double start = now_ms();
+        double start = os_now_ms();
         status = vka_plan_run(plan, d->timeout);
-        end = now_ms();
+        end = os_now_ms();
         host[n] = end - start;
         gpu[n] = passes_ms(plan);
         n++;
@@ -117,9 +111,9 @@ static enum vka_status time_without_timestamps(struct tool_device *d,
 enum tool_exit bench_time(struct tool_device *d, const struct bench_problem *problem,
                           struct vka_plan **plan, struct bench_times *times)
 {
-    const double start = now_ms();
+    const double start = os_now_ms();
     enum vka_status status = record(d, problem, true, plan);
-    times->first = now_ms() - start;
+    times->first = os_now_ms() - start;
     if (status == VKA_OK)
         status = time_runs(d, problem, *plan, times);
     double cost = TIMESTAMP_MS * (double)vka_plan_pass_count(*plan);

@@ -3,39 +3,17 @@
 
 #include "device.h"
 
+#include "core/os.h"
+
 #include <vkattn/vkattn_io.h>
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#define FOLDER "vkattn" /* in the user's cache folder */
 /* A blob holds a few dozen pipelines; a larger file is not ours. */
 #define BLOB_MAX ((size_t)64 << 20)
-
-/* The folder vkattn in the user's cache folder; made if `make` is true. */
-static bool cache_folder(char folder[CACHE_PATH], bool make)
-{
-    const char *base = getenv("XDG_CACHE_HOME");
-    const char *below = "";
-    if (!base || *base != '/') {
-        base = getenv("HOME");
-        below = "/.cache";
-    }
-    if (!base || *base != '/')
-        return false;
-    int length = snprintf(folder, CACHE_PATH, "%s%s", base, below);
-    if (length < 0 || length + 8 >= CACHE_PATH)
-        return false;
-    if (make)
-        mkdir(folder, 0700);
-    memcpy(folder + length, "/vkattn", sizeof "/vkattn");
-    if (make)
-        mkdir(folder, 0700);
-    return true;
-}
 
 static void fill_paths(const char *folder, const struct vka_device_properties *p,
                        struct cache_paths *paths)
@@ -43,17 +21,17 @@ static void fill_paths(const char *folder, const struct vka_device_properties *p
     char device[64];
     snprintf(device, sizeof device, "%08x-%08x-%08x", p->vendor_id, p->device_id,
              p->driver_version);
-    int a = snprintf(paths->pipelines, CACHE_PATH, "%s/pipelines-%s.bin", folder, device);
-    int b = snprintf(paths->verdict, CACHE_PATH, "%s/verdict-%s.txt", folder, device);
-    if (a >= CACHE_PATH || b >= CACHE_PATH)
+    int a = snprintf(paths->pipelines, OS_PATH_SIZE, "%s/pipelines-%s.bin", folder, device);
+    int b = snprintf(paths->verdict, OS_PATH_SIZE, "%s/verdict-%s.txt", folder, device);
+    if (a >= OS_PATH_SIZE || b >= OS_PATH_SIZE)
         *paths->pipelines = *paths->verdict = '\0';
 }
 
 void cache_paths_make(const struct vka_device_properties *device, struct cache_paths *paths)
 {
-    char folder[CACHE_PATH];
+    char folder[OS_PATH_SIZE];
     *paths->pipelines = *paths->verdict = '\0';
-    if (cache_folder(folder, true))
+    if (os_cache_folder(FOLDER, true, folder))
         fill_paths(folder, device, paths);
 }
 
@@ -80,32 +58,26 @@ static bool guess_device(const char *device, struct vka_device_properties *guess
 
 void cache_paths_guess(const char *device, struct cache_paths *paths)
 {
-    char folder[CACHE_PATH];
+    char folder[OS_PATH_SIZE];
     struct vka_device_properties guess = {0};
     *paths->pipelines = *paths->verdict = '\0';
     /* Listing the devices takes a while: skipped if there can be no file. */
-    if (cache_folder(folder, false) && !access(folder, R_OK) && guess_device(device, &guess))
+    if (os_cache_folder(FOLDER, false, folder) && guess_device(device, &guess))
         fill_paths(folder, &guess, paths);
 }
 
 void *cache_file_load(const char *path, size_t *size)
 {
-    struct stat info;
+    uint64_t bytes;
+    FILE *file = os_open_file(path, &bytes);
     char *blob = NULL;
     *size = 0;
-    /* O_NONBLOCK: opening a pipe must not wait for its writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
-    if (!file) {
-        if (fd >= 0)
-            close(fd);
+    if (!file)
         return NULL;
-    }
-    if (!fstat(fileno(file), &info) && S_ISREG(info.st_mode) && info.st_size > 0 &&
-        (uint64_t)info.st_size <= BLOB_MAX)
-        blob = malloc((size_t)info.st_size + 1);
-    if (blob && fread(blob, 1, (size_t)info.st_size, file) == (size_t)info.st_size) {
-        *size = (size_t)info.st_size;
+    if (bytes > 0 && bytes <= BLOB_MAX) /* so not OS_NO_SIZE */
+        blob = malloc((size_t)bytes + 1);
+    if (blob && fread(blob, 1, (size_t)bytes, file) == (size_t)bytes) {
+        *size = (size_t)bytes;
         blob[*size] = '\0';
     } else {
         free(blob);

@@ -6,11 +6,11 @@
 
 #include <vkattn/vkattn.h>
 
-#define CACHE_PATH 4096 /* bytes of a path with its NUL */
+#include "core/os.h"
 
 /* The paths for a device; empty if there is no cache folder. */
 struct cache_paths {
-    char pipelines[CACHE_PATH], verdict[CACHE_PATH];
+    char pipelines[OS_PATH_SIZE], verdict[OS_PATH_SIZE];
 };
 
 /* The paths for the device that --device TEXT (NULL: none given) will most likely open. The library

@@ -1,12 +1,12 @@
 /* Finds the case files for the arguments of vkattn check. SPDX-License-Identifier: MIT */
 #include "check_paths.h"
 
-#include <dirent.h>
+#include "core/os.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The depth of folders; as links to folders are not followed, only a hostile tree is deeper. */
 #define DEPTH_MAX 64
@@ -41,58 +41,55 @@ static bool is_case_name(const char *name)
     return length > end && !strcmp(name + length - end, ending);
 }
 
-static enum tool_exit walk(struct path_list *list, const char *folder, int depth);
+static enum tool_exit walk(struct path_list *list, const char *path, int depth);
 
 /* Takes one entry of a folder: adds a case file, walks a folder, ignores anything else. */
-static enum tool_exit visit(struct path_list *list, const char *path, const char *name, int depth)
+static enum tool_exit visit(struct path_list *list, const char *path, const char *name,
+                            bool is_folder, int depth)
 {
-    struct stat info;
-    if (lstat(path, &info))
-        return TOOL_OK;
-    if (S_ISDIR(info.st_mode))
+    if (is_folder)
         return walk(list, path, depth + 1);
     return is_case_name(name) ? append(list, path) : TOOL_OK;
 }
 
-static enum tool_exit walk(struct path_list *list, const char *folder, int depth)
+static enum tool_exit walk(struct path_list *list, const char *path, int depth)
 {
     enum tool_exit code = TOOL_OK;
-    struct dirent *entry;
-    DIR *dir = depth < DEPTH_MAX ? opendir(folder) : NULL;
-    if (!dir) {
-        tool_error("%s: cannot read the folder: %s", folder,
+    const char *name;
+    bool is_folder;
+    struct os_folder *folder = depth < DEPTH_MAX ? os_folder_open(path) : NULL;
+    if (!folder) {
+        tool_error("%s: cannot read the folder: %s", path,
                    depth < DEPTH_MAX ? strerror(errno) : "too many folders within folders");
         return TOOL_USAGE;
     }
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/')
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
         length--;
-    while (code == TOOL_OK && (entry = readdir(dir))) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-            continue;
-        size_t size = length + strlen(entry->d_name) + 2;
-        char *path = malloc(size);
-        if (path) {
-            snprintf(path, size, "%.*s/%s", (int)length, folder, entry->d_name);
-            code = visit(list, path, entry->d_name, depth);
+    while (code == TOOL_OK && (name = os_folder_next(folder, &is_folder))) {
+        size_t size = length + strlen(name) + 2;
+        char *below = malloc(size);
+        if (below) {
+            snprintf(below, size, "%.*s/%s", (int)length, path, name);
+            code = visit(list, below, name, is_folder, depth);
         } else {
             code = no_memory();
         }
-        free(path);
+        free(below);
     }
-    closedir(dir);
+    os_folder_close(&folder);
     return code;
 }
 
 enum tool_exit path_list_add(struct path_list *list, const char *path)
 {
-    struct stat info;
+    const enum os_place place = os_look(path);
     size_t before = list->count;
-    if (stat(path, &info)) {
+    if (place == OS_UNKNOWN || place == OS_NOTHING) {
         tool_error("%s: cannot open: %s", path, strerror(errno));
         return TOOL_USAGE;
     }
-    if (!S_ISDIR(info.st_mode))
+    if (place != OS_FOLDER)
         return append(list, path);
     enum tool_exit code = walk(list, path, 0);
     if (code == TOOL_OK && list->count == before) {

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Seconds for one wait, without --timeout: CPU drivers compile in the first run, some for more than
  * a minute. */
@@ -374,7 +373,7 @@ int cmd_tune(int argc, char **argv)
     }
     if (code == TOOL_DEVICE_LOST && begun) {
         fflush(stdout);
-        _exit(code); /* the driver may still be working and crash in its exit handlers */
+        _Exit(code); /* the driver may still be working and crash in its exit handlers */
     }
     free(t->text);
     free(t);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Keeps the sentence until the command decides what the failure means: `check` skips a case where
  * other commands report an error. */
@@ -101,7 +100,7 @@ enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code)
         /* Drivers crash if the objects that they work on are destroyed, or wait for the work in
          * their exit handlers, which may take hours. */
         fflush(stdout);
-        _exit(code);
+        _Exit(code);
     }
     if (d->device && d->caching)
         cache_file_save(d->device, d->cache, d->cache_size);

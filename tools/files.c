@@ -3,52 +3,32 @@
 
 #include "options.h"
 
+#include "core/os.h"
 #include "io/io.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-FILE *tool_open(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
-    if (!file && fd >= 0)
-        close(fd);
-    return file;
-}
-
-/* Whether both paths lead to the same existing file. */
-static bool is_one_file(const char *a, const char *b)
-{
-    struct stat info[2];
-    return !stat(a, &info[0]) && !stat(b, &info[1]) && info[0].st_dev == info[1].st_dev &&
-           info[0].st_ino == info[1].st_ino;
-}
 
 /* Whether both are the same name in the same folder; the file need not exist. */
 static bool is_one_name(const char *a, const char *b)
 {
     const char *const paths[] = {a, b};
-    char folders[2][PATH_MAX + 1];
+    char folders[2][OS_PATH_SIZE + 1];
     size_t length[2];
     for (int i = 0; i < 2; i++) {
-        length[i] = vka_io_folder_length(paths[i]);
-        if (length[i] >= PATH_MAX)
+        length[i] = os_folder_length(paths[i]);
+        if (length[i] >= OS_PATH_SIZE)
             return false;
         memcpy(folders[i], paths[i], length[i]);
         memcpy(folders[i] + length[i], ".", 2);
     }
-    return !strcmp(a + length[0], b + length[1]) && is_one_file(folders[0], folders[1]);
+    return !strcmp(a + length[0], b + length[1]) && os_same_file(folders[0], folders[1]);
 }
 
 /* Whether no file of a list is the one at path. */
 static bool is_none_of(const struct tool_file *output, const struct tool_file *others, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (!others[i].path || !(is_one_file(output->path, others[i].path) ||
+        if (!others[i].path || !(os_same_file(output->path, others[i].path) ||
                                  is_one_name(output->path, others[i].path)))
             continue;
         tool_error("%s: expected another file than %s, got '%s' for both", output->option,

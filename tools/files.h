@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 struct tool_file {
     const char *option; /* "--query", or "the layer file" */
@@ -16,9 +15,5 @@ struct tool_file {
  * file. */
 bool tool_check_files(const struct tool_file *outputs, size_t n_output,
                       const struct tool_file *inputs, size_t n_input);
-
-/* Opens a file for reading; NULL with errno set on failure. Opening a pipe does not wait for its
- * writer. */
-FILE *tool_open(const char *path);
 
 #endif

@@ -3,13 +3,13 @@
 
 #include "options.h"
 
+#include "core/os.h"
 #include "io/io.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 json_t *json_number(double x)
 {
@@ -53,7 +53,7 @@ static bool shown;
 
 void progress_show(size_t done, size_t total, const char *what)
 {
-    if (!isatty(STDERR_FILENO))
+    if (!os_is_terminal(stderr))
         return;
     fprintf(stderr, "\r\033[K%zu/%zu %.60s", done, total, what);
     fflush(stderr);

@@ -1,38 +1,37 @@
 /* The tokens of a run: text labels of its queries and keys. SPDX-License-Identifier: MIT */
 #include "tokens.h"
 
-#include "files.h"
+#include "core/os.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Reads a regular file; the caller frees *text. */
 static enum vka_status read_text(const char *path, char **text, size_t *size, char *error)
 {
     enum vka_status status = VKA_IO;
-    FILE *file = tool_open(path);
-    struct stat info;
+    uint64_t bytes;
+    FILE *file = os_open_file(path, &bytes);
     *text = NULL;
-    if (!file || fstat(fileno(file), &info)) {
+    if (!file) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot open: %s", path, strerror(errno));
         goto done;
     }
-    if (!S_ISREG(info.st_mode) || info.st_size > TOKENS_MAX_SIZE) {
+    if (bytes > TOKENS_MAX_SIZE) { /* or OS_NO_SIZE */
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: expected a file of at most %u bytes", path,
                  TOKENS_MAX_SIZE);
         goto done;
     }
-    *text = malloc((size_t)info.st_size + 1);
+    *text = malloc((size_t)bytes + 1);
     if (!*text) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
         status = VKA_OUT_OF_HOST_MEMORY;
         goto done;
     }
-    *size = fread(*text, 1, (size_t)info.st_size, file);
+    *size = fread(*text, 1, (size_t)bytes, file);
     if (ferror(file))
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: cannot be read: %s", path, strerror(errno));
     else

@@ -3,13 +3,14 @@
 
 #include "case.h"
 
+#include "core/os.h"
+
 #include <reference/reference.h>
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define RUNS 7      /* the most runs after the first */
 #define SECONDS 0.3 /* for these together, unless one takes longer */
@@ -47,24 +48,17 @@ static char *text_of(const struct tuning *tuning, const struct trial *trial)
     return whole;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static enum vka_status time_plan(struct tool_device *d, const struct bench_problem *problem,
                                  struct vka_plan *plan, double worst, struct trial *trial)
 {
     enum vka_status status = vka_plan_run(plan, d->timeout); /* compiles */
-    double begin = now_ms(), end = begin;
+    double begin = os_now_ms(), end = begin;
     for (int i = 0; status == VKA_OK && i < RUNS && end - begin < SECONDS * 1e3; i++) {
         status = bench_problem_rewind(problem);
-        double start = now_ms();
+        double start = os_now_ms();
         if (status == VKA_OK)
             status = vka_plan_run(plan, d->timeout);
-        end = now_ms();
+        end = os_now_ms();
         trial->ms = i == 0 || end - start < trial->ms ? end - start : trial->ms;
         if (end - start > worst)
             break;

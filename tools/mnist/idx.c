@@ -1,6 +1,6 @@
 #include "idx.h"
 
-#include "files.h"
+#include "core/os.h"
 
 #include <vkattn/vkattn_io.h>
 
@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The magic number: two zero bytes, 0x08 for unsigned bytes, the number of axes. */
 #define IDX_MAGIC 0x00000800u
@@ -24,30 +23,17 @@ static enum vka_status refuse(const char *path, const char *why, char *error)
     return VKA_IO;
 }
 
-/* The bytes of a regular file; a pipe has no size to compare with the header. */
-static enum vka_status file_size(FILE *stream, const char *path, uint64_t *size, char *error)
-{
-    struct stat info;
-
-    if (fstat(fileno(stream), &info) != 0)
-        return refuse(path, strerror(errno), error);
-    if (!S_ISREG(info.st_mode))
-        return refuse(path, "expected a regular file", error);
-    *size = (uint64_t)info.st_size;
-    return VKA_OK;
-}
-
-/* Reads the header of a file with `rank` axes and leaves the stream at the data. */
-static enum vka_status read_header(FILE *stream, const char *path, uint32_t rank,
+/* Reads the header of a file with `rank` axes and leaves the stream at the data. size: of the file,
+ * to compare with the header. */
+static enum vka_status read_header(FILE *stream, uint64_t size, const char *path, uint32_t rank,
                                    struct idx_file *file, char *error)
 {
     uint8_t header[16] = {0};
     const size_t header_size = 4 + 4 * (size_t)rank;
-    uint64_t size = 0, wanted;
-    enum vka_status status = file_size(stream, path, &size, error);
+    uint64_t wanted;
 
-    if (status != VKA_OK)
-        return status;
+    if (size == OS_NO_SIZE)
+        return refuse(path, "expected a regular file", error);
     if (fread(header, 1, header_size, stream) != header_size)
         return refuse(path, "too short for an IDX header", error);
     if (header[0] == 0x1f && header[1] == 0x8b)
@@ -79,12 +65,13 @@ static enum vka_status read_file(const char *path, uint32_t rank, struct idx_fil
 {
     enum vka_status status;
     size_t size;
-    FILE *stream = tool_open(path);
+    uint64_t whole;
+    FILE *stream = os_open_file(path, &whole);
 
     memset(file, 0, sizeof *file);
     if (!stream)
         return refuse(path, strerror(errno), error);
-    status = read_header(stream, path, rank, file, error);
+    status = read_header(stream, whole, path, rank, file, error);
     if (status != VKA_OK)
         goto fail;
     size = (size_t)file->count * file->rows * file->cols;

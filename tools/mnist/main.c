@@ -6,11 +6,12 @@
 #include "../files.h"
 #include "../output.h"
 
+#include "core/os.h"
+
 #include <vkattn/vkattn_io.h>
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* Images of a run of the plan: enough to fill a GPU, few enough to show progress on a CPU. */
 #define BATCH 100
@@ -120,14 +121,6 @@ static bool allocate(struct session *s)
     return false;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
 void session_load_patches(struct session *s, uint32_t at, uint32_t image)
 {
     const size_t n_pixel = (size_t)s->images.rows * s->images.cols;
@@ -154,7 +147,7 @@ static enum vka_status classify(struct session *s)
     for (uint32_t first = 0; first < s->count; first += s->batch) {
         const uint32_t n = s->count - first < s->batch ? s->count - first : s->batch;
         float *logits = s->logits + (size_t)first * n_class;
-        double start = now_ms();
+        double start = os_now_ms();
         enum vka_status status;
 
         progress_show(first, s->count, "digits");
@@ -163,7 +156,7 @@ static enum vka_status classify(struct session *s)
         status = classifier_run(s->classifier, s->patches, n, s->device.timeout, logits, NULL);
         if (status != VKA_OK)
             return status;
-        s->total_ms += now_ms() - start;
+        s->total_ms += os_now_ms() - start;
         if (first == 0)
             s->first_ms = s->total_ms;
         for (uint32_t i = 0; i < n; i++) {

@@ -4,12 +4,13 @@
 #include "case.h"
 #include "options.h"
 
+#include "core/os.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define RUNS 10 /* without --repeat */
+#define PAUSE_NS 200000
 
 struct problem {
     struct vka_mpi *mpi;
@@ -48,13 +49,6 @@ bool bench_by_rows(const struct bench_options *o, const struct bench_point *p, u
     return o->split == VKA_MPI_SEQUENCE && ranks > p->n_head;
 }
 
-static double now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
 /* Waits without spinning, as other ranks need the cores. */
 static void wait_for_all(MPI_Comm comm)
 {
@@ -64,7 +58,7 @@ static void wait_for_all(MPI_Comm comm)
     while (!done) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (!done)
-            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+            os_sleep(PAUSE_NS);
     }
 }
 
@@ -178,8 +172,8 @@ static double slots_of(struct vka_mpi *mpi)
 {
     enum vka_device_type type = vka_device_properties(vka_mpi_device(mpi))->type;
     if (type == VKA_DEVICE_CPU) {
-        double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
-        const char *threads = getenv("LP_NUM_THREADS");
+        double cores = os_n_core();
+        const char *threads = os_environment("LP_NUM_THREADS");
         double each = threads && atoi(threads) > 0 ? atoi(threads) : cores;
         return each < cores ? cores / each : 1;
     }
@@ -228,11 +222,11 @@ static enum vka_status time_runs(struct problem *p, const struct bench_options *
     uint32_t repeat = o->repeat ? o->repeat : RUNS;
     int best = 0;
     struct vka_mpi_stats *all = calloc(repeat, sizeof *all);
-    double *times = calloc(repeat, sizeof *times), start = now_ms();
+    double *times = calloc(repeat, sizeof *times), start = os_now_ms();
     enum vka_status status = all && times ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
     if (status == VKA_OK)
         status = vka_mpi_plan_run(p->plan, timeout);
-    point->first_ms = now_ms() - start;
+    point->first_ms = os_now_ms() - start;
     for (uint32_t i = 0; i < repeat && status == VKA_OK; i++) {
         wait_for_all(comm);
         status = vka_mpi_plan_run(p->plan, timeout);
