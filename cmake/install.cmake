@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vkattn)
 install(DIRECTORY include/vkattn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         PATTERN vkattn_mpi.h EXCLUDE)
-install(TARGETS vkattn vkattn_archive vkattn_io EXPORT vkattn-targets
+install(TARGETS vkattn vkattn_archive vkattn_io_archive EXPORT vkattn-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT vkattn-targets NAMESPACE vkattn:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/vkattn-config.cmake.in

@@ -1,5 +1,6 @@
 /* Sentences, element types and sizes of vkattn_io. SPDX-License-Identifier: MIT */
 #include "io/io.h"
+#include "core/os.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -181,8 +182,7 @@ enum vka_status vka_io_fail_errno(char *error, const char *path, const char *ver
     int code = errno;
     char reason[128];
 
-    if (strerror_r(code, reason, sizeof reason) != 0)
-        snprintf(reason, sizeof reason, "error %d", code);
+    os_error_text(code, reason, sizeof reason);
     return vka_io_fail(error, code == ENOMEM ? VKA_OUT_OF_HOST_MEMORY : VKA_IO, path,
                        "cannot %s: %s", verb, reason);
 }

@@ -58,9 +58,6 @@ struct vka_io_chunk {
     size_t size;
 };
 
-/* Bytes of path before the name of the file; 0: path names no folder. */
-size_t vka_io_folder_length(const char *path);
-
 /* Whether vka_io_replace could write path; tries it with an empty file beside path. */
 enum vka_status vka_io_check_place(const char *path, char *error);
 
