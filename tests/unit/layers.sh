@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fails on an include or a call from a lower folder of src to a higher one, and on a circle of files,
-# by their includes or by their calls.
+# Fails on an include or a call from a lower folder of src to a higher one, on a circle of files, by
+# their includes or by their calls, and on a system's header included anywhere but in core/os*.
 #
 #   layers.sh SOURCE OBJECT...
 #
@@ -13,9 +13,13 @@ shift
 work=$(mktemp)
 trap 'rm -f "$work"' EXIT
 
-# Lines of "i FILE FILE" for includes; "u FILE SYMBOL" for one that it lacks, "d" that it defines.
+# Lines of "i FILE FILE" for includes; "s FILE HEADER" for those of a system; "u FILE SYMBOL" for one
+# that it lacks, "d" that it defines.
 (cd "$src" && grep -rE '^#include "[a-z]+/' core gpu kernel plan op selftest --include='*.[ch]') |
     sed -E 's/^([^:]*):#include "([^"]*)".*/i \1 \2/' >"$work"
+system='dirent|dlfcn|fcntl|poll|pthread|sched|signal|sys/[a-z]+|time|unistd|windows'
+(cd "$src" && grep -rE "^#include <($system)\\.h>" . --include='*.[ch]') |
+    sed -E 's/^\.\/([^:]*):#include <([^>]*)>.*/s \1 \2/' >>"$work"
 nm -A -P "$@" | awk '
     { sub(/.*vkattn_objects\.dir\/(\.\/)?/, "", $1) }
     $1 !~ /^(core|gpu|kernel|plan|op|selftest)\// { next }
@@ -56,6 +60,11 @@ awk '
         done[kind file] = 1
     }
     $1 == "i" { edge("i", $2, $3, "includes it") }
+    $1 == "s" && $2 !~ /^core\/os(_[a-z_]+)?\.[ch]$/ {
+        print $2 " includes <" $3 ">: ask core/os.h"
+        wrong++
+    }
+    $1 == "s" { systems++ }
     $1 == "d" { where[$3] = $2 }
     $1 == "u" { uses[$2 SUBSEP $3] = 1 }
     END {
@@ -69,5 +78,5 @@ awk '
         for (start in starts)
             visit(substr(start, 1, 1), substr(start, 2), " ")
         print calls + 0 " calls between files, " wrong + 0 " upward, " circles + 0 " circles"
-        exit wrong || circles || calls < 100
+        exit wrong || circles || calls < 100 || !systems
     }' "$work"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # layers.sh finds what it is for: an include upwards, a call upwards, a circle of calls, a circle of
-# includes, each put into a tree that has none.
+# includes, a system's header, each put into a tree that has none.
 #
 #   layers_canary.sh COMPILER LAYERS.SH SOURCE OBJECT...
 set -eu
@@ -39,6 +39,9 @@ expect "core/canary.c stands below plan/plan.c, but calls plan_read_caps" "$@" "
 compile gpu/canary_a 'void canary_b(void); void canary_a(void) { canary_b(); }'
 compile gpu/canary_b 'void canary_a(void); void canary_b(void) { canary_a(); }'
 expect "a circle of calls: gpu/canary_" "$@" "$objects/gpu/canary_a.c.o" "$objects/gpu/canary_b.c.o"
+
+echo '#include <unistd.h>' >"$work/src/gpu/canary.h"
+expect "gpu/canary.h includes <unistd.h>: ask core/os.h" "$@"
 
 echo '#include "op/check.h"' >"$work/src/gpu/canary.h"
 expect "gpu/canary.h stands below op/check.h, but includes it" "$@"
