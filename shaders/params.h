@@ -1,7 +1,6 @@
-/* What C and GLSL share: push constants and specialization constants. Included by both; a shader is
- * compiled with VULKAN defined. Push constants hold only 4-byte scalars, so that both sides agree
- * on the layout, and stay within 128 bytes. Offsets and strides are in elements and wrap modulo
- * 2^32: a negative one is its two's complement. */
+/* Parameters and specialization constants, shared by C and GLSL (which defines VULKAN). Structs
+ * hold only 4-byte scalars, so that the layouts agree; push constants take at most 128 bytes.
+ * Offsets and strides count elements modulo 2^32: a negative stride is its two's complement. */
 #ifndef VKA_PARAMS_H
 #define VKA_PARAMS_H
 
@@ -25,17 +24,17 @@
 #define TYPE_I32 3
 #define TYPE_BOOL 4
 
-/* The bits of -0.0: what softmax writes as the weight of a hidden key. The weighted sum does not
- * multiply by it, so that NaN in a hidden value stays there; a real weight is never negative. */
+/* Weight that softmax writes for a hidden key: the bits of -0.0, which no real weight has. The
+ * weighted sum skips it, so that NaN in a hidden value never reaches the result. */
 #define HIDDEN_BITS 0x80000000u
 
 /* ---- matmul: C[z][m][n] = alpha * sum over k of f(A[z][m][k]) * B[z'][n][k] + bias[n] ----------
- * z is the workgroup's: batch z / n_head, head z % n_head; B's head is head / group.
- * Packed B, for kernels that want it: float32 panels of so many neighbouring columns, padded with
- * anything, [panel][k][column of the panel]. Where k is cut, sums begin with those of the k before,
- * float32 with neighbouring columns. Buffers: 0 A, 1 B, 2 bias, 3 C, 4 sums. */
+ * z is batch z / n_head and head z % n_head; z' is the same batch and head / group. Packed B:
+ * float32 panels of neighbouring columns, [panel][k][column of the panel], padded with any value.
+ * Where k is cut, a pass starts from the sums of the pass before: float32 [batch][n_head][m][n],
+ * contiguous along n. Buffers: 0 A, 1 B, 2 bias, 3 C, 4 sums. */
 struct matmul_params {
-    U32 a_low, a_high, b_low, b_high; /* addresses, for kernels that read by address */
+    U32 a_low, a_high, b_low, b_high; /* of A and B, for kernels that read by address */
     U32 m, n, k;
     F32 alpha;
     U32 n_head, group;
@@ -43,8 +42,8 @@ struct matmul_params {
     U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, b_col steps k */
     U32 c_offset, c_batch, c_head, c_row, c_col;
     U32 bias_offset;
-    U32 b_panel; /* packed B: from panel to panel */
-    U32 n_block; /* with packed B: blocks of rows */
+    U32 b_panel; /* packed B: elements from panel to panel */
+    U32 n_block; /* packed B: blocks of row tiles, along z of the grid */
     U32 sums_offset, sums_batch, sums_head, sums_row;
 };
 #define MATMUL_A_TYPE 0
@@ -53,20 +52,20 @@ struct matmul_params {
 #define MATMUL_BIAS_TYPE 3 /* BIAS_NONE: no bias */
 #define MATMUL_RELU 4      /* f(x) = max(x, 0), else x */
 #define MATMUL_HIDDEN 5    /* skip elements of A that are HIDDEN_BITS */
-#define MATMUL_SUMS 6      /* sums begin with those of buffer 4, else with 0 */
+#define MATMUL_SUMS 6      /* start from the sums in buffer 4, else from 0 */
 /* matmul_tile: side x side invocations, each tile_m x tile_n results. */
 #define MATMUL_TILE_M 7
 #define MATMUL_TILE_N 8
 #define MATMUL_SIDE_X 9
-#define MATMUL_SIDE_Y 10 /* the same number */
+#define MATMUL_SIDE_Y 10 /* equal to MATMUL_SIDE_X */
 #define MATMUL_TILE_SPECS 11
 /* matmul_lane: one subgroup of `lanes` a workgroup. */
 #define MATMUL_LANES 7
 #define MATMUL_A_VEC 8 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
 #define MATMUL_B_VEC 9 /* B is float32, b_row 1, columns 16-byte aligned, n a multiple of 4 */
-#define MATMUL_ROWS 10 /* of a tile, at most LANE_ROWS */
+#define MATMUL_ROWS 10 /* rows of a tile, at most LANE_ROWS */
 #define MATMUL_LANE_SPECS 11
-/* matmul_address, matmul_texel: packed B, MATMUL_ROWS of at most so many. */
+/* matmul_address, matmul_texel: the most rows of a tile, and the columns of a panel of B. */
 #define ADDRESS_ROWS 6
 #define ADDRESS_PANEL 16
 #define TEXEL_ROWS 8
@@ -80,24 +79,25 @@ struct matmul_params {
 #define MATMUL_COOP_MATS_M 11
 #define MATMUL_COOP_MATS_N 12
 #define MATMUL_COOP_A_VEC 13 /* a_col 1, rows 16-byte aligned, k a multiple of 8 */
-#define MATMUL_COOP_B_VEC 14 /* the same of B */
+#define MATMUL_COOP_B_VEC 14 /* b_col 1, columns 16-byte aligned, k a multiple of 8 */
 #define MATMUL_COOP_SPECS 15
 
 #define BIAS_NONE 99
-/* Kernels of float32 sums add so many k by fma(), in order from a multiple of that, and then what
- * they give to the sum: neighbours of one size round alike, which a chain of 16,384 would show. */
+/* Terms in a block of k. Kernels with float32 sums add each block by fma(), in order, and then add
+ * it to the total: terms of equal size round the same way, and in one chain of 16,384 those errors
+ * would add up. */
 #define MATMUL_BLOCK 128
 #define TILE_DEPTH 16
 #define LANE_ROWS 16
-#define LANE_COLUMNS 4 /* a lane */
+#define LANE_COLUMNS 4 /* columns of a lane */
 #define COOP_ROWS 4    /* subgroups of a workgroup along m */
-#define COOP_COLUMNS 2 /* and along n */
+#define COOP_COLUMNS 2 /* subgroups of a workgroup along n */
 #define COOP_SUBGROUPS (COOP_ROWS * COOP_COLUMNS)
-#define COOP_DEPTH 32 /* of the tiles in shared memory along k */
+#define COOP_DEPTH 32 /* k of a tile in shared memory */
 
 /* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] -------------------------------
- * An invocation an element: columns along x, rows along y, matrices along z. Buffers: 0 pieces,
- * float32 with neighbouring columns, 1 bias, 2 C. */
+ * One invocation per element: columns along x, rows along y, matrices along z. Buffers: 0 pieces
+ * float32 [n_piece][batch][n_head][m][n], contiguous along n, 1 bias, 2 C. */
 struct sum_params {
     U32 m, n, n_head, n_piece;
     U32 piece;                    /* elements from piece to piece */
@@ -111,20 +111,20 @@ struct sum_params {
 #define SUM_SPECS 2
 #define SUM_LANES 64
 
-/* ---- loop_probe: x = x * LOOP_PROBE_FACTOR + 1, n times. Buffers: 0 x --------------------------- */
+/* ---- loop_probe: x = x * LOOP_PROBE_FACTOR + 1, n times. Buffers: 0 x ------------------------ */
 struct loop_probe_params {
     U32 n;
 };
 #define LOOP_PROBE_FACTOR 1664525u
 
-/* ---- which keys a row sees: shared by the kernels that mask ---------------------------------- */
+/* ---- the keys a row sees, for all kernels that mask ------------------------------------------ */
 struct mask_params {
     U32 flags; /* MASK_ below */
     U32 n_kv;
-    U32 mask_n_kv; /* keys the mask has; those beyond are hidden */
+    U32 mask_n_kv; /* keys of the mask tensor; later keys are hidden */
     U32 mask_offset, mask_batch, mask_head, mask_row, mask_col;
     U32 length_offset, query_offset_offset;
-    I32 default_offset; /* where no query offsets are bound */
+    I32 default_offset; /* position of query 0 where no query offsets are bound */
     I32 window_left, window_right;
 };
 #define MASK_CAUSAL 1u
@@ -152,12 +152,11 @@ struct mask_params {
 #define SCORES_SOFTMAX 4
 
 /* ---- softmax over the rows of a slice of raw scores, in place --------------------------------
- * Slice row x of workgroup (x, y): query q_first + x of batch and head z_first + y.
- * Buffers: 0 slice float32 [z][n_row][pitch], 1 mask, 2 kv_length, 3 query_offset, 4 sink, 5 alibi,
- * 6 returned scores, 7 pieces. A row of many keys is cut into pieces of SOFTMAX_PIECE, along z of
- * the grid, in two passes: the first weighs each piece by its own maximum and leaves that and the sum
- * of its weights, -1 where it sees no key, in buffer 7, float32 [y][x][z][2]; the second puts them
- * together. */
+ * Workgroup (x, y) takes query q_first + x of batch and head z_first + y. A long row is split into
+ * SOFTMAX_PIECE keys along z of the grid, in two passes: the first takes weights relative to the
+ * row_max of its split and stores row_max and row_sum, -1 where no key is visible; the second
+ * merges the splits. Buffers: 0 slice float32 [y][n_row][pitch], 1 mask, 2 kv_length,
+ * 3 query_offset, 4 sink, 5 alibi, 6 returned scores, 7 splits float32 [y][x][z][2]. */
 struct softmax_params {
     STRUCT(mask_params) mask;
     U32 slice_offset, z_first, q_first, n_head, n_row, pitch;
@@ -166,33 +165,33 @@ struct softmax_params {
     U32 scores_offset, scores_batch, scores_head, scores_row, scores_col;
     F32 dropout;
     U32 seed_low, seed_high;
-    U32 draw_place, draw_query; /* added to what the draw counts: batch << 16 | head, and query */
+    U32 draw_place, draw_query; /* added to the counter of dropout: batch << 16 | head, and query */
 };
 #define SOFTMAX_LANES 0
 #define SOFTMAX_STAGE 1
 #define SOFTMAX_PIECE 2 /* keys */
 #define SOFTMAX_SPECS 3
-#define SOFTMAX_WHOLE 0 /* SOFTMAX_STAGE: whole rows, or the first or second pass of pieces */
+#define SOFTMAX_WHOLE 0 /* SOFTMAX_STAGE: whole rows, or the first or second pass over splits */
 #define SOFTMAX_WEIGH 1
 #define SOFTMAX_FINISH 2
 
 /* ---- copy between strided 4-D tensors, with conversion -----------------------------------------
- * Workgroups count COPY_LANES elements of axis 3 along x, runs of axis 2 along y, the outer two
- * axes along z. Buffers: 0 source, 1 destination. */
+ * Grid: COPY_LANES elements of axis 3 along x, runs of axis 2 along y, the outer two axes along z.
+ * Buffers: 0 source, 1 destination. */
 struct copy_params {
     U32 shape0, shape1, shape2, shape3;
     U32 from_offset, from0, from1, from2, from3;
     U32 to_offset, to0, to1, to2, to3;
-    U32 panel, to_panel; /* axis 2 is in panels of so many elements, to_panel apart */
+    U32 panel, to_panel; /* elements of a panel of axis 2, and from panel to panel */
 };
 #define COPY_FROM_TYPE 0
 #define COPY_TO_TYPE 1
 #define COPY_SPECS 2
-#define COPY_RUN 16 /* an invocation; panels are whole runs */
+#define COPY_RUN 16 /* elements of axis 2 an invocation copies; a panel is whole runs */
 #define COPY_LANES 32
 
 /* ---- nonfinite: NaN and Inf in a strided 4-D tensor ---------------------------------------------
- * Buffers: 0 tensor, 1 counts: two words for each invocation, NaN and Inf, from `first` on. */
+ * Buffers: 0 tensor, 1 counts u32 [first + invocation][2]: NaN, Inf. */
 struct nonfinite_params {
     U32 shape0, shape1, shape2, shape3;
     U32 from_offset, from0, from1, from2, from3;
@@ -203,19 +202,19 @@ struct nonfinite_params {
 #define NONFINITE_LANES 64
 
 /* ---- rope: RMS norm and rotary embedding of q or k ----------------------------------------------
- * One invocation a (batch, head, row). Buffers: 0 input, 1 output, 2 norm weights, 3 query_offset,
- * 4 frequencies: for pair i, base^(-2 i / dim) / (2 pi) turns a position as a fraction of 2^64, low
- * word first. */
+ * One invocation per (batch, head, row). Buffers: 0 input, 1 output, 2 norm weights [head_dim],
+ * 3 query_offset, 4 frequencies u32 [dim / 2][2]: turns per position of pair i,
+ * base^(-2 i / dim) / (2 pi), in units of 2^-64, low word first. */
 struct rope_params {
     U32 batch, n_head, n_row, head_dim;
     U32 from_offset, from_batch, from_head, from_row, from_col;
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 norm_offset;
-    U32 position_offset; /* of the query offsets; one a batch element, or one */
-    I32 first_position;  /* of row 0, from the offset where those are bound */
+    U32 position_offset; /* first element of the query offsets i32 [batch] or [1] */
+    I32 first_position;  /* position of row 0; added to its query offset where one is bound */
     U32 flags;
     F32 epsilon;
-    U32 dim; /* leading features that turn */
+    U32 dim; /* leading features that rotate */
 };
 #define ROPE_FROM_TYPE 0
 #define ROPE_TO_TYPE 1
@@ -225,54 +224,54 @@ struct rope_params {
 #define ROPE_OFFSET 4u
 #define ROPE_OFFSET_PER_BATCH 8u
 
-/* ---- attention_row, attention_tile: the whole of attention for rows of queries, in one pass ----
+/* ---- attention_row, attention_tile, attention_coop: fused attention, one pass over the keys ----
  * A workgroup takes a tile of rows of one key head; row t is query t / group of head t % group.
- * Tiles count along x, key heads along y, batch elements along z. The parameters lie in a buffer.
+ * Grid: tiles along x, key heads along y, batch elements along z. The parameters are in a buffer.
  * Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
  * 9 page table, 10 q_start, 11 kv_start, 12 parameters. */
 struct attention_params {
     STRUCT(mask_params) mask;
     U32 n_q, group, head_dim, value_dim;
-    U32 batch_first, head_first, query_first; /* of this pass, in the whole problem */
+    U32 batch_first, head_first, query_first; /* first batch element, head and query of this pass */
     U32 q_offset, q_batch, q_head, q_row;
     U32 k_offset, k_batch, k_head, k_row;
     U32 v_offset, v_batch, v_head, v_row;
     U32 o_offset, o_batch, o_head, o_row;
     F32 scale, softcap, dropout;
     U32 seed_low, seed_high;
-    U32 draw_place, draw_query; /* as in softmax_params */
+    U32 draw_place, draw_query; /* see softmax_params */
     U32 sink_offset, alibi_offset;
     U32 n_sequence; /* ragged: sequences packed along the row axes; 0: not ragged */
     U32 q_start_offset, kv_start_offset;
     U32 page_size;                       /* paged: keys of a page, a multiple of 16; 0: not paged */
-    U32 table_offset, table_row, n_page; /* pages of a sequence, and of the pool */
-    /* y of the grid is (key head * piece_count + piece) * n_chunk + chunk. */
+    U32 table_offset, table_row, n_page; /* page table [sequence][table_row]; pages of the pool */
+    /* y of the grid: (key head * piece_count + piece) * n_chunk + chunk */
     U32 n_chunk;                      /* workgroups that share the value features of a row */
-    U32 n_piece, piece_keys;          /* and those that share its keys; whole steps */
-    U32 piece_first, piece_count;     /* of this pass */
-    U32 map_head, map_batch, map_row; /* words of attention_map; map_row 0: there is none */
-    U32 n_tile;                       /* of this pass, along x */
-    U32 tile_first, tile_step; /* of a ragged batch: tile_first, tile_first + tile_step ... */
-    U32 key_first, key_end;    /* of this pass, where a STATE_ bit is set; whole steps */
+    U32 n_piece, piece_keys;          /* splits of the keys, and keys of a split, whole steps */
+    U32 piece_first, piece_count;     /* splits of this pass */
+    U32 map_head, map_batch, map_row; /* strides in words of attention_map; map_row 0: no map */
+    U32 n_tile;                       /* tiles of this pass, along x */
+    U32 tile_first, tile_step;        /* ragged: tiles tile_first, tile_first + tile_step ... */
+    U32 key_first, key_end;           /* keys of this pass where a STATE_ bit is set; whole steps */
 };
-/* Where the keys are in pieces, a row's result is a record for each, for attention_merge: float32
- * [z][key head][tile][row of the tile][n_piece][RECORD_PITCH], the context, not divided, and in the
- * last four the maximum, the sum, 1 where a key was seen, and the unit of the weights. */
+/* Record of a row in one split of the keys, for attention_merge: float32 [z][key head][tile][row of
+ * the tile][n_piece][RECORD_PITCH]. Holds the context, not yet divided by row_sum; the last four
+ * floats are row_max, row_sum, 1 where a key was visible, and the unit of the weights. */
 #define RECORD_PITCH(value_dim) (((value_dim) + 3u) / 4u * 4u + 4u)
-/* Where the keys of a row or of a piece are cut, a row's state is kept between passes, STATE_PITCH
- * floats for each row of each workgroup: the context so far, not divided, then the sums (of each
- * lane where lanes share a row; HIDDEN, or 0 for `seen`, where no key was seen) and the maximum. It
- * is written in place of the output, and read from buffer 10, in a ragged batch, which has no
- * pages, from buffer 9. */
+/* State of a row between passes that each take some of its keys: float32 [workgroup][row of the
+ * tile][STATE_PITCH]. Holds the context so far, not yet divided; row_sum, one per lane where lanes
+ * share a row (HIDDEN where no key was visible; attention_row: one, then `seen`, 1 or 0); row_max.
+ * Written in place of the output; read from buffer 10, in a ragged batch, which has no pages, from
+ * buffer 9. */
 #define STATE_LOAD 1  /* not the first pass */
 #define STATE_STORE 2 /* not the last */
 #define STATE_PITCH(value4, lanes) (4u * (value4) + (lanes) + 1u)
-/* attention_row: lanes * rows rows a workgroup. On CPU drivers the values of a step are summed by
- * themselves, then ATTENTION_BLOCK keys from a multiple of that, then the blocks, as MATMUL_BLOCK
- * says. */
+/* attention_row: a workgroup takes LANES * ROWS rows. On CPU drivers sums have three levels, for
+ * the reason at MATMUL_BLOCK: the keys of a step, the steps of a block of ATTENTION_BLOCK keys, the
+ * blocks. */
 #define ATTENTION_BLOCK 128
 #define ATTENTION_LANES 0
-#define ATTENTION_ROWS 1   /* a lane */
+#define ATTENTION_ROWS 1   /* rows of a lane */
 #define ATTENTION_HEAD4 2  /* vec4 of q in registers: at least head_dim / 4 */
 #define ATTENTION_VALUE4 3 /* vec4 of the context */
 #define ATTENTION_Q_TYPE 4
@@ -281,20 +280,20 @@ struct attention_params {
 #define ATTENTION_O_TYPE 7
 #define ATTENTION_K_VEC 8 /* rows start at whole vec4 and head_dim is a multiple of 4 */
 #define ATTENTION_V_VEC 9
-#define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are there; else only ranges */
+#define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are used; else only key ranges */
 #define ATTENTION_STATE 11
 #define ATTENTION_PIECES 12 /* the output is records */
 #define ATTENTION_SPECS 13
 
-/* attention_tile: lanes_x * lanes_y invocations; a tile of lanes_y * rows rows meets 4 * lanes_x
- * keys a step, at multiples of that. Buffer 13: attention_map's words. */
+/* attention_tile: LANES_X * LANES_Y invocations take a tile of LANES_Y * ROWS rows, and 4 * LANES_X
+ * keys a step; steps start at multiples of that. Buffer 13: words of attention_map. */
 #define TILE_LANES_X 0
 #define TILE_LANES_Y 1
-#define TILE_ROWS 2   /* an invocation */
+#define TILE_ROWS 2   /* rows of an invocation */
 #define TILE_HEAD4 3  /* vec4 of a row of q */
-#define TILE_DEPTH4 4 /* of them that are staged at a time */
+#define TILE_DEPTH4 4 /* vec4 of a row of q and k staged at a time */
 #define TILE_VALUE4 5 /* vec4 of the context of one workgroup */
-#define TILE_V_KEYS 6 /* values staged at a time, a multiple of 4 that divides the keys */
+#define TILE_V_KEYS 6 /* values staged at a time: a multiple of 4 that divides the keys */
 #define TILE_Q_TYPE 7
 #define TILE_K_TYPE 8
 #define TILE_V_TYPE 9
@@ -307,15 +306,15 @@ struct attention_params {
 #define TILE_STATE 16
 #define TILE_SPECS 17
 
-/* attention_coop: THREADS are ATTENTION_COOP_SUBGROUPS subgroups of M rows each, of whole rows of M
- * lanes; matrices as of matmul_coop. Buffer 13 as of attention_tile. */
+/* attention_coop: THREADS are ATTENTION_COOP_SUBGROUPS subgroups, each of M rows and a multiple of
+ * M lanes; matrices as in matmul_coop. Buffer 13: words of attention_map. */
 #define ATTENTION_COOP_THREADS 0
 #define ATTENTION_COOP_M 1
 #define ATTENTION_COOP_N 2
 #define ATTENTION_COOP_K 3
-#define ATTENTION_COOP_HEAD 4  /* head_dim in whole K */
-#define ATTENTION_COOP_VALUE 5 /* value_dim in whole N */
-#define ATTENTION_COOP_KEYS 6  /* of a step, whole N and K */
+#define ATTENTION_COOP_HEAD 4  /* head_dim, rounded up to a multiple of K */
+#define ATTENTION_COOP_VALUE 5 /* value_dim, rounded up to a multiple of N */
+#define ATTENTION_COOP_KEYS 6  /* keys of a step, a multiple of N and K */
 #define ATTENTION_COOP_O_TYPE 7
 #define ATTENTION_COOP_K_VEC 8 /* rows 16-byte aligned, head_dim a multiple of 8 */
 #define ATTENTION_COOP_V_VEC 9
@@ -329,10 +328,10 @@ struct attention_params {
 #define TILE_PITCH(n4) ((n4) | 1u) /* vec4 a row; odd, so that rows lie in different banks */
 #define TILE_WEIGHT_PITCH(lanes_x) ((lanes_x) + 1u)
 
-/* ---- attention_map: what a mask tensor does to the tiles of attention_tile ---------------------
- * Two bits a tile of rows x keys, 16 tiles along the keys a word. Words count along x, tiles of
- * rows along y, n_head heads of each of the mask's batch elements along z; a mask that broadcasts
- * along the heads or the batch has one. Buffers: 0 words, 1 mask. */
+/* ---- attention_map: tiles that a mask tensor hides or leaves unchanged -------------------------
+ * A word holds the MAP_ bits of 16 tiles of rows x keys, along the keys. Grid: words along x, tiles
+ * of rows along y, n_head heads of each batch element of the mask along z; an axis that the mask
+ * broadcasts has size 1. Buffers: 0 words u32 [z][tile of rows][word], 1 mask. */
 struct attention_map_params {
     STRUCT(mask_params) mask;
     U32 n_q, group;
@@ -345,29 +344,29 @@ struct attention_map_params {
 #define MAP_SOME 1u /* some key of the tile is visible to some row */
 #define MAP_TEST 2u /* some key is hidden from some row, or has a bias */
 
-/* ---- attention_merge: the pieces of rows put together -------------------------------------------
- * Workgroups count rows along x, in a ragged batch tiles, key heads along y, batch elements along z.
- * Parameters as the kernel before had them, but for those of the output.
+/* ---- attention_merge: merges the splits of a row -----------------------------------------------
+ * Grid: rows along x (tiles in a ragged batch), key heads along y, batch elements along z. Takes
+ * the parameters of the attention kernel before, with those of the output replaced.
  * Buffers: 0 records, 1 output, 2 sinks, 3 q_start, 4 parameters. */
 #define MERGE_LANES 0
 #define MERGE_O_TYPE 1
-#define MERGE_ROWS 2 /* of a tile */
+#define MERGE_ROWS 2 /* rows of a tile */
 #define MERGE_SPECS 3
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
- * State words: lengths, then positions before this run, `batch` of each.
- * cache_advance, one invocation a sequence. Buffers: 0 state, 1 page table, 2 the two words of the
- * ticket that runs, the first 0 where none does, 3 the two of the first ticket that had no room, of
- * each sequence, the first 0 where there is none.
- * cache_append, one invocation an element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
- * 2 state, 3 page table. cache_gather: the same from the cache, rows 0 .. n_row - 1. */
+ * State u32 [2][batch]: lengths, then lengths before this run.
+ * cache_advance: one invocation per sequence. Buffers: 0 state, 1 page table, 2 running ticket
+ * u32 [2], 3 first ticket without room u32 [batch][2]; first word 0: none.
+ * cache_append: one invocation per element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
+ * 2 state, 3 page table. cache_gather copies rows row_first .. row_first + n_row - 1 the other
+ * way. */
 struct cache_params {
     U32 batch, n_row, dim, capacity;
     U32 from_offset, from_batch, from_head, from_row, from_col;
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 state_offset;
     U32 page_size, table_offset, table_row, n_page; /* page_size 0: not paged */
-    U32 row_first;                                  /* n_row rows from this one on */
+    U32 row_first;                                  /* first of the n_row rows */
 };
 #define CACHE_FROM_TYPE 0
 #define CACHE_TO_TYPE 1

@@ -1,7 +1,7 @@
-// Fused attention with the device's matrix units: 16-bit q, k and v of one type, float32 scores,
-// sums and softmax. Each subgroup takes M rows, a row LANES / M lanes; keys and values go through
-// shared memory, the context stays in matrices. Rows, keys, pieces and masks as in
-// attention_tile.comp. See attention_params.
+// Fused attention on the device's matrix units: 16-bit q, k and v of one type, float32 scores, sums
+// and softmax. A subgroup takes M rows, LANES / M lanes a row; keys and values are staged in shared
+// memory, the context stays in matrices. Rows, keys, splits and masks as in attention_tile.comp.
+// See attention_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -23,7 +23,7 @@
 #define HALF_TYPE TYPE_F16
 #define HALF_INFINITY 0x7c00u
 #define half_from_float f16_from_float
-// No sum of float16 values passes float32, and the least weights count.
+// Sums of float16 values do not overflow float32: a unit of 1 keeps the smallest weights.
 #define weight_of exp_accurate
 #define UNIT 1.0
 #endif
@@ -33,12 +33,12 @@
 #include "lib/philox.glsl"
 
 layout(constant_id = ATTENTION_COOP_THREADS) const uint THREADS = 128;
-layout(constant_id = ATTENTION_COOP_M) const uint M = 16; // of one matrix
+layout(constant_id = ATTENTION_COOP_M) const uint M = 16; // a matrix is M x N, from M x K and K x N
 layout(constant_id = ATTENTION_COOP_N) const uint N = 16;
 layout(constant_id = ATTENTION_COOP_K) const uint K = 16;
 layout(constant_id = ATTENTION_COOP_HEAD) const uint HEAD = 64;   // a multiple of K
-layout(constant_id = ATTENTION_COOP_VALUE) const uint VALUE = 64; // and of N
-layout(constant_id = ATTENTION_COOP_KEYS) const uint KEYS = 32;   // and of both
+layout(constant_id = ATTENTION_COOP_VALUE) const uint VALUE = 64; // a multiple of N
+layout(constant_id = ATTENTION_COOP_KEYS) const uint KEYS = 32;   // a multiple of K and N
 layout(constant_id = ATTENTION_COOP_O_TYPE) const uint O_TYPE = 0;
 layout(constant_id = ATTENTION_COOP_K_VEC) const uint K_VEC = 1;
 layout(constant_id = ATTENTION_COOP_V_VEC) const uint V_VEC = 1;
@@ -58,27 +58,29 @@ layout(binding = 2) readonly buffer Values8 { uvec4 v_chunks[]; };
 
 const uint LANES = THREADS / ATTENTION_COOP_SUBGROUPS;
 const uint PARTS = LANES / M;        // lanes that share a row
-const uint PART_KEYS = KEYS / PARTS; // of a step that a lane weighs; even, at most 32
-// A chunk is 8 elements, one uvec4; rows have one more than they hold, so that those of a matrix
-// begin in different banks.
+const uint PART_KEYS = KEYS / PARTS; // keys of a step for one lane; even, at most 32
+// A chunk is 8 elements, one uvec4. Rows are padded by one chunk, so that the rows of a matrix
+// start in different banks.
 const uint Q_PITCH = HEAD / 8 + 1;
 const uint V_PITCH = VALUE / 8 + 1;
 const uint W_PITCH = KEYS / 8 + 1;
 const uint S_PITCH = KEYS + 4;
 shared uvec4 q_tile[ROWS * Q_PITCH];
-shared uvec4 stage[KEYS * (Q_PITCH > V_PITCH ? Q_PITCH : V_PITCH)]; // keys, then values
+// [key][chunk]: keys, then values
+shared uvec4 stage[KEYS * (Q_PITCH > V_PITCH ? Q_PITCH : V_PITCH)];
 shared uvec4 weights[ROWS * W_PITCH];
-shared float scores[ROWS * S_PITCH]; // then weights in float32; HIDDEN where a row sees no key
-shared float matrix[ROWS * N];       // one a subgroup
-shared float exchange[THREADS > 2 * ROWS ? THREADS : 2 * ROWS]; // a number a lane, two a row
-shared uint odd; // some value of the step is not finite
+shared float scores[ROWS * S_PITCH]; // [row][key]; then weights, HIDDEN where the key is hidden
+shared float matrix[ROWS * N];       // M x N floats a subgroup
+shared float exchange[THREADS > 2 * ROWS ? THREADS : 2 * ROWS]; // one a lane, later two a row
+shared uint nonfinite; // not 0: the step has NaN or Inf among its values
 
 #define HIDDEN -1.0
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
 ACCUMULATOR context[VALUE / N];
 
-// Of this lane's row, as its part of the keys makes them; `most` is the row's.
-float most, total, shrink;
+// Of this lane's row: row_max of all its keys; row_sum and `seen` of this lane's part of them.
+// `shrink` is the factor of the context so far.
+float row_max, row_sum, shrink;
 bool seen;
 
 uint part() { return gl_SubgroupInvocationID / M; }
@@ -90,7 +92,7 @@ void subgroup_barrier_shared()
                    gl_SemanticsAcquireRelease);
 }
 
-// Eight elements from element `at` of a buffer's words, of which `count` are there; 0 beyond.
+// Loads elements at .. at + 7 of a buffer of words, at most `count` of them, to x, which is 0.
 #define GATHER(words, at, count, x)                                                                \
     for (uint e = 0; e < min(8, count); e++)                                                       \
         x[e >> 1] |= half_bits(words[(at + e) >> 1], at + e) << (16 * (e & 1));
@@ -120,17 +122,17 @@ void stage_k(uint key, sequence s)
     }
 }
 
-bool is_odd(uint half_word) { return (half_word & HALF_INFINITY) == HALF_INFINITY; }
+bool is_nonfinite(uint half_word) { return (half_word & HALF_INFINITY) == HALF_INFINITY; }
 
-// The word with 0 for what is not finite.
-uint sane(uint word)
+// Replaces NaN and Inf by 0 in both halves of a word.
+uint finite(uint word)
 {
-    return (is_odd(word & 0xffffu) ? 0u : word & 0xffffu) |
-           (is_odd(word >> 16) ? 0u : word & 0xffff0000u);
+    return (is_nonfinite(word & 0xffffu) ? 0u : word & 0xffffu) |
+           (is_nonfinite(word >> 16) ? 0u : word & 0xffff0000u);
 }
 
-// test: some row may not see some key, whose value may be NaN or Inf; add_odd then adds those that
-// are seen.
+// test: some row may not see some key. NaN and Inf are then staged as 0, and add_nonfinite adds
+// them to the rows that see their keys.
 void stage_v(uint key, bool test, sequence s)
 {
     for (uint i = gl_LocalInvocationIndex; i < KEYS * (VALUE / 8); i += THREADS) {
@@ -142,9 +144,9 @@ void stage_v(uint key, bool test, sequence s)
         else if (d < p.value_dim)
             GATHER(v_words, at, p.value_dim - d, x)
         if (test) {
-            uvec4 y = uvec4(sane(x.x), sane(x.y), sane(x.z), sane(x.w));
+            uvec4 y = uvec4(finite(x.x), finite(x.y), finite(x.z), finite(x.w));
             if (x != y)
-                atomicOr(odd, 1u);
+                atomicOr(nonfinite, 1u);
             x = y;
         }
         stage[k * V_PITCH + d / 8] = x;
@@ -154,7 +156,7 @@ void stage_v(uint key, bool test, sequence s)
 void score()
 {
     uint mine = gl_SubgroupID * M;
-    // Unrolled, all loads would come first, into registers.
+    // Unrolling would put all loads first, into registers.
     [[dont_unroll]] for (uint n = 0; n < KEYS; n += N) {
         ACCUMULATOR sum = ACCUMULATOR(0.0);
         [[unroll]] for (uint h = 0; h < HEAD; h += K) {
@@ -170,7 +172,7 @@ void score()
     }
 }
 
-// The greatest of the parts of a row, or their sum.
+// Maximum or sum of x over the lanes of a row.
 float over_parts(float x, bool sum)
 {
     uint mine = gl_SubgroupID * LANES;
@@ -185,11 +187,11 @@ float over_parts(float x, bool sum)
     return y;
 }
 
-// One step of the online softmax for this lane's part: scores to weights.
+// One step of the online softmax: turns this lane's scores into weights.
 void weigh(uint key, bool test, sequence s)
 {
     uint t = lane_row(), first = part() * PART_KEYS, at = t * S_PITCH + first, hidden = 0;
-    float now = most;
+    float now = row_max;
     for (uint i = 0; i < PART_KEYS; i++) {
         float x = p.scale * scores[at + i];
         uint k = key + first + i;
@@ -203,8 +205,8 @@ void weigh(uint key, bool test, sequence s)
     }
     now = over_parts(now, false);
     float shift = now == MINUS_INFINITY ? 0.0 : now, sum = 0.0; // no key yet: all weights are 0
-    shrink = most == now ? 1.0 : exp_accurate(most - shift);
-    most = now;
+    shrink = row_max == now ? 1.0 : exp_accurate(row_max - shift);
+    row_max = now;
     for (uint i = 0; i < PART_KEYS; i += 2) {
         uint pair = 0;
         for (uint j = 0; j < 2; j++) {
@@ -218,11 +220,11 @@ void weigh(uint key, bool test, sequence s)
         }
         weights[t * W_PITCH + (first + i) / 8][(first + i) % 8 / 2] = pair;
     }
-    total = fma(total, shrink, sum);
+    row_sum = fma(row_sum, shrink, sum);
 }
 
-// The context times `shrink`, row by row. Always, though it is often 1: matrices that are set under
-// a condition have come out wrong on a driver (Mesa 26's for CPUs).
+// Multiplies each row of the context by `shrink`, even if it is 1: Mesa 26's CPU driver makes
+// errors in matrices that are set under a condition.
 void shrink_context()
 {
     for (uint n = part(); n < N; n += PARTS)
@@ -250,21 +252,21 @@ void add_values()
     }
 }
 
-// Adds to element (row t of the tile, feature d) what values that are not finite give.
-float add_odd(float x, uint t, uint d, uint key, sequence s)
+// Adds weighted NaN and Inf values to x, the context of row t of the tile at feature d.
+float add_nonfinite(float x, uint t, uint d, uint key, sequence s)
 {
     for (uint k = 0; k < KEYS; k++) {
         float w = scores[t * S_PITCH + k];
         if (w < 0.0 || d >= p.value_dim)
             continue; // hidden
         uint at = v_index(key_row(key + k, s), s) + d, bits = half_bits(v_words[at >> 1], at);
-        if (is_odd(bits))
+        if (is_nonfinite(bits))
             x = fma(w, decode(v_words[at >> 1], at, V_TYPE), x);
     }
     return x;
 }
 
-void add_odd_values(uint key, sequence s)
+void add_nonfinite_values(uint key, sequence s)
 {
     uint mine = gl_SubgroupID * M;
     [[unroll]] for (uint j = 0; j < VALUE / N; j++) {
@@ -272,7 +274,7 @@ void add_odd_values(uint key, sequence s)
         subgroup_barrier_shared();
         for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES)
             matrix[mine * N + e] =
-                add_odd(matrix[mine * N + e], mine + e / N, j * N + e % N, key, s);
+                add_nonfinite(matrix[mine * N + e], mine + e / N, j * N + e % N, key, s);
         subgroup_barrier_shared();
         coopMatLoad(context[j], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
         subgroup_barrier_shared();
@@ -283,7 +285,7 @@ void step(uint key, bool test, sequence s)
 {
     barrier(); // the stage is free
     if (gl_LocalInvocationIndex == 0)
-        odd = 0;
+        nonfinite = 0;
     stage_k(key, s);
     barrier();
     score();
@@ -293,11 +295,11 @@ void step(uint key, bool test, sequence s)
     barrier();
     shrink_context();
     add_values();
-    if (test && odd != 0)
-        add_odd_values(key, s);
+    if (test && nonfinite != 0)
+        add_nonfinite_values(key, s);
 }
 
-// Where the state of row t begins: the context, the sum or HIDDEN of each part, the maximum.
+// First word of the state of row t: context, row_sum or HIDDEN of each part, row_max.
 uint row_state(uint t)
 {
     uint pitch = STATE_PITCH(VALUE / 4, PARTS);
@@ -312,15 +314,15 @@ bool saw_key(uint t)
     return any;
 }
 
-// A row that saw no key so far begins anew: its context is of dead_context.
+// A row that saw no key so far keeps its initial values: dead_context made its saved context.
 void load_state()
 {
     uint t = lane_row(), sums = row_state(t) + VALUE, mine = gl_SubgroupID * M;
     if (saw_key(t)) {
         float sum = saved(sums + part());
         seen = sum != HIDDEN;
-        total = seen ? sum : 0.0;
-        most = saved(sums + PARTS);
+        row_sum = seen ? sum : 0.0;
+        row_max = saved(sums + PARTS);
     }
     [[unroll]] for (uint j = 0; j < VALUE / N; j++) {
         for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
@@ -333,16 +335,16 @@ void load_state()
     }
 }
 
-// The sums and the maximum, before those of a row's parts are added.
+// Stores row_sum of each part and row_max, before the parts of a row are added.
 void store_sums(uint t)
 {
     uint sums = row_state(t) + VALUE;
-    o_words[sums + part()] = floatBitsToUint(seen ? total : HIDDEN);
+    o_words[sums + part()] = floatBitsToUint(seen ? row_sum : HIDDEN);
     if (part() == 0)
-        o_words[sums + PARTS] = floatBitsToUint(most);
+        o_words[sums + PARTS] = floatBitsToUint(row_max);
 }
 
-// Feature d of row t of the tile, whose context is x.
+// Stores x, the context of row t of the tile at feature d.
 void store(float x, uint t, uint d, uvec2 keys, sequence s)
 {
     bool dead = exchange[2 * t + 1] == 0.0, keep = (STATE & STATE_STORE) != 0;
@@ -369,7 +371,7 @@ void store_record(uint t, sequence s)
 {
     if (PIECES == 0 || (STATE & STATE_STORE) != 0 || part() != 0 || first_row + t >= n_row)
         return;
-    store_piece(output_base(t, s), most, total, seen, UNIT);
+    store_piece(output_base(t, s), row_max, row_sum, seen, UNIT);
 }
 
 void store_rows(uvec2 keys, sequence s)
@@ -377,16 +379,16 @@ void store_rows(uvec2 keys, sequence s)
     uint t = lane_row(), mine = gl_SubgroupID * M;
     if ((STATE & STATE_STORE) != 0)
         store_sums(t);
-    total = over_parts(total, true);
+    row_sum = over_parts(row_sum, true);
     seen = over_parts(seen ? 1.0 : 0.0, true) != 0.0;
     if (seen && PIECES == 0 && mask_has(MASK_SINK)) {
         float sink = sinks[p.sink_offset + p.head_first + head_of(row_of(t))];
-        total += UNIT * sink_weight(sink, most);
+        row_sum += UNIT * sink_weight(sink, row_max);
     }
     store_record(t, s);
-    barrier(); // `exchange` now holds the sum of each row, and whether it saw a key
+    barrier(); // exchange is free for row_sum and `seen` of each row
     if (part() == 0) {
-        exchange[2 * t] = total;
+        exchange[2 * t] = row_sum;
         exchange[2 * t + 1] = seen ? 1.0 : 0.0;
     }
     barrier();
@@ -412,8 +414,8 @@ void main()
     if (first_row >= n_row)
         return;
     set_slot(tile);
-    most = MINUS_INFINITY; // not the sink's score: weights are 16-bit, and the largest has to be 1
-    total = 0.0;
+    row_max = MINUS_INFINITY; // no sink: weights are 16-bit, and the largest has to be 1
+    row_sum = 0.0;
     seen = false;
     [[unroll]] for (uint j = 0; j < VALUE / N; j++)
         context[j] = ACCUMULATOR(0.0);

@@ -1,5 +1,5 @@
-// Before attention_tile: which of its tiles a mask tensor hides whole, and which it leaves as they
-// are. A workgroup makes one word, 16 tiles along the keys. See attention_map_params.
+// Finds the tiles that a mask tensor hides completely or leaves unchanged, before attention_tile. A
+// workgroup makes one word, for 16 tiles along the keys. See attention_map_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
@@ -10,13 +10,13 @@ layout(local_size_x_id = MAP_LANES) in;
 layout(binding = 0) writeonly buffer Map { uint map_words[]; };
 layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
 layout(push_constant) uniform Push { attention_map_params p; };
-#define length_words mask_words       // lib/mask.glsl has functions that read these: not called
+#define length_words mask_words       // for functions of lib/mask.glsl that are not called
 #define query_offset_words mask_words
 #include "lib/mask.glsl"
 
 shared uint word;
 
-// The MAP_ bits of a tile that this invocation's elements give.
+// MAP_ bits of a tile, from this invocation's share of its elements.
 uint tile_code(uint first_row, uint first_key, uint head, uint batch)
 {
     uint code = 0;

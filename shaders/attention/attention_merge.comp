@@ -1,5 +1,5 @@
-// After fused attention with the keys in pieces: those of a row put together, in the same order
-// always. See RECORD_PITCH and attention_merge in params.h.
+// Merges the splits of each row after fused attention, always in the same order. See RECORD_PITCH
+// and attention_merge in params.h.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -22,23 +22,23 @@ layout(binding = 4) readonly buffer Params { attention_params p; };
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 
 uint n_piece;      // p.n_piece
-uint pitch, first; // of the row's records
-float most;        // of all pieces
-float unit;        // so small a power of two that no sum of all pieces overflows
+uint pitch, first; // floats of a record; first float of the row's records
+float row_max;     // of all splits
+float unit;        // power of two so small that no sum over the splits overflows
 bool seen;
 uint feature;
 
 uint state_of(uint i) { return first + (i + 1) * pitch - 4; }
 bool saw(uint i) { return records[state_of(i) + 2] != 0.0; }
-float weight_of(uint i) { return exp_accurate(records[state_of(i)] - most) * unit; }
+float weight_of(uint i) { return exp_accurate(records[state_of(i)] - row_max) * unit; }
 
-float total_term(uint i)
+float row_sum_term(uint i)
 {
     return i < n_piece && saw(i) ? records[state_of(i) + 1] * weight_of(i) : 0.0;
 }
-PAIRWISE(sum_totals, total_term)
+PAIRWISE(sum_row_sums, row_sum_term)
 
-// The pieces of a row that saw no key hold what mask.flags say.
+// The splits of a fully masked row add up to what mask.flags ask.
 float context_term(uint i)
 {
     if (i >= n_piece || (seen && !saw(i)))
@@ -48,19 +48,19 @@ float context_term(uint i)
 }
 PAIRWISE(sum_contexts, context_term)
 
-void find_most()
+void find_max()
 {
-    most = MINUS_INFINITY;
+    row_max = MINUS_INFINITY;
     seen = false;
     for (uint i = 0; i < n_piece; i++)
         if (saw(i)) {
-            most = max(most, records[state_of(i)]);
+            row_max = max(row_max, records[state_of(i)]);
             seen = true;
         }
-    most = most == MINUS_INFINITY ? 0.0 : most;
+    row_max = row_max == MINUS_INFINITY ? 0.0 : row_max;
 }
 
-// Row `row` of the rows that begin at row q_first, whose records are those of row x of all tiles.
+// Merges row `row` of the sequence at query q_first; x: its index among the rows of all tiles.
 void merge(uint x, uint row, uint q_first)
 {
     uint z = gl_WorkGroupID.z, head = gl_WorkGroupID.y * p.group + row % p.group;
@@ -69,21 +69,21 @@ void merge(uint x, uint row, uint q_first)
     unit = 1.0;
     for (uint n = 1; n < n_piece; n *= 2)
         unit *= 0.5;
-    find_most();
-    float total = sum_totals(n_piece);
+    find_max();
+    float row_sum = sum_row_sums(n_piece);
     if ((p.mask.flags & MASK_SINK) != 0u)
-        total += sink_weight(sinks[p.sink_offset + p.head_first + head], most) *
+        row_sum += sink_weight(sinks[p.sink_offset + p.head_first + head], row_max) *
                  (records[state_of(0) + 3] * unit);
     uint base = p.o_offset + z * p.o_batch + head * p.o_head + (q_first + row / p.group) * p.o_row;
     uint value_dim = p.value_dim;
     for (feature = gl_LocalInvocationIndex; feature < value_dim; feature += LANES) {
         float x = sum_contexts(n_piece);
-        x = seen ? x / total : x;
+        x = seen ? x / row_sum : x;
         STORE(o_words, base + feature, O_TYPE, one_nan(x));
     }
 }
 
-// The rows of a tile of a ragged batch.
+// Merges the rows of a tile of a ragged batch.
 void merge_tile(uint slot)
 {
     uint tile = p.tile_first + slot * p.tile_step, i = sequence_of_tile(tile, ROWS);

@@ -1,10 +1,9 @@
-// Fused attention for GPUs: a tile of queries, keys and values in turn, and the weights of a step
-// in shared memory; scores and context in registers, each invocation TR rows by four keys and by a
-// few vec4 of features. Needs nothing of subgroups. See attention_params.
+// Fused attention for GPUs. Shared memory holds a tile of q, keys and values in turn, and the
+// weights of a step; registers of an invocation hold TR rows of scores by four keys, and of context
+// by a few vec4. Needs no subgroup operations. See attention_params.
 //
-// Keys are taken KEYS at a time, at multiples of that from key 0, and each lane sums its own keys,
-// so that a row meets them in the same steps and sums whatever the other rows of its tile are: its
-// bits depend on itself alone.
+// Steps start at multiples of KEYS, and each lane sums its own keys, whatever the other rows of the
+// tile see: the bits of a row depend on that row alone.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -38,25 +37,25 @@ const uint ROWS = LANES_Y * TR;
 const uint THREADS = LANES_X * LANES_Y;
 #include "lib/tile.glsl"
 
-const uint TV = (VALUE4 + LANES_X - 1) / LANES_X; // vec4 of a row's context, an invocation
+const uint TV = (VALUE4 + LANES_X - 1) / LANES_X; // vec4 of a row's context in one invocation
 const uint Q_PITCH = TILE_PITCH(Q_WHOLE != 0 ? HEAD4 : DEPTH4);
 const uint K_PITCH = TILE_PITCH(DEPTH4);
 const uint W_PITCH = TILE_WEIGHT_PITCH(LANES_X);
 const uint STAGE4 = KEYS * K_PITCH > V_KEYS * VALUE4 ? KEYS * K_PITCH : V_KEYS * VALUE4;
 
 shared vec4 q_tile[ROWS * Q_PITCH];
-// Keys, key k of a step at (k % 4) * LANES_X + k / 4: lane x reads keys 4 x .. 4 x + 3, neighbours
-// lie in different banks. Then values, by key.
+// [key][vec4]: keys, then values. Key k of a step is in row (k % 4) * LANES_X + k / 4: lane x reads
+// keys 4 x .. 4 x + 3, and neighbouring lanes different banks.
 shared vec4 stage[STAGE4];
-shared vec4 weights[ROWS * W_PITCH]; // scores, then weights, of four keys each
-shared vec4 exchange[ROWS * LANES_X / 4]; // one number a lane
+shared vec4 weights[ROWS * W_PITCH]; // [row][lane]: scores, then weights, of four keys
+shared vec4 exchange[ROWS * LANES_X / 4]; // [row][lane / 4]: one number a lane
 
-#define HIDDEN -1.0 // as a weight: the value is not read into the sum, be it NaN
+#define HIDDEN -1.0 // weight of a hidden key, whose value, maybe NaN, is not added
 
-// Per row of this invocation: row r * LANES_Y + y of the tile.
+// Row r of this invocation is row r * LANES_Y + y of the tile. x: scores of four keys.
 vec4 x[TR], context[TR * TV];
-float most[TR], total[TR];
-uint seen, hidden; // bit r: saw a key; bit 4 r + i: key i of this step is hidden
+float row_max[TR], row_sum[TR];
+uint seen, hidden; // bit r: row r saw a key; bit 4 r + i: it does not see key i
 
 uint tile_row(uint r) { return r * LANES_Y + gl_LocalInvocationID.y; }
 
@@ -84,7 +83,7 @@ void stage_v(uint key, sequence s)
     }
 }
 
-// x = the scores of four keys by each row.
+// Sets x to the scores of this lane's four keys for each row.
 void score(uint key, sequence s)
 {
     uint column = gl_LocalInvocationID.x * K_PITCH;
@@ -111,8 +110,8 @@ void score(uint key, sequence s)
     }
 }
 
-// What hides or changes the scores: -inf, and a bit of `hidden`, where a row does not see a key.
-// The rows go through shared memory, each invocation its own part, so that this is compiled once.
+// Applies masks, softcap and biases to the scores: hidden keys get -inf and a bit of `hidden`. The
+// scores pass through shared memory, so that a loop that is not unrolled can index them.
 void bias(uint key, bool test, sequence s)
 {
     [[unroll]] for (uint r = 0; r < TR; r++)
@@ -141,21 +140,21 @@ void drop(uint key, sequence s)
     }
 }
 
-// To the other lanes of the row.
+// Gives y to the other lanes of row r.
 void give(uint r, float y)
 {
     uint lane = gl_LocalInvocationID.x;
     exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4] = y;
 }
 
-// One step of the online softmax: scores to weights.
+// One step of the online softmax: turns scores into weights.
 void weigh()
 {
     [[unroll]] for (uint r = 0; r < TR; r++)
         give(r, max(max(x[r].x, x[r].y), max(x[r].z, x[r].w)));
     barrier(); // also: all have read the keys, so the stage is free
     [[unroll]] for (uint r = 0; r < TR; r++) {
-        float old = most[r], now = old;
+        float old = row_max[r], now = old;
         for (uint i = 0; i < LANES_X / 4; i++) {
             vec4 e = exchange[tile_row(r) * (LANES_X / 4) + i];
             now = max(now, max(max(e.x, e.y), max(e.z, e.w)));
@@ -170,22 +169,22 @@ void weigh()
             sum += there ? w[i] : 0.0;
         }
         seen |= gone != 15u ? 1u << r : 0u;
-        total[r] = fma(total[r], shrink, sum);
-        most[r] = now;
+        row_sum[r] = fma(row_sum[r], shrink, sum);
+        row_max[r] = now;
         weights[tile_row(r) * W_PITCH + gl_LocalInvocationID.x] = w;
         [[unroll]] for (uint j = 0; j < TV; j++)
             context[r * TV + j] *= shrink;
     }
 }
 
-// Vec4 j of this invocation's part of staged value k. Lanes past the end take the last again, which
-// is not stored.
+// Vec4 j of this invocation's features of staged value k. Past the end it is the last one, whose
+// sum is not stored.
 vec4 staged_v(uint k, uint j)
 {
     return stage[k * VALUE4 + min(gl_LocalInvocationID.x + j * LANES_X, VALUE4 - 1)];
 }
 
-// Weights from `first` on times the staged values: no weight is HIDDEN.
+// Adds the staged values times their weights, from key `first` of the step on; none is HIDDEN.
 void add_plain(uint first)
 {
     for (uint k = 0; k < V_KEYS; k += 4) {
@@ -201,7 +200,7 @@ void add_plain(uint first)
     }
 }
 
-// The same where some may be.
+// add_plain where weights may be HIDDEN.
 void add_tested(uint first)
 {
     [[dont_unroll]] for (uint k = 0; k < V_KEYS; k++)
@@ -239,20 +238,20 @@ void step(uint key, bool test, sequence s)
     add_values(key, test, s);
 }
 
-// Where the state of row r begins: the context, the sum or HIDDEN of each lane, the maximum.
+// First word of the state of row r: context, row_sum or HIDDEN of each lane, row_max.
 uint row_state(uint r)
 {
     uint pitch = STATE_PITCH(VALUE4, LANES_X);
     return state_of(ROWS * pitch) + tile_row(r) * pitch;
 }
 
-// Vec4 `column` of the context of row r.
+// Vec4 `column` of the saved context of row r.
 vec4 saved_context(uint r, uint column)
 {
     return saved4(row_state(r) + 4 * min(column, VALUE4 - 1));
 }
 
-// A row that saw no key so far begins anew: its context is of dead_context.
+// A row that saw no key so far keeps its initial values: dead_context made its saved context.
 void load_state()
 {
     [[unroll]] for (uint r = 0; r < TR; r++) {
@@ -264,26 +263,26 @@ void load_state()
             continue;
         float mine = saved(lanes + gl_LocalInvocationID.x);
         seen |= mine != HIDDEN ? 1u << r : 0u;
-        total[r] = mine != HIDDEN ? mine : 0.0;
-        most[r] = saved(lanes + LANES_X);
+        row_sum[r] = mine != HIDDEN ? mine : 0.0;
+        row_max[r] = saved(lanes + LANES_X);
         [[unroll]] for (uint j = 0; j < TV; j++)
             context[r * TV + j] = saved_context(r, gl_LocalInvocationID.x + j * LANES_X);
     }
 }
 
-// The sums and the maximum: before add_lanes.
+// Stores row_sum of each lane and row_max, before add_lanes.
 void store_sums()
 {
     [[unroll]] for (uint r = 0; r < TR; r++) {
         uint lanes = row_state(r) + 4 * VALUE4;
-        float mine = (seen >> r & 1u) != 0u ? total[r] : HIDDEN;
+        float mine = (seen >> r & 1u) != 0u ? row_sum[r] : HIDDEN;
         o_words[lanes + gl_LocalInvocationID.x] = floatBitsToUint(mine);
         if (gl_LocalInvocationID.x == 0)
-            o_words[lanes + LANES_X] = floatBitsToUint(most[r]);
+            o_words[lanes + LANES_X] = floatBitsToUint(row_max[r]);
     }
 }
 
-// The context: after add_lanes, which tells which rows saw a key.
+// Stores the context, after add_lanes: `seen` is of the whole row.
 void store_context(uint r, uvec2 keys, sequence s)
 {
     [[dont_unroll]] for (uint j = 0; j < TV; j++) {
@@ -297,19 +296,19 @@ void store_context(uint r, uvec2 keys, sequence s)
     }
 }
 
-// Sums of the lanes of each row; `seen` then tells of the whole row.
+// Adds row_sum and `seen` over the lanes of each row.
 void add_lanes()
 {
     barrier(); // the last step's exchange has been read
     [[unroll]] for (uint r = 0; r < TR; r++)
-        give(r, (seen >> r & 1u) != 0u ? total[r] : HIDDEN);
+        give(r, (seen >> r & 1u) != 0u ? row_sum[r] : HIDDEN);
     barrier();
     [[unroll]] for (uint r = 0; r < TR; r++) {
-        total[r] = 0.0;
+        row_sum[r] = 0.0;
         for (uint lane = 0; lane < LANES_X; lane++) {
             float part = exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4];
             seen |= part != HIDDEN ? 1u << r : 0u;
-            total[r] += part != HIDDEN ? part : 0.0;
+            row_sum[r] += part != HIDDEN ? part : 0.0;
         }
     }
 }
@@ -319,8 +318,8 @@ void store_row(uint r, uvec2 keys, sequence s)
     uint row = first_row + tile_row(r), base = output_base(tile_row(r), s);
     bool dead = (seen >> r & 1u) == 0u;
     if (!dead && PIECES == 0 && mask_has(MASK_SINK))
-        total[r] += WEIGHT_UNIT *
-                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], most[r]);
+        row_sum[r] += WEIGHT_UNIT *
+                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], row_max[r]);
     [[dont_unroll]] for (uint j = 0; j < TV; j++) {
         uint column = gl_LocalInvocationID.x + j * LANES_X, d = first_value4 + column;
         vec4 c = context[r * TV + j];
@@ -328,7 +327,7 @@ void store_row(uint r, uvec2 keys, sequence s)
             c = dead_context(row, keys, d,
                              (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0), s);
         else if (PIECES == 0)
-            c /= total[r];
+            c /= row_sum[r];
         for (uint i = 0; i < 4; i++)
             if (column < VALUE4 && 4 * d + i < p.value_dim) {
                 if (PIECES != 0)
@@ -338,7 +337,7 @@ void store_row(uint r, uvec2 keys, sequence s)
             }
     }
     if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
-        store_piece(base, most[r], total[r], !dead, WEIGHT_UNIT);
+        store_piece(base, row_max[r], row_sum[r], !dead, WEIGHT_UNIT);
 }
 
 void main()
@@ -358,8 +357,8 @@ void main()
     seen = 0;
     [[unroll]] for (uint r = 0; r < TR; r++) {
         uint head = p.head_first + head_of(row_of(tile_row(r)));
-        most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
-        total[r] = 0.0;
+        row_max[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
+        row_sum[r] = 0.0;
         [[unroll]] for (uint j = 0; j < TV; j++)
             context[r * TV + j] = vec4(0.0);
     }

@@ -1,9 +1,10 @@
 // Fused attention for CPU drivers whose compilers keep uniform values scalar (Mesa 26): a lane
-// holds whole rows of q and of the context, and every element of a key or value, read by address,
-// is one broadcast from memory that all lanes share. See attention_params and matmul_address.comp.
+// holds whole rows of q and of the context, and each element of a key or value, read by address, is
+// one broadcast from memory to all lanes. See attention_params and matmul_address.comp.
 //
-// Eight keys a step: what a loop carries, here the context, is blended with the execution mask once
-// a turn. Branches on what all lanes agree on are real ones there, so plain steps pay for no mask.
+// A step is eight keys, because these compilers blend what a loop carries, here the context, with
+// the execution mask once an iteration. Uniform branches are real branches, so that steps without
+// hidden keys do not pay for masks.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference : require
@@ -23,13 +24,13 @@ layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
 layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 
-// Where the row of q, K or V lies that starts at element `base`.
+// Address of the row of q, k or v that starts at element `base`.
 uint64_t row_at(uvec2 address, uint base, uint type)
 {
     return packUint2x32(address) + 4ul * word_index(base, type);
 }
 
-// Its four elements from 4 * d on.
+// Elements 4 d .. 4 d + 3 of a row.
 vec4 load(uint64_t row, uint d, uint type)
 {
     if (type == TYPE_F32)
@@ -38,7 +39,8 @@ vec4 load(uint64_t row, uint d, uint type)
     return decode4(uvec2(w.at[2 * d], w.at[2 * d + 1]), type);
 }
 
-// Vec4 d of eight rows, one a lane. A load whose address differs by lane would be eight branches.
+// Loads vec4 d of eight rows, one a lane. One load with an address per lane would be eight
+// branches.
 void load_q4(uint r, uint d, uint64_t rows[8])
 {
     vec4 x[8];
@@ -63,9 +65,9 @@ vec4 load_v(uint base, uint d) { return load(row_at(v_address, base, V_TYPE), d,
 
 vec4 x[2 * ROWS];       // [four][row]: scores of the keys of a step, then their weights
 bvec4 hidden[2 * ROWS]; // [four][row]
-float shrink[ROWS];     // what the step makes of the context so far
+float shrink[ROWS];     // factor of the context so far
 
-// Adds what vec4 d of four keys gives to their scores.
+// Adds the products of vec4 d of q and of four keys to their scores.
 void add_scores(uint four, uint d, uint64_t k[8])
 {
     vec4 k0 = load(k[4 * four], d, K_TYPE), k1 = load(k[4 * four + 1], d, K_TYPE);
@@ -76,11 +78,11 @@ void add_scores(uint four, uint d, uint64_t k[8])
                                      x[four * ROWS + r]);
 }
 
-// One step of the online softmax for a row: x becomes weights.
+// One step of the online softmax: turns the scores x of row r into weights.
 void weigh(uint r, uint key, sequence s, bool masked)
 {
     vec4 a = x[r], b = x[ROWS + r], m = max(a, b);
-    float old = most[r];
+    float old = row_max[r];
     float now = max(max(old, max(m.x, m.y)), max(m.z, m.w));
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf) = 0
     [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -93,8 +95,8 @@ void weigh(uint r, uint key, sequence s, bool masked)
     }
     shrink[r] = old == now ? 1.0 : exp_accurate(old - shift);
     vec4 sum = a + b;
-    total[r] = fma(total[r], shrink[r], (sum.x + sum.y) + (sum.z + sum.w));
-    most[r] = now;
+    row_sum[r] = fma(row_sum[r], shrink[r], (sum.x + sum.y) + (sum.z + sum.w));
+    row_max[r] = now;
     seen[r] = seen[r] || !masked || !all(hidden[r]) || !all(hidden[ROWS + r]);
     if (GENERAL != 0 && p.dropout != 0.0)
         for (uint i = 0; i < 4; i++) {
@@ -128,7 +130,7 @@ void add_values(uint key, sequence s)
     EACH(VALUE4, p.value_dim, add_value4(d, v))
 }
 
-// The same where some row does not see some key, whose value may be NaN or Inf.
+// add_value4 where keys may be hidden: adds nothing of their values, which may be NaN or Inf.
 void add_seen4(uint d, uint64_t v[8])
 {
     vec4 sum[ROWS];
@@ -156,7 +158,7 @@ void add_seen_values(uint key, sequence s)
 void step(uint key, sequence s, bool edge)
 {
     bool masked = edge || GENERAL != 0, hides = false;
-    uint64_t k[8]; // all before the first sum: a branch between would part loads and sums
+    uint64_t k[8]; // all before the first sum: a branch would separate loads and sums
     [[unroll]] for (uint j = 0; j < 8; j++)
         k[j] = row_at(k_address, k_index(key_row(min(key + j, s.n_kv - 1), s), s), K_TYPE);
     [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
@@ -164,7 +166,7 @@ void step(uint key, sequence s, bool edge)
     [[unroll]] for (uint four = 0; four < 2; four++)
         EACH(HEAD4, p.head_dim, add_scores(four, d, k))
     [[unroll]] for (uint i = 0; i < 2 * ROWS; i++) {
-        x[i] *= p.scale; // not q: sums of many products of one size stay exact where they can
+        x[i] *= p.scale; // not q: products with unscaled q are exact more often
         hidden[i] = bvec4(false);
         if (masked) {
             x[i] = bias_scores(x[i], i % ROWS, key + i / ROWS * 4, s, hidden[i]);

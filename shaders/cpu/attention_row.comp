@@ -1,5 +1,5 @@
 // Fused attention without shared memory or barriers: a lane holds whole rows of q and of the
-// context, and every key and value is one load that all lanes share. See attention_params.
+// context, and a key or value is one load for all lanes. See attention_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -10,7 +10,7 @@
 #ifdef TEXELS
 #define ROLLED
 #define BLOCK COLD
-#define MASKED true // those compilers run both sides of a branch: one that is always right
+#define MASKED true // these compilers run both sides of a branch
 #else
 #define MASKED (edge || GENERAL != 0)
 #endif
@@ -52,9 +52,9 @@ void load_q(uint r, sequence s)
 
 vec4 x[ROWS]; // scores, then weights, of the four keys of a step
 bvec4 hidden[ROWS];
-float shrink[ROWS]; // what the step makes of the context so far
+float shrink[ROWS]; // factor of the context so far
 
-// Adds what vec4 d of four keys gives to their scores.
+// Adds the products of vec4 d of q and of four keys to their scores.
 void add_scores(uint d, uint base[4])
 {
     vec4 k0 = load_k(base[0], d), k1 = load_k(base[1], d);
@@ -84,10 +84,10 @@ void add_values(uint d, uint base[4], bool masked)
     }
 }
 
-// Scores of row r to weights: one step of the online softmax.
+// One step of the online softmax: turns the scores x of row r into weights.
 void weigh(uint r, uint key, sequence s, bool masked)
 {
-    float old = most[r];
+    float old = row_max[r];
     float now = max(max(old, max(x[r].x, x[r].y)), max(x[r].z, x[r].w));
     float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf) = 0
     vec4 w;
@@ -97,14 +97,14 @@ void weigh(uint r, uint key, sequence s, bool masked)
     if (masked)
         w = mix(w, vec4(0.0), hidden[r]);
     seen[r] = seen[r] || !masked || !all(hidden[r]);
-    total[r] = fma(total[r], shrink[r], (w.x + w.y) + (w.z + w.w));
-    most[r] = now;
+    row_sum[r] = fma(row_sum[r], shrink[r], (w.x + w.y) + (w.z + w.w));
+    row_max[r] = now;
     for (uint i = 0; i < 4; i++)
         w[i] = dropped(w[i], row_of(r), key + i, s);
     x[r] = w;
 }
 
-// Four keys from `key` on; `edge`: some row may not see some of them, or they are past the end.
+// See rows.glsl.
 void step(uint key, sequence s, bool edge)
 {
     uint k_base[4], v_base[4];

@@ -1,13 +1,13 @@
 // Matrix product for CPU drivers whose compilers keep uniform values scalar (Mesa 26): no shared
-// memory, no barriers, and buffers read by address, which is what makes it fast. Such a load is
-// bare: no check against a descriptor, so that an element of A becomes one broadcast from memory,
-// and the eight neighbours of B, each picked by one lane, become one vector load.
+// memory, no barriers, and bare loads: buffers are read by address, without a check against a
+// descriptor. An element of A is then one broadcast from memory, and eight neighbours of B, each
+// picked by one lane, are one vector load.
 //
 // One subgroup of 8 makes ROWS rows by ADDRESS_PANEL columns of C: 12 accumulators, two vectors of
-// B and a broadcast fill the 16 registers of AVX2. These drivers blend what a loop carries with the
-// execution mask once an iteration: hence the long body. A loop that tests before its body runs
-// that once more for no lane, and bare loads with it, from beyond the operand: hence the tests
-// after the bodies. See matmul_params.
+// B and a broadcast fill the 16 registers of AVX2. Loop bodies are long, because these drivers
+// blend what a loop carries with the execution mask once an iteration. Loops test after their
+// bodies: a loop that tests first runs its body once more for no lane, and bare loads would read
+// past the operand. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference2 : require
@@ -33,7 +33,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "cpu/pick.glsl"
 
 #define VECTORS (ADDRESS_PANEL / 8)
-#define DEPTH 32 // k of one turn of the loop
+#define DEPTH 32 // k of one iteration
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Row { float at[DEPTH]; };
@@ -41,7 +41,7 @@ layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
     vec4 at[DEPTH * ADDRESS_PANEL / 4];
 };
 
-float acc[ADDRESS_ROWS * VECTORS];   // of one block of k
+float acc[ADDRESS_ROWS * VECTORS];   // [row][vector], of one block of k
 float total[ADDRESS_ROWS * VECTORS]; // of the blocks before
 
 void accumulate(uint r, float a, float b[VECTORS])
@@ -52,7 +52,7 @@ void accumulate(uint r, float a, float b[VECTORS])
         acc[r * VECTORS + v] = fma(a, hidden ? 0.0 : b[v], acc[r * VECTORS + v]);
 }
 
-// `depth` k of all rows, from k on.
+// Adds k .. k + depth - 1 to all rows.
 #define STEP(depth, k)                                                                             \
     [[unroll]] for (uint j = 0; j < depth; j++) {                                                  \
         float b[VECTORS];                                                                          \
@@ -64,7 +64,7 @@ void accumulate(uint r, float a, float b[VECTORS])
                 accumulate(r, Row(a[r] + k).at[j], b);                                             \
     }
 
-// Of the lane in vector v.
+// Column of this lane in vector v.
 uint column_of(uint v)
 {
     return gl_WorkGroupID.y * ADDRESS_PANEL + gl_SubgroupInvocationID + 8 * v;

@@ -1,14 +1,14 @@
 // Matrix product for CPU drivers: no shared memory and no barriers. One subgroup makes ROWS rows by
 // LANES * LANE_COLUMNS columns of C in registers. For four k at a time, lane l loads four elements
-// of A of rows l, l + HOLDERS, ..., which subgroupBroadcast hands round, and a vec4 of neighbouring
+// of A of rows l, l + HOLDERS, ..., which subgroupBroadcast shares, and a vec4 of neighbouring
 // columns of B for each k. HOLDERS (4 or 8, at most the subgroup's size) is a define because GLSL
 // wants the lane of a broadcast as a literal constant.
 //
 // For operands of any strides and type, and for few rows, where packing B (matmul_address,
-// matmul_texel) does not pay. Nothing that does not change is computed in the loop over k, and the
-// k that are left of whole fours have a loop of their own: these compilers move nothing out of
-// loops. All products add the k in the same order, MATMUL_BLOCK at a time, so that a row's bits do
-// not depend on which kernel the number of rows asks for. See matmul_params.
+// matmul_texel) does not pay. These compilers move nothing out of loops: the loop over k computes
+// only what changes, and the last k % 4 have their own loop. All products add the k in the same
+// order, MATMUL_BLOCK at a time, so that a row's bits do not depend on the kernel that the number
+// of rows selects. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -38,13 +38,13 @@ layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 
-const uint LOADS = (ROWS + HOLDERS - 1) / HOLDERS; // rows of A a lane loads
+const uint LOADS = (ROWS + HOLDERS - 1) / HOLDERS; // rows of A that a lane loads
 
 float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
 
 float load_a(uint at) { return relu(LOAD(a_words, at, A_TYPE)); }
 
-// Four neighbours in a row of A, `col` apart.
+// Four elements of a row of A, `col` apart.
 vec4 load_a4(uint at, uint col)
 {
     if (A_VEC == 0)
@@ -53,7 +53,7 @@ vec4 load_a4(uint at, uint col)
     return vec4(relu(x.x), relu(x.y), relu(x.z), relu(x.w));
 }
 
-// Four columns of B at one depth: `at` is that of the first, `step` leads to the others.
+// Four columns of B at one k; `at`: the first, `step`: distances of the others.
 vec4 load_b(uint at, uvec3 step)
 {
     if (B_VEC != 0)
@@ -69,7 +69,7 @@ vec4 accumulate(float a, vec4 b, vec4 acc)
     return fma(vec4(a), b, acc);
 }
 
-vec4 acc[LANE_ROWS];   // of row r: this lane's columns, of one block of k
+vec4 acc[LANE_ROWS];   // [row], this lane's columns, of one block of k
 vec4 total[LANE_ROWS]; // of the blocks before
 
 void store_row(uint r, uint row, uint column)
@@ -86,7 +86,7 @@ void store_row(uint r, uint row, uint column)
         }
 }
 
-// Four k of row r, whose elements of A come from the lane that loaded them.
+// Adds four k to row r, with elements of A from the lane that loaded them.
 #define FOUR_K(r)                                                                                  \
     if (r < ROWS) {                                                                                \
         vec4 x = subgroupBroadcast(a[r / HOLDERS], r % HOLDERS);                                   \

@@ -1,10 +1,10 @@
 // Matrix product for CPU drivers with older compilers (Mesa 22): no shared memory, no
-// barriers. There a load from a storage buffer is a loop over the lanes with a branch in each turn,
-// while a texel is fetched for all lanes in straight code, so A and B are texel buffers of vec4.
+// barriers. These compile a load from a storage buffer to a loop over the lanes with a branch each,
+// but a texel fetch to straight code for all lanes: A and B are texel buffers of vec4.
 //
 // One subgroup of 8 makes TEXEL_ROWS rows by TEXEL_PANEL columns of C. For four k at a time lane l
-// fetches four elements of row l of A, which subgroupBroadcast hands round, and eight of a row of B
-// for each k. See matmul_params.
+// fetches four elements of row l of A, which subgroupBroadcast shares, and eight of a row of B for
+// each k. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -29,9 +29,9 @@ layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "cpu/product.glsl"
 
-#define FOURS (TEXEL_PANEL / 32) // vec4 of a row of B a lane
+#define FOURS (TEXEL_PANEL / 32) // vec4 of a row of B for each lane
 
-vec4 acc[TEXEL_ROWS * FOURS];   // of one block of k
+vec4 acc[TEXEL_ROWS * FOURS];   // [row][vec4], of one block of k
 vec4 total[TEXEL_ROWS * FOURS]; // of the blocks before
 
 void accumulate(uint r, float a, vec4 b[FOURS])
@@ -41,7 +41,7 @@ void accumulate(uint r, float a, vec4 b[FOURS])
         acc[r * FOURS + i] = fma(vec4(a), hidden ? vec4(0.0) : b[i], acc[r * FOURS + i]);
 }
 
-// One k, whose element of A is component `c` of what the lanes hold.
+// Adds one k, whose element of A is component `c` of each lane's vec4.
 #define ROW(r, c)                                                                                  \
     if (r < ROWS)                                                                                  \
         accumulate(r, subgroupBroadcast(a, r).c, b);
@@ -54,7 +54,7 @@ void accumulate(uint r, float a, vec4 b[FOURS])
         b_at += TEXEL_PANEL / 4;                                                                   \
     }
 
-// Of the lane's element i.
+// Column of element i of this lane.
 uint column_of(uint i)
 {
     return gl_WorkGroupID.y * TEXEL_PANEL + 4 * gl_SubgroupInvocationID + i / 4 * 32 + i % 4;
@@ -65,7 +65,7 @@ void main()
     uint lane = gl_SubgroupInvocationID, first_row = product_first_row(ROWS);
     if (first_row >= p.m)
         return;
-    uint row = min(first_row + lane % ROWS, p.m - 1); // past the end: the last again
+    uint row = min(first_row + lane % ROWS, p.m - 1); // past the end, the last row
     int a_at = int(product_a() + row * p.a_row) / 4;
     int b_at = int(product_b()) / 4 + int(lane);
     [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)

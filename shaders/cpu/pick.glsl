@@ -1,4 +1,4 @@
-// The value of this lane: constant selects, which the compiler folds into one vector.
+// Element of this lane, by constant selects, which the compiler folds into one vector.
 float pick(vec4 low, vec4 high)
 {
     uint lane = gl_SubgroupInvocationID;

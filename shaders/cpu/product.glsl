@@ -1,13 +1,13 @@
-// What the kernels for packed B share: where a workgroup stands, and what becomes of a result.
-// Included where A_TYPE .. HIDDEN, p, c_words and bias_words are there.
+// Shared by the kernels for packed B: place of a workgroup, bias, and storing a result. The
+// includer has A_TYPE .. HIDDEN, p, c_words and bias_words.
 #include "lib/sums.glsl"
 
 uint product_z() { return gl_WorkGroupID.z / p.n_block; }
 uint product_batch() { return product_z() / p.n_head; }
 uint product_head() { return product_z() % p.n_head; }
 
-// Workgroups count tiles of a block of rows along x, panels along y, blocks and matrices along z:
-// in that order the rows of a block stay in a cache while all of B goes by.
+// Grid: tiles of a block of rows along x, panels along y, blocks and matrices along z. In that
+// order the rows of a block stay in a cache while all of B is read.
 uint product_first_row(uint rows)
 {
     return (gl_WorkGroupID.z % p.n_block * gl_NumWorkGroups.x + gl_WorkGroupID.x) * rows;

@@ -1,19 +1,18 @@
-// What the attention kernels share whose lanes hold whole rows of q and of the context: the
-// bindings, storing rows, and all that masks do. They define load_q(r, s), which fills
-// q[r * HEAD4 ..] padded with 0; load_v(base, d), four elements of a value's row; and
-// step(key, s, edge), STEP_KEYS keys from `key` on; `edge`: some row may not see some of them, or
-// they are past the end.
+// Shared by the attention kernels whose lanes hold whole rows of q and of the context: bindings,
+// masks, the loop over keys, storing rows. The includer defines load_q(r, s), which fills
+// q[r * HEAD4 ..] padded with 0; load_v(base, d), vec4 d of a value; and step(key, s, edge), which
+// takes STEP_KEYS keys from `key` on; `edge`: some row may not see some of them, or they are past
+// the end.
 //
-// Steps are at multiples of STEP_KEYS from key 0, so that a row meets its keys in the same steps
-// whatever the other rows of its tile are: its bits depend on itself alone.
+// Steps start at multiples of STEP_KEYS, whatever the other rows of the tile see: the bits of a row
+// depend on that row alone.
 //
-// COLD: for vec4 d of a row, a statement that is done once a row or block. ROLLED: arrays of
-// registers may be indexed at run time, as they lie in memory anyway, so that it is compiled once;
-// elsewhere that would bring them there. BLOCK: the same for what is done once a block of keys,
-// which the includer defines as COLD, or as EACH where that is faster and compiles as fast.
-// TURNS: of bare loads alone, whose loops test after their bodies, see matmul_address. All others
-// test before, and read the buffer of parameters before they begin: validation layers cannot check
-// a load in the block that begins a loop.
+// Loops over the vec4 d of a row: COLD for statements done once a row, EACH once a step, BLOCK once
+// a block of keys. BLOCK is COLD, or EACH where that is faster and compiles as fast. With ROLLED,
+// COLD is a real loop: drivers keep these arrays in memory anyway. Without, indexing at run time
+// would move them from registers to memory. TURNS is a real loop. With BARE_LOADS it tests after
+// its body, see matmul_address; else it tests before, and loads its bound before it begins, because
+// validation layers cannot check a load in the block that begins a loop.
 #ifndef BARE_LOADS
 #define TURNS(hint, dim, statement)                                                                \
     {                                                                                              \
@@ -64,8 +63,7 @@ uint work_head; // key head of this workgroup
 #define WORK_HEAD work_head
 #include "lib/attention.glsl"
 
-// For vec4 d of a head, statement: unrolled, but of heads so large that drivers would compile for
-// minutes. LARGE_VEC4: vec4 of q and context of a row up to which they are not.
+// Unrolled up to LARGE_VEC4 vec4 of q and context a row: beyond, drivers would compile for minutes.
 const bool LARGE = HEAD4 + VALUE4 > LARGE_VEC4;
 #define EACH(count, dim, statement)                                                                \
     if (LARGE)                                                                                     \
@@ -74,32 +72,32 @@ const bool LARGE = HEAD4 + VALUE4 > LARGE_VEC4;
         [[unroll]] for (uint d = 0; d < count; d++)                                                \
             statement;
 
-// Per row of this lane: of one block of keys, and before and after the blocks of all.
+// Per row of this lane: sums of the current block of keys, of all keys before and after the loop.
 vec4 q[ROWS * HEAD4], context[ROWS * VALUE4];
-float most[ROWS], total[ROWS];
+float row_max[ROWS], row_sum[ROWS];
 bool seen[ROWS];
-uvec2 range[ROWS]; // keys that lengths, causal and window leave
+uvec2 range[ROWS]; // first and end key, see row_range
 
-// Row r of this lane: past the end, the last again, which is not stored.
+// Row r of this lane. Past the end it is the last row, which is not stored again.
 uint tile_row, first_row, n_row; // first_row: of the lane
 uint row_of(uint r) { return min(first_row + r * LANES, n_row - 1); }
 
-// Where the state of row r of this lane begins: the context, total, seen, most.
+// First word of the state of row r of this lane: context, row_sum, seen, row_max.
 uint row_state(uint r)
 {
     uint pitch = STATE_PITCH(VALUE4, 2);
     return state_of(LANES * ROWS * pitch) + (r * LANES + gl_LocalInvocationIndex) * pitch;
 }
 
-// A row that saw no key so far begins anew: its context is of answer_dead.
+// A row that saw no key so far keeps its initial values: answer_dead made its saved context.
 void load_state(uint r)
 {
     uint at = row_state(r) + 4 * VALUE4;
     if (saved(at + 1) == 0.0)
         return;
     seen[r] = true;
-    total[r] = saved(at);
-    most[r] = saved(at + 2);
+    row_sum[r] = saved(at);
+    row_max[r] = saved(at + 2);
     COLD(VALUE4, p.value_dim,
         context[r * VALUE4 + d] = saved4(row_state(r) + 4 * d))
 }
@@ -109,9 +107,9 @@ void store_state(uint r)
     uint at = row_state(r);
     COLD(VALUE4, p.value_dim, for (uint i = 0; i < 4; i++)
         o_words[at + 4 * d + i] = floatBitsToUint(context[r * VALUE4 + d][i]))
-    o_words[at + 4 * VALUE4] = floatBitsToUint(total[r]);
+    o_words[at + 4 * VALUE4] = floatBitsToUint(row_sum[r]);
     o_words[at + 4 * VALUE4 + 1] = floatBitsToUint(seen[r] ? 1.0 : 0.0);
-    o_words[at + 4 * VALUE4 + 2] = floatBitsToUint(most[r]);
+    o_words[at + 4 * VALUE4 + 2] = floatBitsToUint(row_max[r]);
 }
 
 void load_q(uint r, sequence s);
@@ -122,8 +120,8 @@ void load_row(uint r, sequence s)
     load_q(r, s);
     EACH(VALUE4, p.value_dim, context[r * VALUE4 + d] = vec4(0.0))
     bool sink = mask_has(MASK_SINK);
-    most[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
-    total[r] = 0.0;
+    row_max[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
+    row_sum[r] = 0.0;
     seen[r] = false;
     if ((STATE & STATE_LOAD) != 0)
         load_state(r);
@@ -133,8 +131,8 @@ void load_row(uint r, sequence s)
 vec4 load_v(uint base, uint d);
 void step(uint key, sequence s, bool edge);
 
-// The scores of four keys before them: mask, softcap and biases; -inf, and a bit of `hidden`, where
-// a row does not see the key.
+// Applies masks, softcap and biases to the scores of four keys; hidden keys get -inf and a bit of
+// `hidden`.
 vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
 {
     hidden = bvec4(false);
@@ -152,7 +150,7 @@ vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
     return x;
 }
 
-// Adds a key of a row that saw none, whose answer is the mean of all.
+// Adds one value to a fully masked row that returns the mean of all values.
 void add_mean(uint r, uint key, sequence s)
 {
     uint base = v_index(key_row(key, s), s);
@@ -160,14 +158,14 @@ void add_mean(uint r, uint key, sequence s)
     TURNS(, p.value_dim, context[r * VALUE4 + d] += weight * load_v(base, d))
 }
 
-// A row that saw no key: what mask.flags say. With the keys cut or in pieces, the part of it that
-// this workgroup's are.
+// Sets the context of a fully masked row by mask.flags; where keys are cut or split, this
+// workgroup's part of it.
 void answer_dead(uint r, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
     float fill = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 0.0;
     COLD(VALUE4, p.value_dim, context[r * VALUE4 + d] = vec4(fill))
-    total[r] = 1.0;
+    row_sum[r] = 1.0;
     if (answer != MASKED_UNIFORM)
         return;
     uvec2 keys = own_keys();
@@ -192,14 +190,14 @@ void store_record(uint r)
     uint base = record_of(t, LANES * ROWS, gl_NumWorkGroups.y / p.piece_count);
     COLD(VALUE4, p.value_dim, for (uint i = 0; i < 4; i++)
         o_words[base + 4 * d + i] = floatBitsToUint(context[r * VALUE4 + d][i]))
-    store_piece(base, most[r], total[r], seen[r], WEIGHT_UNIT);
+    store_piece(base, row_max[r], row_sum[r], seen[r], WEIGHT_UNIT);
 }
 
 void store_row4(uint r, uint d, uint base)
 {
     for (uint i = 0; i < 4; i++)
         if (V_VEC != 0 || 4 * d + i < p.value_dim) {
-            float x = context[r * VALUE4 + d][i] / total[r];
+            float x = context[r * VALUE4 + d][i] / row_sum[r];
             STORE(o_words, base + 4 * d + i, O_TYPE, one_nan(x));
         }
 }
@@ -209,7 +207,7 @@ void store_row(uint r, sequence s)
     uint row = row_of(r);
     if (seen[r] && mask_has(MASK_SINK)) {
         float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
-        total[r] += WEIGHT_UNIT * sink_weight(sink, most[r]);
+        row_sum[r] += WEIGHT_UNIT * sink_weight(sink, row_max[r]);
     }
     uint base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                 (s.q_first + query_of(row)) * p.o_row;
@@ -217,15 +215,15 @@ void store_row(uint r, sequence s)
 }
 
 #ifdef ROLLED
-// The same of the blocks so far.
+// Of the blocks before the current one.
 vec4 all_context[ROWS * VALUE4];
-float all_most[ROWS], all_total[ROWS];
+float all_max[ROWS], all_sum[ROWS];
 bool all_seen[ROWS];
 
 void begin_block(uint r)
 {
-    most[r] = MINUS_INFINITY;
-    total[r] = 0.0;
+    row_max[r] = MINUS_INFINITY;
+    row_sum[r] = 0.0;
     seen[r] = false;
     BLOCK(VALUE4, p.value_dim, context[r * VALUE4 + d] = vec4(0.0))
 }
@@ -233,26 +231,26 @@ void begin_block(uint r)
 void begin_blocks()
 {
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        all_most[r] = most[r];
-        all_total[r] = total[r];
+        all_max[r] = row_max[r];
+        all_sum[r] = row_sum[r];
         all_seen[r] = seen[r];
         BLOCK(VALUE4, p.value_dim, all_context[r * VALUE4 + d] = context[r * VALUE4 + d])
         begin_block(r);
     }
 }
 
-// Adds the block to those before; one of which a row saw no key changes nothing.
+// Merges the block into those before, in rows that saw a key of it.
 void end_block()
 {
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        float now = max(all_most[r], most[r]), shift = now == MINUS_INFINITY ? 0.0 : now;
-        float before = exp_accurate(all_most[r] - shift), mine = exp_accurate(most[r] - shift);
+        float now = max(all_max[r], row_max[r]), shift = now == MINUS_INFINITY ? 0.0 : now;
+        float before = exp_accurate(all_max[r] - shift), mine = exp_accurate(row_max[r] - shift);
         if (!seen[r])
             continue;
-        before = all_most[r] == now ? 1.0 : before;
-        mine = most[r] == now ? 1.0 : mine;
-        all_most[r] = now;
-        all_total[r] = fma(total[r], mine, all_total[r] * before);
+        before = all_max[r] == now ? 1.0 : before;
+        mine = row_max[r] == now ? 1.0 : mine;
+        all_max[r] = now;
+        all_sum[r] = fma(row_sum[r], mine, all_sum[r] * before);
         all_seen[r] = true;
         BLOCK(VALUE4, p.value_dim,
               all_context[r * VALUE4 + d] = fma(context[r * VALUE4 + d], vec4(mine),
@@ -264,8 +262,8 @@ void end_block()
 void end_blocks()
 {
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        most[r] = all_most[r];
-        total[r] = all_total[r];
+        row_max[r] = all_max[r];
+        row_sum[r] = all_sum[r];
         seen[r] = all_seen[r];
         BLOCK(VALUE4, p.value_dim, context[r * VALUE4 + d] = all_context[r * VALUE4 + d])
     }

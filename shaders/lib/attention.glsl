@@ -1,7 +1,7 @@
-// What all fused attention shares: the buffers but those of keys and values (keys.glsl), rows of
-// queries, what is done to a score before the softmax and to a weight after it. The includer has
-// the constants Q_TYPE, GENERAL (mask, softcap, ALiBi or dropout are there), PIECES and STATE, and
-// defines WORK_HEAD. See attention_params.
+// Shared by all fused attention kernels: buffers except keys and values (keys.glsl), rows of
+// queries, softcap and biases of a score, dropout of a weight. The includer has the constants
+// Q_TYPE, GENERAL (mask, softcap, ALiBi or dropout are used), PIECES and STATE, and defines
+// WORK_HEAD. See attention_params.
 
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
 layout(binding = 3) buffer O { uint o_words[]; };
@@ -19,7 +19,7 @@ layout(binding = 12) readonly buffer Params { attention_params p; };
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 
-// Word i of the state that the pass before left (see STATE_LOAD), and where a workgroup's begin.
+// Word i of the state that the pass before stored, see STATE_PITCH.
 float saved(uint i) { return uintBitsToFloat(p.n_sequence == 0 ? q_start[i] : table[i]); }
 vec4 saved4(uint i) { return vec4(saved(i), saved(i + 1), saved(i + 2), saved(i + 3)); }
 uint state_of(uint pitch)
@@ -29,12 +29,12 @@ uint state_of(uint pitch)
     return group * pitch;
 }
 
-uint piece; // of the keys that this workgroup takes
-uint slot;  // of its tile among the records: the tile itself, or the workgroup in a ragged batch
+uint piece; // split of the keys that this workgroup takes
+uint slot;  // place of its tile among the records: the tile, in a ragged batch the workgroup
 
 void set_slot(uint tile) { slot = p.n_sequence == 0 ? tile : gl_WorkGroupID.x; }
 
-// The keys that this workgroup takes at most.
+// First and end key of this pass or split.
 uvec2 own_keys()
 {
     if (STATE != 0)
@@ -42,35 +42,35 @@ uvec2 own_keys()
     return PIECES != 0 ? piece * p.piece_keys + uvec2(0, p.piece_keys) : uvec2(0, 0xffffffffu);
 }
 
-// Where the record of row t of a tile of `rows` rows begins; n_head: key heads of this pass.
+// First element of the record of row t of a tile of `rows` rows; n_head: key heads of this pass.
 uint record_of(uint t, uint rows, uint n_head)
 {
     uint tile = (gl_WorkGroupID.z * n_head + WORK_HEAD) * p.n_tile + slot;
     return p.o_offset + ((tile * rows + t) * p.n_piece + piece) * RECORD_PITCH(p.value_dim);
 }
 
-// The end of a record.
-void store_piece(uint record, float most, float total, bool seen, float unit)
+// Stores the last four floats of a record, see RECORD_PITCH.
+void store_piece(uint record, float row_max, float row_sum, bool seen, float unit)
 {
     uint at = record + RECORD_PITCH(p.value_dim) - 4;
-    o_words[at] = floatBitsToUint(most);
-    o_words[at + 1] = floatBitsToUint(total);
+    o_words[at] = floatBitsToUint(row_max);
+    o_words[at + 1] = floatBitsToUint(row_sum);
     o_words[at + 2] = floatBitsToUint(seen ? 1.0 : 0.0);
     o_words[at + 3] = floatBitsToUint(unit);
 }
 
-// Query and head of a row of the key head, counted from this pass's first.
+// Query and head of a row, counted from the first of this pass.
 uint query_of(uint row) { return row / p.group; }
 uint head_of(uint row) { return WORK_HEAD * p.group + row % p.group; }
 
-// Where a row of q begins.
+// First element of a row of q.
 uint q_index(uint row, sequence s)
 {
     return p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
            (s.q_first + query_of(row)) * p.q_row;
 }
 
-// Vec4 d of a row of queries; 0 past head_dim.
+// Vec4 d of a row of q; 0 past head_dim.
 vec4 load_q(uint row, uint d, sequence s)
 {
     vec4 x = vec4(0.0);
@@ -81,14 +81,14 @@ vec4 load_q(uint row, uint d, sequence s)
     return x;
 }
 
-// The keys that lengths, causal and window leave to a row.
+// First and end key of a row, by length, causal mask and window.
 uvec2 row_range(uint row, sequence s)
 {
     return min(mask_range(s.index, s.position + int(query_of(row))), uvec2(s.n_kv));
 }
 
-// The score of a key by a row with softcap, ALiBi and, where `test`, the mask; false where the mask
-// hides it.
+// Applies softcap, ALiBi and, where `test`, the mask tensor to a score; false where the mask hides
+// the key.
 bool bias_score(inout float x, uint row, uint key, bool test, sequence s)
 {
     float bias = 0.0;
@@ -105,7 +105,7 @@ bool bias_score(inout float x, uint row, uint key, bool test, sequence s)
     return true;
 }
 
-// What dropout leaves of a weight.
+// Applies dropout to a weight.
 float dropped(float weight, uint row, uint key, sequence s)
 {
     if (GENERAL == 0 || p.dropout == 0.0)

@@ -50,13 +50,13 @@ uint word_index(uint index, uint type)
                                                 : index >> 1;
 }
 
-// The bits of the 16-bit element at `index` given the word that holds it.
+// Bits of the 16-bit element at `index`, from the word that holds it.
 uint half_bits(uint word, uint index)
 {
     return word >> (16u * (index & 1u)) & 0xffffu;
 }
 
-// The element at `index` given the word that holds it.
+// Element at `index`, from the word that holds it.
 float decode(uint word, uint index, uint type)
 {
     if (type == TYPE_F32)
@@ -78,7 +78,7 @@ vec4 decode4(uvec2 words, uint type)
 // buffer_words is the uint array of a buffer; index counts elements.
 #define LOAD(buffer_words, index, type) decode(buffer_words[word_index(index, type)], index, type)
 
-// Two invocations may write the halves of one word at once, so each clears and sets its own bits.
+// Changes only the element's own bits: another invocation may write the other half of the word.
 #define STORE(buffer_words, index, type, x)                                                        \
     {                                                                                              \
         if (type == TYPE_F32) {                                                                    \
@@ -96,8 +96,8 @@ bool is_nan(float x)
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
-// A result with one bit pattern for all NaN. Which of two NaN a sum keeps depends on the order of
-// its operands, which the compiler chooses: another one in each variant of a kernel.
+// Replaces any NaN by one bit pattern: which NaN a sum keeps depends on the order of its operands,
+// which the compiler chooses for each variant of a kernel.
 float one_nan(float x)
 {
     return is_nan(x) ? uintBitsToFloat(0x7fc00000u) : x;

@@ -1,5 +1,5 @@
 // Keys and values in storage buffers. The includer has the constants K_TYPE and V_TYPE, K_VEC and
-// V_VEC (rows start at whole vec4 and have no rest).
+// V_VEC (rows are whole, aligned vec4).
 
 layout(binding = 1) readonly buffer Keys { uint k_words[]; };
 layout(binding = 1) readonly buffer Keys2 { uvec2 k_words2[]; };
@@ -8,7 +8,7 @@ layout(binding = 2) readonly buffer Values { uint v_words[]; };
 layout(binding = 2) readonly buffer Values2 { uvec2 v_words2[]; };
 layout(binding = 2) readonly buffer Values4 { vec4 v_vec4[]; };
 
-// Vec4 d of a row of keys that starts at element base; 0 past head_dim.
+// Vec4 d of the row of keys at element `base`; 0 past head_dim.
 vec4 load_k(uint base, uint d)
 {
     vec4 x = vec4(0.0);
@@ -24,7 +24,7 @@ vec4 load_k(uint base, uint d)
     return x;
 }
 
-// The same of values.
+// Vec4 d of the row of values at element `base`; 0 past value_dim.
 vec4 load_v(uint base, uint d)
 {
     vec4 x = vec4(0.0);

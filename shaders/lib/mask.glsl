@@ -1,5 +1,5 @@
-// Which keys a row sees, and what is added to its scores. The includer declares the push constants
-// as `p` with a member `mask`, and the buffers mask_words, length_words and query_offset_words.
+// The keys a row sees, and the bias of the mask tensor. The includer declares parameters `p` with a
+// member `mask`, and the buffers mask_words, length_words and query_offset_words.
 
 bool mask_has(uint flag)
 {
@@ -20,7 +20,7 @@ int mask_query_offset(uint batch)
     return clamp(int(query_offset_words[index]), -(1 << 30), 1 << 30);
 }
 
-// Keys [x, y) are those that lengths, causal and window leave to a row at `position`; x <= y.
+// First and end key of a row at `position`, by length, causal mask and window; first <= end.
 uvec2 mask_range(uint batch, int position)
 {
     int first = 0, end = int(p.mask.n_kv);
@@ -32,7 +32,7 @@ uvec2 mask_range(uint batch, int position)
         end = min(end, int(p.mask.mask_n_kv));
     if (mask_has(MASK_CAUSAL))
         end = min(end, position < 0 ? 0 : position + 1);
-    // Compared first, as the difference and the sum alone may overflow.
+    // Compares before it subtracts or adds: either may overflow.
     if (mask_has(MASK_WINDOW_LEFT) && position > p.mask.window_left)
         first = position - p.mask.window_left;
     if (mask_has(MASK_WINDOW_RIGHT) && position < end - p.mask.window_right)
@@ -41,7 +41,7 @@ uvec2 mask_range(uint batch, int position)
     return uvec2(min(first, end), end);
 }
 
-// The mask tensor at a key: false where it hides the key; else `bias` is what it adds.
+// Reads the mask tensor at a key: false where it hides the key, else the bias of the score.
 bool mask_tensor(uint row_index, uint key, out float bias)
 {
     bias = 0.0;
@@ -53,7 +53,7 @@ bool mask_tensor(uint row_index, uint key, out float bias)
     if (type == TYPE_BOOL)
         return (word >> (8u * (index & 3u)) & 0xffu) != 0u;
     bias = decode(word, index, type);
-    return floatBitsToUint(bias) != 0xff800000u && !is_nan(bias); // -inf hides, and so does NaN
+    return floatBitsToUint(bias) != 0xff800000u && !is_nan(bias); // -inf and NaN hide
 }
 
 uint mask_row_index(uint batch, uint head, uint query)

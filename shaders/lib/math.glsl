@@ -1,14 +1,14 @@
-// exp and tanh to about 2 units in the last place of float32 on every driver: what Vulkan asks of
-// its own leaves errors that grow with the argument, and drivers for CPUs use all of that leave.
+// exp and tanh, accurate to about 2 units in the last place of float32 on every driver. Vulkan
+// allows its own functions errors that grow with the argument, and CPU drivers make such errors.
 
-// e^x and 2^n for x <= 0 and a little above, where x = n ln 2 + r: e^x is y 2^n.
+// Splits e^x into y 2^n, with x = n ln 2 + r; returns y. For x up to a little above 0.
 float exp_parts(float x, out float n)
 {
     n = roundEven(x * 1.44269504);       // |r| <= 0.35
     float r = fma(n, -0.693145752, x);   // ln 2 in two parts, the first exact times small n
     r = fma(n, -1.42860677e-6, r);
-    // Minimax polynomial of (e^r - 1 - r) / r^2; this and the other coefficients here are the ones
-    // of Moshier's Cephes library, whose errors are published.
+    // Minimax polynomial of (e^r - 1 - r) / r^2. All coefficients in this file are those of
+    // Moshier's Cephes library, whose errors are published.
     float y = fma(1.9875691500e-4, r, 1.3981999507e-3);
     y = fma(y, r, 8.3334519073e-3);
     y = fma(y, r, 4.1665795894e-2);
@@ -17,8 +17,8 @@ float exp_parts(float x, out float n)
     return fma(y, r * r, r) + 1.0;
 }
 
-// 2^n times the power of two whose bits are `one`, without a conversion to int, which compilers for
-// CPUs make lane by lane: the low bits of n + 1.5 * 2^23 are those of n.
+// 2^n times the power of two whose bits are `one`. Takes n from the low bits of n + 1.5 * 2^23:
+// compilers for CPUs convert to int lane by lane.
 float power_of_two(float n, uint one)
 {
     return uintBitsToFloat((floatBitsToUint(n + 12582912.0) << 23) + one);
@@ -31,8 +31,8 @@ float exp_accurate(float x)
     return x < -87.3 ? 0.0 : y * power_of_two(n, 0x3f800000u);
 }
 
-// The weight of a key, e^x in units of WEIGHT_UNIT, of which 2 * 16,384 make 1: so many values of
-// any size can be summed without overflow. 0 below -76.9.
+// Weight of a key: e^x * WEIGHT_UNIT, at most 2^-15, so that sums of 2 * 16,384 weighted values of
+// any size do not overflow. 0 below -76.9.
 #define WEIGHT_UNIT 3.0517578125e-5
 float exp_weight(float x)
 {
@@ -40,11 +40,11 @@ float exp_weight(float x)
     return x < -76.9 ? 0.0 : y * power_of_two(n, 0x38000000u);
 }
 
-// What a sink adds to the sum of weights that are relative to `most`: more than float32 holds, and
-// so all, where it is that far above, infinity included.
-float sink_weight(float sink, float most)
+// Weight of a sink relative to row_max. Infinite where the sink is far above, so that it takes all
+// the weight.
+float sink_weight(float sink, float row_max)
 {
-    float above = sink == most ? 0.0 : sink - most;
+    float above = sink == row_max ? 0.0 : sink - row_max;
     return above > 87.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(above);
 }
 
@@ -67,8 +67,8 @@ float tanh_accurate(float x)
     return sign(x) * ((1.0 - e) / (1.0 + e));
 }
 
-// (cos, sin) of a fraction of 2^32 turns: the nearest quarter turn exactly, the rest, within an
-// eighth of a turn, by polynomial.
+// (cos, sin) of an angle in units of 2^-32 turns: exact by quarter turns, a polynomial for the rest
+// of at most an eighth of a turn.
 vec2 cos_sin_turns(uint turns)
 {
     uint quarter = turns + 0x20000000u >> 30;

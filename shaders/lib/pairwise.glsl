@@ -1,9 +1,8 @@
-// Sums of many terms in a fixed order, whose error grows with the logarithm of their number.
+// Pairwise sums: a fixed order, and an error that grows with the logarithm of the number of terms.
 //
-// PAIRWISE(name, term) defines float name(uint n): the sum of term(0) .. term(n - 1) by halves.
-// Eight terms at a time are summed as a tree; like the digits of a binary counter, level l then
-// holds the sum of 2^l such trees, and two of one level make one of the next. term(i) is 0 for i >=
-// n.
+// PAIRWISE(name, term) defines float name(uint n): the sum of term(0) .. term(n - 1), where term(i)
+// is 0 for i >= n. Each eight terms are summed as a tree. level[l] holds the sum of 2^l trees, or
+// is free, like a digit of a binary counter: two sums of one level make one of the next.
 #define PAIRWISE_LEVELS 18
 
 #define PAIRWISE(name, term)                                                                       \

@@ -1,15 +1,14 @@
-// Which rows of a ragged batch a tile takes. The includer has attention_params as `p` and the
-// buffer q_start. Offsets past the end are clamped to it.
+// The rows of a ragged batch that a tile takes. The includer has attention_params as `p` and the
+// buffer q_start. Offsets past the end are clamped.
 
-// Row along the row axes where sequence i begins.
+// First row of sequence i.
 uint q_begin(uint i) { return min(q_start[p.q_start_offset + i], p.n_q); }
 
-// The first tile of sequence i, of tiles of `rows` rows: each sequence begins a tile of its own,
-// and those before it fill no more than so many.
+// First tile of sequence i, with tiles of `rows` rows: each sequence starts a new tile, and those
+// before it fill at most this many.
 uint first_tile(uint i, uint rows) { return q_begin(i) * p.group / rows + i; }
 
-// The sequence that a tile belongs to: the last one whose first tile is not behind it. The tile may
-// be past its end.
+// Sequence of a tile: the last whose first tile is not after it. The tile may be past its end.
 uint sequence_of_tile(uint tile, uint rows)
 {
     uint low = 0, high = p.n_sequence;

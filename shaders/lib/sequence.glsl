@@ -1,7 +1,7 @@
-// Where the rows and keys of a workgroup lie: a batch element of dense tensors, a sequence of a
-// ragged batch, a sequence of a paged cache. The includer has attention_params as `p`, and the
-// buffers q_start, kv_start and table. A workgroup's key head is WORK_HEAD, along y unless the
-// includer says otherwise.
+// Rows and keys of a workgroup: those of a batch element of dense tensors, of a sequence of a
+// ragged batch, or of a sequence of a paged cache. The includer has attention_params as `p`, and
+// the buffers q_start, kv_start and table. WORK_HEAD is the workgroup's key head, by default y of
+// the grid.
 #ifndef WORK_HEAD
 #define WORK_HEAD gl_WorkGroupID.y
 #endif
@@ -10,12 +10,12 @@
 
 struct sequence {
     uint index;   // batch element or sequence, for lengths, offsets, masks and dropout
-    uint batch;   // of the strides: index, or 0 in a ragged batch
+    uint batch;   // batch element for the strides: index, or 0 in a ragged batch
     uint q_first, n_q, kv_first, n_kv; // rows along the row axes
     int position; // of query 0
 };
 
-// The sequence and the tile in it that this workgroup takes; tiles of `rows` rows.
+// Finds the workgroup's sequence, and its tile of `rows` rows in that sequence.
 sequence find_sequence(uint rows, out uint tile)
 {
     tile = gl_WorkGroupID.x;
@@ -42,8 +42,8 @@ sequence find_sequence(uint rows, out uint tile)
     return s;
 }
 
-// The row of k and v where key `key` of the sequence lies: through the page table where paged, in
-// which a page number past the pool reads as the last page.
+// Row of k and v that holds a key of the sequence. A page number past the pool reads as the last
+// page.
 uint key_row(uint key, sequence s)
 {
     if (p.page_size == 0)

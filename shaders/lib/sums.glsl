@@ -1,5 +1,5 @@
-// Where a matrix product is cut along k: what the pass before this one summed. Included where p is
-// there. See matmul_params.
+// Sums of the pass before, where a matrix product is cut along k. The includer has matmul_params as
+// `p`.
 
 layout(constant_id = MATMUL_SUMS) const uint SUMS = 0;
 layout(binding = 4) readonly buffer Sums { float sums[]; };

@@ -1,10 +1,10 @@
-// What a workgroup of attention_tile is to do: its rows, the keys they see, the part of the keys
-// and of the value features that are its own, and where the results go. The includer has ROWS rows
-// a workgroup, KEYS keys a step, THREADS invocations and the constants PIECES and STATE; main sets
-// the variables below, and `piece` and `slot`.
+// Work of a workgroup of attention_tile or attention_coop: its rows, the keys they see, its share
+// of the keys and value features, and the place of its results. The includer has ROWS (of a
+// workgroup), KEYS (of a step), THREADS (invocations), PIECES and STATE; main sets the variables
+// below, `piece` and `slot`.
 uint work_head;        // key head
-uint first_row, n_row; // of the tile, and of the sequence
-uint first_value4;     // of its value features
+uint first_row, n_row; // first of the tile; number in the sequence
+uint first_value4;     // first vec4 of its value features
 #define WORK_HEAD work_head
 #include "lib/attention.glsl"
 #include "lib/keys.glsl"
@@ -12,13 +12,13 @@ layout(binding = 13) readonly buffer Map { uint map_words[]; };
 
 const uint NO_KEY = 0xffffffffu;
 
-shared uvec2 ranges[ROWS]; // the keys that lengths, causal and window leave to each row
-shared uint bounds[4];     // least first key and greatest end of them, then the other way round
+shared uvec2 ranges[ROWS]; // first and end key of each row, see row_range
+shared uint bounds[4];     // least first key, greatest end, greatest first key, least end
 
-// Row t of the tile: past the end, the last again, which is not stored.
+// Row t of the tile. Past the end it is the last row, which is not stored again.
 uint row_of(uint t) { return min(first_row + t, n_row - 1); }
 
-// The keys that some row sees, and those that all rows see.
+// First and end key that some row sees (xy) and that all rows see (zw).
 uvec4 find_bounds(sequence s)
 {
     if (gl_LocalInvocationIndex < 4)
@@ -38,7 +38,7 @@ uvec4 find_bounds(sequence s)
     return uvec4(bounds[0], bounds[1], bounds[2], bounds[3]);
 }
 
-// What attention_map says of a step.
+// MAP_ bits of a step.
 uint map_code(uint tile, uint key)
 {
     if (p.map_row == 0)
@@ -48,8 +48,8 @@ uint map_code(uint tile, uint key)
     return map_words[word + step / 16] >> 2 * (step % 16) & 3u;
 }
 
-// The context of a row that saw none of `keys`: what mask.flags say. before: of the keys before
-// them.
+// Context of a fully masked row over `keys`, by mask.flags; `before`: its context over the keys
+// before.
 vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
@@ -64,7 +64,7 @@ vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
     return sum;
 }
 
-// Where the results of row t of the tile begin: in the output, or its record of this piece.
+// First element of row t of the tile in the output, or of its record for this split.
 uint output_base(uint t, sequence s)
 {
     uint row = first_row + t;

@@ -1,7 +1,7 @@
 // Matrix product with the device's matrix units: 16-bit inputs, float32 sums. A workgroup of
 // COOP_ROWS x COOP_COLUMNS subgroups takes a tile of C; a subgroup holds MATS_M x MATS_N matrices
-// of it. Tiles of both inputs lie in shared memory, and the next ones travel to registers
-// meanwhile. See matmul_params. Any size and strides; both inputs are of one type, A_TYPE.
+// of it. Tiles of both inputs are in shared memory while the next ones load into registers. Any
+// size and strides; both inputs have type A_TYPE. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -46,19 +46,19 @@ layout(push_constant) uniform Push { matmul_params p; };
 const uint LANES = THREADS / COOP_SUBGROUPS; // of a subgroup
 const uint BM = COOP_ROWS * MATS_M * M;
 const uint BN = COOP_COLUMNS * MATS_N * N;
-// A chunk is 8 elements along k, one uvec4. A row has one more than it holds, so that the rows of a
-// matrix begin in different banks.
+// A chunk is 8 elements along k, one uvec4. Rows are padded by one chunk, so that the rows of a
+// matrix start in different banks.
 const uint ROW_CHUNKS = COOP_DEPTH / 8;
 const uint PITCH = ROW_CHUNKS + 1;
-const uint A_LOADS = (BM * ROW_CHUNKS + THREADS - 1) / THREADS; // an invocation
+const uint A_LOADS = (BM * ROW_CHUNKS + THREADS - 1) / THREADS; // chunks of an invocation
 const uint B_LOADS = (BN * ROW_CHUNKS + THREADS - 1) / THREADS;
 shared uvec4 a_tile[BM * PITCH]; // [m][k]
 shared uvec4 b_tile[BN * PITCH]; // [n][k]
-shared float results[COOP_ROWS * COOP_COLUMNS * M * N]; // a matrix a subgroup
+shared float results[COOP_ROWS * COOP_COLUMNS * M * N]; // M x N floats a subgroup
 
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
 
-// Two elements of A as the product takes them: NaN stays, whatever its sign.
+// max(x, 0) of two elements; keeps NaN of either sign.
 uint relu2(uint pair)
 {
     uint low = pair & 0xffffu, high = pair >> 16;
@@ -128,7 +128,7 @@ void share_tiles()
     }
 }
 
-// Columns `column` and the next of a row of C.
+// Stores columns `column` and `column` + 1 of a row of C.
 void store_pair(uint c_base, uint row, uint column, vec2 x)
 {
     if (row >= p.m || column >= p.n)
@@ -141,7 +141,7 @@ void store_pair(uint c_base, uint row, uint column, vec2 x)
     }
     x = vec2(one_nan(x.x), one_nan(x.y));
     uint index = c_base + row * p.c_row + column * p.c_col;
-    if (C_TYPE != TYPE_F32 && both && p.c_col == 1 && (index & 1u) == 0) { // a word of our own
+    if (C_TYPE != TYPE_F32 && both && p.c_col == 1 && (index & 1u) == 0) { // a whole word
         c_words[index >> 1] = C_TYPE == TYPE_F16
                                   ? f16_from_float(x.x) | f16_from_float(x.y) << 16
                                   : bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
@@ -153,7 +153,7 @@ void store_pair(uint c_base, uint row, uint column, vec2 x)
         STORE(c_words, index, C_TYPE, x.y);
 }
 
-// The matrix in results[mine ..], whose first element is C's at `at`.
+// Stores the matrix in results[mine ..] to C; `at`: row and column of its first element.
 void store_matrix(uint c_base, uvec2 at, uint mine)
 {
     [[unroll]] for (uint i = 0; i < M * N; i += 2 * LANES) { // else acc would not be unrolled
@@ -164,7 +164,7 @@ void store_matrix(uint c_base, uvec2 at, uint mine)
     }
 }
 
-// The matrix of earlier sums whose first is of C's element `at`, to results[mine ..].
+// Loads a matrix of earlier sums to results[mine ..]; `at`: row and column of its first element.
 void fetch_matrix(uvec2 at, uint mine)
 {
     [[unroll]] for (uint i = 0; i < M * N; i += LANES) {
@@ -189,8 +189,8 @@ void main()
     uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
     uvec2 own = uvec2(gl_SubgroupID % COOP_ROWS * MATS_M * M,
-                      gl_SubgroupID / COOP_ROWS * MATS_N * N); // of this subgroup, in the tile
-    uint mine = gl_SubgroupID * M * N;                         // in results
+                      gl_SubgroupID / COOP_ROWS * MATS_N * N); // place in the tile
+    uint mine = gl_SubgroupID * M * N;                         // its matrix in results
 
     coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> acc[MATS_M * MATS_N];
     [[unroll]] for (uint i = 0; i < MATS_M * MATS_N; i++) {

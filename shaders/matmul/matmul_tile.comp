@@ -11,7 +11,7 @@ layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
 layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
 layout(constant_id = MATMUL_RELU) const uint RELU = 0;
 layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
-layout(constant_id = MATMUL_TILE_M) const uint TM = 4; // results an invocation
+layout(constant_id = MATMUL_TILE_M) const uint TM = 4; // results of an invocation
 layout(constant_id = MATMUL_TILE_N) const uint TN = 4;
 
 layout(constant_id = MATMUL_SIDE_X) const uint SIDE = 16;
@@ -30,7 +30,8 @@ const uint THREADS = SIDE * SIDE;
 shared float a_tile[TILE_DEPTH * (BM + 1)]; // [k][m]
 shared float b_tile[TILE_DEPTH * (BN + 1)]; // [k][n]
 
-// Element e of a tile `rows` wide: along k where that is contiguous in memory, else along rows.
+// Row and k of element e of a tile of `rows` rows: counts along k where k is contiguous, else along
+// rows.
 uvec2 tile_element(uint e, uint rows, bool k_first)
 {
     return k_first ? uvec2(e / TILE_DEPTH, e % TILE_DEPTH) : uvec2(e % rows, e / rows);
@@ -70,7 +71,7 @@ void main()
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
     uvec2 local = gl_LocalInvocationID.yx;
 
-    float acc[TM * TN], total[TM * TN]; // of one block of k, and of the blocks before
+    float acc[TM * TN], total[TM * TN]; // one block of k; the blocks before it
     for (uint i = 0; i < TM * TN; i++) {
         acc[i] = 0.0;
         total[i] =

@@ -1,5 +1,5 @@
-// After a product whose k is in pieces: their sums put together, then what a product does to a
-// result. An invocation an element of C. See sum_params.
+// Adds the pieces of a product whose k was cut, then applies alpha and bias. One invocation per
+// element of C. See sum_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -16,7 +16,7 @@ layout(binding = 1) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 2) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { sum_params p; };
 
-uint first; // of the element's pieces
+uint first; // the element in piece 0
 float piece(uint i) { return i < p.n_piece ? pieces[first + i * p.piece] : 0.0; }
 PAIRWISE(sum_pieces, piece)
 

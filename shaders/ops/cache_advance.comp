@@ -1,7 +1,6 @@
-// Lengths of a cache grow by n_row, before the rows are appended, where there is room and, in a
-// paged cache, a page for each. Between two changes by the host a length never falls: once the rows
-// of a plan have no room, those of its later runs have none either, and the first ticket says it
-// all. See cache_params.
+// Adds n_row to the length of each sequence with room, and with pages, for the rows appended next.
+// Between changes by the host lengths never fall: once a run of a plan has no room, its later runs
+// have none, so that the first such ticket is enough. See cache_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"

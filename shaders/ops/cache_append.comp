@@ -1,6 +1,5 @@
-// Appends new rows behind those that a cache holds; with GATHER, copies a paged cache's rows to a
-// dense tensor. See cache_params. A sequence that is full gets nothing; a page number past the
-// pool reads as the last page.
+// Appends new rows to a cache; with GATHER, copies rows of a paged cache to a dense tensor. A full
+// sequence gets no rows; a page number past the pool reads as the last page. See cache_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
@@ -32,13 +31,13 @@ void main()
     uint row = e / p.dim, col = e % p.dim, place_row = p.row_first + row;
 #ifdef GATHER
     uint length = min(state[p.state_offset + batch], p.capacity);
-    if (place_row >= length) // never read: its pages may not even be there
+    if (place_row >= length) // past the length: never read, and may have no page
         return;
     uvec2 from_at = place(batch, place_row), to_at = uvec2(batch, row);
 #else
     uint first = state[p.state_offset + p.batch + batch]; // position before this run
     if (state[p.state_offset + batch] == first)
-        return; // it did not fit
+        return; // no room, see cache_advance
     uvec2 from_at = uvec2(batch, row);
     uvec2 to_at = place(batch, min(first + place_row, p.capacity - 1));
 #endif

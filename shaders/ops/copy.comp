@@ -1,5 +1,5 @@
 // Copies a strided 4-D tensor to another, converting the element type. An invocation copies a run
-// of COPY_RUN elements along axis 2, so that it divides once for all of them. See copy_params.
+// of COPY_RUN elements along axis 2, so that it divides once a run. See copy_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
@@ -22,7 +22,7 @@ void main()
     uint to = p.to_offset + at.x * p.to0 + at.y * p.to1 + at.z / p.panel * p.to_panel +
               at.z % p.panel * p.to2 + at.w * p.to3;
     uint count = min(COPY_RUN, p.shape2 - at.z);
-    for (uint i = 0; i < count; i++) { // within a panel, which is whole runs
+    for (uint i = 0; i < count; i++) { // a run lies within one panel
         float x = LOAD(from_words, from, FROM_TYPE);
         STORE(to_words, to, TO_TYPE, x);
         from += p.from2;

@@ -1,5 +1,5 @@
-// The self-test of loops: as many turns as a pass may ask for, of which every one counts. Numbers
-// of a linear congruential generator, so that no compiler knows the last one beforehand.
+// Self-test of long loops: as many iterations as a pass may ask for. Each makes the next number of
+// a linear congruential generator, so that no compiler can leave one out.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"

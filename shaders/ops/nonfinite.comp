@@ -1,5 +1,5 @@
-// Counts NaN and Inf in a strided 4-D tensor. Each invocation takes every so many-th element and
-// writes what it found to words of its own, which the host adds up. See nonfinite_params.
+// Counts NaN and Inf in a strided 4-D tensor. Invocations take elements in turn, and each writes
+// its own two counts, which the host adds. See nonfinite_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
@@ -25,7 +25,7 @@ void main()
         uint magnitude = floatBitsToUint(x) & 0x7fffffffu;
         found.x += magnitude > 0x7f800000u ? 1 : 0;
         found.y += magnitude == 0x7f800000u ? 1 : 0;
-        if (step > n - e) // the next would pass 2^32
+        if (step > n - e) // e + step may pass 2^32
             break;
     }
     counts[p.first + invocation] = found;

@@ -1,5 +1,5 @@
-// RMS norm of each row of q or k over head_dim, then rotary embedding. See rope_params; either may
-// be absent. One invocation a row: the work is small beside the projections.
+// RMS norm over head_dim, then rotary embedding, of each row of q or k; either is optional. One
+// invocation per row: the work is small beside the projections. See rope_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
@@ -33,7 +33,7 @@ void store(uint d, float x)
     STORE(to_words, index, TO_TYPE, x);
 }
 
-// Turns of pair i at a position, as a fraction of 2^32: exact in integers at every position.
+// Angle of a pair at a position, in units of 2^-32 turns: integers, exact at every position.
 uint turns(int position, uint pair)
 {
     uint high, low;

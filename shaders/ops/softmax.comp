@@ -1,7 +1,7 @@
-// One row of scores per workgroup, or a piece of one, in place: softcap, biases, visibility,
-// softmax, dropout. Hidden keys become HIDDEN_BITS. See softmax_params; `y` is a key, strided over
-// the lanes, so that a lane only ever reads what it wrote itself. With SUBGROUP a workgroup is one
-// subgroup and reductions need no shared memory.
+// Softmax of a row of scores, or of a split of one, per workgroup, in place: softcap, biases,
+// masks, softmax, dropout. Hidden keys become HIDDEN_BITS. Keys are strided over the lanes, so that
+// a lane reads only what it wrote. With SUBGROUP a workgroup is one subgroup, and reductions need
+// no shared memory. See softmax_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -26,11 +26,11 @@ layout(binding = 3) readonly buffer QueryOffset { uint query_offset_words[]; };
 layout(binding = 4) readonly buffer Sink { float sinks[]; };
 layout(binding = 5) readonly buffer Alibi { float slopes[]; };
 layout(binding = 6) buffer Scores { uint scores_words[]; };
-layout(binding = 7) buffer Pieces { vec2 pieces[]; }; // maximum, sum of the weights or -1
+layout(binding = 7) buffer Pieces { vec2 pieces[]; }; // row_max; row_sum, -1: no key
 layout(push_constant) uniform Push { softmax_params p; };
 #include "lib/mask.glsl"
 
-const uint HIDDEN_MARK = 0xffffffffu; // between the passes: a NaN that no visible score has
+const uint HIDDEN_MARK = 0xffffffffu; // until finish(): a NaN that no visible score has
 const uint MINUS_INFINITY = 0xff800000u;
 const uint QUIET_NAN = 0x7fc00000u;
 
@@ -57,8 +57,8 @@ float reduce_max(float x) { return reduce(x, false); }
 float reduce_add(float x) { return reduce(x, true); }
 #endif
 
-uint scores_row; // index of the returned row
-uvec2 keys;      // of this workgroup
+uint scores_row; // first element of the returned row
+uvec2 keys;      // first and end key of this workgroup
 
 void return_score(uint kind, uint key, float x)
 {
@@ -69,14 +69,14 @@ void return_score(uint kind, uint key, float x)
     STORE(scores_words, index, type, x);
 }
 
-// Pass 1: raw scores to biased ones, hidden ones marked. Returns the lane's maximum and whether it
-// saw a key.
+// Applies softcap and biases to the scores, and marks hidden keys. Returns the lane's maximum;
+// `any`: it saw a key.
 float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
 {
     uvec2 range = mask_range(at.x, position);
     uint mask_row = mask_row_index(at.x, at.y, at.z);
     float slope = mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + at.y] : 0.0;
-    float most = uintBitsToFloat(MINUS_INFINITY);
+    float lane_max = uintBitsToFloat(MINUS_INFINITY);
     any = false;
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         float x = uintBitsToFloat(slice_words[row + key]);
@@ -94,10 +94,10 @@ float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
         slice_words[row + key] = visible ? bits : HIDDEN_MARK;
         if (visible) {
             any = true;
-            most = max(most, x);
+            lane_max = max(lane_max, x);
         }
     }
-    return most;
+    return lane_max;
 }
 
 float dropped(float weight, uvec3 at, uint key)
@@ -109,20 +109,20 @@ float dropped(float weight, uvec3 at, uint key)
     uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
     if (float(word >> 8) * 5.9604644775390625e-8 >= p.dropout)
         return weight / (1.0 - p.dropout);
-    return is_nan(weight) ? weight : 0.0; // the draw must not hide what went wrong
+    return is_nan(weight) ? weight : 0.0; // dropout must not hide NaN
 }
 
-#define SUM_BLOCK 64u // keys of a lane that are summed by themselves, see MATMUL_BLOCK
+#define SUM_BLOCK 64u // keys of a lane in a block of its sum, see MATMUL_BLOCK
 
-// Weights of the keys by `most`, in place; returns their sum.
-float weigh(uint row, float most, uint lane)
+// Replaces scores by weights relative to row_max; returns the sum of the weights.
+float weigh(uint row, float row_max, uint lane)
 {
     float sum = 0.0, block = 0.0;
     uint turn = 0;
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         uint bits = slice_words[row + key];
         bool hidden = bits == HIDDEN_MARK;
-        float e = exp_accurate(uintBitsToFloat(bits) - most);
+        float e = exp_accurate(uintBitsToFloat(bits) - row_max);
         if (!hidden)
             slice_words[row + key] = floatBitsToUint(e);
         block += hidden ? 0.0 : e;
@@ -135,13 +135,13 @@ float weigh(uint row, float most, uint lane)
     return reduce_add(sum + block);
 }
 
-// Weights times `scale` over `sum`, or what mask.flags say of a row that sees no key.
-void finish(uint row, uvec3 at, float scale, float sum, bool dead, uint lane)
+// Multiplies weights by scale / row_sum; a fully masked row (`dead`) follows mask.flags.
+void finish(uint row, uvec3 at, float scale, float row_sum, bool dead, uint lane)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         uint bits = slice_words[row + key];
-        float weight = uintBitsToFloat(bits) * scale / sum;
+        float weight = uintBitsToFloat(bits) * scale / row_sum;
         if (dead)
             weight = answer == MASKED_NAN       ? uintBitsToFloat(QUIET_NAN)
                      : answer == MASKED_UNIFORM ? 1.0 / float(p.mask.n_kv)
@@ -153,40 +153,40 @@ void finish(uint row, uvec3 at, float scale, float sum, bool dead, uint lane)
     }
 }
 
-// The row's pieces: where they begin, how many, and their maximum with the sink.
+// Splits of the row: index of the first, number, and row_max of all of them and the sink.
 uint first_piece, n_piece;
-float whole_most;
+float whole_max;
 
 float piece_sum(uint i)
 {
     if (i >= n_piece)
         return 0.0;
     vec2 piece = pieces[first_piece + i];
-    return piece.y < 0.0 ? 0.0 : piece.y * exp_accurate(piece.x - whole_most);
+    return piece.y < 0.0 ? 0.0 : piece.y * exp_accurate(piece.x - whole_max);
 }
 PAIRWISE(sum_pieces, piece_sum)
 
 void finish_pieces(uint row, uvec3 at, uint lane)
 {
-    float most = uintBitsToFloat(MINUS_INFINITY);
+    float row_max = uintBitsToFloat(MINUS_INFINITY);
     bool any = false;
     for (uint i = lane; i < n_piece; i += LANES) {
         vec2 piece = pieces[first_piece + i];
         bool seen = !(piece.y < 0.0);
-        most = seen ? max(most, piece.x) : most;
+        row_max = seen ? max(row_max, piece.x) : row_max;
         any = any || seen;
     }
-    most = reduce_max(most);
+    row_max = reduce_max(row_max);
     bool dead = reduce_max(any ? 1.0 : 0.0) == 0.0;
     float sink = mask_has(MASK_SINK) ? sinks[p.sink_offset + at.y] : 0.0;
     if (mask_has(MASK_SINK))
-        most = max(most, sink);
-    whole_most = most == uintBitsToFloat(MINUS_INFINITY) ? 0.0 : most;
-    float sum = sum_pieces(n_piece);
+        row_max = max(row_max, sink);
+    whole_max = row_max == uintBitsToFloat(MINUS_INFINITY) ? 0.0 : row_max;
+    float row_sum = sum_pieces(n_piece);
     if (mask_has(MASK_SINK))
-        sum += sink_weight(sink, most);
+        row_sum += sink_weight(sink, row_max);
     float mine = pieces[first_piece + gl_WorkGroupID.z].x;
-    finish(row, at, exp_accurate(mine - whole_most), sum, dead, lane);
+    finish(row, at, exp_accurate(mine - whole_max), row_sum, dead, lane);
 }
 
 void main()
@@ -211,19 +211,19 @@ void main()
         return;
     }
     bool any;
-    float most = reduce_max(bias_scores(row, at, position, lane, any));
+    float row_max = reduce_max(bias_scores(row, at, position, lane, any));
     bool dead = reduce_max(any ? 1.0 : 0.0) == 0.0;
     float sink = mask_has(MASK_SINK) ? sinks[p.sink_offset + at.y] : 0.0;
     if (mask_has(MASK_SINK) && STAGE == SOFTMAX_WHOLE)
-        most = max(most, sink);
-    bool none = STAGE == SOFTMAX_WEIGH && most == uintBitsToFloat(MINUS_INFINITY);
-    float sum = weigh(row, none ? 0.0 : most, lane);
+        row_max = max(row_max, sink);
+    bool none = STAGE == SOFTMAX_WEIGH && row_max == uintBitsToFloat(MINUS_INFINITY);
+    float row_sum = weigh(row, none ? 0.0 : row_max, lane);
     if (STAGE == SOFTMAX_WEIGH) {
         if (lane == 0)
-            pieces[first_piece + gl_WorkGroupID.z] = vec2(most, dead ? -1.0 : sum);
+            pieces[first_piece + gl_WorkGroupID.z] = vec2(row_max, dead ? -1.0 : row_sum);
         return;
     }
     if (mask_has(MASK_SINK))
-        sum += sink_weight(sink, most);
-    finish(row, at, 1.0, sum, dead, lane);
+        row_sum += sink_weight(sink, row_max);
+    finish(row, at, 1.0, row_sum, dead, lane);
 }

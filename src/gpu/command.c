@@ -198,8 +198,8 @@ fail:
     return status;
 }
 
-/* Submits one command buffer with a ticket of its own, so that it is known which submits have begun
- * if a later one fails. */
+/* Submits one command buffer with its own ticket, which tells the submits that have begun if a
+ * later one fails. */
 static enum vka_status submit_one(struct vka_device *device, VkCommandBuffer commands, bool told,
                                   const struct vka_submit_info *info, bool first, bool last)
 {

@@ -40,7 +40,7 @@ struct vka_device {
     VkDevice handle;
     struct VolkDeviceTable vk;
     struct caps caps;
-    struct verdict verdict; /* what caps.verdict points to, if there is a tuning profile */
+    struct verdict verdict; /* the tuning profile of caps.verdict, if there is one */
     uint32_t queue_family;
     PFN_vkCmdBeginDebugUtilsLabelEXT begin_label; /* NULL: no labels */
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;

@@ -277,7 +277,7 @@ fail:
     return status;
 }
 
-/* What the application sees, and what that points into. */
+/* The request that the application sees, and the structures that it points to. */
 struct request {
     struct vka_vulkan_request view; /* first */
     struct device_request own;

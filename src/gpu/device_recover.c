@@ -21,7 +21,7 @@ static void stop(struct vka_device *device)
     device->handle = VK_NULL_HANDLE;
 }
 
-/* Contents that were kept go back; storages without are stale. */
+/* Restores contents that were kept; marks other storages stale. */
 static enum vka_status restore_storages(struct vka_device *device)
 {
     enum vka_status status = VKA_OK;

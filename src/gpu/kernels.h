@@ -13,7 +13,7 @@ enum kernel {
     KERNEL_COUNT
 };
 
-/* What is known about a kernel on a device. */
+/* State of a kernel on a device. */
 enum kernel_state {
     KERNEL_UNTESTED = 0, /* it will be tested before its first use */
     KERNEL_TESTING,      /* the plan that runs now tests it */
@@ -26,12 +26,12 @@ enum kernel_state {
 enum kernel_need {
     NEED_NOTHING = 0,
     NEED_BALLOT = 1,        /* subgroup broadcasts, and full subgroups of the known size */
-    NEED_ARITHMETIC = 2,    /* subgroup reductions, and the same subgroups */
+    NEED_ARITHMETIC = 2,    /* subgroup reductions, and full subgroups of the known size */
     NEED_SUBGROUP_8 = 4,    /* at least 8 invocations a subgroup */
     NEED_INT64 = 8,         /* 64-bit integers in shaders */
     NEED_ADDRESS = 16,      /* reads buffers by address, see struct pass */
     NEED_TEXELS = 32,       /* buffers 0 and 1 are texel buffers of 4 float32; CPU drivers only */
-    NEED_KV_TEXELS = 64,    /* the same for buffers 1 and 2 */
+    NEED_KV_TEXELS = 64,    /* buffers 1 and 2 are texel buffers; CPU drivers only */
     NEED_MATRIX_F16 = 128,  /* caps.matrix_f16, in workgroups of COOP_SUBGROUPS */
     NEED_MATRIX_BF16 = 256, /* caps.matrix_bf16, in the same workgroups */
 };
@@ -45,12 +45,12 @@ _Static_assert(KERNEL_COUNT <= 64, "caps.without has a bit for each");
 #define MAX_TEXEL_BUFFERS 3 /* only the first buffers may be texel buffers */
 #define MAX_SPECS 17
 
-/* Kernels that do the same: the rules choose one. A move does little but read and write. */
+/* Kernels that do the same work, of which the rules choose one. Moves mostly read and write. */
 enum kernel_family { FAMILY_MOVE = 0, FAMILY_PRODUCT, FAMILY_SOFTMAX, FAMILY_ATTENTION };
 
 /* Small problems whose results are known, which the self-test lets kernels solve. */
 enum known_problem {
-    KNOWN_LOOPS = 0, /* as far as an invocation may go */
+    KNOWN_LOOPS = 0, /* the most loop iterations of an invocation */
     KNOWN_COPY,
     KNOWN_NONFINITE,
     KNOWN_MATMUL, /* of float32, with packed B where the rules pack it */
@@ -62,7 +62,7 @@ enum known_problem {
     KNOWN_FUSED,
     KNOWN_FUSED_F16,
     KNOWN_FUSED_BF16,
-    KNOWN_FUSED_FEW, /* one query and keys for several pieces */
+    KNOWN_FUSED_FEW, /* one query, and keys for several splits */
     KNOWN_MASK,
     KNOWN_ROPE,
     KNOWN_CACHE,

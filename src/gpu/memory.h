@@ -59,9 +59,8 @@ enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t lim
 /* Frees every block, even if ranges of it are in use. */
 void memory_finish(struct vka_device *device);
 
-/* For vka_device_recover. The first tells whether all memory is our own. The second destroys the
- * Vulkan objects of all blocks; the third makes them again, with the same ranges and undefined
- * contents. */
+/* For vka_device_recover: whether all memory is our own; destroys the Vulkan objects of all blocks;
+ * makes them again, with equal ranges and undefined contents. */
 bool memory_is_own(const struct vka_device *device);
 void memory_empty(struct vka_device *device);
 enum vka_status memory_refill(struct vka_device *device);
@@ -94,7 +93,7 @@ bool memory_can_import(const struct vk_instance *instance, VkPhysicalDevice phys
 /* The address of the buffer for shaders; 0 if it has none. */
 uint64_t memory_address(struct vka_device *device, const struct memory_block *block);
 
-/* The bytes that may still be allocated; and what frees all empty blocks. */
+/* memory_left: the bytes that may still be allocated. memory_trim frees all empty blocks. */
 uint64_t memory_left(const struct vka_device *device, enum memory_kind kind);
 void memory_trim(struct vka_device *device);
 

@@ -1,6 +1,6 @@
-/* Receipts. The device writes a word at the end of each submit, and the host reads it after the
- * wait: so a driver is noticed that dropped the work and reported success. On request the device
- * also writes the ticket of the submit at its beginning, for the kernels to read. */
+/* Receipts detect a driver that drops work and reports success: the device writes a word at the end
+ * of each submit, which the host reads after the wait. On request the device also writes the ticket
+ * of the submit at its beginning, for the kernels to read. */
 #ifndef VKA_GPU_RECEIPT_H
 #define VKA_GPU_RECEIPT_H
 

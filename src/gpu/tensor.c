@@ -210,8 +210,8 @@ static void copy_strided(const struct vka_tensor *tensor, char *base, char *dens
             }
 }
 
-/* The whole words around a tensor's bytes, which are copied: where they begin, their bytes, and
- * where the tensor begins in them. */
+/* The whole words around a tensor's bytes: first byte, number of bytes, and offset of the tensor in
+ * them. */
 struct window {
     uint64_t first, size, inside; /* bytes */
 };

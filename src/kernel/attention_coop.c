@@ -1,15 +1,16 @@
-/* Sizes of attention_coop. As those of attention_tile they depend on nothing that other sequences
- * of the batch could change. */
+/* Sizes of attention_coop. Like those of attention_tile they never depend on other sequences of the
+ * batch. */
 #include "params.h"
 #include "kernel/tune.h"
 
-/* Beyond, the context of a row does not stay in registers. */
+/* Largest head_dim and value_dim whose context stays in registers. */
 #define DIM_MOST 256u
 
-/* Shared memory a workgroup should take at most, so that a processor has room for several. */
+/* Bytes of shared memory a workgroup takes where possible, so that a processor has room for
+ * several. */
 #define SHARED_AIM 40960u
 
-/* Keys of a step that one lane weighs: a bit each in a word. */
+/* Keys of a step for one lane: a bit of a word each. */
 #define PART_MOST 32u
 
 static uint32_t round_up(uint32_t n, uint32_t to)
@@ -17,8 +18,8 @@ static uint32_t round_up(uint32_t n, uint32_t to)
     return (n + to - 1) / to * to;
 }
 
-/* The kernel for the types; KERNEL_COUNT: none. Weights are rounded to 16 bits, which a float32
- * output would show. */
+/* The kernel for the types; KERNEL_COUNT: none. None for float32 output, because weights are
+ * rounded to 16 bits. */
 static enum kernel kernel_of(const struct attention_problem *p)
 {
     if (p->q_type != p->kv_type || p->kv_type != p->v_type || p->o_type == VKA_F32)
@@ -47,7 +48,7 @@ static bool parts_fit(const struct attention_choice *c, uint32_t subgroup_size)
            c->keys / parts <= PART_MOST;
 }
 
-/* The most keys a step for which so much shared memory is enough; false where there are none. */
+/* Sets the most keys a step that fit `shared` bytes; false where none fit. */
 static bool set_keys(const struct attention_problem *problem, uint32_t subgroup_size,
                      uint32_t shared, struct attention_choice *c)
 {
@@ -66,7 +67,7 @@ bool tune_attention_coop(const struct caps *caps, const struct attention_problem
         return false;
     struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1};
     c.preferred =
-        caps->properties.type != VKA_DEVICE_CPU; /* which computes matrices in many steps */
+        caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers compute a matrix in many steps */
     c.size = kernel == KERNEL_attention_coop_f16 ? caps->matrix_f16 : caps->matrix_bf16;
     if (subgroup_size % c.size.m || c.size.n % 8 || problem->head_dim > DIM_MOST ||
         problem->value_dim > DIM_MOST)
@@ -82,7 +83,7 @@ bool tune_attention_coop(const struct caps *caps, const struct attention_problem
         return false;
     tune_cut_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);
-    c.reason = c.n_piece > 1 ? "16-bit inputs: the device's matrix units; keys in pieces"
+    c.reason = c.n_piece > 1 ? "16-bit inputs: the device's matrix units; keys are split"
                              : "16-bit inputs: the device's matrix units";
     *choice = c;
     return true;

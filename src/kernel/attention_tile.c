@@ -4,19 +4,19 @@
 #include "kernel/tune.h"
 #include "params.h"
 
-/* Shared memory a workgroup may take at most, so that a processor has room for several. */
+/* Most bytes of shared memory of a workgroup, so that a processor has room for several. */
 #define SHARED_AIM 32768u
 
-#define VALUE_VEC4 16u /* of the context in registers of an invocation, of all its rows */
-#define CHUNK_VEC4 8u  /* of one row */
+#define VALUE_VEC4 16u /* vec4 of context in registers of an invocation, all its rows */
+#define CHUNK_VEC4 8u  /* vec4 of context in registers of an invocation, one row */
 
 /* Processors assumed, and workgroups that each should have. */
 #define PROCESSORS_DISCRETE 128u
 #define PROCESSORS 32u
 #define WORKGROUPS_EACH 2u
 
-/* Keys of a piece: below, merging costs more than it saves. Above, too few pieces of a cache that
- * is not full would have work. */
+/* Keys of a split. With fewer, merging costs more than it saves; with more, too few splits of a
+ * partly filled cache have work. */
 #define PIECE_LEAST 128u
 #define PIECE_MOST 512u
 #define PIECES_MOST 256u
@@ -38,7 +38,7 @@ static void set_chunks(const struct attention_problem *p, uint32_t n, struct att
     c->n_chunk = divide_up(value4, c->value4);
 }
 
-/* Everything that follows from lanes, lanes_y, rows and the depth of the stage. */
+/* Sets all that follows from lanes, lanes_y, rows and the depth of the stage. */
 static void derive(const struct attention_problem *p, uint32_t depth4, struct attention_choice *c)
 {
     uint32_t head4 = divide_up(p->head_dim, 4);
@@ -51,7 +51,7 @@ static void derive(const struct attention_problem *p, uint32_t depth4, struct at
         c->v_keys /= 2;
 }
 
-/* Lanes and rows for the rows that are there, before memory has its say. */
+/* Sets lanes and rows by the rows of the problem, before they shrink to fit memory. */
 static void begin(const struct attention_problem *p, struct attention_choice *c)
 {
     bool few = !p->ragged && p->n_row <= TUNE_FEW_ROWS;
@@ -70,7 +70,7 @@ static void begin(const struct attention_problem *p, struct attention_choice *c)
     c->q_whole = true;
 }
 
-/* Smaller by one step, the one that costs least first; false where all is as small as can be. */
+/* Takes the cheapest step that shrinks the tile; false where none is left. */
 static bool shrink(const struct attention_problem *p, struct attention_choice *c, uint32_t *depth4)
 {
     if (c->rows > 2)
@@ -98,11 +98,11 @@ void tune_cut_keys(const struct caps *caps, const struct attention_problem *p,
     bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
     uint64_t want = WORKGROUPS_EACH * (discrete ? PROCESSORS_DISCRETE : PROCESSORS);
     if (p->n_row <= TUNE_FEW_ROWS)
-        want <<= p->variant; /* for measuring: more pieces */
+        want <<= p->variant; /* to be measured: more splits */
     uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;
     c->n_piece = 1;
     if (p->ragged || have > want / 2 || kernel_missing(KERNEL_attention_merge, caps))
-        return; /* the lengths of ragged sequences are known to the device alone */
+        return; /* only the device knows the lengths of ragged sequences */
     uint32_t keys = divide_up(p->n_kv, (uint32_t)(want / have));
     keys = keys < PIECE_LEAST ? PIECE_LEAST : keys > PIECE_MOST ? PIECE_MOST : keys;
     uint32_t least = divide_up(p->n_kv, PIECES_MOST);
@@ -119,9 +119,9 @@ bool tune_attention_tile(const struct caps *caps, const struct attention_problem
     uint32_t depth4 = !problem->ragged && problem->n_row <= TUNE_FEW_ROWS ? 4 : 16;
     limit = limit < SHARED_AIM ? limit : SHARED_AIM;
     if (problem->n_row > TUNE_FEW_ROWS)
-        limit >>= problem->variant; /* for measuring: smaller tiles */
+        limit >>= problem->variant; /* to be measured: smaller tiles */
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_tile};
-    c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* which pays for every barrier */
+    c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers pay for every barrier */
     begin(problem, &c);
     derive(problem, depth4, &c);
     while (tune_attention_shared(&c) > limit ||
@@ -132,7 +132,7 @@ bool tune_attention_tile(const struct caps *caps, const struct attention_problem
     }
     tune_cut_keys(caps, problem, &c);
     c.map = problem->mask && problem->n_row > c.tile && !kernel_missing(KERNEL_attention_map, caps);
-    c.reason = c.n_piece > 1 ? "one pass over tiles in shared memory; few rows: keys in pieces"
+    c.reason = c.n_piece > 1 ? "one pass over tiles in shared memory; few rows: keys are split"
                : c.q_whole   ? "one pass over tiles in shared memory"
                              : "one pass over tiles in shared memory, q staged with the keys";
     *choice = c;

@@ -3,13 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rows of A from which on the rules may copy B first. */
+/* Fewest rows of A for which the rules may pack B. */
 #define MANY_ROWS 32u
 
 static const char measured[] = "measured on this device";
 
-/* The largest power of 4 that is at most n, up to 4096: what is measured at one size holds up to
- * the next. */
+/* The largest power of 4 up to n and 4096: a measurement holds up to the next size. */
 static unsigned size_class(uint64_t n)
 {
     unsigned size = 1;
@@ -18,8 +17,8 @@ static unsigned size_class(uint64_t n)
     return size;
 }
 
-/* Makes the rules take the kernel of an entry, by taking what they prefer away from them. Whatever
- * the entry says, the result is one that the rules give on some device. */
+/* Makes the rules choose the kernel of an entry, by removing each kernel that they prefer. The
+ * result is one that the rules give on some device, whatever the entry says. */
 static bool force_matmul(const struct caps *caps, const struct matmul_problem *problem,
                          const struct verdict_entry *entry, struct matmul_choice *choice)
 {
@@ -29,7 +28,7 @@ static bool force_matmul(const struct caps *caps, const struct matmul_problem *p
     for (int i = 0; i < KERNEL_COUNT; i++) {
         tune_matmul(&left, &varied, choice);
         if (kernel_missing(choice->kernel, &left) ||
-            (problem->panel && problem->panel != choice->panel)) /* it cannot read them */
+            (problem->panel && problem->panel != choice->panel)) /* it cannot read the packed B */
             return false;
         if (choice->kernel == entry->kernel)
             return true;

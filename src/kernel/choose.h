@@ -1,11 +1,11 @@
-/* The choice of a kernel: what was measured on this very device where that is known, else the rules
- * of tune.h. */
+/* Chooses a kernel: by the tuning profile of this device if it has an entry, else by the rules of
+ * tune.h. */
 #ifndef VKA_KERNEL_CHOOSE_H
 #define VKA_KERNEL_CHOOSE_H
 
 #include "kernel/tune.h"
 
-/* Both fill in choice->problem, the problem's name: all that a measured choice depends on. */
+/* Both set choice->problem, the name of the problem in tuning profiles. */
 void choose_matmul(const struct caps *caps, const struct matmul_problem *problem,
                    struct matmul_choice *choice);
 void choose_attention(const struct caps *caps, const struct attention_problem *problem,

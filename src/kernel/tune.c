@@ -1,26 +1,25 @@
 #include "kernel/tune.h"
 #include "params.h"
 
-/* Rows of A from which on packing B pays for itself: that reads each element of B once, the product
- * reads it for each tile of rows. */
+/* Fewest rows of A for which packing B pays: packing reads each element of B once, the product once
+ * for each tile of rows. */
 #define PACK_ROWS 32
 
 #define VENDOR_MESA 0x10005u
 
-/* Columns from which on matrix units are used, and tiles that are wanted before they are made
- * larger. */
+/* Fewest columns for matrix units, and fewest tiles of a size before a larger size is chosen. */
 #define COOP_LEAST 16
 #define COOP_TILES 64
 
-/* The lane kernels, the wider first; the last whether the device can run it or not. */
+/* The widest lane kernel that the device can run; lane4 if it can run none. */
 static enum kernel lane_kernel(const struct caps *caps)
 {
     return kernel_missing(KERNEL_matmul_lane8, caps) ? KERNEL_matmul_lane4 : KERNEL_matmul_lane8;
 }
 
 /* CPU drivers turn shared memory into per-lane gathers and each barrier into spills of every live
- * register; a register tile without either is several times faster there. The compiler of
- * SwiftShader, whose subgroups are 4, does not come to an end with it. */
+ * register; a register tile without either is several times faster. Not wanted with subgroups of 4:
+ * SwiftShader, which has them, never finishes compiling it. */
 static bool use_lanes(const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
@@ -29,8 +28,8 @@ static bool use_lanes(const struct caps *caps)
            (wanted || kernel_missing(KERNEL_matmul_tile, caps));
 }
 
-/* Whether the compiler keeps uniform values scalar, as Mesa 26's does: only then reading by address
- * pays. Measured on the matrix product: more than twice as fast as texels on Mesa 26, 40 times
+/* Whether the compiler keeps uniform values scalar, as Mesa 26's does, so that reads by address
+ * pay. Measured on the matrix product: more than twice as fast as texels on Mesa 26, 40 times
  * slower on Mesa 22.3. */
 static bool has_scalars(const struct caps *caps)
 {
@@ -57,7 +56,7 @@ static uint32_t panel_of(enum kernel kernel)
                                            : 0;
 }
 
-/* A power of two up to `most` that leaves out rows that are not there; halved by each variant. */
+/* Rows of a tile: a power of two up to `most`, no larger than m needs; halved by each variant. */
 static uint32_t rows_of(uint32_t most, const struct matmul_problem *p)
 {
     uint32_t rows = most;
@@ -75,7 +74,7 @@ static void choose_packed(enum kernel kernel, const struct matmul_problem *p,
     c->columns = c->panel = panel_of(kernel);
     if (kernel == KERNEL_matmul_address) {
         uint32_t tiles = (p->m + ADDRESS_ROWS - 1) / ADDRESS_ROWS;
-        c->rows = (p->m + tiles - 1) / tiles; /* as even as can be */
+        c->rows = (p->m + tiles - 1) / tiles; /* tiles of equal height */
         c->pack_a = !p->a_plain;
         c->reason = "CPU driver with scalars: rows and packed panels by address";
     } else {
@@ -104,7 +103,7 @@ static void choose_tile(const struct caps *caps, const struct matmul_problem *p,
     c->kernel = KERNEL_matmul_tile;
     c->side = has->max_workgroup >= 256 ? 16 : 8;
     uint32_t smaller = p->variant;
-    for (uint32_t t = 4;; t /= 2) { /* the largest tile that the matrix fills and memory holds */
+    for (uint32_t t = 4;; t /= 2) { /* the largest tile that m and n fill and memory holds */
         c->tile_m = c->tile_n = t;
         c->rows = c->columns = c->side * t;
         uint32_t bytes = 2 * TILE_DEPTH * (c->rows + 1) * 4;
@@ -119,8 +118,8 @@ static void choose_tile(const struct caps *caps, const struct matmul_problem *p,
                                  : "shared-memory tile, smallest for a small matrix or device";
 }
 
-/* The kernel with matrix units for the types; KERNEL_COUNT: none. Sums of float32 inputs stay
- * float32 from end to end. */
+/* The kernel with matrix units for the types; KERNEL_COUNT: none. float32 inputs have none: they
+ * would be rounded. */
 static enum kernel coop_kernel(const struct matmul_problem *p)
 {
     if (p->a_type != p->b_type || p->hidden || p->panel)
@@ -130,26 +129,27 @@ static enum kernel coop_kernel(const struct matmul_problem *p)
                                    : KERNEL_COUNT;
 }
 
-/* CPU drivers compute such a matrix in many steps. Few rows leave most of one empty. */
+/* Whether matrix units are used. CPU drivers compute a matrix in many steps; few columns leave most
+ * of it empty. */
 static bool use_coop(const struct caps *caps, const struct matmul_problem *p)
 {
     enum kernel kernel = coop_kernel(p);
     if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
         return false;
-    /* Whatever m is: a row's bits must not depend on how many others there are. */
+    /* Not by m: the bits of a row must not depend on the number of rows. */
     bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->n >= COOP_LEAST;
     return wanted || (kernel_missing(KERNEL_matmul_tile, caps) && !use_lanes(caps));
 }
 
-/* Bytes of shared memory: both tiles, rows padded by 16 bytes, and a matrix a subgroup. */
+/* Bytes of shared memory: both tiles, with rows padded by 16 bytes, and a matrix per subgroup. */
 static uint32_t coop_shared(const struct matmul_choice *c)
 {
     return (c->rows + c->columns) * (COOP_DEPTH + 8) * 2 +
            COOP_SUBGROUPS * c->size.m * c->size.n * 4;
 }
 
-/* The largest tile that the matrix fills, and of which there are enough to keep a GPU busy. False
- * where shared memory holds none. */
+/* Chooses the largest tile that m and n fill, with enough tiles to keep a GPU busy. False where
+ * shared memory holds none. */
 static bool choose_coop(const struct caps *caps, const struct matmul_problem *p,
                         struct matmul_choice *c)
 {
@@ -230,13 +230,12 @@ void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice 
     choice->reason = "no usable subgroup reductions: shared memory";
 }
 
-/* Keys from which on a CPU driver gains by not writing scores to memory; below, compiling the large
- * kernel at its first use costs more: half a minute where scalars are not kept, a second where they
- * are. */
+/* Fewest keys for which a fused kernel pays on a CPU driver. With fewer, compiling the large kernel
+ * costs more than not writing scores saves: half a minute, or a second with scalars. */
 #define CPU_FUSED_KEYS 2048
 #define CPU_FUSED_KEYS_ADDRESS 128
 
-/* Rows an invocation so that q and context stay in registers. */
+/* Rows of an invocation for which q and context stay in registers. */
 static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
 {
     uint32_t rows = vec4 <= 16 ? 4 : vec4 <= 40 ? 2 : 1;
@@ -248,7 +247,8 @@ static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
 /* Floats of q and context that an invocation of a GPU keeps in registers without spilling. */
 #define GPU_ROW_FLOATS 64
 
-/* The same for a GPU: fewer rows, and none where not even one fits. */
+/* Reduces the rows to what a GPU's registers hold; the kernel is not preferred if they hold
+ * none. */
 static void rows_for_gpu(struct attention_choice *choice)
 {
     uint32_t floats = 4 * (choice->head4 + choice->value4);
@@ -257,7 +257,7 @@ static void rows_for_gpu(struct attention_choice *choice)
     choice->preferred = choice->rows * floats <= GPU_ROW_FLOATS;
 }
 
-/* The kernels with rows in lanes; what is missing where there is none. */
+/* Chooses a kernel with rows in lanes; returns what is missing, or NULL. */
 static const char *choose_rows(const struct caps *caps, const struct attention_problem *problem,
                                struct attention_choice *choice)
 {
@@ -307,8 +307,8 @@ static void choose_kernel(const struct caps *caps, const struct attention_proble
         choice->reason = missing;
 }
 
-/* Keys in pieces where they are more than one chain of sums. Features are never: the unfused path
- * sums those of longer heads in pieces. */
+/* Splits keys that are more than one chain of sums. Heads of more features than that are left to
+ * the unfused path, which sums them in pieces. */
 static void bound_chains(const struct caps *caps, const struct attention_problem *problem,
                          struct attention_choice *choice)
 {
@@ -319,7 +319,7 @@ static void bound_chains(const struct caps *caps, const struct attention_problem
     const char *missing = choice->n_piece > 1 ? kernel_missing(KERNEL_attention_merge, caps) : NULL;
     double turns = ATTENTION_BLOCK / 4.0 * (choice->head4 + 4.0 * choice->value4 + 32);
     if (caps->max_loops && turns > caps->max_loops)
-        missing = "would loop further than this driver does";
+        missing = "needs more loop iterations than this driver runs";
     if (problem->head_dim > TUNE_CHAIN)
         missing = "sums at most 16,384 features of a head";
     if (missing) {

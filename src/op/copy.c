@@ -1,4 +1,4 @@
-/* Copies between strided tensors, and into the panels that some matrix products read. */
+/* Copies between strided tensors, and to the panels of packed B. */
 #include "op/matmul/matmul.h"
 #include "params.h"
 #include "plan/cut.h"
@@ -9,8 +9,8 @@
 struct copy {
     const char *name;
     struct vka_tensor from; /* of rank 4 */
-    struct vka_tensor to;   /* of the same shape; with panels [0][1][panels][size[3] * panel] */
-    uint32_t panel;         /* 0: none */
+    struct vka_tensor to; /* same shape; with panels [size[0]][size[1]][panels][size[3] * panel] */
+    uint32_t panel;       /* 0: none */
 };
 
 static struct work work_of(const uint32_t size[4])
@@ -115,7 +115,7 @@ static enum vka_status add_part(struct vka_plan *plan, const void *job, const st
     return add_cut(plan, &part, NULL);
 }
 
-/* n workgroups of a copy, rows to columns. */
+/* Adds a transposing copy of n workgroups. */
 static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
 {
     enum vka_status status = VKA_OK;

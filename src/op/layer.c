@@ -1,5 +1,5 @@
-/* struct vka_layer: weights on the device, and the layer as an operation: three projections,
- * attention on views of their outputs, and the output projection. */
+/* struct vka_layer: its weights on the device, and the layer as an operation, which is three
+ * projections, attention on views of their outputs, and the output projection. */
 #include "core/layer_info.h"
 #include "op/attention/share.h"
 #include "op/cache/cache.h"
@@ -11,7 +11,7 @@
 
 enum projection { QUERY = 0, KEY, VALUE, OUTPUT, PROJECTION_COUNT };
 
-/* What parts of one product are called, [first][last]. */
+/* Name of the product of projections first .. last, [first][last]. */
 static const char *const product_names[3][3] = {
     {"project q", "project qk", "project qkv"},
     {NULL, "project k", "project kv"},
@@ -21,11 +21,11 @@ static const char *const product_names[3][3] = {
 struct vka_layer {
     struct vka_device *device;
     struct vka_layer_info info; /* sizes, defaults filled in; no host pointers */
-    bool joined; /* sets[0] has query, key and value: they take inputs of one width */
+    bool joined; /* sets[0] holds query, key and value, whose inputs have one width */
     struct weights sets[PROJECTION_COUNT];
 };
 
-/* The weights that have a projection, and which of their parts it is. */
+/* Finds the weights of a projection, and its part of them. */
 static const struct weights *find_part(const struct vka_layer *layer, enum projection which,
                                        uint32_t *part)
 {
@@ -99,8 +99,8 @@ void vka_layer_destroy(struct vka_layer **slot)
     *slot = NULL;
 }
 
-/* An input or the output: [batch][n][width], or [n][batch][width]; *batch and *n must be met where
- * they are not 0, and are filled in where they are. */
+/* Checks an input or the output, [batch][n][width] or [n][batch][width], against *batch and *n;
+ * sets those that are 0. */
 static enum vka_status check_io(struct vka_plan *plan, const char *name,
                                 const struct vka_tensor *tensor, enum vka_layout layout,
                                 unsigned flags, uint32_t width, uint32_t *batch, uint32_t *n)
@@ -125,7 +125,7 @@ fail:
     return status;
 }
 
-/* [n0][n1][n_head * dim], heads blocked or interleaved, as [batch][n_head][n][dim]. */
+/* View [batch][n_head][n][dim] of [n0][n1][n_head][dim], or, interleaved, [n0][n1][dim][n_head]. */
 static struct vka_tensor heads_of(const struct vka_tensor *flat, enum vka_layout layout,
                                   uint32_t n_head, uint32_t dim, bool interleaved)
 {
@@ -143,8 +143,8 @@ static struct vka_tensor heads_of(const struct vka_tensor *flat, enum vka_layout
     return heads;
 }
 
-/* x W^T + b of the projections first .. last, whose input is one tensor, into scratch; each is seen
- * as heads. */
+/* Adds x W^T + b of projections first .. last, which share the input x, into scratch; heads[] are
+ * views of the parts. */
 static enum vka_status project(struct vka_plan *plan, const struct vka_layer_op *op,
                                enum projection first, enum projection last,
                                const struct vka_tensor *x, struct vka_tensor heads[])
@@ -168,7 +168,7 @@ fail:
     return status;
 }
 
-/* All three projections, in as few products as the inputs and the weights allow. */
+/* Adds all three projections, in as few products as inputs and weights allow. */
 static enum vka_status project_all(struct vka_plan *plan, const struct vka_layer_op *op,
                                    const struct vka_tensor *const x[3], struct vka_tensor heads[3])
 {
@@ -182,7 +182,7 @@ fail:
     return status;
 }
 
-/* Checks the operation and fills in the sizes of *a. */
+/* Checks the operation and sets the sizes of *a. */
 static enum vka_status check(struct vka_plan *plan, const struct vka_layer_op *op,
                              const struct vka_tensor *key, const struct vka_tensor *value,
                              struct attention *a)
@@ -218,7 +218,7 @@ fail:
     return status;
 }
 
-/* x: query, key and value, the same pointer where they are one. */
+/* Adds the layer for all batch elements. x: query, key, value; equal pointers for one tensor. */
 static enum vka_status add_whole(struct vka_plan *plan, const struct vka_layer_op *op,
                                  const struct vka_tensor *const x[3], struct attention *a)
 {

@@ -3,7 +3,7 @@
 #include "op/check.h"
 #include "op/nonfinite.h"
 
-/* Makes axis j part of the rows, axis 2, where both shapes step through the two evenly. */
+/* Merges axis j into the rows, axis 2, if the strides of both shapes allow it. */
 static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)
 {
     uint32_t n = in->size[2], more = in->size[j];
@@ -38,10 +38,10 @@ enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struc
         .alpha = 1,
         .relu = relu,
     };
-    /* [batch][n] of dense tensors are batch * n rows of one product. */
+    /* Dense tensors [batch][n] are batch * n rows of one product. */
     if (merge_axis(&op.a.shape, &op.c.shape, 1))
         merge_axis(&op.a.shape, &op.c.shape, 0);
-    for (uint32_t i = 0; i < 2; i++) { /* the same weights for all */
+    for (uint32_t i = 0; i < 2; i++) { /* all share the weights */
         op.b.shape.size[i] = op.a.shape.size[i];
         op.b.shape.stride[i] = 0;
     }

@@ -4,8 +4,8 @@
 
 #include "op/matmul/matmul.h"
 
-/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias, leading axes alike. panel: as in
- * matmul_op, of the weight. */
+/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias; leading axes are equal. panel: of
+ * the weight, see matmul_op. */
 enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
                             const struct vka_tensor *weight, uint32_t panel,
                             const struct vka_tensor *bias, bool relu,

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ELEMENTS 64u     /* for an invocation, as long as there are not too many of these */
-#define MOST_GROUPS 128u /* of a pass: what the host adds up is 64 KiB */
+#define ELEMENTS 64u     /* of an invocation, below MOST_GROUPS */
+#define MOST_GROUPS 128u /* of a pass: the host adds up to 64 KiB */
 
 /* Invocations that count elements, and passes. */
 struct total {
@@ -56,13 +56,13 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     return axis;
 }
 
-/* Where NaN and Inf of one output are counted. */
+/* Counts of NaN and Inf in one output. */
 struct count {
     struct attached attached;
     const char *name;
-    struct storage *words; /* host-visible, of the plan's scratches: n pairs of NaN and Inf */
+    struct storage *words; /* u32 [n][2] NaN and Inf, host-visible, in the plan's scratches */
     uint32_t n;
-    uint64_t nan, inf; /* of the last run waited for */
+    uint64_t nan, inf; /* of the last run that was waited for */
 };
 
 static enum vka_status sum_counts(struct attached *self, uint64_t ticket, bool last)
@@ -85,7 +85,7 @@ static void free_count(struct attached *self)
     free(self); /* the first member of a struct count */
 }
 
-/* A counted output, and its n pairs of words as a tensor [1][1][1][2 * n]. */
+/* Attaches a count; *words: its words as a tensor [1][1][1][2 * n]. */
 static enum vka_status add_count(struct vka_plan *plan, const char *name, uint32_t n,
                                  struct vka_tensor *words)
 {
@@ -165,7 +165,7 @@ fail:
     return status;
 }
 
-/* Count `index` of those attached; NULL past the last. */
+/* Attached count `index`; NULL past the last. */
 static const struct count *find_count(const struct vka_plan *plan, size_t index)
 {
     for (size_t i = 0; i < plan->n_attached; i++)

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 
 #define TWO_PI 6.283185307179586476925286766559
-#define ROWS 64u               /* of a workgroup */
+#define ROWS 64u               /* rows of a workgroup */
 #define MOST_OFFSET (1u << 30) /* the kernel clamps to it */
 
-/* Turns a position of each pair, as fractions of 2^64: low and high word. The kernel multiplies in
- * integers, so that no position loses the angle's precision. */
+/* Makes the frequencies of rope_params. The kernel multiplies integers, so that angles are exact at
+ * every position. */
 static enum vka_status make_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
                                         struct vka_tensor *frequencies)
 {
@@ -101,8 +101,8 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
              size[3], t->norm ? "norm " : "", t->rope->dim ? "turn" : "");
 }
 
-/* Below base 1 a pair turns by up to 1 / base a position, which no double holds to the fraction of
- * a turn that far positions need. */
+/* Checks base and positions. Bases below 1 are refused: a pair would rotate by up to 1 / base a
+ * position, which a double does not hold precisely enough for far positions. */
 static enum vka_status check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
                              uint64_t first, const uint32_t size[4])
 {
@@ -113,9 +113,9 @@ static enum vka_status check(struct vka_plan *plan, const char *name, const stru
               name, (double)rope->base);
     CHECK_ARG(!rope->dim || first + rows <= 1u << 31, "%s: position %llu exceeds 2^31 - 1", name,
               (unsigned long long)(first + rows - 1));
-    if (size[3] > limit / sizeof(float)) /* before its frequencies are made */
+    if (size[3] > limit / sizeof(float)) /* checked before frequencies are made */
         return log_error(log, VKA_UNSUPPORTED,
-                         "%s: a row of %u in float32 passes the %llu bytes that a kernel may see",
+                         "%s: a row of %u in float32 exceeds the %llu bytes that a kernel can read",
                          name, size[3], (unsigned long long)limit);
 fail:
     return status;

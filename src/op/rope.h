@@ -4,9 +4,9 @@
 
 #include "plan/plan.h"
 
-/* Replaces *tensor, [batch][n_head][n][head_dim], by a float32 scratch tensor with each row normed
- * (norm not NULL) and then turned (rope->dim not 0). Row i of batch b stands at offsets[b] + i, or
- * at first + i where offsets is NULL. epsilon 0: 1e-6. INVALID for a base below 1 and for positions
+/* Replaces *tensor, [batch][n_head][n][head_dim], by float32 scratch with each row normalised (norm
+ * not NULL) and then rotated (rope->dim not 0). Row i of batch b is at position offsets[b] + i, or
+ * first + i if offsets is NULL. epsilon 0: 1e-6. INVALID for a base below 1 and for positions
  * beyond int32. */
 enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
                           const struct vka_tensor *norm, float epsilon,

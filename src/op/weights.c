@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes all of a weight or bias, and keeps it where asked to. */
+/* Writes a weight or bias, and keeps a host copy if `keep`. */
 static enum vka_status write_tensor(struct vka_tensor *tensor, bool keep, const void *data)
 {
     enum vka_status status = VKA_OK;
@@ -16,7 +16,7 @@ fail:
     return status;
 }
 
-/* Where element [o][i] of [out][in] lies in a device's layout; pitch: of its rows. */
+/* Index of element [o][i] of [out][in] in the device's layout, with rows of `pitch` elements. */
 static uint64_t place(const struct weights *w, bool transposed, uint64_t pitch, uint64_t in,
                       uint64_t o, uint64_t i)
 {
@@ -25,7 +25,7 @@ static uint64_t place(const struct weights *w, bool transposed, uint64_t pitch, 
     return transposed ? i * pitch + o : o * pitch + i;
 }
 
-/* Rearranges the parts into data, which is 0 before. */
+/* Writes the parts to data, which is 0 before, in the device's layout. */
 static void arrange(const struct weights *w, enum vka_dtype dtype, bool transposed, uint64_t pitch,
                     const struct weight_part *parts, uint32_t in, void *data)
 {
@@ -42,7 +42,8 @@ static void arrange(const struct weights *w, enum vka_dtype dtype, bool transpos
             }
 }
 
-/* As this device's kernels want them: packed in panels of float32, transposed, or as they are. */
+/* Uploads the weight in the layout that the device's kernels want: panels of float32, transposed,
+ * or unchanged. */
 static enum vka_status upload_weight(struct vka_device *device, enum vka_dtype dtype, bool keep,
                                      const struct weight_part *parts, uint32_t out, uint32_t in,
                                      struct weights *w)
@@ -62,8 +63,8 @@ static enum vka_status upload_weight(struct vka_device *device, enum vka_dtype d
     w->weight.dtype = w->panel ? VKA_F32 : dtype;
     if (pitch > UINT32_MAX ||
         !shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &w->weight.shape))
-        return log_error(log, VKA_UNSUPPORTED, "a weight of %u rows of %u is no single allocation",
-                         out, in);
+        return log_error(log, VKA_UNSUPPORTED,
+                         "a weight of %u rows of %u does not fit one allocation", out, in);
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->weight), &w->weight.storage));
     data = calloc(1, vka_tensor_size(&w->weight));
     CHECK_ALLOC(data);
@@ -112,14 +113,14 @@ enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, 
     uint64_t out = 0;
     bool bias = false;
     *w = (struct weights){.n_part = n_part};
-    TRY(device_settle(device, choose_packed, &w->panel)); /* no other kernel reads what is packed */
-    uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1; /* parts begin at whole vec4 */
+    TRY(device_settle(device, choose_packed, &w->panel));     /* a panel is for one kernel */
+    uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1; /* parts start at whole vec4 */
     for (uint32_t p = 0; p < n_part; p++) {
         w->first[p] = (uint32_t)out;
         w->out[p] = parts[p].out;
         bias |= parts[p].host->bias != NULL;
         out += (parts[p].out + (uint64_t)unit - 1) / unit * unit;
-        CHECK_ARG(out <= INT32_MAX, "vka_layer_create: projections pass 2^31 rows");
+        CHECK_ARG(out <= INT32_MAX, "vka_layer_create: projections exceed 2^31 rows");
     }
     TRY(upload_weight(device, dtype, keep, parts, (uint32_t)out, in, w));
     if (bias)

@@ -1,4 +1,4 @@
-/* The weights of linear maps on the device, as its kernels want them. */
+/* Weights of linear maps on the device, in the layout that its kernels want. */
 #ifndef VKA_OP_WEIGHTS_H
 #define VKA_OP_WEIGHTS_H
 
@@ -12,22 +12,22 @@ struct weight_part {
 
 #define MAX_WEIGHT_PARTS 3
 
-/* Maps of one input, one below the other: a single product makes all of them. */
+/* Linear maps of one input, joined along `out`: one product computes all of them. */
 struct weights {
     struct vka_tensor weight; /* [out][in] or packed, storage NULL where absent */
-    struct vka_tensor bias;   /* [out], likewise */
+    struct vka_tensor bias;   /* [out], storage NULL if absent */
     uint32_t panel;           /* 0: not packed; see matmul_op */
     uint32_t n_part;
-    uint32_t first[MAX_WEIGHT_PARTS], out[MAX_WEIGHT_PARTS]; /* rows of each */
+    uint32_t first[MAX_WEIGHT_PARTS], out[MAX_WEIGHT_PARTS]; /* rows of each part */
 };
 
-/* Uploads the maps, and keeps a copy on the host where `keep` says so. */
+/* Uploads the maps, and keeps a copy on the host if `keep`. */
 enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, bool keep,
                                const struct weight_part *parts, uint32_t n_part, uint32_t in,
                                struct weights *weights);
 void weights_free(struct weights *weights);
 
-/* Rows that parts first .. last take in a product's output, with what lies between. */
+/* Columns of parts first .. last in a product's output, padding between them included. */
 uint32_t weights_width(const struct weights *weights, uint32_t first, uint32_t last);
 
 /* output[...][weights_width] = the parts of input. */

@@ -1,8 +1,8 @@
 #include "plan/budget.h"
 #include "gpu/quirks.h"
 
-/* Of the budget, what the prediction by a measured rate may take: clocks change, and masks, strides
- * and sizes that were not measured are slower. */
+/* Factor of measured rates: clocks change, and masks, strides and sizes that were not measured are
+ * slower. */
 #define MARGIN 0.5
 
 static const struct rate cautious[VKA_DEVICE_TYPE_COUNT] = {

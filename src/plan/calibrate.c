@@ -3,15 +3,15 @@
 
 #include <math.h>
 
-#define RUNS 3          /* the first compiles and touches memory for the first time */
-#define GROUPS 4096u    /* workgroups at most: more than any device has room for */
-#define ENOUGH_MS 2.0   /* runs as long as that are measured well */
-#define LEAST_GROUPS 16 /* though one workgroup alone may take as long as that */
+#define RUNS 3          /* the first compiles and maps memory */
+#define GROUPS 4096u    /* most workgroups: more than any device runs at once */
+#define ENOUGH_MS 2.0   /* runs this long are measured well */
+#define LEAST_GROUPS 16 /* fewest workgroups, even if one takes ENOUGH_MS */
 #define TOO_LONG_MS 20.0
 #define SCRATCH (64ull << 20) /* bytes */
-#define LEAST_SHARE 2.0 /* of the cautious rate: what is slower was held up by other programs */
+#define LEAST_SHARE 2.0 /* divides the cautious rate: slower runs were delayed by other programs */
 #define TIMEOUT (4 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile within the first run */
-#define TICK_MS 1e-4                      /* clocks do not tell less */
+#define TICK_MS 1e-4                      /* resolution of clocks */
 
 bool calibrate_wanted(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
 {
@@ -47,7 +47,7 @@ fail:
     return status;
 }
 
-/* Times n workgroups; *work is what they have to do. */
+/* Times n workgroups, whose work is *work. */
 static enum vka_status measure(struct vka_device *device, calibrate_add *add, const void *problem,
                                uint32_t n, struct work *work, double *ms)
 {
@@ -74,7 +74,7 @@ enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struc
     enum vka_status status = VKA_OK;
     if (!calibrate_wanted(plan, kernel, pass_work))
         return VKA_OK;
-    if (device->queue.submitted) /* by the host's clock, the device has to be idle */
+    if (device->queue.submitted) /* the host's clock measures only an idle device */
         TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
     double ms = 0;
     for (uint32_t n = 1; n <= GROUPS && ms < TOO_LONG_MS; n *= 4) {
@@ -87,7 +87,7 @@ enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struc
             break;
     }
 fail:
-    if (status == VKA_TIMEOUT) /* a CPU driver that compiles for so long: it is not asked again */
+    if (status == VKA_TIMEOUT) /* a CPU driver compiled for so long: not measured again */
         status = VKA_OK;
     if (status == VKA_OK)
         device->rates.of[budget_class(kernel)] = best;

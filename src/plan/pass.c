@@ -1,4 +1,4 @@
-/* Passes: what they bind, what they are predicted to take, and adding one to a plan. */
+/* Passes: bindings, predicted time, and adding one to a plan. */
 #include "gpu/quirks.h"
 #include "plan/plan.h"
 
@@ -19,7 +19,7 @@ static uint64_t binding_alignment(const struct vka_plan *plan)
     return alignment > LEAST_ALIGNMENT ? alignment : LEAST_ALIGNMENT;
 }
 
-/* From the aligned byte at or before the first element to 16 bytes around the last. */
+/* The bytes of a tensor, from an aligned offset up to whole 16 bytes. */
 static struct binding range_of(const struct vka_plan *plan, const struct vka_tensor *tensor)
 {
     uint64_t size = vka_dtype_size(tensor->dtype), alignment = binding_alignment(plan);
@@ -27,7 +27,7 @@ static struct binding range_of(const struct vka_plan *plan, const struct vka_ten
     uint64_t end = first + shape_extent(&tensor->shape) * size;
     struct binding b = {.storage = tensor->storage, .offset = first / alignment * alignment};
     end = (end + LEAST_ALIGNMENT - 1) / LEAST_ALIGNMENT * LEAST_ALIGNMENT;
-    b.size = end - b.offset; /* within the storage: its range is whole 256 bytes */
+    b.size = end - b.offset; /* stays in the storage, whose range is a multiple of 256 bytes */
     return b;
 }
 
@@ -119,7 +119,7 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
                              pass->groups[i], i, caps->max_groups[i]);
     if (pass->work.loops > budget_max_loops(caps))
         return log_error(log, VKA_UNSUPPORTED,
-                         "%s needs %.0f loop iterations of an invocation, the driver makes %.0f",
+                         "%s needs %.0f loop iterations of an invocation, the driver runs %.0f",
                          pass->name, pass->work.loops, budget_max_loops(caps));
     for (uint32_t i = 0; i < kernel->buffers; i++)
         if (pass->bindings[i].size > caps->properties.max_buffer_range)

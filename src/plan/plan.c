@@ -47,8 +47,8 @@ static void release_plan(struct recorded *self)
     release_recording(plan_of(self));
 }
 
-/* Records a plan of a device that was lost once more. One that reads what did not come back stays
- * without a recording and is refused. */
+/* Records a plan again after its device was lost. A plan that reads stale storage stays unrecorded,
+ * and its runs are refused. */
 static enum vka_status restore_plan(struct recorded *self)
 {
     struct vka_plan *plan = plan_of(self);

@@ -1,4 +1,4 @@
-/* struct vka_plan: passes in order, the storage they use, and what was recorded from them. */
+/* struct vka_plan: passes in order, the storage they use, and the recorded commands. */
 #ifndef VKA_PLAN_PLAN_H
 #define VKA_PLAN_PLAN_H
 
@@ -7,10 +7,10 @@
 #include "gpu/verdict.h"
 #include "plan/budget.h"
 
-/* A CPU driver maps memory for each, and crashes when it can map no more. */
+/* A CPU driver maps memory for each pass, and crashes when it cannot map more. */
 #define MOST_PASSES 16384u
 
-/* One buffer of a pass: bytes of a storage. */
+/* One buffer of a pass: a range of bytes of a storage. */
 struct binding {
     struct storage *storage; /* referenced by the pass */
     uint64_t offset, size;
@@ -21,30 +21,30 @@ struct binding {
 struct pass {
     const char *name, *reason;
     char detail[96];
-    char problem[VERDICT_PROBLEM]; /* what the kernel was chosen for; "": no choice */
+    char problem[VERDICT_PROBLEM]; /* name in tuning profiles; "": there was no choice */
     struct pipeline_key key;
-    struct binding bindings[MAX_BUFFERS]; /* as many as the kernel has buffers */
+    struct binding bindings[MAX_BUFFERS]; /* [buffers of the kernel] */
     unsigned char push[PUSH_SIZE];
     uint32_t push_size;
-    uint32_t n_address; /* the push constants begin with the addresses of so many buffers */
+    uint32_t n_address; /* buffers whose addresses the push constants begin with */
     uint32_t groups[3];
-    struct work work;    /* of all of it */
-    VkDescriptorSet set; /* of the finished plan, like the views of texel buffers */
+    struct work work;    /* of the whole dispatch */
+    VkDescriptorSet set; /* made when the plan is finished, like views */
     VkBufferView views[MAX_TEXEL_BUFFERS];
 };
 
-/* Storage that the plan owns. Between operations nothing is in use, so they share it. */
+/* Storage that the plan owns. Operations share it, as nothing of it is in use between them. */
 struct scratch {
     struct storage *storage;
-    uint32_t used; /* by the operation being added: the level it was taken at; 0: free */
+    uint32_t used; /* level at which the operation being added took it; 0: free */
     bool constant; /* written once when added, never shared */
 };
 
-/* What an operation hangs on a plan, first member of a structure of its own: told before each
- * submit and after each wait, and released with the plan. */
+/* An object that an operation attaches to a plan, first member of its own structure: called before
+ * each submit and after each wait, released with the plan. */
 struct attached {
     void (*begin_run)(struct attached *self); /* NULL: nothing to do */
-    /* last: the ticket is the last that was submitted. */
+    /* last: no later ticket was submitted. */
     enum vka_status (*end_run)(struct attached *self, uint64_t ticket, bool last);
     void (*release)(struct attached *self); /* frees it */
     bool notes_tickets;                     /* its passes read device->running */
@@ -53,13 +53,13 @@ struct attached {
 struct vka_plan {
     struct retired retired; /* first: a plan destroyed in flight waits here */
     struct vka_device *device;
-    struct caps caps; /* the device's, when they were last read, and `without` */
-    uint64_t without; /* bit k: choices leave kernel k out; of self-tests */
+    struct caps caps; /* the device's, as last read, with `without` */
+    uint64_t without; /* bit k: kernel k is not chosen; for self-tests */
     enum vka_path path;
     uint64_t workspace_limit;
-    uint32_t whole_n_head, whole_n_kv_head, whole_n_q; /* as in vka_plan_info */
-    double budget;                                     /* nanoseconds a submit; infinite: none */
-    double predicted; /* of all passes, by the rates known when they were added */
+    uint32_t whole_n_head, whole_n_kv_head, whole_n_q; /* see vka_plan_info */
+    double budget;                                     /* nanoseconds of a submit; infinite: none */
+    double predicted; /* nanoseconds of all passes, by the rates known when they were added */
     bool timestamps, finished;
 
     struct pass *passes;
@@ -71,26 +71,25 @@ struct vka_plan {
     struct attached **attached;
     size_t n_attached, attached_room;
     bool count_nonfinite;
-    bool waited; /* for the last run */
+    bool waited; /* the last run has been waited for */
 
     VkCommandPool pool;
     VkCommandBuffer *commands; /* [n_submit] */
-    size_t *first;             /* [n_submit + 1], the first pass of each; at the end n_pass */
+    size_t *first;             /* [n_submit + 1], first pass of each submit, then n_pass */
     size_t n_submit;
     VkDescriptorPool descriptors;
     VkQueryPool queries;
-    double *gpu_ms; /* [n_pass], of the last run waited for */
+    double *gpu_ms; /* [n_pass], of the last run that was waited for */
     uint64_t last_ticket, timed_ticket;
-    uint64_t lost_ticket; /* up to here, runs were lost with the device */
-    bool stale;           /* reads a storage that is */
+    uint64_t lost_ticket; /* runs up to this one were lost with the device */
+    bool stale;           /* reads a stale storage */
     struct recorded recorded;
 };
 
 /* Reads the device's caps again: kernels may have been tested since. */
 void plan_read_caps(struct vka_plan *plan);
 
-/* An operation begins with plan_begin and ends with plan_end; on failure plan_end takes back all
- * that was added and taken since. */
+/* plan_begin and plan_end enclose an operation; plan_end removes all that a failed one added. */
 struct plan_mark {
     size_t n_pass, n_scratch, n_attached;
     double predicted;
@@ -101,7 +100,7 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
 /* Makes room for one more element of an array that doubles. */
 enum vka_status plan_grow(struct log *log, void **array, size_t count, size_t *room, size_t size);
 
-/* A dense tensor in storage of the plan's own, until the operation ends. The tensor holds no
+/* Takes a dense tensor in the plan's storage until the operation ends. The tensor holds no
  * reference. */
 enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                              struct vka_tensor *tensor);
@@ -109,32 +108,32 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
 /* Gives scratch back before the operation ends: passes added later may write over it. */
 void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor);
 
-/* What is taken between the two is given back at the second. They nest. */
+/* plan_scratch_leave gives back the scratch taken since plan_scratch_enter. They nest. */
 void plan_scratch_enter(struct vka_plan *plan);
 void plan_scratch_leave(struct vka_plan *plan);
 
-/* The same with contents, kept as long as the plan. */
+/* Makes a dense tensor with these contents, kept as long as the plan. */
 enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                               const void *data, struct vka_tensor *tensor);
 
-/* A tensor of `bytes` in host-visible memory that the plan keeps, u32 [bytes / 4]. */
+/* Makes u32 [bytes / 4] in host-visible memory, kept as long as the plan. */
 enum vka_status plan_host_words(struct vka_plan *plan, uint64_t bytes, struct storage **words);
 
-/* Takes ownership of `attached`, which is released on failure too. */
+/* Takes ownership of `attached`; releases it on failure. */
 enum vka_status plan_attach(struct vka_plan *plan, struct attached *attached);
 
-/* Whether submits note which ticket runs. */
+/* Whether submits write their ticket to device->running. */
 bool plan_notes_tickets(const struct vka_plan *plan);
 
 /* The bytes that one binding of a tensor takes. */
 uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);
 
-/* Whether kernels of CPU drivers can read it by address or as texels: not an application's buffer
- * that was made for less. */
+/* Whether kernels for CPU drivers can read it by address or as texels. They cannot read an
+ * application's buffer that lacks the usage. */
 bool plan_is_ours(const struct vka_plan *plan, const struct vka_tensor *tensor);
 
-/* Binds a tensor to a slot; *offset is its first element as the kernel counts. A slot that the
- * kernel does not read can be bound to anything. */
+/* Binds a tensor to a slot; *offset, which may be NULL, becomes its first element within the
+ * binding. A slot that the kernel does not read takes any tensor. */
 void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
                const struct vka_tensor *tensor, bool write, uint32_t *offset);
 
@@ -153,13 +152,13 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass);
 /* Nanoseconds that a dispatch is predicted to take. */
 double plan_time(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
 
-/* Whether that is within the budget, and the loops of its invocations within the device's limit. */
+/* Whether a dispatch fits the budget, and its loops the limit of the driver. */
 bool plan_fits(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
 
-/* DEVICE_LOST: the plan reads weights that are gone. */
+/* Logs and returns DEVICE_LOST: the plan reads weights that were lost. */
 enum vka_status plan_weights_lost(struct log *log);
 
-/* DEVICE_LOST where the device is, or weights that the plan reads. */
+/* DEVICE_LOST if the device is lost, or weights that the plan reads. */
 enum vka_status plan_check_alive(const struct vka_plan *plan);
 
 /* Makes pipelines and descriptors and records the command buffer. */

@@ -1,4 +1,4 @@
-/* Plans among the application's own commands and semaphores. */
+/* Plans with the application's own command buffers and semaphores. */
 #include "plan/plan.h"
 
 enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands)

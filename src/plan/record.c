@@ -1,4 +1,4 @@
-/* From passes to a command buffer: pipelines, descriptors, barriers, dispatches, timestamps. */
+/* Records passes to command buffers: pipelines, descriptors, barriers, dispatches, timestamps. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -55,13 +55,13 @@ fail:
     return status;
 }
 
-/* What has been read and written since the last barrier. */
+/* Bindings read or written since the last barrier. */
 struct hazards {
     const struct binding **open;
     size_t n;
 };
 
-/* By buffer, not by storage: an application may wrap one buffer twice. */
+/* Compares buffers, not storages: an application may wrap one buffer twice. */
 static bool overlap(const struct binding *a, const struct binding *b)
 {
     const struct memory_range *x = &a->storage->range, *y = &b->storage->range;
@@ -174,16 +174,15 @@ static void record_pass(const struct vka_device *device, VkCommandBuffer command
         device->end_label(commands);
 }
 
-/* Passes begin .. end - 1. Their timestamps, where queries are given, go to `query` (before the
- * first) and on. */
+/* Records passes begin .. end - 1. Timestamps, if queries are given, go to `query` (before the
+ * first pass) and the following queries. */
 static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCommandBuffer commands,
                           VkQueryPool queries, uint32_t query, struct hazards *hazards)
 {
     struct vka_device *device = plan->device;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
-    /* What was submitted before may still be going: other passes of the run, or a run of another
-     * plan with the same workspace, the same tensors. */
+    /* Earlier submits may still run: other passes of this run, or plans with the same tensors. */
     barrier(plan, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
             VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
     hazards->n = 0;
@@ -237,7 +236,7 @@ fail:
     return status;
 }
 
-/* Which passes share a submit. */
+/* Groups passes into submits. */
 static enum vka_status group_passes(struct vka_plan *plan)
 {
     struct log *log = &plan->device->log;

@@ -1,4 +1,4 @@
-/* What a plan holds beside its passes: intermediate results, constants, what operations attach. */
+/* Storage of a plan for intermediate results and constants, and attached objects. */
 #include "plan/plan.h"
 
 #include <stdlib.h>

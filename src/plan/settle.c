@@ -2,8 +2,8 @@
 
 #define BIT(kernel) (UINT64_C(1) << (kernel))
 
-/* Tests the kernels that are untested and not `tried` yet; whether there was one. The probe of
- * loops comes first: how far a driver goes is part of every choice. */
+/* Tests those of `kernels` that are untested and not in `tried`; *some: there was one. loop_probe
+ * comes first, as every choice depends on the loops that a driver runs. */
 static enum vka_status test_some(struct vka_device *device, const struct caps *caps,
                                  uint32_t head_dim, uint64_t kernels, uint64_t *tried, bool *some)
 {

@@ -13,7 +13,7 @@ void ref_linear(const double *x, const double *w, const double *bias, size_t row
             double sum = 0;
             for (size_t i = 0; i < in; i++) {
                 double value = x[r * in + i];
-                /* Written so that NaN passes. */
+                /* This order lets NaN pass. */
                 sum += (relu && value < 0 ? 0 : value) * w[o * in + i];
             }
             y[r * out + o] = bias ? sum + bias[o] : sum;

@@ -115,7 +115,7 @@ static bool score_row(const struct ref_attention *a, const struct row *r, struct
     return any;
 }
 
-/* Softmax over the visible keys; the weights of hidden keys are exactly 0. */
+/* Softmax over the visible keys; weights of hidden keys are exactly 0. */
 static void softmax_row(const struct ref_attention *a, const struct row *r, struct work *w)
 {
     const double *s = w->stage[VKA_SCORES_BIAS];

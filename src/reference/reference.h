@@ -11,9 +11,9 @@ struct ref_attention {
     const double *q;          /* [batch][n_head][n_q][head_dim] */
     const double *k;          /* [batch][n_kv_head][n_kv][head_dim], past keys first */
     const double *v;          /* [batch][n_kv_head][n_kv][value_dim] */
-    size_t n_past;            /* the first keys, which are normalised and rotated already */
+    size_t n_past;            /* leading keys, already normalised and rotated */
     size_t mask_rank;         /* 0: no mask */
-    size_t mask_shape[4];     /* aligned right; the first mask_rank of them count */
+    size_t mask_shape[4];     /* [mask_rank], aligned to the last axes */
     const uint8_t *bool_mask; /* give one of the two if mask_rank is not 0 */
     const double *float_mask;
     const int64_t *kv_length; /* [kv_length_count], count batch or 1; NULL: n_kv */
@@ -40,8 +40,7 @@ struct ref_attention {
 
 /* Computes attention. VKA_OK or VKA_OUT_OF_HOST_MEMORY; the caller has checked the shapes. A
  * visible key whose score is NaN or +inf, or whose float mask is +inf, makes the context and the
- * visible weights of its row NaN. A key whose float mask is NaN is hidden, as NaN is not above
- * -inf. */
+ * visible weights of its row NaN. A key whose float mask is NaN is hidden. */
 enum vka_status ref_attention(const struct ref_attention *a);
 
 /* The steps before the scores, on x[rows][dim] in place. RMS norm: x / sqrt(mean(x^2) + epsilon)

@@ -1,4 +1,4 @@
-/* Devices that test their kernels: the public functions that make one. */
+/* The public functions that make a device, with self-tests. */
 #include "selftest/self_test.h"
 
 enum vka_status vka_device_create(const struct vka_device_info *info, struct vka_device **out)

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define GROUP 2u /* heads of one key head */
+#define GROUP 2u /* heads of a key head */
 #define CAPACITY 32u
-/* Of outputs up to 1: no rounding comes near it, no wrong key hides in it. */
+/* For outputs up to 1: well above rounding, well below the effect of a wrong key. */
 #define TOLERANCE_F32 1e-4
 #define TOLERANCE_16 3e-2
 
@@ -16,11 +16,11 @@ struct known_attention {
     enum vka_dtype dtype;
     bool causal, mask, rope;
     uint32_t page_size; /* of a cache */
-    bool cache; /* the plan runs twice, with the same keys: the second time they stand twice */
+    bool cache;         /* the plan runs twice, and the cache then holds the same keys twice */
 };
 
-/* Zero: what the problem is not about. More than one of all that a kernel has workgroups for, so
- * that none is right where only the first is. */
+/* The sizes of a problem; 0: not used. Each axis of the grid has several workgroups, so that a
+ * kernel is not right if only the first one is. */
 static struct known_attention known(enum known_problem problem, uint32_t dim)
 {
     struct known_attention a = {.batch = 2, .n_kv_head = 2, .n_q = 39, .n_kv = 37};
@@ -43,7 +43,7 @@ static struct known_attention known(enum known_problem problem, uint32_t dim)
     return a;
 }
 
-/* Some keys of a tile, all of one, none. Query 0 sees key 1. */
+/* Shows some keys of a tile, all, or none. Query 0 sees key 1. */
 static bool mask_shows(uint32_t query, uint32_t key)
 {
     return (query / 32 + key / 32) % 2 == 0 && (key >= 64 || (query + key) % 3 != 0);
@@ -56,8 +56,8 @@ static bool sees(const struct known_attention *a, uint32_t query, uint32_t key)
     return !a->mask || mask_shows(query, key);
 }
 
-/* q . k after both are turned by their positions, of which only the distance counts; q and k: their
- * first elements. */
+/* q . k after rotation, which depends only on the distance of their positions; q and k: first
+ * elements. */
 static double score(const struct known_attention *a, uint32_t q, uint32_t k, double distance)
 {
     double sum = 0;
@@ -70,24 +70,24 @@ static double score(const struct known_attention *a, uint32_t q, uint32_t k, dou
     return sum / sqrt(a->dim);
 }
 
-/* want: [batch][n_kv_head * GROUP][n_q][dim], 0 before. */
+/* want: [batch][n_kv_head * GROUP][n_q][dim], filled with 0. */
 static void attend(const struct known_attention *a, double *want)
 {
     uint32_t n_key = a->cache ? 2 * a->n_kv : a->n_kv;
     for (uint32_t row = 0; row < a->batch * a->n_kv_head * GROUP * a->n_q; row++) {
-        double total = 0, *context = want + row * a->dim;
+        double row_sum = 0, *context = want + row * a->dim;
         uint32_t query = row % a->n_q, kv = row / a->n_q / GROUP * a->n_kv * a->dim;
         for (uint32_t key = 0; key < n_key; key++) {
             if (!sees(a, query, key))
                 continue;
             uint32_t at = kv + key % a->n_kv * a->dim;
             double weight = exp(score(a, row * a->dim, at, (double)key - query));
-            total += weight;
+            row_sum += weight;
             for (uint32_t d = 0; d < a->dim; d++)
                 context[d] += weight * known_value(3, at + d);
         }
         for (uint32_t d = 0; d < a->dim; d++)
-            context[d] /= total;
+            context[d] /= row_sum;
     }
 }
 
@@ -149,7 +149,8 @@ fail:
     return status;
 }
 
-/* Rows of scores in place, and what lies between them. */
+/* Softmax of scores [BATCH][HEADS][ROWS][PITCH] in place; the padding of rows must stay as it
+ * is. */
 enum vka_status known_softmax_solve(struct solution *s)
 {
     enum { BATCH = 2, HEADS = 2, ROWS = 39, KEYS = 37, PITCH = 40 };
@@ -166,10 +167,10 @@ enum vka_status known_softmax_solve(struct solution *s)
     TRY(known_want(s, scores));
     for (uint32_t i = 0; i < BATCH * HEADS * ROWS * PITCH; i++) {
         uint32_t query = i / PITCH % ROWS, shown = query < KEYS ? query + 1 : KEYS;
-        double total = 0;
+        double row_sum = 0;
         for (uint32_t key = 0; key < shown; key++)
-            total += exp(known_value(1, i / PITCH * PITCH + key));
-        s->want[i] = i % PITCH < shown ? exp(known_value(1, i)) / total : 0;
+            row_sum += exp(known_value(1, i / PITCH * PITCH + key));
+        s->want[i] = i % PITCH < shown ? exp(known_value(1, i)) / row_sum : 0;
         if (i % PITCH >= KEYS)
             s->want[i] = known_value(1, i);
     }

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* B is packed from so many rows on. */
+/* Enough rows for B to be packed. */
 #define ROWS 32u
 #define DEPTH 512u
 
 #define LONG_DEPTH 33000u /* three pieces; sums of eighths stay exact */
 #define FEW_ROWS 3u
 #define COLUMNS 37u
-#define SIDE 83u /* of the other axis of a copy */
+#define SIDE 83u /* length of the other axis of a copy */
 
 static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, uint32_t rows,
                                     uint32_t depth)
@@ -48,7 +48,8 @@ static enum vka_status solve_loops(struct solution *s)
     uint32_t number = 1, want = 1;
     double most = budget_max_loops(&s->device->caps);
     struct loop_probe_params p = {most < LOOPS_CHECKED ? (uint32_t)most - 1 : LOOPS_CHECKED};
-    struct pass pass = {.name = "loops", .reason = "how far the driver goes", .groups = {1, 1, 1}};
+    struct pass pass = {
+        .name = "loops", .reason = "most loop iterations of the driver", .groups = {1, 1, 1}};
     struct plan_mark mark;
     struct vka_tensor *t;
     TRY(known_tensor(s, VKA_I32, 1, &one, 0, &t));
@@ -69,7 +70,7 @@ fail:
     return status;
 }
 
-/* Rows and columns of a matrix, turned round. */
+/* Transposes matrices. */
 static enum vka_status solve_copy(struct solution *s)
 {
     enum vka_status status = VKA_OK;
@@ -157,7 +158,7 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     return known_attention_solve(s, problem);
 }
 
-/* The path of attention that the problem is about. */
+/* The attention path of a problem. */
 static enum vka_path path_of(enum known_problem problem)
 {
     if (problem == KNOWN_PAGES)

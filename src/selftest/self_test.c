@@ -5,8 +5,8 @@
     (UINT64_C(1) << KERNEL_attention_row | UINT64_C(1) << KERNEL_attention_texel | \
      UINT64_C(1) << KERNEL_attention_address)
 
-/* What the rules do without, so that they choose this kernel, or one that works with it: mask tiles
- * and merging are for kernels of attention that do not have rows in lanes. */
+/* Kernels that are switched off so that the rules choose this one. For attention_map and
+ * attention_merge: those of attention with rows in lanes, which do not use them. */
 static uint64_t rivals(enum kernel kernel)
 {
     const struct kernel_info *info = &kernel_table[kernel];
@@ -19,8 +19,8 @@ static uint64_t rivals(enum kernel kernel)
     return others;
 }
 
-/* Whether the device was lost by this kernel, not by one tested on the way. The first loss may have
- * been another's fault: the second counts. */
+/* Whether this kernel, not one tested on the way, has lost the device for the second time: another
+ * kernel may have caused the first loss. */
 static bool is_lost_again(struct vka_device *device, uint64_t bit)
 {
     struct self_test *test = &device->self_test;
@@ -39,7 +39,7 @@ static int count_wrong(const struct vka_device *device)
     return n;
 }
 
-/* What else a problem needs is tested on the way, but for kernels that are being tested now. */
+/* Tests the other kernels of the problem on the way, except those that are being tested already. */
 enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, uint32_t head_dim)
 {
     struct self_test *test = &device->self_test;
@@ -58,8 +58,8 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, 
         known_problem_solve(device, kernel_table[kernel].known, rivals(kernel), dim, &right);
     *state = KERNEL_UNTESTED;
     if (status == VKA_UNSUPPORTED && count_wrong(device) == n_wrong)
-        return VKA_OK; /* limits or what was found before leave no problem to test it with */
-    if (status == VKA_UNSUPPORTED) /* one that it works with is wrong, maybe by its fault */
+        return VKA_OK;             /* limits or earlier results leave no problem to test it with */
+    if (status == VKA_UNSUPPORTED) /* a kernel that it works with is wrong, maybe because of it */
         status = VKA_OK;
     if (status != VKA_OK && !(status == VKA_DEVICE_LOST && is_lost_again(device, bit)))
         return status;

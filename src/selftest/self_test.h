@@ -1,5 +1,5 @@
-/* The self-test: a kernel solves a small known problem before a plan first uses it on a device. One
- * that gets it wrong is not used, and the rules choose another. */
+/* Self-tests: a kernel solves a small known problem before its first use on a device. A kernel that
+ * fails is not used, and the rules choose another. */
 #ifndef VKA_SELFTEST_SELF_TEST_H
 #define VKA_SELFTEST_SELF_TEST_H
 

@@ -1,6 +1,5 @@
-/* Numbers are multiples of 1/8 up to 1, exact in every element type; so products of matrices are
- * exact in float32 too, whatever the order of their sums. Columns and keys are odd, for tiles that
- * are not full. */
+/* Known values are multiples of 1/8 up to 1, exact in every element type, so that matrix products
+ * are exact in float32 in any order. Odd sizes leave tiles partly filled. */
 #include "selftest/known_attention.h"
 #include "core/dtype.h"
 #include "gpu/tensor.h"
@@ -17,7 +16,7 @@ float known_value(uint32_t seed, uint32_t index)
     return (float)(int)(mixed >> 28) / 8 - 1;
 }
 
-/* A float that float16 holds exactly, in that type. */
+/* Converts a float that float16 holds exactly. */
 static uint16_t to_f16(float x)
 {
     int exponent;
@@ -58,7 +57,7 @@ fail:
     return status;
 }
 
-/* Whether all elements are as wanted; NaN is not. */
+/* Sets *s->right to whether all elements are as wanted; NaN never is. */
 static enum vka_status compare(struct solution *s, struct vka_tensor *tensor)
 {
     struct log *log = &s->device->log;

@@ -49,7 +49,7 @@ static enum vka_status create_tensors(struct vka_cache *cache)
     const struct vka_cache_info *i = &cache->info;
     bool paged = i->page_size != 0;
     uint32_t outer = paged ? i->n_page : i->batch;
-    /* Rows in fours, so that a sequence's bytes are whole words whatever the type. */
+    /* A multiple of 4 rows, so that the bytes of a sequence are whole words for every type. */
     uint32_t rows = paged ? i->page_size : (i->capacity + 3) / 4 * 4;
     TRY(create_tensor(cache, MEMORY_DEVICE, i->dtype,
                       (const uint32_t[]){outer, i->n_kv_head, rows, i->head_dim}, &cache->k));
@@ -78,7 +78,7 @@ static void release_nothing(struct recorded *self)
     (void)self;
 }
 
-/* After a loss the table is what it was at first. */
+/* Counts uses again after a loss, which resets the table. */
 static enum vka_status restore_uses(struct recorded *self)
 {
     struct vka_cache *cache =

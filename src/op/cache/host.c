@@ -1,10 +1,10 @@
-/* What the host does to a cache between runs: lengths, truncation, forks, pages. */
+/* Changes of a cache by the host between runs: lengths, truncation, forks, pages. */
 #include "op/cache/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Opens a host operation: arguments checked, nothing in flight. */
+/* Begins a host operation: checks arguments and waits for all runs. */
 static enum vka_status begin_host(struct vka_cache *cache, const char *caller, uint32_t sequence)
 {
     if (!cache)
@@ -46,8 +46,8 @@ fail:
     return status;
 }
 
-/* Takes over all pages that hold something; the last, where partial, is then made to's own. Where
- * the copy fails midway, it may have been into a page that was to's, which is empty then. */
+/* Shares all pages in use with `to`, and copies the last one if it is partly filled. If the copy
+ * fails midway it may have written to a page of `to`, whose length is then set to 0. */
 static enum vka_status fork_pages(struct vka_cache *cache, uint32_t from, uint32_t to,
                                   uint32_t length)
 {
@@ -72,7 +72,8 @@ fail:
     return status;
 }
 
-/* Copies all of a stretch; `to` is empty until both parts are there. */
+/* Copies a sequence of a cache without pages; the length of `to` is 0 until both k and v are
+ * copied. */
 static enum vka_status fork_stretch(struct vka_cache *cache, uint32_t from, uint32_t to)
 {
     enum vka_status status = VKA_OK;

@@ -1,6 +1,5 @@
-/* Pages that several entries of a paged cache's table name, and what must be copied before a
- * sequence writes. The uses of each page are counted as the table changes, so that nothing has to
- * search for them. */
+/* Pages that several sequences of a paged cache share, and copies before a sequence writes. The
+ * uses of each page are counted as the table changes, so that nothing searches for them. */
 #include "op/cache/cache.h"
 
 #include <string.h>
@@ -30,7 +29,7 @@ void cache_count_uses(struct vka_cache *cache)
             cache->n_free--;
 }
 
-/* page UINT32_MAX: none. */
+/* Sets an entry of the table; page UINT32_MAX: none. */
 static void set_entry(struct vka_cache *cache, size_t at, uint32_t page)
 {
     const uint32_t before = cache_table_words(cache)[at], n_page = cache->info.n_page;
@@ -58,7 +57,7 @@ static bool is_shared(const struct vka_cache *cache, size_t at)
     return page < cache->info.n_page && cache->uses[page] > 1;
 }
 
-/* The first page without uses; UINT32_MAX where all have some. */
+/* The first free page; UINT32_MAX: none. */
 static uint32_t find_free(struct vka_cache *cache)
 {
     if (cache->n_free == 0)
@@ -78,9 +77,10 @@ enum vka_status cache_own_pages(struct vka_cache *cache, uint32_t sequence, uint
     if (length % cache->info.page_size != 0) {
         if (is_shared(cache, at)) {
             const uint32_t from = cache_table_words(cache)[at], to = find_free(cache);
-            CHECK_ARG(to != UINT32_MAX,
-                      "the cache has no free page for sequence %u to have position %u for itself",
-                      sequence, entry * cache->info.page_size);
+            CHECK_ARG(
+                to != UINT32_MAX,
+                "the cache has no free page to copy the shared page of sequence %u at position %u",
+                sequence, entry * cache->info.page_size);
             TRY(cache_copy_outer(cache, &cache->k, from, to));
             TRY(cache_copy_outer(cache, &cache->v, from, to));
             set_entry(cache, at, to);

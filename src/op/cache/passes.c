@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #define LANES 64u   /* elements of a workgroup */
-#define LEAST 1024u /* elements that are not cut for the budget */
+#define LEAST 1024u /* most elements that are not cut for the budget */
 
 /* All words of a storage. */
 static struct vka_tensor words_of(struct storage *storage)
@@ -50,8 +50,8 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
     return plan_add_pass(plan, &pass);
 }
 
-/* Rows of all sequences that go to a cache, or come from a paged one: `kernel` says which. What is
- * not the cache is dense or strided [batch][n_head][rows][dim]. */
+/* Rows of all sequences that are copied to a cache (append) or from a paged one (gather). The other
+ * side is a strided tensor [batch][n_head][rows][dim]. */
 struct cache_copy {
     enum kernel kernel;
     const char *name;

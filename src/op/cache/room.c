@@ -1,17 +1,17 @@
-/* Which runs of a plan found no room in a cache. The device notes the first for each sequence; as
- * lengths only grow until the host changes one, those that follow found none either. So nothing is
- * kept for a run, however many are in flight. */
+/* Reports runs that found no room in a cache. The device stores the ticket of the first one for
+ * each sequence. Lengths only grow until the host changes one, so that all later runs found no room
+ * either, and nothing is stored per run. */
 #include "op/cache/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A cache that operations of a plan grow. */
+/* A cache to which operations of a plan append. */
 struct kept_cache {
     struct attached attached;
     struct vka_cache *cache; /* referenced */
-    struct storage *full;    /* of plan_keep_cache */
-    uint64_t n_change;       /* the cache's, when the plan was last submitted */
+    struct storage *full;    /* see plan_keep_cache */
+    uint64_t n_change;       /* cache->n_change when the plan was last submitted */
 };
 
 static uint32_t *words_of(const struct kept_cache *kept, uint32_t sequence)
@@ -36,7 +36,7 @@ static void begin_run(struct attached *self)
     kept->n_change = cache->n_change;
 }
 
-/* INVALID where a sequence had no room in the run of the ticket. */
+/* INVALID if a sequence had no room in the run of the ticket. */
 static enum vka_status check_room(struct attached *self, uint64_t ticket, bool last)
 {
     const struct kept_cache *kept = (const struct kept_cache *)self;
@@ -45,10 +45,10 @@ static enum vka_status check_room(struct attached *self, uint64_t ticket, bool l
     for (uint32_t b = 0; b < cache->info.batch; b++) {
         uint64_t first = ticket_of_words(words_of(kept, b));
         if (first && first <= ticket && cache->changed[b] <= kept->n_change)
-            return log_error(&cache->device->log, VKA_INVALID,
-                             "the cache is full: sequence %u holds %u of %u positions and took no "
-                             "more",
-                             b, cache_length_words(cache)[b], cache->info.capacity);
+            return log_error(
+                &cache->device->log, VKA_INVALID,
+                "the cache is full: sequence %u holds %u of %u positions and has no room", b,
+                cache_length_words(cache)[b], cache->info.capacity);
     }
     return VKA_OK;
 }

@@ -1,8 +1,8 @@
 #include "op/matmul/budget.h"
 #include "plan/calibrate.h"
 
-#define PROBE_DEPTH 512u /* k of the product that is measured */
-#define LEAST_DEPTH 256u /* k that is not cut: in the largest tile 9 million operations */
+#define PROBE_DEPTH 512u /* k of the measured product */
+#define LEAST_DEPTH 256u /* largest k that is not cut: 9 million operations in the largest tile */
 
 int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *choice, uint32_t rows)
 {

@@ -1,4 +1,4 @@
-/* What a matrix product is predicted to take, and where it is cut for a submit's budget. */
+/* Cuts matrix products for the budget of a submit, and measures their kernels. */
 #ifndef VKA_OP_MATMUL_BUDGET_H
 #define VKA_OP_MATMUL_BUDGET_H
 

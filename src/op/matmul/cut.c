@@ -1,7 +1,6 @@
-/* Matrix products of any size: cut and packed so that grids, bindings and allocations fit the
- * device, and passes the budget. No kernel sums differently by a result's place in its tile, and
- * what is cut along k goes on with the sums before, so that a result's bits do not depend on the
- * cuts. */
+/* Cuts and packs matrix products of any size, so that grids, bindings and allocations fit the
+ * device, and passes the budget. The bits of a result do not depend on the cuts: kernels sum the
+ * same way at every place of a tile, and a part along k continues the sums of the part before. */
 #include "params.h"
 #include "op/matmul/budget.h"
 
@@ -15,15 +14,15 @@ static uint64_t input_limit(const struct vka_plan *plan, const struct matmul_cho
     return texels ? least(limit, plan->caps.max_texels * 16ull) : limit;
 }
 
-/* Batch elements and heads of B, one where all share it. */
+/* Batch elements and heads of B; 1 where all share B. */
 static void outer_of(const struct vka_tensor *b, uint32_t outer[2])
 {
     for (int i = 0; i < 2; i++)
         outer[i] = b->shape.stride[i] ? b->shape.size[i] : 1;
 }
 
-/* What B takes when its rows are packed: a cut along n makes that smaller even where the rows of B
- * are so far apart that its range stays. */
+/* Bytes of B with packed rows. A cut along n reduces them, even if the range of B itself stays
+ * large. */
 static uint64_t rows_bytes(const struct vka_tensor *b)
 {
     uint32_t outer[2];
@@ -42,8 +41,8 @@ static int axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
     return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
 }
 
-/* Whether A or C has to be cut: not where a binding holds it packed, and the rows lie so close that
- * fewer of them would reach as far. */
+/* Whether A or C must be cut. Not if it fits a binding when packed, and its rows are so close that
+ * fewer of them would span as many bytes. */
 static bool too_large(const struct vka_plan *plan, const struct vka_tensor *x, uint64_t limit,
                       uint64_t scratch)
 {
@@ -68,7 +67,7 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     bool a = too_large(plan, &op->a, input, scratch);
     bool b = plan_range(plan, &op->b) > input && (op->panel || rows_bytes(&op->b) > scratch);
     bool c = too_large(plan, &op->c, limit, scratch);
-    uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* their axes of the grid */
+    uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* axes of the grid */
     if (a || b || c || groups[2] > caps->max_groups[2]) {
         if (size[0] > 1)
             return 0;
@@ -177,7 +176,7 @@ enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
     return plan_cut(plan, &cut, op->c.shape.size);
 }
 
-/* Makes `packed`, with one matrix where all share it, stand for B in the op. */
+/* Replaces B of the op by `packed`, which has size 1 where all share B. */
 static void replace_b(struct matmul_op *op, const struct vka_tensor *packed)
 {
     struct shape was = op->b.shape;
@@ -199,7 +198,7 @@ static enum vka_status pack_rows(struct vka_plan *plan, struct matmul_op *op, en
                      &packed));
     from.shape.size[0] = outer[0];
     from.shape.size[1] = outer[1];
-    struct shape *to = &packed.shape; /* as [batch][head][n][k] */
+    struct shape *to = &packed.shape; /* seen as [batch][head][n][k] */
     uint64_t row = to->stride[2];
     to->size[2] = n;
     to->size[3] = k;
@@ -227,7 +226,7 @@ fail:
     return status;
 }
 
-/* Adds one pass. Operands whose elements are too far apart for a binding pass through scratch. */
+/* Adds one pass. Operands that span more than a binding are packed into scratch. */
 static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *given,
                                  const struct matmul_choice *given_choice)
 {
@@ -235,11 +234,11 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     struct matmul_op op = *given;
     struct matmul_choice choice = *given_choice;
     uint64_t input = input_limit(plan, &choice);
-    bool coop = choice.size.m != 0; /* whose inputs are of one type */
+    bool coop = choice.size.m != 0; /* takes inputs of one type */
     bool a = plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
     bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
     if (coop && b)
-        choice.b_vec = false; /* that was said of the rows as they lay */
+        choice.b_vec = false; /* true of the rows before packing only */
     if (coop && a)
         choice.a_vec = false;
     if (b && !op.panel)

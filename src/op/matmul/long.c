@@ -1,5 +1,5 @@
-/* Products whose k is longer than one chain of sums: pieces of TUNE_CHAIN from k = 0 on, each a
- * product by itself, summed pairwise. A result's bits follow from k alone, not from the cuts. */
+/* Products whose k is longer than a chain of sums: cuts k into pieces of TUNE_CHAIN, each a product
+ * of its own, and adds them pairwise. The bits of a result depend on k alone, not on other cuts. */
 #include "op/matmul/budget.h"
 #include "params.h"
 #include "kernel/tune.h"
@@ -16,7 +16,7 @@ static uint64_t count_c(const struct matmul_op *op)
     return shape_count(&op->c.shape);
 }
 
-/* Whether the pieces of all of c fit a binding and the workspace. */
+/* Whether the pieces of c fit a binding and the workspace. */
 static bool fits(const struct vka_plan *plan, const struct matmul_op *op)
 {
     const struct vka_device_properties *has = &plan->caps.properties;
@@ -104,7 +104,7 @@ static enum vka_status add_sums(struct vka_plan *plan, const struct sum *s)
     return plan_cut(plan, &cut, s->c.shape.size);
 }
 
-/* The piece's part of the scratch, as c is. */
+/* The scratch of one piece, in the shape of c. */
 static struct vka_tensor piece_of(const struct vka_tensor *pieces, const struct matmul_op *op,
                                   uint32_t piece)
 {
@@ -159,8 +159,8 @@ enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
     bool there = !kernel_missing(choice.kernel, &plan->caps);
     if (there && op->panel && op->panel != choice.panel) /* its kernel was switched off since */
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
-                         "%s: the weights are packed for a kernel that is not used: make the "
-                         "layer once more",
+                         "%s: the weights are packed for a kernel that is not used: create the "
+                         "layer again",
                          op->name);
     if (op->a.shape.size[3] <= TUNE_CHAIN)
         return matmul_add_chain(plan, op, &choice);

@@ -1,4 +1,4 @@
-/* A matrix product as one pass: which kernel, its constants and parameters. */
+/* Adds a matrix product as one pass: chooses its kernel, constants and parameters. */
 #include "op/matmul/pass.h"
 #include "params.h"
 #include "kernel/choose.h"
@@ -17,14 +17,14 @@ static bool vec4_along(const struct vka_tensor *t, uint32_t inner)
     return aligned;
 }
 
-/* Reading a whole vec4 at the end of a row of n must stay in the row, or in its padding. */
+/* Whether B can be read as vec4 along n; the last vec4 must stay in the row or its padding. */
 static bool b_vec4(const struct vka_tensor *b)
 {
     uint32_t n = b->shape.size[2];
     return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
 }
 
-/* Whether eight elements along k, the last axis, are whole 16 bytes, everywhere in the tensor. */
+/* Whether the tensor is whole, aligned chunks of 8 elements along k, its last axis. */
 static bool chunks_along_k(const struct vka_tensor *t)
 {
     const struct shape *s = &t->shape;
@@ -105,7 +105,7 @@ static void set_key(const struct matmul_op *op, const struct matmul_choice *choi
         key->spec[MATMUL_TILE_N] = choice->tile_n;
         key->spec[MATMUL_SIDE_X] = key->spec[MATMUL_SIDE_Y] = choice->side;
     } else {
-        key->n_spec = MATMUL_LANE_SPECS; /* those for packed B read the rows alone */
+        key->n_spec = MATMUL_LANE_SPECS; /* kernels for packed B read MATMUL_ROWS alone */
         key->spec[MATMUL_LANES] = choice->lanes;
         key->spec[MATMUL_A_VEC] = choice->a_vec;
         key->spec[MATMUL_B_VEC] = choice->b_vec;
@@ -143,7 +143,7 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     plan_bind(plan, pass, 1, &op->b, false, &p.b_offset);
     plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
     plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
-    plan_bind(plan, pass, 4, &op->b, false, NULL); /* where no sums are */
+    plan_bind(plan, pass, 4, &op->b, false, NULL); /* unused without sums */
     if (op->sums.storage) {
         plan_bind(plan, pass, 4, &op->sums, false, &p.sums_offset);
         p.sums_batch = (uint32_t)op->sums.shape.stride[0];
@@ -153,11 +153,11 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     pass_set_push(pass, &p, sizeof p);
 }
 
-/* Bytes of rows of A that are to stay in a core's cache while all of B goes by. */
+/* Bytes of rows of A that stay in a core's cache while all of B is read. */
 #define BLOCK_BYTES (256u << 10)
-#define LEAST_GROUPS 65535u /* along an axis, that every device has */
+#define LEAST_GROUPS 65535u /* of an axis, on every device */
 
-/* Tiles of rows in a block, for kernels that read packed B. */
+/* Tiles of rows in a block, for kernels with packed B. */
 static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
 {
     uint32_t all = divide_up(m, rows);

@@ -1,4 +1,4 @@
-/* Passes that other operations are made of: matrix products and strided copies. */
+/* Matrix products and strided copies, of which other operations are made. */
 #ifndef VKA_OP_MATMUL_MATMUL_H
 #define VKA_OP_MATMUL_MATMUL_H
 
@@ -9,11 +9,11 @@ struct matmul_op {
     const char *name;
     struct vka_tensor a; /* [batch][n_head][m][k] */
     struct vka_tensor b; /* [batch][n_head / group][n][k]; batch or head may have stride 0 */
-    uint32_t panel; /* not 0: b is packed, [batch][n_head / group][panels][k * panel], float32 */
+    uint32_t panel; /* not 0: b is packed, float32 [batch][n_head / group][panels][k * panel] */
     struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */
-    /* [batch][n_head][m][n] float32, the sums that the product goes on with: it is the last part of
-     * one that is cut along k. Columns contiguous; storage NULL: none. */
+    /* float32 [batch][n_head][m][n], contiguous along n: sums over the k before, where the op is a
+     * part along k. storage NULL: none. */
     struct vka_tensor sums;
     uint32_t group;
     float alpha;
@@ -21,14 +21,14 @@ struct matmul_op {
     bool hidden; /* a comes from the softmax and may hold HIDDEN_BITS */
 };
 
-/* Appends the passes, cut where the device's limits ask for it. */
+/* Adds the passes of a product, cut to fit the device and the budget. */
 enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op);
 
-/* to = from, element by element, of rank 4 and equal shape, converting the type. */
+/* Copies between tensors of rank 4 and equal shape, converting the type. */
 enum vka_status plan_copy(struct vka_plan *plan, const char *name, const struct vka_tensor *from,
                           const struct vka_tensor *to);
 
-/* The same from [batch][head][n][k] into packed panels, as matmul_op has them in b. */
+/* Copies [batch][head][n][k] to packed panels, see matmul_op.panel. */
 enum vka_status plan_copy_to_panels(struct vka_plan *plan, const char *name,
                                     const struct vka_tensor *from, const struct vka_tensor *to,
                                     uint32_t panel);

@@ -1,4 +1,4 @@
-/* One pass of a matrix product: what matmul.c, matmul_cut.c and matmul_long.c share. */
+/* One pass of a matrix product, and the functions that matmul.c, cut.c and long.c share. */
 #ifndef VKA_OP_MATMUL_PASS_H
 #define VKA_OP_MATMUL_PASS_H
 
@@ -6,25 +6,25 @@
 #include "op/matmul/matmul.h"
 #include "plan/cut.h"
 
-/* The kernel for the product, tested before. */
+/* Chooses a self-tested kernel for the product. */
 enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
                               struct matmul_choice *choice);
 
-/* The grid of workgroups, and with packed B the blocks of rows. */
+/* Workgroups per axis, and the blocks of rows, 1 unless B is packed. */
 void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice, uint64_t groups[3],
                  uint32_t *n_block);
 
-/* What the pass has to do. */
+/* Work of the pass. */
 struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice);
 
 /* Adds a product, or a part of one. */
 typedef enum vka_status matmul_add(struct vka_plan *plan, const struct matmul_op *op,
                                    const struct matmul_choice *choice);
 
-/* The pass, whatever its size: plan_add_pass says what does not fit. */
+/* Adds one pass of any size; plan_add_pass reports what does not fit. */
 matmul_add matmul_add_pass;
 
-/* A product whose k is one chain of sums, packed and cut for the device and the budget. */
+/* Adds a product whose k is one chain of sums, packed and cut for the device and the budget. */
 matmul_add matmul_add_chain;
 
 #define AXIS_K CUT_AXES /* beside the axes of c, 0 to 3 */
