@@ -9,7 +9,7 @@
  *     demote KERNEL
  *
  * with one space between words and a newline after every line. The text is never trusted: it only
- * selects among what the rules of tune.c would choose on devices without the other kernels. */
+ * selects among what the rules of kernel/ would choose on devices without the other kernels. */
 #ifndef VKA_GPU_VERDICT_H
 #define VKA_GPU_VERDICT_H
 

@@ -1,8 +1,11 @@
-/* Sizes of attention_tile. What decides the bits of a row (the keys of a step and of a piece) is
- * chosen from what its own sequence is: never from the batch. */
+/* attention_tile: tiles of rows and keys in shared memory. What decides the bits of a row (the keys
+ * of a step and of a piece) is chosen from what its own sequence is: never from the batch. */
 #include "core/arith.h"
-#include "kernel/tune.h"
+#include "gpu/pipeline.h"
+#include "kernel/attention_family.h"
 #include "params.h"
+
+#include <math.h>
 
 /* Most bytes of shared memory of a workgroup, so that a processor has room for several. */
 #define SHARED_AIM 32768u
@@ -10,18 +13,7 @@
 #define VALUE_VEC4 16u /* vec4 of context in registers of an invocation, all its rows */
 #define CHUNK_VEC4 8u  /* vec4 of context in registers of an invocation, one row */
 
-/* Processors assumed, and workgroups that each should have. */
-#define PROCESSORS_DISCRETE 128u
-#define PROCESSORS 32u
-#define WORKGROUPS_EACH 2u
-
-/* Keys of a split. With fewer, merging costs more than it saves; with more, too few splits of a
- * partly filled cache have work. */
-#define PIECE_LEAST 128u
-#define PIECE_MOST 512u
-#define PIECES_MOST 256u
-
-uint64_t tune_attention_shared(const struct attention_choice *c)
+static uint64_t shared_bytes(const struct attention_choice *c)
 {
     uint64_t rows = c->tile, keys = c->keys;
     uint64_t q = rows * TILE_PITCH(c->q_whole ? c->head4 : c->depth4);
@@ -54,7 +46,7 @@ static void derive(const struct attention_problem *p, uint32_t depth4, struct at
 /* Sets lanes and rows by the rows of the problem, before they shrink to fit memory. */
 static void begin(const struct attention_problem *p, struct attention_choice *c)
 {
-    bool few = !p->ragged && p->n_row <= TUNE_FEW_ROWS;
+    bool few = attention_has_few_rows(p);
     c->lanes = few ? 32 : 8;
     c->keys = 4 * c->lanes;
     set_chunks(p, divide_up(divide_up(p->value_dim, 4), CHUNK_VEC4 * c->lanes), c);
@@ -92,45 +84,26 @@ static bool shrink(const struct attention_problem *p, struct attention_choice *c
     return true;
 }
 
-void tune_cut_keys(const struct caps *caps, const struct attention_problem *p,
-                   struct attention_choice *c)
+static bool choose(const struct caps *caps, const struct attention_problem *problem,
+                   struct attention_choice *choice)
 {
-    bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
-    uint64_t want = WORKGROUPS_EACH * (discrete ? PROCESSORS_DISCRETE : PROCESSORS);
-    if (p->n_row <= TUNE_FEW_ROWS)
-        want <<= p->variant; /* to be measured: more splits */
-    uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;
-    c->n_piece = 1;
-    if (p->ragged || have > want / 2 || kernel_missing(KERNEL_attention_merge, caps))
-        return; /* only the device knows the lengths of ragged sequences */
-    uint32_t keys = divide_up(p->n_kv, (uint32_t)(want / have));
-    keys = keys < PIECE_LEAST ? PIECE_LEAST : keys > PIECE_MOST ? PIECE_MOST : keys;
-    uint32_t least = divide_up(p->n_kv, PIECES_MOST);
-    keys = keys > least ? keys : least;
-    keys = keys < TUNE_CHAIN ? keys : TUNE_CHAIN;
-    c->piece_keys = divide_up(keys, c->keys) * c->keys;
-    c->n_piece = divide_up(p->n_kv, c->piece_keys);
-}
-
-bool tune_attention_tile(const struct caps *caps, const struct attention_problem *problem,
-                         struct attention_choice *choice)
-{
+    if (kernel_missing(KERNEL_attention_tile, caps))
+        return false;
     uint32_t limit = caps->properties.max_shared_memory;
-    uint32_t depth4 = !problem->ragged && problem->n_row <= TUNE_FEW_ROWS ? 4 : 16;
+    uint32_t depth4 = attention_has_few_rows(problem) ? 4 : 16;
     limit = limit < SHARED_AIM ? limit : SHARED_AIM;
-    if (problem->n_row > TUNE_FEW_ROWS)
+    if (problem->n_row > ATTENTION_FEW_ROWS)
         limit >>= problem->variant; /* to be measured: smaller tiles */
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_tile};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers pay for every barrier */
     begin(problem, &c);
     derive(problem, depth4, &c);
-    while (tune_attention_shared(&c) > limit ||
-           c.lanes * c.lanes_y > caps->properties.max_workgroup) {
+    while (shared_bytes(&c) > limit || c.lanes * c.lanes_y > caps->properties.max_workgroup) {
         if (!shrink(problem, &c, &depth4))
             return false;
         derive(problem, depth4, &c);
     }
-    tune_cut_keys(caps, problem, &c);
+    attention_split_keys(caps, problem, &c);
     c.map = problem->mask && problem->n_row > c.tile && !kernel_missing(KERNEL_attention_map, caps);
     c.reason = c.n_piece > 1 ? "one pass over tiles in shared memory; few rows: keys are split"
                : c.q_whole   ? "one pass over tiles in shared memory"
@@ -138,3 +111,57 @@ bool tune_attention_tile(const struct caps *caps, const struct attention_problem
     *choice = c;
     return true;
 }
+
+static void set_key(const struct attention_choice *c, const struct attention_operands *o,
+                    struct pipeline_key *key)
+{
+    key->n_spec = TILE_SPECS;
+    key->spec[TILE_LANES_X] = c->lanes;
+    key->spec[TILE_LANES_Y] = c->lanes_y;
+    key->spec[TILE_ROWS] = c->rows;
+    key->spec[TILE_HEAD4] = c->head4;
+    key->spec[TILE_DEPTH4] = c->depth4;
+    key->spec[TILE_VALUE4] = c->value4;
+    key->spec[TILE_V_KEYS] = c->v_keys;
+    key->spec[TILE_Q_TYPE] = o->q_type;
+    key->spec[TILE_K_TYPE] = o->k_type;
+    key->spec[TILE_V_TYPE] = o->v_type;
+    key->spec[TILE_O_TYPE] = o->o_type;
+    key->spec[TILE_K_VEC] = o->k_vec;
+    key->spec[TILE_V_VEC] = o->v_vec;
+    key->spec[TILE_GENERAL] = o->bias || o->dropout;
+    key->spec[TILE_Q_WHOLE] = c->q_whole;
+    key->spec[TILE_PIECES] = c->n_piece > 1;
+}
+
+static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
+                          double keys)
+{
+    double threads = (double)c->lanes * c->lanes_y, stages = (double)c->head4 / c->depth4;
+    double rows = c->rows, parts = (double)c->keys / c->v_keys;
+    double own = divide_up(c->value4, c->lanes) + 1.0;
+    double score = stages * (c->keys * c->depth4 / threads + c->depth4 + 4.0) + 1;
+    if (!c->q_whole)
+        score += stages * (c->tile * c->depth4 / threads + 2.0);
+    double bias = 4 * rows + 1, weigh = rows * (c->lanes / 4 + 1.0);
+    double draw = o->dropout ? (PHILOX_LOOPS + 1) * 4 * rows + 1 : 0;
+    double add = parts * (c->v_keys * c->value4 / threads + c->v_keys + 4.0) + 1;
+    double step = 1 + score + bias + weigh + draw + add;
+    double ends = c->tile * c->head4 / threads + rows * (20 * own + 4 * c->lanes) + 64;
+    return ends + ceil(keys / c->keys + 1) * step +
+           rows * own * keys * attention_masked_loops(o, 1);
+}
+
+static uint32_t state_lanes(const struct attention_choice *c)
+{
+    return c->lanes;
+}
+
+const struct attention_family attention_tile = {
+    .choose = choose,
+    .set_key = set_key,
+    .count_loops = count_loops,
+    .shared_bytes = shared_bytes,
+    .state_lanes = state_lanes,
+    .state_spec = TILE_STATE,
+};

@@ -1,9 +1,10 @@
 /* Chooses a kernel: by the tuning profile of this device if it has an entry, else by the rules of
- * tune.h. */
+ * its family. */
 #ifndef VKA_KERNEL_CHOOSE_H
 #define VKA_KERNEL_CHOOSE_H
 
-#include "kernel/tune.h"
+#include "kernel/attention.h"
+#include "kernel/matmul.h"
 
 /* Both set choice->problem, the name of the problem in tuning profiles. */
 void choose_matmul(const struct caps *caps, const struct matmul_problem *problem,

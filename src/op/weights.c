@@ -1,7 +1,7 @@
 #include "op/weights.h"
 #include "core/dtype.h"
 #include "plan/settle.h"
-#include "kernel/tune.h"
+#include "kernel/matmul.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #include "layer_case.h"
 #include "miscompile.h"
 #include "selftest/self_test.h"
-#include "kernel/tune.h"
+#include "kernel/matmul.h"
 
 #define ALL UINT64_MAX
 

@@ -10,7 +10,8 @@
 
 #include "core/status.h"
 #include "params.h"
-#include "kernel/tune.h"
+#include "kernel/matmul.h"
+#include "kernel/softmax.h"
 #include "tune_devices.h"
 
 static struct matmul_choice choose(const struct caps *caps, const struct matmul_problem *problem)

@@ -10,7 +10,7 @@
 
 #include "core/status.h"
 #include "params.h"
-#include "kernel/tune.h"
+#include "kernel/attention.h"
 #include "tune_devices.h"
 
 /* ---- Named cases ----------------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ static void matrices_that_do_not_fit(void **state)
     wide.properties.max_shared_memory = 65536;
     tune_attention(&wide, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
-    assert_in_range(tune_attention_coop_shared(&c), 40961, 65536); /* more than is aimed at */
+    assert_in_range(tune_attention_shared(&c), 40961, 65536); /* more than is aimed at */
     narrow.properties.subgroup_size = 8; /* fewer lanes than a matrix has rows */
     small.properties.max_shared_memory = 16384;
     odd.matrix_f16.n = 4; /* not whole chunks */
@@ -201,7 +201,7 @@ static void check_coop_sizes(const struct caps *caps, const struct attention_pro
                              const struct attention_choice *c)
 {
     uint32_t parts = caps->properties.subgroup_size / c->size.m;
-    assert_in_range(tune_attention_coop_shared(c), 1, caps->properties.max_shared_memory);
+    assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
     assert_int_equal(c->lanes, ATTENTION_COOP_SUBGROUPS * caps->properties.subgroup_size);
     assert_int_equal(c->tile, ATTENTION_COOP_SUBGROUPS * c->size.m);
     assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % c->size.k == 0);

@@ -2,7 +2,7 @@
 #ifndef VKA_OP_ATTENTION_ATTENTION_H
 #define VKA_OP_ATTENTION_ATTENTION_H
 
-#include "kernel/tune.h"
+#include "kernel/attention.h"
 #include "op/matmul/matmul.h"
 #include "params.h"
 #include "plan/cut.h"
@@ -112,6 +112,9 @@ static inline bool attention_is_last(const struct attention *a)
 /* Whether rows begin at whole vec4, and whether they end there too. */
 bool attention_begins_vec4(const struct vka_tensor *t);
 bool attention_rows_of_vec4(const struct vka_tensor *t);
+
+/* What the kernel of the fused path needs to know. */
+struct attention_operands attention_operands_of(const struct attention *a);
 
 /* What an operation reads through its options, for the overlap check; NULL where absent. */
 #define OPTION_INPUTS 7

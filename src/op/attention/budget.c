@@ -87,6 +87,7 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
                            struct key_range range)
 {
     const struct attention_choice *c = &a->choice;
+    const struct attention_operands operands = attention_operands_of(a);
     struct band b = band_of(a);
     uint32_t group = a->n_head / a->n_kv_head, bounds[2], first = range.first, end = range.end;
     double piece = c->n_piece > 1 ? ceil((double)(end - first) / c->piece_keys) : 1;
@@ -113,16 +114,6 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
     return (struct work){
         .ops = outer * (keys * key + rows * row * piece),
         .longest = c->tile * (most * key + row),
-        .loops = attention_count_loops(a, most),
+        .loops = tune_attention_loops(c, &operands, most),
     };
-}
-
-uint32_t attention_state_pitch(const struct attention_choice *c)
-{
-    uint32_t lanes = 2; /* no lanes share a row: one sum, and whether a key was seen */
-    if (c->kernel == KERNEL_attention_tile)
-        lanes = c->lanes;
-    else if (tune_is_coop(c->kernel))
-        lanes = c->lanes / ATTENTION_COOP_SUBGROUPS / c->size.m;
-    return STATE_PITCH(c->value4, lanes);
 }

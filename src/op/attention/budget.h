@@ -4,7 +4,6 @@
 #define VKA_OP_ATTENTION_BUDGET_H
 
 #include "op/attention/attention.h"
-#include "kernel/tune.h"
 
 /* Operations that a score takes, beside the products: softmax, biases, dropout. */
 double attention_score_work(const struct vka_attention_options *options);
@@ -47,9 +46,6 @@ void attention_find_bounds(const struct attention *a, const struct slice *s, uin
 struct work attention_work(const struct attention *a, const struct slice *s, uint32_t tiles,
                            struct key_range keys);
 
-/* Loop iterations of an invocation that takes so many keys. */
-double attention_count_loops(const struct attention *a, double keys);
-
 /* Cuts a slice into parts; false where not all that they are would fit the device and the budget,
  * and smaller slices would. last: there are none. */
 bool attention_cut(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
@@ -60,9 +56,6 @@ uint32_t attention_tiles(const struct attention *a, const struct slice *s);
 
 /* Its workgroups along y of the grid, for each piece. */
 uint32_t attention_groups(const struct attention *a, const struct slice *s);
-
-/* Floats of state of a row, between two spans. */
-uint32_t attention_state_pitch(const struct attention_choice *c);
 
 /* Adds the passes of a slice that is cut so. */
 enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,

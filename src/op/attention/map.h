@@ -3,7 +3,7 @@
 #define VKA_OP_ATTENTION_MAP_H
 
 #include "op/attention/attention.h"
-#include "kernel/tune.h"
+#include "kernel/attention.h"
 
 /* Whether the pass for a slice's map fits the budget, where there is one. */
 bool attention_map_fits(const struct vka_plan *plan, const struct attention *a,

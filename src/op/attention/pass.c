@@ -14,79 +14,6 @@
 #define SLOT_KV_START 11
 #define SLOT_PARAMETERS 12
 
-/* The same of 16-bit elements, of which 16 bytes are eight. */
-static bool rows_of_chunks(const struct vka_tensor *t)
-{
-    const struct shape *s = &t->shape;
-    bool whole = s->offset % 8 == 0 && s->size[3] % 8 == 0;
-    for (int i = 0; i < 3; i++)
-        whole &= s->size[i] == 1 || s->stride[i] % 8 == 0;
-    return whole;
-}
-
-static bool is_general(const struct vka_attention_options *o)
-{
-    return o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
-}
-
-static void set_row_key(const struct attention *a, struct pipeline_key *key)
-{
-    const struct attention_choice *c = &a->choice;
-    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = ATTENTION_SPECS};
-    key->spec[ATTENTION_LANES] = c->lanes;
-    key->spec[ATTENTION_ROWS] = c->rows;
-    key->spec[ATTENTION_HEAD4] = c->head4;
-    key->spec[ATTENTION_VALUE4] = c->value4;
-    key->spec[ATTENTION_Q_TYPE] = a->q.dtype;
-    key->spec[ATTENTION_K_TYPE] = a->k.dtype;
-    key->spec[ATTENTION_V_TYPE] = a->v.dtype;
-    key->spec[ATTENTION_O_TYPE] = a->output.dtype;
-    key->spec[ATTENTION_K_VEC] = attention_rows_of_vec4(&a->k) && 4 * c->head4 == a->head_dim;
-    key->spec[ATTENTION_V_VEC] = attention_rows_of_vec4(&a->v) && 4 * c->value4 == a->value_dim;
-    key->spec[ATTENTION_GENERAL] = is_general(a->options);
-    key->spec[ATTENTION_PIECES] = c->n_piece > 1;
-}
-
-static void set_tile_key(const struct attention *a, struct pipeline_key *key)
-{
-    const struct attention_choice *c = &a->choice;
-    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = TILE_SPECS};
-    key->spec[TILE_LANES_X] = c->lanes;
-    key->spec[TILE_LANES_Y] = c->lanes_y;
-    key->spec[TILE_ROWS] = c->rows;
-    key->spec[TILE_HEAD4] = c->head4;
-    key->spec[TILE_DEPTH4] = c->depth4;
-    key->spec[TILE_VALUE4] = c->value4;
-    key->spec[TILE_V_KEYS] = c->v_keys;
-    key->spec[TILE_Q_TYPE] = a->q.dtype;
-    key->spec[TILE_K_TYPE] = a->k.dtype;
-    key->spec[TILE_V_TYPE] = a->v.dtype;
-    key->spec[TILE_O_TYPE] = a->output.dtype;
-    key->spec[TILE_K_VEC] = attention_rows_of_vec4(&a->k);
-    key->spec[TILE_V_VEC] = attention_rows_of_vec4(&a->v);
-    key->spec[TILE_GENERAL] = is_general(a->options);
-    key->spec[TILE_Q_WHOLE] = c->q_whole;
-    key->spec[TILE_PIECES] = c->n_piece > 1;
-}
-
-static void set_coop_key(const struct attention *a, struct pipeline_key *key)
-{
-    const struct attention_choice *c = &a->choice;
-    *key = (struct pipeline_key){.kernel = c->kernel, .n_spec = ATTENTION_COOP_SPECS};
-    key->spec[ATTENTION_COOP_THREADS] = c->lanes;
-    key->spec[ATTENTION_COOP_M] = c->size.m;
-    key->spec[ATTENTION_COOP_N] = c->size.n;
-    key->spec[ATTENTION_COOP_K] = c->size.k;
-    key->spec[ATTENTION_COOP_HEAD] = 4 * c->head4;
-    key->spec[ATTENTION_COOP_VALUE] = 4 * c->value4;
-    key->spec[ATTENTION_COOP_KEYS] = c->keys;
-    key->spec[ATTENTION_COOP_O_TYPE] = a->output.dtype;
-    key->spec[ATTENTION_COOP_K_VEC] = rows_of_chunks(&a->k);
-    key->spec[ATTENTION_COOP_V_VEC] = rows_of_chunks(&a->v);
-    key->spec[ATTENTION_COOP_GENERAL] = is_general(a->options);
-    key->spec[ATTENTION_COOP_PIECES] = c->n_piece > 1;
-}
-
 struct operand_strides {
     uint32_t batch, head, row;
 };
@@ -135,6 +62,7 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a, co
                       struct pass *pass, struct attention_params *p)
 {
     const struct attention_choice *c = &a->choice;
+    const struct attention_operands operands = attention_operands_of(a);
     const struct vka_attention_options *o = a->options;
     *pass = (struct pass){.name = "attention", .reason = c->reason};
     *p = (struct attention_params){
@@ -157,12 +85,7 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a, co
         .piece_keys = c->piece_keys,
     };
     memcpy(pass->problem, c->problem, sizeof pass->problem);
-    if (tune_is_coop(c->kernel))
-        set_coop_key(a, &pass->key);
-    else if (c->kernel == KERNEL_attention_tile)
-        set_tile_key(a, &pass->key);
-    else
-        set_row_key(a, &pass->key);
+    tune_attention_key(c, &operands, &pass->key);
     if (kernel_table[c->kernel].needs & NEED_ADDRESS)
         pass->n_address = 3;
     bind_operands(plan, a, s, pass, p);
@@ -178,14 +101,6 @@ struct part {
     const struct vka_tensor *states;  /* two, written in turn; or of a block, the one */
     const struct vka_tensor *records; /* where the keys are in pieces */
 };
-
-/* The constant that says what the kernel does with the state. */
-static uint32_t state_spec(enum kernel kernel)
-{
-    if (tune_is_coop(kernel))
-        return ATTENTION_COOP_STATE;
-    return kernel == KERNEL_attention_tile ? TILE_STATE : ATTENTION_STATE;
-}
 
 /* Where a span finds the state that the one before left, and leaves its own. */
 static void bind_state(const struct vka_plan *plan, const struct attention *a,
@@ -205,7 +120,7 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
         plan_bind(plan, pass, SLOT_OUTPUT, part->records, true, &p->o_offset);
     if (first && last)
         return;
-    pass->key.spec[state_spec(pass->key.kernel)] =
+    pass->key.spec[tune_state_spec(pass->key.kernel)] =
         (first ? 0 : STATE_LOAD) | (last ? 0 : STATE_STORE);
     if (!first)
         plan_bind(plan, pass, load, from, false, NULL);

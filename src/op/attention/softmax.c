@@ -1,6 +1,6 @@
 /* The softmax of scores that lie in memory: a pass for whole rows, two for rows in pieces. */
 #include "op/attention/budget.h"
-#include "kernel/tune.h"
+#include "kernel/softmax.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

@@ -73,44 +73,17 @@ enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
     return plan_settle(plan, 0, choose, &(struct job){plan, op, choice});
 }
 
-static void set_coop_key(const struct matmul_choice *choice, struct pipeline_key *key)
+static struct matmul_operands operands_of(const struct matmul_op *op)
 {
-    key->n_spec = MATMUL_COOP_SPECS;
-    key->spec[MATMUL_COOP_THREADS] = choice->lanes;
-    key->spec[MATMUL_COOP_M] = choice->size.m;
-    key->spec[MATMUL_COOP_N] = choice->size.n;
-    key->spec[MATMUL_COOP_K] = choice->size.k;
-    key->spec[MATMUL_COOP_MATS_M] = choice->mats_m;
-    key->spec[MATMUL_COOP_MATS_N] = choice->mats_n;
-    key->spec[MATMUL_COOP_A_VEC] = choice->a_vec;
-    key->spec[MATMUL_COOP_B_VEC] = choice->b_vec;
-}
-
-static void set_key(const struct matmul_op *op, const struct matmul_choice *choice,
-                    struct pipeline_key *key)
-{
-    *key = (struct pipeline_key){.kernel = choice->kernel};
-    key->spec[MATMUL_A_TYPE] = op->a.dtype;
-    key->spec[MATMUL_B_TYPE] = op->b.dtype;
-    key->spec[MATMUL_C_TYPE] = op->c.dtype;
-    key->spec[MATMUL_BIAS_TYPE] = op->bias ? op->bias->dtype : BIAS_NONE;
-    key->spec[MATMUL_RELU] = op->relu;
-    key->spec[MATMUL_HIDDEN] = op->hidden;
-    key->spec[MATMUL_SUMS] = op->sums.storage != NULL;
-    if (choice->size.m) {
-        set_coop_key(choice, key);
-    } else if (choice->kernel == KERNEL_matmul_tile) {
-        key->n_spec = MATMUL_TILE_SPECS;
-        key->spec[MATMUL_TILE_M] = choice->tile_m;
-        key->spec[MATMUL_TILE_N] = choice->tile_n;
-        key->spec[MATMUL_SIDE_X] = key->spec[MATMUL_SIDE_Y] = choice->side;
-    } else {
-        key->n_spec = MATMUL_LANE_SPECS; /* kernels for packed B read MATMUL_ROWS alone */
-        key->spec[MATMUL_LANES] = choice->lanes;
-        key->spec[MATMUL_A_VEC] = choice->a_vec;
-        key->spec[MATMUL_B_VEC] = choice->b_vec;
-        key->spec[MATMUL_ROWS] = choice->rows;
-    }
+    return (struct matmul_operands){
+        .a_type = op->a.dtype,
+        .b_type = op->b.dtype,
+        .c_type = op->c.dtype,
+        .bias_type = op->bias ? op->bias->dtype : BIAS_NONE,
+        .relu = op->relu,
+        .hidden = op->hidden,
+        .sums = op->sums.storage != NULL,
+    };
 }
 
 static void set_params(const struct vka_plan *plan, const struct matmul_op *op, uint32_t n_block,
@@ -199,10 +172,11 @@ enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *o
     const uint32_t *a = op->a.shape.size;
     uint32_t n = op->c.shape.size[3], n_block;
     uint64_t groups[3];
+    const struct matmul_operands operands = operands_of(op);
     struct pass pass = {.name = op->name, .reason = choice->reason};
     matmul_grid(op, choice, groups, &n_block);
     memcpy(pass.problem, choice->problem, sizeof pass.problem);
-    set_key(op, choice, &pass.key);
+    tune_matmul_key(choice, &operands, &pass.key);
     set_params(plan, op, n_block, &pass);
     pass.work = matmul_work(op, choice);
     if (kernel_table[choice->kernel].needs & NEED_ADDRESS)

@@ -1,0 +1,91 @@
+/* Which family of kernels takes an attention. */
+#include "gpu/pipeline.h"
+#include "kernel/attention_family.h"
+#include "params.h"
+
+static void choose_kernel(const struct caps *caps, const struct attention_problem *problem,
+                          struct attention_choice *choice)
+{
+    bool cpu = caps->properties.type == VKA_DEVICE_CPU;
+    bool few = attention_has_few_rows(problem);
+    if (!cpu && !few && attention_coop.choose(caps, problem, choice))
+        return;
+    if (!cpu && attention_tile.choose(caps, problem, choice))
+        return;
+    if (attention_row.choose(caps, problem, choice))
+        return;
+    if (!cpu || !attention_tile.choose(caps, problem, choice))
+        attention_coop.choose(caps, problem, choice);
+}
+
+/* Splits keys that are more than one chain of sums. Heads of more features than that are left to
+ * the unfused path, which sums them in pieces. */
+static void bound_chains(const struct caps *caps, const struct attention_problem *problem,
+                         struct attention_choice *choice)
+{
+    if (choice->n_piece == 1 && problem->n_kv > TUNE_CHAIN) {
+        choice->piece_keys = TUNE_CHAIN;
+        choice->n_piece = (problem->n_kv - 1) / TUNE_CHAIN + 1;
+    }
+    const char *missing = choice->n_piece > 1 ? kernel_missing(KERNEL_attention_merge, caps) : NULL;
+    double turns = ATTENTION_BLOCK / 4.0 * (choice->head4 + 4.0 * choice->value4 + 32);
+    if (caps->max_loops && turns > caps->max_loops)
+        missing = "needs more loop iterations than this driver runs";
+    if (problem->head_dim > TUNE_CHAIN)
+        missing = "sums at most 16,384 features of a head";
+    if (missing) {
+        choice->usable = false;
+        choice->reason = missing;
+    }
+}
+
+void tune_attention(const struct caps *caps, const struct attention_problem *problem,
+                    struct attention_choice *choice)
+{
+    *choice = (struct attention_choice){0};
+    choose_kernel(caps, problem, choice);
+    if (choice->usable)
+        bound_chains(caps, problem, choice);
+}
+
+static const struct attention_family *family_of(enum kernel kernel)
+{
+    if (kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16)
+        return &attention_coop;
+    return kernel == KERNEL_attention_tile ? &attention_tile : &attention_row;
+}
+
+void tune_attention_key(const struct attention_choice *choice,
+                        const struct attention_operands *operands, struct pipeline_key *key)
+{
+    *key = (struct pipeline_key){.kernel = choice->kernel};
+    family_of(choice->kernel)->set_key(choice, operands, key);
+}
+
+uint32_t tune_state_spec(enum kernel kernel)
+{
+    return family_of(kernel)->state_spec;
+}
+
+double tune_attention_loops(const struct attention_choice *choice,
+                            const struct attention_operands *operands, double keys)
+{
+    double sequences = operands->ragged ? 33 : 0; /* a search by halves */
+    return sequences + family_of(choice->kernel)->count_loops(choice, operands, keys);
+}
+
+uint64_t tune_attention_shared(const struct attention_choice *choice)
+{
+    const struct attention_family *family = family_of(choice->kernel);
+    return family->shared_bytes ? family->shared_bytes(choice) : 0;
+}
+
+uint32_t attention_state_pitch(const struct attention_choice *choice)
+{
+    return STATE_PITCH(choice->value4, family_of(choice->kernel)->state_lanes(choice));
+}
+
+bool tune_takes_tiles(enum kernel kernel)
+{
+    return family_of(kernel) != &attention_row;
+}

@@ -1,0 +1,75 @@
+/* The kernels of fused attention: which is chosen, its tiles, specialization and cost. */
+#ifndef VKA_KERNEL_ATTENTION_H
+#define VKA_KERNEL_ATTENTION_H
+
+#include "kernel/tune.h"
+
+struct attention_problem {
+    uint32_t batch, n_kv_head;
+    uint64_t n_row; /* queries times the heads of one key head */
+    uint32_t n_kv, head_dim, value_dim;
+    enum vka_dtype q_type, kv_type; /* kv_type: of k */
+    enum vka_dtype v_type, o_type;
+    uint32_t variant; /* see matmul_problem */
+    bool address;     /* rows of q, k and v are whole vec4 */
+    bool ragged;      /* n_row and n_kv count all sequences together */
+    bool mask;        /* a mask tensor is given */
+};
+
+struct attention_choice {
+    bool usable;    /* false: the device has no kernel; see reason */
+    bool preferred; /* VKA_PATH_AUTO takes it; else the unfused path */
+    enum kernel kernel;
+    uint32_t lanes, rows;   /* invocations (along x if lanes_y is set), rows of each */
+    uint32_t tile;          /* rows of a workgroup */
+    uint32_t head4, value4; /* vec4 of a row of q and of the context */
+    /* attention_tile; attention_coop too, except lanes_y, depth4, v_keys and q_whole */
+    uint32_t lanes_y;
+    uint32_t keys;           /* keys of a step */
+    uint32_t depth4, v_keys; /* vec4 of a key, and values, staged at a time */
+    uint32_t n_chunk;    /* workgroups that share a row's value features; set for every kernel */
+    uint32_t n_piece;    /* splits of its keys; 1: no merging; set for every kernel */
+    uint32_t piece_keys; /* keys of a split: whole steps, TUNE_CHAIN at most */
+    bool q_whole;        /* q stays in shared memory */
+    bool map;            /* attention_map runs before */
+    struct matrix_size size; /* attention_coop */
+    const char *reason;
+    char problem[VERDICT_PROBLEM]; /* set by choose.h */
+};
+
+void tune_attention(const struct caps *caps, const struct attention_problem *problem,
+                    struct attention_choice *choice);
+
+/* What a pipeline and its cost need to know of the operands and options. */
+struct attention_operands {
+    enum vka_dtype q_type, k_type, v_type, o_type;
+    uint32_t head_dim, value_dim;
+    bool k_vec, v_vec;       /* rows begin and end at whole vec4 */
+    bool k_chunks, v_chunks; /* rows begin and end at whole chunks of 8 elements */
+    bool bias, dropout;      /* bias: a mask tensor, softcap or ALiBi */
+    bool reads_masked;       /* a fully masked row reads all values */
+    bool ragged;
+};
+
+/* Sets the kernel and its specialization constants, all but the one of the state; and which that
+ * one is: what the kernel does with the state, STATE_ of params.h. */
+void tune_attention_key(const struct attention_choice *choice,
+                        const struct attention_operands *operands, struct pipeline_key *key);
+uint32_t tune_state_spec(enum kernel kernel);
+
+/* Loop iterations of an invocation that takes so many keys: at least as many as a driver makes that
+ * unrolls loops of four and those with a hint. Each loop counts one more than its turns, as the
+ * last test does. */
+double tune_attention_loops(const struct attention_choice *choice,
+                            const struct attention_operands *operands, double keys);
+
+/* Bytes of shared memory of a workgroup; 0: the kernel uses none. */
+uint64_t tune_attention_shared(const struct attention_choice *choice);
+
+/* Floats of state of a row, between two spans. */
+uint32_t attention_state_pitch(const struct attention_choice *choice);
+
+/* Whether a kernel takes tiles of rows in shared memory. */
+bool tune_takes_tiles(enum kernel kernel);
+
+#endif

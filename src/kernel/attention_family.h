@@ -1,0 +1,50 @@
+/* The families of kernels of fused attention, for attention.c, and what they share. */
+#ifndef VKA_KERNEL_ATTENTION_FAMILY_H
+#define VKA_KERNEL_ATTENTION_FAMILY_H
+
+#include "kernel/attention.h"
+
+struct attention_family {
+    /* Fills in *choice; false where types, sizes or the device do not suit the family. */
+    bool (*choose)(const struct caps *caps, const struct attention_problem *problem,
+                   struct attention_choice *choice);
+    /* Sets n_spec and all constants but the one of the state. */
+    void (*set_key)(const struct attention_choice *choice,
+                    const struct attention_operands *operands, struct pipeline_key *key);
+    double (*count_loops)(const struct attention_choice *choice,
+                          const struct attention_operands *operands, double keys);
+    uint64_t (*shared_bytes)(const struct attention_choice *choice); /* NULL: none */
+    uint32_t (*state_lanes)(const struct attention_choice *choice);  /* floats of a row's row_sum */
+    uint32_t state_spec;
+};
+
+/* attention_row.choose sets choice->reason where it returns false; the others leave *choice as it
+ * was. */
+extern const struct attention_family attention_row, attention_tile, attention_coop;
+
+/* Most rows of decoding, where each key read gives little work: steps are wide, and every lane has
+ * keys of its own. */
+#define ATTENTION_FEW_ROWS 16u
+
+static inline bool attention_has_few_rows(const struct attention_problem *problem)
+{
+    return !problem->ragged && problem->n_row <= ATTENTION_FEW_ROWS;
+}
+
+/* Splits the keys until the assumed number of processors has work: sets n_piece and piece_keys of a
+ * choice that has tile and keys. */
+void attention_split_keys(const struct caps *caps, const struct attention_problem *problem,
+                          struct attention_choice *choice);
+
+#define PHILOX_LOOPS 12.0 /* of a draw of dropout */
+
+/* Loop iterations for each key that a fully masked row reads; value_turns: those that read its
+ * value. */
+static inline double attention_masked_loops(const struct attention_operands *operands,
+                                            double value_turns)
+{
+    double draw = operands->dropout ? PHILOX_LOOPS : 0;
+    return operands->reads_masked ? 1 + draw + value_turns : 0;
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* Rows in lanes, without shared memory: attention_row for GPUs, attention_texel and
+ * attention_address for CPU drivers. */
+#include "core/arith.h"
+#include "gpu/pipeline.h"
+#include "kernel/attention_family.h"
+#include "params.h"
+
+#include <math.h>
+
+/* Fewest keys for which a fused kernel pays on a CPU driver. With fewer, compiling the large kernel
+ * costs more than not writing scores saves: half a minute, or a second with scalars. */
+#define CPU_FUSED_KEYS 2048
+#define CPU_FUSED_KEYS_ADDRESS 128
+
+/* Floats of q and context that an invocation of a GPU keeps in registers without spilling. */
+#define GPU_ROW_FLOATS 64
+
+static enum kernel kernel_of(const struct caps *caps, const struct attention_problem *problem)
+{
+    bool texel = !kernel_missing(KERNEL_attention_texel, caps);
+    if (problem->address && (tune_has_scalars(caps) || !texel) &&
+        caps->properties.subgroup_size == 8 && !kernel_missing(KERNEL_attention_address, caps))
+        return KERNEL_attention_address;
+    return texel ? KERNEL_attention_texel : KERNEL_attention_row;
+}
+
+/* Rows of an invocation for which q and context stay in registers. */
+static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
+{
+    uint32_t rows = vec4 <= 16 ? 4 : vec4 <= 40 ? 2 : 1;
+    while (rows > 1 && (uint64_t)lanes * rows / 2 >= n_row)
+        rows /= 2;
+    return rows;
+}
+
+/* Reduces the rows to what a GPU's registers hold; the kernel is not preferred if they hold
+ * none. */
+static void rows_for_gpu(struct attention_choice *c)
+{
+    uint32_t floats = 4 * (c->head4 + c->value4);
+    while (c->rows > 1 && c->rows * floats > GPU_ROW_FLOATS)
+        c->rows /= 2;
+    c->preferred = c->rows * floats <= GPU_ROW_FLOATS;
+}
+
+static bool choose(const struct caps *caps, const struct attention_problem *problem,
+                   struct attention_choice *c)
+{
+    bool cpu = caps->properties.type == VKA_DEVICE_CPU;
+    c->kernel = kernel_of(caps, problem);
+    c->reason = kernel_missing(c->kernel, caps);
+    if (c->reason)
+        return false;
+    bool address = c->kernel == KERNEL_attention_address;
+    c->usable = true;
+    c->preferred = !cpu || problem->n_kv >= (address ? CPU_FUSED_KEYS_ADDRESS : CPU_FUSED_KEYS);
+    c->lanes = caps->properties.subgroup_size;
+    c->head4 = divide_up(problem->head_dim, 4);
+    c->value4 = divide_up(problem->value_dim, 4);
+    c->rows = rows_that_fit(c->head4 + c->value4, problem->n_row, c->lanes);
+    if (c->kernel != KERNEL_attention_row && c->rows > 2)
+        c->rows = 2;
+    if (!cpu)
+        rows_for_gpu(c);
+    for (uint32_t i = 0; i < problem->variant && c->rows > 1; i++)
+        c->rows /= 2;
+    c->tile = c->lanes * c->rows;
+    c->n_chunk = c->n_piece = 1;
+    c->reason = "one pass, rows in registers, no shared memory";
+    return true;
+}
+
+static void set_key(const struct attention_choice *c, const struct attention_operands *o,
+                    struct pipeline_key *key)
+{
+    key->n_spec = ATTENTION_SPECS;
+    key->spec[ATTENTION_LANES] = c->lanes;
+    key->spec[ATTENTION_ROWS] = c->rows;
+    key->spec[ATTENTION_HEAD4] = c->head4;
+    key->spec[ATTENTION_VALUE4] = c->value4;
+    key->spec[ATTENTION_Q_TYPE] = o->q_type;
+    key->spec[ATTENTION_K_TYPE] = o->k_type;
+    key->spec[ATTENTION_V_TYPE] = o->v_type;
+    key->spec[ATTENTION_O_TYPE] = o->o_type;
+    key->spec[ATTENTION_K_VEC] = o->k_vec && 4 * c->head4 == o->head_dim;
+    key->spec[ATTENTION_V_VEC] = o->v_vec && 4 * c->value4 == o->value_dim;
+    key->spec[ATTENTION_GENERAL] = o->bias || o->dropout;
+    key->spec[ATTENTION_PIECES] = c->n_piece > 1;
+}
+
+#define ROW_STEP 4u /* keys of a step; of attention_address 8 */
+#define ADDRESS_STEP 8u
+#define LARGE_ROW 64u /* LARGE_VEC4 of the shaders: beyond, loops over features stay loops */
+#define LARGE_ADDRESS 160u
+
+static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
+                          double keys)
+{
+    bool address = c->kernel == KERNEL_attention_address;
+    double head = c->head4 + 1.0, value = c->value4 + 1.0, rows = c->rows;
+    double unit = address ? ADDRESS_STEP : ROW_STEP, step = 2;
+    if (c->head4 + c->value4 > (address ? LARGE_ADDRESS : LARGE_ROW))
+        step += address ? 2 * head + 10 * value : head + (rows + 1) * value;
+    if (o->dropout)
+        step += rows * unit * PHILOX_LOOPS;
+    else if (o->bias)
+        step += 2 * rows * unit;
+    double blocks = ceil(keys / ATTENTION_BLOCK + 1) * (2 + 2 * rows * value);
+    double ends =
+        blocks + 5 * rows * (head + 2 * value) + 64; /* loading q and the state, storing */
+    return ends + ceil(keys / unit + 1) * step + rows * keys * attention_masked_loops(o, value);
+}
+
+/* No lanes share a row: one sum, and whether a key was seen. */
+static uint32_t state_lanes(const struct attention_choice *c)
+{
+    (void)c;
+    return 2;
+}
+
+const struct attention_family attention_row = {
+    .choose = choose,
+    .set_key = set_key,
+    .count_loops = count_loops,
+    .state_lanes = state_lanes,
+    .state_spec = ATTENTION_STATE,
+};

@@ -1,0 +1,64 @@
+/* The kernels of matrix products: which is chosen, its tiles, specialization and cost. */
+#ifndef VKA_KERNEL_MATMUL_H
+#define VKA_KERNEL_MATMUL_H
+
+#include "kernel/tune.h"
+
+struct matmul_problem {
+    uint64_t batch; /* matrices of all batch elements and heads */
+    uint32_t m, n, k;
+    enum vka_dtype a_type, b_type;
+    bool a_plain; /* A is float32 with contiguous rows, and plan_is_ours */
+    bool a_vec;   /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
+    bool b_vec;   /* B can be read as vec4 along n: float32, contiguous, 16-byte aligned columns */
+    uint32_t panel; /* columns of a panel of packed B; 0: not packed */
+    bool a_chunks;  /* A is 16-bit, contiguous along k, rows 16-byte aligned, k a multiple of 8 */
+    bool b_chunks; /* B is 16-bit, contiguous along k, columns 16-byte aligned, k a multiple of 8 */
+    bool hidden;   /* A may hold HIDDEN_BITS */
+    /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
+     * a rule without that variant takes size 0. */
+    uint32_t variant;
+};
+
+struct matmul_choice {
+    enum kernel kernel;
+    uint32_t panel; /* columns of a panel: B is packed first unless it is already; 0: B as it is */
+    bool pack_a;    /* copy A to contiguous float32 rows first */
+    uint32_t tile_m, tile_n; /* matmul_tile: results of an invocation, per axis */
+    uint32_t side;           /* matmul_tile: invocations, per axis */
+    uint32_t lanes;          /* matmul_lane and matmul_coop: invocations */
+    uint32_t mats_m, mats_n; /* matmul_coop: matrices of a subgroup, per axis */
+    struct matrix_size size; /* matmul_coop */
+    uint32_t rows, columns;  /* results of one workgroup */
+    bool a_vec, b_vec;       /* matmul_lane and matmul_coop: wide loads */
+    const char *reason;
+    char problem[VERDICT_PROBLEM]; /* set by choose.h */
+};
+
+void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
+                 struct matmul_choice *choice);
+
+/* What a pipeline needs to know of the operands. */
+struct matmul_operands {
+    enum vka_dtype a_type, b_type, c_type;
+    uint32_t bias_type; /* BIAS_NONE: no bias */
+    bool relu, hidden, sums;
+};
+
+/* Sets the kernel and its specialization constants. */
+void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_operands *operands,
+                     struct pipeline_key *key);
+
+/* Loop iterations of an invocation for a chain of k, unrolled ones included. */
+double tune_matmul_loops(const struct matmul_choice *choice, double k);
+
+/* The kernel for packed B; KERNEL_COUNT: none. */
+enum kernel tune_packed_kernel(const struct caps *caps);
+
+/* Columns of a panel if weights are best kept packed (params.h); 0: not packed. */
+uint32_t tune_weight_panel(const struct caps *caps);
+
+/* Whether unpacked weights are best kept as [in][out]. */
+bool tune_transposes_weights(const struct caps *caps);
+
+#endif

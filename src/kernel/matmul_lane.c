@@ -1,0 +1,127 @@
+/* Kernels for CPU drivers: rows in lanes (matmul_lane4, matmul_lane8), and packed B
+ * (matmul_address, matmul_texel). */
+#include "gpu/pipeline.h"
+#include "kernel/matmul_family.h"
+#include "params.h"
+
+/* Fewest rows of A for which packing B pays: packing reads each element of B once, the product once
+ * for each tile of rows. */
+#define PACK_ROWS 32
+
+/* The widest lane kernel that the device can run; lane4 if it can run none. */
+static enum kernel lane_kernel(const struct caps *caps)
+{
+    return kernel_missing(KERNEL_matmul_lane8, caps) ? KERNEL_matmul_lane4 : KERNEL_matmul_lane8;
+}
+
+/* CPU drivers turn shared memory into per-lane gathers and each barrier into spills of every live
+ * register; a register tile without either is several times faster. Not wanted with subgroups of 4:
+ * SwiftShader, which has them, never finishes compiling it. */
+bool matmul_uses_lanes(const struct caps *caps)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    bool wanted = has->type == VKA_DEVICE_CPU && has->subgroup_size >= 8;
+    return !kernel_missing(lane_kernel(caps), caps) && has->subgroup_size >= 4 &&
+           (wanted || kernel_missing(KERNEL_matmul_tile, caps));
+}
+
+bool tune_transposes_weights(const struct caps *caps)
+{
+    return matmul_uses_lanes(caps);
+}
+
+enum kernel tune_packed_kernel(const struct caps *caps)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    if (has->type != VKA_DEVICE_CPU || has->subgroup_size != 8)
+        return KERNEL_COUNT;
+    bool texel = !kernel_missing(KERNEL_matmul_texel, caps);
+    if ((tune_has_scalars(caps) || !texel) && !kernel_missing(KERNEL_matmul_address, caps))
+        return KERNEL_matmul_address;
+    return texel ? KERNEL_matmul_texel : KERNEL_COUNT;
+}
+
+static uint32_t panel_of(enum kernel kernel)
+{
+    return kernel == KERNEL_matmul_address ? ADDRESS_PANEL
+           : kernel == KERNEL_matmul_texel ? TEXEL_PANEL
+                                           : 0;
+}
+
+uint32_t tune_weight_panel(const struct caps *caps)
+{
+    return panel_of(tune_packed_kernel(caps));
+}
+
+/* Rows of a tile: a power of two up to `most`, no larger than m needs; halved by each variant. */
+static uint32_t rows_of(uint32_t most, const struct matmul_problem *p)
+{
+    uint32_t rows = most;
+    while (rows > 1 && rows / 2 >= p->m)
+        rows /= 2;
+    rows >>= p->variant;
+    return rows ? rows : 1;
+}
+
+static struct matmul_choice choose_packed(enum kernel kernel, const struct matmul_problem *p)
+{
+    uint32_t panel = panel_of(kernel);
+    struct matmul_choice c = {.kernel = kernel, .panel = panel, .lanes = 8, .columns = panel};
+    if (kernel == KERNEL_matmul_address) {
+        uint32_t tiles = (p->m + ADDRESS_ROWS - 1) / ADDRESS_ROWS;
+        c.rows = (p->m + tiles - 1) / tiles; /* tiles of equal height */
+        c.pack_a = !p->a_plain;
+        c.reason = "CPU driver with scalars: rows and packed panels by address";
+    } else {
+        c.rows = rows_of(TEXEL_ROWS, p);
+        c.pack_a = !p->a_plain || !p->a_vec;
+        c.reason = "CPU driver: rows and packed panels as texels";
+    }
+    return c;
+}
+
+static struct matmul_choice choose_lanes(const struct caps *caps, const struct matmul_problem *p)
+{
+    uint32_t lanes = caps->properties.subgroup_size;
+    return (struct matmul_choice){
+        .kernel = lane_kernel(caps),
+        .lanes = lanes,
+        .rows = rows_of(LANE_ROWS, p),
+        .columns = lanes * LANE_COLUMNS,
+        .a_vec = p->a_vec,
+        .b_vec = p->b_vec,
+        .reason = "CPU driver: register tile without barriers",
+    };
+}
+
+static bool choose(const struct caps *caps, const struct matmul_problem *problem,
+                   struct matmul_choice *choice)
+{
+    enum kernel packed = tune_packed_kernel(caps);
+    bool lanes = matmul_uses_lanes(caps);
+    bool other = lanes || !kernel_missing(KERNEL_matmul_tile, caps);
+    if (packed != KERNEL_COUNT && (problem->panel || problem->m >= PACK_ROWS || !other))
+        *choice = choose_packed(packed, problem);
+    else if (lanes)
+        *choice = choose_lanes(caps, problem);
+    else
+        return false;
+    return true;
+}
+
+static void set_key(const struct matmul_choice *c, struct pipeline_key *key)
+{
+    key->n_spec = MATMUL_LANE_SPECS; /* kernels for packed B read MATMUL_ROWS alone */
+    key->spec[MATMUL_LANES] = c->lanes;
+    key->spec[MATMUL_A_VEC] = c->a_vec;
+    key->spec[MATMUL_B_VEC] = c->b_vec;
+    key->spec[MATMUL_ROWS] = c->rows;
+}
+
+static double count_loops(const struct matmul_choice *c, double k)
+{
+    double blocks = k / MATMUL_BLOCK + 1;
+    return k / (c->kernel == KERNEL_matmul_address ? 32 : 4) + 4 * blocks + 33;
+}
+
+const struct matmul_family matmul_lane = {choose, set_key, count_loops};

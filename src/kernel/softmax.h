@@ -1,0 +1,15 @@
+/* The kernels of the softmax over the rows of a slice of scores. */
+#ifndef VKA_KERNEL_SOFTMAX_H
+#define VKA_KERNEL_SOFTMAX_H
+
+#include "kernel/tune.h"
+
+struct softmax_choice {
+    enum kernel kernel;
+    uint32_t lanes; /* invocations of a row, a power of two */
+    const char *reason;
+};
+
+void tune_softmax(const struct caps *caps, uint32_t n_kv, struct softmax_choice *choice);
+
+#endif
