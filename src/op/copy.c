@@ -72,7 +72,8 @@ static struct copy part_of(const struct copy *copy, const struct box *box)
     return part;
 }
 
-/* Halves the axis along which an operand reaches furthest that no binding can hold. */
+/* Halves the axis along which an operand reaches furthest that no binding can hold; add_part cuts
+ * what goes into one panel. */
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *box)
 {
     const struct copy copy = part_of(cut->job, box);
@@ -83,6 +84,8 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     make_pass(plan, &copy, &pass);
     if (plan_pass_has_room(plan, &pass))
         return plan_fits(plan, KERNEL_copy, &pass.work) ? CUT_FITS : cut_first_axis(box, cut->unit);
+    if (copy.panel && box->size[2] <= copy.panel)
+        return CUT_FITS;
     for (int i = 0; i < 8; i++) {
         const struct vka_tensor *x = operand[i / 4];
         uint64_t reach = x->shape.stride[i % 4] * (box->size[i % 4] - 1ull);

@@ -145,7 +145,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     TRY(plan_scratch(plan, VKA_F32, tensor->shape.size, &turn.to));
     const struct cut cut = {
         .job = &turn,
-        .unit = {1, divide_up(ROWS, size[2]), ROWS, CUT_NEVER}, /* a workgroup */
+        .unit = {1, size[2] < ROWS ? ROWS / size[2] : 1, ROWS, CUT_NEVER}, /* a workgroup */
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_rope,
         .whole = work_of(size),

@@ -126,10 +126,10 @@ static void make_copy(const struct vka_plan *plan, const void *job, const struct
              size[3], vka_dtype_name(from->dtype), vka_dtype_name(to->dtype));
 }
 
-/* The length along an axis at which a part has about LEAST elements, `inner` of them at each. */
+/* The length along an axis at which a part has LEAST elements or less, `inner` of them at each. */
 static uint32_t least_length(uint64_t inner)
 {
-    return inner < LEAST ? divide_up(LEAST, (uint32_t)inner) : 1;
+    return inner < LEAST ? LEAST / (uint32_t)inner : 1;
 }
 
 static enum vka_status add_copies(struct vka_plan *plan, const struct cache_copy *c)
