@@ -31,8 +31,9 @@
 /* ---- matmul: C[z][m][n] = alpha * sum over k of f(A[z][m][k]) * B[z'][n][k] + bias[n] ----------
  * z is batch z / n_head and head z % n_head; z' is the same batch and head / group. Packed B:
  * float32 panels of neighbouring columns, [panel][k][column of the panel], padded with any value.
- * Where k is cut, a pass starts from the sums of the pass before: float32 [batch][n_head][m][n],
- * contiguous along n. Buffers: 0 A, 1 B, 2 bias, 3 C, 4 sums. */
+ * Where k is cut, a pass starts from the sums of the pass before: float32 [batch][n_head][m][n][2],
+ * of whole groups of k and of the group after them (matmul_coop: [batch][n_head][m][n]). Buffers:
+ * 0 A, 1 B, 2 bias, 3 C, 4 sums. */
 struct matmul_params {
     U32 a_low, a_high, b_low, b_high; /* of A and B, for kernels that read by address */
     U32 m, n, k;
@@ -52,7 +53,7 @@ struct matmul_params {
 #define MATMUL_BIAS_TYPE 3 /* BIAS_NONE: no bias */
 #define MATMUL_RELU 4      /* f(x) = max(x, 0), else x */
 #define MATMUL_HIDDEN 5    /* skip elements of A that are HIDDEN_BITS */
-#define MATMUL_SUMS 6      /* start from the sums in buffer 4, else from 0 */
+#define MATMUL_SUMS 6      /* SUMS_ below */
 /* matmul_tile: side x side invocations, each tile_m x tile_n results. */
 #define MATMUL_TILE_M 7
 #define MATMUL_TILE_N 8
@@ -83,10 +84,15 @@ struct matmul_params {
 #define MATMUL_COOP_SPECS 15
 
 #define BIAS_NONE 99
-/* Terms in a block of k. Kernels with float32 sums add each block by fma(), in order, and then add
- * it to the total: terms of equal size round the same way, and in one chain of 16,384 those errors
- * would add up. */
+/* Terms in a block of k, and in a group of blocks. Kernels with float32 sums add each block by
+ * fma(), in order, then the blocks of a group, then the groups: equal terms round the same way, and
+ * in one chain of 16,384 those errors would add up to 3e-4 of the sum; so they are 2.2e-6 at most. */
 #define MATMUL_BLOCK 128
+#define MATMUL_GROUP 4096
+#define SUMS_LOAD 1u   /* start from the sums in buffer 4, else from 0 */
+#define SUMS_KEEP 2u   /* C is the sums for the next pass */
+#define SUMS_OPEN 4u   /* the next pass continues the last group */
+#define SUMS_GROUPS 8u /* k is longer than a group */
 #define TILE_DEPTH 16
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4 /* columns of a lane */

@@ -42,7 +42,8 @@ layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
 };
 
 float acc[ADDRESS_ROWS * VECTORS];   // [row][vector], of one block of k
-float total[ADDRESS_ROWS * VECTORS]; // of the blocks before
+float group[ADDRESS_ROWS * VECTORS]; // of the blocks of one group
+float total[ADDRESS_ROWS * VECTORS]; // of the groups before
 
 void accumulate(uint r, float a, float b[VECTORS])
 {
@@ -64,6 +65,14 @@ void accumulate(uint r, float a, float b[VECTORS])
                 accumulate(r, Row(a[r] + k).at[j], b);                                             \
     }
 
+void end_group()
+{
+    [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++) {
+        total[i] += group[i];
+        group[i] = 0.0;
+    }
+}
+
 // Column of this lane in vector v.
 uint column_of(uint v)
 {
@@ -80,10 +89,13 @@ void main()
         a[r] = Float(uvec2(p.a_low, p.a_high)) +
                (product_a() + min(first_row + r, p.m - 1) * p.a_row);
     Float b = Float(uvec2(p.b_low, p.b_high)) + product_b();
-    [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
-        total[i] = i / VECTORS < ROWS ? earlier_sum(product_z(), first_row + i / VECTORS,
-                                                    column_of(i % VECTORS))
-                                      : 0.0;
+    [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++) {
+        vec2 earlier = vec2(0.0);
+        if (i / VECTORS < ROWS)
+            earlier = earlier_sums(product_z(), first_row + i / VECTORS, column_of(i % VECTORS));
+        total[i] = earlier.x;
+        group[i] = earlier.y;
+    }
     uint k = 0;
     do {
         uint end = min(k + MATMUL_BLOCK, p.k);
@@ -102,12 +114,17 @@ void main()
                 k++;
             } while (k < end);
         [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
-            total[i] += acc[i];
+            group[i] += acc[i];
+        if (ends_group(k))
+            end_group();
     } while (k < p.k);
+    if ((SUMS & SUMS_OPEN) == 0)
+        end_group();
     [[unroll]] for (uint v = 0; v < VECTORS; v++) {
         float bias = product_bias(column_of(v));
         [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
             if (r < ROWS)
-                store_product(first_row + r, column_of(v), total[r * VECTORS + v], bias);
+                store_product(first_row + r, column_of(v), total[r * VECTORS + v],
+                              group[r * VECTORS + v], bias);
     }
 }

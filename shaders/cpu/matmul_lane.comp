@@ -7,8 +7,8 @@
 // For operands of any strides and type, and for few rows, where packing B (matmul_address,
 // matmul_texel) does not pay. These compilers move nothing out of loops: the loop over k computes
 // only what changes, and the last k % 4 have their own loop. All products add the k in the same
-// order, MATMUL_BLOCK at a time, so that a row's bits do not depend on the kernel that the number
-// of rows selects. See matmul_params.
+// order, by blocks and groups (MATMUL_BLOCK), so that a row's bits do not depend on the kernel that
+// the number of rows selects. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -70,7 +70,8 @@ vec4 accumulate(float a, vec4 b, vec4 acc)
 }
 
 vec4 acc[LANE_ROWS];   // [row], this lane's columns, of one block of k
-vec4 total[LANE_ROWS]; // of the blocks before
+vec4 group[LANE_ROWS]; // of the blocks of one group
+vec4 total[LANE_ROWS]; // of the groups before
 
 void store_row(uint r, uint row, uint column)
 {
@@ -83,7 +84,17 @@ void store_row(uint r, uint row, uint column)
             if (BIAS_TYPE != BIAS_NONE)
                 x += LOAD(bias_words, p.bias_offset + column + i, BIAS_TYPE);
             STORE(c_words, index + i * p.c_col, C_TYPE, one_nan(x));
+            if ((SUMS & SUMS_KEEP) != 0)
+                c_words[index + i * p.c_col + 1] = floatBitsToUint(group[r][i]);
         }
+}
+
+void end_group()
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        total[r] += group[r];
+        group[r] = vec4(0.0);
+    }
 }
 
 // Adds four k to row r, with elements of A from the lane that loaded them.
@@ -120,8 +131,11 @@ void main()
 
     vec4 a[LANE_ROWS / HOLDERS];
     [[unroll]] for (uint r = 0; r < ROWS; r++)
-        [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++)
-            total[r][i] = earlier_sum(z, first_row + r, column + i);
+        [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++) {
+            vec2 earlier = earlier_sums(z, first_row + r, column + i);
+            total[r][i] = earlier.x;
+            group[r][i] = earlier.y;
+        }
     for (uint k = 0; k < p.k; k += MATMUL_BLOCK) {
         uint whole = min(p.k - k, MATMUL_BLOCK) / 4, rest = min(p.k - k, MATMUL_BLOCK) % 4;
         [[unroll]] for (uint r = 0; r < ROWS; r++)
@@ -147,8 +161,12 @@ void main()
             EACH_ROW(ONE_K)
         }
         [[unroll]] for (uint r = 0; r < ROWS; r++)
-            total[r] += acc[r];
+            group[r] += acc[r];
+        if (ends_group(k + MATMUL_BLOCK))
+            end_group();
     }
+    if ((SUMS & SUMS_OPEN) == 0)
+        end_group();
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         store_row(r, first_row + r, column);
 }

@@ -32,7 +32,8 @@ layout(push_constant) uniform Push { matmul_params p; };
 #define FOURS (TEXEL_PANEL / 32) // vec4 of a row of B for each lane
 
 vec4 acc[TEXEL_ROWS * FOURS];   // [row][vec4], of one block of k
-vec4 total[TEXEL_ROWS * FOURS]; // of the blocks before
+vec4 group[TEXEL_ROWS * FOURS]; // of the blocks of one group
+vec4 total[TEXEL_ROWS * FOURS]; // of the groups before
 
 void accumulate(uint r, float a, vec4 b[FOURS])
 {
@@ -54,6 +55,14 @@ void accumulate(uint r, float a, vec4 b[FOURS])
         b_at += TEXEL_PANEL / 4;                                                                   \
     }
 
+void end_group()
+{
+    [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++) {
+        total[i] += group[i];
+        group[i] = vec4(0.0);
+    }
+}
+
 // Column of element i of this lane.
 uint column_of(uint i)
 {
@@ -69,10 +78,14 @@ void main()
     int a_at = int(product_a() + row * p.a_row) / 4;
     int b_at = int(product_b()) / 4 + int(lane);
     [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
-        [[unroll]] for (uint j = 0; j < 4; j++)
-            total[i][j] = i / FOURS < ROWS ? earlier_sum(product_z(), first_row + i / FOURS,
-                                                         column_of(i % FOURS * 4 + j))
-                                           : 0.0;
+        [[unroll]] for (uint j = 0; j < 4; j++) {
+            vec2 earlier = vec2(0.0);
+            if (i / FOURS < ROWS)
+                earlier = earlier_sums(product_z(), first_row + i / FOURS,
+                                       column_of(i % FOURS * 4 + j));
+            total[i][j] = earlier.x;
+            group[i][j] = earlier.y;
+        }
     vec4 a;
     uint block = 0;
     do { // loops test after their bodies, see matmul_address
@@ -92,14 +105,19 @@ void main()
             a = a.yzww;
         }
         [[unroll]] for (uint i = 0; i < TEXEL_ROWS * FOURS; i++)
-            total[i] += acc[i];
+            group[i] += acc[i];
         block += MATMUL_BLOCK;
+        if (ends_group(block))
+            end_group();
     } while (block < p.k);
+    if ((SUMS & SUMS_OPEN) == 0)
+        end_group();
     [[unroll]] for (uint i = 0; i < 4 * FOURS; i++) {
         uint at = column_of(i);
         float bias = product_bias(at);
         [[unroll]] for (uint r = 0; r < TEXEL_ROWS; r++)
             if (r < ROWS)
-                store_product(first_row + r, at, total[r * FOURS + i / 4][i % 4], bias);
+                store_product(first_row + r, at, total[r * FOURS + i / 4][i % 4],
+                              group[r * FOURS + i / 4][i % 4], bias);
     }
 }

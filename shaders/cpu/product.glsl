@@ -33,7 +33,8 @@ float product_bias(uint column)
     return LOAD(bias_words, p.bias_offset + min(column, p.n - 1), BIAS_TYPE);
 }
 
-void store_product(uint row, uint column, float x, float bias)
+// `group`: sum of the group that the next pass continues.
+void store_product(uint row, uint column, float x, float group, float bias)
 {
     if (row >= p.m || column >= p.n)
         return;
@@ -43,4 +44,6 @@ void store_product(uint row, uint column, float x, float bias)
     uint index = p.c_offset + product_batch() * p.c_batch + product_head() * p.c_head +
                  row * p.c_row + column * p.c_col;
     STORE(c_words, index, C_TYPE, one_nan(x));
+    if ((SUMS & SUMS_KEEP) != 0)
+        c_words[index + 1] = floatBitsToUint(group);
 }

@@ -1,13 +1,34 @@
-// Sums of the pass before, where a matrix product is cut along k. The includer has matmul_params as
-// `p`.
+// Sums of a matrix product over blocks and groups of k, see MATMUL_BLOCK, and those that a pass has
+// from the pass before where the product is cut along k. The includer has matmul_params as `p`.
+//
+// A pass begins with a group, or continues one and ends with it or before. So blocks are counted
+// from the first k of the pass.
 
 layout(constant_id = MATMUL_SUMS) const uint SUMS = 0;
 layout(binding = 4) readonly buffer Sums { float sums[]; };
 
+uint sums_index(uint z, uint row, uint column, uint column_step)
+{
+    return p.sums_offset + z / p.n_head * p.sums_batch + z % p.n_head * p.sums_head +
+           row * p.sums_row + column * column_step;
+}
+
+// For kernels that keep one sum.
 float earlier_sum(uint z, uint row, uint column)
 {
-    if (SUMS == 0 || row >= p.m || column >= p.n)
+    if ((SUMS & SUMS_LOAD) == 0 || row >= p.m || column >= p.n)
         return 0.0;
-    return sums[p.sums_offset + z / p.n_head * p.sums_batch + z % p.n_head * p.sums_head +
-                row * p.sums_row + column];
+    return sums[sums_index(z, row, column, 1)];
 }
+
+// Sums of the groups, and of the blocks of the last one.
+vec2 earlier_sums(uint z, uint row, uint column)
+{
+    if ((SUMS & SUMS_LOAD) == 0 || row >= p.m || column >= p.n)
+        return vec2(0.0);
+    uint at = sums_index(z, row, column, 2);
+    return vec2(sums[at], sums[at + 1]);
+}
+
+// Whether the block that ends at `k` ends a group that another follows.
+bool ends_group(uint k) { return (SUMS & SUMS_GROUPS) != 0 && k % MATMUL_GROUP == 0; }

@@ -195,7 +195,7 @@ void main()
     coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> acc[MATS_M * MATS_N];
     [[unroll]] for (uint i = 0; i < MATS_M * MATS_N; i++) {
         acc[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
-        if (SUMS != 0) {
+        if ((SUMS & SUMS_LOAD) != 0) {
             fetch_matrix(first + own + uvec2(i / MATS_N * M, i % MATS_N * N), mine);
             share_results();
             coopMatLoad(acc[i], results, mine, N, gl_CooperativeMatrixLayoutRowMajor);

@@ -71,11 +71,13 @@ void main()
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
     uvec2 local = gl_LocalInvocationID.yx;
 
-    float acc[TM * TN], total[TM * TN]; // one block of k; the blocks before it
+    float acc[TM * TN], group[TM * TN], total[TM * TN]; // of a block, a group, all before it
     for (uint i = 0; i < TM * TN; i++) {
+        vec2 earlier =
+            earlier_sums(z, first.x + local.x + i / TN * SIDE, first.y + local.y + i % TN * SIDE);
         acc[i] = 0.0;
-        total[i] =
-            earlier_sum(z, first.x + local.x + i / TN * SIDE, first.y + local.y + i % TN * SIDE);
+        group[i] = earlier.y;
+        total[i] = earlier.x;
     }
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
         load_tiles(a_base, b_base, first, k0);
@@ -94,10 +96,20 @@ void main()
         barrier();
         if ((k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k)
             for (uint i = 0; i < TM * TN; i++) {
-                total[i] += acc[i];
+                group[i] += acc[i];
                 acc[i] = 0.0;
             }
+        if (ends_group(k0 + TILE_DEPTH))
+            for (uint i = 0; i < TM * TN; i++) {
+                total[i] += group[i];
+                group[i] = 0.0;
+            }
     }
+    if ((SUMS & SUMS_OPEN) == 0)
+        for (uint i = 0; i < TM * TN; i++) {
+            total[i] += group[i];
+            group[i] = 0.0;
+        }
     for (uint i = 0; i < TM; i++) {
         uint row = first.x + local.x + i * SIDE;
         for (uint j = 0; j < TN; j++) {
@@ -109,6 +121,8 @@ void main()
                 x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
             uint index = c_base + row * p.c_row + column * p.c_col;
             STORE(c_words, index, C_TYPE, one_nan(x));
+            if ((SUMS & SUMS_KEEP) != 0)
+                c_words[index + 1] = floatBitsToUint(group[i * TN + j]);
         }
     }
 }

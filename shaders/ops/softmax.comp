@@ -112,12 +112,17 @@ float dropped(float weight, uvec3 at, uint key)
     return is_nan(weight) ? weight : 0.0; // dropout must not hide NaN
 }
 
-#define SUM_BLOCK 64u // keys of a lane in a block of its sum, see MATMUL_BLOCK
+// A lane adds SUM_BLOCK weights, then SUM_BLOCK of these sums, and so on: see MATMUL_BLOCK. The
+// last level takes what is left of a chain of 16,384.
+#define SUM_BLOCK 16u
+#define SUM_LEVELS 4
 
 // Replaces scores by weights relative to row_max; returns the sum of the weights.
 float weigh(uint row, float row_max, uint lane)
 {
-    float sum = 0.0, block = 0.0;
+    float sums[SUM_LEVELS];
+    [[unroll]] for (uint i = 0; i < SUM_LEVELS; i++)
+        sums[i] = 0.0;
     uint turn = 0;
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         uint bits = slice_words[row + key];
@@ -125,14 +130,18 @@ float weigh(uint row, float row_max, uint lane)
         float e = exp_accurate(uintBitsToFloat(bits) - row_max);
         if (!hidden)
             slice_words[row + key] = floatBitsToUint(e);
-        block += hidden ? 0.0 : e;
+        sums[0] += hidden ? 0.0 : e;
         turn++;
-        if (turn % SUM_BLOCK == 0) {
-            sum += block;
-            block = 0.0;
-        }
+        if (turn % SUM_BLOCK == 0)
+            [[unroll]] for (uint i = 1, terms = SUM_BLOCK; i < SUM_LEVELS; i++, terms *= SUM_BLOCK) {
+                bool ends = turn % terms == 0;
+                sums[i] += ends ? sums[i - 1] : 0.0;
+                sums[i - 1] = ends ? 0.0 : sums[i - 1];
+            }
     }
-    return reduce_add(sum + block);
+    [[unroll]] for (uint i = 1; i < SUM_LEVELS; i++)
+        sums[i] += sums[i - 1];
+    return reduce_add(sums[SUM_LEVELS - 1]);
 }
 
 // Multiplies weights by scale / row_sum; a fully masked row (`dead`) follows mask.flags.

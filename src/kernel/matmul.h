@@ -42,7 +42,8 @@ void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
 struct matmul_operands {
     enum vka_dtype a_type, b_type, c_type;
     uint32_t bias_type; /* BIAS_NONE: no bias */
-    bool relu, hidden, sums;
+    bool relu, hidden;
+    uint32_t sums; /* SUMS_ bits */
 };
 
 /* Sets the kernel and its specialization constants. */

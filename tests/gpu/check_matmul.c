@@ -40,12 +40,13 @@ static const uint32_t shapes[][3] = {
     {33, 65, 17},
     {64, 64, 64},
     {130, 70, 257},
+    {2, 18, 4096 + 261}, /* two groups of k */
     /* Those that follow fill the large tiles of matrix units. */
     {264, 264, 72},
     {520, 520, 40},
 };
 #define FULL_SHAPES 5  /* the first that fills a tile with rows */
-#define PLAIN_SHAPES 8 /* of the others */
+#define PLAIN_SHAPES 9 /* of the others */
 
 /* Batch, heads, heads of A for one of B. */
 static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
@@ -204,7 +205,7 @@ static enum vka_status add(struct vka_plan *plan, const struct matmul_case *t)
     return status == VKA_OK ? plan_end(plan, mark, plan_matmul(plan, &op)) : status;
 }
 
-/* Bytes that a block of k of packed B takes: where k is 257, it has to be cut. */
+/* Bytes that a block of k of packed B takes: a longer k has to be cut, within a group too. */
 #define LOW_RANGE (MATMUL_BLOCK * TEXEL_PANEL * 4u)
 
 /* Once more with bindings and allocations too small for any operand. */

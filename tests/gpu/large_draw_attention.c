@@ -5,6 +5,7 @@
 
 #define MOST_KEYS (1u << 20)
 #define MOST_SEQUENCES 40000
+#define GROUP_WORK 100 /* multiplications that a workgroup without rows counts for */
 
 /* CPU drivers compile attention_row for minutes where its loops over features are unrolled. */
 static uint32_t rolled(const struct large_problem *p, uint32_t dim)
@@ -229,10 +230,13 @@ static void draw_cache(struct large_attention *a, struct rng *rng)
     a->v = a->k;
 }
 
-static void draw_ragged(struct large_attention *a, struct rng *rng)
+static void draw_ragged(struct large_attention *a, struct rng *rng, double work)
 {
+    double heads = (double)a->n_kv_head * a->group;
     uint32_t rows = a->n_q < a->n_new ? a->n_q : a->n_new;
     a->n_sequence = large_draw_size(rng, rng_chance(rng, 50) ? MOST_SEQUENCES : rows);
+    while (a->n_sequence > 1 && heads * a->n_sequence * GROUP_WORK > work)
+        a->n_sequence /= 2;
     a->batch = 1;
     if (a->masked_row == VKA_MASKED_UNIFORM)
         a->masked_row = VKA_MASKED_ZERO;
@@ -273,7 +277,7 @@ void large_draw_attention(struct large_problem *p, struct rng *rng,
     if (p->op == LARGE_ROPE)
         draw_rope(a, rng);
     if (p->op == LARGE_RAGGED)
-        draw_ragged(a, rng);
+        draw_ragged(a, rng, bounds->work);
     if (p->op == LARGE_LAYER)
         draw_layer(p, rng, bounds);
     for (int c = 0; c < 2; c++)

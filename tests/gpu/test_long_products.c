@@ -1,5 +1,6 @@
 /* Products so long that they are cut along k, by the budget of a submit and by lower limits: the
- * same bits by every kernel, those of NaN too, which sums meet in another order in each.
+ * same bits by every kernel, those of NaN too, which sums meet in another order in each. And sums
+ * of equal terms, which round alike: each row's normalised squared error stays below 1e-11.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <setjmp.h>
@@ -182,8 +183,43 @@ static void same_bits(struct vka_device *device, const struct product *p)
     free_operands(&t);
 }
 
+/* Outputs of each kind of equal terms, of which those from CHAIN_WORST on round worst in a chain of
+ * 128 blocks of 128: 1.14e-11. */
+#define N_EQUAL 40
+#define CHAIN_WORST 0x1.f9ab8p+0f
+
+static void equal_terms(struct vka_device *device, uint32_t m)
+{
+    const struct product p = {m, N_EQUAL, VKA_F32, VKA_F32, VKA_F32, false, false};
+    struct operands t = make_operands(device, &p);
+    float *ones = malloc(vka_tensor_size(t.input)), *terms = malloc(vka_tensor_size(t.weight));
+    size_t n_pass;
+    enum kernel kernel;
+    assert_true(ones && terms);
+    for (size_t i = 0; i < (size_t)m * K; i++)
+        ones[i] = i % K < TUNE_CHAIN;
+    for (size_t i = 0; i < (size_t)N_EQUAL * K; i++)
+        terms[i] = CHAIN_WORST + (float)(i / K % 8) * 0x1p-23f + (float)(i / K / 8) * 0.17f;
+    check(device, vka_tensor_write(t.input, ones, vka_tensor_size(t.input)));
+    check(device, vka_tensor_write(t.weight, terms, vka_tensor_size(t.weight)));
+    float *sums = run(device, &p, &t, VKA_NO_BUDGET, &n_pass, &kernel);
+    double worst = 0;
+    for (uint32_t i = 0; i < m * N_EQUAL; i++) {
+        double error = sums[i] / ((double)terms[(size_t)(i % N_EQUAL) * K] * TUNE_CHAIN) - 1;
+        worst = fmax(worst, error * error);
+    }
+    print_message("%s, %u rows of equal terms: %.2e\n", kernel_table[kernel].name, m, worst);
+    assert_true(worst < 1e-11);
+    free(ones);
+    free(terms);
+    free(sums);
+    free_operands(&t);
+}
+
 static void all_products(struct vka_device *device)
 {
+    equal_terms(device, 1);
+    equal_terms(device, PACKED_ROWS);
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
         same_bits(device, &products[i]);
 }

@@ -1,4 +1,5 @@
 #include "op/matmul/budget.h"
+#include "params.h"
 #include "plan/calibrate.h"
 
 #define PROBE_DEPTH 512u /* k of the measured product */
@@ -10,6 +11,16 @@ int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *ch
     return cut_first_axis(&(struct box){{0}, {c[0], c[1], c[2], c[3]}}, shortest);
 }
 
+int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
+{
+    const struct vka_device_properties *p = &plan->caps.properties;
+    const uint32_t *size = op->c.shape.size;
+    uint64_t sums = (uint64_t)size[0] * size[1] * size[2] * size[3] * 8;
+    if (op->a.shape.size[3] <= MATMUL_BLOCK)
+        return CUT_FITS;
+    return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
+}
+
 int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
                        const struct matmul_choice *choice)
 {
@@ -18,9 +29,9 @@ int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
     if (plan_fits(plan, choice->kernel, &work))
         return CUT_FITS;
     if (work.loops > budget_max_loops(&plan->caps) && long_k)
-        return AXIS_K;
+        return matmul_axis_of_k(plan, op);
     int axis = matmul_first_axis(op, choice, choice->rows);
-    return axis == CUT_FITS && long_k ? AXIS_K : axis;
+    return axis == CUT_FITS && long_k ? matmul_axis_of_k(plan, op) : axis;
 }
 
 /* B of the probe, n x k, laid out as the op's is. */
@@ -65,7 +76,7 @@ enum vka_status matmul_probe(struct vka_plan *plan, const void *problem, uint32_
     op.a.shape.size[0] = op.b.shape.size[0] = n;
     op.a.shape.stride[0] = op.b.shape.stride[0] = 0;
     op.a.shape.size[3] = k;
-    op.sums.storage = NULL;
+    op.part = (struct matmul_part){0};
     op.group = 1;
     TRY(matmul_add_pass(plan, &op, choice));
 fail:

@@ -4,8 +4,6 @@
 #include "params.h"
 #include "op/matmul/budget.h"
 
-#define K_UNIT MATMUL_BLOCK /* whole steps along k of every kernel */
-
 /* Bytes of A or B that a kernel can see. */
 static uint64_t input_limit(const struct vka_plan *plan, const struct matmul_choice *choice)
 {
@@ -28,17 +26,6 @@ static uint64_t rows_bytes(const struct vka_tensor *b)
     uint32_t outer[2];
     outer_of(b, outer);
     return (uint64_t)outer[0] * outer[1] * b->shape.size[3] * divide_up(b->shape.size[2], 4) * 16;
-}
-
-/* k, or the rows where the sums of so many would not fit; CUT_FITS where k cannot be halved. */
-static int axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
-{
-    const struct vka_device_properties *p = &plan->caps.properties;
-    const uint32_t *size = op->c.shape.size;
-    uint64_t sums = (uint64_t)size[0] * size[1] * size[2] * size[3] * 4;
-    if (op->a.shape.size[3] <= K_UNIT)
-        return CUT_FITS;
-    return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
 }
 
 /* Whether A or C must be cut. Not if it fits a binding when packed, and its rows are so close that
@@ -78,7 +65,7 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
         return 2;
     if ((b || c || groups[columns] > caps->max_groups[columns]) && size[3] > choice->columns)
         return 3;
-    return a || b ? axis_of_k(plan, op) : CUT_FITS;
+    return a || b ? matmul_axis_of_k(plan, op) : CUT_FITS;
 }
 
 /* A part of c; *bias holds what the part's bias points to. */
@@ -96,8 +83,8 @@ static struct matmul_op op_part(const struct matmul_op *op, const struct box *c,
     part.a = tensor_box(&op->a, &a);
     part.b = tensor_box(&op->b, &b);
     part.c = tensor_box(&op->c, c);
-    if (op->sums.storage)
-        part.sums = tensor_box(&op->sums, c);
+    if (op->part.sums.storage)
+        part.part.sums = tensor_box(&op->part.sums, c);
     if (op->bias) {
         *bias = tensor_part(op->bias, op->bias->shape.rank - 1, first[3], size[3]);
         part.bias = bias;
@@ -114,27 +101,38 @@ struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, ui
     return part;
 }
 
-/* Halves k: the sums of the first half wait in scratch, or in c where that can hold them. */
+/* Scratch for the sums of c, of one float32 or, where the kernel adds by groups, two. */
+static enum vka_status sums_scratch(struct vka_plan *plan, const struct matmul_choice *choice,
+                                    const uint32_t size[4], struct vka_tensor *sums)
+{
+    uint32_t step = choice->size.m ? 1 : 2; /* matmul_coop has no groups */
+    enum vka_status status = plan_scratch(
+        plan, VKA_F32, (const uint32_t[]){size[0], size[1], size[2], size[3] * step}, sums);
+    sums->shape.size[3] = size[3];
+    sums->shape.stride[3] = step;
+    return status;
+}
+
+/* Halves k, at the end of a group where it is longer than one: sums of the first half wait in
+ * scratch. */
 static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmul_job *job,
                                        const struct matmul_op *op)
 {
     enum vka_status status = VKA_OK;
-    uint32_t k = op->a.shape.size[3], half = divide_up(k / 2, K_UNIT) * K_UNIT;
+    uint32_t k = op->a.shape.size[3], unit = k > MATMUL_GROUP ? MATMUL_GROUP : MATMUL_BLOCK;
+    uint32_t half = divide_up(k / 2, unit) * unit;
     struct matmul_op first = matmul_part_of_k(op, 0, half),
                      rest = matmul_part_of_k(op, half, k - half);
-    bool in_place = op->c.dtype == VKA_F32 && op->c.shape.stride[3] == 1 && op->alpha == 1;
-    struct vka_tensor sums = op->sums.storage ? op->sums : op->c, scratch = {0};
-    if (!op->sums.storage && (!in_place || op->bias)) {
-        TRY(plan_scratch(plan, VKA_F32, op->c.shape.size, &scratch));
-        sums = scratch;
-    }
-    first.c = rest.sums = sums;
+    struct vka_tensor scratch;
+    TRY(sums_scratch(plan, job->choice, op->c.shape.size, &scratch));
+    first.c = rest.part.sums = scratch;
+    first.part.keeps = job->choice->size.m == 0;
+    first.part.open = first.part.keeps && half % MATMUL_GROUP != 0;
     first.alpha = 1;
     first.bias = NULL;
     TRY(matmul_cut(plan, &first, job->choice, job->way));
     TRY(matmul_cut(plan, &rest, job->choice, job->way));
-    if (scratch.storage)
-        plan_scratch_free(plan, &scratch);
+    plan_scratch_free(plan, &scratch);
 fail:
     return status;
 }
@@ -281,7 +279,7 @@ static int judge_a(const struct vka_plan *plan, const struct matmul_op *op,
     return size[0] > 1              ? 0
            : size[1] > op->group    ? 1
            : size[2] > choice->rows ? 2
-                                    : axis_of_k(plan, op);
+                                    : matmul_axis_of_k(plan, op);
 }
 
 static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op *op,
@@ -330,7 +328,10 @@ static int judge_b(const struct vka_plan *plan, const struct matmul_op *op,
     uint64_t bytes = (uint64_t)outer[0] * outer[1] * divide_up(n, choice->panel) * row * 4;
     if (bytes <= plan->caps.properties.max_allocation && row <= UINT32_MAX)
         return CUT_FITS;
-    return outer[0] > 1 ? 0 : outer[1] > 1 ? 1 : n > choice->columns ? 3 : axis_of_k(plan, op);
+    return outer[0] > 1          ? 0
+           : outer[1] > 1        ? 1
+           : n > choice->columns ? 3
+                                 : matmul_axis_of_k(plan, op);
 }
 
 static enum vka_status add_with_b(struct vka_plan *plan, const struct matmul_op *op,

@@ -73,6 +73,13 @@ enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
     return plan_settle(plan, 0, choose, &(struct job){plan, op, choice});
 }
 
+static uint32_t sums_of(const struct matmul_op *op)
+{
+    const struct matmul_part *part = &op->part;
+    return (part->sums.storage ? SUMS_LOAD : 0) | (part->keeps ? SUMS_KEEP : 0) |
+           (part->open ? SUMS_OPEN : 0) | (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
+}
+
 static struct matmul_operands operands_of(const struct matmul_op *op)
 {
     return (struct matmul_operands){
@@ -82,7 +89,7 @@ static struct matmul_operands operands_of(const struct matmul_op *op)
         .bias_type = op->bias ? op->bias->dtype : BIAS_NONE,
         .relu = op->relu,
         .hidden = op->hidden,
-        .sums = op->sums.storage != NULL,
+        .sums = sums_of(op),
     };
 }
 
@@ -117,11 +124,12 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
     plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
     plan_bind(plan, pass, 4, &op->b, false, NULL); /* unused without sums */
-    if (op->sums.storage) {
-        plan_bind(plan, pass, 4, &op->sums, false, &p.sums_offset);
-        p.sums_batch = (uint32_t)op->sums.shape.stride[0];
-        p.sums_head = (uint32_t)op->sums.shape.stride[1];
-        p.sums_row = (uint32_t)op->sums.shape.stride[2];
+    if (op->part.sums.storage) {
+        const struct vka_tensor *sums = &op->part.sums;
+        plan_bind(plan, pass, 4, sums, false, &p.sums_offset);
+        p.sums_batch = (uint32_t)sums->shape.stride[0];
+        p.sums_head = (uint32_t)sums->shape.stride[1];
+        p.sums_row = (uint32_t)sums->shape.stride[2];
     }
     pass_set_push(pass, &p, sizeof p);
 }

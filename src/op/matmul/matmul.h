@@ -4,6 +4,13 @@
 
 #include "plan/plan.h"
 
+/* Where an op stands in a product that is cut along k. A group is MATMUL_GROUP k of the product. */
+struct matmul_part {
+    struct vka_tensor sums; /* over the k before, see matmul_params; storage NULL: none */
+    bool keeps;             /* c is the sums for the next part */
+    bool open;              /* which continues the last group */
+};
+
 /* c = alpha * f(a) b^T + bias, for each batch and head. All of rank 4. */
 struct matmul_op {
     const char *name;
@@ -12,9 +19,7 @@ struct matmul_op {
     uint32_t panel; /* not 0: b is packed, float32 [batch][n_head / group][panels][k * panel] */
     struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */
-    /* float32 [batch][n_head][m][n], contiguous along n: sums over the k before, where the op is a
-     * part along k. storage NULL: none. */
-    struct vka_tensor sums;
+    struct matmul_part part;
     uint32_t group;
     float alpha;
     bool relu;   /* f(x) = max(x, 0) */
