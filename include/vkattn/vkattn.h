@@ -684,8 +684,10 @@ VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct v
 VKA_API enum vka_status
 vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 
-/* Finishes a plan: allocates the workspace, builds the pipelines and records the commands. Call it
- * once; nothing can be added afterwards. INVALID; DEVICE_LOST; memory statuses. */
+/* Finishes a plan: uploads its parameters, builds the pipelines and records the commands. Call it
+ * once; nothing can be added afterwards. Where the host cannot map the device's memory, the upload
+ * waits for work in flight. INVALID; TIMEOUT: it is not finished, call it again; DEVICE_LOST; memory
+ * statuses. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts a run of the recorded work and returns at once. *ticket, which vka_plan_wait takes, is set

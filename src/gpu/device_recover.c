@@ -2,8 +2,6 @@
 #include "gpu/device.h"
 #include "gpu/tensor.h"
 
-#include <string.h>
-
 /* Destroys every Vulkan object, the device too; skips those that do not exist. */
 static void stop(struct vka_device *device)
 {
@@ -26,12 +24,9 @@ static enum vka_status restore_storages(struct vka_device *device)
 {
     enum vka_status status = VKA_OK;
     for (struct storage *s = device->kept; s; s = s->next_kept) {
-        void *mapped = memory_mapped(&s->range);
         s->stale = !s->kept;
-        if (s->kept && mapped)
-            memcpy(mapped, s->kept, s->bytes);
-        else if (s->kept)
-            TRY(queue_write(device, &s->range, 0, s->kept, (s->bytes + 3) / 4 * 4));
+        if (s->kept)
+            TRY(storage_restore(s));
     }
 fail:
     return status;

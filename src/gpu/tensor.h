@@ -30,6 +30,10 @@ void storage_unref(struct storage **storage); /* accepts NULL */
  * cannot be restored, and after a loss everything that reads them is refused. */
 enum vka_status storage_keep(struct storage *storage, const void *contents);
 
+/* Writes what was kept; waits for the queue where the host cannot see the memory. Nothing on the
+ * device may use it meanwhile. */
+enum vka_status storage_restore(struct storage *storage);
+
 struct vka_tensor {
     struct storage *storage;
     enum vka_dtype dtype;

@@ -29,8 +29,7 @@ static enum vka_status make_frequencies(struct vka_plan *plan, const struct vka_
         words[2 * i + 1] = (uint32_t)high;
         words[2 * i] = (uint32_t)((high - floor(high)) * 4294967296.0);
     }
-    const uint32_t size[4] = {1, 1, 1, 2 * n + 2};
-    TRY(plan_constant(plan, VKA_I32, size, words, frequencies));
+    TRY(plan_constant(plan, 2 * n + 2, words, frequencies));
 fail:
     free(words);
     return status;

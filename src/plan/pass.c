@@ -13,7 +13,7 @@ enum vka_status plan_weights_lost(struct log *log)
                      "without keep_weights");
 }
 
-static uint64_t binding_alignment(const struct vka_plan *plan)
+uint64_t plan_binding_alignment(const struct vka_plan *plan)
 {
     uint32_t alignment = plan->caps.buffer_alignment;
     return alignment > LEAST_ALIGNMENT ? alignment : LEAST_ALIGNMENT;
@@ -22,7 +22,7 @@ static uint64_t binding_alignment(const struct vka_plan *plan)
 /* The bytes of a tensor, from an aligned offset up to whole 16 bytes. */
 static struct binding range_of(const struct vka_plan *plan, const struct vka_tensor *tensor)
 {
-    uint64_t size = vka_dtype_size(tensor->dtype), alignment = binding_alignment(plan);
+    uint64_t size = vka_dtype_size(tensor->dtype), alignment = plan_binding_alignment(plan);
     uint64_t first = tensor->shape.offset * size;
     uint64_t end = first + shape_extent(&tensor->shape) * size;
     struct binding b = {.storage = tensor->storage, .offset = first / alignment * alignment};

@@ -130,7 +130,9 @@ static void plan_free(struct vka_device *device, struct retired *self)
         release_bindings(&plan->passes[i]);
     for (size_t i = 0; i < plan->n_scratch; i++)
         storage_unref(&plan->scratches[i].storage);
+    storage_unref(&plan->constants.storage);
     release_attached(plan, 0);
+    free(plan->constants.bytes);
     free(plan->attached);
     free(plan->passes);
     free(plan->scratches);
@@ -159,7 +161,8 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
     if (!plan)
         return VKA_INVALID;
     plan_read_caps(plan);
-    *mark = (struct plan_mark){plan->n_pass, plan->n_scratch, plan->n_attached, plan->predicted};
+    *mark = (struct plan_mark){plan->n_pass, plan->n_scratch, plan->n_attached,
+                               plan->constants.used, plan->predicted};
     if (plan->finished)
         return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
     return device_check(plan->device);
@@ -173,6 +176,7 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_
         while (plan->n_scratch > mark.n_scratch)
             storage_unref(&plan->scratches[--plan->n_scratch].storage);
         release_attached(plan, mark.n_attached);
+        plan->constants.used = mark.constants;
         plan->predicted = mark.predicted;
     }
     for (size_t i = 0; i < plan->n_scratch; i++)
@@ -196,6 +200,7 @@ enum vka_status vka_plan_finish(struct vka_plan *plan)
     CHECK_ARG(!plan->finished, "%s: the plan is finished already", __func__);
     CHECK_ARG(plan->n_pass > 0, "%s: the plan has no operations", __func__);
     TRY(plan_check_alive(plan));
+    TRY(plan_upload_constants(plan));
     status = plan_record(plan);
     if (status == VKA_OK)
         plan->finished = true;
@@ -286,7 +291,7 @@ fail:
 
 uint64_t vka_plan_workspace(const struct vka_plan *plan)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = plan ? plan->constants.used : 0;
     for (size_t i = 0; plan && i < plan->n_scratch; i++)
         bytes += plan->scratches[i].storage->range.size;
     return bytes;

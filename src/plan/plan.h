@@ -37,7 +37,14 @@ struct pass {
 struct scratch {
     struct storage *storage;
     uint32_t used; /* level at which the operation being added took it; 0: free */
-    bool constant; /* written once when added, never shared */
+    bool constant; /* never shared */
+};
+
+/* Contents that passes read and nothing writes, see plan_constant. */
+struct constants {
+    struct storage *storage; /* without memory until the plan is finished; NULL: there are none */
+    unsigned char *bytes;    /* [used] until then */
+    uint64_t used, room;
 };
 
 /* An object that an operation attaches to a plan, first member of its own structure: called before
@@ -67,6 +74,7 @@ struct vka_plan {
     struct scratch *scratches;
     size_t n_scratch, scratch_room;
     uint32_t scratch_level;
+    struct constants constants;
 
     struct attached **attached;
     size_t n_attached, attached_room;
@@ -92,6 +100,7 @@ void plan_read_caps(struct vka_plan *plan);
 /* plan_begin and plan_end enclose an operation; plan_end removes all that a failed one added. */
 struct plan_mark {
     size_t n_pass, n_scratch, n_attached;
+    uint64_t constants;
     double predicted;
 };
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
@@ -112,9 +121,13 @@ void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor);
 void plan_scratch_enter(struct vka_plan *plan);
 void plan_scratch_leave(struct vka_plan *plan);
 
-/* Makes a dense tensor with these contents, kept as long as the plan. */
-enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
-                              const void *data, struct vka_tensor *tensor);
+/* Makes a tensor i32 [1][1][1][count] with these contents, whose offset a binding can begin at. The
+ * tensor holds no reference. */
+enum vka_status plan_constant(struct vka_plan *plan, uint32_t count, const void *words,
+                              struct vka_tensor *tensor);
+
+/* Gives the constants memory and writes them; waits for that. */
+enum vka_status plan_upload_constants(struct vka_plan *plan);
 
 /* Makes u32 [bytes / 4] in host-visible memory, kept as long as the plan. */
 enum vka_status plan_host_words(struct vka_plan *plan, uint64_t bytes, struct storage **words);
@@ -124,6 +137,9 @@ enum vka_status plan_attach(struct vka_plan *plan, struct attached *attached);
 
 /* Whether submits write their ticket to device->running. */
 bool plan_notes_tickets(const struct vka_plan *plan);
+
+/* Bytes that the offset of a binding is a multiple of. */
+uint64_t plan_binding_alignment(const struct vka_plan *plan);
 
 /* The bytes that one binding of a tensor takes. */
 uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);

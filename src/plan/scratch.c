@@ -1,4 +1,4 @@
-/* Storage of a plan for intermediate results and constants, and attached objects. */
+/* Storage of a plan for intermediate results, and attached objects. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -76,19 +76,6 @@ void plan_scratch_leave(struct vka_plan *plan)
         if (plan->scratches[i].used == plan->scratch_level)
             plan->scratches[i].used = 0;
     plan->scratch_level--;
-}
-
-enum vka_status plan_constant(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
-                              const void *data, struct vka_tensor *tensor)
-{
-    enum vka_status status = VKA_OK;
-    *tensor = (struct vka_tensor){.dtype = dtype};
-    shape_dense(4, size, &tensor->shape);
-    TRY(add_scratch(plan, MEMORY_DEVICE, vka_tensor_size(tensor), true, &tensor->storage));
-    TRY(vka_tensor_write(tensor, data, vka_tensor_size(tensor)));
-    TRY(storage_keep(tensor->storage, data));
-fail:
-    return status;
 }
 
 enum vka_status plan_host_words(struct vka_plan *plan, uint64_t bytes, struct storage **words)

@@ -12,6 +12,7 @@
 
 #include "../patience.h"
 #include "core/status.h"
+#include "gpu/device.h"
 #include "layer_case.h"
 
 #define SIDE 8
@@ -130,6 +131,93 @@ static void no_time(void **state)
     assert_diagonal(d.x, 0x1p41f);
     vka_plan_destroy(&d.plan);
     vka_tensor_destroy(&d.x);
+}
+
+/* ---- Adding --------------------------------------------------------------------------------- */
+
+static int n_wait, n_submit; /* calls since hook() */
+static PFN_vkWaitSemaphores wait_semaphores;
+static PFN_vkWaitForFences wait_for_fences;
+static PFN_vkQueueSubmit submit_to_queue;
+
+static VKAPI_ATTR VkResult VKAPI_CALL count_semaphores(VkDevice device,
+                                                       const VkSemaphoreWaitInfo *info,
+                                                       uint64_t timeout)
+{
+    n_wait++;
+    return wait_semaphores(device, info, timeout);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL count_fences(VkDevice device, uint32_t n,
+                                                   const VkFence *fences, VkBool32 all,
+                                                   uint64_t timeout)
+{
+    n_wait++;
+    return wait_for_fences(device, n, fences, all, timeout);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL count_submits(VkQueue queue, uint32_t n,
+                                                    const VkSubmitInfo *infos, VkFence fence)
+{
+    n_submit++;
+    return submit_to_queue(queue, n, infos, fence);
+}
+
+static void hook(struct vka_device *device)
+{
+    wait_semaphores = device->vk.vkWaitSemaphores;
+    wait_for_fences = device->vk.vkWaitForFences;
+    submit_to_queue = device->vk.vkQueueSubmit;
+    device->vk.vkWaitSemaphores = count_semaphores;
+    device->vk.vkWaitForFences = count_fences;
+    device->vk.vkQueueSubmit = count_submits;
+    n_wait = n_submit = 0;
+}
+
+static void unhook(struct vka_device *device)
+{
+    device->vk.vkWaitSemaphores = wait_semaphores;
+    device->vk.vkWaitForFences = wait_for_fences;
+    device->vk.vkQueueSubmit = submit_to_queue;
+}
+
+static struct vka_plan *attention_plan(struct vka_device *device, struct vka_tensor *x,
+                                       struct vka_tensor *y)
+{
+    struct vka_plan *plan = NULL;
+    struct vka_attention_op op = {.struct_size = sizeof op, .q = x, .k = x, .v = x, .output = y};
+    op.options.rope.dim = SIDE;
+    assert_int_equal(
+        vka_plan_create(device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan), VKA_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(vka_plan_add_attention(plan, &op), VKA_OK);
+    return plan;
+}
+
+/* Kernels that are tested already are added without a submit or a wait, while others run. */
+static void adding_waits_for_nothing(void **state)
+{
+    struct vka_device *device = *state;
+    struct doubler d = create_doubler(device);
+    const uint32_t shape[] = {1, 2, 3, SIDE};
+    struct vka_tensor *x = NULL, *y = NULL;
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 4, shape, &x), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 4, shape, &y), VKA_OK);
+    struct vka_plan *plan = attention_plan(device, x, y); /* tests the kernels */
+    vka_plan_destroy(&plan);
+    assert_int_equal(vka_plan_submit(d.plan, NULL), VKA_OK);
+    hook(device);
+    plan = attention_plan(device, x, y);
+    unhook(device);
+    assert_int_equal(n_wait, 0);
+    assert_int_equal(n_submit, 0);
+    assert_int_equal(vka_plan_finish(plan), VKA_OK);
+    assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
+    vka_plan_destroy(&plan);
+    vka_plan_destroy(&d.plan);
+    vka_tensor_destroy(&d.x);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&y);
 }
 
 /* ---- Destroying ------------------------------------------------------------------------------ */
@@ -320,7 +408,7 @@ int main(void)
         cmocka_unit_test(inputs_before_plan), cmocka_unit_test(plan_in_flight),
         cmocka_unit_test(device_in_flight),   cmocka_unit_test(nothing_to_destroy),
         cmocka_unit_test(timestamps),         cmocka_unit_test(small_workspace),
-        cmocka_unit_test(description),
+        cmocka_unit_test(description),        cmocka_unit_test(adding_waits_for_nothing),
     };
     if (!have_device("submitting plans"))
         return 77;

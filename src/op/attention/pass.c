@@ -147,7 +147,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     p.piece_count = rest < parts->pieces ? rest : parts->pieces;
     attention_bind_keys(plan, a, s, part->keys, &pass, SLOT_MASK, &p);
     bind_state(plan, a, parts, part, &pass, &p);
-    TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
+    TRY(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
     pass.groups[0] = p.n_tile;
     pass.groups[1] = attention_groups(a, s) * p.piece_count;
