@@ -6,7 +6,6 @@
 #include "params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
-#include "lib/pairwise.glsl"
 
 layout(constant_id = MERGE_LANES) const uint LANES = 64;
 layout(constant_id = MERGE_O_TYPE) const uint O_TYPE = 0;
@@ -26,38 +25,82 @@ uint pitch, first; // floats of a record; first float of the row's records
 float row_max;     // of all splits
 float unit;        // power of two so small that no sum over the splits overflows
 bool seen;
-uint feature;
+
+// Of a chunk of LANES splits, see load_chunk.
+shared float weights[LANES]; // -1: no part of the sum
+shared float sums[LANES];
 
 uint state_of(uint i) { return first + (i + 1) * pitch - 4; }
-bool saw(uint i) { return records[state_of(i) + 2] != 0.0; }
-float weight_of(uint i) { return exp_accurate(records[state_of(i)] - row_max) * unit; }
 
-float row_sum_term(uint i)
-{
-    return i < n_piece && saw(i) ? records[state_of(i) + 1] * weight_of(i) : 0.0;
-}
-PAIRWISE(sum_row_sums, row_sum_term)
-
-// The splits of a fully masked row add up to what mask.flags ask.
-float context_term(uint i)
-{
-    if (i >= n_piece || (seen && !saw(i)))
-        return 0.0;
-    float x = records[first + i * pitch + feature];
-    return seen ? x * weight_of(i) : x;
-}
-PAIRWISE(sum_contexts, context_term)
+// The sum of term(0) .. term(n - 1), n at most LANES, where term(i) is 0 for i >= n: each eight
+// terms as a tree, which one after the other are added.
+#define SUM(n, term, sum)                                                                          \
+    for (uint i = 0; i < n; i += 8)                                                                \
+        sum += ((term(i) + term(i + 1)) + (term(i + 2) + term(i + 3))) +                           \
+               ((term(i + 4) + term(i + 5)) + (term(i + 6) + term(i + 7)));
 
 void find_max()
 {
     row_max = MINUS_INFINITY;
     seen = false;
-    for (uint i = 0; i < n_piece; i++)
-        if (saw(i)) {
-            row_max = max(row_max, records[state_of(i)]);
-            seen = true;
+    for (uint i = 0; i < n_piece; i += 8)
+        [[unroll]] for (uint j = 0; j < 8; j++) {
+            uint at = state_of(min(i + j, n_piece - 1));
+            bool saw = records[at + 2] != 0.0;
+            row_max = saw ? max(row_max, records[at]) : row_max;
+            seen = seen || saw;
         }
     row_max = row_max == MINUS_INFINITY ? 0.0 : row_max;
+}
+
+// Each lane finds the weight of one split. The splits of a fully masked row add up to what
+// mask.flags ask.
+void load_chunk(uint chunk)
+{
+    uint lane = gl_LocalInvocationIndex, at = state_of(min(chunk + lane, n_piece - 1));
+    bool saw = records[at + 2] != 0.0;
+    float weight = seen ? exp_accurate(records[at] - row_max) * unit : 1.0;
+    bool hidden = chunk + lane >= n_piece || (seen && !saw);
+    barrier();
+    weights[lane] = hidden ? -1.0 : weight;
+    sums[lane] = hidden ? 0.0 : records[at + 1] * weight;
+    barrier();
+}
+
+#define CHUNK_SUM(i) sums[i]
+float find_sum()
+{
+    float all = 0.0;
+    for (uint chunk = 0; chunk < n_piece; chunk += LANES) {
+        uint n = min(n_piece - chunk, LANES);
+        float sum = 0.0;
+        load_chunk(chunk);
+        SUM(n, CHUNK_SUM, sum)
+        all += sum;
+    }
+    return all;
+}
+
+float context_term(uint chunk, uint i, uint feature)
+{
+    float x = records[first + min(chunk + i, n_piece - 1) * pitch + feature];
+    return weights[i] < 0.0 ? 0.0 : x * weights[i];
+}
+
+// The weights of a single chunk are still those of find_sum.
+#define CHUNK_CONTEXT(i) context_term(chunk, i, feature)
+float find_context(uint feature)
+{
+    float all = 0.0;
+    for (uint chunk = 0; chunk < n_piece; chunk += LANES) {
+        uint n = min(n_piece - chunk, LANES);
+        float sum = 0.0;
+        if (n_piece > LANES)
+            load_chunk(chunk);
+        SUM(n, CHUNK_CONTEXT, sum)
+        all += sum;
+    }
+    return all;
 }
 
 // Merges row `row` of the sequence at query q_first; x: its index among the rows of all tiles.
@@ -70,16 +113,18 @@ void merge(uint x, uint row, uint q_first)
     for (uint n = 1; n < n_piece; n *= 2)
         unit *= 0.5;
     find_max();
-    float row_sum = sum_row_sums(n_piece);
+    float row_sum = find_sum();
     if ((p.mask.flags & MASK_SINK) != 0u)
         row_sum += sink_weight(sinks[p.sink_offset + p.head_first + head], row_max) *
                  (records[state_of(0) + 3] * unit);
     uint base = p.o_offset + z * p.o_batch + head * p.o_head + (q_first + row / p.group) * p.o_row;
     uint value_dim = p.value_dim;
-    for (feature = gl_LocalInvocationIndex; feature < value_dim; feature += LANES) {
-        float x = sum_contexts(n_piece);
+    for (uint block = 0; block < value_dim; block += LANES) {
+        uint feature = block + gl_LocalInvocationIndex;
+        float x = find_context(min(feature, value_dim - 1));
         x = seen ? x / row_sum : x;
-        STORE(o_words, base + feature, O_TYPE, one_nan(x));
+        if (feature < value_dim)
+            STORE(o_words, base + feature, O_TYPE, one_nan(x));
     }
 }
 

@@ -53,7 +53,7 @@ static struct work merge_work(const struct attention *a, const struct slice *s,
     double rows = (double)tile_rows(c, parts);
     double in_turn = a->n_sequence ? c->tile : ceil(rows / MERGE_GROUPS);
     double features = (double)divide_up(a->value_dim, MERGE_INVOCATIONS);
-    double turns = c->n_piece + 32 + (1 + features) * (c->n_piece / 8.0 + 3);
+    double turns = 32 + (2 + features) * (c->n_piece / 4.0 + 4);
     return (struct work){row * rows * (double)heads_of(a, s), row * in_turn, (in_turn + 1) * turns};
 }
 
@@ -87,7 +87,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
     plan_bind(plan, &pass, 3, records, false, NULL);
     if (a->n_sequence)
         plan_bind(plan, &pass, 3, a->q_start, false, &p.q_start_offset);
-    TRY(plan_constant(plan, VKA_I32, (const uint32_t[]){1, 1, 1, sizeof p / 4}, &p, &parameters));
+    TRY(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 4, &parameters, false, NULL);
     pass.work = merge_work(a, s, parts);
     uint64_t groups = a->n_sequence ? p.n_tile : (uint64_t)p.n_q * p.group;
