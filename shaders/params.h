@@ -230,7 +230,7 @@ struct rope_params {
 #define ROPE_OFFSET 4u
 #define ROPE_OFFSET_PER_BATCH 8u
 
-/* ---- attention_row, attention_tile, attention_coop: fused attention, one pass over the keys ----
+/* ---- attention_row, _tile, _coop, _decode: fused attention, one pass over the keys ----
  * A workgroup takes a tile of rows of one key head; row t is query t / group of head t % group.
  * Grid: tiles along x, key heads along y, batch elements along z. The parameters are in a buffer.
  * Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
@@ -329,6 +329,27 @@ struct attention_params {
 #define ATTENTION_COOP_STATE 12
 #define ATTENTION_COOP_SPECS 13
 #define ATTENTION_COOP_SUBGROUPS 4
+
+/* attention_decode: DECODE_THREADS invocations take ROWS rows, and as many keys a step. A chunk is
+ * 16 bytes of a key or value. State of a row: DECODE_PITCH floats, 4 * v_fours a lane of context,
+ * row_sum of each lane, not 0 where a key was seen, row_max; v_fours: vec4 of a chunk of values. */
+#define DECODE_THREADS 128
+#define DECODE_SUBGROUPS 32 /* most that a workgroup has: subgroups of 4 */
+#define DECODE_PITCH(v_fours) (DECODE_THREADS * (4u * (v_fours) + 1u) + 2u)
+#define DECODE_ROWS 0
+#define DECODE_K_CHUNKS 1 /* of a key */
+#define DECODE_V_CHUNKS 2 /* of a value; at most DECODE_THREADS */
+#define DECODE_Q_TYPE 3
+#define DECODE_K_TYPE 4
+#define DECODE_V_TYPE 5
+#define DECODE_O_TYPE 6
+#define DECODE_K_VEC 7 /* rows begin and end at whole chunks */
+#define DECODE_V_VEC 8
+#define DECODE_GENERAL 9
+#define DECODE_PAGED 10
+#define DECODE_PIECES 11
+#define DECODE_STATE 12
+#define DECODE_SPECS 13
 
 /* Shared memory of a workgroup of attention_tile in bytes: q, stage, weights, exchange, ranges. */
 #define TILE_PITCH(n4) ((n4) | 1u) /* vec4 a row; odd, so that rows lie in different banks */

@@ -6,6 +6,10 @@
 #define WORK_HEAD gl_WorkGroupID.y
 #endif
 
+#ifndef PAGED // where it is no constant of the kernel
+#define PAGED (p.page_size != 0)
+#endif
+
 #include "lib/ragged.glsl"
 
 struct sequence {
@@ -46,7 +50,7 @@ sequence find_sequence(uint rows, out uint tile)
 // page.
 uint key_row(uint key, sequence s)
 {
-    if (p.page_size == 0)
+    if (!PAGED)
         return s.kv_first + key;
     uint page = table[p.table_offset + s.index * p.table_row + key / p.page_size];
     return min(page, p.n_page - 1) * p.page_size + key % p.page_size;
@@ -54,14 +58,14 @@ uint key_row(uint key, sequence s)
 
 uint k_index(uint row, sequence s)
 {
-    uint outer = p.page_size == 0 ? s.batch : row / p.page_size;
-    uint inner = p.page_size == 0 ? row : row % p.page_size;
+    uint outer = !PAGED ? s.batch : row / p.page_size;
+    uint inner = !PAGED ? row : row % p.page_size;
     return p.k_offset + outer * p.k_batch + WORK_HEAD * p.k_head + inner * p.k_row;
 }
 
 uint v_index(uint row, sequence s)
 {
-    uint outer = p.page_size == 0 ? s.batch : row / p.page_size;
-    uint inner = p.page_size == 0 ? row : row % p.page_size;
+    uint outer = !PAGED ? s.batch : row / p.page_size;
+    uint inner = !PAGED ? row : row % p.page_size;
     return p.v_offset + outer * p.v_batch + WORK_HEAD * p.v_head + inner * p.v_row;
 }

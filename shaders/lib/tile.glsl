@@ -12,7 +12,7 @@ layout(binding = 13) readonly buffer Map { uint map_words[]; };
 
 const uint NO_KEY = 0xffffffffu;
 
-shared uvec2 ranges[ROWS]; // first and end key of each row, see row_range
+shared uvec2 ranges[(ROWS + 1) / 2 * 2]; // [row] whole vec4: first and end key, see row_range
 shared uint bounds[4];     // least first key, greatest end, greatest first key, least end
 
 // Row t of the tile. Past the end it is the last row, which is not stored again.

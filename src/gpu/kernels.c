@@ -57,7 +57,7 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "needs more storage buffers";
     if (needs & NEED_BALLOT && !has->subgroup_ballot)
         return "needs subgroup broadcasts in compute shaders";
-    if (needs & NEED_ARITHMETIC && !has->subgroup_arithmetic)
+    if (needs & (NEED_ARITHMETIC | NEED_REDUCTIONS) && !has->subgroup_arithmetic)
         return "needs subgroup reductions in compute shaders";
     if (needs & NEED_SUBGROUP_8 && has->subgroup_size < 8)
         return "needs subgroups of 8";

@@ -34,6 +34,7 @@ enum kernel_need {
     NEED_KV_TEXELS = 64,    /* buffers 1 and 2 are texel buffers; CPU drivers only */
     NEED_MATRIX_F16 = 128,  /* caps.matrix_f16, in workgroups of COOP_SUBGROUPS */
     NEED_MATRIX_BF16 = 256, /* caps.matrix_bf16, in the same workgroups */
+    NEED_REDUCTIONS = 512, /* subgroup reductions, in subgroups of any size that the driver likes */
 };
 
 /* Kernels that need full subgroups of the known size. */

@@ -142,7 +142,9 @@ static void compile(const struct vka_device *device, struct job *job)
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
         .requiredSubgroupSize = device->caps.properties.subgroup_size,
     };
-    bool fixed = kernel_table[key->kernel].needs & NEED_FULL_SUBGROUPS;
+    const uint32_t needs = kernel_table[key->kernel].needs;
+    bool fixed = needs & NEED_FULL_SUBGROUPS, sizes = device->caps.subgroup_size_varies;
+    bool any = sizes && device->caps.subgroup_size_control && (needs & NEED_REDUCTIONS);
     job->result = device->vk.vkCreateComputePipelines(
         device->handle, device->pipelines.cache, 1,
         &(VkComputePipelineCreateInfo){
@@ -151,9 +153,11 @@ static void compile(const struct vka_device *device, struct job *job)
             .stage =
                 {
                     .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                    .pNext = fixed && device->caps.subgroup_size_varies ? &size : NULL,
+                    .pNext = fixed && sizes ? &size : NULL,
                     .flags =
-                        fixed ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
+                        fixed ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT
+                        : any ? VK_PIPELINE_SHADER_STAGE_CREATE_ALLOW_VARYING_SUBGROUP_SIZE_BIT_EXT
+                              : 0,
                     .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                     .module = job->module,
                     .pName = "main",

@@ -10,9 +10,13 @@ static void choose_kernel(const struct caps *caps, const struct attention_proble
     bool few = attention_has_few_rows(problem);
     if (!cpu && !few && attention_coop.choose(caps, problem, choice))
         return;
+    if (!cpu && few && attention_decode.choose(caps, problem, choice))
+        return;
     if (!cpu && attention_tile.choose(caps, problem, choice))
         return;
     if (attention_row.choose(caps, problem, choice))
+        return;
+    if (cpu && few && attention_decode.choose(caps, problem, choice))
         return;
     if (!cpu || !attention_tile.choose(caps, problem, choice))
         attention_coop.choose(caps, problem, choice);
@@ -52,6 +56,8 @@ static const struct attention_family *family_of(enum kernel kernel)
 {
     if (kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16)
         return &attention_coop;
+    if (kernel == KERNEL_attention_decode)
+        return &attention_decode;
     return kernel == KERNEL_attention_tile ? &attention_tile : &attention_row;
 }
 

@@ -32,7 +32,8 @@ struct attention_choice {
     uint32_t piece_keys; /* keys of a split: whole steps, TUNE_CHAIN at most */
     bool q_whole;        /* q stays in shared memory */
     bool map;            /* attention_map runs before */
-    struct matrix_size size; /* attention_coop */
+    struct matrix_size size;   /* attention_coop */
+    uint32_t k_fours, v_fours; /* attention_decode: vec4 of 16 bytes of a key, of a value */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };
@@ -48,7 +49,7 @@ struct attention_operands {
     bool k_chunks, v_chunks; /* rows begin and end at whole chunks of 8 elements */
     bool bias, dropout;      /* bias: a mask tensor, softcap or ALiBi */
     bool reads_masked;       /* a fully masked row reads all values */
-    bool ragged;
+    bool ragged, paged;
 };
 
 /* Sets the kernel and its specialization constants, all but the one of the state; and which that

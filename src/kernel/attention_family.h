@@ -20,7 +20,8 @@ struct attention_family {
 
 /* attention_row.choose sets choice->reason where it returns false; the others leave *choice as it
  * was. */
-extern const struct attention_family attention_row, attention_tile, attention_coop;
+extern const struct attention_family attention_row, attention_tile, attention_coop,
+    attention_decode;
 
 /* Most rows of decoding, where each key read gives little work: steps are wide, and every lane has
  * keys of its own. */

@@ -129,7 +129,8 @@ static void fused_matrices(void **state)
     assert_true(c.n_piece > 1);
     p.n_row = 16; /* rows of a matrix would be empty */
     tune_attention(&caps, &p, &c);
-    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    assert_int_equal(c.kernel, KERNEL_attention_decode);
+    assert_int_equal(c.rows, 8);
     p.n_row = 64;
     p.head_dim = 257;
     tune_attention(&caps, &p, &c);
@@ -213,12 +214,31 @@ static void check_coop_sizes(const struct caps *caps, const struct attention_pro
     assert_int_equal(c->n_chunk, 1);
 }
 
-/* What attention_tile and attention_coop have in common. */
+static void check_decode_sizes(const struct caps *caps, const struct attention_problem *p,
+                               const struct attention_choice *c)
+{
+    uint32_t k_elements = p->kv_type == VKA_F32 ? 4 : 8, v_elements = p->v_type == VKA_F32 ? 4 : 8;
+    assert_true(!p->ragged && p->n_row <= 16);
+    assert_true(caps->properties.subgroup_size >= DECODE_THREADS / DECODE_SUBGROUPS);
+    assert_true(tune_attention_shared(c) <= caps->properties.max_shared_memory);
+    assert_int_equal(c->keys, DECODE_THREADS);
+    assert_in_range(c->rows, 1, 8);
+    assert_int_equal(c->rows, c->tile);
+    assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % k_elements == 0);
+    assert_true(4 * c->value4 % v_elements == 0);
+    assert_in_range(4 * c->value4 / v_elements, 1, DECODE_THREADS);
+    assert_int_equal(c->n_chunk, 1);
+    assert_false(c->map);
+}
+
+/* What the kernels that take tiles have in common. */
 static void check_attention_tile(const struct caps *caps, const struct attention_problem *p,
                                  const struct attention_choice *c)
 {
     if (c->kernel == KERNEL_attention_tile)
         check_tile_sizes(caps, p, c);
+    else if (c->kernel == KERNEL_attention_decode)
+        check_decode_sizes(caps, p, c);
     else
         check_coop_sizes(caps, p, c);
     assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
@@ -273,8 +293,7 @@ static void check_attention(const struct caps *caps)
     assert_true(is_power_of_two(c.lanes));
     assert_in_range(c.lanes, 1, caps->properties.max_workgroup);
     assert_true(c.rows > 0 && c.tile > 0);
-    if (c.kernel == KERNEL_attention_tile || c.kernel == KERNEL_attention_coop_f16 ||
-        c.kernel == KERNEL_attention_coop_bf16) {
+    if (tune_takes_tiles(c.kernel)) {
         check_attention_tile(caps, &p, &c);
         return;
     }

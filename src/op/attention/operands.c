@@ -29,5 +29,6 @@ struct attention_operands attention_operands_of(const struct attention *a)
         .dropout = o->dropout != 0,
         .reads_masked = o->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),
         .ragged = a->n_sequence > 0,
+        .paged = a->paged != NULL,
     };
 }

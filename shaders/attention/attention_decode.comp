@@ -1,0 +1,461 @@
+// Fused attention of few query rows, for GPUs. Every key and value is read once for all rows, 16
+// bytes a load and eight loads at a time, straight to registers. An invocation scores one key of a
+// step for every row; then it adds one chunk of features of every GROUPS-th value of the step.
+//
+// Rows, keys, splits and masks as in attention_tile.comp: the bits of a row depend on that row
+// alone. See attention_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/math.glsl"
+#include "lib/philox.glsl"
+
+layout(constant_id = DECODE_ROWS) const uint ROWS = 4;
+layout(constant_id = DECODE_K_CHUNKS) const uint K_CHUNKS = 16;
+layout(constant_id = DECODE_V_CHUNKS) const uint V_CHUNKS = 16;
+layout(constant_id = DECODE_Q_TYPE) const uint Q_TYPE = 0;
+layout(constant_id = DECODE_K_TYPE) const uint K_TYPE = 0;
+layout(constant_id = DECODE_V_TYPE) const uint V_TYPE = 0;
+layout(constant_id = DECODE_O_TYPE) const uint O_TYPE = 0;
+layout(constant_id = DECODE_K_VEC) const uint K_VEC = 1;
+layout(constant_id = DECODE_V_VEC) const uint V_VEC = 1;
+layout(constant_id = DECODE_GENERAL) const uint GENERAL = 0;
+layout(constant_id = DECODE_PAGED) const uint IS_PAGED = 0;
+layout(constant_id = DECODE_PIECES) const uint PIECES = 0;
+layout(constant_id = DECODE_STATE) const uint STATE = 0;
+#define PAGED (IS_PAGED != 0)
+
+layout(local_size_x = DECODE_THREADS) in;
+
+const uint THREADS = DECODE_THREADS;
+const uint KEYS = THREADS;
+#include "lib/tile.glsl"
+layout(binding = 1) readonly buffer KeyChunks { uvec4 k_chunks[]; };
+layout(binding = 2) readonly buffer ValueChunks { uvec4 v_chunks[]; };
+
+#define BATCH 8 // loads at a time
+#define HIDDEN -1.0 // weight of a hidden key, whose value, maybe NaN, is not added
+const uint K_FOURS = K_TYPE == TYPE_F32 ? 1 : 2; // vec4 of a chunk
+const uint V_FOURS = V_TYPE == TYPE_F32 ? 1 : 2;
+const uint WEIGHTS4 = (ROWS + 3) / 4;        // vec4 of the weights of a key
+const uint GROUPS = THREADS / V_CHUNKS;      // lanes V_CHUNKS * g .. are group g
+const bool EXACT = THREADS % V_CHUNKS == 0 && KEYS % GROUPS == 0; // every lane has its values
+const uint TURNS = (KEYS + GROUPS - 1) / GROUPS; // values of a step for one lane
+const uint VALUE = 4 * V_CHUNKS * V_FOURS;
+
+shared vec4 q_tile[K_CHUNKS * K_FOURS * ROWS]; // [vec4][row]
+shared vec4 weights[KEYS * WEIGHTS4];          // [key][row]
+shared uint v_rows[PAGED ? KEYS : 4];          // first element of each value of a step
+shared float subgroups[ROWS * DECODE_SUBGROUPS]; // [row][subgroup]: a maximum; then sums
+shared float contexts[THREADS * 4 * V_FOURS];    // [lane][feature] of one row
+
+// Float32 results need sums of two levels, for the reason at MATMUL_BLOCK: `context` is that of a
+// step, and `before` of the steps before. Else `context` is that of all steps.
+const bool STEP_SUMS = O_TYPE == TYPE_F32;
+vec4 context[ROWS * V_FOURS], before[ROWS * V_FOURS];
+float x[ROWS], row_max[ROWS], row_sum[ROWS]; // x: scores of this lane's key
+float shrink[ROWS];                          // factor of the context of the steps before
+uint seen, hidden; // bit r: row r sees a key of this lane; it does not see the key of this step
+
+uint lane() { return gl_LocalInvocationIndex; }
+uint chunk() { return lane() % V_CHUNKS; }
+uint group() { return lane() / V_CHUNKS; }
+
+// Vec4 i of a chunk.
+vec4 four_of(uvec4 words, uint i, uint type)
+{
+    if (type == TYPE_F32)
+        return uintBitsToFloat(words);
+    uvec2 w = i == 0 ? words.xy : words.zw;
+    if (type == TYPE_BF16)
+        return decode4(w, type);
+    return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
+}
+
+// Chunk c of a row that begins at element `base` and has `dim`, where chunks are not aligned.
+#define GATHER(words, base, c, dim, type, chunk_words)                                             \
+    [[unroll]] for (uint e = 0; e < (type == TYPE_F32 ? 4 : 8); e++) {                             \
+        uint feature_ = c * (type == TYPE_F32 ? 4 : 8) + e, at_ = base + feature_;                 \
+        if (feature_ < dim && type == TYPE_F32)                                                    \
+            chunk_words[e] = words[at_];                                                           \
+        else if (feature_ < dim)                                                                   \
+            chunk_words[e / 2] |= half_bits(words[at_ >> 1], at_) << (16 * (e & 1));               \
+    }
+
+uvec4 k_chunk(uint base, uint c)
+{
+    if (K_VEC != 0)
+        return k_chunks[base / (4 * K_FOURS) + c];
+    uvec4 words = uvec4(0);
+    GATHER(k_words, base, c, p.head_dim, K_TYPE, words)
+    return words;
+}
+
+uvec4 v_chunk(uint base, uint c)
+{
+    if (V_VEC != 0)
+        return v_chunks[base / (4 * V_FOURS) + c];
+    uvec4 words = uvec4(0);
+    GATHER(v_words, base, c, p.value_dim, V_TYPE, words)
+    return words;
+}
+
+void stage_q(sequence s)
+{
+    for (uint i = lane(); i < K_CHUNKS * K_FOURS * ROWS; i += THREADS)
+        q_tile[i] = load_q(row_of(i % ROWS), i / ROWS, s);
+}
+
+// Adds the products of chunks first .. first + n - 1 of the key at `base`. n is a constant.
+void add_chunks(uint base, uint first, uint n)
+{
+    uvec4 words[BATCH];
+    [[unroll]] for (uint i = 0; i < BATCH; i++)
+        if (i < n)
+            words[i] = k_chunk(base, first + i);
+    [[unroll]] for (uint i = 0; i < BATCH * K_FOURS; i++)
+        if (i < n * K_FOURS) {
+            vec4 k = four_of(words[i / K_FOURS], i % K_FOURS, K_TYPE);
+            [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                vec4 q = q_tile[(first * K_FOURS + i) * ROWS + r];
+                x[r] = fma(q.w, k.w, fma(q.z, k.z, fma(q.y, k.y, fma(q.x, k.x, x[r]))));
+            }
+        }
+}
+
+void score(uint base)
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        x[r] = 0.0;
+    [[dont_unroll]] for (uint c = 0; c < K_CHUNKS / BATCH; c++)
+        add_chunks(base, c * BATCH, BATCH);
+    add_chunks(base, K_CHUNKS / BATCH * BATCH, K_CHUNKS % BATCH);
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        x[r] *= p.scale;
+}
+
+// Applies masks, softcap and biases to the scores of a key: hidden ones become -inf and a bit of
+// `hidden`. They pass through shared memory, so that a loop that is not unrolled can index them.
+void bias(uint key, bool test, sequence s)
+{
+    uint at = lane() * WEIGHTS4;
+    barrier(); // all have read the weights
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        weights[at + r / 4][r % 4] = x[r];
+    [[dont_unroll]] for (uint r = 0; r < ROWS; r++) {
+        float score = weights[at + r / 4][r % 4];
+        bool visible = key >= ranges[r].x && key < ranges[r].y;
+        if (GENERAL != 0 && visible)
+            visible = bias_score(score, row_of(r), key, test, s);
+        hidden |= visible ? 0 : 1u << r;
+        weights[at + r / 4][r % 4] = visible ? score : MINUS_INFINITY;
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        x[r] = weights[at + r / 4][r % 4];
+}
+
+void drop(uint key, sequence s)
+{
+    uint at = lane() * WEIGHTS4;
+    [[dont_unroll]] for (uint r = 0; r < ROWS; r++)
+        if ((hidden >> r & 1u) == 0u)
+            weights[at + r / 4][r % 4] = dropped(weights[at + r / 4][r % 4], row_of(r), key, s);
+}
+
+// One step of the online softmax: turns scores into weights.
+void weigh()
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        float most = subgroupMax(x[r]);
+        if (gl_SubgroupInvocationID == 0)
+            subgroups[r * DECODE_SUBGROUPS + gl_SubgroupID] = most;
+    }
+    barrier(); // also: all have read the weights of the step before
+    float most[ROWS];
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        most[r] = row_max[r];
+    for (uint i = 0; i < gl_NumSubgroups; i++) // outside: compilers unroll only innermost loops
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
+            most[r] = max(most[r], subgroups[r * DECODE_SUBGROUPS + i]);
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        float old = row_max[r], now = most[r];
+        float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf)
+        shrink[r] = old == now ? 1.0 : exp_accurate(old - shift);
+        bool there = (hidden >> r & 1u) == 0u;
+        float w = there ? exp_weight(x[r] - shift) : HIDDEN;
+        seen |= there ? 1u << r : 0u;
+        row_sum[r] = fma(row_sum[r], shrink[r], there ? w : 0.0);
+        row_max[r] = now;
+        weights[lane() * WEIGHTS4 + r / 4][r % 4] = w;
+        [[unroll]] for (uint i = 0; i < V_FOURS && !STEP_SUMS; i++)
+            context[r * V_FOURS + i] *= shrink[r];
+    }
+}
+
+void begin_sums()
+{
+    [[unroll]] for (uint i = 0; i < ROWS * V_FOURS; i++) {
+        before[i] = context[i];
+        context[i] = vec4(0.0);
+    }
+}
+
+void end_step()
+{
+    [[unroll]] for (uint i = 0; i < ROWS * V_FOURS; i++) {
+        before[i] = fma(before[i], vec4(shrink[i / V_FOURS]), context[i]);
+        context[i] = vec4(0.0);
+    }
+}
+
+// Adds n of this lane's values, times their weights, from turn `first` of the step on; test: some
+// are hidden, or past the end. n and test are constants.
+void add_turns(uint key, uint first, uint n, bool test, sequence s)
+{
+    uvec4 words[BATCH];
+    [[unroll]] for (uint i = 0; i < BATCH; i++)
+        if (i < n) {
+            uint k = min(group() + (first + i) * GROUPS, KEYS - 1);
+            uint base = PAGED ? v_rows[k] : v_index(key_row(min(key + k, s.n_kv - 1), s), s);
+            words[i] = v_chunk(base, chunk());
+        }
+    [[unroll]] for (uint i = 0; i < BATCH; i++)
+        if (i < n) {
+            uint k = group() + (first + i) * GROUPS;
+            bool out_of_step = test && (k >= KEYS || group() >= GROUPS);
+            vec4 w[WEIGHTS4];
+            [[unroll]] for (uint j = 0; j < WEIGHTS4; j++)
+                w[j] = weights[min(k, KEYS - 1) * WEIGHTS4 + j];
+            [[unroll]] for (uint j = 0; j < V_FOURS; j++) {
+                vec4 v = four_of(words[i], j, V_TYPE);
+                [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                    vec4 sum = fma(vec4(w[r / 4][r % 4]), v, context[r * V_FOURS + j]);
+                    bool skip = test && (out_of_step || w[r / 4][r % 4] < 0.0);
+                    context[r * V_FOURS + j] = skip ? context[r * V_FOURS + j] : sum;
+                }
+            }
+        }
+}
+
+void add_values(uint key, bool test, sequence s)
+{
+    if (!test && EXACT) {
+        [[dont_unroll]] for (uint i = 0; i < TURNS / BATCH; i++)
+            add_turns(key, i * BATCH, BATCH, false, s);
+        add_turns(key, TURNS / BATCH * BATCH, TURNS % BATCH, false, s);
+        return;
+    }
+    uint n = min(s.n_kv - key, KEYS);
+    [[dont_unroll]] for (uint i = 0; i * GROUPS < n; i += BATCH)
+        add_turns(key, i, BATCH, true, s);
+}
+
+void step(uint key, bool test, sequence s)
+{
+    uint mine = key + lane(), row = key_row(min(mine, s.n_kv - 1), s);
+    score(k_index(row, s));
+    hidden = 0;
+    if (test || GENERAL != 0)
+        bias(mine, test, s);
+    weigh();
+    if (PAGED)
+        v_rows[lane()] = v_index(row, s);
+    if (GENERAL != 0 && p.dropout != 0.0)
+        drop(mine, s);
+    barrier();
+    add_values(key, test, s);
+    if (STEP_SUMS)
+        end_step();
+}
+
+// State of row r: context and row_sum of each lane, 1 where a key was seen, row_max.
+const uint STATE_SUMS = THREADS * 4 * V_FOURS;
+uint row_state(uint r)
+{
+    return state_of(ROWS * DECODE_PITCH(V_FOURS)) + r * DECODE_PITCH(V_FOURS);
+}
+
+// A row that saw no key so far keeps its initial values: dead_context made its saved context.
+void load_state()
+{
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        uint at = row_state(r);
+        if (floatBitsToUint(saved(at + STATE_SUMS + THREADS)) == 0u)
+            continue;
+        float mine = saved(at + STATE_SUMS + lane());
+        seen |= mine != HIDDEN ? 1u << r : 0u;
+        row_sum[r] = mine != HIDDEN ? mine : 0.0;
+        row_max[r] = saved(at + STATE_SUMS + THREADS + 1);
+        [[unroll]] for (uint i = 0; i < V_FOURS; i++)
+            context[r * V_FOURS + i] = saved4(at + 4 * (lane() * V_FOURS + i));
+    }
+}
+
+// Feature d of a row that saw no key.
+float dead_feature(uint r, uint d, uvec2 keys, sequence s)
+{
+    vec4 earlier = (STATE & STATE_LOAD) != 0 ? saved4(row_state(r) + d / 4 * 4) : vec4(0.0);
+    return dead_context(row_of(r), keys, d / 4, earlier, s)[d % 4];
+}
+
+void store_dead_state(uint r, uvec2 keys, sequence s)
+{
+    uint value_dim = p.value_dim;
+    for (uint d = lane(); d < THREADS * 4 * V_FOURS; d += THREADS)
+        o_words[row_state(r) + d] =
+            floatBitsToUint(d < value_dim ? dead_feature(r, d, keys, s) : 0.0);
+}
+
+void store_dead(uint r, uvec2 keys, sequence s)
+{
+    uint end = first_row + r < n_row ? p.value_dim : 0, base = output_base(r, s);
+    for (uint d = lane(); d < end; d += THREADS) {
+        float c = dead_feature(r, d, keys, s);
+        if (PIECES != 0)
+            o_words[base + d] = floatBitsToUint(c);
+        else
+            STORE(o_words, base + d, O_TYPE, one_nan(c));
+    }
+}
+
+// Adds row_sum over the lanes, 16 and then these sums, so that the order does not depend on the
+// size of a subgroup; returns bit r: row r saw a key.
+uint add_lanes()
+{
+    uint any = 0, r = lane() / (THREADS / 16), first = lane() % (THREADS / 16) * 16;
+    barrier(); // all have read the weights
+    [[unroll]] for (uint i = 0; i < ROWS; i++)
+        weights[lane() * WEIGHTS4 + i / 4][i % 4] = (seen >> i & 1u) != 0u ? row_sum[i] : HIDDEN;
+    barrier();
+    if (r < ROWS) {
+        float sum = HIDDEN;
+        for (uint i = first; i < first + 16; i++) {
+            float part = weights[i * WEIGHTS4 + r / 4][r % 4];
+            sum = part == HIDDEN ? sum : sum == HIDDEN ? part : sum + part;
+        }
+        subgroups[r * DECODE_SUBGROUPS + first / 16] = sum;
+    }
+    barrier();
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        row_sum[r] = 0.0;
+    for (uint i = 0; i < THREADS / 16; i++)
+        [[unroll]] for (uint r = 0; r < ROWS; r++) {
+            float part = subgroups[r * DECODE_SUBGROUPS + i];
+            any |= part != HIDDEN ? 1u << r : 0u;
+            row_sum[r] += part != HIDDEN ? part : 0.0;
+        }
+    return any;
+}
+
+// Adds the context of a row over the groups of lanes and stores it; sum: its row_sum.
+void store_row(uint r, float sum, sequence s)
+{
+    uint end = first_row + r < n_row ? p.value_dim : 0, base = output_base(r, s);
+    for (uint d = lane(); d < end; d += THREADS) {
+        float c = 0.0;
+        for (uint g = 0; g < GROUPS; g++)
+            c += contexts[g * VALUE + d];
+        if (PIECES != 0)
+            o_words[base + d] = floatBitsToUint(c);
+        else
+            STORE(o_words, base + d, O_TYPE, one_nan(c / sum));
+    }
+}
+
+// A loop that is not unrolled, as its body is long: constants select what registers hold.
+void store_rows(uvec2 keys, sequence s)
+{
+    uint any = add_lanes();
+    [[dont_unroll]] for (uint r = 0; r < ROWS; r++) {
+        float sum = 0.0, most = 0.0;
+        bool there = (any >> r & 1u) != 0u;
+        barrier(); // all have read the contexts
+        [[unroll]] for (uint q = 0; q < ROWS; q++)
+            if (q == r) {
+                sum = row_sum[q];
+                most = row_max[q];
+                [[unroll]] for (uint i = 0; i < 4 * V_FOURS; i++)
+                    contexts[lane() * 4 * V_FOURS + i] = context[q * V_FOURS + i / 4][i % 4];
+            }
+        barrier();
+        if (PIECES != 0 && lane() == 0 && first_row + r < n_row)
+            store_piece(output_base(r, s), most, sum, there, WEIGHT_UNIT);
+        if (PIECES == 0 && mask_has(MASK_SINK))
+            sum += WEIGHT_UNIT *
+                   sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(r))], most);
+        if (there)
+            store_row(r, sum, s);
+        else
+            store_dead(r, keys, s);
+    }
+}
+
+void store_state(uvec2 keys, sequence s)
+{
+    float own[ROWS];
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        own[r] = (seen >> r & 1u) != 0u ? row_sum[r] : HIDDEN;
+    uint any = add_lanes();
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        uint at = row_state(r);
+        o_words[at + STATE_SUMS + lane()] = floatBitsToUint(own[r]);
+        if (lane() == 0) {
+            o_words[at + STATE_SUMS + THREADS] = any >> r & 1u;
+            o_words[at + STATE_SUMS + THREADS + 1] = floatBitsToUint(row_max[r]);
+        }
+        [[unroll]] for (uint i = 0; i < 4 * V_FOURS; i++)
+            if ((any >> r & 1u) != 0u)
+                o_words[at + lane() * 4 * V_FOURS + i] =
+                    floatBitsToUint(context[r * V_FOURS + i / 4][i % 4]);
+    }
+    [[dont_unroll]] for (uint r = 0; r < ROWS; r++)
+        if ((any >> r & 1u) == 0u)
+            store_dead_state(r, keys, s);
+}
+
+void main()
+{
+    uint tile, y = gl_WorkGroupID.y;
+    first_value4 = 0;
+    piece = p.piece_first + y % p.piece_count;
+    work_head = y / p.piece_count;
+    sequence s = find_sequence(ROWS, tile);
+    n_row = s.n_q * p.group;
+    first_row = tile * ROWS;
+    if (first_row >= n_row)
+        return;
+    set_slot(tile);
+    bool sink = mask_has(MASK_SINK);
+    seen = 0;
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        uint head = p.head_first + head_of(row_of(r));
+        row_max[r] = sink ? sinks[p.sink_offset + head] : MINUS_INFINITY;
+        row_sum[r] = 0.0;
+        [[unroll]] for (uint i = 0; i < V_FOURS; i++)
+            context[r * V_FOURS + i] = vec4(0.0);
+    }
+    if ((STATE & STATE_LOAD) != 0)
+        load_state();
+    if (STEP_SUMS)
+        begin_sums();
+    stage_q(s);
+    uvec4 bound = find_bounds(s); // and its barriers
+    uvec2 keys = own_keys();
+    uint end = min(bound.y, keys.y);
+    for (uint key = max(bound.x / KEYS * KEYS, keys.x); key < end; key += KEYS) {
+        uint code = map_code(tile, key);
+        bool test = key < bound.z || key + KEYS > bound.w || (code & MAP_TEST) != 0u;
+        if ((code & MAP_SOME) != 0u)
+            step(key, test, s);
+    }
+    [[unroll]] for (uint i = 0; i < ROWS * V_FOURS && STEP_SUMS; i++)
+        context[i] = before[i];
+    if ((STATE & STATE_STORE) != 0)
+        store_state(keys, s);
+    else
+        store_rows(keys, s);
+}
