@@ -22,16 +22,16 @@ static void choose_kernel(const struct caps *caps, const struct attention_proble
         attention_coop.choose(caps, problem, choice);
 }
 
-/* Splits keys that are more than one chain of sums. Heads of more features than that are left to
- * the unfused path, which sums them in pieces. */
+/* Splits the keys where a sum over all of them would exceed TUNE_CHAIN terms. Refuses heads with
+ * more features than that: the matrix products of the unfused path sum those in pieces. */
 static void bound_chains(const struct caps *caps, const struct attention_problem *problem,
                          struct attention_choice *choice)
 {
-    if (choice->n_piece == 1 && problem->n_kv > TUNE_CHAIN) {
-        choice->piece_keys = TUNE_CHAIN;
-        choice->n_piece = (problem->n_kv - 1) / TUNE_CHAIN + 1;
+    if (choice->n_split == 1 && problem->n_kv > TUNE_CHAIN) {
+        choice->split_keys = TUNE_CHAIN;
+        choice->n_split = (problem->n_kv - 1) / TUNE_CHAIN + 1;
     }
-    const char *missing = choice->n_piece > 1 ? kernel_missing(KERNEL_attention_merge, caps) : NULL;
+    const char *missing = choice->n_split > 1 ? kernel_missing(KERNEL_attention_merge, caps) : NULL;
     double turns = ATTENTION_BLOCK / 4.0 * (choice->head4 + 4.0 * choice->value4 + 32);
     if (caps->max_loops && turns > caps->max_loops)
         missing = "needs more loop iterations than this driver runs";
@@ -76,7 +76,7 @@ uint32_t tune_state_spec(enum kernel kernel)
 double tune_attention_loops(const struct attention_choice *choice,
                             const struct attention_operands *operands, double keys)
 {
-    double sequences = operands->ragged ? 33 : 0; /* a search by halves */
+    double sequences = operands->ragged ? 33 : 0; /* binary search for the row's sequence */
     return sequences + family_of(choice->kernel)->count_loops(choice, operands, keys);
 }
 

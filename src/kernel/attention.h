@@ -28,8 +28,8 @@ struct attention_choice {
     uint32_t keys;           /* keys of a step */
     uint32_t depth4, v_keys; /* vec4 of a key, and values, staged at a time */
     uint32_t n_chunk;    /* workgroups that share a row's value features; set for every kernel */
-    uint32_t n_piece;    /* splits of its keys; 1: no merging; set for every kernel */
-    uint32_t piece_keys; /* keys of a split: whole steps, TUNE_CHAIN at most */
+    uint32_t n_split;    /* splits of the keys; 1: no merging; set for every kernel */
+    uint32_t split_keys; /* keys of a split: whole steps, TUNE_CHAIN at most */
     bool q_whole;        /* q stays in shared memory */
     bool map;            /* attention_map runs before */
     struct matrix_size size;   /* attention_coop */
@@ -52,22 +52,21 @@ struct attention_operands {
     bool ragged, paged;
 };
 
-/* Sets the kernel and its specialization constants, all but the one of the state; and which that
- * one is: what the kernel does with the state, STATE_ of params.h. */
+/* Sets the kernel and all its specialization constants but one: tune_state_spec, which holds the
+ * STATE_ bits of params.h and differs between the spans of a chain. */
 void tune_attention_key(const struct attention_choice *choice,
                         const struct attention_operands *operands, struct pipeline_key *key);
 uint32_t tune_state_spec(enum kernel kernel);
 
-/* Loop iterations of an invocation that takes so many keys: at least as many as a driver makes that
- * unrolls loops of four and those with a hint. Each loop counts one more than its turns, as the
- * last test does. */
+/* Loop iterations of an invocation that takes `keys` keys, an upper bound for drivers that unroll
+ * loops of four and loops with a hint. Each loop counts one iteration more, for its last test. */
 double tune_attention_loops(const struct attention_choice *choice,
                             const struct attention_operands *operands, double keys);
 
 /* Bytes of shared memory of a workgroup; 0: the kernel uses none. */
 uint64_t tune_attention_shared(const struct attention_choice *choice);
 
-/* Floats of state of a row, between two spans. */
+/* Floats of the softmax state of a row, which a span leaves to the next. */
 uint32_t attention_state_pitch(const struct attention_choice *choice);
 
 /* Whether a kernel takes tiles of rows in shared memory. */

@@ -1,5 +1,5 @@
-/* attention_coop: 16-bit tiles on matrix units. Like those of attention_tile, its sizes never
- * depend on other sequences of the batch. */
+/* attention_coop: 16-bit tiles on matrix units. As with attention_tile, sizes never depend on other
+ * sequences of the batch. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
@@ -82,7 +82,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         return false;
     attention_split_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);
-    c.reason = c.n_piece > 1 ? "16-bit inputs: the device's matrix units; keys are split"
+    c.reason = c.n_split > 1 ? "16-bit inputs: the device's matrix units; keys are split"
                              : "16-bit inputs: the device's matrix units";
     *choice = c;
     return true;
@@ -103,10 +103,10 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_COOP_K_VEC] = o->k_chunks;
     key->spec[ATTENTION_COOP_V_VEC] = o->v_chunks;
     key->spec[ATTENTION_COOP_GENERAL] = o->bias || o->dropout;
-    key->spec[ATTENTION_COOP_PIECES] = c->n_piece > 1;
+    key->spec[ATTENTION_COOP_PIECES] = c->n_split > 1;
 }
 
-/* Within a factor of two: CPU drivers that end loops have no matrices. */
+/* Accurate to a factor of two: drivers that limit loops are CPU drivers, which have no matrices. */
 static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
                           double keys)
 {

@@ -18,7 +18,7 @@ struct attention_family {
     uint32_t state_spec;
 };
 
-/* attention_row.choose sets choice->reason where it returns false; the others leave *choice as it
+/* Where choose returns false, attention_row sets choice->reason; the others leave *choice as it
  * was. */
 extern const struct attention_family attention_row, attention_tile, attention_coop,
     attention_decode;
@@ -32,14 +32,14 @@ static inline bool attention_has_few_rows(const struct attention_problem *proble
     return !problem->ragged && problem->n_row <= ATTENTION_FEW_ROWS;
 }
 
-/* Splits the keys until the assumed number of processors has work: sets n_piece and piece_keys of a
- * choice that has tile and keys. */
+/* Sets n_split and split_keys, so that the assumed number of processors has work. The choice has
+ * tile and keys. */
 void attention_split_keys(const struct caps *caps, const struct attention_problem *problem,
                           struct attention_choice *choice);
 
 #define PHILOX_LOOPS 12.0 /* of a draw of dropout */
 
-/* Loop iterations for each key that a fully masked row reads; value_turns: those that read its
+/* Loop iterations that a fully masked row adds for each key; value_turns: those that read its
  * value. */
 static inline double attention_masked_loops(const struct attention_operands *operands,
                                             double value_turns)

@@ -65,7 +65,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     for (uint32_t i = 0; i < problem->variant && c->rows > 1; i++)
         c->rows /= 2;
     c->tile = c->lanes * c->rows;
-    c->n_chunk = c->n_piece = 1;
+    c->n_chunk = c->n_split = 1;
     c->reason = "one pass, rows in registers, no shared memory";
     return true;
 }
@@ -85,7 +85,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_K_VEC] = o->k_vec && 4 * c->head4 == o->head_dim;
     key->spec[ATTENTION_V_VEC] = o->v_vec && 4 * c->value4 == o->value_dim;
     key->spec[ATTENTION_GENERAL] = o->bias || o->dropout;
-    key->spec[ATTENTION_PIECES] = c->n_piece > 1;
+    key->spec[ATTENTION_PIECES] = c->n_split > 1;
 }
 
 #define ROW_STEP 4u /* keys of a step; of attention_address 8 */
@@ -111,7 +111,7 @@ static double count_loops(const struct attention_choice *c, const struct attenti
     return ends + ceil(keys / unit + 1) * step + rows * keys * attention_masked_loops(o, value);
 }
 
-/* No lanes share a row: one sum, and whether a key was seen. */
+/* No lanes share a row: row_sum, and whether the row has a visible key. */
 static uint32_t state_lanes(const struct attention_choice *c)
 {
     (void)c;

@@ -1,4 +1,4 @@
-/* How the keys of few rows are split over workgroups. */
+/* Splits the keys of few rows over workgroups. */
 #include "core/arith.h"
 #include "kernel/attention_family.h"
 
@@ -9,9 +9,9 @@
 
 /* Keys of a split. With fewer, merging costs more than it saves; with more, too few splits of a
  * partly filled cache have work. */
-#define PIECE_LEAST 128u
-#define PIECE_MOST 512u
-#define PIECES_MOST 256u
+#define SPLIT_KEYS_LEAST 128u
+#define SPLIT_KEYS_MOST 512u
+#define SPLITS_MOST 256u
 
 void attention_split_keys(const struct caps *caps, const struct attention_problem *p,
                           struct attention_choice *c)
@@ -19,16 +19,18 @@ void attention_split_keys(const struct caps *caps, const struct attention_proble
     bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
     uint64_t want = WORKGROUPS_EACH * (discrete ? PROCESSORS_DISCRETE : PROCESSORS);
     if (p->n_row <= ATTENTION_FEW_ROWS)
-        want <<= p->variant; /* to be measured: more splits */
+        want <<= p->variant; /* `vkattn tune` measures more splits */
     uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;
-    c->n_piece = 1;
+    c->n_split = 1;
     if (p->ragged || have > want / 2 || kernel_missing(KERNEL_attention_merge, caps))
         return; /* only the device knows the lengths of ragged sequences */
     uint32_t keys = divide_up(p->n_kv, (uint32_t)(want / have));
-    keys = keys < PIECE_LEAST ? PIECE_LEAST : keys > PIECE_MOST ? PIECE_MOST : keys;
-    uint32_t least = divide_up(p->n_kv, PIECES_MOST);
+    keys = keys < SPLIT_KEYS_LEAST  ? SPLIT_KEYS_LEAST
+           : keys > SPLIT_KEYS_MOST ? SPLIT_KEYS_MOST
+                                    : keys;
+    uint32_t least = divide_up(p->n_kv, SPLITS_MOST);
     keys = keys > least ? keys : least;
     keys = keys < TUNE_CHAIN ? keys : TUNE_CHAIN;
-    c->piece_keys = divide_up(keys, c->keys) * c->keys;
-    c->n_piece = divide_up(p->n_kv, c->piece_keys);
+    c->split_keys = divide_up(keys, c->keys) * c->keys;
+    c->n_split = divide_up(p->n_kv, c->split_keys);
 }

@@ -1,5 +1,5 @@
-/* attention_tile: tiles of rows and keys in shared memory. What decides the bits of a row (the keys
- * of a step and of a piece) is chosen from what its own sequence is: never from the batch. */
+/* attention_tile: tiles of rows and keys in shared memory. The keys of a step and of a split decide
+ * the bits of a row; both follow from the row's own sequence, never from the batch. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
@@ -93,7 +93,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     uint32_t depth4 = attention_has_few_rows(problem) ? 4 : 16;
     limit = limit < SHARED_AIM ? limit : SHARED_AIM;
     if (problem->n_row > ATTENTION_FEW_ROWS)
-        limit >>= problem->variant; /* to be measured: smaller tiles */
+        limit >>= problem->variant; /* `vkattn tune` measures smaller tiles */
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_tile};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers pay for every barrier */
     begin(problem, &c);
@@ -105,7 +105,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     }
     attention_split_keys(caps, problem, &c);
     c.map = problem->mask && problem->n_row > c.tile && !kernel_missing(KERNEL_attention_map, caps);
-    c.reason = c.n_piece > 1 ? "one pass over tiles in shared memory; few rows: keys are split"
+    c.reason = c.n_split > 1 ? "one pass over tiles in shared memory; few rows: keys are split"
                : c.q_whole   ? "one pass over tiles in shared memory"
                              : "one pass over tiles in shared memory, q staged with the keys";
     *choice = c;
@@ -131,7 +131,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[TILE_V_VEC] = o->v_vec;
     key->spec[TILE_GENERAL] = o->bias || o->dropout;
     key->spec[TILE_Q_WHOLE] = c->q_whole;
-    key->spec[TILE_PIECES] = c->n_piece > 1;
+    key->spec[TILE_PIECES] = c->n_split > 1;
 }
 
 static double count_loops(const struct attention_choice *c, const struct attention_operands *o,

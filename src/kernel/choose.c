@@ -17,8 +17,8 @@ static unsigned size_class(uint64_t n)
     return size;
 }
 
-/* Makes the rules choose the kernel of an entry, by removing each kernel that they prefer. The
- * result is one that the rules give on some device, whatever the entry says. */
+/* Makes the rules choose the kernel of an entry: removes each kernel that they prefer to it. So the
+ * choice is one that the rules make on some device, whatever the entry says. */
 static bool force_matmul(const struct caps *caps, const struct matmul_problem *problem,
                          const struct verdict_entry *entry, struct matmul_choice *choice)
 {

@@ -6,8 +6,9 @@
 #include "gpu/caps.h"
 #include "gpu/verdict.h"
 
-/* Most terms of a float32 sum. Longer sums are made of pieces of TUNE_CHAIN terms, added pairwise,
- * so that errors do not grow with length. The pieces depend on k or the number of keys alone. */
+/* Most terms of a chain of float32 sums. Longer sums are cut into chains of TUNE_CHAIN terms
+ * (splits of keys, pieces of k), added pairwise, so that errors do not grow with length. Where they
+ * are cut depends on k or the number of keys alone. */
 #define TUNE_CHAIN 16384u
 
 #define VENDOR_MESA 0x10005u

@@ -35,8 +35,8 @@ fail:
     return status;
 }
 
-/* Rows [batch][n_head][n_row][head_dim] to be normed and turned; row 0 at position `first`. */
-struct turn {
+/* Rows [batch][n_head][n_row][head_dim] to be normalised and rotated; row 0 at position `first`. */
+struct rotation {
     const char *name;
     const struct vka_rope *rope;
     const struct vka_tensor *norm, *offsets, *frequencies;
@@ -54,7 +54,7 @@ static struct work work_of(const uint32_t size[4])
 static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
                       struct pass *pass)
 {
-    const struct turn *t = job;
+    const struct rotation *t = job;
     const uint32_t *size = part->size;
     const uint64_t *f = t->from.shape.stride, *to_stride = t->to.shape.stride;
     struct vka_tensor from = tensor_box(&t->from, part), to = tensor_box(&t->to, part);
@@ -97,7 +97,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->groups[2] = 1;
     pass->work = work_of(size);
     snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s%s", size[0], size[1], size[2],
-             size[3], t->norm ? "norm " : "", t->rope->dim ? "turn" : "");
+             size[3], t->norm ? "norm " : "", t->rope->dim ? "rotate" : "");
 }
 
 /* Checks base and positions. Bases below 1 are refused: a pair would rotate by up to 1 / base a
@@ -128,7 +128,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     enum vka_status status = VKA_OK;
     struct vka_tensor frequencies;
     const uint32_t *size = tensor->shape.size;
-    struct turn turn = {
+    struct rotation rotation = {
         name, rope, norm, offsets, &frequencies, epsilon, *tensor, {0}, offsets ? 0 : first};
     struct vka_tensor row = *tensor, packed = {0};
     for (int i = 0; i < 3; i++)
@@ -139,11 +139,11 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     if (plan_range(plan, &row) > plan->caps.properties.max_buffer_range) {
         TRY(plan_scratch(plan, tensor->dtype, tensor->shape.size, &packed));
         TRY(plan_copy(plan, "pack", tensor, &packed));
-        turn.from = packed;
+        rotation.from = packed;
     }
-    TRY(plan_scratch(plan, VKA_F32, tensor->shape.size, &turn.to));
+    TRY(plan_scratch(plan, VKA_F32, tensor->shape.size, &rotation.to));
     const struct cut cut = {
-        .job = &turn,
+        .job = &rotation,
         .unit = {1, size[2] < ROWS ? ROWS / size[2] : 1, ROWS, CUT_NEVER}, /* a workgroup */
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = KERNEL_rope,
@@ -154,7 +154,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     TRY(plan_cut(plan, &cut, size));
     if (packed.storage)
         plan_scratch_free(plan, &packed);
-    *tensor = turn.to;
+    *tensor = rotation.to;
 fail:
     return status;
 }

@@ -1,7 +1,7 @@
 #include "plan/budget.h"
 #include "gpu/quirks.h"
 
-/* Factor of measured rates: clocks change, and masks, strides and sizes that were not measured are
+/* Margin of measured rates: clocks change, and masks, strides and sizes that were not measured are
  * slower. */
 #define MARGIN 0.5
 

@@ -16,8 +16,8 @@ struct box {
 
 struct cut {
     const void *job; /* given to the functions */
-    /* Parts begin at whole units of an axis, and the budget cuts none shorter; the limits of the
-     * device do, down to `least`. */
+    /* Lengths of each axis. Parts begin at multiples of `unit`. The budget cuts down to `unit`, the
+     * limits of the device down to `least`. */
     uint32_t unit[CUT_AXES], least[CUT_AXES];
     /* Measures the kernel's rate where the whole would not fit by a cautious one. NULL: no rate is
      * asked for. */
@@ -27,8 +27,8 @@ struct cut {
     /* Fills in the pass over a part, which is all zero. */
     void (*make)(const struct vka_plan *plan, const void *job, const struct box *part,
                  struct pass *pass);
-    /* The axis to halve; CUT_FITS: the part is added, and plan_add_pass says what of the device's
-     * limits it passes. NULL: the first that is long enough, until the pass fits. */
+    /* Returns the axis to halve, or CUT_FITS: the part is added, and plan_add_pass reports a limit
+     * that it exceeds. NULL: halves the first axis that is long enough until the pass fits. */
     int (*judge)(const struct vka_plan *plan, const struct cut *cut, const struct box *part);
     /* Adds a part that is more than its pass; NULL: adds the pass. */
     enum vka_status (*add)(struct vka_plan *plan, const void *job, const struct box *part);
@@ -41,7 +41,7 @@ enum vka_status plan_cut(struct vka_plan *plan, const struct cut *cut,
 /* The first axis of a part that is longer than `shortest`; CUT_FITS where none is. */
 int cut_first_axis(const struct box *part, const uint32_t shortest[CUT_AXES]);
 
-/* The part of a tensor of rank 4, which holds no reference. */
+/* A view of a part of a tensor of rank 4; holds no reference. */
 struct vka_tensor tensor_box(const struct vka_tensor *tensor, const struct box *part);
 
 #endif

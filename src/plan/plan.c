@@ -48,7 +48,7 @@ static void release_plan(struct recorded *self)
 }
 
 /* Records a plan again after its device was lost. A plan that reads stale storage stays unrecorded,
- * and its runs are refused. */
+ * and refuses to run. */
 static enum vka_status restore_plan(struct recorded *self)
 {
     struct vka_plan *plan = plan_of(self);

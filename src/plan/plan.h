@@ -33,7 +33,7 @@ struct pass {
     VkBufferView views[MAX_TEXEL_BUFFERS];
 };
 
-/* Storage that the plan owns. Operations share it, as nothing of it is in use between them. */
+/* Storage that the plan owns. Operations share it: none of it is in use between two of them. */
 struct scratch {
     struct storage *storage;
     uint32_t used; /* level at which the operation being added took it; 0: free */
@@ -141,14 +141,14 @@ bool plan_notes_tickets(const struct vka_plan *plan);
 /* Bytes that the offset of a binding is a multiple of. */
 uint64_t plan_binding_alignment(const struct vka_plan *plan);
 
-/* The bytes that one binding of a tensor takes. */
+/* Bytes of a binding of the whole tensor. */
 uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);
 
-/* Whether kernels for CPU drivers can read it by address or as texels. They cannot read an
+/* Whether kernels for CPU drivers can read the tensor by address or as texels: false for an
  * application's buffer that lacks the usage. */
 bool plan_is_ours(const struct vka_plan *plan, const struct vka_tensor *tensor);
 
-/* Binds a tensor to a slot; *offset, which may be NULL, becomes its first element within the
+/* Binds a tensor to a slot. Sets *offset, which may be NULL, to its first element within the
  * binding. A slot that the kernel does not read takes any tensor. */
 void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
                const struct vka_tensor *tensor, bool write, uint32_t *offset);

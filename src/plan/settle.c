@@ -2,8 +2,8 @@
 
 #define BIT(kernel) (UINT64_C(1) << (kernel))
 
-/* Tests those of `kernels` that are untested and not in `tried`; *some: there was one. loop_probe
- * comes first, as every choice depends on the loops that a driver runs. */
+/* Tests the kernels of `kernels` that are untested and not in `tried`; *some: there was one. Tests
+ * loop_probe first, as every choice depends on the loops that a driver runs. */
 static enum vka_status test_some(struct vka_device *device, const struct caps *caps,
                                  uint32_t head_dim, uint64_t kernels, uint64_t *tried, bool *some)
 {

@@ -107,7 +107,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     set_mask(&p, mask, rng);
     if (is_fused(c) && !coop)
         problem_share(&p, set);
-    if (coop && rng_chance(rng, 10)) { /* keys as spans, or as pieces */
+    if (coop && rng_chance(rng, 10)) { /* keys as spans, or as splits */
         p.budgets = true;
         p.disabled_kernels = rng_chance(rng, 70) ? 1ull << KERNEL_attention_merge : 0;
     }

@@ -17,7 +17,7 @@
 #define LIMIT ((int64_t)1 << 30)
 
 static const uint32_t dims[][2] = {
-    /* head_dim, how many of them turn */
+    /* head_dim, how many of them rotate */
     {1, 0}, {2, 2}, {6, 4}, {7, 6}, {64, 64}, {80, 32}, {130, 130},
 };
 
@@ -40,10 +40,11 @@ struct rope_case {
 
 static void print_case(const struct rope_case *t, char text[CASE_TEXT])
 {
-    int length = snprintf(text, CASE_TEXT, "%s dim %u, %u turn%s, base %g, epsilon %g%s, first %u",
-                          vka_dtype_name(t->from.dtype), t->head_dim, t->rope.dim,
-                          t->rope.interleaved ? " interleaved" : "", (double)t->rope.base,
-                          (double)t->epsilon, t->norm.view ? ", norm" : "", t->first);
+    int length =
+        snprintf(text, CASE_TEXT, "%s dim %u, %u rotate%s, base %g, epsilon %g%s, first %u",
+                 vka_dtype_name(t->from.dtype), t->head_dim, t->rope.dim,
+                 t->rope.interleaved ? " interleaved" : "", (double)t->rope.base,
+                 (double)t->epsilon, t->norm.view ? ", norm" : "", t->first);
     for (size_t i = 0; i < t->offset.count; i++)
         length += snprintf(text + length, CASE_TEXT - (size_t)length, "%s %.0f",
                            i ? "" : ", offsets", t->offset.values[i]);
@@ -107,7 +108,7 @@ static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
 {
     const uint32_t size[4] = {1, 1, 1, (uint32_t)t->from.count + SURPLUS};
     struct plan_mark mark;
-    struct vka_tensor turned = *t->from.view;
+    struct vka_tensor rotated = *t->from.view;
     enum vka_status status = plan_begin(plan, __func__, &mark);
     if (status == VKA_OK)
         status = plan_end(plan, mark, plan_scratch(plan, VKA_F32, size, scratch));
@@ -117,12 +118,12 @@ static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
         status = plan_begin(plan, __func__, &mark);
     if (status != VKA_OK)
         return status;
-    status = plan_rope(plan, "turn", &t->rope, t->norm.view, t->epsilon, t->offset.view, t->first,
-                       &turned);
-    if (status == VKA_OK && turned.storage != scratch->storage)
+    status = plan_rope(plan, "rotate", &t->rope, t->norm.view, t->epsilon, t->offset.view, t->first,
+                       &rotated);
+    if (status == VKA_OK && rotated.storage != scratch->storage)
         status = VKA_INTERNAL; /* this test relies on the plan using free scratch again */
     if (status == VKA_OK)
-        status = plan_copy(plan, "out", &turned, t->to.view);
+        status = plan_copy(plan, "out", &rotated, t->to.view);
     return plan_end(plan, mark, status);
 }
 
@@ -192,7 +193,7 @@ static void check_refused(struct check *c)
         rows.shape.size[2] = cases[i].rows; /* the same row again and again */
         rows.shape.stride[2] = 0;
         if (plan_end(plan, mark,
-                     plan_rope(plan, "turn", &rope, NULL, 0, cases[i].offsets ? some : NULL,
+                     plan_rope(plan, "rotate", &rope, NULL, 0, cases[i].offsets ? some : NULL,
                                cases[i].first, &rows)) != VKA_INVALID)
             check_fail(c, cases[i].text, "was not refused");
     }
@@ -234,10 +235,10 @@ void bench_rope(struct check *c)
     if (status == VKA_OK)
         status = plan_begin(plan, __func__, &mark);
     if (status == VKA_OK) {
-        struct vka_tensor turned = *from.view;
+        struct vka_tensor rotated = *from.view;
         status = plan_end(
             plan, mark,
-            plan_rope(plan, "turn", &(struct vka_rope){.dim = 128}, NULL, 0, NULL, 0, &turned));
+            plan_rope(plan, "rotate", &(struct vka_rope){.dim = 128}, NULL, 0, NULL, 0, &rotated));
     }
     check_time(c, plan, status, 8.0 * from.count, "GB/s", "32 heads, 512 rows of 128 f32");
     vka_plan_destroy(&plan);

@@ -46,12 +46,12 @@ static double nmse(const float *got, const double *want, size_t n)
     return error / size;
 }
 
-/* One query of zeros: the context is the mean of the values, v[j][d] = (j + d) / n_kv. dead: no key
- * is seen, and the answer is to be that mean all the same. */
+/* One query of zeros: the context is the mean of the values, v[j][d] = (j + d) / n_kv. masked: the
+ * row is fully masked, and UNIFORM gives the same mean. */
 static const struct mean {
     enum vka_path path;
     uint32_t n_kv, head_dim, value_dim;
-    bool dead, scores;
+    bool masked, scores;
 } means[] = {
     {VKA_PATH_FUSED, 2048, 256, 256, false, false}, {VKA_PATH_FUSED, 2700, 132, 132, false, false},
     {VKA_PATH_FUSED, 2200, 128, 256, false, false}, {VKA_PATH_FUSED, 700, 576, 576, false, false},
@@ -89,14 +89,14 @@ static void check_mean(struct vka_device *device, const struct mean *m)
         device,
         vka_plan_add_attention(
             plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = o,
-                           .options.kv_length = m->dead ? length : NULL,
+                           .options.kv_length = m->masked ? length : NULL,
                            .options.masked_row = VKA_MASKED_UNIFORM, .options.scores = scores,
                            .options.scores_kind = scores ? VKA_SCORES_SOFTMAX : VKA_SCORES_NONE)));
     run(device, plan);
     check(device, vka_tensor_read(o, data, vka_tensor_size(o)));
     double error = nmse(data, want, m->value_dim);
     print_message("%s, %u keys of %u/%u%s: %.1e\n", m->path == VKA_PATH_FUSED ? "fused" : "unfused",
-                  m->n_kv, m->head_dim, m->value_dim, m->dead ? ", none seen" : "", error);
+                  m->n_kv, m->head_dim, m->value_dim, m->masked ? ", fully masked" : "", error);
     assert_true(error <= NMSE);
     if (scores) {
         check(device, vka_tensor_read(scores, data, vka_tensor_size(scores)));
@@ -249,7 +249,7 @@ static void blocks_of_keys(void **state)
         op.key_first = first;
         op.n_key = N_KV;
         check(device, vka_plan_attention_state(plan, &op, &n_state));
-        if (n_state == 0) { /* few rows share the keys in pieces */
+        if (n_state == 0) { /* the keys of few rows are split */
             print_message("SKIPPED: no blocks of keys for so few rows on this device\n");
             vka_tensor_destroy(&k);
             vka_tensor_destroy(&v);

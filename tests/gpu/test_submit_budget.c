@@ -70,7 +70,7 @@ static const struct budget_case problems[] = {
      .dim = 8,
      .path = VKA_PATH_FUSED,
      .options = {.causal = true}},
-    {.name = "fused, dead rows",
+    {.name = "fused, fully masked rows",
      .batch = 1,
      .n_head = 2,
      .n_kv_head = 1,
@@ -132,7 +132,7 @@ static void bits_whatever_the_budget(void **state)
     device->caps.without = disabled;
 }
 
-/* By the kernels for matrix units, the keys not in pieces, which would not be cut. */
+/* By the kernels for matrix units, the keys not split, as splits would not be cut. */
 static void bits_of_matrix_units(void **state)
 {
     struct vka_device *device = *state;
@@ -172,12 +172,12 @@ static size_t count_passes(struct vka_device *device, const struct budget_case *
     return n;
 }
 
-/* What only moves and turns rows is cut as well. */
+/* Passes that move and rotate rows are cut too. */
 static void moves_are_cut(void **state)
 {
-    static const char *const names[] = {"turn q", "turn k", "append", "gather"};
+    static const char *const names[] = {"rotate q", "rotate k", "append", "gather"};
     struct vka_device *device = *state;
-    const struct budget_case p = {.name = "turned, paged cache",
+    const struct budget_case p = {.name = "rotated, paged cache",
                                   .batch = 2,
                                   .n_head = 4,
                                   .n_kv_head = 2,

@@ -231,7 +231,7 @@ static double check_product(const struct pass *pass)
 
 /* What all passes of a kind count together; any other pass is looked at alone. */
 struct counted {
-    double copied, scanned, turned, multiplied;
+    double copied, scanned, rotated, multiplied;
 };
 
 static struct counted check_passes(const struct vka_plan *plan)
@@ -256,7 +256,7 @@ static struct counted check_passes(const struct vka_plan *plan)
         else if (pass->key.kernel == KERNEL_nonfinite)
             sum.scanned += check_nonfinite(pass);
         else if (pass->key.kernel == KERNEL_rope)
-            sum.turned += check_rope(pass);
+            sum.rotated += check_rope(pass);
         else if (pass->key.kernel == KERNEL_cache_append)
             check_cache_copy(pass);
         else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)
@@ -440,15 +440,15 @@ static void rotations(void **state)
         draw_shape(size, 20, 36);
         struct vka_tensor *t = draw_tensor(device, VKA_F16, size, true);
         if (t) {
-            struct vka_tensor turned = *t;
+            struct vka_tensor rotated = *t;
             const struct vka_rope rope = {.dim = size[3] / 2 * 2};
             enum vka_status status;
             assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
             status =
-                plan_end(plan, mark, plan_rope(plan, "turn", &rope, NULL, 0, NULL, 0, &turned));
+                plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, 0, &rotated));
             if (size[2] <= INT32_MAX && is_made(device, status)) {
                 add_made(&made, t);
-                assert_true(check_passes(plan).turned == (double)shape_count(&t->shape));
+                assert_true(check_passes(plan).rotated == (double)shape_count(&t->shape));
             }
         }
         vka_plan_destroy(&plan);
@@ -467,11 +467,11 @@ static void longest_row(void **state)
     assert_int_equal(vka_tensor_strided(base, 0, 4, size, (const uint64_t[4]){0}, &row), VKA_OK);
     struct vka_plan *plan = new_plan(&devices[0], false);
     struct plan_mark mark;
-    struct vka_tensor turned = *row;
+    struct vka_tensor rotated = *row;
     const struct vka_rope rope = {.dim = UINT32_MAX - 1};
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     assert_int_equal(
-        plan_end(plan, mark, plan_rope(plan, "turn", &rope, NULL, 0, NULL, 0, &turned)),
+        plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, 0, &rotated)),
         VKA_UNSUPPORTED);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&base);
@@ -530,7 +530,7 @@ static void attentions(void **state)
             add_made(&made, q);
             struct counted sum = check_passes(plan);
             assert_true(sum.scanned == (double)shape_count(&o->shape));
-            assert_true(sum.turned == (double)shape_count(&q->shape) + shape_count(&k->shape));
+            assert_true(sum.rotated == (double)shape_count(&q->shape) + shape_count(&k->shape));
         }
         vka_plan_destroy(&plan);
         vka_tensor_destroy(&q);

@@ -170,29 +170,29 @@ static struct attention_choice draw_choice(const struct attention *a)
         c.v_keys = c.keys = 32;
         c.n_chunk = draw(1, 2);
     }
-    c.n_piece = draw(0, 1) ? 1 : draw(2, 6);
-    c.piece_keys = (a->n_kv / c.n_piece / c.keys + 1) * c.keys;
+    c.n_split = draw(0, 1) ? 1 : draw(2, 6);
+    c.split_keys = (a->n_kv / c.n_split / c.keys + 1) * c.keys;
     return c;
 }
 
-/* The passes follow each other in whole steps and take in every key of every piece, once. */
+/* The passes follow each other in whole steps and take in every key of every split, once. */
 static void check_spans(const struct attention *a, const struct attention_parts *parts)
 {
     const struct attention_choice *c = &a->choice;
-    uint32_t next = c->n_piece > 1 ? 0 : parts->key;
-    assert_true(parts->n_span >= 1 && parts->keys >= 1 && parts->pieces >= 1);
-    assert_true(parts->n_span == 1 || parts->pieces == 1);
+    uint32_t next = c->n_split > 1 ? 0 : parts->key;
+    assert_true(parts->n_span >= 1 && parts->keys >= 1 && parts->splits >= 1);
+    assert_true(parts->n_span == 1 || parts->splits == 1);
     assert_int_equal(parts->key % attention_span_unit(c), 0);
-    for (uint32_t piece = 0; piece < c->n_piece; piece += parts->pieces)
+    for (uint32_t split = 0; split < c->n_split; split += parts->splits)
         for (uint32_t span = 0; span < parts->n_span; span++) {
-            struct key_range keys = attention_pass_keys(a, parts, piece, span);
+            struct key_range keys = attention_pass_keys(a, parts, split, span);
             if (!keys.end)
                 continue;
             assert_int_equal(keys.first, next);
             assert_int_equal(keys.first % attention_span_unit(c), 0);
             next = keys.end;
         }
-    struct key_range last = attention_chain_keys(a, parts, c->n_piece - 1);
+    struct key_range last = attention_chain_keys(a, parts, c->n_split - 1);
     assert_int_equal(next, last.end < a->n_kv ? last.end : a->n_kv);
 }
 
@@ -202,7 +202,7 @@ static void test_cut(void **unused)
     (void)unused;
     static const double budgets[] = {1e2, 1e4, 1 * MS, 1e300};
     struct vka_device device = {0};
-    size_t cut_keys = 0, cut_pieces = 0, cut_tiles = 0;
+    size_t cut_keys = 0, cut_splits = 0, cut_tiles = 0;
     for (int round = 0; round < 4000; round++) {
         const struct vka_attention_options options = draw_options();
         struct vka_plan plan = {
@@ -219,8 +219,8 @@ static void test_cut(void **unused)
                                 .n_head = last ? a.n_head / a.n_kv_head : a.n_head,
                                 .n_query = last ? 1 : a.n_q};
         a.n_sequence = draw(0, 1) ? draw(1, 5) : 0;
-        while (c.n_piece > 1 && c.piece_keys * (c.n_piece - 1) >= a.n_kv)
-            c.n_piece--; /* none is empty */
+        while (c.n_split > 1 && c.split_keys * (c.n_split - 1) >= a.n_kv)
+            c.n_split--; /* none is empty */
         a.choice = c;
         struct attention_parts parts;
         bool fits = attention_cut(&plan, &a, &s, last, &parts);
@@ -228,7 +228,7 @@ static void test_cut(void **unused)
         assert_true(fits || !last);
         assert_true(parts.tiles >= 1 && parts.tiles <= parts.n_tile);
         cut_keys += parts.n_span > 1;
-        cut_pieces += parts.pieces < c.n_piece;
+        cut_splits += parts.splits < c.n_split;
         cut_tiles += parts.tiles < parts.n_tile;
         for (uint32_t i = 0; i < parts.n_span && fits && !last; i++) {
             struct key_range keys = attention_pass_keys(&a, &parts, 0, i);
@@ -236,7 +236,7 @@ static void test_cut(void **unused)
             assert_true(!keys.end || plan_fits(&plan, c.kernel, &work));
         }
     }
-    assert_true(cut_keys > 100 && cut_pieces > 100 && cut_tiles > 100); /* it came to that */
+    assert_true(cut_keys > 100 && cut_splits > 100 && cut_tiles > 100); /* it came to that */
 }
 
 /* Cuts a problem into slices, and adds up their work. */
@@ -270,7 +270,7 @@ static void test_work_adds_up(void **unused)
         const struct vka_attention_options options = draw_options();
         struct attention a = draw_problem(&options);
         a.choice = (struct attention_choice){
-            .kernel = KERNEL_attention_row, .tile = 1, .n_chunk = 1, .n_piece = 1};
+            .kernel = KERNEL_attention_row, .tile = 1, .n_chunk = 1, .n_split = 1};
         const struct key_range all = {0, a.n_kv};
         struct slice s = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};
         double whole = attention_work(&a, &s, attention_tiles(&a, &s), all).ops;

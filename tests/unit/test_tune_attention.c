@@ -83,7 +83,7 @@ static void fused_tiles(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
     assert_int_equal(c.tile, 48);
     assert_int_equal(c.keys, 32);
-    assert_int_equal(c.n_piece, 1); /* 512 workgroups */
+    assert_int_equal(c.n_split, 1); /* 512 workgroups */
     assert_true(c.q_whole && !c.map);
     p.mask = true;
     tune_attention(&caps, &p, &c);
@@ -91,12 +91,12 @@ static void fused_tiles(void **state)
     p.n_row = 4; /* decoding: 8 workgroups, so the keys are cut */
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.tile, 4);
-    assert_int_equal(c.piece_keys, 128);
-    assert_int_equal(c.n_piece, 32);
+    assert_int_equal(c.split_keys, 128);
+    assert_int_equal(c.n_split, 32);
     assert_false(c.map); /* one tile reads the mask once anyway */
     caps.without = 1ull << KERNEL_attention_merge;
     tune_attention(&caps, &p, &c);
-    assert_int_equal(c.n_piece, 1);
+    assert_int_equal(c.n_split, 1);
     caps.properties.max_shared_memory = 4096;
     p.head_dim = p.value_dim = 5000; /* of any size */
     tune_attention(&caps, &p, &c);
@@ -123,10 +123,10 @@ static void fused_matrices(void **state)
     assert_int_equal(c.tile, 64);
     assert_int_equal(c.keys, 32); /* 64 would need 50 KiB */
     assert_int_equal(c.lanes, 128);
-    assert_int_equal(c.n_piece, 1);
+    assert_int_equal(c.n_split, 1);
     p.n_row = 64; /* 8 workgroups */
     tune_attention(&caps, &p, &c);
-    assert_true(c.n_piece > 1);
+    assert_true(c.n_split > 1);
     p.n_row = 16; /* rows of a matrix would be empty */
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_decode);
@@ -242,14 +242,14 @@ static void check_attention_tile(const struct caps *caps, const struct attention
     else
         check_coop_sizes(caps, p, c);
     assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
-    assert_true(c->n_piece > 0);
-    if (c->n_piece > 1) {
-        assert_true(!p->ragged || c->piece_keys == TUNE_CHAIN);
-        assert_true(c->piece_keys <= TUNE_CHAIN);
+    assert_true(c->n_split > 0);
+    if (c->n_split > 1) {
+        assert_true(!p->ragged || c->split_keys == TUNE_CHAIN);
+        assert_true(c->split_keys <= TUNE_CHAIN);
         assert_null(kernel_missing(KERNEL_attention_merge, caps));
-        assert_int_equal(c->piece_keys % c->keys, 0);
-        assert_true((uint64_t)c->piece_keys * c->n_piece >= p->n_kv);
-        assert_true((uint64_t)c->piece_keys * (c->n_piece - 1) < p->n_kv); /* none is empty */
+        assert_int_equal(c->split_keys % c->keys, 0);
+        assert_true((uint64_t)c->split_keys * c->n_split >= p->n_kv);
+        assert_true((uint64_t)c->split_keys * (c->n_split - 1) < p->n_kv); /* none is empty */
     }
     if (c->map)
         assert_true(p->mask && !kernel_missing(KERNEL_attention_map, caps));
@@ -261,8 +261,8 @@ static void check_attention_tile(const struct caps *caps, const struct attention
     tune_attention(caps, &more, &d);
     assert_int_equal(d.kernel, c->kernel);
     assert_int_equal(d.keys, c->keys);
-    assert_int_equal(d.n_piece, c->n_piece);
-    assert_int_equal(d.piece_keys, c->piece_keys);
+    assert_int_equal(d.n_split, c->n_split);
+    assert_int_equal(d.split_keys, c->split_keys);
 }
 
 static void check_attention(const struct caps *caps)

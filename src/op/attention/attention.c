@@ -1,11 +1,11 @@
-/* Attention as an operation: its choice, norms and rotation, past and present, then a path. */
+/* Attention as an operation: choice, norms and rotation, past and present, then a path. */
 #include "op/attention/share.h"
 #include "op/cache/cache.h"
 #include "op/nonfinite.h"
 #include "op/rope.h"
 
-/* The keys (or values) that attention reads: past and new ones put together where there is a past,
- * in `present` or in scratch; else `fresh` itself, copied to `present` where that is given. */
+/* The keys (or values) that attention reads: past and new ones joined, in `present` or in scratch;
+ * without a past `fresh` itself, copied to `present` where that is given. */
 static enum vka_status join_past(struct vka_plan *plan, const struct vka_tensor *past,
                                  const struct vka_tensor *fresh, const struct vka_tensor *present,
                                  struct vka_tensor *joined)
@@ -35,22 +35,22 @@ fail:
     return status;
 }
 
-static enum vka_status turn(struct vka_plan *plan, struct attention *a, struct vka_tensor *new_k,
-                            const struct vka_tensor *k_offsets)
+static enum vka_status rotate(struct vka_plan *plan, struct attention *a, struct vka_tensor *new_k,
+                              const struct vka_tensor *k_offsets)
 {
     enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
     if (o->rope.dim || o->q_norm)
-        TRY(plan_rope(plan, "turn q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
+        TRY(plan_rope(plan, "rotate q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
                       a->n_past, &a->q));
     if (o->rope.dim || o->k_norm)
-        TRY(plan_rope(plan, "turn k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets,
+        TRY(plan_rope(plan, "rotate k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets,
                       a->n_past + a->key_first, new_k));
 fail:
     return status;
 }
 
-/* Attention over all keys of a cache that the new ones have joined. *options is the caller's with
+/* Appends the new keys and values to the cache, and makes the cache's a->k and a->v. a->options has
  * the cache's lengths and positions. */
 static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
                                   const struct attention_inputs *in)
@@ -61,7 +61,7 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
     struct storage *full;
     TRY(plan_keep_cache(plan, cache, &full));
     TRY(plan_cache_advance(plan, cache, new_k.shape.size[2], full));
-    TRY(turn(plan, a, &new_k, a->options->query_offset));
+    TRY(rotate(plan, a, &new_k, a->options->query_offset));
     TRY(plan_cache_append(plan, cache, &new_k, &cache->k));
     TRY(plan_cache_append(plan, cache, in->new_v, &cache->v));
     a->k = cache->k;
@@ -78,7 +78,7 @@ fail:
     return status;
 }
 
-/* What is cut where an intermediate result of all of it would pass an allocation. */
+/* Cut into shares where an intermediate result of the whole would exceed an allocation. */
 struct job {
     const struct attention *a;
     const struct attention_inputs *in;
@@ -105,7 +105,7 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
         options.query_offset = &positions;
         TRY(join_cache(plan, a, in));
     } else {
-        TRY(turn(plan, a, &new_k, NULL));
+        TRY(rotate(plan, a, &new_k, NULL));
         TRY(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
         TRY(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
     }

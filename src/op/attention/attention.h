@@ -1,4 +1,4 @@
-/* Attention on checked tensors, and the check. */
+/* Fused and unfused attention: the problem, its check, the choice of kernel, slices. */
 #ifndef VKA_OP_ATTENTION_ATTENTION_H
 #define VKA_OP_ATTENTION_ATTENTION_H
 
@@ -23,7 +23,7 @@ struct attention {
     /* Fused path only: k and v are keys key_first .. key_first + n_chunk_key - 1 of n_kv. */
     uint32_t key_first, n_chunk_key; /* n_chunk_key 0: all keys */
     const struct vka_tensor *state;
-    /* What kernels are chosen for: the sizes of the problem that this one is a part of. */
+    /* Sizes that the kernel is chosen for: those of the problem that this one is cut from. */
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q;
     bool fused;
     struct attention_choice choice; /* of the fused path */
@@ -35,17 +35,17 @@ struct attention_inputs {
     struct vka_cache *cache;
 };
 
-/* Checks the operation and fills in *a, all but the choice and what comes of past and cache. */
+/* Checks the operation and fills in *a, except the choice and the joined past or cache. */
 enum vka_status attention_check(struct vka_plan *plan, const char *caller,
                                 const struct vka_attention_op *op, struct attention *a);
 
-/* Checks options against the sizes of *a, and fills in what follows from these; caller names the
- * public function. */
+/* Checks options against the sizes of *a and fills in whole_n_head, whole_n_kv_head and whole_n_q;
+ * caller names the public function. */
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,
                                         struct attention *a);
 
-/* The cache fits the problem, and what it brings itself is not given too. n_kv becomes its
- * capacity, which is filled in. */
+/* Checks that the cache fits the problem, and that the options give no lengths and offsets beside
+ * the cache's own. Sets a->n_kv to its capacity. */
 enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
                                       const struct vka_cache *cache, uint32_t n_new,
                                       struct attention *a);
@@ -66,57 +66,56 @@ struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct at
 /* The mask as [batch][n_head][n_q][mask_n_kv], strides 0 where it broadcasts. */
 struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv);
 
-/* MASK_ flags of the options, and whether a key can be hidden at all. */
+/* MASK_ flags of the options, and whether any key can be hidden. */
 uint32_t attention_mask_flags(const struct attention *a);
 bool attention_hides(const struct attention *a);
 
-/* Kernels count batch, head and query from the whole problem, while a binding starts at the slice:
- * the offset moved back by where the slice begins. */
+/* Moves an offset back by the origin of the slice: kernels count batch, head and query from the
+ * whole problem, while a binding starts at the slice. */
 uint32_t attention_rebase(uint32_t offset, const struct vka_tensor *t, const struct slice *s);
 
-/* Fills in *m and binds mask, kv_length, query_offset, sink and alibi to five slots, where given;
- * the caller has bound anything to the slots before. */
+/* Fills in *m and binds mask, kv_length, query_offset, sink and alibi, where given, to five slots
+ * from `slot` on. The caller has bound some tensor to each slot before. */
 void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
                          const struct slice *s, struct pass *pass, uint32_t slot,
                          struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset);
 
-/* Scores, softmax and weighted sum as passes of their own, slice by slice; or, for the scores that
- * the caller wants back, without the weighted sum. */
+/* Adds scores, softmax and weighted sum as separate passes, slice by slice; plan_attention_scores,
+ * for scores that the caller wants returned, leaves out the weighted sum. */
 enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a);
 enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a);
 
-/* The part in the middle: the softmax of a slice's scores in place, float32
- * [n_batch][n_head][n_query] [n_kv], rows a multiple of 4 apart. */
+/* Adds the softmax of a slice's scores, in place: float32 [n_batch][n_head][n_query][n_kv], rows a
+ * multiple of 4 apart. */
 enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
                                       const struct slice *s, const struct vka_tensor *scores);
 
-/* One pass, without a buffer of scores. UNSUPPORTED where the device cannot. */
+/* Adds fused attention, without a buffer of scores. UNSUPPORTED where the device has no kernel. */
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a);
 
-/* Chooses path and kernel, and tests what they take: fills in fused and choice. A choice without a
- * usable kernel is no failure. */
+/* Chooses path and kernel, and tests untested kernels: fills in fused and choice. Succeeds without
+ * a usable kernel. */
 enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
                                  const struct attention_inputs *in);
 
-/* The whole operation after all checks: choice, norms and rotation, past and present, then a path.
- * */
+/* Adds the checked operation: choice, norms and rotation, past and present, then a path. */
 enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
                                const struct attention_inputs *inputs);
 
-/* Whether the operation writes its output: all but the chunks of keys before the last do. */
+/* Whether the operation writes its output: false for all key chunks but the last. */
 static inline bool attention_is_last(const struct attention *a)
 {
     return !a->n_chunk_key || a->key_first + a->n_chunk_key == a->n_kv;
 }
 
-/* Whether rows begin at whole vec4, and whether they end there too. */
+/* Whether rows begin at a multiple of a vec4, and whether they also end at one. */
 bool attention_begins_vec4(const struct vka_tensor *t);
 bool attention_rows_of_vec4(const struct vka_tensor *t);
 
-/* What the kernel of the fused path needs to know. */
+/* Types, sizes and alignment of the operands, for the kernel of the fused path. */
 struct attention_operands attention_operands_of(const struct attention *a);
 
-/* What an operation reads through its options, for the overlap check; NULL where absent. */
+/* Tensors that an operation reads through its options, for the overlap check; NULL where absent. */
 #define OPTION_INPUTS 7
 void attention_option_inputs(const struct vka_attention_options *o,
                              const struct vka_tensor *inputs[OPTION_INPUTS]);

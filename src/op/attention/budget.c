@@ -8,9 +8,9 @@ double attention_score_work(const struct vka_attention_options *o)
     return WORK_SCORE + (general ? WORK_GENERAL : 0) + (o->dropout != 0 ? WORK_DRAW : 0);
 }
 
-/* What positions leave visible: keys p - left to p + right of the query at p, where known. */
+/* Keys that causal and window leave visible: p - left to p + right for the query at position p. */
 struct band {
-    bool known; /* p is n_past + query; else the device alone knows it */
+    bool known; /* p is n_past + query; else the device alone knows p */
     bool has_left, has_right;
     double left, right;
 };
@@ -64,7 +64,8 @@ uint32_t attention_tiles(const struct attention *a, const struct slice *s)
 {
     const struct attention_choice *c = &a->choice;
     uint64_t rows = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
-    return (uint32_t)((rows + c->tile - 1) / c->tile) + a->n_sequence; /* each may end in a part */
+    return (uint32_t)((rows + c->tile - 1) / c->tile) +
+           a->n_sequence; /* each may end within a tile */
 }
 
 uint32_t attention_groups(const struct attention *a, const struct slice *s)
@@ -90,13 +91,13 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
     const struct attention_operands operands = attention_operands_of(a);
     struct band b = band_of(a);
     uint32_t group = a->n_head / a->n_kv_head, bounds[2], first = range.first, end = range.end;
-    double piece = c->n_piece > 1 ? ceil((double)(end - first) / c->piece_keys) : 1;
+    double split = c->n_split > 1 ? ceil((double)(end - first) / c->split_keys) : 1;
     double key =
         2.0 * a->head_dim + 2.0 * a->value_dim / c->n_chunk + attention_score_work(a->options);
     double row = WORK_MOVE * (a->head_dim + a->value_dim); /* q and the context in and out */
     double rows = (double)tiles * c->tile, keys = rows * (end - first); /* of one key head */
     if (a->n_sequence) {
-        /* Every so many-th tile: of a long sequence no more than its share, and one of each. */
+        /* Tiles of a long sequence are dealt out over passes: its share, and one of each other. */
         double passes = (double)attention_tiles(a, s) / tiles;
         double full = ((double)s->n_query * group / c->tile + 1) / passes + 1;
         keys = fmin(tiles, full) * c->tile * (end - first);
@@ -108,11 +109,11 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
     double most = fmin(clamp(bounds[1], first, end) - clamp(bounds[0], first, end), end - first);
     if (b.has_left && b.has_right)
         most = fmin(most, b.left + b.right + 1 + divide_up(c->tile, group));
-    if (c->n_piece > 1)
-        most = fmin(most, c->piece_keys);
+    if (c->n_split > 1)
+        most = fmin(most, c->split_keys);
     double outer = (double)s->n_batch * s->n_head / group * c->n_chunk;
     return (struct work){
-        .ops = outer * (keys * key + rows * row * piece),
+        .ops = outer * (keys * key + rows * row * split),
         .longest = c->tile * (most * key + row),
         .loops = tune_attention_loops(c, &operands, most),
     };

@@ -1,9 +1,9 @@
-/* The check of an attention: sizes, types, what is given with what, overlaps. */
+/* Checks an attention: sizes, types, combinations of arguments, overlaps. */
 #include "op/attention/attention.h"
 #include "op/cache/cache.h"
 #include "op/check.h"
 
-/* A multiple of the keys of every kernel's step: whole steps make the bits. */
+/* A multiple of the keys of every kernel's step: a step cut in two would change the bits. */
 #define BLOCK_UNIT 128u
 
 void attention_option_inputs(const struct vka_attention_options *o,
@@ -38,7 +38,7 @@ fail:
     return status;
 }
 
-/* A ragged batch: offsets of the right type and size, and nothing that needs a dense one. */
+/* Checks a ragged batch: type and size of its offsets, and no option that needs a dense batch. */
 static enum vka_status check_ragged(struct vka_plan *plan, const char *caller,
                                     const struct vka_attention_op *op, struct attention *a)
 {
@@ -66,8 +66,7 @@ fail:
     return status;
 }
 
-/* Where op has chunks of keys: that they fit the problem, into *a, whose n_kv becomes that of all.
- * */
+/* Checks a key chunk, where op is one, and sets a->n_kv to the number of all keys. */
 static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
                                    const struct vka_attention_op *op, struct attention *a)
 {
@@ -96,7 +95,7 @@ static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
         CHECK_ARG(s->rank == 1 && s->offset == 0 && (s->size[0] == 1 || s->stride[0] == 1),
                   "%s: state is a view, or not of rank 1", caller);
     }
-    if (op->n_key == a->n_kv) /* a block that is all keys is none */
+    if (op->n_key == a->n_kv) /* a chunk of all keys is an ordinary problem */
         return VKA_OK;
     a->state = op->state;
     a->key_first = op->key_first;
@@ -106,7 +105,7 @@ fail:
     return status;
 }
 
-/* Shapes of q, k, v, past, present and output, into *a. */
+/* Checks shapes of q, k, v, past, present and output, and stores the sizes in *a. */
 static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
                                     const struct vka_attention_op *op, struct attention *a)
 {
@@ -168,7 +167,7 @@ fail:
     return status;
 }
 
-/* What is written may share no memory with what is read, nor with what else is written. */
+/* Checks that a written tensor shares memory with no tensor read and no other tensor written. */
 static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_attention_op *op)
 {

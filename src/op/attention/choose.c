@@ -1,4 +1,4 @@
-/* The path and the kernel of an attention: chosen once, before anything is added. */
+/* Chooses path and kernel of an attention, once, before any pass is added. */
 #include "kernel/choose.h"
 #include "op/attention/attention.h"
 #include "op/cache/cache.h"
@@ -11,7 +11,8 @@ struct job {
     enum vka_dtype q, k, v; /* types that the kernel will read */
 };
 
-/* The type of keys or values: of the cache, of `present`, or of past and new ones put together. */
+/* The type of keys or values that the kernel reads: of the cache, of `present`, or of past and new
+ * ones joined. */
 static enum vka_dtype joined_type(const struct vka_tensor *cached, enum vka_dtype fresh,
                                   const struct vka_tensor *past, const struct vka_tensor *present)
 {
@@ -60,7 +61,7 @@ static uint64_t choose(const struct caps *caps, void *given)
     if (!c->usable)
         return 0;
     return UINT64_C(1) << c->kernel | (uint64_t)c->map << KERNEL_attention_map |
-           (uint64_t)(c->n_piece > 1) << KERNEL_attention_merge;
+           (uint64_t)(c->n_split > 1) << KERNEL_attention_merge;
 }
 
 enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,

@@ -1,13 +1,13 @@
 #include "op/attention/chunk.h"
 #include "op/attention/keys.h"
-#include "op/attention/pieces.h"
+#include "op/attention/merge.h"
 
-/* Why the problem is not one pass of the chosen kernel; NULL where it is. */
+/* Why the problem cannot take key chunks; NULL where it can. */
 static const char *why_not(const struct vka_plan *plan, const struct attention_choice *c)
 {
     if (!c->usable)
         return c->reason;
-    if (c->n_piece > 1 && c->piece_keys < TUNE_CHAIN)
+    if (c->n_split > 1 && c->split_keys < TUNE_CHAIN)
         return "with few rows the keys are split over workgroups";
     if (plan->path == VKA_PATH_AUTO && !c->preferred)
         return "attention over all keys would not be fused";
@@ -29,7 +29,7 @@ enum vka_status attention_add_chunk(struct vka_plan *plan, const struct attentio
     CHECK_ARG(a->state->shape.size[0] >= count,
               "vka_plan_add_attention: state has %u elements, but needs %llu",
               a->state->shape.size[0], (unsigned long long)count);
-    a->choice.map = false; /* of all keys, which each chunk would make again */
+    a->choice.map = false; /* each key chunk would make the map of all keys */
     attention_cut(plan, a, &all, true, &parts);
     TRY(attention_add_parts(plan, a, &all, &parts));
 fail:

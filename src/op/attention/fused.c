@@ -1,8 +1,8 @@
-/* Fused attention: the whole of a row's softmax in registers, no buffer of scores. Normalises the
+/* Fused attention: the softmax of a row stays in registers, without a buffer of scores. Normalises
  * operands to what the kernel reads. */
 #include "op/attention/budget.h"
 
-/* Whether one head fits a binding. */
+/* Whether each head fits a binding. */
 static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
 {
     struct vka_tensor one = tensor_part(t, 0, 0, 1);
@@ -10,8 +10,8 @@ static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
     return plan_range(plan, &one) <= plan->caps.properties.max_buffer_range;
 }
 
-/* A tensor whose rows are contiguous and, of keys and values, not so far apart that a head passes a
- * binding: itself, or a copy in scratch. */
+/* Replaces *t by a copy in scratch unless its rows are contiguous. whole, of keys and values: also
+ * where rows are so far apart that a head exceeds a binding. */
 static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
 {
     enum vka_status status = VKA_OK;
@@ -27,7 +27,7 @@ fail:
     return status;
 }
 
-/* A tensor that can be read as texels, rows padded to whole vec4: itself, or a copy in scratch. */
+/* Replaces *t by a copy with rows padded to whole vec4 unless it can be read as texels. */
 static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
 {
     enum vka_status status = VKA_OK;
@@ -44,8 +44,8 @@ fail:
     return status;
 }
 
-/* A tensor that can be read by address: itself, or a copy in scratch. What the kernel is must not
- * depend on where operands lie, as another one gives other bits. */
+/* Replaces *t by a copy in scratch unless it can be read by address. A copy, not another kernel:
+ * another one gives other bits, and bits must not depend on where operands lie. */
 static enum vka_status with_address(struct vka_plan *plan, struct vka_tensor *t)
 {
     enum vka_status status = VKA_OK;

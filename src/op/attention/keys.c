@@ -5,7 +5,8 @@ bool attention_binds_some_keys(const struct attention *a)
     return !a->paged && !a->n_sequence;
 }
 
-/* Of k or v, which begin at key_first, and may be the pool of a paged cache. */
+/* The part of k or v that a pass binds. k and v begin at key_first; those of a paged cache are
+ * whole. */
 static struct vka_tensor part_of_kv(const struct vka_tensor *t, const struct attention *a,
                                     const struct slice *s, struct key_range keys)
 {
@@ -15,7 +16,8 @@ static struct vka_tensor part_of_kv(const struct vka_tensor *t, const struct att
                : part;
 }
 
-/* Of a mask, which may have fewer keys: then one that is not read. */
+/* The part of a mask that a pass binds; where the mask has none of these keys, one key that is not
+ * read. */
 static struct vka_tensor part_of_mask(const struct vka_tensor *mask, const struct slice *s,
                                       struct key_range *keys)
 {

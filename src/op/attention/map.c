@@ -29,7 +29,7 @@ bool attention_map_fits(const struct vka_plan *plan, const struct attention *a,
     return !c->map || plan_fits(plan, KERNEL_attention_map, &work);
 }
 
-/* The map of a slice: [z][tile][word], z counting what the mask tells apart. */
+/* Adds the map of a slice, [z][tile][word]. z counts batch elements and heads with other masks. */
 static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
                                const struct slice *s, struct attention_params *p,
                                struct vka_tensor *map)
@@ -49,7 +49,7 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
     mask = attention_slice(&mask, s);
     if (tiles > caps->max_groups[1] || z > caps->max_groups[2] || bytes > limit ||
         plan_range(plan, &mask) > limit)
-        return VKA_OK; /* then the tiles are all tested */
+        return VKA_OK; /* without a map, every tile is computed */
     TRY(plan_scratch(plan, VKA_I32, (const uint32_t[]){1, (uint32_t)z, tiles, words}, map));
     struct attention_map_params push = {
         .mask = *m,

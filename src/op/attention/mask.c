@@ -1,4 +1,4 @@
-/* What the kernels that mask have in common: slices of a problem, flags, bindings. */
+/* Slices of a problem, and flags and bindings of masks: shared by all kernels that mask. */
 #include "core/mask.h"
 #include "op/attention/attention.h"
 

@@ -1,4 +1,4 @@
-/* What the kernels need to know of an attention. */
+/* Describes the operands of an attention to the kernels. */
 #include "op/attention/attention.h"
 
 /* Whether rows of 16-bit elements begin and end at whole chunks of 16 bytes. */

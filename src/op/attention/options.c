@@ -1,4 +1,4 @@
-/* The check of struct vka_attention_options against a problem's sizes. */
+/* Checks struct vka_attention_options against a problem's sizes. */
 #include "core/dtype.h"
 #include "core/mask.h"
 #include "op/attention/attention.h"
@@ -69,8 +69,8 @@ fail:
     return status;
 }
 
-/* Kernels count positions, keys and their differences in int32, where offsets are within 2^30, and
- * rows of all batch elements and heads in uint32. */
+/* Checks that positions, keys and their differences fit int32 (offsets are within 2^30), and that
+ * rows of all batch elements and heads fit uint32, as kernels count them so. */
 static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
                                    const struct attention *a)
 {

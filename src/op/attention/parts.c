@@ -1,23 +1,23 @@
-/* Parts of a slice: how it is cut into passes along its keys and, of a ragged batch, its tiles. */
+/* Cuts a slice into passes, along its keys and, in a ragged batch, its tiles. */
 #include "op/attention/keys.h"
 #include "op/attention/map.h"
-#include "op/attention/pieces.h"
+#include "op/attention/merge.h"
 
 uint32_t attention_span_unit(const struct attention_choice *c)
 {
     return tune_takes_tiles(c->kernel) ? c->keys : ATTENTION_BLOCK;
 }
 
-/* One pass: all pieces; or the keys of the chunk; or those that some query of the slice may see, in
- * whole steps, at least one. */
+/* A slice as one pass: over all splits; or over the key chunk; or over the keys that some query of
+ * the slice may see, rounded to whole steps, at least one. */
 static struct attention_parts whole_parts(const struct attention *a, const struct slice *s)
 {
     const struct attention_choice *c = &a->choice;
     uint32_t tiles = attention_tiles(a, s), bounds[2], unit = attention_span_unit(c);
-    struct attention_parts parts = {tiles, tiles, c->n_piece, 1, 0, c->piece_keys};
+    struct attention_parts parts = {tiles, tiles, c->n_split, 1, 0, c->split_keys};
     if (a->n_chunk_key)
-        parts.pieces = 1;
-    if (c->n_piece > 1)
+        parts.splits = 1;
+    if (c->n_split > 1)
         return parts;
     attention_find_bounds(a, s, bounds);
     uint32_t first = (bounds[0] < a->n_kv ? bounds[0] : a->n_kv - 1) / unit;
@@ -28,13 +28,13 @@ static struct attention_parts whole_parts(const struct attention *a, const struc
 }
 
 struct key_range attention_chain_keys(const struct attention *a,
-                                      const struct attention_parts *parts, uint32_t piece)
+                                      const struct attention_parts *parts, uint32_t split)
 {
     const struct attention_choice *c = &a->choice;
     uint64_t first = parts->key, end = first + (uint64_t)parts->n_span * parts->keys;
-    if (c->n_piece > 1) {
-        first = (uint64_t)piece * c->piece_keys;
-        end = first + c->piece_keys;
+    if (c->n_split > 1) {
+        first = (uint64_t)split * c->split_keys;
+        end = first + c->split_keys;
     } else if (a->n_chunk_key) {
         first = 0;
         end = a->n_kv;
@@ -43,13 +43,13 @@ struct key_range attention_chain_keys(const struct attention *a,
 }
 
 struct key_range attention_pass_keys(const struct attention *a, const struct attention_parts *parts,
-                                     uint32_t piece, uint32_t span)
+                                     uint32_t split, uint32_t span)
 {
     const struct attention_choice *c = &a->choice;
-    struct key_range chain = attention_chain_keys(a, parts, piece);
-    uint64_t first = c->n_piece > 1 ? chain.first : parts->key, end;
-    if (c->n_piece > 1 && parts->n_span == 1) {
-        end = least((piece + (uint64_t)parts->pieces) * c->piece_keys, a->n_kv);
+    struct key_range chain = attention_chain_keys(a, parts, split);
+    uint64_t first = c->n_split > 1 ? chain.first : parts->key, end;
+    if (c->n_split > 1 && parts->n_span == 1) {
+        end = least((split + (uint64_t)parts->splits) * c->split_keys, a->n_kv);
     } else {
         first += (uint64_t)span * parts->keys;
         end = least(first + parts->keys, chain.end);
@@ -63,19 +63,19 @@ struct key_range attention_pass_keys(const struct attention *a, const struct att
     return (struct key_range){saturate(first), saturate(end)};
 }
 
-/* Halves the keys of a pass: fewer pieces, else shorter spans. False where they are one step. */
+/* Halves the keys of a pass: fewer splits, else shorter spans. False where a span is one step. */
 static bool halve_keys(const struct attention *a, struct attention_parts *parts)
 {
     const struct attention_choice *c = &a->choice;
     uint32_t unit = attention_span_unit(c), steps = divide_up(parts->keys, unit);
-    uint64_t chain = c->piece_keys;
-    if (parts->pieces > 1) {
-        parts->pieces = divide_up(parts->pieces, 2);
+    uint64_t chain = c->split_keys;
+    if (parts->splits > 1) {
+        parts->splits = divide_up(parts->splits, 2);
         return true;
     }
     if (steps == 1)
         return false;
-    if (c->n_piece == 1)
+    if (c->n_split == 1)
         chain = a->n_chunk_key ? a->n_chunk_key
                                : least((uint64_t)parts->n_span * parts->keys, a->n_kv - parts->key);
     parts->keys = divide_up(steps, 2) * unit;
@@ -85,18 +85,18 @@ static bool halve_keys(const struct attention *a, struct attention_parts *parts)
 
 /* What each pass of a cut has to fit. */
 struct demand {
-    bool all;  /* the budget with all workgroups; else with the longest, and the driver's loops */
-    bool keys; /* a binding with its keys and values */
-    bool mask; /* and with the mask's */
+    bool all;  /* the budget with all workgroups; else with the longest alone */
+    bool keys; /* a binding with keys and values */
+    bool mask; /* where keys is set: a binding with the mask */
 };
 
 static bool parts_fit(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                       const struct attention_parts *parts, struct demand demand)
 {
     const struct attention_choice *c = &a->choice;
-    for (uint32_t piece = 0; piece < c->n_piece; piece += parts->pieces)
+    for (uint32_t split = 0; split < c->n_split; split += parts->splits)
         for (uint32_t span = 0; span < parts->n_span; span++) {
-            struct key_range keys = attention_pass_keys(a, parts, piece, span);
+            struct key_range keys = attention_pass_keys(a, parts, split, span);
             if (!keys.end)
                 continue;
             struct work work = attention_work(a, s, parts->tiles, keys);
@@ -109,7 +109,7 @@ static bool parts_fit(const struct vka_plan *plan, const struct attention *a, co
     return true;
 }
 
-/* Bytes of one of the two tensors of state; 0: none is kept. */
+/* Bytes of one of the two state tensors; 0 where there is one span. */
 static uint64_t state_bytes(const struct attention *a, const struct slice *s,
                             const struct attention_parts *parts)
 {
@@ -132,7 +132,7 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
     const struct caps *caps = &plan->caps;
     uint64_t limit = caps->properties.max_buffer_range;
     uint64_t rows = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
-    uint64_t groups = (uint64_t)attention_groups(a, s) * parts->pieces;
+    uint64_t groups = (uint64_t)attention_groups(a, s) * parts->splits;
     struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s);
     return plan_range(plan, &q) <= limit && plan_range(plan, &output) <= limit &&
            rows / a->choice.tile < caps->max_groups[0] && groups <= caps->max_groups[1] &&
@@ -140,9 +140,9 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
            scratch_fits(plan, a, s, parts);
 }
 
-/* Smaller slices shorten neither the longest workgroup nor, of one key head, the binding of its
- * keys: then the keys are cut first. The mask's rows and the rest of the time are cut with the
- * slice, as long as that goes. */
+/* First cuts keys for what no smaller slice would help: the longest workgroup and, in a slice of
+ * one key head, the binding of its keys. All else (the time of all workgroups, the mask's binding)
+ * is left to smaller slices, and cut here only in the last. */
 bool attention_cut(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                    bool last, struct attention_parts *parts)
 {

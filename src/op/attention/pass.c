@@ -1,6 +1,6 @@
 /* The passes of a slice of fused attention: constants, parameters, bindings. */
 #include "op/attention/keys.h"
-#include "op/attention/pieces.h"
+#include "op/attention/merge.h"
 #include "op/attention/map.h"
 #include "op/cache/cache.h"
 
@@ -40,7 +40,7 @@ static void bind_operands(const struct vka_plan *plan, const struct attention *a
     p->o_batch = so.batch, p->o_head = so.head, p->o_row = so.row;
 }
 
-/* Where the sequences of a ragged batch and the pages of a paged cache lie. */
+/* Binds the offsets of a ragged batch and the page table of a paged cache. */
 static void bind_layout(const struct vka_plan *plan, const struct attention *a, struct pass *pass,
                         struct attention_params *p)
 {
@@ -57,7 +57,7 @@ static void bind_layout(const struct vka_plan *plan, const struct attention *a, 
     }
 }
 
-/* Parameters and bindings that all passes of a slice have in common. */
+/* Fills in parameters and bindings that all passes of a slice share. */
 static void fill_pass(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                       struct pass *pass, struct attention_params *p)
 {
@@ -81,8 +81,8 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a, co
         .draw_place = o->dropout_batch << 16 | o->dropout_head,
         .draw_query = o->dropout_query,
         .n_chunk = c->n_chunk,
-        .n_piece = c->n_piece,
-        .piece_keys = c->piece_keys,
+        .n_piece = c->n_split,
+        .piece_keys = c->split_keys,
     };
     memcpy(pass->problem, c->problem, sizeof pass->problem);
     tune_attention_key(c, &operands, &pass->key);
@@ -93,30 +93,29 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a, co
     bind_layout(plan, a, pass, p);
 }
 
-/* One pass of a slice: every so many-th tile of rows from `tile` on, pieces of the keys from
- * `piece` on, or a span of one or of all. */
+/* One pass of a slice: see struct attention_parts. */
 struct part {
-    uint32_t tile, piece, span;
+    uint32_t tile, split, span; /* first tile and split; the span within the split */
     struct key_range keys;
-    const struct vka_tensor *states;  /* two, written in turn; or of a block, the one */
-    const struct vka_tensor *records; /* where the keys are in pieces */
+    const struct vka_tensor *states;  /* [2], written alternately; of a key chunk [1] */
+    const struct vka_tensor *records; /* where the keys are split */
 };
 
-/* Where a span finds the state that the one before left, and leaves its own. */
+/* Binds the state that the span before left, and the one that this span leaves. */
 static void bind_state(const struct vka_plan *plan, const struct attention *a,
                        const struct attention_parts *parts, const struct part *part,
                        struct pass *pass, struct attention_params *p)
 {
     const struct attention_choice *c = &a->choice;
-    uint32_t last_piece = part->piece + parts->pieces - 1;
-    struct key_range chain = attention_chain_keys(a, parts, part->piece);
-    if (last_piece > part->piece)
+    uint32_t last_split = part->split + parts->splits - 1;
+    struct key_range chain = attention_chain_keys(a, parts, part->split);
+    if (last_split > part->split)
         chain.end = part->keys.end;
     bool first = part->keys.first == chain.first, last = part->keys.end == chain.end;
     const struct vka_tensor *from = &part->states[a->n_chunk_key ? 0 : (part->span + 1) % 2];
     const struct vka_tensor *to = &part->states[a->n_chunk_key ? 0 : part->span % 2];
     uint32_t load = a->n_sequence ? SLOT_TABLE : SLOT_Q_START;
-    if (c->n_piece > 1)
+    if (c->n_split > 1)
         plan_bind(plan, pass, SLOT_OUTPUT, part->records, true, &p->o_offset);
     if (first && last)
         return;
@@ -126,12 +125,12 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
         plan_bind(plan, pass, load, from, false, NULL);
     if (!last)
         plan_bind(plan, pass, SLOT_OUTPUT, to, true, NULL);
-    bool whole = c->n_piece == 1; /* then the ends need not be known */
+    bool whole = c->n_split == 1; /* first and last spans are open-ended */
     p->key_first = first && whole ? 0 : part->keys.first;
     p->key_end = last && whole ? UINT32_MAX : part->keys.end;
 }
 
-/* common and p are what fill_pass left. */
+/* Adds one pass. common and p come from fill_pass. */
 static enum vka_status add_part(struct vka_plan *plan, const struct attention *a,
                                 const struct slice *s, const struct attention_parts *parts,
                                 const struct part *part, const struct pass *common,
@@ -139,12 +138,12 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
 {
     const struct attention_choice *c = &a->choice;
     enum vka_status status = VKA_OK;
-    uint32_t rest = c->n_piece - part->piece;
+    uint32_t rest = c->n_split - part->split;
     struct pass pass = *common;
     struct vka_tensor parameters;
     attention_set_tiles(parts, part->tile, &p);
-    p.piece_first = part->piece;
-    p.piece_count = rest < parts->pieces ? rest : parts->pieces;
+    p.piece_first = part->split;
+    p.piece_count = rest < parts->splits ? rest : parts->splits;
     attention_bind_keys(plan, a, s, part->keys, &pass, SLOT_MASK, &p);
     bind_state(plan, a, parts, part, &pass, &p);
     TRY(plan_constant(plan, sizeof p / 4, &p, &parameters));
@@ -154,7 +153,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     pass.groups[2] = s->n_batch;
     pass.work = attention_work(a, s, parts->tiles, part->keys);
     size_t n = (size_t)snprintf(
-        pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u pieces",
+        pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u splits",
         s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
         vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype), c->tile,
         p.piece_count);
@@ -165,7 +164,7 @@ fail:
     return status;
 }
 
-/* Scratch for the state of all rows of a pass: two, as one pass reads what the other wrote. */
+/* Takes scratch for two states of all rows of a pass, which reads one and writes the other. */
 static enum vka_status make_states(struct vka_plan *plan, const struct attention *a,
                                    const struct slice *s, const struct attention_parts *parts,
                                    struct vka_tensor states[2])
@@ -182,7 +181,7 @@ fail:
     return status;
 }
 
-/* The passes for some of the tiles, and their merging. */
+/* Adds the passes for the tiles from part->tile on, and the merging of their splits. */
 static enum vka_status add_tiles(struct vka_plan *plan, const struct attention *a,
                                  const struct slice *s, const struct attention_parts *parts,
                                  struct part *part, const struct pass *common,
@@ -190,13 +189,13 @@ static enum vka_status add_tiles(struct vka_plan *plan, const struct attention *
 {
     const struct attention_choice *c = &a->choice;
     enum vka_status status = VKA_OK;
-    for (part->piece = 0; part->piece < c->n_piece; part->piece += parts->pieces)
+    for (part->split = 0; part->split < c->n_split; part->split += parts->splits)
         for (part->span = 0; part->span < parts->n_span; part->span++) {
-            part->keys = attention_pass_keys(a, parts, part->piece, part->span);
+            part->keys = attention_pass_keys(a, parts, part->split, part->span);
             if (part->keys.end)
                 TRY(add_part(plan, a, s, parts, part, common, *p));
         }
-    if (c->n_piece > 1 && attention_is_last(a))
+    if (c->n_split > 1 && attention_is_last(a))
         TRY(attention_add_merge(plan, a, s, parts, part->tile, part->records, *p));
 fail:
     return status;
@@ -215,8 +214,8 @@ enum vka_status attention_add_parts(struct vka_plan *plan, const struct attentio
     if (tune_takes_tiles(c->kernel))
         TRY(attention_bind_map(plan, a, s, &common, &p, &map));
     if (a->n_chunk_key)
-        attention_split_state(a, s, &states[0], &records);
-    else if (c->n_piece > 1)
+        attention_state_parts(a, s, &states[0], &records);
+    else if (c->n_split > 1)
         TRY(attention_make_records(plan, a, s, parts, &records));
     TRY(make_states(plan, a, s, parts, states));
     for (part.tile = 0; part.tile < divide_up(parts->n_tile, parts->tiles); part.tile++)

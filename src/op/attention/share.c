@@ -1,7 +1,7 @@
 #include "op/attention/share.h"
 
-/* [batch][heads][...] or less, of which leading axes may be absent or 1; `times` heads for each key
- * head. */
+/* The share of a tensor [batch][heads][...], whose leading axes may be absent or 1. times: its
+ * heads for each key head. */
 static struct vka_tensor *part_of(const struct vka_tensor *t, const struct box *share,
                                   uint32_t times, struct vka_tensor *part)
 {
@@ -16,7 +16,7 @@ static struct vka_tensor *part_of(const struct vka_tensor *t, const struct box *
     return part;
 }
 
-/* [n], or [1] for all. */
+/* The share of a tensor [n], or [1] for all. */
 static struct vka_tensor *part_of_row(const struct vka_tensor *t, uint32_t first, uint32_t count,
                                       struct vka_tensor *part)
 {

@@ -1,11 +1,11 @@
-/* A share of an attention problem, as a problem of its own: where what lies between its passes
- * would not fit one allocation. Its box has batch elements (axis 0) and key heads (axis 1). */
+/* A share: some batch elements (axis 0 of its box) and key heads (axis 1) of a problem, attended as
+ * a separate problem where an intermediate result of the whole would exceed an allocation. */
 #ifndef VKA_OP_ATTENTION_SHARE_H
 #define VKA_OP_ATTENTION_SHARE_H
 
 #include "op/attention/attention.h"
 
-/* Options for a share, and the parts of tensors that they point to: not to be copied. */
+/* Options for a share, and the tensors that they point to. Must not be copied. */
 struct share_options {
     struct vka_attention_options options;
     struct vka_tensor mask, kv_length, query_offset, scores, sink, alibi;
@@ -15,11 +15,12 @@ struct share_options {
 void share_options(const struct vka_attention_options *o, const struct box *share, uint32_t group,
                    struct share_options *part);
 
-/* Whether no intermediate result of a share passes an allocation, or it must not be cut. */
+/* Whether every intermediate result of a share fits an allocation. True also where the operation
+ * must not be cut. */
 bool attention_share_fits(const struct vka_plan *plan, const struct attention *a,
                           const struct attention_inputs *in, const struct box *share);
 
-/* A share as a problem of its own, with all that it points to: not to be copied. */
+/* A share with all that it points to. Must not be copied. */
 struct attention_share {
     struct attention attention;
     struct attention_inputs inputs;

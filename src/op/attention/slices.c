@@ -2,12 +2,13 @@
 #include "op/attention/chunk.h"
 #include "op/attention/keys.h"
 #include "op/attention/map.h"
-#include "op/attention/pieces.h"
+#include "op/attention/merge.h"
 
-/* Keys of the problem that is measured. */
+/* Keys of the problem that measures the rate. */
 #define PROBE_KEYS 128u
 
-/* Queries whose rows, `group` each, are whole tiles: no row changes its place in one by a cut. */
+/* Fewest queries whose rows, `group` each, fill whole tiles: so that a cut moves no row within its
+ * tile. */
 static uint32_t whole_tiles(uint32_t tile, uint32_t group)
 {
     uint32_t x = tile, y = group;
@@ -19,7 +20,7 @@ static uint32_t whole_tiles(uint32_t tile, uint32_t group)
     return tile / x;
 }
 
-/* Batch elements, whole key heads, and queries whose rows are whole tiles. */
+/* Cuts only between batch elements, key heads and whole tiles of rows. */
 static void slice_units(const struct attention *a, uint32_t unit[CUT_AXES])
 {
     uint32_t group = a->n_head / a->n_kv_head;
@@ -49,10 +50,10 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *job, const s
         return attention_add_chunk(plan, a);
     slice_units(a, unit);
     attention_cut(plan, a, &s, cut_first_axis(part, unit) == CUT_FITS, &parts);
-    return attention_add_parts(plan, a, &s, &parts); /* which says what does not fit */
+    return attention_add_parts(plan, a, &s, &parts); /* reports what does not fit */
 }
 
-/* Rows padded to whole vec4, as kernels that read texels need them. */
+/* Scratch with rows padded to whole vec4, as kernels that read texels need. */
 static enum vka_status padded_scratch(struct vka_plan *plan, enum vka_dtype dtype,
                                       const uint32_t size[4], struct vka_tensor *tensor)
 {
@@ -62,7 +63,8 @@ static enum vka_status padded_scratch(struct vka_plan *plan, enum vka_dtype dtyp
     return status;
 }
 
-/* One tile, or what a query has of them, of each of n batch elements that share all inputs. */
+/* Adds a small problem that measures the rate: one tile of each of n batch elements, which share
+ * all inputs. */
 static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
 {
     enum vka_status status = VKA_OK;
@@ -81,8 +83,8 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
         .choice = a->choice,
     };
     b.batch = calibrate_groups(plan, 4ull * b.n_q * group * divide_up(b.value_dim, 4) * 4, n);
-    b.choice.n_piece = 1;
-    b.choice.piece_keys = 0;
+    b.choice.n_split = 1;
+    b.choice.split_keys = 0;
     b.choice.map = false;
     const struct {
         struct vka_tensor *tensor;

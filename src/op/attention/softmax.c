@@ -1,4 +1,5 @@
-/* The softmax of scores that lie in memory: a pass for whole rows, two for rows in pieces. */
+/* Softmax of scores in memory: one pass where a workgroup takes a whole row, two where the keys of
+ * a row are split over workgroups. */
 #include "op/attention/budget.h"
 #include "kernel/softmax.h"
 #include "plan/settle.h"
@@ -13,8 +14,8 @@ struct job {
     struct softmax_choice choice;
 };
 
-/* Workgroups that share a row: each lane's sum is one chain. */
-static uint32_t pieces_of(const struct job *job)
+/* Splits of the keys of a row: without, each lane's sum must be a single chain. */
+static uint32_t splits_of(const struct job *job)
 {
     uint32_t n_kv = job->a->n_kv;
     return n_kv <= (uint64_t)job->choice.lanes * TUNE_CHAIN ? 1 : divide_up(n_kv, TUNE_CHAIN);
@@ -24,12 +25,12 @@ static struct work work_of(const struct job *job, const uint32_t size[CUT_AXES])
 {
     const struct attention *a = job->a;
     double row = attention_score_work(a->options) * a->n_kv;
-    uint32_t n_piece = pieces_of(job);
-    double keys = n_piece > 1 ? TUNE_CHAIN : a->n_kv;
+    uint32_t n_split = splits_of(job);
+    double keys = n_split > 1 ? TUNE_CHAIN : a->n_kv;
     return (struct work){
         .ops = row * size[0] * size[1] * size[2],
         .longest = row * keys / a->n_kv,
-        .loops = 3 * (keys / job->choice.lanes + 1) + n_piece + 64, /* pieces and reductions */
+        .loops = 3 * (keys / job->choice.lanes + 1) + n_split + 64, /* splits and reductions */
     };
 }
 
@@ -46,9 +47,10 @@ static void bind_scores(const struct vka_plan *plan, const struct vka_tensor *sc
     p->scores_col = (uint32_t)stride[3];
 }
 
-/* A pass over a part; of rows in pieces, stage says which of the two. */
+/* Fills in a pass over a part. splits: what the first pass leaves to the second, NULL for whole
+ * rows. */
 static void make_stage(const struct vka_plan *plan, const struct job *job, const struct box *part,
-                       const struct vka_tensor *pieces, uint32_t stage, struct pass *pass)
+                       const struct vka_tensor *splits, uint32_t stage, struct pass *pass)
 {
     const struct attention *a = job->a;
     const struct vka_attention_options *o = a->options;
@@ -61,7 +63,7 @@ static void make_stage(const struct vka_plan *plan, const struct job *job, const
     pass->key = (struct pipeline_key){.kernel = kernel, .n_spec = SOFTMAX_SPECS};
     pass->key.spec[SOFTMAX_LANES] = lanes;
     pass->key.spec[SOFTMAX_STAGE] = stage;
-    pass->key.spec[SOFTMAX_PIECE] = pieces ? TUNE_CHAIN : 0;
+    pass->key.spec[SOFTMAX_PIECE] = splits ? TUNE_CHAIN : 0;
     struct softmax_params p = {
         .z_first = s.batch * a->n_head + s.head,
         .q_first = s.query,
@@ -81,14 +83,14 @@ static void make_stage(const struct vka_plan *plan, const struct job *job, const
     attention_bind_mask(plan, a, &s, pass, 1, &p.mask, &p.sink_offset, &p.alibi_offset);
     if (o->scores)
         bind_scores(plan, o->scores, &s, pass, &p);
-    if (pieces)
-        plan_bind(plan, pass, 7, pieces, stage == SOFTMAX_WEIGH, NULL);
+    if (splits)
+        plan_bind(plan, pass, 7, splits, stage == SOFTMAX_WEIGH, NULL);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(job, part->size);
     pass->groups[0] = s.n_query;
     pass->groups[1] = saturate((uint64_t)s.n_batch * s.n_head);
-    pass->groups[2] = pieces ? pieces_of(job) : 1;
-    snprintf(pass->detail, sizeof pass->detail, "%ux%u rows of %u, %u lanes, %u pieces",
+    pass->groups[2] = splits ? splits_of(job) : 1;
+    snprintf(pass->detail, sizeof pass->detail, "%ux%u rows of %u, %u lanes, %u splits",
              pass->groups[1], s.n_query, a->n_kv, lanes, pass->groups[2]);
 }
 
@@ -99,11 +101,11 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 }
 
 static enum vka_status add_stage(struct vka_plan *plan, const struct job *job,
-                                 const struct box *part, const struct vka_tensor *pieces,
+                                 const struct box *part, const struct vka_tensor *splits,
                                  uint32_t stage)
 {
     struct pass pass = {0};
-    make_stage(plan, job, part, pieces, stage, &pass);
+    make_stage(plan, job, part, splits, stage, &pass);
     return plan_add_pass(plan, &pass);
 }
 
@@ -112,19 +114,19 @@ static enum vka_status add_part(struct vka_plan *plan, const void *given, const 
     enum vka_status status = VKA_OK;
     const struct job *job = given;
     const uint32_t *size = part->size;
-    struct vka_tensor pieces;
-    if (pieces_of(job) == 1)
+    struct vka_tensor splits;
+    if (splits_of(job) == 1)
         return add_stage(plan, job, part, NULL, SOFTMAX_WHOLE);
     TRY(plan_scratch(plan, VKA_F32,
-                     (const uint32_t[]){size[0], size[1], size[2], 2 * pieces_of(job)}, &pieces));
-    TRY(add_stage(plan, job, part, &pieces, SOFTMAX_WEIGH));
-    TRY(add_stage(plan, job, part, &pieces, SOFTMAX_FINISH));
-    plan_scratch_free(plan, &pieces);
+                     (const uint32_t[]){size[0], size[1], size[2], 2 * splits_of(job)}, &splits));
+    TRY(add_stage(plan, job, part, &splits, SOFTMAX_WEIGH));
+    TRY(add_stage(plan, job, part, &splits, SOFTMAX_FINISH));
+    plan_scratch_free(plan, &splits);
 fail:
     return status;
 }
 
-/* Keys of the rows that are measured. */
+/* Keys of the rows that measure the rate. */
 #define PROBE_KEYS 1024u
 
 static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)

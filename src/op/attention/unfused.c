@@ -1,14 +1,13 @@
-/* Attention in three passes a slice: scores, softmax, weighted sum. A slice is some batch elements
- * with all heads, or some heads of one, or some queries of one head, whatever the workspace holds;
- * its scores are float32 [batch][head][query][pitch]. */
+/* Unfused attention: scores, softmax and weighted sum of each slice, which is as large as the
+ * workspace holds. Scores are float32 [batch][head][query][pitch]. */
 #include "op/attention/attention.h"
 #include "op/matmul/matmul.h"
 
 struct job {
     const struct attention *a;
     bool with_context;
-    uint64_t *largest;                  /* floats of a slice's scores, so far */
-    const struct vka_tensor *workspace; /* that holds the scores of any */
+    uint64_t *largest;                  /* floats of the largest slice's scores */
+    const struct vka_tensor *workspace; /* holds the scores of any slice */
 };
 
 static struct slice slice_of(const struct box *part)
@@ -21,8 +20,8 @@ static uint32_t pitch_of(const struct attention *a)
     return divide_up(a->n_kv, 4) * 4;
 }
 
-/* Halves a slice until workspace and bindings hold what its softmax touches, and one grid covers
- * it. */
+/* Halves a slice until its scores fit the workspace, the tensors of its softmax fit bindings, and
+ * one grid covers it. */
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
 {
     const struct attention *a = ((const struct job *)cut->job)->a;
@@ -104,7 +103,7 @@ static enum vka_status measure_slice(struct vka_plan *plan, const void *given,
     return VKA_OK;
 }
 
-#define TILE 64u /* queries: whole tiles of the products */
+#define TILE 64u /* queries: a multiple of the tiles of matrix products */
 
 static enum vka_status add_slices(struct vka_plan *plan, const struct attention *a,
                                   bool with_context)

@@ -1,4 +1,4 @@
-#include "op/attention/pieces.h"
+#include "op/attention/merge.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ void attention_set_tiles(const struct attention_parts *parts, uint32_t tile,
     p->n_tile = divide_up(parts->n_tile - tile, p->tile_step);
 }
 
-/* Rows of all tiles of a pass, as many as are in a grid along x; heads and batch elements. */
+/* Rows of all tiles of a pass, for each of heads_of key heads and batch elements. */
 static uint64_t tile_rows(const struct attention_choice *c, const struct attention_parts *parts)
 {
     return (uint64_t)parts->tiles * c->tile;
@@ -32,7 +32,7 @@ uint64_t attention_record_bytes(const struct attention *a, const struct slice *s
 {
     const struct attention_choice *c = &a->choice;
     uint64_t rows = heads_of(a, s) * tile_rows(c, parts);
-    return c->n_piece == 1 ? 0 : rows * c->n_piece * RECORD_PITCH(a->value_dim) * 4;
+    return c->n_split == 1 ? 0 : rows * c->n_split * RECORD_PITCH(a->value_dim) * 4;
 }
 
 enum vka_status attention_make_records(struct vka_plan *plan, const struct attention *a,
@@ -41,7 +41,7 @@ enum vka_status attention_make_records(struct vka_plan *plan, const struct atten
 {
     const struct attention_choice *c = &a->choice;
     const uint32_t size[4] = {(uint32_t)heads_of(a, s), parts->tiles, c->tile,
-                              c->n_piece * RECORD_PITCH(a->value_dim)};
+                              c->n_split * RECORD_PITCH(a->value_dim)};
     return plan_scratch(plan, VKA_F32, size, records);
 }
 
@@ -49,11 +49,11 @@ static struct work merge_work(const struct attention *a, const struct slice *s,
                               const struct attention_parts *parts)
 {
     const struct attention_choice *c = &a->choice;
-    double row = WORK_MOVE * c->n_piece * RECORD_PITCH(a->value_dim);
+    double row = WORK_MOVE * c->n_split * RECORD_PITCH(a->value_dim);
     double rows = (double)tile_rows(c, parts);
     double in_turn = a->n_sequence ? c->tile : ceil(rows / MERGE_GROUPS);
     double features = (double)divide_up(a->value_dim, MERGE_INVOCATIONS);
-    double turns = 32 + (2 + features) * (c->n_piece / 4.0 + 4);
+    double turns = 32 + (2 + features) * (c->n_split / 4.0 + 4);
     return (struct work){row * rows * (double)heads_of(a, s), row * in_turn, (in_turn + 1) * turns};
 }
 
@@ -62,7 +62,7 @@ bool attention_merge_fits(const struct vka_plan *plan, const struct attention *a
 {
     const struct attention_choice *c = &a->choice;
     struct work work = merge_work(a, s, parts);
-    return c->n_piece == 1 || plan_fits(plan, KERNEL_attention_merge, &work);
+    return c->n_split == 1 || plan_fits(plan, KERNEL_attention_merge, &work);
 }
 
 enum vka_status attention_add_merge(struct vka_plan *plan, const struct attention *a,
@@ -72,7 +72,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
 {
     const struct attention_choice *c = &a->choice;
     enum vka_status status = VKA_OK;
-    struct pass pass = {.name = "merge", .reason = "keys were in pieces"};
+    struct pass pass = {.name = "merge", .reason = "keys were split"};
     struct vka_tensor output = attention_slice(&a->output, s), parameters;
     attention_set_tiles(parts, tile, &p);
     pass.key = (struct pipeline_key){.kernel = KERNEL_attention_merge, .n_spec = MERGE_SPECS};
@@ -94,13 +94,13 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
     pass.groups[0] = groups < MERGE_GROUPS || a->n_sequence ? (uint32_t)groups : MERGE_GROUPS;
     pass.groups[1] = s->n_head / p.group;
     pass.groups[2] = s->n_batch;
-    snprintf(pass.detail, sizeof pass.detail, "%u pieces of %u keys", c->n_piece, c->piece_keys);
+    snprintf(pass.detail, sizeof pass.detail, "%u splits of %u keys", c->n_split, c->split_keys);
     TRY(plan_add_pass(plan, &pass));
 fail:
     return status;
 }
 
-/* Floats of the state of a chain. */
+/* Floats of the softmax state of an unfinished chain, all rows. */
 static uint64_t count_chain(const struct attention *a, const struct slice *all)
 {
     const struct attention_choice *c = &a->choice;
@@ -115,13 +115,13 @@ uint64_t attention_count_state(const struct attention *a, const struct slice *al
     return count_chain(a, all) + attention_record_bytes(a, all, &parts) / 4;
 }
 
-void attention_split_state(const struct attention *a, const struct slice *all,
+void attention_state_parts(const struct attention *a, const struct slice *all,
                            struct vka_tensor *state, struct vka_tensor *records)
 {
     const struct attention_choice *c = &a->choice;
     uint32_t chain = (uint32_t)count_chain(a, all);
     struct vka_tensor whole = tensor_rank4(a->state);
     *state = tensor_part(&whole, 3, 0, chain);
-    if (c->n_piece > 1)
+    if (c->n_split > 1)
         *records = tensor_part(&whole, 3, chain, (uint32_t)attention_count_state(a, all) - chain);
 }
