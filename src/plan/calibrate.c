@@ -13,7 +13,8 @@
 #define TIMEOUT (4 * VKA_TIMEOUT_DEFAULT) /* CPU drivers compile within the first run */
 #define TICK_MS 1e-4                      /* resolution of clocks */
 
-bool calibrate_wanted(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
+/* Whether the plan with this pass would exceed the budget of a submit by a rate not yet measured. */
+static bool is_wanted(const struct vka_plan *plan, enum kernel kernel, const struct work *work)
 {
     return !budget_is_measured(&plan->device->rates, kernel) &&
            plan->predicted + plan_time(plan, kernel, work) > plan->budget;
@@ -47,7 +48,7 @@ fail:
     return status;
 }
 
-/* Times n workgroups, whose work is *work. */
+/* Runs a plan of about n workgroups; returns its work and milliseconds. */
 static enum vka_status measure(struct vka_device *device, calibrate_add *add, const void *problem,
                                uint32_t n, struct work *work, double *ms)
 {
@@ -72,7 +73,7 @@ enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struc
     const struct rate cautious = budget_cautious(&device->caps);
     struct rate best = {cautious.device / LEAST_SHARE, cautious.group / LEAST_SHARE};
     enum vka_status status = VKA_OK;
-    if (!calibrate_wanted(plan, kernel, pass_work))
+    if (!is_wanted(plan, kernel, pass_work))
         return VKA_OK;
     if (device->queue.submitted) /* the host's clock measures only an idle device */
         TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));

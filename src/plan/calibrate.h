@@ -8,12 +8,8 @@
 /* Adds a pass of about n workgroups to an empty plan, over scratch with any contents. */
 typedef enum vka_status calibrate_add(struct vka_plan *plan, const void *problem, uint32_t n);
 
-/* Whether the plan would exceed the budget of a submit with this pass, by a rate that was not
- * measured. */
-bool calibrate_wanted(const struct vka_plan *plan, enum kernel kernel, const struct work *work);
-
-/* Measures the rate of a kernel if calibrate_wanted. Waits for the device, some 20 ms where it is
- * idle. */
+/* Measures the rate of a kernel, once: where the plan with this pass would exceed the budget of a
+ * submit by the cautious rate. Waits for the device, some 20 ms where it is idle. */
 enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struct work *work,
                           calibrate_add *add, const void *problem);
 
