@@ -130,6 +130,7 @@ def interrupt_all(device, bystanders, count, rng):
 
 def main(count, seed):
     sys.setswitchinterval(1e-4)
+    vkattn._core.SLICE = 20_000  # so that waits have several
     device = vkattn.Device(log=lambda level, message: None)
     for scenario in SCENARIOS:  # compiles
         scenario(device)

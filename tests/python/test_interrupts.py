@@ -5,8 +5,11 @@ import concurrent.futures
 import dis
 import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import interrupted
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 
 import vkattn
+from vkattn import _core
 from vkattn._abi import ffi, lib
 
 pytestmark = pytest.mark.usefixtures("device")  # skips where there is none
@@ -163,6 +167,120 @@ def test_what_log_raises():
         with pytest.raises(KeyboardInterrupt, match="plan"):
             vkattn.Plan(device).run()
         np.testing.assert_array_equal(device.tensor(interrupted.ONE).read(), interrupted.ONE)
+
+
+def long_plan(device):
+    """A finished plan, its output, and as many runs of it as take two seconds."""
+    rows = np.ones((1, 4, 512, 64), np.float32)
+    t, output = device.tensor(rows), device.empty(rows.shape)
+    plan = vkattn.Plan(device)
+    plan.attention(t, t, t, output)
+    plan.finish().run()  # compiles
+    began = time.monotonic()
+    plan.run()
+    return plan, output, rows, max(8, min(2000, int(2 / (time.monotonic() - began))))
+
+
+def interrupt_during(work):
+    """work(), during which Ctrl-C is pressed; it must not come to its end."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    press = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    press.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+            pytest.fail("the wait was over before the interrupt was raised")
+    finally:
+        press.join()
+
+
+def test_ctrl_c_ends_a_wait():
+    """While the work goes on: it can be waited for again, and nothing of the wait is logged."""
+    messages = []
+    with vkattn.Device(log=lambda *message: messages.append(message)) as device:
+        plan, output, rows, runs = long_plan(device)
+        messages.clear()
+        first = plan.submit()
+        for _ in range(runs):
+            last = plan.submit()
+        interrupt_during(lambda: plan.wait(last, 3600))
+        with pytest.raises(vkattn.WaitTimeout):
+            plan.wait(last, 0)  # in flight: the wait ended before the work
+        assert not messages
+        plan.wait(first, 3600)
+        plan.wait(last, 3600)
+        np.testing.assert_allclose(output.read(), rows, rtol=1e-6)
+        plan.run(3600)
+        np.testing.assert_allclose(output.read(), rows, rtol=1e-6)
+
+
+def test_ctrl_c_ends_a_run(device):
+    """And what the run used can be closed at once, while the device is at work on it."""
+    plan, output, rows, runs = long_plan(device)
+    for _ in range(runs):
+        last = plan.submit()
+    interrupt_during(lambda: plan.run(3600))
+    with pytest.raises(vkattn.WaitTimeout):
+        plan.wait(last, 0)  # the run has not even begun
+    plan.close()
+    output.close()
+    vkattn.attention(interrupted.ONE, interrupted.ONE, interrupted.ONE, device=device)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.01, 0.35])
+def test_a_wait_in_slices(monkeypatch, timeout):
+    """Lasts as long as it is told to, and logs one sentence in the end."""
+    messages = []
+    with vkattn.Device(log=lambda *message: messages.append(message)) as device:
+        t = device.tensor(interrupted.ONE)
+        plan = vkattn.Plan(device)
+        plan.attention(t, t, t, device.empty(interrupted.ONE.shape))
+        ticket = plan.finish().submit()
+        plan.wait(ticket)
+        slices, now = [], [0]
+
+        def wait(_plan, _ticket, nanoseconds):
+            """Runs out, as the library does."""
+            slices.append(nanoseconds)
+            now[0] += nanoseconds
+            if nanoseconds:
+                device._core._log.callback(ffi.NULL, 0, text)
+            return int(lib.VKA_TIMEOUT)
+
+        text = ffi.new("char[]", b"timed out")
+        messages.clear()
+        monkeypatch.setattr(_core.time, "monotonic_ns", lambda: now[0])
+        monkeypatch.setitem(lib.__dict__, "vka_plan_wait", wait)
+        with pytest.raises(vkattn.WaitTimeout):
+            plan.wait(ticket, timeout)
+        monkeypatch.undo()
+        assert sum(slices) == int(timeout * 1e9) and max(slices) <= _core.SLICE
+        assert messages == ([("error", "timed out")] if timeout else [])
+        plan.run()
+
+
+def test_a_loss_during_a_slice_is_logged(monkeypatch):
+    """What a slice logs is passed on, unless it only ran out."""
+    messages = []
+    with vkattn.Device(log=lambda *message: messages.append(message)) as other:
+        t = other.tensor(interrupted.ONE)
+        plan = vkattn.Plan(other)
+        plan.attention(t, t, t, other.empty(interrupted.ONE.shape))
+        ticket = plan.finish().submit()
+        plan.wait(ticket)
+        text = [ffi.new("char[]", sentence) for sentence in (b"first", b"second")]
+
+        def wait(_plan, _ticket, _nanoseconds):
+            for sentence in text:
+                other._core._log.callback(ffi.NULL, 0, sentence)
+            return int(lib.VKA_DEVICE_LOST)
+
+        messages.clear()
+        with monkeypatch.context() as patch:
+            patch.setitem(lib.__dict__, "vka_plan_wait", wait)
+            with pytest.raises(vkattn.DeviceLostError):
+                plan.wait(ticket, 60)
+        assert messages == [("error", "first"), ("error", "second")]
 
 
 def test_random_moments(request):

@@ -14,6 +14,7 @@ import collections
 import functools
 import os
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from ._log import Log
 
 T = TypeVar("T")
+
+# Nanoseconds that C waits at a time: Python handles signals between two calls of C alone.
+SLICE = 100_000_000
+_TIMEOUT = int(lib.VKA_TIMEOUT)
 
 
 def run_locked(lock: Any, work: Callable[[], T]) -> T:
@@ -93,7 +98,25 @@ class Core:
 
     def call(self, work: Callable[[], int]) -> None:
         """A turn whose work gives a status."""
-        self.turn(lambda: self._check(work()))
+        self.turn(lambda: self.check(work()))
+
+    def wait(self, wait: Callable[[int], int], timeout: int) -> None:
+        """Within a turn: waits up to timeout nanoseconds by wait(nanoseconds), a call of C.
+
+        An interrupt is raised after a slice at the latest; the work goes on. A slice that runs out
+        is no failure: its sentence is not logged.
+        """
+        end, left = time.monotonic_ns() + timeout, timeout
+        status = _TIMEOUT
+        while left > SLICE and status == _TIMEOUT:
+            held = self._log.held = []
+            status = wait(SLICE)
+            self._log.held = None
+            for sentence in held[: -1 if status == _TIMEOUT else None]:
+                self._log.pass_on(*sentence)
+            self._log.raise_kept()
+            left = max(end - time.monotonic_ns(), 1)
+        self.check(wait(left) if status == _TIMEOUT else status)
 
     def create(self, child: Child, destroy: Callable[[Any], None], fill: Callable[[], int]) -> None:
         """A turn in which fill() has C put an object into the child's box."""
@@ -102,7 +125,7 @@ class Core:
 
         def work() -> None:
             self._live.add(remains)
-            self._check(fill())
+            self.check(fill())
             child._made()
 
         self.turn(work)
@@ -119,7 +142,7 @@ class Core:
             run_locked(self._lock, self._end)
             _devices.discard(self._remains)
 
-    def _check(self, status: int) -> None:
+    def check(self, status: int) -> None:
         """Raises unless VKA_OK; within a turn, as the sentence lives until the next failure."""
         if status:
             raise error_of(status, text_of(lib.vka_device_error(self.box[0])))
@@ -127,6 +150,7 @@ class Core:
     def _take_turn(self, work: Callable[[], T]) -> T:
         if not self.box[0]:
             raise ClosedError("the device has been closed")
+        self._log.held = None  # an interrupted wait may have left it
         self._sweep()
         try:
             return work()

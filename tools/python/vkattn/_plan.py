@@ -217,14 +217,29 @@ class Plan(Child):
         return int(ticket[0])
 
     def wait(self, ticket: int, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Waits for a ticket, timeout in seconds. WaitTimeout: still running, wait again."""
+        """Waits for a ticket, timeout in seconds. WaitTimeout: still running, wait again.
+
+        An interrupt (Ctrl-C) ends the wait within a tenth of a second. The run goes on: wait for
+        its ticket again, or close the plan, which the device keeps until the run is done.
+        """
         limit = _nanoseconds(timeout)
-        self.device._core.call(lambda: lib.vka_plan_wait(self._pointer, ticket, limit))
+        self.device._core.turn(lambda: self._wait(ticket, limit))
 
     def run(self, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Submits and waits."""
+        """Submits and waits; an interrupt ends the wait as in `wait`."""
         limit = _nanoseconds(timeout)
-        self.device._core.call(lambda: lib.vka_plan_run(self._pointer, limit))
+        core, ticket = self.device._core, ffi.new("uint64_t *")
+
+        def submit_and_wait() -> None:
+            core.check(lib.vka_plan_submit(self._pointer, ticket))
+            self._wait(ticket[0], limit)
+
+        core.turn(submit_and_wait)
+
+    def _wait(self, ticket: int, limit: int) -> None:
+        """Within a turn."""
+        plan = self._pointer
+        self.device._core.wait(lambda time: int(lib.vka_plan_wait(plan, ticket, time)), limit)
 
     def passes(self) -> list[Pass]:
         """The dispatches of the finished plan."""
