@@ -14,7 +14,8 @@ struct check {
     struct vka_device *device;
     enum kernel kernel;
     uint64_t seed;
-    long only; /* the one case to run; -1: all */
+    long only;   /* the one case to run; -1: all */
+    long period; /* one case in so many is run; 0: all */
     struct rng rng;
     long n_case, n_run, n_failed; /* cases counted, run, failed */
     struct worst worst;

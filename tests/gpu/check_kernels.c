@@ -1,13 +1,13 @@
 /* Checks and times every row of kernels.def that the device can run.
  *
- *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few] [--part I/N] [--bench]
- *                   [--device NAME]
+ *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few | --sample] [--part I/N]
+ *                   [--bench] [--device NAME]
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
- * prints the options that run it alone. --few runs three cases of each kernel, --part 1/2
- * every second kernel and --part 2/2 the others. --bench times the kernels that passed. Without --seed the
- * clock gives one. */
+ * prints the options that run it alone. --few runs three cases of each kernel, --sample every third
+ * or seventh. --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the
+ * kernels that passed. Without --seed the clock gives one. */
 #include "../patience.h"
 #include "check.h"
 
@@ -24,6 +24,14 @@
 #define TIMED_RUNS 7
 #define MOST_PRINTED 8 /* failures of a kernel */
 #define FEW 3          /* cases of a kernel, with --few */
+/* --sample runs every third case, and every seventh of a kernel with many. Cases come from nested
+ * loops. Those of attention: what hides keys, what a row without keys gives, which scores are
+ * returned, the number of keys. No length of an inner loop (3, 5, 8) is a multiple of 7: so the
+ * sample has every combination of the first three, and every number of keys with each of them. Of
+ * matrix products it has every mix of types with every shape, in one layout. */
+#define SAMPLE 3
+#define SAMPLE_OF_MANY 7
+#define MANY_CASES 200
 
 static const struct family {
     const char *prefix;
@@ -46,7 +54,7 @@ struct settings {
     const char *kernel, *device;
     long only;
     unsigned part, n_part; /* kernels whose number is part modulo n_part */
-    bool few, bench;
+    bool few, sample, bench;
 };
 
 static const struct family *family_of(enum kernel kernel)
@@ -62,6 +70,8 @@ bool check_case(struct check *c)
 {
     long number = c->n_case++;
     if (c->only >= 0 && number != c->only)
+        return false;
+    if (c->period && number % c->period != 0)
         return false;
     c->n_run++;
     c->rng.state = c->seed;
@@ -224,6 +234,16 @@ static void check_few(struct check *c, void (*check)(struct check *c))
     }
 }
 
+static void check_sample(struct check *c, void (*check)(struct check *c))
+{
+    c->only = LONG_MAX;
+    check(c); /* counts */
+    c->period = c->n_case < MANY_CASES ? SAMPLE : SAMPLE_OF_MANY;
+    c->only = -1;
+    c->n_case = 0;
+    check(c);
+}
+
 /* Pipelines of a kernel: what the cases cost where a CPU driver compiles them. */
 static size_t count_pipelines(const struct vka_device *device, enum kernel kernel)
 {
@@ -254,6 +274,8 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
     clock_gettime(CLOCK_MONOTONIC, &start);
     if (s->few)
         check_few(&c, family->check);
+    else if (s->sample)
+        check_sample(&c, family->check);
     else
         family->check(&c);
     clock_gettime(CLOCK_MONOTONIC, &end);
@@ -288,10 +310,15 @@ static bool parse_part(const char *text, struct settings *s)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},   {"kernel", required_argument, NULL, 'k'},
-        {"case", required_argument, NULL, 'c'},   {"bench", no_argument, NULL, 'b'},
-        {"device", required_argument, NULL, 'd'}, {"few", no_argument, NULL, 'f'},
-        {"part", required_argument, NULL, 'p'},   {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"kernel", required_argument, NULL, 'k'},
+        {"case", required_argument, NULL, 'c'},
+        {"bench", no_argument, NULL, 'b'},
+        {"device", required_argument, NULL, 'd'},
+        {"few", no_argument, NULL, 'f'},
+        {"part", required_argument, NULL, 'p'},
+        {"sample", no_argument, NULL, 'S'},
+        {NULL, 0, NULL, 0},
     };
     struct timespec now;
     uint64_t number;
@@ -310,6 +337,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->device = optarg;
         } else if (o == 'f') {
             s->few = true;
+        } else if (o == 'S') {
+            s->sample = true;
         } else if (o == 'p') {
             ok = parse_part(optarg, s);
         } else {
@@ -317,7 +346,7 @@ static bool parse(int argc, char **argv, struct settings *s)
             ok = o == 'b';
         }
     }
-    return ok && optind == argc;
+    return ok && optind == argc && !(s->few && s->sample);
 }
 
 int main(int argc, char **argv)
@@ -325,8 +354,9 @@ int main(int argc, char **argv)
     struct settings s;
     struct vka_device *device = NULL;
     if (!parse(argc, argv, &s)) {
-        fprintf(stderr, "usage: check_kernels [--seed S] [--kernel NAME] [--case N] [--few]\n"
-                        "                     [--part I/N] [--bench] [--device NAME]\n");
+        fprintf(stderr,
+                "usage: check_kernels [--seed S] [--kernel NAME] [--case N]\n"
+                "                     [--few | --sample] [--part I/N] [--bench] [--device NAME]\n");
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)s.seed);
