@@ -18,8 +18,8 @@ struct invariance {
 };
 
 /* A random attention problem: again, with its batch elements alone and elsewhere among others, in
- * slices of another size, within drawn budgets and limits, on the small device and with other
- * numbers of threads. False where a bit differs or a call fails. */
+ * slices of another size, within drawn budgets and limits, on the small device and with two other
+ * numbers of threads, four in turn. False where a bit differs or a call fails. */
 bool invariant_attention(struct invariance *t, uint64_t seed, enum vka_path path);
 
 /* A random fused problem: all keys at once, and block by block within a drawn budget. */
