@@ -66,12 +66,3 @@ size_t budget_group(const double *time, size_t n, double budget, size_t *first)
     }
     return count;
 }
-
-uint32_t budget_parts(double time, double budget, uint32_t most)
-{
-    double parts = time / budget;
-    if (parts >= most)
-        return most;
-    uint32_t whole = (uint32_t)parts;
-    return whole < parts || whole < 1 ? whole + 1 : whole;
-}

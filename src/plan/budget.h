@@ -45,7 +45,4 @@ double budget_max_loops(const struct caps *caps);
  * Returns the number of submits. */
 size_t budget_group(const double *time, size_t n, double budget, size_t *first);
 
-/* Parts, from 1 to `most`, so that each takes the budget at most. */
-uint32_t budget_parts(double time, double budget, uint32_t most);
-
 #endif

@@ -59,16 +59,6 @@ static void test_group_any(void **unused)
     }
 }
 
-static void test_parts(void **unused)
-{
-    (void)unused;
-    assert_int_equal(budget_parts(0, 10, 5), 1);
-    assert_int_equal(budget_parts(10, 10, 5), 1);
-    assert_int_equal(budget_parts(10.5, 10, 5), 2);
-    assert_int_equal(budget_parts(1e30, 10, 5), 5);
-    assert_int_equal(budget_parts(1e30, 1e300, 5), 1);
-}
-
 static void test_time(void **unused)
 {
     (void)unused;
@@ -321,11 +311,10 @@ static void test_matmul(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_group_named), cmocka_unit_test(test_group_any),
-        cmocka_unit_test(test_parts),       cmocka_unit_test(test_time),
-        cmocka_unit_test(test_count_keys),  cmocka_unit_test(test_count_unknown),
-        cmocka_unit_test(test_cut),         cmocka_unit_test(test_work_adds_up),
-        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_group_named),   cmocka_unit_test(test_group_any),
+        cmocka_unit_test(test_time),          cmocka_unit_test(test_count_keys),
+        cmocka_unit_test(test_count_unknown), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_work_adds_up),  cmocka_unit_test(test_matmul),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,8 +66,7 @@ struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct at
 /* The mask as [batch][n_head][n_q][mask_n_kv], strides 0 where it broadcasts. */
 struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv);
 
-/* MASK_ flags of the options, and whether any key can be hidden. */
-uint32_t attention_mask_flags(const struct attention *a);
+/* Whether any key can be hidden. */
 bool attention_hides(const struct attention *a);
 
 /* Moves an offset back by the origin of the slice: kernels count batch, head and query from the

@@ -38,7 +38,8 @@ struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv)
     return mask;
 }
 
-uint32_t attention_mask_flags(const struct attention *a)
+/* MASK_ flags of the options. */
+static uint32_t mask_flags(const struct attention *a)
 {
     const struct vka_attention_options *o = a->options;
     uint32_t flags = (uint32_t)o->masked_row << MASK_ROW_SHIFT | (uint32_t)o->scores_kind
@@ -68,7 +69,7 @@ bool attention_hides(const struct attention *a)
 {
     const uint32_t plain = 7u << MASK_SCORES_SHIFT | 7u << MASK_SCORES_TYPE_SHIFT | MASK_SINK |
                            MASK_ALIBI | MASK_OFFSET | MASK_OFFSET_PER_BATCH | 3u << MASK_ROW_SHIFT;
-    return attention_mask_flags(a) & ~plain;
+    return mask_flags(a) & ~plain;
 }
 
 uint32_t attention_rebase(uint32_t offset, const struct vka_tensor *t, const struct slice *s)
@@ -83,7 +84,7 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
 {
     const struct vka_attention_options *o = a->options;
     *m = (struct mask_params){
-        .flags = attention_mask_flags(a),
+        .flags = mask_flags(a),
         .n_kv = a->n_kv,
         .mask_n_kv = a->n_kv,
         .default_offset = (int32_t)a->n_past,
