@@ -13,7 +13,7 @@ struct invariance {
     struct vka_device *busy;                /* the device that a failing call was made on */
     uint64_t n_run;                /* runs that were compared with the first one of their problem */
     uint64_t n_limited, n_refused; /* of those with lowered limits; problems that pass one */
-    uint64_t n_blocks;             /* problems whose keys came block by block */
+    uint64_t n_key_chunks;         /* problems whose keys came chunk by chunk */
     char why[WHY];                 /* of a failure */
 };
 
@@ -22,7 +22,7 @@ struct invariance {
  * numbers of threads, four in turn. False where a bit differs or a call fails. */
 bool invariant_attention(struct invariance *t, uint64_t seed, enum vka_path path);
 
-/* A random fused problem: all keys at once, and block by block within a drawn budget. */
+/* A random fused problem: all keys at once, and chunk by chunk within a drawn budget. */
 bool invariant_keys(struct invariance *t, uint64_t seed);
 
 /* A random prompt into a cache: at once, and in chunks within a drawn budget. */

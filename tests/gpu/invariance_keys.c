@@ -1,4 +1,4 @@
-/* Keys block by block. */
+/* Keys chunk by chunk. */
 #include "../patience.h"
 #include "invariance.h"
 
@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNIT 128u /* keys: a block has one or more of them, the last what is left */
+#define UNIT 128u /* keys: a chunk has one or more of them, the last what is left */
 
-/* A problem that may have blocks, and what its runs need. */
-struct blocks {
+/* A problem that may have chunks, and what its runs need. */
+struct chunks {
     struct vka_device *device;
     const struct problem *p;
     struct vka_attention_op op;
-    struct vka_tensor *state; /* NULL: the problem has no blocks on this device */
+    struct vka_tensor *state; /* NULL: the problem has no chunks on this device */
     struct rng rng;
 };
 
-static enum vka_status make_plan(const struct blocks *b, uint64_t budget, struct vka_plan **plan)
+static enum vka_status make_plan(const struct chunks *b, uint64_t budget, struct vka_plan **plan)
 {
     return vka_plan_create(
         b->device, VKA_INFO(vka_plan_info, .path = b->p->path, .submit_budget = budget), plan);
@@ -46,8 +46,8 @@ static enum vka_status poison(struct vka_tensor *t)
     return status;
 }
 
-/* The state between the blocks, full of NaN. */
-static enum vka_status make_state(struct blocks *b)
+/* The state between the chunks, full of NaN. */
+static enum vka_status make_state(struct chunks *b)
 {
     struct vka_attention_op whole = b->op;
     struct vka_plan *plan = NULL;
@@ -64,26 +64,26 @@ static enum vka_status make_state(struct blocks *b)
     return status == VKA_OK ? poison(b->state) : status;
 }
 
-static enum vka_status add_block(struct blocks *b, struct vka_plan *plan, uint32_t first,
+static enum vka_status add_chunk(struct chunks *b, struct vka_plan *plan, uint32_t first,
                                  uint32_t n)
 {
-    struct vka_attention_op block = b->op;
-    block.state = b->state;
-    block.key_first = first;
-    block.n_key = b->p->n_new;
-    block.k = block.v = NULL;
-    enum vka_status status = vka_tensor_slice(b->op.k, 2, first, n, &block.k);
+    struct vka_attention_op chunk = b->op;
+    chunk.state = b->state;
+    chunk.key_first = first;
+    chunk.n_key = b->p->n_new;
+    chunk.k = chunk.v = NULL;
+    enum vka_status status = vka_tensor_slice(b->op.k, 2, first, n, &chunk.k);
     if (status == VKA_OK)
-        status = vka_tensor_slice(b->op.v, 2, first, n, &block.v);
+        status = vka_tensor_slice(b->op.v, 2, first, n, &chunk.v);
     if (status == VKA_OK)
-        status = vka_plan_add_attention(plan, &block);
-    vka_tensor_destroy(&block.k);
-    vka_tensor_destroy(&block.v);
+        status = vka_plan_add_attention(plan, &chunk);
+    vka_tensor_destroy(&chunk.k);
+    vka_tensor_destroy(&chunk.v);
     return status;
 }
 
-/* All blocks in one plan, or each in its own. */
-static enum vka_status run_blocks(struct blocks *b)
+/* All chunks in one plan, or each in its own. */
+static enum vka_status run_chunks(struct chunks *b)
 {
     bool one_plan = rng_chance(&b->rng, 50);
     uint64_t budget = invariance_budget(&b->rng);
@@ -94,7 +94,7 @@ static enum vka_status run_blocks(struct blocks *b)
         n = n < b->p->n_new - first ? n : b->p->n_new - first;
         status = plan ? VKA_OK : make_plan(b, budget, &plan);
         if (status == VKA_OK)
-            status = add_block(b, plan, first, n);
+            status = add_chunk(b, plan, first, n);
         if (status == VKA_OK && (!one_plan || first + n == b->p->n_new))
             status = run(&plan);
     }
@@ -102,7 +102,7 @@ static enum vka_status run_blocks(struct blocks *b)
     return status;
 }
 
-static enum vka_status run_whole(struct blocks *b)
+static enum vka_status run_whole(struct chunks *b)
 {
     struct vka_plan *plan = NULL;
     enum vka_status status = make_plan(b, 0, &plan);
@@ -114,8 +114,8 @@ static enum vka_status run_whole(struct blocks *b)
     return status;
 }
 
-/* Whether the blocks give the bits of all keys at once; true where the problem has none here. */
-static bool compare(struct invariance *t, struct blocks *b)
+/* Whether the chunks give the bits of all keys at once; true where the problem has none here. */
+static bool compare(struct invariance *t, struct chunks *b)
 {
     size_t size = vka_tensor_size(b->op.output);
     void *want = malloc(size), *got = malloc(size);
@@ -128,24 +128,24 @@ static bool compare(struct invariance *t, struct blocks *b)
         if (status == VKA_OK)
             status = poison(b->op.output);
         if (status == VKA_OK)
-            status = run_blocks(b);
+            status = run_chunks(b);
         if (status == VKA_OK)
             status = vka_tensor_read(b->op.output, got, size);
         same = status == VKA_OK && memcmp(got, want, size) == 0;
         t->n_run++;
-        t->n_blocks++;
+        t->n_key_chunks++;
     }
     if (status != VKA_OK)
         snprintf(t->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(b->device));
     else if (!same)
-        snprintf(t->why, WHY, "other bits block by block");
+        snprintf(t->why, WHY, "other bits chunk by chunk");
     vka_tensor_destroy(&b->state);
     free(want);
     free(got);
     return same && status == VKA_OK;
 }
 
-/* The first problem from the seed on that may have several blocks. */
+/* The first problem from the seed on that may have several chunks. */
 static void draw(struct problem *p, uint64_t seed)
 {
     struct rng rng = {seed};
@@ -159,7 +159,7 @@ bool invariant_keys(struct invariance *t, uint64_t seed)
     struct problem p;
     struct problem_data d;
     draw(&p, seed);
-    struct blocks b = {.device = t->device, .p = &p, .rng = {p.seed}};
+    struct chunks b = {.device = t->device, .p = &p, .rng = {p.seed}};
     uint64_t disabled = t->device->caps.without;
     t->device->caps.without |= p.disabled_kernels;
     enum vka_status status = problem_data_create(t->device, &p, &d);

@@ -1,5 +1,5 @@
 /* The bits of a result: the same however often it is run, whatever else is in the batch, however it
- * is sliced, chunked and cut for budgets, limits and blocks of keys, and for any number of the
+ * is sliced, cut for budgets and limits, or comes in key chunks or steps, and for any number of the
  * driver's threads.
  *
  *     test_invariance [--seed S] [--count N] [--device NAME] [--path auto|unfused|fused]
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define SKIPPED 77
-#define OFTEN 3         /* one in so many is a problem in blocks of keys, and a prompt in chunks */
+#define OFTEN 3         /* one in so many has key chunks, and a prompt in steps */
 #define MOST_REFUSED 10 /* one in so many may be beyond lowered limits, and one more */
 
 struct settings {
@@ -72,7 +72,7 @@ static bool run_one(struct invariance *t, uint64_t seed, enum vka_path path, boo
     }
     if (!often)
         return ok;
-    ok &= report(t, seed, invariant_keys(t, seed), ", blocks of keys");
+    ok &= report(t, seed, invariant_keys(t, seed), ", key chunks");
     return ok & report(t, seed, invariant_chunks(t, seed, path), ", a prompt");
 }
 
@@ -86,9 +86,9 @@ static uint64_t run_all(struct invariance *t, const struct settings *s)
         fflush(stdout);
     }
     printf("%" PRIu64 " configurations, %" PRIu64 " runs compared, %" PRIu64
-           " in blocks of keys, %" PRIu64 " with lowered limits, %" PRIu64
-           " of them refused; %" PRIu64 " failed\n",
-           s->count, t->n_run, t->n_blocks, t->n_limited, t->n_refused, failures);
+           " in key chunks, %" PRIu64 " with lowered limits, %" PRIu64 " of them refused; %" PRIu64
+           " failed\n",
+           s->count, t->n_run, t->n_key_chunks, t->n_limited, t->n_refused, failures);
     if (t->n_refused > 1 + t->n_limited / MOST_REFUSED) {
         printf("FAIL more than one in %d is beyond the lowered limits\n", MOST_REFUSED);
         failures++;

@@ -250,7 +250,7 @@ static void blocks_of_keys(void **state)
         op.n_key = N_KV;
         check(device, vka_plan_attention_state(plan, &op, &n_state));
         if (n_state == 0) { /* the keys of few rows are split */
-            print_message("SKIPPED: no blocks of keys for so few rows on this device\n");
+            print_message("SKIPPED: no key chunks for so few rows on this device\n");
             vka_tensor_destroy(&k);
             vka_tensor_destroy(&v);
             break;

@@ -4,7 +4,7 @@
 #include "op/check.h"
 
 /* A multiple of the keys of every kernel's step: a step cut in two would change the bits. */
-#define BLOCK_UNIT 128u
+#define CHUNK_UNIT 128u
 
 void attention_option_inputs(const struct vka_attention_options *o,
                              const struct vka_tensor *inputs[OPTION_INPUTS])
@@ -85,10 +85,10 @@ static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
     CHECK_ARG(end <= op->n_key && op->n_key <= INT32_MAX,
               "%s: keys %u to %llu exceed n_key %u, or n_key exceeds 2^31 - 1", caller,
               op->key_first, (unsigned long long)end, op->n_key);
-    CHECK_ARG(op->key_first % BLOCK_UNIT == 0 && (end % BLOCK_UNIT == 0 || end == op->n_key),
+    CHECK_ARG(op->key_first % CHUNK_UNIT == 0 && (end % CHUNK_UNIT == 0 || end == op->n_key),
               "%s: keys %u to %llu: a key chunk begins, and unless it is the last ends, at a "
               "multiple of %u",
-              caller, op->key_first, (unsigned long long)end, BLOCK_UNIT);
+              caller, op->key_first, (unsigned long long)end, CHUNK_UNIT);
     if (op->state) {
         TRY(check_tensor(plan->device, caller, "state", op->state, CHECK_F32));
         const struct shape *s = &op->state->shape;
