@@ -21,6 +21,7 @@ struct caps {
     double timestamp_ns;       /* of one tick */
     uint64_t timestamp_mask;   /* valid bits */
     uint32_t max_texels;       /* of a texel buffer */
+    uint32_t processors;       /* compute units or the like; 0: unknown */
     uint32_t max_loops;        /* of an invocation, see gpu/quirks.h; 0: LOOPS_CHECKED */
     enum kernel_state kernels[KERNEL_COUNT];
     uint64_t without;              /* bit k: kernel k is not chosen, whatever its state */

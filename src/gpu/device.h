@@ -77,6 +77,9 @@ bool device_read_family(const struct vk_instance *instance, VkPhysicalDevice phy
 void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t version, struct caps *caps);
 
+/* Processors of the device, where an extension tells them; else 0. */
+uint32_t device_count_processors(const struct vk_instance *instance, VkPhysicalDevice physical);
+
 /* The extensions and features that a logical device is made with. Do not copy it: it has pointers
  * to itself. */
 struct device_request {

@@ -133,6 +133,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
         caps->subgroup_size_control &=
             (size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
     device_read_matrices(instance, physical, version, caps);
+    caps->processors = device_count_processors(instance, physical);
 }
 
 /* Reads the first MAX_FAMILIES queue families and returns their number. */

@@ -46,7 +46,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
             return false;
     }
     attention_split_keys(caps, problem, &c);
-    c.reason = c.n_piece > 1 ? "few rows: keys straight to registers, and split"
+    c.reason = c.n_split > 1 ? "few rows: keys straight to registers, and split"
                              : "few rows: keys straight to registers";
     *choice = c;
     return true;
@@ -67,7 +67,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[DECODE_V_VEC] = o->v_type == VKA_F32 ? o->v_vec : o->v_chunks;
     key->spec[DECODE_GENERAL] = o->bias || o->dropout;
     key->spec[DECODE_PAGED] = o->paged;
-    key->spec[DECODE_PIECES] = c->n_piece > 1;
+    key->spec[DECODE_PIECES] = c->n_split > 1;
 }
 
 static double count_loops(const struct attention_choice *c, const struct attention_operands *o,

@@ -2,7 +2,7 @@
 #include "core/arith.h"
 #include "kernel/attention_family.h"
 
-/* Processors assumed, and workgroups that each should have. */
+/* Processors assumed where a device does not tell, and workgroups that each should have. */
 #define PROCESSORS_DISCRETE 128u
 #define PROCESSORS 32u
 #define WORKGROUPS_EACH 2u
@@ -17,7 +17,10 @@ void attention_split_keys(const struct caps *caps, const struct attention_proble
                           struct attention_choice *c)
 {
     bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
-    uint64_t want = WORKGROUPS_EACH * (discrete ? PROCESSORS_DISCRETE : PROCESSORS);
+    uint64_t processors = caps->processors ? caps->processors
+                          : discrete       ? PROCESSORS_DISCRETE
+                                           : PROCESSORS;
+    uint64_t want = WORKGROUPS_EACH * processors;
     if (p->n_row <= ATTENTION_FEW_ROWS)
         want <<= p->variant; /* `vkattn tune` measures more splits */
     uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;

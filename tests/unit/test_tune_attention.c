@@ -93,7 +93,12 @@ static void fused_tiles(void **state)
     assert_int_equal(c.tile, 4);
     assert_int_equal(c.split_keys, 128);
     assert_int_equal(c.n_split, 32);
-    assert_false(c.map); /* one tile reads the mask once anyway */
+    assert_false(c.map);  /* one tile reads the mask once anyway */
+    caps.processors = 32; /* the device tells: 8 heads by 8 splits */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.split_keys, 512);
+    assert_int_equal(c.n_split, 8);
+    caps.processors = 0;
     caps.without = 1ull << KERNEL_attention_merge;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.n_split, 1);
