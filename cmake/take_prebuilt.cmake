@@ -49,8 +49,8 @@ if(stale)
     "Make it again, with glslangValidator 16 or later:\n"
     "    tools/prebuild_shaders.sh /path/to/glslangValidator\n"
     "or, where there is none, with that of a Debian sid tree:\n"
-    "    sudo debootstrap --variant=minbase --include=glslang-tools,spirv-tools sid /tmp/sid\n"
-    "    tools/prebuild_shaders.sh /tmp/sid\n")
+    "    tools/sid_tree.sh build-sid\n"
+    "    tools/prebuild_shaders.sh build-sid\n")
 endif()
 
 if(ID)

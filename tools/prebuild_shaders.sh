@@ -7,8 +7,8 @@
 # COMPILER is glslangValidator 16 or later, by default the one in PATH; or the folder of a Debian
 # tree with glslang-tools and spirv-tools, whose programs run on this machine's files, without root:
 #
-#   sudo debootstrap --variant=minbase --include=glslang-tools,spirv-tools sid /tmp/sid
-#   tools/prebuild_shaders.sh /tmp/sid
+#   tools/sid_tree.sh build-sid
+#   tools/prebuild_shaders.sh build-sid
 #
 # spirv-val is $SPIRV_VAL, else the one beside the compiler, else the one in PATH. FOLDER is where
 # the modules go, by default shaders/prebuilt. The same compiler makes the same bytes.

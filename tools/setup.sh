@@ -103,7 +103,7 @@ find_missing() {
         need gcovr has_command gcovr
         need lintian has_command lintian
         need mandoc has_command mandoc
-        need debootstrap has_file /usr/sbin/debootstrap
+        need xz-utils has_command xz
         need vulkan-validationlayers \
              has_file /usr/share/vulkan/explicit_layer.d/*khronos_validation*.json
         need chromium-common has_file /usr/lib/chromium/vk_swiftshader_icd.json
