@@ -1,14 +1,18 @@
 /* Compiles the library's pipelines for GPUs that are not there, and shows what they cost.
  *
  *     compile_kernels [--all] [--kernel NAME] [FAMILY...]
- *     compile_kernels --here
+ *     compile_kernels --here [--kernel NAME]
+ *     compile_kernels --figures FOLDER
  *
  * The first form takes RADV's null devices, one a family (navi21, gfx1100, ...); --all is every
- * family that RADV of Mesa 22.3 knows, under the name that the RADV here has for it. --here takes the device that the environment gives, a shim's
- * for example. A pipeline that fails to compile is a failure, and so is one of the kernels that
- * tune chooses in float32 that spills to memory. SPDX-License-Identifier: MIT */
+ * family that RADV of Mesa 22.3 knows, under the name that the RADV here has for it. --here takes
+ * the device that the environment gives, a shim's for example. A pipeline that fails to compile is
+ * a failure, and so is one of the kernels that tune chooses in float32 that spills to memory.
+ * --figures takes that device and the problems that matter, and writes what the driver says of each
+ * pipeline to a file in FOLDER, for tests/compile/figures.py to judge.
+ * SPDX-License-Identifier: MIT */
 #include "null_device.h"
-#include "pipeline_list.h"
+#include "pipeline_dump.h"
 
 #include <getopt.h>
 #include <glob.h>
@@ -39,19 +43,20 @@ static const char *const renamed[][2] = {
     {"gfx1103_r1", "phoenix"},
 };
 
-/* A statistic under the names that drivers give it: RADV's first, then NVK's. */
+/* A statistic under the names that drivers give it: RADV's first, then NVK's and ANV's. */
 static const struct column {
-    const char *title, *names[2];
+    const char *title, *names[3];
     bool spill; /* to memory; scalar registers spill to vector registers */
 } columns[] = {
-    {"VGPRs", {"VGPRs", "Number of GPRs"}, false},
-    {"SGPRs", {"SGPRs", "-"}, false},
-    {"spilled", {"Spilled VGPRs", "Spills to memory"}, true},
-    {"SGPRs sp.", {"Spilled SGPRs", "Spills to reg"}, false},
-    {"scratch", {"Scratch size", "SLM size"}, true},
-    {"LDS", {"LDS size", "Shared memory size"}, false},
-    {"waves", {"Subgroups per SIMD", "Max warps/SM"}, false},
-    {"instr.", {"Instructions", "Instruction count"}, false},
+    {"VGPRs", {"VGPRs", "Number of GPRs", "Max live registers"}, false},
+    {"SGPRs", {"SGPRs", "-", "-"}, false},
+    {"spilled", {"Spilled VGPRs", "Spills to memory", "Spills"}, true},
+    {"filled", {"-", "Fills from memory", "Fills"}, true},
+    {"SGPRs sp.", {"Spilled SGPRs", "Spills to reg", "-"}, false},
+    {"local", {"Scratch size", "SLM size", "Scratch Memory Size"}, true},
+    {"shared", {"LDS size", "Shared memory size", "Workgroup Memory Size"}, false},
+    {"waves", {"Subgroups per SIMD", "Max warps/SM", "-"}, false},
+    {"instr.", {"Instructions", "Instruction count", "-"}, false},
 };
 #define COLUMNS COUNTOF(columns)
 
@@ -87,9 +92,9 @@ static enum vka_status read_statistics(struct vka_device *device, VkPipeline pip
         &count, list));
     for (uint32_t i = 0; i < count; i++)
         for (size_t c = 0; c < COLUMNS; c++)
-            if (strcmp(list[i].name, columns[c].names[0]) == 0 ||
-                strcmp(list[i].name, columns[c].names[1]) == 0)
-                values[c] = statistic_value(&list[i]);
+            for (size_t n = 0; n < COUNTOF(columns[c].names); n++)
+                if (strcmp(list[i].name, columns[c].names[n]) == 0)
+                    values[c] = statistic_value(&list[i]);
 fail:
     return status;
 }
@@ -136,6 +141,43 @@ static void compile_one(struct vka_device *device, const struct listed_pipeline 
         totals->failed += forbidden;
         print_row(row, values, forbidden ? ", FAIL: spills" : spills ? ", spills" : "");
     }
+}
+
+/* To FOLDER/INDEX.txt. */
+static void dump_one(struct vka_device *device, const struct listed_pipeline *row,
+                     const char *folder, size_t index, struct totals *totals)
+{
+    enum vka_status status = pipelines_make(device, &(const struct pipeline_key *){&row->key}, 1);
+    if (status == VKA_OK)
+        status = pipeline_dump(device, row, folder, index);
+    totals->pipelines++;
+    if (status != VKA_OK) {
+        printf("%-20s %-4s FAIL: %s\n", kernel_table[row->key.kernel].name,
+               vka_dtype_name(row->dtype), vka_device_error(device));
+        totals->failed++;
+    }
+}
+
+/* The pipelines of the problems that matter. */
+static enum vka_status dump_device(const char *folder, struct totals *totals)
+{
+    struct vka_device *device = NULL;
+    enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
+    struct pipeline_list *list = calloc(1, sizeof *list);
+    if (list)
+        status = null_device_open(&device);
+    if (status == VKA_OK) {
+        device->pipelines.flags |= VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
+        status = pipeline_dump_device(device, folder);
+    }
+    if (status == VKA_OK) {
+        totals->failed += !pipeline_list_problems(device, list);
+        for (size_t i = 0; i < list->n; i++)
+            dump_one(device, &list->rows[i], folder, i, totals);
+    }
+    null_device_close(&device);
+    free(list);
+    return status;
 }
 
 static enum vka_status compile_device(const char *only, struct totals *totals)
@@ -248,24 +290,28 @@ int main(int argc, char **argv)
     static const struct option options[] = {{"all", no_argument, NULL, 'a'},
                                             {"here", no_argument, NULL, 'h'},
                                             {"kernel", required_argument, NULL, 'k'},
+                                            {"figures", required_argument, NULL, 'f'},
                                             {NULL, 0, NULL, 0}};
     bool all = false, here = false;
-    const char *only = NULL;
+    const char *only = NULL, *folder = NULL;
     struct totals totals = {0};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         all |= o == 'a';
         here |= o == 'h';
         if (o == 'k')
             only = optarg;
+        if (o == 'f')
+            folder = optarg;
         if (o == '?') {
-            fprintf(stderr,
-                    "usage: compile_kernels [--kernel NAME] [--all | --here | FAMILY...]\n");
+            fprintf(stderr, "usage: compile_kernels [--kernel NAME] [--all | --here | FAMILY...]\n"
+                            "       compile_kernels --figures FOLDER\n");
             return 2;
         }
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (here) {
-        enum vka_status status = compile_device(only, &totals);
+    if (here || folder) {
+        enum vka_status status =
+            folder ? dump_device(folder, &totals) : compile_device(only, &totals);
         return status == VKA_OK ? report(&totals) : skip(vka_status_name(status));
     }
     if (optind < argc)

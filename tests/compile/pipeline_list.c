@@ -30,22 +30,40 @@ struct view {
     bool forced;
 };
 
+/* The row of a key, appended where there is none yet; NULL where the list is full. */
+static struct listed_pipeline *find_row(struct pipeline_list *list, const struct pass *pass,
+                                        enum vka_dtype dtype, bool forced)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->rows[i].dtype == dtype && pipeline_same_key(&list->rows[i].key, &pass->key))
+            return &list->rows[i];
+    if (list->n == MAX_PIPELINES)
+        return NULL;
+    struct listed_pipeline *row = &list->rows[list->n++];
+    *row = (struct listed_pipeline){.key = pass->key, .dtype = dtype, .forced = forced};
+    memcpy(row->detail, pass->detail, sizeof row->detail);
+    return row;
+}
+
 static void add_keys(struct pipeline_list *list, const struct vka_plan *plan,
                      const struct view *view)
 {
     for (size_t i = 0; i < plan->n_pass; i++) {
         const struct pass *pass = &plan->passes[i];
-        bool found = list->n == MAX_PIPELINES ||
-                     (view->only != KERNEL_COUNT && view->only != pass->key.kernel);
-        for (size_t j = 0; j < list->n && !found; j++)
-            found = list->rows[j].dtype == view->dtype &&
-                    pipeline_same_key(&list->rows[j].key, &pass->key);
-        if (found)
-            continue;
-        struct listed_pipeline *row = &list->rows[list->n++];
-        *row = (struct listed_pipeline){
-            .key = pass->key, .dtype = view->dtype, .forced = view->forced};
-        memcpy(row->detail, pass->detail, sizeof row->detail);
+        if (view->only == KERNEL_COUNT || view->only == pass->key.kernel)
+            find_row(list, pass, view->dtype, view->forced);
+    }
+}
+
+void pipeline_list_add(struct pipeline_list *list, const struct vka_plan *plan,
+                       enum vka_dtype dtype, const char *problem)
+{
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        struct listed_pipeline *row = find_row(list, &plan->passes[i], dtype, false);
+        size_t length = row ? strlen(row->problems) : 0;
+        if (row &&
+            (length < strlen(problem) || strcmp(row->problems + length - strlen(problem), problem)))
+            snprintf(row->problems + length, sizeof row->problems - length, "\t%s", problem);
     }
 }
 
@@ -234,8 +252,8 @@ static bool list_all(struct vka_device *device, enum kernel only, struct pipelin
 bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list)
 {
     /* Of no plan but that of its self-test. */
-    list->rows[0] = (struct listed_pipeline){.key.kernel = KERNEL_loop_probe, .detail = "loops"};
-    list->n = 1;
+    list->rows[list->n++] =
+        (struct listed_pipeline){.key.kernel = KERNEL_loop_probe, .detail = "loops"};
     bool ok = list_all(device, KERNEL_COUNT, list);
     for (int k = 0; k < KERNEL_COUNT; k++) {
         enum kernel kernel = (enum kernel)k;

@@ -1,0 +1,16 @@
+/* What a driver says of the pipelines it made, as files for tests/compile/figures.py. */
+#ifndef TESTS_PIPELINE_DUMP_H
+#define TESTS_PIPELINE_DUMP_H
+
+#include "pipeline_list.h"
+
+/* Writes FOLDER/device.txt: the names of device and driver, a line each. */
+enum vka_status pipeline_dump_device(struct vka_device *device, const char *folder);
+
+/* Writes FOLDER/INDEX.txt of a pipeline that was made with internal representations captured. Lines
+ * "kernel NAME", "dtype NAME", "spec NUMBER...", "problem NAME" each, then for each program in it
+ * "program SUBGROUP NAME", "statistic NAME = VALUE" each, and "assembly NAME", the text, "end". */
+enum vka_status pipeline_dump(struct vka_device *device, const struct listed_pipeline *row,
+                              const char *folder, size_t index);
+
+#endif

@@ -1,0 +1,141 @@
+/* The problems that matter: what models do, in the sizes at which time is spent. Heads of 64, 128
+ * and 256 in prefill, one query of a model with 32 heads by 8 in decode, products of a layer. */
+#include "pipeline_list.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define PREFILL_HEADS 8
+#define ROW_WIDTH 4096 /* outputs and inputs of products with few rows */
+
+struct problem {
+    char name[64];
+    enum vka_dtype dtype;
+    uint32_t n_head, n_kv_head, n_q, n_kv, head_dim; /* attention */
+    bool causal;
+    uint32_t m, n, k; /* linear, where m is not 0 */
+};
+
+/* Keys and values of a decoding step come from a cache that holds all but one. */
+static enum vka_status plan_attention_problem(struct vka_plan *plan, const struct problem *p)
+{
+    struct vka_device *device = plan->device;
+    enum vka_status status = VKA_OK;
+    const uint32_t q_shape[4] = {1, p->n_head, p->n_q, p->head_dim};
+    const uint32_t kv_shape[4] = {1, p->n_kv_head, p->n_q, p->head_dim};
+    struct vka_tensor *q = NULL, *k = NULL, *v = NULL, *output = NULL;
+    struct vka_cache *cache = NULL;
+    TRY(vka_tensor_create(device, p->dtype, 4, q_shape, &q));
+    TRY(vka_tensor_create(device, p->dtype, 4, kv_shape, &k));
+    TRY(vka_tensor_create(device, p->dtype, 4, kv_shape, &v));
+    TRY(vka_tensor_create(device, p->dtype, 4, q_shape, &output));
+    if (p->n_q < p->n_kv)
+        TRY(vka_cache_create(device,
+                             VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = p->n_kv_head,
+                                      .head_dim = p->head_dim, .capacity = p->n_kv,
+                                      .dtype = p->dtype),
+                             &cache));
+    TRY(vka_plan_add_attention(plan,
+                               VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output,
+                                        .cache = cache, .options.causal = p->causal)));
+fail:
+    vka_cache_destroy(&cache);
+    vka_tensor_destroy(&q);
+    vka_tensor_destroy(&k);
+    vka_tensor_destroy(&v);
+    vka_tensor_destroy(&output);
+    return status;
+}
+
+static enum vka_status plan_linear_problem(struct vka_plan *plan, const struct problem *p)
+{
+    struct vka_device *device = plan->device;
+    enum vka_status status = VKA_OK;
+    struct vka_tensor *input = NULL, *weight = NULL, *output = NULL;
+    TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->m, p->k}, &input));
+    TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->n, p->k}, &weight));
+    TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->m, p->n}, &output));
+    TRY(vka_plan_add_linear(
+        plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight, .output = output)));
+fail:
+    vka_tensor_destroy(&input);
+    vka_tensor_destroy(&weight);
+    vka_tensor_destroy(&output);
+    return status;
+}
+
+/* The plan is only looked at: finishing it would record and allocate. */
+static bool list_problem(struct vka_device *device, const struct problem *p,
+                         struct pipeline_list *list)
+{
+    struct vka_plan *plan = NULL;
+    enum vka_status status =
+        vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan);
+    if (status == VKA_OK)
+        status = p->m ? plan_linear_problem(plan, p) : plan_attention_problem(plan, p);
+    if (status == VKA_OK)
+        pipeline_list_add(list, plan, p->dtype, p->name);
+    else
+        fprintf(stderr, "no plan of %s: %s: %s\n", p->name, vka_status_name(status),
+                vka_device_error(device));
+    vka_plan_destroy(&plan);
+    return status == VKA_OK;
+}
+
+static bool list_linear(struct vka_device *device, enum vka_dtype dtype, uint32_t m, uint32_t n,
+                        uint32_t k, struct pipeline_list *list)
+{
+    struct problem p = {.dtype = dtype, .m = m, .n = n, .k = k};
+    snprintf(p.name, sizeof p.name, "linear %s %" PRIu32 "x%" PRIu32 "x%" PRIu32,
+             vka_dtype_name(dtype), m, n, k);
+    return list_problem(device, &p, list);
+}
+
+static bool list_prefill(struct vka_device *device, enum vka_dtype dtype, uint32_t head_dim,
+                         uint32_t length, bool causal, struct pipeline_list *list)
+{
+    struct problem p = {.dtype = dtype,
+                        .n_head = PREFILL_HEADS,
+                        .n_kv_head = PREFILL_HEADS,
+                        .n_q = length,
+                        .n_kv = length,
+                        .head_dim = head_dim,
+                        .causal = causal};
+    snprintf(p.name, sizeof p.name, "prefill %s %s d%" PRIu32 " %" PRIu32, vka_dtype_name(dtype),
+             causal ? "causal" : "full", head_dim, length);
+    return list_problem(device, &p, list);
+}
+
+static bool list_decode(struct vka_device *device, enum vka_dtype dtype, uint32_t n_kv,
+                        struct pipeline_list *list)
+{
+    struct problem p = {.dtype = dtype,
+                        .n_head = 32,
+                        .n_kv_head = 8,
+                        .n_q = 1,
+                        .n_kv = n_kv,
+                        .head_dim = 128,
+                        .causal = true};
+    snprintf(p.name, sizeof p.name, "decode %s d128 %" PRIu32, vka_dtype_name(dtype), n_kv);
+    return list_problem(device, &p, list);
+}
+
+bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *list)
+{
+    static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16};
+    bool ok = true;
+    for (size_t t = 0; t < COUNTOF(dtypes); t++) {
+        enum vka_dtype dtype = dtypes[t];
+        for (uint32_t dim = 64; dim <= 256; dim *= 2)
+            for (uint32_t length = 512; length <= 8192; length *= 16)
+                for (int causal = 0; causal < 2; causal++)
+                    ok &= list_prefill(device, dtype, dim, length, causal, list);
+        ok &= list_decode(device, dtype, 4096, list);
+        ok &= list_decode(device, dtype, 32768, list);
+        for (uint32_t size = 512; size <= 4096; size *= 2)
+            ok &= list_linear(device, dtype, size, size, size, list);
+        for (uint32_t rows = 1; rows <= 32; rows *= 2)
+            ok &= list_linear(device, dtype, rows, ROW_WIDTH, ROW_WIDTH, list);
+    }
+    return ok && list->n < MAX_PIPELINES;
+}
