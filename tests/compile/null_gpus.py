@@ -1,0 +1,209 @@
+"""GPUs that are not there: compile_kernels on Mesa's null devices, and the table of what came out.
+
+SPDX-License-Identifier: MIT"""
+import collections
+import concurrent.futures
+import glob
+import os
+import re
+import signal
+import subprocess
+import tempfile
+
+import assembly
+
+
+def amd(name):
+    return "radeon", "libamdgpu_noop_drm_shim.so", {"AMDGPU_GPU_ID": name}
+
+
+def nvidia(chipset):
+    return "nouveau", "libnouveau_noop_drm_shim.so", {
+        "NOUVEAU_CHIPSET": chipset, "NVK_I_WANT_A_BROKEN_VULKAN_DRIVER": "1"}
+
+
+def intel(pci_id, geometry):
+    """Generation, slices, subslices of each, EUs of each, 1 where it has memory of its own."""
+    return "intel", "libintel_null.so", {
+        "INTEL_STUB_GPU_DEVICE_ID": pci_id, "INTEL_NULL_GEOMETRY": geometry}
+
+
+def qualcomm(chip):
+    return "freedreno", "libfreedreno_noop_drm_shim.so", {"FD_GPU_ID": chip}
+
+
+def apple():
+    return "asahi", "libasahi_noop_drm_shim.so", {}
+
+
+# Name -> the driver, the library that stands for the kernel's driver, and what it is told.
+GPUS = {
+    "vega20": amd("vega20"), "navi21": amd("navi21"), "navi31": amd("navi31"),
+    "gfx1201": amd("gfx1201"),
+    "turing": nvidia("162"), "ampere": nvidia("176"), "ada": nvidia("194"),
+    "hopper": nvidia("180"), "blackwell": nvidia("1b2"),
+    "tgl": intel("0x9a49", "12,1,6,16,0"), "a770": intel("0x56a0", "12,8,4,16,1"),
+    "mtl": intel("0x7d55", "12,2,4,16,0"), "lnl": intel("0x64a0", "20,2,4,8,0"),
+    "bmg": intel("0xe20b", "20,5,4,8,1"), "ptl": intel("0xb080", "30,3,4,8,0"),
+    "adreno660": qualcomm("660"), "adreno740": qualcomm("740"), "m1": apple(),
+}
+# Drivers that Debian builds for other processors, or gives no null device of.
+NO_DEVICE = ["PanVK", "V3DV", "PowerVR"]
+NO_ASSEMBLY = {"m1"}  # of these there are statistics alone
+
+# Columns of statistics, in the words of RADV, NVK, ANV, Turnip and Honeykrisp. Registers: of a
+# lane; on Intel those alive at once. Local memory: bytes of a subgroup (AMD, Intel) or a lane
+# (NVK). Waves: what registers, and on AMD shared memory, leave room for on a SIMD (AMD), an SM
+# (NVK) or a core.
+STATISTICS = {
+    "instructions": ["Instructions", "Instruction count", "Instruction Count"],
+    "registers": ["VGPRs", "Number of GPRs", "Max live registers", "Registers used", "GPRs"],
+    "spills": ["Spilled VGPRs", "Spills to memory", "Spills", "STP Count"],
+    "fills": ["Fills from memory", "Fills", "LDP Count"],
+    "local_bytes": ["Scratch size", "SLM size", "Scratch Memory Size", "Scratch"],
+    "shared_bytes": ["LDS size", "Workgroup Memory Size", "NIR shared_size"],
+    "waves": ["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core"],
+}
+# loop: instructions of the hot loop, then the classes in it; step: of the loop around it with all
+# that is in it.
+STEP = {"step": "instructions", "step_matrix": "matrix", "step_fma": "fma", "step_alu": "alu"}
+COLUMNS = (["kernel", "dtype", "spec", "subgroup"] + list(STATISTICS) + ["loop"] +
+           assembly.CLASSES + list(STEP) + ["problems"])
+
+# rows: dicts, column -> text; with "loops", where they were measured. error: why there are none.
+Figures = collections.namedtuple("Figures", "device driver rows error")
+
+
+# ---- Files of compile_kernels --figures ----------------------------------------------------------
+
+def read_program(text, has_assembly):
+    """Columns of a program: what follows its line "program SUBGROUP NAME"."""
+    row = {"subgroup": text.split(None, 1)[0]}
+    statistics = dict(re.findall(r"^statistic (.*) = (.*)$", text, re.M))
+    for column, names in STATISTICS.items():
+        row[column] = next((statistics[n] for n in names if n in statistics), "-")
+    found = re.search(r"^assembly (.*)\n((?:.*\n)*?)end$", text, re.M)
+    loops = assembly.find_loops(found[1], found[2].split("\n")) if found else None
+    if loops is None and has_assembly:
+        raise ValueError("no assembly in a known language")
+    row["loops"] = loops or []
+    loop = assembly.hot_loop(row["loops"])
+    if not loop:
+        row.update(dict.fromkeys(["loop"] + assembly.CLASSES + list(STEP), "-"))
+        return row
+    step = assembly.step_of(loop, loops)
+    row["loop"], row["step"] = str(loop.instructions), str(step.instructions)
+    row.update({name: str(loop.counts[name]) for name in assembly.CLASSES})
+    row.update({name: str(step.counts[c]) for name, c in STEP.items() if name != "step"})
+    return row
+
+
+def read_pipeline(path, has_assembly=True):
+    """One row for each program of a pipeline."""
+    with open(path, errors="replace") as f:
+        head, *programs = re.split(r"^program ", f.read(), flags=re.M)
+    values = collections.defaultdict(list)
+    for line in head.splitlines():
+        word, _, rest = line.partition(" ")
+        values[word].append(rest)
+    common = {"kernel": values["kernel"][0], "dtype": values["dtype"][0],
+              "spec": values["spec"][0].replace(" ", ","), "problems": "; ".join(values["problem"])}
+    return [dict(common, **read_program(text, has_assembly)) for text in programs]
+
+
+# ---- A run ---------------------------------------------------------------------------------------
+
+def one_of(*patterns):
+    return next((path for pattern in patterns for path in sorted(glob.glob(pattern))), None)
+
+
+def tree_problem(tree):
+    """Why the tree is of no use; None where it is."""
+    if not os.path.isdir(tree):
+        return "there is no tree %s; tools/sid_tree.sh makes it" % tree
+    if not one_of(tree + "/usr/lib64/ld-linux-*", tree + "/usr/lib/ld-linux-*"):
+        return "%s is no tree of tools/sid_tree.sh" % tree
+    return None
+
+
+def command(tree, gpu, program, folder):
+    """Runs the program by the loader and the libraries of the tree, without root."""
+    driver, shim, told = GPUS[gpu]
+    libraries = one_of(tree + "/usr/lib/*-linux-gnu*")
+    loader = one_of(tree + "/usr/lib64/ld-linux-*", tree + "/usr/lib/ld-linux-*")
+    preload = one_of(libraries + "/" + shim, tree + "/" + shim)
+    if not preload:
+        raise OSError("%s is not in %s" % (shim, tree))
+    environment = {name: value for name, value in os.environ.items()
+                   if not re.match(r"(VK_|MESA_|LD_|RADV_|ACO_|NAK_|NVK_|INTEL_|ANV_)", name)}
+    environment.update(told, MESA_SHADER_CACHE_DISABLE="1", VK_LOADER_LAYERS_DISABLE="~implicit~",
+                       VK_DRIVER_FILES=tree + "/usr/share/vulkan/icd.d/%s_icd.json" % driver)
+    arguments = [loader, "--library-path", libraries, "--preload", preload, program]
+    return arguments + ["--figures", folder], environment
+
+
+def how_it_ended(ended):
+    if ended.returncode < 0:
+        how = signal.Signals(-ended.returncode).name
+    else:
+        how = "exit status %d" % ended.returncode
+    lines = [l for l in ended.stdout.splitlines() if "FAIL" in l or "no plan" in l] or [""]
+    return ("compile_kernels: %s. %s" % (how, lines[0])).strip()
+
+
+def measure(tree, gpu, program):
+    """Figures of a GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            arguments, environment = command(os.path.abspath(tree), gpu, program, folder)
+            ended = subprocess.run(arguments, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   errors="replace")
+            if ended.returncode != 0:
+                return Figures("-", "-", [], how_it_ended(ended))
+            with open(folder + "/device.txt") as f:
+                device, driver = f.read().splitlines()[:2]
+            rows = [row for path in sorted(glob.glob(folder + "/[0-9]*.txt"))
+                    for row in read_pipeline(path, gpu not in NO_ASSEMBLY)]
+            return Figures(device, driver, rows, None if rows else "no pipeline")
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            return Figures("-", "-", [], "%s: %s" % (type(error).__name__, error))
+
+
+def measure_all(arguments, program):
+    """GPU -> figures, arguments.jobs at a time."""
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        jobs = {gpu: pool.submit(measure, arguments.tree, gpu, program) for gpu in arguments.gpu}
+        return {gpu: job.result() for gpu, job in jobs.items()}
+
+
+# ---- Tables --------------------------------------------------------------------------------------
+
+def write_table(path, figures, compiler):
+    with open(path, "w") as f:
+        f.write("# device %s\n# driver %s\n# compiler %s\n" %
+                (figures.device, figures.driver, compiler))
+        f.write("\t".join(COLUMNS) + "\n")
+        for row in figures.rows:
+            f.write("\t".join(row[c] for c in COLUMNS) + "\n")
+
+
+def read_table(path):
+    """Figures of a table, and the shader compiler that made the modules."""
+    if not os.path.exists(path):
+        return Figures("-", "-", [], "there is no " + path), "-"
+    with open(path) as f:
+        lines = f.read().splitlines()
+    device, driver, compiler = (line.split(" ", 2)[2] for line in lines[:3])
+    columns = lines[3].split("\t")
+    rows = [dict(zip(columns, line.split("\t"))) for line in lines[4:]]
+    return Figures(device, driver, rows, None), compiler
+
+
+def key(row):
+    return row["kernel"], row["dtype"], row["spec"], row["subgroup"]
+
+
+def title(row):
+    return "%s %s (%s; constants %s)" % (row["kernel"], row["dtype"],
+                                         row["problems"].split("; ")[0], row["spec"])
