@@ -70,7 +70,7 @@ shared uvec4 q_tile[ROWS * Q_PITCH];
 shared uvec4 stage[KEYS * (Q_PITCH > V_PITCH ? Q_PITCH : V_PITCH)];
 shared uvec4 weights[ROWS * W_PITCH];
 shared float scores[ROWS * S_PITCH]; // [row][key]; then weights, HIDDEN where the key is hidden
-shared float matrix[ROWS * N];       // M x N floats a subgroup
+shared float matrix[(ROWS + M) * N]; // M x N floats a subgroup, then zeros
 shared float exchange[THREADS > 2 * ROWS ? THREADS : 2 * ROWS]; // one a lane, later two a row
 shared uint nonfinite; // not 0: the step has NaN or Inf among its values
 
@@ -252,9 +252,10 @@ void add_values()
     }
 }
 
-// Adds weighted NaN and Inf values to x, the context of row t of the tile at feature d.
-float add_nonfinite(float x, uint t, uint d, uint key, sequence s)
+// Sum of the weighted NaN and Inf values of a step, for row t of the tile at feature d.
+float find_nonfinite(uint t, uint d, uint key, sequence s)
 {
+    float x = 0.0;
     for (uint k = 0; k < KEYS; k++) {
         float w = scores[t * S_PITCH + k];
         if (w < 0.0 || d >= p.value_dim)
@@ -266,17 +267,21 @@ float add_nonfinite(float x, uint t, uint d, uint key, sequence s)
     return x;
 }
 
+// Each matrix of the context gets a matrix added, which is 0 but for one: constants index the
+// context, because some compilers keep an array that a loop indexes in memory, for the whole kernel.
 void add_nonfinite_values(uint key, sequence s)
 {
     uint mine = gl_SubgroupID * M;
-    [[unroll]] for (uint j = 0; j < VALUE / N; j++) {
-        coopMatStore(context[j], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
-        subgroup_barrier_shared();
+    [[dont_unroll]] for (uint j = 0; j < VALUE / N; j++) {
         for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES)
-            matrix[mine * N + e] =
-                add_nonfinite(matrix[mine * N + e], mine + e / N, j * N + e % N, key, s);
+            matrix[mine * N + e] = find_nonfinite(mine + e / N, j * N + e % N, key, s);
         subgroup_barrier_shared();
-        coopMatLoad(context[j], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint i = 0; i < VALUE / N; i++) {
+            ACCUMULATOR by;
+            coopMatLoad(by, matrix, (i == j ? mine : ROWS) * N, N,
+                        gl_CooperativeMatrixLayoutRowMajor);
+            context[i] = context[i] + by;
+        }
         subgroup_barrier_shared();
     }
 }
@@ -392,8 +397,10 @@ void store_rows(uvec2 keys, sequence s)
         exchange[2 * t + 1] = seen ? 1.0 : 0.0;
     }
     barrier();
-    [[unroll]] for (uint j = 0; j < VALUE / N; j++) {
-        coopMatStore(context[j], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
+    [[dont_unroll]] for (uint j = 0; j < VALUE / N; j++) {
+        [[unroll]] for (uint i = 0; i < VALUE / N; i++)
+            if (i == j)
+                coopMatStore(context[i], matrix, mine * N, N, gl_CooperativeMatrixLayoutRowMajor);
         subgroup_barrier_shared();
         for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES)
             store(matrix[mine * N + e], mine + e / N, j * N + e % N, keys, s);
@@ -421,6 +428,8 @@ void main()
         context[j] = ACCUMULATOR(0.0);
     if ((STATE & STATE_LOAD) != 0)
         load_state();
+    for (uint e = gl_LocalInvocationIndex; e < M * N; e += THREADS)
+        matrix[ROWS * N + e] = 0.0;
     stage_q(s);
     uvec4 bound = find_bounds(s);
     uvec2 keys = own_keys();

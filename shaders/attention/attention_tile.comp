@@ -282,18 +282,47 @@ void store_sums()
     }
 }
 
-// Stores the context, after add_lanes: `seen` is of the whole row.
+// Row r, which take_row selects by constants: some compilers keep an array that a loop indexes in
+// memory, for the whole kernel.
+vec4 row_context[TV];
+float taken_sum, taken_max;
+
+void take_row(uint r)
+{
+    [[unroll]] for (uint q = 0; q < TR; q++)
+        if (q == r) {
+            taken_sum = row_sum[q];
+            taken_max = row_max[q];
+            [[unroll]] for (uint j = 0; j < TV; j++)
+                row_context[j] = context[q * TV + j];
+        }
+}
+
+// Vec4 `column` of the context of row r, which saw no key.
+vec4 dead_column(uint r, uint column, uvec2 keys, sequence s)
+{
+    vec4 before = (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0);
+    return dead_context(row_of(tile_row(r)), keys, first_value4 + column, before, s);
+}
+
+void save_column(uint r, uint column, vec4 c)
+{
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        if (column < VALUE4)
+            o_words[row_state(r) + 4 * column + i] = floatBitsToUint(c[i]);
+}
+
+// Stores the context of row r, after add_lanes: `seen` is of the whole row.
 void store_context(uint r, uvec2 keys, sequence s)
 {
-    [[dont_unroll]] for (uint j = 0; j < TV; j++) {
-        uint column = gl_LocalInvocationID.x + j * LANES_X, at = row_state(r) + 4 * column;
-        vec4 c = context[r * TV + j];
-        if ((seen >> r & 1u) == 0u)
-            c = dead_context(row_of(tile_row(r)), keys, first_value4 + column,
-                             (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0), s);
-        for (uint i = 0; i < 4 && column < VALUE4; i++)
-            o_words[at + i] = floatBitsToUint(c[i]);
-    }
+    take_row(r);
+    if ((seen >> r & 1u) != 0u)
+        [[unroll]] for (uint j = 0; j < TV; j++)
+            save_column(r, gl_LocalInvocationID.x + j * LANES_X, row_context[j]);
+    else
+        [[dont_unroll]] for (uint column = gl_LocalInvocationID.x; column < VALUE4;
+                             column += LANES_X)
+            save_column(r, column, dead_column(r, column, keys, s));
 }
 
 // Adds row_sum and `seen` over the lanes of each row.
@@ -303,41 +332,46 @@ void add_lanes()
     [[unroll]] for (uint r = 0; r < TR; r++)
         give(r, (seen >> r & 1u) != 0u ? row_sum[r] : HIDDEN);
     barrier();
-    [[unroll]] for (uint r = 0; r < TR; r++) {
+    [[unroll]] for (uint r = 0; r < TR; r++)
         row_sum[r] = 0.0;
-        for (uint lane = 0; lane < LANES_X; lane++) {
+    for (uint lane = 0; lane < LANES_X; lane++) // outside: compilers unroll innermost loops only
+        [[unroll]] for (uint r = 0; r < TR; r++) {
             float part = exchange[tile_row(r) * (LANES_X / 4) + lane / 4][lane % 4];
             seen |= part != HIDDEN ? 1u << r : 0u;
             row_sum[r] += part != HIDDEN ? part : 0.0;
         }
-    }
+}
+
+void store_column(uint base, uint column, vec4 c)
+{
+    uint d = 4 * (first_value4 + column);
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        if (column < VALUE4 && d + i < p.value_dim) {
+            if (PIECES != 0)
+                o_words[base + d + i] = floatBitsToUint(c[i]);
+            else
+                STORE(o_words, base + d + i, O_TYPE, one_nan(c[i]));
+        }
 }
 
 void store_row(uint r, uvec2 keys, sequence s)
 {
     uint row = first_row + tile_row(r), base = output_base(tile_row(r), s);
     bool dead = (seen >> r & 1u) == 0u;
+    take_row(r);
     if (!dead && PIECES == 0 && mask_has(MASK_SINK))
-        row_sum[r] += WEIGHT_UNIT *
-                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], row_max[r]);
-    [[dont_unroll]] for (uint j = 0; j < TV; j++) {
-        uint column = gl_LocalInvocationID.x + j * LANES_X, d = first_value4 + column;
-        vec4 c = context[r * TV + j];
-        if (dead)
-            c = dead_context(row, keys, d,
-                             (STATE & STATE_LOAD) != 0 ? saved_context(r, column) : vec4(0.0), s);
-        else if (PIECES == 0)
-            c /= row_sum[r];
-        for (uint i = 0; i < 4; i++)
-            if (column < VALUE4 && 4 * d + i < p.value_dim) {
-                if (PIECES != 0)
-                    o_words[base + 4 * d + i] = floatBitsToUint(c[i]);
-                else
-                    STORE(o_words, base + 4 * d + i, O_TYPE, one_nan(c[i]));
-            }
-    }
+        taken_sum += WEIGHT_UNIT *
+                     sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], taken_max);
+    if (dead)
+        [[dont_unroll]] for (uint column = gl_LocalInvocationID.x; column < VALUE4;
+                             column += LANES_X)
+            store_column(base, column, dead_column(r, column, keys, s));
+    else
+        [[unroll]] for (uint j = 0; j < TV; j++)
+            store_column(base, gl_LocalInvocationID.x + j * LANES_X,
+                         PIECES == 0 ? row_context[j] / taken_sum : row_context[j]);
     if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
-        store_piece(base, row_max[r], row_sum[r], !dead, WEIGHT_UNIT);
+        store_piece(base, taken_max, taken_sum, !dead, WEIGHT_UNIT);
 }
 
 void main()
@@ -378,7 +412,7 @@ void main()
     if ((STATE & STATE_STORE) != 0)
         store_sums();
     add_lanes();
-    [[unroll]] for (uint r = 0; r < TR; r++)
+    [[dont_unroll]] for (uint r = 0; r < TR; r++)
         if ((STATE & STATE_STORE) != 0)
             store_context(r, keys, s);
         else if (first_row + tile_row(r) < n_row)

@@ -35,7 +35,7 @@ static uint64_t shared_bytes(const struct attention_choice *c)
     uint64_t chunks =
         rows * q_pitch + keys * (q_pitch > v_pitch ? q_pitch : v_pitch) + rows * (keys / 8 + 1);
     uint64_t exchange = c->lanes > 2 * rows ? c->lanes : 2 * rows;
-    uint64_t words = rows * (keys + 4) + rows * c->size.n + exchange + 2 * rows + 5;
+    uint64_t words = rows * (keys + 4) + (rows + c->size.m) * c->size.n + exchange + 2 * rows + 5;
     return 16 * chunks + 4 * words;
 }
 
