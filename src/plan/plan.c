@@ -145,7 +145,8 @@ void vka_plan_destroy(struct vka_plan **slot)
         return;
     struct vka_plan *plan = *slot;
     *slot = NULL;
-    plan->retired.ticket = plan->last_ticket;
+    /* Where finishing timed out, the upload may still be in flight. */
+    plan->retired.ticket = plan->finished ? plan->last_ticket : plan->device->queue.submitted;
     plan->retired.release = plan_free;
     queue_retire(plan->device, &plan->retired);
 }
