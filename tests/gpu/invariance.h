@@ -14,12 +14,13 @@ struct invariance {
     uint64_t n_run;                /* runs that were compared with the first one of their problem */
     uint64_t n_limited, n_refused; /* of those with lowered limits; problems that pass one */
     uint64_t n_key_chunks;         /* problems whose keys came chunk by chunk */
+    bool sample;                   /* two numbers of threads a problem, the others in the next */
     char why[WHY];                 /* of a failure */
 };
 
 /* A random attention problem: again, with its batch elements alone and elsewhere among others, in
- * slices of another size, within drawn budgets and limits, on the small device and with two other
- * numbers of threads, four in turn. False where a bit differs or a call fails. */
+ * slices of another size, within drawn budgets and limits, on the small device and with other
+ * numbers of threads. False where a bit differs or a call fails. */
 bool invariant_attention(struct invariance *t, uint64_t seed, enum vka_path path);
 
 /* A random fused problem: all keys at once, and chunk by chunk within a drawn budget. */

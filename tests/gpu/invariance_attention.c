@@ -208,7 +208,7 @@ static bool check_all(struct invariance *t, const struct problem_data *d)
     bool ok = check(t, t->device, d, d->p, in_place, false, "again") && check_batches(t, d) &&
               check(t, t->device, d, &sliced, in_place, false, "in other slices") &&
               check_budgets(t, d, &rng) && check_limits(t, d, &rng);
-    for (size_t i = d->p->seed % 2; i < N_THREADS && ok; i += 2)
+    for (size_t i = t->sample ? d->p->seed % 2 : 0; i < N_THREADS && ok; i += t->sample ? 2 : 1)
         ok = check(t, t->threaded[i], d, d->p, in_place, false, "with another number of threads");
     return ok;
 }

@@ -2,9 +2,10 @@
  * is sliced, cut for budgets and limits, or comes in key chunks or steps, and for any number of the
  * driver's threads.
  *
- *     test_invariance [--seed S] [--count N] [--device NAME] [--path auto|unfused|fused]
+ *     test_invariance [--seed S] [--count N] [--device NAME] [--path auto|unfused|fused] [--sample]
  *
- * Configuration i has the seed S + i. Without --path, one in three is forced to each path. */
+ * Configuration i has the seed S + i. Without --path, one in three is forced to each path. --sample
+ * takes two of the four numbers of threads with a configuration, and the others with the next. */
 #include "invariance.h"
 
 #include <getopt.h>
@@ -21,17 +22,15 @@ struct settings {
     uint64_t seed, count;
     const char *device;
     enum vka_path path;
-    bool any_path;
+    bool any_path, sample;
 };
 
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"count", required_argument, NULL, 'c'},
-        {"device", required_argument, NULL, 'd'},
-        {"path", required_argument, NULL, 'p'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},   {"count", required_argument, NULL, 'c'},
+        {"device", required_argument, NULL, 'd'}, {"path", required_argument, NULL, 'p'},
+        {"sample", no_argument, NULL, 'S'},       {NULL, 0, NULL, 0},
     };
     static const char *const paths[] = {"auto", "unfused", "fused"};
     *s = (struct settings){.seed = 1, .count = 100, .any_path = true};
@@ -43,6 +42,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->count = strtoull(optarg, NULL, 10);
         else if (c == 'd')
             s->device = optarg;
+        else if (c == 'S')
+            s->sample = true;
         else if (c == 'p') {
             s->any_path = false;
             while (s->path < VKA_PATH_COUNT && strcmp(paths[s->path], optarg) != 0)
@@ -136,9 +137,10 @@ int main(int argc, char **argv)
     uint64_t failures = 1;
     if (!parse(argc, argv, &s)) {
         fprintf(stderr, "usage: test_invariance [--seed S] [--count N] [--device NAME]\n"
-                        "                       [--path auto|unfused|fused]\n");
+                        "                       [--path auto|unfused|fused] [--sample]\n");
         return 2;
     }
+    t.sample = s.sample;
     enum vka_status status = open_devices(&t, s.device);
     if (status == VKA_OK)
         failures = run_all(&t, &s);
