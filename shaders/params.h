@@ -312,23 +312,29 @@ struct attention_params {
 #define TILE_STATE 16
 #define TILE_SPECS 17
 
-/* attention_coop: THREADS are ATTENTION_COOP_SUBGROUPS subgroups, each of M rows and a multiple of
- * M lanes; matrices as in matmul_coop. Buffer 13: words of attention_map. */
+/* attention_coop: THREADS are SUBGROUPS subgroups of a multiple of M lanes; COLUMNS of them
+ * share M rows; matrices as in matmul_coop. Buffer 13: words of attention_map. */
 #define ATTENTION_COOP_THREADS 0
-#define ATTENTION_COOP_M 1
-#define ATTENTION_COOP_N 2
-#define ATTENTION_COOP_K 3
-#define ATTENTION_COOP_HEAD 4  /* head_dim, rounded up to a multiple of K */
-#define ATTENTION_COOP_VALUE 5 /* value_dim, rounded up to a multiple of N */
-#define ATTENTION_COOP_KEYS 6  /* keys of a step, a multiple of N and K */
-#define ATTENTION_COOP_O_TYPE 7
-#define ATTENTION_COOP_K_VEC 8 /* rows 16-byte aligned, head_dim a multiple of 8 */
-#define ATTENTION_COOP_V_VEC 9
-#define ATTENTION_COOP_GENERAL 10
-#define ATTENTION_COOP_PIECES 11
-#define ATTENTION_COOP_STATE 12
-#define ATTENTION_COOP_SPECS 13
-#define ATTENTION_COOP_SUBGROUPS 4
+#define ATTENTION_COOP_SUBGROUPS 1
+#define ATTENTION_COOP_COLUMNS 2
+#define ATTENTION_COOP_M 3
+#define ATTENTION_COOP_N 4
+#define ATTENTION_COOP_K 5
+#define ATTENTION_COOP_HEAD 6  /* head_dim, rounded up to a multiple of K */
+#define ATTENTION_COOP_VALUE 7 /* value features of a workgroup, a multiple of N * COLUMNS */
+#define ATTENTION_COOP_KEYS 8  /* keys of a step, a multiple of N * COLUMNS and K */
+#define ATTENTION_COOP_AHEAD 9 /* AHEAD_ bits: what waits in registers */
+#define ATTENTION_COOP_O_TYPE 10
+#define ATTENTION_COOP_K_VEC 11 /* rows begin and end at whole chunks; 2: and HEAD is head_dim */
+#define ATTENTION_COOP_V_VEC 12 /* 2: and all VALUE features of every workgroup are there */
+#define ATTENTION_COOP_GENERAL 13
+#define ATTENTION_COOP_PAGED 14
+#define ATTENTION_COOP_PIECES 15
+#define ATTENTION_COOP_STATE 16
+#define ATTENTION_COOP_SPECS 17
+#define AHEAD_VALUES 1 /* values of the step, while its scores are computed */
+#define AHEAD_Q 2      /* q; else it stays in shared memory */
+#define AHEAD_KEYS 4   /* keys of the next step */
 
 /* attention_decode: DECODE_THREADS invocations take ROWS rows, and as many keys a step. A chunk is
  * 16 bytes of a key or value. State of a row: DECODE_PITCH floats, 4 * v_fours a lane of context,

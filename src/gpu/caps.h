@@ -11,6 +11,9 @@ struct matrix_size {
     uint32_t m, n, k; /* 0: none */
 };
 
+/* Registers of a lane that matrices may take on most GPUs: others are for addresses and loads. */
+#define MATRIX_REGISTERS 160u
+
 struct caps {
     struct vka_device_properties properties;
     uint32_t max_groups[3];    /* workgroups of a dispatch, per axis */
@@ -29,8 +32,12 @@ struct caps {
     const struct verdict *verdict; /* the tuning profile, see gpu/verdict.h; NULL: none */
     bool int64;                    /* 64-bit integers in shaders */
     bool device_address;           /* buffers by address; only on CPU drivers, which gain by it */
+    bool subgroup_shuffle;         /* shuffles between the lanes of a subgroup in shaders */
     bool subgroup_size_control;    /* pipelines can demand subgroups of properties.subgroup_size */
     bool subgroup_size_varies;     /* they must, as the device has other subgroup sizes too */
+    uint32_t matrix_subgroup;      /* subgroup size of kernels with matrices: the least, of whose
+                                      registers a matrix takes fewest */
+    uint32_t matrix_registers;     /* of a lane of it, 32 bits each, that matrices may take */
     bool matrices;                 /* cooperative matrices can be used */
     bool bfloat16_matrices;        /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */

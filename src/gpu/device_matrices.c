@@ -8,6 +8,7 @@
 #define COMPONENT_F16 0 /* of VkComponentTypeKHR */
 #define COMPONENT_F32 1
 #define COMPONENT_BF16 1000141000
+#define VENDOR_INTEL 0x8086u
 #define SCOPE_SUBGROUP 3 /* of VkScopeKHR */
 
 static const char *component_name(int32_t type)
@@ -75,6 +76,15 @@ static void take_larger(const VkCooperativeMatrixPropertiesKHR *from, int32_t co
         *best = (struct matrix_size){from->MSize, from->NSize, from->KSize};
 }
 
+/* Vulkan does not tell the number of registers. Intel's GPUs have 128 for a lane of their smallest
+ * subgroups, in which scalars take a register of every lane; others have about 256. */
+static uint32_t matrix_registers(const struct caps *caps)
+{
+    if (caps->properties.vendor_id != VENDOR_INTEL)
+        return MATRIX_REGISTERS;
+    return caps->matrix_subgroup < 16 ? 80 : 96;
+}
+
 void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t version, struct caps *caps)
 {
@@ -82,6 +92,7 @@ void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice p
     uint32_t count = COUNTOF(list);
     if (!read_features(instance, physical, version, caps))
         return;
+    caps->matrix_registers = matrix_registers(caps);
     for (uint32_t i = 0; i < count; i++)
         list[i] = (VkCooperativeMatrixPropertiesKHR){
             .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};

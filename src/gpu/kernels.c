@@ -39,8 +39,7 @@ static const char *missing_matrices(unsigned needs, const struct caps *caps)
         return "needs cooperative matrices of float16";
     if (needs & NEED_MATRIX_BF16 && (!caps->bfloat16_matrices || !caps->matrix_bf16.m))
         return "needs cooperative matrices of bfloat16";
-    if (needs & (NEED_MATRIX_F16 | NEED_MATRIX_BF16) &&
-        has->max_workgroup < COOP_SUBGROUPS * has->subgroup_size)
+    if (needs & NEED_MATRICES && has->max_workgroup < COOP_SUBGROUPS * caps->matrix_subgroup)
         return "needs workgroups of 8 subgroups";
     return NULL;
 }
@@ -59,6 +58,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "needs subgroup broadcasts in compute shaders";
     if (needs & (NEED_ARITHMETIC | NEED_REDUCTIONS) && !has->subgroup_arithmetic)
         return "needs subgroup reductions in compute shaders";
+    if (needs & NEED_SHUFFLE && !caps->subgroup_shuffle)
+        return "needs shuffles between the lanes of a subgroup";
     if (needs & NEED_SUBGROUP_8 && has->subgroup_size < 8)
         return "needs subgroups of 8";
     if (missing_matrices(needs, caps))

@@ -129,6 +129,7 @@ struct job {
 static void compile(const struct vka_device *device, struct job *job)
 {
     const struct pipeline_key *key = &job->pipeline->key;
+    const uint32_t needs = kernel_table[key->kernel].needs;
     VkSpecializationMapEntry entries[MAX_SPECS];
     for (uint32_t i = 0; i < key->n_spec; i++)
         entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
@@ -140,9 +141,9 @@ static void compile(const struct vka_device *device, struct job *job)
     };
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
-        .requiredSubgroupSize = device->caps.properties.subgroup_size,
+        .requiredSubgroupSize = needs & NEED_MATRICES ? device->caps.matrix_subgroup
+                                                      : device->caps.properties.subgroup_size,
     };
-    const uint32_t needs = kernel_table[key->kernel].needs;
     bool fixed = needs & NEED_FULL_SUBGROUPS, sizes = device->caps.subgroup_size_varies;
     bool any = sizes && device->caps.subgroup_size_control && (needs & NEED_REDUCTIONS);
     job->result = device->vk.vkCreateComputePipelines(

@@ -10,12 +10,31 @@
 /* Largest head_dim and value_dim whose context stays in registers. */
 #define DIM_MOST 256u
 
+/* Rows of a workgroup: the most whose tiles fit shared memory. */
+#define ROWS_MOST 64u
+#define ROWS_LEAST 16u
+
+/* Keys of a step: as many products for scores as for the context. Fewer than KEYS_WANTED only where
+ * nothing else fits: a step has work that does not shrink with them. */
+#define KEYS_MOST 64u
+#define KEYS_WANTED 32u
+#define KEYS_LEAST 16u
+
+/* Scores of a step for one lane: a bit of a word each, stored in whole chunks. */
+#define PART_LEAST 8u
+#define PART_MOST 32u
+
+/* Fewest registers for matrices beside which there are some for values on their way, and largest
+ * head_dim at which q leaves some for the keys of the next step. */
+#define AHEAD_LEAST 96u
+#define AHEAD_MOST 128u
+
+/* Subgroups that share rows. */
+#define COLUMNS_MOST 4u
+
 /* Bytes of shared memory a workgroup takes where possible, so that a processor has room for
  * several. */
 #define SHARED_AIM 40960u
-
-/* Keys of a step for one lane: a bit of a word each. */
-#define PART_MOST 32u
 
 /* The kernel for the types; KERNEL_COUNT: none. None for float32 output, because weights are
  * rounded to 16 bits. */
@@ -28,32 +47,68 @@ static enum kernel kernel_of(const struct attention_problem *p)
                                    : KERNEL_COUNT;
 }
 
+/* AHEAD_ bits by the registers of a lane. */
+static uint32_t ahead_of(const struct caps *caps, const struct attention_choice *c)
+{
+    if (caps->matrix_registers < MATRIX_REGISTERS)
+        return caps->matrix_registers < AHEAD_LEAST ? 0 : AHEAD_VALUES;
+    return AHEAD_VALUES | AHEAD_Q | (c->head4 > AHEAD_MOST / 4 ? 0 : AHEAD_KEYS);
+}
+
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
-    uint64_t rows = c->tile, keys = c->keys;
-    uint64_t q_pitch = c->head4 / 2 + 1, v_pitch = c->value4 / 2 + 1;
-    uint64_t chunks =
-        rows * q_pitch + keys * (q_pitch > v_pitch ? q_pitch : v_pitch) + rows * (keys / 8 + 1);
-    uint64_t exchange = c->lanes > 2 * rows ? c->lanes : 2 * rows;
-    uint64_t words = rows * (keys + 4) + (rows + c->size.m) * c->size.n + exchange + 2 * rows + 5;
-    return 16 * chunks + 4 * words;
+    uint64_t rows = c->tile, keys = c->keys, k_pitch = c->head4 / 2 + 1;
+    uint64_t stage = keys * k_pitch + 4 * c->value4 * (keys / 8 + 1), q = rows * k_pitch;
+    stage = !(c->ahead & AHEAD_Q) ? stage + q : stage > q ? stage : q;
+    uint64_t weights = c->columns > 1 ? rows * (keys / 8 + 1) : 0;
+    return 16 * (stage + rows * (keys / 4 + 1) + weights + c->size.n / 4) + 4 * (3 * rows + 5);
 }
 
-/* Whether a lane gets a whole and even number of keys. */
-static bool parts_fit(const struct attention_choice *c, uint32_t subgroup_size)
+/* Registers of a lane, of 32 bits, for the context and the scores of a step. */
+static uint32_t registers(const struct attention_choice *c, uint32_t subgroup_size)
 {
-    uint32_t parts = subgroup_size / c->size.m;
-    return c->keys % c->size.n == 0 && c->keys % c->size.k == 0 && c->keys % (2 * parts) == 0 &&
-           c->keys / parts <= PART_MOST;
+    return (4 * c->value4 + c->keys) * c->size.m / (subgroup_size * c->columns);
 }
 
-/* Sets the most keys a step that fit `shared` bytes; false where none fit. */
-static bool set_keys(const struct attention_problem *problem, uint32_t subgroup_size,
-                     uint32_t shared, struct attention_choice *c)
+static bool keys_fit(const struct attention_choice *c, uint32_t subgroup_size)
 {
-    for (c->keys = 64 >> problem->variant; c->keys >= 16; c->keys /= 2)
-        if (parts_fit(c, subgroup_size) && shared_bytes(c) <= shared)
+    uint32_t part = c->keys * c->size.m / (subgroup_size * c->columns);
+    return c->keys % (c->size.n * c->columns) == 0 && c->keys % c->size.k == 0 &&
+           part % PART_LEAST == 0 && part <= PART_MOST;
+}
+
+/* Sets rows, and keys of at least `least`, to the most whose tiles fit `shared` bytes; false where
+ * none do. */
+static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
+                      uint32_t least, uint32_t shared, struct attention_choice *c)
+{
+    uint32_t size = caps->matrix_subgroup;
+    for (c->tile = ROWS_MOST; c->tile >= ROWS_LEAST; c->tile /= 2) {
+        c->lanes_y = c->tile / c->size.m * c->columns;
+        c->lanes = c->lanes_y * size;
+        if (c->tile % c->size.m || c->lanes > caps->properties.max_workgroup)
+            continue;
+        uint32_t most = c->head4 > KEYS_MOST / 4 ? KEYS_MOST / 2 : KEYS_MOST;
+        for (c->keys = most >> problem->variant; c->keys >= least; c->keys /= 2)
+            if (keys_fit(c, size) && registers(c, size) <= caps->matrix_registers / 2 &&
+                shared_bytes(c) <= shared)
+                return true;
+    }
+    return false;
+}
+
+/* Spreads the context over as few subgroups as have registers for it. */
+static bool set_columns(const struct caps *caps, const struct attention_problem *problem,
+                        uint32_t least, struct attention_choice *c)
+{
+    uint32_t most = caps->properties.max_shared_memory;
+    for (c->columns = 1; c->columns <= COLUMNS_MOST; c->columns *= 2) {
+        uint32_t unit = c->size.n * c->columns;
+        c->value4 = divide_up(problem->value_dim, unit) * unit / 4;
+        if (set_tiles(caps, problem, least, most < SHARED_AIM ? most : SHARED_AIM, c) ||
+            set_tiles(caps, problem, least, most, c))
             return true;
+    }
     return false;
 }
 
@@ -61,24 +116,19 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
                    struct attention_choice *choice)
 {
     enum kernel kernel = kernel_of(problem);
-    uint32_t subgroup_size = caps->properties.subgroup_size;
     if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
         return false;
-    struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1};
+    struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1, .rows = 1};
     c.preferred =
         caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers compute a matrix in many steps */
     c.size = kernel == KERNEL_attention_coop_f16 ? caps->matrix_f16 : caps->matrix_bf16;
-    if (subgroup_size % c.size.m || c.size.n % 8 || problem->head_dim > DIM_MOST ||
+    if (caps->matrix_subgroup % c.size.m || c.size.n % 8 || problem->head_dim > DIM_MOST ||
         problem->value_dim > DIM_MOST)
         return false;
-    c.lanes = ATTENTION_COOP_SUBGROUPS * subgroup_size;
-    c.rows = 1;
-    c.tile = ATTENTION_COOP_SUBGROUPS * c.size.m;
     c.head4 = divide_up(problem->head_dim, c.size.k) * c.size.k / 4;
-    c.value4 = divide_up(problem->value_dim, c.size.n) * c.size.n / 4;
-    uint32_t most = caps->properties.max_shared_memory;
-    if (!set_keys(problem, subgroup_size, most < SHARED_AIM ? most : SHARED_AIM, &c) &&
-        !set_keys(problem, subgroup_size, most, &c))
+    c.ahead = ahead_of(caps, &c);
+    if (!set_columns(caps, problem, KEYS_WANTED >> problem->variant, &c) &&
+        !set_columns(caps, problem, KEYS_LEAST, &c))
         return false;
     attention_split_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);
@@ -88,21 +138,31 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     return true;
 }
 
+/* See ATTENTION_COOP_K_VEC. */
+static uint32_t vec_of(bool chunks, uint32_t dim, uint32_t padded)
+{
+    return !chunks ? 0 : dim == padded ? 2 : 1;
+}
+
 static void set_key(const struct attention_choice *c, const struct attention_operands *o,
                     struct pipeline_key *key)
 {
     key->n_spec = ATTENTION_COOP_SPECS;
     key->spec[ATTENTION_COOP_THREADS] = c->lanes;
+    key->spec[ATTENTION_COOP_SUBGROUPS] = c->lanes_y;
+    key->spec[ATTENTION_COOP_COLUMNS] = c->columns;
     key->spec[ATTENTION_COOP_M] = c->size.m;
     key->spec[ATTENTION_COOP_N] = c->size.n;
     key->spec[ATTENTION_COOP_K] = c->size.k;
     key->spec[ATTENTION_COOP_HEAD] = 4 * c->head4;
     key->spec[ATTENTION_COOP_VALUE] = 4 * c->value4;
     key->spec[ATTENTION_COOP_KEYS] = c->keys;
+    key->spec[ATTENTION_COOP_AHEAD] = c->ahead;
     key->spec[ATTENTION_COOP_O_TYPE] = o->o_type;
-    key->spec[ATTENTION_COOP_K_VEC] = o->k_chunks;
-    key->spec[ATTENTION_COOP_V_VEC] = o->v_chunks;
+    key->spec[ATTENTION_COOP_K_VEC] = vec_of(o->k_chunks, o->head_dim, 4 * c->head4);
+    key->spec[ATTENTION_COOP_V_VEC] = vec_of(o->v_chunks, o->value_dim, 4 * c->value4 * c->n_chunk);
     key->spec[ATTENTION_COOP_GENERAL] = o->bias || o->dropout;
+    key->spec[ATTENTION_COOP_PAGED] = o->paged;
     key->spec[ATTENTION_COOP_PIECES] = c->n_split > 1;
 }
 
@@ -111,7 +171,7 @@ static double count_loops(const struct attention_choice *c, const struct attenti
                           double keys)
 {
     double loads = 9.0 * c->keys * (c->head4 + c->value4) / 2 / c->lanes;
-    double odd = (double)c->keys * c->size.m * c->size.n * ATTENTION_COOP_SUBGROUPS / c->lanes *
+    double odd = (double)c->keys * c->size.m * c->size.n * c->lanes_y / c->lanes *
                  divide_up(4 * c->value4, c->size.n);
     double weigh = (3 + (o->dropout ? PHILOX_LOOPS : 0)) * c->keys;
     return 1024 + ceil(keys / c->keys + 1) * (loads + odd + weigh) +
@@ -121,7 +181,7 @@ static double count_loops(const struct attention_choice *c, const struct attenti
 /* Lanes of a row. */
 static uint32_t state_lanes(const struct attention_choice *c)
 {
-    return c->lanes / ATTENTION_COOP_SUBGROUPS / c->size.m;
+    return c->lanes / c->tile;
 }
 
 const struct attention_family attention_coop = {

@@ -85,7 +85,9 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .n_q = draw_rows(c, set),
         .n_new = n_kv,
         .head_dim = coop && rng_chance(rng, 30) ? 40 : 8,
-        .value_dim = is_fused(c) && rng_chance(rng, 30) ? 6 : 8,
+        .value_dim = coop && rng_chance(rng, 10)          ? 40
+                     : is_fused(c) && rng_chance(rng, 30) ? 6
+                                                          : 8,
         .q = type,
         .k = type,
         .v = type,
@@ -114,10 +116,15 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     return p;
 }
 
+/* attention_coop: registers that make it spread a context over one, two or four subgroups, and keep
+ * q in registers or not. */
 static void run_case(struct check *c, const struct problem *p)
 {
+    static const uint32_t registers[] = {MATRIX_REGISTERS, 96, 80, 48};
     struct problem_result result;
     char text[CASE_TEXT];
+    if (is_attention_coop(c->kernel))
+        c->device->caps.matrix_registers = registers[rng_range(&c->rng, 0, COUNTOF(registers) - 1)];
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
     else if (!(result.kernels >> c->kernel & 1))

@@ -36,8 +36,9 @@ const struct fake_device fake_modern = {
     .bfloat16_matrix = 1,
     .subgroup = {.subgroupSize = 32,
                  .supportedStages = VK_SHADER_STAGE_COMPUTE_BIT,
-                 .supportedOperations =
-                     VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT},
+                 .supportedOperations = VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
+                                        VK_SUBGROUP_FEATURE_BALLOT_BIT |
+                                        VK_SUBGROUP_FEATURE_SHUFFLE_BIT},
     .size = {.minSubgroupSize = 32,
              .maxSubgroupSize = 64,
              .requiredSubgroupSizeStages = VK_SHADER_STAGE_COMPUTE_BIT},

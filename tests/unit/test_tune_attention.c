@@ -126,8 +126,10 @@ static void fused_matrices(void **state)
     assert_true(c.usable && c.preferred);
     assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
     assert_int_equal(c.tile, 64);
-    assert_int_equal(c.keys, 32); /* 64 would need 50 KiB */
+    assert_int_equal(c.keys, 64);
     assert_int_equal(c.lanes, 128);
+    assert_int_equal(c.columns, 1);
+    assert_int_equal(c.ahead, AHEAD_VALUES | AHEAD_Q | AHEAD_KEYS);
     assert_int_equal(c.n_split, 1);
     p.n_row = 64; /* 8 workgroups */
     tune_attention(&caps, &p, &c);
@@ -177,13 +179,59 @@ static void matrices_that_do_not_fit(void **state)
     tune_attention(&wide, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
     assert_in_range(tune_attention_shared(&c), 40961, 65536); /* more than is aimed at */
-    narrow.properties.subgroup_size = 8; /* fewer lanes than a matrix has rows */
+    assert_int_equal(c.columns, 2); /* a subgroup has no registers for 16 x 256 floats */
+    assert_int_equal(c.tile, 64);
+    wide.properties.max_shared_memory = 49152;
+    tune_attention(&wide, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_int_equal(c.tile, 32);
+    narrow.matrix_subgroup = 8; /* fewer lanes than a matrix has rows */
     small.properties.max_shared_memory = 16384;
     odd.matrix_f16.n = 4; /* not whole chunks */
     const struct caps *const unfit[] = {&narrow, &small, &odd};
     for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
         tune_attention(unfit[i], &p, &c);
         assert_int_equal(c.kernel, KERNEL_attention_tile);
+    }
+}
+
+/* Intel's GPUs: matrices of 8 rows, half the registers. Columns, rows and keys are those of which
+ * its compiler spills nothing. */
+static void few_registers(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 4096,
+                                  .n_kv = 4096,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    static const struct {
+        uint32_t subgroup, registers, n, dim; /* given */
+        uint32_t columns, tile, keys;         /* chosen */
+    } cases
+        [] =
+            {
+                {16, 96, 16, 64, 1, 64, 32},
+                {16, 96, 16, 80, 2, 64, 32}, /* 80 features: 96, so that both columns have as many */
+                {16, 96, 16, 128, 2, 32, 32},
+                {8, 80, 8, 64, 4, 64, 32},
+                {8, 80, 8, 128, 4, 32, 32},
+            };
+    for (size_t i = 0; i < COUNTOF(cases); i++) {
+        struct attention_choice c;
+        caps.matrix_subgroup = cases[i].subgroup;
+        caps.matrix_registers = cases[i].registers;
+        caps.matrix_f16 = (struct matrix_size){8, cases[i].n, 16};
+        p.head_dim = p.value_dim = cases[i].dim;
+        tune_attention(&caps, &p, &c);
+        assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+        assert_int_equal(c.columns, cases[i].columns);
+        assert_int_equal(c.tile, cases[i].tile);
+        assert_int_equal(c.keys, cases[i].keys);
+        assert_int_equal(c.ahead, cases[i].registers < 96 ? 0 : AHEAD_VALUES);
     }
 }
 
@@ -206,14 +254,15 @@ static void check_tile_sizes(const struct caps *caps, const struct attention_pro
 static void check_coop_sizes(const struct caps *caps, const struct attention_problem *p,
                              const struct attention_choice *c)
 {
-    uint32_t parts = caps->properties.subgroup_size / c->size.m;
+    uint32_t parts = caps->matrix_subgroup / c->size.m * c->columns;
     assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
-    assert_int_equal(c->lanes, ATTENTION_COOP_SUBGROUPS * caps->properties.subgroup_size);
-    assert_int_equal(c->tile, ATTENTION_COOP_SUBGROUPS * c->size.m);
+    assert_int_equal(c->lanes, c->lanes_y * caps->matrix_subgroup);
+    assert_int_equal(c->tile, c->lanes_y / c->columns * c->size.m);
     assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % c->size.k == 0);
     assert_true(4 * c->value4 >= p->value_dim && 4 * c->value4 % c->size.n == 0);
-    assert_true(c->keys % c->size.n == 0 && c->keys % c->size.k == 0);
-    assert_true(parts > 0 && c->keys % (2 * parts) == 0 && c->keys / parts <= 32);
+    assert_int_equal(4 * c->value4 % (c->size.n * c->columns), 0);
+    assert_true(c->keys % (c->size.n * c->columns) == 0 && c->keys % c->size.k == 0);
+    assert_true(parts > 0 && c->keys % (8 * parts) == 0 && c->keys / parts <= 32);
     assert_true(p->q_type == p->kv_type && p->kv_type == p->v_type);
     assert_true(p->q_type != VKA_F32 && p->o_type != VKA_F32);
     assert_int_equal(c->n_chunk, 1);
@@ -327,6 +376,7 @@ int main(void)
         cmocka_unit_test(fused_tiles),
         cmocka_unit_test(fused_matrices),
         cmocka_unit_test(matrices_that_do_not_fit),
+        cmocka_unit_test(few_registers),
         cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
