@@ -40,8 +40,6 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
                                           .queueFamilyIndex = device->queue_family,
                                       },
                                       NULL, &queue->pool));
-    if (!device->running) /* kept when a device is recovered: plans bind it */
-        TRY(storage_create(device, MEMORY_STAGING, 8, &device->running));
     TRY(receipts_grow(device));
 fail:
     return status;
@@ -93,6 +91,7 @@ bool queue_finish(struct vka_device *device)
     if (!queue_drain(device))
         return false;
     release_done(device, true);
+    queue->abandoned = 0;
     receipts_finish(device);
     if (device_is_forked(device))
         return true;
@@ -337,7 +336,9 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
     TRY(queue_submit(device, &commands, 1, false, NULL, &ticket));
     TRY(queue_wait(device, ticket, COPY_TIMEOUT));
 fail:
-    if (commands && !is_in_flight(device, ticket)) /* otherwise the pool frees it in the end */
+    if (is_in_flight(device, ticket))
+        device->queue.abandoned = ticket; /* the pool frees the commands in the end */
+    else if (commands)
         device->vk.vkFreeCommandBuffers(device->handle, device->queue.pool, 1, &commands);
     return status;
 }

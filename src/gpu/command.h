@@ -20,6 +20,7 @@ struct queue {
     vka_queue_callback *lock, *unlock; /* around submits; NULL: none */
     void *lock_user;
     uint64_t submitted, completed; /* tickets */
+    uint64_t abandoned;            /* of the last copy whose wait timed out; 0: none */
     VkSemaphore timeline;          /* or, without timeline semaphores, the fences: */
     VkFence fence[MAX_IN_FLIGHT];  /* of ticket t at t % MAX_IN_FLIGHT */
     VkCommandPool pool;            /* of the copies below and the receipts */

@@ -157,6 +157,8 @@ enum vka_status device_start(struct vka_device *device, const struct vka_device_
     device->caps.verdict = &device->verdict;
     device->self_test.off = device->caps.trusted = info->skip_self_test;
     TRY(memory_init(device, !info->no_mapped_memory, info->max_memory));
+    /* Kept when a device is recovered: plans bind it. */
+    TRY(storage_create(device, MEMORY_STAGING, 8, &device->running));
     TRY(queue_init(device, device->caps.properties.timeline));
     TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
 fail:

@@ -39,6 +39,14 @@ struct storage *storage_ref(struct storage *storage)
     return storage;
 }
 
+static void storage_free(struct vka_device *device, struct retired *self)
+{
+    struct storage *storage = (struct storage *)self;
+    memory_free(device, &storage->range);
+    free(storage->kept);
+    free(storage);
+}
+
 void storage_unref(struct storage **slot)
 {
     struct storage *storage = *slot;
@@ -50,9 +58,10 @@ void storage_unref(struct storage **slot)
         link = &(*link)->next_kept;
     if (storage->listed)
         *link = storage->next_kept;
-    memory_free(storage->device, &storage->range);
-    free(storage->kept);
-    free(storage);
+    /* A copy that was given up may still read or write there. */
+    storage->retired =
+        (struct retired){.ticket = storage->device->queue.abandoned, .release = storage_free};
+    queue_retire(storage->device, &storage->retired);
 }
 
 enum vka_status storage_keep(struct storage *storage, const void *contents)

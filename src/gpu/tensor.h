@@ -4,10 +4,12 @@
 
 #include "core/arith.h"
 #include "core/shape.h"
+#include "gpu/command.h"
 #include "gpu/memory.h"
 
 /* A range of device memory, freed with its last reference. */
 struct storage {
+    struct retired retired; /* from the last reference on */
     struct vka_device *device;
     struct memory_range range;
     uint64_t bytes; /* asked for; range may be larger */

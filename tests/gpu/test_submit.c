@@ -13,6 +13,7 @@
 #include "../patience.h"
 #include "core/status.h"
 #include "gpu/device.h"
+#include "gpu/tensor.h"
 #include "layer_case.h"
 
 #define SIDE 8
@@ -257,6 +258,58 @@ static void plan_in_flight(void **state)
     vka_tensor_destroy(&d.x);
 }
 
+static VKAPI_ATTR VkResult VKAPI_CALL no_patience(VkDevice device, const VkSemaphoreWaitInfo *info,
+                                                  uint64_t timeout)
+{
+    (void)device, (void)info, (void)timeout;
+    return VK_TIMEOUT;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL no_patience_fences(VkDevice device, uint32_t n,
+                                                         const VkFence *fences, VkBool32 all,
+                                                         uint64_t timeout)
+{
+    (void)device, (void)n, (void)fences, (void)all, (void)timeout;
+    return VK_TIMEOUT;
+}
+
+static struct memory_range range_of(struct vka_device *device, struct vka_tensor **x)
+{
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 1, (const uint32_t[]){4096}, x), VKA_OK);
+    return (*x)->storage->range;
+}
+
+static bool same_range(struct memory_range a, struct memory_range b)
+{
+    return a.block == b.block && a.offset == b.offset;
+}
+
+/* Memory of a tensor is given to no other while a copy to it, not waited for, may be in flight. */
+static void copy_in_flight(void **state)
+{
+    (void)state;
+    static float data[4096];
+    struct vka_device *device = NULL;
+    struct vka_tensor *x = NULL, *other = NULL, *again = NULL;
+    assert_int_equal(
+        vka_device_create(VKA_INFO(vka_device_info, .no_mapped_memory = true), &device), VKA_OK);
+    struct memory_range first = range_of(device, &x);
+    vka_tensor_destroy(&x);
+    assert_true(same_range(range_of(device, &x), first)); /* else the test would show nothing */
+    hook(device);
+    device->vk.vkWaitSemaphores = no_patience;
+    device->vk.vkWaitForFences = no_patience_fences;
+    assert_int_equal(vka_tensor_write(x, data, sizeof data), VKA_TIMEOUT);
+    unhook(device);
+    vka_tensor_destroy(&x);
+    assert_false(same_range(range_of(device, &other), first));
+    assert_int_equal(vka_tensor_write(other, data, sizeof data), VKA_OK);
+    assert_true(same_range(range_of(device, &again), first)); /* the copy is done */
+    vka_tensor_destroy(&other);
+    vka_tensor_destroy(&again);
+    vka_device_destroy(&device);
+}
+
 static void device_in_flight(void **state)
 {
     const struct vka_device_properties *p = vka_device_properties(*state);
@@ -403,12 +456,13 @@ static int close_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_in_flight),     cmocka_unit_test(two_plans),
-        cmocka_unit_test(tickets_of_another), cmocka_unit_test(no_time),
-        cmocka_unit_test(inputs_before_plan), cmocka_unit_test(plan_in_flight),
-        cmocka_unit_test(device_in_flight),   cmocka_unit_test(nothing_to_destroy),
-        cmocka_unit_test(timestamps),         cmocka_unit_test(small_workspace),
-        cmocka_unit_test(description),        cmocka_unit_test(adding_waits_for_nothing),
+        cmocka_unit_test(many_in_flight),           cmocka_unit_test(two_plans),
+        cmocka_unit_test(tickets_of_another),       cmocka_unit_test(no_time),
+        cmocka_unit_test(inputs_before_plan),       cmocka_unit_test(plan_in_flight),
+        cmocka_unit_test(device_in_flight),         cmocka_unit_test(nothing_to_destroy),
+        cmocka_unit_test(copy_in_flight),           cmocka_unit_test(timestamps),
+        cmocka_unit_test(small_workspace),          cmocka_unit_test(description),
+        cmocka_unit_test(adding_waits_for_nothing),
     };
     if (!have_device("submitting plans"))
         return 77;
