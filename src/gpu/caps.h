@@ -35,8 +35,8 @@ struct caps {
     bool subgroup_shuffle;         /* shuffles between the lanes of a subgroup in shaders */
     bool subgroup_size_control;    /* pipelines can demand subgroups of properties.subgroup_size */
     bool subgroup_size_varies;     /* they must, as the device has other subgroup sizes too */
-    uint32_t matrix_subgroup;      /* subgroup size of kernels with matrices: the least, of whose
-                                      registers a matrix takes fewest */
+    uint32_t shuffle_subgroup;     /* subgroup size of kernels that shuffle: the least; of their
+                                      lanes' registers a matrix takes fewest */
     uint32_t matrix_registers;     /* of a lane of it, 32 bits each, that matrices may take */
     bool matrices;                 /* cooperative matrices can be used */
     bool bfloat16_matrices;        /* of bfloat16 too */

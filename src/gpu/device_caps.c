@@ -134,9 +134,9 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     if (caps->subgroup_size_varies)
         caps->subgroup_size_control &=
             (size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
-    caps->matrix_subgroup = caps->subgroup_size_varies && caps->subgroup_size_control
-                                ? size.minSubgroupSize
-                                : p->subgroup_size;
+    caps->shuffle_subgroup = caps->subgroup_size_varies && caps->subgroup_size_control
+                                 ? size.minSubgroupSize
+                                 : p->subgroup_size;
     device_read_matrices(instance, physical, version, caps);
     caps->processors = device_count_processors(instance, physical);
 }

@@ -39,7 +39,8 @@ static const char *missing_matrices(unsigned needs, const struct caps *caps)
         return "needs cooperative matrices of float16";
     if (needs & NEED_MATRIX_BF16 && (!caps->bfloat16_matrices || !caps->matrix_bf16.m))
         return "needs cooperative matrices of bfloat16";
-    if (needs & NEED_MATRICES && has->max_workgroup < COOP_SUBGROUPS * caps->matrix_subgroup)
+    if (needs & (NEED_MATRIX_F16 | NEED_MATRIX_BF16) &&
+        has->max_workgroup < COOP_SUBGROUPS * has->subgroup_size)
         return "needs workgroups of 8 subgroups";
     return NULL;
 }

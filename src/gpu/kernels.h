@@ -35,14 +35,12 @@ enum kernel_need {
     NEED_MATRIX_F16 = 128,  /* caps.matrix_f16, in workgroups of COOP_SUBGROUPS */
     NEED_MATRIX_BF16 = 256, /* caps.matrix_bf16, in the same workgroups */
     NEED_REDUCTIONS = 512, /* subgroup reductions, in subgroups of any size that the driver likes */
-    NEED_SHUFFLE = 1024,   /* shuffles between the lanes of a subgroup */
+    NEED_SHUFFLE = 1024, /* shuffles between the lanes of full subgroups of caps.shuffle_subgroup */
 };
 
-/* Kernels on matrix units: full subgroups of caps.matrix_subgroup. */
-#define NEED_MATRICES (NEED_MATRIX_F16 | NEED_MATRIX_BF16)
-
-/* Kernels that need full subgroups of a known size. */
-#define NEED_FULL_SUBGROUPS (NEED_BALLOT | NEED_ARITHMETIC | NEED_MATRICES)
+/* Kernels that need full subgroups of a known size: but for the last, properties.subgroup_size. */
+#define NEED_FULL_SUBGROUPS \
+    (NEED_BALLOT | NEED_ARITHMETIC | NEED_MATRIX_F16 | NEED_MATRIX_BF16 | NEED_SHUFFLE)
 
 _Static_assert(KERNEL_COUNT <= 64, "caps.without has a bit for each");
 

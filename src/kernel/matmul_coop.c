@@ -45,7 +45,7 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
     if (!is_wanted(c.kernel, caps, p))
         return false;
     c.size = p->a_type == VKA_F16 ? caps->matrix_f16 : caps->matrix_bf16;
-    c.lanes = COOP_SUBGROUPS * caps->matrix_subgroup;
+    c.lanes = COOP_SUBGROUPS * caps->properties.subgroup_size;
     c.reason = "16-bit inputs: the device's matrix units";
     for (size_t i = 0; i < sizeof mats / sizeof mats[0]; i++) {
         c.mats_m = mats[i][0];

@@ -163,12 +163,12 @@ static void matrices(void **state)
     const struct vka_device_properties *p = &caps.properties;
     assert_true(caps.matrices && caps.bfloat16_matrices);
     /* The smallest subgroup; fewer registers on Intel's, fewer still in subgroups of 8. */
-    assert_int_equal(caps.matrix_subgroup, 32);
+    assert_int_equal(caps.shuffle_subgroup, 32);
     assert_int_equal(caps.matrix_registers, MATRIX_REGISTERS);
     fake.properties.vendorID = 0x8086;
     fake.size.minSubgroupSize = 16;
     caps = read_caps();
-    assert_int_equal(caps.matrix_subgroup, 16);
+    assert_int_equal(caps.shuffle_subgroup, 16);
     assert_int_equal(caps.matrix_registers, 96);
     fake.size.minSubgroupSize = 8;
     assert_int_equal(read_caps().matrix_registers, 80);

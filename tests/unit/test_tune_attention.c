@@ -185,7 +185,7 @@ static void matrices_that_do_not_fit(void **state)
     tune_attention(&wide, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
     assert_int_equal(c.tile, 32);
-    narrow.matrix_subgroup = 8; /* fewer lanes than a matrix has rows */
+    narrow.shuffle_subgroup = 8; /* fewer lanes than a matrix has rows */
     small.properties.max_shared_memory = 16384;
     odd.matrix_f16.n = 4; /* not whole chunks */
     const struct caps *const unfit[] = {&narrow, &small, &odd};
@@ -222,7 +222,7 @@ static void few_registers(void **state)
             };
     for (size_t i = 0; i < COUNTOF(cases); i++) {
         struct attention_choice c;
-        caps.matrix_subgroup = cases[i].subgroup;
+        caps.shuffle_subgroup = cases[i].subgroup;
         caps.matrix_registers = cases[i].registers;
         caps.matrix_f16 = (struct matrix_size){8, cases[i].n, 16};
         p.head_dim = p.value_dim = cases[i].dim;
@@ -254,9 +254,9 @@ static void check_tile_sizes(const struct caps *caps, const struct attention_pro
 static void check_coop_sizes(const struct caps *caps, const struct attention_problem *p,
                              const struct attention_choice *c)
 {
-    uint32_t parts = caps->matrix_subgroup / c->size.m * c->columns;
+    uint32_t parts = caps->shuffle_subgroup / c->size.m * c->columns;
     assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
-    assert_int_equal(c->lanes, c->lanes_y * caps->matrix_subgroup);
+    assert_int_equal(c->lanes, c->lanes_y * caps->shuffle_subgroup);
     assert_int_equal(c->tile, c->lanes_y / c->columns * c->size.m);
     assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % c->size.k == 0);
     assert_true(4 * c->value4 >= p->value_dim && 4 * c->value4 % c->size.n == 0);

@@ -70,7 +70,7 @@ struct caps with_matrices(const struct caps *model)
     struct caps caps = like(model, "GPU with matrix units");
     caps.matrices = caps.bfloat16_matrices = true;
     caps.matrix_f16 = caps.matrix_bf16 = (struct matrix_size){16, 16, 16};
-    caps.matrix_subgroup = caps.properties.subgroup_size;
+    caps.shuffle_subgroup = caps.properties.subgroup_size;
     caps.matrix_registers = MATRIX_REGISTERS;
     caps.subgroup_shuffle = true;
     return caps;
