@@ -60,6 +60,15 @@ struct matmul_params {
 #define MATMUL_SIDE_X 9
 #define MATMUL_SIDE_Y 10 /* equal to MATMUL_SIDE_X */
 #define MATMUL_TILE_SPECS 11
+/* matmul_few: THREADS invocations, each with a block of k of a column; THREADS / COLUMNS blocks. */
+#define MATMUL_FEW_THREADS 7
+#define MATMUL_FEW_ROWS 8 /* of a tile, at most FEW_TILE_ROWS */
+#define MATMUL_FEW_COLUMNS 9
+#define MATMUL_FEW_A_VEC 10  /* rows are whole, aligned chunks of 16 bytes along k */
+#define MATMUL_FEW_B_VEC 11  /* columns are */
+#define MATMUL_FEW_EDGE 12   /* k is not a multiple of the blocks of a workgroup */
+#define MATMUL_FEW_CHUNKS 13 /* of 16 bytes of B that an invocation reads at a time */
+#define MATMUL_FEW_SPECS 14
 /* matmul_lane: one subgroup of `lanes` a workgroup. */
 #define MATMUL_LANES 7
 #define MATMUL_A_VEC 8 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
@@ -94,6 +103,8 @@ struct matmul_params {
 #define SUMS_OPEN 4u   /* the next pass continues the last group */
 #define SUMS_GROUPS 8u /* k is longer than a group */
 #define TILE_DEPTH 16
+#define FEW_TILE_ROWS 16                 /* sums of an invocation */
+#define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4 /* columns of a lane */
 #define COOP_ROWS 4    /* subgroups of a workgroup along m */

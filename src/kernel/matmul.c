@@ -6,7 +6,8 @@
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice)
 {
-    if (!matmul_coop.choose(caps, problem, choice) && !matmul_lane.choose(caps, problem, choice))
+    if (!matmul_coop.choose(caps, problem, choice) && !matmul_lane.choose(caps, problem, choice) &&
+        !matmul_few.choose(caps, problem, choice))
         matmul_tile.choose(caps, problem, choice);
 }
 
@@ -14,7 +15,9 @@ static const struct matmul_family *family_of(enum kernel kernel)
 {
     if (kernel == KERNEL_matmul_coop_f16 || kernel == KERNEL_matmul_coop_bf16)
         return &matmul_coop;
-    return kernel == KERNEL_matmul_tile ? &matmul_tile : &matmul_lane;
+    return kernel == KERNEL_matmul_tile  ? &matmul_tile
+           : kernel == KERNEL_matmul_few ? &matmul_few
+                                         : &matmul_lane;
 }
 
 void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_operands *operands,
@@ -28,7 +31,7 @@ void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_ope
     key->spec[MATMUL_RELU] = operands->relu;
     key->spec[MATMUL_HIDDEN] = operands->hidden;
     key->spec[MATMUL_SUMS] = operands->sums;
-    family_of(choice->kernel)->set_key(choice, key);
+    family_of(choice->kernel)->set_key(choice, operands, key);
 }
 
 double tune_matmul_loops(const struct matmul_choice *choice, double k)

@@ -12,8 +12,8 @@ struct matmul_problem {
     bool a_vec;   /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
     bool b_vec;   /* B can be read as vec4 along n: float32, contiguous, 16-byte aligned columns */
     uint32_t panel; /* columns of a panel of packed B; 0: not packed */
-    bool a_chunks;  /* A is 16-bit, contiguous along k, rows 16-byte aligned, k a multiple of 8 */
-    bool b_chunks; /* B is 16-bit, contiguous along k, columns 16-byte aligned, k a multiple of 8 */
+    bool a_chunks; /* rows of A are whole, aligned chunks of 16 bytes along k */
+    bool b_chunks; /* columns of B are */
     bool hidden;   /* A may hold HIDDEN_BITS */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */
@@ -26,11 +26,12 @@ struct matmul_choice {
     bool pack_a;    /* copy A to contiguous float32 rows first */
     uint32_t tile_m, tile_n; /* matmul_tile: results of an invocation, per axis */
     uint32_t side;           /* matmul_tile: invocations, per axis */
-    uint32_t lanes;          /* matmul_lane and matmul_coop: invocations */
+    uint32_t lanes;          /* matmul_few, matmul_lane and matmul_coop: invocations */
+    uint32_t chunks;         /* matmul_few: of B that an invocation reads at a time */
     uint32_t mats_m, mats_n; /* matmul_coop: matrices of a subgroup, per axis */
     struct matrix_size size; /* matmul_coop */
     uint32_t rows, columns;  /* results of one workgroup */
-    bool a_vec, b_vec;       /* matmul_lane and matmul_coop: wide loads */
+    bool a_vec, b_vec;       /* matmul_few, matmul_lane and matmul_coop: wide loads */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };
@@ -44,6 +45,7 @@ struct matmul_operands {
     uint32_t bias_type; /* BIAS_NONE: no bias */
     bool relu, hidden;
     uint32_t sums; /* SUMS_ bits */
+    uint32_t k;
 };
 
 /* Sets the kernel and its specialization constants. */

@@ -64,8 +64,10 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
     return false;
 }
 
-static void set_key(const struct matmul_choice *c, struct pipeline_key *key)
+static void set_key(const struct matmul_choice *c, const struct matmul_operands *o,
+                    struct pipeline_key *key)
 {
+    (void)o;
     key->n_spec = MATMUL_COOP_SPECS;
     key->spec[MATMUL_COOP_THREADS] = c->lanes;
     key->spec[MATMUL_COOP_M] = c->size.m;

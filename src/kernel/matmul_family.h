@@ -9,11 +9,12 @@ struct matmul_family {
     bool (*choose)(const struct caps *caps, const struct matmul_problem *problem,
                    struct matmul_choice *choice);
     /* Sets n_spec and the constants that are not the same in all families. */
-    void (*set_key)(const struct matmul_choice *choice, struct pipeline_key *key);
+    void (*set_key)(const struct matmul_choice *choice, const struct matmul_operands *operands,
+                    struct pipeline_key *key);
     double (*count_loops)(const struct matmul_choice *choice, double k);
 };
 
-extern const struct matmul_family matmul_lane, matmul_tile, matmul_coop;
+extern const struct matmul_family matmul_lane, matmul_tile, matmul_few, matmul_coop;
 
 /* Whether matmul_lane takes products whose B is not packed. */
 bool matmul_uses_lanes(const struct caps *caps);

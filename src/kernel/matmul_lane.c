@@ -109,8 +109,10 @@ static bool choose(const struct caps *caps, const struct matmul_problem *problem
     return true;
 }
 
-static void set_key(const struct matmul_choice *c, struct pipeline_key *key)
+static void set_key(const struct matmul_choice *c, const struct matmul_operands *o,
+                    struct pipeline_key *key)
 {
+    (void)o;
     key->n_spec = MATMUL_LANE_SPECS; /* kernels for packed B read MATMUL_ROWS alone */
     key->spec[MATMUL_LANES] = c->lanes;
     key->spec[MATMUL_A_VEC] = c->a_vec;

@@ -25,8 +25,10 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p, stru
     return true;
 }
 
-static void set_key(const struct matmul_choice *c, struct pipeline_key *key)
+static void set_key(const struct matmul_choice *c, const struct matmul_operands *o,
+                    struct pipeline_key *key)
 {
+    (void)o;
     key->n_spec = MATMUL_TILE_SPECS;
     key->spec[MATMUL_TILE_M] = c->tile_m;
     key->spec[MATMUL_TILE_N] = c->tile_n;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/arith.h"
 #include "core/status.h"
 #include "params.h"
 #include "kernel/matmul.h"
@@ -132,6 +133,32 @@ static void gpu_tiles(void **state)
     assert_int_equal(choose(&lowered, &large).rows, 32);
     assert_false(tune_transposes_weights(&discrete));
     assert_false(tune_transposes_weights(&mobile));
+}
+
+static void few_rows(void **state)
+{
+    (void)state;
+    struct matmul_problem p = {.batch = 1, .m = 1, .n = 4096, .k = 4096, .b_chunks = true};
+    struct matmul_choice c = choose(&discrete, &p);
+    assert_int_equal(c.kernel, KERNEL_matmul_few);
+    assert_true(c.columns == 4 && c.lanes == 64); /* 16 blocks of k, 1,024 workgroups */
+    p.n = 512;                                    /* more blocks, so that the device is full */
+    assert_int_equal(choose(&discrete, &p).columns, 2);
+    p.k = 256; /* but no more than there are */
+    assert_int_equal(choose(&discrete, &p).columns, 32);
+    for (p.m = 1; p.m <= 32; p.m++) {
+        c = choose(&discrete, &p);
+        assert_int_equal(c.kernel, KERNEL_matmul_few);
+        assert_in_range(c.rows * divide_up(p.m, c.rows), p.m, p.m + 1);
+    }
+    assert_int_equal(choose(&discrete, &p).kernel, KERNEL_matmul_tile); /* 33 rows */
+    p.m = 16;
+    assert_int_equal(choose(&mobile, &p).kernel, KERNEL_matmul_few);
+    p.b_chunks = false; /* of attention: values are read along rows */
+    assert_int_equal(choose(&discrete, &p).kernel, KERNEL_matmul_tile);
+    p.b_chunks = true;
+    struct caps caps = cpu(2); /* subgroups too small for lanes */
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
 }
 
 static void matrix_units(void **state)
@@ -277,6 +304,17 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_int_equal(c.columns, COOP_COLUMNS * c.mats_n * c.size.n);
         return;
     }
+    if (c.kernel == KERNEL_matmul_few) {
+        uint32_t blocks = c.lanes / c.columns, fours = c.chunks * (p->b_type == VKA_F32 ? 1 : 2);
+        uint32_t chunks = c.rows * blocks * FEW_PITCH(fours) + c.lanes * FEW_PITCH(c.chunks);
+        assert_in_range(16 * chunks, 1, has->max_shared_memory);
+        assert_in_range(c.lanes, 32, has->max_workgroup);
+        assert_in_range(c.rows, 1, FEW_TILE_ROWS);
+        assert_int_equal(blocks * c.columns, c.lanes);
+        assert_int_equal(MATMUL_BLOCK % (16 / (p->b_type == VKA_F32 ? 4 : 2) * c.chunks), 0);
+        assert_true(p->b_chunks && !c.panel);
+        return;
+    }
     if (c.kernel == KERNEL_matmul_tile) {
         uint32_t shared = TILE_DEPTH * (c.rows + 1 + c.columns + 1) * 4;
         assert_in_range(shared, 1, has->max_shared_memory);
@@ -345,8 +383,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
         cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
-        cmocka_unit_test(matrix_units),     cmocka_unit_test(softmax_kernels),
-        cmocka_unit_test(missing),          cmocka_unit_test(invariants),
+        cmocka_unit_test(few_rows),         cmocka_unit_test(matrix_units),
+        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
+        cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

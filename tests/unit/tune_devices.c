@@ -116,11 +116,11 @@ bool is_power_of_two(uint32_t n)
 struct caps vary(const struct caps *device)
 {
     const uint64_t optional = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel |
-                              1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
-                              1ull << KERNEL_matmul_coop_f16 | 1ull << KERNEL_attention_coop_f16 |
-                              1ull << KERNEL_softmax_subgroup | 1ull << KERNEL_attention_row |
-                              1ull << KERNEL_attention_tile | 1ull << KERNEL_attention_map |
-                              1ull << KERNEL_attention_merge;
+                              1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_few |
+                              1ull << KERNEL_matmul_lane8 | 1ull << KERNEL_matmul_coop_f16 |
+                              1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_softmax_subgroup |
+                              1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile |
+                              1ull << KERNEL_attention_map | 1ull << KERNEL_attention_merge;
     struct caps caps = *device;
     if (below(2)) /* lowered by the application, or simply another device */
         caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);

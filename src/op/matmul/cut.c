@@ -235,10 +235,10 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     bool coop = choice.size.m != 0; /* takes inputs of one type */
     bool a = plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
     bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
-    if (coop && b)
-        choice.b_vec = false; /* true of the rows before packing only */
-    if (coop && a)
-        choice.a_vec = false;
+    if (choice.kernel == KERNEL_matmul_few || coop) { /* true of the rows before packing only */
+        choice.a_vec &= !a;
+        choice.b_vec &= !b;
+    }
     if (b && !op.panel)
         TRY(pack_rows(plan, &op, coop ? op.b.dtype : VKA_F32));
     if (a)

@@ -24,14 +24,14 @@ static bool b_vec4(const struct vka_tensor *b)
     return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
 }
 
-/* Whether the tensor is whole, aligned chunks of 8 elements along k, its last axis. */
+/* Whether the tensor is whole, aligned chunks of 16 bytes along k, its last axis. */
 static bool chunks_along_k(const struct vka_tensor *t)
 {
     const struct shape *s = &t->shape;
-    bool whole =
-        t->dtype != VKA_F32 && s->stride[3] == 1 && s->size[3] % 8 == 0 && s->offset % 8 == 0;
+    uint32_t chunk = t->dtype == VKA_F32 ? 4 : 8;
+    bool whole = s->stride[3] == 1 && s->size[3] % chunk == 0 && s->offset % chunk == 0;
     for (uint32_t i = 0; i < 3; i++)
-        whole &= s->size[i] == 1 || s->stride[i] % 8 == 0;
+        whole &= s->size[i] == 1 || s->stride[i] % chunk == 0;
     return whole;
 }
 
@@ -90,6 +90,7 @@ static struct matmul_operands operands_of(const struct matmul_op *op)
         .relu = op->relu,
         .hidden = op->hidden,
         .sums = sums_of(op),
+        .k = op->a.shape.size[3],
     };
 }
 

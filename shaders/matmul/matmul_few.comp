@@ -1,0 +1,203 @@
+// Matrix product of few rows, for GPUs: a tile of ROWS rows and COLUMNS columns of C per workgroup.
+// An invocation sums one block of k, see MATMUL_BLOCK, of one column and all rows of the tile; then
+// the sums of blocks are added in order. So the bits are those of matmul_tile, and as many
+// invocations as k has blocks keep reads of B in flight. Slices of the blocks pass through shared
+// memory, for reads of whole cache lines, while the next ones load. See matmul_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/chunks.glsl"
+
+layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
+layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
+layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
+layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
+layout(constant_id = MATMUL_RELU) const uint RELU = 0;
+layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
+layout(constant_id = MATMUL_FEW_THREADS) const uint THREADS = 64;
+layout(constant_id = MATMUL_FEW_ROWS) const uint ROWS = 1;
+layout(constant_id = MATMUL_FEW_COLUMNS) const uint COLUMNS = 2;
+layout(constant_id = MATMUL_FEW_A_VEC) const uint A_VEC = 1;
+layout(constant_id = MATMUL_FEW_B_VEC) const uint B_VEC = 1;
+layout(constant_id = MATMUL_FEW_EDGE) const uint EDGE = 1;
+layout(constant_id = MATMUL_FEW_CHUNKS) const uint CHUNKS = 8;
+
+layout(local_size_x_id = MATMUL_FEW_THREADS) in;
+layout(binding = 0) readonly buffer A { uint a_words[]; };
+layout(binding = 0) readonly buffer A4 { uvec4 a_chunks[]; };
+layout(binding = 1) readonly buffer B { uint b_words[]; };
+layout(binding = 1) readonly buffer B4 { uvec4 b_chunks[]; };
+layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
+layout(binding = 3) buffer C { uint c_words[]; };
+layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/sums.glsl"
+CHUNK_LOADER(load_a, a_words, a_chunks)
+CHUNK_LOADER(load_b, b_words, b_chunks)
+
+// A line is what a slice has of a block of one row of A or one column of B.
+const uint BLOCKS = THREADS / COLUMNS;               // of k at a time
+const uint SLICE = CHUNKS * CHUNK(B_TYPE);       // k of a line
+const uint FOURS = CHUNK(B_TYPE) / 4;                // vec4 of a chunk of B
+const uint A_PARTS = SLICE / CHUNK(A_TYPE);          // chunks of a line of A
+const uint A_CHUNKS = ROWS * BLOCKS * A_PARTS;       // of a slice
+const uint A_LOADS = (A_CHUNKS + THREADS - 1) / THREADS;
+const uint A_PITCH = FEW_PITCH(SLICE / 4), B_PITCH = FEW_PITCH(CHUNKS);
+const uint RESULTS = (ROWS + BLOCKS - 1) / BLOCKS;   // of an invocation
+shared vec4 a_tile[ROWS * BLOCKS * A_PITCH];         // [row][block][k]
+shared uvec4 b_tile[THREADS * B_PITCH];              // [block][column][k]; sums of blocks
+
+uvec4 a_next[A_LOADS], b_next[CHUNKS];
+
+// Loads the slice that begins with `k0` in the first block. A column or row beyond the edge is the
+// last one: its results are not stored.
+void load_slice(uint a_base, uint b_base, uvec2 first, uint k0)
+{
+    [[unroll]] for (uint i = 0; i < CHUNKS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex, line = chunk / CHUNKS;
+        uint column = min(first.y + line % COLUMNS, p.n - 1);
+        uint k = k0 + line / COLUMNS * MATMUL_BLOCK + chunk % CHUNKS * CHUNK(B_TYPE);
+        b_next[i] = uvec4(0);
+        if (EDGE == 0 || k < p.k)
+            b_next[i] = load_b(B_VEC, b_base + column * p.b_row + k * p.b_col, p.b_col, p.k - k,
+                               B_TYPE);
+    }
+    [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex, line = chunk / A_PARTS;
+        uint row = min(first.x + line / BLOCKS, p.m - 1);
+        uint k = k0 + line % BLOCKS * MATMUL_BLOCK + chunk % A_PARTS * CHUNK(A_TYPE);
+        a_next[i] = uvec4(0);
+        if (EDGE == 0 || k < p.k)
+            a_next[i] = load_a(A_VEC, a_base + row * p.a_row + k * p.a_col, p.a_col, p.k - k,
+                               A_TYPE);
+    }
+}
+
+vec4 relu(vec4 x) { return RELU != 0 ? mix(x, vec4(0.0), lessThan(x, vec4(0.0))) : x; }
+
+void share_slice()
+{
+    [[unroll]] for (uint i = 0; i < CHUNKS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex;
+        b_tile[chunk / CHUNKS * B_PITCH + chunk % CHUNKS] = b_next[i];
+    }
+    [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex;
+        uint at = chunk / A_PARTS * A_PITCH + chunk % A_PARTS * (CHUNK(A_TYPE) / 4);
+        if (A_CHUNKS % THREADS != 0 && chunk >= A_CHUNKS)
+            continue;
+        if (A_TYPE == TYPE_F32) {
+            a_tile[at] = relu(uintBitsToFloat(a_next[i]));
+        } else {
+            a_tile[at] = relu(decode4(a_next[i].xy, A_TYPE));
+            a_tile[at + 1] = relu(decode4(a_next[i].zw, A_TYPE));
+        }
+    }
+}
+
+float add4(vec4 a, vec4 b, float sum)
+{
+    if (HIDDEN != 0)
+        b = mix(b, vec4(0.0), equal(floatBitsToUint(a), uvec4(HIDDEN_BITS)));
+    return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
+}
+
+float acc[ROWS]; // of this invocation's block
+
+void add_slice()
+{
+    uint column = gl_LocalInvocationIndex * B_PITCH;
+    uint row = gl_LocalInvocationIndex / COLUMNS * A_PITCH;
+    [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
+        uvec4 chunk = b_tile[column + c];
+        vec4 b0 = uintBitsToFloat(chunk), b1 = vec4(0.0);
+        if (B_TYPE != TYPE_F32) {
+            b0 = decode4(chunk.xy, B_TYPE);
+            b1 = decode4(chunk.zw, B_TYPE);
+        }
+        [[unroll]] for (uint i = 0; i < ROWS; i++) {
+            uint at = i * BLOCKS * A_PITCH + row + c * FOURS;
+            acc[i] = add4(a_tile[at], b0, acc[i]);
+            if (B_TYPE != TYPE_F32)
+                acc[i] = add4(a_tile[at + 1], b1, acc[i]);
+        }
+    }
+}
+
+float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups before it
+
+// Adds the sums of the blocks that begin at k0. Result i of an invocation is element i * THREADS +
+// gl_LocalInvocationIndex of the tile.
+void add_blocks(uint k0)
+{
+    [[unroll]] for (uint i = 0; i < ROWS; i++) {
+        uint block = gl_LocalInvocationIndex / COLUMNS, column = gl_LocalInvocationIndex % COLUMNS;
+        uint at = (block * ROWS + i) * COLUMNS + column;
+        b_tile[at >> 2][at & 3] = floatBitsToUint(acc[i]);
+        acc[i] = 0.0;
+    }
+    barrier();
+    for (uint block = 0; block < BLOCKS && k0 + block * MATMUL_BLOCK < p.k; block++) {
+        bool ends = ends_group(k0 + (block + 1) * MATMUL_BLOCK);
+        [[unroll]] for (uint i = 0; i < RESULTS; i++) {
+            uint at = block * ROWS * COLUMNS + i * THREADS + gl_LocalInvocationIndex;
+            if (ROWS % BLOCKS != 0) // the last results may be beyond the tile
+                at = min(at, (block + 1) * ROWS * COLUMNS - 1);
+            group[i] += uintBitsToFloat(b_tile[at >> 2][at & 3]);
+            total[i] += ends ? group[i] : 0.0;
+            group[i] = ends ? 0.0 : group[i];
+        }
+    }
+    barrier();
+}
+
+void main()
+{
+    uint z = gl_WorkGroupID.z;
+    uint batch = z / p.n_head, head = z % p.n_head;
+    uint a_base = p.a_offset + batch * p.a_batch + head * p.a_head;
+    uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
+    uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
+    uvec2 first = uvec2(gl_WorkGroupID.y * ROWS, gl_WorkGroupID.x * COLUMNS);
+    [[unroll]] for (uint i = 0; i < ROWS; i++)
+        acc[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < RESULTS; i++) {
+        uint e = i * THREADS + gl_LocalInvocationIndex;
+        vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);
+        group[i] = earlier.y;
+        total[i] = earlier.x;
+    }
+    load_slice(a_base, b_base, first, 0);
+    for (uint k0 = 0, slice = 0; k0 < p.k;) {
+        share_slice();
+        barrier();
+        uint step = k0;
+        slice += SLICE;
+        if (slice == MATMUL_BLOCK) {
+            slice = 0;
+            k0 += BLOCKS * MATMUL_BLOCK;
+        }
+        if (k0 < p.k)
+            load_slice(a_base, b_base, first, k0 + slice);
+        add_slice();
+        barrier();
+        if (slice == 0)
+            add_blocks(step);
+    }
+    [[unroll]] for (uint i = 0; i < RESULTS; i++) {
+        uint e = i * THREADS + gl_LocalInvocationIndex;
+        uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;
+        if (e >= ROWS * COLUMNS || row >= p.m || column >= p.n)
+            continue;
+        if ((SUMS & SUMS_OPEN) == 0)
+            total[i] += group[i];
+        float x = p.alpha * total[i];
+        if (BIAS_TYPE != BIAS_NONE)
+            x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+        uint index = c_base + row * p.c_row + column * p.c_col;
+        STORE(c_words, index, C_TYPE, one_nan(x));
+        if ((SUMS & SUMS_KEEP) != 0)
+            c_words[index + 1] = floatBitsToUint((SUMS & SUMS_OPEN) != 0 ? group[i] : 0.0);
+    }
+}

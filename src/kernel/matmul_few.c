@@ -1,0 +1,90 @@
+/* Products of few rows, which take as long as reading B: many small workgroups, and blocks of k in
+ * the invocations of one. Adds in the order of matmul_tile, which takes more rows. */
+#include "core/arith.h"
+#include "gpu/pipeline.h"
+#include "kernel/matmul_family.h"
+#include "params.h"
+
+#define MOST_ROWS 32u /* of a product: two tiles */
+#define LEAST_THREADS 32u
+#define SMALL_TILE 4u
+#define GROUPS 4u /* of a processor, before a workgroup takes more columns */
+#define ASSUMED_PROCESSORS 64u
+
+static uint64_t shared_bytes(const struct matmul_choice *c, enum vka_dtype b_type)
+{
+    uint32_t fours = c->chunks * (b_type == VKA_F32 ? 1 : 2);
+    uint64_t a = (uint64_t)c->rows * (c->lanes / c->columns) * FEW_PITCH(fours);
+    return 16 * (a + (uint64_t)c->lanes * FEW_PITCH(c->chunks));
+}
+
+static uint32_t round_up_to_power(uint32_t x)
+{
+    uint32_t power = 1;
+    while (power < x)
+        power *= 2;
+    return power;
+}
+
+/* Columns of a workgroup. They share its reads of A, which should be few beside those of B; but k
+ * has to have a block for each invocation, and each processor some workgroups. */
+static uint32_t columns_of(const struct caps *caps, const struct matmul_problem *p,
+                           const struct matmul_choice *c)
+{
+    uint32_t processors = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
+    uint32_t blocks = round_up_to_power(divide_up(p->k, MATMUL_BLOCK));
+    uint32_t least = 2 * round_up_to_power(c->rows), columns = 2 * least;
+    uint64_t tiles = p->batch * divide_up(p->m, c->rows);
+    if (tiles * divide_up(p->n, columns) < (uint64_t)GROUPS * processors)
+        columns = least;
+    while (columns < c->lanes && c->lanes / columns > blocks)
+        columns *= 2;
+    return columns < c->lanes ? columns : c->lanes;
+}
+
+static bool choose(const struct caps *caps, const struct matmul_problem *p,
+                   struct matmul_choice *choice)
+{
+    struct matmul_choice c = {.kernel = KERNEL_matmul_few,
+                              .a_vec = p->a_chunks,
+                              .b_vec = p->b_chunks,
+                              .reason = "few rows: blocks of k in parallel"};
+    bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->m <= MOST_ROWS && p->b_chunks;
+    if (kernel_missing(c.kernel, caps) || (!wanted && !kernel_missing(KERNEL_matmul_tile, caps)))
+        return false;
+    c.rows = divide_up(p->m, divide_up(p->m, FEW_TILE_ROWS)); /* tiles of about equal height */
+    c.lanes = c.rows > SMALL_TILE ? 128 : 64;
+    c.chunks = c.rows > SMALL_TILE ? 4 : 8; /* in registers beside the sums */
+    for (;; c.lanes /= 2) {
+        c.columns = columns_of(caps, p, &c);
+        if (shared_bytes(&c, p->b_type) <= caps->properties.max_shared_memory)
+            break;
+        if (c.lanes == LEAST_THREADS)
+            return false;
+    }
+    *choice = c;
+    return true;
+}
+
+static void set_key(const struct matmul_choice *c, const struct matmul_operands *o,
+                    struct pipeline_key *key)
+{
+    key->n_spec = MATMUL_FEW_SPECS;
+    key->spec[MATMUL_FEW_THREADS] = c->lanes;
+    key->spec[MATMUL_FEW_ROWS] = c->rows;
+    key->spec[MATMUL_FEW_COLUMNS] = c->columns;
+    key->spec[MATMUL_FEW_A_VEC] = c->a_vec;
+    key->spec[MATMUL_FEW_B_VEC] = c->b_vec;
+    key->spec[MATMUL_FEW_CHUNKS] = c->chunks;
+    key->spec[MATMUL_FEW_EDGE] = o->k % (c->lanes / c->columns * MATMUL_BLOCK) != 0;
+}
+
+static double count_loops(const struct matmul_choice *c, double k)
+{
+    double blocks = c->lanes / c->columns, rows = c->rows, chunks = c->chunks;
+    double slice = chunks * (4 + rows + 8 * rows * blocks / c->lanes);
+    double step = MATMUL_BLOCK / (4 * chunks) * slice + 2 * rows + 2 * blocks;
+    return (k / (blocks * MATMUL_BLOCK) + 1) * step + 64;
+}
+
+const struct matmul_family matmul_few = {choose, set_key, count_loops};

@@ -1,0 +1,158 @@
+/* The bits of a row of a linear product: the same for 1 to 40 rows as in a product of many, though
+ * other kernels take them; by the rules for this device, and by those for GPUs.
+ * SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../patience.h"
+#include "plan/plan.h"
+#include "rng.h"
+
+#define MANY 100
+#define MOST 40
+#define FEW 32 /* most rows that the rules for GPUs give to a kernel for few */
+
+/* input [MANY][k], weight [n][k], output [MANY][n]. */
+static const struct product {
+    enum vka_dtype input, weight, output;
+    uint32_t n, k, step; /* every step-th number of rows is compared */
+} products[] = {
+    {VKA_F32, VKA_F32, VKA_F32, 70, 384, 1},      {VKA_F16, VKA_F16, VKA_F16, 70, 384, 3},
+    {VKA_F32, VKA_F32, VKA_F32, 9, 4096 + 4, 7},  {VKA_F16, VKA_F16, VKA_F32, 40, 4096 + 8, 5},
+    {VKA_BF16, VKA_BF16, VKA_F32, 33, 24, 6},     {VKA_F32, VKA_F16, VKA_F32, 33, 264, 11},
+    {VKA_BF16, VKA_F32, VKA_BF16, 18, 12288, 15},
+};
+
+struct operands {
+    struct vka_tensor *input, *weight, *output;
+};
+
+static void check(struct vka_device *device, enum vka_status status)
+{
+    if (status != VKA_OK)
+        fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
+}
+
+/* Elements of -2 to 2: sums round in every step. */
+static struct vka_tensor *matrix(struct vka_device *device, enum vka_dtype dtype, uint32_t rows,
+                                 uint32_t columns, uint64_t seed)
+{
+    struct vka_tensor *t = NULL;
+    struct rng rng = {seed};
+    check(device, vka_tensor_create(device, dtype, 2, (const uint32_t[]){rows, columns}, &t));
+    size_t count = (size_t)rows * columns;
+    uint32_t *words = calloc(count, sizeof *words);
+    assert_non_null(words);
+    for (size_t i = 0; i < count; i++) {
+        float x = (float)rng_uniform(&rng, -2, 2);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        if (dtype == VKA_F32)
+            words[i] = bits;
+        else /* random bits of float16: an exponent of 2^-5 to 2^2, or of 0; bfloat16: x, cut */
+            ((uint16_t *)words)[i] =
+                (uint16_t)(dtype == VKA_BF16 ? bits >> 16 : (bits & 0x8fff) | (i % 9 ? 0x3000 : 0));
+    }
+    check(device, vka_tensor_write(t, words, count * (dtype == VKA_F32 ? 4 : 2)));
+    free(words);
+    return t;
+}
+
+/* The first m rows of the output, and the kernel. */
+static void *run(struct vka_device *device, const struct operands *t, uint32_t m,
+                 enum kernel *kernel)
+{
+    struct vka_plan *plan = NULL;
+    struct vka_tensor *input = NULL, *output = NULL;
+    check(device, vka_tensor_slice(t->input, 0, 0, m, &input));
+    check(device, vka_tensor_slice(t->output, 0, 0, m, &output));
+    void *bytes = calloc(vka_tensor_size(t->output), 1);
+    assert_non_null(bytes);
+    check(device,
+          vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan));
+    check(device, vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input,
+                                                     .weight = t->weight, .output = output)));
+    check(device, vka_plan_finish(plan));
+    *kernel = plan->passes[plan->n_pass - 1].key.kernel;
+    check(device, vka_plan_run(plan, PATIENCE));
+    check(device, vka_tensor_read(output, bytes, vka_tensor_size(output)));
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&input);
+    vka_tensor_destroy(&output);
+    return bytes;
+}
+
+static void same_bits(struct vka_device *device, const struct product *p, bool as_gpu)
+{
+    enum kernel many, few;
+    struct operands t = {matrix(device, p->input, MANY, p->k, 1),
+                         matrix(device, p->weight, p->n, p->k, 2),
+                         matrix(device, p->output, MANY, p->n, 3)};
+    void *want = run(device, &t, MANY, &many);
+    for (uint32_t m = 1; m <= MOST; m += p->step) {
+        void *got = run(device, &t, m, &few);
+        if (memcmp(got, want, (size_t)m * p->n * (p->output == VKA_F32 ? 4 : 2)) != 0)
+            fail_msg("%u rows by %s, %u by %s: other bits", m, kernel_table[few].name, MANY,
+                     kernel_table[many].name);
+        if (as_gpu && many == KERNEL_matmul_tile)
+            assert_int_equal(few, m <= FEW ? KERNEL_matmul_few : KERNEL_matmul_tile);
+        free(got);
+    }
+    print_message("%s*%s, n %u, k %u: %s\n", vka_dtype_name(p->input), vka_dtype_name(p->weight),
+                  p->n, p->k, kernel_table[many].name);
+    free(want);
+    vka_tensor_destroy(&t.input);
+    vka_tensor_destroy(&t.weight);
+    vka_tensor_destroy(&t.output);
+}
+
+static void all_products(bool as_gpu, uint64_t without)
+{
+    struct vka_device *device = NULL;
+    check(NULL, vka_device_create(NULL, &device));
+    if (as_gpu)
+        device->caps.properties.type = VKA_DEVICE_DISCRETE;
+    device->caps.without |= without;
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
+        same_bits(device, &products[i], as_gpu);
+    vka_device_destroy(&device);
+}
+
+static void rules_of_the_device(void **state)
+{
+    (void)state;
+    all_products(false, 0);
+}
+
+static void rules_for_gpus(void **state)
+{
+    (void)state;
+    all_products(true, 0);
+}
+
+static void without_matrix_units(void **state)
+{
+    (void)state;
+    all_products(true, 1ull << KERNEL_matmul_coop_f16 | 1ull << KERNEL_matmul_coop_bf16);
+}
+
+int main(void)
+{
+    struct vka_device *device = NULL;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rules_of_the_device),
+                                       cmocka_unit_test(rules_for_gpus),
+                                       cmocka_unit_test(without_matrix_units)};
+    if (vka_device_create(NULL, &device) != VKA_OK) {
+        fprintf(stderr, "SKIPPED: no Vulkan device, no bits of rows were compared\n");
+        return 77;
+    }
+    bool matrices = !kernel_missing(KERNEL_matmul_coop_f16, &device->caps);
+    vka_device_destroy(&device);
+    return _cmocka_run_group_tests("row_bits", tests, matrices ? 3 : 2, NULL, NULL);
+}
