@@ -80,8 +80,8 @@ struct matmul_params {
 #define ADDRESS_PANEL 16
 #define TEXEL_ROWS 8
 #define TEXEL_PANEL 64
-/* matmul_coop: THREADS are COOP_ROWS x COOP_COLUMNS subgroups, each with MATS_M x MATS_N matrices
- * of M x N results, made from M x K of A and K x N of B; COOP_DEPTH is a multiple of K. */
+/* matmul_coop: SUBS_M x SUBS_N subgroups of LANES, each with MATS_M x MATS_N matrices of M x N
+ * results, made from M x K of A and K x N of B; the others of THREADS only load. */
 #define MATMUL_COOP_THREADS 7
 #define MATMUL_COOP_M 8
 #define MATMUL_COOP_N 9
@@ -90,7 +90,15 @@ struct matmul_params {
 #define MATMUL_COOP_MATS_N 12
 #define MATMUL_COOP_A_VEC 13 /* a_col 1, rows 16-byte aligned, k a multiple of 8 */
 #define MATMUL_COOP_B_VEC 14 /* b_col 1, columns 16-byte aligned, k a multiple of 8 */
-#define MATMUL_COOP_SPECS 15
+#define MATMUL_COOP_SUBS_M 15
+#define MATMUL_COOP_SUBS_N 16
+#define MATMUL_COOP_LANES 17
+#define MATMUL_COOP_DEPTH 18  /* k of a tile in shared memory, a multiple of K */
+#define MATMUL_COOP_A_ROWS 19 /* rows of A that are loaded */
+#define MATMUL_COOP_EDGE 20   /* COOP_EDGE_ below */
+#define MATMUL_COOP_SPECS 21
+#define COOP_EDGE_K 1u  /* k is not a multiple of DEPTH */
+#define COOP_EDGE_MN 2u /* m is not a multiple of the tile's rows, or n of its columns */
 
 #define BIAS_NONE 99
 /* Terms in a block of k, and in a group of blocks. Kernels with float32 sums add each block by
@@ -106,11 +114,9 @@ struct matmul_params {
 #define FEW_TILE_ROWS 16                 /* sums of an invocation */
 #define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */
 #define LANE_ROWS 16
-#define LANE_COLUMNS 4 /* columns of a lane */
-#define COOP_ROWS 4    /* subgroups of a workgroup along m */
-#define COOP_COLUMNS 2 /* subgroups of a workgroup along n */
-#define COOP_SUBGROUPS (COOP_ROWS * COOP_COLUMNS)
-#define COOP_DEPTH 32 /* k of a tile in shared memory */
+#define LANE_COLUMNS 4   /* columns of a lane */
+#define COOP_SUBGROUPS 8 /* most of a workgroup of matmul_coop */
+#define COOP_DEPTH 32    /* least k of its tiles */
 
 /* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] -------------------------------
  * One invocation per element: columns along x, rows along y, matrices along z. Buffers: 0 pieces

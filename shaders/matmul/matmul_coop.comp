@@ -1,7 +1,8 @@
-// Matrix product with the device's matrix units: 16-bit inputs, float32 sums. A workgroup of
-// COOP_ROWS x COOP_COLUMNS subgroups takes a tile of C; a subgroup holds MATS_M x MATS_N matrices
-// of it. Tiles of both inputs are in shared memory while the next ones load into registers. Any
-// size and strides; both inputs have type A_TYPE. See matmul_params.
+// Matrix product with the device's matrix units: 16-bit inputs, float32 sums. A workgroup takes a
+// tile of C: SUBS_M x SUBS_N subgroups hold MATS_M x MATS_N matrices of it each; others only load.
+// DEPTH k of both inputs at a time are in shared memory, while the next ones load. Each element is
+// summed in steps of K, whatever the tile: so its bits do not depend on the number of rows. Any size
+// and strides; both inputs have type A_TYPE. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -19,6 +20,7 @@
 #endif
 #include "params.h"
 #include "lib/dtype.glsl"
+#include "lib/chunks.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = TYPE_F16;
 layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
@@ -32,6 +34,12 @@ layout(constant_id = MATMUL_COOP_MATS_M) const uint MATS_M = 2;
 layout(constant_id = MATMUL_COOP_MATS_N) const uint MATS_N = 4;
 layout(constant_id = MATMUL_COOP_A_VEC) const uint A_VEC = 1;
 layout(constant_id = MATMUL_COOP_B_VEC) const uint B_VEC = 1;
+layout(constant_id = MATMUL_COOP_SUBS_M) const uint SUBS_M = 4;
+layout(constant_id = MATMUL_COOP_SUBS_N) const uint SUBS_N = 2;
+layout(constant_id = MATMUL_COOP_LANES) const uint LANES = 32;
+layout(constant_id = MATMUL_COOP_DEPTH) const uint DEPTH = 32;
+layout(constant_id = MATMUL_COOP_A_ROWS) const uint A_ROWS = 128;
+layout(constant_id = MATMUL_COOP_EDGE) const uint EDGE = 3;
 
 layout(local_size_x_id = MATMUL_COOP_THREADS) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
@@ -42,21 +50,28 @@ layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
+CHUNK_LOADER(load_a, a_words, a_chunks)
+CHUNK_LOADER(load_b, b_words, b_chunks)
 
-const uint LANES = THREADS / COOP_SUBGROUPS; // of a subgroup
-const uint BM = COOP_ROWS * MATS_M * M;
-const uint BN = COOP_COLUMNS * MATS_N * N;
+const uint BM = SUBS_M * MATS_M * M;
+const uint BN = SUBS_N * MATS_N * N;
+const bool IDLE = THREADS > SUBS_M * SUBS_N * LANES; // some subgroups only load
 // A chunk is 8 elements along k, one uvec4. Rows are padded by one chunk, so that the rows of a
-// matrix start in different banks.
-const uint ROW_CHUNKS = COOP_DEPTH / 8;
+// matrix start in different banks. Rows of A from A_ROWS on hold any values: no result that is
+// stored depends on them.
+const uint UNROLLED = M < 16 ? 32 : 64; // k: registers hold no more operands
+const uint PART = DEPTH < UNROLLED ? DEPTH : UNROLLED;
+const uint ROW_CHUNKS = DEPTH / 8;
 const uint PITCH = ROW_CHUNKS + 1;
-const uint A_LOADS = (BM * ROW_CHUNKS + THREADS - 1) / THREADS; // chunks of an invocation
+const uint A_LOADS = (A_ROWS * ROW_CHUNKS + THREADS - 1) / THREADS; // chunks of an invocation
 const uint B_LOADS = (BN * ROW_CHUNKS + THREADS - 1) / THREADS;
-shared uvec4 a_tile[BM * PITCH]; // [m][k]
-shared uvec4 b_tile[BN * PITCH]; // [n][k]
-shared float results[COOP_ROWS * COOP_COLUMNS * M * N]; // M x N floats a subgroup
+shared uvec4 a_tile[BM * PITCH];              // [m][k]
+shared uvec4 b_tile[BN * PITCH];              // [n][k]
+shared float results[SUBS_M * SUBS_N * M * N]; // M x N floats a subgroup
 
+uint a_at[A_LOADS], b_at[B_LOADS]; // of chunks, where they are whole, else of elements
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
+coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> acc[MATS_M * MATS_N];
 
 // max(x, 0) of two elements; keeps NaN of either sign.
 uint relu2(uint pair)
@@ -67,73 +82,77 @@ uint relu2(uint pair)
     return high << 16 | low;
 }
 
-// Elements k .. k + 7 of a row of A; 0 beyond the edges.
-uvec4 load_a(uint base, uint row, uint k)
+// Chunk i of an invocation: its row of the tile, and the first of its k.
+uvec2 place_of(uint i)
 {
-    uvec4 x = uvec4(0);
-    if (row >= p.m || k >= p.k)
-        return x;
-    uint index = base + row * p.a_row + k * p.a_col;
-    if (A_VEC != 0) {
-        x = a_chunks[index >> 3];
-    } else {
-        for (uint i = 0; i < min(8, p.k - k); i++, index += p.a_col)
-            x[i >> 1] |= half_bits(a_words[index >> 1], index) << (16 * (i & 1));
-    }
-    if (RELU != 0)
-        x = uvec4(relu2(x.x), relu2(x.y), relu2(x.z), relu2(x.w));
-    return x;
+    uint chunk = gl_LocalInvocationIndex + i * THREADS;
+    return uvec2(chunk / ROW_CHUNKS, chunk % ROW_CHUNKS * 8);
 }
 
-uvec4 load_b(uint base, uint column, uint k)
-{
-    uvec4 x = uvec4(0);
-    if (column >= p.n || k >= p.k)
-        return x;
-    uint index = base + column * p.b_row + k * p.b_col;
-    if (B_VEC != 0)
-        return b_chunks[index >> 3];
-    for (uint i = 0; i < min(8, p.k - k); i++, index += p.b_col)
-        x[i >> 1] |= half_bits(b_words[index >> 1], index) << (16 * (i & 1));
-    return x;
-}
-
-void load_tiles(uint a_base, uint b_base, uvec2 first, uint k0)
+// Finds the chunks of an invocation. Rows and columns beyond the tile or the edge are the last ones.
+void find_chunks(uint a_base, uint b_base, uvec2 first)
 {
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
-        uint chunk = gl_LocalInvocationIndex + i * THREADS;
-        if (chunk < BM * ROW_CHUNKS)
-            a_next[i] =
-                load_a(a_base, first.x + chunk / ROW_CHUNKS, k0 + chunk % ROW_CHUNKS * 8);
+        uvec2 place = place_of(i);
+        uint row = first.x + min(place.x, A_ROWS - 1);
+        row = (EDGE & COOP_EDGE_MN) != 0 ? min(row, p.m - 1) : row;
+        a_at[i] = a_base + row * p.a_row + place.y * p.a_col;
+        a_at[i] = A_VEC != 0 ? a_at[i] / 8 : a_at[i];
     }
     [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
-        uint chunk = gl_LocalInvocationIndex + i * THREADS;
-        if (chunk < BN * ROW_CHUNKS)
-            b_next[i] =
-                load_b(b_base, first.y + chunk / ROW_CHUNKS, k0 + chunk % ROW_CHUNKS * 8);
+        uvec2 place = place_of(i);
+        uint column = first.y + min(place.x, BN - 1);
+        column = (EDGE & COOP_EDGE_MN) != 0 ? min(column, p.n - 1) : column;
+        b_at[i] = b_base + column * p.b_row + place.y * p.b_col;
+        b_at[i] = B_VEC != 0 ? b_at[i] / 8 : b_at[i];
+    }
+}
+
+// Loads the tiles from k0 on; 0 beyond the end of k.
+void load_tiles(uint k0)
+{
+    [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
+        uint k = k0 + place_of(i).y;
+        a_next[i] = uvec4(0);
+        if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
+            continue;
+        a_next[i] = A_VEC != 0 ? a_chunks[a_at[i] + k0 / 8]
+                               : load_a(0, a_at[i] + k0 * p.a_col, p.a_col, p.k - k, A_TYPE);
+        if (RELU != 0)
+            a_next[i] = uvec4(relu2(a_next[i].x), relu2(a_next[i].y), relu2(a_next[i].z),
+                              relu2(a_next[i].w));
+    }
+    [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
+        uint k = k0 + place_of(i).y;
+        b_next[i] = uvec4(0);
+        if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
+            continue;
+        b_next[i] = B_VEC != 0 ? b_chunks[b_at[i] + k0 / 8]
+                               : load_b(0, b_at[i] + k0 * p.b_col, p.b_col, p.k - k, A_TYPE);
     }
 }
 
 void share_tiles()
 {
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
-        uint chunk = gl_LocalInvocationIndex + i * THREADS;
-        if (chunk < BM * ROW_CHUNKS)
-            a_tile[chunk / ROW_CHUNKS * PITCH + chunk % ROW_CHUNKS] = a_next[i];
+        uvec2 place = place_of(i);
+        if (A_ROWS * ROW_CHUNKS % THREADS == 0 || place.x < A_ROWS)
+            a_tile[place.x * PITCH + place.y / 8] = a_next[i];
     }
     [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
-        uint chunk = gl_LocalInvocationIndex + i * THREADS;
-        if (chunk < BN * ROW_CHUNKS)
-            b_tile[chunk / ROW_CHUNKS * PITCH + chunk % ROW_CHUNKS] = b_next[i];
+        uvec2 place = place_of(i);
+        if (BN * ROW_CHUNKS % THREADS == 0 || place.x < BN)
+            b_tile[place.x * PITCH + place.y / 8] = b_next[i];
     }
 }
 
 // Stores columns `column` and `column` + 1 of a row of C.
 void store_pair(uint c_base, uint row, uint column, vec2 x)
 {
-    if (row >= p.m || column >= p.n)
+    bool edge = (EDGE & COOP_EDGE_MN) != 0;
+    if (edge && (row >= p.m || column >= p.n))
         return;
-    bool both = column + 1 < p.n;
+    bool both = !edge || column + 1 < p.n;
     x *= p.alpha;
     if (BIAS_TYPE != BIAS_NONE) {
         x.x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
@@ -180,6 +199,24 @@ void share_results()
                    gl_SemanticsAcquireRelease);
 }
 
+// Adds k from k0 on.
+void add_part(uvec2 own, uint k0)
+{
+    [[unroll]] for (uint k = 0; k < PART; k += K) {
+        coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];
+        [[unroll]] for (uint i = 0; i < MATS_M; i++)
+            coopMatLoad(a[i], a_tile, (own.x + i * M) * PITCH + (k0 + k) / 8, PITCH,
+                        gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint j = 0; j < MATS_N; j++) {
+            coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
+            coopMatLoad(b, b_tile, (own.y + j * N) * PITCH + (k0 + k) / 8, PITCH,
+                        gl_CooperativeMatrixLayoutColumnMajor);
+            [[unroll]] for (uint i = 0; i < MATS_M; i++)
+                acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);
+        }
+    }
+}
+
 void main()
 {
     uint z = gl_WorkGroupID.z;
@@ -188,42 +225,38 @@ void main()
     uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
     uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
-    uvec2 own = uvec2(gl_SubgroupID % COOP_ROWS * MATS_M * M,
-                      gl_SubgroupID / COOP_ROWS * MATS_N * N); // place in the tile
-    uint mine = gl_SubgroupID * M * N;                         // its matrix in results
+    uvec2 own = uvec2(gl_SubgroupID % SUBS_M * MATS_M * M,
+                      gl_SubgroupID / SUBS_M * MATS_N * N); // place in the tile
+    uint mine = gl_SubgroupID * M * N;                      // its matrix in results
+    bool adds = !IDLE || gl_SubgroupID < SUBS_M * SUBS_N;
 
-    coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> acc[MATS_M * MATS_N];
     [[unroll]] for (uint i = 0; i < MATS_M * MATS_N; i++) {
         acc[i] = coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>(0.0);
-        if ((SUMS & SUMS_LOAD) != 0) {
-            fetch_matrix(first + own + uvec2(i / MATS_N * M, i % MATS_N * N), mine);
+        if ((SUMS & SUMS_LOAD) != 0) { // every subgroup comes to every barrier
+            if (adds)
+                fetch_matrix(first + own + uvec2(i / MATS_N * M, i % MATS_N * N), mine);
             share_results();
-            coopMatLoad(acc[i], results, mine, N, gl_CooperativeMatrixLayoutRowMajor);
+            if (adds)
+                coopMatLoad(acc[i], results, mine, N, gl_CooperativeMatrixLayoutRowMajor);
             share_results();
         }
     }
-    load_tiles(a_base, b_base, first, 0);
-    for (uint k0 = 0; k0 < p.k; k0 += COOP_DEPTH) {
+    find_chunks(a_base, b_base, first);
+    load_tiles(0);
+    for (uint k0 = 0; k0 < p.k; k0 += DEPTH) {
         share_tiles();
         barrier();
-        if (k0 + COOP_DEPTH < p.k)
-            load_tiles(a_base, b_base, first, k0 + COOP_DEPTH);
-        [[unroll]] for (uint k = 0; k < COOP_DEPTH; k += K) {
-            coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];
-            [[unroll]] for (uint i = 0; i < MATS_M; i++)
-                coopMatLoad(a[i], a_tile, (own.x + i * M) * PITCH + k / 8, PITCH,
-                            gl_CooperativeMatrixLayoutRowMajor);
-            [[unroll]] for (uint j = 0; j < MATS_N; j++) {
-                coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-                coopMatLoad(b, b_tile, (own.y + j * N) * PITCH + k / 8, PITCH,
-                            gl_CooperativeMatrixLayoutColumnMajor);
-                [[unroll]] for (uint i = 0; i < MATS_M; i++)
-                    acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);
-            }
-        }
+        if (k0 + DEPTH < p.k)
+            load_tiles(k0 + DEPTH);
+        if (adds && DEPTH == PART)
+            add_part(own, 0);
+        else if (adds)
+            [[dont_unroll]] for (uint k = 0; k < DEPTH; k += PART)
+                add_part(own, k);
         barrier();
     }
-
+    if (!adds)
+        return;
     [[unroll]] for (uint i = 0; i < MATS_M; i++)
         [[unroll]] for (uint j = 0; j < MATS_N; j++) {
             coopMatStore(acc[i * MATS_N + j], results, mine, N,

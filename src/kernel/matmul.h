@@ -12,9 +12,9 @@ struct matmul_problem {
     bool a_vec;   /* A can be read as vec4 along k: float32, contiguous, 16-byte aligned rows */
     bool b_vec;   /* B can be read as vec4 along n: float32, contiguous, 16-byte aligned columns */
     uint32_t panel; /* columns of a panel of packed B; 0: not packed */
-    bool a_chunks; /* rows of A are whole, aligned chunks of 16 bytes along k */
-    bool b_chunks; /* columns of B are */
-    bool hidden;   /* A may hold HIDDEN_BITS */
+    bool a_chunks;  /* rows of A are whole, aligned chunks of 16 bytes along k */
+    bool b_chunks;  /* columns of B are */
+    bool hidden;    /* A may hold HIDDEN_BITS */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */
     uint32_t variant;
@@ -29,6 +29,10 @@ struct matmul_choice {
     uint32_t lanes;          /* matmul_few, matmul_lane and matmul_coop: invocations */
     uint32_t chunks;         /* matmul_few: of B that an invocation reads at a time */
     uint32_t mats_m, mats_n; /* matmul_coop: matrices of a subgroup, per axis */
+    uint32_t subs_m, subs_n; /* matmul_coop: subgroups with matrices, per axis */
+    uint32_t subgroup;       /* matmul_coop: lanes of a subgroup */
+    uint32_t depth;          /* matmul_coop: k of a tile in shared memory */
+    uint32_t a_rows;         /* matmul_coop: rows of A that are loaded */
     struct matrix_size size; /* matmul_coop */
     uint32_t rows, columns;  /* results of one workgroup */
     bool a_vec, b_vec;       /* matmul_few, matmul_lane and matmul_coop: wide loads */
@@ -45,7 +49,7 @@ struct matmul_operands {
     uint32_t bias_type; /* BIAS_NONE: no bias */
     bool relu, hidden;
     uint32_t sums; /* SUMS_ bits */
-    uint32_t k;
+    uint32_t m, n, k;
 };
 
 /* Sets the kernel and its specialization constants. */

@@ -1,11 +1,15 @@
 /* Products of 16-bit inputs on matrix units. */
+#include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
 #include "params.h"
 
-/* Fewest columns for matrix units, and fewest tiles of a size before a larger size is chosen. */
-#define COOP_LEAST 16
-#define COOP_TILES 64
+#define COOP_LEAST 16    /* fewest columns for matrix units */
+#define LEAST_MATRIX 128 /* fewest results of a matrix: kernels with smaller ones spill */
+#define ASSUMED_PROCESSORS 64u
+#define FEW_ROWS 32u
+#define FEW_LANES 128u
+#define FEW_DEPTH 512u
 
 /* The kernel for the types; KERNEL_COUNT: none. float32 inputs have none: they would be rounded. */
 static enum kernel kernel_of(const struct matmul_problem *p)
@@ -19,55 +23,112 @@ static enum kernel kernel_of(const struct matmul_problem *p)
 
 /* Whether matrix units are used. CPU drivers compute a matrix in many steps; few columns leave most
  * of it empty. */
-static bool is_wanted(enum kernel kernel, const struct caps *caps, const struct matmul_problem *p)
+static bool is_wanted(const struct matmul_choice *c, const struct caps *caps,
+                      const struct matmul_problem *p)
 {
-    if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
+    if (c->kernel == KERNEL_COUNT || kernel_missing(c->kernel, caps))
         return false;
     /* Not by m: the bits of a row must not depend on the number of rows. */
-    bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->n >= COOP_LEAST;
+    bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->n >= COOP_LEAST &&
+                  c->size.m * c->size.n >= LEAST_MATRIX;
     return wanted || (kernel_missing(KERNEL_matmul_tile, caps) && !matmul_uses_lanes(caps));
 }
 
-/* Bytes of shared memory: both tiles, with rows padded by 16 bytes, and a matrix per subgroup. */
-static uint32_t shared_bytes(const struct matmul_choice *c)
+/* Bytes of shared memory: tiles of both inputs, with rows padded by 16 bytes, and a matrix per
+ * subgroup. */
+static uint64_t shared_bytes(const struct matmul_choice *c)
 {
-    return (c->rows + c->columns) * (COOP_DEPTH + 8) * 2 +
-           COOP_SUBGROUPS * c->size.m * c->size.n * 4;
+    return (c->rows + c->columns) * (c->depth + 8ull) * 2 +
+           4ull * c->subs_m * c->subs_n * c->size.m * c->size.n;
+}
+
+static void set_tile(struct matmul_choice *c)
+{
+    c->rows = c->a_rows = c->subs_m * c->mats_m * c->size.m;
+    c->columns = c->subs_n * c->mats_n * c->size.n;
+}
+
+/* Few rows take as long as reading B: a matrix of columns a workgroup, with much of k in flight. */
+static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
+                       struct matmul_choice *c)
+{
+    bool low = c->size.m < 16; /* fewer registers are free for loads */
+    c->subs_m = divide_up(p->m, c->size.m);
+    c->subs_n = c->mats_m = c->mats_n = 1;
+    if (p->m > FEW_ROWS || c->subs_m > COOP_SUBGROUPS)
+        return false;
+    c->lanes = c->subgroup * (low ? COOP_SUBGROUPS : c->subs_m);
+    c->lanes = c->lanes < FEW_LANES ? FEW_LANES : c->lanes;
+    set_tile(c);
+    for (c->a_rows = 1; c->a_rows < p->m;)
+        c->a_rows *= 2;
+    c->a_rows = c->a_rows < c->rows ? c->a_rows : c->rows;
+    for (c->depth = FEW_DEPTH; c->depth > COOP_DEPTH; c->depth /= 2)
+        if (shared_bytes(c) <= caps->properties.max_shared_memory && c->depth < 2 * p->k &&
+            (c->a_rows + c->columns) * c->depth <= 8 * c->lanes * (low ? 4 : 16))
+            break;
+    c->reason = "16-bit inputs: the device's matrix units, few rows";
+    return shared_bytes(c) <= caps->properties.max_shared_memory;
+}
+
+/* Subgroups and matrices of a subgroup along m and n, and the depth, from the largest tile down. By
+ * what compilers make of them: none spills, and more matrices would on the first GPUs. */
+struct tile {
+    uint32_t subs_m, subs_n, mats_m, mats_n, depth;
+};
+static const struct tile short_tiles[] = {{4, 2, 2, 2, 32}, {4, 2, 1, 2, 32}, {4, 2, 1, 1, 32}},
+                         wide_tiles[] = {{4, 2, 2, 4, 32}, {2, 2, 2, 2, 64}, {2, 2, 1, 1, 64}},
+                         usual_tiles[] = {{2, 2, 2, 4, 64}, {4, 1, 1, 4, 64}, {2, 2, 2, 1, 64}};
+#define TILES COUNTOF(usual_tiles)
+
+/* Those for matrices of few rows, for wide subgroups and for all others. */
+static const struct tile *tiles_of(const struct matmul_choice *c)
+{
+    return c->size.m < 16 ? short_tiles : c->subgroup > 32 ? wide_tiles : usual_tiles;
 }
 
 /* Chooses the largest tile that m and n fill, with enough tiles to keep a GPU busy. False where
  * shared memory holds none. */
+static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
+                        struct matmul_choice *c)
+{
+    uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
+    const struct tile *tile = tiles_of(c), *last = tile + TILES - 1;
+    c->reason = "16-bit inputs: the device's matrix units";
+    for (;; tile++) {
+        c->subs_m = tile->subs_m;
+        c->subs_n = tile->subs_n;
+        c->mats_m = tile->mats_m;
+        c->mats_n = tile->mats_n;
+        c->depth = tile->depth;
+        c->lanes = c->subs_m * c->subs_n * c->subgroup;
+        set_tile(c);
+        bool fits = shared_bytes(c) <= caps->properties.max_shared_memory;
+        uint64_t tiles = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
+        bool filled = p->m > c->rows / 2 && p->n > c->columns / 2 && tiles >= busy;
+        if (tile == last || (fits && filled))
+            break;
+    }
+    while (shared_bytes(c) > caps->properties.max_shared_memory && c->depth > COOP_DEPTH)
+        c->depth /= 2;
+    return shared_bytes(c) <= caps->properties.max_shared_memory;
+}
+
 static bool choose(const struct caps *caps, const struct matmul_problem *p,
                    struct matmul_choice *choice)
 {
-    static const uint32_t mats[][2] = {{2, 4}, {1, 2}, {1, 1}};
     struct matmul_choice c = {.kernel = kernel_of(p), .a_vec = p->a_chunks, .b_vec = p->b_chunks};
-    if (!is_wanted(c.kernel, caps, p))
-        return false;
     c.size = p->a_type == VKA_F16 ? caps->matrix_f16 : caps->matrix_bf16;
-    c.lanes = COOP_SUBGROUPS * caps->properties.subgroup_size;
-    c.reason = "16-bit inputs: the device's matrix units";
-    for (size_t i = 0; i < sizeof mats / sizeof mats[0]; i++) {
-        c.mats_m = mats[i][0];
-        c.mats_n = mats[i][1];
-        c.rows = COOP_ROWS * c.mats_m * c.size.m;
-        c.columns = COOP_COLUMNS * c.mats_n * c.size.n;
-        bool fits = shared_bytes(&c) <= caps->properties.max_shared_memory;
-        bool last = i + 1 == sizeof mats / sizeof mats[0];
-        uint64_t tiles =
-            p->batch * ((p->m + c.rows - 1) / c.rows) * ((p->n + c.columns - 1) / c.columns);
-        if (fits && (last || (p->m > c.rows / 2 && p->n > c.columns / 2 && tiles >= COOP_TILES))) {
-            *choice = c;
-            return true;
-        }
-    }
-    return false;
+    c.subgroup = caps->properties.subgroup_size;
+    if (!is_wanted(&c, caps, p) || (!choose_few(caps, p, &c) && !choose_many(caps, p, &c)))
+        return false;
+    *choice = c;
+    return true;
 }
 
 static void set_key(const struct matmul_choice *c, const struct matmul_operands *o,
                     struct pipeline_key *key)
 {
-    (void)o;
     key->n_spec = MATMUL_COOP_SPECS;
     key->spec[MATMUL_COOP_THREADS] = c->lanes;
     key->spec[MATMUL_COOP_M] = c->size.m;
@@ -77,12 +138,19 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_COOP_MATS_N] = c->mats_n;
     key->spec[MATMUL_COOP_A_VEC] = c->a_vec;
     key->spec[MATMUL_COOP_B_VEC] = c->b_vec;
+    key->spec[MATMUL_COOP_SUBS_M] = c->subs_m;
+    key->spec[MATMUL_COOP_SUBS_N] = c->subs_n;
+    key->spec[MATMUL_COOP_LANES] = c->subgroup;
+    key->spec[MATMUL_COOP_DEPTH] = c->depth;
+    key->spec[MATMUL_COOP_A_ROWS] = c->a_rows;
+    key->spec[MATMUL_COOP_EDGE] = (o->k % c->depth ? COOP_EDGE_K : 0) |
+                                  (o->m % c->rows || o->n % c->columns ? COOP_EDGE_MN : 0);
 }
 
-static double count_loops(const struct matmul_choice *choice, double k)
+static double count_loops(const struct matmul_choice *c, double k)
 {
-    (void)choice;
-    return 64 * (k / COOP_DEPTH + 2);
+    double loads = 8.0 * (c->rows + c->columns) * c->depth / 8 / c->lanes;
+    return (k / c->depth + 2) * (64 + 2 * loads + c->depth / c->size.k);
 }
 
 const struct matmul_family matmul_coop = {choose, set_key, count_loops};

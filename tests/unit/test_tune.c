@@ -171,14 +171,35 @@ static void matrix_units(void **state)
     p.a_chunks = true;
     struct matmul_choice c = choose(&caps, &p);
     assert_int_equal(c.kernel, KERNEL_matmul_coop_f16);
-    assert_int_equal(c.lanes, 256);
-    assert_int_equal(c.rows, 128);
+    assert_int_equal(c.lanes, 128);
+    assert_int_equal(c.rows, 64);
     assert_int_equal(c.columns, 128);
     assert_true(c.a_vec && !c.b_vec);
-    p.m = p.n = 512; /* 16 tiles of that would leave most of a GPU idle */
+    caps.properties.subgroup_size = 64; /* more matrices fit in as many registers of a lane */
+    assert_int_equal(choose(&caps, &p).rows, 128);
+    caps = with_matrices(&discrete);
+    p.m = p.n = 512; /* 32 tiles of that would leave most of a GPU idle */
+    c = choose(&caps, &p);
+    assert_true(c.rows == 64 && c.columns == 64);
+    caps.processors = 32;
+    assert_int_equal(choose(&caps, &p).columns, 128);
+    caps.matrix_f16 = (struct matrix_size){8, 16, 16};
     assert_int_equal(choose(&caps, &p).rows, 64);
-    p.m = 1; /* the same kernel for a row however many there are: the same bits */
-    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_coop_f16);
+    caps.matrix_f16.n = 8; /* too small for what it takes in registers */
+    assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
+    caps = with_matrices(&discrete);
+    p.k = 4096;
+    for (p.m = 1; p.m <= 32; p.m++) { /* the same kernel for any number of rows: the same bits */
+        c = choose(&caps, &p);
+        assert_int_equal(c.kernel, KERNEL_matmul_coop_f16);
+        assert_true(c.columns == 16 && c.depth >= 256);
+        assert_int_equal(c.rows, p.m <= 16 ? 16 : 32);
+        assert_in_range(c.a_rows, p.m, 2 * p.m - 1);
+    }
+    caps.matrix_f16.m = 8;
+    p.m = 19; /* three matrices of rows */
+    c = choose(&caps, &p);
+    assert_true(c.rows == 24 && c.a_rows == 24);
     p.n = 8;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     p.m = p.n = 512;
@@ -295,13 +316,17 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
     assert_true(c.rows > 0 && c.columns > 0);
     assert_true(c.panel || !p->panel); /* packed B is for the kernels that read it */
     if (c.size.m) {
-        uint32_t shared =
-            (c.rows + c.columns) * (COOP_DEPTH + 8) * 2 + COOP_SUBGROUPS * c.size.m * c.size.n * 4;
+        uint32_t subs = c.subs_m * c.subs_n;
+        uint32_t shared = (c.rows + c.columns) * (c.depth + 8) * 2 + subs * c.size.m * c.size.n * 4;
         assert_in_range(shared, 1, has->max_shared_memory);
-        assert_int_equal(c.lanes, COOP_SUBGROUPS * has->subgroup_size);
+        assert_in_range(c.lanes, subs * c.subgroup, COOP_SUBGROUPS * has->subgroup_size);
+        assert_int_equal(c.lanes % c.subgroup, 0);
+        assert_int_equal(c.subgroup, has->subgroup_size);
+        assert_int_equal(c.depth % c.size.k, 0);
+        assert_in_range(c.a_rows, p->m < c.rows ? p->m : c.rows, c.rows);
         assert_true(p->a_type == p->b_type && p->a_type != VKA_F32 && !p->hidden);
-        assert_int_equal(c.rows, COOP_ROWS * c.mats_m * c.size.m);
-        assert_int_equal(c.columns, COOP_COLUMNS * c.mats_n * c.size.n);
+        assert_int_equal(c.rows, c.subs_m * c.mats_m * c.size.m);
+        assert_int_equal(c.columns, c.subs_n * c.mats_n * c.size.n);
         return;
     }
     if (c.kernel == KERNEL_matmul_few) {

@@ -90,6 +90,8 @@ static struct matmul_operands operands_of(const struct matmul_op *op)
         .relu = op->relu,
         .hidden = op->hidden,
         .sums = sums_of(op),
+        .m = op->c.shape.size[2],
+        .n = op->c.shape.size[3],
         .k = op->a.shape.size[3],
     };
 }
