@@ -58,8 +58,11 @@ struct matmul_params {
 #define MATMUL_TILE_M 7
 #define MATMUL_TILE_N 8
 #define MATMUL_SIDE_X 9
-#define MATMUL_SIDE_Y 10 /* equal to MATMUL_SIDE_X */
-#define MATMUL_TILE_SPECS 11
+#define MATMUL_SIDE_Y 10     /* equal to MATMUL_SIDE_X */
+#define MATMUL_TILE_A_VEC 11 /* rows of A are whole, aligned chunks of 16 bytes along k */
+#define MATMUL_TILE_B_VEC 12 /* columns of B are */
+#define MATMUL_TILE_EDGE 13  /* k is not a multiple of TILE_DEPTH */
+#define MATMUL_TILE_SPECS 14
 /* matmul_few: THREADS invocations, each with a block of k of a column; THREADS / COLUMNS blocks. */
 #define MATMUL_FEW_THREADS 7
 #define MATMUL_FEW_ROWS 8 /* of a tile, at most FEW_TILE_ROWS */

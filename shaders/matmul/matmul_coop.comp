@@ -1,8 +1,8 @@
 // Matrix product with the device's matrix units: 16-bit inputs, float32 sums. A workgroup takes a
 // tile of C: SUBS_M x SUBS_N subgroups hold MATS_M x MATS_N matrices of it each; others only load.
 // DEPTH k of both inputs at a time are in shared memory, while the next ones load. Each element is
-// summed in steps of K, whatever the tile: so its bits do not depend on the number of rows. Any size
-// and strides; both inputs have type A_TYPE. See matmul_params.
+// summed in steps of K, whatever the tile: so its bits do not depend on the number of rows. Any
+// size and strides; both inputs have type A_TYPE. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -89,7 +89,7 @@ uvec2 place_of(uint i)
     return uvec2(chunk / ROW_CHUNKS, chunk % ROW_CHUNKS * 8);
 }
 
-// Finds the chunks of an invocation. Rows and columns beyond the tile or the edge are the last ones.
+// Finds the chunks of an invocation. Beyond the tile or the edge are its last row and column.
 void find_chunks(uint a_base, uint b_base, uvec2 first)
 {
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {

@@ -87,12 +87,11 @@ void share_slice()
         uint at = chunk / A_PARTS * A_PITCH + chunk % A_PARTS * (CHUNK(A_TYPE) / 4);
         if (A_CHUNKS % THREADS != 0 && chunk >= A_CHUNKS)
             continue;
-        if (A_TYPE == TYPE_F32) {
-            a_tile[at] = relu(uintBitsToFloat(a_next[i]));
-        } else {
-            a_tile[at] = relu(decode4(a_next[i].xy, A_TYPE));
-            a_tile[at + 1] = relu(decode4(a_next[i].zw, A_TYPE));
-        }
+        vec4 low, high;
+        decode_chunk(a_next[i], A_TYPE, low, high);
+        a_tile[at] = relu(low);
+        if (A_TYPE != TYPE_F32)
+            a_tile[at + 1] = relu(high);
     }
 }
 
@@ -110,12 +109,8 @@ void add_slice()
     uint column = gl_LocalInvocationIndex * B_PITCH;
     uint row = gl_LocalInvocationIndex / COLUMNS * A_PITCH;
     [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
-        uvec4 chunk = b_tile[column + c];
-        vec4 b0 = uintBitsToFloat(chunk), b1 = vec4(0.0);
-        if (B_TYPE != TYPE_F32) {
-            b0 = decode4(chunk.xy, B_TYPE);
-            b1 = decode4(chunk.zw, B_TYPE);
-        }
+        vec4 b0, b1;
+        decode_chunk(b_tile[column + c], B_TYPE, b0, b1);
         [[unroll]] for (uint i = 0; i < ROWS; i++) {
             uint at = i * BLOCKS * A_PITCH + row + c * FOURS;
             acc[i] = add4(a_tile[at], b0, acc[i]);

@@ -1,9 +1,12 @@
-// Matrix product for GPUs: a tile of C per workgroup, both inputs staged through shared memory.
-// See matmul_params. Any size and strides; results beyond the edges are not written.
+// Matrix product for GPUs: a tile of C per workgroup, both inputs staged through shared memory as
+// float32. What is whole chunks along k loads while the slice before is multiplied. See
+// matmul_params. Any size and strides; results beyond the edges are not written.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "lib/dtype.glsl"
+#include "lib/chunks.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;
 layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = 0;
@@ -13,12 +16,16 @@ layout(constant_id = MATMUL_RELU) const uint RELU = 0;
 layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
 layout(constant_id = MATMUL_TILE_M) const uint TM = 4; // results of an invocation
 layout(constant_id = MATMUL_TILE_N) const uint TN = 4;
-
 layout(constant_id = MATMUL_SIDE_X) const uint SIDE = 16;
+layout(constant_id = MATMUL_TILE_A_VEC) const uint A_VEC = 0;
+layout(constant_id = MATMUL_TILE_B_VEC) const uint B_VEC = 0;
+layout(constant_id = MATMUL_TILE_EDGE) const uint EDGE = 1;
 
 layout(local_size_x_id = MATMUL_SIDE_X, local_size_y_id = MATMUL_SIDE_Y) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
+layout(binding = 0) readonly buffer A4 { uvec4 a_chunks[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
+layout(binding = 1) readonly buffer B4 { uvec4 b_chunks[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
@@ -27,8 +34,62 @@ layout(push_constant) uniform Push { matmul_params p; };
 const uint BM = SIDE * TM;
 const uint BN = SIDE * TN;
 const uint THREADS = SIDE * SIDE;
-shared float a_tile[TILE_DEPTH * (BM + 1)]; // [k][m]
-shared float b_tile[TILE_DEPTH * (BN + 1)]; // [k][n]
+// Rows of whole vec4, which start in different banks.
+const uint A_PITCH = BM + 4, B_PITCH = BN + 4;
+shared float a_tile[TILE_DEPTH * A_PITCH]; // [k][m]
+shared float b_tile[TILE_DEPTH * B_PITCH]; // [k][n]
+
+const uint A_PARTS = TILE_DEPTH / CHUNK(A_TYPE), B_PARTS = TILE_DEPTH / CHUNK(B_TYPE); // of a row
+const uint A_CHUNKS = BM * A_PARTS, B_CHUNKS = BN * B_PARTS;
+const uint A_LOADS = (A_CHUNKS + THREADS - 1) / THREADS; // of an invocation
+const uint B_LOADS = (B_CHUNKS + THREADS - 1) / THREADS;
+uvec4 a_next[A_LOADS], b_next[B_LOADS];
+
+float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
+
+// Loads what is chunks of the slice from k0 on. A row beyond the edge is the last one.
+void load_chunks(uint a_base, uint b_base, uvec2 first, uint k0)
+{
+    [[unroll]] for (uint i = 0; A_VEC != 0 && i < A_LOADS; i++) {
+        uint chunk = min(i * THREADS + gl_LocalInvocationIndex, A_CHUNKS - 1);
+        uint row = min(first.x + chunk / A_PARTS, p.m - 1);
+        uint k = k0 + chunk % A_PARTS * CHUNK(A_TYPE);
+        a_next[i] = uvec4(0);
+        if (EDGE == 0 || k < p.k)
+            a_next[i] = a_chunks[(a_base + row * p.a_row + k) / CHUNK(A_TYPE)];
+    }
+    [[unroll]] for (uint i = 0; B_VEC != 0 && i < B_LOADS; i++) {
+        uint chunk = min(i * THREADS + gl_LocalInvocationIndex, B_CHUNKS - 1);
+        uint column = min(first.y + chunk / B_PARTS, p.n - 1);
+        uint k = k0 + chunk % B_PARTS * CHUNK(B_TYPE);
+        b_next[i] = uvec4(0);
+        if (EDGE == 0 || k < p.k)
+            b_next[i] = b_chunks[(b_base + column * p.b_row + k) / CHUNK(B_TYPE)];
+    }
+}
+
+void share_chunks()
+{
+    vec4 low, high;
+    [[unroll]] for (uint i = 0; A_VEC != 0 && i < A_LOADS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex;
+        uint at = chunk % A_PARTS * CHUNK(A_TYPE) * A_PITCH + chunk / A_PARTS;
+        if (A_CHUNKS % THREADS != 0 && chunk >= A_CHUNKS)
+            continue;
+        decode_chunk(a_next[i], A_TYPE, low, high);
+        [[unroll]] for (uint e = 0; e < CHUNK(A_TYPE); e++)
+            a_tile[at + e * A_PITCH] = relu(e < 4 ? low[e & 3] : high[e & 3]);
+    }
+    [[unroll]] for (uint i = 0; B_VEC != 0 && i < B_LOADS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex;
+        uint at = chunk % B_PARTS * CHUNK(B_TYPE) * B_PITCH + chunk / B_PARTS;
+        if (B_CHUNKS % THREADS != 0 && chunk >= B_CHUNKS)
+            continue;
+        decode_chunk(b_next[i], B_TYPE, low, high);
+        [[unroll]] for (uint e = 0; e < CHUNK(B_TYPE); e++)
+            b_tile[at + e * B_PITCH] = e < 4 ? low[e & 3] : high[e & 3];
+    }
+}
 
 // Row and k of element e of a tile of `rows` rows: counts along k where k is contiguous, else along
 // rows.
@@ -37,9 +98,10 @@ uvec2 tile_element(uint e, uint rows, bool k_first)
     return k_first ? uvec2(e / TILE_DEPTH, e % TILE_DEPTH) : uvec2(e % rows, e / rows);
 }
 
-void load_tiles(uint a_base, uint b_base, uvec2 first, uint k0)
+// Shares what is not chunks.
+void share_elements(uint a_base, uint b_base, uvec2 first, uint k0)
 {
-    for (uint e = gl_LocalInvocationIndex; e < BM * TILE_DEPTH; e += THREADS) {
+    for (uint e = gl_LocalInvocationIndex; A_VEC == 0 && e < BM * TILE_DEPTH; e += THREADS) {
         uvec2 at = tile_element(e, BM, p.a_col == 1);
         uint row = first.x + at.x, k = k0 + at.y;
         float x = 0.0;
@@ -47,9 +109,9 @@ void load_tiles(uint a_base, uint b_base, uvec2 first, uint k0)
             uint index = a_base + row * p.a_row + k * p.a_col;
             x = LOAD(a_words, index, A_TYPE);
         }
-        a_tile[at.y * (BM + 1) + at.x] = RELU != 0 && x < 0.0 ? 0.0 : x;
+        a_tile[at.y * A_PITCH + at.x] = relu(x);
     }
-    for (uint e = gl_LocalInvocationIndex; e < BN * TILE_DEPTH; e += THREADS) {
+    for (uint e = gl_LocalInvocationIndex; B_VEC == 0 && e < BN * TILE_DEPTH; e += THREADS) {
         uvec2 at = tile_element(e, BN, p.b_col == 1);
         uint column = first.y + at.x, k = k0 + at.y;
         float x = 0.0;
@@ -57,9 +119,17 @@ void load_tiles(uint a_base, uint b_base, uvec2 first, uint k0)
             uint index = b_base + column * p.b_row + k * p.b_col;
             x = LOAD(b_words, index, B_TYPE);
         }
-        b_tile[at.y * (BN + 1) + at.x] = x;
+        b_tile[at.y * B_PITCH + at.x] = x;
     }
 }
+
+// Results of an invocation that are neighbours along an axis, so that GPUs load them at once. No
+// branch chooses: SwiftShader, which has no chunks, takes twice as long with one.
+const uint MOST = (A_VEC | B_VEC) != 0 ? 4 : 1;
+const uint A_RUN = TM < MOST ? TM : MOST, B_RUN = TN < MOST ? TN : MOST;
+
+// Place in the tile of result i along an axis.
+uint place_of(uint local, uint i, uint run) { return (i / run * SIDE + local) * run + i % run; }
 
 void main()
 {
@@ -72,57 +142,59 @@ void main()
     uvec2 local = gl_LocalInvocationID.yx;
 
     float acc[TM * TN], group[TM * TN], total[TM * TN]; // of a block, a group, all before it
-    for (uint i = 0; i < TM * TN; i++) {
-        vec2 earlier =
-            earlier_sums(z, first.x + local.x + i / TN * SIDE, first.y + local.y + i % TN * SIDE);
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        vec2 earlier = earlier_sums(z, first.x + place_of(local.x, i / TN, A_RUN),
+                                    first.y + place_of(local.y, i % TN, B_RUN));
         acc[i] = 0.0;
         group[i] = earlier.y;
         total[i] = earlier.x;
     }
+    load_chunks(a_base, b_base, first, 0);
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
-        load_tiles(a_base, b_base, first, k0);
+        share_chunks();
+        share_elements(a_base, b_base, first, k0);
         barrier();
-        for (uint k = 0; k < TILE_DEPTH; k++) {
+        if (k0 + TILE_DEPTH < p.k)
+            load_chunks(a_base, b_base, first, k0 + TILE_DEPTH);
+        [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k++) { // registers hold no more operands
             float b[TN];
-            for (uint j = 0; j < TN; j++)
-                b[j] = b_tile[k * (BN + 1) + local.y + j * SIDE];
-            for (uint i = 0; i < TM; i++) {
-                float a = a_tile[k * (BM + 1) + local.x + i * SIDE];
+            [[unroll]] for (uint j = 0; j < TN; j++)
+                b[j] = b_tile[k * B_PITCH + place_of(local.y, j, B_RUN)];
+            [[unroll]] for (uint i = 0; i < TM; i++) {
+                float a = a_tile[k * A_PITCH + place_of(local.x, i, A_RUN)];
                 bool skip = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
-                for (uint j = 0; j < TN; j++)
+                [[unroll]] for (uint j = 0; j < TN; j++)
                     acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
             }
         }
         barrier();
         if ((k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k)
-            for (uint i = 0; i < TM * TN; i++) {
+            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
                 group[i] += acc[i];
                 acc[i] = 0.0;
             }
         if (ends_group(k0 + TILE_DEPTH))
-            for (uint i = 0; i < TM * TN; i++) {
+            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
                 total[i] += group[i];
                 group[i] = 0.0;
             }
     }
     if ((SUMS & SUMS_OPEN) == 0)
-        for (uint i = 0; i < TM * TN; i++) {
+        [[unroll]] for (uint i = 0; i < TM * TN; i++) {
             total[i] += group[i];
             group[i] = 0.0;
         }
-    for (uint i = 0; i < TM; i++) {
-        uint row = first.x + local.x + i * SIDE;
-        for (uint j = 0; j < TN; j++) {
-            uint column = first.y + local.y + j * SIDE;
-            if (row >= p.m || column >= p.n)
-                continue;
-            float x = p.alpha * total[i * TN + j];
-            if (BIAS_TYPE != BIAS_NONE)
-                x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
-            uint index = c_base + row * p.c_row + column * p.c_col;
-            STORE(c_words, index, C_TYPE, one_nan(x));
-            if ((SUMS & SUMS_KEEP) != 0)
-                c_words[index + 1] = floatBitsToUint(group[i * TN + j]);
-        }
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        uint row = first.x + place_of(local.x, i / TN, A_RUN);
+        uint column = first.y + place_of(local.y, i % TN, B_RUN);
+        if (row >= p.m || column >= p.n)
+            continue;
+        float x = p.alpha * total[i];
+        if (BIAS_TYPE != BIAS_NONE)
+            x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+        uint index = c_base + row * p.c_row + column * p.c_col;
+        STORE(c_words, index, C_TYPE, one_nan(x));
+        if ((SUMS & SUMS_KEEP) != 0)
+            c_words[index + 1] = floatBitsToUint(group[i]);
     }
 }

@@ -35,7 +35,7 @@ struct matmul_choice {
     uint32_t a_rows;         /* matmul_coop: rows of A that are loaded */
     struct matrix_size size; /* matmul_coop */
     uint32_t rows, columns;  /* results of one workgroup */
-    bool a_vec, b_vec;       /* matmul_few, matmul_lane and matmul_coop: wide loads */
+    bool a_vec, b_vec;       /* wide loads */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };

@@ -1,25 +1,51 @@
 /* Tiles of both matrices in shared memory: the kernel that every device can run. */
+#include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
 #include "params.h"
 
+#define ASSUMED_PROCESSORS 64u
+
+/* Results of an invocation along m and n, the most first. */
+static const uint32_t tiles[][2] = {{8, 4}, {4, 4}, {2, 2}, {1, 1}};
+
+/* Bytes of both inputs in shared memory. */
+static uint32_t shared_bytes(const struct matmul_choice *c)
+{
+    return TILE_DEPTH * (c->rows + c->columns + 8) * 4;
+}
+
+/* Whether a GPU has the registers for the largest tile, and enough of those tiles. CPU drivers
+ * have few registers; sums of groups would take as many again. */
+static bool suits(const struct caps *caps, const struct matmul_problem *p,
+                  const struct matmul_choice *c)
+{
+    uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
+    uint64_t count = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
+    return c->tile_m < 8 || (caps->properties.type != VKA_DEVICE_CPU && p->k <= MATMUL_GROUP &&
+                             p->a_chunks && p->b_chunks && count >= busy);
+}
+
 static bool choose(const struct caps *caps, const struct matmul_problem *p, struct matmul_choice *c)
 {
     const struct vka_device_properties *has = &caps->properties;
-    *c = (struct matmul_choice){.kernel = KERNEL_matmul_tile};
+    bool gpu = has->type != VKA_DEVICE_CPU;
+    *c = (struct matmul_choice){
+        .kernel = KERNEL_matmul_tile, .a_vec = gpu && p->a_chunks, .b_vec = gpu && p->b_chunks};
     c->side = has->max_workgroup >= 256 ? 16 : 8;
     uint32_t smaller = p->variant;
-    for (uint32_t t = 4;; t /= 2) { /* the largest tile that m and n fill and memory holds */
-        c->tile_m = c->tile_n = t;
-        c->rows = c->columns = c->side * t;
-        uint32_t bytes = 2 * TILE_DEPTH * (c->rows + 1) * 4;
-        bool fits = bytes <= has->max_shared_memory;
+    for (size_t i = 0;; i++) { /* the largest tile that m and n fill and memory holds */
+        c->tile_m = tiles[i][0];
+        c->tile_n = tiles[i][1];
+        c->rows = c->side * c->tile_m;
+        c->columns = c->side * c->tile_n;
+        bool fits = shared_bytes(c) <= has->max_shared_memory && suits(caps, p, c);
         bool filled = p->m > c->rows / 2 && p->n > c->columns / 2;
-        if (t == 1 || (fits && filled && !smaller))
+        if (i + 1 == COUNTOF(tiles) || (fits && filled && !smaller))
             break;
         smaller -= fits && filled;
     }
-    c->reason = c->tile_m == 4   ? "shared-memory tile, the largest"
+    c->reason = c->tile_m >= 4   ? "shared-memory tile, the largest"
                 : c->tile_m == 2 ? "shared-memory tile, halved to fit the matrix or the device"
                                  : "shared-memory tile, smallest for a small matrix or device";
     return true;
@@ -28,11 +54,13 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p, stru
 static void set_key(const struct matmul_choice *c, const struct matmul_operands *o,
                     struct pipeline_key *key)
 {
-    (void)o;
     key->n_spec = MATMUL_TILE_SPECS;
     key->spec[MATMUL_TILE_M] = c->tile_m;
     key->spec[MATMUL_TILE_N] = c->tile_n;
     key->spec[MATMUL_SIDE_X] = key->spec[MATMUL_SIDE_Y] = c->side;
+    key->spec[MATMUL_TILE_A_VEC] = c->a_vec;
+    key->spec[MATMUL_TILE_B_VEC] = c->b_vec;
+    key->spec[MATMUL_TILE_EDGE] = o->k % TILE_DEPTH != 0;
 }
 
 static double count_loops(const struct matmul_choice *c, double k)

@@ -1,5 +1,6 @@
 /* The bits of a row of a linear product: the same for 1 to 40 rows as in a product of many, though
- * other kernels take them; by the rules for this device, and by those for GPUs.
+ * other kernels take them; by the rules for this device, and by those for GPUs. And the values of
+ * float16 numbers below 2^-14, which devices may flush.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -148,17 +149,52 @@ static void matrix_units(void **state)
     vka_device_destroy(&device);
 }
 
+/* Row r of the output is column r of the weights, float16 numbers from 0 through all subnormals. */
+static void subnormals(void **state)
+{
+    enum { N = 128, K = 16 };
+    struct vka_device *device = NULL;
+    float rows[MANY * K] = {0};
+    uint16_t weights[N * K];
+    enum kernel kernel;
+    (void)state;
+    for (uint32_t i = 0; i < MANY; i++)
+        rows[i * K + i % K] = 1;
+    for (uint32_t i = 0; i < N * K; i++)
+        weights[i] = (uint16_t)(i | (i % 3 ? 0 : 0x8000));
+    check(NULL, vka_device_create(NULL, &device));
+    device->caps.properties.type = VKA_DEVICE_DISCRETE;
+    struct operands t = {matrix(device, VKA_F32, MANY, K, 1), matrix(device, VKA_F16, N, K, 2),
+                         matrix(device, VKA_F32, MANY, N, 3)};
+    check(device, vka_tensor_write(t.input, rows, sizeof rows));
+    check(device, vka_tensor_write(t.weight, weights, sizeof weights));
+    for (uint32_t m = 1; m <= MANY; m = m * 3 + 1) {
+        float *got = run(device, &t, m, &kernel);
+        for (uint32_t i = 0; i < m * N; i++) {
+            uint32_t at = i % N * K + i / N % K;
+            double want = at < 0x400 ? at * 0x1p-24 : (0x400 + at % 0x400) * 0x1p-24;
+            if (got[i] != (at % 3 ? want : -want))
+                fail_msg("%s: float16 %u is %g", kernel_table[kernel].name, at, (double)got[i]);
+        }
+        free(got);
+    }
+    vka_tensor_destroy(&t.input);
+    vka_tensor_destroy(&t.weight);
+    vka_tensor_destroy(&t.output);
+    vka_device_destroy(&device);
+}
+
 int main(void)
 {
     struct vka_device *device = NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rules_of_the_device),
-                                       cmocka_unit_test(rules_for_gpus),
-                                       cmocka_unit_test(matrix_units)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_of_the_device), cmocka_unit_test(rules_for_gpus),
+        cmocka_unit_test(subnormals), cmocka_unit_test(matrix_units)};
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of rows were compared\n");
         return 77;
     }
     bool matrices = !kernel_missing(KERNEL_matmul_coop_f16, &device->caps);
     vka_device_destroy(&device);
-    return _cmocka_run_group_tests("row_bits", tests, matrices ? 3 : 2, NULL, NULL);
+    return _cmocka_run_group_tests("row_bits", tests, matrices ? 4 : 3, NULL, NULL);
 }
