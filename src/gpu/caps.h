@@ -31,13 +31,12 @@ struct caps {
     bool trusted;                  /* use kernels even if they failed their self-test */
     const struct verdict *verdict; /* the tuning profile, see gpu/verdict.h; NULL: none */
     bool int64;                    /* 64-bit integers in shaders */
+    bool shuffle;                  /* subgroup shuffles in compute shaders */
     bool device_address;           /* buffers by address; only on CPU drivers, which gain by it */
-    bool subgroup_shuffle;         /* shuffles between the lanes of a subgroup in shaders */
     bool subgroup_size_control;    /* pipelines can demand subgroups of properties.subgroup_size */
     bool subgroup_size_varies;     /* they must, as the device has other subgroup sizes too */
-    uint32_t shuffle_subgroup;     /* subgroup size of kernels that shuffle: the least; of their
-                                      lanes' registers a matrix takes fewest */
-    uint32_t matrix_registers;     /* of a lane of it, 32 bits each, that matrices may take */
+    uint32_t least_subgroup;       /* the smallest that can be demanded */
+    uint32_t matrix_registers;     /* of a lane of that, 32 bits each, for matrices */
     bool matrices;                 /* cooperative matrices can be used */
     bool bfloat16_matrices;        /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */

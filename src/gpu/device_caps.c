@@ -111,8 +111,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     p->subgroup_arithmetic =
         compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
     p->subgroup_ballot = compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT;
-    caps->subgroup_shuffle =
-        compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+    caps->shuffle = compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
     p->max_workgroup = limits->maxComputeWorkGroupInvocations;
     p->max_shared_memory = limits->maxComputeSharedMemorySize;
     p->max_buffer_range = limits->maxStorageBufferRange;
@@ -134,9 +133,9 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     if (caps->subgroup_size_varies)
         caps->subgroup_size_control &=
             (size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
-    caps->shuffle_subgroup = caps->subgroup_size_varies && caps->subgroup_size_control
-                                 ? size.minSubgroupSize
-                                 : p->subgroup_size;
+    caps->least_subgroup = caps->subgroup_size_varies && caps->subgroup_size_control
+                               ? size.minSubgroupSize
+                               : p->subgroup_size;
     device_read_matrices(instance, physical, version, caps);
     caps->processors = device_count_processors(instance, physical);
 }

@@ -82,7 +82,7 @@ static uint32_t matrix_registers(const struct caps *caps)
 {
     if (caps->properties.vendor_id != VENDOR_INTEL)
         return MATRIX_REGISTERS;
-    return caps->shuffle_subgroup < 16 ? 80 : 96;
+    return caps->least_subgroup < 16 ? 80 : 96;
 }
 
 void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,

@@ -59,10 +59,12 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "needs subgroup broadcasts in compute shaders";
     if (needs & (NEED_ARITHMETIC | NEED_REDUCTIONS) && !has->subgroup_arithmetic)
         return "needs subgroup reductions in compute shaders";
-    if (needs & NEED_SHUFFLE && !caps->subgroup_shuffle)
-        return "needs shuffles between the lanes of a subgroup";
+    if (needs & NEED_SHUFFLE && !caps->shuffle)
+        return "needs subgroup shuffles in compute shaders";
     if (needs & NEED_SUBGROUP_8 && has->subgroup_size < 8)
         return "needs subgroups of 8";
+    if (needs & NEED_EIGHT && has->subgroup_size != 8)
+        return "needs subgroups of just 8";
     if (missing_matrices(needs, caps))
         return missing_matrices(needs, caps);
     if (needs & NEED_FULL_SUBGROUPS && !caps->subgroup_size_control)

@@ -35,12 +35,14 @@ enum kernel_need {
     NEED_MATRIX_F16 = 128,  /* caps.matrix_f16, in workgroups of COOP_SUBGROUPS */
     NEED_MATRIX_BF16 = 256, /* caps.matrix_bf16, in the same workgroups */
     NEED_REDUCTIONS = 512, /* subgroup reductions, in subgroups of any size that the driver likes */
-    NEED_SHUFFLE = 1024, /* shuffles between the lanes of full subgroups of caps.shuffle_subgroup */
+    NEED_SHUFFLE = 1024,   /* subgroup shuffles */
+    NEED_EIGHT = 2048,     /* subgroups of 8 */
+    NEED_LEAST_SUBGROUP = 4096, /* full subgroups of caps.least_subgroup */
 };
 
 /* Kernels that need full subgroups of a known size: but for the last, properties.subgroup_size. */
 #define NEED_FULL_SUBGROUPS \
-    (NEED_BALLOT | NEED_ARITHMETIC | NEED_MATRIX_F16 | NEED_MATRIX_BF16 | NEED_SHUFFLE)
+    (NEED_BALLOT | NEED_ARITHMETIC | NEED_MATRIX_F16 | NEED_MATRIX_BF16 | NEED_LEAST_SUBGROUP)
 
 _Static_assert(KERNEL_COUNT <= 64, "caps.without has a bit for each");
 

@@ -141,8 +141,8 @@ static void compile(const struct vka_device *device, struct job *job)
     };
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
-        .requiredSubgroupSize = needs & NEED_SHUFFLE ? device->caps.shuffle_subgroup
-                                                     : device->caps.properties.subgroup_size,
+        .requiredSubgroupSize = needs & NEED_LEAST_SUBGROUP ? device->caps.least_subgroup
+                                                            : device->caps.properties.subgroup_size,
     };
     bool fixed = needs & NEED_FULL_SUBGROUPS, sizes = device->caps.subgroup_size_varies;
     bool any = sizes && device->caps.subgroup_size_control && (needs & NEED_REDUCTIONS);

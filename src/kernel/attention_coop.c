@@ -82,7 +82,7 @@ static bool keys_fit(const struct attention_choice *c, uint32_t subgroup_size)
 static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
                       uint32_t least, uint32_t shared, struct attention_choice *c)
 {
-    uint32_t size = caps->shuffle_subgroup;
+    uint32_t size = caps->least_subgroup;
     for (c->tile = ROWS_MOST; c->tile >= ROWS_LEAST; c->tile /= 2) {
         c->lanes_y = c->tile / c->size.m * c->columns;
         c->lanes = c->lanes_y * size;
@@ -122,7 +122,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c.preferred =
         caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers compute a matrix in many steps */
     c.size = kernel == KERNEL_attention_coop_f16 ? caps->matrix_f16 : caps->matrix_bf16;
-    if (caps->shuffle_subgroup % c.size.m || c.size.n % 8 || problem->head_dim > DIM_MOST ||
+    if (caps->least_subgroup % c.size.m || c.size.n % 8 || problem->head_dim > DIM_MOST ||
         problem->value_dim > DIM_MOST)
         return false;
     c.head4 = divide_up(problem->head_dim, c.size.k) * c.size.k / 4;

@@ -1,5 +1,5 @@
-/* Rows in lanes, without shared memory: attention_row for GPUs, attention_texel and
- * attention_address for CPU drivers. */
+/* Without shared memory. Rows in lanes: attention_row for GPUs, attention_texel and
+ * attention_address for CPU drivers. Features in lanes: attention_feature for CPU drivers. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
@@ -15,11 +15,29 @@
 /* Floats of q and context that an invocation of a GPU keeps in registers without spilling. */
 #define GPU_ROW_FLOATS 64
 
+/* Vec4 of q and of the context of a row that attention_feature takes: with more, compiling it takes
+ * too long. */
+#define FEATURE_VEC4 128u
+
+/* Whether rows are whole chunks of attention_feature: 32 bytes. */
+static bool suits_features(const struct caps *caps, const struct attention_problem *problem)
+{
+    uint32_t head = problem->kv_type == VKA_F32 ? 8 : 16;
+    uint32_t value = problem->v_type == VKA_F32 ? 8 : 16;
+    return attention_has_few_rows(problem) && problem->head_dim % head == 0 &&
+           problem->value_dim % value == 0 &&
+           problem->head_dim + problem->value_dim <= 4 * FEATURE_VEC4 &&
+           !kernel_missing(KERNEL_attention_feature, caps);
+}
+
 static enum kernel kernel_of(const struct caps *caps, const struct attention_problem *problem)
 {
     bool texel = !kernel_missing(KERNEL_attention_texel, caps);
-    if (problem->address && (tune_has_scalars(caps) || !texel) &&
-        caps->properties.subgroup_size == 8 && !kernel_missing(KERNEL_attention_address, caps))
+    bool address = problem->address && (tune_has_scalars(caps) || !texel);
+    if (address && suits_features(caps, problem))
+        return KERNEL_attention_feature;
+    if (address && caps->properties.subgroup_size == 8 &&
+        !kernel_missing(KERNEL_attention_address, caps))
         return KERNEL_attention_address;
     return texel ? KERNEL_attention_texel : KERNEL_attention_row;
 }
@@ -30,6 +48,15 @@ static uint32_t rows_that_fit(uint32_t vec4, uint64_t n_row, uint32_t lanes)
     uint32_t rows = vec4 <= 16 ? 4 : vec4 <= 40 ? 2 : 1;
     while (rows > 1 && (uint64_t)lanes * rows / 2 >= n_row)
         rows /= 2;
+    return rows;
+}
+
+/* Rows of a workgroup of attention_feature, which share what it loads: a power of two. */
+static uint32_t rows_of_features(uint32_t vec4, uint64_t n_row)
+{
+    uint32_t rows = 1, most = vec4 <= 64 ? 4 : 2;
+    while (rows < most && rows < n_row)
+        rows *= 2;
     return rows;
 }
 
@@ -51,7 +78,8 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c->reason = kernel_missing(c->kernel, caps);
     if (c->reason)
         return false;
-    bool address = c->kernel == KERNEL_attention_address;
+    bool address = kernel_table[c->kernel].needs & NEED_ADDRESS;
+    bool features = c->kernel == KERNEL_attention_feature;
     c->usable = true;
     c->preferred = !cpu || problem->n_kv >= (address ? CPU_FUSED_KEYS_ADDRESS : CPU_FUSED_KEYS);
     c->lanes = caps->properties.subgroup_size;
@@ -60,13 +88,16 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c->rows = rows_that_fit(c->head4 + c->value4, problem->n_row, c->lanes);
     if (c->kernel != KERNEL_attention_row && c->rows > 2)
         c->rows = 2;
+    if (features)
+        c->rows = rows_of_features(c->head4 + c->value4, problem->n_row);
     if (!cpu)
         rows_for_gpu(c);
     for (uint32_t i = 0; i < problem->variant && c->rows > 1; i++)
         c->rows /= 2;
-    c->tile = c->lanes * c->rows;
+    c->tile = features ? c->rows : c->lanes * c->rows;
     c->n_chunk = c->n_split = 1;
-    c->reason = "one pass, rows in registers, no shared memory";
+    c->reason = features ? "few rows: features in lanes, no shared memory"
+                         : "one pass, rows in registers, no shared memory";
     return true;
 }
 
@@ -88,7 +119,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_PIECES] = c->n_split > 1;
 }
 
-#define ROW_STEP 4u /* keys of a step; of attention_address 8 */
+#define ROW_STEP 4u /* keys of a step; of the kernels that read by address, the least of them */
 #define ADDRESS_STEP 8u
 #define LARGE_ROW 64u /* LARGE_VEC4 of the shaders: beyond, loops over features stay loops */
 #define LARGE_ADDRESS 160u
@@ -96,7 +127,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
 static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
                           double keys)
 {
-    bool address = c->kernel == KERNEL_attention_address;
+    bool address = kernel_table[c->kernel].needs & NEED_ADDRESS;
     double head = c->head4 + 1.0, value = c->value4 + 1.0, rows = c->rows;
     double unit = address ? ADDRESS_STEP : ROW_STEP, step = 2;
     if (c->head4 + c->value4 > (address ? LARGE_ADDRESS : LARGE_ROW))

@@ -3,7 +3,7 @@
 
 #define ROWS                                                                       \
     (UINT64_C(1) << KERNEL_attention_row | UINT64_C(1) << KERNEL_attention_texel | \
-     UINT64_C(1) << KERNEL_attention_address)
+     UINT64_C(1) << KERNEL_attention_address | UINT64_C(1) << KERNEL_attention_feature)
 
 /* Kernels that are switched off so that the rules choose this one. For attention_map and
  * attention_merge: those of attention with rows in lanes, which do not use them. */
@@ -12,7 +12,7 @@ static uint64_t rivals(enum kernel kernel)
     const struct kernel_info *info = &kernel_table[kernel];
     uint64_t others = 0;
     if (info->known == KNOWN_MASK || info->known == KNOWN_FUSED_FEW)
-        return ROWS;
+        return ROWS & ~(UINT64_C(1) << kernel);
     for (int k = 0; info->family != FAMILY_MOVE && k < KERNEL_COUNT; k++)
         if (k != (int)kernel && kernel_table[k].family == info->family)
             others |= UINT64_C(1) << k;

@@ -19,8 +19,8 @@
 
 /* The kernels of CPU drivers: without them there are tiles, as on GPUs. */
 static const uint64_t of_cpus = BIT(attention_row) | BIT(attention_texel) | BIT(attention_address) |
-                                BIT(matmul_texel) | BIT(matmul_address) | BIT(matmul_lane4) |
-                                BIT(matmul_lane8);
+                                BIT(attention_feature) | BIT(matmul_texel) | BIT(matmul_address) |
+                                BIT(matmul_lane4) | BIT(matmul_lane8);
 
 static bool is_over(const struct operation *o, size_t index)
 {

@@ -43,7 +43,7 @@ static uint32_t draw_rows(struct check *c, uint32_t set)
     bool many = c->kernel == KERNEL_attention_map ||
                 (c->kernel == KERNEL_attention_tile && set % 3 == 0) ||
                 (is_attention_coop(c->kernel) && rng_chance(&c->rng, 50));
-    return many ? 70 : 5;
+    return many ? 70 : c->kernel == KERNEL_attention_feature && set % 2 ? 1 : 5;
 }
 
 static void set_mask(struct problem *p, enum mask_kind kind, struct rng *rng)
@@ -61,6 +61,18 @@ static void set_mask(struct problem *p, enum mask_kind kind, struct rng *rng)
     const uint32_t full[4] = {p->batch, p->n_kv_head * p->group, p->n_q, p->n_new};
     for (uint32_t i = 0; i < p->mask_rank; i++)
         p->mask_shape[i] = full[4 - p->mask_rank + i];
+}
+
+/* Rows of whole chunks of 32 bytes, of each type, and of two types. */
+static void take_chunks(struct problem *p, uint32_t set)
+{
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16};
+    p->q = p->k = p->v = p->output = types[set % 3];
+    if (set == 3)
+        p->k = VKA_BF16;
+    p->head_dim = 32;
+    p->value_dim = 16;
+    p->scattered = false;
 }
 
 /* A small problem whose rows are what the kernel is about. Few specializations: a fused kernel has
@@ -107,9 +119,12 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .path = is_fused(c) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
     };
     set_mask(&p, mask, rng);
-    if (is_fused(c) && !coop)
+    if (c->kernel == KERNEL_attention_feature)
+        take_chunks(&p, set);
+    else if (is_fused(c) && !coop)
         problem_share(&p, set);
-    if (coop && rng_chance(rng, 10)) { /* keys as spans, or as splits */
+    const bool cuts = coop || c->kernel == KERNEL_attention_feature;
+    if (cuts && rng_chance(rng, 10)) { /* keys as spans, or as splits */
         p.budgets = true;
         p.disabled_kernels = rng_chance(rng, 70) ? 1ull << KERNEL_attention_merge : 0;
     }

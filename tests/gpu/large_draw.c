@@ -38,7 +38,8 @@ static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
 #define BIT(name) (1ull << KERNEL_##name)
     static const uint64_t cpu = BIT(matmul_lane4) | BIT(matmul_lane8) | BIT(matmul_address) |
                                 BIT(matmul_texel) | BIT(softmax_subgroup) | BIT(attention_row) |
-                                BIT(attention_texel) | BIT(attention_address);
+                                BIT(attention_texel) | BIT(attention_address) |
+                                BIT(attention_feature);
     static const uint64_t coop = BIT(matmul_coop_f16) | BIT(matmul_coop_bf16) |
                                  BIT(attention_coop_f16) | BIT(attention_coop_bf16);
     const uint64_t sets[LARGE_KERNELS_COUNT] = {
@@ -46,7 +47,8 @@ static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
         [LARGE_KERNELS_GPU] = cpu,
         [LARGE_KERNELS_TILE] = cpu | coop,
         [LARGE_KERNELS_PLAIN] = BIT(matmul_address) | BIT(matmul_texel) | BIT(attention_texel) |
-                                BIT(attention_address) | BIT(attention_tile) | coop,
+                                BIT(attention_address) | BIT(attention_feature) |
+                                BIT(attention_tile) | coop,
     };
 #undef BIT
     uint32_t any = rng_range(rng, 0, 2 * LARGE_KERNELS_COUNT - 1); /* usual as often as not */

@@ -11,7 +11,8 @@
 static uint32_t rolled(const struct large_problem *p, uint32_t dim)
 {
     static const uint16_t few[] = {1, 4, 6, 8, 16, 260, 323, 576};
-    const uint64_t others = 1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_address;
+    const uint64_t others = 1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_address |
+                            1ull << KERNEL_attention_feature;
     bool row = (p->disabled_kernels & others) == others &&
                !(p->disabled_kernels >> KERNEL_attention_row & 1);
     return row ? few[dim / 8 % COUNT(few)] : dim;

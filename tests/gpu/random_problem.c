@@ -54,7 +54,7 @@ static double work_of(const struct problem *p)
 static void draw_kernels(struct problem *p, struct rng *rng)
 {
     const uint64_t row = 1ull << KERNEL_attention_row, tile = 1ull << KERNEL_attention_tile;
-    const uint64_t address = 1ull << KERNEL_attention_address;
+    const uint64_t address = 1ull << KERNEL_attention_address | 1ull << KERNEL_attention_feature;
     p->disabled_kernels = rng_chance(rng, 50) ? row | address : tile;
     if (rng_chance(rng, 50))
         p->disabled_kernels |= address;

@@ -74,10 +74,11 @@ static uint64_t check_all(struct vka_device *device, uint64_t disabled)
 static void long_keys(void **state)
 {
     static const enum kernel fused[] = {KERNEL_attention_row, KERNEL_attention_texel,
-                                        KERNEL_attention_address, KERNEL_attention_tile};
+                                        KERNEL_attention_address, KERNEL_attention_feature,
+                                        KERNEL_attention_tile};
     struct vka_device *device = *state;
     uint64_t rows = 0, used = 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         rows |= 1ull << fused[i];
     used |= check_all(device, 0);
     if (!kernel_missing(KERNEL_attention_tile, &device->caps))

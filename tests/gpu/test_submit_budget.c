@@ -121,7 +121,7 @@ static void bits_whatever_the_budget(void **state)
     struct vka_device *device = *state;
     const uint64_t disabled = device->caps.without;
     const uint64_t others = 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
-                            1ull << KERNEL_attention_texel;
+                            1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_feature;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
         same_bits(device, &problems[i]);
     device->caps.without |= others;
@@ -141,7 +141,7 @@ static void bits_of_matrix_units(void **state)
     size_t n = 0;
     device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
                             1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_tile |
-                            1ull << KERNEL_attention_merge;
+                            1ull << KERNEL_attention_feature | 1ull << KERNEL_attention_merge;
     for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
         for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
             struct budget_case p = problems[i];

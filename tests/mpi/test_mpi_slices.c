@@ -183,7 +183,8 @@ static bool check_pieces(void)
     struct problem more = few;
     more.n_q = 3; /* 18 rows a key head: few only where its group is divided */
     uint64_t before = device->caps.without;
-    device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address;
+    device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
+                            1ull << KERNEL_attention_feature;
     bool ok = check_problem(&few, 8) && check_problem(&more, 8);
     device->caps.without = before;
     return ok;

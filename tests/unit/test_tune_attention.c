@@ -47,6 +47,52 @@ static void cpu_attends_by_address(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
+/* Few rows of whole chunks: features in lanes. */
+static void cpu_decodes_by_features(void **state)
+{
+    (void)state;
+    struct caps new = mesa(26), old = mesa(22), wide = new, plain = new;
+    const struct attention_problem step = {
+        .batch = 1,
+        .n_kv_head = 8,
+        .n_row = 3,
+        .n_kv = 4096,
+        .head_dim = 128,
+        .value_dim = 128,
+        .address = true,
+    };
+    struct attention_problem p = step;
+    struct attention_choice c;
+    tune_attention(&new, &step, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_feature);
+    assert_true(c.usable && c.preferred && c.rows == 4 && c.tile == 4);
+    for (p.n_row = 1; p.n_row <= 16; p.n_row++) {
+        tune_attention(&new, &p, &c);
+        assert_int_equal(c.kernel, KERNEL_attention_feature);
+    }
+    tune_attention(&new, &p, &c); /* 17 rows */
+    assert_int_equal(c.kernel, KERNEL_attention_address);
+    p = step;
+    p.head_dim = 72;
+    tune_attention(&new, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_feature);
+    p.kv_type = VKA_F16;
+    tune_attention(&new, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_address);
+    p = step;
+    p.head_dim = p.value_dim = 264;
+    tune_attention(&new, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_address);
+    plain.shuffle = false;
+    tune_attention(&plain, &step, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_address);
+    wide.properties.subgroup_size = 16;
+    tune_attention(&wide, &step, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
+    tune_attention(&old, &step, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_texel);
+}
+
 static void fused_attention(void **state)
 {
     (void)state;
@@ -185,7 +231,7 @@ static void matrices_that_do_not_fit(void **state)
     tune_attention(&wide, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
     assert_int_equal(c.tile, 32);
-    narrow.shuffle_subgroup = 8; /* fewer lanes than a matrix has rows */
+    narrow.least_subgroup = 8; /* fewer lanes than a matrix has rows */
     small.properties.max_shared_memory = 16384;
     odd.matrix_f16.n = 4; /* not whole chunks */
     const struct caps *const unfit[] = {&narrow, &small, &odd};
@@ -222,7 +268,7 @@ static void few_registers(void **state)
             };
     for (size_t i = 0; i < COUNTOF(cases); i++) {
         struct attention_choice c;
-        caps.shuffle_subgroup = cases[i].subgroup;
+        caps.least_subgroup = cases[i].subgroup;
         caps.matrix_registers = cases[i].registers;
         caps.matrix_f16 = (struct matrix_size){8, cases[i].n, 16};
         p.head_dim = p.value_dim = cases[i].dim;
@@ -254,9 +300,9 @@ static void check_tile_sizes(const struct caps *caps, const struct attention_pro
 static void check_coop_sizes(const struct caps *caps, const struct attention_problem *p,
                              const struct attention_choice *c)
 {
-    uint32_t parts = caps->shuffle_subgroup / c->size.m * c->columns;
+    uint32_t parts = caps->least_subgroup / c->size.m * c->columns;
     assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
-    assert_int_equal(c->lanes, c->lanes_y * caps->shuffle_subgroup);
+    assert_int_equal(c->lanes, c->lanes_y * caps->least_subgroup);
     assert_int_equal(c->tile, c->lanes_y / c->columns * c->size.m);
     assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % c->size.k == 0);
     assert_true(4 * c->value4 >= p->value_dim && 4 * c->value4 % c->size.n == 0);
@@ -352,7 +398,7 @@ static void check_attention(const struct caps *caps)
         return;
     }
     assert_true(c.kernel == KERNEL_attention_row || c.kernel == KERNEL_attention_texel ||
-                c.kernel == KERNEL_attention_address);
+                c.kernel == KERNEL_attention_address || c.kernel == KERNEL_attention_feature);
     assert_true(c.head4 * 4 >= p.head_dim && c.value4 * 4 >= p.value_dim);
 }
 
@@ -371,13 +417,10 @@ static void invariants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_attends_by_address),
-        cmocka_unit_test(fused_attention),
-        cmocka_unit_test(fused_tiles),
-        cmocka_unit_test(fused_matrices),
-        cmocka_unit_test(matrices_that_do_not_fit),
-        cmocka_unit_test(few_registers),
-        cmocka_unit_test(invariants),
+        cmocka_unit_test(cpu_attends_by_address), cmocka_unit_test(cpu_decodes_by_features),
+        cmocka_unit_test(fused_attention),        cmocka_unit_test(fused_tiles),
+        cmocka_unit_test(fused_matrices),         cmocka_unit_test(matrices_that_do_not_fit),
+        cmocka_unit_test(few_registers),          cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

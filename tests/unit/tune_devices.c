@@ -61,7 +61,7 @@ struct caps mesa(uint32_t major)
     struct caps caps = cpu(8);
     caps.properties.vendor_id = 0x10005;
     caps.properties.driver_version = major << 22;
-    caps.device_address = caps.int64 = true;
+    caps.device_address = caps.int64 = caps.shuffle = true;
     return caps;
 }
 
@@ -70,9 +70,9 @@ struct caps with_matrices(const struct caps *model)
     struct caps caps = like(model, "GPU with matrix units");
     caps.matrices = caps.bfloat16_matrices = true;
     caps.matrix_f16 = caps.matrix_bf16 = (struct matrix_size){16, 16, 16};
-    caps.shuffle_subgroup = caps.properties.subgroup_size;
+    caps.least_subgroup = caps.properties.subgroup_size;
     caps.matrix_registers = MATRIX_REGISTERS;
-    caps.subgroup_shuffle = true;
+    caps.shuffle = true;
     return caps;
 }
 

@@ -75,7 +75,7 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
         TRY(with_texels(plan, &b.k));
         TRY(with_texels(plan, &b.v));
     }
-    if (kernel == KERNEL_attention_address) {
+    if (kernel_table[kernel].needs & NEED_ADDRESS) {
         TRY(with_address(plan, &b.q));
         TRY(with_address(plan, &b.k));
         TRY(with_address(plan, &b.v));
