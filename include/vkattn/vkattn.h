@@ -645,7 +645,9 @@ struct vka_plan_info {
     uint64_t submit_budget;
     /* For a plan that computes a part of a larger problem, with the same bits as the whole: the
      * sizes of the whole. Attention kernels are chosen by these instead of the operation's. 0: the
-     * operation's sizes. Give the first two together, the first a multiple of the second. */
+     * operation's sizes. Give the first two together, the first a multiple of the second. In a
+     * ragged batch whole_n_q is that of a sequence; 0: their mean, so that decoding has the kernel
+     * for few rows. */
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q;
 };
 

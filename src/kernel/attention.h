@@ -6,13 +6,13 @@
 
 struct attention_problem {
     uint32_t batch, n_kv_head;
-    uint64_t n_row; /* queries times the heads of one key head */
+    uint64_t n_row; /* queries times the heads of one key head; ragged: of a sequence */
     uint32_t n_kv, head_dim, value_dim;
     enum vka_dtype q_type, kv_type; /* kv_type: of k */
     enum vka_dtype v_type, o_type;
     uint32_t variant; /* see matmul_problem */
     bool address;     /* rows of q, k and v are whole vec4 */
-    bool ragged;      /* n_row and n_kv count all sequences together */
+    bool ragged;      /* n_kv counts all sequences together */
     bool mask;        /* a mask tensor is given */
 };
 

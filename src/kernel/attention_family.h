@@ -29,7 +29,7 @@ extern const struct attention_family attention_row, attention_tile, attention_co
 
 static inline bool attention_has_few_rows(const struct attention_problem *problem)
 {
-    return !problem->ragged && problem->n_row <= ATTENTION_FEW_ROWS;
+    return problem->n_row <= ATTENTION_FEW_ROWS;
 }
 
 /* Sets n_split and split_keys, so that the assumed number of processors has work. The choice has

@@ -138,7 +138,9 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
     TRY(check_vector(plan->device, caller, "alibi", o->alibi, a->n_head));
     a->whole_n_head = plan->whole_n_head ? plan->whole_n_head : a->n_head;
     a->whole_n_kv_head = plan->whole_n_head ? plan->whole_n_kv_head : a->n_kv_head;
-    a->whole_n_q = plan->whole_n_q ? plan->whole_n_q : a->n_q;
+    a->whole_n_q = plan->whole_n_q ? plan->whole_n_q
+                   : a->n_sequence ? divide_up(a->n_q, a->n_sequence)
+                                   : a->n_q;
 fail:
     return status;
 }
