@@ -9,9 +9,24 @@
 
 /* Most bytes of shared memory of a workgroup, so that a processor has room for several. */
 #define SHARED_AIM 32768u
+#define SHARED_AIM_WIDE 49152u /* of 256 invocations */
 
 #define VALUE_VEC4 16u /* vec4 of context in registers of an invocation, all its rows */
 #define CHUNK_VEC4 8u  /* vec4 of context in registers of an invocation, one row */
+
+/* Sets lanes, which share a row, and the most rows of an invocation, where rows are many: so that
+ * sums and operands stay in registers. AMD and NVIDIA have 256 registers a lane or nearly so, Intel
+ * 128 in its smallest subgroups, others are between. */
+static void fit_registers(const struct vka_device_properties *has, uint32_t value4,
+                          struct attention_choice *c)
+{
+    bool many = has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA;
+    c->lanes = many || value4 <= 16 ? 8 : value4 <= 32 ? 16 : 32;
+    c->rows = has->vendor_id == VENDOR_INTEL ? 2 : 4;
+    c->lanes_y = c->lanes == 32 ? 8 : 16;
+    while (c->lanes_y > 1 && c->lanes * c->lanes_y > has->max_workgroup)
+        c->lanes_y /= 2;
+}
 
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
@@ -44,17 +59,19 @@ static void derive(const struct attention_problem *p, uint32_t depth4, struct at
 }
 
 /* Sets lanes and rows by the rows of the problem, before they shrink to fit memory. */
-static void begin(const struct attention_problem *p, struct attention_choice *c)
+static void begin(const struct vka_device_properties *has, const struct attention_problem *p,
+                  struct attention_choice *c)
 {
     bool few = attention_has_few_rows(p);
-    c->lanes = few ? 32 : 8;
+    fit_registers(has, divide_up(p->value_dim, 4), c);
+    if (few)
+        c->lanes = 32;
     c->keys = 4 * c->lanes;
     set_chunks(p, divide_up(divide_up(p->value_dim, 4), CHUNK_VEC4 * c->lanes), c);
     uint32_t rows = VALUE_VEC4 / divide_up(c->value4, c->lanes);
-    c->rows = rows < 4 ? rows : 4;
+    c->rows = rows < c->rows ? rows : c->rows;
     while (c->rows > 1 && p->n_row < c->rows)
         c->rows--;
-    c->lanes_y = 16;
     if (few)
         c->lanes_y = divide_up((uint32_t)p->n_row, c->rows);
     while (!few && c->rows > 1 && p->n_row <= (uint64_t)c->lanes_y * (c->rows - 1))
@@ -89,14 +106,15 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
 {
     if (kernel_missing(KERNEL_attention_tile, caps))
         return false;
-    uint32_t limit = caps->properties.max_shared_memory;
-    uint32_t depth4 = attention_has_few_rows(problem) ? 4 : 16;
-    limit = limit < SHARED_AIM ? limit : SHARED_AIM;
-    if (problem->n_row > ATTENTION_FEW_ROWS)
-        limit >>= problem->variant; /* `vkattn tune` measures smaller tiles */
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_tile};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers pay for every barrier */
-    begin(problem, &c);
+    begin(&caps->properties, problem, &c);
+    bool few = attention_has_few_rows(problem), wide = !few && c.lanes > 8;
+    uint32_t limit = caps->properties.max_shared_memory, depth4 = few ? 4 : wide ? 8 : 16;
+    uint32_t aim = wide ? SHARED_AIM_WIDE : SHARED_AIM;
+    limit = limit < aim ? limit : aim;
+    if (problem->n_row > ATTENTION_FEW_ROWS)
+        limit >>= problem->variant; /* `vkattn tune` measures smaller tiles */
     derive(problem, depth4, &c);
     while (shared_bytes(&c) > limit || c.lanes * c.lanes_y > caps->properties.max_workgroup) {
         if (!shrink(problem, &c, &depth4))

@@ -12,6 +12,9 @@
 #define TUNE_CHAIN 16384u
 
 #define VENDOR_MESA 0x10005u
+#define VENDOR_AMD 0x1002u
+#define VENDOR_NVIDIA 0x10deu
+#define VENDOR_INTEL 0x8086u
 
 struct pipeline_key;
 

@@ -180,6 +180,38 @@ static void fused_tiles(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_row);
 }
 
+/* Where registers are few, more lanes share a row of a large head, and Intel has fewer rows. */
+static void tiles_fit_registers(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t vendor, dim, lanes, lanes_y, rows;
+    } want[] = {
+        {0x1002, 64, 8, 16, 3},  {0x1002, 128, 8, 16, 2},  {0x10de, 256, 8, 16, 2},
+        {0x8086, 64, 8, 16, 2},  {0x8086, 128, 16, 16, 2}, {0x8086, 256, 32, 8, 2},
+        {0x5143, 64, 8, 16, 3},  {0x5143, 128, 16, 16, 2}, {0x5143, 256, 32, 8, 2},
+        {0x10005, 64, 8, 16, 3}, {0x13b5, 128, 16, 16, 2}, {0x1010, 256, 32, 8, 2},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        struct caps caps = discrete;
+        struct attention_problem p = {.n_kv_head = 8,
+                                      .n_row = 4096,
+                                      .n_kv = 4096,
+                                      .head_dim = want[i].dim,
+                                      .value_dim = want[i].dim};
+        struct attention_choice c;
+        caps.properties.vendor_id = want[i].vendor;
+        tune_attention(&caps, &p, &c);
+        assert_int_equal(c.kernel, KERNEL_attention_tile);
+        assert_true(c.lanes == want[i].lanes && c.lanes_y == want[i].lanes_y);
+        assert_true(c.rows == want[i].rows && c.n_chunk == 1);
+        caps.properties.max_workgroup = 128;
+        tune_attention(&caps, &p, &c);
+        assert_int_equal(c.lanes * c.lanes_y, 128);
+        assert_true(c.rows >= 2);
+    }
+}
+
 static void fused_matrices(void **state)
 {
     (void)state;
@@ -444,6 +476,7 @@ int main(void)
         cmocka_unit_test(ragged_decoding),
         cmocka_unit_test(fused_attention),
         cmocka_unit_test(fused_tiles),
+        cmocka_unit_test(tiles_fit_registers),
         cmocka_unit_test(fused_matrices),
         cmocka_unit_test(matrices_that_do_not_fit),
         cmocka_unit_test(few_registers),
