@@ -356,11 +356,12 @@ struct attention_params {
 #define AHEAD_Q 2      /* q; else it stays in shared memory */
 #define AHEAD_KEYS 4   /* keys of the next step */
 
-/* attention_decode: DECODE_THREADS invocations take ROWS rows, and as many keys a step. A chunk is
+/* attention_decode: DECODE_THREADS invocations take ROWS rows, and two keys each a step. A chunk is
  * 16 bytes of a key or value. State of a row: DECODE_PITCH floats, 4 * v_fours a lane of context,
  * row_sum of each lane, not 0 where a key was seen, row_max; v_fours: vec4 of a chunk of values. */
-#define DECODE_THREADS 128
-#define DECODE_SUBGROUPS 32 /* most that a workgroup has: subgroups of 4 */
+#define DECODE_THREADS 64
+#define DECODE_KEYS (2 * DECODE_THREADS)
+#define DECODE_SUBGROUPS 16 /* most that a workgroup has: subgroups of 4 */
 #define DECODE_PITCH(v_fours) (DECODE_THREADS * (4u * (v_fours) + 1u) + 2u)
 #define DECODE_ROWS 0
 #define DECODE_K_CHUNKS 1 /* of a key */
@@ -375,7 +376,8 @@ struct attention_params {
 #define DECODE_PAGED 10
 #define DECODE_PIECES 11
 #define DECODE_STATE 12
-#define DECODE_SPECS 13
+#define DECODE_BATCH 13 /* loads at a time: even */
+#define DECODE_SPECS 14
 
 /* Shared memory of a workgroup of attention_tile in bytes: q, stage, weights, exchange, ranges. */
 #define TILE_PITCH(n4) ((n4) | 1u) /* vec4 a row; odd, so that rows lie in different banks */

@@ -1,6 +1,7 @@
 // Fused attention of few query rows, for GPUs. Every key and value is read once for all rows, 16
-// bytes a load and eight loads at a time, straight to registers. An invocation scores one key of a
-// step for every row; then it adds one chunk of features of every GROUPS-th value of the step.
+// bytes a load and BATCH loads at a time, straight to registers. An invocation scores two keys of a
+// step for every row, so that a read of q serves both; then it adds one chunk of features of every
+// GROUPS-th value of the step.
 //
 // Rows, keys, splits and masks as in attention_tile.comp: the bits of a row depend on that row
 // alone. See attention_params.
@@ -27,17 +28,17 @@ layout(constant_id = DECODE_GENERAL) const uint GENERAL = 0;
 layout(constant_id = DECODE_PAGED) const uint IS_PAGED = 0;
 layout(constant_id = DECODE_PIECES) const uint PIECES = 0;
 layout(constant_id = DECODE_STATE) const uint STATE = 0;
+layout(constant_id = DECODE_BATCH) const uint BATCH = 8; // loads at a time: even
 #define PAGED (IS_PAGED != 0)
 
 layout(local_size_x = DECODE_THREADS) in;
 
 const uint THREADS = DECODE_THREADS;
-const uint KEYS = THREADS;
+const uint KEYS = DECODE_KEYS; // lane i scores keys i and i + THREADS of a step
 #include "lib/tile.glsl"
 layout(binding = 1) readonly buffer KeyChunks { uvec4 k_chunks[]; };
 layout(binding = 2) readonly buffer ValueChunks { uvec4 v_chunks[]; };
 
-#define BATCH 8 // loads at a time
 #define HIDDEN -1.0 // weight of a hidden key, whose value, maybe NaN, is not added
 const uint K_FOURS = K_TYPE == TYPE_F32 ? 1 : 2; // vec4 of a chunk
 const uint V_FOURS = V_TYPE == TYPE_F32 ? 1 : 2;
@@ -57,9 +58,9 @@ shared float contexts[THREADS * 4 * V_FOURS];    // [lane][feature] of one row
 // step, and `before` of the steps before. Else `context` is that of all steps.
 const bool STEP_SUMS = O_TYPE == TYPE_F32;
 vec4 context[ROWS * V_FOURS], before[ROWS * V_FOURS];
-float x[ROWS], row_max[ROWS], row_sum[ROWS]; // x: scores of this lane's key
+float x[2 * ROWS], row_max[ROWS], row_sum[ROWS]; // x: [key][row] scores of this lane's keys
 float shrink[ROWS];                          // factor of the context of the steps before
-uint seen, hidden; // bit r: row r sees a key of this lane; it does not see the key of this step
+uint seen, hidden; // bit r: row r saw a key of this lane; bit e * ROWS + r: it does not see key e
 
 uint lane() { return gl_LocalInvocationIndex; }
 uint chunk() { return lane() % V_CHUNKS; }
@@ -110,67 +111,81 @@ void stage_q(sequence s)
         q_tile[i] = load_q(row_of(i % ROWS), i / ROWS, s);
 }
 
-// Adds the products of chunks first .. first + n - 1 of the key at `base`. n is a constant.
-void add_chunks(uint base, uint first, uint n)
+float add_dot(vec4 q, vec4 k, float sum)
 {
-    uvec4 words[BATCH];
-    [[unroll]] for (uint i = 0; i < BATCH; i++)
-        if (i < n)
-            words[i] = k_chunk(base, first + i);
-    [[unroll]] for (uint i = 0; i < BATCH * K_FOURS; i++)
+    return fma(q.w, k.w, fma(q.z, k.z, fma(q.y, k.y, fma(q.x, k.x, sum))));
+}
+
+// Adds the products of chunks first .. first + n - 1 of the keys at `base`. n is a constant.
+void add_chunks(uvec2 base, uint first, uint n)
+{
+    uvec4 words[BATCH / 2], words2[BATCH / 2];
+    [[unroll]] for (uint i = 0; i < BATCH / 2; i++)
+        if (i < n) {
+            words[i] = k_chunk(base.x, first + i);
+            words2[i] = k_chunk(base.y, first + i);
+        }
+    [[unroll]] for (uint i = 0; i < BATCH / 2 * K_FOURS; i++)
         if (i < n * K_FOURS) {
             vec4 k = four_of(words[i / K_FOURS], i % K_FOURS, K_TYPE);
+            vec4 k2 = four_of(words2[i / K_FOURS], i % K_FOURS, K_TYPE);
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
                 vec4 q = q_tile[(first * K_FOURS + i) * ROWS + r];
-                x[r] = fma(q.w, k.w, fma(q.z, k.z, fma(q.y, k.y, fma(q.x, k.x, x[r]))));
+                x[r] = add_dot(q, k, x[r]);
+                x[ROWS + r] = add_dot(q, k2, x[ROWS + r]);
             }
         }
 }
 
-void score(uint base)
+void score(uvec2 base)
 {
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        x[r] = 0.0;
-    [[dont_unroll]] for (uint c = 0; c < K_CHUNKS / BATCH; c++)
-        add_chunks(base, c * BATCH, BATCH);
-    add_chunks(base, K_CHUNKS / BATCH * BATCH, K_CHUNKS % BATCH);
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        x[r] *= p.scale;
+    const uint n = BATCH / 2;
+    [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
+        x[i] = 0.0;
+    [[dont_unroll]] for (uint c = 0; c < K_CHUNKS / n; c++)
+        add_chunks(base, c * n, n);
+    add_chunks(base, K_CHUNKS / n * n, K_CHUNKS % n);
+    [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
+        x[i] *= p.scale;
 }
 
-// Applies masks, softcap and biases to the scores of a key: hidden ones become -inf and a bit of
+// Place of the weight of row r for key e of this lane: a vec4.
+uint weight_at(uint e, uint r) { return (lane() + e * THREADS) * WEIGHTS4 + r / 4; }
+
+// Applies masks, softcap and biases to the scores of two keys: hidden ones become -inf and a bit of
 // `hidden`. They pass through shared memory, so that a loop that is not unrolled can index them.
 void bias(uint key, bool test, sequence s)
 {
-    uint at = lane() * WEIGHTS4;
     barrier(); // all have read the weights
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        weights[at + r / 4][r % 4] = x[r];
-    [[dont_unroll]] for (uint r = 0; r < ROWS; r++) {
-        float score = weights[at + r / 4][r % 4];
-        bool visible = key >= ranges[r].x && key < ranges[r].y;
+    [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
+        weights[weight_at(i / ROWS, i % ROWS)][i % ROWS % 4] = x[i];
+    [[dont_unroll]] for (uint i = 0; i < 2 * ROWS; i++) {
+        uint r = i % ROWS, at = weight_at(i / ROWS, r), k = key + i / ROWS * THREADS;
+        float score = weights[at][r % 4];
+        bool visible = k >= ranges[r].x && k < ranges[r].y;
         if (GENERAL != 0 && visible)
-            visible = bias_score(score, row_of(r), key, test, s);
-        hidden |= visible ? 0 : 1u << r;
-        weights[at + r / 4][r % 4] = visible ? score : MINUS_INFINITY;
+            visible = bias_score(score, row_of(r), k, test, s);
+        hidden |= visible ? 0 : 1u << i;
+        weights[at][r % 4] = visible ? score : MINUS_INFINITY;
     }
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        x[r] = weights[at + r / 4][r % 4];
+    [[unroll]] for (uint i = 0; i < 2 * ROWS; i++)
+        x[i] = weights[weight_at(i / ROWS, i % ROWS)][i % ROWS % 4];
 }
 
 void drop(uint key, sequence s)
 {
-    uint at = lane() * WEIGHTS4;
-    [[dont_unroll]] for (uint r = 0; r < ROWS; r++)
-        if ((hidden >> r & 1u) == 0u)
-            weights[at + r / 4][r % 4] = dropped(weights[at + r / 4][r % 4], row_of(r), key, s);
+    [[dont_unroll]] for (uint i = 0; i < 2 * ROWS; i++) {
+        uint r = i % ROWS, at = weight_at(i / ROWS, r), k = key + i / ROWS * THREADS;
+        if ((hidden >> i & 1u) == 0u)
+            weights[at][r % 4] = dropped(weights[at][r % 4], row_of(r), k, s);
+    }
 }
 
 // One step of the online softmax: turns scores into weights.
 void weigh()
 {
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        float most = subgroupMax(x[r]);
+        float most = subgroupMax(max(x[r], x[ROWS + r]));
         if (gl_SubgroupInvocationID == 0)
             subgroups[r * DECODE_SUBGROUPS + gl_SubgroupID] = most;
     }
@@ -185,12 +200,14 @@ void weigh()
         float old = row_max[r], now = most[r];
         float shift = now == MINUS_INFINITY ? 0.0 : now; // no key yet: all weights are exp(-inf)
         shrink[r] = old == now ? 1.0 : exp_accurate(old - shift);
-        bool there = (hidden >> r & 1u) == 0u;
+        bool there = (hidden >> r & 1u) == 0u, there2 = (hidden >> ROWS + r & 1u) == 0u;
         float w = there ? exp_weight(x[r] - shift) : HIDDEN;
-        seen |= there ? 1u << r : 0u;
-        row_sum[r] = fma(row_sum[r], shrink[r], there ? w : 0.0);
+        float w2 = there2 ? exp_weight(x[ROWS + r] - shift) : HIDDEN;
+        seen |= there || there2 ? 1u << r : 0u;
+        row_sum[r] = fma(row_sum[r], shrink[r], (there ? w : 0.0) + (there2 ? w2 : 0.0));
         row_max[r] = now;
-        weights[lane() * WEIGHTS4 + r / 4][r % 4] = w;
+        weights[weight_at(0, r)][r % 4] = w;
+        weights[weight_at(1, r)][r % 4] = w2;
         [[unroll]] for (uint i = 0; i < V_FOURS && !STEP_SUMS; i++)
             context[r * V_FOURS + i] *= shrink[r];
     }
@@ -213,15 +230,21 @@ void end_step()
 }
 
 // Adds n of this lane's values, times their weights, from turn `first` of the step on; test: some
-// are hidden, or past the end. n and test are constants.
-void add_turns(uint key, uint first, uint n, bool test, sequence s)
+// are hidden, or past the end. n and test are constants. base: first element of the first value of
+// the step; last: the last value there is.
+void add_turns(uint base, uint last, uint first, uint n, bool test)
 {
     uvec4 words[BATCH];
+    const bool whole = V_VEC != 0 && !PAGED && !test; // in steps of whole chunks
+    const uint log2_chunk = V_FOURS + 1;
+    int stride = int(GROUPS * p.v_row) >> log2_chunk;
+    int at = int((base + group() * p.v_row >> log2_chunk) + chunk()) + int(first) * stride;
     [[unroll]] for (uint i = 0; i < BATCH; i++)
         if (i < n) {
-            uint k = min(group() + (first + i) * GROUPS, KEYS - 1);
-            uint base = PAGED ? v_rows[k] : v_index(key_row(min(key + k, s.n_kv - 1), s), s);
-            words[i] = v_chunk(base, chunk());
+            uint k = min(group() + (first + i) * GROUPS, last);
+            words[i] = whole ? v_chunks[at]
+                             : v_chunk(PAGED ? v_rows[k] : base + k * p.v_row, chunk());
+            at += stride;
         }
     [[unroll]] for (uint i = 0; i < BATCH; i++)
         if (i < n) {
@@ -229,7 +252,7 @@ void add_turns(uint key, uint first, uint n, bool test, sequence s)
             bool out_of_step = test && (k >= KEYS || group() >= GROUPS);
             vec4 w[WEIGHTS4];
             [[unroll]] for (uint j = 0; j < WEIGHTS4; j++)
-                w[j] = weights[min(k, KEYS - 1) * WEIGHTS4 + j];
+                w[j] = weights[(test ? min(k, KEYS - 1) : k) * WEIGHTS4 + j];
             [[unroll]] for (uint j = 0; j < V_FOURS; j++) {
                 vec4 v = four_of(words[i], j, V_TYPE);
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {
@@ -243,27 +266,30 @@ void add_turns(uint key, uint first, uint n, bool test, sequence s)
 
 void add_values(uint key, bool test, sequence s)
 {
+    uint base = PAGED ? 0 : v_index(key_row(key, s), s), n = min(s.n_kv - key, KEYS);
     if (!test && EXACT) {
         [[dont_unroll]] for (uint i = 0; i < TURNS / BATCH; i++)
-            add_turns(key, i * BATCH, BATCH, false, s);
-        add_turns(key, TURNS / BATCH * BATCH, TURNS % BATCH, false, s);
+            add_turns(base, KEYS - 1, i * BATCH, BATCH, false);
+        add_turns(base, KEYS - 1, TURNS / BATCH * BATCH, TURNS % BATCH, false);
         return;
     }
-    uint n = min(s.n_kv - key, KEYS);
     [[dont_unroll]] for (uint i = 0; i * GROUPS < n; i += BATCH)
-        add_turns(key, i, BATCH, true, s);
+        add_turns(base, n - 1, i, BATCH, true);
 }
 
 void step(uint key, bool test, sequence s)
 {
-    uint mine = key + lane(), row = key_row(min(mine, s.n_kv - 1), s);
-    score(k_index(row, s));
+    uint mine = key + lane(), last = s.n_kv - 1;
+    uint row = key_row(min(mine, last), s), row2 = key_row(min(mine + THREADS, last), s);
+    score(uvec2(k_index(row, s), k_index(row2, s)));
     hidden = 0;
     if (test || GENERAL != 0)
         bias(mine, test, s);
     weigh();
-    if (PAGED)
+    if (PAGED) {
         v_rows[lane()] = v_index(row, s);
+        v_rows[lane() + THREADS] = v_index(row2, s);
+    }
     if (GENERAL != 0 && p.dropout != 0.0)
         drop(mine, s);
     barrier();

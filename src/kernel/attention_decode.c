@@ -7,7 +7,9 @@
 
 #include <math.h>
 
-#define ROWS_MOST 8u /* rows of a workgroup: their context stays in registers */
+#define BATCH 8u      /* loads at a time */
+#define ROWS_MOST 8u  /* rows of a workgroup: their context stays in registers */
+#define ROWS_INTEL 2u /* the same on Intel, which has fewer */
 #define LEAST_SUBGROUP (DECODE_THREADS / DECODE_SUBGROUPS)
 
 /* Vec4 of 16 bytes. */
@@ -18,9 +20,9 @@ static uint32_t fours_of(enum vka_dtype dtype)
 
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
-    uint64_t rows = c->rows,
-             fours = rows * c->head4 + DECODE_THREADS * (divide_up(rows, 4) + (uint64_t)c->v_fours);
-    return 16 * fours + 4 * (DECODE_THREADS + rows * DECODE_SUBGROUPS + 2 * rows + 4);
+    uint64_t rows = c->rows, fours = rows * c->head4 + DECODE_KEYS * (uint64_t)divide_up(rows, 4) +
+                                     DECODE_THREADS * (uint64_t)c->v_fours;
+    return 16 * fours + 4 * (DECODE_KEYS + rows * DECODE_SUBGROUPS + 2 * rows + 4);
 }
 
 static bool choose(const struct caps *caps, const struct attention_problem *problem,
@@ -29,6 +31,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     const struct vka_device_properties *has = &caps->properties;
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_decode, .n_chunk = 1};
     uint32_t n_row = (uint32_t)problem->n_row;
+    uint32_t most = has->vendor_id == VENDOR_INTEL ? ROWS_INTEL : ROWS_MOST;
     c.k_fours = fours_of(problem->kv_type);
     c.v_fours = fours_of(problem->v_type);
     c.head4 = divide_up(problem->head_dim, 4 * c.k_fours) * c.k_fours;
@@ -37,8 +40,10 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         has->max_workgroup < DECODE_THREADS || c.value4 / c.v_fours > DECODE_THREADS)
         return false;
     c.preferred = has->type != VKA_DEVICE_CPU;
-    c.lanes = c.keys = DECODE_THREADS;
-    for (uint32_t tiles = divide_up(n_row, ROWS_MOST);; tiles++) { /* of about equal height */
+    c.lanes = DECODE_THREADS;
+    c.keys = DECODE_KEYS;
+    c.batch = BATCH;
+    for (uint32_t tiles = divide_up(n_row, most);; tiles++) { /* of about equal height */
         c.rows = c.tile = divide_up(n_row, tiles);
         if (shared_bytes(&c) <= has->max_shared_memory)
             break;
@@ -68,18 +73,19 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[DECODE_GENERAL] = o->bias || o->dropout;
     key->spec[DECODE_PAGED] = o->paged;
     key->spec[DECODE_PIECES] = c->n_split > 1;
+    key->spec[DECODE_BATCH] = c->batch;
 }
 
 static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
                           double keys)
 {
     double rows = c->rows, value = c->value4, chunks = value / c->v_fours;
-    double turns = ceil(DECODE_THREADS / floor(DECODE_THREADS / chunks)) + 9;
-    double step = 9.0 * (c->head4 + turns * 2) + rows * (DECODE_SUBGROUPS + 4);
+    double turns = ceil(DECODE_KEYS / floor(DECODE_THREADS / chunks)) + 9;
+    double step = 9.0 * (c->head4 + turns * 2) + rows * (DECODE_SUBGROUPS + 8);
     if (o->dropout)
-        step += rows * (PHILOX_LOOPS + 1);
+        step += 2 * rows * (PHILOX_LOOPS + 1);
     double ends = rows * (c->head4 + 16 * value + 2.0 * DECODE_SUBGROUPS) + 64;
-    return ends + ceil(keys / DECODE_THREADS + 1) * step +
+    return ends + ceil(keys / DECODE_KEYS + 1) * step +
            rows * (value / 32 + 1) * keys * attention_masked_loops(o, 1);
 }
 

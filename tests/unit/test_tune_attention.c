@@ -375,7 +375,8 @@ static void check_decode_sizes(const struct caps *caps, const struct attention_p
     assert_true(p->n_row <= 16);
     assert_true(caps->properties.subgroup_size >= DECODE_THREADS / DECODE_SUBGROUPS);
     assert_true(tune_attention_shared(c) <= caps->properties.max_shared_memory);
-    assert_int_equal(c->keys, DECODE_THREADS);
+    assert_int_equal(c->keys, DECODE_KEYS);
+    assert_true(c->batch > 0 && c->batch % 2 == 0);
     assert_in_range(c->rows, 1, 8);
     assert_int_equal(c->rows, c->tile);
     assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % k_elements == 0);
