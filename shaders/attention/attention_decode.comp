@@ -11,6 +11,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #include "params.h"
+#define UNPACK_HALF
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
 #include "lib/philox.glsl"
@@ -71,10 +72,7 @@ vec4 four_of(uvec4 words, uint i, uint type)
 {
     if (type == TYPE_F32)
         return uintBitsToFloat(words);
-    uvec2 w = i == 0 ? words.xy : words.zw;
-    if (type == TYPE_BF16)
-        return decode4(w, type);
-    return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
+    return decode4(i == 0 ? words.xy : words.zw, type);
 }
 
 // Chunk c of a row that begins at element `base` and has `dim`, where chunks are not aligned.

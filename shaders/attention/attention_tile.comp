@@ -8,6 +8,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
+#define UNPACK_HALF
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
 #include "lib/philox.glsl"

@@ -1,14 +1,20 @@
 // Elements of any type in buffers of 32-bit words, so that no device needs 16-bit storage.
-// Conversions are integer arithmetic: the same bits on every driver, subnormals included.
+// Conversions are integer arithmetic: the same bits on every driver, subnormals included. With
+// UNPACK_HALF those from float16 are the device's own, which are exact too but where a driver takes
+// subnormals for 0.
 
 float float_from_f16(uint h)
 {
+#ifdef UNPACK_HALF
+    return unpackHalf2x16(h).x;
+#else
     uint magnitude = h & 0x7fffu;
     uint bits = magnitude >= 0x7c00u ? 0x7f800000u | (magnitude << 13) // Inf, NaN
                                      : (magnitude << 13) + 0x38000000u;
     if (magnitude < 0x400u) // subnormal: value is magnitude * 2^-24
         bits = floatBitsToUint(float(magnitude) * 5.9604644775390625e-8);
     return uintBitsToFloat(bits | (h & 0x8000u) << 16);
+#endif
 }
 
 uint f16_from_float(float x)
@@ -71,8 +77,12 @@ vec4 decode4(uvec2 words, uint type)
     if (type == TYPE_BF16)
         return uintBitsToFloat(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
                                      words.y & 0xffff0000u));
+#ifdef UNPACK_HALF
+    return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y));
+#else
     return vec4(float_from_f16(words.x & 0xffffu), float_from_f16(words.x >> 16),
                 float_from_f16(words.y & 0xffffu), float_from_f16(words.y >> 16));
+#endif
 }
 
 // buffer_words is the uint array of a buffer; index counts elements.
