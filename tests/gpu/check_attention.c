@@ -70,8 +70,7 @@ static void take_chunks(struct problem *p, uint32_t set)
     p->q = p->k = p->v = p->output = types[set % 3];
     if (set == 3)
         p->k = VKA_BF16;
-    p->head_dim = 32;
-    p->value_dim = 16;
+    p->head_dim = p->value_dim = 16;
     p->scattered = false;
 }
 
@@ -123,7 +122,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         take_chunks(&p, set);
     else if (is_fused(c) && !coop)
         problem_share(&p, set);
-    const bool cuts = coop || c->kernel == KERNEL_attention_feature;
+    const bool cuts = coop || (c->kernel == KERNEL_attention_feature && set == 0);
     if (cuts && rng_chance(rng, 10)) { /* keys as spans, or as splits */
         p.budgets = true;
         p.disabled_kernels = rng_chance(rng, 70) ? 1ull << KERNEL_attention_merge : 0;
