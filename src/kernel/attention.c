@@ -8,7 +8,8 @@ static void choose_kernel(const struct caps *caps, const struct attention_proble
 {
     bool cpu = caps->properties.type == VKA_DEVICE_CPU;
     bool few = attention_has_few_rows(problem);
-    if (!cpu && !few && attention_coop.choose(caps, problem, choice))
+    bool matrices = !few || caps->matrix_registers >= MATRIX_REGISTERS;
+    if (!cpu && matrices && attention_coop.choose(caps, problem, choice))
         return;
     if (!cpu && few && attention_decode.choose(caps, problem, choice))
         return;

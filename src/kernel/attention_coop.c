@@ -83,12 +83,13 @@ static bool set_tiles(const struct caps *caps, const struct attention_problem *p
                       uint32_t least, uint32_t shared, struct attention_choice *c)
 {
     uint32_t size = caps->least_subgroup;
-    for (c->tile = ROWS_MOST; c->tile >= ROWS_LEAST; c->tile /= 2) {
+    bool few = attention_has_few_rows(problem);
+    for (c->tile = few ? ROWS_LEAST : ROWS_MOST; c->tile >= ROWS_LEAST; c->tile /= 2) {
         c->lanes_y = c->tile / c->size.m * c->columns;
         c->lanes = c->lanes_y * size;
         if (c->tile % c->size.m || c->lanes > caps->properties.max_workgroup)
             continue;
-        uint32_t most = c->head4 > KEYS_MOST / 4 ? KEYS_MOST / 2 : KEYS_MOST;
+        uint32_t most = !few && c->head4 > KEYS_MOST / 4 ? KEYS_MOST / 2 : KEYS_MOST;
         for (c->keys = most >> problem->variant; c->keys >= least; c->keys /= 2)
             if (keys_fit(c, size) && registers(c, size) <= caps->matrix_registers / 2 &&
                 shared_bytes(c) <= shared)
@@ -97,12 +98,14 @@ static bool set_tiles(const struct caps *caps, const struct attention_problem *p
     return false;
 }
 
-/* Spreads the context over as few subgroups as have registers for it. */
+/* Spreads the context over as few subgroups as have registers for it; that of few rows over as many
+ * as there are, which all load keys and values. */
 static bool set_columns(const struct caps *caps, const struct attention_problem *problem,
                         uint32_t least, struct attention_choice *c)
 {
     uint32_t most = caps->properties.max_shared_memory;
-    for (c->columns = 1; c->columns <= COLUMNS_MOST; c->columns *= 2) {
+    for (uint32_t i = 1; i <= COLUMNS_MOST; i *= 2) {
+        c->columns = attention_has_few_rows(problem) ? COLUMNS_MOST / i : i;
         uint32_t unit = c->size.n * c->columns;
         c->value4 = divide_up(problem->value_dim, unit) * unit / 4;
         if (set_tiles(caps, problem, least, most < SHARED_AIM ? most : SHARED_AIM, c) ||

@@ -11,10 +11,10 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent / "figures"
 
-PREFILL = ("attention_coop_f16", "prefill f16 full d128 8192")
-DECODE = ("attention_decode", "decode f16 d128 4096")
-PRODUCT = ("matmul_coop_f16", "linear f16 4096x4096x4096")
-ROW = (None, "linear f16 1x4096x4096")
+PREFILL = (["attention_coop_f16"], "prefill f16 full d128 8192")
+DECODE = (["attention_coop_f16", "attention_decode"], "decode f16 d128 4096")
+PRODUCT = (["matmul_coop_f16"], "linear f16 4096x4096x4096")
+PLAIN_PRODUCT = (["matmul_tile"], PRODUCT[1])
 
 
 def step(row, *columns):
@@ -49,8 +49,7 @@ RATES = [
     ("instructions a HMMA, matmul f16", "hopper", PRODUCT, all_a_matrix),
     ("instructions a 16-byte load, decode f16 D128", "navi31", DECODE, all_a_load),
     ("instructions a 16-byte load, decode f16 D128", "hopper", DECODE, all_a_load),
-    ("vector instructions besides 256 FMA, matmul f16", "navi21",
-     ("matmul_tile", "linear f16 4096x4096x4096"), other_a_256_fma),
+    ("vector instructions besides 256 FMA, matmul f16", "navi21", PLAIN_PRODUCT, other_a_256_fma),
 ]
 
 
@@ -66,9 +65,9 @@ def read(gpu, commit):
 
 
 def rate(gpu, commit, problem, of):
-    kernel, name = problem
+    kernels, name = problem
     for row in read(gpu, commit):
-        if row["kernel"] == kernel and name in row["problems"].split("; "):
+        if row["kernel"] in kernels and name in row["problems"].split("; "):
             numbers = {k: float(v) for k, v in row.items() if v.isdigit()}
             return f"{of(numbers):.1f}"
     return "-"

@@ -234,10 +234,17 @@ static void fused_matrices(void **state)
     p.n_row = 64; /* 8 workgroups */
     tune_attention(&caps, &p, &c);
     assert_true(c.n_split > 1);
-    p.n_row = 16; /* rows of a matrix would be empty */
+    p.n_row = 16; /* one matrix of rows, and as many subgroups as load */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_int_equal(c.tile, 16);
+    assert_int_equal(c.columns, 4);
+    assert_int_equal(c.keys, 64);
+    caps.matrix_registers = 96; /* not enough for the loads of so few lanes */
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_decode);
     assert_int_equal(c.rows, 8);
+    caps.matrix_registers = MATRIX_REGISTERS;
     p.n_row = 64;
     p.head_dim = 257;
     tune_attention(&caps, &p, &c);
