@@ -85,6 +85,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     const bool dense = c->kernel == KERNEL_attention_address;
     const uint32_t set = rng_range(rng, 0, PROBLEM_SHARED - 1) & (dense ? ~1u : ~0u);
     const bool coop = is_attention_coop(c->kernel);
+    const bool wide = coop && n_kv <= 100 && rng_chance(rng, 4); /* heads that models have */
     enum vka_dtype type = c->kernel == KERNEL_attention_coop_bf16 ? VKA_BF16
                           : coop                                  ? VKA_F16
                                                                   : VKA_F32;
@@ -95,8 +96,11 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .group = 2,
         .n_q = draw_rows(c, set),
         .n_new = n_kv,
-        .head_dim = coop && rng_chance(rng, 30) ? 40 : 8,
-        .value_dim = coop && rng_chance(rng, 10)          ? 40
+        .head_dim = wide                          ? 64u << rng_range(rng, 0, 2)
+                    : coop && rng_chance(rng, 30) ? 40
+                                                  : 8,
+        .value_dim = wide                                 ? 64u << rng_range(rng, 0, 1)
+                     : coop && rng_chance(rng, 10)        ? 40
                      : is_fused(c) && rng_chance(rng, 30) ? 6
                                                           : 8,
         .q = type,
@@ -131,14 +135,22 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
 }
 
 /* attention_coop: registers that make it spread a context over one, two or four subgroups, and keep
- * q in registers or not. */
+ * q in registers or not; wide heads need many. */
+static uint32_t draw_registers(struct rng *rng, const struct problem *p)
+{
+    static const uint32_t few[] = {96, 80, 48};
+    bool wide = p->head_dim > 40 || p->value_dim > 40;
+    return wide                  ? MATRIX_REGISTERS << rng_range(rng, 0, 1)
+           : rng_chance(rng, 25) ? MATRIX_REGISTERS
+                                 : few[rng_range(rng, 0, COUNTOF(few) - 1)];
+}
+
 static void run_case(struct check *c, const struct problem *p)
 {
-    static const uint32_t registers[] = {MATRIX_REGISTERS, 96, 80, 48};
     struct problem_result result;
     char text[CASE_TEXT];
     if (is_attention_coop(c->kernel))
-        c->device->caps.matrix_registers = registers[rng_range(&c->rng, 0, COUNTOF(registers) - 1)];
+        c->device->caps.matrix_registers = draw_registers(&c->rng, p);
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
     else if (!(result.kernels >> c->kernel & 1))
