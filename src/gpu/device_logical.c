@@ -22,7 +22,8 @@ static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
         .shaderFloat16 = caps->properties.float16};
     request->memory_model = (VkPhysicalDeviceVulkanMemoryModelFeatures){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES,
-        .vulkanMemoryModel = VK_TRUE};
+        .vulkanMemoryModel = VK_TRUE,
+        .vulkanMemoryModelDeviceScope = VK_TRUE};
     request->matrix = (VkPhysicalDeviceCooperativeMatrixFeaturesKHR){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
         .cooperativeMatrix = VK_TRUE};

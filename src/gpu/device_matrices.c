@@ -42,8 +42,9 @@ static bool read_features(const struct vk_instance *instance, VkPhysicalDevice p
     if (caps->properties.bfloat16)
         memory_model.pNext = &bfloat16;
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
-    caps->matrices =
-        matrix.cooperativeMatrix && memory_model.vulkanMemoryModel && caps->properties.float16;
+    /* Where the memory model is on, the atomics of all kernels need its device scope. */
+    caps->matrices = matrix.cooperativeMatrix && memory_model.vulkanMemoryModel &&
+                     memory_model.vulkanMemoryModelDeviceScope && caps->properties.float16;
     caps->bfloat16_matrices =
         caps->matrices && bfloat16.shaderBFloat16Type && bfloat16.shaderBFloat16CooperativeMatrix;
     return matrix.cooperativeMatrix;

@@ -32,6 +32,7 @@ const struct fake_device fake_modern = {
     .size_control = 1,
     .matrix = 1,
     .memory_model = 1,
+    .device_scope = 1,
     .bfloat16 = 1,
     .bfloat16_matrix = 1,
     .subgroup = {.subgroupSize = 32,
@@ -146,6 +147,8 @@ static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDevice
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES:
             ((VkPhysicalDeviceVulkanMemoryModelFeatures *)s)->vulkanMemoryModel = fake.memory_model;
+            ((VkPhysicalDeviceVulkanMemoryModelFeatures *)s)->vulkanMemoryModelDeviceScope =
+                fake.device_scope;
             break;
         default:
             /* Not in every header's enum, so not in a switch over it. */

@@ -224,6 +224,9 @@ static void matrices_of_no_use(void **state)
     fake.memory_model = 0;
     assert_false(read_caps().matrices);
     fake = fake_modern;
+    fake.device_scope = 0;
+    assert_false(read_caps().matrices);
+    fake = fake_modern;
     fake.bfloat16_matrix = 0;
     caps = read_caps();
     assert_true(caps.matrices && !caps.bfloat16_matrices);
@@ -267,7 +270,8 @@ static void requests(void **state)
                 asks_for(&r, "VK_EXT_external_memory_host"));
     assert_int_equal(r.n_extension, 3);
     assert_true(r.bfloat16.shaderBFloat16CooperativeMatrix && r.matrix.cooperativeMatrix &&
-                r.memory_model.vulkanMemoryModel && r.float16.shaderFloat16);
+                r.memory_model.vulkanMemoryModel && r.memory_model.vulkanMemoryModelDeviceScope &&
+                r.float16.shaderFloat16);
 
     /* What a later Vulkan took up is asked for by its extension. */
     fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
