@@ -1,0 +1,192 @@
+// Keys, values and q of attention_coop on their way to its stage in shared memory.
+
+// Chunks of keys and values on their way to shared memory: constants alone index them. A lane takes
+// one chunk of keys a turn, or one of VALUE_KEYS values each.
+const uint VALUE_KEYS = KEYS / 4 * VALUE8 >= THREADS ? 4 : 2;
+const uint VALUE_GROUPS = KEYS / VALUE_KEYS;
+const uint K_TURNS = (KEYS * HEAD8 + THREADS - 1) / THREADS;
+const uint V_TURNS = (VALUE_GROUPS * VALUE8 + THREADS - 1) / THREADS;
+uvec4 k_ahead[K_TURNS], v_ahead[V_TURNS * VALUE_KEYS];
+
+// Elements at .. at + 7 of a buffer of words, those past `count` as 0. No loop: see k_ahead.
+#define GATHER_HALF(words, at, count, e)                                                           \
+    ((e) < (count) ? half_bits(words[(at) + (e) >> 1], (at) + (e)) << 16 * ((e)&1) : 0u)
+#define GATHER_PAIR(words, at, count, e)                                                           \
+    (GATHER_HALF(words, at, count, e) | GATHER_HALF(words, at, count, e + 1))
+#define GATHER(words, at, count)                                                                   \
+    uvec4(GATHER_PAIR(words, at, count, 0), GATHER_PAIR(words, at, count, 2),                      \
+          GATHER_PAIR(words, at, count, 4), GATHER_PAIR(words, at, count, 6))
+
+// Stages q, with its sign changed where the scale is negative, by chunks where all rows begin and end at whole ones, else element by element.
+void stage_q(sequence s)
+{
+    bool chunks = ((p.head_dim | p.q_offset | p.q_batch | p.q_head | p.q_row) & 7u) == 0;
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < ROWS * HEAD8; i += THREADS) {
+        uint t = i / HEAD8, d = i % HEAD8 * 8, at = q_index(row_of(t), s) + d;
+        uint end = min(p.head_dim - min(d, p.head_dim), 8);
+        uvec4 x = uvec4(0);
+        if (chunks && end != 0)
+            x = q_chunks[at >> 3];
+        else
+            [[dont_unroll]] for (uint e = 0; e < end; e++)
+                x[e >> 1] |= half_bits(q_words[at + e >> 1], at + e) << 16 * (e & 1);
+        stage[Q_STAGE + t * K_PITCH + d / 8] = x ^ (p.scale < 0.0 ? 0x80008000u : 0u);
+    }
+    barrier();
+    if (Q_MATRICES) {
+        [[unroll]] for (uint h = 0; h < HEAD / K; h++)
+            coopMatLoad(q_matrices[h], stage, first_lane_row() * K_PITCH + h * (K / 8), K_PITCH,
+                        gl_CooperativeMatrixLayoutRowMajor);
+        barrier(); // the stage is free for keys and values
+    }
+}
+
+// Chunk of 8 elements at d of the row that begins at `at`; 0 past `dim`.
+#define LOAD_CHUNK(x, chunks, words, at, d, dim, vec)                                              \
+    if (vec == 2) {                                                                                \
+        x = chunks[(at) + (d) >> 3];                                                               \
+    } else {                                                                                       \
+        uint first = (at) + (d), count = dim - min(d, dim);                                        \
+        x = uvec4(0);                                                                              \
+        if (vec == 0)                                                                              \
+            x = GATHER(words, first, count);                                                       \
+        else if (count != 0)                                                                       \
+            x = chunks[first >> 3];                                                                \
+    }
+
+// Whether a turn takes whole rows of `per` chunks, so that a lane's chunks differ by their rows.
+#define WHOLE_TURNS(per) (THREADS % (per) == 0 && !PAGED)
+
+// Chunks of this lane's next turn: of keys, of values; those of the last row; from row to row.
+uint k_at, v_at, k_last, v_last, k_step, v_step;
+
+void begin_loads(uint key, sequence s)
+{
+    uint k = k_index(s.kv_first, s) >> 3, v = v_index(s.kv_first, s) >> 3;
+    k_step = p.k_row >> 3;
+    v_step = p.v_row >> 3;
+    k += gl_LocalInvocationIndex % HEAD8;
+    v += gl_LocalInvocationIndex / VALUE_GROUPS + first_value4 / 2;
+    k_at = k + (key + gl_LocalInvocationIndex / HEAD8) * k_step;
+    v_at = v + (key + gl_LocalInvocationIndex % VALUE_GROUPS * VALUE_KEYS) * v_step;
+    k_last = k + (s.n_kv - 1) * k_step;
+    v_last = v + (s.n_kv - 1) * v_step;
+}
+
+// Keys past the last are read as the last.
+void load_keys(uint key, sequence s)
+{
+    uint i = gl_LocalInvocationIndex;
+    if (K_VEC == 2 && WHOLE_TURNS(HEAD8)) {
+        [[unroll]] for (uint j = 0; j < K_TURNS; j++)
+            k_ahead[j] = k_chunks[min(k_at + j * (THREADS / HEAD8) * k_step, k_last)];
+        return;
+    }
+    [[unroll]] for (uint j = 0; j < K_TURNS; j++) {
+        uint x = min(j * THREADS + i, KEYS * HEAD8 - 1);
+        uint k = min(key + x / HEAD8, s.n_kv - 1), d = x % HEAD8 * 8;
+        LOAD_CHUNK(k_ahead[j], k_chunks, k_words, k_index(key_row(k, s), s), d, p.head_dim, K_VEC)
+    }
+}
+
+void load_values(uint key, sequence s)
+{
+    uint i = gl_LocalInvocationIndex;
+    if (V_VEC == 2 && WHOLE_TURNS(VALUE_GROUPS)) {
+        [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
+            uint turn = j / VALUE_KEYS * (THREADS / VALUE_GROUPS);
+            if (VALUE_GROUPS * VALUE8 % THREADS == 0 || i / VALUE_GROUPS + turn < VALUE8)
+                v_ahead[j] = v_chunks[min(v_at + j % VALUE_KEYS * v_step, v_last) + turn];
+        }
+        return;
+    }
+    [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
+        uint x = j / VALUE_KEYS * THREADS + i;
+        uint d = min(x / VALUE_GROUPS, VALUE8 - 1) * 8 + 4 * first_value4;
+        uint k = min(key + x % VALUE_GROUPS * VALUE_KEYS + j % VALUE_KEYS, s.n_kv - 1);
+        LOAD_CHUNK(v_ahead[j], v_chunks, v_words, v_index(key_row(k, s), s), d, p.value_dim, V_VEC)
+    }
+}
+
+// Goes on to the step that begins at `key`.
+void begin_next(uint key, sequence s)
+{
+    k_at += KEYS * k_step;
+    v_at += KEYS * v_step;
+    if (KEYS_AHEAD)
+        load_keys(key, s);
+}
+
+void store_keys()
+{
+    [[unroll]] for (uint j = 0; j < K_TURNS; j++) {
+        uint i = j * THREADS + gl_LocalInvocationIndex;
+        if (KEYS * HEAD8 % THREADS == 0 || i < KEYS * HEAD8)
+            stage[i / HEAD8 * K_PITCH + i % HEAD8] = k_ahead[j];
+    }
+}
+
+uint low_halves(uint a, uint b)
+{
+    return packFloat2x16(f16vec2(unpackFloat2x16(a).x, unpackFloat2x16(b).x));
+}
+
+uint high_halves(uint a, uint b)
+{
+    return packFloat2x16(f16vec2(unpackFloat2x16(a).y, unpackFloat2x16(b).y));
+}
+
+// Writes word w of a chunk, features 2 w and 2 w + 1, of VALUE_KEYS values from v_ahead[j].
+#define STORE_FEATURES(w)                                                                          \
+    stage[at + 2 * w * V_PITCH][place] = low_halves(v_ahead[j][w], v_ahead[j + 1][w]);             \
+    stage[at + (2 * w + 1) * V_PITCH][place] = high_halves(v_ahead[j][w], v_ahead[j + 1][w]);
+
+// Pair of keys of v_ahead[j] and [j + 1], and the chunk of the stage that its first features go to.
+uint value_pair(uint j)
+{
+    return gl_LocalInvocationIndex % VALUE_GROUPS * (VALUE_KEYS / 2) + j % VALUE_KEYS / 2;
+}
+uint value_place(uint j)
+{
+    uint i = j / VALUE_KEYS * THREADS + gl_LocalInvocationIndex;
+    return V_STAGE + i / VALUE_GROUPS * 8 * V_PITCH + value_pair(j) / 4;
+}
+
+void store_values()
+{
+    [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j += 2) {
+        uint at = value_place(j), place = value_pair(j) % 4;
+        if (VALUE_GROUPS * VALUE8 % THREADS == 0 || at < KV_STAGE) {
+            STORE_FEATURES(0)
+            STORE_FEATURES(1)
+            STORE_FEATURES(2)
+            STORE_FEATURES(3)
+        }
+    }
+}
+
+bool is_nonfinite(uint half_word) { return (half_word & HALF_INFINITY) == HALF_INFINITY; }
+
+// Replaces NaN and Inf by 0 in both halves of a word.
+uint finite(uint word)
+{
+    return (is_nonfinite(word & 0xffffu) ? 0u : word & 0xffffu) |
+           (is_nonfinite(word >> 16) ? 0u : word & 0xffff0000u);
+}
+
+// For a step in which some row may not see some key: in what store_values of this lane wrote, NaN
+// and Inf become 0, and `store` adds them to the rows that see their keys.
+void clean_values(uint key)
+{
+    [[dont_unroll]] for (uint x = 0; x < V_TURNS * VALUE_KEYS * 4; x++) {
+        uint pair = value_pair(x / 8 * 2), at = value_place(x / 8 * 2) + x % 8 * V_PITCH;
+        if (at >= KV_STAGE)
+            break;
+        uint word = stage[at][pair % 4], y = finite(word);
+        if (word != y) {
+            atomicMin(nonfinite[0], key);
+            atomicMax(nonfinite[1], key + KEYS);
+            stage[at][pair % 4] = y;
+        }
+    }
+}

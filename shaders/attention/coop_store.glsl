@@ -1,0 +1,159 @@
+// What attention_coop does with a context after the last step of a pass: NaN and Inf that were left
+// out of it, its state for the next pass, its rows or records.
+
+bool is_visible(uint t, uint key, sequence s)
+{
+    float x = 0.0;
+    return key >= ranges[t].x && key < ranges[t].y &&
+           (GENERAL == 0 || bias_score(x, row_of(t), key, true, s));
+}
+
+// Sum of the NaN and Inf values that row t of the tile sees at a feature, in the steps that had
+// some. The weight of a key that is seen is positive, unless dropout makes it 0.
+float find_nonfinite(uint t, uint feature, sequence s)
+{
+    float x = 0.0;
+    [[dont_unroll]] for (uint k = nonfinite[0]; k < nonfinite[1]; k++) {
+        if (!is_visible(t, k, s))
+            continue;
+        uint at = v_index(key_row(k, s), s) + feature, bits = half_bits(v_words[at >> 1], at);
+        if (is_nonfinite(bits))
+            x = fma(dropped(1.0, row_of(t), k, s), decode(v_words[at >> 1], at, V_TYPE), x);
+    }
+    return x;
+}
+
+#define HIDDEN -1.0 // row_sum of a row that saw no key
+
+// Chunk of 4 floats at which a matrix lies over the scores of this subgroup, and its element e.
+uint matrix_at() { return first_lane_row() * S_PITCH + column() * (N / 4); }
+#define MATRIX(e) scores[matrix_at() + (e) / N * S_PITCH + (e) % N / 4][(e) % 4]
+
+// Feature of this workgroup at column c of this subgroup's matrix j.
+uint feature_of(uint j, uint c) { return (column() * VALUE_MATRICES + j) * N + c; }
+
+// Adds the matrix over the scores of this subgroup to matrix j of the context. Each matrix gets one
+// added, which is 0 but for one: constants index the context, because some compilers keep an array
+// that a loop indexes in memory, for the whole kernel.
+void add_matrix(uint j)
+{
+    subgroup_barrier_shared();
+    [[unroll]] for (uint i = 0; i < VALUE_MATRICES; i++) {
+        ACCUMULATOR by;
+        coopMatLoad(by, scores, i == j ? matrix_at() : ZEROS_AT, i == j ? S_PITCH : 0,
+                    gl_CooperativeMatrixLayoutRowMajor);
+        context[i] = context[i] + by;
+    }
+    subgroup_barrier_shared();
+}
+
+// First word of the state of row t: context, row_sum or HIDDEN of each part, row_max.
+uint row_state(uint t)
+{
+    uint pitch = STATE_PITCH(VALUE / 4, PARTS);
+    return state_of(ROWS * pitch) + t * pitch;
+}
+
+bool saw_key(uint t)
+{
+    bool any = false;
+    for (uint i = 0; i < PARTS; i++)
+        any = any || saved(row_state(t) + VALUE + i) != HIDDEN;
+    return any;
+}
+
+// A row that saw no key so far keeps its initial values: dead_context made its saved context.
+void load_state()
+{
+    uint t = lane_row(), sums = row_state(t) + VALUE;
+    if (saw_key(t)) {
+        float sum = saved(sums + part());
+        seen = sum != HIDDEN;
+        row_sum = seen ? sum : 0.0;
+        row_max = saved(sums + PARTS);
+    }
+    [[dont_unroll]] for (uint j = 0; j < VALUE_MATRICES; j++) {
+        for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
+            uint row = first_lane_row() + e / N, at = row_state(row) + feature_of(j, e % N);
+            MATRIX(e) = saw_key(row) ? floatBitsToUint(saved(at)) : 0u;
+        }
+        add_matrix(j);
+    }
+}
+
+// Stores row_sum of each part and row_max, before the parts of a row are added.
+void store_sums(uint t)
+{
+    uint sums = row_state(t) + VALUE;
+    o_words[sums + part()] = floatBitsToUint(seen ? row_sum : HIDDEN);
+    if (part() == 0)
+        o_words[sums + PARTS] = floatBitsToUint(row_max);
+}
+
+// Stores x, the context of row t of the tile at feature d of this workgroup.
+void store(float x, uint t, uint d, uvec2 keys, sequence s)
+{
+    bool dead = factors[t] == HIDDEN, keep = (STATE & STATE_STORE) != 0;
+    uint feature = 4 * first_value4 + d;
+    if (feature < p.value_dim)
+        x += find_nonfinite(t, feature, s);
+    if (!keep && (first_row + t >= n_row || feature >= p.value_dim))
+        return;
+    if (dead) {
+        vec4 before = (STATE & STATE_LOAD) != 0 ? saved4(row_state(t) + d / 4 * 4) : vec4(0.0);
+        x = dead_context(row_of(t), keys, feature / 4, before, s)[d % 4];
+    } else if (PIECES == 0 && !keep) {
+        x /= factors[t];
+    }
+    if (keep) {
+        o_words[row_state(t) + d] = floatBitsToUint(x);
+        return;
+    }
+    uint at = output_base(t, s) + feature;
+    if (PIECES != 0)
+        o_words[at] = floatBitsToUint(x);
+    else
+        STORE(o_words, at, O_TYPE, one_nan(x))
+}
+
+// Adds row_sum over the parts of the row, and the sink; stores what a record has of a row.
+void finish_row(uint t, sequence s)
+{
+    float natural_max = row_max * 0.69314718, sum = 0.0; // ln 2
+    barrier(); // the scores are free
+    scores[t * S_PITCH + part() / 4][part() % 4] = floatBitsToUint(seen ? row_sum : HIDDEN);
+    barrier();
+    seen = false;
+    for (uint i = 0; i < PARTS; i++) {
+        float x = uintBitsToFloat(scores[t * S_PITCH + i / 4][i % 4]);
+        seen = seen || x != HIDDEN;
+        sum += x == HIDDEN ? 0.0 : x;
+    }
+    if (seen && PIECES == 0 && mask_has(MASK_SINK))
+        sum += UNIT * sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))],
+                                  natural_max);
+    if (part() == 0)
+        factors[t] = seen ? sum : HIDDEN;
+    if (PIECES != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
+        first_value4 == 0)
+        store_piece(output_base(t, s), natural_max, sum, seen, UNIT);
+    barrier();
+}
+
+void store_rows(uvec2 keys, sequence s)
+{
+    if ((STATE & STATE_STORE) != 0)
+        store_sums(lane_row());
+    finish_row(lane_row(), s);
+    [[dont_unroll]] for (uint j = 0; j < VALUE_MATRICES; j++) {
+        [[unroll]] for (uint i = 0; i < VALUE_MATRICES; i++)
+            if (i == j)
+                coopMatStore(context[i], scores, matrix_at(), S_PITCH,
+                             gl_CooperativeMatrixLayoutRowMajor);
+        subgroup_barrier_shared();
+        for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES)
+            store(uintBitsToFloat(MATRIX(e)), first_lane_row() + e / N, feature_of(j, e % N), keys,
+                  s);
+        subgroup_barrier_shared();
+    }
+}
