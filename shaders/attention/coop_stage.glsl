@@ -17,7 +17,8 @@ uvec4 k_ahead[K_TURNS], v_ahead[V_TURNS * VALUE_KEYS];
     uvec4(GATHER_PAIR(words, at, count, 0), GATHER_PAIR(words, at, count, 2),                      \
           GATHER_PAIR(words, at, count, 4), GATHER_PAIR(words, at, count, 6))
 
-// Stages q, with its sign changed where the scale is negative, by chunks where all rows begin and end at whole ones, else element by element.
+// Stages q, by chunks where all rows begin and end at whole ones, else element by element. Where the
+// scale is negative q changes its sign, so that the largest score is that of the largest product.
 void stage_q(sequence s)
 {
     bool chunks = ((p.head_dim | p.q_offset | p.q_batch | p.q_head | p.q_row) & 7u) == 0;
