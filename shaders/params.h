@@ -23,6 +23,15 @@
 #define TYPE_BF16 2
 #define TYPE_I32 3
 #define TYPE_BOOL 4
+#define TYPE_I8 5
+#define TYPE_Q8_0 6 /* block types: this and all after it */
+#define TYPE_Q4_0 7
+#define TYPE_Q4_1 8
+#define TYPE_Q5_0 9
+#define TYPE_Q4_K 10
+#define TYPE_Q6_K 11
+#define TYPE_MXFP4 12
+#define TYPE_I4_G128 13
 
 /* Weight that softmax writes for a hidden key: the bits of -0.0, which no real weight has. The
  * weighted sum skips it, so that NaN in a hidden value never reaches the result. */

@@ -101,6 +101,17 @@ void case_narrow(const double *x, size_t count, enum vka_dtype dtype, void *out)
         case VKA_BOOL:
             ((uint8_t *)out)[i] = x[i] != 0;
             break;
+        case VKA_I8:
+            ((int8_t *)out)[i] = (int8_t)fmin(fmax(rint(x[i]), INT8_MIN), INT8_MAX);
+            break;
+        case VKA_Q8_0:
+        case VKA_Q4_0:
+        case VKA_Q4_1:
+        case VKA_Q5_0:
+        case VKA_Q4_K:
+        case VKA_Q6_K:
+        case VKA_MXFP4:
+        case VKA_I4_G128:
         case VKA_DTYPE_COUNT:
             break;
         }

@@ -115,14 +115,43 @@ enum vka_dtype {
     VKA_BF16, /* the upper half of a float32 */
     VKA_I32,  /* lengths and offsets */
     VKA_BOOL, /* one byte, 0 or not 0 */
+    VKA_I8,   /* weights with a scale for each row, see vka_linear_op */
+    /* Block types: quantised weights. A block is `values` neighbours along the last axis, in the
+     * layout of GGUF, but for I4_G128. d and m are float16, q the stored integers. */
+    VKA_Q8_0,    /* 32 values in 34 bytes: d q, q int8 */
+    VKA_Q4_0,    /* 32 in 18: d (q - 8), q of 4 bits */
+    VKA_Q4_1,    /* 32 in 20: d q + m */
+    VKA_Q5_0,    /* 32 in 22: d (q - 16), q of 5 bits */
+    VKA_Q4_K,    /* 256 in 144: d s q - m t, with s and t of 6 bits for each 32 values */
+    VKA_Q6_K,    /* 256 in 210: d s (q - 32), q of 6 bits, with an int8 s for each 16 values */
+    VKA_MXFP4,   /* 32 in 17: 2^(e - 127) q, q of type e2m1 */
+    VKA_I4_G128, /* 128 in 68: 64 bytes of q, value 2 i in the low half of byte i; d; a zero point z
+                    of 16 bits: d (q - z). The weights of GPTQ and AWQ with groups of 128. */
     VKA_DTYPE_COUNT
 };
 
-/* Bytes of one element, 0 for an unknown type. Any thread. */
+/* Bytes of one element; 0 for block types and for an unknown type. Any thread. */
 VKA_API size_t vka_dtype_size(enum vka_dtype dtype);
 
-/* "f32", "f16", "bf16", "i32", "bool"; "unknown" for other values. Static storage. Any thread. */
+/* The number of values and bytes of a block; for other types 1 and vka_dtype_size. INVALID (unknown
+ * type, and both are set to 0). Any thread. */
+VKA_API enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes);
+
+/* "f32", "f16", "bf16", "i32", "bool", "i8", "q8_0", "q4_0", "q4_1", "q5_0", "q4_K", "q6_K",
+ * "mxfp4", "i4_g128"; "unknown" for other values. Static storage. Any thread. */
 VKA_API const char *vka_dtype_name(enum vka_dtype dtype);
+
+/* Converts n_block blocks of a block type to float32 x[n_block * values], with the bits that
+ * kernels compute. INVALID (not a block type, NULL). Any thread. */
+VKA_API enum vka_status vka_dtype_decode(enum vka_dtype dtype, const void *blocks, size_t n_block,
+                                         float *x);
+
+/* Quantises float32 x[n_block * values] to Q8_0 or Q4_0. Q8_0: d = max |x| / 127, q = x / d rounded
+ * to nearest, ties away from 0. Q4_0: d = the x of largest magnitude / -8, q = x / d + 8 rounded to
+ * nearest, at most 15. Both divide by d before it is rounded to float16. INVALID (another type, NULL,
+ * NaN or Inf in x or beyond float16). Any thread. */
+VKA_API enum vka_status vka_dtype_encode(enum vka_dtype dtype, const float *x, size_t n_block,
+                                         void *blocks);
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
@@ -309,7 +338,8 @@ VKA_API enum vka_status vka_device_pipeline_cache(struct vka_device *device, voi
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* Makes a dense tensor with undefined contents. shape[rank], rank 1 to 4, every axis at least 1.
+/* Makes a dense tensor with undefined contents. shape[rank], rank 1 to 4, every axis at least 1; of
+ * a block type, the last axis is a multiple of the values of a block.
  * INVALID; UNSUPPORTED (larger than max_allocation); memory statuses. */
 VKA_API enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtype,
                                           uint32_t rank, const uint32_t *shape,
@@ -317,7 +347,8 @@ VKA_API enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dt
 VKA_API void vka_tensor_destroy(struct vka_tensor **tensor);
 
 /* Views share the elements of a tensor and copy nothing. A view keeps the storage alive, so the
- * tensor may be destroyed first. All of them: INVALID; OUT_OF_HOST_MEMORY. */
+ * tensor may be destroyed first. In a tensor of a block type the last axis is whole blocks, and no
+ * view divides or moves it. All of them: INVALID; OUT_OF_HOST_MEMORY. */
 
 /* Axis i of the view is axis axes[i] of the tensor; axes[rank] is a permutation. */
 VKA_API enum vka_status vka_tensor_permute(struct vka_tensor *tensor, const uint32_t *axes,
@@ -345,13 +376,14 @@ VKA_API uint32_t vka_tensor_rank(const struct vka_tensor *tensor);
 /* The length of an axis; 0 for an axis that the tensor does not have. */
 VKA_API uint32_t vka_tensor_shape(const struct vka_tensor *tensor, uint32_t axis);
 
-/* The number of elements, and the bytes that they take when dense. */
+/* The number of elements (values, in block types), and the bytes that they take when dense. */
 VKA_API uint64_t vka_tensor_count(const struct vka_tensor *tensor);
 VKA_API size_t vka_tensor_size(const struct vka_tensor *tensor);
 
 /* Copy all elements from or to the host, where they are dense and in row-major order; size must be
- * vka_tensor_size. They first wait for all work in flight on the device. INVALID; TIMEOUT (30 s);
- * DEVICE_LOST; memory statuses (for staging memory). */
+ * vka_tensor_size. They first wait for all work in flight on the device. INVALID (also a block to be
+ * written whose scale is NaN or Inf; the sentence names it); TIMEOUT (30 s); DEVICE_LOST; memory
+ * statuses (for staging memory). */
 VKA_API enum vka_status vka_tensor_write(struct vka_tensor *tensor, const void *data, size_t size);
 VKA_API enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, size_t size);
 
@@ -660,11 +692,17 @@ VKA_API void vka_plan_destroy(struct vka_plan **plan);
 
 struct vka_linear_op {
     size_t struct_size;
-    struct vka_tensor *input;  /* [...][in] */
-    struct vka_tensor *weight; /* [out][in] */
+    struct vka_tensor *input; /* [...][in] */
+    /* [out][in]: F32, F16, BF16, I8 or a block type, read as it is; no other copy is made. With F32
+     * input, quantised weights give the bits of their float32 values. With F16 or BF16 input they
+     * are first rounded to that type. */
+    struct vka_tensor *weight;
     struct vka_tensor *bias;   /* [out]; NULL: none */
     struct vka_tensor *output; /* [...][out], its leading axes as those of input */
     bool relu_input;           /* apply max(x, 0) to the input when it is read */
+    /* F32 [out], given iff weight is I8: row o of the weight is weight_scale[o] * weight[o][...].
+     * The scale multiplies the sum. */
+    struct vka_tensor *weight_scale;
 };
 
 /* Add an operation to a plan that is not finished. Operations run in the order in which they were

@@ -1,9 +1,15 @@
 #include "core/dtype.h"
+#include "core/block.h"
 #include "core/status.h"
 #include "params.h"
 
 #include <assert.h>
 
+static_assert((int)VKA_I8 == TYPE_I8 && (int)VKA_Q8_0 == TYPE_Q8_0 && (int)VKA_Q4_0 == TYPE_Q4_0 &&
+                  (int)VKA_Q4_1 == TYPE_Q4_1 && (int)VKA_Q5_0 == TYPE_Q5_0 &&
+                  (int)VKA_Q4_K == TYPE_Q4_K && (int)VKA_Q6_K == TYPE_Q6_K &&
+                  (int)VKA_MXFP4 == TYPE_MXFP4 && (int)VKA_I4_G128 == TYPE_I4_G128,
+              "the shaders number the block types as the API does");
 static_assert((int)VKA_F32 == TYPE_F32 && (int)VKA_F16 == TYPE_F16 && (int)VKA_BF16 == TYPE_BF16 &&
                   (int)VKA_I32 == TYPE_I32 && (int)VKA_BOOL == TYPE_BOOL,
               "the shaders number the types as the API does");
@@ -13,8 +19,13 @@ static const struct {
     size_t size;
     bool is_float;
 } rows[] = {
-    [VKA_F32] = {"f32", 4, true},  [VKA_F16] = {"f16", 2, true},    [VKA_BF16] = {"bf16", 2, true},
-    [VKA_I32] = {"i32", 4, false}, [VKA_BOOL] = {"bool", 1, false},
+    [VKA_F32] = {"f32", 4, true},      [VKA_F16] = {"f16", 2, true},
+    [VKA_BF16] = {"bf16", 2, true},    [VKA_I32] = {"i32", 4, false},
+    [VKA_BOOL] = {"bool", 1, false},   [VKA_I8] = {"i8", 1, false},
+    [VKA_Q8_0] = {"q8_0", 0, false},   [VKA_Q4_0] = {"q4_0", 0, false},
+    [VKA_Q4_1] = {"q4_1", 0, false},   [VKA_Q5_0] = {"q5_0", 0, false},
+    [VKA_Q4_K] = {"q4_K", 0, false},   [VKA_Q6_K] = {"q6_K", 0, false},
+    [VKA_MXFP4] = {"mxfp4", 0, false}, [VKA_I4_G128] = {"i4_g128", 0, false},
 };
 static_assert(COUNTOF(rows) == VKA_DTYPE_COUNT, "a row for each type");
 
@@ -33,30 +44,29 @@ size_t vka_dtype_size(enum vka_dtype dtype)
     return dtype_is_valid(dtype) ? rows[dtype].size : 0;
 }
 
+enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes)
+{
+    const struct block_layout *layout = block_layout(dtype);
+    uint32_t size = (uint32_t)vka_dtype_size(dtype);
+    if (values)
+        *values = layout ? layout->values : size != 0;
+    if (bytes)
+        *bytes = layout ? layout->bytes : size;
+    return layout || size ? VKA_OK : VKA_INVALID;
+}
+
+bool dtype_is_block(enum vka_dtype dtype)
+{
+    return block_layout(dtype);
+}
+
+uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count)
+{
+    const struct block_layout *layout = block_layout(dtype);
+    return layout ? count / layout->values * layout->bytes : count * vka_dtype_size(dtype);
+}
+
 const char *vka_dtype_name(enum vka_dtype dtype)
 {
     return dtype_is_valid(dtype) ? rows[dtype].name : "unknown";
-}
-
-float dtype_to_float(const void *data, size_t index, enum vka_dtype dtype)
-{
-    union {
-        uint32_t bits;
-        float value;
-    } x;
-    if (dtype == VKA_F32)
-        return ((const float *)data)[index];
-    uint32_t h = ((const uint16_t *)data)[index];
-    x.bits = h << 16;
-    if (dtype == VKA_BF16)
-        return x.value;
-    uint32_t sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
-    if (magnitude < 0x400) { /* 0 and subnormals: units of 2^-24 */
-        x.value = (float)magnitude * 5.9604644775390625e-8f;
-        x.bits |= sign;
-    } else {
-        x.bits = sign | (magnitude >= 0x7c00 ? 0x7f800000 | magnitude << 13
-                                             : (magnitude << 13) + 0x38000000);
-    }
-    return x.value;
 }

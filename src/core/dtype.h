@@ -1,4 +1,4 @@
-/* Element types: sizes, names, classes and conversion to double. */
+/* Element types: sizes, names, classes and conversion. */
 #ifndef VKA_CORE_DTYPE_H
 #define VKA_CORE_DTYPE_H
 
@@ -7,6 +7,15 @@
 /* F32, F16 or BF16. */
 bool dtype_is_float(enum vka_dtype dtype);
 bool dtype_is_valid(enum vka_dtype dtype);
+
+/* Values in blocks that share scales. */
+bool dtype_is_block(enum vka_dtype dtype);
+
+/* Bytes of `count` elements; of a block type, count is whole blocks. */
+uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count);
+
+/* Rounds to nearest, ties to even. */
+uint16_t dtype_to_f16(float x);
 
 /* Element `index` of an array of a float type. */
 float dtype_to_float(const void *data, size_t index, enum vka_dtype dtype);

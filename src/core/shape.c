@@ -42,6 +42,20 @@ uint64_t shape_extent(const struct shape *shape)
     return extent;
 }
 
+struct shape shape_blocks(const struct shape *shape, uint32_t values)
+{
+    struct shape blocks = *shape;
+    if (values == 1)
+        return blocks;
+    const uint32_t last = shape->rank - 1;
+    blocks.size[last] /= values;
+    blocks.stride[last] = 1;
+    for (uint32_t i = 0; i < last; i++)
+        blocks.stride[i] /= values;
+    blocks.offset /= values;
+    return blocks;
+}
+
 bool shape_is_dense(const struct shape *shape)
 {
     uint64_t count = 1;

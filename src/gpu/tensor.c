@@ -1,9 +1,28 @@
 #include "gpu/tensor.h"
+#include "core/block.h"
 #include "core/dtype.h"
 #include "gpu/device.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static uint32_t block_values(enum vka_dtype dtype)
+{
+    uint32_t values;
+    vka_dtype_block(dtype, &values, NULL);
+    return values;
+}
+
+static enum vka_status check_whole_blocks(struct log *log, const char *caller, enum vka_dtype dtype,
+                                          uint32_t size)
+{
+    enum vka_status status = VKA_OK;
+    CHECK_ARG(size % block_values(dtype) == 0,
+              "%s: the last axis is %u, not whole blocks of %u values of %s", caller, size,
+              block_values(dtype), vka_dtype_name(dtype));
+fail:
+    return status;
+}
 
 enum vka_status tensor_create_empty(struct vka_device *device, const char *caller,
                                     enum vka_dtype dtype, uint32_t rank, const uint32_t *shape,
@@ -21,6 +40,7 @@ enum vka_status tensor_create_empty(struct vka_device *device, const char *calle
     tensor->dtype = dtype;
     CHECK_ARG(shape_dense(rank, shape, &tensor->shape),
               "%s: shape has an axis of 0 or more than 2^48 elements", caller);
+    TRY(check_whole_blocks(log, caller, dtype, shape[rank - 1]));
     *out = tensor;
     return VKA_OK;
 
@@ -92,6 +112,10 @@ enum vka_status vka_tensor_permute(struct vka_tensor *tensor, const uint32_t *ax
                   "%s: axes[%u] is %u: axes is not a permutation of %u axes", __func__, i, axes[i],
                   shape.rank);
         seen |= 1u << axes[i];
+        CHECK_ARG(!dtype_is_block(tensor->dtype) || axes[i] == i ||
+                      (axes[i] != shape.rank - 1 && i != shape.rank - 1),
+                  "%s: axes moves the last axis, along which %s has blocks", __func__,
+                  vka_dtype_name(tensor->dtype));
         shape.size[i] = tensor->shape.size[axes[i]];
         shape.stride[i] = tensor->shape.stride[axes[i]];
     }
@@ -109,6 +133,9 @@ enum vka_status vka_tensor_slice(struct vka_tensor *tensor, uint32_t axis, uint3
     CHECK_ARG(count >= 1 && first < shape.size[axis] && count <= shape.size[axis] - first,
               "%s: first %u and count %u do not fit an axis of length %u", __func__, first, count,
               shape.size[axis]);
+    CHECK_ARG(!dtype_is_block(tensor->dtype) || axis != shape.rank - 1 || count == shape.size[axis],
+              "%s: axis %u is the last one, along which %s has blocks", __func__, axis,
+              vka_dtype_name(tensor->dtype));
     shape.offset += first * shape.stride[axis];
     shape.size[axis] = count;
     TRY(make_view(tensor, &shape, view));
@@ -127,6 +154,7 @@ enum vka_status vka_tensor_reshape(struct vka_tensor *tensor, uint32_t rank, con
     CHECK_ARG(shape_reshape(&tensor->shape, rank, size, &shape),
               "%s: shape has another number of elements than the %s tensor, or would need a copy",
               __func__, shape_text(&tensor->shape, text));
+    TRY(check_whole_blocks(log, __func__, tensor->dtype, size[rank - 1]));
     TRY(make_view(tensor, &shape, view));
 fail:
     return status;
@@ -143,7 +171,17 @@ enum vka_status vka_tensor_strided(struct vka_tensor *tensor, uint64_t offset, u
     CHECK_ARG(shape_dense(rank, size, &shape),
               "%s: shape has an axis of 0 or more than 2^48 elements", __func__);
     memcpy(shape.stride, strides, rank * sizeof *strides);
-    uint64_t room = tensor->storage->bytes / vka_dtype_size(tensor->dtype);
+    uint32_t values, bytes;
+    vka_dtype_block(tensor->dtype, &values, &bytes);
+    TRY(check_whole_blocks(log, __func__, tensor->dtype, size[rank - 1]));
+    CHECK_ARG(offset % values == 0, "%s: offset %llu is not whole blocks of %u values", __func__,
+              (unsigned long long)offset, values);
+    for (uint32_t i = 0; values > 1 && i < rank; i++)
+        CHECK_ARG(i + 1 == rank ? strides[i] == 1 : strides[i] % values == 0,
+                  "%s: strides[%u] is %llu, but %s has blocks of %u values along the last axis",
+                  __func__, i, (unsigned long long)strides[i], vka_dtype_name(tensor->dtype),
+                  values);
+    uint64_t room = tensor->storage->bytes / bytes * values;
     uint64_t extent = shape_extent(&shape);
     uint64_t left = room - tensor->shape.offset;
     CHECK_ARG(offset <= left && extent <= left - offset,
@@ -177,23 +215,30 @@ uint64_t vka_tensor_count(const struct vka_tensor *tensor)
 
 size_t vka_tensor_size(const struct vka_tensor *tensor)
 {
-    return tensor ? (size_t)shape_count(&tensor->shape) * vka_dtype_size(tensor->dtype) : 0;
+    return tensor ? (size_t)dtype_bytes(tensor->dtype, shape_count(&tensor->shape)) : 0;
+}
+
+struct shape tensor_blocks(const struct vka_tensor *tensor, uint32_t *bytes)
+{
+    uint32_t values;
+    vka_dtype_block(tensor->dtype, &values, bytes);
+    return shape_blocks(&tensor->shape, values);
 }
 
 struct extent tensor_extent(const struct vka_tensor *tensor)
 {
-    uint64_t size = vka_dtype_size(tensor->dtype);
+    uint32_t size;
+    const struct shape shape = tensor_blocks(tensor, &size);
     const struct memory_range *range = &tensor->storage->range;
-    uint64_t first = range->offset + tensor->shape.offset * size;
-    return (struct extent){range->block->buffer, first,
-                           first + shape_extent(&tensor->shape) * size};
+    uint64_t first = range->offset + shape.offset * size;
+    return (struct extent){range->block->buffer, first, first + shape_extent(&shape) * size};
 }
 
 /* Copies between dense elements and strided ones at `base`, one row of the last axis at a time. */
 static void copy_strided(const struct vka_tensor *tensor, char *base, char *dense, bool to_tensor)
 {
-    const struct shape shape = shape_rank4(&tensor->shape);
-    size_t size = vka_dtype_size(tensor->dtype);
+    uint32_t size;
+    const struct shape blocks = tensor_blocks(tensor, &size), shape = shape_rank4(&blocks);
     uint64_t count = shape.size[3], step = shape.stride[3], bytes = size;
     if (step == 1) { /* a row at once */
         bytes *= count;
@@ -218,9 +263,9 @@ struct window {
 
 static struct window window_of(const struct vka_tensor *tensor)
 {
-    uint64_t size = vka_dtype_size(tensor->dtype);
-    uint64_t first = tensor->shape.offset * size;
-    uint64_t end = first + shape_extent(&tensor->shape) * size;
+    uint32_t size;
+    const struct shape shape = tensor_blocks(tensor, &size);
+    uint64_t first = shape.offset * size, end = first + shape_extent(&shape) * size;
     struct window w = {.first = first / 4 * 4};
     w.size = (end + 3) / 4 * 4 - w.first;
     w.inside = first - w.first;
@@ -265,6 +310,19 @@ fail:
     return status;
 }
 
+static enum vka_status check_scales(const struct vka_tensor *tensor, const void *dense,
+                                    const char *caller)
+{
+    uint32_t values, bytes;
+    size_t at;
+    vka_dtype_block(tensor->dtype, &values, &bytes);
+    if (!block_find_nonfinite(tensor->dtype, dense, vka_tensor_size(tensor) / bytes, &at))
+        return VKA_OK;
+    return log_error(&tensor->storage->device->log, VKA_INVALID,
+                     "%s: the scale of block %zu, of elements %zu and on, is NaN or infinite",
+                     caller, at, at * values);
+}
+
 static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t size, bool to_tensor,
                                 const char *caller)
 {
@@ -279,6 +337,8 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
     for (uint32_t i = 0; to_tensor && i < tensor->shape.rank; i++)
         CHECK_ARG(tensor->shape.size[i] == 1 || tensor->shape.stride[i] != 0,
                   "%s: tensor has stride 0 on axis %u and can only be read", caller, i);
+    if (to_tensor)
+        TRY(check_scales(tensor, dense, caller));
     TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
     char *mapped = memory_mapped(&tensor->storage->range);
     if (!mapped) {
@@ -286,7 +346,7 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
         TRY(exchange_staged(tensor, dense, to_tensor));
         return VKA_OK;
     }
-    mapped += tensor->shape.offset * vka_dtype_size(tensor->dtype);
+    mapped += dtype_bytes(tensor->dtype, tensor->shape.offset);
     if (!shape_is_dense(&tensor->shape))
         copy_strided(tensor, mapped, dense, to_tensor);
     else

@@ -54,6 +54,9 @@ struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, ui
 /* The same tensor with rank 4, leading axes of 1. */
 struct vka_tensor tensor_rank4(const struct vka_tensor *tensor);
 
+/* The shape in blocks, which are single elements but in block types, and the bytes of a block. */
+struct shape tensor_blocks(const struct vka_tensor *tensor, uint32_t *bytes);
+
 /* The byte range of a tensor in its buffer, comparable between all tensors of the buffer. */
 struct extent {
     VkBuffer buffer;

@@ -58,13 +58,16 @@ enum vka_status check_no_overlap(struct vka_device *device, const char *caller, 
                                  const struct vka_tensor *const *others, size_t n)
 {
     const struct extent mine = tensor_extent(written);
-    const struct placed_shape out = {&written->shape, mine.first, vka_dtype_size(written->dtype)};
+    uint32_t size;
+    const struct shape shape = tensor_blocks(written, &size);
+    const struct placed_shape out = {&shape, mine.first, size};
     for (size_t i = 0; i < n; i++) {
         if (!others[i])
             continue;
         const struct extent other = tensor_extent(others[i]);
-        const struct placed_shape in = {&others[i]->shape, other.first,
-                                        vka_dtype_size(others[i]->dtype)};
+        uint32_t other_size;
+        const struct shape other_shape = tensor_blocks(others[i], &other_size);
+        const struct placed_shape in = {&other_shape, other.first, other_size};
         if (mine.buffer == other.buffer && shape_overlaps(&out, &in))
             return log_error(&device->log, VKA_INVALID, "%s: %s shares elements with an input",
                              caller, name);

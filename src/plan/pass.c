@@ -1,4 +1,5 @@
 /* Passes: bindings, predicted time, and adding one to a plan. */
+#include "core/dtype.h"
 #include "gpu/quirks.h"
 #include "plan/plan.h"
 
@@ -22,9 +23,10 @@ uint64_t plan_binding_alignment(const struct vka_plan *plan)
 /* The bytes of a tensor, from an aligned offset up to whole 16 bytes. */
 static struct binding range_of(const struct vka_plan *plan, const struct vka_tensor *tensor)
 {
-    uint64_t size = vka_dtype_size(tensor->dtype), alignment = plan_binding_alignment(plan);
-    uint64_t first = tensor->shape.offset * size;
-    uint64_t end = first + shape_extent(&tensor->shape) * size;
+    uint64_t alignment = plan_binding_alignment(plan);
+    uint32_t size;
+    const struct shape shape = tensor_blocks(tensor, &size);
+    uint64_t first = shape.offset * size, end = first + shape_extent(&shape) * size;
     struct binding b = {.storage = tensor->storage, .offset = first / alignment * alignment};
     end = (end + LEAST_ALIGNMENT - 1) / LEAST_ALIGNMENT * LEAST_ALIGNMENT;
     b.size = end - b.offset; /* stays in the storage, whose range is a multiple of 256 bytes */
@@ -49,8 +51,10 @@ void plan_bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
     struct binding *b = &pass->bindings[slot];
     *b = range_of(plan, tensor);
     b->write = write;
+    uint64_t first = dtype_bytes(tensor->dtype, tensor->shape.offset) - b->offset;
     if (offset)
-        *offset = (uint32_t)(tensor->shape.offset - b->offset / vka_dtype_size(tensor->dtype));
+        *offset = (uint32_t)(dtype_is_block(tensor->dtype) ? first
+                                                           : first / vka_dtype_size(tensor->dtype));
 }
 
 void pass_set_push(struct pass *pass, const void *params, size_t size)

@@ -64,6 +64,9 @@ void ref_linear(const double *x, const double *w, const double *bias, size_t row
 double ref_row_nmse(const double *got, const double *want, size_t rows, size_t width,
                     size_t *worst_row);
 
+/* Value i of a block of a block type, of the layouts that vkattn.h names. */
+double ref_block_value(enum vka_dtype dtype, const uint8_t *block, size_t i);
+
 /* Converts storage types: to wider ones exactly, to narrower ones rounding to nearest, ties to
  * even. */
 double ref_from_f16(uint16_t h);

@@ -106,6 +106,17 @@ static void encode(enum vka_dtype dtype, double x, uint8_t *to)
     case VKA_BOOL:
         *to = (uint8_t)x;
         break;
+    case VKA_I8:
+        *to = (uint8_t)(int8_t)x;
+        break;
+    case VKA_Q8_0: /* no operand is quantised */
+    case VKA_Q4_0:
+    case VKA_Q4_1:
+    case VKA_Q5_0:
+    case VKA_Q4_K:
+    case VKA_Q6_K:
+    case VKA_MXFP4:
+    case VKA_I4_G128:
     case VKA_DTYPE_COUNT:
         break;
     }
@@ -131,6 +142,16 @@ static double decode(enum vka_dtype dtype, const uint8_t *from)
         return integer;
     case VKA_BOOL:
         return *from;
+    case VKA_I8:
+        return (int8_t)*from;
+    case VKA_Q8_0:
+    case VKA_Q4_0:
+    case VKA_Q4_1:
+    case VKA_Q5_0:
+    case VKA_Q4_K:
+    case VKA_Q6_K:
+    case VKA_MXFP4:
+    case VKA_I4_G128:
     case VKA_DTYPE_COUNT:
         break;
     }

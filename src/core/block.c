@@ -1,0 +1,195 @@
+/* The block types of vkattn.h, decoded and encoded. Those of GGUF have its layouts. */
+#include "core/block.h"
+#include "core/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+static float half_at(const uint8_t *bytes)
+{
+    const uint16_t bits = (uint16_t)(bytes[0] | bytes[1] << 8);
+    return dtype_to_float(&bits, 0, VKA_F16);
+}
+
+static void set_half(uint8_t *bytes, float x)
+{
+    uint16_t bits = dtype_to_f16(x);
+    bytes[0] = (uint8_t)bits;
+    bytes[1] = (uint8_t)(bits >> 8);
+}
+
+/* Value i of 32 in 16 bytes: the low halves of all bytes, then the high ones. */
+static int nibble(const uint8_t *bytes, int i)
+{
+    return bytes[i % 16] >> (i / 16 * 4) & 15;
+}
+
+/* q8_0: float16 scale, 32 int8. */
+static void decode_q8_0(const uint8_t *b, float *x)
+{
+    float scale = half_at(b);
+    for (int i = 0; i < 32; i++)
+        x[i] = scale * (float)(int8_t)b[2 + i];
+}
+
+/* q4_0: float16 scale, 32 values of 4 bits, less 8. */
+static void decode_q4_0(const uint8_t *b, float *x)
+{
+    float scale = half_at(b);
+    for (int i = 0; i < 32; i++)
+        x[i] = scale * (float)(nibble(b + 2, i) - 8);
+}
+
+/* q4_1: float16 scale and minimum, 32 values of 4 bits. */
+static void decode_q4_1(const uint8_t *b, float *x)
+{
+    float scale = half_at(b), least = half_at(b + 2);
+    for (int i = 0; i < 32; i++)
+        x[i] = scale * (float)nibble(b + 4, i) + least;
+}
+
+/* q5_0: float16 scale, 32 fifth bits, 32 values of 4 bits; less 16. */
+static void decode_q5_0(const uint8_t *b, float *x)
+{
+    float scale = half_at(b);
+    for (int i = 0; i < 32; i++) {
+        int fifth = b[2 + i / 8] >> i % 8 & 1;
+        x[i] = scale * (float)((nibble(b + 6, i) | fifth << 4) - 16);
+    }
+}
+
+/* q4_K: float16 scale and minimum of 8 scales and 8 minima of 6 bits in 12 bytes, for 32 values
+ * each; 256 values of 4 bits, 64 in 32 bytes. */
+static void decode_q4_k(const uint8_t *b, float *x)
+{
+    float scale = half_at(b), least = half_at(b + 2);
+    const uint8_t *six = b + 4;
+    for (int i = 0; i < 256; i++) {
+        int part = i / 32, s, m;
+        if (part < 4) {
+            s = six[part] & 63;
+            m = six[part + 4] & 63;
+        } else {
+            s = (six[part + 4] & 15) | six[part - 4] >> 6 << 4;
+            m = six[part + 4] >> 4 | six[part] >> 6 << 4;
+        }
+        int q = b[16 + i / 64 * 32 + i % 32] >> (part % 2 * 4) & 15;
+        x[i] = scale * (float)s * (float)q - least * (float)m;
+    }
+}
+
+/* q6_K: 256 values of 6 bits, less 32: their low four in 128 bytes and high two in 64; 16 int8
+ * scales of 16 values each, and the float16 scale of those. */
+static void decode_q6_k(const uint8_t *b, float *x)
+{
+    float scale = half_at(b + 208);
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, part = i % 128 / 32, at = i % 32;
+        int low = b[64 * half + 32 * (part % 2) + at] >> (part / 2 * 4) & 15;
+        int high = b[128 + 32 * half + at] >> 2 * part & 3;
+        x[i] = scale * (float)(int8_t)b[192 + i / 16] * (float)((low | high << 4) - 32);
+    }
+}
+
+/* mxfp4: exponent 2^(e - 127), 32 values of type e2m1. */
+static void decode_mxfp4(const uint8_t *b, float *x)
+{
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    for (int i = 0; i < 32; i++) {
+        int q = nibble(b + 1, i);
+        float magnitude = ldexpf(values[q & 7], b[0] - 127);
+        x[i] = q & 8 && magnitude != 0 ? -magnitude : magnitude;
+    }
+}
+
+/* i4_g128: 128 values of 4 bits, two a byte, in order; float16 scale; zero point, 16 bits. */
+static void decode_i4(const uint8_t *b, float *x)
+{
+    float scale = half_at(b + 64);
+    int zero = b[66] | b[67] << 8;
+    for (int i = 0; i < 128; i++)
+        x[i] = scale * (float)((b[i / 2] >> (i % 2 * 4) & 15) - zero);
+}
+
+/* As decoding wants it: the largest magnitude becomes 127, the others are rounded to nearest, ties
+ * away from 0. */
+static void encode_q8_0(const float *x, uint8_t *b)
+{
+    float most = 0;
+    for (int i = 0; i < 32; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    float scale = most / 127, inverse = scale != 0 ? 1 / scale : 0;
+    set_half(b, scale);
+    for (int i = 0; i < 32; i++)
+        b[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
+}
+
+/* The value with the largest magnitude becomes -8. */
+static void encode_q4_0(const float *x, uint8_t *b)
+{
+    float most = 0;
+    for (int i = 0; i < 32; i++)
+        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
+    float scale = most / -8, inverse = scale != 0 ? 1 / scale : 0;
+    set_half(b, scale);
+    memset(b + 2, 0, 16);
+    for (int i = 0; i < 32; i++) {
+        int q = (int)(x[i] * inverse + 8.5f);
+        b[2 + i % 16] |= (uint8_t)((q < 15 ? q : 15) << (i / 16 * 4));
+    }
+}
+
+static const struct block_layout layouts[] = {
+    [VKA_Q8_0] = {32, 34, decode_q8_0, encode_q8_0, {0, -1}},
+    [VKA_Q4_0] = {32, 18, decode_q4_0, encode_q4_0, {0, -1}},
+    [VKA_Q4_1] = {32, 20, decode_q4_1, NULL, {0, 2}},
+    [VKA_Q5_0] = {32, 22, decode_q5_0, NULL, {0, -1}},
+    [VKA_Q4_K] = {256, 144, decode_q4_k, NULL, {0, 2}},
+    [VKA_Q6_K] = {256, 210, decode_q6_k, NULL, {208, -1}},
+    [VKA_MXFP4] = {32, 17, decode_mxfp4, NULL, {-1, -1}},
+    [VKA_I4_G128] = {128, 68, decode_i4, NULL, {64, -1}},
+};
+
+const struct block_layout *block_layout(enum vka_dtype dtype)
+{
+    return (size_t)dtype < sizeof layouts / sizeof *layouts && layouts[dtype].values
+               ? &layouts[dtype]
+               : NULL;
+}
+
+bool block_find_nonfinite(enum vka_dtype dtype, const void *blocks, size_t n_block, size_t *at)
+{
+    const struct block_layout *layout = block_layout(dtype);
+    const uint8_t *b = blocks;
+    for (size_t i = 0; layout && i < n_block; i++, b += layout->bytes)
+        for (int j = 0; j < 2 && layout->scale_at[j] >= 0; j++)
+            if ((b[layout->scale_at[j] + 1] & 0x7c) == 0x7c) {
+                *at = i;
+                return true;
+            }
+    return false;
+}
+
+enum vka_status vka_dtype_decode(enum vka_dtype dtype, const void *blocks, size_t n_block, float *x)
+{
+    const struct block_layout *layout = block_layout(dtype);
+    if (!layout || (n_block && (!blocks || !x)))
+        return VKA_INVALID;
+    for (size_t i = 0; i < n_block; i++)
+        layout->decode((const uint8_t *)blocks + i * layout->bytes, x + i * layout->values);
+    return VKA_OK;
+}
+
+enum vka_status vka_dtype_encode(enum vka_dtype dtype, const float *x, size_t n_block, void *blocks)
+{
+    const struct block_layout *layout = block_layout(dtype);
+    size_t at;
+    if (!layout || !layout->encode || (n_block && (!blocks || !x)))
+        return VKA_INVALID;
+    for (size_t i = 0; i < n_block * layout->values; i++)
+        if (!isfinite(x[i]))
+            return VKA_INVALID;
+    for (size_t i = 0; i < n_block; i++)
+        layout->encode(x + i * layout->values, (uint8_t *)blocks + i * layout->bytes);
+    return block_find_nonfinite(dtype, blocks, n_block, &at) ? VKA_INVALID : VKA_OK;
+}

@@ -1,0 +1,24 @@
+/* Block types: quantised weights and cached keys, where `values` neighbours of a row share scales. */
+#ifndef VKA_CORE_BLOCK_H
+#define VKA_CORE_BLOCK_H
+
+#include <vkattn/vkattn.h>
+
+#define MOST_BLOCK_VALUES 256
+
+/* How a block type lies in memory. Every decoded value is exact in float32 but for q4_1 and q4_K,
+ * whose last step, an addition, rounds; so kernels and host give the same bits. */
+struct block_layout {
+    uint32_t values, bytes;
+    void (*decode)(const uint8_t *block, float *x); /* x[values] */
+    void (*encode)(const float *x, uint8_t *block); /* NULL: nothing encodes it */
+    int32_t scale_at[2];                            /* bytes of float16 scales; -1: none */
+};
+
+/* The layout of a block type; NULL for other types. */
+const struct block_layout *block_layout(enum vka_dtype dtype);
+
+/* Finds the first block with a scale that is NaN or infinite. */
+bool block_find_nonfinite(enum vka_dtype dtype, const void *blocks, size_t n_block, size_t *at);
+
+#endif

@@ -1,0 +1,93 @@
+/* Values of quantised blocks: where each of its fields lies, as bits of the block.
+ * SPDX-License-Identifier: MIT */
+#include <reference/reference.h>
+
+#include <math.h>
+
+/* `count` bits from bit `first` on, lowest first. */
+static unsigned bits(const uint8_t *block, size_t first, unsigned count)
+{
+    unsigned x = 0;
+    for (unsigned i = 0; i < count; i++)
+        x |= (unsigned)(block[(first + i) / 8] >> (first + i) % 8 & 1) << i;
+    return x;
+}
+
+static double half(const uint8_t *block, size_t byte)
+{
+    return ref_from_f16((uint16_t)bits(block, 8 * byte, 16));
+}
+
+static int int8(const uint8_t *block, size_t byte)
+{
+    int x = (int)bits(block, 8 * byte, 8);
+    return x < 128 ? x : x - 256;
+}
+
+/* Bit of nibble i of 32 in 16 bytes from `byte` on. */
+static size_t nibble(size_t byte, size_t i)
+{
+    return 8 * (byte + i % 16) + (i < 16 ? 0 : 4);
+}
+
+static double q4_k(const uint8_t *b, size_t i)
+{
+    size_t group = i / 32, more = group - 4;
+    unsigned scale, least;
+    if (group < 4) {
+        scale = bits(b, 32 + 8 * group, 6);
+        least = bits(b, 64 + 8 * group, 6);
+    } else {
+        scale = bits(b, 96 + 8 * more, 4) + 16 * bits(b, 38 + 8 * more, 2);
+        least = bits(b, 100 + 8 * more, 4) + 16 * bits(b, 70 + 8 * more, 2);
+    }
+    unsigned q = bits(b, 128 + 256 * (group / 2) + 8 * (i % 32) + 4 * (group % 2), 4);
+    return half(b, 0) * scale * q - half(b, 2) * least;
+}
+
+static double q6_k(const uint8_t *b, size_t i)
+{
+    size_t side = i / 128, quarter = i / 32 % 4;
+    unsigned low = bits(b, 512 * side + 256 * (quarter % 2) + 8 * (i % 32) + 4 * (quarter / 2), 4);
+    unsigned high = bits(b, 1024 + 256 * side + 8 * (i % 32) + 2 * quarter, 2);
+    return half(b, 208) * int8(b, 192 + i / 16) * ((int)(low + 16 * high) - 32);
+}
+
+/* e2m1: exponents 0 (0 or 1/2) to 3. */
+static double mxfp4(const uint8_t *b, size_t i)
+{
+    unsigned q = bits(b, nibble(1, i), 4), exponent = q >> 1 & 3, mantissa = q & 1;
+    double x = exponent ? ldexp(1 + mantissa / 2.0, (int)exponent - 1) : mantissa / 2.0;
+    return ldexp(q & 8 ? -x : x, b[0] - 127);
+}
+
+double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
+{
+    switch (dtype) {
+    case VKA_Q8_0:
+        return half(b, 0) * int8(b, 2 + i);
+    case VKA_Q4_0:
+        return half(b, 0) * ((int)bits(b, nibble(2, i), 4) - 8);
+    case VKA_Q4_1:
+        return half(b, 0) * bits(b, nibble(4, i), 4) + half(b, 2);
+    case VKA_Q5_0:
+        return half(b, 0) * ((int)(bits(b, nibble(6, i), 4) + 16 * bits(b, 16 + i, 1)) - 16);
+    case VKA_Q4_K:
+        return q4_k(b, i);
+    case VKA_Q6_K:
+        return q6_k(b, i);
+    case VKA_MXFP4:
+        return mxfp4(b, i);
+    case VKA_I4_G128:
+        return half(b, 64) * ((int)bits(b, 4 * i, 4) - (int)bits(b, 8 * 66, 16));
+    case VKA_F32:
+    case VKA_F16:
+    case VKA_BF16:
+    case VKA_I32:
+    case VKA_BOOL:
+    case VKA_I8:
+    case VKA_DTYPE_COUNT:
+        break;
+    }
+    return NAN;
+}
