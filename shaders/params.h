@@ -32,6 +32,22 @@
 #define TYPE_Q6_K 11
 #define TYPE_MXFP4 12
 #define TYPE_I4_G128 13
+/* Values and bytes of a block; I8 is read as blocks of one. */
+#define BLOCK_VALUES(type)                               \
+    ((type) == TYPE_I8                            ? 1u   \
+     : (type) == TYPE_Q4_K || (type) == TYPE_Q6_K ? 256u \
+     : (type) == TYPE_I4_G128                     ? 128u \
+                                                  : 32u)
+#define BLOCK_BYTES(type)          \
+    ((type) == TYPE_I8      ? 1u   \
+     : (type) == TYPE_Q8_0  ? 34u  \
+     : (type) == TYPE_Q4_0  ? 18u  \
+     : (type) == TYPE_Q4_1  ? 20u  \
+     : (type) == TYPE_Q5_0  ? 22u  \
+     : (type) == TYPE_Q4_K  ? 144u \
+     : (type) == TYPE_Q6_K  ? 210u \
+     : (type) == TYPE_MXFP4 ? 17u  \
+                            : 68u)
 
 /* Weight that softmax writes for a hidden key: the bits of -0.0, which no real weight has. The
  * weighted sum skips it, so that NaN in a hidden value never reaches the result. */
@@ -41,8 +57,9 @@
  * z is batch z / n_head and head z % n_head; z' is the same batch and head / group. Packed B:
  * float32 panels of neighbouring columns, [panel][k][column of the panel], padded with any value.
  * Where k is cut, a pass starts from the sums of the pass before: float32 [batch][n_head][m][n][2],
- * of whole groups of k and of the group after them (matmul_coop: [batch][n_head][m][n]). Buffers:
- * 0 A, 1 B, 2 bias, 3 C, 4 sums. */
+ * of whole groups of k and of the group after them (matmul_coop: [batch][n_head][m][n]). Quantised
+ * B: offset and strides count bytes, b_col is not read, and with SUMS_SCALE column n is multiplied by
+ * scale[n]. Buffers: 0 A, 1 B, 2 bias, 3 C, 4 sums, and for kernels that read quantised B 5 scale. */
 struct matmul_params {
     U32 a_low, a_high, b_low, b_high; /* of A and B, for kernels that read by address */
     U32 m, n, k;
@@ -52,7 +69,7 @@ struct matmul_params {
     U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, b_col steps k */
     U32 c_offset, c_batch, c_head, c_row, c_col;
     U32 bias_offset;
-    U32 b_panel; /* packed B: elements from panel to panel */
+    U32 b_panel; /* packed B: elements from panel to panel; quantised B: offset of the scale */
     U32 n_block; /* packed B: blocks of row tiles, along z of the grid */
     U32 sums_offset, sums_batch, sums_head, sums_row;
 };
@@ -118,10 +135,14 @@ struct matmul_params {
  * in one chain of 16,384 those errors would add up to 3e-4 of the sum; so they are 2.2e-6 at most. */
 #define MATMUL_BLOCK 128
 #define MATMUL_GROUP 4096
+/* With quantised B, whose large sums cancel out, a block is sums of QUANT_CHAIN terms that are added
+ * with what rounding loses. */
+#define QUANT_CHAIN 8
 #define SUMS_LOAD 1u   /* start from the sums in buffer 4, else from 0 */
 #define SUMS_KEEP 2u   /* C is the sums for the next pass */
 #define SUMS_OPEN 4u   /* the next pass continues the last group */
 #define SUMS_GROUPS 8u /* k is longer than a group */
+#define SUMS_SCALE 16u /* multiply each column by its scale */
 #define TILE_DEPTH 16
 #define FEW_TILE_ROWS 16                 /* sums of an invocation */
 #define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */

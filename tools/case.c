@@ -208,16 +208,22 @@ static enum vka_status read_metadata(const struct case_where *at, struct case_fi
     if (strcmp(format, "attention-case-1") != 0)
         return case_refuse(at, "metadata key \"format\" is \"%.64s\", expected attention-case-1",
                            format);
-    c->kind = strcmp(kind, "layer") == 0 ? CASE_LAYER : CASE_SDPA;
+    c->kind = strcmp(kind, "layer") == 0 ? CASE_LAYER
+              : strcmp(kind, "op") == 0  ? CASE_OP
+                                         : CASE_SDPA;
     if (c->kind == CASE_SDPA && strcmp(kind, "sdpa") != 0)
-        return case_refuse(at, "metadata key \"kind\" is \"%.64s\", expected sdpa or layer", kind);
+        return case_refuse(at, "metadata key \"kind\" is \"%.64s\", expected sdpa, layer or op",
+                           kind);
     for (const char *letter = c->name; letter == c->name || *letter; letter++)
         if (!*letter || iscntrl((unsigned char)*letter))
             return case_refuse(at, "metadata key \"name\": expected one line that is not empty");
     enum vka_status status = read_tolerance(at, c, "rtol", &c->rtol);
     if (status == VKA_OK)
         status = read_tolerance(at, c, "atol", &c->atol);
-    return status == VKA_OK ? case_config_parse(at, config, &c->config) : status;
+    if (status != VKA_OK)
+        return status;
+    return c->kind == CASE_OP ? case_read_op(at, config, c)
+                              : case_config_parse(at, config, &c->config);
 }
 
 /* Checks which keys of config this kind of case must and must not have. */
@@ -243,6 +249,8 @@ static enum vka_status check_config(const struct case_where *at, const struct ca
 static enum vka_status read_case(const struct case_where *at, struct case_file *c)
 {
     enum vka_status status = read_metadata(at, c);
+    if (status != VKA_OK || c->kind == CASE_OP)
+        return status;
     if (status == VKA_OK)
         status = place_arrays(at, c, BIT(c->kind));
     if (status == VKA_OK)

@@ -10,7 +10,7 @@
 
 #include <vkattn/vkattn_io.h>
 
-enum case_kind { CASE_SDPA = 0, CASE_LAYER, CASE_KIND_COUNT };
+enum case_kind { CASE_SDPA = 0, CASE_LAYER, CASE_OP, CASE_KIND_COUNT };
 
 enum case_layout {
     CASE_LAYOUT_NONE = 0, /* not given; only in weight files */
@@ -42,6 +42,16 @@ struct case_linear {
     const struct vka_io_array *weight, *bias;
 };
 
+/* Of kind op: Linear with quantised weights. */
+struct case_op {
+    enum vka_dtype weight_type;
+    const struct vka_io_array *input;         /* [rows][in] */
+    const struct vka_io_array *blocks;        /* U8 [out][bytes of a row] */
+    const struct vka_io_array *bias;          /* [out]; NULL: none */
+    const struct vka_io_array *expect_weight; /* [out][in] */
+    const struct vka_io_array *expect;        /* [rows][out] */
+};
+
 /* An open case. Arrays are valid until it is closed and NULL if the file does not have them. Floats
  * are F32, F16 or BF16, expected arrays also F64. All weights and biases have one type. */
 struct case_file {
@@ -49,6 +59,7 @@ struct case_file {
     enum case_kind kind;
     const char *name, *source; /* of the metadata; NULL for a weight file */
     double rtol, atol;
+    struct case_op op; /* of kind op; all below is of the other kinds */
     struct case_config config;
 
     /* In the layout of config. A layer without key and value is self-attention. */

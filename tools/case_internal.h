@@ -22,6 +22,9 @@ enum vka_status case_no_memory(const struct case_where *at);
 enum vka_status case_config_parse(const struct case_where *at, const char *text,
                                   struct case_config *config);
 
+/* Reads what a case of kind op has beside the metadata of all. */
+enum vka_status case_read_op(const struct case_where *at, const char *config, struct case_file *c);
+
 /* Fills in the sizes of a case whose arrays have the right types, and checks every shape and every
  * length against them. */
 enum vka_status case_check_shapes(const struct case_where *at, struct case_file *c);

@@ -3,6 +3,7 @@
 #include "check_paths.h"
 #include "commands.h"
 #include "output.h"
+#include "run_op.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,8 +25,8 @@ struct check {
 struct verdict {
     enum outcome outcome;
     double max_abs, max_rel, row_nmse;
-    const char *why;           /* why it was skipped, or failed without a comparison */
-    enum attend_result result; /* of the first result that failed */
+    const char *why;    /* why it was skipped, or failed without a comparison */
+    const char *result; /* of the first result that failed */
     const struct vka_io_array *want;
     struct case_result worst; /* its worst element */
 };
@@ -53,18 +54,17 @@ static double largest(double a, double b)
 }
 
 /* Compares one result with the expected array, if there is one. */
-static enum vka_status compare(const struct case_file *c, const struct attend *a,
-                               enum attend_result result, struct verdict *v)
+static enum vka_status compare(const char *result, const double *got, size_t count,
+                               const struct vka_io_array *want, double rtol, double atol,
+                               struct verdict *v)
 {
-    const struct vka_io_array *want = expected(c, result);
     struct case_result r;
     if (!want)
         return VKA_OK;
     double *values = case_doubles(want);
     if (!values)
         return VKA_OUT_OF_HOST_MEMORY;
-    case_compare(a->values[result], values, a->count[result], (size_t)want->shape[want->rank - 1],
-                 c->rtol, c->atol, &r);
+    case_compare(got, values, count, (size_t)want->shape[want->rank - 1], rtol, atol, &r);
     free(values);
     v->max_abs = largest(v->max_abs, r.max_abs);
     v->max_rel = largest(v->max_rel, r.max_rel);
@@ -76,6 +76,42 @@ static enum vka_status compare(const struct case_file *c, const struct attend *a
         v->worst = r;
     }
     return VKA_OK;
+}
+
+/* Runs a case of kind op. Weights have to be equal, by the host bit for bit. */
+static enum vka_status judge_op(struct check *check, const struct case_file *c, struct verdict *v)
+{
+    const struct case_op *op = &c->op;
+    struct op_results r = {0};
+    size_t n_weight = case_count(op->expect_weight), n_output = case_count(op->expect);
+    enum vka_status status = op_run(&check->device, c, &r);
+    if (status == VKA_OK)
+        status = compare("weight", r.weight, n_weight, op->expect_weight, 0, 0, v);
+    if (status == VKA_OK && memcmp(r.decoded, op->expect_weight->data, op->expect_weight->size)) {
+        v->outcome = FAILED;
+        v->why = "vka_dtype_decode gives other bits than expect.weight";
+    }
+    if (status == VKA_OK)
+        status = compare("output", r.output, n_output, op->expect, c->rtol, c->atol, v);
+    op_results_free(&r);
+    return status;
+}
+
+static enum vka_status judge_attention(struct check *check, const struct case_file *c,
+                                       struct verdict *v)
+{
+    struct attend a = {.problem = c, .path = (enum vka_path)check->path};
+    a.present = c->expect_present_key || c->expect_present_value;
+    for (int i = 0; i < ATTEND_RESULT_COUNT; i++) {
+        const struct vka_io_array *want = expected(c, (enum attend_result)i);
+        a.result_dtype[i] = case_dtype(want ? want->dtype : c->query->dtype);
+    }
+    enum vka_status status = attend_run(&check->device, &a);
+    for (int i = 0; status == VKA_OK && i < ATTEND_RESULT_COUNT; i++)
+        status = compare(attend_result_name((enum attend_result)i), a.values[i], a.count[i],
+                         expected(c, (enum attend_result)i), c->rtol, c->atol, v);
+    attend_free(&a);
+    return status;
 }
 
 /* Why no device can run the case with vkattn; NULL: some can. */
@@ -92,22 +128,14 @@ static const char *beyond_us(const struct case_file *c)
  * in *v. */
 static enum vka_status judge(struct check *check, const struct case_file *c, struct verdict *v)
 {
-    struct attend a = {.problem = c, .path = (enum vka_path)check->path};
     v->why = beyond_us(c);
     if (v->why) {
         v->outcome = SKIPPED;
         return VKA_OK;
     }
-    a.present = c->expect_present_key || c->expect_present_value;
-    for (int i = 0; i < ATTEND_RESULT_COUNT; i++) {
-        const struct vka_io_array *want = expected(c, (enum attend_result)i);
-        a.result_dtype[i] = case_dtype(want ? want->dtype : c->query->dtype);
-    }
     *check->device.sentence = '\0';
-    enum vka_status status = attend_run(&check->device, &a);
-    for (int i = 0; status == VKA_OK && i < ATTEND_RESULT_COUNT; i++)
-        status = compare(c, &a, (enum attend_result)i, v);
-    attend_free(&a);
+    enum vka_status status =
+        c->kind == CASE_OP ? judge_op(check, c, v) : judge_attention(check, c, v);
     if (status == VKA_UNSUPPORTED || status == VKA_INVALID || status == VKA_INTERNAL) {
         /* The case is well formed: a refusal that is not a limit is a defect of the library. */
         v->outcome = status == VKA_UNSUPPORTED ? SKIPPED : FAILED;
@@ -141,7 +169,7 @@ static void print_verdict(const char *name, const struct verdict *v)
     printf("max_abs=%.3g max_rel=%.3g row_nmse=%.3g", v->max_abs, v->max_rel, v->row_nmse);
     if (v->outcome == FAILED) {
         coordinates(v->want, v->worst.worst, at);
-        printf("  %s[", attend_result_name(v->result));
+        printf("  %s[", v->result);
         for (uint32_t i = 0; i < v->want->rank; i++)
             printf("%s%" PRIu64, i ? "," : "", at[i]);
         printf("] got=%.9g want=%.9g", v->worst.got, v->worst.want);
@@ -169,7 +197,7 @@ static bool print_verdict_json(const char *name, const char *path, const struct 
         coordinates(v->want, v->worst.worst, at);
         for (uint32_t i = 0; i < v->want->rank; i++)
             json_array_append_new(index, json_integer((json_int_t)at[i]));
-        json_object_set_new(o, "output", json_text(attend_result_name(v->result)));
+        json_object_set_new(o, "output", json_text(v->result));
         json_object_set_new(o, "index", index);
         json_object_set_new(o, "got", json_number(v->worst.got));
         json_object_set_new(o, "want", json_number(v->worst.want));

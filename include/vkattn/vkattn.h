@@ -694,8 +694,8 @@ struct vka_linear_op {
     size_t struct_size;
     struct vka_tensor *input; /* [...][in] */
     /* [out][in]: F32, F16, BF16, I8 or a block type, read as it is; no other copy is made. With F32
-     * input, quantised weights give the bits of their float32 values. With F16 or BF16 input they
-     * are first rounded to that type. */
+     * input, quantised weights count as their float32 values. With F16 or BF16 input they are first
+     * rounded to that type. */
     struct vka_tensor *weight;
     struct vka_tensor *bias;   /* [out]; NULL: none */
     struct vka_tensor *output; /* [...][out], its leading axes as those of input */

@@ -1,6 +1,9 @@
 // Reads of 16 bytes along k from matrices of float32 or 16-bit elements.
 
-#define CHUNK(type) ((type) == TYPE_F32 ? 4u : 8u) // elements
+#include "lib/blocks.glsl"
+
+// Elements; quantised ones are decoded to float32 when they are read.
+#define CHUNK(type) ((type) == TYPE_F32 || IS_QUANT(type) ? 4u : 8u)
 
 // Makes uvec4 name(whole, index, step, count, type): elements `index`, `index` + `step`, ... of a
 // buffer, 0 beyond `count`. Where `whole` is not 0, they are an aligned chunk.

@@ -30,5 +30,14 @@ vec2 earlier_sums(uint z, uint row, uint column)
     return vec2(sums[at], sums[at + 1]);
 }
 
+// Adds x to a sum, and to `lost` what rounding took from it.
+void add_exactly(inout float sum, inout float lost, float x)
+{
+    precise float now = sum + x, part = now - sum;
+    precise float error = (sum - (now - part)) + (x - part);
+    sum = now;
+    lost += error;
+}
+
 // Whether the block that ends at `k` ends a group that another follows.
 bool ends_group(uint k) { return (SUMS & SUMS_GROUPS) != 0 && k % MATMUL_GROUP == 0; }

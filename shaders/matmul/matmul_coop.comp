@@ -2,7 +2,8 @@
 // tile of C: SUBS_M x SUBS_N subgroups hold MATS_M x MATS_N matrices of it each; others only load.
 // DEPTH k of both inputs at a time are in shared memory, while the next ones load. Each element is
 // summed in steps of K, whatever the tile: so its bits do not depend on the number of rows. Any
-// size and strides; both inputs have type A_TYPE. See matmul_params.
+// size and strides; both inputs have type A_TYPE, or B is quantised and rounded to it. See
+// matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -23,6 +24,7 @@
 #include "lib/chunks.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = TYPE_F16;
+layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = TYPE_F16; // A_TYPE or quantised
 layout(constant_id = MATMUL_C_TYPE) const uint C_TYPE = 0;
 layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
 layout(constant_id = MATMUL_RELU) const uint RELU = 0;
@@ -50,8 +52,10 @@ layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
+#include "lib/scale.glsl"
 CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
+QUANT_READER(load_quants, b_words)
 
 const uint BM = SUBS_M * MATS_M * M;
 const uint BN = SUBS_N * MATS_N * N;
@@ -82,6 +86,24 @@ uint relu2(uint pair)
     return high << 16 | low;
 }
 
+uint half_pair(vec2 x)
+{
+#ifdef BFLOAT16
+    return bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
+#else
+    return packFloat2x16(f16vec2(x));
+#endif
+}
+
+// Eight quantised values of a row, rounded to 16 bits; those beyond p.k meet 0 of A.
+uvec4 round_quants(uint line, uint k)
+{
+    vec4 low = load_quants(line, k, B_TYPE), high = vec4(0.0);
+    if (B_TYPE != TYPE_I8 || k + 4 < p.k)
+        high = load_quants(line, k + 4, B_TYPE);
+    return uvec4(half_pair(low.xy), half_pair(low.zw), half_pair(high.xy), half_pair(high.zw));
+}
+
 // Chunk i of an invocation: its row of the tile, and the first of its k.
 uvec2 place_of(uint i)
 {
@@ -103,8 +125,8 @@ void find_chunks(uint a_base, uint b_base, uvec2 first)
         uvec2 place = place_of(i);
         uint column = first.y + min(place.x, BN - 1);
         column = (EDGE & COOP_EDGE_MN) != 0 ? min(column, p.n - 1) : column;
-        b_at[i] = b_base + column * p.b_row + place.y * p.b_col;
-        b_at[i] = B_VEC != 0 ? b_at[i] / 8 : b_at[i];
+        b_at[i] = b_base + column * p.b_row + (IS_QUANT(B_TYPE) ? 0 : place.y * p.b_col);
+        b_at[i] = B_VEC != 0 && !IS_QUANT(B_TYPE) ? b_at[i] / 8 : b_at[i];
     }
 }
 
@@ -127,6 +149,10 @@ void load_tiles(uint k0)
         b_next[i] = uvec4(0);
         if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
             continue;
+        if (IS_QUANT(B_TYPE)) {
+            b_next[i] = round_quants(b_at[i], k);
+            continue;
+        }
         b_next[i] = B_VEC != 0 ? b_chunks[b_at[i] + k0 / 8]
                                : load_b(0, b_at[i] + k0 * p.b_col, p.b_col, p.k - k, A_TYPE);
     }
@@ -154,6 +180,8 @@ void store_pair(uint c_base, uint row, uint column, vec2 x)
         return;
     bool both = !edge || column + 1 < p.n;
     x *= p.alpha;
+    if ((SUMS & SUMS_SCALE) != 0)
+        x *= vec2(column_scale(column), column_scale(column + (both ? 1 : 0)));
     if (BIAS_TYPE != BIAS_NONE) {
         x.x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
         x.y += LOAD(bias_words, p.bias_offset + column + (both ? 1 : 0), BIAS_TYPE);

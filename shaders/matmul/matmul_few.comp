@@ -33,8 +33,10 @@ layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
+#include "lib/scale.glsl"
 CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
+QUANT_READER(load_quants, b_words)
 
 // A line is what a slice has of a block of one row of A or one column of B.
 const uint BLOCKS = THREADS / COLUMNS;               // of k at a time
@@ -59,9 +61,12 @@ void load_slice(uint a_base, uint b_base, uvec2 first, uint k0)
         uint column = min(first.y + line % COLUMNS, p.n - 1);
         uint k = k0 + line / COLUMNS * MATMUL_BLOCK + chunk % CHUNKS * CHUNK(B_TYPE);
         b_next[i] = uvec4(0);
-        if (EDGE == 0 || k < p.k)
-            b_next[i] = load_b(B_VEC, b_base + column * p.b_row + k * p.b_col, p.b_col, p.k - k,
-                               B_TYPE);
+        if (EDGE != 0 && k >= p.k)
+            continue;
+        uint from = b_base + column * p.b_row;
+        b_next[i] = IS_QUANT(B_TYPE)
+                        ? floatBitsToUint(rounded_to(load_quants(from, k, B_TYPE), A_TYPE))
+                        : load_b(B_VEC, from + k * p.b_col, p.b_col, p.k - k, B_TYPE);
     }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uint chunk = i * THREADS + gl_LocalInvocationIndex, line = chunk / A_PARTS;
@@ -102,7 +107,17 @@ float add4(vec4 a, vec4 b, float sum)
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-float acc[ROWS]; // of this invocation's block
+// Of this invocation's block; with quantised B, acc is of QUANT_CHAIN terms of it.
+const uint CHAINS = IS_QUANT(B_TYPE) ? ROWS : 1;
+float acc[ROWS], block_sum[CHAINS], lost[CHAINS];
+
+void end_chain()
+{
+    [[unroll]] for (uint i = 0; i < CHAINS; i++) {
+        add_exactly(block_sum[i], lost[i], acc[i]);
+        acc[i] = 0.0;
+    }
+}
 
 void add_slice()
 {
@@ -114,9 +129,11 @@ void add_slice()
         [[unroll]] for (uint i = 0; i < ROWS; i++) {
             uint at = i * BLOCKS * A_PITCH + row + c * FOURS;
             acc[i] = add4(a_tile[at], b0, acc[i]);
-            if (B_TYPE != TYPE_F32)
+            if (FOURS > 1)
                 acc[i] = add4(a_tile[at + 1], b1, acc[i]);
         }
+        if (IS_QUANT(B_TYPE) && (c + 1) * CHUNK(B_TYPE) % QUANT_CHAIN == 0)
+            end_chain();
     }
 }
 
@@ -129,8 +146,10 @@ void add_blocks(uint k0)
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
         uint block = gl_LocalInvocationIndex / COLUMNS, column = gl_LocalInvocationIndex % COLUMNS;
         uint at = (block * ROWS + i) * COLUMNS + column;
-        b_tile[at >> 2][at & 3] = floatBitsToUint(acc[i]);
+        b_tile[at >> 2][at & 3] = floatBitsToUint(IS_QUANT(B_TYPE) ? block_sum[i] + lost[i] : acc[i]);
         acc[i] = 0.0;
+        if (IS_QUANT(B_TYPE))
+            block_sum[i] = lost[i] = 0.0;
     }
     barrier();
     for (uint block = 0; block < BLOCKS && k0 + block * MATMUL_BLOCK < p.k; block++) {
@@ -157,6 +176,8 @@ void main()
     uvec2 first = uvec2(gl_WorkGroupID.y * ROWS, gl_WorkGroupID.x * COLUMNS);
     [[unroll]] for (uint i = 0; i < ROWS; i++)
         acc[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < CHAINS; i++)
+        block_sum[i] = lost[i] = 0.0;
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
         uint e = i * THREADS + gl_LocalInvocationIndex;
         vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);
@@ -187,7 +208,7 @@ void main()
             continue;
         if ((SUMS & SUMS_OPEN) == 0)
             total[i] += group[i];
-        float x = p.alpha * total[i];
+        float x = p.alpha * total[i] * column_scale(column);
         if (BIAS_TYPE != BIAS_NONE)
             x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
         uint index = c_base + row * p.c_row + column * p.c_col;

@@ -30,6 +30,8 @@ layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
+#include "lib/scale.glsl"
+QUANT_READER(load_quants, b_words)
 
 const uint BM = SIDE * TM;
 const uint BN = SIDE * TN;
@@ -61,10 +63,13 @@ void load_chunks(uint a_base, uint b_base, uvec2 first, uint k0)
     [[unroll]] for (uint i = 0; B_VEC != 0 && i < B_LOADS; i++) {
         uint chunk = min(i * THREADS + gl_LocalInvocationIndex, B_CHUNKS - 1);
         uint column = min(first.y + chunk / B_PARTS, p.n - 1);
-        uint k = k0 + chunk % B_PARTS * CHUNK(B_TYPE);
+        uint k = k0 + chunk % B_PARTS * CHUNK(B_TYPE), line = b_base + column * p.b_row;
         b_next[i] = uvec4(0);
-        if (EDGE == 0 || k < p.k)
-            b_next[i] = b_chunks[(b_base + column * p.b_row + k) / CHUNK(B_TYPE)];
+        if (EDGE != 0 && k >= p.k)
+            continue;
+        b_next[i] = IS_QUANT(B_TYPE)
+                        ? floatBitsToUint(rounded_to(load_quants(line, k, B_TYPE), A_TYPE))
+                        : b_chunks[(line + k) / CHUNK(B_TYPE)];
     }
 }
 
@@ -123,6 +128,8 @@ void share_elements(uint a_base, uint b_base, uvec2 first, uint k0)
     }
 }
 
+const uint CHAINS = IS_QUANT(B_TYPE) ? TM * TN : 1;
+
 // Results of an invocation that are neighbours along an axis, so that GPUs load them at once. No
 // branch chooses: SwiftShader, which has no chunks, takes twice as long with one.
 const uint MOST = (A_VEC | B_VEC) != 0 ? 4 : 1;
@@ -141,11 +148,14 @@ void main()
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
     uvec2 local = gl_LocalInvocationID.yx;
 
-    float acc[TM * TN], group[TM * TN], total[TM * TN]; // of a block, a group, all before it
+    // Sums of a block, a group, all groups before it; with quantised B, acc is of QUANT_CHAIN terms.
+    float acc[TM * TN], group[TM * TN], total[TM * TN], block[CHAINS], lost[CHAINS];
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
         vec2 earlier = earlier_sums(z, first.x + place_of(local.x, i / TN, A_RUN),
                                     first.y + place_of(local.y, i % TN, B_RUN));
         acc[i] = 0.0;
+        if (IS_QUANT(B_TYPE))
+            block[i] = lost[i] = 0.0;
         group[i] = earlier.y;
         total[i] = earlier.x;
     }
@@ -166,12 +176,20 @@ void main()
                 [[unroll]] for (uint j = 0; j < TN; j++)
                     acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
             }
+            [[unroll]] for (uint i = 0; i < CHAINS; i++)
+                if (IS_QUANT(B_TYPE) && (k + 1) % QUANT_CHAIN == 0) {
+                    add_exactly(block[i], lost[i], acc[i]);
+                    acc[i] = 0.0;
+                }
         }
         barrier();
-        if ((k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k)
+        bool ends = (k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k;
+        if (ends)
             [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                group[i] += acc[i];
+                group[i] += IS_QUANT(B_TYPE) ? block[i] + lost[i] : acc[i];
                 acc[i] = 0.0;
+                if (IS_QUANT(B_TYPE))
+                    block[i] = lost[i] = 0.0;
             }
         if (ends_group(k0 + TILE_DEPTH))
             [[unroll]] for (uint i = 0; i < TM * TN; i++) {
@@ -189,7 +207,7 @@ void main()
         uint column = first.y + place_of(local.y, i % TN, B_RUN);
         if (row >= p.m || column >= p.n)
             continue;
-        float x = p.alpha * total[i];
+        float x = p.alpha * total[i] * column_scale(column);
         if (BIAS_TYPE != BIAS_NONE)
             x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
         uint index = c_base + row * p.c_row + column * p.c_col;

@@ -60,6 +60,11 @@ bool dtype_is_block(enum vka_dtype dtype)
     return block_layout(dtype);
 }
 
+bool dtype_is_quantised(enum vka_dtype dtype)
+{
+    return dtype == VKA_I8 || dtype_is_block(dtype);
+}
+
 uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count)
 {
     const struct block_layout *layout = block_layout(dtype);

@@ -11,6 +11,9 @@ bool dtype_is_valid(enum vka_dtype dtype);
 /* Values in blocks that share scales. */
 bool dtype_is_block(enum vka_dtype dtype);
 
+/* Int8 or a block type. */
+bool dtype_is_quantised(enum vka_dtype dtype);
+
 /* Bytes of `count` elements; of a block type, count is whole blocks. */
 uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count);
 

@@ -14,6 +14,7 @@ struct matmul_problem {
     uint32_t panel; /* columns of a panel of packed B; 0: not packed */
     bool a_chunks;  /* rows of A are whole, aligned chunks of 16 bytes along k */
     bool b_chunks;  /* columns of B are */
+    bool quantised; /* B is, in contiguous rows */
     bool hidden;    /* A may hold HIDDEN_BITS */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */

@@ -11,9 +11,9 @@
 #define GROUPS 4u /* of a processor, before a workgroup takes more columns */
 #define ASSUMED_PROCESSORS 64u
 
-static uint64_t shared_bytes(const struct matmul_choice *c, enum vka_dtype b_type)
+static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
-    uint32_t fours = c->chunks * (b_type == VKA_F32 ? 1 : 2);
+    uint32_t fours = c->chunks * (p->b_type == VKA_F32 || p->quantised ? 1 : 2);
     uint64_t a = (uint64_t)c->rows * (c->lanes / c->columns) * FEW_PITCH(fours);
     return 16 * (a + (uint64_t)c->lanes * FEW_PITCH(c->chunks));
 }
@@ -49,7 +49,8 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
                               .a_vec = p->a_chunks,
                               .b_vec = p->b_chunks,
                               .reason = "few rows: blocks of k in parallel"};
-    bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->m <= MOST_ROWS && p->b_chunks;
+    bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->m <= MOST_ROWS &&
+                  (p->b_chunks || p->quantised);
     if (kernel_missing(c.kernel, caps) || (!wanted && !kernel_missing(KERNEL_matmul_tile, caps)))
         return false;
     c.rows = divide_up(p->m, divide_up(p->m, FEW_TILE_ROWS)); /* tiles of about equal height */
@@ -57,7 +58,7 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
     c.chunks = c.rows > SMALL_TILE ? 4 : 8; /* in registers beside the sums */
     for (;; c.lanes /= 2) {
         c.columns = columns_of(caps, p, &c);
-        if (shared_bytes(&c, p->b_type) <= caps->properties.max_shared_memory)
+        if (shared_bytes(&c, p) <= caps->properties.max_shared_memory)
             break;
         if (c.lanes == LEAST_THREADS)
             return false;

@@ -97,6 +97,8 @@ static struct matmul_choice choose_lanes(const struct caps *caps, const struct m
 static bool choose(const struct caps *caps, const struct matmul_problem *problem,
                    struct matmul_choice *choice)
 {
+    if (problem->quantised)
+        return false;
     enum kernel packed = tune_packed_kernel(caps);
     bool lanes = matmul_uses_lanes(caps);
     bool other = lanes || !kernel_missing(KERNEL_matmul_tile, caps);

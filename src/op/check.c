@@ -14,6 +14,10 @@ enum vka_status check_tensor(struct vka_device *device, const char *caller, cons
     if (flags & CHECK_FLOAT && !dtype_is_float(tensor->dtype))
         return log_error(log, VKA_INVALID, "%s: %s is %s, not f32, f16 or bf16", caller, name,
                          type);
+    if (flags & CHECK_WEIGHT && !dtype_is_float(tensor->dtype) &&
+        !dtype_is_quantised(tensor->dtype))
+        return log_error(log, VKA_INVALID, "%s: %s is %s, not a type of weights", caller, name,
+                         type);
     if (flags & CHECK_F32 && tensor->dtype != VKA_F32)
         return log_error(log, VKA_INVALID, "%s: %s is %s, not f32", caller, name, type);
     if (flags & CHECK_I32 && tensor->dtype != VKA_I32)

@@ -9,6 +9,7 @@ enum check_flag {
     CHECK_FLOAT = 1, /* F32, F16 or BF16 */
     CHECK_F32 = 2,
     CHECK_I32 = 4,
+    CHECK_WEIGHT = 16, /* F32, F16, BF16, I8 or a block type */
     CHECK_WRITTEN = 8, /* no two indices share an element */
 };
 

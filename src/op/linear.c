@@ -24,14 +24,15 @@ static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)
 
 enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
                             const struct vka_tensor *weight, uint32_t panel,
-                            const struct vka_tensor *bias, bool relu,
-                            const struct vka_tensor *output)
+                            const struct vka_tensor *scale, const struct vka_tensor *bias,
+                            bool relu, const struct vka_tensor *output)
 {
     struct matmul_op op = {
         .name = name,
         .a = tensor_rank4(input),
         .b = tensor_rank4(weight),
         .panel = panel,
+        .scale = scale,
         .c = tensor_rank4(output),
         .bias = bias,
         .group = 1,
@@ -48,6 +49,22 @@ enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struc
     return plan_matmul(plan, &op);
 }
 
+static enum vka_status check_scale(struct vka_plan *plan, const char *caller,
+                                   const struct vka_linear_op *op)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    const struct shape *w = &op->weight->shape;
+    CHECK_ARG((op->weight_scale != NULL) == (op->weight->dtype == VKA_I8),
+              "%s: weight_scale is %s, but weight is %s", caller,
+              op->weight_scale ? "given" : "NULL", vka_dtype_name(op->weight->dtype));
+    CHECK_ARG(op->weight->dtype != VKA_I8 || w->size[1] == 1 || w->stride[1] == 1,
+              "%s: the rows of weight are not contiguous, which i8 needs", caller);
+    TRY(check_vector(plan->device, caller, "weight_scale", op->weight_scale, w->size[0]));
+fail:
+    return status;
+}
+
 static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *op)
 {
     enum vka_status status = VKA_OK;
@@ -57,7 +74,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *
     CHECK_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
               op->struct_size, sizeof *op);
     TRY(check_tensor(plan->device, caller, "input", op->input, CHECK_FLOAT));
-    TRY(check_tensor(plan->device, caller, "weight", op->weight, CHECK_FLOAT));
+    TRY(check_tensor(plan->device, caller, "weight", op->weight, CHECK_WEIGHT));
     TRY(check_tensor(plan->device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
     const struct shape *x = &op->input->shape, *w = &op->weight->shape, *y = &op->output->shape;
     uint32_t last = x->rank - 1;
@@ -70,13 +87,14 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *
     for (uint32_t i = 0; i < last; i++)
         CHECK_ARG(y->size[i] == x->size[i], "%s: output's axis %u is %u, input's is %u", caller, i,
                   y->size[i], x->size[i]);
+    TRY(check_scale(plan, caller, op));
     if (op->bias) {
         TRY(check_tensor(plan->device, caller, "bias", op->bias, CHECK_FLOAT));
         CHECK_ARG(op->bias->shape.rank == 1 && op->bias->shape.size[0] == w->size[0] &&
                       (w->size[0] == 1 || op->bias->shape.stride[0] == 1),
                   "%s: bias is not a contiguous [%u]", caller, w->size[0]);
     }
-    const struct vka_tensor *inputs[] = {op->input, op->weight, op->bias};
+    const struct vka_tensor *inputs[] = {op->input, op->weight, op->bias, op->weight_scale};
     TRY(check_no_overlap(plan->device, caller, "output", op->output, inputs, COUNTOF(inputs)));
 fail:
     return status;
@@ -86,8 +104,8 @@ static enum vka_status add_linear(struct vka_plan *plan, const struct vka_linear
 {
     enum vka_status status = VKA_OK;
     TRY(check(plan, op));
-    TRY(plan_linear(plan, "linear", op->input, op->weight, 0, op->bias, op->relu_input,
-                    op->output));
+    TRY(plan_linear(plan, "linear", op->input, op->weight, 0, op->weight_scale, op->bias,
+                    op->relu_input, op->output));
     TRY(plan_count_nonfinite(plan, "output", op->output));
 fail:
     return status;

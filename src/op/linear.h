@@ -4,11 +4,11 @@
 
 #include "op/matmul/matmul.h"
 
-/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias; leading axes are equal. panel: of
- * the weight, see matmul_op. */
+/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias; leading axes are equal. panel
+ * and scale: of the weight, see matmul_op. */
 enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
                             const struct vka_tensor *weight, uint32_t panel,
-                            const struct vka_tensor *bias, bool relu,
-                            const struct vka_tensor *output);
+                            const struct vka_tensor *scale, const struct vka_tensor *bias,
+                            bool relu, const struct vka_tensor *output);
 
 #endif

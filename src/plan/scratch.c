@@ -1,4 +1,5 @@
 /* Storage of a plan for intermediate results, and attached objects. */
+#include "core/dtype.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -40,7 +41,7 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
     *tensor = (struct vka_tensor){.dtype = dtype};
     if (!shape_dense(4, size, &tensor->shape))
         return log_error(log, VKA_UNSUPPORTED, "an intermediate result exceeds 2^48 elements");
-    uint64_t bytes = shape_count(&tensor->shape) * vka_dtype_size(dtype);
+    uint64_t bytes = dtype_bytes(dtype, shape_count(&tensor->shape));
     struct scratch *best = NULL;
     for (size_t i = 0; i < plan->n_scratch; i++) {
         struct scratch *s = &plan->scratches[i];

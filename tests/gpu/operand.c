@@ -85,7 +85,7 @@ static uint64_t element_at(const struct operand *o, size_t i)
     return at;
 }
 
-static void encode(enum vka_dtype dtype, double x, uint8_t *to)
+void operand_encode(enum vka_dtype dtype, double x, uint8_t *to)
 {
     float f = (float)x;
     int32_t integer = 0;
@@ -122,7 +122,7 @@ static void encode(enum vka_dtype dtype, double x, uint8_t *to)
     }
 }
 
-static double decode(enum vka_dtype dtype, const uint8_t *from)
+double operand_decode(enum vka_dtype dtype, const uint8_t *from)
 {
     float f;
     int32_t integer;
@@ -161,8 +161,8 @@ static double decode(enum vka_dtype dtype, const uint8_t *from)
 double operand_round(enum vka_dtype dtype, double x)
 {
     uint8_t bytes[4] = {0};
-    encode(dtype, x, bytes);
-    return decode(dtype, bytes);
+    operand_encode(dtype, x, bytes);
+    return operand_decode(dtype, bytes);
 }
 
 /* NaN in every float type; "visible" in a mask; a length and an offset that would show. */
@@ -175,11 +175,11 @@ enum vka_status operand_write(struct operand *o)
 {
     size_t size = vka_dtype_size(o->dtype);
     for (size_t i = 0; i < o->bytes; i += size)
-        encode(o->dtype, poison(o->dtype), o->image + i);
+        operand_encode(o->dtype, poison(o->dtype), o->image + i);
     for (size_t i = 0; i < o->count; i++) {
         uint8_t *to = o->image + element_at(o, i) * size;
-        encode(o->dtype, o->values[i], to);
-        o->values[i] = decode(o->dtype, to);
+        operand_encode(o->dtype, o->values[i], to);
+        o->values[i] = operand_decode(o->dtype, to);
     }
     return vka_tensor_write(o->base, o->image, o->bytes);
 }
@@ -196,7 +196,7 @@ enum vka_status operand_read(struct operand *o)
     size_t size = vka_dtype_size(o->dtype);
     enum vka_status status = vka_tensor_read(o->base, o->got, o->bytes);
     for (size_t i = 0; status == VKA_OK && i < o->count; i++)
-        o->values[i] = decode(o->dtype, o->got + element_at(o, i) * size);
+        o->values[i] = operand_decode(o->dtype, o->got + element_at(o, i) * size);
     return status;
 }
 

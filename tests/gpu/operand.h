@@ -53,6 +53,10 @@ enum vka_status operand_read(struct operand *o);
 size_t operand_damage(const struct operand *o);
 
 /* The nearest value that the type holds. */
+/* One element in memory. */
+void operand_encode(enum vka_dtype dtype, double x, uint8_t *to);
+double operand_decode(enum vka_dtype dtype, const uint8_t *from);
+
 double operand_round(enum vka_dtype dtype, double x);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "../patience.h"
 #include "plan/plan.h"
-#include "rng.h"
+#include "quantised.h"
 
 #define MANY 100
 #define MOST 40
@@ -27,7 +27,10 @@ static const struct product {
     {VKA_F32, VKA_F32, VKA_F32, 70, 384, 1},      {VKA_F16, VKA_F16, VKA_F16, 70, 384, 3},
     {VKA_F32, VKA_F32, VKA_F32, 9, 4096 + 4, 7},  {VKA_F16, VKA_F16, VKA_F32, 40, 4096 + 8, 5},
     {VKA_BF16, VKA_BF16, VKA_F32, 33, 24, 6},     {VKA_F32, VKA_F16, VKA_F32, 33, 264, 11},
-    {VKA_BF16, VKA_F32, VKA_BF16, 18, 12288, 15},
+    {VKA_BF16, VKA_F32, VKA_BF16, 18, 12288, 15}, {VKA_F32, VKA_Q8_0, VKA_F32, 33, 4096 + 96, 3},
+    {VKA_F32, VKA_Q4_K, VKA_F32, 19, 768, 5},     {VKA_F16, VKA_Q4_0, VKA_F32, 40, 608, 4},
+    {VKA_BF16, VKA_Q6_K, VKA_BF16, 33, 512, 6},   {VKA_F16, VKA_MXFP4, VKA_F16, 33, 96, 8},
+    {VKA_F32, VKA_I4_G128, VKA_F32, 9, 4224, 10},
 };
 
 struct operands {
@@ -40,6 +43,17 @@ static void check(struct vka_device *device, enum vka_status status)
         fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
 }
 
+static void fill_blocks(struct vka_device *device, struct vka_tensor *t, struct rng *rng)
+{
+    size_t size = vka_tensor_size(t), block = block_layout(t->dtype)->bytes;
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < size; i += block)
+        quantised_draw(rng, t->dtype, 1, bytes + i);
+    check(device, vka_tensor_write(t, bytes, size));
+    free(bytes);
+}
+
 /* Elements of -2 to 2: sums round in every step. */
 static struct vka_tensor *matrix(struct vka_device *device, enum vka_dtype dtype, uint32_t rows,
                                  uint32_t columns, uint64_t seed)
@@ -47,6 +61,10 @@ static struct vka_tensor *matrix(struct vka_device *device, enum vka_dtype dtype
     struct vka_tensor *t = NULL;
     struct rng rng = {seed};
     check(device, vka_tensor_create(device, dtype, 2, (const uint32_t[]){rows, columns}, &t));
+    if (block_layout(dtype)) {
+        fill_blocks(device, t, &rng);
+        return t;
+    }
     size_t count = (size_t)rows * columns;
     uint32_t *words = calloc(count, sizeof *words);
     assert_non_null(words);
@@ -144,7 +162,7 @@ static void matrix_units(void **state)
                            1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
                            1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
     for (size_t i = 0; i < COUNTOF(products); i++)
-        if (products[i].input == VKA_F16 && products[i].weight == VKA_F16)
+        if (products[i].input == VKA_F16 && products[i].weight != VKA_F32)
             same_bits(device, &products[i], false);
     vka_device_destroy(&device);
 }

@@ -1,4 +1,6 @@
 #include "op/matmul/budget.h"
+#include "core/block.h"
+#include "core/dtype.h"
 #include "params.h"
 #include "plan/calibrate.h"
 
@@ -11,12 +13,19 @@ int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *ch
     return cut_first_axis(&(struct box){{0}, {c[0], c[1], c[2], c[3]}}, shortest);
 }
 
+uint32_t matmul_least_k(const struct matmul_op *op)
+{
+    uint32_t values;
+    vka_dtype_block(op->b.dtype, &values, NULL);
+    return values > MATMUL_BLOCK ? values : MATMUL_BLOCK;
+}
+
 int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
 {
     const struct vka_device_properties *p = &plan->caps.properties;
     const uint32_t *size = op->c.shape.size;
     uint64_t sums = (uint64_t)size[0] * size[1] * size[2] * size[3] * 8;
-    if (op->a.shape.size[3] <= MATMUL_BLOCK)
+    if (op->a.shape.size[3] <= matmul_least_k(op))
         return CUT_FITS;
     return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
 }
@@ -39,8 +48,10 @@ static enum vka_status make_b(struct vka_plan *plan, const struct matmul_op *op,
                               uint32_t k, struct vka_tensor *b)
 {
     enum vka_status status = VKA_OK;
-    bool along_n = op->b.shape.stride[2] == 1 && op->b.shape.size[2] > 1;
-    uint32_t rows = along_n ? k : n, columns = divide_up(along_n ? n : k, 8) * 8;
+    bool quantised = dtype_is_quantised(op->b.dtype);
+    bool along_n = op->b.shape.stride[2] == 1 && op->b.shape.size[2] > 1 && !quantised;
+    uint32_t rows = along_n ? k : n, unit = quantised ? MOST_BLOCK_VALUES : 8;
+    uint32_t columns = divide_up(along_n ? n : k, unit) * unit;
     if (op->panel)
         return plan_scratch(plan, op->b.dtype,
                             (const uint32_t[]){1, 1, divide_up(n, op->panel), k * op->panel}, b);
@@ -77,6 +88,7 @@ enum vka_status matmul_probe(struct vka_plan *plan, const void *problem, uint32_
     op.a.shape.stride[0] = op.b.shape.stride[0] = 0;
     op.a.shape.size[3] = k;
     op.part = (struct matmul_part){0};
+    op.scale = NULL;
     op.group = 1;
     TRY(matmul_add_pass(plan, &op, choice));
 fail:

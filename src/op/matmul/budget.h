@@ -18,4 +18,7 @@ int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op);
 /* Adds n tiles that share A and B, of a kernel that is measured. */
 calibrate_add matmul_probe;
 
+/* Fewest k of a part. */
+uint32_t matmul_least_k(const struct matmul_op *op);
+
 #endif

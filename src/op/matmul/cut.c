@@ -1,6 +1,7 @@
 /* Cuts and packs matrix products of any size, so that grids, bindings and allocations fit the
  * device, and passes the budget. The bits of a result do not depend on the cuts: kernels sum the
  * same way at every place of a tile, and a part along k continues the sums of the part before. */
+#include "core/dtype.h"
 #include "params.h"
 #include "op/matmul/budget.h"
 
@@ -40,6 +41,12 @@ static bool too_large(const struct vka_plan *plan, const struct vka_tensor *x, u
     return plan_range(plan, x) > limit && (!close || packed > scratch);
 }
 
+/* Fewest columns of a part. Rows of quantised B are read as they are, however far apart. */
+static uint32_t least_columns(const struct matmul_op *op, const struct matmul_choice *choice)
+{
+    return dtype_is_quantised(op->b.dtype) ? 1 : choice->columns;
+}
+
 /* The axis to halve so that grid and bindings fit the device; CUT_FITS where they do, or no cut
  * helps. */
 static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
@@ -52,7 +59,8 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     uint32_t n_block;
     matmul_grid(op, choice, groups, &n_block);
     bool a = too_large(plan, &op->a, input, scratch);
-    bool b = plan_range(plan, &op->b) > input && (op->panel || rows_bytes(&op->b) > scratch);
+    bool as_it_is = op->panel || dtype_is_quantised(op->b.dtype);
+    bool b = plan_range(plan, &op->b) > input && (as_it_is || rows_bytes(&op->b) > scratch);
     bool c = too_large(plan, &op->c, limit, scratch);
     uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* axes of the grid */
     if (a || b || c || groups[2] > caps->max_groups[2]) {
@@ -63,14 +71,20 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     }
     if ((((a || c) && !b) || groups[rows] > caps->max_groups[rows]) && size[2] > 1)
         return 2;
-    if ((b || c || groups[columns] > caps->max_groups[columns]) && size[3] > choice->columns)
+    bool n = b || c || groups[columns] > caps->max_groups[columns];
+    if ((n && size[3] > choice->columns) || (b && size[3] > least_columns(op, choice)))
         return 3;
     return a || b ? matmul_axis_of_k(plan, op) : CUT_FITS;
 }
 
-/* A part of c; *bias holds what the part's bias points to. */
+/* What a part points to. */
+struct columns {
+    struct vka_tensor bias, scale;
+};
+
+/* A part of c. */
 static struct matmul_op op_part(const struct matmul_op *op, const struct box *c,
-                                struct vka_tensor *bias)
+                                struct columns *columns)
 {
     struct matmul_op part = *op;
     uint32_t unit = op->panel ? op->panel : 1;
@@ -86,8 +100,12 @@ static struct matmul_op op_part(const struct matmul_op *op, const struct box *c,
     if (op->part.sums.storage)
         part.part.sums = tensor_box(&op->part.sums, c);
     if (op->bias) {
-        *bias = tensor_part(op->bias, op->bias->shape.rank - 1, first[3], size[3]);
-        part.bias = bias;
+        columns->bias = tensor_part(op->bias, op->bias->shape.rank - 1, first[3], size[3]);
+        part.bias = &columns->bias;
+    }
+    if (op->scale) {
+        columns->scale = tensor_part(op->scale, 0, first[3], size[3]);
+        part.scale = &columns->scale;
     }
     return part;
 }
@@ -119,7 +137,7 @@ static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmu
                                        const struct matmul_op *op)
 {
     enum vka_status status = VKA_OK;
-    uint32_t k = op->a.shape.size[3], unit = k > MATMUL_GROUP ? MATMUL_GROUP : MATMUL_BLOCK;
+    uint32_t k = op->a.shape.size[3], unit = k > MATMUL_GROUP ? MATMUL_GROUP : matmul_least_k(op);
     uint32_t half = divide_up(k / 2, unit) * unit;
     struct matmul_op first = matmul_part_of_k(op, 0, half),
                      rest = matmul_part_of_k(op, half, k - half);
@@ -129,7 +147,7 @@ static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmu
     first.part.keeps = job->choice->size.m == 0;
     first.part.open = first.part.keeps && half % MATMUL_GROUP != 0;
     first.alpha = 1;
-    first.bias = NULL;
+    first.bias = first.scale = NULL;
     TRY(matmul_cut(plan, &first, job->choice, job->way));
     TRY(matmul_cut(plan, &rest, job->choice, job->way));
     plan_scratch_free(plan, &scratch);
@@ -141,8 +159,8 @@ fail:
 static int judge_part(const struct vka_plan *plan, const struct cut *cut, const struct box *c)
 {
     const struct matmul_job *job = cut->job;
-    struct vka_tensor bias;
-    const struct matmul_op op = op_part(job->op, c, &bias);
+    struct columns columns;
+    const struct matmul_op op = op_part(job->op, c, &columns);
     int axis = job->way->judge(plan, &op, job->choice);
     return axis == AXIS_K ? CUT_FITS : axis;
 }
@@ -150,8 +168,8 @@ static int judge_part(const struct vka_plan *plan, const struct cut *cut, const 
 static enum vka_status add_part(struct vka_plan *plan, const void *given, const struct box *c)
 {
     const struct matmul_job *job = given;
-    struct vka_tensor bias;
-    const struct matmul_op op = op_part(job->op, c, &bias);
+    struct columns columns;
+    const struct matmul_op op = op_part(job->op, c, &columns);
     if (job->way->judge(plan, &op, job->choice) == AXIS_K)
         return add_halves_of_k(plan, job, &op);
     return job->way->add(plan, &op, job->choice);
@@ -164,7 +182,7 @@ enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
     const struct cut cut = {
         .job = &job,
         .unit = {1, op->group, choice->rows, choice->columns},
-        .least = {1, op->group, 1, choice->columns},
+        .least = {1, op->group, 1, least_columns(op, choice)},
         .probe = way->probe,
         .kernel = choice->kernel,
         .whole = matmul_work(op, choice),
@@ -240,7 +258,8 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
         choice.a_vec &= !a;
         choice.b_vec &= !b;
     }
-    if (b && !op.panel)
+    b = b && !op.panel && !dtype_is_quantised(op.b.dtype);
+    if (b)
         TRY(pack_rows(plan, &op, coop ? op.b.dtype : VKA_F32));
     if (a)
         TRY(pack_a(plan, &op, coop ? op.a.dtype : VKA_F32));
@@ -251,7 +270,7 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
         TRY(plan_copy(plan, "unpack", &op.c, &given->c));
     if (a)
         plan_scratch_free(plan, &op.a);
-    if (b && !given->panel)
+    if (b)
         plan_scratch_free(plan, &op.b);
     if (c)
         plan_scratch_free(plan, &op.c);

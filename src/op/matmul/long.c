@@ -127,7 +127,7 @@ static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op 
         struct matmul_op part = matmul_part_of_k(op, first, rest < TUNE_CHAIN ? rest : TUNE_CHAIN);
         part.c = piece_of(&pieces, op, i);
         part.bias = NULL;
-        part.alpha = 1;
+        part.alpha = 1; /* but each piece has its columns multiplied by their scales */
         TRY(matmul_add_chain(plan, &part, choice));
     }
     const struct sum sum = {

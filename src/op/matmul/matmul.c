@@ -1,5 +1,6 @@
 /* Adds a matrix product as one pass: chooses its kernel, constants and parameters. */
 #include "op/matmul/pass.h"
+#include "core/dtype.h"
 #include "params.h"
 #include "kernel/choose.h"
 #include "plan/settle.h"
@@ -61,6 +62,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .panel = op->panel,
         .a_chunks = chunks_along_k(&op->a),
         .b_chunks = chunks_along_k(&op->b),
+        .quantised = dtype_is_quantised(op->b.dtype),
         .hidden = op->hidden,
     };
     choose_matmul(caps, &problem, job->choice);
@@ -76,8 +78,9 @@ enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
 static uint32_t sums_of(const struct matmul_op *op)
 {
     const struct matmul_part *part = &op->part;
-    return (part->sums.storage ? SUMS_LOAD : 0) | (part->keeps ? SUMS_KEEP : 0) |
-           (part->open ? SUMS_OPEN : 0) | (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
+    return (op->scale ? SUMS_SCALE : 0) | (part->sums.storage ? SUMS_LOAD : 0) |
+           (part->keeps ? SUMS_KEEP : 0) | (part->open ? SUMS_OPEN : 0) |
+           (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
 }
 
 static struct matmul_operands operands_of(const struct matmul_op *op)
@@ -94,6 +97,17 @@ static struct matmul_operands operands_of(const struct matmul_op *op)
         .n = op->c.shape.size[3],
         .k = op->a.shape.size[3],
     };
+}
+
+/* Quantised B: strides in bytes. */
+static void set_quantised_strides(const struct vka_tensor *b, struct matmul_params *p)
+{
+    uint32_t size;
+    const struct shape blocks = tensor_blocks(b, &size);
+    p->b_batch = (uint32_t)(blocks.stride[0] * size);
+    p->b_head = (uint32_t)(blocks.stride[1] * size);
+    p->b_row = (uint32_t)(blocks.stride[2] * size);
+    p->b_panel = 0;
 }
 
 static void set_params(const struct vka_plan *plan, const struct matmul_op *op, uint32_t n_block,
@@ -127,6 +141,11 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
     plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
     plan_bind(plan, pass, 4, &op->b, false, NULL); /* unused without sums */
+    if (dtype_is_quantised(op->b.dtype))
+        set_quantised_strides(&op->b, &p);
+    if (kernel_table[pass->key.kernel].buffers > 5)
+        plan_bind(plan, pass, 5, op->scale ? op->scale : &op->b, false,
+                  op->scale ? &p.b_panel : NULL);
     if (op->part.sums.storage) {
         const struct vka_tensor *sums = &op->part.sums;
         plan_bind(plan, pass, 4, sums, false, &p.sums_offset);
@@ -138,14 +157,14 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
 }
 
 /* Bytes of rows of A that stay in a core's cache while all of B is read. */
-#define BLOCK_BYTES (256u << 10)
+#define CACHED_BYTES (256u << 10)
 #define LEAST_GROUPS 65535u /* of an axis, on every device */
 
 /* Tiles of rows in a block, for kernels with packed B. */
 static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
 {
     uint32_t all = divide_up(m, rows);
-    uint64_t fit = BLOCK_BYTES / (4ull * k * rows);
+    uint64_t fit = CACHED_BYTES / (4ull * k * rows);
     all = all < LEAST_GROUPS ? all : LEAST_GROUPS;
     return fit < 1 ? 1 : fit < all ? (uint32_t)fit : all;
 }

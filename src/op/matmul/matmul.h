@@ -15,7 +15,9 @@ struct matmul_part {
 struct matmul_op {
     const char *name;
     struct vka_tensor a; /* [batch][n_head][m][k] */
-    struct vka_tensor b; /* [batch][n_head / group][n][k]; batch or head may have stride 0 */
+    struct vka_tensor b; /* [batch][n_head / group][n][k]; batch or head may have stride 0; may be
+                            quantised, with contiguous rows */
+    const struct vka_tensor *scale; /* float32 [n], multiplies columns: of int8 B; NULL: none */
     uint32_t panel; /* not 0: b is packed, float32 [batch][n_head / group][panels][k * panel] */
     struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */

@@ -1,0 +1,31 @@
+/* Random blocks of quantised types. */
+#ifndef TESTS_QUANTISED_H
+#define TESTS_QUANTISED_H
+
+#include "core/block.h"
+#include "rng.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <reference/reference.h>
+
+/* One random block whose scales are about `size` / 16. */
+static inline void quantised_draw(struct rng *rng, enum vka_dtype dtype, double size,
+                                  uint8_t *block)
+{
+    const struct block_layout *layout = block_layout(dtype);
+    for (uint32_t i = 0; i < (layout ? layout->bytes : 1); i++)
+        block[i] = (uint8_t)rng_range(rng, 0, 255);
+    for (int j = 0; layout && j < 2 && layout->scale_at[j] >= 0; j++) {
+        double scale = fmin(size, 0x1p15) / 16 * rng_uniform(rng, 0.5, 1);
+        uint16_t bits = ref_to_f16(rng_chance(rng, 30) ? -scale : scale);
+        memcpy(block + layout->scale_at[j], &bits, sizeof bits);
+    }
+    if (dtype == VKA_MXFP4)
+        block[0] = (uint8_t)rng_range(rng, size > 1 ? 140 : 120, size > 1 ? 150 : 126);
+    if (dtype == VKA_I4_G128)
+        block[67] = 0, block[66] &= 15;
+}
+
+#endif
