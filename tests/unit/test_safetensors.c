@@ -329,8 +329,9 @@ static size_t read_folder(const char *folder)
         if (vka_safetensors_open(path, error, &file))
             fail_msg("%s", error);
         assert_string_equal(vka_safetensors_metadata(file, "format"), "attention-case-1");
-        assert_non_null(vka_safetensors_find(file, "query"));
-        assert_non_null(vka_safetensors_find(file, "expect.output"));
+        bool op = strcmp(vka_safetensors_metadata(file, "kind"), "op") == 0;
+        assert_non_null(vka_safetensors_find(file, op ? "input.0" : "query"));
+        assert_non_null(vka_safetensors_find(file, op ? "expect.output.0" : "expect.output"));
         vka_safetensors_close(&file);
         assert_null(file);
         count++;
