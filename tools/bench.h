@@ -6,7 +6,14 @@
 
 #include <jansson.h>
 
-enum bench_op { BENCH_LAYER = 0, BENCH_ATTENTION, BENCH_MATMUL, BENCH_DECODE, BENCH_OP_COUNT };
+enum bench_op {
+    BENCH_LAYER = 0,
+    BENCH_ATTENTION,
+    BENCH_MATMUL,
+    BENCH_DECODE,
+    BENCH_LINEAR,
+    BENCH_OP_COUNT
+};
 
 /* The options of vkattn bench. Sizes that the operation does not have are 0. */
 struct bench_options {
@@ -19,6 +26,7 @@ struct bench_options {
     bool causal, json, passes, explain;
     bool warm;       /* use the pipeline cache; without this first_ms includes all compilation */
     int dtype, path; /* enum vka_dtype, enum vka_path */
+    int weights;     /* linear: enum vka_dtype */
     struct device_options device;
 };
 
@@ -29,7 +37,8 @@ struct bench_options {
 /* The tensors of one operation, filled; sized by the options. */
 struct bench_problem {
     const struct bench_options *options;
-    struct vka_tensor *input[3]; /* layer: query, key; attention: q, k, v; matmul: A, B */
+    struct vka_tensor *input[3]; /* layer: query, key; attention: q, k, v; matmul, linear: A, B
+                                    and, of int8, its scale */
     struct vka_tensor *output;
     struct vka_layer *layer;
     struct vka_cache *cache; /* decode: n_kv positions, all but the last filled */

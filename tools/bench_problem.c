@@ -101,6 +101,43 @@ static enum vka_status make_matmul(struct tool_device *d, struct bench_problem *
     return status;
 }
 
+/* Random weights of any type; those of block types have scales of about 2^-7. */
+static enum vka_status make_weights(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    const enum vka_dtype dtype = (enum vka_dtype)o->weights;
+    const uint32_t shape[] = {o->n, o->k};
+    if (dtype <= VKA_BF16)
+        return make_input(d, dtype, 2, shape, 22, &p->input[1]);
+    enum vka_status status = vka_tensor_create(d->device, dtype, 2, shape, &p->input[1]);
+    size_t size = vka_tensor_size(p->input[1]);
+    uint8_t *bytes = status == VKA_OK ? malloc(size) : NULL;
+    uint64_t state = 22;
+    for (size_t i = 0; bytes && i < size; i++) {
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407;
+        bytes[i] = (uint8_t)(0x20 | (state >> 60));
+    }
+    if (status == VKA_OK)
+        status = bytes ? vka_tensor_write(p->input[1], bytes, size) : VKA_OUT_OF_HOST_MEMORY;
+    free(bytes);
+    if (status == VKA_OK && dtype == VKA_I8)
+        status = make_input(d, VKA_F32, 1, &o->n, 33, &p->input[2]);
+    return status;
+}
+
+static enum vka_status make_linear(struct tool_device *d, struct bench_problem *p)
+{
+    const struct bench_options *o = p->options;
+    const enum vka_dtype dtype = (enum vka_dtype)o->dtype;
+    enum vka_status status =
+        make_input(d, dtype, 2, (const uint32_t[]){o->m, o->k}, 11, &p->input[0]);
+    if (status == VKA_OK)
+        status = make_weights(d, p);
+    if (status == VKA_OK)
+        status = vka_tensor_create(d->device, dtype, 2, (const uint32_t[]){o->m, o->n}, &p->output);
+    return status;
+}
+
 /* The weights are at most model_dim by model_dim. All four use the same random numbers, which makes
  * no difference to a kernel. */
 static enum vka_status make_layer(struct tool_device *d, struct bench_problem *p)
@@ -208,7 +245,7 @@ static void count_work(struct bench_problem *p)
     double batch = o->batch, n_q = o->n_q, n_kv = o->n_kv, elements = 0;
     double q_width = (double)o->n_head * o->head_dim;
     double kv_width = (double)o->n_kv_head * o->head_dim;
-    if (o->op == BENCH_MATMUL) {
+    if (o->op == BENCH_MATMUL || o->op == BENCH_LINEAR) {
         p->flops = 2.0 * o->m * o->n * o->k;
     } else {
         p->flops = 2 * batch * o->n_head * n_q * n_kv * ((double)o->head_dim + o->value_dim);
@@ -222,10 +259,10 @@ static void count_work(struct bench_problem *p)
     }
     if (o->op == BENCH_DECODE) /* every key and value in the cache */
         elements = 2 * batch * n_kv * kv_width;
-    for (int i = 0; i < 3; i++)
-        elements += p->input[i] ? (double)vka_tensor_count(p->input[i]) : 0;
-    elements += (double)vka_tensor_count(p->output);
     p->bytes = elements * (double)vka_dtype_size((enum vka_dtype)o->dtype);
+    for (int i = 0; i < 3; i++)
+        p->bytes += (double)vka_tensor_size(p->input[i]);
+    p->bytes += (double)vka_tensor_size(p->output);
 }
 
 enum tool_exit bench_problem_create(struct tool_device *d, const struct bench_options *options,
@@ -255,6 +292,9 @@ enum tool_exit bench_problem_create(struct tool_device *d, const struct bench_op
     case BENCH_DECODE:
         status = make_decode(d, problem);
         break;
+    case BENCH_LINEAR:
+        status = make_linear(d, problem);
+        break;
     case BENCH_OP_COUNT:
         break;
     }
@@ -277,8 +317,10 @@ enum vka_status bench_problem_add(const struct bench_problem *p, struct vka_plan
             plan, VKA_INFO(vka_attention_op, .q = p->input[0], .k = p->input[1], .v = p->input[2],
                            .output = p->output, .options.causal = causal));
     case BENCH_MATMUL:
+    case BENCH_LINEAR:
         return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = p->input[0],
-                                                  .weight = p->input[1], .output = p->output));
+                                                  .weight = p->input[1], .output = p->output,
+                                                  .weight_scale = p->input[2]));
     case BENCH_DECODE:
         return vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = p->input[0],
                                                      .k = p->input[1], .v = p->input[2],

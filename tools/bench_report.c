@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const op_names[] = {"layer", "attention", "matmul", "decode"};
+static const char *const op_names[] = {"layer", "attention", "matmul", "decode", "linear"};
 
 /* The kernels of the passes, each once, in the order of their first use. */
 static json_t *kernel_names(struct vka_plan *plan)
@@ -64,6 +64,8 @@ static void set_size(json_t *o, const char *key, uint32_t size)
 static json_t *report_json(struct tool_device *d, const struct bench_problem *problem,
                            struct vka_plan *plan, const struct bench_times *t)
 {
+    const bool product =
+        problem->options->op == BENCH_MATMUL || problem->options->op == BENCH_LINEAR;
     const struct bench_options *b = problem->options;
     const struct vka_device_properties *device = vka_device_properties(d->device);
     json_t *o = json_object();
@@ -79,8 +81,10 @@ static json_t *report_json(struct tool_device *d, const struct bench_problem *pr
     set_size(o, "n_kv_head", b->n_kv_head);
     set_size(o, "head_dim", b->head_dim);
     set_size(o, "model_dim", b->model_dim);
-    json_object_set_new(o, "causal", b->op == BENCH_MATMUL ? json_null() : json_boolean(b->causal));
-    if (b->op == BENCH_MATMUL) {
+    json_object_set_new(o, "causal", product ? json_null() : json_boolean(b->causal));
+    if (b->op == BENCH_LINEAR)
+        json_object_set_new(o, "weights", json_text(vka_dtype_name((enum vka_dtype)b->weights)));
+    if (product) {
         set_size(o, "m", b->m);
         set_size(o, "n", b->n);
         set_size(o, "k", b->k);
@@ -101,8 +105,11 @@ static json_t *report_json(struct tool_device *d, const struct bench_problem *pr
 static void print_title(const struct bench_options *b)
 {
     const char *dtype = vka_dtype_name((enum vka_dtype)b->dtype);
-    if (b->op == BENCH_MATMUL) {
-        printf("matmul %s, m %" PRIu32 ", n %" PRIu32 ", k %" PRIu32 "\n", dtype, b->m, b->n, b->k);
+    if (b->op == BENCH_MATMUL || b->op == BENCH_LINEAR) {
+        printf("%s %s", op_names[b->op], dtype);
+        if (b->op == BENCH_LINEAR)
+            printf(", weights %s", vka_dtype_name((enum vka_dtype)b->weights));
+        printf(", m %" PRIu32 ", n %" PRIu32 ", k %" PRIu32 "\n", b->m, b->n, b->k);
         return;
     }
     printf("%s %s, batch %" PRIu32 ", %" PRIu32 " heads of %" PRIu32 " (%" PRIu32

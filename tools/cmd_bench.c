@@ -130,6 +130,23 @@ static bool parse_matmul(int argc, char **argv, struct bench_options *o)
            need("k", o->k);
 }
 
+static bool parse_linear(int argc, char **argv, struct bench_options *o)
+{
+    const struct option_spec specs[] = {
+        SIZE("rows", m, EDGE_MAX),
+        SIZE("n", n, EDGE_MAX),
+        SIZE("k", k, EDGE_MAX),
+        {"weights", OPTION_CHOICE, &o->weights, 0, 0, option_weights},
+        BENCH_SPECS(o),
+    };
+    if (!options_parse_only(argc, argv, specs) || !need("rows", o->m) || !need("n", o->n) ||
+        !need("k", o->k))
+        return false;
+    if (o->weights > VKA_BF16) /* see option_weights */
+        o->weights += VKA_I8 - VKA_BF16 - 1;
+    return true;
+}
+
 static enum tool_exit bench(const struct bench_options *options)
 {
     struct tool_device d;
@@ -159,6 +176,7 @@ int cmd_bench(int argc, char **argv)
         {"attention", "bench attention", BENCH_ATTENTION, parse_attention},
         {"matmul", "bench matmul", BENCH_MATMUL, parse_matmul},
         {"decode", "bench decode", BENCH_DECODE, parse_decode},
+        {"linear", "bench linear", BENCH_LINEAR, parse_linear},
     };
     struct bench_options options = {.device = DEVICE_OPTIONS_DEFAULT};
 
@@ -178,7 +196,7 @@ int cmd_bench(int argc, char **argv)
         options.device.no_cache |= !options.warm;
         return bench(&options);
     }
-    tool_error("expected layer, attention, matmul, decode or sweep, got '%s'",
+    tool_error("expected layer, attention, matmul, decode, linear or sweep, got '%s'",
                argc > 1 ? argv[1] : "");
     return TOOL_USAGE;
 }

@@ -87,6 +87,8 @@ bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
 
 /* The choices of --dtype and --path, in the order of the enums. */
 extern const char *const option_dtypes[];
+/* All types of weights: enum vka_dtype without I32 and BOOL. */
+extern const char *const option_weights[];
 extern const char *const option_paths[];
 
 #endif

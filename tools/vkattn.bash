@@ -53,13 +53,14 @@ _vkattn() {
         options="--batch --heads --kv-heads --seq --kv-seq --head-dim --value-dim --causal
                  $bench $device"
         ;;
+    bench:linear) options="--rows --n --k --weights $bench $device" ;;
     bench:matmul) options="--m --n --k $bench $device" ;;
     bench:decode) options="--batch --heads --kv-heads --kv-seq --head-dim $bench $device" ;;
     bench:sweep)
         options="--lengths --batch --heads --kv-heads --head-dim --causal --dtype --repeat --csv
                  --svg $device"
         ;;
-    bench:*) options='layer attention matmul decode sweep' ;;
+    bench:*) options='layer attention matmul decode linear sweep' ;;
     *) options='devices run check bench tune version help' ;;
     esac
     if [[ $cur != -* && ${words[1]} == run ]]; then

@@ -60,6 +60,7 @@ enum known_problem {
     KNOWN_NONFINITE,
     KNOWN_MATMUL, /* of float32, with packed B where the rules pack it */
     KNOWN_MATMUL_FEW,
+    KNOWN_MATMUL_QUANTISED,
     KNOWN_MATMUL_F16,
     KNOWN_MATMUL_BF16,
     KNOWN_MATMUL_LONG, /* k in pieces */

@@ -1,5 +1,6 @@
 /* Kernels for CPU drivers: rows in lanes (matmul_lane4, matmul_lane8), and packed B
- * (matmul_address, matmul_texel). */
+ * (matmul_address, matmul_texel), quantised B (matmul_block). */
+#include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
 #include "params.h"
@@ -94,11 +95,32 @@ static struct matmul_choice choose_lanes(const struct caps *caps, const struct m
     };
 }
 
+/* By n, k and the types alone, as the bits of a row are those of its kernel. */
+static bool choose_block(const struct caps *caps, const struct matmul_problem *p,
+                         struct matmul_choice *choice)
+{
+    const enum kernel kernel = KERNEL_matmul_block;
+    bool other = !kernel_missing(KERNEL_matmul_tile, caps);
+    if (kernel_missing(kernel, caps) || caps->properties.subgroup_size != 8 || p->k % 32 != 0 ||
+        (!tune_has_scalars(caps) && other))
+        return false;
+    uint32_t tiles = divide_up(p->m, BLOCK_ROWS);
+    *choice = (struct matmul_choice){
+        .kernel = kernel,
+        .lanes = 8,
+        .rows = divide_up(p->m, tiles), /* tiles of equal height */
+        .columns = 8,
+        .pack_a = !p->a_plain,
+        .reason = "CPU driver with scalars: quantised weights by address",
+    };
+    return true;
+}
+
 static bool choose(const struct caps *caps, const struct matmul_problem *problem,
                    struct matmul_choice *choice)
 {
     if (problem->quantised)
-        return false;
+        return choose_block(caps, problem, choice);
     enum kernel packed = tune_packed_kernel(caps);
     bool lanes = matmul_uses_lanes(caps);
     bool other = lanes || !kernel_missing(KERNEL_matmul_tile, caps);
@@ -125,6 +147,8 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
 static double count_loops(const struct matmul_choice *c, double k)
 {
     double blocks = k / MATMUL_BLOCK + 1;
+    if (c->kernel == KERNEL_matmul_block)
+        return k / 32 * 40 * (c->rows + 16) + 4 * blocks;
     return k / (c->kernel == KERNEL_matmul_address ? 32 : 4) + 4 * blocks + 33;
 }
 

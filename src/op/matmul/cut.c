@@ -237,6 +237,7 @@ static enum vka_status pack_a(struct vka_plan *plan, struct matmul_op *op, enum 
                      &packed));
     packed.shape.size[3] = size[3];
     TRY(plan_copy(plan, "pack", &op->a, &packed));
+    op->packed_a = op->packed_a ? op->packed_a : op->a.dtype;
     op->a = packed;
 fail:
     return status;
@@ -262,7 +263,7 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     if (b)
         TRY(pack_rows(plan, &op, coop ? op.b.dtype : VKA_F32));
     if (a)
-        TRY(pack_a(plan, &op, coop ? op.a.dtype : VKA_F32));
+        TRY(pack_a(plan, &op, coop || dtype_is_quantised(op.b.dtype) ? op.a.dtype : VKA_F32));
     if (c)
         TRY(plan_scratch(plan, op.c.dtype, given->c.shape.size, &op.c));
     TRY(matmul_add_pass(plan, &op, &choice));

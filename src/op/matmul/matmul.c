@@ -83,10 +83,13 @@ static uint32_t sums_of(const struct matmul_op *op)
            (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
 }
 
-static struct matmul_operands operands_of(const struct matmul_op *op)
+/* matmul_block reads float32, and is told what A was. */
+static struct matmul_operands operands_of(const struct matmul_op *op,
+                                          const struct matmul_choice *choice)
 {
+    bool packed = op->packed_a && choice->kernel == KERNEL_matmul_block;
     return (struct matmul_operands){
-        .a_type = op->a.dtype,
+        .a_type = packed ? op->packed_a : op->a.dtype,
         .b_type = op->b.dtype,
         .c_type = op->c.dtype,
         .bias_type = op->bias ? op->bias->dtype : BIAS_NONE,
@@ -202,7 +205,7 @@ enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *o
     const uint32_t *a = op->a.shape.size;
     uint32_t n = op->c.shape.size[3], n_block;
     uint64_t groups[3];
-    const struct matmul_operands operands = operands_of(op);
+    const struct matmul_operands operands = operands_of(op, choice);
     struct pass pass = {.name = op->name, .reason = choice->reason};
     matmul_grid(op, choice, groups, &n_block);
     memcpy(pass.problem, choice->problem, sizeof pass.problem);

@@ -22,6 +22,7 @@ struct matmul_op {
     struct vka_tensor c;           /* [batch][n_head][m][n] */
     const struct vka_tensor *bias; /* [n]; NULL: none */
     struct matmul_part part;
+    enum vka_dtype packed_a; /* type of a before it was packed, to which quantised b is rounded */
     uint32_t group;
     float alpha;
     bool relu;   /* f(x) = max(x, 0) */
