@@ -44,6 +44,24 @@ log_error(struct log *log, enum vka_status status, const char *format, ...);
         }                                                                                        \
     } while (0)
 
+/* The same for functions that have nothing to release: they return at once, and need `log` alone. */
+#define ENSURE_ARG(expr, ...)                                \
+    do {                                                     \
+        if (!(expr))                                         \
+            return log_error(log, VKA_INVALID, __VA_ARGS__); \
+    } while (0)
+#define ENSURE(call)                      \
+    do {                                  \
+        enum vka_status ensured = (call); \
+        if (ensured != VKA_OK)            \
+            return ensured;               \
+    } while (0)
+#define ENSURE_ALLOC(pointer)                                                                  \
+    do {                                                                                       \
+        if (!(pointer))                                                                        \
+            return log_error(log, VKA_OUT_OF_HOST_MEMORY, "%s: out of host memory", __func__); \
+    } while (0)
+
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
 #endif

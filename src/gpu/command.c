@@ -13,9 +13,8 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
 {
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     if (timeline) {
-        VK(device->vk.vkCreateSemaphore(
+        ENSURE_VK(device->vk.vkCreateSemaphore(
             device->handle,
             &(VkSemaphoreCreateInfo){
                 .sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
@@ -29,20 +28,19 @@ enum vka_status queue_init(struct vka_device *device, bool timeline)
             NULL, &queue->timeline));
     } else {
         for (size_t i = 0; i < MAX_IN_FLIGHT; i++)
-            VK(device->vk.vkCreateFence(
+            ENSURE_VK(device->vk.vkCreateFence(
                 device->handle, &(VkFenceCreateInfo){.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO},
                 NULL, &queue->fence[i]));
     }
-    VK(device->vk.vkCreateCommandPool(device->handle,
-                                      &(VkCommandPoolCreateInfo){
-                                          .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-                                          .flags = VK_COMMAND_POOL_CREATE_TRANSIENT_BIT,
-                                          .queueFamilyIndex = device->queue_family,
-                                      },
-                                      NULL, &queue->pool));
-    TRY(receipts_grow(device));
-fail:
-    return status;
+    ENSURE_VK(
+        device->vk.vkCreateCommandPool(device->handle,
+                                       &(VkCommandPoolCreateInfo){
+                                           .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                           .flags = VK_COMMAND_POOL_CREATE_TRANSIENT_BIT,
+                                           .queueFamilyIndex = device->queue_family,
+                                       },
+                                       NULL, &queue->pool));
+    return receipts_grow(device);
 }
 
 static void release_done(struct vka_device *device, bool all)
@@ -62,12 +60,10 @@ static void release_done(struct vka_device *device, bool all)
 /* Marks all submits up to this one as done. */
 static enum vka_status complete(struct vka_device *device, uint64_t ticket)
 {
-    enum vka_status status = VKA_OK;
     device->queue.completed = ticket;
-    TRY(receipts_check(device, ticket));
+    ENSURE(receipts_check(device, ticket));
     release_done(device, false);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static bool is_in_flight(const struct vka_device *device, uint64_t ticket)
@@ -168,33 +164,29 @@ static enum vka_status poll(struct vka_device *device)
 {
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     if (!queue->timeline)
         return VKA_OK;
     uint64_t done = 0;
-    VK(device->vk.vkGetSemaphoreCounterValue(device->handle, queue->timeline, &done));
+    ENSURE_VK(device->vk.vkGetSemaphoreCounterValue(device->handle, queue->timeline, &done));
     if (done > queue->submitted)
         done = queue->submitted;
     if (done > queue->completed)
-        TRY(complete(device, done));
-fail:
-    return status;
+        ENSURE(complete(device, done));
+    return VKA_OK;
 }
 
 /* Takes a receipt for the ticket. None may be free when many submits are in flight. */
 static enum vka_status take_receipt(struct vka_device *device, uint64_t ticket,
                                     struct receipt *receipt)
 {
-    enum vka_status status = VKA_OK;
     if (receipt_take(device, ticket, receipt))
         return VKA_OK;
-    TRY(poll(device));
+    ENSURE(poll(device));
     if (receipt_take(device, ticket, receipt))
         return VKA_OK;
-    TRY(receipts_grow(device));
+    ENSURE(receipts_grow(device));
     receipt_take(device, ticket, receipt);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Submits one command buffer with its own ticket, which tells the submits that have begun if a
@@ -238,14 +230,12 @@ fail:
 enum vka_status queue_submit(struct vka_device *device, const VkCommandBuffer *commands, size_t n,
                              bool told, const struct vka_submit_info *info, uint64_t *ticket)
 {
-    enum vka_status status = VKA_OK;
-    TRY(device_check(device));
+    ENSURE(device_check(device));
     for (size_t i = 0; i < n; i++) {
-        TRY(submit_one(device, commands[i], told, info, i == 0, i + 1 == n));
+        ENSURE(submit_one(device, commands[i], told, info, i == 0, i + 1 == n));
         *ticket = device->queue.submitted;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static VkResult wait_once(struct vka_device *device, uint64_t ticket, uint64_t timeout)

@@ -104,25 +104,23 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
 enum vka_status device_check_info(struct log *log, const char *caller,
                                   const struct vka_device_info *info)
 {
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
-              info->struct_size, sizeof *info);
-    CHECK_ARG(!info->device || *info->device,
-              "%s: device is an empty name; NULL takes the most capable device", caller);
-    CHECK_ARG(info->pipeline_cache || !info->pipeline_cache_size,
-              "%s: pipeline_cache is NULL, but pipeline_cache_size is not 0", caller);
-    CHECK_ARG(info->verdict || !info->verdict_size,
-              "%s: verdict is NULL, but verdict_size is not 0", caller);
-    CHECK_ARG(!info->max_buffer_range || info->max_buffer_range >= 65536,
-              "%s: max_buffer_range is below 65536", caller);
-    CHECK_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
-              "%s: max_allocation is below 1 MiB", caller);
-    CHECK_ARG(!info->max_memory || info->max_memory >= 1u << 20, "%s: max_memory is below 1 MiB",
-              caller);
-    CHECK_ARG(!info->max_shared_memory || info->max_shared_memory >= 4096,
-              "%s: max_shared_memory is below 4096", caller);
-fail:
-    return status;
+    ENSURE_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
+               info->struct_size, sizeof *info);
+    ENSURE_ARG(!info->device || *info->device,
+               "%s: device is an empty name; NULL takes the most capable device", caller);
+    ENSURE_ARG(info->pipeline_cache || !info->pipeline_cache_size,
+               "%s: pipeline_cache is NULL, but pipeline_cache_size is not 0", caller);
+    ENSURE_ARG(info->verdict || !info->verdict_size,
+               "%s: verdict is NULL, but verdict_size is not 0", caller);
+    ENSURE_ARG(!info->max_buffer_range || info->max_buffer_range >= 65536,
+               "%s: max_buffer_range is below 65536", caller);
+    ENSURE_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
+               "%s: max_allocation is below 1 MiB", caller);
+    ENSURE_ARG(!info->max_memory || info->max_memory >= 1u << 20, "%s: max_memory is below 1 MiB",
+               caller);
+    ENSURE_ARG(!info->max_shared_memory || info->max_shared_memory >= 4096,
+               "%s: max_shared_memory is below 4096", caller);
+    return VKA_OK;
 }
 
 void device_lower_limits(struct vka_device *device, const struct vka_device_info *info)
@@ -148,21 +146,18 @@ void device_load_labels(struct vka_device *device)
 
 enum vka_status device_start(struct vka_device *device, const struct vka_device_info *info)
 {
-    enum vka_status status = VKA_OK;
     if (info->labels && (device->adopted || device->instance.debug_utils))
         device_load_labels(device);
     if (info->verdict)
-        TRY(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
-                         &device->verdict));
+        ENSURE(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
+                            &device->verdict));
     device->caps.verdict = &device->verdict;
     device->self_test.off = device->caps.trusted = info->skip_self_test;
-    TRY(memory_init(device, !info->no_mapped_memory, info->max_memory));
+    ENSURE(memory_init(device, !info->no_mapped_memory, info->max_memory));
     /* Kept when a device is recovered: plans bind it. */
-    TRY(storage_create(device, MEMORY_STAGING, 8, &device->running));
-    TRY(queue_init(device, device->caps.properties.timeline));
-    TRY(pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size));
-fail:
-    return status;
+    ENSURE(storage_create(device, MEMORY_STAGING, 8, &device->running));
+    ENSURE(queue_init(device, device->caps.properties.timeline));
+    return pipelines_init(device, info->pipeline_cache, info->pipeline_cache_size);
 }
 
 enum vka_status device_create(const struct vka_device_info *info, test_kernel_function *test,
@@ -246,13 +241,11 @@ enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
     if (!device)
         return VKA_INVALID;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(info, "%s: info is NULL", __func__);
-    CHECK_ARG(index < KERNEL_COUNT, "%s: index %zu is past the last kernel", __func__, index);
+    ENSURE_ARG(info, "%s: info is NULL", __func__);
+    ENSURE_ARG(index < KERNEL_COUNT, "%s: index %zu is past the last kernel", __func__, index);
     info->name = kernel_table[index].name;
     info->missing = kernel_missing((enum kernel)index, &device->caps);
     enum kernel_state kernel_state = device->caps.kernels[index];
     info->tested = kernel_state == KERNEL_RIGHT || kernel_state == KERNEL_WRONG;
-fail:
-    return status;
+    return VKA_OK;
 }

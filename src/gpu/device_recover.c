@@ -22,32 +22,28 @@ static void stop(struct vka_device *device)
 /* Restores contents that were kept; marks other storages stale. */
 static enum vka_status restore_storages(struct vka_device *device)
 {
-    enum vka_status status = VKA_OK;
     for (struct storage *s = device->kept; s; s = s->next_kept) {
         s->stale = !s->kept;
         if (s->kept)
-            TRY(storage_restore(s));
+            ENSURE(storage_restore(s));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static enum vka_status start(struct vka_device *device)
 {
-    enum vka_status status = VKA_OK;
     struct device_request request;
     device_request_fill(device, &request);
-    TRY(device_create_logical(device, &request));
+    ENSURE(device_create_logical(device, &request));
     if (device->begin_label)
         device_load_labels(device);
-    TRY(memory_refill(device));
-    TRY(queue_init(device, device->caps.properties.timeline));
-    TRY(pipelines_init(device, NULL, 0));
-    TRY(restore_storages(device));
+    ENSURE(memory_refill(device));
+    ENSURE(queue_init(device, device->caps.properties.timeline));
+    ENSURE(pipelines_init(device, NULL, 0));
+    ENSURE(restore_storages(device));
     for (struct recorded *r = device->recorded; r; r = r->next)
-        TRY(r->restore(r));
-fail:
-    return status;
+        ENSURE(r->restore(r));
+    return VKA_OK;
 }
 
 enum vka_status vka_device_recover(struct vka_device *device)

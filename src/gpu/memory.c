@@ -34,16 +34,14 @@ static bool block_take(struct memory_block *block, uint64_t size, struct memory_
  * room is made before a range is taken. */
 static enum vka_status reserve_holes(struct log *log, struct memory_block *block)
 {
-    enum vka_status status = VKA_OK;
     if (block->n_hole + block->n_taken + 1 > block->hole_room) {
         struct memory_hole *holes =
             realloc(block->holes, 2 * block->hole_room * sizeof *block->holes);
-        CHECK_ALLOC(holes);
+        ENSURE_ALLOC(holes);
         block->holes = holes;
         block->hole_room *= 2;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Reduces *block_size to what may still be allocated; fails if that is less than size. */
@@ -66,11 +64,10 @@ static enum vka_status fit_budget(struct vka_device *device, enum memory_kind ki
 enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
                                 struct memory_range *range)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     uint64_t limit = device->caps.properties.max_allocation;
     *range = (struct memory_range){0};
-    TRY(device_check(device));
+    ENSURE(device_check(device));
     if (size > limit / ALIGNMENT * ALIGNMENT)
         return log_error(log, VKA_UNSUPPORTED,
                          "%llu bytes exceed the device's largest allocation of %llu",
@@ -79,7 +76,7 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
     for (struct memory_block *block = device->memory.blocks; block; block = block->next) {
         if (block->kind != kind)
             continue;
-        TRY(reserve_holes(log, block));
+        ENSURE(reserve_holes(log, block));
         if (block_take(block, size, range))
             return VKA_OK;
     }
@@ -88,12 +85,11 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
         block_size = limit / ALIGNMENT * ALIGNMENT;
     if (size > block_size / 4)
         block_size = size; /* a block of its own */
-    TRY(fit_budget(device, kind, size, &block_size));
+    ENSURE(fit_budget(device, kind, size, &block_size));
     struct memory_block *block = NULL;
-    TRY(memory_block_create(device, kind, block_size, &block));
+    ENSURE(memory_block_create(device, kind, block_size, &block));
     block_take(block, size, range);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static void block_unlink(struct vka_device *device, struct memory_block *block)

@@ -42,17 +42,15 @@ static VkBufferCreateInfo buffer_info(const struct vka_device *device, uint64_t 
 /* The memory types that such buffers can use; the same for every size. */
 static enum vka_status allowed_types(struct vka_device *device, uint32_t *allowed)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     VkBuffer probe;
     VkBufferCreateInfo info = buffer_info(device, MEMORY_ALIGNMENT);
-    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &probe));
+    ENSURE_VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &probe));
     VkMemoryRequirements requirements;
     device->vk.vkGetBufferMemoryRequirements(device->handle, probe, &requirements);
     device->vk.vkDestroyBuffer(device->handle, probe, NULL);
     *allowed = requirements.memoryTypeBits;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 uint64_t memory_largest_local(const VkPhysicalDeviceMemoryProperties *properties)
@@ -73,8 +71,7 @@ enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t lim
     VkPhysicalDeviceMemoryProperties m;
     device->instance.vkGetPhysicalDeviceMemoryProperties(device->physical, &m);
     uint32_t allowed = 0;
-    enum vka_status status = VKA_OK;
-    TRY(allowed_types(device, &allowed));
+    ENSURE(allowed_types(device, &allowed));
 
     const VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
     const VkMemoryPropertyFlags host =
@@ -96,8 +93,7 @@ enum vka_status memory_init(struct vka_device *device, bool mapped, uint64_t lim
     memory->limit = limit;
     memory->has_budget =
         vk_has_extension(&device->instance, device->physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 uint64_t memory_address(struct vka_device *device, const struct memory_block *block)
@@ -133,31 +129,29 @@ void memory_block_destroy(struct vka_device *device, struct memory_block *block)
 /* Makes the buffer of a block and binds it to memory of its own. */
 static enum vka_status block_fill(struct vka_device *device, struct memory_block *block)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     VkBufferCreateInfo info = buffer_info(device, block->size);
-    VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
+    ENSURE_VK(device->vk.vkCreateBuffer(device->handle, &info, NULL, &block->buffer));
     VkMemoryRequirements requirements;
     device->vk.vkGetBufferMemoryRequirements(device->handle, block->buffer, &requirements);
     const VkMemoryAllocateFlagsInfo flags = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
         .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
     };
-    VK(device->vk.vkAllocateMemory(device->handle,
-                                   &(VkMemoryAllocateInfo){
-                                       .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                       .pNext = device->caps.device_address ? &flags : NULL,
-                                       .allocationSize = requirements.size,
-                                       .memoryTypeIndex = device->memory.type[block->kind],
-                                   },
-                                   NULL, &block->memory));
-    VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
+    ENSURE_VK(device->vk.vkAllocateMemory(device->handle,
+                                          &(VkMemoryAllocateInfo){
+                                              .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                              .pNext = device->caps.device_address ? &flags : NULL,
+                                              .allocationSize = requirements.size,
+                                              .memoryTypeIndex = device->memory.type[block->kind],
+                                          },
+                                          NULL, &block->memory));
+    ENSURE_VK(device->vk.vkBindBufferMemory(device->handle, block->buffer, block->memory, 0));
     block->address = memory_address(device, block);
     if (device->memory.mapped[block->kind])
-        VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
-                                  &block->mapped));
-fail:
-    return status;
+        ENSURE_VK(device->vk.vkMapMemory(device->handle, block->memory, 0, VK_WHOLE_SIZE, 0,
+                                         &block->mapped));
+    return VKA_OK;
 }
 
 enum vka_status memory_block_create(struct vka_device *device, enum memory_kind kind, uint64_t size,
@@ -212,9 +206,7 @@ void memory_empty(struct vka_device *device)
 
 enum vka_status memory_refill(struct vka_device *device)
 {
-    enum vka_status status = VKA_OK;
     for (struct memory_block *block = device->memory.blocks; block; block = block->next)
-        TRY(block_fill(device, block));
-fail:
-    return status;
+        ENSURE(block_fill(device, block));
+    return VKA_OK;
 }

@@ -7,15 +7,13 @@
 static enum vka_status create_block(struct vka_device *device, uint64_t size,
                                     struct memory_block **out)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     struct memory_block *block = calloc(1, sizeof *block);
-    CHECK_ALLOC(block);
+    ENSURE_ALLOC(block);
     block->kind = MEMORY_FOREIGN;
     block->size = size;
     *out = block;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static void take(struct vka_device *device, struct memory_block *block, uint64_t offset,
@@ -29,16 +27,14 @@ static void take(struct vka_device *device, struct memory_block *block, uint64_t
 enum vka_status memory_wrap(struct vka_device *device, VkBuffer buffer, VkBufferUsageFlags usage,
                             uint64_t offset, uint64_t size, struct memory_range *range)
 {
-    enum vka_status status = VKA_OK;
     struct memory_block *block = NULL;
-    TRY(create_block(device, offset + size, &block));
+    ENSURE(create_block(device, offset + size, &block));
     block->buffer = buffer;
     block->borrowed = true;
     block->usage = usage;
     block->address = memory_address(device, block);
     take(device, block, offset, size, range);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static const VkExternalMemoryHandleTypeFlagBits host_handle =
@@ -61,9 +57,8 @@ bool memory_can_import(const struct vk_instance *instance, VkPhysicalDevice phys
 
 static enum vka_status create_buffer(struct vka_device *device, uint64_t size, VkBuffer *buffer)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
-    VK(device->vk.vkCreateBuffer(
+    ENSURE_VK(device->vk.vkCreateBuffer(
         device->handle,
         &(VkBufferCreateInfo){
             .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
@@ -77,21 +72,20 @@ static enum vka_status create_buffer(struct vka_device *device, uint64_t size, V
             .sharingMode = VK_SHARING_MODE_EXCLUSIVE,
         },
         NULL, buffer));
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Finds a memory type that both the host memory and the buffer allow, and that is coherent. */
 static enum vka_status choose_type(struct vka_device *device, void *host, VkBuffer buffer,
                                    uint64_t size, uint32_t *type)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     const VkMemoryPropertyFlags need =
         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     VkMemoryHostPointerPropertiesEXT can = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
-    VK(device->vk.vkGetMemoryHostPointerPropertiesEXT(device->handle, host_handle, host, &can));
+    ENSURE_VK(
+        device->vk.vkGetMemoryHostPointerPropertiesEXT(device->handle, host_handle, host, &can));
     VkMemoryRequirements buffer_needs;
     device->vk.vkGetBufferMemoryRequirements(device->handle, buffer, &buffer_needs);
     VkPhysicalDeviceMemoryProperties m;
@@ -104,8 +98,6 @@ static enum vka_status choose_type(struct vka_device *device, void *host, VkBuff
         }
     return log_error(log, VKA_UNSUPPORTED,
                      "the device has no coherent memory type for this host memory");
-fail:
-    return status;
 }
 
 enum vka_status memory_import(struct vka_device *device, void *host, uint64_t size,

@@ -10,18 +10,17 @@
 
 enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     size = blob_read(device, blob, size);
-    VK(device->vk.vkCreatePipelineCache(device->handle,
-                                        &(VkPipelineCacheCreateInfo){
-                                            .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
-                                            .initialDataSize = size,
-                                            .pInitialData = size ? blob : NULL,
-                                        },
-                                        NULL, &device->pipelines.cache));
-fail:
-    return status;
+    ENSURE_VK(
+        device->vk.vkCreatePipelineCache(device->handle,
+                                         &(VkPipelineCacheCreateInfo){
+                                             .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                             .initialDataSize = size,
+                                             .pInitialData = size ? blob : NULL,
+                                         },
+                                         NULL, &device->pipelines.cache));
+    return VKA_OK;
 }
 
 void pipelines_finish(struct vka_device *device)
@@ -60,7 +59,6 @@ VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer)
 /* Makes the layouts of a kernel when it is first used. */
 static enum vka_status make_layouts(struct vka_device *device, enum kernel kernel)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     struct pipelines *p = &device->pipelines;
     uint32_t n = kernel_table[kernel].buffers;
@@ -73,7 +71,7 @@ static enum vka_status make_layouts(struct vka_device *device, enum kernel kerne
                 .descriptorCount = 1,
                 .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
             };
-        VK(device->vk.vkCreateDescriptorSetLayout(
+        ENSURE_VK(device->vk.vkCreateDescriptorSetLayout(
             device->handle,
             &(VkDescriptorSetLayoutCreateInfo){
                 .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
@@ -83,7 +81,7 @@ static enum vka_status make_layouts(struct vka_device *device, enum kernel kerne
             NULL, &p->set_layouts[kernel]));
     }
     if (!p->layouts[kernel])
-        VK(device->vk.vkCreatePipelineLayout(
+        ENSURE_VK(device->vk.vkCreatePipelineLayout(
             device->handle,
             &(VkPipelineLayoutCreateInfo){
                 .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
@@ -94,27 +92,25 @@ static enum vka_status make_layouts(struct vka_device *device, enum kernel kerne
                     &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE},
             },
             NULL, &p->layouts[kernel]));
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static enum vka_status get_module(struct vka_device *device, enum kernel kernel,
                                   VkShaderModule *module)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     VkShaderModule *slot = &device->pipelines.modules[kernel];
     if (!*slot)
-        VK(device->vk.vkCreateShaderModule(device->handle,
-                                           &(VkShaderModuleCreateInfo){
-                                               .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                               .codeSize = kernel_spv_table[kernel]->size,
-                                               .pCode = kernel_spv_table[kernel]->words,
-                                           },
-                                           NULL, slot));
+        ENSURE_VK(device->vk.vkCreateShaderModule(
+            device->handle,
+            &(VkShaderModuleCreateInfo){
+                .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                .codeSize = kernel_spv_table[kernel]->size,
+                .pCode = kernel_spv_table[kernel]->words,
+            },
+            NULL, slot));
     *module = *slot;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* The arguments of a call of the driver's compiler. */
@@ -212,22 +208,20 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
                                struct jobs *jobs)
 {
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     struct job *job = &jobs->list[jobs->n];
     for (size_t i = 0; i < jobs->n; i++)
         if (pipeline_same_key(&jobs->list[i].pipeline->key, key))
             return VKA_OK;
     if (find(device, key))
         return VKA_OK;
-    TRY(get_module(device, key->kernel, &job->module));
-    TRY(make_layouts(device, key->kernel));
+    ENSURE(get_module(device, key->kernel, &job->module));
+    ENSURE(make_layouts(device, key->kernel));
     job->layout = device->pipelines.layouts[key->kernel];
     job->pipeline = calloc(1, sizeof *job->pipeline);
-    CHECK_ALLOC(job->pipeline);
+    ENSURE_ALLOC(job->pipeline);
     job->pipeline->key = *key;
     jobs->n++;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
@@ -263,23 +257,22 @@ VkPipeline pipeline_get(const struct vka_device *device, const struct pipeline_k
 
 enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data, size_t *size)
 {
-    enum vka_status status = VKA_OK;
     if (!device)
         return VKA_INVALID;
     struct log *log = &device->log;
-    CHECK_ARG(size, "%s: size is NULL", __func__);
+    ENSURE_ARG(size, "%s: size is NULL", __func__);
     size_t whole = 0;
-    TRY(device_check(device));
-    VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole, NULL));
+    ENSURE(device_check(device));
+    ENSURE_VK(
+        device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole, NULL));
     if (data) {
-        CHECK_ARG(*size >= whole + BLOB_TAIL,
-                  "%s: the pipeline cache has %zu bytes, but *size is %zu", __func__,
-                  whole + BLOB_TAIL, *size);
-        VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole,
-                                             data));
+        ENSURE_ARG(*size >= whole + BLOB_TAIL,
+                   "%s: the pipeline cache has %zu bytes, but *size is %zu", __func__,
+                   whole + BLOB_TAIL, *size);
+        ENSURE_VK(device->vk.vkGetPipelineCacheData(device->handle, device->pipelines.cache, &whole,
+                                                    data));
         blob_write_tail(device, data, whole);
     }
     *size = whole + BLOB_TAIL;
-fail:
-    return status;
+    return VKA_OK;
 }

@@ -19,12 +19,10 @@ static VkDeviceSize place_of(const struct receipt_page *page, uint64_t at)
 static enum vka_status begin(struct vka_device *device, VkCommandBuffer commands)
 {
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    VK(device->vk.vkBeginCommandBuffer(
+    ENSURE_VK(device->vk.vkBeginCommandBuffer(
         commands,
         &(VkCommandBufferBeginInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO}));
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Records a barrier after which device->running may be written: earlier kernels have read it. */
@@ -53,16 +51,14 @@ static enum vka_status record_before(struct vka_device *device, const struct rec
                                      uint64_t at)
 {
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     const struct memory_range *to = &device->running->range;
     VkCommandBuffer commands = page->commands[at];
-    TRY(begin(device, commands));
+    ENSURE(begin(device, commands));
     wait_for_running(device, commands);
     device->vk.vkCmdCopyBuffer(commands, page->words.block->buffer, to->block->buffer, 1,
                                &(VkBufferCopy){place_of(page, at) + 4, to->offset, 8});
-    VK(device->vk.vkEndCommandBuffer(commands));
-fail:
-    return status;
+    ENSURE_VK(device->vk.vkEndCommandBuffer(commands));
+    return VKA_OK;
 }
 
 /* Records the write of the word, after all kernels and copies submitted before. */
@@ -70,9 +66,8 @@ static enum vka_status record_behind(struct vka_device *device, const struct rec
                                      uint64_t at)
 {
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     VkCommandBuffer commands = page->commands[PAGE_RECEIPTS + at];
-    TRY(begin(device, commands));
+    ENSURE(begin(device, commands));
     device->vk.vkCmdPipelineBarrier(
         commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
         VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL, 0, NULL);
@@ -84,9 +79,8 @@ static enum vka_status record_behind(struct vka_device *device, const struct rec
     };
     device->vk.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
                                     VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &after, 0, NULL, 0, NULL);
-    VK(device->vk.vkEndCommandBuffer(commands));
-fail:
-    return status;
+    ENSURE_VK(device->vk.vkEndCommandBuffer(commands));
+    return VKA_OK;
 }
 
 enum vka_status receipts_grow(struct vka_device *device)
@@ -166,11 +160,9 @@ static enum vka_status check_word(struct vka_device *device, struct receipt_page
 
 enum vka_status receipts_check(struct vka_device *device, uint64_t ticket)
 {
-    enum vka_status status = VKA_OK;
     for (struct receipt_page *page = device->queue.receipts; page; page = page->next)
         for (uint64_t i = 0; i < PAGE_RECEIPTS; i++)
             if (page->ticket[i] && page->ticket[i] <= ticket)
-                TRY(check_word(device, page, i));
-fail:
-    return status;
+                ENSURE(check_word(device, page, i));
+    return VKA_OK;
 }

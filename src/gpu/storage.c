@@ -6,15 +6,13 @@
 
 enum vka_status storage_create_empty(struct vka_device *device, struct storage **out)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &device->log;
     struct storage *storage = calloc(1, sizeof *storage);
-    CHECK_ALLOC(storage);
+    ENSURE_ALLOC(storage);
     storage->device = device;
     storage->references = 1;
     *out = storage;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
@@ -67,15 +65,13 @@ void storage_unref(struct storage **slot)
 enum vka_status storage_keep(struct storage *storage, const void *contents)
 {
     struct log *log = &storage->device->log;
-    enum vka_status status = VKA_OK;
     if (contents) {
         storage->kept = calloc(1, (storage->bytes + 3) / 4 * 4);
-        CHECK_ALLOC(storage->kept);
+        ENSURE_ALLOC(storage->kept);
         memcpy(storage->kept, contents, storage->bytes);
     }
     storage->listed = true;
     storage->next_kept = storage->device->kept;
     storage->device->kept = storage;
-fail:
-    return status;
+    return VKA_OK;
 }

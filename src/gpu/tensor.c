@@ -80,14 +80,12 @@ void vka_tensor_destroy(struct vka_tensor **tensor)
 static enum vka_status make_view(struct vka_tensor *tensor, const struct shape *shape,
                                  struct vka_tensor **view)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &tensor->storage->device->log;
     struct vka_tensor *made = malloc(sizeof *made);
-    CHECK_ALLOC(made);
+    ENSURE_ALLOC(made);
     *made = (struct vka_tensor){storage_ref(tensor->storage), tensor->dtype, *shape};
     *view = made;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Begins a view function: checks view and tensor, sets *view to NULL, declares log and status. */
@@ -277,14 +275,12 @@ static enum vka_status check_usage(const struct vka_tensor *tensor, bool to_tens
                                    const char *caller)
 {
     struct log *log = &tensor->storage->device->log;
-    enum vka_status status = VKA_OK;
     VkBufferUsageFlags usage = tensor->storage->range.block->usage;
-    CHECK_ARG(usage & VK_BUFFER_USAGE_TRANSFER_SRC_BIT,
-              "%s: the buffer of tensor has no TRANSFER_SRC usage", caller);
-    CHECK_ARG(!to_tensor || usage & VK_BUFFER_USAGE_TRANSFER_DST_BIT,
-              "%s: the buffer of tensor has no TRANSFER_DST usage", caller);
-fail:
-    return status;
+    ENSURE_ARG(usage & VK_BUFFER_USAGE_TRANSFER_SRC_BIT,
+               "%s: the buffer of tensor has no TRANSFER_SRC usage", caller);
+    ENSURE_ARG(!to_tensor || usage & VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+               "%s: the buffer of tensor has no TRANSFER_DST usage", caller);
+    return VKA_OK;
 }
 
 /* Without mapped memory: reads the words around the elements, replaces the elements, and writes the
@@ -330,20 +326,19 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
         return VKA_INVALID;
     struct vka_device *device = tensor->storage->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(dense, "%s: data is NULL", caller);
-    CHECK_ARG(size == vka_tensor_size(tensor), "%s: size is %zu, but the tensor has %zu bytes",
-              caller, size, vka_tensor_size(tensor));
+    ENSURE_ARG(dense, "%s: data is NULL", caller);
+    ENSURE_ARG(size == vka_tensor_size(tensor), "%s: size is %zu, but the tensor has %zu bytes",
+               caller, size, vka_tensor_size(tensor));
     for (uint32_t i = 0; to_tensor && i < tensor->shape.rank; i++)
-        CHECK_ARG(tensor->shape.size[i] == 1 || tensor->shape.stride[i] != 0,
-                  "%s: tensor has stride 0 on axis %u and can only be read", caller, i);
+        ENSURE_ARG(tensor->shape.size[i] == 1 || tensor->shape.stride[i] != 0,
+                   "%s: tensor has stride 0 on axis %u and can only be read", caller, i);
     if (to_tensor)
-        TRY(check_scales(tensor, dense, caller));
-    TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
+        ENSURE(check_scales(tensor, dense, caller));
+    ENSURE(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
     char *mapped = memory_mapped(&tensor->storage->range);
     if (!mapped) {
-        TRY(check_usage(tensor, to_tensor, caller));
-        TRY(exchange_staged(tensor, dense, to_tensor));
+        ENSURE(check_usage(tensor, to_tensor, caller));
+        ENSURE(exchange_staged(tensor, dense, to_tensor));
         return VKA_OK;
     }
     mapped += dtype_bytes(tensor->dtype, tensor->shape.offset);
@@ -351,8 +346,7 @@ static enum vka_status exchange(struct vka_tensor *tensor, char *dense, size_t s
         copy_strided(tensor, mapped, dense, to_tensor);
     else
         memcpy(to_tensor ? mapped : dense, to_tensor ? dense : mapped, size);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status vka_tensor_write(struct vka_tensor *tensor, const void *data, size_t size)

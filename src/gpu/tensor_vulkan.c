@@ -16,28 +16,26 @@ static enum vka_status check_buffer(struct vka_device *device, const char *calle
                                     const struct vka_buffer *buffer, uint64_t bytes)
 {
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     uint32_t alignment = device->caps.buffer_alignment;
     if (alignment < VECTOR)
         alignment = VECTOR;
-    CHECK_ARG(buffer->buffer, "%s: buffer is VK_NULL_HANDLE", caller);
-    CHECK_ARG(buffer->usage & VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
-              "%s: usage has no VK_BUFFER_USAGE_STORAGE_BUFFER_BIT", caller);
-    CHECK_ARG(buffer->offset % alignment == 0, "%s: offset %llu is not a multiple of %u", caller,
-              (unsigned long long)buffer->offset, alignment);
-    CHECK_ARG(buffer->size >= round_up(bytes),
-              "%s: size is %llu bytes, but the elements need %llu, rounded up to 16", caller,
-              (unsigned long long)buffer->size, (unsigned long long)round_up(bytes));
-    TRY(device_check(device));
+    ENSURE_ARG(buffer->buffer, "%s: buffer is VK_NULL_HANDLE", caller);
+    ENSURE_ARG(buffer->usage & VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+               "%s: usage has no VK_BUFFER_USAGE_STORAGE_BUFFER_BIT", caller);
+    ENSURE_ARG(buffer->offset % alignment == 0, "%s: offset %llu is not a multiple of %u", caller,
+               (unsigned long long)buffer->offset, alignment);
+    ENSURE_ARG(buffer->size >= round_up(bytes),
+               "%s: size is %llu bytes, but the elements need %llu, rounded up to 16", caller,
+               (unsigned long long)buffer->size, (unsigned long long)round_up(bytes));
+    ENSURE(device_check(device));
     /* A buffer's memory requirement is never below its size. */
     VkMemoryRequirements needs;
     device->vk.vkGetBufferMemoryRequirements(device->handle, buffer->buffer, &needs);
-    CHECK_ARG(buffer->size <= needs.size && buffer->offset <= needs.size - buffer->size,
-              "%s: offset %llu and size %llu exceed the buffer of %llu bytes", caller,
-              (unsigned long long)buffer->offset, (unsigned long long)buffer->size,
-              (unsigned long long)needs.size);
-fail:
-    return status;
+    ENSURE_ARG(buffer->size <= needs.size && buffer->offset <= needs.size - buffer->size,
+               "%s: offset %llu and size %llu exceed the buffer of %llu bytes", caller,
+               (unsigned long long)buffer->offset, (unsigned long long)buffer->size,
+               (unsigned long long)needs.size);
+    return VKA_OK;
 }
 
 enum vka_status vka_tensor_wrap(struct vka_device *device, const struct vka_buffer *buffer,
@@ -72,8 +70,7 @@ enum vka_status vka_tensor_buffer(const struct vka_tensor *tensor, struct vka_bu
     if (!tensor)
         return VKA_INVALID;
     struct log *log = &tensor->storage->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(buffer, "%s: buffer is NULL", __func__);
+    ENSURE_ARG(buffer, "%s: buffer is NULL", __func__);
     const struct extent extent = tensor_extent(tensor);
     const struct memory_range *range = &tensor->storage->range;
     uint64_t room = range->offset + range->size - extent.first;
@@ -84,8 +81,7 @@ enum vka_status vka_tensor_buffer(const struct vka_tensor *tensor, struct vka_bu
         .size = size < room ? size : room,
         .usage = range->block->usage,
     };
-fail:
-    return status;
+    return VKA_OK;
 }
 
 size_t vka_device_host_alignment(const struct vka_device *device)

@@ -118,7 +118,6 @@ static bool read_lines(const char *text, size_t size, struct verdict *verdict, u
 enum vka_status verdict_read(struct log *log, const char *text, size_t size, struct caps *caps,
                              struct verdict *verdict)
 {
-    enum vka_status status = VKA_OK;
     char identity[128];
     size_t length = verdict_identity(&caps->properties, identity, sizeof identity);
     uint64_t failed = 0;
@@ -129,7 +128,7 @@ enum vka_status verdict_read(struct log *log, const char *text, size_t size, str
         return VKA_OK;
     }
     verdict->entries = calloc(VERDICT_ENTRIES, sizeof *verdict->entries);
-    CHECK_ALLOC(verdict->entries);
+    ENSURE_ALLOC(verdict->entries);
     if (size <= VERDICT_SIZE && read_lines(text + length, size - length, verdict, &failed)) {
         for (int k = 0; k < KERNEL_COUNT; k++)
             if (failed >> k & 1)
@@ -138,8 +137,7 @@ enum vka_status verdict_read(struct log *log, const char *text, size_t size, str
     }
     log_message(log, VKA_LOG_WARNING, "the tuning profile is malformed and is ignored");
     verdict_free(verdict);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 void verdict_free(struct verdict *verdict)

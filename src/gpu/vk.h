@@ -104,6 +104,14 @@ enum vka_status vk_error(struct log *log, VkResult result, const char *call);
         }                                             \
     } while (0)
 
+/* For functions with `log` that have nothing to release. */
+#define ENSURE_VK(call)                             \
+    do {                                            \
+        VkResult vk_result = (call);                \
+        if (vk_result != VK_SUCCESS)                \
+            return vk_error(log, vk_result, #call); \
+    } while (0)
+
 /* Whether a physical device has an extension. */
 bool vk_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
                       const char *name);

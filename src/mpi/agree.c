@@ -89,16 +89,13 @@ static enum vka_status compare(struct vka_mpi *mpi, const char *caller, const st
 
 static enum vka_status exchange_messages(struct vka_mpi *mpi, uint64_t deadline, const char *caller)
 {
-    enum vka_status status = VKA_OK;
     struct message *all = mpi->messages, *own = all + mpi->size;
     MPI_Request request;
-    TRY(comm_check(
+    ENSURE(comm_check(
         mpi,
         MPI_Iallgather(own, sizeof *own, MPI_BYTE, all, sizeof *own, MPI_BYTE, mpi->comm, &request),
         "MPI_Iallgather"));
-    TRY(comm_wait(mpi, 1, &request, deadline, caller));
-fail:
-    return status;
+    return comm_wait(mpi, 1, &request, deadline, caller);
 }
 
 enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_status own,
@@ -136,23 +133,22 @@ const int32_t *comm_each(const struct vka_mpi *mpi, int rank)
 enum vka_status comm_meet(struct vka_mpi *mpi, uint64_t deadline, uint32_t *local)
 {
     static const char caller[] = "vka_mpi_create";
-    enum vka_status status = VKA_OK;
     int worst[2], length;
     char host[MPI_MAX_PROCESSOR_NAME] = "";
     static_assert(sizeof host <= sizeof mpi->messages->text, "a host's name is a message");
     mpi->messages = calloc((size_t)mpi->size + 1, sizeof *mpi->messages);
-    TRY(comm_worst(mpi, mpi->messages ? VKA_OK : VKA_OUT_OF_HOST_MEMORY, deadline, caller, worst));
+    ENSURE(
+        comm_worst(mpi, mpi->messages ? VKA_OK : VKA_OUT_OF_HOST_MEMORY, deadline, caller, worst));
     if (worst[0] != VKA_OK)
         return log_error(&mpi->log, VKA_OUT_OF_HOST_MEMORY, "%s: rank %d is out of host memory",
                          caller, worst[1]);
-    TRY(comm_check(mpi, MPI_Get_processor_name(host, &length), "MPI_Get_processor_name"));
+    ENSURE(comm_check(mpi, MPI_Get_processor_name(host, &length), "MPI_Get_processor_name"));
     snprintf(mpi->messages[mpi->size].text, sizeof host, "%s", host);
-    TRY(exchange_messages(mpi, deadline, caller));
+    ENSURE(exchange_messages(mpi, deadline, caller));
     *local = 0;
     for (int i = 0; i < mpi->rank; i++)
         *local += strcmp(mpi->messages[i].text, host) == 0;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Starts a reduction over all ranks: for each of n numbers (at most 2), the highest and the first
@@ -171,13 +167,11 @@ static enum vka_status start_worst(struct vka_mpi *mpi, int n, const int *own, M
 enum vka_status comm_worst(struct vka_mpi *mpi, enum vka_status own, uint64_t deadline,
                            const char *caller, int worst[2])
 {
-    enum vka_status status = VKA_OK;
     MPI_Request request;
-    TRY(start_worst(mpi, 1, &(int){(int)own}, &request));
-    TRY(comm_wait(mpi, 1, &request, deadline, caller));
+    ENSURE(start_worst(mpi, 1, &(int){(int)own}, &request));
+    ENSURE(comm_wait(mpi, 1, &request, deadline, caller));
     memcpy(worst, mpi->worst[0], sizeof mpi->worst[0]);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status comm_announce(struct vka_mpi *mpi, uint32_t plan, MPI_Request *request)

@@ -133,29 +133,24 @@ fail:
 
 static enum vka_status duplicate(struct vka_mpi *mpi, MPI_Comm comm, uint64_t deadline)
 {
-    enum vka_status status = VKA_OK;
     MPI_Request request;
-    TRY(comm_check(mpi, MPI_Comm_rank(comm, &mpi->rank), "MPI_Comm_rank"));
-    TRY(comm_check(mpi, MPI_Comm_size(comm, &mpi->size), "MPI_Comm_size"));
-    TRY(comm_check(mpi, MPI_Comm_idup(comm, &mpi->comm, &request), "MPI_Comm_idup"));
-    TRY(comm_wait(mpi, 1, &request, deadline, "vka_mpi_create"));
-    TRY(comm_check(mpi, MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN),
-                   "MPI_Comm_set_errhandler"));
-fail:
-    return status;
+    ENSURE(comm_check(mpi, MPI_Comm_rank(comm, &mpi->rank), "MPI_Comm_rank"));
+    ENSURE(comm_check(mpi, MPI_Comm_size(comm, &mpi->size), "MPI_Comm_size"));
+    ENSURE(comm_check(mpi, MPI_Comm_idup(comm, &mpi->comm, &request), "MPI_Comm_idup"));
+    ENSURE(comm_wait(mpi, 1, &request, deadline, "vka_mpi_create"));
+    return comm_check(mpi, MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN),
+                      "MPI_Comm_set_errhandler");
 }
 
 /* Checks what would keep this rank from communicating at all. */
 static enum vka_status check_comm(struct log *log, const char *caller, MPI_Comm comm)
 {
-    enum vka_status status = VKA_OK;
     int inter = 0;
-    CHECK_ARG(mpi_works(), "%s: MPI_Init has not been called, or MPI_Finalize has", caller);
-    CHECK_ARG(comm != MPI_COMM_NULL, "%s: comm is MPI_COMM_NULL", caller);
-    CHECK_ARG(MPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter,
-              "%s: comm is an inter-communicator (see MPI_Intercomm_merge)", caller);
-fail:
-    return status;
+    ENSURE_ARG(mpi_works(), "%s: MPI_Init has not been called, or MPI_Finalize has", caller);
+    ENSURE_ARG(comm != MPI_COMM_NULL, "%s: comm is MPI_COMM_NULL", caller);
+    ENSURE_ARG(MPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter,
+               "%s: comm is an inter-communicator (see MPI_Intercomm_merge)", caller);
+    return VKA_OK;
 }
 
 static bool is_info(const struct vka_mpi_info *info)
@@ -171,15 +166,13 @@ static bool is_device_info(const struct vka_device_info *info)
 static enum vka_status check_arguments(struct log *log, const char *caller,
                                        const struct vka_mpi_info *info, struct vka_mpi **out)
 {
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(out, "%s: mpi is NULL", caller);
-    CHECK_ARG(!info || is_info(info), "%s: struct_size is %zu, not %zu", caller, info->struct_size,
-              sizeof *info);
-    CHECK_ARG(!info || !info->device || is_device_info(info->device),
-              "%s: device's struct_size is %zu, not %zu", caller, info->device->struct_size,
-              sizeof *info->device);
-fail:
-    return status;
+    ENSURE_ARG(out, "%s: mpi is NULL", caller);
+    ENSURE_ARG(!info || is_info(info), "%s: struct_size is %zu, not %zu", caller, info->struct_size,
+               sizeof *info);
+    ENSURE_ARG(!info || !info->device || is_device_info(info->device),
+               "%s: device's struct_size is %zu, not %zu", caller, info->device->struct_size,
+               sizeof *info->device);
+    return VKA_OK;
 }
 
 enum vka_status vka_mpi_create(MPI_Comm comm, const struct vka_mpi_info *info, struct vka_mpi **out)

@@ -6,14 +6,12 @@
 static enum vka_status create_legs(struct vka_mpi *mpi, size_t room, struct legs *legs)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     legs->room = room;
     legs->leg = calloc(room, sizeof *legs->leg);
     legs->bytes = calloc((size_t)mpi->size, sizeof *legs->bytes);
     legs->at = calloc((size_t)mpi->size, sizeof *legs->at);
-    CHECK_ALLOC(legs->leg && legs->bytes && legs->at ? legs : NULL);
-fail:
-    return status;
+    ENSURE_ALLOC(legs->leg && legs->bytes && legs->at ? legs : NULL);
+    return VKA_OK;
 }
 
 enum vka_status exchange_create(struct vka_mpi *mpi, size_t room, struct exchange *exchange)
@@ -28,42 +26,38 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
 {
     struct vka_mpi *mpi = exchange->mpi;
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     uint64_t count = box_count(box, vka_tensor_rank(image->tensor));
     uint64_t bytes = count * vka_dtype_size(vka_tensor_dtype(image->tensor));
     size_t begin =
         legs->n ? legs->leg[legs->n - 1].at + vka_tensor_size(legs->leg[legs->n - 1].view) : 0;
     if (!count)
         return VKA_OK;
-    CHECK_ARG(begin + bytes <= INT_MAX,
-              "a message of %llu bytes or more exceeds the %d that MPI can count: use more pieces",
-              (unsigned long long)(begin + bytes), INT_MAX);
-    CHECK_ALLOC(legs->n < legs->room ? legs : NULL);
+    ENSURE_ARG(begin + bytes <= INT_MAX,
+               "a message of %llu bytes or more exceeds the %d that MPI can count: use more pieces",
+               (unsigned long long)(begin + bytes), INT_MAX);
+    ENSURE_ALLOC(legs->n < legs->room ? legs : NULL);
     struct leg *leg = &legs->leg[legs->n];
     *leg = (struct leg){.image = image, .box = *box, .at = begin};
-    TRY(comm_device_error(mpi, box_view(image->tensor, box, &leg->view)));
+    ENSURE(comm_device_error(mpi, box_view(image->tensor, box, &leg->view)));
     legs->n++;
     if (!legs->bytes[rank])
         legs->at[rank] = (int)begin;
     legs->bytes[rank] += (int)bytes;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status exchange_finish(struct exchange *exchange)
 {
     struct log *log = &exchange->mpi->log;
-    enum vka_status status = VKA_OK;
     struct legs *both[] = {&exchange->out, &exchange->in};
     for (int i = 0; i < 2; i++) {
         size_t total = 1;
         for (int rank = 0; rank < exchange->mpi->size; rank++)
             total += (size_t)both[i]->bytes[rank];
         both[i]->data = malloc(total);
-        CHECK_ALLOC(both[i]->data);
+        ENSURE_ALLOC(both[i]->data);
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status exchange_start(struct exchange *exchange, struct run *run)

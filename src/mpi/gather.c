@@ -39,16 +39,15 @@ static enum vka_status finish_piece(struct gather *gather, struct gather_piece *
 {
     struct vka_mpi *mpi = gather->mpi;
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     uint64_t total = 0;
     uint32_t rank = vka_tensor_rank(gather->target.tensor);
     size_t element = vka_dtype_size(vka_tensor_dtype(gather->target.tensor));
     for (int i = 0; i < mpi->size; i++) {
         uint64_t count = box_count(&piece->box[i], rank);
         if (count)
-            TRY(comm_device_error(
+            ENSURE(comm_device_error(
                 mpi, box_view(gather->target.tensor, &piece->box[i], &piece->view[i])));
-        CHECK_ARG(
+        ENSURE_ARG(
             total + count <= INT_MAX,
             "a piece of %llu elements or more exceeds the %d that MPI can count: use more pieces",
             (unsigned long long)(total + count), INT_MAX);
@@ -61,19 +60,16 @@ static enum vka_status finish_piece(struct gather *gather, struct gather_piece *
     piece->received = total * element - own;
     if (mpi->size > 1) {
         piece->data = malloc(total * element + 1);
-        CHECK_ALLOC(piece->data);
+        ENSURE_ALLOC(piece->data);
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status gather_finish(struct gather *gather)
 {
-    enum vka_status status = VKA_OK;
     for (uint32_t p = 0; p < gather->n_piece; p++)
-        TRY(finish_piece(gather, &gather->piece[p]));
-fail:
-    return status;
+        ENSURE(finish_piece(gather, &gather->piece[p]));
+    return VKA_OK;
 }
 
 struct vka_tensor *gather_output(const struct gather *gather, uint32_t piece)
@@ -86,24 +82,22 @@ static enum vka_status start_piece(struct gather *gather, struct run *run, uint3
 {
     struct vka_mpi *mpi = gather->mpi;
     struct gather_piece *piece = &gather->piece[p];
-    enum vka_status status = VKA_OK;
     size_t element = vka_dtype_size(vka_tensor_dtype(gather->target.tensor));
     MPI_Datatype type = element == 4 ? MPI_UINT32_T : MPI_UINT16_T;
-    TRY(run_compute(run, piece->plan, (int)p, gather->request));
+    ENSURE(run_compute(run, piece->plan, (int)p, gather->request));
     if (mpi->size == 1)
         return VKA_OK;
-    TRY(run_meet(run));
+    ENSURE(run_meet(run));
     if (piece->plan)
         run_read(run, gather_output(gather, p),
                  piece->data + (size_t)piece->at[mpi->rank] * element);
-    TRY(comm_check(mpi,
-                   MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, piece->data, piece->count,
-                                   piece->at, type, mpi->comm, &gather->request[p]),
-                   "MPI_Iallgatherv"));
+    ENSURE(comm_check(mpi,
+                      MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, piece->data, piece->count,
+                                      piece->at, type, mpi->comm, &gather->request[p]),
+                      "MPI_Iallgatherv"));
     run->stats.sent += piece->sent;
     run->stats.received += piece->received;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Writes the boxes of a piece that other ranks have computed to the tensor. This rank's own box is
@@ -121,17 +115,15 @@ static void land_piece(struct gather *gather, struct run *run, const struct gath
 
 enum vka_status gather_run(struct gather *gather, struct run *run)
 {
-    enum vka_status status = VKA_OK;
     for (uint32_t p = 0; p < gather->n_piece; p++)
-        TRY(start_piece(gather, run, p));
+        ENSURE(start_piece(gather, run, p));
     for (uint32_t p = 0; p < gather->n_piece && gather->mpi->size > 1; p++) {
-        TRY(run_wait(run, 1, &gather->request[p]));
+        ENSURE(run_wait(run, 1, &gather->request[p]));
         land_piece(gather, run, &gather->piece[p]);
     }
     if (gather->mpi->size > 1)
         image_flush(&gather->target, run);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Keeps `data` if the ranks are out of step: MPI may still write to it. */

@@ -7,15 +7,13 @@ enum vka_status image_create(struct vka_mpi *mpi, struct vka_tensor *tensor, boo
                              struct image *image)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     struct box all = box_along(tensor, 0, (struct vka_mpi_range){0, vka_tensor_shape(tensor, 0)});
-    TRY(comm_device_error(mpi, box_view(tensor, &all, &image->tensor)));
+    ENSURE(comm_device_error(mpi, box_view(tensor, &all, &image->tensor)));
     if (needed && !vka_device_properties(mpi->device)->mapped_memory) {
         image->host = malloc(vka_tensor_size(tensor));
-        CHECK_ALLOC(image->host);
+        ENSURE_ALLOC(image->host);
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 void image_destroy(struct image *image)

@@ -137,22 +137,21 @@ static enum vka_status upload_output(struct vka_mpi_layer *layer,
                                      const struct vka_layer_info *whole)
 {
     struct vka_mpi *mpi = layer->mpi;
-    enum vka_status status = VKA_OK;
     size_t size = vka_dtype_size(whole->dtype), in = (size_t)whole->n_head * whole->value_dim;
     layer->columns = split_even(whole->output_dim, (uint32_t)mpi->size, (uint32_t)mpi->rank);
     if (!layer->columns.count)
         return VKA_OK;
-    TRY(upload_rows(layer, (const char *)whole->output.weight + layer->columns.first * in * size));
+    ENSURE(
+        upload_rows(layer, (const char *)whole->output.weight + layer->columns.first * in * size));
     if (whole->output.bias) {
-        TRY(comm_device_error(mpi, vka_tensor_create(mpi->device, whole->dtype, 1,
-                                                     &layer->columns.count, &layer->bias)));
-        TRY(comm_device_error(
+        ENSURE(comm_device_error(mpi, vka_tensor_create(mpi->device, whole->dtype, 1,
+                                                        &layer->columns.count, &layer->bias)));
+        ENSURE(comm_device_error(
             mpi, vka_tensor_write(layer->bias,
                                   (const char *)whole->output.bias + layer->columns.first * size,
                                   layer->columns.count * size)));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* The part without communication; *out is to be destroyed even on failure. */
@@ -160,10 +159,9 @@ static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_in
                               const struct vka_layer_info *whole, struct vka_mpi_layer **out)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     const struct vka_linear_weights none = {0};
     struct vka_mpi_layer *layer = *out = calloc(1, sizeof *layer);
-    CHECK_ALLOC(layer);
+    ENSURE_ALLOC(layer);
     *layer = (struct vka_mpi_layer){
         .mpi = mpi,
         .split = given->split,
@@ -174,20 +172,19 @@ static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_in
     bool batch = given->split == VKA_MPI_BATCH;
     layer->n_piece = batch ? 1 : split_pieces(given->pieces, whole->n_kv_head, mpi->size);
     layer->piece = calloc(layer->n_piece, sizeof *layer->piece);
-    CHECK_ALLOC(layer->piece);
+    ENSURE_ALLOC(layer->piece);
     if (batch) {
-        TRY(comm_device_error(mpi, vka_layer_create(mpi->device, whole, &layer->piece[0])));
+        ENSURE(comm_device_error(mpi, vka_layer_create(mpi->device, whole, &layer->piece[0])));
         return VKA_OK;
     }
     for (uint32_t p = 0; p < layer->n_piece; p++) {
         struct share share = layer_share(layer, mpi->rank, p);
         if (share.query.count)
-            TRY(create_piece(layer, whole, &share, &layer->piece[p]));
+            ENSURE(create_piece(layer, whole, &share, &layer->piece[p]));
     }
     if (layer->has_output)
-        TRY(upload_output(layer, whole));
-fail:
-    return status;
+        ENSURE(upload_output(layer, whole));
+    return VKA_OK;
 }
 
 struct share layer_share(const struct vka_mpi_layer *layer, int rank, uint32_t piece)

@@ -8,19 +8,17 @@ enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
                                     struct vka_mpi_plan **plan, struct vka_mpi_plan_info *filled)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     *filled = (struct vka_mpi_plan_info){.struct_size = sizeof *filled};
-    CHECK_ARG(plan, "%s: plan is NULL", caller);
+    ENSURE_ARG(plan, "%s: plan is NULL", caller);
     if (!info)
         return VKA_OK;
-    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
-              info->struct_size, sizeof *info);
-    CHECK_ARG((unsigned)info->split < VKA_MPI_SPLIT_COUNT, "%s: split %d is unknown", caller,
-              (int)info->split);
-    CHECK_ARG(info->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, info->pieces);
+    ENSURE_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
+               info->struct_size, sizeof *info);
+    ENSURE_ARG((unsigned)info->split < VKA_MPI_SPLIT_COUNT, "%s: split %d is unknown", caller,
+               (int)info->split);
+    ENSURE_ARG(info->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, info->pieces);
     *filled = *info;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun)

@@ -17,44 +17,38 @@ static enum vka_status check_keys(struct log *log, const struct vka_attention_op
                 {"past_value", op->past_value},
                 {"present_key", op->present_key},
                 {"present_value", op->present_value}};
-    enum vka_status status = VKA_OK;
     for (size_t i = 0; i < COUNTOF(rows); i++) {
-        TRY(slice_check(log, caller, rows[i].name, rows[i].tensor, 0, batch));
-        TRY(slice_check(log, caller, rows[i].name, rows[i].tensor, 1, n_kv));
+        ENSURE(slice_check(log, caller, rows[i].name, rows[i].tensor, 0, batch));
+        ENSURE(slice_check(log, caller, rows[i].name, rows[i].tensor, 1, n_kv));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info *info,
                              const struct vka_attention_op *op)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     const struct vka_tensor *four[] = {op ? op->q : NULL, op ? op->k : NULL, op ? op->v : NULL,
                                        op ? op->output : NULL};
-    CHECK_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
-              caller, sizeof *op);
-    if (op->cache || op->q_start || op->kv_start || op->n_key || op->state) {
-        status = log_error(log, VKA_UNSUPPORTED,
-                           "%s: a cache, a ragged batch and key chunks are not supported", caller);
-        goto fail;
-    }
+    ENSURE_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
+               caller, sizeof *op);
+    if (op->cache || op->q_start || op->kv_start || op->n_key || op->state)
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: a cache, a ragged batch and key chunks are not supported", caller);
     if (info->split == VKA_MPI_SEQUENCE)
         return sequence_check(mpi, op);
     for (size_t i = 0; i < COUNTOF(four); i++)
-        CHECK_ARG(four[i] && vka_tensor_rank(four[i]) == 4,
-                  "%s: q, k, v or output is NULL or not of rank 4", caller);
+        ENSURE_ARG(four[i] && vka_tensor_rank(four[i]) == 4,
+                   "%s: q, k, v or output is NULL or not of rank 4", caller);
     uint32_t batch = vka_tensor_shape(op->q, 0), n_head = vka_tensor_shape(op->q, 1);
     uint32_t n_kv = vka_tensor_shape(op->k, 1);
-    CHECK_ARG(n_head % n_kv == 0, "%s: q has %u heads, not a multiple of the %u of k", caller,
-              n_head, n_kv);
-    CHECK_ARG(vka_tensor_shape(op->output, 0) == batch && vka_tensor_shape(op->output, 1) == n_head,
-              "%s: output does not have the batch and heads of q", caller);
-    TRY(check_keys(log, op, batch, n_kv));
-    TRY(slice_check_options(log, caller, &op->options, batch, n_head));
-fail:
-    return status;
+    ENSURE_ARG(n_head % n_kv == 0, "%s: q has %u heads, not a multiple of the %u of k", caller,
+               n_head, n_kv);
+    ENSURE_ARG(vka_tensor_shape(op->output, 0) == batch &&
+                   vka_tensor_shape(op->output, 1) == n_head,
+               "%s: output does not have the batch and heads of q", caller);
+    ENSURE(check_keys(log, op, batch, n_kv));
+    return slice_check_options(log, caller, &op->options, batch, n_head);
 }
 
 static void describe(const struct vka_mpi_plan_info *info, const struct vka_attention_op *op,

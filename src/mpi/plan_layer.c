@@ -12,29 +12,27 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer *la
                              const struct vka_layer_op *op)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(layer && layer->mpi == mpi, "%s: layer is NULL or belongs to another object", caller);
-    CHECK_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
-              caller, sizeof *op);
-    CHECK_ARG(!op->layer, "%s: op->layer is given, but layer is an argument of its own", caller);
-    CHECK_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,
-              (int)op->layout);
-    CHECK_ARG(op->query && vka_tensor_rank(op->query) == 3, "%s: query is NULL or not of rank 3",
-              caller);
-    CHECK_ARG(op->output && vka_tensor_rank(op->output) == 3 &&
-                  vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->query, 0) &&
-                  vka_tensor_shape(op->output, 1) == vka_tensor_shape(op->query, 1) &&
-                  vka_tensor_shape(op->output, 2) == layer->info.output_dim,
-              "%s: output is NULL or not [%u, %u, %u]", caller, vka_tensor_shape(op->query, 0),
-              vka_tensor_shape(op->query, 1), layer->info.output_dim);
-    CHECK_ARG(!op->cache || (layer->split == VKA_MPI_HEADS && layer->n_piece == 1),
-              "%s: cache is given, but the layer is not split by heads with pieces 1", caller);
+    ENSURE_ARG(layer && layer->mpi == mpi, "%s: layer is NULL or belongs to another object",
+               caller);
+    ENSURE_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
+               caller, sizeof *op);
+    ENSURE_ARG(!op->layer, "%s: op->layer is given, but layer is an argument of its own", caller);
+    ENSURE_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,
+               (int)op->layout);
+    ENSURE_ARG(op->query && vka_tensor_rank(op->query) == 3, "%s: query is NULL or not of rank 3",
+               caller);
+    ENSURE_ARG(op->output && vka_tensor_rank(op->output) == 3 &&
+                   vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->query, 0) &&
+                   vka_tensor_shape(op->output, 1) == vka_tensor_shape(op->query, 1) &&
+                   vka_tensor_shape(op->output, 2) == layer->info.output_dim,
+               "%s: output is NULL or not [%u, %u, %u]", caller, vka_tensor_shape(op->query, 0),
+               vka_tensor_shape(op->query, 1), layer->info.output_dim);
+    ENSURE_ARG(!op->cache || (layer->split == VKA_MPI_HEADS && layer->n_piece == 1),
+               "%s: cache is given, but the layer is not split by heads with pieces 1", caller);
     uint32_t axis = batch_axis(op), batch = vka_tensor_shape(op->query, axis);
-    TRY(slice_check(log, caller, "key", op->key, axis, batch));
-    TRY(slice_check(log, caller, "value", op->value, axis, batch));
-    TRY(slice_check_options(log, caller, &op->attention, batch, layer->info.n_head));
-fail:
-    return status;
+    ENSURE(slice_check(log, caller, "key", op->key, axis, batch));
+    ENSURE(slice_check(log, caller, "value", op->value, axis, batch));
+    return slice_check_options(log, caller, &op->attention, batch, layer->info.n_head);
 }
 
 /* Whether a rank has a cache; HEADLESS: it has no heads and needs none. */
@@ -63,15 +61,13 @@ static void describe(const struct vka_mpi_layer *layer, const struct vka_mpi_pla
 static enum vka_status check_caches(struct vka_mpi *mpi)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     int first[WITH_CACHE + 1] = {-1, -1, -1};
     for (int rank = mpi->size; rank-- > 0;)
         first[comm_each(mpi, rank)[0]] = rank;
-    CHECK_ARG(first[WITH_CACHE] < 0 || first[WITHOUT_CACHE] < 0,
-              "%s: rank %d has a cache, rank %d has none", caller, first[WITH_CACHE],
-              first[WITHOUT_CACHE]);
-fail:
-    return status;
+    ENSURE_ARG(first[WITH_CACHE] < 0 || first[WITHOUT_CACHE] < 0,
+               "%s: rank %d has a cache, rank %d has none", caller, first[WITH_CACHE],
+               first[WITHOUT_CACHE]);
+    return VKA_OK;
 }
 
 /* Computes the contexts of the heads of each piece, directly in their columns of `target`. */
@@ -150,20 +146,17 @@ static enum vka_status build_heads(struct vka_mpi_plan *plan, struct vka_mpi_lay
                                    const void *data)
 {
     const struct vka_layer_op *op = data;
-    enum vka_status status = VKA_OK;
     plan->n_head = layer->info.n_head;
     plan->n_kv_head = layer->info.n_kv_head;
-    TRY(check_caches(plan->mpi));
+    ENSURE(check_caches(plan->mpi));
     if (!layer->has_output)
         return build_context(plan, layer, op, op->output);
     const uint32_t shape[] = {vka_tensor_shape(op->output, 0), vka_tensor_shape(op->output, 1),
                               layer->info.n_head * layer->info.value_dim};
-    TRY(comm_device_error(plan->mpi,
-                          vka_tensor_create(plan->mpi->device, VKA_F32, 3, shape, &plan->context)));
-    TRY(build_context(plan, layer, op, plan->context));
-    TRY(build_output(plan, layer, op));
-fail:
-    return status;
+    ENSURE(comm_device_error(
+        plan->mpi, vka_tensor_create(plan->mpi->device, VKA_F32, 3, shape, &plan->context)));
+    ENSURE(build_context(plan, layer, op, plan->context));
+    return build_output(plan, layer, op);
 }
 
 /* The batch elements of a piece of a rank. */

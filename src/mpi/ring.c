@@ -56,7 +56,6 @@ static enum vka_status add_leg(struct ring *ring, struct block *block, int owner
 {
     struct vka_mpi *mpi = ring->mpi;
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     struct vka_mpi_range range[2];
     vka_mpi_positions(ring->n_kv, mpi->size, owner, range);
     struct vka_mpi_range part = range[half], keys = block->keys;
@@ -77,29 +76,26 @@ static enum vka_status add_leg(struct ring *ring, struct block *block, int owner
         size_t size = box_count(&leg->mine[i], 4) * vka_dtype_size(vka_tensor_dtype(t));
         leg->bytes += size;
         *bytes += size;
-        TRY(comm_device_error(mpi, box_view(ring->held[i], &leg->there[i], &leg->to[i])));
+        ENSURE(comm_device_error(mpi, box_view(ring->held[i], &leg->there[i], &leg->to[i])));
         if (owner == mpi->rank)
-            TRY(comm_device_error(mpi,
-                                  box_view(ring->local[i].tensor, &leg->mine[i], &leg->from[i])));
+            ENSURE(comm_device_error(
+                mpi, box_view(ring->local[i].tensor, &leg->mine[i], &leg->from[i])));
     }
-    CHECK_ARG(leg->bytes <= INT_MAX, "a key chunk of %zu bytes exceeds the %d that MPI can count",
-              leg->bytes, INT_MAX);
-fail:
-    return status;
+    ENSURE_ARG(leg->bytes <= INT_MAX, "a key chunk of %zu bytes exceeds the %d that MPI can count",
+               leg->bytes, INT_MAX);
+    return VKA_OK;
 }
 
 /* The front halves come in the order of the ranks, the back halves after them in reverse order. */
 static enum vka_status add_legs(struct ring *ring, struct block *block, size_t *most)
 {
-    enum vka_status status = VKA_OK;
     size_t bytes = 0;
     int size = ring->mpi->size;
     block->first = ring->n_leg;
     for (int i = 0; i < 2 * size; i++)
-        TRY(add_leg(ring, block, i < size ? i : 2 * size - 1 - i, i >= size, &bytes));
+        ENSURE(add_leg(ring, block, i < size ? i : 2 * size - 1 - i, i >= size, &bytes));
     *most = bytes > *most ? bytes : *most;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Makes views of k and v of a block; the caller destroys them. */
@@ -160,7 +156,6 @@ static enum vka_status create_blocks(struct ring *ring, const struct vka_attenti
 {
     struct vka_mpi *mpi = ring->mpi;
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     uint32_t slices = 2 * (uint32_t)mpi->size;
     uint32_t slice = (ring->n_kv + slices - 1) / slices;
     uint32_t most = (slice + BLOCK_UNIT - 1) / BLOCK_UNIT * BLOCK_UNIT;
@@ -168,7 +163,7 @@ static enum vka_status create_blocks(struct ring *ring, const struct vka_attenti
     ring->n_block = (ring->n_kv + most - 1) / most;
     ring->block = calloc(ring->n_block, sizeof *ring->block);
     ring->leg = calloc(ring->n_block + slices, sizeof *ring->leg);
-    CHECK_ALLOC(ring->block && ring->leg ? ring : NULL);
+    ENSURE_ALLOC(ring->block && ring->leg ? ring : NULL);
     for (uint32_t b = 0; b < ring->n_block; b++) {
         uint32_t first = b * most;
         ring->block[b].keys = (struct vka_mpi_range){first, least(most, ring->n_kv - first)};
@@ -177,13 +172,12 @@ static enum vka_status create_blocks(struct ring *ring, const struct vka_attenti
         const struct vka_tensor *t = given[i];
         const uint32_t shape[] = {vka_tensor_shape(t, 0), vka_tensor_shape(t, 1),
                                   ring->block[0].keys.count, vka_tensor_shape(t, 3)};
-        TRY(image_create(mpi, given[i], true, &ring->local[i]));
-        TRY(comm_device_error(
+        ENSURE(image_create(mpi, given[i], true, &ring->local[i]));
+        ENSURE(comm_device_error(
             mpi, vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &ring->held[i])));
-        TRY(image_create(mpi, ring->held[i], true, &ring->block_image[i]));
+        ENSURE(image_create(mpi, ring->held[i], true, &ring->block_image[i]));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* With a causal mask the ranks have the same work in total, but not for each block: with the first
@@ -198,22 +192,20 @@ static uint32_t count_ahead(const struct ring *ring, const struct vka_attention_
 static enum vka_status create_staging(struct ring *ring)
 {
     struct log *log = &ring->mpi->log;
-    enum vka_status status = VKA_OK;
     size_t most = 0, legs = 0;
     for (uint32_t b = 0; b < ring->n_block; b++) {
-        TRY(add_legs(ring, &ring->block[b], &most));
+        ENSURE(add_legs(ring, &ring->block[b], &most));
         legs = ring->block[b].n_leg > legs ? ring->block[b].n_leg : legs;
     }
     ring->slot = calloc(ring->n_ahead + 1, sizeof *ring->slot);
-    CHECK_ALLOC(ring->slot);
+    ENSURE_ALLOC(ring->slot);
     for (uint32_t i = 0; i <= ring->n_ahead; i++) {
         struct slot *slot = &ring->slot[i];
         slot->data = malloc(most);
         slot->request = malloc(legs * sizeof *slot->request);
-        CHECK_ALLOC(slot->data && slot->request ? slot : NULL);
+        ENSURE_ALLOC(slot->data && slot->request ? slot : NULL);
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status ring_create(struct vka_mpi_plan *plan, const struct rows *rows,
@@ -221,25 +213,22 @@ enum vka_status ring_create(struct vka_mpi_plan *plan, const struct rows *rows,
 {
     struct vka_mpi *mpi = plan->mpi;
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     struct ring *ring = *out = calloc(1, sizeof *ring);
-    CHECK_ALLOC(ring);
+    ENSURE_ALLOC(ring);
     *ring = (struct ring){.mpi = mpi, .n_kv = n_kv};
-    TRY(create_blocks(ring, op));
+    ENSURE(create_blocks(ring, op));
     ring->n_ahead = count_ahead(ring, op);
-    TRY(make_states(plan, ring, rows, op));
-    TRY(create_staging(ring));
+    ENSURE(make_states(plan, ring, rows, op));
+    ENSURE(create_staging(ring));
     for (uint32_t b = 0; b < ring->n_block; b++)
-        TRY(record(plan, ring, rows, op, &ring->block[b]));
-fail:
-    return status;
+        ENSURE(record(plan, ring, rows, op, &ring->block[b]));
+    return VKA_OK;
 }
 
 /* Starts to send the owners' parts of a block to all ranks. */
 static enum vka_status start(struct ring *ring, struct run *run, uint32_t b)
 {
     struct vka_mpi *mpi = ring->mpi;
-    enum vka_status status = VKA_OK;
     const struct block *block = &ring->block[b];
     const struct slot *slot = slot_of(ring, b);
     for (size_t i = 0; i < block->n_leg; i++) {
@@ -249,13 +238,12 @@ static enum vka_status start(struct ring *ring, struct run *run, uint32_t b)
             image_get(&ring->local[t], run, &leg->mine[t], leg->from[t], slot->data + leg->at[t]);
         run->stats.sent += mine ? leg->bytes : 0;
         run->stats.received += mine ? 0 : leg->bytes;
-        TRY(comm_check(mpi,
-                       MPI_Ibcast(slot->data + leg->at[K], (int)leg->bytes, MPI_BYTE, leg->owner,
-                                  mpi->comm, &slot->request[i]),
-                       "MPI_Ibcast"));
+        ENSURE(comm_check(mpi,
+                          MPI_Ibcast(slot->data + leg->at[K], (int)leg->bytes, MPI_BYTE, leg->owner,
+                                     mpi->comm, &slot->request[i]),
+                          "MPI_Ibcast"));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static enum vka_status land(struct ring *ring, struct run *run, uint32_t b)
@@ -278,20 +266,18 @@ static enum vka_status land(struct ring *ring, struct run *run, uint32_t b)
 
 enum vka_status ring_run(struct ring *ring, struct run *run)
 {
-    enum vka_status status = VKA_OK;
     for (int i = 0; i < TENSOR_COUNT; i++)
         image_fetch(&ring->local[i], run);
     for (uint32_t b = 0; b < ring->n_ahead; b++)
-        TRY(start(ring, run, b));
+        ENSURE(start(ring, run, b));
     for (uint32_t b = 0; b < ring->n_block; b++) {
-        TRY(land(ring, run, b));
+        ENSURE(land(ring, run, b));
         if (b + ring->n_ahead < ring->n_block)
-            TRY(start(ring, run, b + ring->n_ahead));
+            ENSURE(start(ring, run, b + ring->n_ahead));
         int n = b + 1 < ring->n_block ? (int)ring->block[b + 1].n_leg : 0;
-        TRY(run_compute(run, ring->block[b].plan, n, slot_of(ring, b + 1)->request));
+        ENSURE(run_compute(run, ring->block[b].plan, n, slot_of(ring, b + 1)->request));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 void ring_destroy(struct ring **owned)

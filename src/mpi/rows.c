@@ -9,7 +9,6 @@ enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *
                             struct rows *rows)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     struct vka_tensor *given = op->options.query_offset, *mask = op->options.mask;
     uint32_t n = given ? vka_tensor_shape(given, 0) : 1;
     struct vka_mpi_range range[2];
@@ -17,15 +16,14 @@ enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *
     *rows = (struct rows){
         .mpi = mpi, .half = {{.range = range[0]}, {.range = range[1], .behind = range[0].count}}};
     if (vka_tensor_rank(mask) > 1 && vka_tensor_shape(mask, vka_tensor_rank(mask) - 2) > 1)
-        TRY(slice_check(log, "vka_mpi_plan_attention", "mask", mask, vka_tensor_rank(mask) - 2,
-                        n_q));
+        ENSURE(slice_check(log, "vka_mpi_plan_attention", "mask", mask, vka_tensor_rank(mask) - 2,
+                           n_q));
     if (given)
-        TRY(comm_device_error(mpi, vka_tensor_slice(given, 0, 0, n, &rows->offset)));
+        ENSURE(comm_device_error(mpi, vka_tensor_slice(given, 0, 0, n, &rows->offset)));
     for (int i = 0; i < 2; i++)
-        TRY(comm_device_error(
+        ENSURE(comm_device_error(
             mpi, vka_tensor_create(mpi->device, VKA_I32, 1, &n, &rows->half[i].offset)));
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Describes attention of half `index`, which is not empty, as an operation on views. */
@@ -33,24 +31,22 @@ static enum vka_status describe_half(struct views *views, const struct rows *row
                                      const struct vka_attention_op *op, const struct share *share,
                                      const struct rows_block *block, struct vka_attention_op *own)
 {
-    enum vka_status status = VKA_OK;
     const struct rows_half *half = &rows->half[index];
     struct part part = {{0, vka_tensor_shape(op->q, 0)}, *share};
     struct vka_mpi_range mine = {half->behind, half->range.count};
-    TRY(views_slice(views, op->q, 1, share->query, &own->q));
-    TRY(views_slice(views, own->q, 2, mine, &own->q));
-    TRY(views_slice(views, op->output, 1, share->query, &own->output));
-    TRY(views_slice(views, own->output, 2, mine, &own->output));
-    TRY(slice_options(views, &op->options, &part, &own->options));
-    TRY(slice_queries(views, half->range, &own->options));
+    ENSURE(views_slice(views, op->q, 1, share->query, &own->q));
+    ENSURE(views_slice(views, own->q, 2, mine, &own->q));
+    ENSURE(views_slice(views, op->output, 1, share->query, &own->output));
+    ENSURE(views_slice(views, own->output, 2, mine, &own->output));
+    ENSURE(slice_options(views, &op->options, &part, &own->options));
+    ENSURE(slice_queries(views, half->range, &own->options));
     own->options.query_offset = half->offset;
     if (block) {
         own->state = block->state[index];
         own->key_first = block->key_first;
         own->n_key = block->n_key;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,

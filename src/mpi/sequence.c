@@ -42,32 +42,30 @@ static struct vka_tensor *operand(const struct vka_attention_op *op, int which)
 enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_op *op)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     for (int i = 0; i < TENSOR_COUNT; i++)
-        CHECK_ARG(operand(op, i) && vka_tensor_rank(operand(op, i)) == 4,
-                  "%s: q, k, v or output is NULL or not of rank 4", caller);
+        ENSURE_ARG(operand(op, i) && vka_tensor_rank(operand(op, i)) == 4,
+                   "%s: q, k, v or output is NULL or not of rank 4", caller);
     uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
-    CHECK_ARG(n_head % n_kv == 0 && vka_tensor_shape(op->v, 1) == n_kv,
-              "%s: q has %u heads, not a multiple of the %u of k, or v has another number than k",
-              caller, n_head, n_kv);
-    CHECK_ARG(vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->q, 0) &&
-                  vka_tensor_shape(op->output, 1) == n_head &&
-                  vka_tensor_shape(op->output, 2) == vka_tensor_shape(op->q, 2) &&
-                  vka_tensor_shape(op->output, 3) == vka_tensor_shape(op->v, 3),
-              "%s: output is not [%u, %u, %u, %u]", caller, vka_tensor_shape(op->q, 0), n_head,
-              vka_tensor_shape(op->q, 2), vka_tensor_shape(op->v, 3));
+    ENSURE_ARG(n_head % n_kv == 0 && vka_tensor_shape(op->v, 1) == n_kv,
+               "%s: q has %u heads, not a multiple of the %u of k, or v has another number than k",
+               caller, n_head, n_kv);
+    ENSURE_ARG(vka_tensor_shape(op->output, 0) == vka_tensor_shape(op->q, 0) &&
+                   vka_tensor_shape(op->output, 1) == n_head &&
+                   vka_tensor_shape(op->output, 2) == vka_tensor_shape(op->q, 2) &&
+                   vka_tensor_shape(op->output, 3) == vka_tensor_shape(op->v, 3),
+               "%s: output is not [%u, %u, %u, %u]", caller, vka_tensor_shape(op->q, 0), n_head,
+               vka_tensor_shape(op->q, 2), vka_tensor_shape(op->v, 3));
     uint32_t batch = vka_tensor_shape(op->q, 0);
-    TRY(slice_check(log, caller, "k", op->k, 0, batch));
-    TRY(slice_check(log, caller, "v", op->v, 0, batch));
-    TRY(slice_check_options(log, caller, &op->options, batch, n_head));
+    ENSURE(slice_check(log, caller, "k", op->k, 0, batch));
+    ENSURE(slice_check(log, caller, "v", op->v, 0, batch));
+    ENSURE(slice_check_options(log, caller, &op->options, batch, n_head));
     if (op->past_key || op->past_value || op->present_key || op->present_value ||
         op->options.scores)
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: past, present and returned scores are not supported for positions "
                          "split over ranks",
                          caller);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 void sequence_describe(const struct vka_attention_op *op, struct terms *terms)
@@ -86,26 +84,24 @@ void sequence_describe(const struct vka_attention_op *op, struct terms *terms)
 static enum vka_status count_positions(struct vka_mpi *mpi, uint32_t n[TENSOR_COUNT])
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     for (int i = 0; i < TENSOR_COUNT; i++) {
         uint64_t sum = 0;
         for (int rank = 0; rank < mpi->size; rank++)
             sum += (uint32_t)comm_each(mpi, rank)[i];
-        CHECK_ARG(sum <= INT32_MAX, "%s: %llu positions exceed 2^31 - 1", caller,
-                  (unsigned long long)sum);
+        ENSURE_ARG(sum <= INT32_MAX, "%s: %llu positions exceed 2^31 - 1", caller,
+                   (unsigned long long)sum);
         n[i] = (uint32_t)sum;
         for (int rank = 0; rank < mpi->size; rank++) {
             struct vka_mpi_range half[2];
             uint32_t own = (uint32_t)comm_each(mpi, rank)[i];
             vka_mpi_positions(n[i], mpi->size, rank, half);
-            CHECK_ARG(half[0].count + half[1].count == own,
-                      "%s: %s of rank %d has %u of %u positions, but should have %u", caller,
-                      names[i], rank, own, n[i], half[0].count + half[1].count);
+            ENSURE_ARG(half[0].count + half[1].count == own,
+                       "%s: %s of rank %d has %u of %u positions, but should have %u", caller,
+                       names[i], rank, own, n[i], half[0].count + half[1].count);
         }
     }
-    CHECK_ARG(n[K] == n[V], "%s: k has %u positions, but v has %u", caller, n[K], n[V]);
-fail:
-    return status;
+    ENSURE_ARG(n[K] == n[V], "%s: k has %u positions, but v has %u", caller, n[K], n[V]);
+    return VKA_OK;
 }
 
 static struct vka_mpi_range heads_of(const struct share *share, int which)
@@ -143,12 +139,11 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
                                 struct exchange *exchange)
 {
     struct vka_mpi *mpi = s->mpi;
-    enum vka_status status = VKA_OK;
     bool back = first == OUTPUT;
     uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
     struct legs *to_whole = back ? &exchange->out : &exchange->in;
     struct legs *to_local = back ? &exchange->in : &exchange->out;
-    TRY(exchange_create(mpi, (size_t)mpi->size * 2 * TENSOR_COUNT, exchange));
+    ENSURE(exchange_create(mpi, (size_t)mpi->size * 2 * TENSOR_COUNT, exchange));
     exchange->same = s->by_rows;
     for (int rank = 0; rank < mpi->size; rank++) {
         struct share theirs = share_of(s, n_head, n_kv, rank, p);
@@ -158,15 +153,13 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
             boxes(s, i, rank, heads_of(&piece->share, i), true, other);
             for (int half = 0; half < 2; half++) {
                 if (!exchange->same || rank == 0)
-                    TRY(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
+                    ENSURE(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
                 if (piece->tensor[i])
-                    TRY(exchange_add(exchange, to_whole, rank, &piece->whole[i], &other[half]));
+                    ENSURE(exchange_add(exchange, to_whole, rank, &piece->whole[i], &other[half]));
             }
         }
     }
-    TRY(exchange_finish(exchange));
-fail:
-    return status;
+    return exchange_finish(exchange);
 }
 
 /* Makes the tensors of all positions of this rank's heads, and the plan of attention on them. */
@@ -208,9 +201,8 @@ static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_
 {
     struct vka_mpi *mpi = plan->mpi;
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     struct sequence *s = plan->sequence = calloc(1, sizeof *s);
-    CHECK_ALLOC(s);
+    ENSURE_ALLOC(s);
     s->mpi = mpi;
     s->by_rows = (uint32_t)mpi->size > plan->n_head;
     memcpy(s->n, n, sizeof s->n);
@@ -220,35 +212,31 @@ static enum vka_status begin(struct vka_mpi_plan *plan, const uint32_t n[TENSOR_
         return VKA_OK;
     if (s->n_piece > plan->n_kv_head)
         s->n_piece = plan->n_kv_head; /* so that no keys are received twice */
-    TRY(rows_create(mpi, op, n[Q], &s->rows));
+    ENSURE(rows_create(mpi, op, n[Q], &s->rows));
     if (plan->info.path == VKA_PATH_UNFUSED)
         return VKA_UNSUPPORTED; /* only fused passes take blocks */
-    TRY(ring_create(plan, &s->rows, op, n[K], &s->ring));
-fail:
-    return status;
+    return ring_create(plan, &s->rows, op, n[K], &s->ring);
 }
 
 static enum vka_status create_pieces(struct vka_mpi_plan *plan, const struct vka_attention_op *op)
 {
     struct vka_mpi *mpi = plan->mpi;
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     struct sequence *s = plan->sequence;
     s->piece = calloc(s->n_piece, sizeof *s->piece);
-    CHECK_ALLOC(s->piece);
+    ENSURE_ALLOC(s->piece);
     for (int i = 0; i < TENSOR_COUNT; i++)
-        TRY(image_create(mpi, operand(op, i), !s->by_rows || i == K || i == V, &s->local[i]));
+        ENSURE(image_create(mpi, operand(op, i), !s->by_rows || i == K || i == V, &s->local[i]));
     for (uint32_t p = 0; p < s->n_piece; p++) {
         struct sequence_piece *piece = &s->piece[p];
         piece->share = share_of(s, plan->n_head, plan->n_kv_head, mpi->rank, p);
         if (piece->share.query.count)
-            TRY(create_tensors(plan, s, piece, op));
-        TRY(add_legs(s, piece, p, op, s->by_rows ? K : Q, V, &piece->scatter));
+            ENSURE(create_tensors(plan, s, piece, op));
+        ENSURE(add_legs(s, piece, p, op, s->by_rows ? K : Q, V, &piece->scatter));
         if (!s->by_rows)
-            TRY(add_legs(s, piece, p, op, OUTPUT, OUTPUT, &piece->collect));
+            ENSURE(add_legs(s, piece, p, op, OUTPUT, OUTPUT, &piece->collect));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op)
@@ -276,34 +264,32 @@ fail:
  * outputs of earlier ones are sent back. */
 enum vka_status sequence_run(struct sequence *s, struct run *run)
 {
-    enum vka_status status = VKA_OK;
     if (s->by_rows)
         rows_move(&s->rows, run);
-    TRY(run_meet(run));
+    ENSURE(run_meet(run));
     if (s->ring)
         return ring_run(s->ring, run);
     for (int i = Q; i <= V; i++)
         image_fetch(&s->local[i], run);
     for (uint32_t p = 0; p < s->n_piece; p++)
-        TRY(exchange_start(&s->piece[p].scatter, run));
+        ENSURE(exchange_start(&s->piece[p].scatter, run));
     for (uint32_t p = 0; p < s->n_piece; p++) {
         struct sequence_piece *piece = &s->piece[p];
         MPI_Request *next = p + 1 < s->n_piece ? &s->piece[p + 1].scatter.request : NULL;
-        TRY(exchange_land(&piece->scatter, run));
+        ENSURE(exchange_land(&piece->scatter, run));
         for (int i = Q; i <= V && piece->plan; i++)
             image_flush(&piece->whole[i], run);
-        TRY(run_compute(run, piece->plan, next != NULL, next));
+        ENSURE(run_compute(run, piece->plan, next != NULL, next));
         if (s->by_rows)
             continue;
         if (piece->plan)
             image_fetch(&piece->whole[OUTPUT], run);
-        TRY(exchange_start(&piece->collect, run));
+        ENSURE(exchange_start(&piece->collect, run));
     }
     for (uint32_t p = 0; p < s->n_piece && !s->by_rows; p++)
-        TRY(exchange_land(&s->piece[p].collect, run));
+        ENSURE(exchange_land(&s->piece[p].collect, run));
     image_flush(&s->local[OUTPUT], run);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 void sequence_destroy(struct sequence **slot)

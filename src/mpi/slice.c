@@ -10,12 +10,10 @@ void views_destroy(struct views *views)
 enum vka_status slice_check(struct log *log, const char *caller, const char *name,
                             const struct vka_tensor *tensor, uint32_t axis, uint32_t whole)
 {
-    enum vka_status status = VKA_OK;
     uint32_t size = vka_tensor_shape(tensor, axis);
-    CHECK_ARG(!tensor || size == whole, "%s: axis %u of %s is %u, not %u", caller, axis, name, size,
-              whole);
-fail:
-    return status;
+    ENSURE_ARG(!tensor || size == whole, "%s: axis %u of %s is %u, not %u", caller, axis, name,
+               size, whole);
+    return VKA_OK;
 }
 
 enum vka_status slice_check_options(struct log *log, const char *caller,
@@ -35,22 +33,20 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
                 {"scores", o->scores, 2, n_head, true},
                 {"sink", o->sink, 0, n_head, true},
                 {"alibi", o->alibi, 0, n_head, true}};
-    enum vka_status status = VKA_OK;
     for (size_t i = 0; i < COUNTOF(rows); i++) {
         uint32_t rank = vka_tensor_rank(rows[i].tensor);
         if (rank <= rows[i].behind)
             continue;
-        CHECK_ARG(rows[i].behind || rank == 1, "%s: %s has %u axes, not one", caller, rows[i].name,
-                  rank);
+        ENSURE_ARG(rows[i].behind || rank == 1, "%s: %s has %u axes, not one", caller, rows[i].name,
+                   rank);
         uint32_t axis = rank - 1 - rows[i].behind;
         if (rows[i].exact || vka_tensor_shape(rows[i].tensor, axis) != 1)
-            TRY(slice_check(log, caller, rows[i].name, rows[i].tensor, axis, rows[i].whole));
+            ENSURE(slice_check(log, caller, rows[i].name, rows[i].tensor, axis, rows[i].whole));
     }
-    CHECK_ARG(!o->query_offset || vka_tensor_dtype(o->query_offset) == VKA_I32,
-              "%s: query_offset is %s, not i32", caller,
-              vka_dtype_name(vka_tensor_dtype(o->query_offset)));
-fail:
-    return status;
+    ENSURE_ARG(!o->query_offset || vka_tensor_dtype(o->query_offset) == VKA_I32,
+               "%s: query_offset is %s, not i32", caller,
+               vka_dtype_name(vka_tensor_dtype(o->query_offset)));
+    return VKA_OK;
 }
 
 enum vka_status views_slice(struct views *views, struct vka_tensor *tensor, uint32_t axis,
@@ -114,23 +110,21 @@ static enum vka_status slice_mask(struct views *views, struct vka_tensor **mask,
 enum vka_status slice_options(struct views *views, const struct vka_attention_options *whole,
                               const struct part *part, struct vka_attention_options *options)
 {
-    enum vka_status status = VKA_OK;
     struct vka_mpi_range batch = part->batch, heads = part->heads.query;
     *options = *whole;
-    TRY(slice_mask(views, &options->mask, 3, batch));
-    TRY(slice_mask(views, &options->mask, 2, heads));
-    TRY(views_slice(views, options->kv_length, 0, batch, &options->kv_length));
-    TRY(views_slice(views, options->query_offset, 0, batch, &options->query_offset));
-    TRY(views_slice(views, options->scores, 0, batch, &options->scores));
-    TRY(views_slice(views, options->scores, 1, heads, &options->scores));
-    TRY(views_slice(views, options->sink, 0, heads, &options->sink));
-    TRY(views_slice(views, options->alibi, 0, heads, &options->alibi));
+    ENSURE(slice_mask(views, &options->mask, 3, batch));
+    ENSURE(slice_mask(views, &options->mask, 2, heads));
+    ENSURE(views_slice(views, options->kv_length, 0, batch, &options->kv_length));
+    ENSURE(views_slice(views, options->query_offset, 0, batch, &options->query_offset));
+    ENSURE(views_slice(views, options->scores, 0, batch, &options->scores));
+    ENSURE(views_slice(views, options->scores, 1, heads, &options->scores));
+    ENSURE(views_slice(views, options->sink, 0, heads, &options->sink));
+    ENSURE(views_slice(views, options->alibi, 0, heads, &options->alibi));
     if (options->dropout != 0) {
         options->dropout_batch += batch.first;
         options->dropout_head += heads.first;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
@@ -143,17 +137,14 @@ enum vka_status slice_queries(struct views *views, struct vka_mpi_range queries,
 enum vka_status slice_attention(struct views *views, const struct vka_attention_op *whole,
                                 const struct part *part, struct vka_attention_op *op)
 {
-    enum vka_status status = VKA_OK;
     *op = *whole;
     struct vka_tensor **by_key[] = {&op->k,          &op->v,           &op->past_key,
                                     &op->past_value, &op->present_key, &op->present_value};
-    TRY(views_slice(views, op->q, 0, part->batch, &op->q));
-    TRY(views_slice(views, op->q, 1, part->heads.query, &op->q));
+    ENSURE(views_slice(views, op->q, 0, part->batch, &op->q));
+    ENSURE(views_slice(views, op->q, 1, part->heads.query, &op->q));
     for (size_t i = 0; i < COUNTOF(by_key); i++) {
-        TRY(views_slice(views, *by_key[i], 0, part->batch, by_key[i]));
-        TRY(views_slice(views, *by_key[i], 1, part->heads.key, by_key[i]));
+        ENSURE(views_slice(views, *by_key[i], 0, part->batch, by_key[i]));
+        ENSURE(views_slice(views, *by_key[i], 1, part->heads.key, by_key[i]));
     }
-    TRY(slice_options(views, &whole->options, part, &op->options));
-fail:
-    return status;
+    return slice_options(views, &whole->options, part, &op->options);
 }

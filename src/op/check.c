@@ -47,14 +47,12 @@ enum vka_status check_vector(struct vka_device *device, const char *caller, cons
                              const struct vka_tensor *tensor, uint32_t n)
 {
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     if (!tensor)
         return VKA_OK;
-    TRY(check_tensor(device, caller, name, tensor, CHECK_F32));
-    TRY(check_shape(device, caller, name, tensor, 1, &n));
-    CHECK_ARG(n == 1 || tensor->shape.stride[0] == 1, "%s: %s is not contiguous", caller, name);
-fail:
-    return status;
+    ENSURE(check_tensor(device, caller, name, tensor, CHECK_F32));
+    ENSURE(check_shape(device, caller, name, tensor, 1, &n));
+    ENSURE_ARG(n == 1 || tensor->shape.stride[0] == 1, "%s: %s is not contiguous", caller, name);
+    return VKA_OK;
 }
 
 enum vka_status check_no_overlap(struct vka_device *device, const char *caller, const char *name,

@@ -121,20 +121,17 @@ static enum vka_status add_part(struct vka_plan *plan, const void *job, const st
 /* Adds a transposing copy of n workgroups. */
 static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
 {
-    enum vka_status status = VKA_OK;
     struct copy probe = *(const struct copy *)problem;
     struct pass pass = {0};
     n = calibrate_groups(plan, 4 * COPY_RUN * COPY_LANES, n);
     const uint32_t size[4] = {n, 1, COPY_RUN, COPY_LANES};
-    TRY(plan_scratch(plan, probe.from.dtype, size, &probe.from));
-    TRY(plan_scratch(plan, probe.to.dtype, size, &probe.to));
+    ENSURE(plan_scratch(plan, probe.from.dtype, size, &probe.from));
+    ENSURE(plan_scratch(plan, probe.to.dtype, size, &probe.to));
     probe.to.shape.stride[2] = 1;
     probe.to.shape.stride[3] = COPY_RUN;
     probe.panel = 0;
     make_pass(plan, &probe, &pass);
-    TRY(plan_add_pass(plan, &pass));
-fail:
-    return status;
+    return plan_add_pass(plan, &pass);
 }
 
 enum vka_status plan_probe_moves(struct vka_plan *plan, const void *problem, uint32_t n)

@@ -90,17 +90,14 @@ static enum vka_status add_count(struct vka_plan *plan, const char *name, uint32
                                  struct vka_tensor *words)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
     struct count *count = NULL;
     *words = (struct vka_tensor){.dtype = VKA_I32};
     shape_dense(4, (const uint32_t[]){1, 1, 1, 2 * n}, &words->shape);
-    TRY(plan_host_words(plan, vka_tensor_size(words), &words->storage));
+    ENSURE(plan_host_words(plan, vka_tensor_size(words), &words->storage));
     count = calloc(1, sizeof *count);
-    CHECK_ALLOC(count);
+    ENSURE_ALLOC(count);
     *count = (struct count){{NULL, sum_counts, free_count, false}, name, words->storage, n, 0, 0};
-    TRY(plan_attach(plan, &count->attached));
-fail:
-    return status;
+    return plan_attach(plan, &count->attached);
 }
 
 static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *part)
@@ -143,7 +140,6 @@ static enum vka_status add_part(struct vka_plan *plan, const void *job, const st
 enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
                                      const struct vka_tensor *t)
 {
-    enum vka_status status = VKA_OK;
     struct vka_tensor counts;
     struct total total = {0};
     if (!plan->count_nonfinite || !t)
@@ -154,15 +150,13 @@ enum vka_status plan_count_nonfinite(struct vka_plan *plan, const char *name,
                             .least = {1, 1, 1, 1},
                             .judge = judge,
                             .add = add_part};
-    TRY(plan_settle_kernel(plan, KERNEL_nonfinite));
-    TRY(plan_cut(plan, &cut, counting.tensor.shape.size));
-    TRY(plan_check_room(plan, total.passes));
-    TRY(add_count(plan, name, total.invocations, &counts));
+    ENSURE(plan_settle_kernel(plan, KERNEL_nonfinite));
+    ENSURE(plan_cut(plan, &cut, counting.tensor.shape.size));
+    ENSURE(plan_check_room(plan, total.passes));
+    ENSURE(add_count(plan, name, total.invocations, &counts));
     counting.counts = &counts;
     total = (struct total){0};
-    TRY(plan_cut(plan, &cut, counting.tensor.shape.size));
-fail:
-    return status;
+    return plan_cut(plan, &cut, counting.tensor.shape.size);
 }
 
 /* Attached count `index`; NULL past the last. */
@@ -194,12 +188,10 @@ enum vka_status vka_plan_nonfinite(const struct vka_plan *plan, size_t index,
     if (!plan)
         return VKA_INVALID;
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(info, "%s: info is NULL", __func__);
+    ENSURE_ARG(info, "%s: info is NULL", __func__);
     const struct count *c = find_count(plan, index);
-    CHECK_ARG(c, "%s: index %zu is past the last counted output", __func__, index);
-    CHECK_ARG(plan->waited, "%s: no run of the plan has been waited for", __func__);
+    ENSURE_ARG(c, "%s: index %zu is past the last counted output", __func__, index);
+    ENSURE_ARG(plan->waited, "%s: no run of the plan has been waited for", __func__);
     *info = (struct vka_nonfinite_info){.name = c->name, .nan = c->nan, .inf = c->inf};
-fail:
-    return status;
+    return VKA_OK;
 }

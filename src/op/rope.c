@@ -106,18 +106,16 @@ static enum vka_status check(struct vka_plan *plan, const char *name, const stru
                              uint64_t first, const uint32_t size[4])
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
     const uint64_t rows = size[2], limit = plan->caps.properties.max_buffer_range;
-    CHECK_ARG(!rope->dim || rope->base == 0 || rope->base >= 1, "%s: rope.base is %g, less than 1",
-              name, (double)rope->base);
-    CHECK_ARG(!rope->dim || first + rows <= 1u << 31, "%s: position %llu exceeds 2^31 - 1", name,
-              (unsigned long long)(first + rows - 1));
+    ENSURE_ARG(!rope->dim || rope->base == 0 || rope->base >= 1, "%s: rope.base is %g, less than 1",
+               name, (double)rope->base);
+    ENSURE_ARG(!rope->dim || first + rows <= 1u << 31, "%s: position %llu exceeds 2^31 - 1", name,
+               (unsigned long long)(first + rows - 1));
     if (size[3] > limit / sizeof(float)) /* checked before frequencies are made */
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: a row of %u in float32 exceeds the %llu bytes that a kernel can read",
                          name, size[3], (unsigned long long)limit);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
@@ -125,7 +123,6 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
                           const struct vka_tensor *offsets, uint32_t first,
                           struct vka_tensor *tensor)
 {
-    enum vka_status status = VKA_OK;
     struct vka_tensor frequencies;
     const uint32_t *size = tensor->shape.size;
     struct rotation rotation = {
@@ -133,15 +130,15 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     struct vka_tensor row = *tensor, packed = {0};
     for (int i = 0; i < 3; i++)
         row.shape.size[i] = 1;
-    TRY(check(plan, name, rope, offsets ? MOST_OFFSET : first, tensor->shape.size));
-    TRY(plan_settle_kernel(plan, KERNEL_rope));
-    TRY(make_frequencies(plan, rope, &frequencies));
+    ENSURE(check(plan, name, rope, offsets ? MOST_OFFSET : first, tensor->shape.size));
+    ENSURE(plan_settle_kernel(plan, KERNEL_rope));
+    ENSURE(make_frequencies(plan, rope, &frequencies));
     if (plan_range(plan, &row) > plan->caps.properties.max_buffer_range) {
-        TRY(plan_scratch(plan, tensor->dtype, tensor->shape.size, &packed));
-        TRY(plan_copy(plan, "pack", tensor, &packed));
+        ENSURE(plan_scratch(plan, tensor->dtype, tensor->shape.size, &packed));
+        ENSURE(plan_copy(plan, "pack", tensor, &packed));
         rotation.from = packed;
     }
-    TRY(plan_scratch(plan, VKA_F32, tensor->shape.size, &rotation.to));
+    ENSURE(plan_scratch(plan, VKA_F32, tensor->shape.size, &rotation.to));
     const struct cut cut = {
         .job = &rotation,
         .unit = {1, size[2] < ROWS ? ROWS / size[2] : 1, ROWS, CUT_NEVER}, /* a workgroup */
@@ -151,10 +148,9 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
         .probe = plan_probe_moves,
         .make = make_pass,
     };
-    TRY(plan_cut(plan, &cut, size));
+    ENSURE(plan_cut(plan, &cut, size));
     if (packed.storage)
         plan_scratch_free(plan, &packed);
     *tensor = rotation.to;
-fail:
-    return status;
+    return VKA_OK;
 }

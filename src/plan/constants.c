@@ -11,54 +11,48 @@ static enum vka_status make_room(struct vka_plan *plan, uint64_t bytes)
 {
     struct constants *c = &plan->constants;
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
     if (!c->storage)
-        TRY(storage_create_empty(plan->device, &c->storage));
+        ENSURE(storage_create_empty(plan->device, &c->storage));
     if (c->used + bytes > c->room) {
         uint64_t room = c->room ? c->room : LEAST_ROOM;
         while (room < c->used + bytes)
             room *= 2;
         void *moved = realloc(c->bytes, room);
-        CHECK_ALLOC(moved);
+        ENSURE_ALLOC(moved);
         c->bytes = moved;
         c->room = room;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status plan_constant(struct vka_plan *plan, uint32_t count, const void *words,
                               struct vka_tensor *tensor)
 {
     struct constants *c = &plan->constants;
-    enum vka_status status = VKA_OK;
     uint64_t alignment = plan_binding_alignment(plan), bytes = count * UINT64_C(4);
     uint64_t padded = (bytes + alignment - 1) / alignment * alignment;
-    TRY(make_room(plan, padded));
+    ENSURE(make_room(plan, padded));
     *tensor = (struct vka_tensor){.storage = c->storage, .dtype = VKA_I32};
     shape_dense(4, (const uint32_t[]){1, 1, 1, count}, &tensor->shape);
     tensor->shape.offset = c->used / 4;
     memcpy(c->bytes + c->used, words, bytes);
     memset(c->bytes + c->used + bytes, 0, padded - bytes);
     c->used += padded;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status plan_upload_constants(struct vka_plan *plan)
 {
     struct constants *c = &plan->constants;
-    enum vka_status status = VKA_OK;
     if (!c->bytes || !c->used)
         return VKA_OK;
     c->storage->bytes = c->used;
     if (!c->storage->range.block)
-        TRY(memory_allocate(plan->device, MEMORY_DEVICE, c->used, &c->storage->range));
+        ENSURE(memory_allocate(plan->device, MEMORY_DEVICE, c->used, &c->storage->range));
     if (!c->storage->listed)
-        TRY(storage_keep(c->storage, c->bytes));
-    TRY(storage_restore(c->storage));
+        ENSURE(storage_keep(c->storage, c->bytes));
+    ENSURE(storage_restore(c->storage));
     free(c->bytes);
     c->bytes = NULL;
-fail:
-    return status;
+    return VKA_OK;
 }

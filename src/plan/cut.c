@@ -54,11 +54,8 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct cut *cut,
 enum vka_status plan_cut(struct vka_plan *plan, const struct cut *cut,
                          const uint32_t size[CUT_AXES])
 {
-    enum vka_status status = VKA_OK;
     struct box all = {{0}, {size[0], size[1], size[2], size[3]}};
     if (cut->probe)
-        TRY(calibrate(plan, cut->kernel, &cut->whole, cut->probe, cut->job));
-    TRY(add_parts(plan, cut, &all));
-fail:
-    return status;
+        ENSURE(calibrate(plan, cut->kernel, &cut->whole, cut->probe, cut->job));
+    return add_parts(plan, cut, &all);
 }

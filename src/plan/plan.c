@@ -70,20 +70,19 @@ enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan
     if (!device)
         return VKA_INVALID;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     if (!info)
         info = &defaults;
-    CHECK_ARG(out, "%s: plan is NULL", __func__);
-    CHECK_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
-              info->struct_size, sizeof *info);
-    CHECK_ARG((unsigned)info->path < VKA_PATH_COUNT, "%s: path %d is unknown", __func__,
-              (int)info->path);
-    CHECK_ARG(!info->whole_n_head == !info->whole_n_kv_head &&
-                  (!info->whole_n_head || info->whole_n_head % info->whole_n_kv_head == 0),
-              "%s: whole_n_head is %u, no multiple of whole_n_kv_head %u", __func__,
-              info->whole_n_head, info->whole_n_kv_head);
+    ENSURE_ARG(out, "%s: plan is NULL", __func__);
+    ENSURE_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", __func__,
+               info->struct_size, sizeof *info);
+    ENSURE_ARG((unsigned)info->path < VKA_PATH_COUNT, "%s: path %d is unknown", __func__,
+               (int)info->path);
+    ENSURE_ARG(!info->whole_n_head == !info->whole_n_kv_head &&
+                   (!info->whole_n_head || info->whole_n_head % info->whole_n_kv_head == 0),
+               "%s: whole_n_head is %u, no multiple of whole_n_kv_head %u", __func__,
+               info->whole_n_head, info->whole_n_kv_head);
     struct vka_plan *plan = calloc(1, sizeof *plan);
-    CHECK_ALLOC(plan);
+    ENSURE_ALLOC(plan);
     plan->device = device;
     plan->caps = device->caps;
     plan->scratch_level = 1;
@@ -100,8 +99,7 @@ enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan
     plan->recorded = (struct recorded){device->recorded, release_plan, restore_plan};
     device->recorded = &plan->recorded;
     *out = plan;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static void release_bindings(struct pass *pass)
@@ -215,18 +213,16 @@ enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
                             const struct vka_submit_info *info, uint64_t *ticket)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(plan->finished, "%s: the plan is not finished", caller);
-    TRY(plan_check_alive(plan));
+    ENSURE_ARG(plan->finished, "%s: the plan is not finished", caller);
+    ENSURE(plan_check_alive(plan));
     for (size_t i = 0; i < plan->n_attached; i++)
         if (plan->attached[i]->begin_run)
             plan->attached[i]->begin_run(plan->attached[i]);
-    TRY(queue_submit(plan->device, plan->commands, plan->n_submit, plan_notes_tickets(plan), info,
-                     &plan->last_ticket));
+    ENSURE(queue_submit(plan->device, plan->commands, plan->n_submit, plan_notes_tickets(plan),
+                        info, &plan->last_ticket));
     if (ticket)
         *ticket = plan->last_ticket;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status vka_plan_submit(struct vka_plan *plan, uint64_t *ticket)
@@ -239,21 +235,19 @@ enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t t
     if (!plan)
         return VKA_INVALID;
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(ticket >= 1 && ticket <= plan->last_ticket, "%s: ticket %llu is not one of this plan",
-              __func__, (unsigned long long)ticket);
+    ENSURE_ARG(ticket >= 1 && ticket <= plan->last_ticket,
+               "%s: ticket %llu is not one of this plan", __func__, (unsigned long long)ticket);
     if (ticket <= plan->lost_ticket)
         return log_error(log, VKA_DEVICE_LOST, "the run was lost with the device");
-    TRY(queue_wait(plan->device, ticket, timeout));
+    ENSURE(queue_wait(plan->device, ticket, timeout));
     if (plan->timestamps && ticket == plan->last_ticket && ticket != plan->timed_ticket) {
-        TRY(plan_read_timestamps(plan));
+        ENSURE(plan_read_timestamps(plan));
         plan->timed_ticket = ticket;
     }
     plan->waited |= ticket == plan->last_ticket;
     for (size_t i = 0; i < plan->n_attached; i++)
-        TRY(plan->attached[i]->end_run(plan->attached[i], ticket, ticket == plan->last_ticket));
-fail:
-    return status;
+        ENSURE(plan->attached[i]->end_run(plan->attached[i], ticket, ticket == plan->last_ticket));
+    return VKA_OK;
 }
 
 enum vka_status vka_plan_run(struct vka_plan *plan, uint64_t timeout)
@@ -273,10 +267,9 @@ enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index, struct vka_pa
     if (!plan)
         return VKA_INVALID;
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(info, "%s: info is NULL", __func__);
-    CHECK_ARG(index < vka_plan_pass_count(plan), "%s: index %zu is past the last pass", __func__,
-              index);
+    ENSURE_ARG(info, "%s: info is NULL", __func__);
+    ENSURE_ARG(index < vka_plan_pass_count(plan), "%s: index %zu is past the last pass", __func__,
+               index);
     const struct pass *pass = &plan->passes[index];
     *info = (struct vka_pass_info){
         .name = pass->name,
@@ -286,8 +279,7 @@ enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index, struct vka_pa
         .problem = *pass->problem ? pass->problem : NULL,
         .gpu_ms = plan->timed_ticket ? plan->gpu_ms[index] : -1,
     };
-fail:
-    return status;
+    return VKA_OK;
 }
 
 uint64_t vka_plan_workspace(const struct vka_plan *plan)

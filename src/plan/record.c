@@ -8,7 +8,6 @@ static enum vka_status create_pools(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     uint32_t n = (uint32_t)plan->n_pass;
     VkDescriptorPoolSize sizes[2] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1},
                                      {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1}};
@@ -17,21 +16,23 @@ static enum vka_status create_pools(struct vka_plan *plan)
         for (uint32_t j = 0; j < kernel_table[kernel].buffers; j++)
             sizes[kernel_descriptor(kernel, j) == sizes[1].type].descriptorCount++;
     }
-    VK(device->vk.vkCreateDescriptorPool(device->handle,
-                                         &(VkDescriptorPoolCreateInfo){
-                                             .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
-                                             .maxSets = n,
-                                             .poolSizeCount = COUNTOF(sizes),
-                                             .pPoolSizes = sizes,
-                                         },
-                                         NULL, &plan->descriptors));
-    VK(device->vk.vkCreateCommandPool(device->handle,
-                                      &(VkCommandPoolCreateInfo){
-                                          .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-                                          .queueFamilyIndex = device->queue_family,
-                                      },
-                                      NULL, &plan->pool));
-    VK(device->vk.vkAllocateCommandBuffers(
+    ENSURE_VK(device->vk.vkCreateDescriptorPool(
+        device->handle,
+        &(VkDescriptorPoolCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+            .maxSets = n,
+            .poolSizeCount = COUNTOF(sizes),
+            .pPoolSizes = sizes,
+        },
+        NULL, &plan->descriptors));
+    ENSURE_VK(
+        device->vk.vkCreateCommandPool(device->handle,
+                                       &(VkCommandPoolCreateInfo){
+                                           .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                           .queueFamilyIndex = device->queue_family,
+                                       },
+                                       NULL, &plan->pool));
+    ENSURE_VK(device->vk.vkAllocateCommandBuffers(
         device->handle,
         &(VkCommandBufferAllocateInfo){
             .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
@@ -42,17 +43,17 @@ static enum vka_status create_pools(struct vka_plan *plan)
         plan->commands));
     if (plan->timestamps) {
         plan->gpu_ms = calloc(plan->n_pass, sizeof *plan->gpu_ms);
-        CHECK_ALLOC(plan->gpu_ms);
-        VK(device->vk.vkCreateQueryPool(device->handle,
-                                        &(VkQueryPoolCreateInfo){
-                                            .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
-                                            .queryType = VK_QUERY_TYPE_TIMESTAMP,
-                                            .queryCount = n + (uint32_t)plan->n_submit,
-                                        },
-                                        NULL, &plan->queries));
+        ENSURE_ALLOC(plan->gpu_ms);
+        ENSURE_VK(
+            device->vk.vkCreateQueryPool(device->handle,
+                                         &(VkQueryPoolCreateInfo){
+                                             .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                             .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                             .queryCount = n + (uint32_t)plan->n_submit,
+                                         },
+                                         NULL, &plan->queries));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Bindings read or written since the last barrier. */
@@ -94,26 +95,23 @@ static enum vka_status create_view(struct vka_device *device, const VkDescriptor
                                    VkBufferView *view)
 {
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    VK(device->vk.vkCreateBufferView(device->handle,
-                                     &(VkBufferViewCreateInfo){
-                                         .sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
-                                         .buffer = buffer->buffer,
-                                         .format = VK_FORMAT_R32G32B32A32_SFLOAT,
-                                         .offset = buffer->offset,
-                                         .range = buffer->range,
-                                     },
-                                     NULL, view));
-fail:
-    return status;
+    ENSURE_VK(device->vk.vkCreateBufferView(device->handle,
+                                            &(VkBufferViewCreateInfo){
+                                                .sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
+                                                .buffer = buffer->buffer,
+                                                .format = VK_FORMAT_R32G32B32A32_SFLOAT,
+                                                .offset = buffer->offset,
+                                                .range = buffer->range,
+                                            },
+                                            NULL, view));
+    return VKA_OK;
 }
 
 static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pass)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    VK(device->vk.vkAllocateDescriptorSets(
+    ENSURE_VK(device->vk.vkAllocateDescriptorSets(
         device->handle,
         &(VkDescriptorSetAllocateInfo){
             .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
@@ -131,7 +129,7 @@ static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pas
         buffers[i] = (VkDescriptorBufferInfo){b->storage->range.block->buffer,
                                               b->storage->range.offset + b->offset, b->size};
         if (type == VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER)
-            TRY(create_view(device, &buffers[i], &pass->views[i]));
+            ENSURE(create_view(device, &buffers[i], &pass->views[i]));
         writes[i] = (VkWriteDescriptorSet){
             .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
             .dstSet = pass->set,
@@ -143,8 +141,7 @@ static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pas
         };
     }
     device->vk.vkUpdateDescriptorSets(device->handle, n, writes, 0, NULL);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static void record_pass(const struct vka_device *device, VkCommandBuffer commands,
@@ -260,20 +257,18 @@ static enum vka_status record_submits(struct vka_plan *plan, struct hazards *haz
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     for (size_t i = 0; i < plan->n_submit; i++) {
         size_t begin = plan->first[i], end = plan->first[i + 1];
-        VK(device->vk.vkBeginCommandBuffer(
+        ENSURE_VK(device->vk.vkBeginCommandBuffer(
             plan->commands[i], &(VkCommandBufferBeginInfo){
                                    .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                    .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
                                }));
         record_passes(plan, begin, end, plan->commands[i], plan->queries, (uint32_t)(begin + i),
                       hazards);
-        VK(device->vk.vkEndCommandBuffer(plan->commands[i]));
+        ENSURE_VK(device->vk.vkEndCommandBuffer(plan->commands[i]));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status plan_record(struct vka_plan *plan)

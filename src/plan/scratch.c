@@ -7,36 +7,31 @@
 
 enum vka_status plan_grow(struct log *log, void **array, size_t count, size_t *room, size_t size)
 {
-    enum vka_status status = VKA_OK;
     if (count == *room) {
         size_t more = *room ? 2 * *room : 16;
         void *moved = realloc(*array, more * size);
-        CHECK_ALLOC(moved);
+        ENSURE_ALLOC(moved);
         *array = moved;
         *room = more;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static enum vka_status add_scratch(struct vka_plan *plan, enum memory_kind kind, uint64_t bytes,
                                    bool constant, struct storage **storage)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
     void *array = plan->scratches;
-    TRY(plan_grow(log, &array, plan->n_scratch, &plan->scratch_room, sizeof *plan->scratches));
+    ENSURE(plan_grow(log, &array, plan->n_scratch, &plan->scratch_room, sizeof *plan->scratches));
     plan->scratches = array;
-    TRY(storage_create(plan->device, kind, bytes, storage));
+    ENSURE(storage_create(plan->device, kind, bytes, storage));
     plan->scratches[plan->n_scratch++] = (struct scratch){*storage, plan->scratch_level, constant};
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t size[4],
                              struct vka_tensor *tensor)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
     *tensor = (struct vka_tensor){.dtype = dtype};
     if (!shape_dense(4, size, &tensor->shape))
@@ -53,10 +48,9 @@ enum vka_status plan_scratch(struct vka_plan *plan, enum vka_dtype dtype, const 
         best->used = plan->scratch_level;
         tensor->storage = best->storage;
     } else {
-        TRY(add_scratch(plan, MEMORY_DEVICE, bytes, false, &tensor->storage));
+        ENSURE(add_scratch(plan, MEMORY_DEVICE, bytes, false, &tensor->storage));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 void plan_scratch_free(struct vka_plan *plan, const struct vka_tensor *tensor)

@@ -7,7 +7,6 @@
 static enum vka_status test_some(struct vka_device *device, const struct caps *caps,
                                  uint32_t head_dim, uint64_t kernels, uint64_t *tried, bool *some)
 {
-    enum vka_status status = VKA_OK;
     *some = false;
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < KERNEL_COUNT; k++) {
@@ -17,16 +16,14 @@ static enum vka_status test_some(struct vka_device *device, const struct caps *c
                 continue;
             *some = true;
             *tried |= BIT(k);
-            TRY(device->self_test.run(device, (enum kernel)k, head_dim));
+            ENSURE(device->self_test.run(device, (enum kernel)k, head_dim));
         }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static enum vka_status settle(struct vka_device *device, uint64_t without, uint32_t head_dim,
                               settle_choose *choose, void *job)
 {
-    enum vka_status status = VKA_OK;
     uint64_t tried = 0;
     bool some = true;
     while (some) {
@@ -35,10 +32,9 @@ static enum vka_status settle(struct vka_device *device, uint64_t without, uint3
         uint64_t kernels = choose(&caps, job);
         if (device->self_test.off)
             return VKA_OK;
-        TRY(test_some(device, &caps, head_dim, kernels, &tried, &some));
+        ENSURE(test_some(device, &caps, head_dim, kernels, &tried, &some));
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status plan_settle(struct vka_plan *plan, uint32_t head_dim, settle_choose *choose,

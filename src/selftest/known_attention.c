@@ -126,27 +126,24 @@ static enum vka_status make_cache(struct solution *s, const struct known_attenti
 
 enum vka_status known_attention_solve(struct solution *s, enum known_problem problem)
 {
-    enum vka_status status = VKA_OK;
     const struct known_attention a = known(problem, s->head_dim);
     const uint32_t q_shape[] = {a.batch, a.n_kv_head * GROUP, a.n_q, a.dim};
     const uint32_t kv_shape[] = {a.batch, a.n_kv_head, a.n_kv, a.dim};
     struct vka_tensor *q, *k, *v, *output, *mask = NULL;
-    TRY(known_tensor(s, a.dtype, 4, q_shape, 1, &q));
-    TRY(known_tensor(s, a.dtype, 4, kv_shape, 2, &k));
-    TRY(known_tensor(s, a.dtype, 4, kv_shape, 3, &v));
-    TRY(known_tensor(s, a.dtype, 4, q_shape, 0, &output));
-    TRY(make_mask(s, &a, &mask));
-    TRY(make_cache(s, &a));
-    TRY(vka_plan_add_attention(s->plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v,
-                                                 .output = output, .cache = s->cache,
-                                                 .options.mask = mask, .options.causal = a.causal,
-                                                 .options.rope.dim = a.rope ? a.dim : 0)));
-    TRY(known_want(s, output));
+    ENSURE(known_tensor(s, a.dtype, 4, q_shape, 1, &q));
+    ENSURE(known_tensor(s, a.dtype, 4, kv_shape, 2, &k));
+    ENSURE(known_tensor(s, a.dtype, 4, kv_shape, 3, &v));
+    ENSURE(known_tensor(s, a.dtype, 4, q_shape, 0, &output));
+    ENSURE(make_mask(s, &a, &mask));
+    ENSURE(make_cache(s, &a));
+    ENSURE(vka_plan_add_attention(
+        s->plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output,
+                          .cache = s->cache, .options.mask = mask, .options.causal = a.causal,
+                          .options.rope.dim = a.rope ? a.dim : 0)));
+    ENSURE(known_want(s, output));
     attend(&a, s->want);
     s->tolerance = a.dtype == VKA_F32 ? TOLERANCE_F32 : TOLERANCE_16;
-    TRY(known_run(s, output, a.cache ? 2 : 1));
-fail:
-    return status;
+    return known_run(s, output, a.cache ? 2 : 1);
 }
 
 /* Softmax of scores [BATCH][HEADS][ROWS][PITCH] in place; the padding of rows must stay as it
@@ -154,17 +151,16 @@ fail:
 enum vka_status known_softmax_solve(struct solution *s)
 {
     enum { BATCH = 2, HEADS = 2, ROWS = 39, KEYS = 37, PITCH = 40 };
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options options = {.causal = true};
     const struct attention a = {.batch = BATCH, .n_head = HEADS, .n_kv = KEYS, .options = &options};
     const struct slice all = {.n_batch = BATCH, .n_head = HEADS, .n_query = ROWS};
     struct plan_mark mark;
     struct vka_tensor *scores, keys;
-    TRY(known_tensor(s, VKA_F32, 4, (const uint32_t[]){BATCH, HEADS, ROWS, PITCH}, 1, &scores));
+    ENSURE(known_tensor(s, VKA_F32, 4, (const uint32_t[]){BATCH, HEADS, ROWS, PITCH}, 1, &scores));
     keys = tensor_part(scores, 3, 0, KEYS);
-    TRY(plan_begin(s->plan, __func__, &mark));
-    TRY(plan_end(s->plan, mark, attention_add_softmax(s->plan, &a, &all, &keys)));
-    TRY(known_want(s, scores));
+    ENSURE(plan_begin(s->plan, __func__, &mark));
+    ENSURE(plan_end(s->plan, mark, attention_add_softmax(s->plan, &a, &all, &keys)));
+    ENSURE(known_want(s, scores));
     for (uint32_t i = 0; i < BATCH * HEADS * ROWS * PITCH; i++) {
         uint32_t query = i / PITCH % ROWS, shown = query < KEYS ? query + 1 : KEYS;
         double row_sum = 0;
@@ -175,7 +171,5 @@ enum vka_status known_softmax_solve(struct solution *s)
             s->want[i] = known_value(1, i);
     }
     s->tolerance = TOLERANCE_F32 / KEYS;
-    TRY(known_run(s, scores, 1));
-fail:
-    return status;
+    return known_run(s, scores, 1);
 }

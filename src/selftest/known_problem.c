@@ -21,24 +21,21 @@
 static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, uint32_t rows,
                                     uint32_t depth)
 {
-    enum vka_status status = VKA_OK;
     struct vka_tensor *a, *b, *bias, *c;
-    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){rows, depth}, 1, &a));
-    TRY(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, depth}, 2, &b));
-    TRY(known_tensor(s, VKA_F32, 1, (const uint32_t[]){COLUMNS}, 3, &bias));
-    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){rows, COLUMNS}, 0, &c));
-    TRY(vka_plan_add_linear(
+    ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){rows, depth}, 1, &a));
+    ENSURE(known_tensor(s, dtype, 2, (const uint32_t[]){COLUMNS, depth}, 2, &b));
+    ENSURE(known_tensor(s, VKA_F32, 1, (const uint32_t[]){COLUMNS}, 3, &bias));
+    ENSURE(known_tensor(s, VKA_F32, 2, (const uint32_t[]){rows, COLUMNS}, 0, &c));
+    ENSURE(vka_plan_add_linear(
         s->plan, VKA_INFO(vka_linear_op, .input = a, .weight = b, .bias = bias, .output = c)));
-    TRY(known_want(s, c));
+    ENSURE(known_want(s, c));
     for (uint32_t i = 0; i < rows * COLUMNS; i++) {
         uint32_t row = i / COLUMNS, column = i % COLUMNS;
         s->want[i] = known_value(3, column);
         for (uint32_t k = 0; k < depth; k++)
             s->want[i] += known_value(1, row * depth + k) * known_value(2, column * depth + k);
     }
-    TRY(known_run(s, c, 1));
-fail:
-    return status;
+    return known_run(s, c, 1);
 }
 
 /* Weights of type q8_0 whose scale is an eighth: exact. */
@@ -75,7 +72,6 @@ fail:
 
 static enum vka_status solve_loops(struct solution *s)
 {
-    enum vka_status status = VKA_OK;
     const uint32_t one = 1;
     uint32_t number = 1, want = 1;
     double most = budget_max_loops(&s->device->caps);
@@ -84,51 +80,46 @@ static enum vka_status solve_loops(struct solution *s)
         .name = "loops", .reason = "most loop iterations of the driver", .groups = {1, 1, 1}};
     struct plan_mark mark;
     struct vka_tensor *t;
-    TRY(known_tensor(s, VKA_I32, 1, &one, 0, &t));
-    TRY(vka_tensor_write(t, &number, sizeof number));
+    ENSURE(known_tensor(s, VKA_I32, 1, &one, 0, &t));
+    ENSURE(vka_tensor_write(t, &number, sizeof number));
     pass.key = (struct pipeline_key){.kernel = KERNEL_loop_probe};
     plan_bind(s->plan, &pass, 0, t, true, NULL);
     pass_set_push(&pass, &p, sizeof p);
-    TRY(plan_begin(s->plan, __func__, &mark));
-    TRY(plan_end(s->plan, mark, plan_add_pass(s->plan, &pass)));
-    TRY(known_run(s, NULL, 1));
+    ENSURE(plan_begin(s->plan, __func__, &mark));
+    ENSURE(plan_end(s->plan, mark, plan_add_pass(s->plan, &pass)));
+    ENSURE(known_run(s, NULL, 1));
     if (!s->right)
         return VKA_OK;
-    TRY(vka_tensor_read(t, &number, sizeof number));
+    ENSURE(vka_tensor_read(t, &number, sizeof number));
     for (uint32_t i = 0; i < p.n; i++)
         want = want * LOOP_PROBE_FACTOR + 1;
     *s->right = number == want;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Transposes matrices. */
 static enum vka_status solve_copy(struct solution *s)
 {
-    enum vka_status status = VKA_OK;
     struct plan_mark mark;
     struct vka_tensor *from, *to, turned;
-    TRY(known_tensor(s, VKA_F32, 4, (const uint32_t[]){2, 1, COLUMNS, SIDE}, 1, &from));
-    TRY(known_tensor(s, VKA_F32, 4, (const uint32_t[]){2, 1, SIDE, COLUMNS}, 0, &to));
+    ENSURE(known_tensor(s, VKA_F32, 4, (const uint32_t[]){2, 1, COLUMNS, SIDE}, 1, &from));
+    ENSURE(known_tensor(s, VKA_F32, 4, (const uint32_t[]){2, 1, SIDE, COLUMNS}, 0, &to));
     turned = *to;
     turned.shape = from->shape;
     turned.shape.stride[2] = 1;
     turned.shape.stride[3] = COLUMNS;
-    TRY(plan_begin(s->plan, __func__, &mark));
-    TRY(plan_end(s->plan, mark, plan_copy(s->plan, "copy", from, &turned)));
-    TRY(known_want(s, to));
+    ENSURE(plan_begin(s->plan, __func__, &mark));
+    ENSURE(plan_end(s->plan, mark, plan_copy(s->plan, "copy", from, &turned)));
+    ENSURE(known_want(s, to));
     for (uint32_t i = 0; i < 2 * SIDE * COLUMNS; i++) {
         uint32_t batch = i / (SIDE * COLUMNS), row = i / COLUMNS % SIDE, column = i % COLUMNS;
         s->want[i] = known_value(1, (batch * COLUMNS + column) * SIDE + row);
     }
-    TRY(known_run(s, to, 1));
-fail:
-    return status;
+    return known_run(s, to, 1);
 }
 
 static enum vka_status solve_nonfinite(struct solution *s)
 {
-    enum vka_status status = VKA_OK;
     struct plan_mark mark;
     struct vka_tensor *t;
     struct vka_nonfinite_info found;
@@ -140,19 +131,18 @@ static enum vka_status solve_nonfinite(struct solution *s)
         nan += isnan(data[i]) != 0;
         inf += isinf(data[i]) != 0;
     }
-    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){2 * SIDE, COLUMNS}, 0, &t));
-    TRY(vka_tensor_write(t, data, sizeof data));
-    TRY(plan_begin(s->plan, __func__, &mark));
-    TRY(plan_end(s->plan, mark, plan_count_nonfinite(s->plan, "known", t)));
+    ENSURE(known_tensor(s, VKA_F32, 2, (const uint32_t[]){2 * SIDE, COLUMNS}, 0, &t));
+    ENSURE(vka_tensor_write(t, data, sizeof data));
+    ENSURE(plan_begin(s->plan, __func__, &mark));
+    ENSURE(plan_end(s->plan, mark, plan_count_nonfinite(s->plan, "known", t)));
     const struct storage *words = plan_count_words(s->plan, 0);
     memset(memory_mapped(&words->range), 0xff, words->bytes);
-    TRY(known_run(s, NULL, 1));
+    ENSURE(known_run(s, NULL, 1));
     if (s->right) {
-        TRY(vka_plan_nonfinite(s->plan, 0, &found));
+        ENSURE(vka_plan_nonfinite(s->plan, 0, &found));
         *s->right = found.nan == nan && found.inf == inf;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 static enum vka_status solve(struct solution *s, enum known_problem problem)

@@ -77,23 +77,19 @@ fail:
 enum vka_status known_want(struct solution *s, const struct vka_tensor *tensor)
 {
     struct log *log = &s->device->log;
-    enum vka_status status = VKA_OK;
     s->want = calloc((size_t)vka_tensor_count(tensor), sizeof *s->want);
-    CHECK_ALLOC(s->want);
-fail:
-    return status;
+    ENSURE_ALLOC(s->want);
+    return VKA_OK;
 }
 
 enum vka_status known_run(struct solution *s, struct vka_tensor *tensor, uint32_t times)
 {
-    enum vka_status status = VKA_OK;
     if (!s->right)
         return VKA_OK;
-    TRY(vka_plan_finish(s->plan));
+    ENSURE(vka_plan_finish(s->plan));
     for (uint32_t i = 0; i < times; i++)
-        TRY(vka_plan_run(s->plan, TIMEOUT));
+        ENSURE(vka_plan_run(s->plan, TIMEOUT));
     if (tensor)
-        TRY(compare(s, tensor));
-fail:
-    return status;
+        ENSURE(compare(s, tensor));
+    return VKA_OK;
 }

@@ -10,7 +10,6 @@ static enum vka_status join_past(struct vka_plan *plan, const struct vka_tensor 
                                  const struct vka_tensor *fresh, const struct vka_tensor *present,
                                  struct vka_tensor *joined)
 {
-    enum vka_status status = VKA_OK;
     const uint32_t n_past = past ? past->shape.size[2] : 0;
     const uint32_t *f = fresh->shape.size;
     *joined = *fresh;
@@ -22,32 +21,28 @@ static enum vka_status join_past(struct vka_plan *plan, const struct vka_tensor 
     } else {
         const uint32_t size[4] = {f[0], f[1], n_past + f[2], f[3]};
         enum vka_dtype dtype = past->dtype == fresh->dtype ? past->dtype : VKA_F32;
-        TRY(plan_scratch(plan, dtype, size, &whole));
+        ENSURE(plan_scratch(plan, dtype, size, &whole));
     }
     if (past) {
         struct vka_tensor to = tensor_part(&whole, 2, 0, n_past);
-        TRY(plan_copy(plan, "past", past, &to));
+        ENSURE(plan_copy(plan, "past", past, &to));
         *joined = whole;
     }
     struct vka_tensor to = tensor_part(&whole, 2, n_past, f[2]);
-    TRY(plan_copy(plan, "present", fresh, &to));
-fail:
-    return status;
+    return plan_copy(plan, "present", fresh, &to);
 }
 
 static enum vka_status rotate(struct vka_plan *plan, struct attention *a, struct vka_tensor *new_k,
                               const struct vka_tensor *k_offsets)
 {
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
     if (o->rope.dim || o->q_norm)
-        TRY(plan_rope(plan, "rotate q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
-                      a->n_past, &a->q));
+        ENSURE(plan_rope(plan, "rotate q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
+                         a->n_past, &a->q));
     if (o->rope.dim || o->k_norm)
-        TRY(plan_rope(plan, "rotate k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets,
-                      a->n_past + a->key_first, new_k));
-fail:
-    return status;
+        ENSURE(plan_rope(plan, "rotate k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets,
+                         a->n_past + a->key_first, new_k));
+    return VKA_OK;
 }
 
 /* Appends the new keys and values to the cache, and makes the cache's a->k and a->v. a->options has
@@ -55,15 +50,14 @@ fail:
 static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
                                   const struct attention_inputs *in)
 {
-    enum vka_status status = VKA_OK;
     struct vka_cache *cache = in->cache;
     struct vka_tensor new_k = *in->new_k;
     struct storage *full;
-    TRY(plan_keep_cache(plan, cache, &full));
-    TRY(plan_cache_advance(plan, cache, new_k.shape.size[2], full));
-    TRY(rotate(plan, a, &new_k, a->options->query_offset));
-    TRY(plan_cache_append(plan, cache, &new_k, &cache->k));
-    TRY(plan_cache_append(plan, cache, in->new_v, &cache->v));
+    ENSURE(plan_keep_cache(plan, cache, &full));
+    ENSURE(plan_cache_advance(plan, cache, new_k.shape.size[2], full));
+    ENSURE(rotate(plan, a, &new_k, a->options->query_offset));
+    ENSURE(plan_cache_append(plan, cache, &new_k, &cache->k));
+    ENSURE(plan_cache_append(plan, cache, in->new_v, &cache->v));
     a->k = cache->k;
     a->v = cache->v;
     if (!cache->table_row)
@@ -72,10 +66,8 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
         a->paged = cache;
         return VKA_OK;
     }
-    TRY(plan_cache_gather(plan, cache, &cache->k, &a->k));
-    TRY(plan_cache_gather(plan, cache, &cache->v, &a->v));
-fail:
-    return status;
+    ENSURE(plan_cache_gather(plan, cache, &cache->k, &a->k));
+    return plan_cache_gather(plan, cache, &cache->v, &a->v);
 }
 
 /* Cut into shares where an intermediate result of the whole would exceed an allocation. */
@@ -94,7 +86,6 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
 static enum vka_status add(struct vka_plan *plan, struct attention *a,
                            const struct attention_inputs *in)
 {
-    enum vka_status status = VKA_OK;
     struct vka_attention_options options = *a->options;
     struct vka_tensor lengths, positions, new_k = *in->new_k;
     a->options = &options;
@@ -103,15 +94,13 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
         positions = cache_positions(in->cache);
         options.kv_length = &lengths;
         options.query_offset = &positions;
-        TRY(join_cache(plan, a, in));
+        ENSURE(join_cache(plan, a, in));
     } else {
-        TRY(rotate(plan, a, &new_k, NULL));
-        TRY(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
-        TRY(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
+        ENSURE(rotate(plan, a, &new_k, NULL));
+        ENSURE(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
+        ENSURE(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
     }
-    TRY(a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a));
-fail:
-    return status;
+    return a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a);
 }
 
 static enum vka_status add_share(struct vka_plan *plan, const void *given, const struct box *part)
@@ -128,7 +117,6 @@ static enum vka_status add_share(struct vka_plan *plan, const void *given, const
 enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
                                const struct attention_inputs *in)
 {
-    enum vka_status status = VKA_OK;
     const struct cut cut = {
         .job = &(const struct job){a, in},
         .unit = {1, 1, CUT_NEVER, CUT_NEVER},
@@ -136,36 +124,29 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
         .judge = judge,
         .add = add_share,
     };
-    TRY(attention_choose(plan, a, in));
-    TRY(plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_kv_head, 1, 1}));
-fail:
-    return status;
+    ENSURE(attention_choose(plan, a, in));
+    return plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_kv_head, 1, 1});
 }
 
 static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
                                      const struct vka_attention_op *op)
 {
-    enum vka_status status = VKA_OK;
     struct attention a;
-    TRY(attention_check(plan, caller, op, &a));
-    TRY(plan_attention(plan, &a,
+    ENSURE(attention_check(plan, caller, op, &a));
+    ENSURE(
+        plan_attention(plan, &a,
                        &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,
                                                   op->present_key, op->present_value, op->cache}));
     if (attention_is_last(&a))
-        TRY(plan_count_nonfinite(plan, "output", op->output));
-    TRY(plan_count_nonfinite(plan, "scores", op->options.scores));
-    TRY(plan_count_nonfinite(plan, "present_key", op->present_key));
-    TRY(plan_count_nonfinite(plan, "present_value", op->present_value));
-fail:
-    return status;
+        ENSURE(plan_count_nonfinite(plan, "output", op->output));
+    ENSURE(plan_count_nonfinite(plan, "scores", op->options.scores));
+    ENSURE(plan_count_nonfinite(plan, "present_key", op->present_key));
+    return plan_count_nonfinite(plan, "present_value", op->present_value);
 }
 
 enum vka_status vka_plan_add_attention(struct vka_plan *plan, const struct vka_attention_op *op)
 {
     struct plan_mark mark;
-    enum vka_status status;
-    TRY(plan_begin(plan, __func__, &mark));
-    status = plan_end(plan, mark, add_attention(plan, __func__, op));
-fail:
-    return status;
+    ENSURE(plan_begin(plan, __func__, &mark));
+    return plan_end(plan, mark, add_attention(plan, __func__, op));
 }

@@ -20,22 +20,20 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
                                       struct attention *a)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
     const struct vka_cache_info *i = &cache->info;
-    CHECK_ARG(cache->device == plan->device, "%s: cache belongs to another device", caller);
-    CHECK_ARG(i->batch == a->batch && i->n_kv_head == a->n_kv_head && i->head_dim == a->head_dim &&
-                  i->value_dim == a->value_dim,
-              "%s: cache has batch %u, %u key heads, head_dim %u and value_dim %u, but k and v "
-              "have %u, %u, %u and %u",
-              caller, i->batch, i->n_kv_head, i->head_dim, i->value_dim, a->batch, a->n_kv_head,
-              a->head_dim, a->value_dim);
-    CHECK_ARG(n_new <= i->capacity, "%s: %u new keys exceed the cache's capacity of %u", caller,
-              n_new, i->capacity);
-    CHECK_ARG(!a->options->kv_length && !a->options->query_offset,
-              "%s: kv_length or query_offset is given, but the cache sets them", caller);
+    ENSURE_ARG(cache->device == plan->device, "%s: cache belongs to another device", caller);
+    ENSURE_ARG(i->batch == a->batch && i->n_kv_head == a->n_kv_head && i->head_dim == a->head_dim &&
+                   i->value_dim == a->value_dim,
+               "%s: cache has batch %u, %u key heads, head_dim %u and value_dim %u, but k and v "
+               "have %u, %u, %u and %u",
+               caller, i->batch, i->n_kv_head, i->head_dim, i->value_dim, a->batch, a->n_kv_head,
+               a->head_dim, a->value_dim);
+    ENSURE_ARG(n_new <= i->capacity, "%s: %u new keys exceed the cache's capacity of %u", caller,
+               n_new, i->capacity);
+    ENSURE_ARG(!a->options->kv_length && !a->options->query_offset,
+               "%s: kv_length or query_offset is given, but the cache sets them", caller);
     a->n_kv = i->capacity;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Checks a ragged batch: type and size of its offsets, and no option that needs a dense batch. */
@@ -44,26 +42,25 @@ static enum vka_status check_ragged(struct vka_plan *plan, const char *caller,
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = &op->options;
-    TRY(check_tensor(device, caller, "q_start", op->q_start, CHECK_I32));
-    TRY(check_tensor(device, caller, "kv_start", op->kv_start, CHECK_I32));
+    ENSURE(check_tensor(device, caller, "q_start", op->q_start, CHECK_I32));
+    ENSURE(check_tensor(device, caller, "kv_start", op->kv_start, CHECK_I32));
     const struct shape *q = &op->q_start->shape, *k = &op->kv_start->shape;
-    CHECK_ARG(q->rank == 1 && k->rank == 1 && q->size[0] == k->size[0] && q->size[0] >= 2 &&
-                  q->stride[0] == 1 && k->stride[0] == 1,
-              "%s: q_start and kv_start must be contiguous, of rank 1 and the same length n + 1",
-              caller);
-    CHECK_ARG(a->batch == 1, "%s: q has batch %u, but with q_start it must be 1", caller, a->batch);
-    CHECK_ARG(!o->mask && !o->scores && !o->rope.dim && !op->past_key && !op->present_key &&
-                  !op->cache,
-              "%s: mask, scores, rope, past, present or cache is given with q_start", caller);
-    CHECK_ARG(plan->path != VKA_PATH_UNFUSED,
-              "%s: q_start is given, but the plan's path is UNFUSED", caller);
+    ENSURE_ARG(q->rank == 1 && k->rank == 1 && q->size[0] == k->size[0] && q->size[0] >= 2 &&
+                   q->stride[0] == 1 && k->stride[0] == 1,
+               "%s: q_start and kv_start must be contiguous, of rank 1 and the same length n + 1",
+               caller);
+    ENSURE_ARG(a->batch == 1, "%s: q has batch %u, but with q_start it must be 1", caller,
+               a->batch);
+    ENSURE_ARG(!o->mask && !o->scores && !o->rope.dim && !op->past_key && !op->present_key &&
+                   !op->cache,
+               "%s: mask, scores, rope, past, present or cache is given with q_start", caller);
+    ENSURE_ARG(plan->path != VKA_PATH_UNFUSED,
+               "%s: q_start is given, but the plan's path is UNFUSED", caller);
     a->q_start = op->q_start;
     a->kv_start = op->kv_start;
     a->n_sequence = q->size[0] - 1;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Checks a key chunk, where op is one, and sets a->n_kv to the number of all keys. */
@@ -71,29 +68,28 @@ static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
                                    const struct vka_attention_op *op, struct attention *a)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
     uint64_t end = (uint64_t)op->key_first + a->n_kv;
-    CHECK_ARG(op->n_key || (!op->state && !op->key_first),
-              "%s: state or key_first is given, but n_key is 0", caller);
+    ENSURE_ARG(op->n_key || (!op->state && !op->key_first),
+               "%s: state or key_first is given, but n_key is 0", caller);
     if (!op->n_key)
         return VKA_OK;
-    CHECK_ARG(!op->options.scores && !op->past_key && !op->present_key && !op->cache &&
-                  !op->q_start,
-              "%s: scores, past, present, cache or q_start is given with n_key", caller);
-    CHECK_ARG(plan->path != VKA_PATH_UNFUSED, "%s: n_key is given, but the plan's path is UNFUSED",
-              caller);
-    CHECK_ARG(end <= op->n_key && op->n_key <= INT32_MAX,
-              "%s: keys %u to %llu exceed n_key %u, or n_key exceeds 2^31 - 1", caller,
-              op->key_first, (unsigned long long)end, op->n_key);
-    CHECK_ARG(op->key_first % CHUNK_UNIT == 0 && (end % CHUNK_UNIT == 0 || end == op->n_key),
-              "%s: keys %u to %llu: a key chunk begins, and unless it is the last ends, at a "
-              "multiple of %u",
-              caller, op->key_first, (unsigned long long)end, CHUNK_UNIT);
+    ENSURE_ARG(!op->options.scores && !op->past_key && !op->present_key && !op->cache &&
+                   !op->q_start,
+               "%s: scores, past, present, cache or q_start is given with n_key", caller);
+    ENSURE_ARG(plan->path != VKA_PATH_UNFUSED, "%s: n_key is given, but the plan's path is UNFUSED",
+               caller);
+    ENSURE_ARG(end <= op->n_key && op->n_key <= INT32_MAX,
+               "%s: keys %u to %llu exceed n_key %u, or n_key exceeds 2^31 - 1", caller,
+               op->key_first, (unsigned long long)end, op->n_key);
+    ENSURE_ARG(op->key_first % CHUNK_UNIT == 0 && (end % CHUNK_UNIT == 0 || end == op->n_key),
+               "%s: keys %u to %llu: a key chunk begins, and unless it is the last ends, at a "
+               "multiple of %u",
+               caller, op->key_first, (unsigned long long)end, CHUNK_UNIT);
     if (op->state) {
-        TRY(check_tensor(plan->device, caller, "state", op->state, CHECK_F32));
+        ENSURE(check_tensor(plan->device, caller, "state", op->state, CHECK_F32));
         const struct shape *s = &op->state->shape;
-        CHECK_ARG(s->rank == 1 && s->offset == 0 && (s->size[0] == 1 || s->stride[0] == 1),
-                  "%s: state is a view, or not of rank 1", caller);
+        ENSURE_ARG(s->rank == 1 && s->offset == 0 && (s->size[0] == 1 || s->stride[0] == 1),
+                   "%s: state is a view, or not of rank 1", caller);
     }
     if (op->n_key == a->n_kv) /* a chunk of all keys is an ordinary problem */
         return VKA_OK;
@@ -101,8 +97,7 @@ static enum vka_status check_chunk(struct vka_plan *plan, const char *caller,
     a->key_first = op->key_first;
     a->n_chunk_key = a->n_kv;
     a->n_kv = op->n_key;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Checks shapes of q, k, v, past, present and output, and stores the sizes in *a. */
@@ -111,7 +106,6 @@ static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     const struct {
         const char *name;
         const struct vka_tensor *tensor;
@@ -126,16 +120,16 @@ static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
         {"present_key", op->present_key, CHECK_FLOAT | CHECK_WRITTEN},
         {"present_value", op->present_value, CHECK_FLOAT | CHECK_WRITTEN},
     };
-    CHECK_ARG(!op->past_key == !op->past_value, "%s: only one of past_key and past_value is given",
-              caller);
-    CHECK_ARG(!op->present_key == !op->present_value,
-              "%s: only one of present_key and present_value is given", caller);
+    ENSURE_ARG(!op->past_key == !op->past_value, "%s: only one of past_key and past_value is given",
+               caller);
+    ENSURE_ARG(!op->present_key == !op->present_value,
+               "%s: only one of present_key and present_value is given", caller);
     for (size_t i = 0; i < COUNTOF(given); i++) {
         if (i >= 4 && !given[i].tensor)
             continue;
-        TRY(check_tensor(device, caller, given[i].name, given[i].tensor, given[i].flags));
-        CHECK_ARG(given[i].tensor->shape.rank == 4, "%s: %s has rank %u, not 4", caller,
-                  given[i].name, given[i].tensor->shape.rank);
+        ENSURE(check_tensor(device, caller, given[i].name, given[i].tensor, given[i].flags));
+        ENSURE_ARG(given[i].tensor->shape.rank == 4, "%s: %s has rank %u, not 4", caller,
+                   given[i].name, given[i].tensor->shape.rank);
     }
     const uint32_t *q = op->q->shape.size, *k = op->k->shape.size;
     a->batch = q[0];
@@ -145,10 +139,10 @@ static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
     a->n_kv_head = k[1];
     a->value_dim = op->v->shape.size[3];
     a->n_past = op->past_key ? op->past_key->shape.size[2] : 0;
-    CHECK_ARG(a->n_head % a->n_kv_head == 0, "%s: q has %u heads, not a multiple of k's %u", caller,
-              a->n_head, a->n_kv_head);
-    CHECK_ARG((uint64_t)a->n_past + k[2] <= INT32_MAX,
-              "%s: past_key and k have more than 2^31 keys", caller);
+    ENSURE_ARG(a->n_head % a->n_kv_head == 0, "%s: q has %u heads, not a multiple of k's %u",
+               caller, a->n_head, a->n_kv_head);
+    ENSURE_ARG((uint64_t)a->n_past + k[2] <= INT32_MAX,
+               "%s: past_key and k have more than 2^31 keys", caller);
     a->n_kv = a->n_past + k[2];
     const uint32_t want[][4] = {
         {a->batch, a->n_head, a->n_q, a->head_dim},
@@ -162,16 +156,14 @@ static enum vka_status check_shapes(struct vka_plan *plan, const char *caller,
     };
     for (size_t i = 0; i < COUNTOF(given); i++)
         if (given[i].tensor)
-            TRY(check_shape(device, caller, given[i].name, given[i].tensor, 4, want[i]));
-fail:
-    return status;
+            ENSURE(check_shape(device, caller, given[i].name, given[i].tensor, 4, want[i]));
+    return VKA_OK;
 }
 
 /* Checks that a written tensor shares memory with no tensor read and no other tensor written. */
 static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_attention_op *op)
 {
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = &op->options;
     const struct vka_tensor *all[5 + OPTION_INPUTS + 4] = {op->q, op->k, op->v, op->past_key,
                                                            op->past_value};
@@ -188,40 +180,37 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
     for (size_t i = 0; i < COUNTOF(written); i++) {
         if (!written[i].tensor)
             continue;
-        TRY(check_no_overlap(plan->device, caller, written[i].name, written[i].tensor, all, n));
+        ENSURE(check_no_overlap(plan->device, caller, written[i].name, written[i].tensor, all, n));
         if (n < COUNTOF(all))
             all[n++] = written[i].tensor;
     }
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status attention_check(struct vka_plan *plan, const char *caller,
                                 const struct vka_attention_op *op, struct attention *a)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(op, "%s: op is NULL", caller);
-    CHECK_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
-              op->struct_size, sizeof *op);
+    ENSURE_ARG(op, "%s: op is NULL", caller);
+    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
+               op->struct_size, sizeof *op);
     *a = (struct attention){.options = &op->options};
-    TRY(check_shapes(plan, caller, op, a));
+    ENSURE(check_shapes(plan, caller, op, a));
     if (op->cache) {
-        CHECK_ARG(!op->past_key && !op->present_key, "%s: past or present is given with cache",
-                  caller);
-        TRY(attention_check_cache(plan, caller, op->cache, a->n_kv, a));
+        ENSURE_ARG(!op->past_key && !op->present_key, "%s: past or present is given with cache",
+                   caller);
+        ENSURE(attention_check_cache(plan, caller, op->cache, a->n_kv, a));
     }
-    CHECK_ARG(!op->q_start == !op->kv_start, "%s: only one of q_start and kv_start is given",
-              caller);
+    ENSURE_ARG(!op->q_start == !op->kv_start, "%s: only one of q_start and kv_start is given",
+               caller);
     if (op->q_start)
-        TRY(check_ragged(plan, caller, op, a));
-    TRY(check_chunk(plan, caller, op, a));
-    TRY(attention_check_options(plan, caller, a));
-    TRY(check_overlaps(plan, caller, op));
+        ENSURE(check_ragged(plan, caller, op, a));
+    ENSURE(check_chunk(plan, caller, op, a));
+    ENSURE(attention_check_options(plan, caller, a));
+    ENSURE(check_overlaps(plan, caller, op));
     a->q = *op->q;
     a->k = *op->k;
     a->v = *op->v;
     a->output = *op->output;
-fail:
-    return status;
+    return VKA_OK;
 }

@@ -67,14 +67,12 @@ static uint64_t choose(const struct caps *caps, void *given)
 enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
                                  const struct attention_inputs *in)
 {
-    enum vka_status status = VKA_OK;
     struct job job = job_of(a, in);
     a->scale = a->options->scale != 0 ? a->options->scale : (float)(1 / sqrt((double)a->head_dim));
     a->fused = plan->path == VKA_PATH_FUSED;
     if (plan->path == VKA_PATH_UNFUSED)
         return VKA_OK;
-    TRY(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
+    ENSURE(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
     a->fused |= a->n_sequence || a->n_chunk_key || (a->choice.usable && a->choice.preferred);
-fail:
-    return status;
+    return VKA_OK;
 }

@@ -14,81 +14,74 @@ static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
  * where rows are so far apart that a head exceeds a binding. */
 static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
 {
-    enum vka_status status = VKA_OK;
     struct vka_tensor copy;
     bool contiguous = t->shape.size[3] == 1 || t->shape.stride[3] == 1;
     bool close = t->shape.size[2] == 1 || t->shape.stride[2] == t->shape.size[3];
     if (contiguous && (!whole || close || head_fits(plan, t)))
         return VKA_OK;
-    TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
-    TRY(plan_copy(plan, "pack", t, &copy));
+    ENSURE(plan_scratch(plan, t->dtype, t->shape.size, &copy));
+    ENSURE(plan_copy(plan, "pack", t, &copy));
     *t = copy;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Replaces *t by a copy with rows padded to whole vec4 unless it can be read as texels. */
 static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
 {
-    enum vka_status status = VKA_OK;
     const uint32_t *size = t->shape.size;
     struct vka_tensor copy;
     if (t->dtype == VKA_F32 && attention_begins_vec4(t) && plan_is_ours(plan, t))
         return VKA_OK;
-    TRY(plan_scratch(plan, VKA_F32,
-                     (const uint32_t[]){size[0], size[1], size[2], (size[3] + 3) / 4 * 4}, &copy));
+    ENSURE(plan_scratch(plan, VKA_F32,
+                        (const uint32_t[]){size[0], size[1], size[2], (size[3] + 3) / 4 * 4},
+                        &copy));
     copy.shape.size[3] = size[3];
-    TRY(plan_copy(plan, "pack", t, &copy));
+    ENSURE(plan_copy(plan, "pack", t, &copy));
     *t = copy;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Replaces *t by a copy in scratch unless it can be read by address. A copy, not another kernel:
  * another one gives other bits, and bits must not depend on where operands lie. */
 static enum vka_status with_address(struct vka_plan *plan, struct vka_tensor *t)
 {
-    enum vka_status status = VKA_OK;
     struct vka_tensor copy;
     if (attention_rows_of_vec4(t) && plan_is_ours(plan, t))
         return VKA_OK;
-    TRY(plan_scratch(plan, t->dtype, t->shape.size, &copy));
-    TRY(plan_copy(plan, "pack", t, &copy));
+    ENSURE(plan_scratch(plan, t->dtype, t->shape.size, &copy));
+    ENSURE(plan_copy(plan, "pack", t, &copy));
     *t = copy;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a)
 {
-    enum vka_status status = VKA_OK;
     enum kernel kernel = a->choice.kernel;
     struct attention b = *a;
     if (!a->choice.usable)
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
                          "fused attention is not supported here: the kernel %s %s",
                          kernel_table[kernel].name, a->choice.reason);
-    TRY(with_contiguous_rows(plan, &b.q, false));
-    TRY(with_contiguous_rows(plan, &b.k, !a->paged));
-    TRY(with_contiguous_rows(plan, &b.v, !a->paged));
+    ENSURE(with_contiguous_rows(plan, &b.q, false));
+    ENSURE(with_contiguous_rows(plan, &b.k, !a->paged));
+    ENSURE(with_contiguous_rows(plan, &b.v, !a->paged));
     if (kernel == KERNEL_attention_texel) {
-        TRY(with_texels(plan, &b.k));
-        TRY(with_texels(plan, &b.v));
+        ENSURE(with_texels(plan, &b.k));
+        ENSURE(with_texels(plan, &b.v));
     }
     if (kernel_table[kernel].needs & NEED_ADDRESS) {
-        TRY(with_address(plan, &b.q));
-        TRY(with_address(plan, &b.k));
-        TRY(with_address(plan, &b.v));
+        ENSURE(with_address(plan, &b.q));
+        ENSURE(with_address(plan, &b.k));
+        ENSURE(with_address(plan, &b.v));
     }
     bool scattered =
         attention_is_last(a) && b.output.shape.size[3] != 1 && b.output.shape.stride[3] != 1;
     if (scattered)
-        TRY(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
-    TRY(attention_add_slices(plan, &b));
+        ENSURE(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
+    ENSURE(attention_add_slices(plan, &b));
     if (scattered)
-        TRY(plan_copy(plan, "unpack", &b.output, &a->output));
+        ENSURE(plan_copy(plan, "unpack", &b.output, &a->output));
     if (a->options->scores)
-        TRY(plan_attention_scores(plan, a));
-fail:
-    return status;
+        ENSURE(plan_attention_scores(plan, a));
+    return VKA_OK;
 }

@@ -35,7 +35,6 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
                                struct vka_tensor *map)
 {
     const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
     const struct caps *caps = &plan->caps;
     const struct mask_params *m = &p->mask;
     struct pass pass = {.name = "mask tiles", .reason = "tiles that the mask hides are skipped"};
@@ -50,7 +49,7 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
     if (tiles > caps->max_groups[1] || z > caps->max_groups[2] || bytes > limit ||
         plan_range(plan, &mask) > limit)
         return VKA_OK; /* without a map, every tile is computed */
-    TRY(plan_scratch(plan, VKA_I32, (const uint32_t[]){1, (uint32_t)z, tiles, words}, map));
+    ENSURE(plan_scratch(plan, VKA_I32, (const uint32_t[]){1, (uint32_t)z, tiles, words}, map));
     struct attention_map_params push = {
         .mask = *m,
         .n_q = s->n_query,
@@ -73,12 +72,11 @@ static enum vka_status add_map(struct vka_plan *plan, const struct attention *a,
     pass.groups[2] = (uint32_t)z;
     snprintf(pass.detail, sizeof pass.detail, "%u masks of %u tiles, %u rows x %u keys each",
              (uint32_t)z, tiles, c->tile, c->keys);
-    TRY(plan_add_pass(plan, &pass));
+    ENSURE(plan_add_pass(plan, &pass));
     p->map_row = words;
     p->map_head = m->mask_head ? tiles * words : 0;
     p->map_batch = m->mask_batch ? n_head * tiles * words : 0;
-fail:
-    return status;
+    return VKA_OK;
 }
 
 enum vka_status attention_bind_map(struct vka_plan *plan, const struct attention *a,
@@ -86,12 +84,10 @@ enum vka_status attention_bind_map(struct vka_plan *plan, const struct attention
                                    struct attention_params *p, struct vka_tensor *map)
 {
     const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
     if (c->map)
-        TRY(add_map(plan, a, s, p, map));
+        ENSURE(add_map(plan, a, s, p, map));
     pass->bindings[SLOT_MAP] = pass->bindings[0]; /* where there is none */
     if (map->storage)
         plan_bind(plan, pass, SLOT_MAP, map, false, NULL);
-fail:
-    return status;
+    return VKA_OK;
 }

@@ -71,7 +71,6 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
                                     struct attention_params p)
 {
     const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
     struct pass pass = {.name = "merge", .reason = "keys were split"};
     struct vka_tensor output = attention_slice(&a->output, s), parameters;
     attention_set_tiles(parts, tile, &p);
@@ -87,7 +86,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
     plan_bind(plan, &pass, 3, records, false, NULL);
     if (a->n_sequence)
         plan_bind(plan, &pass, 3, a->q_start, false, &p.q_start_offset);
-    TRY(plan_constant(plan, sizeof p / 4, &p, &parameters));
+    ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 4, &parameters, false, NULL);
     pass.work = merge_work(a, s, parts);
     uint64_t groups = a->n_sequence ? p.n_tile : (uint64_t)p.n_q * p.group;
@@ -95,9 +94,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
     pass.groups[1] = s->n_head / p.group;
     pass.groups[2] = s->n_batch;
     snprintf(pass.detail, sizeof pass.detail, "%u splits of %u keys", c->n_split, c->split_keys);
-    TRY(plan_add_pass(plan, &pass));
-fail:
-    return status;
+    return plan_add_pass(plan, &pass);
 }
 
 /* Floats of the softmax state of an unfinished chain, all rows. */

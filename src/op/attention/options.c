@@ -11,22 +11,20 @@ static enum vka_status check_mask(struct vka_plan *plan, const char *caller,
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     const struct vka_tensor *mask = a->options->mask;
     if (!mask)
         return VKA_OK;
-    TRY(check_tensor(device, caller, "mask", mask, 0));
-    CHECK_ARG(mask->dtype == VKA_BOOL || dtype_is_float(mask->dtype),
-              "%s: mask is %s, not bool or a float type", caller, vka_dtype_name(mask->dtype));
+    ENSURE(check_tensor(device, caller, "mask", mask, 0));
+    ENSURE_ARG(mask->dtype == VKA_BOOL || dtype_is_float(mask->dtype),
+               "%s: mask is %s, not bool or a float type", caller, vka_dtype_name(mask->dtype));
     const uint32_t full[4] = {a->batch, a->n_head, a->n_q, a->n_kv};
     uint64_t stride[4];
     uint32_t n_kv;
     const char *wrong = mask_broadcast(&mask->shape, full, stride, &n_kv);
     char text[SHAPE_TEXT];
-    CHECK_ARG(!wrong, "%s: mask %s does not broadcast to [%u, %u, %u, %u]: %s", caller,
-              shape_text(&mask->shape, text), full[0], full[1], full[2], full[3], wrong);
-fail:
-    return status;
+    ENSURE_ARG(!wrong, "%s: mask %s does not broadcast to [%u, %u, %u, %u]: %s", caller,
+               shape_text(&mask->shape, text), full[0], full[1], full[2], full[3], wrong);
+    return VKA_OK;
 }
 
 /* kv_length and query_offset: I32 [batch] or [1]. */
@@ -34,17 +32,15 @@ static enum vka_status check_per_batch(struct vka_plan *plan, const char *caller
                                        const struct vka_tensor *tensor, uint32_t batch)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
     if (!tensor)
         return VKA_OK;
-    TRY(check_tensor(plan->device, caller, name, tensor, CHECK_I32));
+    ENSURE(check_tensor(plan->device, caller, name, tensor, CHECK_I32));
     uint32_t n = tensor->shape.size[0];
-    CHECK_ARG(tensor->shape.rank == 1 && (n == 1 || n == batch),
-              "%s: %s is neither [1] nor [%u], one value for each batch element", caller, name,
-              batch);
-    CHECK_ARG(n == 1 || tensor->shape.stride[0] == 1, "%s: %s is not contiguous", caller, name);
-fail:
-    return status;
+    ENSURE_ARG(tensor->shape.rank == 1 && (n == 1 || n == batch),
+               "%s: %s is neither [1] nor [%u], one value for each batch element", caller, name,
+               batch);
+    ENSURE_ARG(n == 1 || tensor->shape.stride[0] == 1, "%s: %s is not contiguous", caller, name);
+    return VKA_OK;
 }
 
 static enum vka_status check_scores(struct vka_plan *plan, const char *caller,
@@ -52,21 +48,18 @@ static enum vka_status check_scores(struct vka_plan *plan, const char *caller,
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
-    CHECK_ARG((unsigned)o->scores_kind < VKA_SCORES_COUNT, "%s: scores_kind %d is unknown", caller,
-              (int)o->scores_kind);
-    CHECK_ARG(o->scores_kind == VKA_SCORES_NONE || o->scores,
-              "%s: scores_kind is given, but scores is NULL", caller);
-    CHECK_ARG(o->scores_kind != VKA_SCORES_NONE || !o->scores,
-              "%s: scores is given, but scores_kind is NONE", caller);
+    ENSURE_ARG((unsigned)o->scores_kind < VKA_SCORES_COUNT, "%s: scores_kind %d is unknown", caller,
+               (int)o->scores_kind);
+    ENSURE_ARG(o->scores_kind == VKA_SCORES_NONE || o->scores,
+               "%s: scores_kind is given, but scores is NULL", caller);
+    ENSURE_ARG(o->scores_kind != VKA_SCORES_NONE || !o->scores,
+               "%s: scores is given, but scores_kind is NONE", caller);
     if (!o->scores)
         return VKA_OK;
-    TRY(check_tensor(device, caller, "scores", o->scores, CHECK_FLOAT | CHECK_WRITTEN));
+    ENSURE(check_tensor(device, caller, "scores", o->scores, CHECK_FLOAT | CHECK_WRITTEN));
     const uint32_t full[4] = {a->batch, a->n_head, a->n_q, a->n_kv};
-    TRY(check_shape(device, caller, "scores", o->scores, 4, full));
-fail:
-    return status;
+    return check_shape(device, caller, "scores", o->scores, 4, full);
 }
 
 /* Checks that positions, keys and their differences fit int32 (offsets are within 2^30), and that
@@ -75,72 +68,66 @@ static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
                                    const struct attention *a)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(a->n_q < 1u << 30, "%s: %u queries, but there must be fewer than 2^30", caller,
-              a->n_q);
-    CHECK_ARG(a->n_kv <= 1u << 30, "%s: %u keys exceed 2^30", caller, a->n_kv);
-    CHECK_ARG((uint64_t)a->batch * a->n_head <= INT32_MAX,
-              "%s: batch %u times %u heads must be below 2^31", caller, a->batch, a->n_head);
-fail:
-    return status;
+    ENSURE_ARG(a->n_q < 1u << 30, "%s: %u queries, but there must be fewer than 2^30", caller,
+               a->n_q);
+    ENSURE_ARG(a->n_kv <= 1u << 30, "%s: %u keys exceed 2^30", caller, a->n_kv);
+    ENSURE_ARG((uint64_t)a->batch * a->n_head <= INT32_MAX,
+               "%s: batch %u times %u heads must be below 2^31", caller, a->batch, a->n_head);
+    return VKA_OK;
 }
 
 static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
                                      const struct attention *a)
 {
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
-    CHECK_ARG(isfinite(o->scale), "%s: scale is not finite", caller);
-    CHECK_ARG(isfinite(o->softcap) && o->softcap >= 0, "%s: softcap is negative or not finite",
-              caller);
-    CHECK_ARG(o->dropout >= 0 && o->dropout < 1, "%s: dropout is not in [0, 1)", caller);
-    CHECK_ARG(o->dropout_batch <= UINT16_MAX && o->dropout_head <= UINT16_MAX,
-              "%s: dropout_batch or dropout_head is above 65535", caller);
-    CHECK_ARG(isfinite(o->norm_epsilon) && o->norm_epsilon >= 0,
-              "%s: norm_epsilon is negative or not finite", caller);
-    CHECK_ARG((unsigned)o->masked_row < VKA_MASKED_ROW_COUNT, "%s: masked_row %d is unknown",
-              caller, (int)o->masked_row);
+    ENSURE_ARG(isfinite(o->scale), "%s: scale is not finite", caller);
+    ENSURE_ARG(isfinite(o->softcap) && o->softcap >= 0, "%s: softcap is negative or not finite",
+               caller);
+    ENSURE_ARG(o->dropout >= 0 && o->dropout < 1, "%s: dropout is not in [0, 1)", caller);
+    ENSURE_ARG(o->dropout_batch <= UINT16_MAX && o->dropout_head <= UINT16_MAX,
+               "%s: dropout_batch or dropout_head is above 65535", caller);
+    ENSURE_ARG(isfinite(o->norm_epsilon) && o->norm_epsilon >= 0,
+               "%s: norm_epsilon is negative or not finite", caller);
+    ENSURE_ARG((unsigned)o->masked_row < VKA_MASKED_ROW_COUNT, "%s: masked_row %d is unknown",
+               caller, (int)o->masked_row);
     if (o->window) {
-        CHECK_ARG(o->window_left >= -1, "%s: window_left is %d, less than -1", caller,
-                  o->window_left);
-        CHECK_ARG(o->window_right >= -1, "%s: window_right is %d, less than -1", caller,
-                  o->window_right);
+        ENSURE_ARG(o->window_left >= -1, "%s: window_left is %d, less than -1", caller,
+                   o->window_left);
+        ENSURE_ARG(o->window_right >= -1, "%s: window_right is %d, less than -1", caller,
+                   o->window_right);
     } else {
-        CHECK_ARG(o->window_left == 0 && o->window_right == 0,
-                  "%s: window_left or window_right is given, but window is false", caller);
+        ENSURE_ARG(o->window_left == 0 && o->window_right == 0,
+                   "%s: window_left or window_right is given, but window is false", caller);
     }
     const struct vka_rope *r = &o->rope;
-    CHECK_ARG(r->dim % 2 == 0 && r->dim <= a->head_dim,
-              "%s: rope.dim is %u, but must be even and at most head_dim %u", caller, r->dim,
-              a->head_dim);
-    CHECK_ARG(r->base == 0 || (isfinite(r->base) && r->base > 0),
-              "%s: rope.base is not a positive number", caller);
-fail:
-    return status;
+    ENSURE_ARG(r->dim % 2 == 0 && r->dim <= a->head_dim,
+               "%s: rope.dim is %u, but must be even and at most head_dim %u", caller, r->dim,
+               a->head_dim);
+    ENSURE_ARG(r->base == 0 || (isfinite(r->base) && r->base > 0),
+               "%s: rope.base is not a positive number", caller);
+    return VKA_OK;
 }
 
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,
                                         struct attention *a)
 {
-    enum vka_status status = VKA_OK;
     const struct vka_attention_options *o = a->options;
     uint32_t n = a->n_sequence ? a->n_sequence : a->batch;
-    TRY(check_sizes(plan, caller, a));
-    TRY(check_numbers(plan, caller, a));
-    TRY(check_mask(plan, caller, a));
-    TRY(check_per_batch(plan, caller, "kv_length", o->kv_length, n));
-    TRY(check_per_batch(plan, caller, "query_offset", o->query_offset, n));
-    TRY(check_scores(plan, caller, a));
-    TRY(check_vector(plan->device, caller, "q_norm", o->q_norm, a->head_dim));
-    TRY(check_vector(plan->device, caller, "k_norm", o->k_norm, a->head_dim));
-    TRY(check_vector(plan->device, caller, "sink", o->sink, a->n_head));
-    TRY(check_vector(plan->device, caller, "alibi", o->alibi, a->n_head));
+    ENSURE(check_sizes(plan, caller, a));
+    ENSURE(check_numbers(plan, caller, a));
+    ENSURE(check_mask(plan, caller, a));
+    ENSURE(check_per_batch(plan, caller, "kv_length", o->kv_length, n));
+    ENSURE(check_per_batch(plan, caller, "query_offset", o->query_offset, n));
+    ENSURE(check_scores(plan, caller, a));
+    ENSURE(check_vector(plan->device, caller, "q_norm", o->q_norm, a->head_dim));
+    ENSURE(check_vector(plan->device, caller, "k_norm", o->k_norm, a->head_dim));
+    ENSURE(check_vector(plan->device, caller, "sink", o->sink, a->n_head));
+    ENSURE(check_vector(plan->device, caller, "alibi", o->alibi, a->n_head));
     a->whole_n_head = plan->whole_n_head ? plan->whole_n_head : a->n_head;
     a->whole_n_kv_head = plan->whole_n_head ? plan->whole_n_kv_head : a->n_kv_head;
     a->whole_n_q = plan->whole_n_q ? plan->whole_n_q
                    : a->n_sequence ? divide_up(a->n_q, a->n_sequence)
                                    : a->n_q;
-fail:
-    return status;
+    return VKA_OK;
 }

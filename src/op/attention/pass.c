@@ -137,7 +137,6 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
                                 struct attention_params p)
 {
     const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
     uint32_t rest = c->n_split - part->split;
     struct pass pass = *common;
     struct vka_tensor parameters;
@@ -146,7 +145,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     p.piece_count = rest < parts->splits ? rest : parts->splits;
     attention_bind_keys(plan, a, s, part->keys, &pass, SLOT_MASK, &p);
     bind_state(plan, a, parts, part, &pass, &p);
-    TRY(plan_constant(plan, sizeof p / 4, &p, &parameters));
+    ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
     pass.groups[0] = p.n_tile;
     pass.groups[1] = attention_groups(a, s) * p.piece_count;
@@ -159,9 +158,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
         p.piece_count);
     if ((parts->n_span > 1 || a->n_chunk_key) && n < sizeof pass.detail)
         snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", part->keys.first);
-    TRY(plan_add_pass(plan, &pass));
-fail:
-    return status;
+    return plan_add_pass(plan, &pass);
 }
 
 /* Takes scratch for two states of all rows of a pass, which reads one and writes the other. */
@@ -170,15 +167,13 @@ static enum vka_status make_states(struct vka_plan *plan, const struct attention
                                    struct vka_tensor states[2])
 {
     const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
     const uint32_t size[4] = {s->n_batch, attention_groups(a, s), parts->tiles,
                               c->tile * attention_state_pitch(c)};
     if (parts->n_span == 1 || a->n_chunk_key)
         return VKA_OK;
     for (int i = 0; i < 2; i++)
-        TRY(plan_scratch(plan, VKA_F32, size, &states[i]));
-fail:
-    return status;
+        ENSURE(plan_scratch(plan, VKA_F32, size, &states[i]));
+    return VKA_OK;
 }
 
 /* Adds the passes for the tiles from part->tile on, and the merging of their splits. */
@@ -188,42 +183,38 @@ static enum vka_status add_tiles(struct vka_plan *plan, const struct attention *
                                  const struct attention_params *p)
 {
     const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
     for (part->split = 0; part->split < c->n_split; part->split += parts->splits)
         for (part->span = 0; part->span < parts->n_span; part->span++) {
             part->keys = attention_pass_keys(a, parts, part->split, part->span);
             if (part->keys.end)
-                TRY(add_part(plan, a, s, parts, part, common, *p));
+                ENSURE(add_part(plan, a, s, parts, part, common, *p));
         }
     if (c->n_split > 1 && attention_is_last(a))
-        TRY(attention_add_merge(plan, a, s, parts, part->tile, part->records, *p));
-fail:
-    return status;
+        ENSURE(attention_add_merge(plan, a, s, parts, part->tile, part->records, *p));
+    return VKA_OK;
 }
 
 enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,
                                     const struct slice *s, const struct attention_parts *parts)
 {
     const struct attention_choice *c = &a->choice;
-    enum vka_status status = VKA_OK;
     struct pass common;
     struct attention_params p;
     struct vka_tensor map = {0}, records = {0}, states[2] = {{0}, {0}};
     struct part part = {.states = states, .records = &records};
     fill_pass(plan, a, s, &common, &p);
     if (tune_takes_tiles(c->kernel))
-        TRY(attention_bind_map(plan, a, s, &common, &p, &map));
+        ENSURE(attention_bind_map(plan, a, s, &common, &p, &map));
     if (a->n_chunk_key)
         attention_state_parts(a, s, &states[0], &records);
     else if (c->n_split > 1)
-        TRY(attention_make_records(plan, a, s, parts, &records));
-    TRY(make_states(plan, a, s, parts, states));
+        ENSURE(attention_make_records(plan, a, s, parts, &records));
+    ENSURE(make_states(plan, a, s, parts, states));
     for (part.tile = 0; part.tile < divide_up(parts->n_tile, parts->tiles); part.tile++)
-        TRY(add_tiles(plan, a, s, parts, &part, &common, &p));
+        ENSURE(add_tiles(plan, a, s, parts, &part, &common, &p));
     const struct vka_tensor *scratch[] = {&states[0], &states[1], &records, &map};
     for (size_t i = a->n_chunk_key ? 3 : 0; i < COUNTOF(scratch); i++)
         if (scratch[i]->storage)
             plan_scratch_free(plan, scratch[i]);
-fail:
-    return status;
+    return VKA_OK;
 }

@@ -67,7 +67,6 @@ static enum vka_status padded_scratch(struct vka_plan *plan, enum vka_dtype dtyp
  * all inputs. */
 static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
 {
-    enum vka_status status = VKA_OK;
     const struct attention *a = problem;
     const struct vka_attention_options options = {.masked_row = VKA_MASKED_ZERO};
     uint32_t group = a->n_head / a->n_kv_head;
@@ -98,13 +97,11 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
     };
     for (size_t i = 0; i < COUNTOF(operands); i++) {
         struct shape *shape = &operands[i].tensor->shape;
-        TRY(padded_scratch(plan, operands[i].dtype, operands[i].size, operands[i].tensor));
+        ENSURE(padded_scratch(plan, operands[i].dtype, operands[i].size, operands[i].tensor));
         shape->stride[0] = operands[i].size[0] == 1 ? 0 : shape->stride[0];
         shape->size[0] = b.batch;
     }
-    TRY(attention_add_slices(plan, &b));
-fail:
-    return status;
+    return attention_add_slices(plan, &b);
 }
 
 enum vka_status attention_add_slices(struct vka_plan *plan, const struct attention *a)

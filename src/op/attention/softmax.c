@@ -111,19 +111,17 @@ static enum vka_status add_stage(struct vka_plan *plan, const struct job *job,
 
 static enum vka_status add_part(struct vka_plan *plan, const void *given, const struct box *part)
 {
-    enum vka_status status = VKA_OK;
     const struct job *job = given;
     const uint32_t *size = part->size;
     struct vka_tensor splits;
     if (splits_of(job) == 1)
         return add_stage(plan, job, part, NULL, SOFTMAX_WHOLE);
-    TRY(plan_scratch(plan, VKA_F32,
-                     (const uint32_t[]){size[0], size[1], size[2], 2 * splits_of(job)}, &splits));
-    TRY(add_stage(plan, job, part, &splits, SOFTMAX_WEIGH));
-    TRY(add_stage(plan, job, part, &splits, SOFTMAX_FINISH));
+    ENSURE(plan_scratch(
+        plan, VKA_F32, (const uint32_t[]){size[0], size[1], size[2], 2 * splits_of(job)}, &splits));
+    ENSURE(add_stage(plan, job, part, &splits, SOFTMAX_WEIGH));
+    ENSURE(add_stage(plan, job, part, &splits, SOFTMAX_FINISH));
     plan_scratch_free(plan, &splits);
-fail:
-    return status;
+    return VKA_OK;
 }
 
 /* Keys of the rows that measure the rate. */
@@ -131,7 +129,6 @@ fail:
 
 static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
 {
-    enum vka_status status = VKA_OK;
     struct job job = *(const struct job *)problem;
     struct attention a = *job.a;
     const struct vka_attention_options options = {.masked_row = VKA_MASKED_ZERO};
@@ -140,12 +137,10 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
     a.n_q = calibrate_groups(plan, 4ull * a.n_kv, n);
     const struct slice all = {.n_batch = 1, .n_head = 1, .n_query = a.n_q};
     struct vka_tensor scores;
-    TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){1, 1, a.n_q, a.n_kv}, &scores));
+    ENSURE(plan_scratch(plan, VKA_F32, (const uint32_t[]){1, 1, a.n_q, a.n_kv}, &scores));
     job = (struct job){&a, &all, &scores, job.choice};
     tune_softmax(&plan->caps, a.n_kv, &job.choice);
-    TRY(add_stage(plan, &job, &(struct box){{0}, {1, 1, a.n_q, a.n_kv}}, NULL, SOFTMAX_WHOLE));
-fail:
-    return status;
+    return add_stage(plan, &job, &(struct box){{0}, {1, 1, a.n_q, a.n_kv}}, NULL, SOFTMAX_WHOLE);
 }
 
 static uint64_t choose(const struct caps *caps, void *given)
@@ -158,9 +153,8 @@ static uint64_t choose(const struct caps *caps, void *given)
 enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,
                                       const struct slice *s, const struct vka_tensor *scores)
 {
-    enum vka_status status = VKA_OK;
     struct job job = {.a = a, .slice = s, .scores = scores};
-    TRY(plan_settle(plan, 0, choose, &job));
+    ENSURE(plan_settle(plan, 0, choose, &job));
     const struct cut cut = {
         .job = &job,
         .unit = {1, 1, 1, CUT_NEVER},
@@ -171,7 +165,5 @@ enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attent
         .make = make_pass,
         .add = add_part,
     };
-    TRY(plan_cut(plan, &cut, scores->shape.size));
-fail:
-    return status;
+    return plan_cut(plan, &cut, scores->shape.size);
 }

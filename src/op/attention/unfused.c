@@ -68,7 +68,6 @@ static enum vka_status add_context(struct vka_plan *plan, const struct attention
 
 static enum vka_status add_slice(struct vka_plan *plan, const void *given, const struct box *part)
 {
-    enum vka_status status = VKA_OK;
     const struct job *job = given;
     const struct attention *a = job->a;
     const struct slice s = slice_of(part);
@@ -77,19 +76,18 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *given, const
     struct vka_tensor scores = *job->workspace;
     shape_dense(4, size, &scores.shape);
     scores.shape.size[3] = a->n_kv;
-    TRY(plan_matmul(plan, &(struct matmul_op){
-                              .name = "scores",
-                              .a = attention_slice(&a->q, &s),
-                              .b = attention_slice_kv(&a->k, a, &s),
-                              .c = scores,
-                              .group = group,
-                              .alpha = a->scale,
-                          }));
-    TRY(attention_add_softmax(plan, a, &s, &scores));
+    ENSURE(plan_matmul(plan, &(struct matmul_op){
+                                 .name = "scores",
+                                 .a = attention_slice(&a->q, &s),
+                                 .b = attention_slice_kv(&a->k, a, &s),
+                                 .c = scores,
+                                 .group = group,
+                                 .alpha = a->scale,
+                             }));
+    ENSURE(attention_add_softmax(plan, a, &s, &scores));
     if (job->with_context)
-        TRY(add_context(plan, a, &s, &scores, group));
-fail:
-    return status;
+        ENSURE(add_context(plan, a, &s, &scores, group));
+    return VKA_OK;
 }
 
 static enum vka_status measure_slice(struct vka_plan *plan, const void *given,
@@ -108,7 +106,6 @@ static enum vka_status measure_slice(struct vka_plan *plan, const void *given,
 static enum vka_status add_slices(struct vka_plan *plan, const struct attention *a,
                                   bool with_context)
 {
-    enum vka_status status = VKA_OK;
     uint64_t largest = 0;
     struct vka_tensor workspace;
     const struct job job = {a, with_context, &largest, &workspace};
@@ -120,14 +117,12 @@ static enum vka_status add_slices(struct vka_plan *plan, const struct attention 
         .add = measure_slice,
     };
     const uint32_t size[CUT_AXES] = {a->batch, a->n_head, a->n_q, 1};
-    TRY(plan_cut(plan, &cut, size));
-    TRY(plan_scratch(plan, VKA_F32,
-                     (const uint32_t[]){1, 1, (uint32_t)(largest / pitch_of(a)), pitch_of(a)},
-                     &workspace));
+    ENSURE(plan_cut(plan, &cut, size));
+    ENSURE(plan_scratch(plan, VKA_F32,
+                        (const uint32_t[]){1, 1, (uint32_t)(largest / pitch_of(a)), pitch_of(a)},
+                        &workspace));
     cut.add = add_slice;
-    TRY(plan_cut(plan, &cut, size));
-fail:
-    return status;
+    return plan_cut(plan, &cut, size);
 }
 
 enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a)
