@@ -1,4 +1,3 @@
-#include "gpu/blob.h"
 #include "gpu/device.h"
 
 #include <string.h>

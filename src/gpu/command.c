@@ -286,42 +286,20 @@ static enum vka_status copy_and_wait(struct vka_device *device, VkBuffer from, u
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
+    const struct VolkDeviceTable *vk = &device->vk;
+    const VkPipelineStageFlags shader = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    const VkPipelineStageFlags transfer = VK_PIPELINE_STAGE_TRANSFER_BIT;
     VkCommandBuffer commands = VK_NULL_HANDLE;
     uint64_t ticket = 0;
-    VK(device->vk.vkAllocateCommandBuffers(
-        device->handle,
-        &(VkCommandBufferAllocateInfo){
-            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-            .commandPool = device->queue.pool,
-            .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-            .commandBufferCount = 1,
-        },
-        &commands));
-    VK(device->vk.vkBeginCommandBuffer(commands,
-                                       &(VkCommandBufferBeginInfo){
-                                           .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                           .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT,
-                                       }));
-    const VkMemoryBarrier before = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-        .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-        .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-    };
-    device->vk.vkCmdPipelineBarrier(
-        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &before, 0, NULL, 0, NULL);
-    device->vk.vkCmdCopyBuffer(commands, from, to, 1,
-                               &(VkBufferCopy){from_offset, to_offset, size});
-    const VkMemoryBarrier after = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-        .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
-        .dstAccessMask =
-            VK_ACCESS_HOST_READ_BIT | VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT,
-    };
-    device->vk.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
-                                    VK_PIPELINE_STAGE_HOST_BIT |
-                                        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
-                                    0, 1, &after, 0, NULL, 0, NULL);
+    TRY(vk_allocate_commands(log, vk, device->handle, device->queue.pool, 1, &commands));
+    TRY(vk_begin(log, vk, commands, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT));
+    vk_barrier(vk, commands, shader | transfer, transfer,
+               VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+               VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT);
+    vk->vkCmdCopyBuffer(commands, from, to, 1, &(VkBufferCopy){from_offset, to_offset, size});
+    vk_barrier(vk, commands, transfer, VK_PIPELINE_STAGE_HOST_BIT | shader,
+               VK_ACCESS_TRANSFER_WRITE_BIT,
+               VK_ACCESS_HOST_READ_BIT | VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
     VK(device->vk.vkEndCommandBuffer(commands));
     TRY(queue_submit(device, &commands, 1, false, NULL, &ticket));
     TRY(queue_wait(device, ticket, COPY_TIMEOUT));

@@ -2,6 +2,7 @@
 #ifndef VKA_GPU_DEVICE_H
 #define VKA_GPU_DEVICE_H
 
+#include "core/os.h"
 #include "gpu/caps.h"
 #include "gpu/command.h"
 #include "gpu/memory.h"
@@ -60,10 +61,22 @@ struct vka_device {
 /* Whether this process was forked from the one that made the device. Then the driver's threads do
  * not exist here, its locks may be held by them, and mapped memory may be gone: the driver must not
  * be called, and mapped memory must not be touched. */
-bool device_is_forked(const struct vka_device *device);
+static inline bool device_is_forked(const struct vka_device *device)
+{
+    return os_process() != device->process;
+}
 
 /* Call it before anything that needs the driver. INVALID (forked child); DEVICE_LOST. */
-enum vka_status device_check(struct vka_device *device);
+static inline enum vka_status device_check(struct vka_device *device)
+{
+    if (device_is_forked(device))
+        return log_error(&device->log, VKA_INVALID,
+                         "the device was made before this process was forked: the child can only "
+                         "destroy it");
+    if (device->lost)
+        return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
+    return VKA_OK;
+}
 
 /* Reads what a physical device can do. queue_family is UINT32_MAX if it cannot compute. */
 void device_read_caps(const struct vk_instance *instance, VkPhysicalDevice physical, uint32_t index,

@@ -1,6 +1,5 @@
 /* Memory that the application owns: its buffers, and host memory used in place. */
 #include "gpu/device.h"
-#include "gpu/memory.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,5 @@
 #include "gpu/pipeline.h"
 #include "core/os.h"
-#include "gpu/blob.h"
 #include "gpu/device.h"
 #include "gpu/kernels_spv.h"
 

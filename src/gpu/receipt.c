@@ -1,10 +1,11 @@
-#include "gpu/receipt.h"
 #include "gpu/device.h"
 #include "gpu/tensor.h"
 
 #include <stdlib.h>
 
 #define WRITTEN 0x600D600Du /* a value that memory does not hold by chance */
+#define WORK (VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT)
+#define WORK (VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT)
 
 static uint32_t *words_of(const struct receipt_page *page, uint64_t at)
 {
@@ -16,26 +17,11 @@ static VkDeviceSize place_of(const struct receipt_page *page, uint64_t at)
     return page->words.offset + at * RECEIPT_WORDS * 4;
 }
 
-static enum vka_status begin(struct vka_device *device, VkCommandBuffer commands)
-{
-    struct log *log = &device->log;
-    ENSURE_VK(device->vk.vkBeginCommandBuffer(
-        commands,
-        &(VkCommandBufferBeginInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO}));
-    return VKA_OK;
-}
-
 /* Records a barrier after which device->running may be written: earlier kernels have read it. */
 static void wait_for_running(struct vka_device *device, VkCommandBuffer commands)
 {
-    const VkMemoryBarrier memory = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-        .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
-        .dstAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
-    };
-    device->vk.vkCmdPipelineBarrier(
-        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &memory, 0, NULL, 0, NULL);
+    vk_barrier(&device->vk, commands, WORK, VK_PIPELINE_STAGE_TRANSFER_BIT,
+               VK_ACCESS_TRANSFER_WRITE_BIT, VK_ACCESS_TRANSFER_WRITE_BIT);
 }
 
 void receipt_clear_running(struct vka_device *device, VkCommandBuffer commands)
@@ -53,7 +39,7 @@ static enum vka_status record_before(struct vka_device *device, const struct rec
     struct log *log = &device->log;
     const struct memory_range *to = &device->running->range;
     VkCommandBuffer commands = page->commands[at];
-    ENSURE(begin(device, commands));
+    ENSURE(vk_begin(log, &device->vk, commands, 0));
     wait_for_running(device, commands);
     device->vk.vkCmdCopyBuffer(commands, page->words.block->buffer, to->block->buffer, 1,
                                &(VkBufferCopy){place_of(page, at) + 4, to->offset, 8});
@@ -67,18 +53,11 @@ static enum vka_status record_behind(struct vka_device *device, const struct rec
 {
     struct log *log = &device->log;
     VkCommandBuffer commands = page->commands[PAGE_RECEIPTS + at];
-    ENSURE(begin(device, commands));
-    device->vk.vkCmdPipelineBarrier(
-        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL, 0, NULL);
+    ENSURE(vk_begin(log, &device->vk, commands, 0));
+    vk_barrier(&device->vk, commands, WORK, VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0);
     device->vk.vkCmdFillBuffer(commands, page->words.block->buffer, place_of(page, at), 4, WRITTEN);
-    const VkMemoryBarrier after = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-        .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
-        .dstAccessMask = VK_ACCESS_HOST_READ_BIT,
-    };
-    device->vk.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
-                                    VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &after, 0, NULL, 0, NULL);
+    vk_barrier(&device->vk, commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_PIPELINE_STAGE_HOST_BIT,
+               VK_ACCESS_TRANSFER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
     ENSURE_VK(device->vk.vkEndCommandBuffer(commands));
     return VKA_OK;
 }
@@ -90,15 +69,8 @@ enum vka_status receipts_grow(struct vka_device *device)
     struct receipt_page *page = calloc(1, sizeof *page);
     CHECK_ALLOC(page);
     TRY(memory_allocate(device, MEMORY_STAGING, PAGE_RECEIPTS * RECEIPT_WORDS * 4, &page->words));
-    VK(device->vk.vkAllocateCommandBuffers(
-        device->handle,
-        &(VkCommandBufferAllocateInfo){
-            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-            .commandPool = device->queue.pool,
-            .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-            .commandBufferCount = COUNTOF(page->commands),
-        },
-        page->commands));
+    TRY(vk_allocate_commands(log, &device->vk, device->handle, device->queue.pool,
+                             COUNTOF(page->commands), page->commands));
     for (uint64_t i = 0; i < PAGE_RECEIPTS; i++) {
         TRY(record_before(device, page, i));
         TRY(record_behind(device, page, i));

@@ -5,7 +5,6 @@
 #include "core/arith.h"
 #include "core/shape.h"
 #include "gpu/command.h"
-#include "gpu/memory.h"
 
 /* A range of device memory, freed with its last reference. */
 struct storage {

@@ -19,16 +19,11 @@ uint64_t verdict_hash(uint64_t h, const void *data, size_t size)
 
 uint64_t verdict_fingerprint(const struct vka_device_properties *p)
 {
-    static const struct kernel_spv *const spv[KERNEL_COUNT] = {
-#define KERNEL(id, file, defines, buffers, needs, family, known) &kernel_spv_##id,
-#include "kernels.def"
-#undef KERNEL
-    };
     uint64_t h = VERDICT_HASH_START;
     h = verdict_hash(h, p->name, strlen(p->name));
     h = verdict_hash(h, p->driver, strlen(p->driver));
     for (size_t i = 0; i < KERNEL_COUNT; i++)
-        h = verdict_hash(h, spv[i]->words, spv[i]->size);
+        h = verdict_hash(h, kernel_spv_table[i]->words, kernel_spv_table[i]->size);
     return h;
 }
 

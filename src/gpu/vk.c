@@ -180,6 +180,41 @@ void vk_load_device(const struct vk_instance *instance, VkDevice device,
     os_mutex_unlock(&volk_lock);
 }
 
+enum vka_status vk_allocate_commands(struct log *log, const struct VolkDeviceTable *vk,
+                                     VkDevice device, VkCommandPool pool, uint32_t n,
+                                     VkCommandBuffer *commands)
+{
+    const VkCommandBufferAllocateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+        .commandPool = pool,
+        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+        .commandBufferCount = n,
+    };
+    ENSURE_VK(vk->vkAllocateCommandBuffers(device, &info, commands));
+    return VKA_OK;
+}
+
+enum vka_status vk_begin(struct log *log, const struct VolkDeviceTable *vk,
+                         VkCommandBuffer commands, VkCommandBufferUsageFlags flags)
+{
+    const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                           .flags = flags};
+    ENSURE_VK(vk->vkBeginCommandBuffer(commands, &info));
+    return VKA_OK;
+}
+
+void vk_barrier(const struct VolkDeviceTable *vk, VkCommandBuffer commands,
+                VkPipelineStageFlags from, VkPipelineStageFlags to, VkAccessFlags before,
+                VkAccessFlags after)
+{
+    const VkMemoryBarrier memory = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+        .srcAccessMask = before,
+        .dstAccessMask = after,
+    };
+    vk->vkCmdPipelineBarrier(commands, from, to, 0, before || after, &memory, 0, NULL, 0, NULL);
+}
+
 enum vka_status vk_error(struct log *log, VkResult result, const char *call)
 {
     static const struct {

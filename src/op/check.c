@@ -1,6 +1,5 @@
 #include "op/check.h"
 #include "core/dtype.h"
-#include "core/overlap.h"
 
 enum vka_status check_tensor(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, unsigned flags)

@@ -4,7 +4,6 @@
 
 #include "gpu/device.h"
 #include "gpu/tensor.h"
-#include "gpu/verdict.h"
 #include "plan/budget.h"
 
 /* A CPU driver maps memory for each pass, and crashes when it cannot map more. */

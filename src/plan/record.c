@@ -32,15 +32,8 @@ static enum vka_status create_pools(struct vka_plan *plan)
                                            .queueFamilyIndex = device->queue_family,
                                        },
                                        NULL, &plan->pool));
-    ENSURE_VK(device->vk.vkAllocateCommandBuffers(
-        device->handle,
-        &(VkCommandBufferAllocateInfo){
-            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-            .commandPool = plan->pool,
-            .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-            .commandBufferCount = (uint32_t)plan->n_submit,
-        },
-        plan->commands));
+    ENSURE(vk_allocate_commands(log, &device->vk, device->handle, plan->pool,
+                                (uint32_t)plan->n_submit, plan->commands));
     if (plan->timestamps) {
         plan->gpu_ms = calloc(plan->n_pass, sizeof *plan->gpu_ms);
         ENSURE_ALLOC(plan->gpu_ms);
@@ -78,17 +71,6 @@ static bool needs_barrier(const struct hazards *hazards, const struct pass *pass
             if (overlap(&pass->bindings[i], hazards->open[j]))
                 return true;
     return false;
-}
-
-static void barrier(struct vka_plan *plan, VkCommandBuffer commands, VkPipelineStageFlags from,
-                    VkPipelineStageFlags to, VkAccessFlags before, VkAccessFlags after)
-{
-    const VkMemoryBarrier memory = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-        .srcAccessMask = before,
-        .dstAccessMask = after,
-    };
-    plan->device->vk.vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
 }
 
 static enum vka_status create_view(struct vka_device *device, const VkDescriptorBufferInfo *buffer,
@@ -180,8 +162,8 @@ static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCom
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     /* Earlier submits may still run: other passes of this run, or plans with the same tensors. */
-    barrier(plan, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
-            VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
+    vk_barrier(&device->vk, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
+               VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
     hazards->n = 0;
     if (queries) {
         device->vk.vkCmdResetQueryPool(commands, queries, query, (uint32_t)(end - begin) + 1);
@@ -190,7 +172,7 @@ static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCom
     for (size_t i = begin; i < end; i++) {
         const struct pass *pass = &plan->passes[i];
         if (needs_barrier(hazards, pass)) {
-            barrier(plan, commands, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
+            vk_barrier(&device->vk, commands, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
             hazards->n = 0;
         }
         for (uint32_t b = 0; b < kernel_table[pass->key.kernel].buffers; b++)
@@ -201,8 +183,8 @@ static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCom
                                            query + (uint32_t)(i - begin) + 1);
     }
     if (end == plan->n_pass)
-        barrier(plan, commands, compute, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT,
-                VK_ACCESS_HOST_READ_BIT);
+        vk_barrier(&device->vk, commands, compute, VK_PIPELINE_STAGE_HOST_BIT,
+                   VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
 }
 
 static enum vka_status make_pipelines(struct vka_plan *plan)
@@ -259,11 +241,8 @@ static enum vka_status record_submits(struct vka_plan *plan, struct hazards *haz
     struct log *log = &device->log;
     for (size_t i = 0; i < plan->n_submit; i++) {
         size_t begin = plan->first[i], end = plan->first[i + 1];
-        ENSURE_VK(device->vk.vkBeginCommandBuffer(
-            plan->commands[i], &(VkCommandBufferBeginInfo){
-                                   .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                   .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT,
-                               }));
+        ENSURE(vk_begin(log, &device->vk, plan->commands[i],
+                        VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
         record_passes(plan, begin, end, plan->commands[i], plan->queries, (uint32_t)(begin + i),
                       hazards);
         ENSURE_VK(device->vk.vkEndCommandBuffer(plan->commands[i]));

@@ -1,4 +1,4 @@
-#include "selftest/known_attention.h"
+#include "selftest/known_problem.h"
 #include "op/attention/attention.h"
 
 #include <math.h>

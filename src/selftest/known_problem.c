@@ -1,7 +1,6 @@
-#include "selftest/known_problem.h"
 #include "gpu/quirks.h"
 #include "params.h"
-#include "selftest/known_attention.h"
+#include "selftest/known_problem.h"
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
 

@@ -1,4 +1,3 @@
-#include "selftest/self_test.h"
 #include "selftest/known_problem.h"
 
 #define ROWS                                                                       \
@@ -81,4 +80,15 @@ enum vka_status vka_device_self_test(struct vka_device *device)
         status = known_problem_solve(device, (enum known_problem)i, 0, KNOWN_HEAD_DIM, NULL);
     device->self_test.off = off;
     return status == VKA_UNSUPPORTED ? VKA_OK : status;
+}
+
+enum vka_status vka_device_create(const struct vka_device_info *info, struct vka_device **out)
+{
+    return device_create(info, self_test_kernel, out);
+}
+
+enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
+                                 const struct vka_device_info *info, struct vka_device **out)
+{
+    return device_adopt(vulkan, info, self_test_kernel, out);
 }

@@ -1,8 +1,7 @@
 /* Known values are multiples of 1/8 up to 1, exact in every element type, so that matrix products
  * are exact in float32 in any order. Odd sizes leave tiles partly filled. */
-#include "selftest/known_attention.h"
+#include "selftest/known_problem.h"
 #include "core/dtype.h"
-#include "gpu/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <gpu/receipt.h>
+#include <gpu/command.h>
 
 #include "../patience.h"
 #include "driver.h"

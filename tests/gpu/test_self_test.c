@@ -11,10 +11,10 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "gpu/blob.h"
+#include "gpu/pipeline.h"
 #include "layer_case.h"
 #include "miscompile.h"
-#include "selftest/self_test.h"
+#include "selftest/known_problem.h"
 #include "kernel/matmul.h"
 
 #define ALL UINT64_MAX

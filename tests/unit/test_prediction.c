@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "op/attention/budget.h"
+#include "op/attention/fused.h"
 #include "op/matmul/budget.h"
 
 #define MS 1e6 /* nanoseconds */

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "core/overlap.h"
 #include "core/shape.h"
 #include "core/status.h"
 

@@ -100,7 +100,7 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
         ENSURE(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
         ENSURE(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
     }
-    return a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a);
+    return a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a, true);
 }
 
 static enum vka_status add_share(struct vka_plan *plan, const void *given, const struct box *part)

@@ -79,10 +79,10 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
                          const struct slice *s, struct pass *pass, uint32_t slot,
                          struct mask_params *m, uint32_t *sink_offset, uint32_t *alibi_offset);
 
-/* Adds scores, softmax and weighted sum as separate passes, slice by slice; plan_attention_scores,
- * for scores that the caller wants returned, leaves out the weighted sum. */
-enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a);
-enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a);
+/* Adds scores, softmax and, unless only returned scores are wanted, weighted sum as separate passes,
+ * slice by slice. */
+enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a,
+                                       bool with_context);
 
 /* Adds the softmax of a slice's scores, in place: float32 [n_batch][n_head][n_query][n_kv], rows a
  * multiple of 4 apart. */

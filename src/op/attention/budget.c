@@ -1,4 +1,4 @@
-#include "op/attention/budget.h"
+#include "op/attention/fused.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Fused attention: the softmax of a row stays in registers, without a buffer of scores. Normalises
  * operands to what the kernel reads. */
-#include "op/attention/budget.h"
+#include "op/attention/fused.h"
 
 /* Whether each head fits a binding. */
 static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
@@ -10,48 +10,46 @@ static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
     return plan_range(plan, &one) <= plan->caps.properties.max_buffer_range;
 }
 
-/* Replaces *t by a copy in scratch unless its rows are contiguous. whole, of keys and values: also
- * where rows are so far apart that a head exceeds a binding. */
-static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
-{
-    struct vka_tensor copy;
-    bool contiguous = t->shape.size[3] == 1 || t->shape.stride[3] == 1;
-    bool close = t->shape.size[2] == 1 || t->shape.stride[2] == t->shape.size[3];
-    if (contiguous && (!whole || close || head_fits(plan, t)))
-        return VKA_OK;
-    ENSURE(plan_scratch(plan, t->dtype, t->shape.size, &copy));
-    ENSURE(plan_copy(plan, "pack", t, &copy));
-    *t = copy;
-    return VKA_OK;
-}
-
-/* Replaces *t by a copy with rows padded to whole vec4 unless it can be read as texels. */
-static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
+/* Replaces *t by a copy in scratch, with rows padded to multiples of `unit`. */
+static enum vka_status pack(struct vka_plan *plan, enum vka_dtype dtype, uint32_t unit,
+                            struct vka_tensor *t)
 {
     const uint32_t *size = t->shape.size;
+    const uint32_t padded[] = {size[0], size[1], size[2], divide_up(size[3], unit) * unit};
     struct vka_tensor copy;
-    if (t->dtype == VKA_F32 && attention_begins_vec4(t) && plan_is_ours(plan, t))
-        return VKA_OK;
-    ENSURE(plan_scratch(plan, VKA_F32,
-                        (const uint32_t[]){size[0], size[1], size[2], (size[3] + 3) / 4 * 4},
-                        &copy));
+    ENSURE(plan_scratch(plan, dtype, padded, &copy));
     copy.shape.size[3] = size[3];
     ENSURE(plan_copy(plan, "pack", t, &copy));
     *t = copy;
     return VKA_OK;
 }
 
-/* Replaces *t by a copy in scratch unless it can be read by address. A copy, not another kernel:
- * another one gives other bits, and bits must not depend on where operands lie. */
+/* Makes rows contiguous. whole, of keys and values: also brings together rows that are so far apart
+ * that a head exceeds a binding. */
+static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
+{
+    bool contiguous = t->shape.size[3] == 1 || t->shape.stride[3] == 1;
+    bool close = t->shape.size[2] == 1 || t->shape.stride[2] == t->shape.size[3];
+    if (contiguous && (!whole || close || head_fits(plan, t)))
+        return VKA_OK;
+    return pack(plan, t->dtype, 1, t);
+}
+
+/* Makes rows readable as texels, which are whole vec4. */
+static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
+{
+    if (t->dtype == VKA_F32 && attention_begins_vec4(t) && plan_is_ours(plan, t))
+        return VKA_OK;
+    return pack(plan, VKA_F32, 4, t);
+}
+
+/* Makes rows readable by address. By a copy, not another kernel: another one gives other bits, and
+ * bits must not depend on where operands lie. */
 static enum vka_status with_address(struct vka_plan *plan, struct vka_tensor *t)
 {
-    struct vka_tensor copy;
     if (attention_rows_of_vec4(t) && plan_is_ours(plan, t))
         return VKA_OK;
-    ENSURE(plan_scratch(plan, t->dtype, t->shape.size, &copy));
-    ENSURE(plan_copy(plan, "pack", t, &copy));
-    *t = copy;
-    return VKA_OK;
+    return pack(plan, t->dtype, 1, t);
 }
 
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a)
@@ -82,6 +80,6 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     if (scattered)
         ENSURE(plan_copy(plan, "unpack", &b.output, &a->output));
     if (a->options->scores)
-        ENSURE(plan_attention_scores(plan, a));
+        ENSURE(plan_attention_unfused(plan, a, false));
     return VKA_OK;
 }

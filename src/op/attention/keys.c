@@ -1,4 +1,4 @@
-#include "op/attention/keys.h"
+#include "op/attention/fused.h"
 
 bool attention_binds_some_keys(const struct attention *a)
 {

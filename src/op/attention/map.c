@@ -1,5 +1,4 @@
-#include "op/attention/map.h"
-#include "op/attention/budget.h"
+#include "op/attention/fused.h"
 
 #include <stdio.h>
 

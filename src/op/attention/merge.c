@@ -1,4 +1,4 @@
-#include "op/attention/merge.h"
+#include "op/attention/fused.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,5 @@
 /* Cuts a slice into passes, along its keys and, in a ragged batch, its tiles. */
-#include "op/attention/keys.h"
-#include "op/attention/map.h"
-#include "op/attention/merge.h"
+#include "op/attention/fused.h"
 
 uint32_t attention_span_unit(const struct attention_choice *c)
 {

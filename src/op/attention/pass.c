@@ -1,7 +1,5 @@
 /* The passes of a slice of fused attention: constants, parameters, bindings. */
-#include "op/attention/keys.h"
-#include "op/attention/merge.h"
-#include "op/attention/map.h"
+#include "op/attention/fused.h"
 #include "op/cache/cache.h"
 
 #include <stdio.h>

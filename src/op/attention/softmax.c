@@ -1,6 +1,6 @@
 /* Softmax of scores in memory: one pass where a workgroup takes a whole row, two where the keys of
  * a row are split over workgroups. */
-#include "op/attention/budget.h"
+#include "op/attention/fused.h"
 #include "kernel/softmax.h"
 #include "plan/settle.h"
 

@@ -1,7 +1,6 @@
 /* Unfused attention: scores, softmax and weighted sum of each slice, which is as large as the
  * workspace holds. Scores are float32 [batch][head][query][pitch]. */
 #include "op/attention/attention.h"
-#include "op/matmul/matmul.h"
 
 struct job {
     const struct attention *a;
@@ -103,8 +102,8 @@ static enum vka_status measure_slice(struct vka_plan *plan, const void *given,
 
 #define TILE 64u /* queries: a multiple of the tiles of matrix products */
 
-static enum vka_status add_slices(struct vka_plan *plan, const struct attention *a,
-                                  bool with_context)
+enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a,
+                                       bool with_context)
 {
     uint64_t largest = 0;
     struct vka_tensor workspace;
@@ -123,14 +122,4 @@ static enum vka_status add_slices(struct vka_plan *plan, const struct attention 
                         &workspace));
     cut.add = add_slice;
     return plan_cut(plan, &cut, size);
-}
-
-enum vka_status plan_attention_unfused(struct vka_plan *plan, const struct attention *a)
-{
-    return add_slices(plan, a, true);
-}
-
-enum vka_status plan_attention_scores(struct vka_plan *plan, const struct attention *a)
-{
-    return add_slices(plan, a, false);
 }
