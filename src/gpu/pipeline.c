@@ -55,8 +55,8 @@ VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer)
     return texels ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
 }
 
-/* Makes the layouts of a kernel when it is first used. */
-static enum vka_status make_layouts(struct vka_device *device, enum kernel kernel)
+/* Makes the layouts and the module of a kernel when it is first used. */
+static enum vka_status prepare(struct vka_device *device, enum kernel kernel)
 {
     struct log *log = &device->log;
     struct pipelines *p = &device->pipelines;
@@ -91,15 +91,7 @@ static enum vka_status make_layouts(struct vka_device *device, enum kernel kerne
                     &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE},
             },
             NULL, &p->layouts[kernel]));
-    return VKA_OK;
-}
-
-static enum vka_status get_module(struct vka_device *device, enum kernel kernel,
-                                  VkShaderModule *module)
-{
-    struct log *log = &device->log;
-    VkShaderModule *slot = &device->pipelines.modules[kernel];
-    if (!*slot)
+    if (!p->modules[kernel])
         ENSURE_VK(device->vk.vkCreateShaderModule(
             device->handle,
             &(VkShaderModuleCreateInfo){
@@ -107,16 +99,13 @@ static enum vka_status get_module(struct vka_device *device, enum kernel kernel,
                 .codeSize = kernel_spv_table[kernel]->size,
                 .pCode = kernel_spv_table[kernel]->words,
             },
-            NULL, slot));
-    *module = *slot;
+            NULL, &p->modules[kernel]));
     return VKA_OK;
 }
 
 /* The arguments of a call of the driver's compiler. */
 struct job {
-    struct pipeline *pipeline;
-    VkShaderModule module;
-    VkPipelineLayout layout;
+    struct pipeline *pipeline; /* whose kernel is prepared */
     VkResult result;
 };
 
@@ -155,11 +144,11 @@ static void compile(const struct vka_device *device, struct job *job)
                         : any ? VK_PIPELINE_SHADER_STAGE_CREATE_ALLOW_VARYING_SUBGROUP_SIZE_BIT_EXT
                               : 0,
                     .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                    .module = job->module,
+                    .module = device->pipelines.modules[key->kernel],
                     .pName = "main",
                     .pSpecializationInfo = &specialization,
                 },
-            .layout = job->layout,
+            .layout = device->pipelines.layouts[key->kernel],
         },
         NULL, &job->pipeline->handle);
 }
@@ -213,9 +202,7 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
             return VKA_OK;
     if (find(device, key))
         return VKA_OK;
-    ENSURE(get_module(device, key->kernel, &job->module));
-    ENSURE(make_layouts(device, key->kernel));
-    job->layout = device->pipelines.layouts[key->kernel];
+    ENSURE(prepare(device, key->kernel));
     job->pipeline = calloc(1, sizeof *job->pipeline);
     ENSURE_ALLOC(job->pipeline);
     job->pipeline->key = *key;

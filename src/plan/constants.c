@@ -5,22 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_ROOM 4096u /* bytes */
-
 static enum vka_status make_room(struct vka_plan *plan, uint64_t bytes)
 {
     struct constants *c = &plan->constants;
-    struct log *log = &plan->device->log;
     if (!c->storage)
         ENSURE(storage_create_empty(plan->device, &c->storage));
-    if (c->used + bytes > c->room) {
-        uint64_t room = c->room ? c->room : LEAST_ROOM;
-        while (room < c->used + bytes)
-            room *= 2;
-        void *moved = realloc(c->bytes, room);
-        ENSURE_ALLOC(moved);
-        c->bytes = moved;
-        c->room = room;
+    while (c->used + bytes > c->room) {
+        void *array = c->bytes;
+        ENSURE(plan_grow(&plan->device->log, &array, c->room, &c->room, 1));
+        c->bytes = array;
     }
     return VKA_OK;
 }

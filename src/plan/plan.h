@@ -43,7 +43,8 @@ struct scratch {
 struct constants {
     struct storage *storage; /* without memory until the plan is finished; NULL: there are none */
     unsigned char *bytes;    /* [used] until then */
-    uint64_t used, room;
+    uint64_t used;
+    size_t room;
 };
 
 /* An object that an operation attaches to a plan, first member of its own structure: called before
@@ -180,7 +181,7 @@ enum vka_status plan_check_alive(const struct vka_plan *plan);
 enum vka_status plan_record(struct vka_plan *plan);
 
 /* Records all passes of a finished plan and their barriers. */
-enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands);
+void plan_record_into(struct vka_plan *plan, VkCommandBuffer commands);
 
 /* vka_plan_submit; info, checked by the caller, may be NULL. */
 enum vka_status plan_submit(struct vka_plan *plan, const char *caller,

@@ -49,12 +49,6 @@ static enum vka_status create_pools(struct vka_plan *plan)
     return VKA_OK;
 }
 
-/* Bindings read or written since the last barrier. */
-struct hazards {
-    const struct binding **open;
-    size_t n;
-};
-
 /* Compares buffers, not storages: an application may wrap one buffer twice. */
 static bool overlap(const struct binding *a, const struct binding *b)
 {
@@ -64,12 +58,15 @@ static bool overlap(const struct binding *a, const struct binding *b)
            a_first < b_first + b->size && b_first < a_first + a->size;
 }
 
-static bool needs_barrier(const struct hazards *hazards, const struct pass *pass)
+/* Whether a pass uses what passes from `since` on, after which there was no barrier, have used. */
+static bool needs_barrier(const struct vka_plan *plan, size_t since, size_t pass)
 {
-    for (uint32_t i = 0; i < kernel_table[pass->key.kernel].buffers; i++)
-        for (size_t j = 0; j < hazards->n; j++)
-            if (overlap(&pass->bindings[i], hazards->open[j]))
-                return true;
+    const struct pass *new = &plan->passes[pass];
+    for (const struct pass *open = &plan->passes[since]; open < new; open++)
+        for (uint32_t i = 0; i < kernel_table[new->key.kernel].buffers; i++)
+            for (uint32_t j = 0; j < kernel_table[open->key.kernel].buffers; j++)
+                if (overlap(&new->bindings[i], &open->bindings[j]))
+                    return true;
     return false;
 }
 
@@ -156,7 +153,7 @@ static void record_pass(const struct vka_device *device, VkCommandBuffer command
 /* Records passes begin .. end - 1. Timestamps, if queries are given, go to `query` (before the
  * first pass) and the following queries. */
 static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCommandBuffer commands,
-                          VkQueryPool queries, uint32_t query, struct hazards *hazards)
+                          VkQueryPool queries, uint32_t query)
 {
     struct vka_device *device = plan->device;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
@@ -164,20 +161,16 @@ static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCom
     /* Earlier submits may still run: other passes of this run, or plans with the same tensors. */
     vk_barrier(&device->vk, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT, compute,
                VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, shader);
-    hazards->n = 0;
     if (queries) {
         device->vk.vkCmdResetQueryPool(commands, queries, query, (uint32_t)(end - begin) + 1);
         device->vk.vkCmdWriteTimestamp(commands, compute, queries, query);
     }
-    for (size_t i = begin; i < end; i++) {
-        const struct pass *pass = &plan->passes[i];
-        if (needs_barrier(hazards, pass)) {
+    for (size_t i = begin, since = begin; i < end; i++) {
+        if (needs_barrier(plan, since, i)) {
             vk_barrier(&device->vk, commands, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
-            hazards->n = 0;
+            since = i;
         }
-        for (uint32_t b = 0; b < kernel_table[pass->key.kernel].buffers; b++)
-            hazards->open[hazards->n++] = &pass->bindings[b];
-        record_pass(device, commands, pass);
+        record_pass(device, commands, &plan->passes[i]);
         if (queries)
             device->vk.vkCmdWriteTimestamp(commands, compute, queries,
                                            query + (uint32_t)(i - begin) + 1);
@@ -201,18 +194,11 @@ fail:
     return status;
 }
 
-enum vka_status plan_record_into(struct vka_plan *plan, VkCommandBuffer commands)
+void plan_record_into(struct vka_plan *plan, VkCommandBuffer commands)
 {
-    struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
-    CHECK_ALLOC(hazards.open);
     if (plan_notes_tickets(plan))
         receipt_clear_running(plan->device, commands);
-    record_passes(plan, 0, plan->n_pass, commands, VK_NULL_HANDLE, 0, &hazards);
-fail:
-    free(hazards.open);
-    return status;
+    record_passes(plan, 0, plan->n_pass, commands, VK_NULL_HANDLE, 0);
 }
 
 /* Groups passes into submits. */
@@ -235,7 +221,7 @@ fail:
     return status;
 }
 
-static enum vka_status record_submits(struct vka_plan *plan, struct hazards *hazards)
+static enum vka_status record_submits(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
@@ -243,8 +229,7 @@ static enum vka_status record_submits(struct vka_plan *plan, struct hazards *haz
         size_t begin = plan->first[i], end = plan->first[i + 1];
         ENSURE(vk_begin(log, &device->vk, plan->commands[i],
                         VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
-        record_passes(plan, begin, end, plan->commands[i], plan->queries, (uint32_t)(begin + i),
-                      hazards);
+        record_passes(plan, begin, end, plan->commands[i], plan->queries, (uint32_t)(begin + i));
         ENSURE_VK(device->vk.vkEndCommandBuffer(plan->commands[i]));
     }
     return VKA_OK;
@@ -252,19 +237,12 @@ static enum vka_status record_submits(struct vka_plan *plan, struct hazards *haz
 
 enum vka_status plan_record(struct vka_plan *plan)
 {
-    struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    struct hazards hazards = {.open = calloc(plan->n_pass * MAX_BUFFERS, sizeof *hazards.open)};
-    CHECK_ALLOC(hazards.open);
-    TRY(make_pipelines(plan));
-    TRY(group_passes(plan));
-    TRY(create_pools(plan));
+    ENSURE(make_pipelines(plan));
+    ENSURE(group_passes(plan));
+    ENSURE(create_pools(plan));
     for (size_t i = 0; i < plan->n_pass; i++)
-        TRY(write_descriptors(plan, &plan->passes[i]));
-    TRY(record_submits(plan, &hazards));
-fail:
-    free(hazards.open);
-    return status;
+        ENSURE(write_descriptors(plan, &plan->passes[i]));
+    return record_submits(plan);
 }
 
 enum vka_status plan_read_timestamps(struct vka_plan *plan)

@@ -107,9 +107,9 @@ static inline bool attention_is_last(const struct attention *a)
     return !a->n_chunk_key || a->key_first + a->n_chunk_key == a->n_kv;
 }
 
-/* Whether rows begin at a multiple of a vec4, and whether they also end at one. */
-bool attention_begins_vec4(const struct vka_tensor *t);
-bool attention_rows_of_vec4(const struct vka_tensor *t);
+/* Whether rows begin at a multiple of so many elements, and whether they also end at one. */
+bool attention_rows_begin(const struct vka_tensor *t, uint32_t unit);
+bool attention_rows_of(const struct vka_tensor *t, uint32_t unit);
 
 /* Types, sizes and alignment of the operands, for the kernel of the fused path. */
 struct attention_operands attention_operands_of(const struct attention *a);

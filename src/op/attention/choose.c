@@ -77,16 +77,6 @@ enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
     return VKA_OK;
 }
 
-/* Whether rows of 16-bit elements begin and end at whole chunks of 16 bytes. */
-static bool rows_of_chunks(const struct vka_tensor *t)
-{
-    const struct shape *s = &t->shape;
-    bool whole = s->offset % 8 == 0 && s->size[3] % 8 == 0;
-    for (int i = 0; i < 3; i++)
-        whole &= s->size[i] == 1 || s->stride[i] % 8 == 0;
-    return whole;
-}
-
 struct attention_operands attention_operands_of(const struct attention *a)
 {
     const struct vka_attention_options *o = a->options;
@@ -97,10 +87,10 @@ struct attention_operands attention_operands_of(const struct attention *a)
         .o_type = a->output.dtype,
         .head_dim = a->head_dim,
         .value_dim = a->value_dim,
-        .k_vec = attention_rows_of_vec4(&a->k),
-        .v_vec = attention_rows_of_vec4(&a->v),
-        .k_chunks = rows_of_chunks(&a->k),
-        .v_chunks = rows_of_chunks(&a->v),
+        .k_vec = attention_rows_of(&a->k, 4),
+        .v_vec = attention_rows_of(&a->v, 4),
+        .k_chunks = attention_rows_of(&a->k, 8), /* 16 bytes of 16-bit elements */
+        .v_chunks = attention_rows_of(&a->v, 8),
         .bias = o->mask || o->softcap != 0 || o->alibi,
         .dropout = o->dropout != 0,
         .reads_masked = o->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),

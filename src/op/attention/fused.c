@@ -38,7 +38,7 @@ static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_te
 /* Makes rows readable as texels, which are whole vec4. */
 static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
 {
-    if (t->dtype == VKA_F32 && attention_begins_vec4(t) && plan_is_ours(plan, t))
+    if (t->dtype == VKA_F32 && attention_rows_begin(t, 4) && plan_is_ours(plan, t))
         return VKA_OK;
     return pack(plan, VKA_F32, 4, t);
 }
@@ -47,7 +47,7 @@ static enum vka_status with_texels(struct vka_plan *plan, struct vka_tensor *t)
  * bits must not depend on where operands lie. */
 static enum vka_status with_address(struct vka_plan *plan, struct vka_tensor *t)
 {
-    if (attention_rows_of_vec4(t) && plan_is_ours(plan, t))
+    if (attention_rows_of(t, 4) && plan_is_ours(plan, t))
         return VKA_OK;
     return pack(plan, t->dtype, 1, t);
 }

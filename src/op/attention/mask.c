@@ -111,16 +111,16 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
         plan_bind(plan, pass, slot + 4, o->alibi, false, alibi_offset);
 }
 
-bool attention_begins_vec4(const struct vka_tensor *t)
+bool attention_rows_begin(const struct vka_tensor *t, uint32_t unit)
 {
     const struct shape *s = &t->shape;
-    bool whole = s->offset % 4 == 0;
+    bool whole = s->offset % unit == 0;
     for (int i = 0; i < 3; i++)
-        whole &= s->size[i] == 1 || s->stride[i] % 4 == 0;
+        whole &= s->size[i] == 1 || s->stride[i] % unit == 0;
     return whole;
 }
 
-bool attention_rows_of_vec4(const struct vka_tensor *t)
+bool attention_rows_of(const struct vka_tensor *t, uint32_t unit)
 {
-    return attention_begins_vec4(t) && t->shape.size[3] % 4 == 0;
+    return attention_rows_begin(t, unit) && t->shape.size[3] % unit == 0;
 }
