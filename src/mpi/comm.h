@@ -45,6 +45,10 @@ enum vka_status comm_progress(struct vka_mpi *mpi, int n, MPI_Request *requests)
 /* Copies the device's last sentence to the object, and returns status. */
 enum vka_status comm_device_error(struct vka_mpi *mpi, enum vka_status status);
 
+/* TRY and ENSURE of a call on the device, in functions with `mpi`. */
+#define TRY_DEVICE(call) TRY(comm_device_error(mpi, call))
+#define ENSURE_DEVICE(call) ENSURE(comm_device_error(mpi, call))
+
 /* The arguments of a call, one line each, which must be the same on all ranks. They are only names
  * and numbers, and there is room for more than the longest call needs. */
 struct terms {
@@ -94,5 +98,40 @@ enum vka_status comm_worst(struct vka_mpi *mpi, enum vka_status own, uint64_t de
 /* Exchanges whether every rank's device supports something. OK if all ranks are OK; UNSUPPORTED if
  * some are UNSUPPORTED and the others OK. A rank with another failure returns that status alone. */
 enum vka_status comm_all_support(struct vka_mpi *mpi, enum vka_status status, const char *caller);
+
+/* A run on this rank: its deadline, its status and its times. */
+
+/* One run of a plan on this rank. */
+struct run {
+    struct vka_mpi *mpi;
+    uint64_t deadline;
+    MPI_Request meeting; /* in progress while the first piece is computed, see run_meet */
+    bool met;
+    enum vka_status status; /* the first failure of this rank's device: the others must not wait for
+                               what it cannot compute, so it goes on exchanging */
+    struct vka_mpi_stats stats;
+};
+
+/* Starts to send the others which plan is run; plans are counted from 1. */
+enum vka_status run_begin(struct vka_mpi *mpi, uint64_t timeout, uint32_t plan, struct run *run);
+
+/* Call it before the first exchange. INVALID, on all ranks, if one runs another plan. */
+enum vka_status run_meet(struct run *run);
+
+/* Keeps the first failure of this rank's device. */
+void run_note(struct run *run, enum vka_status status);
+
+/* Submits and waits, while MPI makes progress on the requests; n 0: on `meeting`. */
+enum vka_status run_compute(struct run *run, struct vka_plan *plan, int n, MPI_Request *requests);
+
+/* Waits for other ranks. */
+enum vka_status run_wait(struct run *run, int n, MPI_Request *requests);
+
+/* Copy between a tensor and dense host memory. */
+void run_read(struct run *run, struct vka_tensor *from, void *to);
+void run_write(struct run *run, struct vka_tensor *to, const void *from);
+
+/* Exchanges whether a device failed; returns the status of the run, the same on every rank. */
+enum vka_status run_end(struct run *run);
 
 #endif

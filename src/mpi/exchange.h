@@ -1,11 +1,36 @@
-/* Exchanges boxes of tensors between all ranks, in one non-blocking collective. */
+/* Exchanges boxes of tensors between all ranks. */
 #ifndef VKA_MPI_EXCHANGE_H
 #define VKA_MPI_EXCHANGE_H
 
-#include "mpi/image.h"
+#include "mpi/comm.h"
+#include "mpi/slice.h"
+
+/* A device tensor that is read and written box by box: in place if the device's memory is mapped,
+ * else through one copy of the whole tensor on the host, as copying single boxes would copy
+ * everything around them. */
+struct image {
+    struct vka_tensor *tensor; /* our own view: the caller may destroy the tensor */
+    char *host;                /* dense; NULL: mapped */
+};
+
+/* needed: whether any box will be read or written. */
+enum vka_status image_create(struct vka_mpi *mpi, struct vka_tensor *tensor, bool needed,
+                             struct image *image);
+void image_destroy(struct image *image);
+
+/* Call image_fetch before the first box is read, and image_flush after the last is written. */
+void image_fetch(const struct image *image, struct run *run);
+void image_flush(const struct image *image, struct run *run);
+
+/* Copies a box, of which `view` is a view, from or to dense host memory. */
+void image_get(const struct image *image, struct run *run, const struct box *box,
+               struct vka_tensor *view, char *to);
+void image_put(const struct image *image, struct run *run, const struct box *box,
+               struct vka_tensor *view, const char *from);
 
 /* A box that is sent to, or received from, a rank. */
 struct leg {
+    int rank;
     const struct image *image;
     struct box box;
     struct vka_tensor *view;
@@ -16,18 +41,24 @@ struct leg {
 struct legs {
     size_t n, room;
     struct leg *leg;
-    int *bytes, *at; /* [size], by rank: bytes and place in the buffer */
+    int *count, *at; /* [size], by rank: units in the buffer */
     char *data;
 };
 
+/* Boxes that are exchanged in one non-blocking collective. */
 struct exchange {
     struct vka_mpi *mpi;
     struct legs out, in;
     bool same; /* every rank receives the same boxes; they are added once, for rank 0 */
-    MPI_Request request;
+    /* With `same`: a rank sends the box that it receives from itself, which its device has written
+     * already; `out` is empty. */
+    bool in_place;
+    size_t unit; /* bytes: each box is that many times a count of MPI */
+    MPI_Request *request;
 };
 
-enum vka_status exchange_create(struct vka_mpi *mpi, size_t room, struct exchange *exchange);
+enum vka_status exchange_create(struct vka_mpi *mpi, size_t room, size_t unit, MPI_Request *request,
+                                struct exchange *exchange);
 
 /* Adds a box, which may be empty, after those of the same and lower ranks. */
 enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int rank,
@@ -40,5 +71,31 @@ enum vka_status exchange_start(struct exchange *exchange, struct run *run);
 /* Waits, and writes the boxes that were received. */
 enum vka_status exchange_land(struct exchange *exchange, struct run *run);
 void exchange_destroy(struct exchange *exchange);
+
+/* Gathers a tensor on all ranks. Each rank computes boxes of it, piece by piece; while one piece is
+ * sent the next is computed. */
+struct gather_piece {
+    struct vka_plan *plan;     /* NULL: this rank computes nothing of the piece */
+    struct vka_tensor *output; /* the view of the target that the plan writes, or NULL */
+    struct exchange boxes;
+};
+
+struct gather {
+    struct vka_mpi *mpi;
+    struct image target;
+    uint32_t n_piece;
+    struct gather_piece *piece;
+    MPI_Request *request; /* [n_piece] */
+};
+
+enum vka_status gather_create(struct vka_mpi *mpi, struct vka_tensor *target, uint32_t n_piece,
+                              struct gather **gather);
+
+/* Adds the box of a rank, which may be empty, after those of lower ranks. The last rank's completes
+ * the piece. */
+enum vka_status gather_add(struct gather *gather, uint32_t piece, int rank, struct box box);
+
+enum vka_status gather_run(struct gather *gather, struct run *run);
+void gather_destroy(struct gather **gather);
 
 #endif

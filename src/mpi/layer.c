@@ -1,4 +1,4 @@
-#include "mpi/layer.h"
+#include "mpi/plan.h"
 #include "core/layer_info.h"
 
 #include <stdlib.h>
@@ -111,10 +111,9 @@ static enum vka_status upload_rows(struct vka_mpi_layer *layer, const char *from
     size_t size = vka_dtype_size(layer->info.dtype), bytes = (size_t)shape[0] * shape[1] * size;
     struct vka_tensor *tensor = NULL, *part = NULL;
     char *turned = NULL;
-    TRY(comm_device_error(mpi,
-                          vka_tensor_create(mpi->device, layer->info.dtype, 2, shape, &tensor)));
+    TRY_DEVICE(vka_tensor_create(mpi->device, layer->info.dtype, 2, shape, &tensor));
     if (!turn) {
-        TRY(comm_device_error(mpi, vka_tensor_write(tensor, from, bytes)));
+        TRY_DEVICE(vka_tensor_write(tensor, from, bytes));
         layer->weight = tensor;
         return VKA_OK;
     }
@@ -123,9 +122,9 @@ static enum vka_status upload_rows(struct vka_mpi_layer *layer, const char *from
     for (size_t o = 0; o < out; o++)
         for (size_t i = 0; i < in; i++)
             memcpy(turned + (i * shape[1] + o) * size, from + (o * in + i) * size, size);
-    TRY(comm_device_error(mpi, vka_tensor_write(tensor, turned, bytes)));
-    TRY(comm_device_error(mpi, vka_tensor_slice(tensor, 1, 0, out, &part)));
-    TRY(comm_device_error(mpi, vka_tensor_permute(part, (const uint32_t[]){1, 0}, &layer->weight)));
+    TRY_DEVICE(vka_tensor_write(tensor, turned, bytes));
+    TRY_DEVICE(vka_tensor_slice(tensor, 1, 0, out, &part));
+    TRY_DEVICE(vka_tensor_permute(part, (const uint32_t[]){1, 0}, &layer->weight));
 fail:
     free(turned);
     vka_tensor_destroy(&part);
@@ -144,12 +143,11 @@ static enum vka_status upload_output(struct vka_mpi_layer *layer,
     ENSURE(
         upload_rows(layer, (const char *)whole->output.weight + layer->columns.first * in * size));
     if (whole->output.bias) {
-        ENSURE(comm_device_error(mpi, vka_tensor_create(mpi->device, whole->dtype, 1,
-                                                        &layer->columns.count, &layer->bias)));
-        ENSURE(comm_device_error(
-            mpi, vka_tensor_write(layer->bias,
-                                  (const char *)whole->output.bias + layer->columns.first * size,
-                                  layer->columns.count * size)));
+        ENSURE_DEVICE(
+            vka_tensor_create(mpi->device, whole->dtype, 1, &layer->columns.count, &layer->bias));
+        ENSURE_DEVICE(vka_tensor_write(
+            layer->bias, (const char *)whole->output.bias + layer->columns.first * size,
+            layer->columns.count * size));
     }
     return VKA_OK;
 }
@@ -174,7 +172,7 @@ static enum vka_status create(struct vka_mpi *mpi, const struct vka_mpi_layer_in
     layer->piece = calloc(layer->n_piece, sizeof *layer->piece);
     ENSURE_ALLOC(layer->piece);
     if (batch) {
-        ENSURE(comm_device_error(mpi, vka_layer_create(mpi->device, whole, &layer->piece[0])));
+        ENSURE_DEVICE(vka_layer_create(mpi->device, whole, &layer->piece[0]));
         return VKA_OK;
     }
     for (uint32_t p = 0; p < layer->n_piece; p++) {

@@ -1,15 +1,13 @@
 #include "mpi/plan.h"
-#include "mpi/sequence.h"
 
 #include <stdlib.h>
 
-enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
-                                    const struct vka_mpi_plan_info *info,
-                                    struct vka_mpi_plan **plan, struct vka_mpi_plan_info *filled)
+/* Checks the arguments that both kinds of plan have, and copies info. */
+static enum vka_status check_info(struct log *log, const char *caller,
+                                  const struct vka_mpi_plan_info *info, struct vka_mpi_plan **out,
+                                  struct vka_mpi_plan_info *copy)
 {
-    struct log *log = &mpi->log;
-    *filled = (struct vka_mpi_plan_info){.struct_size = sizeof *filled};
-    ENSURE_ARG(plan, "%s: plan is NULL", caller);
+    ENSURE_ARG(out, "%s: plan is NULL", caller);
     if (!info)
         return VKA_OK;
     ENSURE_ARG(info->struct_size == sizeof *info, "%s: struct_size is %zu, not %zu", caller,
@@ -17,8 +15,23 @@ enum vka_status mpi_plan_check_info(struct vka_mpi *mpi, const char *caller,
     ENSURE_ARG((unsigned)info->split < VKA_MPI_SPLIT_COUNT, "%s: split %d is unknown", caller,
                (int)info->split);
     ENSURE_ARG(info->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, info->pieces);
-    *filled = *info;
+    *copy = *info;
     return VKA_OK;
+}
+
+struct part mpi_plan_part(const struct vka_mpi_plan *plan, uint32_t batch, uint32_t n_piece,
+                          int rank, uint32_t piece)
+{
+    int size = plan->mpi->size;
+    struct part part = {{0, batch}, {{0, plan->n_head}, {0, plan->n_kv_head}}};
+    if (plan->info.split == VKA_MPI_HEADS) {
+        part.heads = split_heads(plan->n_head, plan->n_kv_head, size, rank, n_piece, piece);
+    } else {
+        struct vka_mpi_range all = vka_mpi_batch(batch, size, rank);
+        part.batch = split_even(all.count, n_piece, piece);
+        part.batch.first += all.first;
+    }
+    return part;
 }
 
 enum vka_status mpi_plan_begin(struct vka_mpi_plan *plan, struct vka_plan **begun)
@@ -49,22 +62,27 @@ fail:
     return comm_device_error(plan->mpi, status);
 }
 
-enum vka_status mpi_plan_make(struct vka_mpi *mpi, const char *caller, enum vka_status checked,
-                              const struct terms *terms, const struct vka_mpi_plan_info *info,
-                              mpi_plan_build *build, struct vka_mpi_layer *layer, const void *op,
-                              struct vka_mpi_plan **out)
+enum vka_status mpi_plan_make(struct vka_mpi *mpi, const struct plan_kind *kind,
+                              const struct vka_mpi_layer *layer, const void *op,
+                              const struct vka_mpi_plan_info *info, struct vka_mpi_plan **out)
 {
+    if (out)
+        *out = NULL;
+    if (!mpi)
+        return VKA_INVALID;
     struct log *log = &mpi->log;
     enum vka_status status;
-    struct vka_mpi_plan *plan = NULL;
-    TRY(checked);
-    plan = calloc(1, sizeof *plan);
+    struct terms terms = {0};
+    struct vka_mpi_plan *plan = calloc(1, sizeof *plan);
     CHECK_ALLOC(plan);
-    *plan = (struct vka_mpi_plan){.mpi = mpi, .info = *info};
+    *plan = (struct vka_mpi_plan){.mpi = mpi, .info.struct_size = sizeof plan->info};
+    TRY(check_info(log, kind->caller, info, out, &plan->info));
+    TRY(kind->check(plan, layer, op));
+    kind->describe(plan, layer, op, &terms);
 fail:
-    status = comm_agree(mpi, caller, status, terms);
+    status = comm_agree(mpi, kind->caller, status, &terms);
     if (status == VKA_OK)
-        status = comm_agree(mpi, caller, build(plan, layer, op), terms);
+        status = comm_agree(mpi, kind->caller, kind->build(plan, layer, op), &terms);
     if (status != VKA_OK) {
         vka_mpi_plan_destroy(&plan);
         return status;

@@ -1,6 +1,5 @@
 /* Plans of attention, split by heads, batch elements or positions. */
 #include "mpi/plan.h"
-#include "mpi/sequence.h"
 
 static const char caller[] = "vka_mpi_plan_attention";
 
@@ -24,10 +23,12 @@ static enum vka_status check_keys(struct log *log, const struct vka_attention_op
     return VKA_OK;
 }
 
-static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info *info,
-                             const struct vka_attention_op *op)
+static enum vka_status check(const struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                             const void *given)
 {
-    struct log *log = &mpi->log;
+    (void)layer;
+    const struct vka_attention_op *op = given;
+    struct log *log = &plan->mpi->log;
     const struct vka_tensor *four[] = {op ? op->q : NULL, op ? op->k : NULL, op ? op->v : NULL,
                                        op ? op->output : NULL};
     ENSURE_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
@@ -35,8 +36,8 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info
     if (op->cache || op->q_start || op->kv_start || op->n_key || op->state)
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: a cache, a ragged batch and key chunks are not supported", caller);
-    if (info->split == VKA_MPI_SEQUENCE)
-        return sequence_check(mpi, op);
+    if (plan->info.split == VKA_MPI_SEQUENCE)
+        return sequence_check(plan->mpi, op);
     for (size_t i = 0; i < COUNTOF(four); i++)
         ENSURE_ARG(four[i] && vka_tensor_rank(four[i]) == 4,
                    "%s: q, k, v or output is NULL or not of rank 4", caller);
@@ -51,9 +52,12 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_plan_info
     return slice_check_options(log, caller, &op->options, batch, n_head);
 }
 
-static void describe(const struct vka_mpi_plan_info *info, const struct vka_attention_op *op,
-                     struct terms *terms)
+static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                     const void *given, struct terms *terms)
 {
+    (void)layer;
+    const struct vka_attention_op *op = given;
+    const struct vka_mpi_plan_info *info = &plan->info;
     terms_add(terms, "split: %d", (int)info->split);
     terms_add(terms, "path: %d", (int)info->path);
     terms_add(terms, "pieces: %u", info->pieces);
@@ -73,53 +77,36 @@ static void describe(const struct vka_mpi_plan_info *info, const struct vka_atte
     terms_add_options(terms, &op->options);
 }
 
-/* The part of the problem that is a piece of a rank. */
-static struct part part_of(const struct vka_mpi_plan *plan, const struct vka_attention_op *op,
-                           uint32_t n_piece, int rank, uint32_t piece)
-{
-    uint32_t batch = vka_tensor_shape(op->q, 0), n_head = vka_tensor_shape(op->q, 1);
-    uint32_t n_kv = vka_tensor_shape(op->k, 1);
-    struct part part = {{0, batch}, {{0, n_head}, {0, n_kv}}};
-    if (plan->info.split == VKA_MPI_HEADS) {
-        part.heads = split_heads(n_head, n_kv, plan->mpi->size, rank, n_piece, piece);
-    } else {
-        struct vka_mpi_range all = vka_mpi_batch(batch, plan->mpi->size, rank);
-        part.batch = split_even(all.count, n_piece, piece);
-        part.batch.first += all.first;
-    }
-    return part;
-}
-
-static enum vka_status build(struct vka_mpi_plan *plan, struct vka_mpi_layer *layer,
-                             const void *data)
+static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                             const void *given)
 {
     (void)layer;
-    const struct vka_attention_op *op = data;
+    const struct vka_attention_op *op = given;
+    if (plan->info.split == VKA_MPI_SEQUENCE)
+        return sequence_create(plan, op);
     struct vka_mpi *mpi = plan->mpi;
     enum vka_status status = VKA_OK;
     struct views views = {0};
     bool heads = plan->info.split == VKA_MPI_HEADS;
+    uint32_t batch = vka_tensor_shape(op->q, 0);
     plan->n_head = vka_tensor_shape(op->q, 1);
     plan->n_kv_head = vka_tensor_shape(op->k, 1);
-    uint32_t units = vka_tensor_shape(heads ? op->k : op->q, heads);
-    uint32_t n_piece = split_pieces(plan->info.pieces, units, mpi->size);
+    uint32_t n_piece = split_pieces(plan->info.pieces, heads ? plan->n_kv_head : batch, mpi->size);
     TRY(gather_create(mpi, op->output, n_piece, &plan->stage[0]));
-    struct gather *gather = plan->stage[0];
-    for (uint32_t p = 0; p < n_piece; p++)
-        for (int rank = 0; rank < mpi->size; rank++) {
-            struct part part = part_of(plan, op, n_piece, rank, p);
-            gather->piece[p].box[rank] =
-                box_along(op->output, heads, heads ? part.heads.query : part.batch);
-        }
-    TRY(gather_finish(gather));
     for (uint32_t p = 0; p < n_piece; p++) {
-        struct part part = part_of(plan, op, n_piece, mpi->rank, p);
+        struct gather_piece *piece = &plan->stage[0]->piece[p];
+        struct part part = mpi_plan_part(plan, batch, n_piece, mpi->rank, p);
         struct vka_attention_op own;
-        if (!gather_output(gather, p))
+        for (int rank = 0; rank < mpi->size; rank++) {
+            struct part theirs = mpi_plan_part(plan, batch, n_piece, rank, p);
+            struct vka_mpi_range range = heads ? theirs.heads.query : theirs.batch;
+            TRY(gather_add(plan->stage[0], p, rank, box_along(op->output, heads, range)));
+        }
+        if (!piece->output)
             continue;
-        TRY(comm_device_error(mpi, slice_attention(&views, op, &part, &own)));
-        own.output = gather_output(gather, p);
-        TRY(mpi_plan_record(plan, NULL, &own, NULL, &gather->piece[p].plan));
+        TRY_DEVICE(slice_attention(&views, op, &part, &own));
+        own.output = piece->output;
+        TRY(mpi_plan_record(plan, NULL, &own, NULL, &piece->plan));
         views_destroy(&views);
     }
 fail:
@@ -127,28 +114,10 @@ fail:
     return status;
 }
 
-static enum vka_status build_sequence(struct vka_mpi_plan *plan, struct vka_mpi_layer *layer,
-                                      const void *data)
-{
-    (void)layer;
-    return sequence_create(plan, data);
-}
-
 enum vka_status vka_mpi_plan_attention(struct vka_mpi *mpi, const struct vka_attention_op *op,
                                        const struct vka_mpi_plan_info *info,
                                        struct vka_mpi_plan **plan)
 {
-    if (plan)
-        *plan = NULL;
-    if (!mpi)
-        return VKA_INVALID;
-    struct vka_mpi_plan_info filled;
-    struct terms terms = {0};
-    enum vka_status status = mpi_plan_check_info(mpi, caller, info, plan, &filled);
-    if (status == VKA_OK)
-        status = check(mpi, &filled, op);
-    if (status == VKA_OK)
-        describe(&filled, op, &terms);
-    return mpi_plan_make(mpi, caller, status, &terms, &filled,
-                         filled.split == VKA_MPI_SEQUENCE ? build_sequence : build, NULL, op, plan);
+    static const struct plan_kind kind = {caller, check, describe, build};
+    return mpi_plan_make(mpi, &kind, NULL, op, info, plan);
 }

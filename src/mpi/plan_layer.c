@@ -8,11 +8,12 @@ static uint32_t batch_axis(const struct vka_layer_op *op)
     return op->layout == VKA_SEQUENCE_FIRST;
 }
 
-static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer *layer,
-                             const struct vka_layer_op *op)
+static enum vka_status check(const struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                             const void *given)
 {
-    struct log *log = &mpi->log;
-    ENSURE_ARG(layer && layer->mpi == mpi, "%s: layer is NULL or belongs to another object",
+    const struct vka_layer_op *op = given;
+    struct log *log = &plan->mpi->log;
+    ENSURE_ARG(layer && layer->mpi == plan->mpi, "%s: layer is NULL or belongs to another object",
                caller);
     ENSURE_ARG(op && op->struct_size == sizeof *op, "%s: op is NULL or its struct_size is not %zu",
                caller, sizeof *op);
@@ -38,9 +39,11 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer *la
 /* Whether a rank has a cache; HEADLESS: it has no heads and needs none. */
 enum { HEADLESS = 0, WITHOUT_CACHE, WITH_CACHE };
 
-static void describe(const struct vka_mpi_layer *layer, const struct vka_mpi_plan_info *info,
-                     const struct vka_layer_op *op, struct terms *terms)
+static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                     const void *given, struct terms *terms)
 {
+    const struct vka_layer_op *op = given;
+    const struct vka_mpi_plan_info *info = &plan->info;
     bool heads =
         layer->split == VKA_MPI_BATCH || layer_share(layer, layer->mpi->rank, 0).query.count;
     terms->each[0] = !heads ? HEADLESS : op->cache ? WITH_CACHE : WITHOUT_CACHE;
@@ -70,32 +73,38 @@ static enum vka_status check_caches(struct vka_mpi *mpi)
     return VKA_OK;
 }
 
-/* Computes the contexts of the heads of each piece, directly in their columns of `target`. */
-static enum vka_status build_context(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
-                                     const struct vka_layer_op *op, struct vka_tensor *target)
+/* Computes the part of each piece, directly in its box of `target`: by heads, columns with their
+ * contexts; by batch elements, these. */
+static enum vka_status build_parts(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                                   const struct vka_layer_op *op, struct vka_tensor *target)
 {
     struct vka_mpi *mpi = plan->mpi;
     enum vka_status status = VKA_OK;
     struct views views = {0};
-    uint32_t dim = layer->info.value_dim, batch = vka_tensor_shape(op->query, batch_axis(op));
-    TRY(gather_create(mpi, target, layer->n_piece, &plan->stage[0]));
-    struct gather *gather = plan->stage[0];
-    for (uint32_t p = 0; p < layer->n_piece; p++)
-        for (int rank = 0; rank < mpi->size; rank++) {
-            struct vka_mpi_range heads = layer_share(layer, rank, p).query;
-            gather->piece[p].box[rank] =
-                box_along(target, 2, (struct vka_mpi_range){heads.first * dim, heads.count * dim});
-        }
-    TRY(gather_finish(gather));
-    for (uint32_t p = 0; p < layer->n_piece; p++) {
-        struct part part = {{0, batch}, layer_share(layer, mpi->rank, p)};
+    bool batch = layer->split == VKA_MPI_BATCH;
+    uint32_t elements = batch_axis(op), n = vka_tensor_shape(op->query, elements);
+    uint32_t axis = batch ? elements : 2, width = batch ? 1 : layer->info.value_dim;
+    uint32_t n_piece = batch ? split_pieces(plan->info.pieces, n, mpi->size) : layer->n_piece;
+    TRY(gather_create(mpi, target, n_piece, &plan->stage[0]));
+    for (uint32_t p = 0; p < n_piece; p++) {
+        struct gather_piece *piece = &plan->stage[0]->piece[p];
+        struct part part = mpi_plan_part(plan, n, n_piece, mpi->rank, p);
         struct vka_layer_op own = *op;
-        own.layer = layer->piece[p];
-        own.output = gather_output(gather, p);
-        if (!own.output)
+        for (int rank = 0; rank < mpi->size; rank++) {
+            struct part theirs = mpi_plan_part(plan, n, n_piece, rank, p);
+            struct vka_mpi_range range = batch ? theirs.batch : theirs.heads.query;
+            range = (struct vka_mpi_range){range.first * width, range.count * width};
+            TRY(gather_add(plan->stage[0], p, rank, box_along(target, axis, range)));
+        }
+        if (!piece->output)
             continue;
-        TRY(comm_device_error(mpi, slice_options(&views, &op->attention, &part, &own.attention)));
-        TRY(mpi_plan_record(plan, &own, NULL, NULL, &gather->piece[p].plan));
+        own.layer = layer->piece[batch ? 0 : p];
+        own.output = piece->output;
+        TRY_DEVICE(views_slice(&views, op->query, elements, part.batch, &own.query));
+        TRY_DEVICE(views_slice(&views, op->key, elements, part.batch, &own.key));
+        TRY_DEVICE(views_slice(&views, op->value, elements, part.batch, &own.value));
+        TRY_DEVICE(slice_options(&views, &op->attention, &part, &own.attention));
+        TRY(mpi_plan_record(plan, &own, NULL, NULL, &piece->plan));
         views_destroy(&views);
     }
 fail:
@@ -114,113 +123,52 @@ static enum vka_status build_output(struct vka_mpi_plan *plan, const struct vka_
     uint32_t rows = vka_tensor_shape(op->output, axis);
     uint32_t n_piece = layer->n_piece < rows ? layer->n_piece : rows;
     TRY(gather_create(mpi, op->output, n_piece, &plan->stage[1]));
-    struct gather *gather = plan->stage[1];
-    for (uint32_t p = 0; p < n_piece; p++)
-        for (int rank = 0; rank < mpi->size; rank++) {
-            struct vka_mpi_range part = split_even(rows, n_piece, p);
-            struct vka_mpi_range columns =
-                split_even(layer->info.output_dim, (uint32_t)mpi->size, (uint32_t)rank);
-            struct box *box = &gather->piece[p].box[rank];
-            *box = box_along(op->output, 2, columns);
-            box->first[axis] = part.first;
-            box->count[axis] = part.count;
-        }
-    TRY(gather_finish(gather));
     for (uint32_t p = 0; p < n_piece; p++) {
-        struct vka_linear_op own = {.struct_size = sizeof own,
-                                    .weight = layer->weight,
-                                    .bias = layer->bias,
-                                    .output = gather_output(gather, p)};
-        if (!own.output)
+        struct gather_piece *piece = &plan->stage[1]->piece[p];
+        struct vka_mpi_range part = split_even(rows, n_piece, p);
+        struct vka_linear_op own = {
+            .struct_size = sizeof own, .weight = layer->weight, .bias = layer->bias};
+        for (int rank = 0; rank < mpi->size; rank++) {
+            struct box box =
+                box_along(op->output, 2,
+                          split_even(layer->info.output_dim, (uint32_t)mpi->size, (uint32_t)rank));
+            box.first[axis] = part.first;
+            box.count[axis] = part.count;
+            TRY(gather_add(plan->stage[1], p, rank, box));
+        }
+        if (!piece->output)
             continue;
-        TRY(comm_device_error(mpi, views_slice(&views, plan->context, axis,
-                                               split_even(rows, n_piece, p), &own.input)));
-        TRY(mpi_plan_record(plan, NULL, NULL, &own, &gather->piece[p].plan));
+        own.output = piece->output;
+        TRY_DEVICE(views_slice(&views, plan->context, axis, part, &own.input));
+        TRY(mpi_plan_record(plan, NULL, NULL, &own, &piece->plan));
     }
 fail:
     views_destroy(&views);
     return status;
 }
 
-static enum vka_status build_heads(struct vka_mpi_plan *plan, struct vka_mpi_layer *layer,
-                                   const void *data)
+static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
+                             const void *given)
 {
-    const struct vka_layer_op *op = data;
+    const struct vka_layer_op *op = given;
+    plan->info.split = layer->split;
     plan->n_head = layer->info.n_head;
     plan->n_kv_head = layer->info.n_kv_head;
     ENSURE(check_caches(plan->mpi));
-    if (!layer->has_output)
-        return build_context(plan, layer, op, op->output);
+    if (layer->split == VKA_MPI_BATCH || !layer->has_output)
+        return build_parts(plan, layer, op, op->output);
     const uint32_t shape[] = {vka_tensor_shape(op->output, 0), vka_tensor_shape(op->output, 1),
                               layer->info.n_head * layer->info.value_dim};
     ENSURE(comm_device_error(
         plan->mpi, vka_tensor_create(plan->mpi->device, VKA_F32, 3, shape, &plan->context)));
-    ENSURE(build_context(plan, layer, op, plan->context));
+    ENSURE(build_parts(plan, layer, op, plan->context));
     return build_output(plan, layer, op);
-}
-
-/* The batch elements of a piece of a rank. */
-static struct vka_mpi_range batch_piece(uint32_t batch, int size, int rank, uint32_t n_piece,
-                                        uint32_t piece)
-{
-    struct vka_mpi_range all = vka_mpi_batch(batch, size, rank);
-    struct vka_mpi_range part = split_even(all.count, n_piece, piece);
-    part.first += all.first;
-    return part;
-}
-
-static enum vka_status build_batch(struct vka_mpi_plan *plan, struct vka_mpi_layer *layer,
-                                   const void *data)
-{
-    const struct vka_layer_op *op = data;
-    struct vka_mpi *mpi = plan->mpi;
-    enum vka_status status = VKA_OK;
-    struct views views = {0};
-    uint32_t axis = batch_axis(op), batch = vka_tensor_shape(op->query, axis);
-    uint32_t n_piece = split_pieces(plan->info.pieces, batch, mpi->size);
-    TRY(gather_create(mpi, op->output, n_piece, &plan->stage[0]));
-    struct gather *gather = plan->stage[0];
-    for (uint32_t p = 0; p < n_piece; p++)
-        for (int rank = 0; rank < mpi->size; rank++)
-            gather->piece[p].box[rank] =
-                box_along(op->output, axis, batch_piece(batch, mpi->size, rank, n_piece, p));
-    TRY(gather_finish(gather));
-    for (uint32_t p = 0; p < n_piece; p++) {
-        struct part part = {.batch = batch_piece(batch, mpi->size, mpi->rank, n_piece, p),
-                            .heads = {{0, layer->info.n_head}, {0, layer->info.n_kv_head}}};
-        struct vka_layer_op own = *op;
-        own.layer = layer->piece[0];
-        own.output = gather_output(gather, p);
-        if (!own.output)
-            continue;
-        TRY(comm_device_error(mpi, views_slice(&views, op->query, axis, part.batch, &own.query)));
-        TRY(comm_device_error(mpi, views_slice(&views, op->key, axis, part.batch, &own.key)));
-        TRY(comm_device_error(mpi, views_slice(&views, op->value, axis, part.batch, &own.value)));
-        TRY(comm_device_error(mpi, slice_options(&views, &op->attention, &part, &own.attention)));
-        TRY(mpi_plan_record(plan, &own, NULL, NULL, &gather->piece[p].plan));
-        views_destroy(&views);
-    }
-fail:
-    views_destroy(&views);
-    return status;
 }
 
 enum vka_status vka_mpi_plan_layer(struct vka_mpi *mpi, struct vka_mpi_layer *layer,
                                    const struct vka_layer_op *op,
                                    const struct vka_mpi_plan_info *info, struct vka_mpi_plan **plan)
 {
-    if (plan)
-        *plan = NULL;
-    if (!mpi)
-        return VKA_INVALID;
-    struct vka_mpi_plan_info filled;
-    struct terms terms = {0};
-    enum vka_status status = mpi_plan_check_info(mpi, caller, info, plan, &filled);
-    if (status == VKA_OK)
-        status = check(mpi, layer, op);
-    if (status == VKA_OK)
-        describe(layer, &filled, op, &terms);
-    bool batch = status == VKA_OK && layer->split == VKA_MPI_BATCH;
-    return mpi_plan_make(mpi, caller, status, &terms, &filled, batch ? build_batch : build_heads,
-                         layer, op, plan);
+    static const struct plan_kind kind = {caller, check, describe, build};
+    return mpi_plan_make(mpi, &kind, layer, op, info, plan);
 }

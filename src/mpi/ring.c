@@ -1,5 +1,4 @@
-#include "mpi/ring.h"
-#include "mpi/image.h"
+#include "mpi/plan.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 enum { K = 0, V, TENSOR_COUNT };
 
 /* The keys of a block that one rank owns: first k, then v, both dense. */
-struct leg {
+struct ring_leg {
     int owner;
     struct box mine[TENSOR_COUNT], there[TENSOR_COUNT]; /* in tensors of the owner, of the block */
     struct vka_tensor *from[TENSOR_COUNT], *to[TENSOR_COUNT]; /* from: on the owner */
@@ -32,7 +31,7 @@ struct ring {
     uint32_t n_kv, n_block;
     struct block *block;
     size_t n_leg;
-    struct leg *leg;
+    struct ring_leg *leg;
     uint32_t n_ahead; /* blocks that are sent while one is computed */
     struct slot {
         char *data;           /* a block */
@@ -64,7 +63,7 @@ static enum vka_status add_leg(struct ring *ring, struct block *block, int owner
     uint32_t end = least(part.first + part.count, keys.first + keys.count);
     if (first >= end)
         return VKA_OK;
-    struct leg *leg = &ring->leg[ring->n_leg++];
+    struct ring_leg *leg = &ring->leg[ring->n_leg++];
     leg->owner = owner;
     block->n_leg++;
     for (int i = 0; i < TENSOR_COUNT; i++) {
@@ -76,10 +75,9 @@ static enum vka_status add_leg(struct ring *ring, struct block *block, int owner
         size_t size = box_count(&leg->mine[i], 4) * vka_dtype_size(vka_tensor_dtype(t));
         leg->bytes += size;
         *bytes += size;
-        ENSURE(comm_device_error(mpi, box_view(ring->held[i], &leg->there[i], &leg->to[i])));
+        ENSURE_DEVICE(box_view(ring->held[i], &leg->there[i], &leg->to[i]));
         if (owner == mpi->rank)
-            ENSURE(comm_device_error(
-                mpi, box_view(ring->local[i].tensor, &leg->mine[i], &leg->from[i])));
+            ENSURE_DEVICE(box_view(ring->local[i].tensor, &leg->mine[i], &leg->from[i]));
     }
     ENSURE_ARG(leg->bytes <= INT_MAX, "a key chunk of %zu bytes exceeds the %d that MPI can count",
                leg->bytes, INT_MAX);
@@ -98,31 +96,17 @@ static enum vka_status add_legs(struct ring *ring, struct block *block, size_t *
     return VKA_OK;
 }
 
-/* Makes views of k and v of a block; the caller destroys them. */
-static enum vka_status view_block(const struct ring *ring, const struct block *block,
-                                  struct vka_tensor *view[TENSOR_COUNT])
-{
-    enum vka_status status = VKA_OK;
-    for (int i = 0; i < TENSOR_COUNT; i++)
-        TRY(vka_tensor_slice(ring->held[i], 2, 0, block->keys.count, &view[i]));
-fail:
-    return comm_device_error(ring->mpi, status);
-}
-
+/* Records attention over a block; or asks for the states, see rows_record. */
 static enum vka_status record(struct vka_mpi_plan *plan, struct ring *ring, const struct rows *rows,
-                              const struct vka_attention_op *op, struct block *block)
+                              const struct vka_attention_op *op, const struct block *block,
+                              uint64_t *count, struct vka_plan **recorded)
 {
-    enum vka_status status = VKA_OK;
-    struct share all = {{0, plan->n_head}, {0, plan->n_kv_head}};
-    struct vka_tensor *view[TENSOR_COUNT] = {NULL};
-    const struct rows_block where = {
-        block->keys.first, ring->n_kv, {ring->state[0], ring->state[1]}};
-    TRY(view_block(ring, block, view));
-    TRY(rows_record(plan, rows, op, &all, view[K], view[V], &where, &block->plan));
-fail:
-    for (int i = 0; i < TENSOR_COUNT; i++)
-        vka_tensor_destroy(&view[i]);
-    return status;
+    const struct share all = {{0, plan->n_head}, {0, plan->n_kv_head}};
+    const struct rows_block where = {.key_first = block->keys.first,
+                                     .n_key = ring->n_kv,
+                                     .n = block->keys.count,
+                                     .state = {ring->state[0], ring->state[1]}};
+    return rows_record(plan, rows, op, &all, ring->held[K], ring->held[V], &where, count, recorded);
 }
 
 /* Makes the softmax state of both halves. */
@@ -130,25 +114,18 @@ static enum vka_status make_states(struct vka_mpi_plan *plan, struct ring *ring,
                                    const struct rows *rows, const struct vka_attention_op *op)
 {
     struct vka_mpi *mpi = ring->mpi;
-    enum vka_status status = VKA_OK;
-    struct vka_tensor *view[TENSOR_COUNT] = {NULL};
+    struct vka_plan *asked = NULL;
     uint64_t count[2] = {0};
-    TRY(view_block(ring, &ring->block[0], view));
-    TRY(rows_state(plan, rows, op, view[K], view[V], ring->n_kv, count));
-    for (int i = 0; i < 2; i++) {
+    enum vka_status status = record(plan, ring, rows, op, &ring->block[0], count, &asked);
+    vka_plan_destroy(&asked);
+    for (int i = 0; i < 2 && status == VKA_OK; i++) {
+        const uint32_t shape = (uint32_t)count[i];
         if (!rows->half[i].range.count)
             continue;
-        if (!count[i] || count[i] > UINT32_MAX) {
-            status = VKA_UNSUPPORTED;
-            goto fail;
-        }
-        const uint32_t shape = (uint32_t)count[i];
-        TRY(comm_device_error(mpi,
-                              vka_tensor_create(mpi->device, VKA_F32, 1, &shape, &ring->state[i])));
+        if (!count[i] || count[i] > UINT32_MAX)
+            return VKA_UNSUPPORTED;
+        ENSURE_DEVICE(vka_tensor_create(mpi->device, VKA_F32, 1, &shape, &ring->state[i]));
     }
-fail:
-    for (int i = 0; i < TENSOR_COUNT; i++)
-        vka_tensor_destroy(&view[i]);
     return status;
 }
 
@@ -173,8 +150,8 @@ static enum vka_status create_blocks(struct ring *ring, const struct vka_attenti
         const uint32_t shape[] = {vka_tensor_shape(t, 0), vka_tensor_shape(t, 1),
                                   ring->block[0].keys.count, vka_tensor_shape(t, 3)};
         ENSURE(image_create(mpi, given[i], true, &ring->local[i]));
-        ENSURE(comm_device_error(
-            mpi, vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &ring->held[i])));
+        ENSURE_DEVICE(
+            vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &ring->held[i]));
         ENSURE(image_create(mpi, ring->held[i], true, &ring->block_image[i]));
     }
     return VKA_OK;
@@ -221,7 +198,7 @@ enum vka_status ring_create(struct vka_mpi_plan *plan, const struct rows *rows,
     ENSURE(make_states(plan, ring, rows, op));
     ENSURE(create_staging(ring));
     for (uint32_t b = 0; b < ring->n_block; b++)
-        ENSURE(record(plan, ring, rows, op, &ring->block[b]));
+        ENSURE(record(plan, ring, rows, op, &ring->block[b], NULL, &ring->block[b].plan));
     return VKA_OK;
 }
 
@@ -232,7 +209,7 @@ static enum vka_status start(struct ring *ring, struct run *run, uint32_t b)
     const struct block *block = &ring->block[b];
     const struct slot *slot = slot_of(ring, b);
     for (size_t i = 0; i < block->n_leg; i++) {
-        const struct leg *leg = &ring->leg[block->first + i];
+        const struct ring_leg *leg = &ring->leg[block->first + i];
         bool mine = leg->owner == mpi->rank;
         for (int t = 0; t < TENSOR_COUNT && mine; t++)
             image_get(&ring->local[t], run, &leg->mine[t], leg->from[t], slot->data + leg->at[t]);
@@ -254,7 +231,7 @@ static enum vka_status land(struct ring *ring, struct run *run, uint32_t b)
     if (status != VKA_OK)
         return status;
     for (size_t i = 0; i < block->n_leg; i++) {
-        const struct leg *leg = &ring->leg[block->first + i];
+        const struct ring_leg *leg = &ring->leg[block->first + i];
         for (int t = 0; t < TENSOR_COUNT; t++)
             image_put(&ring->block_image[t], run, &leg->there[t], leg->to[t],
                       slot->data + leg->at[t]);

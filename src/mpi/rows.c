@@ -1,4 +1,4 @@
-#include "mpi/rows.h"
+#include "mpi/plan.h"
 
 #include <stdlib.h>
 
@@ -19,10 +19,9 @@ enum vka_status rows_create(struct vka_mpi *mpi, const struct vka_attention_op *
         ENSURE(slice_check(log, "vka_mpi_plan_attention", "mask", mask, vka_tensor_rank(mask) - 2,
                            n_q));
     if (given)
-        ENSURE(comm_device_error(mpi, vka_tensor_slice(given, 0, 0, n, &rows->offset)));
+        ENSURE_DEVICE(vka_tensor_slice(given, 0, 0, n, &rows->offset));
     for (int i = 0; i < 2; i++)
-        ENSURE(comm_device_error(
-            mpi, vka_tensor_create(mpi->device, VKA_I32, 1, &n, &rows->half[i].offset)));
+        ENSURE_DEVICE(vka_tensor_create(mpi->device, VKA_I32, 1, &n, &rows->half[i].offset));
     return VKA_OK;
 }
 
@@ -42,6 +41,9 @@ static enum vka_status describe_half(struct views *views, const struct rows *row
     ENSURE(slice_queries(views, half->range, &own->options));
     own->options.query_offset = half->offset;
     if (block) {
+        struct vka_mpi_range keys = {0, block->n};
+        ENSURE(views_slice(views, own->k, 2, keys, &own->k));
+        ENSURE(views_slice(views, own->v, 2, keys, &own->v));
         own->state = block->state[index];
         own->key_first = block->key_first;
         own->n_key = block->n_key;
@@ -52,7 +54,8 @@ static enum vka_status describe_half(struct views *views, const struct rows *row
 enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
                             const struct vka_attention_op *op, const struct share *share,
                             struct vka_tensor *k, struct vka_tensor *v,
-                            const struct rows_block *block, struct vka_plan **recorded)
+                            const struct rows_block *block, uint64_t *count,
+                            struct vka_plan **recorded)
 {
     enum vka_status status = VKA_OK;
     struct views views = {0};
@@ -62,33 +65,13 @@ enum vka_status rows_record(struct vka_mpi_plan *plan, const struct rows *rows,
         if (!rows->half[i].range.count)
             continue;
         TRY(describe_half(&views, rows, i, op, share, block, &own));
-        TRY(vka_plan_add_attention(*recorded, &own));
+        TRY(count ? vka_plan_attention_state(*recorded, &own, &count[i])
+                  : vka_plan_add_attention(*recorded, &own));
     }
-    TRY(vka_plan_finish(*recorded));
+    if (!count)
+        TRY(vka_plan_finish(*recorded));
 fail:
     views_destroy(&views);
-    return comm_device_error(plan->mpi, status);
-}
-
-enum vka_status rows_state(struct vka_mpi_plan *plan, const struct rows *rows,
-                           const struct vka_attention_op *op, struct vka_tensor *k,
-                           struct vka_tensor *v, uint32_t n_key, uint64_t count[2])
-{
-    enum vka_status status = VKA_OK;
-    struct views views = {0};
-    struct vka_plan *asked = NULL;
-    struct share all = {{0, plan->n_head}, {0, plan->n_kv_head}};
-    TRY(mpi_plan_begin(plan, &asked));
-    for (int i = 0; i < 2; i++) {
-        struct vka_attention_op own = {.struct_size = sizeof own, .k = k, .v = v};
-        if (!rows->half[i].range.count)
-            continue;
-        TRY(describe_half(&views, rows, i, op, &all, &(struct rows_block){.n_key = n_key}, &own));
-        TRY(vka_plan_attention_state(asked, &own, &count[i]));
-    }
-fail:
-    views_destroy(&views);
-    vka_plan_destroy(&asked);
     return comm_device_error(plan->mpi, status);
 }
 

@@ -1,4 +1,4 @@
-#include "mpi/run.h"
+#include "mpi/comm.h"
 #include "core/os.h"
 
 static const char caller[] = "vka_mpi_plan_run";

@@ -1,6 +1,4 @@
-#include "mpi/sequence.h"
-#include "mpi/exchange.h"
-#include "mpi/ring.h"
+#include "mpi/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +17,7 @@ struct sequence_piece {
     struct image whole[TENSOR_COUNT];
     struct exchange scatter,
         collect; /* what is received before it is computed; and its output, unless by rows */
+    MPI_Request request[2]; /* of these */
     struct vka_plan *plan;
 };
 
@@ -140,10 +139,16 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
 {
     struct vka_mpi *mpi = s->mpi;
     bool back = first == OUTPUT;
+    size_t unit = SIZE_MAX;
     uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
     struct legs *to_whole = back ? &exchange->out : &exchange->in;
     struct legs *to_local = back ? &exchange->in : &exchange->out;
-    ENSURE(exchange_create(mpi, (size_t)mpi->size * 2 * TENSOR_COUNT, exchange));
+    for (int i = first; i <= last; i++) {
+        size_t size = vka_dtype_size(vka_tensor_dtype(operand(op, i)));
+        unit = size < unit ? size : unit;
+    }
+    ENSURE(exchange_create(mpi, (size_t)mpi->size * 2 * TENSOR_COUNT, unit, &piece->request[back],
+                           exchange));
     exchange->same = s->by_rows;
     for (int rank = 0; rank < mpi->size; rank++) {
         struct share theirs = share_of(s, n_head, n_kv, rank, p);
@@ -176,18 +181,18 @@ static enum vka_status create_tensors(struct vka_mpi_plan *plan, struct sequence
         const struct vka_tensor *t = operand(op, i);
         const uint32_t shape[] = {part.batch.count, heads_of(&piece->share, i).count, s->n[i],
                                   vka_tensor_shape(t, 3)};
-        TRY(comm_device_error(
-            mpi, vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &piece->tensor[i])));
+        TRY_DEVICE(
+            vka_tensor_create(mpi->device, vka_tensor_dtype(t), 4, shape, &piece->tensor[i]));
         TRY(image_create(mpi, piece->tensor[i], true, &piece->whole[i]));
     }
     if (s->by_rows)
         return rows_record(plan, &s->rows, op, &piece->share, piece->tensor[K], piece->tensor[V],
-                           NULL, &piece->plan);
+                           NULL, NULL, &piece->plan);
     own.q = piece->tensor[Q];
     own.k = piece->tensor[K];
     own.v = piece->tensor[V];
     own.output = piece->tensor[OUTPUT];
-    TRY(comm_device_error(mpi, slice_options(&views, &op->options, &part, &own.options)));
+    TRY_DEVICE(slice_options(&views, &op->options, &part, &own.options));
     TRY(mpi_plan_record(plan, NULL, &own, NULL, &piece->plan));
 fail:
     views_destroy(&views);
@@ -275,7 +280,7 @@ enum vka_status sequence_run(struct sequence *s, struct run *run)
         ENSURE(exchange_start(&s->piece[p].scatter, run));
     for (uint32_t p = 0; p < s->n_piece; p++) {
         struct sequence_piece *piece = &s->piece[p];
-        MPI_Request *next = p + 1 < s->n_piece ? &s->piece[p + 1].scatter.request : NULL;
+        MPI_Request *next = p + 1 < s->n_piece ? s->piece[p + 1].request : NULL;
         ENSURE(exchange_land(&piece->scatter, run));
         for (int i = Q; i <= V && piece->plan; i++)
             image_flush(&piece->whole[i], run);

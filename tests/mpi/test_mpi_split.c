@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "mpi/split.h"
+#include "mpi/slice.h"
 
 #define MOST_RANKS 9
 
