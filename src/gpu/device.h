@@ -51,7 +51,8 @@ struct vka_device {
     struct storage *kept;
     struct recorded *recorded;
     struct queue queue;
-    struct storage *running; /* two words: the ticket of the submit that runs, see receipt.h */
+    struct storage
+        *running; /* two words: the ticket of the submit that runs, see ticket_to_words */
     struct memory memory;
     struct pipelines pipelines;
     struct self_test self_test;

@@ -5,19 +5,11 @@
 
 #include <string.h>
 
-#define LEAST_ALIGNMENT 16u /* of a binding: vec4 loads */
-
 enum vka_status plan_weights_lost(struct log *log)
 {
     return log_error(log, VKA_DEVICE_LOST,
                      "the plan reads weights that were lost with the device: its layer was made "
                      "without keep_weights");
-}
-
-uint64_t plan_binding_alignment(const struct vka_plan *plan)
-{
-    uint32_t alignment = plan->caps.buffer_alignment;
-    return alignment > LEAST_ALIGNMENT ? alignment : LEAST_ALIGNMENT;
 }
 
 /* The bytes of a tensor, from an aligned offset up to whole 16 bytes. */

@@ -139,7 +139,12 @@ enum vka_status plan_attach(struct vka_plan *plan, struct attached *attached);
 bool plan_notes_tickets(const struct vka_plan *plan);
 
 /* Bytes that the offset of a binding is a multiple of. */
-uint64_t plan_binding_alignment(const struct vka_plan *plan);
+#define LEAST_ALIGNMENT 16u /* vec4 loads */
+static inline uint64_t plan_binding_alignment(const struct vka_plan *plan)
+{
+    uint32_t alignment = plan->caps.buffer_alignment;
+    return alignment > LEAST_ALIGNMENT ? alignment : LEAST_ALIGNMENT;
+}
 
 /* Bytes of a binding of the whole tensor. */
 uint64_t plan_range(const struct vka_plan *plan, const struct vka_tensor *tensor);

@@ -76,10 +76,6 @@ void attention_bind_keys(const struct vka_plan *plan, const struct attention *a,
                          const struct slice *s, struct key_range keys, struct pass *pass,
                          uint32_t mask_slot, struct attention_params *p);
 
-/* Whether keys and values, and the mask, of a pass over these keys fit a binding. */
-bool attention_keys_fit(const struct vka_plan *plan, const struct attention *a,
-                        const struct slice *s, struct key_range keys, bool with_mask);
-
 /* The map of a mask: which tiles of attention_tile and attention_coop it hides, found by a pass
  * before theirs. */
 
