@@ -101,9 +101,7 @@ static enum vka_status exchange_messages(struct vka_mpi *mpi, uint64_t deadline,
 enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_status own,
                            const struct terms *terms)
 {
-    enum vka_status status = comm_ready(mpi, caller);
-    if (status != VKA_OK)
-        return status;
+    ENSURE(comm_ready(mpi, caller));
     MPI_Request request;
     uint64_t deadline = clock_deadline(mpi->timeout);
     struct message *mine = mpi->messages + mpi->size;
@@ -116,13 +114,11 @@ enum vka_status comm_agree(struct vka_mpi *mpi, const char *caller, enum vka_sta
     snprintf(mine->text, sizeof mine->text, "call: %.48s\n%s", caller, terms->text);
     if (own != VKA_OK)
         snprintf(mine->text, sizeof mine->text, "%s", mpi->log.error);
-    TRY(comm_announce(mpi, 0, &request));
-    TRY(comm_wait(mpi, 1, &request, deadline, caller));
-    TRY(comm_compare_calls(mpi, caller));
-    TRY(exchange_messages(mpi, deadline, caller));
-    TRY(compare(mpi, caller, mpi->messages));
-fail:
-    return status;
+    ENSURE(comm_announce(mpi, 0, &request));
+    ENSURE(comm_wait(mpi, 1, &request, deadline, caller));
+    ENSURE(comm_compare_calls(mpi, caller));
+    ENSURE(exchange_messages(mpi, deadline, caller));
+    return compare(mpi, caller, mpi->messages);
 }
 
 const int32_t *comm_each(const struct vka_mpi *mpi, int rank)

@@ -99,9 +99,7 @@ enum vka_status comm_worst(struct vka_mpi *mpi, enum vka_status own, uint64_t de
  * some are UNSUPPORTED and the others OK. A rank with another failure returns that status alone. */
 enum vka_status comm_all_support(struct vka_mpi *mpi, enum vka_status status, const char *caller);
 
-/* A run on this rank: its deadline, its status and its times. */
-
-/* One run of a plan on this rank. */
+/* One run of a plan on this rank: its deadline, its status and its times. */
 struct run {
     struct vka_mpi *mpi;
     uint64_t deadline;

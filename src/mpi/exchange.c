@@ -74,24 +74,29 @@ void image_put(const struct image *image, struct run *run, const struct box *box
         run_write(run, view, from);
 }
 
-static enum vka_status create_legs(struct vka_mpi *mpi, size_t room, struct legs *legs)
+static enum vka_status create_legs(struct vka_mpi *mpi, struct legs *legs)
 {
     struct log *log = &mpi->log;
-    legs->room = room;
-    legs->leg = calloc(room, sizeof *legs->leg);
     legs->count = calloc((size_t)mpi->size, sizeof *legs->count);
     legs->at = calloc((size_t)mpi->size, sizeof *legs->at);
-    ENSURE_ALLOC(legs->leg && legs->count && legs->at ? legs : NULL);
+    ENSURE_ALLOC(legs->count && legs->at ? legs : NULL);
     return VKA_OK;
 }
 
-enum vka_status exchange_create(struct vka_mpi *mpi, size_t room, size_t unit, MPI_Request *request,
+enum vka_status exchange_create(struct vka_mpi *mpi, enum exchange_kind kind,
+                                const struct image *images, int n, MPI_Request *request,
                                 struct exchange *exchange)
 {
-    *request = MPI_REQUEST_NULL;
-    *exchange = (struct exchange){.mpi = mpi, .unit = unit, .request = request};
-    ENSURE(create_legs(mpi, room, &exchange->out));
-    return create_legs(mpi, room, &exchange->in);
+    *exchange = (struct exchange){.mpi = mpi, .kind = kind, .unit = SIZE_MAX, .request = request};
+    exchange->n_request = kind == EXCHANGE_FEW ? mpi->size : 1;
+    for (int i = 0; i < n; i++) {
+        size_t size = vka_dtype_size(vka_tensor_dtype(images[i].tensor));
+        exchange->unit = size < exchange->unit ? size : exchange->unit;
+    }
+    for (int i = 0; i < exchange->n_request; i++)
+        request[i] = MPI_REQUEST_NULL;
+    ENSURE(create_legs(mpi, &exchange->out));
+    return create_legs(mpi, &exchange->in);
 }
 
 enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int rank,
@@ -101,15 +106,20 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
     struct log *log = &mpi->log;
     size_t size = vka_dtype_size(vka_tensor_dtype(image->tensor));
     uint64_t count = box_count(box, vka_tensor_rank(image->tensor)) * size / exchange->unit;
-    const struct leg *last = legs->n ? &legs->leg[legs->n - 1] : NULL;
-    uint64_t begin = last ? (last->at + vka_tensor_size(last->view)) / exchange->unit : 0;
+    uint64_t begin = exchange_size(exchange, legs) / exchange->unit;
     if (!count)
         return VKA_OK;
     ENSURE_ARG(begin + count <= INT_MAX,
                "a message of %llu elements or more exceeds the %d that MPI can count: use more "
-               "pieces",
+               "pieces or ranks",
                (unsigned long long)(begin + count), INT_MAX);
-    ENSURE_ALLOC(legs->n < legs->room ? legs : NULL);
+    if (legs->n == legs->room) {
+        size_t room = legs->room ? 2 * legs->room : 4;
+        struct leg *moved = realloc(legs->leg, room * sizeof *moved);
+        ENSURE_ALLOC(moved);
+        legs->leg = moved;
+        legs->room = room;
+    }
     struct leg *leg = &legs->leg[legs->n];
     *leg = (struct leg){
         .rank = rank, .image = image, .box = *box, .at = (size_t)begin * exchange->unit};
@@ -121,72 +131,105 @@ enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int r
     return VKA_OK;
 }
 
-enum vka_status exchange_finish(struct exchange *exchange)
+size_t exchange_size(const struct exchange *exchange, const struct legs *legs)
+{
+    size_t units = 0;
+    for (int rank = 0; rank < exchange->mpi->size; rank++)
+        units += (size_t)legs->count[rank];
+    return units * exchange->unit;
+}
+
+enum vka_status exchange_finish(struct exchange *exchange, char *data)
 {
     struct log *log = &exchange->mpi->log;
-    struct legs *both[] = {&exchange->out, &exchange->in};
-    for (int i = 0; i < 2; i++) {
-        size_t total = 0;
-        for (int rank = 0; rank < exchange->mpi->size; rank++)
-            total += (size_t)both[i]->count[rank];
-        both[i]->data = malloc(total * exchange->unit + 1);
-        ENSURE_ALLOC(both[i]->data);
+    struct legs *out = &exchange->out, *in = &exchange->in;
+    exchange->borrowed = data;
+    in->data = data ? data : malloc(exchange_size(exchange, in) + 1);
+    ENSURE_ALLOC(in->data);
+    if (exchange->kind == EXCHANGE_EACH) {
+        out->data = malloc(exchange_size(exchange, out) + 1);
+        ENSURE_ALLOC(out->data);
     }
     return VKA_OK;
 }
 
-/* What this rank sends to another one, in units. */
-static int count_sent(const struct exchange *exchange, int rank)
+/* Reads what this rank sends; unless each rank receives others, to its place among all. */
+static void read_out(struct exchange *exchange, struct run *run)
 {
-    const struct legs *out = &exchange->out;
-    return exchange->in_place ? exchange->in.count[exchange->mpi->rank]
-                              : out->count[exchange->same ? 0 : rank];
+    const struct legs *out = &exchange->out, *in = &exchange->in;
+    int own = exchange->mpi->rank;
+    char *to = exchange->kind == EXCHANGE_EACH ? out->data
+                                               : in->data + (size_t)in->at[own] * exchange->unit;
+    for (size_t i = 0; i < out->n; i++) {
+        const struct leg *leg = &out->leg[i];
+        image_get(leg->image, run, &leg->box, leg->view, to + leg->at);
+    }
+    for (size_t i = 0; i < in->n && out->n == 0 && exchange->kind != EXCHANGE_EACH; i++)
+        if (in->leg[i].rank == own)
+            run_read(run, in->leg[i].view, in->data + in->leg[i].at);
+}
+
+/* Counts a message to or from each other rank; FEW: a broadcast is one message. */
+static void count_bytes(const struct exchange *exchange, struct vka_mpi_stats *stats)
+{
+    const struct legs *out = &exchange->out, *in = &exchange->in;
+    int own = exchange->mpi->rank;
+    uint64_t mine = (uint64_t)in->count[own] * exchange->unit;
+    for (int rank = 0; rank < exchange->mpi->size; rank++) {
+        uint64_t to = (uint64_t)out->count[rank] * exchange->unit;
+        if (rank == own)
+            continue;
+        stats->received += (uint64_t)in->count[rank] * exchange->unit;
+        stats->sent += exchange->kind == EXCHANGE_EACH  ? to
+                       : exchange->kind == EXCHANGE_ALL ? mine
+                                                        : 0;
+    }
+    stats->sent += exchange->kind == EXCHANGE_FEW ? mine : 0;
 }
 
 enum vka_status exchange_start(struct exchange *exchange, struct run *run)
 {
     struct legs *out = &exchange->out, *in = &exchange->in;
     struct vka_mpi *mpi = exchange->mpi;
+    MPI_Request *request = exchange->request;
     size_t unit = exchange->unit;
     MPI_Datatype type = unit == 4 ? MPI_UINT32_T : unit == 2 ? MPI_UINT16_T : MPI_BYTE;
-    const void *from = exchange->in_place ? MPI_IN_PLACE : out->data;
-    for (size_t i = 0; i < out->n; i++) {
-        const struct leg *leg = &out->leg[i];
-        image_get(leg->image, run, &leg->box, leg->view, out->data + leg->at);
-    }
-    for (size_t i = 0; i < in->n && exchange->in_place; i++)
-        if (in->leg[i].rank == mpi->rank)
-            run_read(run, in->leg[i].view, in->data + in->leg[i].at);
-    for (int rank = 0; rank < mpi->size; rank++) {
-        run->stats.sent += rank == mpi->rank ? 0 : (uint64_t)count_sent(exchange, rank) * unit;
-        run->stats.received += rank == mpi->rank ? 0 : (uint64_t)in->count[rank] * unit;
-    }
-    if (exchange->same)
+    read_out(exchange, run);
+    count_bytes(exchange, &run->stats);
+    if (exchange->kind == EXCHANGE_EACH)
         return comm_check(mpi,
-                          MPI_Iallgatherv(from, out->count[0], type, in->data, in->count, in->at,
-                                          type, mpi->comm, exchange->request),
+                          MPI_Ialltoallv(out->data, out->count, out->at, type, in->data, in->count,
+                                         in->at, type, mpi->comm, request),
+                          "MPI_Ialltoallv");
+    if (exchange->kind == EXCHANGE_ALL)
+        return comm_check(mpi,
+                          MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in->data, in->count,
+                                          in->at, type, mpi->comm, request),
                           "MPI_Iallgatherv");
-    return comm_check(mpi,
-                      MPI_Ialltoallv(from, out->count, out->at, type, in->data, in->count, in->at,
-                                     type, mpi->comm, exchange->request),
-                      "MPI_Ialltoallv");
+    for (int rank = 0; rank < mpi->size; rank++)
+        if (in->count[rank])
+            ENSURE(comm_check(mpi,
+                              MPI_Ibcast(in->data + (size_t)in->at[rank] * unit, in->count[rank],
+                                         type, rank, mpi->comm, &request[rank]),
+                              "MPI_Ibcast"));
+    return VKA_OK;
 }
 
 enum vka_status exchange_land(struct exchange *exchange, struct run *run)
 {
     const struct legs *in = &exchange->in;
-    ENSURE(run_wait(run, 1, exchange->request));
+    bool written = exchange->kind != EXCHANGE_EACH && exchange->out.n == 0;
+    ENSURE(run_wait(run, exchange->n_request, exchange->request));
     for (size_t i = 0; i < in->n; i++) {
         const struct leg *leg = &in->leg[i];
-        bool there = exchange->in_place && leg->rank == exchange->mpi->rank && !leg->image->host;
-        if (!there)
+        if (!written || leg->rank != exchange->mpi->rank || leg->image->host)
             image_put(leg->image, run, &leg->box, leg->view, in->data + leg->at);
     }
     return VKA_OK;
 }
 
 /* Keeps the buffers if the ranks are out of step: MPI may still write to them. */
-static void destroy_legs(struct legs *legs, bool broken)
+static void destroy_legs(struct legs *legs, bool broken, bool borrowed)
 {
     for (size_t i = 0; i < legs->n; i++)
         vka_tensor_destroy(&legs->leg[i].view);
@@ -195,14 +238,15 @@ static void destroy_legs(struct legs *legs, bool broken)
         return;
     free(legs->count);
     free(legs->at);
-    free(legs->data);
+    if (!borrowed)
+        free(legs->data);
 }
 
 void exchange_destroy(struct exchange *exchange)
 {
     if (!exchange->mpi)
         return;
-    destroy_legs(&exchange->out, exchange->mpi->broken);
-    destroy_legs(&exchange->in, exchange->mpi->broken);
+    destroy_legs(&exchange->out, exchange->mpi->broken, false);
+    destroy_legs(&exchange->in, exchange->mpi->broken, exchange->borrowed);
     *exchange = (struct exchange){0};
 }

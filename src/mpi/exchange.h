@@ -45,25 +45,41 @@ struct legs {
     char *data;
 };
 
-/* Boxes that are exchanged in one non-blocking collective. */
-struct exchange {
-    struct vka_mpi *mpi;
-    struct legs out, in;
-    bool same; /* every rank receives the same boxes; they are added once, for rank 0 */
-    /* With `same`: a rank sends the box that it receives from itself, which its device has written
-     * already; `out` is empty. */
-    bool in_place;
-    size_t unit; /* bytes: each box is that many times a count of MPI */
-    MPI_Request *request;
+/* How boxes are exchanged. But for EACH every rank receives the same boxes, and those to send are
+ * added once, for rank 0; if there are none, a rank sends the boxes that it receives from itself,
+ * as its device has written them already. */
+enum exchange_kind {
+    EXCHANGE_EACH = 0, /* each rank receives others */
+    EXCHANGE_ALL,      /* ranks have about as much to send */
+    EXCHANGE_FEW,      /* few ranks have something to send */
 };
 
-enum vka_status exchange_create(struct vka_mpi *mpi, size_t room, size_t unit, MPI_Request *request,
+/* Boxes that are exchanged in non-blocking collectives. */
+struct exchange {
+    struct vka_mpi *mpi;
+    enum exchange_kind kind;
+    struct legs out, in;
+    size_t unit;          /* bytes that MPI counts as one; each box has a multiple */
+    int n_request;        /* one, or for FEW one for each rank */
+    MPI_Request *request; /* [n_request] of the caller */
+    bool borrowed;        /* in.data is the caller's */
+};
+
+/* images: n tensors whose types are those of all boxes. */
+enum vka_status exchange_create(struct vka_mpi *mpi, enum exchange_kind kind,
+                                const struct image *images, int n, MPI_Request *request,
                                 struct exchange *exchange);
 
 /* Adds a box, which may be empty, after those of the same and lower ranks. */
 enum vka_status exchange_add(struct exchange *exchange, struct legs *legs, int rank,
                              const struct image *image, const struct box *box);
-enum vka_status exchange_finish(struct exchange *exchange);
+
+/* Makes the host memory. data: what is received goes there, see exchange_size; NULL: to memory of
+ * its own. */
+enum vka_status exchange_finish(struct exchange *exchange, char *data);
+
+/* Bytes of all boxes of one direction. */
+size_t exchange_size(const struct exchange *exchange, const struct legs *legs);
 
 /* Reads the boxes to send and starts the exchange; the images have been fetched. */
 enum vka_status exchange_start(struct exchange *exchange, struct run *run);

@@ -2,11 +2,6 @@
 
 #include <stdlib.h>
 
-static size_t unit_of(const struct gather *gather)
-{
-    return vka_dtype_size(vka_tensor_dtype(gather->target.tensor));
-}
-
 enum vka_status gather_create(struct vka_mpi *mpi, struct vka_tensor *target, uint32_t n_piece,
                               struct gather **out)
 {
@@ -19,10 +14,8 @@ enum vka_status gather_create(struct vka_mpi *mpi, struct vka_tensor *target, ui
     ENSURE_ALLOC(gather->piece && gather->request ? gather : NULL);
     ENSURE(image_create(mpi, target, mpi->size > 1, &gather->target));
     for (uint32_t p = 0; p < n_piece; p++) {
-        struct exchange *boxes = &gather->piece[p].boxes;
-        ENSURE(
-            exchange_create(mpi, (size_t)mpi->size, unit_of(gather), &gather->request[p], boxes));
-        boxes->same = boxes->in_place = true;
+        ENSURE(exchange_create(mpi, EXCHANGE_ALL, &gather->target, 1, &gather->request[p],
+                               &gather->piece[p].boxes));
     }
     return VKA_OK;
 }
@@ -36,7 +29,7 @@ enum vka_status gather_add(struct gather *gather, uint32_t p, int rank, struct b
     if (rank == gather->mpi->rank && in->n > n)
         piece->output = in->leg[n].view;
     if (rank == gather->mpi->size - 1 && rank > 0)
-        ENSURE(exchange_finish(&piece->boxes));
+        ENSURE(exchange_finish(&piece->boxes, NULL));
     return VKA_OK;
 }
 

@@ -10,18 +10,17 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_inf
 {
     static const char *const caller = "vka_mpi_layer_create";
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(given->split == VKA_MPI_HEADS || given->split == VKA_MPI_BATCH,
-              "%s: split is %d, but a layer is split by heads or batch", caller, (int)given->split);
-    CHECK_ARG(given->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, given->pieces);
-    TRY(layer_info_check(log, caller, info));
+    ENSURE_ARG(given->split == VKA_MPI_HEADS || given->split == VKA_MPI_BATCH,
+               "%s: split is %d, but a layer is split by heads or batch", caller,
+               (int)given->split);
+    ENSURE_ARG(given->pieces <= 1024, "%s: pieces is %u, more than 1024", caller, given->pieces);
+    ENSURE(layer_info_check(log, caller, info));
     if (info->keep_weights && given->split == VKA_MPI_HEADS && info->output.weight)
-        status = log_error(log, VKA_UNSUPPORTED,
-                           "%s: keep_weights is not supported for a layer with an output "
-                           "projection that is split by heads",
-                           caller);
-fail:
-    return status;
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: keep_weights is not supported for a layer with an output "
+                         "projection that is split by heads",
+                         caller);
+    return VKA_OK;
 }
 
 static void describe(const struct vka_mpi_layer_info *given, const struct vka_layer_info *info,

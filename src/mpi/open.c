@@ -90,22 +90,19 @@ static enum vka_status open_file(struct vka_mpi *mpi, const char *path,
                                  struct vka_mpi_layer_info *info, struct vka_safetensors **file)
 {
     struct log *log = &mpi->log;
-    enum vka_status status = VKA_OK;
     char error[VKA_IO_ERROR_SIZE] = "";
     struct projection p[PROJECTION_COUNT];
-    CHECK_ARG(layer, "%s: layer is NULL", caller);
-    CHECK_ARG(path, "%s: path is NULL", caller);
-    CHECK_ARG(given && given->struct_size == sizeof *given,
-              "%s: info is NULL or its struct_size is not %zu", caller, sizeof *given);
+    ENSURE_ARG(layer, "%s: layer is NULL", caller);
+    ENSURE_ARG(path, "%s: path is NULL", caller);
+    ENSURE_ARG(given && given->struct_size == sizeof *given,
+               "%s: info is NULL or its struct_size is not %zu", caller, sizeof *given);
     *info = *given;
-    status = vka_safetensors_open(path, error, file);
+    enum vka_status status = vka_safetensors_open(path, error, file);
     if (status != VKA_OK)
         return log_error(log, status, "%s", error);
     for (int i = 0; i < PROJECTION_COUNT; i++)
-        TRY(find(log, path, *file, i, &p[i]));
-    TRY(fill(log, path, p, &info->layer));
-fail:
-    return status;
+        ENSURE(find(log, path, *file, i, &p[i]));
+    return fill(log, path, p, &info->layer);
 }
 
 enum vka_status vka_mpi_layer_open(struct vka_mpi *mpi, const char *path,

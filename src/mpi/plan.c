@@ -109,18 +109,16 @@ enum vka_status vka_mpi_plan_run(struct vka_mpi_plan *plan, uint64_t timeout)
 {
     if (!plan)
         return VKA_INVALID;
-    enum vka_status status;
     struct run run;
-    TRY(comm_ready(plan->mpi, __func__));
-    TRY(run_begin(plan->mpi, timeout, plan->number, &run));
+    ENSURE(comm_ready(plan->mpi, __func__));
+    ENSURE(run_begin(plan->mpi, timeout, plan->number, &run));
     for (int i = 0; i < 2; i++)
         if (plan->stage[i])
-            TRY(gather_run(plan->stage[i], &run));
+            ENSURE(gather_run(plan->stage[i], &run));
     if (plan->sequence)
-        TRY(sequence_run(plan->sequence, &run));
-    status = run_end(&run);
+        ENSURE(sequence_run(plan->sequence, &run));
+    enum vka_status status = run_end(&run);
     plan->stats = run.stats;
-fail:
     return status;
 }
 

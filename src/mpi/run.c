@@ -110,20 +110,18 @@ void run_write(struct run *run, struct vka_tensor *to, const void *from)
 
 enum vka_status run_end(struct run *run)
 {
-    enum vka_status status = VKA_OK;
     struct vka_mpi *mpi = run->mpi;
     int worst[2] = {(int)run->status, mpi->rank};
     uint64_t start = os_now();
     if (mpi->size > 1)
-        TRY(comm_worst(mpi, run->status, run->deadline, caller, worst));
+        ENSURE(comm_worst(mpi, run->status, run->deadline, caller, worst));
     run->stats.wait_ms += since_ms(start);
     run->stats.total_ms = os_now_ms() - run->stats.total_ms;
-    status = (enum vka_status)worst[0];
+    enum vka_status status = (enum vka_status)worst[0];
     if (status != run->status)
         log_error(&mpi->log, status, "%s: rank %d failed with %s", caller, worst[1],
                   vka_status_name(status));
     if (status == VKA_TIMEOUT) /* a device still works on this run: another one would overtake it */
         mpi->broken = status;
-fail:
     return status;
 }

@@ -15,9 +15,9 @@ struct sequence_piece {
     struct vka_tensor *tensor[TENSOR_COUNT]; /* [batch][heads][n][dim]; NULL: no heads, or by rows
                                                 q and the output */
     struct image whole[TENSOR_COUNT];
-    struct exchange scatter,
-        collect; /* what is received before it is computed; and its output, unless by rows */
-    MPI_Request request[2]; /* of these */
+    struct exchange scatter; /* what is received before it is computed */
+    struct exchange collect; /* and its output, unless by rows */
+    MPI_Request request[2];  /* of these */
     struct vka_plan *plan;
 };
 
@@ -139,17 +139,11 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
 {
     struct vka_mpi *mpi = s->mpi;
     bool back = first == OUTPUT;
-    size_t unit = SIZE_MAX;
     uint32_t n_head = vka_tensor_shape(op->q, 1), n_kv = vka_tensor_shape(op->k, 1);
     struct legs *to_whole = back ? &exchange->out : &exchange->in;
     struct legs *to_local = back ? &exchange->in : &exchange->out;
-    for (int i = first; i <= last; i++) {
-        size_t size = vka_dtype_size(vka_tensor_dtype(operand(op, i)));
-        unit = size < unit ? size : unit;
-    }
-    ENSURE(exchange_create(mpi, (size_t)mpi->size * 2 * TENSOR_COUNT, unit, &piece->request[back],
-                           exchange));
-    exchange->same = s->by_rows;
+    ENSURE(exchange_create(mpi, s->by_rows ? EXCHANGE_ALL : EXCHANGE_EACH, &s->local[first],
+                           last - first + 1, &piece->request[back], exchange));
     for (int rank = 0; rank < mpi->size; rank++) {
         struct share theirs = share_of(s, n_head, n_kv, rank, p);
         for (int i = first; i <= last; i++) {
@@ -157,14 +151,14 @@ static enum vka_status add_legs(struct sequence *s, struct sequence_piece *piece
             boxes(s, i, mpi->rank, heads_of(&theirs, i), false, mine);
             boxes(s, i, rank, heads_of(&piece->share, i), true, other);
             for (int half = 0; half < 2; half++) {
-                if (!exchange->same || rank == 0)
+                if (!s->by_rows || rank == 0)
                     ENSURE(exchange_add(exchange, to_local, rank, &s->local[i], &mine[half]));
                 if (piece->tensor[i])
                     ENSURE(exchange_add(exchange, to_whole, rank, &piece->whole[i], &other[half]));
             }
         }
     }
-    return exchange_finish(exchange);
+    return exchange_finish(exchange, NULL);
 }
 
 /* Makes the tensors of all positions of this rank's heads, and the plan of attention on them. */
@@ -246,13 +240,12 @@ static enum vka_status create_pieces(struct vka_mpi_plan *plan, const struct vka
 
 enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_attention_op *op)
 {
-    enum vka_status status = VKA_OK;
     uint32_t n[TENSOR_COUNT];
     plan->n_head = vka_tensor_shape(op->q, 1);
     plan->n_kv_head = vka_tensor_shape(op->k, 1);
-    TRY(count_positions(plan->mpi, n));
+    ENSURE(count_positions(plan->mpi, n));
     plan->n_q = n[Q];
-    status = begin(plan, n, op);
+    enum vka_status status = begin(plan, n, op);
     if ((uint32_t)plan->mpi->size > plan->n_head) { /* all ranks use a ring, or none does */
         status = comm_all_support(plan->mpi, status, caller);
         if (status != VKA_OK && plan->sequence)
@@ -260,8 +253,7 @@ enum vka_status sequence_create(struct vka_mpi_plan *plan, const struct vka_atte
         status = status == VKA_UNSUPPORTED ? VKA_OK : status;
     }
     if (status == VKA_OK && !plan->sequence->ring)
-        status = create_pieces(plan, op);
-fail:
+        return create_pieces(plan, op);
     return status;
 }
 
