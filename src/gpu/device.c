@@ -299,10 +299,9 @@ enum vka_status vka_device_recover(struct vka_device *device)
     if (!device)
         return VKA_INVALID;
     struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
     if (device_is_forked(device))
         return device_check(device);
-    CHECK_ARG(device->lost, "%s: the device is not lost", __func__);
+    ENSURE_ARG(device->lost, "%s: the device is not lost", __func__);
     if (device->adopted || !memory_is_own(device))
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: the device, or memory that a tensor wraps, is the application's: "
@@ -310,10 +309,9 @@ enum vka_status vka_device_recover(struct vka_device *device)
                          __func__);
     stop(device);
     device->lost = false; /* so that the calls below work */
-    status = start(device);
+    enum vka_status status = start(device);
     if (status != VKA_OK)
         queue_drain(device); /* a copy may be in flight: the next attempt releases what it uses */
     device->lost = status != VKA_OK;
-fail:
     return status;
 }

@@ -112,12 +112,10 @@ enum vka_status vk_error(struct log *log, VkResult result, const char *call);
             return vk_error(log, vk_result, #call); \
     } while (0)
 
-/* Allocates n command buffers of a pool. */
 enum vka_status vk_allocate_commands(struct log *log, const struct VolkDeviceTable *vk,
                                      VkDevice device, VkCommandPool pool, uint32_t n,
                                      VkCommandBuffer *commands);
 
-/* Begins a command buffer. */
 enum vka_status vk_begin(struct log *log, const struct VolkDeviceTable *vk,
                          VkCommandBuffer commands, VkCommandBufferUsageFlags flags);
 
@@ -126,7 +124,6 @@ void vk_barrier(const struct VolkDeviceTable *vk, VkCommandBuffer commands,
                 VkPipelineStageFlags from, VkPipelineStageFlags to, VkAccessFlags before,
                 VkAccessFlags after);
 
-/* Whether a physical device has an extension. */
 bool vk_has_extension(const struct vk_instance *instance, VkPhysicalDevice physical,
                       const char *name);
 

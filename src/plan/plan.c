@@ -195,17 +195,15 @@ enum vka_status vka_plan_finish(struct vka_plan *plan)
     if (!plan)
         return VKA_INVALID;
     struct log *log = &plan->device->log;
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(!plan->finished, "%s: the plan is finished already", __func__);
-    CHECK_ARG(plan->n_pass > 0, "%s: the plan has no operations", __func__);
-    TRY(plan_check_alive(plan));
-    TRY(plan_upload_constants(plan));
-    status = plan_record(plan);
+    ENSURE_ARG(!plan->finished, "%s: the plan is finished already", __func__);
+    ENSURE_ARG(plan->n_pass > 0, "%s: the plan has no operations", __func__);
+    ENSURE(plan_check_alive(plan));
+    ENSURE(plan_upload_constants(plan));
+    enum vka_status status = plan_record(plan);
     if (status == VKA_OK)
         plan->finished = true;
     else
         release_recording(plan);
-fail:
     return status;
 }
 
