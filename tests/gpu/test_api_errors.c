@@ -196,6 +196,33 @@ static void reshape(void **state)
         __VA_ARGS__    \
     }
 
+/* Views of a block type leave its last axis as it is. */
+static void blocks(void **state)
+{
+    struct world *w = *state;
+    struct vka_tensor *t = T(VKA_Q4_0, 2, 3, 64);
+    uint8_t data[2 * 3 * 2 * 18] = {0};
+    VIEW("last axis", vka_tensor_create(w->device, VKA_Q8_0, 2, SIZES(32, 33), &made));
+    VIEW("last axis", vka_tensor_create(w->device, VKA_Q4_K, 1, SIZES(32), &made));
+    VIEW("axes", vka_tensor_permute(t, SIZES(0, 2, 1), &made));
+    VIEW("axes", vka_tensor_permute(t, SIZES(2, 1, 0), &made));
+    VIEW("last", vka_tensor_slice(t, 2, 0, 32, &made));
+    VIEW("last", vka_tensor_slice(t, 2, 32, 32, &made));
+    VIEW("last axis", vka_tensor_reshape(t, 2, SIZES(24, 16), &made));
+    VIEW("offset", vka_tensor_strided(t, 16, 1, SIZES(32), STRIDES(1), &made));
+    VIEW("strides", vka_tensor_strided(t, 0, 2, SIZES(2, 32), STRIDES(48, 1), &made));
+    VIEW("strides", vka_tensor_strided(t, 0, 1, SIZES(32), STRIDES(2), &made));
+    VIEW("last axis", vka_tensor_strided(t, 0, 1, SIZES(16), STRIDES(1), &made));
+    VIEW("storage", vka_tensor_strided(t, 352, 1, SIZES(64), STRIDES(1), &made));
+    assert_int_equal(vka_tensor_size(t), sizeof data);
+    assert_int_equal(vka_tensor_write(t, data, sizeof data), VKA_OK);
+    FAILS(VKA_INVALID, "size", vka_tensor_write(t, data, sizeof data - 1));
+    data[7 * 18 + 1] = 0x7c; /* infinity */
+    FAILS(VKA_INVALID, "block 7", vka_tensor_write(t, data, sizeof data));
+    data[7 * 18] = 1; /* NaN */
+    FAILS(VKA_INVALID, "elements 224", vka_tensor_write(t, data, sizeof data));
+}
+
 static void strided(void **state)
 {
     struct world *w = *state;
@@ -404,6 +431,7 @@ int main(void)
         cmocka_unit_test(no_tensor),
         cmocka_unit_test(permute_and_slice),
         cmocka_unit_test(reshape),
+        cmocka_unit_test(blocks),
         cmocka_unit_test(strided),
         cmocka_unit_test(read_and_write),
         cmocka_unit_test(layers),

@@ -44,6 +44,17 @@ static void linear(void **state)
         LINEAR("bias", op.bias = T(dtype, 4));
         LINEAR("output", op.output = T(dtype, 2, 5, 4));
     }
+    LINEAR("input", op.input = T(VKA_Q8_0, 2, 5, 32), op.weight = T(VKA_F32, 4, 32));
+    LINEAR("bias", op.bias = T(VKA_I8, 4));
+    LINEAR("output", op.output = T(VKA_Q4_0, 2, 5, 32));
+    LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3));
+    LINEAR("weight_scale", op.weight_scale = T(VKA_F32, 4));
+    LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3), op.weight_scale = T(VKA_F16, 4));
+    LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3), op.weight_scale = T(VKA_F32, 3));
+    LINEAR("weight_scale", op.weight = T(VKA_I8, 4, 3), op.weight_scale = FOREIGN(VKA_F32, 4));
+    LINEAR("contiguous", op.weight_scale = T(VKA_F32, 4),
+           op.weight =
+               world_strided(w, T(VKA_I8, 30), 0, 2, (uint32_t[]){4, 3}, (uint64_t[]){6, 2}));
     LINEAR("weight", op.weight = T(VKA_F32, 4));
     LINEAR("weight", op.weight = T(VKA_F32, 1, 4, 3));
     LINEAR("input", op.input = T(VKA_F32, 2, 5, 4));
