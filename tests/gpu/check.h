@@ -51,6 +51,8 @@ bool is_attention_coop(enum kernel kernel);
 /* A family of kernels is the rows whose names begin alike. */
 void check_matmul(struct check *c);
 void bench_matmul(struct check *c);
+void check_block(struct check *c);
+void bench_block(struct check *c);
 void check_attention(struct check *c);
 void bench_attention(struct check *c);
 void check_copy(struct check *c);

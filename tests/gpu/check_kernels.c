@@ -38,6 +38,7 @@ static const struct family {
     void (*check)(struct check *c), (*bench)(struct check *c);
     const char *elsewhere; /* which test checks it where this one does not */
 } families[] = {
+    {"matmul_block", check_block, bench_block, NULL},
     {"matmul_", check_matmul, bench_matmul, NULL},
     {"softmax_", check_attention, bench_attention, NULL},
     {"attention_", check_attention, bench_attention, NULL},
@@ -196,13 +197,19 @@ static enum kernel leader(enum kernel kernel)
     return serves(kernel) ? KERNEL_attention_tile : kernel;
 }
 
+static bool is_product(enum kernel kernel)
+{
+    return kernel_table[kernel].family == FAMILY_PRODUCT;
+}
+
 /* The kernels of the family that a plan could use in place of this one. */
 static uint64_t rivals(enum kernel kernel, const struct family *family)
 {
     uint64_t mask = 0;
     for (int k = 0; k < KERNEL_COUNT; k++) {
         enum kernel other = leader((enum kernel)k);
-        if (other != leader(kernel) && other != stand_in(kernel) && family_of(other) == family &&
+        bool same = family_of(other) == family || (is_product(other) && is_product(kernel));
+        if (other != leader(kernel) && other != stand_in(kernel) && same &&
             !(is_attention_coop(kernel) && serves((enum kernel)k)))
             mask |= 1ull << k;
     }

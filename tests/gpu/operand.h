@@ -52,11 +52,11 @@ enum vka_status operand_read(struct operand *o);
  * wrote; SIZE_MAX where all are. */
 size_t operand_damage(const struct operand *o);
 
-/* The nearest value that the type holds. */
 /* One element in memory. */
 void operand_encode(enum vka_dtype dtype, double x, uint8_t *to);
 double operand_decode(enum vka_dtype dtype, const uint8_t *from);
 
+/* The nearest value that the type holds. */
 double operand_round(enum vka_dtype dtype, double x);
 
 #endif
