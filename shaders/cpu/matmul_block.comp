@@ -1,4 +1,4 @@
-// Product of float32 A and quantised B for CPU drivers whose compilers keep uniform values scalar
+// Product of float32 A and quantised B for CPU drivers, whose compilers best keep uniform values scalar
 // (Mesa 26), see matmul_address.comp: no shared memory, no barriers, bare loads. B is read as it
 // is: a lane has a column, and words of eight columns, each loaded by a scalar, become a vector. One
 // subgroup of 8 makes ROWS rows by 8 columns of C, 32 k at a time, in the order of sums of

@@ -100,9 +100,9 @@ static bool choose_block(const struct caps *caps, const struct matmul_problem *p
                          struct matmul_choice *choice)
 {
     const enum kernel kernel = KERNEL_matmul_block;
-    bool other = !kernel_missing(KERNEL_matmul_tile, caps);
-    if (kernel_missing(kernel, caps) || caps->properties.subgroup_size != 8 || p->k % 32 != 0 ||
-        (!tune_has_scalars(caps) && other))
+    const struct vka_device_properties *has = &caps->properties;
+    bool wanted = has->type == VKA_DEVICE_CPU || kernel_missing(KERNEL_matmul_tile, caps);
+    if (kernel_missing(kernel, caps) || has->subgroup_size != 8 || p->k % 32 != 0 || !wanted)
         return false;
     uint32_t tiles = divide_up(p->m, BLOCK_ROWS);
     *choice = (struct matmul_choice){
@@ -111,7 +111,7 @@ static bool choose_block(const struct caps *caps, const struct matmul_problem *p
         .rows = divide_up(p->m, tiles), /* tiles of equal height */
         .columns = 8,
         .pack_a = !p->a_plain,
-        .reason = "CPU driver with scalars: quantised weights by address",
+        .reason = "CPU driver: quantised weights by address",
     };
     return true;
 }
