@@ -27,7 +27,7 @@ json_t *json_text(const char *text)
     if (!valid)
         return NULL;
     while (*text) {
-        const size_t length = vka_io_utf8_length(text);
+        const size_t length = vka_io_utf8_length(text, SIZE_MAX);
         memcpy(to, length ? text : replacement, length ? length : 3);
         to += length ? length : 3;
         text += length ? length : 1;

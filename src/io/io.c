@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The most bytes of a path in a sentence, so that the reason always fits after it. */
@@ -109,7 +110,7 @@ enum vka_status vka_io_array_check(const struct vka_io_array *array, const char 
     return VKA_OK;
 }
 
-size_t vka_io_utf8_length(const char *at)
+size_t vka_io_utf8_length(const char *at, size_t size)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *text = (const unsigned char *)at;
@@ -125,29 +126,51 @@ size_t vka_io_utf8_length(const char *at)
     if (text[0] >= 0xf8)
         return 0;
     for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80)
+        if (i >= size || (text[i] & 0xc0) != 0x80)
             return 0;
         c = c << 6 | (text[i] & 0x3f);
     }
     return c < least[length] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff) ? 0 : length;
 }
 
-bool vka_io_is_utf8(const char *text)
+bool vka_io_is_utf8(const char *text, size_t size)
 {
     size_t length = 1;
 
-    while (*text && length) {
-        length = vka_io_utf8_length(text);
-        text += length;
-    }
+    for (size_t at = 0; at < size && length; at += length)
+        length = vka_io_utf8_length(text + at, size - at);
     return length != 0;
+}
+
+uint64_t vka_io_little(const void *bytes, size_t size)
+{
+    const unsigned char *from = bytes;
+    uint64_t number = 0;
+
+    while (size-- > 0)
+        number = number << 8 | from[size];
+    return number;
+}
+
+bool vka_io_make_room(void **items, size_t count, size_t size)
+{
+    void *moved;
+
+    if (count & (count - 1)) /* not 0 and not a power of two */
+        return true;
+    if (count > SIZE_MAX / 2 / size)
+        return false;
+    moved = realloc(*items, (count ? 2 * count : 1) * size);
+    if (moved)
+        *items = moved;
+    return moved;
 }
 
 /* A name that is cut in the middle of a character ends in '?' too. */
 static void make_one_line(char *text)
 {
     while (*text) {
-        size_t length = vka_io_utf8_length(text);
+        size_t length = vka_io_utf8_length(text, SIZE_MAX);
 
         if (length == 0 || (unsigned char)*text < 0x20 || *text == 0x7f) {
             *text = '?';

@@ -21,11 +21,19 @@ enum vka_status vka_io_fail(char *error, enum vka_status status, const char *pat
 /* The same for a system call that failed: "path: cannot VERB: text of errno". */
 enum vka_status vka_io_fail_errno(char *error, const char *path, const char *verb);
 
-/* Bytes of the UTF-8 character at text; 0 if it is invalid: incomplete, overlong, a surrogate, or
- * above U+10FFFF. Never reads past a terminating 0. */
-size_t vka_io_utf8_length(const char *text);
+/* Bytes of the UTF-8 character at the beginning of text[size], size at least 1; 0 if it is invalid:
+ * incomplete, overlong, a surrogate, or above U+10FFFF. Never reads past a terminating 0, so the
+ * size of a text that has one may be SIZE_MAX. */
+size_t vka_io_utf8_length(const char *text, size_t size);
 
-bool vka_io_is_utf8(const char *text);
+bool vka_io_is_utf8(const char *text, size_t size);
+
+/* An unsigned number in bytes[size], little-endian; size is at most 8. */
+uint64_t vka_io_little(const void *bytes, size_t size);
+
+/* Makes room for one more item after `count` of them. The room is always the smallest power of two
+ * that holds them, so it need not be stored. False if there is no memory. */
+bool vka_io_make_room(void **items, size_t count, size_t size);
 
 /* The type with this safetensors name or npy descr; VKA_IO_DTYPE_COUNT if there is none. */
 enum vka_io_dtype vka_io_dtype_named(const char *name);

@@ -118,9 +118,9 @@ bool vka_io_json_string(struct vka_io_json *json, const char **string)
     }
     if (!vka_io_json_take(json, '"'))
         return fail(json, "a string does not end");
-    *to++ = '\0';
-    json->strings = to;
-    return vka_io_is_utf8(*string) || fail(json, "a string is not UTF-8");
+    *to = '\0';
+    json->strings = to + 1;
+    return vka_io_is_utf8(*string, (size_t)(to - *string)) || fail(json, "a string is not UTF-8");
 }
 
 bool vka_io_json_number(struct vka_io_json *json, uint64_t *number)

@@ -33,11 +33,9 @@ static enum vka_status split(const char *path, const unsigned char *data, size_t
         return vka_io_fail(error, VKA_IO, path, "npy version %d.%d is not supported", data[6],
                            data[7]);
     *offset = data[6] == 1 ? 10 : 12;
-    *length = 0;
     if (size < *offset)
         return vka_io_fail(error, VKA_IO, path, "the file ends within the header length");
-    for (size_t i = *offset; i > MAGIC_SIZE + 2; i--)
-        *length = *length << 8 | data[i - 1];
+    *length = (size_t)vka_io_little(data + MAGIC_SIZE + 2, *offset - MAGIC_SIZE - 2);
     if (*length > size - *offset)
         return vka_io_fail(error, VKA_IO, path, "the header length %zu exceeds the file", *length);
     return VKA_OK;

@@ -41,20 +41,6 @@ static enum vka_status bad_tensor(const struct parser *p, const char *name, cons
                        name, wrong);
 }
 
-/* Makes room for one more item after `count` of them. The room is always the smallest power of two
- * that holds them, so it need not be stored. count is limited by the bytes of the header. */
-static bool make_room(void **items, size_t count, size_t size)
-{
-    void *moved;
-
-    if (count & (count - 1)) /* not 0 and not a power of two */
-        return true;
-    moved = realloc(*items, (count ? 2 * count : 1) * size);
-    if (moved)
-        *items = moved;
-    return moved;
-}
-
 /* Reads a key and its colon. */
 static bool take_key(struct parser *p, const char **key)
 {
@@ -76,7 +62,7 @@ static enum vka_status read_metadata(struct parser *p, struct vka_io_header *hea
         struct vka_io_metadata *item;
         void *items = header->metadata;
 
-        if (!make_room(&items, header->metadata_count, sizeof *header->metadata))
+        if (!vka_io_make_room(&items, header->metadata_count, sizeof *header->metadata))
             return no_memory(p);
         header->metadata = items;
         item = &header->metadata[header->metadata_count++];
@@ -202,7 +188,7 @@ static enum vka_status read_member(struct parser *p, struct vka_io_header *heade
         *metadata = true;
         return read_metadata(p, header);
     }
-    if (!make_room(&items, header->count, sizeof *header->arrays))
+    if (!vka_io_make_room(&items, header->count, sizeof *header->arrays))
         return no_memory(p);
     header->arrays = items;
     array = &header->arrays[header->count++];

@@ -17,13 +17,12 @@ struct vka_safetensors {
 
 static enum vka_status split(struct vka_io_source *in, const char *data, size_t size)
 {
-    uint64_t length = 0;
+    uint64_t length;
 
     if (size < VKA_IO_PREFIX_SIZE)
         return vka_io_fail(in->error, VKA_IO, in->path,
                            "%zu bytes are too few for a safetensors file", size);
-    for (int i = VKA_IO_PREFIX_SIZE - 1; i >= 0; i--)
-        length = length << 8 | (unsigned char)data[i];
+    length = vka_io_little(data, VKA_IO_PREFIX_SIZE);
     if (length > VKA_IO_HEADER_SIZE_MAX || length > size - VKA_IO_PREFIX_SIZE)
         return vka_io_fail(in->error, VKA_IO, in->path,
                            "the header length %" PRIu64 " passes the end of the file or the "

@@ -35,7 +35,7 @@ static int compare_names(const void *left, const void *right)
 static enum vka_status check_names(const struct output *out, const char **names, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!names[i] || !vka_io_is_utf8(names[i]))
+        if (!names[i] || !vka_io_is_utf8(names[i], strlen(names[i])))
             return vka_io_fail(out->error, VKA_INVALID, out->path,
                                "the name '" VKA_IO_NAME "' is not UTF-8",
                                names[i] ? names[i] : "(NULL)");
@@ -74,7 +74,9 @@ static enum vka_status check_values(const struct output *out)
     size_t total = 0;
 
     for (size_t i = 0; i < out->metadata_count; i++) {
-        if (!out->metadata[i].value || !vka_io_is_utf8(out->metadata[i].value))
+        const char *value = out->metadata[i].value;
+
+        if (!value || !vka_io_is_utf8(value, strlen(value)))
             return vka_io_fail(out->error, VKA_INVALID, out->path,
                                "the metadata of '" VKA_IO_NAME "' is not UTF-8",
                                out->metadata[i].key);
