@@ -1,4 +1,5 @@
-/* vkattn_io: strict readers and writers of safetensors and npy files. SPDX-License-Identifier: MIT
+/* vkattn_io: strict readers and writers of safetensors, npy and GGUF files.
+ * SPDX-License-Identifier: MIT
  *
  * Statuses. VKA_INVALID: an argument is wrong, or is NULL where that is not allowed. VKA_IO: a file
  * cannot be read or written, or breaks a rule of its format; files are not trusted, and every size
@@ -116,6 +117,113 @@ VKA_API const struct vka_io_array *vka_npy_array(const struct vka_npy *file);
 /* Writes a file of version 1.0. BF16 has no npy type: INVALID. */
 VKA_API enum vka_status vka_npy_write(const char *path, const struct vka_io_array *array,
                                       char *error);
+
+/* ---- GGUF ------------------------------------------------------------------------------------ */
+
+/* QUERY AND KEY WEIGHTS OF LLAMA ARE PERMUTED. Where general.architecture is "llama" (SmolLM and
+ * Mistral have it too), the converter of llama.cpp has reordered the rows of attn_q and attn_k
+ * within each head, so that rotary embedding turns neighbours. With those weights set
+ * vka_rope.interleaved. The reader gives rows as they are in the file; vka_gguf_rope_row finds the
+ * row of the original checkpoint. For other architectures llama.cpp decides by a table: "qwen2",
+ * "qwen3", "gemma", "phi3" and "gptneox", for example, have the original rows and half-split pairs.
+ *
+ * Accepted are little-endian files of versions 2 and 3 that keep these rules:
+ * - names of tensors are UTF-8 of 1 to 64 bytes, keys of 1 to 65535, without 0 bytes; none occurs
+ *   twice;
+ * - a bool is 0 or 1; no array holds arrays; strings of metadata may hold any bytes;
+ * - general.alignment, if there, is a u32 and a power of two from 8 up; else the alignment is 32;
+ * - a tensor has at most 4 axes, none of them empty, rows of whole blocks, a type below, and data at
+ *   a multiple of the alignment, within the file, that no other tensor shares.
+ * As in the readers of ggml and of Python's gguf, bytes between and behind the tensors may be
+ * anything, and the padding behind the last tensor may be missing. Big-endian files, version 1 and
+ * q8_1, whose size readers disagree about, are refused. */
+struct vka_gguf; /* an open file; its tensors and values point into the mapped file */
+
+/* A dense little-endian tensor in row-major order. GGUF lists the fastest axis first; here it is the
+ * last one, as everywhere in vkattn: a weight is [out][in]. */
+struct vka_gguf_tensor {
+    const char *name;
+    const char *type; /* ggml's name: "f32", "q4_K", "iq2_xs"; that of vka_dtype_name where vkattn
+                         has the type */
+    enum vka_dtype dtype; /* VKA_DTYPE_COUNT: not a type of vkattn */
+    uint32_t rank;        /* 0: a scalar */
+    uint64_t shape[VKA_MAX_RANK];
+    const void *data; /* may be unaligned in memory, if the file is */
+    size_t size;      /* bytes */
+    uint64_t offset;  /* of the data in the file, bytes */
+};
+
+/* Types of metadata, numbered as in the file. */
+enum vka_gguf_type {
+    VKA_GGUF_U8 = 0,
+    VKA_GGUF_I8,
+    VKA_GGUF_U16,
+    VKA_GGUF_I16,
+    VKA_GGUF_U32,
+    VKA_GGUF_I32,
+    VKA_GGUF_F32,
+    VKA_GGUF_BOOL,
+    VKA_GGUF_STRING,
+    VKA_GGUF_ARRAY,
+    VKA_GGUF_U64,
+    VKA_GGUF_I64,
+    VKA_GGUF_F64,
+    VKA_GGUF_TYPE_COUNT
+};
+
+/* An item of metadata. Numbers and bools lie one after the other, little-endian. A single string is
+ * its bytes, with no 0 at the end; in an array each string is a length, u64, and its bytes. */
+struct vka_gguf_value {
+    const char *key;
+    enum vka_gguf_type type;
+    enum vka_gguf_type item; /* of an array: the type of its items; else type */
+    uint64_t count;          /* items; 1 where it is no array */
+    const void *data;        /* unaligned: use memcpy */
+    size_t size;             /* bytes */
+};
+
+/* As vka_safetensors_open, vka_safetensors_parse and vka_safetensors_close. */
+VKA_API enum vka_status vka_gguf_open(const char *path, char *error, struct vka_gguf **file);
+VKA_API enum vka_status vka_gguf_parse(const char *path, const void *data, size_t size, char *error,
+                                       struct vka_gguf **file);
+VKA_API void vka_gguf_close(struct vka_gguf **file);
+
+/* The number of tensors, the tensor at an index, in the order of the file, and the tensor of a name;
+ * NULL past the end, or if there is no such name. The pointers are valid until the file is closed.
+ */
+VKA_API size_t vka_gguf_count(const struct vka_gguf *file);
+VKA_API const struct vka_gguf_tensor *vka_gguf_at(const struct vka_gguf *file, size_t index);
+VKA_API const struct vka_gguf_tensor *vka_gguf_find(const struct vka_gguf *file, const char *name);
+
+/* The same for metadata and its keys. */
+VKA_API size_t vka_gguf_metadata_count(const struct vka_gguf *file);
+VKA_API const struct vka_gguf_value *vka_gguf_metadata_at(const struct vka_gguf *file,
+                                                          size_t index);
+VKA_API const struct vka_gguf_value *vka_gguf_metadata(const struct vka_gguf *file,
+                                                       const char *key);
+
+/* An item of metadata as a whole number or a real one. False, and *number is untouched, if value is
+ * NULL, the index is past the end, or the item is not: of an integer type or BOOL, and at most
+ * INT64_MAX; of type F32 or F64. Writers differ in the width of a count, so read counts by this. */
+VKA_API bool vka_gguf_integer(const struct vka_gguf_value *value, uint64_t index, int64_t *number);
+VKA_API bool vka_gguf_real(const struct vka_gguf_value *value, uint64_t index, double *number);
+
+/* Steps through the strings of a value, or through its single one: *text is the next, *size bytes
+ * with no 0 at the end, in the mapped file. *at is 0 before the first and belongs to this function.
+ * False after the last, and if value is NULL or not of strings. */
+VKA_API bool vka_gguf_string(const struct vka_gguf_value *value, size_t *at, const char **text,
+                             size_t *size);
+
+/* The row of a permuted weight (see above) that is row `row` of the original one, whose rotary
+ * embedding is half-split. head_dim is the number of rows of a head and even; else it is `row`. */
+VKA_API uint64_t vka_gguf_rope_row(uint64_t row, uint32_t head_dim);
+
+/* Writes a file of version 3 with the tensors in this order. Their offsets are not read. A tensor is
+ * of the type that `type` names, or of dtype if type is NULL. Data is aligned to the value of
+ * general.alignment, else to 32. INVALID if a reader would refuse the file. */
+VKA_API enum vka_status vka_gguf_write(const char *path, const struct vka_gguf_tensor *tensors,
+                                       size_t count, const struct vka_gguf_value *metadata,
+                                       size_t metadata_count, char *error);
 
 /* ---- Other files ----------------------------------------------------------------------------- */
 

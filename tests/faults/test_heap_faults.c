@@ -72,7 +72,7 @@ static void built(void **state)
 /* ---- Files ----------------------------------------------------------------------------------- */
 
 static char folder[] = "/tmp/vkattn-heap-XXXXXX";
-static char safetensors_path[64], npy_path[64];
+static char safetensors_path[64], npy_path[64], gguf_path[64];
 
 static const float numbers[6] = {1, 2, 3, 4, 5, 6};
 static const struct vka_io_array array = {.name = "a rather long name, longer than one token",
@@ -121,6 +121,32 @@ static enum vka_status read_npy(char *error)
     return status;
 }
 
+static enum vka_status write_gguf(char *error)
+{
+    const struct vka_gguf_tensor tensor = {.name = "a",
+                                           .dtype = VKA_F32,
+                                           .rank = 2,
+                                           .shape = {2, 3},
+                                           .data = numbers,
+                                           .size = sizeof numbers};
+    const struct vka_gguf_value values[] = {
+        {"format", VKA_GGUF_STRING, VKA_GGUF_STRING, 1, "text", 4},
+        {"number", VKA_GGUF_U32, VKA_GGUF_U32, 1, numbers, 4}};
+    return vka_gguf_write(gguf_path, &tensor, 1, values, 2, error);
+}
+
+static enum vka_status read_gguf(char *error)
+{
+    struct vka_gguf *file = NULL;
+    enum vka_status status = vka_gguf_open(gguf_path, error, &file);
+    const struct vka_gguf_tensor *found = vka_gguf_find(file, "a");
+    if (status == VKA_OK)
+        assert_true(found && found->size == sizeof numbers &&
+                    memcmp(found->data, numbers, sizeof numbers) == 0);
+    vka_gguf_close(&file);
+    return status;
+}
+
 static void files(void **state)
 {
     (void)state;
@@ -130,7 +156,9 @@ static void files(void **state)
     } rows[] = {{"writing safetensors", write_safetensors},
                 {"reading safetensors", read_safetensors},
                 {"writing npy", write_npy},
-                {"reading npy", read_npy}};
+                {"reading npy", read_npy},
+                {"writing GGUF", write_gguf},
+                {"reading GGUF", read_gguf}};
     char error[VKA_IO_ERROR_SIZE];
     for (size_t row = 0; row < COUNTOF(rows); row++) {
         heap_fail(HEAP_NEVER);
@@ -162,9 +190,11 @@ int main(int argc, char **argv)
         return 1;
     snprintf(safetensors_path, sizeof safetensors_path, "%s/x.safetensors", folder);
     snprintf(npy_path, sizeof npy_path, "%s/x.npy", folder);
+    snprintf(gguf_path, sizeof gguf_path, "%s/x.gguf", folder);
     int failed = cmocka_run_group_tests_name("files", io, NULL, NULL);
     unlink(safetensors_path);
     unlink(npy_path);
+    unlink(gguf_path);
     rmdir(folder);
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so failing allocations are not tested\n");
