@@ -1,10 +1,12 @@
 /* What the readers say of files that come through standard input, each as one byte for its format
- * (0 safetensors, 1 npy), its length as a u32, little-endian, and its bytes. A line for each:
+ * (0 safetensors, 1 npy, 2 GGUF), its length as a u32, little-endian, and its bytes. A line for each:
  *
  *     refused SENTENCE
  *     read [NAME:DTYPE:SHAPE:BYTES ...]
  *
- * where name and bytes are hexadecimal and a shape is 2,3. An array of npy has no name.
+ * where name and bytes are hexadecimal and a shape is 2,3. An array of npy has no name. A shape of
+ * GGUF is followed by @ and the offset of the data; then comes metadata, KEY:TYPE:ITEM:BYTES, its
+ * types by their numbers in the file, and of an array of strings each one after its length.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,6 +60,35 @@ static void judge_npy(const unsigned char *bytes, size_t size)
     vka_npy_close(&file);
 }
 
+static void judge_gguf(const unsigned char *bytes, size_t size)
+{
+    char error[VKA_IO_ERROR_SIZE];
+    struct vka_gguf *file = NULL;
+    if (vka_gguf_parse("file", bytes, size, error, &file) != VKA_OK) {
+        printf("refused %s", error);
+        return;
+    }
+    printf("read");
+    for (size_t i = 0; i < vka_gguf_count(file); i++) {
+        const struct vka_gguf_tensor *tensor = vka_gguf_at(file, i);
+        putchar(' ');
+        print_hex(tensor->name, strlen(tensor->name));
+        printf(":%s:", tensor->type);
+        for (uint32_t axis = 0; axis < tensor->rank; axis++)
+            printf("%s%" PRIu64, axis ? "," : "", tensor->shape[axis]);
+        printf("@%" PRIu64 ":", tensor->offset);
+        print_hex(tensor->data, tensor->size);
+    }
+    for (size_t i = 0; i < vka_gguf_metadata_count(file); i++) {
+        const struct vka_gguf_value *value = vka_gguf_metadata_at(file, i);
+        putchar(' ');
+        print_hex(value->key, strlen(value->key));
+        printf(":%d:%d:", value->type, value->item);
+        print_hex(value->data, value->size);
+    }
+    vka_gguf_close(&file);
+}
+
 int main(void)
 {
     unsigned char prefix[5];
@@ -68,7 +99,7 @@ int main(void)
         unsigned char *bytes = malloc(size ? size : 1);
         if (!bytes || fread(bytes, 1, size, stdin) != size)
             return 2;
-        (prefix[0] ? judge_npy : judge_safetensors)(bytes, size);
+        (prefix[0] == 2 ? judge_gguf : prefix[0] == 1 ? judge_npy : judge_safetensors)(bytes, size);
         putchar('\n');
         free(bytes);
     }

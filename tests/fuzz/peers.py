@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Mutants of good and bad files, judged by the readers here and by independent ones: the Python
-packages safetensors and numpy.
+packages safetensors, numpy and gguf.
 
     peers.py IO_VERDICT SEED_FOLDER [--mutants N] [--seed S]
 
 Where both read a file they must read the same. What the readers here read, the others read too. What
 only the others read is counted by the rule that forbids it, each found in the file's own text by
 Python's json or by a regular expression; without one it is an error. A format whose package is missing
-is left out, and said so; exits 77 where both are. SPDX-License-Identifier: MIT
+is left out, and said so; exits 77 where all are. SPDX-License-Identifier: MIT
 """
 import argparse
 import collections
@@ -31,14 +31,19 @@ try:
 except ImportError:
     safetensors = None
 
+import peer_gguf
+
 SIZES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2,
          "U32": 4, "I32": 4, "U64": 8, "I64": 8}
 DESCRS = {"<f4": "F32", "<f2": "F16", "<f8": "F64", "|b1": "BOOL", "|u1": "U8", "|i1": "I8",
           "<u2": "U16", "<i2": "I16", "<u4": "U32", "<i4": "I32", "<u8": "U64", "<i8": "I64"}
 MOST = 2**63 - 1  # bytes
 BATCH = 20000  # files
-SAFETENSORS, NPY = 0, 1
-FORMATS = ((SAFETENSORS, "safetensors", safetensors, "safetensors"), (NPY, "npy", numpy, "numpy"))
+SAFETENSORS, NPY, GGUF = 0, 1, 2
+# Kind, suffix, version of the package or None, the package.
+FORMATS = ((SAFETENSORS, "safetensors", safetensors and safetensors.__version__, "safetensors"),
+           (NPY, "npy", numpy and numpy.__version__, "numpy"),
+           (GGUF, "gguf", peer_gguf.VERSION, "gguf"))
 
 # ---- Mutants -------------------------------------------------------------------------------------
 
@@ -97,6 +102,8 @@ def split(file, kind):
 
 def mutant(seeds, kind, rng):
     """Mostly of a good one, so that a change is what decides."""
+    if kind == GGUF:
+        return peer_gguf.mutant(seeds, rng)
     good, bad = seeds
     prefix, text, data = split(rng.choice(good if rng.randrange(4) else bad), kind)
     other = split(rng.choice(good + bad), kind)[1]
@@ -242,6 +249,8 @@ def why_npy(file):
 
 def judge(kind, file, line, counts):
     """Adds to the counts; the difference that no rule explains, or None."""
+    if kind == GGUF:
+        return peer_gguf.judge(file, line, counts)
     peer = peer_npy(file) if kind == NPY else peer_safetensors(file)
     own = parse(line)
     name = "npy" if kind == NPY else "safetensors"
@@ -269,8 +278,8 @@ def main():
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     warnings.simplefilter("ignore")
     formats = [format for format in FORMATS if format[2]]
-    for _, suffix, package, name in FORMATS:
-        print(f"{name} {package.__version__}" if package else
+    for _, suffix, version, name in FORMATS:
+        print(f"{name} {version}" if version else
               f"NOT JUDGED FOR LACK OF THE PYTHON PACKAGE {name}: {suffix} files")
     if not formats:
         return 77

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gguf_cases.h"
 #include "npy_cases.h"
 #include "safetensors_cases.h"
 
@@ -55,6 +56,28 @@ static void write_npy(FILE *file, unsigned version, const char *header, size_t d
     finish(file, data);
 }
 
+static void write_gguf(FILE *file, const char *words)
+{
+    static unsigned char bytes[GGUF_ROOM];
+    fwrite(bytes, 1, gguf_build(words, bytes), file);
+    finish(file, 0);
+}
+
+static void write_gguf_seeds(const char *folder)
+{
+    size_t n = sizeof malformed_gguf / sizeof malformed_gguf[0];
+    for (size_t i = 0; i < n; i++)
+        write_gguf(create(folder, "bad", i, "gguf"), malformed_gguf[i].words);
+    for (size_t i = 0; i < sizeof wellformed_gguf / sizeof wellformed_gguf[0]; i++)
+        write_gguf(create(folder, "good", n++, "gguf"), wellformed_gguf[i].words);
+    for (size_t i = 0; i < GGUF_TYPE_COUNT; i++) { /* a row of a block, of every type */
+        char words[200];
+        sprintf(words, HEAD(1, 0) "=a w1 d%u w%u d0 p32 z%u", gguf_types[i].values,
+                gguf_types[i].number, gguf_types[i].size);
+        write_gguf(create(folder, "good", n++, "gguf"), words);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const size_t n_bad = sizeof malformed_safetensors / sizeof malformed_safetensors[0],
@@ -76,5 +99,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof wellformed_npy / sizeof wellformed_npy[0]; i++)
         write_npy(create(argv[1], "good", i, "npy"), 1 + i % 3, wellformed_npy[i].header,
                   wellformed_npy[i].data);
+    write_gguf_seeds(argv[1]);
     return 0;
 }
