@@ -121,22 +121,23 @@ VKA_API enum vka_status vka_npy_write(const char *path, const struct vka_io_arra
 /* ---- GGUF ------------------------------------------------------------------------------------ */
 
 /* QUERY AND KEY WEIGHTS OF LLAMA ARE PERMUTED. Where general.architecture is "llama" (SmolLM and
- * Mistral have it too), the converter of llama.cpp has reordered the rows of attn_q and attn_k
- * within each head, so that rotary embedding turns neighbours. With those weights set
- * vka_rope.interleaved. The reader gives rows as they are in the file; vka_gguf_rope_row finds the
- * row of the original checkpoint. For other architectures llama.cpp decides by a table: "qwen2",
- * "qwen3", "gemma", "phi3" and "gptneox", for example, have the original rows and half-split pairs.
+ * Mistral have it too), the converter of llama.cpp has reordered the rows of attn_q and attn_k,
+ * weights and biases, within each head, so that rotary embedding turns neighbours. With those
+ * weights set vka_rope.interleaved. The reader gives rows as they are in the file;
+ * vka_gguf_rope_row finds the row of the original checkpoint. For other architectures llama.cpp
+ * decides by a table: "qwen2", "qwen3", "gemma", "phi3" and "gptneox", for example, have the
+ * original rows and half-split pairs.
  *
  * Accepted are little-endian files of versions 2 and 3 that keep these rules:
  * - names of tensors are UTF-8 of 1 to 64 bytes, keys of 1 to 65535, without 0 bytes; none occurs
  *   twice;
  * - a bool is 0 or 1; no array holds arrays; strings of metadata may hold any bytes;
  * - general.alignment, if there, is a u32 and a power of two from 8 up; else the alignment is 32;
- * - a tensor has at most 4 axes, none of them empty, rows of whole blocks, a type below, and data at
- *   a multiple of the alignment, within the file, that no other tensor shares.
+ * - a tensor has a type that ggml has too, at most 4 axes, none of them empty, rows of whole blocks,
+ *   and data at a multiple of the alignment, within the file, that no other tensor shares.
  * As in the readers of ggml and of Python's gguf, bytes between and behind the tensors may be
  * anything, and the padding behind the last tensor may be missing. Big-endian files, version 1 and
- * q8_1, whose size readers disagree about, are refused. */
+ * type q8_1, about whose size those readers disagree, are refused. */
 struct vka_gguf; /* an open file; its tensors and values point into the mapped file */
 
 /* A dense little-endian tensor in row-major order. GGUF lists the fastest axis first; here it is the
@@ -148,7 +149,7 @@ struct vka_gguf_tensor {
     enum vka_dtype dtype; /* VKA_DTYPE_COUNT: not a type of vkattn */
     uint32_t rank;        /* 0: a scalar */
     uint64_t shape[VKA_MAX_RANK];
-    const void *data; /* may be unaligned in memory, if the file is */
+    const void *data; /* at a multiple of 8 bytes of the file */
     size_t size;      /* bytes */
     uint64_t offset;  /* of the data in the file, bytes */
 };
@@ -202,25 +203,29 @@ VKA_API const struct vka_gguf_value *vka_gguf_metadata_at(const struct vka_gguf 
 VKA_API const struct vka_gguf_value *vka_gguf_metadata(const struct vka_gguf *file,
                                                        const char *key);
 
-/* An item of metadata as a whole number or a real one. False, and *number is untouched, if value is
- * NULL, the index is past the end, or the item is not: of an integer type or BOOL, and at most
- * INT64_MAX; of type F32 or F64. Writers differ in the width of a count, so read counts by this. */
+/* The item at an index, of any integer type or BOOL. False, and *number is unchanged, if value is
+ * NULL, of another type, has no such item, or one above INT64_MAX. Some files have counts as u32 and
+ * others as u64; this reads both. */
 VKA_API bool vka_gguf_integer(const struct vka_gguf_value *value, uint64_t index, int64_t *number);
+
+/* The same for F32 and F64. */
 VKA_API bool vka_gguf_real(const struct vka_gguf_value *value, uint64_t index, double *number);
 
 /* Steps through the strings of a value, or through its single one: *text is the next, *size bytes
- * with no 0 at the end, in the mapped file. *at is 0 before the first and belongs to this function.
- * False after the last, and if value is NULL or not of strings. */
+ * with no 0 at the end, in the mapped file. The caller sets *at to 0 before the first call. False
+ * after the last string, and if value is NULL or not of strings. */
 VKA_API bool vka_gguf_string(const struct vka_gguf_value *value, size_t *at, const char **text,
                              size_t *size);
 
-/* The row of a permuted weight (see above) that is row `row` of the original one, whose rotary
- * embedding is half-split. head_dim is the number of rows of a head and even; else it is `row`. */
+/* Where a permuted weight (see above) has a row of the original one, whose rotary embedding is
+ * half-split: row h * head_dim + p * head_dim / 2 + i of head h, p 0 or 1, is row
+ * h * head_dim + 2 i + p of the file. An odd head_dim or 0 gives `row`. */
 VKA_API uint64_t vka_gguf_rope_row(uint64_t row, uint32_t head_dim);
 
-/* Writes a file of version 3 with the tensors in this order. Their offsets are not read. A tensor is
- * of the type that `type` names, or of dtype if type is NULL. Data is aligned to the value of
- * general.alignment, else to 32. INVALID if a reader would refuse the file. */
+/* Writes a file of version 3 with tensors and metadata in this order. Offsets are not read. A tensor
+ * has the type that `type` names, or dtype if type is NULL. Data is aligned to the value of
+ * general.alignment, at most 1 MiB, else to 32 bytes; the padding is zeros, behind the last tensor
+ * too. INVALID if a reader would refuse the file, and if a size is not what type and shape need. */
 VKA_API enum vka_status vka_gguf_write(const char *path, const struct vka_gguf_tensor *tensors,
                                        size_t count, const struct vka_gguf_value *metadata,
                                        size_t metadata_count, char *error);
