@@ -16,11 +16,11 @@ except ImportError:
 VERSION = importlib.metadata.version("gguf") if gguf else None
 BOOL, STRING, ARRAY = 7, 8, 9
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, BOOL: 1, 10: 8, 11: 8, 12: 8}  # of metadata
-NUMBERS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 24, 31, 32, 33, 40, 41, 42, 63, 64, 65, 96, 255, 256,
-           65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**59, 2**61, 2**62, 2**63 - 1, 2**63,
+NUMBERS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 24, 31, 32, 33, 40, 41, 42, 63, 64, 65, 96, 255,
+           256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**59, 2**61, 2**62, 2**63 - 1, 2**63,
            2**64 - 32, 2**64 - 1]
-PIECES = [b"", b"a", b"general.alignment", b"GGUF.version", b"\0", b"\xff", b"\xc3\xa9", b"\xed\xa0\x80",
-          b"n" * 64, b"n" * 65, b"x\ny"]
+PIECES = [b"", b"a", b"general.alignment", b"GGUF.version", b"\0", b"\xff", b"\xc3\xa9",
+          b"\xed\xa0\x80", b"n" * 64, b"n" * 65, b"x\ny"]
 
 # ---- Mutants -------------------------------------------------------------------------------------
 
@@ -194,8 +194,9 @@ def read(file):
 
 def told(reader):
     """As parse() gives it."""
-    tensors = [(t.name.encode(), t.tensor_type.name.upper(), tuple(int(n) for n in reversed(t.shape)),
-                t.data_offset, t.data.tobytes()) for t in reader.tensors]
+    tensors = [(t.name.encode(), t.tensor_type.name.upper(),
+                tuple(int(n) for n in reversed(t.shape)), t.data_offset, t.data.tobytes())
+               for t in reader.tensors]
     return tensors, [told_value(field) for field in own_fields(reader)]
 
 

@@ -34,6 +34,7 @@ from ._errors import (
     VkattnError,
     WaitTimeout,
 )
+from ._gguf import GGUF
 from ._layer import Layer
 from ._options import AttentionOptions, Rope
 from ._plan import Pass, Plan
@@ -49,6 +50,7 @@ __all__ = [
     "DeviceInfo",
     "DeviceLostError",
     "FileError",
+    "GGUF",
     "InternalError",
     "InvalidError",
     "Layer",
