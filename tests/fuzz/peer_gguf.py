@@ -25,6 +25,10 @@ PIECES = [b"", b"a", b"general.alignment", b"GGUF.version", b"\0", b"\xff", b"\x
 # ---- Mutants -------------------------------------------------------------------------------------
 
 
+def string(text):
+    return struct.pack("<Q", len(text)) + text
+
+
 class Fields:
     """A good file as fields, each its bytes and what it is: "n" a number, "s" a string with its
     length, "d" data."""
@@ -73,7 +77,7 @@ def change_field(kind, piece, rng):
         text = rng.choice(PIECES)
     else:
         text[rng.randrange(len(text))] = rng.randrange(256)
-    return struct.pack("<Q", len(text)) + text
+    return string(bytes(text))
 
 
 def mutate_fields(file, rng):
@@ -120,9 +124,56 @@ def mutate_bytes(file, rng, other):
     return file[:end] if rng.randrange(2) else file + bytes(rng.randint(1, 40))
 
 
+def random_items(kind, count, rng):
+    if kind == STRING:
+        return b"".join(string(rng.randbytes(rng.randrange(6))) for _ in range(count))
+    if kind == BOOL:
+        return bytes(rng.randrange(2) for _ in range(count))
+    return rng.randbytes(SIZES[kind] * count)
+
+
+def random_value(rng):
+    kind = rng.choice([*SIZES, STRING, ARRAY, ARRAY])
+    if kind != ARRAY:
+        return struct.pack("<I", kind) + random_items(kind, 1, rng)
+    item, count = rng.choice([*SIZES, STRING]), rng.choice((0, 1, 2, 7))
+    return struct.pack("<IIQ", kind, item, count) + random_items(item, count, rng)
+
+
+def random_file(rng):
+    """A good file of any types, shapes, metadata and alignment."""
+    alignment = rng.choice((8, 16, 32, 32, 64))
+    keys = [string(b"k%d" % i) + random_value(rng) for i in range(rng.randrange(5))]
+    if alignment != 32 or rng.randrange(4) == 0:
+        keys.append(string(b"general.alignment") + struct.pack("<II", 4, alignment))
+    rng.shuffle(keys)
+    tensors, size = [], 0
+    for i in range(rng.randrange(4)):
+        kind = rng.choice([kind for kind in gguf.GGMLQuantizationType if kind.name != "Q8_1"])
+        values, block = gguf.GGML_QUANT_SIZES[kind]
+        shape = [rng.randint(1, 3) for _ in range(rng.randrange(0 if values == 1 else 1, 5))]
+        blocks = 1
+        for axis in shape:
+            blocks *= axis
+        if shape:
+            shape[0] *= values
+        size += rng.choice((0, 0, 0, alignment))
+        tensors.append(string(b"t%d" % i) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape,
+                                                        kind, size))
+        size += -(-blocks * block // alignment) * alignment
+    rng.shuffle(tensors)
+    head = b"GGUF" + struct.pack("<IQQ", rng.choice((2, 3)), len(tensors), len(keys))
+    head += b"".join(keys + tensors)
+    return head + bytes(-len(head) % alignment) + rng.randbytes(size)
+
+
 def mutant(seeds, rng):
     good, bad = seeds
-    if rng.randrange(3):
+    what = rng.randrange(4)
+    if what == 0:
+        file = random_file(rng)
+        return mutate_bytes(file, rng, rng.choice(good)) if rng.randrange(2) else file
+    if what > 1:
         file = mutate_fields(rng.choice(good), rng)
         return file if rng.randrange(4) else mutate_bytes(file, rng, rng.choice(good + bad))
     file = rng.choice(good if rng.randrange(4) else bad)
@@ -269,6 +320,8 @@ def why_refused_there(own):
     keys = {key for key, _, _, _ in own[1]}
     if keys & {b"GGUF.version", b"GGUF.tensor_count", b"GGUF.kv_count"}:
         return "a key that the package has for itself"
+    if any(kind == "BF16" and shape == () for _, kind, shape, _, _ in own[0]):
+        return "a bf16 without axes, which the package takes for blocks"
     return None
 
 
