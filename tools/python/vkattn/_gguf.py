@@ -74,20 +74,20 @@ class _Source:
 
     def __init__(self, path: str, data: np.ndarray) -> None:
         self.path = path
-        self.data = data
+        self.data = memoryview(data)
         self.at = 0
 
     def malformed(self, why: str) -> FileError:
         return FileError(f"{self.path}: not a GGUF file: {why}")
 
-    def take(self, size: int, what: str) -> np.ndarray:
-        if size > self.data.size - self.at:
+    def take(self, size: int, what: str) -> memoryview:
+        if size > len(self.data) - self.at:
             raise self.malformed(f"it ends within {what}")
         self.at += size
         return self.data[self.at - size : self.at]
 
     def number(self, size: int, what: str) -> int:
-        return int.from_bytes(self.take(size, what).tobytes(), "little")
+        return int.from_bytes(self.take(size, what), "little")
 
     def string(self, what: str) -> bytes:
         return self.take(self.number(8, what), what).tobytes()
@@ -194,10 +194,10 @@ def _read_counts(source: _Source) -> tuple[int, int]:
 
 def _read_numbers(source: _Source, kind: int, count: int, what: str) -> np.ndarray:
     dtype = np.dtype(_NUMBERS[kind])
-    raw = source.take(count * dtype.itemsize, what)
-    if kind == _BOOL and (raw > 1).any():
+    raw = source.take(count * dtype.itemsize, what).tobytes()
+    if kind == _BOOL and set(raw) - {0, 1}:
         raise source.malformed(f"{what}: expected a bool of 0 or 1")
-    return np.frombuffer(raw.tobytes(), dtype)
+    return np.frombuffer(raw, dtype)
 
 
 def _read_value(source: _Source, key: str) -> tuple[int, Any]:
@@ -263,5 +263,5 @@ def _check_places(source: _Source, tensors: dict[str, _Tensor]) -> None:
         if tensor.offset < end:
             raise source.malformed(f"tensors {shown(last)} and {shown(name)} overlap")
         end, last = tensor.offset + tensor.size, name
-        if end > source.data.size:
+        if end > len(source.data):
             raise source.malformed(f"it ends within the data of tensor {shown(name)}")
