@@ -133,15 +133,15 @@ VKA_API enum vka_status vka_npy_write(const char *path, const struct vka_io_arra
  *   twice;
  * - a bool is 0 or 1; no array holds arrays; strings of metadata may hold any bytes;
  * - general.alignment, if there, is a u32 and a power of two from 8 up; else the alignment is 32;
- * - a tensor has a type that ggml has too, at most 4 axes, none of them empty, rows of whole blocks,
- *   and data at a multiple of the alignment, within the file, that no other tensor shares.
- * As in the readers of ggml and of Python's gguf, bytes between and behind the tensors may be
- * anything, and the padding behind the last tensor may be missing. Big-endian files, version 1 and
- * type q8_1, about whose size those readers disagree, are refused. */
+ * - a tensor has a type that ggml has too, at most 4 axes, no empty one, rows of whole blocks, and
+ *   data at a multiple of the alignment, within the file, that no other tensor shares.
+ * As in Python's gguf, there may be gaps between tensors, any bytes in gaps and behind the last
+ * tensor, and no padding behind that. Big-endian files, version 1, and type q8_1, about whose size
+ * ggml and gguf disagree, are refused. */
 struct vka_gguf; /* an open file; its tensors and values point into the mapped file */
 
-/* A dense little-endian tensor in row-major order. GGUF lists the fastest axis first; here it is the
- * last one, as everywhere in vkattn: a weight is [out][in]. */
+/* A dense little-endian tensor in row-major order. GGUF lists the fastest axis first; here it is
+ * the last one, as everywhere in vkattn: a weight is [out][in]. */
 struct vka_gguf_tensor {
     const char *name;
     const char *type; /* ggml's name: "f32", "q4_K", "iq2_xs"; that of vka_dtype_name where vkattn
@@ -189,9 +189,8 @@ VKA_API enum vka_status vka_gguf_parse(const char *path, const void *data, size_
                                        struct vka_gguf **file);
 VKA_API void vka_gguf_close(struct vka_gguf **file);
 
-/* The number of tensors, the tensor at an index, in the order of the file, and the tensor of a name;
- * NULL past the end, or if there is no such name. The pointers are valid until the file is closed.
- */
+/* The number of tensors, the tensor at an index, in the order of the file, and the tensor of a
+ * name; NULL past the end, or if there is no such name. Valid until the file is closed. */
 VKA_API size_t vka_gguf_count(const struct vka_gguf *file);
 VKA_API const struct vka_gguf_tensor *vka_gguf_at(const struct vka_gguf *file, size_t index);
 VKA_API const struct vka_gguf_tensor *vka_gguf_find(const struct vka_gguf *file, const char *name);
@@ -204,8 +203,8 @@ VKA_API const struct vka_gguf_value *vka_gguf_metadata(const struct vka_gguf *fi
                                                        const char *key);
 
 /* The item at an index, of any integer type or BOOL. False, and *number is unchanged, if value is
- * NULL, of another type, has no such item, or one above INT64_MAX. Some files have counts as u32 and
- * others as u64; this reads both. */
+ * NULL, of another type, has no such item, or one above INT64_MAX. Some files have counts as u32
+ * and others as u64; this reads both. */
 VKA_API bool vka_gguf_integer(const struct vka_gguf_value *value, uint64_t index, int64_t *number);
 
 /* The same for F32 and F64. */
@@ -222,8 +221,8 @@ VKA_API bool vka_gguf_string(const struct vka_gguf_value *value, size_t *at, con
  * h * head_dim + 2 i + p of the file. An odd head_dim or 0 gives `row`. */
 VKA_API uint64_t vka_gguf_rope_row(uint64_t row, uint32_t head_dim);
 
-/* Writes a file of version 3 with tensors and metadata in this order. Offsets are not read. A tensor
- * has the type that `type` names, or dtype if type is NULL. Data is aligned to the value of
+/* Writes a file of version 3 with tensors and metadata in this order. Offsets are not read. A
+ * tensor has the type that `type` names, or dtype if type is NULL. Data is aligned to the value of
  * general.alignment, at most 1 MiB, else to 32 bytes; the padding is zeros, behind the last tensor
  * too. INVALID if a reader would refuse the file, and if a size is not what type and shape need. */
 VKA_API enum vka_status vka_gguf_write(const char *path, const struct vka_gguf_tensor *tensors,

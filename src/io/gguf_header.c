@@ -1,6 +1,6 @@
 /* All of a GGUF file before its data. SPDX-License-Identifier: MIT
  *
- * The file is a magic, a version (u32), the numbers of tensors and of keys (u64 each), the metadata,
+ * The file is a magic, a version (u32), the numbers of tensors and of keys (u64 each), metadata,
  * the tensors, padding, and the data region. A tensor is a name, its rank (u32), its axes (u64
  * each, the fastest first), its type (u32) and its offset in the region (u64).
  */

@@ -1,5 +1,6 @@
 /* What the readers say of files that come through standard input, each as one byte for its format
- * (0 safetensors, 1 npy, 2 GGUF), its length as a u32, little-endian, and its bytes. A line for each:
+ * (0 safetensors, 1 npy, 2 GGUF), its length as a u32, little-endian, and its bytes. A line for
+ * each:
  *
  *     refused SENTENCE
  *     read [NAME:DTYPE:SHAPE:BYTES ...]

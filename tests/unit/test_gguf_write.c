@@ -1,4 +1,5 @@
-/* GGUF, writing: what is written is read back the same; what a reader would refuse is not written. */
+/* GGUF, writing: what is written is read back the same; what a reader would refuse is not
+ * written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
