@@ -12,21 +12,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-#ifdef BFLOAT16
-#extension GL_EXT_bfloat16 : require
-#define HALF bfloat16_t
-#define HALF_TYPE TYPE_BF16
-#define HALF_INFINITY 0x7f80u
-#define UNIT_LOG2 -15.0 // of WEIGHT_UNIT
-#define UNIT WEIGHT_UNIT
-#else
-#define HALF float16_t
-#define HALF_TYPE TYPE_F16
-#define HALF_INFINITY 0x7c00u
-// Sums of float16 values do not overflow float32: a unit of 1 keeps the smallest weights.
-#define UNIT_LOG2 0.0
-#define UNIT 1.0
-#endif
+#include "attention/coop_type.glsl"
 #include "params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
@@ -279,6 +265,7 @@ void step(uint key, uint next, bool test, sequence s)
 }
 
 #include "attention/coop_store.glsl"
+#include "attention/coop_sums.glsl"
 
 // Sets what of the grid's place does not depend on the device's memory.
 void find_place()

@@ -62,16 +62,17 @@ bool saw_key(uint t)
     return any;
 }
 
+// Sets row_sum and row_max, after load_state has found what the pass before stored.
+void load_sums();
+
+// Adds row_sum over the parts of each row, and the sink, into factors; stores what a state or a
+// record has of it.
+void finish_rows(uvec2 keys, sequence s);
+
 // A row that saw no key so far keeps its initial values: dead_context made its saved context.
 void load_state()
 {
-    uint t = lane_row(), sums = row_state(t) + VALUE;
-    if (saw_key(t)) {
-        float sum = saved(sums + part());
-        seen = sum != HIDDEN;
-        row_sum = seen ? sum : 0.0;
-        row_max = saved(sums + PARTS);
-    }
+    load_sums();
     [[dont_unroll]] for (uint j = 0; j < VALUE_MATRICES; j++) {
         for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
             uint row = first_lane_row() + e / N, at = row_state(row) + feature_of(j, e % N);
@@ -79,15 +80,6 @@ void load_state()
         }
         add_matrix(j);
     }
-}
-
-// Stores row_sum of each part and row_max, before the parts of a row are added.
-void store_sums(uint t)
-{
-    uint sums = row_state(t) + VALUE;
-    o_words[sums + part()] = floatBitsToUint(seen ? row_sum : HIDDEN);
-    if (part() == 0)
-        o_words[sums + PARTS] = floatBitsToUint(row_max);
 }
 
 // Stores x, the context of row t of the tile at feature d of this workgroup.
@@ -116,35 +108,9 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
         STORE(o_words, at, O_TYPE, one_nan(x))
 }
 
-// Adds row_sum over the parts of the row, and the sink; stores what a record has of a row.
-void finish_row(uint t, sequence s)
-{
-    float natural_max = row_max * 0.69314718, sum = 0.0; // ln 2
-    barrier(); // the scores are free
-    scores[t * S_PITCH + part() / 4][part() % 4] = floatBitsToUint(seen ? row_sum : HIDDEN);
-    barrier();
-    seen = false;
-    for (uint i = 0; i < PARTS; i++) {
-        float x = uintBitsToFloat(scores[t * S_PITCH + i / 4][i % 4]);
-        seen = seen || x != HIDDEN;
-        sum += x == HIDDEN ? 0.0 : x;
-    }
-    if (seen && PIECES == 0 && mask_has(MASK_SINK))
-        sum += UNIT * sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))],
-                                  natural_max);
-    if (part() == 0)
-        factors[t] = seen ? sum : HIDDEN;
-    if (PIECES != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
-        first_value4 == 0)
-        store_piece(output_base(t, s), natural_max, sum, seen, UNIT);
-    barrier();
-}
-
 void store_rows(uvec2 keys, sequence s)
 {
-    if ((STATE & STATE_STORE) != 0)
-        store_sums(lane_row());
-    finish_row(lane_row(), s);
+    finish_rows(keys, s);
     [[dont_unroll]] for (uint j = 0; j < VALUE_MATRICES; j++) {
         [[unroll]] for (uint i = 0; i < VALUE_MATRICES; i++)
             if (i == j)

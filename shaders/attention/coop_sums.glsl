@@ -1,0 +1,53 @@
+// Sums of the rows of attention_coop before the first and after the last step of a pass. A lane has
+// those of its row and part.
+
+void load_sums()
+{
+    uint t = lane_row(), sums = row_state(t) + VALUE;
+    if (saw_key(t)) {
+        float sum = saved(sums + part());
+        seen = sum != HIDDEN;
+        row_sum = seen ? sum : 0.0;
+        row_max = saved(sums + PARTS);
+    }
+}
+
+// Stores row_sum of each part and row_max, before the parts of a row are added.
+void store_sums(uint t)
+{
+    uint sums = row_state(t) + VALUE;
+    o_words[sums + part()] = floatBitsToUint(seen ? row_sum : HIDDEN);
+    if (part() == 0)
+        o_words[sums + PARTS] = floatBitsToUint(row_max);
+}
+
+// Adds row_sum over the parts of the row, and the sink; stores what a record has of a row.
+void finish_row(uint t, sequence s)
+{
+    float natural_max = row_max * 0.69314718, sum = 0.0; // ln 2
+    barrier(); // the scores are free
+    scores[t * S_PITCH + part() / 4][part() % 4] = floatBitsToUint(seen ? row_sum : HIDDEN);
+    barrier();
+    seen = false;
+    for (uint i = 0; i < PARTS; i++) {
+        float x = uintBitsToFloat(scores[t * S_PITCH + i / 4][i % 4]);
+        seen = seen || x != HIDDEN;
+        sum += x == HIDDEN ? 0.0 : x;
+    }
+    if (seen && PIECES == 0 && mask_has(MASK_SINK))
+        sum += UNIT * sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))],
+                                  natural_max);
+    if (part() == 0)
+        factors[t] = seen ? sum : HIDDEN;
+    if (PIECES != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
+        first_value4 == 0)
+        store_piece(output_base(t, s), natural_max, sum, seen, UNIT);
+    barrier();
+}
+
+void finish_rows(uvec2 keys, sequence s)
+{
+    if ((STATE & STATE_STORE) != 0)
+        store_sums(lane_row());
+    finish_row(lane_row(), s);
+}
