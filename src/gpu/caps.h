@@ -40,6 +40,9 @@ struct caps {
     bool matrices;                 /* cooperative matrices can be used */
     bool bfloat16_matrices;        /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */
+    bool flexible_matrices; /* of any multiple of these, with reductions, conversions and functions
+                               of elements: VK_NV_cooperative_matrix2 */
+    struct matrix_size flexible_f16, flexible_bf16;
 };
 
 #endif

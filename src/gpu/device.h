@@ -107,6 +107,8 @@ struct device_request {
     VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
+    VkPhysicalDeviceMaintenance4Features maintenance4;
+    VkPhysicalDeviceCooperativeMatrix2FeaturesNV matrix2;
 };
 
 /* Requests what the kernels that caps allows need. */

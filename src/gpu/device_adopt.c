@@ -26,6 +26,7 @@ struct wanted {
 #define SUBGROUP_SIZE VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES
 
 #define COOPERATIVE_MATRIX VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR
+#define COOPERATIVE_MATRIX_2 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV
 #define BFLOAT16 VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR
 
 static const struct wanted wanted[] = {
@@ -115,6 +116,57 @@ static const struct wanted wanted[] = {
          offsetof(VkPhysicalDeviceShaderBfloat16FeaturesKHR, shaderBFloat16CooperativeMatrix),
      .later_offset =
          offsetof(VkPhysicalDeviceShaderBfloat16FeaturesKHR, shaderBFloat16CooperativeMatrix)},
+    {.flag = offsetof(struct caps, flexible_matrices),
+     .optional = true,
+     .feature = "maintenance4",
+     .own = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES,
+     .later = VULKAN_1_3,
+     .own_offset = offsetof(VkPhysicalDeviceMaintenance4Features, maintenance4),
+     .later_offset = offsetof(VkPhysicalDeviceVulkan13Features, maintenance4)},
+    {.flag = offsetof(struct caps, flexible_matrices),
+     .extension = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true,
+     .feature = "cooperativeMatrixFlexibleDimensions",
+     .own = COOPERATIVE_MATRIX_2,
+     .later = COOPERATIVE_MATRIX_2,
+     .own_offset = offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV,
+                            cooperativeMatrixFlexibleDimensions),
+     .later_offset = offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV,
+                              cooperativeMatrixFlexibleDimensions)},
+    {.flag = offsetof(struct caps, flexible_matrices),
+     .extension = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true,
+     .feature = "cooperativeMatrixReductions",
+     .own = COOPERATIVE_MATRIX_2,
+     .later = COOPERATIVE_MATRIX_2,
+     .own_offset =
+         offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixReductions),
+     .later_offset =
+         offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixReductions)},
+    {.flag = offsetof(struct caps, flexible_matrices),
+     .extension = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true,
+     .feature = "cooperativeMatrixConversions",
+     .own = COOPERATIVE_MATRIX_2,
+     .later = COOPERATIVE_MATRIX_2,
+     .own_offset =
+         offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixConversions),
+     .later_offset =
+         offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixConversions)},
+    {.flag = offsetof(struct caps, flexible_matrices),
+     .extension = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME,
+     .core = UINT32_MAX,
+     .optional = true,
+     .feature = "cooperativeMatrixPerElementOperations",
+     .own = COOPERATIVE_MATRIX_2,
+     .later = COOPERATIVE_MATRIX_2,
+     .own_offset = offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV,
+                            cooperativeMatrixPerElementOperations),
+     .later_offset = offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV,
+                              cooperativeMatrixPerElementOperations)},
 };
 
 static bool *flag_of(struct caps *caps, const struct wanted *w)

@@ -31,17 +31,33 @@ static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR,
         .shaderBFloat16Type = VK_TRUE,
         .shaderBFloat16CooperativeMatrix = VK_TRUE};
+    request->maintenance4 = (VkPhysicalDeviceMaintenance4Features){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES,
+        .pNext = &request->matrix2,
+        .maintenance4 = VK_TRUE};
+    request->matrix2 = (VkPhysicalDeviceCooperativeMatrix2FeaturesNV){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
+        .cooperativeMatrixFlexibleDimensions = VK_TRUE,
+        .cooperativeMatrixReductions = VK_TRUE,
+        .cooperativeMatrixConversions = VK_TRUE,
+        .cooperativeMatrixPerElementOperations = VK_TRUE};
     *tail = &request->float16;
     request->float16.pNext = &request->memory_model;
     request->memory_model.pNext = &request->matrix;
+    tail = &request->matrix.pNext;
     add_extension(request, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
     if (version < VK_API_VERSION_1_2) {
         add_extension(request, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
         add_extension(request, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME);
     }
     if (caps->bfloat16_matrices) {
-        request->matrix.pNext = &request->bfloat16;
+        *tail = &request->bfloat16;
+        tail = &request->bfloat16.pNext;
         add_extension(request, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
+    }
+    if (caps->flexible_matrices) {
+        *tail = &request->maintenance4;
+        add_extension(request, VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME);
     }
 }
 

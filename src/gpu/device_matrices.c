@@ -50,6 +50,27 @@ static bool read_features(const struct vk_instance *instance, VkPhysicalDevice p
     return matrix.cooperativeMatrix;
 }
 
+/* The parts of VK_NV_cooperative_matrix2 that the kernels use. Their modules are SPIR-V 1.6, whose
+ * workgroup sizes by specialization constants need maintenance4: Vulkan 1.3 has both. */
+static bool read_flexible(const struct vk_instance *instance, VkPhysicalDevice physical,
+                          uint32_t version, const struct caps *caps)
+{
+    VkPhysicalDeviceCooperativeMatrix2FeaturesNV matrix2 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV};
+    VkPhysicalDeviceMaintenance4Features maintenance4 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES, .pNext = &matrix2};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &maintenance4};
+    if (!caps->matrices || version < VK_API_VERSION_1_3 ||
+        !instance->vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV ||
+        !vk_has_extension(instance, physical, VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME))
+        return false;
+    instance->vkGetPhysicalDeviceFeatures2(physical, &features);
+    return maintenance4.maintenance4 && matrix2.cooperativeMatrixFlexibleDimensions &&
+           matrix2.cooperativeMatrixReductions && matrix2.cooperativeMatrixConversions &&
+           matrix2.cooperativeMatrixPerElementOperations;
+}
+
 static void add_to_properties(const VkCooperativeMatrixPropertiesKHR *from,
                               struct vka_device_properties *p)
 {
@@ -86,6 +107,35 @@ static uint32_t matrix_registers(const struct caps *caps)
     return caps->least_subgroup < 16 ? 80 : 96;
 }
 
+/* Replaces *best by a smaller size, of which more are multiples. */
+static void take_smaller(const VkCooperativeMatrixFlexibleDimensionsPropertiesNV *from,
+                         int32_t component, struct matrix_size *best)
+{
+    bool types = from->AType == component && from->BType == component &&
+                 from->CType == COMPONENT_F32 && from->ResultType == COMPONENT_F32;
+    uint32_t had = best->m * best->n * best->k;
+    uint32_t has = from->MGranularity * from->NGranularity * from->KGranularity;
+    if (types && from->scope == SCOPE_SUBGROUP && !from->saturatingAccumulation && has &&
+        (!had || has < had))
+        *best = (struct matrix_size){from->MGranularity, from->NGranularity, from->KGranularity};
+}
+
+static void read_flexible_sizes(const struct vk_instance *instance, VkPhysicalDevice physical,
+                                struct caps *caps)
+{
+    VkCooperativeMatrixFlexibleDimensionsPropertiesNV list[MAX_MATRICES];
+    uint32_t count = COUNTOF(list);
+    for (uint32_t i = 0; i < count; i++)
+        list[i] = (VkCooperativeMatrixFlexibleDimensionsPropertiesNV){
+            .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV};
+    VkResult result = instance->vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV(
+        physical, &count, list);
+    for (uint32_t i = 0; i < count && (result == VK_SUCCESS || result == VK_INCOMPLETE); i++) {
+        take_smaller(&list[i], COMPONENT_F16, &caps->flexible_f16);
+        take_smaller(&list[i], COMPONENT_BF16, &caps->flexible_bf16);
+    }
+}
+
 void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice physical,
                           uint32_t version, struct caps *caps)
 {
@@ -94,6 +144,9 @@ void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice p
     if (!read_features(instance, physical, version, caps))
         return;
     caps->matrix_registers = matrix_registers(caps);
+    caps->flexible_matrices = read_flexible(instance, physical, version, caps);
+    if (caps->flexible_matrices)
+        read_flexible_sizes(instance, physical, caps);
     for (uint32_t i = 0; i < count; i++)
         list[i] = (VkCooperativeMatrixPropertiesKHR){
             .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};

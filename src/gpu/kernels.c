@@ -39,6 +39,11 @@ static const char *missing_matrices(unsigned needs, const struct caps *caps)
         return "needs cooperative matrices of float16";
     if (needs & NEED_MATRIX_BF16 && (!caps->bfloat16_matrices || !caps->matrix_bf16.m))
         return "needs cooperative matrices of bfloat16";
+    if (needs & NEED_MATRIX2_F16 && (!caps->flexible_matrices || !caps->flexible_f16.m))
+        return "needs cooperative matrices of float16 in any size, with reductions";
+    if (needs & NEED_MATRIX2_BF16 &&
+        (!caps->flexible_matrices || !caps->bfloat16_matrices || !caps->flexible_bf16.m))
+        return "needs cooperative matrices of bfloat16 in any size, with reductions";
     if (needs & (NEED_MATRIX_F16 | NEED_MATRIX_BF16) &&
         has->max_workgroup < COOP_SUBGROUPS * has->subgroup_size)
         return "needs workgroups of 8 subgroups";

@@ -66,6 +66,11 @@ static enum vka_status load_functions(struct log *log, struct vk_instance *insta
     instance->vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
         (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)vkGetInstanceProcAddr(
             instance->handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    instance->vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV)
+            vkGetInstanceProcAddr(
+                instance->handle,
+                "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV");
     if (instance->debug_utils) {
         instance->vkCreateDebugUtilsMessengerEXT =
             (PFN_vkCreateDebugUtilsMessengerEXT)vkGetInstanceProcAddr(

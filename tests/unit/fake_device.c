@@ -7,6 +7,12 @@
 
 #include "fake_device.h"
 
+#define FLEXIBLE(m, n, k, type, result, where)                                          \
+    {                                                                                   \
+        .MGranularity = (m), .NGranularity = (n), .KGranularity = (k), .AType = (type), \
+        .BType = (type), .CType = (result), .ResultType = (result), .scope = (where)    \
+    }
+
 const struct fake_device fake_modern = {
     .instance_version = VK_API_VERSION_1_3,
     .properties = {.apiVersion = VK_API_VERSION_1_3,
@@ -35,6 +41,11 @@ const struct fake_device fake_modern = {
     .device_scope = 1,
     .bfloat16 = 1,
     .bfloat16_matrix = 1,
+    .maintenance4 = 1,
+    .flexible = 1,
+    .reductions = 1,
+    .conversions = 1,
+    .elements = 1,
     .subgroup = {.subgroupSize = 32,
                  .supportedStages = VK_SHADER_STAGE_COMPUTE_BIT,
                  .supportedOperations = VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
@@ -48,7 +59,7 @@ const struct fake_device fake_modern = {
     .external = VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT,
     .driver = "radv",
     .extensions = {"VK_KHR_cooperative_matrix", "VK_KHR_shader_bfloat16",
-                   "VK_EXT_external_memory_host"},
+                   "VK_EXT_external_memory_host", "VK_NV_cooperative_matrix2"},
     .memory = {.memoryHeapCount = 2,
                .memoryHeaps = {{.size = 8ull << 30, .flags = VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
                                {.size = 32ull << 30}},
@@ -77,6 +88,11 @@ const struct fake_device fake_modern = {
                  {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 3, .BType = 7, .scope = 3},
                  {.MSize = 16, .NSize = 16, .KSize = 32, .AType = 999, .BType = -1, .scope = 3}},
     .n_matrix = 8,
+    /* As those; scope 2 is a workgroup. */
+    .flexibles = {FLEXIBLE(32, 16, 16, 0, 1, 3), FLEXIBLE(16, 8, 16, 0, 1, 3),
+                  FLEXIBLE(16, 16, 16, 0, 1, 3), FLEXIBLE(8, 8, 8, 0, 0, 3),
+                  FLEXIBLE(8, 8, 8, 0, 1, 2), FLEXIBLE(16, 16, 16, 1000141000, 1, 3)},
+    .n_flexible = 6,
 };
 
 struct fake_device fake;
@@ -150,11 +166,21 @@ static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDevice
             ((VkPhysicalDeviceVulkanMemoryModelFeatures *)s)->vulkanMemoryModelDeviceScope =
                 fake.device_scope;
             break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES:
+            ((VkPhysicalDeviceMaintenance4Features *)s)->maintenance4 = fake.maintenance4;
+            break;
         default:
             /* Not in every header's enum, so not in a switch over it. */
             if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR) {
                 ((VkPhysicalDeviceCooperativeMatrixFeaturesKHR *)s)->cooperativeMatrix =
                     fake.matrix;
+            } else if (s->sType ==
+                       VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV) {
+                VkPhysicalDeviceCooperativeMatrix2FeaturesNV *m = (void *)s;
+                m->cooperativeMatrixFlexibleDimensions = fake.flexible;
+                m->cooperativeMatrixReductions = fake.reductions;
+                m->cooperativeMatrixConversions = fake.conversions;
+                m->cooperativeMatrixPerElementOperations = fake.elements;
             } else {
                 VkPhysicalDeviceShaderBfloat16FeaturesKHR *b = (void *)s;
                 assert_int_equal(s->sType,
@@ -189,6 +215,20 @@ static VkResult VKAPI_CALL get_matrices(VkPhysicalDevice physical, uint32_t *cou
     for (uint32_t i = 0; i < fake.n_matrix; i++) {
         list[i] = fake.matrices[i];
         list[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    }
+    return fake.matrices_result;
+}
+
+static VkResult VKAPI_CALL get_flexibles(VkPhysicalDevice physical, uint32_t *count,
+                                         VkCooperativeMatrixFlexibleDimensionsPropertiesNV *list)
+{
+    (void)physical;
+    assert_true(*count >= fake.n_flexible);
+    *count = fake.n_flexible;
+    for (uint32_t i = 0; i < fake.n_flexible; i++) {
+        assert_int_equal(list[i].sType,
+                         VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV);
+        list[i] = fake.flexibles[i];
     }
     return fake.matrices_result;
 }
@@ -230,6 +270,7 @@ struct caps fake_caps(uint32_t *family)
         .vkGetPhysicalDeviceExternalBufferProperties = get_external,
         .vkEnumerateDeviceExtensionProperties = get_extensions,
         .vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR = get_matrices,
+        .vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV = get_flexibles,
     };
     struct caps caps;
     device_read_caps(&instance, VK_NULL_HANDLE, 5, &caps, family);

@@ -9,6 +9,7 @@ struct fake_device {
     VkPhysicalDeviceProperties properties;
     VkBool32 int64, timeline, float16, address, storage16, size_control;
     VkBool32 matrix, memory_model, device_scope, bfloat16, bfloat16_matrix;
+    VkBool32 maintenance4, flexible, reductions, conversions, elements;
     VkPhysicalDeviceSubgroupProperties subgroup;
     VkPhysicalDeviceSubgroupSizeControlProperties size;
     uint64_t max_allocation, host_alignment;
@@ -18,8 +19,9 @@ struct fake_device {
     VkResult extensions_result, matrices_result;
     VkPhysicalDeviceMemoryProperties memory;
     VkQueueFamilyProperties families[3];
-    uint32_t n_family, n_matrix;
+    uint32_t n_family, n_matrix, n_flexible;
     VkCooperativeMatrixPropertiesKHR matrices[8];
+    VkCooperativeMatrixFlexibleDimensionsPropertiesNV flexibles[6];
 };
 
 /* A device of today, with everything. */

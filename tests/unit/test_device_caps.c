@@ -235,6 +235,34 @@ static void matrices_of_no_use(void **state)
     assert_int_equal(caps.properties.cooperative_matrix_count, 0);
 }
 
+/* VK_NV_cooperative_matrix2: the smallest size of a subgroup with float32 sums; all its parts, and
+ * those of Vulkan 1.3 that its modules need. */
+static void flexible_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = read_caps();
+    assert_true(caps.flexible_matrices);
+    assert_memory_equal(&caps.flexible_f16, (&(struct matrix_size){16, 8, 16}), 12);
+    assert_memory_equal(&caps.flexible_bf16, (&(struct matrix_size){16, 16, 16}), 12);
+    fake.flexibles[1].saturatingAccumulation = 1;
+    assert_int_equal(read_caps().flexible_f16.n, 16);
+    fake.matrices_result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    assert_int_equal(read_caps().flexible_f16.m, 0);
+    VkBool32 *const parts[] = {&fake.maintenance4, &fake.flexible, &fake.reductions,
+                               &fake.conversions,  &fake.elements, &fake.memory_model};
+    for (size_t i = 0; i < COUNTOF(parts); i++) {
+        fake = fake_modern;
+        *parts[i] = 0;
+        assert_false(read_caps().flexible_matrices);
+    }
+    fake = fake_modern;
+    fake.extensions[3] = NULL;
+    assert_false(read_caps().flexible_matrices);
+    fake = fake_modern;
+    fake.instance_version = VK_API_VERSION_1_2;
+    assert_false(read_caps().flexible_matrices);
+}
+
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
 static bool asks_for(const struct device_request *request, const char *extension)
@@ -264,11 +292,15 @@ static void requests(void **state)
     (void)state;
     struct device_request r;
     request_for(VK_API_VERSION_1_3, &r);
-    assert_int_equal(chained(&r), 6); /* all but addresses */
+    assert_int_equal(chained(&r), 8); /* all but addresses */
     assert_true(asks_for(&r, "VK_KHR_cooperative_matrix") &&
                 asks_for(&r, "VK_KHR_shader_bfloat16") &&
                 asks_for(&r, "VK_EXT_external_memory_host"));
-    assert_int_equal(r.n_extension, 3);
+    assert_true(asks_for(&r, "VK_NV_cooperative_matrix2") && r.maintenance4.maintenance4 &&
+                r.matrix2.cooperativeMatrixFlexibleDimensions &&
+                r.matrix2.cooperativeMatrixReductions && r.matrix2.cooperativeMatrixConversions &&
+                r.matrix2.cooperativeMatrixPerElementOperations);
+    assert_int_equal(r.n_extension, 4);
     assert_true(r.bfloat16.shaderBFloat16CooperativeMatrix && r.matrix.cooperativeMatrix &&
                 r.memory_model.vulkanMemoryModel && r.memory_model.vulkanMemoryModelDeviceScope &&
                 r.float16.shaderFloat16);
@@ -276,8 +308,8 @@ static void requests(void **state)
     /* What a later Vulkan took up is asked for by its extension. */
     fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
     request_for(VK_API_VERSION_1_1, &r);
-    assert_int_equal(chained(&r), 7);
-    assert_int_equal(r.n_extension, 8);
+    assert_int_equal(chained(&r), 9);
+    assert_int_equal(r.n_extension, 9);
     assert_true(
         asks_for(&r, "VK_KHR_timeline_semaphore") && asks_for(&r, "VK_KHR_buffer_device_address") &&
         asks_for(&r, "VK_EXT_subgroup_size_control") &&
@@ -286,8 +318,8 @@ static void requests(void **state)
     fake.bfloat16 = fake.timeline = fake.size_control = fake.address = 0;
     fake.external = 0;
     request_for(VK_API_VERSION_1_3, &r);
-    assert_int_equal(chained(&r), 3);
-    assert_int_equal(r.n_extension, 1);
+    assert_int_equal(chained(&r), 5);
+    assert_int_equal(r.n_extension, 2);
     fake.matrix = 0;
     request_for(VK_API_VERSION_1_3, &r);
     assert_null(r.features.pNext);
@@ -361,6 +393,7 @@ int main(void)
         cmocka_unit_test_setup(queues_and_memory, set_up),
         cmocka_unit_test_setup(matrices, set_up),
         cmocka_unit_test_setup(matrices_of_no_use, set_up),
+        cmocka_unit_test_setup(flexible_matrices, set_up),
         cmocka_unit_test_setup(requests, set_up),
         cmocka_unit_test_setup(kernels, set_up),
         cmocka_unit_test_setup(kernels_of_cpu_drivers, set_up),
