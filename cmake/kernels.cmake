@@ -1,6 +1,14 @@
 # The rows of kernels.def, and what a kernel's module is made from.
 
-set(KERNEL_TARGET vulkan1.1)
+# kernel_target(OUTPUT ID): what a kernel's module is for. glslang takes GL_NV_cooperative_matrix2 for
+# SPIR-V 1.6 alone.
+function(kernel_target OUTPUT ID)
+  if(${ID}_NEEDS MATCHES "NEED_MATRIX2")
+    set(${OUTPUT} vulkan1.3 PARENT_SCOPE)
+  else()
+    set(${OUTPUT} vulkan1.1 PARENT_SCOPE)
+  endif()
+endfunction()
 
 # Kernels with such a need have a prebuilt module: Debian 12's compiler lacks cooperative matrices.
 set(KERNEL_PREBUILT_NEEDS "NEED_MATRIX")
@@ -24,7 +32,8 @@ endmacro()
 
 # kernel_command(OUTPUT GLSLANG SHADERS ID SPV): the command that compiles a kernel.
 function(kernel_command OUTPUT GLSLANG SHADERS ID SPV)
-  set(${OUTPUT} ${GLSLANG} --quiet --target-env ${KERNEL_TARGET} ${${ID}_DEFINES} -I${SHADERS}
+  kernel_target(target ${ID})
+  set(${OUTPUT} ${GLSLANG} --quiet --target-env ${target} ${${ID}_DEFINES} -I${SHADERS}
                 -o ${SPV} ${SHADERS}/${${ID}_FILE} PARENT_SCOPE)
 endfunction()
 
@@ -51,7 +60,8 @@ endfunction()
 
 # kernel_hash(OUTPUT SHADERS ID): the SHA-256 of target, defines and inputs.
 function(kernel_hash OUTPUT SHADERS ID)
-  set(text "target ${KERNEL_TARGET}\ndefines ${${ID}_DEFINES}\nsource ${${ID}_FILE}\n")
+  kernel_target(target ${ID})
+  set(text "target ${target}\ndefines ${${ID}_DEFINES}\nsource ${${ID}_FILE}\n")
   kernel_inputs(inputs ${SHADERS} ${ID})
   foreach(input IN LISTS inputs)
     file(SHA256 ${SHADERS}/${input} hash)

@@ -21,7 +21,7 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${SHADER_DIR}/ker
 function(glslang_knows VAR EXTENSION)
   set(probe ${SHADER_SPV_DIR}/probe.comp)
   file(WRITE ${probe} "#version 450\n#extension ${EXTENSION} : require\nvoid main() {}\n")
-  execute_process(COMMAND ${GLSLANG} --quiet --target-env vulkan1.1 -o ${probe}.spv ${probe}
+  execute_process(COMMAND ${GLSLANG} --quiet --target-env vulkan1.3 -o ${probe}.spv ${probe}
                   RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
   if(result EQUAL 0)
     set(${VAR} ON PARENT_SCOPE)
@@ -31,6 +31,7 @@ function(glslang_knows VAR EXTENSION)
   endif()
 endfunction()
 glslang_knows(HAS_MATRIX GL_KHR_cooperative_matrix)
+glslang_knows(HAS_MATRIX2 GL_NV_cooperative_matrix2)
 glslang_knows(HAS_BFLOAT16 GL_EXT_bfloat16)
 
 kernels_read(${SHADER_DIR})
@@ -40,7 +41,8 @@ foreach(id IN LISTS KERNEL_IDS)
   set(spv ${SHADER_SPV_DIR}/${id}.spv)
   list(APPEND KERNEL_SPVS ${spv})
   if((${id}_NEEDS MATCHES "NEED_MATRIX" AND NOT HAS_MATRIX) OR
-     (${id}_NEEDS MATCHES "NEED_MATRIX_BF16" AND NOT HAS_BFLOAT16))
+     (${id}_NEEDS MATCHES "NEED_MATRIX2" AND NOT HAS_MATRIX2) OR
+     (${id}_NEEDS MATCHES "NEED_MATRIX2?_BF16" AND NOT HAS_BFLOAT16))
     list(APPEND KERNELS_PREBUILT ${id})
     set(take ${CMAKE_CURRENT_LIST_DIR}/take_prebuilt.cmake)
     add_custom_command(

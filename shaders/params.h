@@ -281,7 +281,7 @@ struct rope_params {
 #define ROPE_OFFSET 4u
 #define ROPE_OFFSET_PER_BATCH 8u
 
-/* ---- attention_row, _tile, _coop, _decode: fused attention, one pass over the keys ----
+/* ---- attention_row, _tile, _coop, _coop2, _decode: fused attention, one pass over the keys ----
  * A workgroup takes a tile of rows of one key head; row t is query t / group of head t % group.
  * Grid: tiles along x, key heads along y, batch elements along z. The parameters are in a buffer.
  * Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
@@ -386,6 +386,26 @@ struct attention_params {
 #define AHEAD_VALUES 1 /* values of the step, while its scores are computed */
 #define AHEAD_Q 2      /* q; else it stays in shared memory */
 #define AHEAD_KEYS 4   /* keys of the next step */
+
+/* attention_coop2: THREADS are SUBGROUPS subgroups, each with M rows; matrices are M x N, from M x N
+ * and N x N. Buffer 13: words of attention_map. */
+#define COOP2_THREADS 0
+#define COOP2_SUBGROUPS 1
+#define COOP2_M 2
+#define COOP2_N 3
+#define COOP2_HEAD 4  /* head_dim, rounded up to a multiple of N */
+#define COOP2_VALUE 5 /* value features of a workgroup, a multiple of N */
+#define COOP2_KEYS 6  /* keys of a step, a multiple of N */
+#define COOP2_AHEAD 7 /* AHEAD_VALUES, AHEAD_KEYS */
+#define COOP2_O_TYPE 8
+#define COOP2_K_VEC 9 /* as ATTENTION_COOP_K_VEC */
+#define COOP2_V_VEC 10
+#define COOP2_GENERAL 11
+#define COOP2_PAGED 12
+#define COOP2_PIECES 13
+#define COOP2_STATE 14
+#define COOP2_SPECS 15
+#define COOP2_ROWS_MOST 32u /* of a subgroup: it has a bit for each */
 
 /* attention_decode: DECODE_THREADS invocations take ROWS rows, and two keys each a step. A chunk is
  * 16 bytes of a key or value. State of a row: DECODE_PITCH floats, 4 * v_fours a lane of context,

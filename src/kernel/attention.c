@@ -3,12 +3,22 @@
 #include "kernel/attention_family.h"
 #include "params.h"
 
+/* Whether attention_coop2 comes before attention_coop. Not on AMD's GPUs, whose matrices have a row
+ * in 16 lanes: there reductions and conversions take more instructions than a pass of the scores
+ * through shared memory. */
+static bool takes_flexible_matrices(const struct caps *caps)
+{
+    return caps->properties.type != VKA_DEVICE_CPU && caps->properties.vendor_id != VENDOR_AMD;
+}
+
 static void choose_kernel(const struct caps *caps, const struct attention_problem *problem,
                           struct attention_choice *choice)
 {
     bool cpu = caps->properties.type == VKA_DEVICE_CPU;
     bool few = attention_has_few_rows(problem);
     bool matrices = !few || caps->matrix_registers >= MATRIX_REGISTERS;
+    if (!few && takes_flexible_matrices(caps) && attention_coop2.choose(caps, problem, choice))
+        return;
     if (!cpu && matrices && attention_coop.choose(caps, problem, choice))
         return;
     if (!cpu && few && attention_decode.choose(caps, problem, choice))
@@ -19,8 +29,10 @@ static void choose_kernel(const struct caps *caps, const struct attention_proble
         return;
     if (cpu && few && attention_decode.choose(caps, problem, choice))
         return;
-    if (!cpu || !attention_tile.choose(caps, problem, choice))
-        attention_coop.choose(caps, problem, choice);
+    if (cpu && attention_tile.choose(caps, problem, choice))
+        return;
+    if (!attention_coop.choose(caps, problem, choice))
+        attention_coop2.choose(caps, problem, choice);
 }
 
 /* Splits the keys where a sum over all of them would exceed TUNE_CHAIN terms. Refuses heads with
@@ -57,6 +69,8 @@ static const struct attention_family *family_of(enum kernel kernel)
 {
     if (kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16)
         return &attention_coop;
+    if (kernel == KERNEL_attention_coop2_f16 || kernel == KERNEL_attention_coop2_bf16)
+        return &attention_coop2;
     if (kernel == KERNEL_attention_decode)
         return &attention_decode;
     return kernel == KERNEL_attention_tile ? &attention_tile : &attention_row;

@@ -23,7 +23,7 @@ struct attention_choice {
     uint32_t lanes, rows;   /* invocations (along x if lanes_y is set), rows of each */
     uint32_t tile;          /* rows of a workgroup */
     uint32_t head4, value4; /* vec4 of a row of q and of the context */
-    /* attention_tile; attention_coop too, except depth4, v_keys and q_whole */
+    /* attention_tile; attention_coop and _coop2 too, except depth4, v_keys and q_whole */
     uint32_t lanes_y;
     uint32_t keys;           /* keys of a step */
     uint32_t depth4, v_keys; /* vec4 of a key, and values, staged at a time */
@@ -32,9 +32,9 @@ struct attention_choice {
     uint32_t split_keys; /* keys of a split: whole steps, TUNE_CHAIN at most */
     bool q_whole;        /* q stays in shared memory */
     bool map;            /* attention_map runs before */
-    uint32_t ahead;      /* attention_coop: AHEAD_ bits of params.h */
+    uint32_t ahead;      /* attention_coop, _coop2: AHEAD_ bits of params.h */
     uint32_t columns;    /* attention_coop: subgroups that share rows */
-    struct matrix_size size;   /* attention_coop */
+    struct matrix_size size;   /* attention_coop; _coop2: m is the rows of a subgroup, k equals n */
     uint32_t k_fours, v_fours; /* attention_decode: vec4 of 16 bytes of a key, of a value */
     uint32_t batch;            /* of it: loads at a time */
     const char *reason;

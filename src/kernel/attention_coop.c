@@ -36,17 +36,6 @@
  * several. */
 #define SHARED_AIM 40960u
 
-/* The kernel for the types; KERNEL_COUNT: none. None for float32 output, because weights are
- * rounded to 16 bits. */
-static enum kernel kernel_of(const struct attention_problem *p)
-{
-    if (p->q_type != p->kv_type || p->kv_type != p->v_type || p->o_type == VKA_F32)
-        return KERNEL_COUNT;
-    return p->q_type == VKA_F16    ? KERNEL_attention_coop_f16
-           : p->q_type == VKA_BF16 ? KERNEL_attention_coop_bf16
-                                   : KERNEL_COUNT;
-}
-
 /* AHEAD_ bits by the registers of a lane. */
 static uint32_t ahead_of(const struct caps *caps, const struct attention_choice *c)
 {
@@ -118,7 +107,8 @@ static bool set_columns(const struct caps *caps, const struct attention_problem 
 static bool choose(const struct caps *caps, const struct attention_problem *problem,
                    struct attention_choice *choice)
 {
-    enum kernel kernel = kernel_of(problem);
+    enum kernel kernel =
+        attention_kernel_of_16_bits(problem, KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16);
     if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
         return false;
     struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1, .rows = 1};
@@ -141,12 +131,6 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     return true;
 }
 
-/* See ATTENTION_COOP_K_VEC. */
-static uint32_t vec_of(bool chunks, uint32_t dim, uint32_t padded)
-{
-    return !chunks ? 0 : dim == padded ? 2 : 1;
-}
-
 static void set_key(const struct attention_choice *c, const struct attention_operands *o,
                     struct pipeline_key *key)
 {
@@ -162,8 +146,9 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_COOP_KEYS] = c->keys;
     key->spec[ATTENTION_COOP_AHEAD] = c->ahead;
     key->spec[ATTENTION_COOP_O_TYPE] = o->o_type;
-    key->spec[ATTENTION_COOP_K_VEC] = vec_of(o->k_chunks, o->head_dim, 4 * c->head4);
-    key->spec[ATTENTION_COOP_V_VEC] = vec_of(o->v_chunks, o->value_dim, 4 * c->value4 * c->n_chunk);
+    key->spec[ATTENTION_COOP_K_VEC] = attention_vec_of(o->k_chunks, o->head_dim, 4 * c->head4);
+    key->spec[ATTENTION_COOP_V_VEC] =
+        attention_vec_of(o->v_chunks, o->value_dim, 4 * c->value4 * c->n_chunk);
     key->spec[ATTENTION_COOP_GENERAL] = o->bias || o->dropout;
     key->spec[ATTENTION_COOP_PAGED] = o->paged;
     key->spec[ATTENTION_COOP_PIECES] = c->n_split > 1;

@@ -20,7 +20,7 @@ struct attention_family {
 
 /* Where choose returns false, attention_row sets choice->reason; the others leave *choice as it
  * was. */
-extern const struct attention_family attention_row, attention_tile, attention_coop,
+extern const struct attention_family attention_row, attention_tile, attention_coop, attention_coop2,
     attention_decode;
 
 /* Most rows of decoding, where each key read gives little work: steps are wide, and every lane has
@@ -36,6 +36,22 @@ static inline bool attention_has_few_rows(const struct attention_problem *proble
  * tile and keys. */
 void attention_split_keys(const struct caps *caps, const struct attention_problem *problem,
                           struct attention_choice *choice);
+
+/* The one of two kernels that is for the types; KERNEL_COUNT: none. None for float32 output, because
+ * weights are rounded to 16 bits. */
+static inline enum kernel attention_kernel_of_16_bits(const struct attention_problem *p,
+                                                      enum kernel f16, enum kernel bf16)
+{
+    if (p->q_type != p->kv_type || p->kv_type != p->v_type || p->o_type == VKA_F32)
+        return KERNEL_COUNT;
+    return p->q_type == VKA_F16 ? f16 : p->q_type == VKA_BF16 ? bf16 : KERNEL_COUNT;
+}
+
+/* See ATTENTION_COOP_K_VEC. */
+static inline uint32_t attention_vec_of(bool chunks, uint32_t dim, uint32_t padded)
+{
+    return !chunks ? 0 : dim == padded ? 2 : 1;
+}
 
 #define PHILOX_LOOPS 12.0 /* of a draw of dropout */
 

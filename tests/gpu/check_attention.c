@@ -18,9 +18,20 @@ enum mask_kind {
 
 static const uint32_t key_counts[] = {1, 7, 8, 31, 33, 64, 257, 1000};
 
+static bool is_attention_coop2(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_coop2_f16 || kernel == KERNEL_attention_coop2_bf16;
+}
+
 bool is_attention_coop(enum kernel kernel)
 {
-    return kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16;
+    return kernel == KERNEL_attention_coop_f16 || kernel == KERNEL_attention_coop_bf16 ||
+           is_attention_coop2(kernel);
+}
+
+static bool takes_bf16(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_coop_bf16 || kernel == KERNEL_attention_coop2_bf16;
 }
 
 static bool is_fused(const struct check *c)
@@ -86,9 +97,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     const uint32_t set = rng_range(rng, 0, PROBLEM_SHARED - 1) & (dense ? ~1u : ~0u);
     const bool coop = is_attention_coop(c->kernel);
     const bool wide = coop && n_kv <= 100 && rng_chance(rng, 4); /* heads that models have */
-    enum vka_dtype type = c->kernel == KERNEL_attention_coop_bf16 ? VKA_BF16
-                          : coop                                  ? VKA_F16
-                                                                  : VKA_F32;
+    enum vka_dtype type = takes_bf16(c->kernel) ? VKA_BF16 : coop ? VKA_F16 : VKA_F32;
     struct problem p = {
         .seed = rng_next(rng),
         .batch = 2,
@@ -135,11 +144,14 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
 }
 
 /* attention_coop: registers that make it spread a context over one, two or four subgroups, and keep
- * q in registers or not; wide heads need many. */
-static uint32_t draw_registers(struct rng *rng, const struct problem *p)
+ * q in registers or not; wide heads need many. attention_coop2: registers that it needs at least,
+ * or more for more rows and keys. */
+static uint32_t draw_registers(enum kernel kernel, struct rng *rng, const struct problem *p)
 {
     static const uint32_t few[] = {96, 80, 48};
     bool wide = p->head_dim > 40 || p->value_dim > 40;
+    if (is_attention_coop2(kernel))
+        return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96u : 96;
     return wide                  ? MATRIX_REGISTERS << rng_range(rng, 0, 1)
            : rng_chance(rng, 25) ? MATRIX_REGISTERS
                                  : few[rng_range(rng, 0, COUNTOF(few) - 1)];
@@ -150,7 +162,7 @@ static void run_case(struct check *c, const struct problem *p)
     struct problem_result result;
     char text[CASE_TEXT];
     if (is_attention_coop(c->kernel))
-        c->device->caps.matrix_registers = draw_registers(&c->rng, p);
+        c->device->caps.matrix_registers = draw_registers(c->kernel, &c->rng, p);
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
     else if (!(result.kernels >> c->kernel & 1))

@@ -41,7 +41,8 @@ static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
                                 BIT(attention_texel) | BIT(attention_address) |
                                 BIT(attention_feature);
     static const uint64_t coop = BIT(matmul_coop_f16) | BIT(matmul_coop_bf16) |
-                                 BIT(attention_coop_f16) | BIT(attention_coop_bf16);
+                                 BIT(attention_coop_f16) | BIT(attention_coop_bf16) |
+                                 BIT(attention_coop2_f16) | BIT(attention_coop2_bf16);
     const uint64_t sets[LARGE_KERNELS_COUNT] = {
         [LARGE_KERNELS_USUAL] = 0,
         [LARGE_KERNELS_GPU] = cpu,

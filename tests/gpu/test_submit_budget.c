@@ -146,7 +146,8 @@ static void bits_whatever_the_budget(void **state)
 static void bits_of_matrix_units(void **state)
 {
     struct vka_device *device = *state;
-    const enum kernel kernels[] = {KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16};
+    const enum kernel kernels[] = {KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16,
+                                   KERNEL_attention_coop2_f16, KERNEL_attention_coop2_bf16};
     const uint64_t disabled = device->caps.without;
     size_t n = 0;
     device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
@@ -155,7 +156,7 @@ static void bits_of_matrix_units(void **state)
     for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
         for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
             struct budget_case p = problems[i];
-            p.dtype = kernels[k] == KERNEL_attention_coop_f16 ? VKA_F16 : VKA_BF16;
+            p.dtype = k % 2 == 0 ? VKA_F16 : VKA_BF16;
             if (p.path != VKA_PATH_FUSED || kernel_missing(kernels[k], &device->caps))
                 continue;
             same_bits(device, &p);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# module.sh SPIRV_VAL SPIRV_OPT MODULE: MODULE is valid, and still is with the checks in it that
+# module.sh SPIRV_VAL SPIRV_OPT TARGET MODULE: MODULE, for TARGET, is valid, and still is with the checks in it that
 # GPU-assisted validation layers put around loads from storage buffers. SPIRV-Tools before 2024 can
 # put them there as well; later ones leave that part out.
 #
@@ -7,14 +7,14 @@
 # longer valid, and drivers refuse it or crash: a condition must not load from a storage buffer.
 set -eu
 
-val=$1 opt=$2 module=$3
+val=$1 opt=$2 target=$3 module=$4
 work=$(mktemp)
 trap 'rm -f "$work"' EXIT
 
-"$val" --target-env vulkan1.1 "$module"
+"$val" --target-env "$target" "$module"
 for checks in --inst-buff-oob-check --inst-buff-addr-check; do
-    if text=$("$opt" "$checks" "$module" -o "$work" 2>&1); then
-        "$val" --target-env vulkan1.1 "$work"
+    if text=$("$opt" "$checks" --target-env="$target" "$module" -o "$work" 2>&1); then
+        "$val" --target-env "$target" "$work"
         echo "$checks: still valid"
     elif echo "$text" | grep -q "nknown flag"; then
         echo "$checks: not in this spirv-opt"

@@ -343,11 +343,18 @@ static void kernels(void **state)
     struct caps caps = read_caps();
     check_kernel(KERNEL_matmul_coop_f16, &caps, NULL);
     check_kernel(KERNEL_matmul_coop_bf16, &caps, NULL);
+    check_kernel(KERNEL_attention_coop2_f16, &caps, NULL);
+    check_kernel(KERNEL_attention_coop2_bf16, &caps, NULL);
     check_kernel(KERNEL_matmul_tile, &caps, NULL);
     check_kernel(KERNEL_matmul_address, &caps, "needs buffer addresses on a CPU driver");
     check_kernel(KERNEL_matmul_texel, &caps, "needs texel buffers of a CPU driver");
     caps.shuffle = false;
     check_kernel(KERNEL_attention_coop_f16, &caps, "needs subgroup shuffles in compute shaders");
+    caps.flexible_matrices = false;
+    check_kernel(KERNEL_attention_coop2_f16, &caps,
+                 "needs cooperative matrices of float16 in any size, with reductions");
+    check_kernel(KERNEL_attention_coop2_bf16, &caps,
+                 "needs cooperative matrices of bfloat16 in any size, with reductions");
     caps.properties.max_workgroup = 128;
     check_kernel(KERNEL_matmul_coop_f16, &caps, "needs workgroups of 8 subgroups");
     caps.matrix_f16.m = caps.matrix_bf16.m = 0;

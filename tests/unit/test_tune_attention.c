@@ -265,6 +265,99 @@ static void fused_matrices(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
+/* Matrices of flexible size: for many rows, and where all that stays in registers fits them. */
+static void fused_flexible_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = with_flexible_matrices(&discrete);
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 4096,
+                                  .n_kv = 4096,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    static const struct {
+        uint32_t dim, m, keys; /* given; chosen, or 0 */
+    } cases[] = {{40, 32, 32}, {64, 32, 32}, {128, 16, 64}, {256, 0, 0}};
+    struct attention_choice c;
+    for (size_t i = 0; i < COUNTOF(cases); i++) {
+        p.head_dim = p.value_dim = cases[i].dim;
+        tune_attention(&caps, &p, &c);
+        assert_int_equal(c.kernel,
+                         cases[i].m ? KERNEL_attention_coop2_f16 : KERNEL_attention_coop_f16);
+        if (!cases[i].m)
+            continue;
+        assert_true(c.usable && c.preferred);
+        assert_int_equal(c.size.m, cases[i].m);
+        assert_true(c.size.n == 16 && c.size.k == 16);
+        assert_int_equal(c.keys, cases[i].keys);
+        assert_int_equal(c.tile, 4 * cases[i].m);
+        assert_int_equal(c.lanes, 128);
+    }
+    p.head_dim = p.value_dim = 128;
+    p.n_row = 16; /* few rows have their own */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    p.n_row = 64;
+    p.q_type = p.kv_type = p.v_type = p.o_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_bf16);
+    assert_true(c.n_split > 1);
+    caps.kernels[KERNEL_attention_coop2_bf16] = KERNEL_WRONG;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
+    p.q_type = p.kv_type = p.v_type = VKA_F16; /* output may be another 16-bit type */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    p.o_type = VKA_F32;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.o_type = VKA_F16;
+    caps.properties.vendor_id = 0x1002; /* a row lies in 16 lanes */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    caps.without |= 1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_attention_tile |
+                    1ull << KERNEL_attention_row;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    caps.properties.vendor_id = 0;
+    caps.flexible_f16 = (struct matrix_size){64, 8, 16}; /* more rows than a subgroup has bits */
+    tune_attention(&caps, &p, &c);
+    assert_false(c.usable);
+}
+
+/* A CPU driver has them to be checked, and prefers all others. */
+static void flexible_matrices_of_cpu_drivers(void **state)
+{
+    (void)state;
+    struct caps caps = mesa(26);
+    caps.matrices = caps.flexible_matrices = true;
+    caps.matrix_registers = 96;
+    caps.least_subgroup = 8;
+    caps.flexible_f16 = (struct matrix_size){8, 8, 8};
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 256,
+                                  .n_kv = 256,
+                                  .head_dim = 8,
+                                  .value_dim = 40,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    struct attention_choice c;
+    tune_attention(&caps, &p, &c);
+    assert_true(c.kernel != KERNEL_attention_coop2_f16);
+    caps.without = ~(1ull << KERNEL_attention_coop2_f16);
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    assert_true(c.usable && !c.preferred);
+    assert_true(c.size.m == 8 && c.size.n == 8 && c.keys == 32 && c.lanes == 32);
+    caps.matrix_registers = 48;
+    tune_attention(&caps, &p, &c);
+    assert_false(c.usable);
+}
+
 /* Matrices, subgroups and memory that attention_coop cannot work with: tiles then. */
 static void matrices_that_do_not_fit(void **state)
 {
@@ -375,6 +468,23 @@ static void check_coop_sizes(const struct caps *caps, const struct attention_pro
     assert_int_equal(c->n_chunk, 1);
 }
 
+static void check_coop2_sizes(const struct caps *caps, const struct attention_problem *p,
+                              const struct attention_choice *c)
+{
+    assert_in_range(tune_attention_shared(c), 1, caps->properties.max_shared_memory);
+    assert_int_equal(c->lanes, c->lanes_y * caps->least_subgroup);
+    assert_int_equal(c->tile, c->lanes_y * c->size.m);
+    assert_true(c->size.m <= COOP2_ROWS_MOST && c->size.m % caps->flexible_f16.m == 0);
+    assert_true(c->size.n == c->size.k && c->size.n % 8 == 0);
+    assert_int_equal(c->size.n % caps->flexible_f16.k, 0);
+    assert_true(4 * c->head4 >= p->head_dim && 4 * c->head4 % c->size.n == 0);
+    assert_true(4 * c->value4 >= p->value_dim && 4 * c->value4 % c->size.n == 0);
+    assert_int_equal(c->keys % c->size.n, 0);
+    assert_true(p->q_type == p->kv_type && p->kv_type == p->v_type);
+    assert_true(p->q_type != VKA_F32 && p->o_type != VKA_F32);
+    assert_int_equal(c->n_chunk, 1);
+}
+
 static void check_decode_sizes(const struct caps *caps, const struct attention_problem *p,
                                const struct attention_choice *c)
 {
@@ -401,6 +511,8 @@ static void check_attention_tile(const struct caps *caps, const struct attention
         check_tile_sizes(caps, p, c);
     else if (c->kernel == KERNEL_attention_decode)
         check_decode_sizes(caps, p, c);
+    else if (c->kernel == KERNEL_attention_coop2_f16 || c->kernel == KERNEL_attention_coop2_bf16)
+        check_coop2_sizes(caps, p, c);
     else
         check_coop_sizes(caps, p, c);
     assert_true(c->n_chunk * c->value4 * 4 >= p->value_dim);
@@ -486,6 +598,8 @@ int main(void)
         cmocka_unit_test(fused_tiles),
         cmocka_unit_test(tiles_fit_registers),
         cmocka_unit_test(fused_matrices),
+        cmocka_unit_test(fused_flexible_matrices),
+        cmocka_unit_test(flexible_matrices_of_cpu_drivers),
         cmocka_unit_test(matrices_that_do_not_fit),
         cmocka_unit_test(few_registers),
         cmocka_unit_test(invariants),

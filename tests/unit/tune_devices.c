@@ -76,13 +76,30 @@ struct caps with_matrices(const struct caps *model)
     return caps;
 }
 
+struct caps with_flexible_matrices(const struct caps *model)
+{
+    struct caps caps = with_matrices(model);
+    caps.flexible_matrices = true;
+    caps.flexible_f16 = caps.flexible_bf16 = (struct matrix_size){16, 8, 16};
+    return caps;
+}
+
 void tune_devices(struct caps devices[TUNE_DEVICES])
 {
     const struct caps all[TUNE_DEVICES] = {
-        mobile,   discrete, cpu(4),
-        cpu(8),   cpu(16),  cpu(2),
-        mobile,   discrete, like(&discrete, "integrated, subgroups of 16"),
-        mesa(22), mesa(26), with_matrices(&discrete),
+        mobile,
+        discrete,
+        cpu(4),
+        cpu(8),
+        cpu(16),
+        cpu(2),
+        mobile,
+        discrete,
+        like(&discrete, "integrated, subgroups of 16"),
+        mesa(22),
+        mesa(26),
+        with_matrices(&discrete),
+        with_flexible_matrices(&discrete),
     };
     memcpy(devices, all, sizeof all);
     devices[6].properties.subgroup_size = 64; /* mobile with subgroups */
@@ -118,7 +135,8 @@ struct caps vary(const struct caps *device)
     const uint64_t optional = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel |
                               1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_few |
                               1ull << KERNEL_matmul_lane8 | 1ull << KERNEL_matmul_coop_f16 |
-                              1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_softmax_subgroup |
+                              1ull << KERNEL_attention_coop_f16 |
+                              1ull << KERNEL_attention_coop2_f16 | 1ull << KERNEL_softmax_subgroup |
                               1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile |
                               1ull << KERNEL_attention_map | 1ull << KERNEL_attention_merge;
     struct caps caps = *device;

@@ -19,7 +19,10 @@ struct caps mesa(uint32_t major);
 /* With matrices of 16x16x16 in both 16-bit types. */
 struct caps with_matrices(const struct caps *model);
 
-#define TUNE_DEVICES 12
+/* And with such of any multiple of 16x8x16. */
+struct caps with_flexible_matrices(const struct caps *model);
+
+#define TUNE_DEVICES 13
 
 /* All of those and some more. */
 void tune_devices(struct caps devices[TUNE_DEVICES]);

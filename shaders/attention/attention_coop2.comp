@@ -1,0 +1,279 @@
+// Fused attention on matrices of a size that the kernel chooses, with reductions over their rows:
+// 16-bit q, k and v of one type, float32 scores, sums and softmax. A subgroup takes M rows. Their
+// q, scores, weights and context stay in its matrices: only keys and values go through shared
+// memory, which all subgroups of the workgroup share. Rows, keys, splits and masks as in
+// attention_tile.comp; loads run ahead as in attention_coop.comp. See attention_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_NV_cooperative_matrix2 : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#include "attention/coop_type.glsl"
+#include "params.h"
+#include "lib/dtype.glsl"
+#include "lib/math.glsl"
+#include "lib/philox.glsl"
+
+layout(constant_id = COOP2_THREADS) const uint THREADS = 128;
+layout(constant_id = COOP2_SUBGROUPS) const uint SUBGROUPS = 4;
+layout(constant_id = COOP2_M) const uint M = 16; // rows of a matrix; at most 32, see seen_bits
+layout(constant_id = COOP2_N) const uint N = 16; // keys or features of one
+layout(constant_id = COOP2_HEAD) const uint HEAD = 64;   // a multiple of N
+layout(constant_id = COOP2_VALUE) const uint VALUE = 64; // a multiple of N
+layout(constant_id = COOP2_KEYS) const uint KEYS = 32;   // a multiple of N
+layout(constant_id = COOP2_AHEAD) const uint AHEAD = AHEAD_VALUES;
+layout(constant_id = COOP2_O_TYPE) const uint O_TYPE = 0;
+layout(constant_id = COOP2_K_VEC) const uint K_VEC = 1;
+layout(constant_id = COOP2_V_VEC) const uint V_VEC = 1;
+layout(constant_id = COOP2_GENERAL) const uint GENERAL = 0;
+layout(constant_id = COOP2_PAGED) const uint IS_PAGED = 0;
+layout(constant_id = COOP2_PIECES) const uint PIECES = 0;
+layout(constant_id = COOP2_STATE) const uint STATE = 0;
+const uint Q_TYPE = HALF_TYPE;
+const uint K_TYPE = HALF_TYPE;
+const uint V_TYPE = HALF_TYPE;
+#define PAGED (IS_PAGED != 0)
+const bool KEYS_AHEAD = (AHEAD & AHEAD_KEYS) != 0, VALUES_AHEAD = (AHEAD & AHEAD_VALUES) != 0;
+
+layout(local_size_x_id = COOP2_THREADS) in;
+
+const uint ROWS = SUBGROUPS * M;
+#include "lib/tile.glsl"
+layout(binding = 0) readonly buffer Q8 { uvec4 q_chunks[]; };
+layout(binding = 1) readonly buffer Keys8 { uvec4 k_chunks[]; };
+layout(binding = 2) readonly buffer Values8 { uvec4 v_chunks[]; };
+
+const uint LANES = THREADS / SUBGROUPS;
+// What attention/coop_stage.glsl and coop_store.glsl ask of their includers: each lane of a row has
+// the keys of a column of the matrices of scores, and each subgroup all features.
+#define K N
+const uint PARTS = N;
+const uint VALUE_MATRICES = VALUE / N;
+const bool Q_MATRICES = true;
+uint column() { return 0; }
+uint first_lane_row() { return gl_SubgroupID * M; } // of the tile
+// A chunk is 8 elements, one uvec4. Rows are padded by one chunk, so that the rows of a matrix
+// start in different banks.
+const uint HEAD8 = HEAD / 8;
+const uint VALUE8 = VALUE / 8;
+const uint K_PITCH = HEAD8 + 1;
+const uint V_PITCH = KEYS / 8 + 1;
+const uint S_PITCH = N / 4 + 1;
+const uint ZEROS_AT = ROWS * S_PITCH;
+// Of the stage: keys [key][chunk], values [feature][chunk of 8 keys]; before them, q [row][chunk].
+const uint Q_STAGE = 0;
+const uint V_STAGE = KEYS * K_PITCH;
+const uint KV_STAGE = V_STAGE + VALUE * V_PITCH;
+const uint FILLED = ROWS * K_PITCH > KV_STAGE ? ROWS * K_PITCH : KV_STAGE;
+shared uvec4 stage[FILLED > ZEROS_AT + N / 4 ? FILLED : ZEROS_AT + N / 4];
+// Before and after the keys, for coop_store.glsl: a matrix [row][N floats] of each subgroup; N zeros.
+#define scores stage
+shared float factors[ROWS]; // row_sum of each row at the end
+shared uint nonfinite[2];   // first and end key of the steps that had NaN or Inf among their values
+shared uint seen_rows[SUBGROUPS]; // GENERAL: a bit for each row of a subgroup that saw a key
+
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
+#define LEFT coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA>
+#define RIGHT coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB>
+LEFT q_matrices[HEAD / N], weights[KEYS / N];
+ACCUMULATOR context[VALUE_MATRICES], x[KEYS / N]; // x: scores of a step, then weights
+// row_max: times log2(e), the same in all columns. row_sum: of the keys in a column. factor: of
+// the context, the same in all columns.
+ACCUMULATOR row_max, row_sum, factor;
+// For functions of elements, as Mesa 26 crashes where such a function has a struct as operand.
+sequence own;
+uint seen_bits; // GENERAL: a bit for each row of which this lane had an element that is seen
+
+void subgroup_barrier_shared()
+{
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
+                   gl_SemanticsAcquireRelease);
+}
+
+#include "attention/coop_stage.glsl"
+
+void score()
+{
+    [[unroll]] for (uint n = 0; n < KEYS / N; n++)
+        x[n] = ACCUMULATOR(0.0);
+    [[unroll]] for (uint i = 0; i < HEAD / N * (KEYS / N); i++) { // one loop: see the array x
+        uint h = i / (KEYS / N), n = i % (KEYS / N);
+        RIGHT b;
+        coopMatLoad(b, stage, n * N * K_PITCH + h * (N / 8), K_PITCH,
+                    gl_CooperativeMatrixLayoutColumnMajor);
+        x[n] = coopMatMulAdd(q_matrices[h], b, x[n]);
+    }
+}
+
+// ---- Functions of elements, with their rows and columns in a matrix -----------------------------
+
+#define AT const in uint row, const in uint col
+
+// A score with its biases, -Inf where its key is hidden. key: of column 0.
+float masked_element(AT, const in float score, const in uint key, const in bool test)
+{
+    uint t = first_lane_row() + row, k = key + col;
+    float y = score;
+    bool visible = !test || (k >= ranges[t].x && k < ranges[t].y);
+    if (GENERAL != 0) {
+        y *= abs(p.scale);
+        if (visible)
+            visible = bias_score(y, row_of(t), k, test, own);
+        seen_bits |= visible ? 1u << row : 0u;
+    }
+    return visible ? y : MINUS_INFINITY;
+}
+
+float dropped_element(AT, const in float y, const in uint key)
+{
+    return dropped(y, row_of(first_lane_row() + row), key + col, own);
+}
+
+float larger(const in float a, const in float b) { return max(a, b); }
+float larger_element(AT, const in float a, const in float b) { return max(a, b); }
+
+// No key yet: the shift is 0, and all weights are too.
+float shift_element(AT, const in float now) { return now == MINUS_INFINITY ? 0.0 : now; }
+
+float factor_element(AT, const in float before, const in float shift)
+{
+    return exp2(before - shift);
+}
+
+float weight_element(AT, const in float y, const in float shift, const in float scale)
+{
+    return exp2(fma(y, scale, UNIT_LOG2 - shift));
+}
+
+float fma_element(AT, const in float a, const in float b, const in float c)
+{
+    return fma(a, b, c);
+}
+
+void mask_scores(uint key, bool test)
+{
+    [[unroll]] for (uint n = 0; n < KEYS / N; n++)
+        coopMatPerElementNV(x[n], x[n], masked_element, key + n * N, test);
+}
+
+// One step of the online softmax: makes 16-bit weights of the scores.
+void weigh(uint key)
+{
+    float scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // times log2(e)
+    ACCUMULATOR now = x[0], shift, sum;
+    [[unroll]] for (uint n = 1; n < KEYS / N; n++)
+        coopMatPerElementNV(now, now, larger_element, x[n]);
+    coopMatReduceNV(now, now, gl_CooperativeMatrixReduceRowNV, larger);
+    now = now * scale;
+    coopMatPerElementNV(now, now, larger_element, row_max);
+    coopMatPerElementNV(shift, now, shift_element);
+    coopMatPerElementNV(factor, row_max, factor_element, shift);
+    row_max = now;
+    [[unroll]] for (uint n = 0; n < KEYS / N; n++) {
+        coopMatPerElementNV(x[n], x[n], weight_element, shift, scale);
+        sum = n == 0 ? x[0] : sum + x[n];
+    }
+    coopMatPerElementNV(row_sum, row_sum, fma_element, factor, sum);
+    [[unroll]] for (uint n = 0; n < KEYS / N; n++) {
+        if (GENERAL != 0)
+            coopMatPerElementNV(x[n], x[n], dropped_element, key + n * N);
+        weights[n] = LEFT(x[n]);
+    }
+}
+
+// The factor multiplies even where it is 1: Mesa 26's CPU driver makes errors in matrices that are
+// set under a condition.
+void add_values()
+{
+    [[unroll]] for (uint i = 0; i < KEYS / N * VALUE_MATRICES; i++) {
+        uint j = i / (KEYS / N), k = i % (KEYS / N);
+        RIGHT b;
+        coopMatLoad(b, stage, V_STAGE + j * N * V_PITCH + k * (N / 8), V_PITCH,
+                    gl_CooperativeMatrixLayoutColumnMajor);
+        if (k == 0)
+            context[j] = context[j] * factor;
+        context[j] = coopMatMulAdd(weights[k], b, context[j]);
+    }
+}
+
+// One step; the keys after it begin at `next`.
+void step(uint key, uint next, bool test, sequence s)
+{
+    if (!KEYS_AHEAD)
+        load_keys(key, s);
+    store_keys();
+    barrier(); // keys are there; all have read the values before
+    if (VALUES_AHEAD)
+        load_values(key, s);
+    score();
+    if (GENERAL != 0 || test)
+        mask_scores(key, test);
+    weigh(key);
+    if (!VALUES_AHEAD)
+        load_values(key, s);
+    store_values();
+    if (test)
+        clean_values(key);
+    begin_next(next, s);
+    barrier(); // values are there; all have read the keys
+    add_values();
+}
+
+#include "attention/coop_store.glsl"
+#include "attention/coop2_sums.glsl"
+
+void start(sequence s)
+{
+    row_max = ACCUMULATOR(MINUS_INFINITY); // no sink: as in attention_coop.comp
+    row_sum = ACCUMULATOR(0.0);
+    seen_bits = 0;
+    [[unroll]] for (uint j = 0; j < VALUE_MATRICES; j++)
+        context[j] = ACCUMULATOR(0.0);
+    if (gl_LocalInvocationIndex < 2)
+        nonfinite[gl_LocalInvocationIndex] = gl_LocalInvocationIndex == 0 ? NO_KEY : 0;
+    if (gl_SubgroupInvocationID == 0)
+        seen_rows[gl_SubgroupID] = 0;
+    stage_q(s);
+    if ((STATE & STATE_LOAD) != 0) {
+        if (gl_LocalInvocationIndex < N / 4)
+            scores[ZEROS_AT + gl_LocalInvocationIndex] = uvec4(0);
+        barrier();
+        load_state();
+        barrier(); // the stage is free for keys and values
+    }
+}
+
+void main()
+{
+    uint tile, y = gl_WorkGroupID.y;
+    first_value4 = y % p.n_chunk * (VALUE / 4);
+    piece = p.piece_first + y / p.n_chunk % p.piece_count;
+    work_head = y / p.n_chunk / p.piece_count;
+    sequence s = find_sequence(ROWS, tile);
+    n_row = s.n_q * p.group;
+    first_row = tile * ROWS;
+    if (first_row >= n_row)
+        return;
+    set_slot(tile);
+    own = s;
+    start(s);
+    uvec4 bound = find_bounds(s);
+    uvec2 keys = own_keys();
+    uint end = min(bound.y, keys.y), begin = max(bound.x / KEYS * KEYS, keys.x);
+    begin_loads(begin, s);
+    if (KEYS_AHEAD && begin < end)
+        load_keys(begin, s);
+    for (uint key = begin; key < end; key += KEYS) {
+        uint code = GENERAL != 0 ? map_code(tile, key) : MAP_SOME;
+        bool test = key < bound.z || key + KEYS > bound.w || (code & MAP_TEST) != 0u;
+        if ((code & MAP_SOME) != 0u)
+            step(key, key + KEYS, test, s);
+        else
+            begin_next(key + KEYS, s);
+    }
+    barrier(); // the stage is free for scores
+    store_rows(keys, s);
+}

@@ -1,0 +1,142 @@
+/* attention_coop2: 16-bit tiles on matrices of flexible size. As with attention_coop, sizes never
+ * depend on other sequences of the batch. */
+#include "core/arith.h"
+#include "gpu/pipeline.h"
+#include "kernel/attention_family.h"
+#include "params.h"
+
+#include <math.h>
+
+/* Largest head_dim and value_dim whose q and context stay in registers. */
+#define DIM_MOST 256u
+
+#define SUBGROUPS 4u
+
+#define KEYS_MOST 64u
+#define KEYS_LEAST 32u
+
+/* Bytes of shared memory a workgroup takes where possible, so that a processor has room for
+ * several. */
+#define SHARED_AIM 40960u
+
+/* Registers of a lane, of 32 bits: context and scores in float32, q and weights in 16 bits. */
+static uint32_t registers(const struct attention_choice *c, uint32_t subgroup_size)
+{
+    uint32_t columns = 4 * c->value4 + c->keys + (4 * c->head4 + c->keys) / 2;
+    return columns * c->size.m / subgroup_size;
+}
+
+static uint64_t shared_bytes(const struct attention_choice *c)
+{
+    uint64_t rows = c->tile, keys = c->keys, k_pitch = c->head4 / 2 + 1;
+    uint64_t stage = keys * k_pitch + 4 * c->value4 * (keys / 8 + 1), q = rows * k_pitch;
+    uint64_t scores = rows * (c->size.n / 4 + 1) + c->size.n / 4;
+    stage = stage > q ? stage : q;
+    return 16 * (stage > scores ? stage : scores) + 4 * (3 * rows + 6 + c->lanes_y);
+}
+
+/* Sets rows and keys to the most whose matrices fit the registers and whose stage fits `shared`
+ * bytes: rows first, as each of them saves a read of all keys. False where none do. */
+static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
+                      struct matrix_size unit, uint32_t shared, struct attention_choice *c)
+{
+    uint32_t most = KEYS_MOST >> problem->variant;
+    for (c->size.m = COOP2_ROWS_MOST / unit.m * unit.m; c->size.m >= unit.m; c->size.m -= unit.m) {
+        c->tile = SUBGROUPS * c->size.m;
+        for (c->keys = most / c->size.n * c->size.n; c->keys >= KEYS_LEAST; c->keys /= 2)
+            if (c->keys % c->size.n == 0 && c->keys % 8 == 0 &&
+                registers(c, caps->least_subgroup) <= caps->matrix_registers &&
+                shared_bytes(c) <= shared)
+                return true;
+    }
+    return false;
+}
+
+/* Least number of which both are factors. */
+static uint32_t common_multiple(uint32_t a, uint32_t b)
+{
+    uint32_t n = a;
+    while (n % b)
+        n += a;
+    return n;
+}
+
+static bool choose(const struct caps *caps, const struct attention_problem *problem,
+                   struct attention_choice *choice)
+{
+    enum kernel kernel = attention_kernel_of_16_bits(problem, KERNEL_attention_coop2_f16,
+                                                     KERNEL_attention_coop2_bf16);
+    if (kernel == KERNEL_COUNT || kernel_missing(kernel, caps))
+        return false;
+    struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1, .rows = 1};
+    c.preferred = caps->properties.type != VKA_DEVICE_CPU;
+    struct matrix_size unit =
+        kernel == KERNEL_attention_coop2_f16 ? caps->flexible_f16 : caps->flexible_bf16;
+    if (unit.m > COOP2_ROWS_MOST || unit.n > KEYS_MOST || unit.k > KEYS_MOST ||
+        problem->head_dim > DIM_MOST || problem->value_dim > DIM_MOST)
+        return false;
+    /* Scores of n keys become weights of k keys: one size for both, of whole chunks. */
+    c.size.n = c.size.k = common_multiple(common_multiple(unit.n, unit.k), 8);
+    c.head4 = divide_up(problem->head_dim, c.size.n) * c.size.n / 4;
+    c.value4 = divide_up(problem->value_dim, c.size.n) * c.size.n / 4;
+    c.lanes_y = SUBGROUPS;
+    c.lanes = SUBGROUPS * caps->least_subgroup;
+    c.ahead = AHEAD_VALUES;
+    uint32_t most = caps->properties.max_shared_memory;
+    if (c.size.n > KEYS_MOST || c.lanes > caps->properties.max_workgroup ||
+        (!set_tiles(caps, problem, unit, most < SHARED_AIM ? most : SHARED_AIM, &c) &&
+         !set_tiles(caps, problem, unit, most, &c)))
+        return false;
+    attention_split_keys(caps, problem, &c);
+    c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);
+    c.reason = c.n_split > 1 ? "16-bit inputs: matrices with reductions; keys are split"
+                             : "16-bit inputs: matrices with reductions";
+    *choice = c;
+    return true;
+}
+
+static void set_key(const struct attention_choice *c, const struct attention_operands *o,
+                    struct pipeline_key *key)
+{
+    key->n_spec = COOP2_SPECS;
+    key->spec[COOP2_THREADS] = c->lanes;
+    key->spec[COOP2_SUBGROUPS] = c->lanes_y;
+    key->spec[COOP2_M] = c->size.m;
+    key->spec[COOP2_N] = c->size.n;
+    key->spec[COOP2_HEAD] = 4 * c->head4;
+    key->spec[COOP2_VALUE] = 4 * c->value4;
+    key->spec[COOP2_KEYS] = c->keys;
+    key->spec[COOP2_AHEAD] = c->ahead;
+    key->spec[COOP2_O_TYPE] = o->o_type;
+    key->spec[COOP2_K_VEC] = attention_vec_of(o->k_chunks, o->head_dim, 4 * c->head4);
+    key->spec[COOP2_V_VEC] = attention_vec_of(o->v_chunks, o->value_dim, 4 * c->value4);
+    key->spec[COOP2_GENERAL] = o->bias || o->dropout;
+    key->spec[COOP2_PAGED] = o->paged;
+    key->spec[COOP2_PIECES] = c->n_split > 1;
+}
+
+/* Accurate to a factor of two: drivers that limit loops are CPU drivers without matrices. */
+static double count_loops(const struct attention_choice *c, const struct attention_operands *o,
+                          double keys)
+{
+    double loads = 9.0 * c->keys * (c->head4 + c->value4) / 2 / c->lanes;
+    double elements = (double)c->tile * (c->keys + 4 * c->value4) / c->lanes;
+    double draws = o->dropout ? PHILOX_LOOPS * c->tile * c->keys / c->lanes : 0;
+    return 1024 + ceil(keys / c->keys + 1) * (loads + elements + draws) +
+           keys * attention_masked_loops(o, c->value4);
+}
+
+/* Columns of a matrix of scores: each has a sum of its own. */
+static uint32_t state_lanes(const struct attention_choice *c)
+{
+    return c->size.n;
+}
+
+const struct attention_family attention_coop2 = {
+    .choose = choose,
+    .set_key = set_key,
+    .count_loops = count_loops,
+    .shared_bytes = shared_bytes,
+    .state_lanes = state_lanes,
+    .state_spec = COOP2_STATE,
+};
