@@ -13,8 +13,8 @@ import tempfile
 import assembly
 
 
-def amd(name):
-    return "radeon", "libamdgpu_noop_drm_shim.so", {"AMDGPU_GPU_ID": name}
+def amd(name, **options):
+    return "radeon", "libamdgpu_noop_drm_shim.so", dict({"AMDGPU_GPU_ID": name}, **options)
 
 
 def nvidia(chipset):
@@ -40,6 +40,9 @@ def apple():
 GPUS = {
     "vega20": amd("vega20"), "navi21": amd("navi21"), "navi31": amd("navi31"),
     "gfx1201": amd("gfx1201"),
+    # With VK_NV_cooperative_matrix2, which RADV has but does not offer unless it is told to.
+    "navi31_matrix2": amd("navi31", radv_cooperative_matrix2_nv="true"),
+    "gfx1201_matrix2": amd("gfx1201", radv_cooperative_matrix2_nv="true"),
     "turing": nvidia("162"), "ampere": nvidia("176"), "ada": nvidia("194"),
     "hopper": nvidia("180"), "blackwell": nvidia("1b2"),
     "tgl": intel("0x9a49", "12,1,6,16,0"), "a770": intel("0x56a0", "12,8,4,16,1"),

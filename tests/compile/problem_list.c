@@ -120,6 +120,21 @@ static bool list_decode(struct vka_device *device, enum vka_dtype dtype, uint32_
     return list_problem(device, &p, list);
 }
 
+/* Prefill by attention_coop2 where it is usable but another kernel is chosen. */
+static bool list_coop2(struct vka_device *device, struct pipeline_list *list)
+{
+    bool ok = true;
+    if (kernel_missing(KERNEL_attention_coop2_f16, &device->caps))
+        return true;
+    const uint64_t without = device->caps.without;
+    device->caps.without |= 1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_attention_tile |
+                            1ull << KERNEL_attention_row;
+    for (uint32_t dim = 64; dim <= 128; dim *= 2)
+        ok &= list_prefill(device, VKA_F16, dim, 8192, false, list);
+    device->caps.without = without;
+    return ok;
+}
+
 bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *list)
 {
     static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16};
@@ -137,5 +152,6 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         for (uint32_t rows = 1; rows <= 32; rows *= 2)
             ok &= list_linear(device, dtype, rows, ROW_WIDTH, ROW_WIDTH, list);
     }
+    ok &= list_coop2(device, list);
     return ok && list->n < MAX_PIPELINES;
 }
