@@ -67,7 +67,10 @@ const uint ZEROS_AT = ROWS * S_PITCH;
 const uint Q_STAGE = 0;
 const uint V_STAGE = KEYS * K_PITCH;
 const uint KV_STAGE = V_STAGE + VALUE * V_PITCH;
-const uint FILLED = ROWS * K_PITCH > KV_STAGE ? ROWS * K_PITCH : KV_STAGE;
+const uint X_PITCH = KEYS / 4 + 1; // GENERAL: of scores or weights, in the place of the values
+const uint Q_END = ROWS * K_PITCH, X_END = GENERAL != 0 ? V_STAGE + ROWS * X_PITCH : 0;
+const uint LOADS_END = Q_END > KV_STAGE ? Q_END : KV_STAGE;
+const uint FILLED = LOADS_END > X_END ? LOADS_END : X_END;
 shared uvec4 stage[FILLED > ZEROS_AT + N / 4 ? FILLED : ZEROS_AT + N / 4];
 // Before and after the keys, for coop_store.glsl: a matrix [row][N floats] of each subgroup; N zeros.
 #define scores stage
@@ -83,8 +86,6 @@ ACCUMULATOR context[VALUE_MATRICES], x[KEYS / N]; // x: scores of a step, then w
 // row_max: times log2(e), the same in all columns. row_sum: of the keys in a column. factor: of
 // the context, the same in all columns.
 ACCUMULATOR row_max, row_sum, factor;
-// For functions of elements, as Mesa 26 crashes where such a function has a struct as operand.
-sequence own;
 uint seen_bits; // GENERAL: a bit for each row of which this lane had an element that is seen
 
 void subgroup_barrier_shared()
@@ -108,28 +109,15 @@ void score()
     }
 }
 
-// ---- Functions of elements, with their rows and columns in a matrix -----------------------------
+// Functions of elements, with their rows and columns in a matrix.
 
 #define AT const in uint row, const in uint col
 
-// A score with its biases, -Inf where its key is hidden. key: of column 0.
-float masked_element(AT, const in float score, const in uint key, const in bool test)
+// A score, -Inf where its key is hidden. key: of column 0.
+float masked_element(AT, const in float score, const in uint key)
 {
-    uint t = first_lane_row() + row, k = key + col;
-    float y = score;
-    bool visible = !test || (k >= ranges[t].x && k < ranges[t].y);
-    if (GENERAL != 0) {
-        y *= abs(p.scale);
-        if (visible)
-            visible = bias_score(y, row_of(t), k, test, own);
-        seen_bits |= visible ? 1u << row : 0u;
-    }
-    return visible ? y : MINUS_INFINITY;
-}
-
-float dropped_element(AT, const in float y, const in uint key)
-{
-    return dropped(y, row_of(first_lane_row() + row), key + col, own);
+    uvec2 range = ranges[first_lane_row() + row];
+    return key + col >= range.x && key + col < range.y ? score : MINUS_INFINITY;
 }
 
 float larger(const in float a, const in float b) { return max(a, b); }
@@ -153,14 +141,16 @@ float fma_element(AT, const in float a, const in float b, const in float c)
     return fma(a, b, c);
 }
 
-void mask_scores(uint key, bool test)
+void mask_scores(uint key)
 {
     [[unroll]] for (uint n = 0; n < KEYS / N; n++)
-        coopMatPerElementNV(x[n], x[n], masked_element, key + n * N, test);
+        coopMatPerElementNV(x[n], x[n], masked_element, key + n * N);
 }
 
+#include "attention/coop2_general.glsl"
+
 // One step of the online softmax: makes 16-bit weights of the scores.
-void weigh(uint key)
+void weigh(uint key, sequence s)
 {
     float scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // times log2(e)
     ACCUMULATOR now = x[0], shift, sum;
@@ -177,11 +167,10 @@ void weigh(uint key)
         sum = n == 0 ? x[0] : sum + x[n];
     }
     coopMatPerElementNV(row_sum, row_sum, fma_element, factor, sum);
-    [[unroll]] for (uint n = 0; n < KEYS / N; n++) {
-        if (GENERAL != 0)
-            coopMatPerElementNV(x[n], x[n], dropped_element, key + n * N);
+    if (GENERAL != 0 && p.dropout != 0.0)
+        drop_weights(key, s);
+    [[unroll]] for (uint n = 0; n < KEYS / N; n++)
         weights[n] = LEFT(x[n]);
-    }
 }
 
 // The factor multiplies even where it is 1: Mesa 26's CPU driver makes errors in matrices that are
@@ -209,11 +198,15 @@ void step(uint key, uint next, bool test, sequence s)
     if (VALUES_AHEAD)
         load_values(key, s);
     score();
-    if (GENERAL != 0 || test)
-        mask_scores(key, test);
-    weigh(key);
+    if (GENERAL != 0)
+        bias_scores(key, test, s);
+    else if (test)
+        mask_scores(key);
+    weigh(key, s);
     if (!VALUES_AHEAD)
         load_values(key, s);
+    if (GENERAL != 0)
+        barrier(); // all have taken their elements
     store_values();
     if (test)
         clean_values(key);
@@ -258,7 +251,6 @@ void main()
     if (first_row >= n_row)
         return;
     set_slot(tile);
-    own = s;
     start(s);
     uvec4 bound = find_bounds(s);
     uvec2 keys = own_keys();

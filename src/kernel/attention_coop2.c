@@ -26,13 +26,19 @@ static uint32_t registers(const struct attention_choice *c, uint32_t subgroup_si
     return columns * c->size.m / subgroup_size;
 }
 
+static uint64_t largest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of any problem: scores of a step too, in the place of the values, for masks and biases. */
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
     uint64_t rows = c->tile, keys = c->keys, k_pitch = c->head4 / 2 + 1;
-    uint64_t stage = keys * k_pitch + 4 * c->value4 * (keys / 8 + 1), q = rows * k_pitch;
-    uint64_t scores = rows * (c->size.n / 4 + 1) + c->size.n / 4;
-    stage = stage > q ? stage : q;
-    return 16 * (stage > scores ? stage : scores) + 4 * (3 * rows + 6 + c->lanes_y);
+    uint64_t values = 4 * c->value4 * (keys / 8 + 1), scores = rows * (keys / 4 + 1);
+    uint64_t stage = largest(rows * k_pitch, keys * k_pitch + largest(values, scores));
+    stage = largest(stage, rows * (c->size.n / 4 + 1) + c->size.n / 4);
+    return 16 * stage + 4 * (3 * rows + 6 + c->lanes_y);
 }
 
 /* Sets rows and keys to the most whose matrices fit the registers and whose stage fits `shared`

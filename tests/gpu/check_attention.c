@@ -150,8 +150,9 @@ static uint32_t draw_registers(enum kernel kernel, struct rng *rng, const struct
 {
     static const uint32_t few[] = {96, 80, 48};
     bool wide = p->head_dim > 40 || p->value_dim > 40;
+    uint32_t least = p->head_dim > 8 && p->value_dim > 8 ? 108 : 96; /* of attention_coop2 */
     if (is_attention_coop2(kernel))
-        return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96u : 96;
+        return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96 : least;
     return wide                  ? MATRIX_REGISTERS << rng_range(rng, 0, 1)
            : rng_chance(rng, 25) ? MATRIX_REGISTERS
                                  : few[rng_range(rng, 0, COUNTOF(few) - 1)];
