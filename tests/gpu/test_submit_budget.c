@@ -149,13 +149,17 @@ static void bits_of_matrix_units(void **state)
     const enum kernel kernels[] = {KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16,
                                    KERNEL_attention_coop2_f16, KERNEL_attention_coop2_bf16};
     const uint64_t disabled = device->caps.without;
+    uint64_t others = 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
+                      1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_tile |
+                      1ull << KERNEL_attention_feature | 1ull << KERNEL_attention_decode |
+                      1ull << KERNEL_attention_merge;
     size_t n = 0;
-    device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
-                            1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_tile |
-                            1ull << KERNEL_attention_feature | 1ull << KERNEL_attention_merge;
-    for (size_t k = 0; k < sizeof kernels / sizeof kernels[0]; k++)
+    for (size_t k = 0; k < COUNTOF(kernels); k++)
+        others |= 1ull << kernels[k];
+    for (size_t k = 0; k < COUNTOF(kernels); k++)
         for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
             struct budget_case p = problems[i];
+            device->caps.without = disabled | (others & ~(1ull << kernels[k]));
             p.dtype = k % 2 == 0 ? VKA_F16 : VKA_BF16;
             if (p.path != VKA_PATH_FUSED || kernel_missing(kernels[k], &device->caps))
                 continue;
