@@ -40,9 +40,15 @@ struct caps {
     bool matrices;                 /* cooperative matrices can be used */
     bool bfloat16_matrices;        /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */
-    bool flexible_matrices; /* of any multiple of these, with reductions, conversions and functions
-                               of elements: VK_NV_cooperative_matrix2 */
+    /* Parts of VK_NV_cooperative_matrix2: reductions, conversions between uses and functions of
+     * elements; with them, matrices of any multiple of the sizes below. */
+    bool matrix_reductions, flexible_matrices;
     struct matrix_size flexible_f16, flexible_bf16;
 };
+
+/* The size of matrices for the kernels that reduce them, and whether they may take multiples of it;
+ * m is 0 where there is none. Where the size is fixed, n is k: scores of one product are weights of
+ * the next. */
+struct matrix_size caps_reduced_size(const struct caps *caps, bool bfloat16, bool *flexible);
 
 #endif

@@ -116,7 +116,7 @@ static const struct wanted wanted[] = {
          offsetof(VkPhysicalDeviceShaderBfloat16FeaturesKHR, shaderBFloat16CooperativeMatrix),
      .later_offset =
          offsetof(VkPhysicalDeviceShaderBfloat16FeaturesKHR, shaderBFloat16CooperativeMatrix)},
-    {.flag = offsetof(struct caps, flexible_matrices),
+    {.flag = offsetof(struct caps, matrix_reductions),
      .optional = true,
      .feature = "maintenance4",
      .own = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES,
@@ -134,7 +134,7 @@ static const struct wanted wanted[] = {
                             cooperativeMatrixFlexibleDimensions),
      .later_offset = offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV,
                               cooperativeMatrixFlexibleDimensions)},
-    {.flag = offsetof(struct caps, flexible_matrices),
+    {.flag = offsetof(struct caps, matrix_reductions),
      .extension = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME,
      .core = UINT32_MAX,
      .optional = true,
@@ -145,7 +145,7 @@ static const struct wanted wanted[] = {
          offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixReductions),
      .later_offset =
          offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixReductions)},
-    {.flag = offsetof(struct caps, flexible_matrices),
+    {.flag = offsetof(struct caps, matrix_reductions),
      .extension = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME,
      .core = UINT32_MAX,
      .optional = true,
@@ -156,7 +156,7 @@ static const struct wanted wanted[] = {
          offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixConversions),
      .later_offset =
          offsetof(VkPhysicalDeviceCooperativeMatrix2FeaturesNV, cooperativeMatrixConversions)},
-    {.flag = offsetof(struct caps, flexible_matrices),
+    {.flag = offsetof(struct caps, matrix_reductions),
      .extension = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME,
      .core = UINT32_MAX,
      .optional = true,

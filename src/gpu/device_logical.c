@@ -37,7 +37,7 @@ static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
         .maintenance4 = VK_TRUE};
     request->matrix2 = (VkPhysicalDeviceCooperativeMatrix2FeaturesNV){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
-        .cooperativeMatrixFlexibleDimensions = VK_TRUE,
+        .cooperativeMatrixFlexibleDimensions = caps->flexible_matrices,
         .cooperativeMatrixReductions = VK_TRUE,
         .cooperativeMatrixConversions = VK_TRUE,
         .cooperativeMatrixPerElementOperations = VK_TRUE};
@@ -55,7 +55,7 @@ static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
         tail = &request->bfloat16.pNext;
         add_extension(request, VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME);
     }
-    if (caps->flexible_matrices) {
+    if (caps->matrix_reductions) {
         *tail = &request->maintenance4;
         add_extension(request, VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME);
     }

@@ -52,8 +52,8 @@ static bool read_features(const struct vk_instance *instance, VkPhysicalDevice p
 
 /* The parts of VK_NV_cooperative_matrix2 that the kernels use. Their modules are SPIR-V 1.6, whose
  * workgroup sizes by specialization constants need maintenance4: Vulkan 1.3 has both. */
-static bool read_flexible(const struct vk_instance *instance, VkPhysicalDevice physical,
-                          uint32_t version, const struct caps *caps)
+static void read_reductions(const struct vk_instance *instance, VkPhysicalDevice physical,
+                            uint32_t version, struct caps *caps)
 {
     VkPhysicalDeviceCooperativeMatrix2FeaturesNV matrix2 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV};
@@ -64,11 +64,13 @@ static bool read_flexible(const struct vk_instance *instance, VkPhysicalDevice p
     if (!caps->matrices || version < VK_API_VERSION_1_3 ||
         !instance->vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV ||
         !vk_has_extension(instance, physical, VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME))
-        return false;
+        return;
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
-    return maintenance4.maintenance4 && matrix2.cooperativeMatrixFlexibleDimensions &&
-           matrix2.cooperativeMatrixReductions && matrix2.cooperativeMatrixConversions &&
-           matrix2.cooperativeMatrixPerElementOperations;
+    caps->matrix_reductions = maintenance4.maintenance4 && matrix2.cooperativeMatrixReductions &&
+                              matrix2.cooperativeMatrixConversions &&
+                              matrix2.cooperativeMatrixPerElementOperations;
+    caps->flexible_matrices =
+        caps->matrix_reductions && matrix2.cooperativeMatrixFlexibleDimensions;
 }
 
 static void add_to_properties(const VkCooperativeMatrixPropertiesKHR *from,
@@ -144,7 +146,7 @@ void device_read_matrices(const struct vk_instance *instance, VkPhysicalDevice p
     if (!read_features(instance, physical, version, caps))
         return;
     caps->matrix_registers = matrix_registers(caps);
-    caps->flexible_matrices = read_flexible(instance, physical, version, caps);
+    read_reductions(instance, physical, version, caps);
     if (caps->flexible_matrices)
         read_flexible_sizes(instance, physical, caps);
     for (uint32_t i = 0; i < count; i++)

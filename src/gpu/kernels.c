@@ -32,6 +32,16 @@ static const char *missing_by_state(enum kernel kernel, const struct caps *caps)
     return NULL;
 }
 
+struct matrix_size caps_reduced_size(const struct caps *caps, bool bfloat16, bool *flexible)
+{
+    struct matrix_size any = bfloat16 ? caps->flexible_bf16 : caps->flexible_f16;
+    struct matrix_size one = bfloat16 ? caps->matrix_bf16 : caps->matrix_f16;
+    *flexible = caps->flexible_matrices && any.m;
+    if (!caps->matrices || !caps->matrix_reductions || (bfloat16 && !caps->bfloat16_matrices))
+        return (struct matrix_size){0};
+    return *flexible ? any : one.n == one.k ? one : (struct matrix_size){0};
+}
+
 static const char *missing_matrices(unsigned needs, const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
@@ -39,11 +49,11 @@ static const char *missing_matrices(unsigned needs, const struct caps *caps)
         return "needs cooperative matrices of float16";
     if (needs & NEED_MATRIX_BF16 && (!caps->bfloat16_matrices || !caps->matrix_bf16.m))
         return "needs cooperative matrices of bfloat16";
-    if (needs & NEED_MATRIX2_F16 && (!caps->flexible_matrices || !caps->flexible_f16.m))
-        return "needs cooperative matrices of float16 in any size, with reductions";
-    if (needs & NEED_MATRIX2_BF16 &&
-        (!caps->flexible_matrices || !caps->bfloat16_matrices || !caps->flexible_bf16.m))
-        return "needs cooperative matrices of bfloat16 in any size, with reductions";
+    bool flexible;
+    if (needs & NEED_MATRIX2_F16 && !caps_reduced_size(caps, false, &flexible).m)
+        return "needs cooperative matrices of float16 with reductions";
+    if (needs & NEED_MATRIX2_BF16 && !caps_reduced_size(caps, true, &flexible).m)
+        return "needs cooperative matrices of bfloat16 with reductions";
     if (needs & (NEED_MATRIX_F16 | NEED_MATRIX_BF16) &&
         has->max_workgroup < COOP_SUBGROUPS * has->subgroup_size)
         return "needs workgroups of 8 subgroups";

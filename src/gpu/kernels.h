@@ -38,8 +38,8 @@ enum kernel_need {
     NEED_SHUFFLE = 1024,   /* subgroup shuffles */
     NEED_EIGHT = 2048,     /* subgroups of 8 */
     NEED_LEAST_SUBGROUP = 4096, /* full subgroups of caps.least_subgroup */
-    NEED_MATRIX2_F16 = 8192,    /* caps.flexible_f16, in SPIR-V 1.6 */
-    NEED_MATRIX2_BF16 = 16384,  /* caps.flexible_bf16, in SPIR-V 1.6 */
+    NEED_MATRIX2_F16 = 8192,    /* caps_reduced_size of float16, in SPIR-V 1.6 */
+    NEED_MATRIX2_BF16 = 16384,  /* of bfloat16 */
 };
 
 /* Kernels that need full subgroups of a known size: but for the last, properties.subgroup_size. */

@@ -1,4 +1,4 @@
-/* attention_coop2: 16-bit tiles on matrices of flexible size. As with attention_coop, sizes never
+/* attention_coop2: 16-bit tiles on matrices with reductions, of flexible size where there are such. As with attention_coop, sizes never
  * depend on other sequences of the batch. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
@@ -44,10 +44,11 @@ static uint64_t shared_bytes(const struct attention_choice *c)
 /* Sets rows and keys to the most whose matrices fit the registers and whose stage fits `shared`
  * bytes: rows first, as each of them saves a read of all keys. False where none do. */
 static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
-                      struct matrix_size unit, uint32_t shared, struct attention_choice *c)
+                      struct matrix_size unit, uint32_t most_rows, uint32_t shared,
+                      struct attention_choice *c)
 {
     uint32_t most = KEYS_MOST >> problem->variant;
-    for (c->size.m = COOP2_ROWS_MOST / unit.m * unit.m; c->size.m >= unit.m; c->size.m -= unit.m) {
+    for (c->size.m = most_rows / unit.m * unit.m; c->size.m >= unit.m; c->size.m -= unit.m) {
         c->tile = SUBGROUPS * c->size.m;
         for (c->keys = most / c->size.n * c->size.n; c->keys >= KEYS_LEAST; c->keys /= 2)
             if (c->keys % c->size.n == 0 && c->keys % 8 == 0 &&
@@ -76,13 +77,17 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         return false;
     struct attention_choice c = {.usable = true, .kernel = kernel, .n_chunk = 1, .rows = 1};
     c.preferred = caps->properties.type != VKA_DEVICE_CPU;
+    bool flexible;
     struct matrix_size unit =
-        kernel == KERNEL_attention_coop2_f16 ? caps->flexible_f16 : caps->flexible_bf16;
+        caps_reduced_size(caps, kernel == KERNEL_attention_coop2_bf16, &flexible);
+    uint32_t rows = flexible ? COOP2_ROWS_MOST : unit.m;
     if (unit.m > COOP2_ROWS_MOST || unit.n > KEYS_MOST || unit.k > KEYS_MOST ||
         problem->head_dim > DIM_MOST || problem->value_dim > DIM_MOST)
         return false;
     /* Scores of n keys become weights of k keys: one size for both, of whole chunks. */
     c.size.n = c.size.k = common_multiple(common_multiple(unit.n, unit.k), 8);
+    if (!flexible && c.size.n != unit.n)
+        return false;
     c.head4 = divide_up(problem->head_dim, c.size.n) * c.size.n / 4;
     c.value4 = divide_up(problem->value_dim, c.size.n) * c.size.n / 4;
     c.lanes_y = SUBGROUPS;
@@ -90,8 +95,8 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c.ahead = AHEAD_VALUES;
     uint32_t most = caps->properties.max_shared_memory;
     if (c.size.n > KEYS_MOST || c.lanes > caps->properties.max_workgroup ||
-        (!set_tiles(caps, problem, unit, most < SHARED_AIM ? most : SHARED_AIM, &c) &&
-         !set_tiles(caps, problem, unit, most, &c)))
+        (!set_tiles(caps, problem, unit, rows, most < SHARED_AIM ? most : SHARED_AIM, &c) &&
+         !set_tiles(caps, problem, unit, rows, most, &c)))
         return false;
     attention_split_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);

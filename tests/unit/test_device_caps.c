@@ -248,19 +248,23 @@ static void flexible_matrices(void **state)
     assert_int_equal(read_caps().flexible_f16.n, 16);
     fake.matrices_result = VK_ERROR_OUT_OF_HOST_MEMORY;
     assert_int_equal(read_caps().flexible_f16.m, 0);
-    VkBool32 *const parts[] = {&fake.maintenance4, &fake.flexible, &fake.reductions,
-                               &fake.conversions,  &fake.elements, &fake.memory_model};
+    VkBool32 *const parts[] = {&fake.maintenance4, &fake.reductions, &fake.conversions,
+                               &fake.elements, &fake.memory_model};
     for (size_t i = 0; i < COUNTOF(parts); i++) {
         fake = fake_modern;
         *parts[i] = 0;
-        assert_false(read_caps().flexible_matrices);
+        assert_false(read_caps().matrix_reductions || read_caps().flexible_matrices);
     }
     fake = fake_modern;
+    fake.flexible = 0;
+    caps = read_caps();
+    assert_true(caps.matrix_reductions && !caps.flexible_matrices);
+    fake = fake_modern;
     fake.extensions[3] = NULL;
-    assert_false(read_caps().flexible_matrices);
+    assert_false(read_caps().matrix_reductions);
     fake = fake_modern;
     fake.instance_version = VK_API_VERSION_1_2;
-    assert_false(read_caps().flexible_matrices);
+    assert_false(read_caps().matrix_reductions);
 }
 
 /* ---- What is asked for ----------------------------------------------------------------------- */
@@ -350,11 +354,15 @@ static void kernels(void **state)
     check_kernel(KERNEL_matmul_texel, &caps, "needs texel buffers of a CPU driver");
     caps.shuffle = false;
     check_kernel(KERNEL_attention_coop_f16, &caps, "needs subgroup shuffles in compute shaders");
-    caps.flexible_matrices = false;
-    check_kernel(KERNEL_attention_coop2_f16, &caps,
-                 "needs cooperative matrices of float16 in any size, with reductions");
+    caps.flexible_matrices = false; /* of one size then */
+    check_kernel(KERNEL_attention_coop2_f16, &caps, NULL);
     check_kernel(KERNEL_attention_coop2_bf16, &caps,
-                 "needs cooperative matrices of bfloat16 in any size, with reductions");
+                 "needs cooperative matrices of bfloat16 with reductions"); /* n is not k */
+    caps.matrix_reductions = false;
+    check_kernel(KERNEL_attention_coop2_f16, &caps,
+                 "needs cooperative matrices of float16 with reductions");
+    check_kernel(KERNEL_attention_coop2_bf16, &caps,
+                 "needs cooperative matrices of bfloat16 with reductions");
     caps.properties.max_workgroup = 128;
     check_kernel(KERNEL_matmul_coop_f16, &caps, "needs workgroups of 8 subgroups");
     caps.matrix_f16.m = caps.matrix_bf16.m = 0;

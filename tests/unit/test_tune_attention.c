@@ -327,12 +327,36 @@ static void fused_flexible_matrices(void **state)
     assert_false(c.usable);
 }
 
+/* Matrices of one size, with reductions: as many keys as k, and that many rows. */
+static void fused_reduced_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 4096,
+                                  .n_kv = 4096,
+                                  .head_dim = 64,
+                                  .value_dim = 64,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    struct attention_choice c;
+    caps.matrix_reductions = true;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    assert_true(c.size.m == 16 && c.size.n == 16 && c.keys == 64 && c.tile == 64);
+    caps.matrix_f16.n = 8;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+}
+
 /* A CPU driver has them to be checked, and prefers all others. */
 static void flexible_matrices_of_cpu_drivers(void **state)
 {
     (void)state;
     struct caps caps = mesa(26);
-    caps.matrices = caps.flexible_matrices = true;
+    caps.matrices = caps.matrix_reductions = caps.flexible_matrices = true;
     caps.matrix_registers = 96;
     caps.least_subgroup = 8;
     caps.flexible_f16 = (struct matrix_size){8, 8, 8};
@@ -599,6 +623,7 @@ int main(void)
         cmocka_unit_test(tiles_fit_registers),
         cmocka_unit_test(fused_matrices),
         cmocka_unit_test(fused_flexible_matrices),
+        cmocka_unit_test(fused_reduced_matrices),
         cmocka_unit_test(flexible_matrices_of_cpu_drivers),
         cmocka_unit_test(matrices_that_do_not_fit),
         cmocka_unit_test(few_registers),

@@ -79,7 +79,7 @@ struct caps with_matrices(const struct caps *model)
 struct caps with_flexible_matrices(const struct caps *model)
 {
     struct caps caps = with_matrices(model);
-    caps.flexible_matrices = true;
+    caps.matrix_reductions = caps.flexible_matrices = true;
     caps.flexible_f16 = caps.flexible_bf16 = (struct matrix_size){16, 8, 16};
     return caps;
 }
