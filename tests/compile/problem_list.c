@@ -13,7 +13,8 @@ struct problem {
     enum vka_dtype dtype;
     uint32_t n_head, n_kv_head, n_q, n_kv, head_dim; /* attention */
     bool causal;
-    uint32_t m, n, k; /* linear, where m is not 0 */
+    uint32_t m, n, k;      /* linear, where m is not 0 */
+    enum vka_dtype weight; /* of linear, where it is quantised; else 0 */
 };
 
 /* Keys and values of a decoding step come from a cache that holds all but one. */
@@ -53,7 +54,8 @@ static enum vka_status plan_linear_problem(struct vka_plan *plan, const struct p
     enum vka_status status = VKA_OK;
     struct vka_tensor *input = NULL, *weight = NULL, *output = NULL;
     TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->m, p->k}, &input));
-    TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->n, p->k}, &weight));
+    TRY(vka_tensor_create(device, p->weight ? p->weight : p->dtype, 2,
+                          (const uint32_t[]){p->n, p->k}, &weight));
     TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->m, p->n}, &output));
     TRY(vka_plan_add_linear(
         plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight, .output = output)));
@@ -88,6 +90,15 @@ static bool list_linear(struct vka_device *device, enum vka_dtype dtype, uint32_
     struct problem p = {.dtype = dtype, .m = m, .n = n, .k = k};
     snprintf(p.name, sizeof p.name, "linear %s %" PRIu32 "x%" PRIu32 "x%" PRIu32,
              vka_dtype_name(dtype), m, n, k);
+    return list_problem(device, &p, list);
+}
+
+static bool list_quantised(struct vka_device *device, enum vka_dtype dtype, enum vka_dtype weight,
+                           uint32_t m, struct pipeline_list *list)
+{
+    struct problem p = {.dtype = dtype, .m = m, .n = ROW_WIDTH, .k = ROW_WIDTH, .weight = weight};
+    snprintf(p.name, sizeof p.name, "linear %s*%s %" PRIu32 "x%dx%d", vka_dtype_name(dtype),
+             vka_dtype_name(weight), m, ROW_WIDTH, ROW_WIDTH);
     return list_problem(device, &p, list);
 }
 
@@ -151,6 +162,10 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
             ok &= list_linear(device, dtype, size, size, size, list);
         for (uint32_t rows = 1; rows <= 32; rows *= 2)
             ok &= list_linear(device, dtype, rows, ROW_WIDTH, ROW_WIDTH, list);
+        static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K};
+        for (size_t w = 0; w < COUNTOF(weights); w++)
+            ok &= list_quantised(device, dtype, weights[w], 1, list);
+        ok &= list_quantised(device, dtype, VKA_Q4_0, 512, list);
     }
     ok &= list_coop2(device, list);
     return ok && list->n < MAX_PIPELINES;
