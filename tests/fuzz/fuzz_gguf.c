@@ -50,6 +50,7 @@ static unsigned read_value(const struct vka_gguf_value *value)
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     static volatile unsigned sink;
+    (void)sink;
     char error[VKA_IO_ERROR_SIZE] = "";
     struct vka_gguf *file = NULL;
     enum vka_status status = vka_gguf_parse("bytes", data, size, error, &file);
