@@ -15,6 +15,7 @@ struct matmul_problem {
     bool a_chunks;  /* rows of A are whole, aligned chunks of 16 bytes along k */
     bool b_chunks;  /* columns of B are */
     bool quantised; /* B is, in contiguous rows */
+    bool b_ours;    /* plan_is_ours(B) */
     bool hidden;    /* A may hold HIDDEN_BITS */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */

@@ -102,7 +102,8 @@ static bool choose_block(const struct caps *caps, const struct matmul_problem *p
     const enum kernel kernel = KERNEL_matmul_block;
     const struct vka_device_properties *has = &caps->properties;
     bool wanted = has->type == VKA_DEVICE_CPU || kernel_missing(KERNEL_matmul_tile, caps);
-    if (kernel_missing(kernel, caps) || has->subgroup_size != 8 || p->k % 32 != 0 || !wanted)
+    if (kernel_missing(kernel, caps) || has->subgroup_size != 8 || p->k % 32 != 0 || !p->b_ours ||
+        !wanted)
         return false;
     uint32_t tiles = divide_up(p->m, BLOCK_ROWS);
     *choice = (struct matmul_choice){
@@ -148,7 +149,7 @@ static double count_loops(const struct matmul_choice *c, double k)
 {
     double blocks = k / MATMUL_BLOCK + 1;
     if (c->kernel == KERNEL_matmul_block)
-        return k / 32 * 40 * (c->rows + 16) + 4 * blocks;
+        return k / 32 + 4 * blocks + 64;
     return k / (c->kernel == KERNEL_matmul_address ? 32 : 4) + 4 * blocks + 33;
 }
 

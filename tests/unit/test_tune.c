@@ -27,6 +27,41 @@ static const struct matmul_problem large = {.batch = 1, .m = 512, .n = 512, .k =
 
 /* ---- Named cases ----------------------------------------------------------------------------- */
 
+/* Quantised weights: by address on CPU drivers, where the buffer allows it, whatever m is. */
+static void quantised(void **state)
+{
+    (void)state;
+    struct caps cpu = mesa(26), gpu = mesa(26);
+    struct matmul_problem p = {.batch = 1,
+                               .m = 512,
+                               .n = 512,
+                               .k = 512,
+                               .b_type = VKA_Q4_0,
+                               .quantised = true,
+                               .b_ours = true};
+    for (p.m = 1; p.m < 4096; p.m *= 3) {
+        const struct matmul_choice c = choose(&cpu, &p);
+        assert_int_equal(c.kernel, KERNEL_matmul_block);
+        assert_int_equal(c.panel, 0);
+        assert_in_range(c.rows, 1, BLOCK_ROWS);
+        assert_true(c.pack_a);
+    }
+    p.b_ours = false; /* an application's buffer without addresses */
+    assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_tile);
+    p.b_ours = true;
+    p.b_type = VKA_I8;
+    p.k = 500;
+    assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_tile);
+    p.k = 512;
+    cpu.device_address = false;
+    assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_tile);
+    gpu.properties.type = VKA_DEVICE_DISCRETE;
+    assert_int_equal(choose(&gpu, &p).kernel, KERNEL_matmul_tile);
+    assert_true(choose(&gpu, &p).b_vec);
+    p.m = 32;
+    assert_int_equal(choose(&gpu, &p).kernel, KERNEL_matmul_few);
+}
+
 static void cpu_takes_packed(void **state)
 {
     (void)state;
@@ -418,11 +453,11 @@ static void invariants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
-        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
-        cmocka_unit_test(few_rows),         cmocka_unit_test(matrix_units),
-        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
-        cmocka_unit_test(invariants),
+        cmocka_unit_test(cpu_takes_lanes), cmocka_unit_test(cpu_without_what_lanes_need),
+        cmocka_unit_test(quantised),       cmocka_unit_test(cpu_takes_packed),
+        cmocka_unit_test(gpu_tiles),       cmocka_unit_test(few_rows),
+        cmocka_unit_test(matrix_units),    cmocka_unit_test(softmax_kernels),
+        cmocka_unit_test(missing),         cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

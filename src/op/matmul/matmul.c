@@ -63,6 +63,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .a_chunks = chunks_along_k(&op->a),
         .b_chunks = chunks_along_k(&op->b),
         .quantised = dtype_is_quantised(op->b.dtype),
+        .b_ours = plan_is_ours(plan, &op->b),
         .hidden = op->hidden,
     };
     choose_matmul(caps, &problem, job->choice);
