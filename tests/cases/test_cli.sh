@@ -155,7 +155,7 @@ done
 [ "$(wc -l <out)" -eq 1 ] || fail "bench --json is not one line"
 expect 0 '^  median ' bench decode --batch 2 --heads 4 --kv-heads 2 --kv-seq 33 --head-dim 5 --repeat 2
 expect 2 '--kv-seq: expected' bench decode --batch 1 --heads 1 --head-dim 4
-expect 2 'expected layer, attention, matmul, decode or sweep' bench
+expect 2 'expected layer, attention, matmul, decode, linear or sweep' bench
 expect 2 "got 'frobnicate'" bench frobnicate
 expect 2 '--batch: expected, but not given' bench layer
 expect 2 "--batch: .*got '0'" bench layer --batch 0
