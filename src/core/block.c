@@ -18,6 +18,12 @@ static void set_half(uint8_t *bytes, float x)
     bytes[1] = (uint8_t)(bits >> 8);
 }
 
+/* 1 / scale; 0 for a scale that float16 has no number for but 0. */
+static float inverse_of(float scale)
+{
+    return fabsf(scale) < 1e-30f ? 0 : 1 / scale;
+}
+
 /* Value i of 32 in 16 bytes: the low halves of all bytes, then the high ones. */
 static int nibble(const uint8_t *bytes, int i)
 {
@@ -118,7 +124,7 @@ static void encode_q8_0(const float *x, uint8_t *b)
     float most = 0;
     for (int i = 0; i < 32; i++)
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    float scale = most / 127, inverse = scale != 0 ? 1 / scale : 0;
+    float scale = most / 127, inverse = inverse_of(scale);
     set_half(b, scale);
     for (int i = 0; i < 32; i++)
         b[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
@@ -130,7 +136,7 @@ static void encode_q4_0(const float *x, uint8_t *b)
     float most = 0;
     for (int i = 0; i < 32; i++)
         most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
-    float scale = most / -8, inverse = scale != 0 ? 1 / scale : 0;
+    float scale = most / -8, inverse = inverse_of(scale);
     set_half(b, scale);
     memset(b + 2, 0, 16);
     for (int i = 0; i < 32; i++) {

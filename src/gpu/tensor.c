@@ -16,12 +16,10 @@ static uint32_t block_values(enum vka_dtype dtype)
 static enum vka_status check_whole_blocks(struct log *log, const char *caller, enum vka_dtype dtype,
                                           uint32_t size)
 {
-    enum vka_status status = VKA_OK;
-    CHECK_ARG(size % block_values(dtype) == 0,
-              "%s: the last axis is %u, not whole blocks of %u values of %s", caller, size,
-              block_values(dtype), vka_dtype_name(dtype));
-fail:
-    return status;
+    ENSURE_ARG(size % block_values(dtype) == 0,
+               "%s: the last axis is %u, not whole blocks of %u values of %s", caller, size,
+               block_values(dtype), vka_dtype_name(dtype));
+    return VKA_OK;
 }
 
 enum vka_status tensor_create_empty(struct vka_device *device, const char *caller,

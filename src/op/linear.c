@@ -52,17 +52,14 @@ enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struc
 static enum vka_status check_scale(struct vka_plan *plan, const char *caller,
                                    const struct vka_linear_op *op)
 {
-    enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
     const struct shape *w = &op->weight->shape;
-    CHECK_ARG((op->weight_scale != NULL) == (op->weight->dtype == VKA_I8),
-              "%s: weight_scale is %s, but weight is %s", caller,
-              op->weight_scale ? "given" : "NULL", vka_dtype_name(op->weight->dtype));
-    CHECK_ARG(op->weight->dtype != VKA_I8 || w->size[1] == 1 || w->stride[1] == 1,
-              "%s: the rows of weight are not contiguous, which i8 needs", caller);
-    TRY(check_vector(plan->device, caller, "weight_scale", op->weight_scale, w->size[0]));
-fail:
-    return status;
+    ENSURE_ARG((op->weight_scale != NULL) == (op->weight->dtype == VKA_I8),
+               "%s: weight_scale is %s, but weight is %s", caller,
+               op->weight_scale ? "given" : "NULL", vka_dtype_name(op->weight->dtype));
+    ENSURE_ARG(op->weight->dtype != VKA_I8 || w->size[1] == 1 || w->stride[1] == 1,
+               "%s: the rows of weight are not contiguous, which i8 needs", caller);
+    return check_vector(plan->device, caller, "weight_scale", op->weight_scale, w->size[0]);
 }
 
 static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *op)

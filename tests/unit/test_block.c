@@ -106,13 +106,17 @@ static void encoded(void **state)
 static void zeros(void **state)
 {
     (void)state;
+    static const float sizes_of[] = {0, 1e-45f, 3e-39f, 1e-38f, 1e-36f, 1e-30f, 1e-12f};
     float x[32] = {0}, y[32];
     uint8_t block[34];
-    for (int dtype = VKA_Q8_0; dtype <= VKA_Q4_0; dtype++) {
+    for (size_t i = 0; i < 2 * sizeof sizes_of / sizeof *sizes_of; i++) {
+        int dtype = i % 2 ? VKA_Q8_0 : VKA_Q4_0;
+        x[3] = -sizes_of[i / 2];
+        x[7] = sizes_of[i / 2] / 2;
         assert_int_equal(vka_dtype_encode((enum vka_dtype)dtype, x, 1, block), VKA_OK);
         assert_int_equal(vka_dtype_decode((enum vka_dtype)dtype, block, 1, y), VKA_OK);
-        for (int i = 0; i < 32; i++)
-            assert_true(y[i] == 0);
+        for (int j = 0; j < 32; j++)
+            assert_true(y[j] == 0);
     }
 }
 
