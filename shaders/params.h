@@ -460,11 +460,12 @@ struct attention_map_params {
 #define MERGE_SPECS 3
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
- * State u32 [2][batch]: lengths, then lengths before this run.
- * cache_advance: one invocation per sequence. Buffers: 0 state, 1 page table, 2 running ticket
- * u32 [2], 3 first ticket without room u32 [batch][2]; first word 0: none.
- * cache_append: one invocation per element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to,
- * 2 state, 3 page table. cache_gather copies rows row_first .. row_first + n_row - 1 the other
+ * State u32 [3][batch]: lengths; lengths before this run; 1 where a run had no room.
+ * cache_advance: one invocation per sequence; n_row: new rows; from_: n_append. Buffers: 0 state,
+ * 1 page table, 2 running ticket u32 [2], 3 first ticket without room u32 [batch][2]; first word 0:
+ * none, 4 n_append i32 [batch] or [1], see APPEND_.
+ * cache_append: one invocation per element of [batch][n_head][n_row][dim]; appends as many rows as
+ * the lengths grew by. Buffers: 0 from, 1 to, 2 state, 3 page table. cache_gather copies rows row_first .. row_first + n_row - 1 the other
  * way. */
 struct cache_params {
     U32 batch, n_row, dim, capacity;
@@ -472,8 +473,11 @@ struct cache_params {
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 state_offset;
     U32 page_size, table_offset, table_row, n_page; /* page_size 0: not paged */
-    U32 row_first;                                  /* first of the n_row rows */
+    U32 row_first; /* first of the n_row rows; of cache_advance an APPEND_ */
 };
+#define APPEND_ALL 0  /* n_row for each sequence */
+#define APPEND_ONE 1  /* n_append[0] */
+#define APPEND_EACH 2 /* n_append[sequence] */
 #define CACHE_FROM_TYPE 0
 #define CACHE_TO_TYPE 1
 #define CACHE_SPECS 2

@@ -224,7 +224,8 @@ static enum vka_status make_decode(struct tool_device *d, struct bench_problem *
         status =
             vka_cache_create(d->device,
                              VKA_INFO(vka_cache_info, .batch = o->batch, .n_kv_head = o->n_kv_head,
-                                      .head_dim = o->head_dim, .capacity = o->n_kv, .dtype = dtype),
+                                      .head_dim = o->head_dim, .capacity = o->n_kv,
+                                      .key_dtype = dtype, .value_dtype = dtype),
                              &p->cache);
     if (status == VKA_OK)
         status = fill_cache(d, p);

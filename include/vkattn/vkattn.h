@@ -493,9 +493,13 @@ struct vka_attention_op {
     /* [batch][n_kv_head][n_kv][...]: receive past and new keys and values; the keys as they enter
      * the scores (normalised and rotated). Give both or neither. */
     struct vka_tensor *present_key, *present_value;
-    /* Holds the past keys and values, and k and v are appended to it, see below. Not together with
-     * past, present, kv_length or query_offset. */
+    /* Holds the past keys and values, and k and v are appended to its layer cache_layer: see
+     * vkattn_cache.h. n_append: I32 [batch] or [1], read on the device: how many of the n_new keys
+     * and values each sequence keeps, the first ones, clamped to 0 .. n_new; NULL: all. Not together
+     * with past, present, kv_length or query_offset. */
     struct vka_cache *cache;
+    uint32_t cache_layer;
+    struct vka_tensor *n_append;
     /* A ragged batch: n sequences packed end to end along the row axes of q, k, v and output, whose
      * batch is 1. I32 [n + 1] each, read on the device. Sequence s has rows q_start[s] ..
      * q_start[s + 1] - 1 of q and output, and rows kv_start[s] .. kv_start[s + 1] - 1 of k and v,
@@ -575,73 +579,12 @@ struct vka_layer_op {
     struct vka_tensor *output; /* [batch][n_q][output_dim] */
     enum vka_layout layout;    /* of these four */
     struct vka_cache *cache;   /* holds the past; the new keys and values are appended to it */
+    uint32_t cache_layer;      /* see vka_attention_op, and n_append too */
+    struct vka_tensor *n_append;
     struct vka_attention_options attention;
 };
 
-/* ---- Caches ---------------------------------------------------------------------------------- */
-
-/* A cache holds the keys and values of `batch` sequences, up to `capacity` positions each, and
- * their lengths, on the device. An operation with a cache appends its n_new keys and values to
- * every sequence and attends over all of them: query i has the position old length + i, kv_length
- * is the new length, and n_kv is `capacity` (for the shapes of a mask and of returned scores). So
- * one recorded plan serves every decoding step: write the input, run, read the output.
- *
- * A sequence in which the new keys do not fit keeps its length, and nothing is appended to it; the
- * other sequences are not affected. vka_plan_wait for that run returns VKA_INVALID and names the
- * sequence. It reports on the ticket that it is given: tickets can be waited for in any order and
- * any number of times, with any number of runs in flight and any number of plans that share the
- * cache. Changing a sequence by vka_cache_truncate, vka_cache_set_pages or vka_cache_fork (the
- * copy) clears what earlier runs reported about it.
- *
- * A paged cache keeps its positions in pages of `page_size` positions. The pages come from a pool
- * that all sequences share; a table on the device lists the pages of each sequence. */
-
-struct vka_cache_info {
-    size_t struct_size;
-    uint32_t batch; /* sequences */
-    uint32_t n_kv_head;
-    uint32_t head_dim;
-    uint32_t value_dim;   /* 0: head_dim */
-    uint32_t capacity;    /* the most positions of a sequence */
-    enum vka_dtype dtype; /* F32, F16 or BF16 */
-    /* Positions of a page, a multiple of 16 from 16 to 256; 0: not paged, each sequence is
-     * contiguous. A sequence has count = capacity / page_size (rounded up) entries in the table. At
-     * first sequence b has pages b * count .. b * count + count - 1, as far as the pool goes. */
-    uint32_t page_size;
-    uint32_t n_page; /* of a paged cache: pages of the pool; 0: enough for all sequences */
-};
-
-/* Makes an empty cache. INVALID; UNSUPPORTED (a limit of the device); memory statuses. */
-VKA_API enum vka_status vka_cache_create(struct vka_device *device,
-                                         const struct vka_cache_info *info,
-                                         struct vka_cache **cache);
-VKA_API void vka_cache_destroy(struct vka_cache **cache);
-
-/* The following functions first wait, up to 30 s, for all work in flight on the device. All of
- * them: INVALID; TIMEOUT; DEVICE_LOST; memory statuses. */
-
-/* The number of positions that a sequence holds. */
-VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t sequence,
-                                         uint32_t *length);
-
-/* Removes all positions from `length` on; length is at most what the sequence holds, and 0 empties
- * it. In a paged cache the sequence then needs pages of its own from `length` on: each page there
- * that it shares with another sequence is replaced by a free page, or by none when no page is free.
- * A shared page that it keeps in part is copied to a free page; INVALID if none is free. On failure
- * nothing has changed. */
-VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,
-                                           uint32_t length);
-
-/* Makes sequence `to` a copy of `from`; what `to` held is lost. In a paged cache full pages are
- * shared and a last page that is not full is copied to a free page; INVALID if none is free, and
- * then nothing has changed. After another failure `to` may be empty. */
-VKA_API enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to);
-
-/* Sets entries first .. first + count - 1 of the table of a sequence of a paged cache. pages[count]
- * are page numbers below n_page. Runs append to whatever page the table names, so pages that
- * sequences share should be full. */
-VKA_API enum vka_status vka_cache_set_pages(struct vka_cache *cache, uint32_t sequence,
-                                            uint32_t first, uint32_t count, const uint32_t *pages);
+/* ---- Caches: vkattn_cache.h --------------------------------------------------------------------- */
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
@@ -789,4 +732,7 @@ VKA_API size_t vka_plan_describe(const struct vka_plan *plan, char *text, size_t
 #ifdef __cplusplus
 }
 #endif
+
+#include <vkattn/vkattn_cache.h>
+
 #endif

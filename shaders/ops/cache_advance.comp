@@ -1,6 +1,7 @@
-// Adds n_row to the length of each sequence with room, and with pages, for the rows appended next.
-// Between changes by the host lengths never fall: once a run of a plan has no room, its later runs
-// have none, so that the first such ticket is enough. See cache_params.
+// Adds n_append, or n_row, to the length of each sequence with room, and with pages, for the rows
+// appended next.
+// Once a run had no room, later runs append nothing until the host changes the sequence, so that the
+// first such ticket of a plan is enough. See cache_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
@@ -10,6 +11,7 @@ layout(binding = 0) buffer State { uint state[]; };
 layout(binding = 1) readonly buffer Table { uint table[]; };
 layout(binding = 2) readonly buffer Running { uint running[]; };
 layout(binding = 3) buffer Full { uint full[]; };
+layout(binding = 4) readonly buffer Append { int n_append[]; };
 layout(push_constant) uniform Push { cache_params p; };
 
 void main()
@@ -19,12 +21,17 @@ void main()
         return;
     uint at = p.state_offset + b;
     uint old = min(state[at], p.capacity);
-    bool fits = p.n_row <= p.capacity - old;
-    if (fits && p.page_size != 0)
-        for (uint i = old / p.page_size; i <= (old + p.n_row - 1) / p.page_size; i++)
+    uint n = p.n_row;
+    if (p.row_first != APPEND_ALL)
+        n = clamp(n_append[p.from_offset + (p.row_first == APPEND_EACH ? b * p.from_row : 0)], 0,
+                  int(p.n_row));
+    bool fits = n <= p.capacity - old && state[at + 2 * p.batch] == 0;
+    if (fits && n != 0 && p.page_size != 0)
+        for (uint i = old / p.page_size; i <= (old + n - 1) / p.page_size; i++)
             fits = fits && table[p.table_offset + b * p.table_row + i] < p.n_page;
-    state[at] = fits ? old + p.n_row : old;
+    state[at] = fits ? old + n : old;
     state[at + p.batch] = old;
+    state[at + 2 * p.batch] = fits ? 0 : 1;
     if (fits || running[0] == 0 || full[2 * b] != 0)
         return;
     full[2 * b] = running[0];

@@ -36,8 +36,8 @@ void main()
     uvec2 from_at = place(batch, place_row), to_at = uvec2(batch, row);
 #else
     uint first = state[p.state_offset + p.batch + batch]; // position before this run
-    if (state[p.state_offset + batch] == first)
-        return; // no room, see cache_advance
+    if (place_row >= state[p.state_offset + batch] - first)
+        return; // not kept, or no room, see cache_advance
     uvec2 from_at = uvec2(batch, row);
     uvec2 to_at = place(batch, min(first + place_row, p.capacity - 1));
 #endif

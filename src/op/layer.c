@@ -2,7 +2,6 @@
  * projections, attention on views of their outputs, and the output projection. */
 #include "core/layer_info.h"
 #include "op/attention/share.h"
-#include "op/cache/cache.h"
 #include "op/check.h"
 #include "op/nonfinite.h"
 #include "op/weights.h"
@@ -182,12 +181,13 @@ fail:
     return status;
 }
 
-/* Checks the operation and sets the sizes of *a. */
+/* Checks the operation, fills in *use and sets the sizes of *a. */
 static enum vka_status check(struct vka_plan *plan, const struct vka_layer_op *op,
                              const struct vka_tensor *key, const struct vka_tensor *value,
-                             struct attention *a)
+                             struct cache_use *use, struct attention *a)
 {
     static const char *const caller = "vka_plan_add_layer";
+    struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
     const struct vka_layer_info *info = &op->layer->info;
     uint32_t batch = 0, n_q = 0, n_kv = 0;
@@ -204,8 +204,12 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_layer_op *o
     a->n_kv = n_kv;
     a->head_dim = info->head_dim;
     a->value_dim = info->value_dim;
-    if (op->cache)
-        TRY(attention_check_cache(plan, caller, op->cache, n_kv, a));
+    CHECK_ARG(op->cache || (!op->n_append && !op->cache_layer),
+              "%s: n_append or cache_layer is given without cache", caller);
+    if (op->cache) {
+        *use = (struct cache_use){op->cache, op->cache_layer, n_kv, op->n_append};
+        TRY(attention_check_cache(plan, caller, use, a));
+    }
     TRY(attention_check_options(plan, caller, a));
     const struct vka_tensor *inputs[4 + OPTION_INPUTS] = {op->query, key, value};
     attention_option_inputs(a->options, inputs + 4);
@@ -220,7 +224,8 @@ fail:
 
 /* Adds the layer for all batch elements. x: query, key, value; equal pointers for one tensor. */
 static enum vka_status add_whole(struct vka_plan *plan, const struct vka_layer_op *op,
-                                 const struct vka_tensor *const x[3], struct attention *a)
+                                 const struct vka_tensor *const x[3], const struct cache_use *use,
+                                 struct attention *a)
 {
     enum vka_status status = VKA_OK;
     struct vka_tensor heads[3], context = *op->output;
@@ -235,9 +240,9 @@ static enum vka_status add_whole(struct vka_plan *plan, const struct vka_layer_o
         TRY(plan_scratch(plan, VKA_F32, width, &context));
     }
     a->output = heads_of(&context, op->layout, a->n_head, a->value_dim, false);
-    TRY(plan_attention(plan, a,
-                       &(struct attention_inputs){
-                           .new_k = &heads[KEY], .new_v = &heads[VALUE], .cache = op->cache}));
+    TRY(plan_attention(
+        plan, a,
+        &(struct attention_inputs){.new_k = &heads[KEY], .new_v = &heads[VALUE], .use = *use}));
     if (has_output)
         TRY(weights_apply(plan, "project out", output, part, part, &context, op->output));
 fail:
@@ -247,6 +252,7 @@ fail:
 struct job {
     const struct vka_layer_op *op;
     const struct vka_tensor *const *x;
+    const struct cache_use *use;
     const struct attention *a;
 };
 
@@ -286,16 +292,17 @@ static enum vka_status add_share(struct vka_plan *plan, const void *given, const
     a.options = &options.options;
     a.batch = count;
     plan_scratch_enter(plan);
-    enum vka_status status = add_whole(plan, &part, parts, &a);
+    enum vka_status status = add_whole(plan, &part, parts, job->use, &a);
     plan_scratch_leave(plan);
     return status;
 }
 
 static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_op *op,
-                                 const struct vka_tensor *const x[3], const struct attention *a)
+                                 const struct vka_tensor *const x[3], const struct cache_use *use,
+                                 const struct attention *a)
 {
     const struct cut cut = {
-        .job = &(const struct job){op, x, a},
+        .job = &(const struct job){op, x, use, a},
         .unit = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
         .least = {1, CUT_NEVER, CUT_NEVER, CUT_NEVER},
         .judge = judge,
@@ -305,7 +312,7 @@ static enum vka_status add_parts(struct vka_plan *plan, const struct vka_layer_o
 }
 
 static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
-                                 const struct vka_layer_op *op)
+                                 const struct vka_layer_op *op, struct cache_use *use)
 {
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
@@ -319,8 +326,8 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
     const struct vka_tensor *key = op->key ? op->key : op->query;
     const struct vka_tensor *value = op->value ? op->value : key;
     struct attention a = {.options = &op->attention};
-    TRY(check(plan, op, key, value, &a));
-    TRY(add_parts(plan, op, (const struct vka_tensor *const[]){op->query, key, value}, &a));
+    TRY(check(plan, op, key, value, use, &a));
+    TRY(add_parts(plan, op, (const struct vka_tensor *const[]){op->query, key, value}, use, &a));
     TRY(plan_count_nonfinite(plan, "output", op->output));
     TRY(plan_count_nonfinite(plan, "scores", op->attention.scores));
 fail:
@@ -330,9 +337,10 @@ fail:
 enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op)
 {
     struct plan_mark mark;
-    enum vka_status status;
-    TRY(plan_begin(plan, __func__, &mark));
-    status = plan_end(plan, mark, add_layer(plan, __func__, op));
-fail:
-    return status;
+    struct cache_use use = {0};
+    ENSURE(plan_begin(plan, __func__, &mark));
+    ENSURE(plan_end(plan, mark, add_layer(plan, __func__, op, &use)));
+    if (use.cache)
+        plan_end_step(plan, &use);
+    return VKA_OK;
 }

@@ -165,7 +165,8 @@ static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype
     if (cached)
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = N_KV_HEAD,
-                                      .head_dim = c->head_dim, .capacity = c->n_kv, .dtype = dtype,
+                                      .head_dim = c->head_dim, .capacity = c->n_kv,
+                                      .key_dtype = dtype, .value_dtype = dtype,
                                       .page_size = c->kind == KIND_PAGED ? 16 : 0),
                              &cache));
     if (c->kind == KIND_GENERAL)

@@ -34,7 +34,7 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = p->n_kv_head,
                                       .head_dim = p->head_dim, .capacity = p->n_kv,
-                                      .dtype = p->dtype),
+                                      .key_dtype = p->dtype, .value_dtype = p->dtype),
                              &cache));
     TRY(vka_plan_add_attention(plan,
                                VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output,

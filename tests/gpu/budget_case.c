@@ -106,12 +106,12 @@ struct vka_cache *budget_cache(struct vka_device *device, const struct budget_ca
 {
     struct vka_cache *cache = NULL;
     if (p->cache)
-        budget_check(
-            device,
-            vka_cache_create(device,
-                             VKA_INFO(vka_cache_info, .batch = p->batch, .n_kv_head = p->n_kv_head,
-                                      .head_dim = p->dim, .capacity = 2 * p->n_kv + 9,
-                                      .dtype = p->dtype, .page_size = p->paged ? 16 : 0),
-                             &cache));
+        budget_check(device, vka_cache_create(
+                                 device,
+                                 VKA_INFO(vka_cache_info, .batch = p->batch,
+                                          .n_kv_head = p->n_kv_head, .head_dim = p->dim,
+                                          .capacity = 2 * p->n_kv + 9, .key_dtype = p->dtype,
+                                          .value_dtype = p->dtype, .page_size = p->paged ? 16 : 0),
+                                 &cache));
     return cache;
 }

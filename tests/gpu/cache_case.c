@@ -15,12 +15,13 @@ struct vka_cache *cache_open(struct vka_device *device, uint32_t batch, uint32_t
                              enum vka_dtype dtype, uint32_t page_size, uint32_t n_page)
 {
     struct vka_cache *cache = NULL;
-    cache_check(device, vka_cache_create(device,
-                                         VKA_INFO(vka_cache_info, .batch = batch, .n_kv_head = 1,
-                                                  .head_dim = CACHE_DIM, .value_dim = CACHE_VALUE,
-                                                  .capacity = capacity, .dtype = dtype,
-                                                  .page_size = page_size, .n_page = n_page),
-                                         &cache));
+    cache_check(device,
+                vka_cache_create(
+                    device,
+                    VKA_INFO(vka_cache_info, .batch = batch, .n_kv_head = 1, .head_dim = CACHE_DIM,
+                             .value_dim = CACHE_VALUE, .capacity = capacity, .key_dtype = dtype,
+                             .value_dtype = dtype, .page_size = page_size, .n_page = n_page),
+                    &cache));
     return cache;
 }
 

@@ -6,6 +6,7 @@ void model_reset(struct model *m)
 {
     memset(m->length, 0, sizeof m->length);
     memset(m->row, 0, sizeof m->row);
+    memset(m->refused, 0, sizeof m->refused);
     for (uint32_t b = 0; b < m->batch; b++)
         for (uint32_t p = 0; p < m->table_row; p++) {
             uint32_t page = b * m->table_row + p;
@@ -53,7 +54,8 @@ uint32_t model_append(struct model *m, uint32_t n_new, uint32_t first, uint32_t 
     uint32_t full = 0;
     memset(written, 0, sizeof written);
     for (uint32_t b = 0; b < m->batch; b++) {
-        if (!has_room(m, b, n_new)) {
+        if (m->refused[b] || !has_room(m, b, n_new)) {
+            m->refused[b] = true;
             full |= 1u << b;
             continue;
         }
@@ -94,6 +96,7 @@ bool model_truncate(struct model *m, uint32_t b, uint32_t length)
         return false;
     }
     m->length[b] = length;
+    m->refused[b] = false;
     return true;
 }
 
@@ -113,5 +116,6 @@ bool model_fork(struct model *m, uint32_t from, uint32_t to)
         memcpy(&m->row[to * m->capacity], &m->row[from * m->capacity],
                m->capacity * sizeof *m->row);
     m->length[to] = length;
+    m->refused[to] = false;
     return true;
 }

@@ -15,6 +15,7 @@ struct model {
     uint32_t batch, capacity;
     uint32_t page_size, table_row, n_page; /* 0: not paged */
     uint32_t length[MODEL_BATCH];
+    bool refused[MODEL_BATCH]; /* had no room, and was not changed since */
     uint32_t table[MODEL_BATCH][MODEL_PAGES];
     /* Rows of pages or of sequences: the number of the row that was written; 0: not known. */
     uint32_t row[MODEL_ROWS];

@@ -137,7 +137,7 @@ static enum vka_status run(struct vka_device *device, const struct prompt *p, ui
         device,
         VKA_INFO(vka_cache_info, .batch = p->batch, .n_kv_head = p->n_kv_head,
                  .head_dim = p->head_dim, .value_dim = p->value_dim, .capacity = p->capacity,
-                 .dtype = p->dtype, .page_size = p->page_size),
+                 .key_dtype = p->dtype, .value_dtype = p->dtype, .page_size = p->page_size),
         &cache);
     uint32_t open = 0; /* tokens of c */
     for (uint32_t t = 0; t < p->n && status == VKA_OK; t += open) {

@@ -182,7 +182,7 @@ bool large_check_cache(struct vka_device *device, const struct large_problem *p,
         device,
         VKA_INFO(vka_cache_info, .batch = a->batch, .n_kv_head = a->n_kv_head,
                  .head_dim = a->head_dim, .value_dim = a->value_dim, .capacity = a->capacity,
-                 .dtype = a->k, .page_size = a->page_size),
+                 .key_dtype = a->k, .value_dtype = a->k, .page_size = a->page_size),
         &r.cache);
     if (status == VKA_OK && !r.lengths)
         status = VKA_OUT_OF_HOST_MEMORY;

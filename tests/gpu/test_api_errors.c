@@ -363,10 +363,13 @@ static void caches(void **state)
     CACHE(VKA_INVALID, "capacity", info.capacity = 0);
     CACHE(VKA_INVALID, "capacity", info.capacity = UINT32_MAX);
     CACHE(VKA_INVALID, "batch", info.batch = UINT32_MAX);
-    CACHE(VKA_INVALID, "dtype", info.dtype = VKA_I32);
-    CACHE(VKA_INVALID, "dtype", info.dtype = VKA_BOOL);
-    CACHE(VKA_INVALID, "dtype", info.dtype = VKA_DTYPE_COUNT);
-    CACHE(VKA_INVALID, "dtype", info.dtype = (enum vka_dtype) - 1);
+    CACHE(VKA_INVALID, "key_dtype", info.key_dtype = VKA_I32);
+    CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_I32);
+    CACHE(VKA_INVALID, "key_dtype", info.key_dtype = VKA_BOOL);
+    CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_BOOL);
+    CACHE(VKA_INVALID, "key_dtype", info.key_dtype = VKA_DTYPE_COUNT);
+    CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_DTYPE_COUNT);
+    CACHE(VKA_INVALID, "n_layer exceeds", info.n_layer = 4097);
     const uint32_t pages[] = {1, 8, 15, 17, 24, 264, 272, 1024, UINT32_MAX};
     for (size_t i = 0; i < COUNTOF(pages); i++)
         CACHE(VKA_INVALID, "page_size", info.page_size = pages[i]);

@@ -212,6 +212,12 @@ static void attention_cache(void **state)
     ATTENTION("cache", op.cache = w->cache, op.present_key = T(VKA_F32, 2, 2, 5, 8),
               op.present_value = T(VKA_F32, 2, 2, 5, 6));
     ATTENTION("cache", op = good_ragged(w), op.cache = w->cache);
+    ATTENTION("cache_layer is 1", op.cache = w->cache, op.cache_layer = 1);
+    ATTENTION("n_append or cache_layer", op.cache_layer = 1);
+    ATTENTION("n_append or cache_layer", op.n_append = T(VKA_I32, 2));
+    ATTENTION("n_append", op.cache = w->cache, op.n_append = T(VKA_I32, 3));
+    ATTENTION("n_append", op.cache = w->cache, op.n_append = T(VKA_F32, 2));
+    ATTENTION("n_append", op.cache = w->cache, op.n_append = T(VKA_I32, 2, 1));
     ATTENTION("kv_length", op.cache = w->cache, op.options.kv_length = T(VKA_I32, 2));
     ATTENTION("query_offset", op.cache = w->cache, op.options.query_offset = T(VKA_I32, 2));
     ATTENTION("cache", op.cache = w->cache, op.k = T(VKA_F32, 2, 2, 17, 8),

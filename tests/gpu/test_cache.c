@@ -109,11 +109,12 @@ static struct decoder open_decoder(enum vka_path path, enum vka_dtype dtype, uin
                                    uint32_t page_size, uint32_t capacity)
 {
     struct decoder d = {.step = step};
-    check(vka_cache_create(device,
-                           VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = KV_HEADS,
-                                    .head_dim = DIM, .value_dim = VALUE, .capacity = capacity,
-                                    .dtype = dtype, .page_size = page_size),
-                           &d.cache));
+    check(
+        vka_cache_create(device,
+                         VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = KV_HEADS,
+                                  .head_dim = DIM, .value_dim = VALUE, .capacity = capacity,
+                                  .key_dtype = dtype, .value_dtype = dtype, .page_size = page_size),
+                         &d.cache));
     d.q = tensor4(VKA_F32, BATCH, HEADS, step, DIM);
     d.k = tensor4(VKA_F32, BATCH, KV_HEADS, step, DIM);
     d.v = tensor4(VKA_F32, BATCH, KV_HEADS, step, VALUE);

@@ -183,8 +183,8 @@ static void compare_cache(struct world *w, uint32_t c)
     }
     for (uint32_t i = 0; i < m->n_page; i++)
         require(w, cache->uses[i] == model_uses(m, i), "another count of uses");
-    compare_rows(w, c, &cache->k, 0);
-    compare_rows(w, c, &cache->v, 1);
+    compare_rows(w, c, &cache->layers[0].k, 0);
+    compare_rows(w, c, &cache->layers[0].v, 1);
 }
 
 static void compare_context(struct world *w, const struct writer *r)
@@ -325,8 +325,10 @@ static void host_call(struct world *w)
         got = vka_cache_set_pages(w->cache[c], b, entry, 1, &page);
     }
     require(w, got == (done ? VKA_OK : VKA_INVALID), vka_status_name(got));
-    if (done)
+    if (done) {
+        w->model[c].refused[b] = false;
         forget(w, c, b);
+    }
 }
 
 /* ---- episodes -------------------------------------------------------------------------------- */

@@ -140,7 +140,8 @@ static void test_large_table(void **state)
     assert_non_null(pages);
     check(vka_cache_create(device,
                            VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = 1, .head_dim = 1,
-                                    .capacity = PAGES * PAGE, .dtype = VKA_F16, .page_size = PAGE),
+                                    .capacity = PAGES * PAGE, .key_dtype = VKA_F16,
+                                    .value_dtype = VKA_F16, .page_size = PAGE),
                            &cache));
     for (uint32_t i = 0; i < PAGES; i++)
         pages[i] = i;

@@ -78,7 +78,7 @@ static void test_cut_runs(void **state)
     vka_cache_destroy(&twin);
 }
 
-/* Rows of 3 find no room where those of 1 still do. */
+/* Once rows of 3 find no room, rows of 1 are refused too, until the host changes the sequence. */
 static void test_several_plans(void **state)
 {
     (void)state;
@@ -88,17 +88,69 @@ static void test_several_plans(void **state)
     const struct {
         const struct appender *a;
         int sequence;
-    } runs[] = {{&three, -1}, {&three, -1}, {&three, 0}, {&one, -1},
-                {&one, -1},   {&one, 0},    {&three, 0}};
+    } runs[] = {{&one, -1}, {&three, -1}, {&three, -1}, {&three, 0},
+                {&one, 0},  {&three, 0},  {&one, 0}};
     static const int order[] = {3, 6, 0, 2, 4, 5, 1, 2, 0};
     uint64_t ticket[7];
     for (int i = 0; i < 7; i++)
         ticket[i] = submit(runs[i].a);
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         expect(runs[order[i]].a, ticket[order[i]], runs[order[i]].sequence);
+    check(vka_cache_truncate(cache, 0, 7));
+    expect(&one, submit(&one), -1);
     appender_close(&three);
     appender_close(&one);
     vka_cache_destroy(&cache);
+}
+
+/* Operations of one step agree on the new positions; one on a layer that the step has had begins
+ * another step. */
+static void test_steps(void **state)
+{
+    (void)state;
+    struct vka_cache *cache = NULL;
+    struct vka_plan *plan = NULL;
+    struct vka_tensor *t[3] = {0}, *n[2] = {0};
+    check(vka_cache_create(device,
+                           VKA_INFO(vka_cache_info, .batch = 1, .n_layer = 2, .n_kv_head = 1,
+                                    .head_dim = 4, .capacity = 8),
+                           &cache));
+    for (uint32_t i = 0; i < 3; i++) /* of 1, 1 and 2 positions */
+        check(vka_tensor_create(device, VKA_F32, 4, (const uint32_t[]){1, 1, 1 + i / 2, 4}, &t[i]));
+    for (int i = 0; i < 2; i++)
+        check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &n[i]));
+    check(vka_plan_create(device, NULL, &plan));
+    struct vka_attention_op op = {.struct_size = sizeof op,
+                                  .q = t[0],
+                                  .k = t[0],
+                                  .v = t[0],
+                                  .output = t[1],
+                                  .cache = cache,
+                                  .n_append = n[0]};
+    struct vka_attention_op other = op, longer = op;
+    check(vka_plan_add_attention(plan, &op));
+    other.cache_layer = longer.cache_layer = 1;
+    other.n_append = n[1];
+    assert_int_equal(vka_plan_add_attention(plan, &other), VKA_INVALID);
+    assert_non_null(strstr(vka_device_error(device), "n_append is not that of"));
+    longer.k = longer.v = t[2];
+    assert_int_equal(vka_plan_add_attention(plan, &longer), VKA_INVALID);
+    assert_non_null(strstr(vka_device_error(device), "2 new keys, but"));
+    longer.cache_layer = 0;
+    check(vka_plan_add_attention(plan, &longer)); /* a second step */
+    check(vka_plan_finish(plan));
+    check(vka_tensor_write(n[0], (const int32_t[]){2}, 4));
+    for (int run = 0; run < 2; run++)
+        check(vka_plan_run(plan, PATIENCE));
+    uint32_t length = 0;
+    check(vka_cache_length(cache, 0, &length));
+    assert_int_equal(length, 6); /* at most 1, then 2, twice */
+    vka_plan_destroy(&plan);
+    vka_cache_destroy(&cache);
+    for (int i = 0; i < 3; i++)
+        vka_tensor_destroy(&t[i]);
+    for (int i = 0; i < 2; i++)
+        vka_tensor_destroy(&n[i]);
 }
 
 /* What the host changes about a sequence makes void what was told of that one alone. */
@@ -175,7 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_ticket),     cmocka_unit_test(test_cut_runs),
         cmocka_unit_test(test_several_plans),  cmocka_unit_test(test_forgotten),
-        cmocka_unit_test(test_many_in_flight),
+        cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_steps),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vka_device_destroy(&device);

@@ -1,6 +1,5 @@
 /* Attention as an operation: choice, norms and rotation, past and present, then a path. */
 #include "op/attention/share.h"
-#include "op/cache/cache.h"
 #include "op/nonfinite.h"
 #include "op/rope.h"
 
@@ -50,24 +49,23 @@ static enum vka_status rotate(struct vka_plan *plan, struct attention *a, struct
 static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
                                   const struct attention_inputs *in)
 {
-    struct vka_cache *cache = in->cache;
+    struct vka_cache *cache = in->use.cache;
+    struct cached_layer *layer = &cache->layers[in->use.layer];
     struct vka_tensor new_k = *in->new_k;
-    struct storage *full;
-    ENSURE(plan_keep_cache(plan, cache, &full));
-    ENSURE(plan_cache_advance(plan, cache, new_k.shape.size[2], full));
+    ENSURE(plan_begin_step(plan, &in->use));
     ENSURE(rotate(plan, a, &new_k, a->options->query_offset));
-    ENSURE(plan_cache_append(plan, cache, &new_k, &cache->k));
-    ENSURE(plan_cache_append(plan, cache, in->new_v, &cache->v));
-    a->k = cache->k;
-    a->v = cache->v;
+    ENSURE(plan_cache_append(plan, cache, &new_k, &layer->k));
+    ENSURE(plan_cache_append(plan, cache, in->new_v, &layer->v));
+    a->k = layer->k;
+    a->v = layer->v;
     if (!cache->table_row)
         return VKA_OK;
     if (a->fused && !a->options->scores) {
         a->paged = cache;
         return VKA_OK;
     }
-    ENSURE(plan_cache_gather(plan, cache, &cache->k, &a->k));
-    return plan_cache_gather(plan, cache, &cache->v, &a->v);
+    ENSURE(plan_cache_gather(plan, cache, &layer->k, &a->k));
+    return plan_cache_gather(plan, cache, &layer->v, &a->v);
 }
 
 /* Cut into shares where an intermediate result of the whole would exceed an allocation. */
@@ -89,9 +87,9 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
     struct vka_attention_options options = *a->options;
     struct vka_tensor lengths, positions, new_k = *in->new_k;
     a->options = &options;
-    if (in->cache) {
-        lengths = cache_lengths(in->cache);
-        positions = cache_positions(in->cache);
+    if (in->use.cache) {
+        lengths = cache_lengths(in->use.cache);
+        positions = cache_positions(in->use.cache);
         options.kv_length = &lengths;
         options.query_offset = &positions;
         ENSURE(join_cache(plan, a, in));
@@ -129,14 +127,13 @@ enum vka_status plan_attention(struct vka_plan *plan, struct attention *a,
 }
 
 static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
-                                     const struct vka_attention_op *op)
+                                     const struct vka_attention_op *op, struct cache_use *use)
 {
     struct attention a;
-    ENSURE(attention_check(plan, caller, op, &a));
-    ENSURE(
-        plan_attention(plan, &a,
-                       &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,
-                                                  op->present_key, op->present_value, op->cache}));
+    ENSURE(attention_check(plan, caller, op, use, &a));
+    ENSURE(plan_attention(plan, &a,
+                          &(struct attention_inputs){op->k, op->v, op->past_key, op->past_value,
+                                                     op->present_key, op->present_value, *use}));
     if (attention_is_last(&a))
         ENSURE(plan_count_nonfinite(plan, "output", op->output));
     ENSURE(plan_count_nonfinite(plan, "scores", op->options.scores));
@@ -147,6 +144,10 @@ static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
 enum vka_status vka_plan_add_attention(struct vka_plan *plan, const struct vka_attention_op *op)
 {
     struct plan_mark mark;
+    struct cache_use use = {0};
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_attention(plan, __func__, op));
+    ENSURE(plan_end(plan, mark, add_attention(plan, __func__, op, &use)));
+    if (use.cache)
+        plan_end_step(plan, &use);
+    return VKA_OK;
 }

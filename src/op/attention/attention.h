@@ -3,6 +3,7 @@
 #define VKA_OP_ATTENTION_ATTENTION_H
 
 #include "kernel/attention.h"
+#include "op/cache/cache.h"
 #include "op/matmul/matmul.h"
 #include "params.h"
 #include "plan/cut.h"
@@ -29,15 +30,21 @@ struct attention {
     struct attention_choice choice; /* of the fused path */
 };
 
-/* New and kept keys and values; past, present and cache may be NULL. */
+/* New and kept keys and values; past, present and use.cache may be NULL. */
 struct attention_inputs {
     const struct vka_tensor *new_k, *new_v, *past_k, *past_v, *present_k, *present_v;
-    struct vka_cache *cache;
+    struct cache_use use;
 };
 
-/* Checks the operation and fills in *a, except the choice and the joined past or cache. */
+/* Checks the operation and fills in *use and *a, except the choice and the joined past or cache. */
 enum vka_status attention_check(struct vka_plan *plan, const char *caller,
-                                const struct vka_attention_op *op, struct attention *a);
+                                const struct vka_attention_op *op, struct cache_use *use,
+                                struct attention *a);
+
+/* Checks an I32 tensor [batch] or [1], which may be NULL. */
+enum vka_status attention_check_per_batch(struct vka_plan *plan, const char *caller,
+                                          const char *name, const struct vka_tensor *tensor,
+                                          uint32_t batch);
 
 /* Checks options against the sizes of *a and fills in whole_n_head, whole_n_kv_head and whole_n_q;
  * caller names the public function. */
@@ -47,8 +54,7 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
 /* Checks that the cache fits the problem, and that the options give no lengths and offsets beside
  * the cache's own. Sets a->n_kv to its capacity. */
 enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
-                                      const struct vka_cache *cache, uint32_t n_new,
-                                      struct attention *a);
+                                      const struct cache_use *use, struct attention *a);
 
 /* Some batch elements with all heads, or some heads of one, or some queries of one head. */
 struct slice {

@@ -1,6 +1,5 @@
 /* Checks an attention: sizes, types, combinations of arguments, overlaps. */
 #include "op/attention/attention.h"
-#include "op/cache/cache.h"
 #include "op/check.h"
 
 /* A multiple of the keys of every kernel's step: a step cut in two would change the bits. */
@@ -16,10 +15,10 @@ void attention_option_inputs(const struct vka_attention_options *o,
 }
 
 enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
-                                      const struct vka_cache *cache, uint32_t n_new,
-                                      struct attention *a)
+                                      const struct cache_use *use, struct attention *a)
 {
     struct log *log = &plan->device->log;
+    const struct vka_cache *cache = use->cache;
     const struct vka_cache_info *i = &cache->info;
     ENSURE_ARG(cache->device == plan->device, "%s: cache belongs to another device", caller);
     ENSURE_ARG(i->batch == a->batch && i->n_kv_head == a->n_kv_head && i->head_dim == a->head_dim &&
@@ -28,12 +27,15 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
                "have %u, %u, %u and %u",
                caller, i->batch, i->n_kv_head, i->head_dim, i->value_dim, a->batch, a->n_kv_head,
                a->head_dim, a->value_dim);
-    ENSURE_ARG(n_new <= i->capacity, "%s: %u new keys exceed the cache's capacity of %u", caller,
-               n_new, i->capacity);
+    ENSURE_ARG(use->layer < i->n_layer, "%s: cache_layer is %u, but the cache has %u layers",
+               caller, use->layer, i->n_layer);
+    ENSURE_ARG(use->n_new <= i->capacity, "%s: %u new keys exceed the cache's capacity of %u",
+               caller, use->n_new, i->capacity);
+    ENSURE(attention_check_per_batch(plan, caller, "n_append", use->n_append, a->batch));
     ENSURE_ARG(!a->options->kv_length && !a->options->query_offset,
                "%s: kv_length or query_offset is given, but the cache sets them", caller);
     a->n_kv = i->capacity;
-    return VKA_OK;
+    return plan_check_step(plan, caller, use);
 }
 
 /* Checks a ragged batch: type and size of its offsets, and no option that needs a dense batch. */
@@ -165,9 +167,9 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_attention_op *op)
 {
     const struct vka_attention_options *o = &op->options;
-    const struct vka_tensor *all[5 + OPTION_INPUTS + 4] = {op->q, op->k, op->v, op->past_key,
-                                                           op->past_value};
-    attention_option_inputs(o, all + 5);
+    const struct vka_tensor *all[6 + OPTION_INPUTS + 4] = {
+        op->q, op->k, op->v, op->past_key, op->past_value, op->n_append};
+    attention_option_inputs(o, all + 6);
     const struct {
         const char *name;
         const struct vka_tensor *tensor;
@@ -176,7 +178,7 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                    {"present_key", op->present_key},
                    {"present_value", op->present_value},
                    {"state", op->state}};
-    size_t n = 5 + OPTION_INPUTS;
+    size_t n = 6 + OPTION_INPUTS;
     for (size_t i = 0; i < COUNTOF(written); i++) {
         if (!written[i].tensor)
             continue;
@@ -188,7 +190,8 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
 }
 
 enum vka_status attention_check(struct vka_plan *plan, const char *caller,
-                                const struct vka_attention_op *op, struct attention *a)
+                                const struct vka_attention_op *op, struct cache_use *use,
+                                struct attention *a)
 {
     struct log *log = &plan->device->log;
     ENSURE_ARG(op, "%s: op is NULL", caller);
@@ -199,8 +202,11 @@ enum vka_status attention_check(struct vka_plan *plan, const char *caller,
     if (op->cache) {
         ENSURE_ARG(!op->past_key && !op->present_key, "%s: past or present is given with cache",
                    caller);
-        ENSURE(attention_check_cache(plan, caller, op->cache, a->n_kv, a));
+        *use = (struct cache_use){op->cache, op->cache_layer, a->n_kv, op->n_append};
+        ENSURE(attention_check_cache(plan, caller, use, a));
     }
+    ENSURE_ARG(op->cache || (!op->n_append && !op->cache_layer),
+               "%s: n_append or cache_layer is given without cache", caller);
     ENSURE_ARG(!op->q_start == !op->kv_start, "%s: only one of q_start and kv_start is given",
                caller);
     if (op->q_start)

@@ -1,7 +1,6 @@
 /* Chooses path and kernel of an attention, once, before any pass is added. */
 #include "kernel/choose.h"
 #include "op/attention/attention.h"
-#include "op/cache/cache.h"
 #include "plan/settle.h"
 
 #include <math.h>
@@ -26,8 +25,10 @@ static enum vka_dtype joined_type(const struct vka_tensor *cached, enum vka_dtyp
 static struct job job_of(struct attention *a, const struct attention_inputs *in)
 {
     const struct vka_attention_options *o = a->options;
-    const struct vka_tensor *k = in->cache ? &in->cache->k : NULL;
-    const struct vka_tensor *v = in->cache ? &in->cache->v : NULL;
+    const struct cached_layer *cached =
+        in->use.cache ? &in->use.cache->layers[in->use.layer] : NULL;
+    const struct vka_tensor *k = cached ? &cached->k : NULL;
+    const struct vka_tensor *v = cached ? &cached->v : NULL;
     enum vka_dtype new_k = o->rope.dim || o->k_norm ? VKA_F32 : in->new_k->dtype;
     return (struct job){
         .a = a,

@@ -27,9 +27,9 @@ static enum vka_status check_mask(struct vka_plan *plan, const char *caller,
     return VKA_OK;
 }
 
-/* kv_length and query_offset: I32 [batch] or [1]. */
-static enum vka_status check_per_batch(struct vka_plan *plan, const char *caller, const char *name,
-                                       const struct vka_tensor *tensor, uint32_t batch)
+enum vka_status attention_check_per_batch(struct vka_plan *plan, const char *caller,
+                                          const char *name, const struct vka_tensor *tensor,
+                                          uint32_t batch)
 {
     struct log *log = &plan->device->log;
     if (!tensor)
@@ -117,8 +117,8 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
     ENSURE(check_sizes(plan, caller, a));
     ENSURE(check_numbers(plan, caller, a));
     ENSURE(check_mask(plan, caller, a));
-    ENSURE(check_per_batch(plan, caller, "kv_length", o->kv_length, n));
-    ENSURE(check_per_batch(plan, caller, "query_offset", o->query_offset, n));
+    ENSURE(attention_check_per_batch(plan, caller, "kv_length", o->kv_length, n));
+    ENSURE(attention_check_per_batch(plan, caller, "query_offset", o->query_offset, n));
     ENSURE(check_scores(plan, caller, a));
     ENSURE(check_vector(plan->device, caller, "q_norm", o->q_norm, a->head_dim));
     ENSURE(check_vector(plan->device, caller, "k_norm", o->k_norm, a->head_dim));

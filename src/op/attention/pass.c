@@ -1,6 +1,5 @@
 /* The passes of a slice of fused attention: constants, parameters, bindings. */
 #include "op/attention/fused.h"
-#include "op/cache/cache.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -50,7 +50,7 @@ bool attention_share_fits(const struct vka_plan *plan, const struct attention *a
     uint64_t queries = (uint64_t)(a->n_head / a->n_kv_head) * a->n_q, keys = a->n_kv;
     uint64_t heads = (uint64_t)share->size[0] * share->size[1];
     uint64_t bytes = heads * (queries > keys ? queries : keys) * row;
-    return in->cache || a->n_chunk_key || bytes <= plan->caps.properties.max_allocation;
+    return in->use.cache || a->n_chunk_key || bytes <= plan->caps.properties.max_allocation;
 }
 
 void attention_take_share(const struct attention *a, const struct attention_inputs *in,
@@ -66,7 +66,7 @@ void attention_take_share(const struct attention *a, const struct attention_inpu
         .past_v = part_of(in->past_v, share, 1, &part->parts[3]),
         .present_k = part_of(in->present_k, share, 1, &part->parts[4]),
         .present_v = part_of(in->present_v, share, 1, &part->parts[5]),
-        .cache = in->cache,
+        .use = in->use,
     };
     share_options(a->options, share, group, &part->options);
     b->options = &part->options.options;

@@ -158,11 +158,12 @@ enum vka_status vka_plan_attention_state(struct vka_plan *plan, const struct vka
         return VKA_INVALID;
     struct log *log = &plan->device->log;
     struct vka_attention_op without = op ? *op : (struct vka_attention_op){0};
+    struct cache_use use;
     struct attention a;
     ENSURE_ARG(count, "%s: count is NULL", __func__);
     *count = 0;
     without.state = NULL;
-    ENSURE(attention_check(plan, __func__, op ? &without : NULL, &a));
+    ENSURE(attention_check(plan, __func__, op ? &without : NULL, &use, &a));
     ENSURE_ARG(op->n_key, "%s: n_key is 0", __func__);
     ENSURE(attention_choose(plan, &a, &(struct attention_inputs){.new_k = op->k, .new_v = op->v}));
     const struct slice all = {.n_batch = a.batch, .n_head = a.n_head, .n_query = a.n_q};

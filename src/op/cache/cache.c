@@ -13,8 +13,11 @@ static enum vka_status check_info(struct log *log, const char *caller,
               "%s: batch, n_kv_head, head_dim or capacity is 0", caller);
     CHECK_ARG(info->capacity <= 1u << 30 && info->batch <= 1u << 24,
               "%s: capacity exceeds 2^30 or batch exceeds 2^24", caller);
-    CHECK_ARG(dtype_is_float(info->dtype), "%s: dtype is %s, not f32, f16 or bf16", caller,
-              vka_dtype_name(info->dtype));
+    CHECK_ARG(info->n_layer <= 4096, "%s: n_layer exceeds 4096", caller);
+    CHECK_ARG(dtype_is_float(info->key_dtype), "%s: key_dtype is %s, not f32, f16 or bf16", caller,
+              vka_dtype_name(info->key_dtype));
+    CHECK_ARG(dtype_is_float(info->value_dtype), "%s: value_dtype is %s, not f32, f16 or bf16",
+              caller, vka_dtype_name(info->value_dtype));
     uint32_t size = info->page_size;
     CHECK_ARG(size == 0 || (size % 16 == 0 && size >= 16 && size <= 256),
               "%s: page_size is %u, not 0 or a multiple of 16 from 16 to 256", caller, size);
@@ -43,26 +46,34 @@ static uint32_t *host_words(const struct vka_tensor *tensor)
     return memory_mapped(&tensor->storage->range);
 }
 
-static enum vka_status create_tensors(struct vka_cache *cache)
+static enum vka_status create_layer(struct vka_cache *cache, struct cached_layer *layer)
 {
-    enum vka_status status = VKA_OK;
     const struct vka_cache_info *i = &cache->info;
     bool paged = i->page_size != 0;
     uint32_t outer = paged ? i->n_page : i->batch;
     /* A multiple of 4 rows, so that the bytes of a sequence are whole words for every type. */
-    uint32_t rows = paged ? i->page_size : (i->capacity + 3) / 4 * 4;
-    TRY(create_tensor(cache, MEMORY_DEVICE, i->dtype,
-                      (const uint32_t[]){outer, i->n_kv_head, rows, i->head_dim}, &cache->k));
-    TRY(create_tensor(cache, MEMORY_DEVICE, i->dtype,
-                      (const uint32_t[]){outer, i->n_kv_head, rows, i->value_dim}, &cache->v));
-    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 2, i->batch},
+    uint32_t rows = paged ? i->page_size : divide_up(i->capacity, 4) * 4;
+    ENSURE(create_tensor(cache, MEMORY_DEVICE, i->key_dtype,
+                         (const uint32_t[]){outer, i->n_kv_head, rows, i->head_dim}, &layer->k));
+    ENSURE(create_tensor(cache, MEMORY_DEVICE, i->value_dtype,
+                         (const uint32_t[]){outer, i->n_kv_head, rows, i->value_dim}, &layer->v));
+    if (!paged)
+        layer->k.shape.size[2] = layer->v.shape.size[2] = i->capacity;
+    return VKA_OK;
+}
+
+static enum vka_status create_tensors(struct vka_cache *cache)
+{
+    enum vka_status status = VKA_OK;
+    const struct vka_cache_info *i = &cache->info;
+    for (uint32_t l = 0; l < i->n_layer; l++)
+        TRY(create_layer(cache, &cache->layers[l]));
+    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 3, i->batch},
                       &cache->state));
-    memset(host_words(&cache->state), 0, 8 * (size_t)i->batch);
+    memset(host_words(&cache->state), 0, 12 * (size_t)i->batch);
     TRY(storage_keep(cache->state.storage, host_words(&cache->state)));
-    if (!paged) {
-        cache->k.shape.size[2] = cache->v.shape.size[2] = i->capacity;
+    if (!i->page_size)
         return VKA_OK;
-    }
     TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32,
                       (const uint32_t[]){1, 1, i->batch, cache->table_row}, &cache->table));
     for (uint64_t b = 0; b < (uint64_t)i->batch * cache->table_row; b++)
@@ -112,6 +123,8 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     cache->info = *info;
     if (!cache->info.value_dim)
         cache->info.value_dim = info->head_dim;
+    if (!cache->info.n_layer)
+        cache->info.n_layer = 1;
     if (info->page_size) {
         cache->table_row = (info->capacity + info->page_size - 1) / info->page_size;
         uint64_t all = (uint64_t)cache->table_row * info->batch;
@@ -120,6 +133,8 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
         if (!info->n_page)
             cache->info.n_page = (uint32_t)all;
     }
+    cache->layers = calloc(cache->info.n_layer, sizeof *cache->layers);
+    CHECK_ALLOC(cache->layers);
     cache->changed = calloc(info->batch, sizeof *cache->changed);
     CHECK_ALLOC(cache->changed);
     cache->uses = calloc(cache->table_row ? cache->info.n_page : 1, sizeof *cache->uses);
@@ -141,10 +156,13 @@ void cache_unref(struct vka_cache *cache)
     while (*link != &cache->recorded)
         link = &(*link)->next;
     *link = cache->recorded.next;
-    storage_unref(&cache->k.storage);
-    storage_unref(&cache->v.storage);
+    for (uint32_t i = 0; cache->layers && i < cache->info.n_layer; i++) {
+        storage_unref(&cache->layers[i].k.storage);
+        storage_unref(&cache->layers[i].v.storage);
+    }
     storage_unref(&cache->state.storage);
     storage_unref(&cache->table.storage);
+    free(cache->layers);
     free(cache->changed);
     free(cache->uses);
     free(cache);

@@ -4,18 +4,22 @@
 
 #include "plan/plan.h"
 
+struct cached_layer {
+    struct vka_tensor k, v; /* [batch or n_page][n_kv_head][rows][dim] */
+};
+
 struct vka_cache {
     struct vka_device *device;
-    struct vka_cache_info info; /* defaults filled in */
-    uint32_t table_row;         /* most pages of a sequence; 0: not paged */
-    struct vka_tensor k, v;     /* [batch or n_page][n_kv_head][rows][dim] */
-    struct vka_tensor state;    /* I32 [2][batch]: lengths, old lengths; host-visible */
-    struct vka_tensor table;    /* I32 [batch][table_row] page numbers; host-visible; paged only */
-    uint32_t *uses;             /* [n_page], paged only: table entries that name the page */
-    uint32_t n_free;            /* pages without uses */
-    uint32_t first_free;        /* no page before it is free */
-    uint64_t n_change;          /* changes by the host to lengths or pages */
-    uint64_t *changed;          /* [batch]: last change of a sequence */
+    struct vka_cache_info info;  /* defaults filled in */
+    uint32_t table_row;          /* most pages of a sequence; 0: not paged */
+    struct cached_layer *layers; /* [n_layer] */
+    struct vka_tensor state;     /* I32 [3][batch], see cache_params; host-visible */
+    struct vka_tensor table;     /* I32 [batch][table_row] page numbers; host-visible; paged only */
+    uint32_t *uses;              /* [n_page], paged only: table entries that name the page */
+    uint32_t n_free;             /* pages without uses */
+    uint32_t first_free;         /* no page before it is free */
+    uint64_t n_change;           /* changes by the host to lengths or pages */
+    uint64_t *changed;           /* [batch]: last change of a sequence */
     size_t references;
     struct recorded recorded;
 };
@@ -30,9 +34,27 @@ uint32_t *cache_table_words(const struct vka_cache *cache);
 struct vka_tensor cache_lengths(const struct vka_cache *cache);
 struct vka_tensor cache_positions(const struct vka_cache *cache);
 
-/* plan_cache_advance adds n_new to the lengths; `full` comes from plan_keep_cache.
- * plan_cache_append writes rows [batch][n_kv_head][n_new][dim] at the old lengths. */
-enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cache, uint32_t n_new,
+/* An operation's use of a cache. */
+struct cache_use {
+    struct vka_cache *cache; /* NULL: none */
+    uint32_t layer, n_new;
+    const struct vka_tensor *n_append; /* NULL: n_new for each sequence */
+};
+
+/* INVALID where the use does not go with the earlier operations of its step. */
+enum vka_status plan_check_step(struct vka_plan *plan, const char *caller,
+                                const struct cache_use *use);
+
+/* Begins a step, unless the use belongs to one: keeps the cache as long as the plan, whose waits
+ * report when it had no room, and adds to the lengths. plan_end_step notes that the operation was
+ * added. */
+enum vka_status plan_begin_step(struct vka_plan *plan, const struct cache_use *use);
+void plan_end_step(struct vka_plan *plan, const struct cache_use *use);
+
+/* plan_cache_advance adds to the lengths; full: u32 [batch][2], ticket of the first run without room
+ * for a sequence, see ticket_of_words; 0: none. plan_cache_append writes rows
+ * [batch][n_kv_head][n_new][dim] at the old lengths. */
+enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use *use,
                                    struct storage *full);
 enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
                                   const struct vka_tensor *rows, const struct vka_tensor *cached);
@@ -41,9 +63,8 @@ enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
                                   const struct vka_tensor *cached, struct vka_tensor *dense);
 
-/* Copies one batch element or page of k or v. */
-enum vka_status cache_copy_outer(struct vka_cache *cache, const struct vka_tensor *t, uint32_t from,
-                                 uint32_t to);
+/* Copies one batch element or page of all layers. */
+enum vka_status cache_copy_outer(struct vka_cache *cache, uint32_t from, uint32_t to);
 
 /* Counts the uses of all pages from the table. */
 void cache_count_uses(struct vka_cache *cache);
@@ -60,10 +81,5 @@ enum vka_status cache_own_pages(struct vka_cache *cache, uint32_t sequence, uint
 
 /* Discards what earlier runs reported of a sequence. No run may be in flight. */
 void cache_change(struct vka_cache *cache, uint32_t sequence);
-
-/* Keeps a cache as long as the plan, whose waits report when the cache had no room. *full: u32
- * [batch][2], ticket of the first run without room for a sequence, see ticket_of_words; 0: none. */
-enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache,
-                                struct storage **full);
 
 #endif

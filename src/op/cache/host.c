@@ -72,15 +72,14 @@ fail:
     return status;
 }
 
-/* Copies a sequence of a cache without pages; the length of `to` is 0 until both k and v are
+/* Copies a sequence of a cache without pages; the length of `to` is 0 until all of it is
  * copied. */
 static enum vka_status fork_stretch(struct vka_cache *cache, uint32_t from, uint32_t to)
 {
     enum vka_status status = VKA_OK;
     cache_length_words(cache)[to] = 0;
     cache_change(cache, to);
-    TRY(cache_copy_outer(cache, &cache->k, from, to));
-    TRY(cache_copy_outer(cache, &cache->v, from, to));
+    TRY(cache_copy_outer(cache, from, to));
 fail:
     return status;
 }

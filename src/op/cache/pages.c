@@ -9,12 +9,21 @@ uint32_t *cache_table_words(const struct vka_cache *cache)
     return memory_mapped(&cache->table.storage->range);
 }
 
-enum vka_status cache_copy_outer(struct vka_cache *cache, const struct vka_tensor *t, uint32_t from,
-                                 uint32_t to)
+static enum vka_status copy_outer(struct vka_cache *cache, const struct vka_tensor *t,
+                                  uint32_t from, uint32_t to)
 {
     uint64_t bytes = t->shape.stride[0] * vka_dtype_size(t->dtype);
     const struct memory_range *range = &t->storage->range;
     return queue_copy(cache->device, range, from * bytes, range, to * bytes, bytes);
+}
+
+enum vka_status cache_copy_outer(struct vka_cache *cache, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < cache->info.n_layer; i++) {
+        ENSURE(copy_outer(cache, &cache->layers[i].k, from, to));
+        ENSURE(copy_outer(cache, &cache->layers[i].v, from, to));
+    }
+    return VKA_OK;
 }
 
 void cache_count_uses(struct vka_cache *cache)
@@ -81,8 +90,7 @@ enum vka_status cache_own_pages(struct vka_cache *cache, uint32_t sequence, uint
                 to != UINT32_MAX,
                 "the cache has no free page to copy the shared page of sequence %u at position %u",
                 sequence, entry * cache->info.page_size);
-            TRY(cache_copy_outer(cache, &cache->k, from, to));
-            TRY(cache_copy_outer(cache, &cache->v, from, to));
+            TRY(cache_copy_outer(cache, from, to));
             set_entry(cache, at, to);
         }
         at++;

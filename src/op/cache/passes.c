@@ -18,9 +18,12 @@ static struct vka_tensor words_of(struct storage *storage)
     return t;
 }
 
-enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cache, uint32_t n_new,
+enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use *use,
                                    struct storage *full_words)
 {
+    const struct vka_cache *cache = use->cache;
+    const struct vka_tensor *n_append = use->n_append;
+    uint32_t n_new = use->n_new;
     enum vka_status status = plan_settle_kernel(plan, KERNEL_cache_advance);
     if (status != VKA_OK)
         return status;
@@ -34,6 +37,10 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
         .page_size = cache->info.page_size,
         .table_row = cache->table_row,
         .n_page = cache->info.n_page,
+        .row_first = !n_append                     ? APPEND_ALL
+                     : n_append->shape.size[0] > 1 ? APPEND_EACH
+                                                   : APPEND_ONE,
+        .from_row = n_append ? (uint32_t)n_append->shape.stride[0] : 0,
     };
     pass.key = (struct pipeline_key){.kernel = KERNEL_cache_advance};
     plan_bind(plan, &pass, 0, &cache->state, true, &p.state_offset);
@@ -41,6 +48,7 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, struct vka_cache *cach
               &p.table_offset);
     plan_bind(plan, &pass, 2, &running, false, NULL);
     plan_bind(plan, &pass, 3, &full, true, NULL);
+    plan_bind(plan, &pass, 4, n_append ? n_append : &cache->state, false, &p.from_offset);
     pass_set_push(&pass, &p, sizeof p);
     double entries = cache->table_row ? n_new / cache->info.page_size + 3.0 : 1;
     pass.work = (struct work){WORK_MOVE * cache->info.batch, WORK_MOVE * 32, entries};

@@ -1,6 +1,6 @@
 /* Reports runs that found no room in a cache. The device stores the ticket of the first one for
- * each sequence. Lengths only grow until the host changes one, so that all later runs found no room
- * either, and nothing is stored per run. */
+ * each sequence. Later runs append nothing to it until the host changes it, so that
+ * nothing is stored per run. */
 #include "op/cache/cache.h"
 
 #include <stdlib.h>
@@ -12,6 +12,10 @@ struct kept_cache {
     struct vka_cache *cache; /* referenced */
     struct storage *full;    /* see plan_keep_cache */
     uint64_t n_change;       /* cache->n_change when the plan was last submitted */
+    /* The last step that was added, see vkattn_cache.h. */
+    uint32_t n_new;
+    struct vka_tensor n_append; /* storage NULL: none */
+    bool *had;                  /* [n_layer]: the step has had the layer */
 };
 
 static uint32_t *words_of(const struct kept_cache *kept, uint32_t sequence)
@@ -22,6 +26,7 @@ static uint32_t *words_of(const struct kept_cache *kept, uint32_t sequence)
 void cache_change(struct vka_cache *cache, uint32_t sequence)
 {
     cache->changed[sequence] = ++cache->n_change;
+    cache_length_words(cache)[2 * cache->info.batch + sequence] = 0; /* no run is in flight */
 }
 
 static void begin_run(struct attached *self)
@@ -55,32 +60,93 @@ static enum vka_status check_room(struct attached *self, uint64_t ticket, bool l
 
 static void release(struct attached *self)
 {
-    cache_unref(((struct kept_cache *)self)->cache);
-    free(self); /* the first member of a struct kept_cache */
+    struct kept_cache *kept = (struct kept_cache *)self;
+    cache_unref(kept->cache);
+    free(kept->had);
+    free(kept);
 }
 
-enum vka_status plan_keep_cache(struct vka_plan *plan, struct vka_cache *cache,
-                                struct storage **full)
+/* NULL: no operation of the plan has used the cache. */
+static struct kept_cache *find(const struct vka_plan *plan, const struct vka_cache *cache)
 {
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
-    struct kept_cache *kept;
-    uint64_t bytes = 8 * (uint64_t)cache->info.batch;
     for (size_t i = 0; i < plan->n_attached; i++) {
-        kept = (struct kept_cache *)plan->attached[i];
-        *full = kept->attached.release == release && kept->cache == cache ? kept->full : NULL;
-        if (*full)
-            return VKA_OK;
+        struct kept_cache *kept = (struct kept_cache *)plan->attached[i];
+        if (kept->attached.release == release && kept->cache == cache)
+            return kept;
     }
-    TRY(plan_host_words(plan, bytes, full));
-    memset(memory_mapped(&(*full)->range), 0, bytes);
-    TRY(storage_keep(*full, memory_mapped(&(*full)->range)));
-    kept = calloc(1, sizeof *kept);
-    CHECK_ALLOC(kept);
-    *kept =
-        (struct kept_cache){{begin_run, check_room, release, true}, cache, *full, cache->n_change};
+    return NULL;
+}
+
+static enum vka_status keep(struct vka_plan *plan, struct vka_cache *cache, struct kept_cache **out)
+{
+    struct log *log = &plan->device->log;
+    struct storage *full;
+    uint64_t bytes = 8 * (uint64_t)cache->info.batch;
+    ENSURE(plan_host_words(plan, bytes, &full));
+    memset(memory_mapped(&full->range), 0, bytes);
+    ENSURE(storage_keep(full, memory_mapped(&full->range)));
+    struct kept_cache *kept = calloc(1, sizeof *kept);
+    ENSURE_ALLOC(kept);
+    *kept = (struct kept_cache){{begin_run, check_room, release, true},
+                                cache,
+                                full,
+                                cache->n_change,
+                                .had = calloc(cache->info.n_layer, sizeof(bool))};
     cache->references++;
-    TRY(plan_attach(plan, &kept->attached));
-fail:
-    return status;
+    if (!kept->had) {
+        release(&kept->attached);
+        return log_error(log, VKA_OUT_OF_HOST_MEMORY, "out of host memory");
+    }
+    *out = kept;
+    return plan_attach(plan, &kept->attached);
+}
+
+/* Whether the use belongs to the step that has begun. */
+static bool continues(const struct kept_cache *kept, const struct cache_use *use)
+{
+    uint32_t had = 0;
+    for (uint32_t i = 0; kept && i < kept->cache->info.n_layer; i++)
+        had += kept->had[i];
+    return had && !kept->had[use->layer];
+}
+
+enum vka_status plan_check_step(struct vka_plan *plan, const char *caller,
+                                const struct cache_use *use)
+{
+    static const struct vka_tensor none;
+    struct log *log = &plan->device->log;
+    const struct kept_cache *kept = find(plan, use->cache);
+    const struct vka_tensor *n_append = use->n_append ? use->n_append : &none;
+    if (!continues(kept, use))
+        return VKA_OK;
+    ENSURE_ARG(use->n_new == kept->n_new,
+               "%s: %u new keys, but the operation that began the step of the cache has %u", caller,
+               use->n_new, kept->n_new);
+    ENSURE_ARG(n_append->storage == kept->n_append.storage &&
+                   n_append->shape.offset == kept->n_append.shape.offset &&
+                   n_append->shape.stride[0] == kept->n_append.shape.stride[0],
+               "%s: n_append is not that of the operation that began the step of the cache",
+               caller);
+    return VKA_OK;
+}
+
+enum vka_status plan_begin_step(struct vka_plan *plan, const struct cache_use *use)
+{
+    struct kept_cache *kept = find(plan, use->cache);
+    if (continues(kept, use))
+        return VKA_OK;
+    if (!kept)
+        ENSURE(keep(plan, use->cache, &kept));
+    return plan_cache_advance(plan, use, kept->full);
+}
+
+void plan_end_step(struct vka_plan *plan, const struct cache_use *use)
+{
+    struct kept_cache *kept = find(plan, use->cache);
+    if (!continues(kept, use)) {
+        memset(kept->had, 0, use->cache->info.n_layer * sizeof *kept->had);
+        kept->n_new = use->n_new;
+        kept->n_append = use->n_append ? *use->n_append : (struct vka_tensor){0};
+    }
+    kept->had[use->layer] = true;
 }

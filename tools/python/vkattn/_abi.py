@@ -28,12 +28,15 @@ def _find_library() -> str:
     return str(path)
 
 
-def _find_header() -> Path:
+HEADERS = ("vkattn.h", "vkattn_cache.h")
+
+
+def _read_headers() -> str:
     here = Path(__file__).resolve()
-    packaged = here.with_name("vkattn.h")
-    if packaged.is_file():
-        return packaged
-    return here.parents[3] / "include" / "vkattn" / "vkattn.h"
+    folder = here.parent
+    if not (folder / HEADERS[0]).is_file():
+        folder = here.parents[3] / "include" / "vkattn"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in HEADERS)
 
 
 def _without_comments(header: str) -> str:
@@ -73,7 +76,7 @@ def _resolve(header: str) -> None:
         ffi.typeof(other)
 
 
-_header = _find_header().read_text(encoding="utf-8")
+_header = _read_headers()
 ffi = FFI()
 ffi.cdef(_declarations(_header))
 try:

@@ -15,7 +15,8 @@ class Cache(Child):
     the device: a plan with a cache appends its new keys and values and attends over all of them,
     so that one recorded plan serves every step of decoding.
 
-    dtype: "f32", "f16" or "bf16". page_size: 0 for one stretch a sequence; paged, positions of a
+    key_dtype, value_dtype: "f32", "f16" or "bf16"; value_dtype is key_dtype by default. n_layer:
+    layers that share the lengths, see vkattn_cache.h. page_size: 0 for one stretch a sequence; paged, positions of a
     page, a multiple of 16 from 16 to 256. n_page: pages of the pool, 0 for enough.
     """
 
@@ -28,7 +29,9 @@ class Cache(Child):
         head_dim: int,
         capacity: int,
         value_dim: int = 0,
-        dtype: str = "f32",
+        n_layer: int = 1,
+        key_dtype: str = "f32",
+        value_dtype: str | None = None,
         page_size: int = 0,
         n_page: int = 0,
     ) -> None:
@@ -39,7 +42,9 @@ class Cache(Child):
         info.head_dim = head_dim
         info.value_dim = value_dim
         info.capacity = capacity
-        info.dtype = DTYPES[check_dtype(dtype, "dtype")]
+        info.n_layer = n_layer
+        info.key_dtype = DTYPES[check_dtype(key_dtype, "key_dtype")]
+        info.value_dtype = DTYPES[check_dtype(value_dtype or key_dtype, "value_dtype")]
         info.page_size = page_size
         info.n_page = n_page
         self.batch = batch

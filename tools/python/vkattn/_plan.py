@@ -86,6 +86,8 @@ class Plan(Child):
         past: tuple[Tensor, Tensor] | None = None,
         present: tuple[Tensor, Tensor] | None = None,
         cache: Cache | None = None,
+        cache_layer: int = 0,
+        n_append: Tensor | None = None,
         ragged: tuple[Tensor, Tensor] | None = None,
         scores: str | None = None,
         scores_to: Tensor | None = None,
@@ -98,7 +100,8 @@ class Plan(Child):
         strides.
         past: keys and values [batch][n_kv_head][n_past][...] that stand before k and v.
         present: tensors [batch][n_kv_head][n_past + n_new][...] that receive both.
-        cache: k and v join it; instead of past, present, kv_length and query_offset.
+        cache: k and v join its layer cache_layer; instead of past, present, kv_length and
+        query_offset. n_append: how many of the new positions each sequence keeps, i32 [batch].
         ragged: (q_start, kv_start), i32 [n + 1] each: n sequences packed along the row axes.
         scores: "raw", "softcap", "bias" or "softmax", written to scores_to, float32
         [batch][n_head][n_q][n_kv].
@@ -126,6 +129,8 @@ class Plan(Child):
             op.present_key, op.present_value = _pair(present, "present")
             op.q_start, op.kv_start = _pair(ragged, "ragged")
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
+            op.cache_layer = cache_layer
+            op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
             prepared.write(op.options)
             return int(lib.vka_plan_add_attention(self._pointer, op))
 
@@ -141,6 +146,8 @@ class Plan(Child):
         value: Tensor | None = None,
         layout: str | None = None,
         cache: Cache | None = None,
+        cache_layer: int = 0,
+        n_append: Tensor | None = None,
         scores: str | None = None,
         scores_to: Tensor | None = None,
         **options: Unpack[AttentionOptions],
@@ -177,6 +184,8 @@ class Plan(Child):
             op.value = pointer(value, "value", optional=True)
             op.output = pointer(output, "output")
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
+            op.cache_layer = cache_layer
+            op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
             prepared.write(op.attention)
             return int(lib.vka_plan_add_layer(self._pointer, op))
 

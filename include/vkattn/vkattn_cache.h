@@ -1,0 +1,93 @@
+/* vkattn: caches of keys and values for decoding. SPDX-License-Identifier: MIT
+ *
+ * A part of vkattn.h, which includes it.
+ *
+ * A cache holds the keys and values of `batch` sequences in `n_layer` layers, up to `capacity`
+ * positions each, and the lengths of the sequences, which all layers share, on the device. An
+ * operation with a cache appends its n_new keys and values to one layer of every sequence and
+ * attends over all of that layer: query i has the position old length + i, kv_length is the new
+ * length, and n_kv is `capacity` (for the shapes of a mask and of returned scores). So one recorded
+ * plan serves every decoding step: write the input, run, read the output.
+ *
+ * A step of a plan is one operation for each layer. The first operation of a step adds to the
+ * lengths, the others append at the same positions; all have the same n_new and n_append. An
+ * operation on a layer that the step has had, and every plan, begins a new step. A step that leaves
+ * out a layer leaves undefined keys and values in it.
+ *
+ * n_append says how many new positions each sequence keeps, so that sequences of one batch may take
+ * prompts of different lengths, or with 0 wait. Query i has its position and attends over what was
+ * kept, whether position i was kept or not.
+ *
+ * A sequence in which the new keys do not fit keeps its length, and nothing is appended to it; the
+ * other sequences are not affected. vka_plan_wait for that run returns VKA_INVALID and names the
+ * sequence. Later runs append nothing to that sequence and return VKA_INVALID too,
+ * whatever n_append says, until a function below changes the sequence: vka_cache_truncate to the
+ * length that it has is enough. vka_plan_wait reports on the ticket that it is given: tickets can be waited for in any order and
+ * any number of times, with any number of runs in flight and any number of plans that share the
+ * cache. Changing a sequence by vka_cache_truncate, vka_cache_set_pages or vka_cache_fork (the
+ * copy) clears what earlier runs reported about it.
+ *
+ * A paged cache keeps its positions in pages of `page_size` positions. The pages come from a pool
+ * that all sequences share; a table on the device lists the pages of each sequence, for all layers. */
+#ifndef VKATTN_CACHE_H
+#define VKATTN_CACHE_H
+
+#include <vkattn/vkattn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct vka_cache_info {
+    size_t struct_size;
+    uint32_t batch;   /* sequences */
+    uint32_t n_layer; /* 0: 1 */
+    uint32_t n_kv_head;
+    uint32_t head_dim;
+    uint32_t value_dim;                    /* 0: head_dim */
+    uint32_t capacity;                     /* the most positions of a sequence */
+    enum vka_dtype key_dtype, value_dtype; /* F32, F16 or BF16 */
+    /* Positions of a page, a multiple of 16 from 16 to 256; 0: not paged, each sequence is
+     * contiguous. A sequence has count = capacity / page_size (rounded up) entries in the table. At
+     * first sequence b has pages b * count .. b * count + count - 1, as far as the pool goes. */
+    uint32_t page_size;
+    uint32_t n_page; /* of a paged cache: pages of the pool; 0: enough for all sequences */
+};
+
+/* Makes an empty cache. INVALID; UNSUPPORTED (a limit of the device: max_allocation bounds the keys
+ * or values of a layer); memory statuses. */
+VKA_API enum vka_status vka_cache_create(struct vka_device *device,
+                                         const struct vka_cache_info *info,
+                                         struct vka_cache **cache);
+VKA_API void vka_cache_destroy(struct vka_cache **cache);
+
+/* The following functions first wait, up to 30 s, for all work in flight on the device. All of
+ * them: INVALID; TIMEOUT; DEVICE_LOST; memory statuses. */
+
+/* The number of positions that a sequence holds. */
+VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t sequence,
+                                         uint32_t *length);
+
+/* Removes all positions from `length` on; length is at most what the sequence holds, and 0 empties
+ * it. In a paged cache the sequence then needs pages of its own from `length` on: each page there
+ * that it shares with another sequence is replaced by a free page, or by none when no page is free.
+ * A shared page that it keeps in part is copied to a free page; INVALID if none is free. On failure
+ * nothing has changed. */
+VKA_API enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence,
+                                           uint32_t length);
+
+/* Makes sequence `to` a copy of `from`; what `to` held is lost. In a paged cache full pages are
+ * shared and a last page that is not full is copied to a free page; INVALID if none is free, and
+ * then nothing has changed. After another failure `to` may be empty. */
+VKA_API enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t to);
+
+/* Sets entries first .. first + count - 1 of the table of a sequence of a paged cache. pages[count]
+ * are page numbers below n_page. Runs append to whatever page the table names, so pages that
+ * sequences share should be full. */
+VKA_API enum vka_status vka_cache_set_pages(struct vka_cache *cache, uint32_t sequence,
+                                            uint32_t first, uint32_t count, const uint32_t *pages);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,279 @@
+#include "cache_twin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../patience.h"
+#include "core/arith.h"
+#include "reference/reference.h"
+
+enum { Q, K, V, O };
+
+enum vka_dtype twin_draw_dtype(struct rng *rng)
+{
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
+    return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
+}
+
+static void *take(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p)
+        abort();
+    return p;
+}
+
+static size_t rows_of(const struct twin_sizes *s)
+{
+    return (size_t)s->batch * s->n_kv_head * s->capacity;
+}
+
+bool twin_open(struct twin *t, struct vka_device *device, const struct twin_sizes *s)
+{
+    *t = (struct twin){.device = device, .sizes = *s};
+    t->length = take(s->batch, sizeof *t->length);
+    t->refused = take(s->batch, sizeof *t->refused);
+    t->k = take(s->n_layer, sizeof *t->k);
+    t->v = take(s->n_layer, sizeof *t->v);
+    for (uint32_t i = 0; i < s->n_layer; i++) {
+        t->k[i] = take(rows_of(s) * s->head_dim, sizeof **t->k);
+        t->v[i] = take(rows_of(s) * s->value_dim, sizeof **t->v);
+    }
+    return vka_cache_create(device,
+                            VKA_INFO(vka_cache_info, .batch = s->batch, .n_layer = s->n_layer,
+                                     .n_kv_head = s->n_kv_head, .head_dim = s->head_dim,
+                                     .value_dim = s->value_dim, .capacity = s->capacity,
+                                     .key_dtype = s->key_dtype, .value_dtype = s->value_dtype,
+                                     .page_size = s->page_size, .n_page = s->n_page),
+                            &t->cache) == VKA_OK;
+}
+
+void twin_close(struct twin *t)
+{
+    for (uint32_t i = 0; i < t->sizes.n_layer; i++) {
+        free(t->k[i]);
+        free(t->v[i]);
+    }
+    free(t->k);
+    free(t->v);
+    free(t->length);
+    free(t->refused);
+    vka_cache_destroy(&t->cache);
+}
+
+static bool open_layer(const struct twin *t, uint32_t n_new, struct operand io[4], struct rng *rng)
+{
+    const struct twin_sizes *s = &t->sizes;
+    const uint32_t size[4][4] = {{s->batch, s->n_kv_head * s->group, n_new, s->head_dim},
+                                 {s->batch, s->n_kv_head, n_new, s->head_dim},
+                                 {s->batch, s->n_kv_head, n_new, s->value_dim},
+                                 {s->batch, s->n_kv_head * s->group, n_new, s->value_dim}};
+    bool random = rng_chance(rng, 30);
+    for (int i = 0; i < 4; i++) {
+        struct layout layout = random ? layout_random(rng, 4) : layout_dense();
+        if (operand_create(t->device, s->io_dtype, 4, size[i], &layout, &io[i]) != VKA_OK)
+            return false;
+    }
+    return true;
+}
+
+bool twin_plan_open(struct twin_plan *p, const struct twin *t, uint32_t n_new, bool n_append,
+                    struct rng *rng)
+{
+    const struct twin_sizes *s = &t->sizes;
+    bool ok = true;
+    *p = (struct twin_plan){.n_new = n_new, .n_layer = s->n_layer};
+    p->io = take(s->n_layer, sizeof *p->io);
+    p->old = take(s->batch, sizeof *p->old);
+    if (n_append)
+        ok = vka_tensor_create(t->device, VKA_I32, 1, &s->batch, &p->n_append) == VKA_OK;
+    ok = ok &&
+         vka_plan_create(t->device, VKA_INFO(vka_plan_info, .path = s->path), &p->plan) == VKA_OK;
+    for (uint32_t i = 0; ok && i < s->n_layer; i++)
+        ok = open_layer(t, n_new, p->io[i], rng) &&
+             vka_plan_add_attention(p->plan, VKA_INFO(vka_attention_op, .q = p->io[i][Q].view,
+                                                      .k = p->io[i][K].view, .v = p->io[i][V].view,
+                                                      .output = p->io[i][O].view, .cache = t->cache,
+                                                      .cache_layer = i, .n_append = p->n_append,
+                                                      .options.causal = s->causal)) == VKA_OK;
+    return ok && vka_plan_finish(p->plan) == VKA_OK;
+}
+
+void twin_plan_close(struct twin_plan *p)
+{
+    const struct twin_plan none = {0};
+    vka_plan_destroy(&p->plan);
+    vka_tensor_destroy(&p->n_append);
+    free(p->old);
+    for (uint32_t i = 0; p->io && i < p->n_layer; i++)
+        for (int j = Q; j <= O; j++)
+            operand_destroy(&p->io[i][j]);
+    free(p->io);
+    *p = none;
+}
+
+static void must(const struct twin *t, enum vka_status status)
+{
+    if (status == VKA_OK)
+        return;
+    fprintf(stderr, "FAIL %s: %s\n", vka_status_name(status), vka_device_error(t->device));
+    exit(1);
+}
+
+static void write_io(const struct twin *t, struct twin_plan *p, const int32_t *n_append)
+{
+    for (uint32_t i = 0; i < t->sizes.n_layer; i++)
+        for (int j = Q; j <= V; j++)
+            must(t, operand_write(&p->io[i][j]));
+    if (p->n_append)
+        must(t, vka_tensor_write(p->n_append, n_append, 4 * (size_t)t->sizes.batch));
+}
+
+void twin_poison(struct twin *t, struct twin_plan *p)
+{
+    const struct twin_sizes *s = &t->sizes;
+    int32_t *n_append = take(s->batch, sizeof *n_append);
+    for (uint32_t b = 0; b < s->batch; b++)
+        n_append[b] = INT32_MAX; /* clamped */
+    for (uint32_t i = 0; i < s->n_layer; i++)
+        for (int j = Q; j <= V; j++)
+            for (size_t e = 0; e < p->io[i][j].count; e++)
+                p->io[i][j].values[e] = NAN;
+    write_io(t, p, n_append);
+    while (vka_plan_run(p->plan, PATIENCE) == VKA_OK)
+        ;
+    for (uint32_t b = 0; b < s->batch; b++)
+        must(t, vka_cache_truncate(t->cache, b, 0));
+    free(n_append);
+}
+
+/* Appends n rows of [batch][n_kv_head][n_new][dim] to a sequence of [batch][n_kv_head][capacity][dim],
+ * as the type keeps them. */
+static void append(const struct twin *t, const struct operand *from, enum vka_dtype dtype,
+                   uint32_t b, uint32_t n, double *to)
+{
+    const struct twin_sizes *s = &t->sizes;
+    size_t dim = from->size[3], n_new = from->size[2];
+    for (size_t h = 0; h < s->n_kv_head; h++)
+        for (size_t e = 0; e < n * dim; e++)
+            to[((b * s->n_kv_head + h) * s->capacity + t->length[b]) * dim + e] =
+                operand_round(dtype, from->values[(b * s->n_kv_head + h) * n_new * dim + e]);
+}
+
+/* Whether n more positions fit, in pages too: with pages of its own a sequence b has the pages from
+ * b * count on, as far as the pool goes; a pool with too few pages is for caches that nothing
+ * forks or truncates. */
+static bool fits(const struct twin *t, uint32_t b, uint32_t n)
+{
+    const struct twin_sizes *s = &t->sizes;
+    if (t->length[b] + n > s->capacity)
+        return false;
+    if (!s->n_page || n == 0)
+        return true;
+    uint32_t count = divide_up(s->capacity, s->page_size);
+    return b * count + (t->length[b] + n - 1) / s->page_size < s->n_page;
+}
+
+bool twin_append(struct twin *t, struct twin_plan *p, struct rng *rng)
+{
+    const struct twin_sizes *s = &t->sizes;
+    bool full = false;
+    int32_t *n_append = take(s->batch, sizeof *n_append);
+    for (uint32_t b = 0; b < s->batch; b++)
+        n_append[b] =
+            p->n_append ? (int32_t)rng_range(rng, 0, p->n_new + 2) - 1 : (int32_t)p->n_new;
+    for (uint32_t i = 0; i < s->n_layer; i++)
+        for (int j = Q; j <= V; j++)
+            for (size_t e = 0; e < p->io[i][j].count; e++)
+                p->io[i][j].values[e] = rng_uniform(rng, -1.5, 1.5);
+    write_io(t, p, n_append);
+    for (uint32_t b = 0; b < s->batch; b++) {
+        int32_t clamped = n_append[b] < 0 ? 0 : n_append[b];
+        uint32_t n = (uint32_t)clamped > p->n_new ? p->n_new : (uint32_t)clamped;
+        p->old[b] = t->length[b];
+        if (t->refused[b] || !fits(t, b, n)) {
+            t->refused[b] = full = true;
+            continue;
+        }
+        for (uint32_t i = 0; i < s->n_layer; i++) {
+            append(t, &p->io[i][K], s->key_dtype, b, n, t->k[i]);
+            append(t, &p->io[i][V], s->value_dtype, b, n, t->v[i]);
+        }
+        t->length[b] += n;
+    }
+    free(n_append);
+    return full;
+}
+
+bool twin_lengths_match(const struct twin *t)
+{
+    for (uint32_t b = 0; b < t->sizes.batch; b++) {
+        uint32_t length = 0;
+        must(t, vka_cache_length(t->cache, b, &length));
+        if (length != t->length[b]) {
+            fprintf(stderr, "sequence %u has length %u, not %u\n", b, length, t->length[b]);
+            return false;
+        }
+    }
+    return true;
+}
+
+double twin_compare(const struct twin *t, struct twin_plan *p)
+{
+    const struct twin_sizes *s = &t->sizes;
+    size_t rows = (size_t)s->batch * s->n_kv_head * s->group * p->n_new;
+    double *want = take(rows * s->value_dim, sizeof *want), worst = 0;
+    int64_t *length = take(s->batch, sizeof *length);
+    for (uint32_t b = 0; b < s->batch; b++)
+        length[b] = t->length[b];
+    for (uint32_t i = 0; i < s->n_layer; i++) {
+        const struct ref_attention a = {.batch = s->batch,
+                                        .n_head = s->n_kv_head * s->group,
+                                        .n_kv_head = s->n_kv_head,
+                                        .n_q = p->n_new,
+                                        .n_kv = s->capacity,
+                                        .head_dim = s->head_dim,
+                                        .value_dim = s->value_dim,
+                                        .q = p->io[i][Q].values,
+                                        .k = t->k[i],
+                                        .v = t->v[i],
+                                        .kv_length = length,
+                                        .kv_length_count = s->batch,
+                                        .query_offset = p->old,
+                                        .query_offset_count = s->batch,
+                                        .causal = s->causal,
+                                        .context = want};
+        must(t, ref_attention(&a));
+        for (size_t e = 0; e < rows * s->value_dim; e++)
+            want[e] = operand_round(s->io_dtype, want[e]);
+        must(t, operand_read(&p->io[i][O]));
+        double nmse = ref_row_nmse(p->io[i][O].values, want, rows, s->value_dim, NULL);
+        worst = nmse > worst || isnan(nmse) ? nmse : worst;
+    }
+    free(want);
+    free(length);
+    return worst;
+}
+
+void twin_truncate(struct twin *t, uint32_t sequence, uint32_t length)
+{
+    must(t, vka_cache_truncate(t->cache, sequence, length));
+    t->length[sequence] = length;
+    t->refused[sequence] = false;
+}
+
+void twin_fork(struct twin *t, uint32_t from, uint32_t to)
+{
+    const struct twin_sizes *s = &t->sizes;
+    must(t, vka_cache_fork(t->cache, from, to));
+    t->length[to] = t->length[from];
+    t->refused[to] = false;
+    size_t k = (size_t)s->n_kv_head * s->capacity * s->head_dim;
+    size_t v = (size_t)s->n_kv_head * s->capacity * s->value_dim;
+    for (uint32_t i = 0; i < s->n_layer; i++) {
+        memcpy(t->k[i] + to * k, t->k[i] + from * k, k * sizeof **t->k);
+        memcpy(t->v[i] + to * v, t->v[i] + from * v, v * sizeof **t->v);
+    }
+}

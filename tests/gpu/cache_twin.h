@@ -1,0 +1,62 @@
+/* A cache of the library beside a copy of its contents in host memory, as the cache's types keep
+ * them. Functions that return bool set the device's error on false. */
+#ifndef TESTS_CACHE_TWIN_H
+#define TESTS_CACHE_TWIN_H
+
+#include <vkattn/vkattn.h>
+
+#include "operand.h"
+#include "rng.h"
+
+struct twin_sizes {
+    uint32_t batch, n_layer, n_kv_head, group, head_dim, value_dim, capacity, page_size, n_page;
+    enum vka_dtype key_dtype, value_dtype;
+    enum vka_dtype io_dtype; /* of q, k, v and output */
+    enum vka_path path;
+    bool causal;
+};
+
+struct twin {
+    struct vka_device *device;
+    struct twin_sizes sizes;
+    struct vka_cache *cache;
+    uint32_t *length; /* [batch] */
+    bool *refused;    /* [batch]: had no room, and was not changed since */
+    double **k, **v;  /* [n_layer], each [batch][n_kv_head][capacity][dim] */
+};
+
+/* A plan of one step: the same number of new positions of all layers. */
+struct twin_plan {
+    uint32_t n_new, n_layer;
+    struct operand (*io)[4];     /* [n_layer]: q, k, v, output */
+    struct vka_tensor *n_append; /* NULL: all new positions are kept */
+    int64_t *old;                /* [batch]: lengths before the last run */
+    struct vka_plan *plan;
+};
+
+enum vka_dtype twin_draw_dtype(struct rng *rng);
+
+bool twin_open(struct twin *t, struct vka_device *device, const struct twin_sizes *sizes);
+void twin_close(struct twin *t);
+
+bool twin_plan_open(struct twin_plan *p, const struct twin *t, uint32_t n_new, bool n_append,
+                    struct rng *rng);
+void twin_plan_close(struct twin_plan *p);
+
+/* Fills what it can of the cache with NaN, and empties it. */
+void twin_poison(struct twin *t, struct twin_plan *p);
+
+/* Writes inputs of a run of the plan, and appends them to the host's copy. Returns whether a
+ * sequence has no room. */
+bool twin_append(struct twin *t, struct twin_plan *p, struct rng *rng);
+
+bool twin_lengths_match(const struct twin *t);
+
+/* Row NMSE of the worst row of the last run's outputs; reads them. */
+double twin_compare(const struct twin *t, struct twin_plan *p);
+
+/* A refusal for want of a free page leaves both as they are. */
+void twin_truncate(struct twin *t, uint32_t sequence, uint32_t length);
+void twin_fork(struct twin *t, uint32_t from, uint32_t to);
+
+#endif
