@@ -246,6 +246,9 @@ struct copy_params {
 #define COPY_SPECS 2
 #define COPY_RUN 16 /* elements of axis 2 an invocation copies; a panel is whole runs */
 #define COPY_LANES 32
+/* hadamard: HADAMARD_LANES features of axes 2 and 3 along x, axis 1 along y, axis 0 along z. panel:
+ * features of a block; to_panel: bits of the float 1 / sqrt(panel). */
+#define HADAMARD_LANES 64
 
 /* ---- nonfinite: NaN and Inf in a strided 4-D tensor ---------------------------------------------
  * Buffers: 0 tensor, 1 counts u32 [first + invocation][2]: NaN, Inf. */
@@ -293,6 +296,7 @@ struct attention_params {
     U32 q_offset, q_batch, q_head, q_row;
     U32 k_offset, k_batch, k_head, k_row;
     U32 v_offset, v_batch, v_head, v_row;
+    U32 k_scales, v_scales; /* of a quantised cache: first scale, counted in float16 */
     U32 o_offset, o_batch, o_head, o_row;
     F32 scale, softcap, dropout;
     U32 seed_low, seed_high;
@@ -478,6 +482,12 @@ struct cache_params {
 #define APPEND_ALL 0  /* n_row for each sequence */
 #define APPEND_ONE 1  /* n_append[0] */
 #define APPEND_EACH 2 /* n_append[sequence] */
+/* cache_quantise: one invocation per block of [batch][n_head][n_row][dim in blocks]; buffers as
+ * cache_append. A quantised cache: integers of all rows, which are whole blocks, then their scales,
+ * float16 [row][block]. to_ counts values; to_col is the first scale, counted in float16. Q8_0: value
+ * i of a word is its byte i, an int8; Q4_0: its 4 bits i, less 8. */
+#define CACHE_BLOCK 32
+#define CACHE_Q8_UNIT 0.00787401574803149606 /* 1 / 127 */
 #define CACHE_FROM_TYPE 0
 #define CACHE_TO_TYPE 1
 #define CACHE_SPECS 2

@@ -44,9 +44,22 @@ struct vka_cache_info {
     uint32_t n_layer; /* 0: 1 */
     uint32_t n_kv_head;
     uint32_t head_dim;
-    uint32_t value_dim;                    /* 0: head_dim */
-    uint32_t capacity;                     /* the most positions of a sequence */
-    enum vka_dtype key_dtype, value_dtype; /* F32, F16 or BF16 */
+    uint32_t value_dim; /* 0: head_dim */
+    uint32_t capacity;  /* the most positions of a sequence */
+    /* F32, F16, BF16, Q8_0 or Q4_0. Fused kernels read every type as it is: no other copy of the
+     * cache is made. With a block type the path is the fused one, no scores are returned, and a
+     * layer's keys or values must fit max_buffer_range.
+     * Q8_0 and Q4_0: blocks of 32 features, a row is padded to whole blocks with zeros. The scale d,
+     * float16, is the largest magnitude of the block times float32(1 / 127), or for Q4_0 the value
+     * of largest magnitude divided by -8; a value becomes the nearest multiple of d, halves away
+     * from 0, from -127 d to 127 d, or -8 d to 7 d. A block with NaN or Inf reads as NaN. */
+    enum vka_dtype key_dtype, value_dtype;
+    /* Keys of type Q4_0 are rotated before they are quantised, after their norm and rotary
+     * embedding, and queries too, which leaves the scores as they are but spreads outliers over the
+     * features; values too, and the rotation is undone in the output. The rotation is a Hadamard
+     * matrix on each block of as many features as the largest power of two that divides the head,
+     * at least 16. true: not rotated. */
+    bool no_rotation;
     /* Positions of a page, a multiple of 16 from 16 to 256; 0: not paged, each sequence is
      * contiguous. A sequence has count = capacity / page_size (rounded up) entries in the table. At
      * first sequence b has pages b * count .. b * count + count - 1, as far as the pool goes. */

@@ -41,8 +41,9 @@ layout(binding = 1) readonly buffer KeyChunks { uvec4 k_chunks[]; };
 layout(binding = 2) readonly buffer ValueChunks { uvec4 v_chunks[]; };
 
 #define HIDDEN -1.0 // weight of a hidden key, whose value, maybe NaN, is not added
-const uint K_FOURS = K_TYPE == TYPE_F32 ? 1 : 2; // vec4 of a chunk
-const uint V_FOURS = V_TYPE == TYPE_F32 ? 1 : 2;
+const uint K_FOURS = WORD_VALUES(K_TYPE); // vec4 of a chunk
+const uint V_FOURS = WORD_VALUES(V_TYPE);
+const bool K_BLOCKS = IS_QUANTISED(K_TYPE), V_BLOCKS = IS_QUANTISED(V_TYPE);
 const uint WEIGHTS4 = (ROWS + 3) / 4;        // vec4 of the weights of a key
 const uint GROUPS = THREADS / V_CHUNKS;      // lanes V_CHUNKS * g .. are group g
 const bool EXACT = THREADS % V_CHUNKS == 0 && KEYS % GROUPS == 0; // every lane has its values
@@ -67,11 +68,16 @@ uint lane() { return gl_LocalInvocationIndex; }
 uint chunk() { return lane() % V_CHUNKS; }
 uint group() { return lane() / V_CHUNKS; }
 
-// Vec4 i of a chunk.
+// Vec4 i of a chunk, of a quantised one without the scale.
 vec4 four_of(uvec4 words, uint i, uint type)
 {
     if (type == TYPE_F32)
         return uintBitsToFloat(words);
+    if (IS_QUANTISED(type)) {
+        uint word = words[4 * i / WORD_VALUES(type)], first = 4 * i % WORD_VALUES(type);
+        return vec4(stored_value(word, first, type), stored_value(word, first + 1, type),
+                    stored_value(word, first + 2, type), stored_value(word, first + 3, type));
+    }
     return decode4(i == 0 ? words.xy : words.zw, type);
 }
 
@@ -87,7 +93,7 @@ vec4 four_of(uvec4 words, uint i, uint type)
 
 uvec4 k_chunk(uint base, uint c)
 {
-    if (K_VEC != 0)
+    if (K_VEC != 0 || IS_QUANTISED(K_TYPE))
         return k_chunks[base / (4 * K_FOURS) + c];
     uvec4 words = uvec4(0);
     GATHER(k_words, base, c, p.head_dim, K_TYPE, words)
@@ -96,11 +102,24 @@ uvec4 k_chunk(uint base, uint c)
 
 uvec4 v_chunk(uint base, uint c)
 {
-    if (V_VEC != 0)
+    if (V_VEC != 0 || IS_QUANTISED(V_TYPE))
         return v_chunks[base / (4 * V_FOURS) + c];
     uvec4 words = uvec4(0);
     GATHER(v_words, base, c, p.value_dim, V_TYPE, words)
     return words;
+}
+
+// Scales of chunk c of the quantised key or value at `base`.
+float k_scale(uint base, uint c)
+{
+    uint at = p.k_scales + (base + 4 * K_FOURS * c) / CACHE_BLOCK;
+    return float_from_f16(half_bits(k_words[at >> 1], at));
+}
+
+float v_scale(uint base, uint c)
+{
+    uint at = p.v_scales + (base + 4 * V_FOURS * c) / CACHE_BLOCK;
+    return float_from_f16(half_bits(v_words[at >> 1], at));
 }
 
 void stage_q(sequence s)
@@ -118,10 +137,13 @@ float add_dot(vec4 q, vec4 k, float sum)
 void add_chunks(uvec2 base, uint first, uint n)
 {
     uvec4 words[BATCH / 2], words2[BATCH / 2];
+    float scale[BATCH / 2], scale2[BATCH / 2], y[2 * ROWS]; // y: sums of a chunk, without scale
     [[unroll]] for (uint i = 0; i < BATCH / 2; i++)
         if (i < n) {
             words[i] = k_chunk(base.x, first + i);
             words2[i] = k_chunk(base.y, first + i);
+            scale[i] = K_BLOCKS ? k_scale(base.x, first + i) : 1.0;
+            scale2[i] = K_BLOCKS ? k_scale(base.y, first + i) : 1.0;
         }
     [[unroll]] for (uint i = 0; i < BATCH / 2 * K_FOURS; i++)
         if (i < n * K_FOURS) {
@@ -129,8 +151,18 @@ void add_chunks(uvec2 base, uint first, uint n)
             vec4 k2 = four_of(words2[i / K_FOURS], i % K_FOURS, K_TYPE);
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
                 vec4 q = q_tile[(first * K_FOURS + i) * ROWS + r];
-                x[r] = add_dot(q, k, x[r]);
-                x[ROWS + r] = add_dot(q, k2, x[ROWS + r]);
+                bool begins = i % K_FOURS == 0, ends = i % K_FOURS == K_FOURS - 1;
+                if (K_BLOCKS) {
+                    y[r] = add_dot(q, k, begins ? 0.0 : y[r]);
+                    y[ROWS + r] = add_dot(q, k2, begins ? 0.0 : y[ROWS + r]);
+                } else {
+                    x[r] = add_dot(q, k, x[r]);
+                    x[ROWS + r] = add_dot(q, k2, x[ROWS + r]);
+                }
+                if (K_BLOCKS && ends) {
+                    x[r] = fma(y[r], scale[i / K_FOURS], x[r]);
+                    x[ROWS + r] = fma(y[ROWS + r], scale2[i / K_FOURS], x[ROWS + r]);
+                }
             }
         }
 }
@@ -233,15 +265,17 @@ void end_step()
 void add_turns(uint base, uint last, uint first, uint n, bool test)
 {
     uvec4 words[BATCH];
+    float scale[BATCH];
     const bool whole = V_VEC != 0 && !PAGED && !test; // in steps of whole chunks
-    const uint log2_chunk = V_FOURS + 1;
+    const uint log2_chunk = V_FOURS == 1 ? 2 : V_FOURS == 2 ? 3 : V_FOURS == 4 ? 4 : 5;
     int stride = int(GROUPS * p.v_row) >> log2_chunk;
     int at = int((base + group() * p.v_row >> log2_chunk) + chunk()) + int(first) * stride;
     [[unroll]] for (uint i = 0; i < BATCH; i++)
         if (i < n) {
             uint k = min(group() + (first + i) * GROUPS, last);
-            words[i] = whole ? v_chunks[at]
-                             : v_chunk(PAGED ? v_rows[k] : base + k * p.v_row, chunk());
+            uint row = PAGED ? v_rows[k] : base + k * p.v_row;
+            words[i] = whole ? v_chunks[at] : v_chunk(row, chunk());
+            scale[i] = V_BLOCKS ? v_scale(row, chunk()) : 1.0;
             at += stride;
         }
     [[unroll]] for (uint i = 0; i < BATCH; i++)
@@ -254,7 +288,8 @@ void add_turns(uint base, uint last, uint first, uint n, bool test)
             [[unroll]] for (uint j = 0; j < V_FOURS; j++) {
                 vec4 v = four_of(words[i], j, V_TYPE);
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                    vec4 sum = fma(vec4(w[r / 4][r % 4]), v, context[r * V_FOURS + j]);
+                    float weight = V_BLOCKS ? w[r / 4][r % 4] * scale[i] : w[r / 4][r % 4];
+                    vec4 sum = fma(vec4(weight), v, context[r * V_FOURS + j]);
                     bool skip = test && (out_of_step || w[r / 4][r % 4] < 0.0);
                     context[r * V_FOURS + j] = skip ? context[r * V_FOURS + j] : sum;
                 }

@@ -3,7 +3,8 @@
 // a key or value, each picked by one lane, are one vector load. Scores and weights lie in lanes by
 // key. A workgroup is one subgroup of 8. See attention_params, matmul_address.comp and rows.glsl.
 //
-// 32 bytes of a row are a chunk: a lane has one feature of it, of 16-bit types two.
+// 32 bytes of a row are a chunk: a lane has one word of it, of 16-bit types two features, of
+// quantised ones four or eight.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference : require
@@ -35,12 +36,15 @@ uint work_head; // key head of this workgroup
 #include "lib/attention.glsl"
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec4 at[]; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Word { uint at[]; };
 layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 
 #define GROUPS 2 // of eight keys in a step
 #define STEP_KEYS (8 * GROUPS)
-const uint K_PARTS = K_TYPE == TYPE_F32 ? 1 : 2; // features of a lane in a chunk
-const uint V_PARTS = V_TYPE == TYPE_F32 ? 1 : 2;
+const uint K_PARTS = WORD_VALUES(K_TYPE); // features of a lane in a chunk
+const uint V_PARTS = WORD_VALUES(V_TYPE);
+const bool K_BLOCKS = IS_QUANTISED(K_TYPE), V_BLOCKS = IS_QUANTISED(V_TYPE);
+const uint MOST_PARTS = V_PARTS > 2 ? V_PARTS : 2;
 const uint HEAD8 = HEAD4 / 2, VALUE8 = VALUE4 / 2;
 
 // Per row: sums of the current block of keys, and of all blocks before.
@@ -66,12 +70,12 @@ uint64_t row_at(uvec2 address, uint base, uint type)
     return packUint2x32(address) + 4ul * word_index(base, type);
 }
 
-// Addresses of the keys, or values, of group g of a step, whose first is at `base`: a page holds
-// whole steps. Keys past the end repeat the last.
-void rows_at(uvec2 address, uint base, uint row, uint g, uint last, uint type, out uint64_t at[8])
+// First elements of the keys, or values, of group g of a step, whose first is at `base`: a page
+// holds whole steps. Keys past the end repeat the last.
+void rows_at(uint base, uint row, uint g, uint last, out uint at[8])
 {
     [[unroll]] for (uint j = 0; j < 8; j++)
-        at[j] = row_at(address, base + min(8 * g + j, last) * row, type);
+        at[j] = base + min(8 * g + j, last) * row;
 }
 
 // Word of this lane in chunk c of a row.
@@ -82,9 +86,22 @@ float part_of(float word, uint i, uint type)
     uint bits = floatBitsToUint(word);
     if (type == TYPE_F32)
         return word;
+    if (IS_QUANTISED(type))
+        return stored_value(bits, i, type);
     if (type == TYPE_BF16)
         return uintBitsToFloat(i == 0 ? bits << 16 : bits & 0xffff0000u);
     return unpackHalf2x16(bits)[i];
+}
+
+// Scale of this lane's word in chunk c of a quantised row at value `base`; scales: address of the
+// first of all.
+float scale_of(uint64_t scales, uint base, uint c, uint type)
+{
+    uint at = (base + c * 8 * WORD_VALUES(type)) / CACHE_BLOCK;
+    float scale = float_from_f16(half_bits(Word(scales).at[at >> 1], at));
+    if (type == TYPE_Q8_0)
+        return scale;
+    return lane() < 4 ? scale : float_from_f16(half_bits(Word(scales).at[at + 1 >> 1], at + 1));
 }
 
 // Lane j gets the sum over the lanes of v[j].
@@ -117,9 +134,12 @@ float lanes_sum(float v)
 }
 
 // Scores of the eight keys of group g. Takes as many keys at a time as leave eight sums.
-void score(uint g, uint64_t k[8])
+void score(uint g, uint at[8])
 {
+    uint64_t k[8], scales = row_at(k_address, 2 * p.k_scales, TYPE_Q8_0);
     float sum[ROWS * 8];
+    [[unroll]] for (uint j = 0; j < 8; j++)
+        k[j] = row_at(k_address, at[j], K_TYPE);
     [[unroll]] for (uint i = 0; i < ROWS * 8; i++)
         sum[i] = 0.0;
     [[unroll]] for (uint first = 0; first < ROWS; first++)
@@ -127,8 +147,10 @@ void score(uint g, uint64_t k[8])
             [[unroll]] for (uint j = 0; j < 8 / ROWS; j++) {
                 uint key = first * (8 / ROWS) + j;
                 float word = word_of(k[key], c);
+                float scale = K_BLOCKS ? scale_of(scales, at[key], c, K_TYPE) : 1.0;
                 [[unroll]] for (uint i = 0; i < K_PARTS; i++) {
                     float part = part_of(word, i, K_TYPE);
+                    part = K_BLOCKS ? scale * part : part;
                     [[unroll]] for (uint r = 0; r < ROWS; r++)
                         sum[r * 8 + key] =
                             fma(q[r * HEAD8 + c * K_PARTS + i], part, sum[r * 8 + key]);
@@ -187,8 +209,11 @@ void weigh(uint r, uint key, sequence s, bool masked)
 
 // Adds eight weighted values. masked: adds nothing of those of hidden keys, which may be NaN or
 // Inf.
-void add_values(uint g, uint64_t v[8], bool masked)
+void add_values(uint g, uint at[8], bool masked)
 {
+    uint64_t v[8], scales = row_at(v_address, 2 * p.v_scales, TYPE_Q8_0);
+    [[unroll]] for (uint j = 0; j < 8; j++)
+        v[j] = row_at(v_address, at[j], V_TYPE);
     float w[ROWS * 8];
     bool skip[ROWS * 8];
     [[unroll]] for (uint j = 0; j < 8; j++) {
@@ -199,23 +224,27 @@ void add_values(uint g, uint64_t v[8], bool masked)
         }
     }
     [[unroll]] for (uint c = 0; c < VALUE8 / V_PARTS; c++) {
-        float sum[ROWS * 2];
-        [[unroll]] for (uint i = 0; i < ROWS * 2; i++)
+        float sum[ROWS * MOST_PARTS];
+        [[unroll]] for (uint i = 0; i < ROWS * MOST_PARTS; i++)
             sum[i] = 0.0;
         [[unroll]] for (uint j = 0; j < 8; j++) {
             float word = word_of(v[j], c);
+            float scale = V_BLOCKS ? scale_of(scales, at[j], c, V_TYPE) : 1.0;
             [[unroll]] for (uint i = 0; i < V_PARTS; i++) {
                 float part = part_of(word, i, V_TYPE);
+                part = V_BLOCKS ? scale * part : part;
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
-                    sum[r * 2 + i] = fma(w[r * 8 + j], masked && skip[r * 8 + j] ? 0.0 : part,
-                                         sum[r * 2 + i]);
+                    sum[r * MOST_PARTS + i] =
+                        fma(w[r * 8 + j], masked && skip[r * 8 + j] ? 0.0 : part,
+                            sum[r * MOST_PARTS + i]);
             }
         }
         [[unroll]] for (uint i = 0; i < V_PARTS; i++)
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                uint at = r * VALUE8 + c * V_PARTS + i;
-                context[at] = g == 0 ? fma(context[at], shrink[r], sum[r * 2 + i])
-                                     : context[at] + sum[r * 2 + i];
+                uint feature = r * VALUE8 + c * V_PARTS + i;
+                float more = sum[r * MOST_PARTS + i];
+                context[feature] = g == 0 ? fma(context[feature], shrink[r], more)
+                                          : context[feature] + more;
             }
     }
 }
@@ -225,9 +254,9 @@ void step(uint key, sequence s, bool edge)
     bool masked = edge || GENERAL != 0, hides = false;
     uint row = key_row(key, s), last = s.n_kv - 1 - key;
     uint k_base = k_index(row, s), v_base = v_index(row, s), k_row = p.k_row, v_row = p.v_row;
-    uint64_t at[8];
+    uint at[8];
     [[unroll]] for (uint g = 0; g < GROUPS; g++) {
-        rows_at(k_address, k_base, k_row, g, last, K_TYPE, at);
+        rows_at(k_base, k_row, g, last, at);
         score(g, at);
     }
     if (masked)
@@ -237,7 +266,7 @@ void step(uint key, sequence s, bool edge)
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         weigh(r, key, s, masked);
     [[unroll]] for (uint g = 0; g < GROUPS; g++) {
-        rows_at(v_address, v_base, v_row, g, last, V_TYPE, at);
+        rows_at(v_base, v_row, g, last, at);
         if (hides)
             add_values(g, at, true);
         else
@@ -312,11 +341,15 @@ void load_row(uint r, sequence s)
 // Adds one value to a fully masked row that returns the mean of all values.
 void add_mean(uint r, uint key, sequence s)
 {
-    uint64_t v = row_at(v_address, v_index(key_row(key, s), s), V_TYPE);
+    uint base = v_index(key_row(key, s), s);
+    uint64_t v = row_at(v_address, base, V_TYPE);
+    uint64_t scales = row_at(v_address, 2 * p.v_scales, TYPE_Q8_0);
     float weight = dropped(1.0 / float(s.n_kv), row_of(r), key, s);
-    [[unroll]] for (uint i = 0; i < VALUE8; i++)
-        all_context[r * VALUE8 + i] +=
-            weight * part_of(word_of(v, i / V_PARTS), i % V_PARTS, V_TYPE);
+    [[unroll]] for (uint i = 0; i < VALUE8; i++) {
+        float scale = V_BLOCKS ? scale_of(scales, base, i / V_PARTS, V_TYPE) : 1.0;
+        float x = part_of(word_of(v, i / V_PARTS), i % V_PARTS, V_TYPE);
+        all_context[r * VALUE8 + i] += weight * (V_BLOCKS ? scale * x : x);
+    }
 }
 
 // Sets the context of a fully masked row by mask.flags; where keys are cut or split, this

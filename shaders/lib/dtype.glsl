@@ -51,9 +51,21 @@ uint bf16_from_float(float x)
 
 uint word_index(uint index, uint type)
 {
-    return type == TYPE_F32 || type == TYPE_I32 ? index
-           : type == TYPE_BOOL                  ? index >> 2
-                                                : index >> 1;
+    return type == TYPE_F32 || type == TYPE_I32    ? index
+           : type == TYPE_BOOL || type == TYPE_Q8_0 ? index >> 2
+           : type == TYPE_Q4_0                      ? index >> 3
+                                                    : index >> 1;
+}
+
+// Of a quantised cache, see CACHE_BLOCK: whether a type is one of its types; values of a word; value
+// i of a word, without the scale.
+#define IS_QUANTISED(type) (type == TYPE_Q8_0 || type == TYPE_Q4_0)
+#define WORD_VALUES(type)                                                                          \
+    (type == TYPE_F32 ? 1u : type == TYPE_Q8_0 ? 4u : type == TYPE_Q4_0 ? 8u : 2u)
+float stored_value(uint word, uint i, uint type)
+{
+    return type == TYPE_Q8_0 ? float(bitfieldExtract(int(word), int(8 * i), 8))
+                             : float(word >> 4 * i & 15u) - 8.0;
 }
 
 // Bits of the 16-bit element at `index`, from the word that holds it.

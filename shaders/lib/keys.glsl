@@ -8,10 +8,25 @@ layout(binding = 2) readonly buffer Values { uint v_words[]; };
 layout(binding = 2) readonly buffer Values2 { uvec2 v_words2[]; };
 layout(binding = 2) readonly buffer Values4 { vec4 v_vec4[]; };
 
+// Values 4 d .. 4 d + 3 of the quantised row at value `base`.
+#define QUANTISED4(words, scales, type)                                                            \
+    {                                                                                              \
+        uint at_ = base + 4 * d, scale_ = scales + at_ / CACHE_BLOCK;                              \
+        uint word_ = words[word_index(at_, type)], first_ = at_ % WORD_VALUES(type);               \
+        for (uint i = 0; i < 4; i++)                                                               \
+            x[i] = float_from_f16(half_bits(words[scale_ >> 1], scale_)) *                         \
+                   stored_value(word_, first_ + i, type);                                          \
+    }
+
 // Vec4 d of the row of keys at element `base`; 0 past head_dim.
 vec4 load_k(uint base, uint d)
 {
     vec4 x = vec4(0.0);
+    if (IS_QUANTISED(K_TYPE)) {
+        if (4 * d < p.head_dim)
+            QUANTISED4(k_words, p.k_scales, K_TYPE)
+        return x;
+    }
     if (K_VEC != 0) {
         if (4 * d < p.head_dim)
             x = K_TYPE == TYPE_F32 ? k_vec4[(base >> 2) + d]
@@ -28,6 +43,11 @@ vec4 load_k(uint base, uint d)
 vec4 load_v(uint base, uint d)
 {
     vec4 x = vec4(0.0);
+    if (IS_QUANTISED(V_TYPE)) {
+        if (4 * d < p.value_dim)
+            QUANTISED4(v_words, p.v_scales, V_TYPE)
+        return x;
+    }
     if (V_VEC != 0) {
         if (4 * d < p.value_dim)
             x = V_TYPE == TYPE_F32 ? v_vec4[(base >> 2) + d]

@@ -14,14 +14,7 @@ layout(binding = 2) readonly buffer State { uint state[]; };
 layout(binding = 3) readonly buffer Table { uint table[]; };
 layout(push_constant) uniform Push { cache_params p; };
 
-// Batch (or page) and row of a position in the cache.
-uvec2 place(uint batch, uint position)
-{
-    if (p.page_size == 0)
-        return uvec2(batch, position);
-    uint page = table[p.table_offset + batch * p.table_row + position / p.page_size];
-    return uvec2(min(page, p.n_page - 1), position % p.page_size);
-}
+#include "lib/place.glsl"
 
 void main()
 {

@@ -60,6 +60,7 @@ enum known_problem {
     KNOWN_LOOPS = 0, /* the most loop iterations of an invocation */
     KNOWN_COPY,
     KNOWN_NONFINITE,
+    KNOWN_HADAMARD,
     KNOWN_MATMUL, /* of float32, with packed B where the rules pack it */
     KNOWN_MATMUL_FEW,
     KNOWN_MATMUL_QUANTISED,
@@ -75,6 +76,7 @@ enum known_problem {
     KNOWN_ROPE,
     KNOWN_CACHE,
     KNOWN_PAGES,
+    KNOWN_CACHE_QUANTISED,
     KNOWN_PROBLEM_COUNT
 };
 

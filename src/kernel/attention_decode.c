@@ -15,7 +15,7 @@
 /* Vec4 of 16 bytes. */
 static uint32_t fours_of(enum vka_dtype dtype)
 {
-    return dtype == VKA_F32 ? 1 : 2;
+    return dtype == VKA_F32 ? 1 : dtype == VKA_Q8_0 ? 4 : dtype == VKA_Q4_0 ? 8 : 2;
 }
 
 static uint64_t shared_bytes(const struct attention_choice *c)
@@ -32,6 +32,9 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_decode, .n_chunk = 1};
     uint32_t n_row = (uint32_t)problem->n_row;
     uint32_t most = has->vendor_id == VENDOR_INTEL ? ROWS_INTEL : ROWS_MOST;
+    uint32_t fours = fours_of(problem->v_type);
+    if (fours > 2 && most > 2 * ROWS_MOST / fours) /* wider chunks of context in registers */
+        most = 2 * ROWS_MOST / fours;
     c.k_fours = fours_of(problem->kv_type);
     c.v_fours = fours_of(problem->v_type);
     c.head4 = divide_up(problem->head_dim, 4 * c.k_fours) * c.k_fours;
@@ -68,8 +71,8 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[DECODE_K_TYPE] = o->k_type;
     key->spec[DECODE_V_TYPE] = o->v_type;
     key->spec[DECODE_O_TYPE] = o->o_type;
-    key->spec[DECODE_K_VEC] = o->k_type == VKA_F32 ? o->k_vec : o->k_chunks;
-    key->spec[DECODE_V_VEC] = o->v_type == VKA_F32 ? o->v_vec : o->v_chunks;
+    key->spec[DECODE_K_VEC] = fours_of(o->k_type) == 2 ? o->k_chunks : o->k_vec;
+    key->spec[DECODE_V_VEC] = fours_of(o->v_type) == 2 ? o->v_chunks : o->v_vec;
     key->spec[DECODE_GENERAL] = o->bias || o->dropout;
     key->spec[DECODE_PAGED] = o->paged;
     key->spec[DECODE_PIECES] = c->n_split > 1;

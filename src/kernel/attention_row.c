@@ -1,6 +1,7 @@
 /* Without shared memory. Rows in lanes: attention_row for GPUs, attention_texel and
  * attention_address for CPU drivers. Features in lanes: attention_feature for CPU drivers. */
 #include "core/arith.h"
+#include "core/dtype.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
 #include "params.h"
@@ -19,11 +20,16 @@
  * too long. */
 #define FEATURE_VEC4 128u
 
+/* Values of a chunk of attention_feature. */
+static uint32_t chunk_of(enum vka_dtype dtype)
+{
+    return dtype == VKA_F32 ? 8 : dtype == VKA_Q8_0 ? 32 : dtype == VKA_Q4_0 ? 64 : 16;
+}
+
 /* Whether rows are whole chunks of attention_feature: 32 bytes. */
 static bool suits_features(const struct caps *caps, const struct attention_problem *problem)
 {
-    uint32_t head = problem->kv_type == VKA_F32 ? 8 : 16;
-    uint32_t value = problem->v_type == VKA_F32 ? 8 : 16;
+    uint32_t head = chunk_of(problem->kv_type), value = chunk_of(problem->v_type);
     return attention_has_few_rows(problem) && problem->head_dim % head == 0 &&
            problem->value_dim % value == 0 &&
            problem->head_dim + problem->value_dim <= 4 * FEATURE_VEC4 &&
@@ -32,11 +38,12 @@ static bool suits_features(const struct caps *caps, const struct attention_probl
 
 static enum kernel kernel_of(const struct caps *caps, const struct attention_problem *problem)
 {
-    bool texel = !kernel_missing(KERNEL_attention_texel, caps);
+    bool blocks = dtype_is_block(problem->kv_type) || dtype_is_block(problem->v_type);
+    bool texel = !blocks && !kernel_missing(KERNEL_attention_texel, caps);
     bool address = problem->address && (tune_has_scalars(caps) || !texel);
     if (address && suits_features(caps, problem))
         return KERNEL_attention_feature;
-    if (address && caps->properties.subgroup_size == 8 &&
+    if (address && !blocks && caps->properties.subgroup_size == 8 &&
         !kernel_missing(KERNEL_attention_address, caps))
         return KERNEL_attention_address;
     return texel ? KERNEL_attention_texel : KERNEL_attention_row;

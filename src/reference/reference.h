@@ -67,6 +67,14 @@ double ref_row_nmse(const double *got, const double *want, size_t rows, size_t w
 /* Value i of a block of a block type, of the layouts that vkattn.h names. */
 double ref_block_value(enum vka_dtype dtype, const uint8_t *block, size_t i);
 
+/* The values that a cache of type Q8_0 or Q4_0 keeps of a block of 32: y[32], as vkattn_cache.h
+ * says. */
+void ref_cache_block(enum vka_dtype dtype, const float x[32], double y[32]);
+
+/* Rotates a row by a Hadamard matrix on each block of `block` features, in float32 with sums in the
+ * order of the features; y[dim]. */
+void ref_hadamard(const float *x, size_t dim, size_t block, float *y);
+
 /* Converts storage types: to wider ones exactly, to narrower ones rounding to nearest, ties to
  * even. */
 double ref_from_f16(uint16_t h);

@@ -18,6 +18,7 @@ struct known_attention {
     enum vka_dtype dtype;
     bool causal, mask, rope;
     uint32_t page_size; /* of a cache */
+    bool quantised;     /* keys and values of the cache are q8_0 */
     bool cache;         /* the plan runs twice, and the cache then holds the same keys twice */
 };
 
@@ -26,7 +27,8 @@ struct known_attention {
 static struct known_attention known(enum known_problem problem, uint32_t dim)
 {
     struct known_attention a = {.batch = 2, .n_kv_head = 2, .n_q = 67, .n_kv = 37};
-    a.cache = problem == KNOWN_CACHE || problem == KNOWN_PAGES;
+    a.quantised = problem == KNOWN_CACHE_QUANTISED;
+    a.cache = problem == KNOWN_CACHE || problem == KNOWN_PAGES || a.quantised;
     if (a.cache)
         a.n_q = a.n_kv = 3;
     if (problem == KNOWN_FUSED_F16)
@@ -119,11 +121,12 @@ static enum vka_status make_cache(struct solution *s, const struct known_attenti
 {
     if (!a->cache)
         return VKA_OK;
-    return vka_cache_create(s->device,
-                            VKA_INFO(vka_cache_info, .batch = a->batch, .n_kv_head = a->n_kv_head,
-                                     .head_dim = a->dim, .capacity = CAPACITY,
-                                     .page_size = a->page_size),
-                            &s->cache);
+    return vka_cache_create(
+        s->device,
+        VKA_INFO(vka_cache_info, .batch = a->batch, .n_kv_head = a->n_kv_head, .head_dim = a->dim,
+                 .capacity = CAPACITY, .key_dtype = a->quantised ? VKA_Q8_0 : VKA_F32,
+                 .value_dtype = a->quantised ? VKA_Q8_0 : VKA_F32, .page_size = a->page_size),
+        &s->cache);
 }
 
 enum vka_status known_attention_solve(struct solution *s, enum known_problem problem)
@@ -144,7 +147,7 @@ enum vka_status known_attention_solve(struct solution *s, enum known_problem pro
                           .options.rope.dim = a.rope ? a.dim : 0)));
     ENSURE(known_want(s, output));
     attend(&a, s->want);
-    s->tolerance = a.dtype == VKA_F32 ? TOLERANCE_F32 : TOLERANCE_16;
+    s->tolerance = a.dtype == VKA_F32 && !a.quantised ? TOLERANCE_F32 : TOLERANCE_16;
     return known_run(s, output, a.cache ? 2 : 1);
 }
 

@@ -1,6 +1,7 @@
 #include "gpu/quirks.h"
 #include "params.h"
 #include "selftest/known_problem.h"
+#include "op/hadamard.h"
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
 
@@ -117,6 +118,28 @@ static enum vka_status solve_copy(struct solution *s)
     return known_run(s, to, 1);
 }
 
+static enum vka_status solve_hadamard(struct solution *s)
+{
+    enum { BLOCK = 4, DIM = 3 * BLOCK };
+    static const double matrix[BLOCK][BLOCK] = {{0.5, 0.5, 0.5, 0.5},
+                                                {0.5, -0.5, 0.5, -0.5},
+                                                {0.5, 0.5, -0.5, -0.5},
+                                                {0.5, -0.5, -0.5, 0.5}};
+    const uint32_t size[] = {2, 3, SIDE, DIM};
+    struct plan_mark mark;
+    struct vka_tensor *from, *to;
+    ENSURE(known_tensor(s, VKA_F32, 4, size, 1, &from));
+    ENSURE(known_tensor(s, VKA_F32, 4, size, 0, &to));
+    ENSURE(plan_begin(s->plan, __func__, &mark));
+    ENSURE(plan_end(s->plan, mark, plan_hadamard(s->plan, "spread", BLOCK, from, to)));
+    ENSURE(known_want(s, to));
+    for (uint32_t i = 0; i < 6 * SIDE * DIM; i++)
+        for (uint32_t j = 0; j < BLOCK; j++)
+            s->want[i] += matrix[i % BLOCK][j] * known_value(1, i / BLOCK * BLOCK + j);
+    s->tolerance = 1e-5;
+    return known_run(s, to, 1);
+}
+
 static enum vka_status solve_nonfinite(struct solution *s)
 {
     struct plan_mark mark;
@@ -151,6 +174,8 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
         return solve_loops(s);
     case KNOWN_COPY:
         return solve_copy(s);
+    case KNOWN_HADAMARD:
+        return solve_hadamard(s);
     case KNOWN_NONFINITE:
         return solve_nonfinite(s);
     case KNOWN_MATMUL:
@@ -175,6 +200,7 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_ROPE:
     case KNOWN_CACHE:
     case KNOWN_PAGES:
+    case KNOWN_CACHE_QUANTISED:
     case KNOWN_PROBLEM_COUNT:
         break;
     }

@@ -9,11 +9,14 @@
 #include "core/arith.h"
 #include "reference/reference.h"
 
+#define MOST_DIM 256 /* a multiple of 32 */
+
 enum { Q, K, V, O };
 
 enum vka_dtype twin_draw_dtype(struct rng *rng)
 {
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
+    static const enum vka_dtype types[] = {VKA_F32,  VKA_F32,  VKA_F16,  VKA_BF16,
+                                           VKA_Q8_0, VKA_Q8_0, VKA_Q4_0, VKA_Q4_0};
     return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
 }
 
@@ -46,7 +49,8 @@ bool twin_open(struct twin *t, struct vka_device *device, const struct twin_size
                                      .n_kv_head = s->n_kv_head, .head_dim = s->head_dim,
                                      .value_dim = s->value_dim, .capacity = s->capacity,
                                      .key_dtype = s->key_dtype, .value_dtype = s->value_dtype,
-                                     .page_size = s->page_size, .n_page = s->n_page),
+                                     .no_rotation = s->no_rotation, .page_size = s->page_size,
+                                     .n_page = s->n_page),
                             &t->cache) == VKA_OK;
 }
 
@@ -149,6 +153,41 @@ void twin_poison(struct twin *t, struct twin_plan *p)
     free(n_append);
 }
 
+/* Features of a block that is rotated; 0: none. */
+static size_t rotated(const struct twin_sizes *s, enum vka_dtype dtype, size_t dim)
+{
+    return dtype == VKA_Q4_0 && !s->no_rotation ? dim & (~dim + 1) : 0;
+}
+
+static void rotate(double *row, size_t dim, size_t block)
+{
+    float x[MOST_DIM], y[MOST_DIM];
+    for (size_t i = 0; i < dim; i++)
+        x[i] = (float)row[i];
+    ref_hadamard(x, dim, block, y);
+    for (size_t i = 0; i < dim; i++)
+        row[i] = (double)y[i];
+}
+
+/* Replaces a row by what the cache keeps of it. */
+static void keep(const struct twin_sizes *s, enum vka_dtype dtype, double *row, size_t dim)
+{
+    float x[MOST_DIM] = {0};
+    double y[MOST_DIM];
+    if (dtype != VKA_Q8_0 && dtype != VKA_Q4_0) {
+        for (size_t i = 0; i < dim; i++)
+            row[i] = operand_round(dtype, row[i]);
+        return;
+    }
+    if (rotated(s, dtype, dim))
+        rotate(row, dim, rotated(s, dtype, dim));
+    for (size_t i = 0; i < dim; i++)
+        x[i] = (float)row[i];
+    for (size_t i = 0; i < dim; i += 32)
+        ref_cache_block(dtype, x + i, y + i);
+    memcpy(row, y, dim * sizeof *row);
+}
+
 /* Appends n rows of [batch][n_kv_head][n_new][dim] to a sequence of [batch][n_kv_head][capacity][dim],
  * as the type keeps them. */
 static void append(const struct twin *t, const struct operand *from, enum vka_dtype dtype,
@@ -157,9 +196,12 @@ static void append(const struct twin *t, const struct operand *from, enum vka_dt
     const struct twin_sizes *s = &t->sizes;
     size_t dim = from->size[3], n_new = from->size[2];
     for (size_t h = 0; h < s->n_kv_head; h++)
-        for (size_t e = 0; e < n * dim; e++)
-            to[((b * s->n_kv_head + h) * s->capacity + t->length[b]) * dim + e] =
-                operand_round(dtype, from->values[(b * s->n_kv_head + h) * n_new * dim + e]);
+        for (size_t i = 0; i < n; i++) {
+            double *row = to + ((b * s->n_kv_head + h) * s->capacity + t->length[b] + i) * dim;
+            memcpy(row, from->values + ((b * s->n_kv_head + h) * n_new + i) * dim,
+                   dim * sizeof *row);
+            keep(s, dtype, row, dim);
+        }
 }
 
 /* Whether n more positions fit, in pages too: with pages of its own a sequence b has the pages from
@@ -225,10 +267,16 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
     const struct twin_sizes *s = &t->sizes;
     size_t rows = (size_t)s->batch * s->n_kv_head * s->group * p->n_new;
     double *want = take(rows * s->value_dim, sizeof *want), worst = 0;
+    double *q = take(rows * s->head_dim, sizeof *q);
+    const size_t k_block = rotated(s, s->key_dtype, s->head_dim);
+    const size_t v_block = rotated(s, s->value_dtype, s->value_dim);
     int64_t *length = take(s->batch, sizeof *length);
     for (uint32_t b = 0; b < s->batch; b++)
         length[b] = t->length[b];
     for (uint32_t i = 0; i < s->n_layer; i++) {
+        memcpy(q, p->io[i][Q].values, rows * s->head_dim * sizeof *q);
+        for (size_t r = 0; k_block && r < rows; r++)
+            rotate(q + r * s->head_dim, s->head_dim, k_block);
         const struct ref_attention a = {.batch = s->batch,
                                         .n_head = s->n_kv_head * s->group,
                                         .n_kv_head = s->n_kv_head,
@@ -236,7 +284,7 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
                                         .n_kv = s->capacity,
                                         .head_dim = s->head_dim,
                                         .value_dim = s->value_dim,
-                                        .q = p->io[i][Q].values,
+                                        .q = q,
                                         .k = t->k[i],
                                         .v = t->v[i],
                                         .kv_length = length,
@@ -246,6 +294,8 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
                                         .causal = s->causal,
                                         .context = want};
         must(t, ref_attention(&a));
+        for (size_t r = 0; v_block && r < rows; r++)
+            rotate(want + r * s->value_dim, s->value_dim, v_block);
         for (size_t e = 0; e < rows * s->value_dim; e++)
             want[e] = operand_round(s->io_dtype, want[e]);
         must(t, operand_read(&p->io[i][O]));
@@ -253,6 +303,7 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
         worst = nmse > worst || isnan(nmse) ? nmse : worst;
     }
     free(want);
+    free(q);
     free(length);
     return worst;
 }

@@ -13,7 +13,7 @@ struct twin_sizes {
     enum vka_dtype key_dtype, value_dtype;
     enum vka_dtype io_dtype; /* of q, k, v and output */
     enum vka_path path;
-    bool causal;
+    bool causal, no_rotation;
 };
 
 struct twin {

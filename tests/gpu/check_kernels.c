@@ -45,6 +45,7 @@ static const struct family {
     {"copy", check_copy, bench_copy, NULL},
     {"rope", check_rope, bench_rope, NULL},
     {"cache_", NULL, NULL, "test_cache"},
+    {"hadamard", NULL, NULL, "test_cache_steps"},
     {"nonfinite", NULL, NULL, "test_nonfinite"},
     {"sum_pieces", NULL, NULL, "test_large"},
     {"loop_probe", NULL, NULL, "test_self_test"},

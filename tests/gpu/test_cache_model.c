@@ -183,8 +183,8 @@ static void compare_cache(struct world *w, uint32_t c)
     }
     for (uint32_t i = 0; i < m->n_page; i++)
         require(w, cache->uses[i] == model_uses(m, i), "another count of uses");
-    compare_rows(w, c, &cache->layers[0].k, 0);
-    compare_rows(w, c, &cache->layers[0].v, 1);
+    compare_rows(w, c, &cache->layers[0].k.rows, 0);
+    compare_rows(w, c, &cache->layers[0].v.rows, 1);
 }
 
 static void compare_context(struct world *w, const struct writer *r)

@@ -48,6 +48,10 @@ static struct twin_sizes draw_sizes(struct rng *rng)
         .path = rng_chance(rng, 60) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
         .causal = rng_chance(rng, 80),
     };
+    if (s.key_dtype == VKA_Q8_0 || s.key_dtype == VKA_Q4_0 || s.value_dtype == VKA_Q8_0 ||
+        s.value_dtype == VKA_Q4_0)
+        s.path = rng_chance(rng, 50) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
+    s.no_rotation = dim[0] % 16 != 0 || dim[1] % 16 != 0 || rng_chance(rng, 20);
     if (s.page_size && rng_chance(rng, 50)) /* fewer pages than the sequences could fill */
         s.n_page = 1 + divide_up(s.capacity, s.page_size) * s.batch * 2 / 3;
     return s;

@@ -1,5 +1,6 @@
 /* Attention as an operation: choice, norms and rotation, past and present, then a path. */
 #include "op/attention/share.h"
+#include "op/hadamard.h"
 #include "op/nonfinite.h"
 #include "op/rope.h"
 
@@ -44,6 +45,28 @@ static enum vka_status rotate(struct vka_plan *plan, struct attention *a, struct
     return VKA_OK;
 }
 
+/* Replaces rows by their Hadamard rotation, float32; block 0: leaves them. */
+static enum vka_status spread(struct vka_plan *plan, const char *name, uint32_t block,
+                              struct vka_tensor *rows)
+{
+    struct vka_tensor to;
+    if (!block)
+        return VKA_OK;
+    ENSURE(plan_scratch(plan, VKA_F32, rows->shape.size, &to));
+    ENSURE(plan_hadamard(plan, name, block, rows, &to));
+    *rows = to;
+    return VKA_OK;
+}
+
+/* Attends to values that a cache keeps rotated. */
+static enum vka_status attend_spread(struct vka_plan *plan, const struct attention *a)
+{
+    struct attention b = *a;
+    ENSURE(plan_scratch(plan, VKA_F32, a->output.shape.size, &b.output));
+    ENSURE(plan_attention_fused(plan, &b));
+    return plan_hadamard(plan, "gather output", a->blocks->v.rotated, &b.output, &a->output);
+}
+
 /* Appends the new keys and values to the cache, and makes the cache's a->k and a->v. a->options has
  * the cache's lengths and positions. */
 static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
@@ -51,21 +74,25 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
 {
     struct vka_cache *cache = in->use.cache;
     struct cached_layer *layer = &cache->layers[in->use.layer];
-    struct vka_tensor new_k = *in->new_k;
+    struct vka_tensor new_k = *in->new_k, new_v = *in->new_v;
     ENSURE(plan_begin_step(plan, &in->use));
     ENSURE(rotate(plan, a, &new_k, a->options->query_offset));
+    ENSURE(spread(plan, "spread q", layer->k.rotated, &a->q));
+    ENSURE(spread(plan, "spread k", layer->k.rotated, &new_k));
+    ENSURE(spread(plan, "spread v", layer->v.rotated, &new_v));
     ENSURE(plan_cache_append(plan, cache, &new_k, &layer->k));
-    ENSURE(plan_cache_append(plan, cache, in->new_v, &layer->v));
-    a->k = layer->k;
-    a->v = layer->v;
+    ENSURE(plan_cache_append(plan, cache, &new_v, &layer->v));
+    a->k = layer->k.rows;
+    a->v = layer->v.rows;
+    a->blocks = cache_has_blocks(layer) ? layer : NULL;
     if (!cache->table_row)
         return VKA_OK;
     if (a->fused && !a->options->scores) {
         a->paged = cache;
         return VKA_OK;
     }
-    ENSURE(plan_cache_gather(plan, cache, &layer->k, &a->k));
-    return plan_cache_gather(plan, cache, &layer->v, &a->v);
+    ENSURE(plan_cache_gather(plan, cache, &layer->k.rows, &a->k));
+    return plan_cache_gather(plan, cache, &layer->v.rows, &a->v);
 }
 
 /* Cut into shares where an intermediate result of the whole would exceed an allocation. */
@@ -98,6 +125,8 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
         ENSURE(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
         ENSURE(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
     }
+    if (a->blocks && a->blocks->v.rotated)
+        return attend_spread(plan, a);
     return a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a, true);
 }
 

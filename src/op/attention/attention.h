@@ -19,6 +19,7 @@ struct attention {
     const struct vka_attention_options *options;
     /* Fused path only. Paged: k and v are [n_page][n_kv_head][page_size][dim]. */
     const struct vka_cache *paged;
+    const struct cached_layer *blocks; /* k or v are rows of a block type; fused path only */
     const struct vka_tensor *q_start, *kv_start; /* ragged: n_sequence + 1 rows each */
     uint32_t n_sequence;                         /* 0: not ragged */
     /* Fused path only: k and v are keys key_first .. key_first + n_chunk_key - 1 of n_kv. */

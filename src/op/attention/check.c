@@ -32,6 +32,12 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(use->n_new <= i->capacity, "%s: %u new keys exceed the cache's capacity of %u",
                caller, use->n_new, i->capacity);
     ENSURE(attention_check_per_batch(plan, caller, "n_append", use->n_append, a->batch));
+    if (cache_has_blocks(&cache->layers[use->layer]) &&
+        (plan->path == VKA_PATH_UNFUSED || a->options->scores))
+        return log_error(log, VKA_UNSUPPORTED,
+                         "%s: the cache has keys of type %s and values of type %s, which only the "
+                         "fused path reads, and it returns no scores",
+                         caller, vka_dtype_name(i->key_dtype), vka_dtype_name(i->value_dtype));
     ENSURE_ARG(!a->options->kv_length && !a->options->query_offset,
                "%s: kv_length or query_offset is given, but the cache sets them", caller);
     a->n_kv = i->capacity;

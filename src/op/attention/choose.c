@@ -7,12 +7,12 @@
 
 struct job {
     struct attention *a;
-    enum vka_dtype q, k, v; /* types that the kernel will read */
+    enum vka_dtype q, k, v, o; /* types that the kernel will read and write */
 };
 
 /* The type of keys or values that the kernel reads: of the cache, of `present`, or of past and new
  * ones joined. */
-static enum vka_dtype joined_type(const struct vka_tensor *cached, enum vka_dtype fresh,
+static enum vka_dtype joined_type(const struct cached_rows *cached, enum vka_dtype fresh,
                                   const struct vka_tensor *past, const struct vka_tensor *present)
 {
     if (cached)
@@ -27,14 +27,15 @@ static struct job job_of(struct attention *a, const struct attention_inputs *in)
     const struct vka_attention_options *o = a->options;
     const struct cached_layer *cached =
         in->use.cache ? &in->use.cache->layers[in->use.layer] : NULL;
-    const struct vka_tensor *k = cached ? &cached->k : NULL;
-    const struct vka_tensor *v = cached ? &cached->v : NULL;
+    const struct cached_rows *k = cached ? &cached->k : NULL;
+    const struct cached_rows *v = cached ? &cached->v : NULL;
     enum vka_dtype new_k = o->rope.dim || o->k_norm ? VKA_F32 : in->new_k->dtype;
     return (struct job){
         .a = a,
-        .q = o->rope.dim || o->q_norm ? VKA_F32 : a->q.dtype,
+        .q = o->rope.dim || o->q_norm || (k && k->rotated) ? VKA_F32 : a->q.dtype,
         .k = joined_type(k, new_k, in->past_k, in->present_k),
         .v = joined_type(v, in->new_v->dtype, in->past_v, in->present_v),
+        .o = v && v->rotated ? VKA_F32 : a->output.dtype,
     };
 }
 
@@ -53,7 +54,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .q_type = job->q,
         .kv_type = job->k,
         .v_type = job->v,
-        .o_type = a->output.dtype,
+        .o_type = job->o,
         .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0,
         .ragged = a->n_sequence > 0,
         .mask = a->options->mask,
@@ -74,6 +75,7 @@ enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
     if (plan->path == VKA_PATH_UNFUSED)
         return VKA_OK;
     ENSURE(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
+    a->fused |= in->use.cache && cache_has_blocks(&in->use.cache->layers[in->use.layer]);
     a->fused |= a->n_sequence || a->n_chunk_key || (a->choice.usable && a->choice.preferred);
     return VKA_OK;
 }
@@ -83,12 +85,12 @@ struct attention_operands attention_operands_of(const struct attention *a)
     const struct vka_attention_options *o = a->options;
     return (struct attention_operands){
         .q_type = a->q.dtype,
-        .k_type = a->k.dtype,
-        .v_type = a->v.dtype,
+        .k_type = a->blocks ? a->blocks->k.dtype : a->k.dtype,
+        .v_type = a->blocks ? a->blocks->v.dtype : a->v.dtype,
         .o_type = a->output.dtype,
         .head_dim = a->head_dim,
         .value_dim = a->value_dim,
-        .k_vec = attention_rows_of(&a->k, 4),
+        .k_vec = attention_rows_of(&a->k, 4), /* bytes of quantised rows are whole chunks */
         .v_vec = attention_rows_of(&a->v, 4),
         .k_chunks = attention_rows_of(&a->k, 8), /* 16 bytes of 16-bit elements */
         .v_chunks = attention_rows_of(&a->v, 8),

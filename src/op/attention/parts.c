@@ -3,7 +3,7 @@
 
 bool attention_binds_some_keys(const struct attention *a)
 {
-    return !a->paged && !a->n_sequence;
+    return !a->paged && !a->n_sequence && !a->blocks;
 }
 
 /* The part of k or v that a pass binds. k and v begin at key_first; those of a paged cache are
@@ -30,14 +30,28 @@ static struct vka_tensor part_of_mask(const struct vka_tensor *mask, const struc
                        keys->end > keys->first ? keys->end - keys->first : 1);
 }
 
+/* Binds keys or values; of quantised rows the whole storage, as the scales lie at its end. */
+static void bind_rows(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+                      const struct vka_tensor *rows, const struct cached_rows *cached,
+                      uint32_t *offset)
+{
+    if (!cached || !cached->scales) {
+        plan_bind(plan, pass, slot, rows, false, offset);
+        return;
+    }
+    const struct vka_tensor bytes = cache_bytes(cached);
+    plan_bind(plan, pass, slot, &bytes, false, NULL);
+    *offset = (uint32_t)(rows->shape.offset * cached->byte_values);
+}
+
 void attention_bind_keys(const struct vka_plan *plan, const struct attention *a,
                          const struct slice *s, struct key_range keys, struct pass *pass,
                          uint32_t mask_slot, struct attention_params *p)
 {
     struct vka_tensor k = part_of_kv(&a->k, a, s, keys), v = part_of_kv(&a->v, a, s, keys);
     uint32_t mask_n_kv;
-    plan_bind(plan, pass, 1, &k, false, &p->k_offset);
-    plan_bind(plan, pass, 2, &v, false, &p->v_offset);
+    bind_rows(plan, pass, 1, &k, a->blocks ? &a->blocks->k : NULL, &p->k_offset);
+    bind_rows(plan, pass, 2, &v, a->blocks ? &a->blocks->v : NULL, &p->v_offset);
     if (!attention_binds_some_keys(a))
         keys = (struct key_range){0, a->n_kv};
     else { /* kernels count all keys */
@@ -52,6 +66,13 @@ void attention_bind_keys(const struct vka_plan *plan, const struct attention *a,
     p->mask.mask_offset -= keys.first * p->mask.mask_col;
 }
 
+static bool rows_fit(const struct vka_plan *plan, const struct vka_tensor *rows,
+                     const struct cached_rows *cached)
+{
+    uint64_t range = cached && cached->scales ? rows->storage->bytes : plan_range(plan, rows);
+    return range <= plan->caps.properties.max_buffer_range;
+}
+
 /* Whether keys and values, and the mask, of a pass over these keys fit a binding. */
 static bool keys_fit(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                      struct key_range keys, bool with_mask)
@@ -60,7 +81,8 @@ static bool keys_fit(const struct vka_plan *plan, const struct attention *a, con
     if (!attention_binds_some_keys(a))
         keys = (struct key_range){0, a->n_kv};
     struct vka_tensor k = part_of_kv(&a->k, a, s, keys), v = part_of_kv(&a->v, a, s, keys);
-    bool fit = plan_range(plan, &k) <= limit && plan_range(plan, &v) <= limit;
+    bool fit = rows_fit(plan, &k, a->blocks ? &a->blocks->k : NULL) &&
+               rows_fit(plan, &v, a->blocks ? &a->blocks->v : NULL);
     if (with_mask && a->options->mask) {
         struct vka_tensor mask = attention_mask(a, &(uint32_t){0});
         mask = part_of_mask(&mask, s, &keys);

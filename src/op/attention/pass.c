@@ -32,8 +32,12 @@ static void bind_operands(const struct vka_plan *plan, const struct attention *a
         plan_bind(plan, pass, slot, &q, false, NULL); /* where nothing else is */
     plan_bind(plan, pass, 3, &o, true, &p->o_offset);
     p->q_batch = sq.batch, p->q_head = sq.head, p->q_row = sq.row;
-    p->k_batch = sk.batch, p->k_head = sk.head, p->k_row = sk.row;
-    p->v_batch = sv.batch, p->v_head = sv.head, p->v_row = sv.row;
+    const uint32_t ks = a->blocks ? a->blocks->k.byte_values : 1;
+    const uint32_t vs = a->blocks ? a->blocks->v.byte_values : 1;
+    p->k_batch = ks * sk.batch, p->k_head = ks * sk.head, p->k_row = ks * sk.row;
+    p->v_batch = vs * sv.batch, p->v_head = vs * sv.head, p->v_row = vs * sv.row;
+    p->k_scales = a->blocks ? (uint32_t)a->blocks->k.scales : 0;
+    p->v_scales = a->blocks ? (uint32_t)a->blocks->v.scales : 0;
     p->o_batch = so.batch, p->o_head = so.head, p->o_row = so.row;
 }
 
@@ -134,6 +138,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
                                 struct attention_params p)
 {
     const struct attention_choice *c = &a->choice;
+    const struct attention_operands operands = attention_operands_of(a);
     uint32_t rest = c->n_split - part->split;
     struct pass pass = *common;
     struct vka_tensor parameters;
@@ -151,8 +156,8 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     size_t n = (size_t)snprintf(
         pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u splits",
         s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
-        vka_dtype_name(a->q.dtype), vka_dtype_name(a->k.dtype), vka_dtype_name(a->v.dtype), c->tile,
-        p.piece_count);
+        vka_dtype_name(a->q.dtype), vka_dtype_name(operands.k_type),
+        vka_dtype_name(operands.v_type), c->tile, p.piece_count);
     if ((parts->n_span > 1 || a->n_chunk_key) && n < sizeof pass.detail)
         snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", part->keys.first);
     return plan_add_pass(plan, &pass);

@@ -1,8 +1,25 @@
 #include "op/cache/cache.h"
 #include "core/dtype.h"
+#include "params.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define LEAST_ROTATION 16u /* features */
+
+static enum vka_status check_type(struct log *log, const char *caller,
+                                  const struct vka_cache_info *info, const char *name,
+                                  enum vka_dtype dtype, uint32_t dim)
+{
+    ENSURE_ARG(dtype_is_float(dtype) || dtype == VKA_Q8_0 || dtype == VKA_Q4_0,
+               "%s: %s is %s, not f32, f16, bf16, q8_0 or q4_0", caller, name,
+               vka_dtype_name(dtype));
+    ENSURE_ARG(dtype != VKA_Q4_0 || info->no_rotation || dim % LEAST_ROTATION == 0,
+               "%s: %s is q4_0, whose rotation needs a head that is a multiple of %u, not %u; set "
+               "no_rotation to do without",
+               caller, name, LEAST_ROTATION, dim);
+    return VKA_OK;
+}
 
 static enum vka_status check_info(struct log *log, const char *caller,
                                   const struct vka_cache_info *info)
@@ -14,10 +31,9 @@ static enum vka_status check_info(struct log *log, const char *caller,
     CHECK_ARG(info->capacity <= 1u << 30 && info->batch <= 1u << 24,
               "%s: capacity exceeds 2^30 or batch exceeds 2^24", caller);
     CHECK_ARG(info->n_layer <= 4096, "%s: n_layer exceeds 4096", caller);
-    CHECK_ARG(dtype_is_float(info->key_dtype), "%s: key_dtype is %s, not f32, f16 or bf16", caller,
-              vka_dtype_name(info->key_dtype));
-    CHECK_ARG(dtype_is_float(info->value_dtype), "%s: value_dtype is %s, not f32, f16 or bf16",
-              caller, vka_dtype_name(info->value_dtype));
+    TRY(check_type(log, caller, info, "key_dtype", info->key_dtype, info->head_dim));
+    TRY(check_type(log, caller, info, "value_dtype", info->value_dtype,
+                   info->value_dim ? info->value_dim : info->head_dim));
     uint32_t size = info->page_size;
     CHECK_ARG(size == 0 || (size % 16 == 0 && size >= 16 && size <= 256),
               "%s: page_size is %u, not 0 or a multiple of 16 from 16 to 256", caller, size);
@@ -46,20 +62,65 @@ static uint32_t *host_words(const struct vka_tensor *tensor)
     return memory_mapped(&tensor->storage->range);
 }
 
-static enum vka_status create_layer(struct vka_cache *cache, struct cached_layer *layer)
+/* Rows of a block type are padded to whole blocks. */
+static enum vka_status create_blocks(struct vka_cache *cache, const uint32_t size[4],
+                                     struct cached_rows *cached)
+{
+    const uint32_t values = divide_up(size[3], CACHE_BLOCK) * CACHE_BLOCK;
+    struct log *log = &cache->device->log;
+    struct shape *shape = &cached->rows.shape;
+    cached->rows.dtype = VKA_I8;
+    cached->byte_values = cached->dtype == VKA_Q4_0 ? 2 : 1;
+    if (!shape_dense(4, (const uint32_t[]){size[0], size[1], size[2], values / cached->byte_values},
+                     shape))
+        return log_error(log, VKA_UNSUPPORTED, "vka_cache_create: more than 2^48 elements");
+    uint64_t bytes = shape_count(shape), n_scale = bytes * cached->byte_values / CACHE_BLOCK;
+    cached->scales = bytes / 2;
+    if (bytes * cached->byte_values > UINT32_MAX - 2 * n_scale)
+        return log_error(log, VKA_UNSUPPORTED,
+                         "vka_cache_create: a quantised layer has more than 2^32 values");
+    return storage_create(cache->device, MEMORY_DEVICE, bytes + 2 * n_scale, &cached->rows.storage);
+}
+
+struct vka_tensor cache_bytes(const struct cached_rows *cached)
+{
+    struct vka_tensor bytes = {.storage = cached->rows.storage, .dtype = VKA_I8};
+    bytes.shape =
+        (struct shape){.rank = 1, .size = {(uint32_t)bytes.storage->bytes}, .stride = {1}};
+    return bytes;
+}
+
+/* The largest power of two that divides a head. */
+static uint32_t rotated_block(uint32_t dim)
+{
+    return dim & (~dim + 1);
+}
+
+static enum vka_status create_rows(struct vka_cache *cache, enum vka_dtype dtype, uint32_t dim,
+                                   struct cached_rows *cached)
 {
     const struct vka_cache_info *i = &cache->info;
     bool paged = i->page_size != 0;
-    uint32_t outer = paged ? i->n_page : i->batch;
-    /* A multiple of 4 rows, so that the bytes of a sequence are whole words for every type. */
-    uint32_t rows = paged ? i->page_size : divide_up(i->capacity, 4) * 4;
-    ENSURE(create_tensor(cache, MEMORY_DEVICE, i->key_dtype,
-                         (const uint32_t[]){outer, i->n_kv_head, rows, i->head_dim}, &layer->k));
-    ENSURE(create_tensor(cache, MEMORY_DEVICE, i->value_dtype,
-                         (const uint32_t[]){outer, i->n_kv_head, rows, i->value_dim}, &layer->v));
+    /* A multiple of 16 rows, so that the bytes of a sequence are whole words for every type. */
+    const uint32_t size[4] = {paged ? i->n_page : i->batch, i->n_kv_head,
+                              paged ? i->page_size : divide_up(i->capacity, 16) * 16, dim};
+    *cached = (struct cached_rows){.dtype = dtype, .byte_values = 1};
+    if (dtype == VKA_Q4_0 && !i->no_rotation)
+        cached->rotated = rotated_block(dim);
+    if (dtype_is_block(dtype))
+        ENSURE(create_blocks(cache, size, cached));
+    else
+        ENSURE(create_tensor(cache, MEMORY_DEVICE, dtype, size, &cached->rows));
     if (!paged)
-        layer->k.shape.size[2] = layer->v.shape.size[2] = i->capacity;
+        cached->rows.shape.size[2] = i->capacity;
     return VKA_OK;
+}
+
+static enum vka_status create_layer(struct vka_cache *cache, struct cached_layer *layer)
+{
+    const struct vka_cache_info *i = &cache->info;
+    ENSURE(create_rows(cache, i->key_dtype, i->head_dim, &layer->k));
+    return create_rows(cache, i->value_dtype, i->value_dim, &layer->v);
 }
 
 static enum vka_status create_tensors(struct vka_cache *cache)
@@ -157,8 +218,8 @@ void cache_unref(struct vka_cache *cache)
         link = &(*link)->next;
     *link = cache->recorded.next;
     for (uint32_t i = 0; cache->layers && i < cache->info.n_layer; i++) {
-        storage_unref(&cache->layers[i].k.storage);
-        storage_unref(&cache->layers[i].v.storage);
+        storage_unref(&cache->layers[i].k.rows.storage);
+        storage_unref(&cache->layers[i].v.rows.storage);
     }
     storage_unref(&cache->state.storage);
     storage_unref(&cache->table.storage);

@@ -4,9 +4,27 @@
 
 #include "plan/plan.h"
 
-struct cached_layer {
-    struct vka_tensor k, v; /* [batch or n_page][n_kv_head][rows][dim] */
+/* Keys or values of a layer. Of a block type, `rows` are the bytes of the integers, and the scales
+ * lie behind all of them: see CACHE_BLOCK. */
+struct cached_rows {
+    enum vka_dtype dtype;
+    struct vka_tensor rows; /* [batch or n_page][n_kv_head][rows][dim] */
+    uint64_t scales;        /* first scale, counted in float16; 0: no block type */
+    uint32_t byte_values;   /* values of an element of `rows`: 2 for Q4_0, else 1 */
+    uint32_t rotated;       /* features of a block of the Hadamard rotation; 0: none */
 };
+
+struct cached_layer {
+    struct cached_rows k, v;
+};
+
+static inline bool cache_has_blocks(const struct cached_layer *layer)
+{
+    return layer->k.scales || layer->v.scales;
+}
+
+/* All bytes of quantised rows, their scales included. */
+struct vka_tensor cache_bytes(const struct cached_rows *cached);
 
 struct vka_cache {
     struct vka_device *device;
@@ -57,7 +75,7 @@ void plan_end_step(struct vka_plan *plan, const struct cache_use *use);
 enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use *use,
                                    struct storage *full);
 enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
-                                  const struct vka_tensor *rows, const struct vka_tensor *cached);
+                                  const struct vka_tensor *rows, const struct cached_rows *cached);
 
 /* Copies keys or values of a paged cache to dense scratch [batch][n_kv_head][capacity][dim]. */
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,

@@ -1,5 +1,6 @@
 /* Pages that several sequences of a paged cache share, and copies before a sequence writes. The
  * uses of each page are counted as the table changes, so that nothing searches for them. */
+#include "params.h"
 #include "op/cache/cache.h"
 
 #include <string.h>
@@ -9,12 +10,18 @@ uint32_t *cache_table_words(const struct vka_cache *cache)
     return memory_mapped(&cache->table.storage->range);
 }
 
-static enum vka_status copy_outer(struct vka_cache *cache, const struct vka_tensor *t,
+static enum vka_status copy_outer(struct vka_cache *cache, const struct cached_rows *cached,
                                   uint32_t from, uint32_t to)
 {
+    const struct vka_tensor *t = &cached->rows;
     uint64_t bytes = t->shape.stride[0] * vka_dtype_size(t->dtype);
     const struct memory_range *range = &t->storage->range;
-    return queue_copy(cache->device, range, from * bytes, range, to * bytes, bytes);
+    ENSURE(queue_copy(cache->device, range, from * bytes, range, to * bytes, bytes));
+    if (!cached->scales)
+        return VKA_OK;
+    uint64_t scales = bytes * cached->byte_values / CACHE_BLOCK * 2;
+    return queue_copy(cache->device, range, 2 * cached->scales + from * scales, range,
+                      2 * cached->scales + to * scales, scales);
 }
 
 enum vka_status cache_copy_outer(struct vka_cache *cache, uint32_t from, uint32_t to)

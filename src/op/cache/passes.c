@@ -67,6 +67,13 @@ struct cache_copy {
     struct vka_tensor from, to;
 };
 
+/* Rows of all sequences that are quantised. */
+struct cache_blocks {
+    const struct vka_cache *cache;
+    struct vka_tensor from;
+    const struct cached_rows *cached;
+};
+
 static struct work work_of(const struct vka_tensor *plain)
 {
     return (struct work){WORK_PLACE * (double)shape_count(&plain->shape), WORK_PLACE * LANES, 1};
@@ -79,6 +86,18 @@ static struct vka_tensor cached_part(const struct vka_cache *cache, const struct
 {
     struct vka_tensor cached = tensor_part(t, 1, part->first[1], part->size[1]);
     return cache->table_row ? cached : tensor_part(&cached, 0, part->first[0], part->size[0]);
+}
+
+/* Binds lengths and page table of the part's sequences. */
+static void bind_state(const struct vka_plan *plan, struct pass *pass,
+                       const struct vka_cache *cache, const struct box *part,
+                       struct cache_params *p)
+{
+    plan_bind(plan, pass, 2, &cache->state, false, &p->state_offset);
+    plan_bind(plan, pass, 3, cache->table_row ? &cache->table : &cache->state, false,
+              &p->table_offset);
+    p->state_offset += part->first[0];
+    p->table_offset += part->first[0] * p->table_row;
 }
 
 static void make_copy(const struct vka_plan *plan, const void *job, const struct box *part,
@@ -118,11 +137,7 @@ static void make_copy(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[CACHE_TO_TYPE] = to->dtype;
     plan_bind(plan, pass, 0, from, false, &p.from_offset);
     plan_bind(plan, pass, 1, to, true, &p.to_offset);
-    plan_bind(plan, pass, 2, &cache->state, false, &p.state_offset);
-    plan_bind(plan, pass, 3, cache->table_row ? &cache->table : &cache->state, false,
-              &p.table_offset);
-    p.state_offset += part->first[0];
-    p.table_offset += part->first[0] * p.table_row;
+    bind_state(plan, pass, cache, part, &p);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&plain);
     pass->groups[0] = elements > UINT32_MAX - LANES /* the kernel counts them */
@@ -159,11 +174,78 @@ static enum vka_status add_copies(struct vka_plan *plan, const struct cache_copy
     return status == VKA_OK ? plan_cut(plan, &cut, size) : status;
 }
 
-enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
-                                  const struct vka_tensor *rows, const struct vka_tensor *cached)
+/* Quantises rows into a cache of a block type. The whole of its storage is bound. */
+static void make_quantise(const struct vka_plan *plan, const void *job, const struct box *part,
+                          struct pass *pass)
 {
-    const struct cache_copy copy = {KERNEL_cache_append, "append", cache, *rows, *cached};
-    return add_copies(plan, &copy);
+    const struct cache_blocks *c = job;
+    const struct vka_cache *cache = c->cache;
+    const struct cached_rows *cached = c->cached;
+    const uint32_t *size = part->size, n_block = divide_up(size[3], CACHE_BLOCK);
+    const struct vka_tensor from = tensor_box(&c->from, part), bytes = cache_bytes(cached);
+    const uint64_t *f = from.shape.stride, *t = cached->rows.shape.stride;
+    const uint32_t values = cached->byte_values;
+    uint64_t elements = (uint64_t)size[2] * n_block;
+    struct cache_params p = {
+        .batch = cache->info.batch,
+        .n_row = size[2],
+        .dim = size[3],
+        .capacity = cache->info.capacity,
+        .from_batch = (uint32_t)f[0],
+        .from_head = (uint32_t)f[1],
+        .from_row = (uint32_t)f[2],
+        .from_col = (uint32_t)f[3],
+        .to_offset =
+            (uint32_t)((part->first[1] * t[1] + (cache->table_row ? 0 : part->first[0] * t[0])) *
+                       values),
+        .to_batch = (uint32_t)t[0] * values,
+        .to_head = (uint32_t)t[1] * values,
+        .to_row = (uint32_t)t[2] * values,
+        .to_col = (uint32_t)cached->scales,
+        .page_size = cache->info.page_size,
+        .table_row = cache->table_row,
+        .n_page = cache->info.n_page,
+        .row_first = part->first[2],
+    };
+    pass->name = "append";
+    pass->reason = "blocks of 32 features";
+    pass->key = (struct pipeline_key){.kernel = KERNEL_cache_quantise, .n_spec = CACHE_SPECS};
+    pass->key.spec[CACHE_FROM_TYPE] = from.dtype;
+    pass->key.spec[CACHE_TO_TYPE] = cached->dtype;
+    plan_bind(plan, pass, 0, &from, false, &p.from_offset);
+    plan_bind(plan, pass, 1, &bytes, true, NULL);
+    bind_state(plan, pass, cache, part, &p);
+    pass_set_push(pass, &p, sizeof p);
+    pass->work = work_of(&from);
+    pass->groups[0] =
+        elements > UINT32_MAX - LANES ? UINT32_MAX : divide_up((uint32_t)elements, LANES);
+    pass->groups[1] = size[1];
+    pass->groups[2] = size[0];
+    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
+             size[3], vka_dtype_name(from.dtype), vka_dtype_name(cached->dtype));
+}
+
+enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
+                                  const struct vka_tensor *rows, const struct cached_rows *cached)
+{
+    const struct cache_copy copy = {KERNEL_cache_append, "append", cache, *rows, cached->rows};
+    const struct cache_blocks blocks = {cache, *rows, cached};
+    const uint32_t *size = rows->shape.size;
+    uint64_t head = (uint64_t)size[2] * size[3];
+    if (!cached->scales)
+        return add_copies(plan, &copy);
+    const struct cut cut = {
+        .job = &blocks,
+        .unit = {least_length(size[1] * head), least_length(head), least_length(size[3]),
+                 CUT_NEVER},
+        .least = {1, 1, 1, CUT_NEVER},
+        .kernel = KERNEL_cache_quantise,
+        .whole = work_of(rows),
+        .probe = plan_probe_moves,
+        .make = make_quantise,
+    };
+    ENSURE(plan_settle_kernel(plan, KERNEL_cache_quantise));
+    return plan_cut(plan, &cut, size);
 }
 
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
