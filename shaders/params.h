@@ -412,7 +412,7 @@ struct attention_params {
 #define COOP2_ROWS_MOST 32u /* of a subgroup: it has a bit for each */
 
 /* attention_decode: DECODE_THREADS invocations take ROWS rows, and two keys each a step. A chunk is
- * 16 bytes of a key or value. State of a row: DECODE_PITCH floats, 4 * v_fours a lane of context,
+ * 16 bytes of a key or value, of a quantised value 8 features. State of a row: DECODE_PITCH floats, 4 * v_fours a lane of context,
  * row_sum of each lane, not 0 where a key was seen, row_max; v_fours: vec4 of a chunk of values. */
 #define DECODE_THREADS 64
 #define DECODE_KEYS (2 * DECODE_THREADS)

@@ -42,7 +42,7 @@ layout(binding = 2) readonly buffer ValueChunks { uvec4 v_chunks[]; };
 
 #define HIDDEN -1.0 // weight of a hidden key, whose value, maybe NaN, is not added
 const uint K_FOURS = WORD_VALUES(K_TYPE); // vec4 of a chunk
-const uint V_FOURS = WORD_VALUES(V_TYPE);
+const uint V_FOURS = V_TYPE == TYPE_F32 ? 1 : 2; // more would need more registers for the context
 const bool K_BLOCKS = IS_QUANTISED(K_TYPE), V_BLOCKS = IS_QUANTISED(V_TYPE);
 const uint WEIGHTS4 = (ROWS + 3) / 4;        // vec4 of the weights of a key
 const uint GROUPS = THREADS / V_CHUNKS;      // lanes V_CHUNKS * g .. are group g
@@ -102,7 +102,11 @@ uvec4 k_chunk(uint base, uint c)
 
 uvec4 v_chunk(uint base, uint c)
 {
-    if (V_VEC != 0 || IS_QUANTISED(V_TYPE))
+    if (V_TYPE == TYPE_Q8_0)
+        return uvec4(v_words2[base / 8 + c], 0, 0);
+    if (V_TYPE == TYPE_Q4_0)
+        return uvec4(v_words[base / 8 + c], 0, 0, 0);
+    if (V_VEC != 0)
         return v_chunks[base / (4 * V_FOURS) + c];
     uvec4 words = uvec4(0);
     GATHER(v_words, base, c, p.value_dim, V_TYPE, words)
@@ -266,8 +270,8 @@ void add_turns(uint base, uint last, uint first, uint n, bool test)
 {
     uvec4 words[BATCH];
     float scale[BATCH];
-    const bool whole = V_VEC != 0 && !PAGED && !test; // in steps of whole chunks
-    const uint log2_chunk = V_FOURS == 1 ? 2 : V_FOURS == 2 ? 3 : V_FOURS == 4 ? 4 : 5;
+    const bool whole = V_VEC != 0 && !PAGED && !test && !V_BLOCKS; // in steps of whole chunks
+    const uint log2_chunk = V_FOURS + 1;
     int stride = int(GROUPS * p.v_row) >> log2_chunk;
     int at = int((base + group() * p.v_row >> log2_chunk) + chunk()) + int(first) * stride;
     [[unroll]] for (uint i = 0; i < BATCH; i++)

@@ -32,11 +32,8 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_decode, .n_chunk = 1};
     uint32_t n_row = (uint32_t)problem->n_row;
     uint32_t most = has->vendor_id == VENDOR_INTEL ? ROWS_INTEL : ROWS_MOST;
-    uint32_t fours = fours_of(problem->v_type);
-    if (fours > 2 && most > 2 * ROWS_MOST / fours) /* wider chunks of context in registers */
-        most = 2 * ROWS_MOST / fours;
     c.k_fours = fours_of(problem->kv_type);
-    c.v_fours = fours_of(problem->v_type);
+    c.v_fours = problem->v_type == VKA_F32 ? 1 : 2;
     c.head4 = divide_up(problem->head_dim, 4 * c.k_fours) * c.k_fours;
     c.value4 = divide_up(problem->value_dim, 4 * c.v_fours) * c.v_fours;
     if (kernel_missing(c.kernel, caps) || has->subgroup_size < LEAST_SUBGROUP ||
@@ -45,7 +42,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c.preferred = has->type != VKA_DEVICE_CPU;
     c.lanes = DECODE_THREADS;
     c.keys = DECODE_KEYS;
-    c.batch = BATCH;
+    c.batch = c.k_fours > 2 ? BATCH / 2 : BATCH; /* as the decoded values take registers */
     for (uint32_t tiles = divide_up(n_row, most);; tiles++) { /* of about equal height */
         c.rows = c.tile = divide_up(n_row, tiles);
         if (shared_bytes(&c) <= has->max_shared_memory)
@@ -72,7 +69,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[DECODE_V_TYPE] = o->v_type;
     key->spec[DECODE_O_TYPE] = o->o_type;
     key->spec[DECODE_K_VEC] = fours_of(o->k_type) == 2 ? o->k_chunks : o->k_vec;
-    key->spec[DECODE_V_VEC] = fours_of(o->v_type) == 2 ? o->v_chunks : o->v_vec;
+    key->spec[DECODE_V_VEC] = o->v_type == VKA_F32 ? o->v_vec : o->v_chunks;
     key->spec[DECODE_GENERAL] = o->bias || o->dropout;
     key->spec[DECODE_PAGED] = o->paged;
     key->spec[DECODE_PIECES] = c->n_split > 1;

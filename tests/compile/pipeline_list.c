@@ -6,7 +6,16 @@
 #define N_HEAD 8
 #define N_KV_HEAD 4
 
-enum kind { KIND_PLAIN, KIND_CAUSAL, KIND_GENERAL, KIND_PAST, KIND_DECODE, KIND_PAGED };
+enum kind {
+    KIND_PLAIN,
+    KIND_CAUSAL,
+    KIND_GENERAL,
+    KIND_PAST,
+    KIND_DECODE,
+    KIND_PAGED,
+    KIND_Q8,
+    KIND_Q4
+};
 
 /* Of attention: the head sizes that models use, and one that is no multiple of 4. */
 static const struct attention_case {
@@ -15,7 +24,8 @@ static const struct attention_case {
 } attention_cases[] = {
     {KIND_PLAIN, 512, 512, 64}, {KIND_CAUSAL, 512, 512, 128}, {KIND_GENERAL, 96, 96, 64},
     {KIND_GENERAL, 96, 96, 30}, {KIND_DECODE, 1, 512, 64},    {KIND_DECODE, 1, 512, 128},
-    {KIND_PAGED, 1, 512, 64},   {KIND_PAST, 16, 512, 64},
+    {KIND_PAGED, 1, 512, 64},   {KIND_PAST, 16, 512, 64},     {KIND_Q8, 1, 512, 64},
+    {KIND_Q8, 64, 512, 64},     {KIND_Q4, 1, 512, 64},
 };
 
 /* Of linear: rows, outputs, inputs; the last ones in pieces. */
@@ -151,7 +161,8 @@ static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype
     enum vka_status status = VKA_OK;
     struct vka_tensor *t[OPERAND_COUNT] = {NULL};
     struct vka_cache *cache = NULL;
-    bool cached = c->kind == KIND_DECODE || c->kind == KIND_PAGED;
+    bool cached = c->kind >= KIND_DECODE;
+    enum vka_dtype kept = c->kind == KIND_Q8 ? VKA_Q8_0 : c->kind == KIND_Q4 ? VKA_Q4_0 : dtype;
     uint32_t n_new = cached || c->kind == KIND_PAST ? c->n_q : c->n_kv;
     struct vka_attention_op op = {.struct_size = sizeof op};
     TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->head_dim},
@@ -166,7 +177,7 @@ static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = N_KV_HEAD,
                                       .head_dim = c->head_dim, .capacity = c->n_kv,
-                                      .key_dtype = dtype, .value_dtype = dtype,
+                                      .key_dtype = kept, .value_dtype = kept,
                                       .page_size = c->kind == KIND_PAGED ? 16 : 0),
                              &cache));
     if (c->kind == KIND_GENERAL)

@@ -15,6 +15,7 @@ struct problem {
     bool causal;
     uint32_t m, n, k;      /* linear, where m is not 0 */
     enum vka_dtype weight; /* of linear, where it is quantised; else 0 */
+    enum vka_dtype cache;  /* of keys and values, where they are quantised; else 0 */
 };
 
 /* Keys and values of a decoding step come from a cache that holds all but one. */
@@ -34,7 +35,8 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = p->n_kv_head,
                                       .head_dim = p->head_dim, .capacity = p->n_kv,
-                                      .key_dtype = p->dtype, .value_dtype = p->dtype),
+                                      .key_dtype = p->cache ? p->cache : p->dtype,
+                                      .value_dtype = p->cache ? p->cache : p->dtype),
                              &cache));
     TRY(vka_plan_add_attention(plan,
                                VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output,
@@ -117,8 +119,8 @@ static bool list_prefill(struct vka_device *device, enum vka_dtype dtype, uint32
     return list_problem(device, &p, list);
 }
 
-static bool list_decode(struct vka_device *device, enum vka_dtype dtype, uint32_t n_kv,
-                        struct pipeline_list *list)
+static bool list_decode(struct vka_device *device, enum vka_dtype dtype, enum vka_dtype cache,
+                        uint32_t n_kv, struct pipeline_list *list)
 {
     struct problem p = {.dtype = dtype,
                         .n_head = 32,
@@ -126,8 +128,10 @@ static bool list_decode(struct vka_device *device, enum vka_dtype dtype, uint32_
                         .n_q = 1,
                         .n_kv = n_kv,
                         .head_dim = 128,
-                        .causal = true};
-    snprintf(p.name, sizeof p.name, "decode %s d128 %" PRIu32, vka_dtype_name(dtype), n_kv);
+                        .causal = true,
+                        .cache = cache};
+    snprintf(p.name, sizeof p.name, "decode %s%s%s d128 %" PRIu32, vka_dtype_name(dtype),
+             cache ? "*" : "", cache ? vka_dtype_name(cache) : "", n_kv);
     return list_problem(device, &p, list);
 }
 
@@ -156,8 +160,10 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
             for (uint32_t length = 512; length <= 8192; length *= 16)
                 for (int causal = 0; causal < 2; causal++)
                     ok &= list_prefill(device, dtype, dim, length, causal, list);
-        ok &= list_decode(device, dtype, 4096, list);
-        ok &= list_decode(device, dtype, 32768, list);
+        for (uint32_t n_kv = 4096; n_kv <= 32768; n_kv *= 8)
+            ok &= list_decode(device, dtype, 0, n_kv, list);
+        ok &= list_decode(device, dtype, VKA_Q8_0, 4096, list);
+        ok &= list_decode(device, dtype, VKA_Q4_0, 4096, list);
         for (uint32_t size = 512; size <= 4096; size *= 2)
             ok &= list_linear(device, dtype, size, size, size, list);
         for (uint32_t rows = 1; rows <= 32; rows *= 2)

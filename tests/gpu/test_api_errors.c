@@ -369,6 +369,8 @@ static void caches(void **state)
     CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_BOOL);
     CACHE(VKA_INVALID, "key_dtype", info.key_dtype = VKA_DTYPE_COUNT);
     CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_DTYPE_COUNT);
+    CACHE(VKA_INVALID, "key_dtype is q4_K", info.key_dtype = VKA_Q4_K);
+    CACHE(VKA_INVALID, "rotation needs a head", info.value_dtype = VKA_Q4_0, info.value_dim = 24);
     CACHE(VKA_INVALID, "n_layer exceeds", info.n_layer = 4097);
     const uint32_t pages[] = {1, 8, 15, 17, 24, 264, 272, 1024, UINT32_MAX};
     for (size_t i = 0; i < COUNTOF(pages); i++)

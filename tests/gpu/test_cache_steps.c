@@ -1,7 +1,9 @@
 /* Random caches, run by run beside a copy in host memory: several layers with one set of lengths,
  * sequences that keep some new positions or none, forks, truncation, no room; against the oracle.
  *
- *     test_cache_steps [--seed S] [--count N] */
+ *     test_cache_steps [--seed S] [--count N] [--gpu 1]
+ *
+ * --gpu 1: with the kernels that the rules choose on GPUs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +11,8 @@
 #include "../patience.h"
 #include "cache_twin.h"
 #include "core/arith.h"
+#include "gpu/device.h"
+#include "plan/plan.h"
 #include "rng.h"
 
 /* Plans of one token, and of a chunk. */
@@ -101,6 +105,14 @@ static void change(struct case_ *c)
         fail(c, "lengths after a change");
 }
 
+static unsigned used[KERNEL_COUNT]; /* passes by each kernel */
+
+static void count_kernels(const struct vka_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_pass; i++)
+        used[plan->passes[i].key.kernel]++;
+}
+
 static double run_case(struct vka_device *device, uint64_t seed)
 {
     struct rng rng = {seed};
@@ -112,6 +124,8 @@ static double run_case(struct vka_device *device, uint64_t seed)
         if (!twin_plan_open(&c.plans[i], &c.twin, i ? rng_range(&rng, 1, most) : 1,
                             rng_chance(&rng, 60), &rng))
             fail(&c, vka_device_error(device));
+        else
+            count_kernels(c.plans[i].plan);
     twin_poison(&c.twin, &c.plans[1]);
     for (uint32_t i = rng_range(&rng, 3, 10); i-- > 0;) {
         run(&c);
@@ -126,14 +140,18 @@ static double run_case(struct vka_device *device, uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1, count = 40;
+    uint64_t seed = 1, count = 40, gpu = 0;
     for (int i = 1; i + 1 < argc; i += 2)
-        *(strcmp(argv[i], "--count") == 0 ? &count : &seed) = strtoull(argv[i + 1], NULL, 10);
+        *(strcmp(argv[i], "--count") == 0 ? &count
+          : strcmp(argv[i], "--gpu") == 0 ? &gpu
+                                          : &seed) = strtoull(argv[i + 1], NULL, 10);
     struct vka_device *device = NULL;
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "no device\n");
         return 1;
     }
+    if (gpu)
+        device->caps.properties.type = VKA_DEVICE_DISCRETE;
     double worst = 0;
     for (uint64_t i = 0; i < count; i++) {
         double here = run_case(device, seed + i);
@@ -142,6 +160,9 @@ int main(int argc, char **argv)
     printf("%llu caches from seed %llu on %s, 0 failed; worst row at %.2g of its limit\n",
            (unsigned long long)count, (unsigned long long)seed, vka_device_properties(device)->name,
            worst);
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (used[k])
+            printf("%s: %u\n", kernel_table[k].name, used[k]);
     vka_device_destroy(&device);
     return 0;
 }
