@@ -27,12 +27,24 @@ struct bench_options {
     bool warm;       /* use the pipeline cache; without this first_ms includes all compilation */
     int dtype, path; /* enum vka_dtype, enum vka_path */
     int weights;     /* linear: enum vka_dtype */
+    const char *kv;  /* decode: types of the cache as given; NULL: dtype, see bench_key_dtype */
+    enum vka_dtype key_dtype, value_dtype;
     struct device_options device;
 };
 
 /* Without --repeat: so many runs, or fewer if together they take longer than BENCH_SECONDS. */
 #define BENCH_RUNS 20
 #define BENCH_SECONDS 5.0
+
+/* Types of the cache of a decoding step. */
+static inline enum vka_dtype bench_key_dtype(const struct bench_options *o)
+{
+    return o->kv ? o->key_dtype : (enum vka_dtype)o->dtype;
+}
+static inline enum vka_dtype bench_value_dtype(const struct bench_options *o)
+{
+    return o->kv ? o->value_dtype : (enum vka_dtype)o->dtype;
+}
 
 /* The tensors of one operation, filled; sized by the options. */
 struct bench_problem {

@@ -221,12 +221,12 @@ static enum vka_status make_decode(struct tool_device *d, struct bench_problem *
     if (status == VKA_OK)
         status = vka_tensor_create(d->device, dtype, 4, q, &p->output);
     if (status == VKA_OK)
-        status =
-            vka_cache_create(d->device,
-                             VKA_INFO(vka_cache_info, .batch = o->batch, .n_kv_head = o->n_kv_head,
-                                      .head_dim = o->head_dim, .capacity = o->n_kv,
-                                      .key_dtype = dtype, .value_dtype = dtype),
-                             &p->cache);
+        status = vka_cache_create(
+            d->device,
+            VKA_INFO(vka_cache_info, .batch = o->batch, .n_kv_head = o->n_kv_head,
+                     .head_dim = o->head_dim, .capacity = o->n_kv, .key_dtype = bench_key_dtype(o),
+                     .value_dtype = bench_value_dtype(o), .no_rotation = o->head_dim % 16 != 0),
+            &p->cache);
     if (status == VKA_OK)
         status = fill_cache(d, p);
     return status;
@@ -238,6 +238,14 @@ enum vka_status bench_problem_rewind(const struct bench_problem *p)
     for (uint32_t b = 0; p->cache && status == VKA_OK && b < p->options->batch; b++)
         status = vka_cache_truncate(p->cache, b, p->options->n_kv - 1);
     return status;
+}
+
+/* Bytes of a cached value, its share of the scales included. */
+static double bytes_of(enum vka_dtype dtype)
+{
+    uint32_t values, bytes;
+    vka_dtype_block(dtype, &values, &bytes);
+    return (double)bytes / values;
 }
 
 static void count_work(struct bench_problem *p)
@@ -258,9 +266,10 @@ static void count_work(struct bench_problem *p)
         p->flops += 2 * batch * o->model_dim * 2 * (n_q * q_width + n_kv * kv_width);
         elements = 2.0 * o->model_dim * (q_width + kv_width);
     }
-    if (o->op == BENCH_DECODE) /* every key and value in the cache */
-        elements = 2 * batch * n_kv * kv_width;
     p->bytes = elements * (double)vka_dtype_size((enum vka_dtype)o->dtype);
+    if (o->op == BENCH_DECODE) /* every key and value in the cache */
+        p->bytes = batch * n_kv * kv_width *
+                   (bytes_of(bench_key_dtype(o)) + bytes_of(bench_value_dtype(o)));
     for (int i = 0; i < 3; i++)
         p->bytes += (double)vka_tensor_size(p->input[i]);
     p->bytes += (double)vka_tensor_size(p->output);

@@ -84,6 +84,10 @@ static json_t *report_json(struct tool_device *d, const struct bench_problem *pr
     json_object_set_new(o, "causal", product ? json_null() : json_boolean(b->causal));
     if (b->op == BENCH_LINEAR)
         json_object_set_new(o, "weights", json_text(vka_dtype_name((enum vka_dtype)b->weights)));
+    if (b->op == BENCH_DECODE) {
+        json_object_set_new(o, "key_dtype", json_text(vka_dtype_name(bench_key_dtype(b))));
+        json_object_set_new(o, "value_dtype", json_text(vka_dtype_name(bench_value_dtype(b))));
+    }
     if (product) {
         set_size(o, "m", b->m);
         set_size(o, "n", b->n);
@@ -112,6 +116,8 @@ static void print_title(const struct bench_options *b)
         printf(", m %" PRIu32 ", n %" PRIu32 ", k %" PRIu32 "\n", b->m, b->n, b->k);
         return;
     }
+    if (b->op == BENCH_DECODE && b->kv)
+        printf("cache %s, ", b->kv);
     printf("%s %s, batch %" PRIu32 ", %" PRIu32 " heads of %" PRIu32 " (%" PRIu32
            " for keys), values of %" PRIu32 ", %" PRIu32 " queries, %" PRIu32 " keys%s\n",
            op_names[b->op], dtype, b->batch, b->n_head, b->head_dim, b->n_kv_head, b->value_dim,

@@ -102,12 +102,44 @@ static bool parse_attention(int argc, char **argv, struct bench_options *o)
     return true;
 }
 
+/* The type of a cache with this name. */
+static bool find_kv(const char *name, size_t length, enum vka_dtype *dtype)
+{
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16, VKA_Q8_0, VKA_Q4_0};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const char *known = vka_dtype_name(types[i]);
+        *dtype = types[i];
+        if (strlen(known) == length && memcmp(known, name, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "K" or "K,V": the types of keys and values. */
+static bool parse_kv(struct bench_options *o)
+{
+    if (!o->kv)
+        return true;
+    const char *comma = strchr(o->kv, ',');
+    size_t length = comma ? (size_t)(comma - o->kv) : strlen(o->kv);
+    const char *value = comma ? comma + 1 : o->kv;
+    if (find_kv(o->kv, length, &o->key_dtype) &&
+        find_kv(value, comma ? strlen(value) : length, &o->value_dtype))
+        return true;
+    tool_error("--kv: expected K or K,V of f32, f16, bf16, q8_0, q4_0, got '%s'", o->kv);
+    return false;
+}
+
 static bool parse_decode(int argc, char **argv, struct bench_options *o)
 {
     const struct option_spec specs[] = {
-        SIZE("batch", batch, BATCH_MAX),        SIZE("heads", n_head, HEADS_MAX),
-        SIZE("kv-heads", n_kv_head, HEADS_MAX), SIZE("kv-seq", n_kv, SEQ_MAX),
-        SIZE("head-dim", head_dim, DIM_MAX),    BENCH_SPECS(o),
+        SIZE("batch", batch, BATCH_MAX),
+        SIZE("heads", n_head, HEADS_MAX),
+        SIZE("kv-heads", n_kv_head, HEADS_MAX),
+        SIZE("kv-seq", n_kv, SEQ_MAX),
+        SIZE("head-dim", head_dim, DIM_MAX),
+        {"kv", OPTION_TEXT, &o->kv, 0, 0, NULL},
+        BENCH_SPECS(o),
     };
     o->n_q = 1;
     if (!options_parse_only(argc, argv, specs) || !need("batch", o->batch) ||
@@ -115,7 +147,7 @@ static bool parse_decode(int argc, char **argv, struct bench_options *o)
         !complete_heads(o))
         return false;
     o->value_dim = o->head_dim;
-    return true;
+    return parse_kv(o);
 }
 
 static bool parse_matmul(int argc, char **argv, struct bench_options *o)

@@ -212,6 +212,13 @@ static void attention_cache(void **state)
     ATTENTION("cache", op.cache = w->cache, op.present_key = T(VKA_F32, 2, 2, 5, 8),
               op.present_value = T(VKA_F32, 2, 2, 5, 6));
     ATTENTION("cache", op = good_ragged(w), op.cache = w->cache);
+    struct vka_cache_info quantised = info;
+    quantised.key_dtype = VKA_Q8_0;
+    assert_int_equal(vka_cache_create(w->device, &quantised, &other), VKA_OK);
+    ATTENTION_FROM(good_attention, VKA_UNSUPPORTED, "only the fused path reads", op.cache = other,
+                   op.options.scores_kind = VKA_SCORES_RAW,
+                   op.options.scores = T(VKA_F32, 2, 4, 3, 16));
+    vka_cache_destroy(&other);
     ATTENTION("cache_layer is 1", op.cache = w->cache, op.cache_layer = 1);
     ATTENTION("n_append or cache_layer", op.cache_layer = 1);
     ATTENTION("n_append or cache_layer", op.n_append = T(VKA_I32, 2));

@@ -15,7 +15,7 @@ class Cache(Child):
     the device: a plan with a cache appends its new keys and values and attends over all of them,
     so that one recorded plan serves every step of decoding.
 
-    key_dtype, value_dtype: "f32", "f16" or "bf16"; value_dtype is key_dtype by default. n_layer:
+    key_dtype, value_dtype: "f32", "f16", "bf16", "q8_0" or "q4_0"; value_dtype is key_dtype by default. n_layer:
     layers that share the lengths, see vkattn_cache.h. page_size: 0 for one stretch a sequence; paged, positions of a
     page, a multiple of 16 from 16 to 256. n_page: pages of the pool, 0 for enough.
     """
@@ -32,6 +32,7 @@ class Cache(Child):
         n_layer: int = 1,
         key_dtype: str = "f32",
         value_dtype: str | None = None,
+        no_rotation: bool = False,
         page_size: int = 0,
         n_page: int = 0,
     ) -> None:
@@ -45,6 +46,7 @@ class Cache(Child):
         info.n_layer = n_layer
         info.key_dtype = DTYPES[check_dtype(key_dtype, "key_dtype")]
         info.value_dtype = DTYPES[check_dtype(value_dtype or key_dtype, "value_dtype")]
+        info.no_rotation = no_rotation
         info.page_size = page_size
         info.n_page = n_page
         self.batch = batch
