@@ -98,10 +98,10 @@ float part_of(float word, uint i, uint type)
 float scale_of(uint64_t scales, uint base, uint c, uint type)
 {
     uint at = (base + c * 8 * WORD_VALUES(type)) / CACHE_BLOCK;
-    float scale = float_from_f16(half_bits(Word(scales).at[at >> 1], at));
+    float scale = unpackHalf2x16(Word(scales).at[at >> 1])[at & 1];
     if (type == TYPE_Q8_0)
         return scale;
-    return lane() < 4 ? scale : float_from_f16(half_bits(Word(scales).at[at + 1 >> 1], at + 1));
+    return lane() < 4 ? scale : unpackHalf2x16(Word(scales).at[at + 1 >> 1])[at + 1 & 1];
 }
 
 // Lane j gets the sum over the lanes of v[j].
@@ -148,13 +148,20 @@ void score(uint g, uint at[8])
                 uint key = first * (8 / ROWS) + j;
                 float word = word_of(k[key], c);
                 float scale = K_BLOCKS ? scale_of(scales, at[key], c, K_TYPE) : 1.0;
+                float term[ROWS]; // of quantised keys, without the scale
                 [[unroll]] for (uint i = 0; i < K_PARTS; i++) {
                     float part = part_of(word, i, K_TYPE);
-                    part = K_BLOCKS ? scale * part : part;
-                    [[unroll]] for (uint r = 0; r < ROWS; r++)
-                        sum[r * 8 + key] =
-                            fma(q[r * HEAD8 + c * K_PARTS + i], part, sum[r * 8 + key]);
+                    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                        float x = q[r * HEAD8 + c * K_PARTS + i];
+                        if (K_BLOCKS)
+                            term[r] = i == 0 ? x * part : fma(x, part, term[r]);
+                        else
+                            sum[r * 8 + key] = fma(x, part, sum[r * 8 + key]);
+                    }
                 }
+                [[unroll]] for (uint r = 0; r < ROWS; r++)
+                    if (K_BLOCKS)
+                        sum[r * 8 + key] = fma(term[r], scale, sum[r * 8 + key]);
             }
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         float v[8];
@@ -230,12 +237,17 @@ void add_values(uint g, uint at[8], bool masked)
         [[unroll]] for (uint j = 0; j < 8; j++) {
             float word = word_of(v[j], c);
             float scale = V_BLOCKS ? scale_of(scales, at[j], c, V_TYPE) : 1.0;
+            float weight[ROWS];
+            [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                weight[r] = w[r * 8 + j];
+                if (V_BLOCKS)
+                    weight[r] = masked && skip[r * 8 + j] ? 0.0 : weight[r] * scale;
+            }
             [[unroll]] for (uint i = 0; i < V_PARTS; i++) {
                 float part = part_of(word, i, V_TYPE);
-                part = V_BLOCKS ? scale * part : part;
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
                     sum[r * MOST_PARTS + i] =
-                        fma(w[r * 8 + j], masked && skip[r * 8 + j] ? 0.0 : part,
+                        fma(weight[r], masked && !V_BLOCKS && skip[r * 8 + j] ? 0.0 : part,
                             sum[r * MOST_PARTS + i]);
             }
         }

@@ -93,15 +93,20 @@ bool twin_plan_open(struct twin_plan *p, const struct twin *t, uint32_t n_new, b
     p->old = take(s->batch, sizeof *p->old);
     if (n_append)
         ok = vka_tensor_create(t->device, VKA_I32, 1, &s->batch, &p->n_append) == VKA_OK;
-    ok = ok &&
-         vka_plan_create(t->device, VKA_INFO(vka_plan_info, .path = s->path), &p->plan) == VKA_OK;
+    ok = ok && vka_plan_create(t->device,
+                               VKA_INFO(vka_plan_info, .path = s->path,
+                                        .submit_budget = rng_chance(rng, 20) ? 1 : 0),
+                               &p->plan) == VKA_OK;
     for (uint32_t i = 0; ok && i < s->n_layer; i++)
         ok = open_layer(t, n_new, p->io[i], rng) &&
-             vka_plan_add_attention(p->plan, VKA_INFO(vka_attention_op, .q = p->io[i][Q].view,
-                                                      .k = p->io[i][K].view, .v = p->io[i][V].view,
-                                                      .output = p->io[i][O].view, .cache = t->cache,
-                                                      .cache_layer = i, .n_append = p->n_append,
-                                                      .options.causal = s->causal)) == VKA_OK;
+             vka_plan_add_attention(
+                 p->plan,
+                 VKA_INFO(vka_attention_op, .q = p->io[i][Q].view, .k = p->io[i][K].view,
+                          .v = p->io[i][V].view, .output = p->io[i][O].view, .cache = t->cache,
+                          .cache_layer = i, .n_append = p->n_append, .options.causal = s->causal,
+                          .options.window = s->window > 0, .options.window_left = s->window,
+                          .options.window_right = s->window ? -1 : 0,
+                          .options.masked_row = s->masked_row)) == VKA_OK;
     return ok && vka_plan_finish(p->plan) == VKA_OK;
 }
 
@@ -292,6 +297,10 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
                                         .query_offset = p->old,
                                         .query_offset_count = s->batch,
                                         .causal = s->causal,
+                                        .window = s->window > 0,
+                                        .window_left = s->window,
+                                        .window_right = -1,
+                                        .masked_row = s->masked_row,
                                         .context = want};
         must(t, ref_attention(&a));
         for (size_t r = 0; v_block && r < rows; r++)

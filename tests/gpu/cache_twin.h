@@ -14,6 +14,8 @@ struct twin_sizes {
     enum vka_dtype io_dtype; /* of q, k, v and output */
     enum vka_path path;
     bool causal, no_rotation;
+    int32_t window; /* to the left; 0: none */
+    enum vka_masked_row masked_row;
 };
 
 struct twin {

@@ -44,13 +44,16 @@ static struct twin_sizes draw_sizes(struct rng *rng)
         .group = rng_range(rng, 1, 3),
         .head_dim = dim[0],
         .value_dim = dim[1],
-        .capacity = rng_chance(rng, 20) ? rng_range(rng, 200, 500) : rng_range(rng, 1, 70),
+        .capacity = rng_chance(rng, 20) ? rng_range(rng, 200, 900) : rng_range(rng, 1, 70),
         .page_size = draw(rng, pages, sizeof pages / sizeof *pages),
         .key_dtype = twin_draw_dtype(rng),
         .value_dtype = twin_draw_dtype(rng),
         .io_dtype = rng_chance(rng, 30) ? VKA_F16 : VKA_F32,
         .path = rng_chance(rng, 60) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
         .causal = rng_chance(rng, 80),
+        .window = rng_chance(rng, 20) ? (int32_t)rng_range(rng, 1, 40) : 0,
+        .masked_row =
+            rng_chance(rng, 20) ? VKA_MASKED_NAN : VKA_MASKED_ZERO, /* UNIFORM reads unused cells */
     };
     if (s.key_dtype == VKA_Q8_0 || s.key_dtype == VKA_Q4_0 || s.value_dtype == VKA_Q8_0 ||
         s.value_dtype == VKA_Q4_0)
