@@ -542,8 +542,12 @@ struct vka_layer_info {
     uint32_t key_dim;         /* 0: query_dim */
     uint32_t value_input_dim; /* 0: key_dim */
     uint32_t output_dim;      /* rows of output.weight; 0: n_head * value_dim */
-    /* The type of all weights and biases, on the host and on the device: F32, F16 or BF16. */
+    /* The type of all weights and biases, on the host and on the device: F32, F16 or BF16; or a
+     * block type of the weights, whose biases are F32. Widths of inputs are then whole blocks. */
     enum vka_dtype dtype;
+    /* Q8_0 or Q4_0: the host quantises weights of F32, F16 or BF16, see vka_dtype_encode; the
+     * device has no other copy. F32: it does not. */
+    enum vka_dtype quantise;
     /* Keep a copy of the weights on the host, so that vka_device_recover can restore them. */
     bool keep_weights;
     /* Feature d of head h is column d * n_head + h of a projection's output; if false, column

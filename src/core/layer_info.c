@@ -14,6 +14,43 @@ void layer_info_fill(struct vka_layer_info *info)
         info->output_dim = info->n_head * info->value_dim;
 }
 
+/* By public functions alone: vkattn_mpi has this file too. */
+static bool is_float(enum vka_dtype dtype)
+{
+    return dtype == VKA_F32 || dtype == VKA_F16 || dtype == VKA_BF16;
+}
+
+static bool is_block(enum vka_dtype dtype)
+{
+    uint32_t values, bytes;
+    return vka_dtype_block(dtype, &values, &bytes) == VKA_OK && values > 1;
+}
+
+enum vka_dtype layer_weight_dtype(const struct vka_layer_info *info)
+{
+    return info->quantise != VKA_F32 ? info->quantise : info->dtype;
+}
+
+/* Rows of weights are whole blocks. */
+static enum vka_status check_blocks(struct log *log, const char *caller,
+                                    const struct vka_layer_info *info)
+{
+    uint32_t values, bytes;
+    vka_dtype_block(layer_weight_dtype(info), &values, &bytes);
+    const struct {
+        const char *name;
+        uint32_t size;
+    } widths[] = {{"query_dim", info->query_dim},
+                  {"key_dim", info->key_dim},
+                  {"value_input_dim", info->value_input_dim},
+                  {"n_head * value_dim", info->output.weight ? info->n_head * info->value_dim : 0}};
+    for (size_t i = 0; i < COUNTOF(widths); i++)
+        ENSURE_ARG(widths[i].size % values == 0,
+                   "%s: %s is %u, not whole blocks of %u values of %s", caller, widths[i].name,
+                   widths[i].size, values, vka_dtype_name(layer_weight_dtype(info)));
+    return VKA_OK;
+}
+
 enum vka_status layer_info_check(struct log *log, const char *caller,
                                  const struct vka_layer_info *info)
 {
@@ -25,8 +62,16 @@ enum vka_status layer_info_check(struct log *log, const char *caller,
     ENSURE_ARG((uint64_t)info->n_head * info->head_dim <= INT32_MAX &&
                    (uint64_t)info->n_head * info->value_dim <= INT32_MAX,
                "%s: n_head * head_dim or n_head * value_dim exceeds 2^31 - 1", caller);
-    ENSURE_ARG(info->dtype == VKA_F32 || info->dtype == VKA_F16 || info->dtype == VKA_BF16,
-               "%s: dtype is %s, not f32, f16 or bf16", caller, vka_dtype_name(info->dtype));
+    ENSURE_ARG(is_float(info->dtype) || is_block(info->dtype),
+               "%s: dtype is %s, not f32, f16, bf16 or a block type", caller,
+               vka_dtype_name(info->dtype));
+    ENSURE_ARG(info->quantise == VKA_F32 || info->quantise == VKA_Q8_0 ||
+                   info->quantise == VKA_Q4_0,
+               "%s: quantise is %s, not q8_0 or q4_0", caller, vka_dtype_name(info->quantise));
+    ENSURE_ARG(info->quantise == VKA_F32 || is_float(info->dtype),
+               "%s: quantise is given, but the weights are %s", caller,
+               vka_dtype_name(info->dtype));
+    ENSURE(check_blocks(log, caller, info));
     ENSURE_ARG(info->query.weight && info->key.weight && info->value.weight,
                "%s: query.weight, key.weight or value.weight is NULL", caller);
     ENSURE_ARG(info->output.weight || !info->output.bias,

@@ -11,4 +11,7 @@ void layer_info_fill(struct vka_layer_info *info);
 enum vka_status layer_info_check(struct log *log, const char *caller,
                                  const struct vka_layer_info *info);
 
+/* The type of the weights on the device. */
+enum vka_dtype layer_weight_dtype(const struct vka_layer_info *info);
+
 #endif

@@ -49,8 +49,8 @@ static enum vka_status upload(struct vka_layer *layer, const struct vka_layer_in
         uint32_t n_part = layer->joined && i == QUERY ? 3 : 1;
         if ((layer->joined && (i == KEY || i == VALUE)) || !parts[i].host->weight)
             continue;
-        TRY(weights_upload(layer->device, info->dtype, info->keep_weights, &parts[i], n_part, in[i],
-                           &layer->sets[i]));
+        TRY(weights_upload(layer->device, info->dtype, layer_weight_dtype(info), info->keep_weights,
+                           &parts[i], n_part, in[i], &layer->sets[i]));
     }
 fail:
     return status;

@@ -77,6 +77,60 @@ fail:
     return status;
 }
 
+/* Quantises rows of floats. */
+static enum vka_status encode_rows(struct log *log, enum vka_dtype dtype, const void *from,
+                                   uint32_t rows, uint32_t in, enum vka_dtype stored, char *to)
+{
+    uint32_t values, bytes;
+    float *row = malloc(in * sizeof *row);
+    ENSURE_ALLOC(row);
+    vka_dtype_block(stored, &values, &bytes);
+    for (uint64_t o = 0; o < rows; o++) {
+        for (uint32_t i = 0; i < in; i++)
+            row[i] = dtype_to_float(from, o * in + i, dtype);
+        if (vka_dtype_encode(stored, row, in / values, to + dtype_bytes(stored, o * in)) !=
+            VKA_OK) {
+            free(row);
+            return log_error(log, VKA_INVALID,
+                             "vka_layer_create: row %llu of a weight has NaN, Inf or values beyond "
+                             "float16, which %s does not hold",
+                             (unsigned long long)o, vka_dtype_name(stored));
+        }
+    }
+    free(row);
+    return VKA_OK;
+}
+
+/* Uploads rows of blocks in file order, quantising floats. Rows between the parts are 0. */
+static enum vka_status upload_blocks(struct vka_device *device, enum vka_dtype dtype,
+                                     enum vka_dtype stored, bool keep,
+                                     const struct weight_part *parts, uint32_t out, uint32_t in,
+                                     struct weights *w)
+{
+    struct log *log = &device->log;
+    enum vka_status status = VKA_OK;
+    char *data = NULL;
+    w->weight.dtype = stored;
+    if (!shape_dense(2, (const uint32_t[]){out, in}, &w->weight.shape))
+        return log_error(log, VKA_UNSUPPORTED,
+                         "a weight of %u rows of %u does not fit one allocation", out, in);
+    TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->weight), &w->weight.storage));
+    data = calloc(1, vka_tensor_size(&w->weight));
+    CHECK_ALLOC(data);
+    for (uint32_t p = 0; p < w->n_part; p++) {
+        char *to = data + dtype_bytes(stored, (uint64_t)w->first[p] * in);
+        const void *from = parts[p].host->weight;
+        if (dtype == stored)
+            memcpy(to, from, dtype_bytes(stored, (uint64_t)parts[p].out * in));
+        else
+            TRY(encode_rows(log, dtype, from, parts[p].out, in, stored, to));
+    }
+    TRY(write_tensor(&w->weight, keep, data));
+fail:
+    free(data);
+    return status;
+}
+
 static enum vka_status upload_bias(struct vka_device *device, enum vka_dtype dtype, bool keep,
                                    const struct weight_part *parts, uint32_t out, struct weights *w)
 {
@@ -104,16 +158,17 @@ static uint64_t choose_packed(const struct caps *caps, void *panel)
     return kernel == KERNEL_COUNT ? 0 : UINT64_C(1) << kernel;
 }
 
-enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, bool keep,
-                               const struct weight_part *parts, uint32_t n_part, uint32_t in,
-                               struct weights *w)
+enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype,
+                               enum vka_dtype stored, bool keep, const struct weight_part *parts,
+                               uint32_t n_part, uint32_t in, struct weights *w)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     uint64_t out = 0;
     bool bias = false;
     *w = (struct weights){.n_part = n_part};
-    TRY(device_settle(device, choose_packed, &w->panel));     /* a panel is for one kernel */
+    if (!dtype_is_block(stored))
+        TRY(device_settle(device, choose_packed, &w->panel)); /* a panel is for one kernel */
     uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1; /* parts start at whole vec4 */
     for (uint32_t p = 0; p < n_part; p++) {
         w->first[p] = (uint32_t)out;
@@ -122,9 +177,13 @@ enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, 
         out += (parts[p].out + (uint64_t)unit - 1) / unit * unit;
         CHECK_ARG(out <= INT32_MAX, "vka_layer_create: projections exceed 2^31 rows");
     }
-    TRY(upload_weight(device, dtype, keep, parts, (uint32_t)out, in, w));
+    if (dtype_is_block(stored))
+        TRY(upload_blocks(device, dtype, stored, keep, parts, (uint32_t)out, in, w));
+    else
+        TRY(upload_weight(device, dtype, keep, parts, (uint32_t)out, in, w));
     if (bias)
-        TRY(upload_bias(device, dtype, keep, parts, (uint32_t)out, w));
+        TRY(upload_bias(device, dtype_is_block(dtype) ? VKA_F32 : dtype, keep, parts, (uint32_t)out,
+                        w));
 fail:
     return status;
 }

@@ -21,10 +21,11 @@ struct weights {
     uint32_t first[MAX_WEIGHT_PARTS], out[MAX_WEIGHT_PARTS]; /* rows of each part */
 };
 
-/* Uploads the maps, and keeps a copy on the host if `keep`. */
-enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype, bool keep,
-                               const struct weight_part *parts, uint32_t n_part, uint32_t in,
-                               struct weights *weights);
+/* Uploads the maps of type dtype as type `stored`, and keeps a copy on the host if `keep`. Biases are
+ * of type dtype, float32 where that is a block type. */
+enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype,
+                               enum vka_dtype stored, bool keep, const struct weight_part *parts,
+                               uint32_t n_part, uint32_t in, struct weights *weights);
 void weights_free(struct weights *weights);
 
 /* Columns of parts first .. last in a product's output, padding between them included. */
