@@ -75,6 +75,8 @@ enum known_problem {
     KNOWN_ROPE,
     KNOWN_CACHE,
     KNOWN_PAGES,
+    KNOWN_NORM, /* and those after it: operations around attention */
+    KNOWN_MAP,
     KNOWN_PROBLEM_COUNT
 };
 

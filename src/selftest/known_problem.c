@@ -175,6 +175,10 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_ROPE:
     case KNOWN_CACHE:
     case KNOWN_PAGES:
+        break;
+    case KNOWN_NORM:
+    case KNOWN_MAP:
+        return known_model_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;
     }

@@ -1,3 +1,5 @@
+#include <vkattn/vkattn_model.h>
+
 #include "pipeline_list.h"
 
 #include <stdio.h>
@@ -186,6 +188,30 @@ fail:
     return status;
 }
 
+/* Operations around attention, once each: rows of a layer, and its gate. */
+static enum vka_status plan_model(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t rows[2] = {20, 1000}, width = 1000;
+    struct vka_tensor *x = NULL, *y = NULL, *weight = NULL;
+    TRY(vka_tensor_create(plan->device, dtype, 2, rows, &x));
+    TRY(vka_tensor_create(plan->device, dtype, 2, rows, &y));
+    TRY(vka_tensor_create(plan->device, VKA_F32, 1, &width, &weight));
+    for (int kind = 0; kind < VKA_NORM_COUNT; kind++)
+        TRY(vka_plan_add_norm(plan, VKA_INFO(vka_norm_op, .kind = (enum vka_norm)kind, .input = x,
+                                             .residual = x, .sum = x, .weight = weight,
+                                             .bias = weight, .output = y)));
+    for (int kind = 0; kind < VKA_ACTIVATION_COUNT; kind++)
+        TRY(vka_plan_add_activation(plan,
+                                    VKA_INFO(vka_activation_op, .kind = (enum vka_activation)kind,
+                                             .input = x, .multiplier = x, .output = y)));
+fail:
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&y);
+    vka_tensor_destroy(&weight);
+    return status;
+}
+
 static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
@@ -193,6 +219,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
         TRY(plan_linear(plan, dtype, linear_cases[i]));
     for (size_t i = 0; i < COUNTOF(attention_cases); i++)
         TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
+    TRY(plan_model(plan, dtype));
 fail:
     return status;
 }

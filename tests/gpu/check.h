@@ -59,5 +59,9 @@ void check_copy(struct check *c);
 void bench_copy(struct check *c);
 void check_rope(struct check *c);
 void bench_rope(struct check *c);
+void check_map(struct check *c);
+void bench_map(struct check *c);
+void check_norm(struct check *c);
+void bench_norm(struct check *c);
 
 #endif

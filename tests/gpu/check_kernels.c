@@ -44,6 +44,8 @@ static const struct family {
     {"attention_", check_attention, bench_attention, NULL},
     {"copy", check_copy, bench_copy, NULL},
     {"rope", check_rope, bench_rope, NULL},
+    {"map", check_map, bench_map, NULL},
+    {"norm", check_norm, bench_norm, NULL},
     {"cache_", NULL, NULL, "test_cache"},
     {"nonfinite", NULL, NULL, "test_nonfinite"},
     {"sum_pieces", NULL, NULL, "test_large"},

@@ -1,0 +1,109 @@
+/* vkattn: the operations that whole transformer models have around attention and linear layers.
+ * SPDX-License-Identifier: MIT
+ *
+ * Each function adds an operation to a plan, as vka_plan_add_linear does, and all that is said there
+ * holds here: operations run in the order in which they were added, F32, F16 and BF16 tensors mix
+ * freely, arithmetic is float32, NaN is written as the quiet NaN without a payload, and the bits do
+ * not depend on how the plan is cut. Tensors have any strides; views (slice, permute, reshape) copy
+ * nothing. So the halves of a fused projection are two slices of one tensor, and heads are a reshape
+ * and a permutation of rows.
+ *
+ * A block of a Llama from its second norm on, x and the others float16 [batch][n][width]:
+ *
+ *     vka_plan_add_norm(plan, VKA_INFO(vka_norm_op, .input = attended, .residual = x, .sum = x,
+ *                                      .weight = norm_weight, .output = normed));
+ *     vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = normed, .weight = gate_weight,
+ *                                        .output = gate));
+ *     vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = normed, .weight = up_weight,
+ *                                        .output = up));
+ *     vka_plan_add_activation(plan, VKA_INFO(vka_activation_op, .input = gate, .multiplier = up,
+ *                                            .kind = VKA_SILU, .output = gate));
+ *
+ * Statuses of all functions: INVALID (the sentence names the argument); UNSUPPORTED (it names the
+ * limit of the device); DEVICE_LOST; TIMEOUT; memory statuses. On failure nothing was added. Where
+ * an output may lie in place of an input, it is that tensor, or a view with the same elements at the
+ * same indices; otherwise outputs share no element with an input.
+ */
+#ifndef VKATTN_MODEL_H
+#define VKATTN_MODEL_H
+
+#include <vkattn/vkattn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Norms ----------------------------------------------------------------------------------- */
+
+enum vka_norm {
+    VKA_RMS_NORM = 0, /* x / sqrt(mean(x^2) + epsilon) */
+    VKA_LAYER_NORM,   /* (x - mean) / sqrt(mean((x - mean)^2) + epsilon) */
+    VKA_NORM_COUNT
+};
+
+/* Norm of rows, as ONNX's RMSNormalization and LayerNormalization: output = norm(input + residual)
+ * * weight + bias. With a sum, what is normalised is input + residual as the sum's type holds it, so
+ * the result is that of an addition followed by a norm. */
+struct vka_norm_op {
+    size_t struct_size;
+    enum vka_norm kind;
+    /* A row is the last `axes` axes; 0: 1. ONNX's `axis` is the rank less this. */
+    uint32_t axes;
+    float epsilon;               /* 0: 1e-5 */
+    struct vka_tensor *input;    /* of any rank */
+    struct vka_tensor *residual; /* as input; NULL: none */
+    struct vka_tensor *sum; /* receives input + residual; may be in place of either; NULL: none */
+    struct vka_tensor *weight; /* the last `axes` axes of input; NULL: 1 */
+    struct vka_tensor *bias;   /* the same; NULL: 0 */
+    struct vka_tensor *output; /* as input; may be in place of it, if the sum is not */
+};
+
+/* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops. */
+VKA_API enum vka_status vka_plan_add_norm(struct vka_plan *plan, const struct vka_norm_op *op);
+
+/* ---- Element by element ---------------------------------------------------------------------- */
+
+enum vka_activation {
+    VKA_IDENTITY = 0,
+    VKA_GELU,      /* x (1 + erf(x / sqrt(2))) / 2 */
+    VKA_GELU_TANH, /* its approximation by tanh */
+    VKA_SILU,      /* x / (1 + exp(-alpha x)): swish */
+    VKA_RELU,      /* max(x, 0) */
+    VKA_TANH,
+    VKA_SIGMOID, /* 1 / (1 + exp(-x)) */
+    VKA_ACTIVATION_COUNT
+};
+
+/* output = f(input), or f(input) * multiplier: with VKA_SILU SwiGLU, with VKA_GELU GeGLU. Where both
+ * factors are the halves of one tensor, slice it. The functions are exact to 1e-6 of the
+ * result, VKA_GELU_TANH to 2e-5, where the result is at least 1e-30. */
+struct vka_activation_op {
+    size_t struct_size;
+    enum vka_activation kind;
+    float alpha; /* of VKA_SILU; 0: 1 */
+    struct vka_tensor *input;
+    struct vka_tensor *multiplier; /* NULL: none */
+    struct vka_tensor *output;     /* may be in place of an input of its shape */
+};
+
+/* input and multiplier broadcast, aligned right, to the shape of output: an axis that one of them
+ * lacks, or in which its size is 1, repeats. */
+VKA_API enum vka_status vka_plan_add_activation(struct vka_plan *plan,
+                                                const struct vka_activation_op *op);
+
+enum vka_binary { VKA_ADD = 0, VKA_MULTIPLY, VKA_BINARY_COUNT };
+
+/* output = a + b or a * b; a and b broadcast as above. */
+struct vka_binary_op {
+    size_t struct_size;
+    enum vka_binary kind;
+    struct vka_tensor *a;
+    struct vka_tensor *b;
+    struct vka_tensor *output; /* may be in place of an input of its shape */
+};
+VKA_API enum vka_status vka_plan_add_binary(struct vka_plan *plan, const struct vka_binary_op *op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
