@@ -77,7 +77,65 @@ struct map_params {
 #define ELEMENT_TANH 5
 #define ELEMENT_SIGMOID 6
 
+/* ---- gather: y[i][j][l] = scale * table[ids[i][j][l]] --------------------------------------------
+ * Of the table, whose n_table rows may need several passes, a pass sees rows first .. first + n_row - 1
+ * and leaves the others. Ids beyond the table give 0, in the pass whose `first` is 0. Of block types
+ * table_offset and table_row count bytes. A unit is four columns. Buffers: 0 ids, 1 table, 2 y. */
+struct gather_params {
+    U32 size0, size1, size2, size3; /* of y */
+    STRUCT(strided_params) ids, y;
+    U32 table_offset, table_row, table_col;
+    U32 first, n_row, n_table;
+    F32 scale;
+};
+#define GATHER_TABLE_TYPE 0
+#define GATHER_Y_TYPE 1
+#define GATHER_PAIRS 2
+#define GATHER_SPECS 3
+
+/* ---- rotary: rotates the first `dim` of head_dim features, and copies the others ----------------
+ * A unit is a pair of features, or one that is copied. An angle is position * frequency, or its
+ * cosine and sine are in tables: row `position` of them, or without positions their row of the same
+ * batch and index. Positions beyond the table give NaN. Buffers: 0 x, 1 positions, 2 cos, 3 sin,
+ * 4 frequencies u32 [dim / 2][2], low and high word of the turns of a position in units of 2^-64,
+ * 5 y. */
+struct rotary_params {
+    U32 batch, n_head, n, head_dim, dim;
+    STRUCT(strided_params) x, y;
+    U32 position_offset, position_batch, position_row;
+    U32 cos_offset, cos_batch, cos_row, cos_col;
+    U32 sin_offset, sin_batch, sin_row, sin_col;
+    U32 n_table; /* rows of the tables, where positions select them */
+    U32 first;   /* position of the first row, without positions */
+    F32 factor;  /* of cosine and sine */
+};
+#define ROTARY_X_TYPE 0
+#define ROTARY_Y_TYPE 1
+#define ROTARY_COS_TYPE 2 /* TYPE_NONE: frequencies */
+#define ROTARY_SIN_TYPE 3
+#define ROTARY_POSITIONS 4 /* there are positions */
+#define ROTARY_INTERLEAVED 5
+#define ROTARY_SPECS 6
+
+/* ---- scatter: y[.. position[i] + j ..] = x[i .. j ..] --------------------------------------------
+ * Row j of axis `axis`, of `extent` elements in y. What lies outside is dropped, or with `circular` wraps. A
+ * unit is an element of x. Buffers: 0 x, 1 positions, 2 y. */
+struct scatter_params {
+    U32 size0, size1, size2, size3; /* of x */
+    STRUCT(strided_params) x, y;
+    U32 position_offset, position_step; /* from batch element to batch element */
+    U32 axis, extent, first;            /* first: row of this pass */
+};
+#define SCATTER_X_TYPE 0
+#define SCATTER_Y_TYPE 1
+#define SCATTER_POSITIONS 2 /* there are positions; else they are 0 */
+#define SCATTER_CIRCULAR 3
+#define SCATTER_SPECS 4
+
 #ifndef VULKAN
+_Static_assert(sizeof(struct gather_params) <= 128, "push constants");
+_Static_assert(sizeof(struct rotary_params) <= 128, "push constants");
+_Static_assert(sizeof(struct scatter_params) <= 128, "push constants");
 _Static_assert(sizeof(struct map_params) <= 128, "push constants");
 _Static_assert(sizeof(struct norm_params) <= 128, "push constants");
 #endif

@@ -103,6 +103,64 @@ struct vka_binary_op {
 };
 VKA_API enum vka_status vka_plan_add_binary(struct vka_plan *plan, const struct vka_binary_op *op);
 
+/* ---- Rows by number -------------------------------------------------------------------------- */
+
+/* output[...] = scale * table[ids[...]], the rows of an embedding. An id outside the table gives a
+ * row of zeros, so -1 is a place for padding. */
+struct vka_gather_op {
+    size_t struct_size;
+    struct vka_tensor *table; /* [n][width]: F32, F16, BF16, or a block type with contiguous rows */
+    struct vka_tensor *ids;   /* I32, of rank 1 to 3 */
+    float scale;              /* 0: 1 */
+    struct vka_tensor *output; /* the axes of ids, then [width] */
+};
+
+/* UNSUPPORTED: a row of the table or of output that reaches further than a binding. */
+VKA_API enum vka_status vka_plan_add_gather(struct vka_plan *plan, const struct vka_gather_op *op);
+
+/* Writes update into output, in place, as ONNX's TensorScatter: element j along `axis` goes to place
+ * positions[b] + j, b being the index along axis 0. All else of output stays as it is. */
+struct vka_scatter_op {
+    size_t struct_size;
+    struct vka_tensor *update;
+    struct vka_tensor *positions; /* I32 [size of axis 0 of update]; NULL: 0 */
+    uint32_t axis;                /* from 1 on */
+    /* Places wrap around the end of the axis, on which update may not be longer than output. If
+     * false, elements whose place is outside are dropped. */
+    bool circular;
+    struct vka_tensor *output; /* as update, but longer or shorter along `axis` */
+};
+
+/* UNSUPPORTED: what output holds along `axis` reaches further than a binding. */
+VKA_API enum vka_status vka_plan_add_scatter(struct vka_plan *plan,
+                                             const struct vka_scatter_op *op);
+
+/* ---- Rotary embedding ------------------------------------------------------------------------ */
+
+/* Turns the features of each head by an angle that grows with the position: pair (x, y) becomes
+ * (x cos - y sin, x sin + y cos). Heads in rows [batch][n][n_head * head_dim] are a reshape and a
+ * permutation. Angles are those of base or frequencies times the position, exact at any position; or
+ * cos and sin hold their cosines and sines, as for ONNX's RotaryEmbedding. */
+struct vka_rotary_op {
+    size_t struct_size;
+    struct vka_tensor *input; /* [batch][n_head][n][head_dim] */
+    /* I32 [batch][n], or [1][n] for all; NULL: row i stands at position i. */
+    struct vka_tensor *positions;
+    uint32_t dim;     /* the first features, which are turned; even; 0: head_dim */
+    bool interleaved; /* pairs are (2i, 2i + 1); if false, (i, i + dim / 2) */
+    float base;       /* frequency i is base^(-2i / dim), base at least 1; 0: 10000 */
+    /* In place of base: [dim / 2], radians a position, in magnitude at most 1. Read by this call. */
+    const double *frequencies;
+    float attention_factor; /* multiplies cosines and sines; 0: 1 */
+    /* In place of angles, both or none: with positions [n_position][dim / 2], of which a position
+     * outside gives NaN; without [batch][n][dim / 2], or [1][n][dim / 2] for all. */
+    struct vka_tensor *cos, *sin;
+    struct vka_tensor *output; /* as input; may be in place of it */
+};
+
+/* UNSUPPORTED: a row, or a table by positions, that reaches further than a binding. */
+VKA_API enum vka_status vka_plan_add_rotary(struct vka_plan *plan, const struct vka_rotary_op *op);
+
 #ifdef __cplusplus
 }
 #endif

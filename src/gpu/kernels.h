@@ -77,6 +77,9 @@ enum known_problem {
     KNOWN_PAGES,
     KNOWN_NORM, /* and those after it: operations around attention */
     KNOWN_MAP,
+    KNOWN_GATHER,
+    KNOWN_ROTARY,
+    KNOWN_SCATTER,
     KNOWN_PROBLEM_COUNT
 };
 

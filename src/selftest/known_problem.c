@@ -178,6 +178,9 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
         break;
     case KNOWN_NORM:
     case KNOWN_MAP:
+    case KNOWN_GATHER:
+    case KNOWN_ROTARY:
+    case KNOWN_SCATTER:
         return known_model_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;

@@ -188,6 +188,41 @@ fail:
     return status;
 }
 
+/* An embedding, of each type of table; heads that are rotated and put in their places. */
+static enum vka_status plan_rows(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t n = 20, table[2] = {1024, 512}, heads[4] = {1, 8, 20, 64},
+                   room[4] = {1, 8, 99, 64};
+    struct vka_tensor *ids = NULL, *rows = NULL, *weights = NULL, *x = NULL, *places = NULL;
+    struct vka_tensor *cache = NULL;
+    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &n, &ids));
+    TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){n, 512}, &rows));
+    TRY(vka_tensor_create(plan->device, dtype, 4, heads, &x));
+    TRY(vka_tensor_create(plan->device, dtype, 4, room, &cache));
+    TRY(vka_tensor_create(plan->device, VKA_I32, 2, (const uint32_t[]){1, n}, &places));
+    for (int type = VKA_F32; type < VKA_DTYPE_COUNT; type++) {
+        if (type >= VKA_I32 && type <= VKA_I8)
+            continue;
+        TRY(vka_tensor_create(plan->device, (enum vka_dtype)type, 2, table, &weights));
+        TRY(vka_plan_add_gather(
+            plan, VKA_INFO(vka_gather_op, .table = weights, .ids = ids, .output = rows)));
+        vka_tensor_destroy(&weights);
+    }
+    TRY(vka_plan_add_rotary(plan,
+                            VKA_INFO(vka_rotary_op, .input = x, .positions = places, .output = x)));
+    TRY(vka_plan_add_scatter(
+        plan, VKA_INFO(vka_scatter_op, .update = x, .axis = 2, .circular = true, .output = cache)));
+fail:
+    vka_tensor_destroy(&ids);
+    vka_tensor_destroy(&rows);
+    vka_tensor_destroy(&weights);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&places);
+    vka_tensor_destroy(&cache);
+    return status;
+}
+
 /* Operations around attention, once each: rows of a layer, and its gate. */
 static enum vka_status plan_model(struct vka_plan *plan, enum vka_dtype dtype)
 {
@@ -205,6 +240,7 @@ static enum vka_status plan_model(struct vka_plan *plan, enum vka_dtype dtype)
         TRY(vka_plan_add_activation(plan,
                                     VKA_INFO(vka_activation_op, .kind = (enum vka_activation)kind,
                                              .input = x, .multiplier = x, .output = y)));
+    TRY(plan_rows(plan, dtype));
 fail:
     vka_tensor_destroy(&x);
     vka_tensor_destroy(&y);

@@ -61,6 +61,12 @@ void check_rope(struct check *c);
 void bench_rope(struct check *c);
 void check_map(struct check *c);
 void bench_map(struct check *c);
+void check_gather(struct check *c);
+void bench_gather(struct check *c);
+void check_rotary(struct check *c);
+void bench_rotary(struct check *c);
+void check_scatter(struct check *c);
+void bench_scatter(struct check *c);
 void check_norm(struct check *c);
 void bench_norm(struct check *c);
 

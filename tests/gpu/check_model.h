@@ -2,6 +2,8 @@
 #ifndef TESTS_CHECK_MODEL_H
 #define TESTS_CHECK_MODEL_H
 
+#include <vkattn/vkattn_model.h>
+
 #include "check.h"
 
 /* Adds the operation of a case to a plan. */

@@ -201,12 +201,168 @@ static void binary(void **state)
     assert_int_equal(vka_plan_add_binary(w->plan, &good), VKA_OK);
 }
 
+/* ---- Rows by number -------------------------------------------------------------------------- */
+
+static struct vka_gather_op good_gather(struct world *w)
+{
+    return *VKA_INFO(vka_gather_op, .table = T(VKA_F16, 7, 32), .ids = T(VKA_I32, 2, 3),
+                     .output = T(VKA_F32, 2, 3, 32));
+}
+
+#define GATHER(word, ...)                                            \
+    do {                                                             \
+        struct vka_gather_op op = good_gather(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_gather(w->plan, &op)); \
+    } while (0)
+
+static void gather(void **state)
+{
+    struct world *w = *state;
+    const struct vka_gather_op good = good_gather(w);
+    const size_t sizes[] = WRONG_SIZES(vka_gather_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_gather(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_gather(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        GATHER("struct_size", op.struct_size = sizes[i]);
+    GATHER("scale", op.scale = NAN);
+    GATHER("table", op.table = NULL);
+    GATHER("ids", op.ids = NULL);
+    GATHER("output", op.output = NULL);
+    GATHER("table", op.table = FOREIGN(VKA_F16, 7, 32));
+    GATHER("ids", op.ids = FOREIGN(VKA_I32, 2, 3));
+    GATHER("output", op.output = FOREIGN(VKA_F32, 2, 3, 32));
+    GATHER("table", op.table = T(VKA_I32, 7, 32));
+    GATHER("table", op.table = T(VKA_I8, 7, 32));
+    GATHER("ids", op.ids = T(VKA_F32, 2, 3));
+    GATHER("output", op.output = T(VKA_Q8_0, 2, 3, 32));
+    GATHER("table", op.table = T(VKA_F16, 1, 7, 32));
+    GATHER("ids", op.ids = T(VKA_I32, 1, 1, 2, 3));
+    GATHER("output", op.output = T(VKA_F32, 6, 32));
+    GATHER("output", op.output = T(VKA_F32, 2, 3, 31));
+    GATHER("output", op.table = T(VKA_F32, 6, 32), op.ids = T(VKA_I32, 6), op.output = op.table);
+    struct vka_gather_op op = good_gather(w);
+    op.table = T(VKA_Q8_0, 7, 32);
+    assert_int_equal(vka_plan_add_gather(w->plan, &op), VKA_OK);
+}
+
+static struct vka_scatter_op good_scatter(struct world *w)
+{
+    return *VKA_INFO(vka_scatter_op, .update = T(VKA_F32, 2, 3, 4), .positions = T(VKA_I32, 2),
+                     .axis = 1, .circular = true, .output = T(VKA_F16, 2, 7, 4));
+}
+
+#define SCATTER(word, ...)                                            \
+    do {                                                              \
+        struct vka_scatter_op op = good_scatter(w);                   \
+        __VA_ARGS__;                                                  \
+        FAILS(VKA_INVALID, word, vka_plan_add_scatter(w->plan, &op)); \
+    } while (0)
+
+static void scatter(void **state)
+{
+    struct world *w = *state;
+    const struct vka_scatter_op good = good_scatter(w);
+    const size_t sizes[] = WRONG_SIZES(vka_scatter_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_scatter(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_scatter(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        SCATTER("struct_size", op.struct_size = sizes[i]);
+    SCATTER("axis", op.axis = 0);
+    SCATTER("axis", op.axis = 3);
+    SCATTER("update", op.update = NULL);
+    SCATTER("output", op.output = NULL);
+    SCATTER("update", op.update = FOREIGN(VKA_F32, 2, 3, 4));
+    SCATTER("positions", op.positions = FOREIGN(VKA_I32, 2));
+    SCATTER("output", op.output = FOREIGN(VKA_F32, 2, 7, 4));
+    SCATTER("update", op.update = T(VKA_I32, 2, 3, 4));
+    SCATTER("positions", op.positions = T(VKA_F32, 2));
+    SCATTER("output", op.output = T(VKA_BOOL, 2, 7, 4));
+    SCATTER("positions", op.positions = T(VKA_I32, 3));
+    SCATTER("positions", op.positions = T(VKA_I32, 1, 2));
+    SCATTER("output", op.output = T(VKA_F32, 2, 7, 5));
+    SCATTER("output", op.output = T(VKA_F32, 1, 2, 7, 4));
+    SCATTER("circular", op.update = T(VKA_F32, 2, 8, 4));
+    SCATTER("output", op.update = op.output);
+    struct vka_scatter_op op = good_scatter(w);
+    op.update = T(VKA_F32, 2, 8, 4);
+    op.circular = false;
+    assert_int_equal(vka_plan_add_scatter(w->plan, &op), VKA_OK);
+}
+
+/* ---- Rotary embedding ------------------------------------------------------------------------ */
+
+static struct vka_rotary_op good_rotary(struct world *w)
+{
+    return *VKA_INFO(vka_rotary_op, .input = T(VKA_F32, 2, 3, 5, 8), .positions = T(VKA_I32, 2, 5),
+                     .dim = 6, .cos = T(VKA_F16, 9, 3), .sin = T(VKA_F16, 9, 3),
+                     .output = T(VKA_BF16, 2, 3, 5, 8));
+}
+
+#define ROTARY(word, ...)                                            \
+    do {                                                             \
+        struct vka_rotary_op op = good_rotary(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_rotary(w->plan, &op)); \
+    } while (0)
+
+static void rotary(void **state)
+{
+    struct world *w = *state;
+    const struct vka_rotary_op good = good_rotary(w);
+    const double fast[] = {1, 0.5, 1.5}, nan[] = {1, NAN, 0}, fine[] = {1, 0.5, -0.25};
+    const size_t sizes[] = WRONG_SIZES(vka_rotary_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_rotary(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_rotary(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        ROTARY("struct_size", op.struct_size = sizes[i]);
+    ROTARY("dim", op.dim = 5);
+    ROTARY("dim", op.dim = 10);
+    ROTARY("attention_factor", op.attention_factor = INFINITY);
+    ROTARY("input", op.input = NULL);
+    ROTARY("output", op.output = NULL);
+    ROTARY("sin", op.sin = NULL);
+    ROTARY("cos", op.cos = NULL);
+    ROTARY("input", op.input = FOREIGN(VKA_F32, 2, 3, 5, 8));
+    ROTARY("positions", op.positions = FOREIGN(VKA_I32, 2, 5));
+    ROTARY("cos", op.cos = FOREIGN(VKA_F16, 9, 3));
+    ROTARY("sin", op.sin = FOREIGN(VKA_F16, 9, 3));
+    ROTARY("output", op.output = FOREIGN(VKA_F32, 2, 3, 5, 8));
+    ROTARY("input", op.input = T(VKA_I32, 2, 3, 5, 8));
+    ROTARY("positions", op.positions = T(VKA_F32, 2, 5));
+    ROTARY("cos", op.cos = T(VKA_I32, 9, 3));
+    ROTARY("sin", op.sin = T(VKA_BOOL, 9, 3));
+    ROTARY("output", op.output = T(VKA_I8, 2, 3, 5, 8));
+    ROTARY("input", op.input = T(VKA_F32, 6, 5, 8));
+    ROTARY("positions", op.positions = T(VKA_I32, 3, 5));
+    ROTARY("positions", op.positions = T(VKA_I32, 5));
+    ROTARY("cos", op.cos = T(VKA_F16, 9, 4));
+    ROTARY("sin", op.sin = T(VKA_F16, 9, 6));
+    ROTARY("sin", op.sin = T(VKA_F16, 8, 3));
+    ROTARY("cos", op.positions = NULL);
+    ROTARY("cos", op.cos = op.sin = T(VKA_F16, 2, 5, 3));
+    ROTARY("base", op.base = 10000);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = 0.5f);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = NAN);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = 100, op.frequencies = fine);
+    ROTARY("frequencies", op.frequencies = fine);
+    ROTARY("frequencies", op.cos = op.sin = NULL, op.frequencies = fast);
+    ROTARY("frequencies", op.cos = op.sin = NULL, op.frequencies = nan);
+    ROTARY("output", op.output = T(VKA_F32, 2, 3, 5, 6));
+    struct vka_rotary_op op = good_rotary(w);
+    op.cos = op.sin = NULL;
+    op.frequencies = fine;
+    op.output = op.input;
+    assert_int_equal(vka_plan_add_rotary(w->plan, &op), VKA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm),        cmocka_unit_test(norm_overlaps),
         cmocka_unit_test(norm_limits), cmocka_unit_test(activation),
-        cmocka_unit_test(binary),
+        cmocka_unit_test(binary),      cmocka_unit_test(gather),
+        cmocka_unit_test(scatter),     cmocka_unit_test(rotary),
     };
     return cmocka_run_group_tests(tests, world_create, world_destroy);
 }
