@@ -132,7 +132,53 @@ struct scatter_params {
 #define SCATTER_CIRCULAR 3
 #define SCATTER_SPECS 4
 
+/* ---- argmax: y[i][j][l] = index of the largest element of x[i][j][l] ----------------------------
+ * One workgroup a row, placed as in norm. Buffers: 0 x, 1 y. */
+struct argmax_params {
+    U32 size0, size1, size2, size3;
+    STRUCT(strided_params) x, y; /* y has stride 0 along axis 3 */
+};
+#define ARGMAX_LANES 0 /* a power of two */
+#define ARGMAX_TYPE 1
+#define ARGMAX_SPECS 2
+
+/* ---- sample: y[row] = an index drawn by the softmax of x[row] / temperature ----------------------
+ * One workgroup a row. SAMPLE_ADVANCE: one workgroup, which adds 1 to the step. Buffers: 0 x, 1 step,
+ * 2 y. */
+struct sample_params {
+    U32 n;
+    U32 x_offset, x_row, x_col, y_offset, y_row, step_offset;
+    U32 row_first; /* number of the first row of this pass */
+    F32 temperature, top_p, min_p;
+    U32 top_k, seed_low, seed_high;
+};
+#define SAMPLE_TYPE 0
+#define SAMPLE_STEP 1 /* there is a step; else it is 0 */
+#define SAMPLE_ADVANCE 2
+#define SAMPLE_SPECS 3
+#define SAMPLE_LANES 128
+#define SAMPLE_PASSES 72 /* over a row, at most */
+
+/* ---- pool: y[batch][col] = mean over the rows of x[batch][row][col] that count -------------------
+ * A unit is an element of y. Buffers: 0 x, 1 mask, 2 lengths, 3 y. */
+struct pool_params {
+    U32 batch, n, width;
+    U32 x_offset, x_batch, x_row, x_col;
+    U32 mask_offset, mask_batch, mask_row; /* weight of a row */
+    U32 length_offset, length_step;
+    U32 y_offset, y_batch, y_col;
+};
+#define POOL_X_TYPE 0
+#define POOL_MASK_TYPE 1 /* TYPE_NONE: 1 for each row */
+#define POOL_LENGTHS 2   /* rows from a length on do not count */
+#define POOL_Y_TYPE 3
+#define POOL_SPECS 4
+#define POOL_BLOCK 64u /* rows in one chain of sums */
+
 #ifndef VULKAN
+_Static_assert(sizeof(struct argmax_params) <= 128, "push constants");
+_Static_assert(sizeof(struct sample_params) <= 128, "push constants");
+_Static_assert(sizeof(struct pool_params) <= 128, "push constants");
 _Static_assert(sizeof(struct gather_params) <= 128, "push constants");
 _Static_assert(sizeof(struct rotary_params) <= 128, "push constants");
 _Static_assert(sizeof(struct scatter_params) <= 128, "push constants");

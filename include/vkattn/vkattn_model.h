@@ -161,6 +161,53 @@ struct vka_rotary_op {
 /* UNSUPPORTED: a row, or a table by positions, that reaches further than a binding. */
 VKA_API enum vka_status vka_plan_add_rotary(struct vka_plan *plan, const struct vka_rotary_op *op);
 
+/* ---- The end of a model ---------------------------------------------------------------------- */
+
+/* output = index of the largest element of each row; of equal ones the first. NaN counts as the
+ * largest, and -0 equals 0. */
+struct vka_argmax_op {
+    size_t struct_size;
+    struct vka_tensor *input;  /* [...][n] */
+    struct vka_tensor *output; /* I32 [...]; [1] if input has one axis */
+};
+VKA_API enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct vka_argmax_op *op);
+
+/* Draws an index from each row by softmax(logits / temperature). In this order, elements are left out
+ * that are below the top_k-th largest; that are below the least one of the fewest largest whose
+ * weights add up to top_p of what is left; whose weight is below min_p times the largest. Elements
+ * equal to such a bound stay. NaN and -inf are never drawn; a row without others gives -1.
+ *
+ * The draw is u = (w >> 8) / 2^24, where w is the first word of Philox4x32-10 of the counter
+ * {step, row, 0, 0} and the key {low word, high word} of the seed. The index is the first at which
+ * the sum of the weights so far, in the order of the indices, exceeds u times their sum. */
+struct vka_sample_op {
+    size_t struct_size;
+    struct vka_tensor *logits; /* [n] or [rows][n], n at most 2^24 */
+    float temperature;         /* 0: the largest logit, as vka_plan_add_argmax */
+    uint32_t top_k;            /* 0: all */
+    float top_p;               /* 0 or 1: all */
+    float min_p;               /* 0: all */
+    uint64_t seed;
+    /* I32 [1]: the step, to which each run adds 1 after it drew, so that one recorded plan draws
+     * anew. NULL: step 0 in each run. */
+    struct vka_tensor *step;
+    struct vka_tensor *output; /* I32 [1] or [rows] */
+};
+VKA_API enum vka_status vka_plan_add_sample(struct vka_plan *plan, const struct vka_sample_op *op);
+
+/* output[b] = mean of the rows of input[b] that count: those below lengths[b], each with its weight
+ * in the mask, true being 1. A row of weight 0 may hold NaN. Zeros where no row counts. */
+struct vka_pool_op {
+    size_t struct_size;
+    struct vka_tensor *input;   /* [batch][n][width] */
+    struct vka_tensor *mask;    /* [batch][n], BOOL or a float type; NULL: all rows */
+    struct vka_tensor *lengths; /* I32 [batch]; NULL: n */
+    struct vka_tensor *output;  /* [batch][width] */
+};
+
+/* UNSUPPORTED: more rows than the driver's loops run; 60,000 are always possible. */
+VKA_API enum vka_status vka_plan_add_pool(struct vka_plan *plan, const struct vka_pool_op *op);
+
 #ifdef __cplusplus
 }
 #endif

@@ -20,6 +20,13 @@ uint pair_word(vec2 x, uint type)
                             : bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
 }
 
+// The order of floats as that of integers, with both zeros equal and NaN above all. Never 0.
+uint order_key(float x)
+{
+    uint bits = floatBitsToUint(x == 0.0 ? 0.0 : x);
+    return is_nan(x) ? 0xffffffffu : (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
+}
+
 // Unit `turn` of this invocation, see UNIT_LANES.
 uint unit_at(uint turn)
 {

@@ -80,6 +80,9 @@ enum known_problem {
     KNOWN_GATHER,
     KNOWN_ROTARY,
     KNOWN_SCATTER,
+    KNOWN_ARGMAX,
+    KNOWN_SAMPLE,
+    KNOWN_POOL,
     KNOWN_PROBLEM_COUNT
 };
 

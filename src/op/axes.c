@@ -2,6 +2,11 @@
 #include "core/dtype.h"
 #include "op/check.h"
 
+#define LEAST_LANES 8u
+#define MOST_LANES 128u   /* every device starts so many */
+#define LANE_ELEMENTS 8u  /* of a GPU's lane: with fewer, fewer lanes */
+#define LANE_LOOPS 16384u /* iterations of a lane after which there are more lanes */
+
 /* Whether axis j can be merged into axis `to`, behind it. */
 static bool can_merge(struct shape *const *shapes, size_t n, uint32_t j, uint32_t to)
 {
@@ -79,6 +84,28 @@ enum vka_status axes_check_like(struct vka_device *device, const char *caller, c
         return VKA_OK;
     ENSURE(check_tensor(device, caller, name, tensor, CHECK_FLOAT));
     return check_shape(device, caller, name, tensor, like->shape.rank, like->shape.size);
+}
+
+struct vka_tensor axes_append_one(const struct vka_tensor *tensor)
+{
+    struct vka_tensor t = tensor_rank4(tensor);
+    for (int i = 0; i < 3; i++) {
+        t.shape.size[i] = t.shape.size[i + 1];
+        t.shape.stride[i] = t.shape.stride[i + 1];
+    }
+    t.shape.size[3] = 1;
+    t.shape.stride[3] = 0;
+    return t;
+}
+
+/* A CPU driver runs the lanes of a subgroup together and pays for each barrier of more. */
+uint32_t axes_choose_lanes(const struct caps *caps, uint64_t n)
+{
+    bool cpu = caps->properties.type == VKA_DEVICE_CPU;
+    uint32_t lanes = LEAST_LANES;
+    while (lanes < MOST_LANES && (n / lanes > LANE_LOOPS || (!cpu && n / lanes > LANE_ELEMENTS)))
+        lanes *= 2;
+    return lanes;
 }
 
 int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)

@@ -28,6 +28,13 @@ enum vka_status axes_check_in_place(struct vka_device *device, const char *calle
 enum vka_status axes_check_like(struct vka_device *device, const char *caller, const char *name,
                                 const struct vka_tensor *tensor, const struct vka_tensor *like);
 
+/* At rank 4 with a last axis of 1, whose stride is 0; of a tensor of rank 1 to 3. */
+struct vka_tensor axes_append_one(const struct vka_tensor *tensor);
+
+/* Lanes of a workgroup that takes a row of n elements, a power of two: by device and length alone, as
+ * the order of sums depends on them. */
+uint32_t axes_choose_lanes(const struct caps *caps, uint64_t n);
+
 /* First member of the job of a cut: the tensors that are as large as the box. */
 #define AXES_TENSORS 4
 struct axes_job {

@@ -110,24 +110,11 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_gather_op *
     return check_no_overlap(device, caller, "output", op->output, inputs, 2);
 }
 
-/* ids with a last axis of 1, at rank 4. */
-static struct vka_tensor place_ids(const struct vka_tensor *ids)
-{
-    struct vka_tensor t = tensor_rank4(ids);
-    for (int i = 0; i < 3; i++) {
-        t.shape.size[i] = t.shape.size[i + 1];
-        t.shape.stride[i] = t.shape.stride[i + 1];
-    }
-    t.shape.size[3] = 1;
-    t.shape.stride[3] = 0;
-    return t;
-}
-
 static enum vka_status add_gather(struct vka_plan *plan, const struct vka_gather_op *op)
 {
     ENSURE(check(plan, op));
     struct gather gather = {
-        .ids = place_ids(op->ids),
+        .ids = axes_append_one(op->ids),
         .y = tensor_rank4(op->output),
         .n_table = op->table->shape.size[0],
         .scale = op->scale != 0 ? op->scale : 1,

@@ -9,11 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#define LEAST_LANES 8u
-#define MOST_LANES 128u   /* every device starts so many */
-#define LANE_ELEMENTS 8u  /* of a GPU's lane: with fewer, fewer lanes */
-#define LANE_LOOPS 16384u /* iterations of a lane after which there are more lanes */
-
 /* All of rank 4, but weight and bias: vectors of a row, of rank 1. Storage NULL: absent. */
 struct norm {
     struct axes_job axes;
@@ -29,17 +24,6 @@ static uint64_t row_length(const struct norm *norm)
     for (uint32_t i = 4 - norm->inner; i < 4; i++)
         n *= norm->x.shape.size[i];
     return n;
-}
-
-/* By device and length alone, as the sums depend on it. A CPU driver runs the lanes of a subgroup
- * together and pays for each barrier of more. */
-static uint32_t choose_lanes(const struct caps *caps, uint64_t n)
-{
-    bool cpu = caps->properties.type == VKA_DEVICE_CPU;
-    uint32_t lanes = LEAST_LANES;
-    while (lanes < MOST_LANES && (n / lanes > LANE_LOOPS || (!cpu && n / lanes > LANE_ELEMENTS)))
-        lanes *= 2;
-    return lanes;
 }
 
 /* Three times over the row. */
@@ -231,7 +215,7 @@ static enum vka_status add_norm(struct vka_plan *plan, const struct vka_norm_op 
     ENSURE(flatten(plan, "weight", op->weight, &norm.weight));
     ENSURE(flatten(plan, "bias", op->bias, &norm.bias));
     merge(&norm);
-    norm.lanes = choose_lanes(&plan->caps, row_length(&norm));
+    norm.lanes = axes_choose_lanes(&plan->caps, row_length(&norm));
     struct cut cut = {
         .job = &norm,
         .kernel = KERNEL_norm,

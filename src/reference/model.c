@@ -1,6 +1,8 @@
 #include <reference/model.h>
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const double *weight,
               const double *bias, double epsilon, double *y)
@@ -39,4 +41,54 @@ double ref_activation(enum vka_activation kind, double alpha, double x)
         break;
     }
     return x;
+}
+
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Sets what is below the bound to 0. */
+static void leave_out(double *w, size_t n, double bound)
+{
+    for (size_t i = 0; i < n; i++)
+        w[i] = w[i] < bound ? 0 : w[i];
+}
+
+enum vka_status ref_sample(const double *logits, size_t n, const struct vka_sample_op *op,
+                           double *w)
+{
+    double largest = -INFINITY, sum = 0, enough = 0;
+    double *sorted = calloc(n, sizeof *sorted);
+    if (!sorted)
+        return VKA_OUT_OF_HOST_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        largest = logits[i] > largest ? logits[i] : largest;
+    for (size_t i = 0; i < n; i++) {
+        double x = logits[i] == largest ? 0 : (logits[i] - largest) / (double)op->temperature;
+        w[i] = isnan(logits[i]) || isinf(largest) < 0 ? 0 : exp(x);
+    }
+    memcpy(sorted, w, n * sizeof *w);
+    qsort(sorted, n, sizeof *sorted, descending);
+    if (op->top_k && op->top_k < n)
+        leave_out(w, n, sorted[op->top_k - 1]);
+    for (size_t i = 0; i < n; i++)
+        sum += w[i];
+    if (op->top_p > 0 && op->top_p < 1)
+        for (size_t i = 0; i < n; i++) {
+            enough += sorted[i];
+            if (enough >= (double)op->top_p * sum) {
+                leave_out(w, n, sorted[i]);
+                break;
+            }
+        }
+    leave_out(w, n, (double)op->min_p);
+    sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += w[i];
+    for (size_t i = 0; i < n && sum > 0; i++)
+        w[i] /= sum;
+    free(sorted);
+    return VKA_OK;
 }

@@ -13,4 +13,10 @@ void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const 
 /* The function at x. */
 double ref_activation(enum vka_activation kind, double alpha, double x);
 
+/* Probabilities of vka_sample_op, whose temperature is above 0, in w[n]: 0 for what is left out, all
+ * 0 where nothing can be drawn. Sorts by value, unlike the kernel. VKA_OK or
+ * VKA_OUT_OF_HOST_MEMORY. */
+enum vka_status ref_sample(const double *logits, size_t n, const struct vka_sample_op *op,
+                           double *w);
+
 #endif

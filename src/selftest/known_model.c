@@ -4,6 +4,7 @@
 #include "selftest/known_problem.h"
 
 #include <math.h>
+#include <string.h>
 
 #define ROWS 37u
 #define WIDTH 203u
@@ -131,14 +132,87 @@ static enum vka_status solve_scatter(struct solution *s)
     return known_run(s, y, 1);
 }
 
+/* Compares I32 [n] after a run. */
+static enum vka_status compare_ids(struct solution *s, struct vka_tensor *tensor,
+                                   const int32_t *want, uint32_t n)
+{
+    int32_t got[ROWS];
+    ENSURE(known_run(s, NULL, 1));
+    if (!s->right)
+        return VKA_OK;
+    ENSURE(vka_tensor_read(tensor, got, n * sizeof *got));
+    *s->right = memcmp(got, want, n * sizeof *got) == 0;
+    return VKA_OK;
+}
+
+static enum vka_status solve_argmax(struct solution *s)
+{
+    const uint32_t shape[2] = {ROWS, WIDTH}, rows = ROWS;
+    int32_t want[ROWS] = {0};
+    struct vka_tensor *x, *y;
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 1, &x));
+    ENSURE(known_tensor(s, VKA_I32, 1, &rows, 0, &y));
+    ENSURE(vka_plan_add_argmax(s->plan, VKA_INFO(vka_argmax_op, .input = x, .output = y)));
+    for (uint32_t i = 0; i < ROWS * WIDTH; i++) {
+        uint32_t row = i / WIDTH;
+        if (known_value(1, i) > known_value(1, row * WIDTH + (uint32_t)want[row]))
+            want[row] = (int32_t)(i % WIDTH);
+    }
+    return compare_ids(s, y, want, ROWS);
+}
+
+/* Eight logits of 0 and many of -1, of which top_k leaves the eight: equal weights, whose sums are
+ * exact. The draws are those of Philox4x32-10 of the seed 1, as published code computes it. */
+static enum vka_status solve_sample(struct solution *s)
+{
+    enum { DRAWN = 5, EQUAL = 8 };
+    static const uint32_t words[DRAWN] = {0xe3e80670, 0x833ff8dc, 0xe635dbec, 0xe9f4fad0,
+                                          0xc6a1ad85};
+    const uint32_t shape[2] = {DRAWN, WIDTH}, rows = DRAWN;
+    float logits[DRAWN * WIDTH];
+    int32_t want[DRAWN];
+    struct vka_tensor *x, *y;
+    for (uint32_t i = 0; i < DRAWN * WIDTH; i++)
+        logits[i] = i % WIDTH % 25 == 3 && i % WIDTH < 25 * EQUAL ? 0 : -1;
+    for (uint32_t i = 0; i < DRAWN; i++)
+        want[i] = (int32_t)(words[i] >> 29) * 25 + 3;
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 0, &x));
+    ENSURE(vka_tensor_write(x, logits, sizeof logits));
+    ENSURE(known_tensor(s, VKA_I32, 1, &rows, 0, &y));
+    ENSURE(vka_plan_add_sample(s->plan,
+                               VKA_INFO(vka_sample_op, .logits = x, .temperature = 0.5f,
+                                        .top_k = EQUAL, .top_p = 0.99f, .seed = 1, .output = y)));
+    return compare_ids(s, y, want, DRAWN);
+}
+
+static enum vka_status solve_pool(struct solution *s)
+{
+    enum { BATCH = 7, LENGTH = 11 };
+    const uint32_t shape[3] = {BATCH, ROWS, WIDTH}, batch = BATCH;
+    int32_t lengths[BATCH];
+    struct vka_tensor *x, *y, *limit;
+    for (uint32_t i = 0; i < BATCH; i++)
+        lengths[i] = LENGTH;
+    ENSURE(known_tensor(s, VKA_F32, 3, shape, 1, &x));
+    ENSURE(make_ids(s, lengths, batch, &limit));
+    ENSURE(known_tensor(s, VKA_F32, 2, (const uint32_t[]){BATCH, WIDTH}, 0, &y));
+    ENSURE(vka_plan_add_pool(s->plan,
+                             VKA_INFO(vka_pool_op, .input = x, .lengths = limit, .output = y)));
+    ENSURE(known_want(s, y));
+    for (uint32_t i = 0; i < BATCH * LENGTH * WIDTH; i++) {
+        uint32_t b = i / (LENGTH * WIDTH), at = i % (LENGTH * WIDTH);
+        s->want[b * WIDTH + i % WIDTH] += (double)known_value(1, b * ROWS * WIDTH + at) / LENGTH;
+    }
+    return known_run(s, y, 1);
+}
+
 enum vka_status known_model_solve(struct solution *s, enum known_problem problem)
 {
+    static enum vka_status (*const solve[])(struct solution *) = {
+        solve_norm,    solve_map,    solve_gather, solve_rotary,
+        solve_scatter, solve_argmax, solve_sample, solve_pool,
+    };
+    _Static_assert(KNOWN_NORM + COUNTOF(solve) == KNOWN_PROBLEM_COUNT, "one for each problem");
     s->tolerance = TOLERANCE;
-    if (problem == KNOWN_NORM)
-        return solve_norm(s);
-    if (problem == KNOWN_MAP)
-        return solve_map(s);
-    if (problem == KNOWN_GATHER)
-        return solve_gather(s);
-    return problem == KNOWN_ROTARY ? solve_rotary(s) : solve_scatter(s);
+    return solve[problem - KNOWN_NORM](s);
 }

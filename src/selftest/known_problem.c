@@ -181,6 +181,9 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_GATHER:
     case KNOWN_ROTARY:
     case KNOWN_SCATTER:
+    case KNOWN_ARGMAX:
+    case KNOWN_SAMPLE:
+    case KNOWN_POOL:
         return known_model_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;

@@ -223,6 +223,31 @@ fail:
     return status;
 }
 
+/* A token from logits, and the mean of a sequence. */
+static enum vka_status plan_ends(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t one = 1, logits[2] = {1, 32000}, rows[3] = {1, 128, 384}, width[2] = {1, 384};
+    struct vka_tensor *x = NULL, *step = NULL, *token = NULL, *sequence = NULL, *mean = NULL;
+    TRY(vka_tensor_create(plan->device, dtype, 2, logits, &x));
+    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &step));
+    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &token));
+    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &sequence));
+    TRY(vka_tensor_create(plan->device, dtype, 2, width, &mean));
+    TRY(vka_plan_add_argmax(plan, VKA_INFO(vka_argmax_op, .input = x, .output = token)));
+    TRY(vka_plan_add_sample(plan, VKA_INFO(vka_sample_op, .logits = x, .temperature = 1,
+                                           .top_k = 40, .step = step, .output = token)));
+    TRY(vka_plan_add_pool(
+        plan, VKA_INFO(vka_pool_op, .input = sequence, .lengths = step, .output = mean)));
+fail:
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&step);
+    vka_tensor_destroy(&token);
+    vka_tensor_destroy(&sequence);
+    vka_tensor_destroy(&mean);
+    return status;
+}
+
 /* Operations around attention, once each: rows of a layer, and its gate. */
 static enum vka_status plan_model(struct vka_plan *plan, enum vka_dtype dtype)
 {
@@ -241,6 +266,7 @@ static enum vka_status plan_model(struct vka_plan *plan, enum vka_dtype dtype)
                                     VKA_INFO(vka_activation_op, .kind = (enum vka_activation)kind,
                                              .input = x, .multiplier = x, .output = y)));
     TRY(plan_rows(plan, dtype));
+    TRY(plan_ends(plan, dtype));
 fail:
     vka_tensor_destroy(&x);
     vka_tensor_destroy(&y);

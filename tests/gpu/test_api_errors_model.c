@@ -356,6 +356,128 @@ static void rotary(void **state)
     assert_int_equal(vka_plan_add_rotary(w->plan, &op), VKA_OK);
 }
 
+/* ---- The end of a model ---------------------------------------------------------------------- */
+
+static struct vka_argmax_op good_argmax(struct world *w)
+{
+    return *VKA_INFO(vka_argmax_op, .input = T(VKA_F16, 2, 3, 9), .output = T(VKA_I32, 2, 3));
+}
+
+#define ARGMAX(word, ...)                                            \
+    do {                                                             \
+        struct vka_argmax_op op = good_argmax(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_argmax(w->plan, &op)); \
+    } while (0)
+
+static void argmax(void **state)
+{
+    struct world *w = *state;
+    const struct vka_argmax_op good = good_argmax(w);
+    const size_t sizes[] = WRONG_SIZES(vka_argmax_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_argmax(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_argmax(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        ARGMAX("struct_size", op.struct_size = sizes[i]);
+    ARGMAX("input", op.input = NULL);
+    ARGMAX("output", op.output = NULL);
+    ARGMAX("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
+    ARGMAX("output", op.output = FOREIGN(VKA_I32, 2, 3));
+    ARGMAX("input", op.input = T(VKA_I32, 2, 3, 9));
+    ARGMAX("output", op.output = T(VKA_F32, 2, 3));
+    ARGMAX("output", op.output = T(VKA_I32, 2, 3, 1));
+    ARGMAX("output", op.input = T(VKA_F32, 9), op.output = T(VKA_I32, 9));
+    assert_int_equal(vka_plan_add_argmax(w->plan, &good), VKA_OK);
+}
+
+static struct vka_sample_op good_sample(struct world *w)
+{
+    return *VKA_INFO(vka_sample_op, .logits = T(VKA_F16, 3, 9), .temperature = 1, .top_k = 4,
+                     .top_p = 0.9f, .min_p = 0.1f, .step = T(VKA_I32, 1), .output = T(VKA_I32, 3));
+}
+
+#define SAMPLE(word, ...)                                            \
+    do {                                                             \
+        struct vka_sample_op op = good_sample(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_sample(w->plan, &op)); \
+    } while (0)
+
+static void sample(void **state)
+{
+    struct world *w = *state;
+    const struct vka_sample_op good = good_sample(w);
+    const size_t sizes[] = WRONG_SIZES(vka_sample_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_sample(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_sample(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        SAMPLE("struct_size", op.struct_size = sizes[i]);
+    SAMPLE("temperature", op.temperature = -1);
+    SAMPLE("temperature", op.temperature = INFINITY);
+    SAMPLE("top_p", op.top_p = -0.5f);
+    SAMPLE("top_p", op.top_p = 1.5f);
+    SAMPLE("min_p", op.min_p = NAN);
+    SAMPLE("min_p", op.min_p = 2);
+    SAMPLE("logits", op.logits = NULL);
+    SAMPLE("output", op.output = NULL);
+    SAMPLE("logits", op.logits = FOREIGN(VKA_F16, 3, 9));
+    SAMPLE("step", op.step = FOREIGN(VKA_I32, 1));
+    SAMPLE("output", op.output = FOREIGN(VKA_I32, 3));
+    SAMPLE("logits", op.logits = T(VKA_I32, 3, 9));
+    SAMPLE("step", op.step = T(VKA_F32, 1));
+    SAMPLE("output", op.output = T(VKA_F32, 3));
+    SAMPLE("logits", op.logits = T(VKA_F16, 1, 3, 9));
+    SAMPLE("step", op.step = T(VKA_I32, 3));
+    SAMPLE("output", op.output = T(VKA_I32, 9));
+    SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = T(VKA_I32, 9));
+    SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = op.step);
+    const uint32_t size = (1u << 24) + 1;
+    const uint64_t repeat = 0;
+    SAMPLE("logits", op.logits = world_strided(w, T(VKA_F16, 1), 0, 1, &size, &repeat),
+           op.output = T(VKA_I32, 1));
+    assert_int_equal(vka_plan_add_sample(w->plan, &good), VKA_OK);
+}
+
+static struct vka_pool_op good_pool(struct world *w)
+{
+    return *VKA_INFO(vka_pool_op, .input = T(VKA_F16, 2, 3, 9), .mask = T(VKA_BOOL, 2, 3),
+                     .lengths = T(VKA_I32, 2), .output = T(VKA_F32, 2, 9));
+}
+
+#define POOL(word, ...)                                            \
+    do {                                                           \
+        struct vka_pool_op op = good_pool(w);                      \
+        __VA_ARGS__;                                               \
+        FAILS(VKA_INVALID, word, vka_plan_add_pool(w->plan, &op)); \
+    } while (0)
+
+static void pool(void **state)
+{
+    struct world *w = *state;
+    const struct vka_pool_op good = good_pool(w);
+    const size_t sizes[] = WRONG_SIZES(vka_pool_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_pool(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_pool(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        POOL("struct_size", op.struct_size = sizes[i]);
+    POOL("input", op.input = NULL);
+    POOL("output", op.output = NULL);
+    POOL("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
+    POOL("mask", op.mask = FOREIGN(VKA_BOOL, 2, 3));
+    POOL("lengths", op.lengths = FOREIGN(VKA_I32, 2));
+    POOL("output", op.output = FOREIGN(VKA_F32, 2, 9));
+    POOL("input", op.input = T(VKA_I32, 2, 3, 9));
+    POOL("mask", op.mask = T(VKA_I32, 2, 3));
+    POOL("lengths", op.lengths = T(VKA_F32, 2));
+    POOL("output", op.output = T(VKA_I32, 2, 9));
+    POOL("input", op.input = T(VKA_F32, 2, 3, 9, 1));
+    POOL("mask", op.mask = T(VKA_BOOL, 2, 4));
+    POOL("mask", op.mask = T(VKA_BOOL, 6));
+    POOL("lengths", op.lengths = T(VKA_I32, 1));
+    POOL("output", op.output = T(VKA_F32, 2, 3));
+    assert_int_equal(vka_plan_add_pool(w->plan, &good), VKA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +485,8 @@ int main(void)
         cmocka_unit_test(norm_limits), cmocka_unit_test(activation),
         cmocka_unit_test(binary),      cmocka_unit_test(gather),
         cmocka_unit_test(scatter),     cmocka_unit_test(rotary),
+        cmocka_unit_test(argmax),      cmocka_unit_test(sample),
+        cmocka_unit_test(pool),
     };
     return cmocka_run_group_tests(tests, world_create, world_destroy);
 }
