@@ -7,6 +7,9 @@
 #define LANE_ELEMENTS 8u  /* of a GPU's lane: with fewer, fewer lanes */
 #define LANE_LOOPS 16384u /* iterations of a lane after which there are more lanes */
 
+/* Of a pass: kernels count them, and units up to the end of a workgroup, in 32 bits. */
+#define MOST_ELEMENTS 4e9
+
 /* Whether axis j can be merged into axis `to`, behind it. */
 static bool can_merge(struct shape *const *shapes, size_t n, uint32_t j, uint32_t to)
 {
@@ -114,8 +117,11 @@ int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct 
     struct pass pass = {0};
     uint64_t furthest = 0;
     int axis = CUT_FITS;
+    double count = 1;
+    for (int i = 0; i < 4; i++)
+        count *= part->size[i];
     cut->make(plan, cut->job, part, &pass);
-    if (plan_pass_has_room(plan, &pass))
+    if (plan_pass_has_room(plan, &pass) && count <= MOST_ELEMENTS)
         return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
                                                             : cut_first_axis(part, cut->unit);
     for (int i = 0; i < AXES_TENSORS * 4; i++) {
@@ -136,9 +142,7 @@ int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct 
 
 void axes_set_grid(struct pass *pass, double units)
 {
-    uint64_t groups = UINT64_MAX;
-    if (units < (double)(UINT32_MAX / 2))
-        groups = ((uint64_t)units + UNIT_LANES * UNIT_RUN - 1) / (UNIT_LANES * UNIT_RUN);
+    uint64_t groups = (uint64_t)(units / (UNIT_LANES * UNIT_RUN)) + 1;
     pass->groups[0] = (uint32_t)least(groups, UNIT_GRID);
     pass->groups[1] = saturate(groups / UNIT_GRID + (groups % UNIT_GRID != 0));
     pass->groups[2] = 1;

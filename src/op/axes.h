@@ -41,12 +41,11 @@ struct axes_job {
     const struct vka_tensor *tensors[AXES_TENSORS]; /* of rank 4; NULL: none */
 };
 
-/* Judges a part: the budget halves the first axis that is long enough, the range of a binding the
+/* Judges a part, of which a pass has at most so many elements as 32 bits count: the budget halves the first axis that is long enough, the range of a binding the
  * axis along which the tensors that exceed it reach furthest, the grid the longest one. */
 int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part);
 
-/* Sets the grid of a kernel that counts units, see UNIT_LANES; one that no device has where 32 bits
- * do not hold their number. */
+/* Sets the grid of a kernel that counts units, see UNIT_LANES. */
 void axes_set_grid(struct pass *pass, double units);
 
 /* Strides, without the offset, which plan_bind gives. */
