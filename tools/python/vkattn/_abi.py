@@ -28,12 +28,12 @@ def _find_library() -> str:
     return str(path)
 
 
-def _find_header() -> Path:
+def _find_headers() -> list[Path]:
     here = Path(__file__).resolve()
-    packaged = here.with_name("vkattn.h")
-    if packaged.is_file():
-        return packaged
-    return here.parents[3] / "include" / "vkattn" / "vkattn.h"
+    names = ("vkattn.h", "vkattn_model.h")
+    if here.with_name(names[0]).is_file():
+        return [here.with_name(name) for name in names]
+    return [here.parents[3] / "include" / "vkattn" / name for name in names]
 
 
 def _without_comments(header: str) -> str:
@@ -52,6 +52,7 @@ LOG_CALLBACK = "void (*)(void *, enum vka_log_level, const char *)"
 _OTHER_TYPES = (
     LOG_CALLBACK,
     "char[]",
+    "double[]",
     "enum vka_status",
     "size_t *",
     "struct vka_device_properties[]",
@@ -73,7 +74,7 @@ def _resolve(header: str) -> None:
         ffi.typeof(other)
 
 
-_header = _find_header().read_text(encoding="utf-8")
+_header = "\n".join(path.read_text(encoding="utf-8") for path in _find_headers())
 ffi = FFI()
 ffi.cdef(_declarations(_header))
 try:
