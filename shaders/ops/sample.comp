@@ -73,19 +73,24 @@ float mass(uint bound)
     return reduce(sum, true);
 }
 
+// Passes over the row are left out where the answer is known: above the largest element there is
+// nothing, and a bound that leaves exactly top_k is good enough.
 uint find_bound()
 {
-    uint bound = 0;
+    uint bound = 0, most = order_key(row_max);
     if (p.top_k > 0 && p.top_k < p.n)
-        for (uint bit = 1u << 31; bit > 0; bit >>= 1)
-            if (count(bound | bit) >= float(p.top_k))
-                bound |= bit;
+        for (uint bit = 1u << 31; bit > 0; bit >>= 1) {
+            float n = (bound | bit) > most ? 0.0 : count(bound | bit);
+            bound |= n >= float(p.top_k) ? bit : 0;
+            if (n == float(p.top_k))
+                break;
+        }
     if (p.top_p <= 0.0 || p.top_p >= 1.0)
         return bound;
     float enough = p.top_p * mass(bound);
     uint kept = 0;
     for (uint bit = 1u << 31; bit > 0; bit >>= 1)
-        if (mass(max(kept | bit, bound)) >= enough)
+        if ((kept | bit) <= bound || ((kept | bit) <= most && mass(kept | bit) >= enough))
             kept |= bit;
     return max(kept, bound);
 }
