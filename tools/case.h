@@ -42,14 +42,39 @@ struct case_linear {
     const struct vka_io_array *weight, *bias;
 };
 
-/* Of kind op: Linear with quantised weights. */
+enum case_operation {
+    CASE_LINEAR = 0, /* with quantised weights */
+    /* Of ONNX, by their names there. */
+    CASE_RMS_NORMALIZATION,
+    CASE_LAYER_NORMALIZATION,
+    CASE_ROTARY_EMBEDDING,
+    CASE_GELU,
+    CASE_SWISH,
+    CASE_SWIGLU,
+    CASE_TENSOR_SCATTER,
+    CASE_OPERATION_COUNT
+};
+
+#define CASE_INPUTS 4
+
+/* Of kind op. Of ONNX's operations: inputs by index, NULL where there is none, with shapes that fit;
+ * I64 elements fit an int32. */
 struct case_op {
+    enum case_operation operation;
+    const struct vka_io_array *inputs[CASE_INPUTS];
+    uint32_t axis; /* counted from the first */
+    uint32_t num_heads, rotary_dim;
+    double epsilon, alpha;
+    bool interleaved, tanh, circular;
+
+    /* Of Linear. */
     enum vka_dtype weight_type;
     const struct vka_io_array *input;         /* [rows][in] */
     const struct vka_io_array *blocks;        /* U8 [out][bytes of a row] */
     const struct vka_io_array *bias;          /* [out]; NULL: none */
     const struct vka_io_array *expect_weight; /* [out][in] */
-    const struct vka_io_array *expect;        /* [rows][out] */
+
+    const struct vka_io_array *expect; /* of Linear [rows][out] */
 };
 
 /* An open case. Arrays are valid until it is closed and NULL if the file does not have them. Floats

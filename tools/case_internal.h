@@ -4,6 +4,8 @@
 
 #include "case.h"
 
+#include <jansson.h>
+
 /* For refusals: the file to name, and the caller's room for the sentence (NULL: none wanted). */
 struct case_where {
     const char *path;
@@ -24,6 +26,10 @@ enum vka_status case_config_parse(const struct case_where *at, const char *text,
 
 /* Reads what a case of kind op has beside the metadata of all. */
 enum vka_status case_read_op(const struct case_where *at, const char *config, struct case_file *c);
+
+/* The same of an operation of ONNX, from the object of its config; `operation` is its name. */
+enum vka_status case_read_onnx(const struct case_where *at, const char *operation,
+                               const json_t *config, struct case_file *c);
 
 /* Fills in the sizes of a case whose arrays have the right types, and checks every shape and every
  * length against them. */

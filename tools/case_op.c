@@ -23,27 +23,17 @@ static enum vka_dtype find_block_type(const char *name)
     return VKA_DTYPE_COUNT;
 }
 
-static enum vka_status read_config(const struct case_where *at, const char *text,
+static enum vka_status read_config(const struct case_where *at, const json_t *root,
                                    struct case_op *op)
 {
-    json_error_t reason;
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &reason);
-    const char *name = json_string_value(json_object_get(root, "op"));
     const char *type = json_string_value(json_object_get(root, "weight_type"));
-    enum vka_status status = VKA_OK;
     op->weight_type = type ? find_block_type(type) : VKA_DTYPE_COUNT;
-    if (!json_is_object(root))
-        status = case_refuse(at, "config in the metadata: expected a JSON object");
-    else if (!name || strcmp(name, "Linear") != 0)
-        status = case_refuse(at, "config key \"op\" is \"%.64s\", expected \"Linear\"",
-                             name ? name : "");
-    else if (op->weight_type == VKA_DTYPE_COUNT)
-        status = case_refuse(at, "config key \"weight_type\" is \"%.64s\", expected a block type",
-                             type ? type : "");
-    else if (json_object_size(root) != 2)
-        status = case_refuse(at, "config: expected the keys \"op\" and \"weight_type\" alone");
-    json_decref(root);
-    return status;
+    if (op->weight_type == VKA_DTYPE_COUNT)
+        return case_refuse(at, "config key \"weight_type\" is \"%.64s\", expected a block type",
+                           type ? type : "");
+    if (json_object_size(root) != 2)
+        return case_refuse(at, "config: expected the keys \"op\" and \"weight_type\" alone");
+    return VKA_OK;
 }
 
 /* Stores every tensor in its place. */
@@ -115,10 +105,27 @@ static enum vka_status check_shapes(const struct case_where *at, struct case_op 
     return VKA_OK;
 }
 
-enum vka_status case_read_op(const struct case_where *at, const char *config, struct case_file *c)
+static enum vka_status read_linear(const struct case_where *at, const json_t *root,
+                                   struct case_file *c)
 {
-    enum vka_status status = read_config(at, config, &c->op);
+    enum vka_status status = read_config(at, root, &c->op);
     if (status == VKA_OK)
         status = place(at, c);
     return status == VKA_OK ? check_shapes(at, &c->op) : status;
+}
+
+enum vka_status case_read_op(const struct case_where *at, const char *config, struct case_file *c)
+{
+    json_error_t reason;
+    json_t *root = json_loads(config, JSON_REJECT_DUPLICATES, &reason);
+    const char *name = json_string_value(json_object_get(root, "op"));
+    enum vka_status status;
+    if (!json_is_object(root))
+        status = case_refuse(at, "config in the metadata: expected a JSON object");
+    else if (name && strcmp(name, "Linear") == 0)
+        status = read_linear(at, root, c);
+    else
+        status = case_read_onnx(at, name ? name : "", root, c);
+    json_decref(root);
+    return status;
 }

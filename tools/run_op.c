@@ -89,6 +89,10 @@ static enum vka_status read_weight(struct tool_device *d, const struct case_op *
 enum vka_status op_run(struct tool_device *d, const struct case_file *c, struct op_results *r)
 {
     const struct case_op *op = &c->op;
+    if (op->operation != CASE_LINEAR) {
+        r->output = calloc(case_count(op->expect), sizeof *r->output);
+        return r->output ? onnx_run(d, op, r->output) : VKA_OUT_OF_HOST_MEMORY;
+    }
     const uint64_t rows = op->input->shape[0], out = op->blocks->shape[0], in = op->input->shape[1];
     uint32_t values;
     vka_dtype_block(op->weight_type, &values, NULL);

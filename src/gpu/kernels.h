@@ -77,6 +77,14 @@ enum known_problem {
     KNOWN_CACHE,
     KNOWN_PAGES,
     KNOWN_CACHE_QUANTISED,
+    KNOWN_NORM, /* and those after it: operations around attention */
+    KNOWN_MAP,
+    KNOWN_GATHER,
+    KNOWN_ROTARY,
+    KNOWN_SCATTER,
+    KNOWN_ARGMAX,
+    KNOWN_SAMPLE,
+    KNOWN_POOL,
     KNOWN_PROBLEM_COUNT
 };
 

@@ -201,6 +201,16 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_CACHE:
     case KNOWN_PAGES:
     case KNOWN_CACHE_QUANTISED:
+        break;
+    case KNOWN_NORM:
+    case KNOWN_MAP:
+    case KNOWN_GATHER:
+    case KNOWN_ROTARY:
+    case KNOWN_SCATTER:
+    case KNOWN_ARGMAX:
+    case KNOWN_SAMPLE:
+    case KNOWN_POOL:
+        return known_model_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;
     }

@@ -1,3 +1,5 @@
+#include <vkattn/vkattn_model.h>
+
 #include "pipeline_list.h"
 
 #include <stdio.h>
@@ -198,6 +200,92 @@ fail:
     return status;
 }
 
+/* An embedding, of each type of table; heads that are rotated and put in their places. */
+static enum vka_status plan_rows(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t n = 20, table[2] = {1024, 512}, heads[4] = {1, 8, 20, 64},
+                   room[4] = {1, 8, 99, 64};
+    struct vka_tensor *ids = NULL, *rows = NULL, *weights = NULL, *x = NULL, *places = NULL;
+    struct vka_tensor *cache = NULL;
+    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &n, &ids));
+    TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){n, 512}, &rows));
+    TRY(vka_tensor_create(plan->device, dtype, 4, heads, &x));
+    TRY(vka_tensor_create(plan->device, dtype, 4, room, &cache));
+    TRY(vka_tensor_create(plan->device, VKA_I32, 2, (const uint32_t[]){1, n}, &places));
+    for (int type = VKA_F32; type < VKA_DTYPE_COUNT; type++) {
+        if (type >= VKA_I32 && type <= VKA_I8)
+            continue;
+        TRY(vka_tensor_create(plan->device, (enum vka_dtype)type, 2, table, &weights));
+        TRY(vka_plan_add_gather(
+            plan, VKA_INFO(vka_gather_op, .table = weights, .ids = ids, .output = rows)));
+        vka_tensor_destroy(&weights);
+    }
+    TRY(vka_plan_add_rotary(plan,
+                            VKA_INFO(vka_rotary_op, .input = x, .positions = places, .output = x)));
+    TRY(vka_plan_add_scatter(
+        plan, VKA_INFO(vka_scatter_op, .update = x, .axis = 2, .circular = true, .output = cache)));
+fail:
+    vka_tensor_destroy(&ids);
+    vka_tensor_destroy(&rows);
+    vka_tensor_destroy(&weights);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&places);
+    vka_tensor_destroy(&cache);
+    return status;
+}
+
+/* A token from logits, and the mean of a sequence. */
+static enum vka_status plan_ends(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t one = 1, logits[2] = {1, 32000}, rows[3] = {1, 128, 384}, width[2] = {1, 384};
+    struct vka_tensor *x = NULL, *step = NULL, *token = NULL, *sequence = NULL, *mean = NULL;
+    TRY(vka_tensor_create(plan->device, dtype, 2, logits, &x));
+    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &step));
+    TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &token));
+    TRY(vka_tensor_create(plan->device, dtype, 3, rows, &sequence));
+    TRY(vka_tensor_create(plan->device, dtype, 2, width, &mean));
+    TRY(vka_plan_add_argmax(plan, VKA_INFO(vka_argmax_op, .input = x, .output = token)));
+    TRY(vka_plan_add_sample(plan, VKA_INFO(vka_sample_op, .logits = x, .temperature = 1,
+                                           .top_k = 40, .step = step, .output = token)));
+    TRY(vka_plan_add_pool(
+        plan, VKA_INFO(vka_pool_op, .input = sequence, .lengths = step, .output = mean)));
+fail:
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&step);
+    vka_tensor_destroy(&token);
+    vka_tensor_destroy(&sequence);
+    vka_tensor_destroy(&mean);
+    return status;
+}
+
+/* Operations around attention, once each: rows of a layer, and its gate. */
+static enum vka_status plan_model(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t rows[2] = {20, 1000}, width = 1000;
+    struct vka_tensor *x = NULL, *y = NULL, *weight = NULL;
+    TRY(vka_tensor_create(plan->device, dtype, 2, rows, &x));
+    TRY(vka_tensor_create(plan->device, dtype, 2, rows, &y));
+    TRY(vka_tensor_create(plan->device, VKA_F32, 1, &width, &weight));
+    for (int kind = 0; kind < VKA_NORM_COUNT; kind++)
+        TRY(vka_plan_add_norm(plan, VKA_INFO(vka_norm_op, .kind = (enum vka_norm)kind, .input = x,
+                                             .residual = x, .sum = x, .weight = weight,
+                                             .bias = weight, .output = y)));
+    for (int kind = 0; kind < VKA_ACTIVATION_COUNT; kind++)
+        TRY(vka_plan_add_activation(plan,
+                                    VKA_INFO(vka_activation_op, .kind = (enum vka_activation)kind,
+                                             .input = x, .multiplier = x, .output = y)));
+    TRY(plan_rows(plan, dtype));
+    TRY(plan_ends(plan, dtype));
+fail:
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&y);
+    vka_tensor_destroy(&weight);
+    return status;
+}
+
 static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
@@ -205,6 +293,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
         TRY(plan_linear(plan, dtype, linear_cases[i]));
     for (size_t i = 0; i < COUNTOF(attention_cases); i++)
         TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
+    TRY(plan_model(plan, dtype));
 fail:
     return status;
 }

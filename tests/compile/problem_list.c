@@ -1,5 +1,7 @@
 /* The problems that matter: what models do, in the sizes at which time is spent. Heads of 64, 128
  * and 256 in prefill, one query of a model with 32 heads by 8 in decode, products of a layer. */
+#include <vkattn/vkattn_model.h>
+
 #include "pipeline_list.h"
 
 #include <inttypes.h>
@@ -150,6 +152,71 @@ static bool list_coop2(struct vka_device *device, struct pipeline_list *list)
     return ok;
 }
 
+/* Operations around attention: of a step with so many rows of ROW_WIDTH. */
+enum model_op { MODEL_NORM, MODEL_GATE, MODEL_EMBEDDING, MODEL_ROTARY, MODEL_TOKEN, MODEL_OPS };
+static const char *const model_names[MODEL_OPS] = {"norm", "gate", "embedding", "rotary", "token"};
+
+static enum vka_status plan_model_op(struct vka_plan *plan, enum model_op op, enum vka_dtype dtype,
+                                     uint32_t m, struct vka_tensor *t[4])
+{
+    const uint32_t rows[2] = {m, ROW_WIDTH}, width = ROW_WIDTH, table[2] = {32000, ROW_WIDTH};
+    const uint32_t heads[4] = {1, 32, m, 128}, places[2] = {1, m};
+    struct vka_device *device = plan->device;
+    if (op == MODEL_ROTARY) {
+        ENSURE(vka_tensor_create(device, dtype, 4, heads, &t[0]));
+        ENSURE(vka_tensor_create(device, VKA_I32, 2, places, &t[1]));
+        return vka_plan_add_rotary(
+            plan, VKA_INFO(vka_rotary_op, .input = t[0], .positions = t[1], .output = t[0]));
+    }
+    ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[0]));
+    ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[1]));
+    ENSURE(vka_tensor_create(device, VKA_I32, 1, &m, &t[2]));
+    if (op == MODEL_NORM) {
+        ENSURE(vka_tensor_create(device, VKA_F32, 1, &width, &t[3]));
+        return vka_plan_add_norm(plan, VKA_INFO(vka_norm_op, .input = t[0], .residual = t[1],
+                                                .sum = t[1], .weight = t[3], .output = t[0]));
+    }
+    if (op == MODEL_GATE)
+        return vka_plan_add_activation(plan,
+                                       VKA_INFO(vka_activation_op, .kind = VKA_SILU, .input = t[0],
+                                                .multiplier = t[1], .output = t[0]));
+    if (op == MODEL_EMBEDDING) {
+        ENSURE(vka_tensor_create(device, VKA_Q4_0, 2, table, &t[3]));
+        return vka_plan_add_gather(
+            plan, VKA_INFO(vka_gather_op, .table = t[3], .ids = t[2], .output = t[0]));
+    }
+    ENSURE(vka_plan_add_argmax(plan, VKA_INFO(vka_argmax_op, .input = t[0], .output = t[2])));
+    return vka_plan_add_sample(plan, VKA_INFO(vka_sample_op, .logits = t[0], .temperature = 1,
+                                              .top_k = 40, .top_p = 0.9f, .output = t[2]));
+}
+
+static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t m,
+                       struct pipeline_list *list)
+{
+    bool ok = true;
+    for (int op = 0; op < MODEL_OPS; op++) {
+        struct vka_plan *plan = NULL;
+        struct vka_tensor *t[4] = {NULL};
+        char name[64];
+        snprintf(name, sizeof name, "%s %s %" PRIu32 "x%d", model_names[op], vka_dtype_name(dtype),
+                 m, ROW_WIDTH);
+        enum vka_status status =
+            vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan);
+        if (status == VKA_OK)
+            status = plan_model_op(plan, (enum model_op)op, dtype, m, t);
+        if (status == VKA_OK)
+            pipeline_list_add(list, plan, dtype, name);
+        else
+            fprintf(stderr, "no plan of %s: %s: %s\n", name, vka_status_name(status),
+                    vka_device_error(device));
+        ok &= status == VKA_OK;
+        vka_plan_destroy(&plan);
+        for (int i = 0; i < 4; i++)
+            vka_tensor_destroy(&t[i]);
+    }
+    return ok;
+}
+
 bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *list)
 {
     static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16};
@@ -172,6 +239,7 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         for (size_t w = 0; w < COUNTOF(weights); w++)
             ok &= list_quantised(device, dtype, weights[w], 1, list);
         ok &= list_quantised(device, dtype, VKA_Q4_0, 512, list);
+        ok &= list_model(device, dtype, 512, list);
     }
     ok &= list_coop2(device, list);
     return ok && list->n < MAX_PIPELINES;

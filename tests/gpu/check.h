@@ -59,5 +59,21 @@ void check_copy(struct check *c);
 void bench_copy(struct check *c);
 void check_rope(struct check *c);
 void bench_rope(struct check *c);
+void check_map(struct check *c);
+void bench_map(struct check *c);
+void check_gather(struct check *c);
+void bench_gather(struct check *c);
+void check_rotary(struct check *c);
+void bench_rotary(struct check *c);
+void check_scatter(struct check *c);
+void bench_scatter(struct check *c);
+void check_argmax(struct check *c);
+void bench_argmax(struct check *c);
+void check_pool(struct check *c);
+void bench_pool(struct check *c);
+void check_draws(struct check *c);
+void bench_sample(struct check *c);
+void check_norm(struct check *c);
+void bench_norm(struct check *c);
 
 #endif

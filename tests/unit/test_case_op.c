@@ -25,9 +25,9 @@ static const struct tensor {
 #define TENSORS (sizeof tensors / sizeof *tensors)
 static const char good[] = "{\\\"op\\\":\\\"Linear\\\",\\\"weight_type\\\":\\\"q4_0\\\"}";
 
-/* Parses the case with one tensor replaced (bytes 0: left out). */
-static enum vka_status parse(const char *config, size_t which, const struct tensor *other,
-                             char *error, struct case_file **c, char **memory)
+/* Parses a case of these tensors, of which those without bytes are left out. */
+static enum vka_status parse_with(const char *config, const struct tensor *list, size_t count,
+                                  char *error, struct case_file **c, char **memory)
 {
     char header[2048];
     unsigned at = 0;
@@ -36,8 +36,8 @@ static enum vka_status parse(const char *config, size_t which, const struct tens
                     "\"made\",\"source\":\"made\",\"rtol\":\"1e-05\",\"atol\":\"1e-05\","
                     "\"config\":\"%s\"}",
                     config);
-    for (size_t i = 0; i < TENSORS; i++) {
-        const struct tensor *t = i == which ? other : &tensors[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct tensor *t = &list[i];
         if (!t->bytes)
             continue;
         n += sprintf(header + n, ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%u,%u]}",
@@ -54,6 +54,17 @@ static enum vka_status parse(const char *config, size_t which, const struct tens
     memcpy(file + 8, header, (size_t)n);
     *memory = file;
     return case_parse("made", file, 8 + (size_t)n + at, error, c);
+}
+
+/* Parses the case of Linear with one tensor replaced. */
+static enum vka_status parse(const char *config, size_t which, const struct tensor *other,
+                             char *error, struct case_file **c, char **memory)
+{
+    struct tensor list[TENSORS];
+    memcpy(list, tensors, sizeof list);
+    if (which < TENSORS)
+        list[which] = *other;
+    return parse_with(config, list, TENSORS, error, c, memory);
 }
 
 static void well_formed(void **state)
@@ -117,8 +128,117 @@ static void refused(void **state)
     }
 }
 
+/* ---- Operations of ONNX ---------------------------------------------------------------------- */
+
+#define ONNX(name, attributes) "{\\\"op\\\":\\\"" name "\\\",\\\"attributes\\\":{" attributes "}}"
+#define KEY(name) "\\\"" name "\\\":"
+
+static const struct onnx_case {
+    const char *config;
+    struct tensor tensors[5];
+    const char *words; /* NULL: well formed */
+} onnx_cases[] = {
+    {ONNX("Gelu", KEY("approximate") "\\\"tanh\\\""),
+     {{"input.0", "F32", "[2,3]", 24}, {"expect.output.0", "F32", "[2,3]", 24}},
+     NULL},
+    {ONNX("Gelu", KEY("approximate") "\\\"erf\\\""),
+     {{"input.0", "F32", "[2,3]", 24}, {"expect.output.0", "F32", "[2,3]", 24}},
+     "\"approximate\" of Gelu"},
+    {ONNX("Gelu", KEY("alpha") "1.0"),
+     {{"input.0", "F32", "[2,3]", 24}, {"expect.output.0", "F32", "[2,3]", 24}},
+     "\"alpha\" is unknown"},
+    {ONNX("Gelu", ""), {{"expect.output.0", "F32", "[2,3]", 24}}, "\"input.0\" is missing"},
+    {ONNX("Gelu", ""), {{"input.0", "F32", "[2,3]", 24}}, "\"expect.output.0\" is missing"},
+    {ONNX("Gelu", ""),
+     {{"input.0", "F32", "[6]", 24}, {"expect.output.0", "F32", "[2,3]", 24}},
+     "expected those of Gelu"},
+    {ONNX("Gelu", ""),
+     {{"input.0", "F32", "[1,1,1,2,3]", 24}, {"expect.output.0", "F32", "[1,1,1,2,3]", 24}},
+     "1 to 4 axes"},
+    {ONNX("Gelu", ""),
+     {{"input.0", "I64", "[3]", 24}, {"expect.output.0", "F32", "[3]", 12}},
+     "expected F32"},
+    {ONNX("Gelu", ""),
+     {{"input.0", "F32", "[3]", 12}, {"input.1", "F32", "[3]", 12}},
+     "\"input.1\" is unknown"},
+    {"{\\\"op\\\":\\\"Gelu\\\"}", {{"input.0", "F32", "[3]", 12}}, "\"attributes\" alone"},
+    {ONNX("Swish", KEY("alpha") "0"),
+     {{"input.0", "F32", "[3]", 12}, {"expect.output.0", "F32", "[3]", 12}},
+     "\"alpha\" of Swish"},
+    {ONNX("LayerNormalization", KEY("axis") "-2"),
+     {{"input.0", "F32", "[2,3]", 24},
+      {"input.1", "F32", "[2,3]", 24},
+      {"expect.output.0", "F32", "[2,3]", 24},
+      {"expect.output.1", "F32", "[1,1]", 4}},
+     NULL},
+    {ONNX("LayerNormalization", KEY("axis") "2"),
+     {{"input.0", "F32", "[2,3]", 24},
+      {"input.1", "F32", "[3]", 12},
+      {"expect.output.0", "F32", "[2,3]", 24}},
+     "expected those of LayerNormalization"},
+    {ONNX("LayerNormalization", KEY("stash_type") "10"),
+     {{"input.0", "F32", "[2,3]", 24},
+      {"input.1", "F32", "[3]", 12},
+      {"expect.output.0", "F32", "[2,3]", 24}},
+     "\"stash_type\""},
+    {ONNX("RMSNormalization", ""),
+     {{"input.0", "F32", "[2,3]", 24},
+      {"input.1", "F32", "[2]", 8},
+      {"expect.output.0", "F32", "[2,3]", 24}},
+     "expected those of RMSNormalization"},
+    {ONNX("RotaryEmbedding", KEY("num_heads") "2"),
+     {{"input.0", "F32", "[1,2,8]", 64},
+      {"input.1", "F32", "[5,2]", 40},
+      {"input.2", "F32", "[5,2]", 40},
+      {"input.3", "I64", "[1,2]", 16},
+      {"expect.output.0", "F32", "[1,2,8]", 64}},
+     NULL},
+    {ONNX("RotaryEmbedding", KEY("num_heads") "3"),
+     {{"input.0", "F32", "[1,2,8]", 64},
+      {"input.1", "F32", "[5,2]", 40},
+      {"input.2", "F32", "[5,2]", 40},
+      {"input.3", "I64", "[1,2]", 16},
+      {"expect.output.0", "F32", "[1,2,8]", 64}},
+     "expected those of RotaryEmbedding"},
+    {ONNX("RotaryEmbedding", ""),
+     {{"input.0", "F32", "[1,1,2,4]", 32},
+      {"input.1", "F32", "[5,2]", 40},
+      {"input.2", "F32", "[5,2]", 40},
+      {"expect.output.0", "F32", "[1,1,2,4]", 32}},
+     "expected those of RotaryEmbedding"},
+    {ONNX("TensorScatter", KEY("mode") "\\\"circular\\\""),
+     {{"input.0", "F32", "[2,3,1]", 24},
+      {"input.1", "F32", "[2,1,1]", 8},
+      {"input.2", "I64", "[2]", 16},
+      {"expect.output.0", "F32", "[2,3,1]", 24}},
+     NULL},
+    {ONNX("TensorScatter", KEY("axis") "0"),
+     {{"input.0", "F32", "[2,3,1]", 24},
+      {"input.1", "F32", "[2,1,1]", 8},
+      {"expect.output.0", "F32", "[2,3,1]", 24}},
+     "expected those of TensorScatter"},
+};
+
+static void onnx(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof onnx_cases / sizeof *onnx_cases; i++) {
+        const struct onnx_case *row = &onnx_cases[i];
+        char error[VKA_IO_ERROR_SIZE] = "", *memory;
+        struct case_file *c = NULL;
+        enum vka_status status = parse_with(row->config, row->tensors, 5, error, &c, &memory);
+        if (!row->words && status != VKA_OK)
+            fail_msg("case %zu: %s", i, error);
+        if (row->words && (status != VKA_IO || !strstr(error, row->words)))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error, row->words);
+        case_close(&c);
+        free(memory);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(well_formed), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(well_formed), cmocka_unit_test(refused),
+                                       cmocka_unit_test(onnx)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,9 +9,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <vkattn/vkattn_model.h>
+
 #include "core/dtype.h"
 #include "core/os.h"
 #include "params.h"
+#include "model.h"
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
 #include "op/rope.h"
@@ -229,9 +232,111 @@ static double check_product(const struct pass *pass)
     return matrices * p.m * p.n * p.k;
 }
 
+/* Operations around attention: elements of the operand that is written. */
+static void check_strided(const struct binding *b, uint32_t dtype, const uint32_t size[4],
+                          const struct strided_params *s)
+{
+    const uint32_t stride[4] = {s->stride0, s->stride1, s->stride2, s->stride3};
+    check_operand(b, (enum vka_dtype)dtype, s->offset, size, stride);
+}
+
+static void check_units(const struct pass *pass, double units)
+{
+    double groups = (double)pass->groups[0] * pass->groups[1];
+    assert_true(pass->groups[0] <= UNIT_GRID &&
+                (pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID));
+    assert_true(groups * UNIT_LANES * UNIT_RUN >= units);
+    assert_true(units + UNIT_GRID * UNIT_LANES * UNIT_RUN <= 4294967296.0);
+}
+
+static double check_map(const struct pass *pass)
+{
+    struct map_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    check_strided(&pass->bindings[0], pass->key.spec[ELEMENT_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[2], pass->key.spec[ELEMENT_Y_TYPE], size, &p.y);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * (p.size3 / 2 + p.size3 % 2));
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_norm(const struct pass *pass)
+{
+    struct norm_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    double rows = 1;
+    for (uint32_t i = 0; i < 4 - pass->key.spec[NORM_INNER]; i++)
+        rows *= size[i];
+    check_strided(&pass->bindings[0], pass->key.spec[NORM_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[5], pass->key.spec[NORM_Y_TYPE], size, &p.y);
+    assert_true((double)pass->groups[0] * pass->groups[1] >= rows);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == NORM_GRID);
+    assert_true(rows + NORM_GRID <= 4294967296.0);
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_scatter(const struct pass *pass)
+{
+    struct scatter_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    uint32_t to[4] = {p.size0, p.size1, p.size2, p.size3};
+    to[p.axis] = p.extent;
+    check_strided(&pass->bindings[0], pass->key.spec[SCATTER_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[2], pass->key.spec[SCATTER_Y_TYPE], to, &p.y);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * p.size3);
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_rotary(const struct pass *pass)
+{
+    struct rotary_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.batch, p.n_head, p.n, p.head_dim};
+    check_strided(&pass->bindings[0], pass->key.spec[ROTARY_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[5], pass->key.spec[ROTARY_Y_TYPE], size, &p.y);
+    check_units(pass, (double)p.batch * p.n_head * p.n * (p.head_dim - p.dim / 2));
+    return (double)p.batch * p.n_head * p.n * p.head_dim;
+}
+
+/* Of a table that needs several passes, each sees all of y. */
+static double check_gather(const struct pass *pass)
+{
+    struct gather_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    const uint32_t table_size[4] = {1, 1, p.n_row, p.size3};
+    const uint32_t table_stride[4] = {0, 0, p.table_row, p.table_col};
+    check_strided(&pass->bindings[2], pass->key.spec[GATHER_Y_TYPE], size, &p.y);
+    check_operand(&pass->bindings[1], pass->key.spec[GATHER_TABLE_TYPE], p.table_offset, table_size,
+                  table_stride);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * ((p.size3 - 1) / 4 + 1));
+    return p.first ? 0 : (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_around(const struct pass *pass)
+{
+    switch ((int)pass->key.kernel) {
+    case KERNEL_map:
+        return check_map(pass);
+    case KERNEL_norm:
+        return check_norm(pass);
+    case KERNEL_scatter:
+        return check_scatter(pass);
+    case KERNEL_rotary:
+        return check_rotary(pass);
+    case KERNEL_gather:
+        return check_gather(pass);
+    default:
+        return 0;
+    }
+}
+
 /* What all passes of a kind count together; any other pass is looked at alone. */
 struct counted {
     double copied, scanned, rotated, multiplied;
+    double around; /* operations of vkattn_model.h */
 };
 
 static struct counted check_passes(const struct vka_plan *plan)
@@ -251,6 +356,7 @@ static struct counted check_passes(const struct vka_plan *plan)
             else
                 assert_true(range->offset + b->offset + b->size <= range->block->size);
         }
+        sum.around += check_around(pass);
         if (pass->key.kernel == KERNEL_copy)
             sum.copied += check_copy(pass);
         else if (pass->key.kernel == KERNEL_nonfinite)
@@ -457,6 +563,77 @@ static void rotations(void **state)
     check_made(&made);
 }
 
+/* One operation around attention, of tensors of any strides; the last two axes are a row. */
+static enum vka_status add_around(struct vka_plan *plan, int kind, struct vka_tensor *x,
+                                  struct vka_tensor *y)
+{
+    if (kind == 0)
+        return vka_plan_add_binary(plan, VKA_INFO(vka_binary_op, .a = x, .b = x, .output = y));
+    if (kind == 1)
+        return vka_plan_add_norm(plan, VKA_INFO(vka_norm_op, .axes = 2, .input = x, .output = y));
+    if (kind == 2)
+        return vka_plan_add_scatter(plan,
+                                    VKA_INFO(vka_scatter_op, .axis = 2, .update = x, .output = y));
+    return vka_plan_add_rotary(plan, VKA_INFO(vka_rotary_op, .input = x, .output = y,
+                                              .dim = y->shape.size[3] > 4 ? 4 : 0));
+}
+
+static void around(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 400; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        uint32_t size[4];
+        draw_shape(size, 20, 36);
+        if (round % 4 == 3 && size[3] == 1)
+            size[3] = 2; /* a pair to rotate */
+        struct vka_tensor *x = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, true);
+        struct vka_tensor *y = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
+        if (x && y && (round % 4 != 3 || size[3] > 4 || size[3] % 2 == 0) &&
+            is_made(device, add_around(plan, round % 4, x, y))) {
+            add_made(&made, y);
+            assert_true(check_passes(plan).around == (double)shape_count(&y->shape));
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&x);
+        vka_tensor_destroy(&y);
+    }
+    check_made(&made);
+}
+
+/* A table that no binding holds. */
+static void tables(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 200; round++) {
+        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        const uint32_t width = 4 * any_size(12), table_size[4] = {1, 1, any_size(24), width};
+        const uint32_t n = any_size(22), y_size[4] = {1, 1, n, width};
+        struct vka_tensor *table = draw_tensor(device, VKA_F16, table_size, true), *rows = NULL;
+        struct vka_tensor *y = draw_tensor(device, VKA_F32, y_size, false), *out = NULL;
+        struct vka_tensor *ids = NULL;
+        if (table && y && vka_tensor_reshape(table, 2, table_size + 2, &rows) == VKA_OK &&
+            vka_tensor_reshape(y, 2, y_size + 2, &out) == VKA_OK &&
+            vka_tensor_create(device, VKA_I32, 1, &n, &ids) == VKA_OK &&
+            is_made(device, vka_plan_add_gather(plan, VKA_INFO(vka_gather_op, .table = rows,
+                                                               .ids = ids, .output = out)))) {
+            add_made(&made, table);
+            assert_true(check_passes(plan).around == (double)n * width);
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&table);
+        vka_tensor_destroy(&rows);
+        vka_tensor_destroy(&y);
+        vka_tensor_destroy(&out);
+        vka_tensor_destroy(&ids);
+    }
+    check_made(&made);
+}
+
 /* Rows so long that the words of their frequencies would wrap 2^32. */
 static void longest_row(void **state)
 {
@@ -645,6 +822,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies),           cmocka_unit_test(panels),
         cmocka_unit_test(counts),           cmocka_unit_test(rotations),
+        cmocka_unit_test(around),           cmocka_unit_test(tables),
         cmocka_unit_test(products),         cmocka_unit_test(attentions),
         cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
         cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),

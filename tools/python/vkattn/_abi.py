@@ -28,7 +28,7 @@ def _find_library() -> str:
     return str(path)
 
 
-HEADERS = ("vkattn.h", "vkattn_cache.h")
+HEADERS = ("vkattn.h", "vkattn_cache.h", "vkattn_model.h")
 
 
 def _read_headers() -> str:
@@ -55,6 +55,7 @@ LOG_CALLBACK = "void (*)(void *, enum vka_log_level, const char *)"
 _OTHER_TYPES = (
     LOG_CALLBACK,
     "char[]",
+    "double[]",
     "enum vka_status",
     "size_t *",
     "struct vka_device_properties[]",

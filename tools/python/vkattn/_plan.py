@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
-from ._core import Child, check_child
+from ._core import check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError
 from ._masks import Sizes
 from ._options import LAYOUTS, PATHS, AttentionOptions, Prepared, choose, pointer
+from ._plan_model import ModelOperations
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Pass:
     gpu_ms: float | None  # of the last run; None where not measured
 
 
-class Plan(Child):
+class Plan(ModelOperations):
     """Operations on tensors, recorded once by `finish` and run as often as wanted.
 
     path: "auto", "unfused" or "fused". workspace_limit: bytes aimed at for a slice of scores.

@@ -1,0 +1,214 @@
+/* vkattn: the operations that whole transformer models have around attention and linear layers.
+ * SPDX-License-Identifier: MIT
+ *
+ * Each function adds an operation to a plan, as vka_plan_add_linear does, and all that is said there
+ * holds here: operations run in the order in which they were added, F32, F16 and BF16 tensors mix
+ * freely, arithmetic is float32, NaN is written as the quiet NaN without a payload, and the bits do
+ * not depend on how the plan is cut. Tensors have any strides; views (slice, permute, reshape) copy
+ * nothing. So the halves of a fused projection are two slices of one tensor, and heads are a reshape
+ * and a permutation of rows.
+ *
+ * A block of a Llama from its second norm on, x and the others float16 [batch][n][width]:
+ *
+ *     vka_plan_add_norm(plan, VKA_INFO(vka_norm_op, .input = attended, .residual = x, .sum = x,
+ *                                      .weight = norm_weight, .output = normed));
+ *     vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = normed, .weight = gate_weight,
+ *                                        .output = gate));
+ *     vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = normed, .weight = up_weight,
+ *                                        .output = up));
+ *     vka_plan_add_activation(plan, VKA_INFO(vka_activation_op, .input = gate, .multiplier = up,
+ *                                            .kind = VKA_SILU, .output = gate));
+ *
+ * Statuses of all functions: INVALID (the sentence names the argument); UNSUPPORTED (it names the
+ * limit of the device); DEVICE_LOST; TIMEOUT; memory statuses. On failure nothing was added. Where
+ * an output may lie in place of an input, it is that tensor, or a view with the same elements at the
+ * same indices; otherwise outputs share no element with an input.
+ */
+#ifndef VKATTN_MODEL_H
+#define VKATTN_MODEL_H
+
+#include <vkattn/vkattn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Norms ----------------------------------------------------------------------------------- */
+
+enum vka_norm {
+    VKA_RMS_NORM = 0, /* x / sqrt(mean(x^2) + epsilon) */
+    VKA_LAYER_NORM,   /* (x - mean) / sqrt(mean((x - mean)^2) + epsilon) */
+    VKA_NORM_COUNT
+};
+
+/* Norm of rows, as ONNX's RMSNormalization and LayerNormalization: output = norm(input + residual)
+ * * weight + bias. With a sum, what is normalised is input + residual as the sum's type holds it, so
+ * the result is that of an addition followed by a norm. */
+struct vka_norm_op {
+    size_t struct_size;
+    enum vka_norm kind;
+    /* A row is the last `axes` axes; 0: 1. ONNX's `axis` is the rank less this. */
+    uint32_t axes;
+    float epsilon;               /* 0: 1e-5 */
+    struct vka_tensor *input;    /* of any rank */
+    struct vka_tensor *residual; /* as input; NULL: none */
+    struct vka_tensor *sum; /* receives input + residual; may be in place of either; NULL: none */
+    struct vka_tensor *weight; /* the last `axes` axes of input; NULL: 1 */
+    struct vka_tensor *bias;   /* the same; NULL: 0 */
+    struct vka_tensor *output; /* as input; may be in place of it, if the sum is not */
+};
+
+/* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops. */
+VKA_API enum vka_status vka_plan_add_norm(struct vka_plan *plan, const struct vka_norm_op *op);
+
+/* ---- Element by element ---------------------------------------------------------------------- */
+
+enum vka_activation {
+    VKA_IDENTITY = 0,
+    VKA_GELU,      /* x (1 + erf(x / sqrt(2))) / 2 */
+    VKA_GELU_TANH, /* its approximation by tanh */
+    VKA_SILU,      /* x / (1 + exp(-alpha x)): swish */
+    VKA_RELU,      /* max(x, 0) */
+    VKA_TANH,
+    VKA_SIGMOID, /* 1 / (1 + exp(-x)) */
+    VKA_ACTIVATION_COUNT
+};
+
+/* output = f(input), or f(input) * multiplier: with VKA_SILU SwiGLU, with VKA_GELU GeGLU. Where both
+ * factors are the halves of one tensor, slice it. The functions are exact to 1e-6 of the
+ * result, VKA_GELU_TANH to 2e-5, where the result is at least 1e-30. */
+struct vka_activation_op {
+    size_t struct_size;
+    enum vka_activation kind;
+    float alpha; /* of VKA_SILU; 0: 1 */
+    struct vka_tensor *input;
+    struct vka_tensor *multiplier; /* NULL: none */
+    struct vka_tensor *output;     /* may be in place of an input of its shape */
+};
+
+/* input and multiplier broadcast, aligned right, to the shape of output: an axis that one of them
+ * lacks, or in which its size is 1, repeats. */
+VKA_API enum vka_status vka_plan_add_activation(struct vka_plan *plan,
+                                                const struct vka_activation_op *op);
+
+enum vka_binary { VKA_ADD = 0, VKA_MULTIPLY, VKA_BINARY_COUNT };
+
+/* output = a + b or a * b; a and b broadcast as above. */
+struct vka_binary_op {
+    size_t struct_size;
+    enum vka_binary kind;
+    struct vka_tensor *a;
+    struct vka_tensor *b;
+    struct vka_tensor *output; /* may be in place of an input of its shape */
+};
+VKA_API enum vka_status vka_plan_add_binary(struct vka_plan *plan, const struct vka_binary_op *op);
+
+/* ---- Rows by number -------------------------------------------------------------------------- */
+
+/* output[...] = scale * table[ids[...]], the rows of an embedding. An id outside the table gives a
+ * row of zeros, so -1 is a place for padding. */
+struct vka_gather_op {
+    size_t struct_size;
+    struct vka_tensor *table; /* [n][width]: F32, F16, BF16, or a block type with contiguous rows */
+    struct vka_tensor *ids;   /* I32, of rank 1 to 3 */
+    float scale;              /* 0: 1 */
+    struct vka_tensor *output; /* the axes of ids, then [width] */
+};
+
+/* UNSUPPORTED: a row of the table or of output that reaches further than a binding. */
+VKA_API enum vka_status vka_plan_add_gather(struct vka_plan *plan, const struct vka_gather_op *op);
+
+/* Writes update into output, in place, as ONNX's TensorScatter: element j along `axis` goes to place
+ * positions[b] + j, b being the index along axis 0. All else of output stays as it is. */
+struct vka_scatter_op {
+    size_t struct_size;
+    struct vka_tensor *update;
+    struct vka_tensor *positions; /* I32 [size of axis 0 of update]; NULL: 0 */
+    uint32_t axis;                /* from 1 on */
+    /* Places wrap around the end of the axis, on which update may not be longer than output. If
+     * false, elements whose place is outside are dropped. */
+    bool circular;
+    struct vka_tensor *output; /* as update, but longer or shorter along `axis` */
+};
+
+/* UNSUPPORTED: what output holds along `axis` reaches further than a binding. */
+VKA_API enum vka_status vka_plan_add_scatter(struct vka_plan *plan,
+                                             const struct vka_scatter_op *op);
+
+/* ---- Rotary embedding ------------------------------------------------------------------------ */
+
+/* Turns the features of each head by an angle that grows with the position: pair (x, y) becomes
+ * (x cos - y sin, x sin + y cos). Heads in rows [batch][n][n_head * head_dim] are a reshape and a
+ * permutation. Angles are those of base or frequencies times the position, exact at any position; or
+ * cos and sin hold their cosines and sines, as for ONNX's RotaryEmbedding. */
+struct vka_rotary_op {
+    size_t struct_size;
+    struct vka_tensor *input; /* [batch][n_head][n][head_dim] */
+    /* I32 [batch][n], or [1][n] for all; NULL: row i stands at position i. */
+    struct vka_tensor *positions;
+    uint32_t dim;     /* the first features, which are turned; even; 0: head_dim */
+    bool interleaved; /* pairs are (2i, 2i + 1); if false, (i, i + dim / 2) */
+    float base;       /* frequency i is base^(-2i / dim), base at least 1; 0: 10000 */
+    /* In place of base: [dim / 2], radians a position, in magnitude at most 1. Read by this call. */
+    const double *frequencies;
+    float attention_factor; /* multiplies cosines and sines; 0: 1 */
+    /* In place of angles, both or none: with positions [n_position][dim / 2], of which a position
+     * outside gives NaN; without [batch][n][dim / 2], or [1][n][dim / 2] for all. */
+    struct vka_tensor *cos, *sin;
+    struct vka_tensor *output; /* as input; may be in place of it */
+};
+
+/* UNSUPPORTED: a row, or a table by positions, that reaches further than a binding. */
+VKA_API enum vka_status vka_plan_add_rotary(struct vka_plan *plan, const struct vka_rotary_op *op);
+
+/* ---- The end of a model ---------------------------------------------------------------------- */
+
+/* output = index of the largest element of each row; of equal ones the first. NaN counts as the
+ * largest, and -0 equals 0. */
+struct vka_argmax_op {
+    size_t struct_size;
+    struct vka_tensor *input;  /* [...][n] */
+    struct vka_tensor *output; /* I32 [...]; [1] if input has one axis */
+};
+VKA_API enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct vka_argmax_op *op);
+
+/* Draws an index from each row by softmax(logits / temperature). In this order, elements are left out
+ * that are below the top_k-th largest; that are below the least one of the fewest largest whose
+ * weights add up to top_p of what is left; whose weight is below min_p times the largest. Elements
+ * equal to such a bound stay. NaN and -inf are never drawn; a row without others gives -1.
+ *
+ * The draw is u = (w >> 8) / 2^24, where w is the first word of Philox4x32-10 of the counter
+ * {step, row, 0, 0} and the key {low word, high word} of the seed. The index is the first at which
+ * the sum of the weights so far, in the order of the indices, exceeds u times their sum. */
+struct vka_sample_op {
+    size_t struct_size;
+    struct vka_tensor *logits; /* [n] or [rows][n], n at most 2^24 */
+    float temperature;         /* 0: the largest logit, as vka_plan_add_argmax */
+    uint32_t top_k;            /* 0: all */
+    float top_p;               /* 0 or 1: all */
+    float min_p;               /* 0: all */
+    uint64_t seed;
+    /* I32 [1]: the step, to which each run adds 1 after it drew, so that one recorded plan draws
+     * anew. NULL: step 0 in each run. */
+    struct vka_tensor *step;
+    struct vka_tensor *output; /* I32 [1] or [rows] */
+};
+VKA_API enum vka_status vka_plan_add_sample(struct vka_plan *plan, const struct vka_sample_op *op);
+
+/* output[b] = mean of the rows of input[b] that count: those below lengths[b], each with its weight
+ * in the mask, true being 1. A row of weight 0 may hold NaN. Zeros where no row counts. */
+struct vka_pool_op {
+    size_t struct_size;
+    struct vka_tensor *input;   /* [batch][n][width] */
+    struct vka_tensor *mask;    /* [batch][n], BOOL or a float type; NULL: all rows */
+    struct vka_tensor *lengths; /* I32 [batch]; NULL: n */
+    struct vka_tensor *output;  /* [batch][width] */
+};
+
+/* UNSUPPORTED: more rows than the driver's loops run; 60,000 are always possible. */
+VKA_API enum vka_status vka_plan_add_pool(struct vka_plan *plan, const struct vka_pool_op *op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

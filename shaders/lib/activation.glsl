@@ -1,0 +1,68 @@
+// Activation functions, built on those of lib/math.glsl.
+
+// exp_accurate, with a reduction that no compiler may change: Mesa 22 joins the two parts of ln 2
+// again, and the error then grows with x. An fma cannot be marked so; the first product is exact.
+float exp_reduced(float x)
+{
+    float n = roundEven(x * 1.44269504);
+    precise float first = x - n * 0.693145752;
+    precise float r = first - n * 1.42860677e-6;
+    float none;
+    return x < -87.3 ? 0.0 : exp_parts(r, none) * power_of_two(n, 0x3f800000u);
+}
+
+// 1 / (1 + e^-x); s is at most 1, so nothing overflows.
+float sigmoid(float x)
+{
+    float s = exp_reduced(-abs(x));
+    return (x < 0.0 ? s : 1.0) / (1.0 + s);
+}
+
+// The upper tail of the normal distribution, erfc(x / sqrt(2)) / 2, for x from 0. It is
+// e^(-x^2 / 2) t P(t) with t = 1 / (1 + 0.35 x), where P interpolates at the Chebyshev points of
+// x from 0 to 13.4: a relative error of 3.9e-8 there, and 3.3e-7 with float32 coefficients and
+// arithmetic. Beyond 13.2 it is 0. x is split, so that its square has no error to be magnified.
+float normal_tail(float x)
+{
+    float high = uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u); // its square is exact
+    float rest = (x - high) * (x + high) * -0.5;                    // at most 0.05
+    float t = 1.0 / fma(0.35, x, 1.0);
+    float y = -0.0295935757;
+    y = fma(y, t, 0.146148637);
+    y = fma(y, t, -0.260189652);
+    y = fma(y, t, 0.164232567);
+    y = fma(y, t, -0.026531361);
+    y = fma(y, t, 0.106918842);
+    y = fma(y, t, 0.119488403);
+    y = fma(y, t, 0.139907166);
+    y = fma(y, t, 0.139618963);
+    float e = fma(fma(fma(fma(0.041666668, rest, 0.16666667), rest, 0.5), rest, 1.0), rest, 1.0);
+    return exp_reduced(-0.5 * high * high) * e * (y * t);
+}
+
+// x times the normal distribution of x, without cancellation on either side.
+float gelu(float x)
+{
+    float tail = normal_tail(abs(x));
+    return x < 0.0 ? x * tail : x - x * tail;
+}
+
+float gelu_tanh(float x)
+{
+    return x * sigmoid(1.5957691216 * fma(0.044715 * x * x, x, x)); // 2 sqrt(2 / pi)
+}
+
+float activate(float x, uint function, float alpha)
+{
+    if (function == ELEMENT_GELU)
+        return gelu(x);
+    if (function == ELEMENT_GELU_TANH)
+        return gelu_tanh(x);
+    if (function == ELEMENT_SILU)
+        return x * sigmoid(alpha * x);
+    if (function == ELEMENT_RELU)
+        return x < 0.0 ? 0.0 : x; // NaN passes
+    if (function == ELEMENT_TANH)
+        return tanh_accurate(x);
+    return function == ELEMENT_SIGMOID ? sigmoid(x) : x;
+}

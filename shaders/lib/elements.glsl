@@ -1,0 +1,50 @@
+// Elements of strided tensors of rank 4, and pairs of neighbours.
+
+uint place(strided_params s, uvec4 at)
+{
+    return s.offset + at.x * s.stride0 + at.y * s.stride1 + at.z * s.stride2 + at.w * s.stride3;
+}
+
+// x as an element of the type holds it.
+float rounded(float x, uint type)
+{
+    if (type == TYPE_F32)
+        return x;
+    return type == TYPE_F16 ? float_from_f16(f16_from_float(x))
+                            : uintBitsToFloat(bf16_from_float(x) << 16);
+}
+
+uint pair_word(vec2 x, uint type)
+{
+    return type == TYPE_F16 ? f16_from_float(x.x) | f16_from_float(x.y) << 16
+                            : bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
+}
+
+// The order of floats as that of integers, with both zeros equal and NaN above all. Never 0.
+uint order_key(float x)
+{
+    uint bits = floatBitsToUint(x == 0.0 ? 0.0 : x);
+    return is_nan(x) ? 0xffffffffu : (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
+}
+
+// Unit `turn` of this invocation, see UNIT_LANES.
+uint unit_at(uint turn)
+{
+    uint group = gl_WorkGroupID.y * UNIT_GRID + gl_WorkGroupID.x;
+    return (group * UNIT_RUN + turn) * UNIT_LANES + gl_LocalInvocationIndex;
+}
+
+// Coordinates of unit u, with `width` units along axis 3.
+uvec4 unit_coordinates(uint u, uint width, uint size2, uint size1)
+{
+    uvec4 at = uvec4(0, 0, 0, u);
+    if (u < width)
+        return at;
+    at.w = u % width;
+    u /= width;
+    at.z = u % size2;
+    u /= size2;
+    at.y = u % size1;
+    at.x = u / size1;
+    return at;
+}

@@ -1,0 +1,94 @@
+#include <reference/model.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const double *weight,
+              const double *bias, double epsilon, double *y)
+{
+    for (size_t r = 0; r < rows; r++, x += n, y += n) {
+        double mean = 0, squares = 0;
+        for (size_t i = 0; i < n && kind == VKA_LAYER_NORM; i++)
+            mean += x[i] / (double)n;
+        for (size_t i = 0; i < n; i++)
+            squares += (x[i] - mean) * (x[i] - mean) / (double)n;
+        for (size_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) / sqrt(squares + (epsilon != 0 ? epsilon : 1e-5)) *
+                       (weight ? weight[i] : 1) +
+                   (bias ? bias[i] : 0);
+    }
+}
+
+double ref_activation(enum vka_activation kind, double alpha, double x)
+{
+    const double root = sqrt(0.5), tanh_scale = 0.79788456080286535588; /* sqrt(2 / pi) */
+    switch (kind) {
+    case VKA_GELU:
+        return x * 0.5 * erfc(-x * root);
+    case VKA_GELU_TANH:
+        return x / (1 + exp(-2 * tanh_scale * (x + 0.044715 * x * x * x)));
+    case VKA_SILU:
+        return x / (1 + exp(-alpha * x));
+    case VKA_RELU:
+        return x < 0 ? 0 : x;
+    case VKA_TANH:
+        return tanh(x);
+    case VKA_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case VKA_IDENTITY:
+    case VKA_ACTIVATION_COUNT:
+        break;
+    }
+    return x;
+}
+
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Sets what is below the bound to 0. */
+static void leave_out(double *w, size_t n, double bound)
+{
+    for (size_t i = 0; i < n; i++)
+        w[i] = w[i] < bound ? 0 : w[i];
+}
+
+enum vka_status ref_sample(const double *logits, size_t n, const struct vka_sample_op *op,
+                           double *w)
+{
+    double largest = -INFINITY, sum = 0, enough = 0;
+    double *sorted = calloc(n, sizeof *sorted);
+    if (!sorted)
+        return VKA_OUT_OF_HOST_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        largest = logits[i] > largest ? logits[i] : largest;
+    for (size_t i = 0; i < n; i++) {
+        double x = logits[i] == largest ? 0 : (logits[i] - largest) / (double)op->temperature;
+        w[i] = isnan(logits[i]) || isinf(largest) < 0 ? 0 : exp(x);
+    }
+    memcpy(sorted, w, n * sizeof *w);
+    qsort(sorted, n, sizeof *sorted, descending);
+    if (op->top_k && op->top_k < n)
+        leave_out(w, n, sorted[op->top_k - 1]);
+    for (size_t i = 0; i < n; i++)
+        sum += w[i];
+    if (op->top_p > 0 && op->top_p < 1)
+        for (size_t i = 0; i < n; i++) {
+            enough += sorted[i];
+            if (enough >= (double)op->top_p * sum) {
+                leave_out(w, n, sorted[i]);
+                break;
+            }
+        }
+    leave_out(w, n, (double)op->min_p);
+    sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += w[i];
+    for (size_t i = 0; i < n && sum > 0; i++)
+        w[i] /= sum;
+    free(sorted);
+    return VKA_OK;
+}

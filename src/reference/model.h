@@ -1,0 +1,22 @@
+/* The oracle of the operations of vkattn_model.h, in plain C and double. All arrays are dense.
+ * SPDX-License-Identifier: MIT */
+#ifndef VKA_REFERENCE_MODEL_H
+#define VKA_REFERENCE_MODEL_H
+
+#include <vkattn/vkattn_model.h>
+
+/* y[rows][n] = norm(x[rows][n]) * weight[n] + bias[n]; weight and bias may be NULL. epsilon 0: 1e-5.
+ */
+void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const double *weight,
+              const double *bias, double epsilon, double *y);
+
+/* The function at x. */
+double ref_activation(enum vka_activation kind, double alpha, double x);
+
+/* Probabilities of vka_sample_op, whose temperature is above 0, in w[n]: 0 for what is left out, all
+ * 0 where nothing can be drawn. Sorts by value, unlike the kernel. VKA_OK or
+ * VKA_OUT_OF_HOST_MEMORY. */
+enum vka_status ref_sample(const double *logits, size_t n, const struct vka_sample_op *op,
+                           double *w);
+
+#endif

@@ -1,0 +1,206 @@
+/* Draws: types x lengths x bounds, each index against the interval of u in which the oracle has it;
+ * over runs, each with a step of its own, and with logits that cannot be drawn. */
+#include "check_model.h"
+
+#include "../patience.h"
+
+#include <reference/model.h>
+#include <reference/reference.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define RUNS 6
+#define SLACK 2e-5 /* of a cumulative probability, from float32 sums */
+
+static const uint32_t shapes[][2] = {{1, 1}, {3, 5}, {17, 200}, {2, 5003}};
+
+struct sample_case {
+    struct vka_sample_op op;
+    struct operand x, step, y;
+    double *w;
+};
+
+static enum vka_status create(struct check *c, const uint32_t size[2], enum vka_dtype dtype,
+                              struct sample_case *t)
+{
+    const uint32_t one = 1;
+    enum vka_status status = model_operand(c, dtype, 2, size, &t->x);
+    if (status == VKA_OK)
+        status = model_operand(c, VKA_I32, 1, &one, &t->step);
+    if (status == VKA_OK)
+        status = model_operand(c, VKA_I32, 1, size, &t->y);
+    for (size_t i = 0; i < t->x.count && status == VKA_OK; i++)
+        t->x.values[i] = rng_chance(&c->rng, 5) ? -INFINITY
+                         : rng_chance(&c->rng, 2)
+                             ? NAN
+                             : operand_round(dtype, rng_uniform(&c->rng, -6, 6));
+    for (size_t i = 0; size[0] > 2 && i < size[1] && status == VKA_OK; i++)
+        t->x.values[i] = i % 2 ? -INFINITY : NAN; /* row 0 */
+    if (status == VKA_OK)
+        status = operand_write(&t->x);
+    t->step.values[0] = (double)rng_range(&c->rng, 0, 1u << 30);
+    if (status == VKA_OK)
+        status = operand_write(&t->step);
+    t->w = calloc(size[1], sizeof *t->w);
+    t->op.logits = t->x.view;
+    t->op.step = t->step.view;
+    t->op.output = t->y.view;
+    return status == VKA_OK && !t->w ? VKA_OUT_OF_HOST_MEMORY : status;
+}
+
+/* The draws of all rows at a step. */
+static bool check_rows(struct sample_case *t, uint32_t step, char why[WHY])
+{
+    const size_t n = t->x.size[1];
+    for (uint32_t row = 0; row < t->x.size[0]; row++) {
+        const uint32_t counter[4] = {step, row, 0, 0};
+        const uint32_t key[2] = {(uint32_t)t->op.seed, (uint32_t)(t->op.seed >> 32)};
+        uint32_t words[4];
+        double below = 0, got = t->y.values[row], all = 0;
+        ref_philox(counter, key, words);
+        double u = ldexp(words[0] >> 8, -24);
+        if (ref_sample(t->x.values + row * n, n, &t->op, t->w) != VKA_OK)
+            return false;
+        for (size_t i = 0; i < n; i++) {
+            all += t->w[i];
+            below += (double)i < got ? t->w[i] : 0;
+        }
+        if (all == 0 ? got == -1
+                     : got >= 0 && got < (double)n && t->w[(size_t)got] > 0 && u >= below - SLACK &&
+                           u < below + t->w[(size_t)got] + SLACK)
+            continue;
+        snprintf(why, WHY, "row %u at step %u gives %.0f, whose weights begin at %.7g; u is %.7g",
+                 row, step, got, below, u);
+        return false;
+    }
+    return true;
+}
+
+static void run_case(struct check *c, const uint32_t size[2], enum vka_dtype dtype, uint32_t top_k,
+                     float top_p, float min_p)
+{
+    struct sample_case t = {.op = {.struct_size = sizeof t.op}};
+    struct vka_plan *plan = NULL;
+    char text[CASE_TEXT], why[WHY] = "out of memory";
+    t.op.temperature = rng_chance(&c->rng, 50) ? 1 : 0.7f;
+    t.op.top_k = top_k;
+    t.op.top_p = top_p;
+    t.op.min_p = min_p;
+    t.op.seed = rng_next(&c->rng);
+    snprintf(text, sizeof text, "%ux%u %s, temperature %g, top_k %u, top_p %g, min_p %g", size[0],
+             size[1], vka_dtype_name(dtype), (double)t.op.temperature, top_k, (double)top_p,
+             (double)min_p);
+    enum vka_status status = create(c, size, dtype, &t);
+    const uint32_t step = status == VKA_OK ? (uint32_t)t.step.values[0] : 0;
+    if (status == VKA_OK) /* a row a pass, every second time */
+        status = vka_plan_create(
+            c->device, VKA_INFO(vka_plan_info, .submit_budget = rng_chance(&c->rng, 50) ? 1 : 0),
+            &plan);
+    if (status == VKA_OK)
+        status = vka_plan_add_sample(plan, &t.op);
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    for (uint32_t run = 0; run < RUNS && status == VKA_OK; run++) {
+        status = operand_write_noise(&t.y, &c->rng);
+        if (status == VKA_OK)
+            status = vka_plan_run(plan, PATIENCE);
+        if (status == VKA_OK)
+            status = operand_read(&t.y);
+        if (status == VKA_OK && operand_damage(&t.y) != SIZE_MAX)
+            check_fail(c, text, "what surrounds the output was overwritten");
+        if (status == VKA_OK && !check_rows(&t, step + run, why)) {
+            check_fail(c, text, why);
+            break;
+        }
+    }
+    if (status == VKA_OK)
+        status = operand_read(&t.step);
+    if (status != VKA_OK)
+        check_fail(c, text, vka_device_error(c->device));
+    vka_plan_destroy(&plan);
+    operand_destroy(&t.x);
+    operand_destroy(&t.step);
+    operand_destroy(&t.y);
+    free(t.w);
+}
+
+/* Without a temperature the largest, without a step the same each time; and the step counts runs. */
+static void check_greedy(struct check *c)
+{
+    struct sample_case t = {.op = {.struct_size = sizeof t.op}};
+    const uint32_t size[2] = {2, 70};
+    struct vka_plan *plan = NULL;
+    enum vka_status status = create(c, size, VKA_F32, &t);
+    if (status == VKA_OK) {
+        t.x.values[35] = 11;
+        t.x.values[70 + 69] = 11;
+        for (int i = 0; i < 140; i++)
+            t.x.values[i] = isnan(t.x.values[i]) ? 0 : t.x.values[i];
+        status = operand_write(&t.x);
+    }
+    const double step = status == VKA_OK ? t.step.values[0] : 0;
+    if (status == VKA_OK)
+        status = vka_plan_create(c->device, NULL, &plan);
+    if (status == VKA_OK)
+        status = vka_plan_add_sample(plan, &t.op);
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    for (int run = 0; run < 3 && status == VKA_OK; run++)
+        status = vka_plan_run(plan, PATIENCE);
+    if (status == VKA_OK)
+        status = operand_read(&t.y);
+    if (status == VKA_OK)
+        status = operand_read(&t.step);
+    if (status != VKA_OK)
+        check_fail(c, "greedy", vka_device_error(c->device));
+    else if (t.y.values[0] != 35 || t.y.values[1] != 69)
+        check_fail(c, "greedy", "the index is not that of the largest logit");
+    else if (t.step.values[0] != step + 3)
+        check_fail(c, "greedy", "the step does not count the runs");
+    vka_plan_destroy(&plan);
+    operand_destroy(&t.x);
+    operand_destroy(&t.step);
+    operand_destroy(&t.y);
+    free(t.w);
+}
+
+void check_draws(struct check *c)
+{
+    static const struct {
+        uint32_t k;
+        float p, min_p;
+    } bounds[] = {{0, 0, 0},     {1, 0, 0},    {40, 0, 0},         {0, 0.9f, 0},
+                  {0, 0, 0.05f}, {0, 0.3f, 0}, {40, 0.95f, 0.02f}, {5000, 1, 1}};
+    for (size_t s = 0; s < COUNTOF(shapes); s++)
+        for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
+            for (size_t b = 0; b < COUNTOF(bounds); b++)
+                if (check_case(c))
+                    run_case(c, shapes[s], (enum vka_dtype)dtype, bounds[b].k, bounds[b].p,
+                             bounds[b].min_p);
+    for (int draws = 0; draws < 3; draws++)
+        if (check_case(c))
+            check_greedy(c);
+}
+
+void bench_sample(struct check *c)
+{
+    const uint32_t size[2] = {1, 49152}, one = 1;
+    const struct layout dense = layout_dense();
+    struct operand x = {0}, y = {0};
+    struct vka_plan *plan = NULL;
+    enum vka_status status = operand_create(c->device, VKA_F32, 2, size, &dense, &x);
+    if (status == VKA_OK)
+        status = operand_create(c->device, VKA_I32, 1, &one, &dense, &y);
+    if (status == VKA_OK)
+        status = vka_plan_create(c->device, VKA_INFO(vka_plan_info, .timestamps = true), &plan);
+    if (status == VKA_OK)
+        status =
+            vka_plan_add_sample(plan, VKA_INFO(vka_sample_op, .logits = x.view, .temperature = 1,
+                                               .top_k = 40, .top_p = 0.95f, .output = y.view));
+    check_time(c, plan, status, 4.0 * (double)x.count, "GB/s", "top-k, top-p of 49152 f32");
+    vka_plan_destroy(&plan);
+    operand_destroy(&x);
+    operand_destroy(&y);
+}

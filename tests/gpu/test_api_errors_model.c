@@ -1,0 +1,492 @@
+/* Every documented error of the operations of vkattn_model.h. SPDX-License-Identifier: MIT */
+#include <vkattn/vkattn_model.h>
+
+#include "api_errors.h"
+
+static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL, VKA_I8};
+
+/* ---- Norms ----------------------------------------------------------------------------------- */
+
+static struct vka_norm_op good_norm(struct world *w)
+{
+    return *VKA_INFO(vka_norm_op, .input = T(VKA_F32, 2, 5, 3), .residual = T(VKA_F32, 2, 5, 3),
+                     .sum = T(VKA_F32, 2, 5, 3), .weight = T(VKA_F32, 3), .bias = T(VKA_F32, 3),
+                     .output = T(VKA_F32, 2, 5, 3));
+}
+
+#define NORM(word, ...)                                            \
+    do {                                                           \
+        struct vka_norm_op op = good_norm(w);                      \
+        __VA_ARGS__;                                               \
+        FAILS(VKA_INVALID, word, vka_plan_add_norm(w->plan, &op)); \
+    } while (0)
+
+static void norm(void **state)
+{
+    struct world *w = *state;
+    const struct vka_norm_op good = good_norm(w);
+    const size_t sizes[] = WRONG_SIZES(vka_norm_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_norm(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_norm(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        NORM("struct_size", op.struct_size = sizes[i]);
+    NORM("kind", op.kind = VKA_NORM_COUNT);
+    NORM("kind", op.kind = (enum vka_norm) - 1);
+    NORM("axes", op.axes = 4);
+    NORM("epsilon", op.epsilon = -1e-5f);
+    NORM("epsilon", op.epsilon = NAN);
+    NORM("epsilon", op.epsilon = INFINITY);
+    NORM("input", op.input = NULL);
+    NORM("output", op.output = NULL);
+    NORM("input", op.input = FOREIGN(VKA_F32, 2, 5, 3));
+    NORM("residual", op.residual = FOREIGN(VKA_F32, 2, 5, 3));
+    NORM("sum", op.sum = FOREIGN(VKA_F32, 2, 5, 3));
+    NORM("weight", op.weight = FOREIGN(VKA_F32, 3));
+    NORM("bias", op.bias = FOREIGN(VKA_F32, 3));
+    NORM("output", op.output = FOREIGN(VKA_F32, 2, 5, 3));
+    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
+        enum vka_dtype dtype = not_floats[i];
+        NORM("input", op.input = T(dtype, 2, 5, 3));
+        NORM("residual", op.residual = T(dtype, 2, 5, 3));
+        NORM("sum", op.sum = T(dtype, 2, 5, 3));
+        NORM("weight", op.weight = T(dtype, 3));
+        NORM("bias", op.bias = T(dtype, 3));
+        NORM("output", op.output = T(dtype, 2, 5, 3));
+    }
+    NORM("output", op.output = T(VKA_F32, 2, 5, 4));
+    NORM("output", op.output = T(VKA_F32, 10, 3));
+    NORM("residual", op.residual = T(VKA_F32, 1, 5, 3));
+    NORM("sum", op.sum = T(VKA_F32, 5, 3));
+    NORM("weight", op.weight = T(VKA_F32, 4));
+    NORM("weight", op.weight = T(VKA_F32, 1));
+    NORM("bias", op.bias = T(VKA_F32, 1, 3));
+    NORM("weight", op.axes = 2);
+    NORM("bias", op.axes = 2, op.weight = T(VKA_F32, 5, 3));
+}
+
+static void norm_overlaps(void **state)
+{
+    struct world *w = *state;
+    struct vka_tensor *store = T(VKA_F32, 128);
+    const uint32_t size[] = {2, 5, 3};
+    const uint64_t dense[] = {15, 3, 1}, repeat[] = {0, 3, 1};
+    NORM("output", op.output = op.residual);
+    NORM("output", op.output = op.sum);
+    NORM("output", op.output = world_strided(w, store, 0, 3, size, repeat));
+    NORM("sum", op.sum = world_strided(w, store, 0, 3, size, repeat));
+    NORM("sum", op.input = world_strided(w, store, 0, 3, size, dense),
+         op.sum = world_strided(w, store, 29, 3, size, dense));
+    NORM("output", op.input = world_strided(w, store, 0, 3, size, dense),
+         op.output = world_strided(w, store, 1, 3, size, dense));
+    NORM("output", op.sum = op.input, op.output = op.input);
+    /* In place, by another handle too. */
+    struct vka_norm_op op = good_norm(w);
+    op.input = world_strided(w, store, 0, 3, size, dense);
+    op.sum = world_strided(w, store, 0, 3, size, dense);
+    assert_int_equal(vka_plan_add_norm(w->plan, &op), VKA_OK);
+    op.sum = op.residual;
+    op.output = op.input;
+    assert_int_equal(vka_plan_add_norm(w->plan, &op), VKA_OK);
+}
+
+/* A row whose elements lie so far apart that no binding holds it. */
+static void norm_limits(void **state)
+{
+    struct world *w = *state;
+    const uint32_t size[] = {1, 17};
+    const uint64_t apart[] = {20000, 1100};
+    struct vka_norm_op op = {.struct_size = sizeof op};
+    op.input = world_strided(w, T(VKA_F32, 20000), 0, 2, size, apart);
+    op.output = T(VKA_F32, 1, 17);
+    FAILS(VKA_UNSUPPORTED, "bytes", vka_plan_add_norm(w->plan, &op));
+}
+
+/* ---- Element by element ---------------------------------------------------------------------- */
+
+static struct vka_activation_op good_activation(struct world *w)
+{
+    return *VKA_INFO(vka_activation_op, .kind = VKA_SILU, .input = T(VKA_F32, 2, 5, 3),
+                     .multiplier = T(VKA_F32, 5, 1), .output = T(VKA_F32, 2, 5, 3));
+}
+
+#define ACTIVATION(word, ...)                                            \
+    do {                                                                 \
+        struct vka_activation_op op = good_activation(w);                \
+        __VA_ARGS__;                                                     \
+        FAILS(VKA_INVALID, word, vka_plan_add_activation(w->plan, &op)); \
+    } while (0)
+
+static void activation(void **state)
+{
+    struct world *w = *state;
+    const struct vka_activation_op good = good_activation(w);
+    const size_t sizes[] = WRONG_SIZES(vka_activation_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_activation(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_activation(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        ACTIVATION("struct_size", op.struct_size = sizes[i]);
+    ACTIVATION("kind", op.kind = VKA_ACTIVATION_COUNT);
+    ACTIVATION("kind", op.kind = (enum vka_activation) - 1);
+    ACTIVATION("alpha", op.alpha = NAN);
+    ACTIVATION("input", op.input = NULL);
+    ACTIVATION("output", op.output = NULL);
+    ACTIVATION("input", op.input = FOREIGN(VKA_F32, 2, 5, 3));
+    ACTIVATION("multiplier", op.multiplier = FOREIGN(VKA_F32, 5, 1));
+    ACTIVATION("output", op.output = FOREIGN(VKA_F32, 2, 5, 3));
+    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
+        enum vka_dtype dtype = not_floats[i];
+        ACTIVATION("input", op.input = T(dtype, 2, 5, 3));
+        ACTIVATION("multiplier", op.multiplier = T(dtype, 5, 1));
+        ACTIVATION("output", op.output = T(dtype, 2, 5, 3));
+    }
+    ACTIVATION("input", op.input = T(VKA_F32, 2, 4, 3));
+    ACTIVATION("multiplier", op.multiplier = T(VKA_F32, 2));
+    ACTIVATION("multiplier", op.multiplier = T(VKA_F32, 2, 2, 5, 3));
+    ACTIVATION("output", op.output = T(VKA_F32, 1, 2, 5, 3));
+    ACTIVATION("output", op.input = T(VKA_F32, 1, 5, 3));
+    ACTIVATION("output", op.input = T(VKA_F32, 1, 5, 3), op.multiplier = NULL);
+    struct vka_tensor *store = T(VKA_F32, 64);
+    const uint32_t size[] = {2, 5, 3}, thin[] = {2, 5, 1};
+    const uint64_t dense[] = {15, 3, 1}, repeat[] = {15, 3, 0};
+    ACTIVATION("output", op.output = world_strided(w, store, 0, 3, size, repeat));
+    ACTIVATION("output", op.input = world_strided(w, store, 0, 3, size, dense),
+               op.output = world_strided(w, store, 1, 3, size, dense));
+    ACTIVATION("output", op.multiplier = world_strided(w, store, 0, 3, thin, dense),
+               op.output = world_strided(w, store, 0, 3, size, dense));
+    struct vka_activation_op op = good_activation(w);
+    op.output = op.input;
+    assert_int_equal(vka_plan_add_activation(w->plan, &op), VKA_OK);
+}
+
+static struct vka_binary_op good_binary(struct world *w)
+{
+    return *VKA_INFO(vka_binary_op, .a = T(VKA_F32, 3), .b = T(VKA_F16, 2, 5, 1),
+                     .output = T(VKA_BF16, 2, 5, 3));
+}
+
+#define BINARY(word, ...)                                            \
+    do {                                                             \
+        struct vka_binary_op op = good_binary(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_binary(w->plan, &op)); \
+    } while (0)
+
+static void binary(void **state)
+{
+    struct world *w = *state;
+    const struct vka_binary_op good = good_binary(w);
+    const size_t sizes[] = WRONG_SIZES(vka_binary_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_binary(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_binary(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        BINARY("struct_size", op.struct_size = sizes[i]);
+    BINARY("kind", op.kind = VKA_BINARY_COUNT);
+    BINARY("a", op.a = NULL);
+    BINARY("b", op.b = NULL);
+    BINARY("output", op.output = NULL);
+    BINARY("a", op.a = FOREIGN(VKA_F32, 3));
+    BINARY("b", op.b = FOREIGN(VKA_F32, 2, 5, 1));
+    BINARY("output", op.output = FOREIGN(VKA_F32, 2, 5, 3));
+    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
+        enum vka_dtype dtype = not_floats[i];
+        BINARY("a", op.a = T(dtype, 3));
+        BINARY("b", op.b = T(dtype, 2, 5, 1));
+        BINARY("output", op.output = T(dtype, 2, 5, 3));
+    }
+    BINARY("a", op.a = T(VKA_F32, 2));
+    BINARY("b", op.b = T(VKA_F32, 5));
+    BINARY("output", op.output = T(VKA_F32, 2, 2, 5, 3));
+    BINARY("output", op.a = op.b);
+    BINARY("a", op.a = T(VKA_F32, 2, 5, 3), op.output = op.b);
+    assert_int_equal(vka_plan_add_binary(w->plan, &good), VKA_OK);
+}
+
+/* ---- Rows by number -------------------------------------------------------------------------- */
+
+static struct vka_gather_op good_gather(struct world *w)
+{
+    return *VKA_INFO(vka_gather_op, .table = T(VKA_F16, 7, 32), .ids = T(VKA_I32, 2, 3),
+                     .output = T(VKA_F32, 2, 3, 32));
+}
+
+#define GATHER(word, ...)                                            \
+    do {                                                             \
+        struct vka_gather_op op = good_gather(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_gather(w->plan, &op)); \
+    } while (0)
+
+static void gather(void **state)
+{
+    struct world *w = *state;
+    const struct vka_gather_op good = good_gather(w);
+    const size_t sizes[] = WRONG_SIZES(vka_gather_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_gather(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_gather(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        GATHER("struct_size", op.struct_size = sizes[i]);
+    GATHER("scale", op.scale = NAN);
+    GATHER("table", op.table = NULL);
+    GATHER("ids", op.ids = NULL);
+    GATHER("output", op.output = NULL);
+    GATHER("table", op.table = FOREIGN(VKA_F16, 7, 32));
+    GATHER("ids", op.ids = FOREIGN(VKA_I32, 2, 3));
+    GATHER("output", op.output = FOREIGN(VKA_F32, 2, 3, 32));
+    GATHER("table", op.table = T(VKA_I32, 7, 32));
+    GATHER("table", op.table = T(VKA_I8, 7, 32));
+    GATHER("ids", op.ids = T(VKA_F32, 2, 3));
+    GATHER("output", op.output = T(VKA_Q8_0, 2, 3, 32));
+    GATHER("table", op.table = T(VKA_F16, 1, 7, 32));
+    GATHER("ids", op.ids = T(VKA_I32, 1, 1, 2, 3));
+    GATHER("output", op.output = T(VKA_F32, 6, 32));
+    GATHER("output", op.output = T(VKA_F32, 2, 3, 31));
+    GATHER("output", op.table = T(VKA_F32, 6, 32), op.ids = T(VKA_I32, 6), op.output = op.table);
+    struct vka_gather_op op = good_gather(w);
+    op.table = T(VKA_Q8_0, 7, 32);
+    assert_int_equal(vka_plan_add_gather(w->plan, &op), VKA_OK);
+}
+
+static struct vka_scatter_op good_scatter(struct world *w)
+{
+    return *VKA_INFO(vka_scatter_op, .update = T(VKA_F32, 2, 3, 4), .positions = T(VKA_I32, 2),
+                     .axis = 1, .circular = true, .output = T(VKA_F16, 2, 7, 4));
+}
+
+#define SCATTER(word, ...)                                            \
+    do {                                                              \
+        struct vka_scatter_op op = good_scatter(w);                   \
+        __VA_ARGS__;                                                  \
+        FAILS(VKA_INVALID, word, vka_plan_add_scatter(w->plan, &op)); \
+    } while (0)
+
+static void scatter(void **state)
+{
+    struct world *w = *state;
+    const struct vka_scatter_op good = good_scatter(w);
+    const size_t sizes[] = WRONG_SIZES(vka_scatter_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_scatter(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_scatter(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        SCATTER("struct_size", op.struct_size = sizes[i]);
+    SCATTER("axis", op.axis = 0);
+    SCATTER("axis", op.axis = 3);
+    SCATTER("update", op.update = NULL);
+    SCATTER("output", op.output = NULL);
+    SCATTER("update", op.update = FOREIGN(VKA_F32, 2, 3, 4));
+    SCATTER("positions", op.positions = FOREIGN(VKA_I32, 2));
+    SCATTER("output", op.output = FOREIGN(VKA_F32, 2, 7, 4));
+    SCATTER("update", op.update = T(VKA_I32, 2, 3, 4));
+    SCATTER("positions", op.positions = T(VKA_F32, 2));
+    SCATTER("output", op.output = T(VKA_BOOL, 2, 7, 4));
+    SCATTER("positions", op.positions = T(VKA_I32, 3));
+    SCATTER("positions", op.positions = T(VKA_I32, 1, 2));
+    SCATTER("output", op.output = T(VKA_F32, 2, 7, 5));
+    SCATTER("output", op.output = T(VKA_F32, 1, 2, 7, 4));
+    SCATTER("circular", op.update = T(VKA_F32, 2, 8, 4));
+    SCATTER("output", op.update = op.output);
+    struct vka_scatter_op op = good_scatter(w);
+    op.update = T(VKA_F32, 2, 8, 4);
+    op.circular = false;
+    assert_int_equal(vka_plan_add_scatter(w->plan, &op), VKA_OK);
+}
+
+/* ---- Rotary embedding ------------------------------------------------------------------------ */
+
+static struct vka_rotary_op good_rotary(struct world *w)
+{
+    return *VKA_INFO(vka_rotary_op, .input = T(VKA_F32, 2, 3, 5, 8), .positions = T(VKA_I32, 2, 5),
+                     .dim = 6, .cos = T(VKA_F16, 9, 3), .sin = T(VKA_F16, 9, 3),
+                     .output = T(VKA_BF16, 2, 3, 5, 8));
+}
+
+#define ROTARY(word, ...)                                            \
+    do {                                                             \
+        struct vka_rotary_op op = good_rotary(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_rotary(w->plan, &op)); \
+    } while (0)
+
+static void rotary(void **state)
+{
+    struct world *w = *state;
+    const struct vka_rotary_op good = good_rotary(w);
+    const double fast[] = {1, 0.5, 1.5}, nan[] = {1, NAN, 0}, fine[] = {1, 0.5, -0.25};
+    const size_t sizes[] = WRONG_SIZES(vka_rotary_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_rotary(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_rotary(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        ROTARY("struct_size", op.struct_size = sizes[i]);
+    ROTARY("dim", op.dim = 5);
+    ROTARY("dim", op.dim = 10);
+    ROTARY("attention_factor", op.attention_factor = INFINITY);
+    ROTARY("input", op.input = NULL);
+    ROTARY("output", op.output = NULL);
+    ROTARY("sin", op.sin = NULL);
+    ROTARY("cos", op.cos = NULL);
+    ROTARY("input", op.input = FOREIGN(VKA_F32, 2, 3, 5, 8));
+    ROTARY("positions", op.positions = FOREIGN(VKA_I32, 2, 5));
+    ROTARY("cos", op.cos = FOREIGN(VKA_F16, 9, 3));
+    ROTARY("sin", op.sin = FOREIGN(VKA_F16, 9, 3));
+    ROTARY("output", op.output = FOREIGN(VKA_F32, 2, 3, 5, 8));
+    ROTARY("input", op.input = T(VKA_I32, 2, 3, 5, 8));
+    ROTARY("positions", op.positions = T(VKA_F32, 2, 5));
+    ROTARY("cos", op.cos = T(VKA_I32, 9, 3));
+    ROTARY("sin", op.sin = T(VKA_BOOL, 9, 3));
+    ROTARY("output", op.output = T(VKA_I8, 2, 3, 5, 8));
+    ROTARY("input", op.input = T(VKA_F32, 6, 5, 8));
+    ROTARY("positions", op.positions = T(VKA_I32, 3, 5));
+    ROTARY("positions", op.positions = T(VKA_I32, 5));
+    ROTARY("cos", op.cos = T(VKA_F16, 9, 4));
+    ROTARY("sin", op.sin = T(VKA_F16, 9, 6));
+    ROTARY("sin", op.sin = T(VKA_F16, 8, 3));
+    ROTARY("cos", op.positions = NULL);
+    ROTARY("cos", op.cos = op.sin = T(VKA_F16, 2, 5, 3));
+    ROTARY("base", op.base = 10000);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = 0.5f);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = NAN);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = 100, op.frequencies = fine);
+    ROTARY("frequencies", op.frequencies = fine);
+    ROTARY("frequencies", op.cos = op.sin = NULL, op.frequencies = fast);
+    ROTARY("frequencies", op.cos = op.sin = NULL, op.frequencies = nan);
+    ROTARY("output", op.output = T(VKA_F32, 2, 3, 5, 6));
+    struct vka_rotary_op op = good_rotary(w);
+    op.cos = op.sin = NULL;
+    op.frequencies = fine;
+    op.output = op.input;
+    assert_int_equal(vka_plan_add_rotary(w->plan, &op), VKA_OK);
+}
+
+/* ---- The end of a model ---------------------------------------------------------------------- */
+
+static struct vka_argmax_op good_argmax(struct world *w)
+{
+    return *VKA_INFO(vka_argmax_op, .input = T(VKA_F16, 2, 3, 9), .output = T(VKA_I32, 2, 3));
+}
+
+#define ARGMAX(word, ...)                                            \
+    do {                                                             \
+        struct vka_argmax_op op = good_argmax(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_argmax(w->plan, &op)); \
+    } while (0)
+
+static void argmax(void **state)
+{
+    struct world *w = *state;
+    const struct vka_argmax_op good = good_argmax(w);
+    const size_t sizes[] = WRONG_SIZES(vka_argmax_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_argmax(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_argmax(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        ARGMAX("struct_size", op.struct_size = sizes[i]);
+    ARGMAX("input", op.input = NULL);
+    ARGMAX("output", op.output = NULL);
+    ARGMAX("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
+    ARGMAX("output", op.output = FOREIGN(VKA_I32, 2, 3));
+    ARGMAX("input", op.input = T(VKA_I32, 2, 3, 9));
+    ARGMAX("output", op.output = T(VKA_F32, 2, 3));
+    ARGMAX("output", op.output = T(VKA_I32, 2, 3, 1));
+    ARGMAX("output", op.input = T(VKA_F32, 9), op.output = T(VKA_I32, 9));
+    assert_int_equal(vka_plan_add_argmax(w->plan, &good), VKA_OK);
+}
+
+static struct vka_sample_op good_sample(struct world *w)
+{
+    return *VKA_INFO(vka_sample_op, .logits = T(VKA_F16, 3, 9), .temperature = 1, .top_k = 4,
+                     .top_p = 0.9f, .min_p = 0.1f, .step = T(VKA_I32, 1), .output = T(VKA_I32, 3));
+}
+
+#define SAMPLE(word, ...)                                            \
+    do {                                                             \
+        struct vka_sample_op op = good_sample(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_sample(w->plan, &op)); \
+    } while (0)
+
+static void sample(void **state)
+{
+    struct world *w = *state;
+    const struct vka_sample_op good = good_sample(w);
+    const size_t sizes[] = WRONG_SIZES(vka_sample_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_sample(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_sample(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        SAMPLE("struct_size", op.struct_size = sizes[i]);
+    SAMPLE("temperature", op.temperature = -1);
+    SAMPLE("temperature", op.temperature = INFINITY);
+    SAMPLE("top_p", op.top_p = -0.5f);
+    SAMPLE("top_p", op.top_p = 1.5f);
+    SAMPLE("min_p", op.min_p = NAN);
+    SAMPLE("min_p", op.min_p = 2);
+    SAMPLE("logits", op.logits = NULL);
+    SAMPLE("output", op.output = NULL);
+    SAMPLE("logits", op.logits = FOREIGN(VKA_F16, 3, 9));
+    SAMPLE("step", op.step = FOREIGN(VKA_I32, 1));
+    SAMPLE("output", op.output = FOREIGN(VKA_I32, 3));
+    SAMPLE("logits", op.logits = T(VKA_I32, 3, 9));
+    SAMPLE("step", op.step = T(VKA_F32, 1));
+    SAMPLE("output", op.output = T(VKA_F32, 3));
+    SAMPLE("logits", op.logits = T(VKA_F16, 1, 3, 9));
+    SAMPLE("step", op.step = T(VKA_I32, 3));
+    SAMPLE("output", op.output = T(VKA_I32, 9));
+    SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = T(VKA_I32, 9));
+    SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = op.step);
+    const uint32_t size = (1u << 24) + 1;
+    const uint64_t repeat = 0;
+    SAMPLE("logits", op.logits = world_strided(w, T(VKA_F16, 1), 0, 1, &size, &repeat),
+           op.output = T(VKA_I32, 1));
+    assert_int_equal(vka_plan_add_sample(w->plan, &good), VKA_OK);
+}
+
+static struct vka_pool_op good_pool(struct world *w)
+{
+    return *VKA_INFO(vka_pool_op, .input = T(VKA_F16, 2, 3, 9), .mask = T(VKA_BOOL, 2, 3),
+                     .lengths = T(VKA_I32, 2), .output = T(VKA_F32, 2, 9));
+}
+
+#define POOL(word, ...)                                            \
+    do {                                                           \
+        struct vka_pool_op op = good_pool(w);                      \
+        __VA_ARGS__;                                               \
+        FAILS(VKA_INVALID, word, vka_plan_add_pool(w->plan, &op)); \
+    } while (0)
+
+static void pool(void **state)
+{
+    struct world *w = *state;
+    const struct vka_pool_op good = good_pool(w);
+    const size_t sizes[] = WRONG_SIZES(vka_pool_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_pool(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_pool(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        POOL("struct_size", op.struct_size = sizes[i]);
+    POOL("input", op.input = NULL);
+    POOL("output", op.output = NULL);
+    POOL("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
+    POOL("mask", op.mask = FOREIGN(VKA_BOOL, 2, 3));
+    POOL("lengths", op.lengths = FOREIGN(VKA_I32, 2));
+    POOL("output", op.output = FOREIGN(VKA_F32, 2, 9));
+    POOL("input", op.input = T(VKA_I32, 2, 3, 9));
+    POOL("mask", op.mask = T(VKA_I32, 2, 3));
+    POOL("lengths", op.lengths = T(VKA_F32, 2));
+    POOL("output", op.output = T(VKA_I32, 2, 9));
+    POOL("input", op.input = T(VKA_F32, 2, 3, 9, 1));
+    POOL("mask", op.mask = T(VKA_BOOL, 2, 4));
+    POOL("mask", op.mask = T(VKA_BOOL, 6));
+    POOL("lengths", op.lengths = T(VKA_I32, 1));
+    POOL("output", op.output = T(VKA_F32, 2, 3));
+    assert_int_equal(vka_plan_add_pool(w->plan, &good), VKA_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norm),        cmocka_unit_test(norm_overlaps),
+        cmocka_unit_test(norm_limits), cmocka_unit_test(activation),
+        cmocka_unit_test(binary),      cmocka_unit_test(gather),
+        cmocka_unit_test(scatter),     cmocka_unit_test(rotary),
+        cmocka_unit_test(argmax),      cmocka_unit_test(sample),
+        cmocka_unit_test(pool),
+    };
+    return cmocka_run_group_tests(tests, world_create, world_destroy);
+}
