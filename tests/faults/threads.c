@@ -1,8 +1,27 @@
-#include <errno.h>
-#include <pthread.h>
-
 /* No threads of the library's own, so that calls come in the same order each time: it does without,
  * as where a process may have no more. */
+#include <errno.h>
+#include <stdint.h>
+
+#ifdef _WIN32
+uintptr_t __wrap__beginthreadex(void *security, unsigned stack, unsigned(__stdcall *run)(void *),
+                                void *argument, unsigned flags, unsigned *id);
+
+uintptr_t __wrap__beginthreadex(void *security, unsigned stack, unsigned(__stdcall *run)(void *),
+                                void *argument, unsigned flags, unsigned *id)
+{
+    (void)security;
+    (void)stack;
+    (void)run;
+    (void)argument;
+    (void)flags;
+    (void)id;
+    errno = EAGAIN;
+    return 0;
+}
+#else
+#include <pthread.h>
+
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *argument);
 
@@ -15,3 +34,4 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
     (void)argument;
     return EAGAIN;
 }
+#endif
