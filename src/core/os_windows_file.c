@@ -198,8 +198,11 @@ FILE *os_open_file(const char *path, uint64_t *size)
     LARGE_INTEGER bytes = {0};
     /* Others may rename and delete it meanwhile, as the CRT's own functions would forbid. */
     HANDLE handle = open_path(path, GENERIC_READ, FILE_ATTRIBUTE_NORMAL);
-    if (handle == INVALID_HANDLE_VALUE)
+    if (handle == INVALID_HANDLE_VALUE) {
+        const int code = errno;
+        errno = code == EACCES && os_look(path) == OS_FOLDER ? EISDIR : code;
         return NULL;
+    }
     const bool regular = look_at(handle) == OS_FILE && GetFileSizeEx(handle, &bytes);
     const int descriptor = _open_osfhandle((intptr_t)handle, _O_RDONLY | _O_BINARY | _O_NOINHERIT);
     if (descriptor < 0) {
