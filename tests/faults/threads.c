@@ -4,11 +4,8 @@
 #include <stdint.h>
 
 #ifdef _WIN32
-uintptr_t __wrap__beginthreadex(void *security, unsigned stack, unsigned(__stdcall *run)(void *),
-                                void *argument, unsigned flags, unsigned *id);
-
-uintptr_t __wrap__beginthreadex(void *security, unsigned stack, unsigned(__stdcall *run)(void *),
-                                void *argument, unsigned flags, unsigned *id)
+static uintptr_t refuse(void *security, unsigned stack, unsigned(__stdcall *run)(void *),
+                        void *argument, unsigned flags, unsigned *id)
 {
     (void)security;
     (void)stack;
@@ -19,6 +16,12 @@ uintptr_t __wrap__beginthreadex(void *security, unsigned stack, unsigned(__stdca
     errno = EAGAIN;
     return 0;
 }
+
+/* Calls go through the pointer that the import library has for the function. */
+extern uintptr_t (*__wrap___imp__beginthreadex)(void *, unsigned, unsigned(__stdcall *)(void *),
+                                                void *, unsigned, unsigned *);
+uintptr_t (*__wrap___imp__beginthreadex)(void *, unsigned, unsigned(__stdcall *)(void *), void *,
+                                         unsigned, unsigned *) = refuse;
 #else
 #include <pthread.h>
 
