@@ -97,6 +97,8 @@ void device_request_fill(const struct vka_device *device, struct device_request 
     }
     if (caps->host_import)
         add_extension(request, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    if (caps->portability) /* none of the features that it makes optional is used */
+        add_extension(request, PORTABILITY_SUBSET);
     if (caps->matrices)
         add_matrices(caps, version, tail, request);
 }
