@@ -117,6 +117,9 @@ find_missing() {
         need xvfb has_command Xvfb
         need xauth has_command xauth
         need dpkg-dev has_command dpkg-source
+        need gcc-aarch64-linux-gnu has_command aarch64-linux-gnu-gcc
+        need gcc-arm-linux-gnueabihf has_command arm-linux-gnueabihf-gcc
+        need qemu-user has_command qemu-aarch64
         ;;
     esac
     case $1 in
