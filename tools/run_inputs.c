@@ -21,8 +21,8 @@ static const char *describe(const struct vka_io_array *array, char text[256])
 
 /* Prints "FILE: expected ..., got F32 [2][5][64]". */
 FORMAT_PRINTF(3, 4)
-static enum tool_exit
-    refuse(const char *path, const struct vka_io_array *array, const char *format, ...)
+static enum tool_exit refuse(const char *path, const struct vka_io_array *array, const char *format,
+                             ...)
 {
     char got[256], expected[512];
     va_list args;
