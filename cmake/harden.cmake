@@ -1,6 +1,13 @@
 # Hardening of everything that an optimised build makes: checks of stacks and of buffers' sizes,
 # tables of functions that are read-only once they are bound, executables at any address, and where
 # the processor has it, jumps and returns to where they belong.
+#
+# On Windows only addresses and what is executable: MinGW's other checks need a library of their own
+# in every program that links a static one of ours.
+if(WIN32)
+  add_link_options(-Wl,--dynamicbase,--high-entropy-va,--nxcompat)
+  return()
+endif()
 include(CheckCCompilerFlag)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)

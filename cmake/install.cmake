@@ -5,7 +5,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vkattn)
 install(DIRECTORY include/vkattn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         PATTERN vkattn_mpi.h EXCLUDE)
 install(TARGETS vkattn vkattn_archive vkattn_io_archive EXPORT vkattn-targets
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT vkattn-targets NAMESPACE vkattn:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/vkattn-config.cmake.in
   ${PROJECT_BINARY_DIR}/cmake/vkattn-config.cmake INSTALL_DESTINATION ${package_dir})

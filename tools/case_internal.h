@@ -4,6 +4,8 @@
 
 #include "case.h"
 
+#include "core/format.h"
+
 #include <jansson.h>
 
 /* For refusals: the file to name, and the caller's room for the sentence (NULL: none wanted). */
@@ -14,8 +16,8 @@ struct case_where {
 
 /* Writes "PATH: " and the rest to the sentence, as a single line even if names in the file hold
  * newlines. Returns VKA_IO. */
-__attribute__((format(printf, 2, 3))) enum vka_status case_refuse(const struct case_where *at,
-                                                                  const char *format, ...);
+FORMAT_PRINTF(2, 3)
+enum vka_status case_refuse(const struct case_where *at, const char *format, ...);
 
 /* The same for lack of memory; returns VKA_OUT_OF_HOST_MEMORY. */
 enum vka_status case_no_memory(const struct case_where *at);

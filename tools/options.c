@@ -184,7 +184,8 @@ bool options_parse(int argc, char **argv, const struct option_spec *specs, int *
     optind = 1;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":", table, &index)) != -1) {
-        if (c == ':') {
+        /* To MinGW a value that is too much lacks too. */
+        if (c == ':' && !strchr(argv[optind - 1], '=')) {
             tool_error("%s: expected a value after it", argv[optind - 1]);
             return false;
         }

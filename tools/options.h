@@ -3,6 +3,8 @@
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
 
+#include "core/format.h"
+
 #include <vkattn/vkattn.h>
 
 /* The exit codes of the process; scripts rely on the numbers. */
@@ -23,7 +25,7 @@ void tool_set_command(const char *command);
 
 /* Prints one line to stderr: "vkattn COMMAND: ...". Control characters become '?', so that a name
  * from a file cannot split the line or control the terminal. */
-__attribute__((format(printf, 1, 2))) void tool_error(const char *format, ...);
+FORMAT_PRINTF(1, 2) void tool_error(const char *format, ...);
 
 enum option_kind {
     OPTION_FLAG = 0, /* bool: set to true */

@@ -1,6 +1,8 @@
 /* Reads the files of vkattn run. SPDX-License-Identifier: MIT */
 #include "run_inputs.h"
 
+#include "core/format.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,8 +20,9 @@ static const char *describe(const struct vka_io_array *array, char text[256])
 }
 
 /* Prints "FILE: expected ..., got F32 [2][5][64]". */
-__attribute__((format(printf, 3, 4))) static enum tool_exit
-refuse(const char *path, const struct vka_io_array *array, const char *format, ...)
+FORMAT_PRINTF(3, 4)
+static enum tool_exit refuse(const char *path, const struct vka_io_array *array, const char *format,
+                             ...)
 {
     char got[256], expected[512];
     va_list args;

@@ -110,6 +110,16 @@ find_missing() {
         need chromium has_command chromium
         need libopenmpi-dev has_command mpicc
         need openmpi-bin has_command mpirun
+        need gcc-mingw-w64-x86-64 has_command x86_64-w64-mingw32-gcc
+        need g++-mingw-w64-x86-64 has_command x86_64-w64-mingw32-g++
+        need wine has_command wine
+        need wine64 has_command wineserver
+        need xvfb has_command Xvfb
+        need xauth has_command xauth
+        need dpkg-dev has_command dpkg-source
+        need gcc-aarch64-linux-gnu has_command aarch64-linux-gnu-gcc
+        need gcc-arm-linux-gnueabihf has_command arm-linux-gnueabihf-gcc
+        need qemu-user has_command qemu-aarch64
         ;;
     esac
     case $1 in

@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: MIT */
 #include "sweep.h"
 
+#include "core/os.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,11 +13,10 @@
 char *sweep_csv(const struct sweep *sweep)
 {
     const struct bench_options *o = sweep->options;
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
+    struct os_memory memory;
+    if (!os_memory_open(&memory))
         return NULL;
+    FILE *out = memory.stream;
     fputs("series,batch,n_head,n_kv_head,head_dim,causal,dtype,n_q,n_kv,repeat,median_ms,min_ms,"
           "gpu_ms,gflops,gbps,workspace_bytes\n",
           out);
@@ -35,11 +36,7 @@ char *sweep_csv(const struct sweep *sweep)
             fprintf(out, ",%.9g,%.9g,%" PRIu64 "\n", p->gflops, p->gbps, p->workspace);
         }
     }
-    if (fclose(out)) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    return os_memory_close(&memory) ? memory.text : NULL;
 }
 
 /* ---- The plot: two panels with logarithmic axes, time and rate against length ---------------- */
@@ -251,11 +248,10 @@ char *sweep_svg(const struct sweep *sweep)
         {"median time of a run", "ms", time_of, 72, {0}, {0}},
         {"GFLOP/s", "GFLOP/s", rate_of, 560, {0}, {0}},
     };
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
+    struct os_memory memory;
+    if (!os_memory_open(&memory))
         return NULL;
+    FILE *out = memory.stream;
     put_head(out, sweep);
     for (size_t i = 0; i < sizeof panels / sizeof panels[0]; i++) {
         if (!fit_panel(sweep, &panels[i]))
@@ -266,9 +262,5 @@ char *sweep_svg(const struct sweep *sweep)
         put_names(out, sweep, &panels[i]);
     }
     fputs("</svg>\n", out);
-    if (fclose(out)) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    return os_memory_close(&memory) ? memory.text : NULL;
 }

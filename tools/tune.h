@@ -5,6 +5,8 @@
 
 #include "bench.h"
 
+#include "core/format.h"
+
 #define TUNE_VARIANTS 4  /* variants of a kernel that are tried: 0 .. 3 */
 #define TUNE_PROBLEMS 16 /* the most problems of a plan */
 #define TUNE_KERNELS 64
@@ -55,7 +57,6 @@ bool trial_agrees(const double *got, const double *want, size_t count, size_t wi
 enum tool_exit tune_check(struct tuning *tuning, const char *kernel, int dtype, bool *right);
 
 /* Appends a line to the profile. */
-__attribute__((format(printf, 2, 3))) enum tool_exit tune_append(struct tuning *tuning,
-                                                                 const char *format, ...);
+FORMAT_PRINTF(2, 3) enum tool_exit tune_append(struct tuning *tuning, const char *format, ...);
 
 #endif

@@ -2,6 +2,8 @@
 #include "commands.h"
 #include "options.h"
 
+#include "core/os.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -91,6 +93,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    os_program_begin(&argc, &argv);
     int code = dispatch(argc, argv);
     /* A full disk or a closed pipe must not look like success. */
     if (fflush(stdout) || ferror(stdout)) {

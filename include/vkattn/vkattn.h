@@ -62,13 +62,7 @@ extern "C" {
 #endif
 
 #if defined(_WIN32)
-#if defined(VKA_BUILD)
-#define VKA_API __declspec(dllexport)
-#elif defined(VKA_STATIC)
-#define VKA_API
-#else
-#define VKA_API __declspec(dllimport)
-#endif
+#define VKA_API /* functions alone: the same declaration serves the DLL and the static library */
 #else
 #define VKA_API __attribute__((visibility("default")))
 #endif

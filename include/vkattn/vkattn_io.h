@@ -15,6 +15,9 @@
  * Writing. A file is written under another name beside its path and then renamed, so that path is
  * whole or untouched, and programs that have the old file open keep it. The new file has the
  * permissions of the old one. It replaces only a regular file, or the symbolic link to one.
+ *
+ * Windows. Paths are UTF-8. A file that is open for reading here cannot be replaced: writing it gives
+ * VKA_IO, and the old file stays.
  */
 #ifndef VKATTN_IO_H
 #define VKATTN_IO_H

@@ -2,15 +2,18 @@
  * system implements this header in files os_<system>*.c; no other file asks a system.
  *
  * A function that can fail returns false or NULL and sets errno; os_error_text has the words for
- * it. Any thread may call any function; a stream, draft or folder belongs to one thread at a time. */
+ * it. Any thread may call any function; a stream, draft or folder belongs to one thread at a time.
+ * A path is UTF-8 on Windows and any bytes elsewhere. */
 #ifndef VKA_CORE_OS_H
 #define VKA_CORE_OS_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#ifndef _WIN32
+#include <pthread.h>
+#endif
 
 /* ---- Process, time, threads (os_posix.c) ------------------------------------------------------ */
 
@@ -39,6 +42,15 @@ void os_run_threads(size_t n, void (*function)(void *context), void *context);
 
 /* A lock that one thread holds, and does not take twice. A static one is initialised by
  * OS_MUTEX_INIT and never destroyed. */
+#ifdef _WIN32
+struct os_mutex {
+    void *lock; /* an SRWLOCK, which is one pointer */
+};
+#define OS_MUTEX_INIT \
+    {                 \
+        NULL          \
+    }
+#else
 struct os_mutex {
     pthread_mutex_t lock; /* the system's own type */
 };
@@ -46,6 +58,7 @@ struct os_mutex {
     {                             \
         PTHREAD_MUTEX_INITIALIZER \
     }
+#endif
 void os_mutex_lock(struct os_mutex *mutex);
 void os_mutex_unlock(struct os_mutex *mutex);
 
@@ -81,7 +94,8 @@ void *os_map_file(FILE *file, size_t size);
 void os_unmap_file(void *data, size_t size);
 
 /* A file that is written under a name of its own beside path, and takes the place of path when it
- * is whole. Programs that have the old file open keep it. Every draft that was created is
+ * is whole. Programs that have the old file open keep it; on Windows, where one has it mapped, the
+ * draft cannot be kept (EACCES). Every draft that was created is
  * discarded, at any time:
  *
  *     bool done = os_draft_write(&draft, data, size) && os_draft_keep(&draft);
@@ -108,11 +122,27 @@ void os_draft_discard(struct os_draft *draft);
 
 #define OS_PATH_SIZE 4096 /* bytes of a path with its NUL */
 
+/* The first thing that a program does: its arguments become UTF-8, and what it prints is neither
+ * converted nor given other ends of lines. Changes nothing where that is so anyway. */
+void os_program_begin(int *argc, char ***argv);
+
+/* What is written to stream, as one text with a NUL after its size bytes. The struct stays in its
+ * place until it is closed. */
+struct os_memory {
+    FILE *stream;
+    char *text; /* the caller frees it */
+    size_t size;
+};
+bool os_memory_open(struct os_memory *memory);
+
+/* Ends the stream. False: not all was kept, and text is NULL. */
+bool os_memory_close(struct os_memory *memory);
+
 /* The folder `name` in the user's cache folder. False, errno unset: the user has none or, unless it
  * is made, it cannot be read. One that cannot be made fails when a file is written there. */
 bool os_cache_folder(const char *name, bool make, char folder[OS_PATH_SIZE]);
 
-/* A variable of the environment, until a thread sets it; NULL: there is none. */
+/* A variable of the environment, until a thread sets it or asks again; NULL: there is none. */
 const char *os_environment(const char *name);
 
 /* Whether a stream writes to a terminal. */

@@ -12,6 +12,31 @@ struct os_folder {
     DIR *dir;
 };
 
+void os_program_begin(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+}
+
+bool os_memory_open(struct os_memory *memory)
+{
+    *memory = (struct os_memory){0};
+    memory->stream = open_memstream(&memory->text, &memory->size);
+    return memory->stream;
+}
+
+bool os_memory_close(struct os_memory *memory)
+{
+    const bool failed = ferror(memory->stream);
+    const bool whole = fclose(memory->stream) == 0 && !failed;
+    memory->stream = NULL;
+    if (!whole) {
+        free(memory->text);
+        memory->text = NULL;
+    }
+    return whole;
+}
+
 bool os_cache_folder(const char *name, bool make, char folder[OS_PATH_SIZE])
 {
     const char *base = getenv("XDG_CACHE_HOME"), *below = "";

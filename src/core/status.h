@@ -2,6 +2,8 @@
 #ifndef VKA_CORE_STATUS_H
 #define VKA_CORE_STATUS_H
 
+#include "core/format.h"
+
 #include <vkattn/vkattn.h>
 
 /* Receives sentences: passes them to the application's callback and keeps the last error for
@@ -13,13 +15,13 @@ struct log {
 };
 
 /* Formats a sentence and passes it to the callback. */
-__attribute__((format(printf, 3, 4))) void log_message(struct log *log, enum vka_log_level level,
-                                                       const char *format, ...);
+FORMAT_PRINTF(3, 4)
+void log_message(struct log *log, enum vka_log_level level, const char *format, ...);
 
 /* Keeps the sentence as the last error, logs it and returns status, so that a failure is one line:
  *     return log_error(log, VKA_INVALID, "%s: rank is %u, not 1 to 4", __func__, rank); */
-__attribute__((format(printf, 3, 4))) enum vka_status
-log_error(struct log *log, enum vka_status status, const char *format, ...);
+FORMAT_PRINTF(3, 4)
+enum vka_status log_error(struct log *log, enum vka_status status, const char *format, ...);
 
 /* For functions with `status`, `log` and a label `fail`. CHECK_ARG checks an argument; TRY calls a
  * function that has already logged why it fails. */

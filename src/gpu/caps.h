@@ -21,6 +21,7 @@ struct caps {
     uint32_t max_bindings;     /* storage buffers a kernel */
     uint64_t host_alignment;   /* of the address and size of imported host memory, in bytes */
     bool host_import;          /* VK_EXT_external_memory_host */
+    bool portability;          /* VK_KHR_portability_subset: Vulkan over another interface */
     double timestamp_ns;       /* of one tick */
     uint64_t timestamp_mask;   /* valid bits */
     uint32_t max_texels;       /* of a texel buffer */

@@ -100,6 +100,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
         memory_can_import(instance, physical);
     if (caps->host_import)
         size.pNext = &host;
+    caps->portability = vk_has_extension(instance, physical, PORTABILITY_SUBSET);
     instance->vkGetPhysicalDeviceProperties2(physical, &properties);
     if (driver.driverName[0])
         snprintf(p->driver, sizeof p->driver, "%.120s %.120s", driver.driverName,

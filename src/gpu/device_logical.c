@@ -1,5 +1,6 @@
 /* Creates the logical device with the extensions and features that we use. Each of them has a row
- * in device_adopt.c too, which checks an application's device for it. */
+ * in device_adopt.c too, which checks an application's device for it; but for that of the portability
+ * subset, which Vulkan wants of whoever makes such a device. */
 #include "gpu/device.h"
 
 static void add_extension(struct device_request *request, const char *name)
@@ -97,6 +98,8 @@ void device_request_fill(const struct vka_device *device, struct device_request 
     }
     if (caps->host_import)
         add_extension(request, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    if (caps->portability) /* none of the features that it makes optional is used */
+        add_extension(request, PORTABILITY_SUBSET);
     if (caps->matrices)
         add_matrices(caps, version, tail, request);
 }

@@ -98,6 +98,10 @@ enum vka_status vk_instance_create(struct log *log, bool validation, bool labels
 {
     static const char *const layer = "VK_LAYER_KHRONOS_validation";
     static const char *const debug_utils = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
+    static const char *const portability = VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME;
+    const char *extensions[2];
+    uint32_t n_extension = 0;
+    VkInstanceCreateFlags flags = 0;
     enum vka_status status = VKA_OK;
     memset(instance, 0, sizeof *instance);
     os_mutex_lock(&volk_lock);
@@ -117,9 +121,16 @@ enum vka_status vk_instance_create(struct log *log, bool validation, bool labels
     }
     instance->debug_utils = (validation && has_instance_extension(layer, debug_utils)) ||
                             ((validation || labels) && has_instance_extension(NULL, debug_utils));
+    if (instance->debug_utils)
+        extensions[n_extension++] = debug_utils;
+    if (has_instance_extension(NULL, portability)) { /* else the loader hides such drivers */
+        extensions[n_extension++] = portability;
+        flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
+    }
     VK(vkCreateInstance(
         &(VkInstanceCreateInfo){
             .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+            .flags = flags,
             .pApplicationInfo =
                 &(VkApplicationInfo){
                     .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
@@ -128,8 +139,8 @@ enum vka_status vk_instance_create(struct log *log, bool validation, bool labels
                 },
             .enabledLayerCount = validation ? 1 : 0,
             .ppEnabledLayerNames = &layer,
-            .enabledExtensionCount = instance->debug_utils ? 1 : 0,
-            .ppEnabledExtensionNames = &debug_utils,
+            .enabledExtensionCount = n_extension,
+            .ppEnabledExtensionNames = extensions,
         },
         NULL, &instance->handle));
     volkLoadInstanceOnly(instance->handle); /* vkGetDeviceProcAddr, for volkLoadDeviceTable */

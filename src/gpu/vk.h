@@ -76,6 +76,9 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDime
     VkPhysicalDevice, uint32_t *, VkCooperativeMatrixFlexibleDimensionsPropertiesNV *);
 #endif
 
+/* In the headers of beta extensions alone. A device that has it wants it enabled. */
+#define PORTABILITY_SUBSET "VK_KHR_portability_subset"
+
 #define VK_INSTANCE_FUNCTIONS(F)                   \
     F(vkDestroyInstance)                           \
     F(vkEnumeratePhysicalDevices)                  \

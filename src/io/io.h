@@ -2,13 +2,9 @@
 #ifndef VKA_IO_IO_H
 #define VKA_IO_IO_H
 
-#include <vkattn/vkattn_io.h>
+#include "core/format.h"
 
-#if defined(__GNUC__)
-#define VKA_IO_PRINTF(text, first) __attribute__((format(printf, text, first)))
-#else
-#define VKA_IO_PRINTF(text, first)
-#endif
+#include <vkattn/vkattn_io.h>
 
 /* Formats a name in a sentence, cut: names come from files and may be megabytes long. */
 #define VKA_IO_NAME "%.100s"
@@ -16,7 +12,7 @@
 /* Writes "path: sentence" to error[VKA_IO_ERROR_SIZE] and returns status. error and path may be
  * NULL. Control characters and invalid UTF-8, which names in files may hold, become '?'. */
 enum vka_status vka_io_fail(char *error, enum vka_status status, const char *path,
-                            const char *format, ...) VKA_IO_PRINTF(4, 5);
+                            const char *format, ...) FORMAT_PRINTF(4, 5);
 
 /* The same for a system call that failed: "path: cannot VERB: text of errno". */
 enum vka_status vka_io_fail_errno(char *error, const char *path, const char *verb);

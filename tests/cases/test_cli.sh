@@ -1,9 +1,14 @@
 #!/bin/sh
 # The promises of the vkattn command: exit codes, one line an error, whole outputs, and that the
 # numbers of a run and a check are right. Usage: test_cli.sh VKATTN, run from any folder.
-# Exits 77 where there is no usable Vulkan device. SPDX-License-Identifier: MIT
+# Exits 77 where there is no usable Vulkan device. With VKATTN_TEST_SYSTEM=windows VKATTN runs a
+# Windows program, and what that system lacks is left out. SPDX-License-Identifier: MIT
 set -u
 export LC_ALL=C
+lacks() # lacks WHAT : whether the system lacks it, which is said
+{
+    [ "${VKATTN_TEST_SYSTEM:-}" = windows ] && echo "SKIPPED: Windows has no $1"
+}
 
 vkattn=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 cases=$(cd "$(dirname "$0")" && pwd)
@@ -215,11 +220,13 @@ expect 1 '"result":"fail".*"output":"scores","index":\[0,0,0,0\],"got":' \
     check --json bad/scores.safetensors
 # A path that is not UTF-8 is one string all the same: U+FFFD for each byte that is not, and broken,
 # overlong and cut characters are no UTF-8. Long names are whole.
+if ! lacks 'names that are not UTF-8'; then
 odd=$(printf 'caf\303\251 \377\300\200\355\240\200\360\237')
 good=$(printf 'caf\303\251 %s' "$(printf '\357\277\275%.0s' 1 2 3 4 5 6 7 8)")
 cp "$seed" "$odd.safetensors"
 expect 0 "\"file\":\"$good.safetensors\"" check --json "$odd.safetensors"
 rm "$odd.safetensors"
+fi
 long=$(printf 'caf\303\251%.0s' $(seq 60)) # 300 bytes
 {
     header=$(json_header "$seed" | sed 's/"seed002_small"/"'"$long"'"/')
@@ -369,10 +376,16 @@ cmp layer.safetensors layer.before || fail 'a layer file was replaced'
 cmp x.npy q.npy || fail 'an input was replaced'
 refuse '--output: expected another file than --query' layer.safetensors --query soft-q.npy \
     --output hard-q.npy
-refuse '--output: expected another file than --query' layer.safetensors --query /dev/stdin \
-    --output q.npy <q.npy
+if ! lacks '/dev/stdin'; then
+    refuse '--output: expected another file than --query' layer.safetensors --query /dev/stdin \
+        --output q.npy <q.npy
+fi
 rm -f soft-* hard-* new.* q.npy k.npy v.npy
-expect 0 '' run layer.safetensors --query /dev/stdin --output y2.npy --verdict none <x.npy
+input=/dev/stdin
+if lacks '/dev/stdin'; then
+    input=x.npy
+fi
+expect 0 '' run layer.safetensors --query "$input" --output y2.npy --verdict none <x.npy
 expect 0 '' run layer.safetensors --query x.npy --output none --verdict none
 expect 0 '' run layer.safetensors --query x.npy --output y.npy
 cmp -s y.npy y2.npy || fail 'an input from /dev/stdin gives something else'
@@ -384,7 +397,7 @@ for length in 248 249 250 251 252 253 254 255; do
     cmp -s y.npy "$name" || fail "an output with a name of $length bytes"
     rm -f "$name"
 done
-refuse '--output: .*File name too long' layer.safetensors --query x.npy --output "${name}0"
+refuse '--output: .*ile *name too long' layer.safetensors --query x.npy --output "${name}0"
 cd ..
 refuse '--tokens: expected together with --html' \
     "$seed" --query x.npy --output keep.npy --tokens t.txt
@@ -403,11 +416,13 @@ printf '\n\n' >t.txt
 refuse_tokens 't.txt: expected one line for each token, got none'
 rm t.txt
 refuse_tokens 't.txt: cannot open'
-mkdir t.txt
-refuse_tokens 't.txt: expected a file'
-rmdir t.txt
-mkfifo t.txt # nobody writes to it: to wait for that would be for ever
-refuse_tokens 't.txt: expected a file'
+if ! lacks 'folders and pipes that can be opened'; then
+    mkdir t.txt
+    refuse_tokens 't.txt: expected a file'
+    rmdir t.txt
+    mkfifo t.txt # nobody writes to it: to wait for that would be for ever
+    refuse_tokens 't.txt: expected a file'
+fi
 refuse 'missing.npy' "$seed" --query missing.npy --output keep.npy
 refuse 'missing.safetensors' missing.safetensors --query x.npy --output keep.npy
 refuse 'bad/data.safetensors' bad/data.safetensors --query x.npy --output keep.npy
@@ -434,7 +449,7 @@ npy '<f4' '4294967295, 4294967295, 16' </dev/null >t.npy
 refuse 't.npy' "$seed" --query t.npy --output keep.npy
 [ -z "$(find . -name 'keep.npy?*' -o -name '*.tmp')" ] || fail 'files were left beside the output'
 
-if [ -e /dev/full ]; then
+if [ -e /dev/full ] && ! lacks '/dev/full'; then
     checks=$((checks + 1))
     "$vkattn" help >/dev/full 2>err
     [ $? -eq 1 ] || fail 'a full disk looks like success'

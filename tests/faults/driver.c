@@ -1,11 +1,9 @@
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "driver.h"
 #include "driver_functions.h"
+#include "loader.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define MAX_CALLS 4096
 #define NAME_SIZE 64
@@ -390,37 +388,25 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL on_vkGetDeviceProcAddr(VkDevice 
     return replace(name, real.vkGetDeviceProcAddr(device, name));
 }
 
-void *__real_dlsym(void *module, const char *name);
-void *__wrap_dlsym(void *module, const char *name);
-
-void *__wrap_dlsym(void *module, const char *name)
+PFN_vkGetInstanceProcAddr driver_put_between(PFN_vkGetInstanceProcAddr get)
 {
-    void *symbol = __real_dlsym(module, name);
-    if (!symbol || strcmp(name, "vkGetInstanceProcAddr") != 0)
-        return symbol;
-    memcpy(&real.vkGetInstanceProcAddr, &symbol, sizeof symbol);
-    PFN_vkGetInstanceProcAddr ours = on_vkGetInstanceProcAddr;
-    memcpy(&symbol, &ours, sizeof symbol);
-    return symbol;
+    real.vkGetInstanceProcAddr = get;
+    return on_vkGetInstanceProcAddr;
 }
 
 /* ---- What tests say -------------------------------------------------------------------------- */
 
 bool driver_share(void)
 {
-    void *map = mmap(NULL, NAME_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    busy = map != MAP_FAILED ? map : NULL;
+    busy = loader_share(NAME_SIZE);
     return busy;
 }
 
 bool driver_open(void)
 {
-    void *module = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *symbol = module ? __real_dlsym(module, "vkGetInstanceProcAddr") : NULL;
-    PFN_vkGetInstanceProcAddr get;
-    if (!symbol || !(busy || driver_share()))
+    PFN_vkGetInstanceProcAddr get = loader_open();
+    if (!get || !(busy || driver_share()))
         return false;
-    memcpy(&get, &symbol, sizeof get);
     PFN_vkCreateInstance create = (PFN_vkCreateInstance)get(NULL, "vkCreateInstance");
     static VkInstance kept;
     const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};

@@ -12,31 +12,34 @@ static struct {
 
 /* Stands before each of the driver's blocks. */
 struct block {
-    size_t size, offset; /* bytes; of the block from where it was allocated */
+    size_t size; /* bytes */
+    void *whole; /* what was allocated */
 };
 
 static void *allocate(void *user, size_t size, size_t alignment, VkSystemAllocationScope scope)
 {
     (void)user;
     (void)scope;
-    size_t offset = alignment > sizeof(struct block) ? alignment : sizeof(struct block);
-    void *made = NULL;
+    if (alignment < _Alignof(struct block))
+        alignment = _Alignof(struct block);
     if (memory.n_allocation++ == memory.fail_allocation_at) {
         memory.failed_while_recording = driver_busy() && strncmp(driver_busy(), "vkCmd", 5) == 0;
         return NULL;
     }
-    if (posix_memalign(&made, offset, offset + size) != 0)
+    char *whole = malloc(sizeof(struct block) + alignment + size);
+    if (!whole)
         return NULL;
-    struct block *block = (struct block *)((char *)made + offset) - 1;
-    *block = (struct block){size, offset};
-    return block + 1;
+    char *made = whole + sizeof(struct block);
+    made += (alignment - (uintptr_t)made % alignment) % alignment;
+    ((struct block *)made)[-1] = (struct block){size, whole};
+    return made;
 }
 
 static void release(void *user, void *old)
 {
     (void)user;
     if (old)
-        free((char *)old - ((struct block *)old - 1)->offset);
+        free(((struct block *)old)[-1].whole);
 }
 
 static void *reallocate(void *user, void *old, size_t size, size_t alignment,
@@ -45,7 +48,7 @@ static void *reallocate(void *user, void *old, size_t size, size_t alignment,
     void *moved = size > 0 ? allocate(user, size, alignment, scope) : NULL;
     if (!old || (!moved && size > 0))
         return moved;
-    size_t before = ((struct block *)old - 1)->size;
+    size_t before = ((struct block *)old)[-1].size;
     if (moved)
         memcpy(moved, old, before < size ? before : size);
     release(user, old);

@@ -71,7 +71,7 @@ static void built(void **state)
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-static char folder[] = "/tmp/vkattn-heap-XXXXXX";
+static char folder[] = "test_heap_faults-XXXXXX"; /* in the working directory */
 static char safetensors_path[64], npy_path[64], gguf_path[64];
 
 static const float numbers[6] = {1, 2, 3, 4, 5, 6};

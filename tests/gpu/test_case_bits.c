@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include <glob.h>
+#include <dirent.h>
 
 #include "../patience.h"
 #include "attend.h"
@@ -45,24 +45,38 @@ static void check(const struct case_file *c, enum vka_path path)
     attend_free(&got);
 }
 
-static void every_case(void **state)
+/* Every case in a folder; returns how many. */
+static size_t check_folder(const char *folder)
 {
     static const enum vka_path paths[] = {VKA_PATH_UNFUSED, VKA_PATH_FUSED};
-    glob_t files = {0};
-    (void)state;
-    assert_int_equal(glob(CASES_DIR "/seeds/*.safetensors", 0, NULL, &files), 0);
-    assert_int_equal(glob(CASES_DIR "/onnx/*/*.safetensors", GLOB_APPEND, NULL, &files), 0);
-    assert_true(files.gl_pathc >= 100);
-    for (size_t i = 0; i < files.gl_pathc; i++) {
-        char error[VKA_IO_ERROR_SIZE];
+    char path[1024], error[VKA_IO_ERROR_SIZE];
+    size_t count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         struct case_file *c = NULL;
-        assert_int_equal(case_open(files.gl_pathv[i], error, &c), VKA_OK);
+        if (!strstr(entry->d_name, ".safetensors"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        assert_int_equal(case_open(path, error, &c), VKA_OK);
         for (size_t j = 0; j < sizeof paths / sizeof paths[0]; j++)
             check(c, paths[j]);
         case_close(&c);
+        count++;
     }
-    print_message("%zu cases: the same bits, unfused and fused\n", files.gl_pathc);
-    globfree(&files);
+    closedir(dir);
+    return count;
+}
+
+static void every_case(void **state)
+{
+    size_t count = 0;
+    (void)state;
+    count += check_folder(CASES_DIR "/seeds");
+    count += check_folder(CASES_DIR "/onnx/opset23");
+    count += check_folder(CASES_DIR "/onnx/opset24");
+    assert_true(count >= 100);
+    print_message("%zu cases: the same bits, unfused and fused\n", count);
 }
 
 int main(void)

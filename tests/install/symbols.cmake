@@ -1,15 +1,21 @@
 # What a library exports: vka_ names only, and every function that its headers declare.
 #
-#   cmake -D NM=nm -D LIBRARY=libvkattn.so -D FOLDER=include/vkattn -D HEADERS=vkattn,vkattn_vulkan
+#   cmake -D NM=nm -D OBJDUMP=objdump -D LIBRARY=libvkattn.so -D FOLDER=include/vkattn -D HEADERS=vkattn,vkattn_vulkan
 #         -P symbols.cmake
 cmake_minimum_required(VERSION 3.25)
 if(LIBRARY MATCHES "\\.a$")
-  set(which -g)
+  set(lister "${NM}" -g --defined-only)
+elseif(LIBRARY MATCHES "\\.dll$")
+  set(lister "${OBJDUMP}" -p)
 else()
-  set(which -D)
+  set(lister "${NM}" -D --defined-only)
 endif()
-execute_process(COMMAND "${NM}" ${which} --defined-only "${LIBRARY}"
-                OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${lister} "${LIBRARY}" OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+if(LIBRARY MATCHES "\\.dll$") # a line an export, "[ 0] vka_name", with more between in newer ones
+  string(REGEX REPLACE ".*Name Pointer\\] Table" "" listing "${listing}")
+  string(REGEX MATCHALL "\t\\[ *[0-9]+\\][^\n]*\n" listing "${listing}")
+  list(JOIN listing "" listing)
+endif()
 string(REGEX MATCHALL "[^\n ]+\n" exported "${listing}")
 list(TRANSFORM exported STRIP)
 list(FILTER exported EXCLUDE REGEX ":$") # the names of an archive's members

@@ -314,3 +314,10 @@ void app_expect(struct vka_device *device, enum vka_status got, enum vka_status 
     if (part && !strstr(said, part))
         fail_msg("line %d: \"%s\" does not have \"%s\"", line, said, part);
 }
+
+void *app_aligned(size_t alignment, size_t size, void **whole)
+{
+    *whole = calloc(1, size + alignment);
+    assert_non_null(*whole);
+    return (char *)*whole + (alignment - (uintptr_t)*whole % alignment) % alignment;
+}

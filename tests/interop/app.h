@@ -78,6 +78,9 @@ VkSemaphore app_semaphore(struct app *app, bool timeline);
 struct vka_plan *app_linear(struct vka_device *device, struct vka_tensor *input,
                             struct vka_tensor *weight, struct vka_tensor *output);
 
+/* Zeroed bytes at a multiple of alignment, within *whole, which the caller frees. */
+void *app_aligned(size_t alignment, size_t size, void **whole);
+
 /* The call failed with a status and the error has a part. */
 void app_expect(struct vka_device *device, enum vka_status got, enum vka_status want,
                 const char *part, int line);

@@ -213,14 +213,6 @@ static void exported(void **state)
     doubling_destroy(&d);
 }
 
-static void *aligned(size_t alignment, size_t size)
-{
-    void *memory = NULL;
-    assert_int_equal(posix_memalign(&memory, alignment, size), 0);
-    memset(memory, 0, size);
-    return memory;
-}
-
 /* Host memory as input and output: written before the run and read after it, with no copy. */
 static void imported(void **state)
 {
@@ -233,7 +225,9 @@ static void imported(void **state)
         doubling_destroy(&d);
         return;
     }
-    float *x = aligned(alignment, alignment), *y = aligned(alignment, alignment);
+    void *whole[2];
+    float *x = app_aligned(alignment, alignment, &whole[0]);
+    float *y = app_aligned(alignment, alignment, &whole[1]);
     struct vka_tensor *in = NULL, *out = NULL, *two = app_wrap(d.device, &d.two, SIDE, SIDE);
     const uint32_t shape[] = {SIDE, SIDE};
     OK(vka_tensor_import(d.device, x, alignment, VKA_F32, 2, shape, &in));
@@ -249,8 +243,8 @@ static void imported(void **state)
     vka_tensor_destroy(&out);
     vka_tensor_destroy(&two);
     doubling_destroy(&d);
-    free(x);
-    free(y);
+    free(whole[0]);
+    free(whole[1]);
 }
 
 /* ---- Commands and semaphores ----------------------------------------------------------------- */

@@ -268,9 +268,8 @@ static void importing(void **state)
     assert_int_equal(vka_tensor_import(NULL, w, 64, VKA_F32, 2, shape, &made), VKA_INVALID);
     if (!alignment)
         return;
-    void *memory = NULL;
-    OK(posix_memalign(&memory, alignment, 2 * alignment));
-    char *bytes = memory;
+    void *whole;
+    char *memory = app_aligned(alignment, 2 * alignment, &whole), *bytes = memory;
     EXPECT(w->device, VKA_INVALID, "memory is NULL",
            vka_tensor_import(w->device, NULL, alignment, VKA_F32, 2, shape, &made));
     EXPECT(w->device, VKA_INVALID, "memory is not aligned",
@@ -285,7 +284,7 @@ static void importing(void **state)
     EXPECT(w->device, VKA_INVALID, "tensor is NULL",
            vka_tensor_import(w->device, memory, alignment, VKA_F32, 2, shape, NULL));
     assert_null(made);
-    free(memory);
+    free(whole);
 }
 
 static void importing_too_much(void **state)
@@ -295,14 +294,14 @@ static void importing_too_much(void **state)
         app_adopt(&w->app, VKA_INFO(vka_device_info, .max_allocation = 1u << 20));
     size_t alignment = vka_device_host_alignment(small), size = 2u << 20;
     struct vka_tensor *made = NULL;
-    void *memory = NULL;
+    void *whole = NULL;
     if (alignment && size % alignment == 0) {
-        OK(posix_memalign(&memory, alignment, size));
+        void *memory = app_aligned(alignment, size, &whole);
         EXPECT(small, VKA_UNSUPPORTED, "largest allocation",
                vka_tensor_import(small, memory, size, VKA_F32, 1, (const uint32_t[]){4}, &made));
         assert_null(made);
     }
-    free(memory);
+    free(whole);
     vka_device_destroy(&small);
 }
 

@@ -330,6 +330,24 @@ static void requests(void **state)
     assert_int_equal(r.n_extension, 0);
 }
 
+/* A device of Vulkan over another interface is asked for its extension, and no other device is. */
+static void portability(void **state)
+{
+    (void)state;
+    struct vka_device device = {.instance.api_version = VK_API_VERSION_1_3};
+    struct device_request r;
+    for (int offered = 0; offered < 2; offered++) {
+        unsigned n = 0;
+        fake.extensions[4] = offered ? "VK_KHR_portability_subset" : NULL;
+        device.caps = read_caps();
+        assert_int_equal(device.caps.portability, offered);
+        device_request_fill(&device, &r);
+        for (uint32_t i = 0; i < r.n_extension; i++)
+            n += strcmp(r.extensions[i], "VK_KHR_portability_subset") == 0;
+        assert_int_equal(n, offered);
+    }
+}
+
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 static void check_kernel(enum kernel kernel, const struct caps *caps, const char *missing)
@@ -410,6 +428,7 @@ int main(void)
         cmocka_unit_test_setup(matrices_of_no_use, set_up),
         cmocka_unit_test_setup(flexible_matrices, set_up),
         cmocka_unit_test_setup(requests, set_up),
+        cmocka_unit_test_setup(portability, set_up),
         cmocka_unit_test_setup(kernels, set_up),
         cmocka_unit_test_setup(kernels_of_cpu_drivers, set_up),
     };

@@ -16,7 +16,7 @@
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
-static char folder[] = "/tmp/vkattn-gguf-XXXXXX";
+static char folder[] = "test_gguf_write-XXXXXX"; /* in the working directory */
 static char path[64];
 static unsigned char data[4096];
 

@@ -12,12 +12,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef _WIN32
 #include <sys/resource.h>
+#endif
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vkattn/vkattn_io.h>
 
 #include "io/io.h"
+
+#ifdef _WIN32
+#define NOWHERE "NUL"
+#else
+#define NOWHERE "/dev/null"
+#endif
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -291,9 +299,8 @@ static void test_other_files(void **state)
 /* Where nothing can be written; the sentence names the path. */
 static void test_no_place(void **state)
 {
-    static const char *const paths[] = {"no/such/folder/x", ".", "/dev/null", ""};
+    static const char *const paths[] = {"no/such/folder/x", ".", NOWHERE, ""};
     char error[VKA_IO_ERROR_SIZE];
-    struct stat info;
 
     (void)state;
     for (size_t i = 0; i < COUNTOF(paths); i++) {
@@ -301,8 +308,11 @@ static void test_no_place(void **state)
         assert_memory_equal(error, paths[i], strlen(paths[i]));
         assert_int_equal(vka_safetensors_write(paths[i], &good, 1, NULL, 0, error), VKA_IO);
     }
-    assert_int_equal(stat("/dev/null", &info), 0);
+#ifndef _WIN32
+    struct stat info;
+    assert_int_equal(stat(NOWHERE, &info), 0);
     assert_true(S_ISCHR(info.st_mode));
+#endif
 }
 
 /* A name as long as a folder takes it leaves no room for one that is made of it. */
@@ -323,15 +333,22 @@ static void test_long_names(void **state)
         if (want == VKA_OK)
             assert_int_equal(unlink(in_folder(name)), 0);
     }
+#ifdef _WIN32
+    assert_non_null(strstr(error, "name too long")); /* "File name" or "Filename" */
+#else
     assert_non_null(strstr(error, "File name too long"));
+#endif
 }
 
 /* What can be told before the work whose result is to be written; nothing is left or changed. */
 static void test_check_place(void **state)
 {
     static const char *const no[] = {
-        "no/such/folder/x", ".",  "..",          "/", "/dev/null", "", "x/",
-        "no/such/folder/",  "./", "/proc/self/x"};
+        "no/such/folder/x", ".", "..", "/", NOWHERE, "", "x/", "no/such/folder/", "./",
+#ifndef _WIN32
+        "/proc/self/x",
+#endif
+    };
     char error[VKA_IO_ERROR_SIZE];
     struct stat before, after;
     const char *path;
@@ -357,6 +374,7 @@ static void test_check_place(void **state)
     if (geteuid() != 0) /* root may write there */
         assert_int_equal(vka_io_check_place(in_folder("closed/x"), error), VKA_IO);
     assert_int_equal(rmdir(in_folder("closed")), 0);
+#ifndef _WIN32 /* there a user may make no links */
     /* Links to files are replaced; what /dev/stdout is, one into the table of open files, is not,
      * even where a regular file is open there. */
     assert_int_equal(symlink("missing", in_folder("link")), 0);
@@ -368,7 +386,17 @@ static void test_check_place(void **state)
     assert_int_equal(lstat(in_folder("link"), &after), 0);
     assert_true(S_ISLNK(after.st_mode));
     assert_int_equal(unlink(in_folder("link")), 0);
+#endif
 }
+
+#ifdef _WIN32
+static void test_full_disk(void **state)
+{
+    (void)state;
+    print_message("SKIPPED: the system limits no file's size\n");
+    skip();
+}
+#else
 
 /* A full disk, played by a limit on the file size: the old file stays, nothing else does. */
 static void test_full_disk(void **state)
@@ -397,7 +425,9 @@ static void test_full_disk(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* A file that is open can be replaced; its reader keeps what it has. */
+#endif
+
+/* A file that is open can be replaced, and its reader keeps what it has; on Windows it cannot. */
 static void test_replace_open(void **state)
 {
     const char *path = in_folder("r.npy");
@@ -408,11 +438,20 @@ static void test_replace_open(void **state)
     other.data = data + 100;
     assert_int_equal(vka_npy_write(path, &good, NULL), VKA_OK);
     assert_int_equal(vka_npy_open(path, NULL, &before), VKA_OK);
+#ifdef _WIN32
+    assert_int_equal(vka_npy_write(path, &other, NULL), VKA_IO);
+    assert_int_equal(count_files(), 1);
+    check_equal(vka_npy_array(before), &good);
+    vka_npy_close(&before);
+    assert_int_equal(vka_npy_write(path, &other, NULL), VKA_OK);
+    assert_int_equal(vka_npy_open(path, NULL, &after), VKA_OK);
+#else
     assert_int_equal(vka_npy_write(path, &other, NULL), VKA_OK);
     assert_int_equal(vka_npy_open(path, NULL, &after), VKA_OK);
     check_equal(vka_npy_array(before), &good);
-    check_equal(vka_npy_array(after), &other);
     vka_npy_close(&before);
+#endif
+    check_equal(vka_npy_array(after), &other);
     vka_npy_close(&after);
     assert_int_equal(unlink(path), 0);
 }
@@ -447,6 +486,14 @@ static void test_stale_temporary(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+#ifdef _WIN32
+static void test_permissions(void **state)
+{
+    (void)state;
+    print_message("SKIPPED: files have no permissions of POSIX here\n");
+    skip();
+}
+#else
 /* A new file has the umask's permissions; one that replaces another has that one's. */
 static void test_permissions(void **state)
 {
@@ -468,6 +515,8 @@ static void test_permissions(void **state)
     umask(mask);
     assert_int_equal(unlink(path), 0);
 }
+
+#endif
 
 static void test_dtypes(void **state)
 {

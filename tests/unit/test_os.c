@@ -12,10 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#ifndef _WIN32
 #include <sys/wait.h>
+#endif
 #include <unistd.h>
 
 #include "core/os.h"
+
+#ifdef _WIN32
+#include "core/os_windows.h"
+#define NOWHERE "NUL"
+#else
+#define NOWHERE "/dev/null"
+#endif
 
 static char folder[PATH_MAX]; /* absolute, with nothing in it between tests */
 
@@ -82,15 +91,17 @@ static unsigned count_names(void)
 
 static void process(void **state)
 {
-    int status;
     long own = os_process();
     (void)state;
     assert_int_equal(own, os_process());
+#ifndef _WIN32
+    int status;
     pid_t child = fork();
     if (child == 0)
         _exit(os_process() == own);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+#endif
 }
 
 static void time_passes(void **state)
@@ -186,31 +197,44 @@ static void folder_lengths(void **state)
     assert_int_equal(os_folder_length("/a"), 1);
     assert_int_equal(os_folder_length("a/b.c/d"), 6);
     assert_int_equal(os_folder_length("a/"), 2);
+#ifdef _WIN32
+    assert_int_equal(os_folder_length("a\\b.c/d\\e"), 8);
+    assert_int_equal(os_folder_length("c:a"), 2);
+    assert_int_equal(os_folder_length("c:\\a"), 3);
+#endif
 }
 
 static void places(void **state)
 {
-    const char *file = in_folder("file"), *link = in_folder("link");
+    const char *file = in_folder("file");
     (void)state;
     write_file(file, "a");
     assert_int_equal(os_look(file), OS_FILE);
     assert_int_equal(os_look(folder), OS_FOLDER);
-    assert_int_equal(os_look("/dev/null"), OS_OTHER);
-    assert_int_equal(os_look(in_folder("file/x")), OS_UNKNOWN);
-    assert_int_equal(errno, ENOTDIR);
+    assert_int_equal(os_look(NOWHERE), OS_OTHER);
     errno = 0;
     assert_int_equal(os_look(in_folder("none")), OS_NOTHING);
     assert_int_equal(errno, ENOENT);
     assert_int_equal(os_look(""), OS_NOTHING);
+    assert_false(os_same_file(file, folder));
+    assert_false(os_same_file(in_folder("none"), in_folder("none")));
+#ifndef _WIN32 /* there a user may make no links, and below a file is nothing */
+    const char *link = in_folder("link");
+    assert_int_equal(os_look(in_folder("file/x")), OS_UNKNOWN);
+    assert_int_equal(errno, ENOTDIR);
     assert_int_equal(symlink("file", link), 0);
     assert_int_equal(os_look(link), OS_FILE);
     assert_true(os_same_file(file, link));
-    assert_false(os_same_file(file, folder));
-    assert_false(os_same_file(in_folder("none"), in_folder("none")));
     assert_int_equal(unlink(link), 0);
     assert_int_equal(symlink("/proc/self/exe", link), 0); /* as /dev/stdout is */
     assert_int_equal(os_look(link), OS_OTHER);
     assert_int_equal(unlink(link), 0);
+#else
+    char other[PATH_MAX + 64];
+    snprintf(other, sizeof other, "%s/../%s/FILE", folder, folder + os_folder_length(folder));
+    assert_true(os_same_file(file, other)); /* names in any case */
+    assert_int_equal(os_look(in_folder("file/x")), OS_NOTHING);
+#endif
     assert_int_equal(unlink(file), 0);
 }
 
@@ -221,6 +245,7 @@ static void open_files(void **state)
     (void)state;
     assert_null(os_open_file(path, &size));
     assert_int_equal(errno, ENOENT);
+#ifndef _WIN32
     assert_int_equal(mkfifo(path, 0600), 0);
     FILE *file = os_open_file(path, &size); /* nobody writes */
     assert_non_null(file);
@@ -228,6 +253,9 @@ static void open_files(void **state)
     assert_true(fcntl(fileno(file), F_GETFD) & FD_CLOEXEC);
     fclose(file);
     assert_int_equal(unlink(path), 0);
+#else
+    FILE *file;
+#endif
     file = os_open_file(folder, &size);
     if (file) /* or it fails, as the system likes */
         fclose(file);
@@ -250,10 +278,15 @@ static void mapped_files(void **state)
     assert_non_null(data);
     assert_int_equal((uintptr_t)data % 4096, 0);
     fclose(file);
+#ifndef _WIN32 /* where a mapping keeps the name too */
     assert_int_equal(unlink(path), 0);
+#endif
     assert_memory_equal(data, "mapped", 6);
     os_unmap_file(data, (size_t)size);
-    file = os_open_file("/dev/null", &size);
+#ifdef _WIN32
+    assert_int_equal(unlink(path), 0);
+#endif
+    file = os_open_file(NOWHERE, &size);
     assert_non_null(file);
     errno = 0;
     assert_null(os_map_file(file, 1));
@@ -264,7 +297,6 @@ static void mapped_files(void **state)
 static void drafts(void **state)
 {
     struct os_draft draft;
-    struct stat info;
     const char *path = in_folder("draft");
     (void)state;
     assert_true(os_draft_create(&draft, path));
@@ -276,7 +308,9 @@ static void drafts(void **state)
     assert_true(os_draft_keep(&draft));
     os_draft_discard(&draft);
     check_file(path, "one two");
+#ifndef _WIN32
     assert_int_equal(chmod(path, 0606), 0);
+#endif
     for (int keep = 0; keep < 2; keep++) {
         assert_true(os_draft_create(&draft, path));
         assert_true(os_draft_write(&draft, "new", 3));
@@ -288,8 +322,11 @@ static void drafts(void **state)
         check_file(path, keep ? "new" : "one two");
         assert_int_equal(count_names(), 1);
     }
+#ifndef _WIN32
+    struct stat info;
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0606);
+#endif
     assert_int_equal(unlink(path), 0);
 }
 
@@ -343,6 +380,122 @@ static void drafts_in_threads(void **state)
 
 /* ---- Programs -------------------------------------------------------------------------------- */
 
+/* Letters of several scripts, in the names of files and folders and in variables. */
+#define LETTERS "\xc3\xa9\xd0\x96\xe6\xbc\xa2"
+
+static void letters(void **state)
+{
+    struct os_draft draft;
+    unsigned seen = 0;
+    const char *name;
+    bool is_folder;
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* made, and replaced */
+        assert_true(os_draft_create(&draft, in_folder(LETTERS ".txt")));
+        assert_true(os_draft_write(&draft, i ? "two" : "one", 3));
+        assert_true(os_draft_keep(&draft));
+        os_draft_discard(&draft);
+        check_file(in_folder(LETTERS ".txt"), i ? "two" : "one");
+    }
+    assert_int_equal(os_look(in_folder(LETTERS ".txt")), OS_FILE);
+    struct os_folder *names = os_folder_open(folder);
+    assert_non_null(names);
+    while ((name = os_folder_next(names, &is_folder)))
+        seen += strcmp(name, LETTERS ".txt") == 0 ? 1 : 100;
+    os_folder_close(&names);
+    assert_int_equal(seen, 1);
+#ifdef _WIN32
+    wchar_t *wide = os_windows_wide(in_folder(LETTERS ".txt"));
+    assert_non_null(wide);
+    assert_int_equal(_wunlink(wide), 0);
+    free(wide);
+#else
+    assert_int_equal(unlink(in_folder(LETTERS ".txt")), 0);
+#endif
+}
+
+/* What was printed is one text, zeros in it too. */
+static void memory_streams(void **state)
+{
+    struct os_memory memory;
+    (void)state;
+    assert_true(os_memory_open(&memory));
+    assert_true(os_memory_close(&memory));
+    assert_int_equal(memory.size, 0);
+    assert_string_equal(memory.text, "");
+    free(memory.text);
+    assert_true(os_memory_open(&memory));
+    for (int i = 0; i < 20000; i++)
+        assert_true(fprintf(memory.stream, "%05d\n", i) == 6);
+    assert_int_equal(putc(0, memory.stream), 0);
+    assert_true(os_memory_close(&memory));
+    assert_int_equal(memory.size, 6 * 20000 + 1);
+    assert_memory_equal(memory.text + 6 * 12345, "12345\n12346\n", 12);
+    assert_int_equal(memory.text[memory.size], 0);
+    free(memory.text);
+}
+
+#ifdef _WIN32
+/* The folder of LOCALAPPDATA, in any letters. */
+static void cache_folders(void **state)
+{
+    char at[OS_PATH_SIZE], want[OS_PATH_SIZE];
+    wchar_t *wide = os_windows_wide(in_folder(LETTERS));
+    (void)state;
+    assert_non_null(wide);
+    assert_int_equal(_wputenv_s(L"LOCALAPPDATA", wide), 0);
+    assert_string_equal(os_environment("LOCALAPPDATA"), in_folder(LETTERS));
+    assert_false(os_cache_folder("test", false, at));
+    assert_int_equal(count_names(), 0);
+    assert_true(os_cache_folder("test", true, at));
+    snprintf(want, sizeof want, "%.4000s/" LETTERS "\\test", folder);
+    assert_string_equal(at, want);
+    assert_int_equal(os_look(at), OS_FOLDER);
+    assert_true(os_cache_folder("test", false, at));
+    wchar_t *below = os_windows_wide(at);
+    assert_int_equal(_wrmdir(below), 0);
+    assert_int_equal(_wrmdir(wide), 0);
+    free(below);
+    free(wide);
+    assert_int_equal(_putenv_s("LOCALAPPDATA", "relative"), 0); /* does not count */
+    assert_false(os_cache_folder("test", true, at));
+    assert_int_equal(_putenv_s("LOCALAPPDATA", ""), 0);
+    assert_null(os_environment("LOCALAPPDATA"));
+    assert_false(os_cache_folder("test", true, at));
+}
+
+/* More characters than a plain path of Windows may have. */
+static void long_paths(void **state)
+{
+    char path[1024], error[64];
+    struct os_draft draft;
+    wchar_t *wide[4];
+    int n = snprintf(path, sizeof path, "%s", folder);
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        n += snprintf(path + n, sizeof path - (size_t)n, "/%0100d", i);
+        wide[i] = os_windows_wide(path);
+        assert_non_null(wide[i]);
+        assert_int_equal(_wmkdir(wide[i]), 0);
+    }
+    snprintf(path + n, sizeof path - (size_t)n, "/file");
+    if (!os_draft_create(&draft, path)) {
+        os_error_text(errno, error, sizeof error);
+        fail_msg("%s", error);
+    }
+    assert_true(os_draft_write(&draft, "long", 4));
+    assert_true(os_draft_keep(&draft));
+    os_draft_discard(&draft);
+    check_file(path, "long");
+    wchar_t *file = os_windows_wide(path);
+    assert_int_equal(_wunlink(file), 0);
+    free(file);
+    for (int i = 4; i-- > 0;) {
+        assert_int_equal(_wrmdir(wide[i]), 0);
+        free(wide[i]);
+    }
+}
+#else
 static void cache_folders(void **state)
 {
     char at[OS_PATH_SIZE], want[OS_PATH_SIZE], *longest = malloc(OS_PATH_SIZE);
@@ -385,11 +538,12 @@ static void cache_folders(void **state)
     assert_false(os_cache_folder("test2", true, at));
     free(longest);
 }
+#endif
 
 static void terminals(void **state)
 {
     uint64_t size;
-    FILE *file = os_open_file("/dev/null", &size);
+    FILE *file = os_open_file(NOWHERE, &size);
     (void)state;
     assert_non_null(file);
     assert_false(os_is_terminal(file));
@@ -406,7 +560,11 @@ static void folders(void **state)
     assert_int_equal(errno, ENOENT);
     write_file(in_folder("file"), "");
     assert_int_equal(mkdir(in_folder("sub"), 0700), 0);
+#ifdef _WIN32
+    write_file(in_folder("link"), "");
+#else
     assert_int_equal(symlink("sub", in_folder("link")), 0);
+#endif
     struct os_folder *names = os_folder_open(folder);
     assert_non_null(names);
     while ((name = os_folder_next(names, &is_folder))) {
@@ -432,8 +590,12 @@ int main(void)
         cmocka_unit_test(places),        cmocka_unit_test(open_files),
         cmocka_unit_test(mapped_files),  cmocka_unit_test(drafts),
         cmocka_unit_test(failed_drafts), cmocka_unit_test(drafts_in_threads),
+        cmocka_unit_test(letters),       cmocka_unit_test(memory_streams),
         cmocka_unit_test(cache_folders), cmocka_unit_test(terminals),
         cmocka_unit_test(folders),
+#ifdef _WIN32
+        cmocka_unit_test(long_paths),
+#endif
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -171,7 +171,7 @@ static void narrow_all(double (*from)(uint16_t), uint16_t (*to)(double), unsigne
     for (unsigned bits = 0; bits < 0x10000; bits++) {
         double x = from((uint16_t)bits);
         unsigned size = bits & 0x7fff;
-        assert_true(isnan(x) == (size > infinity));
+        assert_true((isnan(x) != 0) == (size > infinity));
         if (size <= infinity)
             assert_int_equal(to(x), bits);
     }

@@ -3,6 +3,8 @@
 
 #include "texts.h"
 
+#include "core/os.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,30 +78,25 @@ bool html_put_json(FILE *out, const json_t *json)
 
 const char *html_file_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
+    return path + os_folder_length(path);
 }
 
 enum vka_status html_write(const char *path, bool (*put)(FILE *out, const void *data),
                            const void *data, char *error)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    bool whole = out && put(out, data);
+    struct os_memory memory;
+    const bool open = os_memory_open(&memory);
+    bool whole = open && put(memory.stream, data);
     enum vka_status status = VKA_OK;
 
-    if (out && ferror(out))
-        whole = false;
-    if (out && fclose(out))
+    if (open && !os_memory_close(&memory))
         whole = false;
     if (!whole) {
         snprintf(error, VKA_IO_ERROR_SIZE, "%s: out of memory", path);
         status = VKA_OUT_OF_HOST_MEMORY;
     } else {
-        status = vka_file_write(path, text, size, error);
+        status = vka_file_write(path, memory.text, memory.size, error);
     }
-    free(text);
+    free(memory.text);
     return status;
 }

@@ -212,6 +212,7 @@ int main(int argc, char **argv)
     struct session s = {0};
     enum tool_exit code;
 
+    os_program_begin(&argc, &argv);
     tool_set_command("mnist");
     if (!read_options(argc, argv, &s.options))
         return TOOL_USAGE;

@@ -1,0 +1,85 @@
+#!/bin/sh
+# Fills a folder with what a build for Windows takes from elsewhere: Vulkan's headers and volk, which
+# are those of this machine, and jansson and cmocka, static, from the sources of this Debian.
+#
+#   tools/windows_libraries.sh FOLDER
+#
+# Takes mingw-w64, CMake, apt-get, dpkg-source and the network. A folder that is whole is left as it
+# is. DEBIAN_MIRROR is an archive to take instead of the one that this machine takes.
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+folder=${1:?usage: tools/windows_libraries.sh FOLDER}
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+libraries="jansson cmocka"
+
+if [ -e "$folder/whole" ]; then
+    exit 0
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "windows_libraries: $*" >&2
+    exit 1
+}
+
+# quietly COMMAND...: what it printed is shown only when it fails.
+quietly() {
+    if ! "$@" >"$work/log" 2>&1 </dev/null; then
+        tail -n 30 "$work/log" >&2
+        fail "failed: $*"
+    fi
+}
+
+# own_apt ARGUMENTS: apt-get that knows the sources of this machine's suite.
+own_apt() {
+    apt-get -qq -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" -o APT::Sandbox::User= \
+        -o Acquire::Languages=none -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 "$@"
+}
+
+for program in apt-get dpkg-source cmake x86_64-w64-mingw32-gcc; do
+    command -v "$program" >/dev/null || fail "there is no $program"
+done
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' \
+    'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)}
+[ -n "$mirror" ] || fail "apt-get knows no archive of Debian: set DEBIAN_MIRROR"
+suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
+echo "deb-src [signed-by=$keys] $mirror $suite main" >"$work/sources.list"
+quietly own_apt update
+rm -rf --one-file-system "$folder"
+mkdir -p "$folder/include" "$folder/lib/cmake/VulkanHeaders"
+folder=$(CDPATH='' cd -- "$folder" && pwd)
+
+# The headers that this machine's compiler finds: they are the same for every system.
+include=$(pkg-config --variable=includedir vulkan 2>/dev/null || echo /usr/include)
+for header in vulkan vk_video volk.h volk.c; do
+    cp -r "$include/$header" "$folder/include/" || fail "no $header in $include"
+done
+cat >"$folder/lib/cmake/VulkanHeaders/VulkanHeadersConfig.cmake" <<'END'
+add_library(Vulkan::Headers INTERFACE IMPORTED)
+get_filename_component(folder "${CMAKE_CURRENT_LIST_DIR}/../../../include" ABSOLUTE)
+set_target_properties(Vulkan::Headers PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${folder}")
+END
+
+for library in $libraries; do
+    (cd "$work" && quietly own_apt source "$library")
+    source=$(find "$work" -maxdepth 1 -type d -name "$library-*")
+    quietly cmake -S "$source" -B "$work/$library" -DCMAKE_BUILD_TYPE=Release \
+        -DCMAKE_TOOLCHAIN_FILE="$root/cmake/windows.cmake" -DCMAKE_INSTALL_PREFIX="$folder" \
+        -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_C_FLAGS=-D__USE_MINGW_ANSI_STDIO=1 \
+        -DBUILD_SHARED_LIBS=OFF -DCMAKE_POLICY_VERSION_MINIMUM=3.5 \
+        -DJANSSON_BUILD_DOCS=OFF -DJANSSON_EXAMPLES=OFF -DJANSSON_WITHOUT_TESTS=ON \
+        -DWITH_EXAMPLES=OFF -DUNIT_TESTING=OFF -DWITH_STATIC_LIB=ON
+    quietly cmake --build "$work/$library" --target install
+done
+# cmocka builds a DLL too, which a linker would prefer.
+rm -rf "$folder/bin" "$folder/lib/"*.dll.a
+[ ! -e "$folder/lib/libcmocka-static.a" ] ||
+    mv "$folder/lib/libcmocka-static.a" "$folder/lib/libcmocka.a"
+[ -e "$folder/lib/libcmocka.a" ] || fail "cmocka gave no static library"
+: >"$folder/whole"
+echo "windows_libraries: $folder"
