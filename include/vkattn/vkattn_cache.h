@@ -20,11 +20,11 @@
  *
  * A sequence in which the new keys do not fit keeps its length, and nothing is appended to it; the
  * other sequences are not affected. vka_plan_wait for that run returns VKA_INVALID and names the
- * sequence. Later runs append nothing to that sequence and return VKA_INVALID too,
- * whatever n_append says, until a function below changes the sequence: vka_cache_truncate to the
- * length that it has is enough. vka_plan_wait reports on the ticket that it is given: tickets can be waited for in any order and
- * any number of times, with any number of runs in flight and any number of plans that share the
- * cache. Changing a sequence by vka_cache_truncate, vka_cache_set_pages or vka_cache_fork (the
+ * sequence. Later runs append nothing to that sequence and return VKA_INVALID too, whatever n_append
+ * says, until a function below changes the sequence: vka_cache_truncate to the length that it has is
+ * enough. vka_plan_wait reports on the ticket that it is given: tickets can be waited for in any
+ * order and any number of times, with any number of runs in flight and any number of plans that
+ * share the cache. Changing a sequence by vka_cache_truncate, vka_cache_set_pages or vka_cache_fork (the
  * copy) clears what earlier runs reported about it.
  *
  * A paged cache keeps its positions in pages of `page_size` positions. The pages come from a pool

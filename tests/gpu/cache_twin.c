@@ -166,7 +166,7 @@ static size_t rotated(const struct twin_sizes *s, enum vka_dtype dtype, size_t d
 
 static void rotate(double *row, size_t dim, size_t block)
 {
-    float x[MOST_DIM], y[MOST_DIM];
+    float x[MOST_DIM] = {0}, y[MOST_DIM];
     for (size_t i = 0; i < dim; i++)
         x[i] = (float)row[i];
     ref_hadamard(x, dim, block, y);
