@@ -1,0 +1,287 @@
+/* A whole Llama with two recorded plans: a tiny random one, written as GGUF with quantised weights,
+ * against the same model in double without a cache. The prompt is longer than a chunk. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../patience.h"
+#include "generate/program.h"
+#include "reference/reference.h"
+#include "rng.h"
+
+enum { WIDTH = 64, BLOCKS = 2, HEADS = 4, KV_HEADS = 2, DIM = 16, FFN = 96, TOKENS = 80 };
+enum { KV = KV_HEADS * DIM, PROMPT = 37, CHUNK = 32, COUNT = 12, LENGTH = PROMPT + COUNT };
+enum { PARTS = 9, TENSORS = 3 + BLOCKS * PARTS, KEYS = 9 };
+enum { EMBEDDING, NORM, HEAD, FIRST_BLOCK };
+enum { ATTN_NORM, FFN_NORM, WQ, WK, WV, WO, GATE, UP, DOWN };
+
+static struct vka_device *device;
+
+/* A weight [rows][width], or vector where rows is 1, as the file has it and as double. */
+struct weight {
+    char name[40];
+    uint32_t rows, width;
+    void *data;
+    double *values;
+};
+
+static struct weight weights[TENSORS];
+
+static void check(enum vka_status status)
+{
+    if (status != VKA_OK)
+        fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
+}
+
+static void draw(struct rng *rng, const char *name, uint32_t rows, uint32_t width, struct weight *w)
+{
+    size_t n = (size_t)rows * width;
+    float *x = malloc(n * sizeof *x);
+    *w = (struct weight){.rows = rows,
+                         .width = width,
+                         .data = malloc(4 * n),
+                         .values = malloc(n * sizeof *w->values)};
+    assert_true(x && w->data && w->values);
+    snprintf(w->name, sizeof w->name, "%s.weight", name);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(rows == 1 ? rng_uniform(rng, 0.5, 1.5) : rng_uniform(rng, -0.4, 0.4));
+    memcpy(w->data, x, 4 * n);
+    if (rows > 1) {
+        check(vka_dtype_encode(VKA_Q8_0, x, n / 32, w->data));
+        check(vka_dtype_decode(VKA_Q8_0, w->data, n / 32, x));
+    }
+    for (size_t i = 0; i < n; i++)
+        w->values[i] = (double)x[i];
+    free(x);
+}
+
+static void draw_model(void)
+{
+    static const struct {
+        const char *name;
+        uint32_t rows, width;
+    } parts[PARTS] = {
+        {"attn_norm", 1, WIDTH},  {"ffn_norm", 1, WIDTH}, {"attn_q", WIDTH, WIDTH},
+        {"attn_k", KV, WIDTH},    {"attn_v", KV, WIDTH},  {"attn_output", WIDTH, WIDTH},
+        {"ffn_gate", FFN, WIDTH}, {"ffn_up", FFN, WIDTH}, {"ffn_down", WIDTH, FFN}};
+    struct rng rng = {5};
+    draw(&rng, "token_embd", TOKENS, WIDTH, &weights[EMBEDDING]);
+    draw(&rng, "output_norm", 1, WIDTH, &weights[NORM]);
+    draw(&rng, "output", TOKENS, WIDTH, &weights[HEAD]);
+    for (int b = 0; b < BLOCKS; b++)
+        for (int p = 0; p < PARTS; p++) {
+            char name[32];
+            snprintf(name, sizeof name, "blk.%d.%s", b, parts[p].name);
+            draw(&rng, name, parts[p].rows, parts[p].width, &weights[FIRST_BLOCK + b * PARTS + p]);
+        }
+}
+
+static void write_model(const char *path)
+{
+    struct vka_gguf_tensor t[TENSORS];
+    static const uint32_t numbers[] = {WIDTH, BLOCKS, FFN, HEADS, KV_HEADS, DIM};
+    static const float reals[] = {5000, 1e-4f};
+    const struct vka_gguf_value values[KEYS] = {
+        {"general.architecture", VKA_GGUF_STRING, VKA_GGUF_STRING, 1, "llama", 5},
+        {"llama.embedding_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[0], 4},
+        {"llama.block_count", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[1], 4},
+        {"llama.feed_forward_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[2], 4},
+        {"llama.attention.head_count", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[3], 4},
+        {"llama.attention.head_count_kv", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[4], 4},
+        {"llama.attention.key_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[5], 4},
+        {"llama.rope.freq_base", VKA_GGUF_F32, VKA_GGUF_F32, 1, &reals[0], 4},
+        {"llama.attention.layer_norm_rms_epsilon", VKA_GGUF_F32, VKA_GGUF_F32, 1, &reals[1], 4},
+    };
+    char error[VKA_IO_ERROR_SIZE];
+    for (int i = 0; i < TENSORS; i++) {
+        const struct weight *w = &weights[i];
+        bool vector = w->rows == 1;
+        size_t n = (size_t)w->rows * w->width;
+        t[i] = (struct vka_gguf_tensor){.name = w->name,
+                                        .dtype = vector ? VKA_F32 : VKA_Q8_0,
+                                        .rank = vector ? 1 : 2,
+                                        .shape = {vector ? w->width : w->rows, w->width},
+                                        .data = w->data,
+                                        .size = vector ? 4 * n : n / 32 * 34};
+    }
+    if (vka_gguf_write(path, t, TENSORS, values, KEYS, error) != VKA_OK)
+        fail_msg("%s", error);
+}
+
+/* y[n][rows of the weight] = x[n][width] W^T. */
+static void linear(const double *x, int weight, size_t n, double *y)
+{
+    const struct weight *w = &weights[weight];
+    ref_linear(x, w->values, NULL, n, w->width, w->rows, false, y);
+}
+
+/* [n][heads * DIM] to [heads][n][DIM], and back. */
+static void turn(const double *from, size_t n, size_t heads, bool back, double *to)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t h = 0; h < heads; h++)
+            for (size_t d = 0; d < DIM; d++) {
+                size_t row = (i * heads + h) * DIM + d, head = (h * n + i) * DIM + d;
+                to[back ? row : head] = from[back ? head : row];
+            }
+}
+
+static void attend(const double *q, const double *k, const double *v, size_t n, double *context)
+{
+    static double qh[LENGTH * WIDTH], kh[LENGTH * KV], vh[LENGTH * KV], ch[LENGTH * WIDTH];
+    turn(q, n, HEADS, false, qh);
+    turn(k, n, KV_HEADS, false, kh);
+    turn(v, n, KV_HEADS, false, vh);
+    const struct ref_attention a = {.batch = 1,
+                                    .n_head = HEADS,
+                                    .n_kv_head = KV_HEADS,
+                                    .n_q = n,
+                                    .n_kv = n,
+                                    .head_dim = DIM,
+                                    .value_dim = DIM,
+                                    .q = qh,
+                                    .k = kh,
+                                    .v = vh,
+                                    .causal = true,
+                                    .rope = {DIM, 5000, true},
+                                    .context = ch};
+    check(ref_attention(&a));
+    turn(ch, n, HEADS, true, context);
+}
+
+static void add(double *x, const double *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+/* The logits after n ids. */
+static void forward(const int32_t *ids, size_t n, double logits[TOKENS])
+{
+    static double x[LENGTH * WIDTH], h[LENGTH * WIDTH], q[LENGTH * WIDTH], k[LENGTH * KV],
+        v[LENGTH * KV], y[LENGTH * WIDTH], gate[LENGTH * FFN], up[LENGTH * FFN];
+    for (size_t i = 0; i < n; i++)
+        memcpy(x + i * WIDTH, weights[EMBEDDING].values + (size_t)ids[i] * WIDTH,
+               WIDTH * sizeof *x);
+    for (int b = 0; b < BLOCKS; b++) {
+        const int w = FIRST_BLOCK + b * PARTS;
+        memcpy(h, x, n * WIDTH * sizeof *h);
+        ref_rms_norm(h, n, WIDTH, weights[w + ATTN_NORM].values, (double)1e-4f);
+        linear(h, w + WQ, n, q);
+        linear(h, w + WK, n, k);
+        linear(h, w + WV, n, v);
+        attend(q, k, v, n, y);
+        linear(y, w + WO, n, h);
+        add(x, h, n * WIDTH);
+        memcpy(h, x, n * WIDTH * sizeof *h);
+        ref_rms_norm(h, n, WIDTH, weights[w + FFN_NORM].values, (double)1e-4f);
+        linear(h, w + GATE, n, gate);
+        linear(h, w + UP, n, up);
+        for (size_t i = 0; i < n * FFN; i++)
+            gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+        linear(gate, w + DOWN, n, h);
+        add(x, h, n * WIDTH);
+    }
+    memcpy(h, x + (n - 1) * WIDTH, WIDTH * sizeof *h);
+    ref_rms_norm(h, 1, WIDTH, weights[NORM].values, (double)1e-4f);
+    linear(h, HEAD, 1, logits);
+}
+
+/* The id that follows; *gap: how far the second best logit is. */
+static int32_t follow(const int32_t *ids, size_t n, double *gap)
+{
+    double logits[TOKENS];
+    int32_t best = 0;
+    forward(ids, n, logits);
+    for (int32_t i = 1; i < TOKENS; i++)
+        best = logits[i] > logits[best] ? i : best;
+    *gap = INFINITY;
+    for (int32_t i = 0; i < TOKENS; i++)
+        if (i != best && logits[best] - logits[i] < *gap)
+            *gap = logits[best] - logits[i];
+    return best;
+}
+
+static void take_prompt(const struct program *p, const int32_t *ids)
+{
+    for (int32_t at = 0; at < PROMPT; at += CHUNK) {
+        int32_t n = PROMPT - at < CHUNK ? PROMPT - at : CHUNK, chunk[CHUNK] = {0}, last = n - 1;
+        memcpy(chunk, ids + at, (size_t)n * sizeof *chunk);
+        check(vka_tensor_write(p->ids, chunk, sizeof chunk));
+        check(vka_tensor_write(p->n_append, &n, sizeof n));
+        check(vka_tensor_write(p->last, &last, sizeof last));
+        check(vka_plan_run(p->plan, PATIENCE));
+    }
+}
+
+/* With keys and values of a type; quantised ones only have to give ids that exist. */
+static void generate(const char *path, enum vka_dtype kv)
+{
+    struct llama llama;
+    struct vka_cache *cache = NULL;
+    struct vka_tensor *next = NULL;
+    struct program prompt, step;
+    char why[VKA_IO_ERROR_SIZE];
+    int32_t ids[LENGTH];
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = i * 7 % TOKENS;
+    if (llama_load(device, path, &llama, why) != VKA_OK)
+        fail_msg("%s %s", why, vka_device_error(device));
+    check(vka_cache_create(device,
+                           VKA_INFO(vka_cache_info, .batch = 1, .n_layer = BLOCKS,
+                                    .n_kv_head = KV_HEADS, .head_dim = DIM, .capacity = LENGTH,
+                                    .key_dtype = kv, .value_dtype = kv),
+                           &cache));
+    check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &next));
+    check(program_create(device, &llama, cache, next, CHUNK, 0, &prompt));
+    check(program_create(device, &llama, cache, next, 1, 0, &step));
+    take_prompt(&prompt, ids);
+    for (int n = PROMPT; n < LENGTH; n++) {
+        double gap;
+        int32_t want = follow(ids, (size_t)n, &gap);
+        if (n > PROMPT)
+            check(vka_plan_run(step.plan, PATIENCE)); /* one run, 4 bytes read */
+        check(vka_tensor_read(next, &ids[n], sizeof ids[n]));
+        print_message("%s: id %d, in double %d, gap %.2g\n", vka_dtype_name(kv), (int)ids[n],
+                      (int)want, gap);
+        assert_in_range(ids[n], 0, TOKENS - 1);
+        if (kv == VKA_F32 && gap > 1e-3)
+            assert_int_equal(ids[n], want);
+    }
+    program_free(&prompt);
+    program_free(&step);
+    vka_tensor_destroy(&next);
+    vka_cache_destroy(&cache);
+    llama_free(&llama);
+}
+
+static void test_generate(void **state)
+{
+    const char *path = *state;
+    generate(path, VKA_F32);
+    generate(path, VKA_Q8_0);
+}
+
+int main(int argc, char **argv)
+{
+    char *path = argc > 1 ? argv[1] : "test_generate.gguf";
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_generate, path)};
+    if (vka_device_create(NULL, &device) != VKA_OK)
+        return 77;
+    draw_model();
+    write_model(path);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < TENSORS; i++) {
+        free(weights[i].data);
+        free(weights[i].values);
+    }
+    remove(path);
+    vka_device_destroy(&device);
+    return failed;
+}

@@ -1,0 +1,168 @@
+#include "llama.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct loader {
+    struct vka_device *device;
+    const struct vka_gguf *file;
+    char *why;
+};
+
+static enum vka_status refuse(const struct loader *l, const char *what, const char *name)
+{
+    snprintf(l->why, VKA_IO_ERROR_SIZE, "%s: %s", name, what);
+    return VKA_INVALID;
+}
+
+/* Uploads a tensor of the file as it is. rows 0: a vector of `width`. */
+static enum vka_status load(const struct loader *l, const char *name, uint64_t rows, uint64_t width,
+                            struct vka_tensor **tensor)
+{
+    const struct vka_gguf_tensor *t = vka_gguf_find(l->file, name);
+    if (!t)
+        return refuse(l, "the file has no such tensor", name);
+    if (t->dtype == VKA_DTYPE_COUNT)
+        return refuse(l, "has a type that vkattn does not have", name);
+    bool fits = rows ? t->rank == 2 && t->shape[0] == rows && t->shape[1] == width
+                     : t->rank == 1 && t->shape[0] == width;
+    if (!fits)
+        return refuse(l, "has another shape than the metadata says", name);
+    const uint32_t matrix[] = {(uint32_t)rows, (uint32_t)width}, vector[] = {(uint32_t)width};
+    enum vka_status status =
+        vka_tensor_create(l->device, t->dtype, rows ? 2 : 1, rows ? matrix : vector, tensor);
+    return status == VKA_OK ? vka_tensor_write(*tensor, t->data, t->size) : status;
+}
+
+/* A size of the metadata, at least 1. `fallback` 0: there has to be one. */
+static enum vka_status number(const struct loader *l, const char *key, uint32_t fallback,
+                              uint32_t *n)
+{
+    int64_t value = fallback;
+    bool found = vka_gguf_integer(vka_gguf_metadata(l->file, key), 0, &value);
+    if ((!found && !fallback) || value < 1 || value > 1 << 24)
+        return refuse(l, "is missing, or not from 1 to 2^24", key);
+    *n = (uint32_t)value;
+    return VKA_OK;
+}
+
+static float real(const struct loader *l, const char *key, float fallback)
+{
+    double value = (double)fallback;
+    vka_gguf_real(vka_gguf_metadata(l->file, key), 0, &value);
+    return (float)value;
+}
+
+#define TRY(call)                  \
+    do {                           \
+        enum vka_status s_ = call; \
+        if (s_ != VKA_OK)          \
+            return s_;             \
+    } while (0)
+
+static enum vka_status load_sizes(const struct loader *l, struct llama *m)
+{
+    const char *text = "";
+    size_t at = 0, size = 0;
+    uint32_t value_dim;
+    const struct vka_gguf_tensor *tokens = vka_gguf_find(l->file, "token_embd.weight");
+    vka_gguf_string(vka_gguf_metadata(l->file, "general.architecture"), &at, &text, &size);
+    if (size != 5 || memcmp(text, "llama", 5) != 0)
+        return refuse(l, "is not \"llama\"", "general.architecture");
+    if (vka_gguf_metadata(l->file, "llama.rope.scaling.type") ||
+        vka_gguf_find(l->file, "rope_freqs.weight"))
+        return refuse(l, "scaled rotary embedding is not supported here", "llama.rope");
+    if (!tokens || tokens->rank != 2 || tokens->shape[0] > 1 << 24)
+        return refuse(l, "is missing or no matrix", "token_embd.weight");
+    m->n_token = (uint32_t)tokens->shape[0];
+    TRY(number(l, "llama.embedding_length", 0, &m->width));
+    TRY(number(l, "llama.block_count", 0, &m->n_block));
+    TRY(number(l, "llama.feed_forward_length", 0, &m->ffn_width));
+    TRY(number(l, "llama.attention.head_count", 0, &m->n_head));
+    TRY(number(l, "llama.attention.head_count_kv", m->n_head, &m->n_kv_head));
+    TRY(number(l, "llama.attention.key_length", m->width / m->n_head, &m->head_dim));
+    TRY(number(l, "llama.attention.value_length", m->head_dim, &value_dim));
+    if (value_dim != m->head_dim)
+        return refuse(l, "is not that of the keys", "llama.attention.value_length");
+    m->rope_base = real(l, "llama.rope.freq_base", 10000);
+    m->epsilon = real(l, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    m->interleaved = true; /* as llama.cpp's converter permutes the rows of q and k */
+    return VKA_OK;
+}
+
+static enum vka_status load_block(const struct loader *l, const struct llama *m, uint32_t i,
+                                  struct llama_block *b)
+{
+    uint32_t heads = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim;
+    const struct {
+        const char *name;
+        uint32_t rows, width;
+        struct vka_tensor **tensor;
+    } parts[] = {
+        {"attn_norm", 0, m->width, &b->attn_norm},
+        {"ffn_norm", 0, m->width, &b->ffn_norm},
+        {"attn_q", heads, m->width, &b->q},
+        {"attn_k", kv, m->width, &b->k},
+        {"attn_v", kv, m->width, &b->v},
+        {"attn_output", m->width, heads, &b->o},
+        {"ffn_gate", m->ffn_width, m->width, &b->gate},
+        {"ffn_up", m->ffn_width, m->width, &b->up},
+        {"ffn_down", m->width, m->ffn_width, &b->down},
+    };
+    char name[64];
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        snprintf(name, sizeof name, "blk.%u.%s.bias", i, parts[p].name);
+        if (vka_gguf_find(l->file, name))
+            return refuse(l, "biases are not supported here", name);
+        snprintf(name, sizeof name, "blk.%u.%s.weight", i, parts[p].name);
+        TRY(load(l, name, parts[p].rows, parts[p].width, parts[p].tensor));
+    }
+    return VKA_OK;
+}
+
+static enum vka_status load_all(const struct loader *l, struct llama *m)
+{
+    TRY(load_sizes(l, m));
+    m->blocks = calloc(m->n_block, sizeof *m->blocks);
+    if (!m->blocks)
+        return VKA_OUT_OF_HOST_MEMORY;
+    TRY(load(l, "token_embd.weight", m->n_token, m->width, &m->embedding));
+    TRY(load(l, "output_norm.weight", 0, m->width, &m->norm));
+    m->head = m->embedding;
+    if (vka_gguf_find(l->file, "output.weight"))
+        TRY(load(l, "output.weight", m->n_token, m->width, &m->head));
+    for (uint32_t i = 0; i < m->n_block; i++)
+        TRY(load_block(l, m, i, &m->blocks[i]));
+    return VKA_OK;
+}
+
+enum vka_status llama_load(struct vka_device *device, const char *path, struct llama *llama,
+                           char why[VKA_IO_ERROR_SIZE])
+{
+    struct vka_gguf *file = NULL;
+    *llama = (struct llama){0};
+    why[0] = '\0';
+    TRY(vka_gguf_open(path, why, &file));
+    const struct loader loader = {device, file, why};
+    enum vka_status status = load_all(&loader, llama);
+    vka_gguf_close(&file);
+    return status;
+}
+
+void llama_free(struct llama *m)
+{
+    if (m->head != m->embedding)
+        vka_tensor_destroy(&m->head);
+    vka_tensor_destroy(&m->embedding);
+    vka_tensor_destroy(&m->norm);
+    for (uint32_t i = 0; m->blocks && i < m->n_block; i++) {
+        struct llama_block *b = &m->blocks[i];
+        struct vka_tensor **all[] = {&b->attn_norm, &b->ffn_norm, &b->q,  &b->k,   &b->v,
+                                     &b->o,         &b->gate,     &b->up, &b->down};
+        for (size_t t = 0; t < sizeof all / sizeof *all; t++)
+            vka_tensor_destroy(all[t]);
+    }
+    free(m->blocks);
+    m->blocks = NULL;
+}
