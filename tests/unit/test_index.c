@@ -18,134 +18,10 @@
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
 #include "op/rope.h"
+#include "huge_devices.h"
 #include "tune_devices.h"
 
-#define GIB (1ull << 30)
-#define MAPPED (64ull << 20) /* bytes of an allocation that is there: the library's small blocks */
-#define LANES 64u            /* invocations of a workgroup of rope, nonfinite and the caches */
-
-/* ---- A driver that gives any amount of memory, of which the host sees the small pieces -------- */
-
-static uintptr_t n_buffer;
-static uint64_t buffer_size; /* of the last: memory is asked for at once */
-
-static VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBufferCreateInfo *info,
-                                         const VkAllocationCallbacks *callbacks, VkBuffer *buffer)
-{
-    (void)device;
-    (void)callbacks;
-    *buffer = (VkBuffer)++n_buffer;
-    buffer_size = info->size;
-    return VK_SUCCESS;
-}
-
-static void VKAPI_CALL buffer_needs(VkDevice device, VkBuffer buffer, VkMemoryRequirements *needs)
-{
-    (void)device;
-    (void)buffer;
-    *needs = (VkMemoryRequirements){.size = buffer_size, .alignment = 256, .memoryTypeBits = 1};
-}
-
-static VkResult VKAPI_CALL allocate_memory(VkDevice device, const VkMemoryAllocateInfo *info,
-                                           const VkAllocationCallbacks *callbacks,
-                                           VkDeviceMemory *memory)
-{
-    (void)device;
-    (void)callbacks;
-    size_t size = info->allocationSize <= MAPPED ? (size_t)info->allocationSize : 1;
-    *memory = (VkDeviceMemory)calloc(1, size);
-    return *memory ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
-}
-
-static VkResult VKAPI_CALL bind_memory(VkDevice device, VkBuffer buffer, VkDeviceMemory memory,
-                                       VkDeviceSize offset)
-{
-    (void)device;
-    (void)buffer;
-    (void)memory;
-    (void)offset;
-    return VK_SUCCESS;
-}
-
-static VkResult VKAPI_CALL map_memory(VkDevice device, VkDeviceMemory memory, VkDeviceSize offset,
-                                      VkDeviceSize size, VkMemoryMapFlags flags, void **data)
-{
-    (void)device;
-    (void)offset;
-    (void)size;
-    (void)flags;
-    *data = buffer_size <= MAPPED ? (void *)memory : NULL;
-    return VK_SUCCESS;
-}
-
-static void VKAPI_CALL destroy_buffer(VkDevice device, VkBuffer buffer,
-                                      const VkAllocationCallbacks *callbacks)
-{
-    (void)device;
-    (void)buffer;
-    (void)callbacks;
-}
-
-static void VKAPI_CALL free_memory(VkDevice device, VkDeviceMemory memory,
-                                   const VkAllocationCallbacks *callbacks)
-{
-    (void)device;
-    (void)callbacks;
-    free((void *)memory);
-}
-
-static VkDeviceAddress VKAPI_CALL buffer_address(VkDevice device,
-                                                 const VkBufferDeviceAddressInfo *info)
-{
-    (void)device;
-    return (VkDeviceAddress)(uintptr_t)info->buffer << 40;
-}
-
-static void make_device(struct vka_device *device, const struct caps *caps)
-{
-    *device = (struct vka_device){.caps = *caps, .process = os_process()};
-    device->caps.properties.max_buffer_range = UINT32_MAX;
-    device->caps.properties.max_allocation = 64 * GIB;
-    device->caps.max_texels = UINT32_MAX;
-    device->self_test.off = true;
-    device->memory.mapped[MEMORY_DEVICE] = device->memory.mapped[MEMORY_STAGING] = true;
-    device->vk = (struct VolkDeviceTable){
-        .vkCreateBuffer = create_buffer,
-        .vkGetBufferMemoryRequirements = buffer_needs,
-        .vkAllocateMemory = allocate_memory,
-        .vkBindBufferMemory = bind_memory,
-        .vkMapMemory = map_memory,
-        .vkDestroyBuffer = destroy_buffer,
-        .vkFreeMemory = free_memory,
-        .vkGetBufferDeviceAddress = buffer_address,
-    };
-    assert_int_equal(storage_create(device, MEMORY_STAGING, 8, &device->running), VKA_OK);
-}
-
-/* GPUs with and without a limit on the grid, and both CPU drivers. */
-#define DEVICES 4
-static struct vka_device devices[DEVICES];
-
-static int make_devices(void **state)
-{
-    (void)state;
-    struct caps caps[DEVICES] = {discrete, like(&discrete, "any grid"), mesa(22), mesa(26)};
-    for (int i = 0; i < 3; i++)
-        caps[1].max_groups[i] = UINT32_MAX;
-    for (int i = 0; i < DEVICES; i++)
-        make_device(&devices[i], &caps[i]);
-    return 0;
-}
-
-static int free_devices(void **state)
-{
-    (void)state;
-    for (int i = 0; i < DEVICES; i++) {
-        storage_unref(&devices[i].running);
-        memory_finish(&devices[i]);
-    }
-    return 0;
-}
+#define LANES 64u /* invocations of a workgroup of rope, nonfinite and the caches */
 
 /* ---- What a pass counts ----------------------------------------------------------------------- */
 
@@ -457,7 +333,7 @@ static void copies(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 400; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         struct plan_mark mark;
         uint32_t size[4];
@@ -483,7 +359,7 @@ static void panels(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         struct plan_mark mark;
         const uint32_t panel = below(2) ? ADDRESS_PANEL : TEXEL_PANEL;
@@ -515,7 +391,7 @@ static void counts(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, true);
         struct plan_mark mark;
         uint32_t size[4];
@@ -539,7 +415,7 @@ static void rotations(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         struct plan_mark mark;
         uint32_t size[4];
@@ -583,7 +459,7 @@ static void around(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 400; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         uint32_t size[4];
         draw_shape(size, 20, 36);
@@ -609,7 +485,7 @@ static void tables(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         const uint32_t width = 4 * any_size(12), table_size[4] = {1, 1, any_size(24), width};
         const uint32_t n = any_size(22), y_size[4] = {1, 1, n, width};
@@ -640,9 +516,9 @@ static void longest_row(void **state)
     (void)state;
     const uint32_t one[4] = {1, 1, 1, 1}, size[4] = {1, 1, 1, UINT32_MAX - 1};
     struct vka_tensor *base = NULL, *row = NULL;
-    assert_int_equal(vka_tensor_create(&devices[0], VKA_F32, 4, one, &base), VKA_OK);
+    assert_int_equal(vka_tensor_create(&huge_devices[0], VKA_F32, 4, one, &base), VKA_OK);
     assert_int_equal(vka_tensor_strided(base, 0, 4, size, (const uint64_t[4]){0}, &row), VKA_OK);
-    struct vka_plan *plan = new_plan(&devices[0], false);
+    struct vka_plan *plan = new_plan(&huge_devices[0], false);
     struct plan_mark mark;
     struct vka_tensor rotated = *row;
     const struct vka_rope rope = {.dim = UINT32_MAX - 1};
@@ -660,7 +536,7 @@ static void products(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         uint32_t batch = any_size(12), m = any_size(20), n = any_size(20), k = any_size(14);
         const uint32_t x_size[4] = {1, batch, m, k}, w_size[4] = {1, 1, n, k};
@@ -689,7 +565,7 @@ static void attentions(void **state)
     (void)state;
     struct made made = {0};
     for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &devices[below(DEVICES)];
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, true);
         uint32_t batch = any_size(16), group = any_size(4), heads = any_size(8);
         uint32_t n_q = any_size(18), n_kv = any_size(18), dim = 4 * any_size(6);
@@ -742,7 +618,7 @@ static void past_int32(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int path = 0; path < VKA_PATH_COUNT; path++) {
-            struct vka_device *device = &devices[1];
+            struct vka_device *device = &huge_devices[1];
             const uint32_t q_size[4] = {cases[i].batch, cases[i].heads, cases[i].n_q, 1};
             const uint32_t k_size[4] = {cases[i].batch, cases[i].heads, cases[i].n_kv, 1};
             struct vka_tensor *q = shared_element(device, 4, q_size);
@@ -764,7 +640,7 @@ static void past_int32(void **state)
 static void layer_past_int32(void **state)
 {
     (void)state;
-    struct vka_device *device = &devices[0];
+    struct vka_device *device = &huge_devices[0];
     const float one[1] = {1};
     const struct vka_linear_weights w = {.weight = one};
     struct vka_layer *layer = NULL;
@@ -792,7 +668,7 @@ static void layer_past_int32(void **state)
 static void appends(void **state)
 {
     (void)state;
-    struct vka_device *device = &devices[0];
+    struct vka_device *device = &huge_devices[0];
     struct vka_cache *cache = NULL;
     const uint32_t q_size[4] = {1, 1, 1, 8}, k_size[4] = {1, 1, 1u << 29, 8};
     assert_int_equal(
@@ -827,5 +703,5 @@ int main(void)
         cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
         cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
     };
-    return cmocka_run_group_tests(tests, make_devices, free_devices);
+    return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }
