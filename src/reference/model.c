@@ -67,7 +67,7 @@ enum vka_status ref_sample(const double *logits, size_t n, const struct vka_samp
         largest = logits[i] > largest ? logits[i] : largest;
     for (size_t i = 0; i < n; i++) {
         double x = logits[i] == largest ? 0 : (logits[i] - largest) / (double)op->temperature;
-        w[i] = isnan(logits[i]) || isinf(largest) < 0 ? 0 : exp(x);
+        w[i] = isnan(logits[i]) || largest == -INFINITY ? 0 : exp(x);
     }
     memcpy(sorted, w, n * sizeof *w);
     qsort(sorted, n, sizeof *sorted, descending);
