@@ -159,6 +159,8 @@ fail:
 static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype dtype,
                                            const struct attention_case *c)
 {
+    if (c->kind >= KIND_Q8 && plan->path == VKA_PATH_UNFUSED)
+        return VKA_OK; /* which does not read quantised caches */
     struct vka_device *device = plan->device;
     enum vka_status status = VKA_OK;
     struct vka_tensor *t[OPERAND_COUNT] = {NULL};
