@@ -24,8 +24,8 @@
  * says, until a function below changes the sequence: vka_cache_truncate to the length that it has is
  * enough. vka_plan_wait reports on the ticket that it is given: tickets can be waited for in any
  * order and any number of times, with any number of runs in flight and any number of plans that
- * share the cache. Changing a sequence by vka_cache_truncate, vka_cache_set_pages or vka_cache_fork (the
- * copy) clears what earlier runs reported about it.
+ * share the cache. Changing a sequence by vka_cache_truncate, vka_cache_set_pages or vka_cache_fork
+ * (the copy) clears what earlier runs reported about it.
  *
  * A paged cache keeps its positions in pages of `page_size` positions. The pages come from a pool
  * that all sequences share; a table on the device lists the pages of each sequence, for all layers. */

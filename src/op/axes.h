@@ -41,8 +41,9 @@ struct axes_job {
     const struct vka_tensor *tensors[AXES_TENSORS]; /* of rank 4; NULL: none */
 };
 
-/* Judges a part, of which a pass has at most so many elements as 32 bits count: the budget halves the first axis that is long enough, the range of a binding the
- * axis along which the tensors that exceed it reach furthest, the grid the longest one. */
+/* Judges a part, whose elements a pass counts in 32 bits: the budget halves the first axis that is
+ * long enough, the range of a binding the axis along which the tensors that exceed it reach
+ * furthest, the grid the longest one. */
 int axes_judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part);
 
 /* Sets the grid of a kernel that counts units, see UNIT_LANES. */

@@ -211,10 +211,10 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_layer_op *o
         TRY(attention_check_cache(plan, caller, use, a));
     }
     TRY(attention_check_options(plan, caller, a));
-    const struct vka_tensor *inputs[4 + OPTION_INPUTS] = {op->query, key, value};
-    attention_option_inputs(a->options, inputs + 4);
+    const struct vka_tensor *inputs[5 + OPTION_INPUTS] = {op->query, key, value, op->n_append};
+    attention_option_inputs(a->options, inputs + 5);
     TRY(check_no_overlap(plan->device, caller, "output", op->output, inputs, COUNTOF(inputs)));
-    inputs[3] = op->output;
+    inputs[4] = op->output;
     if (a->options->scores)
         TRY(check_no_overlap(plan->device, caller, "scores", a->options->scores, inputs,
                              COUNTOF(inputs)));

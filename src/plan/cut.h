@@ -14,6 +14,10 @@ struct box {
     uint32_t first[CUT_AXES], size[CUT_AXES];
 };
 
+/* Fills in the pass over a part, which is all zero. */
+typedef void cut_make(const struct vka_plan *plan, const void *job, const struct box *part,
+                      struct pass *pass);
+
 struct cut {
     const void *job; /* given to the functions */
     /* Lengths of each axis. Parts begin at multiples of `unit`. The budget cuts down to `unit`, the
@@ -24,9 +28,7 @@ struct cut {
     calibrate_add *probe;
     enum kernel kernel;
     struct work whole;
-    /* Fills in the pass over a part, which is all zero. */
-    void (*make)(const struct vka_plan *plan, const void *job, const struct box *part,
-                 struct pass *pass);
+    cut_make *make;
     /* Returns the axis to halve, or CUT_FITS: the part is added, and plan_add_pass reports a limit
      * that it exceeds. NULL: halves the first axis that is long enough until the pass fits. */
     int (*judge)(const struct vka_plan *plan, const struct cut *cut, const struct box *part);

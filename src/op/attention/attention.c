@@ -64,7 +64,7 @@ static enum vka_status attend_spread(struct vka_plan *plan, const struct attenti
     struct attention b = *a;
     ENSURE(plan_scratch(plan, VKA_F32, a->output.shape.size, &b.output));
     ENSURE(plan_attention_fused(plan, &b));
-    return plan_hadamard(plan, "gather output", a->blocks->v.rotated, &b.output, &a->output);
+    return plan_hadamard(plan, "unspread output", a->blocks->v.rotated, &b.output, &a->output);
 }
 
 /* Appends the new keys and values to the cache, and makes the cache's a->k and a->v. a->options has

@@ -100,6 +100,38 @@ static void bind_state(const struct vka_plan *plan, struct pass *pass,
     p->table_offset += part->first[0] * p->table_row;
 }
 
+/* The parameters of a copy of a part, except the strides on the other side. */
+static struct cache_params params_of(const struct vka_cache *cache, const struct box *part,
+                                     const struct shape *from)
+{
+    return (struct cache_params){
+        .batch = cache->info.batch,
+        .n_row = part->size[2],
+        .dim = part->size[3],
+        .capacity = cache->info.capacity,
+        .from_batch = (uint32_t)from->stride[0],
+        .from_head = (uint32_t)from->stride[1],
+        .from_row = (uint32_t)from->stride[2],
+        .from_col = (uint32_t)from->stride[3],
+        .page_size = cache->info.page_size,
+        .table_row = cache->table_row,
+        .n_page = cache->info.n_page,
+        .row_first = part->first[2],
+    };
+}
+
+/* A grid over `units` of each row of a part of this size. */
+static void set_grid(struct pass *pass, const uint32_t size[4], uint32_t units, enum vka_dtype from,
+                     enum vka_dtype to)
+{
+    uint64_t count = (uint64_t)size[2] * units; /* the kernel counts them in 32 bits */
+    pass->groups[0] = count > UINT32_MAX - LANES ? UINT32_MAX : divide_up((uint32_t)count, LANES);
+    pass->groups[1] = size[1];
+    pass->groups[2] = size[0];
+    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
+             size[3], vka_dtype_name(from), vka_dtype_name(to));
+}
+
 static void make_copy(const struct vka_plan *plan, const void *job, const struct box *part,
                       struct pass *pass)
 {
@@ -110,26 +142,12 @@ static void make_copy(const struct vka_plan *plan, const void *job, const struct
     struct vka_tensor plain = tensor_box(gather ? &c->to : &c->from, part);
     struct vka_tensor cached = cached_part(cache, gather ? &c->from : &c->to, part);
     const struct vka_tensor *from = gather ? &cached : &plain, *to = gather ? &plain : &cached;
-    const uint64_t *f = from->shape.stride, *t = to->shape.stride;
-    uint64_t elements = (uint64_t)size[2] * size[3];
-    struct cache_params p = {
-        .batch = cache->info.batch,
-        .n_row = size[2],
-        .dim = size[3],
-        .capacity = cache->info.capacity,
-        .from_batch = (uint32_t)f[0],
-        .from_head = (uint32_t)f[1],
-        .from_row = (uint32_t)f[2],
-        .from_col = (uint32_t)f[3],
-        .to_batch = (uint32_t)t[0],
-        .to_head = (uint32_t)t[1],
-        .to_row = (uint32_t)t[2],
-        .to_col = (uint32_t)t[3],
-        .page_size = cache->info.page_size,
-        .table_row = cache->table_row,
-        .n_page = cache->info.n_page,
-        .row_first = part->first[2],
-    };
+    const uint64_t *t = to->shape.stride;
+    struct cache_params p = params_of(cache, part, &from->shape);
+    p.to_batch = (uint32_t)t[0];
+    p.to_head = (uint32_t)t[1];
+    p.to_row = (uint32_t)t[2];
+    p.to_col = (uint32_t)t[3];
     pass->name = c->name;
     pass->reason = "positions read on the device";
     pass->key = (struct pipeline_key){.kernel = c->kernel, .n_spec = CACHE_SPECS};
@@ -140,13 +158,7 @@ static void make_copy(const struct vka_plan *plan, const void *job, const struct
     bind_state(plan, pass, cache, part, &p);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&plain);
-    pass->groups[0] = elements > UINT32_MAX - LANES /* the kernel counts them */
-                          ? UINT32_MAX
-                          : divide_up((uint32_t)elements, LANES);
-    pass->groups[1] = size[1];
-    pass->groups[2] = size[0];
-    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
-             size[3], vka_dtype_name(from->dtype), vka_dtype_name(to->dtype));
+    set_grid(pass, size, size[3], from->dtype, to->dtype);
 }
 
 /* The length along an axis at which a part has LEAST elements or less, `inner` of them at each. */
@@ -155,23 +167,24 @@ static uint32_t least_length(uint64_t inner)
     return inner < LEAST ? LEAST / (uint32_t)inner : 1;
 }
 
-static enum vka_status add_copies(struct vka_plan *plan, const struct cache_copy *c)
+/* Copies a part of `plain` in each pass that `make` makes of the job. */
+static enum vka_status add_passes(struct vka_plan *plan, enum kernel kernel, const void *job,
+                                  const struct vka_tensor *plain, cut_make *make)
 {
-    const struct vka_tensor *plain = c->kernel == KERNEL_cache_gather ? &c->to : &c->from;
     const uint32_t *size = plain->shape.size;
     uint64_t head = (uint64_t)size[2] * size[3];
     const struct cut cut = {
-        .job = c,
+        .job = job,
         .unit = {least_length(size[1] * head), least_length(head), least_length(size[3]),
                  CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
-        .kernel = c->kernel,
+        .kernel = kernel,
         .whole = work_of(plain),
         .probe = plan_probe_moves,
-        .make = make_copy,
+        .make = make,
     };
-    enum vka_status status = plan_settle_kernel(plan, c->kernel);
-    return status == VKA_OK ? plan_cut(plan, &cut, size) : status;
+    ENSURE(plan_settle_kernel(plan, kernel));
+    return plan_cut(plan, &cut, size);
 }
 
 /* Quantises rows into a cache of a block type. The whole of its storage is bound. */
@@ -183,30 +196,15 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     const struct cached_rows *cached = c->cached;
     const uint32_t *size = part->size, n_block = divide_up(size[3], CACHE_BLOCK);
     const struct vka_tensor from = tensor_box(&c->from, part), bytes = cache_bytes(cached);
-    const uint64_t *f = from.shape.stride, *t = cached->rows.shape.stride;
+    const uint64_t *t = cached->rows.shape.stride;
     const uint32_t values = cached->byte_values;
-    uint64_t elements = (uint64_t)size[2] * n_block;
-    struct cache_params p = {
-        .batch = cache->info.batch,
-        .n_row = size[2],
-        .dim = size[3],
-        .capacity = cache->info.capacity,
-        .from_batch = (uint32_t)f[0],
-        .from_head = (uint32_t)f[1],
-        .from_row = (uint32_t)f[2],
-        .from_col = (uint32_t)f[3],
-        .to_offset =
-            (uint32_t)((part->first[1] * t[1] + (cache->table_row ? 0 : part->first[0] * t[0])) *
-                       values),
-        .to_batch = (uint32_t)t[0] * values,
-        .to_head = (uint32_t)t[1] * values,
-        .to_row = (uint32_t)t[2] * values,
-        .to_col = (uint32_t)cached->scales,
-        .page_size = cache->info.page_size,
-        .table_row = cache->table_row,
-        .n_page = cache->info.n_page,
-        .row_first = part->first[2],
-    };
+    const uint64_t sequence = cache->table_row ? 0 : part->first[0] * t[0];
+    struct cache_params p = params_of(cache, part, &from.shape);
+    p.to_offset = (uint32_t)((sequence + part->first[1] * t[1]) * values);
+    p.to_batch = (uint32_t)t[0] * values;
+    p.to_head = (uint32_t)t[1] * values;
+    p.to_row = (uint32_t)t[2] * values;
+    p.to_col = (uint32_t)cached->scales;
     pass->name = "append";
     pass->reason = "blocks of 32 features";
     pass->key = (struct pipeline_key){.kernel = KERNEL_cache_quantise, .n_spec = CACHE_SPECS};
@@ -217,12 +215,7 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     bind_state(plan, pass, cache, part, &p);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&from);
-    pass->groups[0] =
-        elements > UINT32_MAX - LANES ? UINT32_MAX : divide_up((uint32_t)elements, LANES);
-    pass->groups[1] = size[1];
-    pass->groups[2] = size[0];
-    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
-             size[3], vka_dtype_name(from.dtype), vka_dtype_name(cached->dtype));
+    set_grid(pass, size, n_block, from.dtype, cached->dtype);
 }
 
 enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
@@ -230,22 +223,9 @@ enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache
 {
     const struct cache_copy copy = {KERNEL_cache_append, "append", cache, *rows, cached->rows};
     const struct cache_blocks blocks = {cache, *rows, cached};
-    const uint32_t *size = rows->shape.size;
-    uint64_t head = (uint64_t)size[2] * size[3];
-    if (!cached->scales)
-        return add_copies(plan, &copy);
-    const struct cut cut = {
-        .job = &blocks,
-        .unit = {least_length(size[1] * head), least_length(head), least_length(size[3]),
-                 CUT_NEVER},
-        .least = {1, 1, 1, CUT_NEVER},
-        .kernel = KERNEL_cache_quantise,
-        .whole = work_of(rows),
-        .probe = plan_probe_moves,
-        .make = make_quantise,
-    };
-    ENSURE(plan_settle_kernel(plan, KERNEL_cache_quantise));
-    return plan_cut(plan, &cut, size);
+    if (cached->scales)
+        return add_passes(plan, KERNEL_cache_quantise, &blocks, rows, make_quantise);
+    return add_passes(plan, KERNEL_cache_append, &copy, rows, make_copy);
 }
 
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
@@ -256,7 +236,7 @@ enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache
     const uint32_t size[4] = {i->batch, i->n_kv_head, i->capacity, cached->shape.size[3]};
     TRY(plan_scratch(plan, cached->dtype, size, dense));
     const struct cache_copy copy = {KERNEL_cache_gather, "gather", cache, *cached, *dense};
-    TRY(add_copies(plan, &copy));
+    TRY(add_passes(plan, KERNEL_cache_gather, &copy, dense, make_copy));
 fail:
     return status;
 }
