@@ -167,7 +167,11 @@ static void refuse_option(const char *word, const struct option_spec *specs)
             return;
         }
     }
-    tool_error("unknown option '%s'; 'vkattn help' lists the options", optopt ? letter : word);
+    bool has_help = false; /* of a program without commands */
+    for (int i = 0; specs[i].name; i++)
+        has_help |= strcmp(specs[i].name, "help") == 0;
+    tool_error("unknown option '%s'; '%s' lists the options", optopt ? letter : word,
+               has_help ? "--help" : "vkattn help");
 }
 
 bool options_parse(int argc, char **argv, const struct option_spec *specs, int *first)
