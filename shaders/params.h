@@ -48,6 +48,17 @@
      : (type) == TYPE_Q6_K  ? 210u \
      : (type) == TYPE_MXFP4 ? 17u  \
                             : 68u)
+/* A run is 64 values of a row, of types whose runs are whole words where the row begins with one: see
+ * lib/runs.glsl. Words of two runs; 0: not such a type. */
+#define RUN_VALUES 64u
+#define RUN_PAIR_WORDS(type)        \
+    ((type) == TYPE_Q8_0      ? 34u \
+     : (type) == TYPE_Q4_0    ? 18u \
+     : (type) == TYPE_Q4_1    ? 20u \
+     : (type) == TYPE_Q5_0    ? 22u \
+     : (type) == TYPE_Q4_K    ? 18u \
+     : (type) == TYPE_I4_G128 ? 17u \
+                              : 0u)
 
 /* Weight that softmax writes for a hidden key: the bits of -0.0, which no real weight has. The
  * weighted sum skips it, so that NaN in a hidden value never reaches the result. */
@@ -119,7 +130,9 @@ struct matmul_params {
 #define MATMUL_COOP_MATS_M 11
 #define MATMUL_COOP_MATS_N 12
 #define MATMUL_COOP_A_VEC 13 /* a_col 1, rows 16-byte aligned, k a multiple of 8 */
-#define MATMUL_COOP_B_VEC 14 /* b_col 1, columns 16-byte aligned, k a multiple of 8 */
+/* b_col 1, columns 16-byte aligned, k a multiple of 8. Quantised B: runs are read through shared
+ * memory, as words; 2: columns are 16-byte aligned, as are DEPTH values. */
+#define MATMUL_COOP_B_VEC 14
 #define MATMUL_COOP_SUBS_M 15
 #define MATMUL_COOP_SUBS_N 16
 #define MATMUL_COOP_LANES 17
@@ -226,8 +239,9 @@ struct softmax_params {
 };
 #define SOFTMAX_LANES 0
 #define SOFTMAX_STAGE 1
-#define SOFTMAX_PIECE 2 /* keys */
-#define SOFTMAX_SPECS 3
+#define SOFTMAX_PIECE 2   /* keys */
+#define SOFTMAX_LOG_SUM 3 /* the last element of a row, behind its keys, is its log-sum-exp */
+#define SOFTMAX_SPECS 4
 #define SOFTMAX_WHOLE 0 /* SOFTMAX_STAGE: whole rows, or the first or second pass over splits */
 #define SOFTMAX_WEIGH 1
 #define SOFTMAX_FINISH 2
@@ -288,7 +302,8 @@ struct rope_params {
  * A workgroup takes a tile of rows of one key head; row t is query t / group of head t % group.
  * Grid: tiles along x, key heads along y, batch elements along z. The parameters are in a buffer.
  * Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
- * 9 page table, 10 q_start, 11 kv_start, 12 parameters. */
+ * 9 page table, 10 q_start, 11 kv_start, 12 parameters. With LOG_SUM also the log-sum-exp of the
+ * rows, float32: 11, or in a ragged batch, which has no mask, 4. */
 struct attention_params {
     STRUCT(mask_params) mask;
     U32 n_q, group, head_dim, value_dim;
@@ -314,6 +329,7 @@ struct attention_params {
     U32 n_tile;                       /* tiles of this pass, along x */
     U32 tile_first, tile_step;        /* ragged: tiles tile_first, tile_first + tile_step ... */
     U32 key_first, key_end;           /* keys of this pass where a STATE_ bit is set; whole steps */
+    U32 log_sum_offset, log_sum_batch, log_sum_head, log_sum_row;
 };
 /* Record of a row in one split of the keys, for attention_merge: float32 [z][key head][tile][row of
  * the tile][n_piece][RECORD_PITCH]. Holds the context, not yet divided by row_sum; the last four
@@ -343,8 +359,9 @@ struct attention_params {
 #define ATTENTION_V_VEC 9
 #define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are used; else only key ranges */
 #define ATTENTION_STATE 11
-#define ATTENTION_PIECES 12 /* the output is records */
-#define ATTENTION_SPECS 13
+#define ATTENTION_PIECES 12  /* the output is records */
+#define ATTENTION_LOG_SUM 13 /* the log-sum-exp of a row is stored; here and below not of records */
+#define ATTENTION_SPECS 14
 
 /* attention_tile: LANES_X * LANES_Y invocations take a tile of LANES_Y * ROWS rows, and 4 * LANES_X
  * keys a step; steps start at multiples of that. Buffer 13: words of attention_map. */
@@ -365,7 +382,8 @@ struct attention_params {
 #define TILE_Q_WHOLE 14 /* all of q stays in shared memory; else it is staged with the keys */
 #define TILE_PIECES 15  /* the output is records */
 #define TILE_STATE 16
-#define TILE_SPECS 17
+#define TILE_LOG_SUM 17
+#define TILE_SPECS 18
 
 /* attention_coop: THREADS are SUBGROUPS subgroups of a multiple of M lanes; COLUMNS of them
  * share M rows; matrices as in matmul_coop. Buffer 13: words of attention_map. */
@@ -386,7 +404,8 @@ struct attention_params {
 #define ATTENTION_COOP_PAGED 14
 #define ATTENTION_COOP_PIECES 15
 #define ATTENTION_COOP_STATE 16
-#define ATTENTION_COOP_SPECS 17
+#define ATTENTION_COOP_LOG_SUM 17
+#define ATTENTION_COOP_SPECS 18
 #define AHEAD_VALUES 1 /* values of the step, while its scores are computed */
 #define AHEAD_Q 2      /* q; else it stays in shared memory */
 #define AHEAD_KEYS 4   /* keys of the next step */
@@ -408,7 +427,8 @@ struct attention_params {
 #define COOP2_PAGED 12
 #define COOP2_PIECES 13
 #define COOP2_STATE 14
-#define COOP2_SPECS 15
+#define COOP2_LOG_SUM 15
+#define COOP2_SPECS 16
 #define COOP2_ROWS_MOST 32u /* of a subgroup: it has a bit for each */
 
 /* attention_decode: DECODE_THREADS invocations take ROWS rows, and two keys each a step. A chunk is
@@ -432,7 +452,8 @@ struct attention_params {
 #define DECODE_PIECES 11
 #define DECODE_STATE 12
 #define DECODE_BATCH 13 /* loads at a time: even */
-#define DECODE_SPECS 14
+#define DECODE_LOG_SUM 14
+#define DECODE_SPECS 15
 
 /* Shared memory of a workgroup of attention_tile in bytes: q, stage, weights, exchange, ranges. */
 #define TILE_PITCH(n4) ((n4) | 1u) /* vec4 a row; odd, so that rows lie in different banks */
@@ -457,11 +478,12 @@ struct attention_map_params {
 /* ---- attention_merge: merges the splits of a row -----------------------------------------------
  * Grid: rows along x (tiles in a ragged batch), key heads along y, batch elements along z. Takes
  * the parameters of the attention kernel before, with those of the output replaced.
- * Buffers: 0 records, 1 output, 2 sinks, 3 q_start, 4 parameters. */
+ * Buffers: 0 records, 1 output, 2 sinks, 3 q_start, 4 parameters, 5 log-sum-exp. */
 #define MERGE_LANES 0
 #define MERGE_O_TYPE 1
 #define MERGE_ROWS 2 /* rows of a tile */
-#define MERGE_SPECS 3
+#define MERGE_LOG_SUM 3
+#define MERGE_SPECS 4
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
  * State u32 [3][batch]: lengths; lengths before this run; 1 where a run had no room.

@@ -10,48 +10,21 @@
 set -eu
 
 tree=${1:?usage: tools/arm64_tree.sh FOLDER}
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 if [ -e "$tree/whole" ]; then
     exit 0
 fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$root/tools/archive.sh"
 
-fail() {
-    echo "arm64_tree: $*" >&2
-    exit 1
+# arm64_apt ARGUMENTS: own_apt of an arm64 machine.
+arm64_apt() {
+    own_apt -o APT::Architecture=arm64 -o APT::Architectures=arm64 "$@"
 }
 
-# quietly COMMAND...: what it printed is shown only when it fails.
-quietly() {
-    if ! "$@" >"$work/log" 2>&1 </dev/null; then
-        tail -n 30 "$work/log" >&2
-        fail "failed: $*"
-    fi
-}
-
-# own_apt ARGUMENTS: apt-get of an arm64 machine that has no package yet.
-own_apt() {
-    apt-get -qq -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" \
-        -o Dir::State::Status="$work/status" -o APT::Sandbox::User= -o APT::Architecture=arm64 \
-        -o APT::Architectures=arm64 -o Acquire::Languages=none \
-        -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 "$@"
-}
-
-for program in apt-get dpkg-deb; do
-    command -v "$program" >/dev/null || fail "there is no $program"
-done
-mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' \
-    'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)}
-[ -n "$mirror" ] || fail "apt-get knows no archive of Debian: set DEBIAN_MIRROR"
-suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-: >"$work/status"
-echo "deb [signed-by=$keys] $mirror $suite main" >"$work/sources.list"
-quietly own_apt update
-quietly own_apt install -y --no-install-recommends --download-only libc6-dev libstdc++6 \
+need dpkg-deb
+open_archive "deb @ $(. /etc/os-release && echo "$VERSION_CODENAME") main"
+quietly arm64_apt update
+quietly arm64_apt install -y --no-install-recommends --download-only libc6-dev libstdc++6 \
     mesa-vulkan-drivers libvulkan1 libvulkan-dev libvulkan-volk-dev libjansson-dev libcmocka-dev
 rm -rf --one-file-system "$tree"
 mkdir -p "$tree/usr/lib" "$tree/usr/bin" "$tree/usr/sbin"

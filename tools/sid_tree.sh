@@ -14,38 +14,7 @@ set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 tree=${1:?usage: tools/sid_tree.sh TREE}
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-    echo "sid_tree: $*" >&2
-    exit 1
-}
-
-# The archive of this machine, which may be a mirror nearby.
-find_mirror() {
-    # shellcheck disable=SC2016 # apt-get fills these fields in
-    mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' \
-        'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)}
-    [ -n "$mirror" ] || fail "apt-get knows no archive of Debian: set DEBIAN_MIRROR"
-}
-
-# quietly COMMAND...: what it printed is shown only when it fails.
-quietly() {
-    if ! "$@" >"$work/log" 2>&1 </dev/null; then
-        tail -n 30 "$work/log" >&2
-        fail "failed: $*"
-    fi
-}
-
-# own_apt ARGUMENTS: apt-get that knows sid, and no package as installed.
-own_apt() {
-    apt-get -qq -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" \
-        -o Dir::State::Status="$work/status" -o APT::Sandbox::User= \
-        -o Acquire::Languages=none -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 "$@"
-}
+. "$root/tools/archive.sh"
 
 unpack_packages() {
     quietly own_apt update
@@ -105,17 +74,8 @@ build_intel() {
         "$mesa/src/drm-shim/drm_shim.c" "$@" -Wl,--wrap=drm_shim_bo_init -ldl -lpthread
 }
 
-for program in apt-get dpkg-deb tar xz "${CC:-cc}"; do
-    command -v "$program" >/dev/null || fail "there is no $program"
-done
-[ -e "$keys" ] || fail "there is no $keys"
-find_mirror
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-: >"$work/status"
-echo "deb [signed-by=$keys] $mirror sid main" >"$work/sources.list"
-for suite in sid testing stable; do
-    echo "deb-src [signed-by=$keys] $mirror $suite main" >>"$work/sources.list"
-done
+need dpkg-deb tar xz "${CC:-cc}"
+open_archive "deb @ sid main" "deb-src @ sid main" "deb-src @ testing main" "deb-src @ stable main"
 
 unpack_packages
 download_mesa

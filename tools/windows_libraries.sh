@@ -10,45 +10,15 @@ set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=${1:?usage: tools/windows_libraries.sh FOLDER}
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
 libraries="jansson cmocka"
 
 if [ -e "$folder/whole" ]; then
     exit 0
 fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$root/tools/archive.sh"
 
-fail() {
-    echo "windows_libraries: $*" >&2
-    exit 1
-}
-
-# quietly COMMAND...: what it printed is shown only when it fails.
-quietly() {
-    if ! "$@" >"$work/log" 2>&1 </dev/null; then
-        tail -n 30 "$work/log" >&2
-        fail "failed: $*"
-    fi
-}
-
-# own_apt ARGUMENTS: apt-get that knows the sources of this machine's suite.
-own_apt() {
-    apt-get -qq -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" -o APT::Sandbox::User= \
-        -o Acquire::Languages=none -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 "$@"
-}
-
-for program in apt-get dpkg-source cmake x86_64-w64-mingw32-gcc; do
-    command -v "$program" >/dev/null || fail "there is no $program"
-done
-mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' \
-    'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)}
-[ -n "$mirror" ] || fail "apt-get knows no archive of Debian: set DEBIAN_MIRROR"
-suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-echo "deb-src [signed-by=$keys] $mirror $suite main" >"$work/sources.list"
+need dpkg-source cmake x86_64-w64-mingw32-gcc
+open_archive "deb-src @ $(. /etc/os-release && echo "$VERSION_CODENAME") main"
 quietly own_apt update
 rm -rf --one-file-system "$folder"
 mkdir -p "$folder/include" "$folder/lib/cmake/VulkanHeaders"

@@ -420,12 +420,17 @@ enum vka_scores {
 };
 
 /* Rotary embedding: rotates q by its position p and k by its index j. Pair i is rotated by
- * position * base^(-2 i / dim) radians. The angle is computed in integers, so it is as exact at far
- * positions as at near ones. INVALID if a position could exceed 2^31 - 1. */
+ * position * base^(-2 i / dim) radians, or position * frequencies[i]. The angle is computed in
+ * integers, so it is as exact at far positions as at near ones. INVALID if a position could exceed
+ * 2^31 - 1. */
 struct vka_rope {
     uint32_t dim;     /* the first features, which are rotated: even, at most head_dim; 0: none */
     float base;       /* at least 1; 0: 10000 */
     bool interleaved; /* pairs are (2 i, 2 i + 1); else (i, i + dim / 2) */
+    /* In place of base: [dim / 2], radians a position, in magnitude at most 1; vka_rope_frequencies
+     * (vkattn_model.h) gives those of scaled models. Read by the call that takes this struct. */
+    const double *frequencies;
+    float attention_factor; /* multiplies cosines and sines; 0: 1 */
 };
 
 /* Everything about attention but its shapes; used by the attention and the layer operation. */
@@ -451,6 +456,12 @@ struct vka_attention_options {
     /* Receives the scores, [batch][n_head][n_q][n_kv]; given iff scores_kind is not NONE. */
     enum vka_scores scores_kind;
     struct vka_tensor *scores;
+    /* F32 [batch][n_head][n_q], rows as those of q, in a ragged batch too; NULL: none. Receives for
+     * each query the natural logarithm of the sum of e^s over its visible keys, s being the score
+     * after softcap, ALiBi and mask, and of e^sink; dropout does not enter it. -inf in a fully masked
+     * row, whatever masked_row says; NaN where a visible score is NaN or +inf, as in the output. Of
+     * key chunks the last one writes it. */
+    struct vka_tensor *log_sum_exp;
     /* Rotates q and the new keys. Past keys are not rotated again; the index of a new key counts
      * the past keys before it. */
     struct vka_rope rope;
@@ -708,10 +719,10 @@ VKA_API enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index,
 
 /* The NaN and Inf in one tensor that an operation wrote, counted right after it was written, by a
  * plan made with count_nonfinite. Each such tensor takes one more pass. Values that the caller
- * asked for count too: -inf for hidden keys in scores of kind BIAS, NaN in fully masked rows with
- * VKA_MASKED_NAN. */
+ * asked for count too: -inf for hidden keys in scores of kind BIAS and for fully masked rows in
+ * log_sum_exp, NaN in fully masked rows with VKA_MASKED_NAN. */
 struct vka_nonfinite_info {
-    const char *name;  /* "output", "scores", "present_key" or "present_value" */
+    const char *name;  /* "output", "scores", "log_sum_exp", "present_key" or "present_value" */
     uint64_t nan, inf; /* elements; inf of either sign */
 };
 

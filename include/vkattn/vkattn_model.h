@@ -61,6 +61,28 @@ struct vka_norm_op {
 /* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops. */
 VKA_API enum vka_status vka_plan_add_norm(struct vka_plan *plan, const struct vka_norm_op *op);
 
+/* ---- Parts of attention ---------------------------------------------------------------------- */
+
+/* The most parts of vka_merge_op. */
+#define VKA_MERGE_PARTS 1024
+
+/* Merges attention over parts of the keys, such as a prefix that sequences share and what each has of
+ * its own, or the keys of several devices, into attention over all of them:
+ * output = sum of part_i e^(l_i) / sum of e^(l_i), where l_i are the log_sum_exp of the parts, see
+ * vka_attention_options. A part whose l_i is -inf contributes nothing, even if it holds NaN; where all
+ * are -inf the output is 0. A NaN among the l_i gives NaN. A sink belongs to one part alone, whose
+ * rows have to see a key. Masks, positions and key lengths of a part count its own keys, so
+ * query_offset is that of all keys less the number of keys before the part. */
+struct vka_merge_op {
+    size_t struct_size;
+    uint32_t n_part;                        /* 1 to VKA_MERGE_PARTS */
+    struct vka_tensor *const *parts;        /* [n_part], each as output; read by this call */
+    struct vka_tensor *const *log_sum_exps; /* [n_part], each F32 [...] */
+    struct vka_tensor *output;              /* [...][value_dim], of rank 2 to 4 */
+    struct vka_tensor *log_sum_exp;         /* F32 [...], of all keys; NULL: none */
+};
+VKA_API enum vka_status vka_plan_add_merge(struct vka_plan *plan, const struct vka_merge_op *op);
+
 /* ---- Element by element ---------------------------------------------------------------------- */
 
 enum vka_activation {
@@ -160,6 +182,47 @@ struct vka_rotary_op {
 
 /* UNSUPPORTED: a row, or a table by positions, that reaches further than a binding. */
 VKA_API enum vka_status vka_plan_add_rotary(struct vka_plan *plan, const struct vka_rotary_op *op);
+
+/* What the config.json of a model says of rotary embedding, in its words: the members are keys of
+ * rope_scaling or rope_parameters (rope_type, rope_theta, ...). Those of other types than `type` are
+ * not read. */
+enum vka_rope_type {
+    VKA_ROPE_DEFAULT = 0, /* base^(-2i / dim) */
+    VKA_ROPE_LINEAR,      /* divided by factor */
+    VKA_ROPE_LLAMA3,      /* divided by factor where fewer than low_freq_factor turns fit the
+                           * original length, blended up to high_freq_factor turns */
+    VKA_ROPE_YARN,        /* the same by a ramp over the pairs, beta_slow to beta_fast turns */
+    VKA_ROPE_LONGROPE,    /* divided by short_factor[i] or long_factor[i] */
+    VKA_ROPE_TYPE_COUNT
+};
+
+struct vka_rope_info {
+    size_t struct_size;
+    enum vka_rope_type type;
+    uint32_t dim;  /* features that rotate: head_dim, or partial_rotary_factor times it; even */
+    double base;   /* rope_theta, at least 1; 0: 10000 */
+    double factor; /* at least 1; of LONGROPE the extension of the original length */
+    uint32_t original_max_position_embeddings; /* of LLAMA3, YARN and LONGROPE */
+    double low_freq_factor, high_freq_factor;  /* of LLAMA3: low < high */
+    double beta_fast, beta_slow;               /* of YARN; 0: 32 and 1 */
+    double mscale, mscale_all_dim;             /* of YARN; used if both are given */
+    bool no_truncate; /* of YARN: the ends of the ramp are not rounded to pairs */
+    /* Of LONGROPE, [dim / 2]: long_factor where `length` exceeds the original length. */
+    const double *short_factor, *long_factor;
+    uint32_t length; /* of LONGROPE: positions that sequences may reach */
+    /* 0: of YARN 1 + 0.1 log(factor), or the ratio of its mscales; of LONGROPE
+     * sqrt(1 + log(factor) / log(original_max_position_embeddings)); else 1. */
+    double attention_factor;
+};
+
+#define VKA_ROPE_ERROR_SIZE 512
+
+/* Computes frequencies[dim / 2] and the attention factor, for vka_rotary_op and vka_rope. Needs no
+ * device. INVALID, also for frequencies above 1, which those do not take: error, VKA_ROPE_ERROR_SIZE
+ * characters or NULL, receives a sentence. Any thread. */
+VKA_API enum vka_status vka_rope_frequencies(const struct vka_rope_info *info, double *frequencies,
+                                             float *attention_factor,
+                                             char error[VKA_ROPE_ERROR_SIZE]);
 
 /* ---- The end of a model ---------------------------------------------------------------------- */
 

@@ -35,6 +35,7 @@ layout(constant_id = ATTENTION_COOP_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_COOP_PAGED) const uint IS_PAGED = 0;
 layout(constant_id = ATTENTION_COOP_PIECES) const uint PIECES = 0;
 layout(constant_id = ATTENTION_COOP_STATE) const uint STATE = 0;
+layout(constant_id = ATTENTION_COOP_LOG_SUM) const uint LOG_SUM = 0;
 const uint Q_TYPE = HALF_TYPE;
 const uint K_TYPE = HALF_TYPE;
 const uint V_TYPE = HALF_TYPE;

@@ -32,6 +32,7 @@ layout(constant_id = COOP2_GENERAL) const uint GENERAL = 0;
 layout(constant_id = COOP2_PAGED) const uint IS_PAGED = 0;
 layout(constant_id = COOP2_PIECES) const uint PIECES = 0;
 layout(constant_id = COOP2_STATE) const uint STATE = 0;
+layout(constant_id = COOP2_LOG_SUM) const uint LOG_SUM = 0;
 const uint Q_TYPE = HALF_TYPE;
 const uint K_TYPE = HALF_TYPE;
 const uint V_TYPE = HALF_TYPE;

@@ -30,6 +30,7 @@ layout(constant_id = DECODE_PAGED) const uint IS_PAGED = 0;
 layout(constant_id = DECODE_PIECES) const uint PIECES = 0;
 layout(constant_id = DECODE_STATE) const uint STATE = 0;
 layout(constant_id = DECODE_BATCH) const uint BATCH = 8; // loads at a time: even
+layout(constant_id = DECODE_LOG_SUM) const uint LOG_SUM = 0;
 #define PAGED (IS_PAGED != 0)
 
 layout(local_size_x = DECODE_THREADS) in;
@@ -450,6 +451,8 @@ void store_rows(uvec2 keys, sequence s)
         if (PIECES == 0 && mask_has(MASK_SINK))
             sum += WEIGHT_UNIT *
                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(r))], most);
+        if (LOG_SUM != 0 && lane() == 0 && first_row + r < n_row)
+            store_log_sum(row_of(r), log_sum(there, most, sum, WEIGHT_UNIT), s);
         if (there)
             store_row(r, sum, s);
         else

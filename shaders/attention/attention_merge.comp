@@ -10,15 +10,18 @@
 layout(constant_id = MERGE_LANES) const uint LANES = 64;
 layout(constant_id = MERGE_O_TYPE) const uint O_TYPE = 0;
 layout(constant_id = MERGE_ROWS) const uint ROWS = 16;
+layout(constant_id = MERGE_LOG_SUM) const uint LOG_SUM = 0;
 layout(local_size_x_id = MERGE_LANES) in;
 layout(binding = 0) readonly buffer Records { float records[]; };
 layout(binding = 1) buffer O { uint o_words[]; };
 layout(binding = 2) readonly buffer Sink { float sinks[]; };
 layout(binding = 3) readonly buffer QStart { uint q_start[]; };
 layout(binding = 4) readonly buffer Params { attention_params p; };
+layout(binding = 5) buffer LogSums { float log_sums[]; };
 #include "lib/ragged.glsl"
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
+#define LARGEST 3e38 // in place of the row_max of an infinite sink: the difference of two is 0
 
 uint n_piece;      // p.n_piece
 uint pitch, first; // floats of a record; first float of the row's records
@@ -50,7 +53,7 @@ void find_max()
             row_max = saw ? max(row_max, records[at]) : row_max;
             seen = seen || saw;
         }
-    row_max = row_max == MINUS_INFINITY ? 0.0 : row_max;
+    row_max = row_max == MINUS_INFINITY ? 0.0 : min(row_max, LARGEST);
 }
 
 // Each lane finds the weight of one split. The splits of a fully masked row add up to what
@@ -59,7 +62,7 @@ void load_chunk(uint chunk)
 {
     uint lane = gl_LocalInvocationIndex, at = state_of(min(chunk + lane, n_piece - 1));
     bool saw = records[at + 2] != 0.0;
-    float weight = seen ? exp_accurate(records[at] - row_max) * unit : 1.0;
+    float weight = seen ? exp_accurate(min(records[at], LARGEST) - row_max) * unit : 1.0;
     bool hidden = chunk + lane >= n_piece || (seen && !saw);
     barrier();
     weights[lane] = hidden ? -1.0 : weight;
@@ -103,6 +106,19 @@ float find_context(uint feature)
     return all;
 }
 
+// Stores the log-sum-exp of a row. Its row_sum is without the sink, though row_max may be the sink.
+void store_log_sum(uint head, uint query, float row_sum)
+{
+    float x = row_max + log_accurate(row_sum / (records[state_of(0) + 3] * unit));
+    if (!seen || floatBitsToUint(row_sum) == 0u)
+        x = MINUS_INFINITY;
+    if (seen && (p.mask.flags & MASK_SINK) != 0u)
+        x = log_add(x, sinks[p.sink_offset + p.head_first + head]);
+    if (gl_LocalInvocationIndex == 0)
+        log_sums[p.log_sum_offset + gl_WorkGroupID.z * p.log_sum_batch + head * p.log_sum_head +
+                 query * p.log_sum_row] = one_nan(x);
+}
+
 // Merges row `row` of the sequence at query q_first; x: its index among the rows of all tiles.
 void merge(uint x, uint row, uint q_first)
 {
@@ -114,6 +130,8 @@ void merge(uint x, uint row, uint q_first)
         unit *= 0.5;
     find_max();
     float row_sum = find_sum();
+    if (LOG_SUM != 0)
+        store_log_sum(head, q_first + row / p.group, row_sum);
     if ((p.mask.flags & MASK_SINK) != 0u)
         row_sum += sink_weight(sinks[p.sink_offset + p.head_first + head], row_max) *
                  (records[state_of(0) + 3] * unit);

@@ -30,6 +30,7 @@ layout(constant_id = TILE_GENERAL) const uint GENERAL = 0;
 layout(constant_id = TILE_Q_WHOLE) const uint Q_WHOLE = 1;
 layout(constant_id = TILE_PIECES) const uint PIECES = 0;
 layout(constant_id = TILE_STATE) const uint STATE = 0;
+layout(constant_id = TILE_LOG_SUM) const uint LOG_SUM = 0;
 
 layout(local_size_x_id = TILE_LANES_X, local_size_y_id = TILE_LANES_Y) in;
 
@@ -373,6 +374,8 @@ void store_row(uint r, uvec2 keys, sequence s)
                          PIECES == 0 ? row_context[j] / taken_sum : row_context[j]);
     if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
         store_piece(base, taken_max, taken_sum, !dead, WEIGHT_UNIT);
+    if (LOG_SUM != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
+        store_log_sum(row, log_sum(!dead, taken_max, taken_sum, WEIGHT_UNIT), s);
 }
 
 void main()

@@ -65,6 +65,8 @@ void finish_rows(uvec2 keys, sequence s)
         bool saw = factors[t] != HIDDEN;
         if (keep)
             o_words[row_state(t) + VALUE + N] = floatBitsToUint(top);
+        if (LOG_SUM != 0 && !keep && first_row + t < n_row && first_value4 == 0)
+            store_log_sum_of(t, saw, natural_max, factors[t], s);
         if (saw && PIECES == 0 && mask_has(MASK_SINK))
             factors[t] += UNIT * sink_weight(sinks[p.sink_offset + p.head_first +
                                                    head_of(row_of(t))], natural_max);

@@ -34,6 +34,9 @@ void finish_row(uint t, sequence s)
         seen = seen || x != HIDDEN;
         sum += x == HIDDEN ? 0.0 : x;
     }
+    if (LOG_SUM != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
+        first_value4 == 0)
+        store_log_sum_of(t, seen, natural_max, sum, s);
     if (seen && PIECES == 0 && mask_has(MASK_SINK))
         sum += UNIT * sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))],
                                   natural_max);

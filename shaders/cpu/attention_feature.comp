@@ -29,6 +29,7 @@ layout(constant_id = ATTENTION_O_TYPE) const uint O_TYPE = 0;
 layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
 layout(constant_id = ATTENTION_PIECES) const uint PIECES = 0;
+layout(constant_id = ATTENTION_LOG_SUM) const uint LOG_SUM = 0;
 
 layout(local_size_x = 8) in;
 uint work_head; // key head of this workgroup
@@ -401,6 +402,8 @@ void store_row(uint r, sequence s)
             float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
             all_sum[r] += WEIGHT_UNIT * sink_weight(sink, all_max[r]);
         }
+        if (LOG_SUM != 0 && lane() == 0)
+            store_log_sum(row, log_sum(there, all_max[r], all_sum[r], WEIGHT_UNIT), s);
         base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;
     }

@@ -57,6 +57,7 @@ layout(constant_id = ATTENTION_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
 layout(constant_id = ATTENTION_PIECES) const uint PIECES = 0;
+layout(constant_id = ATTENTION_LOG_SUM) const uint LOG_SUM = 0;
 
 layout(local_size_x_id = ATTENTION_LANES) in;
 uint work_head; // key head of this workgroup
@@ -209,6 +210,8 @@ void store_row(uint r, sequence s)
         float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
         row_sum[r] += WEIGHT_UNIT * sink_weight(sink, row_max[r]);
     }
+    if (LOG_SUM != 0)
+        store_log_sum(row, log_sum(seen[r], row_max[r], row_sum[r], WEIGHT_UNIT), s);
     uint base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                 (s.q_first + query_of(row)) * p.o_row;
     COLD(VALUE4, p.value_dim, store_row4(r, d, base))

@@ -1,6 +1,6 @@
 // Shared by all fused attention kernels: buffers except keys and values (keys.glsl), rows of
 // queries, softcap and biases of a score, dropout of a weight. The includer has the constants
-// Q_TYPE, GENERAL (mask, softcap, ALiBi or dropout are used), PIECES and STATE, and defines
+// Q_TYPE, GENERAL (mask, softcap, ALiBi or dropout are used), PIECES, STATE and LOG_SUM, and defines
 // WORK_HEAD. See attention_params.
 
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
@@ -14,6 +14,8 @@ layout(binding = 9) readonly buffer Table { uint table[]; };
 layout(binding = 10) readonly buffer QStart { uint q_start[]; };
 layout(binding = 11) readonly buffer KvStart { uint kv_start[]; };
 layout(binding = 12) readonly buffer Params { attention_params p; };
+layout(binding = 11) buffer LogSums { float log_sums[]; }; // not of a ragged batch
+layout(binding = 4) buffer RaggedLogSums { float ragged_log_sums[]; };
 #include "lib/mask.glsl"
 #include "lib/sequence.glsl"
 
@@ -68,6 +70,23 @@ uint q_index(uint row, sequence s)
 {
     return p.q_offset + s.batch * p.q_batch + head_of(row) * p.q_head +
            (s.q_first + query_of(row)) * p.q_row;
+}
+
+// ln of the sum of a row's weights, which relative to row_max add up to row_sum / unit.
+float log_sum(bool seen, float row_max, float row_sum, float unit)
+{
+    return seen ? row_max + log_accurate(row_sum / unit) : MINUS_INFINITY;
+}
+
+// Stores the log-sum-exp of a row.
+void store_log_sum(uint row, float x, sequence s)
+{
+    uint at = p.log_sum_offset + s.batch * p.log_sum_batch + head_of(row) * p.log_sum_head +
+              (s.q_first + query_of(row)) * p.log_sum_row;
+    if (p.n_sequence == 0)
+        log_sums[at] = one_nan(x);
+    else
+        ragged_log_sums[at] = one_nan(x);
 }
 
 // Vec4 d of a row of q; 0 past head_dim.

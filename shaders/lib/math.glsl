@@ -48,6 +48,52 @@ float sink_weight(float sink, float row_max)
     return above > 87.0 ? uintBitsToFloat(0x7f800000u) : exp_accurate(above);
 }
 
+// ln x, for NaN, 0, +inf and normal numbers.
+float log_accurate(float x)
+{
+    uint bits = floatBitsToUint(x);
+    if (!(x > 0.0) || bits >= 0x7f800000u)
+        return bits << 1 == 0u ? uintBitsToFloat(0xff800000u) : x;
+    int n = int(bits + 0x4afb0du >> 23) - 127; // x = m 2^n, m from sqrt(1/2) to sqrt(2)
+    float e = float(n), r = uintBitsToFloat(bits - (uint(n) << 23)) - 1.0;
+    float y = fma(7.0376836292e-2, r, -1.1514610310e-1);
+    y = fma(y, r, 1.1676998740e-1);
+    y = fma(y, r, -1.2420140846e-1);
+    y = fma(y, r, 1.4249322787e-1);
+    y = fma(y, r, -1.6668057665e-1);
+    y = fma(y, r, 2.0000714765e-1);
+    y = fma(y, r, -2.4999993993e-1);
+    y = fma(y, r, 3.3333331174e-1);
+    y = fma(e, -2.12194440e-4, y * r * r * r); // ln 2 in two parts, the first exact times e
+    return fma(e, 0.693359375, r + fma(-0.5, r * r, y));
+}
+
+// 2 atanh(s), for |s| up to 0.18.
+float twice_atanh(float s)
+{
+    float z = s * s;
+    float y = fma(z, 0.1181, 0.1428206);
+    y = fma(y, z, 0.20000073);
+    y = fma(y, z, 0.33333333);
+    return 2.0 * fma(s * z, y, s);
+}
+
+// log(1 + x), for x from 0 on.
+float log_plus_one(float x)
+{
+    return x < 0.4 ? twice_atanh(x / (2.0 + x)) : log_accurate(1.0 + x);
+}
+
+// ln(e^a + e^b); NaN where one is.
+float log_add(float a, float b)
+{
+    float most = max(a, b), least = min(a, b);
+    if (is_nan(a) || is_nan(b))
+        return is_nan(a) ? a : b;
+    bool infinite = (floatBitsToUint(most) & 0x7fffffffu) == 0x7f800000u;
+    return infinite ? most : most + log_accurate(1.0 + exp_accurate(least - most));
+}
+
 // Odd, so small arguments keep their relative precision.
 float tanh_accurate(float x)
 {

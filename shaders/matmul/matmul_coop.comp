@@ -56,25 +56,41 @@ layout(push_constant) uniform Push { matmul_params p; };
 CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
 QUANT_READER(load_quants, b_words)
+#define RUN_TYPE B_TYPE
+#include "lib/runs.glsl"
 
 const uint BM = SUBS_M * MATS_M * M;
 const uint BN = SUBS_N * MATS_N * N;
 const bool IDLE = THREADS > SUBS_M * SUBS_N * LANES; // some subgroups only load
-// A chunk is 8 elements along k, one uvec4. Rows are padded by one chunk, so that the rows of a
-// matrix start in different banks. Rows of A from A_ROWS on hold any values: no result that is
+// A chunk is 8 elements along k, one uvec4; with quantised B each four of both inputs lie in the
+// order 0, 2, 1, 3, in which bytes become halves. Rows are padded by one chunk, so that the rows of
+// a matrix start in different banks. Rows of A from A_ROWS on hold any values: no result that is
 // stored depends on them.
 const uint UNROLLED = M < 16 ? 32 : 64; // k: registers hold no more operands
 const uint PART = DEPTH < UNROLLED ? DEPTH : UNROLLED;
 const uint ROW_CHUNKS = DEPTH / 8;
-const uint PITCH = ROW_CHUNKS + 1;
+// With RUNS the words of quantised B pass through shared memory as they are, and a lane decodes runs
+// of 64 values. Each run is padded by a chunk too: lanes store runs at once.
+const bool RUNS = IS_QUANT(B_TYPE) && B_VEC != 0;
+#define PADDED(chunk) (RUNS ? (chunk) + (chunk) / 8 : (chunk))
+const uint PITCH = RUNS ? DEPTH / 64 * 9 | 1 : ROW_CHUNKS + 1;
+const uint ROW_RUNS = DEPTH / 64;
+const uint RAW_WORDS = DEPTH / 128 * RUN_PAIR_WORDS(B_TYPE); // of a column
+const uint RAW_CHUNKS = (RAW_WORDS + 3) / 4;
+const uint RAW_LOADS = RUNS ? (BN * RAW_CHUNKS + THREADS - 1) / THREADS : 1; // of an invocation
 const uint A_LOADS = (A_ROWS * ROW_CHUNKS + THREADS - 1) / THREADS; // chunks of an invocation
 const uint B_LOADS = (BN * ROW_CHUNKS + THREADS - 1) / THREADS;
 shared uvec4 a_tile[BM * PITCH];              // [m][k]
 shared uvec4 b_tile[BN * PITCH];              // [n][k]
-shared float results[SUBS_M * SUBS_N * M * N]; // M x N floats a subgroup
+const uint RESULTS = SUBS_M * SUBS_N * M * N; // M x N floats a subgroup
+shared float results[RESULTS + (RUNS ? BN * RAW_CHUNKS * 4 : 0)]; // then words of B, [n][k]
 
 uint a_at[A_LOADS], b_at[B_LOADS]; // of chunks, where they are whole, else of elements
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
+uint raw_at[RAW_LOADS]; // of words
+uvec4 raw_next[RAW_LOADS];
+
+uint raw_word(uint i) { return floatBitsToUint(results[RESULTS + i]); }
 coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator> acc[MATS_M * MATS_N];
 
 // max(x, 0) of two elements; keeps NaN of either sign.
@@ -101,7 +117,30 @@ uvec4 round_quants(uint line, uint k)
     vec4 low = load_quants(line, k, B_TYPE), high = vec4(0.0);
     if (B_TYPE != TYPE_I8 || k + 4 < p.k)
         high = load_quants(line, k + 4, B_TYPE);
-    return uvec4(half_pair(low.xy), half_pair(low.zw), half_pair(high.xy), half_pair(high.zw));
+    return uvec4(half_pair(low.xz), half_pair(low.yw), half_pair(high.xz), half_pair(high.yw));
+}
+
+// Eight halves of A, each four of them in the order 0, 2, 1, 3.
+uvec4 in_order(uvec4 x)
+{
+    uvec2 even = (x.xz & 0xffffu) | x.yw << 16, odd = x.xz >> 16 | (x.yw & 0xffff0000u);
+    return uvec4(even.x, odd.x, even.y, odd.y);
+}
+
+// Four values of a run, in that order. A float16 of 1,024 and more counts ones.
+uvec2 run_halves(run r, uint part, uint i)
+{
+#ifndef BFLOAT16
+    if (B_TYPE == TYPE_Q8_0 || B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_Q5_0) {
+        uint d = run_half(r, run_scale_at(part));
+        f16vec2 scale = unpackFloat2x16(d | d << 16), bias = f16vec2(1024.0 + RUN_BIAS);
+        uvec2 x = run_bytes(r, part, i) | 0x64006400u;
+        f16vec2 even = unpackFloat2x16(x.x) - bias, odd = unpackFloat2x16(x.y) - bias;
+        return uvec2(packFloat2x16(even * scale), packFloat2x16(odd * scale));
+    }
+#endif
+    vec4 x = run_values(r, part, i);
+    return uvec2(half_pair(x.xz), half_pair(x.yw));
 }
 
 // Chunk i of an invocation: its row of the tile, and the first of its k.
@@ -121,7 +160,13 @@ void find_chunks(uint a_base, uint b_base, uvec2 first)
         a_at[i] = a_base + row * p.a_row + place.y * p.a_col;
         a_at[i] = A_VEC != 0 ? a_at[i] / 8 : a_at[i];
     }
-    [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
+    [[unroll]] for (uint i = 0; RUNS && i < RAW_LOADS; i++) {
+        uint chunk = gl_LocalInvocationIndex + i * THREADS;
+        uint column = first.y + min(chunk / RAW_CHUNKS, BN - 1);
+        column = (EDGE & COOP_EDGE_MN) != 0 ? min(column, p.n - 1) : column;
+        raw_at[i] = (b_base + column * p.b_row) / 4 + chunk % RAW_CHUNKS * 4;
+    }
+    [[unroll]] for (uint i = 0; !RUNS && i < B_LOADS; i++) {
         uvec2 place = place_of(i);
         uint column = first.y + min(place.x, BN - 1);
         column = (EDGE & COOP_EDGE_MN) != 0 ? min(column, p.n - 1) : column;
@@ -130,9 +175,24 @@ void find_chunks(uint a_base, uint b_base, uvec2 first)
     }
 }
 
+// Loads words of quantised B from k0 on; 0 beyond the end of k.
+void load_raw(uint k0)
+{
+    uint skip = k0 / 128 * RUN_PAIR_WORDS(B_TYPE), count = min(raw_words_left(k0), RAW_WORDS);
+    bool whole = (EDGE & COOP_EDGE_K) == 0 && RAW_WORDS % 4 == 0;
+    [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
+        uint chunk = gl_LocalInvocationIndex + i * THREADS;
+        raw_next[i] = uvec4(0);
+        if (BN * RAW_CHUNKS % THREADS == 0 || chunk < BN * RAW_CHUNKS)
+            raw_next[i] = load_raw_chunk(raw_at[i] + skip, chunk % RAW_CHUNKS * 4, count, whole);
+    }
+}
+
 // Loads the tiles from k0 on; 0 beyond the end of k.
 void load_tiles(uint k0)
 {
+    if (RUNS)
+        load_raw(k0);
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uint k = k0 + place_of(i).y;
         a_next[i] = uvec4(0);
@@ -144,7 +204,7 @@ void load_tiles(uint k0)
             a_next[i] = uvec4(relu2(a_next[i].x), relu2(a_next[i].y), relu2(a_next[i].z),
                               relu2(a_next[i].w));
     }
-    [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
+    [[unroll]] for (uint i = 0; !RUNS && i < B_LOADS; i++) {
         uint k = k0 + place_of(i).y;
         b_next[i] = uvec4(0);
         if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
@@ -158,14 +218,44 @@ void load_tiles(uint k0)
     }
 }
 
+void share_raw()
+{
+    [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
+        uint chunk = gl_LocalInvocationIndex + i * THREADS;
+        if (BN * RAW_CHUNKS % THREADS == 0 || chunk < BN * RAW_CHUNKS)
+            [[unroll]] for (uint e = 0; e < 4; e++)
+                results[RESULTS + chunk * 4 + e] = uintBitsToFloat(raw_next[i][e]);
+    }
+}
+
+// Decodes the runs.
+void share_runs()
+{
+    [[unroll]] for (uint first = 0; first < BN * ROW_RUNS; first += THREADS) {
+        uint i = first + gl_LocalInvocationIndex;
+        if (BN * ROW_RUNS % THREADS != 0 && i >= BN * ROW_RUNS)
+            continue;
+        uint column = i / ROW_RUNS, at = column * PITCH + i % ROW_RUNS * 9;
+        run r = load_run(column * RAW_CHUNKS * 4, i % ROW_RUNS);
+        [[unroll]] for (uint c = 0; c < 8; c++)
+            b_tile[at + c] = uvec4(run_halves(r, c / 4, c % 4 * 2), run_halves(r, c / 4, c % 4 * 2 + 1));
+    }
+}
+
 void share_tiles()
 {
+    if (RUNS) {
+        share_raw();
+        barrier(); // also: the tiles before these have been read
+        share_runs();
+    }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uvec2 place = place_of(i);
         if (A_ROWS * ROW_CHUNKS % THREADS == 0 || place.x < A_ROWS)
-            a_tile[place.x * PITCH + place.y / 8] = a_next[i];
+            a_tile[place.x * PITCH + PADDED(place.y / 8)] =
+                IS_QUANT(B_TYPE) ? in_order(a_next[i]) : a_next[i];
     }
-    [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
+    [[unroll]] for (uint i = 0; !RUNS && i < B_LOADS; i++) {
         uvec2 place = place_of(i);
         if (BN * ROW_CHUNKS % THREADS == 0 || place.x < BN)
             b_tile[place.x * PITCH + place.y / 8] = b_next[i];
@@ -233,11 +323,11 @@ void add_part(uvec2 own, uint k0)
     [[unroll]] for (uint k = 0; k < PART; k += K) {
         coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA> a[MATS_M];
         [[unroll]] for (uint i = 0; i < MATS_M; i++)
-            coopMatLoad(a[i], a_tile, (own.x + i * M) * PITCH + (k0 + k) / 8, PITCH,
+            coopMatLoad(a[i], a_tile, (own.x + i * M) * PITCH + PADDED((k0 + k) / 8), PITCH,
                         gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint j = 0; j < MATS_N; j++) {
             coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB> b;
-            coopMatLoad(b, b_tile, (own.y + j * N) * PITCH + (k0 + k) / 8, PITCH,
+            coopMatLoad(b, b_tile, (own.y + j * N) * PITCH + PADDED((k0 + k) / 8), PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
             [[unroll]] for (uint i = 0; i < MATS_M; i++)
                 acc[i * MATS_N + j] = coopMatMulAdd(a[i], b, acc[i * MATS_N + j]);
@@ -281,7 +371,8 @@ void main()
         else if (adds)
             [[dont_unroll]] for (uint k = 0; k < DEPTH; k += PART)
                 add_part(own, k);
-        barrier();
+        if (!RUNS)
+            barrier();
     }
     if (!adds)
         return;

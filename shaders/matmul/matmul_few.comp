@@ -2,7 +2,8 @@
 // An invocation sums one block of k, see MATMUL_BLOCK, of one column and all rows of the tile; then
 // the sums of blocks are added in order. So the bits are those of matmul_tile, and as many
 // invocations as k has blocks keep reads of B in flight. Slices of the blocks pass through shared
-// memory, for reads of whole cache lines, while the next ones load. See matmul_params.
+// memory, for reads of whole cache lines, while the next ones load; quantised B does so as it is,
+// see lib/runs.glsl, where its rows are runs. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -37,6 +38,8 @@ layout(push_constant) uniform Push { matmul_params p; };
 CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
 QUANT_READER(load_quants, b_words)
+#define RUN_TYPE B_TYPE
+#include "lib/runs.glsl"
 
 // A line is what a slice has of a block of one row of A or one column of B.
 const uint BLOCKS = THREADS / COLUMNS;               // of k at a time
@@ -48,15 +51,37 @@ const uint A_LOADS = (A_CHUNKS + THREADS - 1) / THREADS;
 const uint A_PITCH = FEW_PITCH(SLICE / 4), B_PITCH = FEW_PITCH(CHUNKS);
 const uint RESULTS = (ROWS + BLOCKS - 1) / BLOCKS;   // of an invocation
 shared vec4 a_tile[ROWS * BLOCKS * A_PITCH];         // [row][block][k]
-shared uvec4 b_tile[THREADS * B_PITCH];              // [block][column][k]; sums of blocks
+const bool RUNS = IS_QUANT(B_TYPE) && B_VEC != 0; // slices are blocks
+const uint RAW_WORDS = BLOCKS * RUN_PAIR_WORDS(B_TYPE); // of a column
+const uint RAW_CHUNKS = (RAW_WORDS + 3) / 4, RAW_PITCH = (RAW_CHUNKS | 1) * 4;
+const uint RAW_LOADS = RUNS ? (COLUMNS * RAW_CHUNKS + THREADS - 1) / THREADS : 1;
+// [block][column][k], of runs [column][k] in words; sums of blocks
+shared uint b_tile[RUNS ? COLUMNS * RAW_PITCH : THREADS * B_PITCH * 4];
 
-uvec4 a_next[A_LOADS], b_next[CHUNKS];
+uvec4 a_next[A_LOADS], b_next[CHUNKS], raw_next[RAW_LOADS];
+
+uint raw_word(uint i) { return b_tile[i]; }
+
+// Loads words of quantised B from k0 on; 0 beyond the end of k.
+void load_raw(uint b_base, uvec2 first, uint k0)
+{
+    uint skip = k0 / 128 * RUN_PAIR_WORDS(B_TYPE), count = min(raw_words_left(k0), RAW_WORDS);
+    bool whole = EDGE == 0 && RAW_WORDS % 4 == 0;
+    [[unroll]] for (uint i = 0; i < RAW_LOADS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex, word = chunk % RAW_CHUNKS * 4;
+        uint column = min(first.y + min(chunk / RAW_CHUNKS, COLUMNS - 1), p.n - 1);
+        uint at = (b_base + column * p.b_row) / 4 + skip + word;
+        raw_next[i] = load_raw_chunk(at, word, count, whole);
+    }
+}
 
 // Loads the slice that begins with `k0` in the first block. A column or row beyond the edge is the
 // last one: its results are not stored.
 void load_slice(uint a_base, uint b_base, uvec2 first, uint k0)
 {
-    [[unroll]] for (uint i = 0; i < CHUNKS; i++) {
+    if (RUNS)
+        load_raw(b_base, first, k0);
+    [[unroll]] for (uint i = 0; !RUNS && i < CHUNKS; i++) {
         uint chunk = i * THREADS + gl_LocalInvocationIndex, line = chunk / CHUNKS;
         uint column = min(first.y + line % COLUMNS, p.n - 1);
         uint k = k0 + line / COLUMNS * MATMUL_BLOCK + chunk % CHUNKS * CHUNK(B_TYPE);
@@ -83,9 +108,19 @@ vec4 relu(vec4 x) { return RELU != 0 ? mix(x, vec4(0.0), lessThan(x, vec4(0.0)))
 
 void share_slice()
 {
-    [[unroll]] for (uint i = 0; i < CHUNKS; i++) {
+    [[unroll]] for (uint i = 0; RUNS && i < RAW_LOADS; i++) {
         uint chunk = i * THREADS + gl_LocalInvocationIndex;
-        b_tile[chunk / CHUNKS * B_PITCH + chunk % CHUNKS] = b_next[i];
+        uint at = chunk / RAW_CHUNKS * RAW_PITCH + chunk % RAW_CHUNKS * 4;
+        if (COLUMNS * RAW_CHUNKS % THREADS != 0 && chunk >= COLUMNS * RAW_CHUNKS)
+            continue;
+        [[unroll]] for (uint e = 0; e < 4; e++)
+            b_tile[at + e] = raw_next[i][e];
+    }
+    [[unroll]] for (uint i = 0; !RUNS && i < CHUNKS; i++) {
+        uint chunk = i * THREADS + gl_LocalInvocationIndex;
+        uint at = (chunk / CHUNKS * B_PITCH + chunk % CHUNKS) * 4;
+        [[unroll]] for (uint e = 0; e < 4; e++)
+            b_tile[at + e] = b_next[i][e];
     }
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
         uint chunk = i * THREADS + gl_LocalInvocationIndex;
@@ -119,13 +154,35 @@ void end_chain()
     }
 }
 
+// The same of a slice of runs.
+void add_runs()
+{
+    uint block = gl_LocalInvocationIndex / COLUMNS, column = gl_LocalInvocationIndex % COLUMNS;
+    [[dont_unroll]] for (uint half_block = 0; half_block < 2; half_block++) {
+        run r = load_run(column * RAW_PITCH, 2 * block + half_block);
+        [[unroll]] for (uint j = 0; j < 16; j++) {
+            vec4 b = rounded_to(run_values(r, j / 8, j % 8), A_TYPE);
+            [[unroll]] for (uint i = 0; i < ROWS; i++)
+                acc[i] = add4(a_tile[(i * BLOCKS + block) * A_PITCH + half_block * 16 + j], b, acc[i]);
+            if ((j + 1) * 4 % QUANT_CHAIN == 0)
+                end_chain();
+        }
+    }
+}
+
 void add_slice()
 {
+    if (RUNS) {
+        add_runs();
+        return;
+    }
     uint column = gl_LocalInvocationIndex * B_PITCH;
     uint row = gl_LocalInvocationIndex / COLUMNS * A_PITCH;
     [[dont_unroll]] for (uint c = 0; c < CHUNKS; c++) {
         vec4 b0, b1;
-        decode_chunk(b_tile[column + c], B_TYPE, b0, b1);
+        uint from = (column + c) * 4;
+        decode_chunk(uvec4(b_tile[from], b_tile[from + 1], b_tile[from + 2], b_tile[from + 3]),
+                     B_TYPE, b0, b1);
         [[unroll]] for (uint i = 0; i < ROWS; i++) {
             uint at = i * BLOCKS * A_PITCH + row + c * FOURS;
             acc[i] = add4(a_tile[at], b0, acc[i]);
@@ -146,7 +203,7 @@ void add_blocks(uint k0)
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
         uint block = gl_LocalInvocationIndex / COLUMNS, column = gl_LocalInvocationIndex % COLUMNS;
         uint at = (block * ROWS + i) * COLUMNS + column;
-        b_tile[at >> 2][at & 3] = floatBitsToUint(IS_QUANT(B_TYPE) ? block_sum[i] + lost[i] : acc[i]);
+        b_tile[at] = floatBitsToUint(IS_QUANT(B_TYPE) ? block_sum[i] + lost[i] : acc[i]);
         acc[i] = 0.0;
         if (IS_QUANT(B_TYPE))
             block_sum[i] = lost[i] = 0.0;
@@ -158,7 +215,7 @@ void add_blocks(uint k0)
             uint at = block * ROWS * COLUMNS + i * THREADS + gl_LocalInvocationIndex;
             if (ROWS % BLOCKS != 0) // the last results may be beyond the tile
                 at = min(at, (block + 1) * ROWS * COLUMNS - 1);
-            group[i] += uintBitsToFloat(b_tile[at >> 2][at & 3]);
+            group[i] += uintBitsToFloat(b_tile[at]);
             total[i] += ends ? group[i] : 0.0;
             group[i] = ends ? 0.0 : group[i];
         }
@@ -184,8 +241,11 @@ void main()
         group[i] = earlier.y;
         total[i] = earlier.x;
     }
-    load_slice(a_base, b_base, first, 0);
+    if (!RUNS)
+        load_slice(a_base, b_base, first, 0);
     for (uint k0 = 0, slice = 0; k0 < p.k;) {
+        if (RUNS) // beside a run there are no registers for the next slice
+            load_slice(a_base, b_base, first, k0);
         share_slice();
         barrier();
         uint step = k0;
@@ -194,7 +254,7 @@ void main()
             slice = 0;
             k0 += BLOCKS * MATMUL_BLOCK;
         }
-        if (k0 < p.k)
+        if (!RUNS && k0 < p.k)
             load_slice(a_base, b_base, first, k0 + slice);
         add_slice();
         barrier();

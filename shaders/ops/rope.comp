@@ -13,6 +13,7 @@ layout(binding = 0) readonly buffer From { uint from_words[]; };
 layout(binding = 1) buffer To { uint to_words[]; };
 layout(binding = 2) readonly buffer Norm { float norm_weights[]; };
 layout(binding = 3) readonly buffer QueryOffset { int query_offsets[]; };
+// [dim / 2] turns a position in units of 2^-64, then the attention factor.
 layout(binding = 4) readonly buffer Frequencies { uvec2 frequencies[]; };
 layout(push_constant) uniform Push { rope_params p; };
 
@@ -67,11 +68,12 @@ void main()
         inverse_rms = 1.0 / sqrt(sum / float(p.head_dim) + p.epsilon);
     }
     bool interleaved = (p.flags & ROPE_INTERLEAVED) != 0u;
+    float factor = uintBitsToFloat(frequencies[p.dim / 2].x);
     for (uint i = 0; i < p.dim / 2; i++) {
         uint first = interleaved ? 2 * i : i;
         uint second = interleaved ? 2 * i + 1 : i + p.dim / 2;
         float x = load_normed(first), y = load_normed(second);
-        vec2 cs = cos_sin_turns(turns(position, i));
+        vec2 cs = factor * cos_sin_turns(turns(position, i));
         store(first, x * cs.x - y * cs.y);
         store(second, x * cs.y + y * cs.x);
     }

@@ -71,7 +71,7 @@ void main()
         }
         at.w = INTERLEAVED ? 2 * pair : pair;
         other.w = INTERLEAVED ? 2 * pair + 1 : pair + half_dim;
-        vec2 cs = cos_sin(at, pair) * p.factor;
+        vec2 cs = cos_sin(at, pair) * vec2(p.factor, p.factor * p.sign);
         float x = load(at), y = load(other);
         store(at, x * cs.x - y * cs.y);
         store(other, x * cs.y + y * cs.x);

@@ -18,6 +18,7 @@
 layout(constant_id = SOFTMAX_LANES) const uint LANES = 32;
 layout(constant_id = SOFTMAX_STAGE) const uint STAGE = SOFTMAX_WHOLE;
 layout(constant_id = SOFTMAX_PIECE) const uint PIECE = 0;
+layout(constant_id = SOFTMAX_LOG_SUM) const uint LOG_SUM = 0;
 layout(local_size_x_id = SOFTMAX_LANES) in;
 layout(binding = 0) buffer Slice { uint slice_words[]; };
 layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
@@ -162,6 +163,14 @@ void finish(uint row, uvec3 at, float scale, float row_sum, bool dead, uint lane
     }
 }
 
+// Stores the log-sum-exp of the row: weights relative to row_max, and the sink's, are row_sum.
+void store_log_sum(uint row, float row_max, float row_sum, bool dead)
+{
+    float x = dead ? uintBitsToFloat(MINUS_INFINITY) : row_max + log_accurate(row_sum);
+    if (gl_LocalInvocationIndex == 0 && gl_WorkGroupID.z == 0)
+        slice_words[row + p.pitch - 1] = floatBitsToUint(one_nan(x));
+}
+
 // Splits of the row: index of the first, number, and row_max of all of them and the sink.
 uint first_piece, n_piece;
 float whole_max;
@@ -194,6 +203,8 @@ void finish_pieces(uint row, uvec3 at, uint lane)
     float row_sum = sum_pieces(n_piece);
     if (mask_has(MASK_SINK))
         row_sum += sink_weight(sink, row_max);
+    if (LOG_SUM != 0)
+        store_log_sum(row, row_max, row_sum, dead);
     float mine = pieces[first_piece + gl_WorkGroupID.z].x;
     finish(row, at, exp_accurate(mine - whole_max), row_sum, dead, lane);
 }
@@ -225,7 +236,7 @@ void main()
     float sink = mask_has(MASK_SINK) ? sinks[p.sink_offset + at.y] : 0.0;
     if (mask_has(MASK_SINK) && STAGE == SOFTMAX_WHOLE)
         row_max = max(row_max, sink);
-    bool none = STAGE == SOFTMAX_WEIGH && row_max == uintBitsToFloat(MINUS_INFINITY);
+    bool none = (STAGE == SOFTMAX_WEIGH || LOG_SUM != 0) && row_max == uintBitsToFloat(MINUS_INFINITY);
     float row_sum = weigh(row, none ? 0.0 : row_max, lane);
     if (STAGE == SOFTMAX_WEIGH) {
         if (lane == 0)
@@ -234,5 +245,7 @@ void main()
     }
     if (mask_has(MASK_SINK))
         row_sum += sink_weight(sink, row_max);
+    if (LOG_SUM != 0)
+        store_log_sum(row, row_max, row_sum, dead);
     finish(row, at, 1.0, row_sum, dead, lane);
 }

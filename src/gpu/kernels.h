@@ -85,6 +85,13 @@ enum known_problem {
     KNOWN_ARGMAX,
     KNOWN_SAMPLE,
     KNOWN_POOL,
+    KNOWN_MERGE,
+    KNOWN_SUM_AXES, /* and those after it: operations of training */
+    KNOWN_MAP_BACKWARD,
+    KNOWN_CROSS_ENTROPY,
+    KNOWN_OPTIMISER,
+    KNOWN_NORM_BACKWARD,
+    KNOWN_GATHER_BACKWARD,
     KNOWN_PROBLEM_COUNT
 };
 

@@ -53,6 +53,7 @@ struct attention_operands {
     bool bias, dropout;      /* bias: a mask tensor, softcap or ALiBi */
     bool reads_masked;       /* a fully masked row reads all values */
     bool ragged, paged;
+    bool log_sum; /* the log-sum-exp of each row is returned */
 };
 
 /* Sets the kernel and all its specialization constants but one: tune_state_spec, which holds the

@@ -152,6 +152,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_COOP_GENERAL] = o->bias || o->dropout;
     key->spec[ATTENTION_COOP_PAGED] = o->paged;
     key->spec[ATTENTION_COOP_PIECES] = c->n_split > 1;
+    key->spec[ATTENTION_COOP_LOG_SUM] = attention_stores_log_sum(c, o);
 }
 
 /* Accurate to a factor of two: drivers that limit loops are CPU drivers, which have no matrices. */

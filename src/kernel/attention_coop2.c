@@ -124,6 +124,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[COOP2_GENERAL] = o->bias || o->dropout;
     key->spec[COOP2_PAGED] = o->paged;
     key->spec[COOP2_PIECES] = c->n_split > 1;
+    key->spec[COOP2_LOG_SUM] = attention_stores_log_sum(c, o);
 }
 
 /* Accurate to a factor of two: drivers that limit loops are CPU drivers without matrices. */

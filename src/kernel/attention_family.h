@@ -53,6 +53,13 @@ static inline uint32_t attention_vec_of(bool chunks, uint32_t dim, uint32_t padd
     return !chunks ? 0 : dim == padded ? 2 : 1;
 }
 
+/* Whether the kernel stores the log-sum-exp itself; where keys are split, attention_merge does. */
+static inline bool attention_stores_log_sum(const struct attention_choice *choice,
+                                            const struct attention_operands *operands)
+{
+    return operands->log_sum && choice->n_split == 1;
+}
+
 #define PHILOX_LOOPS 12.0 /* of a draw of dropout */
 
 /* Loop iterations that a fully masked row adds for each key; value_turns: those that read its

@@ -124,6 +124,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_V_VEC] = o->v_vec && 4 * c->value4 == o->value_dim;
     key->spec[ATTENTION_GENERAL] = o->bias || o->dropout;
     key->spec[ATTENTION_PIECES] = c->n_split > 1;
+    key->spec[ATTENTION_LOG_SUM] = attention_stores_log_sum(c, o);
 }
 
 #define ROW_STEP 4u /* keys of a step; of the kernels that read by address, the least of them */

@@ -15,8 +15,10 @@ struct matmul_problem {
     bool a_chunks;  /* rows of A are whole, aligned chunks of 16 bytes along k */
     bool b_chunks;  /* columns of B are */
     bool quantised; /* B is, in contiguous rows */
-    bool b_ours;    /* plan_is_ours(B) */
-    bool hidden;    /* A may hold HIDDEN_BITS */
+    /* Rows of quantised B are whole runs, see RUN_PAIR_WORDS, of whole words; 2: of whole chunks. */
+    uint32_t b_runs;
+    bool b_ours; /* plan_is_ours(B) */
+    bool hidden; /* A may hold HIDDEN_BITS */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */
     uint32_t variant;
@@ -37,7 +39,8 @@ struct matmul_choice {
     uint32_t a_rows;         /* matmul_coop: rows of A that are loaded */
     struct matrix_size size; /* matmul_coop */
     uint32_t rows, columns;  /* results of one workgroup */
-    bool a_vec, b_vec;       /* wide loads */
+    bool a_vec;              /* wide loads */
+    uint32_t b_vec;          /* the same; matmul_coop: MATMUL_COOP_B_VEC */
     const char *reason;
     char problem[VERDICT_PROBLEM]; /* set by choose.h */
 };

@@ -34,11 +34,19 @@ static bool is_wanted(const struct matmul_choice *c, const struct caps *caps,
     return wanted || (kernel_missing(KERNEL_matmul_tile, caps) && !matmul_uses_lanes(caps));
 }
 
-/* Bytes of shared memory: tiles of both inputs, with rows padded by 16 bytes, and a matrix per
- * subgroup. */
-static uint64_t shared_bytes(const struct matmul_choice *c)
+/* Words of a column of quantised B in a tile whose runs are read. */
+static uint32_t raw_words(const struct matmul_choice *c, const struct matmul_problem *p)
 {
-    return (c->rows + c->columns) * (c->depth + 8ull) * 2 +
+    return c->depth / 128 * RUN_PAIR_WORDS(p->b_type);
+}
+
+/* Bytes of shared memory: tiles of both inputs, with rows or runs padded by 16 bytes, and a matrix
+ * per subgroup; words of quantised B. */
+static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
+{
+    uint64_t pitch = c->b_vec && p->quantised ? c->depth / 64 * 9 | 1 : c->depth / 8 + 1;
+    uint64_t raw = c->b_vec && p->quantised ? c->columns * divide_up(raw_words(c, p), 4) : 0;
+    return 16 * ((c->rows + c->columns) * pitch + raw) +
            4ull * c->subs_m * c->subs_n * c->size.m * c->size.n;
 }
 
@@ -63,12 +71,21 @@ static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
     for (c->a_rows = 1; c->a_rows < p->m;)
         c->a_rows *= 2;
     c->a_rows = c->a_rows < c->rows ? c->a_rows : c->rows;
-    for (c->depth = FEW_DEPTH; c->depth > COOP_DEPTH; c->depth /= 2)
-        if (shared_bytes(c) <= caps->properties.max_shared_memory && c->depth < 2 * p->k &&
-            (c->a_rows + c->columns) * c->depth <= 8 * c->lanes * (low ? 4 : 16))
+    uint32_t runs = low ? 0 : p->b_runs; /* a lane has no registers for one either */
+    c->b_vec = p->quantised ? runs : p->b_chunks;
+    for (c->depth = FEW_DEPTH; c->depth > COOP_DEPTH; c->depth /= 2) {
+        /* A run of B is as many words as a few chunks. */
+        uint32_t loaded = c->a_rows + (runs ? c->columns / 4 : c->columns);
+        if (runs && c->depth < 2 * RUN_VALUES)
+            c->b_vec = 0;
+        if (shared_bytes(c, p) <= caps->properties.max_shared_memory && c->depth < 2 * p->k &&
+            loaded * c->depth <= 8 * c->lanes * (low ? 4 : 16))
             break;
+    }
+    if (p->quantised && c->b_vec == 2 && raw_words(c, p) % 4 != 0)
+        c->b_vec = 1;
     c->reason = "16-bit inputs: the device's matrix units, few rows";
-    return shared_bytes(c) <= caps->properties.max_shared_memory;
+    return shared_bytes(c, p) <= caps->properties.max_shared_memory;
 }
 
 /* Subgroups and matrices of a subgroup along m and n, and the depth, from the largest tile down. By
@@ -95,6 +112,7 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
     uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
     const struct tile *tile = tiles_of(c), *last = tile + TILES - 1;
     c->reason = "16-bit inputs: the device's matrix units";
+    c->b_vec = !p->quantised && p->b_chunks;
     for (;; tile++) {
         c->subs_m = tile->subs_m;
         c->subs_n = tile->subs_n;
@@ -103,21 +121,21 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
         c->depth = tile->depth;
         c->lanes = c->subs_m * c->subs_n * c->subgroup;
         set_tile(c);
-        bool fits = shared_bytes(c) <= caps->properties.max_shared_memory;
+        bool fits = shared_bytes(c, p) <= caps->properties.max_shared_memory;
         uint64_t tiles = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
         bool filled = p->m > c->rows / 2 && p->n > c->columns / 2 && tiles >= busy;
         if (tile == last || (fits && filled))
             break;
     }
-    while (shared_bytes(c) > caps->properties.max_shared_memory && c->depth > COOP_DEPTH)
+    while (shared_bytes(c, p) > caps->properties.max_shared_memory && c->depth > COOP_DEPTH)
         c->depth /= 2;
-    return shared_bytes(c) <= caps->properties.max_shared_memory;
+    return shared_bytes(c, p) <= caps->properties.max_shared_memory;
 }
 
 static bool choose(const struct caps *caps, const struct matmul_problem *p,
                    struct matmul_choice *choice)
 {
-    struct matmul_choice c = {.kernel = kernel_of(p), .a_vec = p->a_chunks, .b_vec = p->b_chunks};
+    struct matmul_choice c = {.kernel = kernel_of(p), .a_vec = p->a_chunks};
     c.size = p->a_type == VKA_F16 ? caps->matrix_f16 : caps->matrix_bf16;
     c.subgroup = caps->properties.subgroup_size;
     if (!is_wanted(&c, caps, p) || (!choose_few(caps, p, &c) && !choose_many(caps, p, &c)))

@@ -14,8 +14,11 @@
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
     uint32_t fours = c->chunks * (p->b_type == VKA_F32 || p->quantised ? 1 : 2);
-    uint64_t a = (uint64_t)c->rows * (c->lanes / c->columns) * FEW_PITCH(fours);
-    return 16 * (a + (uint64_t)c->lanes * FEW_PITCH(c->chunks));
+    uint64_t blocks = c->lanes / c->columns, a = c->rows * blocks * FEW_PITCH(fours);
+    uint64_t b = c->lanes * FEW_PITCH(c->chunks);
+    if (p->quantised && c->b_vec)
+        b = c->columns * (divide_up((uint32_t)blocks * RUN_PAIR_WORDS(p->b_type), 4) | 1);
+    return 16 * (a + b);
 }
 
 static uint32_t round_up_to_power(uint32_t x)
@@ -42,12 +45,30 @@ static uint32_t columns_of(const struct caps *caps, const struct matmul_problem 
     return columns < c->lanes ? columns : c->lanes;
 }
 
+/* Sets columns, and chunks to those of a block, for runs of quantised B. False where shared memory
+ * or the rows leave them no room. */
+static bool fits_runs(const struct caps *caps, const struct matmul_problem *p,
+                      struct matmul_choice *choice)
+{
+    struct matmul_choice c = *choice;
+    c.chunks = MATMUL_BLOCK / 4;
+    c.columns = columns_of(caps, p, &c);
+    uint32_t raw = c.lanes / c.columns * RUN_PAIR_WORDS(p->b_type);
+    /* Sums of blocks take the place of B. */
+    if (shared_bytes(&c, p) > caps->properties.max_shared_memory ||
+        c.lanes * c.rows > c.columns * raw)
+        return false;
+    c.b_vec = c.b_vec == 2 && raw % 4 == 0 ? 2 : 1;
+    *choice = c;
+    return true;
+}
+
 static bool choose(const struct caps *caps, const struct matmul_problem *p,
                    struct matmul_choice *choice)
 {
     struct matmul_choice c = {.kernel = KERNEL_matmul_few,
                               .a_vec = p->a_chunks,
-                              .b_vec = p->b_chunks,
+                              .b_vec = p->quantised ? p->b_runs : p->b_chunks,
                               .reason = "few rows: blocks of k in parallel"};
     bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->m <= MOST_ROWS &&
                   (p->b_chunks || p->quantised);
@@ -56,6 +77,12 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
     c.rows = divide_up(p->m, divide_up(p->m, FEW_TILE_ROWS)); /* tiles of about equal height */
     c.lanes = c.rows > SMALL_TILE ? 128 : 64;
     c.chunks = c.rows > SMALL_TILE ? 4 : 8; /* in registers beside the sums */
+    if (p->quantised && c.b_vec && fits_runs(caps, p, &c)) {
+        *choice = c;
+        return true;
+    }
+    if (p->quantised)
+        c.b_vec = 0;
     for (;; c.lanes /= 2) {
         c.columns = columns_of(caps, p, &c);
         if (shared_bytes(&c, p) <= caps->properties.max_shared_memory)

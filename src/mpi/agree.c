@@ -35,7 +35,24 @@ void terms_add_tensor(struct terms *terms, const char *name, const struct vka_te
         terms_add(terms, "%s: none", name);
 }
 
-void terms_add_options(struct terms *terms, const struct vka_attention_options *o)
+/* FNV-1a of the frequencies of a rotary embedding; 0 for none, or for a dim that the device refuses
+ * before it reads them. */
+static unsigned long long hash_frequencies(const struct vka_rope *rope, uint32_t head_dim)
+{
+    unsigned long long hash = 0xcbf29ce484222325u;
+    if (!rope->frequencies || rope->dim > head_dim)
+        return 0;
+    for (uint32_t i = 0; i < rope->dim / 2; i++) {
+        unsigned char bytes[sizeof(double)];
+        memcpy(bytes, &rope->frequencies[i], sizeof bytes);
+        for (size_t b = 0; b < sizeof bytes; b++)
+            hash = (hash ^ bytes[b]) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+void terms_add_options(struct terms *terms, const struct vka_attention_options *o,
+                       uint32_t head_dim)
 {
     terms_add_tensor(terms, "mask", o->mask);
     terms_add_tensor(terms, "kv_length", o->kv_length);
@@ -47,8 +64,10 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
     terms_add(terms, "masked_row: %d", (int)o->masked_row);
     terms_add(terms, "scores_kind: %d", (int)o->scores_kind);
     terms_add_tensor(terms, "scores", o->scores);
-    terms_add(terms, "rope: dim %u, base %a, interleaved %d", o->rope.dim, (double)o->rope.base,
-              o->rope.interleaved);
+    terms_add_tensor(terms, "log_sum_exp", o->log_sum_exp);
+    terms_add(terms, "rope: dim %u, base %a, interleaved %d, frequencies %llx, factor %a",
+              o->rope.dim, (double)o->rope.base, o->rope.interleaved,
+              hash_frequencies(&o->rope, head_dim), (double)o->rope.attention_factor);
     terms_add_tensor(terms, "q_norm", o->q_norm);
     terms_add_tensor(terms, "k_norm", o->k_norm);
     terms_add(terms, "norm_epsilon: %a", (double)o->norm_epsilon);

@@ -74,7 +74,7 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
         terms_add_tensor(terms, "present_key", op->present_key);
         terms_add_tensor(terms, "present_value", op->present_value);
     }
-    terms_add_options(terms, &op->options);
+    terms_add_options(terms, &op->options, vka_tensor_shape(op->q, vka_tensor_rank(op->q) - 1));
 }
 
 static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,

@@ -56,7 +56,7 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
     terms_add(terms, "path: %d", (int)info->path);
     terms_add(terms, "pieces: %u", info->pieces);
     terms_add(terms, "workspace_limit: %llu", (unsigned long long)info->workspace_limit);
-    terms_add_options(terms, &op->attention);
+    terms_add_options(terms, &op->attention, layer->info.head_dim);
 }
 
 /* Checks that either all ranks with heads have a cache or none has; the result is the same on

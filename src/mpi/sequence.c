@@ -59,11 +59,12 @@ enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_o
     ENSURE(slice_check(log, caller, "v", op->v, 0, batch));
     ENSURE(slice_check_options(log, caller, &op->options, batch, n_head));
     if (op->past_key || op->past_value || op->present_key || op->present_value ||
-        op->options.scores)
-        return log_error(log, VKA_UNSUPPORTED,
-                         "%s: past, present and returned scores are not supported for positions "
-                         "split over ranks",
-                         caller);
+        op->options.scores || op->options.log_sum_exp)
+        return log_error(
+            log, VKA_UNSUPPORTED,
+            "%s: past, present, returned scores and log_sum_exp are not supported for positions "
+            "split over ranks",
+            caller);
     return VKA_OK;
 }
 

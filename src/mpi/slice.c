@@ -115,6 +115,8 @@ enum vka_status slice_check_options(struct log *log, const char *caller,
                 {"query_offset", o->query_offset, 0, batch, false},
                 {"scores", o->scores, 3, batch, true},
                 {"scores", o->scores, 2, n_head, true},
+                {"log_sum_exp", o->log_sum_exp, 2, batch, true},
+                {"log_sum_exp", o->log_sum_exp, 1, n_head, true},
                 {"sink", o->sink, 0, n_head, true},
                 {"alibi", o->alibi, 0, n_head, true}};
     for (size_t i = 0; i < COUNTOF(rows); i++) {
@@ -202,6 +204,8 @@ enum vka_status slice_options(struct views *views, const struct vka_attention_op
     ENSURE(views_slice(views, options->query_offset, 0, batch, &options->query_offset));
     ENSURE(views_slice(views, options->scores, 0, batch, &options->scores));
     ENSURE(views_slice(views, options->scores, 1, heads, &options->scores));
+    ENSURE(views_slice(views, options->log_sum_exp, 0, batch, &options->log_sum_exp));
+    ENSURE(views_slice(views, options->log_sum_exp, 1, heads, &options->log_sum_exp));
     ENSURE(views_slice(views, options->sink, 0, heads, &options->sink));
     ENSURE(views_slice(views, options->alibi, 0, heads, &options->alibi));
     if (options->dropout != 0) {

@@ -42,9 +42,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     plan_bind(plan, pass, 0, &x, false, &p.x.offset);
     plan_bind(plan, pass, 1, &y, true, &p.y.offset);
     pass_set_push(pass, &p, sizeof p);
-    pass->groups[0] = (uint32_t)least(rows, NORM_GRID);
-    pass->groups[1] = saturate(rows / NORM_GRID + (rows % NORM_GRID != 0));
-    pass->groups[2] = 1;
+    axes_set_row_grid(pass, rows);
     pass->work = work_of(argmax, (double)rows);
     snprintf(pass->detail, sizeof pass->detail, "%llu rows of %u, %s, %u lanes",
              (unsigned long long)rows, size[3], vka_dtype_name(x.dtype), argmax->lanes);

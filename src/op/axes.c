@@ -164,3 +164,10 @@ bool axes_are_pairs(const struct vka_tensor *tensor, uint32_t offset)
         even &= s->size[i] == 1 || s->stride[i] % 2 == 0;
     return even;
 }
+
+void axes_set_row_grid(struct pass *pass, uint64_t rows)
+{
+    pass->groups[0] = (uint32_t)least(rows, NORM_GRID);
+    pass->groups[1] = saturate(rows / NORM_GRID + (rows % NORM_GRID != 0));
+    pass->groups[2] = 1;
+}

@@ -56,4 +56,7 @@ struct strided_params axes_strides(const struct shape *shape);
  * words: offset is that in the binding. */
 bool axes_are_pairs(const struct vka_tensor *tensor, uint32_t offset);
 
+/* A workgroup a row. */
+void axes_set_row_grid(struct pass *pass, uint64_t rows);
+
 #endif

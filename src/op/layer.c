@@ -211,12 +211,16 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_layer_op *o
         TRY(attention_check_cache(plan, caller, use, a));
     }
     TRY(attention_check_options(plan, caller, a));
-    const struct vka_tensor *inputs[5 + OPTION_INPUTS] = {op->query, key, value, op->n_append};
-    attention_option_inputs(a->options, inputs + 5);
+    const struct vka_tensor *inputs[6 + OPTION_INPUTS] = {op->query, key, value, op->n_append};
+    attention_option_inputs(a->options, inputs + 6);
     TRY(check_no_overlap(plan->device, caller, "output", op->output, inputs, COUNTOF(inputs)));
     inputs[4] = op->output;
     if (a->options->scores)
         TRY(check_no_overlap(plan->device, caller, "scores", a->options->scores, inputs,
+                             COUNTOF(inputs)));
+    inputs[5] = a->options->scores;
+    if (a->options->log_sum_exp)
+        TRY(check_no_overlap(plan->device, caller, "log_sum_exp", a->options->log_sum_exp, inputs,
                              COUNTOF(inputs)));
 fail:
     return status;
@@ -330,6 +334,7 @@ static enum vka_status add_layer(struct vka_plan *plan, const char *caller,
     TRY(add_parts(plan, op, (const struct vka_tensor *const[]){op->query, key, value}, use, &a));
     TRY(plan_count_nonfinite(plan, "output", op->output));
     TRY(plan_count_nonfinite(plan, "scores", op->attention.scores));
+    TRY(plan_count_nonfinite(plan, "log_sum_exp", op->attention.log_sum_exp));
 fail:
     return status;
 }

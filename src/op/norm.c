@@ -4,6 +4,7 @@
 #include "op/check.h"
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
+#include "op/norm.h"
 #include "plan/settle.h"
 
 #include <math.h>
@@ -18,12 +19,17 @@ struct norm {
     float epsilon;
 };
 
-static uint64_t row_length(const struct norm *norm)
+uint64_t norm_row_length(const struct shape *shape, uint32_t inner)
 {
     uint64_t n = 1;
-    for (uint32_t i = 4 - norm->inner; i < 4; i++)
-        n *= norm->x.shape.size[i];
+    for (uint32_t i = 4 - inner; i < 4; i++)
+        n *= shape->size[i];
     return n;
+}
+
+static uint64_t row_length(const struct norm *norm)
+{
+    return norm_row_length(&norm->x.shape, norm->inner);
 }
 
 /* Three times over the row. */
@@ -96,9 +102,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[NORM_SUM_PAIRS] = sum.storage && axes_are_pairs(&sum, p.sum.offset);
     pass->key.spec[NORM_Y_PAIRS] = axes_are_pairs(&y, p.y.offset);
     pass_set_push(pass, &p, sizeof p);
-    pass->groups[0] = (uint32_t)least(rows, NORM_GRID);
-    pass->groups[1] = saturate(rows / NORM_GRID + (rows % NORM_GRID != 0));
-    pass->groups[2] = 1;
+    axes_set_row_grid(pass, rows);
     pass->work = work_of(norm, (double)rows);
     snprintf(pass->detail, sizeof pass->detail, "%llu rows of %llu, %s->%s, %u lanes",
              (unsigned long long)rows, (unsigned long long)row_length(norm),
@@ -127,10 +131,8 @@ static void merge(struct norm *norm)
         norm->axes.tensors[i] = all[i];
 }
 
-/* *vector: the elements of a weight or bias as a tensor of rank 1, copied where no stride describes
- * them. */
-static enum vka_status flatten(struct vka_plan *plan, const char *name, const struct vka_tensor *t,
-                               struct vka_tensor *vector)
+enum vka_status plan_norm_vector(struct vka_plan *plan, const char *caller, const char *name,
+                                 const struct vka_tensor *t, struct vka_tensor *vector)
 {
     struct vka_tensor packed;
     if (!t)
@@ -139,7 +141,7 @@ static enum vka_status flatten(struct vka_plan *plan, const char *name, const st
     uint64_t count = shape_count(&t->shape);
     if (count > UINT32_MAX)
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
-                         "vka_plan_add_norm: %s has more than 2^32 - 1 elements", name);
+                         "%s: %s has more than 2^32 - 1 elements", caller, name);
     const uint32_t n = (uint32_t)count;
     if (shape_reshape(&t->shape, 1, &n, &vector->shape))
         return VKA_OK;
@@ -212,8 +214,8 @@ static enum vka_status add_norm(struct vka_plan *plan, const struct vka_norm_op 
     if (op->sum)
         norm.sum = tensor_rank4(op->sum);
     ENSURE(plan_settle_kernel(plan, KERNEL_norm));
-    ENSURE(flatten(plan, "weight", op->weight, &norm.weight));
-    ENSURE(flatten(plan, "bias", op->bias, &norm.bias));
+    ENSURE(plan_norm_vector(plan, "vka_plan_add_norm", "weight", op->weight, &norm.weight));
+    ENSURE(plan_norm_vector(plan, "vka_plan_add_norm", "bias", op->bias, &norm.bias));
     merge(&norm);
     norm.lanes = axes_choose_lanes(&plan->caps, row_length(&norm));
     struct cut cut = {

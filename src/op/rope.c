@@ -7,28 +7,32 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TWO_PI 6.283185307179586476925286766559
 #define ROWS 64u               /* rows of a workgroup */
 #define MOST_OFFSET (1u << 30) /* the kernel clamps to it */
 
-/* Makes the frequencies of rope_params. The kernel multiplies integers, so that angles are exact at
- * every position. */
-static enum vka_status make_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
-                                        struct vka_tensor *frequencies)
+/* Turns of a position in units of 2^-64: the kernels multiply integers, so that angles are exact at
+ * every position. The word behind them is the attention factor. */
+enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
+                                 struct vka_tensor *frequencies)
 {
     enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
     uint32_t n = rope->dim / 2;
     double base = rope->base != 0 ? (double)rope->base : 10000;
+    float factor = rope->attention_factor != 0 ? rope->attention_factor : 1;
     uint32_t *words = calloc(2 * (size_t)n + 2, sizeof *words);
     CHECK_ALLOC(words);
     for (uint32_t i = 0; i < n; i++) {
-        double turns = pow(base, -2.0 * i / rope->dim) / TWO_PI;
-        double high = (turns - floor(turns)) * 4294967296.0;
+        double f = rope->frequencies ? rope->frequencies[i] : pow(base, -2.0 * i / rope->dim);
+        double turns = f / TWO_PI, high = (turns - floor(turns)) * 4294967296.0;
+        high = high < 4294967296.0 ? high : 0; /* of a tiny negative one */
         words[2 * i + 1] = (uint32_t)high;
         words[2 * i] = (uint32_t)((high - floor(high)) * 4294967296.0);
     }
+    memcpy(&words[2 * n], &factor, sizeof factor);
     TRY(plan_constant(plan, 2 * n + 2, words, frequencies));
 fail:
     free(words);
@@ -132,7 +136,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
         row.shape.size[i] = 1;
     ENSURE(check(plan, name, rope, offsets ? MOST_OFFSET : first, tensor->shape.size));
     ENSURE(plan_settle_kernel(plan, KERNEL_rope));
-    ENSURE(make_frequencies(plan, rope, &frequencies));
+    ENSURE(plan_frequencies(plan, rope, &frequencies));
     if (plan_range(plan, &row) > plan->caps.properties.max_buffer_range) {
         ENSURE(plan_scratch(plan, tensor->dtype, tensor->shape.size, &packed));
         ENSURE(plan_copy(plan, "pack", tensor, &packed));

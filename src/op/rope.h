@@ -13,4 +13,8 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
                           const struct vka_tensor *offsets, uint32_t first,
                           struct vka_tensor *tensor);
 
+/* Frequencies as the kernels read them, dim / 2 pairs of words, and a pair for the attention factor. */
+enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
+                                 struct vka_tensor *frequencies);
+
 #endif

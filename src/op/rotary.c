@@ -1,16 +1,16 @@
 /* Rotary embedding of a tensor, by positions, frequencies or tables. */
+#include <vkattn/vkattn_train.h>
+
 #include "core/dtype.h"
 #include "op/axes.h"
 #include "op/check.h"
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
+#include "op/rope.h"
 #include "plan/settle.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-#define TWO_PI 6.283185307179586476925286766559
 
 struct rotary {
     struct axes_job axes;
@@ -19,29 +19,17 @@ struct rotary {
     struct vka_tensor positions; /* [batch or 1][n]; storage NULL: none */
     struct vka_tensor cos, sin;  /* [batch or 1][n][dim / 2], or [n_table][dim / 2]; or none */
     uint32_t dim;
+    bool back; /* turns back, as gradients do */
 };
 
-/* Turns of a position in units of 2^-64. */
 static enum vka_status make_frequencies(struct vka_plan *plan, struct rotary *rotary)
 {
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
     const struct vka_rotary_op *op = rotary->op;
-    uint32_t n = op->cos ? 0 : rotary->dim / 2;
-    double base = op->base != 0 ? (double)op->base : 10000;
-    uint32_t *words = calloc(2 * (size_t)n + 2, sizeof *words);
-    CHECK_ALLOC(words);
-    for (uint32_t i = 0; i < n; i++) {
-        double frequency = op->frequencies ? op->frequencies[i] : pow(base, -2.0 * i / rotary->dim);
-        double turns = frequency / TWO_PI, high = (turns - floor(turns)) * 4294967296.0;
-        high = high < 4294967296.0 ? high : 0; /* of a tiny negative one */
-        words[2 * i + 1] = (uint32_t)high;
-        words[2 * i] = (uint32_t)((high - floor(high)) * 4294967296.0);
-    }
-    TRY(plan_constant(plan, 2 * n + 2, words, &rotary->frequencies));
-fail:
-    free(words);
-    return status;
+    const struct vka_rope rope = {.dim = op->cos ? 0 : rotary->dim,
+                                  .base = op->base,
+                                  .frequencies = op->frequencies,
+                                  .attention_factor = op->attention_factor};
+    return plan_frequencies(plan, &rope, &rotary->frequencies);
 }
 
 static struct work work_of(const uint32_t size[4])
@@ -111,8 +99,9 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .position_row = (uint32_t)positions.shape.stride[1],
         .first = part->first[2],
         .factor = rotary->op->attention_factor != 0 ? rotary->op->attention_factor : 1,
+        .sign = rotary->back ? -1 : 1,
     };
-    pass->name = "rotary";
+    pass->name = rotary->back ? "rotary backward" : "rotary";
     pass->reason = rotary->cos.storage ? "tables" : "frequencies";
     pass->key = (struct pipeline_key){.kernel = KERNEL_rotary, .n_spec = ROTARY_SPECS};
     plan_bind(plan, pass, 0, &x, false, &p.x.offset);
@@ -165,11 +154,11 @@ static enum vka_status check_tables(struct vka_plan *plan, const char *caller,
     return VKA_OK;
 }
 
-static enum vka_status check(struct vka_plan *plan, const struct vka_rotary_op *op)
+static enum vka_status check(struct vka_plan *plan, const char *caller,
+                             const struct vka_rotary_op *op)
 {
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
-    static const char *const caller = "vka_plan_add_rotary";
     ENSURE_ARG(op, "%s: op is NULL", caller);
     ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
                op->struct_size, sizeof *op);
@@ -196,10 +185,11 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_rotary_op *
     return axes_check_in_place(device, caller, "output", op->output, others, 4, 1);
 }
 
-static enum vka_status add_rotary(struct vka_plan *plan, const struct vka_rotary_op *op)
+static enum vka_status add_rotary(struct vka_plan *plan, const char *caller,
+                                  const struct vka_rotary_op *op, bool back)
 {
-    ENSURE(check(plan, op));
-    struct rotary rotary = {.op = op, .x = *op->input, .y = *op->output};
+    ENSURE(check(plan, caller, op));
+    struct rotary rotary = {.op = op, .x = *op->input, .y = *op->output, .back = back};
     rotary.dim = op->dim ? op->dim : op->input->shape.size[3];
     rotary.axes = (struct axes_job){{&rotary.x, &rotary.y}};
     if (op->positions)
@@ -228,5 +218,12 @@ enum vka_status vka_plan_add_rotary(struct vka_plan *plan, const struct vka_rota
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_rotary(plan, op));
+    return plan_end(plan, mark, add_rotary(plan, __func__, op, false));
+}
+
+enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan, const struct vka_rotary_op *op)
+{
+    struct plan_mark mark;
+    ENSURE(plan_begin(plan, __func__, &mark));
+    return plan_end(plan, mark, add_rotary(plan, __func__, op, true));
 }

@@ -20,6 +20,29 @@ void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const 
     }
 }
 
+void ref_merge(const double *const *parts, const double *const *l, size_t n_part, size_t rows,
+               size_t n, double *y, double *log_sum)
+{
+    for (size_t r = 0; r < rows; r++) {
+        double most = -INFINITY, sum = 0;
+        for (size_t i = 0; i < n_part; i++)
+            most = l[i][r] > most ? l[i][r] : most;
+        for (size_t c = 0; c < n; c++)
+            y[r * n + c] = 0;
+        for (size_t i = 0; i < n_part; i++) {
+            if (l[i][r] == -INFINITY)
+                continue;
+            double weight = l[i][r] == most ? 1 : exp(l[i][r] - most); /* both may be +inf */
+            sum += weight;
+            for (size_t c = 0; c < n; c++)
+                y[r * n + c] += weight * parts[i][r * n + c];
+        }
+        log_sum[r] = sum == 0 ? -INFINITY : most + log(sum);
+        for (size_t c = 0; c < n && sum != 0; c++)
+            y[r * n + c] /= sum;
+    }
+}
+
 double ref_activation(enum vka_activation kind, double alpha, double x)
 {
     const double root = sqrt(0.5), tanh_scale = 0.79788456080286535588; /* sqrt(2 / pi) */

@@ -35,16 +35,18 @@ void ref_rms_norm(double *x, size_t rows, size_t dim, const double *weight, doub
 void ref_rope(double *x, size_t rows, size_t dim, const struct vka_rope *rope, int64_t first)
 {
     double base = rope->base != 0 ? (double)rope->base : 10000;
+    double factor = rope->attention_factor != 0 ? (double)rope->attention_factor : 1;
     size_t half = rope->dim / 2;
     for (size_t r = 0; r < rows; r++, x += dim)
         for (size_t i = 0; i < half; i++) {
             double position = (double)(first + (int64_t)r);
-            double angle = position * pow(base, -2 * (double)i / rope->dim);
+            double angle = position * (rope->frequencies ? rope->frequencies[i]
+                                                         : pow(base, -2 * (double)i / rope->dim));
             double *even = x + (rope->interleaved ? 2 * i : i);
             double *odd = x + (rope->interleaved ? 2 * i + 1 : i + half);
             double a = *even, b = *odd;
-            *even = a * cos(angle) - b * sin(angle);
-            *odd = a * sin(angle) + b * cos(angle);
+            *even = factor * (a * cos(angle) - b * sin(angle));
+            *odd = factor * (a * sin(angle) + b * cos(angle));
         }
 }
 

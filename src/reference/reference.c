@@ -134,6 +134,21 @@ static void softmax_row(const struct ref_attention *a, const struct row *r, stru
         weight[j] = w->visible[j] ? weight[j] / sum : 0;
 }
 
+/* ln of the sum of e^score over the visible keys, and of the sink's e^sink: relative to the largest
+ * one unless that is -inf, as all are then. */
+static double log_sum_row(const struct ref_attention *a, const struct row *r, const struct work *w)
+{
+    const double *s = w->stage[VKA_SCORES_BIAS];
+    double sink = a->sink ? a->sink[r->h] : -INFINITY, top = sink;
+    for (size_t j = 0; j < a->n_kv; j++)
+        top = s[j] > top ? s[j] : top; /* hidden ones are -inf */
+    double from = top == -INFINITY ? 0 : top;
+    double sum = sink == from ? 1 : exp(sink - from);
+    for (size_t j = 0; j < a->n_kv; j++)
+        sum += w->visible[j] ? exp(s[j] - from) : 0;
+    return from + log(sum);
+}
+
 /* The weights of a fully masked row. Only UNIFORM reads hidden values: it averages all of them, as
  * filling the scores with one large negative number would. */
 static void masked_row(const struct ref_attention *a, struct work *w)
@@ -197,7 +212,10 @@ static void attend_row(const struct ref_attention *a, size_t b, size_t h, size_t
         .k = w->k + keys * a->head_dim,
         .v = a->v + keys * a->value_dim,
     };
-    if (score_row(a, &r, w))
+    bool any = score_row(a, &r, w);
+    if (a->log_sum_exp)
+        a->log_sum_exp[row] = any ? log_sum_row(a, &r, w) : -INFINITY;
+    if (any)
         softmax_row(a, &r, w);
     else
         masked_row(a, w);

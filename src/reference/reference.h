@@ -35,6 +35,7 @@ struct ref_attention {
     /* Results, each may be NULL. */
     double *context;                  /* [batch][n_head][n_q][value_dim] */
     double *scores[VKA_SCORES_COUNT]; /* [batch][n_head][n_q][n_kv] by kind; [NONE] unused */
+    double *log_sum_exp;              /* [batch][n_head][n_q] */
     double *key; /* [batch][n_kv_head][n_kv][head_dim], normalised and rotated */
 };
 

@@ -206,13 +206,37 @@ static enum vka_status solve_pool(struct solution *s)
     return known_run(s, y, 1);
 }
 
+/* Two parts of equal weight, but for rows that one of them has alone. */
+static enum vka_status solve_merge(struct solution *s)
+{
+    const uint32_t shape[2] = {ROWS, WIDTH}, rows = ROWS;
+    struct vka_tensor *x[2], *l[2], *y;
+    float log_sums[2][ROWS];
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t row = 0; row < ROWS; row++)
+            log_sums[i][row] = row % 3 == (uint32_t)i ? -INFINITY : 2.5f;
+        ENSURE(known_tensor(s, VKA_F32, 2, shape, 1 + (uint32_t)i, &x[i]));
+        ENSURE(known_tensor(s, VKA_F32, 1, &rows, 0, &l[i]));
+        ENSURE(vka_tensor_write(l[i], log_sums[i], sizeof log_sums[i]));
+    }
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 0, &y));
+    ENSURE(vka_plan_add_merge(
+        s->plan, VKA_INFO(vka_merge_op, .n_part = 2, .parts = x, .log_sum_exps = l, .output = y)));
+    ENSURE(known_want(s, y));
+    for (uint32_t i = 0; i < ROWS * WIDTH; i++) {
+        double a = (double)known_value(1, i), b = (double)known_value(2, i);
+        s->want[i] = i / WIDTH % 3 == 0 ? b : i / WIDTH % 3 == 1 ? a : (a + b) / 2;
+    }
+    return known_run(s, y, 1);
+}
+
 enum vka_status known_model_solve(struct solution *s, enum known_problem problem)
 {
     static enum vka_status (*const solve[])(struct solution *) = {
-        solve_norm,    solve_map,    solve_gather, solve_rotary,
-        solve_scatter, solve_argmax, solve_sample, solve_pool,
+        solve_norm,   solve_map,    solve_gather, solve_rotary, solve_scatter,
+        solve_argmax, solve_sample, solve_pool,   solve_merge,
     };
-    _Static_assert(KNOWN_NORM + COUNTOF(solve) == KNOWN_PROBLEM_COUNT, "one for each problem");
+    _Static_assert(KNOWN_NORM + COUNTOF(solve) == KNOWN_SUM_AXES, "one for each problem");
     s->tolerance = TOLERANCE;
     return solve[problem - KNOWN_NORM](s);
 }

@@ -210,7 +210,15 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_ARGMAX:
     case KNOWN_SAMPLE:
     case KNOWN_POOL:
+    case KNOWN_MERGE:
         return known_model_solve(s, problem);
+    case KNOWN_SUM_AXES:
+    case KNOWN_MAP_BACKWARD:
+    case KNOWN_CROSS_ENTROPY:
+    case KNOWN_OPTIMISER:
+    case KNOWN_NORM_BACKWARD:
+    case KNOWN_GATHER_BACKWARD:
+        return known_train_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;
     }

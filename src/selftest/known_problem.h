@@ -43,8 +43,10 @@ enum vka_status known_run(struct solution *s, struct vka_tensor *tensor, uint32_
 enum vka_status known_attention_solve(struct solution *s, enum known_problem problem);
 enum vka_status known_softmax_solve(struct solution *s);
 
-/* Solves a problem of the operations around attention: KNOWN_NORM and those after it. */
+/* Solves a problem of the operations around attention, from KNOWN_NORM on; of training, from
+ * KNOWN_SUM_AXES on. */
 enum vka_status known_model_solve(struct solution *s, enum known_problem problem);
+enum vka_status known_train_solve(struct solution *s, enum known_problem problem);
 
 /* Small problems with known results, one for each way in which plans use kernels. */
 

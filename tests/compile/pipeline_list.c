@@ -1,4 +1,4 @@
-#include <vkattn/vkattn_model.h>
+#include <vkattn/vkattn_train.h>
 
 #include "pipeline_list.h"
 
@@ -105,6 +105,7 @@ enum operand {
     OUTPUT,
     MASK,
     SCORES,
+    LOG_SUM,
     SINK,
     NORM,
     PAST,
@@ -124,11 +125,13 @@ static enum vka_status set_general(struct vka_device *device, enum vka_dtype dty
     TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c->n_q, c->n_kv}, &t[MASK]));
     TRY(vka_tensor_create(device, dtype, 4, (const uint32_t[]){1, N_HEAD, c->n_q, c->n_kv},
                           &t[SCORES]));
+    TRY(vka_tensor_create(device, VKA_F32, 3, (const uint32_t[]){1, N_HEAD, c->n_q}, &t[LOG_SUM]));
     TRY(vka_tensor_create(device, VKA_F32, 1, &heads, &t[SINK]));
     TRY(vka_tensor_create(device, VKA_F32, 1, &c->head_dim, &t[NORM]));
     o->mask = t[MASK];
     o->scores = t[SCORES];
     o->scores_kind = VKA_SCORES_SOFTMAX;
+    o->log_sum_exp = t[LOG_SUM];
     o->sink = o->alibi = t[SINK];
     o->q_norm = o->k_norm = t[NORM];
     o->rope.dim = c->head_dim;
@@ -237,12 +240,13 @@ fail:
     return status;
 }
 
-/* A token from logits, and the mean of a sequence. */
+/* A token from logits, the mean of a sequence, parts of attention. */
 static enum vka_status plan_ends(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
     const uint32_t one = 1, logits[2] = {1, 32000}, rows[3] = {1, 128, 384}, width[2] = {1, 384};
     struct vka_tensor *x = NULL, *step = NULL, *token = NULL, *sequence = NULL, *mean = NULL;
+    struct vka_tensor *part = NULL, *merged = NULL, *log_sum = NULL;
     TRY(vka_tensor_create(plan->device, dtype, 2, logits, &x));
     TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &step));
     TRY(vka_tensor_create(plan->device, VKA_I32, 1, &one, &token));
@@ -253,12 +257,24 @@ static enum vka_status plan_ends(struct vka_plan *plan, enum vka_dtype dtype)
                                            .top_k = 40, .step = step, .output = token)));
     TRY(vka_plan_add_pool(
         plan, VKA_INFO(vka_pool_op, .input = sequence, .lengths = step, .output = mean)));
+    TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){128, 64}, &part));
+    TRY(vka_tensor_create(plan->device, dtype, 2, (const uint32_t[]){128, 64}, &merged));
+    TRY(vka_tensor_create(plan->device, VKA_F32, 1, (const uint32_t[]){128}, &log_sum));
+    TRY(vka_plan_add_merge(
+        plan, VKA_INFO(vka_merge_op, .n_part = 5,
+                       .parts = (struct vka_tensor *const[]){part, part, part, part, part},
+                       .log_sum_exps = (struct vka_tensor *const[]){log_sum, log_sum, log_sum,
+                                                                    log_sum, log_sum},
+                       .output = merged)));
 fail:
     vka_tensor_destroy(&x);
     vka_tensor_destroy(&step);
     vka_tensor_destroy(&token);
     vka_tensor_destroy(&sequence);
     vka_tensor_destroy(&mean);
+    vka_tensor_destroy(&part);
+    vka_tensor_destroy(&merged);
+    vka_tensor_destroy(&log_sum);
     return status;
 }
 
@@ -288,6 +304,68 @@ fail:
     return status;
 }
 
+/* Training, once each: a layer backward, its loss and its step. */
+static enum vka_status plan_train(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    enum { X, Y, DX, DY, W, DW, DB, LABELS, LOSS, STEP, FIRST, SECOND, WIDE, COUNT };
+    static const struct {
+        enum vka_dtype dtype;
+        uint32_t rank, size[2];
+    } made[COUNT] = {
+        [X] = {VKA_DTYPE_COUNT, 2, {64, 512}},
+        [Y] = {VKA_DTYPE_COUNT, 2, {64, 100}},
+        [DX] = {VKA_DTYPE_COUNT, 2, {64, 512}},
+        [DY] = {VKA_DTYPE_COUNT, 2, {64, 100}},
+        [W] = {VKA_DTYPE_COUNT, 2, {100, 512}},
+        [DW] = {VKA_DTYPE_COUNT, 2, {100, 512}},
+        [DB] = {VKA_DTYPE_COUNT, 1, {100}},
+        [LABELS] = {VKA_I32, 1, {64}},
+        [LOSS] = {VKA_F32, 1, {1}},
+        [STEP] = {VKA_I32, 1, {1}},
+        [WIDE] = {VKA_F32, 1, {512}},
+        [FIRST] = {VKA_F32, 2, {100, 512}},
+        [SECOND] = {VKA_F32, 2, {100, 512}},
+    };
+    struct vka_tensor *t[COUNT] = {NULL};
+    for (int i = 0; i < COUNT; i++)
+        TRY(vka_tensor_create(plan->device,
+                              made[i].dtype == VKA_DTYPE_COUNT ? dtype : made[i].dtype,
+                              made[i].rank, made[i].size, &t[i]));
+    TRY(vka_plan_add_cross_entropy(plan, VKA_INFO(vka_cross_entropy_op, .logits = t[Y],
+                                                  .labels = t[LABELS], .loss = t[LOSS],
+                                                  .gradient = t[DY])));
+    TRY(vka_plan_add_square_error(
+        plan, VKA_INFO(vka_square_error_op, .input = t[Y], .target = t[DY], .loss = t[LOSS])));
+    TRY(vka_plan_add_linear_backward(
+        plan, VKA_INFO(vka_linear_backward_op, .input = t[X], .weight = t[W],
+                       .output_gradient = t[DY], .input_gradient = {t[DX], true},
+                       .weight_gradient = {t[DW], false}, .bias_gradient = {t[DB], false})));
+    for (int kind = 0; kind < VKA_ACTIVATION_COUNT; kind++)
+        TRY(vka_plan_add_activation_backward(plan, VKA_INFO(vka_activation_backward_op,
+                                                            .kind = (enum vka_activation)kind,
+                                                            .input = t[Y], .output_gradient = t[DY],
+                                                            .input_gradient = {t[DY], false})));
+    for (int kind = 0; kind < VKA_NORM_COUNT; kind++)
+        TRY(vka_plan_add_norm_backward(
+            plan, VKA_INFO(vka_norm_backward_op, .kind = (enum vka_norm)kind, .input = t[X],
+                           .output_gradient = t[DX], .weight_gradient = {t[WIDE], false})));
+    TRY(vka_plan_add_gather_backward(plan, VKA_INFO(vka_gather_backward_op, .ids = t[LABELS],
+                                                    .output_gradient = t[X],
+                                                    .table_gradient = {t[DW], false})));
+    TRY(vka_plan_add_clip(plan, VKA_INFO(vka_clip_op, .gradients = &t[DW], .n_gradient = 1,
+                                         .max_norm = 1, .norm = t[LOSS])));
+    TRY(vka_plan_add_optimiser(
+        plan,
+        VKA_INFO(vka_optimiser_op, .kind = VKA_ADAMW, .n_parameter = 1, .learning_rate = 1,
+                 .parameters = &(const struct vka_parameter){t[W], t[DW], t[FIRST], t[SECOND]},
+                 .step = t[STEP])));
+fail:
+    for (int i = 0; i < COUNT; i++)
+        vka_tensor_destroy(&t[i]);
+    return status;
+}
+
 static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
@@ -296,6 +374,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
     for (size_t i = 0; i < COUNTOF(attention_cases); i++)
         TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
     TRY(plan_model(plan, dtype));
+    TRY(plan_train(plan, dtype));
 fail:
     return status;
 }

@@ -1,6 +1,6 @@
 /* The problems that matter: what models do, in the sizes at which time is spent. Heads of 64, 128
  * and 256 in prefill, one query of a model with 32 heads by 8 in decode, products of a layer. */
-#include <vkattn/vkattn_model.h>
+#include <vkattn/vkattn_train.h>
 
 #include "pipeline_list.h"
 
@@ -14,10 +14,10 @@ struct problem {
     char name[64];
     enum vka_dtype dtype;
     uint32_t n_head, n_kv_head, n_q, n_kv, head_dim; /* attention */
-    bool causal;
-    uint32_t m, n, k;      /* linear, where m is not 0 */
-    enum vka_dtype weight; /* of linear, where it is quantised; else 0 */
-    enum vka_dtype cache;  /* of keys and values, where they are quantised; else 0 */
+    bool causal, log_sum;                            /* log_sum: with log_sum_exp */
+    uint32_t m, n, k;                                /* linear, where m is not 0 */
+    enum vka_dtype weight;                           /* of linear, where it is quantised; else 0 */
+    enum vka_dtype cache; /* of keys and values, where they are quantised; else 0 */
 };
 
 /* Keys and values of a decoding step come from a cache that holds all but one. */
@@ -27,12 +27,14 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
     enum vka_status status = VKA_OK;
     const uint32_t q_shape[4] = {1, p->n_head, p->n_q, p->head_dim};
     const uint32_t kv_shape[4] = {1, p->n_kv_head, p->n_q, p->head_dim};
-    struct vka_tensor *q = NULL, *k = NULL, *v = NULL, *output = NULL;
+    struct vka_tensor *q = NULL, *k = NULL, *v = NULL, *output = NULL, *log_sum = NULL;
     struct vka_cache *cache = NULL;
     TRY(vka_tensor_create(device, p->dtype, 4, q_shape, &q));
     TRY(vka_tensor_create(device, p->dtype, 4, kv_shape, &k));
     TRY(vka_tensor_create(device, p->dtype, 4, kv_shape, &v));
     TRY(vka_tensor_create(device, p->dtype, 4, q_shape, &output));
+    if (p->log_sum)
+        TRY(vka_tensor_create(device, VKA_F32, 3, q_shape, &log_sum));
     if (p->n_q < p->n_kv)
         TRY(vka_cache_create(device,
                              VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = p->n_kv_head,
@@ -40,15 +42,16 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
                                       .key_dtype = p->cache ? p->cache : p->dtype,
                                       .value_dtype = p->cache ? p->cache : p->dtype),
                              &cache));
-    TRY(vka_plan_add_attention(plan,
-                               VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output,
-                                        .cache = cache, .options.causal = p->causal)));
+    TRY(vka_plan_add_attention(
+        plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output, .cache = cache,
+                       .options.causal = p->causal, .options.log_sum_exp = log_sum)));
 fail:
     vka_cache_destroy(&cache);
     vka_tensor_destroy(&q);
     vka_tensor_destroy(&k);
     vka_tensor_destroy(&v);
     vka_tensor_destroy(&output);
+    vka_tensor_destroy(&log_sum);
     return status;
 }
 
@@ -121,6 +124,23 @@ static bool list_prefill(struct vka_device *device, enum vka_dtype dtype, uint32
     return list_problem(device, &p, list);
 }
 
+/* Training and merging ask for the log-sum-exps of long rows. */
+static bool list_log_sum(struct vka_device *device, enum vka_dtype dtype, uint32_t n_q,
+                         struct pipeline_list *list)
+{
+    struct problem p = {.dtype = dtype,
+                        .n_head = n_q == 1 ? 32 : PREFILL_HEADS,
+                        .n_kv_head = 8,
+                        .n_q = n_q,
+                        .n_kv = 8192,
+                        .head_dim = 128,
+                        .causal = true,
+                        .log_sum = true};
+    snprintf(p.name, sizeof p.name, "%s %s d128 8192 log-sum-exp", n_q == 1 ? "decode" : "prefill",
+             vka_dtype_name(dtype));
+    return list_problem(device, &p, list);
+}
+
 static bool list_decode(struct vka_device *device, enum vka_dtype dtype, enum vka_dtype cache,
                         uint32_t n_kv, struct pipeline_list *list)
 {
@@ -190,20 +210,71 @@ static enum vka_status plan_model_op(struct vka_plan *plan, enum model_op op, en
                                               .top_k = 40, .top_p = 0.9f, .output = t[2]));
 }
 
+/* Gradients and a step of training, of rows as above. */
+enum train_op { TRAIN_GATE, TRAIN_NORM, TRAIN_EMBEDDING, TRAIN_LOSS, TRAIN_STEP, TRAIN_OPS };
+static const char *const train_names[TRAIN_OPS] = {"gate backward", "norm backward",
+                                                   "embedding backward", "loss", "step"};
+
+static enum vka_status plan_train_op(struct vka_plan *plan, enum train_op op, enum vka_dtype dtype,
+                                     uint32_t m, struct vka_tensor *t[5])
+{
+    const uint32_t rows[2] = {m, ROW_WIDTH}, width = ROW_WIDTH, one = 1;
+    struct vka_device *device = plan->device;
+    ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[0]));
+    ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[1]));
+    if (op == TRAIN_GATE) {
+        ENSURE(vka_tensor_create(device, VKA_F32, 1, &width, &t[2]));
+        ENSURE(vka_plan_add_activation_backward(
+            plan, VKA_INFO(vka_activation_backward_op, .kind = VKA_GELU, .input = t[0],
+                           .output_gradient = t[1], .input_gradient.tensor = t[1])));
+        return vka_plan_add_linear_backward(plan, VKA_INFO(vka_linear_backward_op,
+                                                           .output_gradient = t[1],
+                                                           .bias_gradient.tensor = t[2]));
+    }
+    if (op == TRAIN_NORM) {
+        ENSURE(vka_tensor_create(device, VKA_F32, 1, &width, &t[2]));
+        ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[3]));
+        return vka_plan_add_norm_backward(
+            plan, VKA_INFO(vka_norm_backward_op, .input = t[0], .output_gradient = t[1],
+                           .input_gradient.tensor = t[3], .weight_gradient.tensor = t[2]));
+    }
+    ENSURE(vka_tensor_create(device, op == TRAIN_STEP ? VKA_F32 : VKA_I32, op == TRAIN_STEP ? 2 : 1,
+                             rows, &t[2]));
+    if (op == TRAIN_EMBEDDING)
+        return vka_plan_add_gather_backward(plan, VKA_INFO(vka_gather_backward_op, .ids = t[2],
+                                                           .output_gradient = t[0],
+                                                           .table_gradient.tensor = t[1]));
+    if (op == TRAIN_LOSS) {
+        ENSURE(vka_tensor_create(device, VKA_F32, 1, &one, &t[3]));
+        return vka_plan_add_cross_entropy(plan,
+                                          VKA_INFO(vka_cross_entropy_op, .logits = t[0],
+                                                   .labels = t[2], .loss = t[3], .gradient = t[1]));
+    }
+    ENSURE(vka_tensor_create(device, VKA_F32, 2, rows, &t[3]));
+    ENSURE(vka_tensor_create(device, VKA_I32, 1, &one, &t[4]));
+    return vka_plan_add_optimiser(
+        plan, VKA_INFO(vka_optimiser_op, .kind = VKA_ADAMW, .learning_rate = 1, .step = t[4],
+                       .n_parameter = 1,
+                       .parameters = &(const struct vka_parameter){t[0], t[1], t[2], t[3]}));
+}
+
 static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t m,
                        struct pipeline_list *list)
 {
     bool ok = true;
-    for (int op = 0; op < MODEL_OPS; op++) {
+    for (int i = 0; i < MODEL_OPS + TRAIN_OPS; i++) {
+        const bool train = i >= MODEL_OPS;
         struct vka_plan *plan = NULL;
-        struct vka_tensor *t[4] = {NULL};
+        struct vka_tensor *t[5] = {NULL};
         char name[64];
-        snprintf(name, sizeof name, "%s %s %" PRIu32 "x%d", model_names[op], vka_dtype_name(dtype),
-                 m, ROW_WIDTH);
+        snprintf(name, sizeof name, "%s %s %" PRIu32 "x%d",
+                 train ? train_names[i - MODEL_OPS] : model_names[i], vka_dtype_name(dtype), m,
+                 ROW_WIDTH);
         enum vka_status status =
             vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan);
         if (status == VKA_OK)
-            status = plan_model_op(plan, (enum model_op)op, dtype, m, t);
+            status = train ? plan_train_op(plan, (enum train_op)(i - MODEL_OPS), dtype, m, t)
+                           : plan_model_op(plan, (enum model_op)i, dtype, m, t);
         if (status == VKA_OK)
             pipeline_list_add(list, plan, dtype, name);
         else
@@ -211,8 +282,8 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
                     vka_device_error(device));
         ok &= status == VKA_OK;
         vka_plan_destroy(&plan);
-        for (int i = 0; i < 4; i++)
-            vka_tensor_destroy(&t[i]);
+        for (int j = 0; j < 5; j++)
+            vka_tensor_destroy(&t[j]);
     }
     return ok;
 }
@@ -229,6 +300,8 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
                     ok &= list_prefill(device, dtype, dim, length, causal, list);
         for (uint32_t n_kv = 4096; n_kv <= 32768; n_kv *= 8)
             ok &= list_decode(device, dtype, 0, n_kv, list);
+        ok &= list_log_sum(device, dtype, 8192, list);
+        ok &= list_log_sum(device, dtype, 1, list);
         ok &= list_decode(device, dtype, VKA_Q8_0, 4096, list);
         ok &= list_decode(device, dtype, VKA_Q4_0, 4096, list);
         for (uint32_t size = 512; size <= 4096; size *= 2)

@@ -88,6 +88,8 @@ static enum vka_status attend_scattered(struct vka_device *device, int path, boo
     MAKE(1, false, &op.past_value, 2, 2, 4, 6);
     MAKE(0, true, &op.output, 2, 4, 3, 6);
     MAKE(0, false, &op.options.scores, 2, 4, 3, 9);
+    TRY(vka_tensor_create(device, VKA_F32, 3, (const uint32_t[]){2, 4, 3}, &o.tensor[o.n_tensor]));
+    op.options.log_sum_exp = o.tensor[o.n_tensor++];
     op.options.scores_kind = VKA_SCORES_SOFTMAX;
     TRY(vka_plan_create(device,
                         VKA_INFO(vka_plan_info, .path = (enum vka_path)path, .timestamps = true,
@@ -258,6 +260,9 @@ static const struct operation operations[] = {
     {"rows of a table", solve_known, KNOWN_GATHER, 0},
     {"a rotation by frequencies", solve_known, KNOWN_ROTARY, 0},
     {"a draw", solve_known, KNOWN_SAMPLE, 0},
+    {"a loss", solve_known, KNOWN_CROSS_ENTROPY, 0},
+    {"a gradient of a norm", solve_known, KNOWN_NORM_BACKWARD, 0},
+    {"a step", solve_known, KNOWN_OPTIMISER, 0},
     {"scattered operands, fused", attend_scattered, VKA_PATH_FUSED, 0},
     {"scattered operands", attend_scattered, VKA_PATH_UNFUSED, 0},
     {"blocks of keys", attend_blocks, 0, 0},

@@ -218,6 +218,7 @@ static bool make_operands(struct scenario *s, struct objects *o, struct vka_atte
         {&op->present_value, VKA_F32, 4, {2, 2, 9, 6}},
         {&options->mask, VKA_BOOL, 2, {3, 9}},
         {&options->scores, VKA_F32, 4, {2, 4, 3, 9}},
+        {&options->log_sum_exp, VKA_F32, 3, {2, 4, 3}},
         {&options->q_norm, VKA_F32, 1, {7}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -122,6 +122,8 @@ static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_t
         op.options.window_left = (int32_t)number(in);
         op.options.window_right = (int32_t)number(in) - 1;
     }
+    if (more & 128)
+        op.options.log_sum_exp = pick(in, t);
     return vka_plan_add_attention(plan, &op);
 }
 

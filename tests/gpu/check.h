@@ -71,9 +71,23 @@ void check_argmax(struct check *c);
 void bench_argmax(struct check *c);
 void check_pool(struct check *c);
 void bench_pool(struct check *c);
+void check_merge(struct check *c);
+void bench_merge(struct check *c);
 void check_draws(struct check *c);
 void bench_sample(struct check *c);
 void check_norm(struct check *c);
+void check_slopes(struct check *c);
+void bench_slopes(struct check *c);
+void check_sums(struct check *c);
+void bench_sums(struct check *c);
+void check_entropy(struct check *c);
+void bench_entropy(struct check *c);
+void check_optimiser(struct check *c);
+void bench_optimiser(struct check *c);
+void check_norm_slopes(struct check *c);
+void bench_norm_slopes(struct check *c);
+void check_gather_sums(struct check *c);
+void bench_gather_sums(struct check *c);
 void bench_norm(struct check *c);
 
 #endif

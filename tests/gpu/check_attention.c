@@ -121,6 +121,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .masked_row = row,
         .scattered = rng_chance(rng, 50),
         .offsets = rng_chance(rng, 40) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE,
+        .log_sum = rng_chance(rng, 40),
         .softcap = rng_chance(rng, 30) ? (float)rng_uniform(rng, 0.5, 20) : 0,
         .sink = rng_chance(rng, 30),
         .alibi = rng_chance(rng, 30),

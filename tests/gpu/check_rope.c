@@ -6,6 +6,7 @@
 #include <reference/reference.h>
 
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,16 +36,18 @@ struct rope_case {
     enum per_batch offsets;
     float epsilon;
     struct operand from, norm, offset, to; /* norm and offset: view NULL where absent */
-    double *want;                          /* [BATCH][HEADS][ROWS][head_dim] */
+    double frequencies[65];
+    double *want; /* [BATCH][HEADS][ROWS][head_dim] */
 };
 
 static void print_case(const struct rope_case *t, char text[CASE_TEXT])
 {
-    int length =
-        snprintf(text, CASE_TEXT, "%s dim %u, %u rotate%s, base %g, epsilon %g%s, first %u",
-                 vka_dtype_name(t->from.dtype), t->head_dim, t->rope.dim,
-                 t->rope.interleaved ? " interleaved" : "", (double)t->rope.base,
-                 (double)t->epsilon, t->norm.view ? ", norm" : "", t->first);
+    int length = snprintf(
+        text, CASE_TEXT, "%s dim %u, %u rotate%s, base %g%s, factor %g, epsilon %g%s, first %u",
+        vka_dtype_name(t->from.dtype), t->head_dim, t->rope.dim,
+        t->rope.interleaved ? " interleaved" : "", (double)t->rope.base,
+        t->rope.frequencies ? ", frequencies" : "", (double)t->rope.attention_factor,
+        (double)t->epsilon, t->norm.view ? ", norm" : "", t->first);
     for (size_t i = 0; i < t->offset.count; i++)
         length += snprintf(text + length, CASE_TEXT - (size_t)length, "%s %.0f",
                            i ? "" : ", offsets", t->offset.values[i]);
@@ -201,6 +204,19 @@ static void check_refused(struct check *c)
     vka_tensor_destroy(&some);
 }
 
+/* From -1 to 1 in steps of 2^-20, so that the double of the oracle holds far angles; now and then 0
+ * or a tiny negative one, whose turns round to a whole one. */
+static void draw_frequencies(struct check *c, struct rope_case *t)
+{
+    for (uint32_t i = 0; i < t->rope.dim / 2; i++)
+        t->frequencies[i] = rng_chance(&c->rng, 10) ? 0
+                            : rng_chance(&c->rng, 10)
+                                ? -1e-300
+                                : ldexp(rng_range(&c->rng, 0, 1 << 21), -20) - 1;
+    t->rope.frequencies = t->frequencies;
+    t->rope.base = 0;
+}
+
 void check_rope(struct check *c)
 {
     check_refused(c);
@@ -218,6 +234,10 @@ void check_rope(struct check *c)
                     .offsets = (enum per_batch)(kind / 4),
                     .epsilon = rng_chance(&c->rng, 50) ? 0 : 1e-3f,
                 };
+                if (rng_chance(&c->rng, 30))
+                    t.rope.attention_factor = (float)rng_uniform(&c->rng, -2, 2);
+                if (t.rope.dim && rng_chance(&c->rng, 30))
+                    draw_frequencies(c, &t);
                 run_case(c, (enum vka_dtype)type, kind & 2, &t);
             }
 }

@@ -112,10 +112,11 @@ bool compare_runs(struct vka_device *device, struct vka_plan *plan, struct opera
 bool compare_plans(struct vka_device *device, struct vka_plan *plan, struct vka_plan *other,
                    struct operand *const *outputs, size_t n, struct rng *rng, char why[WHY])
 {
-    uint8_t *first[4] = {0};
+    uint8_t *first[COMPARE_MOST] = {0};
     enum vka_status status = VKA_OK;
     struct rng again = *rng; /* the same noise, so that all bytes compare */
-    bool ok = n <= 4 && run_once(plan, outputs, n, rng, &status) && canaries_live(outputs, n, why);
+    bool ok = n <= COMPARE_MOST && run_once(plan, outputs, n, rng, &status) &&
+              canaries_live(outputs, n, why);
     for (size_t i = 0; i < n && ok; i++) {
         first[i] = malloc(outputs[i]->bytes);
         ok = first[i] != NULL;
@@ -125,7 +126,7 @@ bool compare_plans(struct vka_device *device, struct vka_plan *plan, struct vka_
     ok = ok && run_once(other, outputs, n, &again, &status) && same_bits(outputs, first, n, why);
     if (status != VKA_OK)
         snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < COMPARE_MOST; i++)
         free(first[i]);
     return ok;
 }
@@ -150,4 +151,19 @@ bool compare_values(const struct operand *o, const double *want, double limit, c
     snprintf(why, WHY, "%s: NMSE %.3g above %.3g at row %zu of width %zu; [%zu]: %.9g, not %.9g",
              name, nmse, limit, row, width, at, o->values[at], want[at]);
     return false;
+}
+
+#define LOG_SUM_ERROR 2e-6 /* of 1 + |x| */
+
+bool compare_log_sums(const struct operand *o, const double *want, char why[WHY])
+{
+    for (size_t i = 0; i < o->count; i++) {
+        double got = o->values[i], error = fabs(got - want[i]);
+        bool same = isnan(want[i]) ? isnan(got) : got == want[i];
+        if (same || error <= LOG_SUM_ERROR * (1 + fabs(want[i])))
+            continue;
+        snprintf(why, WHY, "log_sum_exp[%zu]: %.9g, not %.9g", i, got, want[i]);
+        return false;
+    }
+    return true;
 }

@@ -4,7 +4,8 @@
 
 #include "operand.h"
 
-#define WHY 512 /* bytes of a sentence on what went wrong */
+#define WHY 512        /* bytes of a sentence on what went wrong */
+#define COMPARE_MOST 5 /* outputs of a plan */
 
 /* The worst NMSE seen per element type, and where. */
 struct worst {
@@ -34,5 +35,9 @@ bool compare_plans(struct vka_device *device, struct vka_plan *plan, struct vka_
  * is above limit. name and where go into the reason and into *worst, which may be NULL. */
 bool compare_values(const struct operand *o, const double *want, double limit, const char *name,
                     const char *where, struct worst *worst, char why[WHY]);
+
+/* Compares o->values, log-sum-exps of scores near 0, with want[count]: the error of each may be as
+ * large as that of a few float32 operations, and what is not finite must match. */
+bool compare_log_sums(const struct operand *o, const double *want, char why[WHY]);
 
 #endif

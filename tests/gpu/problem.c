@@ -36,6 +36,7 @@ void problem_op(const struct problem_data *d, struct vka_attention_op *op)
                 .masked_row = p->masked_row,
                 .scores_kind = p->scores_kind,
                 .scores = o[OPERAND_SCORES].view,
+                .log_sum_exp = o[OPERAND_LOG_SUM].view,
                 .rope = p->rope,
                 .q_norm = o[OPERAND_Q_NORM].view,
                 .k_norm = o[OPERAND_K_NORM].view,
@@ -75,7 +76,7 @@ static bool compare_limits(struct vka_device *device, struct problem_data *d,
 {
     char *why = result->why;
     struct vka_plan *plan = NULL;
-    double *uncut[4] = {0};
+    double *uncut[COMPARE_MOST] = {0};
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++) {
         uncut[i] = malloc(outputs[i]->count * sizeof *uncut[i]);
@@ -129,6 +130,32 @@ static bool compare_budgets(struct vka_device *device, struct problem_data *d,
     return ok;
 }
 
+/* Whether the other outputs have the same bits where log_sum_exp is not asked for. */
+static bool compare_without_log_sum(struct vka_device *device, struct problem_data *d,
+                                    struct vka_plan *plan, struct operand *const *outputs, size_t n,
+                                    char why[WHY])
+{
+    struct operand *others[COMPARE_MOST], *log_sum = &d->operands[OPERAND_LOG_SUM];
+    struct vka_tensor *view = log_sum->view;
+    struct vka_plan *without = NULL;
+    size_t n_other = 0;
+    for (size_t i = 0; i < n; i++)
+        if (outputs[i] != log_sum)
+            others[n_other++] = outputs[i];
+    log_sum->view = NULL;
+    enum vka_status status = problem_plan(device, d, &without);
+    log_sum->view = view;
+    bool ok =
+        status == VKA_OK && compare_plans(device, plan, without, others, n_other, &d->rng, why);
+    size_t length = strlen(why);
+    if (status != VKA_OK)
+        snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
+    else if (!ok)
+        snprintf(why + length, WHY - length, " without log_sum_exp");
+    vka_plan_destroy(&without);
+    return ok;
+}
+
 static uint64_t kernels_of(struct vka_plan *plan)
 {
     uint64_t kernels = 0;
@@ -162,7 +189,8 @@ static bool compare(const struct problem_data *d, struct worst *worst, char why[
         if (o->view && !compare_values(o, rows[i].want, limit, rows[i].name, where, worst, why))
             return false;
     }
-    return true;
+    const struct operand *log_sum = &d->operands[OPERAND_LOG_SUM];
+    return !log_sum->view || compare_log_sums(log_sum, d->log_sum, why);
 }
 
 bool problem_check(struct vka_device *device, const struct problem *p, struct worst *worst,
@@ -170,7 +198,7 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
 {
     struct problem_data d;
     struct vka_plan *plan = NULL;
-    struct operand *outputs[4];
+    struct operand *outputs[COMPARE_MOST];
     size_t n = 0;
     bool ok = false;
     *result = (struct problem_result){0};
@@ -190,6 +218,9 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
     if (p->limits && !compare_limits(device, &d, outputs, n, result))
         goto fail;
     if (p->budgets && !compare_budgets(device, &d, plan, outputs, n, result->why))
+        goto fail;
+    if (p->log_sum && p->seed % 4 == 0 &&
+        !compare_without_log_sum(device, &d, plan, outputs, n, result->why))
         goto fail;
     status = problem_oracle(&d);
     if (status != VKA_OK)
@@ -232,6 +263,7 @@ const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT])
     SAY(p->softcap != 0, " softcap %.9g", (double)p->softcap);
     SAY(true, " masked row %s", rows[p->masked_row]);
     SAY(p->scores_kind, " scores %s %s", kinds[p->scores_kind], vka_dtype_name(p->scores));
+    SAY(p->log_sum, " log_sum_exp");
     SAY(p->rope.dim, " rope %u base %g%s", p->rope.dim, (double)p->rope.base,
         p->rope.interleaved ? " interleaved" : "");
     SAY(p->q_norm, " q_norm");

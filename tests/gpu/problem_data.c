@@ -40,6 +40,7 @@ static enum vka_status create_all(struct vka_device *device, struct problem_data
         [OPERAND_ALIBI] = {p->alibi, VKA_F32, 1, {H}},
         [OPERAND_OUTPUT] = {true, p->output, 4, {B, H, p->n_q, p->value_dim}},
         [OPERAND_SCORES] = {p->scores_kind > 0, p->scores, 4, {B, H, p->n_q, P + N}},
+        [OPERAND_LOG_SUM] = {p->log_sum, VKA_F32, 3, {B, H, p->n_q}},
         [OPERAND_PRESENT_K] = {p->has_present, p->present, 4, {B, G, P + N, p->head_dim}},
         [OPERAND_PRESENT_V] = {p->has_present, p->present, 4, {B, G, P + N, p->value_dim}},
     };
@@ -110,6 +111,7 @@ static double value_of(const struct problem *p, enum operand_id id, struct rng *
     case OPERAND_SINK:
     case OPERAND_OUTPUT:
     case OPERAND_SCORES:
+    case OPERAND_LOG_SUM:
     case OPERAND_PRESENT_K:
     case OPERAND_PRESENT_V:
     case OPERAND_COUNT:
@@ -187,6 +189,7 @@ void problem_data_destroy(struct problem_data *d)
         operand_destroy(&d->operands[i]);
     free(d->context);
     free(d->scores);
+    free(d->log_sum);
     free(d->key);
     free(d->value);
 }

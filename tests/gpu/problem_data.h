@@ -19,6 +19,7 @@ enum operand_id {
     OPERAND_ALIBI,
     OPERAND_OUTPUT, /* from here on written by the plan */
     OPERAND_SCORES,
+    OPERAND_LOG_SUM,
     OPERAND_PRESENT_K,
     OPERAND_PRESENT_V,
     OPERAND_COUNT
@@ -28,7 +29,8 @@ struct problem_data {
     const struct problem *p;
     struct rng rng;
     struct operand operands[OPERAND_COUNT]; /* view NULL: not part of the problem */
-    double *context, *scores, *key, *value; /* the oracle's; NULL where nobody compares them */
+    /* The oracle's; NULL where nobody compares them. */
+    double *context, *scores, *log_sum, *key, *value;
 };
 
 /* Creates and fills the operands; *status is that of the failing call. */

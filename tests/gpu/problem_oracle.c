@@ -147,7 +147,7 @@ static enum vka_status through_present(struct problem_data *d, struct question *
     struct ref_attention *r = &q->ref;
     size_t n = r->batch * r->n_kv_head * r->n_kv;
     double *scores = r->scores[d->p->scores_kind], *context = r->context;
-    r->context = r->scores[d->p->scores_kind] = NULL;
+    r->context = r->log_sum_exp = r->scores[d->p->scores_kind] = NULL;
     enum vka_status status = ref_attention(r);
     memcpy(q->k, d->operands[OPERAND_PRESENT_K].values, n * r->head_dim * sizeof *q->k);
     for (size_t i = 0; i < n * r->value_dim; i++)
@@ -161,6 +161,7 @@ static enum vka_status through_present(struct problem_data *d, struct question *
     r->key = NULL;
     r->context = context;
     r->scores[d->p->scores_kind] = scores;
+    r->log_sum_exp = d->log_sum;
     return status == VKA_OK ? ref_attention(r) : status;
 }
 
@@ -176,9 +177,10 @@ enum vka_status problem_oracle(struct problem_data *d)
     status = VKA_OUT_OF_HOST_MEMORY;
     q.ref.context = d->context = calloc(rows * p->value_dim, sizeof(double));
     d->scores = calloc(rows * q.ref.n_kv, sizeof(double));
+    q.ref.log_sum_exp = d->log_sum = calloc(rows, sizeof(double));
     q.ref.key = d->key = calloc(keys * p->head_dim, sizeof(double));
     d->value = join(&d->operands[OPERAND_PAST_V], &d->operands[OPERAND_V]);
-    if (!d->context || !d->scores || !d->key || !d->value)
+    if (!d->context || !d->scores || !d->log_sum || !d->key || !d->value)
         goto fail;
     for (size_t i = 0; p->has_present && i < keys * p->value_dim; i++)
         d->value[i] = operand_round(p->present, d->value[i]);

@@ -167,6 +167,7 @@ void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
     struct rng rng = {seed};
     *p = (struct problem){.seed = seed, .path = path};
     draw_kernels(p, &(struct rng){~seed});
+    p->log_sum = rng_chance(&(struct rng){seed ^ 0x10957}, 30);
     draw_sizes(p, &rng);
     draw_types(p, &rng);
     draw_visibility(p, &rng);

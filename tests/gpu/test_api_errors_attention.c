@@ -158,6 +158,18 @@ static void attention_overlaps(void **state)
     ATTENTION("scores", op.options.scores_kind = VKA_SCORES_RAW,
               op.options.scores = world_strided(w, op.q, 0, 4, (uint32_t[]){2, 4, 3, 5},
                                                 (uint64_t[]){60, 15, 5, 1}));
+    const uint32_t sums[] = {2, 4, 3};
+    const uint64_t rows[] = {12, 3, 1};
+    ATTENTION("log_sum_exp",
+              op.options.log_sum_exp = world_strided(w, op.output, 20, 3, sums, rows));
+    ATTENTION("log_sum_exp", op.options.log_sum_exp = world_strided(w, op.q, 0, 3, sums, rows));
+    ATTENTION("log_sum_exp", op.options.sink = T(VKA_F32, 4),
+              op.options.log_sum_exp = world_strided(w, op.v, 0, 3, sums, rows));
+    ATTENTION("log_sum_exp", op.options.scores_kind = VKA_SCORES_RAW,
+              op.options.scores = T(VKA_F32, 2, 4, 3, 5),
+              op.options.log_sum_exp = world_strided(w, op.options.scores, 90, 3, sums, rows));
+    PAST("present_value",
+         op.options.log_sum_exp = world_strided(w, op.present_value, 0, 3, sums, rows));
 }
 
 static void attention_ragged(void **state)
@@ -350,6 +362,14 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("base", .rope = {.dim = 8, .base = 0.99999994f});
     OPTION("base", .rope = {.dim = 2, .base = 0.5f});
     OPTION("base", .rope = {.dim = 8, .base = 1e-45f, .interleaved = true});
+    static const double fine[] = {1, 0, -1, 0.5}, fast[] = {1, 1, 1, -1.0000001};
+    static const double nan[] = {NAN, 1, 1, 1};
+    OPTION("frequencies", .rope = {.dim = 8, .base = 10000, .frequencies = fine});
+    OPTION("frequencies", .rope = {.frequencies = fine});
+    OPTION("frequencies[3]", .rope = {.dim = 8, .frequencies = fast});
+    OPTION("frequencies[0]", .rope = {.dim = 2, .frequencies = nan});
+    OPTION("attention_factor", .rope = {.dim = 8, .attention_factor = NAN});
+    OPTION("attention_factor", .rope = {.dim = 8, .attention_factor = INFINITY});
 }
 
 static void option_masks(struct world *w, add_with_options *add)
@@ -383,6 +403,27 @@ static void option_masks(struct world *w, add_with_options *add)
     };
     for (size_t i = 0; i < COUNTOF(wrong); i++)
         OPTION("scores", .scores_kind = VKA_SCORES_BIAS, .scores = wrong[i]);
+}
+
+static void option_log_sum(struct world *w, add_with_options *add)
+{
+    struct vka_tensor *store = T(VKA_F32, 2, 4, 3);
+    const uint32_t full[] = {2, 4, 3};
+    struct vka_tensor *const wrong[] = {
+        FOREIGN(VKA_F32, 2, 4, 3),
+        T(VKA_F16, 2, 4, 3),
+        T(VKA_BF16, 2, 4, 3),
+        T(VKA_I32, 2, 4, 3),
+        T(VKA_F32, 8, 3),
+        T(VKA_F32, 2, 4, 3, 1),
+        T(VKA_F32, 1, 4, 3),
+        T(VKA_F32, 2, 2, 3), /* heads of the queries, not of the keys */
+        T(VKA_F32, 2, 4, 5),
+        world_strided(w, store, 0, 3, full, (uint64_t[]){12, 0, 1}),
+        world_strided(w, store, 0, 3, full, (uint64_t[]){12, 3, 0}),
+    };
+    for (size_t i = 0; i < COUNTOF(wrong); i++)
+        OPTION("log_sum_exp", .log_sum_exp = wrong[i]);
 }
 
 static void option_vectors(struct world *w, add_with_options *add)
@@ -429,6 +470,7 @@ static void options_of_attention(void **state)
 {
     option_numbers(*state, add_attention);
     option_masks(*state, add_attention);
+    option_log_sum(*state, add_attention);
     option_vectors(*state, add_attention);
 }
 
@@ -436,6 +478,7 @@ static void options_of_layer(void **state)
 {
     option_numbers(*state, add_layer);
     option_masks(*state, add_layer);
+    option_log_sum(*state, add_layer);
     option_vectors(*state, add_layer);
 }
 

@@ -478,15 +478,84 @@ static void pool(void **state)
     assert_int_equal(vka_plan_add_pool(w->plan, &good), VKA_OK);
 }
 
+/* Parts 2 x 4 x 3 x 6, of two types. */
+struct merge_args {
+    struct vka_tensor *parts[3], *log_sums[3];
+    struct vka_merge_op op;
+};
+
+static void good_merge(struct world *w, struct merge_args *a)
+{
+    for (int i = 0; i < 3; i++) {
+        a->parts[i] = T(i ? VKA_F32 : VKA_F16, 2, 4, 3, 6);
+        a->log_sums[i] = T(VKA_F32, 2, 4, 3);
+    }
+    a->op = *VKA_INFO(vka_merge_op, .n_part = 3, .parts = a->parts, .log_sum_exps = a->log_sums,
+                      .output = T(VKA_F32, 2, 4, 3, 6), .log_sum_exp = T(VKA_F32, 2, 4, 3));
+}
+
+#define MERGE(word, ...)                                              \
+    do {                                                              \
+        struct merge_args a;                                          \
+        good_merge(w, &a);                                            \
+        __VA_ARGS__;                                                  \
+        FAILS(VKA_INVALID, word, vka_plan_add_merge(w->plan, &a.op)); \
+    } while (0)
+
+static void merge(void **state)
+{
+    struct world *w = *state;
+    const size_t sizes[] = WRONG_SIZES(vka_merge_op);
+    const uint32_t full[] = {2, 4, 3, 6};
+    const uint64_t crossed[] = {72, 18, 6, 0}, rows[] = {12, 3, 1}, still[] = {12, 0, 1};
+    struct merge_args good;
+    good_merge(w, &good);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_merge(NULL, &good.op));
+    FAILS(VKA_INVALID, "op", vka_plan_add_merge(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        MERGE("struct_size", a.op.struct_size = sizes[i]);
+    MERGE("n_part", a.op.n_part = 0);
+    MERGE("n_part", a.op.n_part = VKA_MERGE_PARTS + 1);
+    MERGE("parts", a.op.parts = NULL);
+    MERGE("log_sum_exps", a.op.log_sum_exps = NULL);
+    MERGE("output", a.op.output = NULL);
+    MERGE("output", a.op.output = FOREIGN(VKA_F32, 2, 4, 3, 6));
+    MERGE("output", a.op.output = T(VKA_I32, 2, 4, 3, 6));
+    MERGE("output", a.op.output = T(VKA_F32, 6));
+    MERGE("output", a.op.output = world_strided(w, a.op.output, 0, 4, full, crossed));
+    for (int i = 0; i < 3; i++) {
+        MERGE("part", a.parts[i] = NULL);
+        MERGE("part", a.parts[i] = FOREIGN(VKA_F32, 2, 4, 3, 6));
+        MERGE("part", a.parts[i] = T(VKA_Q8_0, 2, 4, 3, 32));
+        MERGE("part", a.parts[i] = T(VKA_F32, 2, 4, 3, 5));
+        MERGE("part", a.parts[i] = T(VKA_F32, 8, 3, 6));
+        MERGE("output", a.parts[i] = a.op.output);
+        MERGE("log_sum_exps", a.log_sums[i] = NULL);
+        MERGE("log_sum_exps", a.log_sums[i] = FOREIGN(VKA_F32, 2, 4, 3));
+        MERGE("log_sum_exps", a.log_sums[i] = T(VKA_F16, 2, 4, 3));
+        MERGE("log_sum_exps", a.log_sums[i] = T(VKA_F32, 2, 4, 3, 1));
+        MERGE("log_sum_exps", a.log_sums[i] = T(VKA_F32, 2, 4, 6));
+        MERGE("log_sum_exp", a.log_sums[i] = a.op.log_sum_exp);
+        MERGE("output", a.log_sums[i] = world_strided(w, a.op.output, 9, 3, full, rows));
+    }
+    MERGE("log_sum_exp", a.op.log_sum_exp = FOREIGN(VKA_F32, 2, 4, 3));
+    MERGE("log_sum_exp", a.op.log_sum_exp = T(VKA_BF16, 2, 4, 3));
+    MERGE("log_sum_exp", a.op.log_sum_exp = T(VKA_F32, 2, 4));
+    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.op.log_sum_exp, 0, 3, full, still));
+    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.op.output, 9, 3, full, rows));
+    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.parts[1], 9, 3, full, rows));
+    assert_int_equal(vka_plan_add_merge(w->plan, &good.op), VKA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm),        cmocka_unit_test(norm_overlaps),
-        cmocka_unit_test(norm_limits), cmocka_unit_test(activation),
-        cmocka_unit_test(binary),      cmocka_unit_test(gather),
-        cmocka_unit_test(scatter),     cmocka_unit_test(rotary),
-        cmocka_unit_test(argmax),      cmocka_unit_test(sample),
-        cmocka_unit_test(pool),
+        cmocka_unit_test(merge),         cmocka_unit_test(norm),
+        cmocka_unit_test(norm_overlaps), cmocka_unit_test(norm_limits),
+        cmocka_unit_test(activation),    cmocka_unit_test(binary),
+        cmocka_unit_test(gather),        cmocka_unit_test(scatter),
+        cmocka_unit_test(rotary),        cmocka_unit_test(argmax),
+        cmocka_unit_test(sample),        cmocka_unit_test(pool),
     };
     return cmocka_run_group_tests(tests, world_create, world_destroy);
 }

@@ -180,6 +180,13 @@ static void layer_overlaps(void **state)
           op.attention.scores = world_strided(w, store, 0, 4, scores, rows),
           op.query =
               world_strided(w, store, 50, 3, (uint32_t[]){2, 3, 24}, (uint64_t[]){72, 24, 1}));
+    const uint64_t sum_rows[] = {12, 3, 1};
+    LAYER("log_sum_exp", op.attention.log_sum_exp =
+                             world_strided(w, op.output, 70, 3, (uint32_t[]){2, 4, 3}, sum_rows));
+    LAYER("log_sum_exp", op.attention.scores_kind = VKA_SCORES_RAW,
+          op.attention.scores = world_strided(w, store, 0, 4, scores, rows),
+          op.attention.log_sum_exp =
+              world_strided(w, store, 110, 3, (uint32_t[]){2, 4, 3}, sum_rows));
 }
 
 static void layer_cache(void **state)

@@ -52,17 +52,17 @@ struct field {
     }
 
 /* Batch 2, 4 heads on 2 key heads, 3 queries, 7 past and 5 new keys, widths 8 and 6. */
-#define ATTENTION_OPTIONS(type, o)                                                              \
-    TENSOR(MASK, type, o.mask, 2, 4, 3, 12), TENSOR(INTEGERS, type, o.kv_length, 2),            \
-        TENSOR(INTEGERS, type, o.query_offset, 2), TENSOR(OUTPUT, type, o.scores, 2, 4, 3, 12), \
-        TENSOR(FLOATS, type, o.q_norm, 8), TENSOR(FLOATS, type, o.k_norm, 8),                   \
-        TENSOR(FLOATS, type, o.sink, 4), TENSOR(FLOATS, type, o.alibi, 4),                      \
-        VALUE(ENUM, type, o.masked_row, VKA_MASKED_ROW_COUNT),                                  \
-        VALUE(ENUM, type, o.scores_kind, VKA_SCORES_COUNT), VALUE(FINITE, type, o.scale, 0),    \
-        VALUE(POSITIVE, type, o.softcap, 0), VALUE(POSITIVE, type, o.norm_epsilon, 0),          \
-        VALUE(POSITIVE, type, o.rope.base, 0), VALUE(RATE, type, o.dropout, 0),                 \
-        VALUE(WINDOW, type, o.window_left, 0), VALUE(WINDOW, type, o.window_right, 0),          \
-        VALUE(EVEN, type, o.rope.dim, 8), VALUE(SHORT, type, o.dropout_batch, 0),               \
+#define ATTENTION_OPTIONS(type, o)                                                               \
+    TENSOR(MASK, type, o.mask, 2, 4, 3, 12), TENSOR(INTEGERS, type, o.kv_length, 2),             \
+        TENSOR(INTEGERS, type, o.query_offset, 2), TENSOR(OUTPUT, type, o.scores, 2, 4, 3, 12),  \
+        TENSOR(FLOATS, type, o.log_sum_exp, 2, 4, 3), TENSOR(FLOATS, type, o.q_norm, 8),         \
+        TENSOR(FLOATS, type, o.k_norm, 8), TENSOR(FLOATS, type, o.sink, 4),                      \
+        TENSOR(FLOATS, type, o.alibi, 4), VALUE(ENUM, type, o.masked_row, VKA_MASKED_ROW_COUNT), \
+        VALUE(ENUM, type, o.scores_kind, VKA_SCORES_COUNT), VALUE(FINITE, type, o.scale, 0),     \
+        VALUE(POSITIVE, type, o.softcap, 0), VALUE(POSITIVE, type, o.norm_epsilon, 0),           \
+        VALUE(POSITIVE, type, o.rope.base, 0), VALUE(RATE, type, o.dropout, 0),                  \
+        VALUE(WINDOW, type, o.window_left, 0), VALUE(WINDOW, type, o.window_right, 0),           \
+        VALUE(EVEN, type, o.rope.dim, 8), VALUE(SHORT, type, o.dropout_batch, 0),                \
         VALUE(SHORT, type, o.dropout_head, 0)
 
 static const struct field attention_fields[] = {

@@ -149,7 +149,7 @@ static void attend(const double *q, const double *k, const double *v, size_t n, 
                                     .k = kh,
                                     .v = vh,
                                     .causal = true,
-                                    .rope = {DIM, 5000, true},
+                                    .rope = {.dim = DIM, .base = 5000, .interleaved = true},
                                     .context = ch};
     check(ref_attention(&a));
     turn(ch, n, HEADS, true, context);

@@ -114,12 +114,13 @@ static void attention(void **state)
             o[i].values[0] = (double)INFINITY; /* in a key: present_key has it */
         check(device, operand_write(&o[i]));
     }
-    struct vka_tensor *mask = NULL, *present_value = NULL;
+    struct vka_tensor *mask = NULL, *present_value = NULL, *log_sum = NULL;
     uint8_t seen[N * N];
     for (int i = 0; i < N * N; i++)
         seen[i] = i / N < N / 2 && i % N > 0;
     check(device, vka_tensor_create(device, VKA_BOOL, 2, (const uint32_t[]){N, N}, &mask));
     check(device, vka_tensor_create(device, VKA_BF16, 4, size, &present_value));
+    check(device, vka_tensor_create(device, VKA_F32, 3, size, &log_sum));
     check(device, vka_tensor_write(mask, seen, sizeof seen));
     check(device, vka_plan_create(device, VKA_INFO(vka_plan_info, .count_nonfinite = true), &plan));
     struct vka_attention_op op = {
@@ -133,7 +134,8 @@ static void attention(void **state)
         .options = {.mask = mask,
                     .masked_row = VKA_MASKED_NAN,
                     .scores_kind = VKA_SCORES_BIAS,
-                    .scores = o[4].view},
+                    .scores = o[4].view,
+                    .log_sum_exp = log_sum},
     };
     check(device, vka_plan_add_attention(plan, &op));
     op.output = NULL; /* refused, and leaves nothing behind */
@@ -142,18 +144,20 @@ static void attention(void **state)
     check(device, vka_plan_add_attention(plan, &op));
     check(device, vka_plan_finish(plan));
     check(device, vka_plan_run(plan, PATIENCE));
-    assert_int_equal(vka_plan_nonfinite_count(plan), 8);
-    for (size_t i = 0; i < 8; i += 4) {
+    assert_int_equal(vka_plan_nonfinite_count(plan), 10);
+    for (size_t i = 0; i < 10; i += 5) {
         expect(plan, i, "output", HEADS * N / 2 * DIM, 0);
         expect_read(plan, i, "output", &o[3]);
         expect(plan, i + 1, "scores", 0, HEADS * (N / 2 + N / 2 * N));
         expect_read(plan, i + 1, "scores", &o[4]);
-        expect(plan, i + 2, "present_key", 0, 1);
-        expect(plan, i + 3, "present_value", 0, 0);
+        expect(plan, i + 2, "log_sum_exp", 0, HEADS * N / 2);
+        expect(plan, i + 3, "present_key", 0, 1);
+        expect(plan, i + 4, "present_value", 0, 0);
     }
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&mask);
     vka_tensor_destroy(&present_value);
+    vka_tensor_destroy(&log_sum);
     for (size_t i = 0; i < 6; i++)
         operand_destroy(&o[i]);
 }

@@ -1,7 +1,11 @@
 /* Products with quantised weights: random problems against the oracle, as they are and cut to the
  * least limits and budget, with the same bits.
  *
- *     test_quantised [--seed N] [--count N]
+ *     test_quantised [--seed N] [--count N] [--rules N]
+ *
+ * --rules 1: with the kernels that the rules choose on GPUs; 2: float16 inputs, with the
+ * device's matrices, whatever their size. Both: cut by the budget alone, since a tile of a GPU's
+ * kernel may pass the least limits.
  *
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -32,12 +36,18 @@ struct data {
     struct vka_tensor *input, *whole, *weight, *scales, *bias_tensor, *output;
 };
 
+static unsigned problems_of[KERNEL_COUNT]; /* problems whose product is of the kernel */
+static bool gpu_rules;
+static bool matrices; /* float16 inputs alone, which matrix units take */
+
 static struct problem draw(struct rng *rng)
 {
     struct problem p = {.weight = (enum vka_dtype)rng_range(rng, VKA_I8, VKA_I4_G128)};
     uint32_t values;
     vka_dtype_block(p.weight, &values, NULL);
-    p.input = rng_chance(rng, 60) ? VKA_F32 : (enum vka_dtype)rng_range(rng, VKA_F16, VKA_BF16);
+    p.input = matrices              ? VKA_F16
+              : rng_chance(rng, 60) ? VKA_F32
+                                    : (enum vka_dtype)rng_range(rng, VKA_F16, VKA_BF16);
     p.output = rng_chance(rng, 70) ? VKA_F32 : (enum vka_dtype)rng_range(rng, VKA_F32, VKA_BF16);
     p.bias =
         rng_chance(rng, 40) ? (enum vka_dtype)rng_range(rng, VKA_F32, VKA_BF16) : VKA_DTYPE_COUNT;
@@ -189,7 +199,9 @@ static uint8_t *run(struct vka_device *device, const struct problem *p, const st
         bytes = NULL;
     } else {
         *n_pass = vka_plan_pass_count(plan);
-        *kernel = kernel_table[plan->passes[0].key.kernel].name;
+        for (size_t i = 0; i < *n_pass; i++)
+            if (strncmp(kernel_table[plan->passes[i].key.kernel].name, "matmul", 6) == 0)
+                *kernel = kernel_table[plan->passes[i].key.kernel].name;
     }
     vka_plan_destroy(&plan);
     return bytes;
@@ -225,12 +237,16 @@ static bool one(struct vka_device *device, uint64_t seed, double worst[3])
     const char *kernel = "none", *cut_kernel = "none";
     make(&rng, device, &p, &d);
     uint8_t *got = run(device, &p, &d, VKA_NO_BUDGET, &passes, &kernel);
-    struct vka_device_properties usual = limits_lower(device, LEAST_RANGE, LEAST_ALLOCATION);
+    struct vka_device_properties usual = device->caps.properties;
+    if (!gpu_rules)
+        usual = limits_lower(device, LEAST_RANGE, LEAST_ALLOCATION);
     uint8_t *cut = run(device, &p, &d, 1, &cut_passes, &cut_kernel);
     limits_restore(device, &usual);
     double error = got ? error_of(&p, &d, got) : INFINITY;
     bool same = got && cut && !memcmp(got, cut, vka_tensor_size(d.output));
     bool ok = error <= limits[p.output] && same;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        problems_of[k] += strcmp(kernel, kernel_table[k].name) == 0;
     worst[p.output] = fmax(worst[p.output], error);
     if (!ok)
         printf("seed %llu: %s*%s->%s, %ux%ux%u, more %u rows %u blocks, first %u, bias %s%s: %s, "
@@ -247,22 +263,35 @@ static bool one(struct vka_device *device, uint64_t seed, double worst[3])
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1, count = 100, failed = 0;
+    uint64_t seed = 1, count = 100, rules = 0, failed = 0;
     double worst[3] = {0};
     struct vka_device *device = NULL;
     for (int i = 1; i + 1 < argc; i += 2)
-        *(strcmp(argv[i], "--seed") == 0 ? &seed : &count) = strtoull(argv[i + 1], NULL, 10);
+        *(strcmp(argv[i], "--seed") == 0    ? &seed
+          : strcmp(argv[i], "--rules") == 0 ? &rules
+                                            : &count) = strtoull(argv[i + 1], NULL, 10);
     const struct vka_device_info info =
         limits_info((struct vka_device_info){.struct_size = sizeof(struct vka_device_info)});
     if (vka_device_create(&info, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no product was compared\n");
         return 77;
     }
+    if (rules)
+        device->caps.properties.type = VKA_DEVICE_DISCRETE;
+    gpu_rules = rules != 0;
+    matrices = rules == 2;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (matrices && strncmp(kernel_table[k].name, "matmul_", 7) == 0 &&
+            strncmp(kernel_table[k].name, "matmul_coop", 11) != 0)
+            device->caps.without |= 1ull << k;
     printf("%s, seed %llu, %llu problems\n", vka_device_properties(device)->name,
            (unsigned long long)seed, (unsigned long long)count);
     for (uint64_t i = 0; i < count; i++)
         failed += !one(device, seed + i, worst);
     vka_device_destroy(&device);
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (problems_of[k])
+            printf("%s: %u\n", kernel_table[k].name, problems_of[k]);
     printf("worst row NMSE: f32 %.3g, f16 %.3g, bf16 %.3g; %llu of %llu failed\n", worst[VKA_F32],
            worst[VKA_F16], worst[VKA_BF16], (unsigned long long)failed, (unsigned long long)count);
     return failed != 0;

@@ -175,16 +175,17 @@ static void check_attention(struct vka_mpi *mpi, enum vka_mpi_split split)
     struct vka_tensor *narrow = tensor(mpi, 4, (uint32_t[]){BATCH, 2, 2, DIM});
     const struct vka_attention_op good =
         *VKA_INFO(vka_attention_op, .q = q, .k = q, .v = q, .output = y);
-    enum { SHAPES = 7, BOTH = 11, ALL = 18 };
+    enum { SHAPES = 7, BOTH = 11, ALL = 19 };
     struct {
         const char *words;
         struct vka_attention_op op;
-    } rows[ALL] = {{"struct_size", good},   {"q, k, v", good},    {"q, k, v", good},
-                   {"q, k, v", good},       {"rank 4", good},     {"multiple of the 3 of k", good},
-                   {"output", good},        {"cache", good},      {"ragged", good},
-                   {"ragged", good},        {"key chunks", good}, {"past", good},
-                   {"past", good},          {"past", good},       {"past", good},
-                   {"v has another", good}, {"output", good},     {"k has", good}};
+    } rows[ALL] = {{"struct_size", good}, {"q, k, v", good},       {"q, k, v", good},
+                   {"q, k, v", good},     {"rank 4", good},        {"multiple of the 3 of k", good},
+                   {"output", good},      {"cache", good},         {"ragged", good},
+                   {"ragged", good},      {"key chunks", good},    {"past", good},
+                   {"past", good},        {"past", good},          {"past", good},
+                   {"log_sum_exp", good}, {"v has another", good}, {"output", good},
+                   {"k has", good}};
     rows[0].op.struct_size = 0;
     rows[1].op.q = NULL;
     rows[2].op.v = NULL;
@@ -200,11 +201,12 @@ static void check_attention(struct vka_mpi *mpi, enum vka_mpi_split split)
     rows[12].op.present_key = q;
     rows[13].op.present_value = q;
     rows[14].op.options.scores = q;
-    rows[15].op.v = narrow;
-    rows[16].op.output = longer;
-    rows[17].op.v = longer;
+    rows[15].op.options.log_sum_exp = q;
+    rows[16].op.v = narrow;
+    rows[17].op.output = longer;
+    rows[18].op.v = longer;
     for (size_t i = 0; i < (positions ? ALL : BOTH); i++) {
-        bool unsupported = i >= SHAPES && i < 15;
+        bool unsupported = i >= SHAPES && i < 16;
         GIVES(mpi, unsupported ? VKA_UNSUPPORTED : VKA_INVALID, rows[i].words,
               vka_mpi_plan_attention(mpi, &rows[i].op, VKA_INFO(vka_mpi_plan_info, .split = split),
                                      &plan));

@@ -108,6 +108,11 @@ static void check_plan_arguments(struct vka_mpi *mpi)
         EXPECT(mpi, VKA_INVALID, "has causal: 1, rank 0 has causal: 0",
                vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
         other = op;
+        const double frequencies[] = {1, last ? 0.5 : 0.25};
+        other.attention.rope = (struct vka_rope){.dim = 4, .frequencies = frequencies};
+        EXPECT(mpi, VKA_INVALID, "has rope: dim 4",
+               vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
+        other = op;
         other.output = last ? narrow : out;
         EXPECT(mpi, VKA_INVALID, "output", vka_mpi_plan_layer(mpi, layer, &other, NULL, &plan));
         other = op;

@@ -38,7 +38,7 @@ static void destroy_tensors(void)
 
 /* ---- Options, which both operations have ----------------------------------------------------- */
 
-enum { OPTIONS = 12 };
+enum { OPTIONS = 14 };
 
 /* n: queries and keys. */
 static void make_options(uint32_t n_head, uint32_t n, struct vka_attention_options o[OPTIONS])
@@ -59,6 +59,8 @@ static void make_options(uint32_t n_head, uint32_t n, struct vka_attention_optio
     o[10].scores = four(BATCH + 1, n_head, n, n);
     o[11].scores = four(BATCH, n_head + 1, n, n);
     o[10].scores_kind = o[11].scores_kind = VKA_SCORES_RAW;
+    o[12].log_sum_exp = tensor(VKA_F32, 3, BATCH + 1, n_head, n, 1);
+    o[13].log_sum_exp = tensor(VKA_F32, 3, BATCH, n_head + 1, n, 1);
 }
 
 /* ---- Attention ------------------------------------------------------------------------------- */
@@ -135,7 +137,8 @@ static void check_positions(uint32_t n_head)
     struct vka_attention_op op[ALL];
     make_ops(n_head, 2, 2 * (uint32_t)vka_mpi_size(world.mpi), op);
     for (int i = 0; i < ALL; i++) {
-        bool returned = (i >= 5 && i < OPERANDS) || op[i].options.scores;
+        bool returned =
+            (i >= 5 && i < OPERANDS) || op[i].options.scores || op[i].options.log_sum_exp;
         enum vka_status status = on_all(&op[i], VKA_MPI_SEQUENCE);
         REQUIRE(status == VKA_INVALID || (returned && status == VKA_UNSUPPORTED),
                 "%d of %u heads by positions: %s", i, n_head, vka_status_name(status));

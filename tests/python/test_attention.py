@@ -28,6 +28,25 @@ def test_types_and_paths(device, rng, dtype, path):
     assert oracle.nmse(scores, weights) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("path", ["unfused", "fused"])
+def test_log_sum_exp(device, rng, path):
+    q, k, v = make(rng)
+    s = np.einsum("bhqd,bhkd->bhqk", q, k.repeat(2, 1), dtype=np.float64) / np.sqrt(8)
+    s[~np.broadcast_to(oracle.causal(5, 7, -1), s.shape)] = -np.inf  # query 0 sees no key
+    with np.errstate(divide="ignore"):
+        want = np.log(np.exp(s).sum(-1))
+    given = {"causal": True, "query_offset": [-1], "path": path, "device": device}
+    context, got = vkattn.attention(q, k, v, log_sum_exp=True, **given)
+    assert got.dtype == np.float32 and got.shape == (2, 4, 5) and (got[:, :, 0] == -np.inf).all()
+    assert np.abs(got[:, :, 1:] - want[:, :, 1:]).max() < 4e-6
+    both = vkattn.attention(q, k, v, log_sum_exp=True, scores="raw", **given)
+    assert len(both) == 3 and (both[0] == context).all() and (both[2] == got).all()
+    with pytest.raises(vkattn.InvalidError, match="log_sum_exp"):
+        t = [device.tensor(x) for x in (q, k, v)]
+        to = vkattn.Tensor(device, (2, 4, 5, 6))
+        vkattn.Plan(device).attention(*t, to, log_sum_exp=vkattn.Tensor(device, (2, 2, 5)))
+
+
 def test_boolean_mask_and_lengths(device, rng):
     q, k, v = make(rng)
     mask = rng.random((2, 1, 5, 7)) < 0.6

@@ -115,7 +115,8 @@ def test_rope_numbers(tmp_path, key, value, inside):
     "value",
     [
         '{"rope_type": "llama3", "factor": 8.0}',
-        '{"type": "linear", "factor": 2.0}',
+        '{"type": "dynamic", "factor": 2.0}',
+        '{"type": "linear", "factor": 0.0}',
         '{"rope_type": "default", "type": "yarn"}',
         '{"factor": 2.0}',
         '{"full_attention": {"rope_type": "default", "rope_theta": 1e4}}',

@@ -52,6 +52,21 @@ def test_gate_and_sums(device, rng):
     assert np.abs(out.read() - g * (1 + erf(g / math.sqrt(2))) / 2).max() < 1e-6
 
 
+def test_merge(device, rng):
+    x = rng.standard_normal((3, 2, 5, 4), np.float32)
+    logs = rng.standard_normal((3, 2, 5), np.float32)
+    logs[1, 0, 0] = -np.inf
+    parts, sums = [device.tensor(part) for part in x], [device.tensor(part) for part in logs]
+    output, total = device.empty((2, 5, 4)), device.empty((2, 5))
+    run(device, lambda p: p.merge(parts, sums, output, log_sum_exp=total))
+    weights = np.exp(logs.astype(np.float64))
+    want = (weights[..., None] * x).sum(0) / weights.sum(0)[..., None]
+    assert np.abs(output.read() - want).max() < 1e-6
+    assert np.abs(total.read() - np.log(weights.sum(0))).max() < 1e-6
+    with pytest.raises(vkattn.InvalidError, match="3 parts, but 2"):
+        vkattn.Plan(device).merge(parts, sums[:2], output)
+
+
 def test_rows(device, rng):
     table = rng.standard_normal((6, 5), np.float32)
     ids = device.tensor(np.array([[3, 0, 9], [5, -1, 3]], np.int32))

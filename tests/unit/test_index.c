@@ -9,243 +9,19 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <vkattn/vkattn_model.h>
+#include <vkattn/vkattn_train.h>
 
 #include "core/dtype.h"
 #include "core/os.h"
 #include "params.h"
 #include "model.h"
+#include "train.h"
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
 #include "op/rope.h"
 #include "huge_devices.h"
+#include "index_passes.h"
 #include "tune_devices.h"
-
-#define LANES 64u /* invocations of a workgroup of rope, nonfinite and the caches */
-
-/* ---- What a pass counts ----------------------------------------------------------------------- */
-
-/* Whether every element that an operand's offset and strides reach lies in its binding, as 64 bits
- * count them. A stride that 32 bits cut would belong to an axis that reaches further. */
-static void check_operand(const struct binding *b, enum vka_dtype dtype, uint64_t offset,
-                          const uint32_t size[4], const uint32_t stride[4])
-{
-    uint64_t last = offset;
-    for (int i = 0; i < 4; i++)
-        last += (size[i] - 1ull) * stride[i];
-    assert_true(last <= UINT32_MAX);
-    assert_true((last + 1) * vka_dtype_size(dtype) <= b->size);
-}
-
-static double check_copy(const struct pass *pass)
-{
-    struct copy_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.shape0, p.shape1, p.shape2, p.shape3};
-    const uint32_t from[4] = {p.from0, p.from1, p.from2, p.from3};
-    /* Axis 2 as panels and what is in one. */
-    const uint32_t panels = (p.shape2 - 1) / p.panel + 1;
-    const uint32_t in_panel = p.shape2 < p.panel ? p.shape2 : p.panel;
-    const uint32_t outer[4] = {p.shape0, p.shape1, panels, p.shape3};
-    const uint32_t to[4] = {p.to0, p.to1, p.to_panel, p.to3};
-    check_operand(&pass->bindings[0], pass->key.spec[COPY_FROM_TYPE], p.from_offset, size, from);
-    check_operand(&pass->bindings[1], pass->key.spec[COPY_TO_TYPE],
-                  p.to_offset + (in_panel - 1ull) * p.to2, outer, to);
-    assert_true((uint64_t)pass->groups[0] * COPY_LANES <= 1ull << 32);
-    assert_true((uint64_t)pass->groups[0] * COPY_LANES >= p.shape3);
-    assert_true((uint64_t)pass->groups[1] * COPY_RUN >= p.shape2);
-    assert_true(pass->groups[2] == (uint64_t)p.shape0 * p.shape1);
-    return (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
-}
-
-static double check_nonfinite(const struct pass *pass)
-{
-    struct nonfinite_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.shape0, p.shape1, p.shape2, p.shape3};
-    const uint32_t from[4] = {p.from0, p.from1, p.from2, p.from3};
-    const double n = (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
-    check_operand(&pass->bindings[0], pass->key.spec[NONFINITE_TYPE], p.from_offset, size, from);
-    assert_true(n <= UINT32_MAX);
-    assert_true((p.first + (uint64_t)pass->groups[0] * LANES) * 8 <= pass->bindings[1].size);
-    return n;
-}
-
-static double check_rope(const struct pass *pass)
-{
-    struct rope_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.batch, p.n_head, p.n_row, p.head_dim};
-    const uint32_t from[4] = {p.from_batch, p.from_head, p.from_row, p.from_col};
-    const uint32_t to[4] = {p.to_batch, p.to_head, p.to_row, p.to_col};
-    check_operand(&pass->bindings[0], pass->key.spec[ROPE_FROM_TYPE], p.from_offset, size, from);
-    check_operand(&pass->bindings[1], pass->key.spec[ROPE_TO_TYPE], p.to_offset, size, to);
-    assert_true((double)p.n_head * p.n_row <= (double)UINT32_MAX);
-    assert_true((uint64_t)pass->groups[0] * LANES >= (uint64_t)p.n_head * p.n_row);
-    assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
-    assert_int_equal(pass->groups[1], p.batch);
-    assert_true(p.first_position >= 0 && (uint64_t)p.first_position + p.n_row <= 1ull << 31);
-    return (double)p.batch * p.n_head * p.n_row * p.head_dim;
-}
-
-static void check_cache_copy(const struct pass *pass)
-{
-    struct cache_params p;
-    memcpy(&p, pass->push, sizeof p);
-    assert_true((uint64_t)p.n_row * p.dim <= UINT32_MAX);
-    assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
-}
-
-/* Multiplications. */
-static double check_product(const struct pass *pass)
-{
-    struct matmul_params p;
-    memcpy(&p, pass->push, sizeof p);
-    double matrices = pass->groups[2];
-    if (pass->key.kernel == KERNEL_matmul_texel || pass->key.kernel == KERNEL_matmul_address)
-        matrices /= p.n_block;
-    assert_true((double)p.m * p.n <= (double)UINT32_MAX);
-    return matrices * p.m * p.n * p.k;
-}
-
-/* Operations around attention: elements of the operand that is written. */
-static void check_strided(const struct binding *b, uint32_t dtype, const uint32_t size[4],
-                          const struct strided_params *s)
-{
-    const uint32_t stride[4] = {s->stride0, s->stride1, s->stride2, s->stride3};
-    check_operand(b, (enum vka_dtype)dtype, s->offset, size, stride);
-}
-
-static void check_units(const struct pass *pass, double units)
-{
-    double groups = (double)pass->groups[0] * pass->groups[1];
-    assert_true(pass->groups[0] <= UNIT_GRID &&
-                (pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID));
-    assert_true(groups * UNIT_LANES * UNIT_RUN >= units);
-    assert_true(units + UNIT_GRID * UNIT_LANES * UNIT_RUN <= 4294967296.0);
-}
-
-static double check_map(const struct pass *pass)
-{
-    struct map_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
-    check_strided(&pass->bindings[0], pass->key.spec[ELEMENT_X_TYPE], size, &p.x);
-    check_strided(&pass->bindings[2], pass->key.spec[ELEMENT_Y_TYPE], size, &p.y);
-    check_units(pass, (double)p.size0 * p.size1 * p.size2 * (p.size3 / 2 + p.size3 % 2));
-    return (double)p.size0 * p.size1 * p.size2 * p.size3;
-}
-
-static double check_norm(const struct pass *pass)
-{
-    struct norm_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
-    double rows = 1;
-    for (uint32_t i = 0; i < 4 - pass->key.spec[NORM_INNER]; i++)
-        rows *= size[i];
-    check_strided(&pass->bindings[0], pass->key.spec[NORM_X_TYPE], size, &p.x);
-    check_strided(&pass->bindings[5], pass->key.spec[NORM_Y_TYPE], size, &p.y);
-    assert_true((double)pass->groups[0] * pass->groups[1] >= rows);
-    assert_true(pass->groups[1] == 1 || pass->groups[0] == NORM_GRID);
-    assert_true(rows + NORM_GRID <= 4294967296.0);
-    return (double)p.size0 * p.size1 * p.size2 * p.size3;
-}
-
-static double check_scatter(const struct pass *pass)
-{
-    struct scatter_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
-    uint32_t to[4] = {p.size0, p.size1, p.size2, p.size3};
-    to[p.axis] = p.extent;
-    check_strided(&pass->bindings[0], pass->key.spec[SCATTER_X_TYPE], size, &p.x);
-    check_strided(&pass->bindings[2], pass->key.spec[SCATTER_Y_TYPE], to, &p.y);
-    check_units(pass, (double)p.size0 * p.size1 * p.size2 * p.size3);
-    return (double)p.size0 * p.size1 * p.size2 * p.size3;
-}
-
-static double check_rotary(const struct pass *pass)
-{
-    struct rotary_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.batch, p.n_head, p.n, p.head_dim};
-    check_strided(&pass->bindings[0], pass->key.spec[ROTARY_X_TYPE], size, &p.x);
-    check_strided(&pass->bindings[5], pass->key.spec[ROTARY_Y_TYPE], size, &p.y);
-    check_units(pass, (double)p.batch * p.n_head * p.n * (p.head_dim - p.dim / 2));
-    return (double)p.batch * p.n_head * p.n * p.head_dim;
-}
-
-/* Of a table that needs several passes, each sees all of y. */
-static double check_gather(const struct pass *pass)
-{
-    struct gather_params p;
-    memcpy(&p, pass->push, sizeof p);
-    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
-    const uint32_t table_size[4] = {1, 1, p.n_row, p.size3};
-    const uint32_t table_stride[4] = {0, 0, p.table_row, p.table_col};
-    check_strided(&pass->bindings[2], pass->key.spec[GATHER_Y_TYPE], size, &p.y);
-    check_operand(&pass->bindings[1], pass->key.spec[GATHER_TABLE_TYPE], p.table_offset, table_size,
-                  table_stride);
-    check_units(pass, (double)p.size0 * p.size1 * p.size2 * ((p.size3 - 1) / 4 + 1));
-    return p.first ? 0 : (double)p.size0 * p.size1 * p.size2 * p.size3;
-}
-
-static double check_around(const struct pass *pass)
-{
-    switch ((int)pass->key.kernel) {
-    case KERNEL_map:
-        return check_map(pass);
-    case KERNEL_norm:
-        return check_norm(pass);
-    case KERNEL_scatter:
-        return check_scatter(pass);
-    case KERNEL_rotary:
-        return check_rotary(pass);
-    case KERNEL_gather:
-        return check_gather(pass);
-    default:
-        return 0;
-    }
-}
-
-/* What all passes of a kind count together; any other pass is looked at alone. */
-struct counted {
-    double copied, scanned, rotated, multiplied;
-    double around; /* operations of vkattn_model.h */
-};
-
-static struct counted check_passes(const struct vka_plan *plan)
-{
-    const struct caps *caps = &plan->device->caps;
-    struct counted sum = {0};
-    for (size_t i = 0; i < plan->n_pass; i++) {
-        const struct pass *pass = &plan->passes[i];
-        for (int axis = 0; axis < 3; axis++)
-            assert_true(pass->groups[axis] >= 1 && pass->groups[axis] <= caps->max_groups[axis]);
-        for (uint32_t j = 0; j < kernel_table[pass->key.kernel].buffers; j++) {
-            const struct binding *b = &pass->bindings[j];
-            assert_true(b->size <= UINT32_MAX);
-            const struct memory_range *range = &b->storage->range;
-            if (b->storage == plan->constants.storage) /* has no memory yet */
-                assert_true(b->offset + b->size <= plan->constants.used);
-            else
-                assert_true(range->offset + b->offset + b->size <= range->block->size);
-        }
-        sum.around += check_around(pass);
-        if (pass->key.kernel == KERNEL_copy)
-            sum.copied += check_copy(pass);
-        else if (pass->key.kernel == KERNEL_nonfinite)
-            sum.scanned += check_nonfinite(pass);
-        else if (pass->key.kernel == KERNEL_rope)
-            sum.rotated += check_rope(pass);
-        else if (pass->key.kernel == KERNEL_cache_append)
-            check_cache_copy(pass);
-        else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)
-            sum.multiplied += check_product(pass);
-    }
-    return sum;
-}
 
 /* ---- Operations ------------------------------------------------------------------------------- */
 
@@ -439,6 +215,20 @@ static void rotations(void **state)
     check_made(&made);
 }
 
+/* One part, or five in three passes. */
+static enum vka_status add_merge(struct vka_plan *plan, struct vka_tensor *x, struct vka_tensor *y)
+{
+    struct vka_tensor *l = NULL;
+    enum vka_status status = vka_tensor_create(plan->device, VKA_F32, 3, y->shape.size, &l);
+    struct vka_tensor *const parts[] = {x, x, x, x, x}, *const log_sums[] = {l, l, l, l, l};
+    if (status == VKA_OK)
+        status = vka_plan_add_merge(plan, VKA_INFO(vka_merge_op, .n_part = below(2) ? 1 : 5,
+                                                   .parts = parts, .log_sum_exps = log_sums,
+                                                   .output = y));
+    vka_tensor_destroy(&l);
+    return status;
+}
+
 /* One operation around attention, of tensors of any strides; the last two axes are a row. */
 static enum vka_status add_around(struct vka_plan *plan, int kind, struct vka_tensor *x,
                                   struct vka_tensor *y)
@@ -450,6 +240,8 @@ static enum vka_status add_around(struct vka_plan *plan, int kind, struct vka_te
     if (kind == 2)
         return vka_plan_add_scatter(plan,
                                     VKA_INFO(vka_scatter_op, .axis = 2, .update = x, .output = y));
+    if (kind == 4)
+        return add_merge(plan, x, y);
     return vka_plan_add_rotary(plan, VKA_INFO(vka_rotary_op, .input = x, .output = y,
                                               .dim = y->shape.size[3] > 4 ? 4 : 0));
 }
@@ -458,17 +250,17 @@ static void around(void **state)
 {
     (void)state;
     struct made made = {0};
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 500; round++) {
         struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
         struct vka_plan *plan = new_plan(device, false);
         uint32_t size[4];
         draw_shape(size, 20, 36);
-        if (round % 4 == 3 && size[3] == 1)
+        if (round % 5 == 3 && size[3] == 1)
             size[3] = 2; /* a pair to rotate */
         struct vka_tensor *x = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, true);
         struct vka_tensor *y = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
-        if (x && y && (round % 4 != 3 || size[3] > 4 || size[3] % 2 == 0) &&
-            is_made(device, add_around(plan, round % 4, x, y))) {
+        if (x && y && (round % 5 != 3 || size[3] > 4 || size[3] % 2 == 0) &&
+            is_made(device, add_around(plan, round % 5, x, y))) {
             add_made(&made, y);
             assert_true(check_passes(plan).around == (double)shape_count(&y->shape));
         }
@@ -477,6 +269,91 @@ static void around(void **state)
         vka_tensor_destroy(&y);
     }
     check_made(&made);
+}
+
+/* One operation of training. */
+static enum vka_status add_training(struct vka_plan *plan, int kind, struct vka_tensor *x,
+                                    struct vka_tensor *y, struct vka_tensor *labels,
+                                    struct vka_tensor *loss)
+{
+    if (kind == 0)
+        return vka_plan_add_activation_backward(plan, VKA_INFO(vka_activation_backward_op,
+                                                               .input = x, .output_gradient = x,
+                                                               .input_gradient.tensor = y));
+    if (kind == 1)
+        return vka_plan_add_optimiser(
+            plan, VKA_INFO(vka_optimiser_op, .learning_rate = 1, .n_parameter = 1,
+                           .parameters = &(const struct vka_parameter){y, x, NULL, NULL}));
+    if (kind == 2)
+        return vka_plan_add_cross_entropy(plan,
+                                          VKA_INFO(vka_cross_entropy_op, .logits = x,
+                                                   .labels = labels, .loss = loss, .gradient = y));
+    if (kind == 3)
+        return vka_plan_add_norm_backward(plan, VKA_INFO(vka_norm_backward_op, .axes = 2,
+                                                         .input = x, .output_gradient = x,
+                                                         .input_gradient.tensor = y));
+    return vka_plan_add_square_error(
+        plan, VKA_INFO(vka_square_error_op, .input = x, .target = x, .loss = loss));
+}
+
+static void training(void **state)
+{
+    (void)state;
+    struct made made = {0};
+    for (int round = 0; round < 500; round++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        const uint32_t one = 1;
+        uint32_t size[4];
+        draw_shape(size, 20, 36);
+        struct vka_tensor *x = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, true);
+        struct vka_tensor *y = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
+        struct vka_tensor *labels = NULL, *loss = NULL;
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 1, &one, &loss), VKA_OK);
+        if (x && y && vka_tensor_create(device, VKA_I32, 3, size, &labels) == VKA_OK &&
+            size[3] <= INT32_MAX &&
+            is_made(device, add_training(plan, round % 5, x, y, labels, loss))) {
+            add_made(&made, x);
+            assert_true(check_passes(plan).around == (double)shape_count(&x->shape));
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&x);
+        vka_tensor_destroy(&y);
+        vka_tensor_destroy(&labels);
+        vka_tensor_destroy(&loss);
+    }
+    check_made(&made);
+}
+
+/* Gradients of tables of many rows. */
+static void table_gradients(void **state)
+{
+    (void)state;
+    unsigned n_made = 0;
+    for (int round = 0; round < 100; round++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        const uint32_t width = 4 * any_size(12), n = any_size(18);
+        const uint32_t table_size[2] = {any_size(24), width}, dy_size[2] = {n, width};
+        struct vka_tensor *dy = NULL, *table = NULL, *ids = NULL;
+        if (vka_tensor_create(device, VKA_F16, 2, table_size, &table) == VKA_OK &&
+            vka_tensor_create(device, VKA_F16, 2, dy_size, &dy) == VKA_OK &&
+            vka_tensor_create(device, VKA_I32, 1, &n, &ids) == VKA_OK &&
+            is_made(device,
+                    vka_plan_add_gather_backward(plan, VKA_INFO(vka_gather_backward_op, .ids = ids,
+                                                                .output_gradient = dy,
+                                                                .table_gradient.tensor = table)))) {
+            double wanted = (double)shape_count(&table->shape);
+            wanted *= n > ROWS_IDS ? 2 : 1; /* and what is moved from float32 */
+            assert_true(check_passes(plan).around == wanted);
+            n_made++;
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&table);
+        vka_tensor_destroy(&dy);
+        vka_tensor_destroy(&ids);
+    }
+    assert_true(n_made > 30);
 }
 
 /* A table that no binding holds. */
@@ -702,6 +579,7 @@ int main(void)
         cmocka_unit_test(products),         cmocka_unit_test(attentions),
         cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
         cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
+        cmocka_unit_test(training),         cmocka_unit_test(table_gradients),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

@@ -242,6 +242,44 @@ static void huge_scores(void **state)
     assert_true(fabs(context - 5) < 1e-9);
 }
 
+/* Weights 1 and 3, and 4 of the sink. */
+static void log_sum_of_a_row(void **state)
+{
+    (void)state;
+    const double k[] = {0, log(3)}, v[] = {4, 8}, sink = log(4), none = -INFINITY, all = INFINITY;
+    const double overflow[] = {0, INFINITY}, nothing[] = {-INFINITY, -INFINITY};
+    const int64_t zero = 0, one = 1;
+    double got;
+    struct ref_attention a = one_row(2, k, v);
+    a.log_sum_exp = &got;
+    solve(&a);
+    assert_near(got, log(4));
+    a.dropout = 0.5, a.dropout_seed = 7;
+    solve(&a);
+    assert_near(got, log(4));
+    a.sink = &sink;
+    solve(&a);
+    assert_near(got, log(8));
+    a.sink = &none;
+    solve(&a);
+    assert_near(got, log(4));
+    a.sink = &all;
+    solve(&a);
+    assert_true(got == INFINITY);
+    a.kv_length = &zero, a.kv_length_count = 1, a.masked_row = VKA_MASKED_UNIFORM;
+    solve(&a);
+    assert_true(got == -INFINITY);
+    a.kv_length = &one, a.sink = NULL;
+    solve(&a);
+    assert_near(got, 0);
+    a.kv_length = NULL, a.k = overflow;
+    solve(&a);
+    assert_true(isnan(got));
+    a.k = nothing;
+    solve(&a);
+    assert_true(got == -INFINITY);
+}
+
 static void alibi(void **state)
 {
     (void)state;
@@ -427,23 +465,15 @@ static void dropout_rate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain),
-        cmocka_unit_test(grouped_heads),
-        cmocka_unit_test(positions),
-        cmocka_unit_test(windows),
-        cmocka_unit_test(lengths),
-        cmocka_unit_test(masks),
-        cmocka_unit_test(mask_of_heads),
-        cmocka_unit_test(score_kinds),
-        cmocka_unit_test(huge_scores),
-        cmocka_unit_test(alibi),
-        cmocka_unit_test(sink),
-        cmocka_unit_test(masked_rows),
-        cmocka_unit_test(hidden_poison),
-        cmocka_unit_test(norms),
-        cmocka_unit_test(rotation_positions),
-        cmocka_unit_test(dropout_draw),
-        cmocka_unit_test(dropout_rate),
+        cmocka_unit_test(plain),         cmocka_unit_test(log_sum_of_a_row),
+        cmocka_unit_test(grouped_heads), cmocka_unit_test(positions),
+        cmocka_unit_test(windows),       cmocka_unit_test(lengths),
+        cmocka_unit_test(masks),         cmocka_unit_test(mask_of_heads),
+        cmocka_unit_test(score_kinds),   cmocka_unit_test(huge_scores),
+        cmocka_unit_test(alibi),         cmocka_unit_test(sink),
+        cmocka_unit_test(masked_rows),   cmocka_unit_test(hidden_poison),
+        cmocka_unit_test(norms),         cmocka_unit_test(rotation_positions),
+        cmocka_unit_test(dropout_draw),  cmocka_unit_test(dropout_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,8 @@ static void add_block(struct builder *b, const struct llama *m, uint32_t i, cons
             VKA_INFO(vka_attention_op, .q = r->qh, .k = r->kh, .v = r->vh, .output = r->contexth,
                      .cache = cache, .cache_layer = i, .n_append = b->program->n_append,
                      .options.causal = true,
-                     .options.rope = {m->head_dim, m->rope_base, m->interleaved}));
+                     .options.rope = {
+                         .dim = m->head_dim, .base = m->rope_base, .interleaved = m->interleaved}));
     linear(b, r->context, w->o, r->added);
     norm(b, m, r->x, r->added, w->ffn_norm, r->normed);
     linear(b, r->normed, w->gate, r->gate);

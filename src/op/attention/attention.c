@@ -166,6 +166,8 @@ static enum vka_status add_attention(struct vka_plan *plan, const char *caller,
     if (attention_is_last(&a))
         ENSURE(plan_count_nonfinite(plan, "output", op->output));
     ENSURE(plan_count_nonfinite(plan, "scores", op->options.scores));
+    if (attention_is_last(&a))
+        ENSURE(plan_count_nonfinite(plan, "log_sum_exp", op->options.log_sum_exp));
     ENSURE(plan_count_nonfinite(plan, "present_key", op->present_key));
     return plan_count_nonfinite(plan, "present_value", op->present_value);
 }

@@ -73,6 +73,10 @@ struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct at
 /* The mask as [batch][n_head][n_q][mask_n_kv], strides 0 where it broadcasts. */
 struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv);
 
+/* The log-sum-exp that the operation is to write, as [batch][n_head][n_q][1]; false: none, or not
+ * by this key chunk. */
+bool attention_log_sum(const struct attention *a, struct vka_tensor *log_sum);
+
 /* Whether any key can be hidden. */
 bool attention_hides(const struct attention *a);
 

@@ -173,7 +173,7 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_attention_op *op)
 {
     const struct vka_attention_options *o = &op->options;
-    const struct vka_tensor *all[6 + OPTION_INPUTS + 4] = {
+    const struct vka_tensor *all[6 + OPTION_INPUTS + 5] = {
         op->q, op->k, op->v, op->past_key, op->past_value, op->n_append};
     attention_option_inputs(o, all + 6);
     const struct {
@@ -181,6 +181,7 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
         const struct vka_tensor *tensor;
     } written[] = {{"output", op->output},
                    {"scores", o->scores},
+                   {"log_sum_exp", o->log_sum_exp},
                    {"present_key", op->present_key},
                    {"present_value", op->present_value},
                    {"state", op->state}};

@@ -99,5 +99,6 @@ struct attention_operands attention_operands_of(const struct attention *a)
         .reads_masked = o->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),
         .ragged = a->n_sequence > 0,
         .paged = a->paged != NULL,
+        .log_sum = attention_log_sum(a, &(struct vka_tensor){0}),
     };
 }

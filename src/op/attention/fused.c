@@ -79,7 +79,11 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     ENSURE(attention_add_slices(plan, &b));
     if (scattered)
         ENSURE(plan_copy(plan, "unpack", &b.output, &a->output));
-    if (a->options->scores)
-        ENSURE(plan_attention_unfused(plan, a, false));
-    return VKA_OK;
+    if (!a->options->scores)
+        return VKA_OK;
+    struct vka_attention_options scores_alone = *a->options;
+    scores_alone.log_sum_exp = NULL;
+    b = *a;
+    b.options = &scores_alone;
+    return plan_attention_unfused(plan, &b, false);
 }

@@ -38,6 +38,17 @@ struct vka_tensor attention_mask(const struct attention *a, uint32_t *mask_n_kv)
     return mask;
 }
 
+bool attention_log_sum(const struct attention *a, struct vka_tensor *log_sum)
+{
+    if (!a->options->log_sum_exp || !attention_is_last(a))
+        return false;
+    *log_sum = *a->options->log_sum_exp;
+    log_sum->shape.rank = 4;
+    log_sum->shape.size[3] = 1;
+    log_sum->shape.stride[3] = 1;
+    return true;
+}
+
 /* MASK_ flags of the options. */
 static uint32_t mask_flags(const struct attention *a)
 {

@@ -72,7 +72,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
 {
     const struct attention_choice *c = &a->choice;
     struct pass pass = {.name = "merge", .reason = "keys were split"};
-    struct vka_tensor output = attention_slice(&a->output, s), parameters;
+    struct vka_tensor output = attention_slice(&a->output, s), parameters, log_sum;
     attention_set_tiles(parts, tile, &p);
     pass.key = (struct pipeline_key){.kernel = KERNEL_attention_merge, .n_spec = MERGE_SPECS};
     pass.key.spec[MERGE_LANES] = MERGE_INVOCATIONS;
@@ -86,6 +86,12 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
     plan_bind(plan, &pass, 3, records, false, NULL);
     if (a->n_sequence)
         plan_bind(plan, &pass, 3, a->q_start, false, &p.q_start_offset);
+    plan_bind(plan, &pass, 5, records, false, NULL);
+    if (attention_log_sum(a, &log_sum)) {
+        log_sum = attention_slice(&log_sum, s);
+        plan_bind(plan, &pass, 5, &log_sum, true, &p.log_sum_offset);
+        pass.key.spec[MERGE_LOG_SUM] = 1;
+    }
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 4, &parameters, false, NULL);
     pass.work = merge_work(a, s, parts);

@@ -62,6 +62,17 @@ static enum vka_status check_scores(struct vka_plan *plan, const char *caller,
     return check_shape(device, caller, "scores", o->scores, 4, full);
 }
 
+static enum vka_status check_log_sum(struct vka_plan *plan, const char *caller,
+                                     const struct attention *a)
+{
+    const struct vka_tensor *t = a->options->log_sum_exp;
+    if (!t)
+        return VKA_OK;
+    ENSURE(check_tensor(plan->device, caller, "log_sum_exp", t, CHECK_F32 | CHECK_WRITTEN));
+    return check_shape(plan->device, caller, "log_sum_exp", t, 3,
+                       (const uint32_t[]){a->batch, a->n_head, a->n_q});
+}
+
 /* Checks that positions, keys and their differences fit int32 (offsets are within 2^30), and that
  * rows of all batch elements and heads fit uint32, as kernels count them so. */
 static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
@@ -73,6 +84,26 @@ static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(a->n_kv <= 1u << 30, "%s: %u keys exceed 2^30", caller, a->n_kv);
     ENSURE_ARG((uint64_t)a->batch * a->n_head <= INT32_MAX,
                "%s: batch %u times %u heads must be below 2^31", caller, a->batch, a->n_head);
+    return VKA_OK;
+}
+
+static enum vka_status check_rope(struct vka_plan *plan, const char *caller,
+                                  const struct attention *a)
+{
+    struct log *log = &plan->device->log;
+    const struct vka_rope *r = &a->options->rope;
+    ENSURE_ARG(r->dim % 2 == 0 && r->dim <= a->head_dim,
+               "%s: rope.dim is %u, but must be even and at most head_dim %u", caller, r->dim,
+               a->head_dim);
+    ENSURE_ARG(r->base == 0 || (isfinite(r->base) && r->base > 0),
+               "%s: rope.base is not a positive number", caller);
+    ENSURE_ARG(!r->frequencies || (r->dim && r->base == 0),
+               "%s: rope.frequencies is given with a base or without a dim", caller);
+    for (uint32_t i = 0; r->frequencies && i < r->dim / 2; i++)
+        ENSURE_ARG(fabs(r->frequencies[i]) <= 1, "%s: rope.frequencies[%u] is %g, not -1 to 1",
+                   caller, i, r->frequencies[i]);
+    ENSURE_ARG(isfinite(r->attention_factor), "%s: rope.attention_factor is %g", caller,
+               (double)r->attention_factor);
     return VKA_OK;
 }
 
@@ -100,12 +131,6 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
         ENSURE_ARG(o->window_left == 0 && o->window_right == 0,
                    "%s: window_left or window_right is given, but window is false", caller);
     }
-    const struct vka_rope *r = &o->rope;
-    ENSURE_ARG(r->dim % 2 == 0 && r->dim <= a->head_dim,
-               "%s: rope.dim is %u, but must be even and at most head_dim %u", caller, r->dim,
-               a->head_dim);
-    ENSURE_ARG(r->base == 0 || (isfinite(r->base) && r->base > 0),
-               "%s: rope.base is not a positive number", caller);
     return VKA_OK;
 }
 
@@ -116,10 +141,12 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
     uint32_t n = a->n_sequence ? a->n_sequence : a->batch;
     ENSURE(check_sizes(plan, caller, a));
     ENSURE(check_numbers(plan, caller, a));
+    ENSURE(check_rope(plan, caller, a));
     ENSURE(check_mask(plan, caller, a));
     ENSURE(attention_check_per_batch(plan, caller, "kv_length", o->kv_length, n));
     ENSURE(attention_check_per_batch(plan, caller, "query_offset", o->query_offset, n));
     ENSURE(check_scores(plan, caller, a));
+    ENSURE(check_log_sum(plan, caller, a));
     ENSURE(check_vector(plan->device, caller, "q_norm", o->q_norm, a->head_dim));
     ENSURE(check_vector(plan->device, caller, "k_norm", o->k_norm, a->head_dim));
     ENSURE(check_vector(plan->device, caller, "sink", o->sink, a->n_head));

@@ -221,7 +221,12 @@ static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
     uint64_t limit = caps->properties.max_buffer_range;
     uint64_t rows = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
     uint64_t groups = (uint64_t)attention_groups(a, s) * parts->splits;
-    struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s);
+    struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s), sums;
+    if (attention_log_sum(a, &sums)) {
+        sums = attention_slice(&sums, s);
+        if (plan_range(plan, &sums) > limit)
+            return false;
+    }
     return plan_range(plan, &q) <= limit && plan_range(plan, &output) <= limit &&
            rows / a->choice.tile < caps->max_groups[0] && groups <= caps->max_groups[1] &&
            s->n_batch <= caps->max_groups[2] && attention_map_fits(plan, a, s) &&

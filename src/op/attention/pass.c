@@ -10,6 +10,7 @@
 #define SLOT_Q_START 10
 #define SLOT_KV_START 11
 #define SLOT_PARAMETERS 12
+#define SLOT_LOG_SUM(ragged) ((ragged) ? SLOT_MASK : SLOT_KV_START)
 
 struct operand_strides {
     uint32_t batch, head, row;
@@ -58,6 +59,19 @@ static void bind_layout(const struct vka_plan *plan, const struct attention *a, 
     }
 }
 
+static void bind_log_sum(const struct vka_plan *plan, const struct attention *a,
+                         const struct slice *s, struct pass *pass, struct attention_params *p)
+{
+    struct vka_tensor all;
+    if (!attention_log_sum(a, &all))
+        return;
+    struct vka_tensor part = attention_slice(&all, s);
+    struct operand_strides strides = strides_of(&all);
+    p->log_sum_batch = strides.batch, p->log_sum_head = strides.head, p->log_sum_row = strides.row;
+    if (a->choice.n_split == 1)
+        plan_bind(plan, pass, SLOT_LOG_SUM(a->n_sequence), &part, true, &p->log_sum_offset);
+}
+
 /* Fills in parameters and bindings that all passes of a slice share. */
 static void fill_pass(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                       struct pass *pass, struct attention_params *p)
@@ -92,6 +106,7 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a, co
     bind_operands(plan, a, s, pass, p);
     attention_bind_mask(plan, a, s, pass, SLOT_MASK, &p->mask, &p->sink_offset, &p->alibi_offset);
     bind_layout(plan, a, pass, p);
+    bind_log_sum(plan, a, s, pass, p);
 }
 
 /* One pass of a slice: see struct attention_parts. */

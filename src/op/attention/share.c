@@ -35,6 +35,11 @@ void share_options(const struct vka_attention_options *o, const struct box *shar
     *to = *o;
     to->mask = part_of(o->mask, share, group, &part->mask);
     to->scores = part_of(o->scores, share, group, &part->scores);
+    if (o->log_sum_exp) {
+        part->log_sum_exp = tensor_part(o->log_sum_exp, 0, batch, n_batch);
+        part->log_sum_exp = tensor_part(&part->log_sum_exp, 1, head, n_head);
+        to->log_sum_exp = &part->log_sum_exp;
+    }
     to->kv_length = part_of_row(o->kv_length, batch, n_batch, &part->kv_length);
     to->query_offset = part_of_row(o->query_offset, batch, n_batch, &part->query_offset);
     to->sink = part_of_row(o->sink, head, n_head, &part->sink);

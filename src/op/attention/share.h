@@ -8,7 +8,7 @@
 /* Options for a share, and the tensors that they point to. Must not be copied. */
 struct share_options {
     struct vka_attention_options options;
-    struct vka_tensor mask, kv_length, query_offset, scores, sink, alibi;
+    struct vka_tensor mask, kv_length, query_offset, scores, log_sum_exp, sink, alibi;
 };
 
 /* group: query heads of a key head. */

@@ -55,7 +55,7 @@ static void make_stage(const struct vka_plan *plan, const struct job *job, const
     const struct attention *a = job->a;
     const struct vka_attention_options *o = a->options;
     const struct slice s = attention_slice_part(job->slice, part);
-    const struct vka_tensor scores = tensor_box(job->scores, part);
+    struct vka_tensor scores = tensor_box(job->scores, part);
     enum kernel kernel = job->choice.kernel;
     uint32_t lanes = job->choice.lanes;
     pass->name = "softmax";
@@ -77,6 +77,10 @@ static void make_stage(const struct vka_plan *plan, const struct job *job, const
         .draw_place = o->dropout_batch << 16 | o->dropout_head,
         .draw_query = o->dropout_query,
     };
+    if (o->log_sum_exp) { /* behind the keys of each row */
+        scores.shape.size[3] = p.pitch;
+        pass->key.spec[SOFTMAX_LOG_SUM] = 1;
+    }
     for (uint32_t slot = 1; slot < kernel_table[kernel].buffers; slot++)
         plan_bind(plan, pass, slot, &scores, false, NULL); /* where nothing else is */
     plan_bind(plan, pass, 0, &scores, true, &p.slice_offset);

@@ -1,5 +1,6 @@
 /* Unfused attention: scores, softmax and weighted sum of each slice, which is as large as the
- * workspace holds. Scores are float32 [batch][head][query][pitch]. */
+ * workspace holds. Scores are float32 [batch][head][query][pitch]; the last of a row's floats is its
+ * log-sum-exp, if it is returned. */
 #include "op/attention/attention.h"
 
 struct job {
@@ -14,9 +15,10 @@ static struct slice slice_of(const struct box *part)
     return attention_slice_part(&(struct slice){0}, part);
 }
 
+/* Floats from row to row: keys and, if it is returned, the log-sum-exp. */
 static uint32_t pitch_of(const struct attention *a)
 {
-    return divide_up(a->n_kv, 4) * 4;
+    return divide_up(a->n_kv + (a->options->log_sum_exp ? 1 : 0), 4) * 4;
 }
 
 /* Halves a slice until its scores fit the workspace, the tensors of its softmax fit bindings, and
@@ -65,6 +67,19 @@ static enum vka_status add_context(struct vka_plan *plan, const struct attention
                              });
 }
 
+/* Copies what the softmax left in the last column of the scores. */
+static enum vka_status copy_log_sum(struct vka_plan *plan, const struct attention *a,
+                                    const struct slice *s, const struct vka_tensor *scores)
+{
+    struct vka_tensor to, from = *scores;
+    if (!attention_log_sum(a, &to))
+        return VKA_OK;
+    to = attention_slice(&to, s);
+    from.shape.size[3] = pitch_of(a);
+    from = tensor_part(&from, 3, pitch_of(a) - 1, 1);
+    return plan_copy(plan, "log-sum-exp", &from, &to);
+}
+
 static enum vka_status add_slice(struct vka_plan *plan, const void *given, const struct box *part)
 {
     const struct job *job = given;
@@ -84,6 +99,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *given, const
                                  .alpha = a->scale,
                              }));
     ENSURE(attention_add_softmax(plan, a, &s, &scores));
+    ENSURE(copy_log_sum(plan, a, &s, &scores));
     if (job->with_context)
         ENSURE(add_context(plan, a, &s, &scores, group));
     return VKA_OK;

@@ -257,7 +257,7 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
     if (chunks) { /* true of the rows before packing only */
         choice.a_vec &= !a;
-        choice.b_vec &= !b;
+        choice.b_vec = b ? 0 : choice.b_vec;
     }
     b = b && !op.panel && !dtype_is_quantised(op.b.dtype);
     if (b)

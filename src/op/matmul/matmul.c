@@ -36,6 +36,22 @@ static bool chunks_along_k(const struct vka_tensor *t)
     return whole;
 }
 
+/* Whether rows of quantised B are whole runs: 2, of aligned chunks of 16 bytes; 1, of words. */
+static uint32_t runs_along_k(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    if (RUN_PAIR_WORDS(t->dtype) == 0 || s->size[3] % RUN_VALUES != 0)
+        return 0;
+    bool chunks = true;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint64_t values = i == 3 ? s->offset : s->size[i] == 1 ? 0 : (uint64_t)s->stride[i];
+        if (values % RUN_VALUES != 0)
+            return 0;
+        chunks &= dtype_bytes(t->dtype, values) % 16 == 0;
+    }
+    return chunks && dtype_bytes(t->dtype, s->size[3]) % 16 == 0 ? 2 : 1;
+}
+
 struct job {
     const struct vka_plan *plan;
     const struct matmul_op *op;
@@ -63,6 +79,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .a_chunks = chunks_along_k(&op->a),
         .b_chunks = chunks_along_k(&op->b),
         .quantised = dtype_is_quantised(op->b.dtype),
+        .b_runs = runs_along_k(&op->b),
         .b_ours = plan_is_ours(plan, &op->b),
         .hidden = op->hidden,
     };

@@ -56,6 +56,7 @@ _OTHER_TYPES = (
     LOG_CALLBACK,
     "char[]",
     "double[]",
+    "float *",
     "enum vka_status",
     "size_t *",
     "struct vka_device_properties[]",

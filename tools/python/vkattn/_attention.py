@@ -45,6 +45,7 @@ def attention(
     *,
     past: tuple[Array, Array] | None = None,
     scores: str | None = None,
+    log_sum_exp: bool = False,
     dtype: str | None = None,
     path: str = "auto",
     device: Device | None = None,
@@ -60,7 +61,8 @@ def attention(
 
     Returns the context [batch][n_head][n_q][value_dim], a numpy array of float16 where q is that
     and of float32 otherwise; with scores, the pair (context, scores), scores being float32
-    [batch][n_head][n_q][n_kv].
+    [batch][n_head][n_q][n_kv]. With log_sum_exp what is returned ends with ln of the sum of
+    e^score of each query, float32 [batch][n_head][n_q].
     """
     given = {"q": q, "k": k, "v": v}
     if past is not None:
@@ -74,6 +76,7 @@ def attention(
         t = {name: own(upload(device, array)) for name, array in host.items()}
         output = own(Tensor(device, (batch, n_head, n_q, t["v"].shape[3]), result_dtype(host["q"])))
         scores_to = own(Tensor(device, (batch, n_head, n_q, n_kv))) if scores else None
+        sums = own(Tensor(device, (batch, n_head, n_q))) if log_sum_exp else None
         plan = own(Plan(device, path=path))
         plan.attention(
             t["q"],
@@ -83,8 +86,9 @@ def attention(
             past=(t["past_key"], t["past_value"]) if past is not None else None,
             scores=scores,
             scores_to=scores_to,
+            log_sum_exp=sums,
             **options,
         )
         plan.finish().run(timeout)
-        context: np.ndarray = output.read()
-        return (context, scores_to.read()) if scores_to else context
+        results = [t.read() for t in (output, scores_to, sums) if t is not None]
+        return tuple(results) if len(results) > 1 else results[0]

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from . import _config
+from . import _config, _rope
 from ._arrays import HostArray
 from ._config import Arguments, Config, read_json, read_json_file
 from ._errors import InvalidError, UnsupportedError
@@ -186,8 +186,8 @@ def _set_rope(
 ) -> None:
     """turns: names like Llama's, whose queries and keys are always turned."""
     if isinstance(rope, Rope):
-        if config:
-            _config.refuse_scaled_rope(config)
+        if config and rope.frequencies is None:
+            _rope.refuse_scaled(config)
         arguments["rope"] = rope
     elif rope is True or (rope is None and turns):
         if not config:
@@ -196,7 +196,7 @@ def _set_rope(
                 f" {path}"
             )
         rows = _shape(arguments["query"][0])[0]
-        arguments["rope"] = _config.rope_of(config, rows // arguments["n_head"])
+        arguments["rope"] = _rope.rope_of(config, rows // arguments["n_head"])
 
 
 def _check_arguments(

@@ -21,17 +21,18 @@ class Config(NamedTuple):
     where: str  # for messages
 
 
-def read_json(text: str, where: str, **options: Any) -> dict[str, Any]:
+def read_json(text: str, where: str, kind: type = dict, **options: Any) -> Any:
+    """kind: of the whole, dict or list."""
     try:
         config = json.loads(text, **options)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{where}: not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise FileError(f"{where}: expected an object")
+    if not isinstance(config, kind):
+        raise FileError(f"{where}: expected an {'object' if kind is dict else 'array'}")
     return config
 
 
-def read_json_file(path: str) -> dict[str, Any]:
+def read_json_file(path: str, kind: type = dict) -> Any:
     """Of a regular file: a pipe would be waited for."""
     try:
         if not os.path.isfile(path):
@@ -40,7 +41,7 @@ def read_json_file(path: str) -> dict[str, Any]:
             text = file.read()
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be read: {error}") from error
-    return read_json(text, path)
+    return read_json(text, path, kind)
 
 
 def shown(value: Any) -> str:
@@ -92,57 +93,57 @@ def _is_rope(value: Any) -> bool:
     )
 
 
-class _Expected(NamedTuple):
+class Expected(NamedTuple):
     what: str
     fits: Callable[[Any], bool]
 
 
-_HEADS = _Expected(f"a whole number from 1 to {_INT32_MAX}", is_heads)
-_POSITIVE = _Expected("a positive number that a float32 holds", _is_positive)
-_SHARE = _Expected("a number above 0, up to 1", _is_share)
+_HEADS = Expected(f"a whole number from 1 to {_INT32_MAX}", is_heads)
+POSITIVE = Expected("a positive number that a float32 holds", _is_positive)
+SHARE = Expected("a number above 0, up to 1", _is_share)
 
 
-def _refuse(config: Config, key: str, expected: _Expected) -> FileError:
+def refuse(config: Config, key: str, expected: Expected) -> FileError:
     return FileError(
         f"{config.where}: {key}: expected {expected.what}, got {shown(config.values[key])}"
     )
 
 
-def _first(config: Config, expected: _Expected, *keys: str) -> Any:
+def first(config: Config, expected: Expected, *keys: str) -> Any:
     """The first of the keys that is there; None where none is, or null."""
     for key in keys:
         value = config.values.get(key)
         if value is not None:
             if not expected.fits(value):
-                raise _refuse(config, key, expected)
+                raise refuse(config, key, expected)
             return value
     return None
 
 
 def heads(config: Config) -> int | None:
-    return _first(config, _HEADS, "num_heads", "num_attention_heads", "n_head")
+    return first(config, _HEADS, "num_heads", "num_attention_heads", "n_head")
 
 
 def kv_heads(config: Config) -> int | None:
-    return _first(config, _HEADS, "num_kv_heads", "num_key_value_heads")
+    return first(config, _HEADS, "num_kv_heads", "num_key_value_heads")
 
 
 # ---- A vkattn file's own config -----------------------------------------------------------------
 
 _OWN = {
-    "layout": _Expected('"bsd" or "sbd"', _is_name_in(LAYOUTS)),
+    "layout": Expected('"bsd" or "sbd"', _is_name_in(LAYOUTS)),
     "num_heads": _HEADS,
     "num_kv_heads": _HEADS,
-    "scale": _Expected("a number other than 0 that a float32 holds", _is_number),
-    "softcap": _Expected(
+    "scale": Expected("a number other than 0 that a float32 holds", _is_number),
+    "softcap": Expected(
         "0 or a positive number that a float32 holds",
         lambda value: _is_positive(value) or (type(value) in (int, float) and value == 0),
     ),
-    "causal": _Expected("a boolean", lambda value: isinstance(value, bool)),
-    "window": _Expected(f"[left, right], two whole numbers from -1 to {_INT32_MAX}", _is_window),
-    "masked_row": _Expected(" or ".join(MASKED_ROWS), _is_name_in(MASKED_ROWS)),
-    "qkv_heads": _Expected('"blocked" or "interleaved"', _is_name_in(("blocked", "interleaved"))),
-    "rope": _Expected("base, a positive number, dim, an even one, and interleaved", _is_rope),
+    "causal": Expected("a boolean", lambda value: isinstance(value, bool)),
+    "window": Expected(f"[left, right], two whole numbers from -1 to {_INT32_MAX}", _is_window),
+    "masked_row": Expected(" or ".join(MASKED_ROWS), _is_name_in(MASKED_ROWS)),
+    "qkv_heads": Expected('"blocked" or "interleaved"', _is_name_in(("blocked", "interleaved"))),
+    "rope": Expected("base, a positive number, dim, an even one, and interleaved", _is_rope),
 }
 _NOT_OF_LAYERS = ("scores", "softmax_precision")
 _OPTIONS = ("layout", "causal", "window", "scale", "softcap", "masked_row")
@@ -155,7 +156,7 @@ def own_arguments(config: Config) -> Arguments:
         if key not in _OWN and key not in _NOT_OF_LAYERS:
             raise FileError(f"{config.where}: {shown(key)} is unknown")
         if key in _OWN and not _OWN[key].fits(values[key]):
-            raise _refuse(config, key, _OWN[key])
+            raise refuse(config, key, _OWN[key])
     arguments = {key: values[key] for key in _OPTIONS if key in values}
     arguments["interleaved"] = values.get("qkv_heads") == "interleaved"
     if "rope" in values:
@@ -181,47 +182,3 @@ def refuse_unread(config: Config) -> None:
     for key in _UNREAD:
         if config.values.get(key) and config.values.get("use_" + key, True):
             raise UnsupportedError(f"{config.where}: {key} is not supported")
-
-
-def _rope_objects(config: Config) -> list[dict[str, Any]]:
-    """What says how positions are scaled, under its old and its new name."""
-    found = []
-    for key in ("rope_scaling", "rope_parameters"):
-        value = config.values.get(key)
-        if value is not None and not isinstance(value, dict):
-            raise FileError(f"{config.where}: {key}: expected an object, got {shown(value)}")
-        found.append({name: x for name, x in (value or {}).items() if x is not None})
-    return found
-
-
-def refuse_scaled_rope(config: Config) -> None:
-    """Positions that are scaled, for longer contexts than a model was first trained on."""
-    known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-    for found in _rope_objects(config):
-        kinds = [found[key] for key in ("rope_type", "type") if key in found]
-        for kind in kinds:
-            if kind != "default":
-                raise UnsupportedError(
-                    f"{config.where}: rotary embedding of type {shown(kind)} is not supported"
-                )
-        for name in sorted(set(found) - known):
-            if not kinds or isinstance(found[name], dict):  # parameters by the kind of layer
-                raise UnsupportedError(
-                    f"{config.where}: {shown(name)} of rotary embedding is not supported"
-                )
-    text = config.values.get("text_config")  # a model of images and text
-    if isinstance(text, dict):
-        refuse_scaled_rope(Config(text, f"{config.where}: text_config"))
-
-
-def rope_of(config: Config, head_dim: int) -> Rope:
-    """As config.json of a model with rotary embedding says."""
-    refuse_scaled_rope(config)
-    old, new = _rope_objects(config)
-    merged = Config({**config.values, **old, **new}, config.where)
-    share = _first(merged, _SHARE, "partial_rotary_factor") or 1.0
-    base = _first(merged, _POSITIVE, "rope_theta") or 10000.0
-    dim = int(head_dim * share)
-    if dim < 2 or dim % 2:
-        raise UnsupportedError(f"{config.where}: rotary embedding of {dim} features")
-    return Rope(dim=dim, base=float(base))

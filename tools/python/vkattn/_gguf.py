@@ -11,7 +11,9 @@ import numpy as np
 from ._abi import ffi, lib
 from ._arrays import DTYPES, widen
 from ._config import shown
+from ._device import Device
 from ._errors import FileError, InvalidError, UnsupportedError
+from ._tensor import Tensor
 
 MAX_NAME = 64
 MAX_KEY = 65535
@@ -179,6 +181,15 @@ class GGUF:
         )
         assert status == 0 and decoded.size == blocks.size // size * values
         return decoded
+
+    def upload(self, name: str, device: Device | None = None) -> Tensor:
+        """A tensor on a device in the type that it has in the file, quantised ones too."""
+        kind = self.type(name).lower()
+        if kind not in DTYPES:
+            raise UnsupportedError(f"{self.path}: {name}: type {kind} is not supported")
+        made = Tensor(device, self.shape(name), kind)
+        made.write_bytes(np.ascontiguousarray(self.raw(name)))
+        return made
 
 
 def _read_counts(source: _Source) -> tuple[int, int]:

@@ -211,10 +211,11 @@ class Layer(Child):
         | self.query, .., output.dense | BERT | "bert.encoder.layer.0.attention." |
 
         n_head, n_kv_head and, for Llama's names, rope are taken from config.json beside the file
-        where they are not given; a vkattn file says all that in its metadata. A config.json that
-        scales positions, or says of attention what this library does not know, is UnsupportedError,
-        where a Rope is given too; rope=False leaves the rotation out. Whether attention is causal
-        no checkpoint says: give causal=True to the call.
+        where they are not given; a vkattn file says all that in its metadata. Positions are scaled
+        as `rope_from_config` says; a Rope without frequencies is refused there. A config.json that
+        says of attention what this library does not know is UnsupportedError. rope=False leaves
+        the rotation out. Whether attention is causal no checkpoint says: give causal=True to the
+        call.
         """
         from . import _checkpoint
 

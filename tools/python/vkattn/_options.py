@@ -21,14 +21,19 @@ LAYOUTS = {"bsd": 0, "sbd": 1}  # batch first, sequence first
 
 @dataclasses.dataclass(frozen=True)
 class Rope:
-    """Rotary embedding of the first dim features: pair i turns by position * base^(-2 i / dim).
+    """Rotary embedding of the first dim features: pair i turns by position * base^(-2 i / dim), or
+    by position * frequencies[i], dim / 2 numbers from -1 to 1 in place of a base.
 
-    Pairs are (i, i + dim / 2), or (2 i, 2 i + 1) where interleaved. base is at least 1.
+    Pairs are (i, i + dim / 2), or (2 i, 2 i + 1) where interleaved. base is at least 1, and 10000
+    where it is 0. attention_factor multiplies cosines and sines. `rope_from_config` makes what
+    models state.
     """
 
     dim: int
     base: float = 10000.0
     interleaved: bool = False
+    frequencies: tuple[float, ...] | None = None
+    attention_factor: float = 1.0
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -103,11 +108,23 @@ def _write_window(options: Any, window: Any) -> None:
     options.window, options.window_left, options.window_right = True, left, right
 
 
-def _write_rope(options: Any, rope: Any) -> None:
+def _write_rope(options: Any, rope: Any) -> Any:
+    """Returns what has to live until C has read the options."""
     check_child(rope, Rope, "rope")
     options.rope.dim = rope.dim
-    options.rope.base = rope.base
     options.rope.interleaved = rope.interleaved
+    options.rope.attention_factor = rope.attention_factor
+    if rope.frequencies is None:
+        options.rope.base = rope.base
+        return None
+    if len(rope.frequencies) != rope.dim // 2:
+        raise InvalidError(
+            f"rope: expected {rope.dim // 2} frequencies for {rope.dim} features, got"
+            f" {len(rope.frequencies)}"
+        )
+    frequencies = ffi.new("double[]", list(rope.frequencies))
+    options.rope.frequencies = frequencies
+    return frequencies
 
 
 def check_options(given: dict[str, Any]) -> None:
@@ -126,6 +143,7 @@ class Prepared:
         given: dict[str, Any],
         scores: str | None,
         scores_to: Tensor | None,
+        log_sum_exp: Tensor | None,
         sizes: Callable[[], Sizes],
     ) -> None:
         check_options(given)
@@ -141,6 +159,8 @@ class Prepared:
         }
         if scores_to is not None:
             self.tensors["scores"] = check_child(scores_to, Tensor, "scores_to")
+        if log_sum_exp is not None:
+            self.tensors["log_sum_exp"] = check_child(log_sum_exp, Tensor, "log_sum_exp")
         self.given = given
 
     def write(self, options: Any) -> None:
@@ -154,7 +174,7 @@ class Prepared:
         if "window" in given:
             _write_window(options, given["window"])
         if "rope" in given:
-            _write_rope(options, given["rope"])
+            self.keep = _write_rope(options, given["rope"])
         options.masked_row = choose(MASKED_ROWS, given.get("masked_row", "zero"), "masked_row")
         options.scores_kind = self.scores_kind
 

@@ -92,6 +92,7 @@ class Plan(ModelOperations):
         ragged: tuple[Tensor, Tensor] | None = None,
         scores: str | None = None,
         scores_to: Tensor | None = None,
+        log_sum_exp: Tensor | None = None,
         **options: Unpack[AttentionOptions],
     ) -> None:
         """Adds attention.
@@ -106,6 +107,8 @@ class Plan(ModelOperations):
         ragged: (q_start, kv_start), i32 [n + 1] each: n sequences packed along the row axes.
         scores: "raw", "softcap", "bias" or "softmax", written to scores_to, float32
         [batch][n_head][n_q][n_kv].
+        log_sum_exp: float32 [batch][n_head][n_q], receives ln of the sum of e^score of each query,
+        which Plan.merge takes.
         """
         old = past[:1] if isinstance(past, (tuple, list)) else ()
         prepared = Prepared(
@@ -113,6 +116,7 @@ class Plan(ModelOperations):
             dict(options),
             scores,
             scores_to,
+            log_sum_exp,
             lambda: Sizes(
                 batch=_axis(q, "q", 4, 0),
                 n_q=_axis(q, "q", 4, 2),
@@ -151,6 +155,7 @@ class Plan(ModelOperations):
         n_append: Tensor | None = None,
         scores: str | None = None,
         scores_to: Tensor | None = None,
+        log_sum_exp: Tensor | None = None,
         **options: Unpack[AttentionOptions],
     ) -> None:
         """Adds a whole layer.
@@ -158,7 +163,8 @@ class Plan(ModelOperations):
         query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
         [batch][n_kv][value_input_dim] (by default key), output [batch][n_q][output_dim]; with
         layout "sbd" the first two axes of all four are swapped. layout and options are the
-        layer's where they are not given. cache, scores and scores_to as in `attention`.
+        layer's where they are not given. cache, scores, scores_to
+        and log_sum_exp as in `attention`.
         """
         from ._layer import Layer
 
@@ -171,6 +177,7 @@ class Plan(ModelOperations):
             {**layer.options, **options},
             scores,
             scores_to,
+            log_sum_exp,
             lambda: Sizes(
                 batch=_axis(query, "query", 3, batch_axis),
                 n_q=_axis(query, "query", 3, row_axis),

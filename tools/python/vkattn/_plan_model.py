@@ -6,6 +6,7 @@ from typing import Any, Sequence
 
 from ._abi import enum_names, ffi, lib, new_struct
 from ._core import Child
+from ._errors import InvalidError
 from ._options import choose, pointer
 from ._tensor import Tensor
 
@@ -179,6 +180,33 @@ class ModelOperations(Child):
             min_p=min_p,
             seed=seed,
         )
+
+    def merge(
+        self,
+        parts: Sequence[Tensor],
+        log_sum_exps: Sequence[Tensor],
+        output: Tensor,
+        *,
+        log_sum_exp: Tensor | None = None,
+    ) -> None:
+        """Adds the merging of attention over parts of the keys, each as output [..][value_dim], by
+        their log_sum_exps [..], float32; log_sum_exp receives that of all keys."""
+        if len(parts) != len(log_sum_exps):
+            raise InvalidError(f"merge: {len(parts)} parts, but {len(log_sum_exps)} log_sum_exps")
+        op = new_struct("vka_merge_op")
+        op.n_part = len(parts)
+
+        def add() -> int:
+            arrays = [
+                ffi.new("struct vka_tensor *[]", [pointer(t, name) for t in tensors])
+                for name, tensors in (("parts", parts), ("log_sum_exps", log_sum_exps))
+            ]
+            op.parts, op.log_sum_exps = arrays
+            op.output = pointer(output, "output")
+            op.log_sum_exp = pointer(log_sum_exp, "log_sum_exp", optional=True)
+            return int(lib.vka_plan_add_merge(self._pointer, op))
+
+        self.device._core.call(add)
 
     def pool(
         self,

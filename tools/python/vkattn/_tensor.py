@@ -28,7 +28,8 @@ _DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
 class Tensor(Child):
     """Elements of one type on a device: an owner of memory, or a view of another tensor's.
 
-    shape: 1 to 4 axes. dtype: "f32", "f16", "bf16", "i32" or "bool".
+    shape: 1 to 4 axes. dtype: "f32", "f16", "bf16", "i32", "bool", or a type of quantised weights
+    such as "q8_0" or "q4_k", whose bytes are those of a GGUF file (`write_bytes`, `GGUF.upload`).
     """
 
     def __init__(self, device: Device | None, shape: Shape, dtype: str = "f32") -> None:
@@ -67,8 +68,22 @@ class Tensor(Child):
         data = ffi.from_buffer(host.data)
         self.device._core.call(lambda: lib.vka_tensor_write(self._pointer, data, len(data)))
 
+    def write_bytes(self, data: Any) -> None:
+        """Copies elements or blocks as the library stores them: any dense bytes-like object."""
+        raw = ffi.from_buffer(data)
+        self.device._core.call(lambda: lib.vka_tensor_write(self._pointer, raw, len(raw)))
+
+    def read_bytes(self) -> bytes:
+        """What `write_bytes` takes, after what is in flight on the device."""
+        raw = bytearray(self.nbytes)
+        data = ffi.from_buffer(raw, require_writable=True)
+        self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
+        return bytes(raw)
+
     def read(self) -> np.ndarray:
         """A copy of the elements, after what is in flight on the device; bf16 comes as float32."""
+        if self.dtype not in STORED:
+            raise InvalidError(f"a {self.dtype} tensor has blocks: expected read_bytes")
         result = np.empty(self.shape, STORED[self.dtype])
         data = ffi.from_buffer(result, require_writable=True)
         self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))

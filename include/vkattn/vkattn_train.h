@@ -1,0 +1,219 @@
+/* vkattn: training. Gradients of the operations of vkattn.h and vkattn_model.h, losses and optimisers.
+ * SPDX-License-Identifier: MIT
+ *
+ * Each function adds an operation to a plan, and all that vkattn_model.h says of its own holds here.
+ * There is no tape: the caller adds the backward of each operation, last first, and names the
+ * gradients that it wants. So one recorded plan is a whole step: forward, loss, backward, optimiser;
+ * one submit runs it, and nothing is read unless it is wanted. Gradients are sums in a fixed order,
+ * without atomics on floats: the bits are the same in each run, however the plan is cut.
+ *
+ * One step of a classifier, x float32 [64][784], labels I32 [64], and `adam` a struct
+ * vka_optimiser_op that holds w, its gradient dw and two moments, set to 0:
+ *
+ *     vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = x, .weight = w, .output = y));
+ *     vka_plan_add_cross_entropy(plan, VKA_INFO(vka_cross_entropy_op, .logits = y,
+ *                                               .labels = labels, .loss = loss, .gradient = y));
+ *     vka_plan_add_linear_backward(plan, VKA_INFO(vka_linear_backward_op, .input = x, .weight = w,
+ *                                                 .output_gradient = y,
+ *                                                 .weight_gradient.tensor = dw));
+ *     vka_plan_add_optimiser(plan, &adam);
+ *
+ * Tensors are F32, F16 or BF16 but where a type is named; quantised weights have no gradient and are
+ * INVALID. A gradient shares no element with an input, nor with another gradient, unless it is said
+ * that it may. Statuses of all functions are those of vkattn_model.h.
+ */
+#ifndef VKATTN_TRAIN_H
+#define VKATTN_TRAIN_H
+
+#include <vkattn/vkattn_model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Gradients of operations ----------------------------------------------------------------- */
+
+/* Where a gradient goes. */
+struct vka_gradient {
+    struct vka_tensor *tensor; /* of the shape of what it is the gradient of; NULL: not wanted */
+    bool accumulate;           /* add it to what the tensor holds; if false, replace that */
+};
+
+/* Of vka_plan_add_linear: output = f(input) weight^T + bias. Needs input for weight_gradient, and
+ * with relu_input for input_gradient; weight for input_gradient. Sums run over all leading axes. */
+struct vka_linear_backward_op {
+    size_t struct_size;
+    struct vka_tensor *input;            /* [...][in], as it was in the forward */
+    struct vka_tensor *weight;           /* [out][in] */
+    struct vka_tensor *output_gradient;  /* [...][out] */
+    bool relu_input;                     /* as in the forward: elements up to 0 have gradient 0 */
+    struct vka_gradient input_gradient;  /* [...][in] */
+    struct vka_gradient weight_gradient; /* [out][in] */
+    struct vka_gradient bias_gradient;   /* [out] */
+};
+VKA_API enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,
+                                                     const struct vka_linear_backward_op *op);
+
+/* Of vka_plan_add_activation: output = f(input) * multiplier. The gradient of what was broadcast is
+ * summed over the axes in which it repeats. ReLU's at 0 is 0. */
+struct vka_activation_backward_op {
+    size_t struct_size;
+    enum vka_activation kind;
+    float alpha;                   /* of VKA_SILU; 0: 1 */
+    struct vka_tensor *input;      /* as it was in the forward */
+    struct vka_tensor *multiplier; /* NULL: none */
+    struct vka_tensor *output_gradient;
+    struct vka_gradient input_gradient; /* may be in place of output_gradient if it is of its type
+                                           and shape and no other gradient is wanted */
+    struct vka_gradient multiplier_gradient;
+};
+VKA_API enum vka_status
+vka_plan_add_activation_backward(struct vka_plan *plan,
+                                 const struct vka_activation_backward_op *op);
+
+/* Of vka_plan_add_binary. The gradient of what was broadcast is summed over the axes in which it
+ * repeats. A product needs b for a_gradient and a for b_gradient; a sum neither. */
+struct vka_binary_backward_op {
+    size_t struct_size;
+    enum vka_binary kind;
+    struct vka_tensor *a, *b; /* as they were in the forward; NULL: not needed */
+    struct vka_tensor *output_gradient;
+    struct vka_gradient a_gradient, b_gradient;
+};
+VKA_API enum vka_status vka_plan_add_binary_backward(struct vka_plan *plan,
+                                                     const struct vka_binary_backward_op *op);
+
+/* Of vka_plan_add_norm. A residual passes its gradient on: where the sum of the forward goes on as
+ * the residual stream, let input_gradient accumulate to the stream's, which is then that of both the
+ * input and the residual. */
+struct vka_norm_backward_op {
+    size_t struct_size;
+    enum vka_norm kind;
+    uint32_t axes; /* as in the forward; epsilon too */
+    float epsilon;
+    struct vka_tensor *input;  /* what was normalised: the sum, where there was a residual */
+    struct vka_tensor *weight; /* the last `axes` axes of input; NULL: 1 */
+    struct vka_tensor *output_gradient; /* as input */
+    struct vka_gradient input_gradient;
+    struct vka_gradient weight_gradient; /* the last `axes` axes of input */
+    struct vka_gradient bias_gradient;   /* the same */
+};
+
+/* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops. */
+VKA_API enum vka_status vka_plan_add_norm_backward(struct vka_plan *plan,
+                                                   const struct vka_norm_backward_op *op);
+
+/* Of vka_plan_add_gather: row r of the table's gradient is scale times the sum of those rows of
+ * output_gradient whose id is r, in the order of the ids; 0 where there is none. */
+struct vka_gather_backward_op {
+    size_t struct_size;
+    struct vka_tensor *ids;             /* I32, of rank 1 to 3 */
+    struct vka_tensor *output_gradient; /* the axes of ids, then [width] */
+    float scale;                        /* 0: 1 */
+    struct vka_gradient table_gradient; /* [n][width] */
+};
+
+/* UNSUPPORTED: an output_gradient that reaches further than a binding. */
+VKA_API enum vka_status vka_plan_add_gather_backward(struct vka_plan *plan,
+                                                     const struct vka_gather_backward_op *op);
+
+/* Of vka_plan_add_rotary, with its struct: input is the gradient of its output, and output receives
+ * that of its input, in place of it if wanted. All else as in the forward. */
+VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
+                                                     const struct vka_rotary_op *op);
+
+/* ---- Losses ---------------------------------------------------------------------------------- */
+
+/* loss = mean over the rows of -log(softmax(logits)[label]), as PyTorch's: rows whose label is -100
+ * do not count, and without any that do the loss is NaN. Any other label outside the classes gives a
+ * loss of NaN, and gradients of NaN in its row. With smoothing s, the target of a row is 1 - s of its
+ * label and s / n_class of each class. A plan made with count_nonfinite counts the loss too. */
+struct vka_cross_entropy_op {
+    size_t struct_size;
+    struct vka_tensor *logits; /* [n_class] to [..][..][..][n_class] */
+    struct vka_tensor *labels; /* I32, the axes of logits but the last; [1] if there is none */
+    float smoothing;           /* 0 to 1 */
+    struct vka_tensor *loss;   /* F32 [1] */
+    /* As logits, and may be in place of them: receives the gradient of gradient_scale * loss, 0 in
+     * rows that do not count. NULL: not wanted. */
+    struct vka_tensor *gradient;
+    float gradient_scale; /* 0: 1. For gradients accumulated over n plans 1 / n. */
+};
+
+/* UNSUPPORTED: a row of logits that reaches further than a binding, or is too long for the driver's
+ * loops. */
+VKA_API enum vka_status vka_plan_add_cross_entropy(struct vka_plan *plan,
+                                                   const struct vka_cross_entropy_op *op);
+
+/* loss = mean over all elements of (input - target)^2. */
+struct vka_square_error_op {
+    size_t struct_size;
+    struct vka_tensor *input;
+    struct vka_tensor *target;   /* as input */
+    struct vka_tensor *loss;     /* F32 [1] */
+    struct vka_tensor *gradient; /* as input, see vka_cross_entropy_op; may be in place of it */
+    float gradient_scale;
+};
+VKA_API enum vka_status vka_plan_add_square_error(struct vka_plan *plan,
+                                                  const struct vka_square_error_op *op);
+
+/* ---- Optimisers ------------------------------------------------------------------------------ */
+
+enum vka_optimiser {
+    VKA_SGD = 0,
+    VKA_ADAM,  /* weight decay is added to the gradient */
+    VKA_ADAMW, /* weight decay shrinks the parameter by learning_rate * weight_decay first */
+    VKA_OPTIMISER_COUNT
+};
+
+/* A parameter and what its optimiser keeps of it, of one shape. */
+struct vka_parameter {
+    struct vka_tensor *parameter; /* F32, F16 or BF16, updated in place */
+    struct vka_tensor *gradient;
+    /* F32, 0 before the first step: Adam's moments; of VKA_SGD first_moment is the momentum's, and
+     * NULL without one. */
+    struct vka_tensor *first_moment, *second_moment;
+};
+
+/* One step of all parameters, as torch.optim.SGD, Adam and AdamW take it, in float32. Numbers are
+ * doubles, as those of PyTorch are. A parameter of a 16-bit type is rounded in each step: keep one in
+ * F32 for the optimiser, and copy it by vka_plan_add_activation with VKA_IDENTITY, where steps are
+ * small. */
+struct vka_optimiser_op {
+    size_t struct_size;
+    enum vka_optimiser kind;
+    const struct vka_parameter *parameters; /* read by this call */
+    size_t n_parameter;
+    double learning_rate;
+    double momentum;     /* of VKA_SGD; 0: none */
+    bool nesterov;       /* of VKA_SGD: Nesterov's momentum */
+    double beta1, beta2; /* of Adam, below 1; 0: 0.9 and 0.999 */
+    double epsilon;      /* of Adam; 0: 1e-8 */
+    double weight_decay;
+    /* I32 [1]: how many steps were taken, to which each run adds 1 before it corrects the moments'
+     * bias, so that one recorded plan takes them all. Write 0 before the first. Adam needs it; of
+     * VKA_SGD NULL. */
+    struct vka_tensor *step;
+    /* F32 [1], multiplies learning_rate: a schedule that the host writes between runs. NULL: 1. */
+    struct vka_tensor *rate;
+};
+VKA_API enum vka_status vka_plan_add_optimiser(struct vka_plan *plan,
+                                               const struct vka_optimiser_op *op);
+
+/* Gradients as torch.nn.utils.clip_grad_norm_ leaves them: norm = square root of the sum of squares of
+ * all elements of all tensors; where it exceeds max_norm, each is multiplied by
+ * max_norm / (norm + 1e-6). A sum of squares beyond float32 is Inf, and NaN makes all gradients NaN:
+ * look at the norm. */
+struct vka_clip_op {
+    size_t struct_size;
+    struct vka_tensor *const *gradients; /* in place; read by this call */
+    size_t n_gradient;
+    double max_norm;         /* above 0 */
+    struct vka_tensor *norm; /* F32 [1], before clipping */
+};
+VKA_API enum vka_status vka_plan_add_clip(struct vka_plan *plan, const struct vka_clip_op *op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

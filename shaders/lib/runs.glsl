@@ -1,0 +1,137 @@
+// Runs: 64 neighbours along k of a row of B, of a block type whose runs begin at whole words. The
+// includer has their words in shared memory, see raw_word(); a lane decodes a run in registers, to
+// the values of lib/blocks.glsl. RUN_TYPE is the type.
+
+uint raw_word(uint i);
+
+// Words `word` .. `word` + 3 of a row, the first at `at` of B; 0 from `count` on. `whole`: there are
+// as many. Where B_VEC is 2 they are an aligned chunk.
+uvec4 load_raw_chunk(uint at, uint word, uint count, bool whole)
+{
+    uvec4 x = uvec4(0);
+    if (B_VEC == 2 && (whole || word < count))
+        x = b_chunks[at / 4];
+    [[unroll]] for (uint e = 0; e < 4; e++)
+        if (B_VEC != 2 && (whole || word + e < count))
+            x[e] = b_words[at + e];
+    return x;
+}
+
+// Words of a row from k0 on, a multiple of 128.
+uint raw_words_left(uint k0)
+{
+    return p.k / 64 * RUN_PAIR_WORDS(RUN_TYPE) / 2 - k0 / 128 * RUN_PAIR_WORDS(RUN_TYPE);
+}
+
+struct run {
+    uint words[17]; // of its blocks; q4_K, i4_g128: of its integers, then what load_run() says
+    float scale[2], offset[2]; // of each 32 values, which are scale * (integer - bias) + offset
+    uint zero;                 // the bias of i4_g128
+};
+
+// Bits of a float16 at a half word of the run.
+uint run_half(run r, uint i) { return r.words[i / 2] >> 16 * (i % 2) & 0xffffu; }
+
+// Where the half word of the scale of 32 values is.
+uint run_scale_at(uint part)
+{
+    return part * (RUN_TYPE == TYPE_Q8_0   ? 17u
+                   : RUN_TYPE == TYPE_Q4_1 ? 10u
+                   : RUN_TYPE == TYPE_Q5_0 ? 11u
+                                           : 9u);
+}
+
+// The header of a block of q4_K whose words are `x`; c is the run in it.
+void read_q4_k(inout run r, uvec4 x, uint c)
+{
+    uint shift = 16u * (c & 1u), low = x.y >> shift, least = x.z >> shift, more = x.w >> shift;
+    uint six = c < 2u ? low & 0x3f3fu : (more & 0x0f0fu) | (low >> 2 & 0x3030u);
+    uint min6 = c < 2u ? least & 0x3f3fu : (more >> 4 & 0x0f0fu) | (least >> 2 & 0x3030u);
+    vec2 d = vec2(float_from_f16(x.x & 0xffffu), float_from_f16(x.x >> 16));
+    [[unroll]] for (uint part = 0; part < 2; part++) {
+        r.scale[part] = d.x * float(six >> 8 * part & 0xffu);
+        r.offset[part] = -(d.y * float(min6 >> 8 * part & 0xffu));
+    }
+}
+
+// Run `i` of those whose words begin at raw_word(first).
+run load_run(uint first, uint i)
+{
+    run r;
+    r.zero = 0;
+    [[unroll]] for (uint part = 0; part < 2; part++)
+        r.offset[part] = 0.0;
+    if (RUN_TYPE == TYPE_Q4_K) {
+        first += i / 4u * 36u;
+        [[unroll]] for (uint w = 0; w < 8; w++)
+            r.words[w] = raw_word(first + 4 + i % 4u * 8u + w);
+        read_q4_k(r, uvec4(raw_word(first), raw_word(first + 1), raw_word(first + 2),
+                           raw_word(first + 3)), i % 4u);
+    } else if (RUN_TYPE == TYPE_I4_G128) {
+        first += i / 2u * 17u;
+        [[unroll]] for (uint w = 0; w < 8; w++)
+            r.words[w] = raw_word(first + i % 2u * 8u + w);
+        uint last = raw_word(first + 16);
+        r.zero = last >> 16;
+        r.scale[0] = r.scale[1] = float_from_f16(last & 0xffffu);
+    } else {
+        const uint n_word = RUN_PAIR_WORDS(RUN_TYPE) / 2;
+        [[unroll]] for (uint w = 0; w < n_word; w++)
+            r.words[w] = raw_word(first + i * n_word + w);
+        [[unroll]] for (uint part = 0; part < 2; part++) {
+            r.scale[part] = float_from_f16(run_half(r, run_scale_at(part)));
+            if (RUN_TYPE == TYPE_Q4_1)
+                r.offset[part] = float_from_f16(run_half(r, run_scale_at(part) + 1));
+        }
+    }
+    return r;
+}
+
+// The word at half word `i`.
+uint run_word(run r, uint i)
+{
+    return i % 2 == 0 ? r.words[i / 2] : r.words[i / 2] >> 16 | r.words[i / 2 + 1] << 16;
+}
+
+// The integers of values 32 * part + 4 * i and on, without the bias, of byte types and nibbles in
+// the lowest bits of four bytes, beside other bits.
+uint run_integers(run r, uint part, uint i)
+{
+    uint at = run_scale_at(part) + 1, shift = i / 4 * 4;
+    if (RUN_TYPE == TYPE_Q8_0)
+        return run_word(r, at + 2 * i) ^ 0x80808080u;
+    if (RUN_TYPE == TYPE_Q4_0)
+        return run_word(r, at + 2 * (i % 4)) >> shift;
+    if (RUN_TYPE == TYPE_Q4_1)
+        return run_word(r, at + 1 + 2 * (i % 4)) >> shift;
+    if (RUN_TYPE == TYPE_Q5_0)
+        return (run_word(r, at + 2 + 2 * (i % 4)) >> shift & 0x0f0f0f0fu) |
+               spread_bits(run_word(r, at) >> 4 * i) << 4;
+    if (RUN_TYPE == TYPE_Q4_K)
+        return r.words[i] >> 4 * part;
+    return spread_nibbles(r.words[4 * part + i / 2] >> 16 * (i % 2));
+}
+
+#define RUN_MASK (RUN_TYPE == TYPE_Q8_0 ? 0xffu : RUN_TYPE == TYPE_Q5_0 ? 0x1fu : 0xfu)
+
+// The same, in the halves of words: 0 and 2, 1 and 3.
+uvec2 run_bytes(run r, uint part, uint i)
+{
+    uint x = run_integers(r, part, i);
+    return uvec2(x, x >> 8) & (RUN_MASK << 16 | RUN_MASK);
+}
+
+// What is subtracted from the integers; of i4_g128 it is the block's.
+#define RUN_BIAS                                                                                   \
+    (RUN_TYPE == TYPE_Q8_0 ? 128.0 : RUN_TYPE == TYPE_Q4_0 ? 8.0 : RUN_TYPE == TYPE_Q5_0 ? 16.0 : 0.0)
+
+// Values 32 * part + 4 * i and on.
+vec4 run_values(run r, uint part, uint i)
+{
+    uint x = run_integers(r, part, i) & RUN_MASK * 0x01010101u;
+    vec4 q = vec4(uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu);
+    if (RUN_TYPE == TYPE_I4_G128)
+        return r.scale[part] * (q - float(r.zero));
+    // One rounding, as in lib/blocks.glsl: the products are exact.
+    return fma(vec4(r.scale[part]), q, vec4(r.offset[part] - RUN_BIAS * r.scale[part]));
+}

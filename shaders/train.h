@@ -1,0 +1,183 @@
+/* Parameters and specialization constants of the operations of training, shared by C and GLSL. The
+ * rules of params.h and model.h, which are included before this file, hold here too. */
+#ifndef VKA_TRAIN_H
+#define VKA_TRAIN_H
+
+#ifdef VULKAN
+#define U32 uint
+#define F32 float
+#define STRUCT(tag) tag
+#else
+#include <stdint.h>
+#define U32 uint32_t
+#define F32 float
+#define STRUCT(tag) struct tag
+#endif
+
+/* ---- sum_axes: y = scale * sum of a term over the last INNER axes, + y -------------------------
+ * `sizes` are those of the kept axes, then of the reduced ones. Reduced elements are counted in
+ * row-major order; piece z of the grid is elements first + z * AXES_PIECE and those after it, below
+ * `first + n`, and its sum goes to y + z * y.stride3 (with one piece stride3 is not read). AXES_SHARE
+ * invocations share a result and merge as a tree. A workgroup has AXES_LANES / AXES_SHARE results;
+ * group g is workgroup g % UNIT_GRID, g / UNIT_GRID. Buffers: 0 a, 1 b, 2 statistics float32
+ * [element][2], 3 y. */
+struct sum_axes_params {
+    U32 size0, size1, size2, size3;
+    STRUCT(strided_params) a, b, y;
+    U32 stats_offset; /* of reduced element 0 */
+    U32 first, n;
+    F32 scale;
+};
+#define AXES_A_TYPE 0
+#define AXES_B_TYPE 1 /* of TERM_VALUE any */
+#define AXES_Y_TYPE 2
+#define AXES_TERM 3
+#define AXES_INNER 4
+#define AXES_SHARE 5   /* a power of two, at most AXES_LANES */
+#define AXES_COLUMNS 6 /* neighbouring invocations have neighbouring results; else terms */
+#define AXES_ADD 7     /* to what y holds */
+#define AXES_SPECS 8
+#define AXES_LANES 64
+#define AXES_PIECE 2048
+#define TERM_VALUE 0
+#define TERM_PRODUCT 1    /* a * b */
+#define TERM_DIFFERENCE 2 /* (a - b)^2 */
+#define TERM_NORMALISED 3 /* a * (b - mean) * scale, these two by the reduced element */
+
+/* ---- map_backward: y = dy * f'(x) [* b], dy * f(x) or scale * (dy - x), + y ----------------------
+ * A unit is two neighbours of axis 3. Buffers: 0 dy, 1 x, 2 b, 3 y. */
+struct map_backward_params {
+    U32 size0, size1, size2, size3;
+    STRUCT(strided_params) dy, x, b, y;
+    F32 alpha; /* of SiLU; the scale of a difference */
+};
+#define SLOPE_DY_TYPE 0
+#define SLOPE_X_TYPE 1
+#define SLOPE_B_TYPE 2 /* TYPE_NONE: none */
+#define SLOPE_Y_TYPE 3
+#define SLOPE_FUNCTION 4 /* enum vka_activation */
+#define SLOPE_KIND 5
+#define SLOPE_ADD 6
+#define SLOPE_PAIRS 7 /* two neighbours of y are a whole word */
+#define SLOPE_SPECS 8
+#define SLOPE_DERIVATIVE 0
+#define SLOPE_VALUE 1
+#define SLOPE_DIFFERENCE 2
+
+/* ---- cross_entropy: losses of rows of logits, and their gradient ---------------------------------
+ * One workgroup a row, placed as in norm. The first pass writes the statistics of a row, LOSS_STATS
+ * floats at y: its loss, 1 if it counts or else 0, its largest element, the sum of the weights
+ * relative to that, and the same without the label's. The second pass reads them, and in `totals` the
+ * number of rows that count at 1, and writes the gradient. Buffers: 0 x, 1 labels, 2 statistics,
+ * 3 totals float32 [2], 4 gradient. */
+struct cross_entropy_params {
+    U32 size0, size1, size2, size3;
+    STRUCT(strided_params) x, labels, y; /* of labels and statistics stride3 is not read */
+    U32 stats_offset, stats0, stats1, stats2;
+    U32 totals_offset;
+    F32 smoothing, scale; /* scale: of the gradient */
+};
+#define LOSS_LANES 0 /* a power of two */
+#define LOSS_X_TYPE 1
+#define LOSS_Y_TYPE 2
+#define LOSS_GRADIENT 3 /* the second pass */
+#define LOSS_SPECS 4
+#define LOSS_STATS 8
+#define LOSS_BLOCK 64u /* elements that a lane adds in one chain; then these sums */
+#define LOSS_IGNORED (-100)
+
+/* ---- scalars: a few numbers, by one invocation --------------------------------------------------
+ * SCALARS_MEAN: y[0] = x[0] / x[1]. SCALARS_CLIP: y[0] = sqrt(x[0]), the norm; z[0] = the factor.
+ * SCALARS_ADAM: adds 1 to the step, which is the first word of y; z[0 ..] = the rate, the rate by the
+ * first correction, the root of the second one. SCALARS_RATE: z[0] = the rate. With
+ * SCALARS_FACTOR the rate is multiplied by x[0]. Corrections are 1 - e^(-step * decay), with each
+ * decay = -log(beta) in two parts. Buffers: 0 x, 1 y, 2 z. */
+struct scalars_params {
+    U32 x_offset, y_offset, z_offset;
+    F32 rate; /* of SCALARS_CLIP: the largest norm */
+    F32 first_high, first_low, second_high, second_low;
+};
+#define SCALARS_KIND 0
+#define SCALARS_FACTOR 1
+#define SCALARS_SPECS 2
+#define SCALARS_MEAN 0
+#define SCALARS_CLIP 1
+#define SCALARS_ADAM 2
+#define SCALARS_RATE 3
+#define SCALARS_CLIP_EPSILON 1e-6 /* added to the norm */
+
+/* ---- optimiser: a step for the elements of a parameter ------------------------------------------
+ * A unit is an element. m and v are float32: moments, or m the momentum. `beta1` of SGD is the
+ * momentum. Buffers: 0 parameter, 1 gradient, 2 m, 3 v, 4 what SCALARS_ADAM or SCALARS_RATE left. */
+struct optimiser_params {
+    U32 size0, size1, size2, size3;
+    STRUCT(strided_params) w, g, m, v;
+    U32 rate_offset;
+    F32 beta1, rest1, beta2, rest2; /* rest: 1 - beta */
+    F32 epsilon, decay;
+};
+#define OPTIMISER_W_TYPE 0
+#define OPTIMISER_G_TYPE 1
+#define OPTIMISER_KIND 2     /* enum vka_optimiser */
+#define OPTIMISER_MOMENTUM 3 /* 0: none, 1: m holds it, 2: and it is Nesterov's */
+#define OPTIMISER_SPECS 4
+#define OPTIMISER_SGD 0
+#define OPTIMISER_ADAM 1
+#define OPTIMISER_ADAMW 2
+
+/* ---- norm_backward: dx = scale * (g - [mean of g] - n * mean of g n), + dx ------------------------
+ * with g = dy * weight, n the normalised x, and the mean of g in layer norm alone. Rows as in norm.
+ * Writes the mean of x (of RMS norm 0) and the scale of each row to the statistics, float32
+ * [row][2]. Buffers: 0 x, 1 weight, 2 dy, 3 dx, 4 statistics. */
+struct norm_backward_params {
+    U32 size0, size1, size2, size3;
+    STRUCT(strided_params) x, dy, dx;
+    U32 stats_offset, stats0, stats1, stats2;
+    U32 weight_offset, weight_step;
+    F32 epsilon;
+};
+#define BACK_LANES 0 /* a power of two */
+#define BACK_X_TYPE 1
+#define BACK_WEIGHT_TYPE 2
+#define BACK_DY_TYPE 3
+#define BACK_DX_TYPE 4 /* TYPE_NONE: not wanted */
+#define BACK_CENTER 5
+#define BACK_INNER 6
+#define BACK_ADD 7
+#define BACK_SPECS 8
+#define BACK_BLOCK 64u /* elements that a lane adds in one chain; then these sums */
+
+/* ---- gather_backward: y[row] = scale * sum of dy[i] over the ids i that are `row`, + y -----------
+ * Ids are counted in row-major order, first .. first + n - 1. A workgroup takes a row and ROWS_COLUMNS
+ * columns, along z; row r is workgroup r % UNIT_GRID, r / UNIT_GRID. Buffers: 0 ids, 1 dy, 2 y. */
+struct gather_backward_params {
+    U32 size0, size1, size2, width; /* of dy */
+    STRUCT(strided_params) ids, dy;
+    U32 y_offset, y_row, y_col;
+    U32 first, n;
+    U32 row_first, n_row; /* of the table */
+    F32 scale;
+};
+#define ROWS_DY_TYPE 0
+#define ROWS_Y_TYPE 1
+#define ROWS_ADD 2
+#define ROWS_SPECS 3
+#define ROWS_LANES 64
+#define ROWS_COLUMNS 256
+#define ROWS_BLOCK 64u /* rows that are added in one chain; then these sums */
+#define ROWS_IDS 8192u /* of a pass */
+
+#ifndef VULKAN
+_Static_assert(sizeof(struct norm_backward_params) <= 128, "push constants");
+_Static_assert(sizeof(struct gather_backward_params) <= 128, "push constants");
+_Static_assert(sizeof(struct cross_entropy_params) <= 128, "push constants");
+_Static_assert(sizeof(struct scalars_params) <= 128, "push constants");
+_Static_assert(sizeof(struct optimiser_params) <= 128, "push constants");
+_Static_assert(sizeof(struct sum_axes_params) <= 128, "push constants");
+_Static_assert(sizeof(struct map_backward_params) <= 128, "push constants");
+#endif
+
+#undef U32
+#undef F32
+#undef STRUCT
+#endif

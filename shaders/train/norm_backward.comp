@@ -1,0 +1,132 @@
+// Gradients of RMS norm and layer norm, a row per workgroup, and the statistics of the row. See
+// norm_backward_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+#include "model.h"
+#include "train.h"
+#include "lib/dtype.glsl"
+#include "lib/elements.glsl"
+
+layout(constant_id = BACK_LANES) const uint LANES = 32;
+layout(constant_id = BACK_X_TYPE) const uint X_TYPE = 0;
+layout(constant_id = BACK_WEIGHT_TYPE) const uint WEIGHT_TYPE = TYPE_NONE;
+layout(constant_id = BACK_DY_TYPE) const uint DY_TYPE = 0;
+layout(constant_id = BACK_DX_TYPE) const uint DX_TYPE = TYPE_NONE;
+layout(constant_id = BACK_CENTER) const bool CENTER = false;
+layout(constant_id = BACK_INNER) const uint INNER = 1;
+layout(constant_id = BACK_ADD) const bool ADD = false;
+layout(local_size_x_id = BACK_LANES) in;
+layout(binding = 0) readonly buffer X { uint x_words[]; };
+layout(binding = 1) readonly buffer Weight { uint weight_words[]; };
+layout(binding = 2) readonly buffer DY { uint dy_words[]; };
+layout(binding = 3) buffer DX { uint dx_words[]; };
+layout(binding = 4) writeonly buffer Stats { float stats[]; };
+layout(push_constant) uniform Push { norm_backward_params p; };
+
+uvec4 row_at; // of element 0
+uint n;       // elements of the row
+float mean, scale;
+
+shared float partial[LANES];
+float reduce_add(float x)
+{
+    uint lane = gl_LocalInvocationIndex;
+    barrier(); // what was reduced before has been read
+    partial[lane] = x;
+    for (uint step = LANES / 2; step > 0; step /= 2) {
+        barrier();
+        if (lane < step)
+            partial[lane] += partial[lane + step];
+    }
+    barrier();
+    return partial[0];
+}
+
+// Coordinates of element e of the row.
+uvec4 at_element(uint e)
+{
+    uvec4 at = row_at;
+    if (INNER == 1) {
+        at.w = e;
+        return at;
+    }
+    at.w = e % p.size3;
+    e /= p.size3;
+    at.z = INNER == 2 ? e : e % p.size2;
+    if (INNER >= 3) {
+        e /= p.size2;
+        at.y = INNER == 3 ? e : e % p.size1;
+    }
+    if (INNER == 4)
+        at.x = e / p.size1;
+    return at;
+}
+
+float centered(uint e) { return LOAD(x_words, place(p.x, at_element(e)), X_TYPE) - mean; }
+
+// The gradient of the normalised element.
+float slope(uint e)
+{
+    float g = LOAD(dy_words, place(p.dy, at_element(e)), DY_TYPE);
+    if (WEIGHT_TYPE != TYPE_NONE)
+        g *= LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
+    return g;
+}
+
+float square(uint e)
+{
+    float v = centered(e);
+    return v * v;
+}
+
+float slope_product(uint e) { return slope(e) * (centered(e) * scale); }
+
+// Sums a term over the row: chains of BACK_BLOCK, then those, then the lanes as a tree.
+#define ROW_SUM(name, term)                                                                        \
+    float name()                                                                                   \
+    {                                                                                              \
+        float total = 0.0;                                                                         \
+        for (uint first = gl_LocalInvocationIndex; first < n; first += LANES * BACK_BLOCK) {       \
+            float chain = 0.0;                                                                     \
+            uint end = min(first + LANES * BACK_BLOCK, n);                                         \
+            for (uint e = first; e < end; e += LANES)                                              \
+                chain += term(e);                                                                  \
+            total += chain;                                                                        \
+        }                                                                                          \
+        return reduce_add(total);                                                                  \
+    }
+ROW_SUM(sum_values, centered)
+ROW_SUM(sum_squares, square)
+ROW_SUM(sum_slopes, slope)
+ROW_SUM(sum_products, slope_product)
+
+void main()
+{
+    uint row = gl_WorkGroupID.y * NORM_GRID + gl_WorkGroupID.x;
+    uvec4 outer = uvec4(INNER < 4 ? p.size0 : 1, INNER < 3 ? p.size1 : 1, INNER < 2 ? p.size2 : 1, 1);
+    if (row >= outer.x * outer.y * outer.z)
+        return;
+    row_at = uvec4(row / outer.z / outer.y, row / outer.z % outer.y, row % outer.z, 0);
+    n = p.size3 * (INNER > 1 ? p.size2 : 1) * (INNER > 2 ? p.size1 : 1) * (INNER > 3 ? p.size0 : 1);
+    mean = 0.0;
+    if (CENTER)
+        mean = sum_values() / float(n);
+    scale = 1.0 / sqrt(sum_squares() / float(n) + p.epsilon);
+    if (gl_LocalInvocationIndex == 0) {
+        uint at = p.stats_offset + row_at.x * p.stats0 + row_at.y * p.stats1 + row_at.z * p.stats2;
+        stats[at] = mean;
+        stats[at + 1] = scale;
+    }
+    if (DX_TYPE == TYPE_NONE)
+        return;
+    float slopes = CENTER ? sum_slopes() / float(n) : 0.0, products = sum_products() / float(n);
+    for (uint e = gl_LocalInvocationIndex; e < n; e += LANES) {
+        float y = scale * (slope(e) - slopes - centered(e) * scale * products);
+        uint index = place(p.dx, at_element(e));
+        if (ADD)
+            y += LOAD(dx_words, index, DX_TYPE);
+        y = one_nan(y);
+        STORE(dx_words, index, DX_TYPE, y);
+    }
+}

@@ -1,0 +1,63 @@
+// A step of SGD, Adam or AdamW, element by element. See optimiser_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+#include "model.h"
+#include "train.h"
+#include "lib/dtype.glsl"
+#include "lib/elements.glsl"
+
+layout(constant_id = OPTIMISER_W_TYPE) const uint W_TYPE = 0;
+layout(constant_id = OPTIMISER_G_TYPE) const uint G_TYPE = 0;
+layout(constant_id = OPTIMISER_KIND) const uint KIND = 0;
+layout(constant_id = OPTIMISER_MOMENTUM) const uint MOMENTUM = 0;
+layout(local_size_x = UNIT_LANES) in;
+layout(binding = 0) buffer W { uint w_words[]; };
+layout(binding = 1) readonly buffer G { uint g_words[]; };
+layout(binding = 2) buffer M { float m_words[]; };
+layout(binding = 3) buffer V { float v_words[]; };
+layout(binding = 4) readonly buffer Rate { float rates[]; };
+layout(push_constant) uniform Push { optimiser_params p; };
+
+float sgd(float w, float g, uvec4 at)
+{
+    float rate = rates[p.rate_offset];
+    if (MOMENTUM > 0) {
+        uint place_m = place(p.m, at);
+        float m = one_nan(fma(p.beta1, m_words[place_m], g));
+        m_words[place_m] = m;
+        g = MOMENTUM == 2 ? fma(p.beta1, m, g) : m;
+    }
+    return w - rate * g;
+}
+
+float adam(float w, float g, uvec4 at)
+{
+    uint place_m = place(p.m, at), place_v = place(p.v, at);
+    float m = m_words[place_m];
+    m = one_nan(fma(p.rest1, g - m, m));
+    float v = one_nan(fma(p.rest2 * g, g, p.beta2 * v_words[place_v]));
+    m_words[place_m] = m;
+    v_words[place_v] = v;
+    float below = sqrt(v) / rates[p.rate_offset + 2] + p.epsilon;
+    return w - rates[p.rate_offset + 1] * (m / below);
+}
+
+void main()
+{
+    uint n = p.size3 * p.size2 * p.size1 * p.size0;
+    for (uint turn = 0; turn < UNIT_RUN; turn++) {
+        uint unit = unit_at(turn);
+        if (unit >= n)
+            return;
+        uvec4 at = unit_coordinates(unit, p.size3, p.size2, p.size1);
+        uint index = place(p.w, at);
+        float w = LOAD(w_words, index, W_TYPE), g = LOAD(g_words, place(p.g, at), G_TYPE);
+        if (KIND == OPTIMISER_ADAMW)
+            w -= rates[p.rate_offset] * p.decay * w;
+        else
+            g = fma(p.decay, w, g);
+        w = one_nan(KIND == OPTIMISER_SGD ? sgd(w, g, at) : adam(w, g, at));
+        STORE(w_words, index, W_TYPE, w);
+    }
+}

@@ -1,0 +1,169 @@
+/* Known problems of the operations of training. */
+#include <vkattn/vkattn_train.h>
+
+#include "selftest/known_problem.h"
+
+#include <math.h>
+
+#define ROWS 37u
+#define WIDTH 203u
+#define MANY_ROWS 2100u /* two pieces of a sum */
+#define COLUMNS 11u
+#define TOLERANCE 1e-4
+
+/* The gradient of a bias. */
+static enum vka_status solve_sum_axes(struct solution *s)
+{
+    const uint32_t shape[2] = {MANY_ROWS, COLUMNS}, width = COLUMNS;
+    struct vka_tensor *dy, *db;
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 1, &dy));
+    ENSURE(known_tensor(s, VKA_F32, 1, &width, 0, &db));
+    ENSURE(vka_plan_add_linear_backward(
+        s->plan,
+        VKA_INFO(vka_linear_backward_op, .output_gradient = dy, .bias_gradient.tensor = db)));
+    ENSURE(known_want(s, db));
+    for (uint32_t i = 0; i < MANY_ROWS * COLUMNS; i++)
+        s->want[i % COLUMNS] += (double)known_value(1, i);
+    return known_run(s, db, 1);
+}
+
+/* SwiGLU. */
+static enum vka_status solve_map_backward(struct solution *s)
+{
+    const uint32_t shape[2] = {ROWS, WIDTH};
+    struct vka_tensor *x, *b, *dy, *dx;
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 1, &x));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 2, &b));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 3, &dy));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 0, &dx));
+    ENSURE(vka_plan_add_activation_backward(
+        s->plan, VKA_INFO(vka_activation_backward_op, .kind = VKA_SILU, .input = x, .multiplier = b,
+                          .output_gradient = dy, .input_gradient.tensor = dx)));
+    ENSURE(known_want(s, dx));
+    for (uint32_t i = 0; i < ROWS * WIDTH; i++) {
+        double v = (double)known_value(1, i), y = 1 / (1 + exp(-v));
+        s->want[i] = (double)known_value(2, i) * (double)known_value(3, i) * y * (1 + v * (1 - y));
+    }
+    return known_run(s, dx, 1);
+}
+
+/* The gradient, in place of the logits. */
+static enum vka_status solve_cross_entropy(struct solution *s)
+{
+    const uint32_t shape[2] = {ROWS, WIDTH}, rows = ROWS, one = 1;
+    int32_t labels[ROWS];
+    struct vka_tensor *x, *label, *loss;
+    for (uint32_t i = 0; i < ROWS; i++)
+        labels[i] = i % 6 == 5 ? -100 : (int32_t)(7 * i % WIDTH);
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 1, &x));
+    ENSURE(known_tensor(s, VKA_I32, 1, &rows, 0, &label));
+    ENSURE(vka_tensor_write(label, labels, sizeof labels));
+    ENSURE(known_tensor(s, VKA_F32, 1, &one, 0, &loss));
+    ENSURE(vka_plan_add_cross_entropy(
+        s->plan, VKA_INFO(vka_cross_entropy_op, .logits = x, .labels = label, .loss = loss,
+                          .gradient = x, .gradient_scale = ROWS - ROWS / 6)));
+    ENSURE(known_want(s, x));
+    for (uint32_t row = 0; row < ROWS; row++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < WIDTH; i++)
+            sum += exp((double)known_value(1, row * WIDTH + i));
+        for (uint32_t i = 0; i < WIDTH && labels[row] >= 0; i++)
+            s->want[row * WIDTH + i] =
+                exp((double)known_value(1, row * WIDTH + i)) / sum - ((int32_t)i == labels[row]);
+    }
+    return known_run(s, x, 1);
+}
+
+/* A step of AdamW, whose second moment is the square of the gradient and stays it. */
+static enum vka_status solve_optimiser(struct solution *s)
+{
+    const uint32_t shape[2] = {ROWS, WIDTH}, one = 1;
+    const int32_t none = 0;
+    struct vka_tensor *w, *g, *m, *v, *step;
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 1, &w));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 2, &g));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 3, &m));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 2, &v));
+    ENSURE(known_tensor(s, VKA_I32, 1, &one, 0, &step));
+    ENSURE(vka_tensor_write(step, &none, sizeof none));
+    ENSURE(vka_plan_add_binary(
+        s->plan, VKA_INFO(vka_binary_op, .kind = VKA_MULTIPLY, .a = v, .b = g, .output = v)));
+    ENSURE(vka_plan_add_optimiser(
+        s->plan, VKA_INFO(vka_optimiser_op, .kind = VKA_ADAMW, .n_parameter = 1,
+                          .parameters = &(const struct vka_parameter){w, g, m, v},
+                          .learning_rate = 0.5, .weight_decay = 0.25, .epsilon = 2, .step = step)));
+    ENSURE(known_want(s, w));
+    for (uint32_t i = 0; i < ROWS * WIDTH; i++) {
+        double x = (double)known_value(1, i), d = (double)known_value(2, i);
+        double a = 0.9 * (double)known_value(3, i) + 0.1 * d, b = d * d;
+        x -= 0.125 * x;
+        s->want[i] = x - 0.5 * (a / 0.1) / (sqrt(b / 0.001) + 2);
+    }
+    return known_run(s, w, 1);
+}
+
+/* Layer norm without a weight. */
+static enum vka_status solve_norm_backward(struct solution *s)
+{
+    const uint32_t shape[2] = {ROWS, WIDTH};
+    struct vka_tensor *x, *dy, *dx;
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 1, &x));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 2, &dy));
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 0, &dx));
+    ENSURE(vka_plan_add_norm_backward(
+        s->plan, VKA_INFO(vka_norm_backward_op, .kind = VKA_LAYER_NORM, .input = x,
+                          .output_gradient = dy, .input_gradient.tensor = dx)));
+    ENSURE(known_want(s, dx));
+    for (uint32_t row = 0; row < ROWS; row++) {
+        double mean = 0, square = 0, slope = 0, product = 0;
+        for (uint32_t i = row * WIDTH; i < (row + 1) * WIDTH; i++) {
+            mean += (double)known_value(1, i) / WIDTH;
+            slope += (double)known_value(2, i) / WIDTH;
+        }
+        for (uint32_t i = row * WIDTH; i < (row + 1) * WIDTH; i++) {
+            double v = (double)known_value(1, i) - mean;
+            square += v * v / WIDTH;
+            product += v * (double)known_value(2, i) / WIDTH;
+        }
+        square += 1e-5;
+        for (uint32_t i = row * WIDTH; i < (row + 1) * WIDTH; i++)
+            s->want[i] = ((double)known_value(2, i) - slope -
+                          ((double)known_value(1, i) - mean) * product / square) /
+                         sqrt(square);
+    }
+    return known_run(s, dx, 1);
+}
+
+static enum vka_status solve_gather_backward(struct solution *s)
+{
+    enum { TABLE = 9 };
+    const uint32_t shape[2] = {ROWS, WIDTH}, table[2] = {TABLE, WIDTH}, rows = ROWS;
+    int32_t ids[ROWS];
+    struct vka_tensor *dy, *id, *y;
+    for (uint32_t i = 0; i < ROWS; i++)
+        ids[i] = (int32_t)(7 * i % (TABLE + 1)) - 1;
+    ENSURE(known_tensor(s, VKA_F32, 2, shape, 1, &dy));
+    ENSURE(known_tensor(s, VKA_I32, 1, &rows, 0, &id));
+    ENSURE(vka_tensor_write(id, ids, sizeof ids));
+    ENSURE(known_tensor(s, VKA_F32, 2, table, 0, &y));
+    ENSURE(vka_plan_add_gather_backward(s->plan, VKA_INFO(vka_gather_backward_op, .ids = id,
+                                                          .output_gradient = dy, .scale = 3,
+                                                          .table_gradient.tensor = y)));
+    ENSURE(known_want(s, y));
+    for (uint32_t i = 0; i < ROWS * WIDTH; i++)
+        if (ids[i / WIDTH] >= 0)
+            s->want[(uint32_t)ids[i / WIDTH] * WIDTH + i % WIDTH] +=
+                3.0 * (double)known_value(1, i);
+    return known_run(s, y, 1);
+}
+
+enum vka_status known_train_solve(struct solution *s, enum known_problem problem)
+{
+    static enum vka_status (*const solve[])(struct solution *) = {
+        solve_sum_axes,  solve_map_backward,  solve_cross_entropy,
+        solve_optimiser, solve_norm_backward, solve_gather_backward,
+    };
+    _Static_assert(KNOWN_SUM_AXES + COUNTOF(solve) == KNOWN_PROBLEM_COUNT, "one for each problem");
+    s->tolerance = TOLERANCE;
+    return solve[problem - KNOWN_SUM_AXES](s);
+}

@@ -1,0 +1,414 @@
+"""Whole models: tiny ones with random weights against numpy in double, and against transformers
+where that is installed."""
+
+import io
+import json
+import sys
+import warnings
+
+import models_oracle as tiny
+import numpy as np
+import oracle
+import pytest
+from test_rope import LLAMA3, YARN
+
+import vkattn
+import vkattn.models
+
+DECODERS = {
+    "llama": (tiny.LLAMA, tiny.llama_shapes, tiny.LlamaOracle),
+    "llama3": (
+        {
+            **tiny.LLAMA,
+            "rope_scaling": LLAMA3,
+            "tie_word_embeddings": True,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "head_dim": 16,
+        },
+        tiny.llama_shapes,
+        tiny.LlamaOracle,
+    ),
+    "mistral": (
+        {**tiny.LLAMA, "model_type": "mistral", "sliding_window": 7},
+        tiny.llama_shapes,
+        tiny.LlamaOracle,
+    ),
+    "qwen2": (
+        {
+            **tiny.LLAMA,
+            "model_type": "qwen2",
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "layer_types": ["full_attention", "sliding_attention"],
+            "rope_scaling": {**YARN, "original_max_position_embeddings": 64},
+        },
+        tiny.llama_shapes,
+        tiny.LlamaOracle,
+    ),
+    "qwen3": (
+        {**tiny.LLAMA, "model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+        tiny.llama_shapes,
+        tiny.LlamaOracle,
+    ),
+    "gpt2": (tiny.GPT2, tiny.gpt2_shapes, tiny.GPT2Oracle),
+    "gpt2 scaled": (
+        {**tiny.GPT2, "scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
+        tiny.gpt2_shapes,
+        tiny.GPT2Oracle,
+    ),
+}
+IDS = [5, 17, 3, 95, 0, 44, 44, 8, 31, 62, 9, 13]
+
+
+@pytest.fixture(scope="module")
+def made(device, tmp_path_factory):
+    """made(name): the loaded model, its oracle, its tensors and its folder; each once."""
+    kept = {}
+
+    def make(name):
+        if name not in kept:
+            config, shapes, oracle_of = DECODERS[name]
+            rng = np.random.default_rng([ord(c) for c in name])
+            tensors = tiny.matrices(rng, shapes(config))
+            folder = tiny.write_folder(tmp_path_factory.mktemp("model"), config, tensors)
+            model = vkattn.models.load(folder, device=device)
+            assert model.unused == []
+            kept[name] = model, oracle_of(config, tensors), tensors, folder
+        return kept[name]
+
+    return make
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_logits(made, name):
+    model, judge, _, _ = made(name)
+    assert oracle.nmse(model.logits(IDS), tiny.logits(judge, IDS)) < 1e-10
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_transformers(made, device, tmp_path, name):
+    """And what it saves is read again, with every key that it writes known."""
+    reason = "transformers WITH torch IS NOT INSTALLED: MODELS WERE NOT COMPARED WITH IT"
+    torch = pytest.importorskip("torch", reason=reason)
+    auto = pytest.importorskip("transformers", reason=reason)
+    model, _, _, folder = made(name)
+    config = auto.AutoConfig.from_pretrained(folder)
+    config._attn_implementation = "eager"
+    their = auto.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32)
+    with torch.no_grad():
+        want = their.eval()(torch.tensor([IDS])).logits[0].numpy()
+    assert oracle.nmse(model.logits(IDS), want) < 1e-9
+    their.save_pretrained(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = vkattn.models.load(tmp_path, device=device)
+    assert np.array_equal(again.logits(IDS), model.logits(IDS))
+
+
+PROMPTS = [IDS[:5], [7], list(range(3, 44)), IDS]  # the third one takes two chunks
+COUNTS = [6, 9, 4, 1]
+
+
+@pytest.mark.parametrize("name", ["llama3", "gpt2"])
+def test_batch(made, monkeypatch, name):
+    """Two places for four prompts: each gives what it gives alone, on two recorded plans, in one
+    run a token."""
+    model, judge, _, _ = made(name)
+    finished, runs = [], []
+    finish, run = vkattn.Plan.finish, vkattn.Plan.run
+    monkeypatch.setattr(vkattn.Plan, "finish", lambda p: finished.append(p) or finish(p))
+    monkeypatch.setattr(vkattn.Plan, "run", lambda p, *a: runs.append(p) or run(p, *a))
+    found = {i: [] for i in range(4)}
+    for i, token in model.generate_batch(PROMPTS, COUNTS, at_once=2, stop=()):
+        found[i].append(token)
+    for i, (prompt, count) in enumerate(zip(PROMPTS, COUNTS)):
+        want, gap = tiny.greedy(judge, prompt, count)
+        assert gap > 1e-4
+        assert found[i] == want
+    assert len(finished) == 2
+    # Prompt 0 in runs 1 to 6, 1 in 1 to 9, 2 from 7 on, two of them for its ids: 7 to 11; 3 in 10.
+    assert len(runs) == 11
+
+
+def test_stream(made):
+    """Ids come one by one, a stop id ends the text, and the model can be used in between."""
+    model, judge, _, _ = made("llama")
+    want, gap = tiny.greedy(judge, IDS, 8)
+    assert gap > 1e-4
+    stream = model.generate(IDS, 8, stop=())
+    assert [next(stream), next(stream)] == want[:2]
+    assert list(model.generate(np.array(IDS), 3, stop=())) == want[:3]
+    assert list(stream) == want[2:]
+    stop = want[4]
+    first = want.index(stop)
+    assert list(model.generate(IDS, 8, stop=[stop])) == want[:first]
+    assert model.stop_ids == (2,)
+    assert list(model.generate(IDS, 0)) == []
+    assert list(model.generate([7], 1, stop=())) == tiny.greedy(judge, [7], 1)[0]
+
+
+def test_sampling(made):
+    model, judge, _, _ = made("llama")
+    want, _ = tiny.greedy(judge, IDS, 6)
+    assert list(model.generate(IDS, 6, temperature=0.7, top_k=1, stop=())) == want
+    drawn = [list(model.generate(IDS, 6, temperature=2.0, seed=s, stop=())) for s in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_dtypes(made, device):
+    """Weights of another type; a cache of another type."""
+    model, judge, _, folder = made("llama")
+    want = tiny.logits(judge, IDS)
+    for dtype, least, most in (("f16", 1e-9, 1e-5), ("bf16", 1e-7, 1e-3)):
+        half = vkattn.models.load(folder, device=device, dtype=dtype)
+        assert half.embedding.dtype == dtype
+        assert least < oracle.nmse(half.logits(IDS), want) < most
+    with pytest.raises(vkattn.InvalidError, match="dtype: expected f32, f16, bf16"):
+        vkattn.models.load(folder, device=device, dtype="q8_0")
+    assert len(list(model.generate(IDS, 3, kv_dtype="f16", stop=()))) == 3
+
+
+def test_shards(made, device, tmp_path):
+    _, judge, tensors, _ = made("llama")
+    names = sorted(tensors)
+    places = {name: f"part-{i % 2}.safetensors" for i, name in enumerate(names)}
+    for place in set(places.values()):
+        part = {name: tensors[name] for name in names if places[name] == place}
+        tiny.write_safetensors(tmp_path / place, part)
+    (tmp_path / "config.json").write_text(json.dumps(tiny.LLAMA))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    model = vkattn.models.load(tmp_path, device=device)
+    assert oracle.nmse(model.logits(IDS[:4]), tiny.logits(judge, IDS[:4])) < 1e-10
+    for change, sentence in (
+        ({names[0]: "../x.safetensors"}, "names of files beside it"),
+        ({"other": "part-0.safetensors"}, "has no tensor 'other'"),
+        ({names[0]: None}, "names of files beside it"),
+    ):
+        index.write_text(json.dumps({"weight_map": {**places, **change}}))
+        with pytest.raises(vkattn.FileError, match=sentence):
+            vkattn.models.load(tmp_path, device=device)
+    del places[names[0]]
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(vkattn.FileError, match="is not named"):
+        vkattn.models.load(tmp_path, device=device)
+
+
+# ---- BERT ---------------------------------------------------------------------------------------
+
+
+def modules(folder, pooling, *kinds):
+    parts = [{"type": f"sentence_transformers.models.{k}", "path": "1_Pooling"} for k in kinds]
+    (folder / "modules.json").write_text(json.dumps(parts))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+
+@pytest.fixture(scope="module")
+def bert(device, tmp_path_factory):
+    rng = np.random.default_rng(7)
+    tensors = tiny.matrices(rng, tiny.bert_shapes(tiny.BERT))
+    return tiny.write_folder(tmp_path_factory.mktemp("bert"), tiny.BERT, tensors), tensors
+
+
+def test_bert(device, bert, tmp_path):
+    folder, tensors = bert
+    model = vkattn.models.load(folder, device=device)
+    assert model.unused == ["pooler.dense.bias", "pooler.dense.weight"]
+    texts = [IDS, IDS[:3], [9], (IDS * 4)[:40], IDS[::-1]]
+    want = [tiny.embedding(tiny.bert_rows(tiny.BERT, tensors, ids)) for ids in texts]
+    got = model.embed(texts, at_once=3)
+    assert got.shape == (5, tiny.WIDTH) and got.dtype == np.float32
+    assert np.abs(got - want).max() < 2e-6
+    assert np.array_equal(model.embed(texts[:1])[0], model.embed(texts)[0])
+    assert model.embed([]).shape == (0, tiny.WIDTH)
+    with pytest.raises(vkattn.InvalidError, match=r"texts\[1\]: expected 1 to 48 ids, got 49"):
+        model.embed([[1], [1] * 49])
+    with pytest.raises(vkattn.InvalidError, match="has 96 ids, got 96"):
+        model.embed([[96]])
+    # Below another head, and as sentence-transformers pools.
+    other = tiny.write_folder(
+        tmp_path / "named", tiny.BERT, {f"bert.{name}": x for name, x in tensors.items()}
+    )
+    modules(other, {"pooling_mode_cls_token": True}, "Transformer", "Pooling")
+    (other / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
+    model = vkattn.models.load(other, device=device)
+    rows = tiny.bert_rows(tiny.BERT, tensors, IDS)
+    assert np.abs(model.embed([IDS])[0] - rows[0]).max() < 2e-5
+    assert model.max_length == 20
+    for name, values in (
+        ("sentence_bert_config.json", {"do_lower_case": True}),
+        ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
+    ):
+        (other / name).write_text(json.dumps(values))
+        with pytest.raises(vkattn.UnsupportedError, match=f"{name}: {min(values)} .* not supp"):
+            vkattn.models.load(other, device=device)
+        (other / name).unlink()
+    for pooling, kinds, sentence in (
+        ({"pooling_mode_max_tokens": True}, ("Pooling",), "pooling by"),
+        ({"pooling_mode_mean_tokens": True}, ("Pooling", "Dense"), "models.Dense' is not supp"),
+    ):
+        modules(other, pooling, *kinds)
+        with pytest.raises(vkattn.UnsupportedError, match=sentence):
+            vkattn.models.load(other, device=device)
+
+
+def test_bert_of_transformers(device, bert, tmp_path):
+    reason = "transformers WITH torch IS NOT INSTALLED: BERT WAS NOT COMPARED WITH IT"
+    torch = pytest.importorskip("torch", reason=reason)
+    auto = pytest.importorskip("transformers", reason=reason)
+    folder, _ = bert
+    their = auto.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        rows = their(torch.tensor([IDS])).last_hidden_state[0].double().numpy()
+    got = vkattn.models.load(folder, device=device).embed([IDS])
+    assert np.abs(got[0] - tiny.embedding(rows)).max() < 2e-6
+    their.save_pretrained(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = vkattn.models.load(tmp_path, device=device)
+    assert np.array_equal(again.embed([IDS]), got)
+
+
+# ---- What is refused, named or shown ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, change, sentence",
+    [
+        ("llama", {"model_type": "gemma2"}, "model_type 'gemma2' is not supported"),
+        ("llama", {"model_type": None}, "model_type None is not supported"),
+        ("llama", {"quantization_config": {"bits": 4}}, "quantization_config .* is not supported"),
+        ("llama", {"hidden_act": "quick"}, "hidden_act 'quick' is not supported"),
+        ("llama", {"sliding_window": 4}, "sliding_window 4 is not supported"),
+        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type 'dynamic'"),
+        ("llama", {"num_key_value_heads": 3}, "3 do not divide 4"),
+        ("llama", {"hidden_size": "32"}, "hidden_size: expected int, got '32'"),
+        ("llama", {"hidden_size": 0}, "hidden_size: expected 1 to 2"),
+        ("llama", {"vocab_size": None}, "there is no vocab_size"),
+        ("llama", {"vocab_size": 95}, r"embed_tokens.weight: expected \[95, 32\], got \[96, 32\]"),
+        ("llama", {"rms_norm_eps": -1}, "rms_norm_eps: expected a positive number"),
+        ("llama", {"attention_bias": True}, "there is no tensor model.layers.0.self_attn.q_proj.b"),
+        ("llama", {"num_hidden_layers": 1}, "tensor model.layers.1.* is not known"),
+        ("llama", {"eos_token_id": "x"}, "eos_token_id: expected whole numbers"),
+        ("qwen3", {"model_type": "qwen2"}, "there is no tensor .*q_proj.bias"),
+        ("qwen2", {"layer_types": ["chunked"] * 2}, "layer_types .* is not supported"),
+        ("qwen2", {"use_sliding_window": False}, "expected a sliding_window"),
+        ("mistral", {"attention_bias": True}, "attention_bias true is not supported"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention True is not supported"),
+        ("gpt2", {"n_head": 5}, "n_head: 5 do not divide 32"),
+        ("gpt2", {"tie_word_embeddings": False}, "there is no tensor lm_head.weight"),
+        ("gpt2", {"activation_function": "x"}, "activation_function 'x' is not supported"),
+    ],
+)
+def test_refused(made, device, tmp_path, name, change, sentence):
+    tensors = made(name)[2]
+    folder = tiny.write_folder(tmp_path, {**DECODERS[name][0], **change}, tensors)
+    with pytest.raises(vkattn.VkattnError, match=sentence):
+        vkattn.models.load(folder, device=device)
+
+
+ODD = ["x", 0, -1, 2.5, 10**400, float("nan"), [], [[]], {}, {"a": 1}, True, None]
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "bert"])
+def test_odd_values(device, tmp_path, rng, name):
+    """Of any key: loaded, or refused with a sentence."""
+    config, shapes = (tiny.BERT, tiny.bert_shapes) if name == "bert" else DECODERS[name][:2]
+    folder = tiny.write_folder(tmp_path, config, tiny.matrices(rng, shapes(config)))
+    modules(folder, {"pooling_mode_mean_tokens": True}, "Pooling")
+    keys = [*config, "rope_parameters", "partial_rotary_factor", "attention_bias", "unheard_of"]
+    refused = 0
+    for key in rng.permutation(keys):
+        for odd in (ODD[i] for i in rng.permutation(len(ODD))[:5]):
+            (folder / "config.json").write_text(json.dumps({**config, str(key): odd}))
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    vkattn.models.load(folder, device=device)
+            except vkattn.VkattnError as error:
+                refused += len(str(error)) > 20
+    assert refused > 2 * len(config)
+    (folder / "config.json").write_text(json.dumps(config))
+    if name == "bert":
+        for text in ("{}", "[3]", '[{"type": {}}]', '[{"type": 1}]', "[", "[[]]"):
+            (folder / "modules.json").write_text(text)
+            with pytest.raises(vkattn.VkattnError, match="modules.json: "):
+                vkattn.models.load(folder, device=device)
+
+
+def test_windows():
+    """As transformers fills in what config.json leaves out."""
+    from vkattn.models._llama import _layer_kinds
+    from vkattn.models._source import Keys
+
+    on = {"use_sliding_window": True}
+    for kind, config, want in (
+        ("mistral", {}, [4096] * 3),
+        ("mistral", {"sliding_window": None}, [None] * 3),
+        ("mistral", {"sliding_window": 9}, [9] * 3),
+        ("qwen2", {"sliding_window": 9}, [None] * 3),
+        ("qwen2", {"sliding_window": 9, **on}, [None] * 3),  # from layer 28 on
+        ("qwen3", {"max_window_layers": 1, **on}, [None, 4096, 4096]),
+        ("llama", {"sliding_window": None}, [None] * 3),
+    ):
+        assert _layer_kinds(Keys(config, "config"), kind, 3) == want
+
+
+def test_named(made, device, tmp_path):
+    """A key nobody knows is in a warning; what has no effect is listed."""
+    tensors = dict(made("llama3")[2])
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(8, np.float32)
+    config = {**DECODERS["llama3"][0], "resid_gain": 2, "torch_dtype": "float32"}
+    folder = tiny.write_folder(tmp_path, config, tensors)
+    with pytest.warns(UserWarning, match="'resid_gain' would change"):
+        model = vkattn.models.load(folder, device=device)
+    assert model.unused == ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"]
+
+
+def test_calls(made, device, tmp_path, monkeypatch):
+    model = made("gpt2")[0]
+    for call, sentence in (
+        (lambda: model.generate([], 1), "expected at least one id"),
+        (lambda: model.generate([96], 1), "has 96 ids, got 96"),
+        (lambda: model.generate([1] * 90, 8), "has 96 positions, but 97 are asked for"),
+        (lambda: model.generate_batch([[1], [2]], [1]), "n: expected counts for 2"),
+        (lambda: model.generate([1], -1), "n: expected counts"),
+        (lambda: model.generate_batch([[1]], 1, at_once=0), "at_once: expected at least 1"),
+        (lambda: model.generate([1], 1, kv_dtype="i4"), "key_dtype: expected one of"),
+        (lambda: [model.logits([1] * 97)], "has 96 positions, got 97"),
+        (lambda: [vkattn.models.load(tmp_path, device=device)], "config.json: cannot be read"),
+        (lambda: [vkattn.models.load(tmp_path / "x.gguf", device=device)], "cannot be read"),
+    ):
+        with pytest.raises(vkattn.VkattnError, match=sentence):
+            list(call())
+    with pytest.raises(TypeError, match="generate_batch takes several"):
+        list(model.generate([[1], [2]], 1))
+    with pytest.raises(vkattn.FileError, match="tokenizer.json: there is no such file|tokenizers"):
+        try:
+            model.encode("a text")
+        except vkattn.UnsupportedError as error:  # without the package
+            raise vkattn.FileError(str(error)) from error
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(vkattn.UnsupportedError, match="need the package tokenizers"):
+        model.encode("a text")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress(made, device, monkeypatch):
+    folder = made("llama")[3]
+    for stderr, shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        vkattn.models.load(folder, device=device)
+        monkeypatch.undo()
+        text = stderr.getvalue()
+        assert bool(text) == shown
+        if shown:
+            assert text.startswith("\rloading ") and text.endswith(f"[{'#' * 40}] 100 %\n")
+            assert text.count("\r") > 10

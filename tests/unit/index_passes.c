@@ -1,0 +1,370 @@
+/* What the passes of a plan count in 32 bits. SPDX-License-Identifier: MIT */
+#include "index_passes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/dtype.h"
+#include "params.h"
+#include "model.h"
+#include "train.h"
+#include "op/matmul/matmul.h"
+#include "op/nonfinite.h"
+#include "op/rope.h"
+
+#define LANES 64u /* invocations of a workgroup of rope, nonfinite and the caches */
+
+/* ---- What a pass counts ----------------------------------------------------------------------- */
+
+/* Whether every element that an operand's offset and strides reach lies in its binding, as 64 bits
+ * count them. A stride that 32 bits cut would belong to an axis that reaches further. */
+static void check_operand(const struct binding *b, enum vka_dtype dtype, uint64_t offset,
+                          const uint32_t size[4], const uint32_t stride[4])
+{
+    uint64_t last = offset;
+    for (int i = 0; i < 4; i++)
+        last += (size[i] - 1ull) * stride[i];
+    assert_true(last <= UINT32_MAX);
+    assert_true((last + 1) * vka_dtype_size(dtype) <= b->size);
+}
+
+static double check_copy(const struct pass *pass)
+{
+    struct copy_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.shape0, p.shape1, p.shape2, p.shape3};
+    const uint32_t from[4] = {p.from0, p.from1, p.from2, p.from3};
+    /* Axis 2 as panels and what is in one. */
+    const uint32_t panels = (p.shape2 - 1) / p.panel + 1;
+    const uint32_t in_panel = p.shape2 < p.panel ? p.shape2 : p.panel;
+    const uint32_t outer[4] = {p.shape0, p.shape1, panels, p.shape3};
+    const uint32_t to[4] = {p.to0, p.to1, p.to_panel, p.to3};
+    check_operand(&pass->bindings[0], pass->key.spec[COPY_FROM_TYPE], p.from_offset, size, from);
+    check_operand(&pass->bindings[1], pass->key.spec[COPY_TO_TYPE],
+                  p.to_offset + (in_panel - 1ull) * p.to2, outer, to);
+    assert_true((uint64_t)pass->groups[0] * COPY_LANES <= 1ull << 32);
+    assert_true((uint64_t)pass->groups[0] * COPY_LANES >= p.shape3);
+    assert_true((uint64_t)pass->groups[1] * COPY_RUN >= p.shape2);
+    assert_true(pass->groups[2] == (uint64_t)p.shape0 * p.shape1);
+    return (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
+}
+
+static double check_nonfinite(const struct pass *pass)
+{
+    struct nonfinite_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.shape0, p.shape1, p.shape2, p.shape3};
+    const uint32_t from[4] = {p.from0, p.from1, p.from2, p.from3};
+    const double n = (double)p.shape0 * p.shape1 * p.shape2 * p.shape3;
+    check_operand(&pass->bindings[0], pass->key.spec[NONFINITE_TYPE], p.from_offset, size, from);
+    assert_true(n <= UINT32_MAX);
+    assert_true((p.first + (uint64_t)pass->groups[0] * LANES) * 8 <= pass->bindings[1].size);
+    return n;
+}
+
+static double check_rope(const struct pass *pass)
+{
+    struct rope_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.batch, p.n_head, p.n_row, p.head_dim};
+    const uint32_t from[4] = {p.from_batch, p.from_head, p.from_row, p.from_col};
+    const uint32_t to[4] = {p.to_batch, p.to_head, p.to_row, p.to_col};
+    check_operand(&pass->bindings[0], pass->key.spec[ROPE_FROM_TYPE], p.from_offset, size, from);
+    check_operand(&pass->bindings[1], pass->key.spec[ROPE_TO_TYPE], p.to_offset, size, to);
+    assert_true((double)p.n_head * p.n_row <= (double)UINT32_MAX);
+    assert_true((uint64_t)pass->groups[0] * LANES >= (uint64_t)p.n_head * p.n_row);
+    assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
+    assert_int_equal(pass->groups[1], p.batch);
+    assert_true(p.first_position >= 0 && (uint64_t)p.first_position + p.n_row <= 1ull << 31);
+    return (double)p.batch * p.n_head * p.n_row * p.head_dim;
+}
+
+static void check_cache_copy(const struct pass *pass)
+{
+    struct cache_params p;
+    memcpy(&p, pass->push, sizeof p);
+    assert_true((uint64_t)p.n_row * p.dim <= UINT32_MAX);
+    assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
+}
+
+/* Multiplications. */
+static double check_product(const struct pass *pass)
+{
+    struct matmul_params p;
+    memcpy(&p, pass->push, sizeof p);
+    double matrices = pass->groups[2];
+    if (pass->key.kernel == KERNEL_matmul_texel || pass->key.kernel == KERNEL_matmul_address)
+        matrices /= p.n_block;
+    assert_true((double)p.m * p.n <= (double)UINT32_MAX);
+    return matrices * p.m * p.n * p.k;
+}
+
+/* Operations around attention: elements of the operand that is written. */
+static void check_strided(const struct binding *b, uint32_t dtype, const uint32_t size[4],
+                          const struct strided_params *s)
+{
+    const uint32_t stride[4] = {s->stride0, s->stride1, s->stride2, s->stride3};
+    check_operand(b, (enum vka_dtype)dtype, s->offset, size, stride);
+}
+
+static void check_units(const struct pass *pass, double units)
+{
+    double groups = (double)pass->groups[0] * pass->groups[1];
+    assert_true(pass->groups[0] <= UNIT_GRID &&
+                (pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID));
+    assert_true(groups * UNIT_LANES * UNIT_RUN >= units);
+    assert_true(units + UNIT_GRID * UNIT_LANES * UNIT_RUN <= 4294967296.0);
+}
+
+static double check_map(const struct pass *pass)
+{
+    struct map_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    check_strided(&pass->bindings[0], pass->key.spec[ELEMENT_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[2], pass->key.spec[ELEMENT_Y_TYPE], size, &p.y);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * (p.size3 / 2 + p.size3 % 2));
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_norm(const struct pass *pass)
+{
+    struct norm_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    double rows = 1;
+    for (uint32_t i = 0; i < 4 - pass->key.spec[NORM_INNER]; i++)
+        rows *= size[i];
+    check_strided(&pass->bindings[0], pass->key.spec[NORM_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[5], pass->key.spec[NORM_Y_TYPE], size, &p.y);
+    assert_true((double)pass->groups[0] * pass->groups[1] >= rows);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == NORM_GRID);
+    assert_true(rows + NORM_GRID <= 4294967296.0);
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_scatter(const struct pass *pass)
+{
+    struct scatter_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    uint32_t to[4] = {p.size0, p.size1, p.size2, p.size3};
+    to[p.axis] = p.extent;
+    check_strided(&pass->bindings[0], pass->key.spec[SCATTER_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[2], pass->key.spec[SCATTER_Y_TYPE], to, &p.y);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * p.size3);
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_rotary(const struct pass *pass)
+{
+    struct rotary_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.batch, p.n_head, p.n, p.head_dim};
+    check_strided(&pass->bindings[0], pass->key.spec[ROTARY_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[5], pass->key.spec[ROTARY_Y_TYPE], size, &p.y);
+    check_units(pass, (double)p.batch * p.n_head * p.n * (p.head_dim - p.dim / 2));
+    return (double)p.batch * p.n_head * p.n * p.head_dim;
+}
+
+/* Of a table that needs several passes, each sees all of y. */
+static double check_gather(const struct pass *pass)
+{
+    struct gather_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    const uint32_t table_size[4] = {1, 1, p.n_row, p.size3};
+    const uint32_t table_stride[4] = {0, 0, p.table_row, p.table_col};
+    check_strided(&pass->bindings[2], pass->key.spec[GATHER_Y_TYPE], size, &p.y);
+    check_operand(&pass->bindings[1], pass->key.spec[GATHER_TABLE_TYPE], p.table_offset, table_size,
+                  table_stride);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * ((p.size3 - 1) / 4 + 1));
+    return p.first ? 0 : (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+/* ---- Training ---------------------------------------------------------------------------------- */
+
+static double check_map_backward(const struct pass *pass)
+{
+    struct map_backward_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    check_strided(&pass->bindings[0], pass->key.spec[SLOPE_DY_TYPE], size, &p.dy);
+    check_strided(&pass->bindings[1], pass->key.spec[SLOPE_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[3], pass->key.spec[SLOPE_Y_TYPE], size, &p.y);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * (p.size3 / 2 + p.size3 % 2));
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_optimiser(const struct pass *pass)
+{
+    struct optimiser_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    check_strided(&pass->bindings[0], pass->key.spec[OPTIMISER_W_TYPE], size, &p.w);
+    check_strided(&pass->bindings[1], pass->key.spec[OPTIMISER_G_TYPE], size, &p.g);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * p.size3);
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+/* Elements of the gradient. */
+static double check_cross_entropy(const struct pass *pass)
+{
+    struct cross_entropy_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    const uint32_t stats_size[4] = {p.size0, p.size1, p.size2, LOSS_STATS};
+    const uint32_t stats_stride[4] = {p.stats0, p.stats1, p.stats2, 1};
+    const double rows = (double)p.size0 * p.size1 * p.size2;
+    check_strided(&pass->bindings[0], pass->key.spec[LOSS_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[4], pass->key.spec[LOSS_Y_TYPE], size, &p.y);
+    check_operand(&pass->bindings[2], VKA_F32, p.stats_offset, stats_size, stats_stride);
+    assert_true((double)pass->groups[0] * pass->groups[1] >= rows);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == NORM_GRID);
+    assert_true(rows + NORM_GRID <= 4294967296.0);
+    return pass->key.spec[LOSS_GRADIENT] ? rows * p.size3 : 0;
+}
+
+/* Elements of the first operand, of sums of differences. */
+static double check_sum_axes(const struct pass *pass)
+{
+    struct sum_axes_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t inner = pass->key.spec[AXES_INNER];
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    const double per_group = (double)AXES_LANES / pass->key.spec[AXES_SHARE];
+    double results = 1, reduced = 1;
+    for (uint32_t i = 0; i < 4; i++)
+        *(i < 4 - inner ? &results : &reduced) *= size[i];
+    check_strided(&pass->bindings[0], pass->key.spec[AXES_A_TYPE], size, &p.a);
+    assert_true((double)pass->groups[0] * pass->groups[1] * per_group >= results);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID);
+    assert_true(results + UNIT_GRID * per_group <= 4294967296.0);
+    assert_true((double)p.first + p.n <= reduced);
+    assert_true((double)pass->groups[2] * AXES_PIECE >= p.n);
+    assert_true((double)pass->groups[2] * AXES_PIECE + p.first <= 4294967296.0);
+    return pass->key.spec[AXES_TERM] == TERM_DIFFERENCE ? results * p.n : 0;
+}
+
+static double check_norm_backward(const struct pass *pass)
+{
+    struct norm_backward_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    double rows = 1;
+    for (uint32_t i = 0; i < 4 - pass->key.spec[BACK_INNER]; i++)
+        rows *= size[i];
+    check_strided(&pass->bindings[0], pass->key.spec[BACK_X_TYPE], size, &p.x);
+    check_strided(&pass->bindings[3], pass->key.spec[BACK_DX_TYPE], size, &p.dx);
+    assert_true((double)pass->groups[0] * pass->groups[1] >= rows);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == NORM_GRID);
+    assert_true(rows + NORM_GRID <= 4294967296.0);
+    return (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+/* Of ids that need several passes, each sees all of the table. */
+static double check_gather_backward(const struct pass *pass)
+{
+    struct gather_backward_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t y_size[4] = {1, 1, p.n_row, p.width};
+    const uint32_t y_stride[4] = {0, 0, p.y_row, p.y_col};
+    const uint32_t dy_size[4] = {p.size0, p.size1, p.size2, p.width};
+    check_strided(&pass->bindings[1], pass->key.spec[ROWS_DY_TYPE], dy_size, &p.dy);
+    check_operand(&pass->bindings[2], pass->key.spec[ROWS_Y_TYPE], p.y_offset, y_size, y_stride);
+    assert_true((double)pass->groups[0] * pass->groups[1] >= p.n_row);
+    assert_true(pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID);
+    assert_true((uint64_t)pass->groups[2] * ROWS_COLUMNS >= p.width);
+    assert_true((uint64_t)p.first + p.n + ROWS_LANES <= INT32_MAX + 1ull + ROWS_LANES);
+    return p.first ? 0 : (double)p.n_row * p.width;
+}
+
+/* ---- All ---------------------------------------------------------------------------------------- */
+
+static double check_merge(const struct vka_plan *plan, const struct pass *pass)
+{
+    struct parts_params p;
+    memcpy(&p, plan->constants.bytes + pass->bindings[7].offset, sizeof p);
+    const uint32_t size[4] = {p.size0, p.size1, p.size2, p.size3};
+    const bool store = pass->key.spec[PARTS_STATE] & PARTS_STORE;
+    check_strided(&pass->bindings[0], pass->key.spec[PARTS_X0_TYPE], size, &p.x0);
+    check_strided(&pass->bindings[1], pass->key.spec[PARTS_X1_TYPE], size, &p.x1);
+    check_strided(&pass->bindings[2], VKA_F32, size, &p.l0);
+    check_strided(&pass->bindings[5], pass->key.spec[PARTS_Y_TYPE], size, &p.y);
+    if (store) /* two sums behind the columns */
+        check_strided(&pass->bindings[5], VKA_F32,
+                      (const uint32_t[]){size[0], size[1], size[2], size[3] + 2}, &p.y);
+    if (pass->key.spec[PARTS_STATE] & PARTS_LOAD)
+        check_strided(&pass->bindings[4], VKA_F32,
+                      (const uint32_t[]){size[0], size[1], size[2], size[3] + 2}, &p.state);
+    check_units(pass, (double)p.size0 * p.size1 * p.size2 * ((p.size3 - 1) / 4 + 1));
+    return store ? 0 : (double)p.size0 * p.size1 * p.size2 * p.size3;
+}
+
+static double check_around(const struct vka_plan *plan, const struct pass *pass)
+{
+    switch ((int)pass->key.kernel) {
+    case KERNEL_map:
+        return check_map(pass);
+    case KERNEL_norm:
+        return check_norm(pass);
+    case KERNEL_scatter:
+        return check_scatter(pass);
+    case KERNEL_rotary:
+        return check_rotary(pass);
+    case KERNEL_gather:
+        return check_gather(pass);
+    case KERNEL_map_backward:
+        return check_map_backward(pass);
+    case KERNEL_optimiser:
+        return check_optimiser(pass);
+    case KERNEL_cross_entropy:
+        return check_cross_entropy(pass);
+    case KERNEL_norm_backward:
+        return check_norm_backward(pass);
+    case KERNEL_gather_backward:
+        return check_gather_backward(pass);
+    case KERNEL_sum_axes:
+        return check_sum_axes(pass);
+    case KERNEL_merge_parts:
+        return check_merge(plan, pass);
+    default:
+        return 0;
+    }
+}
+
+struct counted check_passes(const struct vka_plan *plan)
+{
+    const struct caps *caps = &plan->device->caps;
+    struct counted sum = {0};
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        const struct pass *pass = &plan->passes[i];
+        for (int axis = 0; axis < 3; axis++)
+            assert_true(pass->groups[axis] >= 1 && pass->groups[axis] <= caps->max_groups[axis]);
+        for (uint32_t j = 0; j < kernel_table[pass->key.kernel].buffers; j++) {
+            const struct binding *b = &pass->bindings[j];
+            assert_true(b->size <= UINT32_MAX);
+            const struct memory_range *range = &b->storage->range;
+            if (b->storage == plan->constants.storage) /* has no memory yet */
+                assert_true(b->offset + b->size <= plan->constants.used);
+            else
+                assert_true(range->offset + b->offset + b->size <= range->block->size);
+        }
+        sum.around += check_around(plan, pass);
+        if (pass->key.kernel == KERNEL_copy)
+            sum.copied += check_copy(pass);
+        else if (pass->key.kernel == KERNEL_nonfinite)
+            sum.scanned += check_nonfinite(pass);
+        else if (pass->key.kernel == KERNEL_rope)
+            sum.rotated += check_rope(pass);
+        else if (pass->key.kernel == KERNEL_cache_append)
+            check_cache_copy(pass);
+        else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)
+            sum.multiplied += check_product(pass);
+    }
+    return sum;
+}

@@ -1,0 +1,203 @@
+"""Rotary embedding as the config.json of a model states it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._abi import enum_names, ffi, lib, new_struct
+from ._config import POSITIVE, SHARE, Config, Expected, first, heads, shown
+from ._errors import FileError, InvalidError, UnsupportedError
+from ._options import Rope
+
+_TYPES = enum_names("VKA_ROPE_", "vka_rope_type")
+_OTHER_NAMES = {"su": "longrope"}  # of Phi 3
+
+_COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_ORIGINAL = "original_max_position_embeddings"
+# What each type needs, and what it may say besides.
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": (),
+    "longrope": ("short_factor", "long_factor"),
+}
+_OPTIONAL: dict[str, tuple[str, ...]] = {
+    "default": ("mrope_section",),  # of images: text has one position for all three sections
+    "linear": (),
+    "llama3": (_ORIGINAL,),
+    "yarn": (
+        *("factor", _ORIGINAL, "attention_factor", "beta_fast", "beta_slow"),
+        *("mscale", "mscale_all_dim", "truncate", "finetuned"),
+    ),
+    "longrope": ("factor", _ORIGINAL, "attention_factor"),
+}
+_BOOLEANS = ("truncate", "finetuned")
+
+
+def _object(config: Config) -> dict[str, Any]:
+    """What says how positions are scaled, under its old and its new name."""
+    found = {}
+    for key in ("rope_scaling", "rope_parameters"):
+        value = config.values.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise FileError(f"{config.where}: {key}: expected an object, got {shown(value)}")
+        found.update({name: x for name, x in (value or {}).items() if x is not None})
+    return found
+
+
+def _refuse(config: Config, what: str) -> UnsupportedError:
+    return UnsupportedError(f"{config.where}: {what} of rotary embedding is not supported")
+
+
+def _kind_of(config: Config, found: dict[str, Any]) -> str:
+    """One of _TYPES, with nothing in `found` that the type does not have."""
+    kinds = [found[key] for key in ("rope_type", "type") if key in found]
+    for kind in kinds:
+        known = isinstance(kind, str) and _OTHER_NAMES.get(kind, kind) in _TYPES
+        if not known or kind != kinds[0]:
+            raise UnsupportedError(
+                f"{config.where}: rotary embedding of type {shown(kind)} is not supported"
+            )
+    kind = _OTHER_NAMES.get(kinds[0], kinds[0]) if kinds else "default"
+    for name in sorted(set(found) - _COMMON - {*_NEEDED[kind], *_OPTIONAL[kind]}):
+        raise _refuse(config, shown(name))
+    if not kinds and "mrope_section" in found:
+        raise _refuse(config, "'mrope_section'")
+    for name in _NEEDED[kind]:
+        if name not in found:
+            raise FileError(
+                f"{config.where}: rotary embedding of type {kind!r}: expected {name}, there is none"
+            )
+    return kind
+
+
+def refuse_scaled(config: Config) -> None:
+    """For a Rope that states its base alone."""
+    kind = _kind_of(config, _object(config))
+    if kind != "default":
+        raise UnsupportedError(
+            f"{config.where}: rotary embedding of type {kind!r} has frequencies of its own:"
+            " expected no Rope, or that of vkattn.rope_from_config"
+        )
+    refuse_inside(config)
+
+
+def refuse_inside(config: Config) -> None:
+    """Of a model of images and text."""
+    text = config.values.get("text_config")
+    if isinstance(text, dict):
+        refuse_scaled(Config(text, f"{config.where}: text_config"))
+
+
+def _factors(config: Config, found: dict[str, Any], name: str, count: int) -> Any:
+    values = found[name]
+    numbers = isinstance(values, list) and len(values) == count
+    if not numbers or not all(POSITIVE.fits(x) for x in values):
+        raise FileError(
+            f"{config.where}: rotary embedding: {name}: expected {count} positive numbers, got"
+            f" {shown(values)}"
+        )
+    return ffi.new("double[]", [float(x) for x in values])
+
+
+_SIZE = Expected("a whole number from 1 on", lambda x: type(x) is int and 1 <= x < 2**32)
+_BOOLEAN = Expected("a boolean", lambda x: isinstance(x, bool))
+
+
+def _write_lengths(info: Any, kind: str, merged: Config, given: Config) -> None:
+    """The original length, and the factor that is its ratio where it is not given."""
+    if kind in ("default", "linear"):
+        return
+    longest = first(given, _SIZE, "max_position_embeddings")
+    # Phi 3 has it beside the object, where it comes first.
+    original = first(given, _SIZE, _ORIGINAL) or first(merged, _SIZE, _ORIGINAL) or longest
+    if not original:
+        raise FileError(f"{given.where}: rotary embedding of type {kind!r}: expected {_ORIGINAL}")
+    info.original_max_position_embeddings = original
+    if not info.factor:
+        if not longest:
+            raise FileError(
+                f"{given.where}: rotary embedding of type {kind!r}: expected a factor"
+                " or max_position_embeddings"
+            )
+        info.factor = max(longest / original, 1.0)
+
+
+def _scaled(
+    info: Any, kind: str, config: Config, found: dict[str, Any], length: int | None
+) -> Rope:
+    merged = Config({**config.values, **found}, f"{config.where}: rotary embedding")
+    half = info.dim // 2
+    keep = []
+    for name in (*_NEEDED[kind], *_OPTIONAL[kind]):
+        if name.endswith(("short_factor", "long_factor")):
+            keep.append(_factors(config, found, name, half))
+            setattr(info, name, keep[-1])
+        elif name in _BOOLEANS:
+            value = first(merged, _BOOLEAN, name)
+            if name == "truncate" and value is False:
+                info.no_truncate = True
+        elif name != _ORIGINAL and found.get(name):
+            setattr(info, name, first(merged, POSITIVE, name))
+    _write_lengths(info, kind, merged, config)
+    if kind == "longrope":
+        if length is None:
+            raise InvalidError(
+                f"{config.where}: rotary embedding of type 'longrope' depends on the positions that"
+                " sequences may reach: expected vkattn.rope_from_config(config, length=...)"
+            )
+        info.length = length
+    frequencies = ffi.new("double[]", half)
+    factor = ffi.new("float *")
+    error = ffi.new("char[]", lib.VKA_ROPE_ERROR_SIZE)
+    if lib.vka_rope_frequencies(info, frequencies, factor, error):
+        why = ffi.string(error).decode().partition(": ")[2]
+        raise FileError(f"{config.where}: rotary embedding of type {kind!r}: {why}")
+    return Rope(
+        info.dim,
+        0.0,
+        frequencies=tuple(frequencies),
+        attention_factor=float(factor[0]),
+    )
+
+
+def rope_of(config: Config, head_dim: int, length: int | None = None) -> Rope:
+    found = _object(config)
+    kind = _kind_of(config, found)
+    refuse_inside(config)
+    merged = Config({**config.values, **found}, config.where)
+    share = first(merged, SHARE, "partial_rotary_factor") or 1.0
+    base = first(merged, POSITIVE, "rope_theta") or 10000.0
+    dim = int(head_dim * share)
+    if dim < 2 or dim % 2:
+        raise UnsupportedError(f"{config.where}: rotary embedding of {dim} features")
+    if kind == "default":
+        return Rope(dim=dim, base=float(base))
+    info = new_struct("vka_rope_info")
+    info.type = _TYPES[kind]
+    info.dim = dim
+    info.base = base
+    return _scaled(info, kind, config, found, length)
+
+
+def rope_from_config(config: dict[str, Any], *, length: int | None = None) -> Rope:
+    """The rotary embedding of a model by its config.json, read into a dictionary: types "default",
+    "linear", "llama3", "yarn" and "longrope", whole or partial. Others are UnsupportedError, and so
+    is a key that its type does not have.
+
+    length: positions that sequences may reach, which "longrope" needs: beyond the model's original
+    length it has other frequencies.
+    """
+    if not isinstance(config, dict):
+        raise TypeError(f"config: expected a dict, got {type(config).__name__}")
+    if length is not None and (type(length) is not int or not 1 <= length < 2**32):
+        raise InvalidError(f"length: expected a whole number from 1 on, got {length!r}")
+    given = Config(config, "config")
+    head_dim = first(given, _SIZE, "head_dim")
+    if head_dim is None:
+        width, n_head = first(given, _SIZE, "hidden_size"), heads(given)
+        if not width or not n_head:
+            raise FileError("config: expected head_dim, or hidden_size and num_attention_heads")
+        head_dim = width // n_head
+    return rope_of(given, head_dim, length)

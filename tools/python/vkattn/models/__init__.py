@@ -1,0 +1,30 @@
+"""Whole models on the device, from their files.
+
+    import vkattn.models
+
+    model = vkattn.models.load("SmolLM2-135M-Instruct.Q4_1.gguf")
+    for token in model.generate("Vulkan is", 40):
+        print(model.decode([token]), end="", flush=True)
+
+    model = vkattn.models.load("all-MiniLM-L6-v2/")
+    vectors = model.embed(["a text", "another one"])        # [2][384], of length 1
+
+| model_type of config.json | class | tried with |
+|---|---|---|
+| llama, mistral, qwen2, qwen3 | `Llama`, also of GGUF files of llama, qwen2 and qwen3 | SmolLM2 |
+| gpt2 | `GPT2` | random weights |
+| bert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2 |
+
+A checkpoint is a folder with config.json and safetensors files, or a GGUF file, whose quantised
+weights stay as they are. What a model has and this package does not know is refused with a
+sentence: a type of model, a tensor, a value of a key. Keys of config.json whose meaning is not known
+are named in a warning; tensors that are known to be without effect are listed in `unused`.
+"""
+
+from ._bert import Bert
+from ._decoder import Decoder
+from ._gpt2 import GPT2
+from ._llama import Llama
+from ._load import load
+
+__all__ = ["GPT2", "Bert", "Decoder", "Llama", "load"]

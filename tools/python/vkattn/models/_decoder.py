@@ -1,0 +1,308 @@
+"""Text generation: two recorded plans, one for chunks of prompts and one for a token of each
+sequence, over a cache whose sequences start and stop by themselves."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence, Union
+
+import numpy as np
+
+from .._cache import Cache
+from .._device import Device
+from .._errors import InvalidError, UnsupportedError
+from .._tensor import Tensor
+from ._graph import TIMEOUT, Graph
+from ._text import Text
+
+CHUNK = 32  # ids of a prompt that a run takes
+MOST_AT_ONCE = 8
+
+Prompt = Union[str, Sequence[int], np.ndarray]
+
+
+class Sampling(NamedTuple):
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 0.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+class Inputs(NamedTuple):
+    """What a recorded pass through a model reads."""
+
+    ids: Tensor  # i32 [batch][rows]
+    positions: Tensor | None  # i32 [batch][rows], where the model asks for them
+    n_append: Tensor  # i32 [batch]: rows of each sequence that count
+    cache: Cache
+    capacity: int
+
+
+class Decoder:
+    """A model that continues texts. See `vkattn.models.load`."""
+
+    device: Device
+    n_token: int
+    n_layer: int
+    n_kv_head: int
+    head_dim: int
+    max_length: int | None  # positions that the model has embeddings for
+    needs_positions = False
+    stop_ids: tuple[int, ...]
+    text: Text
+    unused: list[str]
+
+    def add(self, graph: Graph, inputs: Inputs) -> Tensor:
+        """Adds the model up to its last norm: [batch][rows][width]."""
+        raise NotImplementedError
+
+    def add_head(self, graph: Graph, rows: Tensor) -> Tensor:
+        """Adds logits [...][n_token] of rows [...][width]."""
+        raise NotImplementedError
+
+    # ---- Use ------------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, by the model's tokenizer (package tokenizers)."""
+        return self.text.encode(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids."""
+        return self.text.decode([int(i) for i in ids])
+
+    def generate(self, prompt: Prompt, n: int, **options: Any) -> Iterator[int]:
+        """Yields up to n ids that continue a prompt, a text or ids, as they are computed.
+
+        The most likely id, or with temperature one drawn by temperature, top_k, top_p, min_p and
+        seed as `Plan.sample` does. stop: ids that end the text and are not yielded; by default
+        those that the model names, () for none. kv_dtype: of cached keys and values; "f32".
+        """
+        single = isinstance(prompt, str) or not hasattr(prompt, "__len__") or len(prompt) == 0
+        if not single and not isinstance(prompt[0], (int, np.integer)):
+            raise TypeError("prompt: expected a text or ids; generate_batch takes several")
+        for _, token in self.generate_batch([prompt], n, **options):
+            yield token
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        n: int | Sequence[int],
+        *,
+        at_once: int = MOST_AT_ONCE,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 0.0,
+        min_p: float = 0.0,
+        seed: int = 0,
+        stop: Iterable[int] | None = None,
+        kv_dtype: str = "f32",
+        timeout: float = TIMEOUT,
+    ) -> Iterator[tuple[int, int]]:
+        """Yields pairs (index of the prompt, id) as they are computed; options as in `generate`.
+
+        at_once: sequences that share the steps. A prompt of any length takes the place of a
+        sequence that ended, while the others go on. n: ids for all, or for each prompt.
+        """
+        ids = [self._ids_of(prompt, f"prompts[{i}]") for i, prompt in enumerate(prompts)]
+        counts = [n] * len(ids) if isinstance(n, (int, np.integer)) else list(n)
+        if len(counts) != len(ids) or any(operator.index(c) < 0 for c in counts):
+            raise InvalidError(f"n: expected counts for {len(ids)} prompts, got {n!r}")
+        stops = frozenset(self.stop_ids if stop is None else stop)
+        # The last id is not fed again.
+        capacity = max((len(p) + c - 1 for p, c in zip(ids, counts) if c), default=0)
+        if self.max_length is not None and capacity > self.max_length:
+            raise InvalidError(
+                f"n: the model has {self.max_length} positions, but {capacity} are asked for"
+            )
+        work = [(i, p, c) for i, (p, c) in enumerate(zip(ids, counts)) if c]
+        batch = min(operator.index(at_once), len(work))
+        if at_once < 1:
+            raise InvalidError(f"at_once: expected at least 1, got {at_once}")
+        if not work:
+            return
+        sampling = Sampling(temperature, top_k, top_p, min_p, seed)
+        session = Session(self, batch, capacity, sampling, kv_dtype)
+        try:
+            yield from session.run(work, stops, timeout)
+        finally:
+            session.close()
+
+    def logits(self, ids: Prompt, *, timeout: float = TIMEOUT) -> np.ndarray:
+        """The logits after each id of a text: float32 [n][n_token]."""
+        ids = self._ids_of(ids, "ids")
+        if self.max_length is not None and len(ids) > self.max_length:
+            raise InvalidError(f"ids: the model has {self.max_length} positions, got {len(ids)}")
+        rows = min(CHUNK, len(ids))
+        cache = _cache_of(self, 1, len(ids), "f32")
+        chunk = _Recording(self, cache, len(ids), rows)
+        logits = self.add_head(chunk.graph, chunk.hidden)
+        chunk.graph.plan.finish()
+        result = np.empty((len(ids), self.n_token), np.float32)
+        for at in range(0, len(ids), rows):
+            part = ids[at : at + rows]
+            chunk.write([part], [at])
+            chunk.graph.plan.run(timeout)
+            result[at : at + rows] = logits.read()[0, : len(part)]
+        cache.close()
+        return result
+
+    def _ids_of(self, prompt: Any, what: str) -> list[int]:
+        ids = (
+            self.encode(prompt) if isinstance(prompt, str) else [operator.index(i) for i in prompt]
+        )
+        if not ids:
+            raise InvalidError(f"{what}: expected at least one id")
+        for i in ids:
+            if not 0 <= i < self.n_token:
+                raise InvalidError(f"{what}: the model has {self.n_token} ids, got {i}")
+        return ids
+
+
+def _cache_of(model: Decoder, batch: int, capacity: int, dtype: str) -> Cache:
+    return Cache(
+        model.device,
+        batch=batch,
+        n_layer=model.n_layer,
+        n_kv_head=model.n_kv_head,
+        head_dim=model.head_dim,
+        capacity=capacity,
+        key_dtype=dtype,
+    )
+
+
+class _Recording:
+    """A plan that takes up to `rows` ids of each sequence. n_append and next may be shared."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        cache: Cache,
+        capacity: int,
+        rows: int,
+        ids: Tensor | None = None,
+    ) -> None:
+        device, batch = model.device, cache.batch
+        self.graph = Graph(device, batch, rows)
+        self.own_ids = ids is None
+        self.ids = device.empty((batch, rows), "i32") if ids is None else ids
+        self.positions = device.empty((batch, rows), "i32") if model.needs_positions else None
+        self.n_append = device.empty((batch,), "i32")
+        self._last: dict[Any, bytes] = {}
+        inputs = Inputs(self.ids, self.positions, self.n_append, cache, capacity)
+        self.hidden = model.add(self.graph, inputs)
+
+    def put(self, tensor: Tensor, values: Any) -> None:
+        """Writes whole numbers, if they are other ones than the last time."""
+        array = np.ascontiguousarray(values, np.int32)
+        if self._last.get(tensor) != array.tobytes():
+            tensor.write(array)
+            self._last[tensor] = array.tobytes()
+
+    def write(self, parts: Sequence[Sequence[int]], lengths: Sequence[int]) -> None:
+        """The ids of each sequence, () for one that waits, and where they begin."""
+        rows = self.graph.rows
+        if self.own_ids:
+            self.put(self.ids, [[*p, *[-1] * (rows - len(p))] for p in parts])
+        if self.positions is not None:
+            self.put(self.positions, np.asarray(lengths)[:, None] + np.arange(rows))
+        self.put(self.n_append, [len(p) for p in parts])
+
+
+class _Sequence:
+    """What a place of the batch is doing."""
+
+    def __init__(self, index: int, prompt: list[int], count: int) -> None:
+        self.index = index
+        self.pending = prompt  # ids that are not in the cache
+        self.left = count
+        self.length = 0
+
+
+class Session:
+    """The recorded plans of one batch."""
+
+    def __init__(
+        self, model: Decoder, batch: int, capacity: int, sampling: Sampling, kv_dtype: str
+    ) -> None:
+        device = model.device
+        self.cache = _cache_of(model, batch, capacity, kv_dtype)
+        self.next = device.empty((batch,), "i32")
+        self.step_count = device.tensor(np.zeros(1, np.int32))
+        self.sampling = sampling
+        self.batch = batch
+        # A run of one row reads `next`, so that a token needs nothing from the host.
+        self.step = _Recording(model, self.cache, capacity, 1, self.next.reshape(batch, 1))
+        self._end(model, self.step, self.step.hidden.reshape(batch, self.step.hidden.shape[2]))
+        self.rows = min(CHUNK, capacity)
+        self.chunk: _Recording | None = None
+        if self.rows > 1:
+            self.chunk = _Recording(model, self.cache, capacity, self.rows)
+            graph = self.chunk.graph
+            self.last = device.empty((batch,), "i32")
+            table = self.chunk.hidden.reshape(batch * self.rows, self.chunk.hidden.shape[2])
+            self._end(model, self.chunk, graph.gather(table, self.last))
+
+    def close(self) -> None:
+        for recording in (self.step, self.chunk):
+            if recording:
+                recording.graph.plan.close()
+        self.cache.close()
+
+    def _end(self, model: Decoder, recording: _Recording, rows: Tensor) -> None:
+        plan = recording.graph.plan
+        logits = model.add_head(recording.graph, rows)
+        if self.sampling.temperature:
+            plan.sample(logits, self.next, **self.sampling._asdict(), step=self.step_count)
+        else:
+            plan.argmax(logits, self.next)
+        plan.finish()
+
+    def run(
+        self, work: list[tuple[int, list[int], int]], stops: frozenset[int], timeout: float
+    ) -> Iterator[tuple[int, int]]:
+        queue = [_Sequence(*item) for item in work]
+        places: list[_Sequence | None] = [None] * self.batch
+        known = np.full(self.batch, -1, np.int32)  # what `next` holds
+        while queue or any(places):
+            for b in range(self.batch):
+                if places[b] is None and queue:
+                    places[b] = queue.pop(0)
+                    if self.cache.length(b):
+                        self.cache.truncate(b, 0)
+            known = self._run_once(places, known, timeout)
+            for b, sequence in enumerate(places):
+                if sequence is None or sequence.pending:
+                    continue
+                token = int(known[b])
+                if token < 0:
+                    raise UnsupportedError("the logits of a row are all NaN or -inf: no id drawn")
+                sequence.left -= 1
+                sequence.pending = [token]
+                if token in stops or sequence.left == 0:
+                    places[b] = None
+                if token not in stops:
+                    yield sequence.index, token
+
+    def _run_once(
+        self, places: list[_Sequence | None], known: np.ndarray, timeout: float
+    ) -> np.ndarray:
+        """A run of the plan for chunks if a prompt has more than one id left, else of the other."""
+        long = any(s is not None and len(s.pending) > 1 for s in places)
+        recording = self.chunk if long else self.step
+        assert recording is not None
+        rows = recording.graph.rows
+        parts = [s.pending[:rows] if s else [] for s in places]
+        recording.write(parts, [s.length if s else 0 for s in places])
+        if long:
+            recording.put(self.last, [b * rows + max(len(p), 1) - 1 for b, p in enumerate(parts)])
+        else:
+            wanted = np.array([p[0] if p else known[b] for b, p in enumerate(parts)], np.int32)
+            if not np.array_equal(wanted, known):
+                self.next.write(wanted)
+        recording.graph.plan.run(timeout)
+        for s, part in zip(places, parts):
+            if s:
+                s.pending = s.pending[len(part) :]
+                s.length += len(part)
+        return self.next.read()

@@ -1,0 +1,50 @@
+"""The tensors between the operations of a recorded model."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .._device import Device
+from .._plan import Plan
+from .._tensor import Tensor
+
+# Seconds that a run may take; the first one compiles, which takes a CPU driver long.
+TIMEOUT = 600.0
+
+
+class Linear(NamedTuple):
+    weight: Tensor  # [out][in]
+    bias: Tensor | None = None
+
+    @property
+    def size(self) -> int:
+        return int(self.weight.shape[0])
+
+
+class Graph:
+    """A plan over rows [batch][rows][width] of float32."""
+
+    def __init__(self, device: Device, batch: int, rows: int) -> None:
+        self.device = device
+        self.batch = batch
+        self.rows = rows
+        self.plan = Plan(device)
+
+    def make(self, width: int) -> Tensor:
+        return self.device.empty((self.batch, self.rows, width))
+
+    def heads(self, tensor: Tensor, n_head: int) -> Tensor:
+        """View [batch][n_head][rows][dim] of [batch][rows][n_head * dim]."""
+        dim = tensor.shape[2] // n_head
+        return tensor.reshape(self.batch, self.rows, n_head, dim).permute(0, 2, 1, 3)
+
+    def linear(self, input: Tensor, by: Linear, output: Tensor | None = None) -> Tensor:
+        if output is None:
+            output = self.device.empty((*input.shape[:-1], by.size))
+        self.plan.linear(input, by.weight, output, bias=by.bias)
+        return output
+
+    def gather(self, table: Tensor, ids: Tensor, **options: Any) -> Tensor:
+        output = self.device.empty((*ids.shape, table.shape[1]))
+        self.plan.gather(table, ids, output, **options)
+        return output

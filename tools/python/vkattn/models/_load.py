@@ -1,0 +1,142 @@
+"""Which family a file is of."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Union
+
+from .._config import read_json_file, shown
+from .._device import Device, pick_device
+from .._errors import FileError, InvalidError, UnsupportedError
+from .._gguf import GGUF
+from ._bert import Bert, pooling_of
+from ._decoder import Decoder
+from ._gpt2 import GPT2
+from ._llama import ARCHITECTURES, MODEL_TYPES, Llama, sizes_of_config, sizes_of_gguf
+from ._source import FolderWeights, GGUFWeights, Keys
+from ._text import Text
+
+# Keys that do not change what a model computes here: of training, of texts, of how it was stored.
+_INERT = {
+    *(
+        "architectures",
+        "transformers_version",
+        "torch_dtype",
+        "dtype",
+        "_name_or_path",
+        "use_cache",
+    ),
+    *(
+        "attention_dropout",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "initializer_range",
+    ),
+    *("classifier_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "gradient_checkpointing"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id", "model_type"),
+    *("cls_token_id", "decoder_start_token_id", "tokenizer_class", "task_specific_params"),
+    *("pretraining_tp", "output_attentions", "output_hidden_states", "output_past", "return_dict"),
+    *("is_encoder_decoder", "tie_encoder_decoder", "problem_type", "id2label", "label2id"),
+    *("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type"),
+    *(
+        "summary_use_proj",
+        "is_llama_config",
+        "transformers.js_config",
+        "auto_map",
+        "chunk_size_feed_forward",
+    ),
+    *("finetuning_task", "directionality", "pooler_fc_size", "pooler_num_attention_heads"),
+    *(
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+        "pruned_heads",
+        "name_or_path",
+    ),
+}
+_INERT_GGUF = ("general.", "tokenizer.", "quantize.", "mradermacher.")
+
+
+def load(
+    path: str | os.PathLike[str], *, device: Device | None = None, dtype: str | None = None
+) -> Union[Decoder, Bert]:
+    """The model of a folder with config.json and safetensors files, or of a GGUF file.
+
+    dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
+    stay as they are. On a terminal a bar on stderr shows how far loading is.
+    """
+    place = os.fspath(path)
+    if os.path.isdir(place):
+        return _load_folder(place, pick_device(device), dtype)
+    if dtype is not None:
+        raise InvalidError("dtype: the weights of a GGUF file stay as they are")
+    return _load_gguf(GGUF(place), pick_device(device))
+
+
+def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(i) is int for i in ids):
+        raise FileError(f"{where}: eos_token_id: expected whole numbers, got {shown(value)}")
+    return tuple(ids)
+
+
+def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decoder, Bert]:
+    where = os.path.join(folder, "config.json")
+    keys = Keys(read_json_file(where), where)
+    kind = keys.get("model_type", str)
+    known = (*MODEL_TYPES, "gpt2", "bert")
+    if kind not in known:
+        raise UnsupportedError(
+            f"{where}: model_type {shown(kind)} is not supported; expected one of"
+            f" {', '.join(known)}"
+        )
+    keys.only("quantization_config")
+    stop = keys.values.get("eos_token_id")
+    generation = os.path.join(folder, "generation_config.json")
+    if kind != "bert" and os.path.isfile(generation):
+        stop = read_json_file(generation).get("eos_token_id", stop)
+    stops, text = _stop_ids(stop, where), Text(folder)
+    sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
+    weights = FolderWeights(folder, device, dtype)
+    model: Union[Decoder, Bert]
+    try:
+        if sizes:
+            model = Llama(weights, sizes, 0, stops, text)
+        elif kind == "gpt2":
+            model = GPT2(weights, keys, stops, text)
+        else:
+            model = Bert(weights, keys, pooling_of(folder), text)
+    finally:
+        weights.progress.close()
+    unknown = sorted(keys.left - _INERT)
+    if unknown:
+        warnings.warn(
+            f"{where}: it is not known what {', '.join(map(shown, unknown))} would change: computed"
+            " without",
+            stacklevel=3,
+        )
+    return model
+
+
+def _load_gguf(file: GGUF, device: Device) -> Decoder:
+    keys = Keys(file.metadata, file.path)
+    kind = keys.get("general.architecture", str)
+    if kind not in ARCHITECTURES:
+        raise UnsupportedError(
+            f"{file.path}: general.architecture {shown(kind)} is not supported; expected one of"
+            f" {', '.join(ARCHITECTURES)}"
+        )
+    keys.only("split.count", 0, 1)
+    if "token_embd.weight" not in file.names:
+        raise InvalidError(f"{file.path}: there is no tensor token_embd.weight")
+    weights = GGUFWeights(file, device)
+    sizes = sizes_of_gguf(keys, kind, file, weights)
+    unknown = sorted(key for key in keys.left if not key.startswith((*_INERT_GGUF, "split.")))
+    if unknown:
+        raise UnsupportedError(f"{file.path}: it is not known what {unknown[0]} would change")
+    stops = _stop_ids(file.metadata.get("tokenizer.ggml.eos_token_id"), file.path)
+    try:
+        return Llama(weights, sizes, 1, stops, Text(file))
+    finally:
+        weights.progress.close()

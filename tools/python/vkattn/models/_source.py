@@ -1,0 +1,238 @@
+"""The tensors of a model's files, each of which is used or refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable
+
+import numpy as np
+
+from .._arrays import DTYPES, FLOATS, HostArray, host_array
+from .._config import Config, read_json_file, shown
+from .._device import Device
+from .._errors import FileError, InvalidError, UnsupportedError
+from .._gguf import GGUF
+from .._safetensors import SafetensorsFile, _file_name
+from .._tensor import Tensor
+
+
+class Progress:
+    """A bar on stderr while weights are loaded, if that is a terminal."""
+
+    WIDTH = 40
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what = what
+        self.total = max(total, 1)
+        self.done = 0
+        self.shown = -1
+        self.on = sys.stderr is not None and sys.stderr.isatty()
+
+    def add(self, size: int) -> None:
+        self.done += size
+        percent = min(100 * self.done // self.total, 100)
+        if self.on and percent != self.shown:
+            self.shown = percent
+            bar = "#" * (percent * self.WIDTH // 100)
+            sys.stderr.write(f"\r{self.what} [{bar:<{self.WIDTH}}] {percent:3} %")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        if self.on and self.shown >= 0:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+        self.on = False
+
+
+class Weights:
+    """Uploads tensors by their names. What nothing asked for is refused in the end, but for what
+    a family knows to be without effect, which `unused` lists."""
+
+    path: str
+
+    def __init__(self, device: Device, names: set[str], total: int) -> None:
+        self.device = device
+        self.left = set(names)
+        self.names = frozenset(names)
+        self.unused: list[str] = []
+        self.progress = Progress(f"loading {os.path.basename(self.path.rstrip(os.sep))}", total)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def _size(self, name: str) -> int:
+        raise NotImplementedError
+
+    def _upload(self, name: str, transposed: bool) -> Tensor:
+        raise NotImplementedError
+
+    def _floats(self, name: str) -> np.ndarray:
+        """As float32."""
+        raise NotImplementedError
+
+    def _take(self, name: str, shape: tuple[int, ...]) -> None:
+        if name not in self.names:
+            raise InvalidError(f"{self.path}: there is no tensor {name}")
+        if self._shape(name) != shape:
+            raise InvalidError(
+                f"{self.path}: {name}: expected {list(shape)}, got {list(self._shape(name))}"
+            )
+        if name in self.left:
+            self.progress.add(self._size(name))
+        self.left.discard(name)
+
+    def matrix(self, name: str, rows: int, columns: int, *, transposed: bool = False) -> Tensor:
+        """[rows][columns]; transposed: the file has it the other way round."""
+        self._take(name, (columns, rows) if transposed else (rows, columns))
+        return self._upload(name, transposed)
+
+    def vector(self, name: str, size: int) -> Tensor:
+        """In float32, as norms take them."""
+        self._take(name, (size,))
+        return self.device.tensor(self._floats(name))
+
+    def numbers(self, name: str, size: int) -> list[float]:
+        self._take(name, (size,))
+        return [float(x) for x in self._floats(name)]
+
+    def finish(self, without_effect: Callable[[str], bool]) -> None:
+        self.unused = sorted(name for name in self.left if without_effect(name))
+        self.progress.close()
+        unknown = sorted(self.left - set(self.unused))
+        if unknown:
+            raise UnsupportedError(
+                f"{self.path}: tensor {unknown[0]} is not known, nor what it would change"
+                + (f"; {len(unknown) - 1} more" if len(unknown) > 1 else "")
+            )
+
+
+class FolderWeights(Weights):
+    """Of model.safetensors, or of the files that model.safetensors.index.json names."""
+
+    def __init__(self, folder: str, device: Device, dtype: str | None) -> None:
+        if dtype is not None and dtype not in FLOATS:
+            raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype!r}")
+        self.path = folder
+        self.dtype = dtype
+        self._files = _open_folder(folder)
+        names = set(self._files)
+        super().__init__(device, names, sum(self._size(name) for name in names))
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._files[name].shape(name))
+
+    def _size(self, name: str) -> int:
+        return int(np.prod(self._shape(name), dtype=np.int64))
+
+    def _upload(self, name: str, transposed: bool) -> Tensor:
+        host = host_array(self._files[name].array(name), name, self.dtype)
+        if transposed:
+            host = HostArray(np.ascontiguousarray(host.data.T), host.dtype)
+        tensor = Tensor(self.device, host.data.shape, host.dtype)
+        tensor._write(host)
+        return tensor
+
+    def _floats(self, name: str) -> np.ndarray:
+        return host_array(self._files[name].array(name), name, "f32").data
+
+
+def _open_folder(folder: str) -> dict[str, SafetensorsFile]:
+    """The file of each tensor."""
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if not os.path.isfile(index):
+        file = SafetensorsFile(os.path.join(folder, "model.safetensors"))
+        return {name: file for name in file.names}
+    places = read_json_file(index).get("weight_map")
+    if not isinstance(places, dict):
+        raise FileError(f"{index}: not a checkpoint's index: expected an object weight_map")
+    open_files: dict[str, SafetensorsFile] = {}
+    found = {}
+    for name, place in places.items():
+        place = _file_name(place, index)
+        if place not in open_files:
+            open_files[place] = SafetensorsFile(os.path.join(folder, place))
+        if name not in open_files[place].names:
+            raise FileError(f"{index}: {shown(place)} has no tensor {shown(name)}")
+        found[name] = open_files[place]
+    for file in open_files.values():
+        for name in file.names:
+            if name not in found:
+                raise FileError(f"{index}: tensor {shown(name)} of {file.path} is not named")
+    return found
+
+
+class GGUFWeights(Weights):
+    """In the types of the file, quantised ones too."""
+
+    def __init__(self, file: GGUF, device: Device) -> None:
+        self.path = file.path
+        self.file = file
+        super().__init__(device, set(file.names), sum(self._size(name) for name in file.names))
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.file.shape(name)
+
+    def _size(self, name: str) -> int:
+        return int(self.file.raw(name).size)
+
+    def _upload(self, name: str, transposed: bool) -> Tensor:
+        assert not transposed
+        kind = self.file.type(name).lower()
+        if kind in DTYPES:
+            return self.file.upload(name, self.device)
+        raise UnsupportedError(f"{self.path}: {name}: type {kind} is not supported")
+
+    def _floats(self, name: str) -> np.ndarray:
+        return np.ascontiguousarray(self.file.array(name), np.float32)
+
+
+# ---- Keys ---------------------------------------------------------------------------------------
+
+
+class Keys:
+    """The keys of config.json or of GGUF's metadata; `left` are those that nothing asked for."""
+
+    def __init__(self, values: dict[str, Any], where: str) -> None:
+        self.config = Config(values, where)
+        self.where = where
+        self.values = values
+        self.left = set(values)
+
+    def get(self, key: str, kind: Any, default: Any = None) -> Any:
+        """A value of a type, or one of several; the default where there is none, or null."""
+        self.left.discard(key)
+        value = self.values.get(key)
+        if value is None:
+            return default
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if float in kinds and type(value) is int and abs(value) < 2**64:
+            value = float(value)
+        if type(value) not in kinds:
+            names = " or ".join(x.__name__ for x in kinds)
+            raise FileError(f"{self.where}: {key}: expected {names}, got {shown(value)}")
+        return value
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value = self.get(key, int, default)
+        if value is None:
+            raise FileError(f"{self.where}: there is no {key}")
+        if not 1 <= value <= 2**24:
+            raise FileError(f"{self.where}: {key}: expected 1 to 2^24, got {value}")
+        return int(value)
+
+    def only(self, key: str, *allowed: Any) -> None:
+        """A key of which the first value, its default, or another of these is supported."""
+        self.left.discard(key)
+        value = self.values.get(key)
+        if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
+            raise UnsupportedError(f"{self.where}: {key} {shown(value)} is not supported")
+
+    def positive(self, key: str, default: float) -> float:
+        value = self.get(key, float, default)
+        if not 0 < value < 3e38:
+            raise FileError(f"{self.where}: {key}: expected a positive number, got {shown(value)}")
+        return float(value)
