@@ -54,10 +54,6 @@ enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_o
                    vka_tensor_shape(op->output, 3) == vka_tensor_shape(op->v, 3),
                "%s: output is not [%u, %u, %u, %u]", caller, vka_tensor_shape(op->q, 0), n_head,
                vka_tensor_shape(op->q, 2), vka_tensor_shape(op->v, 3));
-    uint32_t batch = vka_tensor_shape(op->q, 0);
-    ENSURE(slice_check(log, caller, "k", op->k, 0, batch));
-    ENSURE(slice_check(log, caller, "v", op->v, 0, batch));
-    ENSURE(slice_check_options(log, caller, &op->options, batch, n_head));
     if (op->past_key || op->past_value || op->present_key || op->present_value ||
         op->options.scores || op->options.log_sum_exp)
         return log_error(
@@ -65,6 +61,10 @@ enum vka_status sequence_check(struct vka_mpi *mpi, const struct vka_attention_o
             "%s: past, present, returned scores and log_sum_exp are not supported for positions "
             "split over ranks",
             caller);
+    uint32_t batch = vka_tensor_shape(op->q, 0);
+    ENSURE(slice_check(log, caller, "k", op->k, 0, batch));
+    ENSURE(slice_check(log, caller, "v", op->v, 0, batch));
+    ENSURE(slice_check_options(log, caller, &op->options, batch, n_head));
     return VKA_OK;
 }
 
