@@ -45,6 +45,8 @@ LLAMA = {
     "eos_token_id": 2,
 }
 
+PHI3 = {**LLAMA, "model_type": "phi3", "pad_token_id": 0}  # its default has no row in the embedding
+
 
 def llama_shapes(config):
     head_dim = config.get("head_dim", WIDTH // HEADS)
@@ -56,7 +58,11 @@ def llama_shapes(config):
         shapes["lm_head.weight"] = (TOKENS, WIDTH)
     for i in range(LAYERS):
         at = f"model.layers.{i}."
-        rows = {"q": HEADS * head_dim, "k": KV_HEADS * head_dim, "v": KV_HEADS * head_dim}
+        kv = config["num_key_value_heads"] * head_dim
+        rows = {"q": HEADS * head_dim, "k": kv, "v": kv}
+        mlp = {"gate": INNER, "up": INNER}
+        if kind == "phi3":
+            rows, mlp = {"qkv": sum(rows.values())}, {"gate_up": 2 * INNER}
         for x, n in rows.items():
             shapes[f"{at}self_attn.{x}_proj.weight"] = (n, WIDTH)
         shapes[f"{at}self_attn.o_proj.weight"] = (WIDTH, HEADS * head_dim)
@@ -66,8 +72,7 @@ def llama_shapes(config):
         if kind == "qwen3":
             shapes[f"{at}self_attn.q_norm.weight"] = (head_dim,)
             shapes[f"{at}self_attn.k_norm.weight"] = (head_dim,)
-        mlp = {"gate": (INNER, WIDTH), "up": (INNER, WIDTH), "down": (WIDTH, INNER)}
-        for x, shape in mlp.items():
+        for x, shape in {**{x: (n, WIDTH) for x, n in mlp.items()}, "down": (WIDTH, INNER)}.items():
             shapes[f"{at}mlp.{x}_proj.weight"] = shape
             if config.get("mlp_bias"):
                 shapes[f"{at}mlp.{x}_proj.bias"] = shape[:1]
@@ -196,6 +201,21 @@ def turn(x, position, frequencies, factor, interleaved=False):
     return y
 
 
+def parted(config, tensors):
+    """Phi 3's fused matrices as Llama's."""
+    heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
+    made = dict(tensors)
+    for name, x in tensors.items():
+        if "qkv_proj" in name:
+            dim = len(x) // (heads + 2 * kv)
+            parts = dict(zip("qkv", np.split(x, [heads * dim, (heads + kv) * dim])))
+            made.update({name.replace("qkv", part): y for part, y in parts.items()})
+        elif "gate_up" in name:
+            parts = dict(zip(("gate", "up"), np.split(x, 2)))
+            made.update({name.replace("gate_up", part): y for part, y in parts.items()})
+    return made
+
+
 def of(tensors, name):
     """A linear of the tensors: x -> W x + b."""
     weight = np.asarray(tensors[f"{name}.weight"], np.float64)
@@ -207,7 +227,7 @@ class LlamaOracle:
     """Logits a token at a time, as a cache would have it."""
 
     def __init__(self, config, tensors, length=64):
-        self.c, self.t = config, tensors
+        self.c, self.t = config, parted(config, tensors)
         self.head_dim = config.get(
             "head_dim", config["hidden_size"] // config["num_attention_heads"]
         )
@@ -221,7 +241,7 @@ class LlamaOracle:
         c = self.c
         if "layer_types" in c:
             return c["sliding_window"] if c["layer_types"][i] == "sliding_attention" else None
-        return c.get("sliding_window") if c["model_type"] == "mistral" else None
+        return c.get("sliding_window") if c["model_type"] in ("mistral", "phi3") else None
 
     def attend(self, i, h, position):
         c, t = self.c, self.t

@@ -10,7 +10,7 @@ import models_oracle as tiny
 import numpy as np
 import oracle
 import pytest
-from test_rope import LLAMA3, YARN
+from test_rope import LLAMA3, LONG, YARN
 
 import vkattn
 import vkattn.models
@@ -48,6 +48,21 @@ DECODERS = {
     ),
     "qwen3": (
         {**tiny.LLAMA, "model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+        tiny.llama_shapes,
+        tiny.LlamaOracle,
+    ),
+    "phi3": (
+        {**tiny.PHI3, "partial_rotary_factor": 0.5, "sliding_window": 6},
+        tiny.llama_shapes,
+        tiny.LlamaOracle,
+    ),
+    "phi3 long": (
+        {
+            **tiny.PHI3,
+            "num_key_value_heads": 4,
+            "rope_scaling": LONG,
+            "original_max_position_embeddings": 8,
+        },
         tiny.llama_shapes,
         tiny.LlamaOracle,
     ),
@@ -296,6 +311,9 @@ def test_bert_of_transformers(device, bert, tmp_path):
         ("qwen2", {"layer_types": ["chunked"] * 2}, "layer_types .* is not supported"),
         ("qwen2", {"use_sliding_window": False}, "expected a sliding_window"),
         ("mistral", {"attention_bias": True}, "attention_bias true is not supported"),
+        ("phi3", {"attention_bias": True}, "attention_bias true is not supported"),
+        ("phi3", {"num_key_value_heads": 4}, r"qkv_proj.weight: expected \[96, 32\], got \[64, "),
+        ("phi3 long", {"model_type": "llama", "rope_scaling": None}, "there is no .*q_proj.weight"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention True is not supported"),
         ("gpt2", {"n_head": 5}, "n_head: 5 do not divide 32"),
         ("gpt2", {"tie_word_embeddings": False}, "there is no tensor lm_head.weight"),
@@ -352,6 +370,8 @@ def test_windows():
         ("qwen2", {"sliding_window": 9, **on}, [None] * 3),  # from layer 28 on
         ("qwen3", {"max_window_layers": 1, **on}, [None, 4096, 4096]),
         ("llama", {"sliding_window": None}, [None] * 3),
+        ("phi3", {}, [None] * 3),
+        ("phi3", {"sliding_window": 9}, [9] * 3),
     ):
         assert _layer_kinds(Keys(config, "config"), kind, 3) == want
 

@@ -47,6 +47,7 @@ class Sizes:
     head_norms: bool = False  # of queries and keys
     tied: bool = False
     interleaved: bool = False
+    fused: bool = False  # q, k and v in one matrix, gate and up in another
 
 
 # Names of tensors: safetensors, GGUF.
@@ -56,12 +57,14 @@ _NAMES = {
     "head": ("lm_head", "output"),
     "attn_norm": ("input_layernorm", "attn_norm"),
     "ffn_norm": ("post_attention_layernorm", "ffn_norm"),
+    "qkv": ("self_attn.qkv_proj", "attn_qkv"),
     "q": ("self_attn.q_proj", "attn_q"),
     "k": ("self_attn.k_proj", "attn_k"),
     "v": ("self_attn.v_proj", "attn_v"),
     "o": ("self_attn.o_proj", "attn_output"),
     "q_norm": ("self_attn.q_norm", "attn_q_norm"),
     "k_norm": ("self_attn.k_norm", "attn_k_norm"),
+    "gate_up": ("mlp.gate_up_proj", "ffn_up"),
     "gate": ("mlp.gate_proj", "ffn_gate"),
     "up": ("mlp.up_proj", "ffn_up"),
     "down": ("mlp.down_proj", "ffn_down"),
@@ -75,18 +78,26 @@ class _Block:
             weight = weights.matrix(f"{name}.weight", rows, columns)
             return Linear(weight, weights.vector(f"{name}.bias", rows) if bias else None)
 
+        def fused(part: str, *rows: int) -> list[Linear]:
+            name = f"{prefix}{_NAMES[part][kind]}.weight"
+            return [Linear(weight) for weight in weights.matrices(name, rows, s.width)]
+
         def norm(part: str, size: int) -> Tensor:
             return weights.vector(f"{prefix}{_NAMES[part][kind]}.weight", size)
 
         heads, kv = s.n_head * s.head_dim, s.n_kv_head * s.head_dim
         self.attn_norm = norm("attn_norm", s.width)
         self.ffn_norm = norm("ffn_norm", s.width)
-        self.q = linear("q", heads, s.width, s.qkv_bias)
-        self.k = linear("k", kv, s.width, s.qkv_bias)
-        self.v = linear("v", kv, s.width, s.qkv_bias)
+        if s.fused:
+            self.q, self.k, self.v = fused("qkv", heads, kv, kv)
+            self.gate, self.up = fused("gate_up", s.ffn_width, s.ffn_width)
+        else:
+            self.q = linear("q", heads, s.width, s.qkv_bias)
+            self.k = linear("k", kv, s.width, s.qkv_bias)
+            self.v = linear("v", kv, s.width, s.qkv_bias)
+            self.gate = linear("gate", s.ffn_width, s.width, s.mlp_bias)
+            self.up = linear("up", s.ffn_width, s.width, s.mlp_bias)
         self.o = linear("o", s.width, heads, s.output_bias)
-        self.gate = linear("gate", s.ffn_width, s.width, s.mlp_bias)
-        self.up = linear("up", s.ffn_width, s.width, s.mlp_bias)
         self.down = linear("down", s.width, s.ffn_width, s.mlp_bias)
         self.norms: dict[str, Any] = {}
         if s.head_norms:
@@ -95,7 +106,7 @@ class _Block:
 
 
 class Llama(Decoder):
-    """LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, or their GGUF."""
+    """The CausalLM of Llama, Mistral, Phi 3, Qwen 2 and Qwen 3; GGUF of Llama and Qwen."""
 
     max_length = None
 
@@ -171,7 +182,7 @@ class Llama(Decoder):
 
 # ---- config.json --------------------------------------------------------------------------------
 
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+MODEL_TYPES = ("llama", "mistral", "phi3", "qwen2", "qwen3")
 
 
 def _layer_kinds(keys: Keys, kind: str, n_layer: int) -> list[int | None]:
@@ -182,12 +193,14 @@ def _layer_kinds(keys: Keys, kind: str, n_layer: int) -> list[int | None]:
         keys.only("max_window_layers")
         keys.only("layer_types", ["full_attention"] * n_layer)
         return [None] * n_layer
-    # Where the key is missing, not null, transformers has a window.
-    window = keys.get("sliding_window", int, None if "sliding_window" in keys.values else 4096)
-    if kind != "mistral":
+    # Where the key is missing, not null, transformers has a window, but for Phi 3.
+    missing = "sliding_window" not in keys.values and kind != "phi3"
+    window = keys.get("sliding_window", int, 4096 if missing else None)
+    every_layer = kind in ("mistral", "phi3")
+    if not every_layer:
         on = keys.get("use_sliding_window", bool, False)
         window = window if on else None
-    first = keys.get("max_window_layers", int, 28 if kind != "mistral" else 0)
+    first = keys.get("max_window_layers", int, 0 if every_layer else 28)
     kinds = keys.get("layer_types", list)
     if window is not None and window < 1:
         raise FileError(f"{keys.where}: sliding_window: expected at least 1, got {window}")
@@ -212,7 +225,7 @@ def sizes_of_config(keys: Keys, kind: str) -> Sizes:
     width, n_head = keys.size("hidden_size"), keys.size("num_attention_heads")
     n_layer = keys.size("num_hidden_layers")
     attention_bias = kind == "qwen2" or keys.get("attention_bias", bool, False)
-    if kind == "mistral" and attention_bias:
+    if kind in ("mistral", "phi3") and attention_bias:
         raise UnsupportedError(f"{keys.where}: attention_bias true is not supported")
     activation = keys.get("hidden_act", str, "silu")
     if activation not in ACTIVATIONS:
@@ -232,7 +245,7 @@ def sizes_of_config(keys: Keys, kind: str) -> Sizes:
         head_dim=head_dim,
         ffn_width=keys.size("intermediate_size"),
         n_token=keys.size("vocab_size"),
-        epsilon=keys.positive("rms_norm_eps", 1e-6),
+        epsilon=keys.positive("rms_norm_eps", 1e-5 if kind == "phi3" else 1e-6),
         rope=keys.config,
         windows=_layer_kinds(keys, kind, n_layer),
         activation=ACTIVATIONS[activation],
@@ -242,6 +255,7 @@ def sizes_of_config(keys: Keys, kind: str) -> Sizes:
         head_norms=kind == "qwen3",
         tied=keys.get("tie_word_embeddings", bool, False),
         interleaved=keys.get("rope_interleaved", bool, False),
+        fused=kind == "phi3",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -89,6 +89,11 @@ class Weights:
         """[rows][columns]; transposed: the file has it the other way round."""
         self._take(name, (columns, rows) if transposed else (rows, columns))
         return self._upload(name, transposed)
+
+    def matrices(self, name: str, rows: Sequence[int], columns: int) -> list[Tensor]:
+        """Views of a matrix that holds several, one below the other."""
+        whole = self.matrix(name, sum(rows), columns)
+        return [whole.slice(0, sum(rows[:i]), count) for i, count in enumerate(rows)]
 
     def vector(self, name: str, size: int) -> Tensor:
         """In float32, as norms take them."""
