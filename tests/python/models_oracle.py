@@ -115,6 +115,46 @@ def gpt2_shapes(config):
     return shapes
 
 
+NEOX = {
+    "model_type": "gpt_neox",
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "vocab_size": TOKENS,
+    "layer_norm_eps": 1e-5,
+    "hidden_act": "gelu",
+    "rotary_pct": 0.5,
+    "rotary_emb_base": 5000,
+    "max_position_embeddings": 256,
+    "use_parallel_residual": True,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+
+
+def neox_shapes(config):
+    at = "gpt_neox."
+    shapes = {f"{at}embed_in.weight": (TOKENS, WIDTH), "embed_out.weight": (TOKENS, WIDTH)}
+    for i in range(LAYERS):
+        at = f"gpt_neox.layers.{i}."
+        for name, rows, columns in (
+            ("attention.query_key_value", 3 * WIDTH, WIDTH),
+            ("attention.dense", WIDTH, WIDTH),
+            ("mlp.dense_h_to_4h", INNER, WIDTH),
+            ("mlp.dense_4h_to_h", WIDTH, INNER),
+        ):
+            shapes[f"{at}{name}.weight"] = (rows, columns)
+            if "mlp" in name or config.get("attention_bias", True):
+                shapes[f"{at}{name}.bias"] = (rows,)
+        for x in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"{at}{x}.weight"] = shapes[f"{at}{x}.bias"] = (WIDTH,)
+    at = "gpt_neox.final_layer_norm."
+    shapes[f"{at}weight"] = shapes[f"{at}bias"] = (WIDTH,)
+    return shapes
+
+
 BERT = {
     "model_type": "bert",
     "hidden_size": WIDTH,
@@ -320,6 +360,49 @@ class GPT2Oracle:
             h = gelu_tanh(of(t, f"{at}mlp.c_fc")(self.norm(f"{at}ln_2", x)))
             x = x + of(t, f"{at}mlp.c_proj")(h)
         return t["wte.weight"].astype(np.float64) @ self.norm("ln_f", x)
+
+
+class NeoXOracle:
+    def __init__(self, config, tensors):
+        self.c = config
+        self.t = {name.replace("gpt_neox.", ""): x for name, x in tensors.items()}
+        dim = int(WIDTH // HEADS * config["rotary_pct"])
+        self.frequencies = [config["rotary_emb_base"] ** (-2 * i / dim) for i in range(dim // 2)]
+        self.reset()
+
+    def reset(self):
+        self.seen = [([], []) for _ in range(LAYERS)]
+
+    def norm(self, name, x):
+        t = self.t
+        return layer_norm(x, t[f"{name}.weight"], t[f"{name}.bias"], self.c["layer_norm_eps"])
+
+    def attend(self, i, h):
+        """Heads one by one: each has its own rows of q, k and v in the fused matrix."""
+        at = f"layers.{i}.attention."
+        keys, values = self.seen[i]
+        position = len(keys)
+        fused = of(self.t, f"{at}query_key_value")(h).reshape(HEADS, 3, -1)
+        q, k = ([turn(x, position, self.frequencies, 1.0) for x in fused[:, j]] for j in (0, 1))
+        keys.append(k)
+        values.append(fused[:, 2])
+        out = [
+            mix(q[j], [x[j] for x in keys], [x[j] for x in values], len(q[j]) ** -0.5)
+            for j in range(HEADS)
+        ]
+        return of(self.t, f"{at}dense")(np.concatenate(out))
+
+    def step(self, token):
+        t = self.t
+        x = t["embed_in.weight"][token].astype(np.float64)
+        for i in range(LAYERS):
+            at = f"layers.{i}."
+            a = self.attend(i, self.norm(f"{at}input_layernorm", x))
+            before = x if self.c["use_parallel_residual"] else x + a
+            h = self.norm(f"{at}post_attention_layernorm", before)
+            h = of(t, f"{at}mlp.dense_4h_to_h")(gelu(of(t, f"{at}mlp.dense_h_to_4h")(h)))
+            x = x + a + h
+        return t["embed_out.weight"].astype(np.float64) @ self.norm("final_layer_norm", x)
 
 
 def logits(oracle, ids):

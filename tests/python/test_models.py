@@ -72,6 +72,12 @@ DECODERS = {
         tiny.gpt2_shapes,
         tiny.GPT2Oracle,
     ),
+    "gpt_neox": (tiny.NEOX, tiny.neox_shapes, tiny.NeoXOracle),
+    "gpt_neox serial": (
+        {**tiny.NEOX, "use_parallel_residual": False, "attention_bias": False, "rotary_pct": 1.0},
+        tiny.neox_shapes,
+        tiny.NeoXOracle,
+    ),
 }
 IDS = [5, 17, 3, 95, 0, 44, 44, 8, 31, 62, 9, 13]
 
@@ -125,7 +131,7 @@ PROMPTS = [IDS[:5], [7], list(range(3, 44)), IDS]  # the third one takes two chu
 COUNTS = [6, 9, 4, 1]
 
 
-@pytest.mark.parametrize("name", ["llama3", "gpt2"])
+@pytest.mark.parametrize("name", ["llama3", "gpt2", "gpt_neox"])
 def test_batch(made, monkeypatch, name):
     """Two places for four prompts: each gives what it gives alone, on two recorded plans, in one
     run a token."""
@@ -317,6 +323,11 @@ def test_bert_of_transformers(device, bert, tmp_path):
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention True is not supported"),
         ("gpt2", {"n_head": 5}, "n_head: 5 do not divide 32"),
         ("gpt2", {"tie_word_embeddings": False}, "there is no tensor lm_head.weight"),
+        ("gpt_neox", {"num_attention_heads": 5}, "num_attention_heads: 5 do not divide 32"),
+        ("gpt_neox", {"hidden_act": "x"}, "hidden_act 'x' is not supported"),
+        ("gpt_neox", {"attention_bias": False}, "attention.dense.bias is not known"),
+        ("gpt_neox", {"rotary_pct": 0.1}, "rotary embedding of 0 features"),
+        ("gpt_neox", {"rotary_emb_base": "x"}, "rotary_emb_base: expected float, got 'x'"),
         ("gpt2", {"activation_function": "x"}, "activation_function 'x' is not supported"),
     ],
 )
@@ -330,7 +341,7 @@ def test_refused(made, device, tmp_path, name, change, sentence):
 ODD = ["x", 0, -1, 2.5, 10**400, float("nan"), [], [[]], {}, {"a": 1}, True, None]
 
 
-@pytest.mark.parametrize("name", ["qwen2", "gpt2", "bert"])
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "gpt_neox", "bert"])
 def test_odd_values(device, tmp_path, rng, name):
     """Of any key: loaded, or refused with a sentence."""
     config, shapes = (tiny.BERT, tiny.bert_shapes) if name == "bert" else DECODERS[name][:2]

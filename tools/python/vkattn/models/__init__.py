@@ -11,8 +11,9 @@
 
 | model_type of config.json | class | tried with |
 |---|---|---|
-| llama, mistral, qwen2, qwen3 | `Llama`, also of GGUF files of llama, qwen2 and qwen3 | SmolLM2 |
+| llama, mistral, phi3, qwen2, qwen3 | `Llama`, also of GGUF files but of Phi and Mistral | SmolLM2 |
 | gpt2 | `GPT2` | random weights |
+| gpt_neox | `GPTNeoX` | random weights |
 | bert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2 |
 
 A checkpoint is a folder with config.json and safetensors files, or a GGUF file, whose quantised
@@ -26,5 +27,6 @@ from ._decoder import Decoder
 from ._gpt2 import GPT2
 from ._llama import Llama
 from ._load import load
+from ._neox import GPTNeoX
 
-__all__ = ["GPT2", "Bert", "Decoder", "Llama", "load"]
+__all__ = ["GPT2", "Bert", "Decoder", "GPTNeoX", "Llama", "load"]

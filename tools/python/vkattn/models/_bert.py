@@ -30,28 +30,17 @@ class Pooling(NamedTuple):
     max_length: int | None = None
 
 
-class _Norm:
-    def __init__(self, weights: Weights, name: str, size: int, epsilon: float) -> None:
-        self.options: dict[str, Any] = {
-            "kind": "layer",
-            "epsilon": epsilon,
-            "weight": weights.vector(f"{name}.weight", size),
-            "bias": weights.vector(f"{name}.bias", size),
-        }
-
-
 class _Block:
     def __init__(self, weights: Weights, prefix: str, width: int, inner: int, eps: float) -> None:
         def linear(name: str, rows: int, columns: int) -> Linear:
-            weight = weights.matrix(f"{prefix}{name}.weight", rows, columns)
-            return Linear(weight, weights.vector(f"{prefix}{name}.bias", rows))
+            return weights.linear(f"{prefix}{name}", rows, columns)
 
         self.qkv = [linear(f"attention.self.{x}", width, width) for x in ("query", "key", "value")]
         self.o = linear("attention.output.dense", width, width)
-        self.attn_norm = _Norm(weights, f"{prefix}attention.output.LayerNorm", width, eps)
+        self.attn_norm = weights.layer_norm(f"{prefix}attention.output.LayerNorm", width, eps)
         self.up = linear("intermediate.dense", inner, width)
         self.down = linear("output.dense", width, inner)
-        self.norm = _Norm(weights, f"{prefix}output.LayerNorm", width, eps)
+        self.norm = weights.layer_norm(f"{prefix}output.LayerNorm", width, eps)
 
 
 class _Recording:
@@ -121,7 +110,7 @@ class Bert:
         self.types = weights.matrix(
             f"{at}token_type_embeddings.weight", keys.size("type_vocab_size", 2), self.width
         )
-        self.norm = _Norm(weights, f"{at}LayerNorm", self.width, epsilon)
+        self.norm = weights.layer_norm(f"{at}LayerNorm", self.width, epsilon)
         self.blocks = [
             _Block(weights, f"{prefix}encoder.layer.{i}.", self.width, self.inner, epsilon)
             for i in range(self.n_layer)
@@ -142,17 +131,17 @@ class Bert:
         inner = graph.make(self.inner)
         plan.add(x, self.types.slice(0, 0, 1), x)  # texts, no pairs: type 0
         plan.add(x, self.positions.slice(0, 0, graph.rows), x)
-        plan.norm(x, x, **self.norm.options)
+        plan.norm(x, x, **self.norm)
         for block in self.blocks:
             for by, output in zip(block.qkv, (q, k, v)):
                 graph.linear(x, by, output)
             plan.attention(*heads, kv_length=lengths)
             graph.linear(context, block.o, added)
-            plan.norm(added, y, residual=x, **block.attn_norm.options)
+            plan.norm(added, y, residual=x, **block.attn_norm)
             graph.linear(y, block.up, inner)
             plan.activation(inner, inner, self.activation)
             graph.linear(inner, block.down, added)
-            plan.norm(added, x, residual=y, **block.norm.options)
+            plan.norm(added, x, residual=y, **block.norm)
         return x
 
     def encode(self, text: str) -> list[int]:

@@ -16,25 +16,14 @@ from ._text import Text
 _INERT = (".attn.bias", ".attn.masked_bias")  # the causal mask
 
 
-class _Norm:
-    def __init__(self, weights: Weights, name: str, size: int, epsilon: float) -> None:
-        self.options: dict[str, Any] = {
-            "kind": "layer",
-            "epsilon": epsilon,
-            "weight": weights.vector(f"{name}.weight", size),
-            "bias": weights.vector(f"{name}.bias", size),
-        }
-
-
 class _Block:
     def __init__(self, weights: Weights, prefix: str, width: int, inner: int, eps: float) -> None:
         def conv1d(name: str, rows: int, columns: int) -> Linear:
             """Stored [in][out]."""
-            weight = weights.matrix(f"{prefix}{name}.weight", rows, columns, transposed=True)
-            return Linear(weight, weights.vector(f"{prefix}{name}.bias", rows))
+            return weights.linear(f"{prefix}{name}", rows, columns, transposed=True)
 
-        self.attn_norm = _Norm(weights, f"{prefix}ln_1", width, eps)
-        self.ffn_norm = _Norm(weights, f"{prefix}ln_2", width, eps)
+        self.attn_norm = weights.layer_norm(f"{prefix}ln_1", width, eps)
+        self.ffn_norm = weights.layer_norm(f"{prefix}ln_2", width, eps)
         self.qkv = conv1d("attn.c_attn", 3 * width, width)
         self.o = conv1d("attn.c_proj", width, width)
         self.up = conv1d("mlp.c_fc", inner, width)
@@ -79,7 +68,7 @@ class GPT2(Decoder):
             _Block(weights, f"{prefix}h.{i}.", self.width, self.inner, epsilon)
             for i in range(self.n_layer)
         ]
-        self.norm = _Norm(weights, f"{prefix}ln_f", self.width, epsilon)
+        self.norm = weights.layer_norm(f"{prefix}ln_f", self.width, epsilon)
         head = "lm_head.weight"
         self.head = Linear(
             self.embedding if tied else weights.matrix(head, self.n_token, self.width)
@@ -96,7 +85,7 @@ class GPT2(Decoder):
         qkv, context, inner = graph.make(3 * width), graph.make(width), graph.make(self.inner)
         q, k, v = (graph.heads(qkv.slice(2, i * width, width), self.n_head) for i in range(3))
         contexth = graph.heads(context, self.n_head)
-        plan.norm(x, normed, **self.blocks[0].attn_norm.options)
+        plan.norm(x, normed, **self.blocks[0].attn_norm)
         for i, block in enumerate(self.blocks):
             graph.linear(normed, block.qkv, qkv)
             scale = self.scale or self.head_dim**-0.5
@@ -112,13 +101,13 @@ class GPT2(Decoder):
                 scale=scale / (i + 1) if self.by_layer else scale,
             )
             graph.linear(context, block.o, added)
-            plan.norm(added, normed, residual=x, sum=x, **block.ffn_norm.options)
+            plan.norm(added, normed, residual=x, sum=x, **block.ffn_norm)
             graph.linear(normed, block.up, inner)
             plan.activation(inner, inner, self.activation)
             graph.linear(inner, block.down, added)
             last = i + 1 == self.n_layer
             norm = self.norm if last else self.blocks[i + 1].attn_norm
-            plan.norm(added, normed, residual=x, sum=x, **norm.options)
+            plan.norm(added, normed, residual=x, sum=x, **norm)
         return normed
 
     def add_head(self, graph: Graph, rows: Tensor) -> Tensor:

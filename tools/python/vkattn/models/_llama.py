@@ -74,9 +74,7 @@ _NAMES = {
 class _Block:
     def __init__(self, weights: Weights, s: Sizes, prefix: str, kind: int) -> None:
         def linear(part: str, rows: int, columns: int, bias: bool) -> Linear:
-            name = prefix + _NAMES[part][kind]
-            weight = weights.matrix(f"{name}.weight", rows, columns)
-            return Linear(weight, weights.vector(f"{name}.bias", rows) if bias else None)
+            return weights.linear(prefix + _NAMES[part][kind], rows, columns, bias=bias)
 
         def fused(part: str, *rows: int) -> list[Linear]:
             name = f"{prefix}{_NAMES[part][kind]}.weight"
@@ -215,7 +213,7 @@ def _layer_kinds(keys: Keys, kind: str, n_layer: int) -> list[int | None]:
     return [window if k == "sliding_attention" else None for k in kinds]
 
 
-_ROPE_KEYS = (
+ROPE_KEYS = (
     *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"),
     *("max_position_embeddings", "original_max_position_embeddings"),
 )
@@ -230,7 +228,7 @@ def sizes_of_config(keys: Keys, kind: str) -> Sizes:
     activation = keys.get("hidden_act", str, "silu")
     if activation not in ACTIVATIONS:
         raise UnsupportedError(f"{keys.where}: hidden_act {shown(activation)} is not supported")
-    for key in _ROPE_KEYS:
+    for key in ROPE_KEYS:
         keys.left.discard(key)
     head_dim = keys.size("head_dim", 128 if kind == "qwen3" else max(width // n_head, 1))
     rope_of(keys.config, head_dim, 1)  # so that what is not supported is refused now

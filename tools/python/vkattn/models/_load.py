@@ -14,6 +14,7 @@ from ._bert import Bert, pooling_of
 from ._decoder import Decoder
 from ._gpt2 import GPT2
 from ._llama import ARCHITECTURES, MODEL_TYPES, Llama, sizes_of_config, sizes_of_gguf
+from ._neox import GPTNeoX
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._text import Text
 
@@ -30,6 +31,7 @@ _INERT = {
     *(
         "attention_dropout",
         "hidden_dropout_prob",
+        "hidden_dropout",
         "attention_probs_dropout_prob",
         "initializer_range",
     ),
@@ -85,7 +87,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
-    known = (*MODEL_TYPES, "gpt2", "bert")
+    known = (*MODEL_TYPES, "gpt2", "gpt_neox", "bert")
     if kind not in known:
         raise UnsupportedError(
             f"{where}: model_type {shown(kind)} is not supported; expected one of"
@@ -103,8 +105,8 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     try:
         if sizes:
             model = Llama(weights, sizes, 0, stops, text)
-        elif kind == "gpt2":
-            model = GPT2(weights, keys, stops, text)
+        elif kind in ("gpt2", "gpt_neox"):
+            model = (GPT2 if kind == "gpt2" else GPTNeoX)(weights, keys, stops, text)
         else:
             model = Bert(weights, keys, pooling_of(folder), text)
     finally:

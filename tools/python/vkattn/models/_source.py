@@ -15,6 +15,7 @@ from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from .._safetensors import SafetensorsFile, _file_name
 from .._tensor import Tensor
+from ._graph import Linear
 
 
 class Progress:
@@ -94,6 +95,27 @@ class Weights:
         """Views of a matrix that holds several, one below the other."""
         whole = self.matrix(name, sum(rows), columns)
         return [whole.slice(0, sum(rows[:i]), count) for i, count in enumerate(rows)]
+
+    def linear(
+        self,
+        name: str,
+        rows: int,
+        columns: int,
+        *,
+        bias: bool = True,
+        transposed: bool = False,
+    ) -> Linear:
+        weight = self.matrix(f"{name}.weight", rows, columns, transposed=transposed)
+        return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
+
+    def layer_norm(self, name: str, size: int, epsilon: float) -> dict[str, Any]:
+        """Arguments of Plan.norm."""
+        return {
+            "kind": "layer",
+            "epsilon": epsilon,
+            "weight": self.vector(f"{name}.weight", size),
+            "bias": self.vector(f"{name}.bias", size),
+        }
 
     def vector(self, name: str, size: int) -> Tensor:
         """In float32, as norms take them."""
