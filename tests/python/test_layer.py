@@ -163,17 +163,28 @@ def test_gpt2_names(device, rng, tmp_path):
     assert oracle.nmse(layer(x, causal=True), want) < 1e-10
 
 
-def test_bert_names(device, rng, tmp_path):
+@pytest.mark.parametrize(
+    "prefix, names",
+    [
+        ("bert.encoder.layer.0.attention.", "self.query self.key self.value output.dense"),
+        (
+            "vit.encoder.layer.0.attention.",
+            "attention.query attention.key attention.value output.dense",
+        ),
+        ("distilbert.transformer.layer.0.attention.", "q_lin k_lin v_lin out_lin"),
+    ],
+)
+def test_encoder_names(device, rng, tmp_path, prefix, names):
     (x,) = weights(rng, (2, 4, 8))
     w = weights(rng, *[(8, 8)] * 4)
     b = weights(rng, *[(8,)] * 4)
-    names = ("self.query", "self.key", "self.value", "output.dense")
-    prefix = "bert.encoder.layer.0.attention."
+    names = names.split()
+    (tmp_path / "config.json").write_text('{"n_heads": 4}')  # as DistilBERT calls it
     tensors = {f"{prefix}{n}.weight": w for n, w in zip(names, w)}
     tensors.update({f"{prefix}{n}.bias": b for n, b in zip(names, b)})
     tensors[f"{prefix}output.LayerNorm.weight"] = b[0]
     path = write_safetensors(tmp_path / "bert.safetensors", tensors)
-    layer = vkattn.Layer.from_safetensors(path, prefix, n_head=4, device=device)
+    layer = vkattn.Layer.from_safetensors(path, prefix, device=device)
     want, _ = expected(x, 4, *zip(w, b))
     assert oracle.nmse(layer(x), want) < 1e-10
 
@@ -181,6 +192,26 @@ def test_bert_names(device, rng, tmp_path):
 def llama(rng, prefix="model.layers.0.self_attn."):
     w = weights(rng, (16, 12), (8, 12), (8, 12), (12, 16))
     return w, {f"{prefix}{n}_proj.weight": w for n, w in zip("qkvo", w)}
+
+
+def test_phi_names(device, rng, tmp_path):
+    (x,) = weights(rng, (2, 5, 12))
+    prefix = "model.layers.0.self_attn."
+    w, _ = llama(rng, prefix)
+    fused = {f"{prefix}qkv_proj.weight": np.concatenate(w[:3]), f"{prefix}o_proj.weight": w[3]}
+    path = write_safetensors(tmp_path / "model.safetensors", fused)
+    config = {"num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 5e5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    layer = vkattn.Layer.from_safetensors(path, prefix, device=device)
+    assert layer.n_kv_head == 2
+    options = {"n_kv_head": 2, "visible": oracle.causal(5, 5), "rope_base": 5e5}
+    want, _ = expected(x, 4, *((m, 0) for m in w), **options)
+    assert oracle.nmse(layer(x, causal=True), want) < 1e-10
+    for rows in (16, 17, 33, 8):  # no keys, odd ones, fewer than queries
+        fused[f"{prefix}qkv_proj.weight"] = np.ones((rows, 12), np.float32)
+        write_safetensors(path, fused)
+        with pytest.raises(vkattn.InvalidError, match=f"query, key and value, got {rows}"):
+            vkattn.Layer.from_safetensors(path, prefix, device=device)
 
 
 def test_llama_names(device, rng, tmp_path):

@@ -26,6 +26,10 @@ GPT2 = {
     f"{PREFIX}c_attn.bias": np.ones(12, np.float32),
     f"{PREFIX}c_proj.weight": ROWS,
 }
+PHI3 = {
+    f"{PREFIX}qkv_proj.weight": np.ones((12, 4), np.float32),
+    f"{PREFIX}o_proj.weight": ROWS,
+}
 CONFIG = {"num_attention_heads": 2, "num_key_value_heads": 2, "rope_theta": 1e4}
 OWN = {"num_heads": 2, "rope": {"dim": 2}}
 DEEP = "[" * 100000 + "]" * 100000
@@ -56,7 +60,7 @@ def write(folder, tensors=LLAMA, config=None, own=None):
 
 
 @pytest.mark.parametrize("array", [np.float32(1), np.ones(4, "f4"), np.ones((1,) * 3, "f4")])
-@pytest.mark.parametrize("tensors", [LLAMA, TORCH, GPT2], ids=["llama", "torch", "gpt2"])
+@pytest.mark.parametrize("tensors", [LLAMA, TORCH, GPT2, PHI3], ids=["llama", "torch", "gpt2", "phi3"])
 def test_axes(tmp_path, tensors, array):
     write(tmp_path, config=CONFIG)
     for name, good in tensors.items():

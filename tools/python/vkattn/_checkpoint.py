@@ -74,16 +74,19 @@ def _shape(array: Any) -> tuple[int, ...]:
     return tuple((array.data if isinstance(array, HostArray) else array).shape)
 
 
-def _thirds(array: Any, what: str) -> list[Any]:
-    """Query, key and value, stacked along the first axis; three times None for None."""
+def _parts(array: Any, what: str, n_query: int | None = None) -> list[Any]:
+    """Query, key and value, stacked along the first axis; three times None for None. n_query: rows
+    of the query, by default as many as of the others."""
     if array is None:
         return [None] * 3
     rows = _shape(array)[0]
-    if rows % 3:
+    left = rows * 2 // 3 if n_query is None else rows - n_query
+    if left < 2 or left % 2 or (n_query is None and rows % 3):
         raise InvalidError(f"{what}: expected rows for query, key and value, got {rows}")
-    third = rows // 3
+    first = rows - left
+    ends = [0, first, first + left // 2, rows]
     return [
-        _apply(array, lambda a, i=i: a[i * third : (i + 1) * third])  # type: ignore[misc]
+        _apply(array, lambda a, i=i: a[ends[i] : ends[i + 1]])  # type: ignore[misc]
         for i in range(3)
     ]
 
@@ -100,10 +103,10 @@ def _read_projections(names: _Names) -> Arguments:
 
 def _read_torch_names(names: _Names) -> Arguments:
     if "in_proj_weight" in names:
-        weights = _thirds(names.weight("in_proj_weight"), f"{names.prefix}in_proj_weight")
+        weights = _parts(names.weight("in_proj_weight"), f"{names.prefix}in_proj_weight")
     else:
         weights = [names.weight(f"{x}_proj_weight") for x in "qkv"]
-    biases = _thirds(names.bias("in_proj_bias"), f"{names.prefix}in_proj_bias")
+    biases = _parts(names.bias("in_proj_bias"), f"{names.prefix}in_proj_bias")
     query, key, value = zip(weights, biases)
     return {"query": query, "key": key, "value": value, "output": names.linear("out_proj")}
 
@@ -112,8 +115,8 @@ def _read_gpt2(names: _Names) -> Arguments:
     """Conv1D: weights are [in][out]."""
     names.left.discard("bias")  # the causal mask
     weight, bias = names.linear("c_attn")
-    weights = _thirds(_apply(weight, np.transpose), f"{names.prefix}c_attn.weight")
-    biases = _thirds(bias, f"{names.prefix}c_attn.bias")
+    weights = _parts(_apply(weight, np.transpose), f"{names.prefix}c_attn.weight")
+    biases = _parts(bias, f"{names.prefix}c_attn.bias")
     query, key, value = zip(weights, biases)
     weight, bias = names.linear("c_proj")
     return {
@@ -124,13 +127,27 @@ def _read_gpt2(names: _Names) -> Arguments:
     }
 
 
-def _read_bert(names: _Names) -> Arguments:
-    return {
-        "query": names.linear("self.query"),
-        "key": names.linear("self.key"),
-        "value": names.linear("self.value"),
-        "output": names.linear("output.dense"),
-    }
+def _read_phi3(names: _Names) -> Arguments:
+    """There are as many rows of queries as the output has columns."""
+    output = names.linear("o_proj")
+    parts = [
+        _parts(array, f"{names.prefix}qkv_proj", _shape(output[0])[1])
+        for array in names.linear("qkv_proj")
+    ]
+    query, key, value = zip(*parts)
+    return {"query": query, "key": key, "value": value, "output": output}
+
+
+def _named(query: str, key: str, value: str, output: str) -> Callable[[_Names], Arguments]:
+    def read(names: _Names) -> Arguments:
+        return {
+            "query": names.linear(query),
+            "key": names.linear(key),
+            "value": names.linear(value),
+            "output": names.linear(output),
+        }
+
+    return read
 
 
 # A tensor that only this family has: how it is read.
@@ -139,7 +156,12 @@ _FAMILIES = {
     "in_proj_weight": _read_torch_names,
     "q_proj_weight": _read_torch_names,
     "c_attn.weight": _read_gpt2,
-    "self.query.weight": _read_bert,
+    "qkv_proj.weight": _read_phi3,
+    "self.query.weight": _named("self.query", "self.key", "self.value", "output.dense"),
+    "attention.query.weight": _named(
+        "attention.query", "attention.key", "attention.value", "output.dense"
+    ),
+    "q_lin.weight": _named("q_lin", "k_lin", "v_lin", "out_lin"),
 }
 
 
@@ -255,10 +277,10 @@ def read_torch(module: Any) -> Arguments:
         return None if parameter is None else parameter.detach().cpu()
 
     if module.in_proj_weight is not None:
-        weights = _thirds(host(module.in_proj_weight), "in_proj_weight")
+        weights = _parts(host(module.in_proj_weight), "in_proj_weight")
     else:
         weights = [host(getattr(module, f"{x}_proj_weight")) for x in "qkv"]
-    biases = _thirds(host(module.in_proj_bias), "in_proj_bias")
+    biases = _parts(host(module.in_proj_bias), "in_proj_bias")
     query, key, value = zip(weights, biases)
     return {
         "n_head": module.num_heads,

@@ -121,7 +121,7 @@ def first(config: Config, expected: Expected, *keys: str) -> Any:
 
 
 def heads(config: Config) -> int | None:
-    return first(config, _HEADS, "num_heads", "num_attention_heads", "n_head")
+    return first(config, _HEADS, "num_heads", "num_attention_heads", "n_head", "n_heads")
 
 
 def kv_heads(config: Config) -> int | None:

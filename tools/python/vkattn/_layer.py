@@ -208,7 +208,10 @@ class Layer(Child):
         | q_proj, k_proj, v_proj, o_proj | Llama, vkattn | "model.layers.0.self_attn." |
         | in_proj_weight or q_proj_weight .., out_proj | PyTorch | "encoder.self_attn." |
         | c_attn, c_proj | GPT-2, transposed weights | "h.0.attn." |
+        | qkv_proj, o_proj | Phi 3 | "model.layers.0.self_attn." |
         | self.query, .., output.dense | BERT | "bert.encoder.layer.0.attention." |
+        | attention.query, .., output.dense | ViT | "vit.encoder.layer.0.attention." |
+        | q_lin, k_lin, v_lin, out_lin | DistilBERT | "distilbert.transformer.layer.0.attention." |
 
         n_head, n_kv_head and, for Llama's names, rope are taken from config.json beside the file
         where they are not given; a vkattn file says all that in its metadata. Positions are scaled
