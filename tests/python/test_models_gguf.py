@@ -31,6 +31,8 @@ NAMES = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -126,12 +128,16 @@ def made(name, **options):
     return config, tiny.matrices(rng, tiny.llama_shapes(config))
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "phi3", "qwen2", "qwen3"])
 def test_gguf(device, tmp_path, name):
     config, tensors = made(name, tie_word_embeddings=name == "qwen3")
-    quantise = ("embed", "_proj") if name == "llama" else ()
+    quantise = ("embed", "_proj") if name in ("llama", "phi3") else ()
     path = tmp_path / "model.gguf"
-    seen = write(path, tensors, keys_of(config, name), quantise=quantise)
+    keys = keys_of(config, name)
+    if name == "phi3":
+        config["sliding_window"] = keys["phi3.attention.sliding_window"] = 5
+        keys["phi3.rope.scaling.original_context_length"] = 256
+    seen = write(path, tensors, keys, quantise=quantise)
     model = vkattn.models.load(path, device=device)
     assert model.embedding.dtype == ("q8_0" if quantise else "f32")
     assert model.stop_ids == (2,) and model.unused == []
@@ -186,6 +192,20 @@ def test_refused(device, tmp_path, change, extra, sentence):
         vkattn.models.load(path, device=device)
     with pytest.raises(vkattn.InvalidError, match="dtype: the weights of a GGUF file"):
         vkattn.models.load(path, device=device, dtype="f16")
+
+
+def test_long_phi(device, tmp_path):
+    """Factors of other lengths than the trained one are refused, not left out."""
+    config, tensors = made("phi3")
+    path = tmp_path / "model.gguf"
+    factors = [(f"rope_factors_{x}.weight", np.ones(4, "f4")) for x in ("long", "short")]
+    keys = keys_of(config, "phi3")
+    write(path, tensors, keys, factors)
+    with pytest.raises(vkattn.UnsupportedError, match="rope_factors_long.weight is not known"):
+        vkattn.models.load(path, device=device)
+    write(path, tensors, {**keys, "phi3.rope.scaling.attn_factor": 1.25})
+    with pytest.raises(vkattn.UnsupportedError, match="attn_factor would change"):
+        vkattn.models.load(path, device=device)
 
 
 def test_odd_values(device, tmp_path):

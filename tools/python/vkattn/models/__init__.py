@@ -11,7 +11,7 @@
 
 | model_type of config.json | class | tried with |
 |---|---|---|
-| llama, mistral, phi3, qwen2, qwen3 | `Llama`, also of GGUF files but of Phi and Mistral | SmolLM2 |
+| llama, mistral, phi3, qwen2, qwen3 | `Llama`, also of GGUF files | SmolLM2 |
 | gpt2 | `GPT2` | random weights |
 | gpt_neox | `GPTNeoX` | random weights |
 | bert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2 |

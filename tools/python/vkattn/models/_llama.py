@@ -104,7 +104,7 @@ class _Block:
 
 
 class Llama(Decoder):
-    """The CausalLM of Llama, Mistral, Phi 3, Qwen 2 and Qwen 3; GGUF of Llama and Qwen."""
+    """The CausalLM of Llama, Mistral, Phi 3, Qwen 2 and Qwen 3; or their GGUF."""
 
     max_length = None
 
@@ -259,7 +259,7 @@ def sizes_of_config(keys: Keys, kind: str) -> Sizes:
 
 # ---- GGUF ---------------------------------------------------------------------------------------
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "phi3", "qwen2", "qwen3")
 
 
 def sizes_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Sizes:
@@ -271,6 +271,13 @@ def sizes_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Sizes:
     dim = keys.size(f"{kind}.rope.dimension_count", head_dim)
     n_token = keys.size(f"{kind}.vocab_size", (file.shape("token_embd.weight") or (1,))[0])
     keys.get(f"{kind}.context_length", int)
+    window = 0
+    if kind == "phi3":
+        window = keys.get("phi3.attention.sliding_window", int, 0)  # 0: none
+        if window < 0:
+            raise FileError(f"{keys.where}: phi3.attention.sliding_window: {window} is negative")
+        # Of the tensors rope_factors_long and _short, which are refused.
+        keys.get("phi3.rope.scaling.original_context_length", int)
     return Sizes(
         width=width,
         n_layer=n_layer,
@@ -281,13 +288,14 @@ def sizes_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Sizes:
         n_token=n_token,
         epsilon=keys.positive(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
         rope=_gguf_rope(keys, kind, weights, dim),
-        windows=[None] * n_layer,
+        windows=[window or None] * n_layer,
         qkv_bias="blk.0.attn_q.bias" in weights,
         output_bias="blk.0.attn_output.bias" in weights,
         mlp_bias="blk.0.ffn_down.bias" in weights,
         head_norms=kind == "qwen3",
         tied="output.weight" not in weights,
         interleaved=kind == "llama",  # as llama.cpp's converter permutes rows of q and k
+        fused=kind == "phi3",
     )
 
 
