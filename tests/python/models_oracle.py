@@ -424,8 +424,8 @@ def greedy(oracle, prompt, count):
     return found, gap
 
 
-def bert_rows(config, t, ids):
-    """The encoder's last rows of one text."""
+def bert_rows(config, t, ids, first=0):
+    """The encoder's last rows of one text, whose positions begin with `first`."""
     n_head = config["num_attention_heads"]
 
     def norm(name, x):
@@ -434,7 +434,7 @@ def bert_rows(config, t, ids):
     rows = []
     for i, token in enumerate(ids):
         x = t["embeddings.word_embeddings.weight"][token].astype(np.float64)
-        x = x + t["embeddings.position_embeddings.weight"][i]
+        x = x + t["embeddings.position_embeddings.weight"][first + i]
         rows.append(
             norm("embeddings.LayerNorm", x + t["embeddings.token_type_embeddings.weight"][0])
         )

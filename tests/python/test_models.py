@@ -275,12 +275,39 @@ def test_bert(device, bert, tmp_path):
             vkattn.models.load(other, device=device)
 
 
-def test_bert_of_transformers(device, bert, tmp_path):
+@pytest.mark.parametrize("kind, padding", [("roberta", 1), ("xlm-roberta", 3)])
+def test_roberta(device, bert, tmp_path, kind, padding):
+    """Positions begin behind the id of padding."""
+    tensors = {**bert[1], "lm_head.bias": np.ones(tiny.TOKENS, np.float32)}
+    tensors["embeddings.token_type_embeddings.weight"] = np.ones((1, tiny.WIDTH), np.float32)
+    config = {**tiny.BERT, "model_type": kind, "type_vocab_size": 1, "pad_token_id": padding}
+    below = {name if "lm_head" in name else f"roberta.{name}": x for name, x in tensors.items()}
+    model = vkattn.models.load(tiny.write_folder(tmp_path / "a", config, below), device=device)
+    assert model.max_length == 47 - padding
+    pooler = [f"roberta.pooler.dense.{x}" for x in ("bias", "weight")]
+    assert model.unused == ["lm_head.bias", *pooler]
+    ids = [i for i in IDS if i != padding]
+    texts = [ids, ids[:3], (ids * 5)[: model.max_length]]
+    want = [tiny.embedding(tiny.bert_rows(config, tensors, x, padding + 1)) for x in texts]
+    assert np.abs(model.embed(texts) - want).max() < 2e-6
+    with pytest.raises(vkattn.InvalidError, match=f"{padding} is the id of padding"):
+        model.embed([[5, padding]])
+    with pytest.raises(vkattn.InvalidError, match=f"expected 1 to {47 - padding} ids"):
+        model.embed([[9] * (48 - padding)])
+    for odd in (-1, 47, 2**40):
+        folder = tiny.write_folder(tmp_path / "b", {**config, "pad_token_id": odd}, below)
+        with pytest.raises(vkattn.FileError, match="pad_token_id: expected 0 to 46"):
+            vkattn.models.load(folder, device=device)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
+def test_bert_of_transformers(device, bert, tmp_path, kind):
     reason = "transformers WITH torch IS NOT INSTALLED: BERT WAS NOT COMPARED WITH IT"
     torch = pytest.importorskip("torch", reason=reason)
     auto = pytest.importorskip("transformers", reason=reason)
-    folder, _ = bert
-    their = auto.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+    config = {**tiny.BERT, "model_type": kind, "pad_token_id": 1}
+    folder = tiny.write_folder(tmp_path / "given", config, bert[1])
+    their = auto.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
         rows = their(torch.tensor([IDS])).last_hidden_state[0].double().numpy()
     got = vkattn.models.load(folder, device=device).embed([IDS])

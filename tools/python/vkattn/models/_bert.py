@@ -1,4 +1,4 @@
-"""BERT and what sentence-transformers make of it: a mean of rows, normalised."""
+"""BERT, RoBERTa and what sentence-transformers make of them: a mean of rows, normalised."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ AT_ONCE = 16
 ROWS = 32  # lengths of a batch are rounded up to them
 KEPT = 8  # recorded plans
 
+# Of model_type: the prefix of its tensors below a head of training.
+_PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta."}
+MODEL_TYPES = tuple(_PREFIXES)
 # What stands behind the encoder: heads of training, and a buffer of row numbers.
-_INERT = ("pooler.", "cls.", "embeddings.position_ids", "qa_outputs.", "classifier.", "dropout.")
+_INERT = (
+    *("pooler.", "cls.", "lm_head.", "embeddings.position_ids", "qa_outputs.", "classifier."),
+    "dropout.",
+)
 
 
 class Pooling(NamedTuple):
@@ -77,10 +83,12 @@ class _Recording:
 
 
 class Bert:
-    """BertModel, alone or below a head of training, or a folder of sentence-transformers. See
-    `vkattn.models.load`."""
+    """BertModel, RobertaModel or XLMRobertaModel, alone or below a head of training, or a folder of
+    sentence-transformers. See `vkattn.models.load`."""
 
-    def __init__(self, weights: Weights, keys: Keys, pooling: Pooling, text: Text) -> None:
+    def __init__(
+        self, weights: Weights, keys: Keys, kind: str, pooling: Pooling, text: Text
+    ) -> None:
         self.device = weights.device
         self.pooling = pooling
         self.text = text
@@ -101,8 +109,18 @@ class Bert:
         keys.get("tie_word_embeddings", bool)  # there is no head
         if self.width % self.n_head:
             raise FileError(f"{keys.where}: num_attention_heads do not divide {self.width}")
-        prefix = "bert." if "bert.embeddings.word_embeddings.weight" in weights else ""
-        self.max_length = min(pooling.max_length or positions, positions)
+        prefix = _PREFIXES[kind]
+        if f"{prefix}embeddings.word_embeddings.weight" not in weights:
+            prefix = ""
+        # RoBERTa counts from behind the id of padding on, and does not count that id.
+        self.padding = None if kind == "bert" else keys.get("pad_token_id", int, 1)
+        if self.padding is not None and not 0 <= self.padding <= positions - 2:
+            raise FileError(
+                f"{keys.where}: pad_token_id: expected 0 to {positions - 2}, got {self.padding}"
+            )
+        self.first_position = 0 if self.padding is None else self.padding + 1
+        most = positions - self.first_position
+        self.max_length = min(pooling.max_length or most, most)
         text.most = self.max_length
         at = f"{prefix}embeddings."
         self.embedding = weights.matrix(f"{at}word_embeddings.weight", self.n_token, self.width)
@@ -130,7 +148,7 @@ class Bert:
         heads = [graph.heads(t, self.n_head) for t in (q, k, v, context)]
         inner = graph.make(self.inner)
         plan.add(x, self.types.slice(0, 0, 1), x)  # texts, no pairs: type 0
-        plan.add(x, self.positions.slice(0, 0, graph.rows), x)
+        plan.add(x, self.positions.slice(0, self.first_position, graph.rows), x)
         plan.norm(x, x, **self.norm)
         for block in self.blocks:
             for by, output in zip(block.qkv, (q, k, v)):
@@ -188,6 +206,8 @@ class Bert:
         for i in ids:
             if not 0 <= i < self.n_token:
                 raise InvalidError(f"{what}: the model has {self.n_token} ids, got {i}")
+        if self.padding in ids:
+            raise InvalidError(f"{what}: {self.padding} is the id of padding, which has no place")
         return ids
 
 

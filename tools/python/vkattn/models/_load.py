@@ -10,6 +10,7 @@ from .._config import read_json_file, shown
 from .._device import Device, pick_device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
+from ._bert import MODEL_TYPES as BERT_TYPES
 from ._bert import Bert, pooling_of
 from ._decoder import Decoder
 from ._gpt2 import GPT2
@@ -87,7 +88,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
-    known = (*MODEL_TYPES, "gpt2", "gpt_neox", "bert")
+    known = (*MODEL_TYPES, "gpt2", "gpt_neox", *BERT_TYPES)
     if kind not in known:
         raise UnsupportedError(
             f"{where}: model_type {shown(kind)} is not supported; expected one of"
@@ -96,7 +97,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     keys.only("quantization_config")
     stop = keys.values.get("eos_token_id")
     generation = os.path.join(folder, "generation_config.json")
-    if kind != "bert" and os.path.isfile(generation):
+    if kind not in BERT_TYPES and os.path.isfile(generation):
         stop = read_json_file(generation).get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
     sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
@@ -108,7 +109,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
         elif kind in ("gpt2", "gpt_neox"):
             model = (GPT2 if kind == "gpt2" else GPTNeoX)(weights, keys, stops, text)
         else:
-            model = Bert(weights, keys, pooling_of(folder), text)
+            model = Bert(weights, keys, kind, pooling_of(folder), text)
     finally:
         weights.progress.close()
     unknown = sorted(keys.left - _INERT)
