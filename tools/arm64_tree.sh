@@ -34,6 +34,12 @@ done
 for package in "$work"/cache/archives/*.deb; do
     quietly dpkg-deb -x "$package" "$tree"
 done
+# Links from the machine's root lead out of the tree: without libm.so the linker takes libm.a, which
+# lacks what the C library beside it does not show.
+find "$tree/usr/lib" -type l -lname '/*' | while read -r link; do
+    ln -sfnr "$tree$(readlink "$link")" "$link"
+done
+[ -e "$tree/usr/lib/aarch64-linux-gnu/libm.so" ] || fail "there is no libm.so in $tree"
 [ -e "$tree/lib/ld-linux-aarch64.so.1" ] || fail "there is no loader in $tree"
 : >"$tree/whole"
 echo "arm64_tree: $tree"
