@@ -119,6 +119,7 @@ find_missing() {
         need dpkg-dev has_command dpkg-source
         need gcc-aarch64-linux-gnu has_command aarch64-linux-gnu-gcc
         need gcc-arm-linux-gnueabihf has_command arm-linux-gnueabihf-gcc
+        need libc6-dev-armhf-cross has_file /usr/arm-linux-gnueabihf/lib/crti.o
         need qemu-user has_command qemu-aarch64
         ;;
     esac
