@@ -118,6 +118,7 @@ find_missing() {
         need xauth has_command xauth
         need dpkg-dev has_command dpkg-source
         need gcc-aarch64-linux-gnu has_command aarch64-linux-gnu-gcc
+        need libc6-dev-arm64-cross has_file /usr/aarch64-linux-gnu/lib/crti.o
         need gcc-arm-linux-gnueabihf has_command arm-linux-gnueabihf-gcc
         need libc6-dev-armhf-cross has_file /usr/arm-linux-gnueabihf/lib/crti.o
         need qemu-user has_command qemu-aarch64
