@@ -46,22 +46,10 @@ static enum vka_status add(struct vka_plan *plan, const void *job)
                               : vka_plan_add_binary(plan, &t->binary);
 }
 
-/* Index in an operand of element i of the output, by the rules of broadcasting. */
-static size_t broadcast(const struct operand *o, const struct operand *y, size_t i)
-{
-    size_t at = 0, step = 1;
-    for (uint32_t axis = y->rank, own = o->rank; axis-- > 0 && own-- > 0;) {
-        at += o->size[own] == 1 ? 0 : i % y->size[axis] * step;
-        step *= o->size[own];
-        i /= y->size[axis];
-    }
-    return at;
-}
-
 static double evaluate(const struct map_case *t, size_t i)
 {
-    double x = t->x.values[broadcast(&t->x, &t->y, i)];
-    double b = t->b.view ? t->b.values[broadcast(&t->b, &t->y, i)] : 1;
+    double x = t->x.values[operand_broadcast(&t->x, &t->y, i)];
+    double b = t->b.view ? t->b.values[operand_broadcast(&t->b, &t->y, i)] : 1;
     double alpha = t->activation.alpha != 0 ? (double)t->activation.alpha : 1;
     if (t->kind < KIND_ADD)
         return ref_activation(t->activation.kind, alpha, x) * b;

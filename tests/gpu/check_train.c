@@ -43,23 +43,12 @@ static enum vka_status add(struct vka_plan *plan, const void *job)
     return vka_plan_add_activation_backward(plan, job);
 }
 
-/* Index in an operand of element i of dy, by the rules of broadcasting. */
-static size_t broadcast(const struct operand *o, const struct operand *y, size_t i)
-{
-    size_t at = 0, step = 1;
-    for (uint32_t axis = y->rank, own = o->rank; axis-- > 0 && own-- > 0;) {
-        at += o->size[own] == 1 ? 0 : i % y->size[axis] * step;
-        step *= o->size[own];
-        i /= y->size[axis];
-    }
-    return at;
-}
-
 static void oracle(struct slope_case *t)
 {
     double alpha = t->op.alpha != 0 ? (double)t->op.alpha : 1;
     for (size_t i = 0; i < t->dy.count; i++) {
-        size_t at = broadcast(&t->x, &t->dy, i), b_at = t->b.view ? broadcast(&t->b, &t->dy, i) : 0;
+        size_t at = operand_broadcast(&t->x, &t->dy, i),
+               b_at = t->b.view ? operand_broadcast(&t->b, &t->dy, i) : 0;
         double x = t->x.values[at], b = t->b.view ? t->b.values[b_at] : 1, dy = t->dy.values[i];
         t->want[0][at] += dy * b * ref_activation_slope(t->op.kind, alpha, x);
         if (t->b.view)

@@ -214,3 +214,14 @@ size_t operand_damage(const struct operand *o)
     free(inside);
     return first;
 }
+
+size_t operand_broadcast(const struct operand *o, const struct operand *y, size_t i)
+{
+    size_t at = 0, step = 1;
+    for (uint32_t axis = y->rank, own = o->rank; axis-- > 0 && own-- > 0;) {
+        at += o->size[own] == 1 ? 0 : i % y->size[axis] * step;
+        step *= o->size[own];
+        i /= y->size[axis];
+    }
+    return at;
+}

@@ -52,6 +52,9 @@ enum vka_status operand_read(struct operand *o);
  * wrote; SIZE_MAX where all are. */
 size_t operand_damage(const struct operand *o);
 
+/* Index in o of element i of y, to whose shape o broadcasts. */
+size_t operand_broadcast(const struct operand *o, const struct operand *y, size_t i);
+
 /* One element in memory. */
 void operand_encode(enum vka_dtype dtype, double x, uint8_t *to);
 double operand_decode(enum vka_dtype dtype, const uint8_t *from);

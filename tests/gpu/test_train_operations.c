@@ -99,18 +99,6 @@ static enum vka_status add_binary(struct vka_plan *plan, const void *op)
     return vka_plan_add_binary_backward(plan, op);
 }
 
-/* Index in an operand of element i of y, by the rules of broadcasting. */
-static size_t broadcast(const struct operand *o, const struct operand *y, size_t i)
-{
-    size_t at = 0, step = 1;
-    for (uint32_t axis = y->rank, own = o->rank; axis-- > 0 && own-- > 0;) {
-        at += o->size[own] == 1 ? 0 : i % y->size[axis] * step;
-        step *= o->size[own];
-        i /= y->size[axis];
-    }
-    return at;
-}
-
 static void check_binary(struct vka_device *device, struct rng *rng, const uint32_t shape[3][5],
                          enum vka_binary kind, enum vka_dtype dtype)
 {
@@ -125,7 +113,7 @@ static void check_binary(struct vka_device *device, struct rng *rng, const uint3
     assert_non_null(want_a);
     assert_non_null(want_b);
     for (size_t i = 0; i < dy.count; i++) {
-        size_t at = broadcast(&a, &dy, i), b_at = broadcast(&b, &dy, i);
+        size_t at = operand_broadcast(&a, &dy, i), b_at = operand_broadcast(&b, &dy, i);
         want_a[at] += dy.values[i] * (kind == VKA_MULTIPLY ? b.values[b_at] : 1);
         want_b[b_at] += dy.values[i] * (kind == VKA_MULTIPLY ? a.values[at] : 1);
     }

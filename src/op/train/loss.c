@@ -122,6 +122,22 @@ static enum vka_status make_stats(struct vka_plan *plan, struct loss *loss)
     return VKA_OK;
 }
 
+/* Of a loss and its gradient, which may be in place of x and shares nothing with the target. */
+static enum vka_status check_outputs(struct vka_device *device, const char *caller,
+                                     const struct vka_tensor *loss,
+                                     const struct vka_tensor *gradient, const struct vka_tensor *x,
+                                     const struct vka_tensor *target)
+{
+    const struct vka_tensor *others[] = {x, target, gradient};
+    ENSURE(train_check_number(device, caller, "loss", loss, CHECK_F32));
+    ENSURE(check_no_overlap(device, caller, "loss", loss, others, 3));
+    if (!gradient)
+        return VKA_OK;
+    ENSURE(check_tensor(device, caller, "gradient", gradient, CHECK_FLOAT | CHECK_WRITTEN));
+    ENSURE(axes_check_like(device, caller, "gradient", gradient, x));
+    return axes_check_in_place(device, caller, "gradient", gradient, others, 2, 1);
+}
+
 static enum vka_status check_entropy(struct vka_plan *plan, const struct vka_cross_entropy_op *op)
 {
     struct vka_device *device = plan->device;
@@ -142,14 +158,7 @@ static enum vka_status check_entropy(struct vka_plan *plan, const struct vka_cro
     ENSURE(check_tensor(device, caller, "labels", op->labels, CHECK_I32));
     ENSURE(check_shape(device, caller, "labels", op->labels, x->rank > 1 ? x->rank - 1 : 1,
                        x->rank > 1 ? x->size : &one));
-    ENSURE(train_check_number(device, caller, "loss", op->loss, CHECK_F32));
-    const struct vka_tensor *others[] = {op->logits, op->labels, op->gradient};
-    ENSURE(check_no_overlap(device, caller, "loss", op->loss, others, 3));
-    if (!op->gradient)
-        return VKA_OK;
-    ENSURE(check_tensor(device, caller, "gradient", op->gradient, CHECK_FLOAT | CHECK_WRITTEN));
-    ENSURE(axes_check_like(device, caller, "gradient", op->gradient, op->logits));
-    return axes_check_in_place(device, caller, "gradient", op->gradient, others, 2, 1);
+    return check_outputs(device, caller, op->loss, op->gradient, op->logits, op->labels);
 }
 
 static enum vka_status add_entropy(struct vka_plan *plan, const struct vka_cross_entropy_op *op)
@@ -202,14 +211,7 @@ static enum vka_status check_square(struct vka_plan *plan, const struct vka_squa
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     ENSURE(check_tensor(device, caller, "target", op->target, CHECK_FLOAT));
     ENSURE(axes_check_like(device, caller, "target", op->target, op->input));
-    ENSURE(train_check_number(device, caller, "loss", op->loss, CHECK_F32));
-    const struct vka_tensor *others[] = {op->input, op->target, op->gradient};
-    ENSURE(check_no_overlap(device, caller, "loss", op->loss, others, 3));
-    if (!op->gradient)
-        return VKA_OK;
-    ENSURE(check_tensor(device, caller, "gradient", op->gradient, CHECK_FLOAT | CHECK_WRITTEN));
-    ENSURE(axes_check_like(device, caller, "gradient", op->gradient, op->input));
-    return axes_check_in_place(device, caller, "gradient", op->gradient, others, 2, 1);
+    return check_outputs(device, caller, op->loss, op->gradient, op->input, op->target);
 }
 
 static enum vka_status add_square(struct vka_plan *plan, const struct vka_square_error_op *op)
