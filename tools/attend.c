@@ -208,7 +208,7 @@ static enum vka_status make_layer(struct run *r)
             VKA_INFO(vka_layer_info, .n_head = c->n_head, .n_kv_head = c->n_kv_head,
                      .head_dim = c->head_dim, .value_dim = c->value_dim, .query_dim = c->query_dim,
                      .key_dim = c->key_dim, .value_input_dim = c->value_input_dim,
-                     .output_dim = c->output_dim, .dtype = dtype,
+                     .output_dim = c->output_dim, .dtype = dtype, .quantise = r->a->quantise,
                      .interleaved = c->config.interleaved, .query = w[0], .key = w[1],
                      .value = w[2], .output = w[3]),
             &r->layer);

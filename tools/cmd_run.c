@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const char *const layouts[] = {"bsd", "sbd", NULL};
+static const char *const weights[] = {"q8_0", "q4_0", NULL};
 
 /* Checks that no output is an input or another output. */
 static bool check_files(const struct run_options *o)
@@ -53,6 +54,7 @@ static bool parse(int argc, char **argv, struct run_options *o)
         {"window", OPTION_PAIR, o->window, -1, INT32_MAX, NULL},
         {"layout", OPTION_CHOICE, &o->layout, 0, 0, layouts},
         {"dtype", OPTION_CHOICE, &o->dtype, 0, 0, option_dtypes},
+        {"weights", OPTION_CHOICE, &o->weights, 0, 0, weights},
         {"path", OPTION_CHOICE, &o->path, 0, 0, option_paths},
         {"output", OPTION_TEXT, &o->output, 0, 0, NULL},
         {"scores", OPTION_TEXT, &o->scores, 0, 0, NULL},
@@ -147,6 +149,7 @@ static enum tool_exit run(const struct run_options *o, const struct run_inputs *
         .path = (enum vka_path)o->path,
         .convert = o->dtype >= 0,
         .dtype = o->dtype >= 0 ? (enum vka_dtype)o->dtype : VKA_F32,
+        .quantise = o->weights < 0 ? VKA_F32 : o->weights ? VKA_Q4_0 : VKA_Q8_0,
         .result_dtype[ATTEND_SCORES] = VKA_F32,
         .count_nonfinite = o->count_nonfinite,
     };
@@ -169,6 +172,7 @@ int cmd_run(int argc, char **argv)
         .window[0] = RUN_NO_WINDOW,
         .layout = -1,
         .dtype = -1,
+        .weights = -1,
         .device = DEVICE_OPTIONS_DEFAULT,
     };
     struct run_inputs inputs = {0};

@@ -19,6 +19,7 @@ struct run_options {
     int64_t window[2]; /* RUN_NO_WINDOW in [0]: what the layer file says */
     int layout;        /* 0 bsd, 1 sbd; negative: what the layer file says, else bsd */
     int dtype;         /* enum vka_dtype; negative: the types of the files */
+    int weights;       /* 0: q8_0, 1: q4_0; negative: as dtype says */
     int path;          /* enum vka_path */
     struct device_options device;
 };

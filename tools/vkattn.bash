@@ -42,7 +42,7 @@ _vkattn() {
     devices:*) options='--json --self-test' ;;
     run:*)
         options="--query --output --key --value --mask --kv-lengths --heads --kv-heads --causal
-                 --window --layout --dtype --scores --path --html --tokens --count-nonfinite $device"
+                 --window --layout --dtype --weights --scores --path --html --tokens --count-nonfinite $device"
         ;;
     check:*) options="--path --json $device" ;;
     tune:*) options="--output --dtype --quick $device" ;;

@@ -15,6 +15,7 @@ static const char usage[] =
     "  run LAYER.safetensors --query X.npy --output Y.npy [--key K.npy] [--value V.npy]\n"
     "      [--mask M.npy] [--kv-lengths L.npy] [--heads N] [--kv-heads N] [--causal]\n"
     "      [--window L,R] [--layout bsd|sbd] [--dtype f32|f16|bf16] [--scores S.npy]\n"
+    "      [--weights q8_0|q4_0] (quantised on the host)\n"
     "      [--path auto|unfused|fused] [--html PAGE.html [--tokens FILE]]\n"
     "      [--count-nonfinite] (NaN and Inf in the results, to stderr)\n"
     "      the whole layer on one input; options override what LAYER's metadata says;\n"

@@ -117,6 +117,18 @@ same_numbers()
         END { exit !(n > 0 && bad + 0 == 0) }' || fail "other numbers: $4"
 }
 
+# near GOT WANT q8_0|q4_0 WHAT : float32 numbers, whose NMSE is that of quantised weights.
+near()
+{
+    checks=$((checks + 1))
+    for side in "$1" "$2"; do
+        od -An -v -t f4 "$side" | tr -s ' ' '\n' | sed '/^$/d' >"$side.text"
+    done
+    paste "$1.text" "$2.text" | awk -v most="$([ "$3" = q8_0 ] && echo 1e-3 || echo 3e-2)" '
+        { n++; d += ($1 - $2) ^ 2; w += $2 ^ 2 }
+        END { exit !(n > 0 && d > 1e-7 * w && d < most * w) }' || fail "not near: $4"
+}
+
 # corrupt FROM TO TENSOR : a copy whose tensor begins with the float32 number 1024.
 corrupt()
 {
@@ -298,6 +310,16 @@ raw "$plain" expect.output >want.raw
 expect 0 '' run "$plain" --query p.npy --output y.npy
 npy_raw y.npy >got.raw
 same_numbers got.raw want.raw 1e-4 'the output of a sequence-first layer'
+
+# Its weights quantised: near the float ones, and not the same; widths of half a block are refused.
+for type in q8_0 q4_0; do
+    expect 0 '' run "$plain" --query p.npy --output y8.npy --weights $type
+    npy_raw y8.npy >got.raw
+    near got.raw want.raw $type "the output of a layer of $type"
+done
+expect 2 'whole blocks' run "$seed" --query x.npy --output y8.npy --weights q8_0
+expect 2 '--weights: expected one of q8_0, q4_0' run "$seed" --query x.npy --output y8.npy \
+    --weights q4_K
 
 # What is wrong is told before anything is written, and what stands at the output stays.
 echo precious >keep.npy

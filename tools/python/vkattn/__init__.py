@@ -22,6 +22,7 @@ call; closing a device closes all that was made from it.
 """
 
 from ._attention import attention
+from ._blocks import dequantize, quantize
 from ._cache import Cache
 from ._device import Device, DeviceInfo, default_device, devices
 from ._errors import (
@@ -68,6 +69,8 @@ __all__ = [
     "WaitTimeout",
     "attention",
     "default_device",
+    "dequantize",
     "devices",
+    "quantize",
     "rope_from_config",
 ]

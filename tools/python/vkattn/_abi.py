@@ -57,6 +57,7 @@ _OTHER_TYPES = (
     "char[]",
     "double[]",
     "float *",
+    "float[]",
     "enum vka_status",
     "size_t *",
     "struct vka_device_properties[]",

@@ -148,10 +148,17 @@ class Device:
         return not self._core.box[0]
 
     def tensor(self, array: Array, dtype: str | None = None) -> Tensor:
-        """A new tensor with the array's shape and values, converted where dtype is another."""
+        """A new tensor with the array's shape and values, converted where dtype is another, "q8_0"
+        and "q4_0" included, see `quantize`."""
         from ._arrays import host_array
+        from ._blocks import ENCODED
         from ._tensor import Tensor
 
+        if dtype in ENCODED:
+            host = host_array(array, "array", "f32")
+            tensor = Tensor(self, host.data.shape, dtype)
+            tensor.write(host)
+            return tensor
         host = host_array(array, "array", dtype)
         tensor = Tensor(self, host.data.shape, host.dtype)
         tensor._write(host)

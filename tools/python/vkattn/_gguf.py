@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._abi import ffi, lib
 from ._arrays import DTYPES, widen
+from ._blocks import dequantize
 from ._config import shown
 from ._device import Device
 from ._errors import FileError, InvalidError, UnsupportedError
@@ -167,20 +167,9 @@ class GGUF:
             return raw.view(_DENSE[tensor.type]).reshape(tensor.shape)
         if tensor.type == "bf16":
             return widen(raw.view("<u2").reshape(tensor.shape))
-        dtype = DTYPES.get(tensor.type.lower())
-        if dtype is None:
+        if tensor.type.lower() not in DTYPES:
             raise UnsupportedError(f"{self.path}: {name}: type {tensor.type} is not supported")
-        decoded = np.empty(tensor.shape, np.float32)
-        values, size = next(row[1:] for row in _TYPES.values() if row[0] == tensor.type)
-        blocks = np.ascontiguousarray(raw)
-        status = lib.vka_dtype_decode(
-            dtype,
-            ffi.from_buffer(blocks),
-            blocks.size // size,
-            ffi.from_buffer("float[]", decoded),
-        )
-        assert status == 0 and decoded.size == blocks.size // size * values
-        return decoded
+        return dequantize(raw, tensor.type.lower())
 
     def upload(self, name: str, device: Device | None = None) -> Tensor:
         """A tensor on a device in the type that it has in the file, quantised ones too."""

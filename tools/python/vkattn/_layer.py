@@ -11,6 +11,7 @@ import numpy as np
 from ._abi import ffi, lib, new_struct
 from ._arrays import DTYPES, FLOATS, Array, check_dtype, host_array
 from ._attention import float_array, result_dtype, upload
+from ._blocks import ENCODED
 from ._cache import Cache
 from ._core import Child
 from ._device import Device, pick_device
@@ -82,6 +83,8 @@ class Layer(Child):
     weight [out][in] or a pair (weight, bias); without output the concatenated heads are the result.
     n_kv_head: by default as many as the key's rows give. interleaved: heads lie d * n_head + h in a
     projection's rows, else h * head_dim + d. dtype: storage on the device, by default the weights'.
+    quantize: "q8_0" or "q4_0", the weights' blocks on the device, see `vkattn.quantize`; biases
+    keep dtype.
     layout ("bsd" or "sbd") and the options of attention, such as rope=Rope(64) or causal=True, are
     what a run takes where it is not told otherwise. keep_weights: keep a copy on the host, with
     which `Device.recover` brings the layer back.
@@ -101,6 +104,7 @@ class Layer(Child):
         dtype: str | None = None,
         layout: str = "bsd",
         keep_weights: bool = False,
+        quantize: str | None = None,
         **options: Unpack[AttentionOptions],
     ) -> None:
         device = pick_device(device)
@@ -108,6 +112,8 @@ class Layer(Child):
         check_options(dict(options))
         if dtype is not None and check_dtype(dtype, "dtype") not in FLOATS:
             raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype}")
+        if quantize is not None and quantize not in ENCODED:
+            raise InvalidError(f"quantize: expected {' or '.join(ENCODED)}, got {quantize}")
         given = {"query": query, "key": key, "value": value, "output": output}
         linears = {
             name: _Linear(linear, name, dtype)
@@ -118,7 +124,7 @@ class Layer(Child):
         self._set_sizes(linears, n_head, n_kv_head)
         self.layout = layout
         self.options = options
-        self._upload(device, linears, interleaved, keep_weights)
+        self._upload(device, linears, interleaved, keep_weights, quantize)
 
     def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
         self.n_head = n_head
@@ -147,6 +153,7 @@ class Layer(Child):
         linears: dict[str, _Linear],
         interleaved: bool,
         keep_weights: bool,
+        quantize: str | None,
     ) -> None:
         info = new_struct("vka_layer_info")
         for name in (
@@ -161,6 +168,7 @@ class Layer(Child):
         ):
             setattr(info, name, getattr(self, name))
         info.dtype = DTYPES[self.dtype]
+        info.quantise = DTYPES[quantize or "f32"]
         info.interleaved = bool(interleaved)
         info.keep_weights = bool(keep_weights)
         for name, linear in linears.items():
@@ -175,6 +183,7 @@ class Layer(Child):
         device: Device | None = None,
         dtype: str | None = None,
         keep_weights: bool = False,
+        quantize: str | None = None,
     ) -> Layer:
         """The weights of a torch.nn.MultiheadAttention, whose batch_first becomes the layout.
 
@@ -186,7 +195,7 @@ class Layer(Child):
         from . import _checkpoint
 
         read = _checkpoint.read_torch(module)
-        return Layer(device, dtype=dtype, keep_weights=keep_weights, **read)
+        return Layer(device, dtype=dtype, keep_weights=keep_weights, quantize=quantize, **read)
 
     @staticmethod
     def from_safetensors(
@@ -199,6 +208,7 @@ class Layer(Child):
         device: Device | None = None,
         dtype: str | None = None,
         keep_weights: bool = False,
+        quantize: str | None = None,
     ) -> Layer:
         """The attention layer whose tensors begin with prefix, of a safetensors file, a folder
         with model.safetensors, or a checkpoint's model.safetensors.index.json.
@@ -223,7 +233,7 @@ class Layer(Child):
         from . import _checkpoint
 
         read = _checkpoint.read_safetensors(path, prefix, n_head, n_kv_head, rope)
-        return Layer(device, dtype=dtype, keep_weights=keep_weights, **read)
+        return Layer(device, dtype=dtype, keep_weights=keep_weights, quantize=quantize, **read)
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""

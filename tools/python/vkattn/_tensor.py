@@ -18,6 +18,7 @@ from ._arrays import (
     host_array,
     widen,
 )
+from ._blocks import ENCODED, dequantize, quantize
 from ._core import Child
 from ._device import Device, pick_device
 from ._errors import InvalidError
@@ -29,7 +30,8 @@ class Tensor(Child):
     """Elements of one type on a device: an owner of memory, or a view of another tensor's.
 
     shape: 1 to 4 axes. dtype: "f32", "f16", "bf16", "i32", "bool", or a type of quantised weights
-    such as "q8_0" or "q4_k", whose bytes are those of a GGUF file (`write_bytes`, `GGUF.upload`).
+    such as "q8_0" or "q4_k", whose bytes are those of a GGUF file (`write_bytes`, `quantize`,
+    `GGUF.upload`).
     """
 
     def __init__(self, device: Device | None, shape: Shape, dtype: str = "f32") -> None:
@@ -56,8 +58,17 @@ class Tensor(Child):
 
     def write(self, array: Array, dtype: str | None = None) -> None:
         """Copies an array of the tensor's shape and type; with dtype, which must be the tensor's,
-        floats of other types are converted."""
-        self._write(host_array(array, "array", dtype))
+        floats of other types are converted. A tensor of q8_0 or q4_0 takes floats, see `quantize`.
+        """
+        if self.dtype not in ENCODED or dtype not in (None, self.dtype):
+            self._write(host_array(array, "array", dtype))
+            return
+        host = host_array(array, "array", "f32")
+        if host.data.shape != self.shape:
+            raise InvalidError(
+                f"array: expected floats {list(self.shape)}, got {list(host.data.shape)}"
+            )
+        self.write_bytes(quantize(host, self.dtype))
 
     def _write(self, host: HostArray) -> None:
         if host.data.shape != self.shape or host.dtype != self.dtype:
@@ -81,9 +92,11 @@ class Tensor(Child):
         return bytes(raw)
 
     def read(self) -> np.ndarray:
-        """A copy of the elements, after what is in flight on the device; bf16 comes as float32."""
+        """A copy of the elements, after what is in flight on the device; bf16 and quantised types
+        come as float32."""
         if self.dtype not in STORED:
-            raise InvalidError(f"a {self.dtype} tensor has blocks: expected read_bytes")
+            blocks = np.frombuffer(self.read_bytes(), np.uint8)
+            return dequantize(blocks, self.dtype).reshape(self.shape)
         result = np.empty(self.shape, STORED[self.dtype])
         data = ffi.from_buffer(result, require_writable=True)
         self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
