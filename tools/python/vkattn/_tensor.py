@@ -80,14 +80,36 @@ class Tensor(Child):
         self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
         return bytes(raw)
 
-    def read(self) -> np.ndarray:
-        """A copy of the elements, after what is in flight on the device; bf16 comes as float32."""
+    def read(self, out: np.ndarray | None = None) -> np.ndarray:
+        """A copy of the elements, after what is in flight on the device; bf16 comes as float32.
+
+        out: the numpy array to fill and return, dense and writable, of the tensor's shape and type
+        (float32 of bf16). An array that does not fit is InvalidError and left as it was.
+        """
         if self.dtype not in STORED:
             raise InvalidError(f"a {self.dtype} tensor has blocks: expected read_bytes")
-        result = np.empty(self.shape, STORED[self.dtype])
+        stored = STORED[self.dtype]
+        if out is not None:
+            self._check_out(out, np.dtype(np.float32) if self.dtype == "bf16" else stored)
+        result = np.empty(self.shape, stored) if out is None or self.dtype == "bf16" else out
         data = ffi.from_buffer(result, require_writable=True)
         self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
-        return widen(result) if self.dtype == "bf16" else result
+        if self.dtype != "bf16":
+            return result
+        if out is None:
+            return widen(result)
+        out[...] = widen(result)
+        return out
+
+    def _check_out(self, out: Any, dtype: np.dtype) -> None:
+        if not isinstance(out, np.ndarray):
+            raise TypeError(f"out: expected a numpy array, got {type(out).__name__}")
+        if out.shape != self.shape or out.dtype != dtype:
+            raise InvalidError(
+                f"out: expected {dtype} {list(self.shape)}, got {out.dtype} {list(out.shape)}"
+            )
+        if not (out.flags.c_contiguous and out.flags.writeable):
+            raise InvalidError("out: expected a dense, row-major array that can be written")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
