@@ -20,7 +20,7 @@ foreach(header IN LISTS HEADERS)
     execute_process(
       COMMAND ${CLANG} --driver-mode=cl --target=x86_64-pc-windows-msvc -fsyntax-only -X ${standard}
               /W4 /WX -Wno-unused-command-line-argument /I${INCLUDE} /imsvc${WORK}/include
-              ${language} ${WORK}/header.c
+              ${language} -- ${WORK}/header.c
       RESULT_VARIABLE result ERROR_VARIABLE text OUTPUT_VARIABLE text)
     if(NOT result EQUAL 0)
       message(SEND_ERROR "${header}, ${standard}:\n${text}")

@@ -96,3 +96,29 @@ def test_conversions(device):
         device.tensor(x, "i32")
     with pytest.raises(vkattn.InvalidError, match="array: expected one of f32"):
         device.tensor(x, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32", "bool"])
+def test_read_into_an_array(device, rng, dtype):
+    x = rng.integers(0, 2, (3, 4))
+    host = x.astype(np.float32) if dtype == "bf16" else x.astype(_arrays.STORED[dtype])
+    tensor = device.tensor(host, "bf16" if dtype == "bf16" else None)
+    out = np.full_like(host, 1)
+    assert tensor.read(out) is out
+    np.testing.assert_array_equal(out, x)
+    before = out.copy()
+    locked = out.copy()
+    locked.flags.writeable = False
+    wide = np.zeros((3, 8), out.dtype)[:, ::2]
+    for wrong, sentence in (
+        (out.T, "out: expected .* .3, 4., got"),
+        (out.astype(np.float64), "got float64"),
+        (wide, "out: expected a dense"),
+        (locked, "out: expected a dense"),
+    ):
+        with pytest.raises(vkattn.InvalidError, match=sentence):
+            tensor.read(wrong)
+    with pytest.raises(TypeError, match="out: expected a numpy array, got list"):
+        tensor.read([0])
+    np.testing.assert_array_equal(out, before)
+    assert not wide.any()

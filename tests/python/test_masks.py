@@ -155,6 +155,40 @@ def test_refusals(device, rng, given, sentence):
         vkattn.attention(q, k, v, device=device, **given)
 
 
+def test_masks_of_other_types_and_axes(device, rng):
+    """float64, int64, and PyTorch's [batch * n_head][n_q][n_kv]."""
+    q, k, v = make(rng, 3, 2, 4, 6)
+    seen = rng.random((3, 2, 4, 6)) < 0.7
+    bias = rng.standard_normal(seen.shape)
+    cases = [
+        (seen.astype(np.int64), {"visible": seen}),
+        (seen.reshape(6, 4, 6), {"visible": seen}),
+        (bias, {"bias": bias}),
+        (bias.reshape(6, 4, 6), {"bias": bias}),
+        (seen[0], {"visible": seen[0]}),
+    ]
+    for mask, means in cases:
+        want, _ = oracle.attention(q, k, v, **means)
+        assert oracle.nmse(vkattn.attention(q, k, v, mask=mask, device=device), want) < 1e-9
+    with pytest.raises(vkattn.InvalidError, match="mask: expected 0 .hidden. and 1"):
+        vkattn.attention(q, k, v, mask=np.full((4, 6), 2), device=device)
+
+
+def test_fewer_axes(device, rng):
+    q, k, v = make(rng, 3, 2, 4, 6)
+    want, weights = oracle.attention(q, k, v)
+    got, scores = vkattn.attention(q[1], k[1], v[1], scores="softmax", device=device)
+    assert got.shape == (2, 4, 4) and scores.shape == (2, 4, 6)
+    assert oracle.nmse(got, want[1]) < 1e-9 and oracle.nmse(scores, weights[1]) < 1e-9
+    got = vkattn.attention(q[1, 0], k[1, 0], v[1, 0], device=device)
+    assert got.shape == (4, 4) and oracle.nmse(got, want[1, 0]) < 1e-9
+    want, _ = oracle.attention(np.broadcast_to(q[:1], q.shape), k, v)
+    got = vkattn.attention(q[0], k, v, device=device)
+    assert got.shape == want.shape and oracle.nmse(got, want) < 1e-9
+    with pytest.raises(vkattn.InvalidError, match="q: expected 2 or 3 or 4 axes"):
+        vkattn.attention(q[0, 0, 0], k, v, device=device)
+
+
 def test_tensors_are_not_joined(device, rng):
     q, k, v = make(rng, 4, 2, 4, 6)
     with pytest.raises(vkattn.InvalidError, match="key_padding_mask: expected an array"):

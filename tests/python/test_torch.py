@@ -93,12 +93,58 @@ def test_half_types(device):
 
 def test_tensors_of_torch(device):
     x = torch.randn(1, 2, 5, 8, requires_grad=True)
-    with pytest.raises(vkattn.InvalidError, match="its DLPack form cannot be had"):
-        vkattn.attention(x, x, x, device=device)
+    want = torch.nn.functional.scaled_dot_product_attention(x, x, x).detach()
+    assert oracle.nmse(vkattn.attention(x, x, x, device=device), want.numpy()) < 1e-9
     x = x.detach().transpose(1, 2).contiguous().transpose(1, 2)
     want = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
     got = torch.from_dlpack(vkattn.attention(x, x, x, causal=True, device=device))
     assert oracle.nmse(got.numpy(), want.numpy()) < 1e-9
+
+
+def test_samples_of_attention(device):
+    """PyTorch's own samples of scaled_dot_product_attention, those without dropout compared; with
+    it, whose random numbers differ, the shape is."""
+    methods = pytest.importorskip(
+        "torch.testing._internal.common_methods_invocations",
+        reason="THE SAMPLES OF PyTorch ARE NOT INSTALLED",
+        exc_type=ImportError,
+    )
+    name = "nn.functional.scaled_dot_product_attention"
+    (op,) = [op for op in methods.op_db if op.name == name]
+    compared = 0
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
+            tensors, given = (sample.input, *sample.args), dict(sample.kwargs)
+            rate = given.get("dropout_p", 0.0)
+            want = op.op(*(x.detach().float() for x in tensors), **_floats(given)).numpy()
+            options = {"causal": given.get("is_causal", False), "dropout": rate}
+            if given.get("attn_mask") is not None:
+                options["mask"] = given["attn_mask"]
+            got = vkattn.attention(*tensors, device=device, **options)
+            assert got.shape == want.shape
+            if not rate:
+                compared += 1
+                assert oracle.nmse(got, want) < (1e-9 if dtype == torch.float32 else 1e-5)
+    assert compared > 0
+
+
+def _floats(given):
+    mask = given.get("attn_mask")
+    return given if mask is None else {**given, "attn_mask": mask.detach().float()}
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_unbatched_modules(device, batch_first):
+    module = torch.nn.MultiheadAttention(12, 3, batch_first=batch_first)
+    query, key = torch.randn(5, 12, requires_grad=True), torch.randn(7, 12)
+    want, weights = module(query, key, key, average_attn_weights=False)
+    with vkattn.Layer.from_torch(module, device=device) as layer:
+        got, scores = layer(query, key, scores="softmax")
+        assert got.shape == (5, 12) and scores.shape == (3, 5, 7)
+        assert oracle.nmse(got, want.detach().numpy()) < 1e-9
+        assert oracle.nmse(scores, weights.detach().numpy()) < 1e-9
+        with pytest.raises(vkattn.InvalidError, match="key: expected 2 axes as query has"):
+            layer(query, key[None])
 
 
 @pytest.mark.parametrize("given", [{"add_bias_kv": True}, {"add_zero_attn": True}])

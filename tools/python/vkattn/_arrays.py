@@ -53,7 +53,7 @@ def check_shape(shape: Shape, what: str) -> tuple[int, ...]:
     return axes
 
 
-def _any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
+def any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
     """A view of the caller's memory, and the name of its element type, "f64" and such included."""
     if isinstance(array, HostArray):
         return array.data, array.dtype
@@ -62,6 +62,8 @@ def _any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
         if view.dtype.name == "bfloat16" and view.dtype.itemsize == 2:  # of package ml_dtypes
             return view.view(np.uint16), "bf16"
     elif hasattr(array, "__dlpack__"):
+        if getattr(array, "requires_grad", False):  # PyTorch exports no such tensor
+            array = array.detach()
         view, name = _dlpack.view(array, what)
         if name == "bfloat16":
             return view, "bf16"
@@ -98,7 +100,7 @@ def _convert(view: np.ndarray, name: str, dtype: str, what: str) -> np.ndarray:
 
 def host_array(array: Array, what: str, dtype: str | None = None) -> HostArray:
     """The array in its own element type or, converted, in a float type that was asked for."""
-    view, name = _any_array(array, what)
+    view, name = any_array(array, what)
     if dtype is None:
         if name not in DTYPES:
             known = ", ".join(DTYPES)
@@ -115,7 +117,7 @@ def host_array(array: Array, what: str, dtype: str | None = None) -> HostArray:
 def host_integers(values: Any, what: str) -> HostArray:
     """Lengths and offsets: a sequence or array of whole numbers that fit 32 bits, as i32."""
     view = values if hasattr(values, "__dlpack__") else np.asarray(values)
-    numbers, name = _any_array(view, what)
+    numbers, name = any_array(view, what)
     limits = np.iinfo(np.int32)
     if numbers.dtype.kind not in "iu" or name == "bf16":
         raise InvalidError(f"{what}: expected whole numbers, got {name}")

@@ -260,21 +260,29 @@ class Layer(Child):
 
         query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
         [batch][n_kv][value_input_dim] (by default key); layout "sbd" swaps the first two axes of
-        these and of the result. cache: key and value are new ones that join it. dtype: storage of
-        the inputs on the device, by default their own.
+        these and of the result; without the batch axis, batch is 1. cache: key and value are new
+        ones that join it. dtype: storage of the inputs on the device, by default their own.
 
         Returns [batch][n_q][output_dim], float16 where query is that and float32 otherwise; with
         scores ("raw", "softcap", "bias", "softmax"), the pair (result, scores), scores being
-        float32 [batch][n_head][n_q][n_kv].
+        float32 [batch][n_head][n_q][n_kv]; neither has a batch axis where query has none.
         """
         given = {"query": query, "key": key, "value": value}
         host = {
-            name: float_array(array, name, dtype, 3)
+            name: float_array(array, name, dtype, (2, 3))
             for name, array in given.items()
             if array is not None
         }
         layout = layout or self.layout
         swap = 1 if choose(LAYOUTS, layout, "layout") else 0
+        n_axes = host["query"].data.ndim
+        unbatched = n_axes == 2
+        for name, array in host.items():
+            shape = list(array.data.shape)
+            if len(shape) != n_axes:
+                raise InvalidError(f"{name}: expected {n_axes} axes as query has, got {shape}")
+            if unbatched:
+                host[name] = array._replace(data=np.expand_dims(array.data, swap))
         shape = host["query"].data.shape
         n_kv = cache.capacity if cache else host.get("key", host["query"]).data.shape[1 - swap]
         weights_shape = (shape[swap], self.n_head, shape[1 - swap], n_kv)
@@ -298,5 +306,7 @@ class Layer(Child):
                 **options,
             )
             plan.finish().run(timeout)
-            result: np.ndarray = output.read()
-            return (result, scores_to.read()) if scores_to else result
+            results = [t.read() for t in (output, scores_to) if t is not None]
+            if unbatched:
+                results = [np.squeeze(x, axis) for x, axis in zip(results, (swap, 0))]
+            return tuple(results) if scores_to else results[0]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._arrays import FLOATS, HostArray, host_array, widen
+from ._arrays import FLOATS, HostArray, any_array, host_array, widen
 from ._errors import InvalidError
 from ._tensor import Tensor
 
@@ -19,10 +19,11 @@ _warned = False
 
 
 class Sizes(NamedTuple):
-    """Of the scores that a mask broadcasts against, but for n_head. n_kv counts past keys, and is
-    the capacity where there is a cache."""
+    """Of the scores that a mask broadcasts against. n_kv counts past keys, and is the capacity
+    where there is a cache."""
 
     batch: int
+    n_head: int
     n_q: int
     n_kv: int
 
@@ -30,7 +31,7 @@ class Sizes(NamedTuple):
 def mask_of(mask: Any, padding: Any, sizes: Sizes) -> Any:
     """The one mask, an array or a Tensor, that means both where both are given."""
     if mask is not None and not isinstance(mask, Tensor):
-        mask = host_array(mask, "mask")
+        mask = host_mask(mask, sizes)
     if padding is None:
         if mask is not None:
             _warn_of_padding(mask.shape if isinstance(mask, Tensor) else mask.data.shape, sizes)
@@ -51,6 +52,24 @@ def mask_of(mask: Any, padding: Any, sizes: Sizes) -> Any:
     rows = hides.data[:, None, None, :]
     alone = HostArray(~rows, "bool") if hides.dtype == "bool" else HostArray(rows, hides.dtype)
     return alone if mask is None else _both(mask, alone, sizes)
+
+
+def host_mask(mask: Any, sizes: Sizes) -> HostArray:
+    """The mask in an element type of the library, float64 as float32, whole numbers as bool; of
+    PyTorch's [batch * n_head][n_q][n_kv] the first axis is split."""
+    view, name = any_array(mask, "mask")
+    if name == "float64":
+        host = host_array(view, "mask", "f32")
+    elif name == "int64":
+        if not np.isin(view, (0, 1)).all():
+            raise InvalidError("mask: expected 0 (hidden) and 1 (visible) of int64")
+        host = host_array(view != 0, "mask")
+    else:
+        host = host_array(mask, "mask")
+    shape = host.data.shape
+    if len(shape) == 3 and sizes.batch > 1 and shape[0] == sizes.batch * sizes.n_head:
+        host = host._replace(data=host.data.reshape(sizes.batch, sizes.n_head, *shape[1:]))
+    return host
 
 
 def _both(mask: Any, padding: HostArray, sizes: Sizes) -> HostArray:

@@ -119,6 +119,7 @@ class Plan(ModelOperations):
             log_sum_exp,
             lambda: Sizes(
                 batch=_axis(q, "q", 4, 0),
+                n_head=_axis(q, "q", 4, 1),
                 n_q=_axis(q, "q", 4, 2),
                 n_kv=_capacity(cache) or sum(_axis(x, "k", 4, 2) for x in (k, *old)),
             ),
@@ -180,6 +181,7 @@ class Plan(ModelOperations):
             log_sum_exp,
             lambda: Sizes(
                 batch=_axis(query, "query", 3, batch_axis),
+                n_head=layer.n_head,
                 n_q=_axis(query, "query", 3, row_axis),
                 n_kv=_capacity(cache) or _axis(query if key is None else key, "key", 3, row_axis),
             ),

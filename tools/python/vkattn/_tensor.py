@@ -87,20 +87,50 @@ class Tensor(Child):
     def read_bytes(self) -> bytes:
         """What `write_bytes` takes, after what is in flight on the device."""
         raw = bytearray(self.nbytes)
-        data = ffi.from_buffer(raw, require_writable=True)
-        self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
+        self._read_into(raw)
         return bytes(raw)
 
-    def read(self) -> np.ndarray:
+    def read(self, out: np.ndarray | None = None) -> np.ndarray:
         """A copy of the elements, after what is in flight on the device; bf16 and quantised types
-        come as float32."""
-        if self.dtype not in STORED:
+        come as float32.
+
+        out: the numpy array to fill and return, dense and writable, of the tensor's shape and type
+        (float32 of bf16 and quantised types). An array that does not fit is InvalidError and left
+        as it was.
+        """
+        dense = self.dtype in STORED and self.dtype != "bf16"
+        stored = STORED[self.dtype] if dense else np.dtype(np.float32)
+        if out is not None:
+            self._check_out(out, stored)
+        if dense:
+            result = np.empty(self.shape, stored) if out is None else out
+            self._read_into(result)
+            return result
+        if self.dtype == "bf16":
+            halves = np.empty(self.shape, STORED["bf16"])
+            self._read_into(halves)
+            floats = widen(halves)
+        else:
             blocks = np.frombuffer(self.read_bytes(), np.uint8)
-            return dequantize(blocks, self.dtype).reshape(self.shape)
-        result = np.empty(self.shape, STORED[self.dtype])
-        data = ffi.from_buffer(result, require_writable=True)
+            floats = dequantize(blocks, self.dtype).reshape(self.shape)
+        if out is None:
+            return floats
+        out[...] = floats
+        return out
+
+    def _read_into(self, array: Any) -> None:
+        data = ffi.from_buffer(array, require_writable=True)
         self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
-        return widen(result) if self.dtype == "bf16" else result
+
+    def _check_out(self, out: Any, dtype: np.dtype) -> None:
+        if not isinstance(out, np.ndarray):
+            raise TypeError(f"out: expected a numpy array, got {type(out).__name__}")
+        if out.shape != self.shape or out.dtype != dtype:
+            raise InvalidError(
+                f"out: expected {dtype} {list(self.shape)}, got {out.dtype} {list(out.shape)}"
+            )
+        if not (out.flags.c_contiguous and out.flags.writeable):
+            raise InvalidError("out: expected a dense, row-major array that can be written")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
