@@ -122,6 +122,29 @@ VKA_API enum vka_status vka_plan_add_gather_backward(struct vka_plan *plan,
 VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
                                                      const struct vka_rotary_op *op);
 
+/* Of vka_plan_add_attention. `forward` is its op, whose options.log_sum_exp holds what it wrote;
+ * masks, lengths, rotation, norms and dropout apply again, and output is not read. The weights of a fully masked row
+ * are constants: such a row gives gradients to values alone. A hidden key or value gets 0, even if
+ * it is NaN. Scores are made again in slices of rows, whose number follows from n_kv alone: scratch
+ * is what workspace_limit says, and a float32 copy of the gradients of keys and values where they are
+ * sums of several slices or heads, are accumulated, or rotated. The plan's path does not matter. */
+struct vka_attention_backward_op {
+    size_t struct_size;
+    const struct vka_attention_op *forward; /* read by this call */
+    struct vka_tensor *output_gradient;     /* [batch][n_head][n_q][value_dim] */
+    struct vka_gradient q_gradient;         /* [batch][n_head][n_q][head_dim] */
+    struct vka_gradient k_gradient;         /* [batch][n_kv_head][n_kv][head_dim] */
+    struct vka_gradient v_gradient;         /* [batch][n_kv_head][n_kv][value_dim] */
+    struct vka_gradient sink_gradient;      /* [n_head] */
+    struct vka_gradient mask_gradient;      /* as the mask, which is not BOOL; sums over the axes in
+                                               which it repeats; 0 where it hides */
+    struct vka_gradient q_norm_gradient, k_norm_gradient; /* [head_dim] */
+};
+
+/* UNSUPPORTED: past, present, cache, key chunks and ragged batches. */
+VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
+                                                        const struct vka_attention_backward_op *op);
+
 /* ---- Losses ---------------------------------------------------------------------------------- */
 
 /* loss = mean over the rows of -log(softmax(logits)[label]), as PyTorch's: rows whose label is -100
