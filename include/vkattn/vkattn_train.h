@@ -122,12 +122,16 @@ VKA_API enum vka_status vka_plan_add_gather_backward(struct vka_plan *plan,
 VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
                                                      const struct vka_rotary_op *op);
 
-/* Of vka_plan_add_attention. `forward` is its op, whose options.log_sum_exp holds what it wrote;
- * masks, lengths, rotation, norms and dropout apply again, and output is not read. The weights of a fully masked row
- * are constants: such a row gives gradients to values alone. A hidden key or value gets 0, even if
- * it is NaN. Scores are made again in slices of rows, whose number follows from n_kv alone: scratch
- * is what workspace_limit says, and a float32 copy of the gradients of keys and values where they are
- * sums of several slices or heads, are accumulated, or rotated. The plan's path does not matter. */
+/* Of vka_plan_add_attention. `forward` is its op, whose options.log_sum_exp holds what it wrote; its
+ * output is not read. Masks, lengths, rotation, norms and dropout apply again. The weights of a fully
+ * masked row are constants, so it gives a gradient to values alone. A hidden key or value has the
+ * gradient 0, even if it is NaN, unless a norm of keys reads it.
+ *
+ * Scores are made again in slices of queries, as many heads at a time as workspace_limit holds, and
+ * one at least: up to 32 MiB if n_kv is up to 2^22. The queries of a slice follow from n_kv alone, so
+ * the order of sums and the bits do not depend on limits. A gradient also takes float32 scratch of its
+ * size where it is accumulated, rotated or normalised, or sums several slices or query heads. The
+ * plan's path does not matter. */
 struct vka_attention_backward_op {
     size_t struct_size;
     const struct vka_attention_op *forward; /* read by this call */
@@ -141,7 +145,7 @@ struct vka_attention_backward_op {
     struct vka_gradient q_norm_gradient, k_norm_gradient; /* [head_dim] */
 };
 
-/* UNSUPPORTED: past, present, cache, key chunks and ragged batches. */
+/* INVALID: also a BOOL mask's gradient. UNSUPPORTED: past, present, cache, key chunks, ragged batches. */
 VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
                                                         const struct vka_attention_backward_op *op);
 
