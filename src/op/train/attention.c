@@ -208,60 +208,72 @@ static enum vka_status rotate_back(struct vka_plan *plan, const char *name,
     return status;
 }
 
-/* The gradients of rows and norm from those of the rows as they enter the scores. */
-static enum vka_status finish_rows(struct vka_plan *plan, const char *name,
-                                   const struct attention *a, const struct vka_tensor *rows,
-                                   const struct vka_tensor *norm, const struct vka_tensor *offsets,
-                                   const struct vka_tensor *given,
-                                   const struct vka_gradient *gradient,
-                                   const struct vka_gradient *norm_gradient)
+/* Queries or keys as they were given, and the gradients that are wanted of them. */
+struct side {
+    const char *name;
+    struct vka_tensor *rows, *norm; /* norm NULL: none */
+    const struct vka_tensor *offsets;
+    const struct vka_tensor *sum; /* gradient of the rows as they enter the scores */
+    const struct vka_gradient *gradient, *norm_gradient;
+};
+
+static enum vka_status finish_side(struct vka_plan *plan, const struct attention *a,
+                                   const struct side *side)
 {
     const float epsilon = a->options->norm_epsilon;
-    struct vka_tensor sum = *given;
+    struct vka_tensor sum = *side->sum;
     if (!sum.storage)
         return VKA_OK;
     if (a->options->rope.dim)
-        ENSURE(rotate_back(plan, name, a, offsets, &sum));
-    if (!norm)
-        return move(plan, name, &sum, gradient);
-    return plan_norm_backward(plan, VKA_INFO(vka_norm_backward_op, .kind = VKA_RMS_NORM, .axes = 1,
-                                             .epsilon = epsilon != 0 ? epsilon : 1e-6f,
-                                             .input = (struct vka_tensor *)(uintptr_t)rows,
-                                             .weight = (struct vka_tensor *)(uintptr_t)norm,
-                                             .output_gradient = &sum, .input_gradient = *gradient,
-                                             .weight_gradient = *norm_gradient));
+        ENSURE(rotate_back(plan, side->name, a, side->offsets, &sum));
+    if (!side->norm)
+        return move(plan, side->name, &sum, side->gradient);
+    return plan_norm_backward(
+        plan, VKA_INFO(vka_norm_backward_op, .kind = VKA_RMS_NORM, .axes = 1,
+                       .epsilon = epsilon != 0 ? epsilon : 1e-6f, .input = side->rows,
+                       .weight = side->norm, .output_gradient = &sum,
+                       .input_gradient = *side->gradient, .weight_gradient = *side->norm_gradient));
+}
+
+static enum vka_status finish_sinks(struct vka_plan *plan, const struct attention_backward *b)
+{
+    const struct vka_gradient *gradient = &b->op->sink_gradient;
+    struct sum_axes sum = {
+        .name = "sink gradient",
+        .a = b->sinks,
+        .y = tensor_rank4(gradient->tensor),
+        .reduced = 1 | 4,
+        .term = TERM_VALUE,
+        .scale = 1,
+        .add = gradient->accumulate,
+    };
+    struct shape *y = &sum.y.shape; /* [1][n_head][1][1] */
+    y->size[1] = y->size[3];
+    y->stride[1] = y->stride[3];
+    y->size[3] = 1;
+    y->stride[3] = 0;
+    return plan_sum_axes(plan, &sum);
 }
 
 static enum vka_status finish(struct vka_plan *plan, const struct attention_backward *b)
 {
     const struct vka_attention_backward_op *op = b->op;
     const struct vka_attention_options *o = b->a.options;
+    const struct vka_attention_op *f = op->forward;
     struct named_gradient list[GRADIENTS];
-    ENSURE(finish_rows(plan, "q gradient", &b->a, op->forward->q, o->q_norm, o->query_offset,
-                       &b->dq, &op->q_gradient, &op->q_norm_gradient));
-    ENSURE(finish_rows(plan, "k gradient", &b->a, op->forward->k, o->k_norm, NULL, &b->dk,
-                       &op->k_gradient, &op->k_norm_gradient));
+    const struct side sides[] = {
+        {"q gradient", f->q, o->q_norm, o->query_offset, &b->dq, &op->q_gradient,
+         &op->q_norm_gradient},
+        {"k gradient", f->k, o->k_norm, NULL, &b->dk, &op->k_gradient, &op->k_norm_gradient},
+    };
+    for (size_t i = 0; i < COUNTOF(sides); i++)
+        ENSURE(finish_side(plan, &b->a, &sides[i]));
     if (b->dv.storage)
         ENSURE(move(plan, "v gradient", &b->dv, &op->v_gradient));
     if (b->mask.storage)
         ENSURE(move(plan, "mask gradient", &b->mask, &op->mask_gradient));
-    if (b->sinks.storage) {
-        struct sum_axes sum = {
-            .name = "sink gradient",
-            .a = b->sinks,
-            .y = tensor_rank4(op->sink_gradient.tensor),
-            .reduced = 1 | 4,
-            .term = TERM_VALUE,
-            .scale = 1,
-            .add = op->sink_gradient.accumulate,
-        };
-        struct shape *y = &sum.y.shape; /* [1][n_head][1][1] */
-        y->size[1] = y->size[3];
-        y->stride[1] = y->stride[3];
-        y->size[3] = 1;
-        y->stride[3] = 0;
-        ENSURE(plan_sum_axes(plan, &sum));
-    }
+    if (b->sinks.storage)
+        ENSURE(finish_sinks(plan, b));
     list_gradients(op, list);
     for (size_t i = 0; i < GRADIENTS; i++)
         ENSURE(plan_count_nonfinite(plan, list[i].name, list[i].gradient->tensor));
