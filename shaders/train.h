@@ -188,7 +188,8 @@ struct softmax_backward_params {
     U32 draw_place, draw_query; /* see softmax_params */
 };
 #define SLOPES_STAGE 0
-#define SLOPES_SPECS 1
+#define SLOPES_GENERAL 1 /* a mask, softcap, ALiBi or dropout is used */
+#define SLOPES_SPECS 2
 #define SLOPES_SUM 0
 #define SLOPES_OF_SCORE 1 /* of s */
 #define SLOPES_OF_BIAS 2  /* of x */

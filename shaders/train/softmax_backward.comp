@@ -9,6 +9,7 @@
 #include "lib/philox.glsl"
 
 layout(constant_id = SLOPES_STAGE) const uint STAGE = SLOPES_SUM;
+layout(constant_id = SLOPES_GENERAL) const bool GENERAL = true;
 layout(local_size_x = SLOPES_LANES) in;
 layout(binding = 0) buffer Scores { uint score_words[]; };
 layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
@@ -30,7 +31,7 @@ bool dead; // fully masked row
 
 float kept(uint key)
 {
-    if (p.dropout == 0.0)
+    if (!GENERAL || p.dropout == 0.0)
         return 1.0;
     uvec4 counter = uvec4(key, p.draw_query + at.z, (p.draw_place & 0xffffu) + at.y,
                           (p.draw_place >> 16) + at.x);
@@ -43,13 +44,15 @@ bool weigh(inout float x, out float t, uint key)
 {
     float bias = 0.0;
     t = 0.0;
-    if (p.softcap != 0.0) {
+    if (GENERAL && p.softcap != 0.0) {
         t = tanh_accurate(x / p.softcap);
         x = p.softcap * t;
     }
-    if (mask_has(MASK_ALIBI))
+    if (GENERAL && mask_has(MASK_ALIBI))
         x -= slope * abs(float(position - int(key)));
-    bool visible = key >= range.x && key < range.y && mask_tensor(mask_row, key, bias);
+    bool visible = key >= range.x && key < range.y;
+    if (GENERAL)
+        visible = visible && mask_tensor(mask_row, key, bias);
     x = exp_accurate(x + bias - log_sum);
     return visible;
 }
@@ -73,7 +76,7 @@ uvec2 weight_and_slope(float x, float g, uint key, vec2 sums)
     float m = kept(key), weight = x / sums.x;
     precise float of_all = m * g * sums.x, gap = of_all - sums.y;
     float ds = weight * (gap / sums.x);
-    if (STAGE == SLOPES_OF_SCORE)
+    if (GENERAL && STAGE == SLOPES_OF_SCORE)
         ds *= 1.0 - t * t;
     return uvec2(floatBitsToUint(weight * m), floatBitsToUint(ds));
 }
@@ -132,7 +135,7 @@ void main()
     position = mask_query_offset(at.x) + int(at.z);
     range = mask_range(at.x, position);
     mask_row = mask_row_index(at.x, at.y, at.z);
-    slope = mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + at.y] : 0.0;
+    slope = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + at.y] : 0.0;
     scores_at = p.scores_offset + row * SLOPES_PITCH(p.mask.n_kv);
     slopes_at = p.slopes_offset + row * SLOPES_PITCH(p.mask.n_kv);
     log_sum = rows[of_row + SLOPES_ROW_LOG_SUM];

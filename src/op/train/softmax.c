@@ -63,6 +63,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass->reason = "score by score";
     pass->key = (struct pipeline_key){.kernel = KERNEL_softmax_backward, .n_spec = SLOPES_SPECS};
     pass->key.spec[SLOPES_STAGE] = job->stage;
+    pass->key.spec[SLOPES_GENERAL] = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
     for (uint32_t slot = 1; slot < 6; slot++)
         plan_bind(plan, pass, slot, &rows, false, NULL); /* where nothing else is */
     plan_bind(plan, pass, 0, &scores, !sums, &p.scores_offset);
