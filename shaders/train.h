@@ -189,13 +189,12 @@ struct softmax_backward_params {
 };
 #define SLOPES_STAGE 0
 #define SLOPES_GENERAL 1 /* a mask, softcap, ALiBi or dropout is used */
-#define SLOPES_SPECS 2
+#define SLOPES_LANES 2   /* a multiple of 8 */
+#define SLOPES_SPECS 3
 #define SLOPES_SUM 0
 #define SLOPES_OF_SCORE 1 /* of s */
 #define SLOPES_OF_BIAS 2  /* of x */
-#define SLOPES_LANES 64
-#define SLOPES_RUN 16 /* keys of an invocation */
-#define SLOPES_KEYS (SLOPES_LANES * SLOPES_RUN)
+#define SLOPES_KEYS 1024
 #define SLOPES_PITCH(n_kv) (((n_kv) + 3) / 4 * 4)
 #define SLOPES_ROW_LOG_SUM 0
 #define SLOPES_ROW_SUM 1   /* Z without the sink, and Y */

@@ -10,7 +10,8 @@
 
 layout(constant_id = SLOPES_STAGE) const uint STAGE = SLOPES_SUM;
 layout(constant_id = SLOPES_GENERAL) const bool GENERAL = true;
-layout(local_size_x = SLOPES_LANES) in;
+layout(constant_id = SLOPES_LANES) const uint LANES = 64;
+layout(local_size_x_id = SLOPES_LANES) in;
 layout(binding = 0) buffer Scores { uint score_words[]; };
 layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
 layout(binding = 2) readonly buffer Length { uint length_words[]; };
@@ -85,7 +86,7 @@ uint scores_at, slopes_at; // of key 0
 float score(uint key) { return uintBitsToFloat(score_words[scores_at + key]); }
 float gradient(uint key) { return uintBitsToFloat(slope_words[slopes_at + key]); }
 
-shared vec2 partial[SLOPES_LANES], few[8];
+shared vec2 partial[LANES], few[8];
 
 // Adds over the lanes; the sum is that of lane 0.
 vec2 add_lanes(vec2 x)
@@ -95,7 +96,7 @@ vec2 add_lanes(vec2 x)
     barrier();
     if (lane < 8) {
         x = vec2(0.0);
-        for (uint i = lane; i < SLOPES_LANES; i += 8)
+        for (uint i = lane; i < LANES; i += 8)
             x += partial[i];
         few[lane] = x;
     }
@@ -110,7 +111,7 @@ vec2 add_lanes(vec2 x)
 void add_keys(uint key, uint end, uint of_row)
 {
     vec2 sums = vec2(0.0);
-    for (; key < end; key += SLOPES_LANES) {
+    for (; key < end; key += LANES) {
         float t, x = score(key);
         if (weigh(x, t, key)) {
             precise float product = kept(key) * gradient(key) * x;
@@ -154,7 +155,7 @@ void main()
         if (key == 0)
             rows[of_row + SLOPES_ROW_SINK] = dead ? 0.0 : -(weight / sums.x * (sums.y / sums.x));
     }
-    for (; key < end; key += SLOPES_LANES) {
+    for (; key < end; key += LANES) {
         uvec2 words = weight_and_slope(score(key), gradient(key), key, sums);
         score_words[scores_at + key] = words.x;
         slope_words[slopes_at + key] = words.y;

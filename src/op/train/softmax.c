@@ -11,13 +11,22 @@ struct job {
     uint32_t stage; /* SLOPES_ */
 };
 
+/* A CPU driver runs the lanes of a subgroup together, and pays for the setup of each subgroup. */
+#define CPU_LANES 8u
+#define GPU_LANES 64u
+
+static uint32_t lanes_of(const struct vka_plan *plan)
+{
+    return plan->caps.properties.type == VKA_DEVICE_CPU ? CPU_LANES : GPU_LANES;
+}
+
 static struct work work_of(const struct job *job, const uint32_t size[CUT_AXES])
 {
     const double key = attention_score_work(job->b->a.options) + WORK_SCORE;
     return (struct work){
         .ops = key * size[0] * size[1] * size[2] * size[3],
         .longest = key * SLOPES_KEYS,
-        .loops = SLOPES_RUN + 32,
+        .loops = SLOPES_KEYS / CPU_LANES + 32,
     };
 }
 
@@ -63,6 +72,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     pass->reason = "score by score";
     pass->key = (struct pipeline_key){.kernel = KERNEL_softmax_backward, .n_spec = SLOPES_SPECS};
     pass->key.spec[SLOPES_STAGE] = job->stage;
+    pass->key.spec[SLOPES_LANES] = lanes_of(plan);
     pass->key.spec[SLOPES_GENERAL] = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0;
     for (uint32_t slot = 1; slot < 6; slot++)
         plan_bind(plan, pass, slot, &rows, false, NULL); /* where nothing else is */
