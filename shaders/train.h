@@ -167,7 +167,44 @@ struct gather_backward_params {
 #define ROWS_BLOCK 64u /* rows that are added in one chain; then these sums */
 #define ROWS_IDS 8192u /* of a pass */
 
+/* ---- softmax_backward: weights and gradients of scores, in place of scores and of gradients of the
+ * weights -------------------------------------------------------------------------------------------
+ * With s a score, x = s after softcap and biases, e = e^(x - L), L about the log-sum-exp of the row, m
+ * the factor of dropout and g the gradient of the weight. First pass: sums e and e m g over SLOPES_KEYS
+ * keys. Second pass, with Z and Y these sums over the row, and the sink's weight in Z: weight = m e / Z,
+ * slope = e / Z (m g Z - Y) / Z, which is exactly 0 where a row sees one key; of s in place of x that
+ * times the derivative of the softcap. Those of hidden keys become HIDDEN_BITS. Workgroup (x, y) takes
+ * query q_first + x of batch and head y, which counts n_head heads head_step apart, and SLOPES_KEYS
+ * keys along z. Buffers: 0 scores float32 [y][n_row][SLOPES_PITCH], 1 mask, 2 kv_length,
+ * 3 query_offset, 4 sink, 5 alibi, 6 slopes, as 0, 7 rows float32 [y][n_row][SLOPES_ROW_PITCH], SLOPES_ROW_ below. */
+struct softmax_backward_params {
+    STRUCT(mask_params) mask;
+    U32 scores_offset, slopes_offset, rows_offset;
+    U32 batch_first, head_first, head_step, n_head, q_first, n_row, key_first;
+    F32 softcap; /* 0: none */
+    U32 sink_offset, alibi_offset;
+    F32 dropout;
+    U32 seed_low, seed_high;
+    U32 draw_place, draw_query; /* see softmax_params */
+};
+#define SLOPES_STAGE 0
+#define SLOPES_GENERAL 1 /* a mask, softcap, ALiBi or dropout is used */
+#define SLOPES_LANES 2   /* a multiple of 8 */
+#define SLOPES_SPECS 3
+#define SLOPES_SUM 0
+#define SLOPES_OF_SCORE 1 /* of s */
+#define SLOPES_OF_BIAS 2  /* of x */
+#define SLOPES_KEYS 1024
+#define SLOPES_PITCH(n_kv) (((n_kv) + 3) / 4 * 4)
+#define SLOPES_ROW_LOG_SUM 0
+#define SLOPES_ROW_SUM 1   /* Z without the sink, and Y */
+#define SLOPES_ROW_SINK 3  /* receives the row's part of the sink's gradient */
+#define SLOPES_ROW_PARTS 4 /* Z and Y of each SLOPES_KEYS keys, if there are more */
+#define SLOPES_ROW_PITCH(n_kv) \
+    (SLOPES_ROW_PARTS + ((n_kv) > SLOPES_KEYS ? 2 * (((n_kv)-1) / SLOPES_KEYS + 1) : 0))
+
 #ifndef VULKAN
+_Static_assert(sizeof(struct softmax_backward_params) <= 128, "push constants");
 _Static_assert(sizeof(struct norm_backward_params) <= 128, "push constants");
 _Static_assert(sizeof(struct gather_backward_params) <= 128, "push constants");
 _Static_assert(sizeof(struct cross_entropy_params) <= 128, "push constants");

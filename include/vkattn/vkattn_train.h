@@ -122,6 +122,33 @@ VKA_API enum vka_status vka_plan_add_gather_backward(struct vka_plan *plan,
 VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
                                                      const struct vka_rotary_op *op);
 
+/* Of vka_plan_add_attention. `forward` is its op, whose options.log_sum_exp holds what it wrote; its
+ * output is not read. Masks, lengths, rotation, norms and dropout apply again. The weights of a fully
+ * masked row are constants, so it gives a gradient to values alone. A hidden key or value has the
+ * gradient 0, even if it is NaN, unless a norm of keys reads it.
+ *
+ * Scores are made again in slices of queries, as many heads at a time as workspace_limit holds, and
+ * one at least: up to 32 MiB if n_kv is up to 2^22. The queries of a slice follow from n_kv alone, so
+ * the order of sums and the bits do not depend on limits. A gradient also takes float32 scratch of its
+ * size where it is accumulated, rotated or normalised, or sums several slices or query heads. The
+ * plan's path does not matter. */
+struct vka_attention_backward_op {
+    size_t struct_size;
+    const struct vka_attention_op *forward; /* read by this call */
+    struct vka_tensor *output_gradient;     /* [batch][n_head][n_q][value_dim] */
+    struct vka_gradient q_gradient;         /* [batch][n_head][n_q][head_dim] */
+    struct vka_gradient k_gradient;         /* [batch][n_kv_head][n_kv][head_dim] */
+    struct vka_gradient v_gradient;         /* [batch][n_kv_head][n_kv][value_dim] */
+    struct vka_gradient sink_gradient;      /* [n_head] */
+    struct vka_gradient mask_gradient;      /* as the mask, which is not BOOL; sums over the axes in
+                                               which it repeats; 0 where it hides */
+    struct vka_gradient q_norm_gradient, k_norm_gradient; /* [head_dim] */
+};
+
+/* INVALID: also a BOOL mask's gradient. UNSUPPORTED: past, present, cache, key chunks, ragged batches. */
+VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
+                                                        const struct vka_attention_backward_op *op);
+
 /* ---- Losses ---------------------------------------------------------------------------------- */
 
 /* loss = mean over the rows of -log(softmax(logits)[label]), as PyTorch's: rows whose label is -100

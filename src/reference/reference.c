@@ -38,7 +38,7 @@ static int64_t per_batch(const int64_t *values, size_t count, size_t b)
     return values[count == 1 ? 0 : b];
 }
 
-static int64_t first_position(const struct ref_attention *a, size_t b)
+int64_t ref_first_position(const struct ref_attention *a, size_t b)
 {
     if (!a->query_offset)
         return (int64_t)a->n_past;
@@ -171,12 +171,11 @@ static void masked_row(const struct ref_attention *a, struct work *w)
     }
 }
 
-/* The factor of a weight: 0 if it is dropped, else 1 / (1 - rate). */
-static double dropout_factor(const struct ref_attention *a, const struct row *r, size_t j)
+double ref_dropout_factor(const struct ref_attention *a, size_t b, size_t h, size_t i, size_t j)
 {
     if (a->dropout <= 0)
         return 1;
-    const uint32_t counter[4] = {(uint32_t)j, (uint32_t)r->i, (uint32_t)r->h, (uint32_t)r->b};
+    const uint32_t counter[4] = {(uint32_t)j, (uint32_t)i, (uint32_t)h, (uint32_t)b};
     const uint32_t key[2] = {(uint32_t)a->dropout_seed, (uint32_t)(a->dropout_seed >> 32)};
     uint32_t word[4];
     ref_philox(counter, key, word);
@@ -189,7 +188,7 @@ static void context_row(const struct ref_attention *a, const struct row *r, stru
                         double *context)
 {
     for (size_t j = 0; j < a->n_kv; j++)
-        w->weight[j] = w->stage[VKA_SCORES_SOFTMAX][j] * dropout_factor(a, r, j);
+        w->weight[j] = w->stage[VKA_SCORES_SOFTMAX][j] * ref_dropout_factor(a, r->b, r->h, r->i, j);
     for (size_t d = 0; d < a->value_dim; d++) {
         context[d] = 0;
         for (size_t j = 0; j < a->n_kv; j++)
@@ -206,7 +205,7 @@ static void attend_row(const struct ref_attention *a, size_t b, size_t h, size_t
         .b = b,
         .h = h,
         .i = i,
-        .p = first_position(a, b) + (int64_t)i,
+        .p = ref_first_position(a, b) + (int64_t)i,
         .length = visible_length(a, b),
         .q = w->q + row * a->head_dim,
         .k = w->k + keys * a->head_dim,
@@ -236,7 +235,7 @@ static void prepare(const struct ref_attention *a, struct work *w)
         double *q = w->q + bh * a->n_q * dim;
         if (a->q_norm)
             ref_rms_norm(q, a->n_q, dim, a->q_norm, a->norm_epsilon);
-        ref_rope(q, a->n_q, dim, &a->rope, first_position(a, bh / a->n_head));
+        ref_rope(q, a->n_q, dim, &a->rope, ref_first_position(a, bh / a->n_head));
     }
     for (size_t bh = 0; bh < a->batch * a->n_kv_head; bh++) {
         double *k = w->k + (bh * a->n_kv + a->n_past) * dim;
@@ -284,6 +283,8 @@ enum vka_status ref_attention(const struct ref_attention *a)
                 attend_row(a, b, h, i, &w);
     if (a->key)
         memcpy(a->key, w.k, a->batch * a->n_kv_head * a->n_kv * a->head_dim * sizeof(double));
+    if (a->query)
+        memcpy(a->query, w.q, a->batch * a->n_head * a->n_q * a->head_dim * sizeof(double));
 fail:
     work_destroy(&w);
     return status;

@@ -36,13 +36,20 @@ struct ref_attention {
     double *context;                  /* [batch][n_head][n_q][value_dim] */
     double *scores[VKA_SCORES_COUNT]; /* [batch][n_head][n_q][n_kv] by kind; [NONE] unused */
     double *log_sum_exp;              /* [batch][n_head][n_q] */
-    double *key; /* [batch][n_kv_head][n_kv][head_dim], normalised and rotated */
+    double *key;   /* [batch][n_kv_head][n_kv][head_dim], normalised and rotated */
+    double *query; /* [batch][n_head][n_q][head_dim], the same */
 };
 
 /* Computes attention. VKA_OK or VKA_OUT_OF_HOST_MEMORY; the caller has checked the shapes. A
  * visible key whose score is NaN or +inf, or whose float mask is +inf, makes the context and the
  * visible weights of its row NaN. A key whose float mask is NaN is hidden. */
 enum vka_status ref_attention(const struct ref_attention *a);
+
+/* The position of query 0 of a batch element. */
+int64_t ref_first_position(const struct ref_attention *a, size_t b);
+
+/* The factor of a weight in dropout: 0 if it is dropped, else 1 / (1 - rate). */
+double ref_dropout_factor(const struct ref_attention *a, size_t b, size_t h, size_t i, size_t j);
 
 /* The steps before the scores, on x[rows][dim] in place. RMS norm: x / sqrt(mean(x^2) + epsilon)
  * times weight[dim]; epsilon 0 means 1e-6. Rotation: row r has the position first + r; the error is

@@ -218,6 +218,7 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_OPTIMISER:
     case KNOWN_NORM_BACKWARD:
     case KNOWN_GATHER_BACKWARD:
+    case KNOWN_ATTENTION_BACKWARD:
         return known_train_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;

@@ -157,11 +157,59 @@ static enum vka_status solve_gather_backward(struct solution *s)
     return known_run(s, y, 1);
 }
 
+/* The gradient of queries, which are keys and values too, with softcap and a causal mask. The weights
+ * are made again, so that log_sum_exp may be off. */
+static enum vka_status solve_attention_backward(struct solution *s)
+{
+    enum { HEADS = 3, DIM = 5 };
+    const uint32_t shape[4] = {1, HEADS, ROWS, DIM};
+    struct vka_tensor *x, *y, *dy, *log_sum, *dx;
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 1, &x));
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 0, &y));
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 3, &dy));
+    ENSURE(known_tensor(s, VKA_F32, 3, shape, 4, &log_sum));
+    ENSURE(known_tensor(s, VKA_F32, 4, shape, 0, &dx));
+    const struct vka_attention_op forward = {
+        .struct_size = sizeof forward,
+        .q = x,
+        .k = x,
+        .v = x,
+        .output = y,
+        .options = {.causal = true, .scale = 1, .softcap = 2, .log_sum_exp = log_sum},
+    };
+    ENSURE(vka_plan_add_attention_backward(
+        s->plan, VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = dy,
+                          .q_gradient.tensor = dx)));
+    ENSURE(known_want(s, dx));
+    for (uint32_t row = 0; row < HEADS * ROWS; row++) {
+        const uint32_t first = row / ROWS * ROWS;
+        double t[ROWS], slope[ROWS], sum = 0, delta = 0;
+        for (uint32_t key = first; key <= row; key++) {
+            double score = 0, g = 0;
+            for (uint32_t d = 0; d < DIM; d++) {
+                score +=
+                    (double)known_value(1, row * DIM + d) * (double)known_value(1, key * DIM + d);
+                g += (double)known_value(3, row * DIM + d) * (double)known_value(1, key * DIM + d);
+            }
+            t[key - first] = tanh(score / 2);
+            slope[key - first] = g;
+            sum += exp(2 * t[key - first]);
+            delta += exp(2 * t[key - first]) * g;
+        }
+        for (uint32_t i = 0; i <= row - first; i++)
+            for (uint32_t d = 0; d < DIM; d++)
+                s->want[row * DIM + d] += exp(2 * t[i]) / sum * (slope[i] - delta / sum) *
+                                          (1 - t[i] * t[i]) *
+                                          (double)known_value(1, (first + i) * DIM + d);
+    }
+    return known_run(s, dx, 1);
+}
+
 enum vka_status known_train_solve(struct solution *s, enum known_problem problem)
 {
     static enum vka_status (*const solve[])(struct solution *) = {
-        solve_sum_axes,  solve_map_backward,  solve_cross_entropy,
-        solve_optimiser, solve_norm_backward, solve_gather_backward,
+        solve_sum_axes,      solve_map_backward,    solve_cross_entropy,      solve_optimiser,
+        solve_norm_backward, solve_gather_backward, solve_attention_backward,
     };
     _Static_assert(KNOWN_SUM_AXES + COUNTOF(solve) == KNOWN_PROBLEM_COUNT, "one for each problem");
     s->tolerance = TOLERANCE;

@@ -366,6 +366,45 @@ fail:
     return status;
 }
 
+/* Gradients of causal attention with a softcap and sinks. */
+static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    enum vka_status status = VKA_OK;
+    enum { X, Y, DY, DX, SUMS, SINKS, DSINKS, COUNT };
+    static const struct {
+        enum vka_dtype dtype;
+        uint32_t rank, size[4];
+    } made[COUNT] = {
+        [X] = {VKA_DTYPE_COUNT, 4, {1, 4, 64, 16}},
+        [Y] = {VKA_DTYPE_COUNT, 4, {1, 4, 64, 16}},
+        [DY] = {VKA_DTYPE_COUNT, 4, {1, 4, 64, 16}},
+        [DX] = {VKA_DTYPE_COUNT, 4, {1, 4, 64, 16}},
+        [SUMS] = {VKA_F32, 3, {1, 4, 64}},
+        [SINKS] = {VKA_F32, 1, {4}},
+        [DSINKS] = {VKA_F32, 1, {4}},
+    };
+    struct vka_tensor *t[COUNT] = {NULL};
+    for (int i = 0; i < COUNT; i++)
+        TRY(vka_tensor_create(plan->device,
+                              made[i].dtype == VKA_DTYPE_COUNT ? dtype : made[i].dtype,
+                              made[i].rank, made[i].size, &t[i]));
+    const struct vka_attention_op forward = {
+        .struct_size = sizeof forward,
+        .q = t[X],
+        .k = t[X],
+        .v = t[X],
+        .output = t[Y],
+        .options = {.causal = true, .softcap = 30, .log_sum_exp = t[SUMS], .sink = t[SINKS]},
+    };
+    TRY(vka_plan_add_attention_backward(
+        plan, VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = t[DY],
+                       .q_gradient = {t[DX], false}, .sink_gradient = {t[DSINKS], false})));
+fail:
+    for (int i = 0; i < COUNT; i++)
+        vka_tensor_destroy(&t[i]);
+    return status;
+}
+
 static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
@@ -375,6 +414,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
         TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
     TRY(plan_model(plan, dtype));
     TRY(plan_train(plan, dtype));
+    TRY(plan_train_attention(plan, dtype));
 fail:
     return status;
 }

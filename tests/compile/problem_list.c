@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #define PREFILL_HEADS 8
+#define TENSORS 6      /* most of an operation */
 #define ROW_WIDTH 4096 /* outputs and inputs of products with few rows */
 
 struct problem {
@@ -211,15 +212,43 @@ static enum vka_status plan_model_op(struct vka_plan *plan, enum model_op op, en
 }
 
 /* Gradients and a step of training, of rows as above. */
-enum train_op { TRAIN_GATE, TRAIN_NORM, TRAIN_EMBEDDING, TRAIN_LOSS, TRAIN_STEP, TRAIN_OPS };
-static const char *const train_names[TRAIN_OPS] = {"gate backward", "norm backward",
-                                                   "embedding backward", "loss", "step"};
+enum train_op {
+    TRAIN_GATE,
+    TRAIN_NORM,
+    TRAIN_EMBEDDING,
+    TRAIN_LOSS,
+    TRAIN_STEP,
+    TRAIN_ATTENTION,
+    TRAIN_OPS
+};
+static const char *const train_names[TRAIN_OPS] = {
+    "gate backward", "norm backward", "embedding backward", "loss", "step", "attention backward"};
+
+/* Heads of 128, causal. */
+static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtype dtype, uint32_t m,
+                                            struct vka_tensor *t[TENSORS])
+{
+    const uint32_t heads[4] = {1, ROW_WIDTH / 128, m, 128};
+    struct vka_attention_op forward = {.struct_size = sizeof forward, .options.causal = true};
+    for (int i = 0; i < 5; i++)
+        ENSURE(vka_tensor_create(plan->device, dtype, 4, heads, &t[i]));
+    ENSURE(vka_tensor_create(plan->device, VKA_F32, 3, heads, &t[5]));
+    forward.q = forward.k = forward.v = t[0];
+    forward.output = t[1];
+    forward.options.log_sum_exp = t[5];
+    return vka_plan_add_attention_backward(
+        plan,
+        VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = t[1],
+                 .q_gradient.tensor = t[2], .k_gradient.tensor = t[3], .v_gradient.tensor = t[4]));
+}
 
 static enum vka_status plan_train_op(struct vka_plan *plan, enum train_op op, enum vka_dtype dtype,
-                                     uint32_t m, struct vka_tensor *t[5])
+                                     uint32_t m, struct vka_tensor *t[TENSORS])
 {
     const uint32_t rows[2] = {m, ROW_WIDTH}, width = ROW_WIDTH, one = 1;
     struct vka_device *device = plan->device;
+    if (op == TRAIN_ATTENTION)
+        return plan_train_attention(plan, dtype, m, t);
     ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[0]));
     ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[1]));
     if (op == TRAIN_GATE) {
@@ -265,7 +294,7 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
     for (int i = 0; i < MODEL_OPS + TRAIN_OPS; i++) {
         const bool train = i >= MODEL_OPS;
         struct vka_plan *plan = NULL;
-        struct vka_tensor *t[5] = {NULL};
+        struct vka_tensor *t[TENSORS] = {NULL};
         char name[64];
         snprintf(name, sizeof name, "%s %s %" PRIu32 "x%d",
                  train ? train_names[i - MODEL_OPS] : model_names[i], vka_dtype_name(dtype), m,
@@ -282,7 +311,7 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
                     vka_device_error(device));
         ok &= status == VKA_OK;
         vka_plan_destroy(&plan);
-        for (int j = 0; j < 5; j++)
+        for (int j = 0; j < TENSORS; j++)
             vka_tensor_destroy(&t[j]);
     }
     return ok;

@@ -55,6 +55,8 @@ void check_block(struct check *c);
 void bench_block(struct check *c);
 void check_attention(struct check *c);
 void bench_attention(struct check *c);
+void check_backward(struct check *c);
+void bench_backward(struct check *c);
 void check_copy(struct check *c);
 void bench_copy(struct check *c);
 void check_rope(struct check *c);

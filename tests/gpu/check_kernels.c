@@ -40,6 +40,7 @@ static const struct family {
 } families[] = {
     {"matmul_block", check_block, bench_block, NULL},
     {"matmul_", check_matmul, bench_matmul, NULL},
+    {"softmax_backward", check_backward, bench_backward, NULL},
     {"softmax_", check_attention, bench_attention, NULL},
     {"attention_", check_attention, bench_attention, NULL},
     {"copy", check_copy, bench_copy, NULL},

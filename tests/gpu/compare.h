@@ -5,7 +5,7 @@
 #include "operand.h"
 
 #define WHY 512        /* bytes of a sentence on what went wrong */
-#define COMPARE_MOST 5 /* outputs of a plan */
+#define COMPARE_MOST 9 /* outputs of a plan */
 
 /* The worst NMSE seen per element type, and where. */
 struct worst {

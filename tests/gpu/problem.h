@@ -45,6 +45,14 @@ struct problem_result {
 bool problem_check(struct vka_device *device, const struct problem *p, struct worst *worst,
                    struct problem_result *result);
 
+/* The same of its gradients, of those operands that the problem has: without past, present and
+ * returned scores, with log_sum_exp. With `budgets` a plan that is cut gives the same bits. */
+bool problem_backward_check(struct vka_device *device, const struct problem *p, struct worst *worst,
+                            struct problem_result *result);
+
+/* A problem for it. */
+void problem_backward_draw(struct problem *p, uint64_t seed);
+
 /* All of it on one line. Returns text. */
 #define PROBLEM_TEXT 640
 const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT]);

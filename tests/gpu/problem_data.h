@@ -51,4 +51,9 @@ enum vka_status problem_visible(const struct problem_data *d, bool *visible);
 /* Computes what the outputs have to be, after the plan has run. */
 enum vka_status problem_oracle(struct problem_data *d);
 
+/* Computes the gradients, each NULL where it is not wanted. dy: of the output. */
+struct ref_attention_gradients;
+enum vka_status problem_backward_oracle(const struct problem_data *d, const double *dy,
+                                        const struct ref_attention_gradients *g);
+
 #endif

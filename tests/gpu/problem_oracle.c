@@ -2,6 +2,7 @@
 #include "problem_data.h"
 
 #include <reference/reference.h>
+#include <reference/train.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -191,6 +192,17 @@ enum vka_status problem_oracle(struct problem_data *d)
     else
         status = ref_attention(&q.ref);
 fail:
+    question_destroy(&q);
+    return status;
+}
+
+enum vka_status problem_backward_oracle(const struct problem_data *d, const double *dy,
+                                        const struct ref_attention_gradients *g)
+{
+    struct question q;
+    enum vka_status status = question_create(d, &q);
+    if (status == VKA_OK)
+        status = ref_attention_backward(&q.ref, dy, g);
     question_destroy(&q);
     return status;
 }

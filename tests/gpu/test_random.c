@@ -1,11 +1,11 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--shared] [--validate]
+ *                 [--shared] [--validate] [--backward]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
  * --seed the clock gives one. --shared draws few types and sizes of head, for drivers that take
- * seconds to compile a kernel. --forever stops at the first failure or signal. */
+ * seconds to compile a kernel. --backward draws gradients of attention. --forever stops at the first failure or signal. */
 #include "problem.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 struct settings {
     uint64_t seed, count;
-    bool forever, shared, validate;
+    bool forever, shared, validate, backward;
     const char *device;
     enum vka_path path;
 };
@@ -28,7 +28,7 @@ static int usage(void)
 {
     fprintf(stderr, "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
                     "                   [--path auto|unfused|fused] [--shared]\n"
-                    "                   [--validate]\n");
+                    "                   [--validate] [--backward]\n");
     return 2;
 }
 
@@ -55,10 +55,15 @@ static bool parse_path(const char *text, enum vka_path *path)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'}, {"count", required_argument, NULL, 'c'},
-        {"forever", no_argument, NULL, 'f'},    {"validate", no_argument, NULL, 'v'},
-        {"shared", no_argument, NULL, 'h'},     {"device", required_argument, NULL, 'd'},
-        {"path", required_argument, NULL, 'p'}, {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"count", required_argument, NULL, 'c'},
+        {"forever", no_argument, NULL, 'f'},
+        {"validate", no_argument, NULL, 'v'},
+        {"shared", no_argument, NULL, 'h'},
+        {"device", required_argument, NULL, 'd'},
+        {"path", required_argument, NULL, 'p'},
+        {"backward", no_argument, NULL, 'b'},
+        {NULL, 0, NULL, 0},
     };
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -77,6 +82,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->forever = true;
         else if (c == 'h')
             s->shared = true;
+        else if (c == 'b')
+            s->backward = true;
         else if (c == 'v')
             s->validate = true;
         else
@@ -112,10 +119,14 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
         struct problem_result result;
         char text[PROBLEM_TEXT];
         size_t before = *errors;
-        problem_draw(&problem, s->seed + i, s->path);
+        if (s->backward)
+            problem_backward_draw(&problem, s->seed + i);
+        else
+            problem_draw(&problem, s->seed + i, s->path);
         if (s->shared)
             problem_share(&problem, s->seed + i);
-        bool ok = problem_check(device, &problem, &worst, &result);
+        bool ok = s->backward ? problem_backward_check(device, &problem, &worst, &result)
+                              : problem_check(device, &problem, &worst, &result);
         if (ok && *errors > before) {
             ok = false;
             snprintf(result.why, sizeof result.why, "errors in the log");

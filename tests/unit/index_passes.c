@@ -283,6 +283,26 @@ static double check_gather_backward(const struct pass *pass)
     return p.first ? 0 : (double)p.n_row * p.width;
 }
 
+/* Scores. */
+static double check_softmax_backward(const struct pass *pass)
+{
+    struct softmax_backward_params p;
+    memcpy(&p, pass->push, sizeof p);
+    const uint32_t n_kv = p.mask.n_kv, n_key = n_kv - p.key_first;
+    const uint32_t keys =
+        n_key < pass->groups[2] * SLOPES_KEYS ? n_key : pass->groups[2] * SLOPES_KEYS;
+    const uint32_t rows = pass->groups[0], heads = pass->groups[1];
+    const uint32_t size[4] = {1, heads, rows, p.key_first + keys};
+    const uint32_t pitch = SLOPES_PITCH(n_kv), row = SLOPES_ROW_PITCH(n_kv);
+    const uint32_t strides[4] = {0, p.n_row * pitch, pitch, 1};
+    check_operand(&pass->bindings[0], VKA_F32, p.scores_offset, size, strides);
+    check_operand(&pass->bindings[6], VKA_F32, p.slopes_offset, size, strides);
+    check_operand(&pass->bindings[7], VKA_F32, p.rows_offset,
+                  (const uint32_t[]){1, heads, rows, row},
+                  (const uint32_t[]){0, p.n_row * row, row, 1});
+    return pass->key.spec[SLOPES_STAGE] == SLOPES_SUM ? 0 : (double)rows * heads * keys;
+}
+
 /* ---- All ---------------------------------------------------------------------------------------- */
 
 static double check_merge(const struct vka_plan *plan, const struct pass *pass)
@@ -330,6 +350,8 @@ static double check_around(const struct vka_plan *plan, const struct pass *pass)
         return check_gather_backward(pass);
     case KERNEL_sum_axes:
         return check_sum_axes(pass);
+    case KERNEL_softmax_backward:
+        return check_softmax_backward(pass);
     case KERNEL_merge_parts:
         return check_merge(plan, pass);
     default:

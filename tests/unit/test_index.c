@@ -356,6 +356,43 @@ static void table_gradients(void **state)
     assert_true(n_made > 30);
 }
 
+/* Gradients of attention, whose scores are counted once. */
+static void attention_gradients(void **state)
+{
+    (void)state;
+    unsigned n_made = 0;
+    for (int round = 0; round < 60; round++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, false);
+        const uint32_t heads = any_size(4), n_kv = any_size(18), dim = 4 * any_size(3);
+        const uint32_t q_size[4] = {any_size(4), heads * (1 + below(2)), any_size(12), dim};
+        const uint32_t k_size[4] = {q_size[0], heads, n_kv, dim};
+        struct vka_tensor *q = draw_tensor(device, VKA_F16, q_size, true);
+        struct vka_tensor *k = draw_tensor(device, VKA_F16, k_size, true);
+        struct vka_tensor *dq = draw_tensor(device, VKA_F32, q_size, false), *log_sum = NULL;
+        struct vka_attention_op forward = {.struct_size = sizeof forward, .q = q, .k = k, .v = k};
+        struct vka_tensor *y = draw_tensor(device, VKA_F32, q_size, false);
+        forward.output = y;
+        if (q && k && dq && y &&
+            vka_tensor_create(device, VKA_F32, 3, q_size, &log_sum) == VKA_OK) {
+            forward.options.log_sum_exp = log_sum;
+            if (is_made(device,
+                        vka_plan_add_attention_backward(
+                            plan, VKA_INFO(vka_attention_backward_op, .forward = &forward,
+                                           .output_gradient = q, .q_gradient.tensor = dq)))) {
+                const double scores = (double)q_size[0] * q_size[1] * q_size[2] * n_kv;
+                assert_true(check_passes(plan).around == scores);
+                n_made++;
+            }
+        }
+        vka_plan_destroy(&plan);
+        struct vka_tensor **const all[] = {&q, &k, &dq, &y, &log_sum};
+        for (size_t i = 0; i < COUNTOF(all); i++)
+            vka_tensor_destroy(all[i]);
+    }
+    assert_true(n_made > 20);
+}
+
 /* A table that no binding holds. */
 static void tables(void **state)
 {
@@ -573,13 +610,21 @@ static void appends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),           cmocka_unit_test(panels),
-        cmocka_unit_test(counts),           cmocka_unit_test(rotations),
-        cmocka_unit_test(around),           cmocka_unit_test(tables),
-        cmocka_unit_test(products),         cmocka_unit_test(attentions),
-        cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
-        cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
-        cmocka_unit_test(training),         cmocka_unit_test(table_gradients),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(panels),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(rotations),
+        cmocka_unit_test(around),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(products),
+        cmocka_unit_test(attentions),
+        cmocka_unit_test(longest_row),
+        cmocka_unit_test(past_int32),
+        cmocka_unit_test(layer_past_int32),
+        cmocka_unit_test(appends),
+        cmocka_unit_test(training),
+        cmocka_unit_test(table_gradients),
+        cmocka_unit_test(attention_gradients),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

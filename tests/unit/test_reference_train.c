@@ -201,10 +201,171 @@ static void optimisers(void **state)
     }
 }
 
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+enum {
+    BATCH = 2,
+    KEY_HEADS = 2,
+    HEADS = 4,
+    QUERIES = 3,
+    PAST = 2,
+    KEYS = 6,
+    DIM = 6,
+    WIDTH = 3,
+    Q_SIZE = BATCH * HEADS * QUERIES * DIM,
+    K_SIZE = BATCH * KEY_HEADS * KEYS * DIM,
+    V_SIZE = BATCH * KEY_HEADS * KEYS * WIDTH,
+    Y_SIZE = BATCH * HEADS * QUERIES * WIDTH,
+    MASK_SIZE = BATCH * HEADS * QUERIES * KEYS
+};
+
+struct attention {
+    struct ref_attention a;
+    double q[Q_SIZE], k[K_SIZE], v[V_SIZE], dy[Y_SIZE], mask[MASK_SIZE];
+    double sink[HEADS], alibi[HEADS], q_norm[DIM], k_norm[DIM];
+    uint8_t visible[MASK_SIZE];
+    size_t n_mask;
+};
+
+static double attention_value(const void *job)
+{
+    const struct attention *t = job;
+    struct ref_attention a = t->a;
+    double y[Y_SIZE];
+    a.context = y;
+    assert_int_equal(ref_attention(&a), VKA_OK);
+    return weigh(y, t->dy, Y_SIZE);
+}
+
+/* Of past keys the gradient is that of the ready key, as the oracle reads them. */
+static void check_attention(struct attention *t)
+{
+    struct ref_attention *a = &t->a;
+    double dq[Q_SIZE], dk[K_SIZE], dv[V_SIZE], d_mask[MASK_SIZE], d_sink[HEADS];
+    double d_q_norm[DIM], d_k_norm[DIM];
+    a->batch = BATCH, a->n_head = HEADS, a->n_kv_head = KEY_HEADS, a->n_q = QUERIES;
+    a->n_kv = KEYS, a->head_dim = DIM, a->value_dim = WIDTH;
+    a->q = t->q, a->k = t->k, a->v = t->v;
+    fill(t->q, Q_SIZE);
+    fill(t->k, K_SIZE);
+    fill(t->v, V_SIZE);
+    fill(t->dy, Y_SIZE);
+    fill(t->sink, HEADS);
+    fill(t->alibi, HEADS);
+    fill(t->q_norm, DIM);
+    fill(t->k_norm, DIM);
+    t->n_mask = a->mask_rank ? 1 : 0;
+    for (size_t i = 0; i < a->mask_rank; i++)
+        t->n_mask *= a->mask_shape[i];
+    for (size_t i = 0; i < t->n_mask; i++) {
+        t->visible[i] = draw() > -0.4;
+        t->mask[i] = draw() > -0.6 ? draw() : -INFINITY;
+    }
+    const struct ref_attention_gradients g = {dq,
+                                              dk,
+                                              dv,
+                                              a->sink ? d_sink : NULL,
+                                              a->float_mask ? d_mask : NULL,
+                                              a->q_norm ? d_q_norm : NULL,
+                                              a->k_norm ? d_k_norm : NULL};
+    assert_int_equal(ref_attention_backward(a, t->dy, &g), VKA_OK);
+    check(attention_value, t, t->q, dq, Q_SIZE);
+    check(attention_value, t, t->k, dk, K_SIZE);
+    check(attention_value, t, t->v, dv, V_SIZE);
+    if (a->sink)
+        check(attention_value, t, t->sink, d_sink, HEADS);
+    if (a->q_norm)
+        check(attention_value, t, t->q_norm, d_q_norm, DIM);
+    if (a->k_norm)
+        check(attention_value, t, t->k_norm, d_k_norm, DIM);
+    for (size_t i = 0; a->float_mask && i < t->n_mask; i++)
+        if (t->mask[i] > -INFINITY)
+            check(attention_value, t, &t->mask[i], &d_mask[i], 1);
+        else
+            assert_true(d_mask[i] == 0);
+}
+
+/* Bits of a number are options, so that each is met alone and beside each other one. */
+static void set_attention(struct attention *t, unsigned bits, unsigned round)
+{
+    static const int64_t lengths[BATCH] = {4, 0}, offsets[BATCH] = {1, -1};
+    static const size_t masks[4][4] = {{BATCH, HEADS, QUERIES, KEYS},
+                                       {1, HEADS, 1, KEYS},
+                                       {BATCH, 1, QUERIES, 1},
+                                       {1, 1, QUERIES, KEYS - 2}};
+    struct ref_attention *a = &t->a;
+    *a = (struct ref_attention){.scale = bits & 1 ? 0.7 : 0, .masked_row = round % 2};
+    a->causal = bits & 2;
+    a->window = bits & 4, a->window_left = 1, a->window_right = bits & 1 ? -1 : 1;
+    a->kv_length = bits & 8 ? lengths : NULL, a->kv_length_count = BATCH;
+    a->query_offset = bits & 16 ? offsets : NULL, a->query_offset_count = BATCH;
+    a->softcap = bits & 32 ? 0.8 : 0;
+    a->sink = bits & 64 ? t->sink : NULL;
+    a->alibi = bits & 128 ? t->alibi : NULL;
+    a->dropout = bits & 256 ? 0.3 : 0, a->dropout_seed = 12345678901u + round;
+    if (bits & 512) {
+        a->rope = (struct vka_rope){.dim = 4, .base = 100, .interleaved = bits & 1};
+        a->rope.attention_factor = bits & 2 ? 1.25f : 0;
+    }
+    a->q_norm = bits & 1024 ? t->q_norm : NULL;
+    a->k_norm = bits & 2048 ? t->k_norm : NULL;
+    a->n_past = bits & 4096 ? PAST : 0;
+    a->float_mask = bits & 8192 ? t->mask : NULL;
+    a->bool_mask = !a->float_mask && bits & 16384 ? t->visible : NULL;
+    a->mask_rank = a->float_mask || a->bool_mask ? 4 : 0;
+    memcpy(a->mask_shape, masks[round % 4], sizeof masks[0]);
+}
+
+enum { OPTIONS = 15, ROUNDS = 4 };
+
+static void attention(void **state)
+{
+    (void)state;
+    static struct attention t;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        set_attention(&t, 0, round);
+        check_attention(&t);
+        for (unsigned i = 0; i < OPTIONS; i++)
+            for (unsigned j = i; j < OPTIONS; j++) {
+                if (i != j && (i + j) % ROUNDS != round)
+                    continue;
+                set_attention(&t, 1u << i | 1u << j, round);
+                check_attention(&t);
+            }
+        set_attention(&t, (1u << OPTIONS) - 1 - (round & 1 ? 8192 : 0), round);
+        check_attention(&t);
+    }
+}
+
+/* Not a number in a hidden key or value reaches no gradient but its own value's. */
+static void hidden_keys(void **state)
+{
+    (void)state;
+    static struct attention t;
+    double dq[Q_SIZE], dk[K_SIZE], dv[V_SIZE];
+    const int64_t length = KEYS - 1;
+    set_attention(&t, 0, 0);
+    check_attention(&t);
+    t.a.kv_length = &length, t.a.kv_length_count = 1;
+    for (size_t i = 0; i < K_SIZE; i++)
+        t.k[i] = i / DIM % KEYS == KEYS - 1 ? NAN : t.k[i];
+    for (size_t i = 0; i < V_SIZE; i++)
+        t.v[i] = i / WIDTH % KEYS == KEYS - 1 ? NAN : t.v[i];
+    const struct ref_attention_gradients g = {.q = dq, .k = dk, .v = dv};
+    assert_int_equal(ref_attention_backward(&t.a, t.dy, &g), VKA_OK);
+    for (size_t i = 0; i < Q_SIZE; i++)
+        assert_true(isfinite(dq[i]));
+    for (size_t i = 0; i < K_SIZE; i++)
+        assert_true(i / DIM % KEYS == KEYS - 1 ? dk[i] == 0 : isfinite(dk[i]));
+    for (size_t i = 0; i < V_SIZE; i++)
+        assert_true(i / WIDTH % KEYS == KEYS - 1 ? dv[i] == 0 : isfinite(dv[i]));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(activations),
-                                       cmocka_unit_test(losses), cmocka_unit_test(norms),
-                                       cmocka_unit_test(optimisers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(linear),     cmocka_unit_test(activations),
+                                       cmocka_unit_test(losses),     cmocka_unit_test(norms),
+                                       cmocka_unit_test(optimisers), cmocka_unit_test(attention),
+                                       cmocka_unit_test(hidden_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,9 @@ struct slope {
 };
 enum vka_status plan_slope(struct vka_plan *plan, const struct slope *op);
 
+/* vka_plan_add_norm_backward within an operation: checks and counts nothing. */
+enum vka_status plan_norm_backward(struct vka_plan *plan, const struct vka_norm_backward_op *op);
+
 /* A pass of the kernel `scalars`. Tensors are float32, but for the step, and may be NULL where the
  * kind does not read them; `factor`: the rate is multiplied by x[0]. */
 struct scalars {

@@ -138,8 +138,7 @@ static enum vka_status add_rows(struct vka_plan *plan, const struct vka_norm_bac
 }
 
 /* The gradient of the weight, or of the bias: sums over the rows. */
-static enum vka_status add_sum(struct vka_plan *plan, const char *name,
-                               const struct vka_norm_backward_op *op,
+static enum vka_status add_sum(struct vka_plan *plan, const struct vka_norm_backward_op *op,
                                const struct vka_tensor *stats, const struct vka_gradient *gradient)
 {
     if (!gradient->tensor)
@@ -157,8 +156,7 @@ static enum vka_status add_sum(struct vka_plan *plan, const char *name,
     };
     if (stats)
         sum.b = tensor_rank4(op->input);
-    ENSURE(plan_sum_axes(plan, &sum));
-    return plan_count_nonfinite(plan, name, gradient->tensor);
+    return plan_sum_axes(plan, &sum);
 }
 
 static enum vka_status check_vectors(struct vka_device *device,
@@ -204,9 +202,8 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_norm_backwa
     return train_check_apart(device, caller, written, COUNTOF(written), inputs, COUNTOF(inputs));
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_norm_backward_op *op)
+enum vka_status plan_norm_backward(struct vka_plan *plan, const struct vka_norm_backward_op *op)
 {
-    ENSURE(check(plan, op));
     const struct vka_tensor x = tensor_rank4(op->input);
     const uint32_t outer = 4 - (op->axes ? op->axes : 1);
     uint32_t size[4] = {1, 1, 1, 2};
@@ -217,9 +214,17 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_norm_backward
     ENSURE(plan_scratch(plan, VKA_F32, size, &stats));
     if (op->input_gradient.tensor || op->weight_gradient.tensor)
         ENSURE(add_rows(plan, op, &stats));
+    ENSURE(add_sum(plan, op, &stats, &op->weight_gradient));
+    return add_sum(plan, op, NULL, &op->bias_gradient);
+}
+
+static enum vka_status add(struct vka_plan *plan, const struct vka_norm_backward_op *op)
+{
+    ENSURE(check(plan, op));
+    ENSURE(plan_norm_backward(plan, op));
     ENSURE(plan_count_nonfinite(plan, "input_gradient", op->input_gradient.tensor));
-    ENSURE(add_sum(plan, "weight_gradient", op, &stats, &op->weight_gradient));
-    return add_sum(plan, "bias_gradient", op, NULL, &op->bias_gradient);
+    ENSURE(plan_count_nonfinite(plan, "weight_gradient", op->weight_gradient.tensor));
+    return plan_count_nonfinite(plan, "bias_gradient", op->bias_gradient.tensor);
 }
 
 enum vka_status vka_plan_add_norm_backward(struct vka_plan *plan,

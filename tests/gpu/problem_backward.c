@@ -1,0 +1,269 @@
+/* Gradients of an attention problem: a plan of the forward and its backward, against the oracle. */
+#include <vkattn/vkattn_train.h>
+
+#include "../patience.h"
+#include "problem_data.h"
+
+#include <gpu/device.h>
+#include <reference/train.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MANY 10 /* times compare_limit: float32 1e-10 */
+
+enum {
+    GRADIENT_Q = 0,
+    GRADIENT_K,
+    GRADIENT_V,
+    GRADIENT_SINK,
+    GRADIENT_MASK,
+    GRADIENT_Q_NORM,
+    GRADIENT_K_NORM,
+    GRADIENTS
+};
+
+static const char *const names[GRADIENTS] = {"q", "k", "v", "sink", "mask", "q_norm", "k_norm"};
+static const enum operand_id of_operand[GRADIENTS] = {
+    OPERAND_Q, OPERAND_K, OPERAND_V, OPERAND_SINK, OPERAND_MASK, OPERAND_Q_NORM, OPERAND_K_NORM};
+
+struct backward {
+    struct problem_data d;
+    struct operand dy, gradients[GRADIENTS];
+    double *want[GRADIENTS];
+};
+
+/* A gradient of what the problem has, mostly: any subset may be asked for. */
+static enum vka_status create_gradient(struct vka_device *device, struct backward *t, int i)
+{
+    struct rng *rng = &t->d.rng;
+    const struct operand *of = &t->d.operands[of_operand[i]];
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
+    /* What a mask adds to all keys of a row changes no weight: its gradient is what rounding leaves. */
+    const bool none = i == GRADIENT_MASK && of->view && of->size[of->rank - 1] == 1;
+    if (!of->view || of->dtype == VKA_BOOL || none || rng_chance(rng, 15))
+        return VKA_OK;
+    const enum vka_dtype type = rng_chance(rng, 60) ? of->dtype : types[rng_range(rng, 0, 3)];
+    const struct layout layout = t->d.p->scattered ? layout_random(rng, of->rank) : layout_dense();
+    t->want[i] = calloc(of->count, sizeof *t->want[i]);
+    if (!t->want[i])
+        return VKA_OUT_OF_HOST_MEMORY;
+    return operand_create(device, type, of->rank, of->size, &layout, &t->gradients[i]);
+}
+
+static enum vka_status create(struct vka_device *device, const struct problem *p,
+                              struct backward *t)
+{
+    enum vka_status status = problem_data_create(device, p, &t->d);
+    const struct operand *y = &t->d.operands[OPERAND_OUTPUT];
+    const struct layout layout = p->scattered ? layout_random(&t->d.rng, 4) : layout_dense();
+    if (status == VKA_OK)
+        status = operand_create(device, p->output, 4, y->size, &layout, &t->dy);
+    for (size_t i = 0; status == VKA_OK && i < t->dy.count; i++)
+        t->dy.values[i] = rng_uniform(&t->d.rng, -1, 2);
+    if (status == VKA_OK)
+        status = operand_write(&t->dy);
+    for (size_t i = 0; status == VKA_OK && i < t->dy.count; i++)
+        t->dy.values[i] = operand_round(t->dy.dtype, t->dy.values[i]);
+    for (int i = 0; i < GRADIENTS && status == VKA_OK; i++)
+        status = create_gradient(device, t, i);
+    return status;
+}
+
+static void destroy(struct backward *t)
+{
+    for (int i = 0; i < GRADIENTS; i++) {
+        operand_destroy(&t->gradients[i]);
+        free(t->want[i]);
+    }
+    operand_destroy(&t->dy);
+    problem_data_destroy(&t->d);
+}
+
+/* A finished plan of the forward, and of its backward. */
+static enum vka_status make_plan(struct vka_device *device, const struct backward *t,
+                                 uint64_t workspace, uint64_t budget, bool accumulate,
+                                 struct vka_plan **plan)
+{
+    struct vka_attention_op forward;
+    struct vka_gradient g[GRADIENTS];
+    problem_op(&t->d, &forward);
+    for (int i = 0; i < GRADIENTS; i++)
+        g[i] = (struct vka_gradient){t->gradients[i].view, accumulate};
+    enum vka_status status =
+        vka_plan_create(device,
+                        VKA_INFO(vka_plan_info, .path = t->d.p->path, .workspace_limit = workspace,
+                                 .submit_budget = budget),
+                        plan);
+    if (status == VKA_OK && !accumulate)
+        status = vka_plan_add_attention(*plan, &forward);
+    if (status == VKA_OK)
+        status = vka_plan_add_attention_backward(
+            *plan,
+            VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = t->dy.view,
+                     .q_gradient = g[GRADIENT_Q], .k_gradient = g[GRADIENT_K],
+                     .v_gradient = g[GRADIENT_V], .sink_gradient = g[GRADIENT_SINK],
+                     .mask_gradient = g[GRADIENT_MASK], .q_norm_gradient = g[GRADIENT_Q_NORM],
+                     .k_norm_gradient = g[GRADIENT_K_NORM]));
+    return status == VKA_OK ? vka_plan_finish(*plan) : status;
+}
+
+/* The worst error of a row, against its own norm or, where most of its terms cancel out, that of a
+ * row of the tensor on average. A tensor that should be 0 must be 0. */
+static double worst_row(const struct operand *o, const double *want, size_t *worst)
+{
+    const size_t width = o->size[o->rank - 1], rows = o->count / width;
+    double all = 0, most = 0;
+    for (size_t i = 0; i < o->count; i++)
+        all += isfinite(want[i]) ? want[i] * want[i] / (double)rows : 0;
+    for (size_t r = 0; r < rows; r++) {
+        double error = 0, norm = 0;
+        for (size_t i = r * width; i < (r + 1) * width; i++) {
+            const double got = o->values[i];
+            if (isfinite(want[i]) && isfinite(got)) {
+                error += (got - want[i]) * (got - want[i]);
+                norm += want[i] * want[i];
+            } else if (!(isnan(want[i]) && isnan(got)) && want[i] != got) {
+                error = INFINITY;
+            }
+        }
+        if (error > 0)
+            error /= fmax(norm, all);
+        if (error > most) {
+            most = error;
+            *worst = r;
+        }
+    }
+    return most;
+}
+
+static bool compare(const struct backward *t, const char *how, struct worst *worst, char why[WHY])
+{
+    for (int i = 0; i < GRADIENTS; i++) {
+        const struct operand *o = &t->gradients[i];
+        size_t row = 0;
+        if (!o->view)
+            continue;
+        const double nmse = worst_row(o, t->want[i], &row);
+        if (worst && nmse > worst->nmse[o->dtype]) {
+            worst->nmse[o->dtype] = nmse;
+            snprintf(worst->where[o->dtype], sizeof worst->where[0], "gradient of %s, seed %llu",
+                     names[i], (unsigned long long)t->d.p->seed);
+        }
+        if (!(nmse <= MANY * compare_limit(o->dtype))) {
+            const size_t at = row * o->size[o->rank - 1];
+            snprintf(why, WHY,
+                     "gradient of %s%s: NMSE %.3g at row %zu, which begins %.9g, not %.9g",
+                     names[i], how, nmse, row, o->values[at], t->want[i][at]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Adds all gradients to what the run before left. */
+static bool check_accumulate(struct vka_device *device, struct backward *t, char why[WHY])
+{
+    struct vka_plan *plan = NULL;
+    enum vka_status status = make_plan(device, t, 0, 0, true, &plan);
+    for (int i = 0; i < GRADIENTS; i++)
+        for (size_t j = 0; t->gradients[i].view && j < t->gradients[i].count; j++)
+            t->want[i][j] += t->gradients[i].values[j];
+    if (status == VKA_OK)
+        status = vka_plan_run(plan, PATIENCE);
+    for (int i = 0; i < GRADIENTS && status == VKA_OK; i++)
+        if (t->gradients[i].view)
+            status = operand_read(&t->gradients[i]);
+    if (status != VKA_OK)
+        snprintf(why, WHY, "accumulated: %s: %s", vka_status_name(status),
+                 vka_device_error(device));
+    vka_plan_destroy(&plan);
+    return status == VKA_OK && compare(t, ", accumulated", NULL, why);
+}
+
+/* Whether another workspace and budget, which cut all there is to cut, give the same bits. */
+static bool check_cut(struct vka_device *device, struct backward *t, struct vka_plan *plan,
+                      struct operand *const *outputs, size_t n, char why[WHY])
+{
+    const struct problem *p = t->d.p;
+    struct vka_plan *cut = NULL;
+    const double scores = (double)p->batch * p->n_kv_head * p->group * p->n_q * p->n_new;
+    const uint64_t budget = scores < 2e4 ? 1000 : 200000; /* a plan has room for 16,384 passes */
+    enum vka_status status =
+        make_plan(device, t, 4ull * (p->n_new + 4) * p->n_q, budget, false, &cut);
+    bool ok = status == VKA_OK && compare_plans(device, plan, cut, outputs, n, &t->d.rng, why);
+    size_t length = strlen(why);
+    if (status != VKA_OK)
+        snprintf(why, WHY, "cut: %s: %s", vka_status_name(status), vka_device_error(device));
+    else if (!ok)
+        snprintf(why + length, WHY - length, " when it is cut");
+    vka_plan_destroy(&cut);
+    return ok;
+}
+
+static bool check(struct vka_device *device, struct backward *t, struct worst *worst,
+                  struct problem_result *result)
+{
+    struct vka_plan *plan = NULL;
+    struct operand *outputs[COMPARE_MOST] = {&t->d.operands[OPERAND_OUTPUT],
+                                             &t->d.operands[OPERAND_LOG_SUM]};
+    size_t n = 2;
+    char *why = result->why;
+    for (int i = 0; i < GRADIENTS; i++)
+        if (t->gradients[i].view)
+            outputs[n++] = &t->gradients[i];
+    if (n == 2) { /* none was drawn */
+        result->refused = true;
+        return true;
+    }
+    enum vka_status status =
+        make_plan(device, t, t->d.p->workspace_limit, VKA_NO_BUDGET, false, &plan);
+    if (status != VKA_OK)
+        snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
+    bool ok = status == VKA_OK && compare_runs(device, plan, outputs, n, &t->d.rng, why);
+    if (ok && t->d.p->budgets)
+        ok = check_cut(device, t, plan, outputs, n, why);
+    vka_plan_destroy(&plan);
+    if (!ok)
+        return false;
+    status = problem_backward_oracle(
+        &t->d, t->dy.values,
+        &(struct ref_attention_gradients){
+            t->want[GRADIENT_Q], t->want[GRADIENT_K], t->want[GRADIENT_V], t->want[GRADIENT_SINK],
+            t->want[GRADIENT_MASK], t->want[GRADIENT_Q_NORM], t->want[GRADIENT_K_NORM]});
+    if (status != VKA_OK)
+        snprintf(why, WHY, "the oracle: %s", vka_status_name(status));
+    return status == VKA_OK && compare(t, "", worst, why) &&
+           (t->d.p->seed % 4 || check_accumulate(device, t, why));
+}
+
+bool problem_backward_check(struct vka_device *device, const struct problem *p, struct worst *worst,
+                            struct problem_result *result)
+{
+    struct backward t;
+    memset(&t, 0, sizeof t);
+    *result = (struct problem_result){0};
+    enum vka_status status = create(device, p, &t);
+    if (status != VKA_OK)
+        snprintf(result->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
+    bool ok = status == VKA_OK && check(device, &t, worst, result);
+    destroy(&t);
+    return ok;
+}
+
+/* NaN in a hidden key passes the norm of keys. */
+void problem_backward_draw(struct problem *p, uint64_t seed)
+{
+    problem_draw(p, seed, VKA_PATH_UNFUSED);
+    p->n_new += p->n_past;
+    p->n_past = 0;
+    p->has_present = false;
+    p->scores_kind = VKA_SCORES_NONE;
+    p->log_sum = true;
+    p->limits = false;
+    p->budgets = seed % 8 == 0;
+    p->disabled_kernels = 0;
+    p->poison_hidden = p->poison_hidden && !p->k_norm;
+}

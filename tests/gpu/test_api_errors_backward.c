@@ -1,0 +1,118 @@
+/* Every documented error of gradients of attention. SPDX-License-Identifier: MIT */
+#include <vkattn/vkattn_train.h>
+
+#include "api_errors.h"
+
+/* Types that have no gradient. */
+static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL, VKA_I8};
+
+struct attention_ops {
+    struct vka_attention_op forward;
+    struct vka_attention_backward_op op;
+};
+
+static void good_attention(struct world *w, struct attention_ops *a)
+{
+    a->forward =
+        *VKA_INFO(vka_attention_op, .q = T(VKA_F32, 2, 4, 3, 8), .k = T(VKA_F32, 2, 2, 5, 8),
+                  .v = T(VKA_F32, 2, 2, 5, 6), .output = T(VKA_F32, 2, 4, 3, 6),
+                  .options = {.mask = T(VKA_F32, 3, 5),
+                              .sink = T(VKA_F32, 4),
+                              .q_norm = T(VKA_F32, 8),
+                              .k_norm = T(VKA_F32, 8),
+                              .log_sum_exp = T(VKA_F32, 2, 4, 3)});
+    a->op = *VKA_INFO(
+        vka_attention_backward_op, .forward = &a->forward,
+        .output_gradient = T(VKA_F32, 2, 4, 3, 6), .q_gradient.tensor = T(VKA_F32, 2, 4, 3, 8),
+        .k_gradient.tensor = T(VKA_F32, 2, 2, 5, 8), .v_gradient.tensor = T(VKA_F32, 2, 2, 5, 6),
+        .sink_gradient.tensor = T(VKA_F32, 4), .mask_gradient.tensor = T(VKA_F32, 3, 5),
+        .q_norm_gradient.tensor = T(VKA_F32, 8), .k_norm_gradient.tensor = T(VKA_F32, 8));
+}
+
+#define ATTENTION_IS(status, word, ...)                                    \
+    do {                                                                   \
+        struct attention_ops a;                                            \
+        good_attention(w, &a);                                             \
+        struct vka_attention_backward_op *op = &a.op;                      \
+        struct vka_attention_op *forward = &a.forward;                     \
+        (void)forward;                                                     \
+        __VA_ARGS__;                                                       \
+        FAILS(status, word, vka_plan_add_attention_backward(w->plan, op)); \
+    } while (0)
+#define ATTENTION(word, ...) ATTENTION_IS(VKA_INVALID, word, __VA_ARGS__)
+
+static void attention_gradients(void **state)
+{
+    struct world *w = *state;
+    struct attention_ops good;
+    good_attention(w, &good);
+    assert_int_equal(vka_plan_add_attention_backward(w->plan, &good.op), VKA_OK);
+    ATTENTION("gradient",
+              op->q_gradient.tensor = op->k_gradient.tensor = op->v_gradient.tensor = NULL,
+              op->sink_gradient.tensor = op->mask_gradient.tensor = NULL,
+              op->q_norm_gradient.tensor = op->k_norm_gradient.tensor = NULL);
+    ATTENTION("q_gradient", op->q_gradient.tensor = T(VKA_F32, 2, 4, 3, 6));
+    ATTENTION("k_gradient", op->k_gradient.tensor = T(VKA_F32, 2, 4, 5, 8));
+    ATTENTION("v_gradient", op->v_gradient.tensor = T(VKA_F32, 2, 2, 5, 8));
+    ATTENTION("sink_gradient", op->sink_gradient.tensor = T(VKA_F32, 2));
+    ATTENTION("mask_gradient", op->mask_gradient.tensor = T(VKA_F32, 2, 4, 3, 5));
+    ATTENTION("q_norm_gradient", op->q_norm_gradient.tensor = T(VKA_F32, 6));
+    ATTENTION("k_norm_gradient", op->k_norm_gradient.tensor = T(VKA_F32, 4));
+    ATTENTION("sink", forward->options.sink = NULL);
+    ATTENTION("mask", forward->options.mask = NULL);
+    ATTENTION("mask is bool", forward->options.mask = T(VKA_BOOL, 3, 5));
+    ATTENTION("q_norm", forward->options.q_norm = NULL);
+    ATTENTION("k_norm", forward->options.k_norm = NULL);
+    ATTENTION("q_gradient", op->q_gradient.tensor = forward->q);
+    ATTENTION("v_gradient", op->v_gradient.tensor = forward->v);
+    ATTENTION("v_gradient", forward->v = T(VKA_F32, 2, 4, 3, 6),
+              forward->k = T(VKA_F32, 2, 4, 3, 8), forward->options.mask = T(VKA_F32, 3, 3),
+              op->mask_gradient.tensor = NULL, op->k_gradient.tensor = NULL,
+              op->v_gradient.tensor = op->output_gradient);
+    ATTENTION("k_norm_gradient", op->k_norm_gradient = op->q_norm_gradient);
+    ATTENTION("q_gradient", op->q_gradient.tensor = FOREIGN(VKA_F32, 2, 4, 3, 8));
+    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
+        ATTENTION("q_gradient", op->q_gradient.tensor = T(not_floats[i], 2, 4, 3, 8));
+        ATTENTION("mask_gradient", op->mask_gradient.tensor = T(not_floats[i], 3, 5));
+    }
+}
+
+static void attention_forward(void **state)
+{
+    struct world *w = *state;
+    struct attention_ops good;
+    good_attention(w, &good);
+    const size_t wrong[] = WRONG_SIZES(vka_attention_backward_op);
+    const size_t wrong_forward[] = WRONG_SIZES(vka_attention_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_attention_backward(NULL, &good.op));
+    FAILS(VKA_INVALID, "op", vka_plan_add_attention_backward(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(wrong); i++)
+        ATTENTION("struct_size", op->struct_size = wrong[i]);
+    for (size_t i = 0; i < COUNTOF(wrong_forward); i++)
+        ATTENTION("struct_size", forward->struct_size = wrong_forward[i]);
+    ATTENTION("forward", op->forward = NULL);
+    ATTENTION("log_sum_exp", forward->options.log_sum_exp = NULL);
+    ATTENTION("log_sum_exp", forward->options.log_sum_exp = T(VKA_F32, 2, 4, 5));
+    ATTENTION("output_gradient", op->output_gradient = NULL);
+    ATTENTION("output_gradient", op->output_gradient = T(VKA_F32, 2, 4, 3, 8));
+    ATTENTION("output_gradient", op->output_gradient = T(VKA_I32, 2, 4, 3, 6));
+    ATTENTION("k", forward->k = T(VKA_F32, 2, 3, 5, 8));
+    ATTENTION("v", forward->v = T(VKA_Q8_0, 2, 2, 5, 32));
+    ATTENTION("softcap", forward->options.softcap = -1);
+    ATTENTION_IS(VKA_UNSUPPORTED, "past_key", forward->past_key = T(VKA_F32, 2, 2, 1, 8),
+                 forward->past_value = T(VKA_F32, 2, 2, 1, 6));
+    ATTENTION_IS(VKA_UNSUPPORTED, "present_key", forward->present_key = T(VKA_F32, 2, 2, 5, 8),
+                 forward->present_value = T(VKA_F32, 2, 2, 5, 6));
+    ATTENTION_IS(VKA_UNSUPPORTED, "ragged", forward->q_start = T(VKA_I32, 3),
+                 forward->kv_start = T(VKA_I32, 3));
+    ATTENTION_IS(VKA_UNSUPPORTED, "chunk", forward->n_key = 256);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_gradients),
+        cmocka_unit_test(attention_forward),
+    };
+    return cmocka_run_group_tests(tests, world_create, world_destroy);
+}
