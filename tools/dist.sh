@@ -167,7 +167,7 @@ make_debian13() {
         umask 022
         cd /build/vkattn
         tools/setup.sh
-        apt-get -qq -y --no-install-recommends install dpkg-dev libopenmpi-dev
+        apt-get -qq -y --no-install-recommends install dpkg-dev file libopenmpi-dev
         cmake --preset package -G Ninja -DCMAKE_SKIP_RPATH=ON -DCMAKE_C_FLAGS=-ffile-prefix-map=/build=.
         cmake --build --preset package --parallel "$(nproc)"
         cpack --config build-package/CPackConfig.cmake -B /build/deb'
