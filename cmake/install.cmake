@@ -21,7 +21,7 @@ configure_file(cmake/vkattn.pc.in ${PROJECT_BINARY_DIR}/cmake/vkattn.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/vkattn.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(TARGET vkattn_tool)
   install(FILES docs/vkattn.1 docs/vkattn-mnist.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -1,17 +1,19 @@
 #!/bin/sh
-# Unpacks this Debian's packages for arm64 into a folder: the C library, Mesa's Vulkan drivers, and
-# the libraries and headers that a build takes. Nothing is installed, and root is not needed:
+# Unpacks this Debian's packages for arm64 into a folder: the C library, Mesa's Vulkan drivers, the
+# libraries and headers that a build takes, and a Python with what the wheel takes. Nothing is installed, and root is not needed:
 # programs run by qemu-aarch64 -L FOLDER (tools/arm64.sh).
 #
 #   tools/arm64_tree.sh FOLDER
 #
-# Takes apt-get, dpkg-deb and the network: about 100 MB, and 600 MB on disk. A folder that is whole is
-# left as it is. DEBIAN_MIRROR is an archive to take instead of the one that this machine takes.
+# Takes apt-get, dpkg-deb and the network: about 120 MB, and 700 MB on disk. A folder that has all of
+# the packages is left as it is. DEBIAN_MIRROR is an archive to take instead of the one that this machine takes.
 set -eu
 
 tree=${1:?usage: tools/arm64_tree.sh FOLDER}
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-if [ -e "$tree/whole" ]; then
+packages="libc6-dev libstdc++6 mesa-vulkan-drivers libvulkan1 libvulkan-dev libvulkan-volk-dev \
+libjansson-dev libcmocka-dev python3-numpy python3-cffi"
+if [ "$(cat "$tree/whole" 2>/dev/null)" = "$packages" ]; then
     exit 0
 fi
 . "$root/tools/archive.sh"
@@ -24,8 +26,8 @@ arm64_apt() {
 need dpkg-deb
 open_archive "deb @ $(. /etc/os-release && echo "$VERSION_CODENAME") main"
 quietly arm64_apt update
-quietly arm64_apt install -y --no-install-recommends --download-only libc6-dev libstdc++6 \
-    mesa-vulkan-drivers libvulkan1 libvulkan-dev libvulkan-volk-dev libjansson-dev libcmocka-dev
+# shellcheck disable=SC2086 # a list of words
+quietly arm64_apt install -y --no-install-recommends --download-only $packages
 rm -rf --one-file-system "$tree"
 mkdir -p "$tree/usr/lib" "$tree/usr/bin" "$tree/usr/sbin"
 for folder in lib bin sbin; do
@@ -39,7 +41,11 @@ done
 find "$tree/usr/lib" -type l -lname '/*' | while read -r link; do
     ln -sfnr "$tree$(readlink "$link")" "$link"
 done
+# Alternatives, which packages choose when they are installed.
+for library in blas lapack; do
+    ln -s "$library/lib$library.so.3" "$tree/usr/lib/aarch64-linux-gnu/"
+done
 [ -e "$tree/usr/lib/aarch64-linux-gnu/libm.so" ] || fail "there is no libm.so in $tree"
 [ -e "$tree/lib/ld-linux-aarch64.so.1" ] || fail "there is no loader in $tree"
-: >"$tree/whole"
+echo "$packages" >"$tree/whole"
 echo "arm64_tree: $tree"

@@ -104,6 +104,7 @@ find_missing() {
         need lintian has_command lintian
         need mandoc has_command mandoc
         need xz-utils has_command xz
+        need unzip has_command unzip
         need vulkan-validationlayers \
              has_file /usr/share/vulkan/explicit_layer.d/*khronos_validation*.json
         need chromium-common has_file /usr/lib/chromium/vk_swiftshader_icd.json

@@ -88,7 +88,7 @@ all) ctest --preset windows --output-on-failure ;;
     # Those that take a minute and more, and what differs from system to system in none of them,
     # are in `all`.
     ctest --preset windows -R "^(layer|views|submit|api_errors|api_errors_attention|api_errors_plan|\
-api_random|threads|cache|cache_room|cache_pages|budget|extremes|operation_faults|portability|interop|interop_errors|\
+api_random|threads|cache|cache_room|cache_pages|budget|extremes|operation_faults|portability|small_device|interop|interop_errors|\
 interop_example|vulkan_examples|fork|soak|driver_memory)$"
     ;;
 esac

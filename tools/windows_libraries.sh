@@ -12,7 +12,7 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 folder=${1:?usage: tools/windows_libraries.sh FOLDER}
 libraries="jansson cmocka"
 
-if [ -e "$folder/whole" ]; then
+if [ -e "$folder/whole" ] && [ -e "$folder/jansson-license" ]; then
     exit 0
 fi
 . "$root/tools/archive.sh"
@@ -46,6 +46,7 @@ for library in $libraries; do
         -DWITH_EXAMPLES=OFF -DUNIT_TESTING=OFF -DWITH_STATIC_LIB=ON
     quietly cmake --build "$work/$library" --target install
 done
+cp "$work"/jansson-*/LICENSE "$folder/jansson-license"
 # cmocka builds a DLL too, which a linker would prefer.
 rm -rf "$folder/bin" "$folder/lib/"*.dll.a
 [ ! -e "$folder/lib/libcmocka-static.a" ] ||

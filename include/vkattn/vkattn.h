@@ -211,9 +211,9 @@ struct vka_device_info {
 };
 
 /* Makes a device. The order of preference is discrete GPU, integrated GPU, virtual GPU, CPU driver.
- * info may be NULL. NO_DEVICE; UNSUPPORTED (Vulkan below 1.1); INVALID (a limit below its minimum);
- * memory statuses. Only the log says why it failed, as there is no device to ask. Safe from several
- * threads. */
+ * info may be NULL. NO_DEVICE; UNSUPPORTED (Vulkan below 1.1, or fewer than 8 storage buffers a
+ * stage); INVALID (a limit below its minimum); memory statuses. Only the log says why it failed, as
+ * there is no device to ask. Safe from several threads. */
 VKA_API enum vka_status vka_device_create(const struct vka_device_info *info,
                                           struct vka_device **device);
 

@@ -78,7 +78,8 @@ struct vka_vulkan_request {
 
 /* Makes a request for vulkan->physical_device. The device, queue, features and extensions of vulkan
  * are not read. info may be NULL; only its log is used. NO_DEVICE (no Vulkan loader); UNSUPPORTED
- * (Vulkan below 1.1); INVALID; OUT_OF_HOST_MEMORY. Safe from several threads. */
+ * (Vulkan below 1.1, fewer than 8 storage buffers a stage); INVALID; OUT_OF_HOST_MEMORY. Safe from
+ * several threads. */
 VKA_API enum vka_status vka_vulkan_request_create(const struct vka_vulkan_info *vulkan,
                                                   const struct vka_device_info *info,
                                                   struct vka_vulkan_request **request);
@@ -87,9 +88,9 @@ VKA_API void vka_vulkan_request_destroy(struct vka_vulkan_request **request);
 /* Makes a vkattn device that uses the application's. info may be NULL; its device must be NULL and
  * its validation false, as the application has decided both. vka_device_destroy leaves the
  * application's handles alone. INVALID (a handle is missing, the queue family has no compute);
- * UNSUPPORTED (Vulkan below 1.1; without allow_missing, also a device that lacks something that
- * vka_vulkan_request_create asks for: the sentence lists it); memory statuses. Safe from several
- * threads. */
+ * UNSUPPORTED (Vulkan below 1.1, fewer than 8 storage buffers a stage; without allow_missing, also a
+ * device that lacks something that vka_vulkan_request_create asks for: the sentence lists it); memory
+ * statuses. Safe from several threads. */
 VKA_API enum vka_status vka_device_adopt(const struct vka_vulkan_info *vulkan,
                                          const struct vka_device_info *info,
                                          struct vka_device **device);

@@ -14,6 +14,9 @@ struct matrix_size {
 /* Registers of a lane that matrices may take on most GPUs: others are for addresses and loads. */
 #define MATRIX_REGISTERS 160u
 
+/* Storage buffers that a kernel binds, of those that every device takes: the softmax has 8. */
+#define LEAST_BINDINGS 8u
+
 struct caps {
     struct vka_device_properties properties;
     uint32_t max_groups[3];    /* workgroups of a dispatch, per axis */

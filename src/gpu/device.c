@@ -3,6 +3,7 @@
 #include "gpu/tensor.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,14 @@ static bool is_wanted(const char *wanted, const struct vka_device_properties *p)
     return contains(p->name, wanted);
 }
 
+enum vka_status device_few_bindings(struct log *log, const struct caps *caps)
+{
+    return log_error(log, VKA_UNSUPPORTED,
+                     "%s: maxPerStageDescriptorStorageBuffers is %" PRIu32
+                     ", and kernels bind up to %u",
+                     caps->properties.name, caps->max_bindings, LEAST_BINDINGS);
+}
+
 /* Chooses the most capable physical device that is wanted and can compute. */
 static enum vka_status choose(struct vka_device *device, const char *wanted)
 {
@@ -78,6 +87,7 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
     uint32_t n;
     enum vka_status status = list_physical(log, &device->instance, physical, &n);
     bool found = false, wanted_found = false;
+    struct caps few = {0}; /* of a device that binds too few buffers */
     for (uint32_t i = 0; status == VKA_OK && i < n; i++) {
         struct caps caps;
         uint32_t family;
@@ -87,6 +97,10 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
         wanted_found = true;
         if (family == UINT32_MAX || caps.properties.api_version < VK_API_VERSION_1_1)
             continue;
+        if (caps.max_bindings < LEAST_BINDINGS) {
+            few = caps;
+            continue;
+        }
         if (found && caps.properties.type <= device->caps.properties.type)
             continue;
         found = true;
@@ -98,6 +112,8 @@ static enum vka_status choose(struct vka_device *device, const char *wanted)
         return status;
     if (wanted && !wanted_found)
         return log_error(log, VKA_NO_DEVICE, "no Vulkan device is called \"%s\"", wanted);
+    if (few.properties.name[0])
+        return device_few_bindings(log, &few);
     return log_error(log, VKA_UNSUPPORTED, "no device has Vulkan 1.1 and a compute queue");
 }
 

@@ -124,6 +124,9 @@ uint32_t device_version(const struct vka_device *device);
 /* Loads the functions of device->handle. */
 void device_load(struct vka_device *device);
 
+/* UNSUPPORTED, with the name of a device that binds fewer storage buffers than LEAST_BINDINGS. */
+enum vka_status device_few_bindings(struct log *log, const struct caps *caps);
+
 /* Checks an info struct, for created and adopted devices alike, and applies its limits. */
 enum vka_status device_check_info(struct log *log, const char *caller,
                                   const struct vka_device_info *info);

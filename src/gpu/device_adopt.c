@@ -251,6 +251,8 @@ static enum vka_status open_physical(struct vka_device *device, const char *call
     if (device->caps.properties.api_version < VK_API_VERSION_1_1)
         return log_error(log, VKA_UNSUPPORTED, "%s: the physical device is below Vulkan 1.1",
                          caller);
+    if (device->caps.max_bindings < LEAST_BINDINGS)
+        return device_few_bindings(log, &device->caps);
     device->queue_family = vulkan->queue_family;
     CHECK_ARG(device_read_family(&device->instance, device->physical, device->queue_family,
                                  &device->caps),

@@ -302,6 +302,23 @@ expect 0 '' run "$seed" --query x.npy --output y3.npy --html p.html --tokens t.t
 [ "$(head -n 1 p.html)" = '<!doctype html>' ] && [ "$(tail -n 1 p.html)" = '</html>' ] &&
     grep -qF '"keys":["\u003cb>","\u003c/script>","\u003c!--","\"","five"]' p.html &&
     [ "$(grep -c '^</script>$\|</script>' p.html)" -eq 2 ] || fail 'the page of run'
+# Model, page and cache in a folder with other letters; and a cache that cannot be written, in /proc,
+# as to root a folder without permissions is none.
+if ! lacks 'a cache where XDG_CACHE_HOME says'; then
+letters=$(printf 'caf\303\251\320\226\346\274\242')
+mkdir "$letters"
+cp "$seed" "$letters/$letters.safetensors"
+XDG_CACHE_HOME="$work/$letters"
+expect 0 '' run "$letters/$letters.safetensors" --query x.npy --output "$letters/y.npy" \
+    --html "$letters/$letters.html" --causal
+cmp y3.npy "$letters/y.npy" || fail "another output in $letters"
+[ -s "$letters/$letters.html" ] || fail "no page in $letters"
+[ -n "$(find "$letters/vkattn" -name 'pipelines-*.bin')" ] || fail "no cache in $letters"
+XDG_CACHE_HOME=/proc
+expect 0 '' run "$seed" --query x.npy --output y4.npy --causal
+cmp y3.npy y4.npy || fail 'another output without a cache'
+XDG_CACHE_HOME="$work/cache"
+fi
 
 # A sequence-first layer, with its layout and heads from the metadata.
 plain=$cases/seeds/seed000_bias_plain.safetensors

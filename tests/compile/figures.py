@@ -12,7 +12,7 @@ around it or what a pipeline of the list spills is more than 3 % longer than bef
 table of the GPU in figures/, if the same driver and shader compiler made it, else the commit that
 last wrote the tables (FIGURES_BASE names another one), built and measured in the same run.
 
---update writes the tables, and removes from the list what spills no more. --admit adds to the list
+--update writes the tables and docs/gpus.md, and removes from the list what spills no more. --admit adds to the list
 what spills today, for that reason. --loops prints all loops of the pipelines whose kernel or
 problem holds PART, and judges nothing. SPDX-License-Identifier: MIT"""
 import argparse
@@ -21,6 +21,7 @@ import subprocess
 import sys
 
 import base
+import gpu_page
 import known
 import null_gpus
 
@@ -112,6 +113,16 @@ def check_loops(gpu, figures, before, report):
     report.say(gpu, "%d of %d pipelines compared with %s" % (found, len(figures.rows), origin))
 
 
+def check_refused(gpu, figures, report):
+    """Where the table is by this driver, it has the same kernels refused, for the same reasons."""
+    table, _ = null_gpus.read_table(os.path.join(TABLES, gpu + ".tsv"))
+    if table.driver != figures.driver:
+        return
+    for text in sorted(set(figures.refused) ^ set(table.refused)):
+        report.fail(gpu, ("refused, and not in the table: " if text in figures.refused
+                          else "refused in the table, and no more: ") + text)
+
+
 def before_of(gpu, figures, compiler, older):
     """Rows to compare with, and their origin."""
     table, table_compiler = null_gpus.read_table(os.path.join(TABLES, gpu + ".tsv"))
@@ -135,6 +146,7 @@ def check(measured, arguments, report):
                                                   len(figures.rows)))
         for text in known.judge(gpu, figures.rows, spills):
             report.fail(gpu, text)
+        check_refused(gpu, figures, report)
         check_loops(gpu, figures, before_of(gpu, figures, arguments.compiler, older), report)
 
 
@@ -151,6 +163,7 @@ def update(measured, arguments, report):
         for text in known.judge(gpu, figures.rows, spills):
             report.fail(gpu, text)
     known.write(TABLES, spills)
+    gpu_page.write(TABLES)
 
 
 def print_loops(arguments):

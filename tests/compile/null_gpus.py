@@ -74,7 +74,8 @@ COLUMNS = (["kernel", "dtype", "spec", "subgroup"] + list(STATISTICS) + ["loop"]
            assembly.CLASSES + list(STEP) + ["problems"])
 
 # rows: dicts, column -> text; with "loops", where they were measured. error: why there are none.
-Figures = collections.namedtuple("Figures", "device driver rows error")
+# refused: "KERNEL: it REASON" of each kernel that the device cannot run.
+Figures = collections.namedtuple("Figures", "device driver rows error refused", defaults=[[]])
 
 
 # ---- Files of compile_kernels --figures ----------------------------------------------------------
@@ -165,10 +166,11 @@ def measure(tree, gpu, program):
             if ended.returncode != 0:
                 return Figures("-", "-", [], how_it_ended(ended))
             with open(folder + "/device.txt") as f:
-                device, driver = f.read().splitlines()[:2]
+                device, driver, *rest = f.read().splitlines()
+            refused = [line.split(" ", 1)[1] for line in rest if line.startswith("refused ")]
             rows = [row for path in sorted(glob.glob(folder + "/[0-9]*.txt"))
                     for row in read_pipeline(path, gpu not in NO_ASSEMBLY)]
-            return Figures(device, driver, rows, None if rows else "no pipeline")
+            return Figures(device, driver, rows, None if rows else "no pipeline", refused)
         except (OSError, ValueError, KeyError, IndexError) as error:
             return Figures("-", "-", [], "%s: %s" % (type(error).__name__, error))
 
@@ -186,6 +188,7 @@ def write_table(path, figures, compiler):
     with open(path, "w") as f:
         f.write("# device %s\n# driver %s\n# compiler %s\n" %
                 (figures.device, figures.driver, compiler))
+        f.writelines("# refused %s\n" % text for text in figures.refused)
         f.write("\t".join(COLUMNS) + "\n")
         for row in figures.rows:
             f.write("\t".join(row[c] for c in COLUMNS) + "\n")
@@ -197,10 +200,11 @@ def read_table(path):
         return Figures("-", "-", [], "there is no " + path), "-"
     with open(path) as f:
         lines = f.read().splitlines()
-    device, driver, compiler = (line.split(" ", 2)[2] for line in lines[:3])
-    columns = lines[3].split("\t")
-    rows = [dict(zip(columns, line.split("\t"))) for line in lines[4:]]
-    return Figures(device, driver, rows, None), compiler
+    head = [line.split(" ", 2)[2] for line in lines if line.startswith("# ")]
+    device, driver, compiler, *refused = head
+    columns = lines[len(head)].split("\t")
+    rows = [dict(zip(columns, line.split("\t"))) for line in lines[len(head) + 1:]]
+    return Figures(device, driver, rows, None, refused), compiler
 
 
 def key(row):

@@ -28,6 +28,10 @@ enum vka_status pipeline_dump_device(struct vka_device *device, const char *fold
     enum vka_status status = open_file(device, folder, "device.txt", &file);
     if (status == VKA_OK)
         fprintf(file, "%s\n%s\n", device->caps.properties.name, device->caps.properties.driver);
+    for (int k = 0; status == VKA_OK && k < KERNEL_COUNT; k++)
+        if (kernel_missing((enum kernel)k, &device->caps))
+            fprintf(file, "refused %s: it %s\n", kernel_table[k].name,
+                    kernel_missing((enum kernel)k, &device->caps));
     return close_file(device, file, status);
 }
 

@@ -22,10 +22,10 @@ if [ -z "$python" ]; then
     exit 77
 fi
 
-rm -rf "$work"
+rm -rf "$work" "$build"/vkattn-*.whl
 mkdir -p "$work/wheels"
 PYTHON=$python "$cmake" --build "$build" --target wheel
-cp "$build"/vkattn-*-py3-none-linux_*.whl "$work/wheels"
+cp "$build"/vkattn-*-py3-none-manylinux_*.whl "$work/wheels"
 "$python" -m venv --system-site-packages "$work/env"
 "$work/env/bin/python" -m pip install --quiet --no-index --no-deps "$work"/wheels/*.whl
 "$cmake" -D SOURCE="$source" -D MODULES="$build/shaders" \

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from cffi import FFI
 
-LIBRARY_NAME = "libvkattn.so.0"
+LIBRARY_NAME = "vkattn.dll" if sys.platform == "win32" else "libvkattn.so.0"
 
 
 def _find_library() -> str:
@@ -23,7 +24,7 @@ def _find_library() -> str:
     if not path.is_file():
         raise ImportError(
             f"{path}: there is no vkattn library; install the wheel, or set VKATTN_LIBRARY to"
-            " libvkattn.so of a build tree"
+            " libvkattn.so or vkattn.dll of a build tree"
         )
     return str(path)
 

@@ -1,0 +1,17 @@
+# PROJECT_BINARY_DIR/copyright, for packages: the licence of vkattn, and those of what is compiled
+# into it: volk, whose header ends with its own, and for Windows jansson, which the tools link in.
+file(READ ${PROJECT_SOURCE_DIR}/LICENSE copyright)
+file(READ ${VOLK_INCLUDE_DIR}/volk.h text)
+string(FIND "${text}" "\n/**\n * Copyright" begin REVERSE)
+string(SUBSTRING "${text}" ${begin} -1 text)
+string(REGEX REPLACE "^\n/\\*\\*\n|\\*/.*$" "" text "${text}")
+string(REGEX REPLACE "(^|\n) \\* ?" "\\1" text "${text}")
+if(begin EQUAL -1 OR NOT text MATCHES "^Copyright .*Permission is hereby granted")
+  message(FATAL_ERROR "${VOLK_INCLUDE_DIR}/volk.h does not end with a licence")
+endif()
+string(APPEND copyright "\n----\nThe library contains volk:\n\n${text}")
+if(WIN32)
+  file(READ ${VKATTN_WINDOWS_LIBRARIES}/jansson-license text)
+  string(APPEND copyright "\n----\nThe commands contain jansson:\n\n${text}")
+endif()
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/copyright CONTENT "${copyright}" @ONLY)

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""docs/gpus.md, made of the tables in figures/: the ctest `gpu_page`.
+
+gpu_page.py          writes it, as figures.py --update does
+gpu_page.py --check  fails where it is not what the tables give
+
+SPDX-License-Identifier: MIT"""
+import os
+import re
+import sys
+import textwrap
+
+import known
+import null_gpus
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+PAGE = os.path.join(ROOT, "docs", "gpus.md")
+
+HEAD = """# GPUs that the kernels are compiled for
+
+None of these GPUs ran anything. Mesa's drivers compile for them on null devices, without the
+hardware, as [contributing.md](contributing.md#what-compilers-make-of-a-kernel) tells. NVIDIA's GPUs
+are compiled for by NVK, not by NVIDIA's own driver. `tests/compile/gpu_page.py` makes this page of
+the tables in `tests/compile/figures/`; the ctest `figures` compiles again and compares with them.
+
+A plan chooses the kernels: for prefill and decoding, products of a layer, the operations around
+attention and those of training, in float32 and float16, of the sizes in
+`tests/compile/problem_list.c`. All pipelines of the kernels chosen are compiled; one that spills has
+registers in memory. A refused kernel needs what the device lacks: another does its work.
+
+| name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
+|---|---|---|---|---|---|---|
+"""
+
+
+def kernels(path):
+    """The names in kernels.def, in its order."""
+    with open(path) as f:
+        return re.findall(r"^KERNEL\((\w+),", f.read(), re.M)
+
+
+def key_of(figures, names):
+    """Kernels chosen, kernels neither chosen nor refused, and reason -> kernels refused."""
+    chosen = {row["kernel"] for row in figures.rows}
+    refused = {}
+    for text in figures.refused:
+        kernel, reason = text.split(": ", 1)
+        refused.setdefault(reason, []).append(kernel)
+    out = {kernel for group in refused.values() for kernel in group}
+    if (chosen | out) - set(names):
+        raise ValueError("not in kernels.def: %s" % sorted((chosen | out) - set(names)))
+    return (tuple(n for n in names if n in chosen),
+            tuple(n for n in names if n not in chosen | out),
+            tuple((reason, tuple(group)) for reason, group in refused.items()))
+
+
+def words(text, indent=""):
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_on_hyphens=False,
+                         break_long_words=False) + "\n"
+
+
+def listed(names):
+    return ", ".join("`%s`" % n for n in names) or "none"
+
+
+def page(tables):
+    names = kernels(os.path.join(ROOT, "shaders", "kernels.def"))
+    out, groups = HEAD, {}
+    for gpu in null_gpus.GPUS:
+        figures, _ = null_gpus.read_table(os.path.join(tables, gpu + ".tsv"))
+        if figures.error:
+            raise ValueError(figures.error)
+        key = key_of(figures, names)
+        groups.setdefault(key, []).append(gpu)
+        pipelines = {null_gpus.key(row)[:3] for row in figures.rows}
+        spilling = {null_gpus.key(row)[:3] for row in figures.rows if known.spills(row)}
+        out += "| %s | %s | %s | %d | %d | %d | %d |\n" % (
+            gpu, figures.device.strip(), figures.driver, len(pipelines), len(spilling), len(key[0]),
+            sum(len(group) for _, group in key[2]))
+    out += "\n" + words("`_matrix2` is the GPU with `VK_NV_cooperative_matrix2` turned on in RADV. Not "
+                        "compiled for, as there is no null device: %s."
+                        % ", ".join(null_gpus.NO_DEVICE))
+    for (chosen, unused, refused), gpus in groups.items():
+        out += "\n## %s\n\n" % ", ".join(gpus)
+        out += words("Chosen and compiled: %s." % listed(chosen)) + "\n"
+        out += words("Could run, not chosen for these problems: %s." % listed(unused)) + "\n"
+        out += "Refused:\n\n"
+        for reason, group in refused:
+            out += words("- %s: %s" % (reason, listed(group)), "  ")
+    return out
+
+
+def write(tables):
+    with open(PAGE, "w") as f:
+        f.write(page(tables))
+
+
+def main():
+    tables = os.path.join(HERE, "figures")
+    if sys.argv[1:] != ["--check"]:
+        write(tables)
+        return 0
+    with open(PAGE) as f:
+        if f.read() == page(tables):
+            return 0
+    print("docs/gpus.md is not what the tables give: run tests/compile/gpu_page.py")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
