@@ -19,10 +19,10 @@ struct attend {
      * config.scores asks for them. */
     const struct case_file *problem;
     enum vka_path path;
-    bool convert;         /* convert inputs and weights to dtype; else they keep their types */
-    enum vka_dtype dtype; /* never applied to the mask */
+    bool convert;            /* convert inputs and weights to dtype; else they keep their types */
+    enum vka_dtype dtype;    /* never applied to the mask */
     enum vka_dtype quantise; /* of a layer's weights, see vka_layer_info; F32: they are not */
-    bool present;         /* return present keys and values; needs kind CASE_SDPA */
+    bool present;            /* return present keys and values; needs kind CASE_SDPA */
     enum vka_dtype result_dtype[ATTEND_RESULT_COUNT];
     bool count_nonfinite;
 

@@ -149,7 +149,9 @@ static enum tool_exit run(const struct run_options *o, const struct run_inputs *
         .path = (enum vka_path)o->path,
         .convert = o->dtype >= 0,
         .dtype = o->dtype >= 0 ? (enum vka_dtype)o->dtype : VKA_F32,
-        .quantise = o->weights < 0 ? VKA_F32 : o->weights ? VKA_Q4_0 : VKA_Q8_0,
+        .quantise = o->weights < 0 ? VKA_F32
+                    : o->weights   ? VKA_Q4_0
+                                   : VKA_Q8_0,
         .result_dtype[ATTEND_SCORES] = VKA_F32,
         .count_nonfinite = o->count_nonfinite,
     };
