@@ -367,6 +367,17 @@ enum vka_status storage_restore(struct storage *storage)
     return VKA_OK;
 }
 
+struct vka_tensor tensor_transposed(const struct vka_tensor *tensor)
+{
+    struct vka_tensor view = *tensor;
+    const uint32_t rank = tensor->shape.rank;
+    for (uint32_t i = rank - 2; i < rank; i++) {
+        view.shape.size[i] = tensor->shape.size[2 * rank - 3 - i];
+        view.shape.stride[i] = tensor->shape.stride[2 * rank - 3 - i];
+    }
+    return view;
+}
+
 struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
                               uint32_t count)
 {

@@ -50,6 +50,9 @@ enum vka_status tensor_create_empty(struct vka_device *device, const char *calle
 struct vka_tensor tensor_part(const struct vka_tensor *tensor, uint32_t axis, uint32_t first,
                               uint32_t count);
 
+/* The last two axes exchanged, of a tensor of rank 2 or more, holding no reference. */
+struct vka_tensor tensor_transposed(const struct vka_tensor *tensor);
+
 /* The same tensor with rank 4, leading axes of 1. */
 struct vka_tensor tensor_rank4(const struct vka_tensor *tensor);
 

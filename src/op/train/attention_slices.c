@@ -33,17 +33,6 @@ static struct vka_tensor keys_of(const struct vka_tensor *t, const struct attent
     return tensor_part(&part, 1, r->head, r->n_head);
 }
 
-/* The last two axes exchanged. */
-static struct vka_tensor transposed(const struct vka_tensor *t)
-{
-    struct vka_tensor view = *t;
-    for (int i = 2; i < 4; i++) {
-        view.shape.size[i] = t->shape.size[5 - i];
-        view.shape.stride[i] = t->shape.stride[5 - i];
-    }
-    return view;
-}
-
 static enum vka_status multiply(struct vka_plan *plan, const char *name, const struct vka_tensor *x,
                                 const struct vka_tensor *y, const struct vka_tensor *to,
                                 float alpha, bool hidden)
@@ -68,8 +57,8 @@ static enum vka_status add_keys(struct vka_plan *plan, const char *name,
                                 const struct vka_tensor *weights, const struct vka_tensor *y,
                                 float alpha, const struct vka_tensor *sum)
 {
-    const struct vka_tensor to = keys_of(sum, r), rows = transposed(weights);
-    const struct vka_tensor columns = transposed(y);
+    const struct vka_tensor to = keys_of(sum, r), rows = tensor_transposed(weights);
+    const struct vka_tensor columns = tensor_transposed(y);
     struct vka_tensor part = to;
     const bool hides = attention_hides(&b->a);
     if (!is_first(r))
@@ -190,7 +179,7 @@ static enum vka_status add_gradients(struct vka_plan *plan, const struct attenti
     if (!b->dq.storage)
         return VKA_OK;
     const struct vka_tensor dq = rows_of(&b->dq, b, r), k = keys_of(&b->a.k, r);
-    const struct vka_tensor columns = transposed(&k);
+    const struct vka_tensor columns = tensor_transposed(&k);
     return multiply(plan, "dq", &s.slopes, &columns, &dq, b->a.scale, hides);
 }
 

@@ -7,17 +7,6 @@
 
 static const char caller[] = "vka_plan_add_linear_backward";
 
-/* Two axes of a tensor of rank 2 swapped. */
-static struct vka_tensor transposed(const struct vka_tensor *t)
-{
-    struct vka_tensor view = *t;
-    for (int i = 0; i < 2; i++) {
-        view.shape.size[i] = t->shape.size[1 - i];
-        view.shape.stride[i] = t->shape.stride[1 - i];
-    }
-    return view;
-}
-
 /* *rows: t as [rows][width], copied where no strides describe that. */
 static enum vka_status flatten(struct vka_plan *plan, const char *name, const struct vka_tensor *t,
                                struct vka_tensor *rows)
@@ -81,7 +70,7 @@ static enum vka_status finish(struct vka_plan *plan, const char *name,
 
 static enum vka_status add_input(struct vka_plan *plan, const struct vka_linear_backward_op *op)
 {
-    const struct vka_tensor weight = transposed(op->weight);
+    const struct vka_tensor weight = tensor_transposed(op->weight);
     struct vka_tensor target;
     ENSURE(make_target(plan, &op->input_gradient, &target));
     ENSURE(plan_linear(plan, "linear dx", op->output_gradient, &weight, 0, NULL, NULL, false,
@@ -97,9 +86,9 @@ static enum vka_status add_weight(struct vka_plan *plan, const struct vka_linear
     ENSURE(flatten(plan, "input", op->input, &x));
     ENSURE(flatten(plan, "output_gradient", op->output_gradient, &dy));
     ENSURE(make_target(plan, &op->weight_gradient, &target));
-    x = transposed(&x);
-    dy = transposed(&dy);
-    const struct vka_tensor swapped = transposed(&target);
+    x = tensor_transposed(&x);
+    dy = tensor_transposed(&dy);
+    const struct vka_tensor swapped = tensor_transposed(&target);
     struct matmul_op product = {
         .name = "linear dw",
         .a = tensor_rank4(op->relu_input ? &x : &dy),

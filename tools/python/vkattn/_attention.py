@@ -76,7 +76,8 @@ def attention(
     [batch][n_kv_head][n_kv][value_dim]; n_head is a multiple of n_kv_head. Without the batch axis,
     or without that of heads as well, they are 1; an array with fewer axes than another serves all
     of what it lacks. past: keys and values that stand before k and v. dtype: storage on the device,
-    by default that of the arrays; float64 needs it to be said. scores: "raw", "softcap", "bias" or "softmax" to have them too.
+    by default that of the arrays; float64 needs it to be said. scores: "raw", "softcap", "bias" or
+    "softmax" to have them too.
 
     Returns the context [batch][n_head][n_q][value_dim], a numpy array of float16 where q is that
     and of float32 otherwise; with scores, the pair (context, scores), scores being float32

@@ -84,10 +84,9 @@ class Layer(Child):
     n_kv_head: by default as many as the key's rows give. interleaved: heads lie d * n_head + h in a
     projection's rows, else h * head_dim + d. dtype: storage on the device, by default the weights'.
     quantize: "q8_0" or "q4_0", the weights' blocks on the device, see `vkattn.quantize`; biases
-    keep dtype.
-    layout ("bsd" or "sbd") and the options of attention, such as rope=Rope(64) or causal=True, are
-    what a run takes where it is not told otherwise. keep_weights: keep a copy on the host, with
-    which `Device.recover` brings the layer back.
+    keep dtype. layout ("bsd" or "sbd") and the options of attention, such as rope=Rope(64) or
+    causal=True, are what a run takes where it is not told otherwise. keep_weights: keep a copy on
+    the host, with which `Device.recover` brings the layer back.
     """
 
     def __init__(
