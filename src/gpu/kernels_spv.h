@@ -19,4 +19,7 @@ struct kernel_spv {
 
 extern const struct kernel_spv *const kernel_spv_table[KERNEL_COUNT];
 
+/* SHA-256 of all of them, in hexadecimal. */
+extern const char kernels_hash[];
+
 #endif

@@ -22,9 +22,7 @@ uint64_t verdict_fingerprint(const struct vka_device_properties *p)
     uint64_t h = VERDICT_HASH_START;
     h = verdict_hash(h, p->name, strlen(p->name));
     h = verdict_hash(h, p->driver, strlen(p->driver));
-    for (size_t i = 0; i < KERNEL_COUNT; i++)
-        h = verdict_hash(h, kernel_spv_table[i]->words, kernel_spv_table[i]->size);
-    return h;
+    return verdict_hash(h, kernels_hash, strlen(kernels_hash));
 }
 
 size_t verdict_identity(const struct vka_device_properties *p, char *text, size_t size)
