@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,18 @@ static bool set_u32(const struct option_spec *spec, const char *text)
     return true;
 }
 
+static bool set_number(const struct option_spec *spec, const char *text)
+{
+    char *end = NULL;
+    double x = (*text >= '0' && *text <= '9') || *text == '.' ? strtod(text, &end) : 0;
+    if (!end || *end || !isfinite(x) || x <= 0) {
+        tool_error("--%s: expected a number above 0, got '%s'", spec->name, text);
+        return false;
+    }
+    *(double *)spec->value = x;
+    return true;
+}
+
 static bool set_pair(const struct option_spec *spec, const char *text)
 {
     const char *at = text;
@@ -146,6 +159,8 @@ static bool set_option(const struct option_spec *spec, const char *text)
         return true;
     case OPTION_U32:
         return set_u32(spec, text);
+    case OPTION_NUMBER:
+        return set_number(spec, text);
     case OPTION_PAIR:
         return set_pair(spec, text);
     case OPTION_CHOICE:

@@ -3,6 +3,7 @@
 # installed, and root is not needed: programs of the folder run by its own loader and libraries.
 #
 #   tools/sid_tree.sh TREE
+#   tools/sid_tree.sh TREE arm64     the drivers for arm64, without Intel's null device
 #
 # tools/prebuild_shaders.sh TREE takes the compiler from it, the ctest `figures` the drivers. Takes
 # apt-get, dpkg-deb and the network: about 160 MB, and 400 MB on disk. TREE is made again if it
@@ -13,15 +14,22 @@
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-tree=${1:?usage: tools/sid_tree.sh TREE}
+tree=${1:?usage: tools/sid_tree.sh TREE [arm64]}
+architecture=${2:-}
 . "$root/tools/archive.sh"
 
+# tree_apt ARGUMENTS: own_apt of a machine of the architecture.
+tree_apt() {
+    own_apt ${architecture:+-o APT::Architecture="$architecture" -o APT::Architectures="$architecture"} \
+        "$@"
+}
+
 unpack_packages() {
-    quietly own_apt update
-    quietly own_apt install -y --no-install-recommends --download-only glslang-tools spirv-tools \
+    quietly tree_apt update
+    quietly tree_apt install -y --no-install-recommends --download-only glslang-tools spirv-tools \
         libvulkan1 mesa-vulkan-drivers mesa-drm-shim
     # Its headers; what it depends on is not needed.
-    (cd "$work/cache/archives" && quietly own_apt download libdrm-dev)
+    (cd "$work/cache/archives" && quietly tree_apt download libdrm-dev)
     rm -rf --one-file-system "$tree"
     mkdir -p "$tree"
     for package in "$work"/cache/archives/*.deb; do
@@ -78,6 +86,10 @@ need dpkg-deb tar xz "${CC:-cc}"
 open_archive "deb @ sid main" "deb-src @ sid main" "deb-src @ testing main" "deb-src @ stable main"
 
 unpack_packages
+if [ -n "$architecture" ]; then
+    echo "sid_tree: $tree, $architecture"
+    exit 0
+fi
 download_mesa
 unpack_mesa
 build_intel

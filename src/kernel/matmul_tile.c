@@ -15,24 +15,30 @@ static uint32_t shared_bytes(const struct matmul_choice *c)
     return TILE_DEPTH * (c->rows + c->columns + 8) * 4;
 }
 
-/* Whether a GPU has the registers for the largest tile, and enough of those tiles. CPU drivers
- * have few registers; sums of groups or of quantised weights would take as many again. */
+/* Whether an invocation has many registers. CPU drivers have few, and VideoCore 32. */
+static bool has_registers(const struct caps *caps)
+{
+    return caps->properties.type != VKA_DEVICE_CPU && caps->properties.vendor_id != VENDOR_BROADCOM;
+}
+
+/* Whether there are registers for the largest tile, and enough of those tiles to keep the device
+ * busy. Sums of groups or of quantised weights would take as many again. */
 static bool suits(const struct caps *caps, const struct matmul_problem *p,
                   const struct matmul_choice *c)
 {
     uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
     uint64_t count = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
-    return c->tile_m < 8 || (caps->properties.type != VKA_DEVICE_CPU && p->k <= MATMUL_GROUP &&
-                             !p->quantised && p->a_chunks && p->b_chunks && count >= busy);
+    return c->tile_m < 8 || (has_registers(caps) && p->k <= MATMUL_GROUP && !p->quantised &&
+                             p->a_chunks && p->b_chunks && count >= busy);
 }
 
 static bool choose(const struct caps *caps, const struct matmul_problem *p, struct matmul_choice *c)
 {
     const struct vka_device_properties *has = &caps->properties;
-    bool gpu = has->type != VKA_DEVICE_CPU;
+    bool wide = has_registers(caps);
     *c = (struct matmul_choice){.kernel = KERNEL_matmul_tile,
-                                .a_vec = gpu && p->a_chunks,
-                                .b_vec = p->quantised || (gpu && p->b_chunks)};
+                                .a_vec = wide && p->a_chunks,
+                                .b_vec = p->quantised || (wide && p->b_chunks)};
     c->side = has->max_workgroup >= 256 ? 16 : 8;
     uint32_t smaller = p->variant;
     for (size_t i = 0;; i++) { /* the largest tile that m and n fill and memory holds */

@@ -15,6 +15,7 @@
 #define VENDOR_AMD 0x1002u
 #define VENDOR_NVIDIA 0x10deu
 #define VENDOR_INTEL 0x8086u
+#define VENDOR_BROADCOM 0x14e4u
 
 struct pipeline_key;
 

@@ -14,7 +14,8 @@ last wrote the tables (FIGURES_BASE names another one), built and measured in th
 
 --update writes the tables and docs/gpus.md, and removes from the list what spills no more. --admit adds to the list
 what spills today, for that reason. --loops prints all loops of the pipelines whose kernel or
-problem holds PART, and judges nothing. SPDX-License-Identifier: MIT"""
+problem holds PART, and judges nothing. GPUs whose drivers are for arm64 alone, pi4 and pi5, are
+compiled for only when named, with a TREE and a program of arm64. SPDX-License-Identifier: MIT"""
 import argparse
 import os
 import subprocess
@@ -204,7 +205,7 @@ def parse():
     parser.add_argument("--loops", metavar="PART")
     arguments = parser.parse_args()
     arguments.tree = os.environ.get("VKATTN_SID_TREE") or arguments.tree
-    arguments.gpu = arguments.gpu or list(null_gpus.GPUS)
+    arguments.gpu = arguments.gpu or [g for g in null_gpus.GPUS if g not in null_gpus.ARM64]
     arguments.compiler = "%s; %s" % (version_of(arguments.glslang), version_of(arguments.spirv_opt))
     return arguments
 

@@ -5,6 +5,7 @@ import collections
 import concurrent.futures
 import glob
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -36,6 +37,10 @@ def apple():
     return "asahi", "libasahi_noop_drm_shim.so", {}
 
 
+def broadcom(version):
+    return "broadcom", "libv3d_noop_drm_shim.so", {"V3D_GPU_ID": version}
+
+
 # Name -> the driver, the library that stands for the kernel's driver, and what it is told.
 GPUS = {
     "vega20": amd("vega20"), "navi21": amd("navi21"), "navi31": amd("navi31"),
@@ -49,23 +54,28 @@ GPUS = {
     "mtl": intel("0x7d55", "12,2,4,16,0"), "lnl": intel("0x64a0", "20,2,4,8,0"),
     "bmg": intel("0xe20b", "20,5,4,8,1"), "ptl": intel("0xb080", "30,3,4,8,0"),
     "adreno660": qualcomm("660"), "adreno740": qualcomm("740"), "m1": apple(),
+    "pi4": broadcom("42"), "pi5": broadcom("71"),
 }
-# Drivers that Debian builds for other processors, or gives no null device of.
-NO_DEVICE = ["PanVK", "V3DV", "PowerVR"]
-NO_ASSEMBLY = {"m1"}  # of these there are statistics alone
+# Debian builds their drivers for arm64 alone: they are compiled for when they are asked for, with a
+# program and a tree of arm64, by qemu.
+ARM64 = {"pi4", "pi5"}
+# Drivers whose null device there is none of, or does not start.
+NO_DEVICE = ["PanVK", "PowerVR"]
+NO_ASSEMBLY = {"m1", "pi4", "pi5"}  # of these there are statistics alone
 
-# Columns of statistics, in the words of RADV, NVK, ANV, Turnip and Honeykrisp. Registers: of a
-# lane; on Intel those alive at once. Local memory: bytes of a subgroup (AMD, Intel) or a lane
-# (NVK). Waves: what registers, and on AMD shared memory, leave room for on a SIMD (AMD), an SM
-# (NVK) or a core.
+# Columns of statistics, in the words of RADV, NVK, ANV, Turnip, Honeykrisp and V3DV. Registers: of a
+# lane; on Intel those alive at once. Local memory: bytes of a subgroup (AMD, Intel), a lane (NVK) or
+# a pipeline (V3DV). Waves: what registers, and on AMD shared memory, leave room for on a SIMD (AMD),
+# an SM (NVK), a QPU (V3DV) or a core.
 STATISTICS = {
     "instructions": ["Instructions", "Instruction count", "Instruction Count"],
     "registers": ["VGPRs", "Number of GPRs", "Max live registers", "Registers used", "GPRs"],
-    "spills": ["Spilled VGPRs", "Spills to memory", "Spills", "STP Count"],
-    "fills": ["Fills from memory", "Fills", "LDP Count"],
-    "local_bytes": ["Scratch size", "SLM size", "Scratch Memory Size", "Scratch"],
+    "spills": ["Spilled VGPRs", "Spills to memory", "Spills", "STP Count", "TMU Spills"],
+    "fills": ["Fills from memory", "Fills", "LDP Count", "TMU Fills"],
+    "local_bytes": ["Scratch size", "SLM size", "Scratch Memory Size", "Scratch",
+                    "Spill Size"],
     "shared_bytes": ["LDS size", "Workgroup Memory Size", "NIR shared_size"],
-    "waves": ["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core"],
+    "waves": ["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Thread Count"],
 }
 # loop: instructions of the hot loop, then the classes in it; step: of the loop around it with all
 # that is in it.
@@ -131,7 +141,8 @@ def tree_problem(tree):
 
 
 def command(tree, gpu, program, folder):
-    """Runs the program by the loader and the libraries of the tree, without root."""
+    """Runs the program by the loader and the libraries of the tree, without root; of an arm64 tree by
+    qemu."""
     driver, shim, told = GPUS[gpu]
     libraries = one_of(tree + "/usr/lib/*-linux-gnu*")
     loader = one_of(tree + "/usr/lib64/ld-linux-*", tree + "/usr/lib/ld-linux-*")
@@ -143,6 +154,8 @@ def command(tree, gpu, program, folder):
     environment.update(told, MESA_SHADER_CACHE_DISABLE="1", VK_LOADER_LAYERS_DISABLE="~implicit~",
                        VK_DRIVER_FILES=tree + "/usr/share/vulkan/icd.d/%s_icd.json" % driver)
     arguments = [loader, "--library-path", libraries, "--preload", preload, program]
+    if gpu in ARM64 and platform.machine() != "aarch64":
+        arguments = ["qemu-aarch64"] + arguments
     return arguments + ["--figures", folder], environment
 
 

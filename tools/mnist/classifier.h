@@ -15,10 +15,10 @@ enum vka_status classifier_create(struct vka_device *device, const struct model 
                                   struct classifier **classifier);
 void classifier_destroy(struct classifier **classifier);
 
-/* Classifies n images, 1 .. batch: patches[n][n_patch][width] -> logits[n][n_class] and, with
+/* Classifies n images, 1 .. batch: input[n][...] of model_input -> logits[n][n_class] and, with
  * keep_attention and unless it is NULL, attention[n][n_head][units][units]. timeout in
  * nanoseconds. */
-enum vka_status classifier_run(struct classifier *classifier, const float *patches, uint32_t n,
+enum vka_status classifier_run(struct classifier *classifier, const float *input, uint32_t n,
                                uint64_t timeout, float *logits, float *attention);
 
 /* The number of passes of a run. */

@@ -1,5 +1,7 @@
 #include "idx.h"
 
+#include "../options.h"
+
 #include "core/os.h"
 
 #include <vkattn/vkattn_io.h>
@@ -108,4 +110,22 @@ void idx_free(struct idx_file *file)
 {
     free(file->data);
     memset(file, 0, sizeof *file);
+}
+
+bool idx_check_pair(const struct idx_file *images, const struct idx_file *labels, uint32_t n_class,
+                    const char *path)
+{
+    if (images->count != labels->count) {
+        tool_error("%s: has %u labels, expected %u as there are images", path,
+                   (unsigned)labels->count, (unsigned)images->count);
+        return false;
+    }
+    for (uint32_t i = 0; i < labels->count; i++) {
+        if (labels->data[i] >= n_class) {
+            tool_error("%s: label %u is %u, expected a class below %u", path, (unsigned)i,
+                       (unsigned)labels->data[i], (unsigned)n_class);
+            return false;
+        }
+    }
+    return true;
 }

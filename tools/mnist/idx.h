@@ -18,6 +18,11 @@ struct idx_file {
  * empty. */
 enum vka_status idx_read_images(const char *path, struct idx_file *file, char *error);
 enum vka_status idx_read_labels(const char *path, struct idx_file *file, char *error);
+
+/* Whether there is a label for each image, and each is below n_class; else prints an error line that
+ * names the file of labels. */
+bool idx_check_pair(const struct idx_file *images, const struct idx_file *labels, uint32_t n_class,
+                    const char *path);
 void idx_free(struct idx_file *file);
 
 #endif

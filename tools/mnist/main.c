@@ -1,7 +1,8 @@
-/* vkattn-mnist: classifies handwritten digits with one attention layer, on vkattn's public API.
+/* vkattn-mnist: reads handwritten digits with one attention layer, and learns to, on vkattn's public API.
  * SPDX-License-Identifier: MIT */
 #include "page.h"
 #include "session.h"
+#include "train.h"
 
 #include "../files.h"
 #include "../output.h"
@@ -11,15 +12,13 @@
 #include <vkattn/vkattn_io.h>
 
 #include <stdio.h>
-#include <stdlib.h>
-
-/* Images of a run of the plan: enough to fill a GPU, few enough to show progress on a CPU. */
-#define BATCH 100
+#include <string.h>
 
 static const char usage[] =
     "usage: vkattn-mnist --model MODEL.safetensors --images IMAGES --labels LABELS\n"
     "                    [--count N] [--html OUT.html] [--logits OUT.npy] [--json]\n"
     "                    [--device INDEX|NAME] [--validate] [--no-cache] [--timeout SECONDS]\n"
+    "       vkattn-mnist train --help\n"
     "\n"
     "Classifies the digits of MNIST's two IDX files and closes with the accuracy.\n"
     "  --count N     only the first N images\n"
@@ -62,19 +61,6 @@ static bool read_options(int argc, char **argv, struct options *o)
     return o->help || (!missing && check_files(o));
 }
 
-/* Checks that labels are classes of the model, as they index its tables. */
-static bool check_labels(const struct session *s)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        if (s->labels.data[i] >= s->model->n_class) {
-            tool_error("%s: label %u is %u, expected a class below %u", s->options.labels,
-                       (unsigned)i, (unsigned)s->labels.data[i], (unsigned)s->model->n_class);
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Reads all files before a device is opened: bad input is reported even if there is no device. */
 static enum tool_exit read_files(struct session *s)
 {
@@ -90,81 +76,15 @@ static enum tool_exit read_files(struct session *s)
         tool_error("%s", error);
         return tool_exit_of(status);
     }
-    if (s->images.count != s->labels.count) {
-        tool_error("%s: has %u labels, expected %u as there are images", o->labels,
-                   (unsigned)s->labels.count, (unsigned)s->images.count);
+    if (!idx_check_pair(&s->images, &s->labels, s->model->n_class, o->labels))
         return TOOL_USAGE;
-    }
     if (o->count > s->images.count) {
         tool_error("--count: expected at most %u, the images of %s", (unsigned)s->images.count,
                    o->images);
         return TOOL_USAGE;
     }
     s->count = o->count ? o->count : s->images.count;
-    s->batch = s->count < BATCH ? s->count : BATCH;
-    return check_labels(s) ? TOOL_OK : TOOL_USAGE;
-}
-
-static bool allocate(struct session *s)
-{
-    const struct model *m = s->model;
-    const size_t n_weight = (size_t)m->n_head * model_units(m) * model_units(m);
-
-    s->patches = calloc((size_t)s->batch * m->n_patch * m->width, sizeof *s->patches);
-    s->logits = calloc((size_t)s->count * m->n_class, sizeof *s->logits);
-    s->read = calloc(s->count, sizeof *s->read);
-    if (s->options.html)
-        s->attention = calloc(PAGE_CHOSEN * n_weight, sizeof *s->attention);
-    if (s->patches && s->logits && s->read && (s->attention || !s->options.html))
-        return true;
-    tool_error("out of memory");
-    return false;
-}
-
-void session_load_patches(struct session *s, uint32_t at, uint32_t image)
-{
-    const size_t n_pixel = (size_t)s->images.rows * s->images.cols;
-
-    model_patches(s->model, s->images.data + image * n_pixel, s->patches + at * n_pixel);
-}
-
-static uint8_t best_class(const float *logits, uint32_t n_class)
-{
-    uint32_t best = 0;
-
-    for (uint32_t k = 1; k < n_class; k++) {
-        if (logits[k] > logits[best])
-            best = k;
-    }
-    return (uint8_t)best;
-}
-
-/* Classifies all images, one batch in each run of the plan; the last batch may be smaller. */
-static enum vka_status classify(struct session *s)
-{
-    const uint32_t n_class = s->model->n_class;
-
-    for (uint32_t first = 0; first < s->count; first += s->batch) {
-        const uint32_t n = s->count - first < s->batch ? s->count - first : s->batch;
-        float *logits = s->logits + (size_t)first * n_class;
-        double start = os_now_ms();
-        enum vka_status status;
-
-        progress_show(first, s->count, "digits");
-        for (uint32_t i = 0; i < n; i++)
-            session_load_patches(s, i, first + i);
-        status = classifier_run(s->classifier, s->patches, n, s->device.timeout, logits, NULL);
-        if (status != VKA_OK)
-            return status;
-        s->total_ms += os_now_ms() - start;
-        if (first == 0)
-            s->first_ms = s->total_ms;
-        for (uint32_t i = 0; i < n; i++) {
-            s->read[first + i] = best_class(logits + (size_t)i * n_class, n_class);
-            s->correct += s->read[first + i] == s->labels.data[first + i];
-        }
-    }
-    return VKA_OK;
+    return TOOL_OK;
 }
 
 /* Prints the accuracy as the last line: to stdout, or to stderr if stdout is JSON. */
@@ -184,23 +104,12 @@ static enum tool_exit report(const struct session *s)
 static enum tool_exit run(struct session *s)
 {
     enum tool_exit code = read_files(s);
-    enum vka_status status;
 
-    if (code != TOOL_OK)
-        return code;
-    if (!allocate(s))
-        return TOOL_MEMORY;
-    code = tool_device_open(&s->options.device, &s->device);
-    if (code != TOOL_OK)
-        return code;
-    status = classifier_create(s->device.device, s->model, s->batch, s->options.html != NULL,
-                               &s->classifier);
-    if (status == VKA_OK)
-        status = classify(s);
-    progress_clear();
-    if (status != VKA_OK)
-        return tool_device_fail(&s->device, status);
-    if (s->options.logits)
+    if (code == TOOL_OK)
+        code = tool_device_open(&s->options.device, s->device);
+    if (code == TOOL_OK)
+        code = session_classify(s);
+    if (code == TOOL_OK && s->options.logits)
         code = session_write_logits(s);
     if (code == TOOL_OK && s->options.html)
         code = session_write_page(s);
@@ -209,10 +118,13 @@ static enum tool_exit run(struct session *s)
 
 int main(int argc, char **argv)
 {
-    struct session s = {0};
+    struct tool_device device = {0};
+    struct session s = {.device = &device};
     enum tool_exit code;
 
     os_program_begin(&argc, &argv);
+    if (argc > 1 && strcmp(argv[1], "train") == 0)
+        return train(argc - 1, argv + 1);
     tool_set_command("mnist");
     if (!read_options(argc, argv, &s.options))
         return TOOL_USAGE;
@@ -221,14 +133,10 @@ int main(int argc, char **argv)
         return TOOL_OK;
     }
     code = run(&s);
-    classifier_destroy(&s.classifier);
-    code = tool_device_close(&s.device, code);
+    session_free(&s);
+    code = tool_device_close(&device, code);
     model_free(&s.model);
     idx_free(&s.images);
     idx_free(&s.labels);
-    free(s.patches);
-    free(s.logits);
-    free(s.attention);
-    free(s.read);
     return code;
 }

@@ -1,9 +1,10 @@
-/* Reads the digit classifier from its file: image -> patches -> attention layer -> ReLU -> linear.
- * Uses no device. */
+/* The digit classifier, and its file: image -> patches -> attention layer -> ReLU -> linear; or an
+ * MLP: image -> linear -> ReLU -> linear. Uses no device. */
 #ifndef MNIST_MODEL_H
 #define MNIST_MODEL_H
 
 #include <vkattn/vkattn.h>
+#include <vkattn/vkattn_io.h>
 
 #define MODEL_MAX_CLASSES 10 /* labels are digits */
 
@@ -12,20 +13,27 @@ enum model_part {
     MODEL_KEY,
     MODEL_VALUE,
     MODEL_OUTPUT,     /* [width][n_head * width] */
-    MODEL_CLASSIFIER, /* [n_class][n_patch * width] */
+    MODEL_HIDDEN,     /* [n_hidden][rows * cols], of an MLP, which has no others of those above */
+    MODEL_CLASSIFIER, /* [n_class][n_patch * width], or [n_class][n_hidden] */
     MODEL_PART_COUNT
+};
+
+/* Numbers of all parameters; NULL of parts that the model does not have. */
+struct model_values {
+    float *weight[MODEL_PART_COUNT], *bias[MODEL_PART_COUNT];
 };
 
 struct model {
     uint32_t rows, cols; /* pixels of an image */
-    uint32_t side;       /* pixels of a patch's side */
+    uint32_t side;       /* pixels of a patch's side; 1 of an MLP */
     uint32_t n_patch;    /* patches of an image, row by row */
     uint32_t width;      /* pixels of a patch, side * side; each head is as wide */
     uint32_t n_head, n_class;
+    uint32_t n_hidden; /* units of an MLP; 0: a model with attention */
     /* Feature d of head h is row d * n_head + h of a projection; if false, row h * width + d. */
     bool interleaved;
     bool channels; /* the heads attend over the width channels, not over the n_patch patches */
-    float *weight[MODEL_PART_COUNT], *bias[MODEL_PART_COUNT];
+    struct model_values values;
 };
 
 /* Reads a file for images of rows x cols pixels. VKA_IO, with one sentence in error
@@ -35,13 +43,51 @@ enum vka_status model_read(const char *path, uint32_t rows, uint32_t cols, struc
                            char *error);
 void model_free(struct model **model);
 
+/* Reads float32 arrays of the names "<prefix>q_proj.weight" and so on, with the shapes of the model's
+ * parameters, into new ones. Statuses of model_read. */
+enum vka_status model_read_values(const struct model *model, const struct vka_safetensors *file,
+                                  const char *path, const char *prefix, struct model_values *values,
+                                  char *error);
+
+#define MODEL_NAME 48                                   /* characters of the longest name */
+#define MODEL_MAX_ARRAYS (3 * 2 * MODEL_PART_COUNT + 1) /* of a file */
+
+struct model_array {
+    char name[MODEL_NAME];
+    struct vka_io_array array; /* its name is not set */
+};
+
+/* Fills arrays[2 * MODEL_PART_COUNT] as model_read_values reads them; returns how many. They point to
+ * the values. */
+size_t model_arrays(const struct model *model, const struct model_values *values,
+                    const char *prefix, struct model_array *arrays);
+
+/* Writes a file that model_read reads, with the arrays and, as metadata, what a training has to keep.
+ * VKA_IO, with a sentence in error. */
+enum vka_status model_write(const char *path, const struct model *model,
+                            const struct model_array *arrays, size_t n_array, const char *training,
+                            char *error);
+
+/* Arrays of zeros in the shapes of the parameters; false if memory ran out. */
+bool model_values_alloc(const struct model *model, struct model_values *values);
+void model_values_free(struct model_values *values);
+
+/* Draws the parameters as PyTorch's Linear does: uniform from -1 / sqrt(in) to 1 / sqrt(in). */
+void model_draw(struct model *model, uint32_t seed);
+
+/* Sets side, n_patch and width; false if patches of that side do not tile the images. */
+bool model_set_patches(struct model *model, uint32_t side);
+
+bool model_has_part(const struct model *model, enum model_part part);
+
 /* Rows and columns of a part's weight. */
 void model_part_shape(const struct model *model, enum model_part part, uint32_t *out, uint32_t *in);
 
 /* The number of units that a head attends over: patches or channels. */
 uint32_t model_units(const struct model *model);
 
-/* Converts pixels[rows][cols], 0 .. 255, to patches[n_patch][width], 0 .. 1. */
-void model_patches(const struct model *model, const uint8_t *pixels, float *patches);
+/* Converts pixels[rows][cols], 0 .. 255, to what the model reads, 0 .. 1: [n_patch][width], or of an
+ * MLP [rows][cols]. */
+void model_input(const struct model *model, const uint8_t *pixels, float *input);
 
 #endif

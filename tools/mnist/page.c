@@ -27,10 +27,15 @@ static void put_facts(FILE *out, const struct page *page)
     used = strlen(more);
     snprintf(more + used, sizeof more - used, " a digit, in batches of %u", (unsigned)page->batch);
     html_put_fact(out, "Time", value, more);
-    snprintf(value, sizeof value, "%u heads over %u %s", (unsigned)m->n_head,
-             (unsigned)model_units(m), m->channels ? "channels" : "patches");
-    snprintf(more, sizeof more, "%u x %u pixels a patch, %zu passes recorded once",
-             (unsigned)m->side, (unsigned)m->side, page->n_pass);
+    if (m->n_hidden) {
+        snprintf(value, sizeof value, "%u hidden units", (unsigned)m->n_hidden);
+        snprintf(more, sizeof more, "%zu passes recorded once", page->n_pass);
+    } else {
+        snprintf(value, sizeof value, "%u heads over %u %s", (unsigned)m->n_head,
+                 (unsigned)model_units(m), m->channels ? "channels" : "patches");
+        snprintf(more, sizeof more, "%u x %u pixels a patch, %zu passes recorded once",
+                 (unsigned)m->side, (unsigned)m->side, page->n_pass);
+    }
     html_put_fact(out, "Layer", value, more);
     snprintf(more, sizeof more, "%u classes", (unsigned)m->n_class);
     html_put_fact(out, "Model", html_file_name(page->model_path), more);
@@ -48,8 +53,9 @@ static bool put_page(FILE *out, const void *data)
     fprintf(out,
             "<body>\n<main>\n<header>\n<p class=\"over\">vkattn-mnist</p>\n"
             "<h1><b>%.1f<span>%%</span></b> <span class=\"lead\">%u of %u handwritten digits read "
-            "correctly by one attention layer</span></h1>\n",
-            100 * accuracy, (unsigned)page->correct, (unsigned)page->count);
+            "correctly by %s</span></h1>\n",
+            100 * accuracy, (unsigned)page->correct, (unsigned)page->count,
+            page->model->n_hidden ? "an MLP" : "one attention layer");
     put_facts(out, page);
     fputs("</header>\n", out);
     if (page->n_chosen > 0)

@@ -1,15 +1,114 @@
-/* Results of vkattn-mnist: logits, page, JSON. */
+/* A classification by vkattn-mnist, and its results: logits, page, JSON. */
 #include "session.h"
 
 #include "page.h"
 
 #include "../output.h"
 
+#include "core/os.h"
+
 #include <vkattn/vkattn_io.h>
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* Images of a run of the plan: enough to fill a GPU, few enough to show progress on a CPU. */
+#define BATCH 100
+
+/* ---- Classification -------------------------------------------------------------------------- */
+
+static bool keeps_attention(const struct session *s)
+{
+    return s->options.html && !s->model->n_hidden;
+}
+
+static bool allocate(struct session *s)
+{
+    const struct model *m = s->model;
+    const size_t n_weight = (size_t)m->n_head * model_units(m) * model_units(m);
+
+    s->batch = s->count < BATCH ? s->count : BATCH;
+    s->input = calloc((size_t)s->batch * m->rows * m->cols, sizeof *s->input);
+    s->logits = calloc((size_t)s->count * m->n_class, sizeof *s->logits);
+    s->read = calloc(s->count, sizeof *s->read);
+    if (keeps_attention(s))
+        s->attention = calloc(PAGE_CHOSEN * n_weight, sizeof *s->attention);
+    return s->input && s->logits && s->read && (s->attention || !keeps_attention(s));
+}
+
+static void load_input(struct session *s, uint32_t at, uint32_t image)
+{
+    const size_t n_pixel = (size_t)s->images.rows * s->images.cols;
+
+    model_input(s->model, s->images.data + image * n_pixel, s->input + at * n_pixel);
+}
+
+uint8_t session_best_class(const float *logits, uint32_t n_class)
+{
+    uint32_t best = 0;
+
+    for (uint32_t k = 1; k < n_class; k++) {
+        if (logits[k] > logits[best])
+            best = k;
+    }
+    return (uint8_t)best;
+}
+
+/* Classifies all images, one batch in each run of the plan; the last batch may be smaller. */
+static enum vka_status run_batches(struct session *s)
+{
+    const uint32_t n_class = s->model->n_class;
+
+    for (uint32_t first = 0; first < s->count; first += s->batch) {
+        const uint32_t n = s->count - first < s->batch ? s->count - first : s->batch;
+        float *logits = s->logits + (size_t)first * n_class;
+        double start = os_now_ms();
+        enum vka_status status;
+
+        progress_show(first, s->count, "digits");
+        for (uint32_t i = 0; i < n; i++)
+            load_input(s, i, first + i);
+        status = classifier_run(s->classifier, s->input, n, s->device->timeout, logits, NULL);
+        if (status != VKA_OK)
+            return status;
+        s->total_ms += os_now_ms() - start;
+        if (first == 0)
+            s->first_ms = s->total_ms;
+        for (uint32_t i = 0; i < n; i++) {
+            s->read[first + i] = session_best_class(logits + (size_t)i * n_class, n_class);
+            s->correct += s->read[first + i] == s->labels.data[first + i];
+        }
+    }
+    return VKA_OK;
+}
+
+enum tool_exit session_classify(struct session *s)
+{
+    enum vka_status status;
+
+    if (!allocate(s)) {
+        tool_error("out of memory");
+        return TOOL_MEMORY;
+    }
+    status = classifier_create(s->device->device, s->model, s->batch, keeps_attention(s),
+                               &s->classifier);
+    if (status == VKA_OK)
+        status = run_batches(s);
+    progress_clear();
+    return status == VKA_OK ? TOOL_OK : tool_device_fail(s->device, status);
+}
+
+void session_free(struct session *s)
+{
+    classifier_destroy(&s->classifier);
+    free(s->input);
+    free(s->logits);
+    free(s->attention);
+    free(s->read);
+}
+
+/* ---- Logits ---------------------------------------------------------------------------------- */
 
 enum tool_exit session_write_logits(const struct session *s)
 {
@@ -61,6 +160,8 @@ static void choose(const struct session *s, struct choice *c)
     const uint32_t most = s->batch < PAGE_CHOSEN ? s->batch : PAGE_CHOSEN;
 
     c->n = 0;
+    if (!keeps_attention(s))
+        return;
     pick(s, c, true, true, (most + 1) / 2);
     pick(s, c, false, true, most);
     pick(s, c, false, false, most);
@@ -85,13 +186,13 @@ static enum vka_status attend(struct session *s, const struct choice *c)
     float logits[PAGE_CHOSEN * MODEL_MAX_CLASSES];
 
     for (uint32_t i = 0; i < c->n; i++)
-        session_load_patches(s, i, c->image[i]);
-    return classifier_run(s->classifier, s->patches, c->n, s->device.timeout, logits, s->attention);
+        load_input(s, i, c->image[i]);
+    return classifier_run(s->classifier, s->input, c->n, s->device->timeout, logits, s->attention);
 }
 
 enum tool_exit session_write_page(struct session *s)
 {
-    const struct vka_device_properties *device = vka_device_properties(s->device.device);
+    const struct vka_device_properties *device = vka_device_properties(s->device->device);
     const uint32_t n_class = s->model->n_class;
     float *probability = calloc((size_t)s->count * n_class, sizeof *probability);
     char error[VKA_IO_ERROR_SIZE] = "";
@@ -105,10 +206,10 @@ enum tool_exit session_write_page(struct session *s)
     for (uint32_t i = 0; i < s->count; i++)
         softmax(s->logits + (size_t)i * n_class, n_class, probability + (size_t)i * n_class);
     choose(s, &c);
-    status = attend(s, &c);
+    status = c.n ? attend(s, &c) : VKA_OK;
     if (status != VKA_OK) {
         free(probability);
-        return tool_device_fail(&s->device, status);
+        return tool_device_fail(s->device, status);
     }
     status = page_write(s->options.html,
                         &(struct page){
@@ -140,8 +241,10 @@ enum tool_exit session_write_page(struct session *s)
 
 bool session_print_json(const struct session *s)
 {
-    const struct vka_device_properties *device = vka_device_properties(s->device.device);
-    const char *attend_over = s->model->channels ? "channels" : "patches";
+    const struct vka_device_properties *device = vka_device_properties(s->device->device);
+    const char *attend_over = s->model->n_hidden   ? "nothing"
+                              : s->model->channels ? "channels"
+                                                   : "patches";
 
     /* o takes ownership of what json_text and json_number made. */
     return json_print_line(json_pack(
