@@ -168,10 +168,10 @@ static enum vka_status dump_device(const char *folder, struct totals *totals)
         status = null_device_open(&device);
     if (status == VKA_OK) {
         device->pipelines.flags |= VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
-        status = pipeline_dump_device(device, folder);
+        totals->failed += !pipeline_list_problems(device, list);
+        status = pipeline_dump_device(device, list, folder);
     }
     if (status == VKA_OK) {
-        totals->failed += !pipeline_list_problems(device, list);
         for (size_t i = 0; i < list->n; i++)
             dump_one(device, &list->rows[i], folder, i, totals);
     }

@@ -21,7 +21,7 @@ HEAD = """# GPUs that the kernels are compiled for
 
 None of these GPUs ran anything. Mesa's drivers compile for them on null devices, without the
 hardware, as [contributing.md](contributing.md#what-compilers-make-of-a-kernel) tells. NVIDIA's GPUs
-are compiled for by NVK, not by NVIDIA's own driver. `tests/compile/gpu_page.py` makes this page of
+are compiled for by NVK, not by NVIDIA's own driver; Raspberry Pi's by V3DV for arm64. `tests/compile/gpu_page.py` makes this page of
 the tables in `tests/compile/figures/`; the ctest `figures` compiles again and compares with them.
 
 A plan chooses the kernels: for prefill and decoding, products of a layer, the operations around
@@ -41,18 +41,21 @@ def kernels(path):
 
 
 def key_of(figures, names):
-    """Kernels chosen, kernels neither chosen nor refused, and reason -> kernels refused."""
+    """Kernels chosen, kernels neither chosen nor refused, reason -> kernels refused, and sentence ->
+    problems without a plan."""
     chosen = {row["kernel"] for row in figures.rows}
-    refused = {}
+    refused, unsupported = {}, {}
     for text in figures.refused:
-        kernel, reason = text.split(": ", 1)
-        refused.setdefault(reason, []).append(kernel)
+        kind, text = text.split(" ", 1)
+        name, reason = text.split(": ", 1)
+        (refused if kind == "refused" else unsupported).setdefault(reason, []).append(name)
     out = {kernel for group in refused.values() for kernel in group}
     if (chosen | out) - set(names):
         raise ValueError("not in kernels.def: %s" % sorted((chosen | out) - set(names)))
     return (tuple(n for n in names if n in chosen),
             tuple(n for n in names if n not in chosen | out),
-            tuple((reason, tuple(group)) for reason, group in refused.items()))
+            tuple((reason, tuple(group)) for reason, group in refused.items()),
+            tuple((reason, tuple(group)) for reason, group in unsupported.items()))
 
 
 def words(text, indent=""):
@@ -81,12 +84,16 @@ def page(tables):
     out += "\n" + words("`_matrix2` is the GPU with `VK_NV_cooperative_matrix2` turned on in RADV. Not "
                         "compiled for, as there is no null device: %s."
                         % ", ".join(null_gpus.NO_DEVICE))
-    for (chosen, unused, refused), gpus in groups.items():
+    for (chosen, unused, refused, unsupported), gpus in groups.items():
         out += "\n## %s\n\n" % ", ".join(gpus)
         out += words("Chosen and compiled: %s." % listed(chosen)) + "\n"
         out += words("Could run, not chosen for these problems: %s." % listed(unused)) + "\n"
         out += "Refused:\n\n"
         for reason, group in refused:
+            out += words("- %s: %s" % (reason, listed(group)), "  ")
+        if unsupported:
+            out += "\nNo plan:\n\n"
+        for reason, group in unsupported:
             out += words("- %s: %s" % (reason, listed(group)), "  ")
     return out
 

@@ -84,7 +84,8 @@ COLUMNS = (["kernel", "dtype", "spec", "subgroup"] + list(STATISTICS) + ["loop"]
            assembly.CLASSES + list(STEP) + ["problems"])
 
 # rows: dicts, column -> text; with "loops", where they were measured. error: why there are none.
-# refused: "KERNEL: it REASON" of each kernel that the device cannot run.
+# refused: "refused KERNEL: it REASON" of each kernel that the device cannot run, and "unsupported
+# PROBLEM: SENTENCE" of each problem without a plan.
 Figures = collections.namedtuple("Figures", "device driver rows error refused", defaults=[[]])
 
 
@@ -180,10 +181,9 @@ def measure(tree, gpu, program):
                 return Figures("-", "-", [], how_it_ended(ended))
             with open(folder + "/device.txt") as f:
                 device, driver, *rest = f.read().splitlines()
-            refused = [line.split(" ", 1)[1] for line in rest if line.startswith("refused ")]
             rows = [row for path in sorted(glob.glob(folder + "/[0-9]*.txt"))
                     for row in read_pipeline(path, gpu not in NO_ASSEMBLY)]
-            return Figures(device, driver, rows, None if rows else "no pipeline", refused)
+            return Figures(device, driver, rows, None if rows else "no pipeline", rest)
         except (OSError, ValueError, KeyError, IndexError) as error:
             return Figures("-", "-", [], "%s: %s" % (type(error).__name__, error))
 
@@ -201,7 +201,7 @@ def write_table(path, figures, compiler):
     with open(path, "w") as f:
         f.write("# device %s\n# driver %s\n# compiler %s\n" %
                 (figures.device, figures.driver, compiler))
-        f.writelines("# refused %s\n" % text for text in figures.refused)
+        f.writelines("# %s\n" % text for text in figures.refused)
         f.write("\t".join(COLUMNS) + "\n")
         for row in figures.rows:
             f.write("\t".join(row[c] for c in COLUMNS) + "\n")
@@ -213,8 +213,9 @@ def read_table(path):
         return Figures("-", "-", [], "there is no " + path), "-"
     with open(path) as f:
         lines = f.read().splitlines()
-    head = [line.split(" ", 2)[2] for line in lines if line.startswith("# ")]
-    device, driver, compiler, *refused = head
+    head = [line[2:] for line in lines if line.startswith("# ")]
+    device, driver, compiler = (line.split(" ", 1)[1] for line in head[:3])
+    refused = head[3:]
     columns = lines[len(head)].split("\t")
     rows = [dict(zip(columns, line.split("\t"))) for line in lines[len(head) + 1:]]
     return Figures(device, driver, rows, None, refused), compiler

@@ -22,7 +22,8 @@ static enum vka_status close_file(struct vka_device *device, FILE *file, enum vk
     return failed && status == VKA_OK ? log_error(&device->log, VKA_IO, "cannot write") : status;
 }
 
-enum vka_status pipeline_dump_device(struct vka_device *device, const char *folder)
+enum vka_status pipeline_dump_device(struct vka_device *device, const struct pipeline_list *list,
+                                     const char *folder)
 {
     FILE *file;
     enum vka_status status = open_file(device, folder, "device.txt", &file);
@@ -32,6 +33,11 @@ enum vka_status pipeline_dump_device(struct vka_device *device, const char *fold
         if (kernel_missing((enum kernel)k, &device->caps))
             fprintf(file, "refused %s: it %s\n", kernel_table[k].name,
                     kernel_missing((enum kernel)k, &device->caps));
+    for (const char *line = list->unsupported; status == VKA_OK && *line;) {
+        const size_t length = strcspn(line, "\n") + 1;
+        fprintf(file, "unsupported %.*s", (int)length, line);
+        line += length;
+    }
     return close_file(device, file, status);
 }
 

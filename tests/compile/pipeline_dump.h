@@ -4,8 +4,10 @@
 
 #include "pipeline_list.h"
 
-/* Writes FOLDER/device.txt: the names of device and driver, a line each. */
-enum vka_status pipeline_dump_device(struct vka_device *device, const char *folder);
+/* Writes FOLDER/device.txt: the names of device and driver, a line each, then "refused KERNEL: it
+ * REASON" and "unsupported PROBLEM: SENTENCE". */
+enum vka_status pipeline_dump_device(struct vka_device *device, const struct pipeline_list *list,
+                                     const char *folder);
 
 /* Writes FOLDER/INDEX.txt of a pipeline that was made with internal representations captured. Lines
  * "kernel NAME", "dtype NAME", "spec NUMBER...", "problem NAME" each, then for each program in it

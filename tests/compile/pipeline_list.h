@@ -17,13 +17,15 @@ struct listed_pipeline {
 struct pipeline_list {
     size_t n;
     struct listed_pipeline rows[MAX_PIPELINES];
+    char unsupported[2048]; /* problems that the device cannot run: lines "NAME: SENTENCE" */
 };
 
 /* Lists the pipelines of problems in each type, then those of the kernels that no problem
  * took. False where a plan cannot be built or a usable kernel is in none; says so on stderr. */
 bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list);
 
-/* Adds those of the problems that matter, with their names. False where a plan cannot be built. */
+/* Adds those of the problems that matter, with their names. False where a plan cannot be built for
+ * another reason than VKA_UNSUPPORTED; says so on stderr. */
 bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *list);
 
 /* Adds a plan's pipelines, as those of the problem. */

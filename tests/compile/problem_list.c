@@ -74,6 +74,22 @@ fail:
     return status;
 }
 
+/* Adds the pipelines of a plan that was made with a status; false where it is an error. */
+static bool list_plan(struct vka_device *device, struct vka_plan *plan, enum vka_status status,
+                      enum vka_dtype dtype, const char *name, struct pipeline_list *list)
+{
+    size_t used = strlen(list->unsupported);
+    if (status == VKA_OK)
+        pipeline_list_add(list, plan, dtype, name);
+    else if (status == VKA_UNSUPPORTED)
+        snprintf(list->unsupported + used, sizeof list->unsupported - used, "%s: %s\n", name,
+                 vka_device_error(device));
+    else
+        fprintf(stderr, "no plan of %s: %s: %s\n", name, vka_status_name(status),
+                vka_device_error(device));
+    return status == VKA_OK || status == VKA_UNSUPPORTED;
+}
+
 /* The plan is only looked at: finishing it would record and allocate. */
 static bool list_problem(struct vka_device *device, const struct problem *p,
                          struct pipeline_list *list)
@@ -83,13 +99,9 @@ static bool list_problem(struct vka_device *device, const struct problem *p,
         vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan);
     if (status == VKA_OK)
         status = p->m ? plan_linear_problem(plan, p) : plan_attention_problem(plan, p);
-    if (status == VKA_OK)
-        pipeline_list_add(list, plan, p->dtype, p->name);
-    else
-        fprintf(stderr, "no plan of %s: %s: %s\n", p->name, vka_status_name(status),
-                vka_device_error(device));
+    bool ok = list_plan(device, plan, status, p->dtype, p->name, list);
     vka_plan_destroy(&plan);
-    return status == VKA_OK;
+    return ok;
 }
 
 static bool list_linear(struct vka_device *device, enum vka_dtype dtype, uint32_t m, uint32_t n,
@@ -304,12 +316,7 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
         if (status == VKA_OK)
             status = train ? plan_train_op(plan, (enum train_op)(i - MODEL_OPS), dtype, m, t)
                            : plan_model_op(plan, (enum model_op)i, dtype, m, t);
-        if (status == VKA_OK)
-            pipeline_list_add(list, plan, dtype, name);
-        else
-            fprintf(stderr, "no plan of %s: %s: %s\n", name, vka_status_name(status),
-                    vka_device_error(device));
-        ok &= status == VKA_OK;
+        ok &= list_plan(device, plan, status, dtype, name, list);
         vka_plan_destroy(&plan);
         for (int j = 0; j < TENSORS; j++)
             vka_tensor_destroy(&t[j]);

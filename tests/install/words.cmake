@@ -28,6 +28,7 @@ endfunction()
 
 check(${VKATTN} help vkattn)
 check(${MNIST} --help vkattn-mnist)
+check(${MNIST} "train;--help" vkattn-mnist)
 if(MPI_TOOL)
   check(${MPI_TOOL} --help vkattn-mpi)
 endif()

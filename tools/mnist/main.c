@@ -18,7 +18,7 @@ static const char usage[] =
     "usage: vkattn-mnist --model MODEL.safetensors --images IMAGES --labels LABELS\n"
     "                    [--count N] [--html OUT.html] [--logits OUT.npy] [--json]\n"
     "                    [--device INDEX|NAME] [--validate] [--no-cache] [--timeout SECONDS]\n"
-    "       vkattn-mnist train --help\n"
+    "       vkattn-mnist train OPTION...\n"
     "\n"
     "Classifies the digits of MNIST's two IDX files and closes with the accuracy.\n"
     "  --count N     only the first N images\n"
