@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+from . import _extra_rows
 from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
 from ._core import check_child
@@ -164,8 +165,9 @@ class Plan(ModelOperations):
         query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
         [batch][n_kv][value_input_dim] (by default key), output [batch][n_q][output_dim]; with
         layout "sbd" the first two axes of all four are swapped. layout and options are the
-        layer's where they are not given. cache, scores, scores_to
-        and log_sum_exp as in `attention`.
+        layer's where they are not given. cache, scores, scores_to and log_sum_exp as in
+        `attention`; of a layer with bias_kv or zero_attn, scores_to and a mask that is a Tensor
+        have n_kv + layer.n_extra keys.
         """
         from ._layer import Layer
 
@@ -173,9 +175,12 @@ class Plan(ModelOperations):
         op = new_struct("vka_layer_op")
         op.layout = choose(LAYOUTS, layout or layer.layout, "layout")
         batch_axis, row_axis = (1, 0) if op.layout else (0, 1)
+        options = {**layer.options, **options}
+        if layer.n_extra:
+            _extra_rows.check_options(options, cache)
         prepared = Prepared(
             self.device,
-            {**layer.options, **options},
+            dict(options),
             scores,
             scores_to,
             log_sum_exp,
@@ -185,7 +190,10 @@ class Plan(ModelOperations):
                 n_q=_axis(query, "query", 3, row_axis),
                 n_kv=_capacity(cache) or _axis(query if key is None else key, "key", 3, row_axis),
             ),
+            layer.n_extra,
         )
+        if layer.n_extra:
+            key, value = _extra_rows.append_rows(self, layer, row_axis, query, key, value)
 
         def add() -> int:
             op.layer = layer._pointer
