@@ -566,7 +566,12 @@ struct vka_layer_info {
                                          concatenated heads are the output */
 };
 
-/* Makes a layer: uploads and packs the weights. The host arrays are not needed afterwards. May test
+/* A layer appends no rows of its own to the projected keys and values (PyTorch's add_bias_kv and
+ * add_zero_attn). Input rows can: give key and value no bias but two more columns, the bias and the
+ * row to append. The input then has 1, 0 in them in its own rows, 0, 1 (and 0 elsewhere) in the row
+ * to append, and 0 everywhere in a row of zeros.
+ *
+ * Makes a layer: uploads and packs the weights. The host arrays are not needed afterwards. May test
  * kernels, see vka_device_self_test. INVALID; UNSUPPORTED (a limit of the device); DEVICE_LOST;
  * TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_layer_create(struct vka_device *device,

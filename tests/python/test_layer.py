@@ -62,6 +62,65 @@ def test_layer_and_scores(device, rng):
     assert oracle.nmse(got.swapaxes(0, 1), want) < 1e-10 and oracle.nmse(scores, shares) < 1e-10
 
 
+@pytest.mark.parametrize("layout", ["bsd", "sbd"])
+@pytest.mark.parametrize("learnt, zero", [(True, True), (True, False), (False, True)])
+def test_appended_rows(device, rng, layout, learnt, zero):
+    """add_bias_kv and add_zero_attn, with a padding mask, of key and value of their own."""
+    x, memory, other = weights(rng, (2, 5, 12), (2, 7, 9), (2, 7, 10))
+    wq, wk, wv = weights(rng, (16, 12), (8, 9), (6, 10))
+    bk, bv, row_k, row_v = weights(rng, (8,), (6,), (8,), (6,))
+    keys, values = memory @ wk.T + bk, other @ wv.T + bv
+    more = [(row_k, row_v)] * learnt + [(np.zeros(8), np.zeros(6))] * zero
+    for key, value in more:
+        keys = np.concatenate([keys, np.broadcast_to(key, (2, 1, 8))], 1)
+        values = np.concatenate([values, np.broadcast_to(value, (2, 1, 6))], 1)
+    hidden = np.zeros((2, 7), bool)
+    hidden[0], hidden[1, 3:] = True, True
+    visible = ~np.concatenate([hidden, np.zeros((2, len(more)), bool)], 1)[:, None, None]
+    heads = [oracle.split_heads(t, n) for t, n in ((x @ wq.T, 4), (keys, 2), (values, 2))]
+    context, shares = oracle.attention(*heads, visible=visible)
+    layer = vkattn.Layer(
+        device,
+        n_head=4,
+        query=wq,
+        key=(wk, bk),
+        value=(wv, bv),
+        bias_kv=(row_k, row_v) if learnt else None,
+        zero_attn=zero,
+        layout=layout,
+    )
+    assert layer.n_extra == len(more)
+    assert (layer.key_dim, layer.value_input_dim, layer.n_kv_head) == (9, 10, 2)
+    inputs = [t.swapaxes(0, 1) if layout == "sbd" else t for t in (x, memory, other)]
+    got, scores = layer(*inputs, key_padding_mask=hidden, scores="softmax")
+    got = got.swapaxes(0, 1) if layout == "sbd" else got
+    assert oracle.nmse(got, oracle.join_heads(context)) < 1e-10
+    assert oracle.nmse(scores, shares) < 1e-10
+
+
+def test_appended_rows_refused(device):
+    w, row = np.ones((8, 8), "f4"), np.ones(8, "f4")
+    given = {"n_head": 2, "query": w, "key": w, "value": w}
+    x = np.ones((1, 3, 8), "f4")
+    with vkattn.Layer(device, bias_kv=(row, row), **given) as layer:
+        options = {"causal": True, "window": (1, 1), "kv_length": [1], "rope": vkattn.Rope(4)}
+        for name, value in options.items():
+            with pytest.raises(vkattn.UnsupportedError, match=f"{name}: not supported in a layer"):
+                layer(x, **{name: value})
+        with pytest.raises(vkattn.InvalidError, match="mask: expected 3 keys"):
+            layer(x, mask=np.ones((3, 2), bool))
+        with pytest.raises(vkattn.InvalidError, match="key: expected 3 axes, the last 8"):
+            layer(x, np.ones((1, 3, 9), "f4"))
+        with pytest.raises(vkattn.InvalidError, match="value: expected batch and rows of key"):
+            layer(x, x, np.ones((1, 4, 8), "f4"))
+    with pytest.raises(vkattn.InvalidError, match=r"bias_kv of value: expected \[8\], got \[7\]"):
+        vkattn.Layer(device, bias_kv=(row, row[:7]), **given)
+    with pytest.raises(TypeError, match="bias_kv: expected a pair"):
+        vkattn.Layer(device, bias_kv=row, **given)
+    with pytest.raises(vkattn.UnsupportedError, match="quantize: not supported"):
+        vkattn.Layer(device, zero_attn=True, quantize="q8_0", **given)
+
+
 def test_layer_with_cache(device, rng):
     (x,) = weights(rng, (1, 6, 8))
     wq, wk, wv = weights(rng, (8, 8), (8, 8), (8, 8))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vkattn
+from vkattn._abi import ffi, lib
 
 ONE = np.ones((1, 1, 3, 4), np.float32)
 
@@ -97,6 +98,83 @@ def test_devices(device):
     assert device.info in found
     assert [info.index for info in found] == list(range(len(found)))
     assert any(missing is None for missing in device.kernels().values())
+
+
+def test_verdict(device):
+    head = device.verdict_head()
+    assert [line.split()[0] for line in head.splitlines()] == ["vkattn-verdict", "device"]
+    said = []
+    shape, expected = (1, 1, 3, 4), {}
+    for verdict in (f"{head}path * unfused\n", f"{head}path * fused\n".encode(), "nonsense"):
+        with vkattn.Device(
+            device.info.index, verdict=verdict, log=lambda level, text: said.append((level, text))
+        ) as tuned:
+            assert tuned.verdict_head() == head
+            warned = [text for level, text in said if level == "warning"]
+            assert bool(warned) == (verdict == "nonsense")
+            plan, t = vkattn.Plan(tuned), tuned.tensor(ONE)
+            plan.attention(t, t, t, tuned.empty(shape))
+            expected[str(verdict)[-8:]] = [p.name for p in plan.finish().passes()]
+    unfused, fused, _ = expected.values()
+    assert unfused != fused
+
+
+def test_self_test(device, request):
+    """It compiles every kernel: 15 s of CPU on llvmpipe."""
+    if not request.config.getoption("--self-test"):
+        pytest.skip("THE SELF-TEST OF ALL KERNELS RUNS WITH --self-test")
+    with vkattn.Device(device.info.index, skip_self_test=True) as fresh:
+        assert not tested_kernels(fresh)
+        fresh.self_test()
+        assert tested_kernels(fresh)
+        assert fresh.kernels() == device.kernels()
+    with pytest.raises(vkattn.ClosedError):
+        fresh.self_test()
+
+
+def tested_kernels(device):
+    info, found = ffi.new("struct vka_kernel_info *"), []
+    for i in range(lib.vka_kernel_count()):
+        assert lib.vka_device_kernel(device._core.box[0], i, info) == 0
+        if info.tested:
+            found.append(i)
+    return found
+
+
+def test_limits(device):
+    info = {"max_allocation": 2**20, "max_buffer_range": 2**17, "max_shared_memory": 4096}
+    with vkattn.Device(device.info.index, max_memory=2**21, skip_self_test=True, **info) as small:
+        for name, limit in info.items():
+            assert getattr(small.info, name) == limit
+        with pytest.raises(vkattn.UnsupportedError):
+            small.empty((2**20,))
+        with pytest.raises(vkattn.OutOfMemoryError):
+            tensors = [small.empty((2**17,)) for _ in range(5)]
+            assert not tensors
+    for name, limit in {"max_shared_memory": 2**32, "max_memory": -1}.items():
+        with pytest.raises(vkattn.InvalidError, match=f"{name}: expected bytes"):
+            vkattn.Device(device.info.index, **{name: limit})
+    with pytest.raises(vkattn.InvalidError):
+        vkattn.Device(device.info.index, max_allocation=4096)
+
+
+def test_nonfinite(device):
+    x = np.ones((1, 1, 3, 4), np.float32)
+    v = x.copy()
+    v[0, 0, 1, 2:] = np.nan, np.inf
+    plan = vkattn.Plan(device, count_nonfinite=True)
+    t, values, output = device.tensor(x), device.tensor(v), device.empty(x.shape)
+    plan.attention(t, t, values, output)
+    plan.finish()
+    plan.run()
+    assert plan.nonfinite() == [vkattn.Nonfinite("output", 3, 3)]
+    values.write(x)
+    plan.run()
+    assert plan.nonfinite() == [vkattn.Nonfinite("output", 0, 0)]
+    plain = vkattn.Plan(device)
+    plain.attention(t, t, t, output)
+    plain.finish().run()
+    assert plain.nonfinite() == []
 
 
 def test_plan_out_of_order(device):

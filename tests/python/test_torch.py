@@ -101,16 +101,23 @@ def test_tensors_of_torch(device):
     assert oracle.nmse(got.numpy(), want.numpy()) < 1e-9
 
 
-def test_samples_of_attention(device):
-    """PyTorch's own samples of scaled_dot_product_attention, those without dropout compared; with
-    it, whose random numbers differ, the shape is."""
-    methods = pytest.importorskip(
-        "torch.testing._internal.common_methods_invocations",
+def samples_of(module):
+    return pytest.importorskip(
+        f"torch.testing._internal.{module}",
         reason="THE SAMPLES OF PyTorch ARE NOT INSTALLED",
         exc_type=ImportError,
     )
-    name = "nn.functional.scaled_dot_product_attention"
-    (op,) = [op for op in methods.op_db if op.name == name]
+
+
+def op_named(name):
+    (op,) = [op for op in samples_of("common_methods_invocations").op_db if op.name == name]
+    return op
+
+
+def test_samples_of_attention(device):
+    """PyTorch's own samples of scaled_dot_product_attention, those without dropout compared; with
+    it, whose random numbers differ, the shape is."""
+    op = op_named("nn.functional.scaled_dot_product_attention")
     compared = 0
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
@@ -147,10 +154,92 @@ def test_unbatched_modules(device, batch_first):
             layer(query, key[None])
 
 
-@pytest.mark.parametrize("given", [{"add_bias_kv": True}, {"add_zero_attn": True}])
-def test_unsupported_modules(device, given):
-    with pytest.raises(vkattn.UnsupportedError, match="module:"):
-        vkattn.Layer.from_torch(torch.nn.MultiheadAttention(8, 2, **given), device=device)
+def ours_of(given):
+    """PyTorch's masks as this package takes them."""
+    mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
+    ours = {}
+    if mask is not None:
+        ours["mask"] = ~mask if mask.dtype == torch.bool else mask
+    if padding is not None:
+        ours["key_padding_mask"] = padding if padding.ndim == 2 else padding[None]
+    return ours
+
+
+def floated(x):
+    return x.detach().float() if torch.is_tensor(x) and x.dtype != torch.bool else x
+
+
+def compare_module(device, module, dtype, tensors, given, limit):
+    """Output, weights of each head and their mean, against the module in float32."""
+    layer = vkattn.Layer.from_torch(module.to(dtype), device=device)
+    module = module.float()
+    theirs = {name: floated(x) for name, x in given.items()}
+    inputs = [floated(x) for x in tensors]
+    with torch.no_grad():
+        want, weights = module(*inputs, average_attn_weights=False, **theirs)
+        _, mean = module(*inputs, **theirs)
+    with layer:
+        got, scores = layer(*tensors, scores="softmax", **ours_of(given))
+    assert got.shape == tuple(want.shape) and scores.shape == tuple(weights.shape)
+    assert oracle.nmse(got, want.numpy()) < limit
+    assert oracle.nmse(scores, weights.numpy()) < limit
+    assert oracle.nmse(scores.mean(-3), mean.numpy()) < limit
+
+
+def test_samples_of_modules(device):
+    """PyTorch's own samples of nn.MultiheadAttention, all of them."""
+    modules = samples_of("common_modules")
+    compared = 0
+    for dtype, limit in ((torch.float32, 1e-9), (torch.float16, 1e-5), (torch.bfloat16, 1e-3)):
+        for sample in modules.module_inputs_torch_nn_MultiheadAttention(
+            None, "cpu", dtype, requires_grad=True, training=False
+        ):
+            made, given = sample.constructor_input, sample.forward_input
+            torch.manual_seed(compared)
+            module = torch.nn.MultiheadAttention(*made.args, **made.kwargs).eval()
+            compare_module(device, module, dtype, given.args, given.kwargs, limit)
+            compared += 1
+    assert compared >= 3 * 64
+
+
+def layer_of(device, args, given):
+    """A layer of the arguments of F.multi_head_attention_forward."""
+    _, n_head, stacked, biases, bias_k, bias_v, zero, _, out_weight, out_bias = args
+    weights = [given[f"{x}_proj_weight"] for x in "qkv"] if stacked is None else stacked.chunk(3)
+    query, key, value = zip(weights, biases.chunk(3))
+    return vkattn.Layer(
+        device,
+        n_head=n_head,
+        query=query,
+        key=key,
+        value=value,
+        output=(out_weight, out_bias),
+        bias_kv=(bias_k, bias_v),
+        zero_attn=zero,
+        layout="sbd",
+    )
+
+
+def test_samples_of_functions(device):
+    """PyTorch's own samples of F.multi_head_attention_forward, those without dropout compared; with
+    it, whose random numbers differ, the shapes are."""
+    op = op_named("nn.functional.multi_head_attention_forward")
+    compared = 0
+    for sample in op.sample_inputs("cpu", torch.float32):
+        tensors, args = (sample.input, *sample.args[:2]), sample.args[2:]
+        given, rate = sample.kwargs, args[7]
+        want, weights = torch.nn.functional.multi_head_attention_forward(
+            *tensors, *args, average_attn_weights=False, **given
+        )
+        options = {**ours_of(given), "dropout": rate}
+        with layer_of(device, args, given) as layer:
+            got, scores = layer(*tensors, scores="softmax", **options)
+        assert got.shape == tuple(want.shape) and scores.shape == tuple(weights.shape)
+        if not rate:
+            compared += 1
+            assert oracle.nmse(got, want.numpy()) < 1e-8
+            assert oracle.nmse(scores, weights.numpy()) < 1e-8
+    assert compared > 0
 
 
 def test_not_a_module(device):

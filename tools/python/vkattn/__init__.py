@@ -40,7 +40,7 @@ from ._errors import (
 from ._gguf import GGUF
 from ._layer import Layer
 from ._options import AttentionOptions, Rope
-from ._plan import Pass, Plan
+from ._plan import Nonfinite, Pass, Plan
 from ._rope import rope_from_config
 from ._tensor import Tensor
 
@@ -59,6 +59,7 @@ __all__ = [
     "InvalidError",
     "Layer",
     "NoDeviceError",
+    "Nonfinite",
     "OutOfMemoryError",
     "Pass",
     "Plan",

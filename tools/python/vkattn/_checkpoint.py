@@ -270,9 +270,6 @@ def read_torch(module: Any) -> Arguments:
             raise TypeError(
                 f"module: expected a torch.nn.MultiheadAttention, got {type(module).__name__}"
             )
-    if getattr(module, "bias_k", None) is not None or getattr(module, "add_zero_attn", False):
-        raise UnsupportedError("module: add_bias_kv and add_zero_attn are not supported")
-
     def host(parameter: Any) -> Any:
         return None if parameter is None else parameter.detach().cpu()
 
@@ -282,7 +279,10 @@ def read_torch(module: Any) -> Arguments:
         weights = [host(getattr(module, f"{x}_proj_weight")) for x in "qkv"]
     biases = _parts(host(module.in_proj_bias), "in_proj_bias")
     query, key, value = zip(weights, biases)
+    bias_k, bias_v = (host(getattr(module, name, None)) for name in ("bias_k", "bias_v"))
     return {
+        "bias_kv": None if bias_k is None else (bias_k.reshape(-1), bias_v.reshape(-1)),
+        "zero_attn": bool(getattr(module, "add_zero_attn", False)),
         "n_head": module.num_heads,
         "query": query,
         "key": key,

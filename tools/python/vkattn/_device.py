@@ -81,6 +81,12 @@ def _name_of(device: int | str | None) -> Any:
     return ffi.new("char[]", name)
 
 
+def _write_limit(info: Any, name: str, limit: int, bits: int) -> None:
+    if not 0 <= limit < 2**bits:
+        raise InvalidError(f"{name}: expected bytes, 0 or more and {bits} bits, got {limit:#x}")
+    setattr(info, name, limit)
+
+
 class Device:
     """A Vulkan device with its queue, memory and kernels.
 
@@ -90,6 +96,14 @@ class Device:
     validation: enable the Khronos validation layer where it is installed.
     pipeline_cache: bytes from `pipeline_cache()` of an earlier run, so that nothing is compiled
         again.
+    verdict: a tuning profile, text or bytes, as `vkattn tune` writes it. One that is malformed, or
+        whose first lines are not `verdict_head`, is ignored with a warning to log.
+    max_buffer_range, max_allocation, max_memory, max_shared_memory: bytes of a buffer that one
+        kernel sees (65536 or more), of an allocation and of all allocations (2^20 or more), and of
+        a workgroup (4096 or more), where they are to be below the driver's own; 0: the driver's.
+        Work that exceeds one is split, with the same bits, or UnsupportedError; more than
+        max_memory is OutOfMemoryError.
+    skip_self_test: use kernels without the test that precedes their first use.
     """
 
     def __init__(
@@ -100,6 +114,12 @@ class Device:
         validation: bool = False,
         labels: bool = False,
         pipeline_cache: bytes | None = None,
+        verdict: str | bytes | None = None,
+        max_buffer_range: int = 0,
+        max_allocation: int = 0,
+        max_memory: int = 0,
+        max_shared_memory: int = 0,
+        skip_self_test: bool = False,
     ) -> None:
         name = _name_of(device)
         if log is not None and not callable(log):
@@ -114,6 +134,15 @@ class Device:
         info.labels = bool(labels)
         info.pipeline_cache = blob
         info.pipeline_cache_size = len(pipeline_cache) if pipeline_cache else 0
+        text = verdict.encode() if isinstance(verdict, str) else verdict
+        profile = ffi.from_buffer(text) if text else ffi.NULL
+        info.verdict = profile
+        info.verdict_size = len(profile) if text else 0
+        _write_limit(info, "max_buffer_range", max_buffer_range, 64)
+        _write_limit(info, "max_allocation", max_allocation, 64)
+        _write_limit(info, "max_memory", max_memory, 64)
+        _write_limit(info, "max_shared_memory", max_shared_memory, 32)
+        info.skip_self_test = bool(skip_self_test)
         core = self._core = Core(self, receiver)
         status = lib.vka_device_create(info, core.box)
         receiver.raise_kept()
@@ -186,6 +215,27 @@ class Device:
 
         core.call(read)
         return kernels
+
+    def verdict_head(self) -> str:
+        """The two lines that a tuning profile of this device, driver and library begins with. The
+        lines that may follow: "kernel PROBLEM KERNEL VARIANT", "path PROBLEM fused" (or unfused),
+        "demote KERNEL"."""
+        core = self._core
+
+        def read() -> str:
+            size = lib.vka_device_verdict_head(core.box[0], ffi.NULL, 0) + 1
+            text = ffi.new("char[]", size)
+            lib.vka_device_verdict_head(core.box[0], text, size)
+            return text_of(text)
+
+        return core.turn(read)
+
+    def self_test(self) -> None:
+        """Tests now, in the time of compiling them, all kernels that can be chosen here, even with
+        skip_self_test. A failed one is a warning in the log, is not used from then on, and is
+        missing in `kernels`; no exception says so."""
+        core = self._core
+        core.call(lambda: lib.vka_device_self_test(core.box[0]))
 
     def pipeline_cache(self) -> bytes:
         """What the driver compiled so far, for `Device(pipeline_cache=...)` of a later run."""

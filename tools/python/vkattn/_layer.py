@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Sequence, Union
 
 import numpy as np
 
+from . import _extra_rows
 from ._abi import ffi, lib, new_struct
 from ._arrays import DTYPES, FLOATS, Array, check_dtype, host_array
 from ._attention import float_array, result_dtype, upload
@@ -15,7 +16,7 @@ from ._blocks import ENCODED
 from ._cache import Cache
 from ._core import Child
 from ._device import Device, pick_device
-from ._errors import InvalidError
+from ._errors import InvalidError, UnsupportedError
 from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose
 from ._plan import DEFAULT_TIMEOUT, Plan
 from ._tensor import Tensor
@@ -54,6 +55,11 @@ class _Linear:
             )
         return int(self.rows // n_head)
 
+    def widen(self, row: Array | None, what: str) -> None:
+        """The bias and the row that bias_kv appends become columns of the weight."""
+        self.weight = _extra_rows.widen_weight(self.weight, self.bias, row, what)
+        self.bias = None
+
     def write(self, weights: Any) -> None:
         """Into a struct vka_linear_weights; the arrays must outlive the call it is for."""
         weights.weight = ffi.from_buffer(self.weight.data)
@@ -87,6 +93,14 @@ class Layer(Child):
     keep dtype. layout ("bsd" or "sbd") and the options of attention, such as rope=Rope(64) or
     causal=True, are what a run takes where it is not told otherwise. keep_weights: keep a copy on
     the host, with which `Device.recover` brings the layer back.
+
+    bias_kv: a pair [n_kv_head * head_dim], [n_kv_head * value_dim], in the order of the rows of key
+    and value, that is appended to the projected keys and values of every batch element, as by
+    PyTorch's add_bias_kv. zero_attn: a row of zeros is appended after it, as by add_zero_attn.
+    n_extra says how many: scores have n_kv + n_extra columns. Masks of host arrays have n_kv and
+    show the appended rows; a mask that is a Tensor has n_kv + n_extra. UnsupportedError with a
+    cache, quantize, kv_length, query_offset, causal, window, rope, k_norm and alibi. A run copies
+    its keys and values for it.
     """
 
     def __init__(
@@ -104,6 +118,8 @@ class Layer(Child):
         layout: str = "bsd",
         keep_weights: bool = False,
         quantize: str | None = None,
+        bias_kv: tuple[Array, Array] | None = None,
+        zero_attn: bool = False,
         **options: Unpack[AttentionOptions],
     ) -> None:
         device = pick_device(device)
@@ -123,6 +139,7 @@ class Layer(Child):
         self._set_sizes(linears, n_head, n_kv_head)
         self.layout = layout
         self.options = options
+        self._append(linears, bias_kv, zero_attn, quantize)
         self._upload(device, linears, interleaved, keep_weights, quantize)
 
     def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
@@ -146,6 +163,25 @@ class Layer(Child):
                 f" features, got {list(linears['output'].weight.data.shape)}"
             )
 
+    def _append(
+        self,
+        linears: dict[str, _Linear],
+        bias_kv: tuple[Array, Array] | None,
+        zero_attn: bool,
+        quantize: str | None,
+    ) -> None:
+        self.bias_kv = bias_kv is not None
+        self.n_extra = self.bias_kv + bool(zero_attn)
+        if not self.n_extra:
+            return
+        if quantize is not None:
+            raise UnsupportedError("quantize: not supported in a layer with bias_kv or zero_attn")
+        if bias_kv is not None and (not isinstance(bias_kv, (tuple, list)) or len(bias_kv) != 2):
+            raise TypeError("bias_kv: expected a pair of arrays")
+        rows = (None, None) if bias_kv is None else bias_kv
+        for name, row in zip(("key", "value"), rows):
+            linears[name].widen(row, f"bias_kv of {name}")
+
     def _upload(
         self,
         device: Device,
@@ -166,6 +202,9 @@ class Layer(Child):
             "output_dim",
         ):
             setattr(info, name, getattr(self, name))
+        if self.n_extra:
+            info.key_dim += _extra_rows.COLUMNS
+            info.value_input_dim += _extra_rows.COLUMNS
         info.dtype = DTYPES[self.dtype]
         info.quantise = DTYPES[quantize or "f32"]
         info.interleaved = bool(interleaved)
@@ -188,8 +227,8 @@ class Layer(Child):
 
         What depends on the mode is left out: dropout is off, and attention is as need_weights and
         the masks of each call say. key_padding_mask is as there; an attn_mask is the other way
-        round: True hides in it, and shows in a mask here. UnsupportedError for add_bias_kv and
-        add_zero_attn.
+        round: True hides in it, and shows in a mask here. add_bias_kv and add_zero_attn become
+        bias_kv and zero_attn.
         """
         from . import _checkpoint
 
@@ -264,7 +303,7 @@ class Layer(Child):
 
         Returns [batch][n_q][output_dim], float16 where query is that and float32 otherwise; with
         scores ("raw", "softcap", "bias", "softmax"), the pair (result, scores), scores being
-        float32 [batch][n_head][n_q][n_kv]; neither has a batch axis where query has none.
+        float32 [batch][n_head][n_q][n_kv + n_extra]; neither has a batch axis where query has none.
         """
         given = {"query": query, "key": key, "value": value}
         host = {
@@ -284,7 +323,7 @@ class Layer(Child):
                 host[name] = array._replace(data=np.expand_dims(array.data, swap))
         shape = host["query"].data.shape
         n_kv = cache.capacity if cache else host.get("key", host["query"]).data.shape[1 - swap]
-        weights_shape = (shape[swap], self.n_head, shape[1 - swap], n_kv)
+        weights_shape = (shape[swap], self.n_head, shape[1 - swap], n_kv + self.n_extra)
         device = self.device
         with ExitStack() as stack:
             own = stack.enter_context

@@ -10,6 +10,7 @@ from ._arrays import Array, host_array, host_integers
 from ._core import check_child
 from ._device import Device
 from ._errors import InvalidError
+from ._extra_rows import widen_mask
 from ._masks import Sizes, mask_of
 from ._tensor import Tensor
 
@@ -147,12 +148,15 @@ class Prepared:
         scores_to: Tensor | None,
         log_sum_exp: Tensor | None,
         sizes: Callable[[], Sizes],
+        n_extra: int = 0,
     ) -> None:
         check_options(given)
         given = {name: value for name, value in given.items() if value is not None}
         if "mask" in given or "key_padding_mask" in given:
             padding = given.pop("key_padding_mask", None)
             given["mask"] = mask_of(given.get("mask"), padding, sizes())
+            if n_extra:
+                given["mask"] = widen_mask(given["mask"], sizes(), n_extra)
         self.scores_kind = choose(SCORES, scores or "none", "scores")
         self.tensors = {
             name: _tensor_option(device, name, given[name])

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+from . import _extra_rows
 from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
 from ._core import check_child
@@ -41,12 +42,22 @@ class Pass:
     gpu_ms: float | None  # of the last run; None where not measured
 
 
+@dataclasses.dataclass(frozen=True)
+class Nonfinite:
+    """NaN and infinities in a tensor that an operation wrote, in the last run."""
+
+    name: str  # "output", "scores", "log_sum_exp", "present_key" or "present_value"
+    nan: int  # elements
+    inf: int  # elements, of either sign
+
+
 class Plan(ModelOperations):
     """Operations on tensors, recorded once by `finish` and run as often as wanted.
 
     path: "auto", "unfused" or "fused". workspace_limit: bytes aimed at for a slice of scores.
     timestamps: measure each pass on the device. submit_budget: nanoseconds that one submit may take
-    there; 0: 200 ms, None: any time.
+    there; 0: 200 ms, None: any time. count_nonfinite: count NaN and infinities in what operations
+    write, see `nonfinite`; one more pass a tensor.
 
         plan = vkattn.Plan(device)
         plan.attention(q, k, v, y, causal=True)
@@ -64,12 +75,14 @@ class Plan(ModelOperations):
         workspace_limit: int = 0,
         timestamps: bool = False,
         submit_budget: int | None = 0,
+        count_nonfinite: bool = False,
     ) -> None:
         device = pick_device(device)
         info = new_struct("vka_plan_info")
         info.path = choose(PATHS, path, "path")
         info.workspace_limit = workspace_limit
         info.timestamps = bool(timestamps)
+        info.count_nonfinite = bool(count_nonfinite)
         info.submit_budget = 2**64 - 1 if submit_budget is None else submit_budget
         core = device._core
         self._create(device, "plan", lambda box: lib.vka_plan_create(core.box[0], info, box))
@@ -164,8 +177,9 @@ class Plan(ModelOperations):
         query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
         [batch][n_kv][value_input_dim] (by default key), output [batch][n_q][output_dim]; with
         layout "sbd" the first two axes of all four are swapped. layout and options are the
-        layer's where they are not given. cache, scores, scores_to
-        and log_sum_exp as in `attention`.
+        layer's where they are not given. cache, scores, scores_to and log_sum_exp as in
+        `attention`; of a layer with bias_kv or zero_attn, scores_to and a mask that is a Tensor
+        have n_kv + layer.n_extra keys.
         """
         from ._layer import Layer
 
@@ -173,9 +187,12 @@ class Plan(ModelOperations):
         op = new_struct("vka_layer_op")
         op.layout = choose(LAYOUTS, layout or layer.layout, "layout")
         batch_axis, row_axis = (1, 0) if op.layout else (0, 1)
+        options = {**layer.options, **options}
+        if layer.n_extra:
+            _extra_rows.check_options(options, cache)
         prepared = Prepared(
             self.device,
-            {**layer.options, **options},
+            dict(options),
             scores,
             scores_to,
             log_sum_exp,
@@ -185,7 +202,10 @@ class Plan(ModelOperations):
                 n_q=_axis(query, "query", 3, row_axis),
                 n_kv=_capacity(cache) or _axis(query if key is None else key, "key", 3, row_axis),
             ),
+            layer.n_extra,
         )
+        if layer.n_extra:
+            key, value = _extra_rows.append_rows(self, layer, row_axis, query, key, value)
 
         def add() -> int:
             op.layer = layer._pointer
@@ -283,6 +303,27 @@ class Plan(ModelOperations):
 
         self.device._core.call(read)
         return passes
+
+    def nonfinite(self) -> list[Nonfinite]:
+        """The counts of the last run, in the order of the operations; none without count_nonfinite.
+        InvalidError where the last run has not been waited for.
+
+        What was asked for counts too: -inf in scores of "bias" for hidden keys and in log_sum_exp
+        for rows without keys, NaN in such rows with masked_row="nan".
+        """
+        info = ffi.new("struct vka_nonfinite_info *")
+        counts = []
+
+        def read() -> int:
+            for i in range(lib.vka_plan_nonfinite_count(self._pointer)):
+                status = int(lib.vka_plan_nonfinite(self._pointer, i, info))
+                if status:
+                    return status
+                counts.append(Nonfinite(text_of(info.name), info.nan, info.inf))
+            return 0
+
+        self.device._core.call(read)
+        return counts
 
     def describe(self) -> str:
         """A line a pass: name, kernel, detail and reason."""
