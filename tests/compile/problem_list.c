@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define PREFILL_HEADS 8
 #define TENSORS 6      /* most of an operation */
