@@ -65,8 +65,8 @@ struct train {
     int32_t *target; /* [batch] */
     float *logits;   /* [batch][n_class] */
     double total_ms;
-    uint32_t steps; /* of this call */
-    char accuracy[64];
+    uint32_t steps;           /* of this call */
+    uint32_t correct, tested; /* at the end */
 };
 
 /* ---- Options --------------------------------------------------------------------------------- */
@@ -375,8 +375,8 @@ static enum tool_exit evaluate(struct train *t)
 
     s.count = s.images.count;
     code = session_classify(&s);
-    snprintf(t->accuracy, sizeof t->accuracy, "%.4f (%u/%u)", (double)s.correct / s.count,
-             (unsigned)s.correct, (unsigned)s.count);
+    t->correct = s.correct;
+    t->tested = s.count;
     session_free(&s);
     return code;
 }
@@ -391,7 +391,9 @@ static enum tool_exit write_page(const struct train *t)
                                                                    .output = t->options.output,
                                                                    .device = device->name,
                                                                    .driver = device->driver,
-                                                                   .accuracy = t->accuracy,
+                                                                   .correct = t->correct,
+                                                                   .count = t->tested,
+                                                                   .own = !t->options.test_images,
                                                                    .total_ms = t->total_ms,
                                                                    .steps = t->steps},
                                               error);
@@ -417,7 +419,8 @@ static enum tool_exit run(struct train *t)
         code = write_page(t);
     if (code != TOOL_OK)
         return code;
-    printf("accuracy: %s\n", t->accuracy);
+    printf("accuracy: %.4f (%u/%u)\n", (double)t->correct / t->tested, (unsigned)t->correct,
+           (unsigned)t->tested);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         tool_error("stdout: cannot be written");
         return TOOL_USAGE;

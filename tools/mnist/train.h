@@ -46,9 +46,10 @@ struct train_page {
     const struct model *model;
     const struct train_progress *progress;
     const char *output, *device, *driver;
-    const char *accuracy; /* "0.9620 (962/1000)" */
-    double total_ms;      /* 0: no step was taken */
-    uint32_t steps;       /* of that time */
+    uint32_t correct, count; /* digits that the trained model read */
+    bool own;                /* those that it learnt from */
+    double total_ms;
+    uint32_t steps; /* of that time */
 };
 
 /* Writes the page with the loss curve, as page_write. */

@@ -120,28 +120,31 @@ static void put_facts(FILE *out, const struct train_page *page)
     fputs("<dl class=\"facts\">\n", out);
     html_put_fact(out, "Device", page->device, page->driver);
     snprintf(value, sizeof value, "%.1f ms a step", page->steps ? page->total_ms / page->steps : 0);
-    snprintf(more, sizeof more, "%u steps in this run, one submit each", (unsigned)page->steps);
+    snprintf(more, sizeof more, "%u steps in this run, recorded once", (unsigned)page->steps);
     html_put_fact(out, "Time", value, more);
     snprintf(more, sizeof more, "%u digits, seed %u", (unsigned)p->count, (unsigned)p->seed);
     html_put_fact(out, "Model", train_kinds[p->kind], more);
     snprintf(value, sizeof value, "Adam, %g", p->learning_rate);
     snprintf(more, sizeof more, "batches of %u", (unsigned)p->batch);
     html_put_fact(out, "Optimiser", value, more);
-    html_put_fact(out, "File", html_file_name(page->output), "safetensors");
+    html_put_fact(out, "File", html_file_name(page->output), "model, moments and losses");
     fputs("</dl>\n", out);
 }
 
 static bool put_page(FILE *out, const void *data)
 {
     const struct train_page *page = data;
+    const double accuracy = (double)page->correct / page->count;
 
     html_put_head(out, style);
-    fprintf(
-        out,
-        "<title>%s &middot; vkattn-mnist train</title>\n</head>\n<body>\n<main>\n<header>\n"
-        "<p class=\"over\">vkattn-mnist train</p>\n<h1><b>%.6s</b> <span class=\"lead\">accuracy, "
-        "%s</span></h1>\n",
-        page->accuracy, page->accuracy, page->accuracy + 7);
+    fprintf(out,
+            "<title>%.4f (%u/%u) &middot; vkattn-mnist train</title>\n</head>\n<body>\n<main>\n"
+            "<header>\n<p class=\"over\">vkattn-mnist train</p>\n"
+            "<h1><b>%.1f<span>%%</span></b> <span class=\"lead\">%u of %u digits %s read "
+            "correctly</span></h1>\n",
+            accuracy, (unsigned)page->correct, (unsigned)page->count, 100 * accuracy,
+            (unsigned)page->correct, (unsigned)page->count,
+            page->own ? "that it learnt from" : "that it had not seen");
     put_facts(out, page);
     fputs("</header>\n", out);
     if (page->progress->state.step > 0)
