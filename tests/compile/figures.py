@@ -15,7 +15,8 @@ last wrote the tables (FIGURES_BASE names another one), built and measured in th
 --update writes the tables and docs/gpus.md, and removes from the list what spills no more. --admit adds to the list
 what spills today, for that reason. --loops prints all loops of the pipelines whose kernel or
 problem holds PART, and judges nothing. GPUs whose drivers are for arm64 alone, pi4 and pi5, are
-compiled for only when named, with a TREE and a program of arm64. SPDX-License-Identifier: MIT"""
+compiled for only when named, with a TREE and a program of arm64; what they spill is counted in
+docs/gpus.md and judged by nobody. SPDX-License-Identifier: MIT"""
 import argparse
 import os
 import subprocess
@@ -146,7 +147,7 @@ def check(measured, arguments, report):
             continue
         report.say(gpu, "%s, %s: %d pipelines" % (figures.device, figures.driver,
                                                   len(figures.rows)))
-        for text in known.judge(gpu, figures.rows, spills):
+        for text in [] if gpu in null_gpus.ARM64 else known.judge(gpu, figures.rows, spills):
             report.fail(gpu, text)
         check_refused(gpu, figures, report)
         check_loops(gpu, figures, before_of(gpu, figures, arguments.compiler, older), report)
@@ -160,8 +161,10 @@ def update(measured, arguments, report):
             continue
         path = os.path.join(TABLES, gpu + ".tsv")
         null_gpus.write_table(path, figures, arguments.compiler)
-        known.renew(gpu, figures.rows, spills, arguments.admit)
         report.say(gpu, "%s: %d rows" % (os.path.relpath(path), len(figures.rows)))
+        if gpu in null_gpus.ARM64:
+            continue
+        known.renew(gpu, figures.rows, spills, arguments.admit)
         for text in known.judge(gpu, figures.rows, spills):
             report.fail(gpu, text)
     known.write(TABLES, spills)
