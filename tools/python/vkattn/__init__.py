@@ -6,7 +6,8 @@
     q = np.random.rand(1, 8, 128, 64).astype(np.float32)   # [batch][n_head][n_q][head_dim]
     y = vkattn.attention(q, q, q, causal=True)             # [batch][n_head][n_q][value_dim]
 
-Whole models from their files are in `vkattn.models`.
+Whole models from their files are in `vkattn.models`; `vkattn.torch` has functions that PyTorch trains
+through.
 
 `attention` and a called `Layer` take host arrays and return numpy arrays. What runs often is better
 recorded once: a `Plan` over `Tensor`s, with a `Cache` where tokens come one by one.
@@ -41,12 +42,14 @@ from ._gguf import GGUF
 from ._layer import Layer
 from ._options import AttentionOptions, Rope
 from ._plan import Nonfinite, Pass, Plan
+from ._plan_train import Accumulate, Parameter
 from ._rope import rope_from_config
 from ._tensor import Tensor
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accumulate",
     "AttentionOptions",
     "Cache",
     "ClosedError",
@@ -61,6 +64,7 @@ __all__ = [
     "NoDeviceError",
     "Nonfinite",
     "OutOfMemoryError",
+    "Parameter",
     "Pass",
     "Plan",
     "Rope",

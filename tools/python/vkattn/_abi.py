@@ -29,7 +29,7 @@ def _find_library() -> str:
     return str(path)
 
 
-HEADERS = ("vkattn.h", "vkattn_cache.h", "vkattn_model.h")
+HEADERS = ("vkattn.h", "vkattn_cache.h", "vkattn_model.h", "vkattn_train.h")
 
 
 def _read_headers() -> str:
@@ -62,6 +62,8 @@ _OTHER_TYPES = (
     "enum vka_status",
     "size_t *",
     "struct vka_device_properties[]",
+    "struct vka_parameter[]",
+    "struct vka_tensor *[]",
     "uint32_t *",
     "uint32_t[]",
     "uint64_t *",

@@ -14,7 +14,7 @@ from ._device import Device, pick_device
 from ._errors import InvalidError
 from ._masks import Sizes
 from ._options import LAYOUTS, PATHS, AttentionOptions, Prepared, choose, pointer
-from ._plan_model import ModelOperations
+from ._plan_train import Gradient, TrainingOperations, write_gradient
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Nonfinite:
     inf: int  # elements, of either sign
 
 
-class Plan(ModelOperations):
+class Plan(TrainingOperations):
     """Operations on tensors, recorded once by `finish` and run as often as wanted.
 
     path: "auto", "unfused" or "fused". workspace_limit: bytes aimed at for a slice of scores.
@@ -152,6 +152,64 @@ class Plan(ModelOperations):
             op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
             prepared.write(op.options)
             return int(lib.vka_plan_add_attention(self._pointer, op))
+
+        self.device._core.call(add)
+
+    def attention_backward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        output: Tensor,
+        output_gradient: Tensor,
+        *,
+        log_sum_exp: Tensor,
+        q_gradient: Gradient = None,
+        k_gradient: Gradient = None,
+        v_gradient: Gradient = None,
+        sink_gradient: Gradient = None,
+        mask_gradient: Gradient = None,
+        q_norm_gradient: Gradient = None,
+        k_norm_gradient: Gradient = None,
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        """Adds the backward of `attention` with the same operands and options, whose log_sum_exp
+        holds what it wrote; output is not read. Gradients of masks, sinks and norms are of float
+        Tensors in options. Not of past, present, cache or ragged attention."""
+        prepared = Prepared(
+            self.device,
+            dict(options),
+            None,
+            None,
+            log_sum_exp,
+            lambda: Sizes(
+                batch=_axis(q, "q", 4, 0),
+                n_head=_axis(q, "q", 4, 1),
+                n_q=_axis(q, "q", 4, 2),
+                n_kv=_axis(k, "k", 4, 2),
+            ),
+        )
+        forward = new_struct("vka_attention_op")
+        op = new_struct("vka_attention_backward_op")
+        gradients = {
+            "q_gradient": q_gradient,
+            "k_gradient": k_gradient,
+            "v_gradient": v_gradient,
+            "sink_gradient": sink_gradient,
+            "mask_gradient": mask_gradient,
+            "q_norm_gradient": q_norm_gradient,
+            "k_norm_gradient": k_norm_gradient,
+        }
+
+        def add() -> int:
+            forward.q, forward.k, forward.v = pointer(q, "q"), pointer(k, "k"), pointer(v, "v")
+            forward.output = pointer(output, "output")
+            prepared.write(forward.options)
+            op.forward = forward
+            op.output_gradient = pointer(output_gradient, "output_gradient")
+            for member, gradient in gradients.items():
+                write_gradient(getattr(op, member), gradient, member)
+            return int(lib.vka_plan_add_attention_backward(self._pointer, op))
 
         self.device._core.call(add)
 

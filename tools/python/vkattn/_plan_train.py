@@ -1,0 +1,278 @@
+"""Gradients, losses and optimisers, as methods of a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Sequence, Union
+
+from ._abi import enum_names, ffi, lib, new_struct
+from ._errors import InvalidError
+from ._options import choose, pointer
+from ._plan_model import ACTIVATIONS, NORMS, ModelOperations
+from ._tensor import Tensor
+
+OPTIMISERS = {
+    name: kind for name, kind in enum_names("VKA_", "vka_optimiser").items() if "_" not in name
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Accumulate:
+    """A gradient that is added to what the tensor holds, where a Tensor alone is replaced."""
+
+    tensor: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """What an optimiser updates, and what it keeps of it, of one shape.
+
+    tensor: f32, f16 or bf16, updated in place. The moments are f32, 0 before the first step; of
+    "sgd" the first is the momentum's, and there is no second.
+    """
+
+    tensor: Tensor
+    gradient: Tensor
+    first_moment: Tensor | None = None
+    second_moment: Tensor | None = None
+
+
+Gradient = Union[Tensor, Accumulate, None]  # None: not wanted
+
+
+def write_gradient(target: Any, gradient: Gradient, what: str) -> None:
+    """Into a zeroed struct vka_gradient, within a turn."""
+    if isinstance(gradient, Accumulate):
+        target.accumulate = True
+        gradient = gradient.tensor
+    target.tensor = pointer(gradient, what, optional=True)
+
+
+class TrainingOperations(ModelOperations):
+    """Operations of vkattn_train.h. There is no tape: add the backward of each operation, last
+    first, with the gradients that are wanted: tensors of the shape of what they belong to, or
+    `Accumulate` of one. Their bits are the same in each run."""
+
+    def _add_backward(
+        self,
+        name: str,
+        tensors: dict[str, Tensor | None],
+        gradients: dict[str, Gradient],
+        **numbers: Any,
+    ) -> None:
+        op = new_struct(f"vka_{name}_backward_op")
+        for member, number in numbers.items():
+            setattr(op, member, number)
+
+        def add() -> int:
+            for member, tensor in tensors.items():
+                setattr(op, member, pointer(tensor, member, optional=True))
+            for member, gradient in gradients.items():
+                write_gradient(getattr(op, member), gradient, member)
+            return int(getattr(lib, f"vka_plan_add_{name}_backward")(self._pointer, op))
+
+        self.device._core.call(add)
+
+    def linear_backward(
+        self,
+        output_gradient: Tensor,
+        *,
+        input: Tensor | None = None,
+        weight: Tensor | None = None,
+        relu_input: bool = False,
+        input_gradient: Gradient = None,
+        weight_gradient: Gradient = None,
+        bias_gradient: Gradient = None,
+    ) -> None:
+        """Adds the backward of `linear`; weight_gradient needs input, and input_gradient weight."""
+        self._add_backward(
+            "linear",
+            {"input": input, "weight": weight, "output_gradient": output_gradient},
+            {
+                "input_gradient": input_gradient,
+                "weight_gradient": weight_gradient,
+                "bias_gradient": bias_gradient,
+            },
+            relu_input=bool(relu_input),
+        )
+
+    def activation_backward(
+        self,
+        input: Tensor,
+        output_gradient: Tensor,
+        kind: str,
+        *,
+        multiplier: Tensor | None = None,
+        alpha: float = 1.0,
+        input_gradient: Gradient = None,
+        multiplier_gradient: Gradient = None,
+    ) -> None:
+        """Adds the backward of `activation`."""
+        self._add_backward(
+            "activation",
+            {"input": input, "multiplier": multiplier, "output_gradient": output_gradient},
+            {"input_gradient": input_gradient, "multiplier_gradient": multiplier_gradient},
+            kind=choose(ACTIVATIONS, kind, "kind"),
+            alpha=alpha,
+        )
+
+    def add_backward(
+        self, output_gradient: Tensor, *, a_gradient: Gradient = None, b_gradient: Gradient = None
+    ) -> None:
+        """Adds the backward of `add`; what was broadcast gets sums."""
+        self._add_backward(
+            "binary",
+            {"output_gradient": output_gradient},
+            {"a_gradient": a_gradient, "b_gradient": b_gradient},
+            kind=0,
+        )
+
+    def multiply_backward(
+        self,
+        output_gradient: Tensor,
+        *,
+        a: Tensor | None = None,
+        b: Tensor | None = None,
+        a_gradient: Gradient = None,
+        b_gradient: Gradient = None,
+    ) -> None:
+        """Adds the backward of `multiply`; a_gradient needs b, and b_gradient a."""
+        self._add_backward(
+            "binary",
+            {"a": a, "b": b, "output_gradient": output_gradient},
+            {"a_gradient": a_gradient, "b_gradient": b_gradient},
+            kind=1,
+        )
+
+    def norm_backward(
+        self,
+        input: Tensor,
+        output_gradient: Tensor,
+        *,
+        kind: str = "rms",
+        axes: int = 1,
+        epsilon: float = 1e-5,
+        weight: Tensor | None = None,
+        input_gradient: Gradient = None,
+        weight_gradient: Gradient = None,
+        bias_gradient: Gradient = None,
+    ) -> None:
+        """Adds the backward of `norm`; input is what was normalised, the sum where there was a
+        residual, whose gradient is the input's."""
+        self._add_backward(
+            "norm",
+            {"input": input, "weight": weight, "output_gradient": output_gradient},
+            {
+                "input_gradient": input_gradient,
+                "weight_gradient": weight_gradient,
+                "bias_gradient": bias_gradient,
+            },
+            kind=choose(NORMS, kind, "kind"),
+            axes=axes,
+            epsilon=epsilon,
+        )
+
+    def gather_backward(
+        self,
+        ids: Tensor,
+        output_gradient: Tensor,
+        table_gradient: Tensor | Accumulate,
+        *,
+        scale: float = 1.0,
+    ) -> None:
+        """Adds the backward of `gather`: sums over the rows of an id, in the order of the ids."""
+        self._add_backward(
+            "gather",
+            {"ids": ids, "output_gradient": output_gradient},
+            {"table_gradient": table_gradient},
+            scale=scale,
+        )
+
+    def cross_entropy(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        loss: Tensor,
+        *,
+        gradient: Tensor | None = None,
+        smoothing: float = 0.0,
+        gradient_scale: float = 1.0,
+    ) -> None:
+        """Adds loss (f32 [1]) = mean over the rows of -log(softmax(logits)[label]). labels: i32;
+        rows of -100 do not count. gradient: of gradient_scale * loss, may be logits."""
+        self._add(
+            "cross_entropy",
+            {"logits": logits, "labels": labels, "loss": loss, "gradient": gradient},
+            ("gradient",),
+            smoothing=smoothing,
+            gradient_scale=gradient_scale,
+        )
+
+    def square_error(
+        self,
+        input: Tensor,
+        target: Tensor,
+        loss: Tensor,
+        *,
+        gradient: Tensor | None = None,
+        gradient_scale: float = 1.0,
+    ) -> None:
+        """Adds loss (f32 [1]) = mean of (input - target)^2; gradient as in `cross_entropy`."""
+        self._add(
+            "square_error",
+            {"input": input, "target": target, "loss": loss, "gradient": gradient},
+            ("gradient",),
+            gradient_scale=gradient_scale,
+        )
+
+    def optimiser(
+        self,
+        kind: str,
+        parameters: Sequence[Parameter],
+        learning_rate: float,
+        *,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        step: Tensor | None = None,
+        rate: Tensor | None = None,
+    ) -> None:
+        """Adds a step of "sgd", "adam" or "adamw", as torch.optim's. step: i32 [1], 0 before the
+        first, which each run advances; Adam needs it. rate: f32 [1], multiplies learning_rate."""
+        op = new_struct("vka_optimiser_op")
+        op.kind = choose(OPTIMISERS, kind, "kind")
+        op.learning_rate, op.momentum, op.nesterov = learning_rate, momentum, bool(nesterov)
+        op.beta1, op.beta2 = betas
+        op.epsilon, op.weight_decay = epsilon, weight_decay
+        words = ffi.new("struct vka_parameter[]", len(parameters))
+
+        def add() -> int:
+            for i in range(len(parameters)):
+                given, word = parameters[i], words[i]
+                word.parameter = pointer(given.tensor, "parameter")
+                word.gradient = pointer(given.gradient, "gradient")
+                word.first_moment = pointer(given.first_moment, "first_moment", optional=True)
+                word.second_moment = pointer(given.second_moment, "second_moment", optional=True)
+            op.parameters, op.n_parameter = words, len(parameters)
+            op.step = pointer(step, "step", optional=True)
+            op.rate = pointer(rate, "rate", optional=True)
+            return int(lib.vka_plan_add_optimiser(self._pointer, op))
+
+        self.device._core.call(add)
+
+    def clip(self, gradients: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:
+        """Adds clipping of gradients, in place, as torch.nn.utils.clip_grad_norm_ does it; norm
+        (f32 [1]) receives that before."""
+        if not gradients:
+            raise InvalidError("gradients: expected one or more")
+        op = new_struct("vka_clip_op")
+
+        def add() -> int:
+            words = ffi.new("struct vka_tensor *[]", [pointer(g, "gradients") for g in gradients])
+            op.gradients, op.n_gradient = words, len(gradients)
+            op.max_norm, op.norm = max_norm, pointer(norm, "norm")
+            return int(lib.vka_plan_add_clip(self._pointer, op))
+
+        self.device._core.call(add)

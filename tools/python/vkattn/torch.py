@@ -1,0 +1,239 @@
+"""Functions on PyTorch's CPU tensors that run on a Vulkan device and that PyTorch trains through.
+
+    import vkattn.torch
+
+    y = vkattn.torch.attention(q, k, v, causal=True)
+    y.sum().backward()
+
+float32, float16 and bfloat16; gradients have the types of what they belong to, and the same bits in
+each run. `MultiheadAttention` stands in for PyTorch's module of that name, its weights included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from ._arrays import host_array
+from ._attention import upload
+from ._device import Device, pick_device
+from ._errors import InvalidError, UnsupportedError
+from ._options import AttentionOptions
+from ._plan import Plan
+from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["MultiheadAttention", "attention", "linear"]
+
+_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+_LEARNT = ("mask", "sink", "q_norm", "k_norm")  # options that can have a gradient
+
+
+def _name(tensor: torch.Tensor, what: str) -> str:
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _NAMES:
+        got = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise InvalidError(f"{what}: expected a tensor of float32, float16 or bfloat16, got {got}")
+    return _NAMES[tensor.dtype]
+
+
+def _upload(device: Device, tensor: torch.Tensor, what: str) -> Tensor:
+    return upload(device, host_array(tensor.detach(), what, _name(tensor, what)))
+
+
+def _download(tensor: Tensor, like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(tensor.read()).to(like.dtype)
+
+
+def _wanted(device: Device, needed: Any, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A tensor for the gradient of each that needs one."""
+    return {
+        name + "_gradient": Tensor(device, tensor.shape, tensor.dtype)
+        for (name, tensor), need in zip(tensors.items(), needed)
+        if need
+    }
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, device: Device, options: Any, names: Any, *given: Any) -> torch.Tensor:
+        tensors = {name: _upload(device, x, name) for name, x in zip(names, given)}
+        q, k, v = (tensors[name] for name in "qkv")
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            if len(tensor.shape) != 4:
+                raise InvalidError(f"{name}: expected 4 axes, got {list(tensor.shape)}")
+        output = Tensor(device, (*q.shape[:3], v.shape[3]), q.dtype)
+        sums = Tensor(device, q.shape[:3])
+        options = {**options, **{name: tensors[name] for name in names[3:]}}
+        plan = Plan(device)
+        plan.attention(q, k, v, output, log_sum_exp=sums, **options)
+        plan.finish().run()
+        plan.close()
+        ctx.vkattn = device, options, tensors, output, sums, given
+        return _download(output, given[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        device, options, tensors, output, sums, given = ctx.vkattn
+        wanted = _wanted(device, ctx.needs_input_grad[3:], tensors)
+        plan = Plan(device)
+        plan.attention_backward(
+            *(tensors[name] for name in "qkv"),
+            output,
+            _upload(device, gradient, "gradient"),
+            log_sum_exp=sums,
+            **wanted,
+            **options,
+        )
+        plan.finish().run()
+        plan.close()
+        return None, None, None, *_results(wanted, tensors, given)
+
+
+def _results(wanted: dict[str, Tensor], tensors: Any, given: Any) -> list[torch.Tensor | None]:
+    return [
+        _download(wanted[name + "_gradient"], x) if name + "_gradient" in wanted else None
+        for name, x in zip(tensors, given)
+    ]
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    device: Device | None = None,
+    **options: Unpack[AttentionOptions],
+) -> torch.Tensor:
+    """Attention of q [batch][n_head][n_q][head_dim], k [batch][n_kv_head][n_kv][head_dim] and v
+    [batch][n_kv_head][n_kv][value_dim], with the options of `vkattn.attention`.
+
+    Gradients reach q, k, v, and of the options a float mask, sink, q_norm and k_norm that require
+    one. dropout: dropout_seed is drawn by PyTorch where it is not given.
+    """
+    if options.get("dropout") and "dropout_seed" not in options:
+        options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
+    given: dict[str, Any] = dict(options)
+    learnt = {
+        name: given.pop(name)
+        for name in _LEARNT
+        if isinstance(given.get(name), torch.Tensor) and given[name].requires_grad
+    }
+    names = ("q", "k", "v", *learnt)
+    out: torch.Tensor = _Attention.apply(
+        pick_device(device), given, names, q, k, v, *learnt.values()
+    )
+    return out
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, device: Device, *given: Any) -> torch.Tensor:
+        names = ("input", "weight", "bias")[: len(given)]
+        tensors = {name: _upload(device, x, name) for name, x in zip(names, given)}
+        x, weight = tensors["input"], tensors["weight"]
+        output = Tensor(device, (*x.shape[:-1], weight.shape[0]), x.dtype)
+        plan = Plan(device)
+        plan.linear(x, weight, output, bias=tensors.get("bias"))
+        plan.finish().run()
+        plan.close()
+        ctx.vkattn = device, tensors, given
+        return _download(output, given[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        device, tensors, given = ctx.vkattn
+        wanted = _wanted(device, ctx.needs_input_grad[1:], tensors)
+        plan = Plan(device)
+        plan.linear_backward(
+            _upload(device, gradient, "gradient"),
+            input=tensors["input"],
+            weight=tensors["weight"],
+            **wanted,
+        )
+        plan.finish().run()
+        plan.close()
+        return None, *_results(wanted, tensors, given)
+
+
+def linear(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    device: Device | None = None,
+) -> torch.Tensor:
+    """input weight^T + bias, as torch.nn.functional.linear: input [...][in] of 1 to 4 axes, weight
+    [out][in], bias [out]. Gradients reach all three."""
+    given = (input, weight) if bias is None else (input, weight, bias)
+    out: torch.Tensor = _Linear.apply(pick_device(device), *given)
+    return out
+
+
+class MultiheadAttention(torch.nn.MultiheadAttention):
+    """torch.nn.MultiheadAttention whose products and attention run on a Vulkan device. Not with
+    add_bias_kv or add_zero_attn; weights are not returned."""
+
+    vkattn_device: Device | None = None  # by default the most capable
+
+    def forward(  # type: ignore[override]
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = False,
+        attn_mask: torch.Tensor | None = None,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, None]:
+        """As PyTorch's, with 3 axes and need_weights=False. is_causal alone makes a causal mask."""
+        if need_weights or self.bias_k is not None or self.add_zero_attn or query.dim() != 3:
+            raise UnsupportedError(
+                "MultiheadAttention: weights, bias_kv, zero_attn and inputs without a batch axis"
+                " are not supported here; vkattn.Layer has them without gradients"
+            )
+        inputs = (query, key, value)
+        if not self.batch_first:
+            inputs = tuple(x.transpose(0, 1) for x in inputs)
+        projected = [
+            self._split(linear(x, weight, bias, device=self.vkattn_device))
+            for x, (weight, bias) in zip(inputs, self._projections())
+        ]
+        options: AttentionOptions = {}
+        if attn_mask is not None:
+            options["mask"] = _torch_mask(attn_mask)
+        elif is_causal:
+            options["causal"] = True
+        if key_padding_mask is not None:
+            options["key_padding_mask"] = key_padding_mask
+        if self.training and self.dropout:
+            options["dropout"] = self.dropout
+        context = attention(*projected, device=self.vkattn_device, **options)
+        out = linear(
+            context.transpose(1, 2).flatten(2),
+            self.out_proj.weight,
+            self.out_proj.bias,
+            device=self.vkattn_device,
+        )
+        return (out if self.batch_first else out.transpose(0, 1)), None
+
+    def _projections(self) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        if self.in_proj_weight is None:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        else:
+            weights = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return list(zip(weights, biases))
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+
+def _torch_mask(mask: torch.Tensor) -> torch.Tensor:
+    """PyTorch's boolean masks of this module are True where a key is hidden."""
+    return ~mask if mask.dtype == torch.bool else mask
