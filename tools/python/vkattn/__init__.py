@@ -6,8 +6,8 @@
     q = np.random.rand(1, 8, 128, 64).astype(np.float32)   # [batch][n_head][n_q][head_dim]
     y = vkattn.attention(q, q, q, causal=True)             # [batch][n_head][n_q][value_dim]
 
-Whole models from their files are in `vkattn.models`; `vkattn.torch` has functions that PyTorch trains
-through.
+Whole models from their files are in `vkattn.models`; `vkattn.torch` has functions that PyTorch
+trains through.
 
 `attention` and a called `Layer` take host arrays and return numpy arrays. What runs often is better
 recorded once: a `Plan` over `Tensor`s, with a `Cache` where tokens come one by one.
