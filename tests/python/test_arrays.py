@@ -48,6 +48,25 @@ def test_dlpack_memory_lives_as_long_as_its_view():
     assert owner() is None
 
 
+def test_tensors_are_exported(device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    for dtype in ("f32", "f16", "bf16"):
+        tensor = device.empty(x.shape, dtype)
+        tensor.write(x, dtype)
+        copy = np.from_dlpack(tensor)
+        assert np.array_equal(copy, tensor.read()) and copy.dtype == tensor.read().dtype
+    assert tensor.__dlpack_device__() == (1, 0)
+    with pytest.raises(BufferError, match="without a copy"):
+        tensor.__dlpack__(copy=False)
+    for call in (
+        lambda: vkattn.attention(tensor, tensor, tensor, device=device),
+        lambda: tensor.write(tensor),
+        lambda: vkattn.quantize(tensor, "q8_0"),
+    ):
+        with pytest.raises(TypeError, match="expected a host array, got Tensor of a device"):
+            call()
+
+
 def test_dlpack_refusals(device):
     with pytest.raises(vkattn.InvalidError, match="array: expected an array on the CPU"):
         device.tensor(Exporter(np.ones(3, np.float32), device=(2, 0)))

@@ -124,15 +124,15 @@ def test_self_test(device, request):
     if not request.config.getoption("--self-test"):
         pytest.skip("THE SELF-TEST OF ALL KERNELS RUNS WITH --self-test")
     with vkattn.Device(device.info.index, skip_self_test=True) as fresh:
-        assert not tested_kernels(fresh)
+        assert not kernels_tested(fresh)
         fresh.self_test()
-        assert tested_kernels(fresh)
+        assert kernels_tested(fresh)
         assert fresh.kernels() == device.kernels()
     with pytest.raises(vkattn.ClosedError):
         fresh.self_test()
 
 
-def tested_kernels(device):
+def kernels_tested(device):
     info, found = ffi.new("struct vka_kernel_info *"), []
     for i in range(lib.vka_kernel_count()):
         assert lib.vka_device_kernel(device._core.box[0], i, info) == 0

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _dlpack
 from ._abi import enum_names
+from ._core import Child
 from ._errors import InvalidError
 
 # numpy array, or anything on the CPU with __dlpack__ (PyTorch, JAX, CuPy's host arrays, ...).
@@ -61,6 +62,8 @@ def any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
         view = np.asarray(array)
         if view.dtype.name == "bfloat16" and view.dtype.itemsize == 2:  # of package ml_dtypes
             return view.view(np.uint16), "bf16"
+    elif isinstance(array, Child):
+        raise TypeError(f"{what}: expected a host array, got {type(array).__name__} of a device")
     elif hasattr(array, "__dlpack__"):
         if getattr(array, "requires_grad", False):  # PyTorch exports no such tensor
             array = array.detach()
@@ -116,7 +119,8 @@ def host_array(array: Array, what: str, dtype: str | None = None) -> HostArray:
 
 def host_integers(values: Any, what: str) -> HostArray:
     """Lengths and offsets: a sequence or array of whole numbers that fit 32 bits, as i32."""
-    view = values if hasattr(values, "__dlpack__") else np.asarray(values)
+    exporting = hasattr(values, "__dlpack__")  # a Tensor too, which any_array refuses
+    view = values if exporting else np.asarray(values)
     numbers, name = any_array(view, what)
     limits = np.iinfo(np.int32)
     if numbers.dtype.kind not in "iu" or name == "bf16":

@@ -137,6 +137,16 @@ class Tensor(Child):
             raise ValueError("a tensor lies on the device: it cannot be seen without a copy")
         return self.read().astype(dtype or None, copy=False)
 
+    def __dlpack__(self, *, copy: bool | None = None, **arguments: Any) -> Any:
+        """A copy on the host, as `read` gives it, for numpy.from_dlpack, torch.from_dlpack and such;
+        bf16 and quantised types come as float32."""
+        if copy is False:
+            raise BufferError("a tensor lies on the device: it cannot be seen without a copy")
+        return self.read().__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU
+
     def _view(self, function: Any, *arguments: Any) -> Tensor:
         view = Tensor.__new__(Tensor)
         view._create(self.device, "tensor", lambda box: function(self._pointer, *arguments, box))
