@@ -300,6 +300,73 @@ def test_roberta(device, bert, tmp_path, kind, padding):
             vkattn.models.load(folder, device=device)
 
 
+def distilbert(config, tensors):
+    """The same numbers by DistilBERT's words; that of texts, a type, is in the positions."""
+    words = {
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+    }
+    kept = ("vocab_size", "max_position_embeddings")
+    theirs = {words.get(k, k): x for k, x in config.items() if k in words or k in kept}
+    theirs.update(model_type="distilbert", sinusoidal_pos_embds=False, pad_token_id=0)
+    names = {
+        "encoder.": "transformer.",
+        **{f"attention.self.{x}": f"attention.{x[0]}_lin" for x in ("query", "key", "value")},
+        "attention.output.dense": "attention.out_lin",
+        "attention.output.LayerNorm": "sa_layer_norm",
+        "intermediate.dense": "ffn.lin1",
+        "output.dense": "ffn.lin2",
+        "output.LayerNorm": "output_layer_norm",
+    }
+    made = {}
+    for name, x in tensors.items():
+        if "token_type" in name or "pooler" in name:
+            continue
+        if "position" in name:
+            x = x + tensors["embeddings.token_type_embeddings.weight"][0]
+        for old, new in names.items():
+            name = name.replace(old, new)
+        made[name] = x
+    return theirs, made
+
+
+def test_distilbert(device, bert, tmp_path):
+    config, tensors = distilbert(tiny.BERT, bert[1])
+    tensors = {f"distilbert.{name}": x for name, x in tensors.items()}
+    tensors["pre_classifier.bias"] = np.ones(3, np.float32)
+    folder = tiny.write_folder(tmp_path, config, tensors)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = vkattn.models.load(folder, device=device)
+    assert model.unused == ["pre_classifier.bias"] and model.max_length == 48
+    texts = [IDS, IDS[:3], (IDS * 9)[:48]]
+    want = [tiny.embedding(tiny.bert_rows(tiny.BERT, bert[1], ids)) for ids in texts]
+    assert np.abs(model.embed(texts) - want).max() < 2e-6
+    del tensors["distilbert.transformer.layer.1.ffn.lin2.bias"]
+    with pytest.raises(vkattn.InvalidError, match=r"layer.1.ffn.lin2.bias"):
+        vkattn.models.load(tiny.write_folder(tmp_path, config, tensors), device=device)
+
+
+def test_distilbert_of_transformers(device, bert, tmp_path):
+    reason = "transformers WITH torch IS NOT INSTALLED: DistilBERT WAS NOT COMPARED WITH IT"
+    torch = pytest.importorskip("torch", reason=reason)
+    auto = pytest.importorskip("transformers", reason=reason)
+    folder = tiny.write_folder(tmp_path / "given", *distilbert(tiny.BERT, bert[1]))
+    their = auto.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        rows = their(torch.tensor([IDS])).last_hidden_state[0].double().numpy()
+    got = vkattn.models.load(folder, device=device).embed([IDS])
+    assert np.abs(got[0] - tiny.embedding(rows)).max() < 2e-6
+    their.save_pretrained(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = vkattn.models.load(tmp_path, device=device)
+    assert np.array_equal(again.embed([IDS]), got)
+
+
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
 def test_bert_of_transformers(device, bert, tmp_path, kind):
     reason = "transformers WITH torch IS NOT INSTALLED: BERT WAS NOT COMPARED WITH IT"

@@ -14,7 +14,7 @@
 | llama, mistral, phi3, qwen2, qwen3 | `Llama`, also of GGUF files | SmolLM2 |
 | gpt2 | `GPT2` | random weights |
 | gpt_neox | `GPTNeoX` | random weights |
-| bert, roberta, xlm-roberta | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2 |
+| bert, roberta, xlm-roberta, distilbert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2 |
 
 A checkpoint is a folder with config.json and safetensors files, or a GGUF file, whose quantised
 weights stay as they are. What a model has and this package does not know is refused with a

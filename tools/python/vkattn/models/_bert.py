@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and what sentence-transformers make of them: a mean of rows, normalised."""
+"""BERT and its kin, and what sentence-transformers make of them: a mean of rows, normalised."""
 
 from __future__ import annotations
 
@@ -20,13 +20,53 @@ AT_ONCE = 16
 ROWS = 32  # lengths of a batch are rounded up to them
 KEPT = 8  # recorded plans
 
-# Of model_type: the prefix of its tensors below a head of training.
-_PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta."}
-MODEL_TYPES = tuple(_PREFIXES)
+
+
+class _Family(NamedTuple):
+    """How a model_type names what all of them have."""
+
+    prefix: str  # of its tensors below a head of training
+    # Keys of config.json.
+    width: str = "hidden_size"
+    n_layer: str = "num_hidden_layers"
+    n_head: str = "num_attention_heads"
+    inner: str = "intermediate_size"
+    activation: str = "hidden_act"
+    # Tensors of a layer.
+    layer: str = "encoder.layer."
+    qkv: tuple[str, ...] = tuple(f"attention.self.{x}" for x in ("query", "key", "value"))
+    o: str = "attention.output.dense"
+    attn_norm: str = "attention.output.LayerNorm"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    norm: str = "output.LayerNorm"
+
+
+_FAMILIES = {
+    "bert": _Family("bert."),
+    "roberta": _Family("roberta."),
+    "xlm-roberta": _Family("roberta."),
+    "distilbert": _Family(
+        prefix="distilbert.",
+        width="dim",
+        n_layer="n_layers",
+        n_head="n_heads",
+        inner="hidden_dim",
+        activation="activation",
+        layer="transformer.layer.",
+        qkv=tuple(f"attention.{x}_lin" for x in "qkv"),
+        o="attention.out_lin",
+        attn_norm="sa_layer_norm",
+        up="ffn.lin1",
+        down="ffn.lin2",
+        norm="output_layer_norm",
+    ),
+}
+MODEL_TYPES = tuple(_FAMILIES)
 # What stands behind the encoder: heads of training, and a buffer of row numbers.
 _INERT = (
     *("pooler.", "cls.", "lm_head.", "embeddings.position_ids", "qa_outputs.", "classifier."),
-    "dropout.",
+    *("dropout.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier."),
 )
 
 
@@ -37,16 +77,18 @@ class Pooling(NamedTuple):
 
 
 class _Block:
-    def __init__(self, weights: Weights, prefix: str, width: int, inner: int, eps: float) -> None:
-        def linear(name: str, rows: int, columns: int) -> Linear:
-            return weights.linear(f"{prefix}{name}", rows, columns)
+    def __init__(self, weights: Weights, at: str, model: Bert, names: _Family) -> None:
+        width, inner, epsilon = model.width, model.inner, model.epsilon
 
-        self.qkv = [linear(f"attention.self.{x}", width, width) for x in ("query", "key", "value")]
-        self.o = linear("attention.output.dense", width, width)
-        self.attn_norm = weights.layer_norm(f"{prefix}attention.output.LayerNorm", width, eps)
-        self.up = linear("intermediate.dense", inner, width)
-        self.down = linear("output.dense", width, inner)
-        self.norm = weights.layer_norm(f"{prefix}output.LayerNorm", width, eps)
+        def linear(name: str, rows: int, columns: int) -> Linear:
+            return weights.linear(at + name, rows, columns)
+
+        self.qkv = [linear(name, width, width) for name in names.qkv]
+        self.o = linear(names.o, width, width)
+        self.attn_norm = weights.layer_norm(at + names.attn_norm, width, epsilon)
+        self.up = linear(names.up, inner, width)
+        self.down = linear(names.down, width, inner)
+        self.norm = weights.layer_norm(at + names.norm, width, epsilon)
 
 
 class _Recording:
@@ -83,8 +125,8 @@ class _Recording:
 
 
 class Bert:
-    """BertModel, RobertaModel or XLMRobertaModel, alone or below a head of training, or a folder of
-    sentence-transformers. See `vkattn.models.load`."""
+    """BertModel, RobertaModel, XLMRobertaModel or DistilBertModel, alone or below a head of
+    training, or a folder of sentence-transformers. See `vkattn.models.load`."""
 
     def __init__(
         self, weights: Weights, keys: Keys, kind: str, pooling: Pooling, text: Text
@@ -92,28 +134,32 @@ class Bert:
         self.device = weights.device
         self.pooling = pooling
         self.text = text
-        self.width = keys.size("hidden_size")
-        self.n_layer = keys.size("num_hidden_layers")
-        self.n_head = keys.size("num_attention_heads")
-        self.inner = keys.size("intermediate_size")
+        names = _FAMILIES[kind]
+        self.width = keys.size(names.width)
+        self.n_layer = keys.size(names.n_layer)
+        self.n_head = keys.size(names.n_head)
+        self.inner = keys.size(names.inner)
         self.n_token = keys.size("vocab_size")
         positions = keys.size("max_position_embeddings")
-        epsilon = keys.positive("layer_norm_eps", 1e-12)
-        activation = keys.get("hidden_act", str, "gelu")
+        self.epsilon = 1e-12 if kind == "distilbert" else keys.positive("layer_norm_eps", 1e-12)
+        activation = keys.get(names.activation, str, "gelu")
         if activation not in ACTIVATIONS:
-            raise UnsupportedError(f"{keys.where}: hidden_act {shown(activation)} is not supported")
+            raise UnsupportedError(
+                f"{keys.where}: {names.activation} {shown(activation)} is not supported"
+            )
         self.activation = ACTIVATIONS[activation]
         keys.only("position_embedding_type", "absolute")
         keys.only("is_decoder", False)
         keys.only("add_cross_attention", False)
         keys.get("tie_word_embeddings", bool)  # there is no head
         if self.width % self.n_head:
-            raise FileError(f"{keys.where}: num_attention_heads do not divide {self.width}")
-        prefix = _PREFIXES[kind]
+            raise FileError(f"{keys.where}: {names.n_head} do not divide {self.width}")
+        prefix = names.prefix
         if f"{prefix}embeddings.word_embeddings.weight" not in weights:
             prefix = ""
         # RoBERTa counts from behind the id of padding on, and does not count that id.
-        self.padding = None if kind == "bert" else keys.get("pad_token_id", int, 1)
+        counted = "roberta" not in kind
+        self.padding = None if counted else keys.get("pad_token_id", int, 1)
         if self.padding is not None and not 0 <= self.padding <= positions - 2:
             raise FileError(
                 f"{keys.where}: pad_token_id: expected 0 to {positions - 2}, got {self.padding}"
@@ -125,13 +171,15 @@ class Bert:
         at = f"{prefix}embeddings."
         self.embedding = weights.matrix(f"{at}word_embeddings.weight", self.n_token, self.width)
         self.positions = weights.matrix(f"{at}position_embeddings.weight", positions, self.width)
-        self.types = weights.matrix(
-            f"{at}token_type_embeddings.weight", keys.size("type_vocab_size", 2), self.width
-        )
-        self.norm = weights.layer_norm(f"{at}LayerNorm", self.width, epsilon)
+        self.types = None
+        if kind == "distilbert":
+            keys.get("sinusoidal_pos_embds", bool)  # the file has the positions that it means
+        else:
+            n_type = keys.size("type_vocab_size", 2)
+            self.types = weights.matrix(f"{at}token_type_embeddings.weight", n_type, self.width)
+        self.norm = weights.layer_norm(f"{at}LayerNorm", self.width, self.epsilon)
         self.blocks = [
-            _Block(weights, f"{prefix}encoder.layer.{i}.", self.width, self.inner, epsilon)
-            for i in range(self.n_layer)
+            _Block(weights, f"{prefix}{names.layer}{i}.", self, names) for i in range(self.n_layer)
         ]
         weights.finish(
             lambda name: name[len(prefix) * name.startswith(prefix) :].startswith(_INERT)
@@ -147,7 +195,8 @@ class Bert:
         q, k, v = (graph.make(width) for _ in range(3))
         heads = [graph.heads(t, self.n_head) for t in (q, k, v, context)]
         inner = graph.make(self.inner)
-        plan.add(x, self.types.slice(0, 0, 1), x)  # texts, no pairs: type 0
+        if self.types:
+            plan.add(x, self.types.slice(0, 0, 1), x)  # texts, no pairs: type 0
         plan.add(x, self.positions.slice(0, self.first_position, graph.rows), x)
         plan.norm(x, x, **self.norm)
         for block in self.blocks:

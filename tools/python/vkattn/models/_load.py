@@ -49,6 +49,7 @@ _INERT = {
         "auto_map",
         "chunk_size_feed_forward",
     ),
+    *("dropout", "qa_dropout", "seq_classif_dropout"),
     *("finetuning_task", "directionality", "pooler_fc_size", "pooler_num_attention_heads"),
     *(
         "pooler_num_fc_layers",
