@@ -73,14 +73,15 @@ struct train {
 
 static bool check_files(const struct train_options *o)
 {
-    /* --resume may name --output: it is read first, and replaced by a whole file. */
-    const struct tool_file outputs[] = {{"--output", o->output}, {"--html", o->html}};
+    /* --output may name --resume: that is read first, and replaced by a whole file. */
+    const struct tool_file outputs[] = {{"--html", o->html}, {"--output", o->output}};
     const struct tool_file inputs[] = {{"--images", o->images},
                                        {"--labels", o->labels},
                                        {"--test-images", o->test_images},
                                        {"--test-labels", o->test_labels},
-                                       {"--verdict", option_verdict_file(&o->device)}};
-    return tool_check_files(outputs, 2, inputs, 5);
+                                       {"--verdict", option_verdict_file(&o->device)},
+                                       {"--resume", o->resume}};
+    return tool_check_files(outputs, 2, inputs, 5) && tool_check_files(outputs, 1, inputs + 5, 1);
 }
 
 static bool check_given(const struct train_options *o)
@@ -198,6 +199,11 @@ static enum tool_exit resume(struct train *t)
     return TOOL_OK;
 }
 
+static uint64_t steps_of_epoch(const struct train *t)
+{
+    return (t->progress.count - 1) / t->progress.batch + 1;
+}
+
 /* Reads all files before a device is opened: bad input is reported even if there is no device. */
 static enum tool_exit read_files(struct train *t)
 {
@@ -228,22 +234,21 @@ static enum tool_exit read_files(struct train *t)
     code = o->resume ? resume(t) : make_model(t);
     if (code == TOOL_MEMORY)
         tool_error("out of memory");
+    if (code == TOOL_OK && steps_of_epoch(t) * o->epochs > INT32_MAX) {
+        tool_error("--epochs: expected fewer than 2^31 steps in all, got %u epochs of %llu",
+                   (unsigned)o->epochs, (unsigned long long)steps_of_epoch(t));
+        code = TOOL_USAGE;
+    }
     return code;
 }
 
 /* ---- Training -------------------------------------------------------------------------------- */
 
-static uint64_t steps_of_epoch(const struct train *t)
-{
-    return (t->progress.count - 1) / t->progress.batch + 1;
-}
-
 static bool allocate(struct train *t)
 {
     const uint64_t steps = steps_of_epoch(t) * t->options.epochs;
     const size_t n_pixel = (size_t)t->images.rows * t->images.cols;
-    float *losses =
-        steps <= INT32_MAX ? realloc(t->progress.losses, steps * sizeof *losses + 1) : NULL;
+    float *losses = realloc(t->progress.losses, steps * sizeof *losses + 1);
 
     if (losses)
         t->progress.losses = losses;
