@@ -3,7 +3,8 @@
 # installed, and root is not needed: programs of the folder run by its own loader and libraries.
 #
 #   tools/sid_tree.sh TREE
-#   tools/sid_tree.sh TREE arm64     the drivers for arm64, without Intel's null device
+#   tools/sid_tree.sh TREE arm64     the drivers for arm64, with what PanVK's null device needs and
+#                                    without Intel's; takes aarch64-linux-gnu-gcc
 #
 # tools/prebuild_shaders.sh TREE takes the compiler from it, the ctest `figures` the drivers. Takes
 # apt-get, dpkg-deb and the network: about 160 MB, and 400 MB on disk. TREE is made again if it
@@ -16,6 +17,13 @@ set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 tree=${1:?usage: tools/sid_tree.sh TREE [arm64]}
 architecture=${2:-}
+case $architecture in
+'' | arm64) ;;
+*)
+    echo "sid_tree: expected arm64, got '$architecture'" >&2
+    exit 2
+    ;;
+esac
 . "$root/tools/archive.sh"
 
 # tree_apt ARGUMENTS: own_apt of a machine of the architecture.
@@ -82,11 +90,17 @@ build_intel() {
         "$mesa/src/drm-shim/drm_shim.c" "$@" -Wl,--wrap=drm_shim_bo_init -ldl -lpthread
 }
 
-need dpkg-deb tar xz "${CC:-cc}"
+if [ -n "$architecture" ]; then
+    need dpkg-deb aarch64-linux-gnu-gcc
+else
+    need dpkg-deb tar xz "${CC:-cc}"
+fi
 open_archive "deb @ sid main" "deb-src @ sid main" "deb-src @ testing main" "deb-src @ stable main"
 
 unpack_packages
 if [ -n "$architecture" ]; then
+    quietly aarch64-linux-gnu-gcc -O1 -shared -fPIC -o "$tree/libpanvk_null.so" \
+        "$root/tests/compile/null_gpu/panvk.c"
     echo "sid_tree: $tree, $architecture"
     exit 0
 fi

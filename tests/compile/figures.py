@@ -14,7 +14,7 @@ last wrote the tables (FIGURES_BASE names another one), built and measured in th
 
 --update writes the tables and docs/gpus.md, and removes from the list what spills no more. --admit adds to the list
 what spills today, for that reason. --loops prints all loops of the pipelines whose kernel or
-problem holds PART, and judges nothing. GPUs whose drivers are for arm64 alone, pi4 and pi5, are
+problem holds PART, and judges nothing. GPUs whose drivers are for arm64 alone, Raspberry Pi's and Mali, are
 compiled for only when named, with a TREE and a program of arm64; what they spill is counted in
 docs/gpus.md and judged by nobody. SPDX-License-Identifier: MIT"""
 import argparse

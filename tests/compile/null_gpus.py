@@ -41,7 +41,12 @@ def broadcom(version):
     return "broadcom", "libv3d_noop_drm_shim.so", {"V3D_GPU_ID": version}
 
 
-# Name -> the driver, the library that stands for the kernel's driver, and what it is told.
+def mali(product):
+    return "panfrost", "libpanfrost_noop_drm_shim.so libpanvk_null.so", {
+        "PAN_GPU_ID": product, "PAN_I_WANT_A_BROKEN_VULKAN_DRIVER": "1"}
+
+
+# Name -> the driver, the libraries that stand for the kernel's driver, and what it is told.
 GPUS = {
     "vega20": amd("vega20"), "navi21": amd("navi21"), "navi31": amd("navi31"),
     "gfx1201": amd("gfx1201"),
@@ -55,13 +60,14 @@ GPUS = {
     "bmg": intel("0xe20b", "20,5,4,8,1"), "ptl": intel("0xb080", "30,3,4,8,0"),
     "adreno660": qualcomm("660"), "adreno740": qualcomm("740"), "m1": apple(),
     "pi4": broadcom("42"), "pi5": broadcom("71"),
+    "g310": mali("ac74"), "g610": mali("a867"),
 }
 # Debian builds their drivers for arm64 alone: they are compiled for when they are asked for, with a
 # program and a tree of arm64, by qemu.
-ARM64 = {"pi4", "pi5"}
+ARM64 = {"pi4", "pi5", "g310", "g610"}
 # Drivers whose null device there is none of, or does not start.
-NO_DEVICE = ["PanVK", "PowerVR"]
-NO_ASSEMBLY = {"m1", "pi4", "pi5"}  # of these there are statistics alone
+NO_DEVICE = ["PowerVR"]
+NO_ASSEMBLY = {"m1", *ARM64}  # of these there are statistics alone
 
 # Columns of statistics, in the words of RADV, NVK, ANV, Turnip, Honeykrisp and V3DV. Registers: of a
 # lane; on Intel those alive at once. Local memory: bytes of a subgroup (AMD, Intel), a lane (NVK) or
@@ -147,14 +153,14 @@ def command(tree, gpu, program, folder):
     driver, shim, told = GPUS[gpu]
     libraries = one_of(tree + "/usr/lib/*-linux-gnu*")
     loader = one_of(tree + "/usr/lib64/ld-linux-*", tree + "/usr/lib/ld-linux-*")
-    preload = one_of(libraries + "/" + shim, tree + "/" + shim)
-    if not preload:
+    preload = [one_of(libraries + "/" + name, tree + "/" + name) for name in shim.split()]
+    if not all(preload):
         raise OSError("%s is not in %s" % (shim, tree))
     environment = {name: value for name, value in os.environ.items()
                    if not re.match(r"(VK_|MESA_|LD_|RADV_|ACO_|NAK_|NVK_|INTEL_|ANV_)", name)}
     environment.update(told, MESA_SHADER_CACHE_DISABLE="1", VK_LOADER_LAYERS_DISABLE="~implicit~",
                        VK_DRIVER_FILES=tree + "/usr/share/vulkan/icd.d/%s_icd.json" % driver)
-    arguments = [loader, "--library-path", libraries, "--preload", preload, program]
+    arguments = [loader, "--library-path", libraries, "--preload", " ".join(preload), program]
     if gpu in ARM64 and platform.machine() != "aarch64":
         arguments = ["qemu-aarch64"] + arguments
     return arguments + ["--figures", folder], environment

@@ -190,7 +190,8 @@ static bool check_cut(struct vka_device *device, struct backward *t, struct vka_
     const struct problem *p = t->d.p;
     struct vka_plan *cut = NULL;
     const double scores = (double)p->batch * p->n_kv_head * p->group * p->n_q * p->n_new;
-    const uint64_t budget = scores < 2e4 ? 1000 : 200000; /* a plan has room for 16,384 passes */
+    /* Nanoseconds of a submit; a plan has room for 16,384 passes. */
+    const uint64_t budget = scores < 5e3 ? 1000 : scores < 1e5 ? 200000 : 2000000;
     enum vka_status status =
         make_plan(device, t, 4ull * (p->n_new + 4) * p->n_q, budget, false, &cut);
     bool ok = status == VKA_OK && compare_plans(device, plan, cut, outputs, n, &t->d.rng, why);
