@@ -81,7 +81,7 @@ STATISTICS = {
     "local_bytes": ["Scratch size", "SLM size", "Scratch Memory Size", "Scratch",
                     "Spill Size"],
     "shared_bytes": ["LDS size", "Workgroup Memory Size", "NIR shared_size"],
-    "waves": ["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Thread Count"],
+    "waves": ["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Thread Count", "Threads"],
 }
 # loop: instructions of the hot loop, then the classes in it; step: of the loop around it with all
 # that is in it.
