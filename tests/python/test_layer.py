@@ -98,6 +98,23 @@ def test_appended_rows(device, rng, layout, learnt, zero):
     assert oracle.nmse(scores, shares) < 1e-10
 
 
+def test_appended_rows_of_a_checkpoint(device, rng, tmp_path):
+    """As nn.MultiheadAttention(8, 2, add_bias_kv=True) names them."""
+    stacked, out, row_k, row_v, x = weights(rng, (24, 8), (8, 8), (1, 1, 8), (1, 1, 8), (2, 5, 8))
+    tensors = {"in_proj_weight": stacked, "out_proj.weight": out, "bias_k": row_k, "bias_v": row_v}
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, {f"attn.{name}": t for name, t in tensors.items()})
+    layer = vkattn.Layer.from_safetensors(path, "attn.", n_head=2, device=device)
+    parts = dict(zip(("query", "key", "value"), np.split(stacked, 3)))
+    pair = row_k.ravel(), row_v.ravel()
+    same = vkattn.Layer(device, n_head=2, output=out, bias_kv=pair, **parts)
+    assert layer.n_extra == 1 and np.array_equal(layer(x), same(x))
+    del tensors["bias_v"]
+    write_safetensors(path, {f"attn.{name}": t for name, t in tensors.items()})
+    with pytest.raises(vkattn.InvalidError, match="there is no tensor attn.bias_v"):
+        vkattn.Layer.from_safetensors(path, "attn.", n_head=2, device=device)
+
+
 def test_appended_rows_refused(device):
     w, row = np.ones((8, 8), "f4"), np.ones(8, "f4")
     given = {"n_head": 2, "query": w, "key": w, "value": w}

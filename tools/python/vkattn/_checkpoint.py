@@ -53,6 +53,10 @@ class _Names:
         """None where there is none."""
         return self._take(name, 1) if name in self else None
 
+    def row(self, name: str) -> Any:
+        """Of PyTorch's shape [1][1][width]."""
+        return _apply(self._take(name, 3), np.ravel)
+
     def linear(self, name: str) -> tuple[Any, Any]:
         return self.weight(f"{name}.weight"), self.bias(f"{name}.bias")
 
@@ -108,7 +112,10 @@ def _read_torch_names(names: _Names) -> Arguments:
         weights = [names.weight(f"{x}_proj_weight") for x in "qkv"]
     biases = _parts(names.bias("in_proj_bias"), f"{names.prefix}in_proj_bias")
     query, key, value = zip(weights, biases)
-    return {"query": query, "key": key, "value": value, "output": names.linear("out_proj")}
+    made = {"query": query, "key": key, "value": value, "output": names.linear("out_proj")}
+    if "bias_k" in names or "bias_v" in names:
+        made["bias_kv"] = names.row("bias_k"), names.row("bias_v")
+    return made
 
 
 def _read_gpt2(names: _Names) -> Arguments:
