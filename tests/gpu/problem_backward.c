@@ -110,14 +110,53 @@ static enum vka_status make_plan(struct vka_device *device, const struct backwar
     return status == VKA_OK ? vka_plan_finish(*plan) : status;
 }
 
+/* The root mean square of the elements that are numbers. */
+static double mean_size(const struct operand *o)
+{
+    double sum = 0, n = 1e-300;
+    for (size_t i = 0; i < o->count; i++)
+        if (isfinite(o->values[i])) {
+            sum += o->values[i] * o->values[i];
+            n += 1;
+        }
+    return sqrt(sum / n);
+}
+
+/* The size of an element of a gradient before terms cancel: of scores, which sum dy times a value, then
+ * times an element of a key or a query, then through its norm. The gradient of scores is 0 in a row
+ * whose weight is all at one key, and that of a norm of one feature is 0 but for its epsilon: what is
+ * left is rounding. 0: of terms that do not cancel so. */
+static double size_of_terms(const struct backward *t, int i)
+{
+    const struct operand *o = t->d.operands;
+    const double value_dim = o[OPERAND_V].size[3], head_dim = o[OPERAND_Q].size[3];
+    const double scores = mean_size(&t->dy) * mean_size(&o[OPERAND_V]) * sqrt(value_dim);
+    const double scale = t->d.p->scale != 0 ? fabs(t->d.p->scale) : 1 / sqrt(head_dim);
+    const bool q_norm = o[OPERAND_Q_NORM].view, k_norm = o[OPERAND_K_NORM].view;
+    const double q = mean_size(&o[q_norm ? OPERAND_Q_NORM : OPERAND_Q]);
+    const double k = mean_size(&o[k_norm ? OPERAND_K_NORM : OPERAND_K]);
+    switch (i) {
+    case GRADIENT_Q:
+        return scores * scale * k * (q_norm ? q / mean_size(&o[OPERAND_Q]) : 1);
+    case GRADIENT_K:
+        return scores * scale * q * (k_norm ? k / mean_size(&o[OPERAND_K]) : 1);
+    case GRADIENT_MASK:
+        return scores;
+    default:
+        return 0;
+    }
+}
+
 /* The worst error of a row, against its own norm or, where most of its terms cancel out, that of a
- * row of the tensor on average. A tensor that should be 0 must be 0. */
-static double worst_row(const struct operand *o, const double *want, size_t *worst)
+ * row of the tensor on average or a tenth of the size of terms. A tensor that should be 0 must be 0. */
+static double worst_row(const struct operand *o, const double *want, double terms, size_t *worst)
 {
     const size_t width = o->size[o->rank - 1], rows = o->count / width;
     double all = 0, most = 0;
     for (size_t i = 0; i < o->count; i++)
         all += isfinite(want[i]) ? want[i] * want[i] / (double)rows : 0;
+    if (all > 0)
+        all = fmax(all, 0.01 * terms * terms * (double)width);
     for (size_t r = 0; r < rows; r++) {
         double error = 0, norm = 0;
         for (size_t i = r * width; i < (r + 1) * width; i++) {
@@ -146,7 +185,7 @@ static bool compare(const struct backward *t, const char *how, struct worst *wor
         size_t row = 0;
         if (!o->view)
             continue;
-        const double nmse = worst_row(o, t->want[i], &row);
+        const double nmse = worst_row(o, t->want[i], size_of_terms(t, i), &row);
         if (worst && nmse > worst->nmse[o->dtype]) {
             worst->nmse[o->dtype] = nmse;
             snprintf(worst->where[o->dtype], sizeof worst->where[0], "gradient of %s, seed %llu",
