@@ -458,6 +458,75 @@ def bert_rows(config, t, ids, first=0):
     return np.array(rows)
 
 
+MODERNBERT = {
+    "model_type": "modernbert",
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": 4,
+    "num_attention_heads": HEADS,
+    "vocab_size": TOKENS,
+    "max_position_embeddings": 64,
+    "norm_eps": 1e-5,
+    "hidden_activation": "gelu",
+    "global_attn_every_n_layers": 3,
+    "local_attention": 6,
+    "global_rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0),
+}
+
+
+def modernbert_shapes(config):
+    shapes = {"embeddings.tok_embeddings.weight": (TOKENS, WIDTH)}
+    norms = ["embeddings.norm", "final_norm"]
+    for i in range(config["num_hidden_layers"]):
+        at = f"layers.{i}."
+        shapes[f"{at}attn.Wqkv.weight"] = (3 * WIDTH, WIDTH)
+        shapes[f"{at}attn.Wo.weight"] = (WIDTH, WIDTH)
+        shapes[f"{at}mlp.Wi.weight"] = (2 * INNER, WIDTH)
+        shapes[f"{at}mlp.Wo.weight"] = (WIDTH, INNER)
+        norms += [f"{at}mlp_norm"] + [f"{at}attn_norm"] * (i > 0)
+    return {**shapes, **{f"{name}.weight": (WIDTH,) for name in norms}}
+
+
+def modernbert_rows(config, t, ids):
+    n_head, near = config["num_attention_heads"], config["local_attention"] // 2
+
+    def norm(name, x):
+        return layer_norm(x, t[f"{name}.weight"], 0.0, config["norm_eps"])
+
+    rows = [norm("embeddings.norm", t["embeddings.tok_embeddings.weight"][i]) for i in ids]
+    for layer in range(config["num_hidden_layers"]):
+        at = f"layers.{layer}."
+        local = bool(layer % config["global_attn_every_n_layers"])
+        base = config["local_rope_theta" if local else "global_rope_theta"]
+        half = WIDTH // n_head // 2
+        frequencies = [base ** (-i / half) for i in range(half)]
+        heads = []
+        for i, x in enumerate(rows):
+            x = norm(f"{at}attn_norm", x) if layer else x
+            q, k, v = of(t, f"{at}attn.Wqkv")(x).reshape(3, n_head, -1)
+            q, k = ([turn(y, i, frequencies, 1.0) for y in z] for z in (q, k))
+            heads.append((q, k, v))
+        new = []
+        for i, x in enumerate(rows):
+            seen = [j for j in range(len(rows)) if not local or abs(i - j) <= near]
+            out = [
+                mix(
+                    heads[i][0][h],
+                    [heads[j][1][h] for j in seen],
+                    [heads[j][2][h] for j in seen],
+                    (2 * half) ** -0.5,
+                )
+                for h in range(n_head)
+            ]
+            x = x + of(t, f"{at}attn.Wo")(np.concatenate(out))
+            inner, gate = np.split(of(t, f"{at}mlp.Wi")(norm(f"{at}mlp_norm", x)), 2)
+            new.append(x + of(t, f"{at}mlp.Wo")(gelu(inner) * gate))
+        rows = new
+    return np.array([norm("final_norm", x) for x in rows])
+
+
 def embedding(rows, kind="mean", normalised=True):
     x = rows.mean(0) if kind == "mean" else rows[0]
     return x / math.sqrt(x @ x) if normalised else x

@@ -386,6 +386,65 @@ def test_bert_of_transformers(device, bert, tmp_path, kind):
     assert np.array_equal(again.embed([IDS]), got)
 
 
+@pytest.fixture(scope="module")
+def modernbert(tmp_path_factory):
+    rng = np.random.default_rng(11)
+    tensors = tiny.matrices(rng, tiny.modernbert_shapes(tiny.MODERNBERT))
+    return tiny.write_folder(tmp_path_factory.mktemp("m"), tiny.MODERNBERT, tensors), tensors
+
+
+def test_modernbert(device, modernbert, tmp_path):
+    folder, tensors = modernbert
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = vkattn.models.load(folder, device=device)
+    assert model.max_length == 64 and model.unused == []
+    texts = [IDS, IDS[:3], (IDS * 9)[:64]]
+    want = [tiny.embedding(tiny.modernbert_rows(tiny.MODERNBERT, tensors, x)) for x in texts]
+    assert np.abs(model.embed(texts) - want).max() < 2e-6
+    below = {f"model.{name}": x for name, x in tensors.items()}
+    below["head.dense.weight"] = np.ones((tiny.WIDTH, tiny.WIDTH), np.float32)
+    config = {
+        **tiny.MODERNBERT,
+        "layer_types": ["full_attention"] + 3 * ["sliding_attention"],
+        "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 500.0}},
+    }
+    model = vkattn.models.load(tiny.write_folder(tmp_path, config, below), device=device)
+    assert model.unused == ["head.dense.weight"]
+    same = {**tiny.MODERNBERT, "global_attn_every_n_layers": 9, "local_rope_theta": 500.0}
+    want = tiny.embedding(tiny.modernbert_rows(same, tensors, IDS))
+    assert np.abs(model.embed([IDS])[0] - want).max() < 2e-6
+    for change, sentence in (
+        ({"layer_types": ["full_attention"]}, "layer_types .* is not supported"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling .* is not supported"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type 'yarn'"),
+        ({"hidden_activation": "quick"}, "hidden_activation 'quick' is not supported"),
+        ({"num_attention_heads": 3}, "num_attention_heads"),
+    ):
+        with pytest.raises((vkattn.UnsupportedError, vkattn.FileError), match=sentence):
+            vkattn.models.load(
+                tiny.write_folder(tmp_path, {**tiny.MODERNBERT, **change}, tensors), device=device
+            )
+
+
+def test_modernbert_of_transformers(device, modernbert, tmp_path):
+    reason = "transformers WITH torch IS NOT INSTALLED: ModernBERT WAS NOT COMPARED WITH IT"
+    torch = pytest.importorskip("torch", reason=reason)
+    auto = pytest.importorskip("transformers", reason=reason)
+    folder = modernbert[0]
+    their = auto.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    ids = (IDS * 9)[:40]
+    with torch.no_grad():
+        rows = their(torch.tensor([ids])).last_hidden_state[0].double().numpy()
+    got = vkattn.models.load(folder, device=device).embed([ids])
+    assert np.abs(got[0] - tiny.embedding(rows)).max() < 2e-6
+    their.save_pretrained(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = vkattn.models.load(tmp_path, device=device)
+    assert np.array_equal(again.embed([ids]), got)
+
+
 # ---- What is refused, named or shown ------------------------------------------------------------
 
 

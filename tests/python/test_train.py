@@ -20,9 +20,12 @@ def test_attention_backward(device, rng):
     plan = vkattn.Plan(device)
     plan.attention(q, k, v, out, log_sum_exp=sums, **options)
     plan.attention_backward(
-        q, k, v, out, device.tensor(weight), log_sum_exp=sums, mask_gradient=vkattn.Accumulate(bias),
-        **{name + "_gradient": tensor for name, tensor in gradients.items()}, **options,
-    )  # fmt: skip
+        *(q, k, v, out, device.tensor(weight)),
+        log_sum_exp=sums,
+        mask_gradient=vkattn.Accumulate(bias),
+        **{name + "_gradient": tensor for name, tensor in gradients.items()},
+        **options,
+    )
     plan.finish()
     plan.run()
 
@@ -105,7 +108,8 @@ def test_other_backwards(device, rng):
     assert np.abs(drow.read() - g.sum(0)).max() < 1e-5
     a64, g64 = a.astype(np.float64), g.astype(np.float64)
     r = 1 / np.sqrt((a64**2).mean(-1, keepdims=True) + 1e-5)
-    assert np.abs(dn.read() - r * (g64 - a64 * r * r * (g64 * a64).mean(-1, keepdims=True))).max() < 1e-5
+    want = r * (g64 - a64 * r * r * (g64 * a64).mean(-1, keepdims=True))
+    assert np.abs(dn.read() - want).max() < 1e-5
     table = np.zeros((4, 6))
     np.add.at(table, ids, 2 * g64)
     assert np.abs(dt.read() - table).max() < 1e-5
@@ -127,7 +131,7 @@ def test_refused(device):
         plan.activation_backward("x", x, "relu")
     with pytest.raises(vkattn.InvalidError, match="mask"):
         q = device.empty((1, 1, 2, 4))
-        out, sums, hidden = device.empty((1, 1, 2, 4)), device.empty((1, 1, 2)), device.empty((2, 2))
+        out, sums, hidden = (device.empty(n) for n in ((1, 1, 2, 4), (1, 1, 2), (2, 2)))
         plan.attention_backward(
             q, q, q, out, out, log_sum_exp=sums, mask=np.ones((2, 2), bool), mask_gradient=hidden
         )

@@ -15,6 +15,7 @@
 | gpt2 | `GPT2` | random weights |
 | gpt_neox | `GPTNeoX` | random weights |
 | bert, roberta, xlm-roberta, distilbert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2 |
+| modernbert | `ModernBert`, the same | random weights |
 
 A checkpoint is a folder with config.json and safetensors files, or a GGUF file, whose quantised
 weights stay as they are. What a model has and this package does not know is refused with a
@@ -27,6 +28,7 @@ from ._decoder import Decoder
 from ._gpt2 import GPT2
 from ._llama import Llama
 from ._load import load
+from ._modernbert import ModernBert
 from ._neox import GPTNeoX
 
-__all__ = ["GPT2", "Bert", "Decoder", "GPTNeoX", "Llama", "load"]
+__all__ = ["GPT2", "Bert", "Decoder", "GPTNeoX", "Llama", "ModernBert", "load"]
