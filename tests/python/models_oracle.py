@@ -527,6 +527,85 @@ def modernbert_rows(config, t, ids):
     return np.array([norm("final_norm", x) for x in rows])
 
 
+T5 = {
+    "model_type": "t5",
+    "d_model": WIDTH,
+    "d_kv": 12,
+    "d_ff": INNER,
+    "num_layers": LAYERS,
+    "num_heads": HEADS,
+    "vocab_size": TOKENS,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+    "layer_norm_epsilon": 1e-6,
+    "feed_forward_proj": "gated-gelu",
+    "n_positions": 48,
+}
+
+
+def t5_shapes(config):
+    heads = config["num_heads"] * config["d_kv"]
+    shapes = {"shared.weight": (TOKENS, WIDTH), "encoder.final_layer_norm.weight": (WIDTH,)}
+    ups = ("wi_0", "wi_1") if config["feed_forward_proj"].startswith("gated") else ("wi",)
+    for i in range(config["num_layers"]):
+        at = f"encoder.block.{i}.layer."
+        for x in "qkv":
+            shapes[f"{at}0.SelfAttention.{x}.weight"] = (heads, WIDTH)
+        shapes[f"{at}0.SelfAttention.o.weight"] = (WIDTH, heads)
+        for x in ups:
+            shapes[f"{at}1.DenseReluDense.{x}.weight"] = (INNER, WIDTH)
+        shapes[f"{at}1.DenseReluDense.wo.weight"] = (WIDTH, INNER)
+        shapes[f"{at}0.layer_norm.weight"] = shapes[f"{at}1.layer_norm.weight"] = (WIDTH,)
+    name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    shapes[name] = (config["relative_attention_num_buckets"], config["num_heads"])
+    return shapes
+
+
+def t5_bucket(distance, n_bucket, most):
+    """Of a key `distance` behind the query (before it: below 0)."""
+    n_bucket //= 2
+    first = n_bucket if distance > 0 else 0
+    distance, near = abs(distance), n_bucket // 2
+    if distance < near:
+        return first + distance
+    far = near + int(math.log(distance / near) / math.log(most / near) * (n_bucket - near))
+    return first + min(far, n_bucket - 1)
+
+
+def t5_rows(config, t, ids):
+    n_head, eps = config["num_heads"], config["layer_norm_epsilon"]
+    n_bucket = config["relative_attention_num_buckets"]
+    most = config["relative_attention_max_distance"]
+    bias = t["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+    rows = [t["shared.weight"][i].astype(np.float64) for i in ids]
+    for layer in range(config["num_layers"]):
+        at = f"encoder.block.{layer}.layer."
+        normed = [rms(x, t[f"{at}0.layer_norm.weight"], eps) for x in rows]
+        q, k, v = (
+            [of(t, f"{at}0.SelfAttention.{name}")(x).reshape(n_head, -1) for x in normed]
+            for name in "qkv"
+        )
+        new = []
+        for i, x in enumerate(rows):
+            out = []
+            for h in range(n_head):
+                s = np.array([
+                    k[j][h] @ q[i][h] + bias[t5_bucket(j - i, n_bucket, most), h]
+                    for j in range(len(rows))
+                ])
+                w = np.exp(s - s.max())
+                out.append(w / w.sum() @ np.array([y[h] for y in v]))
+            x = x + of(t, f"{at}0.SelfAttention.o")(np.concatenate(out))
+            y, dense = rms(x, t[f"{at}1.layer_norm.weight"], eps), f"{at}1.DenseReluDense."
+            if config["feed_forward_proj"] == "relu":
+                y = np.maximum(of(t, f"{dense}wi")(y), 0)
+            else:
+                y = gelu_tanh(of(t, f"{dense}wi_0")(y)) * of(t, f"{dense}wi_1")(y)
+            new.append(x + of(t, f"{dense}wo")(y))
+        rows = new
+    return np.array([rms(x, t["encoder.final_layer_norm.weight"], eps) for x in rows])
+
+
 def embedding(rows, kind="mean", normalised=True):
     x = rows.mean(0) if kind == "mean" else rows[0]
     return x / math.sqrt(x @ x) if normalised else x

@@ -445,6 +445,49 @@ def test_modernbert_of_transformers(device, modernbert, tmp_path):
     assert np.array_equal(again.embed([ids]), got)
 
 
+@pytest.mark.parametrize("words", ["gated-gelu", "relu"])
+def test_t5(device, tmp_path, words):
+    config = {**tiny.T5, "feed_forward_proj": words}
+    tensors = tiny.matrices(np.random.default_rng(13), tiny.t5_shapes(config))
+    named = {**tensors, "decoder.final_layer_norm.weight": np.ones(tiny.WIDTH, np.float32)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = vkattn.models.load(tiny.write_folder(tmp_path, config, named), device=device)
+    assert model.unused == ["decoder.final_layer_norm.weight"]
+    texts = [IDS, IDS[:3], (IDS * 9)[:48]]
+    want = [tiny.embedding(tiny.t5_rows(config, tensors, x)) for x in texts]
+    assert np.abs(model.embed(texts) - want).max() < 5e-6
+    for change, sentence in (
+        ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj 'gated-tanh' is not supported"),
+        ({"relative_attention_num_buckets": 6}, "6 relative_attention_num_buckets"),
+        ({"tied": True}, "it is not known what 'tied' would change"),
+    ):
+        folder = tiny.write_folder(tmp_path, {**config, **change}, tensors)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises((vkattn.UnsupportedError, UserWarning), match=sentence):
+                vkattn.models.load(folder, device=device)
+
+
+def test_t5_of_transformers(device, tmp_path):
+    reason = "transformers WITH torch IS NOT INSTALLED: T5 WAS NOT COMPARED WITH IT"
+    torch = pytest.importorskip("torch", reason=reason)
+    auto = pytest.importorskip("transformers", reason=reason)
+    tensors = tiny.matrices(np.random.default_rng(13), tiny.t5_shapes(tiny.T5))
+    folder = tiny.write_folder(tmp_path / "given", tiny.T5, tensors)
+    their = auto.T5EncoderModel.from_pretrained(folder).eval()
+    ids = (IDS * 9)[:48]
+    with torch.no_grad():
+        rows = their(torch.tensor([ids])).last_hidden_state[0].double().numpy()
+    got = vkattn.models.load(folder, device=device).embed([ids])
+    assert np.abs(got[0] - tiny.embedding(rows)).max() < 5e-6
+    their.save_pretrained(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = vkattn.models.load(tmp_path, device=device)
+    assert np.array_equal(again.embed([ids]), got)
+
+
 # ---- What is refused, named or shown ------------------------------------------------------------
 
 

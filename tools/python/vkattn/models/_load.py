@@ -18,7 +18,10 @@ from ._llama import ARCHITECTURES, MODEL_TYPES, Llama, sizes_of_config, sizes_of
 from ._modernbert import ModernBert
 from ._neox import GPTNeoX
 from ._source import FolderWeights, GGUFWeights, Keys
+from ._t5 import T5Encoder
 from ._text import Text
+
+ENCODERS = (*BERT_TYPES, "modernbert", "t5")
 
 # Keys that do not change what a model computes here: of training, of texts, of how it was stored.
 _INERT = {
@@ -90,7 +93,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
-    known = (*MODEL_TYPES, "gpt2", "gpt_neox", *BERT_TYPES, "modernbert")
+    known = (*MODEL_TYPES, "gpt2", "gpt_neox", *ENCODERS)
     if kind not in known:
         raise UnsupportedError(
             f"{where}: model_type {shown(kind)} is not supported; expected one of"
@@ -99,7 +102,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     keys.only("quantization_config")
     stop = keys.values.get("eos_token_id")
     generation = os.path.join(folder, "generation_config.json")
-    if kind not in (*BERT_TYPES, "modernbert") and os.path.isfile(generation):
+    if kind not in ENCODERS and os.path.isfile(generation):
         stop = read_json_file(generation).get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
     sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
@@ -110,8 +113,9 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
             model = Llama(weights, sizes, 0, stops, text)
         elif kind in ("gpt2", "gpt_neox"):
             model = (GPT2 if kind == "gpt2" else GPTNeoX)(weights, keys, stops, text)
-        elif kind == "modernbert":
-            model = ModernBert(weights, keys, pooling_of(folder), text)
+        elif kind in ("modernbert", "t5"):
+            encoder = ModernBert if kind == "modernbert" else T5Encoder
+            model = encoder(weights, keys, pooling_of(folder), text)
         else:
             model = Bert(weights, keys, kind, pooling_of(folder), text)
     finally:

@@ -1,0 +1,126 @@
+"""T5's encoder: attention by learnt biases of distances, without a scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._config import shown
+from .._errors import UnsupportedError
+from .._tensor import Tensor
+from ._bert import Bert, Pooling
+from ._graph import Graph
+from ._llama import ACTIVATIONS
+from ._source import Keys, Weights
+from ._text import Text
+
+_INERT = ("decoder.", "lm_head.", "encoder.embed_tokens.", "classification_head.", "classifier.")
+_INERT_KEYS = (
+    *("dropout_rate", "initializer_factor", "num_decoder_layers", "dense_act_fn", "is_gated_act"),
+    *("scale_decoder_outputs", "tie_word_embeddings", "is_decoder"),
+)
+
+
+class _Block:
+    def __init__(self, weights: Weights, at: str, model: T5Encoder) -> None:
+        width, heads, inner = model.width, model.n_head * model.head_dim, model.inner
+        attention, dense = f"{at}0.SelfAttention.", f"{at}1.DenseReluDense."
+        self.attn_norm = model.norm_of(weights, f"{at}0.layer_norm")
+        self.qkv = [weights.linear(attention + x, heads, width, bias=False) for x in "qkv"]
+        self.o = weights.linear(f"{attention}o", width, heads, bias=False)
+        self.norm = model.norm_of(weights, f"{at}1.layer_norm")
+        ups = ("wi_0", "wi_1") if model.gated else ("wi",)
+        self.up = [weights.linear(dense + x, inner, width, bias=False) for x in ups]
+        self.down = weights.linear(f"{dense}wo", width, inner, bias=False)
+
+
+def buckets(rows: int, n_bucket: int, most: int) -> np.ndarray:
+    """The bias of key j for query i is that of bucket [i][j]: half of them for keys behind the query;
+    each near distance has its own, and further ones share them by their logarithm up to `most`."""
+    distance = np.arange(rows)[None, :] - np.arange(rows)[:, None]
+    half, far = n_bucket // 2, np.abs(distance)
+    near = half // 2
+    ratio = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(near))
+    shared = near + (ratio / np.float32(np.log(most / near)) * (half - near)).astype(np.int64)
+    return (distance > 0) * half + np.where(far < near, far, np.minimum(shared, half - 1))
+
+
+class T5Encoder(Bert):
+    """The encoder of T5EncoderModel or T5ForConditionalGeneration, or a folder of
+    sentence-transformers. See `vkattn.models.load`."""
+
+    def __init__(self, weights: Weights, keys: Keys, pooling: Pooling, text: Text) -> None:
+        self.device = weights.device
+        self.pooling = pooling
+        self.text = text
+        self.width = keys.size("d_model")
+        self.head_dim = keys.size("d_kv")
+        self.inner = keys.size("d_ff")
+        self.n_layer = keys.size("num_layers")
+        self.n_head = keys.size("num_heads")
+        self.n_token = keys.size("vocab_size")
+        self.n_bucket = keys.size("relative_attention_num_buckets", 32)
+        self.furthest = keys.size("relative_attention_max_distance", 128)
+        self.epsilon = keys.positive("layer_norm_epsilon", 1e-6)
+        self.padding = None
+        most = keys.size("n_positions", 512)  # no more was tried; the biases have no end
+        self.max_length = text.most = min(pooling.max_length or most, most)
+        words = keys.get("feed_forward_proj", str, "relu")
+        self.gated = words.startswith("gated-")
+        activation = words.removeprefix("gated-")
+        if words == "gated-gelu":
+            activation = "gelu_new"
+        if activation not in ACTIVATIONS:
+            raise UnsupportedError(
+                f"{keys.where}: feed_forward_proj {shown(words)} is not supported"
+            )
+        self.activation = ACTIVATIONS[activation]
+        if self.n_bucket % 4 or self.furthest <= self.n_bucket // 4:
+            raise UnsupportedError(
+                f"{keys.where}: {self.n_bucket} relative_attention_num_buckets up to"
+                f" {self.furthest} are not supported"
+            )
+        for key in _INERT_KEYS:
+            keys.left.discard(key)
+        self.embedding = weights.matrix("shared.weight", self.n_token, self.width)
+        at = "encoder.block."
+        self.blocks = [  # type: ignore[assignment]
+            _Block(weights, f"{at}{i}.layer.", self) for i in range(self.n_layer)
+        ]
+        name = f"{at}0.layer.0.SelfAttention.relative_attention_bias.weight"
+        self.biases = weights.matrix(name, self.n_bucket, self.n_head).read().astype(np.float32)
+        self.norm = self.norm_of(weights, "encoder.final_layer_norm")
+        weights.finish(lambda name: name.startswith(_INERT))
+        self.unused = weights.unused
+        self._recorded = {}
+
+    def norm_of(self, weights: Weights, name: str) -> dict[str, object]:
+        weight = weights.vector(f"{name}.weight", self.width)
+        return {"kind": "rms", "epsilon": self.epsilon, "weight": weight}
+
+    def add(self, graph: Graph, ids: Tensor, lengths: Tensor) -> Tensor:
+        """The encoder's last rows [batch][rows][width]."""
+        plan, width = graph.plan, self.width
+        table = self.biases[buckets(graph.rows, self.n_bucket, self.furthest)]
+        mask = self.device.tensor(np.ascontiguousarray(table.transpose(2, 0, 1)[None]))
+        x = graph.gather(self.embedding, ids)
+        y, added = graph.make(width), graph.make(width)
+        q, k, v, context = (graph.make(self.n_head * self.head_dim) for _ in range(4))
+        heads = [graph.heads(t, self.n_head) for t in (q, k, v, context)]
+        inner = [graph.make(self.inner) for _ in range(1 + self.gated)]
+        for i, block in enumerate(self.blocks):
+            if i:
+                plan.norm(added, y, residual=x, sum=x, **block.attn_norm)
+            else:
+                plan.norm(x, y, **block.attn_norm)
+            for by, output in zip(block.qkv, (q, k, v)):
+                graph.linear(y, by, output)
+            plan.attention(*heads, mask=mask, scale=1.0, kv_length=lengths)
+            graph.linear(context, block.o, added)
+            plan.norm(added, y, residual=x, sum=x, **block.norm)
+            for by, output in zip(block.up, inner):
+                graph.linear(y, by, output)
+            multiplier = inner[1] if self.gated else None
+            plan.activation(inner[0], inner[0], self.activation, multiplier=multiplier)
+            graph.linear(inner[0], block.down, added)
+        plan.norm(added, y, residual=x, **self.norm)
+        return y
