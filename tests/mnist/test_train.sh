@@ -1,12 +1,14 @@
 #!/bin/sh
 # vkattn-mnist train: the losses of PyTorch, the same bytes each time and after going on with a file,
-# a page, and input that must be refused. Usage: test_train.sh VKATTN_MNIST. Exits 77 where there is no
-# usable Vulkan device. SPDX-License-Identifier: MIT
+# a page, and input that must be refused. Usage: test_train.sh VKATTN_MNIST [MODEL...], by default all
+# three. Exits 77 where there is no usable Vulkan device. SPDX-License-Identifier: MIT
 set -u
 export LC_ALL=C
 
 mnist=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 data=$(cd "$(dirname "$0")" && pwd)
+shift
+models=${*:-documented executed mlp}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -86,7 +88,7 @@ losses()
     tail -c 32 "$1" | od -An -v -t f4 | tr -s ' ' '\n' | sed '/^$/d'
 }
 
-for model in documented executed mlp; do
+for model in $models; do
     expect 0 '^epoch 2/2: loss ' $digits --model $model --epochs 2 --output whole --html p.html
     accuracy=$(tail -n 1 out)
     losses whole >got
