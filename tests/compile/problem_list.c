@@ -75,20 +75,23 @@ fail:
     return status;
 }
 
-/* Adds the pipelines of a plan that was made with a status; false where it is an error. */
+/* Adds the pipelines of a plan that was made with a status, or the sentence of one that the device
+ * cannot run; false where it is another error, or there is no room. */
 static bool list_plan(struct vka_device *device, struct vka_plan *plan, enum vka_status status,
                       enum vka_dtype dtype, const char *name, struct pipeline_list *list)
 {
-    size_t used = strlen(list->unsupported);
-    if (status == VKA_OK)
+    const size_t used = strlen(list->unsupported), room = sizeof list->unsupported - used;
+    if (status == VKA_OK) {
         pipeline_list_add(list, plan, dtype, name);
-    else if (status == VKA_UNSUPPORTED)
-        snprintf(list->unsupported + used, sizeof list->unsupported - used, "%s: %s\n", name,
-                 vka_device_error(device));
-    else
-        fprintf(stderr, "no plan of %s: %s: %s\n", name, vka_status_name(status),
-                vka_device_error(device));
-    return status == VKA_OK || status == VKA_UNSUPPORTED;
+        return true;
+    }
+    if (status == VKA_UNSUPPORTED && (size_t)snprintf(list->unsupported + used, room, "%s: %s\n",
+                                                      name, vka_device_error(device)) < room)
+        return true;
+    fprintf(stderr, "no plan of %s: %s: %s\n", name, vka_status_name(status),
+            vka_device_error(device));
+    list->unsupported[used] = '\0';
+    return false;
 }
 
 /* The plan is only looked at: finishing it would record and allocate. */

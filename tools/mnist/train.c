@@ -24,17 +24,15 @@ static const char usage[] =
     "                          --model documented|executed|mlp | --resume MODEL.safetensors\n"
     "                          [--epochs N] [--batch N] [--lr X] [--seed N] [--html OUT.html]\n"
     "                          [--test-images IMAGES --test-labels LABELS]\n"
-    "                          [--device INDEX|NAME] [--validate] [--no-cache] [--timeout "
-    "SECONDS]\n"
+    "                          [--device INDEX|NAME] [--validate] [--no-cache]\n"
+    "                          [--timeout SECONDS]\n"
     "\n"
-    "Trains a model for vkattn-mnist by Adam on the cross-entropy, and closes with the accuracy "
-    "on\n"
-    "the test digits, or on its own without them. The same bytes each time on one device and "
+    "Trains a model for vkattn-mnist by Adam on the cross-entropy, and closes with the accuracy\n"
+    "on the test digits, or on its own without them. The same bytes each time on one device and\n"
     "driver.\n"
-    "  --model NAME   documented: 16 heads over the 16 patches; executed: over the 49 pixels of a\n"
-    "                 patch; mlp: 784 hidden units, no attention\n"
-    "  --resume FILE  goes on with a training; its model, batch, rate and seed are those of the "
-    "file\n"
+    "  --model NAME   documented: 16 heads over the 16 patches; executed: over the 49 pixels of\n"
+    "                 a patch; mlp: 784 hidden units, no attention\n"
+    "  --resume FILE  goes on with a training; its model, batch, rate and seed are the file's\n"
     "  --epochs N     in all, also with --resume; 5. 0 writes the model as it begins\n"
     "  --batch N      images of a step; 64\n"
     "  --lr X         learning rate; 0.003\n"
@@ -42,7 +40,7 @@ static const char usage[] =
     "  --output FILE  written after each epoch; vkattn-mnist reads it, and --resume\n"
     "  --html FILE    a page with the loss of each step\n";
 
-/* Numbers that are not given are 0, the kind and the seed -1. */
+/* Of what is not given, kind and seed are -1, batch and learning_rate 0; epochs is 5. */
 struct train_options {
     const char *images, *labels, *test_images, *test_labels, *resume, *output, *html;
     int kind;
@@ -109,7 +107,7 @@ static bool check_given(const struct train_options *o)
 
 static bool read_options(int argc, char **argv, struct train_options *o)
 {
-    uint32_t seed[2] = {UINT32_MAX, 0};
+    uint32_t seed = UINT32_MAX; /* not given */
     const struct option_spec specs[] = {
         {"images", OPTION_TEXT, &o->images, 0, 0, NULL},
         {"labels", OPTION_TEXT, &o->labels, 0, 0, NULL},
@@ -120,7 +118,7 @@ static bool read_options(int argc, char **argv, struct train_options *o)
         {"epochs", OPTION_U32, &o->epochs, 0, TRAIN_MAX_EPOCHS, NULL},
         {"batch", OPTION_U32, &o->batch, 1, TRAIN_MAX_BATCH, NULL},
         {"lr", OPTION_NUMBER, &o->learning_rate, 0, 0, NULL},
-        {"seed", OPTION_U32, &seed[0], 0, UINT32_MAX - 1, NULL},
+        {"seed", OPTION_U32, &seed, 0, UINT32_MAX - 1, NULL},
         {"output", OPTION_TEXT, &o->output, 0, 0, NULL},
         {"html", OPTION_TEXT, &o->html, 0, 0, NULL},
         {"help", OPTION_FLAG, &o->help, 0, 0, NULL},
@@ -131,7 +129,7 @@ static bool read_options(int argc, char **argv, struct train_options *o)
     *o = (struct train_options){.kind = -1, .epochs = 5, .device = DEVICE_OPTIONS_DEFAULT};
     if (!options_parse_only(argc, argv, specs))
         return false;
-    o->seed = seed[0] == UINT32_MAX ? -1 : (int64_t)seed[0];
+    o->seed = seed == UINT32_MAX ? -1 : (int64_t)seed;
     return o->help || (check_given(o) && check_files(o));
 }
 
@@ -199,11 +197,6 @@ static enum tool_exit resume(struct train *t)
     return TOOL_OK;
 }
 
-static uint64_t steps_of_epoch(const struct train *t)
-{
-    return (t->progress.count - 1) / t->progress.batch + 1;
-}
-
 /* Reads all files before a device is opened: bad input is reported even if there is no device. */
 static enum tool_exit read_files(struct train *t)
 {
@@ -234,9 +227,9 @@ static enum tool_exit read_files(struct train *t)
     code = o->resume ? resume(t) : make_model(t);
     if (code == TOOL_MEMORY)
         tool_error("out of memory");
-    if (code == TOOL_OK && steps_of_epoch(t) * o->epochs > INT32_MAX) {
+    if (code == TOOL_OK && train_steps_of_epoch(&t->progress) * o->epochs > INT32_MAX) {
         tool_error("--epochs: expected fewer than 2^31 steps in all, got %u epochs of %llu",
-                   (unsigned)o->epochs, (unsigned long long)steps_of_epoch(t));
+                   (unsigned)o->epochs, (unsigned long long)train_steps_of_epoch(&t->progress));
         code = TOOL_USAGE;
     }
     return code;
@@ -246,7 +239,7 @@ static enum tool_exit read_files(struct train *t)
 
 static bool allocate(struct train *t)
 {
-    const uint64_t steps = steps_of_epoch(t) * t->options.epochs;
+    const uint64_t steps = train_steps_of_epoch(&t->progress) * t->options.epochs;
     const size_t n_pixel = (size_t)t->images.rows * t->images.cols;
     float *losses = realloc(t->progress.losses, steps * sizeof *losses + 1);
 

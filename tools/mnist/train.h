@@ -29,6 +29,9 @@ struct train_progress {
     float *losses; /* [state.step], the mean of each batch before its step */
 };
 
+/* The last step of an epoch may have fewer images. */
+uint64_t train_steps_of_epoch(const struct train_progress *progress);
+
 /* The names of --model, which end with NULL. */
 extern const char *const train_kinds[];
 

@@ -13,6 +13,11 @@ const char *const train_kinds[] = {"documented", "executed", "mlp", NULL};
 #define SECOND "second_moment."
 #define LOSSES "losses"
 
+uint64_t train_steps_of_epoch(const struct train_progress *p)
+{
+    return (p->count - 1) / p->batch + 1;
+}
+
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 enum vka_status train_write(const char *path, const struct model *model,
@@ -76,7 +81,7 @@ static bool read_training(const json_t *object, struct train_progress *p)
         !read_whole(object, "step", 0, INT32_MAX, &step))
         return false;
     p->state.step = (int32_t)step;
-    return step == (uint64_t)p->epochs * ((p->count - 1) / p->batch + 1);
+    return step == p->epochs * train_steps_of_epoch(p);
 }
 
 /* Finite, as a training that went wrong cannot go on. */

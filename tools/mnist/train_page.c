@@ -92,7 +92,7 @@ static void put_epochs(FILE *out, const struct plot *p, uint32_t steps)
 static void put_plot(FILE *out, const struct train_progress *progress)
 {
     struct plot p = {.losses = progress->losses, .n = (uint32_t)progress->state.step};
-    const uint32_t steps = p.n / progress->epochs;
+    const uint32_t steps = (uint32_t)train_steps_of_epoch(progress);
 
     for (uint32_t i = 0; i < p.n; i++)
         p.most = fmax(p.most, (double)p.losses[i]);

@@ -277,6 +277,7 @@ def read_torch(module: Any) -> Arguments:
             raise TypeError(
                 f"module: expected a torch.nn.MultiheadAttention, got {type(module).__name__}"
             )
+
     def host(parameter: Any) -> Any:
         return None if parameter is None else parameter.detach().cpu()
 
