@@ -350,40 +350,33 @@ def test_distilbert(device, bert, tmp_path):
         vkattn.models.load(tiny.write_folder(tmp_path, config, tensors), device=device)
 
 
-def test_distilbert_of_transformers(device, bert, tmp_path):
-    reason = "transformers WITH torch IS NOT INSTALLED: DistilBERT WAS NOT COMPARED WITH IT"
+def compare_encoder(device, folder, tmp_path, ids, limit, auto="AutoModel"):
+    """The embedding of ids against transformers, and again of what that saves, without a warning."""
+    reason = "transformers WITH torch IS NOT INSTALLED: ENCODERS WERE NOT COMPARED WITH IT"
     torch = pytest.importorskip("torch", reason=reason)
-    auto = pytest.importorskip("transformers", reason=reason)
-    folder = tiny.write_folder(tmp_path / "given", *distilbert(tiny.BERT, bert[1]))
-    their = auto.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    transformers = pytest.importorskip("transformers", reason=reason)
+    their = getattr(transformers, auto).from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
-        rows = their(torch.tensor([IDS])).last_hidden_state[0].double().numpy()
-    got = vkattn.models.load(folder, device=device).embed([IDS])
-    assert np.abs(got[0] - tiny.embedding(rows)).max() < 2e-6
+        rows = their(torch.tensor([ids])).last_hidden_state[0].double().numpy()
+    got = vkattn.models.load(folder, device=device).embed([ids])
+    assert np.abs(got[0] - tiny.embedding(rows)).max() < limit
     their.save_pretrained(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = vkattn.models.load(tmp_path, device=device)
-    assert np.array_equal(again.embed([IDS]), got)
+    assert np.array_equal(again.embed([ids]), got)
+
+
+def test_distilbert_of_transformers(device, bert, tmp_path):
+    folder = tiny.write_folder(tmp_path / "given", *distilbert(tiny.BERT, bert[1]))
+    compare_encoder(device, folder, tmp_path, IDS, 2e-6)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
 def test_bert_of_transformers(device, bert, tmp_path, kind):
-    reason = "transformers WITH torch IS NOT INSTALLED: BERT WAS NOT COMPARED WITH IT"
-    torch = pytest.importorskip("torch", reason=reason)
-    auto = pytest.importorskip("transformers", reason=reason)
     config = {**tiny.BERT, "model_type": kind, "pad_token_id": 1}
     folder = tiny.write_folder(tmp_path / "given", config, bert[1])
-    their = auto.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    with torch.no_grad():
-        rows = their(torch.tensor([IDS])).last_hidden_state[0].double().numpy()
-    got = vkattn.models.load(folder, device=device).embed([IDS])
-    assert np.abs(got[0] - tiny.embedding(rows)).max() < 2e-6
-    their.save_pretrained(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        again = vkattn.models.load(tmp_path, device=device)
-    assert np.array_equal(again.embed([IDS]), got)
+    compare_encoder(device, folder, tmp_path, IDS, 2e-6)
 
 
 @pytest.fixture(scope="module")
@@ -428,21 +421,7 @@ def test_modernbert(device, modernbert, tmp_path):
 
 
 def test_modernbert_of_transformers(device, modernbert, tmp_path):
-    reason = "transformers WITH torch IS NOT INSTALLED: ModernBERT WAS NOT COMPARED WITH IT"
-    torch = pytest.importorskip("torch", reason=reason)
-    auto = pytest.importorskip("transformers", reason=reason)
-    folder = modernbert[0]
-    their = auto.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    ids = (IDS * 9)[:40]
-    with torch.no_grad():
-        rows = their(torch.tensor([ids])).last_hidden_state[0].double().numpy()
-    got = vkattn.models.load(folder, device=device).embed([ids])
-    assert np.abs(got[0] - tiny.embedding(rows)).max() < 2e-6
-    their.save_pretrained(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        again = vkattn.models.load(tmp_path, device=device)
-    assert np.array_equal(again.embed([ids]), got)
+    compare_encoder(device, modernbert[0], tmp_path, (IDS * 9)[:40], 2e-6)
 
 
 @pytest.mark.parametrize("words", ["gated-gelu", "relu"])
@@ -470,22 +449,9 @@ def test_t5(device, tmp_path, words):
 
 
 def test_t5_of_transformers(device, tmp_path):
-    reason = "transformers WITH torch IS NOT INSTALLED: T5 WAS NOT COMPARED WITH IT"
-    torch = pytest.importorskip("torch", reason=reason)
-    auto = pytest.importorskip("transformers", reason=reason)
     tensors = tiny.matrices(np.random.default_rng(13), tiny.t5_shapes(tiny.T5))
     folder = tiny.write_folder(tmp_path / "given", tiny.T5, tensors)
-    their = auto.T5EncoderModel.from_pretrained(folder).eval()
-    ids = (IDS * 9)[:48]
-    with torch.no_grad():
-        rows = their(torch.tensor([ids])).last_hidden_state[0].double().numpy()
-    got = vkattn.models.load(folder, device=device).embed([ids])
-    assert np.abs(got[0] - tiny.embedding(rows)).max() < 5e-6
-    their.save_pretrained(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        again = vkattn.models.load(tmp_path, device=device)
-    assert np.array_equal(again.embed([ids]), got)
+    compare_encoder(device, folder, tmp_path, (IDS * 9)[:48], 5e-6, "T5EncoderModel")
 
 
 # ---- What is refused, named or shown ------------------------------------------------------------

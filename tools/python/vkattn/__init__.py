@@ -40,9 +40,9 @@ from ._errors import (
 )
 from ._gguf import GGUF
 from ._layer import Layer
-from ._options import AttentionOptions, Rope
+from ._options import Accumulate, AttentionOptions, Rope
 from ._plan import Nonfinite, Pass, Plan
-from ._plan_train import Accumulate, Parameter
+from ._plan_train import Parameter
 from ._rope import rope_from_config
 from ._tensor import Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, TypedDict
+from typing import Any, Callable, TypedDict, Union
 
 from ._abi import enum_names, ffi
 from ._arrays import Array, host_array, host_integers
@@ -190,3 +190,23 @@ def pointer(tensor: Any, what: str, *, optional: bool = False) -> Any:
     if tensor is None and optional:
         return ffi.NULL
     return check_child(tensor, Tensor, what)._pointer
+
+
+@dataclasses.dataclass(frozen=True)
+class Accumulate:
+    """A gradient that is added to what the tensor holds, where a Tensor alone is replaced."""
+
+    tensor: Tensor
+
+
+Gradient = Union[Tensor, Accumulate, None]  # None: not wanted
+
+
+def write_gradients(op: Any, gradients: dict[str, Gradient]) -> None:
+    """Into the members struct vka_gradient of a zeroed struct, within a turn."""
+    for member, gradient in gradients.items():
+        target = getattr(op, member)
+        if isinstance(gradient, Accumulate):
+            target.accumulate = True
+            gradient = gradient.tensor
+        target.tensor = pointer(gradient, member, optional=True)

@@ -13,8 +13,17 @@ from ._core import check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError
 from ._masks import Sizes
-from ._options import LAYOUTS, PATHS, AttentionOptions, Prepared, choose, pointer
-from ._plan_train import Gradient, TrainingOperations, write_gradient
+from ._options import (
+    LAYOUTS,
+    PATHS,
+    AttentionOptions,
+    Gradient,
+    Prepared,
+    choose,
+    pointer,
+    write_gradients,
+)
+from ._plan_train import TrainingOperations
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -207,8 +216,7 @@ class Plan(TrainingOperations):
             prepared.write(forward.options)
             op.forward = forward
             op.output_gradient = pointer(output_gradient, "output_gradient")
-            for member, gradient in gradients.items():
-                write_gradient(getattr(op, member), gradient, member)
+            write_gradients(op, gradients)
             return int(lib.vka_plan_add_attention_backward(self._pointer, op))
 
         self.device._core.call(add)

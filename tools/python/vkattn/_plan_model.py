@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from ._abi import enum_names, ffi, lib, new_struct
 from ._core import Child
 from ._errors import InvalidError
-from ._options import choose, pointer
+from ._options import Gradient, choose, pointer, write_gradients
 from ._tensor import Tensor
 
 NORMS = {"rms": 0, "layer": 1}
@@ -23,6 +23,7 @@ class ModelOperations(Child):
         tensors: dict[str, Tensor | None],
         optional: Sequence[str] = (),
         keep: Any = None,
+        gradients: dict[str, Gradient] | None = None,
         **numbers: Any,
     ) -> None:
         """Adds vka_<name>_op with these members. keep lives until the call has read it."""
@@ -33,6 +34,7 @@ class ModelOperations(Child):
         def add() -> int:
             for member, tensor in tensors.items():
                 setattr(op, member, pointer(tensor, member, optional=member in optional))
+            write_gradients(op, gradients or {})
             return int(getattr(lib, f"vka_plan_add_{name}")(self._pointer, op))
 
         self.device._core.call(add)

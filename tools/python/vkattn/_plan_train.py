@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Sequence, Union
+from typing import Any, Sequence
 
 from ._abi import enum_names, ffi, lib, new_struct
 from ._errors import InvalidError
-from ._options import choose, pointer
+from ._options import Accumulate, Gradient, choose, pointer
 from ._plan_model import ACTIVATIONS, NORMS, ModelOperations
 from ._tensor import Tensor
 
 OPTIMISERS = {
     name: kind for name, kind in enum_names("VKA_", "vka_optimiser").items() if "_" not in name
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Accumulate:
-    """A gradient that is added to what the tensor holds, where a Tensor alone is replaced."""
-
-    tensor: Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,17 +30,6 @@ class Parameter:
     second_moment: Tensor | None = None
 
 
-Gradient = Union[Tensor, Accumulate, None]  # None: not wanted
-
-
-def write_gradient(target: Any, gradient: Gradient, what: str) -> None:
-    """Into a zeroed struct vka_gradient, within a turn."""
-    if isinstance(gradient, Accumulate):
-        target.accumulate = True
-        gradient = gradient.tensor
-    target.tensor = pointer(gradient, what, optional=True)
-
-
 class TrainingOperations(ModelOperations):
     """Operations of vkattn_train.h. There is no tape: add the backward of each operation, last
     first, with the gradients that are wanted: tensors of the shape of what they belong to, or
@@ -60,18 +42,7 @@ class TrainingOperations(ModelOperations):
         gradients: dict[str, Gradient],
         **numbers: Any,
     ) -> None:
-        op = new_struct(f"vka_{name}_backward_op")
-        for member, number in numbers.items():
-            setattr(op, member, number)
-
-        def add() -> int:
-            for member, tensor in tensors.items():
-                setattr(op, member, pointer(tensor, member, optional=True))
-            for member, gradient in gradients.items():
-                write_gradient(getattr(op, member), gradient, member)
-            return int(getattr(lib, f"vka_plan_add_{name}_backward")(self._pointer, op))
-
-        self.device._core.call(add)
+        self._add(f"{name}_backward", tensors, tuple(tensors), gradients=gradients, **numbers)
 
     def linear_backward(
         self,
