@@ -11,8 +11,9 @@ from .._device import Device, pick_device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from ._bert import MODEL_TYPES as BERT_TYPES
-from ._bert import Bert, pooling_of
+from ._bert import Bert
 from ._decoder import Decoder
+from ._encoder import Encoder, pooling_of
 from ._gpt2 import GPT2
 from ._llama import ARCHITECTURES, MODEL_TYPES, Llama, sizes_of_config, sizes_of_gguf
 from ._modernbert import ModernBert
@@ -68,7 +69,7 @@ _INERT_GGUF = ("general.", "tokenizer.", "quantize.", "mradermacher.")
 
 def load(
     path: str | os.PathLike[str], *, device: Device | None = None, dtype: str | None = None
-) -> Union[Decoder, Bert]:
+) -> Union[Decoder, Encoder]:
     """The model of a folder with config.json and safetensors files, or of a GGUF file.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
@@ -89,7 +90,7 @@ def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decoder, Bert]:
+def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decoder, Encoder]:
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
@@ -107,15 +108,15 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     stops, text = _stop_ids(stop, where), Text(folder)
     sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
     weights = FolderWeights(folder, device, dtype)
-    model: Union[Decoder, Bert]
+    model: Union[Decoder, Encoder]
     try:
         if sizes:
             model = Llama(weights, sizes, 0, stops, text)
         elif kind in ("gpt2", "gpt_neox"):
             model = (GPT2 if kind == "gpt2" else GPTNeoX)(weights, keys, stops, text)
         elif kind in ("modernbert", "t5"):
-            encoder = ModernBert if kind == "modernbert" else T5Encoder
-            model = encoder(weights, keys, pooling_of(folder), text)
+            made = ModernBert if kind == "modernbert" else T5Encoder
+            model = made(weights, keys, pooling_of(folder), text)
         else:
             model = Bert(weights, keys, kind, pooling_of(folder), text)
     finally:

@@ -8,9 +8,8 @@ from .._config import shown
 from .._errors import FileError, UnsupportedError
 from .._options import Rope
 from .._tensor import Tensor
-from ._bert import Bert, Pooling
+from ._encoder import Encoder, Pooling, activation_of
 from ._graph import Graph
-from ._llama import ACTIVATIONS
 from ._source import Keys, Weights
 from ._text import Text
 
@@ -65,14 +64,12 @@ def _ropes_of(keys: Keys, dim: int) -> dict[str, Rope]:
     return {kind: Rope(dim, base) for kind, base in bases.items()}
 
 
-class ModernBert(Bert):
+class ModernBert(Encoder):
     """ModernBertModel, alone or below a head of training, or a folder of sentence-transformers. See
     `vkattn.models.load`."""
 
     def __init__(self, weights: Weights, keys: Keys, pooling: Pooling, text: Text) -> None:
-        self.device = weights.device
-        self.pooling = pooling
-        self.text = text
+        super().__init__(weights, pooling, text, keys.size("max_position_embeddings"))
         self.width = keys.size("hidden_size")
         self.n_layer = keys.size("num_hidden_layers")
         self.n_head = keys.size("num_attention_heads")
@@ -82,15 +79,8 @@ class ModernBert(Bert):
         self.norm_bias = keys.get("norm_bias", bool, False)
         self.attention_bias = keys.get("attention_bias", bool, False)
         self.mlp_bias = keys.get("mlp_bias", bool, False)
-        self.padding = None
-        most = keys.size("max_position_embeddings")
-        self.max_length = text.most = min(pooling.max_length or most, most)
-        activation = keys.get("hidden_activation", str, "gelu")
-        if activation not in ACTIVATIONS:
-            raise UnsupportedError(
-                f"{keys.where}: hidden_activation {shown(activation)} is not supported"
-            )
-        self.activation = ACTIVATIONS[activation]
+        name = keys.get("hidden_activation", str, "gelu")
+        self.activation = activation_of(keys, "hidden_activation", name)
         for key in _INERT_KEYS:
             keys.left.discard(key)
         if self.width % self.n_head or self.width // self.n_head % 2:
@@ -106,13 +96,12 @@ class ModernBert(Bert):
             f"{prefix}embeddings.tok_embeddings.weight", self.n_token, self.width
         )
         self.norm = self.norm_of(weights, f"{prefix}embeddings.norm")
-        self.blocks = [  # type: ignore[assignment]
+        self.blocks = [
             _Block(weights, f"{prefix}layers.{i}.", self, i == 0) for i in range(self.n_layer)
         ]
         self.final_norm = self.norm_of(weights, f"{prefix}final_norm")
         weights.finish(lambda name: name.startswith(_INERT))
         self.unused = weights.unused
-        self._recorded = {}
 
     def norm_of(self, weights: Weights, name: str) -> dict[str, Any]:
         if self.norm_bias:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._config import shown
 from .._errors import UnsupportedError
 from .._tensor import Tensor
-from ._bert import Bert, Pooling
+from ._encoder import Encoder, Pooling, activation_of
 from ._graph import Graph
-from ._llama import ACTIVATIONS
 from ._source import Keys, Weights
 from ._text import Text
 
@@ -34,7 +32,7 @@ class _Block:
 
 
 def buckets(rows: int, n_bucket: int, most: int) -> np.ndarray:
-    """The bias of key j for query i is that of bucket [i][j]: half of them for keys behind the query;
+    """The bias of key j for query i is that of bucket [i][j]: half of them for keys after the query;
     each near distance has its own, and further ones share them by their logarithm up to `most`."""
     distance = np.arange(rows)[None, :] - np.arange(rows)[:, None]
     half, far = n_bucket // 2, np.abs(distance)
@@ -44,14 +42,13 @@ def buckets(rows: int, n_bucket: int, most: int) -> np.ndarray:
     return (distance > 0) * half + np.where(far < near, far, np.minimum(shared, half - 1))
 
 
-class T5Encoder(Bert):
+class T5Encoder(Encoder):
     """The encoder of T5EncoderModel or T5ForConditionalGeneration, or a folder of
     sentence-transformers. See `vkattn.models.load`."""
 
     def __init__(self, weights: Weights, keys: Keys, pooling: Pooling, text: Text) -> None:
-        self.device = weights.device
-        self.pooling = pooling
-        self.text = text
+        # 512: no more was tried; the biases have no end
+        super().__init__(weights, pooling, text, keys.size("n_positions", 512))
         self.width = keys.size("d_model")
         self.head_dim = keys.size("d_kv")
         self.inner = keys.size("d_ff")
@@ -61,19 +58,10 @@ class T5Encoder(Bert):
         self.n_bucket = keys.size("relative_attention_num_buckets", 32)
         self.furthest = keys.size("relative_attention_max_distance", 128)
         self.epsilon = keys.positive("layer_norm_epsilon", 1e-6)
-        self.padding = None
-        most = keys.size("n_positions", 512)  # no more was tried; the biases have no end
-        self.max_length = text.most = min(pooling.max_length or most, most)
         words = keys.get("feed_forward_proj", str, "relu")
         self.gated = words.startswith("gated-")
-        activation = words.removeprefix("gated-")
-        if words == "gated-gelu":
-            activation = "gelu_new"
-        if activation not in ACTIVATIONS:
-            raise UnsupportedError(
-                f"{keys.where}: feed_forward_proj {shown(words)} is not supported"
-            )
-        self.activation = ACTIVATIONS[activation]
+        name = "gelu_new" if words == "gated-gelu" else words.removeprefix("gated-")
+        self.activation = activation_of(keys, "feed_forward_proj", name)
         if self.n_bucket % 4 or self.furthest <= self.n_bucket // 4:
             raise UnsupportedError(
                 f"{keys.where}: {self.n_bucket} relative_attention_num_buckets up to"
@@ -83,15 +71,12 @@ class T5Encoder(Bert):
             keys.left.discard(key)
         self.embedding = weights.matrix("shared.weight", self.n_token, self.width)
         at = "encoder.block."
-        self.blocks = [  # type: ignore[assignment]
-            _Block(weights, f"{at}{i}.layer.", self) for i in range(self.n_layer)
-        ]
+        self.blocks = [_Block(weights, f"{at}{i}.layer.", self) for i in range(self.n_layer)]
         name = f"{at}0.layer.0.SelfAttention.relative_attention_bias.weight"
         self.biases = weights.matrix(name, self.n_bucket, self.n_head).read().astype(np.float32)
         self.norm = self.norm_of(weights, "encoder.final_layer_norm")
         weights.finish(lambda name: name.startswith(_INERT))
         self.unused = weights.unused
-        self._recorded = {}
 
     def norm_of(self, weights: Weights, name: str) -> dict[str, object]:
         weight = weights.vector(f"{name}.weight", self.width)
