@@ -32,7 +32,7 @@ class _Block:
 
 
 def buckets(rows: int, n_bucket: int, most: int) -> np.ndarray:
-    """The bias of key j for query i is that of bucket [i][j]: half of them for keys after the query;
+    """The bias of key j for query i is that of bucket [i][j]: half are for keys after the query;
     each near distance has its own, and further ones share them by their logarithm up to `most`."""
     distance = np.arange(rows)[None, :] - np.arange(rows)[:, None]
     half, far = n_bucket // 2, np.abs(distance)
