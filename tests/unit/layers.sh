@@ -20,8 +20,7 @@ trap 'rm -f "$work"' EXIT
 system='dirent|dlfcn|fcntl|poll|pthread|sched|signal|sys/[a-z]+|time|unistd|windows'
 (cd "$src" && grep -rE "^#include <($system)\\.h>" . --include='*.[ch]') |
     sed -E 's/^\.\/([^:]*):#include <([^>]*)>.*/s \1 \2/' >>"$work"
-nm -A -P "$@" | awk '
-    { sub(/.*vkattn_objects\.dir\/(\.\/)?/, "", $1) }
+nm -A -P "$@" | sed -E 's,^.*vkattn_objects\.dir/(\./)?,,' | awk '
     $1 !~ /^(core|gpu|kernel|plan|op|selftest)\// { next }
     { sub(/\.o:$/, "", $1) }
     $3 == "U" { print "u", $1, $2 }

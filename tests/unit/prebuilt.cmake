@@ -66,7 +66,7 @@ list(JOIN rows "\n" rows)
 file(WRITE ${WORK}/shaders/kernels.def "${rows}\n")
 file(WRITE ${WORK}/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
 project(prebuilt NONE)
-include(${SOURCE}/cmake/shaders.cmake)
+include(\"${SOURCE}/cmake/shaders.cmake\")
 add_custom_target(all_kernels ALL DEPENDS vkattn_spv)\n")
 file(WRITE ${WORK}/compiler "#!/bin/sh\nfor last; do :; done\n\
 case $last in */probe.comp) exit 1 ;; esac\nexec \"${GLSLANG}\" \"$@\"\n")
