@@ -203,6 +203,65 @@ struct softmax_backward_params {
 #define SLOPES_ROW_PITCH(n_kv) \
     (SLOPES_ROW_PARTS + ((n_kv) > SLOPES_KEYS ? 2 * (((n_kv)-1) / SLOPES_KEYS + 1) : 0))
 
+/* ---- attention_backward: gradients of attention, for GPUs ---------------------------------------
+ * With e, Z, Y, m and g as in softmax_backward. A workgroup owns a tile of LANES_Y * ROWS rows and walks
+ * the other side, 4 * LANES_X rows a step; those of a unit, BACKWARD_UNIT of the other side and of one
+ * query head, are one chain of sums, and units are added in memory. BACKWARD_SUMS: owns queries, and
+ * adds e and e m g to Z and Y of their rows, with the last unit also the sink's weight to Z.
+ * BACKWARD_QUERIES: A is dq. BACKWARD_KEYS: owns keys, and its units are the parts of the queries of
+ * each head of the group in turn; A is dk, B is dv. Tiles along x from own_first on; along y chunks
+ * of features, A4 and B4 vec4 each, of query heads or (BACKWARD_KEYS) key heads; along z batch elements.
+ * Buffers: 0 q, 1 k, 2 v, 3 dy, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi, 9 rows float32
+ * [batch][n_head][n_q][BACKWARD_ROW], 10 A float32, 11 B float32, 12 these parameters. */
+struct attention_backward_params {
+    STRUCT(mask_params) mask;
+    U32 n_q, group, head_dim, value_dim;
+    U32 own_first, own_end; /* rows; own_end is that of all tiles */
+    U32 unit_first, unit_end, n_unit;
+    U32 n_chunk;
+    U32 batch_first, head_first; /* head: the first query head */
+    U32 q_offset, q_batch, q_head, q_row;
+    U32 k_offset, k_batch, k_head, k_row;
+    U32 v_offset, v_batch, v_head, v_row;
+    U32 dy_offset, dy_batch, dy_head, dy_row;
+    U32 rows_offset, rows_batch, rows_head;
+    U32 a_offset, a_batch, a_head, a_row;
+    U32 b_offset, b_batch, b_head, b_row;
+    U32 sink_offset, alibi_offset;
+    F32 scale, softcap, dropout; /* softcap 0: none */
+    U32 seed_low, seed_high;
+    U32 draw_place, draw_query; /* see softmax_params */
+};
+#define BACKWARD_STAGE 0
+#define BACKWARD_LANES_X 1
+#define BACKWARD_LANES_Y 2
+#define BACKWARD_ROWS 3
+#define BACKWARD_HEAD4 4 /* vec4 of a row of q and k, of v and dy */
+#define BACKWARD_VALUE4 5
+#define BACKWARD_DEPTH4 6 /* vec4 of a row that are in shared memory at a time */
+#define BACKWARD_A4 7     /* vec4 of a row of A, of B, that a workgroup adds */
+#define BACKWARD_B4 8
+#define BACKWARD_PART 9 /* rows of a step that are added at a time, a multiple of 4 */
+#define BACKWARD_Q_TYPE 10
+#define BACKWARD_K_TYPE 11
+#define BACKWARD_V_TYPE 12
+#define BACKWARD_DY_TYPE 13
+#define BACKWARD_VECS 14    /* which of q, k, v and dy have rows of whole, aligned vec4 */
+#define BACKWARD_GENERAL 15 /* a mask, softcap, ALiBi or dropout is used */
+#define BACKWARD_SPECS 16
+#define BACKWARD_SUMS 0
+#define BACKWARD_QUERIES 1
+#define BACKWARD_KEYS 2
+#define BACKWARD_Q_VEC 1u
+#define BACKWARD_K_VEC 2u
+#define BACKWARD_V_VEC 4u
+#define BACKWARD_DY_VEC 8u
+#define BACKWARD_UNIT 1024u
+#define BACKWARD_ROW 4 /* floats: log-sum-exp, Z, Y, the row's part of the sink's gradient */
+#define BACKWARD_ROW_LOG_SUM 0
+#define BACKWARD_ROW_SUM 1
+#define BACKWARD_ROW_SINK 3
+
 #ifndef VULKAN
 _Static_assert(sizeof(struct softmax_backward_params) <= 128, "push constants");
 _Static_assert(sizeof(struct norm_backward_params) <= 128, "push constants");

@@ -219,6 +219,7 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_NORM_BACKWARD:
     case KNOWN_GATHER_BACKWARD:
     case KNOWN_ATTENTION_BACKWARD:
+    case KNOWN_ATTENTION_BACKWARD_FUSED:
         return known_train_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;
@@ -229,9 +230,10 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
 /* The attention path of a problem. */
 static enum vka_path path_of(enum known_problem problem)
 {
-    if (problem == KNOWN_PAGES)
+    if (problem == KNOWN_PAGES || problem == KNOWN_ATTENTION_BACKWARD)
         return VKA_PATH_UNFUSED;
-    if (problem >= KNOWN_FUSED && problem <= KNOWN_MASK)
+    if ((problem >= KNOWN_FUSED && problem <= KNOWN_MASK) ||
+        problem == KNOWN_ATTENTION_BACKWARD_FUSED)
         return VKA_PATH_FUSED;
     return VKA_PATH_AUTO;
 }

@@ -157,11 +157,41 @@ static enum vka_status solve_gather_backward(struct solution *s)
     return known_run(s, y, 1);
 }
 
-/* The gradient of queries, which are keys and values too, with softcap and a causal mask. The weights
- * are made again, so that log_sum_exp may be off. */
-static enum vka_status solve_attention_backward(struct solution *s)
+enum { HEADS = 3, DIM = 5 };
+
+/* Adds to `want` the gradient of x, which is queries, keys and values of a head whose first row is
+ * `first`, by the query `row`; with q alone that of the query. */
+static void add_row(double *want, uint32_t first, uint32_t row, bool q_alone)
 {
-    enum { HEADS = 3, DIM = 5 };
+    double t[ROWS], g[ROWS], sum = 0, delta = 0;
+    for (uint32_t key = first; key <= row; key++) {
+        double score = 0;
+        g[key - first] = 0;
+        for (uint32_t d = 0; d < DIM; d++) {
+            const double k = (double)known_value(1, key * DIM + d);
+            score += (double)known_value(1, row * DIM + d) * k;
+            g[key - first] += (double)known_value(3, row * DIM + d) * k;
+        }
+        t[key - first] = tanh(score / 2);
+        sum += exp(2 * t[key - first]);
+        delta += exp(2 * t[key - first]) * g[key - first];
+    }
+    for (uint32_t key = first; key <= row; key++) {
+        const double of_key = t[key - first], weight = exp(2 * of_key) / sum;
+        const double slope = weight * (g[key - first] - delta / sum) * (1 - of_key * of_key);
+        for (uint32_t d = 0; d < DIM; d++) {
+            want[row * DIM + d] += slope * (double)known_value(1, key * DIM + d);
+            if (!q_alone)
+                want[key * DIM + d] += slope * (double)known_value(1, row * DIM + d) +
+                                       weight * (double)known_value(3, row * DIM + d);
+        }
+    }
+}
+
+/* Softcap and a causal mask. The weights are made again, so that log_sum_exp may be off. One operation
+ * a gradient, as one may not write a tensor twice. */
+static enum vka_status solve_attention(struct solution *s, bool q_alone)
+{
     const uint32_t shape[4] = {1, HEADS, ROWS, DIM};
     struct vka_tensor *x, *y, *dy, *log_sum, *dx;
     ENSURE(known_tensor(s, VKA_F32, 4, shape, 1, &x));
@@ -177,39 +207,34 @@ static enum vka_status solve_attention_backward(struct solution *s)
         .output = y,
         .options = {.causal = true, .scale = 1, .softcap = 2, .log_sum_exp = log_sum},
     };
-    ENSURE(vka_plan_add_attention_backward(
-        s->plan, VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = dy,
-                          .q_gradient.tensor = dx)));
-    ENSURE(known_want(s, dx));
-    for (uint32_t row = 0; row < HEADS * ROWS; row++) {
-        const uint32_t first = row / ROWS * ROWS;
-        double t[ROWS], slope[ROWS], sum = 0, delta = 0;
-        for (uint32_t key = first; key <= row; key++) {
-            double score = 0, g = 0;
-            for (uint32_t d = 0; d < DIM; d++) {
-                score +=
-                    (double)known_value(1, row * DIM + d) * (double)known_value(1, key * DIM + d);
-                g += (double)known_value(3, row * DIM + d) * (double)known_value(1, key * DIM + d);
-            }
-            t[key - first] = tanh(score / 2);
-            slope[key - first] = g;
-            sum += exp(2 * t[key - first]);
-            delta += exp(2 * t[key - first]) * g;
-        }
-        for (uint32_t i = 0; i <= row - first; i++)
-            for (uint32_t d = 0; d < DIM; d++)
-                s->want[row * DIM + d] += exp(2 * t[i]) / sum * (slope[i] - delta / sum) *
-                                          (1 - t[i] * t[i]) *
-                                          (double)known_value(1, (first + i) * DIM + d);
+    for (int i = 0; i < (q_alone ? 1 : 3); i++) {
+        const struct vka_gradient to = {.tensor = dx, .accumulate = i > 0};
+        struct vka_attention_backward_op op = {
+            .struct_size = sizeof op, .forward = &forward, .output_gradient = dy};
+        *(i == 0 ? &op.q_gradient : i == 1 ? &op.k_gradient : &op.v_gradient) = to;
+        ENSURE(vka_plan_add_attention_backward(s->plan, &op));
     }
+    ENSURE(known_want(s, dx));
+    for (uint32_t row = 0; row < HEADS * ROWS; row++)
+        add_row(s->want, row / ROWS * ROWS, row, q_alone);
     return known_run(s, dx, 1);
+}
+
+static enum vka_status solve_attention_backward(struct solution *s)
+{
+    return solve_attention(s, true);
+}
+
+static enum vka_status solve_attention_fused(struct solution *s)
+{
+    return solve_attention(s, false);
 }
 
 enum vka_status known_train_solve(struct solution *s, enum known_problem problem)
 {
     static enum vka_status (*const solve[])(struct solution *) = {
         solve_sum_axes,      solve_map_backward,    solve_cross_entropy,      solve_optimiser,
-        solve_norm_backward, solve_gather_backward, solve_attention_backward,
+        solve_norm_backward, solve_gather_backward, solve_attention_backward, solve_attention_fused,
     };
     _Static_assert(KNOWN_SUM_AXES + COUNTOF(solve) == KNOWN_PROBLEM_COUNT, "one for each problem");
     s->tolerance = TOLERANCE;

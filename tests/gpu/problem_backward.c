@@ -4,7 +4,7 @@
 #include "../patience.h"
 #include "problem_data.h"
 
-#include <gpu/device.h>
+#include <plan/plan.h>
 #include <reference/train.h>
 
 #include <math.h>
@@ -41,8 +41,10 @@ static enum vka_status create_gradient(struct vka_device *device, struct backwar
     struct rng *rng = &t->d.rng;
     const struct operand *of = &t->d.operands[of_operand[i]];
     static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    /* What a mask adds to all keys of a row changes no weight: its gradient is what rounding leaves. */
-    const bool none = i == GRADIENT_MASK && of->view && of->size[of->rank - 1] == 1;
+    /* What a mask adds to all keys of a row changes no weight: its gradient is what rounding leaves.
+     * The fused path has none. */
+    const bool none = i == GRADIENT_MASK && of->view &&
+                      (of->size[of->rank - 1] == 1 || t->d.p->path == VKA_PATH_FUSED);
     if (!of->view || of->dtype == VKA_BOOL || none || rng_chance(rng, 15))
         return VKA_OK;
     const enum vka_dtype type = rng_chance(rng, 60) ? of->dtype : types[rng_range(rng, 0, 3)];
@@ -82,7 +84,8 @@ static void destroy(struct backward *t)
     problem_data_destroy(&t->d);
 }
 
-/* A finished plan of the forward, and of its backward. */
+/* A finished plan of the forward, and of its backward. The forward is not fused: CPU drivers compile for
+ * seconds for each size of a head. */
 static enum vka_status make_plan(struct vka_device *device, const struct backward *t,
                                  uint64_t workspace, uint64_t budget, bool accumulate,
                                  struct vka_plan **plan)
@@ -94,11 +97,13 @@ static enum vka_status make_plan(struct vka_device *device, const struct backwar
         g[i] = (struct vka_gradient){t->gradients[i].view, accumulate};
     enum vka_status status =
         vka_plan_create(device,
-                        VKA_INFO(vka_plan_info, .path = t->d.p->path, .workspace_limit = workspace,
-                                 .submit_budget = budget),
+                        VKA_INFO(vka_plan_info, .path = VKA_PATH_UNFUSED,
+                                 .workspace_limit = workspace, .submit_budget = budget),
                         plan);
     if (status == VKA_OK && !accumulate)
         status = vka_plan_add_attention(*plan, &forward);
+    if (status == VKA_OK)
+        (*plan)->path = t->d.p->path;
     if (status == VKA_OK)
         status = vka_plan_add_attention_backward(
             *plan,
@@ -297,6 +302,7 @@ bool problem_backward_check(struct vka_device *device, const struct problem *p, 
 void problem_backward_draw(struct problem *p, uint64_t seed)
 {
     problem_draw(p, seed, VKA_PATH_UNFUSED);
+    p->path = seed % 2 ? VKA_PATH_FUSED : VKA_PATH_UNFUSED;
     p->n_new += p->n_past;
     p->n_past = 0;
     p->has_present = false;

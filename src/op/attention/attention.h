@@ -118,6 +118,10 @@ static inline bool attention_is_last(const struct attention *a)
     return !a->n_chunk_key || a->key_first + a->n_chunk_key == a->n_kv;
 }
 
+/* Replaces *t, where its rows are not contiguous, by a copy in scratch. whole, of keys and values: also
+ * where rows are so far apart that a head exceeds a binding. */
+enum vka_status attention_join_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole);
+
 /* Whether rows begin at a multiple of so many elements, and whether they also end at one. */
 bool attention_rows_begin(const struct vka_tensor *t, uint32_t unit);
 bool attention_rows_of(const struct vka_tensor *t, uint32_t unit);

@@ -24,9 +24,7 @@ static enum vka_status pack(struct vka_plan *plan, enum vka_dtype dtype, uint32_
     return VKA_OK;
 }
 
-/* Makes rows contiguous. whole, of keys and values: also brings together rows that are so far apart
- * that a head exceeds a binding. */
-static enum vka_status with_contiguous_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
+enum vka_status attention_join_rows(struct vka_plan *plan, struct vka_tensor *t, bool whole)
 {
     bool contiguous = t->shape.size[3] == 1 || t->shape.stride[3] == 1;
     bool close = t->shape.size[2] == 1 || t->shape.stride[2] == t->shape.size[3];
@@ -60,9 +58,9 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
                          "fused attention is not supported here: the kernel %s %s",
                          kernel_table[kernel].name, a->choice.reason);
-    ENSURE(with_contiguous_rows(plan, &b.q, false));
-    ENSURE(with_contiguous_rows(plan, &b.k, !a->paged));
-    ENSURE(with_contiguous_rows(plan, &b.v, !a->paged));
+    ENSURE(attention_join_rows(plan, &b.q, false));
+    ENSURE(attention_join_rows(plan, &b.k, !a->paged));
+    ENSURE(attention_join_rows(plan, &b.v, !a->paged));
     if (kernel == KERNEL_attention_texel) {
         ENSURE(with_texels(plan, &b.k));
         ENSURE(with_texels(plan, &b.v));

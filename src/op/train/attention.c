@@ -124,11 +124,16 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_attention_b
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* *sum: the gradient itself where it receives one product, else float32 scratch. */
-static enum vka_status make_sum(struct vka_plan *plan, const struct vka_gradient *gradient,
-                                const struct vka_tensor *like, bool direct, struct vka_tensor *sum)
+/* *sum: the gradient itself where it receives one product, else float32 scratch. The fused path writes
+ * float32 in contiguous rows. */
+static enum vka_status make_sum(struct vka_plan *plan, const struct attention_backward *b,
+                                const struct vka_gradient *gradient, const struct vka_tensor *like,
+                                bool direct, struct vka_tensor *sum)
 {
-    if (!direct || gradient->accumulate)
+    const struct vka_tensor *t = gradient->tensor;
+    const bool plain =
+        t && t->dtype == VKA_F32 && (t->shape.size[3] == 1 || t->shape.stride[3] == 1);
+    if (!direct || gradient->accumulate || (b->fused && !plain))
         return plan_scratch(plan, VKA_F32, like->shape.size, sum);
     *sum = *gradient->tensor;
     return VKA_OK;
@@ -158,14 +163,15 @@ static enum vka_status make_sums(struct vka_plan *plan, struct attention_backwar
     const struct vka_attention_backward_op *op = b->op;
     const struct vka_attention_options *o = b->a.options;
     const struct attention *a = &b->a;
-    const bool once = b->group == 1 && b->n_slice_q == a->n_q;
+    const bool once = b->fused || (b->group == 1 && b->n_slice_q == a->n_q);
     if (op->q_gradient.tensor || op->q_norm_gradient.tensor)
-        ENSURE(make_sum(plan, &op->q_gradient, op->forward->q, !is_turned(o, o->q_norm), &b->dq));
+        ENSURE(
+            make_sum(plan, b, &op->q_gradient, op->forward->q, !is_turned(o, o->q_norm), &b->dq));
     if (op->k_gradient.tensor || op->k_norm_gradient.tensor)
-        ENSURE(make_sum(plan, &op->k_gradient, op->forward->k, once && !is_turned(o, o->k_norm),
+        ENSURE(make_sum(plan, b, &op->k_gradient, op->forward->k, once && !is_turned(o, o->k_norm),
                         &b->dk));
     if (op->v_gradient.tensor)
-        ENSURE(make_sum(plan, &op->v_gradient, op->forward->v, once, &b->dv));
+        ENSURE(make_sum(plan, b, &op->v_gradient, op->forward->v, once, &b->dv));
     if (op->sink_gradient.tensor)
         ENSURE(plan_scratch(plan, VKA_F32, (const uint32_t[]){a->batch, a->n_head, a->n_q, 1},
                             &b->sinks));
@@ -293,7 +299,9 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_attention_bac
     b.dy = *op->output_gradient;
     b.group = a->n_head / a->n_kv_head;
     b.n_slice_q = attention_slice_queries(a->n_q, a->n_kv);
-    ENSURE(plan_settle_kernel(plan, KERNEL_softmax_backward));
+    ENSURE(attention_backward_choose(plan, &b));
+    if (!b.fused)
+        ENSURE(plan_settle_kernel(plan, KERNEL_softmax_backward));
     if (is_turned(&options, options.q_norm))
         ENSURE(plan_rope(plan, "rotate q", &options.rope, options.q_norm, options.norm_epsilon,
                          options.query_offset, 0, &a->q));
@@ -301,7 +309,7 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_attention_bac
         ENSURE(plan_rope(plan, "rotate k", &options.rope, options.k_norm, options.norm_epsilon,
                          NULL, 0, &a->k));
     ENSURE(make_sums(plan, &b));
-    ENSURE(attention_add_backward(plan, &b));
+    ENSURE(b.fused ? attention_add_fused(plan, &b) : attention_add_backward(plan, &b));
     return finish(plan, &b);
 }
 

@@ -2,6 +2,7 @@
 #ifndef VKA_OP_TRAIN_ATTENTION_H
 #define VKA_OP_TRAIN_ATTENTION_H
 
+#include "kernel/attention_backward.h"
 #include "op/attention/attention.h"
 #include "op/train/gradient.h"
 
@@ -18,6 +19,8 @@ struct attention_backward {
     struct vka_tensor sinks;  /* [batch][n_head][n_q][1], each row's part of the gradient */
     struct vka_tensor mask;   /* the mask's shape at rank 4 */
     bool add_mask;            /* to what `mask` holds before the first slice */
+    bool fused;
+    struct backward_choice choice; /* of the fused path */
 };
 
 /* Queries n_query from `query` on of those query heads that are member `member` of their groups; of
@@ -40,6 +43,14 @@ enum vka_status attention_add_slopes(struct vka_plan *plan, const struct attenti
 
 /* Adds all products, slice by slice in an order that follows from shapes alone. */
 enum vka_status attention_add_backward(struct vka_plan *plan, const struct attention_backward *b);
+
+/* Chooses the path: fills in fused and choice. UNSUPPORTED where the plan wants the fused path and the
+ * device, or the gradient of a mask, does not allow it. */
+enum vka_status attention_backward_choose(struct vka_plan *plan, struct attention_backward *b);
+
+/* Adds all products without a buffer of scores. Sums are float32 with contiguous rows; of `mask`
+ * there is none. */
+enum vka_status attention_add_fused(struct vka_plan *plan, const struct attention_backward *b);
 
 /* Queries of a slice of a problem with n_kv keys. */
 uint32_t attention_slice_queries(uint32_t n_q, uint32_t n_kv);

@@ -1,0 +1,165 @@
+#include "kernel/attention_backward.h"
+#include "core/arith.h"
+#include "gpu/pipeline.h"
+#include "params.h"
+/* Their order: train.h needs what comes before it. */
+#include "model.h"
+
+#include "train.h"
+
+#define SHARED_AIM 32768u /* bytes, so that a processor has room for several workgroups */
+#define INVOCATIONS 128u
+#define MOST_ROWS 4u /* of an invocation */
+#define MOST_LANES 32u
+
+/* Vec4 of sums in registers of an invocation, besides 8 of scores and operands: NVIDIA and AMD have
+ * 256 registers a lane or nearly so, Intel 128 in its smallest subgroups. */
+static uint32_t most_sums(const struct vka_device_properties *has)
+{
+    return has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA ? 16 : 8;
+}
+
+/* Vec4 of sums of a row in an invocation. */
+static uint32_t lane_sums(const struct backward_tile *t)
+{
+    return divide_up(t->a4, t->lanes_x) + divide_up(t->b4, t->lanes_x);
+}
+
+uint64_t tune_backward_shared(const struct backward_tile *t, uint32_t stage)
+{
+    const uint64_t own = backward_own(t), others = backward_others(t);
+    const uint64_t operands = (own + others) * TILE_PITCH(t->depth4);
+    const uint64_t results = (uint64_t)t->part * (t->a4 > t->b4 ? t->a4 : t->b4);
+    const uint64_t queries = stage == BACKWARD_KEYS ? others : own;
+    const uint64_t sums = stage == BACKWARD_SUMS ? own * t->lanes_x : 1;
+    return 16 * ((operands > results ? operands : results) +
+                 2 * own * TILE_WEIGHT_PITCH(t->lanes_x)) +
+           8 * sums + 24 * queries + 32;
+}
+
+/* Rows whose results are added at a time: as many as the memory of the operands holds. */
+static void set_part(struct backward_tile *t)
+{
+    const uint32_t wide = t->a4 > t->b4 ? t->a4 : t->b4;
+    const uint32_t operands = (backward_own(t) + backward_others(t)) * TILE_PITCH(t->depth4);
+    for (t->part = backward_others(t); t->part > 4 && t->part * wide > operands;)
+        t->part /= 2;
+}
+
+/* Sets lanes and rows so that the sums of `chunks` chunks stay in registers; false where they do
+ * not. */
+static bool fit_registers(const struct vka_device_properties *has, uint32_t a4, uint32_t b4,
+                          uint32_t n_chunk, struct backward_tile *t)
+{
+    *t = (struct backward_tile){
+        .depth4 = 4, .a4 = divide_up(a4, n_chunk), .b4 = divide_up(b4, n_chunk)};
+    const uint32_t a_chunks = a4 ? divide_up(a4, t->a4) : 1;
+    const uint32_t b_chunks = b4 ? divide_up(b4, t->b4) : 1;
+    t->n_chunk = a_chunks > b_chunks ? a_chunks : b_chunks;
+    const uint32_t most = most_sums(has);
+    for (t->lanes_x = 8; t->lanes_x <= MOST_LANES; t->lanes_x *= 2) {
+        const uint32_t sums = lane_sums(t);
+        t->rows = sums * MOST_ROWS <= most ? MOST_ROWS : most / sums;
+        t->lanes_y = INVOCATIONS / t->lanes_x;
+        if (t->rows == MOST_ROWS || (t->lanes_x == MOST_LANES && t->rows > 0))
+            return true;
+    }
+    return false;
+}
+
+static bool fit_device(const struct vka_device_properties *has, uint32_t stage,
+                       struct backward_tile *t)
+{
+    const uint32_t limit =
+        has->max_shared_memory < SHARED_AIM ? has->max_shared_memory : SHARED_AIM;
+    for (set_part(t);
+         tune_backward_shared(t, stage) > limit || t->lanes_x * t->lanes_y > has->max_workgroup;
+         set_part(t)) {
+        if (t->depth4 > 1 && t->lanes_x * t->lanes_y <= has->max_workgroup)
+            t->depth4 /= 2;
+        else if (t->lanes_y > 1)
+            t->lanes_y /= 2;
+        else if (t->rows > 1)
+            t->rows--;
+        else
+            return false;
+    }
+    return true;
+}
+
+static bool fit(const struct vka_device_properties *has, uint32_t stage, uint32_t a4, uint32_t b4,
+                struct backward_tile *t)
+{
+    const uint32_t wide = a4 > b4 ? a4 : b4;
+    for (uint32_t n_chunk = 1; n_chunk == 1 || n_chunk <= wide; n_chunk++)
+        if (fit_registers(has, a4, b4, n_chunk, t) && fit_device(has, stage, t))
+            return true;
+    return false;
+}
+
+void tune_attention_backward(const struct caps *caps, uint32_t head_dim, uint32_t value_dim,
+                             struct backward_choice *choice)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    struct backward_choice c = {
+        .preferred = has->type != VKA_DEVICE_CPU, /* CPU drivers pay for every barrier */
+        .head4 = divide_up(head_dim, 4),
+        .value4 = divide_up(value_dim, 4),
+        .reason = kernel_missing(KERNEL_attention_backward, caps),
+    };
+    c.usable = !c.reason;
+    for (uint32_t stage = 0; stage < BACKWARD_STAGES && c.usable; stage++) {
+        c.usable = fit(has, stage, stage == BACKWARD_SUMS ? 0 : c.head4,
+                       stage == BACKWARD_KEYS ? c.value4 : 0, &c.tiles[stage]);
+        if (c.usable && caps->max_loops && tune_backward_loops(&c, stage) > caps->max_loops)
+            c.usable = false;
+        if (!c.usable)
+            c.reason = "has no tile that fits this device";
+    }
+    if (head_dim > TUNE_CHAIN || value_dim > TUNE_CHAIN) {
+        c.usable = false;
+        c.reason = "sums at most 16,384 features of a head";
+    }
+    if (c.usable)
+        c.reason = "tiles in shared memory, without a buffer of scores";
+    *choice = c;
+}
+
+void tune_backward_key(const struct backward_choice *c, uint32_t stage,
+                       const struct backward_operands *o, struct pipeline_key *key)
+{
+    const struct backward_tile *t = &c->tiles[stage];
+    *key = (struct pipeline_key){.kernel = KERNEL_attention_backward, .n_spec = BACKWARD_SPECS};
+    key->spec[BACKWARD_STAGE] = stage;
+    key->spec[BACKWARD_LANES_X] = t->lanes_x;
+    key->spec[BACKWARD_LANES_Y] = t->lanes_y;
+    key->spec[BACKWARD_ROWS] = t->rows;
+    key->spec[BACKWARD_HEAD4] = c->head4;
+    key->spec[BACKWARD_VALUE4] = c->value4;
+    key->spec[BACKWARD_DEPTH4] = t->depth4;
+    key->spec[BACKWARD_A4] = t->a4;
+    key->spec[BACKWARD_B4] = t->b4;
+    key->spec[BACKWARD_PART] = t->part;
+    key->spec[BACKWARD_Q_TYPE] = o->q_type;
+    key->spec[BACKWARD_K_TYPE] = o->k_type;
+    key->spec[BACKWARD_V_TYPE] = o->v_type;
+    key->spec[BACKWARD_DY_TYPE] = o->dy_type;
+    key->spec[BACKWARD_VECS] = o->vecs;
+    key->spec[BACKWARD_GENERAL] = o->general;
+}
+
+double tune_backward_loops(const struct backward_choice *c, uint32_t stage)
+{
+    const struct backward_tile *t = &c->tiles[stage];
+    const double threads = (double)t->lanes_x * t->lanes_y;
+    const double own = backward_own(t), others = backward_others(t), depth = t->depth4;
+    const double parts = divide_up(c->head4, t->depth4) + divide_up(c->value4, t->depth4);
+    const double product = (own + others) * depth / threads + depth + 8;
+    const double adds = others / t->part;
+    double step = parts * product + 5.0 * t->rows + 12.0 /* of philox */ * 4 * t->rows;
+    step += stage != BACKWARD_SUMS ? adds * (t->part * t->a4 / threads + t->part / 4.0 + 4) : 0;
+    step += stage == BACKWARD_KEYS ? adds * (t->part * t->b4 / threads + t->part / 4.0 + 4) : 0;
+    step += stage == BACKWARD_KEYS ? others / threads + 2 : 0;
+    const double ends = own / threads + t->rows * 4.0 * lane_sums(t) + t->lanes_x * own / threads;
+    return BACKWARD_UNIT / others * (step + 2) + ends + 32;
+}

@@ -1,0 +1,339 @@
+/* Gradients of attention without a buffer of scores: three stages of attention_backward. */
+#include "op/attention/fused.h"
+#include "op/train/attention.h"
+#include "plan/settle.h"
+
+#include <stdio.h>
+
+static const char *const stage_names[BACKWARD_STAGES] = {"softmax sums", "dq", "dk and dv"};
+
+/* ---- Choice ---------------------------------------------------------------------------------- */
+
+static uint64_t choose(const struct caps *caps, void *job)
+{
+    struct attention_backward *b = job;
+    tune_attention_backward(caps, b->a.head_dim, b->a.value_dim, &b->choice);
+    return b->choice.usable ? UINT64_C(1) << KERNEL_attention_backward : 0;
+}
+
+/* Why VKA_PATH_AUTO takes no fused kernel; NULL where it does. Passes bind a head whole, and a mask. */
+static const char *why_not(const struct vka_plan *plan, const struct attention_backward *b)
+{
+    const uint64_t range = plan->caps.properties.max_buffer_range;
+    const struct vka_tensor *mask = b->a.options->mask;
+    const uint64_t dim = b->a.head_dim > b->a.value_dim ? b->a.head_dim : b->a.value_dim;
+    const uint64_t rows = b->a.n_q > b->a.n_kv ? b->a.n_q : b->a.n_kv;
+    if (!b->choice.usable || !b->choice.preferred)
+        return b->choice.reason;
+    if (4 * dim * rows > range || (mask && plan_range(plan, mask) > range))
+        return "binds a head or a mask that exceeds the device's range of a buffer";
+    return NULL;
+}
+
+enum vka_status attention_backward_choose(struct vka_plan *plan, struct attention_backward *b)
+{
+    struct log *log = &plan->device->log;
+    const bool wanted = plan->path == VKA_PATH_FUSED;
+    if (plan->path == VKA_PATH_UNFUSED)
+        return VKA_OK;
+    if (b->op->mask_gradient.tensor) {
+        if (wanted)
+            return log_error(
+                log, VKA_UNSUPPORTED,
+                "vka_plan_add_attention_backward: the gradient of a mask needs a buffer "
+                "of scores, which the fused path has not");
+        return VKA_OK;
+    }
+    ENSURE(plan_settle(plan, 0, choose, b));
+    if (wanted && !b->choice.usable)
+        return log_error(log, VKA_UNSUPPORTED,
+                         "fused gradients of attention are not supported here: the kernel %s %s",
+                         kernel_table[KERNEL_attention_backward].name, b->choice.reason);
+    b->fused = wanted || !why_not(plan, b);
+    return VKA_OK;
+}
+
+/* ---- A pass ---------------------------------------------------------------------------------- */
+
+struct stage {
+    const struct attention_backward *b;
+    const struct vka_tensor *rows; /* float32 [batch][n_head][n_q][BACKWARD_ROW] */
+    uint32_t stage;                /* BACKWARD_ */
+    uint32_t n_part;               /* units of the other side's rows */
+    uint32_t n_unit;               /* BACKWARD_KEYS: for each head of a group */
+};
+
+/* Operations of a score in a stage. */
+static double score_work(const struct attention *a, uint32_t stage)
+{
+    const double products = 2.0 * a->head_dim + 2.0 * a->value_dim;
+    const double sums = stage == BACKWARD_QUERIES ? 2.0 * a->head_dim
+                        : stage == BACKWARD_KEYS  ? products
+                                                  : 0;
+    return products + sums + attention_score_work(a->options);
+}
+
+static struct work work_of(const struct stage *s, const struct box *part)
+{
+    const struct attention *a = &s->b->a;
+    const struct backward_tile *t = &s->b->choice.tiles[s->stage];
+    const double own = backward_own(t), tiles = divide_up(part->size[2], backward_own(t));
+    const double scores = own * BACKWARD_UNIT * part->size[3];
+    const double score = score_work(a, s->stage);
+    return (struct work){
+        .ops = scores * score * tiles * t->n_chunk * part->size[0] * part->size[1],
+        .longest = scores * score,
+        .loops = tune_backward_loops(&s->b->choice, s->stage) * part->size[3],
+    };
+}
+
+struct strides {
+    uint32_t *offset, *batch, *head, *row;
+};
+
+/* Binds batch elements and heads of a tensor [batch][head][row][...], all rows of them. */
+static void bind_heads(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+                       const struct vka_tensor *t, const struct slice *s, bool write,
+                       struct strides to)
+{
+    struct vka_tensor part = tensor_part(t, 0, s->batch, s->n_batch);
+    part = tensor_part(&part, 1, s->head, s->n_head);
+    plan_bind(plan, pass, slot, &part, write, to.offset);
+    *to.batch = (uint32_t)t->shape.stride[0];
+    *to.head = (uint32_t)t->shape.stride[1];
+    *to.row = (uint32_t)t->shape.stride[2];
+}
+
+#define STRIDES(name)                                                        \
+    (struct strides)                                                         \
+    {                                                                        \
+        &p->name##_offset, &p->name##_batch, &p->name##_head, &p->name##_row \
+    }
+
+static void bind(const struct vka_plan *plan, const struct stage *stage, const struct slice *s,
+                 struct pass *pass, struct attention_backward_params *p)
+{
+    const struct attention_backward *b = stage->b;
+    const uint32_t first = s->head / b->group;
+    const struct slice keys = {.batch = s->batch,
+                               .n_batch = s->n_batch,
+                               .head = first,
+                               .n_head = (s->head + s->n_head - 1) / b->group - first + 1};
+    uint32_t row; /* of rows it is a constant */
+    for (uint32_t slot = 4; slot < 12; slot++)
+        plan_bind(plan, pass, slot, stage->rows, false, NULL); /* where nothing else is */
+    bind_heads(plan, pass, 0, &b->a.q, s, false, STRIDES(q));
+    bind_heads(plan, pass, 1, &b->a.k, &keys, false, STRIDES(k));
+    bind_heads(plan, pass, 2, &b->a.v, &keys, false, STRIDES(v));
+    bind_heads(plan, pass, 3, &b->dy, s, false, STRIDES(dy));
+    attention_bind_mask(plan, &b->a, s, pass, 4, &p->mask, &p->sink_offset, &p->alibi_offset);
+    bind_heads(plan, pass, 9, stage->rows, s, stage->stage == BACKWARD_SUMS,
+               (struct strides){&p->rows_offset, &p->rows_batch, &p->rows_head, &row});
+    if (stage->stage == BACKWARD_QUERIES)
+        bind_heads(plan, pass, 10, &b->dq, s, true, STRIDES(a));
+    if (stage->stage == BACKWARD_KEYS && b->dk.storage)
+        bind_heads(plan, pass, 10, &b->dk, &keys, true, STRIDES(a));
+    if (stage->stage == BACKWARD_KEYS && b->dv.storage)
+        bind_heads(plan, pass, 11, &b->dv, &keys, true, STRIDES(b));
+}
+
+static struct backward_operands operands_of(const struct attention_backward *b)
+{
+    const struct vka_attention_options *o = b->a.options;
+    return (struct backward_operands){
+        .q_type = b->a.q.dtype,
+        .k_type = b->a.k.dtype,
+        .v_type = b->a.v.dtype,
+        .dy_type = b->dy.dtype,
+        .vecs = (attention_rows_of(&b->a.q, 4) ? BACKWARD_Q_VEC : 0) |
+                (attention_rows_of(&b->a.k, 4) ? BACKWARD_K_VEC : 0) |
+                (attention_rows_of(&b->a.v, 4) ? BACKWARD_V_VEC : 0) |
+                (attention_rows_of(&b->dy, 4) ? BACKWARD_DY_VEC : 0),
+        .general = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0,
+    };
+}
+
+/* The box: batch elements, heads (BACKWARD_KEYS: key heads), rows that are owned, units. */
+static struct attention_backward_params fill(const struct stage *stage, const struct slice *s,
+                                             const struct box *part)
+{
+    const struct attention_backward *b = stage->b;
+    const struct vka_attention_options *o = b->a.options;
+    return (struct attention_backward_params){
+        .n_q = b->a.n_q,
+        .group = b->group,
+        .head_dim = b->a.head_dim,
+        .value_dim = b->a.value_dim,
+        .own_first = part->first[2],
+        .own_end = part->first[2] + part->size[2],
+        .unit_first = part->first[3],
+        .unit_end = part->first[3] + part->size[3],
+        .n_unit = stage->n_unit,
+        .n_chunk = b->choice.tiles[stage->stage].n_chunk,
+        .batch_first = s->batch,
+        .head_first = s->head,
+        .scale = b->a.scale,
+        .softcap = o->softcap,
+        .dropout = o->dropout,
+        .seed_low = (uint32_t)o->dropout_seed,
+        .seed_high = (uint32_t)(o->dropout_seed >> 32),
+        .draw_place = o->dropout_batch << 16 | o->dropout_head,
+        .draw_query = o->dropout_query,
+    };
+}
+
+static void make_pass(const struct vka_plan *plan, const struct stage *stage,
+                      const struct box *part, struct pass *pass,
+                      struct attention_backward_params *p)
+{
+    const struct attention_backward *b = stage->b;
+    const struct backward_tile *tile = &b->choice.tiles[stage->stage];
+    const struct backward_operands operands = operands_of(b);
+    const uint32_t heads = stage->stage == BACKWARD_KEYS ? b->group : 1;
+    const struct slice s = {
+        .batch = part->first[0],
+        .n_batch = part->size[0],
+        .head = part->first[1] * heads,
+        .n_head = part->size[1] * heads,
+        .n_query = b->a.n_q,
+    };
+    *p = fill(stage, &s, part);
+    *pass = (struct pass){.name = stage_names[stage->stage], .reason = b->choice.reason};
+    tune_backward_key(&b->choice, stage->stage, &operands, &pass->key);
+    bind(plan, stage, &s, pass, p);
+    pass->groups[0] = divide_up(part->size[2], backward_own(tile));
+    pass->groups[1] = saturate((uint64_t)part->size[1] * tile->n_chunk);
+    pass->groups[2] = part->size[0];
+    pass->work = work_of(stage, part);
+    snprintf(pass->detail, sizeof pass->detail, "%ux%u heads, %u rows, units %u to %u of %u",
+             part->size[0], part->size[1], part->size[2], part->first[3],
+             part->first[3] + part->size[3] - 1, stage->n_unit);
+}
+
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
+{
+    struct pass pass;
+    struct attention_backward_params p;
+    make_pass(plan, cut->job, part, &pass, &p);
+    if (!plan_pass_has_room(plan, &pass))
+        return cut_first_axis(part, cut->least);
+    return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
+                                                        : cut_first_axis(part, cut->unit);
+}
+
+static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *part)
+{
+    const struct stage *stage = job;
+    struct pass pass;
+    struct attention_backward_params p;
+    struct vka_tensor parameters;
+    make_pass(plan, stage, part, &pass, &p);
+    ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
+    plan_bind(plan, &pass, 12, &parameters, false, NULL);
+    return plan_add_pass(plan, &pass);
+}
+
+/* ---- All stages ------------------------------------------------------------------------------ */
+
+#define PROBE_ROWS 128u /* queries, and keys, of the problem that measures the rate */
+
+static enum vka_status add_stage(struct vka_plan *plan, const struct attention_backward *b,
+                                 const struct vka_tensor *rows, uint32_t stage,
+                                 calibrate_add *probe);
+
+/* Adds dq of a few queries of each of n batch elements, which share all inputs. */
+static enum vka_status add_probe(struct vka_plan *plan, const void *job, uint32_t n)
+{
+    const struct stage *stage = job;
+    const struct attention *a = &stage->b->a;
+    const struct vka_attention_options options = {.masked_row = VKA_MASKED_ZERO};
+    const uint32_t own = backward_own(&stage->b->choice.tiles[BACKWARD_QUERIES]);
+    struct attention_backward b = {.op = stage->b->op, .choice = stage->b->choice, .group = 1};
+    struct vka_tensor rows;
+    b.a = (struct attention){
+        .batch = calibrate_groups(plan, 4ull * own * (a->head_dim + BACKWARD_ROW), n),
+        .n_head = 1,
+        .n_kv_head = 1,
+        .n_q = own,
+        .n_kv = PROBE_ROWS,
+        .head_dim = a->head_dim,
+        .value_dim = a->value_dim,
+        .scale = a->scale,
+        .options = &options,
+    };
+    const struct {
+        struct vka_tensor *tensor;
+        enum vka_dtype dtype;
+        uint32_t batch, size, dim;
+    } operands[] = {
+        {&b.a.q, a->q.dtype, 1, own, a->head_dim},
+        {&b.a.k, a->k.dtype, 1, PROBE_ROWS, a->head_dim},
+        {&b.a.v, a->v.dtype, 1, PROBE_ROWS, a->value_dim},
+        {&b.dy, stage->b->dy.dtype, 1, own, a->value_dim},
+        {&b.dq, VKA_F32, b.a.batch, own, a->head_dim},
+        {&rows, VKA_F32, 1, own, BACKWARD_ROW},
+    };
+    for (size_t i = 0; i < COUNTOF(operands); i++) {
+        struct shape *shape = &operands[i].tensor->shape;
+        ENSURE(plan_scratch(
+            plan, operands[i].dtype,
+            (const uint32_t[]){operands[i].batch, 1, operands[i].size, operands[i].dim},
+            operands[i].tensor));
+        shape->stride[0] = operands[i].batch == 1 ? 0 : shape->stride[0];
+        shape->size[0] = b.a.batch;
+    }
+    return add_stage(plan, &b, &rows, BACKWARD_QUERIES, NULL);
+}
+
+static enum vka_status add_stage(struct vka_plan *plan, const struct attention_backward *b,
+                                 const struct vka_tensor *rows, uint32_t stage,
+                                 calibrate_add *probe)
+{
+    const struct attention *a = &b->a;
+    const bool keys = stage == BACKWARD_KEYS;
+    struct stage job = {.b = b, .rows = rows, .stage = stage};
+    job.n_part = divide_up(keys ? a->n_q : a->n_kv, BACKWARD_UNIT);
+    job.n_unit = job.n_part * (keys ? b->group : 1);
+    const uint32_t own = backward_own(&b->choice.tiles[stage]);
+    const struct box all = {
+        {0}, {a->batch, keys ? a->n_kv_head : a->n_head, keys ? a->n_kv : a->n_q, job.n_unit}};
+    const struct cut cut = {
+        .job = &job,
+        .unit = {1, 1, own, 1},
+        .least = {1, 1, own, 1},
+        .kernel = KERNEL_attention_backward,
+        .whole = work_of(&job, &all),
+        .probe = probe,
+        .judge = judge,
+        .add = add_part,
+    };
+    return plan_cut(plan, &cut, all.size);
+}
+
+enum vka_status attention_add_fused(struct vka_plan *plan, const struct attention_backward *given)
+{
+    struct attention_backward b = *given;
+    struct vka_tensor rows, log_sum;
+    const uint32_t size[4] = {b.a.batch, b.a.n_head, b.a.n_q, BACKWARD_ROW};
+    if (!b.dk.storage)
+        b.choice.tiles[BACKWARD_KEYS].a4 = 0;
+    if (!b.dv.storage)
+        b.choice.tiles[BACKWARD_KEYS].b4 = 0;
+    ENSURE(attention_join_rows(plan, &b.a.q, true));
+    ENSURE(attention_join_rows(plan, &b.a.k, true));
+    ENSURE(attention_join_rows(plan, &b.a.v, true));
+    ENSURE(attention_join_rows(plan, &b.dy, true));
+    ENSURE(plan_scratch(plan, VKA_F32, size, &rows));
+    const struct vka_tensor to = tensor_part(&rows, 3, BACKWARD_ROW_LOG_SUM, 1);
+    attention_log_sum(&b.a, &log_sum);
+    ENSURE(plan_copy(plan, "log-sum-exp", &log_sum, &to));
+    ENSURE(add_stage(plan, &b, &rows, BACKWARD_SUMS, add_probe));
+    if (b.dq.storage)
+        ENSURE(add_stage(plan, &b, &rows, BACKWARD_QUERIES, add_probe));
+    if (b.dk.storage || b.dv.storage)
+        ENSURE(add_stage(plan, &b, &rows, BACKWARD_KEYS, add_probe));
+    if (!b.sinks.storage)
+        return VKA_OK;
+    const struct vka_tensor sinks = tensor_part(&rows, 3, BACKWARD_ROW_SINK, 1);
+    return plan_copy(plan, "sink parts", &sinks, &b.sinks);
+}
