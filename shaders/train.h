@@ -248,7 +248,8 @@ struct attention_backward_params {
 #define BACKWARD_DY_TYPE 13
 #define BACKWARD_VECS 14    /* which of q, k, v and dy have rows of whole, aligned vec4 */
 #define BACKWARD_GENERAL 15 /* a mask, softcap, ALiBi or dropout is used */
-#define BACKWARD_SPECS 16
+#define BACKWARD_BATCH 16   /* loads of an invocation at a time */
+#define BACKWARD_SPECS 17
 #define BACKWARD_SUMS 0
 #define BACKWARD_QUERIES 1
 #define BACKWARD_KEYS 2

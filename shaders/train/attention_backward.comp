@@ -31,6 +31,7 @@ layout(constant_id = BACKWARD_V_TYPE) const uint V_TYPE = 0;
 layout(constant_id = BACKWARD_DY_TYPE) const uint DY_TYPE = 0;
 layout(constant_id = BACKWARD_VECS) const uint VECS = 0;
 layout(constant_id = BACKWARD_GENERAL) const bool GENERAL = true;
+layout(constant_id = BACKWARD_BATCH) const uint BATCH = 2;
 
 layout(local_size_x_id = BACKWARD_LANES_X, local_size_y_id = BACKWARD_LANES_Y) in;
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
@@ -65,19 +66,24 @@ const uint TB = OWNS_KEYS ? (B4 + LANES_X - 1) / LANES_X : 0;
 const uint T = TA + TB;
 const uint WIDE4 = OWNS_KEYS && B4 > A4 ? B4 : A4;
 const uint OPERANDS = (OWN + OTHERS) * PITCH;
+// Loads in flight of an invocation: no more than it has.
+#define BATCH_OF(n) (BATCH < ((n) + THREADS - 1) / THREADS ? BATCH : ((n) + THREADS - 1) / THREADS)
+const uint OWN_BATCH = BATCH_OF(OWN * DEPTH4), OTHER_BATCH = BATCH_OF(OTHERS * DEPTH4);
 const uint STAGE4 = OPERANDS > PART * WIDE4 ? OPERANDS : PART * WIDE4;
 
 // Vec4 d of own rows, then of others: other k is in row (k % 4) * LANES_X + k / 4, so that lane x
 // reads others 4 x .. 4 x + 3, and neighbouring lanes different banks. Then rows of others.
 shared vec4 stage[STAGE4];
-// [own][lane]: of four others, scores and then their gradients; gradients of weights and then weights.
-shared vec4 score_tile[OWN * W_PITCH], weight_tile[OWN * W_PITCH];
+// [own][lane]: of four others, scores and then their gradients; from WEIGHTS on gradients of weights and
+// then weights.
+const uint WEIGHTS = OWN * W_PITCH;
+shared vec4 tiles[2 * WEIGHTS];
 shared vec2 lane_sums[STAGE == BACKWARD_SUMS ? OWN * LANES_X : 1];
 shared uvec2 ranges[QUERIES]; // of visible keys, but for the mask
 shared vec4 infos[QUERIES];   // log-sum-exp, 1 / Z, Z, Y, see BACKWARD_ROW_
 shared uint bounds[5]; // least first key, greatest end, greatest first, least end, a row sees no key
 
-vec4 x[TR], sums[TR * T > 0 ? TR * T : 1];
+vec4 sums[TR * T > 0 ? TR * T : 1];
 uint key_head, head;        // of this pass; head: the query head of the unit
 uint own_first, a_first4, b_first4;
 float alibi;
@@ -92,9 +98,9 @@ uint tile_row(uint r) { return r * LANES_Y + gl_LocalInvocationID.y; }
                 x = type == TYPE_F32 ? name##_vec4[((base) >> 2) + (d)]                            \
                                      : decode4(name##_words2[((base) >> 2) + (d)], type);          \
         } else                                                                                     \
-            for (uint i = 0; i < 4; i++)                                                           \
-                if (4 * (d) + i < dim)                                                             \
-                    x[i] = LOAD(name##_words, (base) + 4 * (d) + i, type);                         \
+            [[dont_unroll]] for (uint i = 4; i-- > 0;)                                             \
+                x = vec4(4 * (d) + i < dim ? LOAD(name##_words, (base) + 4 * (d) + i, type) : 0.0, \
+                         x.xyz);                                                                   \
     }
 
 // Vec4 d of a query or of its output's gradient; 0 past the end of the row.
@@ -260,22 +266,37 @@ void differentiate(inout float s, inout float g, uint t, uint query, uint key)
 
 // ---- A step -------------------------------------------------------------------------------------
 
-// Sets x to the products of own rows with this lane's four others.
+// Stores n vec4 into the stage: for each i below n `from` at `to`. `batch` loads are in flight before a
+// store.
+#define FILL(n, batch, to, from)                                                                   \
+    [[dont_unroll]] for (uint first_ = gl_LocalInvocationIndex; first_ < (n);                      \
+                         first_ += THREADS * batch) {                                              \
+        vec4 loaded_[batch];                                                                       \
+        [[unroll]] for (uint b_ = 0; b_ < batch; b_++) {                                           \
+            uint i = min(first_ + b_ * THREADS, (n)-1);                                            \
+            loaded_[b_] = from;                                                                    \
+        }                                                                                          \
+        [[unroll]] for (uint b_ = 0; b_ < batch; b_++) {                                           \
+            uint i = first_ + b_ * THREADS;                                                        \
+            if (i < (n))                                                                           \
+                stage[to] = loaded_[b_];                                                           \
+        }                                                                                          \
+    }
+
+// Sets the scores of own rows with this lane's four others, or (second) the gradients of their weights.
 void multiply(bool second, uint other)
 {
+    vec4 x[TR];
     uint column = OWN * PITCH + gl_LocalInvocationID.x * PITCH, depth = second ? VALUE4 : HEAD4;
     [[unroll]] for (uint r = 0; r < TR; r++)
         x[r] = vec4(0.0);
     for (uint first = 0; first < depth; first += DEPTH4) {
         barrier(); // the stage is free
-        for (uint i = gl_LocalInvocationIndex; i < OWN * DEPTH4; i += THREADS)
-            stage[i / DEPTH4 * PITCH + i % DEPTH4] =
-                load_own(second, own_first + i / DEPTH4, first + i % DEPTH4);
-        for (uint i = gl_LocalInvocationIndex; i < OTHERS * DEPTH4; i += THREADS) {
-            uint k = i / DEPTH4;
-            stage[(OWN + k % 4 * LANES_X + k / 4) * PITCH + i % DEPTH4] =
-                load_other(second, other + k, first + i % DEPTH4);
-        }
+        FILL(OWN * DEPTH4, OWN_BATCH, i / DEPTH4 * PITCH + i % DEPTH4,
+             load_own(second, own_first + i / DEPTH4, first + i % DEPTH4))
+        FILL(OTHERS * DEPTH4, OTHER_BATCH,
+             (OWN + i / DEPTH4 % 4 * LANES_X + i / DEPTH4 / 4) * PITCH + i % DEPTH4,
+             load_other(second, other + i / DEPTH4, first + i % DEPTH4))
         barrier();
         for (uint d = 0; d < DEPTH4; d++) {
             vec4 y[4];
@@ -289,6 +310,9 @@ void multiply(bool second, uint other)
             }
         }
     }
+    uint tile = (second ? WEIGHTS : 0) + gl_LocalInvocationID.x;
+    [[unroll]] for (uint r = 0; r < TR; r++)
+        tiles[tile + tile_row(r) * W_PITCH] = x[r];
 }
 
 // Turns the tiles of scores and of gradients of weights into what differentiate makes of them. The
@@ -297,7 +321,7 @@ void differentiate_tile(uint other)
 {
     [[dont_unroll]] for (uint r = 0; r < TR; r++) {
         uint own = tile_row(r), at = own * W_PITCH + gl_LocalInvocationID.x;
-        vec4 s = p.scale * score_tile[at], g = weight_tile[at];
+        vec4 s = p.scale * tiles[at], g = tiles[WEIGHTS + at];
         [[dont_unroll]] for (uint i = 0; i < 4; i++) {
             uint column = 4 * gl_LocalInvocationID.x + i, t = OWNS_KEYS ? column : own;
             uint query = OWNS_KEYS ? other + column : own_first + own;
@@ -306,53 +330,71 @@ void differentiate_tile(uint other)
             s = s.yzwx; // by constants: some compilers keep a vector that a loop indexes in memory
             g = g.yzwx;
         }
-        score_tile[at] = s;
-        weight_tile[at] = g;
+        tiles[at] = s;
+        tiles[WEIGHTS + at] = g;
         if (STAGE == BACKWARD_SUMS)
             lane_sums[own * LANES_X + gl_LocalInvocationID.x] +=
                 vec2((s.x + s.y) + (s.z + s.w), (g.x + g.y) + (g.z + g.w));
     }
 }
 
-vec4 tile4(bool weight, uint r, uint column)
+// Vec4 j of this lane of a staged row of width4. Past the end it is the last one, whose sum is not
+// stored.
+vec4 staged(uint row, uint width4, uint j)
 {
-    uint at = tile_row(r) * W_PITCH + column;
-    return weight ? weight_tile[at] : score_tile[at];
+    return stage[row * width4 + min(gl_LocalInvocationID.x + j * LANES_X, width4 - 1)];
 }
 
-// Adds the rows of others, times their numbers in a tile, to the sums from `sum` on, of which a lane
-// has n vec4 and a row of the tile `width4`.
+// Adds the staged rows of others, times their numbers in the tile at `tile`, to the sums from `sum` on,
+// of which a lane has n vec4. No number is hidden.
+void add_plain(uint tile, uint width4, uint sum, uint n)
+{
+    [[dont_unroll]] for (uint k = 0; k < PART; k += 4) {
+        vec4 w[TR];
+        [[unroll]] for (uint r = 0; r < TR; r++)
+            w[r] = tiles[tile + tile_row(r) * W_PITCH + k / 4];
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            [[unroll]] for (uint j = 0; j < n; j++) {
+                vec4 y = staged(k + i, width4, j);
+                [[unroll]] for (uint r = 0; r < TR; r++)
+                    sums[r * T + sum + j] = fma(vec4(w[r][i]), y, sums[r * T + sum + j]);
+            }
+    }
+}
+
+// add_plain where numbers may be hidden: what they belong to may be NaN.
+void add_tested(uint tile, uint width4, uint sum, uint n)
+{
+    [[dont_unroll]] for (uint k = 0; k < PART; k++)
+        [[unroll]] for (uint r = 0; r < TR; r++) {
+            float w = tiles[tile + tile_row(r) * W_PITCH + k / 4][k % 4];
+            if (floatBitsToUint(w) != HIDDEN_BITS)
+                [[unroll]] for (uint j = 0; j < n; j++)
+                    sums[r * T + sum + j] =
+                        fma(vec4(w), staged(k, width4, j), sums[r * T + sum + j]);
+        }
+}
+
+// Adds the rows of others from vec4 first4 on.
 void add_others(bool second, uint other, uint first4, uint width4, uint sum, uint n)
 {
-    for (uint first = 0; first < OTHERS; first += PART) {
+    [[dont_unroll]] for (uint first = 0; first < OTHERS; first += PART) {
         barrier(); // the stage is free, the tiles are written
-        for (uint i = gl_LocalInvocationIndex; i < PART * width4; i += THREADS)
-            stage[i] = load_other(second, other + first + i / width4, first4 + i % width4);
+        FILL(PART * width4, BATCH, i,
+             load_other(second, other + first + i / width4, first4 + i % width4))
         barrier();
-        [[dont_unroll]] for (uint k = 0; k < PART; k += 4) {
-            vec4 w[TR];
-            [[unroll]] for (uint r = 0; r < TR; r++)
-                w[r] = tile4(second, r, (first + k) / 4);
-            [[unroll]] for (uint i = 0; i < 4; i++)
-                [[unroll]] for (uint j = 0; j < n; j++) {
-                    vec4 y = stage[(k + i) * width4 +
-                                   min(gl_LocalInvocationID.x + j * LANES_X, width4 - 1)];
-                    [[unroll]] for (uint r = 0; r < TR; r++)
-                        if (!tested || floatBitsToUint(w[r][i]) != HIDDEN_BITS)
-                            sums[r * T + sum + j] = fma(vec4(w[r][i]), y, sums[r * T + sum + j]);
-                }
-        }
+        uint tile = (second ? WEIGHTS : 0) + first / 4;
+        if (tested)
+            add_tested(tile, width4, sum, n);
+        else
+            add_plain(tile, width4, sum, n);
     }
 }
 
 void step(uint other)
 {
     multiply(false, other);
-    [[unroll]] for (uint r = 0; r < TR; r++)
-        score_tile[tile_row(r) * W_PITCH + gl_LocalInvocationID.x] = x[r];
     multiply(true, other);
-    [[unroll]] for (uint r = 0; r < TR; r++)
-        weight_tile[tile_row(r) * W_PITCH + gl_LocalInvocationID.x] = x[r];
     differentiate_tile(other);
     if (TA > 0)
         add_others(false, other, a_first4, A4, 0, TA);
@@ -392,30 +434,38 @@ void store_row_sums(uint unit)
     barrier();
 }
 
+// Vec4 j of row r, which constants select: some compilers keep an array that a loop indexes in memory.
+vec4 take_sum(uint r, uint j)
+{
+    vec4 y = vec4(0.0);
+    [[unroll]] for (uint i = 0; i < TR * T; i++)
+        if (i == r * T + j) {
+            y = sums[i];
+            sums[i] = vec4(0.0);
+        }
+    return y;
+}
+
 void store_sums(uint unit)
 {
-    uint a_base = p.a_offset + gl_WorkGroupID.z * p.a_batch +
-                  (OWNS_KEYS ? key_head : head) * p.a_head;
-    uint b_base = p.b_offset + gl_WorkGroupID.z * p.b_batch + key_head * p.b_head;
-    [[unroll]] for (uint r = 0; r < TR; r++)
-        [[unroll]] for (uint j = 0; j < T; j++) {
-            bool b = j >= TA;
-            uint own = own_first + tile_row(r);
-            uint column = gl_LocalInvocationID.x + (b ? j - TA : j) * LANES_X;
-            uint d = 4 * ((b ? b_first4 : a_first4) + column), dim = b ? p.value_dim : p.head_dim;
-            [[unroll]] for (uint i = 0; i < 4; i++)
-                if (own < p.own_end && column < (b ? B4 : A4) && d + i < dim) {
-                    float y = sums[r * T + j][i];
-                    if (b) {
-                        uint at = b_base + own * p.b_row + d + i;
-                        b_sums[at] = unit == 0 ? y : b_sums[at] + y;
-                    } else {
-                        uint at = a_base + own * p.a_row + d + i;
-                        a_sums[at] = unit == 0 ? y : a_sums[at] + y;
-                    }
-                }
-            sums[r * T + j] = vec4(0.0);
-        }
+    uint of_head = OWNS_KEYS ? key_head : head;
+    [[dont_unroll]] for (uint e = 0; e < TR * T; e++) {
+        uint own = own_first + tile_row(e / T), j = e % T;
+        bool b = j >= TA;
+        vec4 y = take_sum(e / T, j);
+        uint column = gl_LocalInvocationID.x + (b ? j - TA : j) * LANES_X;
+        uint d = 4 * ((b ? b_first4 : a_first4) + column), dim = b ? p.value_dim : p.head_dim;
+        uint at = b ? p.b_offset + gl_WorkGroupID.z * p.b_batch + of_head * p.b_head + own * p.b_row
+                    : p.a_offset + gl_WorkGroupID.z * p.a_batch + of_head * p.a_head + own * p.a_row;
+        if (own < p.own_end && column < (b ? B4 : A4))
+            [[dont_unroll]] for (uint end = min(d + 4, dim); d < end; d++) {
+                if (b)
+                    b_sums[at + d] = unit == 0 ? y.x : b_sums[at + d] + y.x;
+                else
+                    a_sums[at + d] = unit == 0 ? y.x : a_sums[at + d] + y.x;
+                y = y.yzwx;
+            }
+    }
 }
 
 // Adds a unit: BACKWARD_UNIT of the other side, and of the queries of one head.
@@ -457,7 +507,7 @@ void main()
     [[unroll]] for (uint i = 0; i < TR * T; i++)
         sums[i] = vec4(0.0);
     if (STAGE == BACKWARD_SUMS)
-        for (uint i = gl_LocalInvocationIndex; i < OWN * LANES_X; i += THREADS)
+        [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < OWN * LANES_X; i += THREADS)
             lane_sums[i] = vec2(0.0);
     if (!OWNS_KEYS)
         find_queries(own_first);

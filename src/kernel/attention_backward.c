@@ -9,14 +9,20 @@
 
 #define SHARED_AIM 32768u /* bytes, so that a processor has room for several workgroups */
 #define INVOCATIONS 128u
-#define MOST_ROWS 4u /* of an invocation */
 #define MOST_LANES 32u
 
-/* Vec4 of sums in registers of an invocation, besides 8 of scores and operands: NVIDIA and AMD have
- * 256 registers a lane or nearly so, Intel 128 in its smallest subgroups. */
+/* Most rows of an invocation, and vec4 of their sums in its registers, besides 4 of operands and one of
+ * scores a row: NVIDIA and AMD have 256 registers a lane or nearly so, Intel 128 in its smallest
+ * subgroups, others are between. */
+static uint32_t most_rows(const struct vka_device_properties *has)
+{
+    return has->vendor_id == VENDOR_INTEL ? 2 : 4;
+}
+
 static uint32_t most_sums(const struct vka_device_properties *has)
 {
-    return has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA ? 16 : 8;
+    const bool many = has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA;
+    return many ? 16 : has->vendor_id == VENDOR_INTEL ? 4 : 8;
 }
 
 /* Vec4 of sums of a row in an invocation. */
@@ -56,12 +62,12 @@ static bool fit_registers(const struct vka_device_properties *has, uint32_t a4, 
     const uint32_t a_chunks = a4 ? divide_up(a4, t->a4) : 1;
     const uint32_t b_chunks = b4 ? divide_up(b4, t->b4) : 1;
     t->n_chunk = a_chunks > b_chunks ? a_chunks : b_chunks;
-    const uint32_t most = most_sums(has);
+    const uint32_t most = most_sums(has), rows = most_rows(has);
     for (t->lanes_x = 8; t->lanes_x <= MOST_LANES; t->lanes_x *= 2) {
         const uint32_t sums = lane_sums(t);
-        t->rows = sums * MOST_ROWS <= most ? MOST_ROWS : most / sums;
+        t->rows = sums * rows <= most ? rows : most / sums;
         t->lanes_y = INVOCATIONS / t->lanes_x;
-        if (t->rows == MOST_ROWS || (t->lanes_x == MOST_LANES && t->rows > 0))
+        if (t->rows == rows || (t->lanes_x == MOST_LANES && t->rows > 0))
             return true;
     }
     return false;
@@ -105,6 +111,7 @@ void tune_attention_backward(const struct caps *caps, uint32_t head_dim, uint32_
         .preferred = has->type != VKA_DEVICE_CPU, /* CPU drivers pay for every barrier */
         .head4 = divide_up(head_dim, 4),
         .value4 = divide_up(value_dim, 4),
+        .batch = has->vendor_id == VENDOR_INTEL ? 1 : 2,
         .reason = kernel_missing(KERNEL_attention_backward, caps),
     };
     c.usable = !c.reason;
@@ -146,6 +153,7 @@ void tune_backward_key(const struct backward_choice *c, uint32_t stage,
     key->spec[BACKWARD_DY_TYPE] = o->dy_type;
     key->spec[BACKWARD_VECS] = o->vecs;
     key->spec[BACKWARD_GENERAL] = o->general;
+    key->spec[BACKWARD_BATCH] = c->batch;
 }
 
 double tune_backward_loops(const struct backward_choice *c, uint32_t stage)

@@ -17,6 +17,7 @@ struct backward_choice {
     bool usable;    /* false: see reason */
     bool preferred; /* VKA_PATH_AUTO takes it; else products over buffers of scores */
     uint32_t head4, value4;
+    uint32_t batch; /* loads of an invocation at a time */
     struct backward_tile tiles[BACKWARD_STAGES];
     const char *reason;
 };

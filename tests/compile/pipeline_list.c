@@ -366,11 +366,11 @@ fail:
     return status;
 }
 
-/* Gradients of causal attention with a softcap and sinks. */
+/* Gradients of causal attention with a softcap and sinks; then that of a mask, which is not fused. */
 static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
-    enum { X, Y, DY, DX, SUMS, SINKS, DSINKS, COUNT };
+    enum { X, Y, DY, DX, SUMS, SINKS, DSINKS, ADDED, DADDED, COUNT };
     static const struct {
         enum vka_dtype dtype;
         uint32_t rank, size[4];
@@ -382,6 +382,8 @@ static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtyp
         [SUMS] = {VKA_F32, 3, {1, 4, 64}},
         [SINKS] = {VKA_F32, 1, {4}},
         [DSINKS] = {VKA_F32, 1, {4}},
+        [ADDED] = {VKA_F32, 2, {64, 64}},
+        [DADDED] = {VKA_F32, 2, {64, 64}},
     };
     struct vka_tensor *t[COUNT] = {NULL};
     for (int i = 0; i < COUNT; i++)
@@ -399,6 +401,11 @@ static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtyp
     TRY(vka_plan_add_attention_backward(
         plan, VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = t[DY],
                        .q_gradient = {t[DX], false}, .sink_gradient = {t[DSINKS], false})));
+    struct vka_attention_op masked = forward;
+    masked.options.mask = t[ADDED];
+    TRY(vka_plan_add_attention_backward(
+        plan, VKA_INFO(vka_attention_backward_op, .forward = &masked, .output_gradient = t[DY],
+                       .q_gradient = {t[DX], false}, .mask_gradient = {t[DADDED], false})));
 fail:
     for (int i = 0; i < COUNT; i++)
         vka_tensor_destroy(&t[i]);

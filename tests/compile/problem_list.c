@@ -235,16 +235,22 @@ enum train_op {
     TRAIN_LOSS,
     TRAIN_STEP,
     TRAIN_ATTENTION,
+    TRAIN_ATTENTION_64,
     TRAIN_OPS
 };
-static const char *const train_names[TRAIN_OPS] = {
-    "gate backward", "norm backward", "embedding backward", "loss", "step", "attention backward"};
+static const char *const train_names[TRAIN_OPS] = {"gate backward",
+                                                   "norm backward",
+                                                   "embedding backward",
+                                                   "loss",
+                                                   "step",
+                                                   "attention backward",
+                                                   "attention backward of heads of 64"};
 
-/* Heads of 128, causal. */
+/* Causal. */
 static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtype dtype, uint32_t m,
-                                            struct vka_tensor *t[TENSORS])
+                                            uint32_t dim, struct vka_tensor *t[TENSORS])
 {
-    const uint32_t heads[4] = {1, ROW_WIDTH / 128, m, 128};
+    const uint32_t heads[4] = {1, ROW_WIDTH / dim, m, dim};
     struct vka_attention_op forward = {.struct_size = sizeof forward, .options.causal = true};
     for (int i = 0; i < 5; i++)
         ENSURE(vka_tensor_create(plan->device, dtype, 4, heads, &t[i]));
@@ -263,8 +269,8 @@ static enum vka_status plan_train_op(struct vka_plan *plan, enum train_op op, en
 {
     const uint32_t rows[2] = {m, ROW_WIDTH}, width = ROW_WIDTH, one = 1;
     struct vka_device *device = plan->device;
-    if (op == TRAIN_ATTENTION)
-        return plan_train_attention(plan, dtype, m, t);
+    if (op == TRAIN_ATTENTION || op == TRAIN_ATTENTION_64)
+        return plan_train_attention(plan, dtype, m, op == TRAIN_ATTENTION ? 128 : 64, t);
     ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[0]));
     ENSURE(vka_tensor_create(device, dtype, 2, rows, &t[1]));
     if (op == TRAIN_GATE) {

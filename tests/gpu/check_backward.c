@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-#define RANDOM 21 /* problems */
+#define RANDOM 21      /* problems */
+#define RANDOM_FUSED 7 /* CPU drivers compile for seconds for each size of a head */
 
 static void run_case(struct check *c, const struct problem *p)
 {
@@ -21,7 +22,7 @@ static const uint32_t sizes[][3] = {
     {1, 1, 1}, {7, 1, 3}, {3, 1024, 2}, {2, 1025, 1}, {1030, 33, 2}, {1, 5000, 1}, {900, 5000, 1},
 };
 
-static void check_sizes(struct check *c)
+static void check_sizes(struct check *c, enum vka_path path)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (!check_case(c))
@@ -45,24 +46,35 @@ static void check_sizes(struct check *c)
             .softcap = i % 3 == 1 ? 3 : 0,
             .alibi = !many && i % 3 == 2,
             .budgets = !many,
-            .path = VKA_PATH_UNFUSED,
+            .path = path,
         };
         run_case(c, &p);
     }
 }
 
-void check_backward(struct check *c)
+static void check_path(struct check *c, enum vka_path path, int random)
 {
-    check_sizes(c);
-    for (int i = 0; i < RANDOM; i++)
+    check_sizes(c, path);
+    for (int i = 0; i < random; i++)
         if (check_case(c)) {
             struct problem p;
             problem_backward_draw(&p, rng_next(&c->rng));
+            p.path = path;
             run_case(c, &p);
         }
 }
 
-void bench_backward(struct check *c)
+void check_backward(struct check *c)
+{
+    check_path(c, VKA_PATH_UNFUSED, RANDOM);
+}
+
+void check_backward_fused(struct check *c)
+{
+    check_path(c, VKA_PATH_FUSED, RANDOM_FUSED);
+}
+
+static void bench_path(struct check *c, enum vka_path path)
 {
     enum { HEADS = 8, ROWS = 512, DIM = 64, TENSORS = 6 }; /* x, output, dy, dq, dk, dv */
     const uint32_t size[4] = {1, HEADS, ROWS, DIM};
@@ -78,7 +90,8 @@ void bench_backward(struct check *c)
                                              .output = t[1],
                                              .options.log_sum_exp = log_sum};
     if (status == VKA_OK)
-        status = vka_plan_create(c->device, VKA_INFO(vka_plan_info, .timestamps = true), &plan);
+        status = vka_plan_create(c->device,
+                                 VKA_INFO(vka_plan_info, .path = path, .timestamps = true), &plan);
     if (status == VKA_OK)
         status = vka_plan_add_attention_backward(
             plan, VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = t[2],
@@ -89,4 +102,14 @@ void bench_backward(struct check *c)
     vka_tensor_destroy(&log_sum);
     for (int i = 0; i < TENSORS; i++)
         vka_tensor_destroy(&t[i]);
+}
+
+void bench_backward(struct check *c)
+{
+    bench_path(c, VKA_PATH_UNFUSED);
+}
+
+void bench_backward_fused(struct check *c)
+{
+    bench_path(c, VKA_PATH_FUSED);
 }

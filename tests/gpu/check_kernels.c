@@ -43,6 +43,7 @@ static const struct family {
     {"matmul_", check_matmul, bench_matmul, NULL},
     {"softmax_backward", check_backward, bench_backward, NULL},
     {"softmax_", check_attention, bench_attention, NULL},
+    {"attention_backward", check_backward_fused, bench_backward_fused, NULL},
     {"attention_", check_attention, bench_attention, NULL},
     {"copy", check_copy, bench_copy, NULL},
     {"rope", check_rope, bench_rope, NULL},

@@ -303,6 +303,54 @@ static double check_softmax_backward(const struct pass *pass)
     return pass->key.spec[SLOPES_STAGE] == SLOPES_SUM ? 0 : (double)rows * heads * keys;
 }
 
+/* Binds a slice of a tensor [batch][head][row], whose rows are `dim` elements. */
+static void check_heads(const struct binding *b, enum vka_dtype dtype, const uint32_t size[4],
+                        const uint32_t strides[4] /* the offset, then those of a slice */)
+{
+    const uint32_t of_elements[4] = {strides[1], strides[2], strides[3], 1};
+    check_operand(b, dtype, strides[0], size, of_elements);
+}
+
+#define HEADS(name)                                                  \
+    (const uint32_t[])                                               \
+    {                                                                \
+        p.name##_offset, p.name##_batch, p.name##_head, p.name##_row \
+    }
+
+/* Scores of the pass that sums dq. */
+static double check_attention_backward(const struct vka_plan *plan, const struct pass *pass)
+{
+    struct attention_backward_params p;
+    memcpy(&p, plan->constants.bytes + pass->bindings[12].offset, sizeof p);
+    const uint32_t *spec = pass->key.spec, stage = spec[BACKWARD_STAGE];
+    const bool keys = stage == BACKWARD_KEYS;
+    const uint32_t batch = pass->groups[2], own = p.own_end - p.own_first;
+    const uint32_t heads = pass->groups[1] / p.n_chunk * (keys ? p.group : 1);
+    const uint32_t first = p.head_first / p.group;
+    const uint32_t kv = (p.head_first + heads - 1) / p.group - first + 1;
+    check_heads(&pass->bindings[0], spec[BACKWARD_Q_TYPE],
+                (const uint32_t[]){batch, heads, p.n_q, p.head_dim}, HEADS(q));
+    check_heads(&pass->bindings[1], spec[BACKWARD_K_TYPE],
+                (const uint32_t[]){batch, kv, p.mask.n_kv, p.head_dim}, HEADS(k));
+    check_heads(&pass->bindings[2], spec[BACKWARD_V_TYPE],
+                (const uint32_t[]){batch, kv, p.mask.n_kv, p.value_dim}, HEADS(v));
+    check_heads(&pass->bindings[3], spec[BACKWARD_DY_TYPE],
+                (const uint32_t[]){batch, heads, p.n_q, p.value_dim}, HEADS(dy));
+    check_operand(&pass->bindings[9], VKA_F32, p.rows_offset,
+                  (const uint32_t[]){batch, heads, p.n_q, BACKWARD_ROW},
+                  (const uint32_t[]){p.rows_batch, p.rows_head, BACKWARD_ROW, 1});
+    assert_true((uint64_t)pass->groups[0] * spec[BACKWARD_LANES_Y] * spec[BACKWARD_ROWS] >= own);
+    assert_true(p.unit_end <= p.n_unit);
+    if (stage != BACKWARD_QUERIES)
+        return 0;
+    check_heads(&pass->bindings[10], VKA_F32,
+                (const uint32_t[]){batch, heads, p.own_end, p.head_dim}, HEADS(a));
+    const uint64_t end = (uint64_t)p.unit_end * BACKWARD_UNIT;
+    const double n_kv =
+        (double)(end < p.mask.n_kv ? end : p.mask.n_kv) - (double)p.unit_first * BACKWARD_UNIT;
+    return (double)batch * heads * own * n_kv;
+}
+
 /* ---- All ---------------------------------------------------------------------------------------- */
 
 static double check_merge(const struct vka_plan *plan, const struct pass *pass)
@@ -354,6 +402,8 @@ static double check_around(const struct vka_plan *plan, const struct pass *pass)
         return check_softmax_backward(pass);
     case KERNEL_merge_parts:
         return check_merge(plan, pass);
+    case KERNEL_attention_backward:
+        return check_attention_backward(plan, pass);
     default:
         return 0;
     }
