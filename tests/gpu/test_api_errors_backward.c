@@ -108,11 +108,27 @@ static void attention_forward(void **state)
     ATTENTION_IS(VKA_UNSUPPORTED, "chunk", forward->n_key = 256);
 }
 
+/* The fused path keeps no scores, of which a mask's gradient is a sum. */
+static void fused_path(void **state)
+{
+    struct world *w = *state;
+    struct attention_ops a;
+    struct vka_plan *plan = NULL;
+    assert_int_equal(
+        vka_plan_create(w->device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan), VKA_OK);
+    good_attention(w, &a);
+    FAILS(VKA_UNSUPPORTED, "mask", vka_plan_add_attention_backward(plan, &a.op));
+    a.op.mask_gradient.tensor = NULL;
+    assert_int_equal(vka_plan_add_attention_backward(plan, &a.op), VKA_OK);
+    vka_plan_destroy(&plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_gradients),
         cmocka_unit_test(attention_forward),
+        cmocka_unit_test(fused_path),
     };
     return cmocka_run_group_tests(tests, world_create, world_destroy);
 }

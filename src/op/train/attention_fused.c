@@ -217,6 +217,9 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     make_pass(plan, cut->job, part, &pass, &p);
     if (!plan_pass_has_room(plan, &pass))
         return cut_first_axis(part, cut->least);
+    const struct work longest = {pass.work.longest, pass.work.longest, pass.work.loops};
+    if (part->size[3] > 1 && !plan_fits(plan, pass.key.kernel, &longest))
+        return 3; /* fewer workgroups would be no faster */
     return plan_fits(plan, pass.key.kernel, &pass.work) ? CUT_FITS
                                                         : cut_first_axis(part, cut->unit);
 }
