@@ -127,11 +127,14 @@ VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
  * masked row are constants, so it gives a gradient to values alone. A hidden key or value has the
  * gradient 0, even if it is NaN, unless a norm of keys reads it.
  *
- * Scores are made again in slices of queries, as many heads at a time as workspace_limit holds, and
- * one at least: up to 32 MiB if n_kv is up to 2^22. The queries of a slice follow from n_kv alone, so
- * the order of sums and the bits do not depend on limits. A gradient also takes float32 scratch of its
- * size where it is accumulated, rotated or normalised, or sums several slices or query heads. The
- * plan's path does not matter. */
+ * Scores are made again. VKA_PATH_FUSED stores none: it takes 16 bytes of scratch a row of q, and
+ * VKA_PATH_AUTO takes it on GPUs, where no mask's gradient is wanted. VKA_PATH_UNFUSED makes scores and
+ * their gradients in slices of queries, as many heads at a time as workspace_limit holds, and one at
+ * least: up to 32 MiB if n_kv is up to 2^22. The queries of a slice follow from n_kv alone, and the
+ * units of a fused sum from the sizes, so the order of sums and the bits do not depend on limits. On
+ * both paths a gradient also takes float32 scratch of its size where it is accumulated, rotated,
+ * normalised, or (fused) not float32 in contiguous rows, or (unfused) sums several slices or query
+ * heads. */
 struct vka_attention_backward_op {
     size_t struct_size;
     const struct vka_attention_op *forward; /* read by this call */
@@ -145,7 +148,8 @@ struct vka_attention_backward_op {
     struct vka_gradient q_norm_gradient, k_norm_gradient; /* [head_dim] */
 };
 
-/* INVALID: also a BOOL mask's gradient. UNSUPPORTED: past, present, cache, key chunks, ragged batches. */
+/* INVALID: also a BOOL mask's gradient. UNSUPPORTED: past, present, cache, key chunks, ragged batches;
+ * on VKA_PATH_FUSED a mask's gradient, or a device without the kernel. */
 VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
                                                         const struct vka_attention_backward_op *op);
 
