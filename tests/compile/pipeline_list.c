@@ -403,9 +403,10 @@ static enum vka_status plan_train_attention(struct vka_plan *plan, enum vka_dtyp
                        .q_gradient = {t[DX], false}, .sink_gradient = {t[DSINKS], false})));
     struct vka_attention_op masked = forward;
     masked.options.mask = t[ADDED];
-    TRY(vka_plan_add_attention_backward(
-        plan, VKA_INFO(vka_attention_backward_op, .forward = &masked, .output_gradient = t[DY],
-                       .q_gradient = {t[DX], false}, .mask_gradient = {t[DADDED], false})));
+    if (plan->path != VKA_PATH_FUSED)
+        TRY(vka_plan_add_attention_backward(
+            plan, VKA_INFO(vka_attention_backward_op, .forward = &masked, .output_gradient = t[DY],
+                           .q_gradient = {t[DX], false}, .mask_gradient = {t[DADDED], false})));
 fail:
     for (int i = 0; i < COUNT; i++)
         vka_tensor_destroy(&t[i]);
