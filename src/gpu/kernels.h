@@ -53,7 +53,13 @@ _Static_assert(KERNEL_COUNT <= 64, "caps.without has a bit for each");
 #define MAX_SPECS 21
 
 /* Kernels that do the same work, of which the rules choose one. Moves mostly read and write. */
-enum kernel_family { FAMILY_MOVE = 0, FAMILY_PRODUCT, FAMILY_SOFTMAX, FAMILY_ATTENTION, FAMILY_BACKWARD };
+enum kernel_family {
+    FAMILY_MOVE = 0,
+    FAMILY_PRODUCT,
+    FAMILY_SOFTMAX,
+    FAMILY_ATTENTION,
+    FAMILY_BACKWARD
+};
 
 /* Small problems whose results are known, which the self-test lets kernels solve. */
 enum known_problem {

@@ -145,8 +145,10 @@ static double size_of_terms(const struct backward *t, int i)
         return scores * scale * k * (q_norm ? q / mean_size(&o[OPERAND_Q]) : 1);
     case GRADIENT_K:
         return scores * scale * q * (k_norm ? k / mean_size(&o[OPERAND_K]) : 1);
-    case GRADIENT_MASK:
-        return scores;
+    case GRADIENT_MASK: /* an element of a mask that repeats sums over many scores */
+        return scores *
+               sqrt((double)o[OPERAND_Q].size[0] * o[OPERAND_Q].size[1] * o[OPERAND_Q].size[2] *
+                    o[OPERAND_K].size[2] / (double)o[OPERAND_MASK].count);
     default:
         return 0;
     }
