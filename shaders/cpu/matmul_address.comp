@@ -13,7 +13,7 @@
 #extension GL_EXT_buffer_reference2 : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
-#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_ballot : require
 #include "params.h"
 #include "lib/dtype.glsl"
 
@@ -37,6 +37,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Row { float at[DEPTH]; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec4 at[DEPTH / 4]; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Panel {
     vec4 at[DEPTH * ADDRESS_PANEL / 4];
 };
@@ -45,16 +46,17 @@ float acc[ADDRESS_ROWS * VECTORS];   // [row][vector], of one block of k
 float group[ADDRESS_ROWS * VECTORS]; // of the blocks of one group
 float total[ADDRESS_ROWS * VECTORS]; // of the groups before
 
-void accumulate(uint r, float a, float b[VECTORS])
+// tests: a may be hidden.
+void accumulate(uint r, float a, float b[VECTORS], bool tests)
 {
     a = relu(a);
-    bool hidden = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
+    bool hidden = tests && floatBitsToUint(a) == HIDDEN_BITS;
     [[unroll]] for (uint v = 0; v < VECTORS; v++)
         acc[r * VECTORS + v] = fma(a, hidden ? 0.0 : b[v], acc[r * VECTORS + v]);
 }
 
-// Adds k .. k + depth - 1 to all rows.
-#define STEP(depth, k)                                                                             \
+// Adds k .. k + depth - 1 to all rows. tests: some elements may be hidden.
+#define STEP(depth, k, tests)                                                                      \
     [[unroll]] for (uint j = 0; j < depth; j++) {                                                  \
         float b[VECTORS];                                                                          \
         [[unroll]] for (uint v = 0; v < VECTORS; v++)                                              \
@@ -62,8 +64,24 @@ void accumulate(uint r, float a, float b[VECTORS])
                         panel.at[j * (ADDRESS_PANEL / 4) + 2 * v + 1]);                            \
         [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)                                         \
             if (r < ROWS)                                                                          \
-                accumulate(r, Row(a[r] + k).at[j], b);                                             \
+                accumulate(r, Row(a[r] + k).at[j], b, tests);                                      \
     }
+
+// Whether some, and whether all, of DEPTH elements of the rows are hidden: a lane has every eighth.
+bvec2 find_hidden(Float a[ADDRESS_ROWS], uint k)
+{
+    bool some = false, all = true;
+    [[unroll]] for (uint r = 0; r < ADDRESS_ROWS; r++)
+        if (r < ROWS)
+            [[unroll]] for (uint i = 0; i < DEPTH / 4; i += 2) {
+                Fours fours = Fours(a[r] + k);
+                bool hidden =
+                    floatBitsToUint(pick(fours.at[i], fours.at[i + 1])) == HIDDEN_BITS;
+                some = some || hidden;
+                all = all && hidden;
+            }
+    return bvec2(subgroupBallot(some).x != 0u, subgroupBallot(!all).x == 0u);
+}
 
 void end_group()
 {
@@ -104,13 +122,17 @@ void main()
         if (k + DEPTH <= end)
             do {
                 Panel panel = Panel(b + k * ADDRESS_PANEL);
-                STEP(DEPTH, k)
+                bvec2 hidden = HIDDEN != 0 ? find_hidden(a, k) : bvec2(false);
+                if (HIDDEN != 0 && hidden.x && !hidden.y)
+                    STEP(DEPTH, k, true)
+                else if (!hidden.y)
+                    STEP(DEPTH, k, false)
                 k += DEPTH;
             } while (k + DEPTH <= end);
         if (k < end)
             do {
                 Panel panel = Panel(b + k * ADDRESS_PANEL);
-                STEP(1, k)
+                STEP(1, k, HIDDEN != 0)
                 k++;
             } while (k < end);
         [[unroll]] for (uint i = 0; i < ADDRESS_ROWS * VECTORS; i++)
