@@ -1,0 +1,274 @@
+/* Choices of attention kernels with matrices, and their sizes, on devices made by hand. What must hold
+ * for every problem is in test_tune_attention.c. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/status.h"
+#include "params.h"
+#include "kernel/attention.h"
+#include "tune_devices.h"
+
+static void fused_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct attention_problem p = {
+        .n_kv_head = 8, .n_row = 4096, .n_kv = 4096, .head_dim = 64, .value_dim = 64};
+    struct attention_choice c;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile); /* float32 stays float32 */
+    p.q_type = p.kv_type = p.v_type = p.o_type = VKA_F16;
+    tune_attention(&caps, &p, &c);
+    assert_true(c.usable && c.preferred);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_int_equal(c.tile, 64);
+    assert_int_equal(c.keys, 64);
+    assert_int_equal(c.lanes, 128);
+    assert_int_equal(c.columns, 1);
+    assert_int_equal(c.ahead, AHEAD_VALUES | AHEAD_Q | AHEAD_KEYS);
+    assert_int_equal(c.n_split, 1);
+    p.n_row = 64; /* 8 workgroups */
+    tune_attention(&caps, &p, &c);
+    assert_true(c.n_split > 1);
+    p.n_row = 16; /* one matrix of rows, and as many subgroups as load */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_int_equal(c.tile, 16);
+    assert_int_equal(c.columns, 4);
+    assert_int_equal(c.keys, 64);
+    caps.matrix_registers = 96; /* not enough for the loads of so few lanes */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_decode);
+    assert_int_equal(c.rows, 8);
+    caps.matrix_registers = MATRIX_REGISTERS;
+    p.n_row = 64;
+    p.head_dim = 257;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.head_dim = 64;
+    p.o_type = VKA_F32; /* weights would be rounded to 16 bits */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.o_type = VKA_F16;
+    p.v_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.q_type = p.kv_type = p.o_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
+    caps.kernels[KERNEL_attention_coop_bf16] = KERNEL_WRONG;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+}
+
+/* Matrices of flexible size: for many rows, and where all that stays in registers fits them. */
+static void fused_flexible_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = with_flexible_matrices(&discrete);
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 4096,
+                                  .n_kv = 4096,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    static const struct {
+        uint32_t dim, m, keys; /* given; chosen, or 0 */
+    } cases[] = {{40, 32, 32}, {64, 32, 32}, {128, 16, 64}, {256, 0, 0}};
+    struct attention_choice c;
+    for (size_t i = 0; i < COUNTOF(cases); i++) {
+        p.head_dim = p.value_dim = cases[i].dim;
+        tune_attention(&caps, &p, &c);
+        assert_int_equal(c.kernel,
+                         cases[i].m ? KERNEL_attention_coop2_f16 : KERNEL_attention_coop_f16);
+        if (!cases[i].m)
+            continue;
+        assert_true(c.usable && c.preferred);
+        assert_int_equal(c.size.m, cases[i].m);
+        assert_true(c.size.n == 16 && c.size.k == 16);
+        assert_int_equal(c.keys, cases[i].keys);
+        assert_int_equal(c.tile, 4 * cases[i].m);
+        assert_int_equal(c.lanes, 128);
+    }
+    p.head_dim = p.value_dim = 128;
+    p.n_row = 16; /* few rows have their own */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    p.n_row = 64;
+    p.q_type = p.kv_type = p.v_type = p.o_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_bf16);
+    assert_true(c.n_split > 1);
+    caps.kernels[KERNEL_attention_coop2_bf16] = KERNEL_WRONG;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
+    p.q_type = p.kv_type = p.v_type = VKA_F16; /* output may be another 16-bit type */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    p.o_type = VKA_F32;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.o_type = VKA_F16;
+    caps.properties.vendor_id = 0x1002; /* a row lies in 16 lanes */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    caps.without |= 1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_attention_tile |
+                    1ull << KERNEL_attention_row;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    caps.properties.vendor_id = 0;
+    caps.flexible_f16 = (struct matrix_size){64, 8, 16}; /* more rows than a subgroup has bits */
+    tune_attention(&caps, &p, &c);
+    assert_false(c.usable);
+}
+
+/* Matrices of one size, with reductions: as many keys as k, and that many rows. */
+static void fused_reduced_matrices(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 4096,
+                                  .n_kv = 4096,
+                                  .head_dim = 64,
+                                  .value_dim = 64,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    struct attention_choice c;
+    caps.matrix_reductions = true;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    assert_true(c.size.m == 16 && c.size.n == 16 && c.keys == 64 && c.tile == 64);
+    caps.matrix_f16.n = 8;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+}
+
+/* A CPU driver has them to be checked, and prefers all others. */
+static void flexible_matrices_of_cpu_drivers(void **state)
+{
+    (void)state;
+    struct caps caps = mesa(26);
+    caps.matrices = caps.matrix_reductions = caps.flexible_matrices = true;
+    caps.matrix_registers = 96;
+    caps.least_subgroup = 8;
+    caps.flexible_f16 = (struct matrix_size){8, 8, 8};
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 256,
+                                  .n_kv = 256,
+                                  .head_dim = 8,
+                                  .value_dim = 40,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    struct attention_choice c;
+    tune_attention(&caps, &p, &c);
+    assert_true(c.kernel != KERNEL_attention_coop2_f16);
+    caps.without = ~(1ull << KERNEL_attention_coop2_f16);
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
+    assert_true(c.usable && !c.preferred);
+    assert_true(c.size.m == 8 && c.size.n == 8 && c.keys == 32 && c.lanes == 32);
+    caps.matrix_registers = 48;
+    tune_attention(&caps, &p, &c);
+    assert_false(c.usable);
+}
+
+/* Matrices, subgroups and memory that attention_coop cannot work with: tiles then. */
+static void matrices_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct caps wide = with_matrices(&discrete), narrow = wide, small = wide, odd = wide;
+    const struct attention_problem p = {
+        .n_kv_head = 8,
+        .n_row = 4096,
+        .n_kv = 4096,
+        .head_dim = 256,
+        .value_dim = 256,
+        .q_type = VKA_F16,
+        .kv_type = VKA_F16,
+        .v_type = VKA_F16,
+        .o_type = VKA_F16,
+    };
+    struct attention_choice c;
+    wide.properties.max_shared_memory = 65536;
+    tune_attention(&wide, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_in_range(tune_attention_shared(&c), 40961, 65536); /* more than is aimed at */
+    assert_int_equal(c.columns, 2); /* a subgroup has no registers for 16 x 256 floats */
+    assert_int_equal(c.tile, 64);
+    wide.properties.max_shared_memory = 49152;
+    tune_attention(&wide, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    assert_int_equal(c.tile, 32);
+    narrow.least_subgroup = 8; /* fewer lanes than a matrix has rows */
+    small.properties.max_shared_memory = 16384;
+    odd.matrix_f16.n = 4; /* not whole chunks */
+    const struct caps *const unfit[] = {&narrow, &small, &odd};
+    for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
+        tune_attention(unfit[i], &p, &c);
+        assert_int_equal(c.kernel, KERNEL_attention_tile);
+    }
+}
+
+/* Intel's GPUs: matrices of 8 rows, half the registers. Columns, rows and keys are those of which
+ * its compiler spills nothing. */
+static void few_registers(void **state)
+{
+    (void)state;
+    struct caps caps = with_matrices(&discrete);
+    struct attention_problem p = {.n_kv_head = 8,
+                                  .n_row = 4096,
+                                  .n_kv = 4096,
+                                  .q_type = VKA_F16,
+                                  .kv_type = VKA_F16,
+                                  .v_type = VKA_F16,
+                                  .o_type = VKA_F16};
+    static const struct {
+        uint32_t subgroup, registers, n, dim; /* given */
+        uint32_t columns, tile, keys;         /* chosen */
+    } cases
+        [] =
+            {
+                {16, 96, 16, 64, 1, 64, 32},
+                {16, 96, 16, 80, 2, 64, 32}, /* 80 features: 96, so that both columns have as many */
+                {16, 96, 16, 128, 2, 32, 32},
+                {8, 80, 8, 64, 4, 64, 32},
+                {8, 80, 8, 128, 4, 32, 32},
+            };
+    for (size_t i = 0; i < COUNTOF(cases); i++) {
+        struct attention_choice c;
+        caps.least_subgroup = cases[i].subgroup;
+        caps.matrix_registers = cases[i].registers;
+        caps.matrix_f16 = (struct matrix_size){8, cases[i].n, 16};
+        p.head_dim = p.value_dim = cases[i].dim;
+        tune_attention(&caps, &p, &c);
+        assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+        assert_int_equal(c.columns, cases[i].columns);
+        assert_int_equal(c.tile, cases[i].tile);
+        assert_int_equal(c.keys, cases[i].keys);
+        assert_int_equal(c.ahead, cases[i].registers < 96 ? 0 : AHEAD_VALUES);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fused_matrices),
+        cmocka_unit_test(fused_flexible_matrices),
+        cmocka_unit_test(fused_reduced_matrices),
+        cmocka_unit_test(flexible_matrices_of_cpu_drivers),
+        cmocka_unit_test(matrices_that_do_not_fit),
+        cmocka_unit_test(few_registers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
