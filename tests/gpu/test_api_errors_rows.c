@@ -1,0 +1,360 @@
+/* Every documented error of the operations of vkattn_model.h that place, choose or merge rows. SPDX-License-Identifier: MIT */
+#include <vkattn/vkattn_model.h>
+
+#include "api_errors.h"
+
+/* ---- Rows by number -------------------------------------------------------------------------- */
+
+static struct vka_gather_op good_gather(struct world *w)
+{
+    return *VKA_INFO(vka_gather_op, .table = T(VKA_F16, 7, 32), .ids = T(VKA_I32, 2, 3),
+                     .output = T(VKA_F32, 2, 3, 32));
+}
+
+#define GATHER(word, ...)                                            \
+    do {                                                             \
+        struct vka_gather_op op = good_gather(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_gather(w->plan, &op)); \
+    } while (0)
+
+static void gather(void **state)
+{
+    struct world *w = *state;
+    const struct vka_gather_op good = good_gather(w);
+    const size_t sizes[] = WRONG_SIZES(vka_gather_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_gather(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_gather(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        GATHER("struct_size", op.struct_size = sizes[i]);
+    GATHER("scale", op.scale = NAN);
+    GATHER("table", op.table = NULL);
+    GATHER("ids", op.ids = NULL);
+    GATHER("output", op.output = NULL);
+    GATHER("table", op.table = FOREIGN(VKA_F16, 7, 32));
+    GATHER("ids", op.ids = FOREIGN(VKA_I32, 2, 3));
+    GATHER("output", op.output = FOREIGN(VKA_F32, 2, 3, 32));
+    GATHER("table", op.table = T(VKA_I32, 7, 32));
+    GATHER("table", op.table = T(VKA_I8, 7, 32));
+    GATHER("ids", op.ids = T(VKA_F32, 2, 3));
+    GATHER("output", op.output = T(VKA_Q8_0, 2, 3, 32));
+    GATHER("table", op.table = T(VKA_F16, 1, 7, 32));
+    GATHER("ids", op.ids = T(VKA_I32, 1, 1, 2, 3));
+    GATHER("output", op.output = T(VKA_F32, 6, 32));
+    GATHER("output", op.output = T(VKA_F32, 2, 3, 31));
+    GATHER("output", op.table = T(VKA_F32, 6, 32), op.ids = T(VKA_I32, 6), op.output = op.table);
+    struct vka_gather_op op = good_gather(w);
+    op.table = T(VKA_Q8_0, 7, 32);
+    assert_int_equal(vka_plan_add_gather(w->plan, &op), VKA_OK);
+}
+
+static struct vka_scatter_op good_scatter(struct world *w)
+{
+    return *VKA_INFO(vka_scatter_op, .update = T(VKA_F32, 2, 3, 4), .positions = T(VKA_I32, 2),
+                     .axis = 1, .circular = true, .output = T(VKA_F16, 2, 7, 4));
+}
+
+#define SCATTER(word, ...)                                            \
+    do {                                                              \
+        struct vka_scatter_op op = good_scatter(w);                   \
+        __VA_ARGS__;                                                  \
+        FAILS(VKA_INVALID, word, vka_plan_add_scatter(w->plan, &op)); \
+    } while (0)
+
+static void scatter(void **state)
+{
+    struct world *w = *state;
+    const struct vka_scatter_op good = good_scatter(w);
+    const size_t sizes[] = WRONG_SIZES(vka_scatter_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_scatter(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_scatter(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        SCATTER("struct_size", op.struct_size = sizes[i]);
+    SCATTER("axis", op.axis = 0);
+    SCATTER("axis", op.axis = 3);
+    SCATTER("update", op.update = NULL);
+    SCATTER("output", op.output = NULL);
+    SCATTER("update", op.update = FOREIGN(VKA_F32, 2, 3, 4));
+    SCATTER("positions", op.positions = FOREIGN(VKA_I32, 2));
+    SCATTER("output", op.output = FOREIGN(VKA_F32, 2, 7, 4));
+    SCATTER("update", op.update = T(VKA_I32, 2, 3, 4));
+    SCATTER("positions", op.positions = T(VKA_F32, 2));
+    SCATTER("output", op.output = T(VKA_BOOL, 2, 7, 4));
+    SCATTER("positions", op.positions = T(VKA_I32, 3));
+    SCATTER("positions", op.positions = T(VKA_I32, 1, 2));
+    SCATTER("output", op.output = T(VKA_F32, 2, 7, 5));
+    SCATTER("output", op.output = T(VKA_F32, 1, 2, 7, 4));
+    SCATTER("circular", op.update = T(VKA_F32, 2, 8, 4));
+    SCATTER("output", op.update = op.output);
+    struct vka_scatter_op op = good_scatter(w);
+    op.update = T(VKA_F32, 2, 8, 4);
+    op.circular = false;
+    assert_int_equal(vka_plan_add_scatter(w->plan, &op), VKA_OK);
+}
+
+/* ---- Rotary embedding ------------------------------------------------------------------------ */
+
+static struct vka_rotary_op good_rotary(struct world *w)
+{
+    return *VKA_INFO(vka_rotary_op, .input = T(VKA_F32, 2, 3, 5, 8), .positions = T(VKA_I32, 2, 5),
+                     .dim = 6, .cos = T(VKA_F16, 9, 3), .sin = T(VKA_F16, 9, 3),
+                     .output = T(VKA_BF16, 2, 3, 5, 8));
+}
+
+#define ROTARY(word, ...)                                            \
+    do {                                                             \
+        struct vka_rotary_op op = good_rotary(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_rotary(w->plan, &op)); \
+    } while (0)
+
+static void rotary(void **state)
+{
+    struct world *w = *state;
+    const struct vka_rotary_op good = good_rotary(w);
+    const double fast[] = {1, 0.5, 1.5}, nan[] = {1, NAN, 0}, fine[] = {1, 0.5, -0.25};
+    const size_t sizes[] = WRONG_SIZES(vka_rotary_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_rotary(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_rotary(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        ROTARY("struct_size", op.struct_size = sizes[i]);
+    ROTARY("dim", op.dim = 5);
+    ROTARY("dim", op.dim = 10);
+    ROTARY("attention_factor", op.attention_factor = INFINITY);
+    ROTARY("input", op.input = NULL);
+    ROTARY("output", op.output = NULL);
+    ROTARY("sin", op.sin = NULL);
+    ROTARY("cos", op.cos = NULL);
+    ROTARY("input", op.input = FOREIGN(VKA_F32, 2, 3, 5, 8));
+    ROTARY("positions", op.positions = FOREIGN(VKA_I32, 2, 5));
+    ROTARY("cos", op.cos = FOREIGN(VKA_F16, 9, 3));
+    ROTARY("sin", op.sin = FOREIGN(VKA_F16, 9, 3));
+    ROTARY("output", op.output = FOREIGN(VKA_F32, 2, 3, 5, 8));
+    ROTARY("input", op.input = T(VKA_I32, 2, 3, 5, 8));
+    ROTARY("positions", op.positions = T(VKA_F32, 2, 5));
+    ROTARY("cos", op.cos = T(VKA_I32, 9, 3));
+    ROTARY("sin", op.sin = T(VKA_BOOL, 9, 3));
+    ROTARY("output", op.output = T(VKA_I8, 2, 3, 5, 8));
+    ROTARY("input", op.input = T(VKA_F32, 6, 5, 8));
+    ROTARY("positions", op.positions = T(VKA_I32, 3, 5));
+    ROTARY("positions", op.positions = T(VKA_I32, 5));
+    ROTARY("cos", op.cos = T(VKA_F16, 9, 4));
+    ROTARY("sin", op.sin = T(VKA_F16, 9, 6));
+    ROTARY("sin", op.sin = T(VKA_F16, 8, 3));
+    ROTARY("cos", op.positions = NULL);
+    ROTARY("cos", op.cos = op.sin = T(VKA_F16, 2, 5, 3));
+    ROTARY("base", op.base = 10000);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = 0.5f);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = NAN);
+    ROTARY("base", op.cos = op.sin = NULL, op.base = 100, op.frequencies = fine);
+    ROTARY("frequencies", op.frequencies = fine);
+    ROTARY("frequencies", op.cos = op.sin = NULL, op.frequencies = fast);
+    ROTARY("frequencies", op.cos = op.sin = NULL, op.frequencies = nan);
+    ROTARY("output", op.output = T(VKA_F32, 2, 3, 5, 6));
+    struct vka_rotary_op op = good_rotary(w);
+    op.cos = op.sin = NULL;
+    op.frequencies = fine;
+    op.output = op.input;
+    assert_int_equal(vka_plan_add_rotary(w->plan, &op), VKA_OK);
+}
+
+/* ---- The end of a model ---------------------------------------------------------------------- */
+
+static struct vka_argmax_op good_argmax(struct world *w)
+{
+    return *VKA_INFO(vka_argmax_op, .input = T(VKA_F16, 2, 3, 9), .output = T(VKA_I32, 2, 3));
+}
+
+#define ARGMAX(word, ...)                                            \
+    do {                                                             \
+        struct vka_argmax_op op = good_argmax(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_argmax(w->plan, &op)); \
+    } while (0)
+
+static void argmax(void **state)
+{
+    struct world *w = *state;
+    const struct vka_argmax_op good = good_argmax(w);
+    const size_t sizes[] = WRONG_SIZES(vka_argmax_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_argmax(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_argmax(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        ARGMAX("struct_size", op.struct_size = sizes[i]);
+    ARGMAX("input", op.input = NULL);
+    ARGMAX("output", op.output = NULL);
+    ARGMAX("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
+    ARGMAX("output", op.output = FOREIGN(VKA_I32, 2, 3));
+    ARGMAX("input", op.input = T(VKA_I32, 2, 3, 9));
+    ARGMAX("output", op.output = T(VKA_F32, 2, 3));
+    ARGMAX("output", op.output = T(VKA_I32, 2, 3, 1));
+    ARGMAX("output", op.input = T(VKA_F32, 9), op.output = T(VKA_I32, 9));
+    assert_int_equal(vka_plan_add_argmax(w->plan, &good), VKA_OK);
+}
+
+static struct vka_sample_op good_sample(struct world *w)
+{
+    return *VKA_INFO(vka_sample_op, .logits = T(VKA_F16, 3, 9), .temperature = 1, .top_k = 4,
+                     .top_p = 0.9f, .min_p = 0.1f, .step = T(VKA_I32, 1), .output = T(VKA_I32, 3));
+}
+
+#define SAMPLE(word, ...)                                            \
+    do {                                                             \
+        struct vka_sample_op op = good_sample(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_sample(w->plan, &op)); \
+    } while (0)
+
+static void sample(void **state)
+{
+    struct world *w = *state;
+    const struct vka_sample_op good = good_sample(w);
+    const size_t sizes[] = WRONG_SIZES(vka_sample_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_sample(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_sample(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        SAMPLE("struct_size", op.struct_size = sizes[i]);
+    SAMPLE("temperature", op.temperature = -1);
+    SAMPLE("temperature", op.temperature = INFINITY);
+    SAMPLE("top_p", op.top_p = -0.5f);
+    SAMPLE("top_p", op.top_p = 1.5f);
+    SAMPLE("min_p", op.min_p = NAN);
+    SAMPLE("min_p", op.min_p = 2);
+    SAMPLE("logits", op.logits = NULL);
+    SAMPLE("output", op.output = NULL);
+    SAMPLE("logits", op.logits = FOREIGN(VKA_F16, 3, 9));
+    SAMPLE("step", op.step = FOREIGN(VKA_I32, 1));
+    SAMPLE("output", op.output = FOREIGN(VKA_I32, 3));
+    SAMPLE("logits", op.logits = T(VKA_I32, 3, 9));
+    SAMPLE("step", op.step = T(VKA_F32, 1));
+    SAMPLE("output", op.output = T(VKA_F32, 3));
+    SAMPLE("logits", op.logits = T(VKA_F16, 1, 3, 9));
+    SAMPLE("step", op.step = T(VKA_I32, 3));
+    SAMPLE("output", op.output = T(VKA_I32, 9));
+    SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = T(VKA_I32, 9));
+    SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = op.step);
+    const uint32_t size = (1u << 24) + 1;
+    const uint64_t repeat = 0;
+    SAMPLE("logits", op.logits = world_strided(w, T(VKA_F16, 1), 0, 1, &size, &repeat),
+           op.output = T(VKA_I32, 1));
+    assert_int_equal(vka_plan_add_sample(w->plan, &good), VKA_OK);
+}
+
+static struct vka_pool_op good_pool(struct world *w)
+{
+    return *VKA_INFO(vka_pool_op, .input = T(VKA_F16, 2, 3, 9), .mask = T(VKA_BOOL, 2, 3),
+                     .lengths = T(VKA_I32, 2), .output = T(VKA_F32, 2, 9));
+}
+
+#define POOL(word, ...)                                            \
+    do {                                                           \
+        struct vka_pool_op op = good_pool(w);                      \
+        __VA_ARGS__;                                               \
+        FAILS(VKA_INVALID, word, vka_plan_add_pool(w->plan, &op)); \
+    } while (0)
+
+static void pool(void **state)
+{
+    struct world *w = *state;
+    const struct vka_pool_op good = good_pool(w);
+    const size_t sizes[] = WRONG_SIZES(vka_pool_op);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_pool(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_pool(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        POOL("struct_size", op.struct_size = sizes[i]);
+    POOL("input", op.input = NULL);
+    POOL("output", op.output = NULL);
+    POOL("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
+    POOL("mask", op.mask = FOREIGN(VKA_BOOL, 2, 3));
+    POOL("lengths", op.lengths = FOREIGN(VKA_I32, 2));
+    POOL("output", op.output = FOREIGN(VKA_F32, 2, 9));
+    POOL("input", op.input = T(VKA_I32, 2, 3, 9));
+    POOL("mask", op.mask = T(VKA_I32, 2, 3));
+    POOL("lengths", op.lengths = T(VKA_F32, 2));
+    POOL("output", op.output = T(VKA_I32, 2, 9));
+    POOL("input", op.input = T(VKA_F32, 2, 3, 9, 1));
+    POOL("mask", op.mask = T(VKA_BOOL, 2, 4));
+    POOL("mask", op.mask = T(VKA_BOOL, 6));
+    POOL("lengths", op.lengths = T(VKA_I32, 1));
+    POOL("output", op.output = T(VKA_F32, 2, 3));
+    assert_int_equal(vka_plan_add_pool(w->plan, &good), VKA_OK);
+}
+
+/* Parts 2 x 4 x 3 x 6, of two types. */
+struct merge_args {
+    struct vka_tensor *parts[3], *log_sums[3];
+    struct vka_merge_op op;
+};
+
+static void good_merge(struct world *w, struct merge_args *a)
+{
+    for (int i = 0; i < 3; i++) {
+        a->parts[i] = T(i ? VKA_F32 : VKA_F16, 2, 4, 3, 6);
+        a->log_sums[i] = T(VKA_F32, 2, 4, 3);
+    }
+    a->op = *VKA_INFO(vka_merge_op, .n_part = 3, .parts = a->parts, .log_sum_exps = a->log_sums,
+                      .output = T(VKA_F32, 2, 4, 3, 6), .log_sum_exp = T(VKA_F32, 2, 4, 3));
+}
+
+#define MERGE(word, ...)                                              \
+    do {                                                              \
+        struct merge_args a;                                          \
+        good_merge(w, &a);                                            \
+        __VA_ARGS__;                                                  \
+        FAILS(VKA_INVALID, word, vka_plan_add_merge(w->plan, &a.op)); \
+    } while (0)
+
+static void merge(void **state)
+{
+    struct world *w = *state;
+    const size_t sizes[] = WRONG_SIZES(vka_merge_op);
+    const uint32_t full[] = {2, 4, 3, 6};
+    const uint64_t crossed[] = {72, 18, 6, 0}, rows[] = {12, 3, 1}, still[] = {12, 0, 1};
+    struct merge_args good;
+    good_merge(w, &good);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_merge(NULL, &good.op));
+    FAILS(VKA_INVALID, "op", vka_plan_add_merge(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        MERGE("struct_size", a.op.struct_size = sizes[i]);
+    MERGE("n_part", a.op.n_part = 0);
+    MERGE("n_part", a.op.n_part = VKA_MERGE_PARTS + 1);
+    MERGE("parts", a.op.parts = NULL);
+    MERGE("log_sum_exps", a.op.log_sum_exps = NULL);
+    MERGE("output", a.op.output = NULL);
+    MERGE("output", a.op.output = FOREIGN(VKA_F32, 2, 4, 3, 6));
+    MERGE("output", a.op.output = T(VKA_I32, 2, 4, 3, 6));
+    MERGE("output", a.op.output = T(VKA_F32, 6));
+    MERGE("output", a.op.output = world_strided(w, a.op.output, 0, 4, full, crossed));
+    for (int i = 0; i < 3; i++) {
+        MERGE("part", a.parts[i] = NULL);
+        MERGE("part", a.parts[i] = FOREIGN(VKA_F32, 2, 4, 3, 6));
+        MERGE("part", a.parts[i] = T(VKA_Q8_0, 2, 4, 3, 32));
+        MERGE("part", a.parts[i] = T(VKA_F32, 2, 4, 3, 5));
+        MERGE("part", a.parts[i] = T(VKA_F32, 8, 3, 6));
+        MERGE("output", a.parts[i] = a.op.output);
+        MERGE("log_sum_exps", a.log_sums[i] = NULL);
+        MERGE("log_sum_exps", a.log_sums[i] = FOREIGN(VKA_F32, 2, 4, 3));
+        MERGE("log_sum_exps", a.log_sums[i] = T(VKA_F16, 2, 4, 3));
+        MERGE("log_sum_exps", a.log_sums[i] = T(VKA_F32, 2, 4, 3, 1));
+        MERGE("log_sum_exps", a.log_sums[i] = T(VKA_F32, 2, 4, 6));
+        MERGE("log_sum_exp", a.log_sums[i] = a.op.log_sum_exp);
+        MERGE("output", a.log_sums[i] = world_strided(w, a.op.output, 9, 3, full, rows));
+    }
+    MERGE("log_sum_exp", a.op.log_sum_exp = FOREIGN(VKA_F32, 2, 4, 3));
+    MERGE("log_sum_exp", a.op.log_sum_exp = T(VKA_BF16, 2, 4, 3));
+    MERGE("log_sum_exp", a.op.log_sum_exp = T(VKA_F32, 2, 4));
+    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.op.log_sum_exp, 0, 3, full, still));
+    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.op.output, 9, 3, full, rows));
+    MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.parts[1], 9, 3, full, rows));
+    assert_int_equal(vka_plan_add_merge(w->plan, &good.op), VKA_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gather), cmocka_unit_test(scatter), cmocka_unit_test(rotary),
+        cmocka_unit_test(argmax), cmocka_unit_test(sample),  cmocka_unit_test(pool),
+        cmocka_unit_test(merge),
+    };
+    return cmocka_run_group_tests(tests, world_create, world_destroy);
+}
