@@ -9,11 +9,14 @@ static const char *const stage_names[BACKWARD_STAGES] = {"softmax sums", "dq", "
 
 /* ---- Choice ---------------------------------------------------------------------------------- */
 
+/* Names the kernel only where it would be taken: testing it takes a CPU driver seconds. */
 static uint64_t choose(const struct caps *caps, void *job)
 {
     struct attention_backward *b = job;
     tune_attention_backward(caps, b->a.head_dim, b->a.value_dim, &b->choice);
-    return b->choice.usable ? UINT64_C(1) << KERNEL_attention_backward : 0;
+    return b->choice.usable && (b->fused || b->choice.preferred)
+               ? UINT64_C(1) << KERNEL_attention_backward
+               : 0;
 }
 
 /* Why VKA_PATH_AUTO takes no fused kernel; NULL where it does. Passes bind a head whole, and a mask. */
@@ -33,11 +36,11 @@ static const char *why_not(const struct vka_plan *plan, const struct attention_b
 enum vka_status attention_backward_choose(struct vka_plan *plan, struct attention_backward *b)
 {
     struct log *log = &plan->device->log;
-    const bool wanted = plan->path == VKA_PATH_FUSED;
+    b->fused = plan->path == VKA_PATH_FUSED;
     if (plan->path == VKA_PATH_UNFUSED)
         return VKA_OK;
     if (b->op->mask_gradient.tensor) {
-        if (wanted)
+        if (b->fused)
             return log_error(
                 log, VKA_UNSUPPORTED,
                 "vka_plan_add_attention_backward: the gradient of a mask needs a buffer "
@@ -45,11 +48,11 @@ enum vka_status attention_backward_choose(struct vka_plan *plan, struct attentio
         return VKA_OK;
     }
     ENSURE(plan_settle(plan, 0, choose, b));
-    if (wanted && !b->choice.usable)
+    if (b->fused && !b->choice.usable)
         return log_error(log, VKA_UNSUPPORTED,
                          "fused gradients of attention are not supported here: the kernel %s %s",
                          kernel_table[KERNEL_attention_backward].name, b->choice.reason);
-    b->fused = wanted || !why_not(plan, b);
+    b->fused = b->fused || !why_not(plan, b);
     return VKA_OK;
 }
 
