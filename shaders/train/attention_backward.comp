@@ -91,16 +91,19 @@ bool tested; // some weight of the step may be hidden
 
 uint tile_row(uint r) { return r * LANES_Y + gl_LocalInvocationID.y; }
 
-#define LOAD4(x, name, base, d, dim, type, vec)                                                    \
+#define LOAD4(to, name, base, d, dim, type, vec)                                                   \
     {                                                                                              \
         if ((VECS & vec) != 0) {                                                                   \
             if (4 * (d) < dim)                                                                     \
-                x = type == TYPE_F32 ? name##_vec4[((base) >> 2) + (d)]                            \
-                                     : decode4(name##_words2[((base) >> 2) + (d)], type);          \
-        } else                                                                                     \
-            [[dont_unroll]] for (uint i = 4; i-- > 0;)                                             \
-                x = vec4(4 * (d) + i < dim ? LOAD(name##_words, (base) + 4 * (d) + i, type) : 0.0, \
-                         x.xyz);                                                                   \
+                to = type == TYPE_F32 ? name##_vec4[((base) >> 2) + (d)]                           \
+                                      : decode4(name##_words2[((base) >> 2) + (d)], type);         \
+        } else {                                                                                   \
+            [[dont_unroll]] for (uint i = 0; i < 4; i++) {                                         \
+                if (4 * (d) + i < dim)                                                             \
+                    to.x = LOAD(name##_words, (base) + 4 * (d) + i, type);                         \
+                to = to.yzwx;                                                                      \
+            }                                                                                      \
+        }                                                                                          \
     }
 
 // Vec4 d of a query or of its output's gradient; 0 past the end of the row.
@@ -511,6 +514,7 @@ void main()
             lane_sums[i] = vec2(0.0);
     if (!OWNS_KEYS)
         find_queries(own_first);
-    for (uint unit = p.unit_first; unit < p.unit_end; unit++)
+    uint unit_end = p.unit_end; // no condition of a loop loads, see tests/unit/module.sh
+    for (uint unit = p.unit_first; unit < unit_end; unit++)
         add_unit(unit);
 }
