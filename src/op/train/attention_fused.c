@@ -130,7 +130,8 @@ static void bind(const struct vka_plan *plan, const struct stage *stage, const s
     bind_heads(plan, pass, 2, &b->a.v, &keys, false, STRIDES(v));
     bind_heads(plan, pass, 3, &b->dy, s, false, STRIDES(dy));
     attention_bind_mask(plan, &b->a, s, pass, 4, &p->mask, &p->sink_offset, &p->alibi_offset);
-    bind_heads(plan, pass, 9, stage->rows, s, stage->stage == BACKWARD_SUMS,
+    /* Written in one stage alone; but the module can write them, and layers count that in each. */
+    bind_heads(plan, pass, 9, stage->rows, s, true,
                (struct strides){&p->rows_offset, &p->rows_batch, &p->rows_head, &row});
     if (stage->stage == BACKWARD_QUERIES)
         bind_heads(plan, pass, 10, &b->dq, s, true, STRIDES(a));
