@@ -66,6 +66,9 @@ struct stage {
     uint32_t n_unit;               /* BACKWARD_KEYS: for each head of a group */
 };
 
+/* Of a score: its ways through shared memory, for which CPU drivers pay most. */
+#define WORK_SHARED 512.0
+
 /* Operations of a score in a stage. */
 static double score_work(const struct attention *a, uint32_t stage)
 {
@@ -73,7 +76,7 @@ static double score_work(const struct attention *a, uint32_t stage)
     const double sums = stage == BACKWARD_QUERIES ? 2.0 * a->head_dim
                         : stage == BACKWARD_KEYS  ? products
                                                   : 0;
-    return products + sums + attention_score_work(a->options);
+    return products + sums + attention_score_work(a->options) + WORK_SHARED;
 }
 
 static struct work work_of(const struct stage *s, const struct box *part)
@@ -81,7 +84,9 @@ static struct work work_of(const struct stage *s, const struct box *part)
     const struct attention *a = &s->b->a;
     const struct backward_tile *t = &s->b->choice.tiles[s->stage];
     const double own = backward_own(t), tiles = divide_up(part->size[2], backward_own(t));
-    const double scores = own * BACKWARD_UNIT * part->size[3];
+    const uint32_t n_other = s->stage == BACKWARD_KEYS ? a->n_q : a->n_kv;
+    const double unit = s->n_part == 1 ? n_other : BACKWARD_UNIT; /* at most: the last is shorter */
+    const double scores = own * unit * part->size[3];
     const double score = score_work(a, s->stage);
     return (struct work){
         .ops = scores * score * tiles * t->n_chunk * part->size[0] * part->size[1],
