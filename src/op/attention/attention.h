@@ -31,6 +31,12 @@ struct attention {
     struct attention_choice choice; /* of the fused path */
 };
 
+/* Parameters of softcap and dropout, which the kernels of both paths and of gradients name alike. */
+#define ATTENTION_DRAW(o)                                                                      \
+    .softcap = (o)->softcap, .dropout = (o)->dropout, .seed_low = (uint32_t)(o)->dropout_seed, \
+    .seed_high = (uint32_t)((o)->dropout_seed >> 32),                                          \
+    .draw_place = (o)->dropout_batch << 16 | (o)->dropout_head, .draw_query = (o)->dropout_query
+
 /* New and kept keys and values; past, present and use.cache may be NULL. */
 struct attention_inputs {
     const struct vka_tensor *new_k, *new_v, *past_k, *past_v, *present_k, *present_v;

@@ -70,12 +70,7 @@ static void make_stage(const struct vka_plan *plan, const struct job *job, const
         .n_head = a->n_head,
         .n_row = s.n_query,
         .pitch = (uint32_t)scores.shape.stride[2],
-        .softcap = o->softcap,
-        .dropout = o->dropout,
-        .seed_low = (uint32_t)o->dropout_seed,
-        .seed_high = (uint32_t)(o->dropout_seed >> 32),
-        .draw_place = o->dropout_batch << 16 | o->dropout_head,
-        .draw_query = o->dropout_query,
+        ATTENTION_DRAW(o),
     };
     if (o->log_sum_exp) { /* behind the keys of each row */
         scores.shape.size[3] = p.pitch;

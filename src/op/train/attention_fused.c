@@ -19,18 +19,15 @@ static uint64_t choose(const struct caps *caps, void *job)
                : 0;
 }
 
-/* Why VKA_PATH_AUTO takes no fused kernel; NULL where it does. Passes bind a head whole, and a mask. */
-static const char *why_not(const struct vka_plan *plan, const struct attention_backward *b)
+/* Whether VKA_PATH_AUTO takes the kernel. Passes bind a head whole, and a mask. */
+static bool is_taken(const struct vka_plan *plan, const struct attention_backward *b)
 {
     const uint64_t range = plan->caps.properties.max_buffer_range;
     const struct vka_tensor *mask = b->a.options->mask;
     const uint64_t dim = b->a.head_dim > b->a.value_dim ? b->a.head_dim : b->a.value_dim;
     const uint64_t rows = b->a.n_q > b->a.n_kv ? b->a.n_q : b->a.n_kv;
-    if (!b->choice.usable || !b->choice.preferred)
-        return b->choice.reason;
-    if (4 * dim * rows > range || (mask && plan_range(plan, mask) > range))
-        return "binds a head or a mask that exceeds the device's range of a buffer";
-    return NULL;
+    return b->choice.usable && b->choice.preferred && 4 * dim * rows <= range &&
+           !(mask && plan_range(plan, mask) > range);
 }
 
 enum vka_status attention_backward_choose(struct vka_plan *plan, struct attention_backward *b)
@@ -52,7 +49,7 @@ enum vka_status attention_backward_choose(struct vka_plan *plan, struct attentio
         return log_error(log, VKA_UNSUPPORTED,
                          "fused gradients of attention are not supported here: the kernel %s %s",
                          kernel_table[KERNEL_attention_backward].name, b->choice.reason);
-    b->fused = b->fused || !why_not(plan, b);
+    b->fused = b->fused || is_taken(plan, b);
     return VKA_OK;
 }
 
@@ -182,12 +179,7 @@ static struct attention_backward_params fill(const struct stage *stage, const st
         .batch_first = s->batch,
         .head_first = s->head,
         .scale = b->a.scale,
-        .softcap = o->softcap,
-        .dropout = o->dropout,
-        .seed_low = (uint32_t)o->dropout_seed,
-        .seed_high = (uint32_t)(o->dropout_seed >> 32),
-        .draw_place = o->dropout_batch << 16 | o->dropout_head,
-        .draw_query = o->dropout_query,
+        ATTENTION_DRAW(o),
     };
 }
 

@@ -60,12 +60,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
         .q_first = s.query,
         .n_row = job->r->n_query,
         .key_first = first[3],
-        .softcap = o->softcap,
-        .dropout = o->dropout,
-        .seed_low = (uint32_t)o->dropout_seed,
-        .seed_high = (uint32_t)(o->dropout_seed >> 32),
-        .draw_place = o->dropout_batch << 16 | o->dropout_head,
-        .draw_query = o->dropout_query,
+        ATTENTION_DRAW(o),
     };
     const bool sums = job->stage == SLOPES_SUM;
     pass->name = sums ? "softmax sums" : "softmax backward";
