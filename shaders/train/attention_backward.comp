@@ -472,7 +472,10 @@ void main()
             lane_sums[i] = vec2(0.0);
     if (!OWNS_KEYS)
         find_queries(own_first);
-    uint unit_end = p.unit_end; // no condition of a loop loads, see tests/unit/module.sh
-    for (uint unit = p.unit_first; unit < unit_end; unit++)
+    // No condition of a loop loads, see tests/unit/module.sh, and no register keeps the end.
+    bool more = true;
+    for (uint unit = p.unit_first; more; unit++) {
         add_unit(unit);
+        more = unit + 1 < p.unit_end;
+    }
 }
