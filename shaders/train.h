@@ -250,6 +250,24 @@ struct attention_backward_params {
 #define BACKWARD_GENERAL 15 /* a mask, softcap, ALiBi or dropout is used */
 #define BACKWARD_BATCH 16   /* loads of an invocation at a time */
 #define BACKWARD_SPECS 17
+/* attention_backward_coop: a tile has OWN rows and OTHERS of the other side a step. */
+#define BACKWARD_COOP_STAGE 0
+#define BACKWARD_COOP_THREADS 1
+#define BACKWARD_COOP_SUBGROUPS 2
+#define BACKWARD_COOP_M 3 /* rows, columns and depth of a matrix */
+#define BACKWARD_COOP_N 4
+#define BACKWARD_COOP_K 5
+#define BACKWARD_COOP_OWN 6
+#define BACKWARD_COOP_OTHERS 7
+#define BACKWARD_COOP_HEAD 8 /* head_dim, value_dim in whole matrices */
+#define BACKWARD_COOP_VALUE 9
+#define BACKWARD_COOP_DEPTH 10 /* features of both sides that are in shared memory at a time */
+#define BACKWARD_COOP_A 11     /* features of A, of B, that a workgroup adds */
+#define BACKWARD_COOP_B 12
+#define BACKWARD_COOP_VECS 13 /* which of q, k, v and dy have rows of whole, aligned chunks of 8 */
+#define BACKWARD_COOP_GENERAL 14
+#define BACKWARD_COOP_BATCH 15
+#define BACKWARD_COOP_SPECS 16
 #define BACKWARD_SUMS 0
 #define BACKWARD_QUERIES 1
 #define BACKWARD_KEYS 2

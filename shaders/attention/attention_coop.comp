@@ -164,15 +164,6 @@ uint kept_keys(uint key, sequence s)
     return kept;
 }
 
-uint half_pair(float x, float y)
-{
-#ifdef BFLOAT16
-    return bf16_from_float(x) | bf16_from_float(y) << 16;
-#else
-    return packFloat2x16(f16vec2(x, y));
-#endif
-}
-
 // Largest score of this lane's row in a step, in the units of shared memory.
 float find_max()
 {

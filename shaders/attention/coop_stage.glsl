@@ -1,4 +1,5 @@
 // Keys, values and q of attention_coop on their way to its stage in shared memory.
+#include "attention/halves.glsl"
 
 // Chunks of keys and values on their way to shared memory: constants alone index them. A lane takes
 // one chunk of keys a turn, or one of VALUE_KEYS values each.
@@ -9,10 +10,6 @@ const uint V_TURNS = (VALUE_GROUPS * VALUE8 + THREADS - 1) / THREADS;
 uvec4 k_ahead[K_TURNS], v_ahead[V_TURNS * VALUE_KEYS];
 
 // Elements at .. at + 7 of a buffer of words, those past `count` as 0. No loop: see k_ahead.
-#define GATHER_HALF(words, at, count, e)                                                           \
-    ((e) < (count) ? half_bits(words[(at) + (e) >> 1], (at) + (e)) << 16 * ((e)&1) : 0u)
-#define GATHER_PAIR(words, at, count, e)                                                           \
-    (GATHER_HALF(words, at, count, e) | GATHER_HALF(words, at, count, e + 1))
 #define GATHER(words, at, count)                                                                   \
     uvec4(GATHER_PAIR(words, at, count, 0), GATHER_PAIR(words, at, count, 2),                      \
           GATHER_PAIR(words, at, count, 4), GATHER_PAIR(words, at, count, 6))
@@ -127,16 +124,6 @@ void store_keys()
     }
 }
 
-uint low_halves(uint a, uint b)
-{
-    return packFloat2x16(f16vec2(unpackFloat2x16(a).x, unpackFloat2x16(b).x));
-}
-
-uint high_halves(uint a, uint b)
-{
-    return packFloat2x16(f16vec2(unpackFloat2x16(a).y, unpackFloat2x16(b).y));
-}
-
 // Writes word w of a chunk, features 2 w and 2 w + 1, of VALUE_KEYS values from v_ahead[j].
 #define STORE_FEATURES(w)                                                                          \
     stage[at + 2 * w * V_PITCH][place] = low_halves(v_ahead[j][w], v_ahead[j + 1][w]);             \
@@ -164,15 +151,6 @@ void store_values()
             STORE_FEATURES(3)
         }
     }
-}
-
-bool is_nonfinite(uint half_word) { return (half_word & HALF_INFINITY) == HALF_INFINITY; }
-
-// Replaces NaN and Inf by 0 in both halves of a word.
-uint finite(uint word)
-{
-    return (is_nonfinite(word & 0xffffu) ? 0u : word & 0xffffu) |
-           (is_nonfinite(word >> 16) ? 0u : word & 0xffff0000u);
 }
 
 // For a step in which some row may not see some key: in what store_values of this lane wrote, NaN

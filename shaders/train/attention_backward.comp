@@ -103,127 +103,7 @@ vec4 load_other(bool second, uint row, uint d)
     return OWNS_KEYS ? load_query(second, row, d) : load_key(second, row, d);
 }
 
-// ---- Queries of a tile: what they see, and the sums of their rows -------------------------------
-
-uint row_index(uint query)
-{
-    return p.rows_offset + gl_WorkGroupID.z * p.rows_batch + head * p.rows_head +
-           query * BACKWARD_ROW;
-}
-
-uint batch_of() { return p.batch_first + gl_WorkGroupID.z; }
-uint head_of() { return p.head_first + head; }
-
-// Sets ranges, infos and bounds. A row that sees no key gives weights to all keys, but where masked_row
-// says 0; rows past the end see none and give none.
-void find_queries(uint first)
-{
-    uint lane = gl_LocalInvocationIndex;
-    barrier(); // all have read the last ones
-    if (lane < 5)
-        bounds[lane] = lane % 3 == 0 && lane < 4 ? 0xffffffffu : 0;
-    barrier();
-    for (uint t = lane; t < QUERIES; t += THREADS) {
-        uint query = first + t, at = row_index(min(query, p.n_q - 1));
-        uvec2 range = uvec2(0);
-        vec4 info = vec4(0.0);
-        if (query < p.n_q) {
-            range = mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
-            float z = STAGE == BACKWARD_SUMS ? 1.0 : rows[at + BACKWARD_ROW_SUM];
-            info = vec4(rows[at + BACKWARD_ROW_LOG_SUM], 1.0 / z, z,
-                        STAGE == BACKWARD_SUMS ? 0.0 : rows[at + BACKWARD_ROW_SUM + 1]);
-        }
-        ranges[t] = range;
-        infos[t] = info;
-        bool dead = query < p.n_q && floatBitsToUint(info.x) == 0xff800000u;
-        if (OWNS_KEYS && dead && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO) {
-            range = uvec2(0, p.mask.n_kv);
-            atomicOr(bounds[4], 1u);
-        }
-        if (range.x < range.y) {
-            atomicMin(bounds[0], range.x);
-            atomicMax(bounds[1], range.y);
-        }
-        atomicMax(bounds[2], range.x);
-        atomicMin(bounds[3], range.y);
-    }
-    barrier();
-}
-
-bool some_sees(uint first, uint end) { return first < bounds[1] && end > bounds[0]; }
-
-bool all_see(uint first, uint end)
-{
-    return first >= bounds[2] && end <= bounds[3] && bounds[4] == 0 && !mask_has(MASK_TENSOR);
-}
-
-// ---- A score ------------------------------------------------------------------------------------
-
-float kept(uint query, uint key)
-{
-    if (!GENERAL || p.dropout == 0.0)
-        return 1.0;
-    uvec4 counter = uvec4(key, p.draw_query + query, (p.draw_place & 0xffffu) + head_of(),
-                          (p.draw_place >> 16) + batch_of());
-    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
-    return float(word >> 8) * 5.9604644775390625e-8 >= p.dropout ? 1.0 / (1.0 - p.dropout) : 0.0;
-}
-
-// Takes the score of query t of the tile to e; false where it does not see the key. slope: derivative
-// of the softcap.
-bool weigh(inout float s, out float slope, uint t, uint query, uint key)
-{
-    float bias = 0.0;
-    slope = 1.0;
-    if (GENERAL && p.softcap != 0.0) {
-        float y = tanh_accurate(s / p.softcap);
-        s = p.softcap * y;
-        slope = 1.0 - y * y;
-    }
-    if (GENERAL && mask_has(MASK_ALIBI))
-        s -= alibi * abs(float(mask_query_offset(batch_of()) + int(query) - int(key)));
-    bool visible = key >= ranges[t].x && key < ranges[t].y;
-    if (GENERAL && visible)
-        visible = mask_tensor(mask_row_index(batch_of(), head_of(), query), key, bias);
-    s = exp_accurate(s + bias - infos[t].x);
-    return visible;
-}
-
-#define HIDDEN uintBitsToFloat(HIDDEN_BITS)
-
-// Weight of a key that query t does not see.
-float hidden_weight(uint t, uint query, uint key)
-{
-    uint answer = mask_field(MASK_ROW_SHIFT, 2);
-    if (floatBitsToUint(infos[t].x) != 0xff800000u || answer == MASKED_ZERO)
-        return HIDDEN;
-    float weight =
-        answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(p.mask.n_kv);
-    return weight * kept(query, key);
-}
-
-// Takes a score and the gradient of its weight to the gradient of the score, times scale, and the
-// weight; with BACKWARD_SUMS to e and e m g.
-void differentiate(inout float s, inout float g, uint t, uint query, uint key)
-{
-    float slope;
-    if (!weigh(s, slope, t, query, key)) {
-        g = STAGE == BACKWARD_SUMS ? 0.0 : hidden_weight(t, query, key);
-        s = STAGE == BACKWARD_SUMS ? 0.0 : HIDDEN;
-        return;
-    }
-    float m = kept(query, key);
-    vec4 info = infos[t];
-    if (STAGE == BACKWARD_SUMS) {
-        precise float product = m * g * s;
-        g = product;
-        return;
-    }
-    float weight = s * info.y;
-    precise float of_all = m * g * info.z, gap = of_all - info.w;
-    s = weight * (gap * info.y) * slope * p.scale;
-    g = weight * m;
-}
+#include "train/backward_scores.glsl"
 
 // ---- A step -------------------------------------------------------------------------------------
 
@@ -365,36 +245,6 @@ void step(uint other)
 
 // ---- Results ------------------------------------------------------------------------------------
 
-// Adds the sums of a unit to Z and Y of each row; with the last unit, the sink.
-void store_row_sums(uint unit)
-{
-    barrier();
-    for (uint t = gl_LocalInvocationIndex; t < OWN; t += THREADS) {
-        uint query = own_first + t;
-        if (query >= p.own_end)
-            continue;
-        uint at = row_index(query);
-        vec2 all = unit == 0 ? vec2(0.0)
-                             : vec2(rows[at + BACKWARD_ROW_SUM], rows[at + BACKWARD_ROW_SUM + 1]);
-        vec2 here = vec2(0.0);
-        for (uint lane = 0; lane < LANES_X; lane++) {
-            here += lane_sums[t * LANES_X + lane];
-            lane_sums[t * LANES_X + lane] = vec2(0.0);
-        }
-        all += here;
-        if (unit + 1 == p.n_unit && mask_has(MASK_SINK)) {
-            float sink = sinks[p.sink_offset + head_of()], log_sum = rows[at + BACKWARD_ROW_LOG_SUM];
-            bool dead = floatBitsToUint(log_sum) == 0xff800000u;
-            float weight = sink == log_sum ? 1.0 : exp_accurate(sink - log_sum);
-            all.x += weight;
-            rows[at + BACKWARD_ROW_SINK] = dead ? 0.0 : -(weight / all.x * (all.y / all.x));
-        }
-        rows[at + BACKWARD_ROW_SUM] = all.x;
-        rows[at + BACKWARD_ROW_SUM + 1] = all.y;
-    }
-    barrier();
-}
-
 // Vec4 j of row r, which constants select: some compilers keep an array that a loop indexes in memory.
 vec4 take_sum(uint r, uint j)
 {
@@ -429,53 +279,17 @@ void store_sums(uint unit)
     }
 }
 
-// Adds a unit: BACKWARD_UNIT of the other side, and of the queries of one head.
-void add_unit(uint unit)
-{
-    uint n_other = OWNS_KEYS ? p.n_q : p.mask.n_kv;
-    uint n_part = (n_other - 1) / BACKWARD_UNIT + 1;
-    uint first = unit % n_part * BACKWARD_UNIT, end = min(first + BACKWARD_UNIT, n_other);
-    uint own_end = min(own_first + OWN, p.own_end);
-    if (OWNS_KEYS) {
-        head = key_head * p.group + unit / n_part;
-        alibi = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + head_of()] : 0.0;
-    }
-    for (uint other = first; other < end; other += OTHERS) {
-        if (OWNS_KEYS)
-            find_queries(other);
-        uint key = OWNS_KEYS ? own_first : other;
-        uint key_end = OWNS_KEYS ? own_end : other + OTHERS;
-        if (!some_sees(key, key_end))
-            continue;
-        tested = !all_see(key, key_end);
-        step(other);
-    }
-    if (STAGE == BACKWARD_SUMS)
-        store_row_sums(unit);
-    else
-        store_sums(unit);
-}
+#include "train/backward_units.glsl"
 
 void main()
 {
-    uint chunk = gl_WorkGroupID.y % p.n_chunk, y = gl_WorkGroupID.y / p.n_chunk;
+    uint chunk = find_place();
     a_first4 = chunk * A4;
     b_first4 = chunk * B4;
-    own_first = p.own_first + gl_WorkGroupID.x * OWN;
-    key_head = OWNS_KEYS ? y : (p.head_first + y) / p.group - p.head_first / p.group;
-    head = y;
-    alibi = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + p.head_first + y] : 0.0;
     [[unroll]] for (uint i = 0; i < TR * T; i++)
         sums[i] = vec4(0.0);
     if (STAGE == BACKWARD_SUMS)
         [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < OWN * LANES_X; i += THREADS)
             lane_sums[i] = vec2(0.0);
-    if (!OWNS_KEYS)
-        find_queries(own_first);
-    // No condition of a loop loads, see tests/unit/module.sh, and no register keeps the end.
-    bool more = true;
-    for (uint unit = p.unit_first; more; unit++) {
-        add_unit(unit);
-        more = unit + 1 < p.unit_end;
-    }
+    add_units();
 }

@@ -31,7 +31,7 @@ static uint32_t lane_sums(const struct backward_tile *t)
     return divide_up(t->a4, t->lanes_x) + divide_up(t->b4, t->lanes_x);
 }
 
-uint64_t tune_backward_shared(const struct backward_tile *t, uint32_t stage)
+static uint64_t shared_bytes(const struct backward_tile *t, uint32_t stage)
 {
     const uint64_t own = backward_own(t), others = backward_others(t);
     const uint64_t operands = (own + others) * TILE_PITCH(t->depth4);
@@ -58,7 +58,7 @@ static bool fit_registers(const struct vka_device_properties *has, uint32_t a4, 
                           uint32_t n_chunk, struct backward_tile *t)
 {
     *t = (struct backward_tile){
-        .depth4 = 4, .a4 = divide_up(a4, n_chunk), .b4 = divide_up(b4, n_chunk)};
+        .lane_others = 4, .depth4 = 4, .a4 = divide_up(a4, n_chunk), .b4 = divide_up(b4, n_chunk)};
     const uint32_t a_chunks = a4 ? divide_up(a4, t->a4) : 1;
     const uint32_t b_chunks = b4 ? divide_up(b4, t->b4) : 1;
     t->n_chunk = a_chunks > b_chunks ? a_chunks : b_chunks;
@@ -79,7 +79,7 @@ static bool fit_device(const struct vka_device_properties *has, uint32_t stage,
     const uint32_t limit =
         has->max_shared_memory < SHARED_AIM ? has->max_shared_memory : SHARED_AIM;
     for (set_part(t);
-         tune_backward_shared(t, stage) > limit || t->lanes_x * t->lanes_y > has->max_workgroup;
+         shared_bytes(t, stage) > limit || t->lanes_x * t->lanes_y > has->max_workgroup;
          set_part(t)) {
         if (t->depth4 > 1 && t->lanes_x * t->lanes_y <= has->max_workgroup)
             t->depth4 /= 2;
@@ -103,14 +103,14 @@ static bool fit(const struct vka_device_properties *has, uint32_t stage, uint32_
     return false;
 }
 
-void tune_attention_backward(const struct caps *caps, uint32_t head_dim, uint32_t value_dim,
-                             struct backward_choice *choice)
+static void choose_scalar(const struct caps *caps, const struct backward_problem *problem,
+                          struct backward_choice *choice)
 {
     const struct vka_device_properties *has = &caps->properties;
     struct backward_choice c = {
-        .preferred = has->type != VKA_DEVICE_CPU, /* CPU drivers pay for every barrier */
-        .head4 = divide_up(head_dim, 4),
-        .value4 = divide_up(value_dim, 4),
+        .kernel = KERNEL_attention_backward,
+        .head4 = divide_up(problem->head_dim, 4),
+        .value4 = divide_up(problem->value_dim, 4),
         .batch = has->vendor_id == VENDOR_INTEL ? 1 : 2,
         .reason = kernel_missing(KERNEL_attention_backward, caps),
     };
@@ -118,25 +118,48 @@ void tune_attention_backward(const struct caps *caps, uint32_t head_dim, uint32_
     for (uint32_t stage = 0; stage < BACKWARD_STAGES && c.usable; stage++) {
         c.usable = fit(has, stage, stage == BACKWARD_SUMS ? 0 : c.head4,
                        stage == BACKWARD_KEYS ? c.value4 : 0, &c.tiles[stage]);
-        if (c.usable && caps->max_loops && tune_backward_loops(&c, stage) > caps->max_loops)
-            c.usable = false;
         if (!c.usable)
             c.reason = "has no tile that fits this device";
-    }
-    if (head_dim > TUNE_CHAIN || value_dim > TUNE_CHAIN) {
-        c.usable = false;
-        c.reason = "sums at most 16,384 features of a head";
     }
     if (c.usable)
         c.reason = "tiles in shared memory, without a buffer of scores";
     *choice = c;
 }
 
-void tune_backward_key(const struct backward_choice *c, uint32_t stage,
+/* Whether the loops of a unit are within those of the driver. */
+static bool loops_fit(const struct caps *caps, const struct backward_choice *c)
+{
+    for (uint32_t stage = 0; stage < BACKWARD_STAGES && caps->max_loops; stage++)
+        if (tune_backward_loops(c, stage) > caps->max_loops)
+            return false;
+    return true;
+}
+
+/* CPU drivers compute a matrix in many steps, and pay for every barrier. */
+void tune_attention_backward(const struct caps *caps, const struct backward_problem *problem,
+                             struct backward_choice *choice)
+{
+    const bool cpu = caps->properties.type == VKA_DEVICE_CPU;
+    struct backward_choice scalar, coop;
+    choose_scalar(caps, problem, &scalar);
+    backward_coop_choose(caps, problem, &coop);
+    *choice = coop.usable && (!cpu || !scalar.usable) ? coop : scalar;
+    choice->preferred = !cpu;
+    if (choice->usable && !loops_fit(caps, choice)) {
+        choice->usable = false;
+        choice->reason = "has no tile that fits this device";
+    }
+    if (problem->head_dim > TUNE_CHAIN || problem->value_dim > TUNE_CHAIN) {
+        choice->usable = false;
+        choice->reason = "sums at most 16,384 features of a head";
+    }
+}
+
+static void scalar_key(const struct backward_choice *c, uint32_t stage,
                        const struct backward_operands *o, struct pipeline_key *key)
 {
     const struct backward_tile *t = &c->tiles[stage];
-    *key = (struct pipeline_key){.kernel = KERNEL_attention_backward, .n_spec = BACKWARD_SPECS};
+    key->n_spec = BACKWARD_SPECS;
     key->spec[BACKWARD_STAGE] = stage;
     key->spec[BACKWARD_LANES_X] = t->lanes_x;
     key->spec[BACKWARD_LANES_Y] = t->lanes_y;
@@ -156,8 +179,23 @@ void tune_backward_key(const struct backward_choice *c, uint32_t stage,
     key->spec[BACKWARD_BATCH] = c->batch;
 }
 
+void tune_backward_key(const struct backward_choice *c, uint32_t stage,
+                       const struct backward_operands *o, struct pipeline_key *key)
+{
+    *key = (struct pipeline_key){.kernel = c->kernel};
+    (c->kernel == KERNEL_attention_backward ? scalar_key : backward_coop_key)(c, stage, o, key);
+}
+
+uint64_t tune_backward_shared(const struct backward_choice *c, uint32_t stage)
+{
+    return c->kernel == KERNEL_attention_backward ? shared_bytes(&c->tiles[stage], stage)
+                                                  : backward_coop_shared(c, stage);
+}
+
 double tune_backward_loops(const struct backward_choice *c, uint32_t stage)
 {
+    if (c->kernel != KERNEL_attention_backward)
+        return backward_coop_loops(c, stage);
     const struct backward_tile *t = &c->tiles[stage];
     const double threads = (double)t->lanes_x * t->lanes_y;
     const double own = backward_own(t), others = backward_others(t), depth = t->depth4;

@@ -220,6 +220,8 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_GATHER_BACKWARD:
     case KNOWN_ATTENTION_BACKWARD:
     case KNOWN_ATTENTION_BACKWARD_FUSED:
+    case KNOWN_ATTENTION_BACKWARD_F16:
+    case KNOWN_ATTENTION_BACKWARD_BF16:
         return known_train_solve(s, problem);
     case KNOWN_PROBLEM_COUNT:
         break;
@@ -233,7 +235,7 @@ static enum vka_path path_of(enum known_problem problem)
     if (problem == KNOWN_PAGES || problem == KNOWN_ATTENTION_BACKWARD)
         return VKA_PATH_UNFUSED;
     if ((problem >= KNOWN_FUSED && problem <= KNOWN_MASK) ||
-        problem == KNOWN_ATTENTION_BACKWARD_FUSED)
+        problem >= KNOWN_ATTENTION_BACKWARD_FUSED)
         return VKA_PATH_FUSED;
     return VKA_PATH_AUTO;
 }

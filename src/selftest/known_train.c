@@ -10,6 +10,8 @@
 #define MANY_ROWS 2100u /* two pieces of a sum */
 #define COLUMNS 11u
 #define TOLERANCE 1e-4
+#define TOLERANCE_F16 2e-2 /* of gradients up to 8, rounded three times */
+#define TOLERANCE_BF16 0.15
 
 /* The gradient of a bias. */
 static enum vka_status solve_sum_axes(struct solution *s)
@@ -190,15 +192,15 @@ static void add_row(double *want, uint32_t first, uint32_t row, bool q_alone)
 
 /* Softcap and a causal mask. The weights are made again, so that log_sum_exp may be off. One operation
  * a gradient, as one may not write a tensor twice. */
-static enum vka_status solve_attention(struct solution *s, bool q_alone)
+static enum vka_status solve_attention(struct solution *s, enum vka_dtype dtype, bool q_alone)
 {
     const uint32_t shape[4] = {1, HEADS, ROWS, DIM};
     struct vka_tensor *x, *y, *dy, *log_sum, *dx;
-    ENSURE(known_tensor(s, VKA_F32, 4, shape, 1, &x));
-    ENSURE(known_tensor(s, VKA_F32, 4, shape, 0, &y));
-    ENSURE(known_tensor(s, VKA_F32, 4, shape, 3, &dy));
+    ENSURE(known_tensor(s, dtype, 4, shape, 1, &x));
+    ENSURE(known_tensor(s, dtype, 4, shape, 0, &y));
+    ENSURE(known_tensor(s, dtype, 4, shape, 3, &dy));
     ENSURE(known_tensor(s, VKA_F32, 3, shape, 4, &log_sum));
-    ENSURE(known_tensor(s, VKA_F32, 4, shape, 0, &dx));
+    ENSURE(known_tensor(s, dtype, 4, shape, 0, &dx));
     const struct vka_attention_op forward = {
         .struct_size = sizeof forward,
         .q = x,
@@ -222,12 +224,24 @@ static enum vka_status solve_attention(struct solution *s, bool q_alone)
 
 static enum vka_status solve_attention_backward(struct solution *s)
 {
-    return solve_attention(s, true);
+    return solve_attention(s, VKA_F32, true);
 }
 
 static enum vka_status solve_attention_fused(struct solution *s)
 {
-    return solve_attention(s, false);
+    return solve_attention(s, VKA_F32, false);
+}
+
+static enum vka_status solve_attention_f16(struct solution *s)
+{
+    s->tolerance = TOLERANCE_F16;
+    return solve_attention(s, VKA_F16, false);
+}
+
+static enum vka_status solve_attention_bf16(struct solution *s)
+{
+    s->tolerance = TOLERANCE_BF16;
+    return solve_attention(s, VKA_BF16, false);
 }
 
 enum vka_status known_train_solve(struct solution *s, enum known_problem problem)
@@ -235,6 +249,7 @@ enum vka_status known_train_solve(struct solution *s, enum known_problem problem
     static enum vka_status (*const solve[])(struct solution *) = {
         solve_sum_axes,      solve_map_backward,    solve_cross_entropy,      solve_optimiser,
         solve_norm_backward, solve_gather_backward, solve_attention_backward, solve_attention_fused,
+        solve_attention_f16, solve_attention_bf16,
     };
     _Static_assert(KNOWN_SUM_AXES + COUNTOF(solve) == KNOWN_PROBLEM_COUNT, "one for each problem");
     s->tolerance = TOLERANCE;

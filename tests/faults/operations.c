@@ -264,6 +264,7 @@ static const struct operation operations[] = {
     {"a gradient of a norm", solve_known, KNOWN_NORM_BACKWARD, 0},
     {"a gradient of attention", solve_known, KNOWN_ATTENTION_BACKWARD, 0},
     {"a fused gradient of attention", solve_known, KNOWN_ATTENTION_BACKWARD_FUSED, 0},
+    {"a fused gradient of float16", solve_known, KNOWN_ATTENTION_BACKWARD_F16, 0},
     {"a step", solve_known, KNOWN_OPTIMISER, 0},
     {"scattered operands, fused", attend_scattered, VKA_PATH_FUSED, 0},
     {"scattered operands", attend_scattered, VKA_PATH_UNFUSED, 0},

@@ -9,6 +9,15 @@
 #define RANDOM 21      /* problems */
 #define RANDOM_FUSED 3 /* CPU drivers compile for seconds for each size of a head */
 
+/* The type that a kernel of matrices takes. */
+static void set_type(const struct check *c, struct problem *p)
+{
+    const bool f16 = c->kernel == KERNEL_attention_backward_coop_f16;
+    if (!f16 && c->kernel != KERNEL_attention_backward_coop_bf16)
+        return;
+    problem_backward_set_type(p, f16 ? VKA_F16 : VKA_BF16);
+}
+
 static void run_case(struct check *c, const struct problem *p)
 {
     struct problem_result result;
@@ -48,6 +57,7 @@ static void check_sizes(struct check *c, enum vka_path path)
             .budgets = !many,
             .path = path,
         };
+        set_type(c, &p);
         run_case(c, &p);
     }
 }
@@ -60,8 +70,37 @@ static void check_path(struct check *c, enum vka_path path, int random)
             struct problem p;
             problem_backward_draw(&p, rng_next(&c->rng));
             p.path = path;
+            set_type(c, &p);
             run_case(c, &p);
         }
+}
+
+/* Heads of several parts in shared memory, odd rows and sizes. */
+static void check_heads(struct check *c)
+{
+    static const uint32_t heads[][2] = {{64, 64}, {128, 128}, {80, 33}, {40, 136}, {256, 256}};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        if (!check_case(c))
+            continue;
+        struct problem p = {
+            .seed = rng_next(&c->rng),
+            .batch = 1,
+            .n_kv_head = 1,
+            .group = 2,
+            .n_q = 70 + 9 * (uint32_t)i,
+            .n_new = 130,
+            .head_dim = heads[i][0],
+            .value_dim = heads[i][1],
+            .causal = i % 2,
+            .masked_row = VKA_MASKED_UNIFORM,
+            .log_sum = true,
+            .sink = i % 2,
+            .dropout = i == 3 ? 0.25f : 0,
+            .path = VKA_PATH_FUSED,
+        };
+        set_type(c, &p);
+        run_case(c, &p);
+    }
 }
 
 void check_backward(struct check *c)
@@ -72,6 +111,8 @@ void check_backward(struct check *c)
 void check_backward_fused(struct check *c)
 {
     check_path(c, VKA_PATH_FUSED, RANDOM_FUSED);
+    if (c->kernel != KERNEL_attention_backward)
+        check_heads(c);
 }
 
 static void bench_path(struct check *c, enum vka_path path)
@@ -80,9 +121,11 @@ static void bench_path(struct check *c, enum vka_path path)
     const uint32_t size[4] = {1, HEADS, ROWS, DIM};
     struct vka_tensor *t[TENSORS] = {NULL}, *log_sum = NULL;
     struct vka_plan *plan = NULL;
+    struct problem p = {.q = VKA_F32};
+    set_type(c, &p);
     enum vka_status status = vka_tensor_create(c->device, VKA_F32, 3, size, &log_sum);
     for (int i = 0; i < TENSORS && status == VKA_OK; i++)
-        status = vka_tensor_create(c->device, VKA_F32, 4, size, &t[i]);
+        status = vka_tensor_create(c->device, p.q, 4, size, &t[i]);
     const struct vka_attention_op forward = {.struct_size = sizeof forward,
                                              .q = t[0],
                                              .k = t[0],
@@ -97,7 +140,9 @@ static void bench_path(struct check *c, enum vka_path path)
             plan, VKA_INFO(vka_attention_backward_op, .forward = &forward, .output_gradient = t[2],
                            .q_gradient.tensor = t[3], .k_gradient.tensor = t[4],
                            .v_gradient.tensor = t[5]));
-    check_time(c, plan, status, (double)HEADS * ROWS * ROWS, "Gscore/s", "8 heads, 512x512, f32");
+    char text[64];
+    snprintf(text, sizeof text, "8 heads, 512x512, %s", vka_dtype_name(p.q));
+    check_time(c, plan, status, (double)HEADS * ROWS * ROWS, "Gscore/s", text);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&log_sum);
     for (int i = 0; i < TENSORS; i++)

@@ -11,6 +11,7 @@ struct problem {
     uint64_t seed; /* of the data and of where the operands lie */
     uint32_t batch, n_kv_head, group, n_q, n_past, n_new, head_dim, value_dim;
     enum vka_dtype q, k, v, output, past, present, mask, scores;
+    bool one_type; /* of a backward: each gradient has the type of its operand */
     bool has_present, scattered; /* scattered: operands are views of any strides */
     uint32_t mask_rank, mask_shape[4];
     enum per_batch lengths, offsets;
@@ -52,6 +53,9 @@ bool problem_backward_check(struct vka_device *device, const struct problem *p, 
 
 /* A problem for it. */
 void problem_backward_draw(struct problem *p, uint64_t seed);
+
+/* Gives operands and gradients one type. Rotation and norm, which make float32 of them, are left out. */
+void problem_backward_set_type(struct problem *p, enum vka_dtype type);
 
 /* All of it on one line. Returns text. */
 #define PROBLEM_TEXT 640

@@ -47,7 +47,8 @@ static enum vka_status create_gradient(struct vka_device *device, struct backwar
                       (of->size[of->rank - 1] == 1 || t->d.p->path == VKA_PATH_FUSED);
     if (!of->view || of->dtype == VKA_BOOL || none || rng_chance(rng, 15))
         return VKA_OK;
-    const enum vka_dtype type = rng_chance(rng, 60) ? of->dtype : types[rng_range(rng, 0, 3)];
+    const bool same = rng_chance(rng, 60) || t->d.p->one_type;
+    const enum vka_dtype type = same ? of->dtype : types[rng_range(rng, 0, 3)];
     const struct layout layout = t->d.p->scattered ? layout_random(rng, of->rank) : layout_dense();
     t->want[i] = calloc(of->count, sizeof *t->want[i]);
     if (!t->want[i])
@@ -84,6 +85,17 @@ static void destroy(struct backward *t)
     problem_data_destroy(&t->d);
 }
 
+/* The kernel whose turn a kernel of matrices takes, half of the time where there is one: CPU drivers would
+ * never take it. */
+static uint64_t without(const struct vka_device *device, const struct problem *p)
+{
+    const enum kernel coop = p->q == VKA_F16 ? KERNEL_attention_backward_coop_f16
+                                             : KERNEL_attention_backward_coop_bf16;
+    const bool taken =
+        p->one_type && p->seed / 16 % 2 && !kernel_missing(coop, &device->caps);
+    return taken ? UINT64_C(1) << KERNEL_attention_backward : 0;
+}
+
 /* A finished plan of the forward, and of its backward. The forward is not fused: CPU drivers compile for
  * seconds for each size of a head. */
 static enum vka_status make_plan(struct vka_device *device, const struct backward *t,
@@ -104,6 +116,8 @@ static enum vka_status make_plan(struct vka_device *device, const struct backwar
         status = vka_plan_add_attention(*plan, &forward);
     if (status == VKA_OK)
         (*plan)->path = t->d.p->path;
+    if (status == VKA_OK)
+        (*plan)->without |= without(device, t->d.p);
     if (status == VKA_OK)
         status = vka_plan_add_attention_backward(
             *plan,
@@ -301,6 +315,14 @@ bool problem_backward_check(struct vka_device *device, const struct problem *p, 
 }
 
 /* NaN in a hidden key passes the norm of keys. */
+void problem_backward_set_type(struct problem *p, enum vka_dtype type)
+{
+    p->one_type = true;
+    p->q = p->k = p->v = p->output = type;
+    p->rope = (struct vka_rope){0};
+    p->q_norm = p->k_norm = false;
+}
+
 void problem_backward_draw(struct problem *p, uint64_t seed)
 {
     problem_draw(p, seed, VKA_PATH_UNFUSED);
@@ -312,6 +334,9 @@ void problem_backward_draw(struct problem *p, uint64_t seed)
     p->log_sum = true;
     p->limits = false;
     p->budgets = seed / 2 % 4 == 0;
+    p->one_type = seed / 8 % 3 == 0;
+    if (p->one_type)
+        problem_backward_set_type(p, seed / 24 % 2 ? VKA_F16 : VKA_BF16);
     p->disabled_kernels = 0;
     p->poison_hidden = p->poison_hidden && !p->k_norm;
 }

@@ -323,23 +323,28 @@ static double check_attention_backward(const struct vka_plan *plan, const struct
     struct attention_backward_params p;
     memcpy(&p, plan->constants.bytes + pass->bindings[12].offset, sizeof p);
     const uint32_t *spec = pass->key.spec, stage = spec[BACKWARD_STAGE];
-    const bool keys = stage == BACKWARD_KEYS;
+    const bool keys = stage == BACKWARD_KEYS,
+               scalar = pass->key.kernel == KERNEL_attention_backward;
+    const enum vka_dtype coop =
+        pass->key.kernel == KERNEL_attention_backward_coop_f16 ? VKA_F16 : VKA_BF16;
+    const uint32_t tile =
+        scalar ? spec[BACKWARD_LANES_Y] * spec[BACKWARD_ROWS] : spec[BACKWARD_COOP_OWN];
     const uint32_t batch = pass->groups[2], own = p.own_end - p.own_first;
     const uint32_t heads = pass->groups[1] / p.n_chunk * (keys ? p.group : 1);
     const uint32_t first = p.head_first / p.group;
     const uint32_t kv = (p.head_first + heads - 1) / p.group - first + 1;
-    check_heads(&pass->bindings[0], spec[BACKWARD_Q_TYPE],
+    check_heads(&pass->bindings[0], scalar ? spec[BACKWARD_Q_TYPE] : coop,
                 (const uint32_t[]){batch, heads, p.n_q, p.head_dim}, HEADS(q));
-    check_heads(&pass->bindings[1], spec[BACKWARD_K_TYPE],
+    check_heads(&pass->bindings[1], scalar ? spec[BACKWARD_K_TYPE] : coop,
                 (const uint32_t[]){batch, kv, p.mask.n_kv, p.head_dim}, HEADS(k));
-    check_heads(&pass->bindings[2], spec[BACKWARD_V_TYPE],
+    check_heads(&pass->bindings[2], scalar ? spec[BACKWARD_V_TYPE] : coop,
                 (const uint32_t[]){batch, kv, p.mask.n_kv, p.value_dim}, HEADS(v));
-    check_heads(&pass->bindings[3], spec[BACKWARD_DY_TYPE],
+    check_heads(&pass->bindings[3], scalar ? spec[BACKWARD_DY_TYPE] : coop,
                 (const uint32_t[]){batch, heads, p.n_q, p.value_dim}, HEADS(dy));
     check_operand(&pass->bindings[9], VKA_F32, p.rows_offset,
                   (const uint32_t[]){batch, heads, p.n_q, BACKWARD_ROW},
                   (const uint32_t[]){p.rows_batch, p.rows_head, BACKWARD_ROW, 1});
-    assert_true((uint64_t)pass->groups[0] * spec[BACKWARD_LANES_Y] * spec[BACKWARD_ROWS] >= own);
+    assert_true((uint64_t)pass->groups[0] * tile >= own);
     assert_true(p.unit_end <= p.n_unit);
     if (stage != BACKWARD_QUERIES)
         return 0;
@@ -403,6 +408,8 @@ static double check_around(const struct vka_plan *plan, const struct pass *pass)
     case KERNEL_merge_parts:
         return check_merge(plan, pass);
     case KERNEL_attention_backward:
+    case KERNEL_attention_backward_coop_f16:
+    case KERNEL_attention_backward_coop_bf16:
         return check_attention_backward(plan, pass);
     default:
         return 0;

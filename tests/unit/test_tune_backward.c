@@ -14,75 +14,147 @@
 #include "train.h"
 #include "tune_devices.h"
 
-/* What the shader takes for granted, and that all features of both results have a workgroup. */
-static void check_tile(const struct caps *caps, const struct backward_choice *c, uint32_t stage)
+static uint32_t round_up(uint32_t n, uint32_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Sums that no register file holds would lie in memory. */
+static void check_scalar(const struct backward_tile *t)
+{
+    const uint32_t sums =
+        (t->a4 + t->lanes_x - 1) / t->lanes_x + (t->b4 + t->lanes_x - 1) / t->lanes_x;
+    assert_true(sums * t->rows <= 16);
+    assert_true(t->part % 4 == 0 && backward_others(t) % t->part == 0);
+}
+
+/* Whole matrices for each subgroup, whose sums leave half of the registers free. */
+static void check_coop(const struct caps *caps, const struct backward_choice *c,
+                       const struct backward_tile *t)
+{
+    const uint32_t own = backward_own(t), others = backward_others(t);
+    const uint32_t threads = t->lanes_x * t->lanes_y, columns = t->subgroups * c->size.m / own;
+    assert_int_equal(threads, own * others / 8);
+    assert_int_equal(threads, t->subgroups * caps->least_subgroup);
+    assert_true(own % c->size.m == 0 && others % c->size.k == 0);
+    assert_true(columns > 0 && columns * own == t->subgroups * c->size.m);
+    assert_true(others % (c->size.n * columns) == 0);
+    assert_true(4 * t->depth4 % c->size.k == 0 && 4 * t->depth4 % 8 == 0);
+    assert_true(4 * c->head4 % c->size.k == 0 && 4 * c->value4 % c->size.k == 0);
+    assert_true(4 * t->a4 % (c->size.n * columns) == 0 && 4 * t->b4 % (c->size.n * columns) == 0);
+    const uint32_t matrices = 4 * (t->a4 + t->b4) / c->size.n / columns;
+    assert_true(matrices * c->size.m * c->size.n / caps->least_subgroup <=
+                caps->matrix_registers / 2);
+}
+
+/* What the shaders take for granted, and that all features of both results have a workgroup. */
+static void check_tile(const struct caps *caps, const struct backward_problem *problem,
+                       const struct backward_choice *c, uint32_t stage)
 {
     const struct backward_tile *t = &c->tiles[stage];
     const uint32_t own = backward_own(t), others = backward_others(t);
     assert_true(t->lanes_x * t->lanes_y <= caps->properties.max_workgroup);
-    assert_true(tune_backward_shared(t, stage) <= caps->properties.max_shared_memory);
+    assert_true(tune_backward_shared(c, stage) <= caps->properties.max_shared_memory);
     assert_true(own > 0 && BACKWARD_UNIT % others == 0);
-    assert_true(t->part % 4 == 0 && others % t->part == 0 && t->depth4 > 0);
-    assert_true(t->n_chunk > 0);
+    assert_true(t->depth4 > 0 && t->n_chunk > 0);
+    assert_true(c->head4 >= round_up(problem->head_dim, 4) / 4 &&
+                c->value4 >= round_up(problem->value_dim, 4) / 4);
     if (stage == BACKWARD_SUMS)
         assert_true(t->a4 == 0 && t->b4 == 0 && t->n_chunk == 1);
     else
-        assert_true(t->a4 * t->n_chunk >= c->head4);
+        assert_true(4 * t->a4 * t->n_chunk >= problem->head_dim);
     if (stage == BACKWARD_KEYS)
-        assert_true(t->b4 * t->n_chunk >= c->value4);
-    /* Sums that no register file holds would lie in memory. */
-    const uint32_t sums =
-        (t->a4 + t->lanes_x - 1) / t->lanes_x + (t->b4 + t->lanes_x - 1) / t->lanes_x;
-    assert_true(sums * t->rows <= 16);
+        assert_true(4 * t->b4 * t->n_chunk >= problem->value_dim);
+    if (c->kernel == KERNEL_attention_backward)
+        check_scalar(t);
+    else
+        check_coop(caps, c, t);
     assert_true(!caps->max_loops || tune_backward_loops(c, stage) <= caps->max_loops);
 }
 
 static void tiles(void **state)
 {
     (void)state;
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16};
     struct caps devices[TUNE_DEVICES];
-    unsigned usable = 0, chunked = 0;
+    unsigned usable = 0, chunked = 0, matrices = 0;
     tune_devices(devices);
     for (size_t d = 0; d < TUNE_DEVICES; d++)
-        for (int i = 0; i < 3000; i++) {
+        for (int i = 0; i < 6000; i++) {
             const struct caps caps = vary(&devices[d]);
+            const struct backward_problem problem = {any_size(11), any_size(11), types[i % 3]};
             struct backward_choice c;
-            tune_attention_backward(&caps, any_size(11), any_size(11), &c);
+            tune_attention_backward(&caps, &problem, &c);
             assert_non_null(c.reason);
             for (uint32_t stage = 0; stage < BACKWARD_STAGES && c.usable; stage++) {
-                check_tile(&caps, &c, stage);
+                check_tile(&caps, &problem, &c, stage);
                 chunked += c.tiles[stage].n_chunk > 1;
             }
             usable += c.usable;
+            matrices += c.usable && c.kernel != KERNEL_attention_backward;
         }
-    assert_true(usable > 3000 && chunked > 1000);
+    assert_true(usable > 6000 && chunked > 2000 && matrices > 2000);
 }
 
 /* GPUs take the kernel where they can; CPU drivers, which pay for barriers, take products. */
 static void preferred(void **state)
 {
     (void)state;
+    const struct backward_problem problem = {64, 64, VKA_F32}, wide = {TUNE_CHAIN + 1, 64, VKA_F32};
     struct backward_choice c;
     struct caps caps = discrete;
-    tune_attention_backward(&caps, 64, 64, &c);
+    tune_attention_backward(&caps, &problem, &c);
     assert_true(c.usable && c.preferred);
     caps.without = UINT64_C(1) << KERNEL_attention_backward;
-    tune_attention_backward(&caps, 64, 64, &c);
+    tune_attention_backward(&caps, &problem, &c);
     assert_false(c.usable);
     caps = cpu(8);
-    tune_attention_backward(&caps, 64, 64, &c);
+    tune_attention_backward(&caps, &problem, &c);
     assert_false(c.preferred);
     caps = discrete;
-    tune_attention_backward(&caps, TUNE_CHAIN + 1, 64, &c);
+    tune_attention_backward(&caps, &wide, &c);
     assert_false(c.usable);
     caps.max_bindings = 8;
-    tune_attention_backward(&caps, 64, 64, &c);
+    tune_attention_backward(&caps, &problem, &c);
     assert_false(c.usable);
     assert_string_equal(c.reason, "needs more storage buffers");
 }
 
+/* Matrices are taken on GPUs, for operands and gradients of one 16-bit type. */
+static void matrices(void **state)
+{
+    (void)state;
+    const struct backward_problem f32 = {128, 64, VKA_F32}, f16 = {128, 64, VKA_F16};
+    const struct backward_problem bf16 = {80, 80, VKA_BF16};
+    const uint64_t scalar = UINT64_C(1) << KERNEL_attention_backward;
+    struct backward_choice c;
+    struct caps caps = with_matrices(&discrete);
+    tune_attention_backward(&caps, &f32, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_backward);
+    tune_attention_backward(&caps, &f16, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_backward_coop_f16);
+    assert_true(c.usable && c.preferred);
+    assert_int_equal(backward_own(&c.tiles[BACKWARD_KEYS]), 64);
+    assert_int_equal(c.tiles[BACKWARD_KEYS].n_chunk, 1);
+    assert_int_equal(backward_vector(&c), 8);
+    tune_attention_backward(&caps, &bf16, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_backward_coop_bf16);
+    caps.without = UINT64_C(1) << KERNEL_attention_backward_coop_bf16;
+    tune_attention_backward(&caps, &bf16, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_backward);
+    assert_int_equal(backward_vector(&c), 4);
+    caps = with_matrices(&discrete);
+    caps.properties.type = VKA_DEVICE_CPU;
+    tune_attention_backward(&caps, &f16, &c);
+    assert_true(c.usable && !c.preferred && c.kernel == KERNEL_attention_backward);
+    caps.without = scalar;
+    tune_attention_backward(&caps, &f16, &c);
+    assert_true(c.usable && c.kernel == KERNEL_attention_backward_coop_f16);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles), cmocka_unit_test(preferred)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles), cmocka_unit_test(preferred),
+                                       cmocka_unit_test(matrices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Gradients of attention without a buffer of scores: three stages of attention_backward. */
+/* Gradients of attention without a buffer of scores: three stages of a kernel. */
 #include "op/attention/fused.h"
 #include "op/train/attention.h"
 #include "plan/settle.h"
@@ -9,14 +9,28 @@ static const char *const stage_names[BACKWARD_STAGES] = {"softmax sums", "dq", "
 
 /* ---- Choice ---------------------------------------------------------------------------------- */
 
+/* See backward_problem. What is rotated or normalised enters the scores in float32. */
+static enum vka_dtype type_of(const struct attention_backward *b)
+{
+    const struct vka_tensor *gradients[] = {b->op->q_gradient.tensor, b->op->k_gradient.tensor,
+                                            b->op->v_gradient.tensor};
+    const struct vka_attention_options *o = b->a.options;
+    const enum vka_dtype type = o->rope.dim || o->q_norm || o->k_norm ? VKA_F32 : b->a.q.dtype;
+    bool same = (type == VKA_F16 || type == VKA_BF16) && b->a.k.dtype == type &&
+                b->a.v.dtype == type && b->dy.dtype == type;
+    for (size_t i = 0; i < COUNTOF(gradients); i++)
+        same = same && (!gradients[i] || gradients[i]->dtype == type);
+    return same ? type : VKA_F32;
+}
+
 /* Names the kernel only where it would be taken: testing it takes a CPU driver seconds. */
 static uint64_t choose(const struct caps *caps, void *job)
 {
     struct attention_backward *b = job;
-    tune_attention_backward(caps, b->a.head_dim, b->a.value_dim, &b->choice);
-    return b->choice.usable && (b->fused || b->choice.preferred)
-               ? UINT64_C(1) << KERNEL_attention_backward
-               : 0;
+    const struct backward_problem problem = {b->a.head_dim, b->a.value_dim, type_of(b)};
+    tune_attention_backward(caps, &problem, &b->choice);
+    return b->choice.usable && (b->fused || b->choice.preferred) ? UINT64_C(1) << b->choice.kernel
+                                                                 : 0;
 }
 
 /* Whether VKA_PATH_AUTO takes the kernel. Passes bind a head whole, and a mask. */
@@ -48,7 +62,7 @@ enum vka_status attention_backward_choose(struct vka_plan *plan, struct attentio
     if (b->fused && !b->choice.usable)
         return log_error(log, VKA_UNSUPPORTED,
                          "fused gradients of attention are not supported here: the kernel %s %s",
-                         kernel_table[KERNEL_attention_backward].name, b->choice.reason);
+                         kernel_table[b->choice.kernel].name, b->choice.reason);
     b->fused = b->fused || is_taken(plan, b);
     return VKA_OK;
 }
@@ -146,15 +160,16 @@ static void bind(const struct vka_plan *plan, const struct stage *stage, const s
 static struct backward_operands operands_of(const struct attention_backward *b)
 {
     const struct vka_attention_options *o = b->a.options;
+    const uint32_t n = backward_vector(&b->choice);
     return (struct backward_operands){
         .q_type = b->a.q.dtype,
         .k_type = b->a.k.dtype,
         .v_type = b->a.v.dtype,
         .dy_type = b->dy.dtype,
-        .vecs = (attention_rows_of(&b->a.q, 4) ? BACKWARD_Q_VEC : 0) |
-                (attention_rows_of(&b->a.k, 4) ? BACKWARD_K_VEC : 0) |
-                (attention_rows_of(&b->a.v, 4) ? BACKWARD_V_VEC : 0) |
-                (attention_rows_of(&b->dy, 4) ? BACKWARD_DY_VEC : 0),
+        .vecs = (attention_rows_of(&b->a.q, n) ? BACKWARD_Q_VEC : 0) |
+                (attention_rows_of(&b->a.k, n) ? BACKWARD_K_VEC : 0) |
+                (attention_rows_of(&b->a.v, n) ? BACKWARD_V_VEC : 0) |
+                (attention_rows_of(&b->dy, n) ? BACKWARD_DY_VEC : 0),
         .general = o->mask || o->softcap != 0 || o->alibi || o->dropout != 0,
     };
 }
@@ -305,7 +320,7 @@ static enum vka_status add_stage(struct vka_plan *plan, const struct attention_b
         .job = &job,
         .unit = {1, 1, own, 1},
         .least = {1, 1, own, 1},
-        .kernel = KERNEL_attention_backward,
+        .kernel = b->choice.kernel,
         .whole = work_of(&job, &all),
         .probe = probe,
         .judge = judge,

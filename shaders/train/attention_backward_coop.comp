@@ -1,0 +1,461 @@
+// attention_backward on the device's matrix units: 16-bit q, k, v and dy of one type, float32 scores,
+// softmax and sums. COLUMNS subgroups take M own rows: each scores a share of the others of a step, and
+// adds a share of the features. Operands of both products go through shared memory; the results stay in
+// matrices. Weights and gradients of scores are rounded to 16 bits; float16 ones are those of an own row
+// times the power of two that uses the range of the type. Sums are those of a step, then of a unit.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#include "attention/coop_type.glsl"
+#include "params.h"
+#include "model.h"
+#include "train.h"
+#include "lib/dtype.glsl"
+#include "attention/halves.glsl"
+#include "lib/math.glsl"
+#include "lib/philox.glsl"
+
+layout(constant_id = BACKWARD_COOP_STAGE) const uint STAGE = BACKWARD_SUMS;
+layout(constant_id = BACKWARD_COOP_THREADS) const uint THREADS = 256; // OWN * OTHERS / 8
+layout(constant_id = BACKWARD_COOP_SUBGROUPS) const uint SUBGROUPS = 8;
+layout(constant_id = BACKWARD_COOP_M) const uint M = 16; // a matrix is M x N, from M x K and K x N
+layout(constant_id = BACKWARD_COOP_N) const uint N = 16;
+layout(constant_id = BACKWARD_COOP_K) const uint K = 16;
+layout(constant_id = BACKWARD_COOP_OWN) const uint OWN = 64;       // a multiple of M
+layout(constant_id = BACKWARD_COOP_OTHERS) const uint OTHERS = 32; // of K, and of N * COLUMNS
+layout(constant_id = BACKWARD_COOP_HEAD) const uint HEAD = 64;     // of K
+layout(constant_id = BACKWARD_COOP_VALUE) const uint VALUE = 64;
+layout(constant_id = BACKWARD_COOP_DEPTH) const uint DEPTH = 64;
+layout(constant_id = BACKWARD_COOP_A) const uint A = 64; // features, of N * COLUMNS
+layout(constant_id = BACKWARD_COOP_B) const uint B = 64;
+layout(constant_id = BACKWARD_COOP_VECS) const uint VECS = 0;
+layout(constant_id = BACKWARD_COOP_GENERAL) const bool GENERAL = true;
+layout(constant_id = BACKWARD_COOP_BATCH) const uint BATCH = 2;
+
+layout(local_size_x_id = BACKWARD_COOP_THREADS) in;
+layout(binding = 0) readonly buffer Q { uint q_words[]; };
+layout(binding = 0) readonly buffer Q8 { uvec4 q_chunks[]; };
+layout(binding = 1) readonly buffer Keys { uint k_words[]; };
+layout(binding = 1) readonly buffer Keys8 { uvec4 k_chunks[]; };
+layout(binding = 2) readonly buffer Values { uint v_words[]; };
+layout(binding = 2) readonly buffer Values8 { uvec4 v_chunks[]; };
+layout(binding = 3) readonly buffer Dy { uint dy_words[]; };
+layout(binding = 3) readonly buffer Dy8 { uvec4 dy_chunks[]; };
+layout(binding = 4) readonly buffer Mask { uint mask_words[]; };
+layout(binding = 5) readonly buffer Length { uint length_words[]; };
+layout(binding = 6) readonly buffer QueryOffset { uint query_offset_words[]; };
+layout(binding = 7) readonly buffer Sink { float sinks[]; };
+layout(binding = 8) readonly buffer Alibi { float slopes[]; };
+layout(binding = 9) buffer Rows { float rows[]; };
+layout(binding = 10) buffer Results { float a_sums[]; };
+layout(binding = 11) buffer Results2 { float b_sums[]; };
+layout(binding = 12) readonly buffer Params { attention_backward_params p; };
+#include "lib/mask.glsl"
+
+const bool OWNS_KEYS = STAGE == BACKWARD_KEYS;
+const uint QUERIES = OWNS_KEYS ? OTHERS : OWN;
+const uint LANES = THREADS / SUBGROUPS, LANES_X = OTHERS / 8; // of a subgroup; that share a row
+const uint COLUMNS = SUBGROUPS * M / OWN;
+const uint SCORES = OTHERS / N / COLUMNS; // matrices of a subgroup
+const uint TA = STAGE == BACKWARD_SUMS ? 0 : A / N / COLUMNS;
+const uint TB = OWNS_KEYS ? B / N / COLUMNS : 0;
+const uint T = TA + TB;
+
+// A chunk is 8 elements, one uvec4. Rows are padded by one chunk, so that the rows of a matrix start in
+// different banks. The stage holds rows of own, then of others [row][chunk of DEPTH]; or others turned,
+// [feature][chunk of others].
+const uint DEPTH8 = DEPTH / 8, PITCH = DEPTH8 + 1, TURNED_PITCH = OTHERS / 8 + 1;
+const uint OPERANDS = (OWN + OTHERS) * PITCH;
+const uint TURNED = (OWNS_KEYS && B > A ? B : A) * TURNED_PITCH;
+shared uvec4 stage[OPERANDS > TURNED ? OPERANDS : TURNED];
+// Scores or gradients of weights [own][4 others]; 16-bit gradients of scores [own][8 others], then
+// weights; matrices of results, M * N of each subgroup.
+const uint S_PITCH = OTHERS / 4 + 1, W_PITCH = OTHERS / 8 + 1;
+const uint WEIGHTS = OWN * W_PITCH, RESULTS = SUBGROUPS * M * N / 4;
+const uint TILE = OWN * S_PITCH > 2 * WEIGHTS ? OWN * S_PITCH : 2 * WEIGHTS;
+shared uvec4 tile[TILE > RESULTS ? TILE : RESULTS];
+#ifndef BFLOAT16
+shared uint tops[2 * OWN]; // bits of the largest of each row: gradients of scores, then weights
+shared float factors[2 * OWN];
+#endif
+shared vec2 lane_sums[STAGE == BACKWARD_SUMS ? OWN * LANES_X : 1];
+shared uvec2 ranges[QUERIES]; // of visible keys, but for the mask
+shared vec4 infos[QUERIES];   // log-sum-exp, 1 / Z, Z, Y, see BACKWARD_ROW_
+shared uint bounds[5]; // least first key, greatest end, greatest first, least end, a row sees no key
+shared uint nonfinite[2]; // first and end of the others of steps that had NaN or Inf
+
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
+#define LEFT coopmat<HALF, gl_ScopeSubgroup, M, K, gl_MatrixUseA>
+#define RIGHT coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB>
+ACCUMULATOR sums[T > 0 ? T : 1];
+uint key_head, head; // of this pass; head: the query head of the unit
+uint own_first, a_first, b_first;
+float alibi;
+bool tested; // some weight of the step may be hidden
+
+uint column() { return gl_SubgroupID % COLUMNS; }
+uint first_lane_row() { return gl_SubgroupID / COLUMNS * M; } // of the tile
+uint lane_row() { return gl_LocalInvocationIndex / LANES_X; }
+uint lane_others() { return gl_LocalInvocationIndex % LANES_X * 8; }
+
+#include "train/backward_scores.glsl"
+
+// ---- Rows of both sides -------------------------------------------------------------------------
+
+#define LOAD8(to, name, base, d, dim, vec)                                                         \
+    {                                                                                              \
+        if ((VECS & vec) != 0) {                                                                   \
+            if ((d) < dim)                                                                         \
+                to = name##_chunks[(base) + (d) >> 3];                                             \
+        } else {                                                                                   \
+            [[dont_unroll]] for (uint i = 0; i < 8; i += 2) {                                      \
+                to.x = GATHER_PAIR(name##_words, (base) + (d), dim - min(d, dim), i);              \
+                to = to.yzwx;                                                                      \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+// Chunk at feature d of a query or of its output's gradient; 0 past the end of the row.
+uvec4 load_query(bool second, uint query, uint d)
+{
+    uvec4 y = uvec4(0);
+    query = min(query, p.n_q - 1);
+    if (second)
+        LOAD8(y, dy,
+              p.dy_offset + gl_WorkGroupID.z * p.dy_batch + head * p.dy_head + query * p.dy_row, d,
+              p.value_dim, BACKWARD_DY_VEC)
+    else
+        LOAD8(y, q, p.q_offset + gl_WorkGroupID.z * p.q_batch + head * p.q_head + query * p.q_row, d,
+              p.head_dim, BACKWARD_Q_VEC)
+    return y;
+}
+
+// Chunk at feature d of a key or value.
+uvec4 load_key(bool second, uint key, uint d)
+{
+    uvec4 y = uvec4(0);
+    key = min(key, p.mask.n_kv - 1);
+    if (second)
+        LOAD8(y, v, p.v_offset + gl_WorkGroupID.z * p.v_batch + key_head * p.v_head + key * p.v_row,
+              d, p.value_dim, BACKWARD_V_VEC)
+    else
+        LOAD8(y, k, p.k_offset + gl_WorkGroupID.z * p.k_batch + key_head * p.k_head + key * p.k_row,
+              d, p.head_dim, BACKWARD_K_VEC)
+    return y;
+}
+
+uvec4 load_own(bool second, uint row, uint d)
+{
+    return OWNS_KEYS ? load_key(second, row, d) : load_query(second, row, d);
+}
+
+uvec4 load_other(bool second, uint row, uint d)
+{
+    return OWNS_KEYS ? load_query(second, row, d) : load_key(second, row, d);
+}
+
+// Stores features first .. first + DEPTH - 1 of n rows at chunk `to` of the stage. BATCH loads are in
+// flight before a store.
+#define STAGE_ROWS(n, to, load, second, row, first)                                                \
+    [[dont_unroll]] for (uint first_ = gl_LocalInvocationIndex; first_ < (n)*DEPTH8;               \
+                         first_ += THREADS * BATCH) {                                              \
+        uvec4 loaded_[BATCH];                                                                      \
+        [[unroll]] for (uint b_ = 0; b_ < BATCH; b_++) {                                           \
+            uint i_ = min(first_ + b_ * THREADS, (n)*DEPTH8 - 1);                                  \
+            loaded_[b_] = load(second, row + i_ / DEPTH8, first + i_ % DEPTH8 * 8);                \
+        }                                                                                          \
+        [[unroll]] for (uint b_ = 0; b_ < BATCH; b_++) {                                           \
+            uint i_ = first_ + b_ * THREADS;                                                       \
+            if (i_ < (n)*DEPTH8)                                                                   \
+                stage[(to) + i_ / DEPTH8 * PITCH + i_ % DEPTH8] = loaded_[b_];                     \
+        }                                                                                          \
+    }
+
+// Stores words w of two neighbouring rows, features 2 w and 2 w + 1 of a chunk.
+#define STORE_TURNED(w)                                                                            \
+    stage[at + 2 * w * TURNED_PITCH][pair % 4] = low_halves(x[w], y[w]);                           \
+    stage[at + (2 * w + 1) * TURNED_PITCH][pair % 4] = high_halves(x[w], y[w]);
+
+// Replaces NaN and Inf of others by 0 and notes the step: finish_result adds them to those that see
+// them.
+uvec4 clean(uvec4 chunk, uint other)
+{
+    uvec4 y = uvec4(finite(chunk.x), finite(chunk.y), finite(chunk.z), finite(chunk.w));
+    if (y != chunk) {
+        atomicMin(nonfinite[0], other);
+        atomicMax(nonfinite[1], other + OTHERS);
+    }
+    return y;
+}
+
+// Stores `width` features of the others of a step, from `first` on, turned.
+void stage_turned(bool second, uint other, uint first, uint width)
+{
+    const uint PAIRS = OTHERS / 2;
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < PAIRS * width / 8; i += THREADS) {
+        uint pair = i % PAIRS, d = i / PAIRS * 8;
+        uvec4 x = load_other(second, other + 2 * pair, first + d);
+        uvec4 y = load_other(second, other + 2 * pair + 1, first + d);
+        if (tested) {
+            x = clean(x, other);
+            y = clean(y, other);
+        }
+        uint at = d * TURNED_PITCH + pair / 4;
+        STORE_TURNED(0)
+        STORE_TURNED(1)
+        STORE_TURNED(2)
+        STORE_TURNED(3)
+    }
+}
+
+// ---- A step -------------------------------------------------------------------------------------
+
+// Sets the tile to the scores of own rows with the others, or (second) the gradients of their weights.
+void multiply(bool second, uint other)
+{
+    uint depth = second ? VALUE : HEAD;
+    ACCUMULATOR x[SCORES];
+    [[unroll]] for (uint n = 0; n < SCORES; n++)
+        x[n] = ACCUMULATOR(0.0);
+    [[dont_unroll]] for (uint first = 0; first < depth; first += DEPTH) {
+        barrier(); // the stage is free
+        STAGE_ROWS(OWN, 0, load_own, second, own_first, first)
+        STAGE_ROWS(OTHERS, OWN * PITCH, load_other, second, other, first)
+        barrier();
+        [[unroll]] for (uint i = 0; i < DEPTH / K * SCORES; i++) {
+            uint n = i % SCORES, d = i / SCORES * (K / 8);
+            LEFT a;
+            RIGHT b;
+            coopMatLoad(a, stage, first_lane_row() * PITCH + d, PITCH,
+                        gl_CooperativeMatrixLayoutRowMajor);
+            coopMatLoad(b, stage, (OWN + (column() * SCORES + n) * N) * PITCH + d, PITCH,
+                        gl_CooperativeMatrixLayoutColumnMajor);
+            x[n] = coopMatMulAdd(a, b, x[n]);
+        }
+    }
+    [[unroll]] for (uint n = 0; n < SCORES; n++)
+        coopMatStore(x[n], tile,
+                     first_lane_row() * S_PITCH + (column() * SCORES + n) * (N / 4), S_PITCH,
+                     gl_CooperativeMatrixLayoutRowMajor);
+    barrier();
+}
+
+vec4 read_tile(uint i)
+{
+    return uintBitsToFloat(tile[lane_row() * S_PITCH + lane_others() / 4 + i]);
+}
+
+void differentiate_one(inout float s, inout float g, uint other, uint i)
+{
+    uint column = lane_others() + i, t = OWNS_KEYS ? column : lane_row();
+    uint query = OWNS_KEYS ? other + column : own_first + lane_row();
+    uint key = OWNS_KEYS ? own_first + lane_row() : other + column;
+    differentiate(s, g, t, query, key);
+    if (floatBitsToUint(s) == HIDDEN_BITS)
+        s = 0.0;
+    if (floatBitsToUint(g) == HIDDEN_BITS)
+        g = 0.0;
+}
+
+float greatest(vec4 x, vec4 y)
+{
+    vec4 z = max(abs(x), abs(y));
+    return max(max(z.x, z.y), max(z.z, z.w));
+}
+
+uvec4 pack(vec4 x, vec4 y)
+{
+    return uvec4(half_pair(x.x, x.y), half_pair(x.z, x.w), half_pair(y.x, y.y), half_pair(y.z, y.w));
+}
+
+// The factor of a row whose largest number has these bits: its numbers by it are below 2^15.
+float factor_of(uint bits)
+{
+    return uintBitsToFloat(clamp(bits >> 23, 15u, 253u) - 14u << 23);
+}
+
+// Stores this lane's eight gradients of scores, or (second) weights, in 16 bits.
+void store_weights(bool second, vec4 x, vec4 y)
+{
+    uint row = (second ? OWN : 0) + lane_row();
+#ifndef BFLOAT16
+    float factor = factor_of(tops[row]), by = 1.0 / factor;
+    x *= by;
+    y *= by;
+    if (lane_others() == 0)
+        factors[row] = factor;
+#endif
+    tile[row * W_PITCH + lane_others() / 8] = pack(x, y);
+}
+
+// Adds the others from feature `first` on to the matrices from `sum` on, of which a subgroup has n.
+void add_others(bool second, uint other, uint first, uint width, uint sum, uint n)
+{
+    barrier(); // the stage is free, the weights are stored
+    stage_turned(second, other, first, width);
+    barrier();
+    uint row = (second ? OWN : 0) + first_lane_row(), mine = column() * n * N;
+    LEFT a[OTHERS / K];
+    [[unroll]] for (uint k = 0; k < OTHERS / K; k++)
+        coopMatLoad(a[k], tile, row * W_PITCH + k * (K / 8), W_PITCH,
+                    gl_CooperativeMatrixLayoutRowMajor);
+#ifndef BFLOAT16
+    ACCUMULATOR factor;
+    coopMatLoad(factor, factors, row, 0, gl_CooperativeMatrixLayoutColumnMajor);
+#endif
+    [[unroll]] for (uint j = 0; j < n; j++) {
+#ifdef BFLOAT16
+        ACCUMULATOR x = sums[sum + j];
+#else
+        ACCUMULATOR x = ACCUMULATOR(0.0);
+#endif
+        [[unroll]] for (uint k = 0; k < OTHERS / K; k++) {
+            RIGHT b;
+            coopMatLoad(b, stage, (mine + j * N) * TURNED_PITCH + k * (K / 8), TURNED_PITCH,
+                        gl_CooperativeMatrixLayoutColumnMajor);
+            x = coopMatMulAdd(a[k], b, x);
+        }
+#ifdef BFLOAT16
+        sums[sum + j] = x;
+#else
+        sums[sum + j] = sums[sum + j] + factor * x;
+#endif
+    }
+}
+
+void step(uint other)
+{
+#ifndef BFLOAT16
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < 2 * OWN; i += THREADS)
+        tops[i] = 0;
+#endif
+    multiply(false, other);
+    vec4 s0 = p.scale * read_tile(0), s1 = p.scale * read_tile(1);
+    multiply(true, other); // waits before it writes
+    vec4 g0 = read_tile(0), g1 = read_tile(1);
+    [[dont_unroll]] for (uint i = 0; i < 4; i++) {
+        differentiate_one(s0.x, g0.x, other, i);
+        differentiate_one(s1.x, g1.x, other, 4 + i);
+        s0 = s0.yzwx; // by constants: some compilers keep a vector that a loop indexes in memory
+        s1 = s1.yzwx;
+        g0 = g0.yzwx;
+        g1 = g1.yzwx;
+    }
+    if (STAGE == BACKWARD_SUMS) {
+        vec4 s = s0 + s1, g = g0 + g1;
+        lane_sums[gl_LocalInvocationIndex] +=
+            vec2((s.x + s.y) + (s.z + s.w), (g.x + g.y) + (g.z + g.w));
+        return;
+    }
+#ifndef BFLOAT16
+    atomicMax(tops[lane_row()], floatBitsToUint(greatest(s0, s1)));
+    if (TB > 0)
+        atomicMax(tops[OWN + lane_row()], floatBitsToUint(greatest(g0, g1)));
+#endif
+    barrier(); // all have read the tile
+    store_weights(false, s0, s1);
+    if (TB > 0)
+        store_weights(true, g0, g1);
+    if (TA > 0)
+        add_others(false, other, a_first, A, 0, TA);
+    if (TB > 0)
+        add_others(true, other, b_first, B, TA, TB);
+}
+
+// ---- Results ------------------------------------------------------------------------------------
+
+// What the NaN and Inf of others at feature d, which `clean` took out, add to the result of an own row:
+// a score with one is no number, and so its gradient; a weight is positive unless dropout makes it 0.
+float find_nonfinite(bool second, uint own, uint d)
+{
+    float x = 0.0, bias;
+    uint end = min(nonfinite[1], OWNS_KEYS ? p.n_q : p.mask.n_kv);
+    [[dont_unroll]] for (uint other = nonfinite[0]; other < end; other++) {
+        uint query = OWNS_KEYS ? other : own, key = OWNS_KEYS ? own : other;
+        bool dead = floatBitsToUint(rows[row_index(query) + BACKWARD_ROW_LOG_SUM]) == 0xff800000u;
+        uvec2 range = mask_range(batch_of(), mask_query_offset(batch_of()) + int(query));
+        bool weighs = key >= range.x && key < range.y;
+        if (GENERAL && weighs)
+            weighs = mask_tensor(mask_row_index(batch_of(), head_of(), query), key, bias);
+        if (dead)
+            weighs = second && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO;
+        if (!weighs)
+            continue;
+        uint word = load_other(second, other, d / 8 * 8)[d % 8 / 2];
+        uint bits = half_bits(word, d);
+        if (is_nonfinite(bits))
+            x += second ? kept(query, key) * decode(word, d, HALF_TYPE)
+                        : uintBitsToFloat(0x7fc00000u);
+    }
+    return x;
+}
+
+// Adds x, feature d of own row `own`, to the result, or stores it there.
+void finish_result(bool second, float x, uint own, uint d, uint unit)
+{
+    if (own >= p.own_end || d >= (second ? p.value_dim : p.head_dim))
+        return;
+    x += find_nonfinite(second, own, d);
+    uint of_head = OWNS_KEYS ? key_head : head;
+    if (second) {
+        uint at =
+            p.b_offset + gl_WorkGroupID.z * p.b_batch + of_head * p.b_head + own * p.b_row + d;
+        b_sums[at] = unit == 0 ? x : b_sums[at] + x;
+    } else {
+        uint at =
+            p.a_offset + gl_WorkGroupID.z * p.a_batch + of_head * p.a_head + own * p.a_row + d;
+        a_sums[at] = unit == 0 ? x : a_sums[at] + x;
+    }
+}
+
+void subgroup_barrier_shared()
+{
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
+                   gl_SemanticsAcquireRelease);
+}
+
+// Each matrix goes over the tile, as constants alone index the matrices.
+void store_sums(uint unit)
+{
+    uint mine = gl_SubgroupID * (M * N / 4);
+    barrier(); // the tile is free
+    [[dont_unroll]] for (uint j = 0; j < T; j++) {
+        [[unroll]] for (uint i = 0; i < T; i++)
+            if (i == j)
+                coopMatStore(sums[i], tile, mine, N / 4, gl_CooperativeMatrixLayoutRowMajor);
+        subgroup_barrier_shared();
+        bool second = j >= TA;
+        uint first = second ? b_first + (column() * TB + j - TA) * N
+                            : a_first + (column() * TA + j) * N;
+        [[dont_unroll]] for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
+            float x = uintBitsToFloat(tile[mine + e / 4][e % 4]);
+            finish_result(second, x, own_first + first_lane_row() + e / N, first + e % N, unit);
+        }
+        subgroup_barrier_shared();
+    }
+    [[unroll]] for (uint i = 0; i < T; i++)
+        sums[i] = ACCUMULATOR(0.0);
+    barrier();
+    if (gl_LocalInvocationIndex < 2)
+        nonfinite[gl_LocalInvocationIndex] = gl_LocalInvocationIndex == 0 ? 0xffffffffu : 0;
+}
+
+#include "train/backward_units.glsl"
+
+void main()
+{
+    uint chunk = find_place();
+    a_first = chunk * A;
+    b_first = chunk * B;
+    [[unroll]] for (uint i = 0; i < T; i++)
+        sums[i] = ACCUMULATOR(0.0);
+    if (STAGE == BACKWARD_SUMS)
+        lane_sums[gl_LocalInvocationIndex] = vec2(0.0);
+    if (gl_LocalInvocationIndex < 2)
+        nonfinite[gl_LocalInvocationIndex] = gl_LocalInvocationIndex == 0 ? 0xffffffffu : 0;
+    add_units();
+}

@@ -1,0 +1,82 @@
+// Units of attention's gradients. The includer has what backward_scores.glsl asks for, OWN and OTHERS,
+// lane_sums, LANES_X lanes a row, key_head and tested, and the functions step and store_sums.
+
+// Adds the sums of a unit to Z and Y of each row; with the last unit, the sink.
+void store_row_sums(uint unit)
+{
+    barrier();
+    for (uint t = gl_LocalInvocationIndex; t < OWN; t += THREADS) {
+        uint query = own_first + t;
+        if (query >= p.own_end)
+            continue;
+        uint at = row_index(query);
+        vec2 all = unit == 0 ? vec2(0.0)
+                             : vec2(rows[at + BACKWARD_ROW_SUM], rows[at + BACKWARD_ROW_SUM + 1]);
+        vec2 here = vec2(0.0);
+        for (uint lane = 0; lane < LANES_X; lane++) {
+            here += lane_sums[t * LANES_X + lane];
+            lane_sums[t * LANES_X + lane] = vec2(0.0);
+        }
+        all += here;
+        if (unit + 1 == p.n_unit && mask_has(MASK_SINK)) {
+            float sink = sinks[p.sink_offset + head_of()], log_sum = rows[at + BACKWARD_ROW_LOG_SUM];
+            bool dead = floatBitsToUint(log_sum) == 0xff800000u;
+            float weight = sink == log_sum ? 1.0 : exp_accurate(sink - log_sum);
+            all.x += weight;
+            rows[at + BACKWARD_ROW_SINK] = dead ? 0.0 : -(weight / all.x * (all.y / all.x));
+        }
+        rows[at + BACKWARD_ROW_SUM] = all.x;
+        rows[at + BACKWARD_ROW_SUM + 1] = all.y;
+    }
+    barrier();
+}
+
+// Adds a unit: BACKWARD_UNIT of the other side, and of the queries of one head.
+void add_unit(uint unit)
+{
+    uint n_other = OWNS_KEYS ? p.n_q : p.mask.n_kv;
+    uint n_part = (n_other - 1) / BACKWARD_UNIT + 1;
+    uint first = unit % n_part * BACKWARD_UNIT, end = min(first + BACKWARD_UNIT, n_other);
+    uint own_end = min(own_first + OWN, p.own_end);
+    if (OWNS_KEYS) {
+        head = key_head * p.group + unit / n_part;
+        alibi = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + head_of()] : 0.0;
+    }
+    for (uint other = first; other < end; other += OTHERS) {
+        if (OWNS_KEYS)
+            find_queries(other);
+        uint key = OWNS_KEYS ? own_first : other;
+        uint key_end = OWNS_KEYS ? own_end : other + OTHERS;
+        if (!some_sees(key, key_end))
+            continue;
+        tested = !all_see(key, key_end);
+        step(other);
+    }
+    if (STAGE == BACKWARD_SUMS)
+        store_row_sums(unit);
+    else
+        store_sums(unit);
+}
+
+// Sets what of the grid's place does not depend on the features; returns the chunk of them.
+uint find_place()
+{
+    uint y = gl_WorkGroupID.y / p.n_chunk;
+    own_first = p.own_first + gl_WorkGroupID.x * OWN;
+    key_head = OWNS_KEYS ? y : (p.head_first + y) / p.group - p.head_first / p.group;
+    head = y;
+    alibi = GENERAL && mask_has(MASK_ALIBI) ? slopes[p.alibi_offset + p.head_first + y] : 0.0;
+    return gl_WorkGroupID.y % p.n_chunk;
+}
+
+void add_units()
+{
+    if (!OWNS_KEYS)
+        find_queries(own_first);
+    // No condition of a loop loads, see tests/unit/module.sh, and no register keeps the end.
+    bool more = true;
+    for (uint unit = p.unit_first; more; unit++) {
+        add_unit(unit);
+        more = unit + 1 < p.unit_end;
+    }
+}

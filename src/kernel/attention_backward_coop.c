@@ -1,0 +1,194 @@
+/* attention_backward_coop: gradients of 16-bit attention on matrix units. A lane has eight scores of a
+ * step, and COLUMNS subgroups share the rows of a matrix: see the shader. */
+#include "core/arith.h"
+#include "gpu/pipeline.h"
+#include "kernel/attention_backward.h"
+#include "params.h"
+/* Their order: train.h needs what comes before it. */
+#include "model.h"
+
+#include "train.h"
+
+#define SHARED_AIM 32768u /* bytes, so that a processor has room for several workgroups */
+#define CHUNK 8u          /* elements that a lane loads, and scores of a lane in a step */
+#define OWN_MOST 64u
+#define DEPTH_MOST 64u /* features of both sides in shared memory */
+
+/* Registers of a lane for matrices below which results take a quarter of them, and operands come in the
+ * shallowest parts: with more, DG2's compiler spills. */
+#define REGISTERS_MANY 96u
+
+static uint32_t round_up(uint32_t n, uint32_t unit)
+{
+    return divide_up(n, unit) * unit;
+}
+
+/* Subgroups that share the rows of a matrix. */
+static uint32_t columns_of(const struct backward_choice *c, const struct backward_tile *t)
+{
+    return t->subgroups * c->size.m / backward_own(t);
+}
+
+uint64_t backward_coop_shared(const struct backward_choice *c, uint32_t stage)
+{
+    const struct backward_tile *t = &c->tiles[stage];
+    const uint64_t own = backward_own(t), others = backward_others(t);
+    const uint64_t operands = (own + others) * (t->depth4 / 2 + 1);
+    const uint64_t turned = 4ull * (t->a4 > t->b4 ? t->a4 : t->b4) * (others / CHUNK + 1);
+    const uint64_t scores = own * (others / 4 + 1), weights = 2 * own * (others / CHUNK + 1);
+    const uint64_t results = (uint64_t)t->subgroups * c->size.m * c->size.n / 4;
+    uint64_t tile = scores > weights ? scores : weights;
+    tile = tile > results ? tile : results;
+    return 16 * ((operands > turned ? operands : turned) + tile) + 16 * own /* tops, factors */ +
+           (stage == BACKWARD_SUMS ? 8 * own * t->lanes_x : 8) +
+           24 * (stage == BACKWARD_KEYS ? others : own) + 48;
+}
+
+/* Sets lanes and subgroups of a tile; false where the shader cannot take it. */
+static bool set_lanes(const struct caps *caps, const struct backward_choice *c, uint32_t own,
+                      uint32_t others, struct backward_tile *t)
+{
+    const struct matrix_size *size = &c->size;
+    const uint32_t threads = own * others / CHUNK;
+    *t = (struct backward_tile){
+        .lanes_x = others / CHUNK, .lanes_y = own, .lane_others = CHUNK, .rows = 1};
+    t->subgroups = threads / caps->least_subgroup;
+    if (threads % caps->least_subgroup || threads > caps->properties.max_workgroup ||
+        own % size->m || others % size->k || t->subgroups * size->m % own)
+        return false;
+    const uint32_t columns = columns_of(c, t);
+    return columns > 0 && others % (size->n * columns) == 0;
+}
+
+/* Sets the features of a workgroup's results where their matrices stay in registers. */
+static bool set_results(const struct caps *caps, const struct backward_problem *problem,
+                        uint32_t stage, uint32_t n_chunk, const struct backward_choice *c,
+                        struct backward_tile *t)
+{
+    const uint32_t unit = c->size.n * columns_of(c, t);
+    uint32_t a = stage == BACKWARD_SUMS ? 0 : problem->head_dim;
+    uint32_t b = stage == BACKWARD_KEYS ? problem->value_dim : 0;
+    a = round_up(divide_up(a, n_chunk), unit);
+    b = round_up(divide_up(b, n_chunk), unit);
+    t->a4 = a / 4;
+    t->b4 = b / 4;
+    t->n_chunk = n_chunk;
+    return (a + b) / unit * (c->size.m * c->size.n / caps->least_subgroup) <=
+           caps->matrix_registers / (caps->matrix_registers < REGISTERS_MANY ? 4 : 2);
+}
+
+/* Sets the most features of both sides that fit `shared` bytes. */
+static bool set_depth(const struct caps *caps, uint32_t stage, uint32_t shared,
+                      struct backward_choice *c)
+{
+    struct backward_tile *t = &c->tiles[stage];
+    const uint32_t wide = c->head4 > c->value4 ? c->head4 : c->value4;
+    const uint32_t most = caps->matrix_registers < REGISTERS_MANY ? c->size.k : DEPTH_MOST;
+    for (uint32_t depth = most; depth >= c->size.k && depth >= CHUNK; depth /= 2) {
+        t->depth4 = depth / 4;
+        if ((t->depth4 < 2 * wide || depth == c->size.k) &&
+            backward_coop_shared(c, stage) <= shared)
+            return depth % c->size.k == 0;
+    }
+    return false;
+}
+
+/* Sets the largest tile of `own` rows or fewer. A step of 32 others has as many loads of one side as
+ * of the other where the tile has 64 rows, and is the least of most matrices. */
+static bool set_tile(const struct caps *caps, const struct backward_problem *problem,
+                     uint32_t stage, uint32_t n_chunk, struct backward_choice *c)
+{
+    static const uint32_t others[] = {32, 64, 16};
+    const uint32_t most = caps->properties.max_shared_memory;
+    struct backward_tile *t = &c->tiles[stage];
+    for (uint32_t own = OWN_MOST; own >= c->size.m; own /= 2)
+        for (size_t i = 0; i < COUNTOF(others); i++)
+            if (set_lanes(caps, c, own, others[i], t) &&
+                set_results(caps, problem, stage, n_chunk, c, t) &&
+                set_depth(caps, stage, most < SHARED_AIM ? most : SHARED_AIM, c))
+                return true;
+    return false;
+}
+
+static bool fit(const struct caps *caps, const struct backward_problem *problem, uint32_t stage,
+                struct backward_choice *c)
+{
+    const uint32_t wide =
+        problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim;
+    for (uint32_t n_chunk = 1; n_chunk == 1 || n_chunk <= divide_up(wide, c->size.n); n_chunk++)
+        if (set_tile(caps, problem, stage, n_chunk, c))
+            return true;
+    return false;
+}
+
+void backward_coop_choose(const struct caps *caps, const struct backward_problem *problem,
+                          struct backward_choice *choice)
+{
+    const bool f16 = problem->type == VKA_F16;
+    struct backward_choice c = {
+        .kernel = f16 ? KERNEL_attention_backward_coop_f16 : KERNEL_attention_backward_coop_bf16,
+        .size = f16 ? caps->matrix_f16 : caps->matrix_bf16,
+        .batch = caps->properties.vendor_id == VENDOR_INTEL ? 1 : 2,
+    };
+    c.reason = problem->type == VKA_F32 ? "needs operands and gradients of one 16-bit type"
+                                        : kernel_missing(c.kernel, caps);
+    c.usable = !c.reason;
+    if (c.usable) {
+        c.head4 = round_up(problem->head_dim, c.size.k) / 4;
+        c.value4 = round_up(problem->value_dim, c.size.k) / 4;
+    }
+    for (uint32_t stage = 0; stage < BACKWARD_STAGES && c.usable; stage++) {
+        c.usable = c.size.n % CHUNK == 0 && c.size.k % CHUNK == 0 && fit(caps, problem, stage, &c);
+        if (!c.usable)
+            c.reason = "has no tile that fits this device";
+    }
+    if (c.usable)
+        c.reason = "16-bit operands: the device's matrix units, without a buffer of scores";
+    *choice = c;
+}
+
+void backward_coop_key(const struct backward_choice *c, uint32_t stage,
+                       const struct backward_operands *o, struct pipeline_key *key)
+{
+    const struct backward_tile *t = &c->tiles[stage];
+    key->n_spec = BACKWARD_COOP_SPECS;
+    key->spec[BACKWARD_COOP_STAGE] = stage;
+    key->spec[BACKWARD_COOP_THREADS] = t->lanes_x * t->lanes_y;
+    key->spec[BACKWARD_COOP_SUBGROUPS] = t->subgroups;
+    key->spec[BACKWARD_COOP_M] = c->size.m;
+    key->spec[BACKWARD_COOP_N] = c->size.n;
+    key->spec[BACKWARD_COOP_K] = c->size.k;
+    key->spec[BACKWARD_COOP_OWN] = backward_own(t);
+    key->spec[BACKWARD_COOP_OTHERS] = backward_others(t);
+    key->spec[BACKWARD_COOP_HEAD] = 4 * c->head4;
+    key->spec[BACKWARD_COOP_VALUE] = 4 * c->value4;
+    key->spec[BACKWARD_COOP_DEPTH] = 4 * t->depth4;
+    key->spec[BACKWARD_COOP_A] = 4 * t->a4;
+    key->spec[BACKWARD_COOP_B] = 4 * t->b4;
+    key->spec[BACKWARD_COOP_VECS] = o->vecs;
+    key->spec[BACKWARD_COOP_GENERAL] = o->general;
+    key->spec[BACKWARD_COOP_BATCH] = c->batch;
+}
+
+/* Loops over chunks that `threads` lanes copy, each of four pairs where they cannot be loaded whole. */
+static double copies(double chunks, double threads)
+{
+    return 5 * (chunks / threads + 1);
+}
+
+double backward_coop_loops(const struct backward_choice *c, uint32_t stage)
+{
+    const struct backward_tile *t = &c->tiles[stage];
+    const double own = backward_own(t), others = backward_others(t);
+    const double threads = own * t->lanes_x, depth8 = t->depth4 / 2.0;
+    const double parts = divide_up(c->head4, t->depth4) + divide_up(c->value4, t->depth4);
+    const double product = 1 + copies(own * depth8, threads) + copies(others * depth8, threads);
+    const double results = 4.0 * (t->a4 + t->b4);
+    double step = parts * product + 4 * (1 + 2 * 12.0 /* of philox */) + 2 * own / threads + 1;
+    step += 2 * copies(others * results / CHUNK, threads);
+    step += stage == BACKWARD_KEYS ? others / threads + 2 : 0;
+    /* Each result looks at all others of a unit where some of them are NaN or Inf. */
+    const double each = own * results / threads;
+    const double ends = each * (2 + BACKWARD_UNIT) + t->lanes_x * own / threads;
+    return BACKWARD_UNIT / others * (step + 2) + ends + 32;
+}
