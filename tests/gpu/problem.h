@@ -11,7 +11,7 @@ struct problem {
     uint64_t seed; /* of the data and of where the operands lie */
     uint32_t batch, n_kv_head, group, n_q, n_past, n_new, head_dim, value_dim;
     enum vka_dtype q, k, v, output, past, present, mask, scores;
-    bool one_type; /* of a backward: each gradient has the type of its operand */
+    bool one_type;               /* of a backward: each gradient has the type of its operand */
     bool has_present, scattered; /* scattered: operands are views of any strides */
     uint32_t mask_rank, mask_shape[4];
     enum per_batch lengths, offsets;

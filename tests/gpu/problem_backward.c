@@ -89,10 +89,9 @@ static void destroy(struct backward *t)
  * never take it. */
 static uint64_t without(const struct vka_device *device, const struct problem *p)
 {
-    const enum kernel coop = p->q == VKA_F16 ? KERNEL_attention_backward_coop_f16
-                                             : KERNEL_attention_backward_coop_bf16;
-    const bool taken =
-        p->one_type && p->seed / 16 % 2 && !kernel_missing(coop, &device->caps);
+    const enum kernel coop =
+        p->q == VKA_F16 ? KERNEL_attention_backward_coop_f16 : KERNEL_attention_backward_coop_bf16;
+    const bool taken = p->one_type && p->seed / 16 % 2 && !kernel_missing(coop, &device->caps);
     return taken ? UINT64_C(1) << KERNEL_attention_backward : 0;
 }
 
