@@ -128,15 +128,15 @@ VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
  * gradient 0, even if it is NaN, unless a norm of keys reads it.
  *
  * Scores are made again. VKA_PATH_FUSED stores none: it takes 16 bytes of scratch a row of q, and
- * VKA_PATH_AUTO takes it on GPUs, where no mask's gradient is wanted. Where operands and gradients have
- * one 16-bit type and nothing is rotated or normalised, it uses matrix units: weights and gradients of
- * scores are rounded to that type, float16 ones scaled by row; all sums are float32. VKA_PATH_UNFUSED makes scores and
- * their gradients in slices of queries, as many heads at a time as workspace_limit holds, and one at
- * least: up to 32 MiB if n_kv is up to 2^22. The queries of a slice follow from n_kv alone, and the
- * units of a fused sum from the sizes, so the order of sums and the bits do not depend on limits. On
- * both paths a gradient also takes float32 scratch of its size where it is accumulated, rotated,
- * normalised, or (fused) not float32 in contiguous rows, or (unfused) sums several slices or query
- * heads. */
+ * VKA_PATH_AUTO takes it on GPUs, where no mask's gradient is wanted. Where operands and gradients
+ * have one 16-bit type and nothing is rotated or normalised, it uses matrix units: weights and
+ * gradients of scores are rounded to that type, float16 ones scaled by row; all sums are float32.
+ * VKA_PATH_UNFUSED makes scores and their gradients in slices of queries, as many heads at a time as
+ * workspace_limit holds, and one at least: up to 32 MiB if n_kv is up to 2^22. The queries of a slice
+ * follow from n_kv alone, and the units of a fused sum from the sizes, so the order of sums and the
+ * bits do not depend on limits. On both paths a gradient also takes float32 scratch of its size where
+ * it is accumulated, rotated, normalised, or (fused) not float32 in contiguous rows, or (unfused) sums
+ * several slices or query heads. */
 struct vka_attention_backward_op {
     size_t struct_size;
     const struct vka_attention_op *forward; /* read by this call */

@@ -140,10 +140,9 @@ void tune_attention_backward(const struct caps *caps, const struct backward_prob
                              struct backward_choice *choice)
 {
     const bool cpu = caps->properties.type == VKA_DEVICE_CPU;
-    struct backward_choice scalar, coop;
-    choose_scalar(caps, problem, &scalar);
-    backward_coop_choose(caps, problem, &coop);
-    *choice = coop.usable && (!cpu || !scalar.usable) ? coop : scalar;
+    choose_scalar(caps, problem, choice);
+    if (!cpu || !choice->usable)
+        backward_coop_choose(caps, problem, choice);
     choice->preferred = !cpu;
     if (choice->usable && !loops_fit(caps, choice)) {
         choice->usable = false;

@@ -70,8 +70,8 @@ double tune_backward_loops(const struct backward_choice *choice, uint32_t stage)
 /* Bytes of shared memory of a workgroup. */
 uint64_t tune_backward_shared(const struct backward_choice *choice, uint32_t stage);
 
-/* Of attention_backward_coop, for attention_backward.c. */
-void backward_coop_choose(const struct caps *caps, const struct backward_problem *problem,
+/* Of attention_backward_coop, for attention_backward.c. False leaves *choice as it was. */
+bool backward_coop_choose(const struct caps *caps, const struct backward_problem *problem,
                           struct backward_choice *choice);
 void backward_coop_key(const struct backward_choice *choice, uint32_t stage,
                        const struct backward_operands *operands, struct pipeline_key *key);

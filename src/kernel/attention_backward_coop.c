@@ -121,30 +121,27 @@ static bool fit(const struct caps *caps, const struct backward_problem *problem,
     return false;
 }
 
-void backward_coop_choose(const struct caps *caps, const struct backward_problem *problem,
+bool backward_coop_choose(const struct caps *caps, const struct backward_problem *problem,
                           struct backward_choice *choice)
 {
     const bool f16 = problem->type == VKA_F16;
     struct backward_choice c = {
         .kernel = f16 ? KERNEL_attention_backward_coop_f16 : KERNEL_attention_backward_coop_bf16,
+        .usable = true,
         .size = f16 ? caps->matrix_f16 : caps->matrix_bf16,
         .batch = caps->properties.vendor_id == VENDOR_INTEL ? 1 : 2,
+        .reason = "16-bit operands: the device's matrix units, without a buffer of scores",
     };
-    c.reason = problem->type == VKA_F32 ? "needs operands and gradients of one 16-bit type"
-                                        : kernel_missing(c.kernel, caps);
-    c.usable = !c.reason;
-    if (c.usable) {
-        c.head4 = round_up(problem->head_dim, c.size.k) / 4;
-        c.value4 = round_up(problem->value_dim, c.size.k) / 4;
-    }
-    for (uint32_t stage = 0; stage < BACKWARD_STAGES && c.usable; stage++) {
-        c.usable = c.size.n % CHUNK == 0 && c.size.k % CHUNK == 0 && fit(caps, problem, stage, &c);
-        if (!c.usable)
-            c.reason = "has no tile that fits this device";
-    }
-    if (c.usable)
-        c.reason = "16-bit operands: the device's matrix units, without a buffer of scores";
+    if (problem->type == VKA_F32 || kernel_missing(c.kernel, caps) || c.size.n % CHUNK != 0 ||
+        c.size.k % CHUNK != 0)
+        return false;
+    c.head4 = round_up(problem->head_dim, c.size.k) / 4;
+    c.value4 = round_up(problem->value_dim, c.size.k) / 4;
+    for (uint32_t stage = 0; stage < BACKWARD_STAGES; stage++)
+        if (!fit(caps, problem, stage, &c))
+            return false;
     *choice = c;
+    return true;
 }
 
 void backward_coop_key(const struct backward_choice *c, uint32_t stage,

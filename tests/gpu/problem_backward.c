@@ -313,7 +313,6 @@ bool problem_backward_check(struct vka_device *device, const struct problem *p, 
     return ok;
 }
 
-/* NaN in a hidden key passes the norm of keys. */
 void problem_backward_set_type(struct problem *p, enum vka_dtype type)
 {
     p->one_type = true;
@@ -322,6 +321,7 @@ void problem_backward_set_type(struct problem *p, enum vka_dtype type)
     p->q_norm = p->k_norm = false;
 }
 
+/* NaN in a hidden key passes the norm of keys. */
 void problem_backward_draw(struct problem *p, uint64_t seed)
 {
     problem_draw(p, seed, VKA_PATH_UNFUSED);

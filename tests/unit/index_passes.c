@@ -323,8 +323,8 @@ static double check_attention_backward(const struct vka_plan *plan, const struct
     struct attention_backward_params p;
     memcpy(&p, plan->constants.bytes + pass->bindings[12].offset, sizeof p);
     const uint32_t *spec = pass->key.spec, stage = spec[BACKWARD_STAGE];
-    const bool keys = stage == BACKWARD_KEYS,
-               scalar = pass->key.kernel == KERNEL_attention_backward;
+    const bool keys = stage == BACKWARD_KEYS;
+    const bool scalar = pass->key.kernel == KERNEL_attention_backward;
     const enum vka_dtype coop =
         pass->key.kernel == KERNEL_attention_backward_coop_f16 ? VKA_F16 : VKA_BF16;
     const uint32_t tile =
