@@ -650,6 +650,19 @@ def test_named(made, device, tmp_path):
     assert model.unused == ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"]
 
 
+def test_old_gpt2(made, device, tmp_path):
+    """Of old checkpoints: the causal mask as bytes, and a scalar that hid keys."""
+    model, _, tensors, _ = made("gpt2")
+    extra = {
+        "transformer.h.0.attn.bias": np.ones((1, 1, 96, 96), bool),
+        "transformer.h.0.attn.masked_bias": np.array(-1e4, np.float32),
+    }
+    folder = tiny.write_folder(tmp_path, tiny.GPT2, {**tensors, **extra})
+    again = vkattn.models.load(folder, device=device)
+    assert again.unused == sorted(extra)
+    assert np.array_equal(again.logits(IDS), model.logits(IDS))
+
+
 def test_calls(made, device, tmp_path, monkeypatch):
     model = made("gpt2")[0]
     for call, sentence in (
