@@ -1,5 +1,6 @@
 /* A whole Llama with two recorded plans: a tiny random one, written as GGUF with quantised weights,
- * against the same model in double without a cache. The prompt is longer than a chunk. */
+ * against the same model in double without a cache. The prompt is longer than a chunk. What a token
+ * costs is counted under the library. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,12 +12,13 @@
 #include <cmocka.h>
 
 #include "../patience.h"
-#include "generate/program.h"
+#include "generate/session.h"
+#include "gpu/command.h"
 #include "reference/reference.h"
 #include "rng.h"
 
 enum { WIDTH = 64, BLOCKS = 2, HEADS = 4, KV_HEADS = 2, DIM = 16, FFN = 96, TOKENS = 80 };
-enum { KV = KV_HEADS * DIM, PROMPT = 37, CHUNK = 32, COUNT = 12, LENGTH = PROMPT + COUNT };
+enum { KV = KV_HEADS * DIM, PROMPT = 37, COUNT = 12, LENGTH = PROMPT + COUNT };
 enum { PARTS = 9, TENSORS = 3 + BLOCKS * PARTS, KEYS = 9 };
 enum { EMBEDDING, NORM, HEAD, FIRST_BLOCK };
 enum { ATTN_NORM, FFN_NORM, WQ, WK, WV, WO, GATE, UP, DOWN };
@@ -208,56 +210,92 @@ static int32_t follow(const int32_t *ids, size_t n, double *gap)
     return best;
 }
 
-static void take_prompt(const struct program *p, const int32_t *ids)
-{
-    for (int32_t at = 0; at < PROMPT; at += CHUNK) {
-        int32_t n = PROMPT - at < CHUNK ? PROMPT - at : CHUNK, chunk[CHUNK] = {0}, last = n - 1;
-        memcpy(chunk, ids + at, (size_t)n * sizeof *chunk);
-        check(vka_tensor_write(p->ids, chunk, sizeof chunk));
-        check(vka_tensor_write(p->n_append, &n, sizeof n));
-        check(vka_tensor_write(p->last, &last, sizeof last));
-        check(vka_plan_run(p->plan, PATIENCE));
+/* ---- What a token costs ---------------------------------------------------------------------- */
+
+static struct counts {
+    int runs, submits, recordings, finished, writes;
+    size_t bytes_read;
+} counts;
+
+#define COUNTED(TYPE, FUNCTION, PARAMETERS, ARGUMENTS, COUNT)          \
+    TYPE __real_##FUNCTION PARAMETERS; /* NOLINT: the linker's name */ \
+    TYPE __wrap_##FUNCTION PARAMETERS;                                 \
+    TYPE __wrap_##FUNCTION PARAMETERS                                  \
+    {                                                                  \
+        COUNT;                                                         \
+        return __real_##FUNCTION ARGUMENTS;                            \
     }
+
+COUNTED(enum vka_status, vka_plan_run, (struct vka_plan * plan, uint64_t timeout), (plan, timeout),
+        counts.runs++)
+COUNTED(enum vka_status, vka_plan_finish, (struct vka_plan * plan), (plan), counts.finished++)
+COUNTED(enum vka_status, plan_record, (struct vka_plan * plan), (plan), counts.recordings++)
+COUNTED(enum vka_status, vka_tensor_write,
+        (struct vka_tensor * tensor, const void *data, size_t size), (tensor, data, size),
+        counts.writes++)
+COUNTED(enum vka_status, vka_tensor_read, (struct vka_tensor * tensor, void *data, size_t size),
+        (tensor, data, size), counts.bytes_read += size)
+COUNTED(enum vka_status, queue_submit,
+        (struct vka_device * on, const VkCommandBuffer *commands, size_t n, bool told,
+         const struct vka_submit_info *info, uint64_t *ticket),
+        (on, commands, n, told, info, ticket), counts.submits += (int)n)
+
+static void expect(const char *what, int found, int wanted)
+{
+    if (found != wanted)
+        fail_msg("%s: %d, expected %d", what, found, wanted);
 }
 
-/* With keys and values of a type; quantised ones only have to give ids that exist. */
+/* Of the ids that a run has to give: one run, one submit, 4 bytes read, nothing written. */
+static void check_counts(int runs, int writes)
+{
+    expect("runs", counts.runs, runs);
+    expect("submits", counts.submits, runs);
+    expect("writes", counts.writes, writes);
+    expect("bytes read", (int)counts.bytes_read, 4);
+    expect("recordings", counts.recordings, 0);
+    counts = (struct counts){0};
+}
+
+/* With keys and values of a type; quantised ones only have to give ids that exist. The budget lets a
+ * run be one submit however slow the machine is. */
 static void generate(const char *path, enum vka_dtype kv)
 {
     struct llama llama;
-    struct vka_cache *cache = NULL;
-    struct vka_tensor *next = NULL;
-    struct program prompt, step;
+    struct session session;
     char why[VKA_IO_ERROR_SIZE];
     int32_t ids[LENGTH];
     for (int i = 0; i < PROMPT; i++)
         ids[i] = i * 7 % TOKENS;
     if (llama_load(device, path, &llama, why) != VKA_OK)
         fail_msg("%s %s", why, vka_device_error(device));
-    check(vka_cache_create(device,
-                           VKA_INFO(vka_cache_info, .batch = 1, .n_layer = BLOCKS,
-                                    .n_kv_head = KV_HEADS, .head_dim = DIM, .capacity = LENGTH,
-                                    .key_dtype = kv, .value_dtype = kv),
-                           &cache));
-    check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &next));
-    check(program_create(device, &llama, cache, next, CHUNK, 0, &prompt));
-    check(program_create(device, &llama, cache, next, 1, 0, &step));
-    take_prompt(&prompt, ids);
+    const struct session_info info = {
+        .n_prompt = PROMPT, .count = COUNT, .kv = kv, .budget = UINT64_MAX, .timeout = PATIENCE};
+    check(session_create(device, &llama, &info, &session)); /* self-tests have plans of their own */
+    session_free(&session);
+    counts = (struct counts){0};
+    check(session_create(device, &llama, &info, &session));
+    expect("plans", counts.finished, 2);
+    expect("recordings", counts.recordings, 2);
+    counts = (struct counts){0};
     for (int n = PROMPT; n < LENGTH; n++) {
         double gap;
         int32_t want = follow(ids, (size_t)n, &gap);
-        if (n > PROMPT)
-            check(vka_plan_run(step.plan, PATIENCE)); /* one run, 4 bytes read */
-        check(vka_tensor_read(next, &ids[n], sizeof ids[n]));
+        if (n == PROMPT) {
+            int chunks = (PROMPT + SESSION_CHUNK - 1) / SESSION_CHUNK;
+            check(session_begin(&session, ids, &ids[n]));
+            check_counts(chunks, 3 * chunks);
+        } else {
+            check(session_next(&session, &ids[n]));
+            check_counts(1, 0);
+        }
         print_message("%s: id %d, in double %d, gap %.2g\n", vka_dtype_name(kv), (int)ids[n],
                       (int)want, gap);
         assert_in_range(ids[n], 0, TOKENS - 1);
         if (kv == VKA_F32 && gap > 1e-3)
             assert_int_equal(ids[n], want);
     }
-    program_free(&prompt);
-    program_free(&step);
-    vka_tensor_destroy(&next);
-    vka_cache_destroy(&cache);
+    session_free(&session);
     llama_free(&llama);
 }
 

@@ -116,6 +116,10 @@ fi
 
 say "wheel and zip, Windows"
 wheel windows 'vkattn-*-win_amd64.whl' vkattn.dll
+# No Python of Windows loads it here: what the package reads of its headers has to be in the DLL.
+quietly cmake -D OBJDUMP=x86_64-w64-mingw32-objdump -D LIBRARY="$work/windows/vkattn/vkattn.dll" \
+    -D FOLDER="$work/windows/vkattn" -D HEADERS=vkattn,vkattn_cache,vkattn_model,vkattn_train \
+    -P tests/install/symbols.cmake
 quietly unzip "$(only 'vkattn-*-windows-x86_64.zip')" -d "$work/zip"
 installed=$(find "$work/zip" -mindepth 1 -maxdepth 1)
 for file in README.md LICENSE bin/vkattn.exe lib/libvkattn.dll.a lib/cmake/vkattn/vkattn-config.cmake; do

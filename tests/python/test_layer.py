@@ -9,7 +9,7 @@ import pytest
 
 import vkattn
 
-TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64"}
+TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64", "bool": "BOOL"}
 
 
 def write_safetensors(path, tensors, metadata=None):

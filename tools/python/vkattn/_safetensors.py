@@ -87,10 +87,19 @@ class SafetensorsFile:
         return self._begin + begin, self._begin + end
 
     def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor as vkattn has them."""
+        return check_shape(self._axes(name), f"{self.path}: {name}")
+
+    def count(self, name: str) -> int:
+        """Elements of any tensor, a scalar or an empty one too."""
+        return math.prod(self._axes(name))
+
+    def _axes(self, name: str) -> list[int]:
         entry = self._entries[name]
         if not isinstance(entry, dict) or not _are_numbers(entry.get("shape")):
             raise self._malformed(f"{name}: its shape")
-        return check_shape(entry["shape"], f"{self.path}: {name}")
+        axes: list[int] = entry["shape"]
+        return axes
 
     def array(self, name: str) -> np.ndarray | HostArray:
         """A tensor, mapped; bfloat16 as the halves that a HostArray holds."""

@@ -1,4 +1,4 @@
-"""BERT and its kin: RoBERTa and DistilBERT."""
+"""BERT and its kin: RoBERTa, DistilBERT and ALBERT."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class _Family(NamedTuple):
     n_head: str = "num_attention_heads"
     inner: str = "intermediate_size"
     activation: str = "hidden_act"
+    activations: str = "gelu"  # where there is no such key
     # Tensors of a layer.
-    layer: str = "encoder.layer."
+    layer: str = "encoder.layer.{}."
     qkv: tuple[str, ...] = tuple(f"attention.self.{x}" for x in ("query", "key", "value"))
     o: str = "attention.output.dense"
     attn_norm: str = "attention.output.LayerNorm"
@@ -43,7 +44,7 @@ _FAMILIES = {
         n_head="n_heads",
         inner="hidden_dim",
         activation="activation",
-        layer="transformer.layer.",
+        layer="transformer.layer.{}.",
         qkv=tuple(f"attention.{x}_lin" for x in "qkv"),
         o="attention.out_lin",
         attn_norm="sa_layer_norm",
@@ -51,12 +52,24 @@ _FAMILIES = {
         down="ffn.lin2",
         norm="output_layer_norm",
     ),
+    "albert": _Family(
+        prefix="albert.",
+        activations="gelu_new",
+        layer="encoder.albert_layer_groups.{}.",
+        qkv=tuple(f"attention.{x}" for x in ("query", "key", "value")),
+        o="attention.dense",
+        attn_norm="attention.LayerNorm",
+        up="ffn",
+        down="ffn_output",
+        norm="full_layer_layer_norm",
+    ),
 }
 MODEL_TYPES = tuple(_FAMILIES)
 # What stands behind the encoder: heads of training, and a buffer of row numbers.
 _INERT = (
     *("pooler.", "cls.", "lm_head.", "embeddings.position_ids", "qa_outputs.", "classifier."),
     *("dropout.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier."),
+    *("predictions.", "sop_classifier."),
 )
 
 
@@ -75,9 +88,23 @@ class _Block:
         self.norm = weights.layer_norm(at + names.norm, width, epsilon)
 
 
+def _shared_layers(keys: Keys, n_layer: int) -> list[str]:
+    """The layer of a file that each layer of an ALBERT is."""
+    n_group, inner = keys.size("num_hidden_groups", 1), keys.size("inner_group_num", 1)
+    if n_group > n_layer:
+        raise FileError(f"{keys.where}: num_hidden_groups: {n_group} of {n_layer} layers")
+    for key, without in (
+        *(("net_structure_type", 0), ("gap_size", 0), ("num_memory_blocks", 0)),
+        ("down_scale_factor", 1),
+    ):
+        keys.only(key, without)
+    groups = (i * n_group // n_layer for i in range(n_layer))
+    return [f"{group}.albert_layers.{i}" for group in groups for i in range(inner)]
+
+
 class Bert(Encoder):
-    """BertModel, RobertaModel, XLMRobertaModel or DistilBertModel, alone or below a head of
-    training, or a folder of sentence-transformers. See `vkattn.models.load`."""
+    """BertModel, RobertaModel, XLMRobertaModel, DistilBertModel or AlbertModel, alone or below a
+    head of training, or a folder of sentence-transformers. See `vkattn.models.load`."""
 
     def __init__(
         self, weights: Weights, keys: Keys, kind: str, pooling: Pooling, text: Text
@@ -90,7 +117,7 @@ class Bert(Encoder):
         self.n_token = keys.size("vocab_size")
         positions = keys.size("max_position_embeddings")
         self.epsilon = 1e-12 if kind == "distilbert" else keys.positive("layer_norm_eps", 1e-12)
-        name = keys.get(names.activation, str, "gelu")
+        name = keys.get(names.activation, str, names.activations)
         self.activation = activation_of(keys, names.activation, name)
         keys.only("position_embedding_type", "absolute")
         keys.only("is_decoder", False)
@@ -110,19 +137,30 @@ class Bert(Encoder):
             )
         self.first_position = 0 if self.padding is None else self.padding + 1
         super().__init__(weights, pooling, text, positions - self.first_position)
+        # Of ALBERT: rows of the embeddings are narrower, and a linear widens them.
+        albert = kind == "albert"
+        narrow = self.narrow = keys.size("embedding_size", 128) if albert else self.width
         at = f"{prefix}embeddings."
-        self.embedding = weights.matrix(f"{at}word_embeddings.weight", self.n_token, self.width)
-        self.positions = weights.matrix(f"{at}position_embeddings.weight", positions, self.width)
+        self.embedding = weights.matrix(f"{at}word_embeddings.weight", self.n_token, narrow)
+        self.positions = weights.matrix(f"{at}position_embeddings.weight", positions, narrow)
         self.types = None
         if kind == "distilbert":
             keys.get("sinusoidal_pos_embds", bool)  # the file has the positions that it means
         else:
             n_type = keys.size("type_vocab_size", 2)
-            self.types = weights.matrix(f"{at}token_type_embeddings.weight", n_type, self.width)
-        self.norm = weights.layer_norm(f"{at}LayerNorm", self.width, self.epsilon)
-        self.blocks = [
-            _Block(weights, f"{prefix}{names.layer}{i}.", self, names) for i in range(self.n_layer)
-        ]
+            self.types = weights.matrix(f"{at}token_type_embeddings.weight", n_type, narrow)
+        self.norm = weights.layer_norm(f"{at}LayerNorm", narrow, self.epsilon)
+        self.widen = None
+        if albert:
+            name = f"{prefix}encoder.embedding_hidden_mapping_in"
+            self.widen = weights.linear(name, self.width, narrow)
+        places = _shared_layers(keys, self.n_layer) if albert else range(self.n_layer)
+        made = {
+            place: _Block(weights, f"{prefix}{names.layer.format(place)}", self, names)
+            for place in dict.fromkeys(places)
+        }
+        self.blocks = [made[place] for place in places]
+        self.n_layer = len(self.blocks)
         weights.finish(
             lambda name: name[len(prefix) * name.startswith(prefix) :].startswith(_INERT)
         )
@@ -140,10 +178,12 @@ class Bert(Encoder):
             plan.add(x, self.types.slice(0, 0, 1), x)  # texts, no pairs: type 0
         plan.add(x, self.positions.slice(0, self.first_position, graph.rows), x)
         plan.norm(x, x, **self.norm)
+        if self.widen:
+            x = graph.linear(x, self.widen)
         for block in self.blocks:
             for by, output in zip(block.qkv, (q, k, v)):
                 graph.linear(x, by, output)
-            plan.attention(*heads, kv_length=lengths)
+            graph.attention(*heads, kv_length=lengths)
             graph.linear(context, block.o, added)
             plan.norm(added, y, residual=x, **block.attn_norm)
             graph.linear(y, block.up, inner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ._text import Text, check_texts
 AT_ONCE = 16
 ROWS = 32  # lengths of a batch are rounded up to them
 KEPT = 8  # recorded plans
+MOST_WEIGHTS = 2**28  # bytes of attention weights that a run returns
 
 
 class Pooling(NamedTuple):
@@ -28,15 +29,22 @@ class Pooling(NamedTuple):
 
 
 class _Recording:
-    """Up to `batch` texts of up to `rows` ids."""
+    """Up to `batch` texts of up to `rows` ids: their vectors, or the attention weights of layers."""
 
-    def __init__(self, model: Encoder, batch: int, rows: int) -> None:
+    def __init__(self, model: Encoder, batch: int, rows: int, layers: Sequence[int]) -> None:
         device = model.device
-        graph = Graph(device, batch, rows)
+        graph = Graph(device, batch, rows, layers)
         self.plan = graph.plan
         self.ids = device.empty((batch, rows), "i32")
         self.lengths = device.empty((batch,), "i32")
         hidden = model.add(graph, self.ids, self.lengths)
+        self.weights = graph.weights
+        if not layers:
+            self._pool(model, hidden)
+        self.plan.finish()
+
+    def _pool(self, model: Encoder, hidden: Tensor) -> None:
+        device, batch = model.device, hidden.shape[0]
         self.output = device.empty((batch, model.width))
         if model.pooling.kind == "mean":
             self.plan.pool(hidden, self.output, lengths=self.lengths)
@@ -46,9 +54,8 @@ class _Recording:
         if model.pooling.normalised:  # x / |x|: the RMS norm divided by sqrt(width)
             weight = device.tensor(np.full(model.width, model.width**-0.5, np.float32))
             self.plan.norm(self.output, self.output, weight=weight, epsilon=1e-24)
-        self.plan.finish()
 
-    def run(self, texts: Sequence[Sequence[int]], timeout: float) -> np.ndarray:
+    def run(self, texts: Sequence[Sequence[int]], timeout: float) -> None:
         ids = np.full(self.ids.shape, -1, np.int32)
         lengths = np.zeros(self.lengths.shape, np.int32)
         for b, text in enumerate(texts):
@@ -57,7 +64,6 @@ class _Recording:
         self.ids.write(ids)
         self.lengths.write(lengths)
         self.plan.run(timeout)
-        return self.output.read()[: len(texts)]
 
 
 class Encoder:
@@ -65,6 +71,8 @@ class Encoder:
 
     width: int
     n_token: int
+    n_layer: int  # of attention
+    n_head: int
     unused: list[str]
     padding: int | None = None  # an id that has no place in a text
 
@@ -73,7 +81,7 @@ class Encoder:
         self.pooling = pooling
         self.text = text
         self.max_length = text.most = min(pooling.max_length or most, most)
-        self._recorded: dict[tuple[int, int], _Recording] = {}
+        self._recorded: dict[tuple[int, int, tuple[int, ...]], _Recording] = {}
 
     def add(self, graph: Graph, ids: Tensor, lengths: Tensor) -> Tensor:
         """The last rows [batch][rows][width]."""
@@ -96,21 +104,70 @@ class Encoder:
         A text is a str, cut to max_length ids, or ids with those that begin and end a text, of
         which there may be up to max_length. at_once: texts of a run.
         """
-        ids = [self._ids_of(text, f"texts[{i}]") for i, text in enumerate(check_texts(texts))]
-        if operator.index(at_once) < 1:
-            raise InvalidError(f"at_once: expected at least 1, got {at_once}")
+        ids = self._all_ids(texts)
         result = np.empty((len(ids), self.width), np.float32)
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-        for at in range(0, len(ids), at_once):
-            part = order[at : at + at_once]
-            rows = min(-(-len(ids[part[-1]]) // ROWS) * ROWS, self.max_length)
-            recording = self._recording(min(at_once, len(ids)), rows)
-            result[part] = recording.run([ids[i] for i in part], timeout)
+        for part, recording in self._runs(ids, at_once, (), timeout):
+            result[part] = recording.output.read()[: len(part)]
         return result
 
-    def _recording(self, batch: int, rows: int) -> _Recording:
-        key = batch, rows
-        made = self._recorded.pop(key, None) or _Recording(self, batch, rows)
+    def attentions(
+        self,
+        texts: Sequence[str] | Sequence[Sequence[int]],
+        *,
+        layers: Sequence[int] | None = None,
+        at_once: int = AT_ONCE,
+        timeout: float = TIMEOUT,
+    ) -> list[np.ndarray]:
+        """The attention weights of each text of n ids: float32 [layers][n_head][n][n], the weight
+        of each key (last axis) for each query; a row adds up to 1.
+
+        texts and at_once as in `embed`; fewer share a run where their weights would exceed 256 MB.
+        layers: which, counted from 0 and from -1 backwards; all by default.
+        """
+        ids = self._all_ids(texts)
+        chosen = range(self.n_layer) if layers is None else [operator.index(i) for i in layers]
+        for i in chosen:
+            if not -self.n_layer <= i < self.n_layer:
+                raise InvalidError(f"layers: the model has {self.n_layer}, got {i}")
+        chosen = [i % self.n_layer for i in chosen]
+        kept = tuple(sorted(set(chosen)))
+        result = [np.empty((len(chosen), self.n_head, len(x), len(x)), np.float32) for x in ids]
+        if not kept:
+            return result
+        for part, recording in self._runs(ids, at_once, kept, timeout):
+            for layer, tensor in recording.weights.items():
+                assert tensor is not None
+                weights = tensor.read()
+                for b, i in enumerate(part):
+                    n = len(ids[i])
+                    for place in (p for p, x in enumerate(chosen) if x == layer):
+                        result[i][place] = weights[b, :, :n, :n]
+        return result
+
+    def _all_ids(self, texts: Any) -> list[list[int]]:
+        return [self._ids_of(text, f"texts[{i}]") for i, text in enumerate(check_texts(texts))]
+
+    def _runs(
+        self, ids: list[list[int]], at_once: int, layers: tuple[int, ...], timeout: float
+    ) -> Iterator[tuple[list[int], _Recording]]:
+        """Runs texts of about one length together: which they were, and what they ran on."""
+        if operator.index(at_once) < 1:
+            raise InvalidError(f"at_once: expected at least 1, got {at_once}")
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        while order:
+            rows = min(-(-len(ids[order[0]]) // ROWS) * ROWS, self.max_length)
+            batch = min(at_once, len(ids))
+            if layers:
+                size = 4 * len(layers) * self.n_head * rows * rows
+                batch = max(1, min(batch, MOST_WEIGHTS // size))
+            part, order = order[:batch], order[batch:]
+            recording = self._recording(batch, rows, layers)
+            recording.run([ids[i] for i in part], timeout)
+            yield part, recording
+
+    def _recording(self, batch: int, rows: int, layers: tuple[int, ...]) -> _Recording:
+        key = batch, rows, layers
+        made = self._recorded.pop(key, None) or _Recording(self, batch, rows, layers)
         self._recorded[key] = made  # the last one used is the last one dropped
         if len(self._recorded) > KEPT:
             self._recorded.pop(next(iter(self._recorded))).plan.close()

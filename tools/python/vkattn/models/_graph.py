@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from .._device import Device
 from .._plan import Plan
@@ -22,13 +22,20 @@ class Linear(NamedTuple):
 
 
 class Graph:
-    """A plan over rows [batch][rows][width] of float32."""
+    """A plan over rows [batch][rows][width] of float32.
 
-    def __init__(self, device: Device, batch: int, rows: int) -> None:
+    layers: those whose attention weights `weights` receives, float32 [batch][n_head][rows][rows].
+    """
+
+    def __init__(
+        self, device: Device, batch: int, rows: int, layers: Sequence[int] = ()
+    ) -> None:
         self.device = device
         self.batch = batch
         self.rows = rows
         self.plan = Plan(device)
+        self.weights: dict[int, Tensor | None] = dict.fromkeys(layers)
+        self.n_attention = 0
 
     def make(self, width: int) -> Tensor:
         return self.device.empty((self.batch, self.rows, width))
@@ -37,6 +44,18 @@ class Graph:
         """View [batch][n_head][rows][dim] of [batch][rows][n_head * dim]."""
         dim = tensor.shape[2] // n_head
         return tensor.reshape(self.batch, self.rows, n_head, dim).permute(0, 2, 1, 3)
+
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, output: Tensor, **options: Any
+    ) -> None:
+        """Self-attention of the next layer of an encoder."""
+        layer = self.n_attention
+        self.n_attention += 1
+        if layer in self.weights:
+            shape = self.batch, q.shape[1], self.rows, self.rows
+            options["scores_to"] = self.weights[layer] = self.device.empty(shape)
+            options["scores"] = "softmax"
+        self.plan.attention(q, k, v, output, **options)
 
     def linear(self, input: Tensor, by: Linear, output: Tensor | None = None) -> Tensor:
         if output is None:

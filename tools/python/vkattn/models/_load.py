@@ -54,7 +54,11 @@ _INERT = {
         "auto_map",
         "chunk_size_feed_forward",
     ),
-    *("dropout", "qa_dropout", "seq_classif_dropout"),
+    *("dropout", "qa_dropout", "seq_classif_dropout", "classifier_dropout_prob"),
+    # What old versions of transformers wrote of how ids are generated.
+    *("do_sample", "length_penalty", "max_length", "num_beams", "num_return_sequences"),
+    *("repetition_penalty", "temperature", "top_k", "top_p", "eos_token_ids"),
+    *("num_labels", "torchscript", "use_bfloat16"),
     *("finetuning_task", "directionality", "pooler_fc_size", "pooler_num_attention_heads"),
     *(
         "pooler_num_fc_layers",

@@ -122,7 +122,7 @@ class ModernBert(Encoder):
             if i:
                 plan.norm(added, y, residual=x, sum=x, **block.attn_norm)
             graph.linear(y if i else x, block.qkv, qkv)
-            plan.attention(
+            graph.attention(
                 q,
                 k,
                 v,

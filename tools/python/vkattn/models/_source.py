@@ -153,7 +153,7 @@ class FolderWeights(Weights):
         return tuple(self._files[name].shape(name))
 
     def _size(self, name: str) -> int:
-        return int(np.prod(self._shape(name), dtype=np.int64))
+        return self._files[name].count(name)
 
     def _upload(self, name: str, transposed: bool) -> Tensor:
         host = host_array(self._files[name].array(name), name, self.dtype)

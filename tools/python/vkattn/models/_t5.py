@@ -99,7 +99,7 @@ class T5Encoder(Encoder):
                 plan.norm(x, y, **block.attn_norm)
             for by, output in zip(block.qkv, (q, k, v)):
                 graph.linear(y, by, output)
-            plan.attention(*heads, mask=mask, scale=1.0, kv_length=lengths)
+            graph.attention(*heads, mask=mask, scale=1.0, kv_length=lengths)
             graph.linear(context, block.o, added)
             plan.norm(added, y, residual=x, sum=x, **block.norm)
             for by, output in zip(block.up, inner):

@@ -1,0 +1,144 @@
+#include "bert.h"
+
+#include "source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TRY(call)                  \
+    do {                           \
+        enum vka_status s_ = call; \
+        if (s_ != VKA_OK)          \
+            return s_;             \
+    } while (0)
+
+static enum vka_status load_sizes(const struct source *s, struct bert *m)
+{
+    double epsilon = 1e-12;
+    int64_t pooling = 0, tokens = 0;
+    TRY(source_size(s, "hidden_size", "embedding_length", 0, &m->width));
+    TRY(source_size(s, "num_hidden_layers", "block_count", 0, &m->n_block));
+    TRY(source_size(s, "intermediate_size", "feed_forward_length", 0, &m->ffn_width));
+    TRY(source_size(s, "num_attention_heads", "attention.head_count", 0, &m->n_head));
+    TRY(source_size(s, "max_position_embeddings", "context_length", 0, &m->n_position));
+    if (m->width % m->n_head)
+        return source_refuse(s, "heads", "do not divide the width");
+    if (s->config) {
+        const json_t *value = json_object_get(s->config, "layer_norm_eps");
+        epsilon = value ? json_number_value(value) : epsilon;
+        tokens = (int64_t)json_integer_value(json_object_get(s->config, "vocab_size"));
+    } else {
+        const struct vka_gguf_tensor *t = vka_gguf_find(s->gguf, "token_embd.weight");
+        vka_gguf_real(vka_gguf_metadata(s->gguf, "bert.attention.layer_norm_epsilon"), 0, &epsilon);
+        vka_gguf_integer(vka_gguf_metadata(s->gguf, "bert.pooling_type"), 0, &pooling);
+        tokens = t && t->rank == 2 && t->shape[0] <= 1 << 24 ? (int64_t)t->shape[0] : 0;
+    }
+    if (tokens < 1 || tokens > 1 << 24)
+        return source_refuse(s, "vocabulary", "is missing, or not from 1 to 2^24");
+    if (!(epsilon > 0 && epsilon < 1))
+        return source_refuse(s, "epsilon of the norms", "is not above 0 and below 1");
+    if (pooling < 0 || pooling > 2)
+        return source_refuse(s, "bert.pooling_type", "is not none, mean or first");
+    m->epsilon = (float)epsilon;
+    m->n_token = (uint32_t)tokens;
+    m->first_row = pooling == 2;
+    return VKA_OK;
+}
+
+/* A linear, or with rows 0 the weight and bias of a norm. */
+static enum vka_status load_pair(struct source *s, const char *json, const char *gguf,
+                                 uint32_t rows, uint32_t width, struct bert_linear *pair)
+{
+    char names[4][SOURCE_NAME];
+    snprintf(names[0], SOURCE_NAME, "%s.weight", json);
+    snprintf(names[1], SOURCE_NAME, "%s.weight", gguf);
+    snprintf(names[2], SOURCE_NAME, "%s.bias", json);
+    snprintf(names[3], SOURCE_NAME, "%s.bias", gguf);
+    TRY(source_load(s, names[0], names[1], rows, width, &pair->weight));
+    return source_load(s, names[2], names[3], 0, rows ? rows : width, &pair->bias);
+}
+
+static enum vka_status load_block(struct source *s, const struct bert *m, uint32_t i,
+                                  struct bert_block *b)
+{
+    const struct {
+        const char *json, *gguf;
+        uint32_t rows, width;
+        struct bert_linear *pair;
+    } parts[] = {
+        {"attention.self.query", "attn_q", m->width, m->width, &b->q},
+        {"attention.self.key", "attn_k", m->width, m->width, &b->k},
+        {"attention.self.value", "attn_v", m->width, m->width, &b->v},
+        {"attention.output.dense", "attn_output", m->width, m->width, &b->o},
+        {"attention.output.LayerNorm", "attn_output_norm", 0, m->width, &b->attn_norm},
+        {"intermediate.dense", "ffn_up", m->ffn_width, m->width, &b->up},
+        {"output.dense", "ffn_down", m->width, m->ffn_width, &b->down},
+        {"output.LayerNorm", "layer_output_norm", 0, m->width, &b->norm},
+    };
+    char json[64], gguf[64];
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        snprintf(json, sizeof json, "encoder.layer.%u.%s", i, parts[p].json);
+        snprintf(gguf, sizeof gguf, "blk.%u.%s", i, parts[p].gguf);
+        TRY(load_pair(s, json, gguf, parts[p].rows, parts[p].width, parts[p].pair));
+    }
+    return VKA_OK;
+}
+
+static enum vka_status load_all(struct source *s, struct bert *m)
+{
+    uint32_t n_type = 2;
+    TRY(load_sizes(s, m));
+    m->blocks = calloc(m->n_block, sizeof *m->blocks);
+    if (!m->blocks)
+        return VKA_OUT_OF_HOST_MEMORY;
+    if (s->config)
+        TRY(source_size(s, "type_vocab_size", "", 2, &n_type));
+    else if (vka_gguf_find(s->gguf, "token_types.weight"))
+        n_type = (uint32_t)vka_gguf_find(s->gguf, "token_types.weight")->shape[0];
+    TRY(source_load(s, "embeddings.word_embeddings.weight", "token_embd.weight", m->n_token,
+                    m->width, &m->tokens));
+    TRY(source_load(s, "embeddings.position_embeddings.weight", "position_embd.weight",
+                    m->n_position, m->width, &m->positions));
+    TRY(source_load(s, "embeddings.token_type_embeddings.weight", "token_types.weight", n_type,
+                    m->width, &m->types));
+    TRY(load_pair(s, "embeddings.LayerNorm", "token_embd_norm", 0, m->width, &m->norm));
+    for (uint32_t i = 0; i < m->n_block; i++)
+        TRY(load_block(s, m, i, &m->blocks[i]));
+    return source_finish(s);
+}
+
+enum vka_status bert_load(struct vka_device *device, const char *path, struct bert *bert,
+                          char why[VKA_IO_ERROR_SIZE])
+{
+    struct source source;
+    *bert = (struct bert){0};
+    why[0] = '\0';
+    enum vka_status status = source_open(device, path, why, &source);
+    if (status == VKA_OK)
+        status = load_all(&source, bert);
+    source_close(&source);
+    return status;
+}
+
+static void free_pair(struct bert_linear *pair)
+{
+    vka_tensor_destroy(&pair->weight);
+    vka_tensor_destroy(&pair->bias);
+}
+
+void bert_free(struct bert *m)
+{
+    vka_tensor_destroy(&m->tokens);
+    vka_tensor_destroy(&m->positions);
+    vka_tensor_destroy(&m->types);
+    free_pair(&m->norm);
+    for (uint32_t i = 0; m->blocks && i < m->n_block; i++) {
+        struct bert_block *b = &m->blocks[i];
+        struct bert_linear *all[] = {&b->q,  &b->k,    &b->v,         &b->o,
+                                     &b->up, &b->down, &b->attn_norm, &b->norm};
+        for (size_t p = 0; p < sizeof all / sizeof *all; p++)
+            free_pair(all[p]);
+    }
+    free(m->blocks);
+    m->blocks = NULL;
+}

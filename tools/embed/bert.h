@@ -1,0 +1,33 @@
+/* The weights of a BERT on the device, in the types of its files. SPDX-License-Identifier: MIT */
+#ifndef EMBED_BERT_H
+#define EMBED_BERT_H
+
+#include <vkattn/vkattn_io.h>
+
+struct bert_linear {
+    struct vka_tensor *weight, *bias; /* [out][in], [out] */
+};
+
+struct bert_block {
+    struct bert_linear q, k, v, o, up, down;
+    struct bert_linear attn_norm, norm; /* vectors of width */
+};
+
+struct bert {
+    uint32_t width, n_block, n_head, ffn_width, n_token, n_position;
+    float epsilon;
+    bool first_row; /* what the file says of the embedding: its first row; else the mean of all */
+    struct vka_tensor *tokens, *positions, *types; /* [n_token], [n_position], [n_type][width] */
+    struct bert_linear norm;
+    struct bert_block *blocks; /* [n_block] */
+};
+
+/* Opens a folder with config.json and model.safetensors of the model_type "bert", or a GGUF file of
+ * that architecture, and uploads the weights. What the files have and this does not compute is
+ * refused. On failure *why says it, where the device has no sentence; bert_free accepts what was
+ * loaded until then. */
+enum vka_status bert_load(struct vka_device *device, const char *path, struct bert *bert,
+                          char why[VKA_IO_ERROR_SIZE]);
+void bert_free(struct bert *bert);
+
+#endif

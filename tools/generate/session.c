@@ -1,0 +1,63 @@
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum vka_status session_create(struct vka_device *device, const struct llama *m,
+                               const struct session_info *info, struct session *s)
+{
+    *s = (struct session){.info = *info};
+    uint32_t capacity = info->n_prompt + info->count;
+    uint32_t chunk = capacity < SESSION_CHUNK ? capacity : SESSION_CHUNK;
+    enum vka_status status = vka_cache_create(
+        device,
+        VKA_INFO(vka_cache_info, .batch = 1, .n_layer = m->n_block, .n_kv_head = m->n_kv_head,
+                 .head_dim = m->head_dim, .capacity = capacity, .key_dtype = info->kv,
+                 .value_dtype = info->kv),
+        &s->cache);
+    if (status == VKA_OK)
+        status = vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){1}, &s->next);
+    if (status == VKA_OK)
+        status = program_create(device, m, s->cache, s->next, chunk, info->budget, &s->prompt);
+    if (status == VKA_OK)
+        status = program_create(device, m, s->cache, s->next, 1, info->budget, &s->step);
+    return status;
+}
+
+void session_free(struct session *s)
+{
+    program_free(&s->prompt);
+    program_free(&s->step);
+    vka_tensor_destroy(&s->next);
+    vka_cache_destroy(&s->cache);
+}
+
+static enum vka_status take_chunk(const struct program *p, const int32_t *ids, uint32_t n,
+                                  uint64_t timeout)
+{
+    int32_t chunk[SESSION_CHUNK] = {0};
+    memcpy(chunk, ids, n * sizeof *chunk);
+    enum vka_status status = vka_tensor_write(p->ids, chunk, p->rows * sizeof *chunk);
+    if (status == VKA_OK)
+        status = vka_tensor_write(p->n_append, (const int32_t[]){(int32_t)n}, 4);
+    if (status == VKA_OK)
+        status = vka_tensor_write(p->last, (const int32_t[]){(int32_t)n - 1}, 4);
+    return status == VKA_OK ? vka_plan_run(p->plan, timeout) : status;
+}
+
+enum vka_status session_begin(struct session *s, const int32_t *prompt, int32_t *id)
+{
+    const struct program *p = &s->prompt;
+    enum vka_status status = VKA_OK;
+    for (uint32_t at = 0; status == VKA_OK && at < s->info.n_prompt; at += p->rows) {
+        uint32_t left = s->info.n_prompt - at;
+        status = take_chunk(p, prompt + at, left < p->rows ? left : p->rows, s->info.timeout);
+    }
+    return status == VKA_OK ? vka_tensor_read(s->next, id, sizeof *id) : status;
+}
+
+enum vka_status session_next(struct session *s, int32_t *id)
+{
+    enum vka_status status = vka_plan_run(s->step.plan, s->info.timeout);
+    return status == VKA_OK ? vka_tensor_read(s->next, id, sizeof *id) : status;
+}
