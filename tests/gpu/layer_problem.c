@@ -522,6 +522,8 @@ bool layer_problem_check(struct vka_device *device, const struct layer_problem *
     t->device = device;
     t->l = l;
     t->rng = (struct rng){l->p.seed ^ 0x7a1a7};
+    const uint64_t without = device->caps.without;
+    device->caps.without |= l->p.disabled_kernels;
     enum vka_status status = problem_data_create(device, &l->p, &t->d);
     if (status == VKA_OK)
         status = create_operands(t);
@@ -532,5 +534,6 @@ bool layer_problem_check(struct vka_device *device, const struct layer_problem *
     const bool ok = !failed(t, "operands", status, why) && check(t, worst, why);
     destroy(t);
     free(t);
+    device->caps.without = without;
     return ok;
 }

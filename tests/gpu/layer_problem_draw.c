@@ -1,6 +1,8 @@
 /* Draws layers over the whole contract of their gradients. */
 #include "layer_problem.h"
 
+#include <gpu/kernels.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +47,15 @@ static void set_self(struct problem *p)
         *last = p->n_new;
 }
 
+/* Weights lie in panels, transposed or as they are given, whichever the kernels that are left want. */
+static uint64_t draw_kernels(struct rng *rng)
+{
+    const uint64_t packed = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
+    const uint64_t lanes = 1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8;
+    const uint64_t sets[] = {0, packed, packed | lanes};
+    return sets[rng_range(rng, 0, 2)];
+}
+
 void layer_problem_draw(struct layer_problem *l, uint64_t seed)
 {
     struct rng rng = {seed ^ 0x1a7e4};
@@ -78,6 +89,7 @@ void layer_problem_draw(struct layer_problem *l, uint64_t seed)
     l->w = draw_type(&rng);
     l->y = draw_type(&rng);
     l->cut = rng_chance(&rng, 30);
+    p->disabled_kernels = draw_kernels(&rng);
 }
 
 const char *layer_problem_text(const struct layer_problem *l, char text[PROBLEM_TEXT])
