@@ -51,6 +51,9 @@ struct vka_linear_backward_op {
     struct vka_gradient weight_gradient; /* [out][in] */
     struct vka_gradient bias_gradient;   /* [out] */
 };
+
+/* UNSUPPORTED: a bias_gradient where 2,048 rows of output_gradient reach further than a binding; or all
+ * rows, if no one stride steps from each to the next. */
 VKA_API enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,
                                                      const struct vka_linear_backward_op *op);
 
@@ -183,7 +186,7 @@ struct vka_layer_backward_op {
 };
 
 /* INVALID: also a layer of block weights. UNSUPPORTED: a cache; rows of all batch elements that exceed
- * an allocation in float32; what vka_plan_add_attention_backward does not support. */
+ * an allocation in float32; what the backward of attention and of linear maps does not support. */
 VKA_API enum vka_status vka_plan_add_layer_backward(struct vka_plan *plan,
                                                     const struct vka_layer_backward_op *op);
 

@@ -470,22 +470,29 @@ static bool check_accumulate(struct trial *t, struct worst *worst, char why[WHY]
            compare_gradients(t, ", accumulated", worst, why);
 }
 
-/* Whether the least limits and a budget that nothing keeps give the same bits. */
+/* Whether the least limits and a budget that nothing keeps give the same bits. A bias's gradient has rows
+ * that such a binding does not reach. */
 static bool check_cut(struct trial *t, struct vka_plan *plan, struct operand *const *outputs,
                       size_t n, char why[WHY])
 {
     const struct problem *p = &t->l->p;
     struct vka_plan *cut = NULL;
     const double scores = (double)p->batch * p->n_kv_head * p->group * p->n_q * p->n_new;
-    const uint64_t budget = scores < 1e3 ? 1 : scores < 2e4 ? 20000 : 2000000;
+    const bool small = scores < 1e3;
+    const uint64_t budget = small ? 1 : scores < 2e4 ? 20000 : 2000000;
+    const uint64_t workspace = small ? 1 : 4ull * (p->n_new + 4) * p->n_q;
     const struct vka_device_properties usual =
         limits_lower(t->device, LEAST_RANGE, LEAST_ALLOCATION);
-    enum vka_status status = make_plan(t, budget, 4ull * (p->n_new + 4) * p->n_q, false, &cut);
+    enum vka_status status = make_plan(t, budget, workspace, false, &cut);
     limits_restore(t->device, &usual);
-    bool ok = !failed(t, "cut", status, why) &&
-              compare_plans(t->device, plan, cut, outputs, n, &t->rng, why);
-    if (ok && vka_plan_pass_count(cut) < vka_plan_pass_count(plan)) {
-        snprintf(why, WHY, "a cut plan has fewer passes");
+    bool ok = true;
+    if (status == VKA_UNSUPPORTED && !small && strstr(vka_device_error(t->device), "linear db"))
+        printf("seed %llu: %s\n", (unsigned long long)p->seed, vka_device_error(t->device));
+    else
+        ok = !failed(t, "cut", status, why) &&
+             compare_plans(t->device, plan, cut, outputs, n, &t->rng, why);
+    if (ok && small && vka_plan_pass_count(cut) <= vka_plan_pass_count(plan)) {
+        snprintf(why, WHY, "a cut plan has as few passes");
         ok = false;
     }
     vka_plan_destroy(&cut);

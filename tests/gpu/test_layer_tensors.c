@@ -346,6 +346,54 @@ static void trains(void **state)
     assert_memory_equal(host, runs[0].after, sizeof host);
 }
 
+/* Bytes that a plan of a layer's gradients owns. */
+static uint64_t workspace(struct vka_layer *layer, enum vka_path path, uint32_t rows)
+{
+    const uint32_t shape[3] = {1, rows, WIDTH}, square[2] = {WIDTH, WIDTH};
+    struct vka_tensor *x = make(VKA_F32, 3, shape), *y = make(VKA_F32, 3, shape);
+    struct vka_tensor *dx = make(VKA_F32, 3, shape), *dw = make(VKA_F32, 2, square);
+    struct vka_plan *plan = NULL;
+    const struct vka_layer_op op = {
+        .struct_size = sizeof op, .layer = layer, .query = x, .output = y};
+    ASSERT_OK(vka_plan_create(
+        device, VKA_INFO(vka_plan_info, .path = path, .submit_budget = VKA_NO_BUDGET), &plan));
+    ASSERT_OK(vka_plan_add_layer_backward(
+        plan, VKA_INFO(vka_layer_backward_op, .forward = &op, .output_gradient = y,
+                       .query_gradient.tensor = dx, .output_weights.weight.tensor = dw)));
+    ASSERT_OK(vka_plan_finish(plan));
+    const uint64_t bytes = vka_plan_workspace(plan);
+    vka_plan_destroy(&plan);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&y);
+    vka_tensor_destroy(&dx);
+    vka_tensor_destroy(&dw);
+    return bytes;
+}
+
+/* Three inputs and the context have a width of 16 each, twice; products pack operands, and attention takes
+ * scratch of its own. */
+static void memory_is_linear(void **state)
+{
+    static struct data d;
+    struct model m;
+    (void)state;
+    make_data(&d);
+    make_model(&m, &d, VKA_NO_BUDGET);
+    for (int path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++) {
+        uint64_t last = 0;
+        for (uint32_t rows = 1024; rows <= 16384; rows *= 4) {
+            const uint64_t bytes = workspace(m.layer, (enum vka_path)path, rows);
+            print_message("%s, %u rows: %llu bytes\n", path == VKA_PATH_FUSED ? "fused" : "unfused",
+                          rows, (unsigned long long)bytes);
+            assert_true(last == 0 || bytes <= 4 * last + 65536);
+            if (path == VKA_PATH_FUSED)
+                assert_true(bytes <= 16ull * WIDTH * sizeof(float) * rows + 65536);
+            last = bytes;
+        }
+    }
+    free_model(&m);
+}
+
 static int open_device(void **state)
 {
     (void)state;
@@ -361,7 +409,8 @@ static int close_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(trains)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(trains),
+                                       cmocka_unit_test(memory_is_linear)};
     if (!have_device("layers in tensors"))
         return 77;
     return cmocka_run_group_tests(tests, open_device, close_device);
