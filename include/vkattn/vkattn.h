@@ -538,6 +538,12 @@ struct vka_linear_weights {
     const void *bias;   /* on the host, [out]; NULL: none */
 };
 
+/* Weights in tensors of the layer's dtype, at any strides, which the layer keeps alive. */
+struct vka_linear_tensors {
+    struct vka_tensor *weight; /* [out][in] */
+    struct vka_tensor *bias;   /* [out]; NULL: none */
+};
+
 struct vka_layer_info {
     size_t struct_size;
     uint32_t n_head;
@@ -564,6 +570,11 @@ struct vka_layer_info {
     struct vka_linear_weights value;  /* [n_kv_head * value_dim][value_input_dim] */
     struct vka_linear_weights output; /* [output_dim][n_head * value_dim]; weight NULL: the
                                          concatenated heads are the output */
+    /* In place of all of these, for weights that an optimiser writes: each run reads what the
+     * tensors hold then, and gives the bits of a layer with such host weights. To do so it first
+     * packs them into scratch of their size, unless the device's kernels read them as they are.
+     * Without block types, quantise and keep_weights. */
+    struct vka_linear_tensors query_tensors, key_tensors, value_tensors, output_tensors;
 };
 
 /* A layer appends no rows of its own to the projected keys and values (PyTorch's add_bias_kv and

@@ -51,6 +51,9 @@ struct vka_linear_backward_op {
     struct vka_gradient weight_gradient; /* [out][in] */
     struct vka_gradient bias_gradient;   /* [out] */
 };
+
+/* UNSUPPORTED: a bias_gradient where 2,048 rows of output_gradient reach further than a binding; or all
+ * rows, if no one stride steps from each to the next. */
 VKA_API enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,
                                                      const struct vka_linear_backward_op *op);
 
@@ -154,6 +157,38 @@ struct vka_attention_backward_op {
  * on VKA_PATH_FUSED a mask's gradient, or a device without the kernel. */
 VKA_API enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,
                                                         const struct vka_attention_backward_op *op);
+
+/* Gradients of a projection's weights, which need not lie in tensors themselves. */
+struct vka_linear_gradients {
+    struct vka_gradient weight; /* [out][in] */
+    struct vka_gradient bias;   /* [out]; of a projection that has one */
+};
+
+/* Of vka_plan_add_layer. `forward` is its op; its output, scores and log_sum_exp are neither read nor
+ * written. Inputs and weights are as they were in the forward: take an optimiser's step after this.
+ *
+ * Projections, attention and its log-sum-exp are made again, in float32 scratch: for each of the three
+ * inputs and the context two tensors as wide as the heads, and what vka_plan_add_attention_backward
+ * takes. That is linear in the number of rows. Gradients of inputs and weights are those of
+ * vka_plan_add_linear_backward.
+ *
+ * One tensor has one gradient: where key or value is NULL or the handle of an input before it, the
+ * gradient of that input is the sum over all that it serves, and key_gradient or value_gradient is not
+ * given. Handles of two views of a tensor have a gradient each. */
+struct vka_layer_backward_op {
+    size_t struct_size;
+    const struct vka_layer_op *forward;                               /* read by this call */
+    struct vka_tensor *output_gradient;                               /* as forward->output */
+    struct vka_gradient query_gradient, key_gradient, value_gradient; /* as the inputs */
+    struct vka_linear_gradients query_weights, key_weights, value_weights, output_weights;
+    struct vka_gradient sink_gradient, mask_gradient; /* see vka_attention_backward_op */
+    struct vka_gradient q_norm_gradient, k_norm_gradient;
+};
+
+/* INVALID: also a layer of block weights. UNSUPPORTED: a cache; rows of all batch elements that exceed
+ * an allocation in float32; what the backward of attention and of linear maps does not support. */
+VKA_API enum vka_status vka_plan_add_layer_backward(struct vka_plan *plan,
+                                                    const struct vka_layer_backward_op *op);
 
 /* ---- Losses ---------------------------------------------------------------------------------- */
 

@@ -11,6 +11,12 @@ void layer_info_fill(struct vka_layer_info *info);
 enum vka_status layer_info_check(struct log *log, const char *caller,
                                  const struct vka_layer_info *info);
 
+/* Whether weights or biases are given in tensors. */
+bool layer_info_in_tensors(const struct vka_layer_info *info);
+
+/* Whether there is an output projection. */
+bool layer_info_has_output(const struct vka_layer_info *info);
+
 /* The type of the weights on the device. */
 enum vka_dtype layer_weight_dtype(const struct vka_layer_info *info);
 

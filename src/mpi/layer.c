@@ -17,6 +17,8 @@ static enum vka_status check(struct vka_mpi *mpi, const struct vka_mpi_layer_inf
     ENSURE(layer_info_check(log, caller, info));
     ENSURE_ARG(vka_dtype_size(info->dtype) != 0 && info->quantise == VKA_F32,
                "%s: quantised weights are for one device", caller);
+    if (layer_info_in_tensors(info))
+        return log_error(log, VKA_UNSUPPORTED, "%s: weights in tensors are for one device", caller);
     if (info->keep_weights && given->split == VKA_MPI_HEADS && info->output.weight)
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: keep_weights is not supported for a layer with an output "

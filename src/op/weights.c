@@ -42,36 +42,44 @@ static void arrange(const struct weights *w, enum vka_dtype dtype, bool transpos
             }
 }
 
-/* Uploads the weight in the layout that the device's kernels want: panels of float32, transposed,
- * or unchanged. */
+enum vka_status weights_shape(struct vka_device *device, enum vka_dtype dtype, uint32_t in,
+                              struct weights *w, bool *transposed)
+{
+    uint64_t rows = w->rows, pitch = in;
+    *transposed = !w->panel && tune_transposes_weights(&device->caps);
+    if (w->panel) {
+        rows = w->rows / w->panel;
+        pitch = (uint64_t)in * w->panel;
+    } else if (*transposed) {
+        rows = in;
+        pitch = (w->rows + 3ull) / 4 * 4;
+    }
+    w->weight.dtype = w->panel ? VKA_F32 : dtype;
+    if (pitch > UINT32_MAX ||
+        !shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &w->weight.shape))
+        return log_error(&device->log, VKA_UNSUPPORTED,
+                         "a weight of %u rows of %u does not fit one allocation", w->rows, in);
+    return VKA_OK;
+}
+
+/* Uploads the weight in the layout that the device's kernels want. */
 static enum vka_status upload_weight(struct vka_device *device, enum vka_dtype dtype, bool keep,
-                                     const struct weight_part *parts, uint32_t out, uint32_t in,
+                                     const struct weight_part *parts, uint32_t in,
                                      struct weights *w)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     void *data = NULL;
-    bool transposed = !w->panel && tune_transposes_weights(&device->caps);
-    uint64_t rows = out, pitch = in;
-    if (w->panel) {
-        rows = out / w->panel;
-        pitch = (uint64_t)in * w->panel;
-    } else if (transposed) {
-        rows = in;
-        pitch = (out + 3ull) / 4 * 4;
-    }
-    w->weight.dtype = w->panel ? VKA_F32 : dtype;
-    if (pitch > UINT32_MAX ||
-        !shape_dense(2, (const uint32_t[]){(uint32_t)rows, (uint32_t)pitch}, &w->weight.shape))
-        return log_error(log, VKA_UNSUPPORTED,
-                         "a weight of %u rows of %u does not fit one allocation", out, in);
+    bool transposed;
+    TRY(weights_shape(device, dtype, in, w, &transposed));
+    const uint32_t pitch = w->weight.shape.size[1];
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(&w->weight), &w->weight.storage));
     data = calloc(1, vka_tensor_size(&w->weight));
     CHECK_ALLOC(data);
     arrange(w, dtype, transposed, pitch, parts, in, data);
     TRY(write_tensor(&w->weight, keep, data));
     if (transposed)
-        w->weight.shape = (struct shape){.rank = 2, .size = {out, in}, .stride = {1, pitch}};
+        w->weight.shape = (struct shape){.rank = 2, .size = {w->rows, in}, .stride = {1, pitch}};
 fail:
     free(data);
     return status;
@@ -158,34 +166,40 @@ static uint64_t choose_packed(const struct caps *caps, void *panel)
     return kernel == KERNEL_COUNT ? 0 : UINT64_C(1) << kernel;
 }
 
+enum vka_status weights_lay_out(struct vka_device *device, const struct weight_part *parts,
+                                uint32_t n_part, enum vka_dtype stored, struct weights *w)
+{
+    struct log *log = &device->log;
+    uint64_t out = 0;
+    *w = (struct weights){.n_part = n_part};
+    if (!dtype_is_block(stored))
+        ENSURE(device_settle(device, choose_packed, &w->panel)); /* a panel is for one kernel */
+    uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1;    /* parts start at whole vec4 */
+    for (uint32_t p = 0; p < n_part; p++) {
+        w->first[p] = (uint32_t)out;
+        w->out[p] = parts[p].out;
+        out += (parts[p].out + (uint64_t)unit - 1) / unit * unit;
+        ENSURE_ARG(out <= INT32_MAX, "vka_layer_create: projections exceed 2^31 rows");
+    }
+    w->rows = (uint32_t)out;
+    return VKA_OK;
+}
+
 enum vka_status weights_upload(struct vka_device *device, enum vka_dtype dtype,
                                enum vka_dtype stored, bool keep, const struct weight_part *parts,
                                uint32_t n_part, uint32_t in, struct weights *w)
 {
-    struct log *log = &device->log;
-    enum vka_status status = VKA_OK;
-    uint64_t out = 0;
     bool bias = false;
-    *w = (struct weights){.n_part = n_part};
-    if (!dtype_is_block(stored))
-        TRY(device_settle(device, choose_packed, &w->panel)); /* a panel is for one kernel */
-    uint32_t unit = w->panel ? w->panel : n_part > 1 ? 4 : 1; /* parts start at whole vec4 */
-    for (uint32_t p = 0; p < n_part; p++) {
-        w->first[p] = (uint32_t)out;
-        w->out[p] = parts[p].out;
+    ENSURE(weights_lay_out(device, parts, n_part, stored, w));
+    for (uint32_t p = 0; p < n_part; p++)
         bias |= parts[p].host->bias != NULL;
-        out += (parts[p].out + (uint64_t)unit - 1) / unit * unit;
-        CHECK_ARG(out <= INT32_MAX, "vka_layer_create: projections exceed 2^31 rows");
-    }
     if (dtype_is_block(stored))
-        TRY(upload_blocks(device, dtype, stored, keep, parts, (uint32_t)out, in, w));
+        ENSURE(upload_blocks(device, dtype, stored, keep, parts, w->rows, in, w));
     else
-        TRY(upload_weight(device, dtype, keep, parts, (uint32_t)out, in, w));
-    if (bias)
-        TRY(upload_bias(device, dtype_is_block(dtype) ? VKA_F32 : dtype, keep, parts, (uint32_t)out,
-                        w));
-fail:
-    return status;
+        ENSURE(upload_weight(device, dtype, keep, parts, in, w));
+    return bias ? upload_bias(device, dtype_is_block(dtype) ? VKA_F32 : dtype, keep, parts, w->rows,
+                              w)
+                : VKA_OK;
 }
 
 void weights_free(struct weights *w)

@@ -4,6 +4,7 @@
 
 #include <op/cache/cache.h>
 #include <selftest/known_problem.h>
+#include <vkattn/vkattn_train.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -242,6 +243,68 @@ fail:
     return status;
 }
 
+enum { WEIGHTS, BIAS = 4, DBIAS, DWEIGHT, INPUT, DINPUT, RESULT, DRESULT, LEARNT };
+
+/* Tensors of a layer from 16 to 16, of 16 rows. */
+static enum vka_status make_learnt(struct objects *o)
+{
+    enum { SIZE = 16 };
+    static const uint32_t shape[3] = {1, SIZE, SIZE},
+                          ranks[LEARNT] = {2, 2, 2, 2, 1, 1, 2, 3, 3, 3, 3};
+    static const float begin[LEARNT] = {1.0f / SIZE, 1.0f / SIZE, 1.0f / SIZE,
+                                        1.0f / SIZE, [INPUT] = 1, [DRESULT] = 1.0f / SIZE};
+    float values[SIZE * SIZE];
+    for (int i = 0; i < LEARNT; i++) {
+        for (int j = 0; j < SIZE * SIZE; j++)
+            values[j] = begin[i];
+        ENSURE(
+            vka_tensor_create(o->device, VKA_F32, ranks[i], shape + 3 - ranks[i], &o->tensor[i]));
+        o->n_tensor++;
+        ENSURE(vka_tensor_write(o->tensor[i], values, vka_tensor_size(o->tensor[i])));
+    }
+    return VKA_OK;
+}
+
+/* Weights in tensors, all 1/16, of an input of ones: the output is 1, and so is the gradient of the
+ * output's bias, the sum over 16 rows of 1/16. */
+static enum vka_status learn_layer(struct vka_device *device, int unused, bool *right)
+{
+    (void)unused;
+    enum vka_status status = VKA_OK;
+    struct objects o = {.device = device};
+    struct vka_tensor **t = o.tensor;
+    struct vka_layer *layer = NULL;
+    bool result = false, bias = false;
+    float got[16];
+    TRY(make_learnt(&o));
+    TRY(vka_layer_create(device,
+                         VKA_INFO(vka_layer_info, .n_head = 2, .head_dim = 8, .query_dim = 16,
+                                  .query_tensors = {t[WEIGHTS], NULL},
+                                  .key_tensors = {t[WEIGHTS + 1], NULL},
+                                  .value_tensors = {t[WEIGHTS + 2], t[BIAS]},
+                                  .output_tensors = {t[WEIGHTS + 3], t[BIAS]}),
+                         &layer));
+    const struct vka_layer_op forward = {
+        .struct_size = sizeof forward, .layer = layer, .query = t[INPUT], .output = t[RESULT]};
+    TRY(vka_plan_create(device, NULL, &o.plan));
+    TRY(vka_plan_add_layer(o.plan, &forward));
+    TRY(vka_plan_add_layer_backward(o.plan, VKA_INFO(vka_layer_backward_op, .forward = &forward,
+                                                     .output_gradient = t[DRESULT],
+                                                     .query_gradient.tensor = t[DINPUT],
+                                                     .key_weights.weight.tensor = t[DWEIGHT],
+                                                     .output_weights.bias.tensor = t[DBIAS])));
+    TRY(run_to_ones(&o, t[RESULT], &result));
+    TRY(vka_tensor_read(t[DBIAS], got, sizeof got));
+    bias = true;
+    for (int i = 0; i < 16; i++)
+        bias &= fabsf(got[i] - 1) < 1e-5f;
+    *right = result && bias;
+fail:
+    vka_layer_destroy(&layer);
+    drop(&o);
+    return status;
+}
+
 static const struct operation operations[] = {
     {"a copy", solve_known, KNOWN_COPY, 0},
     {"a count of NaN and Inf", solve_known, KNOWN_NONFINITE, 0},
@@ -266,6 +329,7 @@ static const struct operation operations[] = {
     {"a fused gradient of attention", solve_known, KNOWN_ATTENTION_BACKWARD_FUSED, 0},
     {"a fused gradient of float16", solve_known, KNOWN_ATTENTION_BACKWARD_F16, 0},
     {"a step", solve_known, KNOWN_OPTIMISER, 0},
+    {"gradients of a layer", learn_layer, 0, 0},
     {"scattered operands, fused", attend_scattered, VKA_PATH_FUSED, 0},
     {"scattered operands", attend_scattered, VKA_PATH_UNFUSED, 0},
     {"blocks of keys", attend_blocks, 0, 0},

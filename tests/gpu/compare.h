@@ -4,8 +4,8 @@
 
 #include "operand.h"
 
-#define WHY 512        /* bytes of a sentence on what went wrong */
-#define COMPARE_MOST 9 /* outputs of a plan */
+#define WHY 512         /* bytes of a sentence on what went wrong */
+#define COMPARE_MOST 16 /* outputs of a plan */
 
 /* The worst NMSE seen per element type, and where. */
 struct worst {

@@ -64,6 +64,45 @@ static struct layer_case with_defaults(const struct layer_case *given)
     return c;
 }
 
+/* A tensor of dense contents [out][in], or [out] where in is 0. */
+static struct vka_tensor *create_weight(const struct layer_rig *rig, const char *contents,
+                                        size_t out, size_t in)
+{
+    const size_t size = vka_dtype_size(rig->c.dtype), columns = in ? in : 1;
+    const bool transposed = rig->c.transposed && in;
+    const uint32_t shape[2] = {(uint32_t)(transposed ? in : out),
+                               (uint32_t)(transposed ? out : columns)};
+    char *lies = allocate(out * columns, size);
+    for (size_t o = 0; o < out; o++)
+        for (size_t i = 0; i < columns; i++)
+            memcpy(lies + (transposed ? i * out + o : o * columns + i) * size,
+                   contents + (o * columns + i) * size, size);
+    struct vka_tensor *made = NULL, *view = NULL;
+    assert_int_equal(vka_tensor_create(rig->device, rig->c.dtype, in ? 2 : 1, shape, &made),
+                     VKA_OK);
+    assert_int_equal(vka_tensor_write(made, lies, out * columns * size), VKA_OK);
+    free(lies);
+    if (!transposed)
+        return made;
+    assert_int_equal(vka_tensor_permute(made, (const uint32_t[]){1, 0}, &view), VKA_OK);
+    vka_tensor_destroy(&made);
+    return view;
+}
+
+/* Moves the weights to tensors, which the caller destroys. */
+static void use_tensors(const struct layer_rig *rig, const struct weights w[PROJECTIONS],
+                        struct vka_linear_weights host[PROJECTIONS],
+                        struct vka_linear_tensors tensors[PROJECTIONS])
+{
+    for (unsigned i = 0; i < PROJECTIONS; i++) {
+        if (host[i].weight)
+            tensors[i].weight = create_weight(rig, host[i].weight, w[i].out, w[i].in);
+        if (host[i].bias)
+            tensors[i].bias = create_weight(rig, host[i].bias, w[i].out, 0);
+        host[i] = (struct vka_linear_weights){NULL, NULL};
+    }
+}
+
 /* Only what the case gives; zeros elsewhere are the library's to fill in. */
 static void create_layer(struct layer_rig *rig, const struct layer_case *given, struct rng *rng,
                          struct weights w[PROJECTIONS])
@@ -76,6 +115,7 @@ static void create_layer(struct layer_rig *rig, const struct layer_case *given, 
         {c->output_dim, c->n_head * c->value_dim},
     };
     struct vka_linear_weights host[PROJECTIONS] = {{0}};
+    struct vka_linear_tensors tensors[PROJECTIONS] = {{0}};
     for (unsigned i = 0; i < PROJECTIONS; i++) {
         w[i].out = size[i][0];
         w[i].in = size[i][1];
@@ -89,6 +129,8 @@ static void create_layer(struct layer_rig *rig, const struct layer_case *given, 
         w[i].bias = random_numbers(rng, c->dtype, w[i].out, 0.5, &w[i].exact_bias);
         host[i].bias = w[i].bias;
     }
+    if (c->in_tensors)
+        use_tensors(rig, w, host, tensors);
     assert_int_equal(
         vka_layer_create(
             rig->device,
@@ -97,9 +139,15 @@ static void create_layer(struct layer_rig *rig, const struct layer_case *given, 
                      .query_dim = given->query_dim, .key_dim = given->key_dim,
                      .value_input_dim = given->value_input_dim, .output_dim = given->output_dim,
                      .dtype = given->dtype, .interleaved = given->interleaved, .query = host[QUERY],
-                     .key = host[KEY], .value = host[VALUE], .output = host[OUTPUT]),
+                     .key = host[KEY], .value = host[VALUE], .output = host[OUTPUT],
+                     .query_tensors = tensors[QUERY], .key_tensors = tensors[KEY],
+                     .value_tensors = tensors[VALUE], .output_tensors = tensors[OUTPUT]),
             &rig->layer),
         VKA_OK);
+    for (unsigned i = 0; i < PROJECTIONS; i++) {
+        vka_tensor_destroy(&tensors[i].weight);
+        vka_tensor_destroy(&tensors[i].bias);
+    }
 }
 
 /* [batch][n][width] as the case's layout has it: the tensor made, and the view of it to use. */

@@ -29,6 +29,8 @@ struct layer_case {
     bool interleaved, no_output_weight;
     bool value_is_key; /* value NULL beside a key */
     bool causal, lengths;
+    bool in_tensors; /* the weights */
+    bool transposed; /* those of views [out][in] of [in][out] */
     enum layer_io io;
 };
 

@@ -206,3 +206,18 @@ enum vka_status problem_backward_oracle(const struct problem_data *d, const doub
     question_destroy(&q);
     return status;
 }
+
+enum vka_status problem_layer_oracle(const struct problem_data *d, struct ref_layer *l,
+                                     const double *dy, double *y,
+                                     const struct ref_layer_gradients *g)
+{
+    struct question q;
+    enum vka_status status = question_create(d, &q);
+    l->a = q.ref;
+    if (status == VKA_OK)
+        status = ref_layer(l, y);
+    if (status == VKA_OK)
+        status = ref_layer_backward(l, dy, g);
+    question_destroy(&q);
+    return status;
+}

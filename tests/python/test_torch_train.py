@@ -110,6 +110,31 @@ def test_module_trains(device, batch_first, kdim):
     assert losses[ours][-1] < losses[ours][0]
 
 
+@pytest.mark.parametrize("roles", ["qqq", "qkk", "qkv", "qkq", "qqv"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_module_gradients(device, roles, bias):
+    """Which inputs are one tensor, a mask that learns, and what is frozen, beside PyTorch's module."""
+    torch.manual_seed(6)
+    theirs = torch.nn.MultiheadAttention(8, 2, bias=bias)
+    ours = vkattn.torch.MultiheadAttention(8, 2, bias=bias)
+    ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+    ours.vkattn_device = device
+    inputs = {role: torch.randn(5, 2, 8, requires_grad=True) for role in "qkv"}
+    mask = torch.randn(5, 5, requires_grad=True)
+    weight = torch.randn(5, 2, 8)
+    for module in (ours, theirs):
+        module.out_proj.weight.requires_grad_(bias)
+    got = []
+    for module in (ours, theirs):
+        y, _ = module(*(inputs[role] for role in roles), attn_mask=mask, need_weights=False)
+        leaves = [inputs[role] for role in sorted(set(roles))] + [mask]
+        leaves += [p for p in module.parameters() if p.requires_grad]
+        got.append(torch.autograd.grad((y * weight).sum(), leaves))
+    assert len(got[0]) == len(got[1])
+    for i, (a, b) in enumerate(zip(*got)):
+        check(a, b, 1e-5, f"gradient {i}")
+
+
 def reference(
     q, k, v, *, mask=None, sink=None, causal=False, window=None, softcap=0.0, kv_length=None
 ):

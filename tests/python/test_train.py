@@ -89,6 +89,77 @@ def test_steps_of_a_classifier(device, rng):
     assert step.read()[0] == 10
 
 
+@pytest.mark.parametrize("layout", ["bsd", "sbd"])
+def test_layer_backward(device, rng, layout):
+    """Weights in tensors, cross-attention with one tensor for keys and values, against differences."""
+    batch, n_q, n_kv, heads = 2, 3, 4, 2
+    shapes = {"query": (8, 6), "key": (8, 5), "value": (8, 5), "output": (7, 8)}
+    w = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    b = {name: rng.standard_normal(shapes[name][0]).astype(np.float32) for name in ("key", "output")}
+    x = rng.standard_normal((batch, n_q, 6)).astype(np.float32)
+    m = rng.standard_normal((batch, n_kv, 5)).astype(np.float32)
+    dy = rng.standard_normal((batch, n_q, 7)).astype(np.float32)
+
+    def lies(array):
+        return array if layout == "bsd" else np.ascontiguousarray(array.swapaxes(0, 1))
+
+    tensors = {name: device.tensor(array) for name, array in w.items()}
+    biases = {name: device.tensor(array) for name, array in b.items()}
+    layer = vkattn.Layer(
+        device,
+        n_head=heads,
+        layout=layout,
+        causal=True,
+        **{name: (tensor, biases.get(name)) for name, tensor in tensors.items()},
+    )
+    tx, tm, tdy = (device.tensor(lies(array)) for array in (x, m, dy))
+    y, dx, dm = device.empty(tdy.shape), device.empty(tx.shape), device.tensor(lies(m))
+    dw = {name: device.empty(shape) for name, shape in shapes.items()}
+    db = {name: device.empty(array.shape) for name, array in b.items()}
+    plan = vkattn.Plan(device)
+    plan.layer(layer, tx, y, key=tm)
+    plan.layer_backward(
+        *(layer, tx, y, tdy),
+        key=tm,
+        query_gradient=dx,
+        key_gradient=vkattn.Accumulate(dm),
+        **{f"{name}_weights": (dw[name], db.get(name)) for name in shapes},
+    )
+    plan.finish().run()
+
+    def forward(g):
+        def project(name, rows):
+            return rows @ g[name].T + g.get(f"{name}_bias", 0)
+
+        def split(rows):
+            return rows.reshape(batch, -1, heads, 4).swapaxes(1, 2)
+
+        q = split(project("query", g["x"]))
+        k, v = (split(project(name, g["m"])) for name in ("key", "value"))
+        near = np.arange(n_q)[:, None] >= np.arange(n_kv)
+        context, _ = oracle.attention(q, k, v, visible=near)
+        return project("output", context.swapaxes(1, 2).reshape(batch, n_q, -1))
+
+    given = {**w, **{f"{name}_bias": array for name, array in b.items()}, "x": x, "m": m}
+    given = {name: array.astype(np.float64) for name, array in given.items()}
+    assert np.abs(lies(forward(given)) - y.read()).max() < 1e-5
+    got = {name: tensor.read() for name, tensor in dw.items()}
+    got |= {f"{name}_bias": tensor.read() for name, tensor in db.items()}
+    got |= {"x": lies(dx.read()), "m": lies(dm.read()) - m}
+    for name, gradient in got.items():
+        step = rng.standard_normal(gradient.shape)
+        moved = [
+            (forward({**given, name: given[name] + sign * 1e-5 * step}) * dy).sum()
+            for sign in (1, -1)
+        ]
+        want = (moved[0] - moved[1]) / 2e-5
+        assert abs((gradient * step).sum() - want) < 1e-4 * max(1, abs(want)), name
+
+    tensors["output"].write(np.zeros_like(w["output"]))
+    plan.run()  # reads what the tensors hold now
+    assert np.abs(y.read() - b["output"]).max() < 1e-6
+
+
 def test_other_backwards(device, rng):
     a, b, g = rng.standard_normal((3, 4, 6)).astype(np.float32)
     ids = np.array([2, 0, 2, 1], np.int32)
@@ -116,6 +187,30 @@ def test_other_backwards(device, rng):
     assert abs(loss.read()[0] - ((a64 - b) ** 2).mean()) < 1e-5
     assert np.abs(error.read() - 2 * (a64 - b) / a.size).max() < 1e-6
     assert np.abs(row.read() - (1 - 0.5 * g64.sum(0))).max() < 1e-5
+
+
+def test_layer_refused(device):
+    square, row = device.empty((8, 8)), device.empty((8,))
+    given = {"query": square, "key": square, "value": (square, row)}
+    with pytest.raises(vkattn.InvalidError, match="one place"):
+        vkattn.Layer(device, n_head=2, **given, output=np.zeros((8, 8), np.float32))
+    with pytest.raises(vkattn.InvalidError, match="keep_weights"):
+        vkattn.Layer(device, n_head=2, **given, keep_weights=True)
+    with pytest.raises(vkattn.InvalidError, match="value"):
+        vkattn.Layer(device, n_head=2, **{**given, "value": (square, device.empty((4,)))})
+    with pytest.raises(TypeError, match="bias"):
+        vkattn.Layer(device, n_head=2, **{**given, "value": (square, np.zeros(8, np.float32))})
+    with pytest.raises(vkattn.UnsupportedError, match="bias_kv"):
+        vkattn.Layer(device, n_head=2, **given, bias_kv=(np.zeros(8), np.zeros(8)))
+    layer = vkattn.Layer(device, n_head=2, **given)
+    x, y = device.empty((1, 3, 8)), device.empty((1, 3, 8))
+    plan = vkattn.Plan(device)
+    with pytest.raises(vkattn.InvalidError, match="no gradient"):
+        plan.layer_backward(layer, x, y, y)
+    with pytest.raises(vkattn.InvalidError, match="key_gradient"):
+        plan.layer_backward(layer, x, y, y, key_gradient=device.empty((1, 3, 8)))
+    with pytest.raises(vkattn.InvalidError, match="query_weights.bias"):
+        plan.layer_backward(layer, x, y, y, query_weights=(None, row))
 
 
 def test_refused(device):

@@ -53,17 +53,29 @@ static enum vka_status check_supported(struct vka_device *device, const struct v
     return VKA_OK;
 }
 
-static enum vka_status check_option(struct vka_device *device, const char *name,
-                                    const struct vka_gradient *gradient, const char *option,
-                                    const struct vka_tensor *tensor)
+static enum vka_status check_option(struct vka_device *device, const char *function,
+                                    const char *name, const struct vka_gradient *gradient,
+                                    const char *option, const struct vka_tensor *tensor)
 {
     struct log *log = &device->log;
     if (!gradient->tensor)
         return VKA_OK;
-    ENSURE_ARG(tensor, "%s: %s is given, but forward has no %s", caller, name, option);
+    ENSURE_ARG(tensor, "%s: %s is given, but forward has no %s", function, name, option);
     ENSURE_ARG(dtype_is_float(tensor->dtype), "%s: %s is given, but %s is %s: it has no gradient",
                caller, name, option, vka_dtype_name(tensor->dtype));
-    return train_check_gradient(device, caller, name, gradient, &tensor->shape);
+    return train_check_gradient(device, function, name, gradient, &tensor->shape);
+}
+
+enum vka_status attention_check_option_gradients(struct vka_device *device, const char *function,
+                                                 const struct vka_attention_options *o,
+                                                 const struct vka_attention_backward_op *op)
+{
+    ENSURE(check_option(device, function, "sink_gradient", &op->sink_gradient, "sink", o->sink));
+    ENSURE(check_option(device, function, "mask_gradient", &op->mask_gradient, "mask", o->mask));
+    ENSURE(check_option(device, function, "q_norm_gradient", &op->q_norm_gradient, "q_norm",
+                        o->q_norm));
+    return check_option(device, function, "k_norm_gradient", &op->k_norm_gradient, "k_norm",
+                        o->k_norm);
 }
 
 static enum vka_status check_gradients(struct vka_device *device,
@@ -88,10 +100,7 @@ static enum vka_status check_gradients(struct vka_device *device,
     for (size_t i = 0; i < 3; i++)
         ENSURE(
             train_check_gradient(device, caller, list[i].name, list[i].gradient, &like[i]->shape));
-    ENSURE(check_option(device, list[3].name, list[3].gradient, "sink", o->sink));
-    ENSURE(check_option(device, list[4].name, list[4].gradient, "mask", o->mask));
-    ENSURE(check_option(device, list[5].name, list[5].gradient, "q_norm", o->q_norm));
-    ENSURE(check_option(device, list[6].name, list[6].gradient, "k_norm", o->k_norm));
+    ENSURE(attention_check_option_gradients(device, caller, o, op));
     attention_option_inputs(o, inputs + 5);
     for (size_t i = 0; i < COUNTOF(inputs); i++)
         all[i] = inputs[i];
@@ -266,7 +275,6 @@ static enum vka_status finish(struct vka_plan *plan, const struct attention_back
     const struct vka_attention_backward_op *op = b->op;
     const struct vka_attention_options *o = b->a.options;
     const struct vka_attention_op *f = op->forward;
-    struct named_gradient list[GRADIENTS];
     const struct side sides[] = {
         {"q gradient", f->q, o->q_norm, o->query_offset, &b->dq, &op->q_gradient,
          &op->q_norm_gradient},
@@ -278,19 +286,15 @@ static enum vka_status finish(struct vka_plan *plan, const struct attention_back
         ENSURE(move(plan, "v gradient", &b->dv, &op->v_gradient));
     if (b->mask.storage)
         ENSURE(move(plan, "mask gradient", &b->mask, &op->mask_gradient));
-    if (b->sinks.storage)
-        ENSURE(finish_sinks(plan, b));
-    list_gradients(op, list);
-    for (size_t i = 0; i < GRADIENTS; i++)
-        ENSURE(plan_count_nonfinite(plan, list[i].name, list[i].gradient->tensor));
-    return VKA_OK;
+    return b->sinks.storage ? finish_sinks(plan, b) : VKA_OK;
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_attention_backward_op *op)
+enum vka_status plan_attention_backward(struct vka_plan *plan,
+                                        const struct vka_attention_backward_op *op,
+                                        const struct attention *problem)
 {
-    struct attention_backward b = {.op = op};
+    struct attention_backward b = {.op = op, .a = *problem};
     struct attention *a = &b.a;
-    ENSURE(check(plan, op, a));
     struct vka_attention_options options = op->forward->options;
     options.scores_kind = VKA_SCORES_NONE;
     options.scores = NULL;
@@ -311,6 +315,18 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_attention_bac
     ENSURE(make_sums(plan, &b));
     ENSURE(b.fused ? attention_add_fused(plan, &b) : attention_add_backward(plan, &b));
     return finish(plan, &b);
+}
+
+static enum vka_status add(struct vka_plan *plan, const struct vka_attention_backward_op *op)
+{
+    struct attention a;
+    struct named_gradient list[GRADIENTS];
+    ENSURE(check(plan, op, &a));
+    ENSURE(plan_attention_backward(plan, op, &a));
+    list_gradients(op, list);
+    for (size_t i = 0; i < GRADIENTS; i++)
+        ENSURE(plan_count_nonfinite(plan, list[i].name, list[i].gradient->tensor));
+    return VKA_OK;
 }
 
 enum vka_status vka_plan_add_attention_backward(struct vka_plan *plan,

@@ -52,6 +52,17 @@ enum vka_status attention_backward_choose(struct vka_plan *plan, struct attentio
  * there is none. */
 enum vka_status attention_add_fused(struct vka_plan *plan, const struct attention_backward *b);
 
+/* vka_plan_add_attention_backward within an operation, of a checked problem that has the operands and
+ * options of op->forward: checks and counts nothing. */
+enum vka_status plan_attention_backward(struct vka_plan *plan,
+                                        const struct vka_attention_backward_op *op,
+                                        const struct attention *problem);
+
+/* Checks the gradients of options. `function` names the public call. */
+enum vka_status attention_check_option_gradients(struct vka_device *device, const char *function,
+                                                 const struct vka_attention_options *o,
+                                                 const struct vka_attention_backward_op *op);
+
 /* Queries of a slice of a problem with n_kv keys. */
 uint32_t attention_slice_queries(uint32_t n_q, uint32_t n_kv);
 

@@ -37,8 +37,11 @@ struct slope {
 };
 enum vka_status plan_slope(struct vka_plan *plan, const struct slope *op);
 
-/* vka_plan_add_norm_backward within an operation: checks and counts nothing. */
+/* vka_plan_add_norm_backward and vka_plan_add_linear_backward within an operation: they check and count
+ * nothing. */
 enum vka_status plan_norm_backward(struct vka_plan *plan, const struct vka_norm_backward_op *op);
+enum vka_status plan_linear_backward(struct vka_plan *plan,
+                                     const struct vka_linear_backward_op *op);
 
 /* A pass of the kernel `scalars`. Tensors are float32, but for the step, and may be NULL where the
  * kind does not read them; `factor`: the rate is multiplied by x[0]. */

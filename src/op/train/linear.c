@@ -63,9 +63,7 @@ static enum vka_status finish(struct vka_plan *plan, const char *name,
         .kind = SLOPE_DERIVATIVE,
         .add = gradient->accumulate,
     };
-    if (gradient->accumulate || relu)
-        ENSURE(plan_slope(plan, &slope));
-    return plan_count_nonfinite(plan, name, gradient->tensor);
+    return gradient->accumulate || relu ? plan_slope(plan, &slope) : VKA_OK;
 }
 
 static enum vka_status add_input(struct vka_plan *plan, const struct vka_linear_backward_op *op)
@@ -113,8 +111,7 @@ static enum vka_status add_bias(struct vka_plan *plan, const struct vka_linear_b
         .scale = 1,
         .add = op->bias_gradient.accumulate,
     };
-    ENSURE(plan_sum_axes(plan, &sum));
-    return plan_count_nonfinite(plan, "bias_gradient", op->bias_gradient.tensor);
+    return plan_sum_axes(plan, &sum);
 }
 
 /* The operands: leading axes of dy, and widths that fit. */
@@ -165,14 +162,22 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_back
     return train_check_apart(device, caller, written, COUNTOF(written), inputs, COUNTOF(inputs));
 }
 
-static enum vka_status add(struct vka_plan *plan, const struct vka_linear_backward_op *op)
+enum vka_status plan_linear_backward(struct vka_plan *plan, const struct vka_linear_backward_op *op)
 {
-    ENSURE(check(plan, op));
     if (op->input_gradient.tensor)
         ENSURE(add_input(plan, op));
     if (op->weight_gradient.tensor)
         ENSURE(add_weight(plan, op));
     return op->bias_gradient.tensor ? add_bias(plan, op) : VKA_OK;
+}
+
+static enum vka_status add(struct vka_plan *plan, const struct vka_linear_backward_op *op)
+{
+    ENSURE(check(plan, op));
+    ENSURE(plan_linear_backward(plan, op));
+    ENSURE(plan_count_nonfinite(plan, "input_gradient", op->input_gradient.tensor));
+    ENSURE(plan_count_nonfinite(plan, "weight_gradient", op->weight_gradient.tensor));
+    return plan_count_nonfinite(plan, "bias_gradient", op->bias_gradient.tensor);
 }
 
 enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,

@@ -14,10 +14,10 @@ from ._arrays import DTYPES, FLOATS, Array, check_dtype, host_array
 from ._attention import float_array, result_dtype, upload
 from ._blocks import ENCODED
 from ._cache import Cache
-from ._core import Child
+from ._core import Child, check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
-from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose
+from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose, pointer
 from ._plan import DEFAULT_TIMEOUT, Plan
 from ._tensor import Tensor
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 # A weight [out][in] as PyTorch stores it, or (weight, bias [out]); a bias may be None.
-Linear = Union[Array, "tuple[Array, Array | None]"]
+Linear = Union[
+    Array, "tuple[Array, Array | None]", Tensor, "tuple[Tensor, Tensor | None]"
+]
 
 
 class _Linear:
@@ -60,11 +62,41 @@ class _Linear:
         self.weight = _extra_rows.widen_weight(self.weight, self.bias, row, what)
         self.bias = None
 
-    def write(self, weights: Any) -> None:
-        """Into a struct vka_linear_weights; the arrays must outlive the call it is for."""
+    def write(self, info: Any) -> None:
+        """Into a struct vka_layer_info, within a turn; the arrays must outlive the call it is for."""
+        weights = getattr(info, self.what)
         weights.weight = ffi.from_buffer(self.weight.data)
         if self.bias is not None:
             weights.bias = ffi.from_buffer(self.bias.data)
+
+
+class _TensorLinear(_Linear):
+    """A projection whose weights lie in tensors, which the library reads when a plan runs."""
+
+    def __init__(self, given: Any, what: str) -> None:
+        weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
+        self.what = what
+        self.weight = check_child(weight, Tensor, f"{what}.weight")
+        self.bias = None if bias is None else check_child(bias, Tensor, f"{what}.bias")
+        if len(weight.shape) != 2:
+            raise InvalidError(f"{what}.weight: expected [out][in], got {self._shape()}")
+        self.rows, self.columns = weight.shape
+
+    def _shape(self) -> list[int]:
+        return list(self.weight.shape)
+
+    def widen(self, row: Array | None, what: str) -> None:
+        raise UnsupportedError(f"{what}: not supported in a layer whose weights are tensors")
+
+    def write(self, info: Any) -> None:
+        weights = getattr(info, f"{self.what}_tensors")
+        weights.weight = pointer(self.weight, f"{self.what}.weight")
+        weights.bias = pointer(self.bias, f"{self.what}.bias", optional=True)
+
+
+def _linear_of(given: Linear, what: str, dtype: str | None) -> _Linear:
+    first = given[0] if isinstance(given, (tuple, list)) and given else given
+    return _TensorLinear(given, what) if isinstance(first, Tensor) else _Linear(given, what, dtype)
 
 
 def _one_dtype(linears: Sequence[_Linear]) -> str:
@@ -87,6 +119,8 @@ class Layer(Child):
     query [n_head * head_dim][query_dim], key [n_kv_head * head_dim][key_dim],
     value [n_kv_head * value_dim][value_input_dim], output [output_dim][n_head * value_dim]: each a
     weight [out][in] or a pair (weight, bias); without output the concatenated heads are the result.
+    All of them may be Tensors, of one type, which an optimiser writes: each run reads what they hold
+    then.
     n_kv_head: by default as many as the key's rows give. interleaved: heads lie d * n_head + h in a
     projection's rows, else h * head_dim + d. dtype: storage on the device, by default the weights'.
     quantize: "q8_0" or "q4_0", the weights' blocks on the device, see `vkattn.quantize`; biases
@@ -131,7 +165,7 @@ class Layer(Child):
             raise InvalidError(f"quantize: expected {' or '.join(ENCODED)}, got {quantize}")
         given = {"query": query, "key": key, "value": value, "output": output}
         linears = {
-            name: _Linear(linear, name, dtype)
+            name: _linear_of(linear, name, dtype)
             for name, linear in given.items()
             if linear is not None
         }
@@ -209,10 +243,13 @@ class Layer(Child):
         info.quantise = DTYPES[quantize or "f32"]
         info.interleaved = bool(interleaved)
         info.keep_weights = bool(keep_weights)
-        for name, linear in linears.items():
-            linear.write(getattr(info, name))
-        core = device._core
-        self._create(device, "layer", lambda box: lib.vka_layer_create(core.box[0], info, box))
+
+        def create(box: Any) -> int:
+            for linear in linears.values():
+                linear.write(info)
+            return int(lib.vka_layer_create(device._core.box[0], info, box))
+
+        self._create(device, "layer", create)
 
     @staticmethod
     def from_torch(

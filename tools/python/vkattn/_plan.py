@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Tuple, Union
 
 from . import _extra_rows
 from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
 from ._core import check_child
 from ._device import Device, pick_device
-from ._errors import InvalidError
+from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
 from ._options import (
     LAYOUTS,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ._layer import Layer
 
 DEFAULT_TIMEOUT = 30.0  # seconds
+
+# Of a projection's weight, or of its weight and bias.
+LinearGradients = Union[Gradient, Tuple[Gradient, Gradient]]
 
 
 def _nanoseconds(timeout: float) -> int:
@@ -247,21 +250,44 @@ class Plan(TrainingOperations):
         `attention`; of a layer with bias_kv or zero_attn, scores_to and a mask that is a Tensor
         have n_kv + layer.n_extra keys.
         """
+        prepared, write = self._layer_op(
+            layer, query, key, value, layout, cache, options, (scores, scores_to, log_sum_exp)
+        )
+
+        def add() -> int:
+            op = write(output)
+            op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
+            op.cache_layer = cache_layer
+            op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
+            prepared.write(op.attention)
+            return int(lib.vka_plan_add_layer(self._pointer, op))
+
+        self.device._core.call(add)
+
+    def _layer_op(
+        self,
+        layer: Layer,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        layout: str | None,
+        cache: Cache | None,
+        given: Any,
+        returned: tuple[str | None, Tensor | None, Tensor | None],
+    ) -> tuple[Prepared, Callable[[Tensor], Any]]:
+        """Options, and what makes a struct vka_layer_op of an output, without them, within a turn."""
         from ._layer import Layer
 
         check_child(layer, Layer, "layer")
-        op = new_struct("vka_layer_op")
-        op.layout = choose(LAYOUTS, layout or layer.layout, "layout")
-        batch_axis, row_axis = (1, 0) if op.layout else (0, 1)
-        options = {**layer.options, **options}
+        axes = choose(LAYOUTS, layout or layer.layout, "layout")
+        batch_axis, row_axis = (1, 0) if axes else (0, 1)
+        options = {**layer.options, **given}
         if layer.n_extra:
             _extra_rows.check_options(options, cache)
         prepared = Prepared(
             self.device,
             dict(options),
-            scores,
-            scores_to,
-            log_sum_exp,
+            *returned,
             lambda: Sizes(
                 batch=_axis(query, "query", 3, batch_axis),
                 n_head=layer.n_head,
@@ -273,17 +299,77 @@ class Plan(TrainingOperations):
         if layer.n_extra:
             key, value = _extra_rows.append_rows(self, layer, row_axis, query, key, value)
 
-        def add() -> int:
+        def write(output: Tensor) -> Any:
+            op = new_struct("vka_layer_op")
+            op.layout = axes
             op.layer = layer._pointer
             op.query = pointer(query, "query")
             op.key = pointer(key, "key", optional=True)
             op.value = pointer(value, "value", optional=True)
             op.output = pointer(output, "output")
-            op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
-            op.cache_layer = cache_layer
-            op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
-            prepared.write(op.attention)
-            return int(lib.vka_plan_add_layer(self._pointer, op))
+            return op
+
+        return prepared, write
+
+    def layer_backward(
+        self,
+        layer: Layer,
+        query: Tensor,
+        output: Tensor,
+        output_gradient: Tensor,
+        *,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        layout: str | None = None,
+        query_gradient: Gradient = None,
+        key_gradient: Gradient = None,
+        value_gradient: Gradient = None,
+        query_weights: LinearGradients = None,
+        key_weights: LinearGradients = None,
+        value_weights: LinearGradients = None,
+        output_weights: LinearGradients = None,
+        sink_gradient: Gradient = None,
+        mask_gradient: Gradient = None,
+        q_norm_gradient: Gradient = None,
+        k_norm_gradient: Gradient = None,
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        """Adds the backward of `layer` with the same operands and options; output is not read.
+        Where key or value is None or the Tensor of an input before it, the gradient of that input is
+        the sum over all that it serves. query_weights and so on are the gradient of a weight, or a
+        pair (of the weight, of the bias); either may be None. Not with a cache."""
+        prepared, write = self._layer_op(
+            layer, query, key, value, layout, None, options, (None, None, None)
+        )
+        if layer.n_extra:
+            raise UnsupportedError("layer_backward: not supported with bias_kv or zero_attn")
+        gradients = {
+            "query_gradient": query_gradient,
+            "key_gradient": key_gradient,
+            "value_gradient": value_gradient,
+            "sink_gradient": sink_gradient,
+            "mask_gradient": mask_gradient,
+            "q_norm_gradient": q_norm_gradient,
+            "k_norm_gradient": k_norm_gradient,
+        }
+        weights = {
+            "query_weights": query_weights,
+            "key_weights": key_weights,
+            "value_weights": value_weights,
+            "output_weights": output_weights,
+        }
+        op = new_struct("vka_layer_backward_op")
+
+        def add() -> int:
+            forward = write(output)
+            prepared.write(forward.attention)
+            op.forward = forward
+            op.output_gradient = pointer(output_gradient, "output_gradient")
+            write_gradients(op, gradients)
+            for name, pair in weights.items():
+                weight, bias = pair if isinstance(pair, (tuple, list)) else (pair, None)
+                write_gradients(getattr(op, name), {"weight": weight, "bias": bias})
+            return int(lib.vka_plan_add_layer_backward(self._pointer, op))
 
         self.device._core.call(add)
 

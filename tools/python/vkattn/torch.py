@@ -20,6 +20,7 @@ from ._arrays import host_array
 from ._attention import upload
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
+from ._layer import Layer
 from ._options import AttentionOptions
 from ._plan import Plan
 from ._tensor import Tensor
@@ -31,6 +32,7 @@ __all__ = ["MultiheadAttention", "attention", "linear"]
 
 _NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _LEARNT = ("mask", "sink", "q_norm", "k_norm")  # options that can have a gradient
+_PROJECTIONS = ("query", "key", "value", "output")
 
 
 def _name(tensor: torch.Tensor, what: str) -> str:
@@ -175,6 +177,49 @@ def linear(
     return out
 
 
+class _Layer(torch.autograd.Function):
+    """Operands by name: inputs, weights and biases of projections, options that learn. key and value
+    may be named as the input that they are."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, device: Device, n_head: int, layout: str, options: Any, roles: Any, names: Any,
+        *given: Any,
+    ) -> torch.Tensor:
+        tensors = {name: _upload(device, x, name) for name, x in zip(names, given)}
+        weights: Any = {
+            name: (tensors[f"{name}.weight"], tensors.get(f"{name}.bias")) for name in _PROJECTIONS
+        }
+        layer = Layer(device, n_head=n_head, layout=layout, **weights)
+        query, key, value = (tensors[role] for role in roles)
+        operands = {"key": key, "value": value, **options}
+        operands.update((name, tensors[name]) for name in _LEARNT if name in tensors)
+        output = Tensor(device, (*query.shape[:2], layer.output_dim), query.dtype)
+        plan = Plan(device)
+        plan.layer(layer, query, output, **operands)
+        plan.finish().run()
+        plan.close()
+        ctx.vkattn = device, layer, query, output, operands, tensors, given
+        return _download(output, given[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        device, layer, query, output, operands, tensors, given = ctx.vkattn
+        wanted = _wanted(device, ctx.needs_input_grad[6:], tensors)
+        arguments: Any = {name: tensor for name, tensor in wanted.items() if "." not in name}
+        for name in _PROJECTIONS:
+            pair = (wanted.get(f"{name}.{part}_gradient") for part in ("weight", "bias"))
+            arguments[f"{name}_weights"] = tuple(pair)
+        plan = Plan(device)
+        plan.layer_backward(
+            layer, query, output, _upload(device, gradient, "gradient"), **operands, **arguments
+        )
+        plan.finish().run()
+        plan.close()
+        return *(None,) * 6, *_results(wanted, tensors, given)
+
+
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention whose products and attention run on a Vulkan device. Not with
     add_bias_kv or add_zero_attn; weights are not returned."""
@@ -197,41 +242,42 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 "MultiheadAttention: weights, bias_kv, zero_attn and inputs without a batch axis"
                 " are not supported here; vkattn.Layer has them without gradients"
             )
-        inputs = (query, key, value)
-        if not self.batch_first:
-            inputs = tuple(x.transpose(0, 1) for x in inputs)
-        projected = [
-            self._split(linear(x, weight, bias, device=self.vkattn_device))
-            for x, (weight, bias) in zip(inputs, self._projections())
-        ]
-        options: AttentionOptions = {}
+        options: dict[str, Any] = {}
+        given = {"query": query, "key": key, "value": value}
+        roles = ["query", "query" if key is query else "key"]
+        roles.append("query" if value is query else roles[1] if value is key else "value")
+        operands = {role: given[role] for role in dict.fromkeys(roles)}
+        operands.update(self._weights())
         if attn_mask is not None:
-            options["mask"] = _torch_mask(attn_mask)
+            learns = attn_mask.requires_grad
+            (operands if learns else options)["mask"] = _torch_mask(attn_mask)
         elif is_causal:
             options["causal"] = True
         if key_padding_mask is not None:
             options["key_padding_mask"] = key_padding_mask
         if self.training and self.dropout:
             options["dropout"] = self.dropout
-        context = attention(*projected, device=self.vkattn_device, **options)
-        out = linear(
-            context.transpose(1, 2).flatten(2),
-            self.out_proj.weight,
-            self.out_proj.bias,
-            device=self.vkattn_device,
+            options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
+        layout = "bsd" if self.batch_first else "sbd"
+        device = pick_device(self.vkattn_device)
+        out: torch.Tensor = _Layer.apply(
+            device, self.num_heads, layout, options, roles, tuple(operands), *operands.values()
         )
-        return (out if self.batch_first else out.transpose(0, 1)), None
+        return out, None
 
-    def _projections(self) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    def _weights(self) -> dict[str, torch.Tensor]:
         if self.in_proj_weight is None:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         else:
             weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        return list(zip(weights, biases))
-
-    def _split(self, x: torch.Tensor) -> torch.Tensor:
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+        named = {
+            **{f"{name}.weight": x for name, x in zip(_PROJECTIONS, weights)},
+            **{f"{name}.bias": x for name, x in zip(_PROJECTIONS, biases)},
+            "output.weight": self.out_proj.weight,
+            "output.bias": self.out_proj.bias,
+        }
+        return {name: x for name, x in named.items() if x is not None}
 
 
 def _torch_mask(mask: torch.Tensor) -> torch.Tensor:
