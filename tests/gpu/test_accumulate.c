@@ -40,7 +40,7 @@ static const struct product {
     {VKA_F16, VKA_F16, VKA_F16, 5, 33, 4096 + 64, true, false},
     {VKA_F16, VKA_F16, VKA_F16, 130, 72, 72, false, false},
     {VKA_BF16, VKA_BF16, VKA_BF16, 34, 65, 40, false, false},
-    {VKA_F16, VKA_I8, VKA_BF16, 4, 17, 96, false, false},
+    {VKA_F16, VKA_I8, VKA_BF16, 4, 70, 260, false, false},
     {VKA_BF16, VKA_BF16, VKA_BF16, 33, 2, 16519, false, true},
 };
 
