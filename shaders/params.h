@@ -65,6 +65,7 @@
 #define HIDDEN_BITS 0x80000000u
 
 /* ---- matmul: C[z][m][n] = alpha * sum over k of f(A[z][m][k]) * B[z'][n][k] + bias[n] ----------
+ * With SUMS_ADD that is added to C.
  * z is batch z / n_head and head z % n_head; z' is the same batch and head / group. Packed B:
  * float32 panels of neighbouring columns, [panel][k][column of the panel], padded with any value.
  * Where k is cut, a pass starts from the sums of the pass before: float32 [batch][n_head][m][n][2],
@@ -157,6 +158,7 @@ struct matmul_params {
 #define SUMS_OPEN 4u   /* the next pass continues the last group */
 #define SUMS_GROUPS 8u /* k is longer than a group */
 #define SUMS_SCALE 16u /* multiply each column by its scale */
+#define SUMS_ADD 32u   /* add to what C holds, after the bias */
 #define TILE_DEPTH 16
 #define FEW_TILE_ROWS 16                 /* sums of an invocation */
 #define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */
@@ -178,7 +180,8 @@ struct sum_params {
 };
 #define SUM_C_TYPE 0
 #define SUM_BIAS_TYPE 1 /* BIAS_NONE: no bias */
-#define SUM_SPECS 2
+#define SUM_ADD 2       /* add to what C holds */
+#define SUM_SPECS 3
 #define SUM_LANES 64
 
 /* ---- loop_probe: x = x * LOOP_PROBE_FACTOR + 1, n times. Buffers: 0 x ------------------------ */

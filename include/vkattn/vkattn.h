@@ -672,6 +672,10 @@ struct vka_linear_op {
     /* F32 [out], given iff weight is I8: row o of the weight is weight_scale[o] * weight[o][...].
      * The scale multiplies the sum. */
     struct vka_tensor *weight_scale;
+    /* Add to what output holds, as a residual connection does: output += f(input) weight^T + bias.
+     * The addition is in float32, before the result is rounded to the type of output. So the bits of
+     * a float32 output are those of this product into another tensor, followed by vka_binary_op. */
+    bool accumulate;
 };
 
 /* Add an operation to a plan that is not finished. Operations run in the order in which they were

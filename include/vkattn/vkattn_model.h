@@ -125,6 +125,27 @@ struct vka_binary_op {
 };
 VKA_API enum vka_status vka_plan_add_binary(struct vka_plan *plan, const struct vka_binary_op *op);
 
+/* ---- Convolution ----------------------------------------------------------------------------- */
+
+/* Convolution along the rows of input, as PyTorch's Conv1d, with features as the last axis:
+ * output[b][t] = f(bias + sum over j of weight[...][j] input[b][t * stride + j - padding_before]).
+ * Rows of padding are zeros. It is a linear operation on overlapping rows, with the same sums. */
+struct vka_conv1d_op {
+    size_t struct_size;
+    struct vka_tensor *input; /* [batch][length][in] */
+    /* [out][width][in], whose last two axes are one stretch: of PyTorch's [out][in][width] a permuted
+     * copy. */
+    struct vka_tensor *weight;
+    struct vka_tensor *bias; /* [out]; NULL: none */
+    uint32_t stride;         /* 0: 1 */
+    uint32_t padding_before, padding_after;
+    enum vka_activation activation; /* f; it takes what output holds, in place */
+    /* [batch][rows][out]: rows is (length + padding_before + padding_after - width) / stride + 1,
+     * rounded down */
+    struct vka_tensor *output;
+};
+VKA_API enum vka_status vka_plan_add_conv1d(struct vka_plan *plan, const struct vka_conv1d_op *op);
+
 /* ---- Rows by number -------------------------------------------------------------------------- */
 
 /* output[...] = scale * table[ids[...]], the rows of an embedding. An id outside the table gives a

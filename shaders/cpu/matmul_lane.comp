@@ -83,9 +83,10 @@ void store_row(uint r, uint row, uint column)
             float x = p.alpha * total[r][i];
             if (BIAS_TYPE != BIAS_NONE)
                 x += LOAD(bias_words, p.bias_offset + column + i, BIAS_TYPE);
-            STORE(c_words, index + i * p.c_col, C_TYPE, one_nan(x));
+            uint at = index + i * p.c_col;
+            STORE(c_words, at, C_TYPE, result_of(x, at));
             if ((SUMS & SUMS_KEEP) != 0)
-                c_words[index + i * p.c_col + 1] = floatBitsToUint(group[r][i]);
+                c_words[at + 1] = floatBitsToUint(group[r][i]);
         }
 }
 

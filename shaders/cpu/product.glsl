@@ -43,7 +43,7 @@ void store_product(uint row, uint column, float x, float group, float bias)
         x += bias;
     uint index = p.c_offset + product_batch() * p.c_batch + product_head() * p.c_head +
                  row * p.c_row + column * p.c_col;
-    STORE(c_words, index, C_TYPE, one_nan(x));
+    STORE(c_words, index, C_TYPE, result_of(x, index));
     if ((SUMS & SUMS_KEEP) != 0)
         c_words[index + 1] = floatBitsToUint(group);
 }

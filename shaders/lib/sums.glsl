@@ -1,5 +1,5 @@
 // Sums of a matrix product over blocks and groups of k, see MATMUL_BLOCK, and those that a pass has
-// from the pass before where the product is cut along k. The includer has matmul_params as `p`.
+// from the pass before where the product is cut along k. The includer has matmul_params as `p`, c_words and C_TYPE.
 //
 // A pass begins with a group, or continues one and ends with it or before. So blocks are counted
 // from the first k of the pass.
@@ -37,6 +37,16 @@ void add_exactly(inout float sum, inout float lost, float x)
     precise float error = (sum - (now - part)) + (x - part);
     sum = now;
     lost += error;
+}
+
+// What is stored of a result x at `index` of C. The addition rounds by itself, so that the bits are
+// those of a product that is stored as float32 and added by another kernel.
+float result_of(float x, uint index)
+{
+    precise float sum = one_nan(x);
+    if ((SUMS & SUMS_ADD) != 0)
+        sum = one_nan(sum + LOAD(c_words, index, C_TYPE));
+    return sum;
 }
 
 // Whether the block that ends at `k` ends a group that another follows.

@@ -276,8 +276,8 @@ void store_pair(uint c_base, uint row, uint column, vec2 x)
         x.x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
         x.y += LOAD(bias_words, p.bias_offset + column + (both ? 1 : 0), BIAS_TYPE);
     }
-    x = vec2(one_nan(x.x), one_nan(x.y));
     uint index = c_base + row * p.c_row + column * p.c_col;
+    x = vec2(result_of(x.x, index), result_of(x.y, index + (both ? p.c_col : 0)));
     if (C_TYPE != TYPE_F32 && both && p.c_col == 1 && (index & 1u) == 0) { // a whole word
         c_words[index >> 1] = C_TYPE == TYPE_F16
                                   ? f16_from_float(x.x) | f16_from_float(x.y) << 16

@@ -211,7 +211,7 @@ void main()
         if (BIAS_TYPE != BIAS_NONE)
             x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
         uint index = c_base + row * p.c_row + column * p.c_col;
-        STORE(c_words, index, C_TYPE, one_nan(x));
+        STORE(c_words, index, C_TYPE, result_of(x, index));
         if ((SUMS & SUMS_KEEP) != 0)
             c_words[index + 1] = floatBitsToUint(group[i]);
     }

@@ -9,6 +9,7 @@
 
 layout(constant_id = SUM_C_TYPE) const uint C_TYPE = 0;
 layout(constant_id = SUM_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
+layout(constant_id = SUM_ADD) const uint ADD = 0;
 
 layout(local_size_x = SUM_LANES) in;
 layout(binding = 0) readonly buffer Pieces { float pieces[]; };
@@ -31,5 +32,8 @@ void main()
         x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
     uint index = p.c_offset + z / p.n_head * p.c_batch + z % p.n_head * p.c_head + row * p.c_row +
                  column * p.c_col;
-    STORE(c_words, index, C_TYPE, one_nan(x));
+    precise float sum = one_nan(x); // the addition rounds by itself, see result_of in lib/sums.glsl
+    if (ADD != 0)
+        sum = one_nan(sum + LOAD(c_words, index, C_TYPE));
+    STORE(c_words, index, C_TYPE, sum);
 }

@@ -22,22 +22,20 @@ static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)
     return true;
 }
 
-enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
-                            const struct vka_tensor *weight, uint32_t panel,
-                            const struct vka_tensor *scale, const struct vka_tensor *bias,
-                            bool relu, const struct vka_tensor *output)
+enum vka_status plan_linear(struct vka_plan *plan, const struct linear *linear)
 {
     struct matmul_op op = {
-        .name = name,
-        .a = tensor_rank4(input),
-        .b = tensor_rank4(weight),
-        .panel = panel,
-        .scale = scale,
-        .c = tensor_rank4(output),
-        .bias = bias,
+        .name = linear->name,
+        .a = tensor_rank4(linear->input),
+        .b = tensor_rank4(linear->weight),
+        .panel = linear->panel,
+        .scale = linear->scale,
+        .c = tensor_rank4(linear->output),
+        .bias = linear->bias,
         .group = 1,
         .alpha = 1,
-        .relu = relu,
+        .relu = linear->relu,
+        .accumulate = linear->accumulate,
     };
     /* Dense tensors [batch][n] are batch * n rows of one product. */
     if (merge_axis(&op.a.shape, &op.c.shape, 1))
@@ -101,8 +99,14 @@ static enum vka_status add_linear(struct vka_plan *plan, const struct vka_linear
 {
     enum vka_status status = VKA_OK;
     TRY(check(plan, op));
-    TRY(plan_linear(plan, "linear", op->input, op->weight, 0, op->weight_scale, op->bias,
-                    op->relu_input, op->output));
+    TRY(plan_linear(plan, &(struct linear){.name = "linear",
+                                           .input = op->input,
+                                           .weight = op->weight,
+                                           .scale = op->weight_scale,
+                                           .bias = op->bias,
+                                           .relu = op->relu_input,
+                                           .accumulate = op->accumulate,
+                                           .output = op->output}));
     TRY(plan_count_nonfinite(plan, "output", op->output));
 fail:
     return status;

@@ -4,11 +4,15 @@
 
 #include "op/matmul/matmul.h"
 
-/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias; leading axes are equal. panel
- * and scale: of the weight, see matmul_op. */
-enum vka_status plan_linear(struct vka_plan *plan, const char *name, const struct vka_tensor *input,
-                            const struct vka_tensor *weight, uint32_t panel,
-                            const struct vka_tensor *scale, const struct vka_tensor *bias,
-                            bool relu, const struct vka_tensor *output);
+/* output[...][out] = f(input[...][in]) weight[out][in]^T + bias; leading axes are equal. */
+struct linear {
+    const char *name;
+    const struct vka_tensor *input, *weight;
+    uint32_t panel;                        /* of the weight, see matmul_op */
+    const struct vka_tensor *scale, *bias; /* NULL: none */
+    bool relu, accumulate;                 /* see matmul_op */
+    const struct vka_tensor *output;
+};
+enum vka_status plan_linear(struct vka_plan *plan, const struct linear *linear);
 
 #endif

@@ -1,5 +1,6 @@
 /* Element-wise functions, sums and products, with broadcasting. */
 #include "core/dtype.h"
+#include "op/map.h"
 #include "op/axes.h"
 #include "op/check.h"
 #include "op/matmul/matmul.h"
@@ -123,6 +124,14 @@ static enum vka_status check(struct vka_plan *plan, const char *caller, const ch
     ENSURE_ARG(whole, "%s: output %s is larger than what its inputs broadcast to", caller,
                shape_text(&y->shape, want));
     return axes_check_in_place(device, caller, "output", y, others, 2, 2);
+}
+
+enum vka_status plan_activate(struct vka_plan *plan, enum vka_activation function,
+                              const struct vka_tensor *tensor)
+{
+    struct map map = {.name = "activation", .multiply = true, .function = function, .alpha = 1};
+    map.x = map.y = tensor_rank4(tensor);
+    return add_map(plan, &map);
 }
 
 static enum vka_status add_activation(struct vka_plan *plan, const struct vka_activation_op *op)

@@ -223,6 +223,10 @@ enum vka_status weights_apply(struct vka_plan *plan, const char *name, const str
     struct vka_tensor bias = w->bias;
     if (bias.storage)
         bias = tensor_part(&w->bias, 0, w->first[first], width);
-    return plan_linear(plan, name, input, &weight, w->panel, NULL, bias.storage ? &bias : NULL,
-                       false, output);
+    return plan_linear(plan, &(struct linear){.name = name,
+                                              .input = input,
+                                              .weight = &weight,
+                                              .panel = w->panel,
+                                              .bias = bias.storage ? &bias : NULL,
+                                              .output = output});
 }

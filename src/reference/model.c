@@ -20,6 +20,24 @@ void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const 
     }
 }
 
+void ref_conv1d(const struct ref_conv1d *c, const double *x, const double *w, const double *bias,
+                double *y)
+{
+    for (size_t i = 0; i < c->batch * c->rows * c->out; i++) {
+        size_t o = i % c->out, t = i / c->out % c->rows, b = i / c->out / c->rows;
+        double sum = bias ? bias[o] : 0;
+        for (size_t j = 0; j < c->width; j++) {
+            size_t row = t * c->stride + j; /* of the padded input */
+            if (row < c->before || row >= c->before + c->length)
+                continue;
+            for (size_t f = 0; f < c->in; f++)
+                sum += x[(b * c->length + row - c->before) * c->in + f] *
+                       w[(o * c->width + j) * c->in + f];
+        }
+        y[i] = ref_activation(c->activation, 1, sum);
+    }
+}
+
 void ref_merge(const double *const *parts, const double *const *l, size_t n_part, size_t rows,
                size_t n, double *y, double *log_sum)
 {

@@ -15,6 +15,15 @@ void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const 
 void ref_merge(const double *const *parts, const double *const *l, size_t n_part, size_t rows,
                size_t n, double *y, double *log_sum);
 
+/* y[batch][rows][out] as vka_conv1d_op says, of x[batch][length][in], w[out][width][in] and
+ * bias[out], which may be NULL. */
+struct ref_conv1d {
+    size_t batch, length, in, width, out, stride, before, rows;
+    enum vka_activation activation;
+};
+void ref_conv1d(const struct ref_conv1d *c, const double *x, const double *w, const double *bias,
+                double *y);
+
 /* The function at x. */
 double ref_activation(enum vka_activation kind, double alpha, double x);
 

@@ -19,6 +19,7 @@ struct problem {
     bool causal, log_sum;                            /* log_sum: with log_sum_exp */
     uint32_t m, n, k;                                /* linear, where m is not 0 */
     enum vka_dtype weight;                           /* of linear, where it is quantised; else 0 */
+    bool accumulate;                                 /* of linear */
     enum vka_dtype cache; /* of keys and values, where they are quantised; else 0 */
 };
 
@@ -66,8 +67,8 @@ static enum vka_status plan_linear_problem(struct vka_plan *plan, const struct p
     TRY(vka_tensor_create(device, p->weight ? p->weight : p->dtype, 2,
                           (const uint32_t[]){p->n, p->k}, &weight));
     TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->m, p->n}, &output));
-    TRY(vka_plan_add_linear(
-        plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight, .output = output)));
+    TRY(vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight,
+                                           .output = output, .accumulate = p->accumulate)));
 fail:
     vka_tensor_destroy(&input);
     vka_tensor_destroy(&weight);
@@ -114,6 +115,16 @@ static bool list_linear(struct vka_device *device, enum vka_dtype dtype, uint32_
     struct problem p = {.dtype = dtype, .m = m, .n = n, .k = k};
     snprintf(p.name, sizeof p.name, "linear %s %" PRIu32 "x%" PRIu32 "x%" PRIu32,
              vka_dtype_name(dtype), m, n, k);
+    return list_problem(device, &p, list);
+}
+
+/* A residual connection. */
+static bool list_accumulated(struct vka_device *device, enum vka_dtype dtype, uint32_t m,
+                             struct pipeline_list *list)
+{
+    struct problem p = {.dtype = dtype, .m = m, .n = ROW_WIDTH, .k = ROW_WIDTH, .accumulate = true};
+    snprintf(p.name, sizeof p.name, "linear %s %" PRIu32 "x%dx%d added", vka_dtype_name(dtype), m,
+             ROW_WIDTH, ROW_WIDTH);
     return list_problem(device, &p, list);
 }
 
@@ -354,6 +365,8 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
             ok &= list_linear(device, dtype, size, size, size, list);
         for (uint32_t rows = 1; rows <= 32; rows *= 2)
             ok &= list_linear(device, dtype, rows, ROW_WIDTH, ROW_WIDTH, list);
+        ok &= list_accumulated(device, dtype, 1, list);
+        ok &= list_accumulated(device, dtype, 512, list);
         static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K};
         for (size_t w = 0; w < COUNTOF(weights); w++)
             ok &= list_quantised(device, dtype, weights[w], 1, list);

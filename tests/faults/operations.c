@@ -4,6 +4,7 @@
 
 #include <op/cache/cache.h>
 #include <selftest/known_problem.h>
+#include <vkattn/vkattn_model.h>
 #include <vkattn/vkattn_train.h>
 
 #include <math.h>
@@ -199,6 +200,34 @@ fail:
     return status;
 }
 
+/* A convolution whose rows are padded: of zeros as weights, with a bias of ones. */
+static enum vka_status convolve(struct vka_device *device, int unused, bool *right)
+{
+    (void)unused;
+    enum vka_status status = VKA_OK;
+    struct objects o = {.device = device};
+    enum { LENGTH = 7, IN = 3, WIDTH = 3, OUT = 5, ROWS = 4 };
+    static const uint32_t shapes[][3] = {{1, LENGTH, IN}, {OUT, WIDTH, IN}, {1, ROWS, OUT}, {OUT}};
+    float ones[LENGTH * IN], zeros[OUT * WIDTH * IN] = {0};
+    for (size_t i = 0; i < COUNTOF(ones); i++)
+        ones[i] = 1;
+    for (; o.n_tensor < COUNTOF(shapes); o.n_tensor++)
+        TRY(vka_tensor_create(device, VKA_F32, o.n_tensor < 3 ? 3 : 1, shapes[o.n_tensor],
+                              &o.tensor[o.n_tensor]));
+    TRY(vka_tensor_write(o.tensor[0], ones, sizeof ones));
+    TRY(vka_tensor_write(o.tensor[1], zeros, sizeof zeros));
+    TRY(vka_tensor_write(o.tensor[3], ones, OUT * sizeof *ones));
+    TRY(vka_plan_create(device, NULL, &o.plan));
+    TRY(vka_plan_add_conv1d(o.plan, VKA_INFO(vka_conv1d_op, .input = o.tensor[0],
+                                             .weight = o.tensor[1], .bias = o.tensor[3],
+                                             .stride = 2, .padding_before = 1, .padding_after = 1,
+                                             .activation = VKA_RELU, .output = o.tensor[2])));
+    TRY(run_to_ones(&o, o.tensor[2], right));
+fail:
+    drop(&o);
+    return status;
+}
+
 /* The buffer of one tensor as another. */
 static enum vka_status wrap_buffer(struct vka_device *device, int unused, bool *right)
 {
@@ -337,6 +366,7 @@ static const struct operation operations[] = {
     {"a fork", fork_cache, 0, 0},
     {"a fork of pages", fork_cache, 16, 0},
     {"a part of words", write_part, 0, 0},
+    {"a convolution", convolve, 0, 0},
     {"a buffer wrapped", wrap_buffer, 0, 0},
     {"rates of fused attention", measure_rates, VKA_PATH_FUSED, 80},
     {"rates of attention", measure_rates, VKA_PATH_UNFUSED, 80},

@@ -90,10 +90,13 @@ static struct vka_tensor *pick(struct input *in, struct vka_tensor *const *tenso
 
 static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_tensor *const *t)
 {
-    if (next(in) % 2)
-        return vka_plan_add_linear(
-            plan, VKA_INFO(vka_linear_op, .input = pick(in, t), .weight = pick(in, t),
-                           .bias = pick(in, t), .output = pick(in, t), .relu_input = next(in) % 2));
+    if (next(in) % 2) {
+        unsigned flags = next(in);
+        return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = pick(in, t),
+                                                  .weight = pick(in, t), .bias = pick(in, t),
+                                                  .output = pick(in, t), .relu_input = flags & 1,
+                                                  .accumulate = flags >> 1 & 1));
+    }
     struct vka_attention_op op = {
         .struct_size = sizeof op,
         .q = pick(in, t),

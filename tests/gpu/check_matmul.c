@@ -73,23 +73,25 @@ struct matmul_case {
     uint32_t batch, n_head, group, m, n, k;
     struct mix mix;
     const struct named_layout *a_layout, *b_layout, *c_layout;
-    bool shared_b; /* one B for all batch elements: stride 0 */
+    bool shared_b;   /* one B for all batch elements: stride 0 */
+    bool accumulate; /* to C, which is filled from `start` */
     float alpha;
-    struct operand a, b, bias, c;
+    struct operand a, b, bias, c, start;
     double *want; /* [batch][n_head][m][n] */
 };
 
 static void print_case(const struct matmul_case *t, char text[CASE_TEXT])
 {
-    snprintf(text, CASE_TEXT,
-             "%ux%ux%u, batch %u, heads %u by %u, %s*%s->%s, bias %s%s%s%s, alpha %g, a %s, b %s, "
-             "c %s",
-             t->m, t->n, t->k, t->batch, t->n_head, t->group, vka_dtype_name(t->mix.a),
-             vka_dtype_name(t->mix.b), vka_dtype_name(t->mix.c),
-             t->mix.bias == NO_BIAS ? "none" : vka_dtype_name(t->mix.bias),
-             t->mix.relu ? ", relu" : "", t->mix.hidden ? ", hidden" : "",
-             t->shared_b ? ", one b" : "", (double)t->alpha, t->a_layout->name, t->b_layout->name,
-             t->c_layout->name);
+    snprintf(
+        text, CASE_TEXT,
+        "%ux%ux%u, batch %u, heads %u by %u, %s*%s->%s, bias %s%s%s%s%s, alpha %g, a %s, b %s, "
+        "c %s",
+        t->m, t->n, t->k, t->batch, t->n_head, t->group, vka_dtype_name(t->mix.a),
+        vka_dtype_name(t->mix.b), vka_dtype_name(t->mix.c),
+        t->mix.bias == NO_BIAS ? "none" : vka_dtype_name(t->mix.bias), t->mix.relu ? ", relu" : "",
+        t->mix.hidden ? ", hidden" : "", t->shared_b ? ", one b" : "",
+        t->accumulate ? ", added" : "", (double)t->alpha, t->a_layout->name, t->b_layout->name,
+        t->c_layout->name);
 }
 
 /* With ALIGN replaced by what aligns an axis of `size`. */
@@ -119,6 +121,9 @@ static enum vka_status create(struct vka_device *device, struct matmul_case *t)
     if (status == VKA_OK)
         status = operand_create(device, t->mix.c, 4,
                                 (const uint32_t[]){t->batch, t->n_head, t->m, t->n}, &c, &t->c);
+    if (status == VKA_OK && t->accumulate)
+        status = operand_create(device, t->mix.c, 4,
+                                (const uint32_t[]){t->batch, t->n_head, t->m, t->n}, &c, &t->start);
     t->want = calloc((size_t)t->batch * t->n_head * t->m * t->n, sizeof *t->want);
     return status == VKA_OK && !t->want ? VKA_OUT_OF_HOST_MEMORY : status;
 }
@@ -129,6 +134,7 @@ static void destroy(struct matmul_case *t)
     operand_destroy(&t->b);
     operand_destroy(&t->bias);
     operand_destroy(&t->c);
+    operand_destroy(&t->start);
     free(t->want);
 }
 
@@ -157,21 +163,22 @@ static void oracle(struct matmul_case *t)
                    t->m, t->k, t->n, t->mix.relu, want);
         for (size_t i = 0; i < c_size; i++)
             want[i] = (double)t->alpha * want[i] +
-                      (t->mix.bias == NO_BIAS ? 0 : t->bias.values[i % t->n]);
+                      (t->mix.bias == NO_BIAS ? 0 : t->bias.values[i % t->n]) +
+                      (t->accumulate ? t->start.values[z * c_size + i] : 0);
     }
 }
 
 static enum vka_status fill(struct matmul_case *t, struct rng *rng)
 {
-    struct operand *inputs[] = {&t->a, &t->b, &t->bias};
+    struct operand *inputs[] = {&t->a, &t->b, &t->bias, &t->start};
     bool *poisoned = calloc(t->k, sizeof *poisoned);
     enum vka_status status = poisoned ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         for (size_t j = 0; j < inputs[i]->count; j++) /* around a mean: few sums cancel out */
             inputs[i]->values[j] = rng_uniform(rng, i == 0 ? -1 : -0.5, 1.5);
     if (status == VKA_OK && t->mix.hidden)
         hide(t, poisoned, rng);
-    for (size_t i = 0; i < 3 && status == VKA_OK; i++)
+    for (size_t i = 0; i < 4 && status == VKA_OK; i++)
         if (inputs[i]->view)
             status = operand_write(inputs[i]);
     if (status == VKA_OK) { /* what is hidden counts as 0 */
@@ -196,13 +203,18 @@ static enum vka_status add(struct vka_plan *plan, const struct matmul_case *t)
         .alpha = t->alpha,
         .relu = t->mix.relu,
         .hidden = t->mix.hidden,
+        .accumulate = t->accumulate,
     };
     if (t->shared_b) {
         op.b.shape.size[0] = t->batch;
         op.b.shape.stride[0] = 0;
     }
     enum vka_status status = plan_begin(plan, __func__, &mark);
-    return status == VKA_OK ? plan_end(plan, mark, plan_matmul(plan, &op)) : status;
+    if (status != VKA_OK)
+        return status;
+    if (t->accumulate)
+        status = plan_copy(plan, "copy", t->start.view, t->c.view);
+    return plan_end(plan, mark, status == VKA_OK ? plan_matmul(plan, &op) : status);
 }
 
 /* Bytes that a block of k of packed B takes: a longer k has to be cut, within a group too. */
@@ -261,6 +273,7 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
         .b_layout = &layouts[rng_next(&c->rng) % LAYOUTS],
         .c_layout = &layouts[rng_next(&c->rng) % LAYOUTS],
         .shared_b = rng_chance(&c->rng, 20),
+        .accumulate = rng_chance(&c->rng, 20),
         .alpha = rng_chance(&c->rng, 50) ? 1.0f : (float)rng_uniform(&c->rng, 0.1, 2),
     };
 }

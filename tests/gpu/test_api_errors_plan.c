@@ -89,6 +89,8 @@ static void linear_overlaps(void **state)
            op.output = world_strided(w, store, 0, 3, y, y_strides)); /* by one */
     LINEAR("output", op.input = square, op.weight = square, op.output = square);
     LINEAR("output", op.input = T(VKA_F32, 4, 4), op.weight = square, op.output = square);
+    LINEAR("output", op.input = square, op.weight = T(VKA_F32, 4, 4), op.output = square,
+           op.accumulate = true);
     LINEAR("output", op.output = world_strided(w, store, 0, 3, y, repeat));
     LINEAR("output", op.output = world_strided(w, store, 0, 3, y, crossing));
     /* Side by side is no overlap, nor are rows that lie between others. */

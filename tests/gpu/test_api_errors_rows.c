@@ -349,12 +349,71 @@ static void merge(void **state)
     assert_int_equal(vka_plan_add_merge(w->plan, &good.op), VKA_OK);
 }
 
+/* [2][7][3], padded by 1 row, to [2][4][5]. */
+static struct vka_conv1d_op good_conv1d(struct world *w)
+{
+    return *VKA_INFO(vka_conv1d_op, .input = T(VKA_F16, 2, 7, 3), .weight = T(VKA_F32, 5, 3, 3),
+                     .bias = T(VKA_F32, 5), .stride = 2, .padding_before = 1, .padding_after = 1,
+                     .output = T(VKA_F32, 2, 4, 5));
+}
+
+#define CONV1D(word, ...)                                            \
+    do {                                                             \
+        struct vka_conv1d_op op = good_conv1d(w);                    \
+        __VA_ARGS__;                                                 \
+        FAILS(VKA_INVALID, word, vka_plan_add_conv1d(w->plan, &op)); \
+    } while (0)
+
+static void conv1d(void **state)
+{
+    struct world *w = *state;
+    const struct vka_conv1d_op good = good_conv1d(w);
+    const size_t sizes[] = WRONG_SIZES(vka_conv1d_op);
+    const uint32_t three[] = {5, 3, 3}, bias[] = {5};
+    struct vka_tensor *store = T(VKA_F32, 100);
+    FAILS(VKA_INVALID, NULL, vka_plan_add_conv1d(NULL, &good));
+    FAILS(VKA_INVALID, "op", vka_plan_add_conv1d(w->plan, NULL));
+    for (size_t i = 0; i < COUNTOF(sizes); i++)
+        CONV1D("struct_size", op.struct_size = sizes[i]);
+    CONV1D("input", op.input = NULL);
+    CONV1D("weight", op.weight = NULL);
+    CONV1D("output", op.output = NULL);
+    CONV1D("input", op.input = FOREIGN(VKA_F16, 2, 7, 3));
+    CONV1D("weight", op.weight = FOREIGN(VKA_F32, 5, 3, 3));
+    CONV1D("bias", op.bias = FOREIGN(VKA_F32, 5));
+    CONV1D("output", op.output = FOREIGN(VKA_F32, 2, 4, 5));
+    CONV1D("input", op.input = T(VKA_I32, 2, 7, 3));
+    CONV1D("weight", op.weight = T(VKA_Q8_0, 5, 3, 32));
+    CONV1D("bias", op.bias = T(VKA_I32, 5));
+    CONV1D("output", op.output = T(VKA_BOOL, 2, 4, 5));
+    CONV1D("input", op.input = T(VKA_F32, 7, 3));
+    CONV1D("input", op.input = T(VKA_F32, 1, 2, 7, 3));
+    CONV1D("weight", op.input = T(VKA_F32, 2, 7, 4));
+    CONV1D("weight", op.weight = T(VKA_F32, 5, 9));
+    CONV1D("stretch", op.weight = world_strided(w, store, 0, 3, three, (uint64_t[]){9, 1, 3}));
+    CONV1D("bias", op.bias = T(VKA_F32, 4));
+    CONV1D("bias", op.bias = world_strided(w, store, 0, 1, bias, (uint64_t[]){2}));
+    CONV1D("rows", op.weight = T(VKA_F32, 5, 10, 3));
+    CONV1D("rows", op.padding_before = INT32_MAX);
+    CONV1D("rows", op.padding_before = op.padding_after = UINT32_MAX);
+    CONV1D("output", op.output = T(VKA_F32, 2, 5, 5));
+    CONV1D("output", op.output = T(VKA_F32, 2, 4, 3));
+    CONV1D("output", op.output = T(VKA_F32, 1, 4, 5));
+    CONV1D("output", op.stride = 3);
+    CONV1D("activation", op.activation = VKA_ACTIVATION_COUNT);
+    CONV1D("shares",
+           op.input = world_strided(w, store, 39, 3, (uint32_t[]){2, 7, 3}, (uint64_t[]){21, 3, 1}),
+           op.output =
+               world_strided(w, store, 0, 3, (uint32_t[]){2, 4, 5}, (uint64_t[]){20, 5, 1}));
+    assert_int_equal(vka_plan_add_conv1d(w->plan, &good), VKA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gather), cmocka_unit_test(scatter), cmocka_unit_test(rotary),
         cmocka_unit_test(argmax), cmocka_unit_test(sample),  cmocka_unit_test(pool),
-        cmocka_unit_test(merge),
+        cmocka_unit_test(merge),  cmocka_unit_test(conv1d),
     };
     return cmocka_run_group_tests(tests, world_create, world_destroy);
 }

@@ -140,8 +140,13 @@ def test_views_and_linear(device, rng):
     given, out = device.tensor(x), device.empty((3, 4))
     plan = vkattn.Plan(device)
     plan.linear(given, device.tensor(w), out, bias=device.tensor(bias), relu_input=True)
+    residual = device.tensor(np.full((3, 4), 7.5, np.float32))
+    plan.linear(given, device.tensor(w), residual, accumulate=True)
     plan.finish().run()
     np.testing.assert_allclose(np.asarray(out), np.maximum(x, 0) @ w.T + bias, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(residual), 7.5 + x @ w.T, rtol=1e-5, atol=1e-5)
+    plan.run()  # adds once more
+    np.testing.assert_allclose(np.asarray(residual), 7.5 + 2 * x @ w.T, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(given.permute(1, 0).read(), x.T)
     np.testing.assert_array_equal(given.slice(1, 2, 3).read(), x[:, 2:5])
     np.testing.assert_array_equal(given.reshape(5, 6).read(), x.reshape(5, 6))

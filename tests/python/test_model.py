@@ -92,6 +92,27 @@ def test_rows(device, rng):
     )
 
 
+@pytest.mark.parametrize("stride, padding", [(1, 1), (2, 1), (3, (0, 2)), (1, 4)])
+def test_conv1d(device, rng, stride, padding):
+    x = rng.standard_normal((2, 7, 5), np.float32)
+    w, bias = rng.standard_normal((4, 3, 5), np.float32), rng.standard_normal(4, np.float32)
+    pair = (padding, padding) if isinstance(padding, int) else padding
+    padded = np.pad(x.astype(np.float64), ((0, 0), pair, (0, 0)))
+    rows = (padded.shape[1] - 3) // stride + 1
+    windows = np.stack([padded[:, t * stride : t * stride + 3] for t in range(rows)], axis=1)
+    want = np.einsum("btjf,ojf->bto", windows, w) + bias
+    given, weight, added = device.tensor(x), device.tensor(w), device.tensor(bias)
+    y, z = device.empty(want.shape), device.empty(want.shape)
+
+    def add(plan):
+        plan.conv1d(given, weight, y, bias=added, stride=stride, padding=padding)
+        plan.conv1d(given, weight, z, stride=stride, padding=padding, activation="relu")
+
+    run(device, add)
+    np.testing.assert_allclose(y.read(), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(z.read(), np.maximum(want - bias, 0), rtol=1e-5, atol=1e-5)
+
+
 def test_rotary(device, rng):
     x = rng.standard_normal((1, 2, 3, 4), np.float32)
     given, out = device.tensor(x), device.empty(x.shape)

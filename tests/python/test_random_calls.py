@@ -79,6 +79,7 @@ class Walk:
             lambda: plan.argmax(t(), t()),
             lambda: plan.sample(t(), t(), top_k=self.number(), step=self.pick()),
             lambda: plan.pool(t(), t(), mask=self.pick(), lengths=self.pick()),
+            lambda: plan.conv1d(t(), t(), t(), bias=self.pick(), stride=self.number()),
             lambda: plan.merge([t(), t()], [t(), t()], t(), log_sum_exp=self.pick()),
             lambda: plan.finish(),
             lambda: plan.run(float(rng.choice([30, 30, -1]))),

@@ -50,25 +50,36 @@ static struct vka_tensor *heads_of(struct builder *b, struct vka_tensor *tensor,
     return t ? *t : NULL;
 }
 
+static void add_linear(struct builder *b, struct vka_tensor *input, struct vka_tensor *weight,
+                       bool accumulate, struct vka_tensor *output)
+{
+    if (b->status == VKA_OK)
+        b->status = vka_plan_add_linear(b->program->plan,
+                                        VKA_INFO(vka_linear_op, .input = input, .weight = weight,
+                                                 .output = output, .accumulate = accumulate));
+}
+
+/* output = input weight^T */
 static void linear(struct builder *b, struct vka_tensor *input, struct vka_tensor *weight,
                    struct vka_tensor *output)
 {
-    if (b->status == VKA_OK)
-        b->status =
-            vka_plan_add_linear(b->program->plan, VKA_INFO(vka_linear_op, .input = input,
-                                                           .weight = weight, .output = output));
+    add_linear(b, input, weight, false, output);
 }
 
-/* output = norm(x), after x += added unless that is NULL. */
+/* x += input weight^T */
+static void residual(struct builder *b, struct vka_tensor *input, struct vka_tensor *weight,
+                     struct vka_tensor *x)
+{
+    add_linear(b, input, weight, true, x);
+}
+
 static void norm(struct builder *b, const struct llama *m, struct vka_tensor *x,
-                 struct vka_tensor *added, struct vka_tensor *weight, struct vka_tensor *output)
+                 struct vka_tensor *weight, struct vka_tensor *output)
 {
     if (b->status == VKA_OK)
-        b->status = vka_plan_add_norm(
-            b->program->plan,
-            VKA_INFO(vka_norm_op, .epsilon = m->epsilon, .input = added ? added : x,
-                     .residual = added ? x : NULL, .sum = added ? x : NULL, .weight = weight,
-                     .output = output));
+        b->status = vka_plan_add_norm(b->program->plan,
+                                      VKA_INFO(vka_norm_op, .epsilon = m->epsilon, .input = x,
+                                               .weight = weight, .output = output));
 }
 
 static void gather(struct builder *b, struct vka_tensor *table, struct vka_tensor *ids,
@@ -81,7 +92,7 @@ static void gather(struct builder *b, struct vka_tensor *table, struct vka_tenso
 
 /* Rows between the operations, shared by all blocks. */
 struct rows {
-    struct vka_tensor *x, *added, *normed;      /* [1][rows][width] */
+    struct vka_tensor *x, *normed;              /* [1][rows][width] */
     struct vka_tensor *q, *k, *v, *context;     /* projections */
     struct vka_tensor *qh, *kh, *vh, *contexth; /* the same by heads */
     struct vka_tensor *gate, *up;               /* [1][rows][ffn_width] */
@@ -91,7 +102,6 @@ static struct rows make_rows(struct builder *b, const struct llama *m)
 {
     uint32_t heads = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim;
     struct rows r = {.x = rows_of(b, m->width),
-                     .added = rows_of(b, m->width),
                      .normed = rows_of(b, m->width),
                      .q = rows_of(b, heads),
                      .k = rows_of(b, kv),
@@ -110,7 +120,7 @@ static void add_block(struct builder *b, const struct llama *m, uint32_t i, cons
                       struct vka_cache *cache)
 {
     const struct llama_block *w = &m->blocks[i];
-    norm(b, m, r->x, i ? r->added : NULL, w->attn_norm, r->normed);
+    norm(b, m, r->x, w->attn_norm, r->normed);
     linear(b, r->normed, w->q, r->q);
     linear(b, r->normed, w->k, r->k);
     linear(b, r->normed, w->v, r->v);
@@ -122,15 +132,15 @@ static void add_block(struct builder *b, const struct llama *m, uint32_t i, cons
                      .options.causal = true,
                      .options.rope = {
                          .dim = m->head_dim, .base = m->rope_base, .interleaved = m->interleaved}));
-    linear(b, r->context, w->o, r->added);
-    norm(b, m, r->x, r->added, w->ffn_norm, r->normed);
+    residual(b, r->context, w->o, r->x);
+    norm(b, m, r->x, w->ffn_norm, r->normed);
     linear(b, r->normed, w->gate, r->gate);
     linear(b, r->normed, w->up, r->up);
     if (b->status == VKA_OK)
         b->status = vka_plan_add_activation(
             b->program->plan, VKA_INFO(vka_activation_op, .kind = VKA_SILU, .input = r->gate,
                                        .multiplier = r->up, .output = r->gate));
-    linear(b, r->gate, w->down, r->added);
+    residual(b, r->gate, w->down, r->x);
 }
 
 /* The logits of the last row that counts, and the largest of them. */
@@ -140,7 +150,7 @@ static void add_end(struct builder *b, const struct llama *m, const struct rows 
     struct program *p = b->program;
     struct vka_tensor *row = make(b, VKA_F32, 2, (const uint32_t[]){1, m->width});
     struct vka_tensor *logits = make(b, VKA_F32, 2, (const uint32_t[]){1, m->n_token});
-    norm(b, m, r->x, r->added, m->norm, r->normed);
+    norm(b, m, r->x, m->norm, r->normed);
     struct vka_tensor *table = reshape(b, r->normed, 2, (const uint32_t[]){p->rows, m->width});
     gather(b, table, p->last, row);
     linear(b, row, m->head, logits);

@@ -147,6 +147,7 @@ static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmu
     first.part.keeps = job->choice->size.m == 0;
     first.part.open = first.part.keeps && half % MATMUL_GROUP != 0;
     first.alpha = 1;
+    first.accumulate = false;
     first.bias = first.scale = NULL;
     TRY(matmul_cut(plan, &first, job->choice, job->way));
     TRY(matmul_cut(plan, &rest, job->choice, job->way));
@@ -266,6 +267,8 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
         TRY(pack_a(plan, &op, coop || dtype_is_quantised(op.b.dtype) ? op.a.dtype : VKA_F32));
     if (c)
         TRY(plan_scratch(plan, op.c.dtype, given->c.shape.size, &op.c));
+    if (c && op.accumulate)
+        TRY(plan_copy(plan, "pack", &given->c, &op.c));
     TRY(matmul_add_pass(plan, &op, &choice));
     if (c)
         TRY(plan_copy(plan, "unpack", &op.c, &given->c));

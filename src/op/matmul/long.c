@@ -33,6 +33,7 @@ struct sum {
     const struct vka_tensor *bias;
     uint32_t n_piece, piece;
     float alpha;
+    bool accumulate;
 };
 
 static struct work sum_work(uint32_t n_piece, const uint32_t size[4])
@@ -73,6 +74,7 @@ static void make_sum(const struct vka_plan *plan, const void *job, const struct 
     pass->key = (struct pipeline_key){.kernel = KERNEL_sum_pieces, .n_spec = SUM_SPECS};
     pass->key.spec[SUM_C_TYPE] = c.dtype;
     pass->key.spec[SUM_BIAS_TYPE] = s->bias ? s->bias->dtype : BIAS_NONE;
+    pass->key.spec[SUM_ADD] = s->accumulate;
     plan_bind(plan, pass, 0, s->pieces, false, &p.offset);
     p.offset += (uint32_t)(first.shape.offset - s->pieces->shape.offset);
     plan_bind(plan, pass, 1, s->pieces, false, NULL);
@@ -127,6 +129,7 @@ static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op 
         struct matmul_op part = matmul_part_of_k(op, first, rest < TUNE_CHAIN ? rest : TUNE_CHAIN);
         part.c = piece_of(&pieces, op, i);
         part.bias = NULL;
+        part.accumulate = false;
         part.alpha = 1; /* but each piece has its columns multiplied by their scales */
         TRY(matmul_add_chain(plan, &part, choice));
     }
@@ -138,6 +141,7 @@ static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op 
         .n_piece = n,
         .piece = (uint32_t)count_c(op),
         .alpha = op->alpha,
+        .accumulate = op->accumulate,
     };
     TRY(add_sums(plan, &sum));
     plan_scratch_free(plan, &pieces);

@@ -98,7 +98,7 @@ static uint32_t sums_of(const struct matmul_op *op)
     const struct matmul_part *part = &op->part;
     return (op->scale ? SUMS_SCALE : 0) | (part->sums.storage ? SUMS_LOAD : 0) |
            (part->keeps ? SUMS_KEEP : 0) | (part->open ? SUMS_OPEN : 0) |
-           (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
+           (op->accumulate ? SUMS_ADD : 0) | (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
 }
 
 /* matmul_block reads float32, and is told what A was. */

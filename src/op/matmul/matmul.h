@@ -25,8 +25,9 @@ struct matmul_op {
     enum vka_dtype packed_a; /* type of a before it was packed, to which quantised b is rounded */
     uint32_t group;
     float alpha;
-    bool relu;   /* f(x) = max(x, 0) */
-    bool hidden; /* a comes from the softmax and may hold HIDDEN_BITS */
+    bool relu;       /* f(x) = max(x, 0) */
+    bool accumulate; /* c += ... */
+    bool hidden;     /* a comes from the softmax and may hold HIDDEN_BITS */
 };
 
 /* Adds the passes of a product, cut to fit the device and the budget. */

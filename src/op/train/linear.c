@@ -71,8 +71,10 @@ static enum vka_status add_input(struct vka_plan *plan, const struct vka_linear_
     const struct vka_tensor weight = tensor_transposed(op->weight);
     struct vka_tensor target;
     ENSURE(make_target(plan, &op->input_gradient, &target));
-    ENSURE(plan_linear(plan, "linear dx", op->output_gradient, &weight, 0, NULL, NULL, false,
-                       &target));
+    ENSURE(plan_linear(plan, &(struct linear){.name = "linear dx",
+                                              .input = op->output_gradient,
+                                              .weight = &weight,
+                                              .output = &target}));
     return finish(plan, "input_gradient", &op->input_gradient, &target,
                   op->relu_input ? op->input : NULL);
 }

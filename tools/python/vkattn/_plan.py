@@ -381,11 +381,14 @@ class Plan(TrainingOperations):
         *,
         bias: Tensor | None = None,
         relu_input: bool = False,
+        accumulate: bool = False,
     ) -> None:
         """Adds output = input weight^T + bias: input [...][in], weight [out][in], bias [out],
-        output [...][out]. relu_input: max(x, 0) on the input as it is read."""
+        output [...][out]. relu_input: max(x, 0) on the input as it is read. accumulate: add to
+        what output holds."""
         op = new_struct("vka_linear_op")
         op.relu_input = bool(relu_input)
+        op.accumulate = bool(accumulate)
 
         def add() -> int:
             op.input = pointer(input, "input")

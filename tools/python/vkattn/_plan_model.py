@@ -210,6 +210,31 @@ class ModelOperations(Child):
 
         self.device._core.call(add)
 
+    def conv1d(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        output: Tensor,
+        *,
+        bias: Tensor | None = None,
+        stride: int = 1,
+        padding: int | tuple[int, int] = 0,
+        activation: str = "identity",
+    ) -> None:
+        """Adds a convolution along the rows of input [batch][length][in] by weight
+        [out][width][in]; output [batch][rows][out]. padding: rows of zeros on each side, or before
+        and after. activation: as `activation`, of the result."""
+        before, after = (padding, padding) if isinstance(padding, int) else padding
+        self._add(
+            "conv1d",
+            {"input": input, "weight": weight, "bias": bias, "output": output},
+            ("bias",),
+            stride=stride,
+            padding_before=before,
+            padding_after=after,
+            activation=choose(ACTIVATIONS, activation, "activation"),
+        )
+
     def pool(
         self,
         input: Tensor,

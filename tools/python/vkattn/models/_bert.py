@@ -170,8 +170,7 @@ class Bert(Encoder):
         """The encoder's last rows [batch][rows][width]."""
         plan, width = graph.plan, self.width
         x = graph.gather(self.embedding, ids)
-        y, added, context = (graph.make(width) for _ in range(3))
-        q, k, v = (graph.make(width) for _ in range(3))
+        q, k, v, context = (graph.make(width) for _ in range(4))
         heads = [graph.heads(t, self.n_head) for t in (q, k, v, context)]
         inner = graph.make(self.inner)
         if self.types:
@@ -184,10 +183,10 @@ class Bert(Encoder):
             for by, output in zip(block.qkv, (q, k, v)):
                 graph.linear(x, by, output)
             graph.attention(*heads, kv_length=lengths)
-            graph.linear(context, block.o, added)
-            plan.norm(added, y, residual=x, **block.attn_norm)
-            graph.linear(y, block.up, inner)
+            graph.residual(context, block.o, x)
+            plan.norm(x, x, **block.attn_norm)
+            graph.linear(x, block.up, inner)
             plan.activation(inner, inner, self.activation)
-            graph.linear(inner, block.down, added)
-            plan.norm(added, x, residual=y, **block.norm)
+            graph.residual(inner, block.down, x)
+            plan.norm(x, x, **block.norm)
         return x

@@ -81,7 +81,7 @@ class GPT2(Decoder):
         assert inputs.positions is not None
         x = graph.gather(self.embedding, inputs.ids)
         plan.add(x, graph.gather(self.positions, inputs.positions), x)
-        added, normed = graph.make(width), graph.make(width)
+        normed = graph.make(width)
         qkv, context, inner = graph.make(3 * width), graph.make(width), graph.make(self.inner)
         q, k, v = (graph.heads(qkv.slice(2, i * width, width), self.n_head) for i in range(3))
         contexth = graph.heads(context, self.n_head)
@@ -100,14 +100,14 @@ class GPT2(Decoder):
                 causal=True,
                 scale=scale / (i + 1) if self.by_layer else scale,
             )
-            graph.linear(context, block.o, added)
-            plan.norm(added, normed, residual=x, sum=x, **block.ffn_norm)
+            graph.residual(context, block.o, x)
+            plan.norm(x, normed, **block.ffn_norm)
             graph.linear(normed, block.up, inner)
             plan.activation(inner, inner, self.activation)
-            graph.linear(inner, block.down, added)
+            graph.residual(inner, block.down, x)
             last = i + 1 == self.n_layer
             norm = self.norm if last else self.blocks[i + 1].attn_norm
-            plan.norm(added, normed, residual=x, sum=x, **norm)
+            plan.norm(x, normed, **norm)
         return normed
 
     def add_head(self, graph: Graph, rows: Tensor) -> Tensor:

@@ -63,6 +63,10 @@ class Graph:
         self.plan.linear(input, by.weight, output, bias=by.bias)
         return output
 
+    def residual(self, input: Tensor, by: Linear, x: Tensor) -> None:
+        """Adds the product to x."""
+        self.plan.linear(input, by.weight, x, bias=by.bias, accumulate=True)
+
     def gather(self, table: Tensor, ids: Tensor, **options: Any) -> Tensor:
         output = self.device.empty((*ids.shape, table.shape[1]))
         self.plan.gather(table, ids, output, **options)

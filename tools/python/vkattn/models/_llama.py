@@ -140,7 +140,7 @@ class Llama(Decoder):
         rope = self._rope(inputs.capacity)
         windows: list[dict[str, Any]] = [{"window": (w - 1, -1)} if w else {} for w in s.windows]
         x = graph.gather(self.embedding, inputs.ids)
-        added, normed = graph.make(s.width), graph.make(s.width)
+        normed = graph.make(s.width)
         q, context = (graph.make(s.n_head * s.head_dim) for _ in range(2))
         k, v = (graph.make(s.n_kv_head * s.head_dim) for _ in range(2))
         qh, contexth = (graph.heads(t, s.n_head) for t in (q, context))
@@ -163,15 +163,15 @@ class Llama(Decoder):
                 **windows[i],
                 **block.norms,
             )
-            graph.linear(context, block.o, added)
-            plan.norm(added, normed, weight=block.ffn_norm, epsilon=s.epsilon, residual=x, sum=x)
+            graph.residual(context, block.o, x)
+            plan.norm(x, normed, weight=block.ffn_norm, epsilon=s.epsilon)
             graph.linear(normed, block.gate, gate)
             graph.linear(normed, block.up, up)
             plan.activation(gate, gate, s.activation, multiplier=up)
-            graph.linear(gate, block.down, added)
+            graph.residual(gate, block.down, x)
             last = i + 1 == s.n_layer
             weight = self.norm if last else self.blocks[i + 1].attn_norm
-            plan.norm(added, normed, weight=weight, epsilon=s.epsilon, residual=x, sum=x)
+            plan.norm(x, normed, weight=weight, epsilon=s.epsilon)
         return normed
 
     def add_head(self, graph: Graph, rows: Tensor) -> Tensor:

@@ -113,14 +113,14 @@ class ModernBert(Encoder):
         """The encoder's last rows [batch][rows][width]."""
         plan, width = graph.plan, self.width
         x = graph.gather(self.embedding, ids)
-        y, added, context = (graph.make(width) for _ in range(3))
+        y, context = graph.make(width), graph.make(width)
         qkv, both = graph.make(3 * width), graph.make(2 * self.inner)
         q, k, v = (graph.heads(qkv.slice(2, i * width, width), self.n_head) for i in range(3))
         inner, gate = (both.slice(2, i * self.inner, self.inner) for i in range(2))
         plan.norm(x, x, **self.norm)
         for i, (block, kind) in enumerate(zip(self.blocks, self.kinds)):
             if i:
-                plan.norm(added, y, residual=x, sum=x, **block.attn_norm)
+                plan.norm(x, y, **block.attn_norm)
             graph.linear(y if i else x, block.qkv, qkv)
             graph.attention(
                 q,
@@ -131,10 +131,10 @@ class ModernBert(Encoder):
                 rope=self.ropes[kind],
                 window=self.windows[kind],
             )
-            graph.linear(context, block.o, added)
-            plan.norm(added, y, residual=x, sum=x, **block.norm)
+            graph.residual(context, block.o, x)
+            plan.norm(x, y, **block.norm)
             graph.linear(y, block.up, both)
             plan.activation(inner, inner, self.activation, multiplier=gate)
-            graph.linear(inner, block.down, added)
-        plan.norm(added, y, residual=x, **self.final_norm)
+            graph.residual(inner, block.down, x)
+        plan.norm(x, y, **self.final_norm)
         return y

@@ -88,7 +88,7 @@ class GPTNeoX(Decoder):
         plan, s = graph.plan, self.sizes
         rope = rope_of(self.rope_config, self.head_dim, inputs.capacity)
         x = graph.gather(self.embedding, inputs.ids)
-        added, more, normed, context = (graph.make(s.width) for _ in range(4))
+        normed, context = graph.make(s.width), graph.make(s.width)
         qkv, inner = graph.make(3 * s.width), graph.make(s.ffn_width)
         heads, dim = graph.heads(qkv, self.n_head), self.head_dim
         q, k, v = (heads.slice(3, i * dim, dim) for i in range(3))
@@ -107,19 +107,17 @@ class GPTNeoX(Decoder):
                 causal=True,
                 rope=rope,
             )
-            graph.linear(context, block.o, added)
-            if self.parallel:
+            if self.parallel:  # of x without what attention adds
                 plan.norm(x, normed, **block.ffn_norm)
-            else:
-                plan.norm(added, normed, residual=x, sum=x, **block.ffn_norm)
+            graph.residual(context, block.o, x)
+            if not self.parallel:
+                plan.norm(x, normed, **block.ffn_norm)
             graph.linear(normed, block.up, inner)
             plan.activation(inner, inner, self.activation)
-            graph.linear(inner, block.down, more)
-            if self.parallel:
-                plan.add(more, added, more)
+            graph.residual(inner, block.down, x)
             last = i + 1 == self.n_layer
             norm = self.norm if last else self.blocks[i + 1].attn_norm
-            plan.norm(more, normed, residual=x, sum=x, **norm)
+            plan.norm(x, normed, **norm)
         return normed
 
     def add_head(self, graph: Graph, rows: Tensor) -> Tensor:

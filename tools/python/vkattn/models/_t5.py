@@ -88,24 +88,21 @@ class T5Encoder(Encoder):
         table = self.biases[buckets(graph.rows, self.n_bucket, self.furthest)]
         mask = self.device.tensor(np.ascontiguousarray(table.transpose(2, 0, 1)[None]))
         x = graph.gather(self.embedding, ids)
-        y, added = graph.make(width), graph.make(width)
+        y = graph.make(width)
         q, k, v, context = (graph.make(self.n_head * self.head_dim) for _ in range(4))
         heads = [graph.heads(t, self.n_head) for t in (q, k, v, context)]
         inner = [graph.make(self.inner) for _ in range(1 + self.gated)]
-        for i, block in enumerate(self.blocks):
-            if i:
-                plan.norm(added, y, residual=x, sum=x, **block.attn_norm)
-            else:
-                plan.norm(x, y, **block.attn_norm)
+        for block in self.blocks:
+            plan.norm(x, y, **block.attn_norm)
             for by, output in zip(block.qkv, (q, k, v)):
                 graph.linear(y, by, output)
             graph.attention(*heads, mask=mask, scale=1.0, kv_length=lengths)
-            graph.linear(context, block.o, added)
-            plan.norm(added, y, residual=x, sum=x, **block.norm)
+            graph.residual(context, block.o, x)
+            plan.norm(x, y, **block.norm)
             for by, output in zip(block.up, inner):
                 graph.linear(y, by, output)
             multiplier = inner[1] if self.gated else None
             plan.activation(inner[0], inner[0], self.activation, multiplier=multiplier)
-            graph.linear(inner[0], block.down, added)
-        plan.norm(added, y, residual=x, **self.norm)
+            graph.residual(inner[0], block.down, x)
+        plan.norm(x, y, **self.norm)
         return y
