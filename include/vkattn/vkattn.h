@@ -225,10 +225,10 @@ VKA_API void vka_device_destroy(struct vka_device **device);
 /* Makes a lost device usable again. Once a call has returned DEVICE_LOST, every call that needs the
  * device returns it, until this function succeeds. All handles stay valid: plans give the same bits
  * as before, layers made with keep_weights have their weights, tensors have undefined contents,
- * caches are empty, and earlier tickets return DEVICE_LOST. Plans of layers made without
- * keep_weights return DEVICE_LOST from then on. On failure the device stays lost, and the call may
- * be repeated. INVALID (the device is not lost); UNSUPPORTED (the device, or memory that a tensor
- * wraps, is the application's); statuses of vka_device_create. */
+ * caches are empty, and earlier tickets return DEVICE_LOST. Plans of layers of host weights made
+ * without keep_weights return DEVICE_LOST from then on. On failure the device stays lost, and the
+ * call may be repeated. INVALID (the device is not lost); UNSUPPORTED (the device, or memory that a
+ * tensor wraps, is the application's); statuses of vka_device_create. */
 VKA_API enum vka_status vka_device_recover(struct vka_device *device);
 
 /* Why the last failed call on this device, or on anything made from it, failed: one sentence, ""
@@ -742,7 +742,8 @@ VKA_API enum vka_status vka_plan_pass(struct vka_plan *plan, size_t index,
  * asked for count too: -inf for hidden keys in scores of kind BIAS and for fully masked rows in
  * log_sum_exp, NaN in fully masked rows with VKA_MASKED_NAN. */
 struct vka_nonfinite_info {
-    const char *name;  /* "output", "scores", "log_sum_exp", "present_key" or "present_value" */
+    const char *name;  /* "output", "scores", "log_sum_exp", "present_key" or "present_value"; of
+                          operations of training the member, such as "loss" */
     uint64_t nan, inf; /* elements; inf of either sign */
 };
 

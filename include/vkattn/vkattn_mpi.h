@@ -138,7 +138,7 @@ struct vka_mpi_layer_info {
     uint32_t pieces;
     /* The whole layer. Only this rank's part of the arrays is read, so they may lie in a mapped
      * file; they may be unaligned. struct_size need not be filled in. keep_weights is UNSUPPORTED
-     * for HEADS with an output projection. */
+     * for HEADS with an output projection, and so are weights in tensors. */
     struct vka_layer_info layer;
 };
 

@@ -169,16 +169,17 @@ struct vka_linear_gradients {
  *
  * Projections, attention and its log-sum-exp are made again, in float32 scratch: for each of the three
  * inputs and the context two tensors as wide as the heads, and what vka_plan_add_attention_backward
- * takes. That is linear in the number of rows. Gradients of inputs and weights are those of
- * vka_plan_add_linear_backward.
+ * takes. That is linear in the number of rows. It takes most of the time of a forward, which separate
+ * operations save that keep queries, keys, values and context. Gradients of inputs and weights are those
+ * of vka_plan_add_linear_backward.
  *
  * One tensor has one gradient: where key or value is NULL or the handle of an input before it, the
  * gradient of that input is the sum over all that it serves, and key_gradient or value_gradient is not
  * given. Handles of two views of a tensor have a gradient each. */
 struct vka_layer_backward_op {
     size_t struct_size;
-    const struct vka_layer_op *forward;                               /* read by this call */
-    struct vka_tensor *output_gradient;                               /* as forward->output */
+    const struct vka_layer_op *forward; /* read by this call */
+    struct vka_tensor *output_gradient; /* as forward->output, and may be that tensor */
     struct vka_gradient query_gradient, key_gradient, value_gradient; /* as the inputs */
     struct vka_linear_gradients query_weights, key_weights, value_weights, output_weights;
     struct vka_gradient sink_gradient, mask_gradient; /* see vka_attention_backward_op */

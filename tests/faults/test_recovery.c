@@ -155,13 +155,63 @@ static void weights_not_kept(void **state)
     assert_int_equal(driver_alive(), 0);
 }
 
+/* A layer whose weights are in tensors keeps none: its plans run again with what is written there. */
+static void weights_in_tensors(void **state)
+{
+    (void)state;
+    static const float before[4] = {2, 0, 0, 2}, after[4] = {1, 0, 0, 1}, x[2] = {1, 2};
+    const uint32_t shape[] = {1, 1, 2}, square[] = {2, 2};
+    float y[2] = {0};
+    struct vka_device *device = NULL;
+    struct vka_tensor *in = NULL, *out = NULL, *w = NULL;
+    struct vka_layer *layer = NULL;
+    struct vka_plan *plan = NULL;
+    driver_reset();
+    assert_int_equal(vka_device_create(NULL, &device), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &in), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &out), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 2, square, &w), VKA_OK);
+    assert_int_equal(vka_tensor_write(w, before, sizeof before), VKA_OK);
+    assert_int_equal(vka_tensor_write(in, x, sizeof x), VKA_OK);
+    assert_int_equal(
+        vka_layer_create(device,
+                         VKA_INFO(vka_layer_info, .n_head = 1, .head_dim = 2, .query_dim = 2,
+                                  .query_tensors = {w, NULL}, .key_tensors = {w, NULL},
+                                  .value_tensors = {w, NULL}),
+                         &layer),
+        VKA_OK);
+    assert_int_equal(vka_plan_create(device, NULL, &plan), VKA_OK);
+    assert_int_equal(vka_plan_add_layer(
+                         plan, VKA_INFO(vka_layer_op, .layer = layer, .query = in, .output = out)),
+                     VKA_OK);
+    assert_int_equal(vka_plan_finish(plan), VKA_OK);
+    assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
+    assert_int_equal(vka_tensor_read(out, y, sizeof y), VKA_OK);
+    assert_true(y[0] == 2 && y[1] == 4);
+    driver_fail(driver_calls(), VK_ERROR_DEVICE_LOST);
+    assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_DEVICE_LOST);
+    assert_int_equal(vka_device_recover(device), VKA_OK);
+    assert_int_equal(vka_tensor_write(in, x, sizeof x), VKA_OK);
+    assert_int_equal(vka_tensor_write(w, after, sizeof after), VKA_OK);
+    assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
+    assert_int_equal(vka_tensor_read(out, y, sizeof y), VKA_OK);
+    assert_true(y[0] == 1 && y[1] == 2);
+    vka_plan_destroy(&plan);
+    vka_layer_destroy(&layer);
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&out);
+    vka_tensor_destroy(&w);
+    vka_device_destroy(&device);
+    assert_int_equal(driver_alive(), 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--all") == 0)
         step = 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_loss),
-                                       cmocka_unit_test(failing_recovery),
-                                       cmocka_unit_test(weights_not_kept)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_loss), cmocka_unit_test(failing_recovery),
+        cmocka_unit_test(weights_not_kept), cmocka_unit_test(weights_in_tensors)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so the loss of one is not tested\n");

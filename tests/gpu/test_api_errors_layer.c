@@ -195,8 +195,8 @@ static void parts_that_are_missing(void **state)
     struct world *w = *state;
     struct vka_layer *layer = NULL;
     struct vka_layer_info info =
-        *VKA_INFO(vka_layer_info, .n_head = 2, .head_dim = 16, .query_dim = 32, .query = {numbers},
-                  .key = {numbers}, .value = {numbers});
+        *VKA_INFO(vka_layer_info, .n_head = 2, .head_dim = 16, .query_dim = 32,
+                  .query = {numbers, NULL}, .key = {numbers, NULL}, .value = {numbers, NULL});
     assert_int_equal(vka_layer_create(w->device, &info, &layer), VKA_OK);
     struct vka_tensor *x = T(VKA_F32, 2, 3, 32), *dy = T(VKA_F32, 2, 3, 32);
     struct vka_layer_op forward =

@@ -17,6 +17,7 @@
 
 #include "../patience.h"
 #include "layer_case.h"
+#include "limits.h"
 #include "rng.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
@@ -45,10 +46,14 @@ static const struct layer_case cases[] = {
     {"bf16, odd widths", WIDTHS, .dtype = VKA_BF16, .biases = BIAS_ALL},
     {"several tiles", .batch = 1, .n_q = 70, .n_head = 6, .head_dim = 20, .query_dim = 130,
      .biases = BIAS_ALL},
+    {"weights beyond the least binding", .batch = 1, .n_q = 9, .n_head = 4, .head_dim = 34,
+     .query_dim = 140, .dtype = VKA_F32, .biases = BIAS_VALUE},
 };
 
-static void check_bits(void)
+/* lowered: the plan of the weights in tensors is made with the least limits. */
+static void check_bits(bool lowered)
 {
+    struct vka_device_properties usual = *vka_device_properties(device);
     for (size_t i = 0; i < COUNTOF(cases); i++)
         for (int transposed = 0; transposed < 2; transposed++) {
             struct layer_rig host, rig;
@@ -60,7 +65,11 @@ static void check_bits(void)
             const size_t bytes = rig_count(&rig) * sizeof(float);
             float *want = malloc(bytes), *got = malloc(bytes);
             assert_true(want && got);
-            struct vka_plan *first = rig_plan(&host, NULL), *second = rig_plan(&rig, NULL);
+            struct vka_plan *first = rig_plan(&host, NULL);
+            if (lowered)
+                usual = limits_lower(device, LEAST_RANGE, LEAST_ALLOCATION);
+            struct vka_plan *second = rig_plan(&rig, NULL);
+            limits_restore(device, &usual);
             assert_true(rig_run(&host, first) <= LAYER_NMSE);
             rig_read(&host, want);
             assert_true(rig_run(&rig, second) <= LAYER_NMSE);
@@ -82,11 +91,13 @@ static void same_bits(void **state)
     const uint64_t packed = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
     const uint64_t lanes = 1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8;
     (void)state;
-    check_bits();
+    check_bits(false);
+    check_bits(true);
     device->caps.without |= packed;
-    check_bits();
+    check_bits(false);
+    check_bits(true);
     device->caps.without |= lanes;
-    check_bits();
+    check_bits(true);
     device->caps.without &= ~(packed | lanes);
 }
 
@@ -293,7 +304,7 @@ static double oracle_step(struct oracle *o, const float *x, int step)
                                 .causal = true,
                                 .rope = {.dim = DIM}},
                           .out = WIDTH};
-    struct ref_layer_gradients g = {{NULL}, {NULL}, {NULL}, {NULL}};
+    struct ref_layer_gradients g = {.x = {NULL}};
     for (int i = 0; i < COUNT; i++)
         o->x[i] = (double)x[i];
     for (int i = 0; i < 4; i++) {
@@ -394,6 +405,44 @@ static void memory_is_linear(void **state)
     free_model(&m);
 }
 
+/* Not a number in one element of the output's gradient: in one of the bias's, and in all rows of the
+ * input that its row sees. */
+static void counts(void **state)
+{
+    static struct data d;
+    static float dy[COUNT];
+    struct model m;
+    struct vka_plan *plan = NULL;
+    struct vka_nonfinite_info input, bias;
+    (void)state;
+    make_data(&d);
+    make_model(&m, &d, VKA_NO_BUDGET);
+    dy[1 * WIDTH + 3] = NAN; /* of the second row of the first batch element, which sees two */
+    ASSERT_OK(vka_tensor_write(m.x, d.x[0], sizeof d.x[0]));
+    ASSERT_OK(vka_tensor_write(m.y, dy, sizeof dy));
+    const struct vka_layer_op op = {.struct_size = sizeof op,
+                                    .layer = m.layer,
+                                    .query = m.x,
+                                    .output = m.y,
+                                    .attention.causal = true};
+    ASSERT_OK(vka_plan_create(device, VKA_INFO(vka_plan_info, .count_nonfinite = true), &plan));
+    ASSERT_OK(vka_plan_add_layer_backward(
+        plan, VKA_INFO(vka_layer_backward_op, .forward = &op, .output_gradient = m.y,
+                       .query_gradient.tensor = m.after,
+                       .output_weights.bias.tensor = m.p[BO].gradient)));
+    ASSERT_OK(vka_plan_finish(plan));
+    ASSERT_OK(vka_plan_run(plan, PATIENCE));
+    assert_int_equal(vka_plan_nonfinite_count(plan), 2);
+    ASSERT_OK(vka_plan_nonfinite(plan, 0, &input));
+    ASSERT_OK(vka_plan_nonfinite(plan, 1, &bias));
+    assert_string_equal(input.name, "query_gradient");
+    assert_string_equal(bias.name, "output_weights.bias");
+    assert_int_equal(input.nan, 2 * WIDTH);
+    assert_int_equal(bias.nan, 1);
+    vka_plan_destroy(&plan);
+    free_model(&m);
+}
+
 static int open_device(void **state)
 {
     (void)state;
@@ -410,7 +459,8 @@ static int close_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(trains),
-                                       cmocka_unit_test(memory_is_linear)};
+                                       cmocka_unit_test(memory_is_linear),
+                                       cmocka_unit_test(counts)};
     if (!have_device("layers in tensors"))
         return 77;
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -92,6 +92,16 @@ static void check_layer(struct vka_mpi *mpi)
     info.layer.keep_weights = true;
     GIVES(mpi, VKA_UNSUPPORTED, "keep_weights", vka_mpi_layer_create(mpi, &info, &layer));
     info.layer.keep_weights = false;
+    const uint32_t shape[] = {WIDTH, WIDTH};
+    struct vka_tensor *w = NULL;
+    REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), VKA_F32, 2, shape, &w));
+    const struct vka_linear_weights none = {NULL, NULL};
+    const struct vka_linear_tensors tensors = {w, NULL};
+    info.layer.query = info.layer.key = info.layer.value = info.layer.output = none;
+    info.layer.query_tensors = info.layer.key_tensors = info.layer.value_tensors = tensors;
+    GIVES(mpi, VKA_UNSUPPORTED, "tensors", vka_mpi_layer_create(mpi, &info, &layer));
+    vka_tensor_destroy(&w);
+    info = layer_info();
     info.pieces = 1025;
     GIVES(mpi, VKA_INVALID, "pieces", vka_mpi_layer_create(mpi, &info, &layer));
     info.struct_size--;

@@ -361,9 +361,13 @@ static enum vka_status add_passes(struct vka_plan *plan, struct layer_backward *
     if (flow.through || b->w[OUTPUT].weight.tensor)
         ENSURE(add_forward(plan, b, &a, &options, &flow));
     ENSURE(add_output(plan, b, &flow));
+    plan_scratch_free(plan, &flow.context); /* the backward of attention does not read it */
     if (!flow.through)
         return VKA_OK;
     ENSURE(add_attention(plan, b, &a, &flow));
+    plan_scratch_free(plan, &flow.dcontext);
+    for (int i = 0; i < 3; i++)
+        plan_scratch_free(plan, &flow.heads[i]);
     for (int i = 0; i < 3; i++)
         if (owner(&b->in, i) == i)
             ENSURE(add_input(plan, b, i, &flow));
