@@ -23,12 +23,12 @@ None of these GPUs ran anything. Mesa's drivers compile for them on null devices
 hardware, as [contributing.md](contributing.md#what-compilers-make-of-a-kernel) tells. NVIDIA's GPUs
 are compiled for by NVK, not by NVIDIA's own driver. `tests/compile/gpu_page.py` makes this page of
 the tables in `tests/compile/figures/`; the ctest `figures` compiles again and compares with them,
-but for those of Raspberry Pi's, whose driver is for arm64 alone.
+but for those of Raspberry Pi's and Mali, whose drivers are for arm64 alone.
 
 A plan chooses the kernels: for prefill and decoding, products of a layer, the operations around
 attention and those of training, in float32 and float16, of the sizes in
 `tests/compile/problem_list.c`. All pipelines of the kernels chosen are compiled; one that spills has
-registers or arrays in memory, as products on Raspberry Pi's have. A refused kernel needs what the
+registers or arrays in memory, as many on Raspberry Pi's and Mali have. A refused kernel needs what the
 device lacks: another does its work.
 
 | name | device | driver | pipelines compiled | of these spill | kernels chosen | refused |
@@ -90,7 +90,7 @@ def page(tables):
     out += "\n" + words("`_matrix2` is the GPU with `VK_NV_cooperative_matrix2` turned on in RADV. Not "
                         "compiled for, as there is no null device: %s%s."
                         % (", ".join(null_gpus.NO_DEVICE),
-                           "; as a pipeline takes a minute by qemu: %s" % ", ".join(absent)
+                           "; not tried: %s" % ", ".join(absent)
                            if absent else ""))
     for (chosen, unused, refused, unsupported), gpus in groups.items():
         out += "\n## %s\n\n" % ", ".join(gpus)

@@ -65,6 +65,9 @@ GPUS = {
 # Debian builds their drivers for arm64 alone: they are compiled for when they are asked for, with a
 # program and a tree of arm64, by qemu.
 ARM64 = {"pi4", "pi5", "g310", "g610"}
+# Without pointer authentication: each function of sid signs its return address, which takes qemu
+# longer than all else that it does.
+QEMU = ["qemu-aarch64", "-cpu", "cortex-a72"]
 # Drivers whose null device there is none of, or does not start.
 NO_DEVICE = ["PowerVR"]
 NO_ASSEMBLY = {"m1", *ARM64}  # of these there are statistics alone
@@ -162,7 +165,7 @@ def command(tree, gpu, program, folder):
                        VK_DRIVER_FILES=tree + "/usr/share/vulkan/icd.d/%s_icd.json" % driver)
     arguments = [loader, "--library-path", libraries, "--preload", " ".join(preload), program]
     if gpu in ARM64 and platform.machine() != "aarch64":
-        arguments = ["qemu-aarch64"] + arguments
+        arguments = QEMU + arguments
     return arguments + ["--figures", folder], environment
 
 
