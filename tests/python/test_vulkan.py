@@ -2,6 +2,7 @@
 calls Vulkan itself."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -50,6 +51,19 @@ def test_share(sharing, rng):
     y[...] = 0
     plan.run()
     assert (y[0] == 5).all() and (y[1] == 1).all()
+
+
+def test_share_kept(sharing):
+    """The device keeps the memory for its plans until it is closed."""
+    with vkattn.Device() as own:
+        array = own.host_array((64,))
+        memory = weakref.ref(array.base)
+        own.share(array).close()
+        del array
+        gc.collect()
+        assert memory() is not None
+    gc.collect()
+    assert memory() is None
 
 
 def test_share_types(sharing):
