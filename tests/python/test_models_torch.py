@@ -21,7 +21,13 @@ SENTENCES = [
     f"The {who} {did} {what}{end}"
     for who in ("old engineer", "cat", "committee", "river near our house", "GPU")
     for did, what in (("saw", "a light"), ("did not like", "Tuesdays"))
-    for end in (".", "?", ", which is why nobody came back", " and 3,141 others; \u00e9t\u00e9!", "")
+    for end in (
+        ".",
+        "?",
+        ", which is why nobody came back",
+        " and 3,141 others; \u00e9t\u00e9!",
+        "",
+    )
 ]
 
 
@@ -54,7 +60,9 @@ def compare(name, found, wanted, gaps):
     different = [i for i, (a, b) in enumerate(zip(found, wanted)) if a != b]
     if different:
         gap = gaps[different[0]]
-        print(f"{name}: differs from {different[0]} of {len(wanted)} on, two logits {gap:.1e} apart")
+        print(
+            f"{name}: differs from {different[0]} of {len(wanted)} on, two logits {gap:.1e} apart"
+        )
         assert gap < 1e-3
     return not different
 

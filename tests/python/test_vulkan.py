@@ -186,7 +186,13 @@ class Application:
         kept = ffi.new("char *[]", names)
         info = ffi.new(
             "DeviceInfo *",
-            {"type": 3, "n_queue": 1, "queues": queue, "extensions": kept, "n_extension": len(names)},
+            {
+                "type": 3,
+                "n_queue": 1,
+                "queues": queue,
+                "extensions": kept,
+                "n_extension": len(names),
+            },
         )
         info.next = ffi.NULL if missing else ffi.cast("void *", wanted.features)
         device = ffi.new("void **")
