@@ -14,6 +14,7 @@ from test_rope import LLAMA3, LONG, YARN
 
 import vkattn
 import vkattn.models
+from vkattn._abi import lib
 
 DECODERS = {
     "llama": (tiny.LLAMA, tiny.llama_shapes, tiny.LlamaOracle),
@@ -131,15 +132,68 @@ PROMPTS = [IDS[:5], [7], list(range(3, 44)), IDS]  # the third one takes two chu
 COUNTS = [6, 9, 4, 1]
 
 
+class Counter:
+    """Stands for the C library in the modules of the package, and notes the calls that cost."""
+
+    def __init__(self, monkeypatch):
+        self.calls = []
+        for module in ("_plan", "_tensor", "_cache"):
+            monkeypatch.setattr(f"vkattn.{module}.lib", self)
+
+    def __getattr__(self, name):
+        function = getattr(lib, name)
+        if name not in COSTS:
+            return function
+
+        def noted(*arguments):
+            self.calls.append((name, arguments[2] if "tensor" in name else None))
+            return function(*arguments)
+
+        return noted
+
+    def taken(self, name):
+        """The sizes, or Nones, of the calls of a function since it was asked for."""
+        found = [size for called, size in self.calls if called == name]
+        self.calls = [call for call in self.calls if call[0] != name]
+        return found
+
+
+COSTS = (
+    *("vka_plan_finish", "vka_plan_submit", "vka_plan_run", "vka_tensor_read", "vka_tensor_write"),
+    "vka_cache_truncate",
+)
+
+
+def test_token(made, monkeypatch):
+    """What a token costs, alone and in a batch: one submit, 4 bytes a sequence read, nothing
+    written; no recording after the first two."""
+    model, judge, _, _ = made("llama")
+    for prompts in ([IDS], [IDS, IDS[:3], [7], IDS[2:]]):
+        counter = Counter(monkeypatch)
+        n, rounds = len(prompts), 7
+        stream = model.generate_batch(prompts, rounds, stop=())
+        found = [[next(stream)[1] for _ in prompts]]
+        assert counter.taken("vka_plan_finish") == [None] * 2
+        for name in COSTS:
+            counter.taken(name)
+        for _ in range(rounds - 1):
+            found.append([next(stream)[1] for _ in prompts])
+            assert counter.taken("vka_plan_submit") == [None]
+            assert counter.taken("vka_tensor_read") == [4 * n]
+            # How many ids each sequence appends: once, as a chunk said otherwise.
+            written = counter.taken("vka_tensor_write")
+            assert written == ([4 * n] if len(found) == 2 else [])
+            assert not counter.calls
+        for i, prompt in enumerate(prompts):
+            assert [ids[i] for ids in found] == tiny.greedy(judge, prompt, rounds)[0]
+
+
 @pytest.mark.parametrize("name", ["llama3", "gpt2", "gpt_neox"])
 def test_batch(made, monkeypatch, name):
     """Two places for four prompts: each gives what it gives alone, on two recorded plans, in one
     run a token."""
     model, judge, _, _ = made(name)
-    finished, runs = [], []
-    finish, run = vkattn.Plan.finish, vkattn.Plan.run
-    monkeypatch.setattr(vkattn.Plan, "finish", lambda p: finished.append(p) or finish(p))
-    monkeypatch.setattr(vkattn.Plan, "run", lambda p, *a: runs.append(p) or run(p, *a))
+    counter = Counter(monkeypatch)
     found = {i: [] for i in range(4)}
     for i, token in model.generate_batch(PROMPTS, COUNTS, at_once=2, stop=()):
         found[i].append(token)
@@ -147,9 +201,10 @@ def test_batch(made, monkeypatch, name):
         want, gap = tiny.greedy(judge, prompt, count)
         assert gap > 1e-4
         assert found[i] == want
-    assert len(finished) == 2
+    assert len(counter.taken("vka_plan_finish")) == 2
     # Prompt 0 in runs 1 to 6, 1 in 1 to 9, 2 from 7 on, two of them for its ids: 7 to 11; 3 in 10.
-    assert len(runs) == 11
+    assert len(counter.taken("vka_plan_submit")) == 11
+    assert counter.taken("vka_tensor_read") == [8] * 11  # an id of each place
 
 
 def test_stream(made):

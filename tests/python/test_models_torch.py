@@ -3,8 +3,11 @@ batch whose sequences start and stop at different steps; embeddings; attention w
 asks for them; it needs torch and transformers, and minutes."""
 
 import glob
+import logging
 import os
 import re
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,13 @@ SENTENCES = [
     f"The {who} {did} {what}{end}"
     for who in ("old engineer", "cat", "committee", "river near our house", "GPU")
     for did, what in (("saw", "a light"), ("did not like", "Tuesdays"))
-    for end in (".", "?", ", which is why nobody came back", " and 3,141 others; \u00e9t\u00e9!", "")
+    for end in (
+        ".",
+        "?",
+        ", which is why nobody came back",
+        " and 3,141 others; \u00e9t\u00e9!",
+        "",
+    )
 ]
 
 
@@ -54,7 +63,9 @@ def compare(name, found, wanted, gaps):
     different = [i for i, (a, b) in enumerate(zip(found, wanted)) if a != b]
     if different:
         gap = gaps[different[0]]
-        print(f"{name}: differs from {different[0]} of {len(wanted)} on, two logits {gap:.1e} apart")
+        print(
+            f"{name}: differs from {different[0]} of {len(wanted)} on, two logits {gap:.1e} apart"
+        )
         assert gap < 1e-3
     return not different
 
@@ -191,6 +202,43 @@ def test_rxnmapper(device, download, torch):
     assert ours < 1e-5 and ours < 2 * own
     alone = model.attentions(texts[2:3], layers=[10])[0]  # of head 5 it makes its maps
     assert np.array_equal(alone[0], got[2][10])
+
+
+def test_rxnmapper_maps(device, download, torch, monkeypatch):
+    """RXNMapper itself over these attention weights: the confidences that its own tests expect."""
+    for name in ("rdkit", "scipy", "rxn.chemutils"):
+        reason = f"{name} IS NOT INSTALLED: RXNMAPPER WAS NOT RUN"
+        pytest.importorskip(name, reason=reason)
+    root = download("rxnmapper==0.4.3")
+    monkeypatch.syspath_prepend(str(root))
+    monkeypatch.setitem(sys.modules, "pkg_resources", types.ModuleType("pkg_resources"))
+    sys.modules["pkg_resources"].resource_filename = lambda *_: ""
+    from rxnmapper.core import RXNMapper
+    from rxnmapper.tokenization_smiles import BasicSmilesTokenizer
+
+    folder = os.path.dirname(glob.glob(f"{root}/rxnmapper/models/transformers/*/vocab.txt")[0])
+    known = (Path(folder) / "vocab.txt").read_text().splitlines()
+    model = vkattn.models.load(with_safetensors(torch, folder), device=device)
+    mapper = RXNMapper.__new__(RXNMapper)  # without its PyTorch model
+    mapper.attention_multiplier, mapper.logger = 90.0, logging.getLogger("rxnmapper")
+    mapper.tokenizer = types.SimpleNamespace(
+        cls_token="[CLS]", sep_token="[SEP]", basic_tokenizer=BasicSmilesTokenizer()
+    )
+
+    def weights_of(texts, force_layer=None, force_head=None):
+        ids = [[known.index(x) for x in mapper.tokenize_for_model(text)] for text in texts]
+        return [torch.tensor(x[0, 5]) for x in model.attentions(ids, layers=[10])]
+
+    mapper.convert_batch_to_attns = weights_of
+    text = (Path(root) / "tests" / "test_mapper.py").read_text()
+    text = text[text.index("def test_example_maps") : text.index("def test_fragment_bond")]
+    reactions = re.findall(r'^ +"([^" ]+>>[^" ]+)",$', text, re.M)
+    wanted = [float(x) for x in re.findall(r'"confidence": ([0-9.]+)', text)]
+    assert len(reactions) == len(wanted) == 3
+    found = [x["confidence"] for x in mapper.get_attention_guided_atom_maps(reactions)]
+    error = np.abs(np.array(found) / wanted - 1).max()
+    print(f"RXNMapper: confidences within {error:.1e} of those of its tests")
+    assert error < 1e-6
 
 
 def test_minilm(device, download, torch):

@@ -29,7 +29,19 @@ def _find_library() -> str:
     return str(path)
 
 
-HEADERS = ("vkattn.h", "vkattn_cache.h", "vkattn_model.h", "vkattn_train.h")
+HEADERS = (
+    *("vkattn.h", "vkattn_cache.h", "vkattn_model.h", "vkattn_train.h"),
+    "vkattn_vulkan.h",
+)
+# What vkattn_vulkan.h takes from Vulkan's own headers. A handle that is no pointer everywhere has 64
+# bits everywhere.
+_VULKAN = """
+typedef void *VkInstance, *VkPhysicalDevice, *VkDevice, *VkQueue, *VkCommandBuffer;
+typedef uint64_t VkBuffer, VkSemaphore, VkDeviceSize;
+typedef uint32_t VkBufferUsageFlags;
+typedef struct VkPhysicalDeviceFeatures2 VkPhysicalDeviceFeatures2;
+typedef void (*PFN_vkGetInstanceProcAddr)(void);
+"""
 
 
 def _read_headers() -> str:
@@ -55,6 +67,7 @@ def _declarations(header: str) -> str:
 LOG_CALLBACK = "void (*)(void *, enum vka_log_level, const char *)"
 _OTHER_TYPES = (
     LOG_CALLBACK,
+    "char *[]",
     "char[]",
     "double[]",
     "float *",
@@ -63,10 +76,15 @@ _OTHER_TYPES = (
     "size_t *",
     "struct vka_device_properties[]",
     "struct vka_parameter[]",
+    "struct vka_semaphore[]",
     "struct vka_tensor *[]",
     "uint32_t *",
     "uint32_t[]",
     "uint64_t *",
+    "uintptr_t",
+    "void *",
+    "const VkPhysicalDeviceFeatures2 *",
+    "PFN_vkGetInstanceProcAddr",
 )
 
 
@@ -84,7 +102,7 @@ def _resolve(header: str) -> None:
 
 _header = _read_headers()
 ffi = FFI()
-ffi.cdef(_declarations(_header))
+ffi.cdef(_VULKAN + _declarations(_header))
 try:
     lib: Any = ffi.dlopen(_find_library())
 except OSError as error:

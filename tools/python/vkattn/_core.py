@@ -85,6 +85,7 @@ class Core:
         self._dead: collections.deque[Remains] = collections.deque()
         self._lock: Any = threading.RLock()
         self._process = os.getpid()
+        self.kept: dict[int, Any] = {}  # memory of the host that the device uses, by its address
         self._remains = Remains(device)
         self._remains.end = self.close
         _devices.add(self._remains)
@@ -170,6 +171,7 @@ class Core:
             remains.end()
         self._live.clear()
         lib.vka_device_destroy(self.box)
+        self.kept.clear()
         self._sweep()
 
 

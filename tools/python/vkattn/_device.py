@@ -12,6 +12,8 @@ from ._errors import InvalidError, error_of
 from ._log import Log
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ._arrays import Array, Shape
     from ._tensor import Tensor
 
@@ -192,6 +194,31 @@ class Device:
         tensor = Tensor(self, host.data.shape, host.dtype)
         tensor._write(host)
         return tensor
+
+    @property
+    def host_alignment(self) -> int:
+        """Bytes to whose multiples memory for `share` is aligned; 0: the device shares none."""
+        core = self._core
+        return core.turn(lambda: int(lib.vka_device_host_alignment(core.box[0])))
+
+    def host_array(self, shape: Shape, dtype: str = "f32") -> np.ndarray:
+        """A new numpy array of zeros that `share` takes; of bf16 as uint16."""
+        from ._shared import host_array
+
+        return host_array(self, shape, dtype)
+
+    def share(self, array: np.ndarray, dtype: str | None = None) -> Tensor:
+        """A tensor in the memory of a numpy array, which the device uses in place: no copy is made.
+
+        array: dense and writable, its memory as `host_array` makes it: begins at a multiple of
+        `host_alignment` and has whole multiples. dtype: "bf16" of uint16. Between runs either side
+        may read and write. The device keeps the memory until it is closed, as plans may use it.
+        Share memory once and take views of the tensor: two of the same memory are not ordered.
+        UnsupportedError where the device cannot.
+        """
+        from ._shared import share
+
+        return share(self, array, dtype)
 
     def empty(self, shape: Shape, dtype: str = "f32") -> Tensor:
         """A new tensor whose values are undefined."""

@@ -8,13 +8,14 @@
 
     model = vkattn.models.load("all-MiniLM-L6-v2/")
     vectors = model.embed(["a text", "another one"])        # [2][384], of length 1
+    weights = model.attentions(["a text"], layers=[-1])[0]  # [1][n_head][n][n]
 
 | model_type of config.json | class | tried with |
 |---|---|---|
 | llama, mistral, phi3, qwen2, qwen3 | `Llama`, also of GGUF files | SmolLM2 |
-| gpt2 | `GPT2` | random weights |
+| gpt2 | `GPT2` | IgLM |
 | gpt_neox | `GPTNeoX` | random weights |
-| bert, roberta, xlm-roberta, distilbert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2 |
+| bert, roberta, xlm-roberta, distilbert, albert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2, RXNMapper |
 | modernbert | `ModernBert`, the same | random weights |
 | t5 | `T5Encoder`, the same; nothing of a decoder | random weights |
 

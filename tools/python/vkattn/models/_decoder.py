@@ -122,7 +122,8 @@ class Decoder:
         if not work:
             return
         sampling = Sampling(temperature, top_k, top_p, min_p, seed)
-        session = Session(self, batch, capacity, sampling, kv_dtype)
+        longest = max(len(prompt) for _, prompt, _ in work)
+        session = Session(self, batch, capacity, longest, sampling, kv_dtype)
         try:
             yield from session.run(work, stops, timeout)
         finally:
@@ -220,10 +221,16 @@ class _Sequence:
 
 
 class Session:
-    """The recorded plans of one batch."""
+    """The recorded plans of one batch, whose prompts have up to `longest` ids."""
 
     def __init__(
-        self, model: Decoder, batch: int, capacity: int, sampling: Sampling, kv_dtype: str
+        self,
+        model: Decoder,
+        batch: int,
+        capacity: int,
+        longest: int,
+        sampling: Sampling,
+        kv_dtype: str,
     ) -> None:
         device = model.device
         self.cache = _cache_of(model, batch, capacity, kv_dtype)
@@ -234,7 +241,7 @@ class Session:
         # A run of one row reads `next`, so that a token needs nothing from the host.
         self.step = _Recording(model, self.cache, capacity, 1, self.next.reshape(batch, 1))
         self._end(model, self.step, self.step.hidden.reshape(batch, self.step.hidden.shape[2]))
-        self.rows = min(CHUNK, capacity)
+        self.rows = min(CHUNK, longest)  # rows that no id fills cost as much as others
         self.chunk: _Recording | None = None
         if self.rows > 1:
             self.chunk = _Recording(model, self.cache, capacity, self.rows)

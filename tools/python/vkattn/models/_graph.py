@@ -27,9 +27,7 @@ class Graph:
     layers: those whose attention weights `weights` receives, float32 [batch][n_head][rows][rows].
     """
 
-    def __init__(
-        self, device: Device, batch: int, rows: int, layers: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, device: Device, batch: int, rows: int, layers: Sequence[int] = ()) -> None:
         self.device = device
         self.batch = batch
         self.rows = rows
@@ -45,9 +43,7 @@ class Graph:
         dim = tensor.shape[2] // n_head
         return tensor.reshape(self.batch, self.rows, n_head, dim).permute(0, 2, 1, 3)
 
-    def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, output: Tensor, **options: Any
-    ) -> None:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, output: Tensor, **options: Any) -> None:
         """Self-attention of the next layer of an encoder."""
         layer = self.n_attention
         self.n_attention += 1
