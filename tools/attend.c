@@ -95,6 +95,7 @@ static enum vka_status set_options(struct run *r, struct vka_attention_options *
     o->softcap = (float)config->softcap;
     o->masked_row = config->masked_row;
     o->rope = config->rope;
+    o->exact_softmax = config->softmax_precision == 11;
     o->scores_kind = config->scores;
     if (c->mask)
         status = upload(r, c->mask, case_dtype(c->mask->dtype), &o->mask);

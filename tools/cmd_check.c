@@ -119,8 +119,6 @@ static enum vka_status judge_attention(struct check *check, const struct case_fi
 /* Why no device can run the case with vkattn; NULL: some can. */
 static const char *beyond_us(const struct case_file *c)
 {
-    if (c->config.softmax_precision == 11)
-        return "float64 softmax";
     if (c->kind == CASE_LAYER && (c->past_key || c->expect_present_key || c->expect_present_value))
         return "past keys of a layer";
     return NULL;

@@ -483,6 +483,12 @@ struct vka_attention_options {
     /* Added to b, h and i of the draw, for an operation that is a part of a larger problem: where
      * the part begins in it. The first two are at most 65535. */
     uint32_t dropout_batch, dropout_head, dropout_query;
+    /* Compute the softmax with twice the digits of float32, as ONNX's softmax_precision of float64
+     * asks for: from scores of float32, weights within 0.501 units in their last place. It takes the
+     * unfused path. UNSUPPORTED: on the fused path, and of what that path alone does (ragged
+     * batches, key chunks, a cache of a block type); more keys than one workgroup adds, 65,536 at
+     * least. Gradients are computed without it. */
+    bool exact_softmax;
 };
 
 struct vka_attention_op {

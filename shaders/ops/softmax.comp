@@ -19,6 +19,7 @@ layout(constant_id = SOFTMAX_LANES) const uint LANES = 32;
 layout(constant_id = SOFTMAX_STAGE) const uint STAGE = SOFTMAX_WHOLE;
 layout(constant_id = SOFTMAX_PIECE) const uint PIECE = 0;
 layout(constant_id = SOFTMAX_LOG_SUM) const uint LOG_SUM = 0;
+layout(constant_id = SOFTMAX_EXACT) const uint EXACT = 0;
 layout(local_size_x_id = SOFTMAX_LANES) in;
 layout(binding = 0) buffer Slice { uint slice_words[]; };
 layout(binding = 1) readonly buffer Mask { uint mask_words[]; };
@@ -145,13 +146,16 @@ float weigh(uint row, float row_max, uint lane)
     return reduce_add(sums[SUM_LEVELS - 1]);
 }
 
+#include "lib/exact.glsl"
+
 // Multiplies weights by scale / row_sum; a fully masked row (`dead`) follows mask.flags.
 void finish(uint row, uvec3 at, float scale, float row_sum, bool dead, uint lane)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         uint bits = slice_words[row + key];
-        float weight = uintBitsToFloat(bits) * scale / row_sum;
+        float x = uintBitsToFloat(bits);
+        float weight = EXACT != 0 ? exact_weight(x) : x * scale / row_sum;
         if (dead)
             weight = answer == MASKED_NAN       ? uintBitsToFloat(QUIET_NAN)
                      : answer == MASKED_UNIFORM ? 1.0 / float(p.mask.n_kv)
@@ -237,13 +241,15 @@ void main()
     if (mask_has(MASK_SINK) && STAGE == SOFTMAX_WHOLE)
         row_max = max(row_max, sink);
     bool none = (STAGE == SOFTMAX_WEIGH || LOG_SUM != 0) && row_max == uintBitsToFloat(MINUS_INFINITY);
-    float row_sum = weigh(row, none ? 0.0 : row_max, lane);
+    if (EXACT != 0)
+        sum_exactly(row, none ? 0.0 : row_max, at.y, lane);
+    float row_sum = EXACT != 0 ? exact_sum.x : weigh(row, none ? 0.0 : row_max, lane);
     if (STAGE == SOFTMAX_WEIGH) {
         if (lane == 0)
             pieces[first_piece + gl_WorkGroupID.z] = vec2(row_max, dead ? -1.0 : row_sum);
         return;
     }
-    if (mask_has(MASK_SINK))
+    if (mask_has(MASK_SINK) && EXACT == 0)
         row_sum += sink_weight(sink, row_max);
     if (LOG_SUM != 0)
         store_log_sum(row, row_max, row_sum, dead);

@@ -62,6 +62,7 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
     terms_add(terms, "scale: %a", (double)o->scale);
     terms_add(terms, "softcap: %a", (double)o->softcap);
     terms_add(terms, "masked_row: %d", (int)o->masked_row);
+    terms_add(terms, "exact_softmax: %d", o->exact_softmax);
     terms_add(terms, "scores_kind: %d", (int)o->scores_kind);
     terms_add_tensor(terms, "scores", o->scores);
     terms_add_tensor(terms, "log_sum_exp", o->log_sum_exp);

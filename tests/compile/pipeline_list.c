@@ -192,6 +192,7 @@ static enum vka_status plan_attention_case(struct vka_plan *plan, enum vka_dtype
     if (c->kind == KIND_PAST)
         TRY(set_past(device, dtype, c, t, &op));
     op.options.causal = c->kind != KIND_PLAIN;
+    op.options.exact_softmax = c->kind == KIND_GENERAL && plan->path == VKA_PATH_UNFUSED;
     op.q = t[Q];
     op.k = t[K];
     op.v = t[V];

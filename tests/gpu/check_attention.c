@@ -131,6 +131,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .workspace_limit = rng_chance(rng, 30) ? 4 * (n_kv + 3) * rng_range(rng, 1, 9) : 0,
         .path = is_fused(c) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
     };
+    p.exact = !is_fused(c) && rng_chance(rng, 25);
     set_mask(&p, mask, rng);
     if (c->kernel == KERNEL_attention_feature)
         take_chunks(&p, set);

@@ -45,6 +45,7 @@ void problem_op(const struct problem_data *d, struct vka_attention_op *op)
                 .alibi = o[OPERAND_ALIBI].view,
                 .dropout = p->dropout,
                 .dropout_seed = p->dropout_seed,
+                .exact_softmax = p->exact,
             },
     };
 }
@@ -264,6 +265,7 @@ const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT])
     SAY(true, " masked row %s", rows[p->masked_row]);
     SAY(p->scores_kind, " scores %s %s", kinds[p->scores_kind], vka_dtype_name(p->scores));
     SAY(p->log_sum, " log_sum_exp");
+    SAY(p->exact, " exact softmax");
     SAY(p->rope.dim, " rope %u base %g%s", p->rope.dim, (double)p->rope.base,
         p->rope.interleaved ? " interleaved" : "");
     SAY(p->q_norm, " q_norm");

@@ -23,6 +23,7 @@ struct problem {
     enum vka_masked_row masked_row;
     enum vka_scores scores_kind;
     bool log_sum; /* log_sum_exp is returned */
+    bool exact;   /* exact_softmax */
     struct vka_rope rope;
     bool q_norm, k_norm, sink, alibi;
     bool poison_hidden;  /* NaN and Inf in keys and values that no query of their head group sees */

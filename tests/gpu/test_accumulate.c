@@ -239,6 +239,21 @@ static void kernels_for_gpus(void **state)
     vka_device_destroy(&device);
 }
 
+/* The rules take them on GPUs alone, where matrices are large. */
+static void matrix_units(void **state)
+{
+    struct vka_device *device = NULL;
+    (void)state;
+    check(NULL, vka_device_create(NULL, &device));
+    device->caps.without = 1ull << KERNEL_matmul_tile | 1ull << KERNEL_matmul_few |
+                           1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
+                           1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
+    for (size_t i = 0; i < n_product; i++)
+        if (products[i].input == VKA_F16 && products[i].weight == VKA_F16)
+            same_bits(device, &products[i]);
+    vka_device_destroy(&device);
+}
+
 /* Any argument: all products, by more kernels. */
 int main(int argc, char **argv)
 {
@@ -246,11 +261,13 @@ int main(int argc, char **argv)
     n_product = argc > 1 ? sizeof products / sizeof *products : FEW;
     struct vka_device *device = NULL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_of_the_device),
-                                       cmocka_unit_test(kernels_for_gpus)};
+                                       cmocka_unit_test(kernels_for_gpus),
+                                       cmocka_unit_test(matrix_units)};
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no sums were compared\n");
         return 77;
     }
+    bool matrices = n_product > FEW && !kernel_missing(KERNEL_matmul_coop_f16, &device->caps);
     vka_device_destroy(&device);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("accumulate", tests, matrices ? 3 : 2, NULL, NULL);
 }

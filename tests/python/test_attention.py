@@ -28,6 +28,24 @@ def test_types_and_paths(device, rng, dtype, path):
     assert oracle.nmse(scores, weights) < TOLERANCE[dtype]
 
 
+def test_exact_softmax(device, rng):
+    """Scores that float32 holds, far apart: e^x of a rounded difference is off, but not here."""
+    s = (rng.uniform(-60, 0, (1, 1, 1, 40))).astype(np.float32)
+    k, one = s.reshape(1, 1, 40, 1), np.ones((1, 1, 1, 1), np.float32)
+    given = {"scale": 1.0, "scores": "softmax", "device": device}
+    _, got = vkattn.attention(one, k, k, exact_softmax=True, **given)
+    want = np.exp(s.astype(np.float64) - s.max())
+    want /= want.sum()
+    units = np.abs(got - want) / np.spacing(want.astype(np.float32))
+    assert units.max() < 0.501
+    with pytest.raises(vkattn.UnsupportedError, match="exact_softmax .* the fused path"):
+        vkattn.attention(one, k, k, exact_softmax=True, path="fused", **given)
+    eye = np.eye(8, dtype=np.float32)
+    layer = vkattn.Layer(device, n_head=2, query=eye, key=eye, value=eye)
+    x = rng.standard_normal((1, 3, 8), np.float32)
+    np.testing.assert_allclose(layer(x, exact_softmax=True), layer(x), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("path", ["unfused", "fused"])
 def test_log_sum_exp(device, rng, path):
     q, k, v = make(rng)

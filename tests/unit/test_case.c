@@ -85,6 +85,7 @@ static void golden_onnx(void **state)
     (void)state;
     assert_int_equal(check_folder(TEST_DIR "/../cases/onnx/opset23"), 65);
     assert_int_equal(check_folder(TEST_DIR "/../cases/onnx/opset24"), 11);
+    assert_int_equal(check_folder(TEST_DIR "/../cases/onnx/opset25"), 1);
 }
 
 /* ---- Legal ones ------------------------------------------------------------------------------ */

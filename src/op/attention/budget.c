@@ -5,7 +5,8 @@
 double attention_score_work(const struct vka_attention_options *o)
 {
     bool general = o->mask || o->softcap != 0 || o->alibi;
-    return WORK_SCORE + (general ? WORK_GENERAL : 0) + (o->dropout != 0 ? WORK_DRAW : 0);
+    double score = o->exact_softmax ? 8 * WORK_SCORE : WORK_SCORE;
+    return score + (general ? WORK_GENERAL : 0) + (o->dropout != 0 ? WORK_DRAW : 0);
 }
 
 /* Keys that causal and window leave visible: p - left to p + right for the query at position p. */

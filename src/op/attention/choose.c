@@ -66,12 +66,29 @@ static uint64_t choose(const struct caps *caps, void *given)
            (uint64_t)(c->n_split > 1) << KERNEL_attention_merge;
 }
 
+static enum vka_status check_exact(const struct vka_plan *plan, const struct attention *a,
+                                   const struct attention_inputs *in)
+{
+    bool blocks = in->use.cache && cache_has_blocks(&in->use.cache->layers[in->use.layer]);
+    const char *why = plan->path == VKA_PATH_FUSED ? "the fused path"
+                      : a->n_sequence              ? "a ragged batch"
+                      : a->n_chunk_key             ? "key chunks"
+                      : blocks                     ? "a cache of a block type"
+                                                   : NULL;
+    if (!why)
+        return VKA_OK;
+    return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                     "exact_softmax needs the unfused path, so it is not supported with %s", why);
+}
+
 enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
                                  const struct attention_inputs *in)
 {
     struct job job = job_of(a, in);
     a->scale = a->options->scale != 0 ? a->options->scale : (float)(1 / sqrt((double)a->head_dim));
     a->fused = plan->path == VKA_PATH_FUSED;
+    if (a->options->exact_softmax)
+        return check_exact(plan, a, in);
     if (plan->path == VKA_PATH_UNFUSED)
         return VKA_OK;
     ENSURE(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));

@@ -64,6 +64,7 @@ static void make_stage(const struct vka_plan *plan, const struct job *job, const
     pass->key.spec[SOFTMAX_LANES] = lanes;
     pass->key.spec[SOFTMAX_STAGE] = stage;
     pass->key.spec[SOFTMAX_PIECE] = splits ? TUNE_CHAIN : 0;
+    pass->key.spec[SOFTMAX_EXACT] = o->exact_softmax;
     struct softmax_params p = {
         .z_first = s.batch * a->n_head + s.head,
         .q_first = s.query,
@@ -154,6 +155,10 @@ enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attent
 {
     struct job job = {.a = a, .slice = s, .scores = scores};
     ENSURE(plan_settle(plan, 0, choose, &job));
+    if (a->options->exact_softmax && splits_of(&job) > 1)
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "exact_softmax takes at most %u keys on this device, not %u",
+                         job.choice.lanes * TUNE_CHAIN, a->n_kv);
     const struct cut cut = {
         .job = &job,
         .unit = {1, 1, 1, CUT_NEVER},

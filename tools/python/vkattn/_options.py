@@ -71,6 +71,7 @@ class AttentionOptions(TypedDict, total=False):
     alibi: Array | Tensor  # float32 [n_head]: slopes m; -m * |p - j| is added
     dropout: float  # rate in [0, 1)
     dropout_seed: int
+    exact_softmax: bool  # with twice the digits of float32, on the unfused path
 
 
 _INTEGERS = ("kv_length", "query_offset")
@@ -82,6 +83,7 @@ _PLAIN: dict[str, type] = {
     "norm_epsilon": float,
     "dropout": float,
     "dropout_seed": int,
+    "exact_softmax": bool,
 }
 
 

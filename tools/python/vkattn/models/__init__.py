@@ -17,6 +17,7 @@
 | gpt_neox | `GPTNeoX` | random weights |
 | bert, roberta, xlm-roberta, distilbert, albert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2, RXNMapper |
 | modernbert | `ModernBert`, the same | random weights |
+| whisper | `Whisper`: sound in, ids out | random weights |
 | t5 | `T5Encoder`, the same; nothing of a decoder | random weights |
 
 A checkpoint is a folder with config.json and safetensors files, or a GGUF file, whose quantised
@@ -33,5 +34,9 @@ from ._load import load
 from ._modernbert import ModernBert
 from ._neox import GPTNeoX
 from ._t5 import T5Encoder
+from ._whisper import Whisper
 
-__all__ = ["GPT2", "Bert", "Decoder", "GPTNeoX", "Llama", "ModernBert", "T5Encoder", "load"]
+__all__ = [
+    *("GPT2", "Bert", "Decoder", "GPTNeoX", "Llama", "ModernBert", "T5Encoder", "Whisper"),
+    "load",
+]

@@ -21,6 +21,8 @@ from ._neox import GPTNeoX
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._t5 import T5Encoder
 from ._text import Text
+from ._whisper import MODEL_TYPE as WHISPER
+from ._whisper import Whisper
 
 ENCODERS = (*BERT_TYPES, "modernbert", "t5")
 
@@ -73,7 +75,7 @@ _INERT_GGUF = ("general.", "tokenizer.", "quantize.", "mradermacher.")
 
 def load(
     path: str | os.PathLike[str], *, device: Device | None = None, dtype: str | None = None
-) -> Union[Decoder, Encoder]:
+) -> Union[Decoder, Encoder, Whisper]:
     """The model of a folder with config.json and safetensors files, or of a GGUF file.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
@@ -94,11 +96,13 @@ def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decoder, Encoder]:
+def _load_folder(
+    folder: str, device: Device, dtype: str | None
+) -> Union[Decoder, Encoder, Whisper]:
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
-    known = (*MODEL_TYPES, "gpt2", "gpt_neox", *ENCODERS)
+    known = (*MODEL_TYPES, "gpt2", "gpt_neox", WHISPER, *ENCODERS)
     if kind not in known:
         raise UnsupportedError(
             f"{where}: model_type {shown(kind)} is not supported; expected one of"
@@ -112,12 +116,14 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Union[Decode
     stops, text = _stop_ids(stop, where), Text(folder)
     sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
     weights = FolderWeights(folder, device, dtype)
-    model: Union[Decoder, Encoder]
+    model: Union[Decoder, Encoder, Whisper]
     try:
         if sizes:
             model = Llama(weights, sizes, 0, stops, text)
         elif kind in ("gpt2", "gpt_neox"):
             model = (GPT2 if kind == "gpt2" else GPTNeoX)(weights, keys, stops, text)
+        elif kind == WHISPER:
+            model = Whisper(weights, keys, stops, text)
         elif kind in ("modernbert", "t5"):
             made = ModernBert if kind == "modernbert" else T5Encoder
             model = made(weights, keys, pooling_of(folder), text)

@@ -69,6 +69,7 @@ class Weights:
         raise NotImplementedError
 
     def _upload(self, name: str, transposed: bool) -> Tensor:
+        """transposed: with the last two axes exchanged."""
         raise NotImplementedError
 
     def _floats(self, name: str) -> np.ndarray:
@@ -107,6 +108,11 @@ class Weights:
     ) -> Linear:
         weight = self.matrix(f"{name}.weight", rows, columns, transposed=transposed)
         return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
+
+    def conv1d(self, name: str, rows: int, columns: int, width: int) -> Linear:
+        """weight [rows][width][columns] of the file's [rows][columns][width]."""
+        self._take(f"{name}.weight", (rows, columns, width))
+        return Linear(self._upload(f"{name}.weight", True), self.vector(f"{name}.bias", rows))
 
     def layer_norm(self, name: str, size: int, epsilon: float) -> dict[str, Any]:
         """Arguments of Plan.norm."""
@@ -158,7 +164,8 @@ class FolderWeights(Weights):
     def _upload(self, name: str, transposed: bool) -> Tensor:
         host = host_array(self._files[name].array(name), name, self.dtype)
         if transposed:
-            host = HostArray(np.ascontiguousarray(host.data.T), host.dtype)
+            turned = np.swapaxes(host.data, -1, -2)
+            host = HostArray(np.ascontiguousarray(turned), host.dtype)
         tensor = Tensor(self.device, host.data.shape, host.dtype)
         tensor._write(host)
         return tensor
