@@ -17,6 +17,7 @@ struct problem {
     enum vka_dtype dtype;
     uint32_t n_head, n_kv_head, n_q, n_kv, head_dim; /* attention */
     bool causal, log_sum;                            /* log_sum: with log_sum_exp */
+    bool exact;                                      /* with exact_softmax, unfused */
     uint32_t m, n, k;                                /* linear, where m is not 0 */
     enum vka_dtype weight;                           /* of linear, where it is quantised; else 0 */
     bool accumulate;                                 /* of linear */
@@ -47,7 +48,8 @@ static enum vka_status plan_attention_problem(struct vka_plan *plan, const struc
                              &cache));
     TRY(vka_plan_add_attention(
         plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = output, .cache = cache,
-                       .options.causal = p->causal, .options.log_sum_exp = log_sum)));
+                       .options.causal = p->causal, .options.log_sum_exp = log_sum,
+                       .options.exact_softmax = p->exact)));
 fail:
     vka_cache_destroy(&cache);
     vka_tensor_destroy(&q);
@@ -134,6 +136,20 @@ static bool list_quantised(struct vka_device *device, enum vka_dtype dtype, enum
     struct problem p = {.dtype = dtype, .m = m, .n = ROW_WIDTH, .k = ROW_WIDTH, .weight = weight};
     snprintf(p.name, sizeof p.name, "linear %s*%s %" PRIu32 "x%dx%d", vka_dtype_name(dtype),
              vka_dtype_name(weight), m, ROW_WIDTH, ROW_WIDTH);
+    return list_problem(device, &p, list);
+}
+
+static bool list_exact(struct vka_device *device, enum vka_dtype dtype, struct pipeline_list *list)
+{
+    struct problem p = {.dtype = dtype,
+                        .n_head = PREFILL_HEADS,
+                        .n_kv_head = PREFILL_HEADS,
+                        .n_q = 512,
+                        .n_kv = 512,
+                        .head_dim = 64,
+                        .causal = true,
+                        .exact = true};
+    snprintf(p.name, sizeof p.name, "attention %s with the exact softmax", vka_dtype_name(dtype));
     return list_problem(device, &p, list);
 }
 
@@ -365,6 +381,7 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
             ok &= list_linear(device, dtype, size, size, size, list);
         for (uint32_t rows = 1; rows <= 32; rows *= 2)
             ok &= list_linear(device, dtype, rows, ROW_WIDTH, ROW_WIDTH, list);
+        ok &= list_exact(device, dtype, list);
         ok &= list_accumulated(device, dtype, 1, list);
         ok &= list_accumulated(device, dtype, 512, list);
         static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K};
