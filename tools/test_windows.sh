@@ -89,7 +89,7 @@ all) ctest --preset windows --output-on-failure ;;
     # are in `all`.
     ctest --preset windows -R "^(layer|views|submit|api_errors|api_errors_attention|api_errors_plan|\
 api_random|threads|cache|cache_room|cache_pages|budget|extremes|operation_faults|portability|small_device|interop|interop_errors|\
-interop_example|vulkan_examples|fork|soak|driver_memory)$"
+interop_example|fork|soak|driver_memory)$"
     ;;
 esac
 
