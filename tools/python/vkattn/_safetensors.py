@@ -103,7 +103,17 @@ class SafetensorsFile:
 
     def array(self, name: str) -> np.ndarray | HostArray:
         """A tensor, mapped; bfloat16 as the halves that a HostArray holds."""
-        shape = self.shape(name)
+        return self._array(name, self.shape(name))
+
+    def scalar(self, name: str) -> np.ndarray | HostArray:
+        """A tensor without axes, as one of one element."""
+        if self._axes(name):
+            raise FileError(
+                f"{self.path}: {name}: expected a scalar, got {shown(self._axes(name))}"
+            )
+        return self._array(name, (1,))
+
+    def _array(self, name: str, shape: tuple[int, ...]) -> np.ndarray | HostArray:
         kind = self._entries[name].get("dtype")
         if not isinstance(kind, str) or kind not in _TYPES:
             raise UnsupportedError(f"{self.path}: {name}: dtype {shown(kind)} is not supported")

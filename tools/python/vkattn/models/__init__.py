@@ -18,6 +18,8 @@
 | bert, roberta, xlm-roberta, distilbert, albert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2, RXNMapper |
 | modernbert | `ModernBert`, the same | random weights |
 | whisper | `Whisper`: sound in, ids out | random weights |
+| vit | `ViT`: images in, rows or logits out | random weights |
+| clip | `Clip`: vectors of images and texts | random weights |
 | t5 | `T5Encoder`, the same; nothing of a decoder | random weights |
 
 A checkpoint is a folder with config.json and safetensors files, or a GGUF file, whose quantised
@@ -34,9 +36,11 @@ from ._load import load
 from ._modernbert import ModernBert
 from ._neox import GPTNeoX
 from ._t5 import T5Encoder
+from ._vision import Clip, ViT
 from ._whisper import Whisper
 
 __all__ = [
-    *("GPT2", "Bert", "Decoder", "GPTNeoX", "Llama", "ModernBert", "T5Encoder", "Whisper"),
+    *("GPT2", "Bert", "Clip", "Decoder", "GPTNeoX", "Llama", "ModernBert", "T5Encoder", "ViT"),
+    "Whisper",
     "load",
 ]

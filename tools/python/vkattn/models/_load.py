@@ -21,10 +21,12 @@ from ._neox import GPTNeoX
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._t5 import T5Encoder
 from ._text import Text
+from ._vision import CLIP, VIT, Clip, ViT
 from ._whisper import MODEL_TYPE as WHISPER
 from ._whisper import Whisper
 
-ENCODERS = (*BERT_TYPES, "modernbert", "t5")
+ENCODERS = (*BERT_TYPES, "modernbert", "t5", VIT, CLIP)
+Model = Union[Decoder, Encoder, Whisper, ViT, Clip]
 
 # Keys that do not change what a model computes here: of training, of texts, of how it was stored.
 _INERT = {
@@ -75,7 +77,7 @@ _INERT_GGUF = ("general.", "tokenizer.", "quantize.", "mradermacher.")
 
 def load(
     path: str | os.PathLike[str], *, device: Device | None = None, dtype: str | None = None
-) -> Union[Decoder, Encoder, Whisper]:
+) -> Model:
     """The model of a folder with config.json and safetensors files, or of a GGUF file.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
@@ -96,9 +98,7 @@ def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _load_folder(
-    folder: str, device: Device, dtype: str | None
-) -> Union[Decoder, Encoder, Whisper]:
+def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
@@ -116,7 +116,7 @@ def _load_folder(
     stops, text = _stop_ids(stop, where), Text(folder)
     sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
     weights = FolderWeights(folder, device, dtype)
-    model: Union[Decoder, Encoder, Whisper]
+    model: Model
     try:
         if sizes:
             model = Llama(weights, sizes, 0, stops, text)
@@ -124,6 +124,10 @@ def _load_folder(
             model = (GPT2 if kind == "gpt2" else GPTNeoX)(weights, keys, stops, text)
         elif kind == WHISPER:
             model = Whisper(weights, keys, stops, text)
+        elif kind == VIT:
+            model = ViT(weights, keys)
+        elif kind == CLIP:
+            model = Clip(weights, keys, text)
         elif kind in ("modernbert", "t5"):
             made = ModernBert if kind == "modernbert" else T5Encoder
             model = made(weights, keys, pooling_of(folder), text)

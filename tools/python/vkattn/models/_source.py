@@ -114,6 +114,18 @@ class Weights:
         self._take(f"{name}.weight", (rows, columns, width))
         return Linear(self._upload(f"{name}.weight", True), self.vector(f"{name}.bias", rows))
 
+    def patches(self, name: str, rows: int, channels: int, size: int, *, bias: bool) -> Linear:
+        """weight [rows][channels * size * size] of a convolution over squares that do not overlap,
+        which the file has as [rows][channels][size][size]."""
+        self._take(f"{name}.weight", (rows, channels, size, size))
+        weight = self._upload(f"{name}.weight", False).reshape(rows, channels * size * size)
+        return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
+
+    def table(self, name: str, rows: int, columns: int) -> Tensor:
+        """[rows][columns] of the file's [1][rows][columns], in float32."""
+        self._take(name, (1, rows, columns))
+        return self.device.tensor(self._floats(name)[0])
+
     def layer_norm(self, name: str, size: int, epsilon: float) -> dict[str, Any]:
         """Arguments of Plan.norm."""
         return {
@@ -172,6 +184,13 @@ class FolderWeights(Weights):
 
     def _floats(self, name: str) -> np.ndarray:
         return host_array(self._files[name].array(name), name, "f32").data
+
+    def scalar(self, name: str) -> float:
+        if name not in self.names:
+            raise InvalidError(f"{self.path}: there is no tensor {name}")
+        self.left.discard(name)
+        self.progress.add(self._size(name))
+        return float(host_array(self._files[name].scalar(name), name, "f32").data[0])
 
 
 def _open_folder(folder: str) -> dict[str, SafetensorsFile]:
