@@ -151,7 +151,7 @@ static void write_start(struct vka_device *device, struct vka_tensor *t)
     draw(device, t, &rng);
 }
 
-static void *read(struct vka_device *device, struct vka_tensor *t)
+static void *read_tensor(struct vka_device *device, struct vka_tensor *t)
 {
     void *bytes = malloc(vka_tensor_size(t));
     assert_non_null(bytes);
@@ -166,7 +166,7 @@ static void *run_twice(struct vka_device *device, struct vka_plan *plan, struct 
     check(device, vka_plan_run(plan, PATIENCE));
     check(device, vka_plan_run(plan, PATIENCE));
     vka_plan_destroy(&plan);
-    return read(device, t);
+    return read_tensor(device, t);
 }
 
 static void same_bits(struct vka_device *device, const struct product *p)

@@ -250,6 +250,18 @@ static void embed_in_double(int format, const int32_t *ids, size_t n, bool first
         vector[c] /= sqrt(squares);
 }
 
+/* The largest difference from a vector in double; infinite where one is NaN. */
+static double difference(const float *found, const double *want)
+{
+    double worst = 0;
+    for (int c = 0; c < WIDTH; c++) {
+        const double d = fabs((double)found[c] - want[c]);
+        if (!(d <= worst))
+            worst = isnan(d) ? INFINITY : d;
+    }
+    return worst;
+}
+
 /* Two runs of one plan: texts of other lengths, one of them missing in the second. */
 static void compare(int format, bool first_row, bool plain)
 {
@@ -281,8 +293,7 @@ static void compare(int format, bool first_row, bool plain)
                 continue;
             embed_in_double(format, ids + b * POSITIONS, (size_t)lengths[run][b], first_row, plain,
                             want);
-            for (int c = 0; c < WIDTH; c++)
-                worst = fmax(worst, fabs((double)found[b * WIDTH + c] - want[c]));
+            worst = fmax(worst, difference(found + b * WIDTH, want));
         }
     }
     print_message("%s, %s, %s: within %.2g\n", format ? "GGUF" : "folder",
