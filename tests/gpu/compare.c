@@ -155,6 +155,34 @@ bool compare_values(const struct operand *o, const double *want, double limit, c
 
 #define LOG_SUM_ERROR 2e-6 /* of 1 + |x| */
 
+double compare_terms(const struct operand *o, const double *want, double terms, size_t *row)
+{
+    const size_t width = o->size[o->rank - 1], rows = o->count / width;
+    double all = 0, most = 0;
+    for (size_t i = 0; i < o->count; i++)
+        all += isfinite(want[i]) ? want[i] * want[i] / (double)rows : 0;
+    all = fmax(all, 0.01 * terms * terms * (double)width);
+    for (size_t r = 0; r < rows; r++) {
+        double error = 0, norm = 0;
+        for (size_t i = r * width; i < (r + 1) * width; i++) {
+            const double got = o->values[i];
+            if (isfinite(want[i]) && isfinite(got)) {
+                error += (got - want[i]) * (got - want[i]);
+                norm += want[i] * want[i];
+            } else if (!(isnan(want[i]) && isnan(got)) && want[i] != got) {
+                error = INFINITY;
+            }
+        }
+        if (error > 0)
+            error /= fmax(norm, all);
+        if (error > most) {
+            most = error;
+            *row = r;
+        }
+    }
+    return most;
+}
+
 bool compare_log_sums(const struct operand *o, const double *want, char why[WHY])
 {
     for (size_t i = 0; i < o->count; i++) {

@@ -36,6 +36,11 @@ bool compare_plans(struct vka_device *device, struct vka_plan *plan, struct vka_
 bool compare_values(const struct operand *o, const double *want, double limit, const char *name,
                     const char *where, struct worst *worst, char why[WHY]);
 
+/* The worst NMSE over rows of o's last axis, against the row's own norm or, where most of its terms
+ * cancel out, that of a row of the tensor on average or a tenth of `terms`, the size of an element's
+ * terms. Non-finite values must match; the result is infinite where not. *row is where it is worst. */
+double compare_terms(const struct operand *o, const double *want, double terms, size_t *row);
+
 /* Compares o->values, log-sum-exps of scores near 0, with want[count]: the error of each may be as
  * large as that of a few float32 operations, and what is not finite must match. */
 bool compare_log_sums(const struct operand *o, const double *want, char why[WHY]);

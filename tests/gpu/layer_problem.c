@@ -209,41 +209,11 @@ static enum vka_status make_plan(const struct trial *t, uint64_t budget, uint64_
 
 /* ---- Comparison ------------------------------------------------------------------------------ */
 
-/* The worst error of a row, against its own norm, that of a row of the tensor on average, or a tenth of
- * the size of terms. */
-static double worst_row(const struct operand *o, const double *want, double terms, size_t *worst)
-{
-    const size_t width = o->size[o->rank - 1], rows = o->count / width;
-    double all = 0, most = 0;
-    for (size_t i = 0; i < o->count; i++)
-        all += isfinite(want[i]) ? want[i] * want[i] / (double)rows : 0;
-    all = fmax(all, 0.01 * terms * terms * (double)width);
-    for (size_t r = 0; r < rows; r++) {
-        double error = 0, norm = 0;
-        for (size_t i = r * width; i < (r + 1) * width; i++) {
-            const double got = o->values[i];
-            if (isfinite(want[i]) && isfinite(got)) {
-                error += (got - want[i]) * (got - want[i]);
-                norm += want[i] * want[i];
-            } else if (!(isnan(want[i]) && isnan(got)) && want[i] != got) {
-                error = INFINITY;
-            }
-        }
-        if (error > 0)
-            error /= fmax(norm, all);
-        if (error > most) {
-            most = error;
-            *worst = r;
-        }
-    }
-    return most;
-}
-
 static bool compare_one(const struct trial *t, const struct operand *o, const double *want,
                         double terms, const char *name, struct worst *worst, char why[WHY])
 {
     size_t row = 0;
-    const double nmse = worst_row(o, want, terms, &row);
+    const double nmse = compare_terms(o, want, terms, &row);
     if (nmse > worst->nmse[o->dtype]) {
         worst->nmse[o->dtype] = nmse;
         snprintf(worst->where[o->dtype], sizeof worst->where[0], "%s, seed %llu", name,

@@ -167,35 +167,13 @@ static double size_of_terms(const struct backward *t, int i)
     }
 }
 
-/* The worst error of a row, against its own norm or, where most of its terms cancel out, that of a
- * row of the tensor on average or a tenth of the size of terms. A tensor that should be 0 must be 0. */
-static double worst_row(const struct operand *o, const double *want, double terms, size_t *worst)
+/* Whether a tensor should be 0, and so has to be 0. */
+static bool is_zero(const struct operand *o, const double *want)
 {
-    const size_t width = o->size[o->rank - 1], rows = o->count / width;
-    double all = 0, most = 0;
     for (size_t i = 0; i < o->count; i++)
-        all += isfinite(want[i]) ? want[i] * want[i] / (double)rows : 0;
-    if (all > 0)
-        all = fmax(all, 0.01 * terms * terms * (double)width);
-    for (size_t r = 0; r < rows; r++) {
-        double error = 0, norm = 0;
-        for (size_t i = r * width; i < (r + 1) * width; i++) {
-            const double got = o->values[i];
-            if (isfinite(want[i]) && isfinite(got)) {
-                error += (got - want[i]) * (got - want[i]);
-                norm += want[i] * want[i];
-            } else if (!(isnan(want[i]) && isnan(got)) && want[i] != got) {
-                error = INFINITY;
-            }
-        }
-        if (error > 0)
-            error /= fmax(norm, all);
-        if (error > most) {
-            most = error;
-            *worst = r;
-        }
-    }
-    return most;
+        if (isfinite(want[i]) && want[i] != 0)
+            return false;
+    return true;
 }
 
 static bool compare(const struct backward *t, const char *how, struct worst *worst, char why[WHY])
@@ -205,7 +183,8 @@ static bool compare(const struct backward *t, const char *how, struct worst *wor
         size_t row = 0;
         if (!o->view)
             continue;
-        const double nmse = worst_row(o, t->want[i], size_of_terms(t, i), &row);
+        const double terms = is_zero(o, t->want[i]) ? 0 : size_of_terms(t, i);
+        const double nmse = compare_terms(o, t->want[i], terms, &row);
         if (worst && nmse > worst->nmse[o->dtype]) {
             worst->nmse[o->dtype] = nmse;
             snprintf(worst->where[o->dtype], sizeof worst->where[0], "gradient of %s, seed %llu",
