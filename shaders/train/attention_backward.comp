@@ -2,8 +2,8 @@
 // queries or of keys, and walks the other side; shared memory holds parts of the rows of both sides,
 // then the gradients of the scores of a step. See attention_backward_params.
 //
-// Every score is one chain of fma over the features, and every gradient one over the rows of a unit
-// of the other side, so that its bits depend on the problem alone.
+// Every score is one chain of fma over the features, or chains of FEATURES, and every gradient one over
+// the rows of a unit of the other side, so that its bits depend on the problem alone.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -69,6 +69,8 @@ const uint OPERANDS = (OWN + OTHERS) * PITCH;
 // Loads in flight of an invocation: no more than it has.
 #define BATCH_OF(n) (BATCH < ((n) + THREADS - 1) / THREADS ? BATCH : ((n) + THREADS - 1) / THREADS)
 const uint OWN_BATCH = BATCH_OF(OWN * DEPTH4), OTHER_BATCH = BATCH_OF(OTHERS * DEPTH4);
+const uint FEATURES = 64; // of a chain, in heads of more than 128: else errors grow with the head
+const bool LONG = HEAD4 > 32 || VALUE4 > 32;
 const uint STAGE4 = OPERANDS > PART * WIDE4 ? OPERANDS : PART * WIDE4;
 
 // Vec4 d of own rows, then of others: other k is in row (k % 4) * LANES_X + k / 4, so that lane x
@@ -127,10 +129,12 @@ vec4 load_other(bool second, uint row, uint d)
 // Sets the scores of own rows with this lane's four others, or (second) the gradients of their weights.
 void multiply(bool second, uint other)
 {
-    vec4 x[TR];
+    vec4 x[TR], earlier[LONG ? TR : 1]; // of this chain, of those before it
     uint column = OWN * PITCH + gl_LocalInvocationID.x * PITCH, depth = second ? VALUE4 : HEAD4;
     [[unroll]] for (uint r = 0; r < TR; r++)
         x[r] = vec4(0.0);
+    [[unroll]] for (uint r = 0; LONG && r < TR; r++)
+        earlier[r] = vec4(0.0);
     for (uint first = 0; first < depth; first += DEPTH4) {
         barrier(); // the stage is free
         FILL(OWN * DEPTH4, OWN_BATCH, i / DEPTH4 * PITCH + i % DEPTH4,
@@ -150,7 +154,14 @@ void multiply(bool second, uint other)
                                   fma(o.z, y[i].z, fma(o.y, y[i].y, fma(o.x, y[i].x, x[r][i]))));
             }
         }
+        if (LONG && (first + DEPTH4) % (FEATURES / 4) == 0)
+            [[unroll]] for (uint r = 0; r < TR; r++) {
+                earlier[r] += x[r];
+                x[r] = vec4(0.0);
+            }
     }
+    [[unroll]] for (uint r = 0; LONG && r < TR; r++)
+        x[r] += earlier[r];
     uint tile = (second ? WEIGHTS : 0) + gl_LocalInvocationID.x;
     [[unroll]] for (uint r = 0; r < TR; r++)
         tiles[tile + tile_row(r) * W_PITCH] = x[r];
