@@ -161,7 +161,8 @@ double compare_terms(const struct operand *o, const double *want, double terms, 
     double all = 0, most = 0;
     for (size_t i = 0; i < o->count; i++)
         all += isfinite(want[i]) ? want[i] * want[i] / (double)rows : 0;
-    all = fmax(all, 0.01 * terms * terms * (double)width);
+    if (all > 0)
+        all = fmax(all, 0.01 * terms * terms * (double)width);
     for (size_t r = 0; r < rows; r++) {
         double error = 0, norm = 0;
         for (size_t i = r * width; i < (r + 1) * width; i++) {

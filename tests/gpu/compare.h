@@ -38,7 +38,8 @@ bool compare_values(const struct operand *o, const double *want, double limit, c
 
 /* The worst NMSE over rows of o's last axis, against the row's own norm or, where most of its terms
  * cancel out, that of a row of the tensor on average or a tenth of `terms`, the size of an element's
- * terms. Non-finite values must match; the result is infinite where not. *row is where it is worst. */
+ * terms. A tensor that should be 0 has to be 0. Non-finite values must match; the result is infinite
+ * where not. *row is where it is worst. */
 double compare_terms(const struct operand *o, const double *want, double terms, size_t *row);
 
 /* Compares o->values, log-sum-exps of scores near 0, with want[count]: the error of each may be as

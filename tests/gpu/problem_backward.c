@@ -167,15 +167,6 @@ static double size_of_terms(const struct backward *t, int i)
     }
 }
 
-/* Whether a tensor should be 0, and so has to be 0. */
-static bool is_zero(const struct operand *o, const double *want)
-{
-    for (size_t i = 0; i < o->count; i++)
-        if (isfinite(want[i]) && want[i] != 0)
-            return false;
-    return true;
-}
-
 static bool compare(const struct backward *t, const char *how, struct worst *worst, char why[WHY])
 {
     for (int i = 0; i < GRADIENTS; i++) {
@@ -183,8 +174,7 @@ static bool compare(const struct backward *t, const char *how, struct worst *wor
         size_t row = 0;
         if (!o->view)
             continue;
-        const double terms = is_zero(o, t->want[i]) ? 0 : size_of_terms(t, i);
-        const double nmse = compare_terms(o, t->want[i], terms, &row);
+        const double nmse = compare_terms(o, t->want[i], size_of_terms(t, i), &row);
         if (worst && nmse > worst->nmse[o->dtype]) {
             worst->nmse[o->dtype] = nmse;
             snprintf(worst->where[o->dtype], sizeof worst->where[0], "gradient of %s, seed %llu",
