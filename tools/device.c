@@ -35,6 +35,16 @@ enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status)
     return tool_exit_of(status);
 }
 
+enum tool_exit tool_device_result(struct tool_device *d, enum vka_status status, const char *why)
+{
+    if (status == VKA_OK)
+        return TOOL_OK;
+    if (*why == '\0')
+        return tool_device_fail(d, status);
+    tool_error("%s", why);
+    return tool_exit_of(status);
+}
+
 /* Reads the files of the device: its pipelines, and its tuning profile unless the options name
  * another. False if the file that they name cannot be read. */
 static bool load_files(const struct device_options *options, struct tool_device *d)
