@@ -42,8 +42,4 @@ enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code);
 /* Lists all devices in a new array, at least one; prints why it fails. The caller frees it. */
 enum tool_exit tool_device_list(struct vka_device_properties **list, size_t *count);
 
-/* Whether --device TEXT matches this device: its index, or a part of its name in any case. NULL
- * matches all. */
-bool tool_device_matches(const struct vka_device_properties *device, const char *text);
-
 #endif
