@@ -1,7 +1,7 @@
 /* Files of a device in the user's cache folder. SPDX-License-Identifier: MIT */
 #include "cache_file.h"
 
-#include "device.h"
+#include "options.h"
 
 #include "core/os.h"
 

@@ -3,7 +3,6 @@
 
 #include "cache_file.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +31,16 @@ enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status)
 {
     d->busy = d->busy || status == VKA_TIMEOUT;
     tool_error("%s", *d->sentence ? d->sentence : vka_status_name(status));
+    return tool_exit_of(status);
+}
+
+enum tool_exit tool_device_result(struct tool_device *d, enum vka_status status, const char *why)
+{
+    if (status == VKA_OK)
+        return TOOL_OK;
+    if (*why == '\0')
+        return tool_device_fail(d, status);
+    tool_error("%s", why);
     return tool_exit_of(status);
 }
 
@@ -141,22 +150,4 @@ enum tool_exit tool_device_list(struct vka_device_properties **list, size_t *cou
     if (*count > room)
         *count = room;
     return TOOL_OK;
-}
-
-bool tool_device_matches(const struct vka_device_properties *device, const char *text)
-{
-    if (!text)
-        return true;
-    if (text[strspn(text, "0123456789")] == '\0')
-        return strtoull(text, NULL, 10) == device->index;
-    size_t length = strlen(text);
-    for (const char *at = device->name; strlen(at) >= length; at++) {
-        size_t same = 0;
-        while (same < length &&
-               tolower((unsigned char)at[same]) == tolower((unsigned char)text[same]))
-            same++;
-        if (same == length)
-            return true;
-    }
-    return false;
 }

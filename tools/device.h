@@ -29,6 +29,10 @@ enum vka_status tool_device_try(const struct device_options *options, struct too
 /* Prints the library's sentence for a failed call on this device, and returns the exit code. */
 enum tool_exit tool_device_fail(struct tool_device *d, enum vka_status status);
 
+/* Prints why a status is not VKA_OK, and returns its exit code: `why` where that is not empty, else
+ * the library's sentence. */
+enum tool_exit tool_device_result(struct tool_device *d, enum vka_status status, const char *why);
+
 /* Saves the pipelines and closes the device; everything made from it must have been destroyed.
  * Returns code, or TOOL_FAILED if code is TOOL_OK but the validation layer reported something. A
  * device that is still working is left until the process ends, which does not wait for it. Also
@@ -37,9 +41,5 @@ enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code);
 
 /* Lists all devices in a new array, at least one; prints why it fails. The caller frees it. */
 enum tool_exit tool_device_list(struct vka_device_properties **list, size_t *count);
-
-/* Whether --device TEXT matches this device: its index, or a part of its name in any case. NULL
- * matches all. */
-bool tool_device_matches(const struct vka_device_properties *device, const char *text);
 
 #endif

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -229,4 +230,22 @@ bool options_parse_only(int argc, char **argv, const struct option_spec *specs)
         return false;
     }
     return true;
+}
+
+bool tool_device_matches(const struct vka_device_properties *device, const char *text)
+{
+    if (!text)
+        return true;
+    if (text[strspn(text, "0123456789")] == '\0')
+        return strtoull(text, NULL, 10) == device->index;
+    size_t length = strlen(text);
+    for (const char *at = device->name; strlen(at) >= length; at++) {
+        size_t same = 0;
+        while (same < length &&
+               tolower((unsigned char)at[same]) == tolower((unsigned char)text[same]))
+            same++;
+        if (same == length)
+            return true;
+    }
+    return false;
 }

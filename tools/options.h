@@ -94,4 +94,8 @@ extern const char *const option_dtypes[];
 extern const char *const option_weights[];
 extern const char *const option_paths[];
 
+/* Whether --device TEXT matches this device: its index, or a part of its name in any case. NULL
+ * matches all. */
+bool tool_device_matches(const struct vka_device_properties *device, const char *text);
+
 #endif

@@ -3,28 +3,32 @@
 #include "io/io.h"
 #include "core/os.h"
 
-enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, char *error)
+enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, const void *file,
+                                char *error)
 {
     enum vka_status status = VKA_OK;
     uint64_t size;
-    FILE *file = os_open_file(path, &size);
+    FILE *stream;
 
     *map = (struct vka_io_map){0};
-    if (!file)
+    if (!file || !path)
+        return vka_io_fail(error, VKA_INVALID, path, "path or the out-parameter file is NULL");
+    stream = os_open_file(path, &size);
+    if (!stream)
         return vka_io_fail_errno(error, path, "open");
     if (size == OS_NO_SIZE) {
         status = vka_io_fail(error, VKA_IO, path, "not a regular file");
     } else if (size > PTRDIFF_MAX) {
         status = vka_io_fail(error, VKA_IO, path, "the file is larger than the address space");
     } else if (size > 0) {
-        void *data = os_map_file(file, (size_t)size);
+        void *data = os_map_file(stream, (size_t)size);
 
         if (data)
             *map = (struct vka_io_map){data, (size_t)size};
         else
             status = vka_io_fail_errno(error, path, "map");
     }
-    fclose(file);
+    fclose(stream);
     return status;
 }
 

@@ -116,9 +116,9 @@ enum vka_status vka_gguf_parse(const char *path, const void *data, size_t size, 
     if (!file)
         return vka_io_fail(error, VKA_INVALID, path, "the out-parameter file is NULL");
     *file = NULL;
-    if (!path || !bytes || size > PTRDIFF_MAX)
-        return vka_io_fail(error, VKA_INVALID, path,
-                           "path or data is NULL, or size exceeds PTRDIFF_MAX");
+    status = vka_io_data_check(path, data, size, error);
+    if (status)
+        return status;
     r.begin = r.at = bytes;
     r.end = bytes + size;
     made = calloc(1, sizeof *made);
@@ -146,9 +146,7 @@ enum vka_status vka_gguf_open(const char *path, char *error, struct vka_gguf **f
 
     if (file)
         *file = NULL;
-    if (!file || !path)
-        return vka_io_fail(error, VKA_INVALID, path, "path or the out-parameter file is NULL");
-    status = vka_io_map_open(&map, path, error);
+    status = vka_io_map_open(&map, path, file, error);
     if (status)
         return status;
     status = vka_gguf_parse(path, map.data, map.size, error, file);

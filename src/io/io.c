@@ -86,6 +86,14 @@ bool vka_io_array_bytes(enum vka_io_dtype dtype, uint32_t rank, const uint64_t *
     return true;
 }
 
+enum vka_status vka_io_data_check(const char *path, const void *data, size_t size, char *error)
+{
+    if (path && (data || size == 0) && size <= PTRDIFF_MAX)
+        return VKA_OK;
+    return vka_io_fail(error, VKA_INVALID, path,
+                       "path or data is NULL, or size exceeds PTRDIFF_MAX");
+}
+
 enum vka_status vka_io_array_check(const struct vka_io_array *array, const char *path, char *error)
 {
     const char *name = array->name ? array->name : "";

@@ -46,6 +46,9 @@ bool vka_io_array_bytes(enum vka_io_dtype dtype, uint32_t rank, const uint64_t *
 /* Whether a writer can write the array; if not, INVALID, and the sentence says why. */
 enum vka_status vka_io_array_check(const struct vka_io_array *array, const char *path, char *error);
 
+/* Whether a reader can be given these bytes; if not, INVALID, and the sentence says why. */
+enum vka_status vka_io_data_check(const char *path, const void *data, size_t size, char *error);
+
 /* ---- Files ----------------------------------------------------------------------------------- */
 
 struct vka_io_map {
@@ -53,8 +56,10 @@ struct vka_io_map {
     size_t size;
 };
 
-/* Maps a regular file, read-only. An empty file leaves map empty. */
-enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, char *error);
+/* Maps a regular file, read-only. An empty file leaves map empty. INVALID where path or file, the
+ * out-parameter of the reader that asks, is NULL. */
+enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, const void *file,
+                                char *error);
 void vka_io_map_close(struct vka_io_map *map);
 
 struct vka_io_chunk {

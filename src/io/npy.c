@@ -100,9 +100,9 @@ enum vka_status vka_npy_parse(const char *path, const void *data, size_t size, c
     if (!file)
         return vka_io_fail(error, VKA_INVALID, path, "the out-parameter file is NULL");
     *file = NULL;
-    if (!path || (!data && size) || size > PTRDIFF_MAX)
-        return vka_io_fail(error, VKA_INVALID, path,
-                           "path or data is NULL, or size exceeds PTRDIFF_MAX");
+    status = vka_io_data_check(path, data, size, error);
+    if (status)
+        return status;
     status = split(path, data, size, error, &offset, &length);
     if (status)
         return status;
@@ -130,9 +130,7 @@ enum vka_status vka_npy_open(const char *path, char *error, struct vka_npy **fil
 
     if (file)
         *file = NULL;
-    if (!file || !path)
-        return vka_io_fail(error, VKA_INVALID, path, "path or the out-parameter file is NULL");
-    status = vka_io_map_open(&map, path, error);
+    status = vka_io_map_open(&map, path, file, error);
     if (status)
         return status;
     status = vka_npy_parse(path, map.data, map.size, error, file);

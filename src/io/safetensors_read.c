@@ -137,9 +137,9 @@ enum vka_status vka_safetensors_parse(const char *path, const void *data, size_t
     if (!file)
         return vka_io_fail(error, VKA_INVALID, path, "the out-parameter file is NULL");
     *file = NULL;
-    if (!path || (!data && size) || size > PTRDIFF_MAX)
-        return vka_io_fail(error, VKA_INVALID, path,
-                           "path or data is NULL, or size exceeds PTRDIFF_MAX");
+    status = vka_io_data_check(path, data, size, error);
+    if (status)
+        return status;
     made = calloc(1, sizeof *made);
     if (!made)
         return vka_io_fail(error, VKA_OUT_OF_HOST_MEMORY, path, "out of memory");
@@ -172,9 +172,7 @@ enum vka_status vka_safetensors_open(const char *path, char *error, struct vka_s
 
     if (file)
         *file = NULL;
-    if (!file || !path)
-        return vka_io_fail(error, VKA_INVALID, path, "path or the out-parameter file is NULL");
-    status = vka_io_map_open(&map, path, error);
+    status = vka_io_map_open(&map, path, file, error);
     if (status)
         return status;
     status = vka_safetensors_parse(path, map.data, map.size, error, file);

@@ -143,6 +143,18 @@ void expect_end(struct world *w, enum vka_status got, enum vka_status want, cons
         fail_msg("line %d: \"%s\" does not name %s", line, said, word);
 }
 
+struct vka_attention_op world_attention_op(struct world *w)
+{
+    return *VKA_INFO(vka_attention_op, .q = T(VKA_F32, 2, 4, 3, 8), .k = T(VKA_F32, 2, 2, 5, 8),
+                     .v = T(VKA_F32, 2, 2, 5, 6), .output = T(VKA_F32, 2, 4, 3, 6));
+}
+
+void world_is_well(void **state)
+{
+    struct world *w = *state;
+    assert_true(layer_check(w->device, &layer_plain, 9) <= LAYER_NMSE);
+}
+
 struct vka_layer_op world_layer_op(struct world *w)
 {
     return *VKA_INFO(vka_layer_op, .layer = w->layer, .query = T(VKA_F32, 2, 3, 24),

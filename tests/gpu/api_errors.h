@@ -53,6 +53,12 @@ struct vka_tensor *world_strided(struct world *w, struct vka_tensor *tensor, uin
 /* An operation on the world's layer that is right: batch 2, 3 queries, 5 keys. */
 struct vka_layer_op world_layer_op(struct world *w);
 
+/* Attention that is right: batch 2, 4 heads on 2 key heads, 3 queries, 5 keys, widths 8 and 6. */
+struct vka_attention_op world_attention_op(struct world *w);
+
+/* A test, the last one: the device is as it was. */
+void world_is_well(void **state);
+
 /* Sizes of an info struct that this library does not know. */
 #define WRONG_SIZES(type)                                             \
     {                                                                 \

@@ -23,4 +23,8 @@ struct vka_device_properties limits_lower(struct vka_device *device, uint64_t ra
                                           uint64_t allocation);
 void limits_restore(struct vka_device *device, const struct vka_device_properties *usual);
 
+/* Leaves a device the products of matrix units alone. The rules take those on GPUs, where matrices
+ * are large. */
+void limits_to_matrices(struct vka_device *device);
+
 #endif

@@ -239,15 +239,12 @@ static void kernels_for_gpus(void **state)
     vka_device_destroy(&device);
 }
 
-/* The rules take them on GPUs alone, where matrices are large. */
 static void matrix_units(void **state)
 {
     struct vka_device *device = NULL;
     (void)state;
     check(NULL, vka_device_create(NULL, &device));
-    device->caps.without = 1ull << KERNEL_matmul_tile | 1ull << KERNEL_matmul_few |
-                           1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
-                           1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
+    limits_to_matrices(device);
     for (size_t i = 0; i < n_product; i++)
         if (products[i].input == VKA_F16 && products[i].weight == VKA_F16)
             same_bits(device, &products[i]);

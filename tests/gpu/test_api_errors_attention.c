@@ -1,22 +1,13 @@
-/* Every documented error of attention: its tensors, ragged batches, caches, and the options that it
- * shares with the layer operation. SPDX-License-Identifier: MIT */
+/* Every documented error of attention: its tensors, ragged batches, caches.
+ * SPDX-License-Identifier: MIT */
 #include "api_errors.h"
 
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL};
 
-/* ---- Attention ------------------------------------------------------------------------------- */
-
-/* Batch 2, 4 heads on 2 key heads, 3 queries, 5 keys, widths 8 and 6. */
-static struct vka_attention_op good_attention(struct world *w)
-{
-    return *VKA_INFO(vka_attention_op, .q = T(VKA_F32, 2, 4, 3, 8), .k = T(VKA_F32, 2, 2, 5, 8),
-                     .v = T(VKA_F32, 2, 2, 5, 6), .output = T(VKA_F32, 2, 4, 3, 6));
-}
-
 /* The same with 7 past keys. */
 static struct vka_attention_op good_past(struct world *w)
 {
-    struct vka_attention_op op = good_attention(w);
+    struct vka_attention_op op = world_attention_op(w);
     op.past_key = T(VKA_F32, 2, 2, 7, 8);
     op.past_value = T(VKA_F32, 2, 2, 7, 6);
     op.present_key = T(VKA_F32, 2, 2, 12, 8);
@@ -38,14 +29,14 @@ static struct vka_attention_op good_ragged(struct world *w)
         __VA_ARGS__;                                             \
         FAILS(want, word, vka_plan_add_attention(w->plan, &op)); \
     } while (0)
-#define ATTENTION(word, ...) ATTENTION_FROM(good_attention, VKA_INVALID, word, __VA_ARGS__)
+#define ATTENTION(word, ...) ATTENTION_FROM(world_attention_op, VKA_INVALID, word, __VA_ARGS__)
 #define PAST(word, ...) ATTENTION_FROM(good_past, VKA_INVALID, word, __VA_ARGS__)
 #define RAGGED(word, ...) ATTENTION_FROM(good_ragged, VKA_INVALID, word, __VA_ARGS__)
 
 static void attention_tensors(void **state)
 {
     struct world *w = *state;
-    const struct vka_attention_op good = good_attention(w);
+    const struct vka_attention_op good = world_attention_op(w);
     const size_t sizes[] = WRONG_SIZES(vka_attention_op);
     FAILS(VKA_INVALID, NULL, vka_plan_add_attention(NULL, &good));
     FAILS(VKA_INVALID, "op", vka_plan_add_attention(w->plan, NULL));
@@ -188,7 +179,7 @@ static void attention_ragged(void **state)
     RAGGED("q_start", op.q_start = op.kv_start = T(VKA_I32, 1)); /* no sequence */
     RAGGED("q_start",
            op.q_start = world_strided(w, T(VKA_I32, 6), 0, 1, (uint32_t[]){3}, (uint64_t[]){2}));
-    RAGGED("q", op = good_attention(w), op.q_start = op.kv_start = T(VKA_I32, 3));
+    RAGGED("q", op = world_attention_op(w), op.q_start = op.kv_start = T(VKA_I32, 3));
     RAGGED("mask", op.options.mask = T(VKA_BOOL, 3, 5));
     RAGGED("scores", op.options.scores_kind = VKA_SCORES_RAW,
            op.options.scores = T(VKA_F32, 1, 4, 3, 5));
@@ -227,8 +218,8 @@ static void attention_cache(void **state)
     struct vka_cache_info quantised = info;
     quantised.key_dtype = VKA_Q8_0;
     assert_int_equal(vka_cache_create(w->device, &quantised, &other), VKA_OK);
-    ATTENTION_FROM(good_attention, VKA_UNSUPPORTED, "only the fused path reads", op.cache = other,
-                   op.options.scores_kind = VKA_SCORES_RAW,
+    ATTENTION_FROM(world_attention_op, VKA_UNSUPPORTED, "only the fused path reads",
+                   op.cache = other, op.options.scores_kind = VKA_SCORES_RAW,
                    op.options.scores = T(VKA_F32, 2, 4, 3, 16));
     vka_cache_destroy(&other);
     ATTENTION("cache_layer is 1", op.cache = w->cache, op.cache_layer = 1);
@@ -252,7 +243,7 @@ static void attention_cache(void **state)
 
 #define BLOCK(word, ...)                                                \
     do {                                                                \
-        struct vka_attention_op op = good_attention(w);                 \
+        struct vka_attention_op op = world_attention_op(w);             \
         op.n_key = 200, op.key_first = 128;                             \
         op.k = T(VKA_F32, 2, 2, 72, 8), op.v = T(VKA_F32, 2, 2, 72, 6); \
         __VA_ARGS__;                                                    \
@@ -281,7 +272,7 @@ static void attention_blocks(void **state)
           op.options.scores = T(VKA_F32, 2, 4, 3, 200));
     BLOCK("cache", op.cache = w->cache);
     struct vka_plan *plan = NULL;
-    struct vka_attention_op op = good_attention(w);
+    struct vka_attention_op op = world_attention_op(w);
     uint64_t count;
     op.n_key = vka_tensor_shape(op.k, 2);
     assert_int_equal(
@@ -300,202 +291,13 @@ static void attention_blocks(void **state)
     vka_plan_destroy(&plan);
 }
 
-/* ---- Options, which the attention and layer operations share --------------------------------- */
-
-typedef enum vka_status add_with_options(struct world *w,
-                                         const struct vka_attention_options *options);
-
-static enum vka_status add_attention(struct world *w, const struct vka_attention_options *options)
-{
-    struct vka_attention_op op = good_attention(w);
-    op.options = *options;
-    return vka_plan_add_attention(w->plan, &op);
-}
-
-static enum vka_status add_layer(struct world *w, const struct vka_attention_options *options)
-{
-    struct vka_layer_op op = world_layer_op(w);
-    op.attention = *options;
-    return vka_plan_add_layer(w->plan, &op);
-}
-
-#define OPTION(word, ...)                               \
-    do {                                                \
-        struct vka_attention_options o = {__VA_ARGS__}; \
-        FAILS(VKA_INVALID, word, add(w, &o));           \
-    } while (0)
-
-static void option_numbers(struct world *w, add_with_options *add)
-{
-    OPTION("window_left", .window = true, .window_left = -2);
-    OPTION("window_left", .window = true, .window_left = INT32_MIN);
-    OPTION("window_right", .window = true, .window_right = -2);
-    OPTION("window_right", .window = true, .window_right = INT32_MIN);
-    OPTION("window_left", .window_left = 3);
-    OPTION("window_right", .window_right = -1);
-    OPTION("scale", .scale = NAN);
-    OPTION("scale", .scale = INFINITY);
-    OPTION("scale", .scale = -INFINITY);
-    OPTION("softcap", .softcap = NAN);
-    OPTION("softcap", .softcap = INFINITY);
-    OPTION("softcap", .softcap = -1);
-    OPTION("dropout", .dropout = NAN);
-    OPTION("dropout", .dropout = -0.01f);
-    OPTION("dropout", .dropout = 1);
-    OPTION("dropout", .dropout = INFINITY);
-    OPTION("dropout_batch", .dropout_batch = 65536);
-    OPTION("dropout_head", .dropout_head = 65536);
-    OPTION("norm_epsilon", .norm_epsilon = NAN);
-    OPTION("norm_epsilon", .norm_epsilon = INFINITY);
-    OPTION("norm_epsilon", .norm_epsilon = -1e-6f);
-    OPTION("masked_row", .masked_row = VKA_MASKED_ROW_COUNT);
-    OPTION("masked_row", .masked_row = (enum vka_masked_row) - 1);
-    OPTION("scores_kind", .scores_kind = VKA_SCORES_COUNT);
-    OPTION("scores_kind", .scores_kind = (enum vka_scores) - 1);
-    OPTION("dim", .rope = {.dim = 1});
-    OPTION("dim", .rope = {.dim = 7});
-    OPTION("dim", .rope = {.dim = 10}); /* head_dim is 8 */
-    OPTION("dim", .rope = {.dim = UINT32_MAX});
-    OPTION("base", .rope = {.dim = 8, .base = NAN});
-    OPTION("base", .rope = {.dim = 8, .base = INFINITY});
-    OPTION("base", .rope = {.dim = 8, .base = -1});
-    OPTION("base", .rope = {.dim = 8, .base = 0.99999994f});
-    OPTION("base", .rope = {.dim = 2, .base = 0.5f});
-    OPTION("base", .rope = {.dim = 8, .base = 1e-45f, .interleaved = true});
-    static const double fine[] = {1, 0, -1, 0.5}, fast[] = {1, 1, 1, -1.0000001};
-    static const double nan[] = {NAN, 1, 1, 1};
-    OPTION("frequencies", .rope = {.dim = 8, .base = 10000, .frequencies = fine});
-    OPTION("frequencies", .rope = {.frequencies = fine});
-    OPTION("frequencies[3]", .rope = {.dim = 8, .frequencies = fast});
-    OPTION("frequencies[0]", .rope = {.dim = 2, .frequencies = nan});
-    OPTION("attention_factor", .rope = {.dim = 8, .attention_factor = NAN});
-    OPTION("attention_factor", .rope = {.dim = 8, .attention_factor = INFINITY});
-}
-
-static void option_masks(struct world *w, add_with_options *add)
-{
-    OPTION("mask", .mask = FOREIGN(VKA_BOOL, 3, 5));
-    OPTION("mask", .mask = T(VKA_I32, 3, 5));
-    OPTION("mask", .mask = T(VKA_BOOL, 6));
-    OPTION("mask", .mask = T(VKA_F32, 3, 6));
-    OPTION("mask", .mask = T(VKA_F16, 2, 5)); /* 3 queries */
-    OPTION("mask", .mask = T(VKA_BOOL, 4, 5));
-    OPTION("mask", .mask = T(VKA_BF16, 2, 3, 5)); /* 4 heads */
-    OPTION("mask", .mask = T(VKA_BOOL, 8, 3, 5));
-    OPTION("mask", .mask = T(VKA_BOOL, 3, 4, 3, 5)); /* batch 2 */
-    OPTION("mask", .mask = T(VKA_BOOL, 4, 1, 1, 5));
-    OPTION("scores", .scores_kind = VKA_SCORES_RAW);
-    OPTION("scores", .scores_kind = VKA_SCORES_SOFTMAX);
-    OPTION("scores_kind", .scores = T(VKA_F32, 2, 4, 3, 5));
-    const uint32_t full[] = {2, 4, 3, 5};
-    struct vka_tensor *store = T(VKA_F32, 2, 4, 3, 5);
-    struct vka_tensor *const wrong[] = {
-        FOREIGN(VKA_F32, 2, 4, 3, 5),
-        T(VKA_I32, 2, 4, 3, 5),
-        T(VKA_BOOL, 2, 4, 3, 5),
-        T(VKA_F32, 8, 3, 5),
-        T(VKA_F32, 1, 4, 3, 5),
-        T(VKA_F32, 2, 2, 3, 5),
-        T(VKA_F32, 2, 4, 1, 5),
-        T(VKA_F32, 2, 4, 3, 8),
-        world_strided(w, store, 0, 4, full, (uint64_t[]){0, 15, 5, 1}),
-        world_strided(w, store, 0, 4, full, (uint64_t[]){60, 15, 5, 0}),
-    };
-    for (size_t i = 0; i < COUNTOF(wrong); i++)
-        OPTION("scores", .scores_kind = VKA_SCORES_BIAS, .scores = wrong[i]);
-}
-
-static void option_log_sum(struct world *w, add_with_options *add)
-{
-    struct vka_tensor *store = T(VKA_F32, 2, 4, 3);
-    const uint32_t full[] = {2, 4, 3};
-    struct vka_tensor *const wrong[] = {
-        FOREIGN(VKA_F32, 2, 4, 3),
-        T(VKA_F16, 2, 4, 3),
-        T(VKA_BF16, 2, 4, 3),
-        T(VKA_I32, 2, 4, 3),
-        T(VKA_F32, 8, 3),
-        T(VKA_F32, 2, 4, 3, 1),
-        T(VKA_F32, 1, 4, 3),
-        T(VKA_F32, 2, 2, 3), /* heads of the queries, not of the keys */
-        T(VKA_F32, 2, 4, 5),
-        world_strided(w, store, 0, 3, full, (uint64_t[]){12, 0, 1}),
-        world_strided(w, store, 0, 3, full, (uint64_t[]){12, 3, 0}),
-    };
-    for (size_t i = 0; i < COUNTOF(wrong); i++)
-        OPTION("log_sum_exp", .log_sum_exp = wrong[i]);
-}
-
-static void option_vectors(struct world *w, add_with_options *add)
-{
-    const uint32_t two[] = {2}, four[] = {4}, eight[] = {8};
-    const uint64_t apart[] = {2};
-    struct vka_tensor *const lengths[] = {
-        FOREIGN(VKA_I32, 2), T(VKA_F32, 2),    T(VKA_BOOL, 2),
-        T(VKA_I32, 3),       T(VKA_I32, 1, 2), world_strided(w, T(VKA_I32, 4), 0, 1, two, apart),
-    };
-    for (size_t i = 0; i < COUNTOF(lengths); i++) {
-        OPTION("kv_length", .kv_length = lengths[i]);
-        OPTION("query_offset", .query_offset = lengths[i]);
-    }
-    struct vka_tensor *const norms[] = {
-        FOREIGN(VKA_F32, 8),
-        T(VKA_F16, 8),
-        T(VKA_I32, 8),
-        T(VKA_F32, 6),
-        T(VKA_F32, 1),
-        T(VKA_F32, 1, 8),
-        world_strided(w, T(VKA_F32, 16), 0, 1, eight, apart),
-    };
-    for (size_t i = 0; i < COUNTOF(norms); i++) {
-        OPTION("q_norm", .q_norm = norms[i]);
-        OPTION("k_norm", .k_norm = norms[i]);
-    }
-    struct vka_tensor *const heads[] = {
-        FOREIGN(VKA_F32, 4),
-        T(VKA_BF16, 4),
-        T(VKA_BOOL, 4),
-        T(VKA_F32, 2),
-        T(VKA_F32, 8),
-        T(VKA_F32, 4, 1),
-        world_strided(w, T(VKA_F32, 8), 0, 1, four, apart),
-    };
-    for (size_t i = 0; i < COUNTOF(heads); i++) {
-        OPTION("sink", .sink = heads[i]);
-        OPTION("alibi", .alibi = heads[i]);
-    }
-}
-
-static void options_of_attention(void **state)
-{
-    option_numbers(*state, add_attention);
-    option_masks(*state, add_attention);
-    option_log_sum(*state, add_attention);
-    option_vectors(*state, add_attention);
-}
-
-static void options_of_layer(void **state)
-{
-    option_numbers(*state, add_layer);
-    option_masks(*state, add_layer);
-    option_log_sum(*state, add_layer);
-    option_vectors(*state, add_layer);
-}
-
-static void device_is_well(void **state)
-{
-    struct world *w = *state;
-    assert_true(layer_check(w->device, &layer_plain, 9) <= LAYER_NMSE);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_tensors),    cmocka_unit_test(attention_shapes),
-        cmocka_unit_test(attention_overlaps),   cmocka_unit_test(attention_ragged),
-        cmocka_unit_test(attention_blocks),     cmocka_unit_test(attention_cache),
-        cmocka_unit_test(options_of_attention), cmocka_unit_test(options_of_layer),
-        cmocka_unit_test(device_is_well),
+        cmocka_unit_test(attention_tensors),  cmocka_unit_test(attention_shapes),
+        cmocka_unit_test(attention_overlaps), cmocka_unit_test(attention_ragged),
+        cmocka_unit_test(attention_blocks),   cmocka_unit_test(attention_cache),
+        cmocka_unit_test(world_is_well),
     };
     if (!have_device("errors of attention"))
         return 77;

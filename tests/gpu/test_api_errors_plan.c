@@ -360,21 +360,15 @@ static void finished(void **state)
     assert_int_equal(vka_plan_pass(w->plan, n - 1, &pass), VKA_OK);
 }
 
-static void device_is_well(void **state)
-{
-    struct world *w = *state;
-    assert_true(layer_check(w->device, &layer_plain, 9) <= LAYER_NMSE);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear),         cmocka_unit_test(linear_overlaps),
-        cmocka_unit_test(layer),          cmocka_unit_test(layer_overlaps),
-        cmocka_unit_test(layer_cache),    cmocka_unit_test(too_large),
-        cmocka_unit_test(no_kernel),      cmocka_unit_test(creation),
-        cmocka_unit_test(unfinished),     cmocka_unit_test(finished),
-        cmocka_unit_test(device_is_well),
+        cmocka_unit_test(linear),        cmocka_unit_test(linear_overlaps),
+        cmocka_unit_test(layer),         cmocka_unit_test(layer_overlaps),
+        cmocka_unit_test(layer_cache),   cmocka_unit_test(too_large),
+        cmocka_unit_test(no_kernel),     cmocka_unit_test(creation),
+        cmocka_unit_test(unfinished),    cmocka_unit_test(finished),
+        cmocka_unit_test(world_is_well),
     };
     if (!have_device("errors of plans"))
         return 77;

@@ -285,7 +285,7 @@ static void compare(int format, bool first_row, bool plain)
             ids[i] = i % POSITIONS < lengths[run][i / POSITIONS] ? (i * 7 + run) % TOKENS : -1;
         check(vka_tensor_write(embed.ids, ids, sizeof ids));
         check(vka_tensor_write(embed.lengths, lengths[run], sizeof lengths[run]));
-        check(vka_plan_run(embed.plan, PATIENCE));
+        check(vka_plan_run(embed.graph.plan, PATIENCE));
         check(vka_tensor_read(embed.output, found, sizeof found));
         for (int b = 0; b < BATCH; b++) {
             double want[WIDTH];

@@ -280,10 +280,8 @@ int main(int argc, char **argv)
         device->caps.properties.type = VKA_DEVICE_DISCRETE;
     gpu_rules = rules != 0;
     matrices = rules == 2;
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        if (matrices && strncmp(kernel_table[k].name, "matmul_", 7) == 0 &&
-            strncmp(kernel_table[k].name, "matmul_coop", 11) != 0)
-            device->caps.without |= 1ull << k;
+    if (matrices)
+        limits_to_matrices(device);
     printf("%s, seed %llu, %llu problems\n", vka_device_properties(device)->name,
            (unsigned long long)seed, (unsigned long long)count);
     for (uint64_t i = 0; i < count; i++)

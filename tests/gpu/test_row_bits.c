@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "../patience.h"
+#include "limits.h"
 #include "plan/plan.h"
 #include "quantised.h"
 
@@ -152,15 +153,12 @@ static void rules_for_gpus(void **state)
     vka_device_destroy(&device);
 }
 
-/* The rules take them on GPUs alone, where matrices are large. */
 static void matrix_units(void **state)
 {
     struct vka_device *device = NULL;
     (void)state;
     check(NULL, vka_device_create(NULL, &device));
-    device->caps.without = 1ull << KERNEL_matmul_tile | 1ull << KERNEL_matmul_few |
-                           1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8 |
-                           1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
+    limits_to_matrices(device);
     for (size_t i = 0; i < COUNTOF(products); i++)
         if (products[i].input == VKA_F16 && products[i].weight != VKA_F32)
             same_bits(device, &products[i], false);

@@ -1,4 +1,4 @@
-/* Kernels that a driver gets wrong are found before a plan uses them, and others take their place.
+/* Kernels that a driver gets wrong are found before a plan uses them, and what was found is kept.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <setjmp.h>
@@ -11,58 +11,10 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "gpu/pipeline.h"
-#include "layer_case.h"
-#include "miscompile.h"
 #include "selftest/known_problem.h"
-#include "kernel/matmul.h"
+#include "self_test_case.h"
 
 #define ALL UINT64_MAX
-
-static uint64_t bit(enum kernel kernel)
-{
-    return UINT64_C(1) << kernel;
-}
-
-/* The kernels of a state, a bit each. */
-static uint64_t in_state(const struct vka_device *device, enum kernel_state state)
-{
-    uint64_t kernels = 0;
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        if (device->caps.kernels[k] == state)
-            kernels |= bit((enum kernel)k);
-    return kernels;
-}
-
-static uint64_t tested(const struct vka_device *device)
-{
-    return in_state(device, KERNEL_RIGHT) | in_state(device, KERNEL_WRONG);
-}
-
-/* Warnings that name a kernel. */
-struct heard {
-    size_t now, before; /* found by this device, kept from an earlier one */
-};
-
-static void listen(void *user, enum vka_log_level level, const char *message)
-{
-    struct heard *heard = user;
-    bool is_one = level == VKA_LOG_WARNING && strstr(message, "self-test");
-    heard->before += is_one && strstr(message, "earlier run");
-    heard->now += is_one && !strstr(message, "earlier run");
-}
-
-static struct vka_device *open_device(const void *blob, size_t size, bool skip, struct heard *heard)
-{
-    struct vka_device *device = NULL;
-    assert_int_equal(vka_device_create(VKA_INFO(vka_device_info, .pipeline_cache = blob,
-                                                .pipeline_cache_size = size, .skip_self_test = skip,
-                                                .log = heard ? listen : NULL, .log_user = heard),
-                                       &device),
-                     VKA_OK);
-    miscompile(device, MISTAKE_SUMS, 0);
-    return device;
-}
 
 static void *get_blob(struct vka_device *device, size_t *size)
 {
@@ -158,133 +110,6 @@ static void wrong_kernels_fail(void **state)
         print_message("mistake %d: %zu wrong kernels found\n", (int)mistakes[m], n);
         assert_in_range(n, 8, KERNEL_COUNT);
     }
-}
-
-/* The layer that each of these tests runs, `gone` being switched off once it is made: its status,
- * and the kernels of its plan. */
-static enum vka_status try_layer_without(struct vka_device *device, enum vka_path path,
-                                         uint64_t gone, uint64_t *kernels)
-{
-    static const float weight[64 * 64];
-    const struct vka_linear_weights w = {weight, NULL};
-    const uint32_t shape[] = {1, 40, 64};
-    struct vka_layer *layer = NULL;
-    struct vka_tensor *x = NULL, *y = NULL;
-    struct vka_plan *plan = NULL;
-    enum vka_status status =
-        vka_layer_create(device,
-                         VKA_INFO(vka_layer_info, .n_head = 4, .head_dim = 16, .query_dim = 64,
-                                  .output_dim = 64, .query = w, .key = w, .value = w, .output = w),
-                         &layer);
-    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &x), VKA_OK);
-    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &y), VKA_OK);
-    assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
-    device->caps.without |= gone;
-    if (status == VKA_OK)
-        status = vka_plan_add_layer(
-            plan, VKA_INFO(vka_layer_op, .layer = layer, .query = x, .output = y));
-    *kernels = 0;
-    for (size_t i = 0; status == VKA_OK && i < plan->n_pass; i++)
-        *kernels |= bit(plan->passes[i].key.kernel);
-    vka_plan_destroy(&plan);
-    vka_layer_destroy(&layer);
-    vka_tensor_destroy(&x);
-    vka_tensor_destroy(&y);
-    return status;
-}
-
-static enum vka_status try_layer(struct vka_device *device, enum vka_path path, uint64_t *kernels)
-{
-    return try_layer_without(device, path, 0, kernels);
-}
-
-static bool is_like(enum kernel kernel, const char *family)
-{
-    return strncmp(kernel_table[kernel].name, family, strlen(family)) == 0;
-}
-
-/* A layer on a path: its error. */
-static double run_layer(struct vka_device *device, enum vka_path path)
-{
-    static const struct layer_case small = {"small",           .batch = 1,    .n_q = 37,
-                                            .n_head = 2,       .head_dim = 8, .query_dim = 16,
-                                            .biases = BIAS_ALL};
-    struct layer_rig rig;
-    rig_create(&rig, device, &small, 5);
-    struct vka_plan *plan = rig_plan(&rig, VKA_INFO(vka_plan_info, .path = path));
-    double error = rig_run(&rig, plan);
-    vka_plan_destroy(&plan);
-    rig_destroy(&rig);
-    return error;
-}
-
-/* Takes one kernel of the family after the other away, as the rules come to it, until none is left;
- * up to there the layer is right. */
-static void take_away(enum vka_path path, const char *family)
-{
-    struct vka_device *device = open_device(NULL, 0, false, NULL);
-    uint64_t broken = 0, kernels = 0;
-    size_t n = 0;
-    enum vka_status status;
-    while ((status = try_layer(device, path, &kernels)) == VKA_OK) {
-        assert_int_equal(kernels & broken, 0);
-        assert_true(run_layer(device, path) <= LAYER_NMSE);
-        size_t before = n;
-        for (int k = 0; k < KERNEL_COUNT; k++)
-            if (kernels >> k & 1 && is_like((enum kernel)k, family)) {
-                broken |= bit((enum kernel)k);
-                n++;
-            }
-        assert_true(n > before);
-        vka_device_destroy(&device);
-        device = open_device(NULL, 0, false, NULL);
-        miscompile(device, MISTAKE_NO_WORK, broken);
-    }
-    assert_int_equal(status, VKA_UNSUPPORTED);
-    assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
-    print_message("%s: %zu kernels, then: %s\n", family, n, vka_device_error(device));
-    assert_true(n >= 1);
-    vka_device_destroy(&device);
-}
-
-/* Weights are packed for the kernel of their day: no other reads them. */
-static void packed_for_another(void **state)
-{
-    (void)state;
-    struct vka_device *device = open_device(NULL, 0, false, NULL);
-    uint32_t panel = tune_weight_panel(&device->caps);
-    uint64_t gone = bit(KERNEL_matmul_address) | bit(KERNEL_matmul_texel), kernels;
-    enum vka_status status = try_layer_without(device, VKA_PATH_UNFUSED, gone, &kernels);
-    assert_int_equal(status, panel ? VKA_UNSUPPORTED : VKA_OK);
-    if (panel)
-        assert_non_null(strstr(vka_device_error(device), "packed for a kernel"));
-    vka_device_destroy(&device);
-}
-
-static void others_take_over(void **state)
-{
-    (void)state;
-    struct vka_device *device = open_device(NULL, 0, false, NULL);
-    bool narrow = device->caps.properties.subgroup_size < 8;
-    vka_device_destroy(&device);
-    take_away(VKA_PATH_UNFUSED, "softmax_");
-    take_away(VKA_PATH_FUSED, "attention_");
-    if (!narrow) /* else it is the turn of the kernel that is not tried */
-        take_away(VKA_PATH_UNFUSED, "matmul_");
-}
-
-static void none_is_left(void **state)
-{
-    (void)state;
-    struct vka_device *device = open_device(NULL, 0, false, NULL);
-    uint64_t kernels;
-    if (device->caps.properties.subgroup_size >= 8) {
-        miscompile(device, MISTAKE_NO_WORK, ALL);
-        assert_int_equal(vka_device_self_test(device), VKA_OK);
-        assert_int_equal(try_layer(device, VKA_PATH_AUTO, &kernels), VKA_UNSUPPORTED);
-        assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
-    }
-    vka_device_destroy(&device);
 }
 
 static void skipped(void **state)
@@ -426,51 +251,6 @@ static void losses(void **state)
     vka_device_destroy(&device);
 }
 
-/* The state of attention by blocks has room for the kernel that will be taken, not for one that
- * fails. */
-static void state_is_of_the_right_kernel(void **state)
-{
-    (void)state;
-    const uint32_t q_shape[] = {1, 2, 200, 16}, kv_shape[] = {1, 2, 128, 16};
-    uint64_t broken = 0;
-    for (size_t n = 0; n < KERNEL_COUNT; n++) {
-        struct vka_device *device = open_device(NULL, 0, false, NULL);
-        struct vka_tensor *q = NULL, *k = NULL, *sums = NULL, *out = NULL;
-        struct vka_plan *plan = NULL;
-        uint64_t count = 0;
-        miscompile(device, MISTAKE_NO_WORK, broken);
-        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &q), VKA_OK);
-        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, kv_shape, &k), VKA_OK);
-        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &out), VKA_OK);
-        assert_int_equal(
-            vka_plan_create(device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan),
-            VKA_OK);
-        struct vka_attention_op op = {
-            .struct_size = sizeof op, .q = q, .k = k, .v = k, .output = out, .n_key = 256};
-        assert_int_equal(vka_plan_attention_state(plan, &op, &count), VKA_OK);
-        if (count) {
-            assert_int_equal(
-                vka_tensor_create(device, VKA_F32, 1, (const uint32_t[]){(uint32_t)count}, &sums),
-                VKA_OK);
-            op.state = sums;
-            assert_int_equal(vka_plan_add_attention(plan, &op), VKA_OK);
-            enum kernel taken = plan->passes[0].key.kernel;
-            print_message("%s: %llu floats\n", kernel_table[taken].name, (unsigned long long)count);
-            assert_int_equal(broken & bit(taken), 0);
-            broken |= bit(taken);
-        }
-        vka_plan_destroy(&plan);
-        vka_tensor_destroy(&sums);
-        vka_tensor_destroy(&out);
-        vka_tensor_destroy(&k);
-        vka_tensor_destroy(&q);
-        vka_device_destroy(&device);
-        if (!count)
-            break;
-    }
-    assert_true(broken != 0);
-}
-
 static double now_ms(void)
 {
     struct timespec t;
@@ -499,16 +279,12 @@ int main(void)
         cmocka_unit_test(creation_time),
         cmocka_unit_test(right_kernels_pass),
         cmocka_unit_test(wrong_kernels_fail),
-        cmocka_unit_test(others_take_over),
-        cmocka_unit_test(packed_for_another),
-        cmocka_unit_test(none_is_left),
         cmocka_unit_test(skipped),
         cmocka_unit_test(kept),
         cmocka_unit_test(torn),
         cmocka_unit_test(failure_kept),
         cmocka_unit_test(recovered),
         cmocka_unit_test(losses),
-        cmocka_unit_test(state_is_of_the_right_kernel),
     };
     if (!have_device("the self-test of kernels"))
         return 77;

@@ -762,3 +762,27 @@ def test_progress(made, device, monkeypatch):
         if shown:
             assert text.startswith("\rloading ") and text.endswith(f"[{'#' * 40}] 100 %\n")
             assert text.count("\r") > 10
+
+
+def test_recorded():
+    """The plan that was used longest ago is closed; one that is asked for again is not made again."""
+    from vkattn.models._graph import Recorded
+
+    events = []
+
+    class Made:
+        def __init__(self, *key):
+            self.plan, self.key = self, key
+            events.append(("made", key))
+
+        def close(self):
+            events.append(("closed", self.key))
+
+    recorded = Recorded(Made, 2)
+    first = recorded.get(4, (0, 1))
+    recorded.get(8)
+    assert recorded.get(4, (0, 1)) is first
+    recorded.get(16)
+    assert recorded.get(4, (0, 1)) is first
+    made = [("made", key) for key in ((4, (0, 1)), (8,), (16,))]
+    assert events == [*made, ("closed", (8,))]

@@ -78,3 +78,18 @@ struct vka_tensor *draw_tensor(struct vka_device *device, enum vka_dtype dtype,
     vka_tensor_destroy(&base);
     return view;
 }
+
+void draw_plans(unsigned n, bool count, draw_plan *draw)
+{
+    struct made made = {0};
+    for (unsigned i = 0; i < n; i++) {
+        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
+        struct vka_plan *plan = new_plan(device, count);
+        struct vka_tensor *t[4] = {NULL};
+        draw(device, plan, t, &made);
+        vka_plan_destroy(&plan);
+        for (int j = 0; j < 4; j++)
+            vka_tensor_destroy(&t[j]);
+    }
+    check_made(&made);
+}

@@ -29,4 +29,13 @@ void draw_shape(uint32_t size[4], unsigned low, unsigned high);
 struct vka_tensor *draw_tensor(struct vka_device *device, enum vka_dtype dtype,
                                const uint32_t size[4], bool read);
 
+/* Draws an operation for the plan, adds it, and looks at the passes. t: for its tensors, all NULL,
+ * which are destroyed afterwards. */
+typedef void draw_plan(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                       struct made *made);
+
+/* Does so n times, each on one of the huge devices, and checks what was made. count: NaN and Inf are
+ * counted. */
+void draw_plans(unsigned n, bool count, draw_plan *draw);
+
 #endif

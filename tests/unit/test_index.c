@@ -20,115 +20,103 @@
 #include "index_passes.h"
 #include "tune_devices.h"
 
+static void draw_copy(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                      struct made *made)
+{
+    struct plan_mark mark;
+    uint32_t size[4];
+    draw_shape(size, 20, 36);
+    struct vka_tensor *from = t[0] = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, true);
+    struct vka_tensor *to = t[1] = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
+    if (!from || !to)
+        return;
+    assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+    if (is_made(device, plan_end(plan, mark, plan_copy(plan, "copy", from, to)))) {
+        add_made(made, to);
+        assert_true(check_passes(plan).copied == (double)shape_count(&to->shape));
+    }
+}
+
 static void copies(void **state)
 {
     (void)state;
-    struct made made = {0};
-    for (int round = 0; round < 400; round++) {
-        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
-        struct vka_plan *plan = new_plan(device, false);
-        struct plan_mark mark;
-        uint32_t size[4];
-        draw_shape(size, 20, 36);
-        struct vka_tensor *from = draw_tensor(device, below(2) ? VKA_F32 : VKA_BF16, size, true);
-        struct vka_tensor *to = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
-        if (from && to) {
-            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-            if (is_made(device, plan_end(plan, mark, plan_copy(plan, "copy", from, to)))) {
-                add_made(&made, to);
-                assert_true(check_passes(plan).copied == (double)shape_count(&to->shape));
-            }
-        }
-        vka_plan_destroy(&plan);
-        vka_tensor_destroy(&from);
-        vka_tensor_destroy(&to);
+    draw_plans(400, false, draw_copy);
+}
+
+static void draw_panels(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                        struct made *made)
+{
+    struct plan_mark mark;
+    const uint32_t panel = below(2) ? ADDRESS_PANEL : TEXEL_PANEL;
+    uint32_t size[4];
+    draw_shape(size, 20, 36);
+    const uint64_t row = (uint64_t)size[3] * panel;
+    const uint32_t n = (size[2] - 1) / panel + 1;
+    struct vka_tensor *from = t[0] = draw_tensor(device, VKA_F16, size, true);
+    if (!from || row > UINT32_MAX ||
+        vka_tensor_create(device, VKA_F32, 4,
+                          (const uint32_t[]){size[0], size[1], n, (uint32_t)row}, &t[1]) != VKA_OK)
+        return;
+    assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+    if (is_made(device,
+                plan_end(plan, mark, plan_copy_to_panels(plan, "pack", from, t[1], panel)))) {
+        add_made(made, from);
+        assert_true(check_passes(plan).copied == (double)shape_count(&from->shape));
     }
-    check_made(&made);
 }
 
 static void panels(void **state)
 {
     (void)state;
-    struct made made = {0};
-    for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
-        struct vka_plan *plan = new_plan(device, false);
-        struct plan_mark mark;
-        const uint32_t panel = below(2) ? ADDRESS_PANEL : TEXEL_PANEL;
-        uint32_t size[4];
-        draw_shape(size, 20, 36);
-        const uint64_t row = (uint64_t)size[3] * panel;
-        const uint32_t n = (size[2] - 1) / panel + 1;
-        struct vka_tensor *from = draw_tensor(device, VKA_F16, size, true), *to = NULL;
-        if (from && row <= UINT32_MAX &&
-            vka_tensor_create(device, VKA_F32, 4,
-                              (const uint32_t[]){size[0], size[1], n, (uint32_t)row},
-                              &to) == VKA_OK) {
-            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-            if (is_made(device,
-                        plan_end(plan, mark, plan_copy_to_panels(plan, "pack", from, to, panel)))) {
-                add_made(&made, from);
-                assert_true(check_passes(plan).copied == (double)shape_count(&from->shape));
-            }
-        }
-        vka_plan_destroy(&plan);
-        vka_tensor_destroy(&from);
-        vka_tensor_destroy(&to);
+    draw_plans(200, false, draw_panels);
+}
+
+static void draw_count(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                       struct made *made)
+{
+    struct plan_mark mark;
+    uint32_t size[4];
+    draw_shape(size, 20, 36);
+    t[0] = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
+    if (!t[0])
+        return;
+    assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+    if (is_made(device, plan_end(plan, mark, plan_count_nonfinite(plan, "output", t[0])))) {
+        add_made(made, t[0]);
+        assert_true(check_passes(plan).scanned == (double)shape_count(&t[0]->shape));
     }
-    check_made(&made);
 }
 
 static void counts(void **state)
 {
     (void)state;
-    struct made made = {0};
-    for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
-        struct vka_plan *plan = new_plan(device, true);
-        struct plan_mark mark;
-        uint32_t size[4];
-        draw_shape(size, 20, 36);
-        struct vka_tensor *t = draw_tensor(device, below(2) ? VKA_F32 : VKA_F16, size, false);
-        if (t) {
-            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-            if (is_made(device, plan_end(plan, mark, plan_count_nonfinite(plan, "output", t)))) {
-                add_made(&made, t);
-                assert_true(check_passes(plan).scanned == (double)shape_count(&t->shape));
-            }
-        }
-        vka_plan_destroy(&plan);
-        vka_tensor_destroy(&t);
+    draw_plans(200, true, draw_count);
+}
+
+static void draw_rotation(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                          struct made *made)
+{
+    struct plan_mark mark;
+    uint32_t size[4];
+    draw_shape(size, 20, 36);
+    t[0] = draw_tensor(device, VKA_F16, size, true);
+    if (!t[0])
+        return;
+    struct vka_tensor rotated = *t[0];
+    const struct vka_rope rope = {.dim = size[3] / 2 * 2};
+    assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
+    enum vka_status status =
+        plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, 0, &rotated));
+    if (size[2] <= INT32_MAX && is_made(device, status)) {
+        add_made(made, t[0]);
+        assert_true(check_passes(plan).rotated == (double)shape_count(&t[0]->shape));
     }
-    check_made(&made);
 }
 
 static void rotations(void **state)
 {
     (void)state;
-    struct made made = {0};
-    for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
-        struct vka_plan *plan = new_plan(device, false);
-        struct plan_mark mark;
-        uint32_t size[4];
-        draw_shape(size, 20, 36);
-        struct vka_tensor *t = draw_tensor(device, VKA_F16, size, true);
-        if (t) {
-            struct vka_tensor rotated = *t;
-            const struct vka_rope rope = {.dim = size[3] / 2 * 2};
-            enum vka_status status;
-            assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-            status =
-                plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, 0, &rotated));
-            if (size[2] <= INT32_MAX && is_made(device, status)) {
-                add_made(&made, t);
-                assert_true(check_passes(plan).rotated == (double)shape_count(&t->shape));
-            }
-        }
-        vka_plan_destroy(&plan);
-        vka_tensor_destroy(&t);
-    }
-    check_made(&made);
+    draw_plans(200, false, draw_rotation);
 }
 
 /* Rows so long that the words of their frequencies would wrap 2^32. */
@@ -152,66 +140,56 @@ static void longest_row(void **state)
     vka_tensor_destroy(&row);
 }
 
+static void draw_product(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                         struct made *made)
+{
+    uint32_t batch = any_size(12), m = any_size(20), n = any_size(20), k = any_size(14);
+    const uint32_t x_size[4] = {1, batch, m, k}, w_size[4] = {1, 1, n, k};
+    const uint32_t y_size[4] = {1, batch, m, n};
+    struct vka_tensor *x = t[0] = draw_tensor(device, VKA_F16, x_size, true);
+    struct vka_tensor *w = t[1] = draw_tensor(device, VKA_F32, w_size, true);
+    struct vka_tensor *y = t[2] = draw_tensor(device, VKA_F16, y_size, false);
+    if (x && w && y && vka_tensor_reshape(w, 2, w_size + 2, &t[3]) == VKA_OK &&
+        is_made(device, vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = x,
+                                                           .weight = t[3], .output = y)))) {
+        add_made(made, y);
+        assert_true(check_passes(plan).multiplied == (double)batch * m * n * k);
+    }
+}
+
 static void products(void **state)
 {
     (void)state;
-    struct made made = {0};
-    for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
-        struct vka_plan *plan = new_plan(device, false);
-        uint32_t batch = any_size(12), m = any_size(20), n = any_size(20), k = any_size(14);
-        const uint32_t x_size[4] = {1, batch, m, k}, w_size[4] = {1, 1, n, k};
-        const uint32_t y_size[4] = {1, batch, m, n};
-        struct vka_tensor *x = draw_tensor(device, VKA_F16, x_size, true);
-        struct vka_tensor *w = draw_tensor(device, VKA_F32, w_size, true), *matrix = NULL;
-        struct vka_tensor *y = draw_tensor(device, VKA_F16, y_size, false);
-        if (x && w && y && vka_tensor_reshape(w, 2, w_size + 2, &matrix) == VKA_OK &&
-            is_made(device, vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = x,
-                                                               .weight = matrix, .output = y)))) {
-            add_made(&made, y);
-            assert_true(check_passes(plan).multiplied == (double)batch * m * n * k);
-        }
-        vka_plan_destroy(&plan);
-        vka_tensor_destroy(&x);
-        vka_tensor_destroy(&w);
-        vka_tensor_destroy(&matrix);
-        vka_tensor_destroy(&y);
-    }
-    check_made(&made);
+    draw_plans(200, false, draw_product);
 }
 
 /* Every path, looked at from outside: grids and bindings, and what lies between. */
+static void draw_attention(struct vka_device *device, struct vka_plan *plan,
+                           struct vka_tensor *t[4], struct made *made)
+{
+    uint32_t batch = any_size(16), group = any_size(4), heads = any_size(8);
+    uint32_t n_q = any_size(18), n_kv = any_size(18), dim = 4 * any_size(6);
+    const uint32_t q_size[4] = {batch, heads * group, n_q, dim};
+    const uint32_t k_size[4] = {batch, heads, n_kv, dim};
+    struct vka_tensor *q = t[0] = draw_tensor(device, VKA_F16, q_size, true);
+    struct vka_tensor *k = t[1] = draw_tensor(device, VKA_F16, k_size, true);
+    struct vka_tensor *o = t[2] = draw_tensor(device, VKA_F16, q_size, false);
+    plan->path = (enum vka_path)below(VKA_PATH_COUNT);
+    if (q && k && o &&
+        is_made(device, vka_plan_add_attention(
+                            plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = k, .output = o,
+                                           .options.causal = true, .options.rope.dim = dim)))) {
+        add_made(made, q);
+        struct counted sum = check_passes(plan);
+        assert_true(sum.scanned == (double)shape_count(&o->shape));
+        assert_true(sum.rotated == (double)shape_count(&q->shape) + shape_count(&k->shape));
+    }
+}
+
 static void attentions(void **state)
 {
     (void)state;
-    struct made made = {0};
-    for (int round = 0; round < 200; round++) {
-        struct vka_device *device = &huge_devices[below(HUGE_DEVICES)];
-        struct vka_plan *plan = new_plan(device, true);
-        uint32_t batch = any_size(16), group = any_size(4), heads = any_size(8);
-        uint32_t n_q = any_size(18), n_kv = any_size(18), dim = 4 * any_size(6);
-        const uint32_t q_size[4] = {batch, heads * group, n_q, dim};
-        const uint32_t k_size[4] = {batch, heads, n_kv, dim};
-        struct vka_tensor *q = draw_tensor(device, VKA_F16, q_size, true);
-        struct vka_tensor *k = draw_tensor(device, VKA_F16, k_size, true);
-        struct vka_tensor *o = draw_tensor(device, VKA_F16, q_size, false);
-        plan->path = (enum vka_path)below(VKA_PATH_COUNT);
-        if (q && k && o &&
-            is_made(device,
-                    vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = k,
-                                                          .output = o, .options.causal = true,
-                                                          .options.rope.dim = dim)))) {
-            add_made(&made, q);
-            struct counted sum = check_passes(plan);
-            assert_true(sum.scanned == (double)shape_count(&o->shape));
-            assert_true(sum.rotated == (double)shape_count(&q->shape) + shape_count(&k->shape));
-        }
-        vka_plan_destroy(&plan);
-        vka_tensor_destroy(&q);
-        vka_tensor_destroy(&k);
-        vka_tensor_destroy(&o);
-    }
-    check_made(&made);
+    draw_plans(200, true, draw_attention);
 }
 
 /* One element in place of any number. */

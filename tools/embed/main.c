@@ -117,7 +117,7 @@ static enum vka_status run_texts(const struct embed *e, const struct options *o,
     if (status == VKA_OK)
         status = vka_tensor_write(e->lengths, lengths, batch * sizeof *lengths);
     if (status == VKA_OK)
-        status = vka_plan_run(e->plan, timeout);
+        status = vka_plan_run(e->graph.plan, timeout);
     return status == VKA_OK ? vka_tensor_read(e->output, vectors, vka_tensor_size(e->output))
                             : status;
 }
@@ -191,12 +191,7 @@ static enum tool_exit run(const struct options *o)
         status = check_ids(o, &bert, why);
     if (status == VKA_OK)
         status = embed_all(&d, &bert, o, &embed, why);
-    if (why[0] != '\0') {
-        tool_error("%s", why);
-        code = tool_exit_of(status);
-    } else if (status != VKA_OK) {
-        code = tool_device_fail(&d, status);
-    }
+    code = tool_device_result(&d, status, why);
     embed_free(&embed);
     bert_free(&bert);
     return tool_device_close(&d, code);

@@ -5,9 +5,7 @@
 
 #include "bert.h"
 
-#include <vkattn/vkattn_model.h>
-
-#define EMBED_TENSORS 32
+#include "../graph.h"
 
 struct embed_info {
     uint32_t batch, rows; /* texts of a run, and ids of the longest, up to n_position */
@@ -18,12 +16,10 @@ struct embed_info {
 
 struct embed {
     struct embed_info info;
+    struct graph graph;
     struct vka_tensor *ids;     /* I32 [batch][rows]; -1 behind the end of a text */
     struct vka_tensor *lengths; /* I32 [batch]; 0: no text, any vector */
     struct vka_tensor *output;  /* F32 [batch][width] */
-    struct vka_plan *plan;
-    struct vka_tensor *tensors[EMBED_TENSORS]; /* all it made, views too */
-    size_t n_tensor;
 };
 
 /* Records the plan. embed_free accepts what a failure left. */

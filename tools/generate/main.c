@@ -123,12 +123,7 @@ static enum tool_exit run(const struct options *o)
                                 &s);
     if (status == VKA_OK)
         status = generate(&s, o);
-    if (why[0] != '\0') {
-        tool_error("%s", why);
-        code = tool_exit_of(status);
-    } else if (status != VKA_OK) {
-        code = tool_device_fail(&d, status);
-    }
+    code = tool_device_result(&d, status, why);
     session_free(&s);
     llama_free(&llama);
     return tool_device_close(&d, code);

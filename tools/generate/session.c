@@ -39,27 +39,27 @@ static enum vka_status take_chunk(const struct program *p, const int32_t *ids, u
 {
     int32_t chunk[SESSION_CHUNK] = {0};
     memcpy(chunk, ids, n * sizeof *chunk);
-    enum vka_status status = vka_tensor_write(p->ids, chunk, p->rows * sizeof *chunk);
+    enum vka_status status = vka_tensor_write(p->ids, chunk, p->graph.rows * sizeof *chunk);
     if (status == VKA_OK)
         status = vka_tensor_write(p->n_append, (const int32_t[]){(int32_t)n}, 4);
     if (status == VKA_OK)
         status = vka_tensor_write(p->last, (const int32_t[]){(int32_t)n - 1}, 4);
-    return status == VKA_OK ? vka_plan_run(p->plan, timeout) : status;
+    return status == VKA_OK ? vka_plan_run(p->graph.plan, timeout) : status;
 }
 
 enum vka_status session_begin(struct session *s, const int32_t *prompt, int32_t *id)
 {
     const struct program *p = &s->prompt;
     enum vka_status status = VKA_OK;
-    for (uint32_t at = 0; status == VKA_OK && at < s->info.n_prompt; at += p->rows) {
-        uint32_t left = s->info.n_prompt - at;
-        status = take_chunk(p, prompt + at, left < p->rows ? left : p->rows, s->info.timeout);
+    for (uint32_t at = 0; status == VKA_OK && at < s->info.n_prompt; at += p->graph.rows) {
+        uint32_t left = s->info.n_prompt - at, rows = p->graph.rows;
+        status = take_chunk(p, prompt + at, left < rows ? left : rows, s->info.timeout);
     }
     return status == VKA_OK ? vka_tensor_read(s->next, id, sizeof *id) : status;
 }
 
 enum vka_status session_next(struct session *s, int32_t *id)
 {
-    enum vka_status status = vka_plan_run(s->step.plan, s->info.timeout);
+    enum vka_status status = vka_plan_run(s->step.graph.plan, s->info.timeout);
     return status == VKA_OK ? vka_tensor_read(s->next, id, sizeof *id) : status;
 }

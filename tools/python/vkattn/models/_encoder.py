@@ -11,14 +11,13 @@ import numpy as np
 from .._config import read_json_file, shown
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._tensor import Tensor
-from ._graph import TIMEOUT, Graph
+from ._graph import TIMEOUT, Graph, Recorded
 from ._llama import ACTIVATIONS
 from ._source import Keys, Weights
 from ._text import Text, check_texts
 
 AT_ONCE = 16
 ROWS = 32  # lengths of a batch are rounded up to them
-KEPT = 8  # recorded plans
 MOST_WEIGHTS = 2**28  # bytes of attention weights that a run returns
 
 
@@ -40,10 +39,10 @@ class _Recording:
         hidden = model.add(graph, self.ids, self.lengths)
         self.weights = graph.weights
         if not layers:
-            self._pool(model, hidden)
+            self._pool(model, graph, hidden)
         self.plan.finish()
 
-    def _pool(self, model: Encoder, hidden: Tensor) -> None:
+    def _pool(self, model: Encoder, graph: Graph, hidden: Tensor) -> None:
         device, batch = model.device, hidden.shape[0]
         self.output = device.empty((batch, model.width))
         if model.pooling.kind == "mean":
@@ -51,9 +50,8 @@ class _Recording:
         else:
             first = hidden.slice(1, 0, 1).reshape(batch, model.width)
             self.plan.activation(first, self.output, "identity")
-        if model.pooling.normalised:  # x / |x|: the RMS norm divided by sqrt(width)
-            weight = device.tensor(np.full(model.width, model.width**-0.5, np.float32))
-            self.plan.norm(self.output, self.output, weight=weight, epsilon=1e-24)
+        if model.pooling.normalised:
+            graph.unit(self.output)
 
     def run(self, texts: Sequence[Sequence[int]], timeout: float) -> None:
         ids = np.full(self.ids.shape, -1, np.int32)
@@ -81,7 +79,7 @@ class Encoder:
         self.pooling = pooling
         self.text = text
         self.max_length = text.most = min(pooling.max_length or most, most)
-        self._recorded: dict[tuple[int, int, tuple[int, ...]], _Recording] = {}
+        self._recorded = Recorded(self._record)
 
     def add(self, graph: Graph, ids: Tensor, lengths: Tensor) -> Tensor:
         """The last rows [batch][rows][width]."""
@@ -161,17 +159,12 @@ class Encoder:
                 size = 4 * len(layers) * self.n_head * rows * rows
                 batch = max(1, min(batch, MOST_WEIGHTS // size))
             part, order = order[:batch], order[batch:]
-            recording = self._recording(batch, rows, layers)
+            recording = self._recorded.get(batch, rows, layers)
             recording.run([ids[i] for i in part], timeout)
             yield part, recording
 
-    def _recording(self, batch: int, rows: int, layers: tuple[int, ...]) -> _Recording:
-        key = batch, rows, layers
-        made = self._recorded.pop(key, None) or _Recording(self, batch, rows, layers)
-        self._recorded[key] = made  # the last one used is the last one dropped
-        if len(self._recorded) > KEPT:
-            self._recorded.pop(next(iter(self._recorded))).plan.close()
-        return made
+    def _record(self, batch: int, rows: int, layers: tuple[int, ...]) -> _Recording:
+        return _Recording(self, batch, rows, layers)
 
     def _ids_of(self, text: Any, what: str) -> list[int]:
         ids = self.encode(text) if isinstance(text, str) else [operator.index(i) for i in text]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
+
+import numpy as np
 
 from .._device import Device
 from .._plan import Plan
@@ -10,6 +12,7 @@ from .._tensor import Tensor
 
 # Seconds that a run may take; the first one compiles, which takes a CPU driver long.
 TIMEOUT = 600.0
+KEPT = 8  # recorded plans of an encoder
 
 
 class Linear(NamedTuple):
@@ -67,3 +70,26 @@ class Graph:
         output = self.device.empty((*ids.shape, table.shape[1]))
         self.plan.gather(table, ids, output, **options)
         return output
+
+    def unit(self, rows: Tensor) -> None:
+        """Brings rows [n][width] to length 1: x / |x| is the RMS norm divided by sqrt(width)."""
+        width = rows.shape[1]
+        weight = self.device.tensor(np.full(width, width**-0.5, np.float32))
+        self.plan.norm(rows, rows, weight=weight, epsilon=1e-24)
+
+
+class Recorded:
+    """Recordings by what they were made for, such as the size of their batch: the `most` that were
+    used last. make(*key) makes one that is not there; its `plan` is closed when it is dropped."""
+
+    def __init__(self, make: Callable[..., Any], most: int = KEPT) -> None:
+        self.make = make
+        self.most = most
+        self.kept: dict[tuple[Any, ...], Any] = {}  # the one used last stands last
+
+    def get(self, *key: Any) -> Any:
+        made = self.kept.pop(key, None) or self.make(*key)
+        self.kept[key] = made
+        if len(self.kept) > self.most:
+            self.kept.pop(next(iter(self.kept))).plan.close()
+        return made

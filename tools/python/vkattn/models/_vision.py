@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
 from .._config import shown
 from .._errors import FileError, InvalidError
 from .._tensor import Tensor
-from ._encoder import AT_ONCE, KEPT, ROWS, activation_of
-from ._graph import TIMEOUT, Graph, Linear
+from ._encoder import AT_ONCE, ROWS, activation_of
+from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._source import FolderWeights, Keys, Weights
 from ._text import Text, check_texts
 
@@ -113,14 +113,6 @@ class _Tower:
             graph.residual(inner, block.down, x)
 
 
-def _add_unit(graph: Graph, rows: Tensor) -> Tensor:
-    """Makes rows of length 1, in place: x / |x| is the RMS norm divided by sqrt(width)."""
-    width = rows.shape[1]
-    weight = graph.device.tensor(np.full(width, width**-0.5, np.float32))
-    graph.plan.norm(rows, rows, weight=weight, epsilon=1e-24)
-    return rows
-
-
 # ---- Images -------------------------------------------------------------------------------------
 
 
@@ -166,21 +158,6 @@ class _Patches:
         return x
 
 
-class _Recorded:
-    """Plans by the size of their batch, of images or of texts, those that were used last."""
-
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self.make = make
-        self.plans: dict[tuple[int, ...], Any] = {}
-
-    def get(self, *sizes: int) -> Any:
-        made = self.plans.pop(sizes, None) or self.make(*sizes)
-        self.plans[sizes] = made
-        if len(self.plans) > KEPT:
-            self.plans.pop(next(iter(self.plans))).plan.close()
-        return made
-
-
 class _Recording:
     """An input, and what a plan makes of it."""
 
@@ -199,7 +176,7 @@ class _Recording:
 
 
 def _run_images(
-    patches: _Patches, recorded: _Recorded, images: Any, output: str, at_once: int, timeout: float
+    patches: _Patches, recorded: Recorded, images: Any, output: str, at_once: int, timeout: float
 ) -> np.ndarray:
     if operator.index(at_once) < 1:
         raise InvalidError(f"at_once: expected at least 1, got {at_once}")
@@ -243,7 +220,7 @@ class ViT:
             self.head = weights.linear("classifier", len(self.labels), self.width)
         weights.finish(lambda name: name.startswith((f"{prefix}pooler.", f"{at}mask_token")))
         self.unused = weights.unused
-        self._recorded = _Recorded(self._record)
+        self._recorded = Recorded(self._record)
 
     def _record(self, batch: int) -> _Recording:
         graph = Graph(self.device, batch, 1 + self.patches.count)
@@ -311,8 +288,8 @@ class Clip:
         weights.finish(lambda name: name.endswith(".embeddings.position_ids"))
         self.unused = weights.unused
         keys.left |= words.left | seen.left
-        self._images = _Recorded(self._record_images)
-        self._texts = _Recorded(self._record_texts)
+        self._images = Recorded(self._record_images)
+        self._texts = Recorded(self._record_texts)
 
     def _read_texts(self, weights: Weights, keys: Keys, text: Text) -> None:
         sizes = _Sizes.of(keys, (512, 12, 8, 2048), "quick_gelu")
@@ -356,7 +333,9 @@ class Clip:
         first = x.slice(1, 0, 1).reshape(batch, x.shape[2])
         y = self.device.empty(first.shape)
         graph.plan.norm(first, y, **self.norm)
-        return _Recording(graph, given, vector=_add_unit(graph, graph.linear(y, self.head)))
+        vector = graph.linear(y, self.head)
+        graph.unit(vector)
+        return _Recording(graph, given, vector=vector)
 
     def _record_texts(self, batch: int, rows: int) -> _TextRecording:
         return _TextRecording(self, batch, rows)
@@ -419,7 +398,8 @@ class _TextRecording:
         model.word_tower.add(graph, x, causal=True)
         last = graph.gather(x.reshape(batch * rows, width), self.ends)
         self.plan.norm(last, last, **model.word_norm)
-        self.vector = _add_unit(graph, graph.linear(last, model.word_head))
+        self.vector = graph.linear(last, model.word_head)
+        graph.unit(self.vector)
         self.plan.finish()
 
     def run(self, texts: list[list[int]], timeout: float) -> np.ndarray:

@@ -11,7 +11,7 @@ from .._errors import FileError, InvalidError
 from .._tensor import Tensor
 from ._decoder import Decoder, Inputs
 from ._encoder import activation_of
-from ._graph import TIMEOUT, Graph, Linear
+from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._source import Keys, Weights
 from ._text import Text
 
@@ -121,7 +121,7 @@ class Whisper:
         self.head = Linear(self.embedding if tied else weights.matrix(head, self.n_token, width))
         weights.finish(lambda name: tied and name == head)
         self.unused = weights.unused
-        self._recorded: dict[int, _Recording] = {}
+        self._recorded = Recorded(self._record, KEPT)
 
     # ---- Use ------------------------------------------------------------------------------------
 
@@ -184,14 +184,13 @@ class Whisper:
 
     def _encode(self, sounds: np.ndarray, timeout: float) -> Tensor:
         """The rows, until the next call."""
-        batch = len(sounds)
-        made = self._recorded.pop(batch, None) or _Recording(self, batch)
-        self._recorded[batch] = made  # the last one used is the last one dropped
-        if len(self._recorded) > KEPT:
-            self._recorded.pop(next(iter(self._recorded))).graph.plan.close()
-        made.mel.write(np.ascontiguousarray(sounds))
-        made.graph.plan.run(timeout)
-        return made.rows
+        recording = self._recorded.get(len(sounds))
+        recording.mel.write(np.ascontiguousarray(sounds))
+        recording.plan.run(timeout)
+        return recording.rows
+
+    def _record(self, batch: int) -> _Recording:
+        return _Recording(self, batch)
 
     def _remember(self, mel: Any, timeout: float) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of a sound for each layer of the decoder [1][n_head][n_source][dim],
@@ -224,8 +223,8 @@ class _Recording:
 
     def __init__(self, model: Whisper, batch: int) -> None:
         device, width = model.device, model.width
-        graph = self.graph = Graph(device, batch, model.n_source)
-        plan = graph.plan
+        graph = Graph(device, batch, model.n_source)
+        plan = self.plan = graph.plan
         self.mel = device.empty((batch, model.n_mel, model.frames))
         first = device.empty((batch, model.frames, width))
         x = graph.make(width)

@@ -1,0 +1,83 @@
+#include "self_test_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+uint64_t bit(enum kernel kernel)
+{
+    return UINT64_C(1) << kernel;
+}
+
+uint64_t in_state(const struct vka_device *device, enum kernel_state state)
+{
+    uint64_t kernels = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (device->caps.kernels[k] == state)
+            kernels |= bit((enum kernel)k);
+    return kernels;
+}
+
+uint64_t tested(const struct vka_device *device)
+{
+    return in_state(device, KERNEL_RIGHT) | in_state(device, KERNEL_WRONG);
+}
+
+static void listen(void *user, enum vka_log_level level, const char *message)
+{
+    struct heard *heard = user;
+    bool is_one = level == VKA_LOG_WARNING && strstr(message, "self-test");
+    heard->before += is_one && strstr(message, "earlier run");
+    heard->now += is_one && !strstr(message, "earlier run");
+}
+
+struct vka_device *open_device(const void *blob, size_t size, bool skip, struct heard *heard)
+{
+    struct vka_device *device = NULL;
+    assert_int_equal(vka_device_create(VKA_INFO(vka_device_info, .pipeline_cache = blob,
+                                                .pipeline_cache_size = size, .skip_self_test = skip,
+                                                .log = heard ? listen : NULL, .log_user = heard),
+                                       &device),
+                     VKA_OK);
+    miscompile(device, MISTAKE_SUMS, 0);
+    return device;
+}
+
+enum vka_status try_layer_without(struct vka_device *device, enum vka_path path, uint64_t gone,
+                                  uint64_t *kernels)
+{
+    static const float weight[64 * 64];
+    const struct vka_linear_weights w = {weight, NULL};
+    const uint32_t shape[] = {1, 40, 64};
+    struct vka_layer *layer = NULL;
+    struct vka_tensor *x = NULL, *y = NULL;
+    struct vka_plan *plan = NULL;
+    enum vka_status status =
+        vka_layer_create(device,
+                         VKA_INFO(vka_layer_info, .n_head = 4, .head_dim = 16, .query_dim = 64,
+                                  .output_dim = 64, .query = w, .key = w, .value = w, .output = w),
+                         &layer);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &x), VKA_OK);
+    assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &y), VKA_OK);
+    assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
+    device->caps.without |= gone;
+    if (status == VKA_OK)
+        status = vka_plan_add_layer(
+            plan, VKA_INFO(vka_layer_op, .layer = layer, .query = x, .output = y));
+    *kernels = 0;
+    for (size_t i = 0; status == VKA_OK && i < plan->n_pass; i++)
+        *kernels |= bit(plan->passes[i].key.kernel);
+    vka_plan_destroy(&plan);
+    vka_layer_destroy(&layer);
+    vka_tensor_destroy(&x);
+    vka_tensor_destroy(&y);
+    return status;
+}
+
+enum vka_status try_layer(struct vka_device *device, enum vka_path path, uint64_t *kernels)
+{
+    return try_layer_without(device, path, 0, kernels);
+}

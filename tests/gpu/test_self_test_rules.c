@@ -1,0 +1,157 @@
+/* Others take the place of kernels that a driver gets wrong. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernel/matmul.h"
+#include "self_test_case.h"
+
+static bool is_like(enum kernel kernel, const char *family)
+{
+    return strncmp(kernel_table[kernel].name, family, strlen(family)) == 0;
+}
+
+/* A layer on a path: its error. */
+static double run_layer(struct vka_device *device, enum vka_path path)
+{
+    static const struct layer_case small = {"small",           .batch = 1,    .n_q = 37,
+                                            .n_head = 2,       .head_dim = 8, .query_dim = 16,
+                                            .biases = BIAS_ALL};
+    struct layer_rig rig;
+    rig_create(&rig, device, &small, 5);
+    struct vka_plan *plan = rig_plan(&rig, VKA_INFO(vka_plan_info, .path = path));
+    double error = rig_run(&rig, plan);
+    vka_plan_destroy(&plan);
+    rig_destroy(&rig);
+    return error;
+}
+
+/* Takes one kernel of the family after the other away, as the rules come to it, until none is left;
+ * up to there the layer is right. */
+static void take_away(enum vka_path path, const char *family)
+{
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    uint64_t broken = 0, kernels = 0;
+    size_t n = 0;
+    enum vka_status status;
+    while ((status = try_layer(device, path, &kernels)) == VKA_OK) {
+        assert_int_equal(kernels & broken, 0);
+        assert_true(run_layer(device, path) <= LAYER_NMSE);
+        size_t before = n;
+        for (int k = 0; k < KERNEL_COUNT; k++)
+            if (kernels >> k & 1 && is_like((enum kernel)k, family)) {
+                broken |= bit((enum kernel)k);
+                n++;
+            }
+        assert_true(n > before);
+        vka_device_destroy(&device);
+        device = open_device(NULL, 0, false, NULL);
+        miscompile(device, MISTAKE_NO_WORK, broken);
+    }
+    assert_int_equal(status, VKA_UNSUPPORTED);
+    assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
+    print_message("%s: %zu kernels, then: %s\n", family, n, vka_device_error(device));
+    assert_true(n >= 1);
+    vka_device_destroy(&device);
+}
+
+/* Weights are packed for the kernel of their day: no other reads them. */
+static void packed_for_another(void **state)
+{
+    (void)state;
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    uint32_t panel = tune_weight_panel(&device->caps);
+    uint64_t gone = bit(KERNEL_matmul_address) | bit(KERNEL_matmul_texel), kernels;
+    enum vka_status status = try_layer_without(device, VKA_PATH_UNFUSED, gone, &kernels);
+    assert_int_equal(status, panel ? VKA_UNSUPPORTED : VKA_OK);
+    if (panel)
+        assert_non_null(strstr(vka_device_error(device), "packed for a kernel"));
+    vka_device_destroy(&device);
+}
+
+static void others_take_over(void **state)
+{
+    (void)state;
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    bool narrow = device->caps.properties.subgroup_size < 8;
+    vka_device_destroy(&device);
+    take_away(VKA_PATH_UNFUSED, "softmax_");
+    take_away(VKA_PATH_FUSED, "attention_");
+    if (!narrow) /* else it is the turn of the kernel that is not tried */
+        take_away(VKA_PATH_UNFUSED, "matmul_");
+}
+
+static void none_is_left(void **state)
+{
+    (void)state;
+    struct vka_device *device = open_device(NULL, 0, false, NULL);
+    uint64_t kernels;
+    if (device->caps.properties.subgroup_size >= 8) {
+        miscompile(device, MISTAKE_NO_WORK, UINT64_MAX);
+        assert_int_equal(vka_device_self_test(device), VKA_OK);
+        assert_int_equal(try_layer(device, VKA_PATH_AUTO, &kernels), VKA_UNSUPPORTED);
+        assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
+    }
+    vka_device_destroy(&device);
+}
+
+/* The state of attention by blocks has room for the kernel that will be taken, not for one that
+ * fails. */
+static void state_is_of_the_right_kernel(void **state)
+{
+    (void)state;
+    const uint32_t q_shape[] = {1, 2, 200, 16}, kv_shape[] = {1, 2, 128, 16};
+    uint64_t broken = 0;
+    for (size_t n = 0; n < KERNEL_COUNT; n++) {
+        struct vka_device *device = open_device(NULL, 0, false, NULL);
+        struct vka_tensor *q = NULL, *k = NULL, *sums = NULL, *out = NULL;
+        struct vka_plan *plan = NULL;
+        uint64_t count = 0;
+        miscompile(device, MISTAKE_NO_WORK, broken);
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &q), VKA_OK);
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, kv_shape, &k), VKA_OK);
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &out), VKA_OK);
+        assert_int_equal(
+            vka_plan_create(device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan),
+            VKA_OK);
+        struct vka_attention_op op = {
+            .struct_size = sizeof op, .q = q, .k = k, .v = k, .output = out, .n_key = 256};
+        assert_int_equal(vka_plan_attention_state(plan, &op, &count), VKA_OK);
+        if (count) {
+            assert_int_equal(
+                vka_tensor_create(device, VKA_F32, 1, (const uint32_t[]){(uint32_t)count}, &sums),
+                VKA_OK);
+            op.state = sums;
+            assert_int_equal(vka_plan_add_attention(plan, &op), VKA_OK);
+            enum kernel taken = plan->passes[0].key.kernel;
+            print_message("%s: %llu floats\n", kernel_table[taken].name, (unsigned long long)count);
+            assert_int_equal(broken & bit(taken), 0);
+            broken |= bit(taken);
+        }
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&sums);
+        vka_tensor_destroy(&out);
+        vka_tensor_destroy(&k);
+        vka_tensor_destroy(&q);
+        vka_device_destroy(&device);
+        if (!count)
+            break;
+    }
+    assert_true(broken != 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_take_over),
+        cmocka_unit_test(packed_for_another),
+        cmocka_unit_test(none_is_left),
+        cmocka_unit_test(state_is_of_the_right_kernel),
+    };
+    if (!have_device("other kernels than those that fail"))
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
