@@ -11,6 +11,7 @@
 #include "../patience.h"
 #include "cache_twin.h"
 #include "core/arith.h"
+#include "core/dtype.h"
 #include "gpu/device.h"
 #include "plan/plan.h"
 #include "rng.h"
@@ -55,8 +56,7 @@ static struct twin_sizes draw_sizes(struct rng *rng)
         .masked_row =
             rng_chance(rng, 20) ? VKA_MASKED_NAN : VKA_MASKED_ZERO, /* UNIFORM reads unused cells */
     };
-    if (s.key_dtype == VKA_Q8_0 || s.key_dtype == VKA_Q4_0 || s.value_dtype == VKA_Q8_0 ||
-        s.value_dtype == VKA_Q4_0)
+    if (dtype_is_scaled(s.key_dtype) || dtype_is_scaled(s.value_dtype))
         s.path = rng_chance(rng, 50) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
     s.no_rotation = dim[0] % 16 != 0 || dim[1] % 16 != 0 || rng_chance(rng, 20);
     if (s.page_size && rng_chance(rng, 50)) /* fewer pages than the sequences could fill */
