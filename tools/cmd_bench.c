@@ -102,7 +102,7 @@ static bool parse_attention(int argc, char **argv, struct bench_options *o)
     return true;
 }
 
-/* The type of a cache with this name. */
+/* The type of a cache with this name, or "fp8". */
 static bool find_kv(const char *name, size_t length, enum vka_dtype *dtype)
 {
     static const enum vka_dtype types[] = {VKA_F32,  VKA_F16,  VKA_BF16,
@@ -113,7 +113,8 @@ static bool find_kv(const char *name, size_t length, enum vka_dtype *dtype)
         if (strlen(known) == length && memcmp(known, name, length) == 0)
             return true;
     }
-    return false;
+    *dtype = VKA_F8_E4M3;
+    return length == 3 && memcmp(name, "fp8", 3) == 0;
 }
 
 /* "K" or "K,V": the types of keys and values. */
@@ -127,7 +128,7 @@ static bool parse_kv(struct bench_options *o)
     if (find_kv(o->kv, length, &o->key_dtype) &&
         find_kv(value, comma ? strlen(value) : length, &o->value_dtype))
         return true;
-    tool_error("--kv: expected K or K,V of f32, f16, bf16, q8_0, q4_0, f8_e4m3, got '%s'", o->kv);
+    tool_error("--kv: expected K or K,V of f32, f16, bf16, q8_0, q4_0, fp8, got '%s'", o->kv);
     return false;
 }
 
