@@ -24,7 +24,7 @@
 #define TYPE_I32 3
 #define TYPE_BOOL 4
 #define TYPE_I8 5
-#define TYPE_Q8_0 6 /* block types: this and all after it */
+#define TYPE_Q8_0 6 /* block types: this and all up to TYPE_I4_G128 */
 #define TYPE_Q4_0 7
 #define TYPE_Q4_1 8
 #define TYPE_Q5_0 9
@@ -32,6 +32,7 @@
 #define TYPE_Q6_K 11
 #define TYPE_MXFP4 12
 #define TYPE_I4_G128 13
+#define TYPE_F8_E4M3 14 /* of caches alone */
 /* Values and bytes of a block; I8 is read as blocks of one. */
 #define BLOCK_VALUES(type)                               \
     ((type) == TYPE_I8                            ? 1u   \
@@ -315,7 +316,7 @@ struct attention_params {
     U32 q_offset, q_batch, q_head, q_row;
     U32 k_offset, k_batch, k_head, k_row;
     U32 v_offset, v_batch, v_head, v_row;
-    U32 k_scales, v_scales; /* of a quantised cache: first scale, counted in float16 */
+    U32 k_scales, v_scales; /* of a quantised cache: first scale, see CACHE_BLOCK */
     U32 o_offset, o_batch, o_head, o_row;
     F32 scale, softcap, dropout;
     U32 seed_low, seed_high;
@@ -511,7 +512,10 @@ struct cache_params {
 /* cache_quantise: one invocation per block of [batch][n_head][n_row][dim in blocks]; buffers as
  * cache_append. A quantised cache: integers of all rows, which are whole blocks, then their scales,
  * float16 [row][block]. to_ counts values; to_col is the first scale, counted in float16. Q8_0: value
- * i of a word is its byte i, an int8; Q4_0: its 4 bits i, less 8. */
+ * i of a word is its byte i, an int8; Q4_0: its 4 bits i, less 8. F8_E4M3: value i is byte i, and
+ * behind the rows lie float32 scales [n_head] and float32 1 / scale [n_head]; the first scale is
+ * counted in words, for attention that of the pass's first head, and to_col is 1 / scale of the
+ * pass's first head. */
 #define CACHE_BLOCK 32
 #define CACHE_Q8_UNIT 0.00787401574803149606 /* 1 / 127 */
 #define CACHE_FROM_TYPE 0

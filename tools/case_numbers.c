@@ -112,6 +112,7 @@ void case_narrow(const double *x, size_t count, enum vka_dtype dtype, void *out)
         case VKA_Q6_K:
         case VKA_MXFP4:
         case VKA_I4_G128:
+        case VKA_F8_E4M3:
         case VKA_DTYPE_COUNT:
             break;
         }

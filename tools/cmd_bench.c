@@ -102,17 +102,19 @@ static bool parse_attention(int argc, char **argv, struct bench_options *o)
     return true;
 }
 
-/* The type of a cache with this name. */
+/* The type of a cache with this name, or "fp8". */
 static bool find_kv(const char *name, size_t length, enum vka_dtype *dtype)
 {
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16, VKA_Q8_0, VKA_Q4_0};
+    static const enum vka_dtype types[] = {VKA_F32,  VKA_F16,  VKA_BF16,
+                                           VKA_Q8_0, VKA_Q4_0, VKA_F8_E4M3};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const char *known = vka_dtype_name(types[i]);
         *dtype = types[i];
         if (strlen(known) == length && memcmp(known, name, length) == 0)
             return true;
     }
-    return false;
+    *dtype = VKA_F8_E4M3;
+    return length == 3 && memcmp(name, "fp8", 3) == 0;
 }
 
 /* "K" or "K,V": the types of keys and values. */
@@ -126,7 +128,7 @@ static bool parse_kv(struct bench_options *o)
     if (find_kv(o->kv, length, &o->key_dtype) &&
         find_kv(value, comma ? strlen(value) : length, &o->value_dtype))
         return true;
-    tool_error("--kv: expected K or K,V of f32, f16, bf16, q8_0, q4_0, got '%s'", o->kv);
+    tool_error("--kv: expected K or K,V of f32, f16, bf16, q8_0, q4_0, fp8, got '%s'", o->kv);
     return false;
 }
 

@@ -15,8 +15,8 @@
 const char *const option_dtypes[] = {"f32", "f16", "bf16", NULL};
 const char *const option_weights[] = {"f32",  "f16",  "bf16", "i8",    "q8_0",    "q4_0", "q4_1",
                                       "q5_0", "q4_K", "q6_K", "mxfp4", "i4_g128", NULL};
-static_assert(VKA_I8 == 5 && VKA_I4_G128 == 13 && VKA_DTYPE_COUNT == 14,
-              "option_weights follows vka_dtype, without i32 and bool");
+static_assert(VKA_I8 == 5 && VKA_I4_G128 == 13 && VKA_F8_E4M3 == 14 && VKA_DTYPE_COUNT == 15,
+              "option_weights follows vka_dtype, without i32, bool and f8_e4m3");
 static_assert(VKA_F32 == 0 && VKA_F16 == 1 && VKA_BF16 == 2, "option_dtypes follows vka_dtype");
 
 const char *const option_paths[] = {"auto", "unfused", "fused", NULL};

@@ -46,14 +46,20 @@ struct vka_cache_info {
     uint32_t head_dim;
     uint32_t value_dim; /* 0: head_dim */
     uint32_t capacity;  /* the most positions of a sequence */
-    /* F32, F16, BF16, Q8_0 or Q4_0. Fused kernels read every type as it is: no other copy of the
-     * cache is made. With a block type the path is the fused one, no scores are returned, and a
+    /* F32, F16, BF16, Q8_0, Q4_0 or F8_E4M3. Fused kernels read every type as it is: no other copy of
+     * the cache is made. With the last three the path is the fused one, no scores are returned, and a
      * layer's keys or values must fit max_buffer_range.
      * Q8_0 and Q4_0: blocks of 32 features, a row is padded to whole blocks with zeros. The scale d,
      * float16, is the largest magnitude of the block times float32(1 / 127), or for Q4_0 the value
      * of largest magnitude divided by -8; a value becomes the nearest multiple of d, halves away
-     * from 0, from -127 d to 127 d, or -8 d to 7 d. A block with NaN or Inf reads as NaN. */
+     * from 0, from -127 d to 127 d, or -8 d to 7 d. A block with NaN or Inf reads as NaN.
+     * F8_E4M3: x of head h becomes the nearest number of that type to x * (1 / scale[h]), both in
+     * float32, ties to even; beyond 448, Inf too, it is 448 or -448; NaN stays NaN. It is read as
+     * that number times scale[h]. A row is padded to whole 32 features with zeros. */
     enum vka_dtype key_dtype, value_dtype;
+    /* Of keys or values of F8_E4M3: [n_kv_head], from 2^-126 to 2^126, for all layers. NULL: all 1.
+     * They are copied. */
+    const float *key_scales, *value_scales;
     /* Keys of type Q4_0 are rotated before they are quantised, after their norm and rotary
      * embedding, and queries too, which leaves the scores as they are but spreads outliers over the
      * features; values too, and the rotation is undone in the output. The rotation is a Hadamard

@@ -103,6 +103,51 @@ VKA_API enum vka_status vka_safetensors_write(const char *path, const struct vka
                                               size_t count, const struct vka_io_metadata *metadata,
                                               size_t metadata_count, char *error);
 
+/* ---- GPTQ and AWQ: weights of 4 bits in safetensors files -------------------------------------- */
+
+/* How the arrays of a linear layer are packed. config.json says it in quantization_config: GPTQ has
+ * quant_method "gptq", and checkpoint_format "gptq_v2" for GPTQ_V2; AWQ has "awq" and version
+ * "gemm". An int32 holds 8 values of 4 bits. */
+enum vka_int4_format {
+    /* qweight I32 [in / 8][out], values of one column from the lowest bits up; qzeros I32
+     * [groups][out / 8], scales F16 [groups][out]. weight[o][i] = scale * (value - zero), with the
+     * scale and the zero point of group i / group_size. qzeros holds zero - 1, so that 15 is 16. */
+    VKA_INT4_GPTQ = 0,
+    VKA_INT4_GPTQ_V2, /* the same, but qzeros holds the zero point itself */
+    /* qweight I32 [in][out / 8], qzeros I32 [groups][out / 8], both with columns 0, 2, 4, 6, 1, 3,
+     * 5, 7 of eight from the lowest bits up; scales F16 [groups][out]. */
+    VKA_INT4_AWQ,
+    VKA_INT4_FORMAT_COUNT
+};
+
+/* The arrays of one linear layer. */
+struct vka_int4 {
+    enum vka_int4_format format;
+    uint32_t group_size; /* inputs that share a scale; 0: as the shapes say, in / groups */
+    const struct vka_io_array *qweight, *qzeros, *scales;
+    const struct vka_io_array *g_idx; /* of GPTQ: I32 [in], the group of each input; or NULL */
+};
+
+/* Finds PREFIX.qweight, PREFIX.qzeros, PREFIX.scales and, if it is there, PREFIX.g_idx. format and
+ * group_size of *weight are left as they are. IO where one is missing; INVALID. */
+VKA_API enum vka_status vka_int4_find(const struct vka_safetensors *file, const char *prefix,
+                                      char *error, struct vka_int4 *weight);
+
+/* What vka_int4_repack will make: rows, values of a row, bytes. Checks types and shapes, not
+ * contents. INVALID: an argument is NULL. IO, with a sentence that names the array: bits other than
+ * 4; groups that are not whole multiples of 128 inputs (all inputs may be one group); rows that are
+ * not whole blocks; shapes that contradict each other. */
+VKA_API enum vka_status vka_int4_size(const struct vka_int4 *weight, char *error, uint32_t *out,
+                                      uint32_t *in, size_t *size);
+
+/* Writes blocks[size] of VKA_I4_G128, [out][in], whose values are exactly those of the file; a
+ * larger group repeats its scale. Nothing is written unless the whole weight is right. Besides what
+ * vka_int4_size returns: IO where g_idx is not i / group_size (the order of activations, desc_act,
+ * does not fit groups of neighbours), and where a scale is NaN or infinite; INVALID where size is
+ * another one. */
+VKA_API enum vka_status vka_int4_repack(const struct vka_int4 *weight, void *blocks, size_t size,
+                                        char *error);
+
 /* ---- npy ------------------------------------------------------------------------------------- */
 
 /* An open file of version 1, 2 or 3, little-endian. Its array is in C order; one in Fortran order

@@ -103,7 +103,7 @@ uvec4 k_chunk(uint base, uint c)
 
 uvec4 v_chunk(uint base, uint c)
 {
-    if (V_TYPE == TYPE_Q8_0)
+    if (V_TYPE == TYPE_Q8_0 || V_TYPE == TYPE_F8_E4M3)
         return uvec4(v_words2[base / 8 + c], 0, 0);
     if (V_TYPE == TYPE_Q4_0)
         return uvec4(v_words[base / 8 + c], 0, 0, 0);
@@ -117,14 +117,12 @@ uvec4 v_chunk(uint base, uint c)
 // Scales of chunk c of the quantised key or value at `base`.
 float k_scale(uint base, uint c)
 {
-    uint at = p.k_scales + (base + 4 * K_FOURS * c) / CACHE_BLOCK;
-    return float_from_f16(half_bits(k_words[at >> 1], at));
+    return CACHED_SCALE(k_words, p.k_scales, (base + 4 * K_FOURS * c), K_TYPE);
 }
 
 float v_scale(uint base, uint c)
 {
-    uint at = p.v_scales + (base + 4 * V_FOURS * c) / CACHE_BLOCK;
-    return float_from_f16(half_bits(v_words[at >> 1], at));
+    return CACHED_SCALE(v_words, p.v_scales, (base + 4 * V_FOURS * c), V_TYPE);
 }
 
 void stage_q(sequence s)

@@ -45,6 +45,7 @@ layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 const uint K_PARTS = WORD_VALUES(K_TYPE); // features of a lane in a chunk
 const uint V_PARTS = WORD_VALUES(V_TYPE);
 const bool K_BLOCKS = IS_QUANTISED(K_TYPE), V_BLOCKS = IS_QUANTISED(V_TYPE);
+const bool V_INTEGERS = V_BLOCKS && V_TYPE != TYPE_F8_E4M3; // which no NaN is among
 const uint MOST_PARTS = V_PARTS > 2 ? V_PARTS : 2;
 const uint HEAD8 = HEAD4 / 2, VALUE8 = VALUE4 / 2;
 
@@ -94,10 +95,18 @@ float part_of(float word, uint i, uint type)
     return unpackHalf2x16(bits)[i];
 }
 
+// Address of the first scale, see CACHE_BLOCK.
+uint64_t scales_at(uvec2 address, uint scales, uint type)
+{
+    return row_at(address, type == TYPE_F8_E4M3 ? scales : scales / 2, TYPE_F32);
+}
+
 // Scale of this lane's word in chunk c of a quantised row at value `base`; scales: address of the
 // first of all.
 float scale_of(uint64_t scales, uint base, uint c, uint type)
 {
+    if (type == TYPE_F8_E4M3)
+        return uintBitsToFloat(Word(scales).at[work_head]);
     uint at = (base + c * 8 * WORD_VALUES(type)) / CACHE_BLOCK;
     float scale = unpackHalf2x16(Word(scales).at[at >> 1])[at & 1];
     if (type == TYPE_Q8_0)
@@ -137,7 +146,7 @@ float lanes_sum(float v)
 // Scores of the eight keys of group g. Takes as many keys at a time as leave eight sums.
 void score(uint g, uint at[8])
 {
-    uint64_t k[8], scales = row_at(k_address, 2 * p.k_scales, TYPE_Q8_0);
+    uint64_t k[8], scales = scales_at(k_address, p.k_scales, K_TYPE);
     float sum[ROWS * 8];
     [[unroll]] for (uint j = 0; j < 8; j++)
         k[j] = row_at(k_address, at[j], K_TYPE);
@@ -219,7 +228,7 @@ void weigh(uint r, uint key, sequence s, bool masked)
 // Inf.
 void add_values(uint g, uint at[8], bool masked)
 {
-    uint64_t v[8], scales = row_at(v_address, 2 * p.v_scales, TYPE_Q8_0);
+    uint64_t v[8], scales = scales_at(v_address, p.v_scales, V_TYPE);
     [[unroll]] for (uint j = 0; j < 8; j++)
         v[j] = row_at(v_address, at[j], V_TYPE);
     float w[ROWS * 8];
@@ -248,7 +257,7 @@ void add_values(uint g, uint at[8], bool masked)
                 float part = part_of(word, i, V_TYPE);
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
                     sum[r * MOST_PARTS + i] =
-                        fma(weight[r], masked && !V_BLOCKS && skip[r * 8 + j] ? 0.0 : part,
+                        fma(weight[r], masked && !V_INTEGERS && skip[r * 8 + j] ? 0.0 : part,
                             sum[r * MOST_PARTS + i]);
             }
         }
@@ -356,7 +365,7 @@ void add_mean(uint r, uint key, sequence s)
 {
     uint base = v_index(key_row(key, s), s);
     uint64_t v = row_at(v_address, base, V_TYPE);
-    uint64_t scales = row_at(v_address, 2 * p.v_scales, TYPE_Q8_0);
+    uint64_t scales = scales_at(v_address, p.v_scales, V_TYPE);
     float weight = dropped(1.0 / float(s.n_kv), row_of(r), key, s);
     [[unroll]] for (uint i = 0; i < VALUE8; i++) {
         float scale = V_BLOCKS ? scale_of(scales, base, i / V_PARTS, V_TYPE) : 1.0;

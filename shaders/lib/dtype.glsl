@@ -52,18 +52,52 @@ uint bf16_from_float(float x)
 uint word_index(uint index, uint type)
 {
     return type == TYPE_F32 || type == TYPE_I32    ? index
-           : type == TYPE_BOOL || type == TYPE_Q8_0 ? index >> 2
+           : type == TYPE_BOOL || type == TYPE_Q8_0 || type == TYPE_F8_E4M3 ? index >> 2
            : type == TYPE_Q4_0                      ? index >> 3
                                                     : index >> 1;
 }
 
 // Of a quantised cache, see CACHE_BLOCK: whether a type is one of its types; values of a word; value
 // i of a word, without the scale.
-#define IS_QUANTISED(type) (type == TYPE_Q8_0 || type == TYPE_Q4_0)
+#define IS_QUANTISED(type) (type == TYPE_Q8_0 || type == TYPE_Q4_0 || type == TYPE_F8_E4M3)
 #define WORD_VALUES(type)                                                                          \
-    (type == TYPE_F32 ? 1u : type == TYPE_Q8_0 ? 4u : type == TYPE_Q4_0 ? 8u : 2u)
+    (type == TYPE_F32                             ? 1u                                             \
+     : type == TYPE_Q8_0 || type == TYPE_F8_E4M3 ? 4u                                              \
+     : type == TYPE_Q4_0                         ? 8u                                              \
+                                                 : 2u)
+
+// Of the lowest byte.
+float float_from_f8(uint byte)
+{
+    uint magnitude = byte & 0x7fu;
+    float x = magnitude < 8u ? float(magnitude) * 0.001953125 // subnormal: in units of 2^-9
+                             : uintBitsToFloat((magnitude << 20) + 0x3c000000u);
+    uint bits = magnitude == 0x7fu ? 0x7fc00000u : floatBitsToUint(x);
+    return uintBitsToFloat(bits | (byte & 0x80u) << 24);
+}
+
+// To nearest, ties to even, saturating; NaN stays NaN.
+uint f8_from_float(float x)
+{
+    uint bits = floatBitsToUint(x), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return 0x7fu;
+    if (magnitude >= 0x43e00000u) // 448
+        return sign | 0x7eu;
+    if (magnitude < 0x3c800000u) { // below 2^-6: subnormal
+        uint shift = 141u - (magnitude >> 23); // right shift that leaves units of 2^-9
+        if (shift > 24u)
+            return sign;
+        uint mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+        return sign | (mantissa + (1u << shift - 1u) - 1u + (mantissa >> shift & 1u)) >> shift;
+    }
+    return sign | (magnitude + 0x7ffffu + (magnitude >> 20 & 1u) - 0x3c000000u) >> 20;
+}
+
 float stored_value(uint word, uint i, uint type)
 {
+    if (type == TYPE_F8_E4M3)
+        return float_from_f8(word >> 8 * i);
     return type == TYPE_Q8_0 ? float(bitfieldExtract(int(word), int(8 * i), 8))
                              : float(word >> 4 * i & 15u) - 8.0;
 }

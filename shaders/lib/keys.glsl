@@ -8,14 +8,20 @@ layout(binding = 2) readonly buffer Values { uint v_words[]; };
 layout(binding = 2) readonly buffer Values2 { uvec2 v_words2[]; };
 layout(binding = 2) readonly buffer Values4 { vec4 v_vec4[]; };
 
+// Scale of the quantised value at `at`; scales: p.k_scales or p.v_scales.
+#define CACHED_SCALE(words, scales, at, type)                                                      \
+    (type == TYPE_F8_E4M3 ? uintBitsToFloat(words[scales + WORK_HEAD])                             \
+                          : float_from_f16(half_bits(words[scales + at / CACHE_BLOCK >> 1],        \
+                                                     scales + at / CACHE_BLOCK)))
+
 // Values 4 d .. 4 d + 3 of the quantised row at value `base`.
 #define QUANTISED4(words, scales, type)                                                            \
     {                                                                                              \
-        uint at_ = base + 4 * d, scale_ = scales + at_ / CACHE_BLOCK;                              \
+        uint at_ = base + 4 * d;                                                                   \
+        float scale_ = CACHED_SCALE(words, scales, at_, type);                                     \
         uint word_ = words[word_index(at_, type)], first_ = at_ % WORD_VALUES(type);               \
         for (uint i = 0; i < 4; i++)                                                               \
-            x[i] = float_from_f16(half_bits(words[scale_ >> 1], scale_)) *                         \
-                   stored_value(word_, first_ + i, type);                                          \
+            x[i] = scale_ * stored_value(word_, first_ + i, type);                                 \
     }
 
 // Vec4 d of the row of keys at element `base`; 0 past head_dim.

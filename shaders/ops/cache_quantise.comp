@@ -1,7 +1,7 @@
 // Appends new rows to a quantised cache, CACHE_BLOCK values an invocation. The scale is rounded to
 // float16 first, and each value then to the nearest multiple of it, halves away from 0: products of
-// a float16 and so few bits are exact in float32, and so is every comparison. A full sequence gets
-// no rows. See cache_params.
+// a float16 and so few bits are exact in float32, and so is every comparison. Values of F8_E4M3 have
+// a scale that was given. A full sequence gets no rows. See cache_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -19,7 +19,7 @@ layout(push_constant) uniform Push { cache_params p; };
 
 #include "lib/place.glsl"
 
-const uint BITS = TO_TYPE == TYPE_Q8_0 ? 8 : 4;
+const uint BITS = TO_TYPE == TYPE_Q4_0 ? 4 : 8;
 const uint WORD_VALUES = 32 / BITS;
 const float MOST = TO_TYPE == TYPE_Q8_0 ? 127.0 : 8.0; // of |x| / scale
 
@@ -37,6 +37,19 @@ float load(uint from, uint col)
     return col < p.dim ? LOAD(from_words, from + col * p.from_col, FROM_TYPE) : 0.0;
 }
 
+// The block of float8 at value `to`, of the row at element `from` and feature `col` on.
+void append_f8(uint from, uint col, uint to, float inverse)
+{
+    [[dont_unroll]] for (uint w = 0; w < CACHE_BLOCK / 4; w++) {
+        uint word = 0;
+        for (uint i = 0; i < 4; i++) {
+            precise float x = load(from, col + 4 * w + i) * inverse;
+            word |= f8_from_float(x) << 8 * i;
+        }
+        to_words[to / 4 + w] = word;
+    }
+}
+
 void main()
 {
     uint n_block = (p.dim + CACHE_BLOCK - 1) / CACHE_BLOCK;
@@ -52,6 +65,10 @@ void main()
     uint to = p.to_offset + at.x * p.to_batch + head * p.to_head + at.y * p.to_row +
               block * CACHE_BLOCK; // in values
     uint col = block * CACHE_BLOCK;
+    if (TO_TYPE == TYPE_F8_E4M3) {
+        append_f8(from, col, to, uintBitsToFloat(to_words[p.to_col + head]));
+        return;
+    }
     float peak = 0.0; // the first value of largest magnitude; NaN where there is one
     for (uint i = 0; i < CACHE_BLOCK; i++) {
         float x = load(from, col + i);

@@ -14,6 +14,9 @@ bool dtype_is_block(enum vka_dtype dtype);
 /* Int8 or a block type. */
 bool dtype_is_quantised(enum vka_dtype dtype);
 
+/* Types of cached keys and values whose scales lie behind all rows: Q8_0, Q4_0, F8_E4M3. */
+bool dtype_is_scaled(enum vka_dtype dtype);
+
 /* Bytes of `count` elements; of a block type, count is whole blocks. */
 uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count);
 

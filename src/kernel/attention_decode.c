@@ -15,7 +15,10 @@
 /* Vec4 of 16 bytes. */
 static uint32_t fours_of(enum vka_dtype dtype)
 {
-    return dtype == VKA_F32 ? 1 : dtype == VKA_Q8_0 ? 4 : dtype == VKA_Q4_0 ? 8 : 2;
+    return dtype == VKA_F32                            ? 1
+           : dtype == VKA_Q8_0 || dtype == VKA_F8_E4M3 ? 4
+           : dtype == VKA_Q4_0                         ? 8
+                                                       : 2;
 }
 
 static uint64_t shared_bytes(const struct attention_choice *c)

@@ -23,7 +23,10 @@
 /* Values of a chunk of attention_feature. */
 static uint32_t chunk_of(enum vka_dtype dtype)
 {
-    return dtype == VKA_F32 ? 8 : dtype == VKA_Q8_0 ? 32 : dtype == VKA_Q4_0 ? 64 : 16;
+    return dtype == VKA_F32                            ? 8
+           : dtype == VKA_Q8_0 || dtype == VKA_F8_E4M3 ? 32
+           : dtype == VKA_Q4_0                         ? 64
+                                                       : 16;
 }
 
 /* Whether rows are whole chunks of attention_feature: 32 bytes. */
@@ -38,7 +41,7 @@ static bool suits_features(const struct caps *caps, const struct attention_probl
 
 static enum kernel kernel_of(const struct caps *caps, const struct attention_problem *problem)
 {
-    bool blocks = dtype_is_block(problem->kv_type) || dtype_is_block(problem->v_type);
+    bool blocks = dtype_is_scaled(problem->kv_type) || dtype_is_scaled(problem->v_type);
     bool texel = !blocks && !kernel_missing(KERNEL_attention_texel, caps);
     bool address = problem->address && (tune_has_scalars(caps) || !texel);
     if (address && suits_features(caps, problem))

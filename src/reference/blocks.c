@@ -86,6 +86,7 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
     case VKA_I32:
     case VKA_BOOL:
     case VKA_I8:
+    case VKA_F8_E4M3:
     case VKA_DTYPE_COUNT:
         break;
     }

@@ -18,6 +18,19 @@ void ref_cache_block(enum vka_dtype dtype, const float x[32], double y[32])
     }
 }
 
+double ref_cache_f8(float x, float scale)
+{
+    const float y = x * (1 / scale);
+    const double most = 448;
+    if (isnan(y))
+        return NAN;
+    if (fabs((double)y) >= most)
+        return copysign(most, (double)y) * scale;
+    int exponent = y == 0 ? -6 : ilogb((double)y);
+    double unit = ldexp(1, (exponent < -6 ? -6 : exponent) - 3); /* between neighbours */
+    return rint((double)y / unit) * unit * scale;
+}
+
 void ref_hadamard(const float *x, size_t dim, size_t block, float *y)
 {
     for (size_t i = 0; i < dim; i++) {

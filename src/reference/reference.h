@@ -79,6 +79,9 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *block, size_t i);
  * says. */
 void ref_cache_block(enum vka_dtype dtype, const float x[32], double y[32]);
 
+/* What a cache of type F8_E4M3 keeps of x in a head with this scale. */
+double ref_cache_f8(float x, float scale);
+
 /* Rotates a row by a Hadamard matrix on each block of `block` features, in float32 with sums in the
  * order of the features; y[dim]. */
 void ref_hadamard(const float *x, size_t dim, size_t block, float *y);

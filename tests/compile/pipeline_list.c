@@ -220,7 +220,7 @@ static enum vka_status plan_rows(struct vka_plan *plan, enum vka_dtype dtype)
     TRY(vka_tensor_create(plan->device, dtype, 4, room, &cache));
     TRY(vka_tensor_create(plan->device, VKA_I32, 2, (const uint32_t[]){1, n}, &places));
     for (int type = VKA_F32; type < VKA_DTYPE_COUNT; type++) {
-        if (type >= VKA_I32 && type <= VKA_I8)
+        if ((type >= VKA_I32 && type <= VKA_I8) || type == VKA_F8_E4M3)
             continue;
         TRY(vka_tensor_create(plan->device, (enum vka_dtype)type, 2, table, &weights));
         TRY(vka_plan_add_gather(

@@ -7,6 +7,7 @@
 
 #include "../patience.h"
 #include "core/arith.h"
+#include "core/dtype.h"
 #include "reference/reference.h"
 
 #define MOST_DIM 256 /* a multiple of 32 */
@@ -15,8 +16,8 @@ enum { Q, K, V, O };
 
 enum vka_dtype twin_draw_dtype(struct rng *rng)
 {
-    static const enum vka_dtype types[] = {VKA_F32,  VKA_F32,  VKA_F16,  VKA_BF16,
-                                           VKA_Q8_0, VKA_Q8_0, VKA_Q4_0, VKA_Q4_0};
+    static const enum vka_dtype types[] = {VKA_F32,  VKA_F32,  VKA_F16,  VKA_BF16,    VKA_Q8_0,
+                                           VKA_Q8_0, VKA_Q4_0, VKA_Q4_0, VKA_F8_E4M3, VKA_F8_E4M3};
     return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
 }
 
@@ -33,6 +34,16 @@ static size_t rows_of(const struct twin_sizes *s)
     return (size_t)s->batch * s->n_kv_head * s->capacity;
 }
 
+/* Some are so small that values saturate, some so large that they are subnormal. */
+static float *draw_scales(const struct twin_sizes *s, uint32_t seed)
+{
+    static const float some[] = {1, 0.01f, 0.0033f, 0.0011f, 0.07f, 13, 0.5f};
+    float *scales = take(s->n_kv_head, sizeof *scales);
+    for (uint32_t h = 0; h < s->n_kv_head; h++)
+        scales[h] = some[(s->capacity + 3 * h + seed) % (sizeof some / sizeof *some)];
+    return scales;
+}
+
 bool twin_open(struct twin *t, struct vka_device *device, const struct twin_sizes *s)
 {
     *t = (struct twin){.device = device, .sizes = *s};
@@ -40,18 +51,23 @@ bool twin_open(struct twin *t, struct vka_device *device, const struct twin_size
     t->refused = take(s->batch, sizeof *t->refused);
     t->k = take(s->n_layer, sizeof *t->k);
     t->v = take(s->n_layer, sizeof *t->v);
+    t->k_scales = draw_scales(s, 0);
+    t->v_scales = draw_scales(s, 1);
     for (uint32_t i = 0; i < s->n_layer; i++) {
         t->k[i] = take(rows_of(s) * s->head_dim, sizeof **t->k);
         t->v[i] = take(rows_of(s) * s->value_dim, sizeof **t->v);
     }
-    return vka_cache_create(device,
-                            VKA_INFO(vka_cache_info, .batch = s->batch, .n_layer = s->n_layer,
-                                     .n_kv_head = s->n_kv_head, .head_dim = s->head_dim,
-                                     .value_dim = s->value_dim, .capacity = s->capacity,
-                                     .key_dtype = s->key_dtype, .value_dtype = s->value_dtype,
-                                     .no_rotation = s->no_rotation, .page_size = s->page_size,
-                                     .n_page = s->n_page),
-                            &t->cache) == VKA_OK;
+    return vka_cache_create(
+               device,
+               VKA_INFO(vka_cache_info, .batch = s->batch, .n_layer = s->n_layer,
+                        .n_kv_head = s->n_kv_head, .head_dim = s->head_dim,
+                        .value_dim = s->value_dim, .capacity = s->capacity,
+                        .key_dtype = s->key_dtype, .value_dtype = s->value_dtype,
+                        .key_scales = s->key_dtype == VKA_F8_E4M3 ? t->k_scales : NULL,
+                        .value_scales = s->value_dtype == VKA_F8_E4M3 ? t->v_scales : NULL,
+                        .no_rotation = s->no_rotation, .page_size = s->page_size,
+                        .n_page = s->n_page),
+               &t->cache) == VKA_OK;
 }
 
 void twin_close(struct twin *t)
@@ -62,6 +78,8 @@ void twin_close(struct twin *t)
     }
     free(t->k);
     free(t->v);
+    free(t->k_scales);
+    free(t->v_scales);
     free(t->length);
     free(t->refused);
     vka_cache_destroy(&t->cache);
@@ -174,14 +192,16 @@ static void rotate(double *row, size_t dim, size_t block)
         row[i] = (double)y[i];
 }
 
-/* Replaces a row by what the cache keeps of it. */
-static void keep(const struct twin_sizes *s, enum vka_dtype dtype, double *row, size_t dim)
+/* Replaces a row by what the cache keeps of it. scale: of F8_E4M3. */
+static void keep(const struct twin_sizes *s, enum vka_dtype dtype, float scale, double *row,
+                 size_t dim)
 {
     float x[MOST_DIM] = {0};
     double y[MOST_DIM];
-    if (dtype != VKA_Q8_0 && dtype != VKA_Q4_0) {
+    if (!dtype_is_scaled(dtype) || dtype == VKA_F8_E4M3) {
         for (size_t i = 0; i < dim; i++)
-            row[i] = operand_round(dtype, row[i]);
+            row[i] = dtype == VKA_F8_E4M3 ? ref_cache_f8((float)row[i], scale)
+                                          : operand_round(dtype, row[i]);
         return;
     }
     if (rotated(s, dtype, dim))
@@ -196,7 +216,7 @@ static void keep(const struct twin_sizes *s, enum vka_dtype dtype, double *row, 
 /* Appends n rows of [batch][n_kv_head][n_new][dim] to a sequence of [batch][n_kv_head][capacity][dim],
  * as the type keeps them. */
 static void append(const struct twin *t, const struct operand *from, enum vka_dtype dtype,
-                   uint32_t b, uint32_t n, double *to)
+                   const float *scales, uint32_t b, uint32_t n, double *to)
 {
     const struct twin_sizes *s = &t->sizes;
     size_t dim = from->size[3], n_new = from->size[2];
@@ -205,7 +225,7 @@ static void append(const struct twin *t, const struct operand *from, enum vka_dt
             double *row = to + ((b * s->n_kv_head + h) * s->capacity + t->length[b] + i) * dim;
             memcpy(row, from->values + ((b * s->n_kv_head + h) * n_new + i) * dim,
                    dim * sizeof *row);
-            keep(s, dtype, row, dim);
+            keep(s, dtype, scales[h], row, dim);
         }
 }
 
@@ -245,8 +265,8 @@ bool twin_append(struct twin *t, struct twin_plan *p, struct rng *rng)
             continue;
         }
         for (uint32_t i = 0; i < s->n_layer; i++) {
-            append(t, &p->io[i][K], s->key_dtype, b, n, t->k[i]);
-            append(t, &p->io[i][V], s->value_dtype, b, n, t->v[i]);
+            append(t, &p->io[i][K], s->key_dtype, t->k_scales, b, n, t->k[i]);
+            append(t, &p->io[i][V], s->value_dtype, t->v_scales, b, n, t->v[i]);
         }
         t->length[b] += n;
     }

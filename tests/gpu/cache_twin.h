@@ -22,9 +22,10 @@ struct twin {
     struct vka_device *device;
     struct twin_sizes sizes;
     struct vka_cache *cache;
-    uint32_t *length; /* [batch] */
-    bool *refused;    /* [batch]: had no room, and was not changed since */
-    double **k, **v;  /* [n_layer], each [batch][n_kv_head][capacity][dim] */
+    uint32_t *length;           /* [batch] */
+    bool *refused;              /* [batch]: had no room, and was not changed since */
+    float *k_scales, *v_scales; /* [n_kv_head], of F8_E4M3 */
+    double **k, **v;            /* [n_layer], each [batch][n_kv_head][capacity][dim] */
 };
 
 /* A plan of one step: the same number of new positions of all layers. */

@@ -117,6 +117,7 @@ void operand_encode(enum vka_dtype dtype, double x, uint8_t *to)
     case VKA_Q6_K:
     case VKA_MXFP4:
     case VKA_I4_G128:
+    case VKA_F8_E4M3:
     case VKA_DTYPE_COUNT:
         break;
     }
@@ -152,6 +153,7 @@ double operand_decode(enum vka_dtype dtype, const uint8_t *from)
     case VKA_Q6_K:
     case VKA_MXFP4:
     case VKA_I4_G128:
+    case VKA_F8_E4M3:
     case VKA_DTYPE_COUNT:
         break;
     }

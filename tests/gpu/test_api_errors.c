@@ -371,6 +371,18 @@ static void caches(void **state)
     CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_DTYPE_COUNT);
     CACHE(VKA_INVALID, "key_dtype is q4_K", info.key_dtype = VKA_Q4_K);
     CACHE(VKA_INVALID, "rotation needs a head", info.value_dtype = VKA_Q4_0, info.value_dim = 24);
+    static const float bad_scales[] = {0, -1, NAN, INFINITY, -INFINITY, 0x1p-127f, 0x1p127f, -0.0f};
+    for (size_t i = 0; i < COUNTOF(bad_scales); i++) {
+        const float scales[] = {1, bad_scales[i]};
+        CACHE(VKA_INVALID, "key_scales[1] is", info.key_dtype = VKA_F8_E4M3, info.n_kv_head = 2,
+              info.key_scales = scales);
+        CACHE(VKA_INVALID, "value_scales[1] is", info.value_dtype = VKA_F8_E4M3, info.n_kv_head = 2,
+              info.value_scales = scales);
+    }
+    static const float one_scale[] = {1};
+    CACHE(VKA_INVALID, "key_scales is given, but", info.n_kv_head = 1, info.key_scales = one_scale);
+    CACHE(VKA_INVALID, "value_scales is given, but the type is q8_0", info.n_kv_head = 1,
+          info.value_dtype = VKA_Q8_0, info.value_scales = one_scale);
     CACHE(VKA_INVALID, "n_layer exceeds", info.n_layer = 4097);
     const uint32_t pages[] = {1, 8, 15, 17, 24, 264, 272, 1024, UINT32_MAX};
     for (size_t i = 0; i < COUNTOF(pages); i++)

@@ -3,7 +3,8 @@
  *
  *     test_cache_steps [--seed S] [--count N] [--gpu 1]
  *
- * --gpu 1: with the kernels that the rules choose on GPUs. */
+ * Every fourth seed loses the device on the way. --gpu 1: with the kernels that the rules choose on
+ * GPUs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "../patience.h"
 #include "cache_twin.h"
 #include "core/arith.h"
+#include "core/dtype.h"
 #include "gpu/device.h"
 #include "plan/plan.h"
 #include "rng.h"
@@ -55,8 +57,7 @@ static struct twin_sizes draw_sizes(struct rng *rng)
         .masked_row =
             rng_chance(rng, 20) ? VKA_MASKED_NAN : VKA_MASKED_ZERO, /* UNIFORM reads unused cells */
     };
-    if (s.key_dtype == VKA_Q8_0 || s.key_dtype == VKA_Q4_0 || s.value_dtype == VKA_Q8_0 ||
-        s.value_dtype == VKA_Q4_0)
+    if (dtype_is_scaled(s.key_dtype) || dtype_is_scaled(s.value_dtype))
         s.path = rng_chance(rng, 50) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
     s.no_rotation = dim[0] % 16 != 0 || dim[1] % 16 != 0 || rng_chance(rng, 20);
     if (s.page_size && rng_chance(rng, 50)) /* fewer pages than the sequences could fill */
@@ -108,6 +109,20 @@ static void change(struct case_ *c)
         fail(c, "lengths after a change");
 }
 
+/* The device is lost and recovered: the cache is empty, and has its scales again. */
+static void lose(struct case_ *c)
+{
+    if (c->device->vk.vkDeviceWaitIdle(c->device->handle) != VK_SUCCESS)
+        fail(c, "idle");
+    c->device->lost = true;
+    if (vka_device_recover(c->device) != VKA_OK)
+        fail(c, vka_device_error(c->device));
+    for (uint32_t b = 0; b < c->sizes.batch; b++)
+        twin_truncate(&c->twin, b, 0);
+    if (!twin_lengths_match(&c->twin))
+        fail(c, "lengths after a loss");
+}
+
 static unsigned used[KERNEL_COUNT]; /* passes by each kernel */
 
 static void count_kernels(const struct vka_plan *plan)
@@ -132,6 +147,8 @@ static double run_case(struct vka_device *device, uint64_t seed)
     twin_poison(&c.twin, &c.plans[1]);
     for (uint32_t i = rng_range(&rng, 3, 10); i-- > 0;) {
         run(&c);
+        if (i == 2 && seed % 4 == 0)
+            lose(&c);
         if (!c.sizes.n_page && rng_chance(&rng, 30))
             change(&c);
     }

@@ -1,12 +1,16 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--shared] [--validate] [--backward]
+ *                 [--shared] [--validate] [--backward] [--quantised] [--gpu]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
  * --seed the clock gives one. --shared draws few types and sizes of head, for drivers that take
- * seconds to compile a kernel. --backward draws gradients of attention. --forever stops at the first failure or signal. */
-#include "problem.h"
+ * seconds to compile a kernel. --backward draws gradients of attention. --quantised draws layers with
+ * quantised weights and caches, which dense, paged, in chunks, forked and alone give the same bits.
+ * --gpu: with the kernels that the rules choose on GPUs. --forever stops at the first failure or
+ * signal. */
+#include "gpu/device.h"
+#include "problem_quantised.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -19,7 +23,7 @@
 
 struct settings {
     uint64_t seed, count;
-    bool forever, shared, validate, backward;
+    bool forever, shared, validate, backward, quantised, gpu;
     const char *device;
     enum vka_path path;
 };
@@ -28,7 +32,7 @@ static int usage(void)
 {
     fprintf(stderr, "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
                     "                   [--path auto|unfused|fused] [--shared]\n"
-                    "                   [--validate] [--backward]\n");
+                    "                   [--validate] [--backward] [--quantised] [--gpu]\n");
     return 2;
 }
 
@@ -63,6 +67,8 @@ static bool parse(int argc, char **argv, struct settings *s)
         {"device", required_argument, NULL, 'd'},
         {"path", required_argument, NULL, 'p'},
         {"backward", no_argument, NULL, 'b'},
+        {"quantised", no_argument, NULL, 'q'},
+        {"gpu", no_argument, NULL, 'g'},
         {NULL, 0, NULL, 0},
     };
     struct timespec now;
@@ -84,6 +90,10 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->shared = true;
         else if (c == 'b')
             s->backward = true;
+        else if (c == 'q')
+            s->quantised = true;
+        else if (c == 'g')
+            s->gpu = true;
         else if (c == 'v')
             s->validate = true;
         else
@@ -102,12 +112,34 @@ static void count_errors(void *user, enum vka_log_level level, const char *messa
     fprintf(stderr, "%s\n", message);
 }
 
-static void print_worst(const struct worst *worst)
+static void print_worst(const struct worst *worst, const struct settings *s)
 {
-    for (int type = 0; type < 3; type++)
+    for (int type = 0; type < 3 && s->quantised; type++)
         if (worst->nmse[type] > 0)
+            printf("worst %-4s %.2e to decoded weights\n", vka_dtype_name((enum vka_dtype)type),
+                   worst->nmse[type]);
+    for (int type = 0; type < 3; type++)
+        if (worst->nmse[type] > 0 && !s->quantised)
             printf("worst %-4s %.2e of %.0e: %s\n", vka_dtype_name((enum vka_dtype)type),
                    worst->nmse[type], compare_limit((enum vka_dtype)type), worst->where[type]);
+}
+
+/* One problem; text describes it. */
+static bool run_one(struct vka_device *device, const struct settings *s, uint64_t seed,
+                    struct worst *worst, struct problem_result *result, char text[PROBLEM_TEXT])
+{
+    struct problem problem;
+    if (s->quantised)
+        return problem_quantised_check(device, seed, worst, result, text);
+    if (s->backward)
+        problem_backward_draw(&problem, seed);
+    else
+        problem_draw(&problem, seed, s->path);
+    if (s->shared)
+        problem_share(&problem, seed);
+    problem_text(&problem, text);
+    return s->backward ? problem_backward_check(device, &problem, worst, result)
+                       : problem_check(device, &problem, worst, result);
 }
 
 static uint64_t run(struct vka_device *device, const struct settings *s, const size_t *errors)
@@ -115,32 +147,24 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
     struct worst worst = {0};
     uint64_t failures = 0, i = 0;
     for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
-        struct problem problem;
-        struct problem_result result;
+        struct problem_result result = {0};
         char text[PROBLEM_TEXT];
         size_t before = *errors;
-        if (s->backward)
-            problem_backward_draw(&problem, s->seed + i);
-        else
-            problem_draw(&problem, s->seed + i, s->path);
-        if (s->shared)
-            problem_share(&problem, s->seed + i);
-        bool ok = s->backward ? problem_backward_check(device, &problem, &worst, &result)
-                              : problem_check(device, &problem, &worst, &result);
-        if (ok && *errors > before) {
+        bool ok = run_one(device, s, s->seed + i, &worst, &result, text);
+        if (ok && !s->quantised && *errors > before) {
             ok = false;
             snprintf(result.why, sizeof result.why, "errors in the log");
         }
         if (!ok) {
             failures++;
-            printf("FAIL %s: %s\n", result.why, problem_text(&problem, text));
+            printf("FAIL %s: %s\n", result.why, text);
         }
         if (!ok || (i + 1) % 1000 == 0)
             fflush(stdout);
         if ((i + 1) % 1000 == 0)
             printf("%llu problems\n", (unsigned long long)i + 1);
     }
-    print_worst(&worst);
+    print_worst(&worst, s);
     printf("%llu problems, %llu failed\n", (unsigned long long)i, (unsigned long long)failures);
     return failures;
 }
@@ -152,11 +176,12 @@ int main(int argc, char **argv)
     size_t errors = 0;
     if (!parse(argc, argv, &s))
         return usage();
+    /* Filling a cache, which --quantised does, ends with a refusal. */
     printf("seed %llu\n", (unsigned long long)s.seed);
     fflush(stdout);
     enum vka_status status =
         vka_device_create(VKA_INFO(vka_device_info, .device = s.device, .validation = s.validate,
-                                   .log = count_errors, .log_user = &errors),
+                                   .log = s.quantised ? NULL : count_errors, .log_user = &errors),
                           &device);
     if (status != VKA_OK) {
         fprintf(stderr, "test_random: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
@@ -164,6 +189,8 @@ int main(int argc, char **argv)
         return status == VKA_NO_DEVICE && !s.device ? SKIPPED : 1;
     }
     printf("%s, %s\n", vka_device_properties(device)->name, vka_device_properties(device)->driver);
+    if (s.gpu)
+        device->caps.properties.type = VKA_DEVICE_DISCRETE;
     uint64_t failures = run(device, &s, &errors);
     vka_device_destroy(&device);
     return failures ? 1 : 0;

@@ -1,6 +1,7 @@
 """Quantised weights: blocks against numpy, tensors and layers of them."""
 
 import numpy as np
+import oracle
 import pytest
 
 import vkattn
@@ -83,3 +84,99 @@ def test_layer(device, rng, dtype):
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
     with pytest.raises(vkattn.InvalidError, match="quantize: expected q8_0 or q4_0, got q6_k"):
         vkattn.Layer(device, n_head=4, quantize="q6_k", **w)
+
+
+# ---- Caches of float8 ---------------------------------------------------------------------------
+
+
+def float8_numbers():
+    """The finite numbers of e4m3 from 0 up."""
+    codes = np.arange(127)
+    exponent, mantissa = codes >> 3, codes & 7
+    normal = (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+    return np.where(exponent == 0, mantissa * 2.0**-9, normal)
+
+
+def kept(x, scale):
+    """What a cache keeps of float32 x: the nearest number, the even code of two, up to 448."""
+    grid = float8_numbers()
+    y = (x.astype(np.float32) * (np.float32(1) / np.float32(scale))).astype(np.float64)
+    size = np.where(np.isnan(y), 0, np.minimum(np.abs(y), 448))
+    above = np.clip(np.searchsorted(grid, size), 1, 126)
+    low, high = grid[above - 1], grid[above]
+    up = (size - low > high - size) | ((size - low == high - size) & (above % 2 == 0))
+    return np.where(np.isnan(y), np.nan, np.copysign(np.where(up, high, low), y)) * scale
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25, 2.0**-100])
+def test_float8_values(device, scale):
+    """One key has the weight 1: the output is the value that the cache keeps, each bit of it."""
+    grid = float8_numbers().astype(np.float32)
+    middle = (grid[1:] + grid[:-1]) / 2
+    more = [448, 464, 465, 1e30, np.inf, np.nan, 2.0**-10, 2.0**-11, 1e-30]
+    x = np.concatenate([grid, middle, np.nextafter(middle, 0), np.nextafter(middle, 500), more])
+    x = np.concatenate([x, -x]).astype(np.float32) * np.float32(scale)
+    x = np.resize(x, (len(x) + 63) // 64 * 64).reshape(-1, 2, 1, 32)
+    n = len(x)
+    cache = vkattn.Cache(
+        device,
+        batch=n,
+        n_kv_head=2,
+        head_dim=32,
+        capacity=1,
+        value_dtype="f8_e4m3",
+        value_scales=[scale, scale],
+    )
+    q, k, v = (device.tensor(a) for a in (np.ones_like(x), np.ones_like(x), x))
+    out = device.empty(x.shape)
+    plan = vkattn.Plan(device)
+    plan.attention(q, k, v, out, cache=cache, causal=True)
+    plan.finish().run()
+    np.testing.assert_array_equal(out.read(), kept(x, scale).astype(np.float32))
+
+
+@pytest.mark.parametrize("page_size", [0, 16])
+def test_float8_cache(device, rng, page_size):
+    scales = {"key_scales": [0.01, 0.002], "value_scales": [0.02, 1.5]}
+    cache = vkattn.Cache(
+        device,
+        batch=2,
+        n_kv_head=2,
+        head_dim=40,
+        value_dim=12,
+        capacity=33,
+        key_dtype="f8_e4m3",
+        page_size=page_size,
+        **scales,
+    )
+    keys, values = np.zeros((2, 2, 0, 40)), np.zeros((2, 2, 0, 12))
+    shapes = (2, 4, 3, 40), (2, 2, 3, 40), (2, 2, 3, 12), (2, 4, 3, 12)
+    q, k, v, out = (device.empty(shape) for shape in shapes)
+    plan = vkattn.Plan(device)
+    plan.attention(q, k, v, out, cache=cache, causal=True)
+    plan.finish()
+    for i in range(4):
+        new = [rng.standard_normal(shape, np.float32) for shape in shapes[:3]]
+        for tensor, x in zip((q, k, v), new):
+            tensor.write(x)
+        plan.run()
+        ks, vs = (
+            np.stack([kept(x[:, h], scales[name][h]) for h in range(2)], 1)
+            for name, x in zip(scales, new[1:])
+        )
+        keys, values = np.concatenate([keys, ks], 2), np.concatenate([values, vs], 2)
+        visible = oracle.causal(3, 3 * i + 3, 3 * i)
+        want, _ = oracle.attention(new[0], keys, values, visible=visible)
+        assert oracle.nmse(out.read(), want) < 1e-11
+    assert np.abs(keys[:, 1]).max() == 448 * 0.002  # saturated
+
+
+def test_float8_scales(device):
+    sizes = {"batch": 1, "n_kv_head": 2, "head_dim": 8, "capacity": 4}
+    for bad in (0, -1, np.nan, np.inf, 1e-40):
+        with pytest.raises(vkattn.InvalidError, match=r"key_scales\[1\] is .*not a number from"):
+            vkattn.Cache(device, key_dtype="f8_e4m3", key_scales=[1, bad], **sizes)
+    with pytest.raises(vkattn.InvalidError, match="value_scales: expected 2 of them, got 1"):
+        vkattn.Cache(device, value_dtype="f8_e4m3", value_scales=[1], **sizes)
+    with pytest.raises(vkattn.InvalidError, match="value_scales is given, but the type is f32"):
+        vkattn.Cache(device, value_scales=[1, 1], **sizes)

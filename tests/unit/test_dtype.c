@@ -19,13 +19,14 @@ static void table(void **state)
         size_t size;
         bool is_float;
     } rows[] = {
-        {VKA_F32, "f32", 4, true},      {VKA_F16, "f16", 2, true},
-        {VKA_BF16, "bf16", 2, true},    {VKA_I32, "i32", 4, false},
-        {VKA_BOOL, "bool", 1, false},   {VKA_I8, "i8", 1, false},
-        {VKA_Q8_0, "q8_0", 0, false},   {VKA_Q4_0, "q4_0", 0, false},
-        {VKA_Q4_1, "q4_1", 0, false},   {VKA_Q5_0, "q5_0", 0, false},
-        {VKA_Q4_K, "q4_K", 0, false},   {VKA_Q6_K, "q6_K", 0, false},
-        {VKA_MXFP4, "mxfp4", 0, false}, {VKA_I4_G128, "i4_g128", 0, false},
+        {VKA_F32, "f32", 4, true},          {VKA_F16, "f16", 2, true},
+        {VKA_BF16, "bf16", 2, true},        {VKA_I32, "i32", 4, false},
+        {VKA_BOOL, "bool", 1, false},       {VKA_I8, "i8", 1, false},
+        {VKA_Q8_0, "q8_0", 0, false},       {VKA_Q4_0, "q4_0", 0, false},
+        {VKA_Q4_1, "q4_1", 0, false},       {VKA_Q5_0, "q5_0", 0, false},
+        {VKA_Q4_K, "q4_K", 0, false},       {VKA_Q6_K, "q6_K", 0, false},
+        {VKA_MXFP4, "mxfp4", 0, false},     {VKA_I4_G128, "i4_g128", 0, false},
+        {VKA_F8_E4M3, "f8_e4m3", 1, false},
     };
     assert_int_equal(COUNTOF(rows), VKA_DTYPE_COUNT);
     for (size_t i = 0; i < COUNTOF(rows); i++) {

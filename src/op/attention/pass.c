@@ -37,8 +37,9 @@ static void bind_operands(const struct vka_plan *plan, const struct attention *a
     const uint32_t vs = a->blocks ? a->blocks->v.byte_values : 1;
     p->k_batch = ks * sk.batch, p->k_head = ks * sk.head, p->k_row = ks * sk.row;
     p->v_batch = vs * sv.batch, p->v_head = vs * sv.head, p->v_row = vs * sv.row;
-    p->k_scales = a->blocks ? (uint32_t)a->blocks->k.scales : 0;
-    p->v_scales = a->blocks ? (uint32_t)a->blocks->v.scales : 0;
+    const uint32_t head = s->head / (a->n_head / a->n_kv_head); /* first key head */
+    p->k_scales = a->blocks ? cache_scales_from(&a->blocks->k, head) : 0;
+    p->v_scales = a->blocks ? cache_scales_from(&a->blocks->v, head) : 0;
     p->o_batch = so.batch, p->o_head = so.head, p->o_row = so.row;
 }
 

@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "params.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +12,27 @@ static enum vka_status check_type(struct log *log, const char *caller,
                                   const struct vka_cache_info *info, const char *name,
                                   enum vka_dtype dtype, uint32_t dim)
 {
-    ENSURE_ARG(dtype_is_float(dtype) || dtype == VKA_Q8_0 || dtype == VKA_Q4_0,
-               "%s: %s is %s, not f32, f16, bf16, q8_0 or q4_0", caller, name,
+    ENSURE_ARG(dtype_is_float(dtype) || dtype_is_scaled(dtype),
+               "%s: %s is %s, not f32, f16, bf16, q8_0, q4_0 or f8_e4m3", caller, name,
                vka_dtype_name(dtype));
     ENSURE_ARG(dtype != VKA_Q4_0 || info->no_rotation || dim % LEAST_ROTATION == 0,
                "%s: %s is q4_0, whose rotation needs a head that is a multiple of %u, not %u; set "
                "no_rotation to do without",
                caller, name, LEAST_ROTATION, dim);
+    return VKA_OK;
+}
+
+/* 1 / scale is neither 0 nor subnormal. */
+static enum vka_status check_scales(struct log *log, const char *caller, const char *name,
+                                    enum vka_dtype dtype, const float *scales, uint32_t n_head)
+{
+    ENSURE_ARG(!scales || dtype == VKA_F8_E4M3,
+               "%s: %s is given, but the type is %s: only f8_e4m3 takes scales", caller, name,
+               vka_dtype_name(dtype));
+    for (uint32_t h = 0; scales && h < n_head; h++)
+        ENSURE_ARG(scales[h] >= 0x1p-126f && scales[h] <= 0x1p126f,
+                   "%s: %s[%u] is %g, not a number from 2^-126 to 2^126", caller, name, h,
+                   (double)scales[h]);
     return VKA_OK;
 }
 
@@ -34,6 +49,10 @@ static enum vka_status check_info(struct log *log, const char *caller,
     TRY(check_type(log, caller, info, "key_dtype", info->key_dtype, info->head_dim));
     TRY(check_type(log, caller, info, "value_dtype", info->value_dtype,
                    info->value_dim ? info->value_dim : info->head_dim));
+    TRY(check_scales(log, caller, "key_scales", info->key_dtype, info->key_scales,
+                     info->n_kv_head));
+    TRY(check_scales(log, caller, "value_scales", info->value_dtype, info->value_scales,
+                     info->n_kv_head));
     uint32_t size = info->page_size;
     CHECK_ARG(size == 0 || (size % 16 == 0 && size >= 16 && size <= 256),
               "%s: page_size is %u, not 0 or a multiple of 16 from 16 to 256", caller, size);
@@ -62,7 +81,48 @@ static uint32_t *host_words(const struct vka_tensor *tensor)
     return memory_mapped(&tensor->storage->range);
 }
 
-/* Rows of a block type are padded to whole blocks. */
+/* Writes the scales of float8 behind its rows. */
+static enum vka_status write_scales(const struct vka_cache *cache, const struct cached_rows *cached,
+                                    const float *scales)
+{
+    struct memory_range *range = &cached->rows.storage->range;
+    const size_t size = 2 * sizeof *scales * cache->info.n_kv_head;
+    char *mapped = memory_mapped(range);
+    if (!mapped)
+        return queue_write(cache->device, range, 4 * cached->scales, scales, size);
+    memcpy(mapped + 4 * cached->scales, scales, size);
+    return VKA_OK;
+}
+
+static enum vka_status write_all_scales(const struct vka_cache *cache)
+{
+    for (uint32_t l = 0; l < cache->info.n_layer; l++) {
+        if (cache->key_scales)
+            ENSURE(write_scales(cache, &cache->layers[l].k, cache->key_scales));
+        if (cache->value_scales)
+            ENSURE(write_scales(cache, &cache->layers[l].v, cache->value_scales));
+    }
+    return VKA_OK;
+}
+
+/* Bytes of rows of float8, then two float32 for each head. */
+static enum vka_status create_float8(struct vka_cache *cache, struct cached_rows *cached)
+{
+    const uint64_t bytes = shape_count(&cached->rows.shape);
+    const uint64_t all = bytes + 8 * (uint64_t)cache->info.n_kv_head;
+    cached->scales = bytes / 4;
+    if (all > UINT32_MAX)
+        return log_error(&cache->device->log, VKA_UNSUPPORTED,
+                         "vka_cache_create: a quantised layer has more than 2^32 values");
+    return storage_create(cache->device, MEMORY_DEVICE, all, &cached->rows.storage);
+}
+
+uint32_t cache_scales_from(const struct cached_rows *cached, uint32_t head)
+{
+    return (uint32_t)cached->scales + (cached->dtype == VKA_F8_E4M3 ? head : 0);
+}
+
+/* Rows are padded to whole blocks. */
 static enum vka_status create_blocks(struct vka_cache *cache, const uint32_t size[4],
                                      struct cached_rows *cached)
 {
@@ -74,6 +134,8 @@ static enum vka_status create_blocks(struct vka_cache *cache, const uint32_t siz
     if (!shape_dense(4, (const uint32_t[]){size[0], size[1], size[2], values / cached->byte_values},
                      shape))
         return log_error(log, VKA_UNSUPPORTED, "vka_cache_create: more than 2^48 elements");
+    if (cached->dtype == VKA_F8_E4M3)
+        return create_float8(cache, cached);
     uint64_t bytes = shape_count(shape), n_scale = bytes * cached->byte_values / CACHE_BLOCK;
     cached->scales = bytes / 2;
     if (bytes * cached->byte_values > UINT32_MAX - 2 * n_scale)
@@ -107,7 +169,7 @@ static enum vka_status create_rows(struct vka_cache *cache, enum vka_dtype dtype
     *cached = (struct cached_rows){.dtype = dtype, .byte_values = 1};
     if (dtype == VKA_Q4_0 && !i->no_rotation)
         cached->rotated = rotated_block(dim);
-    if (dtype_is_block(dtype))
+    if (dtype_is_scaled(dtype))
         ENSURE(create_blocks(cache, size, cached));
     else
         ENSURE(create_tensor(cache, MEMORY_DEVICE, dtype, size, &cached->rows));
@@ -129,6 +191,7 @@ static enum vka_status create_tensors(struct vka_cache *cache)
     const struct vka_cache_info *i = &cache->info;
     for (uint32_t l = 0; l < i->n_layer; l++)
         TRY(create_layer(cache, &cache->layers[l]));
+    TRY(write_all_scales(cache));
     TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 3, i->batch},
                       &cache->state));
     memset(host_words(&cache->state), 0, 12 * (size_t)i->batch);
@@ -150,13 +213,28 @@ static void release_nothing(struct recorded *self)
     (void)self;
 }
 
-/* Counts uses again after a loss, which resets the table. */
+/* Counts uses again after a loss, which resets the table, and writes the scales. */
 static enum vka_status restore_uses(struct recorded *self)
 {
     struct vka_cache *cache =
         (struct vka_cache *)((char *)self - offsetof(struct vka_cache, recorded));
     if (cache->table_row)
         cache_count_uses(cache);
+    return write_all_scales(cache);
+}
+
+/* *to: scales and their inverses, of a cache of float8; else NULL. */
+static enum vka_status keep_scales(struct log *log, enum vka_dtype dtype, const float *scales,
+                                   uint32_t n_head, float **to)
+{
+    if (dtype != VKA_F8_E4M3)
+        return VKA_OK;
+    *to = malloc(2 * sizeof **to * n_head);
+    ENSURE_ALLOC(*to);
+    for (uint32_t h = 0; h < n_head; h++) {
+        (*to)[h] = scales ? scales[h] : 1;
+        (*to)[n_head + h] = 1 / (*to)[h];
+    }
     return VKA_OK;
 }
 
@@ -182,6 +260,7 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     device->recorded = &cache->recorded;
     cache->references = 1;
     cache->info = *info;
+    cache->info.key_scales = cache->info.value_scales = NULL; /* the caller's */
     if (!cache->info.value_dim)
         cache->info.value_dim = info->head_dim;
     if (!cache->info.n_layer)
@@ -200,6 +279,9 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     CHECK_ALLOC(cache->changed);
     cache->uses = calloc(cache->table_row ? cache->info.n_page : 1, sizeof *cache->uses);
     CHECK_ALLOC(cache->uses);
+    TRY(keep_scales(log, info->key_dtype, info->key_scales, info->n_kv_head, &cache->key_scales));
+    TRY(keep_scales(log, info->value_dtype, info->value_scales, info->n_kv_head,
+                    &cache->value_scales));
     TRY(create_tensors(cache));
     *out = cache;
     return VKA_OK;
@@ -224,6 +306,8 @@ void cache_unref(struct vka_cache *cache)
     storage_unref(&cache->state.storage);
     storage_unref(&cache->table.storage);
     free(cache->layers);
+    free(cache->key_scales);
+    free(cache->value_scales);
     free(cache->changed);
     free(cache->uses);
     free(cache);

@@ -17,7 +17,7 @@ static enum vka_status copy_outer(struct vka_cache *cache, const struct cached_r
     uint64_t bytes = t->shape.stride[0] * vka_dtype_size(t->dtype);
     const struct memory_range *range = &t->storage->range;
     ENSURE(queue_copy(cache->device, range, from * bytes, range, to * bytes, bytes));
-    if (!cached->scales)
+    if (!cached->scales || cached->dtype == VKA_F8_E4M3) /* whose scales are the heads' */
         return VKA_OK;
     uint64_t scales = bytes * cached->byte_values / CACHE_BLOCK * 2;
     return queue_copy(cache->device, range, 2 * cached->scales + from * scales, range,

@@ -204,7 +204,9 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     p.to_batch = (uint32_t)t[0] * values;
     p.to_head = (uint32_t)t[1] * values;
     p.to_row = (uint32_t)t[2] * values;
-    p.to_col = (uint32_t)cached->scales;
+    p.to_col = cached->dtype == VKA_F8_E4M3 /* of these heads, 1 / scale */
+                   ? cache_scales_from(cached, cache->info.n_kv_head + part->first[1])
+                   : (uint32_t)cached->scales;
     pass->name = "append";
     pass->reason = "blocks of 32 features";
     pass->key = (struct pipeline_key){.kernel = KERNEL_cache_quantise, .n_spec = CACHE_SPECS};

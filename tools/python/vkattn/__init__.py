@@ -39,6 +39,7 @@ from ._errors import (
     WaitTimeout,
 )
 from ._gguf import GGUF
+from ._int4 import repack_int4
 from ._layer import Layer
 from ._options import Accumulate, AttentionOptions, Rope
 from ._plan import Nonfinite, Pass, Plan
@@ -77,5 +78,6 @@ __all__ = [
     "dequantize",
     "devices",
     "quantize",
+    "repack_int4",
     "rope_from_config",
 ]

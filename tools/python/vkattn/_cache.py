@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 from ._abi import ffi, lib, new_struct
 from ._arrays import DTYPES, check_dtype
 from ._core import Child
 from ._device import Device, pick_device
+from ._errors import InvalidError
+
+
+def _set_scales(info: Any, name: str, scales: Sequence[float] | None, n_kv_head: int) -> Any:
+    """Returns what the struct points to."""
+    if scales is None:
+        return None
+    floats = ffi.new("float[]", [float(x) for x in scales])
+    if len(floats) != n_kv_head:
+        raise InvalidError(f"{name}: expected {n_kv_head} of them, got {len(floats)}")
+    setattr(info, name, floats)
+    return floats
 
 
 class Cache(Child):
@@ -15,9 +27,11 @@ class Cache(Child):
     the device: a plan with a cache appends its new keys and values and attends over all of them,
     so that one recorded plan serves every step of decoding.
 
-    key_dtype, value_dtype: "f32", "f16", "bf16", "q8_0" or "q4_0"; value_dtype is key_dtype by default. n_layer:
-    layers that share the lengths, see vkattn_cache.h. page_size: 0 for one stretch a sequence; paged, positions of a
-    page, a multiple of 16 from 16 to 256. n_page: pages of the pool, 0 for enough.
+    key_dtype, value_dtype: "f32", "f16", "bf16", "q8_0", "q4_0" or "f8_e4m3"; value_dtype is key_dtype by
+    default. key_scales, value_scales: of f8_e4m3, one for each key head, 1 by default: x is kept as the
+    nearest float8 to x / scale, up to 448. n_layer: layers that share the lengths, see vkattn_cache.h.
+    page_size: 0 for one stretch a sequence; paged, positions of a page, a multiple of 16 from 16 to 256.
+    n_page: pages of the pool, 0 for enough.
     """
 
     def __init__(
@@ -33,6 +47,8 @@ class Cache(Child):
         key_dtype: str = "f32",
         value_dtype: str | None = None,
         no_rotation: bool = False,
+        key_scales: Sequence[float] | None = None,
+        value_scales: Sequence[float] | None = None,
         page_size: int = 0,
         n_page: int = 0,
     ) -> None:
@@ -48,11 +64,16 @@ class Cache(Child):
         info.value_dtype = DTYPES[check_dtype(value_dtype or key_dtype, "value_dtype")]
         info.no_rotation = no_rotation
         info.page_size = page_size
+        kept = [  # until the call below returns
+            _set_scales(info, "key_scales", key_scales, n_kv_head),
+            _set_scales(info, "value_scales", value_scales, n_kv_head),
+        ]
         info.n_page = n_page
         self.batch = batch
         self.capacity = capacity
         core = device._core
         self._create(device, "cache", lambda box: lib.vka_cache_create(core.box[0], info, box))
+        del kept
 
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""

@@ -12,6 +12,7 @@ from . import _config, _rope
 from ._arrays import HostArray
 from ._config import Arguments, Config, read_json, read_json_file
 from ._errors import InvalidError, UnsupportedError
+from ._int4 import Blocks, int4_parts, packing_beside, read_int4
 from ._options import Rope
 from ._safetensors import SafetensorsFile, open_checkpoint, pairs_once
 
@@ -32,7 +33,16 @@ class _Names:
         }
 
     def __contains__(self, name: str) -> bool:
-        return self.prefix + name in self.file.names
+        """A weight may be one of 4 bits."""
+        return self.prefix + name in self.file.names or self._quantised(name)
+
+    def _quantised(self, name: str) -> bool:
+        full = self.prefix + name
+        return (
+            full.endswith(".weight")
+            and full not in self.file.names
+            and f"{full[:-6]}qweight" in self.file.names
+        )
 
     def _take(self, name: str, rank: int) -> Any:
         full = self.prefix + name
@@ -47,7 +57,19 @@ class _Names:
         return array
 
     def weight(self, name: str) -> Any:
-        return self._take(name, 2)
+        return self._blocks(name) if self._quantised(name) else self._take(name, 2)
+
+    def _blocks(self, name: str) -> Blocks:
+        part = (self.prefix + name)[: -len("weight")]
+        config = _config_beside(self.file)
+        where = config.where if config else self.file.path
+        packing = packing_beside(
+            os.path.dirname(self.file.path),
+            config.values.get("quantization_config") if config else None,
+            where,
+        )
+        self.left -= {x[len(self.prefix) :] for x in int4_parts(part, self.file.names)}
+        return read_int4(part, self.file.names, self.file.array, packing, self.file.path)
 
     def bias(self, name: str) -> Any:
         """None where there is none."""
@@ -68,13 +90,22 @@ class _Names:
 
 
 def _apply(array: Any, change: Callable[[np.ndarray], Any]) -> Any:
-    """change(array), where an array may be bfloat16 halves."""
+    """change(array), where an array may be bfloat16 halves, or blocks, of which change picks rows."""
+    if isinstance(array, Blocks):
+        return array._replace(data=change(array.data))
     if isinstance(array, HostArray):
         return HostArray(change(array.data), array.dtype)
     return change(array)
 
 
+def _transpose(array: Any) -> Any:
+    """[out][in] of [in][out]; rows of blocks are outputs already."""
+    return array if isinstance(array, Blocks) else _apply(array, np.transpose)
+
+
 def _shape(array: Any) -> tuple[int, ...]:
+    if isinstance(array, Blocks):
+        return array.shape
     return tuple((array.data if isinstance(array, HostArray) else array).shape)
 
 
@@ -122,7 +153,7 @@ def _read_gpt2(names: _Names) -> Arguments:
     """Conv1D: weights are [in][out]."""
     names.left.discard("bias")  # the causal mask
     weight, bias = names.linear("c_attn")
-    weights = _parts(_apply(weight, np.transpose), f"{names.prefix}c_attn.weight")
+    weights = _parts(_transpose(weight), f"{names.prefix}c_attn.weight")
     biases = _parts(bias, f"{names.prefix}c_attn.bias")
     query, key, value = zip(weights, biases)
     weight, bias = names.linear("c_proj")
@@ -130,7 +161,7 @@ def _read_gpt2(names: _Names) -> Arguments:
         "query": query,
         "key": key,
         "value": value,
-        "output": (_apply(weight, np.transpose), bias),
+        "output": (_transpose(weight), bias),
     }
 
 

@@ -17,6 +17,7 @@ from ._cache import Cache
 from ._core import Child, check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
+from ._int4 import Blocks
 from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose, pointer
 from ._plan import DEFAULT_TIMEOUT, Plan
 from ._tensor import Tensor
@@ -41,9 +42,12 @@ class _Linear:
         if self.weight.data.ndim != 2:
             raise InvalidError(f"{what}.weight: expected [out][in], got {self._shape()}")
         self.rows, self.columns = self.weight.data.shape
+        self._check_bias()
+
+    def _check_bias(self) -> None:
         if self.bias is not None and self.bias.data.shape != (self.rows,):
             raise InvalidError(
-                f"{what}.bias: expected [{self.rows}], got {list(self.bias.data.shape)}"
+                f"{self.what}.bias: expected [{self.rows}], got {list(self.bias.data.shape)}"
             )
 
     def _shape(self) -> list[int]:
@@ -94,13 +98,37 @@ class _TensorLinear(_Linear):
         weights.bias = pointer(self.bias, f"{self.what}.bias", optional=True)
 
 
+class _BlockLinear(_Linear):
+    """A projection of quantised blocks on the host; its bias is float32."""
+
+    def __init__(self, given: Any, what: str, dtype: str | None) -> None:
+        weight, bias = given if isinstance(given, (tuple, list)) else (given, None)
+        if dtype is not None:
+            raise InvalidError(f"dtype: expected none, as {what}.weight is {weight.dtype} already")
+        self.what = what
+        self.weight = weight
+        self.bias = None if bias is None else host_array(bias, f"{what}.bias", "f32")
+        self.rows, self.columns = weight.shape
+        self._check_bias()
+
+    def _shape(self) -> list[int]:
+        return list(self.weight.shape)
+
+    def widen(self, row: Array | None, what: str) -> None:
+        raise UnsupportedError(f"{what}: not supported in a layer of quantised weights")
+
+
 def _linear_of(given: Linear, what: str, dtype: str | None) -> _Linear:
     first = given[0] if isinstance(given, (tuple, list)) and given else given
+    if isinstance(first, Blocks):
+        return _BlockLinear(given, what, dtype)
     return _TensorLinear(given, what) if isinstance(first, Tensor) else _Linear(given, what, dtype)
 
 
 def _one_dtype(linears: Sequence[_Linear]) -> str:
     dtype = linears[0].weight.dtype
+    if any(isinstance(linear, _BlockLinear) for linear in linears):
+        return _one_block_dtype(linears)
     if dtype not in FLOATS:
         raise InvalidError(f"query.weight: expected {', '.join(FLOATS)}, got {dtype}")
     for linear in linears:
@@ -111,6 +139,16 @@ def _one_dtype(linears: Sequence[_Linear]) -> str:
                     " dtype= converts all"
                 )
     return dtype
+
+
+def _one_block_dtype(linears: Sequence[_Linear]) -> str:
+    for linear in linears:
+        if linear.weight.dtype != linears[0].weight.dtype:
+            raise UnsupportedError(
+                f"{linear.what}.weight: expected {linears[0].weight.dtype} as query.weight is, got"
+                f" {linear.weight.dtype}; a layer has one type of weights"
+            )
+    return str(linears[0].weight.dtype)
 
 
 class Layer(Child):
@@ -170,6 +208,8 @@ class Layer(Child):
             if linear is not None
         }
         self.dtype = _one_dtype(list(linears.values()))
+        if quantize is not None and self.dtype not in FLOATS:
+            raise InvalidError(f"quantize: expected none, as the weights are {self.dtype} already")
         self._set_sizes(linears, n_head, n_kv_head)
         self.layout = layout
         self.options = options
@@ -194,7 +234,7 @@ class Layer(Child):
         if "output" in linears and linears["output"].columns != width:
             raise InvalidError(
                 f"output.weight: expected [out][{width}] for {n_head} heads of {self.value_dim}"
-                f" features, got {list(linears['output'].weight.data.shape)}"
+                f" features, got {linears['output']._shape()}"
             )
 
     def _append(
@@ -302,7 +342,8 @@ class Layer(Child):
         where they are not given; a vkattn file says all that in its metadata. Positions are scaled
         as `rope_from_config` says; a Rope without frequencies is refused there. A config.json that
         says of attention what this library does not know is UnsupportedError. rope=False leaves
-        the rotation out. Whether attention is causal no checkpoint says: give causal=True to the
+        the rotation out. Weights of 4 bits by GPTQ or AWQ, whose packing config.json says, become
+        blocks of i4_g128 with the same values, see `repack_int4`; biases are float32. Whether attention is causal no checkpoint says: give causal=True to the
         call.
         """
         from . import _checkpoint

@@ -81,7 +81,7 @@ def load(
     """The model of a folder with config.json and safetensors files, or of a GGUF file.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
-    stay as they are. On a terminal a bar on stderr shows how far loading is.
+    stay as they are, as do those of 4 bits by GPTQ and AWQ. On a terminal a bar on stderr shows how far loading is.
     """
     place = os.fspath(path)
     if os.path.isdir(place):
@@ -108,14 +108,14 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
             f"{where}: model_type {shown(kind)} is not supported; expected one of"
             f" {', '.join(known)}"
         )
-    keys.only("quantization_config")
+    quantization = keys.get("quantization_config", dict)
     stop = keys.values.get("eos_token_id")
     generation = os.path.join(folder, "generation_config.json")
     if kind not in ENCODERS and os.path.isfile(generation):
         stop = read_json_file(generation).get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
     sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
-    weights = FolderWeights(folder, device, dtype)
+    weights = FolderWeights(folder, device, dtype, quantization)
     model: Model
     try:
         if sizes:

@@ -13,6 +13,7 @@ from .._config import Config, read_json_file, shown
 from .._device import Device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
+from .._int4 import int4_parts, packing_beside, read_int4
 from .._safetensors import SafetensorsFile, _file_name
 from .._tensor import Tensor
 from ._graph import Linear
@@ -158,13 +159,20 @@ class Weights:
 class FolderWeights(Weights):
     """Of model.safetensors, or of the files that model.safetensors.index.json names."""
 
-    def __init__(self, folder: str, device: Device, dtype: str | None) -> None:
+    def __init__(
+        self, folder: str, device: Device, dtype: str | None, quantization: Any = None
+    ) -> None:
+        """quantization: the quantization_config of config.json."""
         if dtype is not None and dtype not in FLOATS:
             raise InvalidError(f"dtype: expected {', '.join(FLOATS)}, got {dtype!r}")
         self.path = folder
         self.dtype = dtype
         self._files = _open_folder(folder)
         names = set(self._files)
+        self._packing = None
+        if quantization is not None or any(name.endswith("qweight") for name in names):
+            where = os.path.join(folder, "config.json")
+            self._packing = packing_beside(folder, quantization, where)
         super().__init__(device, names, sum(self._size(name) for name in names))
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -181,6 +189,34 @@ class FolderWeights(Weights):
         tensor = Tensor(self.device, host.data.shape, host.dtype)
         tensor._write(host)
         return tensor
+
+    def matrix(self, name: str, rows: int, columns: int, *, transposed: bool = False) -> Tensor:
+        """Of GPTQ and AWQ as blocks, whose rows are outputs in every family."""
+        part = name[: -len("weight")]
+        if name in self.names or f"{part}qweight" not in self.names or not self._packing:
+            return super().matrix(name, rows, columns, transposed=transposed)
+        for taken in int4_parts(part, self.names):
+            if taken in self.left:
+                self.progress.add(self._size(taken))
+            self.left.discard(taken)
+        blocks = read_int4(
+            part, self.names, lambda x: self._files[x].array(x), self._packing, self.path
+        )
+        if blocks.shape != (rows, columns):
+            raise InvalidError(
+                f"{self.path}: {part}qweight: expected {[rows, columns]}, got {list(blocks.shape)}"
+            )
+        tensor = Tensor(self.device, blocks.shape, blocks.dtype)
+        tensor.write_bytes(blocks.data)
+        return tensor
+
+    def finish(self, without_effect: Callable[[str], bool]) -> None:
+        """Old programs wrote a bias of zeros beside each matrix that they quantised."""
+        for name in sorted(self.left):
+            part, _, kind = name.rpartition(".")
+            if kind == "bias" and f"{part}.qweight" in self.names and not self._floats(name).any():
+                self.left.discard(name)
+        super().finish(without_effect)
 
     def _floats(self, name: str) -> np.ndarray:
         return host_array(self._files[name].array(name), name, "f32").data
