@@ -77,13 +77,23 @@ static bool fits_runs(const struct caps *caps, const struct matmul_problem *p,
     return true;
 }
 
+/* matmul_few_half where fma() takes float16 operands, or where matmul_few is missing. */
+static enum kernel kernel_of(const struct caps *caps, const struct matmul_problem *p)
+{
+    bool able = in_lanes(p) && p->b_runs && !kernel_missing(KERNEL_matmul_few_half, caps);
+    bool mixes = caps->properties.vendor_id == VENDOR_AMD;
+    bool half = able && (mixes || kernel_missing(KERNEL_matmul_few, caps));
+    return half ? KERNEL_matmul_few_half : KERNEL_matmul_few;
+}
+
 /* Columns of a lane. They share what it reads of A. */
 static uint32_t own_columns(const struct caps *caps, const struct matmul_problem *p,
                             const struct matmul_choice *c)
 {
     uint32_t processors = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
     uint64_t tiles = p->batch * divide_up(p->m, c->rows);
-    uint32_t own = !c->b_vec || c->rows > SMALL_TILE ? 1 : c->rows > 1 ? 2 : 4;
+    uint32_t most = caps->properties.vendor_id == VENDOR_INTEL ? 1 : c->rows > 1 ? 2 : 4;
+    uint32_t own = !c->b_vec || c->rows > SMALL_TILE ? 1 : most;
     while (own > 1 && tiles * divide_up(p->n, LANE_SETS * own) < processors)
         own /= 2;
     return own;
@@ -113,7 +123,7 @@ static bool fits_lanes(const struct caps *caps, const struct matmul_problem *p,
 static bool choose(const struct caps *caps, const struct matmul_problem *p,
                    struct matmul_choice *choice)
 {
-    struct matmul_choice c = {.kernel = KERNEL_matmul_few,
+    struct matmul_choice c = {.kernel = kernel_of(caps, p),
                               .a_vec = p->a_chunks,
                               .b_vec = p->quantised ? p->b_runs : p->b_chunks,
                               .reason = "few rows: blocks of k in parallel"};
