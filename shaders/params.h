@@ -110,7 +110,8 @@ struct matmul_params {
 #define MATMUL_FEW_B_VEC 11  /* columns are */
 #define MATMUL_FEW_EDGE 12   /* k is not a multiple of the blocks of a workgroup */
 #define MATMUL_FEW_CHUNKS 13 /* of 16 bytes of B that an invocation reads at a time */
-#define MATMUL_FEW_SPECS 14
+#define MATMUL_FEW_OWN_COLUMNS 14 /* of an invocation, with float32 A and quantised B */
+#define MATMUL_FEW_SPECS 15
 /* matmul_lane: one subgroup of `lanes` a workgroup. */
 #define MATMUL_LANES 7
 #define MATMUL_A_VEC 8 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
@@ -162,6 +163,7 @@ struct matmul_params {
 #define SUMS_ADD 32u   /* add to what C holds, after the bias */
 #define TILE_DEPTH 16
 #define FEW_TILE_ROWS 16                 /* sums of an invocation */
+#define FEW_WHOLE_ROWS 4 /* most rows for which a lane holds a whole block of B */
 #define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4   /* columns of a lane */

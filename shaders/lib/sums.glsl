@@ -39,6 +39,14 @@ void add_exactly(inout float sum, inout float lost, float x)
     lost += error;
 }
 
+// sum + scale * x; two with one scale are never made one, as compilers may without `precise`, which
+// old ones lose of fma().
+float add_scaled(float scale, float x, float sum)
+{
+    precise float part = scale * x, now = sum + part;
+    return now;
+}
+
 // What is stored of a result x at `index` of C. The addition rounds by itself, so that the bits are
 // those of a product that is stored as float32 and added by another kernel.
 float result_of(float x, uint index)

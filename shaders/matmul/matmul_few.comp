@@ -3,10 +3,14 @@
 // the sums of blocks are added in order. So the bits are those of matmul_tile, and as many
 // invocations as k has blocks keep reads of B in flight. Slices of the blocks pass through shared
 // memory, for reads of whole cache lines, while the next ones load; quantised B does so as it is,
-// see lib/runs.glsl, where its rows are runs. See matmul_params.
+// see lib/runs.glsl, where its rows are runs. With float32 A, integers of quantised B are multiplied
+// and scaled afterwards: see matmul_few_lanes.glsl. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
+#ifdef HALF
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#endif
 #include "params.h"
 #include "lib/dtype.glsl"
 #include "lib/chunks.glsl"
@@ -24,12 +28,14 @@ layout(constant_id = MATMUL_FEW_A_VEC) const uint A_VEC = 1;
 layout(constant_id = MATMUL_FEW_B_VEC) const uint B_VEC = 1;
 layout(constant_id = MATMUL_FEW_EDGE) const uint EDGE = 1;
 layout(constant_id = MATMUL_FEW_CHUNKS) const uint CHUNKS = 8;
+layout(constant_id = MATMUL_FEW_OWN_COLUMNS) const uint OWN_COLUMNS = 1;
 
 layout(local_size_x_id = MATMUL_FEW_THREADS) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
 layout(binding = 0) readonly buffer A4 { uvec4 a_chunks[]; };
 layout(binding = 1) readonly buffer B { uint b_words[]; };
 layout(binding = 1) readonly buffer B4 { uvec4 b_chunks[]; };
+layout(binding = 1) readonly buffer B2 { uvec2 b_pairs[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
@@ -42,21 +48,24 @@ QUANT_READER(load_quants, b_words)
 #include "lib/runs.glsl"
 
 // A line is what a slice has of a block of one row of A or one column of B.
-const uint BLOCKS = THREADS / COLUMNS;               // of k at a time
+const uint BLOCKS = THREADS * OWN_COLUMNS / COLUMNS; // of k at a time
 const uint SLICE = CHUNKS * CHUNK(B_TYPE);       // k of a line
 const uint FOURS = CHUNK(B_TYPE) / 4;                // vec4 of a chunk of B
 const uint A_PARTS = SLICE / CHUNK(A_TYPE);          // chunks of a line of A
 const uint A_CHUNKS = ROWS * BLOCKS * A_PARTS;       // of a slice
 const uint A_LOADS = (A_CHUNKS + THREADS - 1) / THREADS;
 const uint A_PITCH = FEW_PITCH(SLICE / 4), B_PITCH = FEW_PITCH(CHUNKS);
-const uint RESULTS = (ROWS + BLOCKS - 1) / BLOCKS;   // of an invocation
+const uint RESULTS = (ROWS * COLUMNS + THREADS - 1) / THREADS; // of an invocation
 shared vec4 a_tile[ROWS * BLOCKS * A_PITCH];         // [row][block][k]
-const bool RUNS = IS_QUANT(B_TYPE) && B_VEC != 0; // slices are blocks
+const bool LANES = IS_QUANT(B_TYPE) && A_TYPE == TYPE_F32; // see matmul_few_lanes.glsl
+const bool RUNS = IS_QUANT(B_TYPE) && B_VEC != 0 && !LANES; // slices are blocks
 const uint RAW_WORDS = BLOCKS * RUN_PAIR_WORDS(B_TYPE); // of a column
 const uint RAW_CHUNKS = (RAW_WORDS + 3) / 4, RAW_PITCH = (RAW_CHUNKS | 1) * 4;
 const uint RAW_LOADS = RUNS ? (COLUMNS * RAW_CHUNKS + THREADS - 1) / THREADS : 1;
 // [block][column][k], of runs [column][k] in words; sums of blocks
-shared uint b_tile[RUNS ? COLUMNS * RAW_PITCH : THREADS * B_PITCH * 4];
+shared uint b_tile[LANES  ? ROWS * COLUMNS * BLOCKS
+                   : RUNS ? COLUMNS * RAW_PITCH
+                          : THREADS * B_PITCH * 4];
 
 uvec4 a_next[A_LOADS], b_next[CHUNKS], raw_next[RAW_LOADS];
 
@@ -195,6 +204,7 @@ void add_slice()
 }
 
 float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups before it
+#include "matmul_few_lanes.glsl"
 
 // Adds the sums of the blocks that begin at k0. Result i of an invocation is element i * THREADS +
 // gl_LocalInvocationIndex of the tile.
@@ -223,24 +233,8 @@ void add_blocks(uint k0)
     barrier();
 }
 
-void main()
+void add_slices(uint a_base, uint b_base, uvec2 first)
 {
-    uint z = gl_WorkGroupID.z;
-    uint batch = z / p.n_head, head = z % p.n_head;
-    uint a_base = p.a_offset + batch * p.a_batch + head * p.a_head;
-    uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
-    uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
-    uvec2 first = uvec2(gl_WorkGroupID.y * ROWS, gl_WorkGroupID.x * COLUMNS);
-    [[unroll]] for (uint i = 0; i < ROWS; i++)
-        acc[i] = 0.0;
-    [[unroll]] for (uint i = 0; i < CHAINS; i++)
-        block_sum[i] = lost[i] = 0.0;
-    [[unroll]] for (uint i = 0; i < RESULTS; i++) {
-        uint e = i * THREADS + gl_LocalInvocationIndex;
-        vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);
-        group[i] = earlier.y;
-        total[i] = earlier.x;
-    }
     if (!RUNS)
         load_slice(a_base, b_base, first, 0);
     for (uint k0 = 0, slice = 0; k0 < p.k;) {
@@ -261,6 +255,30 @@ void main()
         if (slice == 0)
             add_blocks(step);
     }
+}
+
+void main()
+{
+    uint z = gl_WorkGroupID.z;
+    uint batch = z / p.n_head, head = z % p.n_head;
+    uint a_base = p.a_offset + batch * p.a_batch + head * p.a_head;
+    uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
+    uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
+    uvec2 first = uvec2(gl_WorkGroupID.y * ROWS, gl_WorkGroupID.x * COLUMNS);
+    [[unroll]] for (uint i = 0; i < ROWS; i++)
+        acc[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < CHAINS; i++)
+        block_sum[i] = lost[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < RESULTS; i++) {
+        uint e = i * THREADS + gl_LocalInvocationIndex;
+        vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);
+        group[i] = earlier.y;
+        total[i] = earlier.x;
+    }
+    if (LANES)
+        add_lanes(a_base, b_base, first);
+    else
+        add_slices(a_base, b_base, first);
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
         uint e = i * THREADS + gl_LocalInvocationIndex;
         uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;

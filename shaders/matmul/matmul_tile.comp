@@ -40,6 +40,12 @@ const uint THREADS = SIDE * SIDE;
 const uint A_PITCH = BM + 4, B_PITCH = BN + 4;
 shared float a_tile[TILE_DEPTH * A_PITCH]; // [k][m]
 shared float b_tile[TILE_DEPTH * B_PITCH]; // [k][n]
+// With float32 A, quantised B is integers whose chains are scaled: see matmul_few_lanes.glsl.
+const bool SCALED = IS_QUANT(B_TYPE) && A_TYPE == TYPE_F32;
+const bool OFFSETS = HAS_OFFSET(B_TYPE);
+const uint N_SCALE = SCALED ? BN : 1, N_A_SUM = !SCALED ? 1 : OFFSETS ? BM : 1;
+shared vec2 scales[N_SCALE]; // scale and offset of a column, in the slice
+shared float a_sums[N_A_SUM];
 
 const uint A_PARTS = TILE_DEPTH / CHUNK(A_TYPE), B_PARTS = TILE_DEPTH / CHUNK(B_TYPE); // of a row
 const uint A_CHUNKS = BM * A_PARTS, B_CHUNKS = BN * B_PARTS;
@@ -67,7 +73,8 @@ void load_chunks(uint a_base, uint b_base, uvec2 first, uint k0)
         b_next[i] = uvec4(0);
         if (EDGE != 0 && k >= p.k)
             continue;
-        b_next[i] = IS_QUANT(B_TYPE)
+        b_next[i] = SCALED ? floatBitsToUint(load_quants_integers(line, k, B_TYPE))
+                    : IS_QUANT(B_TYPE)
                         ? floatBitsToUint(rounded_to(load_quants(line, k, B_TYPE), A_TYPE))
                         : b_chunks[(line + k) / CHUNK(B_TYPE)];
     }
@@ -128,6 +135,28 @@ void share_elements(uint a_base, uint b_base, uvec2 first, uint k0)
     }
 }
 
+void share_scales(uint b_base, uint first, uint k0)
+{
+    for (uint e = gl_LocalInvocationIndex; SCALED && e < BN; e += THREADS) {
+        uint line = b_base + min(first + e, p.n - 1) * p.b_row;
+        scales[e] = load_quants_scale(line, k0, B_TYPE);
+    }
+}
+
+// Sums of the slices of A that are shared, by fours of k as in matmul_few_lanes.glsl.
+void share_a_sums()
+{
+    for (uint e = gl_LocalInvocationIndex; e < BM; e += THREADS) {
+        float four[4];
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            uint at = 4 * i * A_PITCH + e;
+            four[i] = (a_tile[at] + a_tile[at + A_PITCH]) +
+                      (a_tile[at + 2 * A_PITCH] + a_tile[at + 3 * A_PITCH]);
+        }
+        a_sums[e] = (four[0] + four[1]) + (four[2] + four[3]);
+    }
+}
+
 const uint CHAINS = IS_QUANT(B_TYPE) ? TM * TN : 1;
 
 // Results of an invocation that are neighbours along an axis, so that GPUs load them at once. No
@@ -163,7 +192,12 @@ void main()
     for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
         share_chunks();
         share_elements(a_base, b_base, first, k0);
+        share_scales(b_base, first.y, k0);
         barrier();
+        if (SCALED && OFFSETS) {
+            share_a_sums();
+            barrier();
+        }
         if (k0 + TILE_DEPTH < p.k)
             load_chunks(a_base, b_base, first, k0 + TILE_DEPTH);
         [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k++) { // registers hold no more operands
@@ -177,10 +211,17 @@ void main()
                     acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
             }
             [[unroll]] for (uint i = 0; i < CHAINS; i++)
-                if (IS_QUANT(B_TYPE) && (k + 1) % QUANT_CHAIN == 0) {
+                if (IS_QUANT(B_TYPE) && !SCALED && (k + 1) % QUANT_CHAIN == 0) {
                     add_exactly(block[i], lost[i], acc[i]);
                     acc[i] = 0.0;
                 }
+        }
+        [[unroll]] for (uint i = 0; SCALED && i < TM * TN; i++) {
+            vec2 scale = scales[place_of(local.y, i % TN, B_RUN)];
+            block[i] = add_scaled(scale.x, acc[i], block[i]);
+            if (OFFSETS)
+                block[i] = add_scaled(scale.y, a_sums[place_of(local.x, i / TN, A_RUN)], block[i]);
+            acc[i] = 0.0;
         }
         barrier();
         bool ends = (k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k;

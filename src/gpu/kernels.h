@@ -40,6 +40,7 @@ enum kernel_need {
     NEED_LEAST_SUBGROUP = 4096, /* full subgroups of caps.least_subgroup */
     NEED_MATRIX2_F16 = 8192,    /* caps_reduced_size of float16, in SPIR-V 1.6 */
     NEED_MATRIX2_BF16 = 16384,  /* of bfloat16 */
+    NEED_FLOAT16 = 32768,       /* float16 arithmetic in shaders */
 };
 
 /* Kernels that need full subgroups of a known size: but for the last, properties.subgroup_size. */

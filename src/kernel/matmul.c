@@ -15,9 +15,9 @@ static const struct matmul_family *family_of(enum kernel kernel)
 {
     if (kernel == KERNEL_matmul_coop_f16 || kernel == KERNEL_matmul_coop_bf16)
         return &matmul_coop;
-    return kernel == KERNEL_matmul_tile  ? &matmul_tile
-           : kernel == KERNEL_matmul_few ? &matmul_few
-                                         : &matmul_lane;
+    if (kernel == KERNEL_matmul_few || kernel == KERNEL_matmul_few_half)
+        return &matmul_few;
+    return kernel == KERNEL_matmul_tile ? &matmul_tile : &matmul_lane;
 }
 
 void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_operands *operands,

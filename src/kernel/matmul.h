@@ -32,6 +32,7 @@ struct matmul_choice {
     uint32_t side;           /* matmul_tile: invocations, per axis */
     uint32_t lanes;          /* matmul_few, matmul_lane and matmul_coop: invocations */
     uint32_t chunks;         /* matmul_few: of B that an invocation reads at a time */
+    uint32_t own_columns;    /* matmul_few: of an invocation */
     uint32_t mats_m, mats_n; /* matmul_coop: matrices of a subgroup, per axis */
     uint32_t subs_m, subs_n; /* matmul_coop: subgroups with matrices, per axis */
     uint32_t subgroup;       /* matmul_coop: lanes of a subgroup */

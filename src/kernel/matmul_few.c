@@ -7,15 +7,29 @@
 
 #define MOST_ROWS 32u /* of a product: two tiles */
 #define LEAST_THREADS 32u
-#define SMALL_TILE 4u
+#define SMALL_TILE FEW_WHOLE_ROWS
 #define GROUPS 4u /* of a processor, before a workgroup takes more columns */
 #define ASSUMED_PROCESSORS 64u
+#define LANE_SETS 4u /* of columns, that share a block of A in shared memory */
+
+/* Whether lanes read blocks of B by themselves: see matmul_few_lanes.glsl. */
+static bool in_lanes(const struct matmul_problem *p)
+{
+    return p->quantised && p->a_type == VKA_F32;
+}
+
+static uint32_t blocks_of(const struct matmul_choice *c)
+{
+    return c->lanes * c->own_columns / c->columns;
+}
 
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
     uint32_t fours = c->chunks * (p->b_type == VKA_F32 || p->quantised ? 1 : 2);
-    uint64_t blocks = c->lanes / c->columns, a = c->rows * blocks * FEW_PITCH(fours);
+    uint64_t blocks = blocks_of(c), a = c->rows * blocks * FEW_PITCH(fours);
     uint64_t b = c->lanes * FEW_PITCH(c->chunks);
+    if (in_lanes(p)) /* sums of fours of A, and those of blocks */
+        return 16 * (a + 9 * c->rows * blocks) + 4 * c->rows * blocks * c->columns;
     if (p->quantised && c->b_vec)
         b = c->columns * (divide_up((uint32_t)blocks * RUN_PAIR_WORDS(p->b_type), 4) | 1);
     return 16 * (a + b);
@@ -63,10 +77,53 @@ static bool fits_runs(const struct caps *caps, const struct matmul_problem *p,
     return true;
 }
 
+/* matmul_few_half where fma() takes float16 operands, or where matmul_few is missing. */
+static enum kernel kernel_of(const struct caps *caps, const struct matmul_problem *p)
+{
+    bool able = in_lanes(p) && p->b_runs && !kernel_missing(KERNEL_matmul_few_half, caps);
+    bool mixes = caps->properties.vendor_id == VENDOR_AMD;
+    bool half = able && (mixes || kernel_missing(KERNEL_matmul_few, caps));
+    return half ? KERNEL_matmul_few_half : KERNEL_matmul_few;
+}
+
+/* Columns of a lane. They share what it reads of A. */
+static uint32_t own_columns(const struct caps *caps, const struct matmul_problem *p,
+                            const struct matmul_choice *c)
+{
+    uint32_t processors = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
+    uint64_t tiles = p->batch * divide_up(p->m, c->rows);
+    uint32_t most = caps->properties.vendor_id == VENDOR_INTEL ? 1 : c->rows > 1 ? 2 : 4;
+    uint32_t own = !c->b_vec || c->rows > SMALL_TILE ? 1 : most;
+    while (own > 1 && tiles * divide_up(p->n, LANE_SETS * own) < processors)
+        own /= 2;
+    return own;
+}
+
+/* Sets lanes and columns for in_lanes(). False where shared memory holds no block of all rows. */
+static bool fits_lanes(const struct caps *caps, const struct matmul_problem *p,
+                       struct matmul_choice *choice)
+{
+    struct matmul_choice c = *choice;
+    uint32_t most = round_up_to_power(divide_up(p->k, MATMUL_BLOCK));
+    c.chunks = MATMUL_BLOCK / 4;
+    c.own_columns = own_columns(caps, p, &c);
+    for (; c.lanes >= LEAST_THREADS; c.lanes /= 2) {
+        c.columns = LANE_SETS * c.own_columns;
+        while (blocks_of(&c) > 1 &&
+               (blocks_of(&c) > most || shared_bytes(&c, p) > caps->properties.max_shared_memory))
+            c.columns *= 2;
+        if (shared_bytes(&c, p) > caps->properties.max_shared_memory)
+            continue;
+        *choice = c;
+        return true;
+    }
+    return false;
+}
+
 static bool choose(const struct caps *caps, const struct matmul_problem *p,
                    struct matmul_choice *choice)
 {
-    struct matmul_choice c = {.kernel = KERNEL_matmul_few,
+    struct matmul_choice c = {.kernel = kernel_of(caps, p),
                               .a_vec = p->a_chunks,
                               .b_vec = p->quantised ? p->b_runs : p->b_chunks,
                               .reason = "few rows: blocks of k in parallel"};
@@ -77,6 +134,12 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
     c.rows = divide_up(p->m, divide_up(p->m, FEW_TILE_ROWS)); /* tiles of about equal height */
     c.lanes = c.rows > SMALL_TILE ? 128 : 64;
     c.chunks = c.rows > SMALL_TILE ? 4 : 8; /* in registers beside the sums */
+    c.own_columns = 1;
+    if (in_lanes(p)) {
+        if (fits_lanes(caps, p, &c))
+            *choice = c;
+        return c.columns != 0;
+    }
     if (p->quantised && c.b_vec && fits_runs(caps, p, &c)) {
         *choice = c;
         return true;
@@ -104,12 +167,13 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_FEW_A_VEC] = c->a_vec;
     key->spec[MATMUL_FEW_B_VEC] = c->b_vec;
     key->spec[MATMUL_FEW_CHUNKS] = c->chunks;
-    key->spec[MATMUL_FEW_EDGE] = o->k % (c->lanes / c->columns * MATMUL_BLOCK) != 0;
+    key->spec[MATMUL_FEW_OWN_COLUMNS] = c->own_columns;
+    key->spec[MATMUL_FEW_EDGE] = o->k % (blocks_of(c) * MATMUL_BLOCK) != 0;
 }
 
 static double count_loops(const struct matmul_choice *c, double k)
 {
-    double blocks = c->lanes / c->columns, rows = c->rows, chunks = c->chunks;
+    double blocks = blocks_of(c), rows = c->rows, chunks = c->chunks;
     double slice = chunks * (4 + rows + 8 * rows * blocks / c->lanes);
     double step = MATMUL_BLOCK / (4 * chunks) * slice + 2 * rows + 2 * blocks;
     return (k / (blocks * MATMUL_BLOCK) + 1) * step + 64;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "../patience.h"
+#include "kernel/tune.h"
 #include "limits.h"
 #include "plan/plan.h"
 #include "quantised.h"
@@ -153,6 +154,37 @@ static void rules_for_gpus(void **state)
     vka_device_destroy(&device);
 }
 
+/* Integers by way of float16, as GPUs of AMD take them: the bits of matmul_tile. */
+static void half_integers(void **state)
+{
+    static const enum vka_dtype types[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_1, VKA_Q5_0, VKA_Q4_K};
+    struct vka_device *device = NULL;
+    enum kernel many, few;
+    (void)state;
+    check(NULL, vka_device_create(NULL, &device));
+    device->caps.properties.type = VKA_DEVICE_DISCRETE;
+    device->caps.properties.vendor_id = VENDOR_AMD;
+    for (size_t i = 0; i < COUNTOF(types) && device->caps.properties.float16; i++) {
+        struct operands t = {matrix(device, VKA_F32, MANY, 256, 1),
+                             matrix(device, types[i], 11, 256, 2),
+                             matrix(device, VKA_F32, MANY, 11, 3)};
+        float *want = run(device, &t, MANY, &many);
+        for (uint32_t m = 1; m <= 5; m += 4) {
+            float *got = run(device, &t, m, &few);
+            assert_int_equal(many, KERNEL_matmul_tile);
+            assert_int_equal(few, KERNEL_matmul_few_half);
+            assert_memory_equal(got, want, (size_t)m * 11 * sizeof *got);
+            free(got);
+        }
+        free(want);
+        vka_tensor_destroy(&t.input);
+        vka_tensor_destroy(&t.weight);
+        vka_tensor_destroy(&t.output);
+    }
+    vka_device_destroy(&device);
+}
+
+/* The rules take them on GPUs alone, where matrices are large. */
 static void matrix_units(void **state)
 {
     struct vka_device *device = NULL;
@@ -205,12 +237,13 @@ int main(void)
     struct vka_device *device = NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_of_the_device), cmocka_unit_test(rules_for_gpus),
-        cmocka_unit_test(subnormals), cmocka_unit_test(matrix_units)};
+        cmocka_unit_test(subnormals), cmocka_unit_test(half_integers),
+        cmocka_unit_test(matrix_units)};
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of rows were compared\n");
         return 77;
     }
     bool matrices = !kernel_missing(KERNEL_matmul_coop_f16, &device->caps);
     vka_device_destroy(&device);
-    return _cmocka_run_group_tests("row_bits", tests, matrices ? 4 : 3, NULL, NULL);
+    return _cmocka_run_group_tests("row_bits", tests, matrices ? 5 : 4, NULL, NULL);
 }

@@ -1,0 +1,215 @@
+// Blocks of quantised B that a lane reads from memory by itself: MATMUL_BLOCK neighbours along k of
+// each of its OWN_COLUMNS columns, of a type whose runs are whole words, see RUN_PAIR_WORDS. They
+// stay words in registers; integers are unpacked sixteen at a time, exactly, without the bias.
+//
+// A nibble is put into the mantissa of a float and what this adds is subtracted, which takes no
+// conversion. With HALF, of a float16, two values an instruction, and bytes too: for devices whose
+// fma() takes a float16 operand.
+
+// A block is read at once, or in two halves where many rows need the registers.
+const uint LANE_HALVES = ROWS > FEW_WHOLE_ROWS ? 2 : 1;
+const uint LANE_WORDS = B_TYPE == TYPE_Q4_K           ? 4 + 16 / LANE_HALVES
+                        : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_HALVES
+                        : RUN_PAIR_WORDS(B_TYPE) != 0 ? RUN_PAIR_WORDS(B_TYPE) / LANE_HALVES
+                                                      : 2u;
+const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2 == 0 ? 2 : 1;
+// q4_K: the header, then the integers; i4_g128: the integers, then scale and zero point.
+uint lane_words[OWN_COLUMNS * LANE_WORDS];
+vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values
+
+// Words i .. i + LANE_STEP - 1 of B, i counted in such steps.
+uvec4 load_step(uint i)
+{
+    if (LANE_STEP == 4)
+        return b_chunks[i];
+    return LANE_STEP == 2 ? uvec4(b_pairs[i], 0, 0) : uvec4(b_words[i], 0, 0, 0);
+}
+
+// Reads half `part` of block `block` of the row that begins at byte `line`; all of it where there are
+// no halves. `count` of its words are there.
+void load_lane_words(uint column, uint line, uint block, uint part, uint count)
+{
+    uint row = line / (4 * LANE_STEP), at = row, other = row; // of the integers, of the rest
+    if (B_TYPE == TYPE_Q4_K) {
+        other += block / 2 * (36 / LANE_STEP);
+        at = other + (block % 2 * 16 + part * 8) / LANE_STEP;
+    } else if (B_TYPE == TYPE_I4_G128) {
+        at += block * 17 + part * 8;
+        other += block * 17 + 16;
+    } else {
+        at += (block * RUN_PAIR_WORDS(B_TYPE) + part * LANE_WORDS) / LANE_STEP;
+    }
+    [[unroll]] for (uint i = 0; i < LANE_WORDS; i += LANE_STEP) {
+        uint from = at + i / LANE_STEP;
+        if (B_TYPE == TYPE_Q4_K && i < 4)
+            from = other + i / LANE_STEP;
+        if (B_TYPE == TYPE_I4_G128 && i == LANE_WORDS - 1)
+            from = other;
+        uvec4 x = uvec4(0);
+        if (LANE_STEP > 1 || EDGE == 0 || i < count)
+            x = load_step(from);
+        [[unroll]] for (uint e = 0; e < LANE_STEP; e++)
+            lane_words[column * LANE_WORDS + i + e] = x[e];
+    }
+}
+
+// Half word `i` of a block, and the word there.
+uint lane_half(uint column, uint i)
+{
+    uint x = lane_words[column * LANE_WORDS + i / 2];
+    return i % 2 == 0 ? x & 0xffffu : x >> 16;
+}
+
+uint lane_word(uint column, uint i)
+{
+    uint at = column * LANE_WORDS + i / 2;
+    return i % 2 == 0 ? lane_words[at] : lane_words[at] >> 16 | lane_words[at + 1] << 16;
+}
+
+// Half words of 32 values, and those before their integers.
+const uint PART_HALVES = RUN_PAIR_WORDS(B_TYPE) / 2;
+const uint PART_FIRST = B_TYPE == TYPE_Q4_1 ? 2 : B_TYPE == TYPE_Q5_0 ? 3 : 1;
+
+// Two float16, as devices convert them, with subnormals as they are.
+vec4 four_halves(uint x, uint y)
+{
+    vec4 f = vec4(unpackHalf2x16(x), unpackHalf2x16(y));
+    uint normal = ((x & 0x7fff7fffu) + 0x7c007c00u) & ((y & 0x7fff7fffu) + 0x7c007c00u);
+    if ((normal & 0x80008000u) != 0x80008000u) // from 2^-14 on, bit 15 of a half is set
+        f = vec4(with_subnormals(x, f.xy), with_subnormals(y, f.zw));
+    return f;
+}
+
+uint lane_pair(uint column, uint i, uint j)
+{
+    return lane_half(column, i) | lane_half(column, j) << 16;
+}
+
+// Sets lane_scales of a column; c is the run of 64 in the block of q4_K.
+void unpack_lane_q4_k(uint column, uint c)
+{
+    uint at = column * LANE_WORDS, low = lane_words[at + 1], least = lane_words[at + 2];
+    uint more = lane_words[at + 3], shift = 16 * (c & 1);
+    uint six = c < 2 ? low & 0x3f3f3f3fu : (more & 0x0f0f0f0fu) | (low >> 2 & 0x30303030u);
+    uint min6 = c < 2 ? least & 0x3f3f3f3fu : (more >> 4 & 0x0f0f0f0fu) | (least >> 2 & 0x30303030u);
+    vec4 d = four_halves(lane_words[at], lane_words[at]);
+    vec4 scale = d.x * unsigned_bytes(six >> shift, 0), offset = -d.y * unsigned_bytes(min6 >> shift, 0);
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        lane_scales[column * 4 + i] = vec2(scale[i], offset[i]);
+}
+
+void unpack_lane_scales(uint column, uint block, uint part)
+{
+    const uint n = PART_HALVES;
+    if (B_TYPE == TYPE_Q4_K) {
+        unpack_lane_q4_k(column, block % 2 * 2 + part);
+        return;
+    }
+    vec4 scale, offset = vec4(0.0);
+    if (B_TYPE == TYPE_I4_G128) {
+        scale = vec4(float_from_f16(lane_words[column * LANE_WORDS + LANE_WORDS - 1] & 0xffffu));
+    } else {
+        uint m = LANE_HALVES > 1 ? 0 : 2 * n; // two scales, or four
+        scale = four_halves(lane_pair(column, 0, n), lane_pair(column, m, m + n));
+        if (B_TYPE == TYPE_Q4_1)
+            offset = four_halves(lane_pair(column, 1, n + 1), lane_pair(column, m + 1, m + n + 1));
+    }
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        lane_scales[column * 4 + i] = vec2(scale[i], offset[i]);
+}
+
+#ifdef HALF
+void init_integers() {}
+
+// Bytes of x, of which `mask` is the integer, below `one` in units of its lowest bit.
+vec4 half_bytes(uint x, uint mask, uint one, float bias)
+{
+    f16vec2 even = unpackFloat2x16(x & mask | one) - f16vec2(bias);
+    f16vec2 odd = unpackFloat2x16(x >> 8 & mask | one) - f16vec2(bias);
+    return vec4(even.x, odd.x, even.y, odd.y);
+}
+
+vec4 low_bytes(uint x, float bias)
+{
+    return half_bytes(x, 0x00ff00ffu, 0x64006400u, 1024.0 + bias);
+}
+
+#else
+// Floats 2^(23 - 4 i), whose mantissa's bit 4 i counts 1. The compiler must not know them, nor that
+// lanes have the same: an instruction of NVIDIA's takes one constant, and x & mask | one has two.
+uint placed_ones[5];
+
+void init_integers()
+{
+    uint zero = p.m + gl_LocalInvocationIndex >> 31;
+    [[unroll]] for (uint i = 0; i < 5; i++)
+        placed_ones[i] = (150 - 4 * i << 23) + zero;
+}
+
+// Bits `first` .. of x, `first` a multiple of 4 up to 16, that `mask` has from bit 0 on, less `bias`.
+float placed(uint x, uint mask, uint first, float bias)
+{
+    float one = uintBitsToFloat(150 - first << 23);
+    return uintBitsToFloat(x & mask << first | placed_ones[first / 4]) - (one + bias);
+}
+
+vec4 low_bytes(uint x, float bias)
+{
+    uint y = x >> 16;
+    return vec4(placed(x, 31, 0, bias), placed(x, 31, 8, bias), placed(y, 31, 0, bias),
+                placed(y, 31, 8, bias));
+}
+#endif
+
+vec4 nibbles(uint x, bool high, float bias)
+{
+#ifdef HALF
+    if (high)
+        return half_bytes(x, 0x00f000f0u, 0x54005400u, 64.0 + bias);
+    return half_bytes(x, 0x000f000fu, 0x64006400u, 1024.0 + bias);
+#else
+    uint y = x >> 16;
+    if (high)
+        return vec4(placed(x, 15, 4, bias), placed(x, 15, 12, bias), placed(y, 15, 4, bias),
+                    placed(y, 15, 12, bias));
+    return vec4(placed(x, 15, 0, bias), placed(x, 15, 8, bias), placed(x, 15, 16, bias),
+                placed(y, 15, 8, bias));
+#endif
+}
+
+// The integers of the four bytes of a word, or of one of their nibbles.
+vec4 word_integers(uint x, bool high)
+{
+    if (B_TYPE == TYPE_Q5_0)
+        return low_bytes(x, 16.0);
+    if (B_TYPE != TYPE_Q8_0)
+        return nibbles(x, high, B_TYPE == TYPE_Q4_0 ? 8.0 : 0.0);
+#ifdef HALF
+    return low_bytes(x ^ 0x80808080u, 128.0);
+#else
+    return signed_bytes(x);
+#endif
+}
+
+// Integers 16 g + 4 j and on of a block, or of its half.
+vec4 lane_integers(uint column, uint g, uint j)
+{
+    uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
+    if (B_TYPE == TYPE_Q4_K)
+        return word_integers(lane_words[at + 4 + part / 2 * 8 + side * 4 + j], part % 2 != 0);
+    if (B_TYPE == TYPE_I4_G128) {
+        uint q = spread_nibbles(lane_words[at + 2 * g + j / 2] >> 16 * (j % 2));
+        return unsigned_bytes(q, int(lane_words[at + LANE_WORDS - 1] >> 16));
+    }
+    uint first = part * PART_HALVES + PART_FIRST;
+    if (B_TYPE == TYPE_Q5_0) {
+        uint fifth = lane_word(column, part * PART_HALVES + 1) >> 16 * side + 4 * j;
+        uint low = lane_word(column, first + 2 * j) >> 4 * side & 0x0f0f0f0fu;
+        return word_integers(low | spread_bits(fifth) << 4, false);
+    }
+    uint byte = 2 * first + 4 * j + (B_TYPE == TYPE_Q8_0 ? 16 * side : 0);
+    vec4 x;
+    [[unroll]] for (uint e = 0; e < 4; e++)
+        x[e] = word_integers(lane_words[at + (byte + e) / 4], side != 0)[(byte + e) % 4];
+    return x;
+}
