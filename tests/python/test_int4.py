@@ -1,4 +1,4 @@
-"""GPTQ's and AWQ's weights: blocks with the values that the formats define, in layers and models."""
+"""GPTQ's and AWQ's weights: blocks with the formats' own values, in layers and models."""
 
 import json
 

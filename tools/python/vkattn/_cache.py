@@ -27,11 +27,11 @@ class Cache(Child):
     the device: a plan with a cache appends its new keys and values and attends over all of them,
     so that one recorded plan serves every step of decoding.
 
-    key_dtype, value_dtype: "f32", "f16", "bf16", "q8_0", "q4_0" or "f8_e4m3"; value_dtype is key_dtype by
-    default. key_scales, value_scales: of f8_e4m3, one for each key head, 1 by default: x is kept as the
-    nearest float8 to x / scale, up to 448. n_layer: layers that share the lengths, see vkattn_cache.h.
-    page_size: 0 for one stretch a sequence; paged, positions of a page, a multiple of 16 from 16 to 256.
-    n_page: pages of the pool, 0 for enough.
+    key_dtype, value_dtype: "f32", "f16", "bf16", "q8_0", "q4_0" or "f8_e4m3"; value_dtype is
+    key_dtype by default. key_scales, value_scales: of f8_e4m3, one for each key head, 1 by default:
+    x is kept as the nearest float8 to x / scale, up to 448. n_layer: layers that share the lengths,
+    see vkattn_cache.h. page_size: 0 for one stretch a sequence; paged, positions of a page, a
+    multiple of 16 from 16 to 256. n_page: pages of the pool, 0 for enough.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class _Names:
 
 
 def _apply(array: Any, change: Callable[[np.ndarray], Any]) -> Any:
-    """change(array), where an array may be bfloat16 halves, or blocks, of which change picks rows."""
+    """change(array): of an array, of bfloat16 halves, or of blocks, of which change picks rows."""
     if isinstance(array, Blocks):
         return array._replace(data=change(array.data))
     if isinstance(array, HostArray):

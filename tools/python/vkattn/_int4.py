@@ -125,11 +125,11 @@ def repack_int4(
     """Blocks of i4_g128 of one linear layer of a checkpoint, uint8 [out][bytes of a row]: what
     `Tensor.write_bytes` takes. Their values are exactly those of the file.
 
-    format: "gptq", qweight i32 [in / 8][out], qzeros i32 [groups][out / 8] of zero point - 1, scales
-    f16 [groups][out]; "gptq_v2", with zero points as they are; "awq" (version gemm), qweight i32
-    [in][out / 8]. group_size: inputs that share a scale, 0 for in / groups, -1 for all; it has to be
-    a multiple of 128, as has in. g_idx: i32 [in], refused where it is not the order i / group_size. what: the
-    name in sentences.
+    format: "gptq", qweight i32 [in / 8][out], qzeros i32 [groups][out / 8] of zero point - 1,
+    scales f16 [groups][out]; "gptq_v2", with zero points as they are; "awq" (version gemm), qweight i32
+    [in][out / 8]. group_size: inputs that share a scale, 0 for in / groups, -1 for all; it has to
+    be a multiple of 128, as has in. g_idx: i32 [in], refused where it is not the order i /
+    group_size. what: the name in sentences.
     """
     if format not in FORMATS:
         raise InvalidError(f"format: expected one of {', '.join(FORMATS)}, got {format!r}")

@@ -343,8 +343,8 @@ class Layer(Child):
         as `rope_from_config` says; a Rope without frequencies is refused there. A config.json that
         says of attention what this library does not know is UnsupportedError. rope=False leaves
         the rotation out. Weights of 4 bits by GPTQ or AWQ, whose packing config.json says, become
-        blocks of i4_g128 with the same values, see `repack_int4`; biases are float32. Whether attention is causal no checkpoint says: give causal=True to the
-        call.
+        blocks of i4_g128 with the same values, see `repack_int4`; biases are float32. Whether
+        attention is causal no checkpoint says: give causal=True to the call.
         """
         from . import _checkpoint
 

@@ -81,7 +81,8 @@ def load(
     """The model of a folder with config.json and safetensors files, or of a GGUF file.
 
     dtype: "f32", "f16" or "bf16", to which the matrices of a folder are converted; by default they
-    stay as they are, as do those of 4 bits by GPTQ and AWQ. On a terminal a bar on stderr shows how far loading is.
+    stay as they are, as do those of 4 bits by GPTQ and AWQ. On a terminal a bar on stderr shows how
+    far loading is.
     """
     place = os.fspath(path)
     if os.path.isdir(place):
