@@ -17,8 +17,9 @@ struct matmul_problem {
     bool quantised; /* B is, in contiguous rows */
     /* Rows of quantised B are whole runs, see RUN_PAIR_WORDS, of whole words; 2: of whole chunks. */
     uint32_t b_runs;
-    bool b_ours; /* plan_is_ours(B) */
-    bool hidden; /* A may hold HIDDEN_BITS */
+    bool b_words; /* rows of quantised B begin at whole words */
+    bool b_ours;  /* plan_is_ours(B) */
+    bool hidden;  /* A may hold HIDDEN_BITS */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */
     uint32_t variant;

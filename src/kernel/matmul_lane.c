@@ -112,6 +112,9 @@ static bool choose_block(const struct caps *caps, const struct matmul_problem *p
         .rows = divide_up(p->m, tiles), /* tiles of equal height */
         .columns = 8,
         .pack_a = !p->a_plain,
+        .b_vec = p->k % 64 != 0 ? 0
+                 : p->b_words   ? 2
+                                : 1,
         .reason = "CPU driver: quantised weights by address",
     };
     return true;

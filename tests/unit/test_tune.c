@@ -45,7 +45,13 @@ static void quantised(void **state)
         assert_int_equal(c.panel, 0);
         assert_in_range(c.rows, 1, BLOCK_ROWS);
         assert_true(c.pack_a);
+        assert_int_equal(c.b_vec, 1); /* 64 k in an iteration */
     }
+    p.b_words = true;
+    assert_int_equal(choose(&cpu, &p).b_vec, 2);
+    p.k = 512 + 32;
+    assert_int_equal(choose(&cpu, &p).b_vec, 0);
+    p.k = 512;
     p.b_ours = false; /* an application's buffer without addresses */
     assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_tile);
     p.b_ours = true;

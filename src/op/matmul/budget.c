@@ -13,19 +13,22 @@ int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *ch
     return cut_first_axis(&(struct box){{0}, {c[0], c[1], c[2], c[3]}}, shortest);
 }
 
-uint32_t matmul_least_k(const struct matmul_op *op)
+uint32_t matmul_least_k(const struct matmul_op *op, const struct matmul_choice *choice)
 {
+    if (choice->kernel == KERNEL_matmul_block)
+        return MATMUL_GROUP; /* the state of a group is more than a sum */
     uint32_t values;
     vka_dtype_block(op->b.dtype, &values, NULL);
     return values > MATMUL_BLOCK ? values : MATMUL_BLOCK;
 }
 
-int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op)
+int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op,
+                     const struct matmul_choice *choice)
 {
     const struct vka_device_properties *p = &plan->caps.properties;
     const uint32_t *size = op->c.shape.size;
     uint64_t sums = (uint64_t)size[0] * size[1] * size[2] * size[3] * 8;
-    if (op->a.shape.size[3] <= matmul_least_k(op))
+    if (op->a.shape.size[3] <= matmul_least_k(op, choice))
         return CUT_FITS;
     return sums > least(p->max_buffer_range, p->max_allocation) && size[2] > 1 ? 2 : AXIS_K;
 }
@@ -38,9 +41,9 @@ int matmul_budget_axis(const struct vka_plan *plan, const struct matmul_op *op,
     if (plan_fits(plan, choice->kernel, &work))
         return CUT_FITS;
     if (work.loops > budget_max_loops(&plan->caps) && long_k)
-        return matmul_axis_of_k(plan, op);
+        return matmul_axis_of_k(plan, op, choice);
     int axis = matmul_first_axis(op, choice, choice->rows);
-    return axis == CUT_FITS && long_k ? matmul_axis_of_k(plan, op) : axis;
+    return axis == CUT_FITS && long_k ? matmul_axis_of_k(plan, op, choice) : axis;
 }
 
 /* B of the probe, n x k, laid out as the op's is. */

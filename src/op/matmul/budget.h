@@ -13,12 +13,13 @@ int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *ch
 matmul_judge matmul_budget_axis;
 
 /* AXIS_K, or the rows where the sums of all of c would not fit; CUT_FITS where k cannot be halved. */
-int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op);
+int matmul_axis_of_k(const struct vka_plan *plan, const struct matmul_op *op,
+                     const struct matmul_choice *choice);
 
 /* Adds n tiles that share A and B, of a kernel that is measured. */
 calibrate_add matmul_probe;
 
 /* Fewest k of a part. */
-uint32_t matmul_least_k(const struct matmul_op *op);
+uint32_t matmul_least_k(const struct matmul_op *op, const struct matmul_choice *choice);
 
 #endif

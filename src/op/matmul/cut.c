@@ -74,7 +74,7 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     bool n = b || c || groups[columns] > caps->max_groups[columns];
     if ((n && size[3] > choice->columns) || (b && size[3] > least_columns(op, choice)))
         return 3;
-    return a || b ? matmul_axis_of_k(plan, op) : CUT_FITS;
+    return a || b ? matmul_axis_of_k(plan, op, choice) : CUT_FITS;
 }
 
 /* What a part points to. */
@@ -137,7 +137,8 @@ static enum vka_status add_halves_of_k(struct vka_plan *plan, const struct matmu
                                        const struct matmul_op *op)
 {
     enum vka_status status = VKA_OK;
-    uint32_t k = op->a.shape.size[3], unit = k > MATMUL_GROUP ? MATMUL_GROUP : matmul_least_k(op);
+    uint32_t k = op->a.shape.size[3],
+             unit = k > MATMUL_GROUP ? MATMUL_GROUP : matmul_least_k(op, job->choice);
     uint32_t half = divide_up(k / 2, unit) * unit;
     struct matmul_op first = matmul_part_of_k(op, 0, half),
                      rest = matmul_part_of_k(op, half, k - half);
@@ -304,7 +305,7 @@ static int judge_a(const struct vka_plan *plan, const struct matmul_op *op,
     return size[0] > 1              ? 0
            : size[1] > op->group    ? 1
            : size[2] > choice->rows ? 2
-                                    : matmul_axis_of_k(plan, op);
+                                    : matmul_axis_of_k(plan, op, choice);
 }
 
 static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op *op,
@@ -356,7 +357,7 @@ static int judge_b(const struct vka_plan *plan, const struct matmul_op *op,
     return outer[0] > 1          ? 0
            : outer[1] > 1        ? 1
            : n > choice->columns ? 3
-                                 : matmul_axis_of_k(plan, op);
+                                 : matmul_axis_of_k(plan, op, choice);
 }
 
 static enum vka_status add_with_b(struct vka_plan *plan, const struct matmul_op *op,

@@ -52,6 +52,16 @@ static uint32_t runs_along_k(const struct vka_tensor *t)
     return chunks && dtype_bytes(t->dtype, s->size[3]) % 16 == 0 ? 2 : 1;
 }
 
+/* Whether rows of quantised B begin at whole words. */
+static bool words_along_k(const struct vka_tensor *t)
+{
+    const struct shape *s = &t->shape;
+    bool whole = dtype_is_quantised(t->dtype) && dtype_bytes(t->dtype, s->offset) % 4 == 0;
+    for (uint32_t i = 0; i < 3 && whole; i++)
+        whole = s->size[i] == 1 || dtype_bytes(t->dtype, (uint64_t)s->stride[i]) % 4 == 0;
+    return whole;
+}
+
 struct job {
     const struct vka_plan *plan;
     const struct matmul_op *op;
@@ -80,6 +90,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .b_chunks = chunks_along_k(&op->b),
         .quantised = dtype_is_quantised(op->b.dtype),
         .b_runs = runs_along_k(&op->b),
+        .b_words = words_along_k(&op->b),
         .b_ours = plan_is_ours(plan, &op->b),
         .hidden = op->hidden,
     };
