@@ -20,7 +20,7 @@ static void fit_registers(const struct vka_device_properties *has, struct attent
     c->rows = few ? ROWS_FEW : has->vendor_id == VENDOR_INTEL ? ROWS_INTEL : ROWS_MOST;
     c->batch = c->k_fours > 2 ? BATCH / 2 : BATCH;
     if (few)
-        c->batch /= 2;
+        c->batch = BATCH / 4;
 }
 
 /* Vec4 of 16 bytes. */

@@ -114,7 +114,9 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers pay for every barrier */
     begin(&caps->properties, problem, &c);
     bool few = attention_has_few_rows(problem), wide = !few && c.lanes > 8;
-    uint32_t limit = caps->properties.max_shared_memory, depth4 = few ? 4 : wide ? 8 : 16;
+    uint32_t limit = caps->properties.max_shared_memory, depth4 = few                     ? 4
+                                                                  : wide && c.value4 > 16 ? 8
+                                                                                          : 16;
     uint32_t aim = wide ? SHARED_AIM_WIDE : SHARED_AIM;
     limit = limit < aim ? limit : aim;
     if (problem->n_row > ATTENTION_FEW_ROWS)

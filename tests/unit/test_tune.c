@@ -233,6 +233,7 @@ static void few_registers(void **state)
             assert_int_equal(c.kernel, KERNEL_matmul_few);
             assert_true(c.rows <= 4 && c.chunks == 2 && !c.b_vec);
         }
+    p.m = 4;
     p.b_type = VKA_Q4_0; /* whose runs are half as long */
     p.b_runs = 2;
     assert_true(choose(&caps, &p).b_vec && choose(&caps, &p).rows == 4);
