@@ -3,7 +3,7 @@
  * is the driver's: it is named and stepped over. By default a third of them in the first scenario;
  * --all fails each one in every scenario.
  * SPDX-License-Identifier: MIT */
-#define _GNU_SOURCE /* MAP_ANONYMOUS, dladdr, gettid */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, dladdr */
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>
@@ -31,8 +31,6 @@ static void on_crash(int signal)
 {
     void *frames[64];
     Dl_info here, there;
-    /* Until the frames tell: looking at those of code that the driver made may crash too. */
-    report->foreign_thread = gettid() != getpid();
     int n = backtrace(frames, 64);
     report->foreign_thread = dladdr((void *)(uintptr_t)on_crash, &here) != 0;
     for (int i = 1; i < n; i++) /* after this one */
