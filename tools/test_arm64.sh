@@ -5,6 +5,12 @@
 #
 #   tools/test_arm64.sh          a sample of the cases and tests
 #   tools/test_arm64.sh all      all cases, all tests of units, those of the API; an hour or more
+#   tools/test_arm64.sh full     also tests with lower limits, of rows, training, faults, files and the
+#                                command, and the wheel in a Python of arm64; many hours. PART names the
+#                                tests with a device that are run, as a pattern of ctest; default: all
+#
+# What the driver's compiler ends the process in is left out by name, in tests/gpu/CMakeLists.txt:
+# ctest lists it as disabled or skipped.
 #
 # Exits 77 where the cross compiler or qemu is missing; tools/setup.sh ci installs them.
 set -eu
@@ -72,7 +78,41 @@ say "devices"
 tools/arm64.sh "$build/vkattn" devices >"$build/devices" || fail "devices"
 grep -E '^[0-9]+: |driver|workgroup|has ' "$build/devices"
 
+# The command, as scripts start it.
+printf '#!/bin/sh\nexec "%s/tools/arm64.sh" "%s/vkattn" "$@"\n' "$root" "$build" >"$build/vkattn-arm64"
+chmod +x "$build/vkattn-arm64"
+
+# The README's example in Python, by the wheel.
+try_wheel() {
+    quietly cmake --build --preset arm64 --target wheel
+    rm -rf "$build/try"
+    mkdir -p "$build/try"
+    quietly unzip -q "$build"/vkattn-*.whl -d "$build/try"
+    # shellcheck disable=SC2016
+    sed -n '/^```python$/,/^```$/{/^```/d;p;}' README.md >"$build/try/example.py"
+    # shellcheck disable=SC2016
+    sed -n '/^```python$/,/^```$/{s/^.*print(.*# *//p;}' README.md >"$build/try/want"
+    [ -s "$build/try/want" ] || fail "README.md has no example in Python"
+    env -u VKATTN_LIBRARY PYTHONPATH="$build/try" PYTHONDONTWRITEBYTECODE=1 \
+        tools/arm64.sh build-arm64-tree/usr/bin/python3 "$build/try/example.py" >"$build/try/out" ||
+        fail "the example by the wheel"
+    diff "$build/try/want" "$build/try/out"
+}
+
 case $scope in
+full)
+    say "wheel"
+    try_wheel
+    say "cases"
+    tools/arm64.sh "$build/vkattn" check tests/cases | tail -n 1
+    say "tests"
+    ctest --preset arm64 -L 'unit|install' --output-on-failure
+    say "command line"
+    tests/cases/test_malformed.sh "$build/vkattn-arm64" "$build/tests/fuzz/seeds"
+    tests/cases/test_cli.sh "$build/vkattn-arm64"
+    say "tests with a device"
+    ctest --preset arm64 -L 'gpu|limits|cases' -R "${PART:-.}" --output-on-failure
+    ;;
 all)
     say "cases"
     tools/arm64.sh "$build/vkattn" check tests/cases | tail -n 1

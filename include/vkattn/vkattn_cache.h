@@ -81,7 +81,8 @@ VKA_API enum vka_status vka_cache_create(struct vka_device *device,
 VKA_API void vka_cache_destroy(struct vka_cache **cache);
 
 /* The following functions first wait, up to 30 s, for all work in flight on the device. All of
- * them: INVALID; TIMEOUT; DEVICE_LOST; memory statuses. */
+ * them: INVALID; TIMEOUT; DEVICE_LOST; memory statuses. vka_cache_length and vka_cache_fork also:
+ * INTERNAL, where the driver left a length beyond the capacity; vka_cache_truncate sets it right. */
 
 /* The number of positions that a sequence holds. */
 VKA_API enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t sequence,

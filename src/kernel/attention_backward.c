@@ -13,16 +13,26 @@
 
 /* Most rows of an invocation, and vec4 of their sums in its registers, besides 4 of operands and one of
  * scores a row: NVIDIA and AMD have 256 registers a lane or nearly so, Intel 128 in its smallest
- * subgroups, others are between. */
-static uint32_t most_rows(const struct vka_device_properties *has)
+ * subgroups, others are between, Mali has 64. */
+static uint32_t most_rows(const struct vka_device_properties *has, bool sums)
 {
+    if (tune_has_few_registers(has))
+        return sums ? 1 : 2;
     return has->vendor_id == VENDOR_INTEL ? 2 : 4;
 }
 
 static uint32_t most_sums(const struct vka_device_properties *has)
 {
     const bool many = has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA;
+    if (tune_has_few_registers(has))
+        return 2;
     return many ? 16 : has->vendor_id == VENDOR_INTEL ? 4 : 8;
+}
+
+/* Vec4 of a row of both sides that are staged at a time: compilers unroll the loop over them. */
+static uint32_t most_depth(const struct vka_device_properties *has, bool two_sums)
+{
+    return !tune_has_few_registers(has) ? 4 : two_sums ? 1 : 2;
 }
 
 /* Vec4 of sums of a row in an invocation. */
@@ -57,12 +67,14 @@ static void set_part(struct backward_tile *t)
 static bool fit_registers(const struct vka_device_properties *has, uint32_t a4, uint32_t b4,
                           uint32_t n_chunk, struct backward_tile *t)
 {
-    *t = (struct backward_tile){
-        .lane_others = 4, .depth4 = 4, .a4 = divide_up(a4, n_chunk), .b4 = divide_up(b4, n_chunk)};
+    *t = (struct backward_tile){.lane_others = 4,
+                                .depth4 = most_depth(has, b4 > 0),
+                                .a4 = divide_up(a4, n_chunk),
+                                .b4 = divide_up(b4, n_chunk)};
     const uint32_t a_chunks = a4 ? divide_up(a4, t->a4) : 1;
     const uint32_t b_chunks = b4 ? divide_up(b4, t->b4) : 1;
     t->n_chunk = a_chunks > b_chunks ? a_chunks : b_chunks;
-    const uint32_t most = most_sums(has), rows = most_rows(has);
+    const uint32_t most = most_sums(has), rows = most_rows(has, a4 > 0);
     for (t->lanes_x = 8; t->lanes_x <= MOST_LANES; t->lanes_x *= 2) {
         const uint32_t sums = lane_sums(t);
         t->rows = sums * rows <= most ? rows : most / sums;
@@ -111,7 +123,7 @@ static void choose_scalar(const struct caps *caps, const struct backward_problem
         .kernel = KERNEL_attention_backward,
         .head4 = divide_up(problem->head_dim, 4),
         .value4 = divide_up(problem->value_dim, 4),
-        .batch = has->vendor_id == VENDOR_INTEL ? 1 : 2,
+        .batch = has->vendor_id == VENDOR_INTEL || tune_has_few_registers(has) ? 1 : 2,
         .reason = kernel_missing(KERNEL_attention_backward, caps),
     };
     c.usable = !c.reason;

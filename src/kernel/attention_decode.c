@@ -10,7 +10,18 @@
 #define BATCH 8u      /* loads at a time */
 #define ROWS_MOST 8u  /* rows of a workgroup: their context stays in registers */
 #define ROWS_INTEL 2u /* the same on Intel, which has fewer */
+#define ROWS_FEW 1u   /* and with 64 registers */
 #define LEAST_SUBGROUP (DECODE_THREADS / DECODE_SUBGROUPS)
+
+/* Sets the most rows of a workgroup and the loads at a time; decoded values take registers. */
+static void fit_registers(const struct vka_device_properties *has, struct attention_choice *c)
+{
+    bool few = tune_has_few_registers(has);
+    c->rows = few ? ROWS_FEW : has->vendor_id == VENDOR_INTEL ? ROWS_INTEL : ROWS_MOST;
+    c->batch = c->k_fours > 2 ? BATCH / 2 : BATCH;
+    if (few)
+        c->batch = BATCH / 4;
+}
 
 /* Vec4 of 16 bytes. */
 static uint32_t fours_of(enum vka_dtype dtype)
@@ -34,7 +45,6 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     const struct vka_device_properties *has = &caps->properties;
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_decode, .n_chunk = 1};
     uint32_t n_row = (uint32_t)problem->n_row;
-    uint32_t most = has->vendor_id == VENDOR_INTEL ? ROWS_INTEL : ROWS_MOST;
     c.k_fours = fours_of(problem->kv_type);
     c.v_fours = problem->v_type == VKA_F32 ? 1 : 2;
     c.head4 = divide_up(problem->head_dim, 4 * c.k_fours) * c.k_fours;
@@ -45,7 +55,8 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c.preferred = has->type != VKA_DEVICE_CPU;
     c.lanes = DECODE_THREADS;
     c.keys = DECODE_KEYS;
-    c.batch = c.k_fours > 2 ? BATCH / 2 : BATCH; /* as the decoded values take registers */
+    fit_registers(has, &c);
+    const uint32_t most = c.rows;
     for (uint32_t tiles = divide_up(n_row, most);; tiles++) { /* of about equal height */
         c.rows = c.tile = divide_up(n_row, tiles);
         if (shared_bytes(&c) <= has->max_shared_memory)

@@ -16,13 +16,17 @@
 
 /* Sets lanes, which share a row, and the most rows of an invocation, where rows are many: so that
  * sums and operands stay in registers. AMD and NVIDIA have 256 registers a lane or nearly so, Intel
- * 128 in its smallest subgroups, others are between. */
+ * 128 in its smallest subgroups, Mali 64, others are between. */
 static void fit_registers(const struct vka_device_properties *has, uint32_t value4,
                           struct attention_choice *c)
 {
     bool many = has->vendor_id == VENDOR_AMD || has->vendor_id == VENDOR_NVIDIA;
     c->lanes = many || value4 <= 16 ? 8 : value4 <= 32 ? 16 : 32;
     c->rows = has->vendor_id == VENDOR_INTEL ? 2 : 4;
+    if (tune_has_few_registers(has)) {
+        c->lanes = value4 <= 16 ? 16 : 32;
+        c->rows = 1;
+    }
     c->lanes_y = c->lanes == 32 ? 8 : 16;
     while (c->lanes_y > 1 && c->lanes * c->lanes_y > has->max_workgroup)
         c->lanes_y /= 2;
@@ -110,7 +114,9 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c.preferred = caps->properties.type != VKA_DEVICE_CPU; /* CPU drivers pay for every barrier */
     begin(&caps->properties, problem, &c);
     bool few = attention_has_few_rows(problem), wide = !few && c.lanes > 8;
-    uint32_t limit = caps->properties.max_shared_memory, depth4 = few ? 4 : wide ? 8 : 16;
+    uint32_t limit = caps->properties.max_shared_memory, depth4 = few                     ? 4
+                                                                  : wide && c.value4 > 16 ? 8
+                                                                                          : 16;
     uint32_t aim = wide ? SHARED_AIM_WIDE : SHARED_AIM;
     limit = limit < aim ? limit : aim;
     if (problem->n_row > ATTENTION_FEW_ROWS)

@@ -43,6 +43,19 @@ static uint32_t round_up_to_power(uint32_t x)
     return power;
 }
 
+/* Sets rows, lanes and chunks, which wait in registers beside the sums. Quantised weights have
+ * three sums a result, and products longer than a group two. */
+static void fit_registers(const struct caps *caps, const struct matmul_problem *p,
+                          struct matmul_choice *c)
+{
+    bool few = tune_has_few_registers(&caps->properties);
+    uint32_t room = p->quantised || p->k > MATMUL_GROUP ? SMALL_TILE : 2 * SMALL_TILE;
+    uint32_t most = few ? room : FEW_TILE_ROWS;
+    c->rows = divide_up(p->m, divide_up(p->m, most)); /* tiles of about equal height */
+    c->lanes = c->rows > SMALL_TILE ? 128 : 64;
+    c->chunks = few ? 2 : c->rows > SMALL_TILE ? 4 : 8;
+}
+
 /* Columns of a workgroup. They share its reads of A, which should be few beside those of B; but k
  * has to have a block for each invocation, and each processor some workgroups. */
 static uint32_t columns_of(const struct caps *caps, const struct matmul_problem *p,
@@ -67,7 +80,9 @@ static bool fits_runs(const struct caps *caps, const struct matmul_problem *p,
     struct matmul_choice c = *choice;
     c.chunks = MATMUL_BLOCK / 4;
     c.columns = columns_of(caps, p, &c);
-    uint32_t raw = c.lanes / c.columns * RUN_PAIR_WORDS(p->b_type);
+    uint32_t pair = RUN_PAIR_WORDS(p->b_type), raw = c.lanes / c.columns * pair;
+    if (tune_has_few_registers(&caps->properties) && pair > 32)
+        return false; /* as many words wait in the registers of an invocation */
     /* Sums of blocks take the place of B. */
     if (shared_bytes(&c, p) > caps->properties.max_shared_memory ||
         c.lanes * c.rows > c.columns * raw)
@@ -131,9 +146,7 @@ static bool choose(const struct caps *caps, const struct matmul_problem *p,
                   (p->b_chunks || p->quantised);
     if (kernel_missing(c.kernel, caps) || (!wanted && !kernel_missing(KERNEL_matmul_tile, caps)))
         return false;
-    c.rows = divide_up(p->m, divide_up(p->m, FEW_TILE_ROWS)); /* tiles of about equal height */
-    c.lanes = c.rows > SMALL_TILE ? 128 : 64;
-    c.chunks = c.rows > SMALL_TILE ? 4 : 8; /* in registers beside the sums */
+    fit_registers(caps, p, &c);
     c.own_columns = 1;
     if (in_lanes(p)) {
         if (fits_lanes(caps, p, &c))

@@ -7,7 +7,7 @@
 #define ASSUMED_PROCESSORS 64u
 
 /* Results of an invocation along m and n, the most first. */
-static const uint32_t tiles[][2] = {{8, 4}, {4, 4}, {2, 2}, {1, 1}};
+static const uint32_t tiles[][2] = {{8, 4}, {4, 4}, {4, 2}, {2, 2}, {1, 1}};
 
 /* Bytes of both inputs in shared memory. */
 static uint32_t shared_bytes(const struct matmul_choice *c)
@@ -21,11 +21,23 @@ static bool has_registers(const struct caps *caps)
     return caps->properties.type != VKA_DEVICE_CPU && caps->properties.vendor_id != VENDOR_BROADCOM;
 }
 
-/* Whether there are registers for the largest tile, and enough of those tiles to keep the device
+/* Whether 64 registers hold the sums, of which groups and quantised weights have several a result.
+ * Only there a tile of 4 x 2 is between the others. */
+static bool suits_few_registers(const struct matmul_problem *p, const struct matmul_choice *c)
+{
+    uint32_t most = p->quantised ? 4 : p->k > MATMUL_GROUP ? 8 : 16;
+    return c->tile_m * c->tile_n <= most;
+}
+
+/* Whether there are registers for the tile, and, of the largest, enough tiles to keep the device
  * busy. Sums of groups or of quantised weights would take as many again. */
 static bool suits(const struct caps *caps, const struct matmul_problem *p,
                   const struct matmul_choice *c)
 {
+    if (tune_has_few_registers(&caps->properties))
+        return suits_few_registers(p, c);
+    if (c->tile_m != c->tile_n && c->tile_m < 8)
+        return false;
     uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
     uint64_t count = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
     return c->tile_m < 8 || (has_registers(caps) && p->k <= MATMUL_GROUP && !p->quantised &&

@@ -16,8 +16,15 @@
 #define VENDOR_NVIDIA 0x10deu
 #define VENDOR_INTEL 0x8086u
 #define VENDOR_BROADCOM 0x14e4u
+#define VENDOR_ARM 0x13b5u
 
 struct pipeline_key;
+
+/* Whether an invocation has 64 registers of 32 bits and no more, as on Mali. */
+static inline bool tune_has_few_registers(const struct vka_device_properties *has)
+{
+    return has->vendor_id == VENDOR_ARM;
+}
 
 /* Whether the compiler keeps uniform values scalar, as Mesa 26's does, so that reads by address
  * pay. Measured on the matrix product: more than twice as fast as texels on Mesa 26, 40 times

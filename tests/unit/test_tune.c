@@ -214,6 +214,45 @@ static void few_rows(void **state)
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
 }
 
+/* Mali: 64 registers hold the sums of smaller tiles. */
+static void few_registers(void **state)
+{
+    (void)state;
+    struct caps caps = discrete;
+    caps.properties.vendor_id = 0x13b5;
+    struct matmul_problem p = {.batch = 1, .m = 1024, .n = 1024, .k = 4096, .a_chunks = true};
+    p.b_chunks = true;
+    struct matmul_choice c = choose(&caps, &p);
+    assert_true(c.kernel == KERNEL_matmul_tile && c.tile_m == 4 && c.tile_n == 4 && c.a_vec);
+    p.k++; /* sums of groups */
+    c = choose(&caps, &p);
+    assert_true(c.tile_m == 4 && c.tile_n == 2);
+    assert_int_equal(choose(&discrete, &p).tile_n, 4);
+    p.k = 4096;
+    p.quantised = true;
+    p.b_type = VKA_Q8_0;
+    c = choose(&caps, &p);
+    assert_true(c.tile_m == 2 && c.tile_n == 2);
+    for (p.b_runs = 0; p.b_runs <= 2; p.b_runs++)
+        for (p.m = 1; p.m <= 32; p.m++) {
+            c = choose(&caps, &p);
+            assert_int_equal(c.kernel, KERNEL_matmul_few);
+            assert_true(c.rows <= 4 && c.chunks == 2 && !c.b_vec);
+        }
+    p.m = 4;
+    p.b_type = VKA_Q4_0; /* whose runs are half as long */
+    p.b_runs = 2;
+    assert_true(choose(&caps, &p).b_vec && choose(&caps, &p).rows == 4);
+    p.quantised = false;
+    p.b_type = VKA_F32;
+    for (p.m = 1; p.m <= 32; p.m++) {
+        p.k = 4096;
+        assert_in_range(choose(&caps, &p).rows, 1, 8);
+        p.k++;
+        assert_in_range(choose(&caps, &p).rows, 1, 4);
+    }
+}
+
 static void matrix_units(void **state)
 {
     (void)state;
@@ -388,6 +427,7 @@ static void check_matmul(const struct caps *caps, const struct matmul_problem *p
         assert_in_range(16 * chunks, 1, has->max_shared_memory);
         assert_in_range(c.lanes, 32, has->max_workgroup);
         assert_in_range(c.rows, 1, FEW_TILE_ROWS);
+        assert_true(c.rows <= 4 * FEW_PITCH(c.chunks)); /* sums of blocks take the place of B */
         assert_int_equal(blocks * c.columns, c.lanes);
         assert_int_equal(MATMUL_BLOCK % (16 / (p->b_type == VKA_F32 ? 4 : 2) * c.chunks), 0);
         assert_true(p->b_chunks && !c.panel);
@@ -462,8 +502,9 @@ int main(void)
         cmocka_unit_test(cpu_takes_lanes), cmocka_unit_test(cpu_without_what_lanes_need),
         cmocka_unit_test(quantised),       cmocka_unit_test(cpu_takes_packed),
         cmocka_unit_test(gpu_tiles),       cmocka_unit_test(few_rows),
-        cmocka_unit_test(matrix_units),    cmocka_unit_test(softmax_kernels),
-        cmocka_unit_test(missing),         cmocka_unit_test(invariants),
+        cmocka_unit_test(few_registers),   cmocka_unit_test(matrix_units),
+        cmocka_unit_test(softmax_kernels), cmocka_unit_test(missing),
+        cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

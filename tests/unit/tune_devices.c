@@ -100,6 +100,7 @@ void tune_devices(struct caps devices[TUNE_DEVICES])
         mesa(26),
         with_matrices(&discrete),
         with_flexible_matrices(&discrete),
+        like(&discrete, "few registers"),
     };
     memcpy(devices, all, sizeof all);
     devices[6].properties.subgroup_size = 64; /* mobile with subgroups */
@@ -108,6 +109,10 @@ void tune_devices(struct caps devices[TUNE_DEVICES])
     devices[7].subgroup_size_control = false;
     devices[8].properties.type = VKA_DEVICE_INTEGRATED;
     devices[8].properties.subgroup_size = 16;
+    devices[13].properties.vendor_id = 0x13b5;
+    devices[13].properties.type = VKA_DEVICE_INTEGRATED;
+    devices[13].properties.subgroup_size = 16;
+    devices[13].properties.max_shared_memory = 32768;
 }
 
 static uint64_t random_state = 88172645463325252u;

@@ -22,7 +22,7 @@ struct caps with_matrices(const struct caps *model);
 /* And with such of any multiple of 16x8x16. */
 struct caps with_flexible_matrices(const struct caps *model);
 
-#define TUNE_DEVICES 13
+#define TUNE_DEVICES 14
 
 /* All of those and some more. */
 void tune_devices(struct caps devices[TUNE_DEVICES]);

@@ -19,12 +19,25 @@ fail:
     return status;
 }
 
+/* Refuses a length that no kernel writes: a driver that is out of memory may lose commands in silence,
+ * and what those bind. Truncating sets it right. */
+static enum vka_status check_length(struct vka_cache *cache, const char *caller, uint32_t sequence)
+{
+    const uint32_t length = cache_length_words(cache)[sequence];
+    if (length <= cache->info.capacity)
+        return VKA_OK;
+    return log_error(&cache->device->log, VKA_INTERNAL,
+                     "%s: the driver left a length of %u in sequence %u, whose capacity is %u",
+                     caller, length, sequence, cache->info.capacity);
+}
+
 enum vka_status vka_cache_length(struct vka_cache *cache, uint32_t sequence, uint32_t *length)
 {
     enum vka_status status = VKA_OK;
     TRY(begin_host(cache, __func__, sequence));
     struct log *log = &cache->device->log;
     CHECK_ARG(length, "%s: length is NULL", __func__);
+    TRY(check_length(cache, __func__, sequence));
     *length = cache_length_words(cache)[sequence];
 fail:
     return status;
@@ -36,8 +49,9 @@ enum vka_status vka_cache_truncate(struct vka_cache *cache, uint32_t sequence, u
     TRY(begin_host(cache, __func__, sequence));
     struct log *log = &cache->device->log;
     uint32_t *words = cache_length_words(cache);
-    CHECK_ARG(length <= words[sequence], "%s: length is %u, but sequence %u holds only %u",
-              __func__, length, sequence, words[sequence]);
+    CHECK_ARG(length <= words[sequence] && length <= cache->info.capacity,
+              "%s: length is %u, but sequence %u holds only %u", __func__, length, sequence,
+              words[sequence]);
     if (cache->table_row)
         TRY(cache_own_pages(cache, sequence, length));
     words[sequence] = length;
@@ -91,6 +105,7 @@ enum vka_status vka_cache_fork(struct vka_cache *cache, uint32_t from, uint32_t 
     TRY(begin_host(cache, __func__, to));
     struct log *log = &cache->device->log;
     CHECK_ARG(from != to, "%s: from and to are the same sequence", __func__);
+    TRY(check_length(cache, __func__, from));
     uint32_t *words = cache_length_words(cache);
     if (cache->table_row)
         TRY(fork_pages(cache, from, to, words[from]));
