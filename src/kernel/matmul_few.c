@@ -107,8 +107,9 @@ static uint32_t own_columns(const struct caps *caps, const struct matmul_problem
 {
     uint32_t processors = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
     uint64_t tiles = p->batch * divide_up(p->m, c->rows);
-    uint32_t most = caps->properties.vendor_id == VENDOR_INTEL ? 1 : c->rows > 1 ? 2 : 4;
-    uint32_t own = !c->b_vec || c->rows > SMALL_TILE ? 1 : most;
+    const uint32_t vendor = caps->properties.vendor_id;
+    bool registers = vendor == VENDOR_AMD || vendor == VENDOR_NVIDIA;
+    uint32_t own = !registers || !c->b_vec || c->rows > SMALL_TILE ? 1 : c->rows > 1 ? 2 : 4;
     while (own > 1 && tiles * divide_up(p->n, LANE_SETS * own) < processors)
         own /= 2;
     return own;

@@ -40,6 +40,7 @@ static const struct family {
     const char *elsewhere; /* which test checks it where this one does not */
 } families[] = {
     {"matmul_block", check_block, bench_block, NULL},
+    {"matmul_few_half", NULL, NULL, "test_row_bits"},
     {"matmul_", check_matmul, bench_matmul, NULL},
     {"softmax_backward", check_backward, bench_backward, NULL},
     {"softmax_", check_attention, bench_attention, NULL},
