@@ -1,12 +1,16 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--shared] [--validate] [--backward]
+ *                 [--shared] [--validate] [--backward | --ragged]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
  * --seed the clock gives one. --shared draws few types and sizes of head, for drivers that take
- * seconds to compile a kernel. --backward draws gradients of attention. --forever stops at the first failure or signal. */
+ * seconds to compile a kernel.  --backward draws gradients of attention, --ragged steps
+ * of packed sequences with a cache. --forever stops at the first failure or signal. */
 #include "problem.h"
+#include "ragged_problem.h"
+
+#include <gpu/kernels.h>
 
 #include <errno.h>
 #include <getopt.h>
@@ -19,7 +23,7 @@
 
 struct settings {
     uint64_t seed, count;
-    bool forever, shared, validate, backward;
+    bool forever, shared, validate, backward, ragged;
     const char *device;
     enum vka_path path;
 };
@@ -28,7 +32,7 @@ static int usage(void)
 {
     fprintf(stderr, "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
                     "                   [--path auto|unfused|fused] [--shared]\n"
-                    "                   [--validate] [--backward]\n");
+                    "                   [--validate] [--backward | --ragged]\n");
     return 2;
 }
 
@@ -55,15 +59,11 @@ static bool parse_path(const char *text, enum vka_path *path)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"count", required_argument, NULL, 'c'},
-        {"forever", no_argument, NULL, 'f'},
-        {"validate", no_argument, NULL, 'v'},
-        {"shared", no_argument, NULL, 'h'},
-        {"device", required_argument, NULL, 'd'},
-        {"path", required_argument, NULL, 'p'},
-        {"backward", no_argument, NULL, 'b'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'}, {"count", required_argument, NULL, 'c'},
+        {"forever", no_argument, NULL, 'f'},    {"validate", no_argument, NULL, 'v'},
+        {"shared", no_argument, NULL, 'h'},     {"device", required_argument, NULL, 'd'},
+        {"path", required_argument, NULL, 'p'}, {"backward", no_argument, NULL, 'b'},
+        {"ragged", no_argument, NULL, 'r'},     {NULL, 0, NULL, 0},
     };
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -84,6 +84,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->shared = true;
         else if (c == 'b')
             s->backward = true;
+        else if (c == 'r')
+            s->ragged = true;
         else if (c == 'v')
             s->validate = true;
         else
@@ -96,7 +98,7 @@ static bool parse(int argc, char **argv, struct settings *s)
 static void count_errors(void *user, enum vka_log_level level, const char *message)
 {
     size_t *errors = user;
-    if (level != VKA_LOG_ERROR)
+    if (level != VKA_LOG_ERROR || strncmp(message, "the cache is full", 17) == 0)
         return;
     (*errors)++;
     fprintf(stderr, "%s\n", message);
@@ -110,37 +112,65 @@ static void print_worst(const struct worst *worst)
                    worst->nmse[type], compare_limit((enum vka_dtype)type), worst->where[type]);
 }
 
+/* Draws and checks a problem; prints it where it fails. */
+static bool check(struct vka_device *device, const struct settings *s, uint64_t seed,
+                  struct worst *worst, const size_t *errors)
+{
+    struct problem problem;
+    struct problem_result result;
+    char text[PROBLEM_TEXT];
+    size_t before = *errors;
+    if (s->backward)
+        problem_backward_draw(&problem, seed);
+    else
+        problem_draw(&problem, seed, s->path);
+    if (s->shared)
+        problem_share(&problem, seed);
+    bool ok = s->backward ? problem_backward_check(device, &problem, worst, &result)
+                          : problem_check(device, &problem, worst, &result);
+    if (ok && *errors > before) {
+        ok = false;
+        snprintf(result.why, sizeof result.why, "errors in the log");
+    }
+    if (!ok)
+        printf("FAIL %s: %s\n", result.why, problem_text(&problem, text));
+    return ok;
+}
+
+/* Runs without room are expected to be errors. */
+static bool check_ragged(struct vka_device *device, const struct settings *s, uint64_t seed,
+                         struct worst *worst, uint64_t *kernels)
+{
+    struct ragged_problem problem;
+    uint64_t used = 0;
+    char text[RAGGED_TEXT], why[WHY] = "";
+    ragged_draw(&problem, seed, s->shared);
+    ragged_fit(device, &problem);
+    bool ok = ragged_check(device, &problem, worst, &used, why);
+    *kernels |= used;
+    if (!ok)
+        printf("FAIL %s: %s\n", why, ragged_text(&problem, text));
+    return ok;
+}
+
 static uint64_t run(struct vka_device *device, const struct settings *s, const size_t *errors)
 {
     struct worst worst = {0};
-    uint64_t failures = 0, i = 0;
+    const uint64_t every = s->ragged ? 50 : 1000;
+    uint64_t failures = 0, i = 0, kernels = 0;
     for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
-        struct problem problem;
-        struct problem_result result;
-        char text[PROBLEM_TEXT];
-        size_t before = *errors;
-        if (s->backward)
-            problem_backward_draw(&problem, s->seed + i);
-        else
-            problem_draw(&problem, s->seed + i, s->path);
-        if (s->shared)
-            problem_share(&problem, s->seed + i);
-        bool ok = s->backward ? problem_backward_check(device, &problem, &worst, &result)
-                              : problem_check(device, &problem, &worst, &result);
-        if (ok && *errors > before) {
-            ok = false;
-            snprintf(result.why, sizeof result.why, "errors in the log");
-        }
-        if (!ok) {
-            failures++;
-            printf("FAIL %s: %s\n", result.why, problem_text(&problem, text));
-        }
-        if (!ok || (i + 1) % 1000 == 0)
-            fflush(stdout);
-        if ((i + 1) % 1000 == 0)
+        bool ok = s->ragged ? check_ragged(device, s, s->seed + i, &worst, &kernels)
+                            : check(device, s, s->seed + i, &worst, errors);
+        failures += !ok;
+        if ((i + 1) % every == 0)
             printf("%llu problems\n", (unsigned long long)i + 1);
+        if (!ok || (i + 1) % every == 0)
+            fflush(stdout);
     }
     print_worst(&worst);
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (kernels >> k & 1)
+            printf("ran %s\n", kernel_table[k].name);
     printf("%llu problems, %llu failed\n", (unsigned long long)i, (unsigned long long)failures);
     return failures;
 }

@@ -118,8 +118,8 @@ static void rotations(void **state)
             const struct vka_rope rope = {.dim = size[3] / 2 * 2};
             enum vka_status status;
             assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-            status =
-                plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, 0, &rotated));
+            status = plan_end(plan, mark,
+                              plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated));
             if (size[2] <= INT32_MAX && is_made(device, status)) {
                 add_made(&made, t);
                 assert_true(check_passes(plan).rotated == (double)shape_count(&t->shape));
@@ -145,7 +145,7 @@ static void longest_row(void **state)
     const struct vka_rope rope = {.dim = UINT32_MAX - 1};
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     assert_int_equal(
-        plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, 0, &rotated)),
+        plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated)),
         VKA_UNSUPPORTED);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&base);
