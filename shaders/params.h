@@ -214,9 +214,10 @@ struct mask_params {
 #define MASK_TYPE_SHIFT 8 /* 3 bits: its TYPE_ */
 #define MASK_SINK 2048u
 #define MASK_ALIBI 4096u
-#define MASK_ROW_SHIFT 13         /* 2 bits: enum vka_masked_row */
-#define MASK_SCORES_SHIFT 15      /* 3 bits: enum vka_scores */
-#define MASK_SCORES_TYPE_SHIFT 18 /* 3 bits: TYPE_ of the returned scores */
+#define MASK_ROW_SHIFT 13             /* 2 bits: enum vka_masked_row */
+#define MASK_SCORES_SHIFT 15          /* 3 bits: enum vka_scores */
+#define MASK_SCORES_TYPE_SHIFT 18     /* 3 bits: TYPE_ of the returned scores */
+#define MASK_LENGTH_BESIDE (1u << 21) /* kv_length is in the buffer of query_offset */
 
 #define MASKED_ZERO 0
 #define MASKED_UNIFORM 1
@@ -261,6 +262,7 @@ struct copy_params {
     U32 from_offset, from0, from1, from2, from3;
     U32 to_offset, to0, to1, to2, to3;
     U32 panel, to_panel; /* elements of a panel of axis 2, and from panel to panel */
+    U32 n_sequence, q_start_offset, row_first; /* of hadamard alone, as in rope_params */
 };
 #define COPY_FROM_TYPE 0
 #define COPY_TO_TYPE 1
@@ -268,7 +270,8 @@ struct copy_params {
 #define COPY_RUN 16 /* elements of axis 2 an invocation copies; a panel is whole runs */
 #define COPY_LANES 32
 /* hadamard: HADAMARD_LANES features of axes 2 and 3 along x, axis 1 along y, axis 0 along z. panel:
- * features of a block; to_panel: bits of the float 1 / sqrt(panel). */
+ * features of a block; to_panel: bits of the float 1 / sqrt(panel). Buffer 2: q_start; rows outside
+ * all sequences are not written. */
 #define HADAMARD_LANES 64
 
 /* ---- nonfinite: NaN and Inf in a strided 4-D tensor ---------------------------------------------
@@ -285,7 +288,7 @@ struct nonfinite_params {
 /* ---- rope: RMS norm and rotary embedding of q or k ----------------------------------------------
  * One invocation per (batch, head, row). Buffers: 0 input, 1 output, 2 norm weights [head_dim],
  * 3 query_offset, 4 frequencies u32 [dim / 2][2]: turns per position of pair i,
- * base^(-2 i / dim) / (2 pi), in units of 2^-64, low word first. */
+ * base^(-2 i / dim) / (2 pi), in units of 2^-64, low word first; 5 q_start. */
 struct rope_params {
     U32 batch, n_head, n_row, head_dim;
     U32 from_offset, from_batch, from_head, from_row, from_col;
@@ -295,7 +298,9 @@ struct rope_params {
     I32 first_position;  /* position of row 0; added to its query offset where one is bound */
     U32 flags;
     F32 epsilon;
-    U32 dim; /* leading features that rotate */
+    U32 dim;                       /* leading features that rotate */
+    U32 n_sequence;                /* ragged: sequences of the rows, by q_start; 0: not ragged */
+    U32 q_start_offset, row_first; /* row_first: of the first row among all packed ones */
 };
 #define ROPE_FROM_TYPE 0
 #define ROPE_TO_TYPE 1
@@ -310,7 +315,8 @@ struct rope_params {
  * Grid: tiles along x, key heads along y, batch elements along z. The parameters are in a buffer.
  * Buffers: 0 q, 1 k, 2 v, 3 output, 4 mask, 5 kv_length, 6 query_offset, 7 sink, 8 alibi,
  * 9 page table, 10 q_start, 11 kv_start, 12 parameters. With LOG_SUM also the log-sum-exp of the
- * rows, float32: 11, or in a ragged batch, which has no mask, 4. */
+ * rows, float32: 11, or with kv_start, beside which there is no mask, 4. A ragged batch with a cache
+ * reads kv_length from buffer 6. */
 struct attention_params {
     STRUCT(mask_params) mask;
     U32 n_q, group, head_dim, value_dim;
@@ -326,7 +332,8 @@ struct attention_params {
     U32 sink_offset, alibi_offset;
     U32 n_sequence; /* ragged: sequences packed along the row axes; 0: not ragged */
     U32 q_start_offset, kv_start_offset;
-    U32 page_size;                       /* paged: keys of a page, a multiple of 16; 0: not paged */
+    U32 kv_packed; /* 1: k and v are packed too, by kv_start; 0: not ragged, or keys of a cache */
+    U32 page_size; /* paged: keys of a page, a multiple of 16; 0: not paged */
     U32 table_offset, table_row, n_page; /* page table [sequence][table_row]; pages of the pool */
     /* y of the grid: (key head * piece_count + piece) * n_chunk + chunk */
     U32 n_chunk;                      /* workgroups that share the value features of a row */
@@ -345,8 +352,8 @@ struct attention_params {
 /* State of a row between passes that each take some of its keys: float32 [workgroup][row of the
  * tile][STATE_PITCH]. Holds the context so far, not yet divided; row_sum, one per lane where lanes
  * share a row (HIDDEN where no key was visible; attention_row: one, then `seen`, 1 or 0); row_max.
- * Written in place of the output; read from buffer 10, in a ragged batch, which has no pages, from
- * buffer 9. */
+ * Written in place of the output; read from buffer 10, in a ragged batch from one that it does not
+ * need: without a cache it has no pages, buffer 9; with one it has no lengths, buffer 5. */
 #define STATE_LOAD 1  /* not the first pass */
 #define STATE_STORE 2 /* not the last */
 #define STATE_PITCH(value4, lanes) (4u * (value4) + (lanes) + 1u)
@@ -496,17 +503,20 @@ struct attention_map_params {
  * State u32 [3][batch]: lengths; lengths before this run; 1 where a run had no room.
  * cache_advance: one invocation per sequence; n_row: new rows; from_: n_append. Buffers: 0 state,
  * 1 page table, 2 running ticket u32 [2], 3 first ticket without room u32 [batch][2]; first word 0:
- * none, 4 n_append i32 [batch] or [1], see APPEND_.
+ * none, 4 n_append i32 [batch] or [1], see APPEND_, 5 q_start.
  * cache_append: one invocation per element of [batch][n_head][n_row][dim]; appends as many rows as
- * the lengths grew by. Buffers: 0 from, 1 to, 2 state, 3 page table. cache_gather copies rows row_first .. row_first + n_row - 1 the other
- * way. */
+ * the lengths grew by. Buffers: 0 from, 1 to, 2 state, 3 page table, 4 q_start. cache_gather copies
+ * rows row_first .. row_first + n_row - 1 the other way.
+ * Ragged: rows of `batch` sequences are packed, [1][n_head][n_row][dim]; sequence s has rows
+ * q_start[s] .. q_start[s + 1] - 1 of all packed rows. */
 struct cache_params {
     U32 batch, n_row, dim, capacity;
     U32 from_offset, from_batch, from_head, from_row, from_col;
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 state_offset;
     U32 page_size, table_offset, table_row, n_page; /* page_size 0: not paged */
-    U32 row_first; /* first of the n_row rows; of cache_advance an APPEND_ */
+    U32 row_first;                  /* first of the n_row rows; of cache_advance an APPEND_ */
+    U32 n_sequence, q_start_offset; /* ragged: see below; n_sequence 0: not ragged */
 };
 #define APPEND_ALL 0  /* n_row for each sequence */
 #define APPEND_ONE 1  /* n_append[0] */

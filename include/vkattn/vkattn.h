@@ -508,9 +508,9 @@ struct vka_attention_op {
      * the scores (normalised and rotated). Give both or neither. */
     struct vka_tensor *present_key, *present_value;
     /* Holds the past keys and values, and k and v are appended to its layer cache_layer: see
-     * vkattn_cache.h. n_append: I32 [batch] or [1], read on the device: how many of the n_new keys
-     * and values each sequence keeps, the first ones, clamped to 0 .. n_new; NULL: all. Not together
-     * with past, present, kv_length or query_offset. */
+     * vkattn_cache.h. n_append: I32 [batch] or [1], read on the device: how many of its new keys
+     * and values each sequence keeps, the first ones, clamped to 0 .. their number; NULL: all. Not
+     * together with past, present, kv_length or query_offset. */
     struct vka_cache *cache;
     uint32_t cache_layer;
     struct vka_tensor *n_append;
@@ -520,8 +520,16 @@ struct vka_attention_op {
      * clamped to the tensors. Neither may decrease from one sequence to the next; rows of output
      * are undefined if q_start does. Positions and indices count from the first row of the
      * sequence; kv_length and query_offset are [n] or [1]. Rows of output outside all sequences are
-     * not written. Fused path only; no mask, returned scores, rope, past, present or cache. Give
-     * both or neither. */
+     * not written. Fused path only; no returned scores, past or present.
+     *
+     * Without a cache give both, and no mask or rope. With one give q_start alone: n is the batch
+     * of the cache, and k and v are packed as q, one new key for each query. Each sequence appends
+     * its own rows, the first n_append of them, and its queries follow its old length, so that
+     * prompts, chunks of them and single tokens share a step; a sequence without rows waits. Rows
+     * of no sequence, behind q_start[n] in a plan recorded for more, are not appended and cost next
+     * to nothing here. If q_start decreases, what is appended and the lengths of such sequences are
+     * undefined too. A mask has the packed rows, [1][n_head][n_q][capacity]. The bits are those of
+     * each sequence in a batch of its own, by plans with the same whole_n_q. */
     struct vka_tensor *q_start, *kv_start;
     /* Key chunks, for keys that come in parts from a file or another device: k and v are keys
      * key_first .. key_first + n_new - 1 of n_key keys in all. Lengths, positions and the last axis
@@ -613,8 +621,11 @@ struct vka_layer_op {
     struct vka_tensor *output; /* [batch][n_q][output_dim] */
     enum vka_layout layout;    /* of these four */
     struct vka_cache *cache;   /* holds the past; the new keys and values are appended to it */
-    uint32_t cache_layer;      /* see vka_attention_op, and n_append too */
+    uint32_t cache_layer;      /* see vka_attention_op, n_append and q_start too */
     struct vka_tensor *n_append;
+    /* With a cache: I32 [n + 1], the rows of all four tensors, whose batch is 1, are packed
+     * sequences. Rows of output outside all of them are undefined. */
+    struct vka_tensor *q_start;
     struct vka_attention_options attention;
 };
 

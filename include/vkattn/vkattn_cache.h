@@ -10,13 +10,15 @@
  * plan serves every decoding step: write the input, run, read the output.
  *
  * A step of a plan is one operation for each layer. The first operation of a step adds to the
- * lengths, the others append at the same positions; all have the same n_new and n_append. An
- * operation on a layer that the step has had, and every plan, begins a new step. A step that leaves
- * out a layer leaves undefined keys and values in it.
+ * lengths, the others append at the same positions; all have the same n_new, n_append and q_start.
+ * An operation on a layer that the step has had, and every plan, begins a new step. A step that
+ * leaves out a layer leaves undefined keys and values in it.
  *
  * n_append says how many new positions each sequence keeps, so that sequences of one batch may take
  * prompts of different lengths, or with 0 wait. Query i has its position and attends over what was
- * kept, whether position i was kept or not.
+ * kept, whether position i was kept or not. With q_start (vka_attention_op) the new rows of all
+ * sequences are packed instead, each as many as it has: a step of tokens and chunks of prompts
+ * computes no others.
  *
  * A sequence in which the new keys do not fit keeps its length, and nothing is appended to it; the
  * other sequences are not affected. vka_plan_wait for that run returns VKA_INVALID and names the

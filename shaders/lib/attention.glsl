@@ -14,15 +14,20 @@ layout(binding = 9) readonly buffer Table { uint table[]; };
 layout(binding = 10) readonly buffer QStart { uint q_start[]; };
 layout(binding = 11) readonly buffer KvStart { uint kv_start[]; };
 layout(binding = 12) readonly buffer Params { attention_params p; };
-layout(binding = 11) buffer LogSums { float log_sums[]; }; // not of a ragged batch
-layout(binding = 4) buffer RaggedLogSums { float ragged_log_sums[]; };
+layout(binding = 11) buffer LogSums { float log_sums[]; };
+layout(binding = 4) buffer PackedLogSums { float packed_log_sums[]; }; // where kv_start is bound
 #include "lib/mask.glsl"
 #include "lib/sequence.glsl"
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 
 // Word i of the state that the pass before stored, see STATE_PITCH.
-float saved(uint i) { return uintBitsToFloat(p.n_sequence == 0 ? q_start[i] : table[i]); }
+float saved(uint i)
+{
+    if (p.n_sequence == 0)
+        return uintBitsToFloat(q_start[i]);
+    return uintBitsToFloat(p.kv_packed != 0 ? table[i] : length_words[i]);
+}
 vec4 saved4(uint i) { return vec4(saved(i), saved(i + 1), saved(i + 2), saved(i + 3)); }
 uint state_of(uint pitch)
 {
@@ -83,10 +88,10 @@ void store_log_sum(uint row, float x, sequence s)
 {
     uint at = p.log_sum_offset + s.batch * p.log_sum_batch + head_of(row) * p.log_sum_head +
               (s.q_first + query_of(row)) * p.log_sum_row;
-    if (p.n_sequence == 0)
+    if (p.kv_packed == 0)
         log_sums[at] = one_nan(x);
     else
-        ragged_log_sums[at] = one_nan(x);
+        packed_log_sums[at] = one_nan(x);
 }
 
 // Vec4 d of a row of q; 0 past head_dim.
@@ -106,6 +111,13 @@ uvec2 row_range(uint row, sequence s)
     return min(mask_range(s.index, s.position + int(query_of(row))), uvec2(s.n_kv));
 }
 
+// First element of the mask's row of a row: of its batch element, or of all packed rows.
+uint mask_row(uint row, uint head, sequence s)
+{
+    uint batch = p.n_sequence == 0 ? s.index : 0;
+    return mask_row_index(batch, head, p.query_first + s.q_first + query_of(row));
+}
+
 // Applies softcap, ALiBi and, where `test`, the mask tensor to a score; false where the mask hides
 // the key.
 bool bias_score(inout float x, uint row, uint key, bool test, sequence s)
@@ -117,8 +129,7 @@ bool bias_score(inout float x, uint row, uint key, bool test, sequence s)
     if (mask_has(MASK_ALIBI))
         x -= slopes[p.alibi_offset + head] *
              abs(float(s.position + int(query_of(row)) - int(key)));
-    if (test && !mask_tensor(mask_row_index(s.index, head, p.query_first + query_of(row)), key,
-                             bias))
+    if (test && !mask_tensor(mask_row(row, head, s), key, bias))
         return false;
     x += bias;
     return true;

@@ -20,13 +20,19 @@ int mask_query_offset(uint batch)
     return clamp(int(query_offset_words[index]), -(1 << 30), 1 << 30);
 }
 
+// Number of keys by kv_length; the lengths may lie beside the query offsets.
+uint mask_length(uint index)
+{
+    return mask_has(MASK_LENGTH_BESIDE) ? query_offset_words[index] : length_words[index];
+}
+
 // First and end key of a row at `position`, by length, causal mask and window; first <= end.
 uvec2 mask_range(uint batch, int position)
 {
     int first = 0, end = int(p.mask.n_kv);
     if (mask_has(MASK_LENGTH)) {
         uint index = p.mask.length_offset + (mask_has(MASK_LENGTH_PER_BATCH) ? batch : 0u);
-        end = clamp(int(length_words[index]), 0, end);
+        end = clamp(int(mask_length(index)), 0, end);
     }
     if (mask_has(MASK_TENSOR))
         end = min(end, int(p.mask.mask_n_kv));

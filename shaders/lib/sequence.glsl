@@ -1,6 +1,6 @@
 // Rows and keys of a workgroup: those of a batch element of dense tensors, of a sequence of a
-// ragged batch, or of a sequence of a paged cache. The includer has attention_params as `p`, and
-// the buffers q_start, kv_start and table. WORK_HEAD is the workgroup's key head, by default y of
+// ragged batch, whose keys are packed too or lie in a cache, or of a sequence of a paged cache. The
+// includer has attention_params as `p`, and the buffers q_start, kv_start and table. WORK_HEAD is the workgroup's key head, by default y of
 // the grid.
 #ifndef WORK_HEAD
 #define WORK_HEAD gl_WorkGroupID.y
@@ -14,7 +14,7 @@
 
 struct sequence {
     uint index;   // batch element or sequence, for lengths, offsets, masks and dropout
-    uint batch;   // batch element for the strides: index, or 0 in a ragged batch
+    uint batch;   // batch element for the strides: index, or 0 where q and keys are packed
     uint q_first, n_q, kv_first, n_kv; // rows along the row axes
     int position; // of query 0
 };
@@ -33,14 +33,16 @@ sequence find_sequence(uint rows, out uint tile)
     } else {
         tile = p.tile_first + tile * p.tile_step;
         s.index = sequence_of_tile(tile, rows);
-        s.batch = 0;
+        s.batch = p.kv_packed != 0 ? 0 : s.index; // the strides of packed q and output are 0
         s.q_first = q_begin(s.index);
         uint first = first_tile(s.index, rows);
         s.n_q = tile < first ? 0 : max(q_begin(s.index + 1), s.q_first) - s.q_first;
         tile -= first;
-        s.kv_first = min(kv_start[p.kv_start_offset + s.index], p.mask.n_kv);
-        s.n_kv = clamp(kv_start[p.kv_start_offset + s.index + 1], s.kv_first, p.mask.n_kv) -
-                 s.kv_first;
+        if (p.kv_packed != 0) {
+            s.kv_first = min(kv_start[p.kv_start_offset + s.index], p.mask.n_kv);
+            s.n_kv = clamp(kv_start[p.kv_start_offset + s.index + 1], s.kv_first, p.mask.n_kv) -
+                     s.kv_first;
+        }
     }
     s.position = mask_query_offset(s.index) + int(p.query_first);
     return s;

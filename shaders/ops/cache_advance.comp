@@ -1,5 +1,5 @@
-// Adds n_append, or n_row, to the length of each sequence with room, and with pages, for the rows
-// appended next.
+// Adds n_append, or the new rows, to the length of each sequence with room, and with pages, for the
+// rows appended next: n_row for each, or in a ragged batch those that q_start gives it.
 // Once a run had no room, later runs append nothing until the host changes the sequence, so that the
 // first such ticket of a plan is enough. See cache_params.
 #version 450
@@ -12,6 +12,7 @@ layout(binding = 1) readonly buffer Table { uint table[]; };
 layout(binding = 2) readonly buffer Running { uint running[]; };
 layout(binding = 3) buffer Full { uint full[]; };
 layout(binding = 4) readonly buffer Append { int n_append[]; };
+layout(binding = 5) readonly buffer QStart { uint q_start[]; };
 layout(push_constant) uniform Push { cache_params p; };
 
 void main()
@@ -22,9 +23,13 @@ void main()
     uint at = p.state_offset + b;
     uint old = min(state[at], p.capacity);
     uint n = p.n_row;
+    if (p.n_sequence != 0) {
+        uint first = min(q_start[p.q_start_offset + b], p.n_row);
+        n = clamp(q_start[p.q_start_offset + b + 1], first, p.n_row) - first;
+    }
     if (p.row_first != APPEND_ALL)
         n = clamp(n_append[p.from_offset + (p.row_first == APPEND_EACH ? b * p.from_row : 0)], 0,
-                  int(p.n_row));
+                  int(n));
     bool fits = n <= p.capacity - old && state[at + 2 * p.batch] == 0;
     if (fits && n != 0 && p.page_size != 0)
         for (uint i = old / p.page_size; i <= (old + n - 1) / p.page_size; i++)

@@ -12,8 +12,10 @@ layout(binding = 0) readonly buffer From { uint from_words[]; };
 layout(binding = 1) buffer To { uint to_words[]; };
 layout(binding = 2) readonly buffer State { uint state[]; };
 layout(binding = 3) readonly buffer Table { uint table[]; };
+layout(binding = 4) readonly buffer QStart { uint q_start[]; };
 layout(push_constant) uniform Push { cache_params p; };
 
+#include "lib/packed.glsl"
 #include "lib/place.glsl"
 
 void main()
@@ -28,10 +30,12 @@ void main()
         return;
     uvec2 from_at = place(batch, place_row), to_at = uvec2(batch, row);
 #else
+    uvec2 from_at = uvec2(batch, row);
+    if (p.n_sequence != 0 && !find_packed(place_row, batch, place_row))
+        return;
     uint first = state[p.state_offset + p.batch + batch]; // position before this run
     if (place_row >= state[p.state_offset + batch] - first)
         return; // not kept, or no room, see cache_advance
-    uvec2 from_at = uvec2(batch, row);
     uvec2 to_at = place(batch, min(first + place_row, p.capacity - 1));
 #endif
     uint from = p.from_offset + from_at.x * p.from_batch + head * p.from_head +

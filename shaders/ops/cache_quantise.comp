@@ -15,8 +15,10 @@ layout(binding = 0) readonly buffer From { uint from_words[]; };
 layout(binding = 1) buffer To { uint to_words[]; };
 layout(binding = 2) readonly buffer State { uint state[]; };
 layout(binding = 3) readonly buffer Table { uint table[]; };
+layout(binding = 4) readonly buffer QStart { uint q_start[]; };
 layout(push_constant) uniform Push { cache_params p; };
 
+#include "lib/packed.glsl"
 #include "lib/place.glsl"
 
 const uint BITS = TO_TYPE == TYPE_Q4_0 ? 4 : 8;
@@ -57,11 +59,13 @@ void main()
     if (e >= p.n_row * n_block)
         return;
     uint row = e / n_block, block = e % n_block, place_row = p.row_first + row;
+    uint from = p.from_offset + batch * p.from_batch + head * p.from_head + row * p.from_row;
+    if (p.n_sequence != 0 && !find_packed(place_row, batch, place_row))
+        return;
     uint first = state[p.state_offset + p.batch + batch]; // position before this run
     if (place_row >= state[p.state_offset + batch] - first)
         return; // not kept, or no room, see cache_advance
     uvec2 at = place(batch, min(first + place_row, p.capacity - 1));
-    uint from = p.from_offset + batch * p.from_batch + head * p.from_head + row * p.from_row;
     uint to = p.to_offset + at.x * p.to_batch + head * p.to_head + at.y * p.to_row +
               block * CACHE_BLOCK; // in values
     uint col = block * CACHE_BLOCK;

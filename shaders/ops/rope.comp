@@ -15,7 +15,9 @@ layout(binding = 2) readonly buffer Norm { float norm_weights[]; };
 layout(binding = 3) readonly buffer QueryOffset { int query_offsets[]; };
 // [dim / 2] turns a position in units of 2^-64, then the attention factor.
 layout(binding = 4) readonly buffer Frequencies { uvec2 frequencies[]; };
+layout(binding = 5) readonly buffer QStart { uint q_start[]; };
 layout(push_constant) uniform Push { rope_params p; };
+#include "lib/packed.glsl"
 
 uint from_base, to_base;
 float inverse_rms;
@@ -51,13 +53,16 @@ void main()
     uint batch = gl_WorkGroupID.y, head = e / p.n_row, row = e % p.n_row;
     from_base = p.from_offset + batch * p.from_batch + head * p.from_head + row * p.from_row;
     to_base = p.to_offset + batch * p.to_batch + head * p.to_head + row * p.to_row;
+    uint sequence = batch, place_row = row;
+    if (p.n_sequence != 0 && !find_packed(p.row_first + row, sequence, place_row))
+        return;
     int position = p.first_position;
     if ((p.flags & ROPE_OFFSET) != 0u) {
         bool per_batch = (p.flags & ROPE_OFFSET_PER_BATCH) != 0u;
-        position += clamp(query_offsets[p.position_offset + (per_batch ? batch : 0u)], -(1 << 30),
+        position += clamp(query_offsets[p.position_offset + (per_batch ? sequence : 0u)], -(1 << 30),
                           1 << 30);
     }
-    position += int(row);
+    position += int(place_row);
 
     if ((p.flags & ROPE_NORM) != 0u) {
         float sum = 0.0;

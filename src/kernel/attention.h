@@ -12,8 +12,8 @@ struct attention_problem {
     enum vka_dtype v_type, o_type;
     uint32_t variant; /* see matmul_problem */
     bool address;     /* rows of q, k and v are whole vec4 */
-    bool ragged;      /* n_kv counts all sequences together */
-    bool mask;        /* a mask tensor is given */
+    bool ragged;      /* n_kv counts the packed keys of all sequences together */
+    bool mask;        /* a mask tensor is given, of dense rows */
 };
 
 struct attention_choice {

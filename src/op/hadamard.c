@@ -12,6 +12,7 @@
 struct hadamard {
     const char *name;
     uint32_t block;
+    const struct vka_tensor *q_start; /* NULL: not packed */
     struct vka_tensor from, to;
 };
 
@@ -45,6 +46,8 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .to2 = (uint32_t)t[2],
         .to3 = (uint32_t)t[3],
         .panel = h->block,
+        .n_sequence = h->q_start ? h->q_start->shape.size[0] - 1 : 0,
+        .row_first = part->first[2],
     };
     memcpy(&p.to_panel, &factor, sizeof factor);
     pass->name = h->name;
@@ -54,6 +57,8 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[COPY_TO_TYPE] = to.dtype;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &to, true, &p.to_offset);
+    plan_bind(plan, pass, 2, h->q_start ? h->q_start : &from, false,
+              h->q_start ? &p.q_start_offset : NULL);
     pass_set_push(pass, &p, sizeof p);
     pass->groups[0] = elements > UINT32_MAX - HADAMARD_LANES
                           ? UINT32_MAX
@@ -66,9 +71,10 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 }
 
 enum vka_status plan_hadamard(struct vka_plan *plan, const char *name, uint32_t block,
-                              const struct vka_tensor *from, const struct vka_tensor *to)
+                              const struct vka_tensor *q_start, const struct vka_tensor *from,
+                              const struct vka_tensor *to)
 {
-    const struct hadamard job = {name, block, *from, *to};
+    const struct hadamard job = {name, block, q_start, *from, *to};
     const struct cut cut = {
         .job = &job,
         .unit = {1, 1, 1, CUT_NEVER},

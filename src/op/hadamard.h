@@ -5,8 +5,10 @@
 #include "plan/plan.h"
 
 /* Writes from[batch][n_head][n_row][dim], rotated in blocks of `block` features, a power of two that
- * divides dim, to a tensor of the same size. */
+ * divides dim, to a tensor of the same size; of block 1 it copies. q_start: I32 [n + 1], the rows of
+ * batch 1 are packed sequences, and those outside all of them are not written; NULL: not packed. */
 enum vka_status plan_hadamard(struct vka_plan *plan, const char *name, uint32_t block,
-                              const struct vka_tensor *from, const struct vka_tensor *to);
+                              const struct vka_tensor *q_start, const struct vka_tensor *from,
+                              const struct vka_tensor *to);
 
 #endif

@@ -132,15 +132,16 @@ static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
 static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_layer_op *op)
 {
-    enum { IN = 4 + OPTION_INPUTS + 2 * PROJECTION_COUNT };
+    enum { IN = 5 + OPTION_INPUTS + 2 * PROJECTION_COUNT };
     const struct vka_attention_options *o = &op->attention;
     const struct layer_inputs in = layer_inputs_of(op);
-    const struct vka_tensor *all[IN + 2] = {in.x[QUERY], in.x[KEY], in.x[VALUE], op->n_append};
-    attention_option_inputs(o, all + 4);
+    const struct vka_tensor *all[IN + 2] = {in.x[QUERY], in.x[KEY], in.x[VALUE], op->n_append,
+                                            op->q_start};
+    attention_option_inputs(o, all + 5);
     for (int i = 0; i < PROJECTION_COUNT; i++) {
         const struct vka_tensor *weight = &op->layer->weights[i], *bias = &op->layer->biases[i];
-        all[4 + OPTION_INPUTS + 2 * i] = weight->storage ? weight : NULL;
-        all[5 + OPTION_INPUTS + 2 * i] = bias->storage ? bias : NULL;
+        all[5 + OPTION_INPUTS + 2 * i] = weight->storage ? weight : NULL;
+        all[6 + OPTION_INPUTS + 2 * i] = bias->storage ? bias : NULL;
     }
     ENSURE(check_no_overlap(plan->device, caller, "output", op->output, all, IN));
     all[IN] = op->output;
@@ -169,8 +170,11 @@ enum vka_status layer_op_check(struct vka_plan *plan, const char *caller,
     TRY(check_sizes(plan, caller, op, a));
     CHECK_ARG(op->cache || (!op->n_append && !op->cache_layer),
               "%s: n_append or cache_layer is given without cache", caller);
+    CHECK_ARG(op->cache || !op->q_start, "%s: q_start is given without cache", caller);
+    if (op->q_start)
+        TRY(attention_check_ragged(plan, caller, op->q_start, op->cache, a->n_kv, a));
     if (op->cache) {
-        *use = (struct cache_use){op->cache, op->cache_layer, a->n_kv, op->n_append};
+        *use = (struct cache_use){op->cache, op->cache_layer, a->n_kv, op->n_append, op->q_start};
         TRY(attention_check_cache(plan, caller, use, a));
     }
     TRY(attention_check_options(plan, caller, a));

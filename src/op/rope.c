@@ -11,6 +11,7 @@
 
 #define TWO_PI 6.283185307179586476925286766559
 #define ROWS 64u               /* rows of a workgroup */
+#define SEARCH 33              /* loop iterations that find the sequence of a packed row */
 #define MOST_OFFSET (1u << 30) /* the kernel clamps to it */
 
 /* Turns of a position in units of 2^-64: the kernels multiply integers, so that angles are exact at
@@ -39,11 +40,12 @@ fail:
     return status;
 }
 
-/* Rows [batch][n_head][n_row][head_dim] to be normalised and rotated; row 0 at position `first`. */
+/* Rows [batch][n_head][n_row][head_dim] to be normalised and rotated; row 0 at position `first`, or
+ * packed by q_start. */
 struct rotation {
     const char *name;
     const struct vka_rope *rope;
-    const struct vka_tensor *norm, *offsets, *frequencies;
+    const struct vka_tensor *norm, *offsets, *q_start, *frequencies;
     float epsilon;
     struct vka_tensor from, to;
     uint32_t first;
@@ -52,7 +54,7 @@ struct rotation {
 static struct work work_of(const uint32_t size[4])
 {
     double rows = (double)size[0] * size[1] * size[2], row = WORK_SCORE * size[3];
-    return (struct work){rows * row, ROWS * row, 3.0 * size[3]};
+    return (struct work){rows * row, ROWS * row, 3.0 * size[3] + SEARCH};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
@@ -64,7 +66,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     struct vka_tensor from = tensor_box(&t->from, part), to = tensor_box(&t->to, part);
     bool each = t->offsets && t->offsets->shape.size[0] > 1;
     struct vka_tensor offsets = t->offsets ? *t->offsets : *t->frequencies;
-    if (each)
+    if (each && !t->q_start)
         offsets = tensor_part(&offsets, 0, part->first[0], size[0]);
     struct rope_params p = {
         .batch = size[0],
@@ -79,11 +81,13 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .to_head = (uint32_t)to_stride[1],
         .to_row = (uint32_t)to_stride[2],
         .to_col = 1,
-        .first_position = (int32_t)(t->first + part->first[2]),
+        .first_position = t->q_start ? 0 : (int32_t)(t->first + part->first[2]),
         .flags = (t->norm ? ROPE_NORM : 0) | (t->rope->interleaved ? ROPE_INTERLEAVED : 0) |
                  (t->offsets ? ROPE_OFFSET : 0) | (each ? ROPE_OFFSET_PER_BATCH : 0),
         .epsilon = t->epsilon != 0 ? t->epsilon : 1e-6f,
         .dim = t->rope->dim,
+        .n_sequence = t->q_start ? t->q_start->shape.size[0] - 1 : 0,
+        .row_first = part->first[2],
     };
     pass->name = t->name;
     pass->reason = "one invocation a row";
@@ -95,6 +99,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     plan_bind(plan, pass, 2, t->norm ? t->norm : t->frequencies, false, &p.norm_offset);
     plan_bind(plan, pass, 3, &offsets, false, &p.position_offset);
     plan_bind(plan, pass, 4, t->frequencies, false, NULL);
+    plan_bind(plan, pass, 5, t->q_start ? t->q_start : t->frequencies, false, &p.q_start_offset);
     pass_set_push(pass, &p, sizeof p);
     pass->groups[0] = saturate(((uint64_t)size[1] * size[2] + ROWS - 1) / ROWS);
     pass->groups[1] = size[0];
@@ -124,13 +129,13 @@ static enum vka_status check(struct vka_plan *plan, const char *name, const stru
 
 enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
                           const struct vka_tensor *norm, float epsilon,
-                          const struct vka_tensor *offsets, uint32_t first,
-                          struct vka_tensor *tensor)
+                          const struct vka_tensor *offsets, const struct vka_tensor *q_start,
+                          uint32_t first, struct vka_tensor *tensor)
 {
     struct vka_tensor frequencies;
     const uint32_t *size = tensor->shape.size;
-    struct rotation rotation = {
-        name, rope, norm, offsets, &frequencies, epsilon, *tensor, {0}, offsets ? 0 : first};
+    struct rotation rotation = {name,         rope,    norm,    offsets, q_start,
+                                &frequencies, epsilon, *tensor, {0},     offsets ? 0 : first};
     struct vka_tensor row = *tensor, packed = {0};
     for (int i = 0; i < 3; i++)
         row.shape.size[i] = 1;

@@ -175,7 +175,8 @@ double ref_dropout_factor(const struct ref_attention *a, size_t b, size_t h, siz
 {
     if (a->dropout <= 0)
         return 1;
-    const uint32_t counter[4] = {(uint32_t)j, (uint32_t)i, (uint32_t)h, (uint32_t)b};
+    const uint32_t counter[4] = {(uint32_t)j, (uint32_t)i, (uint32_t)h,
+                                 (uint32_t)(a->dropout_batch + b)};
     const uint32_t key[2] = {(uint32_t)a->dropout_seed, (uint32_t)(a->dropout_seed >> 32)};
     uint32_t word[4];
     ref_philox(counter, key, word);

@@ -32,6 +32,7 @@ struct ref_attention {
     const double *alibi;           /* [n_head]; NULL: none */
     double dropout;
     uint64_t dropout_seed;
+    size_t dropout_batch; /* added to the batch element of the draw */
     /* Results, each may be NULL. */
     double *context;                  /* [batch][n_head][n_q][value_dim] */
     double *scores[VKA_SCORES_COUNT]; /* [batch][n_head][n_q][n_kv] by kind; [NONE] unused */
@@ -44,6 +45,28 @@ struct ref_attention {
  * visible key whose score is NaN or +inf, or whose float mask is +inf, makes the context and the
  * visible weights of its row NaN. A key whose float mask is NaN is hidden. */
 enum vka_status ref_attention(const struct ref_attention *a);
+
+/* A step of sequences whose new rows are packed, with a cache. */
+struct ref_step {
+    /* Options and sizes: batch is that of the cache; n_q the packed rows, of q, k and v; n_kv its
+     * capacity; q [n_head][n_q][head_dim] and k, v alike; a mask broadcasts to
+     * [1][n_head][n_q][n_kv]; context and log_sum_exp, [n_head][n_q][...], are written in rows of
+     * sequences. Neither past, lengths, offsets nor other results. Sequence s is batch element s of
+     * dropout. */
+    struct ref_attention a;
+    const int64_t *start;    /* [batch + 1], not decreasing, clamped to 0 .. n_q */
+    const int64_t *n_append; /* [batch]; NULL: all */
+    const bool *refused;     /* [batch]: for another reason than its capacity it appends nothing */
+    int64_t *length;         /* [batch], which grows */
+    double *keys, *values;   /* [batch][n_kv_head][n_kv][...], as the scores read them */
+    /* Turns a row, normalised and rotated, into what the scores read: of `which` 0 a query, 1 a key,
+     * 2 a value. NULL: it is. */
+    void (*keep)(const void *user, int which, double *row, size_t dim);
+    const void *user;
+};
+
+/* Sets full[batch] where the new rows exceed the capacity, or a sequence is refused. */
+enum vka_status ref_step(const struct ref_step *s, bool *full);
 
 /* The position of query 0 of a batch element. */
 int64_t ref_first_position(const struct ref_attention *a, size_t b);

@@ -131,7 +131,7 @@ static enum vka_status solve_hadamard(struct solution *s)
     ENSURE(known_tensor(s, VKA_F32, 4, size, 1, &from));
     ENSURE(known_tensor(s, VKA_F32, 4, size, 0, &to));
     ENSURE(plan_begin(s->plan, __func__, &mark));
-    ENSURE(plan_end(s->plan, mark, plan_hadamard(s->plan, "spread", BLOCK, from, to)));
+    ENSURE(plan_end(s->plan, mark, plan_hadamard(s->plan, "spread", BLOCK, NULL, from, to)));
     ENSURE(known_want(s, to));
     for (uint32_t i = 0; i < 6 * SIDE * DIM; i++)
         for (uint32_t j = 0; j < BLOCK; j++)

@@ -214,7 +214,7 @@ static void attention_cache(void **state)
     ATTENTION("cache", op = good_past(w), op.cache = w->cache);
     ATTENTION("cache", op.cache = w->cache, op.present_key = T(VKA_F32, 2, 2, 5, 8),
               op.present_value = T(VKA_F32, 2, 2, 5, 6));
-    ATTENTION("cache", op = good_ragged(w), op.cache = w->cache);
+    ATTENTION("with a cache q_start is also of k", op = good_ragged(w), op.cache = w->cache);
     struct vka_cache_info quantised = info;
     quantised.key_dtype = VKA_Q8_0;
     assert_int_equal(vka_cache_create(w->device, &quantised, &other), VKA_OK);
@@ -239,6 +239,41 @@ static void attention_cache(void **state)
     ATTENTION("scores", op.cache = w->cache, op.options.scores_kind = VKA_SCORES_RAW,
               op.options.scores = T(VKA_F32, 2, 4, 3, 5)); /* n_kv is 16 */
     ATTENTION("mask", op.cache = w->cache, op.options.mask = T(VKA_BOOL, 3, 17));
+}
+
+/* Packed rows with the world's cache: 5 of two sequences. */
+static struct vka_attention_op good_packed(struct world *w)
+{
+    return *VKA_INFO(vka_attention_op, .q = T(VKA_F32, 1, 4, 5, 8), .k = T(VKA_F32, 1, 2, 5, 8),
+                     .v = T(VKA_F32, 1, 2, 5, 6), .output = T(VKA_F32, 1, 4, 5, 6),
+                     .q_start = T(VKA_I32, 3), .cache = w->cache);
+}
+
+#define PACKED(word, ...) ATTENTION_FROM(good_packed, VKA_INVALID, word, __VA_ARGS__)
+
+static void attention_packed(void **state)
+{
+    struct world *w = *state;
+    PACKED("cache has batch 2", op.q_start = T(VKA_I32, 4));
+    PACKED("cache has batch 2", op.q_start = NULL); /* the batch of q is 1 */
+    PACKED("q_start", op.q_start = FOREIGN(VKA_I32, 3));
+    PACKED("q_start", op.q_start = T(VKA_F32, 3));
+    PACKED("kv_start is given", op.kv_start = T(VKA_I32, 3));
+    PACKED("one for each of the 4 rows", op.q = T(VKA_F32, 1, 4, 4, 8),
+           op.output = T(VKA_F32, 1, 4, 4, 6));
+    PACKED("q has batch 2", op.q = T(VKA_F32, 2, 4, 5, 8), op.k = T(VKA_F32, 2, 2, 5, 8),
+           op.v = T(VKA_F32, 2, 2, 5, 6), op.output = T(VKA_F32, 2, 4, 5, 6));
+    PACKED("scores", op.options.scores_kind = VKA_SCORES_RAW,
+           op.options.scores = T(VKA_F32, 1, 4, 5, 16));
+    PACKED("past", op.past_key = T(VKA_F32, 1, 2, 7, 8), op.past_value = T(VKA_F32, 1, 2, 7, 6));
+    PACKED("n_append", op.n_append = T(VKA_I32, 3));
+    PACKED("n_append", op.n_append = T(VKA_F32, 2));
+    PACKED("kv_length", op.options.kv_length = T(VKA_I32, 2));
+    PACKED("query_offset", op.options.query_offset = T(VKA_I32, 2));
+    PACKED("mask", op.options.mask = T(VKA_BOOL, 5, 17)); /* the capacity is 16 */
+    PACKED("mask", op.options.mask = T(VKA_BOOL, 2, 1, 5, 16));
+    PACKED("cache_layer is 1", op.cache_layer = 1);
+    ATTENTION_FROM(good_packed, VKA_UNSUPPORTED, "exact_softmax", op.options.exact_softmax = true);
 }
 
 #define BLOCK(word, ...)                                                \
@@ -296,8 +331,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_tensors),  cmocka_unit_test(attention_shapes),
         cmocka_unit_test(attention_overlaps), cmocka_unit_test(attention_ragged),
-        cmocka_unit_test(attention_blocks),   cmocka_unit_test(attention_cache),
-        cmocka_unit_test(world_is_well),
+        cmocka_unit_test(attention_packed),   cmocka_unit_test(attention_blocks),
+        cmocka_unit_test(attention_cache),    cmocka_unit_test(world_is_well),
     };
     if (!have_device("errors of attention"))
         return 77;

@@ -1,5 +1,6 @@
 /* Decoding through a cache, dense and paged, and ragged batches: against plain causal attention
  * over the same numbers, which the other tests hold against the oracle. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -401,6 +402,48 @@ static void test_ragged(void **state)
     free(v_host);
 }
 
+/* An output whose features are apart is made in scratch first; rows of no sequence keep what they
+ * had, and so do the elements between. */
+static void test_ragged_spares(void **state)
+{
+    (void)state;
+    enum { Q = 9, KV = 12, COUNT = HEADS * Q * VALUE };
+    static const int32_t q_start[3] = {2, 5, 7}, kv_start[3] = {0, 5, KV};
+    static float got[2 * COUNT];
+    const uint64_t stride[4] = {2 * COUNT, 2 * Q * VALUE, 2 * VALUE, 2};
+    struct vka_tensor *q = tensor4(VKA_F32, 1, HEADS, Q, DIM), *qs = NULL, *ks = NULL, *o = NULL;
+    struct vka_tensor *k = tensor4(VKA_F32, 1, KV_HEADS, KV, DIM);
+    struct vka_tensor *v = tensor4(VKA_F32, 1, KV_HEADS, KV, VALUE);
+    struct vka_tensor *base = tensor4(VKA_F32, 1, 1, 1, 2 * COUNT);
+    float *values = noise(2 * COUNT + HEADS * KV * (DIM + VALUE), 7);
+    check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){3}, &qs));
+    check(vka_tensor_create(device, VKA_I32, 1, (const uint32_t[]){3}, &ks));
+    check(vka_tensor_strided(base, 0, 4, (const uint32_t[]){1, HEADS, Q, VALUE}, stride, &o));
+    struct vka_plan *plan = begin(VKA_PATH_FUSED);
+    check(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v,
+                                                .output = o, .q_start = qs, .kv_start = ks)));
+    check(vka_plan_finish(plan));
+    check(vka_tensor_write(q, values, vka_tensor_size(q)));
+    check(vka_tensor_write(k, values, vka_tensor_size(k)));
+    check(vka_tensor_write(v, values, vka_tensor_size(v)));
+    check(vka_tensor_write(qs, q_start, sizeof q_start));
+    check(vka_tensor_write(ks, kv_start, sizeof kv_start));
+    check(vka_tensor_write(base, values, sizeof got));
+    run_plan(plan);
+    check(vka_tensor_read(base, got, sizeof got));
+    for (int i = 0; i < 2 * COUNT; i++) {
+        int row = i / 2 / VALUE % Q;
+        bool written = i % 2 == 0 && row >= q_start[0] && row < q_start[2];
+        assert_true(isfinite(got[i]));
+        assert_int_equal(memcmp(&got[i], &values[i], sizeof *got) != 0, written);
+    }
+    vka_plan_destroy(&plan);
+    struct vka_tensor *all[] = {q, k, v, o, base, qs, ks};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        vka_tensor_destroy(&all[i]);
+    free(values);
+}
+
 int main(void)
 {
     const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
@@ -409,9 +452,10 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),     cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_fork),       cmocka_unit_test(test_page_table),
-        cmocka_unit_test(test_small_pool), cmocka_unit_test(test_ragged),
+        cmocka_unit_test(test_decode),        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_fork),          cmocka_unit_test(test_page_table),
+        cmocka_unit_test(test_small_pool),    cmocka_unit_test(test_ragged),
+        cmocka_unit_test(test_ragged_spares),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     vka_device_destroy(&device);

@@ -1,16 +1,18 @@
 /* Random attention problems over the whole contract against the oracle.
  *
  *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
- *                 [--shared] [--validate] [--backward] [--quantised] [--gpu]
+ *                 [--shared] [--validate] [--backward | --quantised | --ragged] [--gpu]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
  * --seed the clock gives one. --shared draws few types and sizes of head, for drivers that take
- * seconds to compile a kernel. --backward draws gradients of attention. --quantised draws layers with
- * quantised weights and caches, which dense, paged, in chunks, forked and alone give the same bits.
- * --gpu: with the kernels that the rules choose on GPUs. --forever stops at the first failure or
- * signal. */
+ * seconds to compile a kernel. --backward draws gradients of attention, --ragged steps of packed
+ * sequences with a cache. --quantised draws layers with quantised weights and caches, which dense,
+ * paged, in chunks, forked and alone give the same bits; --gpu with the kernels that the rules choose
+ * on GPUs. --forever stops at the first failure or signal. */
 #include "gpu/device.h"
+#include "gpu/kernels.h"
 #include "problem_quantised.h"
+#include "ragged_problem.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -23,16 +25,17 @@
 
 struct settings {
     uint64_t seed, count;
-    bool forever, shared, validate, backward, quantised, gpu;
+    bool forever, shared, validate, backward, quantised, ragged, gpu;
     const char *device;
     enum vka_path path;
 };
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
-                    "                   [--path auto|unfused|fused] [--shared]\n"
-                    "                   [--validate] [--backward] [--quantised] [--gpu]\n");
+    fprintf(stderr,
+            "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
+            "                   [--path auto|unfused|fused] [--shared]\n"
+            "                   [--validate] [--backward | --quantised | --ragged] [--gpu]\n");
     return 2;
 }
 
@@ -59,17 +62,12 @@ static bool parse_path(const char *text, enum vka_path *path)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"count", required_argument, NULL, 'c'},
-        {"forever", no_argument, NULL, 'f'},
-        {"validate", no_argument, NULL, 'v'},
-        {"shared", no_argument, NULL, 'h'},
-        {"device", required_argument, NULL, 'd'},
-        {"path", required_argument, NULL, 'p'},
-        {"backward", no_argument, NULL, 'b'},
-        {"quantised", no_argument, NULL, 'q'},
-        {"gpu", no_argument, NULL, 'g'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'}, {"count", required_argument, NULL, 'c'},
+        {"forever", no_argument, NULL, 'f'},    {"validate", no_argument, NULL, 'v'},
+        {"shared", no_argument, NULL, 'h'},     {"device", required_argument, NULL, 'd'},
+        {"path", required_argument, NULL, 'p'}, {"backward", no_argument, NULL, 'b'},
+        {"quantised", no_argument, NULL, 'q'},  {"gpu", no_argument, NULL, 'g'},
+        {"ragged", no_argument, NULL, 'r'},     {NULL, 0, NULL, 0},
     };
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -94,6 +92,8 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->quantised = true;
         else if (c == 'g')
             s->gpu = true;
+        else if (c == 'r')
+            s->ragged = true;
         else if (c == 'v')
             s->validate = true;
         else
@@ -106,7 +106,7 @@ static bool parse(int argc, char **argv, struct settings *s)
 static void count_errors(void *user, enum vka_log_level level, const char *message)
 {
     size_t *errors = user;
-    if (level != VKA_LOG_ERROR)
+    if (level != VKA_LOG_ERROR || strncmp(message, "the cache is full", 17) == 0)
         return;
     (*errors)++;
     fprintf(stderr, "%s\n", message);
@@ -126,11 +126,18 @@ static void print_worst(const struct worst *worst, const struct settings *s)
 
 /* One problem; text describes it. */
 static bool run_one(struct vka_device *device, const struct settings *s, uint64_t seed,
-                    struct worst *worst, struct problem_result *result, char text[PROBLEM_TEXT])
+                    struct worst *worst, struct problem_result *result, char text[RAGGED_TEXT])
 {
     struct problem problem;
+    struct ragged_problem ragged;
     if (s->quantised)
         return problem_quantised_check(device, seed, worst, result, text);
+    if (s->ragged) {
+        ragged_draw(&ragged, seed, s->shared);
+        ragged_fit(device, &ragged);
+        ragged_text(&ragged, text);
+        return ragged_check(device, &ragged, worst, &result->kernels, result->why);
+    }
     if (s->backward)
         problem_backward_draw(&problem, seed);
     else
@@ -145,26 +152,30 @@ static bool run_one(struct vka_device *device, const struct settings *s, uint64_
 static uint64_t run(struct vka_device *device, const struct settings *s, const size_t *errors)
 {
     struct worst worst = {0};
-    uint64_t failures = 0, i = 0;
+    const uint64_t every = s->ragged ? 50 : 1000;
+    uint64_t failures = 0, i = 0, kernels = 0;
     for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
         struct problem_result result = {0};
-        char text[PROBLEM_TEXT];
+        char text[RAGGED_TEXT];
         size_t before = *errors;
         bool ok = run_one(device, s, s->seed + i, &worst, &result, text);
-        if (ok && !s->quantised && *errors > before) {
+        if (ok && *errors > before) {
             ok = false;
             snprintf(result.why, sizeof result.why, "errors in the log");
         }
-        if (!ok) {
-            failures++;
+        kernels |= result.kernels;
+        failures += !ok;
+        if (!ok)
             printf("FAIL %s: %s\n", result.why, text);
-        }
-        if (!ok || (i + 1) % 1000 == 0)
-            fflush(stdout);
-        if ((i + 1) % 1000 == 0)
+        if ((i + 1) % every == 0)
             printf("%llu problems\n", (unsigned long long)i + 1);
+        if (!ok || (i + 1) % every == 0)
+            fflush(stdout);
     }
     print_worst(&worst, s);
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (kernels >> k & 1)
+            printf("ran %s\n", kernel_table[k].name);
     printf("%llu problems, %llu failed\n", (unsigned long long)i, (unsigned long long)failures);
     return failures;
 }
@@ -176,13 +187,13 @@ int main(int argc, char **argv)
     size_t errors = 0;
     if (!parse(argc, argv, &s))
         return usage();
-    /* Filling a cache, which --quantised does, ends with a refusal. */
+    /* A full cache, which --quantised and --ragged draw, refuses rows. */
     printf("seed %llu\n", (unsigned long long)s.seed);
     fflush(stdout);
-    enum vka_status status =
-        vka_device_create(VKA_INFO(vka_device_info, .device = s.device, .validation = s.validate,
-                                   .log = s.quantised ? NULL : count_errors, .log_user = &errors),
-                          &device);
+    enum vka_status status = vka_device_create(
+        VKA_INFO(vka_device_info, .device = s.device, .validation = s.validate,
+                 .log = s.quantised || s.ragged ? NULL : count_errors, .log_user = &errors),
+        &device);
     if (status != VKA_OK) {
         fprintf(stderr, "test_random: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
                 vka_status_name(status));

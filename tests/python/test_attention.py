@@ -210,3 +210,37 @@ def test_ragged(device, rng):
         n = part[0].shape[2]
         want, _ = oracle.attention(*part, visible=oracle.causal(n, n))
         assert oracle.nmse(y.read()[:, :, rows], want) < 1e-10
+
+
+@pytest.mark.parametrize("page_size", [0, 16])
+def test_ragged_cache(device, rng, page_size):
+    """A prompt and tokens in one step, against each sequence over all that it has had."""
+    cache = vkattn.Cache(
+        device, batch=2, n_kv_head=2, head_dim=8, value_dim=6, capacity=20, page_size=page_size
+    )
+    q, k, v = (device.empty((1, h, 8, d)) for h, d in ((4, 8), (2, 8), (2, 6)))
+    y, start = device.empty((1, 4, 8, 6)), device.empty((3,), "i32")
+    plan = vkattn.Plan(device)
+    plan.attention(q, k, v, y, cache=cache, ragged=start, causal=True)
+    plan.finish()
+    had = [[np.zeros((1, h, 0, d)) for h, d in ((4, 8), (2, 8), (2, 6))] for _ in range(2)]
+    for lengths in ((5, 0), (1, 7), (1, 1), (0, 3)):
+        start.write(np.cumsum([0, *lengths]).astype(np.int32))
+        fresh = [rng.standard_normal(t.shape).astype(np.float32) for t in (q, k, v)]
+        for tensor, x in zip((q, k, v), fresh):
+            tensor.write(x)
+        plan.run()
+        got, first = y.read(), 0
+        for s, n in enumerate(lengths):
+            rows = slice(first, first + n)
+            had[s] = [np.concatenate((a, b[:, :, rows]), 2) for a, b in zip(had[s], fresh)]
+            total = had[s][0].shape[2]
+            assert cache.length(s) == total
+            if n:
+                want, _ = oracle.attention(*had[s], visible=oracle.causal(total, total))
+                assert oracle.nmse(got[:, :, rows], want[:, :, total - n :]) < 1e-10
+            first += n
+    with pytest.raises(TypeError):
+        vkattn.Plan(device).attention(q, k, v, y, cache=cache, ragged=3)
+    with pytest.raises(vkattn.InvalidError, match="cache has batch 2"):
+        vkattn.Plan(device).attention(q, k, v, y, cache=cache)

@@ -36,11 +36,12 @@ static enum vka_status rotate(struct vka_plan *plan, struct attention *a, struct
                               const struct vka_tensor *k_offsets)
 {
     const struct vka_attention_options *o = a->options;
+    const struct vka_tensor *starts = a->sequences ? a->q_start : NULL;
     if (o->rope.dim || o->q_norm)
         ENSURE(plan_rope(plan, "rotate q", &o->rope, o->q_norm, o->norm_epsilon, o->query_offset,
-                         a->n_past, &a->q));
+                         starts, a->n_past, &a->q));
     if (o->rope.dim || o->k_norm)
-        ENSURE(plan_rope(plan, "rotate k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets,
+        ENSURE(plan_rope(plan, "rotate k", &o->rope, o->k_norm, o->norm_epsilon, k_offsets, starts,
                          a->n_past + a->key_first, new_k));
     return VKA_OK;
 }
@@ -53,7 +54,7 @@ static enum vka_status spread(struct vka_plan *plan, const char *name, uint32_t 
     if (!block)
         return VKA_OK;
     ENSURE(plan_scratch(plan, VKA_F32, rows->shape.size, &to));
-    ENSURE(plan_hadamard(plan, name, block, rows, &to));
+    ENSURE(plan_hadamard(plan, name, block, NULL, rows, &to));
     *rows = to;
     return VKA_OK;
 }
@@ -64,7 +65,8 @@ static enum vka_status attend_spread(struct vka_plan *plan, const struct attenti
     struct attention b = *a;
     ENSURE(plan_scratch(plan, VKA_F32, a->output.shape.size, &b.output));
     ENSURE(plan_attention_fused(plan, &b));
-    return plan_hadamard(plan, "unspread output", a->blocks->v.rotated, &b.output, &a->output);
+    return plan_hadamard(plan, "unspread output", a->blocks->v.rotated, a->q_start, &b.output,
+                         &a->output);
 }
 
 /* Appends the new keys and values to the cache, and makes the cache's a->k and a->v. a->options has
@@ -80,8 +82,8 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
     ENSURE(spread(plan, "spread q", layer->k.rotated, &a->q));
     ENSURE(spread(plan, "spread k", layer->k.rotated, &new_k));
     ENSURE(spread(plan, "spread v", layer->v.rotated, &new_v));
-    ENSURE(plan_cache_append(plan, cache, &new_k, &layer->k));
-    ENSURE(plan_cache_append(plan, cache, &new_v, &layer->v));
+    ENSURE(plan_cache_append(plan, &in->use, &new_k, &layer->k));
+    ENSURE(plan_cache_append(plan, &in->use, &new_v, &layer->v));
     a->k = layer->k.rows;
     a->v = layer->v.rows;
     a->blocks = cache_has_blocks(layer) ? layer : NULL;

@@ -22,6 +22,7 @@ struct attention {
     const struct cached_layer *blocks; /* k or v are rows of a block type; fused path only */
     const struct vka_tensor *q_start, *kv_start; /* ragged: n_sequence + 1 rows each */
     uint32_t n_sequence;                         /* 0: not ragged */
+    const struct vka_cache *sequences; /* ragged: has the keys, and kv_start is NULL; else NULL */
     /* Fused path only: k and v are keys key_first .. key_first + n_chunk_key - 1 of n_kv. */
     uint32_t key_first, n_chunk_key; /* n_chunk_key 0: all keys */
     const struct vka_tensor *state;
@@ -62,6 +63,13 @@ enum vka_status attention_check_options(struct vka_plan *plan, const char *calle
  * the cache's own. Sets a->n_kv to its capacity. */
 enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
                                       const struct cache_use *use, struct attention *a);
+
+/* Checks rows packed by q_start, of n_new new keys, and sets their sequences in *a. cache: has the
+ * keys; NULL: none. */
+enum vka_status attention_check_ragged(struct vka_plan *plan, const char *caller,
+                                       const struct vka_tensor *q_start,
+                                       const struct vka_cache *cache, uint32_t n_new,
+                                       struct attention *a);
 
 /* Some batch elements with all heads, or some heads of one, or some queries of one head. */
 struct slice {

@@ -97,7 +97,9 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
         2.0 * a->head_dim + 2.0 * a->value_dim / c->n_chunk + attention_score_work(a->options);
     double row = WORK_MOVE * (a->head_dim + a->value_dim); /* q and the context in and out */
     double rows = (double)tiles * c->tile, keys = rows * (end - first); /* of one key head */
-    if (a->n_sequence) {
+    if (a->sequences) { /* each tile may see all keys of its sequence */
+        keys = rows * attention_count_keys(a, 0, 1, first, end);
+    } else if (a->n_sequence) {
         /* Tiles of a long sequence are dealt out over passes: its share, and one of each other. */
         double passes = (double)attention_tiles(a, s) / tiles;
         double full = ((double)s->n_query * group / c->tile + 1) / passes + 1;

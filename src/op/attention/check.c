@@ -20,18 +20,21 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
     struct log *log = &plan->device->log;
     const struct vka_cache *cache = use->cache;
     const struct vka_cache_info *i = &cache->info;
+    const uint32_t batch = a->n_sequence ? a->n_sequence : a->batch;
     ENSURE_ARG(cache->device == plan->device, "%s: cache belongs to another device", caller);
-    ENSURE_ARG(i->batch == a->batch && i->n_kv_head == a->n_kv_head && i->head_dim == a->head_dim &&
+    ENSURE_ARG(i->batch == batch && i->n_kv_head == a->n_kv_head && i->head_dim == a->head_dim &&
                    i->value_dim == a->value_dim,
-               "%s: cache has batch %u, %u key heads, head_dim %u and value_dim %u, but k and v "
+               "%s: cache has batch %u, %u key heads, head_dim %u and value_dim %u, but %s "
                "have %u, %u, %u and %u",
-               caller, i->batch, i->n_kv_head, i->head_dim, i->value_dim, a->batch, a->n_kv_head,
-               a->head_dim, a->value_dim);
+               caller, i->batch, i->n_kv_head, i->head_dim, i->value_dim,
+               a->n_sequence ? "q_start, k and v" : "k and v", batch, a->n_kv_head, a->head_dim,
+               a->value_dim);
     ENSURE_ARG(use->layer < i->n_layer, "%s: cache_layer is %u, but the cache has %u layers",
                caller, use->layer, i->n_layer);
-    ENSURE_ARG(use->n_new <= i->capacity, "%s: %u new keys exceed the cache's capacity of %u",
-               caller, use->n_new, i->capacity);
-    ENSURE(attention_check_per_batch(plan, caller, "n_append", use->n_append, a->batch));
+    ENSURE_ARG(a->n_sequence || use->n_new <= i->capacity,
+               "%s: %u new keys exceed the cache's capacity of %u", caller, use->n_new,
+               i->capacity);
+    ENSURE(attention_check_per_batch(plan, caller, "n_append", use->n_append, batch));
     if (cache_has_blocks(&cache->layers[use->layer]) &&
         (plan->path == VKA_PATH_UNFUSED || a->options->scores))
         return log_error(log, VKA_UNSUPPORTED,
@@ -44,30 +47,67 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
     return plan_check_step(plan, caller, use);
 }
 
-/* Checks a ragged batch: type and size of its offsets, and no option that needs a dense batch. */
-static enum vka_status check_ragged(struct vka_plan *plan, const char *caller,
-                                    const struct vka_attention_op *op, struct attention *a)
+/* Checks the offsets of packed rows. */
+static enum vka_status check_starts(struct vka_plan *plan, const char *caller, const char *name,
+                                    const struct vka_tensor *starts)
 {
-    struct vka_device *device = plan->device;
-    struct log *log = &device->log;
-    const struct vka_attention_options *o = &op->options;
-    ENSURE(check_tensor(device, caller, "q_start", op->q_start, CHECK_I32));
-    ENSURE(check_tensor(device, caller, "kv_start", op->kv_start, CHECK_I32));
-    const struct shape *q = &op->q_start->shape, *k = &op->kv_start->shape;
-    ENSURE_ARG(q->rank == 1 && k->rank == 1 && q->size[0] == k->size[0] && q->size[0] >= 2 &&
-                   q->stride[0] == 1 && k->stride[0] == 1,
-               "%s: q_start and kv_start must be contiguous, of rank 1 and the same length n + 1",
-               caller);
+    struct log *log = &plan->device->log;
+    ENSURE(check_tensor(plan->device, caller, name, starts, CHECK_I32));
+    const struct shape *s = &starts->shape;
+    ENSURE_ARG(s->rank == 1 && s->size[0] >= 2 && s->stride[0] == 1,
+               "%s: %s must be contiguous, of rank 1 and a length n + 1 for n sequences", caller,
+               name);
+    return VKA_OK;
+}
+
+enum vka_status attention_check_ragged(struct vka_plan *plan, const char *caller,
+                                       const struct vka_tensor *q_start,
+                                       const struct vka_cache *cache, uint32_t n_new,
+                                       struct attention *a)
+{
+    struct log *log = &plan->device->log;
+    ENSURE(check_starts(plan, caller, "q_start", q_start));
     ENSURE_ARG(a->batch == 1, "%s: q has batch %u, but with q_start it must be 1", caller,
                a->batch);
-    ENSURE_ARG(!o->mask && !o->scores && !o->rope.dim && !op->past_key && !op->present_key &&
-                   !op->cache,
-               "%s: mask, scores, rope, past, present or cache is given with q_start", caller);
+    ENSURE_ARG(!a->options->scores, "%s: scores is given with q_start", caller);
     ENSURE_ARG(plan->path != VKA_PATH_UNFUSED,
                "%s: q_start is given, but the plan's path is UNFUSED", caller);
-    a->q_start = op->q_start;
+    ENSURE_ARG(!cache || n_new == a->n_q,
+               "%s: %u new keys, but with q_start and a cache there is one for each of the %u rows "
+               "of q",
+               caller, n_new, a->n_q);
+    a->q_start = q_start;
+    a->n_sequence = q_start->shape.size[0] - 1;
+    a->sequences = cache;
+    return VKA_OK;
+}
+
+/* Checks packed rows: no option that needs a dense batch, and without a cache none that needs one. */
+static enum vka_status check_packed(struct vka_plan *plan, const char *caller,
+                                    const struct vka_attention_op *op, struct attention *a)
+{
+    struct log *log = &plan->device->log;
+    const struct vka_attention_options *o = &op->options;
+    ENSURE_ARG(op->q_start || !op->kv_start, "%s: only one of q_start and kv_start is given",
+               caller);
+    if (!op->q_start)
+        return VKA_OK;
+    ENSURE_ARG(!op->cache == !!op->kv_start,
+               op->cache ? "%s: kv_start is given, but with a cache q_start is also of k and v"
+                         : "%s: only one of q_start and kv_start is given, without cache",
+               caller);
+    ENSURE_ARG(!op->past_key && !op->present_key, "%s: past or present is given with q_start",
+               caller);
+    ENSURE_ARG(op->cache || (!o->mask && !o->rope.dim),
+               "%s: mask or rope is given with q_start, but without cache", caller);
+    ENSURE(attention_check_ragged(plan, caller, op->q_start, op->cache, a->n_kv, a));
+    if (op->cache)
+        return VKA_OK;
+    ENSURE(check_starts(plan, caller, "kv_start", op->kv_start));
+    ENSURE_ARG(op->kv_start->shape.size[0] == op->q_start->shape.size[0],
+               "%s: q_start and kv_start have %u and %u elements", caller,
+               op->q_start->shape.size[0], op->kv_start->shape.size[0]);
     a->kv_start = op->kv_start;
-    a->n_sequence = q->size[0] - 1;
     return VKA_OK;
 }
 
@@ -173,9 +213,9 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                                       const struct vka_attention_op *op)
 {
     const struct vka_attention_options *o = &op->options;
-    const struct vka_tensor *all[6 + OPTION_INPUTS + 5] = {
-        op->q, op->k, op->v, op->past_key, op->past_value, op->n_append};
-    attention_option_inputs(o, all + 6);
+    const struct vka_tensor *all[8 + OPTION_INPUTS + 5] = {
+        op->q, op->k, op->v, op->past_key, op->past_value, op->n_append, op->q_start, op->kv_start};
+    attention_option_inputs(o, all + 8);
     const struct {
         const char *name;
         const struct vka_tensor *tensor;
@@ -185,7 +225,7 @@ static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
                    {"present_key", op->present_key},
                    {"present_value", op->present_value},
                    {"state", op->state}};
-    size_t n = 6 + OPTION_INPUTS;
+    size_t n = 8 + OPTION_INPUTS;
     for (size_t i = 0; i < COUNTOF(written); i++) {
         if (!written[i].tensor)
             continue;
@@ -206,18 +246,15 @@ enum vka_status attention_check(struct vka_plan *plan, const char *caller,
                op->struct_size, sizeof *op);
     *a = (struct attention){.options = &op->options};
     ENSURE(check_shapes(plan, caller, op, a));
+    ENSURE(check_packed(plan, caller, op, a));
     if (op->cache) {
         ENSURE_ARG(!op->past_key && !op->present_key, "%s: past or present is given with cache",
                    caller);
-        *use = (struct cache_use){op->cache, op->cache_layer, a->n_kv, op->n_append};
+        *use = (struct cache_use){op->cache, op->cache_layer, a->n_kv, op->n_append, op->q_start};
         ENSURE(attention_check_cache(plan, caller, use, a));
     }
     ENSURE_ARG(op->cache || (!op->n_append && !op->cache_layer),
                "%s: n_append or cache_layer is given without cache", caller);
-    ENSURE_ARG(!op->q_start == !op->kv_start, "%s: only one of q_start and kv_start is given",
-               caller);
-    if (op->q_start)
-        ENSURE(check_ragged(plan, caller, op, a));
     ENSURE(check_chunk(plan, caller, op, a));
     ENSURE(attention_check_options(plan, caller, a));
     ENSURE(check_overlaps(plan, caller, op));

@@ -56,8 +56,8 @@ static uint64_t choose(const struct caps *caps, void *given)
         .v_type = job->v,
         .o_type = job->o,
         .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0,
-        .ragged = a->n_sequence > 0,
-        .mask = a->options->mask,
+        .ragged = a->n_sequence > 0 && !a->sequences,
+        .mask = a->options->mask && !a->n_sequence,
     };
     choose_attention(caps, &problem, c);
     if (!c->usable)

@@ -1,6 +1,7 @@
 /* Fused attention: the softmax of a row stays in registers, without a buffer of scores. Normalises
  * operands to what the kernel reads. */
 #include "op/attention/fused.h"
+#include "op/hadamard.h"
 
 /* Whether each head fits a binding. */
 static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)
@@ -75,7 +76,9 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
     if (scattered)
         ENSURE(plan_scratch(plan, a->output.dtype, a->output.shape.size, &b.output));
     ENSURE(attention_add_slices(plan, &b));
-    if (scattered)
+    if (scattered && a->n_sequence) /* leaves rows outside all sequences as they are */
+        ENSURE(plan_hadamard(plan, "unpack", 1, a->q_start, &b.output, &a->output));
+    else if (scattered)
         ENSURE(plan_copy(plan, "unpack", &b.output, &a->output));
     if (!a->options->scores)
         return VKA_OK;

@@ -22,7 +22,8 @@ struct vka_tensor attention_slice_kv(const struct vka_tensor *t, const struct at
                                      const struct slice *s)
 {
     uint32_t group = a->n_head / a->n_kv_head;
-    struct vka_tensor part = a->paged ? *t : tensor_part(t, 0, s->batch, s->n_batch);
+    bool all = a->paged || a->sequences;
+    struct vka_tensor part = all ? *t : tensor_part(t, 0, s->batch, s->n_batch);
     return tensor_part(&part, 1, s->head / group, (s->n_head + group - 1) / group);
 }
 
@@ -112,9 +113,16 @@ void attention_bind_mask(const struct vka_plan *plan, const struct attention *a,
         m->mask_row = (uint32_t)mask.shape.stride[2];
         m->mask_col = (uint32_t)mask.shape.stride[3];
     }
-    if (o->kv_length)
+    if (a->sequences) {
+        const struct vka_tensor *state = &a->sequences->state;
+        m->flags |= MASK_LENGTH_BESIDE;
+        plan_bind(plan, pass, slot + 2, state, false, &m->length_offset);
+        m->query_offset_offset = m->length_offset + (uint32_t)o->query_offset->shape.offset;
+        m->length_offset += (uint32_t)o->kv_length->shape.offset;
+    }
+    if (o->kv_length && !a->sequences)
         plan_bind(plan, pass, slot + 1, o->kv_length, false, &m->length_offset);
-    if (o->query_offset)
+    if (o->query_offset && !a->sequences)
         plan_bind(plan, pass, slot + 2, o->query_offset, false, &m->query_offset_offset);
     if (o->sink)
         plan_bind(plan, pass, slot + 3, o->sink, false, sink_offset);

@@ -6,11 +6,11 @@
 
 #define SLOT_OUTPUT 3
 #define SLOT_MASK 4 /* mask, kv_length, query_offset, sink, alibi */
+#define SLOT_LENGTH 5
 #define SLOT_TABLE 9
 #define SLOT_Q_START 10
 #define SLOT_KV_START 11
 #define SLOT_PARAMETERS 12
-#define SLOT_LOG_SUM(ragged) ((ragged) ? SLOT_MASK : SLOT_KV_START)
 
 struct operand_strides {
     uint32_t batch, head, row;
@@ -19,6 +19,8 @@ struct operand_strides {
 static struct operand_strides strides_of(const struct vka_tensor *t)
 {
     const uint64_t *s = t->shape.stride;
+    if (t->shape.size[0] == 1) /* kernels count the sequences of a cache there */
+        return (struct operand_strides){0, (uint32_t)s[1], (uint32_t)s[2]};
     return (struct operand_strides){(uint32_t)s[0], (uint32_t)s[1], (uint32_t)s[2]};
 }
 
@@ -43,6 +45,17 @@ static void bind_operands(const struct vka_plan *plan, const struct attention *a
     p->o_batch = so.batch, p->o_head = so.head, p->o_row = so.row;
 }
 
+/* Slots that the layout leaves free: of the log-sum-exp, and of the state of the span before. */
+static uint32_t log_sum_slot(const struct attention *a)
+{
+    return a->kv_start ? SLOT_MASK : SLOT_KV_START;
+}
+
+static uint32_t state_slot(const struct attention *a)
+{
+    return !a->n_sequence ? SLOT_Q_START : a->sequences ? SLOT_LENGTH : SLOT_TABLE;
+}
+
 /* Binds the offsets of a ragged batch and the page table of a paged cache. */
 static void bind_layout(const struct vka_plan *plan, const struct attention *a, struct pass *pass,
                         struct attention_params *p)
@@ -50,6 +63,9 @@ static void bind_layout(const struct vka_plan *plan, const struct attention *a, 
     if (a->n_sequence) {
         p->n_sequence = a->n_sequence;
         plan_bind(plan, pass, SLOT_Q_START, a->q_start, false, &p->q_start_offset);
+    }
+    if (a->kv_start) {
+        p->kv_packed = 1;
         plan_bind(plan, pass, SLOT_KV_START, a->kv_start, false, &p->kv_start_offset);
     }
     if (a->paged) {
@@ -70,7 +86,7 @@ static void bind_log_sum(const struct vka_plan *plan, const struct attention *a,
     struct operand_strides strides = strides_of(&all);
     p->log_sum_batch = strides.batch, p->log_sum_head = strides.head, p->log_sum_row = strides.row;
     if (a->choice.n_split == 1)
-        plan_bind(plan, pass, SLOT_LOG_SUM(a->n_sequence), &part, true, &p->log_sum_offset);
+        plan_bind(plan, pass, log_sum_slot(a), &part, true, &p->log_sum_offset);
 }
 
 /* Fills in parameters and bindings that all passes of a slice share. */
@@ -126,7 +142,6 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
     bool first = part->keys.first == chain.first, last = part->keys.end == chain.end;
     const struct vka_tensor *from = &part->states[a->n_chunk_key ? 0 : (part->span + 1) % 2];
     const struct vka_tensor *to = &part->states[a->n_chunk_key ? 0 : part->span % 2];
-    uint32_t load = a->n_sequence ? SLOT_TABLE : SLOT_Q_START;
     if (c->n_split > 1)
         plan_bind(plan, pass, SLOT_OUTPUT, part->records, true, &p->o_offset);
     if (first && last)
@@ -134,7 +149,7 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
     pass->key.spec[tune_state_spec(pass->key.kernel)] =
         (first ? 0 : STATE_LOAD) | (last ? 0 : STATE_STORE);
     if (!first)
-        plan_bind(plan, pass, load, from, false, NULL);
+        plan_bind(plan, pass, state_slot(a), from, false, NULL);
     if (!last)
         plan_bind(plan, pass, SLOT_OUTPUT, to, true, NULL);
     bool whole = c->n_split == 1; /* first and last spans are open-ended */

@@ -61,7 +61,8 @@ struct vka_tensor cache_positions(const struct vka_cache *cache);
 struct cache_use {
     struct vka_cache *cache; /* NULL: none */
     uint32_t layer, n_new;
-    const struct vka_tensor *n_append; /* NULL: n_new for each sequence */
+    const struct vka_tensor *n_append; /* NULL: all new rows of a sequence */
+    const struct vka_tensor *q_start;  /* new rows are packed; NULL: n_new for each sequence */
 };
 
 /* INVALID where the use does not go with the earlier operations of its step. */
@@ -76,10 +77,10 @@ void plan_end_step(struct vka_plan *plan, const struct cache_use *use);
 
 /* plan_cache_advance adds to the lengths; full: u32 [batch][2], ticket of the first run without room
  * for a sequence, see ticket_of_words; 0: none. plan_cache_append writes rows
- * [batch][n_kv_head][n_new][dim] at the old lengths. */
+ * [batch][n_kv_head][n_new][dim], or packed ones [1][n_kv_head][n_new][dim], at the old lengths. */
 enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use *use,
                                    struct storage *full);
-enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
+enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use *use,
                                   const struct vka_tensor *rows, const struct cached_rows *cached);
 
 /* Copies keys or values of a paged cache to dense scratch [batch][n_kv_head][capacity][dim]. */

@@ -41,6 +41,7 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use
                      : n_append->shape.size[0] > 1 ? APPEND_EACH
                                                    : APPEND_ONE,
         .from_row = n_append ? (uint32_t)n_append->shape.stride[0] : 0,
+        .n_sequence = use->q_start ? cache->info.batch : 0,
     };
     pass.key = (struct pipeline_key){.kernel = KERNEL_cache_advance};
     plan_bind(plan, &pass, 0, &cache->state, true, &p.state_offset);
@@ -49,55 +50,66 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use
     plan_bind(plan, &pass, 2, &running, false, NULL);
     plan_bind(plan, &pass, 3, &full, true, NULL);
     plan_bind(plan, &pass, 4, n_append ? n_append : &cache->state, false, &p.from_offset);
+    plan_bind(plan, &pass, 5, use->q_start ? use->q_start : &cache->state, false,
+              &p.q_start_offset);
     pass_set_push(&pass, &p, sizeof p);
     double entries = cache->table_row ? n_new / cache->info.page_size + 3.0 : 1;
     pass.work = (struct work){WORK_MOVE * cache->info.batch, WORK_MOVE * 32, entries};
     pass.groups[0] = (cache->info.batch + 31) / 32;
     pass.groups[1] = pass.groups[2] = 1;
-    snprintf(pass.detail, sizeof pass.detail, "%u sequences by %u", cache->info.batch, n_new);
+    snprintf(pass.detail, sizeof pass.detail, "%u sequences by %u%s", cache->info.batch, n_new,
+             use->q_start ? " together" : "");
     return plan_add_pass(plan, &pass);
 }
 
 /* Rows of all sequences that are copied to a cache (append) or from a paged one (gather). The other
- * side is a strided tensor [batch][n_head][rows][dim]. */
+ * side is a strided tensor [batch][n_head][rows][dim], or of packed rows, by q_start. */
 struct cache_copy {
     enum kernel kernel;
     const char *name;
     const struct vka_cache *cache;
+    const struct vka_tensor *q_start; /* NULL: not packed */
     struct vka_tensor from, to;
 };
 
 /* Rows of all sequences that are quantised. */
 struct cache_blocks {
     const struct vka_cache *cache;
+    const struct vka_tensor *q_start; /* NULL: not packed */
     struct vka_tensor from;
     const struct cached_rows *cached;
 };
 
+#define SEARCH 33 /* loop iterations that find the sequence of a packed row */
+
 static struct work work_of(const struct vka_tensor *plain)
 {
-    return (struct work){WORK_PLACE * (double)shape_count(&plain->shape), WORK_PLACE * LANES, 1};
+    return (struct work){WORK_PLACE * (double)shape_count(&plain->shape), WORK_PLACE * LANES,
+                         SEARCH};
 }
 
-/* A part of what is cached: pages of a paged cache are not the sequences', and rows lie in a cache
- * where the device says. */
-static struct vka_tensor cached_part(const struct vka_cache *cache, const struct vka_tensor *t,
-                                     const struct box *part)
+/* A part of what is cached: pages of a paged cache are not the sequences', packed rows are of any
+ * sequence, and rows lie in a cache where the device says. */
+static struct vka_tensor cached_part(const struct vka_cache *cache, bool packed,
+                                     const struct vka_tensor *t, const struct box *part)
 {
     struct vka_tensor cached = tensor_part(t, 1, part->first[1], part->size[1]);
-    return cache->table_row ? cached : tensor_part(&cached, 0, part->first[0], part->size[0]);
+    return cache->table_row || packed ? cached
+                                      : tensor_part(&cached, 0, part->first[0], part->size[0]);
 }
 
-/* Binds lengths and page table of the part's sequences. */
+/* Binds lengths and page table of the part's sequences, and the offsets of packed rows. */
 static void bind_state(const struct vka_plan *plan, struct pass *pass,
-                       const struct vka_cache *cache, const struct box *part,
-                       struct cache_params *p)
+                       const struct vka_cache *cache, const struct vka_tensor *q_start,
+                       const struct box *part, struct cache_params *p)
 {
     plan_bind(plan, pass, 2, &cache->state, false, &p->state_offset);
     plan_bind(plan, pass, 3, cache->table_row ? &cache->table : &cache->state, false,
               &p->table_offset);
     p->state_offset += part->first[0];
     p->table_offset += part->first[0] * p->table_row;
+    p->n_sequence = q_start ? cache->info.batch : 0;
+    plan_bind(plan, pass, 4, q_start ? q_start : &cache->state, false, &p->q_start_offset);
 }
 
 /* The parameters of a copy of a part, except the strides on the other side. */
@@ -140,7 +152,7 @@ static void make_copy(const struct vka_plan *plan, const void *job, const struct
     const uint32_t *size = part->size;
     bool gather = c->kernel == KERNEL_cache_gather;
     struct vka_tensor plain = tensor_box(gather ? &c->to : &c->from, part);
-    struct vka_tensor cached = cached_part(cache, gather ? &c->from : &c->to, part);
+    struct vka_tensor cached = cached_part(cache, c->q_start, gather ? &c->from : &c->to, part);
     const struct vka_tensor *from = gather ? &cached : &plain, *to = gather ? &plain : &cached;
     const uint64_t *t = to->shape.stride;
     struct cache_params p = params_of(cache, part, &from->shape);
@@ -155,7 +167,7 @@ static void make_copy(const struct vka_plan *plan, const void *job, const struct
     pass->key.spec[CACHE_TO_TYPE] = to->dtype;
     plan_bind(plan, pass, 0, from, false, &p.from_offset);
     plan_bind(plan, pass, 1, to, true, &p.to_offset);
-    bind_state(plan, pass, cache, part, &p);
+    bind_state(plan, pass, cache, c->q_start, part, &p);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&plain);
     set_grid(pass, size, size[3], from->dtype, to->dtype);
@@ -214,17 +226,22 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     pass->key.spec[CACHE_TO_TYPE] = cached->dtype;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &bytes, true, NULL);
-    bind_state(plan, pass, cache, part, &p);
+    bind_state(plan, pass, cache, c->q_start, part, &p);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&from);
     set_grid(pass, size, n_block, from.dtype, cached->dtype);
 }
 
-enum vka_status plan_cache_append(struct vka_plan *plan, struct vka_cache *cache,
+enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use *use,
                                   const struct vka_tensor *rows, const struct cached_rows *cached)
 {
-    const struct cache_copy copy = {KERNEL_cache_append, "append", cache, *rows, cached->rows};
-    const struct cache_blocks blocks = {cache, *rows, cached};
+    const struct cache_copy copy = {.kernel = KERNEL_cache_append,
+                                    .name = "append",
+                                    .cache = use->cache,
+                                    .q_start = use->q_start,
+                                    .from = *rows,
+                                    .to = cached->rows};
+    const struct cache_blocks blocks = {use->cache, use->q_start, *rows, cached};
     if (cached->scales)
         return add_passes(plan, KERNEL_cache_quantise, &blocks, rows, make_quantise);
     return add_passes(plan, KERNEL_cache_append, &copy, rows, make_copy);
@@ -237,7 +254,11 @@ enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache
     const struct vka_cache_info *i = &cache->info;
     const uint32_t size[4] = {i->batch, i->n_kv_head, i->capacity, cached->shape.size[3]};
     TRY(plan_scratch(plan, cached->dtype, size, dense));
-    const struct cache_copy copy = {KERNEL_cache_gather, "gather", cache, *cached, *dense};
+    const struct cache_copy copy = {.kernel = KERNEL_cache_gather,
+                                    .name = "gather",
+                                    .cache = cache,
+                                    .from = *cached,
+                                    .to = *dense};
     TRY(add_passes(plan, KERNEL_cache_gather, &copy, dense, make_copy));
 fail:
     return status;

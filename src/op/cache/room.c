@@ -14,8 +14,8 @@ struct kept_cache {
     uint64_t n_change;       /* cache->n_change when the plan was last submitted */
     /* The last step that was added, see vkattn_cache.h. */
     uint32_t n_new;
-    struct vka_tensor n_append; /* storage NULL: none */
-    bool *had;                  /* [n_layer]: the step has had the layer */
+    struct vka_tensor n_append, q_start; /* storage NULL: none */
+    bool *had;                           /* [n_layer]: the step has had the layer */
 };
 
 static uint32_t *words_of(const struct kept_cache *kept, uint32_t sequence)
@@ -110,23 +110,30 @@ static bool continues(const struct kept_cache *kept, const struct cache_use *use
     return had && !kept->had[use->layer];
 }
 
+/* Whether two I32 tensors are one, or both are absent. */
+static bool same(const struct vka_tensor *given, const struct vka_tensor *kept)
+{
+    if (!given)
+        return !kept->storage;
+    return given->storage == kept->storage && given->shape.offset == kept->shape.offset &&
+           given->shape.stride[0] == kept->shape.stride[0];
+}
+
 enum vka_status plan_check_step(struct vka_plan *plan, const char *caller,
                                 const struct cache_use *use)
 {
-    static const struct vka_tensor none;
     struct log *log = &plan->device->log;
     const struct kept_cache *kept = find(plan, use->cache);
-    const struct vka_tensor *n_append = use->n_append ? use->n_append : &none;
     if (!continues(kept, use))
         return VKA_OK;
     ENSURE_ARG(use->n_new == kept->n_new,
                "%s: %u new keys, but the operation that began the step of the cache has %u", caller,
                use->n_new, kept->n_new);
-    ENSURE_ARG(n_append->storage == kept->n_append.storage &&
-                   n_append->shape.offset == kept->n_append.shape.offset &&
-                   n_append->shape.stride[0] == kept->n_append.shape.stride[0],
+    ENSURE_ARG(same(use->n_append, &kept->n_append),
                "%s: n_append is not that of the operation that began the step of the cache",
                caller);
+    ENSURE_ARG(same(use->q_start, &kept->q_start),
+               "%s: q_start is not that of the operation that began the step of the cache", caller);
     return VKA_OK;
 }
 
@@ -147,6 +154,7 @@ void plan_end_step(struct vka_plan *plan, const struct cache_use *use)
         memset(kept->had, 0, use->cache->info.n_layer * sizeof *kept->had);
         kept->n_new = use->n_new;
         kept->n_append = use->n_append ? *use->n_append : (struct vka_tensor){0};
+        kept->q_start = use->q_start ? *use->q_start : (struct vka_tensor){0};
     }
     kept->had[use->layer] = true;
 }

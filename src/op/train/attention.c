@@ -218,7 +218,7 @@ static enum vka_status rotate_back(struct vka_plan *plan, const char *name,
         frequencies[i] = back.frequencies ? -back.frequencies[i] : -pow(base, -2.0 * i / back.dim);
     back.base = 0;
     back.frequencies = frequencies;
-    enum vka_status status = plan_rope(plan, name, &back, NULL, 0, offsets, 0, rows);
+    enum vka_status status = plan_rope(plan, name, &back, NULL, 0, offsets, NULL, 0, rows);
     free(frequencies);
     return status;
 }
@@ -308,10 +308,10 @@ enum vka_status plan_attention_backward(struct vka_plan *plan,
         ENSURE(plan_settle_kernel(plan, KERNEL_softmax_backward));
     if (is_turned(&options, options.q_norm))
         ENSURE(plan_rope(plan, "rotate q", &options.rope, options.q_norm, options.norm_epsilon,
-                         options.query_offset, 0, &a->q));
+                         options.query_offset, NULL, 0, &a->q));
     if (is_turned(&options, options.k_norm))
         ENSURE(plan_rope(plan, "rotate k", &options.rope, options.k_norm, options.norm_epsilon,
-                         NULL, 0, &a->k));
+                         NULL, NULL, 0, &a->k));
     ENSURE(make_sums(plan, &b));
     ENSURE(b.fused ? attention_add_fused(plan, &b) : attention_add_backward(plan, &b));
     return finish(plan, &b);

@@ -114,7 +114,7 @@ class Plan(TrainingOperations):
         cache: Cache | None = None,
         cache_layer: int = 0,
         n_append: Tensor | None = None,
-        ragged: tuple[Tensor, Tensor] | None = None,
+        ragged: Tensor | tuple[Tensor, Tensor] | None = None,
         scores: str | None = None,
         scores_to: Tensor | None = None,
         log_sum_exp: Tensor | None = None,
@@ -129,7 +129,9 @@ class Plan(TrainingOperations):
         present: tensors [batch][n_kv_head][n_past + n_new][...] that receive both.
         cache: k and v join its layer cache_layer; instead of past, present, kv_length and
         query_offset. n_append: how many of the new positions each sequence keeps, i32 [batch].
-        ragged: (q_start, kv_start), i32 [n + 1] each: n sequences packed along the row axes.
+        ragged: (q_start, kv_start), i32 [n + 1] each: n sequences packed along the row axes. With
+        a cache q_start alone, of its sequences: k and v are packed as q, and each sequence keeps its
+        own rows, so that prompts and single tokens share a step.
         scores: "raw", "softcap", "bias" or "softmax", written to scores_to, float32
         [batch][n_head][n_q][n_kv].
         log_sum_exp: float32 [batch][n_head][n_q], receives ln of the sum of e^score of each query,
@@ -158,7 +160,10 @@ class Plan(TrainingOperations):
             op.output = pointer(output, "output")
             op.past_key, op.past_value = _pair(past, "past")
             op.present_key, op.present_value = _pair(present, "present")
-            op.q_start, op.kv_start = _pair(ragged, "ragged")
+            if isinstance(ragged, (tuple, list)):
+                op.q_start, op.kv_start = _pair(ragged, "ragged")
+            elif ragged is not None:
+                op.q_start = pointer(ragged, "ragged")
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
             op.cache_layer = cache_layer
             op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
@@ -236,6 +241,7 @@ class Plan(TrainingOperations):
         cache: Cache | None = None,
         cache_layer: int = 0,
         n_append: Tensor | None = None,
+        ragged: Tensor | None = None,
         scores: str | None = None,
         scores_to: Tensor | None = None,
         log_sum_exp: Tensor | None = None,
@@ -246,8 +252,8 @@ class Plan(TrainingOperations):
         query [batch][n_q][query_dim], key [batch][n_kv][key_dim] (by default query), value
         [batch][n_kv][value_input_dim] (by default key), output [batch][n_q][output_dim]; with
         layout "sbd" the first two axes of all four are swapped. layout and options are the
-        layer's where they are not given. cache, scores, scores_to and log_sum_exp as in
-        `attention`; of a layer with bias_kv or zero_attn, scores_to and a mask that is a Tensor
+        layer's where they are not given. cache, n_append, ragged (with a cache), scores, scores_to
+        and log_sum_exp as in `attention`; of a layer with bias_kv or zero_attn, scores_to and a mask that is a Tensor
         have n_kv + layer.n_extra keys.
         """
         prepared, write = self._layer_op(
@@ -259,6 +265,7 @@ class Plan(TrainingOperations):
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
             op.cache_layer = cache_layer
             op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
+            op.q_start = ffi.NULL if ragged is None else pointer(ragged, "ragged")
             prepared.write(op.attention)
             return int(lib.vka_plan_add_layer(self._pointer, op))
 

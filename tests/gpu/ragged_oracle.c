@@ -1,0 +1,186 @@
+/* Packed steps put to the oracle. */
+#include <reference/reference.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ragged_run.h"
+
+#define MOST_DIM 64u
+
+/* Features of a block that the cache rotates; 0: none. */
+static size_t rotated(const struct ragged_problem *p, bool value)
+{
+    size_t dim = value ? p->value_dim : p->head_dim;
+    bool turns = (value ? p->value : p->key) == VKA_Q4_0 && !p->no_rotation;
+    return turns ? dim & (~dim + 1) : 0;
+}
+
+static void turn(double *row, size_t dim, size_t block)
+{
+    float x[MOST_DIM] = {0}, y[MOST_DIM];
+    for (size_t i = 0; i < dim; i++)
+        x[i] = (float)row[i];
+    ref_hadamard(x, dim, block, y);
+    for (size_t i = 0; i < dim; i++)
+        row[i] = (double)y[i];
+}
+
+/* ref_step.keep: rows as the cache's types keep them. */
+static void keep_row(const void *user, int which, double *row, size_t dim)
+{
+    const struct ragged_problem *p = user;
+    const enum vka_dtype dtype = which == 1 ? p->key : p->value;
+    float x[MOST_DIM] = {0};
+    double y[MOST_DIM];
+    if (rotated(p, which == 2))
+        turn(row, dim, rotated(p, which == 2));
+    if (which == 0)
+        return;
+    if (dtype != VKA_Q8_0 && dtype != VKA_Q4_0) {
+        for (size_t i = 0; i < dim; i++)
+            row[i] = operand_round(dtype, row[i]);
+        return;
+    }
+    for (size_t i = 0; i < dim; i++)
+        x[i] = (float)row[i];
+    for (size_t i = 0; i < dim; i += 32)
+        ref_cache_block(dtype, x + i, y + i);
+    memcpy(row, y, dim * sizeof *row);
+}
+
+static struct ref_attention question(const struct run *r, uint32_t layer, uint8_t *bits)
+{
+    const struct ragged_problem *p = r->p;
+    const struct operand *io = r->packed.io[layer], *mask = &io[MASK];
+    struct ref_attention a = {.batch = p->n_sequence,
+                              .n_head = heads_of(p),
+                              .n_kv_head = p->n_kv_head,
+                              .n_q = p->n_row,
+                              .n_kv = p->capacity,
+                              .head_dim = p->head_dim,
+                              .value_dim = p->value_dim,
+                              .q = io[Q].values,
+                              .k = io[K].values,
+                              .v = io[V].values,
+                              .causal = p->causal,
+                              .window = p->window,
+                              .window_left = p->window_left,
+                              .window_right = p->window_right,
+                              .softcap = (double)p->softcap,
+                              .masked_row = p->masked_row,
+                              .rope = p->rope,
+                              .q_norm = r->q_norm.values,
+                              .k_norm = r->k_norm.values,
+                              .sink = r->sink.values,
+                              .alibi = r->alibi.values,
+                              .dropout = (double)p->dropout,
+                              .dropout_seed = p->dropout_seed,
+                              .mask_rank = mask->rank};
+    for (uint32_t i = 0; i < mask->rank; i++)
+        a.mask_shape[i] = mask->size[i];
+    for (size_t i = 0; i < mask->count && mask->dtype == VKA_BOOL; i++)
+        bits[i] = (uint8_t)mask->values[i];
+    a.bool_mask = mask->dtype == VKA_BOOL ? bits : NULL;
+    a.float_mask = mask->dtype == VKA_BOOL ? NULL : mask->values;
+    return a;
+}
+
+/* Whether keys are rounded after float32 arithmetic, of the norm or the rotation: some are rounded
+ * the other way in double. */
+static bool rounds_keys(const struct ragged_problem *p)
+{
+    return (p->rope.dim || p->k_norm) && p->key != VKA_F32;
+}
+
+/* Error that results may have. */
+static double limit_of(const struct ragged_problem *p)
+{
+    double limit = compare_limit(p->io);
+    double keys = !rounds_keys(p)      ? 0
+                  : p->key == VKA_F16  ? 1e-6
+                  : p->key == VKA_BF16 ? 1e-4
+                  : p->key == VKA_Q8_0 ? 1e-3
+                                       : 2e-2;
+    return limit > keys ? limit : keys;
+}
+
+/* Element i of an operand's rows, counted as its values are, lies in no sequence. */
+bool ragged_outside(const struct run *r, const struct operand *o, size_t i)
+{
+    size_t width = o->rank == 4 ? o->size[3] : 1;
+    int64_t row = (int64_t)(i / width % o->size[2]);
+    return row < r->start[0] || row >= r->start[r->p->n_sequence];
+}
+
+/* Checks that rows outside all sequences hold their noise, and makes them 0 in both. */
+static bool spare(const struct run *r, struct operand *o, double *want)
+{
+    size_t size = vka_dtype_size(o->dtype);
+    for (size_t i = 0; i < o->count; i++) {
+        uint64_t at = o->offset, rest = i;
+        for (uint32_t axis = o->rank; axis-- > 0; rest /= o->size[axis])
+            at += rest % o->size[axis] * o->stride[axis];
+        if (!ragged_outside(r, o, i))
+            continue;
+        if (memcmp(o->got + at * size, o->image + at * size, size) != 0) {
+            snprintf(r->why, WHY, "a row outside all sequences was written");
+            return false;
+        }
+        o->values[i] = want[i] = 0;
+    }
+    return true;
+}
+
+static bool judge(struct run *r, uint32_t layer, double *context, double *log_sum)
+{
+    const struct ragged_problem *p = r->p;
+    struct operand *io = r->packed.io[layer];
+    const size_t block = rotated(p, true), width = p->value_dim;
+    char text[RAGGED_TEXT];
+    for (size_t i = 0; block && i < io[O].count; i += width)
+        turn(context + i, width, block);
+    for (size_t i = 0; i < io[O].count; i++)
+        context[i] = operand_round(p->io, context[i]);
+    double limit = limit_of(p);
+    bool exact = !rounds_keys(p);
+    if (!spare(r, &io[O], context) ||
+        !compare_values(&io[O], context, limit, "output", ragged_text(p, text),
+                        exact ? r->worst : NULL, r->why))
+        return false;
+    if (!p->log_sum || !spare(r, &io[LOG_SUM], log_sum))
+        return !p->log_sum;
+    return !exact || compare_log_sums(&io[LOG_SUM], log_sum, r->why);
+}
+
+/* Solves the step; the lengths are as before it, and after it at the end. */
+bool ragged_ask(struct run *r, int64_t *length)
+{
+    const struct ragged_problem *p = r->p;
+    const size_t rows = (size_t)heads_of(p) * p->n_row, masks = r->packed.io[0][MASK].count;
+    double *context = ragged_take(rows * p->value_dim, sizeof *context);
+    double *log_sum = ragged_take(rows, sizeof *log_sum);
+    uint8_t *bits = ragged_take(masks, 1);
+    bool ok = true;
+    for (uint32_t l = 0; l < p->n_layer && ok; l++) {
+        struct ref_step step = {.a = question(r, l, bits),
+                                .start = r->start,
+                                .n_append = p->n_append ? r->keep : NULL,
+                                .refused = r->refused,
+                                .length = length,
+                                .keys = r->keys[l],
+                                .values = r->values[l],
+                                .keep = keep_row,
+                                .user = p};
+        memcpy(length, r->length, p->n_sequence * sizeof *length);
+        step.a.context = context;
+        step.a.log_sum_exp = log_sum;
+        ok =
+            ragged_done(r, ref_step(&step, r->full), "the oracle") && judge(r, l, context, log_sum);
+    }
+    free(context);
+    free(log_sum);
+    free(bits);
+    return ok;
+}

@@ -1,0 +1,67 @@
+/* What the files of ragged_problem share: plans of packed rows and of one sequence, and the oracle. */
+#ifndef TESTS_RAGGED_RUN_H
+#define TESTS_RAGGED_RUN_H
+
+#include "ragged_problem.h"
+
+#define MOST_LAYER 2u
+
+enum { Q, K, V, O, LOG_SUM, MASK, OPERANDS }; /* written up to O: what is read */
+
+/* Operands and plan of n_row rows: packed ones of all sequences, or those of one. */
+struct plan_data {
+    uint32_t n_row;
+    struct operand io[MOST_LAYER][OPERANDS];
+    struct vka_tensor *q_start, *n_append; /* q_start NULL: not packed */
+    struct vka_cache *cache;               /* not its own */
+    struct vka_plan *plan;
+};
+
+struct run {
+    struct vka_device *device;
+    const struct ragged_problem *p;
+    struct rng rng;
+    char *why;
+    struct operand q_norm, k_norm, sink, alibi;
+    struct vka_cache *cache, **alone; /* alone: [n_sequence], batch 1 */
+    struct plan_data packed;
+    int64_t *start, *keep, *length; /* start [n_sequence + 1]; keep, length [n_sequence] */
+    bool *refused, *full;
+    double *keys[MOST_LAYER], *values[MOST_LAYER];
+    uint64_t kernels;
+    struct worst *worst;
+};
+
+/* Zeroed memory; ends the program where there is none. */
+void *ragged_take(size_t n, size_t size);
+
+/* Notes the device's sentence where a call failed. */
+bool ragged_done(const struct run *r, enum vka_status status, const char *what);
+
+bool ragged_cache_open(const struct run *r, uint32_t batch, bool paged, struct vka_cache **cache);
+
+/* Makes operands and plan of a cache with all sequences, packed, or with one. sequence, first: of a
+ * sequence alone, its index and the first of its rows, for dropout. */
+bool ragged_plan_open(struct run *r, struct vka_cache *cache, uint32_t n_row, bool packed,
+                      uint32_t sequence, uint32_t first, struct plan_data *d);
+void ragged_plan_close(struct plan_data *d);
+
+/* Writes what is read, and noise where results go; runs the plan and reads these. */
+bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, const int64_t *keep,
+                     bool full);
+
+/* Fills the cells of a cache with NaN, and empties it. */
+bool ragged_poison(struct run *r, struct vka_cache *cache, bool packed);
+
+/* Solves the step that has run, and compares. length: as before the step in r, then as after it. */
+bool ragged_ask(struct run *r, int64_t *length);
+
+/* Element i of an operand's rows, counted as its values are, lies in no sequence. */
+bool ragged_outside(const struct run *r, const struct operand *o, size_t i);
+
+static inline uint32_t heads_of(const struct ragged_problem *p)
+{
+    return p->n_kv_head * p->group;
+}
+
+#endif
