@@ -126,7 +126,7 @@ static void print_worst(const struct worst *worst, const struct settings *s)
 
 /* One problem; text describes it. */
 static bool run_one(struct vka_device *device, const struct settings *s, uint64_t seed,
-                    struct worst *worst, struct problem_result *result, char text[RAGGED_TEXT])
+                    struct worst *worst, struct problem_result *result, char text[PROBLEM_TEXT])
 {
     struct problem problem;
     struct ragged_problem ragged;
@@ -156,7 +156,7 @@ static uint64_t run(struct vka_device *device, const struct settings *s, const s
     uint64_t failures = 0, i = 0, kernels = 0;
     for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
         struct problem_result result = {0};
-        char text[RAGGED_TEXT];
+        char text[PROBLEM_TEXT];
         size_t before = *errors;
         bool ok = run_one(device, s, s->seed + i, &worst, &result, text);
         if (ok && *errors > before) {
