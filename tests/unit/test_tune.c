@@ -235,6 +235,11 @@ static void few_registers(void **state)
     assert_true(c.tile_m == 2 && c.tile_n == 2);
     for (p.b_runs = 0; p.b_runs <= 2; p.b_runs++)
         for (p.m = 1; p.m <= 32; p.m++) {
+            p.a_type = VKA_F32; /* a lane reads its own block */
+            c = choose(&caps, &p);
+            assert_int_equal(c.kernel, KERNEL_matmul_few);
+            assert_true(c.rows <= 4 && c.own_columns == 1);
+            p.a_type = VKA_F16;
             c = choose(&caps, &p);
             assert_int_equal(c.kernel, KERNEL_matmul_few);
             assert_true(c.rows <= 4 && c.chunks == 2 && !c.b_vec);
