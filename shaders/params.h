@@ -106,10 +106,10 @@ struct matmul_params {
 #define MATMUL_FEW_THREADS 7
 #define MATMUL_FEW_ROWS 8 /* of a tile, at most FEW_TILE_ROWS */
 #define MATMUL_FEW_COLUMNS 9
-#define MATMUL_FEW_A_VEC 10  /* rows are whole, aligned chunks of 16 bytes along k */
-#define MATMUL_FEW_B_VEC 11  /* columns are */
-#define MATMUL_FEW_EDGE 12   /* k is not a multiple of the blocks of a workgroup */
-#define MATMUL_FEW_CHUNKS 13 /* of 16 bytes of B that an invocation reads at a time */
+#define MATMUL_FEW_A_VEC 10       /* rows are whole, aligned chunks of 16 bytes along k */
+#define MATMUL_FEW_B_VEC 11       /* columns are */
+#define MATMUL_FEW_EDGE 12        /* k is not a multiple of the blocks of a workgroup */
+#define MATMUL_FEW_CHUNKS 13      /* of 16 bytes of B that an invocation reads at a time */
 #define MATMUL_FEW_OWN_COLUMNS 14 /* of an invocation, with float32 A and quantised B */
 #define MATMUL_FEW_SPECS 15
 /* matmul_lane: one subgroup of `lanes` a workgroup. */
@@ -163,7 +163,7 @@ struct matmul_params {
 #define SUMS_ADD 32u   /* add to what C holds, after the bias */
 #define TILE_DEPTH 16
 #define FEW_TILE_ROWS 16                 /* sums of an invocation */
-#define FEW_WHOLE_ROWS 4 /* most rows for which a lane holds a whole block of B */
+#define FEW_WHOLE_ROWS 4                 /* most rows for which a lane holds a whole block of B */
 #define FEW_PITCH(chunks) ((chunks) | 1) /* odd, so that lines start in different banks */
 #define LANE_ROWS 16
 #define LANE_COLUMNS 4   /* columns of a lane */
