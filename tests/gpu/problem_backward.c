@@ -140,6 +140,11 @@ static double mean_size(const struct operand *o)
     return sqrt(sum / n);
 }
 
+static size_t rows_of(const struct operand *o)
+{
+    return o->count / o->size[o->rank - 1];
+}
+
 /* The size of an element of a gradient before terms cancel: of scores, which sum dy times a value, then
  * times an element of a key or a query, then through its norm. The gradient of scores is 0 in a row
  * whose weight is all at one key, and that of a norm of one feature is 0 but for its epsilon: what is
@@ -158,6 +163,10 @@ static double size_of_terms(const struct backward *t, int i)
         return scores * scale * k * (q_norm ? q / mean_size(&o[OPERAND_Q]) : 1);
     case GRADIENT_K:
         return scores * scale * q * (k_norm ? k / mean_size(&o[OPERAND_K]) : 1);
+    case GRADIENT_Q_NORM: /* sums over rows of what a normalised query or key is given */
+        return scores * scale * k * sqrt((double)rows_of(&o[OPERAND_Q]));
+    case GRADIENT_K_NORM:
+        return scores * scale * q * sqrt((double)rows_of(&o[OPERAND_K]));
     case GRADIENT_MASK: /* an element of a mask that repeats sums over many scores */
         return scores *
                sqrt((double)o[OPERAND_Q].size[0] * o[OPERAND_Q].size[1] * o[OPERAND_Q].size[2] *
