@@ -1,6 +1,7 @@
 #include "gpu/quirks.h"
 
 #define VENDOR_MESA 0x10005u /* VK_VENDOR_ID_MESA */
+#define VENDOR_AMD 0x1002u
 #define VENDOR_GOOGLE 0x1ae0u
 #define DEVICE_SWIFTSHADER 0xc0deu
 
@@ -30,4 +31,11 @@ uint32_t quirk_max_loops(const struct vka_device_properties *p)
 uint64_t quirk_texel_size(const struct vka_device_properties *p, uint64_t size)
 {
     return is_mesa_cpu(p, 25) && (size >> 8 & 0xff) == 0 ? size + 256 : size;
+}
+
+/* Mesa's driver of AMD's GPUs, seen in 22.3, not in 26.2: on RDNA3 it spills beyond 132 of 256
+ * registers. AMD's own drivers have versions of 2. */
+bool quirk_has_half_registers(const struct vka_device_properties *p)
+{
+    return p->vendor_id == VENDOR_AMD && p->driver_version >> 22 == 22;
 }

@@ -2,6 +2,7 @@
  * the invocations of one. Adds in the order of matmul_tile, which takes more rows. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
+#include "gpu/quirks.h"
 #include "kernel/matmul_family.h"
 #include "params.h"
 
@@ -109,7 +110,8 @@ static uint32_t own_columns(const struct caps *caps, const struct matmul_problem
     uint64_t tiles = p->batch * divide_up(p->m, c->rows);
     const uint32_t vendor = caps->properties.vendor_id;
     bool registers = vendor == VENDOR_AMD || vendor == VENDOR_NVIDIA;
-    uint32_t own = !registers || !c->b_vec || c->rows > SMALL_TILE ? 1 : c->rows > 1 ? 2 : 4;
+    uint32_t most = c->rows > 1 || quirk_has_half_registers(&caps->properties) ? 2 : 4;
+    uint32_t own = !registers || !c->b_vec || c->rows > SMALL_TILE ? 1 : most;
     while (own > 1 && tiles * divide_up(p->n, LANE_SETS * own) < processors)
         own /= 2;
     return own;

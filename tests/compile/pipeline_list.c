@@ -40,6 +40,7 @@ struct view {
     enum vka_path path;
     enum kernel only; /* KERNEL_COUNT: every kernel */
     bool forced;
+    enum vka_status (*add)(struct vka_plan *plan, enum vka_dtype dtype);
 };
 
 /* The row of a key, appended where there is none yet; NULL where the list is full. */
@@ -79,13 +80,14 @@ void pipeline_list_add(struct pipeline_list *list, const struct vka_plan *plan,
     }
 }
 
-static enum vka_status plan_linear(struct vka_plan *plan, enum vka_dtype dtype, const uint32_t c[3])
+static enum vka_status plan_linear(struct vka_plan *plan, enum vka_dtype dtype,
+                                   enum vka_dtype weights, const uint32_t c[3])
 {
     struct vka_device *device = plan->device;
     enum vka_status status = VKA_OK;
     struct vka_tensor *input = NULL, *weight = NULL, *bias = NULL, *output = NULL;
     TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c[0], c[2]}, &input));
-    TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c[1], c[2]}, &weight));
+    TRY(vka_tensor_create(device, weights, 2, (const uint32_t[]){c[1], c[2]}, &weight));
     TRY(vka_tensor_create(device, dtype, 1, &c[1], &bias));
     TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c[0], c[1]}, &output));
     TRY(vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight,
@@ -418,7 +420,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
     for (size_t i = 0; i < COUNTOF(linear_cases); i++)
-        TRY(plan_linear(plan, dtype, linear_cases[i]));
+        TRY(plan_linear(plan, dtype, dtype, linear_cases[i]));
     for (size_t i = 0; i < COUNTOF(attention_cases); i++)
         TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
     TRY(plan_model(plan, dtype));
@@ -426,6 +428,12 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
     TRY(plan_train_attention(plan, dtype));
 fail:
     return status;
+}
+
+/* In plans of their own, as not every kernel of products takes them. */
+static enum vka_status add_quantised(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    return plan_linear(plan, dtype, VKA_Q8_0, (const uint32_t[]){1, 1024, 1024});
 }
 
 /* The plan is only looked at: finishing it would record and allocate. */
@@ -436,7 +444,7 @@ static bool list_problems(struct vka_device *device, const struct view *view,
     enum vka_status status = vka_plan_create(
         device, VKA_INFO(vka_plan_info, .path = view->path, .count_nonfinite = true), &plan);
     if (status == VKA_OK)
-        status = add_problems(plan, view->dtype);
+        status = view->add(plan, view->dtype);
     if (plan)
         add_keys(list, plan, view);
     vka_plan_destroy(&plan);
@@ -472,9 +480,11 @@ static bool list_all(struct vka_device *device, enum kernel only, struct pipelin
     bool ok = true;
     for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
         for (size_t i = 0; i < COUNTOF(paths); i++) {
-            struct view view = {(enum vka_dtype)dtype, paths[i], only, false};
+            struct view view = {(enum vka_dtype)dtype, paths[i], only, false, add_problems};
             view.forced = only != KERNEL_COUNT || view.path == VKA_PATH_FUSED;
             /* Not every problem can be planned with one kernel of a family alone. */
+            ok &= list_problems(device, &view, list) || only != KERNEL_COUNT;
+            view.add = add_quantised;
             ok &= list_problems(device, &view, list) || only != KERNEL_COUNT;
         }
     return ok;
