@@ -153,8 +153,11 @@ struct matmul_params {
 #define MATMUL_BLOCK 128
 #define MATMUL_GROUP 4096
 /* With quantised B, whose large sums cancel out, a block is sums of QUANT_CHAIN terms that are added
- * with what rounding loses. */
+ * with what rounding loses. With float32 A, GPUs multiply integers and scale chains of 16, which
+ * rounds about twice as much; not so where the sums are the largest. */
 #define QUANT_CHAIN 8
+#define SCALES_CHAINS(a_type, b_type) \
+    ((b_type) >= TYPE_I8 && (a_type) == TYPE_F32 && (b_type) != TYPE_Q6_K)
 #define SUMS_LOAD 1u   /* start from the sums in buffer 4, else from 0 */
 #define SUMS_KEEP 2u   /* C is the sums for the next pass */
 #define SUMS_OPEN 4u   /* the next pass continues the last group */

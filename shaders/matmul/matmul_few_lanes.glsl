@@ -1,8 +1,9 @@
 // matmul_few with float32 A and quantised B. A lane sums a block of k of OWN_COLUMNS columns, whose
 // bytes it reads by itself: nearby lanes read neighbours, and whole cache lines are used at once.
 // Sixteen integers are multiplied in one chain, which then enters the block's sum times their scale;
-// an offset does times the sum of the sixteen of A, in the order of tile_sum(). Blocks are added as
-// in matmul_tile, in their order.
+// an offset does times the sum of the sixteen of A, in the order of tile_sum(). Or values are
+// multiplied, in chains of QUANT_CHAIN: see SCALES_CHAINS. Blocks are added as in matmul_tile, in
+// their order.
 #include "lib/lane_blocks.glsl"
 
 const uint ROW_GROUPS = THREADS / BLOCKS; // of OWN_COLUMNS columns
@@ -10,6 +11,9 @@ const uint A_LINE = MATMUL_BLOCK / 4, LINE_PITCH = FEW_PITCH(A_LINE);
 const uint FOUR_SUMS = HAS_OFFSET(B_TYPE) ? ROWS * BLOCKS * 9 : 1;
 shared vec4 four_sums[FOUR_SUMS]; // [row][block][k / 16]: sums of each four of A
 float lane_sum[ROWS * OWN_COLUMNS]; // of the block
+const bool SCALES = SCALES_CHAINS(A_TYPE, B_TYPE);
+const uint LANE_LOST = !SCALES ? ROWS * OWN_COLUMNS : 1;
+float lane_lost[LANE_LOST]; // by rounding of the sum
 
 // Shares the blocks of A that begin at k0.
 void share_a(uint a_base, uint row0, uint k0)
@@ -35,6 +39,14 @@ void add_sixteen(uint column, uint block, uint g, vec4 b[4], float scale, float 
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
         uint line = i * BLOCKS + block, at = line * LINE_PITCH + g * 4;
         float x = 0.0, sum = lane_sum[i * OWN_COLUMNS + column];
+        if (!SCALES) {
+            uint e = i * OWN_COLUMNS + column;
+            x = add4(a_tile[at + 1], b[1], add4(a_tile[at], b[0], 0.0));
+            add_exactly(lane_sum[e], lane_lost[e], x);
+            x = add4(a_tile[at + 3], b[3], add4(a_tile[at + 2], b[2], 0.0));
+            add_exactly(lane_sum[e], lane_lost[e], x);
+            continue;
+        }
         [[unroll]] for (uint j = 0; j < 4; j++)
             x = add4(a_tile[at + j], b[j], x);
         sum = add_scaled(scale, x, sum);
@@ -57,7 +69,8 @@ void add_bytes(uint b_base, uint column0, uint block, uint k)
             [[unroll]] for (uint j = 0; j < 4; j++) {
                 b[j] = vec4(0.0);
                 if (EDGE == 0 || k + 16 * g + 4 * j < p.k)
-                    b[j] = load_quants_integers(line, k + 16 * g + 4 * j, B_TYPE);
+                    b[j] = load_quants_integers(line, k + 16 * g + 4 * j, B_TYPE) *
+                           (SCALES ? 1.0 : scale.x);
             }
             add_sixteen(c, block, g, b, scale.x, scale.y);
         }
@@ -118,7 +131,7 @@ void add_lanes(uint a_base, uint b_base, uvec2 first)
             load_lanes(b_base, column0, k, 0);
         share_a(a_base, first.x, k0);
         [[unroll]] for (uint i = 0; i < ROWS * OWN_COLUMNS; i++)
-            lane_sum[i] = 0.0;
+            lane_sum[i] = lane_lost[i % LANE_LOST] = 0.0;
         barrier();
         if (B_VEC == 0 && inside)
             add_bytes(b_base, column0, lane, k);
@@ -131,7 +144,8 @@ void add_lanes(uint a_base, uint b_base, uvec2 first)
         [[unroll]] for (uint i = 0; i < ROWS * OWN_COLUMNS; i++) {
             uint column = set * OWN_COLUMNS + i % OWN_COLUMNS;
             uint at = (lane * ROWS + i / OWN_COLUMNS) * COLUMNS + column;
-            b_tile[at] = floatBitsToUint(lane_sum[i]);
+            float sum = SCALES ? lane_sum[i] : lane_sum[i] + lane_lost[i % LANE_LOST];
+            b_tile[at] = floatBitsToUint(sum);
         }
         barrier();
         add_lane_sums(k0);

@@ -41,7 +41,7 @@ const uint A_PITCH = BM + 4, B_PITCH = BN + 4;
 shared float a_tile[TILE_DEPTH * A_PITCH]; // [k][m]
 shared float b_tile[TILE_DEPTH * B_PITCH]; // [k][n]
 // With float32 A, quantised B is integers whose chains are scaled: see matmul_few_lanes.glsl.
-const bool SCALED = IS_QUANT(B_TYPE) && A_TYPE == TYPE_F32;
+const bool SCALED = SCALES_CHAINS(A_TYPE, B_TYPE);
 const bool OFFSETS = HAS_OFFSET(B_TYPE);
 const uint N_SCALE = SCALED ? BN : 1, N_A_SUM = !SCALED ? 1 : OFFSETS ? BM : 1;
 shared vec2 scales[N_SCALE]; // scale and offset of a column, in the slice
