@@ -1,21 +1,24 @@
 // Blocks of quantised B that a lane reads from memory by itself: MATMUL_BLOCK neighbours along k of
-// each of its OWN_COLUMNS columns, of a type whose runs are whole words, see RUN_PAIR_WORDS. They
-// stay words in registers; integers are unpacked sixteen at a time, exactly, without the bias.
+// each of its OWN_COLUMNS columns, of a type whose runs are whole words, see RUN_PAIR_WORDS, or of
+// q6_K, whose words begin at half words. They stay words in registers; integers are unpacked sixteen
+// at a time, exactly, without the bias.
 //
 // A nibble is put into the mantissa of a float and what this adds is subtracted, which takes no
 // conversion. With HALF, of a float16, two values an instruction, and bytes too: for devices whose
 // fma() takes a float16 operand.
 
-// A block is read at once, or in two halves where many rows need the registers.
-const uint LANE_HALVES = ROWS > FEW_WHOLE_ROWS ? 2 : 1;
-const uint LANE_WORDS = B_TYPE == TYPE_Q4_K           ? 4 + 16 / LANE_HALVES
-                        : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_HALVES
-                        : RUN_PAIR_WORDS(B_TYPE) != 0 ? RUN_PAIR_WORDS(B_TYPE) / LANE_HALVES
+// A block is read at once, or in two parts, of q6_K in four, where many rows need the registers.
+const uint LANE_PARTS = ROWS <= FEW_WHOLE_ROWS ? 1 : B_TYPE == TYPE_Q6_K ? 4 : 2;
+const uint LANE_WORDS = B_TYPE == TYPE_Q4_K           ? 4 + 16 / LANE_PARTS
+                        : B_TYPE == TYPE_Q6_K         ? (LANE_PARTS > 1 ? 18 : 27)
+                        : B_TYPE == TYPE_I4_G128      ? 1 + 16 / LANE_PARTS
+                        : RUN_PAIR_WORDS(B_TYPE) != 0 ? RUN_PAIR_WORDS(B_TYPE) / LANE_PARTS
                                                       : 2u;
 const uint LANE_STEP = B_VEC != 2 ? 1 : LANE_WORDS % 4 == 0 ? 4 : LANE_WORDS % 2 == 0 ? 2 : 1;
-// q4_K: the header, then the integers; i4_g128: the integers, then scale and zero point.
+// q4_K: the header, then the integers; i4_g128: the integers, then scale and zero point; q6_K: low
+// bits of half a block, high bits, scales, the scale of scales.
 uint lane_words[OWN_COLUMNS * LANE_WORDS];
-vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values
+vec2 lane_scales[OWN_COLUMNS * 4]; // scale and offset of each 32 values; q6_K: scales of 16
 
 // Words i .. i + LANE_STEP - 1 of B, i counted in such steps.
 uvec4 load_step(uint i)
@@ -25,10 +28,42 @@ uvec4 load_step(uint i)
     return LANE_STEP == 2 ? uvec4(b_pairs[i], 0, 0) : uvec4(b_words[i], 0, 0, 0);
 }
 
-// Reads half `part` of block `block` of the row that begins at byte `line`; all of it where there are
-// no halves. `count` of its words are there.
+// `count` words from byte `at`, a multiple of 2.
+void load_lane_halves(uint first, uint at, uint count)
+{
+    bool odd = (at & 2u) != 0u;
+    uint low = b_words[at >> 2];
+    [[unroll]] for (uint i = 0; i < count; i++) {
+        uint high = b_words[(at + 2u >> 2) + i];
+        lane_words[first + i] = odd ? low >> 16 | high << 16 : high;
+        low = high;
+    }
+}
+
+const uint LOW_WORDS = LANE_PARTS > 1 ? 8 : 16; // of q6_K
+
+// Half a block of q6_K of the row that begins at byte `line`, a multiple of 2, or its part.
+void load_lane_q6_k(uint column, uint line, uint block, uint part)
+{
+    uint base = line + block / 2 * BLOCK_BYTES(TYPE_Q6_K), side = block % 2;
+    uint first = column * LANE_WORDS, at = base + 192u + 8u * side + 2u * part, d = base + 208u;
+    load_lane_halves(first, base + 64u * side + 32u * (part % 2), LOW_WORDS);
+    load_lane_halves(first + LOW_WORDS, base + 128u + 32u * side, 8);
+    if (LANE_PARTS > 1)
+        lane_words[first + 16] = b_words[at >> 2] >> 8u * (at & 2u);
+    else
+        load_lane_halves(first + 24, at, 2);
+    lane_words[first + LANE_WORDS - 1] = b_words[d >> 2] >> 8u * (d & 2u);
+}
+
+// Reads part `part` of block `block` of the row that begins at byte `line`. `count` of its words are
+// there.
 void load_lane_words(uint column, uint line, uint block, uint part, uint count)
 {
+    if (B_TYPE == TYPE_Q6_K) {
+        load_lane_q6_k(column, line, block, part);
+        return;
+    }
     uint row = line / (4 * LANE_STEP), at = row, other = row; // of the integers, of the rest
     if (B_TYPE == TYPE_Q4_K) {
         other += block / 2 * (36 / LANE_STEP);
@@ -106,10 +141,16 @@ void unpack_lane_scales(uint column, uint block, uint part)
         return;
     }
     vec4 scale, offset = vec4(0.0);
-    if (B_TYPE == TYPE_I4_G128) {
+    if (B_TYPE == TYPE_Q6_K) { // of sixteen: two in one vec2
+        uint end = (column + 1) * LANE_WORDS, at = column * LANE_WORDS + LOW_WORDS + 8;
+        float d = four_halves(lane_words[end - 1], 0).x;
+        vec4 low = d * signed_bytes(lane_words[at]), high = d * signed_bytes(lane_words[end - 2]);
+        scale = vec4(low.xz, high.xz);
+        offset = vec4(low.yw, high.yw);
+    } else if (B_TYPE == TYPE_I4_G128) {
         scale = vec4(float_from_f16(lane_words[column * LANE_WORDS + LANE_WORDS - 1] & 0xffffu));
     } else {
-        uint m = LANE_HALVES > 1 ? 0 : 2 * n; // two scales, or four
+        uint m = LANE_PARTS > 1 ? 0 : 2 * n; // two scales, or four
         scale = four_halves(lane_pair(column, 0, n), lane_pair(column, m, m + n));
         if (B_TYPE == TYPE_Q4_1)
             offset = four_halves(lane_pair(column, 1, n + 1), lane_pair(column, m + 1, m + n + 1));
@@ -153,11 +194,12 @@ float placed(uint x, uint mask, uint first, float bias)
     return uintBitsToFloat(x & mask << first | placed_ones[first / 4]) - (one + bias);
 }
 
+// Of bytes up to 63.
 vec4 low_bytes(uint x, float bias)
 {
     uint y = x >> 16;
-    return vec4(placed(x, 31, 0, bias), placed(x, 31, 8, bias), placed(y, 31, 0, bias),
-                placed(y, 31, 8, bias));
+    return vec4(placed(x, 63, 0, bias), placed(x, 63, 8, bias), placed(y, 63, 0, bias),
+                placed(y, 63, 8, bias));
 }
 #endif
 
@@ -191,8 +233,8 @@ vec4 word_integers(uint x, bool high)
 #endif
 }
 
-// Integers 16 g + 4 j and on of a block, or of its half.
-vec4 lane_integers(uint column, uint g, uint j)
+// Integers 16 g + 4 j and on of part `of` of a block.
+vec4 lane_integers(uint column, uint of, uint g, uint j)
 {
     uint at = column * LANE_WORDS, part = g / 2, side = g % 2;
     if (B_TYPE == TYPE_Q4_K)
@@ -200,6 +242,12 @@ vec4 lane_integers(uint column, uint g, uint j)
     if (B_TYPE == TYPE_I4_G128) {
         uint q = spread_nibbles(lane_words[at + 2 * g + j / 2] >> 16 * (j % 2));
         return unsigned_bytes(q, int(lane_words[at + LANE_WORDS - 1] >> 16));
+    }
+    if (B_TYPE == TYPE_Q6_K) {
+        uint n = LANE_PARTS > 1 ? of : part, word = part % 2 * 8 + side * 4 + j;
+        uint low = lane_words[at + word] >> n / 2 * 4 & 0x0f0f0f0fu;
+        uint high = lane_words[at + LOW_WORDS + side * 4 + j] >> 2 * n & 0x03030303u;
+        return low_bytes(low | high << 4, 32.0);
     }
     uint first = part * PART_HALVES + PART_FIRST;
     if (B_TYPE == TYPE_Q5_0) {

@@ -89,7 +89,7 @@ void load_lanes(uint b_base, uint column0, uint k, uint part)
 
 void add_words(uint block, uint k, uint part)
 {
-    const uint granules = 8 / LANE_HALVES;
+    const uint granules = 8 / LANE_PARTS;
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++)
         unpack_lane_scales(c, k / MATMUL_BLOCK, part);
     [[unroll]] for (uint g = 0; g < granules; g++)
@@ -97,7 +97,7 @@ void add_words(uint block, uint k, uint part)
             vec2 scale = lane_scales[c * 4 + g / 2];
             vec4 b[4];
             [[unroll]] for (uint j = 0; j < 4; j++)
-                b[j] = lane_integers(c, g, j);
+                b[j] = lane_integers(c, part, g, j) * (SCALES ? 1.0 : scale[g % 2]);
             add_sixteen(c, block, part * granules + g, b, scale.x, scale.y);
         }
 }
@@ -117,7 +117,7 @@ void add_lane_sums(uint k0)
     }
 }
 
-const uint PARTS = B_VEC != 0 && LANE_HALVES > 1 ? LANE_HALVES : 0; // read one after the other
+const uint PARTS = B_VEC != 0 && LANE_PARTS > 1 ? LANE_PARTS : 0; // read one after the other
 
 void add_lanes(uint a_base, uint b_base, uvec2 first)
 {
@@ -127,7 +127,7 @@ void add_lanes(uint a_base, uint b_base, uvec2 first)
     for (uint k0 = 0; k0 < p.k; k0 += BLOCKS * MATMUL_BLOCK) {
         uint k = k0 + lane * MATMUL_BLOCK;
         bool inside = EDGE == 0 || k < p.k;
-        if (B_VEC != 0 && LANE_HALVES == 1 && inside) // while A is shared
+        if (B_VEC != 0 && LANE_PARTS == 1 && inside) // while A is shared
             load_lanes(b_base, column0, k, 0);
         share_a(a_base, first.x, k0);
         [[unroll]] for (uint i = 0; i < ROWS * OWN_COLUMNS; i++)
@@ -135,7 +135,7 @@ void add_lanes(uint a_base, uint b_base, uvec2 first)
         barrier();
         if (B_VEC == 0 && inside)
             add_bytes(b_base, column0, lane, k);
-        else if (LANE_HALVES == 1 && inside)
+        else if (LANE_PARTS == 1 && inside)
             add_words(lane, k, 0);
         [[dont_unroll]] for (uint part = 0; part < PARTS && inside; part++) {
             load_lanes(b_base, column0, k, part);

@@ -24,6 +24,15 @@ static uint32_t blocks_of(const struct matmul_choice *c)
     return c->lanes * c->own_columns / c->columns;
 }
 
+/* How a lane reads words of blocks; 0: byte by byte, where it lacks the registers for q6_K's. */
+static uint32_t lane_vec(const struct caps *caps, const struct matmul_problem *p)
+{
+    const struct vka_device_properties *has = &caps->properties;
+    if (p->b_type != VKA_Q6_K)
+        return p->b_runs;
+    return !tune_has_few_registers(has) && (has->vendor_id != VENDOR_QUALCOMM || p->m == 1);
+}
+
 static uint64_t shared_bytes(const struct matmul_choice *c, const struct matmul_problem *p)
 {
     uint32_t fours = c->chunks * (p->b_type == VKA_F32 || p->quantised ? 1 : 2);
@@ -51,7 +60,8 @@ static void fit_registers(const struct caps *caps, const struct matmul_problem *
 {
     bool few = tune_has_few_registers(&caps->properties);
     uint32_t room = p->quantised || p->k > MATMUL_GROUP ? SMALL_TILE : 2 * SMALL_TILE;
-    uint32_t most = few ? room : FEW_TILE_ROWS;
+    bool fewer = in_lanes(p) && caps->properties.vendor_id == VENDOR_QUALCOMM;
+    uint32_t most = few ? room : fewer ? SMALL_TILE : FEW_TILE_ROWS;
     c->rows = divide_up(p->m, divide_up(p->m, most)); /* tiles of about equal height */
     c->lanes = c->rows > SMALL_TILE ? 128 : 64;
     c->chunks = few ? 2 : c->rows > SMALL_TILE ? 4 : 8;
@@ -96,7 +106,7 @@ static bool fits_runs(const struct caps *caps, const struct matmul_problem *p,
 /* matmul_few_half where fma() takes float16 operands, or where matmul_few is missing. */
 static enum kernel kernel_of(const struct caps *caps, const struct matmul_problem *p)
 {
-    bool able = in_lanes(p) && p->b_runs && !kernel_missing(KERNEL_matmul_few_half, caps);
+    bool able = in_lanes(p) && lane_vec(caps, p) && !kernel_missing(KERNEL_matmul_few_half, caps);
     bool mixes = caps->properties.vendor_id == VENDOR_AMD;
     bool half = able && (mixes || kernel_missing(KERNEL_matmul_few, caps));
     return half ? KERNEL_matmul_few_half : KERNEL_matmul_few;
@@ -124,6 +134,7 @@ static bool fits_lanes(const struct caps *caps, const struct matmul_problem *p,
     struct matmul_choice c = *choice;
     uint32_t most = round_up_to_power(divide_up(p->k, MATMUL_BLOCK));
     c.chunks = MATMUL_BLOCK / 4;
+    c.b_vec = lane_vec(caps, p);
     c.own_columns = own_columns(caps, p, &c);
     for (; c.lanes >= LEAST_THREADS; c.lanes /= 2) {
         c.columns = LANE_SETS * c.own_columns;

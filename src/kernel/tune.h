@@ -16,6 +16,7 @@
 #define VENDOR_NVIDIA 0x10deu
 #define VENDOR_INTEL 0x8086u
 #define VENDOR_BROADCOM 0x14e4u
+#define VENDOR_QUALCOMM 0x5143u
 #define VENDOR_ARM 0x13b5u
 
 struct pipeline_key;

@@ -384,9 +384,10 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         ok &= list_exact(device, dtype, list);
         ok &= list_accumulated(device, dtype, 1, list);
         ok &= list_accumulated(device, dtype, 512, list);
-        static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K};
+        static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K, VKA_Q6_K};
         for (size_t w = 0; w < COUNTOF(weights); w++)
             ok &= list_quantised(device, dtype, weights[w], 1, list);
+        ok &= list_quantised(device, dtype, VKA_Q8_0, 16, list);
         ok &= list_quantised(device, dtype, VKA_Q4_0, 512, list);
         ok &= list_model(device, dtype, 512, list);
     }

@@ -32,7 +32,7 @@ static const struct product {
     {VKA_BF16, VKA_F32, VKA_BF16, 18, 12288, 15}, {VKA_F32, VKA_Q8_0, VKA_F32, 33, 4096 + 96, 3},
     {VKA_F32, VKA_Q4_K, VKA_F32, 19, 768, 5},     {VKA_F16, VKA_Q4_0, VKA_F32, 40, 608, 4},
     {VKA_BF16, VKA_Q6_K, VKA_BF16, 33, 512, 6},   {VKA_F16, VKA_MXFP4, VKA_F16, 33, 96, 8},
-    {VKA_F32, VKA_I4_G128, VKA_F32, 9, 4224, 10},
+    {VKA_F32, VKA_I4_G128, VKA_F32, 9, 4224, 10}, {VKA_F32, VKA_Q6_K, VKA_F32, 21, 768, 4},
 };
 
 struct operands {
@@ -157,7 +157,8 @@ static void rules_for_gpus(void **state)
 /* Integers by way of float16, as GPUs of AMD take them: the bits of matmul_tile. */
 static void half_integers(void **state)
 {
-    static const enum vka_dtype types[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_1, VKA_Q5_0, VKA_Q4_K};
+    static const enum vka_dtype types[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_1,
+                                           VKA_Q5_0, VKA_Q4_K, VKA_Q6_K};
     struct vka_device *device = NULL;
     enum kernel many, few;
     (void)state;
