@@ -1,6 +1,6 @@
-/* A whole Llama with two recorded plans: a tiny random one, written as GGUF with quantised weights,
- * against the same model in double without a cache. The prompt is longer than a chunk. What a token
- * costs is counted under the library. */
+/* A whole Llama with two recorded plans: tiny random ones, written as GGUF with quantised weights of
+ * one type or of several, against the same model in double without a cache. The prompt is longer than
+ * a chunk. What a token costs is counted under the library. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,6 +22,8 @@ enum { KV = KV_HEADS * DIM, PROMPT = 37, COUNT = 12, LENGTH = PROMPT + COUNT };
 enum { PARTS = 9, TENSORS = 3 + BLOCKS * PARTS, KEYS = 9 };
 enum { EMBEDDING, NORM, HEAD, FIRST_BLOCK };
 enum { ATTN_NORM, FFN_NORM, WQ, WK, WV, WO, GATE, UP, DOWN };
+/* Of gate and up, with rows of 68 bytes, one fits in the least max_allocation and two do not. */
+enum { LIMIT = 1 << 20, LONG_FFN = 8192 };
 
 static struct vka_device *device;
 
@@ -29,6 +31,7 @@ static struct vka_device *device;
 struct weight {
     char name[40];
     uint32_t rows, width;
+    enum vka_dtype dtype;
     void *data;
     double *values;
 };
@@ -41,12 +44,14 @@ static void check(enum vka_status status)
         fail_msg("%s: %s", vka_status_name(status), vka_device_error(device));
 }
 
-static void draw(struct rng *rng, const char *name, uint32_t rows, uint32_t width, struct weight *w)
+static void draw(struct rng *rng, const char *name, uint32_t rows, uint32_t width,
+                 enum vka_dtype dtype, struct weight *w)
 {
     size_t n = (size_t)rows * width;
     float *x = malloc(n * sizeof *x);
     *w = (struct weight){.rows = rows,
                          .width = width,
+                         .dtype = rows > 1 ? dtype : VKA_F32,
                          .data = malloc(4 * n),
                          .values = malloc(n * sizeof *w->values)};
     assert_true(x && w->data && w->values);
@@ -54,42 +59,52 @@ static void draw(struct rng *rng, const char *name, uint32_t rows, uint32_t widt
     for (size_t i = 0; i < n; i++)
         x[i] = (float)(rows == 1 ? rng_uniform(rng, 0.5, 1.5) : rng_uniform(rng, -0.4, 0.4));
     memcpy(w->data, x, 4 * n);
-    if (rows > 1) {
-        check(vka_dtype_encode(VKA_Q8_0, x, n / 32, w->data));
-        check(vka_dtype_decode(VKA_Q8_0, w->data, n / 32, x));
+    if (w->dtype != VKA_F32) {
+        check(vka_dtype_encode(w->dtype, x, n / 32, w->data));
+        check(vka_dtype_decode(w->dtype, w->data, n / 32, x));
     }
     for (size_t i = 0; i < n; i++)
         w->values[i] = (double)x[i];
     free(x);
 }
 
-static void draw_model(void)
+/* mixed: block 0 has values of another type than queries and keys, block 1 also keys of another
+ * type than queries, and up of another type than gate. */
+static enum vka_dtype type_of(bool mixed, int block, int part)
 {
-    static const struct {
+    if (mixed && block == 0 && part == WV)
+        return VKA_F32;
+    return mixed && block == 1 && (part == WK || part == UP) ? VKA_Q4_0 : VKA_Q8_0;
+}
+
+static void draw_model(uint32_t ffn, bool mixed)
+{
+    const struct {
         const char *name;
         uint32_t rows, width;
     } parts[PARTS] = {
         {"attn_norm", 1, WIDTH},  {"ffn_norm", 1, WIDTH}, {"attn_q", WIDTH, WIDTH},
         {"attn_k", KV, WIDTH},    {"attn_v", KV, WIDTH},  {"attn_output", WIDTH, WIDTH},
-        {"ffn_gate", FFN, WIDTH}, {"ffn_up", FFN, WIDTH}, {"ffn_down", WIDTH, FFN}};
+        {"ffn_gate", ffn, WIDTH}, {"ffn_up", ffn, WIDTH}, {"ffn_down", WIDTH, ffn}};
     struct rng rng = {5};
-    draw(&rng, "token_embd", TOKENS, WIDTH, &weights[EMBEDDING]);
-    draw(&rng, "output_norm", 1, WIDTH, &weights[NORM]);
-    draw(&rng, "output", TOKENS, WIDTH, &weights[HEAD]);
+    draw(&rng, "token_embd", TOKENS, WIDTH, VKA_Q8_0, &weights[EMBEDDING]);
+    draw(&rng, "output_norm", 1, WIDTH, VKA_F32, &weights[NORM]);
+    draw(&rng, "output", TOKENS, WIDTH, VKA_Q8_0, &weights[HEAD]);
     for (int b = 0; b < BLOCKS; b++)
         for (int p = 0; p < PARTS; p++) {
             char name[32];
             snprintf(name, sizeof name, "blk.%d.%s", b, parts[p].name);
-            draw(&rng, name, parts[p].rows, parts[p].width, &weights[FIRST_BLOCK + b * PARTS + p]);
+            draw(&rng, name, parts[p].rows, parts[p].width, type_of(mixed, b, p),
+                 &weights[FIRST_BLOCK + b * PARTS + p]);
         }
 }
 
-static void write_model(const char *path)
+static void write_model(const char *path, uint32_t ffn)
 {
     struct vka_gguf_tensor t[TENSORS];
-    static const uint32_t numbers[] = {WIDTH, BLOCKS, FFN, HEADS, KV_HEADS, DIM};
+    const uint32_t numbers[] = {WIDTH, BLOCKS, ffn, HEADS, KV_HEADS, DIM};
     static const float reals[] = {5000, 1e-4f};
-    const struct vka_gguf_value values[KEYS] = {
+    const struct vka_gguf_value keys[KEYS] = {
         {"general.architecture", VKA_GGUF_STRING, VKA_GGUF_STRING, 1, "llama", 5},
         {"llama.embedding_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[0], 4},
         {"llama.block_count", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[1], 4},
@@ -105,15 +120,25 @@ static void write_model(const char *path)
         const struct weight *w = &weights[i];
         bool vector = w->rows == 1;
         size_t n = (size_t)w->rows * w->width;
+        uint32_t values, bytes;
+        check(vka_dtype_block(w->dtype, &values, &bytes));
         t[i] = (struct vka_gguf_tensor){.name = w->name,
-                                        .dtype = vector ? VKA_F32 : VKA_Q8_0,
+                                        .dtype = w->dtype,
                                         .rank = vector ? 1 : 2,
                                         .shape = {vector ? w->width : w->rows, w->width},
                                         .data = w->data,
-                                        .size = vector ? 4 * n : n / 32 * 34};
+                                        .size = n / values * bytes};
     }
-    if (vka_gguf_write(path, t, TENSORS, values, KEYS, error) != VKA_OK)
+    if (vka_gguf_write(path, t, TENSORS, keys, KEYS, error) != VKA_OK)
         fail_msg("%s", error);
+}
+
+static void free_model(void)
+{
+    for (int i = 0; i < TENSORS; i++) {
+        free(weights[i].data);
+        free(weights[i].values);
+    }
 }
 
 /* y[n][rows of the weight] = x[n][width] W^T. */
@@ -213,7 +238,7 @@ static int32_t follow(const int32_t *ids, size_t n, double *gap)
 /* ---- What a token costs ---------------------------------------------------------------------- */
 
 static struct counts {
-    int runs, submits, recordings, finished, writes;
+    int runs, submits, recordings, finished, writes, linears;
     size_t bytes_read;
 } counts;
 
@@ -229,6 +254,8 @@ static struct counts {
 COUNTED(enum vka_status, vka_plan_run, (struct vka_plan * plan, uint64_t timeout), (plan, timeout),
         counts.runs++)
 COUNTED(enum vka_status, vka_plan_finish, (struct vka_plan * plan), (plan), counts.finished++)
+COUNTED(enum vka_status, vka_plan_add_linear,
+        (struct vka_plan * plan, const struct vka_linear_op *op), (plan, op), counts.linears++)
 COUNTED(enum vka_status, plan_record, (struct vka_plan * plan), (plan), counts.recordings++)
 COUNTED(enum vka_status, vka_tensor_write,
         (struct vka_tensor * tensor, const void *data, size_t size), (tensor, data, size),
@@ -258,8 +285,8 @@ static void check_counts(int runs, int writes)
 }
 
 /* With keys and values of a type; quantised ones only have to give ids that exist. The budget lets a
- * run be one submit however slow the machine is. */
-static void generate(const char *path, enum vka_dtype kv)
+ * run be one submit however slow the machine is. linears: how many a plan has. */
+static void generate(const char *path, enum vka_dtype kv, int linears)
 {
     struct llama llama;
     struct session session;
@@ -277,6 +304,7 @@ static void generate(const char *path, enum vka_dtype kv)
     check(session_create(device, &llama, &info, &session));
     expect("plans", counts.finished, 2);
     expect("recordings", counts.recordings, 2);
+    expect("products", counts.linears, 2 * linears);
     counts = (struct counts){0};
     for (int n = PROMPT; n < LENGTH; n++) {
         double gap;
@@ -299,26 +327,59 @@ static void generate(const char *path, enum vka_dtype kv)
     llama_free(&llama);
 }
 
+/* Of a block: one product for queries, keys and values, one for gate and up, two others. */
 static void test_generate(void **state)
 {
     const char *path = *state;
-    generate(path, VKA_F32);
-    generate(path, VKA_Q8_0);
+    draw_model(FFN, false);
+    write_model(path, FFN);
+    generate(path, VKA_F32, 4 * BLOCKS + 1);
+    generate(path, VKA_Q8_0, 4 * BLOCKS + 1);
+    free_model();
+}
+
+/* What differs in type has a product of its own. */
+static void test_mixed(void **state)
+{
+    const char *path = *state;
+    draw_model(FFN, true);
+    write_model(path, FFN);
+    generate(path, VKA_F32, 5 + 7 + 1);
+    free_model();
+}
+
+/* What would be too large for one tensor stays apart. */
+static void test_limit(void **state)
+{
+    const char *path = *state;
+    struct vka_device *small;
+    struct llama llama;
+    char why[VKA_IO_ERROR_SIZE];
+    draw_model(LONG_FFN, false);
+    write_model(path, LONG_FFN);
+    check(vka_device_create(VKA_INFO(vka_device_info, .max_allocation = LIMIT), &small));
+    if (llama_load(small, path, &llama, why) != VKA_OK)
+        fail_msg("%s %s", why, vka_device_error(small));
+    for (int b = 0; b < BLOCKS; b++) {
+        const struct llama_block *block = &llama.blocks[b];
+        assert_non_null(block->gate_up[1]);
+        assert_int_equal(vka_tensor_shape(block->gate_up[0], 0), LONG_FFN);
+        assert_int_equal(vka_tensor_shape(block->qkv[0], 0), WIDTH + 2 * KV);
+    }
+    llama_free(&llama);
+    vka_device_destroy(&small);
+    free_model();
 }
 
 int main(int argc, char **argv)
 {
     char *path = argc > 1 ? argv[1] : "test_generate.gguf";
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_generate, path)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_generate, path),
+                                       cmocka_unit_test_prestate(test_mixed, path),
+                                       cmocka_unit_test_prestate(test_limit, path)};
     if (vka_device_create(NULL, &device) != VKA_OK)
         return 77;
-    draw_model();
-    write_model(path);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    for (int i = 0; i < TENSORS; i++) {
-        free(weights[i].data);
-        free(weights[i].values);
-    }
     remove(path);
     vka_device_destroy(&device);
     return failed;

@@ -4,9 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TRY(call)                  \
+    do {                           \
+        enum vka_status s_ = call; \
+        if (s_ != VKA_OK)          \
+            return s_;             \
+    } while (0)
+
 struct loader {
     struct vka_device *device;
     const struct vka_gguf *file;
+    uint64_t most; /* bytes that a tensor may have */
     char *why;
 };
 
@@ -16,23 +24,46 @@ static enum vka_status refuse(const struct loader *l, const char *what, const ch
     return VKA_INVALID;
 }
 
-/* Uploads a tensor of the file as it is. rows 0: a vector of `width`. */
-static enum vka_status load(const struct loader *l, const char *name, uint64_t rows, uint64_t width,
-                            struct vka_tensor **tensor)
+/* A tensor of the file. rows 0: a vector of `width`. */
+static enum vka_status find(const struct loader *l, const char *name, uint64_t rows, uint64_t width,
+                            const struct vka_gguf_tensor **found)
 {
-    const struct vka_gguf_tensor *t = vka_gguf_find(l->file, name);
+    const struct vka_gguf_tensor *t = *found = vka_gguf_find(l->file, name);
     if (!t)
         return refuse(l, "the file has no such tensor", name);
     if (t->dtype == VKA_DTYPE_COUNT)
         return refuse(l, "has a type that vkattn does not have", name);
     bool fits = rows ? t->rank == 2 && t->shape[0] == rows && t->shape[1] == width
                      : t->rank == 1 && t->shape[0] == width;
-    if (!fits)
-        return refuse(l, "has another shape than the metadata says", name);
-    const uint32_t matrix[] = {(uint32_t)rows, (uint32_t)width}, vector[] = {(uint32_t)width};
-    enum vka_status status =
-        vka_tensor_create(l->device, t->dtype, rows ? 2 : 1, rows ? matrix : vector, tensor);
-    return status == VKA_OK ? vka_tensor_write(*tensor, t->data, t->size) : status;
+    return fits ? VKA_OK : refuse(l, "has another shape than the metadata says", name);
+}
+
+/* Uploads tensors of one type as they are, along axis 0 one after the other. */
+static enum vka_status upload(const struct loader *l, const struct vka_gguf_tensor *const *parts,
+                              size_t n_part, struct vka_tensor **tensor)
+{
+    uint32_t shape[] = {0, (uint32_t)parts[0]->shape[1]}, first = 0;
+    for (size_t p = 0; p < n_part; p++)
+        shape[0] += (uint32_t)parts[p]->shape[0];
+    TRY(vka_tensor_create(l->device, parts[0]->dtype, parts[0]->rank, shape, tensor));
+    for (size_t p = 0; p < n_part; p++) {
+        uint32_t rows = (uint32_t)parts[p]->shape[0];
+        struct vka_tensor *part;
+        TRY(vka_tensor_slice(*tensor, 0, first, rows, &part));
+        enum vka_status status = vka_tensor_write(part, parts[p]->data, parts[p]->size);
+        vka_tensor_destroy(&part);
+        TRY(status);
+        first += rows;
+    }
+    return VKA_OK;
+}
+
+static enum vka_status load(const struct loader *l, const char *name, uint64_t rows, uint64_t width,
+                            struct vka_tensor **tensor)
+{
+    const struct vka_gguf_tensor *t;
+    TRY(find(l, name, rows, width, &t));
+    return upload(l, &t, 1, tensor);
 }
 
 /* A size of the metadata, at least 1. `fallback` 0: there has to be one. */
@@ -53,13 +84,6 @@ static float real(const struct loader *l, const char *key, float fallback)
     vka_gguf_real(vka_gguf_metadata(l->file, key), 0, &value);
     return (float)value;
 }
-
-#define TRY(call)                  \
-    do {                           \
-        enum vka_status s_ = call; \
-        if (s_ != VKA_OK)          \
-            return s_;             \
-    } while (0)
 
 static enum vka_status load_sizes(const struct loader *l, struct llama *m)
 {
@@ -91,33 +115,56 @@ static enum vka_status load_sizes(const struct loader *l, struct llama *m)
     return VKA_OK;
 }
 
+/* Matrices of a block that are applied to the same input, or a vector, of which rows is 0. */
+struct group {
+    struct {
+        const char *name;
+        uint32_t rows;
+    } parts[LLAMA_MOST_PARTS];
+    uint32_t width;
+    struct vka_tensor **tensors; /* of each part */
+};
+
+/* Loads a group of block i. Neighbours of one type become one tensor, in the place of the first, so
+ * that they take one product. */
+static enum vka_status load_group(const struct loader *l, uint32_t i, const struct group *group)
+{
+    const struct vka_gguf_tensor *found[LLAMA_MOST_PARTS];
+    char name[64];
+    size_t n = 0;
+    for (; n < LLAMA_MOST_PARTS && group->parts[n].name; n++) {
+        snprintf(name, sizeof name, "blk.%u.%s.bias", i, group->parts[n].name);
+        if (vka_gguf_find(l->file, name))
+            return refuse(l, "biases are not supported here", name);
+        snprintf(name, sizeof name, "blk.%u.%s.weight", i, group->parts[n].name);
+        TRY(find(l, name, group->parts[n].rows, group->width, &found[n]));
+    }
+    for (size_t first = 0, end; first < n; first = end) {
+        uint64_t size = 0;
+        for (end = first; end < n && found[end]->dtype == found[first]->dtype; end++) {
+            size += found[end]->size;
+            if (size > l->most && end > first)
+                break;
+        }
+        TRY(upload(l, found + first, end - first, &group->tensors[first]));
+    }
+    return VKA_OK;
+}
+
 static enum vka_status load_block(const struct loader *l, const struct llama *m, uint32_t i,
                                   struct llama_block *b)
 {
     uint32_t heads = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim;
-    const struct {
-        const char *name;
-        uint32_t rows, width;
-        struct vka_tensor **tensor;
-    } parts[] = {
-        {"attn_norm", 0, m->width, &b->attn_norm},
-        {"ffn_norm", 0, m->width, &b->ffn_norm},
-        {"attn_q", heads, m->width, &b->q},
-        {"attn_k", kv, m->width, &b->k},
-        {"attn_v", kv, m->width, &b->v},
-        {"attn_output", m->width, heads, &b->o},
-        {"ffn_gate", m->ffn_width, m->width, &b->gate},
-        {"ffn_up", m->ffn_width, m->width, &b->up},
-        {"ffn_down", m->width, m->ffn_width, &b->down},
+    const struct group groups[] = {
+        {{{"attn_norm", 0}}, m->width, &b->attn_norm},
+        {{{"ffn_norm", 0}}, m->width, &b->ffn_norm},
+        {{{"attn_q", heads}, {"attn_k", kv}, {"attn_v", kv}}, m->width, b->qkv},
+        {{{"attn_output", m->width}}, heads, &b->o},
+        {{{"ffn_gate", m->ffn_width}, {"ffn_up", m->ffn_width}}, m->width, b->gate_up},
+        {{{"ffn_down", m->width}}, m->ffn_width, &b->down},
     };
-    char name[64];
-    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
-        snprintf(name, sizeof name, "blk.%u.%s.bias", i, parts[p].name);
-        if (vka_gguf_find(l->file, name))
-            return refuse(l, "biases are not supported here", name);
-        snprintf(name, sizeof name, "blk.%u.%s.weight", i, parts[p].name);
-        TRY(load(l, name, parts[p].rows, parts[p].width, parts[p].tensor));
-    }
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        TRY(load_group(l, i, &groups[g]));
     return VKA_OK;
 }
 
@@ -144,7 +191,8 @@ enum vka_status llama_load(struct vka_device *device, const char *path, struct l
     *llama = (struct llama){0};
     why[0] = '\0';
     TRY(vka_gguf_open(path, why, &file));
-    const struct loader loader = {device, file, why};
+    uint64_t most = vka_device_properties(device)->max_allocation;
+    const struct loader loader = {device, file, most, why};
     enum vka_status status = load_all(&loader, llama);
     vka_gguf_close(&file);
     return status;
@@ -158,8 +206,9 @@ void llama_free(struct llama *m)
     vka_tensor_destroy(&m->norm);
     for (uint32_t i = 0; m->blocks && i < m->n_block; i++) {
         struct llama_block *b = &m->blocks[i];
-        struct vka_tensor **all[] = {&b->attn_norm, &b->ffn_norm, &b->q,  &b->k,   &b->v,
-                                     &b->o,         &b->gate,     &b->up, &b->down};
+        struct vka_tensor **all[] = {&b->attn_norm,  &b->ffn_norm,   &b->qkv[0],
+                                     &b->qkv[1],     &b->qkv[2],     &b->o,
+                                     &b->gate_up[0], &b->gate_up[1], &b->down};
         for (size_t t = 0; t < sizeof all / sizeof *all; t++)
             vka_tensor_destroy(all[t]);
     }

@@ -4,10 +4,15 @@
 
 #include <vkattn/vkattn_io.h>
 
+#define LLAMA_MOST_PARTS 3
+
+/* Matrices are [out][in]. Queries, keys and values are products of one input, gate and up of
+ * another: neighbours of one type are one tensor, one matrix below the other. It stands in the place
+ * of the first; the others are NULL. */
 struct llama_block {
     struct vka_tensor *attn_norm, *ffn_norm; /* [width] */
-    struct vka_tensor *q, *k, *v, *o;        /* [out][in] */
-    struct vka_tensor *gate, *up, *down;
+    struct vka_tensor *qkv[LLAMA_MOST_PARTS], *o;
+    struct vka_tensor *gate_up[2], *down;
 };
 
 struct llama {

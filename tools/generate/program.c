@@ -16,6 +16,23 @@ static void linear(struct graph *g, struct vka_tensor *input, struct vka_tensor 
     add_linear(g, input, weight, false, output);
 }
 
+/* The columns of output, one after the other, are the products by n weights, which may be NULL. */
+static void linears(struct graph *g, struct vka_tensor *input, struct vka_tensor *const *weights,
+                    size_t n, struct vka_tensor *output)
+{
+    uint32_t first = 0;
+    for (size_t i = 0; i < n && g->status == VKA_OK; i++) {
+        if (!weights[i])
+            continue;
+        uint32_t rows = vka_tensor_shape(weights[i], 0);
+        struct vka_tensor *columns = NULL;
+        g->status = vka_tensor_slice(output, 2, first, rows, &columns);
+        linear(g, input, weights[i], columns);
+        vka_tensor_destroy(&columns); /* the plan keeps what it needs */
+        first += rows;
+    }
+}
+
 /* x += input weight^T */
 static void residual(struct graph *g, struct vka_tensor *input, struct vka_tensor *weight,
                      struct vka_tensor *x)
@@ -34,10 +51,10 @@ static void norm(struct graph *g, const struct llama *m, struct vka_tensor *x,
 
 /* Rows between the operations, shared by all blocks. */
 struct rows {
-    struct vka_tensor *x, *normed;              /* [1][rows][width] */
-    struct vka_tensor *q, *k, *v, *context;     /* projections */
-    struct vka_tensor *qh, *kh, *vh, *contexth; /* the same by heads */
-    struct vka_tensor *gate, *up;               /* [1][rows][ffn_width] */
+    struct vka_tensor *x, *normed;           /* [1][rows][width] */
+    struct vka_tensor *qkv, *context;        /* projections */
+    struct vka_tensor *q, *k, *v, *contexth; /* the same by heads */
+    struct vka_tensor *gate_up, *gate, *up;  /* [1][rows][2 * ffn_width], and its halves */
 };
 
 static struct rows make_rows(struct graph *g, const struct llama *m)
@@ -45,16 +62,15 @@ static struct rows make_rows(struct graph *g, const struct llama *m)
     uint32_t heads = m->n_head * m->head_dim, kv = m->n_kv_head * m->head_dim;
     struct rows r = {.x = graph_rows(g, m->width),
                      .normed = graph_rows(g, m->width),
-                     .q = graph_rows(g, heads),
-                     .k = graph_rows(g, kv),
-                     .v = graph_rows(g, kv),
+                     .qkv = graph_rows(g, heads + 2 * kv),
                      .context = graph_rows(g, heads),
-                     .gate = graph_rows(g, m->ffn_width),
-                     .up = graph_rows(g, m->ffn_width)};
-    r.qh = graph_heads(g, r.q, m->n_head, m->head_dim);
-    r.kh = graph_heads(g, r.k, m->n_kv_head, m->head_dim);
-    r.vh = graph_heads(g, r.v, m->n_kv_head, m->head_dim);
+                     .gate_up = graph_rows(g, 2 * m->ffn_width)};
+    r.q = graph_heads(g, graph_slice(g, r.qkv, 2, 0, heads), m->n_head, m->head_dim);
+    r.k = graph_heads(g, graph_slice(g, r.qkv, 2, heads, kv), m->n_kv_head, m->head_dim);
+    r.v = graph_heads(g, graph_slice(g, r.qkv, 2, heads + kv, kv), m->n_kv_head, m->head_dim);
     r.contexth = graph_heads(g, r.context, m->n_head, m->head_dim);
+    r.gate = graph_slice(g, r.gate_up, 2, 0, m->ffn_width);
+    r.up = graph_slice(g, r.gate_up, 2, m->ffn_width, m->ffn_width);
     return r;
 }
 
@@ -64,21 +80,18 @@ static void add_block(struct program *p, const struct llama *m, uint32_t i, cons
     struct graph *g = &p->graph;
     const struct llama_block *w = &m->blocks[i];
     norm(g, m, r->x, w->attn_norm, r->normed);
-    linear(g, r->normed, w->q, r->q);
-    linear(g, r->normed, w->k, r->k);
-    linear(g, r->normed, w->v, r->v);
+    linears(g, r->normed, w->qkv, 3, r->qkv);
     if (g->status == VKA_OK)
         g->status = vka_plan_add_attention(
             g->plan,
-            VKA_INFO(vka_attention_op, .q = r->qh, .k = r->kh, .v = r->vh, .output = r->contexth,
+            VKA_INFO(vka_attention_op, .q = r->q, .k = r->k, .v = r->v, .output = r->contexth,
                      .cache = cache, .cache_layer = i, .n_append = p->n_append,
                      .options.causal = true,
                      .options.rope = {
                          .dim = m->head_dim, .base = m->rope_base, .interleaved = m->interleaved}));
     residual(g, r->context, w->o, r->x);
     norm(g, m, r->x, w->ffn_norm, r->normed);
-    linear(g, r->normed, w->gate, r->gate);
-    linear(g, r->normed, w->up, r->up);
+    linears(g, r->normed, w->gate_up, 2, r->gate_up);
     if (g->status == VKA_OK)
         g->status = vka_plan_add_activation(g->plan, VKA_INFO(vka_activation_op, .kind = VKA_SILU,
                                                               .input = r->gate, .multiplier = r->up,
