@@ -238,7 +238,8 @@ def test_models(device, rng, tmp_path, wide, format, kind):
     folder = tiny.write_folder(tmp_path / "model", config, stored)
     model = vkattn.models.load(folder, device=device)
     assert model.unused == [] and model.embedding.dtype == "f32"
-    assert {block.q.weight.dtype for block in model.blocks} == {"i4_g128"}
+    assert {x.weight.dtype for block in model.blocks for x in block.qkv} == {"i4_g128"}
+    assert all(len(block.qkv) == len(block.gate_up) == 1 for block in model.blocks)
     assert {block.down.weight.dtype for block in model.blocks} == {"i4_g128"}
     want = tiny.logits(tiny.LlamaOracle(config, meant), IDS)
     assert oracle.nmse(model.logits(IDS), want) < 1e-10

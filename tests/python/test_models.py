@@ -103,12 +103,6 @@ def made(device, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_logits(made, name):
-    model, judge, _, _ = made(name)
-    assert oracle.nmse(model.logits(IDS), tiny.logits(judge, IDS)) < 1e-10
-
-
-@pytest.mark.parametrize("name", DECODERS)
 def test_transformers(made, device, tmp_path, name):
     """And what it saves is read again, with every key that it writes known."""
     reason = "transformers WITH torch IS NOT INSTALLED: MODELS WERE NOT COMPARED WITH IT"
@@ -158,10 +152,50 @@ class Counter:
         return found
 
 
+def products(monkeypatch, call, *arguments):
+    """What a call returns, and how many products it recorded."""
+    with monkeypatch.context() as patch:
+        counter = Counter(patch)
+        return call(*arguments), len(counter.taken("vka_plan_add_linear"))
+
+
 COSTS = (
-    *("vka_plan_finish", "vka_plan_submit", "vka_plan_run", "vka_tensor_read", "vka_tensor_write"),
+    *("vka_plan_add_linear", "vka_plan_finish", "vka_plan_submit", "vka_plan_run", "vka_tensor_read", "vka_tensor_write"),
     "vka_cache_truncate",
 )
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_logits(made, monkeypatch, name):
+    """A layer has four products: queries, keys and values are one, gate and up another."""
+    model, judge, _, _ = made(name)
+    found, count = products(monkeypatch, model.logits, IDS)
+    assert oracle.nmse(found, tiny.logits(judge, IDS)) < 1e-10
+    assert count == 4 * tiny.LAYERS + 1
+
+
+def test_apart(made, device, monkeypatch, tmp_path):
+    """Weights of different types, or too large for one tensor, have products of their own."""
+    config, _, oracle_of = DECODERS["llama"]
+    tensors = dict(made("llama")[2])
+    for i, part in ((0, "self_attn.v_proj"), (1, "self_attn.k_proj"), (1, "mlp.up_proj")):
+        name = f"model.layers.{i}.{part}.weight"
+        tensors[name] = tensors[name].astype(np.float16)
+    model = vkattn.models.load(tiny.write_folder(tmp_path / "a", config, tensors), device=device)
+    found, count = products(monkeypatch, model.logits, IDS)
+    assert oracle.nmse(found, tiny.logits(oracle_of(config, tensors), IDS)) < 1e-10
+    assert count == 5 + 7 + 1
+    half = vkattn.models.load(tmp_path / "a", device=device, dtype="f16")
+    assert products(monkeypatch, half.logits, IDS)[1] == 4 + 4 + 1
+    # 768 KiB each.
+    monkeypatch.setattr(tiny, "INNER", 6144)
+    config = {**config, "intermediate_size": 6144}
+    tensors = tiny.matrices(np.random.default_rng(3), tiny.llama_shapes(config))
+    folder = tiny.write_folder(tmp_path / "b", config, tensors)
+    model = vkattn.models.load(folder, device=vkattn.Device(max_allocation=2**20))
+    found, count = products(monkeypatch, model.logits, IDS)
+    assert oracle.nmse(found, tiny.logits(oracle_of(config, tensors), IDS)) < 1e-10
+    assert count == 5 + 5 + 1
 
 
 def test_token(made, monkeypatch):
@@ -174,6 +208,7 @@ def test_token(made, monkeypatch):
         stream = model.generate_batch(prompts, rounds, stop=())
         found = [[next(stream)[1] for _ in prompts]]
         assert counter.taken("vka_plan_finish") == [None] * 2
+        assert len(counter.taken("vka_plan_add_linear")) == 2 * (4 * tiny.LAYERS + 1)
         for name in COSTS:
             counter.taken(name)
         for _ in range(rounds - 1):
@@ -288,14 +323,15 @@ def bert(device, tmp_path_factory):
     return tiny.write_folder(tmp_path_factory.mktemp("bert"), tiny.BERT, tensors), tensors
 
 
-def test_bert(device, bert, tmp_path):
+def test_bert(device, bert, monkeypatch, tmp_path):
     folder, tensors = bert
     model = vkattn.models.load(folder, device=device)
     assert model.unused == ["pooler.dense.bias", "pooler.dense.weight"]
     texts = [IDS, IDS[:3], [9], (IDS * 4)[:40], IDS[::-1]]
     want = [tiny.embedding(tiny.bert_rows(tiny.BERT, tensors, ids)) for ids in texts]
-    got = model.embed(texts, at_once=3)
+    got, count = products(monkeypatch, lambda: model.embed(texts, at_once=3))
     assert got.shape == (5, tiny.WIDTH) and got.dtype == np.float32
+    assert count == 2 * 4 * tiny.LAYERS  # of two sizes
     assert np.abs(got - want).max() < 2e-6
     assert np.array_equal(model.embed(texts[:1])[0], model.embed(texts)[0])
     assert model.embed([]).shape == (0, tiny.WIDTH)
@@ -566,7 +602,7 @@ def test_modernbert_of_transformers(device, modernbert, tmp_path):
 
 
 @pytest.mark.parametrize("words", ["gated-gelu", "relu"])
-def test_t5(device, tmp_path, words):
+def test_t5(device, monkeypatch, tmp_path, words):
     config = {**tiny.T5, "feed_forward_proj": words}
     tensors = tiny.matrices(np.random.default_rng(13), tiny.t5_shapes(config))
     named = {**tensors, "decoder.final_layer_norm.weight": np.ones(tiny.WIDTH, np.float32)}
@@ -576,7 +612,9 @@ def test_t5(device, tmp_path, words):
     assert model.unused == ["decoder.final_layer_norm.weight"]
     texts = [IDS, IDS[:3], (IDS * 9)[:48]]
     want = [tiny.embedding(tiny.t5_rows(config, tensors, x)) for x in texts]
-    assert np.abs(model.embed(texts) - want).max() < 5e-6
+    got, count = products(monkeypatch, model.embed, texts)
+    assert np.abs(got - want).max() < 5e-6
+    assert count == 4 * model.n_layer
     for change, sentence in (
         ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj 'gated-tanh' is not supported"),
         ({"relative_attention_num_buckets": 6}, "6 relative_attention_num_buckets"),

@@ -146,6 +146,19 @@ def test_gguf(device, tmp_path, name):
     assert gap > 1e-4 and list(model.generate(IDS, 4, stop=())) == found
 
 
+def test_mixed_gguf(device, tmp_path):
+    """Weights of several types, with biases: keys and up in blocks."""
+    config, tensors = made("qwen2")
+    path = tmp_path / "model.gguf"
+    seen = write(path, tensors, keys_of(config, "qwen2"), quantise=("k_proj.w", "up_proj"))
+    model = vkattn.models.load(path, device=device)
+    block = model.blocks[1]
+    assert [x.weight.dtype for x in block.qkv] == ["f32", "q8_0", "f32"]
+    assert [x.weight.dtype for x in block.gate_up] == ["f32", "q8_0"]
+    want = tiny.logits(tiny.LlamaOracle(config, seen), IDS)
+    assert oracle.nmse(model.logits(IDS), want) < 1e-10
+
+
 def test_scaled_gguf(device, tmp_path):
     config, tensors = made("llama")
     divisors = np.array([1, 1.5, 4, 8], np.float32)

@@ -35,6 +35,7 @@ def whisper(device, tmp_path_factory):
 def test_encode(whisper, mel):
     model, tensors, _ = whisper
     assert model.unused == []
+    assert all(len(block.own.qkv) == 1 for block in (*model.encoder, *model.decoder))
     want = np.array([tiny.whisper_rows(tiny.WHISPER, tensors, x) for x in mel])
     got = model.encode(mel)
     assert got.shape == (3, tiny.SOURCE, tiny.WIDTH)

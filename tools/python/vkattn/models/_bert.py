@@ -80,7 +80,7 @@ class _Block:
         def linear(name: str, rows: int, columns: int) -> Linear:
             return weights.linear(at + name, rows, columns)
 
-        self.qkv = [linear(name, width, width) for name in names.qkv]
+        self.qkv = weights.linears([at + name for name in names.qkv], [width] * 3, width)
         self.o = linear(names.o, width, width)
         self.attn_norm = weights.layer_norm(at + names.attn_norm, width, epsilon)
         self.up = linear(names.up, inner, width)
@@ -170,8 +170,9 @@ class Bert(Encoder):
         """The encoder's last rows [batch][rows][width]."""
         plan, width = graph.plan, self.width
         x = graph.gather(self.embedding, ids)
-        q, k, v, context = (graph.make(width) for _ in range(4))
-        heads = [graph.heads(t, self.n_head) for t in (q, k, v, context)]
+        qkv, context = graph.make(3 * width), graph.make(width)
+        parts = graph.split(qkv, width, width, width)
+        heads = [graph.heads(t, self.n_head) for t in (*parts, context)]
         inner = graph.make(self.inner)
         if self.types:
             plan.add(x, self.types.slice(0, 0, 1), x)  # texts, no pairs: type 0
@@ -180,8 +181,7 @@ class Bert(Encoder):
         if self.widen:
             x = graph.linear(x, self.widen)
         for block in self.blocks:
-            for by, output in zip(block.qkv, (q, k, v)):
-                graph.linear(x, by, output)
+            graph.linears(x, block.qkv, qkv)
             graph.attention(*heads, kv_length=lengths)
             graph.residual(context, block.o, x)
             plan.norm(x, x, **block.attn_norm)

@@ -83,7 +83,7 @@ class GPT2(Decoder):
         plan.add(x, graph.gather(self.positions, inputs.positions), x)
         normed = graph.make(width)
         qkv, context, inner = graph.make(3 * width), graph.make(width), graph.make(self.inner)
-        q, k, v = (graph.heads(qkv.slice(2, i * width, width), self.n_head) for i in range(3))
+        q, k, v = (graph.heads(t, self.n_head) for t in graph.split(qkv, width, width, width))
         contexth = graph.heads(context, self.n_head)
         plan.norm(x, normed, **self.blocks[0].attn_norm)
         for i, block in enumerate(self.blocks):

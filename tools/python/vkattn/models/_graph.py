@@ -41,6 +41,10 @@ class Graph:
     def make(self, width: int) -> Tensor:
         return self.device.empty((self.batch, self.rows, width))
 
+    def split(self, tensor: Tensor, *widths: int) -> list[Tensor]:
+        """Views of its columns, one after the other."""
+        return [tensor.slice(2, sum(widths[:i]), n) for i, n in enumerate(widths)]
+
     def heads(self, tensor: Tensor, n_head: int) -> Tensor:
         """View [batch][n_head][rows][dim] of [batch][rows][n_head * dim]."""
         dim = tensor.shape[2] // n_head
@@ -61,6 +65,13 @@ class Graph:
             output = self.device.empty((*input.shape[:-1], by.size))
         self.plan.linear(input, by.weight, output, bias=by.bias)
         return output
+
+    def linears(self, input: Tensor, bys: Sequence[Linear], output: Tensor) -> None:
+        """Products of one input: the columns of output, one after the other."""
+        first = 0
+        for by in bys:
+            self.linear(input, by, output.slice(2, first, by.size))
+            first += by.size
 
     def residual(self, input: Tensor, by: Linear, x: Tensor) -> None:
         """Adds the product to x."""

@@ -76,9 +76,9 @@ class _Block:
         def linear(part: str, rows: int, columns: int, bias: bool) -> Linear:
             return weights.linear(prefix + _NAMES[part][kind], rows, columns, bias=bias)
 
-        def fused(part: str, *rows: int) -> list[Linear]:
-            name = f"{prefix}{_NAMES[part][kind]}.weight"
-            return [Linear(weight) for weight in weights.matrices(name, rows, s.width)]
+        def linears(bias: bool, **rows: int) -> list[Linear]:
+            names = [prefix + _NAMES[part][kind] for part in rows]
+            return weights.linears(names, list(rows.values()), s.width, bias=bias)
 
         def norm(part: str, size: int) -> Tensor:
             return weights.vector(f"{prefix}{_NAMES[part][kind]}.weight", size)
@@ -87,14 +87,11 @@ class _Block:
         self.attn_norm = norm("attn_norm", s.width)
         self.ffn_norm = norm("ffn_norm", s.width)
         if s.fused:
-            self.q, self.k, self.v = fused("qkv", heads, kv, kv)
-            self.gate, self.up = fused("gate_up", s.ffn_width, s.ffn_width)
+            self.qkv = linears(False, qkv=heads + 2 * kv)
+            self.gate_up = linears(False, gate_up=2 * s.ffn_width)
         else:
-            self.q = linear("q", heads, s.width, s.qkv_bias)
-            self.k = linear("k", kv, s.width, s.qkv_bias)
-            self.v = linear("v", kv, s.width, s.qkv_bias)
-            self.gate = linear("gate", s.ffn_width, s.width, s.mlp_bias)
-            self.up = linear("up", s.ffn_width, s.width, s.mlp_bias)
+            self.qkv = linears(s.qkv_bias, q=heads, k=kv, v=kv)
+            self.gate_up = linears(s.mlp_bias, gate=s.ffn_width, up=s.ffn_width)
         self.o = linear("o", s.width, heads, s.output_bias)
         self.down = linear("down", s.width, s.ffn_width, s.mlp_bias)
         self.norms: dict[str, Any] = {}
@@ -141,15 +138,16 @@ class Llama(Decoder):
         windows: list[dict[str, Any]] = [{"window": (w - 1, -1)} if w else {} for w in s.windows]
         x = graph.gather(self.embedding, inputs.ids)
         normed = graph.make(s.width)
-        q, context = (graph.make(s.n_head * s.head_dim) for _ in range(2))
-        k, v = (graph.make(s.n_kv_head * s.head_dim) for _ in range(2))
+        heads, kv = s.n_head * s.head_dim, s.n_kv_head * s.head_dim
+        qkv, context = graph.make(heads + 2 * kv), graph.make(heads)
+        q, k, v = graph.split(qkv, heads, kv, kv)
         qh, contexth = (graph.heads(t, s.n_head) for t in (q, context))
         kh, vh = (graph.heads(t, s.n_kv_head) for t in (k, v))
-        gate, up = graph.make(s.ffn_width), graph.make(s.ffn_width)
+        gate_up = graph.make(2 * s.ffn_width)
+        gate, up = graph.split(gate_up, s.ffn_width, s.ffn_width)
         plan.norm(x, normed, weight=self.blocks[0].attn_norm, epsilon=s.epsilon)
         for i, block in enumerate(self.blocks):
-            for by, output in ((block.q, q), (block.k, k), (block.v, v)):
-                graph.linear(normed, by, output)
+            graph.linears(normed, block.qkv, qkv)
             plan.attention(
                 qh,
                 kh,
@@ -165,8 +163,7 @@ class Llama(Decoder):
             )
             graph.residual(context, block.o, x)
             plan.norm(x, normed, weight=block.ffn_norm, epsilon=s.epsilon)
-            graph.linear(normed, block.gate, gate)
-            graph.linear(normed, block.up, up)
+            graph.linears(normed, block.gate_up, gate_up)
             plan.activation(gate, gate, s.activation, multiplier=up)
             graph.residual(gate, block.down, x)
             last = i + 1 == s.n_layer

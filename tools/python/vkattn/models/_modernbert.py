@@ -115,8 +115,8 @@ class ModernBert(Encoder):
         x = graph.gather(self.embedding, ids)
         y, context = graph.make(width), graph.make(width)
         qkv, both = graph.make(3 * width), graph.make(2 * self.inner)
-        q, k, v = (graph.heads(qkv.slice(2, i * width, width), self.n_head) for i in range(3))
-        inner, gate = (both.slice(2, i * self.inner, self.inner) for i in range(2))
+        q, k, v = (graph.heads(t, self.n_head) for t in graph.split(qkv, width, width, width))
+        inner, gate = graph.split(both, self.inner, self.inner)
         plan.norm(x, x, **self.norm)
         for i, (block, kind) in enumerate(zip(self.blocks, self.kinds)):
             if i:

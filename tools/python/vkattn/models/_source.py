@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence, Union
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from .._config import Config, read_json_file, shown
 from .._device import Device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
-from .._int4 import int4_parts, packing_beside, read_int4
+from .._int4 import Blocks, int4_parts, packing_beside, read_int4
 from .._safetensors import SafetensorsFile, _file_name
 from .._tensor import Tensor
 from ._graph import Linear
+
+Host = Union[HostArray, Blocks]
 
 
 class Progress:
@@ -69,8 +71,8 @@ class Weights:
     def _size(self, name: str) -> int:
         raise NotImplementedError
 
-    def _upload(self, name: str, transposed: bool) -> Tensor:
-        """transposed: with the last two axes exchanged."""
+    def _host(self, name: str, transposed: bool = False) -> Host:
+        """As the device will have it. transposed: with the last two axes exchanged."""
         raise NotImplementedError
 
     def _floats(self, name: str) -> np.ndarray:
@@ -88,15 +90,27 @@ class Weights:
             self.progress.add(self._size(name))
         self.left.discard(name)
 
+    def _matrix(self, name: str, rows: int, columns: int, transposed: bool = False) -> Host:
+        self._take(name, (columns, rows) if transposed else (rows, columns))
+        return self._host(name, transposed)
+
+    def _vector(self, name: str, size: int) -> np.ndarray:
+        self._take(name, (size,))
+        return self._floats(name)
+
+    def _upload(self, parts: Sequence[Host], shape: tuple[int, ...]) -> Tensor:
+        """One tensor of parts of one type, along axis 0 one after the other."""
+        tensor = Tensor(self.device, shape, parts[0].dtype)
+        first = 0
+        for part in parts:
+            count = len(part.data)
+            tensor.slice(0, first, count).write_bytes(part.data)
+            first += count
+        return tensor
+
     def matrix(self, name: str, rows: int, columns: int, *, transposed: bool = False) -> Tensor:
         """[rows][columns]; transposed: the file has it the other way round."""
-        self._take(name, (columns, rows) if transposed else (rows, columns))
-        return self._upload(name, transposed)
-
-    def matrices(self, name: str, rows: Sequence[int], columns: int) -> list[Tensor]:
-        """Views of a matrix that holds several, one below the other."""
-        whole = self.matrix(name, sum(rows), columns)
-        return [whole.slice(0, sum(rows[:i]), count) for i, count in enumerate(rows)]
+        return self._upload([self._matrix(name, rows, columns, transposed)], (rows, columns))
 
     def linear(
         self,
@@ -110,16 +124,43 @@ class Weights:
         weight = self.matrix(f"{name}.weight", rows, columns, transposed=transposed)
         return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
 
+    def linears(
+        self,
+        names: Sequence[str],
+        rows: Sequence[int],
+        columns: int,
+        *,
+        bias: bool | Sequence[bool] = True,
+    ) -> list[Linear]:
+        """Products of one input, for `Graph.linears`. Neighbours of one type become one, whose rows
+        are theirs one after the other; its bias is 0 for those that have none."""
+        biased = [bias] * len(names) if isinstance(bias, bool) else bias
+        parts = [self._matrix(f"{name}.weight", n, columns) for name, n in zip(names, rows)]
+        made = []
+        for run in _runs(parts, self.device.info.max_allocation):
+            weight = self._upload([parts[i] for i in run], (sum(rows[i] for i in run), columns))
+            values = [
+                self._vector(f"{names[i]}.bias", rows[i])
+                if biased[i]
+                else np.zeros(rows[i], np.float32)
+                for i in run
+            ]
+            has_bias = any(biased[i] for i in run)
+            bias_tensor = self.device.tensor(np.concatenate(values)) if has_bias else None
+            made.append(Linear(weight, bias_tensor))
+        return made
+
     def conv1d(self, name: str, rows: int, columns: int, width: int) -> Linear:
         """weight [rows][width][columns] of the file's [rows][columns][width]."""
         self._take(f"{name}.weight", (rows, columns, width))
-        return Linear(self._upload(f"{name}.weight", True), self.vector(f"{name}.bias", rows))
+        weight = self._upload([self._host(f"{name}.weight", True)], (rows, width, columns))
+        return Linear(weight, self.vector(f"{name}.bias", rows))
 
     def patches(self, name: str, rows: int, channels: int, size: int, *, bias: bool) -> Linear:
         """weight [rows][channels * size * size] of a convolution over squares that do not overlap,
         which the file has as [rows][channels][size][size]."""
         self._take(f"{name}.weight", (rows, channels, size, size))
-        weight = self._upload(f"{name}.weight", False).reshape(rows, channels * size * size)
+        weight = self._upload([self._host(f"{name}.weight")], (rows, channels * size * size))
         return Linear(weight, self.vector(f"{name}.bias", rows) if bias else None)
 
     def table(self, name: str, rows: int, columns: int) -> Tensor:
@@ -138,12 +179,10 @@ class Weights:
 
     def vector(self, name: str, size: int) -> Tensor:
         """In float32, as norms take them."""
-        self._take(name, (size,))
-        return self.device.tensor(self._floats(name))
+        return self.device.tensor(self._vector(name, size))
 
     def numbers(self, name: str, size: int) -> list[float]:
-        self._take(name, (size,))
-        return [float(x) for x in self._floats(name)]
+        return [float(x) for x in self._vector(name, size)]
 
     def finish(self, without_effect: Callable[[str], bool]) -> None:
         self.unused = sorted(name for name in self.left if without_effect(name))
@@ -154,6 +193,20 @@ class Weights:
                 f"{self.path}: tensor {unknown[0]} is not known, nor what it would change"
                 + (f"; {len(unknown) - 1} more" if len(unknown) > 1 else "")
             )
+
+
+def _runs(parts: Sequence[Host], most: int) -> Iterator[range]:
+    """Neighbours of one type that together take up to `most` bytes."""
+    first = 0
+    for end in range(1, len(parts) + 1):
+        whole = parts[first : end + 1]
+        if (
+            end == len(parts)
+            or parts[end].dtype != parts[first].dtype
+            or sum(part.data.nbytes for part in whole) > most
+        ):
+            yield range(first, end)
+            first = end
 
 
 class FolderWeights(Weights):
@@ -181,20 +234,18 @@ class FolderWeights(Weights):
     def _size(self, name: str) -> int:
         return self._files[name].count(name)
 
-    def _upload(self, name: str, transposed: bool) -> Tensor:
+    def _host(self, name: str, transposed: bool = False) -> Host:
         host = host_array(self._files[name].array(name), name, self.dtype)
         if transposed:
             turned = np.swapaxes(host.data, -1, -2)
             host = HostArray(np.ascontiguousarray(turned), host.dtype)
-        tensor = Tensor(self.device, host.data.shape, host.dtype)
-        tensor._write(host)
-        return tensor
+        return host
 
-    def matrix(self, name: str, rows: int, columns: int, *, transposed: bool = False) -> Tensor:
+    def _matrix(self, name: str, rows: int, columns: int, transposed: bool = False) -> Host:
         """Of GPTQ and AWQ as blocks, whose rows are outputs in every family."""
         part = name[: -len("weight")]
         if name in self.names or f"{part}qweight" not in self.names or not self._packing:
-            return super().matrix(name, rows, columns, transposed=transposed)
+            return super()._matrix(name, rows, columns, transposed)
         for taken in int4_parts(part, self.names):
             if taken in self.left:
                 self.progress.add(self._size(taken))
@@ -206,9 +257,7 @@ class FolderWeights(Weights):
             raise InvalidError(
                 f"{self.path}: {part}qweight: expected {[rows, columns]}, got {list(blocks.shape)}"
             )
-        tensor = Tensor(self.device, blocks.shape, blocks.dtype)
-        tensor.write_bytes(blocks.data)
-        return tensor
+        return blocks
 
     def finish(self, without_effect: Callable[[str], bool]) -> None:
         """Old programs wrote a bias of zeros beside each matrix that they quantised."""
@@ -268,12 +317,12 @@ class GGUFWeights(Weights):
     def _size(self, name: str) -> int:
         return int(self.file.raw(name).size)
 
-    def _upload(self, name: str, transposed: bool) -> Tensor:
+    def _host(self, name: str, transposed: bool = False) -> Host:
         assert not transposed
         kind = self.file.type(name).lower()
-        if kind in DTYPES:
-            return self.file.upload(name, self.device)
-        raise UnsupportedError(f"{self.path}: {name}: type {kind} is not supported")
+        if kind not in DTYPES:
+            raise UnsupportedError(f"{self.path}: {name}: type {kind} is not supported")
+        return Blocks(np.ascontiguousarray(self.file.raw(name)), kind, self.file.shape(name)[-1])
 
     def _floats(self, name: str) -> np.ndarray:
         return np.ascontiguousarray(self.file.array(name), np.float32)

@@ -23,11 +23,12 @@ class _Block:
         width, heads, inner = model.width, model.n_head * model.head_dim, model.inner
         attention, dense = f"{at}0.SelfAttention.", f"{at}1.DenseReluDense."
         self.attn_norm = model.norm_of(weights, f"{at}0.layer_norm")
-        self.qkv = [weights.linear(attention + x, heads, width, bias=False) for x in "qkv"]
+        names = [attention + x for x in "qkv"]
+        self.qkv = weights.linears(names, [heads] * 3, width, bias=False)
         self.o = weights.linear(f"{attention}o", width, heads, bias=False)
         self.norm = model.norm_of(weights, f"{at}1.layer_norm")
-        ups = ("wi_0", "wi_1") if model.gated else ("wi",)
-        self.up = [weights.linear(dense + x, inner, width, bias=False) for x in ups]
+        names = [dense + x for x in (("wi_0", "wi_1") if model.gated else ("wi",))]
+        self.up = weights.linears(names, [inner] * len(names), width, bias=False)
         self.down = weights.linear(f"{dense}wo", width, inner, bias=False)
 
 
@@ -89,20 +90,20 @@ class T5Encoder(Encoder):
         mask = self.device.tensor(np.ascontiguousarray(table.transpose(2, 0, 1)[None]))
         x = graph.gather(self.embedding, ids)
         y = graph.make(width)
-        q, k, v, context = (graph.make(self.n_head * self.head_dim) for _ in range(4))
-        heads = [graph.heads(t, self.n_head) for t in (q, k, v, context)]
-        inner = [graph.make(self.inner) for _ in range(1 + self.gated)]
+        inside = self.n_head * self.head_dim
+        qkv, context = graph.make(3 * inside), graph.make(inside)
+        parts = graph.split(qkv, inside, inside, inside)
+        heads = [graph.heads(t, self.n_head) for t in (*parts, context)]
+        ups = graph.make((1 + self.gated) * self.inner)
+        inner, *gate = graph.split(ups, *[self.inner] * (1 + self.gated))
         for block in self.blocks:
             plan.norm(x, y, **block.attn_norm)
-            for by, output in zip(block.qkv, (q, k, v)):
-                graph.linear(y, by, output)
+            graph.linears(y, block.qkv, qkv)
             graph.attention(*heads, mask=mask, scale=1.0, kv_length=lengths)
             graph.residual(context, block.o, x)
             plan.norm(x, y, **block.norm)
-            for by, output in zip(block.up, inner):
-                graph.linear(y, by, output)
-            multiplier = inner[1] if self.gated else None
-            plan.activation(inner[0], inner[0], self.activation, multiplier=multiplier)
-            graph.residual(inner[0], block.down, x)
+            graph.linears(y, block.up, ups)
+            plan.activation(inner, inner, self.activation, multiplier=gate[0] if gate else None)
+            graph.residual(inner, block.down, x)
         plan.norm(x, y, **self.norm)
         return y

@@ -80,7 +80,8 @@ class _Sizes(NamedTuple):
 class _Block:
     def __init__(self, weights: Weights, at: str, sizes: _Sizes, names: _Names) -> None:
         width, inner, epsilon = sizes.width, sizes.inner, sizes.epsilon
-        self.qkv = [weights.linear(at + x, width, width, bias=sizes.qkv_bias) for x in names.qkv]
+        qkv = [at + x for x in names.qkv]
+        self.qkv = weights.linears(qkv, [width] * 3, width, bias=sizes.qkv_bias)
         self.o = weights.linear(at + names.o, width, width)
         self.attn_norm = weights.layer_norm(at + names.attn_norm, width, epsilon)
         self.norm = weights.layer_norm(at + names.norm, width, epsilon)
@@ -98,13 +99,14 @@ class _Tower:
     def add(self, graph: Graph, x: Tensor, **options: Any) -> None:
         """Changes x, [batch][rows][width]. options: of Plan.attention."""
         sizes, plan = self.sizes, graph.plan
-        y, *qkv, context = (graph.make(sizes.width) for _ in range(5))
-        inner = graph.make(sizes.inner)
-        heads = [graph.heads(t, sizes.n_head) for t in (*qkv, context)]
+        width = sizes.width
+        y, context = graph.make(width), graph.make(width)
+        qkv, inner = graph.make(3 * width), graph.make(sizes.inner)
+        parts = graph.split(qkv, width, width, width)
+        heads = [graph.heads(t, sizes.n_head) for t in (*parts, context)]
         for block in self.blocks:
             plan.norm(x, y, **block.attn_norm)
-            for by, output in zip(block.qkv, qkv):
-                graph.linear(y, by, output)
+            graph.linears(y, block.qkv, qkv)
             plan.attention(*heads, **options)
             graph.residual(context, block.o, x)
             plan.norm(x, y, **block.norm)

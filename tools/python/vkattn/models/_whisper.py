@@ -30,8 +30,18 @@ _INERT_KEYS = (
 )
 
 
-class _Attention:
-    """Projections with the norm before them; keys have no bias."""
+class _Own:
+    """Self-attention: projections with the norm before them; keys have no bias."""
+
+    def __init__(self, weights: Weights, at: str, width: int) -> None:
+        names = [f"{at}.{x}_proj" for x in "qkv"]
+        self.qkv = weights.linears(names, [width] * 3, width, bias=(True, False, True))
+        self.o = weights.linear(f"{at}.out_proj", width, width)
+        self.norm = weights.layer_norm(f"{at}_layer_norm", width, 1e-5)
+
+
+class _Cross:
+    """The same over the encoder's rows, whose keys and values are projected once."""
 
     def __init__(self, weights: Weights, at: str, width: int) -> None:
         self.q = weights.linear(f"{at}.q_proj", width, width)
@@ -43,8 +53,8 @@ class _Attention:
 
 class _Block:
     def __init__(self, weights: Weights, at: str, width: int, inner: int, cross: bool) -> None:
-        self.own = _Attention(weights, f"{at}self_attn", width)
-        self.cross = _Attention(weights, f"{at}encoder_attn", width) if cross else None
+        self.own = _Own(weights, f"{at}self_attn", width)
+        self.cross = _Cross(weights, f"{at}encoder_attn", width) if cross else None
         self.norm = weights.layer_norm(f"{at}final_layer_norm", width, 1e-5)
         self.up = weights.linear(f"{at}fc1", inner, width)
         self.down = weights.linear(f"{at}fc2", width, inner)
@@ -55,14 +65,16 @@ class _Rows(NamedTuple):
     """What the blocks of a graph share."""
 
     y: Tensor
+    qkv: Tensor
     q: Tensor
-    k: Tensor
-    v: Tensor
     context: Tensor
+    heads: list[Tensor]  # of q, k, v and context
 
     @classmethod
-    def of(cls, graph: Graph, width: int) -> _Rows:
-        return cls(*(graph.make(width) for _ in range(5)))
+    def of(cls, graph: Graph, width: int, n_head: int) -> _Rows:
+        y, qkv, context = graph.make(width), graph.make(3 * width), graph.make(width)
+        q, k, v = graph.split(qkv, width, width, width)
+        return cls(y, qkv, q, context, [graph.heads(t, n_head) for t in (q, k, v, context)])
 
 
 class Whisper:
@@ -242,14 +254,12 @@ class _Recording:
                 activation=model.activation,
             )
         plan.add(x, model.source_positions, x)
-        rows = _Rows.of(graph, width)
-        heads = [graph.heads(t, model.encoder_heads) for t in rows[1:]]
+        rows = _Rows.of(graph, width, model.encoder_heads)
         for block in model.encoder:
             own = block.own
             plan.norm(x, rows.y, **own.norm)
-            for by, output in ((own.q, rows.q), (own.k, rows.k), (own.v, rows.v)):
-                graph.linear(rows.y, by, output)
-            plan.attention(*heads)
+            graph.linears(rows.y, own.qkv, rows.qkv)
+            plan.attention(*rows.heads)
             graph.residual(rows.context, own.o, x)
             model.add_feed_forward(graph, block, x, rows)
         self.rows = graph.make(width)
@@ -280,14 +290,13 @@ class _Continuation(Decoder):
         assert inputs.positions is not None
         x = graph.gather(model.embedding, inputs.ids, scale=model.scale)
         plan.add(x, graph.gather(model.positions, inputs.positions), x)
-        rows = _Rows.of(graph, model.width)
-        q, k, v, context = (graph.heads(t, self.n_kv_head) for t in rows[1:])
+        rows = _Rows.of(graph, model.width, self.n_kv_head)
+        q, k, v, context = rows.heads
         for i, (block, (keys, values)) in enumerate(zip(model.decoder, self.memory)):
             own, cross = block.own, block.cross
             assert cross is not None
             plan.norm(x, rows.y, **own.norm)
-            for by, output in ((own.q, rows.q), (own.k, rows.k), (own.v, rows.v)):
-                graph.linear(rows.y, by, output)
+            graph.linears(rows.y, own.qkv, rows.qkv)
             plan.attention(
                 q,
                 k,
