@@ -74,6 +74,8 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         .subgroup_size = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
                           .subgroupSizeControl = VK_TRUE,
                           .computeFullSubgroups = VK_TRUE},
+        .dot = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+                .shaderIntegerDotProduct = VK_TRUE},
         .address = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
                     .bufferDeviceAddress = VK_TRUE},
     };
@@ -95,6 +97,12 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         tail = &request->subgroup_size.pNext;
         if (version < VK_API_VERSION_1_3)
             add_extension(request, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    }
+    if (caps->dot) {
+        *tail = &request->dot;
+        tail = &request->dot.pNext;
+        if (version < VK_API_VERSION_1_3)
+            add_extension(request, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
     }
     if (caps->host_import)
         add_extension(request, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
