@@ -3,7 +3,8 @@
 // integers of B to int8, multiplies them with those of each row, and adds their sum, which is exact,
 // times both scales. Then the sums of blocks are added in order, as in matmul_few. Nothing depends on
 // ROWS, so a row has the same bits among any other rows. With PACKED_DOT, four int8 are one
-// instruction; the integers are the same without. See matmul_params.
+// instruction; without, they are multiplied as float32, which holds their sums exactly: the same bits.
+// See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -44,13 +45,10 @@ const uint A_CHUNKS = ACTIVATION_BYTES / 16;         // of a block of A
 const uint PARTS = 4 / LANE_HALVES;                  // 32 values, of what a lane holds of a block
 // Rows of B are whole runs: lanes hold a block, or a half, in registers.
 const bool RUNS = B_VEC != 0;
-// Integers of runs are multiplied by a power of two, which makes a biased integer one shift and one
-// exclusive or.
-const float UNIT = B_TYPE == TYPE_Q6_K           ? 0.25
-                   : !RUNS                       ? 1.0
-                   : B_TYPE == TYPE_Q4_0         ? 0.0625
-                   : B_TYPE == TYPE_Q5_0         ? 0.125
-                                                 : 1.0;
+// Integers of runs are unpacked without their bias: it does times the sum of those of A.
+const int BIAS = !RUNS ? 0 : B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
+// Those of q6_K, whose scales are of sixteen, are multiplied by 4: the bias is an exclusive or.
+const float UNIT = B_TYPE == TYPE_Q6_K ? 0.25 : 1.0;
 shared float block_sums[BLOCKS > 1 ? ROWS * COLUMNS * BLOCKS : 1]; // [block][row][column]
 
 float lane_sum[ROWS * OWN_COLUMNS]; // of a block
@@ -59,11 +57,6 @@ float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups
 #ifdef PACKED_DOT
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
 int packed_dot(int x, int y, spirv_literal int format);
-#define DOT(x, y) packed_dot(int(x), int(y), 0) // four int8 each
-#else
-ivec4 four_bytes(uint x) { return ivec4(x << 24, x << 16, x << 8, x) >> 24; }
-int plain_dot(ivec4 x, ivec4 y) { return x.x * y.x + x.y * y.y + (x.z * y.z + x.w * y.w); }
-#define DOT(x, y) plain_dot(four_bytes(x), four_bytes(y))
 #endif
 
 uint pack_bytes(vec4 x)
@@ -72,7 +65,7 @@ uint pack_bytes(vec4 x)
     return b.x | b.y << 8 | b.z << 16 | b.w << 24;
 }
 
-// Integers 32 part + 4 i and on of the words that a lane holds, over UNIT.
+// Integers 32 part + 4 i and on of the words that a lane holds, without BIAS.
 uint lane_bytes(uint column, uint part, uint i)
 {
     uint at = column * LANE_WORDS, first = part * PART_HALVES + PART_FIRST;
@@ -83,16 +76,13 @@ uint lane_bytes(uint column, uint part, uint i)
     if (B_TYPE == TYPE_Q8_0)
         return lane_word(column, first + 2 * i);
     uint word = lane_word(column, first + 2 * (i % 4));
-    if (B_TYPE == TYPE_Q4_0)
-        return (i < 4 ? word << 4 : word) & 0xf0f0f0f0u ^ 0x80808080u;
     uint low = word >> i / 4 * 4 & 0x0f0f0f0fu;
-    if (B_TYPE == TYPE_Q4_1)
+    if (B_TYPE != TYPE_Q5_0)
         return low;
-    uint fifth = lane_word(column, part * PART_HALVES + 1) >> 4 * i;
-    return (low << 3 | spread_bits(fifth) << 7) ^ 0x80808080u;
+    return low | spread_bits(lane_word(column, part * PART_HALVES + 1) >> 4 * i) << 4;
 }
 
-// The same of the row of B that begins at byte `line`, wherever it lies.
+// Integers k and on, over UNIT, of the row of B that begins at byte `line`, wherever it lies.
 uint line_bytes(uint line, uint k)
 {
     if (B_TYPE == TYPE_I8)
@@ -105,11 +95,28 @@ uint line_bytes(uint line, uint k)
     return ((low & 0x0f0f0f0fu) << 2 | (high & 0x03030303u) << 6) ^ 0x80808080u;
 }
 
-// 32 values of each own column: integers over UNIT, scale times UNIT and offset of each 16, and
-// what is to be subtracted from the integers of i4_g128.
+// 32 values of each own column: integers over UNIT, what is to be subtracted from them, and scale
+// times UNIT and offset of each 16.
 uint part_bytes[OWN_COLUMNS * 8];
+int part_bias[OWN_COLUMNS];
 vec2 part_scales[OWN_COLUMNS * 2];
-int part_zero[OWN_COLUMNS];
+
+// sum + 16 products of `a` and the bytes from `first` on.
+int add_products(uvec4 a, uint first, int sum)
+{
+#ifdef PACKED_DOT
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        sum += packed_dot(int(a[j]), int(part_bytes[first + j]), 0); // of four int8 each
+    return sum;
+#else
+    float exact = 0.0;
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        vec4 x = signed_bytes(a[j]), y = signed_bytes(part_bytes[first + j]);
+        exact = fma(x.x, y.x, fma(x.y, y.y, fma(x.z, y.z, fma(x.w, y.w, exact))));
+    }
+    return sum + int(exact);
+#endif
+}
 
 // Adds part `part` of a block to the sums of all rows; `a` is the chunk of the block of the first row.
 void add_part(uint a[ROWS], uint part)
@@ -119,19 +126,15 @@ void add_part(uint a[ROWS], uint part)
         float scale = uintBitsToFloat(a_chunks[a[i] + ACTIVATION_SCALE / 4][part]);
         int whole = int(a_chunks[a[i] + ACTIVATION_SUM / 4][part]);
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
-            int x = 0, y = 0;
-            [[unroll]] for (uint j = 0; j < 4; j++) {
-                x += DOT(low[j], part_bytes[8 * c + j]);
-                y += DOT(high[j], part_bytes[8 * c + 4 + j]);
-            }
+            int x = add_products(low, 8 * c, -part_bias[c] * whole);
+            int y = add_products(high, 8 * c + 4, B_TYPE == TYPE_Q6_K ? 0 : x);
             float sum = lane_sum[i * OWN_COLUMNS + c];
             vec2 first = part_scales[2 * c];
             if (B_TYPE == TYPE_Q6_K) {
                 sum = add_scaled(scale * first.x, float(x), sum);
                 sum = add_scaled(scale * part_scales[2 * c + 1].x, float(y), sum);
             } else {
-                x += y - (B_TYPE == TYPE_I4_G128 ? part_zero[c] * whole : 0);
-                sum = add_scaled(scale * first.x, float(x), sum);
+                sum = add_scaled(scale * first.x, float(y), sum);
             }
             if (HAS_OFFSET(B_TYPE))
                 sum = add_scaled(scale * first.y, float(whole), sum);
@@ -175,11 +178,11 @@ void add_runs(uint b_base, uvec2 first, uint a[ROWS], uint k, uint half_block)
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
         unpack_lane_scales(c, k / MATMUL_BLOCK, half_block);
         if (B_TYPE == TYPE_I4_G128)
-            part_zero[c] = int(lane_words[c * LANE_WORDS + LANE_WORDS - 1] >> 16);
+            part_bias[c] = int(lane_words[c * LANE_WORDS + LANE_WORDS - 1] >> 16);
     }
     [[unroll]] for (uint part = 0; part < PARTS; part++) {
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
-            part_scales[2 * c] = lane_scales[4 * c + part] * vec2(UNIT, 1.0);
+            part_scales[2 * c] = lane_scales[4 * c + part];
             [[unroll]] for (uint i = 0; i < 8; i++)
                 part_bytes[8 * c + i] = lane_bytes(c, part, i);
         }
@@ -244,7 +247,7 @@ void main()
     uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
     uvec2 first = uvec2(gl_WorkGroupID.y * ROWS, gl_WorkGroupID.x * COLUMNS);
     [[unroll]] for (uint i = 0; i < OWN_COLUMNS; i++)
-        part_zero[i] = 0;
+        part_bias[i] = BIAS;
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
         uint e = i * THREADS + gl_LocalInvocationIndex;
         vec2 earlier = earlier_sums(z, first.x + e / COLUMNS, first.y + e % COLUMNS);
