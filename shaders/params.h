@@ -33,14 +33,14 @@
 #define TYPE_MXFP4 12
 #define TYPE_I4_G128 13
 #define TYPE_F8_E4M3 14 /* of caches alone */
-/* Quantised activations, beside the API's types: a block is MATMUL_BLOCK neighbours along k in 40
- * words: int8, 4 a word; for each 32 of them a float32 scale, then for each the sum of the integers.
+/* Quantised activations, beside the API's types: a block is MATMUL_BLOCK neighbours along k in 48
+ * words: int8, 4 a word; for each 16 of them a float32 scale, then for each the sum of the integers.
  * Scales have 12 significant bits. Rows are padded to whole blocks with 0. */
 #define TYPE_ACTIVATION 15
 #define ACTIVATION_VALUES 128u
-#define ACTIVATION_BYTES 160u
+#define ACTIVATION_BYTES 192u
 #define ACTIVATION_SCALE 32u /* words before the scales, and before the sums */
-#define ACTIVATION_SUM 36u
+#define ACTIVATION_SUM 40u
 /* Values and bytes of a block; I8 is read as blocks of one. */
 #define BLOCK_VALUES(type)                               \
     ((type) == TYPE_I8                            ? 1u   \
@@ -191,7 +191,7 @@ struct matmul_params {
 #define COOP_DEPTH 32    /* least k of its tiles */
 
 /* ---- quantise: rows of A to TYPE_ACTIVATION -----------------------------------------------------
- * An invocation takes 32 neighbours along k: 32-value parts along x, rows along y, matrices along z.
+ * An invocation takes 16 neighbours along k: parts of 16 along x, rows along y, matrices along z.
  * Buffers: 0 A, 1 blocks. Of blocks, strides are in words. */
 struct quantise_params {
     U32 n_head, k, n_part; /* n_part: those of whole blocks */
@@ -202,7 +202,7 @@ struct quantise_params {
 #define QUANTISE_RELU 1 /* max(x, 0) first */
 #define QUANTISE_SPECS 2
 #define QUANTISE_LANES 64
-#define QUANTISE_PART 32
+#define QUANTISE_PART 16
 /* Scales below 2^-120 count as 0: half a scale, which decides a rounding, must not be subnormal. */
 #define QUANTISE_LEAST 0x03800000u
 

@@ -1,7 +1,7 @@
 // Matrix product of quantised A, see TYPE_ACTIVATION, and quantised B, for any number of rows. An
 // invocation sums one block of k, see MATMUL_BLOCK, of OWN_COLUMNS columns and ROWS rows: it unpacks 32
-// integers of B to int8, multiplies them with those of each row, and adds their sum, which is exact,
-// times both scales. Then the sums of blocks are added in order, as in matmul_few. Nothing depends on
+// integers of B to int8, multiplies them with those of each row, and adds the sums of 16, which are
+// exact, times both scales. Then the sums of blocks are added in order, as in matmul_few. Nothing depends on
 // ROWS, so a row has the same bits among any other rows. With PACKED_DOT, four int8 are one
 // instruction; without, they are multiplied as float32, which holds their sums exactly: the same bits.
 // See matmul_params.
@@ -45,10 +45,13 @@ const uint A_CHUNKS = ACTIVATION_BYTES / 16;         // of a block of A
 const uint PARTS = 4 / LANE_HALVES;                  // 32 values, of what a lane holds of a block
 // Rows of B are whole runs: lanes hold a block, or a half, in registers.
 const bool RUNS = B_VEC != 0;
-// Integers of runs are unpacked without their bias: it does times the sum of those of A.
-const int BIAS = !RUNS ? 0 : B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0;
-// Those of q6_K, whose scales are of sixteen, are multiplied by 4: the bias is an exclusive or.
-const float UNIT = B_TYPE == TYPE_Q6_K ? 0.25 : 1.0;
+// Integers are unpacked without their bias, which counts times the sum of those of A; but not where
+// lib/blocks.glsl has them.
+const int BIAS = B_TYPE == TYPE_Q6_K           ? 32
+                 : !RUNS                       ? 0
+                 : B_TYPE == TYPE_Q4_0         ? 8
+                 : B_TYPE == TYPE_Q5_0         ? 16
+                                               : 0;
 shared float block_sums[BLOCKS > 1 ? ROWS * COLUMNS * BLOCKS : 1]; // [block][row][column]
 
 float lane_sum[ROWS * OWN_COLUMNS]; // of a block
@@ -82,7 +85,7 @@ uint lane_bytes(uint column, uint part, uint i)
     return low | spread_bits(lane_word(column, part * PART_HALVES + 1) >> 4 * i) << 4;
 }
 
-// Integers k and on, over UNIT, of the row of B that begins at byte `line`, wherever it lies.
+// Integers k and on of the row of B that begins at byte `line`, wherever it lies.
 uint line_bytes(uint line, uint k)
 {
     if (B_TYPE == TYPE_I8)
@@ -92,11 +95,11 @@ uint line_bytes(uint line, uint k)
     uint i = k % 256, at = line + k / 256 * BLOCK_BYTES(TYPE_Q6_K), side = i / 128, part = i / 32 % 4;
     uint low = load_quants_word(at + 64 * side + 32 * (part % 2) + i % 32) >> part / 2 * 4;
     uint high = load_quants_word(at + 128 + 32 * side + i % 32) >> 2 * part;
-    return ((low & 0x0f0f0f0fu) << 2 | (high & 0x03030303u) << 6) ^ 0x80808080u;
+    return low & 0x0f0f0f0fu | (high & 0x03030303u) << 4;
 }
 
-// 32 values of each own column: integers over UNIT, what is to be subtracted from them, and scale
-// times UNIT and offset of each 16.
+// 32 values of each own column: integers, what is to be subtracted from them, and scale and offset of
+// each 16.
 uint part_bytes[OWN_COLUMNS * 8];
 int part_bias[OWN_COLUMNS];
 vec2 part_scales[OWN_COLUMNS * 2];
@@ -123,21 +126,24 @@ void add_part(uint a[ROWS], uint part)
 {
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
         uvec4 low = a_chunks[a[i] + 2 * part], high = a_chunks[a[i] + 2 * part + 1];
-        float scale = uintBitsToFloat(a_chunks[a[i] + ACTIVATION_SCALE / 4][part]);
-        int whole = int(a_chunks[a[i] + ACTIVATION_SUM / 4][part]);
+        uvec4 bits = a_chunks[a[i] + ACTIVATION_SCALE / 4 + part / 2];
+        uvec4 sums = a_chunks[a[i] + ACTIVATION_SUM / 4 + part / 2];
+        vec2 scale = uintBitsToFloat(part % 2 == 0 ? bits.xy : bits.zw);
+        ivec2 whole = ivec2(part % 2 == 0 ? sums.xy : sums.zw);
+        float shift = fma(scale.y, float(whole.y), scale.x * float(whole.x));
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
-            int x = add_products(low, 8 * c, -part_bias[c] * whole);
-            int y = add_products(high, 8 * c + 4, B_TYPE == TYPE_Q6_K ? 0 : x);
+            float x = float(add_products(low, 8 * c, -part_bias[c] * whole.x));
+            float y = float(add_products(high, 8 * c + 4, -part_bias[c] * whole.y));
             float sum = lane_sum[i * OWN_COLUMNS + c];
             vec2 first = part_scales[2 * c];
             if (B_TYPE == TYPE_Q6_K) {
-                sum = add_scaled(scale * first.x, float(x), sum);
-                sum = add_scaled(scale * part_scales[2 * c + 1].x, float(y), sum);
+                sum = add_scaled(first.x, scale.x * x, sum);
+                sum = add_scaled(part_scales[2 * c + 1].x, scale.y * y, sum);
             } else {
-                sum = add_scaled(scale * first.x, float(y), sum);
+                sum = add_scaled(first.x, fma(scale.y, y, scale.x * x), sum);
             }
             if (HAS_OFFSET(B_TYPE))
-                sum = add_scaled(scale * first.y, float(whole), sum);
+                sum = add_scaled(first.y, shift, sum);
             lane_sum[i * OWN_COLUMNS + c] = sum;
         }
     }
@@ -157,7 +163,7 @@ void add_lines(uint b_base, uvec2 first, uint a[ROWS], uint k)
         [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
             uint line = b_base + column_of(first, c) * p.b_row;
             [[unroll]] for (uint i = 0; i < 2; i++)
-                part_scales[2 * c + i] = load_quants_scale(line, from + 16 * i, B_TYPE) * vec2(UNIT, 1.0);
+                part_scales[2 * c + i] = load_quants_scale(line, from + 16 * i, B_TYPE);
             [[unroll]] for (uint i = 0; i < 8; i++) {
                 part_bytes[8 * c + i] = 0;
                 if (EDGE == 0 || from + 4 * i < p.k)

@@ -1,4 +1,4 @@
-// Quantises rows of A, 32 neighbours along k an invocation. The scale is the largest magnitude / 127,
+// Quantises rows of A, 16 neighbours along k an invocation. The scale is the largest magnitude / 127,
 // rounded up to 12 significant bits; each value goes to the nearest multiple of it, halves away from
 // 0. Products of the scale and so few bits are exact in float32, and so is every comparison: the same
 // integers on every device. Where a value is NaN or Inf, the scale is NaN and the integers are 0. See
@@ -48,7 +48,8 @@ void main()
     bool finite = peak < 0x7f800000u, none = !finite || bits < QUANTISE_LEAST;
     float scale = uintBitsToFloat(none ? 0x3f800000u : bits), inverse = 1.0 / scale;
     int sum = 0;
-    to += part / 4 * (ACTIVATION_BYTES / 4);
+    to += part / 8 * (ACTIVATION_BYTES / 4);
+    part %= 8;
     [[unroll]] for (uint w = 0; w < QUANTISE_PART / 4; w++) {
         uint word = 0;
         [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -56,8 +57,8 @@ void main()
             sum += q;
             word |= (uint(q) & 0xffu) << 8 * i;
         }
-        to_words[to + part % 4 * (QUANTISE_PART / 4) + w] = word;
+        to_words[to + part * (QUANTISE_PART / 4) + w] = word;
     }
-    to_words[to + ACTIVATION_SCALE + part % 4] = !finite ? 0x7fc00000u : none ? 0u : bits;
-    to_words[to + ACTIVATION_SUM + part % 4] = uint(sum);
+    to_words[to + ACTIVATION_SCALE + part] = !finite ? 0x7fc00000u : none ? 0u : bits;
+    to_words[to + ACTIVATION_SUM + part] = uint(sum);
 }

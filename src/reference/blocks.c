@@ -93,7 +93,7 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
     return NAN;
 }
 
-/* 32 values or fewer; the scale is rounded up to 12 significant bits. */
+/* 16 values or fewer; the scale is rounded up to 12 significant bits. */
 static void activation_block(const double *x, size_t n, double *y)
 {
     float peak = 0;
@@ -113,6 +113,6 @@ static void activation_block(const double *x, size_t n, double *y)
 
 void ref_activations(const double *x, size_t n, double *y)
 {
-    for (size_t i = 0; i < n; i += 32)
-        activation_block(x + i, n - i < 32 ? n - i : 32, y + i);
+    for (size_t i = 0; i < n; i += 16)
+        activation_block(x + i, n - i < 16 ? n - i : 16, y + i);
 }

@@ -38,10 +38,10 @@ static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, ui
     return known_run(s, c, 1);
 }
 
-/* Eighths; 127 eighths in each 32, so that an eighth is the scale of quantised activations. */
+/* Eighths; 127 eighths in each 16, so that an eighth is the scale of quantised activations. */
 static float input_value(uint32_t i)
 {
-    return i % 32 == 5 ? 127.0f / 8 : known_value(1, i);
+    return i % 16 == 5 ? 127.0f / 8 : known_value(1, i);
 }
 
 /* Weights of type q8_0 whose scale is an eighth: exact. */

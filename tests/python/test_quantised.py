@@ -56,7 +56,7 @@ def test_quantised_activations(device, rng):
     with pytest.raises(vkattn.InvalidError, match="weight is f32, which has no integers"):
         plan.linear(device.tensor(x), device.tensor(w), out, activations="i8")
     plan.finish().run()
-    blocks = x.reshape(-1, 32).astype(np.float64)
+    blocks = x.reshape(-1, 16).astype(np.float64)
     mantissa, exponent = np.frexp((np.abs(blocks).max(1) * np.float32(1 / 127)).astype(np.float32))
     scale = np.ldexp(np.ceil(mantissa * 4096), exponent - 12)[:, None]
     kept = (np.copysign(np.floor(np.abs(blocks / scale) + 0.5), blocks) * scale).reshape(x.shape)

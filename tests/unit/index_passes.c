@@ -102,9 +102,9 @@ static void check_quantise(const struct pass *pass)
     double from = (double)p.from_offset + batch * p.from_batch + head * p.from_head +
                   row * p.from_row + (p.k - 1.0) * p.from_col;
     double to = (double)p.to_offset + batch * p.to_batch + head * p.to_head + row * p.to_row +
-                p.n_part / 4.0 * (ACTIVATION_BYTES / 4);
+                p.n_part / 8.0 * (ACTIVATION_BYTES / 4);
     size_t size = vka_dtype_size((enum vka_dtype)pass->key.spec[QUANTISE_FROM_TYPE]);
-    assert_true(p.n_part % 4 == 0 && p.n_part * 32ull >= p.k && p.n_part * 32ull < p.k + 128ull);
+    assert_true(p.n_part % 8 == 0 && p.n_part * 16ull >= p.k && p.n_part * 16ull < p.k + 128ull);
     assert_true((double)pass->groups[0] * QUANTISE_LANES <= UINT32_MAX);
     assert_true((from + 1) * (double)size <= (double)pass->bindings[0].size);
     assert_true(to * 4 <= (double)pass->bindings[1].size);

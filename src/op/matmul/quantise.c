@@ -12,7 +12,7 @@ struct quantise {
 
 static struct work work_of(const uint32_t size[4])
 {
-    double parts = (double)divide_up(size[3], ACTIVATION_VALUES) * 4, part = 4.0 * QUANTISE_PART;
+    double parts = (double)divide_up(size[3], ACTIVATION_VALUES) * 8, part = 4.0 * QUANTISE_PART;
     double rows = (double)size[0] * size[1] * size[2];
     return (struct work){rows * parts * part * WORK_MOVE, QUANTISE_LANES * part * WORK_MOVE,
                          2.0 * QUANTISE_PART};
