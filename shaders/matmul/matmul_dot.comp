@@ -1,10 +1,10 @@
 // Matrix product of quantised A, see TYPE_ACTIVATION, and quantised B, for any number of rows. An
-// invocation sums one block of k, see MATMUL_BLOCK, of OWN_COLUMNS columns and ROWS rows: it unpacks 32
-// integers of B to int8, multiplies them with those of each row, and adds the sums of 16, which are
-// exact, times both scales. Then the sums of blocks are added in order, as in matmul_few. Nothing depends on
-// ROWS, so a row has the same bits among any other rows. With PACKED_DOT, four int8 are one
-// instruction; without, they are multiplied as float32, which holds their sums exactly: the same bits.
-// See matmul_params.
+// invocation sums one block of k, see MATMUL_BLOCK, of OWN_COLUMNS columns and ROWS rows: it
+// unpacks 32 integers of B to int8, multiplies them with those of each row, and adds the sums of
+// 16, which are exact, times both scales. Then the sums of blocks are added in order, as in
+// matmul_few. Nothing depends on ROWS, so a row has the same bits among any other rows. With
+// PACKED_DOT, four int8 are one instruction; without, they are multiplied as float32, which holds
+// their sums exactly: the same bits. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -58,7 +58,9 @@ float lane_sum[ROWS * OWN_COLUMNS]; // of a block
 float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups before it
 
 #ifdef PACKED_DOT
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
+// OpSDot of PackedVectorFormat4x8Bit, whose GLSL extension Debian's glslang lacks.
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019],
+                  id = 4450)
 int packed_dot(int x, int y, spirv_literal int format);
 #endif
 
@@ -92,14 +94,15 @@ uint line_bytes(uint line, uint k)
         return load_quants_word(line + k);
     if (B_TYPE != TYPE_Q6_K)
         return pack_bytes(load_quants_integers(line, k, B_TYPE));
-    uint i = k % 256, at = line + k / 256 * BLOCK_BYTES(TYPE_Q6_K), side = i / 128, part = i / 32 % 4;
+    uint i = k % 256, at = line + k / 256 * BLOCK_BYTES(TYPE_Q6_K);
+    uint side = i / 128, part = i / 32 % 4;
     uint low = load_quants_word(at + 64 * side + 32 * (part % 2) + i % 32) >> part / 2 * 4;
     uint high = load_quants_word(at + 128 + 32 * side + i % 32) >> 2 * part;
     return low & 0x0f0f0f0fu | (high & 0x03030303u) << 4;
 }
 
-// 32 values of each own column: integers, what is to be subtracted from them, and scale and offset of
-// each 16.
+// 32 values of each own column: integers, what is to be subtracted from them, and scale and offset
+// of each 16.
 uint part_bytes[OWN_COLUMNS * 8];
 int part_bias[OWN_COLUMNS];
 vec2 part_scales[OWN_COLUMNS * 2];
@@ -121,7 +124,7 @@ int add_products(uvec4 a, uint first, int sum)
 #endif
 }
 
-// Adds part `part` of a block to the sums of all rows; `a` is the chunk of the block of the first row.
+// Adds part `part` of a block to the sums of all rows; `a` is the first chunk of the block in each.
 void add_part(uint a[ROWS], uint part)
 {
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
@@ -149,7 +152,7 @@ void add_part(uint a[ROWS], uint part)
     }
 }
 
-// Bytes from one own column of an invocation to the next are SETS rows of B.
+// Own columns of an invocation are SETS apart; one beyond the edge is the last, and is not stored.
 uint column_of(uvec2 first, uint c)
 {
     return min(first.y + c * SETS + gl_LocalInvocationIndex / BLOCKS, p.n - 1);
@@ -178,9 +181,13 @@ void add_lines(uint b_base, uvec2 first, uint a[ROWS], uint k)
 void add_runs(uint b_base, uvec2 first, uint a[ROWS], uint k, uint half_block)
 {
     uint left = p.k - k; // of which a row has whole runs
-    uint count = left >= MATMUL_BLOCK ? LANE_WORDS : half_block > 0 ? 0 : RUN_PAIR_WORDS(B_TYPE) / 2;
-    [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++)
-        load_lane_words(c, b_base + column_of(first, c) * p.b_row, k / MATMUL_BLOCK, half_block, count);
+    uint count = left >= MATMUL_BLOCK ? LANE_WORDS
+                 : half_block > 0     ? 0
+                                      : RUN_PAIR_WORDS(B_TYPE) / 2;
+    [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
+        uint line = b_base + column_of(first, c) * p.b_row;
+        load_lane_words(c, line, k / MATMUL_BLOCK, half_block, count);
+    }
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {
         unpack_lane_scales(c, k / MATMUL_BLOCK, half_block);
         if (B_TYPE == TYPE_I4_G128)

@@ -1,8 +1,8 @@
-// Quantises rows of A, 16 neighbours along k an invocation. The scale is the largest magnitude / 127,
-// rounded up to 12 significant bits; each value goes to the nearest multiple of it, halves away from
-// 0. Products of the scale and so few bits are exact in float32, and so is every comparison: the same
-// integers on every device. Where a value is NaN or Inf, the scale is NaN and the integers are 0. See
-// quantise_params.
+// Quantises rows of A, 16 neighbours along k an invocation. The scale is the largest magnitude /
+// 127, rounded up to 12 significant bits; each value goes to the nearest multiple of it, halves
+// away from 0. Products of the scale and so few bits are exact in float32, and so is every
+// comparison: the same integers on every device. Where a value is NaN or Inf, the scale is NaN and
+// the integers are 0. See quantise_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require

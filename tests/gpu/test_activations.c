@@ -1,6 +1,6 @@
-/* Quantised activations of linear: their error against products of the input as it is, rows with NaN,
- * Inf, zeros, tiny and huge values, operands at strides, adding to the output, and the same bits with
- * and without the device's integer dot products.
+/* Quantised activations of linear: their error against products of the input as it is, rows with
+ * NaN, Inf, zeros, tiny and huge values, operands at strides, adding to the output, and the same
+ * bits with and without the device's integer dot products.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -128,7 +128,7 @@ static float *run_plain(struct vka_device *device, const struct product *p)
     return run(device, p, (struct vka_linear_op){.input = p->input, .output = p->output}, NULL);
 }
 
-/* The worst row's error against the oracle, with activations quantised or not; and the rows' mean. */
+/* The worst row's error against the oracle, with activations quantised or not; the rows' mean. */
 static double error_of(const struct product *p, const float *got, bool quantised, double *mean)
 {
     double worst = 0, sum = 0, *x = malloc(p->k * sizeof *x), y[N], want[N];
