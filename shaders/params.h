@@ -33,6 +33,14 @@
 #define TYPE_MXFP4 12
 #define TYPE_I4_G128 13
 #define TYPE_F8_E4M3 14 /* of caches alone */
+/* Quantised activations, beside the API's types: a block is MATMUL_BLOCK neighbours along k in 48
+ * words: int8, 4 a word; for each 16 of them a float32 scale, then for each the sum of the integers.
+ * Scales have 12 significant bits. Rows are padded to whole blocks with 0. */
+#define TYPE_ACTIVATION 15
+#define ACTIVATION_VALUES 128u
+#define ACTIVATION_BYTES 192u
+#define ACTIVATION_SCALE 32u /* words before the scales, and before the sums */
+#define ACTIVATION_SUM 40u
 /* Values and bytes of a block; I8 is read as blocks of one. */
 #define BLOCK_VALUES(type)                               \
     ((type) == TYPE_I8                            ? 1u   \
@@ -112,6 +120,15 @@ struct matmul_params {
 #define MATMUL_FEW_CHUNKS 13      /* of 16 bytes of B that an invocation reads at a time */
 #define MATMUL_FEW_OWN_COLUMNS 14 /* of an invocation, with float32 A and quantised B */
 #define MATMUL_FEW_SPECS 15
+/* matmul_dot: A is TYPE_ACTIVATION, its offset and strides count bytes; as matmul_few otherwise. */
+#define MATMUL_DOT_THREADS 7
+#define MATMUL_DOT_ROWS 8 /* of a tile, at most DOT_ROWS */
+#define MATMUL_DOT_COLUMNS 9
+#define MATMUL_DOT_B_VEC 10 /* rows of B are runs, of words; 2: of aligned chunks of 16 bytes */
+#define MATMUL_DOT_EDGE 11  /* k is not a multiple of the blocks of a workgroup */
+#define MATMUL_DOT_OWN_COLUMNS 12
+#define MATMUL_DOT_SPECS 13
+#define DOT_ROWS 8
 /* matmul_lane: one subgroup of `lanes` a workgroup. */
 #define MATMUL_LANES 7
 #define MATMUL_A_VEC 8 /* A is float32, a_col 1, rows 16-byte aligned: vec4 loads along k */
@@ -172,6 +189,22 @@ struct matmul_params {
 #define LANE_COLUMNS 4   /* columns of a lane */
 #define COOP_SUBGROUPS 8 /* most of a workgroup of matmul_coop */
 #define COOP_DEPTH 32    /* least k of its tiles */
+
+/* ---- quantise: rows of A to TYPE_ACTIVATION -----------------------------------------------------
+ * An invocation takes 16 neighbours along k: parts of 16 along x, rows along y, matrices along z.
+ * Buffers: 0 A, 1 blocks. Of blocks, strides are in words. */
+struct quantise_params {
+    U32 n_head, k, n_part; /* n_part: those of whole blocks */
+    U32 from_offset, from_batch, from_head, from_row, from_col;
+    U32 to_offset, to_batch, to_head, to_row;
+};
+#define QUANTISE_FROM_TYPE 0
+#define QUANTISE_RELU 1 /* max(x, 0) first */
+#define QUANTISE_SPECS 2
+#define QUANTISE_LANES 64
+#define QUANTISE_PART 16
+/* Scales below 2^-120 count as 0: half a scale, which decides a rounding, must not be subnormal. */
+#define QUANTISE_LEAST 0x03800000u
 
 /* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] -------------------------------
  * One invocation per element: columns along x, rows along y, matrices along z. Buffers: 0 pieces

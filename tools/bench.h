@@ -27,6 +27,7 @@ struct bench_options {
     bool warm;       /* use the pipeline cache; without this first_ms includes all compilation */
     int dtype, path; /* enum vka_dtype, enum vka_path */
     int weights;     /* linear: enum vka_dtype */
+    int activations; /* linear: quantised, if not 0 */
     const char *kv;  /* decode: types of the cache as given; NULL: dtype, see bench_key_dtype */
     enum vka_dtype key_dtype, value_dtype;
     struct device_options device;

@@ -328,9 +328,10 @@ enum vka_status bench_problem_add(const struct bench_problem *p, struct vka_plan
                            .output = p->output, .options.causal = causal));
     case BENCH_MATMUL:
     case BENCH_LINEAR:
-        return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = p->input[0],
-                                                  .weight = p->input[1], .output = p->output,
-                                                  .weight_scale = p->input[2]));
+        return vka_plan_add_linear(
+            plan, VKA_INFO(vka_linear_op, .input = p->input[0], .weight = p->input[1],
+                           .output = p->output, .weight_scale = p->input[2],
+                           .activations = p->options->activations ? VKA_I8 : VKA_F32));
     case BENCH_DECODE:
         return vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = p->input[0],
                                                      .k = p->input[1], .v = p->input[2],

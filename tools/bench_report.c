@@ -82,8 +82,10 @@ static json_t *report_json(struct tool_device *d, const struct bench_problem *pr
     set_size(o, "head_dim", b->head_dim);
     set_size(o, "model_dim", b->model_dim);
     json_object_set_new(o, "causal", product ? json_null() : json_boolean(b->causal));
-    if (b->op == BENCH_LINEAR)
+    if (b->op == BENCH_LINEAR) {
         json_object_set_new(o, "weights", json_text(vka_dtype_name((enum vka_dtype)b->weights)));
+        json_object_set_new(o, "activations", json_text(b->activations ? "i8" : "input"));
+    }
     if (b->op == BENCH_DECODE) {
         json_object_set_new(o, "key_dtype", json_text(vka_dtype_name(bench_key_dtype(b))));
         json_object_set_new(o, "value_dtype", json_text(vka_dtype_name(bench_value_dtype(b))));
@@ -112,7 +114,8 @@ static void print_title(const struct bench_options *b)
     if (b->op == BENCH_MATMUL || b->op == BENCH_LINEAR) {
         printf("%s %s", op_names[b->op], dtype);
         if (b->op == BENCH_LINEAR)
-            printf(", weights %s", vka_dtype_name((enum vka_dtype)b->weights));
+            printf(", weights %s%s", vka_dtype_name((enum vka_dtype)b->weights),
+                   b->activations ? ", activations i8" : "");
         printf(", m %" PRIu32 ", n %" PRIu32 ", k %" PRIu32 "\n", b->m, b->n, b->k);
         return;
     }

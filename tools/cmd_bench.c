@@ -166,11 +166,13 @@ static bool parse_matmul(int argc, char **argv, struct bench_options *o)
 
 static bool parse_linear(int argc, char **argv, struct bench_options *o)
 {
+    static const char *const activations[] = {"input", "i8", NULL};
     const struct option_spec specs[] = {
         SIZE("rows", m, EDGE_MAX),
         SIZE("n", n, EDGE_MAX),
         SIZE("k", k, EDGE_MAX),
         {"weights", OPTION_CHOICE, &o->weights, 0, 0, option_weights},
+        {"activations", OPTION_CHOICE, &o->activations, 0, 0, activations},
         BENCH_SPECS(o),
     };
     if (!options_parse_only(argc, argv, specs) || !need("rows", o->m) || !need("n", o->n) ||

@@ -53,7 +53,7 @@ _vkattn() {
         options="--batch --heads --kv-heads --seq --kv-seq --head-dim --value-dim --causal
                  $bench $device"
         ;;
-    bench:linear) options="--rows --n --k --weights $bench $device" ;;
+    bench:linear) options="--rows --n --k --weights --activations $bench $device" ;;
     bench:matmul) options="--m --n --k $bench $device" ;;
     bench:decode) options="--batch --heads --kv-heads --kv-seq --head-dim $bench $device" ;;
     bench:sweep)

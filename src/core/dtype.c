@@ -46,20 +46,36 @@ size_t vka_dtype_size(enum vka_dtype dtype)
     return dtype_is_valid(dtype) ? rows[dtype].size : 0;
 }
 
+static const struct block_layout *layout_of(enum vka_dtype dtype)
+{
+    static const struct block_layout activation = {.values = ACTIVATION_VALUES,
+                                                   .bytes = ACTIVATION_BYTES};
+    return dtype == DTYPE_ACTIVATION ? &activation : block_layout(dtype);
+}
+
+void dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes)
+{
+    const struct block_layout *layout = layout_of(dtype);
+    uint32_t size = (uint32_t)vka_dtype_size(dtype);
+    *values = layout ? layout->values : size != 0;
+    *bytes = layout ? layout->bytes : size;
+}
+
 enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes)
 {
-    const struct block_layout *layout = block_layout(dtype);
-    uint32_t size = (uint32_t)vka_dtype_size(dtype);
+    uint32_t v = 0, b = 0;
+    if (dtype_is_valid(dtype))
+        dtype_block(dtype, &v, &b);
     if (values)
-        *values = layout ? layout->values : size != 0;
+        *values = v;
     if (bytes)
-        *bytes = layout ? layout->bytes : size;
-    return layout || size ? VKA_OK : VKA_INVALID;
+        *bytes = b;
+    return v ? VKA_OK : VKA_INVALID;
 }
 
 bool dtype_is_block(enum vka_dtype dtype)
 {
-    return block_layout(dtype);
+    return layout_of(dtype);
 }
 
 bool dtype_is_quantised(enum vka_dtype dtype)
@@ -74,7 +90,7 @@ bool dtype_is_scaled(enum vka_dtype dtype)
 
 uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count)
 {
-    const struct block_layout *layout = block_layout(dtype);
+    const struct block_layout *layout = layout_of(dtype);
     return layout ? count / layout->values * layout->bytes : count * vka_dtype_size(dtype);
 }
 

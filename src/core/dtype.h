@@ -4,6 +4,10 @@
 
 #include <vkattn/vkattn.h>
 
+/* Quantised activations, see params.h: a type of scratch alone, that the API does not know. The last
+ * axis may end within a block. */
+#define DTYPE_ACTIVATION ((enum vka_dtype)VKA_DTYPE_COUNT)
+
 /* F32, F16 or BF16. */
 bool dtype_is_float(enum vka_dtype dtype);
 bool dtype_is_valid(enum vka_dtype dtype);
@@ -16,6 +20,9 @@ bool dtype_is_quantised(enum vka_dtype dtype);
 
 /* Types of cached keys and values whose scales lie behind all rows: Q8_0, Q4_0, F8_E4M3. */
 bool dtype_is_scaled(enum vka_dtype dtype);
+
+/* As vka_dtype_block, of DTYPE_ACTIVATION too. */
+void dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes);
 
 /* Bytes of `count` elements; of a block type, count is whole blocks. */
 uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count);

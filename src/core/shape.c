@@ -1,4 +1,5 @@
 #include "core/shape.h"
+#include "core/arith.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +49,7 @@ struct shape shape_blocks(const struct shape *shape, uint32_t values)
     if (values == 1)
         return blocks;
     const uint32_t last = shape->rank - 1;
-    blocks.size[last] /= values;
+    blocks.size[last] = divide_up(blocks.size[last], values);
     blocks.stride[last] = 1;
     for (uint32_t i = 0; i < last; i++)
         blocks.stride[i] /= values;

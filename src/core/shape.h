@@ -32,8 +32,8 @@ bool shape_reshape(const struct shape *from, uint32_t rank, const uint32_t *size
 /* The shape with rank 4: leading axes of size 1 and stride 0 are added. */
 struct shape shape_rank4(const struct shape *shape);
 
-/* The same memory in blocks of `values` along the last axis, which is whole blocks; strides and
- * offset count blocks. */
+/* The same memory in blocks of `values` along the last axis, the last of which may be incomplete;
+ * strides and offset count blocks. */
 struct shape shape_blocks(const struct shape *shape, uint32_t values);
 
 /* Writes "[2, 3, 4]" to text and returns text. */

@@ -97,12 +97,13 @@ uint32_t device_count_processors(const struct vk_instance *instance, VkPhysicalD
 /* The extensions and features that a logical device is made with. Do not copy it: it has pointers
  * to itself. */
 struct device_request {
-    const char *extensions[12];
+    const char *extensions[13];
     uint32_t n_extension;
     VkPhysicalDeviceFeatures2 features; /* head of the chain */
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline;
     VkPhysicalDeviceSubgroupSizeControlFeatures subgroup_size;
     VkPhysicalDeviceBufferDeviceAddressFeatures address;
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot;
     VkPhysicalDeviceShaderFloat16Int8Features float16;
     VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;

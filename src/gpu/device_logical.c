@@ -18,9 +18,6 @@ uint32_t device_version(const struct vka_device *device)
 static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
                          struct device_request *request)
 {
-    request->float16 = (VkPhysicalDeviceShaderFloat16Int8Features){
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
-        .shaderFloat16 = caps->properties.float16};
     request->memory_model = (VkPhysicalDeviceVulkanMemoryModelFeatures){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES,
         .vulkanMemoryModel = VK_TRUE,
@@ -42,15 +39,12 @@ static void add_matrices(const struct caps *caps, uint32_t version, void **tail,
         .cooperativeMatrixReductions = VK_TRUE,
         .cooperativeMatrixConversions = VK_TRUE,
         .cooperativeMatrixPerElementOperations = VK_TRUE};
-    *tail = &request->float16;
-    request->float16.pNext = &request->memory_model;
+    *tail = &request->memory_model;
     request->memory_model.pNext = &request->matrix;
     tail = &request->matrix.pNext;
     add_extension(request, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
-    if (version < VK_API_VERSION_1_2) {
-        add_extension(request, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
+    if (version < VK_API_VERSION_1_2)
         add_extension(request, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME);
-    }
     if (caps->bfloat16_matrices) {
         *tail = &request->bfloat16;
         tail = &request->bfloat16.pNext;
@@ -74,6 +68,10 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         .subgroup_size = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
                           .subgroupSizeControl = VK_TRUE,
                           .computeFullSubgroups = VK_TRUE},
+        .float16 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
+                    .shaderFloat16 = VK_TRUE},
+        .dot = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+                .shaderIntegerDotProduct = VK_TRUE},
         .address = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
                     .bufferDeviceAddress = VK_TRUE},
     };
@@ -95,6 +93,18 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         tail = &request->subgroup_size.pNext;
         if (version < VK_API_VERSION_1_3)
             add_extension(request, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    }
+    if (caps->properties.float16) {
+        *tail = &request->float16;
+        tail = &request->float16.pNext;
+        if (version < VK_API_VERSION_1_2)
+            add_extension(request, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
+    }
+    if (caps->dot) {
+        *tail = &request->dot;
+        tail = &request->dot.pNext;
+        if (version < VK_API_VERSION_1_3)
+            add_extension(request, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
     }
     if (caps->host_import)
         add_extension(request, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);

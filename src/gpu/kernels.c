@@ -90,6 +90,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "needs texel buffers of a CPU driver";
     if (needs & NEED_FLOAT16 && !has->float16)
         return "needs float16 arithmetic in shaders";
+    if (needs & NEED_DOT && !caps->dot)
+        return "needs integer dot products in shaders";
     if (needs & NEED_INT64 && !caps->int64)
         return "needs 64-bit integers in shaders";
     return NULL;

@@ -41,6 +41,7 @@ enum kernel_need {
     NEED_MATRIX2_F16 = 8192,    /* caps_reduced_size of float16, in SPIR-V 1.6 */
     NEED_MATRIX2_BF16 = 16384,  /* of bfloat16 */
     NEED_FLOAT16 = 32768,       /* float16 arithmetic in shaders */
+    NEED_DOT = 65536,           /* dot products of four int8 in an instruction */
 };
 
 /* Kernels that need full subgroups of a known size: but for the last, properties.subgroup_size. */
@@ -71,6 +72,7 @@ enum known_problem {
     KNOWN_MATMUL, /* of float32, with packed B where the rules pack it */
     KNOWN_MATMUL_FEW,
     KNOWN_MATMUL_QUANTISED,
+    KNOWN_MATMUL_INTEGERS, /* of quantised activations */
     KNOWN_MATMUL_F16,
     KNOWN_MATMUL_BF16,
     KNOWN_MATMUL_LONG, /* k in pieces */

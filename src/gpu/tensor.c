@@ -217,7 +217,7 @@ size_t vka_tensor_size(const struct vka_tensor *tensor)
 struct shape tensor_blocks(const struct vka_tensor *tensor, uint32_t *bytes)
 {
     uint32_t values;
-    vka_dtype_block(tensor->dtype, &values, bytes);
+    dtype_block(tensor->dtype, &values, bytes);
     return shape_blocks(&tensor->shape, values);
 }
 

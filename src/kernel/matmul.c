@@ -6,8 +6,11 @@
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice)
 {
-    if (!matmul_coop.choose(caps, problem, choice) && !matmul_lane.choose(caps, problem, choice) &&
-        !matmul_few.choose(caps, problem, choice))
+    if (problem->integers)
+        matmul_dot.choose(caps, problem, choice);
+    else if (!matmul_coop.choose(caps, problem, choice) &&
+             !matmul_lane.choose(caps, problem, choice) &&
+             !matmul_few.choose(caps, problem, choice))
         matmul_tile.choose(caps, problem, choice);
 }
 
@@ -17,6 +20,8 @@ static const struct matmul_family *family_of(enum kernel kernel)
         return &matmul_coop;
     if (kernel == KERNEL_matmul_few || kernel == KERNEL_matmul_few_half)
         return &matmul_few;
+    if (matmul_is_dot(kernel))
+        return &matmul_dot;
     return kernel == KERNEL_matmul_tile ? &matmul_tile : &matmul_lane;
 }
 

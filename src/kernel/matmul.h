@@ -17,9 +17,10 @@ struct matmul_problem {
     bool quantised; /* B is, in contiguous rows */
     /* Rows of quantised B are whole runs, see RUN_PAIR_WORDS, of whole words; 2: of whole chunks. */
     uint32_t b_runs;
-    bool b_words; /* rows of quantised B begin at whole words */
-    bool b_ours;  /* plan_is_ours(B) */
-    bool hidden;  /* A may hold HIDDEN_BITS */
+    bool b_words;  /* rows of quantised B begin at whole words */
+    bool b_ours;   /* plan_is_ours(B) */
+    bool hidden;   /* A may hold HIDDEN_BITS */
+    bool integers; /* A is quantised first: matmul_dot */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */
     uint32_t variant;
@@ -28,7 +29,7 @@ struct matmul_problem {
 struct matmul_choice {
     enum kernel kernel;
     uint32_t panel; /* columns of a panel: B is packed first unless it is already; 0: B as it is */
-    bool pack_a;    /* copy A to contiguous float32 rows first */
+    bool pack_a;    /* copy A to contiguous float32 rows first; matmul_dot: quantise it */
     uint32_t tile_m, tile_n; /* matmul_tile: results of an invocation, per axis */
     uint32_t side;           /* matmul_tile: invocations, per axis */
     uint32_t lanes;          /* matmul_few, matmul_lane and matmul_coop: invocations */
@@ -65,6 +66,9 @@ void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_ope
 
 /* Loop iterations of an invocation for a chain of k, unrolled ones included. */
 double tune_matmul_loops(const struct matmul_choice *choice, double k);
+
+/* Whether a kernel takes quantised activations. */
+bool matmul_is_dot(enum kernel kernel);
 
 /* The kernel for packed B; KERNEL_COUNT: none. */
 enum kernel tune_packed_kernel(const struct caps *caps);

@@ -14,7 +14,7 @@ struct matmul_family {
     double (*count_loops)(const struct matmul_choice *choice, double k);
 };
 
-extern const struct matmul_family matmul_lane, matmul_tile, matmul_few, matmul_coop;
+extern const struct matmul_family matmul_lane, matmul_tile, matmul_few, matmul_coop, matmul_dot;
 
 /* Whether matmul_lane takes products whose B is not packed. */
 bool matmul_uses_lanes(const struct caps *caps);

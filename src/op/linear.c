@@ -36,6 +36,7 @@ enum vka_status plan_linear(struct vka_plan *plan, const struct linear *linear)
         .alpha = 1,
         .relu = linear->relu,
         .accumulate = linear->accumulate,
+        .integers = linear->integers,
     };
     /* Dense tensors [batch][n] are batch * n rows of one product. */
     if (merge_axis(&op.a.shape, &op.c.shape, 1))
@@ -58,6 +59,20 @@ static enum vka_status check_scale(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(op->weight->dtype != VKA_I8 || w->size[1] == 1 || w->stride[1] == 1,
                "%s: the rows of weight are not contiguous, which i8 needs", caller);
     return check_vector(plan->device, caller, "weight_scale", op->weight_scale, w->size[0]);
+}
+
+static enum vka_status check_activations(struct vka_plan *plan, const char *caller,
+                                         const struct vka_linear_op *op)
+{
+    struct log *log = &plan->device->log;
+    enum vka_dtype activations = op->activations, weight = op->weight->dtype;
+    ENSURE_ARG(activations == VKA_F32 || activations == VKA_I8,
+               "%s: activations is %s, not f32 (as the input is) or i8", caller,
+               vka_dtype_name(activations));
+    ENSURE_ARG(activations == VKA_F32 || dtype_is_quantised(weight),
+               "%s: activations is i8, but weight is %s, which has no integers to multiply", caller,
+               vka_dtype_name(weight));
+    return VKA_OK;
 }
 
 static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *op)
@@ -83,6 +98,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *
         CHECK_ARG(y->size[i] == x->size[i], "%s: output's axis %u is %u, input's is %u", caller, i,
                   y->size[i], x->size[i]);
     TRY(check_scale(plan, caller, op));
+    TRY(check_activations(plan, caller, op));
     if (op->bias) {
         TRY(check_tensor(plan->device, caller, "bias", op->bias, CHECK_FLOAT));
         CHECK_ARG(op->bias->shape.rank == 1 && op->bias->shape.size[0] == w->size[0] &&
@@ -106,6 +122,7 @@ static enum vka_status add_linear(struct vka_plan *plan, const struct vka_linear
                                            .bias = op->bias,
                                            .relu = op->relu_input,
                                            .accumulate = op->accumulate,
+                                           .integers = op->activations == VKA_I8,
                                            .output = op->output}));
     TRY(plan_count_nonfinite(plan, "output", op->output));
 fail:

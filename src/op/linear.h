@@ -10,7 +10,7 @@ struct linear {
     const struct vka_tensor *input, *weight;
     uint32_t panel;                        /* of the weight, see matmul_op */
     const struct vka_tensor *scale, *bias; /* NULL: none */
-    bool relu, accumulate;                 /* see matmul_op */
+    bool relu, accumulate, integers;       /* see matmul_op */
     const struct vka_tensor *output;
 };
 enum vka_status plan_linear(struct vka_plan *plan, const struct linear *linear);

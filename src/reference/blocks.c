@@ -92,3 +92,27 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *b, size_t i)
     }
     return NAN;
 }
+
+/* 16 values or fewer; the scale is rounded up to 12 significant bits. */
+static void activation_block(const double *x, size_t n, double *y)
+{
+    float peak = 0;
+    int exponent;
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) {
+        finite &= isfinite(x[i]) != 0;
+        peak = fmaxf(peak, fabsf((float)x[i]));
+    }
+    double digits = frexp(finite ? (double)(peak * (1.0f / 127)) : 0, &exponent);
+    double scale = ldexp(ceil(ldexp(digits, 12)), exponent - 12);
+    for (size_t i = 0; i < n; i++) {
+        double q = scale < 0x1p-120 ? 0 : round(x[i] / scale);
+        y[i] = !finite ? (double)NAN : fmin(fmax(q, -127), 127) * scale;
+    }
+}
+
+void ref_activations(const double *x, size_t n, double *y)
+{
+    for (size_t i = 0; i < n; i += 16)
+        activation_block(x + i, n - i < 16 ? n - i : 16, y + i);
+}

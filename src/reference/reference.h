@@ -102,6 +102,9 @@ double ref_block_value(enum vka_dtype dtype, const uint8_t *block, size_t i);
  * says. */
 void ref_cache_block(enum vka_dtype dtype, const float x[32], double y[32]);
 
+/* What is left of a row x[n] of float32 values where vka_linear_op.activations is I8: y[n]. */
+void ref_activations(const double *x, size_t n, double *y);
+
 /* What a cache of type F8_E4M3 keeps of x in a head with this scale. */
 double ref_cache_f8(float x, float scale);
 

@@ -38,32 +38,42 @@ static enum vka_status solve_matmul(struct solution *s, enum vka_dtype dtype, ui
     return known_run(s, c, 1);
 }
 
+/* Eighths; 127 eighths in each 16, so that an eighth is the scale of quantised activations. */
+static float input_value(uint32_t i)
+{
+    return i % 16 == 5 ? 127.0f / 8 : known_value(1, i);
+}
+
 /* Weights of type q8_0 whose scale is an eighth: exact. */
-static enum vka_status solve_quantised(struct solution *s)
+static enum vka_status solve_quantised(struct solution *s, enum vka_dtype activations)
 {
     enum vka_status status = VKA_OK;
     enum { BLOCKS = DEPTH / 32, BYTES = 34 };
     struct vka_tensor *a, *b = NULL, *c;
     uint8_t blocks[COLUMNS * BLOCKS * BYTES];
+    float input[FEW_ROWS * DEPTH];
+    for (uint32_t i = 0; i < FEW_ROWS * DEPTH; i++)
+        input[i] = input_value(i);
     for (uint32_t i = 0; i < COLUMNS * DEPTH; i++) {
         uint8_t *block = blocks + i / 32 * BYTES;
         block[0] = 0;
         block[1] = 0x30;
         block[2 + i % 32] = (uint8_t)(int8_t)(8 * known_value(2, i));
     }
-    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){FEW_ROWS, DEPTH}, 1, &a));
+    TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){FEW_ROWS, DEPTH}, 0, &a));
+    TRY(vka_tensor_write(a, input, sizeof input));
     TRY(vka_tensor_create(s->device, VKA_Q8_0, 2, (const uint32_t[]){COLUMNS, DEPTH}, &b));
     s->tensors[s->n_tensor++] = b;
     TRY(vka_tensor_write(b, blocks, sizeof blocks));
     TRY(known_tensor(s, VKA_F32, 2, (const uint32_t[]){FEW_ROWS, COLUMNS}, 0, &c));
-    TRY(vka_plan_add_linear(s->plan,
-                            VKA_INFO(vka_linear_op, .input = a, .weight = b, .output = c)));
+    TRY(vka_plan_add_linear(s->plan, VKA_INFO(vka_linear_op, .input = a, .weight = b, .output = c,
+                                              .activations = activations)));
     TRY(known_want(s, c));
     for (uint32_t i = 0; i < FEW_ROWS * COLUMNS; i++) {
         uint32_t row = i / COLUMNS, column = i % COLUMNS;
         s->want[i] = 0;
         for (uint32_t k = 0; k < DEPTH; k++)
-            s->want[i] += known_value(1, row * DEPTH + k) * known_value(2, column * DEPTH + k);
+            s->want[i] += input_value(row * DEPTH + k) * known_value(2, column * DEPTH + k);
     }
     TRY(known_run(s, c, 1));
 fail:
@@ -183,7 +193,9 @@ static enum vka_status solve(struct solution *s, enum known_problem problem)
     case KNOWN_MATMUL_FEW:
         return solve_matmul(s, VKA_F32, FEW_ROWS, DEPTH);
     case KNOWN_MATMUL_QUANTISED:
-        return solve_quantised(s);
+        return solve_quantised(s, VKA_F32);
+    case KNOWN_MATMUL_INTEGERS:
+        return solve_quantised(s, VKA_I8);
     case KNOWN_MATMUL_F16:
         return solve_matmul(s, VKA_F16, ROWS, DEPTH);
     case KNOWN_MATMUL_BF16:

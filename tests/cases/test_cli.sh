@@ -182,6 +182,9 @@ expect 0 '^  median ' bench linear --rows 2 --n 5 --k 64 --weights q4_0 --repeat
 expect 0 '"weights":"i8"' bench linear --rows 1 --n 3 --k 5 --weights i8 --dtype f16 --repeat 1 --json
 expect 0 '"key_dtype":"q4_0","value_dtype":"f8_e4m3"' bench decode --batch 1 --heads 2 --kv-heads 1 --kv-seq 40 --head-dim 32 --kv q4_0,fp8 --repeat 1 --json
 expect 2 '--kv: expected K or K,V of f32' bench decode --batch 1 --heads 2 --kv-heads 1 --kv-seq 40 --head-dim 32 --kv q8_0,q9
+expect 0 '"weights":"q8_0","activations":"i8"' bench linear --rows 2 --n 3 --k 96 --weights q8_0 --activations i8 --repeat 1 --json
+expect 2 'weight is f32, which has no integers' bench linear --rows 2 --n 3 --k 96 --activations i8
+expect 2 '--activations: expected one of input, i8' bench linear --rows 2 --n 3 --k 96 --activations i4
 expect 2 "--weights: expected one of f32, f16" bench linear --rows 2 --n 5 --k 64 --weights q9
 expect 2 'not whole blocks of 32 values of q4_0' bench linear --rows 2 --n 5 --k 33 --weights q4_0
 expect 2 "--m: .*got '-1'" bench matmul --m -1 --n 1 --k 1

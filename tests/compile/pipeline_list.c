@@ -81,7 +81,8 @@ void pipeline_list_add(struct pipeline_list *list, const struct vka_plan *plan,
 }
 
 static enum vka_status plan_linear(struct vka_plan *plan, enum vka_dtype dtype,
-                                   enum vka_dtype weights, const uint32_t c[3])
+                                   enum vka_dtype weights, enum vka_dtype activations,
+                                   const uint32_t c[3])
 {
     struct vka_device *device = plan->device;
     enum vka_status status = VKA_OK;
@@ -90,8 +91,9 @@ static enum vka_status plan_linear(struct vka_plan *plan, enum vka_dtype dtype,
     TRY(vka_tensor_create(device, weights, 2, (const uint32_t[]){c[1], c[2]}, &weight));
     TRY(vka_tensor_create(device, dtype, 1, &c[1], &bias));
     TRY(vka_tensor_create(device, dtype, 2, (const uint32_t[]){c[0], c[1]}, &output));
-    TRY(vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight,
-                                           .bias = bias, .output = output)));
+    TRY(vka_plan_add_linear(plan,
+                            VKA_INFO(vka_linear_op, .input = input, .weight = weight, .bias = bias,
+                                     .output = output, .activations = activations)));
 fail:
     vka_tensor_destroy(&input);
     vka_tensor_destroy(&weight);
@@ -420,7 +422,7 @@ static enum vka_status add_problems(struct vka_plan *plan, enum vka_dtype dtype)
 {
     enum vka_status status = VKA_OK;
     for (size_t i = 0; i < COUNTOF(linear_cases); i++)
-        TRY(plan_linear(plan, dtype, dtype, linear_cases[i]));
+        TRY(plan_linear(plan, dtype, dtype, VKA_F32, linear_cases[i]));
     for (size_t i = 0; i < COUNTOF(attention_cases); i++)
         TRY(plan_attention_case(plan, dtype, &attention_cases[i]));
     TRY(plan_model(plan, dtype));
@@ -433,7 +435,12 @@ fail:
 /* In plans of their own, as not every kernel of products takes them. */
 static enum vka_status add_quantised(struct vka_plan *plan, enum vka_dtype dtype)
 {
-    return plan_linear(plan, dtype, VKA_Q8_0, (const uint32_t[]){1, 1024, 1024});
+    return plan_linear(plan, dtype, VKA_Q8_0, VKA_F32, (const uint32_t[]){1, 1024, 1024});
+}
+
+static enum vka_status add_integers(struct vka_plan *plan, enum vka_dtype dtype)
+{
+    return plan_linear(plan, dtype, VKA_Q8_0, VKA_I8, (const uint32_t[]){1, 1024, 1024});
 }
 
 /* The plan is only looked at: finishing it would record and allocate. */
@@ -485,6 +492,8 @@ static bool list_all(struct vka_device *device, enum kernel only, struct pipelin
             /* Not every problem can be planned with one kernel of a family alone. */
             ok &= list_problems(device, &view, list) || only != KERNEL_COUNT;
             view.add = add_quantised;
+            ok &= list_problems(device, &view, list) || only != KERNEL_COUNT;
+            view.add = add_integers;
             ok &= list_problems(device, &view, list) || only != KERNEL_COUNT;
         }
     return ok;

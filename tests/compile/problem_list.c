@@ -21,6 +21,7 @@ struct problem {
     uint32_t m, n, k;                                /* linear, where m is not 0 */
     enum vka_dtype weight;                           /* of linear, where it is quantised; else 0 */
     bool accumulate;                                 /* of linear */
+    bool integers;                                   /* of linear: quantised activations */
     enum vka_dtype cache; /* of keys and values, where they are quantised; else 0 */
 };
 
@@ -70,7 +71,8 @@ static enum vka_status plan_linear_problem(struct vka_plan *plan, const struct p
                           (const uint32_t[]){p->n, p->k}, &weight));
     TRY(vka_tensor_create(device, p->dtype, 2, (const uint32_t[]){p->m, p->n}, &output));
     TRY(vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input, .weight = weight,
-                                           .output = output, .accumulate = p->accumulate)));
+                                           .output = output, .accumulate = p->accumulate,
+                                           .activations = p->integers ? VKA_I8 : VKA_F32)));
 fail:
     vka_tensor_destroy(&input);
     vka_tensor_destroy(&weight);
@@ -136,6 +138,15 @@ static bool list_quantised(struct vka_device *device, enum vka_dtype dtype, enum
     struct problem p = {.dtype = dtype, .m = m, .n = ROW_WIDTH, .k = ROW_WIDTH, .weight = weight};
     snprintf(p.name, sizeof p.name, "linear %s*%s %" PRIu32 "x%dx%d", vka_dtype_name(dtype),
              vka_dtype_name(weight), m, ROW_WIDTH, ROW_WIDTH);
+    return list_problem(device, &p, list);
+}
+
+static bool list_integers(struct vka_device *device, enum vka_dtype weight, uint32_t m,
+                          struct pipeline_list *list)
+{
+    struct problem p = {.m = m, .n = ROW_WIDTH, .k = ROW_WIDTH, .weight = weight, .integers = true};
+    snprintf(p.name, sizeof p.name, "linear i8*%s %" PRIu32 "x%dx%d", vka_dtype_name(weight), m,
+             ROW_WIDTH, ROW_WIDTH);
     return list_problem(device, &p, list);
 }
 
@@ -364,6 +375,7 @@ static bool list_model(struct vka_device *device, enum vka_dtype dtype, uint32_t
 bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *list)
 {
     static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16};
+    static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K, VKA_Q6_K};
     bool ok = true;
     for (size_t t = 0; t < COUNTOF(dtypes); t++) {
         enum vka_dtype dtype = dtypes[t];
@@ -384,7 +396,6 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         ok &= list_exact(device, dtype, list);
         ok &= list_accumulated(device, dtype, 1, list);
         ok &= list_accumulated(device, dtype, 512, list);
-        static const enum vka_dtype weights[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K, VKA_Q6_K};
         for (size_t w = 0; w < COUNTOF(weights); w++)
             ok &= list_quantised(device, dtype, weights[w], 1, list);
         ok &= list_quantised(device, dtype, VKA_Q8_0, 16, list);
@@ -392,5 +403,8 @@ bool pipeline_list_problems(struct vka_device *device, struct pipeline_list *lis
         ok &= list_model(device, dtype, 512, list);
     }
     ok &= list_coop2(device, list);
+    for (size_t w = 0; w < COUNTOF(weights); w++)
+        ok &= list_integers(device, weights[w], 1, list);
+    ok &= list_integers(device, VKA_Q4_0, 8, list);
     return ok && list->n < MAX_PIPELINES;
 }

@@ -340,6 +340,7 @@ static const struct operation operations[] = {
     {"a product", solve_known, KNOWN_MATMUL, 0},
     {"a product of few rows", solve_known, KNOWN_MATMUL_FEW, 0},
     {"a product of float16", solve_known, KNOWN_MATMUL_F16, 0},
+    {"a product of integers", solve_known, KNOWN_MATMUL_INTEGERS, 0},
     {"a softmax", solve_known, KNOWN_SOFTMAX, 0},
     {"fused attention", solve_known, KNOWN_FUSED, 0},
     {"fused attention of float16", solve_known, KNOWN_FUSED_F16, 0},

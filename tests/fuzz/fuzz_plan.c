@@ -92,10 +92,11 @@ static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_t
 {
     if (next(in) % 2) {
         unsigned flags = next(in);
-        return vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = pick(in, t),
-                                                  .weight = pick(in, t), .bias = pick(in, t),
-                                                  .output = pick(in, t), .relu_input = flags & 1,
-                                                  .accumulate = flags >> 1 & 1));
+        return vka_plan_add_linear(
+            plan, VKA_INFO(vka_linear_op, .input = pick(in, t), .weight = pick(in, t),
+                           .bias = pick(in, t), .output = pick(in, t), .relu_input = flags & 1,
+                           .accumulate = flags >> 1 & 1,
+                           .activations = flags >> 2 & 1 ? VKA_I8 : VKA_F32));
     }
     struct vka_attention_op op = {
         .struct_size = sizeof op,

@@ -39,6 +39,8 @@ static const struct family {
     void (*check)(struct check *c), (*bench)(struct check *c);
     const char *elsewhere; /* which test checks it where this one does not */
 } families[] = {
+    {"matmul_dot", check_block, bench_block, NULL},
+    {"quantise", check_block, bench_block, NULL},
     {"matmul_block", check_block, bench_block, NULL},
     {"matmul_few_half", NULL, NULL, "test_row_bits"},
     {"matmul_", check_matmul, bench_matmul, NULL},

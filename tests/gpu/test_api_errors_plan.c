@@ -55,6 +55,12 @@ static void linear(void **state)
     LINEAR("contiguous", op.weight_scale = T(VKA_F32, 4),
            op.weight =
                world_strided(w, T(VKA_I8, 30), 0, 2, (uint32_t[]){4, 3}, (uint64_t[]){6, 2}));
+    LINEAR("activations is f16", op.activations = VKA_F16);
+    LINEAR("activations is q8_0", op.activations = VKA_Q8_0);
+    LINEAR("activations is unknown", op.activations = (enum vka_dtype)VKA_DTYPE_COUNT);
+    LINEAR("weight is f32, which has no integers", op.activations = VKA_I8);
+    LINEAR("weight is bf16, which has no integers", op.activations = VKA_I8,
+           op.weight = T(VKA_BF16, 4, 3));
     LINEAR("weight", op.weight = T(VKA_F32, 4));
     LINEAR("weight", op.weight = T(VKA_F32, 1, 4, 3));
     LINEAR("input", op.input = T(VKA_F32, 2, 5, 4));

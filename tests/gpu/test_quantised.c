@@ -1,11 +1,13 @@
 /* Products with quantised weights: random problems against the oracle, as they are and cut to the
  * least limits and budget, with the same bits.
  *
- *     test_quantised [--seed N] [--count N] [--rules N]
+ *     test_quantised [--seed N] [--count N] [--rules N] [--activations 1]
  *
  * --rules 1: with the kernels that the rules choose on GPUs; 2: float16 inputs, with the
  * device's matrices, whatever their size. Both: cut by the budget alone, since a tile of a GPU's
  * kernel may pass the least limits.
+ *
+ * --activations 1: all with quantised activations, which are a seventh of the others.
  *
  * SPDX-License-Identifier: MIT */
 #include <math.h>
@@ -27,7 +29,7 @@ struct problem {
     enum vka_dtype weight, input, output, bias; /* bias VKA_DTYPE_COUNT: none */
     uint32_t m, n, k;
     uint32_t more_rows, more_blocks, first_row; /* of the tensor that the weight is a view of */
-    bool relu;
+    bool relu, integers;                        /* integers: activations are quantised */
 };
 
 struct data {
@@ -38,7 +40,8 @@ struct data {
 
 static unsigned problems_of[KERNEL_COUNT]; /* problems whose product is of the kernel */
 static bool gpu_rules;
-static bool matrices; /* float16 inputs alone, which matrix units take */
+static bool activations; /* all are quantised */
+static bool matrices;    /* float16 inputs alone, which matrix units take */
 
 static struct problem draw(struct rng *rng)
 {
@@ -62,6 +65,7 @@ static struct problem draw(struct rng *rng)
     p.more_blocks = rng_chance(rng, 50) ? rng_range(rng, 1, 5) : 0;
     p.first_row = p.more_rows ? rng_range(rng, 0, p.more_rows) : 0;
     p.relu = rng_chance(rng, 20);
+    p.integers = activations || (!matrices && rng_chance(rng, 15));
     return p;
 }
 
@@ -110,7 +114,7 @@ static void make_weight(struct rng *rng, struct vka_device *device, const struct
                 d->blocks + (p->first_row + o) * pitch + (size_t)(i / values) * bytes;
             double w = p->weight == VKA_I8 ? (double)(int8_t)*block
                                            : ref_block_value(p->weight, block, i % values);
-            d->w[(size_t)o * p->k + i] = rounded(p->input, w);
+            d->w[(size_t)o * p->k + i] = rounded(p->integers ? VKA_F32 : p->input, w);
         }
     if (vka_tensor_create(device, p->weight, 2, (const uint32_t[]){rows, row_blocks * values},
                           &d->whole) != VKA_OK ||
@@ -124,12 +128,15 @@ static void make_weight(struct rng *rng, struct vka_device *device, const struct
 
 static void oracle(const struct problem *p, struct data *d)
 {
+    for (size_t i = 0; p->relu && i < (size_t)p->m * p->k; i++)
+        d->x[i] = fmax(d->x[i], 0);
+    for (uint32_t r = 0; p->integers && r < p->m; r++)
+        ref_activations(d->x + (size_t)r * p->k, p->k, d->x + (size_t)r * p->k);
     for (uint32_t r = 0; r < p->m; r++)
         for (uint32_t o = 0; o < p->n; o++) {
             double sum = 0, size = 0, bias = d->bias ? d->bias[o] : 0;
             for (uint32_t i = 0; i < p->k; i++) {
-                double x = d->x[(size_t)r * p->k + i];
-                double term = (p->relu && x < 0 ? 0 : x) * d->w[(size_t)o * p->k + i];
+                double term = d->x[(size_t)r * p->k + i] * d->w[(size_t)o * p->k + i];
                 sum += term;
                 size += fabs(term);
             }
@@ -183,10 +190,10 @@ static uint8_t *run(struct vka_device *device, const struct problem *p, const st
     enum vka_status status =
         vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = budget), &plan);
     if (status == VKA_OK)
-        status = vka_plan_add_linear(plan,
-                                     VKA_INFO(vka_linear_op, .input = d->input, .weight = d->weight,
-                                              .weight_scale = d->scales, .bias = d->bias_tensor,
-                                              .output = d->output, .relu_input = p->relu));
+        status = vka_plan_add_linear(
+            plan, VKA_INFO(vka_linear_op, .input = d->input, .weight = d->weight,
+                           .weight_scale = d->scales, .bias = d->bias_tensor, .output = d->output,
+                           .relu_input = p->relu, .activations = p->integers ? VKA_I8 : VKA_F32));
     if (status == VKA_OK)
         status = vka_plan_finish(plan);
     if (status == VKA_OK)
@@ -249,12 +256,12 @@ static bool one(struct vka_device *device, uint64_t seed, double worst[3])
         problems_of[k] += strcmp(kernel, kernel_table[k].name) == 0;
     worst[p.output] = fmax(worst[p.output], error);
     if (!ok)
-        printf("seed %llu: %s*%s->%s, %ux%ux%u, more %u rows %u blocks, first %u, bias %s%s: %s, "
+        printf("seed %llu: %s%s*%s->%s, %ux%ux%u, more %u rows %u blocks, first %u, bias %s%s: %s, "
                "error %g, %s in %zu passes\n",
-               (unsigned long long)seed, vka_dtype_name(p.input), vka_dtype_name(p.weight),
-               vka_dtype_name(p.output), p.m, p.n, p.k, p.more_rows, p.more_blocks, p.first_row,
-               vka_dtype_name(p.bias), p.relu ? ", relu" : "", kernel, error,
-               same ? "same bits" : "OTHER BITS", cut_passes);
+               (unsigned long long)seed, p.integers ? "i8 of " : "", vka_dtype_name(p.input),
+               vka_dtype_name(p.weight), vka_dtype_name(p.output), p.m, p.n, p.k, p.more_rows,
+               p.more_blocks, p.first_row, vka_dtype_name(p.bias), p.relu ? ", relu" : "", kernel,
+               error, same ? "same bits" : "OTHER BITS", cut_passes);
     free(got);
     free(cut);
     destroy(&d);
@@ -263,13 +270,14 @@ static bool one(struct vka_device *device, uint64_t seed, double worst[3])
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1, count = 100, rules = 0, failed = 0;
+    uint64_t seed = 1, count = 100, rules = 0, quantised = 0, failed = 0;
     double worst[3] = {0};
     struct vka_device *device = NULL;
     for (int i = 1; i + 1 < argc; i += 2)
-        *(strcmp(argv[i], "--seed") == 0    ? &seed
-          : strcmp(argv[i], "--rules") == 0 ? &rules
-                                            : &count) = strtoull(argv[i + 1], NULL, 10);
+        *(strcmp(argv[i], "--seed") == 0          ? &seed
+          : strcmp(argv[i], "--rules") == 0       ? &rules
+          : strcmp(argv[i], "--activations") == 0 ? &quantised
+                                                  : &count) = strtoull(argv[i + 1], NULL, 10);
     const struct vka_device_info info =
         limits_info((struct vka_device_info){.struct_size = sizeof(struct vka_device_info)});
     if (vka_device_create(&info, &device) != VKA_OK) {
@@ -279,6 +287,7 @@ int main(int argc, char **argv)
     if (rules)
         device->caps.properties.type = VKA_DEVICE_DISCRETE;
     gpu_rules = rules != 0;
+    activations = quantised != 0;
     matrices = rules == 2;
     if (matrices)
         limits_to_matrices(device);

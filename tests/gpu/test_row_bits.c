@@ -35,8 +35,16 @@ static const struct product {
     {VKA_F32, VKA_I4_G128, VKA_F32, 9, 4224, 10}, {VKA_F32, VKA_Q6_K, VKA_F32, 21, 768, 4},
 };
 
+/* With quantised activations. */
+static const struct product integers[] = {
+    {VKA_F32, VKA_Q4_K, VKA_F32, 70, 8192, 1},
+    {VKA_F16, VKA_Q8_0, VKA_F16, 33, 4096 + 96, 4},
+    {VKA_F32, VKA_Q6_K, VKA_F32, 9, 512, 8},
+};
+
 struct operands {
     struct vka_tensor *input, *weight, *output;
+    enum vka_dtype activations;
 };
 
 static void check(struct vka_device *device, enum vka_status status)
@@ -97,8 +105,9 @@ static void *run(struct vka_device *device, const struct operands *t, uint32_t m
     assert_non_null(bytes);
     check(device,
           vka_plan_create(device, VKA_INFO(vka_plan_info, .submit_budget = VKA_NO_BUDGET), &plan));
-    check(device, vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input,
-                                                     .weight = t->weight, .output = output)));
+    check(device,
+          vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = input, .weight = t->weight,
+                                             .output = output, .activations = t->activations)));
     check(device, vka_plan_finish(plan));
     *kernel = plan->passes[plan->n_pass - 1].key.kernel;
     check(device, vka_plan_run(plan, PATIENCE));
@@ -109,12 +118,13 @@ static void *run(struct vka_device *device, const struct operands *t, uint32_t m
     return bytes;
 }
 
-static void same_bits(struct vka_device *device, const struct product *p, bool as_gpu)
+static void same_bits(struct vka_device *device, const struct product *p,
+                      enum vka_dtype activations, bool as_gpu)
 {
     enum kernel many, few;
     struct operands t = {matrix(device, p->input, MANY, p->k, 1),
                          matrix(device, p->weight, p->n, p->k, 2),
-                         matrix(device, p->output, MANY, p->n, 3)};
+                         matrix(device, p->output, MANY, p->n, 3), activations};
     void *want = run(device, &t, MANY, &many);
     for (uint32_t m = 1; m <= MOST; m += p->step) {
         void *got = run(device, &t, m, &few);
@@ -139,8 +149,23 @@ static void rules_of_the_device(void **state)
     (void)state;
     check(NULL, vka_device_create(NULL, &device));
     for (size_t i = 0; i < COUNTOF(products); i++)
-        same_bits(device, &products[i], false);
+        same_bits(device, &products[i], VKA_F32, false);
     vka_device_destroy(&device);
+}
+
+/* By the rules of the device, and by those for GPUs. */
+static void quantised_activations(void **state)
+{
+    (void)state;
+    for (int as_gpu = 0; as_gpu < 2; as_gpu++) {
+        struct vka_device *device = NULL;
+        check(NULL, vka_device_create(NULL, &device));
+        if (as_gpu)
+            device->caps.properties.type = VKA_DEVICE_DISCRETE;
+        for (size_t i = 0; i < COUNTOF(integers); i++)
+            same_bits(device, &integers[i], VKA_I8, as_gpu);
+        vka_device_destroy(&device);
+    }
 }
 
 static void rules_for_gpus(void **state)
@@ -150,7 +175,7 @@ static void rules_for_gpus(void **state)
     check(NULL, vka_device_create(NULL, &device));
     device->caps.properties.type = VKA_DEVICE_DISCRETE;
     for (size_t i = 0; i < COUNTOF(products); i++)
-        same_bits(device, &products[i], true);
+        same_bits(device, &products[i], VKA_F32, true);
     vka_device_destroy(&device);
 }
 
@@ -168,7 +193,7 @@ static void half_integers(void **state)
     for (size_t i = 0; i < COUNTOF(types) && device->caps.properties.float16; i++) {
         struct operands t = {matrix(device, VKA_F32, MANY, 256, 1),
                              matrix(device, types[i], 11, 256, 2),
-                             matrix(device, VKA_F32, MANY, 11, 3)};
+                             matrix(device, VKA_F32, MANY, 11, 3), VKA_F32};
         float *want = run(device, &t, MANY, &many);
         for (uint32_t m = 1; m <= 5; m += 4) {
             float *got = run(device, &t, m, &few);
@@ -194,7 +219,7 @@ static void matrix_units(void **state)
     limits_to_matrices(device);
     for (size_t i = 0; i < COUNTOF(products); i++)
         if (products[i].input == VKA_F16 && products[i].weight != VKA_F32)
-            same_bits(device, &products[i], false);
+            same_bits(device, &products[i], VKA_F32, false);
     vka_device_destroy(&device);
 }
 
@@ -214,7 +239,7 @@ static void subnormals(void **state)
     check(NULL, vka_device_create(NULL, &device));
     device->caps.properties.type = VKA_DEVICE_DISCRETE;
     struct operands t = {matrix(device, VKA_F32, MANY, K, 1), matrix(device, VKA_F16, N, K, 2),
-                         matrix(device, VKA_F32, MANY, N, 3)};
+                         matrix(device, VKA_F32, MANY, N, 3), VKA_F32};
     check(device, vka_tensor_write(t.input, rows, sizeof rows));
     check(device, vka_tensor_write(t.weight, weights, sizeof weights));
     for (uint32_t m = 1; m <= MANY; m = m * 3 + 1) {
@@ -236,15 +261,17 @@ static void subnormals(void **state)
 int main(void)
 {
     struct vka_device *device = NULL;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_of_the_device), cmocka_unit_test(rules_for_gpus),
-        cmocka_unit_test(subnormals), cmocka_unit_test(half_integers),
-        cmocka_unit_test(matrix_units)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rules_of_the_device),
+                                       cmocka_unit_test(rules_for_gpus),
+                                       cmocka_unit_test(subnormals),
+                                       cmocka_unit_test(half_integers),
+                                       cmocka_unit_test(quantised_activations),
+                                       cmocka_unit_test(matrix_units)};
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no bits of rows were compared\n");
         return 77;
     }
     bool matrices = !kernel_missing(KERNEL_matmul_coop_f16, &device->caps);
     vka_device_destroy(&device);
-    return _cmocka_run_group_tests("row_bits", tests, matrices ? 5 : 4, NULL, NULL);
+    return _cmocka_run_group_tests("row_bits", tests, matrices ? 6 : 5, NULL, NULL);
 }

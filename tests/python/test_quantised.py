@@ -45,6 +45,25 @@ def test_quantize(device, rng, dtype):
     np.testing.assert_array_equal(tensor.read(), got)
 
 
+def test_quantised_activations(device, rng):
+    x = rng.standard_normal((3, 96), np.float32)
+    w = rng.standard_normal((40, 96), np.float32)
+    weight, out = device.tensor(w, "q8_0"), device.empty((3, 40))
+    plan = vkattn.Plan(device)
+    plan.linear(device.tensor(x), weight, out, activations="i8")
+    with pytest.raises(vkattn.InvalidError, match="activations: expected"):
+        plan.linear(device.tensor(x), weight, out, activations="i4")
+    with pytest.raises(vkattn.InvalidError, match="weight is f32, which has no integers"):
+        plan.linear(device.tensor(x), device.tensor(w), out, activations="i8")
+    plan.finish().run()
+    blocks = x.reshape(-1, 16).astype(np.float64)
+    mantissa, exponent = np.frexp((np.abs(blocks).max(1) * np.float32(1 / 127)).astype(np.float32))
+    scale = np.ldexp(np.ceil(mantissa * 4096), exponent - 12)[:, None]
+    kept = (np.copysign(np.floor(np.abs(blocks / scale) + 0.5), blocks) * scale).reshape(x.shape)
+    want = kept @ weight.read().T.astype(np.float64)
+    assert ((np.asarray(out) - want) ** 2).sum() <= 1e-11 * (want**2).sum()
+
+
 def test_what_cannot_be_quantised(device):
     x = np.ones((2, 64), np.float32)
     with pytest.raises(vkattn.InvalidError, match="whole blocks of 32 .*40"):

@@ -33,6 +33,7 @@ const struct fake_device fake_modern = {
     .int64 = 1,
     .timeline = 1,
     .float16 = 1,
+    .dot = 1,
     .address = 1,
     .storage16 = 1,
     .size_control = 1,
@@ -154,6 +155,10 @@ static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDevice
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES:
             ((VkPhysicalDeviceShaderFloat16Int8Features *)s)->shaderFloat16 = fake.float16;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES:
+            ((VkPhysicalDeviceShaderIntegerDotProductFeatures *)s)->shaderIntegerDotProduct =
+                fake.dot;
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES:
             ((VkPhysicalDeviceBufferDeviceAddressFeatures *)s)->bufferDeviceAddress = fake.address;

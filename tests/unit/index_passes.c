@@ -91,6 +91,25 @@ static void check_cache_copy(const struct pass *pass)
     assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
 }
 
+/* The last words of rows of A and of their blocks are within the bindings, and invocations of a row
+ * are no more than 32 bits count. */
+static void check_quantise(const struct pass *pass)
+{
+    struct quantise_params p;
+    memcpy(&p, pass->push, sizeof p);
+    double batch = (double)pass->groups[2] / p.n_head - 1, head = p.n_head - 1,
+           row = pass->groups[1] - 1;
+    double from = (double)p.from_offset + batch * p.from_batch + head * p.from_head +
+                  row * p.from_row + (p.k - 1.0) * p.from_col;
+    double to = (double)p.to_offset + batch * p.to_batch + head * p.to_head + row * p.to_row +
+                p.n_part / 8.0 * (ACTIVATION_BYTES / 4);
+    size_t size = vka_dtype_size((enum vka_dtype)pass->key.spec[QUANTISE_FROM_TYPE]);
+    assert_true(p.n_part % 8 == 0 && p.n_part * 16ull >= p.k && p.n_part * 16ull < p.k + 128ull);
+    assert_true((double)pass->groups[0] * QUANTISE_LANES <= UINT32_MAX);
+    assert_true((from + 1) * (double)size <= (double)pass->bindings[0].size);
+    assert_true(to * 4 <= (double)pass->bindings[1].size);
+}
+
 /* Multiplications. */
 static double check_product(const struct pass *pass)
 {
@@ -440,6 +459,8 @@ struct counted check_passes(const struct vka_plan *plan)
             sum.scanned += check_nonfinite(pass);
         else if (pass->key.kernel == KERNEL_rope)
             sum.rotated += check_rope(pass);
+        else if (pass->key.kernel == KERNEL_quantise)
+            check_quantise(pass);
         else if (pass->key.kernel == KERNEL_cache_append)
             check_cache_copy(pass);
         else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)

@@ -296,7 +296,8 @@ static void requests(void **state)
     (void)state;
     struct device_request r;
     request_for(VK_API_VERSION_1_3, &r);
-    assert_int_equal(chained(&r), 8); /* all but addresses */
+    assert_int_equal(chained(&r), 9); /* all but addresses */
+    assert_true(r.dot.shaderIntegerDotProduct);
     assert_true(asks_for(&r, "VK_KHR_cooperative_matrix") &&
                 asks_for(&r, "VK_KHR_shader_bfloat16") &&
                 asks_for(&r, "VK_EXT_external_memory_host"));
@@ -312,19 +313,25 @@ static void requests(void **state)
     /* What a later Vulkan took up is asked for by its extension. */
     fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
     request_for(VK_API_VERSION_1_1, &r);
-    assert_int_equal(chained(&r), 9);
-    assert_int_equal(r.n_extension, 9);
+    assert_int_equal(chained(&r), 10);
+    assert_int_equal(r.n_extension, 10);
     assert_true(
         asks_for(&r, "VK_KHR_timeline_semaphore") && asks_for(&r, "VK_KHR_buffer_device_address") &&
         asks_for(&r, "VK_EXT_subgroup_size_control") &&
-        asks_for(&r, "VK_KHR_vulkan_memory_model") && asks_for(&r, "VK_KHR_shader_float16_int8"));
+        asks_for(&r, "VK_KHR_vulkan_memory_model") && asks_for(&r, "VK_KHR_shader_float16_int8") &&
+        asks_for(&r, "VK_KHR_shader_integer_dot_product"));
 
-    fake.bfloat16 = fake.timeline = fake.size_control = fake.address = 0;
+    fake.bfloat16 = fake.timeline = fake.size_control = fake.address = fake.dot = 0;
     fake.external = 0;
     request_for(VK_API_VERSION_1_3, &r);
     assert_int_equal(chained(&r), 5);
     assert_int_equal(r.n_extension, 2);
-    fake.matrix = 0;
+    fake.matrix = 0; /* float16 arithmetic is of use without them */
+    request_for(VK_API_VERSION_1_3, &r);
+    assert_int_equal(chained(&r), 1);
+    assert_ptr_equal(r.features.pNext, &r.float16);
+    assert_true(r.float16.shaderFloat16);
+    fake.float16 = 0;
     request_for(VK_API_VERSION_1_3, &r);
     assert_null(r.features.pNext);
     assert_int_equal(r.n_extension, 0);

@@ -163,6 +163,29 @@ static void products(void **state)
     draw_plans(200, false, draw_product);
 }
 
+/* Of quantised activations. */
+static void draw_integers(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                          struct made *made)
+{
+    uint32_t batch = any_size(12), m = any_size(20), n = any_size(16), k = 32 * any_size(10);
+    const uint32_t x_size[4] = {1, batch, m, k}, w_size[2] = {n, k}, y_size[4] = {1, batch, m, n};
+    struct vka_tensor *x = t[0] = draw_tensor(device, VKA_F16, x_size, true);
+    struct vka_tensor *y = t[1] = draw_tensor(device, VKA_F16, y_size, false);
+    if (x && y && vka_tensor_create(device, VKA_Q8_0, 2, w_size, &t[2]) == VKA_OK &&
+        is_made(device,
+                vka_plan_add_linear(plan, VKA_INFO(vka_linear_op, .input = x, .weight = t[2],
+                                                   .output = y, .activations = VKA_I8)))) {
+        add_made(made, x);
+        assert_true(check_passes(plan).multiplied == (double)batch * m * n * k);
+    }
+}
+
+static void integers(void **state)
+{
+    (void)state;
+    draw_plans(200, false, draw_integers);
+}
+
 /* Every path, looked at from outside: grids and bindings, and what lies between. */
 static void draw_attention(struct vka_device *device, struct vka_plan *plan,
                            struct vka_tensor *t[4], struct made *made)
@@ -295,11 +318,12 @@ static void appends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),           cmocka_unit_test(panels),
-        cmocka_unit_test(counts),           cmocka_unit_test(rotations),
-        cmocka_unit_test(products),         cmocka_unit_test(attentions),
-        cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
-        cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
+        cmocka_unit_test(copies),     cmocka_unit_test(panels),
+        cmocka_unit_test(counts),     cmocka_unit_test(rotations),
+        cmocka_unit_test(products),   cmocka_unit_test(integers),
+        cmocka_unit_test(attentions), cmocka_unit_test(longest_row),
+        cmocka_unit_test(past_int32), cmocka_unit_test(layer_past_int32),
+        cmocka_unit_test(appends),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

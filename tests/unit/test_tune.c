@@ -68,6 +68,35 @@ static void quantised(void **state)
     assert_int_equal(choose(&gpu, &p).kernel, KERNEL_matmul_few);
 }
 
+/* Quantised activations: whatever the weights and the device, and no other product has their kernels.
+ * The order of sums follows from k alone: blocks one by one, in steps that a group is whole of. */
+static void integers(void **state)
+{
+    (void)state;
+    const struct caps *const devices[] = {&mobile, &discrete};
+    for (size_t i = 0; i < COUNTOF(devices); i++)
+        for (uint32_t m = 1; m < 3000; m = 2 * m + 1)
+            for (uint32_t k = 32; k < 20000; k = 3 * k + 32) {
+                struct caps caps = *devices[i];
+                struct matmul_problem p = {
+                    .batch = 1, .m = m, .n = 99, .k = k, .b_type = VKA_Q4_0, .quantised = true};
+                assert_false(matmul_is_dot(choose(&caps, &p).kernel));
+                p.integers = true;
+                assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_dot_plain);
+                caps.dot = true;
+                const struct matmul_choice c = choose(&caps, &p);
+                assert_int_equal(c.kernel, KERNEL_matmul_dot);
+                assert_true(c.pack_a);
+                assert_in_range(c.rows, 1, DOT_ROWS);
+                assert_int_equal(MATMUL_GROUP %
+                                     (c.lanes * c.own_columns / c.columns * (uint32_t)MATMUL_BLOCK),
+                                 0);
+                assert_int_equal(c.lanes * c.own_columns % c.columns, 0);
+                caps.without = 1ull << KERNEL_matmul_dot;
+                assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_dot_plain);
+            }
+}
+
 static void cpu_takes_packed(void **state)
 {
     (void)state;
@@ -504,12 +533,12 @@ static void invariants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_takes_lanes), cmocka_unit_test(cpu_without_what_lanes_need),
-        cmocka_unit_test(quantised),       cmocka_unit_test(cpu_takes_packed),
-        cmocka_unit_test(gpu_tiles),       cmocka_unit_test(few_rows),
-        cmocka_unit_test(few_registers),   cmocka_unit_test(matrix_units),
-        cmocka_unit_test(softmax_kernels), cmocka_unit_test(missing),
-        cmocka_unit_test(invariants),
+        cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),
+        cmocka_unit_test(quantised),        cmocka_unit_test(integers),
+        cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
+        cmocka_unit_test(few_rows),         cmocka_unit_test(few_registers),
+        cmocka_unit_test(matrix_units),     cmocka_unit_test(softmax_kernels),
+        cmocka_unit_test(missing),          cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

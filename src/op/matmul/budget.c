@@ -73,12 +73,12 @@ enum vka_status matmul_probe(struct vka_plan *plan, const void *problem, uint32_
     const struct matmul_job *probe = problem;
     const struct matmul_choice *choice = probe->choice;
     struct matmul_op op = *probe->op;
-    uint32_t k = op.a.shape.size[3];
+    uint32_t k = op.a.shape.size[3], unit = op.integers ? ACTIVATION_VALUES : 8;
     struct vka_tensor bias;
     n = calibrate_groups(plan, 4ull * choice->rows * choice->columns, n);
     k = k < PROBE_DEPTH ? k : PROBE_DEPTH;
-    TRY(plan_scratch(plan, op.a.dtype, (const uint32_t[]){1, 1, choice->rows, divide_up(k, 8) * 8},
-                     &op.a));
+    TRY(plan_scratch(plan, op.a.dtype,
+                     (const uint32_t[]){1, 1, choice->rows, divide_up(k, unit) * unit}, &op.a));
     TRY(make_b(plan, probe->op, choice->columns, k, &op.b));
     TRY(plan_scratch(plan, op.c.dtype, (const uint32_t[]){n, 1, choice->rows, choice->columns},
                      &op.c));

@@ -256,7 +256,7 @@ static enum vka_status add_dense(struct vka_plan *plan, const struct matmul_op *
     bool coop = choice.size.m != 0; /* takes inputs of one type */
     bool chunks = coop || choice.kernel == KERNEL_matmul_few ||
                   choice.kernel == KERNEL_matmul_few_half || choice.kernel == KERNEL_matmul_tile;
-    bool a = plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
+    bool a = !op.integers && plan_range(plan, &op.a) > input, b = plan_range(plan, &op.b) > input;
     bool c = plan_range(plan, &op.c) > plan->caps.properties.max_buffer_range;
     if (chunks) { /* true of the rows before packing only */
         choice.a_vec &= !a;
@@ -315,7 +315,10 @@ static enum vka_status add_with_a(struct vka_plan *plan, const struct matmul_op 
     struct matmul_op packed = *op;
     if (!choice->pack_a)
         return matmul_cut(plan, op, choice, &dense);
-    TRY(pack_a(plan, &packed, VKA_F32));
+    if (op->integers)
+        TRY(matmul_quantise_a(plan, &packed));
+    else
+        TRY(pack_a(plan, &packed, VKA_F32));
     TRY(matmul_cut(plan, &packed, choice, &dense));
     plan_scratch_free(plan, &packed.a);
 fail:

@@ -93,9 +93,11 @@ static uint64_t choose(const struct caps *caps, void *given)
         .b_words = words_along_k(&op->b),
         .b_ours = plan_is_ours(plan, &op->b),
         .hidden = op->hidden,
+        .integers = op->integers,
     };
     choose_matmul(caps, &problem, job->choice);
-    return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_pieces;
+    return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_pieces |
+           (uint64_t)op->integers << KERNEL_quantise;
 }
 
 enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
@@ -131,7 +133,16 @@ static struct matmul_operands operands_of(const struct matmul_op *op,
     };
 }
 
-/* Quantised B: strides in bytes. */
+/* Quantised A and B: strides in bytes. */
+static void set_activation_strides(const struct vka_tensor *a, struct matmul_params *p)
+{
+    uint32_t size;
+    const struct shape blocks = tensor_blocks(a, &size);
+    p->a_batch = (uint32_t)(blocks.stride[0] * size);
+    p->a_head = (uint32_t)(blocks.stride[1] * size);
+    p->a_row = (uint32_t)(blocks.stride[2] * size);
+}
+
 static void set_quantised_strides(const struct vka_tensor *b, struct matmul_params *p)
 {
     uint32_t size;
@@ -175,6 +186,8 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     plan_bind(plan, pass, 4, &op->b, false, NULL); /* unused without sums */
     if (dtype_is_quantised(op->b.dtype))
         set_quantised_strides(&op->b, &p);
+    if (op->a.dtype == DTYPE_ACTIVATION)
+        set_activation_strides(&op->a, &p);
     if (kernel_table[pass->key.kernel].buffers > 5)
         plan_bind(plan, pass, 5, op->scale ? op->scale : &op->b, false,
                   op->scale ? &p.b_panel : NULL);
@@ -246,7 +259,8 @@ enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *o
     for (int i = 0; i < 3; i++)
         pass.groups[i] = groups[i] < UINT32_MAX ? (uint32_t)groups[i] : UINT32_MAX;
     snprintf(pass.detail, sizeof pass.detail, "%ux%ux%u x%u, %s*%s->%s, tile %ux%u", a[2], n, a[3],
-             a[0] * a[1], vka_dtype_name(op->a.dtype), vka_dtype_name(op->b.dtype),
-             vka_dtype_name(op->c.dtype), choice->rows, choice->columns);
+             a[0] * a[1], vka_dtype_name(op->integers ? VKA_I8 : op->a.dtype),
+             vka_dtype_name(op->b.dtype), vka_dtype_name(op->c.dtype), choice->rows,
+             choice->columns);
     return plan_add_pass(plan, &pass);
 }

@@ -28,6 +28,7 @@ struct matmul_op {
     bool relu;       /* f(x) = max(x, 0) */
     bool accumulate; /* c += ... */
     bool hidden;     /* a comes from the softmax and may hold HIDDEN_BITS */
+    bool integers;   /* a is quantised first; b is quantised */
 };
 
 /* Adds the passes of a product, cut to fit the device and the budget. */

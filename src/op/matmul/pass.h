@@ -51,6 +51,9 @@ struct matmul_job {
 enum vka_status matmul_cut(struct vka_plan *plan, const struct matmul_op *op,
                            const struct matmul_choice *choice, const struct matmul_way *way);
 
+/* Quantises a of the op, after relu, into scratch that replaces it. */
+enum vka_status matmul_quantise_a(struct vka_plan *plan, struct matmul_op *op);
+
 /* The op for k first .. first + count - 1. */
 struct matmul_op matmul_part_of_k(const struct matmul_op *op, uint32_t first, uint32_t count);
 
