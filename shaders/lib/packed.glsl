@@ -1,5 +1,9 @@
-// The sequence of a row of a ragged batch. The includer has parameters `p` with n_sequence and
-// q_start_offset, and the buffer q_start.
+// The sequence of a row of a ragged batch. The includer has parameters `p` with n_sequence, and either
+// defines Q_START(i) or has q_start_offset and the buffer q_start.
+
+#ifndef Q_START
+#define Q_START(i) q_start[p.q_start_offset + (i)]
+#endif
 
 // Finds the sequence of packed row `row`, and the row's place in it; false where the row is in none.
 bool find_packed(uint row, out uint sequence, out uint place_row)
@@ -7,13 +11,13 @@ bool find_packed(uint row, out uint sequence, out uint place_row)
     uint low = 0, high = p.n_sequence; // the last sequence that begins at the row or before
     while (high - low > 1) {
         uint middle = (low + high) / 2;
-        if (q_start[p.q_start_offset + middle] <= row)
+        if (Q_START(middle) <= row)
             low = middle;
         else
             high = middle;
     }
-    uint first = q_start[p.q_start_offset + low];
+    uint first = Q_START(low);
     sequence = low;
     place_row = row - first;
-    return row >= first && row < q_start[p.q_start_offset + low + 1];
+    return row >= first && row < Q_START(low + 1);
 }

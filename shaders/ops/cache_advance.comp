@@ -1,5 +1,6 @@
 // Adds n_append, or the new rows, to the length of each sequence with room, and with pages, for the
-// rows appended next: n_row for each, or in a ragged batch those that q_start gives it.
+// rows appended next: n_row for each, or in a ragged batch those that q_start gives it; that is copied
+// to the state as it is.
 // Once a run had no room, later runs append nothing until the host changes the sequence, so that the
 // first such ticket of a plan is enough. See cache_params.
 #version 450
@@ -24,8 +25,12 @@ void main()
     uint old = min(state[at], p.capacity);
     uint n = p.n_row;
     if (p.n_sequence != 0) {
-        uint first = min(q_start[p.q_start_offset + b], p.n_row);
-        n = clamp(q_start[p.q_start_offset + b + 1], first, p.n_row) - first;
+        uint start = q_start[p.q_start_offset + b], end = q_start[p.q_start_offset + b + 1];
+        state[at + 3 * p.batch] = start;
+        if (b == p.batch - 1)
+            state[at + 3 * p.batch + 1] = end;
+        uint first = min(start, p.n_row);
+        n = clamp(end, first, p.n_row) - first;
     }
     if (p.row_first != APPEND_ALL)
         n = clamp(n_append[p.from_offset + (p.row_first == APPEND_EACH ? b * p.from_row : 0)], 0,

@@ -18,6 +18,7 @@ layout(binding = 4) readonly buffer Frequencies { uvec2 frequencies[]; };
 layout(binding = 5) readonly buffer QStart { uint q_start[]; };
 layout(push_constant) uniform Push { rope_params p; };
 #include "lib/packed.glsl"
+#include "lib/rotation.glsl"
 
 uint from_base, to_base;
 float inverse_rms;
@@ -34,15 +35,6 @@ void store(uint d, float x)
 {
     uint index = to_base + d * p.to_col;
     STORE(to_words, index, TO_TYPE, x);
-}
-
-// Angle of a pair at a position, in units of 2^-32 turns: integers, exact at every position.
-uint turns(int position, uint pair)
-{
-    uint high, low;
-    umulExtended(uint(position), frequencies[pair].x, high, low);
-    high += uint(position) * frequencies[pair].y;
-    return position < 0 ? high - frequencies[pair].x : high;
 }
 
 void main()
@@ -75,12 +67,11 @@ void main()
     bool interleaved = (p.flags & ROPE_INTERLEAVED) != 0u;
     float factor = uintBitsToFloat(frequencies[p.dim / 2].x);
     for (uint i = 0; i < p.dim / 2; i++) {
-        uint first = interleaved ? 2 * i : i;
-        uint second = interleaved ? 2 * i + 1 : i + p.dim / 2;
-        float x = load_normed(first), y = load_normed(second);
-        vec2 cs = factor * cos_sin_turns(turns(position, i));
-        store(first, x * cs.x - y * cs.y);
-        store(second, x * cs.y + y * cs.x);
+        uvec2 at = pair_features(i, p.dim, interleaved);
+        vec2 x = vec2(load_normed(at.x), load_normed(at.y));
+        x = rotated_pair(x, position, frequencies[i], factor);
+        store(at.x, x.x);
+        store(at.y, x.y);
     }
     for (uint d = p.dim; d < p.head_dim; d++)
         store(d, load_normed(d));

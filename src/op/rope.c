@@ -10,22 +10,16 @@
 #include <string.h>
 
 #define TWO_PI 6.283185307179586476925286766559
-#define ROWS 64u               /* rows of a workgroup */
-#define SEARCH 33              /* loop iterations that find the sequence of a packed row */
-#define MOST_OFFSET (1u << 30) /* the kernel clamps to it */
+#define ROWS 64u  /* rows of a workgroup */
+#define SEARCH 33 /* loop iterations that find the sequence of a packed row */
 
 /* Turns of a position in units of 2^-64: the kernels multiply integers, so that angles are exact at
  * every position. The word behind them is the attention factor. */
-enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
-                                 struct vka_tensor *frequencies)
+void rope_fill_words(const struct vka_rope *rope, uint32_t *words)
 {
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
     uint32_t n = rope->dim / 2;
     double base = rope->base != 0 ? (double)rope->base : 10000;
     float factor = rope->attention_factor != 0 ? rope->attention_factor : 1;
-    uint32_t *words = calloc(2 * (size_t)n + 2, sizeof *words);
-    CHECK_ALLOC(words);
     for (uint32_t i = 0; i < n; i++) {
         double f = rope->frequencies ? rope->frequencies[i] : pow(base, -2.0 * i / rope->dim);
         double turns = f / TWO_PI, high = (turns - floor(turns)) * 4294967296.0;
@@ -34,7 +28,18 @@ enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *r
         words[2 * i] = (uint32_t)((high - floor(high)) * 4294967296.0);
     }
     memcpy(&words[2 * n], &factor, sizeof factor);
-    TRY(plan_constant(plan, 2 * n + 2, words, frequencies));
+    words[2 * n + 1] = 0;
+}
+
+enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
+                                 struct vka_tensor *frequencies)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    uint32_t *words = calloc(ROPE_WORDS(rope->dim), sizeof *words);
+    CHECK_ALLOC(words);
+    rope_fill_words(rope, words);
+    TRY(plan_constant(plan, ROPE_WORDS(rope->dim), words, frequencies));
 fail:
     free(words);
     return status;
@@ -111,19 +116,19 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 
 /* Checks base and positions. Bases below 1 are refused: a pair would rotate by up to 1 / base a
  * position, which a double does not hold precisely enough for far positions. */
-static enum vka_status check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
-                             uint64_t first, const uint32_t size[4])
+enum vka_status rope_check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                           uint64_t first, uint32_t rows, uint32_t head_dim)
 {
     struct log *log = &plan->device->log;
-    const uint64_t rows = size[2], limit = plan->caps.properties.max_buffer_range;
+    const uint64_t limit = plan->caps.properties.max_buffer_range;
     ENSURE_ARG(!rope->dim || rope->base == 0 || rope->base >= 1, "%s: rope.base is %g, less than 1",
                name, (double)rope->base);
     ENSURE_ARG(!rope->dim || first + rows <= 1u << 31, "%s: position %llu exceeds 2^31 - 1", name,
                (unsigned long long)(first + rows - 1));
-    if (size[3] > limit / sizeof(float)) /* checked before frequencies are made */
+    if (head_dim > limit / sizeof(float)) /* checked before frequencies are made */
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: a row of %u in float32 exceeds the %llu bytes that a kernel can read",
-                         name, size[3], (unsigned long long)limit);
+                         name, head_dim, (unsigned long long)limit);
     return VKA_OK;
 }
 
@@ -139,7 +144,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     struct vka_tensor row = *tensor, packed = {0};
     for (int i = 0; i < 3; i++)
         row.shape.size[i] = 1;
-    ENSURE(check(plan, name, rope, offsets ? MOST_OFFSET : first, tensor->shape.size));
+    ENSURE(rope_check(plan, name, rope, offsets ? ROPE_MOST_OFFSET : first, size[2], size[3]));
     ENSURE(plan_settle_kernel(plan, KERNEL_rope));
     ENSURE(plan_frequencies(plan, rope, &frequencies));
     if (plan_range(plan, &row) > plan->caps.properties.max_buffer_range) {

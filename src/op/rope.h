@@ -14,7 +14,17 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
                           const struct vka_tensor *offsets, const struct vka_tensor *q_start,
                           uint32_t first, struct vka_tensor *tensor);
 
+/* INVALID for a base below 1, and where `rows` rows from position `first` on pass int32. `name` names
+ * the pass. UNSUPPORTED where a float32 row of head_dim features exceeds a binding. */
+enum vka_status rope_check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                           uint64_t first, uint32_t rows, uint32_t head_dim);
+
+/* No position that the kernels read from a tensor is farther from 0. */
+#define ROPE_MOST_OFFSET (1u << 30)
+
 /* Frequencies as the kernels read them, dim / 2 pairs of words, and a pair for the attention factor. */
+#define ROPE_WORDS(dim) ((dim) / 2u * 2u + 2u)
+void rope_fill_words(const struct vka_rope *rope, uint32_t *words);
 enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
                                  struct vka_tensor *frequencies);
 

@@ -42,7 +42,7 @@ static struct known_attention known(enum known_problem problem, uint32_t dim)
             .batch = 1, .n_kv_head = 1, .n_q = 133, .n_kv = 101, .mask = true};
     a.causal = a.cache || (problem >= KNOWN_FUSED && problem <= KNOWN_FUSED_BF16);
     a.dim = dim;
-    a.rope = problem == KNOWN_ROPE;
+    a.rope = problem == KNOWN_ROPE || problem == KNOWN_CACHE;
     a.page_size = problem == KNOWN_PAGES ? 16 : 0;
     return a;
 }
@@ -85,7 +85,8 @@ static void attend(const struct known_attention *a, double *want)
             if (!sees(a, query, key))
                 continue;
             uint32_t at = kv + key % a->n_kv * a->dim;
-            double weight = exp(score(a, row * a->dim, at, (double)key - query));
+            double position = query + (a->cache ? a->n_kv : 0.0); /* in the second run */
+            double weight = exp(score(a, row * a->dim, at, key - position));
             row_sum += weight;
             for (uint32_t d = 0; d < a->dim; d++)
                 context[d] += weight * known_value(3, at + d);

@@ -63,6 +63,8 @@ void check_copy(struct check *c);
 void bench_copy(struct check *c);
 void check_rope(struct check *c);
 void bench_rope(struct check *c);
+void check_append(struct check *c);
+void bench_append(struct check *c);
 void check_map(struct check *c);
 void bench_map(struct check *c);
 void check_gather(struct check *c);

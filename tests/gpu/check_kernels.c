@@ -66,6 +66,7 @@ static const struct family {
     {"merge", check_merge, bench_merge, NULL},
     {"sample", check_draws, bench_sample, NULL},
     {"norm", check_norm, bench_norm, NULL},
+    {"cache_append", check_append, bench_append, NULL},
     {"cache_", NULL, NULL, "test_cache"},
     {"hadamard", NULL, NULL, "test_cache_steps"},
     {"nonfinite", NULL, NULL, "test_nonfinite"},

@@ -173,7 +173,7 @@ static void compare_cache(struct world *w, uint32_t c)
 {
     const struct model *m = &w->model[c];
     struct vka_cache *cache = w->cache[c];
-    const uint32_t *table = m->page_size ? memory_mapped(&cache->table.storage->range) : NULL;
+    const uint32_t *table = m->page_size ? cache_table_words(cache) : NULL;
     for (uint32_t b = 0; b < m->batch; b++) {
         uint32_t length = 0;
         check(w, vka_cache_length(cache, b, &length));

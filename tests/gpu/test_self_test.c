@@ -75,9 +75,8 @@ static void right_kernels_pass(void **state)
 static bool has_sums(enum kernel kernel)
 {
     const uint64_t others = bit(KERNEL_copy) | bit(KERNEL_nonfinite) | bit(KERNEL_attention_map) |
-                            bit(KERNEL_cache_advance) | bit(KERNEL_cache_append) |
-                            bit(KERNEL_cache_gather) | bit(KERNEL_loop_probe) |
-                            bit(KERNEL_scatter) | bit(KERNEL_argmax);
+                            bit(KERNEL_cache_advance) | bit(KERNEL_cache_gather) |
+                            bit(KERNEL_loop_probe) | bit(KERNEL_scatter) | bit(KERNEL_argmax);
     return !(others & bit(kernel));
 }
 

@@ -200,25 +200,43 @@ static size_t count_passes(struct vka_device *device, const struct budget_case *
 /* Passes that move and rotate rows are cut too. */
 static void moves_are_cut(void **state)
 {
-    static const char *const names[] = {"rotate q", "rotate k", "append", "gather"};
     struct vka_device *device = *state;
-    const struct budget_case p = {.name = "rotated, paged cache",
-                                  .batch = 2,
-                                  .n_head = 4,
-                                  .n_kv_head = 2,
-                                  .n_q = 50,
-                                  .n_kv = 50,
-                                  .dim = 24,
-                                  .cache = true,
-                                  .paged = true,
-                                  .path = VKA_PATH_UNFUSED,
-                                  .options = {.causal = true, .rope.dim = 24}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        size_t whole = count_passes(device, &p, VKA_NO_BUDGET, names[i]);
-        assert_in_range(whole, 1, 2); /* keys and values */
-        assert_true(count_passes(device, &p, 1, names[i]) >= 3 * whole);
+    const struct budget_case paged = {.name = "rotated, paged cache",
+                                      .batch = 2,
+                                      .n_head = 4,
+                                      .n_kv_head = 2,
+                                      .n_q = 50,
+                                      .n_kv = 50,
+                                      .dim = 24,
+                                      .cache = true,
+                                      .paged = true,
+                                      .path = VKA_PATH_UNFUSED,
+                                      .options = {.causal = true, .rope.dim = 24}};
+    struct budget_case plain = paged, alone = paged, step = paged;
+    step.name = "step";
+    step.n_q = step.n_kv = 8;
+    step.dim = step.options.rope.dim = 64;
+    plain.name = "cache";
+    plain.options.rope.dim = 0;
+    alone.name = "rotated";
+    alone.cache = alone.paged = false;
+    const struct {
+        const struct budget_case *p;
+        const char *name;
+        size_t passes;
+    } moves[] = {{&step, "rotate and append", 1},
+                 {&paged, "gather", 2},
+                 {&plain, "append", 2},
+                 {&alone, "rotate q", 1},
+                 {&alone, "rotate k", 1}};
+    for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
+        size_t whole = count_passes(device, moves[i].p, VKA_NO_BUDGET, moves[i].name);
+        assert_int_equal(whole, moves[i].passes);
+        assert_true(count_passes(device, moves[i].p, 1, moves[i].name) >= 3 * whole);
     }
-    same_bits(device, &p);
+    same_bits(device, &paged);
+    same_bits(device, &plain);
+    same_bits(device, &step);
 }
 
 /* What a plan has no room for leaves nothing in it: no pass, no memory, no hold on a cache. */

@@ -83,12 +83,46 @@ static double check_rope(const struct pass *pass)
     return (double)p.batch * p.n_head * p.n_row * p.head_dim;
 }
 
-static void check_cache_copy(const struct pass *pass)
+/* Elements that one head of a kind reads and writes for each row: of a cache, the first row's. */
+static void check_append_rows(const struct pass *pass, const struct append_params *p, uint32_t kind,
+                              const uint32_t size[4])
 {
-    struct cache_params p;
-    memcpy(&p, pass->push, sizeof p);
-    assert_true((uint64_t)p.n_row * p.dim <= UINT32_MAX);
-    assert_true((uint64_t)pass->groups[0] * LANES <= 1ull << 32);
+    static const uint32_t slots[] = {1, 2, 0}; /* of keys, values, queries; those written: 3 on */
+    const struct append_rows *r = &p->rows[kind];
+    const struct binding *from = &pass->bindings[slots[kind]], *to = from + 3;
+    const uint32_t *spec = pass->key.spec;
+    const uint32_t from_stride[4] = {r->from_batch, r->from_head, r->from_row, r->from_col};
+    const uint32_t to_stride[4] = {r->to_batch, r->to_head, r->to_row, 1};
+    const uint32_t first[4] = {1, size[1], 1, size[3]};
+    const enum vka_dtype stored =
+        kind == APPEND_QUERY ? VKA_F32 : (enum vka_dtype)spec[APPEND_TO_KEY_TYPE + kind];
+    check_operand(from, (enum vka_dtype)spec[APPEND_KEY_TYPE + kind], r->from_offset, size,
+                  from_stride);
+    check_operand(to, stored, r->to_offset, kind == APPEND_QUERY ? size : first, to_stride);
+}
+
+/* Elements of queries and keys that rotate, or stay as they are. */
+static double check_append(const struct vka_plan *plan, const struct pass *pass)
+{
+    struct append_params p;
+    memcpy(&p, plan->constants.bytes + pass->bindings[7].offset, sizeof p);
+    const uint32_t n_query = pass->groups[1] - p.n_key - p.n_value, batch = pass->groups[2];
+    const uint32_t key[4] = {batch, p.n_key, p.n_row, p.head_dim};
+    const uint32_t value[4] = {batch, p.n_value, p.n_row, p.value_dim};
+    const uint32_t query[4] = {batch, n_query, p.n_row, p.head_dim};
+    const uint32_t key_dim = p.n_key ? p.head_dim : 0, value_dim = p.n_value ? p.value_dim : 0;
+    const uint32_t widest = key_dim > value_dim ? key_dim : value_dim;
+    if (p.n_key)
+        check_append_rows(pass, &p, APPEND_KEY, key);
+    if (p.n_value)
+        check_append_rows(pass, &p, APPEND_VALUE, value);
+    if (n_query)
+        check_append_rows(pass, &p, APPEND_QUERY, query);
+    const uint64_t units = ((p.n_row - 1ull) / p.run + 1) * ((widest + 1) / 2);
+    const uint64_t lanes = pass->key.spec[APPEND_LANES];
+    assert_true(pass->groups[0] * lanes >= units && pass->groups[0] * lanes <= 1ull << 32);
+    assert_true(p.n_row + (uint64_t)p.run <= UINT32_MAX);
+    return (double)batch * p.n_row * p.head_dim * (n_query + p.n_key);
 }
 
 /* The last words of rows of A and of their blocks are within the bindings, and invocations of a row
@@ -462,7 +496,7 @@ struct counted check_passes(const struct vka_plan *plan)
         else if (pass->key.kernel == KERNEL_quantise)
             check_quantise(pass);
         else if (pass->key.kernel == KERNEL_cache_append)
-            check_cache_copy(pass);
+            sum.appended += check_append(plan, pass);
         else if (strncmp(kernel_table[pass->key.kernel].name, "matmul", 6) == 0)
             sum.multiplied += check_product(pass);
     }

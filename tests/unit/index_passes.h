@@ -7,7 +7,8 @@
 /* What all passes of a kind count together; any other pass is looked at alone. */
 struct counted {
     double copied, scanned, rotated, multiplied;
-    double around; /* operations of vkattn_model.h */
+    double appended; /* queries and keys, by the pass that appends keys and values */
+    double around;   /* operations of vkattn_model.h */
 };
 
 /* Fails the test where a pass reaches beyond a binding, or counts further than 32 bits do. */

@@ -215,6 +215,41 @@ static void attentions(void **state)
     draw_plans(200, true, draw_attention);
 }
 
+/* A step with a cache: rotated by the pass that appends, or before it where that has no room. */
+static void draw_append(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
+                        struct made *made)
+{
+    uint32_t batch = any_size(8), group = any_size(4), heads = any_size(8), n = any_size(16);
+    uint32_t dim = 4 * any_size(6);
+    const uint32_t q_size[4] = {batch, heads * group, n, dim}, k_size[4] = {batch, heads, n, dim};
+    struct vka_tensor *q = t[0] = draw_tensor(device, VKA_F16, q_size, true);
+    struct vka_tensor *k = t[1] = draw_tensor(device, VKA_F16, k_size, true);
+    struct vka_tensor *o = t[2] = draw_tensor(device, VKA_F16, q_size, false);
+    struct vka_cache *cache = NULL;
+    enum vka_status status = vka_cache_create(
+        device,
+        VKA_INFO(vka_cache_info, .batch = batch, .n_kv_head = heads, .head_dim = dim,
+                 .capacity = n + any_size(12), .page_size = below(2) ? 16 : 0),
+        &cache);
+    if (q && k && o && is_made(device, status) &&
+        is_made(device, vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = q, .k = k,
+                                                              .v = k, .output = o, .cache = cache,
+                                                              .options.rope.dim = dim)))) {
+        const double queries = (double)shape_count(&q->shape),
+                     keys = (double)shape_count(&k->shape);
+        const struct counted sum = check_passes(plan);
+        add_made(made, q);
+        assert_true(sum.rotated + sum.appended == queries + keys + (sum.rotated != 0 ? keys : 0));
+    }
+    vka_cache_destroy(&cache);
+}
+
+static void appends_drawn(void **state)
+{
+    (void)state;
+    draw_plans(200, false, draw_append);
+}
+
 /* One element in place of any number. */
 static struct vka_tensor *shared_element(struct vka_device *device, uint32_t rank,
                                          const uint32_t *size)
@@ -318,12 +353,12 @@ static void appends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),     cmocka_unit_test(panels),
-        cmocka_unit_test(counts),     cmocka_unit_test(rotations),
-        cmocka_unit_test(products),   cmocka_unit_test(integers),
-        cmocka_unit_test(attentions), cmocka_unit_test(longest_row),
-        cmocka_unit_test(past_int32), cmocka_unit_test(layer_past_int32),
-        cmocka_unit_test(appends),
+        cmocka_unit_test(copies),           cmocka_unit_test(panels),
+        cmocka_unit_test(counts),           cmocka_unit_test(rotations),
+        cmocka_unit_test(products),         cmocka_unit_test(integers),
+        cmocka_unit_test(attentions),       cmocka_unit_test(appends_drawn),
+        cmocka_unit_test(longest_row),      cmocka_unit_test(past_int32),
+        cmocka_unit_test(layer_past_int32), cmocka_unit_test(appends),
     };
     return cmocka_run_group_tests(tests, huge_devices_make, huge_devices_free);
 }

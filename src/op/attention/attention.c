@@ -76,14 +76,19 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
 {
     struct vka_cache *cache = in->use.cache;
     struct cached_layer *layer = &cache->layers[in->use.layer];
-    struct vka_tensor new_k = *in->new_k, new_v = *in->new_v;
+    const struct vka_attention_options *o = a->options;
+    struct new_rows rows = {.k = *in->new_k, .v = *in->new_v, .q = a->q, .rope = &o->rope};
     ENSURE(plan_begin_step(plan, &in->use));
-    ENSURE(rotate(plan, a, &new_k, a->options->query_offset));
-    ENSURE(spread(plan, "spread q", layer->k.rotated, &a->q));
-    ENSURE(spread(plan, "spread k", layer->k.rotated, &new_k));
-    ENSURE(spread(plan, "spread v", layer->v.rotated, &new_v));
-    ENSURE(plan_cache_append(plan, &in->use, &new_k, &layer->k));
-    ENSURE(plan_cache_append(plan, &in->use, &new_v, &layer->v));
+    if (!o->rope.dim || o->q_norm || o->k_norm || !cache_append_rotates(plan, &in->use, &rows)) {
+        ENSURE(rotate(plan, a, &rows.k, o->query_offset));
+        ENSURE(spread(plan, "spread q", layer->k.rotated, &a->q));
+        ENSURE(spread(plan, "spread k", layer->k.rotated, &rows.k));
+        ENSURE(spread(plan, "spread v", layer->v.rotated, &rows.v));
+        rows.q.storage = NULL;
+    }
+    ENSURE(plan_cache_append(plan, &in->use, &rows));
+    if (rows.q.storage)
+        a->q = rows.q;
     a->k = layer->k.rows;
     a->v = layer->v.rows;
     a->blocks = cache_has_blocks(layer) ? layer : NULL;

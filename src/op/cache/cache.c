@@ -78,7 +78,7 @@ fail:
 
 static uint32_t *host_words(const struct vka_tensor *tensor)
 {
-    return memory_mapped(&tensor->storage->range);
+    return (uint32_t *)memory_mapped(&tensor->storage->range) + tensor->shape.offset;
 }
 
 /* Writes the scales of float8 behind its rows. */
@@ -185,6 +185,29 @@ static enum vka_status create_layer(struct vka_cache *cache, struct cached_layer
     return create_rows(cache, i->value_dtype, i->value_dim, &layer->v);
 }
 
+/* State and page table in one storage: kernels bind both at once. */
+static enum vka_status create_words(struct vka_cache *cache)
+{
+    const struct vka_cache_info *i = &cache->info;
+    const uint32_t n_state = 4 * i->batch + 1;
+    const uint64_t n_entry = (uint64_t)i->batch * cache->table_row, all = n_state + n_entry;
+    if (all > UINT32_MAX)
+        return log_error(&cache->device->log, VKA_UNSUPPORTED,
+                         "vka_cache_create: a page table of more than 2^32 entries");
+    ENSURE(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 1, (uint32_t)all},
+                         &cache->words));
+    cache->state = tensor_part(&cache->words, 3, 0, n_state);
+    memset(host_words(&cache->state), 0, 4 * (size_t)n_state);
+    if (n_entry)
+        cache->table = tensor_part(&cache->words, 3, n_state, (uint32_t)n_entry);
+    for (uint64_t b = 0; b < n_entry; b++)
+        host_words(&cache->table)[b] = b < i->n_page ? (uint32_t)b : UINT32_MAX;
+    ENSURE(storage_keep(cache->words.storage, host_words(&cache->words)));
+    if (n_entry)
+        cache_count_uses(cache);
+    return VKA_OK;
+}
+
 static enum vka_status create_tensors(struct vka_cache *cache)
 {
     enum vka_status status = VKA_OK;
@@ -192,18 +215,7 @@ static enum vka_status create_tensors(struct vka_cache *cache)
     for (uint32_t l = 0; l < i->n_layer; l++)
         TRY(create_layer(cache, &cache->layers[l]));
     TRY(write_all_scales(cache));
-    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32, (const uint32_t[]){1, 1, 3, i->batch},
-                      &cache->state));
-    memset(host_words(&cache->state), 0, 12 * (size_t)i->batch);
-    TRY(storage_keep(cache->state.storage, host_words(&cache->state)));
-    if (!i->page_size)
-        return VKA_OK;
-    TRY(create_tensor(cache, MEMORY_STAGING, VKA_I32,
-                      (const uint32_t[]){1, 1, i->batch, cache->table_row}, &cache->table));
-    for (uint64_t b = 0; b < (uint64_t)i->batch * cache->table_row; b++)
-        host_words(&cache->table)[b] = b < i->n_page ? (uint32_t)b : UINT32_MAX;
-    TRY(storage_keep(cache->table.storage, host_words(&cache->table)));
-    cache_count_uses(cache);
+    TRY(create_words(cache));
 fail:
     return status;
 }
@@ -303,8 +315,7 @@ void cache_unref(struct vka_cache *cache)
         storage_unref(&cache->layers[i].k.rows.storage);
         storage_unref(&cache->layers[i].v.rows.storage);
     }
-    storage_unref(&cache->state.storage);
-    storage_unref(&cache->table.storage);
+    storage_unref(&cache->words.storage);
     free(cache->layers);
     free(cache->key_scales);
     free(cache->value_scales);

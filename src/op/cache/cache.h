@@ -2,7 +2,7 @@
 #ifndef VKA_OP_CACHE_CACHE_H
 #define VKA_OP_CACHE_CACHE_H
 
-#include "plan/plan.h"
+#include "plan/cut.h"
 
 /* Keys or values of a layer. Of a type with scales, `rows` are the bytes of the integers or of
  * float8, and the scales lie behind all of them: see CACHE_BLOCK. */
@@ -36,8 +36,9 @@ struct vka_cache {
     struct cached_layer *layers; /* [n_layer] */
     float *key_scales;           /* of F8_E4M3: [2][n_kv_head] scale, 1 / scale; else NULL */
     float *value_scales;
-    struct vka_tensor state; /* I32 [3][batch], see cache_params; host-visible */
-    struct vka_tensor table; /* I32 [batch][table_row] page numbers; host-visible; paged only */
+    struct vka_tensor words; /* I32, `state` and behind it `table`; host-visible */
+    struct vka_tensor state; /* I32 [4 * batch + 1], see cache_params */
+    struct vka_tensor table; /* I32 [batch][table_row] page numbers; paged only */
     uint32_t *uses;          /* [n_page], paged only: table entries that name the page */
     uint32_t n_free;         /* pages without uses */
     uint32_t first_free;     /* no page before it is free */
@@ -75,13 +76,42 @@ enum vka_status plan_check_step(struct vka_plan *plan, const char *caller,
 enum vka_status plan_begin_step(struct vka_plan *plan, const struct cache_use *use);
 void plan_end_step(struct vka_plan *plan, const struct cache_use *use);
 
-/* plan_cache_advance adds to the lengths; full: u32 [batch][2], ticket of the first run without room
- * for a sequence, see ticket_of_words; 0: none. plan_cache_append writes rows
- * [batch][n_kv_head][n_new][dim], or packed ones [1][n_kv_head][n_new][dim], at the old lengths. */
+/* Adds to the lengths. full: u32 [batch][2], ticket of the first run without room for a sequence, see
+ * ticket_of_words; 0: none. */
 enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use *use,
                                    struct storage *full);
+
+/* New keys and values [batch][n_kv_head][n_new][dim], or packed ones [1][n_kv_head][n_new][dim]. */
+struct new_rows {
+    struct vka_tensor k, v;
+    /* Rotated by `rope` beside the keys, [batch][n_head][n_new][head_dim]; storage NULL: the keys are
+     * appended as they are, and rope is not read. */
+    struct vka_tensor q;
+    const struct vka_rope *rope;
+};
+
+/* Whether plan_cache_append can rotate on the way: quantised rows, rows too far apart for a binding
+ * and on CPU drivers many rows take passes of their own. */
+bool cache_append_rotates(const struct vka_plan *plan, const struct cache_use *use,
+                          const struct new_rows *rows);
+
+/* Writes rows at the old lengths, rounded to the types of the cache, and replaces rows->q by float32
+ * scratch. One pass, unless the budget or quantised rows ask for more. */
 enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use *use,
-                                  const struct vka_tensor *rows, const struct cached_rows *cached);
+                                  struct new_rows *rows);
+
+/* Quantises keys or values into a cache of a type with scales, at the old lengths. */
+enum vka_status plan_cache_quantise(struct vka_plan *plan, const struct cache_use *use,
+                                    const struct vka_tensor *rows,
+                                    const struct cached_rows *cached);
+
+/* The part of cached rows that a pass reads or writes: pages of a paged cache are not the sequences',
+ * packed rows are of any sequence, and rows lie in a cache where the device says. */
+struct vka_tensor cached_part(const struct vka_cache *cache, bool packed,
+                              const struct vka_tensor *rows, const struct box *part);
+
+/* Lengths of each axis down to which passes over rows of this size are cut for the budget. */
+void cache_least_part(const uint32_t size[4], uint32_t unit[4]);
 
 /* Copies keys or values of a paged cache to dense scratch [batch][n_kv_head][capacity][dim]. */
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,

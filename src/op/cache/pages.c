@@ -7,7 +7,8 @@
 
 uint32_t *cache_table_words(const struct vka_cache *cache)
 {
-    return memory_mapped(&cache->table.storage->range);
+    const struct vka_tensor *table = &cache->table;
+    return (uint32_t *)memory_mapped(&table->storage->range) + table->shape.offset;
 }
 
 static enum vka_status copy_outer(struct vka_cache *cache, const struct cached_rows *cached,

@@ -1,4 +1,4 @@
-/* The passes of an operation with a cache: advance, append, gather. */
+/* The passes of an operation with a cache: advance, quantise, gather; append.c has the others. */
 #include "params.h"
 #include "op/cache/cache.h"
 #include "op/matmul/matmul.h"
@@ -62,13 +62,9 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use
     return plan_add_pass(plan, &pass);
 }
 
-/* Rows of all sequences that are copied to a cache (append) or from a paged one (gather). The other
- * side is a strided tensor [batch][n_head][rows][dim], or of packed rows, by q_start. */
-struct cache_copy {
-    enum kernel kernel;
-    const char *name;
+/* Rows that are gathered from pages, to a dense tensor [batch][n_head][rows][dim]. */
+struct cache_gather {
     const struct vka_cache *cache;
-    const struct vka_tensor *q_start; /* NULL: not packed */
     struct vka_tensor from, to;
 };
 
@@ -88,28 +84,24 @@ static struct work work_of(const struct vka_tensor *plain)
                          SEARCH};
 }
 
-/* A part of what is cached: pages of a paged cache are not the sequences', packed rows are of any
- * sequence, and rows lie in a cache where the device says. */
-static struct vka_tensor cached_part(const struct vka_cache *cache, bool packed,
-                                     const struct vka_tensor *t, const struct box *part)
+struct vka_tensor cached_part(const struct vka_cache *cache, bool packed,
+                              const struct vka_tensor *rows, const struct box *part)
 {
-    struct vka_tensor cached = tensor_part(t, 1, part->first[1], part->size[1]);
+    struct vka_tensor cached = tensor_part(rows, 1, part->first[1], part->size[1]);
     return cache->table_row || packed ? cached
                                       : tensor_part(&cached, 0, part->first[0], part->size[0]);
 }
 
-/* Binds lengths and page table of the part's sequences, and the offsets of packed rows. */
+/* Binds lengths and page table of the part's sequences. */
 static void bind_state(const struct vka_plan *plan, struct pass *pass,
-                       const struct vka_cache *cache, const struct vka_tensor *q_start,
-                       const struct box *part, struct cache_params *p)
+                       const struct vka_cache *cache, const struct box *part,
+                       struct cache_params *p)
 {
     plan_bind(plan, pass, 2, &cache->state, false, &p->state_offset);
     plan_bind(plan, pass, 3, cache->table_row ? &cache->table : &cache->state, false,
               &p->table_offset);
     p->state_offset += part->first[0];
     p->table_offset += part->first[0] * p->table_row;
-    p->n_sequence = q_start ? cache->info.batch : 0;
-    plan_bind(plan, pass, 4, q_start ? q_start : &cache->state, false, &p->q_start_offset);
 }
 
 /* The parameters of a copy of a part, except the strides on the other side. */
@@ -144,33 +136,29 @@ static void set_grid(struct pass *pass, const uint32_t size[4], uint32_t units, 
              size[3], vka_dtype_name(from), vka_dtype_name(to));
 }
 
-static void make_copy(const struct vka_plan *plan, const void *job, const struct box *part,
-                      struct pass *pass)
+static void make_gather(const struct vka_plan *plan, const void *job, const struct box *part,
+                        struct pass *pass)
 {
-    const struct cache_copy *c = job;
-    const struct vka_cache *cache = c->cache;
-    const uint32_t *size = part->size;
-    bool gather = c->kernel == KERNEL_cache_gather;
-    struct vka_tensor plain = tensor_box(gather ? &c->to : &c->from, part);
-    struct vka_tensor cached = cached_part(cache, c->q_start, gather ? &c->from : &c->to, part);
-    const struct vka_tensor *from = gather ? &cached : &plain, *to = gather ? &plain : &cached;
-    const uint64_t *t = to->shape.stride;
-    struct cache_params p = params_of(cache, part, &from->shape);
+    const struct cache_gather *c = job;
+    const struct vka_tensor from = cached_part(c->cache, false, &c->from, part);
+    const struct vka_tensor to = tensor_box(&c->to, part);
+    const uint64_t *t = to.shape.stride;
+    struct cache_params p = params_of(c->cache, part, &from.shape);
     p.to_batch = (uint32_t)t[0];
     p.to_head = (uint32_t)t[1];
     p.to_row = (uint32_t)t[2];
     p.to_col = (uint32_t)t[3];
-    pass->name = c->name;
+    pass->name = "gather";
     pass->reason = "positions read on the device";
-    pass->key = (struct pipeline_key){.kernel = c->kernel, .n_spec = CACHE_SPECS};
-    pass->key.spec[CACHE_FROM_TYPE] = from->dtype;
-    pass->key.spec[CACHE_TO_TYPE] = to->dtype;
-    plan_bind(plan, pass, 0, from, false, &p.from_offset);
-    plan_bind(plan, pass, 1, to, true, &p.to_offset);
-    bind_state(plan, pass, cache, c->q_start, part, &p);
+    pass->key = (struct pipeline_key){.kernel = KERNEL_cache_gather, .n_spec = CACHE_SPECS};
+    pass->key.spec[CACHE_FROM_TYPE] = from.dtype;
+    pass->key.spec[CACHE_TO_TYPE] = to.dtype;
+    plan_bind(plan, pass, 0, &from, false, &p.from_offset);
+    plan_bind(plan, pass, 1, &to, true, &p.to_offset);
+    bind_state(plan, pass, c->cache, part, &p);
     pass_set_push(pass, &p, sizeof p);
-    pass->work = work_of(&plain);
-    set_grid(pass, size, size[3], from->dtype, to->dtype);
+    pass->work = work_of(&to);
+    set_grid(pass, part->size, part->size[3], from.dtype, to.dtype);
 }
 
 /* The length along an axis at which a part has LEAST elements or less, `inner` of them at each. */
@@ -179,24 +167,30 @@ static uint32_t least_length(uint64_t inner)
     return inner < LEAST ? LEAST / (uint32_t)inner : 1;
 }
 
+void cache_least_part(const uint32_t size[4], uint32_t unit[4])
+{
+    uint64_t head = (uint64_t)size[2] * size[3];
+    unit[0] = least_length(size[1] * head);
+    unit[1] = least_length(head);
+    unit[2] = least_length(size[3]);
+    unit[3] = CUT_NEVER;
+}
+
 /* Copies a part of `plain` in each pass that `make` makes of the job. */
 static enum vka_status add_passes(struct vka_plan *plan, enum kernel kernel, const void *job,
                                   const struct vka_tensor *plain, cut_make *make)
 {
-    const uint32_t *size = plain->shape.size;
-    uint64_t head = (uint64_t)size[2] * size[3];
-    const struct cut cut = {
+    struct cut cut = {
         .job = job,
-        .unit = {least_length(size[1] * head), least_length(head), least_length(size[3]),
-                 CUT_NEVER},
         .least = {1, 1, 1, CUT_NEVER},
         .kernel = kernel,
         .whole = work_of(plain),
         .probe = plan_probe_moves,
         .make = make,
     };
+    cache_least_part(plain->shape.size, cut.unit);
     ENSURE(plan_settle_kernel(plan, kernel));
-    return plan_cut(plan, &cut, size);
+    return plan_cut(plan, &cut, plain->shape.size);
 }
 
 /* Quantises rows into a cache of a block type. The whole of its storage is bound. */
@@ -226,25 +220,19 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     pass->key.spec[CACHE_TO_TYPE] = cached->dtype;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &bytes, true, NULL);
-    bind_state(plan, pass, cache, c->q_start, part, &p);
+    bind_state(plan, pass, cache, part, &p);
+    p.n_sequence = c->q_start ? cache->info.batch : 0;
+    plan_bind(plan, pass, 4, c->q_start ? c->q_start : &cache->state, false, &p.q_start_offset);
     pass_set_push(pass, &p, sizeof p);
     pass->work = work_of(&from);
     set_grid(pass, size, n_block, from.dtype, cached->dtype);
 }
 
-enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use *use,
-                                  const struct vka_tensor *rows, const struct cached_rows *cached)
+enum vka_status plan_cache_quantise(struct vka_plan *plan, const struct cache_use *use,
+                                    const struct vka_tensor *rows, const struct cached_rows *cached)
 {
-    const struct cache_copy copy = {.kernel = KERNEL_cache_append,
-                                    .name = "append",
-                                    .cache = use->cache,
-                                    .q_start = use->q_start,
-                                    .from = *rows,
-                                    .to = cached->rows};
     const struct cache_blocks blocks = {use->cache, use->q_start, *rows, cached};
-    if (cached->scales)
-        return add_passes(plan, KERNEL_cache_quantise, &blocks, rows, make_quantise);
-    return add_passes(plan, KERNEL_cache_append, &copy, rows, make_copy);
+    return add_passes(plan, KERNEL_cache_quantise, &blocks, rows, make_quantise);
 }
 
 enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache,
@@ -254,12 +242,8 @@ enum vka_status plan_cache_gather(struct vka_plan *plan, struct vka_cache *cache
     const struct vka_cache_info *i = &cache->info;
     const uint32_t size[4] = {i->batch, i->n_kv_head, i->capacity, cached->shape.size[3]};
     TRY(plan_scratch(plan, cached->dtype, size, dense));
-    const struct cache_copy copy = {.kernel = KERNEL_cache_gather,
-                                    .name = "gather",
-                                    .cache = cache,
-                                    .from = *cached,
-                                    .to = *dense};
-    TRY(add_passes(plan, KERNEL_cache_gather, &copy, dense, make_copy));
+    const struct cache_gather gather = {cache, *cached, *dense};
+    TRY(add_passes(plan, KERNEL_cache_gather, &gather, dense, make_gather));
 fail:
     return status;
 }

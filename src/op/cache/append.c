@@ -1,0 +1,288 @@
+/* Appends new keys and values to a cache, with rotation on the way. */
+#include "params.h"
+#include "op/cache/cache.h"
+#include "op/matmul/matmul.h"
+#include "op/rope.h"
+#include "plan/settle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_QUERIES 0 /* and behind it keys and values; see append_params */
+#define SLOT_TO_QUERIES 3
+#define SLOT_STATE 6
+#define SLOT_PARAMETERS 7
+#define SLOTS 8
+/* CPU drivers take what each kind of row reads and writes in turn, and mask what is not the
+ * workgroup's: few rows cost less than a dispatch. */
+#define FEW_ROWS_CPU 16u
+#define FEW_ROWS 1024u
+#define MANY_ROWS 32u
+#define RUN 8u
+#define SEARCH 33 /* loop iterations that find the sequence of a packed row */
+
+struct append {
+    const struct cache_use *use;
+    const struct vka_rope *rope;               /* NULL: nothing rotates */
+    const struct vka_tensor *k, *v, *q, *to_q; /* NULL: not by this pass; q beside rope alone */
+    uint32_t group;                            /* heads of q for each of k */
+};
+
+static const struct cached_layer *layer_of(const struct cache_use *use)
+{
+    return &use->cache->layers[use->layer];
+}
+
+/* The part of rows [batch][heads][rows][features], with `group` heads for each key head. */
+static struct vka_tensor rows_part(const struct vka_tensor *rows, const struct box *part,
+                                   uint32_t group)
+{
+    const struct box heads = {
+        {part->first[0], part->first[1] * group, part->first[2], 0},
+        {part->size[0], part->size[1] * group, part->size[2], rows->shape.size[3]}};
+    return tensor_box(rows, &heads);
+}
+
+static void bind_rows(const struct vka_plan *plan, struct pass *pass, uint32_t slot,
+                      const struct vka_tensor *from, const struct vka_tensor *to,
+                      struct append_rows *r)
+{
+    const uint64_t *f = from->shape.stride, *t = to->shape.stride;
+    *r = (struct append_rows){
+        .from_batch = (uint32_t)f[0],
+        .from_head = (uint32_t)f[1],
+        .from_row = (uint32_t)f[2],
+        .from_col = (uint32_t)f[3],
+        .to_batch = (uint32_t)t[0],
+        .to_head = (uint32_t)t[1],
+        .to_row = (uint32_t)t[2],
+    };
+    plan_bind(plan, pass, SLOT_QUERIES + slot, from, false, &r->from_offset);
+    plan_bind(plan, pass, SLOT_TO_QUERIES + slot, to, true, &r->to_offset);
+}
+
+/* Binds queries, keys and values, each with its heads in the grid, and the state. */
+static void bind_all(const struct vka_plan *plan, const struct append *a, const struct box *part,
+                     struct pass *pass, struct append_params *p)
+{
+    const struct vka_cache *cache = a->use->cache;
+    const struct cached_layer *layer = layer_of(a->use);
+    const bool packed = a->use->q_start;
+    uint32_t *spec = pass->key.spec;
+    for (uint32_t slot = 0; slot < SLOTS; slot++) /* where nothing else is */
+        plan_bind(plan, pass, slot, &cache->state, false, NULL);
+    if (a->q) {
+        struct vka_tensor from = rows_part(a->q, part, a->group);
+        struct vka_tensor to = rows_part(a->to_q, part, a->group);
+        bind_rows(plan, pass, 0, &from, &to, &p->rows[APPEND_QUERY]);
+        spec[APPEND_QUERY_TYPE] = from.dtype;
+    }
+    if (a->k) {
+        struct vka_tensor from = rows_part(a->k, part, 1);
+        struct vka_tensor to = cached_part(cache, packed, &layer->k.rows, part);
+        bind_rows(plan, pass, 1, &from, &to, &p->rows[APPEND_KEY]);
+        spec[APPEND_KEY_TYPE] = from.dtype;
+        spec[APPEND_TO_KEY_TYPE] = to.dtype;
+    }
+    if (a->v) {
+        struct vka_tensor from = rows_part(a->v, part, 1);
+        struct vka_tensor to = cached_part(cache, packed, &layer->v.rows, part);
+        bind_rows(plan, pass, 2, &from, &to, &p->rows[APPEND_VALUE]);
+        spec[APPEND_VALUE_TYPE] = from.dtype;
+        spec[APPEND_TO_VALUE_TYPE] = to.dtype;
+    }
+    const uint32_t n_state = cache->state.shape.size[3];
+    plan_bind(plan, pass, SLOT_STATE, cache->table_row ? &cache->words : &cache->state, false,
+              &p->state_offset);
+    p->table_offset = p->state_offset + n_state + part->first[0] * cache->table_row;
+    p->state_offset += part->first[0];
+}
+
+/* Units of a row of keys and of queries, or of values: two features each. */
+static uint32_t units_of(uint32_t n_feature, uint32_t dim)
+{
+    return dim / 2 + (n_feature - dim) / 2 + (n_feature - dim) % 2;
+}
+
+/* The most units of a row, and lanes that do not idle for want of them. */
+static uint32_t widest_of(const struct append *a)
+{
+    const struct vka_cache_info *i = &a->use->cache->info;
+    const uint32_t key = a->k ? units_of(i->head_dim, a->rope ? a->rope->dim : 0) : 0;
+    const uint32_t value = a->v ? units_of(i->value_dim, 0) : 0;
+    return key > value ? key : value;
+}
+
+static uint32_t lanes_of(const struct append *a)
+{
+    return widest_of(a) > 32 ? 64 : 32;
+}
+
+/* Whether one pass takes rows of all kinds. */
+static bool joins_kinds(const struct vka_plan *plan, const uint32_t size[4])
+{
+    const bool cpu = plan->caps.properties.type == VKA_DEVICE_CPU;
+    return (uint64_t)size[0] * size[2] <= (cpu ? FEW_ROWS_CPU : FEW_ROWS);
+}
+
+/* Rows of an invocation: what it does before its first row takes as long as several rows. */
+static uint32_t run_of(uint32_t n_row)
+{
+    return n_row < MANY_ROWS ? 1 : RUN;
+}
+
+/* Work of some rows of a key head. */
+static double row_work(const struct append *a, const struct vka_cache_info *i)
+{
+    double place = (a->k ? i->head_dim : 0.0) + (a->v ? i->value_dim : 0.0);
+    double turn = a->q ? (a->group + 1.0) * i->head_dim : 0.0;
+    return WORK_PLACE * place + WORK_SCORE * turn;
+}
+
+static struct work work_of(const struct append *a, const uint32_t size[4])
+{
+    const double rows = (double)size[0] * size[1] * size[2], run = run_of(size[2]);
+    return (struct work){rows * row_work(a, &a->use->cache->info),
+                         2 * lanes_of(a) * run * (a->q ? WORK_PLACE + WORK_SCORE : WORK_PLACE),
+                         run * (1 + SEARCH)};
+}
+
+/* Fills in a pass, but for the binding of its parameters. */
+static void fill_pass(const struct vka_plan *plan, const struct append *a, const struct box *part,
+                      struct pass *pass, struct append_params *p)
+{
+    const struct vka_cache *cache = a->use->cache;
+    const struct vka_cache_info *i = &cache->info;
+    const uint32_t *size = part->size, dim = a->rope ? a->rope->dim : 0;
+    const uint32_t run = run_of(size[2]), lanes = lanes_of(a);
+    const uint64_t units = (uint64_t)divide_up(size[2], run) * widest_of(a);
+    *p = (struct append_params){
+        .n_row = size[2],
+        .run = run,
+        .n_key = a->k ? size[1] : 0,
+        .n_value = a->v ? size[1] : 0,
+        .head_dim = i->head_dim,
+        .value_dim = i->value_dim,
+        .dim = dim,
+        .interleaved = a->rope && a->rope->interleaved,
+        .batch = i->batch,
+        .capacity = i->capacity,
+        .page_size = i->page_size,
+        .table_row = cache->table_row,
+        .n_page = i->n_page,
+        .row_first = part->first[2],
+        .n_sequence = a->use->q_start ? i->batch : 0,
+    };
+    pass->name = a->rope ? "rotate and append" : "append";
+    pass->reason = "positions read on the device";
+    pass->key = (struct pipeline_key){.kernel = KERNEL_cache_append, .n_spec = APPEND_SPECS};
+    pass->key.spec[APPEND_LANES] = lanes;
+    pass->key.spec[APPEND_KIND] = a->k && a->v ? APPEND_KINDS : a->k ? APPEND_KEY : APPEND_VALUE;
+    bind_all(plan, a, part, pass, p);
+    /* the kernel counts units in 32 bits */
+    pass->groups[0] = units > UINT32_MAX - lanes ? UINT32_MAX : divide_up((uint32_t)units, lanes);
+    pass->groups[1] = p->n_key + p->n_value + (a->q ? size[1] * a->group : 0);
+    pass->groups[2] = size[0];
+    pass->work = work_of(a, size);
+    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%u, %u/%u, %s*%s%s%s", size[0], size[1],
+             size[2], i->head_dim, i->value_dim, vka_dtype_name(layer_of(a->use)->k.dtype),
+             vka_dtype_name(layer_of(a->use)->v.dtype), a->k ? "" : ", values",
+             a->v ? "" : ", keys");
+}
+
+static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+                      struct pass *pass)
+{
+    struct append_params p;
+    fill_pass(plan, job, part, pass, &p);
+}
+
+static enum vka_status add_pass(struct vka_plan *plan, const void *job, const struct box *part)
+{
+    enum vka_status status = VKA_OK;
+    struct log *log = &plan->device->log;
+    const struct append *a = job;
+    const struct vka_rope none = {0}, *rope = a->rope ? a->rope : &none;
+    const uint32_t count = sizeof(struct append_params) / 4 + ROPE_WORDS(rope->dim);
+    struct vka_tensor parameters;
+    struct append_params p;
+    struct pass pass = {0};
+    uint32_t *words = calloc(count, sizeof *words);
+    CHECK_ALLOC(words);
+    fill_pass(plan, a, part, &pass, &p);
+    memcpy(words, &p, sizeof p);
+    rope_fill_words(rope, words + sizeof p / 4);
+    TRY(plan_constant(plan, count, words, &parameters));
+    plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
+    TRY(plan_add_pass(plan, &pass));
+fail:
+    free(words);
+    return status;
+}
+
+bool cache_append_rotates(const struct vka_plan *plan, const struct cache_use *use,
+                          const struct new_rows *rows)
+{
+    const uint32_t *q = rows->q.shape.size, *k = rows->k.shape.size;
+    struct vka_tensor to_q = {.dtype = VKA_F32};
+    if (cache_has_blocks(layer_of(use)) || q[2] != k[2] || !joins_kinds(plan, k) ||
+        !shape_dense(4, q, &to_q.shape))
+        return false;
+    const struct append a = {use, rows->rope, &rows->k, &rows->v, &rows->q, &to_q, q[1] / k[1]};
+    struct pass pass = {0};
+    make_pass(plan, &a, &(const struct box){{0}, {1, 1, 1, 1}}, &pass);
+    return plan_pass_has_room(plan, &pass);
+}
+
+static enum vka_status add_passes(struct vka_plan *plan, const struct append *a,
+                                  const uint32_t rows[4])
+{
+    const struct vka_cache_info *i = &a->use->cache->info;
+    const uint32_t width = (a->k ? i->head_dim : 0) + (a->v ? i->value_dim : 0);
+    const uint32_t size[4] = {rows[0], rows[1], rows[2], width};
+    struct cut cut = {
+        .job = a,
+        .least = {1, 1, 1, CUT_NEVER},
+        .kernel = KERNEL_cache_append,
+        .whole = work_of(a, size),
+        .probe = plan_probe_moves,
+        .make = make_pass,
+        .add = add_pass,
+    };
+    cache_least_part(size, cut.unit);
+    ENSURE(plan_settle_kernel(plan, KERNEL_cache_append));
+    return plan_cut(plan, &cut, size);
+}
+
+/* Keys and values as they are. */
+static enum vka_status append(struct vka_plan *plan, const struct cache_use *use,
+                              const struct new_rows *rows)
+{
+    const struct cached_layer *layer = layer_of(use);
+    const uint32_t *size = rows->k.shape.size;
+    const struct append both = {.use = use, .k = &rows->k, .v = &rows->v};
+    const struct append keys = {.use = use, .k = &rows->k}, values = {.use = use, .v = &rows->v};
+    if (!cache_has_blocks(layer) && joins_kinds(plan, size))
+        return add_passes(plan, &both, size);
+    ENSURE(layer->k.scales ? plan_cache_quantise(plan, use, &rows->k, &layer->k)
+                           : add_passes(plan, &keys, size));
+    return layer->v.scales ? plan_cache_quantise(plan, use, &rows->v, &layer->v)
+                           : add_passes(plan, &values, size);
+}
+
+enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use *use,
+                                  struct new_rows *rows)
+{
+    const uint32_t *k = rows->k.shape.size;
+    struct vka_tensor to_q;
+    if (!rows->q.storage)
+        return append(plan, use, rows);
+    ENSURE(rope_check(plan, "rotate and append", rows->rope, ROPE_MOST_OFFSET, k[2], k[3]));
+    ENSURE(plan_scratch(plan, VKA_F32, rows->q.shape.size, &to_q));
+    const struct append all = {
+        use, rows->rope, &rows->k, &rows->v, &rows->q, &to_q, rows->q.shape.size[1] / k[1]};
+    ENSURE(add_passes(plan, &all, k));
+    rows->q = to_q;
+    return VKA_OK;
+}
