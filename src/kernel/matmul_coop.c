@@ -62,6 +62,7 @@ static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
 {
     bool low = c->size.m < 16; /* fewer registers are free for loads */
     c->subs_m = divide_up(p->m, c->size.m);
+    uint32_t chunks = !low ? 16 : p->quantised && c->subs_m > 1 ? 2 : 4; /* of a lane */
     c->subs_n = c->mats_m = c->mats_n = 1;
     if (p->m > FEW_ROWS || c->subs_m > COOP_SUBGROUPS)
         return false;
@@ -79,7 +80,7 @@ static bool choose_few(const struct caps *caps, const struct matmul_problem *p,
         if (runs && c->depth < 2 * RUN_VALUES)
             c->b_vec = 0;
         if (shared_bytes(c, p) <= caps->properties.max_shared_memory && c->depth < 2 * p->k &&
-            loaded * c->depth <= 8 * c->lanes * (low ? 4 : 16))
+            loaded * c->depth <= 8 * c->lanes * chunks)
             break;
     }
     if (p->quantised && c->b_vec == 2 && raw_words(c, p) % 4 != 0)

@@ -53,6 +53,15 @@ static uint32_t round_up_to_power(uint32_t x)
     return power;
 }
 
+/* By what compilers make of quantised weights: none spills. */
+static uint32_t most_rows(uint32_t vendor, const struct matmul_problem *p)
+{
+    bool intel = vendor == VENDOR_INTEL, adreno = vendor == VENDOR_QUALCOMM;
+    if (!p->quantised || (in_lanes(p) && !adreno) || !(intel || adreno))
+        return FEW_TILE_ROWS;
+    return in_lanes(p) ? SMALL_TILE : 2 * SMALL_TILE;
+}
+
 /* Sets rows, lanes and chunks, which wait in registers beside the sums. Quantised weights have
  * three sums a result, and products longer than a group two. */
 static void fit_registers(const struct caps *caps, const struct matmul_problem *p,
@@ -60,8 +69,7 @@ static void fit_registers(const struct caps *caps, const struct matmul_problem *
 {
     bool few = tune_has_few_registers(&caps->properties);
     uint32_t room = p->quantised || p->k > MATMUL_GROUP ? SMALL_TILE : 2 * SMALL_TILE;
-    bool fewer = in_lanes(p) && caps->properties.vendor_id == VENDOR_QUALCOMM;
-    uint32_t most = few ? room : fewer ? SMALL_TILE : FEW_TILE_ROWS;
+    uint32_t most = few ? room : most_rows(caps->properties.vendor_id, p);
     c->rows = divide_up(p->m, divide_up(p->m, most)); /* tiles of about equal height */
     c->lanes = c->rows > SMALL_TILE ? 128 : 64;
     c->chunks = few ? 2 : c->rows > SMALL_TILE ? 4 : 8;
