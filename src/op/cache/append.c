@@ -13,7 +13,6 @@
 #define SLOT_TO_QUERIES 3
 #define SLOT_STATE 6
 #define SLOT_PARAMETERS 7
-#define SLOTS 8
 /* CPU drivers take what each kind of row reads and writes in turn, and mask what is not the
  * workgroup's: few rows cost less than a dispatch. */
 #define FEW_ROWS_CPU 16u
@@ -62,35 +61,55 @@ static void bind_rows(const struct vka_plan *plan, struct pass *pass, uint32_t s
     plan_bind(plan, pass, SLOT_TO_QUERIES + slot, to, true, &r->to_offset);
 }
 
-/* Binds queries, keys and values, each with its heads in the grid, and the state. */
-static void bind_all(const struct vka_plan *plan, const struct append *a, const struct box *part,
-                     struct pass *pass, struct append_params *p)
+/* Queries, keys or values of a pass, and where they go; of no type where it has none. */
+struct moved {
+    struct vka_tensor from, to;
+};
+
+static void find_moved(const struct append *a, const struct box *part, struct moved m[3])
 {
     const struct vka_cache *cache = a->use->cache;
     const struct cached_layer *layer = layer_of(a->use);
     const bool packed = a->use->q_start;
+    memset(m, 0, 3 * sizeof *m);
+    if (a->q)
+        m[APPEND_QUERY] =
+            (struct moved){rows_part(a->q, part, a->group), rows_part(a->to_q, part, a->group)};
+    if (a->k)
+        m[APPEND_KEY] = (struct moved){rows_part(a->k, part, 1),
+                                       cached_part(cache, packed, &layer->k.rows, part)};
+    if (a->v)
+        m[APPEND_VALUE] = (struct moved){rows_part(a->v, part, 1),
+                                         cached_part(cache, packed, &layer->v.rows, part)};
+}
+
+/* Binds queries, keys and values, each with its heads in the grid, and the state. What a pass has not is
+ * bound to what it has: a validation layer takes every binding of the kernel as used. */
+static void bind_all(const struct vka_plan *plan, const struct append *a, const struct box *part,
+                     struct pass *pass, struct append_params *p)
+{
+    static const uint32_t slots[] = {[APPEND_KEY] = 1, [APPEND_VALUE] = 2, [APPEND_QUERY] = 0};
+    const struct vka_cache *cache = a->use->cache;
+    const bool has[] = {[APPEND_KEY] = a->k, [APPEND_VALUE] = a->v, [APPEND_QUERY] = a->q};
     uint32_t *spec = pass->key.spec;
-    for (uint32_t slot = 0; slot < SLOTS; slot++) /* where nothing else is */
-        plan_bind(plan, pass, slot, &cache->state, false, NULL);
-    if (a->q) {
-        struct vka_tensor from = rows_part(a->q, part, a->group);
-        struct vka_tensor to = rows_part(a->to_q, part, a->group);
-        bind_rows(plan, pass, 0, &from, &to, &p->rows[APPEND_QUERY]);
-        spec[APPEND_QUERY_TYPE] = from.dtype;
+    struct moved m[3];
+    find_moved(a, part, m);
+    for (uint32_t kind = 0; kind < 3; kind++) {
+        const struct moved *bound = &m[has[kind] ? kind : a->k ? APPEND_KEY : APPEND_VALUE];
+        struct append_rows rows;
+        bind_rows(plan, pass, slots[kind], &bound->from, &bound->to, &rows);
+        if (has[kind])
+            p->rows[kind] = rows;
     }
+    if (a->q)
+        spec[APPEND_QUERY_TYPE] = m[APPEND_QUERY].from.dtype;
     if (a->k) {
-        struct vka_tensor from = rows_part(a->k, part, 1);
-        struct vka_tensor to = cached_part(cache, packed, &layer->k.rows, part);
-        bind_rows(plan, pass, 1, &from, &to, &p->rows[APPEND_KEY]);
-        spec[APPEND_KEY_TYPE] = from.dtype;
-        spec[APPEND_TO_KEY_TYPE] = to.dtype;
+        spec[APPEND_KEY_TYPE] = m[APPEND_KEY].from.dtype;
+        spec[APPEND_TO_KEY_TYPE] = m[APPEND_KEY].to.dtype;
     }
     if (a->v) {
-        struct vka_tensor from = rows_part(a->v, part, 1);
-        struct vka_tensor to = cached_part(cache, packed, &layer->v.rows, part);
-        bind_rows(plan, pass, 2, &from, &to, &p->rows[APPEND_VALUE]);
-        spec[APPEND_VALUE_TYPE] = from.dtype;
-        spec[APPEND_TO_VALUE_TYPE] = to.dtype;
+        spec[APPEND_VALUE_TYPE] = m[APPEND_VALUE].from.dtype;
+        spec[APPEND_TO_VALUE_TYPE] = m[APPEND_VALUE].to.dtype;
     }
     const uint32_t n_state = cache->state.shape.size[3];
     plan_bind(plan, pass, SLOT_STATE, cache->table_row ? &cache->words : &cache->state, false,
