@@ -83,8 +83,8 @@ static void find_moved(const struct append *a, const struct box *part, struct mo
                                          cached_part(cache, packed, &layer->v.rows, part)};
 }
 
-/* Binds queries, keys and values, each with its heads in the grid, and the state. What a pass has not is
- * bound to what it has: a validation layer takes every binding of the kernel as used. */
+/* Binds queries, keys and values, each with its heads in the grid, and the state. What a pass has
+ * not is bound to what it has: a validation layer takes every binding of the kernel as used. */
 static void bind_all(const struct vka_plan *plan, const struct append *a, const struct box *part,
                      struct pass *pass, struct append_params *p)
 {
