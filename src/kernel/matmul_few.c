@@ -53,13 +53,14 @@ static uint32_t round_up_to_power(uint32_t x)
     return power;
 }
 
-/* By what compilers make of quantised weights: none spills. */
+/* Of a tile, by what compilers make of quantised weights: none spills. */
 static uint32_t most_rows(uint32_t vendor, const struct matmul_problem *p)
 {
-    bool intel = vendor == VENDOR_INTEL, adreno = vendor == VENDOR_QUALCOMM;
-    if (!p->quantised || (in_lanes(p) && !adreno) || !(intel || adreno))
-        return FEW_TILE_ROWS;
-    return in_lanes(p) ? SMALL_TILE : 2 * SMALL_TILE;
+    if (p->quantised && vendor == VENDOR_QUALCOMM)
+        return in_lanes(p) ? SMALL_TILE : 2 * SMALL_TILE;
+    if (p->quantised && vendor == VENDOR_INTEL && !in_lanes(p))
+        return 2 * SMALL_TILE;
+    return FEW_TILE_ROWS;
 }
 
 /* Sets rows, lanes and chunks, which wait in registers beside the sums. Quantised weights have

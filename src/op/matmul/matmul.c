@@ -133,24 +133,14 @@ static struct matmul_operands operands_of(const struct matmul_op *op,
     };
 }
 
-/* Quantised A and B: strides in bytes. */
-static void set_activation_strides(const struct vka_tensor *a, struct matmul_params *p)
+/* Of quantised A or B: strides in bytes. */
+static void set_strides(const struct vka_tensor *t, uint32_t *batch, uint32_t *head, uint32_t *row)
 {
     uint32_t size;
-    const struct shape blocks = tensor_blocks(a, &size);
-    p->a_batch = (uint32_t)(blocks.stride[0] * size);
-    p->a_head = (uint32_t)(blocks.stride[1] * size);
-    p->a_row = (uint32_t)(blocks.stride[2] * size);
-}
-
-static void set_quantised_strides(const struct vka_tensor *b, struct matmul_params *p)
-{
-    uint32_t size;
-    const struct shape blocks = tensor_blocks(b, &size);
-    p->b_batch = (uint32_t)(blocks.stride[0] * size);
-    p->b_head = (uint32_t)(blocks.stride[1] * size);
-    p->b_row = (uint32_t)(blocks.stride[2] * size);
-    p->b_panel = 0;
+    const struct shape blocks = tensor_blocks(t, &size);
+    *batch = (uint32_t)(blocks.stride[0] * size);
+    *head = (uint32_t)(blocks.stride[1] * size);
+    *row = (uint32_t)(blocks.stride[2] * size);
 }
 
 static void set_params(const struct vka_plan *plan, const struct matmul_op *op, uint32_t n_block,
@@ -184,10 +174,12 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
     plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
     plan_bind(plan, pass, 4, &op->b, false, NULL); /* unused without sums */
-    if (dtype_is_quantised(op->b.dtype))
-        set_quantised_strides(&op->b, &p);
+    if (dtype_is_quantised(op->b.dtype)) {
+        set_strides(&op->b, &p.b_batch, &p.b_head, &p.b_row);
+        p.b_panel = 0;
+    }
     if (op->a.dtype == DTYPE_ACTIVATION)
-        set_activation_strides(&op->a, &p);
+        set_strides(&op->a, &p.a_batch, &p.a_head, &p.a_row);
     if (kernel_table[pass->key.kernel].buffers > 5)
         plan_bind(plan, pass, 5, op->scale ? op->scale : &op->b, false,
                   op->scale ? &p.b_panel : NULL);
