@@ -36,7 +36,6 @@
 /* Quantised activations, beside the API's types: a block is MATMUL_BLOCK neighbours along k in 48
  * words: int8, 4 a word; for each 16 of them a float32 scale, then for each the sum of the integers.
  * Scales have 12 significant bits. Rows are padded to whole blocks with 0. */
-#define TYPE_ACTIVATION 15
 #define ACTIVATION_VALUES 128u
 #define ACTIVATION_BYTES 192u
 #define ACTIVATION_SCALE 32u /* words before the scales, and before the sums */
@@ -120,7 +119,7 @@ struct matmul_params {
 #define MATMUL_FEW_CHUNKS 13      /* of 16 bytes of B that an invocation reads at a time */
 #define MATMUL_FEW_OWN_COLUMNS 14 /* of an invocation, with float32 A and quantised B */
 #define MATMUL_FEW_SPECS 15
-/* matmul_dot: A is TYPE_ACTIVATION, its offset and strides count bytes; as matmul_few otherwise. */
+/* matmul_dot: A is quantised activations, its offset and strides count bytes; as matmul_few otherwise. */
 #define MATMUL_DOT_THREADS 7
 #define MATMUL_DOT_ROWS 8 /* of a tile, at most DOT_ROWS */
 #define MATMUL_DOT_COLUMNS 9
@@ -190,7 +189,7 @@ struct matmul_params {
 #define COOP_SUBGROUPS 8 /* most of a workgroup of matmul_coop */
 #define COOP_DEPTH 32    /* least k of its tiles */
 
-/* ---- quantise: rows of A to TYPE_ACTIVATION -----------------------------------------------------
+/* ---- quantise: rows of A to ACTIVATION_ blocks --------------------------------------------------
  * An invocation takes 16 neighbours along k: parts of 16 along x, rows along y, matrices along z.
  * Buffers: 0 A, 1 blocks. Of blocks, strides are in words. */
 struct quantise_params {
@@ -557,13 +556,13 @@ struct cache_params {
 #define APPEND_ALL 0  /* n_row for each sequence */
 #define APPEND_ONE 1  /* n_append[0] */
 #define APPEND_EACH 2 /* n_append[sequence] */
-/* cache_quantise: one invocation per block of [batch][n_head][n_row][dim in blocks], appends as many
- * rows as the lengths grew by; buffers as cache_gather, and 4 q_start. A quantised cache: integers of
- * all rows, which are whole blocks, then their scales, float16 [row][block]. to_ counts values; to_col is the first scale, counted in float16. Q8_0: value
- * i of a word is its byte i, an int8; Q4_0: its 4 bits i, less 8. F8_E4M3: value i is byte i, and
- * behind the rows lie float32 scales [n_head] and float32 1 / scale [n_head]; the first scale is
- * counted in words, for attention that of the pass's first head, and to_col is 1 / scale of the
- * pass's first head. */
+/* cache_quantise: one invocation per block of [batch][n_head][n_row][dim in blocks]; appends as many
+ * rows as the lengths grew by. Buffers as cache_gather, and 4 q_start. A quantised cache: integers of
+ * all rows, which are whole blocks, then their scales, float16 [row][block]. to_ counts values;
+ * to_col is the first scale, counted in float16. Q8_0: value i of a word is its byte i, an int8;
+ * Q4_0: its 4 bits i, less 8. F8_E4M3: value i is byte i, and behind the rows lie float32 scales
+ * [n_head] and float32 1 / scale [n_head]; the first scale is counted in words, for attention that of
+ * the pass's first head, and to_col is 1 / scale of the pass's first head. */
 #define CACHE_BLOCK 32
 #define CACHE_Q8_UNIT 0.00787401574803149606 /* 1 / 127 */
 #define CACHE_FROM_TYPE 0
@@ -571,9 +570,8 @@ struct cache_params {
 #define CACHE_SPECS 2
 
 /* ---- cache_append: new keys and values to their places, keys and queries rotated first ----------
- * Appends as many rows as the lengths grew by. Grid: runs of rows, in each the units, two features of
- * all its rows, along x;
- * n_key heads of keys, then n_value of values, then n_query of queries along y; batch elements along
+ * Appends as many rows as the lengths grew by. Grid: for each run of rows its pairs of features along
+ * x; n_key heads of keys, then n_value of values, then those of queries along y; batch elements along
  * z. Buffers: 0 queries, 1 keys, 2 values, 3 rotated queries, 4 cached keys, 5 cached values, 6 state
  * and page table, 7 these parameters, then frequencies as of rope. */
 struct append_rows { /* rows of a cache and rotated ones are contiguous */

@@ -696,14 +696,14 @@ struct vka_linear_op {
      * a float32 output are those of this product into another tensor, followed by vka_binary_op. */
     bool accumulate;
     /* F32 (0, the default): the input counts as it is. I8: it is quantised first, and products are
-     * sums of integers, on devices with integer dot products four an instruction: faster and less
-     * exact, so it is never chosen unasked. The weight is then I8 or a block type. Each 16
-     * neighbours along `in` (of a row, from its first on) share a scale, the largest magnitude among
-     * them / 127, rounded up to 12 significant bits; each counts as the nearest multiple of it,
-     * halves away from 0. Scales below 2^-120 count as 0. relu_input comes first. A NaN or Inf in a
-     * row makes all of its results NaN. The normalised squared error of a row is about 2.3e-5 where
-     * values are normally distributed; a few large ones among small ones cost more. A row has the same
-     * bits whatever other rows there are. */
+     * sums of integers, four an instruction where the device has integer dot products: for GPUs, and
+     * less exact, so never chosen unasked. The weight is then I8 or a block type. Each 16 neighbours
+     * along `in` (of a row, from its first on) share a scale: the largest magnitude among them / 127,
+     * rounded up to 12 significant bits. Each counts as the nearest multiple of it, halves away from
+     * 0. Scales below 2^-120 count as 0. relu_input comes first. A NaN or Inf in a row makes all of
+     * its results NaN. The normalised squared error of a row is about 2.3e-5 where values are
+     * normally distributed; a few large ones among small ones cost more. A row has the same bits
+     * whatever other rows there are. */
     enum vka_dtype activations;
 };
 

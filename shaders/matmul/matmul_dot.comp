@@ -1,4 +1,4 @@
-// Matrix product of quantised A, see TYPE_ACTIVATION, and quantised B, for any number of rows. An
+// Matrix product of quantised A, see ACTIVATION_VALUES, and quantised B, for any number of rows. An
 // invocation sums one block of k, see MATMUL_BLOCK, of OWN_COLUMNS columns and ROWS rows: it
 // unpacks 32 integers of B to int8, multiplies them with those of each row, and adds the sums of
 // 16, which are exact, times both scales. Then the sums of blocks are added in order, as in

@@ -167,18 +167,11 @@ const uint A_RUN = TM < MOST ? TM : MOST, B_RUN = TN < MOST ? TN : MOST;
 // Place in the tile of result i along an axis.
 uint place_of(uint local, uint i, uint run) { return (i / run * SIDE + local) * run + i % run; }
 
-void main()
-{
-    uint z = gl_WorkGroupID.z;
-    uint batch = z / p.n_head, head = z % p.n_head;
-    uint a_base = p.a_offset + batch * p.a_batch + head * p.a_head;
-    uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
-    uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
-    uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
-    uvec2 local = gl_LocalInvocationID.yx;
+// Sums of a block, a group, all groups before it; with quantised B, acc is of QUANT_CHAIN terms.
+float acc[TM * TN], group[TM * TN], total[TM * TN], block[CHAINS], lost[CHAINS];
 
-    // Sums of a block, a group, all groups before it; with quantised B, acc is of QUANT_CHAIN terms.
-    float acc[TM * TN], group[TM * TN], total[TM * TN], block[CHAINS], lost[CHAINS];
+void begin_sums(uint z, uvec2 first, uvec2 local)
+{
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
         vec2 earlier = earlier_sums(z, first.x + place_of(local.x, i / TN, A_RUN),
                                     first.y + place_of(local.y, i % TN, B_RUN));
@@ -188,61 +181,56 @@ void main()
         group[i] = earlier.y;
         total[i] = earlier.x;
     }
-    load_chunks(a_base, b_base, first, 0);
-    for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
-        share_chunks();
-        share_elements(a_base, b_base, first, k0);
-        share_scales(b_base, first.y, k0);
-        barrier();
-        if (SCALED && OFFSETS) {
-            share_a_sums();
-            barrier();
-        }
-        if (k0 + TILE_DEPTH < p.k)
-            load_chunks(a_base, b_base, first, k0 + TILE_DEPTH);
-        [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k++) { // registers hold no more operands
-            float b[TN];
+}
+
+// Adds the products of the slices that are shared.
+void add_slice(uvec2 local)
+{
+    [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k++) { // registers hold no more operands
+        float b[TN];
+        [[unroll]] for (uint j = 0; j < TN; j++)
+            b[j] = b_tile[k * B_PITCH + place_of(local.y, j, B_RUN)];
+        [[unroll]] for (uint i = 0; i < TM; i++) {
+            float a = a_tile[k * A_PITCH + place_of(local.x, i, A_RUN)];
+            bool skip = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
             [[unroll]] for (uint j = 0; j < TN; j++)
-                b[j] = b_tile[k * B_PITCH + place_of(local.y, j, B_RUN)];
-            [[unroll]] for (uint i = 0; i < TM; i++) {
-                float a = a_tile[k * A_PITCH + place_of(local.x, i, A_RUN)];
-                bool skip = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
-                [[unroll]] for (uint j = 0; j < TN; j++)
-                    acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
-            }
-            [[unroll]] for (uint i = 0; i < CHAINS; i++)
-                if (IS_QUANT(B_TYPE) && !SCALED && (k + 1) % QUANT_CHAIN == 0) {
-                    add_exactly(block[i], lost[i], acc[i]);
-                    acc[i] = 0.0;
-                }
+                acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
         }
-        [[unroll]] for (uint i = 0; SCALED && i < TM * TN; i++) {
-            vec2 scale = scales[place_of(local.y, i % TN, B_RUN)];
-            block[i] = add_scaled(scale.x, acc[i], block[i]);
-            if (OFFSETS)
-                block[i] = add_scaled(scale.y, a_sums[place_of(local.x, i / TN, A_RUN)], block[i]);
-            acc[i] = 0.0;
-        }
-        barrier();
-        bool ends = (k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k;
-        if (ends)
-            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                group[i] += IS_QUANT(B_TYPE) ? block[i] + lost[i] : acc[i];
+        [[unroll]] for (uint i = 0; i < CHAINS; i++)
+            if (IS_QUANT(B_TYPE) && !SCALED && (k + 1) % QUANT_CHAIN == 0) {
+                add_exactly(block[i], lost[i], acc[i]);
                 acc[i] = 0.0;
-                if (IS_QUANT(B_TYPE))
-                    block[i] = lost[i] = 0.0;
-            }
-        if (ends_group(k0 + TILE_DEPTH))
-            [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-                total[i] += group[i];
-                group[i] = 0.0;
             }
     }
-    if ((SUMS & SUMS_OPEN) == 0)
-        [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-            total[i] += group[i];
-            group[i] = 0.0;
-        }
+    [[unroll]] for (uint i = 0; SCALED && i < TM * TN; i++) {
+        vec2 scale = scales[place_of(local.y, i % TN, B_RUN)];
+        block[i] = add_scaled(scale.x, acc[i], block[i]);
+        if (OFFSETS)
+            block[i] = add_scaled(scale.y, a_sums[place_of(local.x, i / TN, A_RUN)], block[i]);
+        acc[i] = 0.0;
+    }
+}
+
+void end_block()
+{
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        group[i] += IS_QUANT(B_TYPE) ? block[i] + lost[i] : acc[i];
+        acc[i] = 0.0;
+        if (IS_QUANT(B_TYPE))
+            block[i] = lost[i] = 0.0;
+    }
+}
+
+void end_group()
+{
+    [[unroll]] for (uint i = 0; i < TM * TN; i++) {
+        total[i] += group[i];
+        group[i] = 0.0;
+    }
+}
+
+void store_results(uint c_base, uvec2 first, uvec2 local)
+{
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
         uint row = first.x + place_of(local.x, i / TN, A_RUN);
         uint column = first.y + place_of(local.y, i % TN, B_RUN);
@@ -256,4 +244,39 @@ void main()
         if ((SUMS & SUMS_KEEP) != 0)
             c_words[index + 1] = floatBitsToUint(group[i]);
     }
+}
+
+void main()
+{
+    uint z = gl_WorkGroupID.z;
+    uint batch = z / p.n_head, head = z % p.n_head;
+    uint a_base = p.a_offset + batch * p.a_batch + head * p.a_head;
+    uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
+    uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
+    uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
+    uvec2 local = gl_LocalInvocationID.yx;
+
+    begin_sums(z, first, local);
+    load_chunks(a_base, b_base, first, 0);
+    for (uint k0 = 0; k0 < p.k; k0 += TILE_DEPTH) {
+        share_chunks();
+        share_elements(a_base, b_base, first, k0);
+        share_scales(b_base, first.y, k0);
+        barrier();
+        if (SCALED && OFFSETS) {
+            share_a_sums();
+            barrier();
+        }
+        if (k0 + TILE_DEPTH < p.k)
+            load_chunks(a_base, b_base, first, k0 + TILE_DEPTH);
+        add_slice(local);
+        barrier();
+        if ((k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k)
+            end_block();
+        if (ends_group(k0 + TILE_DEPTH))
+            end_group();
+    }
+    if ((SUMS & SUMS_OPEN) == 0)
+        end_group();
+    store_results(c_base, first, local);
 }
