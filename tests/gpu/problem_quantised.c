@@ -11,6 +11,7 @@
 #include "../patience.h"
 #include "core/dtype.h"
 #include "operand.h"
+#include "problem_options.h"
 #include "quantised.h"
 
 enum { MOST_BATCH = 3, N_WEIGHT = 4, MOST_HEAD = 4 };
@@ -26,8 +27,8 @@ struct quantised {
     enum vka_dtype weight, io, key, value;
     uint32_t batch, n_token, capacity, page_size;
     bool no_rotation;
-    int32_t window; /* 0: none */
-    struct vka_rope rope;
+    bool interleaved; /* the heads of projections */
+    struct problem_options options;
     enum vka_path path;
     float key_scales[MOST_HEAD], value_scales[MOST_HEAD];
     void *blocks[N_WEIGHT], *plain[N_WEIGHT]; /* plain: decoded, of type io */
@@ -77,14 +78,20 @@ static void draw(struct rng *rng, struct quantised *q)
     q->key = draw_cached(rng);
     q->value = draw_cached(rng);
     q->batch = rng_range(rng, 1, MOST_BATCH);
-    q->n_token = rng_chance(rng, 80) ? rng_range(rng, 2, 9) : rng_range(rng, 17, 45);
+    q->n_token = rng_chance(rng, 80) ? rng_range(rng, 2, 9)
+                 : rng_chance(rng, 85)
+                     ? rng_range(rng, 17, 45)
+                     : rng_range(rng, 130, 300); /* more keys than a batch of them */
     q->capacity = q->n_token + rng_range(rng, 0, 30);
     q->page_size = rng_chance(rng, 50) ? 16 : 32;
     q->no_rotation = q->s.head_dim % 16 || q->s.value_dim % 16 || rng_chance(rng, 30);
-    q->window = rng_chance(rng, 25) ? (int32_t)rng_range(rng, 1, 12) : 0;
+    q->interleaved = rng_chance(rng, 20);
     q->path = rng_chance(rng, 70) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
-    if (rng_chance(rng, 50))
-        q->rope.dim = 8;
+    q->options = (struct problem_options){.batch = q->batch,
+                                          .n_head = q->s.n_head,
+                                          .head_dim = q->s.head_dim,
+                                          .capacity = q->capacity};
+    problem_options_draw(rng, &q->options);
     for (int h = 0; h < MOST_HEAD; h++) {
         q->key_scales[h] = scales[rng_range(rng, 0, 3)];
         q->value_scales[h] = scales[rng_range(rng, 0, 3)];
@@ -156,9 +163,9 @@ static enum vka_status create_layer(const struct quantised *q, bool quantised,
         q->device,
         VKA_INFO(vka_layer_info, .n_head = s->n_head, .n_kv_head = s->n_kv_head,
                  .head_dim = s->head_dim, .value_dim = s->value_dim, .query_dim = s->width,
-                 .output_dim = s->width, .dtype = quantised ? q->weight : q->io,
-                 .query = {w[0], bias}, .key = {w[1], NULL}, .value = {w[2], NULL},
-                 .output = {w[3], NULL}),
+                 .output_dim = s->width, .interleaved = q->interleaved,
+                 .dtype = quantised ? q->weight : q->io, .query = {w[0], bias}, .key = {w[1], NULL},
+                 .value = {w[2], NULL}, .output = {w[3], NULL}),
         layer);
     free(bias);
     return status;
@@ -182,7 +189,7 @@ static enum vka_status create_cache(const struct quantised *q, const struct way 
 /* A plan of one chunk of each sequence. */
 struct step {
     struct vka_plan *plan;
-    struct vka_tensor *in, *out, *n_append;
+    struct vka_tensor *in, *out, *n_append, *mask;
     uint32_t n;
     uint8_t *bytes; /* of in or out */
 };
@@ -193,6 +200,7 @@ static void step_close(struct step *t)
     vka_tensor_destroy(&t->in);
     vka_tensor_destroy(&t->out);
     vka_tensor_destroy(&t->n_append);
+    vka_tensor_destroy(&t->mask);
     free(t->bytes);
     *t = (struct step){0};
 }
@@ -202,13 +210,12 @@ static enum vka_status step_open(const struct quantised *q, const struct way *wa
                                  struct step *t)
 {
     const uint32_t shape[] = {way->n_batch, n, q->s.width};
-    const struct vka_attention_options options = {.causal = true,
-                                                  .rope = q->rope,
-                                                  .window = q->window > 0,
-                                                  .window_left = q->window,
-                                                  .window_right = q->window ? -1 : 0};
-    enum vka_status status = vka_tensor_create(q->device, q->io, 3, shape, &t->in);
+    struct vka_attention_options options;
+    enum vka_status status = problem_options_of(&q->options, way->first,
+                                                way->fork ? 1 : way->n_batch, &options, &t->mask);
     t->n = n;
+    if (status == VKA_OK)
+        status = vka_tensor_create(q->device, q->io, 3, shape, &t->in);
     if (status == VKA_OK)
         status = vka_tensor_create(q->device, q->io, 3, shape, &t->out);
     if (status == VKA_OK && (way->waits || way->fork))
@@ -417,16 +424,22 @@ bool problem_quantised_check(struct vka_device *device, uint64_t seed, struct wo
     struct quantised q = {.device = device, .seed = seed};
     draw(&rng, &q);
     make(&rng, &q);
+    char options[160];
+    problem_options_text(&q.options, options, sizeof options);
     snprintf(
         text, PROBLEM_TEXT,
         "--quantised --seed %llu: %s weights, %s inputs, cache %s and %s%s, batch %u, %u tokens "
-        "of %u, pages of %u, heads %u over %u, dims %u and %u, width %u, window %d, rope %u, "
-        "path %d",
+        "of %u, pages of %u, heads %u over %u%s, dims %u and %u, width %u, %s, path %d",
         (unsigned long long)seed, vka_dtype_name(q.weight), vka_dtype_name(q.io),
         vka_dtype_name(q.key), vka_dtype_name(q.value), q.no_rotation ? ", not rotated" : "",
-        q.batch, q.n_token, q.capacity, q.page_size, q.s.n_head, q.s.n_kv_head, q.s.head_dim,
-        q.s.value_dim, q.s.width, (int)q.window, q.rope.dim, (int)q.path);
-    const bool ok = check(&q, &rng, worst, result->why);
+        q.batch, q.n_token, q.capacity, q.page_size, q.s.n_head, q.s.n_kv_head,
+        q.interleaved ? ", interleaved" : "", q.s.head_dim, q.s.value_dim, q.s.width, options,
+        (int)q.path);
+    bool ok = problem_options_create(device, &rng, &q.options) == VKA_OK;
+    if (!ok)
+        snprintf(result->why, WHY, "options: %s", vka_device_error(device));
+    ok = ok && check(&q, &rng, worst, result->why);
+    problem_options_destroy(&q.options);
     destroy(&q);
     return ok;
 }
