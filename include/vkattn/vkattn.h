@@ -626,6 +626,7 @@ struct vka_layer_op {
     /* With a cache: I32 [n + 1], the rows of all four tensors, whose batch is 1, are packed
      * sequences. Rows of output outside all of them are undefined. */
     struct vka_tensor *q_start;
+    enum vka_dtype activations; /* of its products, see vka_linear_op; I8: for block types alone */
     struct vka_attention_options attention;
 };
 

@@ -1,5 +1,6 @@
 /* The layer as an operation, which is three projections, attention on views of their outputs, and the
  * output projection. */
+#include "core/dtype.h"
 #include "op/attention/share.h"
 #include "op/check.h"
 #include "op/layer.h"
@@ -67,7 +68,8 @@ static enum vka_status project(struct vka_plan *plan, const struct layer_sets *s
     const uint32_t size[4] = {1, x->shape.size[0], x->shape.size[1], weights_width(w, from, to)};
     struct vka_tensor flat;
     TRY(plan_scratch(plan, VKA_F32, size, &flat));
-    TRY(weights_apply(plan, product_names[first][last], w, from, to, x, &flat));
+    TRY(weights_apply(plan, product_names[first][last], w, from, to, x, op->activations == VKA_I8,
+                      &flat));
     for (uint32_t i = from; i <= to; i++) {
         uint32_t which = first + i - from;
         uint32_t n_head = which == QUERY ? info->n_head : info->n_kv_head;
@@ -127,6 +129,22 @@ static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
     return VKA_OK;
 }
 
+static enum vka_status check_activations(struct vka_plan *plan, const char *caller,
+                                         const struct vka_layer_op *op)
+{
+    struct log *log = &plan->device->log;
+    const struct vka_layer_info *info = &op->layer->info;
+    const enum vka_dtype weights = info->quantise ? info->quantise : info->dtype;
+    ENSURE_ARG(op->activations == VKA_F32 || op->activations == VKA_I8,
+               "%s: activations is %s, not f32 (as inputs are) or i8", caller,
+               vka_dtype_name(op->activations));
+    ENSURE_ARG(op->activations == VKA_F32 || dtype_is_quantised(weights),
+               "%s: activations is i8, but the layer's weights are %s, which has no integers to "
+               "multiply",
+               caller, vka_dtype_name(weights));
+    return VKA_OK;
+}
+
 /* Checks that what is written shares no element with what is read, weights in tensors included, or
  * with anything else that is written. */
 static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
@@ -167,6 +185,7 @@ enum vka_status layer_op_check(struct vka_plan *plan, const char *caller,
     CHECK_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,
               (int)op->layout);
     *a = (struct attention){.options = &op->attention};
+    TRY(check_activations(plan, caller, op));
     TRY(check_sizes(plan, caller, op, a));
     CHECK_ARG(op->cache || (!op->n_append && !op->cache_layer),
               "%s: n_append or cache_layer is given without cache", caller);
@@ -204,7 +223,8 @@ static enum vka_status add_whole(struct vka_plan *plan, const struct layer_sets 
         plan, a,
         &(struct attention_inputs){.new_k = &heads[KEY], .new_v = &heads[VALUE], .use = *use}));
     if (op->layer->has_output)
-        TRY(weights_apply(plan, "project out", output, part, part, &context, op->output));
+        TRY(weights_apply(plan, "project out", output, part, part, &context,
+                          op->activations == VKA_I8, op->output));
 fail:
     return status;
 }

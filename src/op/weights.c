@@ -215,7 +215,7 @@ uint32_t weights_width(const struct weights *w, uint32_t first, uint32_t last)
 
 enum vka_status weights_apply(struct vka_plan *plan, const char *name, const struct weights *w,
                               uint32_t first, uint32_t last, const struct vka_tensor *input,
-                              const struct vka_tensor *output)
+                              bool integers, const struct vka_tensor *output)
 {
     uint32_t width = weights_width(w, first, last), unit = w->panel ? w->panel : 1;
     struct vka_tensor weight =
@@ -228,5 +228,6 @@ enum vka_status weights_apply(struct vka_plan *plan, const char *name, const str
                                               .weight = &weight,
                                               .panel = w->panel,
                                               .bias = bias.storage ? &bias : NULL,
+                                              .integers = integers,
                                               .output = output});
 }

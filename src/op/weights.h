@@ -51,9 +51,10 @@ void weights_free(struct weights *weights);
 /* Columns of parts first .. last in a product's output, padding between them included. */
 uint32_t weights_width(const struct weights *weights, uint32_t first, uint32_t last);
 
-/* output[...][weights_width] = the parts of input. */
+/* output[...][weights_width] = the parts of input, quantised first where `integers` says so. */
 enum vka_status weights_apply(struct vka_plan *plan, const char *name,
                               const struct weights *weights, uint32_t first, uint32_t last,
-                              const struct vka_tensor *input, const struct vka_tensor *output);
+                              const struct vka_tensor *input, bool integers,
+                              const struct vka_tensor *output);
 
 #endif

@@ -64,6 +64,26 @@ def test_quantised_activations(device, rng):
     assert ((np.asarray(out) - want) ** 2).sum() <= 1e-11 * (want**2).sum()
 
 
+def test_layer_with_quantised_activations(device, rng):
+    """The bits of its products alone: of a layer without rows to attend to but one, so that
+    attention hands on the values."""
+    query, key, value, last = (rng.standard_normal((64, 64), np.float32) for _ in range(4))
+    layer = vkattn.Layer(
+        device, n_head=2, query=query, key=key, value=value, output=last, quantize="q8_0"
+    )
+    x = rng.standard_normal((3, 1, 64), np.float32)
+    given, out = device.tensor(x), device.empty((3, 1, 64))
+    middle, want = device.empty((3, 1, 64)), device.empty((3, 1, 64))
+    plan = vkattn.Plan(device)
+    plan.layer(layer, given, out, activations="i8")
+    plan.linear(given, device.tensor(value, "q8_0"), middle, activations="i8")
+    plan.linear(middle, device.tensor(last, "q8_0"), want, activations="i8")
+    with pytest.raises(vkattn.InvalidError, match="activations: expected"):
+        plan.layer(layer, given, out, activations="q8")
+    plan.finish().run()
+    np.testing.assert_array_equal(np.asarray(out), np.asarray(want))
+
+
 def test_what_cannot_be_quantised(device):
     x = np.ones((2, 64), np.float32)
     with pytest.raises(vkattn.InvalidError, match="whole blocks of 32 .*40"):

@@ -245,6 +245,7 @@ class Plan(TrainingOperations):
         scores: str | None = None,
         scores_to: Tensor | None = None,
         log_sum_exp: Tensor | None = None,
+        activations: str | None = None,
         **options: Unpack[AttentionOptions],
     ) -> None:
         """Adds a whole layer.
@@ -253,8 +254,9 @@ class Plan(TrainingOperations):
         [batch][n_kv][value_input_dim] (by default key), output [batch][n_q][output_dim]; with
         layout "sbd" the first two axes of all four are swapped. layout and options are the
         layer's where they are not given. cache, n_append, ragged (with a cache), scores, scores_to
-        and log_sum_exp as in `attention`; of a layer with bias_kv or zero_attn, scores_to and a mask that is a Tensor
-        have n_kv + layer.n_extra keys.
+        and log_sum_exp as in `attention`; of a layer with bias_kv or zero_attn, scores_to and a mask
+        that is a Tensor have n_kv + layer.n_extra keys. activations as in `linear`, for a layer of
+        block types.
         """
         prepared, write = self._layer_op(
             layer, query, key, value, layout, cache, options, (scores, scores_to, log_sum_exp)
@@ -266,6 +268,7 @@ class Plan(TrainingOperations):
             op.cache_layer = cache_layer
             op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
             op.q_start = ffi.NULL if ragged is None else pointer(ragged, "ragged")
+            op.activations = _activations(activations)
             prepared.write(op.attention)
             return int(lib.vka_plan_add_layer(self._pointer, op))
 
@@ -398,9 +401,7 @@ class Plan(TrainingOperations):
         op = new_struct("vka_linear_op")
         op.relu_input = bool(relu_input)
         op.accumulate = bool(accumulate)
-        if activations not in (None, "f32", "i8"):
-            raise InvalidError(f'activations: expected "f32" or "i8", got {activations!r}')
-        op.activations = lib.VKA_I8 if activations == "i8" else lib.VKA_F32
+        op.activations = _activations(activations)
 
         def add() -> int:
             op.input = pointer(input, "input")
@@ -507,6 +508,12 @@ class Plan(TrainingOperations):
     def workspace(self) -> int:
         """Device bytes that the finished plan owns."""
         return self.device._core.turn(lambda: int(lib.vka_plan_workspace(self._pointer)))
+
+
+def _activations(name: str | None) -> int:
+    if name not in (None, "f32", "i8"):
+        raise InvalidError(f'activations: expected "f32" or "i8", got {name!r}')
+    return int(lib.VKA_I8 if name == "i8" else lib.VKA_F32)
 
 
 def _axis(tensor: Any, what: str, rank: int, axis: int) -> int:
