@@ -86,7 +86,7 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
     plan_bind(plan, &pass, 3, records, false, NULL);
     if (a->n_sequence)
         plan_bind(plan, &pass, 3, a->q_start, false, &p.q_start_offset);
-    plan_bind(plan, &pass, 5, records, false, NULL);
+    plan_bind(plan, &pass, 5, &output, true, NULL);
     if (attention_log_sum(a, &log_sum)) {
         log_sum = attention_slice(&log_sum, s);
         plan_bind(plan, &pass, 5, &log_sum, true, &p.log_sum_offset);

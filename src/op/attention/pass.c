@@ -31,8 +31,6 @@ static void bind_operands(const struct vka_plan *plan, const struct attention *a
     struct operand_strides sq = strides_of(&q), sk = strides_of(&a->k);
     struct operand_strides sv = strides_of(&a->v), so = strides_of(&o);
     plan_bind(plan, pass, 0, &q, false, &p->q_offset);
-    for (uint32_t slot = SLOT_MASK; slot < SLOT_PARAMETERS; slot++)
-        plan_bind(plan, pass, slot, &q, false, NULL); /* where nothing else is */
     plan_bind(plan, pass, 3, &o, true, &p->o_offset);
     p->q_batch = sq.batch, p->q_head = sq.head, p->q_row = sq.row;
     const uint32_t ks = a->blocks ? a->blocks->k.byte_values : 1;
@@ -157,6 +155,15 @@ static void bind_state(const struct vka_plan *plan, const struct attention *a,
     p->key_end = last && whole ? UINT32_MAX : part->keys.end;
 }
 
+/* Binds what the pass writes in slots that hold nothing: some are declared as written, and no later
+ * pass reads that without a barrier. */
+static void fill_slots(struct pass *pass)
+{
+    for (uint32_t slot = SLOT_MASK; slot < SLOT_PARAMETERS; slot++)
+        if (!pass->bindings[slot].storage)
+            pass->bindings[slot] = pass->bindings[SLOT_OUTPUT];
+}
+
 /* Adds one pass. common and p come from fill_pass. */
 static enum vka_status add_part(struct vka_plan *plan, const struct attention *a,
                                 const struct slice *s, const struct attention_parts *parts,
@@ -173,6 +180,7 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     p.piece_count = rest < parts->splits ? rest : parts->splits;
     attention_bind_keys(plan, a, s, part->keys, &pass, SLOT_MASK, &p);
     bind_state(plan, a, parts, part, &pass, &p);
+    fill_slots(&pass);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
     pass.groups[0] = p.n_tile;
