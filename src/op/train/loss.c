@@ -61,8 +61,13 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     plan_bind(plan, pass, 0, &x, false, &p.x.offset);
     plan_bind(plan, pass, 1, &labels, false, &p.labels.offset);
     plan_bind(plan, pass, 2, &whole, !loss->gradient, &p.stats_offset);
-    plan_bind(plan, pass, 3, &loss->totals, false, &p.totals_offset);
-    plan_bind(plan, pass, 4, &y, loss->gradient, &p.y.offset);
+    if (loss->gradient) {
+        plan_bind(plan, pass, 3, &loss->totals, false, &p.totals_offset);
+        plan_bind(plan, pass, 4, &y, true, &p.y.offset);
+    } else { /* what it reads and writes anyway: other passes may use totals and y meanwhile */
+        plan_bind(plan, pass, 3, &x, false, NULL);
+        plan_bind(plan, pass, 4, &whole, true, NULL);
+    }
     pass->key.spec[LOSS_LANES] = loss->lanes;
     pass->key.spec[LOSS_X_TYPE] = x.dtype;
     pass->key.spec[LOSS_Y_TYPE] = y.dtype;
