@@ -381,10 +381,19 @@ static bool same(const struct quantised *q, const struct way *way, struct vka_la
     return equal;
 }
 
+/* A cached value that lies on a tie may fall to the other side of it, of float16 inputs more often. Of
+ * a type of 3 bits that moves it by an eighth, and one of 96 features of the first row that is three
+ * times as large as their mean is a tenth of the row's square: 1e-1 / 8^2. */
+static bool has_coarse(enum vka_dtype cached)
+{
+    return cached == VKA_Q4_0 || cached == VKA_F8_E4M3;
+}
+
 static bool check(const struct quantised *q, struct rng *rng, struct worst *worst, char *why)
 {
-    /* A value of the cache may fall to the other side of a tie, of float16 more often. */
-    const double limit = q->io == VKA_F32 ? 1e-4 : 1e-2;
+    const double limit = q->io == VKA_F16                             ? 1e-2
+                         : has_coarse(q->key) || has_coarse(q->value) ? 2e-3
+                                                                      : 1e-4;
     const uint32_t some = rng_range(rng, 1, q->n_token), one = rng_range(rng, 0, q->batch - 1);
     const struct way whole = {.name = "whole", .n_batch = q->batch, .chunk = q->n_token};
     const struct way ways[] = {
