@@ -54,6 +54,19 @@ enum vka_status check_vector(struct vka_device *device, const char *caller, cons
     return VKA_OK;
 }
 
+enum vka_status check_activations(struct vka_device *device, const char *caller,
+                                  enum vka_dtype activations, enum vka_dtype weight)
+{
+    struct log *log = &device->log;
+    ENSURE_ARG(activations == VKA_F32 || activations == VKA_I8,
+               "%s: activations is %s, not f32 (as the input is) or i8", caller,
+               vka_dtype_name(activations));
+    ENSURE_ARG(activations == VKA_F32 || dtype_is_quantised(weight),
+               "%s: activations is i8, but weight is %s, which has no integers to multiply", caller,
+               vka_dtype_name(weight));
+    return VKA_OK;
+}
+
 enum vka_status check_no_overlap(struct vka_device *device, const char *caller, const char *name,
                                  const struct vka_tensor *written,
                                  const struct vka_tensor *const *others, size_t n)

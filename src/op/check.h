@@ -25,6 +25,11 @@ enum vka_status check_shape(struct vka_device *device, const char *caller, const
 enum vka_status check_vector(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, uint32_t n);
 
+/* Checks the type that the activations of a product with weights of type `weight` are taken in: F32, or
+ * I8 where the weights are quantised. */
+enum vka_status check_activations(struct vka_device *device, const char *caller,
+                                  enum vka_dtype activations, enum vka_dtype weight);
+
 /* Checks that `written` shares no byte with any of the others; skips NULL. Another tensor may use
  * the gaps between the elements of a view. */
 enum vka_status check_no_overlap(struct vka_device *device, const char *caller, const char *name,

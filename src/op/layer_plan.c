@@ -1,6 +1,5 @@
 /* The layer as an operation, which is three projections, attention on views of their outputs, and the
  * output projection. */
-#include "core/dtype.h"
 #include "op/attention/share.h"
 #include "op/check.h"
 #include "op/layer.h"
@@ -129,22 +128,6 @@ static enum vka_status check_sizes(struct vka_plan *plan, const char *caller,
     return VKA_OK;
 }
 
-static enum vka_status check_activations(struct vka_plan *plan, const char *caller,
-                                         const struct vka_layer_op *op)
-{
-    struct log *log = &plan->device->log;
-    const struct vka_layer_info *info = &op->layer->info;
-    const enum vka_dtype weights = info->quantise ? info->quantise : info->dtype;
-    ENSURE_ARG(op->activations == VKA_F32 || op->activations == VKA_I8,
-               "%s: activations is %s, not f32 (as inputs are) or i8", caller,
-               vka_dtype_name(op->activations));
-    ENSURE_ARG(op->activations == VKA_F32 || dtype_is_quantised(weights),
-               "%s: activations is i8, but the layer's weights are %s, which has no integers to "
-               "multiply",
-               caller, vka_dtype_name(weights));
-    return VKA_OK;
-}
-
 /* Checks that what is written shares no element with what is read, weights in tensors included, or
  * with anything else that is written. */
 static enum vka_status check_overlaps(struct vka_plan *plan, const char *caller,
@@ -184,8 +167,10 @@ enum vka_status layer_op_check(struct vka_plan *plan, const char *caller,
               "%s: layer is NULL or belongs to another device", caller);
     CHECK_ARG((unsigned)op->layout < VKA_LAYOUT_COUNT, "%s: layout %d is unknown", caller,
               (int)op->layout);
+    const struct vka_layer_info *info = &op->layer->info;
     *a = (struct attention){.options = &op->attention};
-    TRY(check_activations(plan, caller, op));
+    TRY(check_activations(plan->device, caller, op->activations,
+                          info->quantise ? info->quantise : info->dtype));
     TRY(check_sizes(plan, caller, op, a));
     CHECK_ARG(op->cache || (!op->n_append && !op->cache_layer),
               "%s: n_append or cache_layer is given without cache", caller);

@@ -61,20 +61,6 @@ static enum vka_status check_scale(struct vka_plan *plan, const char *caller,
     return check_vector(plan->device, caller, "weight_scale", op->weight_scale, w->size[0]);
 }
 
-static enum vka_status check_activations(struct vka_plan *plan, const char *caller,
-                                         const struct vka_linear_op *op)
-{
-    struct log *log = &plan->device->log;
-    enum vka_dtype activations = op->activations, weight = op->weight->dtype;
-    ENSURE_ARG(activations == VKA_F32 || activations == VKA_I8,
-               "%s: activations is %s, not f32 (as the input is) or i8", caller,
-               vka_dtype_name(activations));
-    ENSURE_ARG(activations == VKA_F32 || dtype_is_quantised(weight),
-               "%s: activations is i8, but weight is %s, which has no integers to multiply", caller,
-               vka_dtype_name(weight));
-    return VKA_OK;
-}
-
 static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *op)
 {
     enum vka_status status = VKA_OK;
@@ -98,7 +84,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_linear_op *
         CHECK_ARG(y->size[i] == x->size[i], "%s: output's axis %u is %u, input's is %u", caller, i,
                   y->size[i], x->size[i]);
     TRY(check_scale(plan, caller, op));
-    TRY(check_activations(plan, caller, op));
+    TRY(check_activations(plan->device, caller, op->activations, op->weight->dtype));
     if (op->bias) {
         TRY(check_tensor(plan->device, caller, "bias", op->bias, CHECK_FLOAT));
         CHECK_ARG(op->bias->shape.rank == 1 && op->bias->shape.size[0] == w->size[0] &&

@@ -259,8 +259,7 @@ static void test_activations(void **state)
     assert_int_equal(vka_plan_add_layer(plan, VKA_INFO(vka_layer_op, .layer = layer, .query = p.in,
                                                        .output = p.out, .activations = VKA_I8)),
                      VKA_INVALID);
-    assert_non_null(
-        strstr(vka_device_error(device), "activations is i8, but the layer's weights are f32"));
+    assert_non_null(strstr(vka_device_error(device), "activations is i8, but weight is f32"));
     vka_plan_destroy(&plan);
     vka_layer_destroy(&layer);
     close_parts(&p);
