@@ -74,12 +74,6 @@ else
     echo "SKIPPED: THERE IS NO arm-linux-gnueabihf-gcc, 32-BIT ARM WAS NOT COMPILED"
 fi
 
-# Most of what tests take is the driver's compiler: `cache` takes 2 minutes without its optimisation,
-# more than 25 with it. Cases are checked with it.
-tests() {
-    GALLIVM_PERF=nopt ctest --preset arm64 "$@"
-}
-
 say "devices"
 tools/arm64.sh "$build/vkattn" devices >"$build/devices" || fail "devices"
 grep -E '^[0-9]+: |driver|workgroup|has ' "$build/devices"
@@ -112,19 +106,19 @@ full)
     say "cases"
     tools/arm64.sh "$build/vkattn" check tests/cases | tail -n 1
     say "tests"
-    tests -L 'unit|install' --output-on-failure
+    ctest --preset arm64 -L 'unit|install' --output-on-failure
     say "command line"
     tests/cases/test_malformed.sh "$build/vkattn-arm64" "$build/tests/fuzz/seeds"
     tests/cases/test_cli.sh "$build/vkattn-arm64"
     say "tests with a device"
-    tests -L 'gpu|limits|cases' -R "${PART:-.}" --output-on-failure
+    ctest --preset arm64 -L 'gpu|limits|cases' -R "${PART:-.}" --output-on-failure
     ;;
 all)
     say "cases"
     tools/arm64.sh "$build/vkattn" check tests/cases | tail -n 1
     say "tests"
-    tests -L 'unit|cases'
-    tests -R '^(layer|views|runtime|submit|api_|cache|budget|extremes|interop)'
+    ctest --preset arm64 -L 'unit|cases'
+    ctest --preset arm64 -R '^(layer|views|runtime|submit|api_|cache|budget|extremes|interop)'
     ;;
 *)
     say "cases, without the self-tests of kernels"
@@ -133,8 +127,8 @@ all)
     tools/arm64.sh "$build/vkattn" check --no-self-test --no-cache "$@"
     say "tests"
     # Those of many thousand numbers take minutes by qemu.
-    tests -L unit -E '^(index|verdict|shape|dtype|block)$'
-    tests -R '^(readme_example|header_c11_.*|symbols.*|api_errors|api_errors_plan)$'
+    ctest --preset arm64 -L unit -E '^(index|verdict|shape|dtype|block)$'
+    ctest --preset arm64 -R '^(readme_example|header_c11_.*|symbols.*|api_errors|api_errors_plan)$'
     ;;
 esac
 say "all passed"
