@@ -15,6 +15,12 @@ trap 'rm -rf "$work"' EXIT
 
 wine "$@" >"$work/out" 2>"$work/err"
 code=$?
+# Once in some hundred starts Wine ended before the program began, with status 1 and not a word, which
+# no program here does: it is started again.
+if [ "$code" -eq 1 ] && [ ! -s "$work/out" ] && [ ! -s "$work/err" ]; then
+    wine "$@" >"$work/out" 2>"$work/err"
+    code=$?
+fi
 cat "$work/err" >&2
 cat "$work/out"
 exit "$code"
