@@ -52,6 +52,16 @@ static struct weights draw(enum vka_dtype dtype, uint64_t seed)
     return w;
 }
 
+/* x [BATCH][N_Q][WIDTH], bias [ROWS]. */
+static void draw_inputs(uint64_t seed, float *x, float *bias)
+{
+    struct rng rng = {seed};
+    for (size_t i = 0; i < BATCH * N_Q * WIDTH; i++)
+        x[i] = (float)rng_uniform(&rng, -1, 1);
+    for (size_t i = 0; i < ROWS; i++)
+        bias[i] = (float)rng_uniform(&rng, -1, 1);
+}
+
 static void *run(const struct vka_layer_info *info, enum vka_dtype io, enum vka_dtype activations,
                  const float *x)
 {
@@ -110,11 +120,7 @@ static void test_types(void **state)
     (void)state;
     static const enum vka_dtype types[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K};
     float x[BATCH * N_Q * WIDTH], bias[ROWS];
-    struct rng rng = {7};
-    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
-        x[i] = (float)rng_uniform(&rng, -1, 1);
-    for (size_t i = 0; i < ROWS; i++)
-        bias[i] = (float)rng_uniform(&rng, -1, 1);
+    draw_inputs(7, x, bias);
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         struct weights w = draw(types[t], t + 1);
         uint32_t values, bytes;
@@ -221,18 +227,14 @@ static void *run_parts(enum vka_dtype dtype, const struct weights *w, const floa
     return y;
 }
 
-/* Quantised activations: the bits of the operations that make up the layer, and not those of float
- * activations, from which they are as far as the header says. */
+/* Quantised activations: the bits of the operations that make up the layer, not those of float
+ * activations, but near them: the errors of two products add up. */
 static void test_activations(void **state)
 {
     (void)state;
     static const enum vka_dtype types[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_K};
     float x[BATCH * N_Q * WIDTH], bias[ROWS];
-    struct rng rng = {8};
-    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
-        x[i] = (float)rng_uniform(&rng, -1, 1);
-    for (size_t i = 0; i < ROWS; i++)
-        bias[i] = (float)rng_uniform(&rng, -1, 1);
+    draw_inputs(8, x, bias);
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         struct weights w = draw(types[t], t + 11);
         struct vka_layer_info info = info_of(types[t], w.blocks, bias);
