@@ -138,7 +138,7 @@ struct matmul_params {
 #define ADDRESS_ROWS 6
 #define ADDRESS_PANEL 16
 #define TEXEL_ROWS 8
-#define BLOCK_ROWS 8 /* matmul_block: the most rows of a tile */
+#define BLOCK_ROWS 8 /* matmul_block and matmul_bytes: the most rows of a tile */
 #define TEXEL_PANEL 64
 /* matmul_coop: SUBS_M x SUBS_N subgroups of LANES, each with MATS_M x MATS_N matrices of M x N
  * results, made from M x K of A and K x N of B; the others of THREADS only load. */

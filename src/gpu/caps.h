@@ -35,6 +35,7 @@ struct caps {
     bool trusted;                  /* use kernels even if they failed their self-test */
     const struct verdict *verdict; /* the tuning profile, see gpu/verdict.h; NULL: none */
     bool int64;                    /* 64-bit integers in shaders */
+    bool int8;                     /* 8-bit integers in shaders and in buffers */
     bool dot;                      /* VK_KHR_shader_integer_dot_product */
     bool shuffle;                  /* subgroup shuffles in compute shaders */
     bool device_address;           /* buffers by address; only on CPU drivers, which gain by it */

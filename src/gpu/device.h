@@ -105,6 +105,7 @@ struct device_request {
     VkPhysicalDeviceBufferDeviceAddressFeatures address;
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot;
     VkPhysicalDeviceShaderFloat16Int8Features float16;
+    VkPhysicalDevice8BitStorageFeatures storage8;
     VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;

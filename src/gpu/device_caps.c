@@ -37,6 +37,8 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES};
     VkPhysicalDevice16BitStorageFeatures storage16 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES};
+    VkPhysicalDevice8BitStorageFeatures storage8 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
@@ -49,6 +51,7 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     }
     CHAIN(timeline, VK_API_VERSION_1_2, VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME)
     CHAIN(float16, VK_API_VERSION_1_2, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME)
+    CHAIN(storage8, VK_API_VERSION_1_2, VK_KHR_8BIT_STORAGE_EXTENSION_NAME)
     CHAIN(address, VK_API_VERSION_1_2, VK_KHR_BUFFER_DEVICE_ADDRESS_EXTENSION_NAME)
     CHAIN(size, VK_API_VERSION_1_3, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
     CHAIN(dot, VK_API_VERSION_1_3, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)
@@ -56,6 +59,8 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     instance->vkGetPhysicalDeviceFeatures2(physical, &features);
     /* What only the kernels for CPU drivers use is only enabled there. */
     caps->int64 = features.features.shaderInt64 && caps->properties.type == VKA_DEVICE_CPU;
+    caps->int8 = float16.shaderInt8 && storage8.storageBuffer8BitAccess &&
+                 caps->properties.type == VKA_DEVICE_CPU;
     caps->device_address = address.bufferDeviceAddress && caps->properties.type == VKA_DEVICE_CPU;
     caps->dot = dot.shaderIntegerDotProduct;
     caps->properties.timeline = timeline.timelineSemaphore;

@@ -69,7 +69,10 @@ void device_request_fill(const struct vka_device *device, struct device_request 
                           .subgroupSizeControl = VK_TRUE,
                           .computeFullSubgroups = VK_TRUE},
         .float16 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES,
-                    .shaderFloat16 = VK_TRUE},
+                    .shaderFloat16 = caps->properties.float16,
+                    .shaderInt8 = caps->int8},
+        .storage8 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES,
+                     .storageBuffer8BitAccess = VK_TRUE},
         .dot = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
                 .shaderIntegerDotProduct = VK_TRUE},
         .address = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
@@ -94,11 +97,17 @@ void device_request_fill(const struct vka_device *device, struct device_request 
         if (version < VK_API_VERSION_1_3)
             add_extension(request, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     }
-    if (caps->properties.float16) {
+    if (caps->properties.float16 || caps->int8) {
         *tail = &request->float16;
         tail = &request->float16.pNext;
         if (version < VK_API_VERSION_1_2)
             add_extension(request, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
+    }
+    if (caps->int8) {
+        *tail = &request->storage8;
+        tail = &request->storage8.pNext;
+        if (version < VK_API_VERSION_1_2)
+            add_extension(request, VK_KHR_8BIT_STORAGE_EXTENSION_NAME);
     }
     if (caps->dot) {
         *tail = &request->dot;

@@ -1,6 +1,7 @@
 #include "gpu/kernels.h"
 #include "gpu/caps.h"
 #include "gpu/kernels_spv.h"
+#include "gpu/quirks.h"
 #include "params.h"
 
 const struct kernel_info kernel_table[KERNEL_COUNT] = {
@@ -92,6 +93,10 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
         return "needs float16 arithmetic in shaders";
     if (needs & NEED_DOT && !caps->dot)
         return "needs integer dot products in shaders";
+    if (needs & NEED_SCALARS && !quirk_has_scalars(has))
+        return "needs a compiler that keeps uniform values scalar";
+    if (needs & NEED_INT8 && !caps->int8)
+        return "needs 8-bit integers in shaders and buffers";
     if (needs & NEED_INT64 && !caps->int64)
         return "needs 64-bit integers in shaders";
     return NULL;

@@ -20,6 +20,9 @@ uint32_t quirk_max_loops(const struct vka_device_properties *properties);
 /* The bytes to bind of a texel buffer of which `size` bytes are read: up to 256 more. */
 uint64_t quirk_texel_size(const struct vka_device_properties *properties, uint64_t size);
 
+/* Whether the compiler of a CPU driver keeps uniform values scalar, so that reads by address pay. */
+bool quirk_has_scalars(const struct vka_device_properties *properties);
+
 /* Whether a kernel that keeps more than 128 registers of an invocation spills. */
 bool quirk_has_half_registers(const struct vka_device_properties *properties);
 

@@ -3,6 +3,7 @@
 #include "core/arith.h"
 #include "core/dtype.h"
 #include "gpu/pipeline.h"
+#include "gpu/quirks.h"
 #include "kernel/attention_family.h"
 #include "params.h"
 
@@ -44,7 +45,7 @@ static enum kernel kernel_of(const struct caps *caps, const struct attention_pro
 {
     bool blocks = dtype_is_scaled(problem->kv_type) || dtype_is_scaled(problem->v_type);
     bool texel = !blocks && !kernel_missing(KERNEL_attention_texel, caps);
-    bool address = problem->address && (tune_has_scalars(caps) || !texel);
+    bool address = problem->address && (quirk_has_scalars(&caps->properties) || !texel);
     if (address && suits_features(caps, problem))
         return KERNEL_attention_feature;
     if (address && !blocks && caps->properties.subgroup_size == 8 &&

@@ -51,6 +51,12 @@ struct matmul_choice {
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice);
 
+/* Whether a kernel is one of those for quantised B by address. */
+static inline bool matmul_reads_blocks(enum kernel kernel)
+{
+    return kernel == KERNEL_matmul_block || kernel == KERNEL_matmul_bytes;
+}
+
 /* What a pipeline needs to know of the operands. */
 struct matmul_operands {
     enum vka_dtype a_type, b_type, c_type;

@@ -1,7 +1,8 @@
 /* Kernels for CPU drivers: rows in lanes (matmul_lane4, matmul_lane8), and packed B
- * (matmul_address, matmul_texel), quantised B (matmul_block). */
+ * (matmul_address, matmul_texel), quantised B (matmul_block, matmul_bytes). */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
+#include "gpu/quirks.h"
 #include "kernel/matmul_family.h"
 #include "params.h"
 
@@ -37,7 +38,8 @@ enum kernel tune_packed_kernel(const struct caps *caps)
     if (has->type != VKA_DEVICE_CPU || has->subgroup_size != 8)
         return KERNEL_COUNT;
     bool texel = !kernel_missing(KERNEL_matmul_texel, caps);
-    if ((tune_has_scalars(caps) || !texel) && !kernel_missing(KERNEL_matmul_address, caps))
+    if ((quirk_has_scalars(&caps->properties) || !texel) &&
+        !kernel_missing(KERNEL_matmul_address, caps))
         return KERNEL_matmul_address;
     return texel ? KERNEL_matmul_texel : KERNEL_COUNT;
 }
@@ -95,11 +97,28 @@ static struct matmul_choice choose_lanes(const struct caps *caps, const struct m
     };
 }
 
-/* By n, k and the types alone, as the bits of a row are those of its kernel. */
+/* The kernels' MATMUL_B_VEC. Of more rows than two, four steps spill. */
+static uint32_t byte_steps(const struct matmul_problem *p)
+{
+    if (p->k % 64 != 0)
+        return 1;
+    return p->k % 128 == 0 && p->m <= 2 ? 4 : 2;
+}
+
+static uint32_t block_mode(const struct matmul_problem *p)
+{
+    if (p->k % 64 != 0)
+        return 0;
+    return p->b_words ? 2 : 1;
+}
+
+/* By n, k and the types alone, as the bits of a row are those of its kernel. matmul_bytes is the
+ * faster one. */
 static bool choose_block(const struct caps *caps, const struct matmul_problem *p,
                          struct matmul_choice *choice)
 {
-    const enum kernel kernel = KERNEL_matmul_block;
+    const bool bytes = !kernel_missing(KERNEL_matmul_bytes, caps);
+    const enum kernel kernel = bytes ? KERNEL_matmul_bytes : KERNEL_matmul_block;
     const struct vka_device_properties *has = &caps->properties;
     bool wanted = has->type == VKA_DEVICE_CPU || kernel_missing(KERNEL_matmul_tile, caps);
     if (kernel_missing(kernel, caps) || has->subgroup_size != 8 || p->k % 32 != 0 || !p->b_ours ||
@@ -112,9 +131,7 @@ static bool choose_block(const struct caps *caps, const struct matmul_problem *p
         .rows = divide_up(p->m, tiles), /* tiles of equal height */
         .columns = 8,
         .pack_a = !p->a_plain,
-        .b_vec = p->k % 64 != 0 ? 0
-                 : p->b_words   ? 2
-                                : 1,
+        .b_vec = bytes ? byte_steps(p) : block_mode(p),
         .reason = "CPU driver: quantised weights by address",
     };
     return true;
@@ -151,7 +168,7 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
 static double count_loops(const struct matmul_choice *c, double k)
 {
     double blocks = k / MATMUL_BLOCK + 1;
-    if (c->kernel == KERNEL_matmul_block)
+    if (matmul_reads_blocks(c->kernel))
         return k / 32 + 4 * blocks + 64;
     return k / (c->kernel == KERNEL_matmul_address ? 32 : 4) + 4 * blocks + 33;
 }

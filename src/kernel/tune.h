@@ -27,14 +27,4 @@ static inline bool tune_has_few_registers(const struct vka_device_properties *ha
     return has->vendor_id == VENDOR_ARM;
 }
 
-/* Whether the compiler keeps uniform values scalar, as Mesa 26's does, so that reads by address
- * pay. Measured on the matrix product: more than twice as fast as texels on Mesa 26, 40 times
- * slower on Mesa 22.3. */
-static inline bool tune_has_scalars(const struct caps *caps)
-{
-    const struct vka_device_properties *has = &caps->properties;
-    return has->type == VKA_DEVICE_CPU && has->vendor_id == VENDOR_MESA &&
-           has->driver_version >> 22 >= 26;
-}
-
 #endif

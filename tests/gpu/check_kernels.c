@@ -42,6 +42,7 @@ static const struct family {
     {"matmul_dot", check_block, bench_block, NULL},
     {"quantise", check_block, bench_block, NULL},
     {"matmul_block", check_block, bench_block, NULL},
+    {"matmul_bytes", check_block, bench_block, NULL},
     {"matmul_few_half", NULL, NULL, "test_row_bits"},
     {"matmul_", check_matmul, bench_matmul, NULL},
     {"softmax_backward", check_backward, bench_backward, NULL},

@@ -217,7 +217,8 @@ static void kernels_of_the_device(void **state)
     check(NULL, vka_device_create(NULL, &device));
     all_products(device);
     if (n_product > FEW) {
-        device->caps.without = 1ull << KERNEL_matmul_address; /* so that the next is taken */
+        device->caps.without = /* so that the next are taken */
+            1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_bytes;
         all_products(device);
         device->caps.without |= 1ull << KERNEL_matmul_texel | 1ull << KERNEL_matmul_block;
         all_products(device);

@@ -31,6 +31,8 @@ const struct fake_device fake_modern = {
                               .maxPerStageDescriptorStorageBuffers = 64,
                               .timestampPeriod = 10}},
     .int64 = 1,
+    .int8 = 1,
+    .storage8 = 1,
     .timeline = 1,
     .float16 = 1,
     .dot = 1,
@@ -155,6 +157,7 @@ static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDevice
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES:
             ((VkPhysicalDeviceShaderFloat16Int8Features *)s)->shaderFloat16 = fake.float16;
+            ((VkPhysicalDeviceShaderFloat16Int8Features *)s)->shaderInt8 = fake.int8;
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES:
             ((VkPhysicalDeviceShaderIntegerDotProductFeatures *)s)->shaderIntegerDotProduct =
@@ -162,6 +165,9 @@ static void VKAPI_CALL get_features2(VkPhysicalDevice physical, VkPhysicalDevice
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES:
             ((VkPhysicalDeviceBufferDeviceAddressFeatures *)s)->bufferDeviceAddress = fake.address;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES:
+            ((VkPhysicalDevice8BitStorageFeatures *)s)->storageBuffer8BitAccess = fake.storage8;
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES:
             ((VkPhysicalDevice16BitStorageFeatures *)s)->storageBuffer16BitAccess = fake.storage16;

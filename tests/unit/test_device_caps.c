@@ -47,7 +47,7 @@ static void everything(void **state)
     assert_int_equal(read_family, 2); /* it computes and does not draw */
     assert_int_equal(caps.timestamp_mask, (1ull << 36) - 1);
     /* Of what CPU drivers' kernels use, nothing. */
-    assert_false(caps.int64 || caps.device_address);
+    assert_false(caps.int64 || caps.int8 || caps.device_address);
     assert_int_equal(caps.buffer_alignment, 16);
 }
 
@@ -66,6 +66,7 @@ static void types(void **state)
         struct caps caps = read_caps();
         assert_int_equal(caps.properties.type, types[i]);
         assert_int_equal(caps.int64, types[i] == VKA_DEVICE_CPU);
+        assert_int_equal(caps.int8, types[i] == VKA_DEVICE_CPU);
         assert_int_equal(caps.device_address, types[i] == VKA_DEVICE_CPU);
         assert_int_equal(caps.buffer_alignment, types[i] == VKA_DEVICE_CPU ? 64 : 16);
     }
@@ -95,7 +96,11 @@ static void versions(void **state)
     fake.extensions[3] = "VK_KHR_driver_properties";
     fake.extensions[4] = "VK_KHR_cooperative_matrix";
     fake.extensions[5] = "VK_KHR_vulkan_memory_model";
+    fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
+    assert_false(read_caps().int8);
+    fake.extensions[6] = "VK_KHR_8bit_storage";
     caps = read_caps();
+    assert_true(caps.int8);
     assert_string_equal(caps.properties.driver, "radv 1.2");
     assert_true(caps.properties.timeline && caps.properties.float16 && caps.subgroup_size_control &&
                 caps.matrices);
@@ -296,7 +301,8 @@ static void requests(void **state)
     (void)state;
     struct device_request r;
     request_for(VK_API_VERSION_1_3, &r);
-    assert_int_equal(chained(&r), 9); /* all but addresses */
+    assert_int_equal(chained(&r), 9); /* all but addresses and 8-bit storage */
+    assert_int_equal(r.float16.shaderInt8, VK_FALSE);
     assert_true(r.dot.shaderIntegerDotProduct);
     assert_true(asks_for(&r, "VK_KHR_cooperative_matrix") &&
                 asks_for(&r, "VK_KHR_shader_bfloat16") &&
@@ -313,14 +319,22 @@ static void requests(void **state)
     /* What a later Vulkan took up is asked for by its extension. */
     fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
     request_for(VK_API_VERSION_1_1, &r);
-    assert_int_equal(chained(&r), 10);
-    assert_int_equal(r.n_extension, 10);
+    assert_int_equal(chained(&r), 11);
+    assert_int_equal(r.n_extension, 11);
     assert_true(
         asks_for(&r, "VK_KHR_timeline_semaphore") && asks_for(&r, "VK_KHR_buffer_device_address") &&
         asks_for(&r, "VK_EXT_subgroup_size_control") &&
         asks_for(&r, "VK_KHR_vulkan_memory_model") && asks_for(&r, "VK_KHR_shader_float16_int8") &&
-        asks_for(&r, "VK_KHR_shader_integer_dot_product"));
+        asks_for(&r, "VK_KHR_shader_integer_dot_product") && asks_for(&r, "VK_KHR_8bit_storage"));
+    assert_true(r.float16.shaderInt8 && r.storage8.storageBuffer8BitAccess);
 
+    fake.float16 = 0; /* 8-bit integers are of use without it, and not without their storage */
+    request_for(VK_API_VERSION_1_1, &r);
+    assert_true(r.float16.shaderInt8 && !r.float16.shaderFloat16);
+    fake.storage8 = 0;
+    request_for(VK_API_VERSION_1_1, &r);
+    assert_false(asks_for(&r, "VK_KHR_shader_float16_int8") || asks_for(&r, "VK_KHR_8bit_storage"));
+    fake.float16 = 1;
     fake.bfloat16 = fake.timeline = fake.size_control = fake.address = fake.dot = 0;
     fake.external = 0;
     request_for(VK_API_VERSION_1_3, &r);
@@ -418,6 +432,16 @@ static void kernels_of_cpu_drivers(void **state)
     check_kernel(KERNEL_matmul_address, &caps, NULL);
     check_kernel(KERNEL_matmul_texel, &caps, NULL);
     check_kernel(KERNEL_attention_texel, &caps, NULL);
+    fake.subgroup.subgroupSize = fake.size.minSubgroupSize = fake.size.maxSubgroupSize = 8;
+    caps = read_caps();
+    check_kernel(KERNEL_matmul_bytes, &caps, "needs a compiler that keeps uniform values scalar");
+    fake.properties.vendorID = 0x10005;
+    fake.properties.driverVersion = 26 << 22;
+    caps = read_caps();
+    check_kernel(KERNEL_matmul_bytes, &caps, NULL);
+    fake.int8 = 0;
+    caps = read_caps();
+    check_kernel(KERNEL_matmul_bytes, &caps, "needs 8-bit integers in shaders and buffers");
     fake.int64 = 0;
     caps = read_caps();
     check_kernel(KERNEL_matmul_address, &caps, "needs 64-bit integers in shaders");

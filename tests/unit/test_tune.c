@@ -41,12 +41,22 @@ static void quantised(void **state)
                                .b_ours = true};
     for (p.m = 1; p.m < 4096; p.m *= 3) {
         const struct matmul_choice c = choose(&cpu, &p);
-        assert_int_equal(c.kernel, KERNEL_matmul_block);
+        assert_int_equal(c.kernel, KERNEL_matmul_bytes);
         assert_int_equal(c.panel, 0);
         assert_in_range(c.rows, 1, BLOCK_ROWS);
         assert_true(c.pack_a);
-        assert_int_equal(c.b_vec, 1); /* 64 k in an iteration */
+        assert_int_equal(c.b_vec, p.m <= 2 ? 4 : 2); /* of 32 k in an iteration */
     }
+    p.k = 512 + 64;
+    assert_int_equal(choose(&cpu, &p).b_vec, 2);
+    p.k = 512 + 32;
+    assert_int_equal(choose(&cpu, &p).b_vec, 1);
+    p.k = 512;
+    cpu.int8 = false;
+    assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_block);
+    cpu = mesa(22); /* its values are vectors all */
+    assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_block);
+    assert_int_equal(choose(&cpu, &p).b_vec, 1); /* 64 k in an iteration */
     p.b_words = true;
     assert_int_equal(choose(&cpu, &p).b_vec, 2);
     p.k = 512 + 32;

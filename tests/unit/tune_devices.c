@@ -61,7 +61,7 @@ struct caps mesa(uint32_t major)
     struct caps caps = cpu(8);
     caps.properties.vendor_id = 0x10005;
     caps.properties.driver_version = major << 22;
-    caps.device_address = caps.int64 = caps.shuffle = true;
+    caps.device_address = caps.int64 = caps.int8 = caps.shuffle = true;
     return caps;
 }
 
@@ -148,6 +148,7 @@ struct caps vary(const struct caps *device)
     if (below(2)) /* lowered by the application, or simply another device */
         caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);
     caps.int64 = below(2);
+    caps.int8 = below(2);
     caps.without = below(2) ? 0 : random_state & optional;
     return caps;
 }

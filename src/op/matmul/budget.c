@@ -15,7 +15,7 @@ int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *ch
 
 uint32_t matmul_least_k(const struct matmul_op *op, const struct matmul_choice *choice)
 {
-    if (choice->kernel == KERNEL_matmul_block)
+    if (matmul_reads_blocks(choice->kernel))
         return MATMUL_GROUP; /* the state of a group is more than a sum */
     uint32_t values;
     vka_dtype_block(op->b.dtype, &values, NULL);

@@ -114,11 +114,11 @@ static uint32_t sums_of(const struct matmul_op *op)
            (op->accumulate ? SUMS_ADD : 0) | (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
 }
 
-/* matmul_block reads float32, and is told what A was. */
+/* A kernel that reads blocks reads float32 A, and is told what A was. */
 static struct matmul_operands operands_of(const struct matmul_op *op,
                                           const struct matmul_choice *choice)
 {
-    bool packed = op->packed_a && choice->kernel == KERNEL_matmul_block;
+    bool packed = op->packed_a && matmul_reads_blocks(choice->kernel);
     return (struct matmul_operands){
         .a_type = packed ? op->packed_a : op->a.dtype,
         .b_type = op->b.dtype,

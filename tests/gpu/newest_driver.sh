@@ -1,0 +1,25 @@
+#!/bin/sh
+# Runs a program on the CPU driver of a tree of tools/sid_tree.sh, for which the rules choose other
+# kernels than for Debian 12's or 13's.
+#
+#   tests/gpu/newest_driver.sh PROGRAM [ARGUMENT...]
+#
+# The tree is $VKATTN_SID_TREE, else build-sid. Exits with 77 where it is not there.
+set -eu
+
+tree=${VKATTN_SID_TREE:-$(dirname "$0")/../../build-sid}
+for loader in "$tree"/usr/lib64/ld-linux-* "$tree"/usr/lib/ld-linux-*; do
+    [ -e "$loader" ] && break
+done
+if [ ! -e "$loader" ]; then
+    echo "SKIPPED: there is no tree $tree; tools/sid_tree.sh makes it"
+    exit 77
+fi
+libraries=$(echo "$tree"/usr/lib/*-linux-gnu)
+manifest=$(mktemp)
+trap 'rm -f "$manifest"' EXIT
+cat >"$manifest" <<END
+{"file_format_version": "1.0.1",
+ "ICD": {"api_version": "1.4.0", "library_path": "$libraries/libvulkan_lvp.so"}}
+END
+VK_ICD_FILENAMES=$manifest VK_DRIVER_FILES=$manifest "$loader" --library-path "$libraries" "$@"
