@@ -16,10 +16,6 @@ if [ ! -e "$loader" ]; then
     exit 77
 fi
 libraries=$(echo "$tree"/usr/lib/*-linux-gnu)
-manifest=$(mktemp)
-trap 'rm -f "$manifest"' EXIT
-cat >"$manifest" <<END
-{"file_format_version": "1.0.1",
- "ICD": {"api_version": "1.4.0", "library_path": "$libraries/libvulkan_lvp.so"}}
-END
-VK_ICD_FILENAMES=$manifest VK_DRIVER_FILES=$manifest "$loader" --library-path "$libraries" "$@"
+manifest=$(echo "$tree"/usr/share/vulkan/icd.d/lvp_icd*.json)
+VK_ICD_FILENAMES=$manifest VK_DRIVER_FILES=$manifest \
+    exec "$loader" --library-path "$libraries" "$@"
