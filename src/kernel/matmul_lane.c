@@ -2,7 +2,6 @@
  * (matmul_address, matmul_texel), quantised B (matmul_block, matmul_bytes). */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
-#include "gpu/quirks.h"
 #include "kernel/matmul_family.h"
 #include "params.h"
 
@@ -37,11 +36,9 @@ enum kernel tune_packed_kernel(const struct caps *caps)
     const struct vka_device_properties *has = &caps->properties;
     if (has->type != VKA_DEVICE_CPU || has->subgroup_size != 8)
         return KERNEL_COUNT;
-    bool texel = !kernel_missing(KERNEL_matmul_texel, caps);
-    if ((quirk_has_scalars(&caps->properties) || !texel) &&
-        !kernel_missing(KERNEL_matmul_address, caps))
+    if (!kernel_missing(KERNEL_matmul_address, caps))
         return KERNEL_matmul_address;
-    return texel ? KERNEL_matmul_texel : KERNEL_COUNT;
+    return kernel_missing(KERNEL_matmul_texel, caps) ? KERNEL_COUNT : KERNEL_matmul_texel;
 }
 
 static uint32_t panel_of(enum kernel kernel)

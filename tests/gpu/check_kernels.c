@@ -30,9 +30,8 @@
  * returned, the number of keys. No length of an inner loop (3, 5, 8) is a multiple of 7: so the
  * sample has every combination of the first three, and every number of keys with each of them. Of
  * matrix products, whose pipelines take longest to compile, it has every mix of types, with every
- * second or third shape. Kernels that the rules take on Mesa 26's
- * CPU driver alone need minutes on older ones, which run a few cases: the ctests kernels_newest_ run
- * the sample on that driver. */
+ * second or third shape. attention_feature compiles for minutes where the rules take it for quantised
+ * caches alone: a few cases there, and the sample by the ctest kernels_newest_attention_feature. */
 #define SAMPLE 3
 #define SAMPLE_OF_MANY 7
 #define MANY_CASES 150
@@ -288,12 +287,6 @@ static size_t count_pipelines(const struct vka_device *device, enum kernel kerne
     return n;
 }
 
-static bool is_of_newest(enum kernel kernel)
-{
-    return kernel == KERNEL_matmul_address || kernel == KERNEL_attention_address ||
-           kernel == KERNEL_attention_feature;
-}
-
 static bool check_kernel(struct vka_device *device, const struct settings *s, enum kernel kernel)
 {
     const char *name = kernel_table[kernel].name;
@@ -313,7 +306,8 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
     device->caps.without |= rivals(kernel, family);
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    const bool slow = is_of_newest(kernel) && !quirk_has_scalars(&device->caps.properties);
+    const bool slow =
+        kernel == KERNEL_attention_feature && !quirk_has_scalars(&device->caps.properties);
     if (s->few || (s->sample && !s->kernel && slow))
         check_few(&c, family->check);
     else if (s->sample)

@@ -429,16 +429,20 @@ static void kernels_of_cpu_drivers(void **state)
     (void)state;
     fake.properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
     struct caps caps = read_caps();
-    check_kernel(KERNEL_matmul_address, &caps, NULL);
+    check_kernel(KERNEL_matmul_block, &caps, NULL);
     check_kernel(KERNEL_matmul_texel, &caps, NULL);
     check_kernel(KERNEL_attention_texel, &caps, NULL);
     fake.subgroup.subgroupSize = fake.size.minSubgroupSize = fake.size.maxSubgroupSize = 8;
     caps = read_caps();
-    check_kernel(KERNEL_matmul_bytes, &caps, "needs a compiler that keeps uniform values scalar");
+    const enum kernel scalars[] = {KERNEL_matmul_bytes, KERNEL_matmul_address,
+                                   KERNEL_attention_address};
+    for (int i = 0; i < 3; i++)
+        check_kernel(scalars[i], &caps, "needs a compiler that keeps uniform values scalar");
     fake.properties.vendorID = 0x10005;
     fake.properties.driverVersion = 26 << 22;
     caps = read_caps();
-    check_kernel(KERNEL_matmul_bytes, &caps, NULL);
+    for (int i = 0; i < 3; i++)
+        check_kernel(scalars[i], &caps, NULL);
     fake.int8 = 0;
     caps = read_caps();
     check_kernel(KERNEL_matmul_bytes, &caps, "needs 8-bit integers in shaders and buffers");

@@ -396,11 +396,12 @@ static void missing(void **state)
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
     caps = discrete;
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_texel, &caps), "CPU driver"));
-    assert_non_null(strstr(kernel_missing(KERNEL_matmul_address, &caps), "addresses"));
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_block, &caps), "addresses"));
     caps.device_address = true;
-    assert_non_null(strstr(kernel_missing(KERNEL_matmul_address, &caps), "64-bit"));
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_block, &caps), "64-bit"));
     caps.int64 = true;
-    assert_null(kernel_missing(KERNEL_matmul_address, &caps));
+    assert_null(kernel_missing(KERNEL_matmul_block, &caps));
+    assert_non_null(strstr(kernel_missing(KERNEL_matmul_address, &caps), "scalar"));
     caps.properties.subgroup_size = 4;
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "subgroups of 8"));
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
