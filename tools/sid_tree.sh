@@ -3,8 +3,9 @@
 # installed, and root is not needed: programs of the folder run by its own loader and libraries.
 #
 #   tools/sid_tree.sh TREE
-#   tools/sid_tree.sh TREE arm64     the drivers for arm64, with what PanVK's null device needs and
-#                                    without Intel's; takes aarch64-linux-gnu-gcc
+#   tools/sid_tree.sh TREE arm64     the drivers for arm64, with what PanVK's null device and the tests
+#                                    need (tools/arm64.sh), without Intel's; takes
+#                                    aarch64-linux-gnu-gcc
 #
 # tools/prebuild_shaders.sh TREE takes the compiler from it, the ctest `figures` the drivers. Takes
 # apt-get, dpkg-deb and the network: about 160 MB, and 400 MB on disk. TREE is made again if it
@@ -35,7 +36,7 @@ tree_apt() {
 unpack_packages() {
     quietly tree_apt update
     quietly tree_apt install -y --no-install-recommends --download-only glslang-tools spirv-tools \
-        libvulkan1 mesa-vulkan-drivers mesa-drm-shim
+        libvulkan1 mesa-vulkan-drivers mesa-drm-shim ${architecture:+libjansson4 libcmocka0}
     # Its headers; what it depends on is not needed.
     (cd "$work/cache/archives" && quietly tree_apt download libdrm-dev)
     rm -rf --one-file-system "$tree"
@@ -99,6 +100,7 @@ open_archive "deb @ sid main" "deb-src @ sid main" "deb-src @ testing main" "deb
 
 unpack_packages
 if [ -n "$architecture" ]; then
+    [ -e "$tree/lib" ] || ln -s usr/lib "$tree/lib" # where programs name their loader
     quietly aarch64-linux-gnu-gcc -O1 -shared -fPIC -o "$tree/libpanvk_null.so" \
         "$root/tests/compile/null_gpu/panvk.c"
     echo "sid_tree: $tree, $architecture"
