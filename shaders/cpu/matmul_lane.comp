@@ -73,21 +73,50 @@ vec4 acc[LANE_ROWS];   // [row], this lane's columns, of one block of k
 vec4 group[LANE_ROWS]; // of the blocks of one group
 vec4 total[LANE_ROWS]; // of the groups before
 
-void store_row(uint r, uint row, uint column)
+// Sums of earlier passes, and results: loops over the rows, as in matmul_texel.
+void begin_sums(uint z, uint first_row, uint column)
 {
-    uint z = gl_WorkGroupID.z;
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        total[r] = group[r] = vec4(0.0);
+    if ((SUMS & SUMS_LOAD) == 0)
+        return;
+    [[dont_unroll]] for (uint row = 0; row < ROWS; row++)
+        [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++) {
+            vec2 earlier = earlier_sums(z, first_row + row, column + i);
+            [[unroll]] for (uint r = 0; r < ROWS; r++)
+                if (r == row) {
+                    total[r][i] = earlier.x;
+                    group[r][i] = earlier.y;
+                }
+        }
+}
+
+void store_row(vec4 sum, vec4 next, uint z, uint row, uint column)
+{
     uint index = p.c_offset + z / p.n_head * p.c_batch + z % p.n_head * p.c_head + row * p.c_row +
                  column * p.c_col;
     [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++)
         if (row < p.m && column + i < p.n) {
-            float x = p.alpha * total[r][i];
+            float x = p.alpha * sum[i];
             if (BIAS_TYPE != BIAS_NONE)
                 x += LOAD(bias_words, p.bias_offset + column + i, BIAS_TYPE);
             uint at = index + i * p.c_col;
             STORE(c_words, at, C_TYPE, result_of(x, at));
             if ((SUMS & SUMS_KEEP) != 0)
-                c_words[at + 1] = floatBitsToUint(group[r][i]);
+                c_words[at + 1] = floatBitsToUint(next[i]);
         }
+}
+
+void store_rows(uint z, uint first_row, uint column)
+{
+    [[dont_unroll]] for (uint row = 0; row < ROWS; row++) {
+        vec4 sum = total[0], next = group[0];
+        [[unroll]] for (uint r = 1; r < ROWS; r++) {
+            sum = mix(sum, total[r], bvec4(r == row));
+            next = mix(next, group[r], bvec4(r == row));
+        }
+        store_row(sum, next, z, first_row + row, column);
+    }
 }
 
 void end_group()
@@ -131,12 +160,7 @@ void main()
     uint a_col = p.a_col, b_col = p.b_col;
 
     vec4 a[LANE_ROWS / HOLDERS];
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        [[unroll]] for (uint i = 0; i < LANE_COLUMNS; i++) {
-            vec2 earlier = earlier_sums(z, first_row + r, column + i);
-            total[r][i] = earlier.x;
-            group[r][i] = earlier.y;
-        }
+    begin_sums(z, first_row, column);
     for (uint k = 0; k < p.k; k += MATMUL_BLOCK) {
         uint whole = min(p.k - k, MATMUL_BLOCK) / 4, rest = min(p.k - k, MATMUL_BLOCK) % 4;
         [[unroll]] for (uint r = 0; r < ROWS; r++)
@@ -168,6 +192,5 @@ void main()
     }
     if ((SUMS & SUMS_OPEN) == 0)
         end_group();
-    [[unroll]] for (uint r = 0; r < ROWS; r++)
-        store_row(r, first_row + r, column);
+    store_rows(z, first_row, column);
 }
