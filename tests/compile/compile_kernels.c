@@ -2,14 +2,15 @@
  *
  *     compile_kernels [--all] [--kernel NAME] [FAMILY...]
  *     compile_kernels --here [--kernel NAME]
- *     compile_kernels --figures FOLDER
+ *     compile_kernels --figures FOLDER [--list]
  *
  * The first form takes RADV's null devices, one a family (navi21, gfx1100, ...); --all is every
  * family that RADV of Mesa 22.3 knows, under the name that the RADV here has for it. --here takes
  * the device that the environment gives, a shim's for example. A pipeline that fails to compile is
  * a failure, and so is one of the kernels that tune chooses in float32 that spills to memory.
  * --figures takes that device and the problems that matter, and writes what the driver says of each
- * pipeline to a file in FOLDER, for tests/compile/figures.py to judge.
+ * pipeline to a file in FOLDER, for tests/compile/figures.py to judge; --list compiles none and
+ * writes what is known before.
  * SPDX-License-Identifier: MIT */
 #include "null_device.h"
 #include "pipeline_dump.h"
@@ -158,8 +159,8 @@ static void dump_one(struct vka_device *device, const struct listed_pipeline *ro
     }
 }
 
-/* The pipelines of the problems that matter. */
-static enum vka_status dump_device(const char *folder, struct totals *totals)
+/* The pipelines of the problems that matter; `compiled`: each, not the device alone. */
+static enum vka_status dump_device(const char *folder, bool compiled, struct totals *totals)
 {
     struct vka_device *device = NULL;
     enum vka_status status = VKA_OUT_OF_HOST_MEMORY;
@@ -171,10 +172,10 @@ static enum vka_status dump_device(const char *folder, struct totals *totals)
         totals->failed += !pipeline_list_problems(device, list);
         status = pipeline_dump_device(device, list, folder);
     }
-    if (status == VKA_OK) {
-        for (size_t i = 0; i < list->n; i++)
-            dump_one(device, &list->rows[i], folder, i, totals);
-    }
+    for (size_t i = 0; status == VKA_OK && compiled && i < list->n; i++)
+        dump_one(device, &list->rows[i], folder, i, totals);
+    if (status == VKA_OK && !compiled)
+        totals->pipelines += (long)list->n;
     null_device_close(&device);
     free(list);
     return status;
@@ -291,27 +292,29 @@ int main(int argc, char **argv)
                                             {"here", no_argument, NULL, 'h'},
                                             {"kernel", required_argument, NULL, 'k'},
                                             {"figures", required_argument, NULL, 'f'},
+                                            {"list", no_argument, NULL, 'l'},
                                             {NULL, 0, NULL, 0}};
-    bool all = false, here = false;
+    bool all = false, here = false, list = false;
     const char *only = NULL, *folder = NULL;
     struct totals totals = {0};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         all |= o == 'a';
         here |= o == 'h';
+        list |= o == 'l';
         if (o == 'k')
             only = optarg;
         if (o == 'f')
             folder = optarg;
         if (o == '?') {
             fprintf(stderr, "usage: compile_kernels [--kernel NAME] [--all | --here | FAMILY...]\n"
-                            "       compile_kernels --figures FOLDER\n");
+                            "       compile_kernels --figures FOLDER [--list]\n");
             return 2;
         }
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (here || folder) {
         enum vka_status status =
-            folder ? dump_device(folder, &totals) : compile_device(only, &totals);
+            folder ? dump_device(folder, !list, &totals) : compile_device(only, &totals);
         return status == VKA_OK ? report(&totals) : skip(vka_status_name(status));
     }
     if (optind < argc)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What compilers of GPUs that are not there make of the kernels: the ctest `figures`.
 
-figures.py --tree TREE --program BUILD/compile_kernels [--gpu NAME]...
+figures.py --tree TREE --program BUILD/compile_kernels [--all] [--gpu NAME]...
 figures.py --tree TREE --program BUILD/compile_kernels --update
 figures.py --tree TREE --program BUILD/compile_kernels --admit "REASON"
 figures.py --tree TREE --program BUILD/compile_kernels --loops PART [--gpu NAME]...
@@ -10,7 +10,8 @@ TREE is made by tools/sid_tree.sh. Fails where a pipeline spills or has local me
 figures/known_spills.tsv, where an entry of that list spills no more, and where a hot loop, the step
 around it or what a pipeline of the list spills is more than 3 % longer than before. Before is the
 table of the GPU in figures/, if the same driver and shader compiler made it, else the commit that
-last wrote the tables (FIGURES_BASE names another one), built and measured in the same run.
+last wrote the tables (FIGURES_BASE names another one), built and measured in the same run. Nothing is
+compiled for a GPU whose table is of the same modules, constants and driver, unless --all says so.
 
 --update writes the tables and docs/gpus.md, and removes from the list what spills no more. --admit adds to the list
 what spills today, for that reason. --loops prints all loops of the pipelines whose kernel or
@@ -118,7 +119,7 @@ def check_loops(gpu, figures, before, report):
 def check_refused(gpu, figures, report):
     """As in the table: the problems without a plan, and, where it is by this driver, the kernels
     refused; for the same reasons."""
-    table, _ = null_gpus.read_table(os.path.join(TABLES, gpu + ".tsv"))
+    table, _ = null_gpus.read_table(null_gpus.table_path(TABLES, gpu))
     for text in sorted(set(figures.refused) ^ set(table.refused)):
         if table.driver == figures.driver or text.startswith("unsupported "):
             report.fail(gpu, ("not in the table: " if text in figures.refused
@@ -127,7 +128,7 @@ def check_refused(gpu, figures, report):
 
 def before_of(gpu, figures, compiler, older):
     """Rows to compare with, and their origin."""
-    table, table_compiler = null_gpus.read_table(os.path.join(TABLES, gpu + ".tsv"))
+    table, table_compiler = null_gpus.read_table(null_gpus.table_path(TABLES, gpu))
     if table.driver == figures.driver and table_compiler == compiler:
         return table.rows, "the table"
     why = "the table is by %s, %s" % (table.driver, table_compiler)
@@ -144,10 +145,14 @@ def check(measured, arguments, report):
         if figures.error:
             report.fail(gpu, figures.error)
             continue
-        report.say(gpu, "%s, %s: %d pipelines" % (figures.device, figures.driver,
-                                                  len(figures.rows)))
+        compiled = "loops" in figures.rows[0]
+        report.say(gpu, "%s, %s: %d pipelines%s" % (
+            figures.device, figures.driver, len(figures.rows),
+            "" if compiled else ", not compiled: they are those of the table"))
         for text in [] if gpu in null_gpus.ARM64 else known.judge(gpu, figures.rows, spills):
             report.fail(gpu, text)
+        if not compiled:
+            continue
         check_refused(gpu, figures, report)
         check_loops(gpu, figures, before_of(gpu, figures, arguments.compiler, older), report)
 
@@ -158,7 +163,7 @@ def update(measured, arguments, report):
         if figures.error:
             report.fail(gpu, figures.error)
             continue
-        path = os.path.join(TABLES, gpu + ".tsv")
+        path = null_gpus.table_path(TABLES, gpu)
         null_gpus.write_table(path, figures, arguments.compiler)
         report.say(gpu, "%s: %d rows" % (os.path.relpath(path), len(figures.rows)))
         if gpu in null_gpus.ARM64:
@@ -203,6 +208,7 @@ def parse():
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--glslang", default="glslangValidator", help="which made the modules")
     parser.add_argument("--spirv-opt", default="spirv-opt", help="which optimised them")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--admit", metavar="REASON")
     parser.add_argument("--loops", metavar="PART")
@@ -222,8 +228,10 @@ def main():
     if arguments.loops is not None:
         print_loops(arguments)
         return 0
-    measured = null_gpus.measure_all(arguments, arguments.program)
-    (update if arguments.update or arguments.admit else check)(measured, arguments, report)
+    judge = update if arguments.update or arguments.admit else check
+    tables = None if arguments.all or judge is update else TABLES
+    measured = null_gpus.measure_all(arguments, arguments.program, tables)
+    judge(measured, arguments, report)
     print("figures: %d GPUs, %d failures. SKIPPED, as there is no null device: %s" %
           (len(measured), report.failures, ", ".join(null_gpus.NO_DEVICE)))
     return 1 if report.failures else 0

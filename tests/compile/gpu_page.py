@@ -22,7 +22,7 @@ HEAD = """# GPUs that the kernels are compiled for
 None of these GPUs ran anything. Mesa's drivers compile for them on null devices, without the
 hardware, as [contributing.md](contributing.md#what-compilers-make-of-a-kernel) tells. NVIDIA's GPUs
 are compiled for by NVK, not by NVIDIA's own driver. `tests/compile/gpu_page.py` makes this page of
-the tables in `tests/compile/figures/`; the ctest `figures` compiles again and compares with them,
+the tables in `tests/compile/figures/`; the ctest `figures` compiles what has changed and compares,
 but for those of Raspberry Pi's and Mali, whose drivers are for arm64 alone.
 
 A plan chooses the kernels: for prefill and decoding, products of a layer, the operations around

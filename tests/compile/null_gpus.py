@@ -94,8 +94,10 @@ COLUMNS = (["kernel", "dtype", "spec", "subgroup"] + list(STATISTICS) + ["loop"]
 
 # rows: dicts, column -> text; with "loops", where they were measured. error: why there are none.
 # refused: "refused KERNEL: it REASON" of each kernel that the device cannot run, and "unsupported
-# PROBLEM: SENTENCE" of each problem without a plan.
-Figures = collections.namedtuple("Figures", "device driver rows error refused", defaults=[[]])
+# PROBLEM: SENTENCE" of each problem without a plan. sources: hash of the modules and constants of all
+# pipelines, with their problems.
+Figures = collections.namedtuple("Figures", "device driver rows error refused sources",
+                                 defaults=[[], "-"])
 
 
 # ---- Files of compile_kernels --figures ----------------------------------------------------------
@@ -150,7 +152,7 @@ def tree_problem(tree):
     return None
 
 
-def command(tree, gpu, program, folder):
+def command(tree, gpu, program):
     """Runs the program by the loader and the libraries of the tree, without root; of an arm64 tree by
     qemu."""
     driver, shim, told = GPUS[gpu]
@@ -166,7 +168,14 @@ def command(tree, gpu, program, folder):
     arguments = [loader, "--library-path", libraries, "--preload", " ".join(preload), program]
     if gpu in ARM64 and platform.machine() != "aarch64":
         arguments = QEMU + arguments
-    return arguments + ["--figures", folder], environment
+    return arguments, environment
+
+
+def take_sources(lines):
+    """Lines without "sources HASH", and the hash. Older programs and tables have none."""
+    if lines and lines[0].startswith("sources "):
+        return lines[1:], lines[0].split()[1]
+    return lines, "-"
 
 
 def how_it_ended(ended):
@@ -178,38 +187,55 @@ def how_it_ended(ended):
     return ("compile_kernels: %s. %s" % (how, lines[0])).strip()
 
 
-def measure(tree, gpu, program):
-    """Figures of a GPU."""
+def dump(tree, gpu, program, *options):
+    """Figures of a GPU; with --list no rows."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            arguments, environment = command(os.path.abspath(tree), gpu, program, folder)
-            ended = subprocess.run(arguments, env=environment, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   errors="replace")
+            arguments, environment = command(os.path.abspath(tree), gpu, program)
+            ended = subprocess.run(arguments + ["--figures", folder, *options], env=environment,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace")
             if ended.returncode != 0:
                 return Figures("-", "-", [], how_it_ended(ended))
             with open(folder + "/device.txt") as f:
                 device, driver, *rest = f.read().splitlines()
             rows = [row for path in sorted(glob.glob(folder + "/[0-9]*.txt"))
                     for row in read_pipeline(path, gpu not in NO_ASSEMBLY)]
-            return Figures(device, driver, rows, None if rows else "no pipeline", rest)
+            return Figures(device, driver, rows, None if rows or options else "no pipeline",
+                           *take_sources(rest))
         except (OSError, ValueError, KeyError, IndexError) as error:
             return Figures("-", "-", [], "%s: %s" % (type(error).__name__, error))
 
 
-def measure_all(arguments, program):
+def measure(tree, gpu, program, tables=None):
+    """Figures of a GPU. Nothing is compiled where its table in the folder `tables` is of the same
+    driver, sources and refusals: compilers make the same of the same. Then those of the table."""
+    if tables:
+        table, _ = read_table(table_path(tables, gpu))
+        known = dump(tree, gpu, program, "--list")
+        if table.sources != "-" and table._replace(rows=[]) == known:
+            return table
+    return dump(tree, gpu, program)
+
+
+def measure_all(arguments, program, tables=None):
     """GPU -> figures, arguments.jobs at a time."""
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        jobs = {gpu: pool.submit(measure, arguments.tree, gpu, program) for gpu in arguments.gpu}
+        jobs = {gpu: pool.submit(measure, arguments.tree, gpu, program, tables)
+                for gpu in arguments.gpu}
         return {gpu: job.result() for gpu, job in jobs.items()}
 
 
 # ---- Tables --------------------------------------------------------------------------------------
 
+def table_path(tables, gpu):
+    return os.path.join(tables, gpu + ".tsv")
+
+
 def write_table(path, figures, compiler):
     with open(path, "w") as f:
-        f.write("# device %s\n# driver %s\n# compiler %s\n" %
-                (figures.device, figures.driver, compiler))
+        f.write("# device %s\n# driver %s\n# compiler %s\n# sources %s\n" %
+                (figures.device, figures.driver, compiler, figures.sources))
         f.writelines("# %s\n" % text for text in figures.refused)
         f.write("\t".join(COLUMNS) + "\n")
         for row in figures.rows:
@@ -224,10 +250,10 @@ def read_table(path):
         lines = f.read().splitlines()
     head = [line[2:] for line in lines if line.startswith("# ")]
     device, driver, compiler = (line.split(" ", 1)[1] for line in head[:3])
-    refused = head[3:]
+    refused, sources = take_sources(head[3:])
     columns = lines[len(head)].split("\t")
     rows = [dict(zip(columns, line.split("\t"))) for line in lines[len(head) + 1:]]
-    return Figures(device, driver, rows, None, refused), compiler
+    return Figures(device, driver, rows, None, refused, sources), compiler
 
 
 def key(row):

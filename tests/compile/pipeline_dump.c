@@ -1,5 +1,8 @@
 #include "pipeline_dump.h"
 
+#include <gpu/kernels_spv.h>
+#include <gpu/verdict.h>
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +25,32 @@ static enum vka_status close_file(struct vka_device *device, FILE *file, enum vk
     return failed && status == VKA_OK ? log_error(&device->log, VKA_IO, "cannot write") : status;
 }
 
+/* Of what a driver compiles, and for which problems. */
+static uint64_t hash_sources(const struct pipeline_list *list)
+{
+    uint64_t h = VERDICT_HASH_START;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct listed_pipeline *row = &list->rows[i];
+        const struct kernel_info *info = &kernel_table[row->key.kernel];
+        const struct kernel_spv *module = kernel_spv_table[row->key.kernel];
+        h = verdict_hash(h, module->words, module->size);
+        h = verdict_hash(h, row->key.spec, row->key.n_spec * sizeof *row->key.spec);
+        h = verdict_hash(h, &row->dtype, sizeof row->dtype);
+        h = verdict_hash(h, &info->buffers, sizeof info->buffers);
+        h = verdict_hash(h, &info->needs, sizeof info->needs);
+        h = verdict_hash(h, row->problems, strlen(row->problems));
+    }
+    return h;
+}
+
 enum vka_status pipeline_dump_device(struct vka_device *device, const struct pipeline_list *list,
                                      const char *folder)
 {
     FILE *file;
     enum vka_status status = open_file(device, folder, "device.txt", &file);
     if (status == VKA_OK)
-        fprintf(file, "%s\n%s\n", device->caps.properties.name, device->caps.properties.driver);
+        fprintf(file, "%s\n%s\nsources %016" PRIx64 "\n", device->caps.properties.name,
+                device->caps.properties.driver, hash_sources(list));
     for (int k = 0; status == VKA_OK && k < KERNEL_COUNT; k++)
         if (kernel_missing((enum kernel)k, &device->caps))
             fprintf(file, "refused %s: it %s\n", kernel_table[k].name,

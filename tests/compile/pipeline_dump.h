@@ -4,8 +4,9 @@
 
 #include "pipeline_list.h"
 
-/* Writes FOLDER/device.txt: the names of device and driver, a line each, then "refused KERNEL: it
- * REASON" and "unsupported PROBLEM: SENTENCE". */
+/* Writes FOLDER/device.txt: the names of device and driver, a line each, "sources HASH" of the
+ * modules and constants of all pipelines of the list, then "refused KERNEL: it REASON" and
+ * "unsupported PROBLEM: SENTENCE". */
 enum vka_status pipeline_dump_device(struct vka_device *device, const struct pipeline_list *list,
                                      const char *folder);
 
