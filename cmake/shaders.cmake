@@ -2,7 +2,7 @@
 # the compiler lacks an extension.
 #
 # Output: SHADER_SPV_DIR/<id>.spv, and kernels_spv.c with one array a kernel. Dependency files make
-# an edit of an include rebuild what includes it.
+# an edit of an include rebuild what includes it. With VKATTN_SPIRV_FROM nothing is compiled.
 
 include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
 
@@ -10,6 +10,10 @@ include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
 find_program(GLSLANG glslangValidator REQUIRED)
 find_program(SPIRV_OPT spirv-opt)
 find_program(SPIRV_VAL spirv-val)
+
+# Several builds of the same sources need only compile them once.
+set(VKATTN_SPIRV_FROM "$ENV{VKATTN_SPIRV_FROM}" CACHE PATH
+    "SPIR-V that another build of these sources made: its folder shaders; else it is compiled")
 
 set(SHADER_DIR ${PROJECT_SOURCE_DIR}/shaders)
 set(SHADER_SPV_DIR ${PROJECT_BINARY_DIR}/shaders)
@@ -40,10 +44,22 @@ set(KERNELS_PREBUILT)
 foreach(id IN LISTS KERNEL_IDS)
   set(spv ${SHADER_SPV_DIR}/${id}.spv)
   list(APPEND KERNEL_SPVS ${spv})
+  set(lacking OFF)
   if((${id}_NEEDS MATCHES "NEED_MATRIX" AND NOT HAS_MATRIX) OR
      (${id}_NEEDS MATCHES "NEED_MATRIX2" AND NOT HAS_MATRIX2) OR
      (${id}_NEEDS MATCHES "NEED_MATRIX2?_BF16" AND NOT HAS_BFLOAT16))
+    set(lacking ON)
     list(APPEND KERNELS_PREBUILT ${id})
+  endif()
+  if(VKATTN_SPIRV_FROM)
+    add_custom_command(
+      OUTPUT ${spv}
+      COMMAND ${CMAKE_COMMAND} -E copy ${VKATTN_SPIRV_FROM}/${id}.spv ${spv}
+      DEPENDS ${VKATTN_SPIRV_FROM}/${id}.spv
+      COMMENT "Taking kernel ${id}"
+      VERBATIM)
+    continue()
+  elseif(lacking)
     set(take ${CMAKE_CURRENT_LIST_DIR}/take_prebuilt.cmake)
     add_custom_command(
       OUTPUT ${spv}
