@@ -288,12 +288,10 @@ static int compile_families(const char *const *families, size_t n, const char *o
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"all", no_argument, NULL, 'a'},
-                                            {"here", no_argument, NULL, 'h'},
-                                            {"kernel", required_argument, NULL, 'k'},
-                                            {"figures", required_argument, NULL, 'f'},
-                                            {"list", no_argument, NULL, 'l'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"all", no_argument, NULL, 'a'},          {"here", no_argument, NULL, 'h'},
+        {"kernel", required_argument, NULL, 'k'}, {"figures", required_argument, NULL, 'f'},
+        {"list", no_argument, NULL, 'l'},         {NULL, 0, NULL, 0}};
     bool all = false, here = false, list = false;
     const char *only = NULL, *folder = NULL;
     struct totals totals = {0};
