@@ -72,7 +72,8 @@ file(WRITE ${WORK}/compiler "#!/bin/sh\nfor last; do :; done\n\
 case $last in */probe.comp) exit 1 ;; esac\nexec \"${GLSLANG}\" \"$@\"\n")
 file(CHMOD ${WORK}/compiler PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${WORK} -B ${WORK}/build -G ${GENERATOR}
-                        -DGLSLANG=${WORK}/compiler OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+                        -DGLSLANG=${WORK}/compiler -DVKATTN_SPIRV_FROM=
+                        OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 build("" "a new folder")
 file(SHA256 ${SOURCE}/shaders/prebuilt/attention_coop_f16.spv want)
 file(SHA256 ${WORK}/build/shaders/attention_coop_f16.spv have)
