@@ -1,7 +1,7 @@
-// Product of float32 A and quantised B for CPU drivers, whose compilers best keep uniform values
-// scalar (Mesa 26), see matmul_address.comp: no shared memory, no barriers, bare loads. B is read
-// as it is: a lane has a column, and words of eight columns, each loaded by a scalar, become a
-// vector. One subgroup of 8 makes ROWS rows by 8 columns of C. See matmul_params.
+// Product of float32 A and quantised B for CPU drivers with older compilers (Mesa 22), which compile
+// every load from memory to a loop over the lanes: no shared memory, no barriers, few loads. B is
+// read as it is: a lane has a column and loads its words. Of A a lane loads four of 32 k, which
+// subgroupBroadcast shares. One subgroup of 8 makes ROWS rows by 8 columns of C. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference2 : require
@@ -9,6 +9,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_ballot : require
 #include "params.h"
 #include "lib/dtype.glsl"
 #include "lib/blocks.glsl"
@@ -20,9 +21,7 @@ layout(constant_id = MATMUL_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
 layout(constant_id = MATMUL_RELU) const uint RELU = 0;
 layout(constant_id = MATMUL_HIDDEN) const uint HIDDEN = 0;
 layout(constant_id = MATMUL_ROWS) const uint ROWS = BLOCK_ROWS;
-// 0: 32 k in an iteration. 1: 64, of which k is a multiple: the loop's counter, which the compiler
-// keeps in memory, is then waited for half as often. 2: and rows begin at whole words, so that most
-// shifts are known when this is compiled.
+// Whether k is a multiple of 64 and rows begin at whole words: most shifts are then constants.
 layout(constant_id = MATMUL_B_VEC) const uint B_VEC = 0;
 
 layout(local_size_x = 8) in;
@@ -33,33 +32,51 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/scale.glsl"
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
-layout(buffer_reference, buffer_reference_align = 4) readonly buffer Row { float at[32]; };
+layout(buffer_reference, buffer_reference_align = 4) readonly buffer Four { float x[4]; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Words { uint x[]; };
 
-// Sums of a chain, see QUANT_CHAIN, of a group and what rounding took from it, of all groups before
-// it. Chains are added to a group, not to a block, and a pass ends with a group: that rounds less.
-float acc[BLOCK_ROWS], group[BLOCK_ROWS], lost[BLOCK_ROWS], total[BLOCK_ROWS];
+const uint VALUES = BLOCK_VALUES(B_TYPE), BYTES = BLOCK_BYTES(B_TYPE);
 
-#define STEPS (B_VEC == 0 ? 1 : 2)
+// Of 32 k in an iteration. Two: of blocks that begin at every other whole word.
+const uint STEPS = B_VEC == 0 || VALUES != 32 ? 1 : BYTES % 4 == 2 ? 2 : 1;
+// Whether the values of an iteration begin at a whole word.
+const bool WHOLE = B_VEC != 0 ? B_TYPE != TYPE_Q6_K && B_TYPE != TYPE_MXFP4
+                              : BYTES % 4 == 0 && B_TYPE != TYPE_I8;
 
-// Whether the blocks of two steps, or each, begin at whole words of a row that does.
-#define WHOLE                                                                                      \
-    (B_VEC == 2 ? B_TYPE != TYPE_Q6_K && B_TYPE != TYPE_MXFP4                                      \
-                : BLOCK_BYTES(B_TYPE) % 4 == 0 && B_TYPE != TYPE_I8)
+// Of 32 values: words of integers, bytes or nibbles, and those loaded; the first byte of them in a
+// block, and what was added to make them unsigned; the byte of the block's scale; words of further
+// bits, and bytes of scales of a part.
+const bool NIBBLES = B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_MXFP4 ||
+                     B_TYPE == TYPE_I4_G128;
+const uint WORDS = NIBBLES ? 4 : 8, LOADED = B_TYPE == TYPE_Q5_0 ? 4 : WORDS;
+const uint FIRST = B_TYPE == TYPE_MXFP4                         ? 1
+                   : B_TYPE == TYPE_Q8_0 || B_TYPE == TYPE_Q4_0 ? 2
+                   : B_TYPE == TYPE_Q4_1                        ? 4
+                   : B_TYPE == TYPE_Q5_0                        ? 6
+                   : B_TYPE == TYPE_Q4_K                        ? 16
+                                                                : 0;
+const float ADDED = B_TYPE == TYPE_I8 || B_TYPE == TYPE_Q8_0 ? 128.0
+                    : B_TYPE == TYPE_Q6_K                    ? 32.0
+                    : B_TYPE == TYPE_Q5_0                    ? 16.0
+                    : B_TYPE == TYPE_Q4_0                    ? 8.0
+                                                             : 0.0;
+const uint SCALE = B_TYPE == TYPE_Q6_K ? 208 : B_TYPE == TYPE_I4_G128 ? 64 : 0;
+const uint MORE_WORDS = B_TYPE == TYPE_Q6_K ? 8 : B_TYPE == TYPE_Q5_0 ? 1 : 0;
+const uint PART_BYTES = B_TYPE == TYPE_Q4_K ? 3 : B_TYPE == TYPE_Q6_K ? 2 : 0;
 
-uint64_t line[8]; // words that the columns begin in
-uint skew[8];     // bytes of them before the columns
-uint my_skew;     // of this lane's column
-uint run;         // byte of a column; further bytes are counted from it
+uint64_t line; // word that this lane's column begins in
+uint skew;     // bytes of it before the column
+uint run;      // byte of a column; further bytes are counted from it
 
-uint shift_of(uint at) { return 8u * ((WHOLE ? 0u : my_skew + run) + at & 3u); }
+uint shift_of(uint at) { return 8u * ((WHOLE ? 0u : skew + run) + at & 3u); }
 
-// Words of eight columns, each in its lane: `count` from that which holds byte `at` on.
+// `count` words from that which holds byte `at` on.
 #define LOAD_WORDS(to, at, count)                                                                  \
-    [[unroll]] for (uint l = 0; l < 8; l++) {                                                      \
-        Words source = Words(line[l] + (WHOLE ? run : (skew[l] + run + at & ~3u)));                \
+    {                                                                                              \
+        uint skip = WHOLE ? at / 4 : 0, byte = skew + run + at & ~3u;                              \
+        Words source = Words(line + (WHOLE ? run : byte));                                         \
         [[unroll]] for (uint i = 0; i < count; i++)                                                \
-            to[i] = mix(to[i], source.x[(WHOLE ? at / 4 : 0) + i], gl_SubgroupInvocationID == l);  \
+            to[i] = source.x[skip + i];                                                            \
     }
 
 uint word_at(uint at)
@@ -69,162 +86,175 @@ uint word_at(uint at)
     return x[0];
 }
 
-// A float16 at an even byte.
-float half_at(uint at) { return unpackHalf2x16(word_at(at) >> shift_of(at)).x; }
-
-uint byte_at(uint at) { return word_at(at) >> shift_of(at) & 0xffu; }
-
-// Loads `count` words from any byte on; reads no word beyond them. `aligned`: it begins a word.
-#define LOAD_BYTES(to, at, count, aligned)                                                         \
+// Loads `count` words from any byte on; reads no word beyond them.
+#define LOAD_BYTES(to, at, count)                                                                  \
     LOAD_WORDS(to, at, count)                                                                      \
-    if (!(aligned)) {                                                                              \
+    if (!WHOLE || BYTES % 4 != 0 && at % 4 != 0) {                                                 \
         uint shift = shift_of(at), last = word_at(at + 4u * count - 1u);                           \
         [[unroll]] for (uint i = 0; i < count; i++)                                                \
             to[i] = to[i] >> shift | (i + 1 < count ? to[i + 1] : last) << 1 << (31u - shift);     \
     }
 
-// 32 values: unsigned integers, bytes of 8 words or nibbles of 4, times scale_of[], which 16 values
-// share, less least[].
+// 32 values: unsigned integers times scale_of[], which 16 values share, less least[].
 uint words[8];
 float scale_of[2], least[2];
 
-void load_integers(uint at, uint count, float scale, float subtracted)
+// Loads the scales of 32 values, from value i of a block on that begins at byte `at`.
+void load_scales(uint at, uint i)
 {
-    bool aligned = WHOLE && (BLOCK_BYTES(B_TYPE) % 4 == 0 || at % 4 == 0);
-    LOAD_BYTES(words, at, count, aligned)
-    scale_of[0] = scale;
-    least[0] = subtracted;
-}
-
-void load_q4_k(uint i)
-{
-    uint part = i / 32u, six = 4u + part % 4u, s = byte_at(six), m = byte_at(six + 4u);
-    uint more = byte_at(six + (part < 4u ? 0u : 8u));
-    vec2 scales = unpackHalf2x16(word_at(0));
-    s = part < 4u ? s & 63u : (more & 15u) | s >> 6 << 4;
-    m = part < 4u ? m & 63u : more >> 4 | m >> 6 << 4;
-    load_integers(16u + i / 64u * 32u, 8, scales.x * float(s), scales.y * float(m));
-    [[unroll]] for (uint w = 0; w < 8; w++)
-        words[w] >>= 4u * (part % 2u);
-}
-
-void load_q5_0(uint at)
-{
-    float scale = half_at(at);
-    uint fifth[1] = {0}, from = at + 2u;
-    LOAD_BYTES(fifth, from, 1, WHOLE && from % 4 == 0)
-    load_integers(at + 6u, 4, scale, 16.0 * scale);
-    [[unroll]] for (uint w = 0; w < 4; w++) {
-        words[w + 4] = words[w] >> 4 & 0x0f0f0f0fu | spread_bits(fifth[0] >> 4 * w + 16) << 4;
-        words[w] = words[w] & 0x0f0f0f0fu | spread_bits(fifth[0] >> 4 * w) << 4;
+    uint head = 0, part[3] = {0, 0, 0};
+    uint six = 4u + i / 32u % 4u;
+    uvec3 from = uvec3(192u + i / 16u) + uvec3(0, 1, 0);
+    if (B_TYPE == TYPE_Q4_K)
+        from = uvec3(six, six + 4u, six + (i < 128u ? 0u : 8u));
+    if (B_TYPE != TYPE_I8)
+        head = word_at(at + SCALE) >> shift_of(at + SCALE);
+    [[unroll]] for (uint e = 0; e < PART_BYTES; e++)
+        part[e] = word_at(from[e]) >> shift_of(from[e]) & 0xffu;
+    vec2 halves = unpackHalf2x16(head);
+    scale_of[0] = scale_of[1] = B_TYPE == TYPE_I8 ? 1.0 : halves.x;
+    if (B_TYPE == TYPE_MXFP4) {
+        uint e = head & 0xffu;
+        scale_of[0] = uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23);
+    } else if (B_TYPE == TYPE_Q4_K) {
+        bool first = i < 128u;
+        scale_of[0] *= float(first ? part[0] & 63u : (part[2] & 15u) | part[0] >> 6 << 4);
+        halves.y *= -float(first ? part[1] & 63u : part[2] >> 4 | part[1] >> 6 << 4);
     }
-}
-
-void load_q6_k(uint i)
-{
-    uint side = i / 128u, part = i / 32u % 4u, high[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    uint from = 128u + 32u * side;
-    float scale = half_at(208u);
-    load_integers(64u * side + 32u * (part % 2u), 8, 0.0, 0.0);
-    LOAD_BYTES(high, from, 8, false)
-    [[unroll]] for (uint w = 0; w < 8; w++)
-        words[w] = words[w] >> part / 2u * 4u & 0x0f0f0f0fu |
-                   (high[w] >> 2u * part & 0x03030303u) << 4;
     [[unroll]] for (uint j = 0; j < 2; j++) {
-        scale_of[j] = scale * float(bitfieldExtract(int(byte_at(192u + i / 16u + j)), 0, 8));
-        least[j] = 32.0 * scale_of[j];
+        if (B_TYPE == TYPE_Q6_K)
+            scale_of[j] *= float(bitfieldExtract(int(part[j]), 0, 8));
+        least[j] = scale_of[j] * (B_TYPE == TYPE_I4_G128 ? float(head >> 16) : ADDED);
+        if (B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_Q4_K)
+            least[j] = -halves.y;
     }
 }
 
-// Loads 32 values from k + 32 * s on. `k`: a multiple of 32 * STEPS.
+// Loads 32 values from k + 32 * s on. `k`: a multiple of 32 * STEPS. Of two steps, each has a
+// block.
 void load_values(uint k, uint s)
 {
-    bool pair = B_VEC == 2 && BLOCK_VALUES(B_TYPE) == 32; // of blocks, which begins at a whole word
-    uint at = pair ? s * BLOCK_BYTES(B_TYPE) : 0;
-    k += pair ? 0 : 32 * s;
-    run = k / BLOCK_VALUES(B_TYPE) * BLOCK_BYTES(B_TYPE);
-    uint i = k % BLOCK_VALUES(B_TYPE);
+    uint at = s * BYTES, more[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    run = k / VALUES * BYTES;
+    uint i = k % VALUES, part = i / 32u % 4u, first = at + FIRST, rest = at + 2u;
+    if (B_TYPE == TYPE_Q4_K)
+        first += i / 64u * 32u;
+    if (B_TYPE == TYPE_I4_G128)
+        first += i / 2u;
+    if (B_TYPE == TYPE_Q6_K) {
+        first = 64u * (i / 128u) + 32u * (part % 2u);
+        rest = 128u + 32u * (i / 128u);
+    }
     [[unroll]] for (uint w = 0; w < 8; w++)
         words[w] = 0;
-    if (B_TYPE == TYPE_I8) {
-        load_integers(at, 8, 1.0, 128.0);
-    } else if (B_TYPE == TYPE_Q8_0) {
-        float scale = half_at(at);
-        load_integers(at + 2u, 8, scale, 128.0 * scale);
-    } else if (B_TYPE == TYPE_Q4_0) {
-        float scale = half_at(at);
-        load_integers(at + 2u, 4, scale, 8.0 * scale);
-    } else if (B_TYPE == TYPE_Q4_1) {
-        vec2 scales = unpackHalf2x16(word_at(at));
-        load_integers(at + 4u, 4, scales.x, -scales.y);
-    } else if (B_TYPE == TYPE_Q4_K) {
-        load_q4_k(i);
-    } else if (B_TYPE == TYPE_Q5_0) {
-        load_q5_0(at);
-    } else if (B_TYPE == TYPE_Q6_K) {
-        load_q6_k(i);
-    } else if (B_TYPE == TYPE_MXFP4) {
-        uint e = byte_at(at);
-        load_integers(at + 1u, 4, uintBitsToFloat(e < 2u ? 0x200000u << e : (e - 1u) << 23), 0.0);
-    } else {
-        uint both = word_at(64u);
-        float scale = unpackHalf2x16(both).x;
-        load_integers(i / 2u, 4, scale, scale * float(both >> 16));
+    load_scales(at, i);
+    LOAD_BYTES(words, first, LOADED)
+    if (MORE_WORDS != 0) {
+        LOAD_BYTES(more, rest, MORE_WORDS)
     }
-    [[unroll]] for (uint w = 0; w < 8; w++) // signed bytes become unsigned ones
-        words[w] ^= B_TYPE == TYPE_I8 || B_TYPE == TYPE_Q8_0 ? 0x80808080u : 0;
+    if (B_TYPE == TYPE_Q5_0) {
+        [[unroll]] for (uint w = 0; w < 4; w++) {
+            words[w + 4] = words[w] >> 4 & 0x0f0f0f0fu | spread_bits(more[0] >> 4 * w + 16) << 4;
+            words[w] = words[w] & 0x0f0f0f0fu | spread_bits(more[0] >> 4 * w) << 4;
+        }
+    }
+    [[unroll]] for (uint w = 0; w < 8; w++) {
+        if (B_TYPE == TYPE_Q4_K)
+            words[w] >>= 4u * (part % 2u);
+        if (B_TYPE == TYPE_Q6_K)
+            words[w] = words[w] >> part / 2u * 4u & 0x0f0f0f0fu |
+                       (more[w] >> 2u * part & 0x03030303u) << 4;
+        if (B_TYPE == TYPE_I8 || B_TYPE == TYPE_Q8_0) // signed bytes become unsigned ones
+            words[w] ^= 0x80808080u;
+    }
 }
 
-// Value j of those that were loaded. Its integer stays where it is in the word, so 2^shift times
-// larger, and the scale is as much smaller, which is exact: fewer shifts.
-float value(uint j)
+// The value whose integer byte e of `word` begins with; scale_of[h] is its scale. The integer stays
+// where it is in the word, so 2^shift times larger, and the scale is as much smaller, which is exact:
+// fewer shifts.
+float value(uint word, uint e, uint h)
 {
-    bool close = B_TYPE == TYPE_I4_G128; // neighbours share a byte, else values 16 apart do
-    bool nibbles =
-        close || B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_MXFP4;
-    uint byte = !nibbles ? j : close ? j / 2 : j % 16, shift = byte % 4 * 8;
-    uint part = !nibbles ? 0 : close ? j % 2 : j / 16, h = B_TYPE == TYPE_Q6_K ? j / 16 : 0;
-    uint most = nibbles || B_TYPE == TYPE_Q4_K ? 15 : 255, word = words[byte / 4] >> 4 * part;
+    uint shift = e * 8, most = NIBBLES || B_TYPE == TYPE_Q4_K ? 15 : 255;
     if (B_TYPE == TYPE_MXFP4)
-        return rounded_to(vec4(scale_of[0] * from_e2m1(word >> shift & 15u)), A_TYPE).x;
+        return scale_of[0] * from_e2m1(word >> shift & 15u);
     if (most == 255 && shift == 24) { // else the integer would be negative
         word >>= 24;
         shift = 0;
     }
     float scale = scale_of[h] * uintBitsToFloat(127u - shift << 23);
-    return rounded_to(vec4(fma(scale, float(int(word & most << shift)), -least[h])), A_TYPE).x;
+    return fma(scale, float(int(word & most << shift)), -least[h]);
+}
+
+float b[32]; // values, rounded to A_TYPE
+
+// rounded_to() of one number: of four, it would be most of what drivers compile.
+float rounded(float x)
+{
+    if (A_TYPE == TYPE_F32)
+        return x;
+    return A_TYPE == TYPE_F16 ? float_from_f16(f16_from_float(x))
+                              : uintBitsToFloat(bf16_from_float(x) << 16);
+}
+
+// Nibbles of a byte are neighbours, or 16 values apart.
+void round_values()
+{
+    [[unroll]] for (uint w = 0; w < WORDS; w++)
+        [[unroll]] for (uint part = 0; part < 32 / WORDS / 4; part++)
+            [[unroll]] for (uint e = 0; e < 4; e++) {
+                uint j = B_TYPE == TYPE_I4_G128 ? 8 * w + 2 * e + part : 16 * part + 4 * w + e;
+                uint h = B_TYPE == TYPE_Q6_K ? w / 4 : 0;
+                b[j] = rounded(value(words[w] >> 4 * part, e, h));
+            }
+}
+
+float acc[BLOCK_ROWS]; // of a chain, see QUANT_CHAIN
+// Sums of a group and what rounding took from it, of all groups before it. Chains are added to a
+// group, not to a block, and a pass ends with a group: that rounds less.
+float group[BLOCK_ROWS], lost[BLOCK_ROWS], total[BLOCK_ROWS];
+vec4 a_four[BLOCK_ROWS]; // four of 32 k of each row
+
+// Adds the four k that lane l has of A to all rows.
+#define ADD_FOUR(l)                                                                                \
+    {                                                                                              \
+        [[unroll]] for (uint r = 0; r < ROWS; r++)                                                 \
+            add_four(r, subgroupBroadcast(a_four[r], l), 4 * l);                                   \
+    }
+
+void add_four(uint r, vec4 a, uint j)
+{
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        acc[r] = (j + i) % QUANT_CHAIN == 0 ? a[i] * b[j + i] : fma(a[i], b[j + i], acc[r]);
+    if ((j + 4) % QUANT_CHAIN == 0)
+        add_exactly(group[r], lost[r], acc[r]);
 }
 
 // Adds 32 k to all rows.
 void add_values(Float a[BLOCK_ROWS], uint k)
 {
-    [[unroll]] for (uint j = 0; j < 32; j++) {
-        float b = value(j);
-        [[unroll]] for (uint r = 0; r < ROWS; r++) {
-            float x = relu(Row(a[r] + k).at[j]);
-            acc[r] = j % QUANT_CHAIN == 0 ? x * b : fma(x, b, acc[r]);
-            if ((j + 1) % QUANT_CHAIN == 0)
-                add_exactly(group[r], lost[r], acc[r]);
-        }
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        Four source = Four(uint64_t(a[r] + (k + 4 * gl_SubgroupInvocationID)));
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            a_four[r][i] = relu(source.x[i]);
     }
+    round_values();
+    ADD_FOUR(0) ADD_FOUR(1) ADD_FOUR(2) ADD_FOUR(3)
+    ADD_FOUR(4) ADD_FOUR(5) ADD_FOUR(6) ADD_FOUR(7)
 }
 
 void main()
 {
-    uint first_row = gl_WorkGroupID.y * ROWS, first_column = gl_WorkGroupID.x * 8;
-    uint column = first_column + gl_SubgroupInvocationID;
+    uint first_row = gl_WorkGroupID.y * ROWS;
+    uint column = gl_WorkGroupID.x * 8 + gl_SubgroupInvocationID;
     Float a[BLOCK_ROWS]; // rows and columns past the end repeat the last
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         a[r] = Float(uvec2(p.a_low, p.a_high)) +
                (product_a() + min(first_row + r, p.m - 1) * p.a_row);
     uint b_base = p.b_offset + product_batch() * p.b_batch + product_head() / p.group * p.b_head;
-    [[unroll]] for (uint l = 0; l < 8; l++) {
-        uint64_t begin = packUint2x32(uvec2(p.b_low, p.b_high)) + b_base +
-                         min(first_column + l, p.n - 1) * p.b_row;
-        skew[l] = B_VEC == 2 ? 0 : uint(begin) & 3u;
-        line[l] = begin - skew[l];
-    }
-    my_skew = B_VEC == 2 ? 0 : p.b_low + b_base + min(column, p.n - 1) * p.b_row & 3u;
+    uint64_t begin = packUint2x32(uvec2(p.b_low, p.b_high)) + b_base +
+                     min(column, p.n - 1) * p.b_row;
+    skew = B_VEC != 0 ? 0 : uint(begin) & 3u;
+    line = begin - skew;
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         total[r] = earlier_sums(product_z(), first_row + r, column).x;
     uint k = 0;

@@ -102,11 +102,9 @@ static uint32_t byte_steps(const struct matmul_problem *p)
     return p->k % 128 == 0 && p->m <= 2 ? 4 : 2;
 }
 
-static uint32_t block_mode(const struct matmul_problem *p)
+static uint32_t block_pairs(const struct matmul_problem *p)
 {
-    if (p->k % 64 != 0)
-        return 0;
-    return p->b_words ? 2 : 1;
+    return p->k % 64 == 0 && p->b_words;
 }
 
 /* By n, k and the types alone, as the bits of a row are those of its kernel. matmul_bytes is the
@@ -128,7 +126,7 @@ static bool choose_block(const struct caps *caps, const struct matmul_problem *p
         .rows = divide_up(p->m, tiles), /* tiles of equal height */
         .columns = 8,
         .pack_a = !p->a_plain,
-        .b_vec = bytes ? byte_steps(p) : block_mode(p),
+        .b_vec = bytes ? byte_steps(p) : block_pairs(p),
         .reason = "CPU driver: quantised weights by address",
     };
     return true;

@@ -56,9 +56,9 @@ static void quantised(void **state)
     assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_block);
     cpu = mesa(22); /* its values are vectors all */
     assert_int_equal(choose(&cpu, &p).kernel, KERNEL_matmul_block);
-    assert_int_equal(choose(&cpu, &p).b_vec, 1); /* 64 k in an iteration */
+    assert_int_equal(choose(&cpu, &p).b_vec, 0);
     p.b_words = true;
-    assert_int_equal(choose(&cpu, &p).b_vec, 2);
+    assert_int_equal(choose(&cpu, &p).b_vec, 1);
     p.k = 512 + 32;
     assert_int_equal(choose(&cpu, &p).b_vec, 0);
     p.k = 512;
