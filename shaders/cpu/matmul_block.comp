@@ -1,6 +1,6 @@
-// Product of float32 A and quantised B for CPU drivers with older compilers (Mesa 22), which compile
-// every load from memory to a loop over the lanes: no shared memory, no barriers, few loads. B is
-// read as it is: a lane has a column and loads its words. Of A a lane loads four of 32 k, which
+// Product of float32 A and quantised B for CPU drivers before Mesa 26, to which no load is one of a
+// scalar; Mesa 22 compiles each to a loop over the lanes: no shared memory, no barriers, few loads. B
+// is read as it is: a lane has a column and loads its words. Of A a lane loads four of 32 k, which
 // subgroupBroadcast shares. One subgroup of 8 makes ROWS rows by 8 columns of C. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
