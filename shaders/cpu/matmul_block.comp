@@ -1,7 +1,7 @@
-// Product of float32 A and quantised B for CPU drivers before Mesa 26, to which no load is one of a
-// scalar; Mesa 22 compiles each to a loop over the lanes: no shared memory, no barriers, few loads. B
-// is read as it is: a lane has a column and loads its words. Of A a lane loads four of 32 k, which
-// subgroupBroadcast shares. One subgroup of 8 makes ROWS rows by 8 columns of C. See matmul_params.
+// Product of float32 A and quantised B for Mesa's CPU driver before 26: no shared memory, no barriers,
+// few loads, each of which Mesa 22 compiles to a loop over the lanes. B is read as it is: a lane has a
+// column and loads its words. Of A a lane loads four of 32 k, which subgroupBroadcast shares. One
+// subgroup of 8 makes ROWS rows by 8 columns of C. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference2 : require
@@ -13,6 +13,7 @@
 #include "params.h"
 #include "lib/dtype.glsl"
 #include "lib/blocks.glsl"
+#include "lib/rounded.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0; // that B is rounded to
 layout(constant_id = MATMUL_B_TYPE) const uint B_TYPE = TYPE_Q4_0;
@@ -187,15 +188,6 @@ float value(uint word, uint e, uint h)
 
 float b[32]; // values, rounded to A_TYPE
 
-// rounded_to() of one number: of four, it would be most of what drivers compile.
-float rounded(float x)
-{
-    if (A_TYPE == TYPE_F32)
-        return x;
-    return A_TYPE == TYPE_F16 ? float_from_f16(f16_from_float(x))
-                              : uintBitsToFloat(bf16_from_float(x) << 16);
-}
-
 // Nibbles of a byte are neighbours, or 16 values apart.
 void round_values()
 {
@@ -204,7 +196,7 @@ void round_values()
             [[unroll]] for (uint e = 0; e < 4; e++) {
                 uint j = B_TYPE == TYPE_I4_G128 ? 8 * w + 2 * e + part : 16 * part + 4 * w + e;
                 uint h = B_TYPE == TYPE_Q6_K ? w / 4 : 0;
-                b[j] = rounded(value(words[w] >> 4 * part, e, h));
+                b[j] = rounded(value(words[w] >> 4 * part, e, h), A_TYPE);
             }
 }
 
@@ -214,12 +206,10 @@ float acc[BLOCK_ROWS]; // of a chain, see QUANT_CHAIN
 float group[BLOCK_ROWS], lost[BLOCK_ROWS], total[BLOCK_ROWS];
 vec4 a_four[BLOCK_ROWS]; // four of 32 k of each row
 
-// Adds the four k that lane l has of A to all rows.
+// Adds the four k that lane l has of A to all rows; subgroupBroadcast takes a constant lane.
 #define ADD_FOUR(l)                                                                                \
-    {                                                                                              \
-        [[unroll]] for (uint r = 0; r < ROWS; r++)                                                 \
-            add_four(r, subgroupBroadcast(a_four[r], l), 4 * l);                                   \
-    }
+    [[unroll]] for (uint r = 0; r < ROWS; r++)                                                     \
+        add_four(r, subgroupBroadcast(a_four[r], l), 4 * l);
 
 void add_four(uint r, vec4 a, uint j)
 {

@@ -5,14 +5,7 @@ uint place(strided_params s, uvec4 at)
     return s.offset + at.x * s.stride0 + at.y * s.stride1 + at.z * s.stride2 + at.w * s.stride3;
 }
 
-// x as an element of the type holds it.
-float rounded(float x, uint type)
-{
-    if (type == TYPE_F32)
-        return x;
-    return type == TYPE_F16 ? float_from_f16(f16_from_float(x))
-                            : uintBitsToFloat(bf16_from_float(x) << 16);
-}
+#include "lib/rounded.glsl"
 
 uint pair_word(vec2 x, uint type)
 {
