@@ -33,18 +33,9 @@ rm -rf "$out/bin" "$out/lib" "$out/tests" "$out/cases" "$out/mnist" "$out/run.sh
 mkdir -p "$out/bin" "$out/lib" "$out/tests"
 cp -L "$build/vkattn" "$build/vkattn-mnist" "$out/bin/"
 cp -L "$build/libvkattn.so.0" "$out/lib/"
-for program in "$build"/test_* "$build/check_kernels"; do
-    case $program in
-    */test_mpi*) continue ;; # there may be no MPI there
-    */test_*_faults | */test_driver_memory) continue ;; # which drivers are not asked to survive
-    esac
-    # Those that look for files where the sources lie cannot come along either.
-    if [ -x "$program" ] && [ -f "$program" ] && ! grep -qF "$root" "$program"; then
-        cp "$program" "$out/tests/"
-    fi
-done
+cp "$build/test_gpu" "$build/test_generate" "$build/check_kernels" "$out/tests/"
 for library in jansson cmocka; do
-    file=$(ldd "$out/bin/vkattn" "$out/tests/test_layer" |
+    file=$(ldd "$out/bin/vkattn" "$out/tests/test_gpu" |
                awk -v name="lib$library.so" 'index($1, name) == 1 { print $3; exit }')
     [ -z "$file" ] || cp -L "$file" "$out/lib/"
 done
@@ -85,11 +76,13 @@ tests() {
     one mnist bin/vkattn-mnist --model mnist/documented.safetensors $device \
         --images mnist/images-idx3-ubyte --labels mnist/labels-idx1-ubyte
     one cli cases/test_cli.sh bin/vkattn
-    for program in tests/*; do
-        case $program in
-        tests/check_kernels) one check_kernels "$program" --seed 1 $device ;;
-        tests/test_random) one test_random "$program" --seed 1 --count 200 ;;
-        *) one "$(basename "$program")" "$program" ;;
+    one check_kernels tests/check_kernels --seed 1 $device
+    one generate tests/test_generate generate
+    # case_bits looks for files where the sources lie.
+    for test in $(tests/test_gpu 2>&1 | sed -n 's/^  //p' | grep -v '^case_bits$'); do
+        case $test in
+        random) one random tests/test_gpu random --seed 1 --count 200 ;;
+        *) one "$test" tests/test_gpu "$test" ;;
         esac
     done
     return $failed

@@ -16,6 +16,7 @@
 
 #include "driver.h"
 #include "scenario.h"
+#include "test_program.h"
 
 /* What the children tell, in shared memory. */
 struct report {
@@ -119,7 +120,7 @@ static int run(enum scenario_kind kind, size_t *crashes)
     }
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(driver_memory)
 {
     bool all = argc == 2 && strcmp(argv[1], "--all") == 0;
     if (all)

@@ -16,6 +16,7 @@
 #include "driver.h"
 #include "heap.h"
 #include "scenario.h"
+#include "test_program.h"
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
@@ -178,7 +179,7 @@ static void files(void **state)
     }
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(heap_faults)
 {
     if (argc == 2 && strcmp(argv[1], "--all") == 0)
         step = 1;

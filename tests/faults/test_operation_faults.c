@@ -12,6 +12,7 @@
 #include "driver.h"
 #include "heap.h"
 #include "operations.h"
+#include "test_program.h"
 
 #define MOST 4000 /* calls, or allocations, of an operation that ends */
 
@@ -121,7 +122,7 @@ static void limited(void **state)
                     0);
 }
 
-int main(void)
+TEST_PROGRAM(operation_faults)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(mapped), cmocka_unit_test(tiles),
                                        cmocka_unit_test(limited)};

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "loader.h"
+#include "test_program.h"
 
 static PFN_vkGetInstanceProcAddr real;
 static bool played;                       /* else all calls go to this machine's loader */
@@ -151,7 +152,7 @@ static void is_not_there(void **state)
     assert_null(device);
 }
 
-int main(void)
+TEST_PROGRAM(portability)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(is_asked_for),
                                        cmocka_unit_test(is_not_there)};

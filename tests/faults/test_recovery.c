@@ -12,6 +12,7 @@
 #include "../patience.h"
 #include "driver.h"
 #include "scenario.h"
+#include "test_program.h"
 
 #define MAX_LOSSES 256
 
@@ -205,7 +206,7 @@ static void weights_in_tensors(void **state)
     assert_int_equal(driver_alive(), 0);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(recovery)
 {
     if (argc == 2 && strcmp(argv[1], "--all") == 0)
         step = 1;

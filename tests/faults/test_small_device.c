@@ -17,6 +17,7 @@
 #include "layer_case.h"
 #include "loader.h"
 #include "problem.h"
+#include "test_program.h"
 
 #define SHARED_MEMORY 16384u
 #define N_PROBLEM 2 /* each new kernel takes a CPU driver half a second to compile */
@@ -228,7 +229,7 @@ static void too_few_buffers(void **state)
     assert_non_null(strstr(text, "maxPerStageDescriptorStorageBuffers is 4"));
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(small_device)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(least_devices),
                                        cmocka_unit_test(too_few_buffers)};

@@ -14,6 +14,7 @@
 #include "../patience.h"
 #include "driver.h"
 #include "scenario.h"
+#include "test_program.h"
 
 static bool all_errors;
 static struct scenario clean[SCENARIO_TESTED + 1];
@@ -227,7 +228,7 @@ static void boasted(void **state)
     assert_int_equal(driver_alive(), 0);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(vulkan_faults)
 {
     all_errors = argc == 2 && strcmp(argv[1], "--all") == 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(dropped), cmocka_unit_test(boasted),

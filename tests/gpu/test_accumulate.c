@@ -18,6 +18,7 @@
 #include "limits.h"
 #include "operand.h"
 #include "plan/plan.h"
+#include "test_program.h"
 #include "quantised.h"
 #include "rng.h"
 
@@ -253,7 +254,7 @@ static void matrix_units(void **state)
 }
 
 /* Any argument: all products, by more kernels. */
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(accumulate)
 {
     (void)argv;
     n_product = argc > 1 ? sizeof products / sizeof *products : FEW;

@@ -15,6 +15,7 @@
 #include "core/dtype.h"
 #include "kernel/matmul.h"
 #include "plan/plan.h"
+#include "test_program.h"
 #include "quantised.h"
 
 #define N 160u
@@ -259,7 +260,7 @@ static void without_dot_products(void **state)
     vka_device_destroy(&device);
 }
 
-int main(void)
+TEST_PROGRAM(quantised_activations)
 {
     struct vka_device *device = NULL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(errors), cmocka_unit_test(odd_rows),

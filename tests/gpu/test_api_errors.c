@@ -1,6 +1,7 @@
 /* Every documented error of devices, tensors, layers and caches; those of plans are in
  * test_api_errors_attention.c and _plan.c. SPDX-License-Identifier: MIT */
 #include "api_errors.h"
+#include "test_program.h"
 
 /* Sizes of an info struct that this library does not know. */
 #define WRONG_SIZES(type)                                             \
@@ -439,7 +440,7 @@ static void device_is_well(void **state)
     assert_true(layer_check(w->other, &layer_plain, 9) <= LAYER_NMSE);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices),

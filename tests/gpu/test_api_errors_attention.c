@@ -1,6 +1,7 @@
 /* Every documented error of attention: its tensors, ragged batches, caches.
  * SPDX-License-Identifier: MIT */
 #include "api_errors.h"
+#include "test_program.h"
 
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL};
 
@@ -326,7 +327,7 @@ static void attention_blocks(void **state)
     vka_plan_destroy(&plan);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_attention)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_tensors),  cmocka_unit_test(attention_shapes),

@@ -2,6 +2,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "api_errors.h"
+#include "test_program.h"
 
 /* Types that have no gradient. */
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL, VKA_I8};
@@ -123,7 +124,7 @@ static void fused_path(void **state)
     vka_plan_destroy(&plan);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_backward)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_gradients),

@@ -3,6 +3,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "api_errors.h"
+#include "test_program.h"
 
 /* Types that have no gradient. */
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL, VKA_I8};
@@ -265,7 +266,7 @@ static void too_large(void **state)
     vka_layer_destroy(&o.layer);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_layer)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_in_tensors),

@@ -2,6 +2,7 @@
 #include <vkattn/vkattn_model.h>
 
 #include "api_errors.h"
+#include "test_program.h"
 
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL, VKA_I8};
 
@@ -201,7 +202,7 @@ static void binary(void **state)
     assert_int_equal(vka_plan_add_binary(w->plan, &good), VKA_OK);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_model)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm),        cmocka_unit_test(norm_overlaps),

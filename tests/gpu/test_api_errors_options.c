@@ -1,6 +1,7 @@
 /* Every documented error of the options that attention and layer operations share.
  * SPDX-License-Identifier: MIT */
 #include "api_errors.h"
+#include "test_program.h"
 
 typedef enum vka_status add_with_options(struct world *w,
                                          const struct vka_attention_options *options);
@@ -182,7 +183,7 @@ static void options_of_layer(void **state)
     option_vectors(*state, add_layer);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_options)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_of_attention),

@@ -3,6 +3,7 @@
 #include "../patience.h"
 #include "api_errors.h"
 #include "gpu/device.h"
+#include "test_program.h"
 
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL};
 
@@ -366,7 +367,7 @@ static void finished(void **state)
     assert_int_equal(vka_plan_pass(w->plan, n - 1, &pass), VKA_OK);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_plan)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear),        cmocka_unit_test(linear_overlaps),

@@ -2,6 +2,7 @@
 #include <vkattn/vkattn_model.h>
 
 #include "api_errors.h"
+#include "test_program.h"
 
 /* ---- Rows by number -------------------------------------------------------------------------- */
 
@@ -408,7 +409,7 @@ static void conv1d(void **state)
     assert_int_equal(vka_plan_add_conv1d(w->plan, &good), VKA_OK);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_rows)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gather), cmocka_unit_test(scatter), cmocka_unit_test(rotary),

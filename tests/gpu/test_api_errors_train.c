@@ -2,6 +2,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "api_errors.h"
+#include "test_program.h"
 
 /* Types that have no gradient. */
 static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL, VKA_I8};
@@ -399,7 +400,7 @@ static void clip(void **state)
     assert_int_equal(vka_plan_add_clip(w->plan, &good), VKA_OK);
 }
 
-int main(void)
+TEST_PROGRAM(api_errors_train)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear),

@@ -2,12 +2,13 @@
  * plan as it was, and the valid call gives the same bits afterwards. What is drawn is wrong by its
  * making: every axis of every operand here is tied to another operand's.
  *
- *     test_api_random [COUNT [SEED]]         SPDX-License-Identifier: MIT
+ *     test_gpu api_random [COUNT [SEED]]         SPDX-License-Identifier: MIT
  */
 #include <stdlib.h>
 
 #include "../patience.h"
 #include "api_errors.h"
+#include "test_program.h"
 #include "rng.h"
 
 /* ---- What can be wrong ----------------------------------------------------------------------- */
@@ -369,7 +370,7 @@ static void spoiled_calls(void **state)
     }
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(api_random)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(spoiled_calls)};
     if (argc > 1)

@@ -1,5 +1,5 @@
 /* Gradients of attention on both paths: their memory grows no faster than the rows do, and all runs
- * have the same bits. Run as: test_backward [RUNS]; 50. SPDX-License-Identifier: MIT */
+ * have the same bits. Run as: test_gpu backward [RUNS]; 50. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "../patience.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
@@ -136,7 +137,7 @@ static int destroy_device(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(backward)
 {
     if (argc > 1)
         n_run = atoi(argv[1]);

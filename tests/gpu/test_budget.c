@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "gpu/device.h"
 #include "layer_case.h"
+#include "test_program.h"
 
 #define MIB (1u << 20)
 #define MOST 64
@@ -151,7 +152,7 @@ static void drivers(void **state)
     vka_device_destroy(&device);
 }
 
-int main(void)
+TEST_PROGRAM(budget)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limited),

@@ -13,6 +13,7 @@
 
 #include "../patience.h"
 #include "limits.h"
+#include "test_program.h"
 #include "rng.h"
 
 enum { BATCH = 2, HEADS = 4, KV_HEADS = 2, DIM = 20, VALUE = 12, TOKENS = 300 };
@@ -444,7 +445,7 @@ static void test_ragged_spares(void **state)
     free(values);
 }
 
-int main(void)
+TEST_PROGRAM(cache)
 {
     const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
     if (vka_device_create(&info, &device) != VKA_OK) {

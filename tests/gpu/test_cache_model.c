@@ -2,7 +2,7 @@
  * into command buffers of the application, what the host does between, what is refused, and losses
  * of the device. Lengths, tables, statuses, rows and contexts are as the model says.
  *
- *     test_cache_model [--seed N] [--steps N] */
+ *     test_gpu cache_model [--seed N] [--steps N] */
 #include <core/dtype.h>
 #include <op/cache/cache.h>
 
@@ -15,6 +15,7 @@
 #include "../patience.h"
 #include "cache_case.h"
 #include "cache_model.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define SKIPPED 77
@@ -448,12 +449,12 @@ static bool parse(int argc, char **argv, struct world *w, unsigned long *steps)
     return optind == argc && *steps > 0;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(cache_model)
 {
     static struct world w = {.seed = 1};
     unsigned long steps = 10000;
     if (!parse(argc, argv, &w, &steps)) {
-        fprintf(stderr, "usage: test_cache_model [--seed N] [--steps N]\n");
+        fprintf(stderr, "usage: test_gpu cache_model [--seed N] [--steps N]\n");
         return 2;
     }
     printf("seed %llu, %lu steps\n", (unsigned long long)w.seed, steps);

@@ -13,6 +13,7 @@
 #include "../patience.h"
 #include "cache_case.h"
 #include "op/cache/cache.h"
+#include "test_program.h"
 
 #define PAGE 16u
 
@@ -180,7 +181,7 @@ static void test_large_table(void **state)
     assert_true(large < 4 * small + 1);
 }
 
-int main(void)
+TEST_PROGRAM(cache_pages)
 {
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, nothing of the cache was tested\n");

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "plan/plan.h"
+#include "test_program.h"
 
 enum { BATCH = 2, HEADS = 6, KV_HEADS = 2, DIM = 32, MOST = 8 };
 
@@ -126,7 +127,7 @@ static void test_steps(void **state)
         check_step(&steps[i]);
 }
 
-int main(void)
+TEST_PROGRAM(cache_passes)
 {
     if (vka_device_create(VKA_INFO(vka_device_info, .device = NULL), &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, no pass was counted\n");

@@ -11,6 +11,7 @@
 
 #include "../patience.h"
 #include "cache_case.h"
+#include "test_program.h"
 #include "rng.h"
 
 static struct vka_device *device;
@@ -218,7 +219,7 @@ static void test_many_in_flight(void **state)
     vka_device_destroy(&fences);
 }
 
-int main(void)
+TEST_PROGRAM(cache_room)
 {
     if (vka_device_create(NULL, &device) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, nothing of the cache was tested\n");

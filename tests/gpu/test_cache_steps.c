@@ -1,7 +1,7 @@
 /* Random caches, run by run beside a copy in host memory: several layers with one set of lengths,
  * sequences that keep some new positions or none, forks, truncation, no room; against the oracle.
  *
- *     test_cache_steps [--seed S] [--count N] [--gpu 1]
+ *     test_gpu cache_steps [--seed S] [--count N] [--gpu 1]
  *
  * Every fourth seed loses the device on the way. --gpu 1: with the kernels that the rules choose on
  * GPUs. */
@@ -15,6 +15,7 @@
 #include "core/dtype.h"
 #include "gpu/device.h"
 #include "plan/plan.h"
+#include "test_program.h"
 #include "rng.h"
 
 /* Plans of one token, and of a chunk. */
@@ -158,7 +159,7 @@ static double run_case(struct vka_device *device, uint64_t seed)
     return c.worst;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(cache_steps)
 {
     uint64_t seed = 1, count = 40, gpu = 0;
     for (int i = 1; i + 1 < argc; i += 2)

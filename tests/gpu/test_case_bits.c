@@ -12,6 +12,7 @@
 #include "../patience.h"
 #include "attend.h"
 #include "limits.h"
+#include "test_program.h"
 
 /* The device as it is, and with lower limits. */
 static struct vka_device *usual, *lowered;
@@ -79,7 +80,7 @@ static void every_case(void **state)
     print_message("%zu cases: the same bits, unfused and fused\n", count);
 }
 
-int main(void)
+TEST_PROGRAM(case_bits)
 {
     const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
     if (vka_device_create(NULL, &usual) != VKA_OK || vka_device_create(&info, &lowered) != VKA_OK) {

@@ -17,6 +17,7 @@
 #include "limits.h"
 #include "operand.h"
 #include "plan/plan.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define CASES 12
@@ -183,7 +184,7 @@ static void cut_by_limits(void **state)
     destroy(&t);
 }
 
-int main(void)
+TEST_PROGRAM(conv1d)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_problems),
                                        cmocka_unit_test(cut_by_limits)};

@@ -17,6 +17,7 @@
 #include "embed/program.h"
 #include "reference/model.h"
 #include "reference/reference.h"
+#include "test_program.h"
 #include "rng.h"
 
 enum { WIDTH = 64, BLOCKS = 2, HEADS = 4, DIM = WIDTH / HEADS, FFN = 96, TOKENS = 80 };
@@ -358,7 +359,7 @@ static void test_refused(void **state)
     refuse("no_such.gguf", "no_such.gguf");
 }
 
-int main(void)
+TEST_PROGRAM(embed)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_folder), cmocka_unit_test(test_gguf),
                                        cmocka_unit_test(test_refused)};

@@ -14,6 +14,7 @@
 #include "gpu/device.h"
 #include "kernel/softmax.h"
 #include "kernel/tune.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define HEADS 4
@@ -224,7 +225,7 @@ static void refusals(void **state)
     refused(add(VKA_PATH_AUTO, NULL, most + 1), "at most");
 }
 
-int main(void)
+TEST_PROGRAM(exact_softmax)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(by_a_subgroup),
                                        cmocka_unit_test(by_shared_memory),

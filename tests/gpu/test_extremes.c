@@ -14,6 +14,7 @@
 #include "../patience.h"
 #include "limits.h"
 #include "reference/reference.h"
+#include "test_program.h"
 #include "rng.h"
 
 enum { HEADS = 2, N_Q = 6, N_KV = 20, DIM = 8, Q = HEADS * N_Q * DIM, KV = HEADS * N_KV * DIM };
@@ -265,7 +266,7 @@ static void test_greatest(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(extremes)
 {
     const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, .device = NULL));
     if (vka_device_create(&info, &device) != VKA_OK) {

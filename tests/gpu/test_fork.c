@@ -20,6 +20,7 @@
 
 #include "../patience.h"
 #include "layer_case.h"
+#include "test_program.h"
 
 #define POLL 10000000 /* nanoseconds */
 #define SIDE 256u     /* of the product that is in flight */
@@ -304,7 +305,7 @@ static void other_threads_submit(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(fork)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idle),

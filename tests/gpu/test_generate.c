@@ -16,6 +16,7 @@
 #include "gpu/command.h"
 #include "reference/reference.h"
 #include "rng.h"
+#include "test_program.h"
 
 enum { WIDTH = 64, BLOCKS = 2, HEADS = 4, KV_HEADS = 2, DIM = 16, FFN = 96, TOKENS = 80 };
 enum { KV = KV_HEADS * DIM, PROMPT = 37, COUNT = 12, LENGTH = PROMPT + COUNT };
@@ -371,7 +372,7 @@ static void test_limit(void **state)
     free_model();
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(generate)
 {
     char *path = argc > 1 ? argv[1] : "test_generate.gguf";
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_generate, path),

@@ -2,11 +2,12 @@
  * is sliced, cut for budgets and limits, or comes in key chunks or steps, and for any number of the
  * driver's threads.
  *
- *     test_invariance [--seed S] [--count N] [--device NAME] [--path auto|unfused|fused] [--sample]
+ *     test_gpu invariance [--seed S] [--count N] [--device NAME] [--path auto|unfused|fused] [--sample]
  *
  * Configuration i has the seed S + i. Without --path, one in three is forced to each path. --sample
  * takes two of the four numbers of threads with a configuration, and the others with the next. */
 #include "invariance.h"
+#include "test_program.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -130,13 +131,13 @@ static enum vka_status open_devices(struct invariance *t, const char *name)
     return status == VKA_OK ? open_threaded(t, name) : status;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(invariance)
 {
     struct settings s;
     struct invariance t = {0};
     uint64_t failures = 1;
     if (!parse(argc, argv, &s)) {
-        fprintf(stderr, "usage: test_invariance [--seed S] [--count N] [--device NAME]\n"
+        fprintf(stderr, "usage: test_gpu invariance [--seed S] [--count N] [--device NAME]\n"
                         "                       [--path auto|unfused|fused] [--sample]\n");
         return 2;
     }

@@ -1,7 +1,7 @@
 /* Problems of sizes that are log-uniform up to what memory holds, with answers known in closed
  * form.
  *
- *     test_large [--seed S] [--count N] [--forever] [--problem SEED] [--verbose]
+ *     test_gpu large [--seed S] [--count N] [--forever] [--problem SEED] [--verbose]
  *                [--only attention|cache|ragged|linear|rope|layer] [--device NAME]
  *                [--path auto|unfused|fused] [--kernels usual|gpu|tile|plain]
  *                [--max-work MULTIPLICATIONS] [--max-bytes BYTES]
@@ -11,6 +11,7 @@
  * half of the problems are without some of the kernels. What the device or memory is too small for
  * is counted by reason. Without --seed the clock gives one; --forever stops by a signal alone. */
 #include "large_problem.h"
+#include "test_program.h"
 
 #include <gpu/kernels.h>
 
@@ -47,12 +48,13 @@ static const char *const kernel_names[] = {"usual", "gpu", "tile", "plain"};
 
 static int usage(void)
 {
-    fprintf(stderr,
-            "usage: test_large [--seed S] [--count N] [--forever] [--problem SEED] [--verbose]\n"
-            "                  [--only attention|cache|ragged|linear|rope|layer]\n"
-            "                  [--path auto|unfused|fused] [--kernels usual|gpu|tile|plain]\n"
-            "                  [--device NAME]\n"
-            "                  [--max-work MULTIPLICATIONS] [--max-bytes BYTES]\n");
+    fprintf(
+        stderr,
+        "usage: test_gpu large [--seed S] [--count N] [--forever] [--problem SEED] [--verbose]\n"
+        "                  [--only attention|cache|ragged|linear|rope|layer]\n"
+        "                  [--path auto|unfused|fused] [--kernels usual|gpu|tile|plain]\n"
+        "                  [--device NAME]\n"
+        "                  [--max-work MULTIPLICATIONS] [--max-bytes BYTES]\n");
     return 2;
 }
 
@@ -220,7 +222,7 @@ static void run_one(struct vka_device *device, const struct settings *s, uint64_
     fflush(stdout);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(large)
 {
     struct settings s;
     struct vka_device *device = NULL;

@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "layer_case.h"
 #include "limits.h"
+#include "test_program.h"
 
 #define SHAPE .batch = 2, .n_q = 19, .n_head = 4, .head_dim = 12, .query_dim = 40
 #define CROSS SHAPE, .n_kv = 31
@@ -212,7 +213,7 @@ static int close_device(void **state)
     return 0;
 }
 
-int main(void)
+TEST_PROGRAM(layer)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_cases),

@@ -1,11 +1,12 @@
 /* Random layers with weights on the host and in tensors, and their gradients, against the oracle. Run
- * as: test_layer_backward [SEED [COUNT]]; layer i has the seed SEED + i. SPDX-License-Identifier: MIT */
+ * as: test_gpu layer_backward [SEED [COUNT]]; layer i has the seed SEED + i. SPDX-License-Identifier: MIT */
 #include "layer_problem.h"
+#include "test_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(layer_backward)
 {
     const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 5;

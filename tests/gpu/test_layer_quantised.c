@@ -11,6 +11,7 @@
 
 #include "../patience.h"
 #include "reference/reference.h"
+#include "test_program.h"
 #include "rng.h"
 
 enum { BATCH = 2, N_Q = 9, HEADS = 4, KV_HEADS = 2, DIM = 64, WIDTH = 256, ROWS = 256 };
@@ -301,7 +302,7 @@ static void test_refused(void **state)
     free(w.blocks);
 }
 
-int main(void)
+TEST_PROGRAM(layer_quantised)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_types),
                                        cmocka_unit_test(test_activations),

@@ -18,6 +18,7 @@
 #include "../patience.h"
 #include "layer_case.h"
 #include "limits.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
@@ -456,7 +457,7 @@ static int close_device(void **state)
     return 0;
 }
 
-int main(void)
+TEST_PROGRAM(layer_tensors)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(trains),
                                        cmocka_unit_test(memory_is_linear),

@@ -13,6 +13,7 @@
 #include <vkattn/vkattn.h>
 
 #include "../patience.h"
+#include "test_program.h"
 
 #define NMSE 1e-11
 
@@ -300,7 +301,7 @@ static void ragged(void **state)
     free_operands(&t);
 }
 
-int main(void)
+TEST_PROGRAM(lengths)
 {
     struct vka_device *device = NULL;
     if (vka_device_create(NULL, &device) != VKA_OK) {

@@ -19,6 +19,7 @@
 
 #include "../patience.h"
 #include "operand.h"
+#include "test_program.h"
 
 #define ERROR 4e-6 /* of 1 + |x| */
 
@@ -476,7 +477,7 @@ static void merged_keys(void **state)
             merge_parts(*state, (enum vka_path)path, n_part);
 }
 
-int main(void)
+TEST_PROGRAM(log_sum)
 {
     struct vka_device *device = NULL;
     if (vka_device_create(NULL, &device) != VKA_OK) {

@@ -11,6 +11,7 @@
 #include <gpu/device.h>
 
 #include "problem.h"
+#include "test_program.h"
 
 #define N_KV \
     4500 /* keys of 8 float32 are 144,000 bytes, four rows of a mask or values of 4 are 72,000 */
@@ -89,7 +90,7 @@ static void long_keys(void **state)
                           kernel_table[fused[i]].name, sizeof problems / sizeof problems[0]);
 }
 
-int main(void)
+TEST_PROGRAM(long_keys)
 {
     struct vka_device *device = NULL;
     if (vka_device_create(NULL, &device) != VKA_OK) {

@@ -16,6 +16,7 @@
 #include "limits.h"
 #include "plan/plan.h"
 #include "kernel/tune.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define K 16519        /* 66,076 bytes a row of float32: past a lower limit */
@@ -243,7 +244,7 @@ static void every_kernel(void **state)
     vka_device_destroy(&device);
 }
 
-int main(void)
+TEST_PROGRAM(long_products)
 {
     struct vka_device *device = NULL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_kernel)};

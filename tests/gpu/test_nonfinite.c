@@ -13,6 +13,7 @@
 #include "../patience.h"
 #include "operand.h"
 #include "op/nonfinite.h"
+#include "test_program.h"
 
 static void check(const struct vka_device *device, enum vka_status status)
 {
@@ -195,7 +196,7 @@ static void off(void **state)
     vka_plan_destroy(&plan);
 }
 
-int main(void)
+TEST_PROGRAM(nonfinite)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),

@@ -12,6 +12,7 @@
 #include "kernel/tune.h"
 #include "layer_case.h"
 #include "problem.h"
+#include "test_program.h"
 
 /* A CPU driver without texel buffers: weights lie transposed. */
 static void as_plain_cpu(struct caps *caps)
@@ -100,7 +101,7 @@ static void as_others(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(other_devices)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_others)};
     if (!have_device("what is chosen on other devices"))

@@ -1,7 +1,7 @@
 /* Products with quantised weights: random problems against the oracle, as they are and cut to the
  * least limits and budget, with the same bits.
  *
- *     test_quantised [--seed N] [--count N] [--rules N] [--activations 1]
+ *     test_gpu quantised [--seed N] [--count N] [--rules N] [--activations 1]
  *
  * --rules 1: with the kernels that the rules choose on GPUs; 2: float16 inputs, with the
  * device's matrices, whatever their size. Both: cut by the budget alone, since a tile of a GPU's
@@ -20,6 +20,7 @@
 #include "limits.h"
 #include "operand.h"
 #include "plan/plan.h"
+#include "test_program.h"
 #include "quantised.h"
 
 #include <params.h>
@@ -268,7 +269,7 @@ static bool one(struct vka_device *device, uint64_t seed, double worst[3])
     return ok;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(quantised)
 {
     uint64_t seed = 1, count = 100, rules = 0, quantised = 0, failed = 0;
     double worst[3] = {0};

@@ -1,6 +1,6 @@
 /* Random attention problems over the whole contract against the oracle.
  *
- *     test_random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
+ *     test_gpu random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
  *                 [--shared] [--validate] [--backward | --quantised | --ragged] [--gpu]
  *
  * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
@@ -12,6 +12,7 @@
 #include "gpu/device.h"
 #include "gpu/kernels.h"
 #include "problem_quantised.h"
+#include "test_program.h"
 #include "ragged_problem.h"
 
 #include <errno.h>
@@ -33,7 +34,7 @@ struct settings {
 static int usage(void)
 {
     fprintf(stderr,
-            "usage: test_random [--seed S] [--count N] [--forever] [--device NAME]\n"
+            "usage: test_gpu random [--seed S] [--count N] [--forever] [--device NAME]\n"
             "                   [--path auto|unfused|fused] [--shared]\n"
             "                   [--validate] [--backward | --quantised | --ragged] [--gpu]\n");
     return 2;
@@ -204,7 +205,7 @@ static uint64_t run(struct vka_device **device, const struct settings *s, size_t
     return failures;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(random)
 {
     struct settings s;
     struct vka_device *device = NULL;

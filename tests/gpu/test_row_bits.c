@@ -15,6 +15,7 @@
 #include "kernel/tune.h"
 #include "limits.h"
 #include "plan/plan.h"
+#include "test_program.h"
 #include "quantised.h"
 
 #define MANY 100
@@ -258,7 +259,7 @@ static void subnormals(void **state)
     vka_device_destroy(&device);
 }
 
-int main(void)
+TEST_PROGRAM(row_bits)
 {
     struct vka_device *device = NULL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(rules_of_the_device),

@@ -13,6 +13,7 @@
 
 #include "core/status.h"
 #include "layer_case.h"
+#include "test_program.h"
 #include "rng.h"
 
 static struct vka_device *open_device(const struct vka_device_info *info)
@@ -324,7 +325,7 @@ static void two_threads(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(runtime)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_index_and_name),   cmocka_unit_test(list_takes_less),

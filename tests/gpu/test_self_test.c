@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "selftest/known_problem.h"
+#include "test_program.h"
 #include "self_test_case.h"
 
 #define ALL UINT64_MAX
@@ -272,7 +273,7 @@ static void creation_time(void **state)
     print_message("a device in %.1f ms, with skip_self_test in %.1f ms\n", least[0], least[1]);
 }
 
-int main(void)
+TEST_PROGRAM(self_test)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(creation_time),

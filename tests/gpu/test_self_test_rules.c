@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "kernel/matmul.h"
+#include "test_program.h"
 #include "self_test_case.h"
 
 static bool is_like(enum kernel kernel, const char *family)
@@ -143,7 +144,7 @@ static void state_is_of_the_right_kernel(void **state)
     assert_true(broken != 0);
 }
 
-int main(void)
+TEST_PROGRAM(self_test_rules)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_take_over),

@@ -2,7 +2,7 @@
  * side: each row has the bits that its sequence has when it is served alone, whatever the budget of
  * a submit. Offsets that exceed the rows, that fall, and steps without room.
  *
- *     test_serving [--validate] */
+ *     test_gpu serving [--validate] */
 #include <vkattn/vkattn.h>
 
 #include <math.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../patience.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define SKIPPED 77
@@ -304,7 +305,7 @@ static void count_errors(void *user, enum vka_log_level level, const char *messa
     fprintf(stderr, "%s\n", message);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(serving)
 {
     size_t errors = 0;
     const bool validate = argc > 1 && strcmp(argv[1], "--validate") == 0;

@@ -1,7 +1,7 @@
 /* Many forwards on one device, many devices, and many whole lives, with the memory that the process
  * grows by.
  *
- *     test_soak [--forwards N] [--devices N] [--lives N] [--drift KIB] [--leak BYTES] [--forever]
+ *     test_gpu soak [--forwards N] [--devices N] [--lives N] [--drift KIB] [--leak BYTES] [--forever]
  *
  * A device is made, takes and gives back a tensor, and is destroyed; a life is a device with a
  * layer and one forward, most with the pipelines and verdicts of an earlier one.
@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "../patience.h"
+#include "test_program.h"
 
 #define SKIPPED 77
 #define READINGS 50u
@@ -274,12 +275,12 @@ static bool parse(int argc, char **argv, struct counts *counts)
            counts->lives >= READINGS;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(soak)
 {
     struct counts counts = {.forwards = 100000, .devices = 1000, .lives = 100, .drift = 1024};
     if (!parse(argc, argv, &counts)) {
         fprintf(stderr,
-                "usage: test_soak [--forwards N] [--devices N] [--lives N] [--drift KIB] "
+                "usage: test_gpu soak [--forwards N] [--devices N] [--lives N] [--drift KIB] "
                 "[--leak BYTES] [--forever], N from %u\n",
                 READINGS);
         return 2;

@@ -15,6 +15,7 @@
 #include "gpu/device.h"
 #include "gpu/tensor.h"
 #include "layer_case.h"
+#include "test_program.h"
 
 #define SIDE 8
 #define RUNS 40 /* more than there are fences */
@@ -453,7 +454,7 @@ static int close_device(void **state)
     return 0;
 }
 
-int main(void)
+TEST_PROGRAM(submit)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_in_flight),           cmocka_unit_test(two_plans),

@@ -13,6 +13,7 @@
 #include "budget_case.h"
 #include "layer_case.h"
 #include "plan/plan.h"
+#include "test_program.h"
 
 /* Nanoseconds; the first, which cuts everything to its smallest pieces, and some more. */
 static const uint64_t budgets[] = {1000, 1000000, 0, VKA_NO_BUDGET};
@@ -342,7 +343,7 @@ static int destroy_device(void **state)
 #define ON_FENCES(test) \
     cmocka_unit_test_setup_teardown(test, create_without_timeline, destroy_device)
 
-int main(void)
+TEST_PROGRAM(submit_budget)
 {
     const struct CMUnitTest tests[] = {
         ON_DEVICE(whole_layer),

@@ -14,6 +14,7 @@
 #include "../patience.h"
 #include "budget_case.h"
 #include "plan/plan.h"
+#include "test_program.h"
 
 #define RUNS 3
 #define TRIES 20
@@ -152,7 +153,7 @@ static void many_keys(void **state)
     vka_tensor_destroy(&offset);
 }
 
-int main(void)
+TEST_PROGRAM(submit_times)
 {
     struct vka_device *device = NULL;
     if (vka_device_create(NULL, &device) != VKA_OK) {

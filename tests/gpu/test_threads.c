@@ -13,6 +13,7 @@
 #include "../patience.h"
 #include "core/status.h"
 #include "layer_case.h"
+#include "test_program.h"
 
 #define THREADS 16
 #define DEVICES 4
@@ -116,7 +117,7 @@ static void many_devices(void **state)
     run_threads(own_device, workers, DEVICES);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(threads)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_device),
                                        cmocka_unit_test(many_devices)};

@@ -14,6 +14,7 @@
 
 #include "../patience.h"
 #include "compare.h"
+#include "test_program.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
 #define REPETITIONS 4
@@ -359,7 +360,7 @@ static void clip(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(train)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(square_error),
                                        cmocka_unit_test(lost_losses), cmocka_unit_test(clip)};

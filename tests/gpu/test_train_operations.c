@@ -14,6 +14,7 @@
 
 #include "../patience.h"
 #include "compare.h"
+#include "test_program.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
 
@@ -268,7 +269,7 @@ static void accumulated(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(train_operations)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(binary), cmocka_unit_test(rotary),
                                        cmocka_unit_test(accumulated)};

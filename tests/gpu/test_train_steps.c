@@ -15,6 +15,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "../patience.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
@@ -274,7 +275,7 @@ static void steps(void **state)
     vka_device_destroy(&device);
 }
 
-int main(void)
+TEST_PROGRAM(train_steps)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);

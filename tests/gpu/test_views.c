@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "layer_case.h"
 #include "limits.h"
+#include "test_program.h"
 #include "rng.h"
 
 #define ROUNDS 150 /* a type and device */
@@ -352,7 +353,7 @@ static void in_place(void **state)
     vka_device_destroy(&device);
 }
 
-int main(void)
+TEST_PROGRAM(views)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mapped),   cmocka_unit_test(staged),   cmocka_unit_test(large),

@@ -1,5 +1,7 @@
 /* vkattn-mnist as a user runs it: two trained models against the logits that PyTorch computed in
  * double, and input that must be refused. */
+#include "test_program.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -409,7 +411,7 @@ static int remove_folder(void)
     return rmdir(folder); /* fails where a half-written file was left behind */
 }
 
-int main(void)
+TEST_PROGRAM(mnist)
 {
     const struct CMUnitTest refusals[] = {
         cmocka_unit_test(bad_usage), cmocka_unit_test(bad_images), cmocka_unit_test(bad_labels),

@@ -1,4 +1,5 @@
 /* Every mistake that all ranks make alike: the status and the sentence that the header promises. */
+#include "test_program.h"
 #include "ranks.h"
 
 #include <vkattn/vkattn_io.h>
@@ -304,7 +305,7 @@ static void check_files(struct vka_mpi *mpi)
     GIVES(mpi, VKA_INVALID, "struct_size", vka_mpi_layer_open(mpi, "x", NULL, &layer));
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_arguments)
 {
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     check_create();

@@ -1,9 +1,10 @@
 /* Attention over ranks gives the bits of one device, on random problems over the whole contract.
  *
- *     test_mpi_attention FIRST_SEED COUNT [--long] [--staging]
+ *     test_mpi mpi_attention FIRST_SEED COUNT [--long] [--staging]
  *
  * --long: also 4,096 positions. */
 #include "../patience.h"
+#include "test_program.h"
 #include "ranks.h"
 
 #include "mpi/slice.h"
@@ -235,11 +236,11 @@ static void check_long(struct vka_mpi *mpi)
     REQUIRE(check_problem(mpi, &p, 0), "the long problem of few heads was not split by positions");
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_attention)
 {
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     REQUIRE(argc == 3 || (argc == 4 && strcmp(argv[3], "--long") == 0),
-            "usage: test_mpi_attention FIRST_SEED COUNT [--long] [--staging]");
+            "usage: test_mpi mpi_attention FIRST_SEED COUNT [--long] [--staging]");
     uint64_t first = strtoull(argv[1], NULL, 10), count = strtoull(argv[2], NULL, 10);
     uint64_t by_positions = 0;
     static const enum vka_path paths[] = {VKA_PATH_FUSED, VKA_PATH_AUTO, VKA_PATH_UNFUSED,

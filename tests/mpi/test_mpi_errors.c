@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "../patience.h"
 #include "mpi/comm.h"
+#include "test_program.h"
 #include "ranks.h"
 
 #include <vkattn/vkattn_io.h>
@@ -271,7 +272,7 @@ static void check_shares(struct vka_mpi *mpi)
     munmap(wo, width * page);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_errors)
 {
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     for (int i = 0; i < WIDTH * WIDTH; i++)

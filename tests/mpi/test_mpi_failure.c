@@ -1,10 +1,11 @@
 /* One rank dies or stalls in the middle of its runs: the others get a status in time.
  *
- *     test_mpi_failure die|stall layer|positions|ring
+ *     test_mpi mpi_failure die|stall layer|positions|ring
  *
  * Each survivor prints a line that begins with "survivor", which test_failure.sh counts. */
 #include "../patience.h"
 #include "layer_problem.h"
+#include "test_program.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -98,7 +99,7 @@ static void make_attention(struct vka_mpi *mpi, bool ring, struct vka_tensor *te
                    plan));
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_failure)
 {
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     struct vka_mpi_layer *layer = NULL;
@@ -106,7 +107,7 @@ int main(int argc, char **argv)
     struct layer_problem p = {0};
     struct vka_tensor *tensors[2] = {NULL, NULL};
     double waited = 0;
-    REQUIRE(argc == 3, "usage: test_mpi_failure die|stall layer|positions|ring");
+    REQUIRE(argc == 3, "usage: test_mpi mpi_failure die|stall layer|positions|ring");
     bool victim = vka_mpi_rank(mpi) == vka_mpi_size(mpi) - 1, stalls = !strcmp(argv[1], "stall");
     pid_t process = victim_process(mpi);
     if (!strcmp(argv[2], "layer")) {

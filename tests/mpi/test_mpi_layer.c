@@ -1,5 +1,6 @@
 /* Layers over ranks give the bits of one device: seeds, random problems, a long causal sequence. */
 #include "layer_problem.h"
+#include "test_program.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -55,11 +56,11 @@ static void check_long(struct vka_mpi *mpi)
     vka_tensor_destroy(&out);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_layer)
 {
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
     bool few = argc == 3 && strcmp(argv[2], "--few") == 0;
-    REQUIRE(argc == 2 || few, "usage: test_mpi_layer FOLDER_OF_SEEDS [--few]");
+    REQUIRE(argc == 2 || few, "usage: test_mpi mpi_layer FOLDER_OF_SEEDS [--few]");
     int layers = check_seeds(mpi, argv[1], few);
     REQUIRE(layers >= 24, "only %d layers in %s", layers, argv[1]);
     for (uint64_t seed = 1; seed <= (few ? 1 : RANDOM_PROBLEMS); seed++) {

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "model.h"
+#include "test_program.h"
 
 static const struct model truth = {
     .start_ms = 2, .ms_per_gflop = 30, .hop_ms = 0.5, .ms_per_mib = 0.125};
@@ -78,7 +79,7 @@ static void test_too_few(void **state)
     assert_false(model_fit(points, 0, &model));
 }
 
-int main(void)
+TEST_PROGRAM(mpi_model)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),

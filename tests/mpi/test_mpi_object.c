@@ -2,6 +2,7 @@
  * kind of communicator, several at once; a healthy run logs nothing, and one without time says so.
  */
 #include "../patience.h"
+#include "test_program.h"
 #include "ranks.h"
 
 #include <stdio.h>
@@ -154,7 +155,7 @@ static void refuse_without_mpi(const char *when)
     }
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_object)
 {
     struct problem p;
     refuse_without_mpi("before MPI_Init");

@@ -2,6 +2,7 @@
  * its timeout, the others with a sentence that says which rank and why, and all are in step
  * again. */
 #include "../patience.h"
+#include "test_program.h"
 #include "ranks.h"
 
 #include <vkattn/vkattn_io.h>
@@ -387,7 +388,7 @@ static void make_world(int *argc, char ***argv)
                                            &world.attention));
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_one_rank)
 {
     make_world(&argc, &argv);
     int last = vka_mpi_size(world.mpi) - 1;

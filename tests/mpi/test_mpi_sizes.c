@@ -1,5 +1,6 @@
 /* Sizes that one device refuses: all ranks refuse them too, though the part of a larger tensor, or
  * a broadcast one, would fit a rank's share. */
+#include "test_program.h"
 #include "ranks.h"
 
 #include <stdio.h>
@@ -194,7 +195,7 @@ static void check_layer(enum vka_mpi_split split, enum vka_layout layout)
     destroy_tensors();
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_sizes)
 {
     world.mpi = ranks_begin(&argc, &argv);
     for (uint32_t n_head = 1; n_head <= 4; n_head += 3) {

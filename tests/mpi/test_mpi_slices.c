@@ -2,13 +2,14 @@
  * bits that the whole gives there. Attention by heads, batch elements and rows on random problems;
  * projections by heads, and the output projection by columns.
  *
- *     test_mpi_slices [FIRST_SEED [COUNT]] */
+ *     test_mpi mpi_slices [FIRST_SEED [COUNT]] */
 #include <vkattn/vkattn.h>
 
 #include "../patience.h"
 #include "gpu/device.h"
 #include "mpi/slice.h"
 #include "problem_data.h"
+#include "test_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -328,7 +329,7 @@ static bool check_layers(void)
     return ok;
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(mpi_slices)
 {
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, failed = 0;
     uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 24;

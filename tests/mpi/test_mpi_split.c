@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "mpi/slice.h"
+#include "test_program.h"
 
 #define MOST_RANKS 9
 
@@ -142,7 +143,7 @@ static void test_causal_balance(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(mpi_split)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads),

@@ -11,6 +11,7 @@
 #include "../gpu/rng.h"
 #include "core/block.h"
 #include "core/dtype.h"
+#include "test_program.h"
 #include <reference/reference.h>
 
 #define MOST_BYTES 256
@@ -159,7 +160,7 @@ static void nonfinite(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(block)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes), cmocka_unit_test(decoded), cmocka_unit_test(encoded),

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "case_recipe.h"
+#include "test_program.h"
 
 /* ---- Golden cases ---------------------------------------------------------------------------- */
 
@@ -338,7 +339,7 @@ static void numbers(void **state)
     assert_int_equal(case_dtype(VKA_IO_BF16), VKA_BF16);
 }
 
-int main(void)
+TEST_PROGRAM(case)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_seeds),

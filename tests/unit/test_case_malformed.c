@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "case_recipe.h"
+#include "test_program.h"
 
 /* A config that says layout and heads alone. */
 #define FOLD(layout, heads, kv) \
@@ -222,7 +223,7 @@ static void malformed_self(void **state)
     free(bytes);
 }
 
-int main(void)
+TEST_PROGRAM(case_malformed)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(malformed),

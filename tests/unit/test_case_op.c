@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "case.h"
+#include "test_program.h"
 
 /* A well-formed case: 2 rows of 64 by 3 rows of q4_0. */
 static const struct tensor {
@@ -236,7 +237,7 @@ static void onnx(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(case_op)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(well_formed), cmocka_unit_test(refused),
                                        cmocka_unit_test(onnx)};

@@ -1,5 +1,6 @@
 /* The cutter: what is added covers a problem once, in order and in whole units. */
 #include "plan/cut.h"
+#include "test_program.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,7 +158,7 @@ static void test_failure(void **unused)
     assert_true(failed > 100);
 }
 
-int main(void)
+TEST_PROGRAM(cut)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_covers),

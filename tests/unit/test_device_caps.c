@@ -9,6 +9,7 @@
 
 #include "fake_device.h"
 #include "gpu/kernels.h"
+#include "test_program.h"
 
 static uint32_t read_family; /* the queue family of the last caps read */
 
@@ -451,7 +452,7 @@ static void kernels_of_cpu_drivers(void **state)
     check_kernel(KERNEL_matmul_address, &caps, "needs 64-bit integers in shaders");
 }
 
-int main(void)
+TEST_PROGRAM(device_caps)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(everything, set_up),

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "test_program.h"
 #include <reference/reference.h>
 
 static void table(void **state)
@@ -73,7 +74,7 @@ static void to_f16(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(dtype)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table),

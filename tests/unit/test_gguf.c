@@ -12,6 +12,7 @@
 
 #include "gguf_file.h"
 #include "io/gguf.h"
+#include "test_program.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -312,7 +313,7 @@ static void test_sentence(void **state)
     free(bytes);
 }
 
-int main(void)
+TEST_PROGRAM(gguf)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_malformed), cmocka_unit_test(test_wellformed),

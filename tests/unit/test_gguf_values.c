@@ -12,6 +12,7 @@
 
 #include "gguf_file.h"
 #include "io/gguf.h"
+#include "test_program.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -183,7 +184,7 @@ static void test_arguments(void **state)
     assert_null(file);
 }
 
-int main(void)
+TEST_PROGRAM(gguf_values)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strings),   cmocka_unit_test(test_numbers),

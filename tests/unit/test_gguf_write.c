@@ -13,6 +13,7 @@
 #include <vkattn/vkattn_io.h>
 
 #include "gguf_cases.h"
+#include "test_program.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -263,7 +264,7 @@ static void test_arguments(void **state)
     assert_int_equal(vka_gguf_write(path, NULL, 0, NULL, 0, error), VKA_OK);
 }
 
-int main(void)
+TEST_PROGRAM(gguf_write)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_bytes),

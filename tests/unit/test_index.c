@@ -18,6 +18,7 @@
 #include "huge_devices.h"
 #include "index_draw.h"
 #include "index_passes.h"
+#include "test_program.h"
 #include "tune_devices.h"
 
 static void draw_copy(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
@@ -350,7 +351,7 @@ static void appends(void **state)
     vka_tensor_destroy(&o);
 }
 
-int main(void)
+TEST_PROGRAM(index)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies),           cmocka_unit_test(panels),

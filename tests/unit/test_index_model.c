@@ -13,6 +13,7 @@
 #include "core/arith.h"
 #include "params.h"
 #include "model.h"
+#include "test_program.h"
 #include "train.h"
 #include "index_draw.h"
 #include "index_passes.h"
@@ -231,7 +232,7 @@ static void tables(void **state)
     check_made(&made);
 }
 
-int main(void)
+TEST_PROGRAM(index_model)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(around),          cmocka_unit_test(training),

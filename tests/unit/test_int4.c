@@ -1,5 +1,7 @@
 /* GPTQ's and AWQ's weights: decoded blocks have the values of the file's own definition; what blocks
  * of 128 cannot hold is refused with a sentence. */
+#include "test_program.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -419,7 +421,7 @@ static void test_find(void **unused)
     vka_safetensors_close(&file);
 }
 
-int main(void)
+TEST_PROGRAM(int4)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),  cmocka_unit_test(test_last_group),

@@ -20,6 +20,7 @@
 #include "folder.h"
 #include "io/io.h"
 #include "io_equal.h"
+#include "test_program.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -256,7 +257,7 @@ static int set_up(void **state)
     return folder_set_up(state);
 }
 
-int main(void)
+TEST_PROGRAM(io_place)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_place),     cmocka_unit_test(test_long_names),

@@ -14,6 +14,7 @@
 #include "folder.h"
 #include "io/io.h"
 #include "io_equal.h"
+#include "test_program.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -263,7 +264,7 @@ static void test_dtypes(void **state)
     assert_int_equal(vka_io_dtype_size((enum vka_io_dtype) - 1), 0);
 }
 
-int main(void)
+TEST_PROGRAM(io_write)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_safetensors_round_trip),

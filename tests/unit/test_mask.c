@@ -10,6 +10,7 @@
 
 #include "core/mask.h"
 #include "core/status.h"
+#include "test_program.h"
 
 static const uint32_t full[4] = {2, 3, 4, 5}; /* [batch][n_head][n_q][n_kv] */
 
@@ -105,7 +106,7 @@ static void single_key(void **state)
     assert_int_equal(stride[0] + stride[1], 0);
 }
 
-int main(void)
+TEST_PROGRAM(mask)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_shapes),

@@ -12,6 +12,7 @@
 
 #include "io_sentence.h"
 #include "npy_cases.h"
+#include "test_program.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -243,7 +244,7 @@ static void test_arguments(void **state)
     vka_npy_close(NULL);
 }
 
-int main(void)
+TEST_PROGRAM(npy)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_malformed), cmocka_unit_test(test_wellformed),

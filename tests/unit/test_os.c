@@ -16,6 +16,7 @@
 
 #include "core/os.h"
 #include "folder.h"
+#include "test_program.h"
 
 #ifdef _WIN32
 #include "core/os_windows.h"
@@ -215,7 +216,7 @@ static void terminals(void **state)
     fclose(file);
 }
 
-int main(void)
+TEST_PROGRAM(os)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(process),        cmocka_unit_test(time_passes),

@@ -15,6 +15,7 @@
 
 #include "core/os.h"
 #include "folder.h"
+#include "test_program.h"
 
 #ifdef _WIN32
 #include "core/os_windows.h"
@@ -338,7 +339,7 @@ static void long_paths(void **state)
 }
 #endif
 
-int main(void)
+TEST_PROGRAM(os_files)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_texts),   cmocka_unit_test(folder_lengths),

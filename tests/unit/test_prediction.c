@@ -11,6 +11,7 @@
 
 #include "op/attention/fused.h"
 #include "op/matmul/budget.h"
+#include "test_program.h"
 
 #define MS 1e6 /* nanoseconds */
 
@@ -308,7 +309,7 @@ static void test_matmul(void **unused)
     assert_int_equal(matmul_budget_axis(&plan, &op, &choice), -1);
 }
 
-int main(void)
+TEST_PROGRAM(prediction)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_group_named),   cmocka_unit_test(test_group_any),

@@ -1,5 +1,7 @@
 /* The oracle against problems small enough to be worked out by hand. A query of zeros gives every
  * visible key the same weight, which shows exactly what a row sees. SPDX-License-Identifier: MIT */
+#include "test_program.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -462,7 +464,7 @@ static void dropout_rate(void **state)
     assert_true(fabs(context - seen) > 1e-9);
 }
 
-int main(void)
+TEST_PROGRAM(reference)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain),         cmocka_unit_test(log_sum_of_a_row),

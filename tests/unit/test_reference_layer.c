@@ -1,4 +1,6 @@
 /* The oracle of a layer's gradients against finite differences. SPDX-License-Identifier: MIT */
+#include "test_program.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -147,7 +149,7 @@ static void layers(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(reference_layer)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
 /* What surrounds the oracle's attention, each against answers known beforehand.
  * SPDX-License-Identifier: MIT */
+#include "test_program.h"
+
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -191,7 +193,7 @@ static void narrowing_all(void **state)
     narrow_all(ref_from_bf16, ref_to_bf16, 0x7f80);
 }
 
-int main(void)
+TEST_PROGRAM(reference_numbers)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rms_norm),     cmocka_unit_test(rotation),

@@ -1,5 +1,7 @@
 /* The oracle of training: its gradients against finite differences, its optimisers against numbers
  * from 50 digits. SPDX-License-Identifier: MIT */
+#include "test_program.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -361,7 +363,7 @@ static void hidden_keys(void **state)
         assert_true(i / WIDTH % KEYS == KEYS - 1 ? dv[i] == 0 : isfinite(dv[i]));
 }
 
-int main(void)
+TEST_PROGRAM(reference_train)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(linear),     cmocka_unit_test(activations),
                                        cmocka_unit_test(losses),     cmocka_unit_test(norms),

@@ -1,5 +1,7 @@
 /* Frequencies of rotary embedding against formulas written another way, and values that other
  * programs give for published configurations. SPDX-License-Identifier: MIT */
+#include "test_program.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -245,7 +247,7 @@ static void refused(void **state)
     assert_int_equal(vka_rope_frequencies(&r, f, NULL, NULL), VKA_INVALID);
 }
 
-int main(void)
+TEST_PROGRAM(rope)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unscaled),

@@ -13,6 +13,7 @@
 #include <vkattn/vkattn_io.h>
 
 #include "io_sentence.h"
+#include "test_program.h"
 #include "safetensors_cases.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
@@ -394,7 +395,7 @@ static void test_arguments(void **state)
     assert_null(file);
 }
 
-int main(void)
+TEST_PROGRAM(safetensors)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_malformed),     cmocka_unit_test(test_wellformed),

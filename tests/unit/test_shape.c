@@ -10,6 +10,7 @@
 
 #include "core/shape.h"
 #include "core/status.h"
+#include "test_program.h"
 
 #define SIZES(...)     \
     (const uint32_t[]) \
@@ -451,7 +452,7 @@ static void text(void **state)
     assert_string_equal(text, "[4294967295, 4294967295, 4294967295, 4294967295]");
 }
 
-int main(void)
+TEST_PROGRAM(shape)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "core/status.h"
+#include "test_program.h"
 
 static void names(void **state)
 {
@@ -128,7 +129,7 @@ static void macros(void **state)
     assert_int_equal(reached, 3);
 }
 
-int main(void)
+TEST_PROGRAM(status)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),

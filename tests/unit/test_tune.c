@@ -13,6 +13,7 @@
 #include "params.h"
 #include "kernel/matmul.h"
 #include "kernel/softmax.h"
+#include "test_program.h"
 #include "tune_devices.h"
 
 static struct matmul_choice choose(const struct caps *caps, const struct matmul_problem *problem)
@@ -541,7 +542,7 @@ static void invariants(void **state)
         }
 }
 
-int main(void)
+TEST_PROGRAM(tune)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_takes_lanes),  cmocka_unit_test(cpu_without_what_lanes_need),

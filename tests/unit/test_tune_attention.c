@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "params.h"
 #include "kernel/attention.h"
+#include "test_program.h"
 #include "tune_devices.h"
 
 /* ---- Named cases ----------------------------------------------------------------------------- */
@@ -386,7 +387,7 @@ static void invariants(void **state)
         }
 }
 
-int main(void)
+TEST_PROGRAM(tune_attention)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_attends_by_address),

@@ -11,6 +11,7 @@
 #include "kernel/attention_backward.h"
 #include "params.h"
 #include "model.h"
+#include "test_program.h"
 #include "train.h"
 #include "tune_devices.h"
 
@@ -152,7 +153,7 @@ static void matrices(void **state)
     assert_true(c.usable && c.kernel == KERNEL_attention_backward_coop_f16);
 }
 
-int main(void)
+TEST_PROGRAM(tune_backward)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiles), cmocka_unit_test(preferred),
                                        cmocka_unit_test(matrices)};

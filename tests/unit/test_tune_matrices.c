@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "params.h"
 #include "kernel/attention.h"
+#include "test_program.h"
 #include "tune_devices.h"
 
 static void fused_matrices(void **state)
@@ -260,7 +261,7 @@ static void few_registers(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(tune_matrices)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_matrices),

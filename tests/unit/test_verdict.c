@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "params.h"
 #include "kernel/choose.h"
+#include "test_program.h"
 
 static const struct caps device = {
     .properties =
@@ -215,7 +216,7 @@ static void survives_mutants(void **state)
         }
 }
 
-int main(void)
+TEST_PROGRAM(verdict)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overrides_the_rules),

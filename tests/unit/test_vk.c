@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "gpu/vk.h"
+#include "test_program.h"
 
 static const char *lacking; /* the function that is not there */
 static struct log log_ = {0};
@@ -68,7 +69,7 @@ static void results(void **state)
     }
 }
 
-int main(void)
+TEST_PROGRAM(vk)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(missing_functions),
                                        cmocka_unit_test(results)};
