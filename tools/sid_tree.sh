@@ -8,8 +8,8 @@
 #                                    aarch64-linux-gnu-gcc
 #
 # tools/prebuild_shaders.sh TREE takes the compiler from it, the ctest `figures` the drivers. Takes
-# apt-get, dpkg-deb and the network: about 160 MB, and 400 MB on disk. TREE is made again if it
-# exists. DEBIAN_MIRROR is an archive to take instead of the one that this machine takes.
+# apt-get, dpkg-deb and the network: about 160 MB, and 400 MB on disk. A TREE of the same versions of
+# packages, made by the same scripts, is left as it is. DEBIAN_MIRROR is an archive to take instead of the one that this machine takes.
 #
 # Intel's null device is in no package. It is built from Mesa's sources, of sid or of an older suite
 # where the archive lacks those; see tests/compile/null_gpu/.
@@ -33,10 +33,19 @@ tree_apt() {
         "$@"
 }
 
+packages="glslang-tools spirv-tools libvulkan1 mesa-vulkan-drivers mesa-drm-shim \
+${architecture:+libjansson4 libcmocka0}"
+
+# The versions of all packages, and what else a tree is made by.
+recipe() {
+    # shellcheck disable=SC2086 # a list of words
+    tree_apt install -y --no-install-recommends --print-uris $packages | cut -d ' ' -f 2-
+    cat "$root/tools/sid_tree.sh" "$root"/tests/compile/null_gpu/*
+}
+
 unpack_packages() {
-    quietly tree_apt update
-    quietly tree_apt install -y --no-install-recommends --download-only glslang-tools spirv-tools \
-        libvulkan1 mesa-vulkan-drivers mesa-drm-shim ${architecture:+libjansson4 libcmocka0}
+    # shellcheck disable=SC2086
+    quietly tree_apt install -y --no-install-recommends --download-only $packages
     # Its headers; what it depends on is not needed.
     (cd "$work/cache/archives" && quietly tree_apt download libdrm-dev)
     rm -rf --one-file-system "$tree"
@@ -98,15 +107,23 @@ else
 fi
 open_archive "deb @ sid main" "deb-src @ sid main" "deb-src @ testing main" "deb-src @ stable main"
 
+quietly tree_apt update
+hash=$(recipe | sha256sum)
+if [ "$(cat "$tree/whole" 2>/dev/null)" = "$hash" ]; then
+    echo "sid_tree: $tree is of the same packages"
+    exit 0
+fi
 unpack_packages
 if [ -n "$architecture" ]; then
     [ -e "$tree/lib" ] || ln -s usr/lib "$tree/lib" # where programs name their loader
     quietly aarch64-linux-gnu-gcc -O1 -shared -fPIC -o "$tree/libpanvk_null.so" \
         "$root/tests/compile/null_gpu/panvk.c"
+    echo "$hash" >"$tree/whole"
     echo "sid_tree: $tree, $architecture"
     exit 0
 fi
 download_mesa
 unpack_mesa
 build_intel
+echo "$hash" >"$tree/whole"
 echo "sid_tree: $tree, Intel's null device from Mesa's sources in $mesa_suite"

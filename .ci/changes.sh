@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# Which stages of .ci/run a change needs, by the names of the files that it changes. Sourced.
+
+# needed_by FILE: what the file asks for, in words; `all` where it can change anything, or is not known.
+#   docs       pages, manuals and the examples in them
+#   python     the Python package
+#   tools      the command line, its case files and pages
+#   scripts    what CI or people call
+#   tests      a test that the plain build runs
+#   readers    what reads files: the fuzzers and the million mutants
+#   plans      what fuzz_plan reaches
+#   kernels    shaders, or what chooses and compiles them
+#   library    the library on the host
+needed_by() {
+    case $1 in
+    README.md | CHANGELOG.md | LICENSE | docs/* | include/*.md) echo docs ;;
+    tools/python/* | tests/python/*) echo python ;;
+    tests/cases/*.sh | tools/*.c | tools/*.h | tools/*.css | tools/*.js | tools/*.bash | tests/mnist/*)
+        echo tools
+        ;;
+    tools/demo.sh | tools/dist.sh | tools/measure.sh | tools/bundle.sh | tools/coverage.sh | ports/*)
+        echo scripts
+        ;;
+    src/io/* | tests/fuzz/*) echo readers library ;;
+    shaders/* | src/kernel/* | src/gpu/* | src/op/* | cmake/* | tests/compile/* | \
+        tools/sid_tree.sh | tools/archive.sh | tools/prebuild_shaders.sh)
+        echo kernels plans library
+        ;;
+    tests/*/*) echo library ;;
+    src/* | include/*) echo plans library ;;
+    *) echo all ;; # .ci, CMakeLists.txt and presets among them
+    esac
+}
+
+# stages_of: reads names of changed files, one a line, and prints the stages that they need, in order.
+stages_of() {
+    local file need needs=' '
+    while IFS= read -r file; do
+        for need in $(needed_by "$file"); do
+            needs="$needs$need "
+        done
+    done
+    case $needs in
+    *' all '*) echo "$ALL_STAGES" && return ;;
+    ' ') echo "$ALL_STAGES" && return ;; # no file: nothing is known of the change
+    *' library '*)
+        echo "format build clang trees"
+        [[ $needs != *' kernels '* ]] || echo "prebuilt gpus"
+        echo "tests windows arm64 sanitizers threads"
+        [[ $needs != *' readers '* ]] || echo "files fuzz_files"
+        [[ $needs != *' plans '* ]] || echo "fuzz_plan"
+        echo "validation"
+        ;;
+    *' tools '*) echo "format build clang tools python windows sanitize_tools" ;;
+    *' python '*) echo "format build python" ;;
+    *) echo "build docs" ;;
+    esac
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# What .ci/changes.sh makes of some changes; the ctest ci_changes.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+ALL_STAGES="the whole landing"
+. .ci/changes.sh
+failed=0
+
+expect() { # expect "STAGES" FILE...
+    local want=$1 got
+    shift
+    got=$(printf '%s\n' "$@" | stages_of | tr '\n' ' ')
+    if [ "${got% }" != "$want" ]; then
+        echo "FAIL $*: '$got' instead of '$want'"
+        failed=1
+    fi
+}
+
+host="format build clang trees tests windows arm64 sanitizers threads"
+expect "build docs" README.md docs/models.md
+expect "format build python" tools/python/vkattn/_plan.py docs/models.md
+expect "format build clang tools python windows sanitize_tools" tools/cmd_run.c tests/python/test_model.py
+expect "$host validation" tests/gpu/test_layer.c
+expect "$host files fuzz_files validation" src/io/npy.c README.md
+expect "$host fuzz_plan validation" src/plan/cut.c
+expect "${host/tests/prebuilt gpus tests} fuzz_plan validation" shaders/matmul/matmul_tile.comp
+expect "the whole landing" .ci/run README.md
+expect "the whole landing" CMakePresets.json
+expect "the whole landing" tests/CMakeLists.txt
+expect "$host validation" tests/gpu/CMakeLists.txt tests/cases/seeds/seed002_small.safetensors
+expect "the whole landing" a_file_of_no_known_kind
+expect "the whole landing" tools/test.sh
+[ "$(stages_of </dev/null)" = "$ALL_STAGES" ] || failed=1
+# shellcheck disable=SC2034 # of the file that is sourced
+. .ci/stages.sh
+for stage in $(printf '%s\n' README.md tools/python/a tools/a.c src/io/a.c src/plan/a.c shaders/a |
+    while read -r file; do echo "$file" | stages_of; done); do
+    declare -F "stage_$stage" >/dev/null || {
+        echo "FAIL there is no stage $stage"
+        failed=1
+    }
+done
+exit $failed
