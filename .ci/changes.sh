@@ -6,7 +6,6 @@
 #   python     the Python package
 #   tools      the command line, its case files and pages
 #   scripts    what CI or people call
-#   tests      a test that the plain build runs
 #   readers    what reads files: the fuzzers and the million mutants
 #   plans      what fuzz_plan reaches
 #   kernels    shaders, or what chooses and compiles them

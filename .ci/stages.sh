@@ -48,7 +48,11 @@ wanted() { # wanted STAGE: whether this run has it
 }
 
 stage_setup() {
-    tools/setup.sh ci
+    if wanted clang; then
+        tools/setup.sh ci
+    else
+        tools/setup.sh test # a change of pages or of Python needs no other system
+    fi
     # They wait for the network: meanwhile, compilers work.
     if wanted trees; then
         begin sid-tree tools/sid_tree.sh build-sid
