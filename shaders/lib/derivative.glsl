@@ -28,7 +28,8 @@ float gelu_tanh_slope(float x)
 
 float silu_slope(float x, float alpha)
 {
-    float s = sigmoid(alpha * x), falling = s * sigmoid(-alpha * x);
+    float rest = product_rest(alpha, x);
+    float s = sigmoid_of(alpha * x, rest), falling = s * sigmoid_of(-alpha * x, -rest);
     return falling == 0.0 ? s : fma(alpha * x, falling, s);
 }
 
