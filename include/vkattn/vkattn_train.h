@@ -58,7 +58,9 @@ VKA_API enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,
                                                      const struct vka_linear_backward_op *op);
 
 /* Of vka_plan_add_activation: output = f(input) * multiplier. The gradient of what was broadcast is
- * summed over the axes in which it repeats. ReLU's at 0 is 0. */
+ * summed over the axes in which it repeats. ReLU's at 0 is 0. The derivative is exact as the function is
+ * (vkattn_model.h), but to a part of the sum of the magnitudes of the product rule's two terms, which
+ * cancel where it is 0. At -Inf and Inf it is its limit. */
 struct vka_activation_backward_op {
     size_t struct_size;
     enum vka_activation kind;

@@ -15,6 +15,8 @@ float gelu_slope(float x)
 {
     float tail = normal_tail(abs(x)), density = normal_density(x);
     float below = x < 0.0 ? tail : 1.0 - tail;
+    if (is_nan(x)) // whose bits may lie in the half that the split drops, which leaves Inf
+        return x;
     return density == 0.0 ? below : fma(x, density, below);
 }
 
