@@ -280,7 +280,10 @@ static bool check_function(struct vka_device *device, const struct function *f,
     }
     clock_gettime(CLOCK_MONOTONIC, &start);
     enum vka_status status = job_create(device, f, &job);
-    if (status == VKA_OK)
+    if (status == VKA_OK && !function_is_used(&job)) {
+        printf("FAIL --function %s: the plan does not use the kernel\n", f->name);
+        record.n_failed++;
+    } else if (status == VKA_OK)
         status = s->all || f->from != VKA_F32 ? run_all(&job, s, &record)
                                               : run_points(&job, common, &record);
     clock_gettime(CLOCK_MONOTONIC, &end);

@@ -77,6 +77,9 @@ enum vka_status job_output(struct job *job, enum vka_dtype dtype, uint32_t rank,
                            const uint32_t *size, uint32_t width, uint32_t used,
                            struct vka_tensor **tensor);
 
+/* Whether its plan uses the kernel that its function forces, if it does. */
+bool function_is_used(const struct job *job);
+
 /* A number of 16 bits, and the nearest one of a type, as the type holds it. */
 double number_of(enum vka_dtype dtype, uint16_t bits);
 double number_near(enum vka_dtype dtype, double x);
