@@ -48,8 +48,7 @@
  * its own depends on the driver.
  *
  * Info structs begin with struct_size, which VKA_INFO fills in; zero is the default of every other
- * field.
- */
+ * field. A flag VKA_GIVEN_ in the member `given` says that a number is meant even if it is 0. */
 #ifndef VKATTN_H
 #define VKATTN_H
 
@@ -83,6 +82,14 @@ extern "C" {
 
 /* The most axes that a tensor can have. */
 #define VKA_MAX_RANK 4
+
+/* Flags of a member `given`: of its struct that number is meant, even where it is 0. EPSILON is of
+ * norm_epsilon too. Other bits are INVALID. */
+#define VKA_GIVEN_SCALE 1
+#define VKA_GIVEN_EPSILON 2
+#define VKA_GIVEN_GRADIENT_SCALE 4
+#define VKA_GIVEN_BETA1 8
+#define VKA_GIVEN_BETA2 16
 
 /* ---- Statuses and names ---------------------------------------------------------------------- */
 
@@ -160,8 +167,7 @@ struct vka_cache;  /* keys and values seen so far, with their lengths on the dev
 
 enum vka_log_level { VKA_LOG_ERROR = 0, VKA_LOG_WARNING, VKA_LOG_INFO, VKA_LOG_LEVEL_COUNT };
 
-/* Receives one message, a sentence without a newline, on the thread that called vkattn. Must not
- * call back into vkattn. */
+/* Receives a sentence without a newline, on the thread that called vkattn; must not call vkattn. */
 typedef void vka_log_callback(void *user, enum vka_log_level level, const char *message);
 
 struct vka_device_info {
@@ -183,8 +189,7 @@ struct vka_device_info {
      * build of this library is ignored, with a warning to log. */
     const char *verdict;
     size_t verdict_size;
-    /* Enable the Khronos validation layer if it is installed. Its errors and warnings go to log as
-     * errors. */
+    /* Enable the Khronos validation layer if it is installed; what it says goes to log as errors. */
     bool validation;
     /* Name passes for debuggers, if the driver has VK_EXT_debug_utils. */
     bool labels;
@@ -355,8 +360,7 @@ VKA_API enum vka_status vka_tensor_permute(struct vka_tensor *tensor, const uint
 VKA_API enum vka_status vka_tensor_slice(struct vka_tensor *tensor, uint32_t axis, uint32_t first,
                                          uint32_t count, struct vka_tensor **view);
 
-/* The same elements, in row-major order, with another shape. INVALID if that would need a copy, as
- * no strides describe it. */
+/* The same elements, in row-major order, with another shape. INVALID if that would need a copy. */
 VKA_API enum vka_status vka_tensor_reshape(struct vka_tensor *tensor, uint32_t rank,
                                            const uint32_t *shape, struct vka_tensor **view);
 
@@ -423,8 +427,7 @@ enum vka_scores {
 
 /* Rotary embedding: rotates q by its position p and k by its index j. Pair i is rotated by
  * position * base^(-2 i / dim) radians, or position * frequencies[i]. The angle is computed in
- * integers, so it is as exact at far positions as at near ones. INVALID if a position could exceed
- * 2^31 - 1. */
+ * integers, as exact at far positions as at near ones. INVALID if a position could pass 2^31 - 1. */
 struct vka_rope {
     uint32_t dim;     /* the first features, which are rotated: even, at most head_dim; 0: none */
     float base;       /* at least 1; 0: 10000 */
@@ -432,18 +435,16 @@ struct vka_rope {
     /* In place of base: [dim / 2], radians a position, in magnitude at most 1; vka_rope_frequencies
      * (vkattn_model.h) gives those of scaled models. Read by the call that takes this struct. */
     const double *frequencies;
-    float attention_factor; /* multiplies cosines and sines; 0: 1 */
+    float attention_factor; /* multiplies cosines and sines; above 0, or 0 for 1 */
 };
 
 /* Everything about attention but its shapes; used by the attention and the layer operation. */
 struct vka_attention_options {
     /* BOOL (true: visible; PyTorch's key_padding_mask means the opposite) or F32, F16, BF16
      * (added to the scores). Rank 1 to 4, aligned right and broadcast against
-     * [batch][n_head][n_q][n_kv]. If the last axis is shorter than n_kv and not 1, the keys beyond
-     * it are hidden. */
+     * [batch][n_head][n_q][n_kv]. A last axis shorter than n_kv and not 1 hides the keys beyond it. */
     struct vka_tensor *mask;
-    /* I32 [batch] or [1], read on the device: the number of keys of each batch element, clamped to
-     * 0 .. n_kv. NULL: n_kv. */
+    /* I32 [batch] or [1], read on the device: keys of each, clamped to 0 .. n_kv. NULL: n_kv. */
     struct vka_tensor *kv_length;
     /* I32 [batch] or [1], read on the device: the position of query 0, which may be negative,
      * clamped to -2^30 .. 2^30. NULL: the number of past keys. */
@@ -452,8 +453,9 @@ struct vka_attention_options {
     /* Apply window_left and window_right, each -1 (no limit) or at least 0. */
     bool window;
     int32_t window_left, window_right;
-    float scale;   /* 0: 1 / sqrt(head_dim) */
-    float softcap; /* 0: none */
+    uint32_t given; /* VKA_GIVEN_SCALE, VKA_GIVEN_EPSILON */
+    float scale;    /* 0: 1 / sqrt(head_dim), unless given */
+    float softcap;  /* 0: none */
     enum vka_masked_row masked_row;
     /* Receives the scores, [batch][n_head][n_q][n_kv]; given iff scores_kind is not NONE. */
     enum vka_scores scores_kind;
@@ -468,7 +470,8 @@ struct vka_attention_options {
      * the past keys before it. */
     struct vka_rope rope;
     /* F32 [head_dim] each: before the rotation, every q (or new k) is divided by its root mean
-     * square and multiplied by these weights. norm_epsilon is added to the mean square; 0: 1e-6. */
+     * square and multiplied by these weights. norm_epsilon is added to the mean square; 0: 1e-6,
+     * unless given. */
     struct vka_tensor *q_norm, *k_norm;
     float norm_epsilon;
     /* F32 [n_head]: a logit that is added to the denominator of the softmax of each row and has no
@@ -501,8 +504,7 @@ struct vka_attention_op {
     /* [batch][n_head][n_q][value_dim]. To concatenate the heads, give a permuted view of a tensor
      * [batch][n_q][n_head * value_dim]. */
     struct vka_tensor *output;
-    /* [batch][n_kv_head][n_past][...]: come before k and v, so that n_kv = n_past + n_new. Give
-     * both or neither. */
+    /* [batch][n_kv_head][n_past][...]: come before k and v, n_kv = n_past + n_new. Both or neither. */
     struct vka_tensor *past_key, *past_value;
     /* [batch][n_kv_head][n_kv][...]: receive past and new keys and values; the keys as they enter
      * the scores (normalised and rotated). Give both or neither. */
@@ -630,9 +632,7 @@ struct vka_layer_op {
     struct vka_attention_options attention;
 };
 
-/* ---- Caches: vkattn_cache.h --------------------------------------------------------------------- */
-
-/* ---- Plans ----------------------------------------------------------------------------------- */
+/* ---- Plans (caches: vkattn_cache.h) ---------------------------------------------------------- */
 
 enum vka_path {
     VKA_PATH_AUTO = 0, /* the faster one by the rules, or by the tuning profile */

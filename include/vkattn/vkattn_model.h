@@ -49,7 +49,8 @@ struct vka_norm_op {
     enum vka_norm kind;
     /* A row is the last `axes` axes; 0: 1. ONNX's `axis` is the rank less this. */
     uint32_t axes;
-    float epsilon;               /* 0: 1e-5 */
+    uint32_t given;              /* VKA_GIVEN_EPSILON */
+    float epsilon;               /* 0: 1e-5, unless given */
     struct vka_tensor *input;    /* of any rank */
     struct vka_tensor *residual; /* as input; NULL: none */
     struct vka_tensor *sum; /* receives input + residual; may be in place of either; NULL: none */
@@ -155,7 +156,8 @@ struct vka_gather_op {
     size_t struct_size;
     struct vka_tensor *table; /* [n][width]: F32, F16, BF16, or a block type with contiguous rows */
     struct vka_tensor *ids;   /* I32, of rank 1 to 3 */
-    float scale;              /* 0: 1 */
+    uint32_t given;           /* VKA_GIVEN_SCALE */
+    float scale;              /* 0: 1, unless given */
     struct vka_tensor *output; /* the axes of ids, then [width] */
 };
 
@@ -195,7 +197,7 @@ struct vka_rotary_op {
     float base;       /* frequency i is base^(-2i / dim), base at least 1; 0: 10000 */
     /* In place of base: [dim / 2], radians a position, in magnitude at most 1. Read by this call. */
     const double *frequencies;
-    float attention_factor; /* multiplies cosines and sines; 0: 1 */
+    float attention_factor; /* multiplies cosines and sines; above 0, or 0 for 1 */
     /* In place of angles, both or none: with positions [n_position][dim / 2], of which a position
      * outside gives NaN; without [batch][n][dim / 2], or [1][n][dim / 2] for all. */
     struct vka_tensor *cos, *sin;
@@ -268,7 +270,7 @@ VKA_API enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct 
 struct vka_sample_op {
     size_t struct_size;
     struct vka_tensor *logits; /* [n] or [rows][n], n at most 2^24 */
-    float temperature;         /* 0: the largest logit, as vka_plan_add_argmax */
+    float temperature;         /* 0: the largest logit, of equal ones the first */
     uint32_t top_k;            /* 0: all */
     float top_p;               /* 0 or 1: all */
     float min_p;               /* 0: all */

@@ -94,7 +94,8 @@ VKA_API enum vka_status vka_plan_add_binary_backward(struct vka_plan *plan,
 struct vka_norm_backward_op {
     size_t struct_size;
     enum vka_norm kind;
-    uint32_t axes; /* as in the forward; epsilon too */
+    uint32_t axes; /* as in the forward; given and epsilon too */
+    uint32_t given;
     float epsilon;
     struct vka_tensor *input;  /* what was normalised: the sum, where there was a residual */
     struct vka_tensor *weight; /* the last `axes` axes of input; NULL: 1 */
@@ -114,7 +115,8 @@ struct vka_gather_backward_op {
     size_t struct_size;
     struct vka_tensor *ids;             /* I32, of rank 1 to 3 */
     struct vka_tensor *output_gradient; /* the axes of ids, then [width] */
-    float scale;                        /* 0: 1 */
+    uint32_t given;                     /* VKA_GIVEN_SCALE */
+    float scale;                        /* 0: 1, unless given */
     struct vka_gradient table_gradient; /* [n][width] */
 };
 
@@ -208,7 +210,8 @@ struct vka_cross_entropy_op {
     /* As logits, and may be in place of them: receives the gradient of gradient_scale * loss, 0 in
      * rows that do not count. NULL: not wanted. */
     struct vka_tensor *gradient;
-    float gradient_scale; /* 0: 1. For gradients accumulated over n plans 1 / n. */
+    uint32_t given;       /* VKA_GIVEN_GRADIENT_SCALE */
+    float gradient_scale; /* 0: 1, unless given. For gradients accumulated over n plans 1 / n. */
 };
 
 /* UNSUPPORTED: a row of logits that reaches further than a binding, or is too long for the driver's
@@ -223,7 +226,8 @@ struct vka_square_error_op {
     struct vka_tensor *target;   /* as input */
     struct vka_tensor *loss;     /* F32 [1] */
     struct vka_tensor *gradient; /* as input, see vka_cross_entropy_op; may be in place of it */
-    float gradient_scale;
+    uint32_t given;              /* VKA_GIVEN_GRADIENT_SCALE */
+    float gradient_scale;        /* 0: 1, unless given */
 };
 VKA_API enum vka_status vka_plan_add_square_error(struct vka_plan *plan,
                                                   const struct vka_square_error_op *op);
@@ -258,8 +262,9 @@ struct vka_optimiser_op {
     double learning_rate;
     double momentum;     /* of VKA_SGD; 0: none */
     bool nesterov;       /* of VKA_SGD: Nesterov's momentum */
-    double beta1, beta2; /* of Adam, below 1; 0: 0.9 and 0.999 */
-    double epsilon;      /* of Adam; 0: 1e-8 */
+    uint32_t given;      /* VKA_GIVEN_BETA1, VKA_GIVEN_BETA2, VKA_GIVEN_EPSILON */
+    double beta1, beta2; /* of Adam, below 1; 0: 0.9 and 0.999, unless given */
+    double epsilon;      /* of Adam; 0: 1e-8, unless given */
     double weight_decay;
     /* I32 [1]: how many steps were taken, to which each run adds 1 before it corrects the moments'
      * bias, so that one recorded plan takes them all. Write 0 before the first. Adam needs it; of

@@ -59,6 +59,7 @@ void terms_add_options(struct terms *terms, const struct vka_attention_options *
     terms_add_tensor(terms, "query_offset", o->query_offset);
     terms_add(terms, "causal: %d", o->causal);
     terms_add(terms, "window: %d, %d, %d", o->window, o->window_left, o->window_right);
+    terms_add(terms, "given: %#x", o->given);
     terms_add(terms, "scale: %a", (double)o->scale);
     terms_add(terms, "softcap: %a", (double)o->softcap);
     terms_add(terms, "masked_row: %d", (int)o->masked_row);

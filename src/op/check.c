@@ -42,6 +42,15 @@ enum vka_status check_shape(struct vka_device *device, const char *caller, const
                      shape_text(&tensor->shape, got_text), shape_text(&want, want_text));
 }
 
+enum vka_status check_given(struct vka_device *device, const char *caller, uint32_t given,
+                            uint32_t allowed)
+{
+    struct log *log = &device->log;
+    ENSURE_ARG(!(given & ~allowed), "%s: given is %#x, of which only %#x has a meaning here",
+               caller, given, allowed);
+    return VKA_OK;
+}
+
 enum vka_status check_vector(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, uint32_t n)
 {

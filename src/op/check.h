@@ -17,6 +17,17 @@ enum check_flag {
 enum vka_status check_tensor(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, unsigned flags);
 
+/* Checks that only bits of `allowed` are set in the member `given` of an info struct. */
+enum vka_status check_given(struct vka_device *device, const char *caller, uint32_t given,
+                            uint32_t allowed);
+
+/* A number of an info struct of which 0 stands for a default, unless `flag` of `given` says that 0 is
+ * meant. */
+static inline double or_default(double value, uint32_t given, uint32_t flag, double otherwise)
+{
+    return value != 0 || given & flag ? value : otherwise;
+}
+
 /* Checks that a tensor has this rank and these sizes. */
 enum vka_status check_shape(struct vka_device *device, const char *caller, const char *name,
                             const struct vka_tensor *tensor, uint32_t rank, const uint32_t *size);

@@ -93,6 +93,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_gather_op *
     ENSURE_ARG(op, "%s: op is NULL", caller);
     ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
                op->struct_size, sizeof *op);
+    ENSURE(check_given(device, caller, op->given, VKA_GIVEN_SCALE));
     ENSURE_ARG(isfinite(op->scale), "%s: scale is %g", caller, (double)op->scale);
     ENSURE(check_tensor(device, caller, "table", op->table, CHECK_WEIGHT));
     ENSURE_ARG(op->table->dtype != VKA_I8, "%s: table is i8, which has no scales", caller);
@@ -117,7 +118,7 @@ static enum vka_status add_gather(struct vka_plan *plan, const struct vka_gather
         .ids = axes_append_one(op->ids),
         .y = tensor_rank4(op->output),
         .n_table = op->table->shape.size[0],
-        .scale = op->scale != 0 ? op->scale : 1,
+        .scale = (float)or_default((double)op->scale, op->given, VKA_GIVEN_SCALE, 1),
     };
     gather.axes = (struct axes_job){{&gather.y, &gather.ids}};
     const struct cut cut = {

@@ -182,6 +182,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_norm_op *op
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     ENSURE_ARG(op->axes <= op->input->shape.rank, "%s: axes is %u, input has rank %u", caller,
                op->axes, op->input->shape.rank);
+    ENSURE(check_given(device, caller, op->given, VKA_GIVEN_EPSILON));
     ENSURE_ARG(op->epsilon >= 0 && isfinite(op->epsilon), "%s: epsilon is %g, not a number from 0",
                caller, (double)op->epsilon);
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
@@ -207,7 +208,7 @@ static enum vka_status add_norm(struct vka_plan *plan, const struct vka_norm_op 
         .y = tensor_rank4(op->output),
         .inner = op->axes ? op->axes : 1,
         .center = op->kind == VKA_LAYER_NORM,
-        .epsilon = op->epsilon != 0 ? op->epsilon : 1e-5f,
+        .epsilon = (float)or_default((double)op->epsilon, op->given, VKA_GIVEN_EPSILON, 1e-5),
     };
     if (op->residual)
         norm.residual = tensor_rank4(op->residual);

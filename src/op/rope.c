@@ -89,7 +89,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .first_position = t->q_start ? 0 : (int32_t)(t->first + part->first[2]),
         .flags = (t->norm ? ROPE_NORM : 0) | (t->rope->interleaved ? ROPE_INTERLEAVED : 0) |
                  (t->offsets ? ROPE_OFFSET : 0) | (each ? ROPE_OFFSET_PER_BATCH : 0),
-        .epsilon = t->epsilon != 0 ? t->epsilon : 1e-6f,
+        .epsilon = t->epsilon,
         .dim = t->rope->dim,
         .n_sequence = t->q_start ? t->q_start->shape.size[0] - 1 : 0,
         .row_first = part->first[2],

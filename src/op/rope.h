@@ -7,8 +7,8 @@
 /* Replaces *tensor, [batch][n_head][n][head_dim], by float32 scratch with each row normalised (norm
  * not NULL) and then rotated (rope->dim not 0). Row i of batch b is at position offsets[b] + i, or
  * first + i if offsets is NULL. q_start: I32 [n + 1], the rows of batch 1 are packed sequences, s at
- * offsets[s], which is not NULL; NULL: not packed. epsilon 0: 1e-6. INVALID for a base below 1 and for positions
- * beyond int32. */
+ * offsets[s], which is not NULL; NULL: not packed. INVALID for a base below 1 and for
+ * positions beyond int32. */
 enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
                           const struct vka_tensor *norm, float epsilon,
                           const struct vka_tensor *offsets, const struct vka_tensor *q_start,

@@ -168,7 +168,8 @@ static enum vka_status check(struct vka_plan *plan, const char *caller,
     const uint32_t dim = op->dim ? op->dim : x->size[3];
     ENSURE_ARG(dim % 2 == 0 && dim <= x->size[3], "%s: dim is %u, not even and at most %u", caller,
                dim, x->size[3]);
-    ENSURE_ARG(isfinite(op->attention_factor), "%s: attention_factor is %g", caller,
+    ENSURE_ARG(isfinite(op->attention_factor) && op->attention_factor >= 0,
+               "%s: attention_factor is %g, not a positive number, or 0 for 1", caller,
                (double)op->attention_factor);
     ENSURE_ARG(x->size[2] <= INT32_MAX, "%s: input has more than 2^31 - 1 rows", caller);
     if (op->positions) {

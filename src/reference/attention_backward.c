@@ -37,7 +37,7 @@ static void row_backward(struct work *w, size_t at[4], const double *dy,
     const size_t dim = a->head_dim, width = a->value_dim;
     const size_t row = (at[0] * a->n_head + at[1]) * a->n_q + at[2];
     const size_t head = at[0] * a->n_kv_head + at[1] / (a->n_head / a->n_kv_head);
-    const double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)dim);
+    const double scale = ref_scale(a);
     const double *raw = w->raw + row * a->n_kv, *bias = w->bias + row * a->n_kv;
     const double *weight = w->weight + row * a->n_kv;
     const double log_sum = w->log_sum[row];
@@ -91,8 +91,7 @@ static void undo(const struct work *w, const double *x, double *dx, size_t n, in
     if (!norm)
         return;
     double *dw = w->slope; /* has room for head_dim too */
-    ref_norm_backward(x, dx, n, a->head_dim, VKA_RMS_NORM, norm,
-                      a->norm_epsilon != 0 ? a->norm_epsilon : 1e-6, dx, dw, NULL);
+    ref_norm_backward(x, dx, n, a->head_dim, VKA_RMS_NORM, norm, ref_epsilon(a), dx, dw, NULL);
     for (size_t d = 0; d_norm && d < a->head_dim; d++)
         d_norm[d] += dw[d];
 }

@@ -20,13 +20,25 @@ void ref_linear(const double *x, const double *w, const double *bias, size_t row
         }
 }
 
+double ref_scale(const struct ref_attention *a)
+{
+    bool meant = a->scale != 0 || a->given & VKA_GIVEN_SCALE;
+    return meant ? a->scale : 1 / sqrt((double)a->head_dim);
+}
+
+double ref_epsilon(const struct ref_attention *a)
+{
+    bool meant = a->norm_epsilon != 0 || a->given & VKA_GIVEN_EPSILON;
+    return meant ? a->norm_epsilon : 1e-6;
+}
+
 void ref_rms_norm(double *x, size_t rows, size_t dim, const double *weight, double epsilon)
 {
     for (size_t r = 0; r < rows; r++, x += dim) {
         double square = 0;
         for (size_t d = 0; d < dim; d++)
             square += x[d] * x[d];
-        double root = sqrt(square / (double)dim + (epsilon != 0 ? epsilon : 1e-6));
+        double root = sqrt(square / (double)dim + epsilon);
         for (size_t d = 0; d < dim; d++)
             x[d] = x[d] / root * weight[d];
     }

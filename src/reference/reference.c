@@ -95,7 +95,7 @@ static bool is_visible(const struct ref_attention *a, const struct row *r, size_
 /* Computes RAW, SOFTCAP, BIAS and the visibility of every key. Returns whether any is visible. */
 static bool score_row(const struct ref_attention *a, const struct row *r, struct work *w)
 {
-    double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)a->head_dim);
+    double scale = ref_scale(a);
     bool any = false;
     for (size_t j = 0; j < a->n_kv; j++) {
         double dot = 0, bias;
@@ -235,13 +235,13 @@ static void prepare(const struct ref_attention *a, struct work *w)
     for (size_t bh = 0; bh < a->batch * a->n_head; bh++) {
         double *q = w->q + bh * a->n_q * dim;
         if (a->q_norm)
-            ref_rms_norm(q, a->n_q, dim, a->q_norm, a->norm_epsilon);
+            ref_rms_norm(q, a->n_q, dim, a->q_norm, ref_epsilon(a));
         ref_rope(q, a->n_q, dim, &a->rope, ref_first_position(a, bh / a->n_head));
     }
     for (size_t bh = 0; bh < a->batch * a->n_kv_head; bh++) {
         double *k = w->k + (bh * a->n_kv + a->n_past) * dim;
         if (a->k_norm)
-            ref_rms_norm(k, n_new, dim, a->k_norm, a->norm_epsilon);
+            ref_rms_norm(k, n_new, dim, a->k_norm, ref_epsilon(a));
         ref_rope(k, n_new, dim, &a->rope, (int64_t)a->n_past);
     }
 }

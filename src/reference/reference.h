@@ -22,12 +22,13 @@ struct ref_attention {
     size_t query_offset_count;
     bool causal, window;
     int64_t window_left, window_right;
-    double scale;   /* 0: 1 / sqrt(head_dim) */
+    uint32_t given; /* as of struct vka_attention_options */
+    double scale;   /* 0: 1 / sqrt(head_dim), unless given */
     double softcap; /* 0: none */
     enum vka_masked_row masked_row;
     struct vka_rope rope;
     const double *q_norm, *k_norm; /* [head_dim]; NULL: none */
-    double norm_epsilon;           /* 0: 1e-6 */
+    double norm_epsilon;           /* 0: 1e-6, unless given */
     const double *sink;            /* [n_head]; NULL: none */
     const double *alibi;           /* [n_head]; NULL: none */
     double dropout;
@@ -75,8 +76,10 @@ int64_t ref_first_position(const struct ref_attention *a, size_t b);
 double ref_dropout_factor(const struct ref_attention *a, size_t b, size_t h, size_t i, size_t j);
 
 /* The steps before the scores, on x[rows][dim] in place. RMS norm: x / sqrt(mean(x^2) + epsilon)
- * times weight[dim]; epsilon 0 means 1e-6. Rotation: row r has the position first + r; the error is
+ * times weight[dim]. Rotation: row r has the position first + r; the error is
  * at most 3e-7 if the position is within 2^31 and base is at least 1. */
+double ref_scale(const struct ref_attention *a);   /* that its `scale` stands for */
+double ref_epsilon(const struct ref_attention *a); /* that its `norm_epsilon` stands for */
 void ref_rms_norm(double *x, size_t rows, size_t dim, const double *weight, double epsilon);
 void ref_rope(double *x, size_t rows, size_t dim, const struct vka_rope *rope, int64_t first);
 

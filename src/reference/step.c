@@ -25,7 +25,7 @@ static void make_ready(const struct ref_step *s, int which, int64_t position, do
     const double *const norms[] = {a->q_norm, a->k_norm, NULL};
     size_t dim = which == 2 ? a->value_dim : a->head_dim;
     if (norms[which])
-        ref_rms_norm(row, 1, dim, norms[which], a->norm_epsilon);
+        ref_rms_norm(row, 1, dim, norms[which], ref_epsilon(a));
     if (which != 2)
         ref_rope(row, 1, dim, &a->rope, position);
     if (s->keep)

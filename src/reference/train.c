@@ -107,8 +107,10 @@ double ref_square_error(const double *x, const double *target, size_t n, double 
 void ref_optimiser(const struct vka_optimiser_op *op, size_t n, int64_t step, double *w,
                    const double *g, double *m, double *v)
 {
-    double beta1 = op->beta1 != 0 ? op->beta1 : 0.9, beta2 = op->beta2 != 0 ? op->beta2 : 0.999;
-    double epsilon = op->epsilon != 0 ? op->epsilon : 1e-8, rate = op->learning_rate;
+    double beta1 = op->beta1 != 0 || op->given & VKA_GIVEN_BETA1 ? op->beta1 : 0.9;
+    double beta2 = op->beta2 != 0 || op->given & VKA_GIVEN_BETA2 ? op->beta2 : 0.999;
+    double epsilon = op->epsilon != 0 || op->given & VKA_GIVEN_EPSILON ? op->epsilon : 1e-8;
+    double rate = op->learning_rate;
     double first = 1 - pow(beta1, (double)step), second = 1 - pow(beta2, (double)step);
     for (size_t i = 0; i < n; i++) {
         double d = g[i] + (op->kind == VKA_ADAMW ? 0 : op->weight_decay * w[i]);

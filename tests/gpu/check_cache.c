@@ -96,7 +96,7 @@ static void draw(struct check *c, struct append_case *t)
     t->page_size = rng_chance(&c->rng, 50) ? 16 : 0;
     t->n_page = t->page_size && rng_chance(&c->rng, 30) ? 4 : 0; /* the last sequences lack some */
     if (rng_chance(&c->rng, 30))
-        t->rope.attention_factor = (float)rng_uniform(&c->rng, -2, 2);
+        t->rope.attention_factor = (float)rng_uniform(&c->rng, 0.1, 2);
 }
 
 /* Two caches that hold the same noise, some of it NaN. */

@@ -121,12 +121,14 @@ static void run_case(struct check *c, const struct shape_case *s, enum vka_dtype
     char text[CASE_TEXT];
     double *values = NULL;
     t.op.scale = rng_chance(&c->rng, 50) ? 0 : 22.5f;
+    t.op.given = rng_chance(&c->rng, 20) ? VKA_GIVEN_SCALE : 0;
     snprintf(text, sizeof text, "%ux%u %s -> %s, ids %ux%ux%u, scale %g", s->rows, s->width,
              vka_dtype_name(table), vka_dtype_name(y), s->size[0], s->size[1], s->size[2],
              (double)t.op.scale);
     enum vka_status status = create(c, s, table, y, &t, &values);
     for (size_t i = 0; status == VKA_OK && i < t.y.count; i++) {
-        double id = t.ids.values[i / s->width], scale = t.op.scale != 0 ? (double)t.op.scale : 1;
+        double id = t.ids.values[i / s->width];
+        double scale = t.op.scale != 0 || t.op.given ? (double)t.op.scale : 1;
         t.want[i] =
             id < 0 || id >= s->rows ? 0 : scale * values[(size_t)id * s->width + i % s->width];
     }

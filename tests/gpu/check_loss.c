@@ -284,6 +284,10 @@ static void run_optimiser(struct check *c, uint32_t rank, const uint32_t *size,
     t.op.nesterov = t.op.momentum > 0 && rng_chance(&c->rng, 50);
     t.op.rate = rng_chance(&c->rng, 50) ? t.rate : NULL;
     t.op.step = adam ? t.step : NULL;
+    if (adam && rng_chance(&c->rng, 30)) { /* what counts as 0, not as the default */
+        t.op.given = rng_chance(&c->rng, 50) ? VKA_GIVEN_BETA1 : VKA_GIVEN_BETA2;
+        t.op.given |= rng_chance(&c->rng, 30) ? VKA_GIVEN_BETA1 | VKA_GIVEN_BETA2 : 0;
+    }
     t.op.n_parameter = 1;
     const struct vka_parameter parameter = {
         t.w.view, t.g.view, adam || t.op.momentum > 0 ? t.m.view : NULL, adam ? t.v.view : NULL};

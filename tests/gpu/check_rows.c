@@ -173,7 +173,8 @@ static enum vka_status create_rows(struct check *c, uint32_t rank, const uint32_
         t->id[i] = (int32_t)rng_range(&c->rng, 0, rng_chance(&c->rng, 50) ? table + 1 : 2) - 1;
         for (size_t j = 0; j < width && t->id[i] >= 0 && (uint32_t)t->id[i] < table; j++)
             t->want[(size_t)t->id[i] * width + j] +=
-                (double)(t->op.scale != 0 ? t->op.scale : 1) * t->dy.values[i * width + j];
+                (double)(t->op.scale != 0 || t->op.given ? t->op.scale : 1) *
+                t->dy.values[i * width + j];
     }
     t->op.ids = t->ids;
     t->op.output_gradient = t->dy.view;
@@ -187,6 +188,7 @@ static void run_rows(struct check *c, uint32_t rank, const uint32_t *size, uint3
     struct rows_case t = {.op = {.struct_size = sizeof t.op}};
     char text[CASE_TEXT];
     t.op.scale = rng_chance(&c->rng, 50) ? 0 : 2.5f;
+    t.op.given = rng_chance(&c->rng, 20) ? VKA_GIVEN_SCALE : 0;
     enum vka_status status = create_rows(c, rank, size, table, mix, &t);
     snprintf(text, sizeof text, "%ux%ux%ux%u, rank %u, %u rows of the table, %s->%s", size[0],
              size[1], size[2], size[3], rank, table, vka_dtype_name(mix[0]),

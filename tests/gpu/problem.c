@@ -31,6 +31,7 @@ void problem_op(const struct problem_data *d, struct vka_attention_op *op)
                 .window = p->window,
                 .window_left = p->window_left,
                 .window_right = p->window_right,
+                .given = p->given,
                 .scale = p->scale,
                 .softcap = p->softcap,
                 .masked_row = p->masked_row,
@@ -271,6 +272,7 @@ const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT])
     SAY(p->q_norm, " q_norm");
     SAY(p->k_norm, " k_norm");
     SAY(p->norm_epsilon != 0, " epsilon %g", (double)p->norm_epsilon);
+    SAY(p->given, " given %u", p->given);
     SAY(p->sink, " sink");
     SAY(p->alibi, " alibi");
     SAY(p->dropout != 0, " dropout %.9g seed %llu", (double)p->dropout,

@@ -19,6 +19,7 @@ struct problem {
     bool causal, window;
     int32_t window_left, window_right;
     float scale, softcap, dropout, norm_epsilon;
+    uint32_t given; /* which of scale and norm_epsilon are meant where they are 0 */
     uint64_t dropout_seed;
     enum vka_masked_row masked_row;
     enum vka_scores scores_kind;

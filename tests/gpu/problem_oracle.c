@@ -38,6 +38,7 @@ static void set_options(const struct problem_data *d, struct ref_attention *r)
     r->window = p->window;
     r->window_left = p->window_left;
     r->window_right = p->window_right;
+    r->given = p->given;
     r->scale = (double)p->scale;
     r->softcap = (double)p->softcap;
     r->masked_row = p->masked_row;

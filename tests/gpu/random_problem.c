@@ -162,6 +162,19 @@ static void draw_rope(struct problem *p, struct rng *rng)
     p->norm_epsilon = rng_chance(rng, 50) ? 0 : (float)rng_uniform(rng, 1e-8, 1e-2);
 }
 
+/* Which zeros are meant: a scale of 0 gives all visible keys one weight. */
+static void draw_given(struct problem *p, struct rng *rng)
+{
+    if (rng_chance(rng, 15)) {
+        p->scale = rng_chance(rng, 50) ? 0 : -0.0f;
+        p->given |= VKA_GIVEN_SCALE;
+    }
+    if (rng_chance(rng, 15)) {
+        p->norm_epsilon = 0;
+        p->given |= VKA_GIVEN_EPSILON;
+    }
+}
+
 void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
 {
     struct rng rng = {seed};
@@ -173,6 +186,7 @@ void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
     draw_visibility(p, &rng);
     draw_scores(p, &rng);
     draw_rope(p, &rng);
+    draw_given(p, &(struct rng){seed ^ 0x61e4});
     if (rng_chance(&rng, 40)) { /* a few rows of scores at a time */
         uint64_t row = 4ull * (p->n_past + p->n_new + 3);
         p->workspace_limit = row * rng_range(&rng, 1, 3 * p->n_q);

@@ -34,6 +34,7 @@ static void norm(void **state)
     NORM("kind", op.kind = VKA_NORM_COUNT);
     NORM("kind", op.kind = (enum vka_norm) - 1);
     NORM("axes", op.axes = 4);
+    NORM("given", op.given = VKA_GIVEN_SCALE);
     NORM("epsilon", op.epsilon = -1e-5f);
     NORM("epsilon", op.epsilon = NAN);
     NORM("epsilon", op.epsilon = INFINITY);

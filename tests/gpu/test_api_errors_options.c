@@ -34,7 +34,10 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("window_right", .window = true, .window_right = INT32_MIN);
     OPTION("window_left", .window_left = 3);
     OPTION("window_right", .window_right = -1);
+    OPTION("given", .given = VKA_GIVEN_GRADIENT_SCALE);
+    OPTION("given", .given = 1u << 31);
     OPTION("scale", .scale = NAN);
+    OPTION("scale", .given = VKA_GIVEN_SCALE, .scale = NAN);
     OPTION("scale", .scale = INFINITY);
     OPTION("scale", .scale = -INFINITY);
     OPTION("softcap", .softcap = NAN);
@@ -69,6 +72,7 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("frequencies", .rope = {.frequencies = fine});
     OPTION("frequencies[3]", .rope = {.dim = 8, .frequencies = fast});
     OPTION("frequencies[0]", .rope = {.dim = 2, .frequencies = nan});
+    OPTION("attention_factor", .rope = {.dim = 8, .attention_factor = -1});
     OPTION("attention_factor", .rope = {.dim = 8, .attention_factor = NAN});
     OPTION("attention_factor", .rope = {.dim = 8, .attention_factor = INFINITY});
 }

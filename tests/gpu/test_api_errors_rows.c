@@ -29,6 +29,7 @@ static void gather(void **state)
     for (size_t i = 0; i < COUNTOF(sizes); i++)
         GATHER("struct_size", op.struct_size = sizes[i]);
     GATHER("scale", op.scale = NAN);
+    GATHER("given", op.given = VKA_GIVEN_EPSILON);
     GATHER("table", op.table = NULL);
     GATHER("ids", op.ids = NULL);
     GATHER("output", op.output = NULL);
@@ -122,6 +123,7 @@ static void rotary(void **state)
     ROTARY("dim", op.dim = 5);
     ROTARY("dim", op.dim = 10);
     ROTARY("attention_factor", op.attention_factor = INFINITY);
+    ROTARY("attention_factor", op.attention_factor = -1);
     ROTARY("input", op.input = NULL);
     ROTARY("output", op.output = NULL);
     ROTARY("sin", op.sin = NULL);

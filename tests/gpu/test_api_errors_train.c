@@ -174,6 +174,7 @@ static void norm(void **state)
     NORM("kind", op.kind = VKA_NORM_COUNT);
     NORM("axes", op.axes = 4);
     NORM("weight", op.axes = 2);
+    NORM("given", op.given = VKA_GIVEN_BETA1);
     NORM("epsilon", op.epsilon = -1);
     NORM("epsilon", op.epsilon = NAN);
     NORM("input", op.input = NULL);
@@ -209,6 +210,7 @@ static void gather(void **state)
     struct world *w = *state;
     BAD_CALLS(vka_gather_backward_op, vka_plan_add_gather_backward);
     GATHER("scale", op.scale = NAN);
+    GATHER("given", op.given = ~0u);
     GATHER("ids", op.ids = NULL);
     GATHER("ids", op.ids = T(VKA_F32, 2, 5));
     GATHER("ids", op.ids = T(VKA_I32, 1, 1, 2, 5));
@@ -262,6 +264,7 @@ static void cross_entropy(void **state)
     ENTROPY("smoothing", op.smoothing = 1.1f);
     ENTROPY("smoothing", op.smoothing = NAN);
     ENTROPY("gradient_scale", op.gradient_scale = INFINITY);
+    ENTROPY("given", op.given = VKA_GIVEN_SCALE);
     ENTROPY("labels", op.labels = T(VKA_I32, 2, 5, 1));
     ENTROPY("labels", op.labels = T(VKA_I32, 2, 3));
     ENTROPY("labels", op.labels = T(VKA_F32, 2, 5));
@@ -298,6 +301,7 @@ static void square_error(void **state)
     SQUARE("gradient", op.gradient = T(VKA_F32, 15));
     SQUARE("gradient", op.gradient = op.target);
     SQUARE("gradient_scale", op.gradient_scale = NAN);
+    SQUARE("given", op.given = VKA_GIVEN_SCALE);
 }
 
 /* ---- Optimisers ------------------------------------------------------------------------------ */
@@ -341,7 +345,9 @@ static void optimiser_numbers(void **state)
     OPTIMISER(VKA_ADAM, "learning_rate", o.op.learning_rate = 0);
     OPTIMISER(VKA_ADAM, "learning_rate", o.op.learning_rate = -1);
     OPTIMISER(VKA_ADAM, "learning_rate", o.op.learning_rate = (double)NAN);
+    OPTIMISER(VKA_ADAM, "given", o.op.given = VKA_GIVEN_SCALE);
     OPTIMISER(VKA_ADAM, "beta1", o.op.beta1 = 1);
+    OPTIMISER(VKA_ADAM, "beta1", o.op.beta1 = NAN);
     OPTIMISER(VKA_ADAM, "beta2", o.op.beta2 = -0.5);
     OPTIMISER(VKA_ADAM, "epsilon", o.op.epsilon = (double)INFINITY);
     OPTIMISER(VKA_ADAM, "weight_decay", o.op.weight_decay = -1);

@@ -153,7 +153,7 @@ def test_layer_with_cache(device, rng):
     "change, sentence",
     [
         ({"n_head": 3}, "query.weight: expected rows for 3 heads"),
-        ({"n_head": 0}, "query.weight: expected rows for 0 heads"),
+        ({"n_head": 0}, "n_head: expected a whole number from 1"),
         ({"n_kv_head": 4}, "key.weight: expected 4 heads of 4 features"),
         ({"key": np.ones((6, 12), "f4")}, "key.weight"),
         ({"query": np.ones(16, "f4")}, r"query.weight: expected \[out\]\[in\]"),
@@ -164,7 +164,7 @@ def test_layer_with_cache(device, rng):
         ({"query": np.ones((16, 12), "i4")}, "query.weight: expected f32, f16, bf16, got i32"),
         ({"dtype": "i32"}, "dtype: expected f32"),
         ({"layout": "dsb"}, "layout: expected one of bsd, sbd"),
-        ({"n_head": 2**40}, "query.weight: expected rows"),
+        ({"n_head": 2**40}, "n_head: expected a whole number"),
     ],
 )
 def test_wrong_weights(device, change, sentence):

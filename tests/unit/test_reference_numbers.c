@@ -31,7 +31,7 @@ static void rms_norm(void **state)
     (void)state;
     const double weight[] = {1, 2};
     double x[] = {0, 2, 3, -4};
-    ref_rms_norm(x, 2, 2, weight, 0);
+    ref_rms_norm(x, 2, 2, weight, 1e-6);
     assert_all_near(x, (const double[]){0, 4 / sqrt(2 + 1e-6)}, 2);
     assert_all_near(x + 2, (const double[]){3 / sqrt(12.5 + 1e-6), -8 / sqrt(12.5 + 1e-6)}, 2);
 }

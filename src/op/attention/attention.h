@@ -141,6 +141,10 @@ bool attention_rows_begin(const struct vka_tensor *t, uint32_t unit);
 bool attention_rows_of(const struct vka_tensor *t, uint32_t unit);
 
 /* Types, sizes and alignment of the operands, for the kernel of the fused path. */
+/* The scale and the norm's epsilon that options ask for. */
+float attention_scale(const struct vka_attention_options *options, uint32_t head_dim);
+float attention_epsilon(const struct vka_attention_options *options);
+
 struct attention_operands attention_operands_of(const struct attention *a);
 
 /* Tensors that an operation reads through its options, for the overlap check; NULL where absent. */

@@ -85,7 +85,7 @@ enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
                                  const struct attention_inputs *in)
 {
     struct job job = job_of(a, in);
-    a->scale = a->options->scale != 0 ? a->options->scale : (float)(1 / sqrt((double)a->head_dim));
+    a->scale = attention_scale(a->options, a->head_dim);
     a->fused = plan->path == VKA_PATH_FUSED;
     if (a->options->exact_softmax)
         return check_exact(plan, a, in);
@@ -111,7 +111,8 @@ struct attention_operands attention_operands_of(const struct attention *a)
         .v_vec = attention_rows_of(&a->v, 4),
         .k_chunks = attention_rows_of(&a->k, 8), /* 16 bytes of 16-bit elements */
         .v_chunks = attention_rows_of(&a->v, 8),
-        .bias = o->mask || o->softcap != 0 || o->alibi,
+        /* A scale of 0 too: kernels that scale a chunk's maximum would make NaN of -inf. */
+        .bias = o->mask || o->softcap != 0 || o->alibi || a->scale == 0,
         .dropout = o->dropout != 0,
         .reads_masked = o->masked_row == VKA_MASKED_UNIFORM && attention_hides(a),
         .ragged = a->n_sequence > 0,

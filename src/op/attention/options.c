@@ -102,7 +102,8 @@ static enum vka_status check_rope(struct vka_plan *plan, const char *caller,
     for (uint32_t i = 0; r->frequencies && i < r->dim / 2; i++)
         ENSURE_ARG(fabs(r->frequencies[i]) <= 1, "%s: rope.frequencies[%u] is %g, not -1 to 1",
                    caller, i, r->frequencies[i]);
-    ENSURE_ARG(isfinite(r->attention_factor), "%s: rope.attention_factor is %g", caller,
+    ENSURE_ARG(isfinite(r->attention_factor) && r->attention_factor >= 0,
+               "%s: rope.attention_factor is %g, not a positive number, or 0 for 1", caller,
                (double)r->attention_factor);
     return VKA_OK;
 }
@@ -112,6 +113,7 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
 {
     struct log *log = &plan->device->log;
     const struct vka_attention_options *o = a->options;
+    ENSURE(check_given(plan->device, caller, o->given, VKA_GIVEN_SCALE | VKA_GIVEN_EPSILON));
     ENSURE_ARG(isfinite(o->scale), "%s: scale is not finite", caller);
     ENSURE_ARG(isfinite(o->softcap) && o->softcap >= 0, "%s: softcap is negative or not finite",
                caller);
@@ -132,6 +134,17 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
                    "%s: window_left or window_right is given, but window is false", caller);
     }
     return VKA_OK;
+}
+
+float attention_scale(const struct vka_attention_options *o, uint32_t head_dim)
+{
+    return (float)or_default((double)o->scale, o->given, VKA_GIVEN_SCALE,
+                             1 / sqrt((double)head_dim));
+}
+
+float attention_epsilon(const struct vka_attention_options *o)
+{
+    return (float)or_default((double)o->norm_epsilon, o->given, VKA_GIVEN_EPSILON, 1e-6);
 }
 
 enum vka_status attention_check_options(struct vka_plan *plan, const char *caller,

@@ -235,7 +235,6 @@ struct side {
 static enum vka_status finish_side(struct vka_plan *plan, const struct attention *a,
                                    const struct side *side)
 {
-    const float epsilon = a->options->norm_epsilon;
     struct vka_tensor sum = *side->sum;
     if (!sum.storage)
         return VKA_OK;
@@ -245,8 +244,8 @@ static enum vka_status finish_side(struct vka_plan *plan, const struct attention
         return move(plan, side->name, &sum, side->gradient);
     return plan_norm_backward(
         plan, VKA_INFO(vka_norm_backward_op, .kind = VKA_RMS_NORM, .axes = 1,
-                       .epsilon = epsilon != 0 ? epsilon : 1e-6f, .input = side->rows,
-                       .weight = side->norm, .output_gradient = &sum,
+                       .given = VKA_GIVEN_EPSILON, .epsilon = attention_epsilon(a->options),
+                       .input = side->rows, .weight = side->norm, .output_gradient = &sum,
                        .input_gradient = *side->gradient, .weight_gradient = *side->norm_gradient));
 }
 
@@ -299,7 +298,7 @@ enum vka_status plan_attention_backward(struct vka_plan *plan,
     options.scores_kind = VKA_SCORES_NONE;
     options.scores = NULL;
     a->options = &options;
-    a->scale = options.scale != 0 ? options.scale : (float)(1 / sqrt((double)a->head_dim));
+    a->scale = attention_scale(&options, a->head_dim);
     b.dy = *op->output_gradient;
     b.group = a->n_head / a->n_kv_head;
     b.n_slice_q = attention_slice_queries(a->n_q, a->n_kv);
@@ -307,11 +306,11 @@ enum vka_status plan_attention_backward(struct vka_plan *plan,
     if (!b.fused)
         ENSURE(plan_settle_kernel(plan, KERNEL_softmax_backward));
     if (is_turned(&options, options.q_norm))
-        ENSURE(plan_rope(plan, "rotate q", &options.rope, options.q_norm, options.norm_epsilon,
-                         options.query_offset, NULL, 0, &a->q));
+        ENSURE(plan_rope(plan, "rotate q", &options.rope, options.q_norm,
+                         attention_epsilon(&options), options.query_offset, NULL, 0, &a->q));
     if (is_turned(&options, options.k_norm))
-        ENSURE(plan_rope(plan, "rotate k", &options.rope, options.k_norm, options.norm_epsilon,
-                         NULL, NULL, 0, &a->k));
+        ENSURE(plan_rope(plan, "rotate k", &options.rope, options.k_norm,
+                         attention_epsilon(&options), NULL, NULL, 0, &a->k));
     ENSURE(make_sums(plan, &b));
     ENSURE(b.fused ? attention_add_fused(plan, &b) : attention_add_backward(plan, &b));
     return finish(plan, &b);

@@ -92,6 +92,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_gather_back
     ENSURE_ARG(op, "%s: op is NULL", caller);
     ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
                op->struct_size, sizeof *op);
+    ENSURE(check_given(device, caller, op->given, VKA_GIVEN_SCALE));
     ENSURE_ARG(isfinite(op->scale), "%s: scale is %g", caller, (double)op->scale);
     ENSURE(check_tensor(device, caller, "ids", op->ids, CHECK_I32));
     ENSURE(check_tensor(device, caller, "output_gradient", op->output_gradient, CHECK_FLOAT));
@@ -142,7 +143,7 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_gather_backwa
         .ids = axes_append_one(op->ids),
         .dy = tensor_rank4(op->output_gradient),
         .y = tensor_rank4(gradient->tensor),
-        .scale = op->scale != 0 ? op->scale : 1,
+        .scale = (float)or_default((double)op->scale, op->given, VKA_GIVEN_SCALE, 1),
         .add = gradient->accumulate,
     };
     const uint64_t n = shape_count(&op->ids->shape);

@@ -154,6 +154,7 @@ static enum vka_status check_entropy(struct vka_plan *plan, const struct vka_cro
                op->struct_size, sizeof *op);
     ENSURE_ARG(op->smoothing >= 0 && op->smoothing <= 1, "%s: smoothing is %g, not 0 to 1", caller,
                (double)op->smoothing);
+    ENSURE(check_given(device, caller, op->given, VKA_GIVEN_GRADIENT_SCALE));
     ENSURE_ARG(isfinite(op->gradient_scale), "%s: gradient_scale is %g", caller,
                (double)op->gradient_scale);
     ENSURE(check_tensor(device, caller, "logits", op->logits, CHECK_FLOAT));
@@ -176,7 +177,8 @@ static enum vka_status add_entropy(struct vka_plan *plan, const struct vka_cross
             op->logits->shape.rank > 1 ? axes_append_one(op->labels) : tensor_rank4(op->labels),
         .lanes = axes_choose_lanes(&plan->caps, op->logits->shape.size[op->logits->shape.rank - 1]),
         .smoothing = op->smoothing,
-        .scale = op->gradient_scale != 0 ? op->gradient_scale : 1,
+        .scale =
+            (float)or_default((double)op->gradient_scale, op->given, VKA_GIVEN_GRADIENT_SCALE, 1),
     };
     const struct scalars mean = {
         .name = "loss", .kind = SCALARS_MEAN, .x = &loss.totals, .y = op->loss};
@@ -211,6 +213,7 @@ static enum vka_status check_square(struct vka_plan *plan, const struct vka_squa
     ENSURE_ARG(op, "%s: op is NULL", caller);
     ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
                op->struct_size, sizeof *op);
+    ENSURE(check_given(device, caller, op->given, VKA_GIVEN_GRADIENT_SCALE));
     ENSURE_ARG(isfinite(op->gradient_scale), "%s: gradient_scale is %g", caller,
                (double)op->gradient_scale);
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
@@ -223,7 +226,8 @@ static enum vka_status add_square(struct vka_plan *plan, const struct vka_square
 {
     ENSURE(check_square(plan, op));
     const double n = (double)shape_count(&op->input->shape);
-    const double scale = op->gradient_scale != 0 ? (double)op->gradient_scale : 1;
+    const double scale =
+        or_default((double)op->gradient_scale, op->given, VKA_GIVEN_GRADIENT_SCALE, 1);
     const struct sum_axes sum = {
         .name = "square error",
         .a = tensor_rank4(op->input),

@@ -117,7 +117,7 @@ static enum vka_status add_rows(struct vka_plan *plan, const struct vka_norm_bac
         .inner = op->axes ? op->axes : 1,
         .center = op->kind == VKA_LAYER_NORM,
         .add = op->input_gradient.accumulate,
-        .epsilon = op->epsilon != 0 ? op->epsilon : 1e-5f,
+        .epsilon = (float)or_default((double)op->epsilon, op->given, VKA_GIVEN_EPSILON, 1e-5),
     };
     if (op->input_gradient.tensor)
         norm.dx = tensor_rank4(op->input_gradient.tensor);
@@ -186,6 +186,7 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_norm_backwa
     ENSURE(check_tensor(device, caller, "input", op->input, CHECK_FLOAT));
     ENSURE_ARG(op->axes <= op->input->shape.rank, "%s: axes is %u, input has rank %u", caller,
                op->axes, op->input->shape.rank);
+    ENSURE(check_given(device, caller, op->given, VKA_GIVEN_EPSILON));
     ENSURE_ARG(op->epsilon >= 0 && isfinite(op->epsilon), "%s: epsilon is %g, not a number from 0",
                caller, (double)op->epsilon);
     ENSURE(check_tensor(device, caller, "output_gradient", op->output_gradient, CHECK_FLOAT));

@@ -51,7 +51,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .rest1 = (float)(1 - step->beta1),
         .beta2 = (float)step->beta2,
         .rest2 = (float)(1 - step->beta2),
-        .epsilon = (float)(op->epsilon != 0 ? op->epsilon : 1e-8),
+        .epsilon = (float)or_default(op->epsilon, op->given, VKA_GIVEN_EPSILON, 1e-8),
         .decay = (float)op->weight_decay,
     };
     pass->name = adam ? "adam" : "sgd";
@@ -73,10 +73,14 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
              size[3], vka_dtype_name(w.dtype), vka_dtype_name(g.dtype));
 }
 
-/* -log(beta), as the sum of two floats. */
+/* Beyond it beta^step counts as 0 at every step. */
+#define MOST_DECAY 1000.0
+
+/* -log(beta), as the sum of two floats; of a beta of 0 a finite number, as infinities would cancel to
+ * NaN. */
 static void split_decay(double beta, float *high, float *low)
 {
-    double decay = -log(beta);
+    double decay = beta > 0 ? -log(beta) : MOST_DECAY;
     *high = (float)decay;
     *low = (float)(decay - (double)*high);
 }
@@ -184,6 +188,8 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_optimiser_o
                op->struct_size, sizeof *op);
     ENSURE_ARG((unsigned)op->kind < VKA_OPTIMISER_COUNT, "%s: kind is %d", caller, (int)op->kind);
     ENSURE_ARG(op->parameters && op->n_parameter, "%s: there are no parameters", caller);
+    ENSURE(check_given(device, caller, op->given,
+                       VKA_GIVEN_EPSILON | VKA_GIVEN_BETA1 | VKA_GIVEN_BETA2));
     ENSURE(check_numbers(log, op));
     ENSURE_ARG(op->kind != VKA_SGD || !op->step, "%s: step is given, but sgd needs none", caller);
     if (op->kind != VKA_SGD)
@@ -201,8 +207,8 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_optimiser_op 
     struct step step = {
         .op = op,
         .momentum = op->momentum > 0 ? op->nesterov ? 2 : 1 : 0,
-        .beta1 = op->beta1 != 0 ? op->beta1 : 0.9,
-        .beta2 = op->beta2 != 0 ? op->beta2 : 0.999,
+        .beta1 = or_default(op->beta1, op->given, VKA_GIVEN_BETA1, 0.9),
+        .beta2 = or_default(op->beta2, op->given, VKA_GIVEN_BETA2, 0.999),
     };
     ENSURE(plan_settle_kernel(plan, KERNEL_optimiser));
     ENSURE(plan_scalar_scratch(plan, 3, &step.rates));

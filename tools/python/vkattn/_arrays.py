@@ -14,6 +14,7 @@ from . import _dlpack
 from ._abi import enum_names
 from ._core import Child
 from ._errors import InvalidError
+from ._numbers import whole
 
 # numpy array, or anything on the CPU with __dlpack__ (PyTorch, JAX, CuPy's host arrays, ...).
 Array = Any
@@ -46,12 +47,23 @@ def check_dtype(dtype: str, what: str) -> str:
 
 def check_shape(shape: Shape, what: str) -> tuple[int, ...]:
     """1 to 4 axes of 1 to 2^32 - 1 elements."""
-    axes = tuple(int(n) for n in shape)
+    try:
+        given = tuple(shape)
+    except TypeError:
+        raise TypeError(f"{what}: expected a sequence, got {type(shape).__name__}") from None
+    axes = tuple(whole(n, what, -(2**200), 2**200) for n in given)
     if not 1 <= len(axes) <= 4 or not all(1 <= n < 2**32 for n in axes):
         raise InvalidError(
             f"{what}: expected 1 to 4 axes of at least 1, got {reprlib.repr(list(axes))}"
         )
     return axes
+
+
+def _native(view: np.ndarray) -> np.ndarray:
+    """Numbers of the other byte order in the machine's; all else as it is."""
+    if view.dtype.isnative or view.dtype.kind in "OV":
+        return view
+    return view.astype(view.dtype.newbyteorder("="))
 
 
 def any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
@@ -75,6 +87,7 @@ def any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
             f"{what}: expected a numpy array or an object with __dlpack__, got"
             f" {type(array).__name__}"
         )
+    view = _native(view)
     return view, _NAMES.get(view.dtype, view.dtype.name)
 
 

@@ -9,13 +9,14 @@ from ._arrays import DTYPES, check_dtype
 from ._core import Child
 from ._device import Device, pick_device
 from ._errors import InvalidError
+from ._numbers import put, real, whole, wholes
 
 
 def _set_scales(info: Any, name: str, scales: Sequence[float] | None, n_kv_head: int) -> Any:
     """Returns what the struct points to."""
     if scales is None:
         return None
-    floats = ffi.new("float[]", [float(x) for x in scales])
+    floats = ffi.new("float[]", [real(x, name) for x in scales])
     if len(floats) != n_kv_head:
         raise InvalidError(f"{name}: expected {n_kv_head} of them, got {len(floats)}")
     setattr(info, name, floats)
@@ -29,9 +30,10 @@ class Cache(Child):
 
     key_dtype, value_dtype: "f32", "f16", "bf16", "q8_0", "q4_0" or "f8_e4m3"; value_dtype is
     key_dtype by default. key_scales, value_scales: of f8_e4m3, one for each key head, 1 by default:
-    x is kept as the nearest float8 to x / scale, up to 448. n_layer: layers that share the lengths,
-    see vkattn_cache.h. page_size: 0 for one stretch a sequence; paged, positions of a page, a
-    multiple of 16 from 16 to 256. n_page: pages of the pool, 0 for enough.
+    x is kept as the nearest float8 to x / scale, up to 448. value_dim: head_dim by default.
+    n_layer: layers that share the lengths, see vkattn_cache.h. page_size: 0 for one stretch a
+    sequence; paged, positions of a page, a multiple of 16 from 16 to 256. n_page: pages of the
+    pool, by default enough.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Cache(Child):
         n_kv_head: int,
         head_dim: int,
         capacity: int,
-        value_dim: int = 0,
+        value_dim: int | None = None,
         n_layer: int = 1,
         key_dtype: str = "f32",
         value_dtype: str | None = None,
@@ -50,27 +52,26 @@ class Cache(Child):
         key_scales: Sequence[float] | None = None,
         value_scales: Sequence[float] | None = None,
         page_size: int = 0,
-        n_page: int = 0,
+        n_page: int | None = None,
     ) -> None:
         device = pick_device(device)
         info = new_struct("vka_cache_info")
-        info.batch = batch
-        info.n_kv_head = n_kv_head
-        info.head_dim = head_dim
-        info.value_dim = value_dim
-        info.capacity = capacity
-        info.n_layer = n_layer
+        put(info, batch=batch, n_kv_head=n_kv_head, head_dim=head_dim, capacity=capacity)
+        # Of these C takes 0 for a default.
+        info.n_layer = whole(n_layer, "n_layer", 1)
+        if value_dim is not None:
+            info.value_dim = whole(value_dim, "value_dim", 1)
+        if n_page is not None:
+            info.n_page = whole(n_page, "n_page", 1)
         info.key_dtype = DTYPES[check_dtype(key_dtype, "key_dtype")]
         info.value_dtype = DTYPES[check_dtype(value_dtype or key_dtype, "value_dtype")]
-        info.no_rotation = no_rotation
-        info.page_size = page_size
+        put(info, no_rotation=no_rotation, page_size=page_size)
         kept = [  # until the call below returns
             _set_scales(info, "key_scales", key_scales, n_kv_head),
             _set_scales(info, "value_scales", value_scales, n_kv_head),
         ]
-        info.n_page = n_page
-        self.batch = batch
-        self.capacity = capacity
+        self.batch = int(info.batch)
+        self.capacity = int(info.capacity)
         core = device._core
         self._create(device, "cache", lambda box: lib.vka_cache_create(core.box[0], info, box))
         del kept
@@ -81,21 +82,24 @@ class Cache(Child):
 
     def length(self, sequence: int = 0) -> int:
         """Positions that a sequence holds."""
-        length = ffi.new("uint32_t *")
-        self.device._core.call(lambda: lib.vka_cache_length(self._pointer, sequence, length))
+        length, b = ffi.new("uint32_t *"), whole(sequence, "sequence")
+        self.device._core.call(lambda: lib.vka_cache_length(self._pointer, b, length))
         return int(length[0])
 
     def truncate(self, sequence: int = 0, length: int = 0) -> None:
         """Forgets all positions from length on."""
-        self.device._core.call(lambda: lib.vka_cache_truncate(self._pointer, sequence, length))
+        b, left = whole(sequence, "sequence"), whole(length, "length")
+        self.device._core.call(lambda: lib.vka_cache_truncate(self._pointer, b, left))
 
     def fork(self, source: int, to: int) -> None:
         """Makes sequence `to` a copy of `source`; full pages of a paged cache are shared."""
-        self.device._core.call(lambda: lib.vka_cache_fork(self._pointer, source, to))
+        a, b = whole(source, "source"), whole(to, "to")
+        self.device._core.call(lambda: lib.vka_cache_fork(self._pointer, a, b))
 
     def set_pages(self, sequence: int, first: int, pages: Sequence[int]) -> None:
         """Paged: sets entries first .. of a sequence's page table."""
-        table = ffi.new("uint32_t[]", list(pages))
+        table = ffi.new("uint32_t[]", list(wholes(pages, "pages")))
+        b, at = whole(sequence, "sequence"), whole(first, "first")
         self.device._core.call(
-            lambda: lib.vka_cache_set_pages(self._pointer, sequence, first, len(table), table)
+            lambda: lib.vka_cache_set_pages(self._pointer, b, at, len(table), table)
         )

@@ -10,6 +10,7 @@ from ._abi import enum_names, ffi, lib, new_struct, text_of
 from ._core import Core, close_dropped, run_locked
 from ._errors import InvalidError, error_of
 from ._log import Log
+from ._numbers import whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,9 +85,7 @@ def _name_of(device: int | str | None) -> Any:
 
 
 def _write_limit(info: Any, name: str, limit: int, bits: int) -> None:
-    if not 0 <= limit < 2**bits:
-        raise InvalidError(f"{name}: expected bytes, 0 or more and {bits} bits, got {limit:#x}")
-    setattr(info, name, limit)
+    setattr(info, name, whole(limit, name, 0, 2**bits - 1))
 
 
 class Device:

@@ -18,6 +18,7 @@ from ._core import Child, check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._int4 import Blocks
+from ._numbers import whole
 from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose, pointer
 from ._plan import DEFAULT_TIMEOUT, Plan
 from ._tensor import Tensor
@@ -217,9 +218,10 @@ class Layer(Child):
         self._upload(device, linears, interleaved, keep_weights, quantize)
 
     def _set_sizes(self, linears: dict[str, _Linear], n_head: int, n_kv_head: int | None) -> None:
-        self.n_head = n_head
+        self.n_head = n_head = whole(n_head, "n_head", 1)
         self.head_dim = linears["query"].heads(n_head, "heads")
-        self.n_kv_head = n_kv_head or max(linears["key"].rows // self.head_dim, 1)
+        rows = max(linears["key"].rows // self.head_dim, 1)
+        self.n_kv_head = rows if n_kv_head is None else whole(n_kv_head, "n_kv_head", 1)
         if linears["key"].heads(self.n_kv_head, "key heads") != self.head_dim:
             raise InvalidError(
                 f"key.weight: expected {self.n_kv_head} heads of {self.head_dim} features as the"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, TypedDict, Union
 
-from ._abi import enum_names, ffi
+from ._abi import enum_names, ffi, lib
 from ._arrays import Array, host_array, host_integers
 from ._core import check_child
 from ._device import Device
 from ._errors import InvalidError
 from ._extra_rows import widen_mask
 from ._masks import Sizes, mask_of
+from ._numbers import nonzero, put, whole
 from ._tensor import Tensor
 
 PATHS = enum_names("VKA_PATH_", "vka_path")
@@ -25,9 +26,9 @@ class Rope:
     """Rotary embedding of the first dim features: pair i turns by position * base^(-2 i / dim), or
     by position * frequencies[i], dim / 2 numbers from -1 to 1 in place of a base.
 
-    Pairs are (i, i + dim / 2), or (2 i, 2 i + 1) where interleaved. base is at least 1, and 10000
-    where it is 0. attention_factor multiplies cosines and sines. `rope_from_config` makes what
-    models state.
+    Pairs are (i, i + dim / 2), or (2 i, 2 i + 1) where interleaved. base is at least 1.
+    attention_factor, above 0, multiplies cosines and sines. `rope_from_config` makes what models
+    state.
     """
 
     dim: int
@@ -76,15 +77,11 @@ class AttentionOptions(TypedDict, total=False):
 
 _INTEGERS = ("kv_length", "query_offset")
 _FLOAT32 = ("q_norm", "k_norm", "sink", "alibi")
-_PLAIN: dict[str, type] = {
-    "causal": bool,
-    "scale": float,
-    "softcap": float,
-    "norm_epsilon": float,
-    "dropout": float,
-    "dropout_seed": int,
-    "exact_softmax": bool,
-}
+_PLAIN = (
+    *("causal", "scale", "softcap", "norm_epsilon", "dropout", "dropout_seed", "exact_softmax"),
+)
+# A number of these that is there counts as it is, 0 too.
+_GIVEN = {"scale": int(lib.VKA_GIVEN_SCALE), "norm_epsilon": int(lib.VKA_GIVEN_EPSILON)}
 
 
 def choose(choices: dict[str, int], name: str, what: str) -> int:
@@ -110,17 +107,19 @@ def _write_window(options: Any, window: Any) -> None:
         left, right = window
     except (TypeError, ValueError):
         raise InvalidError(f"window: expected (left, right), got {window!r}") from None
-    options.window, options.window_left, options.window_right = True, left, right
+    options.window = True
+    for name, size in (("window_left", left), ("window_right", right)):
+        setattr(options, name, whole(size, f"window: {name[7:]}", -1, 2**31 - 1))
 
 
 def _write_rope(options: Any, rope: Any) -> Any:
     """Returns what has to live until C has read the options."""
     check_child(rope, Rope, "rope")
-    options.rope.dim = rope.dim
-    options.rope.interleaved = rope.interleaved
-    options.rope.attention_factor = rope.attention_factor
+    options.rope.dim = whole(rope.dim, "rope: dim")
+    options.rope.interleaved = bool(rope.interleaved)
+    options.rope.attention_factor = nonzero(rope.attention_factor, "rope: attention_factor")
     if rope.frequencies is None:
-        options.rope.base = rope.base
+        options.rope.base = nonzero(rope.base, "rope: base")
         return None
     if len(rope.frequencies) != rope.dim // 2:
         raise InvalidError(
@@ -176,9 +175,10 @@ class Prepared:
         given = self.given
         for name, tensor in self.tensors.items():
             setattr(options, name, tensor._pointer)
-        for name, kind in _PLAIN.items():
+        put(options, **{name: given[name] for name in _PLAIN if name in given})
+        for name, flag in _GIVEN.items():
             if name in given:
-                setattr(options, name, kind(given[name]))
+                options.given |= flag
         if "window" in given:
             _write_window(options, given["window"])
         if "rope" in given:

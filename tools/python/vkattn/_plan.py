@@ -13,6 +13,7 @@ from ._core import check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
+from ._numbers import put, real, whole
 from ._options import (
     LAYOUTS,
     PATHS,
@@ -32,15 +33,17 @@ if TYPE_CHECKING:
     from ._layer import Layer
 
 DEFAULT_TIMEOUT = 30.0  # seconds
+_UINT64_MAX = 2**64 - 1
 
 # Of a projection's weight, or of its weight and bias.
 LinearGradients = Union[Gradient, Tuple[Gradient, Gradient]]
 
 
 def _nanoseconds(timeout: float) -> int:
-    if not timeout >= 0:  # NaN too
+    seconds = real(timeout, "timeout")
+    if not seconds >= 0:  # NaN too
         raise InvalidError(f"timeout: expected seconds, 0 or more, got {timeout!r}")
-    return 2**64 - 1 if math.isinf(timeout) or timeout > 1e10 else int(timeout * 1e9)
+    return _UINT64_MAX if math.isinf(seconds) or seconds > 1e10 else int(seconds * 1e9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +69,8 @@ class Nonfinite:
 class Plan(TrainingOperations):
     """Operations on tensors, recorded once by `finish` and run as often as wanted.
 
-    path: "auto", "unfused" or "fused". workspace_limit: bytes aimed at for a slice of scores.
+    path: "auto", "unfused" or "fused". workspace_limit: bytes aimed at for a slice of scores, 64
+    MiB by default; at 0 a slice is a row.
     timestamps: measure each pass on the device. submit_budget: nanoseconds that one submit may take
     there; 0: 200 ms, None: any time. count_nonfinite: count NaN and infinities in what operations
     write, see `nonfinite`; one more pass a tensor.
@@ -84,7 +88,7 @@ class Plan(TrainingOperations):
         device: Device | None = None,
         *,
         path: str = "auto",
-        workspace_limit: int = 0,
+        workspace_limit: int | None = None,
         timestamps: bool = False,
         submit_budget: int | None = 0,
         count_nonfinite: bool = False,
@@ -92,10 +96,11 @@ class Plan(TrainingOperations):
         device = pick_device(device)
         info = new_struct("vka_plan_info")
         info.path = choose(PATHS, path, "path")
-        info.workspace_limit = workspace_limit
+        if workspace_limit is not None:  # 0 is C's default
+            info.workspace_limit = whole(workspace_limit, "workspace_limit", 0, _UINT64_MAX) or 1
         info.timestamps = bool(timestamps)
         info.count_nonfinite = bool(count_nonfinite)
-        info.submit_budget = 2**64 - 1 if submit_budget is None else submit_budget
+        put(info, submit_budget=_UINT64_MAX if submit_budget is None else submit_budget)
         core = device._core
         self._create(device, "plan", lambda box: lib.vka_plan_create(core.box[0], info, box))
 
@@ -165,7 +170,7 @@ class Plan(TrainingOperations):
             elif ragged is not None:
                 op.q_start = pointer(ragged, "ragged")
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
-            op.cache_layer = cache_layer
+            put(op, cache_layer=cache_layer)
             op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
             prepared.write(op.options)
             return int(lib.vka_plan_add_attention(self._pointer, op))
@@ -265,7 +270,7 @@ class Plan(TrainingOperations):
         def add() -> int:
             op = write(output)
             op.cache = ffi.NULL if cache is None else check_child(cache, Cache, "cache")._pointer
-            op.cache_layer = cache_layer
+            put(op, cache_layer=cache_layer)
             op.n_append = ffi.NULL if n_append is None else pointer(n_append, "n_append")
             op.q_start = ffi.NULL if ragged is None else pointer(ragged, "ragged")
             op.activations = _activations(activations)
@@ -429,8 +434,8 @@ class Plan(TrainingOperations):
         An interrupt (Ctrl-C) ends the wait within a tenth of a second. The run goes on: wait for
         its ticket again, or close the plan, which the device keeps until the run is done.
         """
-        limit = _nanoseconds(timeout)
-        self.device._core.turn(lambda: self._wait(ticket, limit))
+        limit, number = _nanoseconds(timeout), whole(ticket, "ticket", 0, _UINT64_MAX)
+        self.device._core.turn(lambda: self._wait(number, limit))
 
     def run(self, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Submits and waits; an interrupt ends the wait as in `wait`."""

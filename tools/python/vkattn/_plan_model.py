@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from ._abi import enum_names, ffi, lib, new_struct
-from ._core import Child
+from ._core import Child, check_child
 from ._errors import InvalidError
+from ._numbers import nonzero, put, real, whole
 from ._options import Gradient, choose, pointer, write_gradients
 from ._tensor import Tensor
 
 NORMS = {"rms": 0, "layer": 1}
 ACTIVATIONS = enum_names("VKA_", "vka_activation")
+
+
+def least_share(top_p: float | None) -> float:
+    """As C takes it, where 0 stands for all: the least number keeps the largest logits alone."""
+    if top_p is None:
+        return 0.0
+    share = real(top_p, "top_p")
+    return share if not 0 <= share < _TINY else _TINY
+
+
+_TINY = 2.0**-126
 
 
 class ModelOperations(Child):
@@ -28,8 +40,7 @@ class ModelOperations(Child):
     ) -> None:
         """Adds vka_<name>_op with these members. keep lives until the call has read it."""
         op = new_struct(f"vka_{name}_op")
-        for member, number in numbers.items():
-            setattr(op, member, number)
+        put(op, **numbers)
 
         def add() -> int:
             for member, tensor in tensors.items():
@@ -67,7 +78,8 @@ class ModelOperations(Child):
             },
             ("weight", "bias", "residual", "sum"),
             kind=choose(NORMS, kind, "kind"),
-            axes=axes,
+            axes=whole(axes, "axes", 1, 4),
+            given=lib.VKA_GIVEN_EPSILON,
             epsilon=epsilon,
         )
 
@@ -87,7 +99,7 @@ class ModelOperations(Child):
             {"input": input, "output": output, "multiplier": multiplier},
             ("multiplier",),
             kind=choose(ACTIVATIONS, kind, "kind"),
-            alpha=alpha,
+            alpha=nonzero(alpha, "alpha"),
         )
 
     def add(self, a: Tensor, b: Tensor, output: Tensor) -> None:
@@ -100,7 +112,12 @@ class ModelOperations(Child):
 
     def gather(self, table: Tensor, ids: Tensor, output: Tensor, *, scale: float = 1.0) -> None:
         """Adds output[...] = scale * table[ids[...]]; an id outside the table gives zeros."""
-        self._add("gather", {"table": table, "ids": ids, "output": output}, scale=scale)
+        self._add(
+            "gather",
+            {"table": table, "ids": ids, "output": output},
+            given=lib.VKA_GIVEN_SCALE,
+            scale=scale,
+        )
 
     def scatter(
         self,
@@ -116,7 +133,7 @@ class ModelOperations(Child):
             "scatter",
             {"update": update, "output": output, "positions": positions},
             ("positions",),
-            axis=axis,
+            axis=whole(axis, "axis", 1, 3),
             circular=bool(circular),
         )
 
@@ -126,32 +143,35 @@ class ModelOperations(Child):
         output: Tensor,
         *,
         positions: Tensor | None = None,
-        dim: int = 0,
+        dim: int | None = None,
         interleaved: bool = False,
-        base: float = 0.0,
+        base: float | None = None,
         frequencies: Sequence[float] | None = None,
         attention_factor: float = 1.0,
         cos: Tensor | None = None,
         sin: Tensor | None = None,
     ) -> None:
-        """Adds rotary embedding of input [batch][n_head][n][head_dim], by base (0: 10000), by
-        frequencies in radians a position, or by tables."""
-        words = ffi.NULL if frequencies is None else ffi.new("double[]", list(frequencies))
-        half = (dim or input.shape[-1]) // 2
+        """Adds rotary embedding of input [batch][n_head][n][head_dim], whole or of the first dim
+        features, by base (10000), by frequencies in radians a position, or by tables."""
+        words = ffi.NULL
+        if frequencies is not None:
+            words = ffi.new("double[]", [real(x, "frequencies") for x in frequencies])
+        turned = check_child(input, Tensor, "input").shape[-1]
+        if dim is not None:
+            turned = whole(dim, "dim", 2)
+        half = turned // 2
         if frequencies is not None and len(words) != half:
-            from ._errors import InvalidError
-
             raise InvalidError(f"frequencies: expected {half} numbers, got {len(words)}")
         self._add(
             "rotary",
             {"input": input, "output": output, "positions": positions, "cos": cos, "sin": sin},
             ("positions", "cos", "sin"),
             keep=words,
-            dim=dim,
+            dim=0 if dim is None else turned,
             interleaved=bool(interleaved),
-            base=base,
+            base=0.0 if base is None else nonzero(base, "base"),
             frequencies=words,
-            attention_factor=attention_factor,
+            attention_factor=nonzero(attention_factor, "attention_factor"),
         )
 
     def argmax(self, input: Tensor, output: Tensor) -> None:
@@ -165,20 +185,21 @@ class ModelOperations(Child):
         *,
         temperature: float = 0.0,
         top_k: int = 0,
-        top_p: float = 0.0,
+        top_p: float | None = None,
         min_p: float = 0.0,
         seed: int = 0,
         step: Tensor | None = None,
     ) -> None:
-        """Adds a draw of output (i32) from each row of logits; step: i32 [1], which each run
-        advances."""
+        """Adds a draw of output (i32) from each row of logits; a row without a number gives -1. top_k:
+        0 for all. top_p: up to 1, by default all; 0 leaves the largest alone. step: i32 [1], which
+        each run advances."""
         self._add(
             "sample",
             {"logits": logits, "output": output, "step": step},
             ("step",),
             temperature=temperature,
             top_k=top_k,
-            top_p=top_p,
+            top_p=least_share(top_p),
             min_p=min_p,
             seed=seed,
         )
@@ -224,12 +245,15 @@ class ModelOperations(Child):
         """Adds a convolution along the rows of input [batch][length][in] by weight
         [out][width][in]; output [batch][rows][out]. padding: rows of zeros on each side, or before
         and after. activation: as `activation`, of the result."""
-        before, after = (padding, padding) if isinstance(padding, int) else padding
+        pair = padding if isinstance(padding, (tuple, list)) else (padding, padding)
+        if len(pair) != 2:
+            raise InvalidError(f"padding: expected rows before and after, got {list(pair)}")
+        before, after = (whole(n, "padding") for n in pair)
         self._add(
             "conv1d",
             {"input": input, "weight": weight, "bias": bias, "output": output},
             ("bias",),
-            stride=stride,
+            stride=whole(stride, "stride", 1),
             padding_before=before,
             padding_after=after,
             activation=choose(ACTIVATIONS, activation, "activation"),

@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 from ._abi import enum_names, ffi, lib, new_struct
 from ._errors import InvalidError
+from ._numbers import nonzero, put, whole
 from ._options import Accumulate, Gradient, choose, pointer
 from ._plan_model import ACTIVATIONS, NORMS, ModelOperations
 from ._tensor import Tensor
@@ -84,7 +85,7 @@ class TrainingOperations(ModelOperations):
             {"input": input, "multiplier": multiplier, "output_gradient": output_gradient},
             {"input_gradient": input_gradient, "multiplier_gradient": multiplier_gradient},
             kind=choose(ACTIVATIONS, kind, "kind"),
-            alpha=alpha,
+            alpha=nonzero(alpha, "alpha"),
         )
 
     def add_backward(
@@ -139,7 +140,8 @@ class TrainingOperations(ModelOperations):
                 "bias_gradient": bias_gradient,
             },
             kind=choose(NORMS, kind, "kind"),
-            axes=axes,
+            axes=whole(axes, "axes", 1, 4),
+            given=lib.VKA_GIVEN_EPSILON,
             epsilon=epsilon,
         )
 
@@ -156,6 +158,7 @@ class TrainingOperations(ModelOperations):
             "gather",
             {"ids": ids, "output_gradient": output_gradient},
             {"table_gradient": table_gradient},
+            given=lib.VKA_GIVEN_SCALE,
             scale=scale,
         )
 
@@ -176,6 +179,7 @@ class TrainingOperations(ModelOperations):
             {"logits": logits, "labels": labels, "loss": loss, "gradient": gradient},
             ("gradient",),
             smoothing=smoothing,
+            given=lib.VKA_GIVEN_GRADIENT_SCALE,
             gradient_scale=gradient_scale,
         )
 
@@ -193,6 +197,7 @@ class TrainingOperations(ModelOperations):
             "square_error",
             {"input": input, "target": target, "loss": loss, "gradient": gradient},
             ("gradient",),
+            given=lib.VKA_GIVEN_GRADIENT_SCALE,
             gradient_scale=gradient_scale,
         )
 
@@ -214,9 +219,11 @@ class TrainingOperations(ModelOperations):
         first, which each run advances; Adam needs it. rate: f32 [1], multiplies learning_rate."""
         op = new_struct("vka_optimiser_op")
         op.kind = choose(OPTIMISERS, kind, "kind")
-        op.learning_rate, op.momentum, op.nesterov = learning_rate, momentum, bool(nesterov)
-        op.beta1, op.beta2 = betas
-        op.epsilon, op.weight_decay = epsilon, weight_decay
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise InvalidError(f"betas: expected two numbers, got {betas!r}")
+        put(op, learning_rate=learning_rate, momentum=momentum, nesterov=nesterov)
+        put(op, beta1=betas[0], beta2=betas[1], epsilon=epsilon, weight_decay=weight_decay)
+        op.given = lib.VKA_GIVEN_BETA1 | lib.VKA_GIVEN_BETA2 | lib.VKA_GIVEN_EPSILON
         words = ffi.new("struct vka_parameter[]", len(parameters))
 
         def add() -> int:
@@ -243,7 +250,8 @@ class TrainingOperations(ModelOperations):
         def add() -> int:
             words = ffi.new("struct vka_tensor *[]", [pointer(g, "gradients") for g in gradients])
             op.gradients, op.n_gradient = words, len(gradients)
-            op.max_norm, op.norm = max_norm, pointer(norm, "norm")
+            put(op, max_norm=max_norm)
+            op.norm = pointer(norm, "norm")
             return int(lib.vka_plan_add_clip(self._pointer, op))
 
         self.device._core.call(add)

@@ -22,6 +22,7 @@ from ._blocks import ENCODED, dequantize, quantize
 from ._core import Child
 from ._device import Device, pick_device
 from ._errors import InvalidError
+from ._numbers import whole, wholes
 
 _DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
 
@@ -154,13 +155,16 @@ class Tensor(Child):
 
     def permute(self, *axes: int) -> Tensor:
         """A view whose axis i is axis axes[i] of this tensor."""
-        if len(axes) != len(self.shape):
+        order = wholes(axes, "axes")
+        if len(order) != len(self.shape):
             raise InvalidError(f"axes: expected {len(self.shape)} of them, got {list(axes)}")
-        return self._view(lib.vka_tensor_permute, axes)
+        return self._view(lib.vka_tensor_permute, order)
 
     def slice(self, axis: int, first: int, count: int) -> Tensor:
         """A view of elements first .. first + count - 1 of one axis."""
-        return self._view(lib.vka_tensor_slice, axis, first, count)
+        given = {"axis": axis, "first": first, "count": count}
+        numbers = [whole(value, name) for name, value in given.items()]
+        return self._view(lib.vka_tensor_slice, *numbers)
 
     def reshape(self, *shape: int) -> Tensor:
         """A view of the same elements in row-major order; InvalidError where it needs a copy."""
@@ -169,7 +173,8 @@ class Tensor(Child):
 
     def strided(self, offset: int, shape: Shape, strides: Sequence[int]) -> Tensor:
         """A view of any shape and strides, in elements, from this tensor's first + offset."""
-        axes = check_shape(shape, "shape")
-        if len(strides) != len(axes):
-            raise InvalidError(f"strides: expected {len(axes)} of them, got {list(strides)}")
-        return self._view(lib.vka_tensor_strided, offset, len(axes), axes, tuple(strides))
+        axes, steps = check_shape(shape, "shape"), wholes(strides, "strides", 0, 2**64 - 1)
+        if len(steps) != len(axes):
+            raise InvalidError(f"strides: expected {len(axes)} of them, got {list(steps)}")
+        first = whole(offset, "offset", 0, 2**64 - 1)
+        return self._view(lib.vka_tensor_strided, first, len(axes), axes, steps)

@@ -24,6 +24,7 @@ from ._core import Core, check_child, close_dropped
 from ._device import Device, _info_of
 from ._errors import error_of
 from ._log import Log
+from ._numbers import put, whole
 from ._plan import Plan
 from ._tensor import Tensor
 
@@ -77,7 +78,7 @@ def _info(
     info = new_struct("vka_vulkan_info")
     info.instance = _pointer(instance, "instance")
     info.physical_device = _pointer(physical_device, "physical_device")
-    info.api_version = api_version
+    put(info, api_version=api_version)
     if get_instance_proc_addr is not None:
         address = _number(get_instance_proc_addr, "get_instance_proc_addr")
         info.get_instance_proc_addr = ffi.cast("PFN_vkGetInstanceProcAddr", address)
@@ -128,7 +129,7 @@ def adopt(
     info = _info(instance, physical_device, api_version, get_instance_proc_addr)
     info.device = _pointer(device, "device")
     info.queue = _pointer(queue, "queue")
-    info.queue_family = queue_family
+    put(info, queue_family=queue_family)
     info.allow_missing = bool(allow_missing)
     address = _number(features, "features")
     info.features = ffi.cast("const VkPhysicalDeviceFeatures2 *", address)
@@ -166,7 +167,7 @@ def wrap(
     axes, kind = check_shape(shape, "shape"), DTYPES[check_dtype(dtype, "dtype")]
     range_ = ffi.new("struct vka_buffer *")
     range_.buffer = _number(buffer, "buffer")
-    range_.offset, range_.size, range_.usage = offset, size, usage
+    put(range_, offset=offset, size=size, usage=usage)
     core, tensor = device._core, Tensor.__new__(Tensor)
     tensor._create(
         device,
@@ -207,7 +208,8 @@ def submit(
     for name, count, pairs in (("waits", "n_wait", waits), ("signals", "n_signal", signals)):
         array = ffi.new("struct vka_semaphore[]", len(pairs))
         for i, (semaphore, value) in enumerate(pairs):
-            array[i].semaphore, array[i].value = _number(semaphore, name), value
+            array[i].semaphore = _number(semaphore, name)
+            array[i].value = whole(value, f"{name}: value", 0, 2**64 - 1)
         setattr(info, name, array)
         setattr(info, count, len(pairs))
         kept.append(array)

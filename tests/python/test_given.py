@@ -1,0 +1,263 @@
+"""Numbers that are 0 count as 0; those that no C type holds are refused by their name."""
+
+import numpy as np
+import pytest
+
+import vkattn
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((2, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def q(rng):
+    return rng.standard_normal((1, 2, 5, 4)).astype(np.float32)
+
+
+def run(device, add, shape):
+    output = device.empty(shape)
+    with vkattn.Plan(device) as plan:
+        add(plan, output)
+        plan.finish().run()
+    return output.read()
+
+
+def softmax(s):
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+# ---- Zeros --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["unfused", "fused"])
+@pytest.mark.parametrize("scale", [0.0, -0.0, 0])
+def test_scale(device, q, path, scale):
+    got = vkattn.attention(q, q, q, scale=scale, causal=True, path=path, device=device)
+    mean = np.cumsum(q, 2, dtype=np.float64) / np.arange(1, 6)[:, None]
+    np.testing.assert_allclose(got, mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["unfused", "fused"])
+def test_head_norm(device, q, path):
+    small, one = q * np.float32(1e-3), np.ones(4, np.float32)
+    options = {"q_norm": one, "k_norm": one, "path": path, "device": device}
+    z = small.astype(np.float64)
+    for epsilon in (0.0, 1e-6, None):
+        got = vkattn.attention(small, small, q, norm_epsilon=epsilon, **options)
+        added = 1e-6 if epsilon is None else epsilon
+        n = z / np.sqrt((z * z).mean(-1, keepdims=True) + added)
+        np.testing.assert_allclose(got, softmax(n @ n.swapaxes(-1, -2) / 2) @ q, atol=1e-5)
+
+
+def test_layer_options(device, rng):
+    """What a layer is made with counts as 0 too."""
+    x = rng.standard_normal((1, 4, 8)).astype(np.float32)
+    eye = np.eye(8, dtype=np.float32)
+    layer = vkattn.Layer(device, n_head=2, query=eye, key=eye, value=eye, scale=0.0)
+    mean = np.broadcast_to(x.mean(1, keepdims=True), x.shape)
+    np.testing.assert_allclose(layer(x), mean, atol=1e-6)
+    np.testing.assert_allclose(layer(x, scale=0), layer(x), atol=0)
+    assert np.abs(layer(x, scale=1.0) - layer(x)).max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_norm(device, x, kind):
+    small = device.tensor(x * np.float32(1e-3))
+    y = small.read().astype(np.float64)
+    y -= y.mean(-1, keepdims=True) if kind == "layer" else 0
+    got = run(device, lambda p, o: p.norm(small, o, kind=kind, epsilon=0.0), x.shape)
+    unit = y / np.sqrt((y * y).mean(-1, keepdims=True))
+    np.testing.assert_allclose(got, unit, atol=1e-5)
+    # A gradient of a scaled row has no share along it: d y / d x of a unit row times the row is 0.
+    dx = device.empty(x.shape)
+    with vkattn.Plan(device) as plan:
+        plan.norm_backward(small, device.tensor(got), kind=kind, epsilon=0.0, input_gradient=dx)
+        plan.finish().run()
+    assert np.abs(dx.read()).max() < 1e-2  # about 1e3 / 10 with an epsilon of 1e-5
+
+
+def test_gather(device, x):
+    table, ids = device.tensor(x), device.tensor(np.array([1, 0], np.int32))
+    got = run(device, lambda p, o: p.gather(table, ids, o, scale=0.0), x.shape)
+    np.testing.assert_array_equal(got, 0 * x)
+    sums = device.tensor(x)
+    with vkattn.Plan(device) as plan:
+        plan.gather_backward(ids, table, sums, scale=0.0)
+        plan.finish().run()
+    np.testing.assert_array_equal(sums.read(), 0 * x)
+
+
+def test_losses(device, x):
+    a, labels = device.tensor(x), device.tensor(np.array([1, 2], np.int32))
+    b, loss, gradient = device.tensor(x[::-1].copy()), device.empty((1,)), device.tensor(x)
+    with vkattn.Plan(device) as plan:
+        plan.cross_entropy(a, labels, loss, gradient=gradient, gradient_scale=0.0)
+        plan.finish().run()
+    np.testing.assert_array_equal(gradient.read(), 0 * x)
+    gradient.write(x)
+    with vkattn.Plan(device) as plan:
+        plan.square_error(a, b, loss, gradient=gradient, gradient_scale=0)
+        plan.finish().run()
+    np.testing.assert_array_equal(gradient.read(), 0 * x)
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("betas", [(0.0, 0.99), (0.9, 0.0), (0.0, 0.0), (0.9, 0.999)])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-8])
+def test_adam(device, rng, kind, betas, epsilon):
+    w, steps = rng.standard_normal(6).astype(np.float32), rng.standard_normal((3, 6))
+    tensors = [device.tensor(v.astype(np.float32)) for v in (w, w, 0 * w, 0 * w)]
+    parameter = vkattn.Parameter(*tensors)
+    step = device.tensor(np.zeros(1, np.int32))
+    plan = vkattn.Plan(device)
+    plan.optimiser(kind, [parameter], 0.1, betas=betas, epsilon=epsilon, step=step)
+    plan.finish()
+    m = v = np.zeros(6)
+    want = w.astype(np.float64)
+    for t, g in enumerate(steps.astype(np.float32), 1):
+        parameter.gradient.write(g)
+        plan.run()
+        g = g.astype(np.float64)
+        m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
+        want -= 0.1 * (m / (1 - betas[0] ** t)) / (np.sqrt(v / (1 - betas[1] ** t)) + epsilon)
+    np.testing.assert_allclose(parameter.tensor.read(), want, atol=1e-5)
+
+
+def test_top_p(device, x):
+    logits = device.tensor(x)
+    for seed in range(5):
+        got = device.empty((2,), "i32")
+        with vkattn.Plan(device) as plan:
+            plan.sample(logits, got, temperature=5.0, top_p=0.0, seed=seed)
+            plan.finish().run()
+        np.testing.assert_array_equal(got.read(), x.argmax(-1))
+
+
+# ---- What has no meaning, by name ---------------------------------------------------------------
+
+
+def calls(device):
+    """(the argument that is wrong, the call)."""
+    t = device.tensor(np.ones((1, 2, 4, 8), np.float32))
+    ids, one = device.tensor(np.zeros(1, np.int32)), device.empty((1,))
+    rows = device.tensor(np.ones((4, 8), np.float32))
+    eye = np.eye(8, dtype=np.float32)
+    moments = [device.tensor(np.zeros((4, 8), np.float32)) for _ in range(3)]
+    parameter = vkattn.Parameter(rows, *moments)
+    plan = vkattn.Plan(device)
+    cache = vkattn.Cache(device, batch=1, n_kv_head=2, head_dim=8, capacity=16, page_size=16)
+
+    def layer(**more):
+        return vkattn.Layer(device, **{"n_head": 2, **more}, query=eye, key=eye, value=eye)
+
+    def caches(**more):
+        sizes = {"batch": 1, "n_kv_head": 2, "head_dim": 8, "capacity": 16}
+        return vkattn.Cache(device, **{**sizes, **more})
+
+    def adam(**more):
+        plan.optimiser("adam", [parameter], **{"learning_rate": 0.1, "step": ids, **more})
+
+    for number in (0, 0.0, float("nan"), 1e-60):
+        yield "alpha", lambda n=number: plan.activation(t, t, "silu", alpha=n)
+        yield "attention_factor", lambda n=number: plan.rotary(t, t, attention_factor=n)
+        yield "base", lambda n=number: plan.rotary(t, t, base=n)
+    for number in (-1.0, float("nan"), float("inf")):
+        yield "epsilon", lambda n=number: plan.norm(t, t, epsilon=n)
+        yield "epsilon", lambda n=number: adam(epsilon=n)
+        yield "beta1", lambda n=number: adam(betas=(n, 0.9))
+        yield "beta2", lambda n=number: adam(betas=(0.9, n))
+        yield "learning_rate", lambda n=number: adam(learning_rate=n)
+        yield "weight_decay", lambda n=number: adam(weight_decay=n)
+        yield "smoothing", lambda n=number: plan.cross_entropy(rows, ids, one, smoothing=n)
+        yield "temperature", lambda n=number: plan.sample(rows, ids, temperature=n)
+        yield "top_p", lambda n=number: plan.sample(rows, ids, temperature=1.0, top_p=n)
+        yield "min_p", lambda n=number: plan.sample(rows, ids, temperature=1.0, min_p=n)
+        yield "max_norm", lambda n=number: plan.clip([rows], n, one)
+    for number in (float("nan"), float("inf"), 1e39):
+        yield "scale", lambda n=number: plan.gather(rows, ids, rows, scale=n)
+        yield "gradient_scale", lambda n=number: plan.square_error(rows, t, one, gradient_scale=n)
+    for number in (0, -1, 2.5, 2**32):
+        yield "axes", lambda n=number: plan.norm(t, t, axes=n)
+        yield "dim", lambda n=number: plan.rotary(t, t, dim=n)
+        yield "stride", lambda n=number: plan.conv1d(t, t, t, stride=n)
+        yield "axis", lambda n=number: plan.scatter(t, t, axis=n)
+        yield "n_head", lambda n=number: layer(n_head=n)
+        yield "n_kv_head", lambda n=number: layer(n_kv_head=n)
+        yield "n_layer", lambda n=number: caches(n_layer=n)
+        yield "value_dim", lambda n=number: caches(value_dim=n)
+        yield "n_page", lambda n=number: caches(page_size=16, n_page=n)
+    for number in (-1, 2.5, 2**64, 10**5000):
+        yield "first", lambda n=number: t.slice(0, n, 1)
+        yield "count", lambda n=number: t.slice(0, 0, n)
+        yield "offset", lambda n=number: t.strided(n, (1,), (1,))
+        yield "strides", lambda n=number: t.strided(0, (1,), (n,))
+        yield "axes", lambda n=number: t.permute(0, 1, 2, n)
+        yield "sequence", lambda n=number: cache.length(n)
+        yield "length", lambda n=number: cache.truncate(0, n)
+        yield "to", lambda n=number: cache.fork(0, n)
+        yield "pages", lambda n=number: cache.set_pages(0, 0, [n])
+        yield "ticket", lambda n=number: plan.wait(n)
+        yield "top_k", lambda n=number: plan.sample(rows, ids, top_k=n)
+        yield "seed", lambda n=number: plan.sample(rows, ids, seed=n)
+        yield "padding", lambda n=number: plan.conv1d(t, t, t, padding=n)
+        yield "capacity", lambda n=number: caches(capacity=n)
+        yield "page_size", lambda n=number: caches(page_size=n)
+        yield "workspace_limit", lambda n=number: vkattn.Plan(device, workspace_limit=n)
+        yield "submit_budget", lambda n=number: vkattn.Plan(device, submit_budget=n)
+        yield "shape", lambda n=number: device.empty((2, n))
+        yield "cache_layer", lambda n=number: plan.attention(t, t, t, t, cache=cache, cache_layer=n)
+        yield "max_memory", lambda n=number: vkattn.Device(max_memory=n)
+    yield "shape", lambda: device.empty((2.0, 3))
+    yield "shape", lambda: t.reshape(64, 1.5)
+
+
+def test_refused_by_name(device):
+    count = 0
+    for name, call in calls(device):
+        with pytest.raises(vkattn.InvalidError) as refused:
+            call()
+        assert name in str(refused.value), (name, str(refused.value))
+        count += 1
+    assert count > 100
+
+
+def test_wrong_types(device):
+    t = device.empty((2, 2))
+    for name, call in (
+        ("first", lambda: t.slice(0, "1", 1)),
+        ("epsilon", lambda: vkattn.Plan(device).norm(t, t, epsilon="small")),
+        ("top_k", lambda: vkattn.Plan(device).sample(t, t, top_k=None)),
+        ("shape", lambda: device.empty(("2",))),
+        ("shape", lambda: device.empty(3)),
+    ):
+        with pytest.raises(TypeError, match=name):
+            call()
+
+
+# ---- The other byte order -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("name", ["f4", "f2", "i4"])
+def test_byte_order(device, x, order, name):
+    values = (x * 100).astype(np.dtype(order + name))
+    tensor = device.tensor(values)
+    assert tensor.dtype == {"f4": "f32", "f2": "f16", "i4": "i32"}[name]
+    np.testing.assert_array_equal(tensor.read(), values)
+    if name == "f4":
+        np.testing.assert_array_equal(device.tensor(values, "f16").read(), values.astype("f2"))
+        wide = np.tile(values, 4)
+        want = vkattn.quantize(wide.astype("=f4"))
+        np.testing.assert_array_equal(vkattn.quantize(wide), want)
+
+
+def test_byte_order_of_options(device, q):
+    lengths, mask = np.array([3]), np.zeros((5, 5), np.float64)
+    mask[:, 1] = -np.inf
+    want = vkattn.attention(q, q, q, kv_length=lengths, mask=mask, device=device)
+    turned = [a.astype(a.dtype.newbyteorder(">")) for a in (q, lengths, mask)]
+    got = vkattn.attention(*turned[:1] * 3, kv_length=turned[1], mask=turned[2], device=device)
+    np.testing.assert_array_equal(got, want)

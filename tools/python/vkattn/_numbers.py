@@ -1,0 +1,91 @@
+"""Numbers of Python, checked before C takes them: what does not fit is refused by its name."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+import reprlib
+from typing import Any, Callable
+
+import numpy as np
+
+from ._abi import ffi
+from ._errors import InvalidError
+
+UINT32_MAX = 2**32 - 1
+
+
+def whole(value: Any, what: str, low: int = 0, high: int = UINT32_MAX) -> int:
+    """A whole number from low to high; 2.5 is none, nor is 2.0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        if isinstance(value, numbers.Real):
+            raise InvalidError(f"{what}: expected a whole number, got {value!r}") from None
+        raise TypeError(f"{what}: expected a whole number, got {type(value).__name__}") from None
+    if not low <= number <= high:
+        got = number if abs(number) < 2**70 else hex(number)[:20] + ".."
+        raise InvalidError(f"{what}: expected a whole number from {low} to {high}, got {got}")
+    return number
+
+
+def wholes(values: Any, what: str, low: int = 0, high: int = UINT32_MAX) -> tuple[int, ...]:
+    """Several of them."""
+    try:
+        items = list(values)
+    except TypeError:
+        got = type(values).__name__
+        raise TypeError(f"{what}: expected whole numbers, got {got}") from None
+    return tuple(whole(x, what, low, high) for x in items)
+
+
+def real(value: Any, what: str) -> float:
+    """Any number, NaN and infinities too, which the library refuses by name where it has to."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return float(value)
+    except OverflowError:
+        got = reprlib.repr(value)
+        raise InvalidError(f"{what}: expected a number that a float holds, got {got}") from None
+    except (TypeError, ValueError):
+        raise TypeError(f"{what}: expected a number, got {type(value).__name__}") from None
+
+
+def nonzero(value: Any, what: str) -> float:
+    """A number that is not 0 as a float32, where C takes 0 for the default."""
+    number = real(value, what)
+    with np.errstate(over="ignore", under="ignore"):
+        if np.float32(number) == 0:
+            raise InvalidError(f"{what}: expected a number other than 0, got {value!r}")
+    return number
+
+
+_writers: dict[Any, dict[str, Callable[[Any, str], Any]]] = {}
+
+
+def _writer(kind: Any) -> Callable[[Any, str], Any]:
+    """What makes a Python value one of a C type."""
+    if kind.kind != "primitive":
+        return lambda value, what: value
+    if kind.cname in ("float", "double"):
+        return real
+    if kind.cname in ("_Bool", "bool"):
+        return lambda value, what: bool(value)
+    bits = 8 * ffi.sizeof(kind)
+    low = -(2 ** (bits - 1)) if int(ffi.cast(kind, -1)) < 0 else 0
+    high = low + 2**bits - 1
+    return lambda value, what: whole(value, what, low, high)
+
+
+def put(struct: Any, **members: Any) -> None:
+    """Writes numbers into members of a C struct; one that does not fit is refused by its name."""
+    kind = ffi.typeof(struct)
+    if kind.kind == "pointer":
+        kind = kind.item
+    writers = _writers.get(kind)
+    if writers is None:
+        writers = {name: _writer(field.type) for name, field in kind.fields}
+        _writers[kind] = writers
+    for name, value in members.items():
+        setattr(struct, name, writers[name](value, name))
