@@ -141,7 +141,8 @@ struct argmax_params {
 };
 #define ARGMAX_LANES 0 /* a power of two */
 #define ARGMAX_TYPE 1
-#define ARGMAX_SPECS 2
+#define ARGMAX_NUMBERS 2 /* NaN and -inf do not count, and a row without others gives -1 */
+#define ARGMAX_SPECS 3
 
 /* ---- sample: y[row] = an index drawn by the softmax of x[row] / temperature ----------------------
  * One workgroup a row. SAMPLE_ADVANCE: one workgroup, which adds 1 to the step. Buffers: 0 x, 1 step,

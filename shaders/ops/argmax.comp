@@ -8,10 +8,13 @@
 
 layout(constant_id = ARGMAX_LANES) const uint LANES = 32;
 layout(constant_id = ARGMAX_TYPE) const uint TYPE = 0;
+layout(constant_id = ARGMAX_NUMBERS) const bool NUMBERS = false;
 layout(local_size_x_id = ARGMAX_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) buffer Y { uint indices[]; };
 layout(push_constant) uniform Push { argmax_params p; };
+
+const uint KEY_MINUS_INFINITY = 0x007fffffu, KEY_NAN = 0xffffffffu;
 
 shared uvec2 best[LANES]; // key, index
 
@@ -28,6 +31,8 @@ void main()
     uvec2 mine = uvec2(0, 0xffffffffu);
     for (uint i = lane; i < p.size3; i += LANES) {
         uint key = order_key(LOAD(x_words, first + i * p.x.stride3, TYPE));
+        if (NUMBERS && (key <= KEY_MINUS_INFINITY || key == KEY_NAN))
+            continue;
         mine = key > mine.x ? uvec2(key, i) : mine;
     }
     best[lane] = mine;

@@ -11,6 +11,7 @@ struct argmax {
     struct axes_job axes;
     struct vka_tensor x, y; /* y with the sizes of x, and stride 0 along axis 3 */
     uint32_t lanes;
+    bool numbers; /* NaN and -inf do not count */
 };
 
 static struct work work_of(const struct argmax *argmax, double rows)
@@ -39,6 +40,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->key = (struct pipeline_key){.kernel = KERNEL_argmax, .n_spec = ARGMAX_SPECS};
     pass->key.spec[ARGMAX_LANES] = argmax->lanes;
     pass->key.spec[ARGMAX_TYPE] = x.dtype;
+    pass->key.spec[ARGMAX_NUMBERS] = argmax->numbers;
     plan_bind(plan, pass, 0, &x, false, &p.x.offset);
     plan_bind(plan, pass, 1, &y, true, &p.y.offset);
     pass_set_push(pass, &p, sizeof p);
@@ -49,9 +51,9 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 }
 
 enum vka_status plan_argmax(struct vka_plan *plan, const struct vka_tensor *input,
-                            const struct vka_tensor *output)
+                            const struct vka_tensor *output, bool numbers)
 {
-    struct argmax argmax = {.x = *input, .y = *output};
+    struct argmax argmax = {.x = *input, .y = *output, .numbers = numbers};
     argmax.y.shape.size[3] = input->shape.size[3];
     argmax.y.shape.stride[3] = 0;
     argmax.lanes = axes_choose_lanes(&plan->caps, input->shape.size[3]);
@@ -93,7 +95,7 @@ static enum vka_status add_argmax(struct vka_plan *plan, const struct vka_argmax
 {
     ENSURE(check(plan, op));
     const struct vka_tensor input = tensor_rank4(op->input), output = axes_append_one(op->output);
-    return plan_argmax(plan, &input, &output);
+    return plan_argmax(plan, &input, &output, false);
 }
 
 enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct vka_argmax_op *op)

@@ -129,9 +129,10 @@ static enum vka_status add_sample(struct vka_plan *plan, const struct vka_sample
     struct sample sample = {.op = op, .x = tensor_rank4(op->logits)};
     struct pass pass = {0};
     sample.y = axes_append_one(op->output);
-    ENSURE(plan_settle_kernel(plan, KERNEL_sample));
+    if (op->temperature != 0 || op->step) /* the step is advanced by that kernel */
+        ENSURE(plan_settle_kernel(plan, KERNEL_sample));
     if (op->temperature == 0) {
-        ENSURE(plan_argmax(plan, &sample.x, &sample.y));
+        ENSURE(plan_argmax(plan, &sample.x, &sample.y, true));
     } else {
         sample.y.shape.size[3] = sample.x.shape.size[3];
         sample.axes = (struct axes_job){{&sample.x, &sample.y}};

@@ -267,6 +267,21 @@ def test_sampling(made):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_number(made, device, tmp_path, temperature):
+    """Logits of NaN or -inf alone give no id; those that are numbers are drawn from."""
+    tensors = dict(made("llama")[2])
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].copy()
+    tensors["lm_head.weight"][1::2] = np.nan
+    model = vkattn.models.load(tiny.write_folder(tmp_path, tiny.LLAMA, tensors), device=device)
+    ids = list(model.generate(IDS, 8, temperature=temperature, stop=()))
+    assert len(ids) == 8 and not any(i % 2 for i in ids)
+    tensors["model.norm.weight"] = np.full(32, np.nan, np.float32)
+    model = vkattn.models.load(tiny.write_folder(tmp_path, tiny.LLAMA, tensors), device=device)
+    with pytest.raises(vkattn.UnsupportedError, match="all NaN or -inf: no id drawn"):
+        list(model.generate(IDS, 4, temperature=temperature))
+
+
 def test_dtypes(made, device):
     """Weights of another type; a cache of another type."""
     model, judge, _, folder = made("llama")
@@ -500,7 +515,7 @@ def test_attentions(device, bert, albert):
         assert np.array_equal(vectors, model.embed(texts, at_once=1))
         with pytest.raises(vkattn.InvalidError, match="layers: the model has"):
             model.attentions([IDS], layers=[model.n_layer])
-        with pytest.raises(vkattn.InvalidError, match="at_once: expected at least 1"):
+        with pytest.raises(vkattn.InvalidError, match="at_once: expected a whole number from 1"):
             model.attentions([IDS], at_once=0)
 
 
@@ -763,8 +778,17 @@ def test_calls(made, device, tmp_path, monkeypatch):
         (lambda: model.generate([96], 1), "has 96 ids, got 96"),
         (lambda: model.generate([1] * 90, 8), "has 96 positions, but 97 are asked for"),
         (lambda: model.generate_batch([[1], [2]], [1]), "n: expected counts for 2"),
-        (lambda: model.generate([1], -1), "n: expected counts"),
-        (lambda: model.generate_batch([[1]], 1, at_once=0), "at_once: expected at least 1"),
+        (lambda: model.generate([1], -1), "n: expected a whole number"),
+        (lambda: model.generate([1], 2.5), "n: expected a whole number"),
+        (lambda: model.generate_batch([[1.5]], 2), "expected a whole number, got 1.5"),
+        (lambda: model.generate([1], 2, stop=[2.5]), "stop: expected a whole number"),
+        (lambda: model.generate([1], 2, seed=-1), "seed: expected a whole number"),
+        (lambda: model.generate([1], 2, top_k=-1), "top_k: expected a whole number"),
+        (lambda: model.generate([1], 2, top_p=1.5), "top_p is 1.5"),
+        (lambda: model.generate([1], 2, min_p=-0.5), "min_p is -0.5"),
+        (lambda: model.generate([1], 2, temperature=-1), "temperature is -1"),
+        (lambda: model.generate([1], 2, temperature=float("nan")), "temperature is nan"),
+        (lambda: model.generate_batch([[1]], 1, at_once=0), "at_once: expected a whole number from 1"),
         (lambda: model.generate([1], 1, kv_dtype="i4"), "key_dtype: expected one of"),
         (lambda: [model.logits([1] * 97)], "has 96 positions, got 97"),
         (lambda: [vkattn.models.load(tmp_path, device=device)], "config.json: cannot be read"),

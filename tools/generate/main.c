@@ -76,7 +76,7 @@ static bool read_options(int argc, char **argv, struct options *o)
     return o->help || (!missing && parse_ids(o));
 }
 
-static enum vka_status generate(struct session *s, const struct options *o)
+static enum vka_status generate(struct session *s, const struct options *o, char *why)
 {
     int32_t id;
     double begin = 1e-3 * os_now_ms();
@@ -85,6 +85,11 @@ static enum vka_status generate(struct session *s, const struct options *o)
     for (uint32_t i = 0; status == VKA_OK && i < o->count; i++) {
         if (i > 0)
             status = session_next(s, &id);
+        if (status == VKA_OK && id < 0) {
+            snprintf(why, VKA_IO_ERROR_SIZE,
+                     "the logits of id %u are all NaN or -inf: there is none to take", i);
+            status = VKA_INVALID;
+        }
         if (status == VKA_OK)
             printf("%s%d", i ? " " : "", (int)id);
         fflush(stdout);
@@ -122,7 +127,7 @@ static enum tool_exit run(const struct options *o)
                                                        .timeout = d.timeout},
                                 &s);
     if (status == VKA_OK)
-        status = generate(&s, o);
+        status = generate(&s, o, why);
     code = tool_device_result(&d, status, why);
     session_free(&s);
     llama_free(&llama);

@@ -113,7 +113,7 @@ static void add_end(struct program *p, const struct llama *m, const struct rows 
     linear(g, row, m->head, logits);
     if (g->status == VKA_OK)
         g->status =
-            vka_plan_add_argmax(g->plan, VKA_INFO(vka_argmax_op, .input = logits, .output = next));
+            vka_plan_add_sample(g->plan, VKA_INFO(vka_sample_op, .logits = logits, .output = next));
 }
 
 enum vka_status program_create(struct vka_device *device, const struct llama *m,

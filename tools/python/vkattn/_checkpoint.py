@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from typing import Any, Callable
 
@@ -13,6 +12,7 @@ from ._arrays import HostArray
 from ._config import Arguments, Config, read_json, read_json_file
 from ._errors import InvalidError, UnsupportedError
 from ._int4 import Blocks, int4_parts, packing_beside, read_int4
+from ._numbers import whole
 from ._options import Rope
 from ._safetensors import SafetensorsFile, open_checkpoint, pairs_once
 
@@ -265,8 +265,8 @@ def _check_arguments(
     if not isinstance(prefix, str):
         raise TypeError(f"prefix: expected a str, got {type(prefix).__name__}")
     for name, count in (("n_head", n_head), ("n_kv_head", n_kv_head)):
-        if count is not None and operator.index(count) < 1:
-            raise InvalidError(f"{name}: expected at least 1, got {count}")
+        if count is not None:
+            whole(count, name, 1)
     if rope is not None and not isinstance(rope, (Rope, bool)):
         raise TypeError(f"rope: expected a Rope or a bool, got {type(rope).__name__}")
 

@@ -3,7 +3,6 @@ sequence, over a cache whose sequences start and stop by themselves."""
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Iterable, Iterator, NamedTuple, Sequence, Union
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from .._cache import Cache
 from .._device import Device
 from .._errors import InvalidError, UnsupportedError
+from .._numbers import whole, wholes
 from .._tensor import Tensor
 from ._graph import TIMEOUT, Graph
 from ._text import Text
@@ -24,7 +24,7 @@ Prompt = Union[str, Sequence[int], np.ndarray]
 class Sampling(NamedTuple):
     temperature: float = 0.0
     top_k: int = 0
-    top_p: float = 0.0
+    top_p: float | None = None
     min_p: float = 0.0
     seed: int = 0
 
@@ -92,7 +92,7 @@ class Decoder:
         at_once: int = MOST_AT_ONCE,
         temperature: float = 0.0,
         top_k: int = 0,
-        top_p: float = 0.0,
+        top_p: float | None = None,
         min_p: float = 0.0,
         seed: int = 0,
         stop: Iterable[int] | None = None,
@@ -105,10 +105,11 @@ class Decoder:
         sequence that ended, while the others go on. n: ids for all, or for each prompt.
         """
         ids = [self._ids_of(prompt, f"prompts[{i}]") for i, prompt in enumerate(prompts)]
-        counts = [n] * len(ids) if isinstance(n, (int, np.integer)) else list(n)
-        if len(counts) != len(ids) or any(operator.index(c) < 0 for c in counts):
-            raise InvalidError(f"n: expected counts for {len(ids)} prompts, got {n!r}")
-        stops = frozenset(self.stop_ids if stop is None else stop)
+        counts = _counts_of(n, len(ids))
+        stops = frozenset(self.stop_ids if stop is None else wholes(stop, "stop", -(2**31), 2**31))
+        at_once = whole(at_once, "at_once", 1)
+        for number in seed if isinstance(seed, (list, tuple)) else [seed]:
+            whole(number, "seed", 0, 2**64 - 1)
         # The last id is not fed again.
         capacity = max((len(p) + c - 1 for p, c in zip(ids, counts) if c), default=0)
         if self.max_length is not None and capacity > self.max_length:
@@ -116,9 +117,7 @@ class Decoder:
                 f"n: the model has {self.max_length} positions, but {capacity} are asked for"
             )
         work = [(i, p, c) for i, (p, c) in enumerate(zip(ids, counts)) if c]
-        batch = min(operator.index(at_once), len(work))
-        if at_once < 1:
-            raise InvalidError(f"at_once: expected at least 1, got {at_once}")
+        batch = min(at_once, len(work))
         if not work:
             return
         sampling = Sampling(temperature, top_k, top_p, min_p, seed)
@@ -149,15 +148,25 @@ class Decoder:
         return result
 
     def _ids_of(self, prompt: Any, what: str) -> list[int]:
-        ids = (
-            self.encode(prompt) if isinstance(prompt, str) else [operator.index(i) for i in prompt]
-        )
+        if isinstance(prompt, str):
+            ids = self.encode(prompt)
+        else:
+            ids = list(wholes(prompt, what, -(2**63), 2**63))
         if not ids:
             raise InvalidError(f"{what}: expected at least one id")
         for i in ids:
             if not 0 <= i < self.n_token:
                 raise InvalidError(f"{what}: the model has {self.n_token} ids, got {i}")
         return ids
+
+
+def _counts_of(n: Any, size: int) -> list[int]:
+    """How many ids each of `size` prompts is continued by."""
+    if isinstance(n, (list, tuple, np.ndarray)):
+        if len(n) != size:
+            raise InvalidError(f"n: expected counts for {size} prompts, got {n!r}")
+        return list(wholes(n, "n"))
+    return [whole(n, "n")] * size
 
 
 def _cache_of(model: Decoder, batch: int, capacity: int, dtype: str) -> Cache:
@@ -262,7 +271,9 @@ class Session:
         if self.sampling.temperature:
             plan.sample(logits, self.next, **self.sampling._asdict(), step=self.step_count)
         else:
-            plan.argmax(logits, self.next)
+            # -1 where a row has no number. What bounds a draw is checked all the same.
+            s = self.sampling
+            plan.sample(logits, self.next, top_k=s.top_k, top_p=s.top_p, min_p=s.min_p)
         plan.finish()
 
     def run(

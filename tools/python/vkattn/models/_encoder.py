@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from typing import Any, Iterator, NamedTuple, Sequence
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from .._config import read_json_file, shown
 from .._errors import FileError, InvalidError, UnsupportedError
+from .._numbers import whole, wholes
 from .._tensor import Tensor
 from ._graph import TIMEOUT, Graph, Recorded
 from ._llama import ACTIVATIONS
@@ -123,7 +123,7 @@ class Encoder:
         layers: which, counted from 0 and from -1 backwards; all by default.
         """
         ids = self._all_ids(texts)
-        chosen = range(self.n_layer) if layers is None else [operator.index(i) for i in layers]
+        chosen = range(self.n_layer) if layers is None else wholes(layers, "layers", -(2**31), 2**31)
         for i in chosen:
             if not -self.n_layer <= i < self.n_layer:
                 raise InvalidError(f"layers: the model has {self.n_layer}, got {i}")
@@ -149,8 +149,7 @@ class Encoder:
         self, ids: list[list[int]], at_once: int, layers: tuple[int, ...], timeout: float
     ) -> Iterator[tuple[list[int], _Recording]]:
         """Runs texts of about one length together: which they were, and what they ran on."""
-        if operator.index(at_once) < 1:
-            raise InvalidError(f"at_once: expected at least 1, got {at_once}")
+        at_once = whole(at_once, "at_once", 1)
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         while order:
             rows = min(-(-len(ids[order[0]]) // ROWS) * ROWS, self.max_length)
@@ -167,7 +166,10 @@ class Encoder:
         return _Recording(self, batch, rows, layers)
 
     def _ids_of(self, text: Any, what: str) -> list[int]:
-        ids = self.encode(text) if isinstance(text, str) else [operator.index(i) for i in text]
+        if isinstance(text, str):
+            ids = self.encode(text)
+        else:
+            ids = list(wholes(text, what, -(2**63), 2**63))
         if not 1 <= len(ids) <= self.max_length:
             raise InvalidError(f"{what}: expected 1 to {self.max_length} ids, got {len(ids)}")
         for i in ids:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
 from .._config import shown
 from .._errors import FileError, InvalidError
+from .._numbers import whole as whole_number
+from .._numbers import wholes
 from .._tensor import Tensor
 from ._encoder import AT_ONCE, ROWS, activation_of
 from ._graph import TIMEOUT, Graph, Linear, Recorded
@@ -180,8 +181,7 @@ class _Recording:
 def _run_images(
     patches: _Patches, recorded: Recorded, images: Any, output: str, at_once: int, timeout: float
 ) -> np.ndarray:
-    if operator.index(at_once) < 1:
-        raise InvalidError(f"at_once: expected at least 1, got {at_once}")
+    at_once = whole_number(at_once, "at_once", 1)
     array = patches.check(images)
     at_once = min(at_once, len(array))
     parts = []
@@ -358,8 +358,7 @@ class Clip:
         """A vector of each text, float32 [n][width]. A text is a str, cut to max_length ids, or ids
         with those that begin and end it. at_once: texts of a run."""
         ids = [self._ids_of(text, f"texts[{i}]") for i, text in enumerate(check_texts(texts))]
-        if operator.index(at_once) < 1:
-            raise InvalidError(f"at_once: expected at least 1, got {at_once}")
+        at_once = whole_number(at_once, "at_once", 1)
         result = np.empty((len(ids), self.width), np.float32)
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         at_once = min(at_once, len(ids))
@@ -371,7 +370,10 @@ class Clip:
         return result
 
     def _ids_of(self, text: Any, what: str) -> list[int]:
-        ids = self.text.encode(text) if isinstance(text, str) else [operator.index(i) for i in text]
+        if isinstance(text, str):
+            ids = self.text.encode(text)
+        else:
+            ids = list(wholes(text, what, -(2**63), 2**63))
         if not 1 <= len(ids) <= self.max_length:
             raise InvalidError(f"{what}: expected 1 to {self.max_length} ids, got {len(ids)}")
         for i in ids:
