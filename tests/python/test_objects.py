@@ -32,7 +32,7 @@ def own_device():
         (None, TypeError, "got NoneType"),
         ("text", TypeError, "got str"),
         (ONE[0, 0, 0], vkattn.InvalidError, "q: expected 2 or 3 or 4 axes"),
-        (ONE[:, :, :0], vkattn.InvalidError, "at least 1"),
+        (ONE[..., :0], vkattn.InvalidError, "q: expected one or more features"),
         (np.float32(1), vkattn.InvalidError, "1 to 4 axes"),
         (np.ones((1,) * 5, np.float32), vkattn.InvalidError, "1 to 4 axes"),
     ],

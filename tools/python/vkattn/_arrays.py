@@ -45,16 +45,16 @@ def check_dtype(dtype: str, what: str) -> str:
     return dtype
 
 
-def check_shape(shape: Shape, what: str) -> tuple[int, ...]:
-    """1 to 4 axes of 1 to 2^32 - 1 elements."""
+def check_shape(shape: Shape, what: str, least: int = 1) -> tuple[int, ...]:
+    """1 to 4 axes of `least` to 2^32 - 1 elements."""
     try:
         given = tuple(shape)
     except TypeError:
         raise TypeError(f"{what}: expected a sequence, got {type(shape).__name__}") from None
     axes = tuple(whole(n, what, -(2**200), 2**200) for n in given)
-    if not 1 <= len(axes) <= 4 or not all(1 <= n < 2**32 for n in axes):
+    if not 1 <= len(axes) <= 4 or not all(least <= n < 2**32 for n in axes):
         raise InvalidError(
-            f"{what}: expected 1 to 4 axes of at least 1, got {reprlib.repr(list(axes))}"
+            f"{what}: expected 1 to 4 axes of at least {least}, got {reprlib.repr(list(axes))}"
         )
     return axes
 
@@ -114,8 +114,11 @@ def _convert(view: np.ndarray, name: str, dtype: str, what: str) -> np.ndarray:
         return _narrow(view) if dtype == "bf16" else view.astype(STORED[dtype])
 
 
-def host_array(array: Array, what: str, dtype: str | None = None) -> HostArray:
-    """The array in its own element type or, converted, in a float type that was asked for."""
+def host_array(
+    array: Array, what: str, dtype: str | None = None, *, empty: bool = False
+) -> HostArray:
+    """The array in its own element type or, converted, in a float type that was asked for. empty:
+    axes of 0 elements are allowed, which no tensor has."""
     view, name = any_array(array, what)
     if dtype is None:
         if name not in DTYPES:
@@ -126,7 +129,7 @@ def host_array(array: Array, what: str, dtype: str | None = None) -> HostArray:
         view = _convert(view, name, dtype, what)
     elif name != dtype:
         raise InvalidError(f"{what}: expected {dtype}, got {name}")
-    check_shape(view.shape, what)
+    check_shape(view.shape, what, 0 if empty else 1)
     return HostArray(np.ascontiguousarray(view, STORED[dtype]), dtype)
 
 

@@ -32,7 +32,7 @@ def quantize(array: Array, dtype: str = "q8_0") -> np.ndarray:
     values, size = block_of(dtype, "dtype")
     if dtype not in ENCODED:
         raise InvalidError(f"dtype: expected one of {', '.join(ENCODED)}, got {dtype}")
-    x = host_array(array, "array", "f32").data
+    x = host_array(array, "array", "f32", empty=True).data
     if x.ndim < 1 or x.shape[-1] % values:
         raise InvalidError(
             f"array: expected whole blocks of {values} along the last axis, got {list(x.shape)}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _extra_rows
 from ._abi import ffi, lib, new_struct
-from ._arrays import DTYPES, FLOATS, Array, check_dtype, host_array
+from ._arrays import DTYPES, FLOATS, Array, HostArray, check_dtype, host_array
 from ._attention import float_array, result_dtype, upload
 from ._blocks import ENCODED
 from ._cache import Cache
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 Linear = Union[
     Array, "tuple[Array, Array | None]", Tensor, "tuple[Tensor, Tensor | None]"
 ]
+
+
+# Options that say which keys a query sees.
+_OF_KEYS = ("mask", "key_padding_mask", "kv_length", "query_offset", "causal", "window")
 
 
 class _Linear:
@@ -384,6 +388,7 @@ class Layer(Child):
         Returns [batch][n_q][output_dim], float16 where query is that and float32 otherwise; with
         scores ("raw", "softcap", "bias", "softmax"), the pair (result, scores), scores being
         float32 [batch][n_head][n_q][n_kv + n_extra]; neither has a batch axis where query has none.
+        batch, n_q and, without a cache, n_kv may be 0: rows without keys are the output's bias.
         """
         given = {"query": query, "key": key, "value": value}
         host = {
@@ -404,7 +409,82 @@ class Layer(Child):
         shape = host["query"].data.shape
         n_kv = cache.capacity if cache else host.get("key", host["query"]).data.shape[1 - swap]
         weights_shape = (shape[swap], self.n_head, shape[1 - swap], n_kv + self.n_extra)
-        device = self.device
+        if 0 in shape[:2] or not n_kv:
+            results = self._run_empty(host, swap, cache, weights_shape, scores, timeout, options)
+        else:
+            results = self._run(host, layout, cache, weights_shape, scores, path, timeout, options)
+        if unbatched:
+            results = [np.squeeze(x, axis) for x, axis in zip(results, (swap, 0))]
+        return tuple(results) if scores else results[0]
+
+    def _run_empty(
+        self,
+        host: dict[str, HostArray],
+        swap: int,
+        cache: Cache | None,
+        weights_shape: tuple[int, ...],
+        scores: str | None,
+        timeout: float,
+        options: dict[str, Any],
+    ) -> list[np.ndarray]:
+        """Without rows, or over no keys: then over one that a mask hides."""
+        shape = host["query"].data.shape
+        key = host.get("key", host["query"])
+        for name, width in (("key", self.key_dim), ("value", self.value_input_dim)):
+            if name in host and host[name].data.shape[:2] != key.data.shape[:2]:
+                raise InvalidError(f"{name}: expected rows as key has, {list(key.data.shape)}")
+            if name in host and host[name].data.shape[2] != width:
+                raise InvalidError(f"{name}: expected {width} features, got {host[name].data.shape}")
+        if shape[2] != self.query_dim or key.data.shape[swap] != shape[swap]:
+            raise InvalidError(
+                f"query: expected [batch][n_q][{self.query_dim}] with the batch of key, got"
+                f" {list(shape)}"
+            )
+        check_options(options)
+        if 0 not in shape[:2]:
+            return self._run_hidden(host, swap, weights_shape, scores, timeout, options)
+        if cache is not None and key.data.size:
+            raise InvalidError("query: expected one or more rows, as key has some for the cache")
+        dtype = np.float16 if host["query"].dtype == "f16" else np.float32
+        results = [np.empty((*shape[:2], self.output_dim), dtype)]
+        return [*results, np.empty(weights_shape, np.float32)] if scores else results
+
+    def _run_hidden(
+        self,
+        host: dict[str, HostArray],
+        swap: int,
+        weights_shape: tuple[int, ...],
+        scores: str | None,
+        timeout: float,
+        options: dict[str, Any],
+    ) -> list[np.ndarray]:
+        batch = weights_shape[0]
+        for name, width in (("key", self.key_dim), ("value", self.value_input_dim)):
+            size = (1, batch, width) if swap else (batch, 1, width)
+            like = host.get(name, host["query"])
+            host[name] = like._replace(data=np.zeros(size, like.data.dtype))
+        keep = {name: value for name, value in options.items() if name not in _OF_KEYS}
+        if {**self.options, **options}.get("masked_row") == "uniform" and not self.n_extra:
+            keep["masked_row"] = "zero"  # the mean of nothing
+        hidden = {name: None for name in _OF_KEYS if name in self.options}
+        keep = {**hidden, **keep, "mask": np.zeros((1, 1), bool)}
+        wide = (*weights_shape[:3], weights_shape[3] + 1)
+        layout = "sbd" if swap else "bsd"
+        results = self._run(host, layout, None, wide, scores, "auto", timeout, keep)
+        return [results[0], *(x[..., 1:] for x in results[1:])]
+
+    def _run(
+        self,
+        host: dict[str, HostArray],
+        layout: str,
+        cache: Cache | None,
+        weights_shape: tuple[int, ...],
+        scores: str | None,
+        path: str,
+        timeout: float,
+        options: dict[str, Any],
+    ) -> list[np.ndarray]:
+        shape, device = host["query"].data.shape, self.device
         with ExitStack() as stack:
             own = stack.enter_context
             t = {name: own(upload(device, array)) for name, array in host.items()}
@@ -424,7 +504,4 @@ class Layer(Child):
                 **options,
             )
             plan.finish().run(timeout)
-            results = [t.read() for t in (output, scores_to) if t is not None]
-            if unbatched:
-                results = [np.squeeze(x, axis) for x, axis in zip(results, (swap, 0))]
-            return tuple(results) if scores_to else results[0]
+            return [t.read() for t in (output, scores_to) if t is not None]

@@ -17,6 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ._arrays import host_array
+from ._attention import attention as host_attention
 from ._attention import upload
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
@@ -57,6 +58,12 @@ def _wanted(device: Device, needed: Any, tensors: dict[str, Tensor]) -> dict[str
         for (name, tensor), need in zip(tensors.items(), needed)
         if need
     }
+
+
+def _nothing(shape: Any, like: torch.Tensor, *inputs: torch.Tensor | None) -> torch.Tensor:
+    """Zeros of a shape, whose gradients, all 0, reach the inputs."""
+    none = [x.flatten()[:0].sum() for x in inputs if x is not None and x.requires_grad]
+    return sum(none, like.new_zeros(shape)).to(like.dtype)
 
 
 class _Attention(torch.autograd.Function):
@@ -117,8 +124,13 @@ def attention(
     Gradients reach q, k, v, and of the options a float mask, sink, q_norm and k_norm that require
     one. dropout: dropout_seed is drawn by PyTorch where it is not given.
     """
-    if options.get("dropout") and "dropout_seed" not in options:
+    if options.get("dropout") and options.get("dropout_seed") is None:
         options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        _name(x, name)
+    if 0 in (*q.shape, *k.shape, *v.shape) and q.dim() == k.dim() == v.dim() == 4:
+        made = _empty(*(x.detach() for x in (q, k, v)), options, device)
+        return _nothing(made.shape, q, q, k, v) + made
     given: dict[str, Any] = dict(options)
     learnt = {
         name: given.pop(name)
@@ -130,6 +142,15 @@ def attention(
         pick_device(device), given, names, q, k, v, *learnt.values()
     )
     return out
+
+
+def _empty(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Any, device: Device | None
+) -> torch.Tensor:
+    """Of operands with an axis of 0 elements, which no tensor has."""
+    named = {name: x for name, x in options.items() if name not in _LEARNT}
+    result = host_attention(q, k, v, device=device, **named)
+    return torch.from_numpy(result).to(q.dtype)
 
 
 class _Linear(torch.autograd.Function):
@@ -173,6 +194,15 @@ def linear(
     """input weight^T + bias, as torch.nn.functional.linear: input [...][in] of 1 to 4 axes, weight
     [out][in], bias [out]. Gradients reach all three."""
     given = (input, weight) if bias is None else (input, weight, bias)
+    for name, x in zip(("input", "weight", "bias"), given):
+        _name(x, name)
+    if 0 in (*input.shape, *weight.shape) and weight.dim() == 2:
+        if not input.dim() or input.shape[-1] != weight.shape[1]:
+            raise InvalidError(f"input: expected [..][{weight.shape[1]}], got {list(input.shape)}")
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise InvalidError(f"bias: expected [{weight.shape[0]}], got {list(bias.shape)}")
+        nothing = _nothing((*input.shape[:-1], weight.shape[0]), input, *given)
+        return nothing if bias is None else nothing + bias.to(input.dtype)
     out: torch.Tensor = _Linear.apply(pick_device(device), *given)
     return out
 
@@ -258,12 +288,32 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if self.training and self.dropout:
             options["dropout"] = self.dropout
             options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
+        if 0 in (*query.shape, *key.shape, *value.shape):
+            return self._empty(query, key, value, operands), None
         layout = "bsd" if self.batch_first else "sbd"
         device = pick_device(self.vkattn_device)
         out: torch.Tensor = _Layer.apply(
             device, self.num_heads, layout, options, roles, tuple(operands), *operands.values()
         )
         return out, None
+
+    def _empty(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, operands: Any
+    ) -> torch.Tensor:
+        """Without rows, or over no keys, where rows are the output's bias, as PyTorch's."""
+        batch, rows = (0, 1) if self.batch_first else (1, 0)
+        widths = (self.embed_dim, self.kdim, self.vdim)
+        for name, x, width in zip(("query", "key", "value"), (query, key, value), widths):
+            if x.dim() != 3 or x.shape[2] != width or x.shape[batch] != query.shape[batch]:
+                raise InvalidError(
+                    f"{name}: expected {width} features in a batch of {query.shape[batch]}, got"
+                    f" {list(x.shape)}"
+                )
+        if key.shape[rows] != value.shape[rows]:
+            raise InvalidError(f"value: expected {key.shape[rows]} rows, got {value.shape[rows]}")
+        nothing = _nothing((*query.shape[:2], self.embed_dim), query, *operands.values())
+        bias = self.out_proj.bias
+        return nothing if bias is None else nothing + bias.to(query.dtype)
 
     def _weights(self) -> dict[str, torch.Tensor]:
         if self.in_proj_weight is None:
