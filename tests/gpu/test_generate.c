@@ -100,12 +100,16 @@ static void draw_model(uint32_t ffn, bool mixed)
         }
 }
 
+/* What a file has besides, where it is named; a key of the same name is replaced. */
+static struct vka_gguf_value more_key;
+static struct vka_gguf_tensor more_tensor;
+
 static void write_model(const char *path, uint32_t ffn)
 {
-    struct vka_gguf_tensor t[TENSORS];
+    struct vka_gguf_tensor t[TENSORS + 1];
     const uint32_t numbers[] = {WIDTH, BLOCKS, ffn, HEADS, KV_HEADS, DIM};
     static const float reals[] = {5000, 1e-4f};
-    const struct vka_gguf_value keys[KEYS] = {
+    struct vka_gguf_value keys[KEYS + 1] = {
         {"general.architecture", VKA_GGUF_STRING, VKA_GGUF_STRING, 1, "llama", 5},
         {"llama.embedding_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[0], 4},
         {"llama.block_count", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[1], 4},
@@ -130,7 +134,15 @@ static void write_model(const char *path, uint32_t ffn)
                                         .data = w->data,
                                         .size = n / values * bytes};
     }
-    if (vka_gguf_write(path, t, TENSORS, keys, KEYS, error) != VKA_OK)
+    size_t n = TENSORS, n_key = KEYS;
+    if (more_tensor.name)
+        t[n++] = more_tensor;
+    for (size_t i = 0; more_key.key && i < KEYS; i++)
+        if (strcmp(keys[i].key, more_key.key) == 0)
+            keys[i] = keys[--n_key];
+    if (more_key.key)
+        keys[n_key++] = more_key;
+    if (vka_gguf_write(path, t, n, keys, n_key, error) != VKA_OK)
         fail_msg("%s", error);
 }
 
@@ -372,12 +384,110 @@ static void test_limit(void **state)
     free_model();
 }
 
+/* Loads the model with more_key and more_tensor. `named` NULL: it has to work; else to be refused by a
+ * sentence with that name. */
+static void load_with_more(const char *path, const char *named)
+{
+    struct llama llama;
+    char why[VKA_IO_ERROR_SIZE];
+    write_model(path, FFN);
+    enum vka_status status = llama_load(device, path, &llama, why);
+    if (named ? status == VKA_OK || !strstr(why, named) : status != VKA_OK)
+        fail_msg("%s: \"%s\"", named ? named : "to be loaded", status == VKA_OK ? "" : why);
+    llama_free(&llama);
+    more_key = (struct vka_gguf_value){0};
+    more_tensor = (struct vka_gguf_tensor){0};
+}
+
+/* What the file says and this program does not compute is refused by name. */
+static void test_strict(void **state)
+{
+    const char *path = *state;
+    static const uint32_t numbers[] = {HEADS, KV_HEADS, KV_HEADS, 1, DIM, TOKENS, 8, 0};
+    static const float reals[] = {0, NAN, 2, -1};
+    static const struct {
+        const char *key;
+        const uint32_t *numbers; /* or reals where it is NULL */
+        const float *reals;
+        uint32_t count; /* 0: no array */
+        bool fine;
+    } keys[] = {
+        {"llama.rope.dimension_count", &numbers[4], NULL, 0, true},
+        {"llama.rope.dimension_count", &numbers[6], NULL, 0, false},
+        {"llama.vocab_size", &numbers[5], NULL, 0, true},
+        {"llama.vocab_size", &numbers[4], NULL, 0, false},
+        {"llama.context_length", &numbers[4], NULL, 0, true},
+        {"llama.expert_count", &numbers[6], NULL, 0, false},
+        {"llama.attention.sliding_window", &numbers[6], NULL, 0, false},
+        {"llama.attention.scale", NULL, &reals[2], 0, false},
+        {"llama.logit_scale", NULL, &reals[2], 0, false},
+        {"llama.rope.scale_linear", NULL, &reals[2], 0, false},
+        {"llama.attention.head_count_kv", &numbers[1], NULL, 2, true},
+        {"llama.attention.head_count_kv", &numbers[2], NULL, 2, false},
+        {"llama.attention.head_count_kv", NULL, &reals[2], 0, false},
+        {"llama.attention.head_count_kv", &numbers[7], NULL, 0, false},
+        {"llama.attention.layer_norm_rms_epsilon", NULL, &reals[0], 0, false},
+        {"llama.attention.layer_norm_rms_epsilon", NULL, &reals[1], 0, false},
+        {"llama.attention.layer_norm_rms_epsilon", &numbers[3], NULL, 0, false},
+        {"llama.rope.freq_base", NULL, &reals[3], 0, false},
+        {"llama.rope.freq_base", &numbers[6], NULL, 0, false},
+        {"adapter.type", &numbers[3], NULL, 0, false},
+        {"split.count", &numbers[1], NULL, 0, false},
+        {"split.count", &numbers[3], NULL, 0, true},
+        {"tokenizer.ggml.eos_token_id", &numbers[1], NULL, 0, true},
+        {"general.quantization_version", &numbers[1], NULL, 0, true},
+    };
+    draw_model(FFN, false);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const void *data = keys[i].numbers ? (const void *)keys[i].numbers : keys[i].reals;
+        const enum vka_gguf_type type = keys[i].numbers ? VKA_GGUF_U32 : VKA_GGUF_F32;
+        const uint32_t n = keys[i].count ? keys[i].count : 1;
+        more_key = (struct vka_gguf_value){
+            keys[i].key, keys[i].count ? VKA_GGUF_ARRAY : type, type, n, data, (size_t)n * 4};
+        load_with_more(path, keys[i].fine ? NULL : keys[i].key);
+    }
+    static const char *const names[] = {
+        "blk.0.attn_q_norm.weight",  "blk.1.attn_q.bias",    "blk.2.attn_q.weight",
+        "blk.0.ffn_gate_inp.weight", "output.bias",          "rope_factors_long.weight",
+        "output_norm.bias",          "blk.0.attn_norm.bias", "blk.0.attn_sinks.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        more_tensor = (struct vka_gguf_tensor){
+            .name = names[i], .dtype = VKA_F32, .rank = 1, .shape = {2}, .data = reals, .size = 8};
+        load_with_more(path, names[i]);
+    }
+    free_model();
+}
+
+/* Logits of NaN: there is no id, which the program says. */
+static void test_no_number(void **state)
+{
+    const char *path = *state;
+    struct llama llama;
+    struct session session;
+    char why[VKA_IO_ERROR_SIZE];
+    int32_t ids[] = {3, 4, 5}, id = 0;
+    draw_model(FFN, false);
+    *(float *)weights[NORM].data = NAN;
+    write_model(path, FFN);
+    if (llama_load(device, path, &llama, why) != VKA_OK)
+        fail_msg("%s %s", why, vka_device_error(device));
+    const struct session_info info = {
+        .n_prompt = 3, .count = 2, .kv = VKA_F32, .budget = UINT64_MAX, .timeout = PATIENCE};
+    check(session_create(device, &llama, &info, &session));
+    check(session_begin(&session, ids, &id));
+    assert_int_equal(id, -1);
+    session_free(&session);
+    llama_free(&llama);
+    free_model();
+}
+
 TEST_PROGRAM_ARGUMENTS(generate)
 {
     char *path = argc > 1 ? argv[1] : "test_generate.gguf";
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(test_generate, path),
-                                       cmocka_unit_test_prestate(test_mixed, path),
-                                       cmocka_unit_test_prestate(test_limit, path)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_generate, path), cmocka_unit_test_prestate(test_mixed, path),
+        cmocka_unit_test_prestate(test_limit, path), cmocka_unit_test_prestate(test_strict, path),
+        cmocka_unit_test_prestate(test_no_number, path)};
     if (vka_device_create(NULL, &device) != VKA_OK)
         return 77;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include "llama.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct loader {
     struct vka_device *device;
     const struct vka_gguf *file;
     uint64_t most; /* bytes that a tensor may have */
+    bool *used;    /* tensors of the file, by index, that something has asked for */
     char *why;
 };
 
@@ -31,6 +33,8 @@ static enum vka_status find(const struct loader *l, const char *name, uint64_t r
     const struct vka_gguf_tensor *t = *found = vka_gguf_find(l->file, name);
     if (!t)
         return refuse(l, "the file has no such tensor", name);
+    for (size_t i = 0; i < vka_gguf_count(l->file); i++)
+        l->used[i] |= vka_gguf_at(l->file, i) == t;
     if (t->dtype == VKA_DTYPE_COUNT)
         return refuse(l, "has a type that vkattn does not have", name);
     bool fits = rows ? t->rank == 2 && t->shape[0] == rows && t->shape[1] == width
@@ -66,23 +70,87 @@ static enum vka_status load(const struct loader *l, const char *name, uint64_t r
     return upload(l, &t, 1, tensor);
 }
 
-/* A size of the metadata, at least 1. `fallback` 0: there has to be one. */
+/* A size of the metadata, at least 1; an array has to have the same for each layer. `fallback` 0: there
+ * has to be one. */
 static enum vka_status number(const struct loader *l, const char *key, uint32_t fallback,
                               uint32_t *n)
 {
-    int64_t value = fallback;
-    bool found = vka_gguf_integer(vka_gguf_metadata(l->file, key), 0, &value);
-    if ((!found && !fallback) || value < 1 || value > 1 << 24)
+    int64_t value = fallback, other;
+    const struct vka_gguf_value *given = vka_gguf_metadata(l->file, key);
+    bool right = given ? vka_gguf_integer(given, 0, &value) : fallback != 0;
+    if (!right || value < 1 || value > 1 << 24)
         return refuse(l, "is missing, or not from 1 to 2^24", key);
+    for (uint64_t i = 1; given && i < given->count; i++)
+        if (!vka_gguf_integer(given, i, &other) || other != value)
+            return refuse(l, "layers of different sizes are not supported here", key);
     *n = (uint32_t)value;
     return VKA_OK;
 }
 
-static float real(const struct loader *l, const char *key, float fallback)
+static enum vka_status real(const struct loader *l, const char *key, float fallback, double least,
+                            float *x)
 {
     double value = (double)fallback;
-    vka_gguf_real(vka_gguf_metadata(l->file, key), 0, &value);
-    return (float)value;
+    const struct vka_gguf_value *given = vka_gguf_metadata(l->file, key);
+    if (given && (given->type == VKA_GGUF_ARRAY || !vka_gguf_real(given, 0, &value)))
+        return refuse(l, "is not a float", key);
+    if (!(value >= least && value <= (double)FLT_MAX))
+        return refuse(l, "is out of range", key);
+    *x = (float)value;
+    return VKA_OK;
+}
+
+/* A key of the metadata that, where it is there, has to say what is computed. */
+static enum vka_status expect(const struct loader *l, const char *key, uint32_t wanted)
+{
+    uint32_t n;
+    TRY(number(l, key, wanted, &n));
+    return n == wanted ? VKA_OK : refuse(l, "a value that is not supported here", key);
+}
+
+/* Refuses keys that are not known to be without effect. */
+static enum vka_status check_keys(const struct loader *l)
+{
+    static const char *const known[] = {"embedding_length",
+                                        "block_count",
+                                        "feed_forward_length",
+                                        "attention.head_count",
+                                        "attention.head_count_kv",
+                                        "attention.key_length",
+                                        "attention.value_length",
+                                        "attention.layer_norm_rms_epsilon",
+                                        "rope.freq_base",
+                                        "rope.dimension_count",
+                                        "vocab_size",
+                                        "context_length"};
+    static const char *const inert[] = {"general.", "tokenizer.", "quantize.", "mradermacher."};
+    for (size_t i = 0; i < vka_gguf_metadata_count(l->file); i++) {
+        const struct vka_gguf_value *value = vka_gguf_metadata_at(l->file, i);
+        bool fine = false;
+        int64_t n = -1;
+        for (size_t k = 0; k < sizeof inert / sizeof *inert; k++)
+            fine |= strncmp(value->key, inert[k], strlen(inert[k])) == 0;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            fine |= strncmp(value->key, "llama.", 6) == 0 && !strcmp(value->key + 6, known[k]);
+        if (strcmp(value->key, "split.count") == 0)
+            fine = vka_gguf_integer(value, 0, &n) && (n == 0 || n == 1);
+        else
+            fine |= strncmp(value->key, "split.", 6) == 0;
+        if (!fine)
+            return refuse(l, "it is not known what this key would change", value->key);
+    }
+    return VKA_OK;
+}
+
+/* Refuses tensors that nothing has asked for, but for empty ones. */
+static enum vka_status check_tensors(const struct loader *l)
+{
+    for (size_t i = 0; i < vka_gguf_count(l->file); i++) {
+        const struct vka_gguf_tensor *t = vka_gguf_at(l->file, i);
+        if (!l->used[i] && t->size)
+            return refuse(l, "it is not known what this tensor would change", t->name);
+    }
+    return VKA_OK;
 }
 
 static enum vka_status load_sizes(const struct loader *l, struct llama *m)
@@ -109,8 +177,12 @@ static enum vka_status load_sizes(const struct loader *l, struct llama *m)
     TRY(number(l, "llama.attention.value_length", m->head_dim, &value_dim));
     if (value_dim != m->head_dim)
         return refuse(l, "is not that of the keys", "llama.attention.value_length");
-    m->rope_base = real(l, "llama.rope.freq_base", 10000);
-    m->epsilon = real(l, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    if (m->n_head % m->n_kv_head)
+        return refuse(l, "does not divide the number of heads", "llama.attention.head_count_kv");
+    TRY(expect(l, "llama.rope.dimension_count", m->head_dim));
+    TRY(expect(l, "llama.vocab_size", m->n_token));
+    TRY(real(l, "llama.rope.freq_base", 10000, 1, &m->rope_base));
+    TRY(real(l, "llama.attention.layer_norm_rms_epsilon", 1e-5f, (double)FLT_MIN, &m->epsilon));
     m->interleaved = true; /* as llama.cpp's converter permutes the rows of q and k */
     return VKA_OK;
 }
@@ -171,6 +243,7 @@ static enum vka_status load_block(const struct loader *l, const struct llama *m,
 static enum vka_status load_all(const struct loader *l, struct llama *m)
 {
     TRY(load_sizes(l, m));
+    TRY(check_keys(l));
     m->blocks = calloc(m->n_block, sizeof *m->blocks);
     if (!m->blocks)
         return VKA_OUT_OF_HOST_MEMORY;
@@ -181,7 +254,7 @@ static enum vka_status load_all(const struct loader *l, struct llama *m)
         TRY(load(l, "output.weight", m->n_token, m->width, &m->head));
     for (uint32_t i = 0; i < m->n_block; i++)
         TRY(load_block(l, m, i, &m->blocks[i]));
-    return VKA_OK;
+    return check_tensors(l);
 }
 
 enum vka_status llama_load(struct vka_device *device, const char *path, struct llama *llama,
@@ -192,8 +265,10 @@ enum vka_status llama_load(struct vka_device *device, const char *path, struct l
     why[0] = '\0';
     TRY(vka_gguf_open(path, why, &file));
     uint64_t most = vka_device_properties(device)->max_allocation;
-    const struct loader loader = {device, file, most, why};
-    enum vka_status status = load_all(&loader, llama);
+    bool *used = calloc(vka_gguf_count(file) + 1, sizeof *used);
+    const struct loader loader = {device, file, most, used, why};
+    enum vka_status status = used ? load_all(&loader, llama) : VKA_OUT_OF_HOST_MEMORY;
+    free(used);
     vka_gguf_close(&file);
     return status;
 }
