@@ -181,8 +181,8 @@ VKA_API enum vka_status vka_npy_write(const char *path, const struct vka_io_arra
  *   twice;
  * - a bool is 0 or 1; no array holds arrays; strings of metadata may hold any bytes;
  * - general.alignment, if there, is a u32 and a power of two from 8 up; else the alignment is 32;
- * - a tensor has a type that ggml has too, at most 4 axes, no empty one, rows of whole blocks, and
- *   data at a multiple of the alignment, within the file, that no other tensor shares.
+ * - a tensor has a type that ggml has too, at most 4 axes, rows of whole blocks, and data at a multiple of
+ *   the alignment, within the file, that no other tensor shares; one with an axis of 0 has no data.
  * As in Python's gguf, there may be gaps between tensors, any bytes in gaps and behind the last
  * tensor, and no padding behind that. Big-endian files, version 1, and type q8_1, about whose size
  * ggml and gguf disagree, are refused. */

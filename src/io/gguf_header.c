@@ -118,9 +118,6 @@ static enum vka_status take_shape(struct vka_gguf_reader *r, struct vka_gguf_ten
     for (uint32_t i = tensor->rank; i-- > 0;) {
         if (!vka_gguf_take(r, 8, &tensor->shape[i]))
             return ends_within(r, tensor->name);
-        if (tensor->shape[i] == 0)
-            return VKA_GGUF_REFUSE(r, "tensor " VKA_GGUF_NAME " has an axis of length 0",
-                                   VKA_GGUF_SHOWN(tensor->name));
     }
     return VKA_OK;
 }
@@ -132,6 +129,7 @@ static enum vka_status set_type(const struct vka_gguf_reader *r, uint64_t number
     const struct vka_gguf_layout *layout = vka_gguf_layout(number);
     const uint64_t row = tensor->rank ? tensor->shape[tensor->rank - 1] : 1;
     uint64_t total;
+    bool empty = false;
 
     if (!layout)
         return VKA_GGUF_REFUSE(r, "tensor " VKA_GGUF_NAME " has the unknown type %" PRIu64,
@@ -149,12 +147,13 @@ static enum vka_status set_type(const struct vka_gguf_reader *r, uint64_t number
     for (uint32_t i = 0; i < tensor->rank; i++) {
         const uint64_t blocks = i + 1 == tensor->rank ? row / layout->values : tensor->shape[i];
 
+        empty |= tensor->shape[i] == 0;
         if (blocks > (uint64_t)PTRDIFF_MAX / total)
             return VKA_GGUF_REFUSE(r, "tensor " VKA_GGUF_NAME " has a shape that overflows",
                                    VKA_GGUF_SHOWN(tensor->name));
-        total *= blocks;
+        total *= blocks ? blocks : 1;
     }
-    tensor->size = (size_t)total;
+    tensor->size = empty ? 0 : (size_t)total;
     return VKA_OK;
 }
 
@@ -201,19 +200,30 @@ static enum vka_status read_tensors(struct vka_gguf_reader *r, uint64_t count,
     return status;
 }
 
-/* Checks that the tensors lie in the data region, and makes their offsets those in the file. */
+/* Checks that the tensors lie in the data region, and makes their offsets those in the file. Empty ones
+ * lie anywhere, as files need no padding behind the last tensor; behind the end they count as there. */
 static enum vka_status place(const struct vka_gguf_reader *r, struct vka_gguf *file)
 {
     const uint64_t used = (uint64_t)(r->at - r->begin);
     const uint64_t region = (used + r->alignment - 1) / r->alignment * r->alignment;
 
-    if (file->count && region >= r->file_size)
+    bool any = false;
+
+    for (size_t i = 0; i < file->count; i++)
+        any |= file->tensors[i].size > 0;
+    if (any && region >= r->file_size)
         return VKA_GGUF_REFUSE(
             r, "the data would begin at byte %" PRIu64 ", but the file has %" PRIu64, region,
             r->file_size);
     for (size_t i = 0; i < file->count; i++) {
         struct vka_gguf_tensor *tensor = &file->tensors[i];
 
+        if (!tensor->size) {
+            const uint64_t left = region < r->file_size ? r->file_size - region : 0;
+
+            tensor->offset = tensor->offset < left ? tensor->offset + region : r->file_size;
+            continue;
+        }
         if (tensor->offset > r->file_size - region ||
             tensor->size > r->file_size - region - tensor->offset)
             return VKA_GGUF_REFUSE(r,

@@ -87,13 +87,15 @@ static enum vka_status check_overlap(const struct vka_gguf_reader *r, const stru
 {
     const struct vka_gguf_tensor **by_place = malloc((file->count + 1) * sizeof *by_place);
     enum vka_status status = VKA_OK;
+    size_t count = 0; /* of tensors with bytes */
 
     if (!by_place)
         return vka_io_fail(r->error, VKA_OUT_OF_HOST_MEMORY, r->path, "out of memory");
     for (size_t i = 0; i < file->count; i++)
-        by_place[i] = &file->tensors[i];
-    qsort(by_place, file->count, sizeof *by_place, compare_place);
-    for (size_t i = 1; i < file->count && !status; i++) {
+        if (file->tensors[i].size)
+            by_place[count++] = &file->tensors[i];
+    qsort(by_place, count, sizeof *by_place, compare_place);
+    for (size_t i = 1; i < count && !status; i++) {
         const struct vka_gguf_tensor *last = by_place[i - 1], *next = by_place[i];
 
         if (next->offset - last->offset < last->size)

@@ -284,8 +284,6 @@ def why_tensor(tensor, reader):
         return "a tensor's name with a 0 byte"
     if int(rank[0]) > 4:
         return "more than 4 axes"
-    if 0 in tensor.shape:
-        return "an axis of length 0"
     if tensor.tensor_type.name == "Q8_1":
         return "type q8_1"
     if int(offset[0]) % int(reader.alignment):
@@ -309,7 +307,7 @@ def why_refused_here(reader):
         why = why_tensor(tensor, reader)
         if why:
             return why
-    places = sorted((t.data_offset, t.n_bytes) for t in reader.tensors)
+    places = sorted((t.data_offset, t.n_bytes) for t in reader.tensors if t.n_bytes)
     if any(a + size > b for (a, size), (b, _) in zip(places, places[1:])):
         return "tensors that overlap"
     return None

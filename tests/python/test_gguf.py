@@ -109,6 +109,18 @@ def test_types(load, number):
             file.array("a")
 
 
+def test_empty(load):
+    """Axes of 0 elements; data behind the end is none."""
+    tensors = [tensor("x", [0, 3], 0, 0), tensor("y", [2, 3], 0, 0), tensor("q", [0, 64], 8, 0)]
+    file = load(build([*tensors, tensor("z", [4, 0], 8, 320)], [], bytes(24)))
+    assert [file.shape(name) for name in file.names] == [(0, 3), (2, 3), (0, 64), (4, 0)]
+    for name in "xqz":
+        assert file.array(name).shape == file.shape(name) and file.raw(name).size == 0
+    with pytest.raises(vkattn.InvalidError, match="at least 1"):
+        file.upload("x")
+    assert load(build([tensor("x", [0], 0, 0)])).names == ["x"]
+
+
 TWO = [tensor("a", [16], 0, 0), tensor("b", [2], 0, 32)]
 BAD = [
     (b"", "cannot be read"),
@@ -132,11 +144,12 @@ BAD = [
     (build([tensor("n" * 65, [1], 0, 0)], [], bytes(4)), "the name of tensor 0"),
     (build([ONE, ONE], [], bytes(8)), "tensor 'a' occurs twice"),
     (build([tensor("a", [1] * 5, 0, 0)], [], bytes(4)), "at most 4 axes"),
-    (build([tensor("a", [0], 0, 0)], [], bytes(4)), "no empty axis"),
     (build([tensor("a", [32], 9, 0)], [], bytes(99)), "type 9 is not known"),
     (build([tensor("a", [33], 8, 0)], [], bytes(99)), "rows of whole blocks"),
     (build([tensor("a", [1], 0, 8)], [], bytes(99)), "an offset of whole 32 bytes"),
-    (build([tensor("a", [2**62] * 4, 0, 0)], [], bytes(99)), "within the data of tensor 'a'"),
+    (build([tensor("a", [2**62] * 4, 0, 0)], [], bytes(99)), "its shape overflows"),
+    (build([tensor("a", [2**62, 0, 4], 0, 0)], [], bytes(99)), "its shape overflows"),
+    (build([tensor("a", [2**40], 0, 0)], [], bytes(99)), "within the data of tensor 'a'"),
     (build([tensor("a", [1], 0, 2**64 - 32)], [], bytes(99)), "within the data of tensor 'a'"),
     (build(TWO, [], bytes(64)), "tensors 'a' and 'b' overlap"),
 ]

@@ -204,6 +204,39 @@ def test_refused(device, tmp_path, change, extra, sentence):
         vkattn.models.load(path, device=device, dtype="f16")
 
 
+def array(name, values):
+    return key(name, ARRAY, struct.pack(f"<IQ{len(values)}I", U32, len(values), *values))
+
+
+def test_sizes_by_layer(device, tmp_path):
+    """An array of one number for each layer is that number; of others it is refused."""
+    config, tensors = made("llama")
+    path, keys = tmp_path / "model.gguf", keys_of(config, "llama")
+    judge = tiny.LlamaOracle(config, tensors)
+    for name, size in (
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+        ("feed_forward_length", config["intermediate_size"]),
+        ("attention.key_length", keys["llama.attention.key_length"]),
+        ("attention.value_length", keys["llama.attention.value_length"]),
+    ):
+        name = f"llama.{name}"
+        write(path, tensors, {**keys, name: array(name, [size] * 2)})
+        logits = vkattn.models.load(path, device=device).logits(IDS[:4])
+        assert oracle.nmse(logits, tiny.logits(judge, IDS[:4])) < 1e-10
+        write(path, tensors, {**keys, name: array(name, [size, 1])})
+        with pytest.raises(vkattn.UnsupportedError, match=f"{name}: layers of different sizes"):
+            vkattn.models.load(path, device=device)
+
+
+def test_empty_tensor(device, tmp_path):
+    """One that nothing asks for, and that has no elements, has no effect."""
+    config, tensors = made("llama")
+    path = tmp_path / "model.gguf"
+    write(path, tensors, keys_of(config, "llama"), [("blk.0.nothing", np.ones((0, 32), "f4"))])
+    assert vkattn.models.load(path, device=device).unused == ["blk.0.nothing"]
+
+
 def test_long_phi(device, tmp_path):
     """Factors of other lengths than the trained one are refused, not left out."""
     config, tensors = made("phi3")

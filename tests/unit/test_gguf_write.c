@@ -172,7 +172,7 @@ static void test_bad_tensors(void **state)
         {{.name = LONG_64 "x", .dtype = VKA_I8, .data = data, .size = 1}, "has 65 bytes"},
         {{.name = "\xff", .dtype = VKA_I8, .data = data, .size = 1}, "is not UTF-8"},
         {{.name = "a", .dtype = VKA_I8, .rank = 5, .data = data, .size = 1}, "has 5 axes"},
-        {{.name = "a", .dtype = VKA_I8, .rank = 1, .data = data}, "an axis of length 0"},
+        {{.name = "a", .dtype = VKA_I8, .rank = 1, .data = data, .size = 1}, "has 1 bytes, but"},
         {{.name = "a", .dtype = VKA_BOOL, .data = data, .size = 1}, "has no type of GGUF"},
         {{.name = "a", .dtype = VKA_I4_G128, .data = data, .size = 1}, "has no type of GGUF"},
         {{.name = "a", .dtype = VKA_DTYPE_COUNT, .data = data, .size = 1}, "has no type of GGUF"},

@@ -60,6 +60,7 @@ _TYPES = {
     40: ("nvfp4", 64, 36),
     41: ("q1_0", 128, 18),
 }
+_LAYOUTS = {layout[0]: layout for layout in _TYPES.values()}
 _DENSE = {"f32": "<f4", "f16": "<f2", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"}
 _DENSE["f64"] = "<f8"
 
@@ -157,7 +158,10 @@ class GGUF:
         """The bytes of a tensor, mapped: uint8 [...][bytes of a row]."""
         tensor = self._tensor(name)
         part = self._bytes[tensor.offset : tensor.offset + tensor.size]
-        return part.reshape(*tensor.shape[:-1], -1)
+        if not tensor.shape:
+            return part
+        _, values, size = _LAYOUTS[tensor.type]
+        return part.reshape(*tensor.shape[:-1], tensor.shape[-1] // values * size)
 
     def array(self, name: str) -> np.ndarray:
         """A tensor as numpy has it; bf16 and quantised ones as float32."""
@@ -242,14 +246,14 @@ def _read_tensor(source: _Source, what: str, alignment: int) -> _Tensor:
     if rank > 4:
         raise source.malformed(f"{what}: expected at most 4 axes, got {rank}")
     shape = tuple(source.number(8, what) for _ in range(rank))[::-1]
-    if 0 in shape:
-        raise source.malformed(f"{what}: expected no empty axis, got {list(shape)}")
     number = source.number(4, what)
     if number not in _TYPES:
         raise source.malformed(f"{what}: type {number} is not known")
     name, values, size = _TYPES[number]
     if (shape or (1,))[-1] % values:
         raise source.malformed(f"{what}: expected rows of whole blocks, got {list(shape)}")
+    if math.prod(max(n, 1) for n in shape) // values * size >= 2**63:
+        raise source.malformed(f"{what}: its shape overflows, {list(shape)}")
     offset = source.number(8, what)
     if offset % alignment:
         raise source.malformed(f"{what}: expected an offset of whole {alignment} bytes")
@@ -258,7 +262,8 @@ def _read_tensor(source: _Source, what: str, alignment: int) -> _Tensor:
 
 def _check_places(source: _Source, tensors: dict[str, _Tensor]) -> None:
     end, last = 0, ""
-    for name in sorted(tensors, key=lambda name: tensors[name].offset):
+    filled = [name for name in tensors if tensors[name].size]  # empty ones lie anywhere
+    for name in sorted(filled, key=lambda name: tensors[name].offset):
         tensor = tensors[name]
         if tensor.offset < end:
             raise source.malformed(f"tensors {shown(last)} and {shown(name)} overlap")

@@ -185,7 +185,9 @@ class Weights:
         return [float(x) for x in self._vector(name, size)]
 
     def finish(self, without_effect: Callable[[str], bool]) -> None:
-        self.unused = sorted(name for name in self.left if without_effect(name))
+        self.unused = sorted(
+            name for name in self.left if without_effect(name) or not self._size(name)
+        )
         self.progress.close()
         unknown = sorted(self.left - set(self.unused))
         if unknown:
@@ -355,6 +357,7 @@ class Keys:
         return value
 
     def size(self, key: str, default: int | None = None) -> int:
+        self._unify(key)
         value = self.get(key, int, default)
         if value is None:
             raise FileError(f"{self.where}: there is no {key}")
@@ -362,9 +365,22 @@ class Keys:
             raise FileError(f"{self.where}: {key}: expected 1 to 2^24, got {value}")
         return int(value)
 
+    def _unify(self, key: str) -> None:
+        """An array of GGUF that states the same size for each layer is that size."""
+        values = self.values.get(key)
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu" or not values.size:
+            return
+        if (values != values[0]).any():
+            raise UnsupportedError(
+                f"{self.where}: {key}: layers of different sizes are not supported, got"
+                f" {shown(values.tolist())}"
+            )
+        self.values = {**self.values, key: int(values[0])}
+
     def only(self, key: str, *allowed: Any) -> None:
         """A key of which the first value, its default, or another of these is supported."""
         self.left.discard(key)
+        self._unify(key)
         value = self.values.get(key)
         if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
             raise UnsupportedError(f"{self.where}: {key} {shown(value)} is not supported")
