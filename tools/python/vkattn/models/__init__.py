@@ -3,8 +3,8 @@
     import vkattn.models
 
     model = vkattn.models.load("SmolLM2-135M-Instruct.Q4_1.gguf")
-    for token in model.generate("Vulkan is", 40):
-        print(model.decode([token]), end="", flush=True)
+    for text in model.stream("Vulkan is", 40):
+        print(text, end="", flush=True)
 
     model = vkattn.models.load("all-MiniLM-L6-v2/")
     vectors = model.embed(["a text", "another one"])        # [2][384], of length 1

@@ -13,7 +13,7 @@ from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from .._tensor import Tensor
 from ._graph import TIMEOUT, Graph
-from ._text import Text
+from ._text import Text, TextStream
 
 CHUNK = 32  # ids of a prompt that a run takes
 MOST_AT_ONCE = 8
@@ -68,8 +68,24 @@ class Decoder:
         return self.text.encode(text)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids."""
+        """The text of ids, all at once; of ids one by one see `stream` and `decode_stream`."""
         return self.text.decode([int(i) for i in ids])
+
+    def decode_stream(self) -> TextStream:
+        """What decodes ids that come one by one, such as those of a place of `generate_batch`."""
+        return TextStream(self.text)
+
+    def stream(self, prompt: Prompt, n: int, **options: Any) -> Iterator[str]:
+        """As `generate`, in pieces of text: characters are whole, and spaces are where they are in
+        the whole text."""
+        text = self.decode_stream()
+        for token in self.generate(prompt, n, **options):
+            piece = text.push(token)
+            if piece:
+                yield piece
+        left = text.finish()
+        if left:
+            yield left
 
     def generate(self, prompt: Prompt, n: int, **options: Any) -> Iterator[int]:
         """Yields up to n ids that continue a prompt, a text or ids, as they are computed.

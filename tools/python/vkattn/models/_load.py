@@ -20,7 +20,7 @@ from ._modernbert import ModernBert
 from ._neox import GPTNeoX
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._t5 import T5Encoder
-from ._text import Text
+from ._text import Text, stop_ids_of
 from ._vision import CLIP, VIT, Clip, ViT
 from ._whisper import MODEL_TYPE as WHISPER
 from ._whisper import Whisper
@@ -162,8 +162,7 @@ def _load_gguf(file: GGUF, device: Device) -> Decoder:
     unknown = sorted(key for key in keys.left if not key.startswith((*_INERT_GGUF, "split.")))
     if unknown:
         raise UnsupportedError(f"{file.path}: it is not known what {unknown[0]} would change")
-    stops = _stop_ids(file.metadata.get("tokenizer.ggml.eos_token_id"), file.path)
     try:
-        return Llama(weights, sizes, 1, stops, Text(file))
+        return Llama(weights, sizes, 1, stop_ids_of(file), Text(file))
     finally:
         weights.progress.close()

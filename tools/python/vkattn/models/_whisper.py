@@ -13,7 +13,7 @@ from ._decoder import Decoder, Inputs
 from ._encoder import activation_of
 from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._source import Keys, Weights
-from ._text import Text
+from ._text import Text, TextStream
 
 MODEL_TYPE = "whisper"
 KEPT = 4  # recorded encoders, by the size of their batch
@@ -173,6 +173,10 @@ class Whisper:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, by the model's tokenizer (package tokenizers)."""
         return self.text.decode([int(i) for i in ids])
+
+    def decode_stream(self) -> TextStream:
+        """What decodes ids that come one by one."""
+        return TextStream(self.text)
 
     # ---- What is recorded -----------------------------------------------------------------------
 
