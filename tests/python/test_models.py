@@ -325,7 +325,10 @@ def test_shards(made, device, tmp_path):
 
 
 def modules(folder, pooling, *kinds):
-    parts = [{"type": f"sentence_transformers.models.{k}", "path": "1_Pooling"} for k in kinds]
+    places = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    parts = [
+        {"type": f"sentence_transformers.models.{k}", "path": places.get(k, "9")} for k in kinds
+    ]
     (folder / "modules.json").write_text(json.dumps(parts))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))

@@ -13,7 +13,7 @@ from .._gguf import GGUF
 from ._bert import MODEL_TYPES as BERT_TYPES
 from ._bert import Bert
 from ._decoder import Decoder
-from ._encoder import Encoder, pooling_of
+from ._encoder import Encoder, model_folder, pooling_of
 from ._gpt2 import GPT2
 from ._llama import ARCHITECTURES, MODEL_TYPES, Llama, sizes_of_config, sizes_of_gguf
 from ._modernbert import ModernBert
@@ -100,6 +100,7 @@ def _stop_ids(value: Any, where: str) -> tuple[int, ...]:
 
 
 def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
+    whole, folder = folder, model_folder(folder)
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
@@ -131,9 +132,9 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
             model = Clip(weights, keys, text)
         elif kind in ("modernbert", "t5"):
             made = ModernBert if kind == "modernbert" else T5Encoder
-            model = made(weights, keys, pooling_of(folder), text)
+            model = made(weights, keys, pooling_of(whole), text)
         else:
-            model = Bert(weights, keys, kind, pooling_of(folder), text)
+            model = Bert(weights, keys, kind, pooling_of(whole), text)
     finally:
         weights.progress.close()
     unknown = sorted(keys.left - _INERT)
