@@ -405,19 +405,24 @@ VKA_API enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, s
  *
  * The score is s = scale * (q . k). With a softcap c it becomes c * tanh(s / c). Then ALiBi and the
  * float mask are added. The softmax runs over the visible keys, in float32. A hidden key or value
- * never affects a result, even if it is NaN or Inf. */
+ * never affects a result, even if it is NaN or Inf, but where VKA_MASKED_UNIFORM averages values.
+ * Keys and values at or behind kv_length[b], which with a cache is the sequence's length, affect no
+ * result, returned score or gradient at all. */
 
 /* The result of a fully masked row: a query to which no key is visible. */
 enum vka_masked_row {
     VKA_MASKED_ZERO = 0, /* weights and context 0: a layer's output row is its output bias */
-    VKA_MASKED_UNIFORM,  /* weights 1 / n_kv, the same as filling the scores with -1e9 */
-    VKA_MASKED_NAN,      /* weights and context NaN */
+    /* Weights 1 / m for each of the m = min(n_kv, kv_length[b]) keys before the length, hidden ones
+     * too: the same as filling their scores with -1e9. Where m is 0, weights and context are 0. */
+    VKA_MASKED_UNIFORM,
+    VKA_MASKED_NAN, /* weights and context NaN */
     VKA_MASKED_ROW_COUNT
 };
 
 /* Which scores are returned. */
 enum vka_scores {
     VKA_SCORES_NONE = 0,
+    /* Of keys at or behind kv_length[b] scores are -inf, and weights 0. */
     VKA_SCORES_RAW,     /* s */
     VKA_SCORES_SOFTCAP, /* after the softcap */
     VKA_SCORES_BIAS,    /* after ALiBi and the mask; -inf for hidden keys */

@@ -7,7 +7,8 @@
  * operation with a cache appends its n_new keys and values to one layer of every sequence and
  * attends over all of that layer: query i has the position old length + i, kv_length is the new
  * length, and n_kv is `capacity` (for the shapes of a mask and of returned scores). So one recorded
- * plan serves every decoding step: write the input, run, read the output.
+ * plan serves every decoding step: write the input, run, read the output. What stands behind a
+ * length, be it of an earlier request or in a page of another sequence, has no effect on a result.
  *
  * A step of a plan is one operation for each layer. The first operation of a step adds to the
  * lengths, the others append at the same positions; all have the same n_new, n_append and q_start.

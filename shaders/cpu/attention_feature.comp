@@ -360,13 +360,13 @@ void load_row(uint r, sequence s)
         load_state(r);
 }
 
-// Adds one value to a fully masked row that returns the mean of all values.
-void add_mean(uint r, uint key, sequence s)
+// Adds one value to a fully masked row that returns the mean of n values.
+void add_mean(uint r, uint key, uint n, sequence s)
 {
     uint base = v_index(key_row(key, s), s);
     uint64_t v = row_at(v_address, base, V_TYPE);
     uint64_t scales = scales_at(v_address, p.v_scales, V_TYPE);
-    float weight = dropped(1.0 / float(s.n_kv), row_of(r), key, s);
+    float weight = dropped(1.0 / float(n), row_of(r), key, s);
     [[unroll]] for (uint i = 0; i < VALUE8; i++) {
         float scale = V_BLOCKS ? scale_of(scales, base, i / V_PARTS, V_TYPE) : 1.0;
         float x = part_of(word_of(v, i / V_PARTS), i % V_PARTS, V_TYPE);
@@ -385,10 +385,10 @@ void answer_dead(uint r, sequence s)
         all_context[r * VALUE8 + i] = load ? saved(row_state(r) + feature(i, V_PARTS)) : fill;
     all_sum[r] = 1.0;
     uvec2 keys = own_keys();
-    uint key = keys.x, end = min(keys.y, s.n_kv);
+    uint n = mean_keys(s), key = keys.x, end = min(keys.y, n);
     if (answer == MASKED_UNIFORM && key < end)
         do
-            add_mean(r, key, s);
+            add_mean(r, key, n, s);
         while (++key < end);
 }
 

@@ -151,11 +151,11 @@ vec4 bias_scores(vec4 x, uint r, uint key, sequence s, out bvec4 hidden)
     return x;
 }
 
-// Adds one value to a fully masked row that returns the mean of all values.
-void add_mean(uint r, uint key, sequence s)
+// Adds one value to a fully masked row that returns the mean of n values.
+void add_mean(uint r, uint key, uint n, sequence s)
 {
     uint base = v_index(key_row(key, s), s);
-    float weight = dropped(1.0 / float(s.n_kv), row_of(r), key, s);
+    float weight = dropped(1.0 / float(n), row_of(r), key, s);
     TURNS(, p.value_dim, context[r * VALUE4 + d] += weight * load_v(base, d))
 }
 
@@ -173,14 +173,14 @@ void answer_dead(uint r, sequence s)
     if ((STATE & STATE_LOAD) != 0)
         COLD(VALUE4, p.value_dim,
             context[r * VALUE4 + d] = saved4(row_state(r) + 4 * d))
-    uint key = keys.x, end = min(keys.y, s.n_kv);
+    uint n = mean_keys(s), key = keys.x, end = min(keys.y, n);
 #ifndef BARE_LOADS
     for (; key < end; key++)
-        add_mean(r, key, s);
+        add_mean(r, key, n, s);
 #else
     if (key < end)
         do
-            add_mean(r, key, s);
+            add_mean(r, key, n, s);
         while (++key < end);
 #endif
 }

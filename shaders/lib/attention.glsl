@@ -111,6 +111,9 @@ uvec2 row_range(uint row, sequence s)
     return min(mask_range(s.index, s.position + int(query_of(row))), uvec2(s.n_kv));
 }
 
+// Keys of which a fully masked row may give the mean: those before the sequence's length.
+uint mean_keys(sequence s) { return min(mask_end(s.index), s.n_kv); }
+
 // First element of the mask's row of a row: of its batch element, or of all packed rows.
 uint mask_row(uint row, uint head, sequence s)
 {

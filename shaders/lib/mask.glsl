@@ -26,14 +26,19 @@ uint mask_length(uint index)
     return mask_has(MASK_LENGTH_BESIDE) ? query_offset_words[index] : length_words[index];
 }
 
+// Keys of a batch element by its length. No result may depend on those from there on.
+uint mask_end(uint batch)
+{
+    if (!mask_has(MASK_LENGTH))
+        return p.mask.n_kv;
+    uint index = p.mask.length_offset + (mask_has(MASK_LENGTH_PER_BATCH) ? batch : 0u);
+    return uint(clamp(int(mask_length(index)), 0, int(p.mask.n_kv)));
+}
+
 // First and end key of a row at `position`, by length, causal mask and window; first <= end.
 uvec2 mask_range(uint batch, int position)
 {
-    int first = 0, end = int(p.mask.n_kv);
-    if (mask_has(MASK_LENGTH)) {
-        uint index = p.mask.length_offset + (mask_has(MASK_LENGTH_PER_BATCH) ? batch : 0u);
-        end = clamp(int(mask_length(index)), 0, end);
-    }
+    int first = 0, end = int(mask_end(batch));
     if (mask_has(MASK_TENSOR))
         end = min(end, int(p.mask.mask_n_kv));
     if (mask_has(MASK_CAUSAL))

@@ -57,8 +57,9 @@ vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
     if (answer != MASKED_UNIFORM)
         return sum;
     sum = before;
-    for (uint key = keys.x; key < min(keys.y, s.n_kv); key++) {
-        float weight = dropped(1.0 / float(s.n_kv), row, key, s);
+    uint n = mean_keys(s);
+    for (uint key = keys.x; key < min(keys.y, n); key++) {
+        float weight = dropped(1.0 / float(n), row, key, s);
         sum += weight * load_v(v_index(key_row(key, s), s), d);
     }
     return sum;

@@ -61,6 +61,7 @@ float reduce_add(float x) { return reduce(x, true); }
 
 uint scores_row; // first element of the returned row
 uvec2 keys;      // first and end key of this workgroup
+uint n_key;      // keys before the length: what is behind them may be anything
 
 void return_score(uint kind, uint key, float x)
 {
@@ -82,8 +83,10 @@ float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
     any = false;
     for (uint key = keys.x + lane; key < keys.y; key += LANES) {
         float x = uintBitsToFloat(slice_words[row + key]);
+        if (key >= n_key)
+            x = uintBitsToFloat(MINUS_INFINITY);
         return_score(SCORES_RAW, key, x);
-        if (p.softcap != 0.0)
+        if (p.softcap != 0.0 && key < n_key)
             x = p.softcap * tanh_accurate(x / p.softcap);
         return_score(SCORES_SOFTCAP, key, x);
         float bias = 0.0;
@@ -157,11 +160,11 @@ void finish(uint row, uvec3 at, float scale, float row_sum, bool dead, uint lane
         float x = uintBitsToFloat(bits);
         float weight = EXACT != 0 ? exact_weight(x) : x * scale / row_sum;
         if (dead)
-            weight = answer == MASKED_NAN       ? uintBitsToFloat(QUIET_NAN)
-                     : answer == MASKED_UNIFORM ? 1.0 / float(p.mask.n_kv)
-                                                : 0.0;
-        bool hidden = dead ? answer == MASKED_ZERO : bits == HIDDEN_MARK;
-        return_score(SCORES_SOFTMAX, key, hidden ? 0.0 : weight);
+            weight = answer == MASKED_NAN ? uintBitsToFloat(QUIET_NAN) : 1.0 / float(n_key);
+        bool hidden = bits == HIDDEN_MARK;
+        if (dead) // a context of NaN has to be one where there are no keys, too
+            hidden = answer == MASKED_ZERO || (answer == MASKED_UNIFORM && key >= n_key);
+        return_score(SCORES_SOFTMAX, key, hidden || key >= n_key ? 0.0 : weight);
         bits = floatBitsToUint(dropped(weight, at, key));
         slice_words[row + key] = hidden ? HIDDEN_BITS : bits;
     }
@@ -224,6 +227,7 @@ void main()
     int position = mask_query_offset(at.x) + int(query);
     uint lane = gl_LocalInvocationIndex;
     keys = uvec2(0, p.mask.n_kv);
+    n_key = mask_end(at.x);
     if (STAGE != SOFTMAX_WHOLE) {
         keys.x = gl_WorkGroupID.z * PIECE;
         keys.y = min(keys.x + PIECE, p.mask.n_kv);

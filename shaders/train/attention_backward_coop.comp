@@ -382,7 +382,8 @@ float find_nonfinite(bool second, uint own, uint d)
         if (GENERAL && weighs)
             weighs = mask_tensor(mask_row_index(batch_of(), head_of(), query), key, bias);
         if (dead)
-            weighs = second && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO;
+            weighs = second && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO &&
+                     key < mask_end(batch_of());
         if (!weighs)
             continue;
         uint word = load_other(second, other, d / 8 * 8)[d % 8 / 2];

@@ -13,8 +13,8 @@ uint row_index(uint query)
 uint batch_of() { return p.batch_first + gl_WorkGroupID.z; }
 uint head_of() { return p.head_first + head; }
 
-// Sets ranges, infos and bounds. A row that sees no key gives weights to all keys, but where masked_row
-// says 0; rows past the end see none and give none.
+// Sets ranges, infos and bounds. A row that sees no key gives weights to all keys before the length, but
+// where masked_row says 0; rows past the end see none and give none.
 void find_queries(uint first)
 {
     uint lane = gl_LocalInvocationIndex;
@@ -36,7 +36,7 @@ void find_queries(uint first)
         infos[t] = info;
         bool dead = query < p.n_q && floatBitsToUint(info.x) == 0xff800000u;
         if (OWNS_KEYS && dead && mask_field(MASK_ROW_SHIFT, 2) != MASKED_ZERO) {
-            range = uvec2(0, p.mask.n_kv);
+            range = uvec2(0, mask_end(batch_of()));
             atomicOr(bounds[4], 1u);
         }
         if (range.x < range.y) {
@@ -96,8 +96,10 @@ float hidden_weight(uint t, uint query, uint key)
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
     if (floatBitsToUint(infos[t].x) != 0xff800000u || answer == MASKED_ZERO)
         return HIDDEN;
-    float weight =
-        answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(p.mask.n_kv);
+    uint n = mask_end(batch_of());
+    if (key >= n)
+        return HIDDEN;
+    float weight = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(n);
     return weight * kept(query, key);
 }
 

@@ -62,9 +62,10 @@ bool weigh(inout float x, out float t, uint key)
 uvec2 hidden(uint key)
 {
     uint answer = mask_field(MASK_ROW_SHIFT, 2);
-    if (!dead || answer == MASKED_ZERO)
+    uint n = mask_end(at.x);
+    if (!dead || answer == MASKED_ZERO || key >= n)
         return uvec2(HIDDEN_BITS);
-    float weight = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(p.mask.n_kv);
+    float weight = answer == MASKED_NAN ? uintBitsToFloat(0x7fc00000u) : 1.0 / float(n);
     return uvec2(floatBitsToUint(weight * kept(key)), HIDDEN_BITS);
 }
 

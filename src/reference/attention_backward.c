@@ -46,7 +46,7 @@ static void row_backward(struct work *w, size_t at[4], const double *dy,
     for (size_t j = 0; j < a->n_kv; j++)
         any |= !(bias[j] <= -INFINITY);
     for (size_t j = 0; j < a->n_kv; j++) {
-        if (any ? bias[j] <= -INFINITY : a->masked_row == VKA_MASKED_ZERO)
+        if (any ? bias[j] <= -INFINITY : weight[j] == 0) /* NaN and UNIFORM give weights */
             continue;
         const double kept = ref_dropout_factor(a, at[0], at[1], at[2], j);
         const double *v = a->v + (head * a->n_kv + j) * width;

@@ -102,10 +102,11 @@ static bool score_row(const struct ref_attention *a, const struct row *r, struct
         for (size_t d = 0; d < a->head_dim; d++)
             dot += r->q[d] * r->k[j * a->head_dim + d];
         double s = scale * dot;
-        w->stage[VKA_SCORES_RAW][j] = s;
+        bool behind = (int64_t)j >= r->length;
+        w->stage[VKA_SCORES_RAW][j] = behind ? -INFINITY : s;
         if (a->softcap > 0)
             s = a->softcap * tanh(s / a->softcap);
-        w->stage[VKA_SCORES_SOFTCAP][j] = s;
+        w->stage[VKA_SCORES_SOFTCAP][j] = behind ? -INFINITY : s;
         w->visible[j] = is_visible(a, r, j, &bias);
         if (a->alibi)
             s -= a->alibi[r->h] * fabs((double)(r->p - (int64_t)j));
@@ -149,14 +150,14 @@ static double log_sum_row(const struct ref_attention *a, const struct row *r, co
     return from + log(sum);
 }
 
-/* The weights of a fully masked row. Only UNIFORM reads hidden values: it averages all of them, as
- * filling the scores with one large negative number would. */
-static void masked_row(const struct ref_attention *a, struct work *w)
+/* The weights of a fully masked row. Only UNIFORM reads hidden values: it averages those before the
+ * length, as filling their scores with one large negative number would. */
+static void masked_row(const struct ref_attention *a, const struct row *r, struct work *w)
 {
     double weight = 0;
     switch (a->masked_row) {
     case VKA_MASKED_UNIFORM:
-        weight = 1 / (double)a->n_kv;
+        weight = 1 / (double)r->length; /* not used where that is 0 */
         break;
     case VKA_MASKED_NAN:
         weight = NAN;
@@ -166,8 +167,9 @@ static void masked_row(const struct ref_attention *a, struct work *w)
         break;
     }
     for (size_t j = 0; j < a->n_kv; j++) {
-        w->stage[VKA_SCORES_SOFTMAX][j] = weight;
-        w->visible[j] = a->masked_row != VKA_MASKED_ZERO;
+        bool before = (int64_t)j < r->length;
+        w->stage[VKA_SCORES_SOFTMAX][j] = before ? weight : 0;
+        w->visible[j] = before && a->masked_row != VKA_MASKED_ZERO;
     }
 }
 
@@ -183,10 +185,10 @@ double ref_dropout_factor(const struct ref_attention *a, size_t b, size_t h, siz
     return ldexp((double)(word[0] >> 8), -24) >= a->dropout ? 1 / (1 - a->dropout) : 0;
 }
 
-/* The context of one row; reads only values of visible keys. A dropped NaN weight stays NaN, so
+/* The context of one row; reads only values of visible keys. nan: it is NaN whatever they are. A dropped NaN weight stays NaN, so
  * that dropout cannot hide a NaN score. */
 static void context_row(const struct ref_attention *a, const struct row *r, struct work *w,
-                        double *context)
+                        bool nan, double *context)
 {
     for (size_t j = 0; j < a->n_kv; j++)
         w->weight[j] = w->stage[VKA_SCORES_SOFTMAX][j] * ref_dropout_factor(a, r->b, r->h, r->i, j);
@@ -195,6 +197,8 @@ static void context_row(const struct ref_attention *a, const struct row *r, stru
         for (size_t j = 0; j < a->n_kv; j++)
             if (w->visible[j])
                 context[d] += w->weight[j] * r->v[j * a->value_dim + d];
+        if (nan) /* also where the length is 0 */
+            context[d] = NAN;
     }
 }
 
@@ -218,12 +222,13 @@ static void attend_row(const struct ref_attention *a, size_t b, size_t h, size_t
     if (any)
         softmax_row(a, &r, w);
     else
-        masked_row(a, w);
+        masked_row(a, &r, w);
     for (int kind = VKA_SCORES_RAW; kind < VKA_SCORES_COUNT; kind++)
         if (a->scores[kind])
             memcpy(a->scores[kind] + row * a->n_kv, w->stage[kind], a->n_kv * sizeof(double));
     if (a->context)
-        context_row(a, &r, w, a->context + row * a->value_dim);
+        context_row(a, &r, w, !any && a->masked_row == VKA_MASKED_NAN,
+                    a->context + row * a->value_dim);
 }
 
 /* Copies queries and keys, normalises and rotates them; past keys are ready already. */

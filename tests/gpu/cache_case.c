@@ -1,4 +1,5 @@
 #include "cache_case.h"
+#include "cache_soil.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct vka_cache *cache_open(struct vka_device *device, uint32_t batch, uint32_t
                              .value_dim = CACHE_VALUE, .capacity = capacity, .key_dtype = dtype,
                              .value_dtype = dtype, .page_size = page_size, .n_page = n_page),
                     &cache));
+    cache_soil_new(cache);
     return cache;
 }
 

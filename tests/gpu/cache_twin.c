@@ -12,7 +12,7 @@
 
 #define MOST_DIM 256 /* a multiple of 32 */
 
-enum { Q, K, V, O };
+enum { Q, K, V, O, S };
 
 enum vka_dtype twin_draw_dtype(struct rng *rng)
 {
@@ -44,6 +44,19 @@ static float *draw_scales(const struct twin_sizes *s, uint32_t seed)
     return scales;
 }
 
+/* The mask of all positions. */
+static bool open_mask(struct twin *t)
+{
+    const struct twin_sizes *s = &t->sizes;
+    struct rng rng = {s->capacity * 7919ull + s->hidden};
+    t->mask = take(s->capacity, 1);
+    for (uint32_t j = 0; j < s->capacity; j++)
+        t->mask[j] = !rng_chance(&rng, s->hidden);
+    return !s->hidden ||
+           (vka_tensor_create(t->device, VKA_BOOL, 1, &s->capacity, &t->mask_tensor) == VKA_OK &&
+            vka_tensor_write(t->mask_tensor, t->mask, s->capacity) == VKA_OK);
+}
+
 bool twin_open(struct twin *t, struct vka_device *device, const struct twin_sizes *s)
 {
     *t = (struct twin){.device = device, .sizes = *s};
@@ -57,7 +70,8 @@ bool twin_open(struct twin *t, struct vka_device *device, const struct twin_size
         t->k[i] = take(rows_of(s) * s->head_dim, sizeof **t->k);
         t->v[i] = take(rows_of(s) * s->value_dim, sizeof **t->v);
     }
-    return vka_cache_create(
+    return open_mask(t) &&
+           vka_cache_create(
                device,
                VKA_INFO(vka_cache_info, .batch = s->batch, .n_layer = s->n_layer,
                         .n_kv_head = s->n_kv_head, .head_dim = s->head_dim,
@@ -82,20 +96,25 @@ void twin_close(struct twin *t)
     free(t->v_scales);
     free(t->length);
     free(t->refused);
+    free(t->mask);
+    vka_tensor_destroy(&t->mask_tensor);
     vka_cache_destroy(&t->cache);
 }
 
-static bool open_layer(const struct twin *t, uint32_t n_new, struct operand io[4], struct rng *rng)
+static bool open_layer(const struct twin *t, uint32_t n_new, struct operand io[TWIN_IO],
+                       struct rng *rng)
 {
     const struct twin_sizes *s = &t->sizes;
-    const uint32_t size[4][4] = {{s->batch, s->n_kv_head * s->group, n_new, s->head_dim},
-                                 {s->batch, s->n_kv_head, n_new, s->head_dim},
-                                 {s->batch, s->n_kv_head, n_new, s->value_dim},
-                                 {s->batch, s->n_kv_head * s->group, n_new, s->value_dim}};
+    const uint32_t size[TWIN_IO][4] = {{s->batch, s->n_kv_head * s->group, n_new, s->head_dim},
+                                       {s->batch, s->n_kv_head, n_new, s->head_dim},
+                                       {s->batch, s->n_kv_head, n_new, s->value_dim},
+                                       {s->batch, s->n_kv_head * s->group, n_new, s->value_dim},
+                                       {s->batch, s->n_kv_head * s->group, n_new, s->capacity}};
     bool random = rng_chance(rng, 30);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (s->scores_kind ? TWIN_IO : S); i++) {
         struct layout layout = random ? layout_random(rng, 4) : layout_dense();
-        if (operand_create(t->device, s->io_dtype, 4, size[i], &layout, &io[i]) != VKA_OK)
+        const enum vka_dtype dtype = i == S ? VKA_F32 : s->io_dtype;
+        if (operand_create(t->device, dtype, 4, size[i], &layout, &io[i]) != VKA_OK)
             return false;
     }
     return true;
@@ -116,15 +135,17 @@ bool twin_plan_open(struct twin_plan *p, const struct twin *t, uint32_t n_new, b
                                         .submit_budget = rng_chance(rng, 20) ? 1 : 0),
                                &p->plan) == VKA_OK;
     for (uint32_t i = 0; ok && i < s->n_layer; i++)
-        ok = open_layer(t, n_new, p->io[i], rng) &&
-             vka_plan_add_attention(
-                 p->plan,
-                 VKA_INFO(vka_attention_op, .q = p->io[i][Q].view, .k = p->io[i][K].view,
-                          .v = p->io[i][V].view, .output = p->io[i][O].view, .cache = t->cache,
-                          .cache_layer = i, .n_append = p->n_append, .options.causal = s->causal,
-                          .options.window = s->window > 0, .options.window_left = s->window,
-                          .options.window_right = s->window ? -1 : 0,
-                          .options.masked_row = s->masked_row)) == VKA_OK;
+        ok =
+            open_layer(t, n_new, p->io[i], rng) &&
+            vka_plan_add_attention(
+                p->plan,
+                VKA_INFO(vka_attention_op, .q = p->io[i][Q].view, .k = p->io[i][K].view,
+                         .v = p->io[i][V].view, .output = p->io[i][O].view, .cache = t->cache,
+                         .cache_layer = i, .n_append = p->n_append, .options.causal = s->causal,
+                         .options.window = s->window > 0, .options.window_left = s->window,
+                         .options.window_right = s->window ? -1 : 0, .options.mask = t->mask_tensor,
+                         .options.masked_row = s->masked_row, .options.scores_kind = s->scores_kind,
+                         .options.scores = p->io[i][S].view)) == VKA_OK;
     return ok && vka_plan_finish(p->plan) == VKA_OK;
 }
 
@@ -135,7 +156,7 @@ void twin_plan_close(struct twin_plan *p)
     vka_tensor_destroy(&p->n_append);
     free(p->old);
     for (uint32_t i = 0; p->io && i < p->n_layer; i++)
-        for (int j = Q; j <= O; j++)
+        for (int j = Q; j < TWIN_IO; j++)
             operand_destroy(&p->io[i][j]);
     free(p->io);
     *p = none;
@@ -287,11 +308,17 @@ bool twin_lengths_match(const struct twin *t)
     return true;
 }
 
+static double greater(double a, double b)
+{
+    return b > a || isnan(b) ? b : a;
+}
+
 double twin_compare(const struct twin *t, struct twin_plan *p)
 {
     const struct twin_sizes *s = &t->sizes;
     size_t rows = (size_t)s->batch * s->n_kv_head * s->group * p->n_new;
     double *want = take(rows * s->value_dim, sizeof *want), worst = 0;
+    double *scores = take(rows * s->capacity, sizeof *scores);
     double *q = take(rows * s->head_dim, sizeof *q);
     const size_t k_block = rotated(s, s->key_dtype, s->head_dim);
     const size_t v_block = rotated(s, s->value_dtype, s->value_dim);
@@ -302,39 +329,58 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
         memcpy(q, p->io[i][Q].values, rows * s->head_dim * sizeof *q);
         for (size_t r = 0; k_block && r < rows; r++)
             rotate(q + r * s->head_dim, s->head_dim, k_block);
-        const struct ref_attention a = {.batch = s->batch,
-                                        .n_head = s->n_kv_head * s->group,
-                                        .n_kv_head = s->n_kv_head,
-                                        .n_q = p->n_new,
-                                        .n_kv = s->capacity,
-                                        .head_dim = s->head_dim,
-                                        .value_dim = s->value_dim,
-                                        .q = q,
-                                        .k = t->k[i],
-                                        .v = t->v[i],
-                                        .kv_length = length,
-                                        .kv_length_count = s->batch,
-                                        .query_offset = p->old,
-                                        .query_offset_count = s->batch,
-                                        .causal = s->causal,
-                                        .window = s->window > 0,
-                                        .window_left = s->window,
-                                        .window_right = -1,
-                                        .masked_row = s->masked_row,
-                                        .context = want};
+        struct ref_attention a = {.batch = s->batch,
+                                  .n_head = s->n_kv_head * s->group,
+                                  .n_kv_head = s->n_kv_head,
+                                  .n_q = p->n_new,
+                                  .n_kv = s->capacity,
+                                  .head_dim = s->head_dim,
+                                  .value_dim = s->value_dim,
+                                  .q = q,
+                                  .k = t->k[i],
+                                  .v = t->v[i],
+                                  .kv_length = length,
+                                  .kv_length_count = s->batch,
+                                  .query_offset = p->old,
+                                  .query_offset_count = s->batch,
+                                  .causal = s->causal,
+                                  .window = s->window > 0,
+                                  .window_left = s->window,
+                                  .window_right = -1,
+                                  .masked_row = s->masked_row,
+                                  .mask_rank = s->hidden ? 1 : 0,
+                                  .mask_shape = {s->capacity},
+                                  .bool_mask = t->mask,
+                                  .context = want};
+        a.scores[s->scores_kind] = scores;
         must(t, ref_attention(&a));
         for (size_t r = 0; v_block && r < rows; r++)
             rotate(want + r * s->value_dim, s->value_dim, v_block);
         for (size_t e = 0; e < rows * s->value_dim; e++)
             want[e] = operand_round(s->io_dtype, want[e]);
         must(t, operand_read(&p->io[i][O]));
-        double nmse = ref_row_nmse(p->io[i][O].values, want, rows, s->value_dim, NULL);
-        worst = nmse > worst || isnan(nmse) ? nmse : worst;
+        worst = greater(worst, ref_row_nmse(p->io[i][O].values, want, rows, s->value_dim, NULL));
+        if (!s->scores_kind)
+            continue;
+        must(t, operand_read(&p->io[i][S]));
+        worst = greater(worst, ref_row_nmse(p->io[i][S].values, scores, rows, s->capacity, NULL));
     }
     free(want);
+    free(scores);
     free(q);
     free(length);
     return worst;
+}
+
+bool twin_soil(const struct twin *t, struct twin_plan *p, const void *before, char why[WHY])
+{
+    struct operand *outputs[COMPARE_MOST];
+    size_t n = 0;
+    for (uint32_t i = 0; i < p->n_layer; i++)
+        for (int j = O; j < TWIN_IO; j++)
+            if (p->io[i][j].view)
+                outputs[n++] = &p->io[i][j];
+    return cache_soil_compare(t->device, t->cache, before, p->plan, outputs, n, why);
 }
 
 void twin_truncate(struct twin *t, uint32_t sequence, uint32_t length)

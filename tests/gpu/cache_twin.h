@@ -5,8 +5,7 @@
 
 #include <vkattn/vkattn.h>
 
-#include "operand.h"
-#include "rng.h"
+#include "cache_soil.h"
 
 struct twin_sizes {
     uint32_t batch, n_layer, n_kv_head, group, head_dim, value_dim, capacity, page_size, n_page;
@@ -16,24 +15,30 @@ struct twin_sizes {
     bool causal, no_rotation;
     int32_t window; /* to the left; 0: none */
     enum vka_masked_row masked_row;
+    enum vka_scores scores_kind; /* returned, float32 */
+    uint32_t hidden;             /* of 100 positions, those that a mask hides; 0: no mask */
 };
 
 struct twin {
     struct vka_device *device;
     struct twin_sizes sizes;
     struct vka_cache *cache;
-    uint32_t *length;           /* [batch] */
-    bool *refused;              /* [batch]: had no room, and was not changed since */
-    float *k_scales, *v_scales; /* [n_kv_head], of F8_E4M3 */
-    double **k, **v;            /* [n_layer], each [batch][n_kv_head][capacity][dim] */
+    uint32_t *length;               /* [batch] */
+    bool *refused;                  /* [batch]: had no room, and was not changed since */
+    float *k_scales, *v_scales;     /* [n_kv_head], of F8_E4M3 */
+    double **k, **v;                /* [n_layer], each [batch][n_kv_head][capacity][dim] */
+    uint8_t *mask;                  /* [capacity] */
+    struct vka_tensor *mask_tensor; /* BOOL [capacity], or NULL */
 };
+
+#define TWIN_IO 5
 
 /* A plan of one step: the same number of new positions of all layers. */
 struct twin_plan {
     uint32_t n_new, n_layer;
-    struct operand (*io)[4];     /* [n_layer]: q, k, v, output */
-    struct vka_tensor *n_append; /* NULL: all new positions are kept */
-    int64_t *old;                /* [batch]: lengths before the last run */
+    struct operand (*io)[TWIN_IO]; /* [n_layer]: q, k, v, output, scores if they are returned */
+    struct vka_tensor *n_append;   /* NULL: all new positions are kept */
+    int64_t *old;                  /* [batch]: lengths before the last run */
     struct vka_plan *plan;
 };
 
@@ -57,6 +62,10 @@ bool twin_lengths_match(const struct twin *t);
 
 /* Row NMSE of the worst row of the last run's outputs; reads them. */
 double twin_compare(const struct twin *t, struct twin_plan *p);
+
+/* Whether what is at and behind the lengths changes a bit of what the last run gave; before: of the
+ * cache, see cache_before. */
+bool twin_soil(const struct twin *t, struct twin_plan *p, const void *before, char why[WHY]);
 
 /* A refusal for want of a free page leaves both as they are. */
 void twin_truncate(struct twin *t, uint32_t sequence, uint32_t length);

@@ -1,4 +1,5 @@
 /* Large caches: filled by a few long runs, cut back, then decoded from. */
+#include "cache_soil.h"
 #include "large_known.h"
 
 #include <stdio.h>
@@ -184,6 +185,8 @@ bool large_check_cache(struct vka_device *device, const struct large_problem *p,
                  .head_dim = a->head_dim, .value_dim = a->value_dim, .capacity = a->capacity,
                  .key_dtype = a->k, .value_dtype = a->k, .page_size = a->page_size),
         &r.cache);
+    if (status == VKA_OK)
+        cache_soil_new(r.cache);
     if (status == VKA_OK && !r.lengths)
         status = VKA_OUT_OF_HOST_MEMORY;
     if (status == VKA_OK && a->page_size && a->pattern != LARGE_RISE)

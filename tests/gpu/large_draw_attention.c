@@ -225,8 +225,6 @@ static void draw_cache(struct large_attention *a, struct rng *rng)
     a->capacity = a->capacity < 8 ? 8 : a->capacity;
     a->runs = rng_range(rng, 1, 3);
     a->n_new = (a->capacity - 2) / a->runs;
-    if (a->masked_row == VKA_MASKED_UNIFORM) /* over keys that nobody has written */
-        a->masked_row = VKA_MASKED_ZERO;
     a->page_size = rng_chance(rng, 60) ? 16 * rng_range(rng, 1, 16) : 0;
     a->v = a->k;
 }
@@ -268,11 +266,8 @@ void large_draw_attention(struct large_problem *p, struct rng *rng,
     draw_types(a, rng);
     draw_score(a, rng);
     draw_visibility(a, rng);
-    if (p->op == LARGE_CACHE) {
+    if (p->op == LARGE_CACHE)
         a->v = a->k;
-        if (a->masked_row == VKA_MASKED_UNIFORM) /* over keys that nobody has written */
-            a->masked_row = VKA_MASKED_ZERO;
-    }
     if (p->op == LARGE_ATTENTION || p->op == LARGE_ROPE)
         draw_plain(p, rng, bounds);
     if (p->op == LARGE_ROPE)

@@ -170,7 +170,8 @@ struct large_row large_row_at(const struct large_attention *a, uint32_t batch, u
         first = p - a->window_left > first ? p - a->window_left : first;
     if (a->window && a->window_right >= 0)
         end = p + a->window_right + 1 < end ? p + a->window_right + 1 : end;
-    return (struct large_row){batch, head, query, p, first, end > first ? end : first};
+    return (struct large_row){
+        batch, head, query, p, first, end > first ? end : first, length > 0 ? length : 0};
 }
 
 /* A value as the tensor holds it. */
@@ -180,13 +181,14 @@ static double value_at(const struct large_known *k, int64_t j, uint32_t feature,
                        large_factor(feature) * large_ramp(k, j) + large_term(feature, kv_head));
 }
 
-static double mean_ramp(struct large_known *k)
+static double mean_ramp(struct large_known *k, int64_t n)
 {
     long double sum = 0;
-    if (k->mean == 0 && k->n > 1) {
-        for (int64_t j = 0; j < k->n; j++)
+    if (k->n_mean != n) {
+        for (int64_t j = 0; j < n; j++)
             sum += (long double)large_ramp(k, j);
-        k->mean = (double)(sum / k->n);
+        k->mean = n ? (double)(sum / n) : 0;
+        k->n_mean = n;
     }
     return k->mean;
 }
@@ -197,8 +199,8 @@ bool large_context(struct large_known *k, const struct large_row *row, double *w
     struct large_softmax s = large_softmax_of(k, row);
     uint32_t kv_head = kv_head_of(a, row);
     if (!s.sees && a->masked_row == VKA_MASKED_UNIFORM) {
-        s.sum = 1;
-        s.ramp = mean_ramp(k);
+        s.sum = row->length > 0;
+        s.ramp = mean_ramp(k, row->length);
     }
     for (uint32_t c = 0; c < a->value_dim; c++)
         if (s.hot >= 0)
@@ -231,9 +233,11 @@ void large_scores(struct large_known *k, const struct large_row *row, double *wa
         if (a->scores_kind == VKA_SCORES_SOFTMAX && s.sees)
             x = s.hot >= 0 ? j == s.hot : exp(x) / s.total;
         else if (a->scores_kind == VKA_SCORES_SOFTMAX)
-            x = a->masked_row == VKA_MASKED_UNIFORM ? 1.0 / k->n
+            x = a->masked_row == VKA_MASKED_UNIFORM ? 1.0 / (double)row->length
                 : a->masked_row == VKA_MASKED_NAN   ? (double)NAN
                                                     : 0;
+        if (j >= row->length)
+            x = a->scores_kind == VKA_SCORES_SOFTMAX ? 0 : (double)-INFINITY;
         want[j] = x;
     }
 }

@@ -21,16 +21,17 @@ struct large_known {
     struct {
         double *sum[2], *ramp[2];
     } tables[LARGE_TABLES];
-    double mean;           /* of the ramp over all keys */
+    double mean; /* of the ramp over the first n_mean keys */
+    int64_t n_mean;
     const uint32_t *first; /* [batch], added to the first row that is filled in; NULL: 0 */
     bool no_memory;
 };
 
-/* A row of the output: where it stands, and the keys first .. end - 1 that it may see, all counted
- * in keys of the tables. */
+/* A row of the output: where it stands, the keys first .. end - 1 that it may see, and the keys that
+ * there are, all counted in keys of the tables. */
 struct large_row {
     uint32_t batch, head, query;
-    int64_t position, first, end;
+    int64_t position, first, end, length;
 };
 
 /* What the softmax of a row gives: sum of the weights (1, or less beside a sink), weighted mean of

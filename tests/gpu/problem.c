@@ -158,6 +158,70 @@ static bool compare_without_log_sum(struct vka_device *device, struct problem_da
     return ok;
 }
 
+/* Fills the rows of keys and values at and behind the lengths: with NaN, large numbers, others. */
+static enum vka_status fill_behind(struct problem_data *d, int turn)
+{
+    const struct problem *p = d->p;
+    const struct operand *length = &d->operands[OPERAND_LENGTH];
+    static const enum operand_id ids[] = {OPERAND_PAST_K, OPERAND_PAST_V, OPERAND_K, OPERAND_V};
+    enum vka_status status = VKA_OK;
+    for (size_t n = 0; n < sizeof ids / sizeof ids[0] && status == VKA_OK; n++) {
+        struct operand *o = &d->operands[ids[n]];
+        const double before = n < 2 ? 0 : p->n_past; /* keys before the operand's first */
+        const size_t width = o->view ? o->size[3] : 0, rows = o->view ? o->size[2] : 0;
+        for (size_t r = 0; r < (o->view ? o->count / width : 0); r++) {
+            const size_t b = r / rows / p->n_kv_head;
+            if ((double)(r % rows) + before < length->values[length->count == 1 ? 0 : b])
+                continue;
+            for (size_t c = 0; c < width; c++)
+                o->values[r * width + c] = turn == 0   ? (double)NAN
+                                           : turn == 1 ? (o->dtype == VKA_F16 ? 65504 : 1e30)
+                                                       : rng_uniform(&d->rng, -1, 1);
+        }
+        status = o->view ? operand_write(o) : VKA_OK;
+    }
+    return status;
+}
+
+/* Whether results keep their bits whatever stands at and behind the lengths. Present keys and values
+ * are copies of it. */
+static bool compare_behind(struct vka_device *device, struct problem_data *d, struct vka_plan *plan,
+                           char why[WHY])
+{
+    static const enum operand_id ids[] = {OPERAND_OUTPUT, OPERAND_SCORES, OPERAND_LOG_SUM};
+    struct operand *outputs[3];
+    double *clean[3] = {NULL};
+    size_t n = 0;
+    bool ok = true;
+    for (size_t i = 0; i < 3; i++)
+        if (d->operands[ids[i]].view)
+            outputs[n++] = &d->operands[ids[i]];
+    for (size_t i = 0; i < n && ok; i++) {
+        clean[i] = malloc(outputs[i]->count * sizeof **clean);
+        ok = clean[i] != NULL;
+        if (ok)
+            memcpy(clean[i], outputs[i]->values, outputs[i]->count * sizeof **clean);
+    }
+    for (int turn = 0; turn < 3 && ok; turn++) {
+        ok = fill_behind(d, turn) == VKA_OK && compare_runs(device, plan, outputs, n, &d->rng, why);
+        for (size_t i = 0; i < n && ok; i++)
+            for (size_t e = 0; e < outputs[i]->count && ok; e++) {
+                const double got = outputs[i]->values[e], want = clean[i][e];
+                ok = (isnan(got) && isnan(want)) || memcmp(&got, &want, sizeof got) == 0;
+                if (!ok)
+                    snprintf(why, WHY,
+                             "output %zu[%zu] is %.9g, not %.9g, with %s behind the lengths", i, e,
+                             got, want,
+                             turn == 0   ? "NaN"
+                             : turn == 1 ? "1e30"
+                                         : "others");
+            }
+    }
+    for (size_t i = 0; i < n; i++)
+        free(clean[i]);
+    return ok;
+}
+
 static uint64_t kernels_of(struct vka_plan *plan)
 {
     uint64_t kernels = 0;
@@ -229,6 +293,8 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
         snprintf(result->why, WHY, "the oracle: %s", vka_status_name(status));
     else
         ok = compare(&d, worst, result->why);
+    if (ok && p->lengths) /* the last, as it changes the operands */
+        ok = compare_behind(device, &d, plan, result->why);
 fail:
     vka_plan_destroy(&plan);
     problem_data_destroy(&d);

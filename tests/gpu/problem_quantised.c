@@ -10,6 +10,7 @@
 
 #include "../patience.h"
 #include "core/dtype.h"
+#include "cache_soil.h"
 #include "operand.h"
 #include "problem_options.h"
 #include "quantised.h"
@@ -270,7 +271,8 @@ static void plan_keeps(const struct quantised *q, const struct way *way, const u
 /* Runs a chunk: rows that are kept are read from x and written to out [n_batch][n_token][width];
  * others are NaN. */
 static enum vka_status run_step(const struct quantised *q, const struct way *way, struct step *t,
-                                const uint32_t *at, const int32_t *keeps, uint8_t *out)
+                                struct vka_cache *cache, const uint32_t *at, const int32_t *keeps,
+                                uint8_t *out)
 {
     const size_t size = vka_dtype_size(q->io), row = q->s.width * size;
     for (uint32_t b = 0; b < way->n_batch; b++)
@@ -285,6 +287,8 @@ static enum vka_status run_step(const struct quantised *q, const struct way *way
     enum vka_status status = vka_tensor_write(t->in, t->bytes, vka_tensor_size(t->in));
     if (status == VKA_OK && t->n_append)
         status = vka_tensor_write(t->n_append, keeps, 4 * (size_t)way->n_batch);
+    if (status == VKA_OK) /* behind the lengths is other noise in each way and chunk */
+        status = cache_soil(cache, (enum soil)((at[0] + way->first + way->chunk) % SOIL_COUNT));
     if (status == VKA_OK)
         status = vka_plan_run(t->plan, PATIENCE);
     if (status == VKA_OK)
@@ -337,7 +341,7 @@ static uint8_t *run(const struct quantised *q, const struct way *way, struct vka
                 status = poison(q, way, &t, cache);
         }
         if (status == VKA_OK)
-            status = run_step(q, way, &t, at, keeps, out);
+            status = run_step(q, way, &t, cache, at, keeps, out);
         for (uint32_t b = 0; b < way->n_batch; b++)
             at[b] += (uint32_t)keeps[b];
         if (status == VKA_OK && way->fork)

@@ -73,7 +73,7 @@ static void draw_options(struct ragged_problem *p, struct rng *rng)
         p->dropout = (float)rng_uniform(rng, 0.1, 0.7);
         p->dropout_seed = rng_next(rng);
     }
-    p->masked_row = rng_chance(rng, 25) ? VKA_MASKED_NAN : VKA_MASKED_ZERO; /* no unused cells */
+    p->masked_row = (enum vka_masked_row)rng_range(rng, 0, VKA_MASKED_ROW_COUNT - 1);
     if (rng_chance(rng, 50)) {
         p->rope.dim = 2 * rng_range(rng, 1, p->head_dim / 2);
         p->rope.interleaved = rng_chance(rng, 50);
@@ -182,6 +182,7 @@ const char *ragged_text(const struct ragged_problem *p, char text[RAGGED_TEXT])
     SAY(p->alibi, " alibi");
     SAY(p->dropout != 0, " dropout %g", (double)p->dropout);
     SAY(p->masked_row == VKA_MASKED_NAN, " masked rows NaN");
+    SAY(p->masked_row == VKA_MASKED_UNIFORM, " masked rows uniform");
     SAY(p->rope.dim, " rope %u%s", p->rope.dim, p->rope.interleaved ? " interleaved" : "");
     SAY(p->q_norm, " q_norm");
     SAY(p->k_norm, " k_norm");

@@ -1,3 +1,4 @@
+#include "cache_soil.h"
 #include "ragged_run.h"
 
 #include <core/arith.h>
@@ -165,6 +166,18 @@ void ragged_plan_close(struct plan_data *d)
     *d = none;
 }
 
+/* Whether what stands behind the lengths changes no bit of the step that has run. */
+static bool soil(struct run *r, const struct plan_data *d, const void *before)
+{
+    struct operand *outputs[2 * MOST_LAYER];
+    size_t n = 0;
+    for (uint32_t l = 0; l < r->p->n_layer; l++)
+        for (int i = O; i <= LOG_SUM; i++)
+            if (d->io[l][i].view)
+                outputs[n++] = (struct operand *)&d->io[l][i];
+    return cache_soil_compare(r->device, d->cache, before, d->plan, outputs, n, r->why);
+}
+
 /* Writes what is read, and noise where results go; runs the plan and reads these. */
 bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, const int64_t *keep,
                      bool full)
@@ -188,8 +201,10 @@ bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, c
                                                 : operand_write(&d->io[l][i]);
     if (!ragged_done(r, status, "inputs"))
         return false;
+    void *before = cache_before(d->cache);
     status = vka_plan_run(d->plan, PATIENCE);
     if (status != (full ? VKA_INVALID : VKA_OK)) {
+        free(before);
         snprintf(r->why, WHY, "a run gave %s, not %s: %s", vka_status_name(status),
                  full ? "INVALID" : "OK", vka_device_error(r->device));
         return false;
@@ -199,7 +214,11 @@ bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, c
         for (int i = O; i <= LOG_SUM && status == VKA_OK; i++)
             if (d->io[l][i].view)
                 status = operand_read(&d->io[l][i]);
-    return ragged_done(r, status, "results");
+    bool ok = ragged_done(r, status, "results");
+    if (ok && !full && rng_chance(&r->rng, d->q_start ? 40 : 10))
+        ok = soil(r, d, before);
+    free(before);
+    return ok;
 }
 
 /* ---- unused cells ---------------------------------------------------------------------------- */

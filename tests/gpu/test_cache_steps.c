@@ -1,5 +1,6 @@
 /* Random caches, run by run beside a copy in host memory: several layers with one set of lengths,
- * sequences that keep some new positions or none, forks, truncation, no room; against the oracle.
+ * sequences that keep some new positions or none, forks, truncation, no room; against the oracle, and
+ * with the same bits whatever stands behind the lengths.
  *
  *     test_gpu cache_steps [--seed S] [--count N] [--gpu 1]
  *
@@ -55,11 +56,15 @@ static struct twin_sizes draw_sizes(struct rng *rng)
         .path = rng_chance(rng, 60) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
         .causal = rng_chance(rng, 80),
         .window = rng_chance(rng, 20) ? (int32_t)rng_range(rng, 1, 40) : 0,
-        .masked_row =
-            rng_chance(rng, 20) ? VKA_MASKED_NAN : VKA_MASKED_ZERO, /* UNIFORM reads unused cells */
+        .masked_row = (enum vka_masked_row)rng_range(rng, 0, VKA_MASKED_ROW_COUNT - 1),
+        .hidden = rng_chance(rng, 40)   ? 0
+                  : rng_chance(rng, 60) ? 100
+                                        : rng_range(rng, 1, 99),
     };
     if (dtype_is_scaled(s.key_dtype) || dtype_is_scaled(s.value_dtype))
         s.path = rng_chance(rng, 50) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
+    else if (rng_chance(rng, 40))
+        s.scores_kind = (enum vka_scores)rng_range(rng, VKA_SCORES_RAW, VKA_SCORES_COUNT - 1);
     s.no_rotation = dim[0] % 16 != 0 || dim[1] % 16 != 0 || rng_chance(rng, 20);
     if (s.page_size && rng_chance(rng, 50)) /* fewer pages than the sequences could fill */
         s.n_page = 1 + divide_up(s.capacity, s.page_size) * s.batch * 2 / 3;
@@ -69,12 +74,15 @@ static struct twin_sizes draw_sizes(struct rng *rng)
 static void fail(const struct case_ *c, const char *what)
 {
     const struct twin_sizes *s = &c->sizes;
-    fprintf(stderr,
-            "FAIL %s: batch %u, %u layers, %u x %u heads, dims %u and %u, capacity %u, pages of %u "
-            "(%u), %s and %s, inputs %s, path %d, causal %d\n",
-            what, s->batch, s->n_layer, s->n_kv_head, s->group, s->head_dim, s->value_dim,
-            s->capacity, s->page_size, s->n_page, vka_dtype_name(s->key_dtype),
-            vka_dtype_name(s->value_dtype), vka_dtype_name(s->io_dtype), (int)s->path, s->causal);
+    fprintf(
+        stderr,
+        "FAIL %s: batch %u, %u layers, %u x %u heads, dims %u and %u, capacity %u, pages of %u "
+        "(%u), %s and %s, inputs %s, path %d, causal %d, window %d, %u %% hidden, masked row %d, "
+        "scores %d\n",
+        what, s->batch, s->n_layer, s->n_kv_head, s->group, s->head_dim, s->value_dim, s->capacity,
+        s->page_size, s->n_page, vka_dtype_name(s->key_dtype), vka_dtype_name(s->value_dtype),
+        vka_dtype_name(s->io_dtype), (int)s->path, s->causal, s->window, s->hidden,
+        (int)s->masked_row, (int)s->scores_kind);
     exit(1);
 }
 
@@ -83,7 +91,9 @@ static void run(struct case_ *c)
 {
     uint32_t which = rng_range(c->rng, 0, N_PLAN - 1);
     struct twin_plan *plan = &c->plans[which];
+    char why[WHY];
     bool full = twin_append(&c->twin, plan, c->rng);
+    void *before = cache_before(c->twin.cache);
     enum vka_status status = vka_plan_run(plan->plan, PATIENCE);
     if (status != (full ? VKA_INVALID : VKA_OK))
         fail(c, vka_device_error(c->device));
@@ -96,6 +106,9 @@ static void run(struct case_ *c)
         fprintf(stderr, "row NMSE %.3g\n", worst);
         fail(c, "output");
     }
+    if (!full && rng_chance(c->rng, 40) && !twin_soil(&c->twin, plan, before, why))
+        fail(c, why);
+    free(before);
 }
 
 static void change(struct case_ *c)

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "../patience.h"
+#include "cache_soil.h"
 #include "test_program.h"
-#include "rng.h"
 
 #define SKIPPED 77
 #define SEQUENCES 3u
@@ -88,6 +88,7 @@ static struct vka_cache *make_cache(uint32_t batch, enum vka_dtype dtype, uint32
                                     .key_dtype = dtype, .value_dtype = dtype, .no_rotation = true,
                                     .page_size = page_size),
                            &cache));
+    cache_soil_new(cache);
     return cache;
 }
 

@@ -270,7 +270,7 @@ static void log_sum_of_a_row(void **state)
     assert_true(got == INFINITY);
     a.kv_length = &zero, a.kv_length_count = 1, a.masked_row = VKA_MASKED_UNIFORM;
     solve(&a);
-    assert_true(got == -INFINITY);
+    assert_true(got == -INFINITY); /* of no key, whatever UNIFORM gives */
     a.kv_length = &one, a.sink = NULL;
     solve(&a);
     assert_near(got, 0);
@@ -328,14 +328,14 @@ static void masked_rows(void **state)
 {
     (void)state;
     const double k[] = {NAN, 1, 2, INFINITY}, v[] = {1, 2, 4, 9};
-    const int64_t none = 0;
+    const uint8_t none = 0; /* a mask that hides all keys */
     const double wants[VKA_MASKED_ROW_COUNT] = {
         [VKA_MASKED_ZERO] = 0, [VKA_MASKED_UNIFORM] = 0.25, [VKA_MASKED_NAN] = NAN};
     for (int answer = 0; answer < VKA_MASKED_ROW_COUNT; answer++) {
         double weight[4], bias[4], context;
         struct ref_attention a = one_row(4, k, v);
-        a.kv_length = &none, a.kv_length_count = 1, a.masked_row = (enum vka_masked_row)answer;
-        a.context = &context;
+        a.mask_rank = 1, a.mask_shape[0] = 1, a.bool_mask = &none;
+        a.masked_row = (enum vka_masked_row)answer, a.context = &context;
         a.scores[VKA_SCORES_SOFTMAX] = weight, a.scores[VKA_SCORES_BIAS] = bias;
         solve(&a);
         for (int j = 0; j < 4; j++) {
@@ -349,6 +349,41 @@ static void masked_rows(void **state)
             assert_true(context == 0);
         }
     }
+}
+
+/* A fully masked row with some of its four keys behind the length: scores -inf or 0, and what is
+ * there counts in no mean. */
+static void masked_rows_of_length(void **state)
+{
+    (void)state;
+    const double k[] = {1, 2, NAN, NAN}, v[] = {1, 2, NAN, NAN};
+    const uint8_t none = 0;
+    for (int64_t n = 0; n <= 2; n++)
+        for (int answer = 0; answer < VKA_MASKED_ROW_COUNT; answer++) {
+            double weight[4], raw[4], softcap[4], context, log_sum;
+            const double each = answer == VKA_MASKED_NAN       ? (double)NAN
+                                : answer == VKA_MASKED_UNIFORM ? 1 / (double)n
+                                                               : 0;
+            const double mean = answer == VKA_MASKED_UNIFORM ? (n == 0   ? 0
+                                                                : n == 1 ? 1
+                                                                         : 1.5)
+                                                             : each;
+            struct ref_attention a = one_row(4, k, v);
+            a.mask_rank = 1, a.mask_shape[0] = 1, a.bool_mask = &none;
+            a.kv_length = &n, a.kv_length_count = 1, a.softcap = 3;
+            a.masked_row = (enum vka_masked_row)answer, a.context = &context;
+            a.log_sum_exp = &log_sum;
+            a.scores[VKA_SCORES_SOFTMAX] = weight, a.scores[VKA_SCORES_RAW] = raw;
+            a.scores[VKA_SCORES_SOFTCAP] = softcap;
+            solve(&a);
+            for (int64_t j = 0; j < 4; j++) {
+                assert_near(weight[j], j < n ? each : 0);
+                assert_true(j < n ? isfinite(raw[j]) : raw[j] == -INFINITY);
+                assert_true(j < n ? isfinite(softcap[j]) : softcap[j] == -INFINITY);
+            }
+            assert_near(context, mean);
+            assert_true(log_sum == -INFINITY);
+        }
 }
 
 static void hidden_poison(void **state)
@@ -445,7 +480,7 @@ static void dropout_rate(void **state)
     (void)state;
     enum { N = 4096 };
     static double k[N], v[N];
-    const int64_t none = 0;
+    const uint8_t none = 0;
     double context;
     for (int j = 0; j < N; j++)
         v[j] = 1;
@@ -456,7 +491,7 @@ static void dropout_rate(void **state)
     assert_true(fabs(kept - rint(kept)) < 1e-6);
     /* Six standard deviations of a binomial. */
     assert_true(fabs(kept - 0.75 * N) < 6 * sqrt(N * 0.75 * 0.25));
-    a.kv_length = &none, a.kv_length_count = 1, a.masked_row = VKA_MASKED_UNIFORM;
+    a.mask_rank = 1, a.mask_shape[0] = 1, a.bool_mask = &none, a.masked_row = VKA_MASKED_UNIFORM;
     solve(&a);
     assert_true(fabs(context - seen) < 1e-9);
     a.dropout_seed = 8;
@@ -467,15 +502,25 @@ static void dropout_rate(void **state)
 TEST_PROGRAM(reference)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain),         cmocka_unit_test(log_sum_of_a_row),
-        cmocka_unit_test(grouped_heads), cmocka_unit_test(positions),
-        cmocka_unit_test(windows),       cmocka_unit_test(lengths),
-        cmocka_unit_test(masks),         cmocka_unit_test(mask_of_heads),
-        cmocka_unit_test(score_kinds),   cmocka_unit_test(huge_scores),
-        cmocka_unit_test(alibi),         cmocka_unit_test(sink),
-        cmocka_unit_test(masked_rows),   cmocka_unit_test(hidden_poison),
-        cmocka_unit_test(norms),         cmocka_unit_test(rotation_positions),
-        cmocka_unit_test(dropout_draw),  cmocka_unit_test(dropout_rate),
+        cmocka_unit_test(plain),
+        cmocka_unit_test(log_sum_of_a_row),
+        cmocka_unit_test(grouped_heads),
+        cmocka_unit_test(positions),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(mask_of_heads),
+        cmocka_unit_test(score_kinds),
+        cmocka_unit_test(huge_scores),
+        cmocka_unit_test(alibi),
+        cmocka_unit_test(sink),
+        cmocka_unit_test(masked_rows),
+        cmocka_unit_test(masked_rows_of_length),
+        cmocka_unit_test(hidden_poison),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(rotation_positions),
+        cmocka_unit_test(dropout_draw),
+        cmocka_unit_test(dropout_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
