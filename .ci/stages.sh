@@ -127,7 +127,7 @@ stage_arm64() {
     with_kernels skippable tools/test_arm64.sh
 }
 
-sanitized="test_unit test_gpu fuzz_replay write_seeds test_vulkan_faults test_recovery test_heap_faults \
+sanitized="test_unit test_gpu test_mpi fuzz_replay write_seeds test_vulkan_faults test_recovery test_heap_faults \
 test_operation_faults test_small_device test_portability test_interop test_interop_errors \
 test_vulkan_examples interop keep_loaded"
 

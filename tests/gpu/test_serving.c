@@ -12,6 +12,7 @@
 
 #include "../patience.h"
 #include "cache_soil.h"
+#include "rng.h"
 #include "test_program.h"
 
 #define SKIPPED 77
