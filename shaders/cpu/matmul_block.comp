@@ -31,6 +31,7 @@ layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "cpu/product.glsl"
 #include "lib/scale.glsl"
+#include "lib/lost.glsl"
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Four { float x[4]; };
@@ -96,7 +97,8 @@ uint word_at(uint at)
             to[i] = to[i] >> shift | (i + 1 < count ? to[i + 1] : last) << 1 << (31u - shift);     \
     }
 
-// 32 values: unsigned integers times scale_of[], which 16 values share, less least[].
+// 32 values: unsigned integers times scale_of[], which 16 values share, less least[]. Of i4_g128 least[]
+// is subtracted from the integer: its product with the scale has more bits than float32.
 uint words[8];
 float scale_of[2], least[2];
 
@@ -125,7 +127,7 @@ void load_scales(uint at, uint i)
     [[unroll]] for (uint j = 0; j < 2; j++) {
         if (B_TYPE == TYPE_Q6_K)
             scale_of[j] *= float(bitfieldExtract(int(part[j]), 0, 8));
-        least[j] = scale_of[j] * (B_TYPE == TYPE_I4_G128 ? float(head >> 16) : ADDED);
+        least[j] = B_TYPE == TYPE_I4_G128 ? float(head >> 16) : scale_of[j] * ADDED;
         if (B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_Q4_K)
             least[j] = -halves.y;
     }
@@ -182,7 +184,9 @@ float value(uint word, uint e, uint h)
         word >>= 24;
         shift = 0;
     }
-    float scale = scale_of[h] * uintBitsToFloat(127u - shift << 23);
+    float unit = uintBitsToFloat(127u - shift << 23), scale = scale_of[h] * unit;
+    if (B_TYPE == TYPE_I4_G128)
+        return scale_of[h] * fma(float(int(word & most << shift)), unit, -least[h]);
     return fma(scale, float(int(word & most << shift)), -least[h]);
 }
 
@@ -260,7 +264,7 @@ void main()
             k += 32 * STEPS;
         } while (k < end);
         [[unroll]] for (uint r = 0; r < ROWS; r++)
-            total[r] += group[r] + lost[r];
+            total[r] += with_lost(group[r], lost[r]);
     } while (k < p.k);
     float bias = product_bias(column), scale = column_scale(min(column, p.n - 1));
     [[unroll]] for (uint r = 0; r < ROWS; r++)

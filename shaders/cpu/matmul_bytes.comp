@@ -33,6 +33,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "cpu/product.glsl"
 #include "cpu/pick.glsl"
 #include "lib/scale.glsl"
+#include "lib/lost.glsl"
 
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Float { float x; };
 layout(buffer_reference, buffer_reference_align = 4) readonly buffer Fours { vec4 at[32]; };
@@ -210,6 +211,33 @@ void load_integers(uint64_t begin, uint k, uint odd)
         load_i4(at, 32 * part_of(k));
 }
 
+// See lib/infinite.glsl: the sum of the products of a row's values that are not finite with a column of
+// a type that has offsets, of which each lane has its own; 0 where there are none.
+float infinite_products(Float a, uint64_t begin)
+{
+    float sum = 0.0;
+    for (uint k0 = 0; k0 < p.k; k0 += 32) {
+        bool found = false;
+        Fours row = Fours(a + k0);
+        [[unroll]] for (uint i = 0; i < 8; i++)
+            [[unroll]] for (uint e = 0; e < 4; e++)
+                found = found || !is_finite(row.at[i][e]);
+        if (!found)
+            continue;
+        load_scales(k0);
+        uint64_t at = begin + block_of(k0);
+        uint part = part_of(k0);
+        for (uint i = 0; i < 32; i++) {
+            float x = relu(row.at[i / 4][i % 4]);
+            uint byte = byte_at(at + (B_TYPE == TYPE_Q4_1 ? 4u + i % 16u : 16u + part / 2u * 32u + i));
+            uint q = byte >> 4u * (B_TYPE == TYPE_Q4_1 ? i / 16u : part % 2u) & 15u;
+            if (!is_finite(x))
+                sum += x * fma(scale_of[0], float(int(q)), offset);
+        }
+    }
+    return sum;
+}
+
 void load_rows(Float a[BLOCK_ROWS], uint k, uint s)
 {
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
@@ -330,10 +358,16 @@ void main()
             k += 32 * STEPS;
         } while (k < end);
         [[unroll]] for (uint r = 0; r < ROWS; r++)
-            total[r] += group[r] + lost[r];
+            total[r] += with_lost(group[r], lost[r]);
     } while (k < p.k);
     if (!touched)
         return;
+    [[unroll]] for (uint r = 0; SCALES && HAS_OFFSET(B_TYPE) && r < ROWS; r++)
+        if (!is_finite(total[r])) {
+            float sum = infinite_products(a[r], base + min(column, p.n - 1) * p.b_row);
+            vec2 earlier = earlier_sums(product_z(), first_row + r, column);
+            total[r] = sum == 0.0 ? total[r] : sum + earlier.x;
+        }
     float bias = product_bias(column), scale = column_scale(min(column, p.n - 1));
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         store_product(first_row + r, column, total[r] * scale, 0.0, bias);

@@ -41,11 +41,13 @@ layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
+#include "lib/lost.glsl"
 CHUNK_LOADER(load_a, a_words, a_chunks)
 CHUNK_LOADER(load_b, b_words, b_chunks)
 QUANT_READER(load_quants, b_words)
 #define RUN_TYPE B_TYPE
 #include "lib/runs.glsl"
+#include "lib/infinite.glsl"
 
 // A line is what a slice has of a block of one row of A or one column of B.
 const uint BLOCKS = THREADS * OWN_COLUMNS / COLUMNS; // of k at a time
@@ -206,6 +208,29 @@ void add_slice()
 float group[RESULTS], total[RESULTS]; // of the blocks of a group, of all groups before it
 #include "matmul_few_lanes.glsl"
 
+// See lib/infinite.glsl.
+void mend_results(uint z, uint a_base, uint b_base, uvec2 first)
+{
+    bool found = false;
+    [[unroll]] for (uint i = 0; i < RESULTS; i++)
+        found = found || !is_finite(total[i] + group[i]);
+    [[dont_unroll]] for (uint i = 0; found && i < RESULTS; i++) { // no array is indexed by i
+        float sum = 0.0;
+        [[unroll]] for (uint j = 0; j < RESULTS; j++)
+            sum = i == j ? total[j] + group[j] : sum;
+        uint e = i * THREADS + gl_LocalInvocationIndex;
+        uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;
+        if (is_finite(sum) || e >= ROWS * COLUMNS || row >= p.m || column >= p.n)
+            continue;
+        sum = with_infinite(sum, a_base + row * p.a_row, b_base + column * p.b_row,
+                            earlier_sums(z, row, column));
+        [[unroll]] for (uint j = 0; j < RESULTS; j++) {
+            total[j] = i == j ? sum : total[j];
+            group[j] = i == j ? 0.0 : group[j];
+        }
+    }
+}
+
 // Adds the sums of the blocks that begin at k0. Result i of an invocation is element i * THREADS +
 // gl_LocalInvocationIndex of the tile.
 void add_blocks(uint k0)
@@ -213,7 +238,7 @@ void add_blocks(uint k0)
     [[unroll]] for (uint i = 0; i < ROWS; i++) {
         uint block = gl_LocalInvocationIndex / COLUMNS, column = gl_LocalInvocationIndex % COLUMNS;
         uint at = (block * ROWS + i) * COLUMNS + column;
-        b_tile[at] = floatBitsToUint(IS_QUANT(B_TYPE) ? block_sum[i] + lost[i] : acc[i]);
+        b_tile[at] = floatBitsToUint(IS_QUANT(B_TYPE) ? with_lost(block_sum[i], lost[i]) : acc[i]);
         acc[i] = 0.0;
         if (IS_QUANT(B_TYPE))
             block_sum[i] = lost[i] = 0.0;
@@ -279,6 +304,8 @@ void main()
         add_lanes(a_base, b_base, first);
     else
         add_slices(a_base, b_base, first);
+    if (LANES && SCALES && HAS_OFFSET(B_TYPE))
+        mend_results(z, a_base, b_base, first);
     [[unroll]] for (uint i = 0; i < RESULTS; i++) {
         uint e = i * THREADS + gl_LocalInvocationIndex;
         uint row = first.x + e / COLUMNS, column = first.y + e % COLUMNS;

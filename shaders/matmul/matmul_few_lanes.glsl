@@ -144,7 +144,7 @@ void add_lanes(uint a_base, uint b_base, uvec2 first)
         [[unroll]] for (uint i = 0; i < ROWS * OWN_COLUMNS; i++) {
             uint column = set * OWN_COLUMNS + i % OWN_COLUMNS;
             uint at = (lane * ROWS + i / OWN_COLUMNS) * COLUMNS + column;
-            float sum = SCALES ? lane_sum[i] : lane_sum[i] + lane_lost[i % LANE_LOST];
+            float sum = SCALES ? lane_sum[i] : with_lost(lane_sum[i], lane_lost[i % LANE_LOST]);
             b_tile[at] = floatBitsToUint(sum);
         }
         barrier();

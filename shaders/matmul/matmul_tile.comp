@@ -31,6 +31,7 @@ layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
+#include "lib/lost.glsl"
 QUANT_READER(load_quants, b_words)
 
 const uint BM = SIDE * TM;
@@ -46,6 +47,8 @@ const bool OFFSETS = HAS_OFFSET(B_TYPE);
 const uint N_SCALE = SCALED ? BN : 1, N_A_SUM = !SCALED ? 1 : OFFSETS ? BM : 1;
 shared vec2 scales[N_SCALE]; // scale and offset of a column, in the slice
 shared float a_sums[N_A_SUM];
+
+#include "lib/infinite.glsl"
 
 const uint A_PARTS = TILE_DEPTH / CHUNK(A_TYPE), B_PARTS = TILE_DEPTH / CHUNK(B_TYPE); // of a row
 const uint A_CHUNKS = BM * A_PARTS, B_CHUNKS = BN * B_PARTS;
@@ -214,7 +217,7 @@ void add_slice(uvec2 local)
 void end_block()
 {
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        group[i] += IS_QUANT(B_TYPE) ? block[i] + lost[i] : acc[i];
+        group[i] += IS_QUANT(B_TYPE) ? with_lost(block[i], lost[i]) : acc[i];
         acc[i] = 0.0;
         if (IS_QUANT(B_TYPE))
             block[i] = lost[i] = 0.0;
@@ -226,6 +229,29 @@ void end_group()
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
         total[i] += group[i];
         group[i] = 0.0;
+    }
+}
+
+// See lib/infinite.glsl.
+void mend_results(uint z, uint a_base, uint b_base, uvec2 first, uvec2 local)
+{
+    bool found = false;
+    [[unroll]] for (uint i = 0; i < TM * TN; i++)
+        found = found || !is_finite(total[i] + group[i]);
+    [[dont_unroll]] for (uint i = 0; found && i < TM * TN; i++) { // no array is indexed by i
+        float sum = 0.0;
+        [[unroll]] for (uint j = 0; j < TM * TN; j++)
+            sum = i == j ? total[j] + group[j] : sum;
+        uint row = first.x + place_of(local.x, i / TN, A_RUN);
+        uint column = first.y + place_of(local.y, i % TN, B_RUN);
+        if (is_finite(sum) || row >= p.m || column >= p.n)
+            continue;
+        sum = with_infinite(sum, a_base + row * p.a_row, b_base + column * p.b_row,
+                            earlier_sums(z, row, column));
+        [[unroll]] for (uint j = 0; j < TM * TN; j++) {
+            total[j] = i == j ? sum : total[j];
+            group[j] = i == j ? 0.0 : group[j];
+        }
     }
 }
 
@@ -278,5 +304,7 @@ void main()
     }
     if ((SUMS & SUMS_OPEN) == 0)
         end_group();
+    if (SCALED && OFFSETS)
+        mend_results(z, a_base, b_base, first, local);
     store_results(c_base, first, local);
 }

@@ -366,6 +366,13 @@ int main(int argc, char **argv)
     points_common(&common);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         ok &= check_table(device, tables[i], &s, &common, &n);
+    if (strncmp("blocks", s.prefix, strlen(s.prefix)) == 0) {
+        n++;
+        if (s.list)
+            printf("blocks\n");
+        else if (s.part == 0)
+            ok &= check_blocks(device, s.all);
+    }
     free(common.bits);
     vka_device_destroy(&device);
     if (n == 0)

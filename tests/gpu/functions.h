@@ -94,6 +94,9 @@ double points_linear(double a, double x); /* a x */
 void points_common(struct points *p);
 void points_push(struct points *p, uint32_t bits);
 
+/* Decoding of blocks by every kernel that reads them. all: every scale, else some of each magnitude. */
+bool check_blocks(struct vka_device *device, bool all);
+
 extern const struct function map_functions[], attention_functions[], row_functions[];
 
 #endif
