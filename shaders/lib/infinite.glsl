@@ -1,7 +1,7 @@
-// Infinities of A in products with a type of B that has offsets, whose integers and offsets are multiplied
-// apart: Inf times an integer of 0 is NaN, and so is Inf less Inf, where the product with the value is
-// Inf. Results that are not finite are looked at once more, after the sums; those of finite A cost
-// nothing. The includer has a_words, load_quants() and lib/lost.glsl.
+// Infinities of A in products with a type of B that has offsets, whose integers and offsets are
+// multiplied apart: Inf times an integer of 0 is NaN, and so is Inf less Inf, where the product
+// with the value is Inf. Results that are not finite are looked at once more, after the sums; those
+// of finite A cost nothing. The includer has a_words of float32, load_quants(), lib/lost.glsl.
 
 // The sum of the products of a row's values that are not finite; 0 where there are none.
 float infinite_products(uint a_line, uint b_line)
@@ -10,7 +10,8 @@ float infinite_products(uint a_line, uint b_line)
     [[dont_unroll]] for (uint k0 = 0; k0 < p.k && !is_nan(sum); k0 += 16) {
         bool found = false; // in 16 at a time: drivers bound the turns of loops
         [[unroll]] for (uint i = 0; i < 16; i++)
-            found = found || !is_finite(uintBitsToFloat(a_words[a_line + min(k0 + i, p.k - 1) * p.a_col]));
+            found = found || !is_finite(uintBitsToFloat(
+                                 a_words[a_line + min(k0 + i, p.k - 1) * p.a_col]));
         [[dont_unroll]] for (uint k = k0; found && k < min(k0 + 16, p.k); k++) {
             float x = uintBitsToFloat(a_words[a_line + k * p.a_col]);
             x = RELU != 0 && x < 0.0 ? 0.0 : x;

@@ -97,7 +97,7 @@ enum vka_status job_output(struct job *job, enum vka_dtype dtype, uint32_t rank,
     return VKA_OK;
 }
 
-static void job_destroy(struct job *job)
+void job_destroy(struct job *job)
 {
     vka_plan_destroy(&job->plan);
     for (size_t i = 0; i < job->n_tensor; i++)
@@ -366,6 +366,13 @@ int main(int argc, char **argv)
     points_common(&common);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         ok &= check_table(device, tables[i], &s, &common, &n);
+    if (strncmp("quantise", s.prefix, strlen(s.prefix)) == 0) {
+        n++;
+        if (s.list)
+            printf("quantise\n");
+        else if (s.part == 0)
+            ok &= check_quantisers(device);
+    }
     if (strncmp("blocks", s.prefix, strlen(s.prefix)) == 0) {
         n++;
         if (s.list)

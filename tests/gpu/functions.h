@@ -80,6 +80,8 @@ enum vka_status job_output(struct job *job, enum vka_dtype dtype, uint32_t rank,
 /* Whether its plan uses the kernel that its function forces, if it does. */
 bool function_is_used(const struct job *job);
 
+void job_destroy(struct job *job);
+
 /* A number of 16 bits, and the nearest one of a type, as the type holds it. */
 double number_of(enum vka_dtype dtype, uint16_t bits);
 double number_near(enum vka_dtype dtype, double x);
@@ -96,6 +98,9 @@ void points_push(struct points *p, uint32_t bits);
 
 /* Decoding of blocks by every kernel that reads them. all: every scale, else some of each magnitude. */
 bool check_blocks(struct vka_device *device, bool all);
+
+/* What caches and quantised activations keep of values. */
+bool check_quantisers(struct vka_device *device);
 
 extern const struct function map_functions[], attention_functions[], row_functions[];
 
