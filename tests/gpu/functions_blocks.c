@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <reference/reference.h>
 
@@ -308,8 +309,10 @@ bool check_blocks(struct vka_device *device, bool all)
 {
     bool ok = true;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        clock_t start = clock();
         bool good = check_type(device, types[i], all);
-        printf("blocks_%-19s %s\n", vka_dtype_name(types[i]), good ? "all bits" : "FAILED");
+        printf("blocks_%-19s %s, %4.1f CPU-s\n", vka_dtype_name(types[i]),
+               good ? "all bits" : "FAILED", (double)(clock() - start) / CLOCKS_PER_SEC);
         fflush(stdout);
         ok &= good;
     }
