@@ -79,6 +79,9 @@ def any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
     elif hasattr(array, "__dlpack__"):
         if getattr(array, "requires_grad", False):  # PyTorch exports no such tensor
             array = array.detach()
+        for resolve in ("resolve_conj", "resolve_neg"):  # PyTorch's views whose sign is a bit
+            if hasattr(array, resolve):
+                array = getattr(array, resolve)()
         view, name = _dlpack.view(array, what)
         if name == "bfloat16":
             return view, "bf16"

@@ -208,6 +208,15 @@ class Child:
     def closed(self) -> bool:
         return self._closed or not self._box[0]
 
+    def __copy__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} cannot be copied: make another")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: it lies on a device")
+
     def __enter__(self) -> Any:
         return self
 

@@ -154,6 +154,15 @@ class Device:
     def __repr__(self) -> str:
         return f"<vkattn.Device {self.info.name!r}{', closed' if self.closed else ''}>"
 
+    def __copy__(self) -> Device:
+        return self  # copies of what holds it, such as modules of PyTorch, use the same device
+
+    def __deepcopy__(self, memo: Any) -> Device:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Device cannot be pickled: leave it out, and set one where it is loaded")
+
     def __enter__(self) -> Device:
         return self
 

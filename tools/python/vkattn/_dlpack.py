@@ -71,7 +71,10 @@ def _element_type(tensor: _Tensor, what: str) -> tuple[np.dtype, str]:
 
 def view(array: Any, what: str) -> tuple[np.ndarray, str]:
     """A numpy view of the array's memory, bfloat16 as uint16, and the name of its type."""
-    kind = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU
+    try:
+        kind = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InvalidError(f"{what}: its DLPack device cannot be had: {error}") from error
     if kind not in _ANY_DEVICE_ON_HOST:
         raise InvalidError(f"{what}: expected an array on the CPU, got DLPack device type {kind}")
     try:
@@ -83,6 +86,8 @@ def view(array: Any, what: str) -> tuple[np.ndarray, str]:
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if 0 in shape:
         return np.empty(shape, dtype), name
+    if not tensor.data:  # PyTorch's tensors without memory
+        raise InvalidError(f"{what}: expected an array with memory")
     address = tensor.data + tensor.byte_offset
     strides = None
     if tensor.strides:

@@ -357,6 +357,9 @@ class Layer(Child):
         read = _checkpoint.read_safetensors(path, prefix, n_head, n_kv_head, rope)
         return Layer(device, dtype=dtype, keep_weights=keep_weights, quantize=quantize, **read)
 
+    def __copy__(self) -> Layer:
+        return self  # copies of what holds it share the weights, which do not change
+
     def __repr__(self) -> str:
         closed = ", closed" if self.closed else ""
         return (

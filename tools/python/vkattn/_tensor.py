@@ -138,6 +138,12 @@ class Tensor(Child):
             raise ValueError("a tensor lies on the device: it cannot be seen without a copy")
         return self.read().astype(dtype or None, copy=False)
 
+    def __copy__(self) -> Tensor:
+        """Another tensor with the same elements, dense."""
+        made = Tensor(self.device, self.shape, self.dtype)
+        made.write_bytes(self.read_bytes())
+        return made
+
     def __dlpack__(self, *, copy: bool | None = None, **arguments: Any) -> Any:
         """A copy on the host, as `read` gives it, for numpy.from_dlpack, torch.from_dlpack and such;
         bf16 and quantised types come as float32."""

@@ -7,6 +7,8 @@
 
 float32, float16 and bfloat16; gradients have the types of what they belong to, and the same bits in
 each run. `MultiheadAttention` stands in for PyTorch's module of that name, its weights included.
+torch.compile leaves these functions out of its graphs; calls of vkattn's own functions on arrays need
+torch.compiler.disable there.
 """
 
 from __future__ import annotations
@@ -31,9 +33,18 @@ if TYPE_CHECKING:
 
 __all__ = ["MultiheadAttention", "attention", "linear"]
 
+# Leaves a function out of what torch.compile compiles: a graph break, as it reads memory of the host.
+_eager: Any = getattr(torch, "compiler", torch)
+_eager = getattr(_eager, "disable", lambda function: function)
+
 _NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _LEARNT = ("mask", "sink", "q_norm", "k_norm")  # options that can have a gradient
 _PROJECTIONS = ("query", "key", "value", "output")
+
+
+def _refuse_tracing() -> None:
+    if torch.jit.is_tracing():
+        raise UnsupportedError("torch.jit.trace would keep this call's result as a constant")
 
 
 def _name(tensor: torch.Tensor, what: str) -> str:
@@ -110,6 +121,7 @@ def _results(wanted: dict[str, Tensor], tensors: Any, given: Any) -> list[torch.
     ]
 
 
+@_eager
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -124,6 +136,7 @@ def attention(
     Gradients reach q, k, v, and of the options a float mask, sink, q_norm and k_norm that require
     one. dropout: dropout_seed is drawn by PyTorch where it is not given.
     """
+    _refuse_tracing()
     if options.get("dropout") and options.get("dropout_seed") is None:
         options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -184,6 +197,7 @@ class _Linear(torch.autograd.Function):
         return None, *_results(wanted, tensors, given)
 
 
+@_eager
 def linear(
     input: torch.Tensor,
     weight: torch.Tensor,
@@ -193,6 +207,7 @@ def linear(
 ) -> torch.Tensor:
     """input weight^T + bias, as torch.nn.functional.linear: input [...][in] of 1 to 4 axes, weight
     [out][in], bias [out]. Gradients reach all three."""
+    _refuse_tracing()
     given = (input, weight) if bias is None else (input, weight, bias)
     for name, x in zip(("input", "weight", "bias"), given):
         _name(x, name)
@@ -256,6 +271,13 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     vkattn_device: Device | None = None  # by default the most capable
 
+    def _reset_parameters(self) -> None:
+        # PyTorch's layers take a way of their own around `forward` where this flag is set.
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        self._qkv_same_embed_dim = False
+
+    @_eager
     def forward(  # type: ignore[override]
         self,
         query: torch.Tensor,
@@ -267,6 +289,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, None]:
         """As PyTorch's, with 3 axes and need_weights=False. is_causal alone makes a causal mask."""
+        _refuse_tracing()
+        if query.is_nested:
+            return self._nested(query, key, value, key_padding_mask, attn_mask, is_causal), None
         if need_weights or self.bias_k is not None or self.add_zero_attn or query.dim() != 3:
             raise UnsupportedError(
                 "MultiheadAttention: weights, bias_kv, zero_attn and inputs without a batch axis"
@@ -296,6 +321,23 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             device, self.num_heads, layout, options, roles, tuple(operands), *operands.values()
         )
         return out, None
+
+    def _nested(
+        self, query: Any, key: Any, value: Any, padding: Any, mask: Any, causal: bool
+    ) -> torch.Tensor:
+        """Sequences of different lengths, as TransformerEncoder makes them of a padding mask."""
+        if key is not query or value is not query or padding is not None or mask is not None:
+            raise UnsupportedError(
+                "MultiheadAttention: nested tensors are supported as query, key and value alike,"
+                " without masks"
+            )
+        lengths = torch.tensor([len(x) for x in query.unbind()])
+        rows = query.to_padded_tensor(0.0)
+        hidden = torch.arange(rows.shape[1]) >= lengths[:, None]
+        if not self.batch_first:
+            raise UnsupportedError("MultiheadAttention: nested tensors need batch_first=True")
+        out, _ = self.forward(rows, rows, rows, key_padding_mask=hidden, is_causal=causal)
+        return torch.nested.nested_tensor([x[:n] for x, n in zip(out, lengths.tolist())])
 
     def _empty(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, operands: Any

@@ -1,0 +1,255 @@
+"""Corners of PyTorch: signs that are a bit, compiled functions, copies of modules, layers with a way of
+their own around attention, axes of 0 elements."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import vkattn
+
+torch = pytest.importorskip("torch", reason="torch IS NOT INSTALLED: ITS CORNERS WERE NOT TRIED")
+F = torch.nn.functional
+vt = pytest.importorskip("vkattn.torch")
+
+
+def draw(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def close(a, b, most=1e-5):
+    assert a.shape == b.shape and float((a - b).abs().max()) < most
+
+
+# ---- Arrays -------------------------------------------------------------------------------------
+
+
+def views():
+    """Views of complex numbers, whose sign or conjugation is a bit."""
+    z = torch.complex(draw(1, 2, 5, 8), draw(1, 2, 5, 9)[..., :8])
+    yield z.conj().imag
+    yield z.conj().real
+    yield torch._neg_view(draw(1, 2, 5, 8))
+    yield z.imag
+    yield draw(1, 2, 8, 5).transpose(2, 3)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_views(device, number):
+    t, q = list(views())[number], draw(1, 2, 5, 8)
+    want = F.scaled_dot_product_attention(t, q, q)
+    close(torch.from_numpy(vkattn.attention(t, q, q, device=device)), want)
+    close(vt.attention(t, q, q, device=device), want)
+    mask = t[..., :5]
+    want = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    close(torch.from_numpy(vkattn.attention(q, q, q, mask=mask, device=device)), want)
+    np.testing.assert_array_equal(device.tensor(t).read(), t.resolve_neg().numpy())
+    # A gradient whose sign is a bit.
+    x = q.clone().requires_grad_()
+    vt.attention(x, q, q, device=device).backward(t)
+    y = q.clone().requires_grad_()
+    F.scaled_dot_product_attention(y, q, q).backward(t)
+    close(x.grad, y.grad)
+
+
+def test_without_memory(device):
+    for t in (torch._efficientzerotensor(2, 3), torch.empty(2, 3, device="meta")):
+        with pytest.raises(vkattn.InvalidError, match="array: "):
+            device.tensor(t)
+
+
+# ---- Compiled functions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile(device, backend):
+    q, w = draw(1, 2, 5, 8), draw(3, 8)
+    functions = [
+        lambda a: vt.attention(a, a, a, causal=True, device=device) * 2 + 1,
+        lambda a: vt.linear(a * 2, w, device=device).sum(-1),
+    ]
+    for function in functions:
+        torch._dynamo.reset()
+        x, y = (q.clone().requires_grad_() for _ in range(2))
+        got, want = torch.compile(function, backend=backend)(x), function(y)
+        close(got, want)
+        for result in (got, want):
+            result.square().sum().backward()
+        close(x.grad, y.grad)
+    module = vt.MultiheadAttention(16, 4, batch_first=True)
+    module.vkattn_device = device
+    x = draw(2, 5, 16)
+    close(torch.compile(module, backend=backend)(x, x, x)[0], module(x, x, x)[0])
+    with pytest.raises(Exception, match="disable"):  # asked for one graph, PyTorch says why not
+        torch.compile(functions[0], backend=backend, fullgraph=True)(q)
+
+
+def test_trace(device):
+    """Its result would be kept as a constant."""
+    q = draw(1, 2, 5, 8)
+    for function in (
+        lambda a: vt.attention(a, a, a, device=device),
+        lambda a: vt.linear(a, a[0, 0], device=device),
+    ):
+        with pytest.raises(vkattn.UnsupportedError, match="torch.jit.trace"):
+            torch.jit.trace(function, q)
+
+
+# ---- Copies -------------------------------------------------------------------------------------
+
+
+def test_copies(device, rng):
+    module = vt.MultiheadAttention(16, 4, batch_first=True)
+    module.vkattn_device = device
+    module.kept = vkattn.Layer.from_torch(torch.nn.MultiheadAttention(16, 4), device=device)
+    x = draw(2, 5, 16)
+    for made in (copy.deepcopy(module), copy.copy(module)):
+        assert made.vkattn_device is device and made.kept is module.kept
+        assert torch.equal(made(x, x, x)[0], module(x, x, x)[0])
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        other.in_proj_weight += 1
+    assert not torch.equal(other(x, x, x)[0], module(x, x, x)[0])
+    assert copy.deepcopy([device])[0] is device
+    tensor = device.tensor(rng.standard_normal((3, 4)).astype(np.float32))
+    for made in (copy.copy(tensor), copy.deepcopy(tensor), copy.deepcopy(tensor.permute(1, 0))):
+        again = made.read()
+        tensor_now = tensor.read()
+        np.testing.assert_array_equal(again, tensor_now if again.shape == (3, 4) else tensor_now.T)
+        made.write(np.zeros(again.shape, np.float32))
+        assert tensor.read().any()
+    for thing in (vkattn.Plan(device), vkattn.Cache(device, batch=1, n_kv_head=1, head_dim=4, capacity=4)):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            copy.deepcopy(thing)
+    for thing in (device, tensor, module):
+        with pytest.raises(TypeError, match="a (Device|Tensor|Layer) cannot be pickled"):
+            pickle.dumps(thing)
+    module.kept = module.vkattn_device = None
+    again = pickle.loads(pickle.dumps(module))
+    assert torch.equal(again(x, x, x)[0], module(x, x, x)[0])
+
+
+# ---- Layers that go around attention ------------------------------------------------------------
+
+
+class Counted(vt.MultiheadAttention):
+    calls = 0
+
+    def forward(self, *given, **options):
+        Counted.calls += 1
+        return super().forward(*given, **options)
+
+
+def replaced(layer, device):
+    made = Counted(16, 4, batch_first=True)
+    made.load_state_dict(layer.self_attn.state_dict())
+    made.vkattn_device = device
+    layer.self_attn = made
+    return layer
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("reset", [True, False])
+def test_fast_path(device, training, gradients, reset):
+    torch.manual_seed(1)
+    plain = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    layer = copy.deepcopy(plain)
+    if reset:
+        replaced(layer, device).self_attn._reset_parameters()
+        plain.self_attn.load_state_dict(layer.self_attn.state_dict())
+    else:
+        replaced(layer, device)
+    x = draw(2, 5, 16)
+    Counted.calls = 0
+    for one in (plain, layer):
+        one.train(training)
+    with torch.set_grad_enabled(gradients):
+        close(layer(x), plain(x))
+    assert Counted.calls == 1
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_encoder(device, late, gradients):
+    """A stack with a padding mask, whose layers take nested tensors where PyTorch makes them."""
+    torch.manual_seed(2)
+    plain = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    stack = torch.nn.TransformerEncoder(plain, 2).eval()
+    if late:
+        mine = copy.deepcopy(stack)
+        for layer in mine.layers:
+            replaced(layer, device)
+    else:
+        mine = torch.nn.TransformerEncoder(replaced(copy.deepcopy(plain), device), 2).eval()
+        for a, b in zip(mine.layers, stack.layers):
+            a.load_state_dict(b.state_dict())
+    x, padding = draw(2, 5, 16), torch.zeros(2, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    Counted.calls = 0
+    with torch.set_grad_enabled(gradients):
+        got = mine(x, src_key_padding_mask=padding)
+        want = stack(x, src_key_padding_mask=padding)
+    close(got[~padding], want[~padding])
+    assert Counted.calls >= 2
+
+
+# ---- Axes of 0 elements -------------------------------------------------------------------------
+
+SHAPES = [
+    ((0, 2, 3, 4), (0, 2, 5, 4)),
+    ((1, 2, 0, 4), (1, 2, 5, 4)),
+    ((1, 2, 3, 4), (1, 2, 0, 4)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_empty_attention(device, shapes, dtype):
+    q, k = (torch.ones(shape, dtype=dtype, requires_grad=True) for shape in shapes)
+    out = vt.attention(q, k, k, device=device)
+    assert out.shape == q.shape and out.dtype == dtype and not out.any()
+    out.sum().backward()
+    for x in (q, k):
+        assert x.grad is not None and x.grad.shape == x.shape and not x.grad.any()
+    assert not vt.attention(q.detach(), k.detach(), k.detach(), device=device).requires_grad
+
+
+def test_empty_linear(device):
+    for x, w in ((torch.ones(0, 4), torch.ones(3, 4)), (torch.ones(2, 0), torch.ones(3, 0)), (torch.ones(2, 4), torch.ones(0, 4))):
+        b = torch.arange(w.shape[0], dtype=torch.float32)
+        given = [t.clone().requires_grad_() for t in (x, w, b)]
+        like = [t.clone().requires_grad_() for t in (x, w, b)]
+        got, want = vt.linear(*given, device=device), F.linear(*like)
+        assert torch.equal(got, want)
+        got.sum().backward()
+        want.sum().backward()
+        for a, c in zip(given, like):
+            assert torch.equal(a.grad, c.grad)
+    with pytest.raises(vkattn.InvalidError, match="input: expected"):
+        vt.linear(torch.ones(0, 4), torch.ones(3, 5), device=device)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_empty_module(device, batch_first):
+    plain = torch.nn.MultiheadAttention(16, 4, batch_first=batch_first)
+    mine = vt.MultiheadAttention(16, 4, batch_first=batch_first)
+    mine.load_state_dict(plain.state_dict())
+    mine.vkattn_device = device
+    with torch.no_grad():
+        for one in (plain, mine):
+            one.out_proj.bias.copy_(torch.arange(16))
+    for n_query, n_key in ((0, 3), (3, 0)):
+        shapes = [(2, n, 16) if batch_first else (n, 2, 16) for n in (n_query, n_key)]
+        q, k = (torch.ones(shape, requires_grad=True) for shape in shapes)
+        got, _ = mine(q, k, k)
+        assert got.shape == q.shape
+        if n_query:
+            assert torch.equal(got, mine.out_proj.bias.expand(q.shape))
+        got.sum().backward()
+        assert q.grad is not None and k.grad is not None
+    x = torch.ones((0, 3, 16) if batch_first else (3, 0, 16))
+    assert mine(x, x, x)[0].shape == x.shape
+    with pytest.raises(vkattn.InvalidError, match="query: expected 16 features"):
+        mine(x[..., :5], x, x)
