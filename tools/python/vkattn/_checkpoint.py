@@ -242,9 +242,10 @@ def _set_heads(
 
 
 def _set_rope(
-    arguments: Arguments, config: Config | None, rope: Rope | bool | None, path: str, turns: bool
+    arguments: Arguments, config: Config | None, rope: Rope | bool | None, names: _Names
 ) -> None:
-    """turns: names like Llama's, whose queries and keys are always turned."""
+    """Names like Llama's are of families whose queries and keys turn."""
+    path, turns = names.file.path, "o_proj.weight" in names
     if isinstance(rope, Rope):
         if config and rope.frequencies is None:
             _rope.refuse_scaled(config)
@@ -256,7 +257,14 @@ def _set_rope(
                 f" {path}"
             )
         rows = _shape(arguments["query"][0])[0]
-        arguments["rope"] = _rope.rope_of(config, rows // arguments["n_head"])
+        arguments["rope"] = _rope.layer_rope(config, rows // arguments["n_head"], names.prefix)
+    elif rope is None and config:
+        told = _rope.says_of_rotation(config)
+        if told:
+            raise UnsupportedError(
+                f"{config.where}: {told}: the names of the tensors do not say whether this layer"
+                " rotates: give rope=, True, a Rope or False"
+            )
 
 
 def _check_arguments(
@@ -295,7 +303,7 @@ def read_safetensors(
         return arguments
     if beside:
         _config.refuse_unread(beside)
-    _set_rope(arguments, beside, rope, file.path, "o_proj.weight" in names)
+    _set_rope(arguments, beside, rope, names)
     return arguments
 
 

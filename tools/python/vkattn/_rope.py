@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 from ._abi import enum_names, ffi, lib, new_struct
@@ -33,6 +35,7 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
     "longrope": ("factor", _ORIGINAL, "attention_factor"),
 }
 _BOOLEANS = ("truncate", "finetuned")
+_DEFAULTED = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 
 def _object(config: Config) -> dict[str, Any]:
@@ -138,7 +141,9 @@ def _scaled(
             value = first(merged, _BOOLEAN, name)
             if name == "truncate" and value is False:
                 info.no_truncate = True
-        elif name != _ORIGINAL and found.get(name):
+        elif name in _DEFAULTED and found.get(name) == 0:
+            continue  # transformers takes its default then, and C as well
+        elif name != _ORIGINAL and found.get(name) is not None:
             setattr(info, name, first(merged, POSITIVE, name))
     _write_lengths(info, kind, merged, config)
     if kind == "longrope":
@@ -181,10 +186,134 @@ def rope_of(config: Config, head_dim: int, length: int | None = None) -> Rope:
     return _scaled(info, kind, config, found, length)
 
 
+# ---- Families -----------------------------------------------------------------------------------
+
+# By model_type: families whose layers have Llama's names of tensors, and the share of a head that
+# they rotate where config.json does not state it.
+_HALVES = {
+    **dict.fromkeys(
+        (
+            *("llama", "mistral", "mixtral", "ministral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
+            *("gemma", "phi3", "phimoe", "granite", "granitemoe", "starcoder2", "olmo", "olmo2"),
+            *("olmoe", "arcee", "seed_oss", "smollm3", "deepseek", "minicpm", "internlm3", "aquila"),
+        ),
+        1.0,
+    ),
+    "stablelm": 0.25,
+    "nemotron": 0.5,
+}
+# Those that rotate neighbours (2 i, 2 i + 1).
+_NEIGHBOURS = {"cohere": 1.0, "helium": 1.0, "ernie4_5": 1.0, "glm": 0.5, "glm4": 0.5}
+_EVERY_FOURTH = {"smollm3"}  # of whose layers the last of four rotates nothing, if not told otherwise
+# Keys of rotary embedding, all that are read; any other with such a word in it is refused.
+_WORDS = ("rope", "rotary", "rotate", "alibi")
+_SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_percent", "rope_pct")
+_BASES = ("rope_theta", "rotary_emb_base")
+_KNOWN_KEYS = {
+    *("rope_scaling", "rope_parameters", "rope_interleaved", "rope_type", *_SHARES, *_BASES),
+    *("no_rope_layers", "no_rope_layer_interval", "use_rope"),
+}
+
+
+def says_of_rotation(config: Config) -> str | None:
+    """A key of config.json that speaks of rotary embedding, with a value that means something."""
+    for key in sorted(config.values):
+        if any(word in key.lower() for word in _WORDS) and config.values[key]:
+            return key
+    kind = config.values.get("position_embedding_type")
+    return "position_embedding_type" if kind not in (None, "absolute") else None
+
+
+def _refuse_keys(config: Config) -> None:
+    for key in sorted(config.values):
+        named = any(word in key.lower() for word in _WORDS) and key not in _KNOWN_KEYS
+        if named and config.values[key] not in (None, False):
+            raise UnsupportedError(f"{config.where}: {key} is not supported: give rope=")
+    if first(config, _BOOLEAN, "use_rope") is False:
+        raise UnsupportedError(f"{config.where}: use_rope false is not supported: give rope=")
+    kind = config.values.get("position_embedding_type")
+    if kind not in (None, "rope", "rotary"):
+        raise UnsupportedError(
+            f"{config.where}: position_embedding_type {shown(kind)} is not supported: give rope="
+        )
+
+
+def _stated(config: Config, found: dict[str, Any], names: tuple[str, ...], kind: Any) -> Any:
+    """A value that families name in several ways, which has to be one."""
+    merged = Config({**config.values, **found}, config.where)
+    values = [value for value in (first(merged, kind, name) for name in names) if value is not None]
+    if any(value != values[0] for value in values):
+        raise FileError(f"{config.where}: {' and '.join(names)} differ: {shown(values)}")
+    return values[0] if values else None
+
+
+def family_rope(config: Config, head_dim: int, length: int | None = None) -> Rope:
+    """As the model's family rotates, which model_type names; without one, as Llama's."""
+    _refuse_keys(config)
+    family = config.values.get("model_type")
+    interleaved = isinstance(family, str) and family in _NEIGHBOURS
+    told = first(config, _BOOLEAN, "rope_interleaved")
+    if told is not None:
+        if interleaved and not told:
+            raise UnsupportedError(f"{config.where}: rope_interleaved false of {shown(family)}")
+        interleaved = told
+    found = _object(config)
+    share = _stated(config, found, _SHARES, SHARE)
+    if share is None and isinstance(family, str):
+        share = {**_HALVES, **_NEIGHBOURS}.get(family)
+    base = _stated(config, found, _BASES, POSITIVE)
+    plain = {key: value for key, value in config.values.items() if key not in (*_SHARES, *_BASES)}
+    if share is not None:
+        plain["partial_rotary_factor"] = share
+    if base is not None:
+        plain["rope_theta"] = base
+    rope = rope_of(Config(plain, config.where), head_dim, length)
+    return dataclasses.replace(rope, interleaved=interleaved)
+
+
+def _layer_of(prefix: str) -> int | None:
+    found = re.findall(r"(?:^|\.)(?:layers|layer|h|blocks|blk)\.(\d+)(?=\.|$)", prefix)
+    return int(found[0]) if len(found) == 1 else None
+
+
+def layer_rope(config: Config, head_dim: int, prefix: str) -> Rope | None:
+    """The rotation of one layer with Llama's names; None where the config leaves it alone."""
+    family = config.values.get("model_type")
+    if family is not None and (
+        not isinstance(family, str) or family not in {**_HALVES, **_NEIGHBOURS}
+    ):
+        raise UnsupportedError(
+            f"{config.where}: model_type {shown(family)}: it is not known which features its layers"
+            " rotate: give rope=, a Rope or False"
+        )
+    rope = family_rope(config, head_dim)
+    flags = config.values.get("no_rope_layers")
+    interval = first(config, _SIZE, "no_rope_layer_interval")
+    if interval is None and family in _EVERY_FOURTH:
+        interval = 4
+    if not flags and interval is None:
+        return rope
+    layer = _layer_of(prefix)
+    if layer is None:
+        raise UnsupportedError(
+            f"{config.where}: no_rope_layers: the prefix {prefix!r} does not say which layer this"
+            " is: give rope="
+        )
+    if not flags:
+        return rope if (layer + 1) % interval else None
+    if not isinstance(flags, list) or not all(x in (0, 1) for x in flags) or layer >= len(flags):
+        raise FileError(
+            f"{config.where}: no_rope_layers: expected 0 or 1 for each layer, got {shown(flags)}"
+        )
+    return rope if flags[layer] else None
+
+
 def rope_from_config(config: dict[str, Any], *, length: int | None = None) -> Rope:
     """The rotary embedding of a model by its config.json, read into a dictionary: types "default",
     "linear", "llama3", "yarn" and "longrope", whole or partial. Others are UnsupportedError, and so
-    is a key that its type does not have.
+    is a key that its type does not have, or that nobody knows. Pairs are neighbours where
+    rope_interleaved or the model_type says so. Layers that rotate nothing (no_rope_layers) are the
+    caller's.
 
     length: positions that sequences may reach, which "longrope" needs: beyond the model's original
     length it has other frequencies.
@@ -200,4 +329,4 @@ def rope_from_config(config: dict[str, Any], *, length: int | None = None) -> Ro
         if not width or not n_head:
             raise FileError("config: expected head_dim, or hidden_size and num_attention_heads")
         head_dim = width // n_head
-    return rope_of(given, head_dim, length)
+    return family_rope(given, head_dim, length)

@@ -1,0 +1,127 @@
+"""Which features the layers of a family rotate: config.json beside a layer with Llama's names."""
+
+import models_oracle as tiny
+import numpy as np
+import pytest
+
+import vkattn
+
+
+def layer_of(rng, folder, config):
+    """A layer with Llama's names, 2 heads of 8, in a folder with this config.json."""
+    tensors = {
+        f"model.layers.{i}.self_attn.{n}_proj.weight": rng.standard_normal((16, 16)).astype("f4")
+        for i in range(2)
+        for n in "qkvo"
+    }
+    tiny.write_folder(folder, {**FAMILY, **config}, tensors)
+    return lambda i: {n: tensors[f"model.layers.{i}.self_attn.{n}_proj.weight"] for n in "qkvo"}
+
+
+FAMILY = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "rope_theta": 1e4}
+
+
+def rotated(weights, x, interleaved, dim):
+    """In double: x [n][16]; the first dim features of a head turn."""
+    q, k, v = ((x @ weights[n].T.astype(float)).reshape(-1, 2, 8).swapaxes(0, 1) for n in "qkv")
+    for z in (q, k):
+        for i in range(dim // 2):
+            a = np.arange(len(x)) * 1e4 ** (-2 * i / dim)
+            at = (2 * i, 2 * i + 1) if interleaved else (i, i + dim // 2)
+            one, two = z[..., at[0]].copy(), z[..., at[1]].copy()
+            z[..., at[0]] = one * np.cos(a) - two * np.sin(a)
+            z[..., at[1]] = one * np.sin(a) + two * np.cos(a)
+    s = q @ k.swapaxes(1, 2) / np.sqrt(8) + np.where(np.tri(len(x)), 0, -np.inf)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    mixed = (e / e.sum(-1, keepdims=True)) @ v
+    return mixed.swapaxes(0, 1).reshape(len(x), 16) @ weights["o"].T.astype(float)
+
+
+@pytest.mark.parametrize(
+    "config, layer, interleaved, dim",
+    [
+        ({"model_type": "llama"}, 0, False, 8),
+        ({}, 1, False, 8),
+        ({"model_type": "mistral", "rope_interleaved": False}, 0, False, 8),
+        ({"model_type": "llama", "rope_interleaved": True}, 0, True, 8),
+        ({"model_type": "cohere"}, 0, True, 8),
+        ({"model_type": "helium"}, 1, True, 8),
+        ({"model_type": "ernie4_5"}, 0, True, 8),
+        ({"model_type": "glm4"}, 0, True, 4),
+        ({"model_type": "glm", "partial_rotary_factor": 1.0}, 0, True, 8),
+        ({"model_type": "stablelm"}, 0, False, 2),
+        ({"model_type": "stablelm", "partial_rotary_factor": 0.5}, 0, False, 4),
+        ({"model_type": "nemotron"}, 0, False, 4),
+        ({"rotary_pct": 0.25}, 0, False, 2),
+        ({"rope_theta": None, "rotary_emb_base": 1e4}, 0, False, 8),
+        ({"model_type": "smollm3", "no_rope_layers": [0, 1]}, 0, False, 0),
+        ({"model_type": "smollm3", "no_rope_layers": [0, 1]}, 1, False, 8),
+        ({"model_type": "smollm3"}, 1, False, 8),
+        ({"model_type": "smollm3", "no_rope_layer_interval": 2}, 1, False, 0),
+        ({"position_embedding_type": "rope"}, 0, False, 8),
+    ],
+)
+def test_families(device, rng, tmp_path, config, layer, interleaved, dim):
+    weights = layer_of(rng, tmp_path, config)(layer)
+    x = rng.standard_normal((6, 16))
+    read = vkattn.Layer.from_safetensors(tmp_path, f"model.layers.{layer}.self_attn.", device=device)
+    got = read(x.astype("f4"), causal=True)
+    np.testing.assert_allclose(got, rotated(weights, x, interleaved, dim), atol=1e-3)
+    if dim:
+        rope = vkattn.rope_from_config({**FAMILY, **config})
+        assert (rope.dim, rope.interleaved) == (dim, interleaved)
+
+
+@pytest.mark.parametrize(
+    "config, sentence",
+    [
+        ({"model_type": "unheard_of"}, "model_type 'unheard_of': it is not known which features"),
+        ({"model_type": "llama4"}, "model_type 'llama4'"),
+        ({"model_type": 3}, "model_type 3"),
+        ({"position_embedding_type": "alibi"}, "position_embedding_type 'alibi' is not"),
+        ({"position_embedding_type": "nope"}, "position_embedding_type 'nope' is not"),
+        ({"alibi": True}, "alibi is not supported"),
+        ({"use_rope": False}, "use_rope false is not supported"),
+        ({"rope_ratio": 2.0}, "rope_ratio is not supported"),
+        ({"rope_local_base_freq": 1e4}, "rope_local_base_freq is not supported"),
+        ({"rotary_pct": 0.5, "partial_rotary_factor": 0.25}, "differ"),
+        ({"model_type": "cohere", "rope_interleaved": False}, "rope_interleaved false"),
+        ({"no_rope_layers": [1]}, "no_rope_layers: expected 0 or 1 for each layer"),
+        ({"no_rope_layers": [1, 2]}, "no_rope_layers: expected 0 or 1"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 0}}, "attention_f"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor"),
+    ],
+)
+def test_families_refused(device, rng, tmp_path, config, sentence):
+    config = {"max_position_embeddings": 64, **config}
+    layer_of(rng, tmp_path, config)
+    name = "model.layers.1.self_attn."
+    with pytest.raises(vkattn.VkattnError, match=sentence):
+        vkattn.Layer.from_safetensors(tmp_path, name, device=device)
+    for rope in (False, vkattn.Rope(8)):  # the caller's word
+        if "rope_scaling" not in config:
+            vkattn.Layer.from_safetensors(tmp_path, name, rope=rope, device=device)
+
+
+def test_which_layer(device, rng, tmp_path):
+    config = {"model_type": "smollm3", "no_rope_layers": [0, 1]}
+    folder, other = tmp_path / "a", tmp_path / "b"
+    layer_of(rng, folder, config)
+    tensors = {f"attn.{n}_proj.weight": np.eye(16, dtype="f4") for n in "qkvo"}
+    tiny.write_folder(other, {**FAMILY, **config}, tensors)
+    with pytest.raises(vkattn.UnsupportedError, match="does not say which layer"):
+        vkattn.Layer.from_safetensors(other, "attn.", device=device)
+
+
+def test_other_names(device, rng, tmp_path):
+    """Names that do not say whether a layer rotates, beside a config that does."""
+    tensors = {f"a.{n}.weight": np.eye(16, dtype="f4") for n in ("q_proj", "k_proj", "v_proj")}
+    tensors["a.out_proj.weight"] = np.eye(16, dtype="f4")
+    for more in ({}, {"position_embedding_type": "rotary"}, {"rotary_value": True}):
+        tiny.write_folder(tmp_path, {"num_attention_heads": 2, **more}, tensors)
+        if more:
+            with pytest.raises(vkattn.UnsupportedError, match="do not say whether this layer"):
+                vkattn.Layer.from_safetensors(tmp_path, "a.", device=device)
+            vkattn.Layer.from_safetensors(tmp_path, "a.", rope=False, device=device)
+        else:
+            vkattn.Layer.from_safetensors(tmp_path, "a.", device=device)
