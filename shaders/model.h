@@ -145,19 +145,22 @@ struct argmax_params {
 #define ARGMAX_SPECS 3
 
 /* ---- sample: y[row] = an index drawn by the softmax of x[row] / temperature ----------------------
- * One workgroup a row. SAMPLE_ADVANCE: one workgroup, which adds 1 to the step. Buffers: 0 x, 1 step,
- * 2 y. */
+ * One workgroup a row. SAMPLE_ADVANCE: one workgroup, which adds 1 to the n_step steps. Buffers: 0 x,
+ * 1 step, 2 y, 3 seeds u32 [row][low, high]. */
 struct sample_params {
     U32 n;
     U32 x_offset, x_row, x_col, y_offset, y_row, step_offset;
     U32 row_first; /* number of the first row of this pass */
+    U32 n_step;    /* 1: of all rows, which the draw counts; else of each row, which it does not */
+    U32 seeds_offset, seeds_row, seeds_col;
     F32 temperature, top_p, min_p;
     U32 top_k, seed_low, seed_high;
 };
 #define SAMPLE_TYPE 0
 #define SAMPLE_STEP 1 /* there is a step; else it is 0 */
 #define SAMPLE_ADVANCE 2
-#define SAMPLE_SPECS 3
+#define SAMPLE_SEEDS 3 /* each row has its own seed */
+#define SAMPLE_SPECS 4
 #define SAMPLE_LANES 128
 #define SAMPLE_PASSES 72 /* over a row, at most */
 

@@ -265,7 +265,8 @@ VKA_API enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct 
  * equal to such a bound stay. NaN and -inf are never drawn; a row without others gives -1.
  *
  * The draw is u = (w >> 8) / 2^24, where w is the first word of Philox4x32-10 of the counter
- * {step, row, 0, 0} and the key {low word, high word} of the seed. The index is the first at which
+ * {step, row, 0, 0}, with a step of each row {step[row], 0, 0, 0}, and the key {low word, high word} of
+ * the seed. So rows with steps and seeds of their own draw alike wherever they stand. The index is the first at which
  * the sum of the weights so far, in the order of the indices, exceeds u times their sum. */
 struct vka_sample_op {
     size_t struct_size;
@@ -275,9 +276,12 @@ struct vka_sample_op {
     float top_p;               /* 0 or 1: all */
     float min_p;               /* 0: all */
     uint64_t seed;
-    /* I32 [1]: the step, to which each run adds 1 after it drew, so that one recorded plan draws
-     * anew. NULL: step 0 in each run. */
+    /* I32 [1], or [rows] for a step of each row: to which each run adds 1 after it drew, so that one
+     * recorded plan draws anew. NULL: step 0 in each run. Of two rows or more the two kinds draw
+     * differently. Contiguous. */
     struct vka_tensor *step;
+    /* I32 [rows][2]: low and high word of each row's seed, in place of seed. NULL: seed for all. */
+    struct vka_tensor *seeds;
     struct vka_tensor *output; /* I32 [1] or [rows] */
 };
 VKA_API enum vka_status vka_plan_add_sample(struct vka_plan *plan, const struct vka_sample_op *op);

@@ -13,10 +13,12 @@
 layout(constant_id = SAMPLE_TYPE) const uint TYPE = 0;
 layout(constant_id = SAMPLE_STEP) const bool STEP = false;
 layout(constant_id = SAMPLE_ADVANCE) const bool ADVANCE = false;
+layout(constant_id = SAMPLE_SEEDS) const bool SEEDS = false;
 layout(local_size_x = SAMPLE_LANES) in;
 layout(binding = 0) readonly buffer X { uint x_words[]; };
 layout(binding = 1) buffer Steps { uint steps[]; };
 layout(binding = 2) buffer Y { uint indices[]; };
+layout(binding = 3) readonly buffer Seeds { uint seeds[]; };
 layout(push_constant) uniform Push { sample_params p; };
 
 const uint KEY_MINUS_INFINITY = 0x007fffffu;
@@ -144,8 +146,8 @@ void main()
 {
     uint lane = gl_LocalInvocationIndex, row = gl_WorkGroupID.x;
     if (ADVANCE) {
-        if (lane == 0)
-            steps[p.step_offset]++;
+        for (uint i = lane; i < p.n_step; i += SAMPLE_LANES)
+            steps[p.step_offset + i]++;
         return;
     }
     first = p.x_offset + row * p.x_row;
@@ -158,8 +160,18 @@ void main()
             indices[p.y_offset + row * p.y_row] = 0xffffffffu; // -1: nothing can be drawn
         return;
     }
-    uvec4 counter = uvec4(STEP ? steps[p.step_offset] : 0, p.row_first + row, 0, 0);
-    uint word = philox(counter, uvec2(p.seed_low, p.seed_high));
+    uint all_row = p.row_first + row;
+    uvec4 counter = uvec4(0, all_row, 0, 0);
+    if (STEP && p.n_step == 1)
+        counter.x = steps[p.step_offset];
+    else if (STEP)
+        counter.xy = uvec2(steps[p.step_offset + all_row], 0);
+    uvec2 seed = uvec2(p.seed_low, p.seed_high);
+    if (SEEDS) {
+        uint at = p.seeds_offset + all_row * p.seeds_row;
+        seed = uvec2(seeds[at], seeds[at + p.seeds_col]);
+    }
+    uint word = philox(counter, seed);
     uint index = draw(find_bound(), float(word >> 8) * 5.9604644775390625e-8);
     if (index != 0xffffffffu)
         indices[p.y_offset + row * p.y_row] = index;

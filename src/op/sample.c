@@ -40,6 +40,7 @@ static void make(const struct vka_plan *plan, const struct sample *sample, const
         .top_p = op->top_p,
         .min_p = op->min_p,
         .top_k = op->top_k,
+        .n_step = op->step ? op->step->shape.size[0] : 0,
         .seed_low = (uint32_t)op->seed,
         .seed_high = (uint32_t)(op->seed >> 32),
     };
@@ -49,9 +50,15 @@ static void make(const struct vka_plan *plan, const struct sample *sample, const
     pass->key.spec[SAMPLE_TYPE] = x.dtype;
     pass->key.spec[SAMPLE_STEP] = op->step != NULL;
     pass->key.spec[SAMPLE_ADVANCE] = advance;
+    pass->key.spec[SAMPLE_SEEDS] = op->seeds != NULL;
     plan_bind(plan, pass, 0, &x, false, &p.x_offset);
     plan_bind(plan, pass, 1, op->step ? op->step : &x, advance, &p.step_offset);
     plan_bind(plan, pass, 2, &y, !advance, &p.y_offset);
+    plan_bind(plan, pass, 3, op->seeds ? op->seeds : &x, false, &p.seeds_offset);
+    if (op->seeds) {
+        p.seeds_row = (uint32_t)op->seeds->shape.stride[0];
+        p.seeds_col = (uint32_t)op->seeds->shape.stride[1];
+    }
     pass_set_push(pass, &p, sizeof p);
     pass->groups[0] = advance ? 1 : part->size[2];
     pass->groups[1] = pass->groups[2] = 1;
@@ -81,6 +88,27 @@ static enum vka_status check_numbers(struct log *log, const char *caller,
     return VKA_OK;
 }
 
+/* Steps and seeds: of all rows, or of each. */
+static enum vka_status check_draws(struct vka_device *device, const char *caller,
+                                   const struct vka_sample_op *op, uint32_t rows)
+{
+    const uint32_t one = 1, two[] = {rows, 2};
+    const struct vka_tensor *inputs[] = {op->logits, op->seeds};
+    if (op->seeds) {
+        ENSURE(check_tensor(device, caller, "seeds", op->seeds, CHECK_I32));
+        ENSURE(check_shape(device, caller, "seeds", op->seeds, 2, two));
+    }
+    if (!op->step)
+        return VKA_OK;
+    ENSURE(check_tensor(device, caller, "step", op->step, CHECK_I32));
+    const bool each = op->step->shape.rank == 1 && op->step->shape.size[0] == rows;
+    ENSURE(check_shape(device, caller, "step", op->step, 1, each ? &rows : &one));
+    struct log *log = &device->log;
+    ENSURE_ARG(op->step->shape.size[0] == 1 || op->step->shape.stride[0] == 1,
+               "%s: step is not contiguous", caller);
+    return check_no_overlap(device, caller, "step", op->step, inputs, 2);
+}
+
 static enum vka_status check(struct vka_plan *plan, const struct vka_sample_op *op)
 {
     struct vka_device *device = plan->device;
@@ -98,14 +126,9 @@ static enum vka_status check(struct vka_plan *plan, const struct vka_sample_op *
                caller, x->size[x->rank - 1], MOST_LOGITS);
     ENSURE(check_tensor(device, caller, "output", op->output, CHECK_I32 | CHECK_WRITTEN));
     ENSURE(check_shape(device, caller, "output", op->output, 1, x->rank == 2 ? x->size : &one));
-    if (op->step) {
-        ENSURE(check_tensor(device, caller, "step", op->step, CHECK_I32));
-        ENSURE(check_shape(device, caller, "step", op->step, 1, &one));
-        const struct vka_tensor *logits[] = {op->logits};
-        ENSURE(check_no_overlap(device, caller, "step", op->step, logits, 1));
-    }
-    const struct vka_tensor *inputs[] = {op->logits, op->step};
-    return check_no_overlap(device, caller, "output", op->output, inputs, 2);
+    ENSURE(check_draws(device, caller, op, x->rank == 2 ? x->size[0] : 1));
+    const struct vka_tensor *inputs[] = {op->logits, op->step, op->seeds};
+    return check_no_overlap(device, caller, "output", op->output, inputs, 3);
 }
 
 static enum vka_status add_rows(struct vka_plan *plan, struct sample *sample)

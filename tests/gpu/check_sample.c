@@ -15,20 +15,25 @@
 #define SLACK 2e-5 /* of a cumulative probability, from float32 sums */
 
 static const uint32_t shapes[][2] = {{1, 1}, {3, 5}, {17, 200}, {2, 5003}};
+#define MOST_ROWS 17
 
 struct sample_case {
     struct vka_sample_op op;
-    struct operand x, step, y;
+    struct operand x, step, seeds, y; /* seeds: view NULL where all rows have op.seed */
     double *w;
 };
 
+/* each: every row has a step and a seed of its own; rows 0 and 2 the same. */
 static enum vka_status create(struct check *c, const uint32_t size[2], enum vka_dtype dtype,
-                              struct sample_case *t)
+                              bool each, struct sample_case *t)
 {
-    const uint32_t one = 1;
+    const struct layout dense = layout_dense(); /* steps have to be contiguous */
+    const uint32_t n_step = each ? size[0] : 1, two[] = {size[0], 2};
     enum vka_status status = model_operand(c, dtype, 2, size, &t->x);
     if (status == VKA_OK)
-        status = model_operand(c, VKA_I32, 1, &one, &t->step);
+        status = operand_create(c->device, VKA_I32, 1, &n_step, &dense, &t->step);
+    if (status == VKA_OK && each)
+        status = model_operand(c, VKA_I32, 2, two, &t->seeds);
     if (status == VKA_OK)
         status = model_operand(c, VKA_I32, 1, size, &t->y);
     for (size_t i = 0; i < t->x.count && status == VKA_OK; i++)
@@ -40,23 +45,34 @@ static enum vka_status create(struct check *c, const uint32_t size[2], enum vka_
         t->x.values[i] = i % 2 ? -INFINITY : NAN; /* row 0 */
     if (status == VKA_OK)
         status = operand_write(&t->x);
-    t->step.values[0] = (double)rng_range(&c->rng, 0, 1u << 30);
+    for (uint32_t i = 0; i < n_step && status == VKA_OK; i++)
+        t->step.values[i] = i == 2 ? t->step.values[0] : (double)rng_range(&c->rng, 0, 1u << 30);
+    for (size_t i = 0; i < t->seeds.count && status == VKA_OK; i++)
+        t->seeds.values[i] =
+            i / 2 == 2 ? t->seeds.values[i % 2] : (double)(int32_t)(uint32_t)rng_next(&c->rng);
     if (status == VKA_OK)
         status = operand_write(&t->step);
+    if (status == VKA_OK && each)
+        status = operand_write(&t->seeds);
     t->w = calloc(size[1], sizeof *t->w);
     t->op.logits = t->x.view;
     t->op.step = t->step.view;
+    t->op.seeds = t->seeds.view;
     t->op.output = t->y.view;
     return status == VKA_OK && !t->w ? VKA_OUT_OF_HOST_MEMORY : status;
 }
 
-/* The draws of all rows at a step. */
-static bool check_rows(struct sample_case *t, uint32_t step, char why[WHY])
+/* The draws of all rows after `run` runs. */
+static bool check_rows(struct sample_case *t, const double *steps, uint32_t run, char why[WHY])
 {
+    const bool each = t->step.count > 1;
     const size_t n = t->x.size[1];
     for (uint32_t row = 0; row < t->x.size[0]; row++) {
-        const uint32_t counter[4] = {step, row, 0, 0};
-        const uint32_t key[2] = {(uint32_t)t->op.seed, (uint32_t)(t->op.seed >> 32)};
+        const uint32_t step = (uint32_t)steps[each ? row : 0] + run;
+        const uint32_t counter[4] = {step, each ? 0 : row, 0, 0};
+        uint32_t key[2] = {(uint32_t)t->op.seed, (uint32_t)(t->op.seed >> 32)};
+        for (int i = 0; i < 2 && t->seeds.view; i++)
+            key[i] = (uint32_t)(int32_t)t->seeds.values[2 * row + i];
         uint32_t words[4];
         double below = 0, got = t->y.values[row], all = 0;
         ref_philox(counter, key, words);
@@ -78,8 +94,8 @@ static bool check_rows(struct sample_case *t, uint32_t step, char why[WHY])
     return true;
 }
 
-static void run_case(struct check *c, const uint32_t size[2], enum vka_dtype dtype, uint32_t top_k,
-                     float top_p, float min_p)
+static void run_case(struct check *c, const uint32_t size[2], enum vka_dtype dtype, bool each,
+                     uint32_t top_k, float top_p, float min_p)
 {
     struct sample_case t = {.op = {.struct_size = sizeof t.op}};
     struct vka_plan *plan = NULL;
@@ -89,11 +105,13 @@ static void run_case(struct check *c, const uint32_t size[2], enum vka_dtype dty
     t.op.top_p = top_p;
     t.op.min_p = min_p;
     t.op.seed = rng_next(&c->rng);
-    snprintf(text, sizeof text, "%ux%u %s, temperature %g, top_k %u, top_p %g, min_p %g", size[0],
+    snprintf(text, sizeof text, "%ux%u %s, temperature %g, top_k %u, top_p %g, min_p %g%s", size[0],
              size[1], vka_dtype_name(dtype), (double)t.op.temperature, top_k, (double)top_p,
-             (double)min_p);
-    enum vka_status status = create(c, size, dtype, &t);
-    const uint32_t step = status == VKA_OK ? (uint32_t)t.step.values[0] : 0;
+             (double)min_p, each ? ", steps and seeds of each row" : "");
+    enum vka_status status = create(c, size, dtype, each, &t);
+    double steps[MOST_ROWS] = {0};
+    for (size_t i = 0; i < t.step.count && status == VKA_OK; i++)
+        steps[i] = t.step.values[i];
     if (status == VKA_OK) /* a row a pass, every second time */
         status = vka_plan_create(
             c->device, VKA_INFO(vka_plan_info, .submit_budget = rng_chance(&c->rng, 50) ? 1 : 0),
@@ -110,7 +128,7 @@ static void run_case(struct check *c, const uint32_t size[2], enum vka_dtype dty
             status = operand_read(&t.y);
         if (status == VKA_OK && operand_damage(&t.y) != SIZE_MAX)
             check_fail(c, text, "what surrounds the output was overwritten");
-        if (status == VKA_OK && !check_rows(&t, step + run, why)) {
+        if (status == VKA_OK && !check_rows(&t, steps, run, why)) {
             check_fail(c, text, why);
             break;
         }
@@ -122,6 +140,7 @@ static void run_case(struct check *c, const uint32_t size[2], enum vka_dtype dty
     vka_plan_destroy(&plan);
     operand_destroy(&t.x);
     operand_destroy(&t.step);
+    operand_destroy(&t.seeds);
     operand_destroy(&t.y);
     free(t.w);
 }
@@ -138,13 +157,13 @@ static double largest(const double *x, size_t n)
 
 /* Without a temperature the largest, without a step the same each time; and the step counts runs. Row 0
  * has no number, others have NaN, -inf and +inf among their logits. */
-static void check_greedy(struct check *c)
+static void check_greedy(struct check *c, bool each)
 {
     struct sample_case t = {.op = {.struct_size = sizeof t.op}};
     const uint32_t size[2] = {6, 70};
     struct vka_plan *plan = NULL;
     bool right = true;
-    enum vka_status status = create(c, size, VKA_F32, &t);
+    enum vka_status status = create(c, size, VKA_F32, each, &t);
     if (status == VKA_OK) {
         t.x.values[70 + 35] = t.x.values[70 + 36] = 11;
         t.x.values[70] = NAN;
@@ -156,6 +175,7 @@ static void check_greedy(struct check *c)
         status = operand_write(&t.x);
     }
     const double step = status == VKA_OK ? t.step.values[0] : 0;
+    const double last = status == VKA_OK ? t.step.values[t.step.count - 1] : 0;
     if (status == VKA_OK)
         status = vka_plan_create(c->device, NULL, &plan);
     if (status == VKA_OK)
@@ -174,11 +194,13 @@ static void check_greedy(struct check *c)
         right &= t.y.values[row] == largest(t.x.values + row * size[1], size[1]);
     if (!right)
         check_fail(c, "greedy", "the index is not that of the largest logit");
-    if (status == VKA_OK && t.step.values[0] != step + 3)
+    if (status == VKA_OK &&
+        (t.step.values[0] != step + 3 || t.step.values[t.step.count - 1] != last + 3))
         check_fail(c, "greedy", "the step does not count the runs");
     vka_plan_destroy(&plan);
     operand_destroy(&t.x);
     operand_destroy(&t.step);
+    operand_destroy(&t.seeds);
     operand_destroy(&t.y);
     free(t.w);
 }
@@ -194,11 +216,11 @@ void check_draws(struct check *c)
         for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
             for (size_t b = 0; b < COUNTOF(bounds); b++)
                 if (check_case(c))
-                    run_case(c, shapes[s], (enum vka_dtype)dtype, bounds[b].k, bounds[b].p,
-                             bounds[b].min_p);
+                    run_case(c, shapes[s], (enum vka_dtype)dtype, (s + b) % 2, bounds[b].k,
+                             bounds[b].p, bounds[b].min_p);
     for (int draws = 0; draws < 3; draws++)
         if (check_case(c))
-            check_greedy(c);
+            check_greedy(c, draws == 1);
 }
 
 void bench_sample(struct check *c)

@@ -232,7 +232,13 @@ static void sample(void **state)
     SAMPLE("step", op.step = T(VKA_F32, 1));
     SAMPLE("output", op.output = T(VKA_F32, 3));
     SAMPLE("logits", op.logits = T(VKA_F16, 1, 3, 9));
-    SAMPLE("step", op.step = T(VKA_I32, 3));
+    SAMPLE("step", op.step = T(VKA_I32, 2));
+    SAMPLE("step", op.step = T(VKA_I32, 3, 1));
+    SAMPLE("seeds", op.seeds = T(VKA_F32, 3, 2));
+    SAMPLE("seeds", op.seeds = T(VKA_I32, 3));
+    SAMPLE("seeds", op.seeds = T(VKA_I32, 2, 2));
+    SAMPLE("seeds", op.seeds = FOREIGN(VKA_I32, 3, 2));
+    SAMPLE("output", op.step = T(VKA_I32, 3), op.output = op.step);
     SAMPLE("output", op.output = T(VKA_I32, 9));
     SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = T(VKA_I32, 9));
     SAMPLE("output", op.logits = T(VKA_F16, 9), op.output = op.step);

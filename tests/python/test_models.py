@@ -774,6 +774,33 @@ def test_old_gpt2(made, device, tmp_path):
     assert np.array_equal(again.logits(IDS), model.logits(IDS))
 
 
+def test_draws_of_a_batch(made, monkeypatch):
+    """A prompt draws what it draws alone, whoever shares the batch and wherever it stands; equal
+    prompts draw alike, and each by a seed of its own where there is a list of them."""
+    model = made("llama")[0]
+    how = {"temperature": 1.5, "stop": ()}
+    prompts = [IDS, IDS[:3], [7], IDS, IDS[2:], [7]]
+    seeds = [2**63 + 5, 1, 2, 3, 2**40, 2]
+
+    def batch(seed, at_once):
+        ids = [[] for _ in prompts]
+        for i, token in model.generate_batch(prompts, 9, at_once=at_once, seed=seed, **how):
+            ids[i].append(token)
+        return ids
+
+    for seed in (7, seeds):
+        each = seed if isinstance(seed, list) else [seed] * len(prompts)
+        alone = [list(model.generate(p, 9, seed=s, **how)) for p, s in zip(prompts, each)]
+        assert batch(seed, 6) == batch(seed, 2) == alone
+        assert (alone[0] == alone[3]) == (each[0] == each[3])
+    counter = Counter(monkeypatch)
+    stream = model.generate_batch([IDS, [7]], 6, seed=3, **how)
+    found = [next(stream) for _ in range(6)]
+    counter.taken("vka_tensor_write")
+    found += [next(stream) for _ in range(4)]
+    assert counter.taken("vka_tensor_write") == []  # the device counts
+
+
 def test_calls(made, device, tmp_path, monkeypatch):
     model = made("gpt2")[0]
     for call, sentence in (
@@ -786,6 +813,8 @@ def test_calls(made, device, tmp_path, monkeypatch):
         (lambda: model.generate_batch([[1.5]], 2), "expected a whole number, got 1.5"),
         (lambda: model.generate([1], 2, stop=[2.5]), "stop: expected a whole number"),
         (lambda: model.generate([1], 2, seed=-1), "seed: expected a whole number"),
+        (lambda: model.generate([1], 1, seed=2**64), "seed: expected a whole number"),
+        (lambda: model.generate_batch([[1], [2]], 1, seed=[1]), "seed: expected seeds for 2"),
         (lambda: model.generate([1], 2, top_k=-1), "top_k: expected a whole number"),
         (lambda: model.generate([1], 2, top_p=1.5), "top_p is 1.5"),
         (lambda: model.generate([1], 2, min_p=-0.5), "min_p is -0.5"),

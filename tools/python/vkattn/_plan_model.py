@@ -189,14 +189,16 @@ class ModelOperations(Child):
         min_p: float = 0.0,
         seed: int = 0,
         step: Tensor | None = None,
+        seeds: Tensor | None = None,
     ) -> None:
         """Adds a draw of output (i32) from each row of logits; a row without a number gives -1. top_k:
-        0 for all. top_p: up to 1, by default all; 0 leaves the largest alone. step: i32 [1], which
-        each run advances."""
+        0 for all. top_p: up to 1, by default all; 0 leaves the largest alone. step: i32 [1], or
+        [rows] for one of each row, which each run advances; seeds: i32 [rows][2], of each row in
+        place of seed."""
         self._add(
             "sample",
-            {"logits": logits, "output": output, "step": step},
-            ("step",),
+            {"logits": logits, "output": output, "step": step, "seeds": seeds},
+            ("step", "seeds"),
             temperature=temperature,
             top_k=top_k,
             top_p=least_share(top_p),

@@ -26,7 +26,6 @@ class Sampling(NamedTuple):
     top_k: int = 0
     top_p: float | None = None
     min_p: float = 0.0
-    seed: int = 0
 
 
 class Inputs(NamedTuple):
@@ -91,7 +90,7 @@ class Decoder:
         """Yields up to n ids that continue a prompt, a text or ids, as they are computed.
 
         The most likely id, or with temperature one drawn by temperature, top_k, top_p, min_p and
-        seed as `Plan.sample` does. stop: ids that end the text and are not yielded; by default
+        seed as `Plan.sample` does, the i-th id by step i. stop: ids that end the text and are not yielded; by default
         those that the model names, () for none. kv_dtype: of cached keys and values; "f32".
         """
         single = isinstance(prompt, str) or not hasattr(prompt, "__len__") or len(prompt) == 0
@@ -110,7 +109,7 @@ class Decoder:
         top_k: int = 0,
         top_p: float | None = None,
         min_p: float = 0.0,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         stop: Iterable[int] | None = None,
         kv_dtype: str = "f32",
         timeout: float = TIMEOUT,
@@ -118,26 +117,27 @@ class Decoder:
         """Yields pairs (index of the prompt, id) as they are computed; options as in `generate`.
 
         at_once: sequences that share the steps. A prompt of any length takes the place of a
-        sequence that ended, while the others go on. n: ids for all, or for each prompt.
+        sequence that ended, while the others go on. n: ids for all, or for each prompt. seed: for
+        all, or for each prompt; with one seed a prompt draws as it does alone, and so equal prompts
+        draw alike.
         """
         ids = [self._ids_of(prompt, f"prompts[{i}]") for i, prompt in enumerate(prompts)]
         counts = _counts_of(n, len(ids))
+        seeds = _seeds_of(seed, len(ids))
         stops = frozenset(self.stop_ids if stop is None else wholes(stop, "stop", -(2**31), 2**31))
         at_once = whole(at_once, "at_once", 1)
-        for number in seed if isinstance(seed, (list, tuple)) else [seed]:
-            whole(number, "seed", 0, 2**64 - 1)
         # The last id is not fed again.
         capacity = max((len(p) + c - 1 for p, c in zip(ids, counts) if c), default=0)
         if self.max_length is not None and capacity > self.max_length:
             raise InvalidError(
                 f"n: the model has {self.max_length} positions, but {capacity} are asked for"
             )
-        work = [(i, p, c) for i, (p, c) in enumerate(zip(ids, counts)) if c]
+        work = [_Sequence(i, p, c, seeds[i]) for i, (p, c) in enumerate(zip(ids, counts)) if c]
         batch = min(at_once, len(work))
         if not work:
             return
-        sampling = Sampling(temperature, top_k, top_p, min_p, seed)
-        longest = max(len(prompt) for _, prompt, _ in work)
+        sampling = Sampling(temperature, top_k, top_p, min_p)
+        longest = max(len(sequence.pending) for sequence in work)
         session = Session(self, batch, capacity, longest, sampling, kv_dtype)
         try:
             yield from session.run(work, stops, timeout)
@@ -183,6 +183,15 @@ def _counts_of(n: Any, size: int) -> list[int]:
             raise InvalidError(f"n: expected counts for {size} prompts, got {n!r}")
         return list(wholes(n, "n"))
     return [whole(n, "n")] * size
+
+
+def _seeds_of(seed: Any, size: int) -> list[int]:
+    """The seed of each of `size` prompts."""
+    if isinstance(seed, (list, tuple, np.ndarray)):
+        if len(seed) != size:
+            raise InvalidError(f"seed: expected seeds for {size} prompts, got {len(seed)}")
+        return list(wholes(seed, "seed", 0, 2**64 - 1))
+    return [whole(seed, "seed", 0, 2**64 - 1)] * size
 
 
 def _cache_of(model: Decoder, batch: int, capacity: int, dtype: str) -> Cache:
@@ -238,11 +247,13 @@ class _Recording:
 class _Sequence:
     """What a place of the batch is doing."""
 
-    def __init__(self, index: int, prompt: list[int], count: int) -> None:
+    def __init__(self, index: int, prompt: list[int], count: int, seed: int) -> None:
         self.index = index
         self.pending = prompt  # ids that are not in the cache
         self.left = count
+        self.seed = seed
         self.length = 0
+        self.drawn = 0  # ids so far
 
 
 class Session:
@@ -260,9 +271,11 @@ class Session:
         device = model.device
         self.cache = _cache_of(model, batch, capacity, kv_dtype)
         self.next = device.empty((batch,), "i32")
-        self.step_count = device.tensor(np.zeros(1, np.int32))
         self.sampling = sampling
         self.batch = batch
+        # Each draws by its own count and seed, wherever it stands. What the device has of both:
+        self.steps, self.seeds = np.zeros(batch, np.int32), np.zeros((batch, 2), np.int32)
+        self.step_counts, self.seed_words = device.tensor(self.steps), device.tensor(self.seeds)
         # A run of one row reads `next`, so that a token needs nothing from the host.
         self.step = _Recording(model, self.cache, capacity, 1, self.next.reshape(batch, 1))
         self._end(model, self.step, self.step.hidden.reshape(batch, self.step.hidden.shape[2]))
@@ -285,7 +298,8 @@ class Session:
         plan = recording.graph.plan
         logits = model.add_head(recording.graph, rows)
         if self.sampling.temperature:
-            plan.sample(logits, self.next, **self.sampling._asdict(), step=self.step_count)
+            draws = {"step": self.step_counts, "seeds": self.seed_words}
+            plan.sample(logits, self.next, **self.sampling._asdict(), **draws)
         else:
             # -1 where a row has no number. What bounds a draw is checked all the same.
             s = self.sampling
@@ -293,9 +307,9 @@ class Session:
         plan.finish()
 
     def run(
-        self, work: list[tuple[int, list[int], int]], stops: frozenset[int], timeout: float
+        self, work: list[_Sequence], stops: frozenset[int], timeout: float
     ) -> Iterator[tuple[int, int]]:
-        queue = [_Sequence(*item) for item in work]
+        queue = list(work)
         places: list[_Sequence | None] = [None] * self.batch
         known = np.full(self.batch, -1, np.int32)  # what `next` holds
         while queue or any(places):
@@ -312,11 +326,25 @@ class Session:
                 if token < 0:
                     raise UnsupportedError("the logits of a row are all NaN or -inf: no id drawn")
                 sequence.left -= 1
+                sequence.drawn += 1
                 sequence.pending = [token]
                 if token in stops or sequence.left == 0:
                     places[b] = None
                 if token not in stops:
                     yield sequence.index, token
+
+    def _write_draws(self, places: list[_Sequence | None]) -> None:
+        """Counts and seeds, if they are other ones than the device has: each run counts all up."""
+        steps, seeds = self.steps.copy(), self.seeds.copy()
+        for b, s in enumerate(places):
+            if s:
+                steps[b] = s.drawn
+                seeds[b] = np.array([s.seed], "<u8").view(np.int32)
+        if not np.array_equal(steps, self.steps):
+            self.step_counts.write(steps)
+        if not np.array_equal(seeds, self.seeds):
+            self.seed_words.write(seeds)
+        self.steps, self.seeds = steps, seeds
 
     def _run_once(
         self, places: list[_Sequence | None], known: np.ndarray, timeout: float
@@ -334,7 +362,10 @@ class Session:
             wanted = np.array([p[0] if p else known[b] for b, p in enumerate(parts)], np.int32)
             if not np.array_equal(wanted, known):
                 self.next.write(wanted)
+        if self.sampling.temperature:
+            self._write_draws(places)
         recording.graph.plan.run(timeout)
+        self.steps += 1
         for s, part in zip(places, parts):
             if s:
                 s.pending = s.pending[len(part) :]
