@@ -1,0 +1,458 @@
+/* Mistakes that the stub has to report. Each is made in a process of its own, by a host that is right
+ * but for it; the right one ends in peace. */
+#include <gpu/kernels_spv.h>
+#include <gpu/vk.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE 65536u
+#define LIMIT (1u << 27) /* maxStorageBufferRange of the stub's CPU device */
+#define N_BINDING 2
+#define PUSH 64u
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* What the host does; 0: what is right. */
+struct host {
+    const char *name, *message; /* part of the sentence; NULL: there is none */
+    const char *device;         /* VKATTN_STUB */
+    uint64_t buffer, offset, range, memory;
+    uint32_t bindings; /* that are set, less than all */
+    uint32_t push, push_set, groups;
+    uint64_t copy_at, copy_size, fill_at;
+    bool texel, few_bindings, copy_within, no_memory, bad_stage, bad_access, no_reset, no_end;
+    bool no_groups, feature, twice, falls, never_signaled, map_device;
+    bool free_buffer, free_set, free_commands, free_pipeline; /* while the submit is pending */
+    bool leak_buffer, leak_memory, leak_pipeline, leak_device,
+        wrong; /* wrong: handle of another type */
+    bool begin_again, submit_again, destroy_twice, unbound, no_wait;
+};
+
+struct rig {
+    const struct host *h;
+    VkInstance instance;
+    VkDevice device;
+    VkQueue queue;
+    VkBuffer buffer, target;
+    VkDeviceMemory memory, target_memory;
+    VkDescriptorSetLayout set_layout;
+    VkPipelineLayout layout;
+    VkShaderModule module;
+    VkPipeline pipeline;
+    VkDescriptorPool pool;
+    VkDescriptorSet set;
+    VkCommandPool commands_pool;
+    VkCommandBuffer commands;
+    VkSemaphore timeline;
+    VkQueryPool queries;
+};
+
+#define DO(call)                                               \
+    do {                                                       \
+        if ((call) != VK_SUCCESS) {                            \
+            fprintf(stderr, "line %d: " #call "\n", __LINE__); \
+            exit(3);                                           \
+        }                                                      \
+    } while (0)
+
+static uint64_t either(uint64_t given, uint64_t usual)
+{
+    return given ? given : usual;
+}
+
+static void open_device(struct rig *r)
+{
+    VkPhysicalDevice physical;
+    uint32_t n = 1;
+    setenv("VKATTN_STUB", r->h->device ? r->h->device : "cpu", 1);
+    DO(volkInitialize());
+    DO(vkCreateInstance(
+        &(VkInstanceCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+            .pApplicationInfo = &(VkApplicationInfo){.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                                     .apiVersion = VK_API_VERSION_1_3}},
+        NULL, &r->instance));
+    volkLoadInstance(r->instance);
+    DO(vkEnumeratePhysicalDevices(r->instance, &n, &physical));
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES,
+        .timelineSemaphore = VK_TRUE};
+    VkPhysicalDeviceProperties properties;
+    vkGetPhysicalDeviceProperties(physical, &properties);
+    const bool has = properties.apiVersion >= VK_API_VERSION_1_2 || r->h->feature;
+    DO(vkCreateDevice(
+        physical,
+        &(VkDeviceCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+            .pNext = has ? &timeline : NULL,
+            .queueCreateInfoCount = 1,
+            .pQueueCreateInfos =
+                &(VkDeviceQueueCreateInfo){.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                           .queueCount = 1,
+                                           .pQueuePriorities = &(const float){1}}},
+        NULL, &r->device));
+    volkLoadDevice(r->device);
+    vkGetDeviceQueue(r->device, 0, 0, &r->queue);
+}
+
+static void open_buffer(const struct rig *r, uint64_t size, uint64_t memory_size, uint32_t type,
+                        VkBuffer *buffer, VkDeviceMemory *memory)
+{
+    DO(vkCreateBuffer(r->device,
+                      &(VkBufferCreateInfo){.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                            .size = size,
+                                            .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
+                                                     VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                                                     VK_BUFFER_USAGE_TRANSFER_DST_BIT},
+                      NULL, buffer));
+    DO(vkAllocateMemory(r->device,
+                        &(VkMemoryAllocateInfo){.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                                .allocationSize = memory_size,
+                                                .memoryTypeIndex = type},
+                        NULL, memory));
+    if (!r->h->no_memory)
+        DO(vkBindBufferMemory(r->device, *buffer, *memory, 0));
+}
+
+static void open_buffers(struct rig *r)
+{
+    const uint64_t size = either(r->h->buffer, SIZE);
+    open_buffer(r, size, either(r->h->memory, size), 0, &r->buffer, &r->memory);
+    open_buffer(r, SIZE, SIZE, 1, &r->target, &r->target_memory);
+    void *bytes = NULL;
+    DO(vkMapMemory(r->device, r->h->map_device ? r->memory : r->target_memory, 0, VK_WHOLE_SIZE, 0,
+                   &bytes));
+    memset(bytes, 1, SIZE);
+}
+
+static void open_pipeline(struct rig *r)
+{
+    const struct kernel_spv *code = kernel_spv_table[KERNEL_copy];
+    VkDescriptorSetLayoutBinding bindings[14];
+    const uint32_t n = r->h->few_bindings ? 1 : kernel_table[KERNEL_copy].buffers;
+    for (uint32_t i = 0; i < n; i++)
+        bindings[i] = (VkDescriptorSetLayoutBinding){i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1,
+                                                     VK_SHADER_STAGE_COMPUTE_BIT, NULL};
+    DO(vkCreateDescriptorSetLayout(r->device,
+                                   &(VkDescriptorSetLayoutCreateInfo){
+                                       .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                       .bindingCount = n,
+                                       .pBindings = bindings},
+                                   NULL, &r->set_layout));
+    DO(vkCreatePipelineLayout(
+        r->device,
+        &(VkPipelineLayoutCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+            .setLayoutCount = 1,
+            .pSetLayouts = &r->set_layout,
+            .pushConstantRangeCount = 1,
+            .pPushConstantRanges = &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                                                          (uint32_t)either(r->h->push, PUSH)}},
+        NULL, &r->layout));
+    DO(vkCreateShaderModule(
+        r->device,
+        &(VkShaderModuleCreateInfo){.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                    .codeSize = code->size,
+                                    .pCode = code->words},
+        NULL, &r->module));
+    DO(vkCreateComputePipelines(
+        r->device, VK_NULL_HANDLE, 1,
+        &(VkComputePipelineCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+            .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                      .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                      .module = r->h->wrong ? (VkShaderModule)r->buffer : r->module,
+                      .pName = "main"},
+            .layout = r->layout},
+        NULL, &r->pipeline));
+}
+
+static void open_set(struct rig *r)
+{
+    const uint32_t n = kernel_table[KERNEL_copy].buffers;
+    DO(vkCreateDescriptorPool(
+        r->device,
+        &(VkDescriptorPoolCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+            .maxSets = 1,
+            .poolSizeCount = 1,
+            .pPoolSizes = &(VkDescriptorPoolSize){VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, n}},
+        NULL, &r->pool));
+    DO(vkAllocateDescriptorSets(
+        r->device,
+        &(VkDescriptorSetAllocateInfo){.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+                                       .descriptorPool = r->pool,
+                                       .descriptorSetCount = 1,
+                                       .pSetLayouts = &r->set_layout},
+        &r->set));
+    for (uint32_t i = 0; i < either(r->h->bindings, n); i++)
+        vkUpdateDescriptorSets(
+            r->device, 1,
+            &(VkWriteDescriptorSet){
+                .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                .dstSet = r->set,
+                .dstBinding = i,
+                .descriptorCount = 1,
+                .descriptorType = r->h->texel ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER
+                                              : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                .pBufferInfo =
+                    &(VkDescriptorBufferInfo){r->buffer, r->h->offset, either(r->h->range, SIZE)}},
+            0, NULL);
+}
+
+static void record_transfers(struct rig *r)
+{
+    const struct host *h = r->h;
+    vkCmdFillBuffer(r->commands, r->target, h->fill_at, 16, 7);
+    vkCmdCopyBuffer(r->commands, r->target, r->buffer, 1,
+                    &(VkBufferCopy){h->copy_at, 0, either(h->copy_size, 256)});
+    if (h->copy_within)
+        vkCmdCopyBuffer(r->commands, r->target, r->target, 1, &(VkBufferCopy){0, 128, 256});
+    vkCmdPipelineBarrier(r->commands, h->bad_stage ? 0 : VK_PIPELINE_STAGE_TRANSFER_BIT,
+                         VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1,
+                         &(VkMemoryBarrier){.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                                            .srcAccessMask = h->bad_access
+                                                                 ? VK_ACCESS_SHADER_WRITE_BIT
+                                                                 : VK_ACCESS_TRANSFER_WRITE_BIT,
+                                            .dstAccessMask = VK_ACCESS_SHADER_READ_BIT},
+                         0, NULL, 0, NULL);
+}
+
+static void record(struct rig *r)
+{
+    const struct host *h = r->h;
+    static const unsigned char push[256];
+    DO(vkCreateCommandPool(
+        r->device, &(VkCommandPoolCreateInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO},
+        NULL, &r->commands_pool));
+    DO(vkAllocateCommandBuffers(
+        r->device,
+        &(VkCommandBufferAllocateInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                       .commandPool = r->commands_pool,
+                                       .commandBufferCount = 1},
+        &r->commands));
+    DO(vkBeginCommandBuffer(
+        r->commands,
+        &(VkCommandBufferBeginInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                    .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT}));
+    record_transfers(r);
+    if (!h->no_reset)
+        vkCmdResetQueryPool(r->commands, r->queries, 0, 1);
+    vkCmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, r->pipeline);
+    if (!h->unbound)
+        vkCmdBindDescriptorSets(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, r->layout, 0, 1,
+                                &r->set, 0, NULL);
+    vkCmdPushConstants(r->commands, r->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                       (uint32_t)either(h->push_set, PUSH), push);
+    vkCmdDispatch(r->commands, h->no_groups ? 0 : (uint32_t)either(h->groups, 1), 1, 1);
+    vkCmdWriteTimestamp(r->commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, r->queries, 0);
+    if (!h->no_end)
+        DO(vkEndCommandBuffer(r->commands));
+    if (h->begin_again)
+        vkBeginCommandBuffer(
+            r->commands,
+            &(VkCommandBufferBeginInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO});
+}
+
+static void submit(const struct rig *r, uint64_t value)
+{
+    DO(vkQueueSubmit(
+        r->queue, 1,
+        &(VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                        .pNext =
+                            &(VkTimelineSemaphoreSubmitInfo){
+                                .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                .signalSemaphoreValueCount = 1,
+                                .pSignalSemaphoreValues = &value},
+                        .commandBufferCount = 1,
+                        .pCommandBuffers = &r->commands,
+                        .signalSemaphoreCount = 1,
+                        .pSignalSemaphores = &r->timeline},
+        VK_NULL_HANDLE));
+}
+
+static void wait_for(const struct rig *r, uint64_t value)
+{
+    DO(vkWaitSemaphores(r->device,
+                        &(VkSemaphoreWaitInfo){.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                               .semaphoreCount = 1,
+                                               .pSemaphores = &r->timeline,
+                                               .pValues = &value},
+                        1));
+}
+
+static void run(struct rig *r)
+{
+    const struct host *h = r->h;
+    uint64_t ticks = 0;
+    submit(r, h->falls ? 5 : 6);
+    if (h->twice)
+        submit(r, 7);
+    if (h->free_buffer)
+        vkDestroyBuffer(r->device, r->buffer, NULL);
+    if (h->free_set)
+        vkDestroyDescriptorPool(r->device, r->pool, NULL);
+    if (h->free_pipeline)
+        vkDestroyPipeline(r->device, r->pipeline, NULL);
+    if (h->free_commands)
+        vkFreeCommandBuffers(r->device, r->commands_pool, 1, &r->commands);
+    if (!h->no_wait)
+        wait_for(r, h->never_signaled ? 8 : 6);
+    if (h->submit_again)
+        submit(r, 7);
+    if (!h->no_wait)
+        DO(vkGetQueryPoolResults(r->device, r->queries, 0, 1, sizeof ticks, &ticks, sizeof ticks,
+                                 VK_QUERY_RESULT_64_BIT));
+}
+
+static void close_all(struct rig *r)
+{
+    const struct host *h = r->h;
+    if (!h->leak_buffer)
+        vkDestroyBuffer(r->device, r->buffer, NULL);
+    if (h->destroy_twice)
+        vkDestroyBuffer(r->device, r->buffer, NULL);
+    vkDestroyBuffer(r->device, r->target, NULL);
+    if (!h->leak_memory)
+        vkFreeMemory(r->device, r->memory, NULL);
+    vkFreeMemory(r->device, r->target_memory, NULL);
+    if (!h->leak_pipeline)
+        vkDestroyPipeline(r->device, r->pipeline, NULL);
+    vkDestroyShaderModule(r->device, r->module, NULL);
+    vkDestroyPipelineLayout(r->device, r->layout, NULL);
+    vkDestroyDescriptorSetLayout(r->device, r->set_layout, NULL);
+    vkDestroyDescriptorPool(r->device, r->pool, NULL);
+    if (!h->no_wait)
+        vkDestroyCommandPool(r->device, r->commands_pool, NULL);
+    vkDestroySemaphore(r->device, r->timeline, NULL);
+    vkDestroyQueryPool(r->device, r->queries, NULL);
+    if (!h->leak_device)
+        vkDestroyDevice(r->device, NULL);
+    vkDestroyInstance(r->instance, NULL);
+}
+
+static void play(const struct host *h)
+{
+    struct rig r = {.h = h};
+    open_device(&r);
+    open_buffers(&r);
+    open_pipeline(&r);
+    open_set(&r);
+    DO(vkCreateSemaphore(
+        r.device,
+        &(VkSemaphoreCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
+            .pNext =
+                &(VkSemaphoreTypeCreateInfo){.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                             .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE,
+                                             .initialValue = 5}},
+        NULL, &r.timeline));
+    DO(vkCreateQueryPool(r.device,
+                         &(VkQueryPoolCreateInfo){.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                                  .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                                  .queryCount = 1},
+                         NULL, &r.queries));
+    record(&r);
+    run(&r);
+    close_all(&r);
+}
+
+static const struct host hosts[] = {
+    {.name = "nothing wrong"},
+    {"nothing wrong, on the largest GPU", NULL, "large", .buffer = UINT64_C(8) << 30,
+     .range = UINT32_MAX, .groups = 1u << 30},
+    {"a range past the buffer", "65536 bytes at 16 of a buffer of 65536", .offset = 16},
+    {"a range that wraps", "exceed maxStorageBufferRange", .offset = 256,
+     .range = UINT64_MAX - 128},
+    {"a range past the limit", "exceed maxStorageBufferRange", .buffer = LIMIT + 256u,
+     .range = LIMIT + 16u},
+    {"an offset between", "minStorageBufferOffsetAlignment", .offset = 8, .range = 256},
+    {"a buffer past its memory", "past its memory", .memory = SIZE - 256u},
+    {"a buffer without memory", "without memory", .no_memory = true},
+    {"memory past the limit", "maxMemoryAllocationSize", .memory = (UINT64_C(4) << 30) + 1},
+    {"memory that the host cannot see", "cannot see", "large", .map_device = true},
+    {"a binding not set", "binding 1 is not set", .bindings = 1},
+    {"a descriptor of another type", "where the layout has", .texel = true},
+    {"a layout that lacks a binding", "its layout of 1 has not", .few_bindings = true},
+    {"no set", "no set is bound", .unbound = true},
+    {"push constants past the limit", "exceed maxPushConstantsSize", .push = 132},
+    {"push constants too long", "68 bytes at 0 of push constants of 64", .push_set = PUSH + 4},
+    {"push constants too short", "byte 60 of the push constants is not set", .push_set = PUSH - 4},
+    {"too many workgroups", "exceed maxComputeWorkGroupCount", .groups = 65536},
+    {"no workgroups", "do nothing", .no_groups = true},
+    {"a copy past the end", "256 bytes at 65296 of a buffer of 65536", .copy_at = SIZE - 240},
+    {"a copy longer than its target", "of a buffer of", .copy_size = SIZE + 4},
+    {"a copy within a buffer that overlaps", "overlaps", .copy_within = true},
+    {"a fill past the end", "16 bytes at 65528", .fill_at = SIZE - 8},
+    {"a fill between words", "16 bytes at 2", .fill_at = 2},
+    {"a barrier without stages", "stages 0", .bad_stage = true},
+    {"a barrier for other accesses", "of other stages", .bad_access = true},
+    {"a query not reset", "was not reset", .no_reset = true},
+    {"commands that did not end", "cannot run", .no_end = true},
+    {"commands begun twice", "a command buffer in state", .begin_again = true},
+    {"commands submitted twice at once", "pending already", .twice = true},
+    {"commands of one submit submitted again", "cannot run", .submit_again = true},
+    {"a timeline that falls", "a timeline of 5 is signaled with 5", .falls = true},
+    {"a wait that never ends", "nothing signals", .never_signaled = true},
+    {"a buffer destroyed too early", "a buffer is used after it was destroyed",
+     .free_buffer = true},
+    {"a set destroyed too early", "a descriptor set is used after", .free_set = true},
+    {"a pipeline destroyed too early", "a pipeline is used after", .free_pipeline = true},
+    {"commands freed too early", "of a submit that is pending", .free_commands = true},
+    {"a buffer destroyed twice", "a buffer is used after it was destroyed", .destroy_twice = true},
+    {"a handle of another type", "a buffer is taken for a shader module", .wrong = true},
+    {"a buffer never destroyed", "1 of type buffer never destroyed", .leak_buffer = true},
+    {"memory never freed", "1 of type memory never destroyed", .leak_memory = true},
+    {"a pipeline never destroyed", "1 of type pipeline never destroyed", .leak_pipeline = true},
+    {"a device never destroyed", "a device is never destroyed", .leak_device = true},
+    {"a device destroyed at work", "pending", .no_wait = true},
+    {"a feature that is not there", "timelineSemaphore is enabled", "small", .feature = true},
+};
+
+/* Plays a host in another process. Its exit status, or -1 for a signal; what it says in text. */
+static int play_apart(const struct host *h, char *text, size_t size)
+{
+    int ends[2], status = 0;
+    size_t n = 0;
+    fflush(stdout);
+    if (pipe(ends) != 0)
+        return -2;
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        play(h);
+        exit(0);
+    }
+    close(ends[1]);
+    for (ssize_t got; (got = read(ends[0], text + n, size - 1 - n)) > 0;)
+        n += (size_t)got;
+    text[n] = '\0';
+    close(ends[0]);
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -2;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    for (size_t i = 0; i < COUNT(hosts); i++) {
+        static char text[16384];
+        if (argc > 1 && strcmp(argv[1], hosts[i].name) != 0)
+            continue;
+        const int status = play_apart(&hosts[i], text, sizeof text);
+        const bool right = hosts[i].message ? status == -1 && strstr(text, "stub: MISTAKE") &&
+                                                  strstr(text, hosts[i].message)
+                                            : status == 0 && !strstr(text, "stub: MISTAKE");
+        if (!right)
+            printf("FAIL %s: status %d: %s\n", hosts[i].name, status, text);
+        failed += !right;
+    }
+    printf("%zu hosts, %d not as they should be\n", COUNT(hosts), failed);
+    return failed != 0;
+}
