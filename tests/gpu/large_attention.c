@@ -159,13 +159,13 @@ bool large_check_attention(struct vka_device *device, const struct large_problem
     if (status == VKA_OK)
         status = large_finish(device, p, a->nonfinite, &(struct large_add){.attention = &op}, &plan,
                               result);
-    if (status == VKA_OK)
+    if (status == VKA_OK && !p->judge)
         status = fill(&r);
     if (status == VKA_OK)
         status = large_run(plan);
-    ok = status == VKA_OK ? large_judge_whole(device, &r, result)
+    ok = status == VKA_OK ? p->judge || large_judge_whole(device, &r, result)
                           : large_failed(device, status, result);
-    ok = ok && (!a->nonfinite || large_judge_nonfinite(plan, a, result));
+    ok = ok && (!a->nonfinite || p->judge || large_judge_nonfinite(plan, a, result));
     vka_plan_destroy(&plan);
     for (int i = 0; i < AT_TENSORS; i++)
         large_tensor_destroy(&r.t[i]);

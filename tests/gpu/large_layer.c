@@ -145,13 +145,14 @@ bool large_check_layer(struct vka_device *device, const struct large_problem *p,
                                             .masked_row = VKA_MASKED_ZERO}};
     if (status == VKA_OK)
         status = large_finish(device, p, false, &(struct large_add){.layer = &op}, &plan, result);
-    if (status == VKA_OK)
+    if (status == VKA_OK && !p->judge)
         status = fill(&r);
     if (status == VKA_OK)
         status = large_run(plan);
-    if (status == VKA_OK)
+    if (status == VKA_OK && !p->judge)
         status = large_download(&r.output);
-    bool ok = status == VKA_OK ? judge(&r, result) : large_failed(device, status, result);
+    bool ok =
+        status == VKA_OK ? p->judge || judge(&r, result) : large_failed(device, status, result);
     vka_plan_destroy(&plan);
     vka_layer_destroy(&r.layer);
     large_tensor_destroy(&r.query);

@@ -222,6 +222,11 @@ bool large_check_linear(struct vka_device *device, const struct large_problem *p
     if (status == VKA_OK)
         status = large_finish(device, p, l->nonfinite, &(struct large_add){.linear = &op}, &plan,
                               result);
+    if (p->judge) {
+        if (status == VKA_OK)
+            status = large_run(plan);
+        goto end;
+    }
     x.inputs = malloc(l->k * sizeof *x.inputs);
     x.weights = malloc(l->k * sizeof *x.weights);
     if (status == VKA_OK && (!x.inputs || !x.weights))
@@ -234,7 +239,10 @@ bool large_check_linear(struct vka_device *device, const struct large_problem *p
         status = large_run(plan);
     if (status == VKA_OK)
         status = large_download(&x.output);
-    bool ok = status == VKA_OK ? judge(&x, plan, result) : large_failed(device, status, result);
+    bool ok;
+end:
+    ok = status == VKA_OK ? p->judge || judge(&x, plan, result)
+                          : large_failed(device, status, result);
     vka_plan_destroy(&plan);
     large_tensor_destroy(&x.input);
     large_tensor_destroy(&x.weight);

@@ -186,6 +186,11 @@ enum vka_status large_finish(struct vka_device *device, const struct large_probl
     device->caps.without = disabled;
     if (status == VKA_OK)
         add_kernels(*plan, &result->kernels);
+    struct vka_tensor *const output = add->attention ? add->attention->output
+                                      : add->linear  ? add->linear->output
+                                                     : add->layer->output;
+    if (status == VKA_OK && p->judge && !p->judge(*plan, &output, 1, result->why, LARGE_WHY))
+        status = VKA_INTERNAL;
     return status;
 }
 
@@ -198,7 +203,9 @@ bool large_failed(struct vka_device *device, enum vka_status status, struct larg
 {
     result->refused = status == VKA_UNSUPPORTED || status == VKA_OUT_OF_DEVICE_MEMORY ||
                       status == VKA_OUT_OF_HOST_MEMORY;
-    snprintf(result->why, LARGE_WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
+    if (!*result->why) /* else the plan was judged to be wrong */
+        snprintf(result->why, LARGE_WHY, "%s: %s", vka_status_name(status),
+                 vka_device_error(device));
     return false;
 }
 

@@ -40,8 +40,9 @@ static void set_strides(const struct layout *layout, struct operand *o)
     }
 }
 
-enum vka_status operand_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
-                               const uint32_t *size, const struct layout *layout, struct operand *o)
+enum vka_status operand_create_empty(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
+                                     const uint32_t *size, const struct layout *layout,
+                                     struct operand *o)
 {
     *o = (struct operand){.dtype = dtype, .rank = rank, .offset = layout->offset, .count = 1};
     memcpy(o->size, size, rank * sizeof *size);
@@ -52,16 +53,25 @@ enum vka_status operand_create(struct vka_device *device, enum vka_dtype dtype, 
         n += (size[i] - 1) * o->stride[i];
     }
     o->bytes = (size_t)n * vka_dtype_size(dtype);
-    o->values = calloc(o->count, sizeof *o->values);
-    o->image = calloc(o->bytes, 1);
-    o->got = calloc(o->bytes, 1);
-    if (!o->values || !o->image || !o->got)
-        return VKA_OUT_OF_HOST_MEMORY;
+    if (n > UINT32_MAX)
+        return VKA_UNSUPPORTED; /* more than an axis takes */
     enum vka_status status =
         vka_tensor_create(device, dtype, 1, (const uint32_t[]){(uint32_t)n}, &o->base);
     if (status == VKA_OK)
         status = vka_tensor_strided(o->base, o->offset, rank, size, o->stride, &o->view);
     return status;
+}
+
+enum vka_status operand_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
+                               const uint32_t *size, const struct layout *layout, struct operand *o)
+{
+    enum vka_status status = operand_create_empty(device, dtype, rank, size, layout, o);
+    if (status != VKA_OK)
+        return status;
+    o->values = calloc(o->count, sizeof *o->values);
+    o->image = calloc(o->bytes, 1);
+    o->got = calloc(o->bytes, 1);
+    return o->values && o->image && o->got ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
 }
 
 void operand_destroy(struct operand *o)

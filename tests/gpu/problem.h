@@ -56,6 +56,9 @@ bool problem_backward_check(struct vka_device *device, const struct problem *p, 
 /* A problem for it. */
 void problem_backward_draw(struct problem *p, uint64_t seed);
 
+/* Makes one for it of any problem. */
+void problem_backward_adapt(struct problem *p, uint64_t seed);
+
 /* Gives operands and gradients one type. Rotation and norm, which make float32 of them, are left out. */
 void problem_backward_set_type(struct problem *p, enum vka_dtype type);
 
@@ -65,6 +68,15 @@ const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT]);
 
 /* Any problem that the contract allows, of some ten million multiplications at most as a rule. */
 void problem_draw(struct problem *p, uint64_t seed, enum vka_path path);
+
+/* The same of other sizes. */
+struct problem_bounds {
+    double work;         /* multiplications, as a rule */
+    double scores;       /* elements of the scores */
+    uint32_t rows, past; /* the most queries or new keys, and past keys */
+};
+void problem_draw_within(struct problem *p, uint64_t seed, enum vka_path path,
+                         const struct problem_bounds *bounds);
 
 /* Gives a problem one of few sets of types and strides, and if it is fused of head sizes: a CPU
  * driver takes seconds to compile each fused kernel, and tests that draw from these share them. */

@@ -303,6 +303,11 @@ void problem_backward_set_type(struct problem *p, enum vka_dtype type)
 void problem_backward_draw(struct problem *p, uint64_t seed)
 {
     problem_draw(p, seed, VKA_PATH_UNFUSED);
+    problem_backward_adapt(p, seed);
+}
+
+void problem_backward_adapt(struct problem *p, uint64_t seed)
+{
     p->path = seed % 2 ? VKA_PATH_FUSED : VKA_PATH_UNFUSED;
     p->n_new += p->n_past;
     p->n_past = 0;

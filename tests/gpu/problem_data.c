@@ -15,7 +15,8 @@ static enum vka_status create(struct vka_device *device, struct problem_data *d,
     struct layout layout = plain ? layout_dense() : layout_random(&d->rng, rank);
     if (rank == 1 && id != OPERAND_MASK)
         layout.step = 1; /* these have to be contiguous */
-    return operand_create(device, dtype, rank, size, &layout, &d->operands[id]);
+    return (d->empty ? operand_create_empty : operand_create)(device, dtype, rank, size, &layout,
+                                                              &d->operands[id]);
 }
 
 static enum vka_status create_all(struct vka_device *device, struct problem_data *d)
@@ -181,6 +182,13 @@ enum vka_status problem_data_create(struct vka_device *device, const struct prob
         if (d->operands[id].view)
             status = operand_write(&d->operands[id]);
     return status;
+}
+
+enum vka_status problem_data_create_empty(struct vka_device *device, const struct problem *p,
+                                          struct problem_data *d)
+{
+    *d = (struct problem_data){.p = p, .rng = {~p->seed}, .empty = true};
+    return create_all(device, d);
 }
 
 void problem_data_destroy(struct problem_data *d)

@@ -28,6 +28,7 @@ enum operand_id {
 struct problem_data {
     const struct problem *p;
     struct rng rng;
+    bool empty; /* the operands are on the device alone, and hold nothing */
     struct operand operands[OPERAND_COUNT]; /* view NULL: not part of the problem */
     /* The oracle's; NULL where nobody compares them. */
     double *context, *scores, *log_sum, *key, *value;
@@ -36,6 +37,10 @@ struct problem_data {
 /* Creates and fills the operands; *status is that of the failing call. */
 enum vka_status problem_data_create(struct vka_device *device, const struct problem *p,
                                     struct problem_data *d);
+
+/* Creates the operands on the device alone, for plans that nobody reads the results of. */
+enum vka_status problem_data_create_empty(struct vka_device *device, const struct problem *p,
+                                          struct problem_data *d);
 void problem_data_destroy(struct problem_data *d);
 
 /* The operation on the operands' views. */

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-#define MOST_WORK 3e7     /* multiplications of a problem */
-#define MOST_ELEMENTS 4e6 /* of the scores, and of each operand roughly */
+static const struct problem_bounds usual_bounds = {
+    .work = 3e7, .scores = 4e6, .rows = 300, .past = 100};
 
 static enum vka_dtype draw_dtype(struct rng *rng)
 {
@@ -42,11 +42,12 @@ static uint32_t draw_dim(struct rng *rng, const struct problem *p)
     return rng_range(rng, 1, kind == 9 ? 576 : 80);
 }
 
-static double work_of(const struct problem *p)
+static double work_of(const struct problem *p, const struct problem_bounds *bounds)
 {
-    double scores = (double)p->batch * p->n_kv_head * p->group * p->n_q * (p->n_past + p->n_new);
+    double scores = (double)p->batch * p->n_kv_head * p->group * p->n_q;
+    scores *= (double)p->n_past + p->n_new;
     double work = scores * (p->head_dim + p->value_dim);
-    return scores > MOST_ELEMENTS ? fmax(work, 2 * MOST_WORK) : work;
+    return scores > bounds->scores ? fmax(work, 2 * bounds->work) : work;
 }
 
 /* Either fused kernel, whichever the device prefers, and the tile kernel without what goes with
@@ -64,18 +65,18 @@ static void draw_kernels(struct problem *p, struct rng *rng)
         p->disabled_kernels |= 1ull << KERNEL_attention_merge;
 }
 
-static void draw_sizes(struct problem *p, struct rng *rng)
+static void draw_sizes(struct problem *p, struct rng *rng, const struct problem_bounds *bounds)
 {
-    double most = rng_chance(rng, 2) ? 5 * MOST_WORK : MOST_WORK;
+    double most = rng_chance(rng, 2) ? 5 * bounds->work : bounds->work;
     p->batch = rng_range(rng, 1, 4);
     p->n_kv_head = rng_range(rng, 1, 4);
     p->group = rng_chance(rng, 50) ? 1 : rng_range(rng, 1, 4);
-    p->n_q = rng_chance(rng, 15) ? 1 : draw_length(rng, 300);
-    p->n_new = draw_length(rng, 300);
-    p->n_past = rng_chance(rng, 25) ? draw_length(rng, 100) : 0;
+    p->n_q = rng_chance(rng, 15) ? 1 : draw_length(rng, bounds->rows);
+    p->n_new = draw_length(rng, bounds->rows);
+    p->n_past = rng_chance(rng, 25) ? draw_length(rng, bounds->past) : 0;
     p->head_dim = draw_dim(rng, p);
     p->value_dim = rng_chance(rng, 60) ? p->head_dim : draw_dim(rng, p);
-    while (work_of(p) > most) { /* all the sizes are kept possible, only not all at once */
+    while (work_of(p, bounds) > most) { /* all the sizes are kept possible, only not all at once */
         uint32_t *axes[] = {&p->batch, &p->n_kv_head, &p->group, &p->n_q, &p->n_new};
         uint32_t *axis = axes[rng_range(rng, 0, 4)];
         *axis = (*axis + 1) / 2;
@@ -177,11 +178,17 @@ static void draw_given(struct problem *p, struct rng *rng)
 
 void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
 {
+    problem_draw_within(p, seed, path, &usual_bounds);
+}
+
+void problem_draw_within(struct problem *p, uint64_t seed, enum vka_path path,
+                         const struct problem_bounds *bounds)
+{
     struct rng rng = {seed};
     *p = (struct problem){.seed = seed, .path = path};
     draw_kernels(p, &(struct rng){~seed});
     p->log_sum = rng_chance(&(struct rng){seed ^ 0x10957}, 30);
-    draw_sizes(p, &rng);
+    draw_sizes(p, &rng, bounds);
     draw_types(p, &rng);
     draw_visibility(p, &rng);
     draw_scores(p, &rng);

@@ -8,8 +8,8 @@
  * guard, large ones in pages that exist once they are touched, so that tensors may be larger than the
  * machine.
  *
- * VKATTN_STUB names the devices, with commas: "cpu" (the default), "small", a GPU with little more
- * than Vulkan 1.1 demands, "large", a GPU of the largest kind. */
+ * VKATTN_STUB names the devices, with commas: "cpu" (the default), "least", a GPU with no more than
+ * vkattn demands, "small", one of a telephone, "large", one of the largest. */
 #ifndef TESTS_STUB_STUB_H
 #define TESTS_STUB_STUB_H
 
@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STUB_DEVICES 3
+#define STUB_DEVICES 4
 #define STUB_BINDINGS 32 /* of a set; kernels have 14 at most */
 #define STUB_PUSH 128    /* bytes */
 

@@ -409,7 +409,7 @@ static const struct host hosts[] = {
     {"a pipeline never destroyed", "1 of type pipeline never destroyed", .leak_pipeline = true},
     {"a device never destroyed", "a device is never destroyed", .leak_device = true},
     {"a device destroyed at work", "pending", .no_wait = true},
-    {"a feature that is not there", "timelineSemaphore is enabled", "small", .feature = true},
+    {"a feature that is not there", "timelineSemaphore is enabled", "least", .feature = true},
 };
 
 /* Plays a host in another process. Its exit status, or -1 for a signal; what it says in text. */

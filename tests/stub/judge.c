@@ -1,0 +1,182 @@
+#include "judge.h"
+
+#include <core/dtype.h>
+#include <plan/plan.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAY(...) (snprintf(why, size, __VA_ARGS__), false)
+
+/* A binding may end in the 16 bytes in which the tensor ends. */
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + LEAST_ALIGNMENT - 1) / LEAST_ALIGNMENT * LEAST_ALIGNMENT;
+}
+
+static bool judge_binding(const struct vka_plan *plan, const struct pass *pass, uint32_t i,
+                          char *why, size_t size)
+{
+    const struct binding *b = &pass->bindings[i];
+    const uint64_t bytes = rounded(b->storage->bytes), at = b->offset;
+    if (!b->size || at > bytes || b->size > bytes - at)
+        return SAY("%s binds %llu bytes at %llu of a tensor of %llu", pass->name,
+                   (unsigned long long)b->size, (unsigned long long)at,
+                   (unsigned long long)b->storage->bytes);
+    if (at % plan_binding_alignment(plan) || b->size % LEAST_ALIGNMENT)
+        return SAY("%s binds %llu bytes at %llu, which are not aligned", pass->name,
+                   (unsigned long long)b->size, (unsigned long long)at);
+    if (b->size > plan->caps.properties.max_buffer_range)
+        return SAY("%s binds %llu bytes, beyond max_buffer_range", pass->name,
+                   (unsigned long long)b->size);
+    return true;
+}
+
+static bool judge_pass(const struct vka_plan *plan, const struct pass *pass, char *why, size_t size)
+{
+    const uint32_t n = kernel_table[pass->key.kernel].buffers;
+    const struct work *w = &pass->work;
+    for (int i = 0; i < 3; i++)
+        if (pass->groups[i] == 0 || pass->groups[i] > plan->caps.max_groups[i])
+            return SAY("%s has %u workgroups on axis %d", pass->name, pass->groups[i], i);
+    if (!(w->ops >= 0) || !(w->longest >= 0) || !(w->loops >= 0))
+        return SAY("%s: work %g, of a workgroup %g", pass->name, w->ops, w->longest);
+    if (pass->push_size > PUSH_SIZE || pass->n_address * sizeof(uint64_t) > PUSH_SIZE)
+        return SAY("%s: %u bytes of push constants, %u addresses", pass->name, pass->push_size,
+                   pass->n_address);
+    for (uint32_t i = 0; i < n; i++)
+        if (!judge_binding(plan, pass, i, why, size))
+            return false;
+    return true;
+}
+
+/* ---- What is in reach ------------------------------------------------------------------------- */
+
+struct stretch {
+    uint64_t first, end;
+};
+
+static int by_first(const void *a, const void *b)
+{
+    const struct stretch *x = a, *y = b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* The bytes of a storage in reach of passes, of those that write or of all, as stretches that do not
+ * touch; their number. The caller frees them. */
+static size_t reached(const struct vka_plan *plan, const struct storage *storage, bool write,
+                      struct stretch **out)
+{
+    struct stretch *list = calloc(plan->n_pass * MAX_BUFFERS, sizeof *list);
+    size_t n = 0, kept = 0;
+    if (!list)
+        abort();
+    for (size_t i = 0; i < plan->n_pass; i++)
+        for (uint32_t j = 0; j < kernel_table[plan->passes[i].key.kernel].buffers; j++) {
+            const struct binding *b = &plan->passes[i].bindings[j];
+            if (b->storage == storage && (b->write || !write))
+                list[n++] = (struct stretch){b->offset, b->offset + b->size};
+        }
+    qsort(list, n, sizeof *list, by_first);
+    for (size_t i = 0; i < n; i++)
+        if (kept && list[i].first <= list[kept - 1].end)
+            list[kept - 1].end =
+                list[i].end > list[kept - 1].end ? list[i].end : list[kept - 1].end;
+        else
+            list[kept++] = list[i];
+    *out = list;
+    return kept;
+}
+
+static bool within(const struct stretch *list, size_t n, uint64_t first, uint64_t end)
+{
+    size_t low = 0, high = n;
+    while (high - low > 1) {
+        const size_t middle = (low + high) / 2;
+        *(list[middle].first <= first ? &low : &high) = middle;
+    }
+    return n && list[low].first <= first && end <= list[low].end;
+}
+
+#define PLACES 9
+
+/* Where errors by one show: the ends of an axis, and about its middle and its quarters. */
+static uint32_t places(uint32_t size, uint32_t at[PLACES])
+{
+    const uint32_t all[PLACES] = {
+        0, 1, size / 4, size / 2 - 1, size / 2, size / 2 + 1, size / 4 * 3, size - 2, size - 1};
+    uint32_t n = 0;
+    for (int i = 0; i < PLACES; i++)
+        if (all[i] < size)
+            at[n++] = all[i];
+    return n;
+}
+
+static bool judge_reach(const struct vka_plan *plan, const struct vka_tensor *tensor, bool write,
+                        char *why, size_t size)
+{
+    const struct vka_tensor t = tensor_rank4(tensor);
+    const uint32_t bytes = (uint32_t)vka_dtype_size(t.dtype);
+    struct stretch *list = NULL;
+    const size_t n = reached(plan, t.storage, write, &list);
+    const char *what = write ? "writes" : "reads";
+    uint32_t at[4][PLACES], count[4];
+    bool ok = true;
+    if (shape_is_dense(&t.shape)) {
+        const uint64_t first = t.shape.offset * bytes;
+        ok = within(list, n, first, first + shape_count(&t.shape) * bytes);
+        if (!ok)
+            snprintf(why, size, "no pass %s some of %u %u %u %u elements, which are dense", what,
+                     t.shape.size[0], t.shape.size[1], t.shape.size[2], t.shape.size[3]);
+    }
+    for (int i = 0; i < 4; i++)
+        count[i] = places(t.shape.size[i], at[i]);
+    for (uint32_t i = 0; ok && i < count[0] * count[1] * count[2] * count[3]; i++) {
+        const uint32_t x[4] = {at[0][i / (count[3] * count[2] * count[1])],
+                               at[1][i / (count[3] * count[2]) % count[1]],
+                               at[2][i / count[3] % count[2]], at[3][i % count[3]]};
+        uint64_t element = t.shape.offset;
+        for (int axis = 0; axis < 4; axis++)
+            element += x[axis] * t.shape.stride[axis];
+        ok = within(list, n, element * bytes, (element + 1) * bytes);
+        if (!ok)
+            snprintf(why, size, "no pass %s element %u %u %u %u of %u %u %u %u", what, x[0], x[1],
+                     x[2], x[3], t.shape.size[0], t.shape.size[1], t.shape.size[2],
+                     t.shape.size[3]);
+    }
+    free(list);
+    return ok;
+}
+
+bool judge_plan(struct vka_plan *plan, struct vka_tensor *const *outputs, size_t n, char *why,
+                size_t size)
+{
+    for (size_t i = 0; i < plan->n_pass; i++)
+        if (!judge_pass(plan, &plan->passes[i], why, size))
+            return false;
+    for (size_t i = 0; i < n; i++)
+        if (outputs[i] && !judge_reach(plan, outputs[i], true, why, size))
+            return false;
+    return true;
+}
+
+bool judge_input(const struct vka_plan *plan, const struct vka_tensor *input, char *why,
+                 size_t size)
+{
+    return judge_reach(plan, input, false, why, size);
+}
+
+bool judge_cut(struct vka_plan *whole, struct vka_plan *cut, bool exact, char *why, size_t size)
+{
+    double ops[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        const struct vka_plan *plan = i ? cut : whole;
+        for (size_t j = 0; j < plan->n_pass; j++)
+            ops[i] += plan->passes[j].work.ops;
+    }
+    if (ops[1] >= ops[0] * (exact ? 1 - 1e-9 : 0.5))
+        return true;
+    return SAY("%zu passes do %.9g operations, %zu of the whole %.9g", cut->n_pass, ops[1],
+               whole->n_pass, ops[0]);
+}
