@@ -17,7 +17,6 @@
 #include <string.h>
 #include <time.h>
 
-#define SKIPPED 77
 #define SHARED_DEVICE 25 /* problems */
 
 enum kind { ATTENTION = 0, BACKWARD, CACHE, LINEAR, LAYER, LARGE, KINDS };
@@ -171,9 +170,8 @@ int main(int argc, char **argv)
             vka_device_destroy(&device);
             const enum vka_status status = open_device(s.seed + i, &device);
             if (status != VKA_OK) {
-                fprintf(stderr, "test_stub_problems: SKIPPED, NO STUB (%s): nothing was tested\n",
-                        vka_status_name(status));
-                return status == VKA_NO_DEVICE ? SKIPPED : 1;
+                printf("FAIL no stub: %s\n", vka_status_name(status));
+                return 1;
             }
         }
         run_one(device, &s, s.seed + i, &tally);
