@@ -1,5 +1,5 @@
 /* Records passes to command buffers: pipelines, descriptors, barriers, dispatches, timestamps. */
-#include "plan/plan.h"
+#include "plan/hazard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,27 +47,6 @@ static enum vka_status create_pools(struct vka_plan *plan)
                                          NULL, &plan->queries));
     }
     return VKA_OK;
-}
-
-/* Compares buffers, not storages: an application may wrap one buffer twice. */
-static bool overlap(const struct binding *a, const struct binding *b)
-{
-    const struct memory_range *x = &a->storage->range, *y = &b->storage->range;
-    uint64_t a_first = x->offset + a->offset, b_first = y->offset + b->offset;
-    return x->block->buffer == y->block->buffer && (a->write || b->write) &&
-           a_first < b_first + b->size && b_first < a_first + a->size;
-}
-
-/* Whether a pass uses what passes from `since` on, after which there was no barrier, have used. */
-static bool needs_barrier(const struct vka_plan *plan, size_t since, size_t pass)
-{
-    const struct pass *new = &plan->passes[pass];
-    for (const struct pass *open = &plan->passes[since]; open < new; open++)
-        for (uint32_t i = 0; i < kernel_table[new->key.kernel].buffers; i++)
-            for (uint32_t j = 0; j < kernel_table[open->key.kernel].buffers; j++)
-                if (overlap(&new->bindings[i], &open->bindings[j]))
-                    return true;
-    return false;
 }
 
 static enum vka_status create_view(struct vka_device *device, const VkDescriptorBufferInfo *buffer,
@@ -165,16 +144,21 @@ static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCom
         device->vk.vkCmdResetQueryPool(commands, queries, query, (uint32_t)(end - begin) + 1);
         device->vk.vkCmdWriteTimestamp(commands, compute, queries, query);
     }
-    for (size_t i = begin, since = begin; i < end; i++) {
-        if (needs_barrier(plan, since, i)) {
+    struct hazards hazards = {0};
+    for (size_t i = begin; i < end; i++) {
+        const struct binding *bindings = plan->passes[i].bindings;
+        const uint32_t n = kernel_table[plan->passes[i].key.kernel].buffers;
+        if (hazards_meet(&hazards, bindings, n)) {
             vk_barrier(&device->vk, commands, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
-            since = i;
+            hazards_clear(&hazards);
         }
+        hazards_add(&hazards, bindings, n);
         record_pass(device, commands, &plan->passes[i]);
         if (queries)
             device->vk.vkCmdWriteTimestamp(commands, compute, queries,
                                            query + (uint32_t)(i - begin) + 1);
     }
+    hazards_free(&hazards);
     if (end == plan->n_pass)
         vk_barrier(&device->vk, commands, compute, VK_PIPELINE_STAGE_HOST_BIT,
                    VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
