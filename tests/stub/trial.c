@@ -32,6 +32,14 @@ uint32_t trial_size(struct trial *t, uint32_t low, uint32_t high)
     return n < low ? low : n > high ? high : n;
 }
 
+bool trial_giant(struct trial *t)
+{
+    const struct vka_device_properties *has = vka_device_properties(t->device);
+    const uint64_t least = UINT64_C(1) << 31;
+    return has->max_buffer_range >= least && has->max_allocation > 16 * least &&
+           rng_chance(&t->rng, 25);
+}
+
 /* Several runs in flight, of which the last is waited for, or none. */
 static enum vka_status run(struct trial *t, struct vka_plan *plan)
 {

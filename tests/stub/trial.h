@@ -38,6 +38,9 @@ bool trial_run(struct trial *t, trial_plan *make, const void *job,
 /* Notes why a call failed, or was refused. Whether it is no failure: OK or a refusal. */
 bool trial_passed(struct trial *t, enum vka_status status);
 
+/* Whether the device takes bindings of gigabytes, and the problem is to be that large. */
+bool trial_giant(struct trial *t);
+
 /* low .. high, evenly in its logarithm, often a power of two or beside one. */
 uint32_t trial_size(struct trial *t, uint32_t low, uint32_t high);
 
@@ -47,6 +50,7 @@ bool trial_backward(struct trial *t);
 bool trial_cache(struct trial *t);  /* ragged too */
 bool trial_linear(struct trial *t); /* weights of every type */
 bool trial_layer(struct trial *t);  /* with caches, quantised weights, weights in tensors */
+bool trial_rows(struct trial *t);   /* norms, embeddings, ... and gradients of products */
 bool trial_large(struct trial *t);  /* those of test_large */
 
 #endif

@@ -20,6 +20,11 @@ struct job {
 
 static struct problem_bounds draw_bounds(struct trial *t)
 {
+    if (trial_giant(t))
+        return (struct problem_bounds){.work = 1e15,
+                                       .scores = 1e13,
+                                       .rows = trial_size(t, 1000000, 30000000),
+                                       .past = 1000000};
     return (struct problem_bounds){
         .work = (double)trial_size(t, 1000, 4000000) * 1e6,
         .scores = (double)trial_size(t, 100, 4000000) * 1e3,

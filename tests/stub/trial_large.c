@@ -18,6 +18,10 @@ bool trial_large(struct trial *t)
         .kernels = -1,
         .path = -1,
     };
+    if (trial_giant(t)) {
+        bounds.work = 1e15;
+        bounds.bytes = 6e10;
+    }
     if (bounds.ops == 1u << LARGE_LAYER && bounds.bytes > 2e7)
         bounds.bytes = 2e7; /* its weights are the host's */
     large_draw(&p, t->seed, &bounds);

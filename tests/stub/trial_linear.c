@@ -53,6 +53,11 @@ static void draw_product(struct trial *t, struct product *p)
     p->k = whole_blocks(p->weight, trial_size(t, 1, rng_chance(&t->rng, 20) ? 4000000 : 20000));
     for (int i = 0; i < 3; i++)
         p->m[i] = p->m[i] ? p->m[i] : 1;
+    if (trial_giant(t)) { /* inputs or outputs of 2 to 16 GiB */
+        const uint32_t width = p->k > p->n ? p->k : p->n;
+        p->m[1] = p->m[2] = 1;
+        p->m[0] = trial_size(t, (1u << 30) / width + 1, UINT32_MAX / width);
+    }
     while ((double)p->m[0] * p->m[1] * p->m[2] * ((double)p->k + p->n) > 4e9) {
         uint32_t *axis = &p->m[rng_range(&t->rng, 0, 2)];
         *axis = (*axis + 1) / 2;
