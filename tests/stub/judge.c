@@ -51,6 +51,87 @@ static bool judge_pass(const struct vka_plan *plan, const struct pass *pass, cha
     return true;
 }
 
+/* ---- Barriers -------------------------------------------------------------------------------- */
+
+#define MOST_COMPARED 300 /* passes that one is compared with */
+
+/* What was recorded since judge_watch: for each dispatch, how many barriers came before it. */
+static struct {
+    PFN_vkCmdDispatch dispatch;
+    PFN_vkCmdPipelineBarrier barrier;
+    size_t *barriers; /* [room] */
+    size_t n_dispatch, n_barrier, room;
+} watch;
+
+static VKAPI_ATTR void VKAPI_CALL on_dispatch(VkCommandBuffer commands, uint32_t x, uint32_t y,
+                                              uint32_t z)
+{
+    if (watch.n_dispatch == watch.room) {
+        watch.room = watch.room ? 2 * watch.room : 1024;
+        watch.barriers = realloc(watch.barriers, watch.room * sizeof *watch.barriers);
+        if (!watch.barriers)
+            abort();
+    }
+    watch.barriers[watch.n_dispatch++] = watch.n_barrier;
+    watch.dispatch(commands, x, y, z);
+}
+
+static VKAPI_ATTR void VKAPI_CALL on_barrier(VkCommandBuffer commands, VkPipelineStageFlags from,
+                                             VkPipelineStageFlags to, VkDependencyFlags flags,
+                                             uint32_t n, const VkMemoryBarrier *memory,
+                                             uint32_t n_buffer,
+                                             const VkBufferMemoryBarrier *buffers, uint32_t n_image,
+                                             const VkImageMemoryBarrier *images)
+{
+    const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    for (uint32_t i = 0; i < n && from & to & compute; i++)
+        watch.n_barrier += memory[i].srcAccessMask & VK_ACCESS_SHADER_WRITE_BIT &&
+                           memory[i].dstAccessMask & VK_ACCESS_SHADER_READ_BIT &&
+                           memory[i].dstAccessMask & VK_ACCESS_SHADER_WRITE_BIT;
+    watch.barrier(commands, from, to, flags, n, memory, n_buffer, buffers, n_image, images);
+}
+
+void judge_watch(struct vka_device *device)
+{
+    if (device->vk.vkCmdDispatch != on_dispatch) {
+        watch.dispatch = device->vk.vkCmdDispatch;
+        watch.barrier = device->vk.vkCmdPipelineBarrier;
+        device->vk.vkCmdDispatch = on_dispatch;
+        device->vk.vkCmdPipelineBarrier = on_barrier;
+    }
+    free(watch.barriers);
+    watch.barriers = NULL;
+    watch.n_dispatch = watch.n_barrier = watch.room = 0;
+}
+
+static bool collide(const struct pass *a, const struct pass *b)
+{
+    for (uint32_t i = 0; i < kernel_table[a->key.kernel].buffers; i++)
+        for (uint32_t j = 0; j < kernel_table[b->key.kernel].buffers; j++) {
+            const struct binding *x = &a->bindings[i], *y = &b->bindings[j];
+            const uint64_t first = x->storage->range.offset + x->offset;
+            const uint64_t other = y->storage->range.offset + y->offset;
+            if (x->storage->range.block == y->storage->range.block && (x->write || y->write) &&
+                first < other + y->size && other < first + x->size)
+                return true;
+        }
+    return false;
+}
+
+bool judge_barriers(const struct vka_plan *plan, char *why, size_t size)
+{
+    if (watch.n_dispatch < plan->n_pass)
+        return SAY("%zu dispatches were recorded of %zu passes", watch.n_dispatch, plan->n_pass);
+    /* Those before are of plans that measured rates. */
+    const size_t *barriers = watch.barriers + watch.n_dispatch - plan->n_pass;
+    for (size_t i = 0; i < plan->n_pass; i++)
+        for (size_t j = i, n = 0; j-- > 0 && barriers[j] == barriers[i] && n < MOST_COMPARED; n++)
+            if (collide(&plan->passes[j], &plan->passes[i]))
+                return SAY("no barrier between pass %zu, %s, and pass %zu, %s", j,
+                           plan->passes[j].name, i, plan->passes[i].name);
+    return true;
+}
+
 /* ---- What is in reach ------------------------------------------------------------------------- */
 
 struct stretch {

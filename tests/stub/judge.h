@@ -15,6 +15,14 @@
 bool judge_plan(struct vka_plan *plan, struct vka_tensor *const *outputs, size_t n, char *why,
                 size_t size);
 
+/* Notes the barriers and dispatches that the device's plans record from here on; forgets those before. One
+ * device at a time, and one plan after the other. */
+void judge_watch(struct vka_device *device);
+
+/* False, with a reason, where the plan that was recorded last has two passes, one of which writes what the
+ * other binds, and no barrier between them. */
+bool judge_barriers(const struct vka_plan *plan, char *why, size_t size);
+
 /* False, with a reason, where a byte of a dense input, or one of the elements of another that are looked
  * at, is in reach of no pass. */
 bool judge_input(const struct vka_plan *plan, const struct vka_tensor *input, char *why,

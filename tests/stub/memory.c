@@ -7,7 +7,14 @@
 #define PAGES (1u << 20) /* bytes from which on memory is pages of its own */
 #define PAGE 4096u
 
-/* False where the machine has none left. */
+/* Bytes of the pages of memory that has some, without the last, which nobody may touch. */
+static uint64_t pages_of(const struct stub_memory *memory)
+{
+    return (memory->size + PAGE - 1) / PAGE * PAGE;
+}
+
+/* What lies behind the bytes, but for those that fill up 64 of them, may not be touched: of malloc
+ * sanitizers say so, of pages the system. False where the machine has no memory left. */
 static bool take(struct stub_memory *memory)
 {
     memory->pages = memory->size >= PAGES;
@@ -15,11 +22,13 @@ static bool take(struct stub_memory *memory)
         memory->bytes = calloc(1, memory->size);
         return memory->bytes;
     }
-    const uint64_t size = (memory->size + PAGE - 1) / PAGE * PAGE;
-    void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE,
+    const uint64_t size = pages_of(memory);
+    char *bytes = mmap(NULL, size + PAGE, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    memory->bytes = bytes == MAP_FAILED ? NULL : bytes;
-    return memory->bytes;
+    if (bytes == MAP_FAILED || mprotect(bytes + size, PAGE, PROT_NONE) != 0)
+        return false;
+    memory->bytes = bytes + (size - memory->size) / 64 * 64;
+    return true;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL stub_vkAllocateMemory(VkDevice handle,
@@ -65,7 +74,8 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkFreeMemory(VkDevice handle, VkDeviceMem
     device->allocated -= memory->size;
     device->allocations--;
     if (memory->pages)
-        munmap(memory->bytes, (memory->size + PAGE - 1) / PAGE * PAGE);
+        munmap(memory->bytes - (pages_of(memory) - memory->size) / 64 * 64,
+               pages_of(memory) + PAGE);
     else
         free(memory->bytes);
     free(memory);

@@ -64,7 +64,8 @@ static uint64_t draw_budget(struct trial *t, const struct vka_plan *whole)
 
 static bool judge(struct trial *t, struct vka_plan *plan, const struct trial_tensors *tensors)
 {
-    bool ok = judge_plan(plan, tensors->outputs, TRIAL_OUTPUTS, t->why, sizeof t->why);
+    bool ok = judge_barriers(plan, t->why, sizeof t->why) &&
+              judge_plan(plan, tensors->outputs, TRIAL_OUTPUTS, t->why, sizeof t->why);
     for (int i = 0; i < 4 && ok && tensors->exact; i++)
         ok = !tensors->inputs[i] || judge_input(plan, tensors->inputs[i], t->why, sizeof t->why);
     return ok;
@@ -75,6 +76,7 @@ static bool run_cut(struct trial *t, trial_plan *make, const void *job, struct v
                     const struct trial_tensors *tensors)
 {
     struct vka_plan *cut = NULL;
+    judge_watch(t->device);
     enum vka_status status = make(t, job, draw_budget(t, whole), &cut);
     bool ok = trial_passed(t, status);
     if (status == VKA_OK) {
@@ -91,6 +93,7 @@ bool trial_run(struct trial *t, trial_plan *make, const void *job,
                const struct trial_tensors *tensors)
 {
     struct vka_plan *whole = NULL;
+    judge_watch(t->device);
     enum vka_status status = make(t, job, VKA_NO_BUDGET, &whole);
     bool ok = trial_passed(t, status);
     if (status == VKA_OK) {
