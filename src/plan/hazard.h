@@ -1,5 +1,5 @@
-/* Which bytes passes have read and written since the last barrier, so that the next pass is known to need
- * one. Pure functions, tested without a GPU. */
+/* Which bytes passes have read and written since the last barrier, so that the next pass is known
+ * to need one. Pure functions, tested without a GPU. */
 #ifndef VKA_PLAN_HAZARD_H
 #define VKA_PLAN_HAZARD_H
 
@@ -17,14 +17,14 @@ struct stretches {
     size_t n, room;
 };
 
-/* {0} at first. A plan may have thousands of passes between two barriers, most of which read the same
- * and write one stretch after the other: the sets stay short. */
+/* {0} at first. A plan may have thousands of passes between two barriers, most of which read the
+ * same and write one stretch after the other: the sets stay short. */
 struct hazards {
     struct stretches read, written;
     bool unknown; /* memory ran out: any pass meets one */
 };
 
-/* Whether a pass with these n bindings reads what was written, or writes what was read or written. */
+/* Whether a pass with these n bindings reads what was written, or writes what was used. */
 bool hazards_meet(const struct hazards *h, const struct binding *bindings, uint32_t n);
 
 /* Notes the bindings of a pass. */

@@ -64,8 +64,8 @@ struct large_linear {
     bool has_bias, relu, nonfinite, planted; /* planted: NaN and Inf in some rows of the input */
 };
 
-/* What becomes of a plan whose numbers nobody reads: it gets the tensors that the plan writes, and is
- * false, with a reason, where the plan is wrong. */
+/* What becomes of a plan whose numbers nobody reads: it gets the tensors that the plan writes, and
+ * is false, with a reason, where the plan is wrong. */
 struct vka_plan;
 typedef bool large_judge_plan(struct vka_plan *plan, struct vka_tensor *const *outputs, size_t n,
                               char *why, size_t size);

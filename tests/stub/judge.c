@@ -132,7 +132,7 @@ bool judge_barriers(const struct vka_plan *plan, char *why, size_t size)
     return true;
 }
 
-/* ---- What is in reach ------------------------------------------------------------------------- */
+/* ---- What is in reach ------------------------------------------------------------------------ */
 
 struct stretch {
     uint64_t first, end;
@@ -144,8 +144,8 @@ static int by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* The bytes of a storage in reach of passes, of those that write or of all, as stretches that do not
- * touch; their number. The caller frees them. */
+/* The bytes of a storage in reach of passes, of those that write or of all, as stretches that do
+ * not touch; their number. The caller frees them. */
 static size_t reached(const struct vka_plan *plan, const struct storage *storage, bool write,
                       struct stretch **out)
 {

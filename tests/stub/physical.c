@@ -340,7 +340,7 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceExternalBufferProperti
     p->externalMemoryProperties = (VkExternalMemoryProperties){0};
 }
 
-/* ---- What the loader demands and no test uses: images ----------------------------------------- */
+/* ---- What the loader demands and no test uses: images ---------------------------------------- */
 
 static VKAPI_ATTR void VKAPI_CALL stub_vkGetPhysicalDeviceFormatProperties(
     VkPhysicalDevice physical, VkFormat format, VkFormatProperties *p)

@@ -1,15 +1,16 @@
-/* A Vulkan driver without a compiler, for tests: it takes any pipeline, its dispatches write nothing,
- * copies and fills are carried out. What a host may get wrong ends the process with a sentence on
- * stderr: a range past a buffer or a limit, a binding or a push constant not set, an object used after
- * it was destroyed or never destroyed, a command buffer in a wrong state, a value that does not rise.
+/* A Vulkan driver without a compiler, for tests: it takes any pipeline, its dispatches write
+ * nothing, copies and fills are carried out. What a host may get wrong ends the process with a
+ * sentence on stderr: a range past a buffer or a limit, a binding or a push constant not set, an
+ * object used after it was destroyed or never destroyed, a command buffer in a wrong state, a
+ * value that does not rise.
  *
- * Submits stay pending until the host waits for them or asks, so that what the host destroys too early
- * is missed when they run. Device memory is the host's: small allocations by malloc, which sanitizers
- * guard, large ones in pages that exist once they are touched, so that tensors may be larger than the
- * machine.
+ * Submits stay pending until the host waits for them or asks, so that what the host destroys too
+ * early is missed when they run. Device memory is the host's: small allocations by malloc, which
+ * sanitizers guard, large ones in pages that exist once they are touched, so that tensors may be
+ * larger than the machine.
  *
- * VKATTN_STUB names the devices, with commas: "cpu" (the default), "least", a GPU with no more than
- * vkattn demands, "small", one of a telephone, "large", one of the largest. */
+ * VKATTN_STUB names the devices, with commas: "cpu" (the default), "least", a GPU with no more
+ * than vkattn demands, "small", one of a telephone, "large", one of the largest. */
 #ifndef TESTS_STUB_STUB_H
 #define TESTS_STUB_STUB_H
 

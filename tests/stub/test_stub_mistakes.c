@@ -1,5 +1,5 @@
-/* Mistakes that the stub has to report. Each is made in a process of its own, by a host that is right
- * but for it; the right one ends in peace. */
+/* Mistakes that the stub has to report. Each is made in a process of its own, by a host that is
+ * right but for it; the right one ends in peace. */
 #include <gpu/kernels_spv.h>
 #include <gpu/vk.h>
 

@@ -1,12 +1,13 @@
-/* Random problems on the stub: no compiler, no numbers, sizes beyond this machine. Plans are made whole
- * and in parts, judged and run; the stub ends the process where the host asks for what no driver has to
- * bear.
+/* Random problems on the stub: no compiler, no numbers, sizes beyond this machine. Plans are made
+ * whole and in parts, judged and run; the stub ends the process where the host asks for what no
+ * driver has to bear.
  *
  *     test_stub_problems [--seed S] [--count N] [--kind NAME] [--most-refused N] [--verbose]
  *
- * Problem i has the seed S + i, and with it its kind, its device (see stub.h) and lowered limits; one that
- * fails is run alone by --seed ITS_SEED --count 1. What is beyond a device is refused, as vkattn.h says;
- * more refusals than --most-refused are a failure, as something is no longer cut that was. */
+ * Problem i has the seed S + i, and with it its kind, its device (see stub.h) and lowered limits;
+ * one that fails is run alone by --seed ITS_SEED --count 1. What is beyond a device is refused, as
+ * vkattn.h says; more refusals than --most-refused are a failure, as something is no longer cut
+ * that was. */
 #include "trial.h"
 
 #include <gpu/device.h>

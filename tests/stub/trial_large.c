@@ -1,4 +1,4 @@
-/* The problems of test_large, of sizes that this machine has neither the memory nor the time for. */
+/* The problems of test_large, of sizes for which this machine has neither memory nor time. */
 #include "trial.h"
 
 #include "judge.h"

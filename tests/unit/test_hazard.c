@@ -1,5 +1,5 @@
-/* Barriers between passes: the sets of bytes answer as a comparison of all pairs does, whatever the order
- * and gaps of stretches, and thousands of passes take no time. */
+/* Barriers between passes: the sets of bytes answer as a comparison of all pairs does, whatever
+ * the order and gaps of stretches, and thousands of passes take no time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
