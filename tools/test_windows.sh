@@ -93,7 +93,7 @@ case $scope in
 all) ctest --preset windows --output-on-failure ;;
 *)
     ctest --preset windows -R "^(os|os_files|status|vk|verdict|device_caps|io_write|io_place|safetensors|\
-npy|gguf|gguf_values|gguf_write|int4|case|load|readme_example|portability|interop|header_.*|symbols.*)$"
+npy|gguf|gguf_values|gguf_write|int4|case|load|readme_example|portability|interop|header_c.*|symbols.*)$"
     ;;
 esac
 
