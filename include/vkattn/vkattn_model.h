@@ -99,8 +99,9 @@ enum vka_activation {
 
 /* output = f(input), or f(input) * multiplier: with VKA_SILU SwiGLU, with VKA_GELU GeGLU. Where both
  * factors are the halves of one tensor, slice it. The functions are exact to 1e-6 of the
- * result, VKA_GELU_TANH to 2e-5, where the result is at least 1e-30: for each finite input, whatever
- * alpha is. Of -Inf both GELU and SILU (alpha > 0) are NaN, as -Inf times 0 is. */
+ * result, VKA_GELU_TANH to 2e-5, where the result is at least 1e-30: for each finite input, and each
+ * alpha of 2e-6 or more in magnitude. Of -Inf both GELU and SILU (alpha > 0) are NaN, as -Inf times 0
+ * is. */
 struct vka_activation_op {
     size_t struct_size;
     enum vka_activation kind;

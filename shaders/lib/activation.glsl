@@ -1,16 +1,20 @@
 // Activation functions, built on those of lib/math.glsl.
 
-// exp_accurate, with a reduction that no compiler may change: Mesa 22 joins the two parts of ln 2
-// again, and the error then grows with x. An fma cannot be marked so; the first product is exact.
+// e^(x + rest), for a rest that is small beside x, as exp_accurate, with a reduction that no compiler
+// may change: Mesa 22 joins the two parts of ln 2 again, and the error then grows with x. An fma
+// cannot be marked so; the first product is exact. The rest counts before the power: beside a small
+// result it could be subnormal.
 // exp_parts() rounds the rest once more: near half of ln 2 to +-1, which is why its power counts.
-float exp_reduced(float x)
+float exp_of(float x, float rest)
 {
     float n = roundEven(x * 1.44269504);
     precise float first = x - n * 0.693145752;
-    precise float r = first - n * 1.42860677e-6;
+    precise float r = (first - n * 1.42860677e-6) + rest;
     float more, y = exp_parts(r, more); // from -87.3 on n + more is at least -126
     return x < -87.3 ? 0.0 : y * power_of_two(n + more, 0x3f800000u);
 }
+
+float exp_reduced(float x) { return exp_of(x, 0.0); }
 
 // What the product of a and b loses as it is rounded; 0 where that is of 100 or more, or no number.
 // They are split in halves of 12 bits, as fma() need not round once.
@@ -27,8 +31,7 @@ float product_rest(float a, float b)
 // 1 / (1 + e^-(x + rest)), for a rest that is small beside x; s is at most 1, so nothing overflows.
 float sigmoid_of(float x, float rest)
 {
-    float s = exp_reduced(-abs(x));
-    s = fma(s, x < 0.0 ? rest : -rest, s);
+    float s = exp_of(-abs(x), x < 0.0 ? rest : -rest);
     return (x < 0.0 ? s : 1.0) / (1.0 + s);
 }
 
