@@ -293,3 +293,35 @@ def test_odd_checkpoints(device, rng, tmp_path, wide):
         folder = tiny.write_folder(tmp_path / "model", config, tensors)
         with pytest.raises(vkattn.VkattnError, match=sentence):
             vkattn.models.load(folder, device=device)
+
+
+@pytest.mark.parametrize("named", ["gptq", "gptq_v2", None])
+@pytest.mark.parametrize("stored", [7, 8, 6])
+@pytest.mark.parametrize("sym", [True, False, None])
+def test_symmetric(device, rng, tmp_path, named, stored, sym):
+    """Of symmetric weights the zero points are 8, whichever of the two formats the config names."""
+    values = rng.integers(0, 16, (128, 128))
+    scales = rng.uniform(0.05, 0.1, (1, 128)).astype(np.float16)
+    zeros = np.full((1, 16), stored * 0x11111111, np.uint32).view(np.int32)
+    zero = 8 if sym else stored + (named != "gptq_v2")
+    weight = ((values - zero) * scales.astype(np.float32)).T
+    tensors = {}
+    for n in "qkvo":
+        put(tensors, f"a.{n}_proj", {"qweight": pack_along_rows(values), "qzeros": zeros, "scales": scales})
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    told = {"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": named, "sym": sym}
+    told = {key: value for key, value in told.items() if value is not None}
+    config = {"num_attention_heads": 2, "quantization_config": told}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if sym and stored == 6:
+        with pytest.raises(vkattn.UnsupportedError, match="zero points other than 8, but"):
+            vkattn.Layer.from_safetensors(tmp_path, "a.", rope=False, device=device)
+        return
+    layer = vkattn.Layer.from_safetensors(tmp_path, "a.", rope=False, device=device)
+    x = rng.standard_normal((1, 4, 128), np.float32)
+    want, _ = test_layer.expected(x, 2, *[(weight, 0)] * 4)
+    assert oracle.nmse(layer(x), want) < 1e-10
+    told["sym"] = "yes"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(vkattn.UnsupportedError, match="sym 'yes' is not supported"):
+        vkattn.Layer.from_safetensors(tmp_path, "a.", rope=False, device=device)

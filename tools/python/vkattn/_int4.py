@@ -36,6 +36,7 @@ class Packing(NamedTuple):
     format: str
     group_size: int  # -1: all inputs of a row are one group
     needs_order: bool  # desc_act: only g_idx says which group an input is of
+    symmetric: bool = False  # sym: every zero point is 8
 
 
 def _words(array: Array, what: str) -> np.ndarray:
@@ -193,11 +194,15 @@ def packing_of(config: Any, where: str, method: str | None = None) -> Packing:
     else:
         only("checkpoint_format", "gptq", "gptq_v2")
         only("is_marlin_format", False)
+    only("sym", True, False)
     size = config.get("group_size", config.get("q_group_size", 128))
     if type(size) is not int or not (size == -1 or 1 <= size < 2**31):
         raise FileError(f"{where}: group_size: expected a whole number or -1, got {shown(size)}")
     version = str(config.get("checkpoint_format", "gptq")).lower()
-    return Packing("awq" if method == "awq" else version, size, config.get("desc_act") is True)
+    symmetric = method == "gptq" and config.get("sym") is True
+    return Packing(
+        "awq" if method == "awq" else version, size, config.get("desc_act") is True, symmetric
+    )
 
 
 def packing_beside(folder: str, config: Any, where: str) -> Packing:
@@ -211,6 +216,20 @@ def packing_beside(folder: str, config: Any, where: str) -> Packing:
             return packing_of(read_json_file(path), path, method)
     raise UnsupportedError(
         f"{folder}: there are tensors qweight, but no quantization_config says how they are packed"
+    )
+
+
+def _format_of(packing: Packing, qzeros: Array, what: str) -> str:
+    """Of symmetric weights the one format in which all zero points are 8, whatever the config names:
+    GPTQModel 5 writes them as gptq_v2 has them, and says gptq."""
+    if not packing.symmetric:
+        return packing.format
+    stored = _words(qzeros, f"{what}.qzeros")
+    for format, word in (("gptq", 0x77777777), ("gptq_v2", 0x88888888)):
+        if (stored == word).all():
+            return format
+    raise UnsupportedError(
+        f"{what}.qzeros: zero points other than 8, but quantization_config says sym"
     )
 
 
@@ -231,7 +250,7 @@ def read_int4(
         qzeros,
         scales,
         g_idx,
-        format=packing.format,
+        format=_format_of(packing, qzeros, what),
         group_size=packing.group_size,
         what=what,
     )
