@@ -49,6 +49,9 @@ static const struct slot SLOTS[] = {
     SLOT("v_proj.bias", v_proj.bias, FLOATS, BIT(CASE_LAYER) | WEIGHTS, 0, false),
     SLOT("o_proj.weight", o_proj.weight, FLOATS, BIT(CASE_LAYER) | WEIGHTS, 0, false),
     SLOT("o_proj.bias", o_proj.bias, FLOATS, BIT(CASE_LAYER) | WEIGHTS, 0, false),
+    /* Of weight files, by another name. */
+    SLOT("out_proj.weight", o_proj.weight, FLOATS, WEIGHTS, 0, false),
+    SLOT("out_proj.bias", o_proj.bias, FLOATS, WEIGHTS, 0, false),
     SLOT("expect.output", expect_output, FLOATS | BIT(VKA_IO_F64), CASES, CASES, false),
     SLOT("expect.scores", expect_scores, FLOATS | BIT(VKA_IO_F64), CASES, 0, false),
     SLOT("expect.present_key", expect_present_key, FLOATS | BIT(VKA_IO_F64), CASES, 0, false),
@@ -112,15 +115,28 @@ static enum vka_status check_array(const struct case_where *at, const struct slo
     return VKA_OK;
 }
 
+/* Of vkattn's own models: what stands behind the layer. */
+static bool is_behind_layer(const struct vka_safetensors *file, const char *name)
+{
+    const char *format = vka_safetensors_metadata(file, "format");
+    return format && strncmp(format, "vkattn-", 7) == 0 && strncmp(name, "classifier.", 11) == 0;
+}
+
 /* Stores every tensor in its place. `kind` is a bit of the sets above. */
 static enum vka_status place_arrays(const struct case_where *at, struct case_file *c, unsigned kind)
 {
     for (size_t i = 0; i < vka_safetensors_count(c->file); i++) {
         const struct vka_io_array *array = vka_safetensors_at(c->file, i);
         const struct slot *slot = slot_find(array->name);
-        if (kind == WEIGHTS && (!slot || !(slot->kinds & WEIGHTS)))
+        if (kind == WEIGHTS && is_behind_layer(c->file, array->name))
             continue;
-        if (!slot)
+        if (kind == WEIGHTS && !slot)
+            return case_refuse(at,
+                               "tensor \"%.64s\" is unknown: it is not known what it would change",
+                               array->name);
+        if (kind == WEIGHTS && !(slot->kinds & WEIGHTS)) /* of a case file: an input, or expected */
+            continue;
+        if (!slot || (slot->kinds == WEIGHTS && kind != WEIGHTS))
             return case_refuse(at, "tensor \"%.64s\" is unknown, expected one of version 1",
                                array->name);
         if (!(slot->kinds & kind))
@@ -129,6 +145,8 @@ static enum vka_status place_arrays(const struct case_where *at, struct case_fil
         enum vka_status status = check_array(at, slot, array);
         if (status != VKA_OK)
             return status;
+        if (*slot_in(c, slot))
+            return case_refuse(at, "tensor \"%s\" is there twice, by two names", slot->name);
         *slot_in(c, slot) = array;
     }
     for (size_t i = 0; i < COUNTOF(SLOTS); i++)
@@ -159,6 +177,10 @@ static enum vka_status check_company(const struct case_where *at, struct case_fi
         return status;
     if (c->o_proj.bias && !c->o_proj.weight)
         return case_refuse(at, "tensor \"o_proj.bias\" is there, expected \"o_proj.weight\" too");
+    if (c->o_proj.bias &&
+        strcspn(c->o_proj.bias->name, ".") != strcspn(c->o_proj.weight->name, "."))
+        return case_refuse(at, "tensor \"%s\" does not belong to \"%s\"", c->o_proj.bias->name,
+                           c->o_proj.weight->name);
     const struct vka_io_array *weights[] = {c->q_proj.weight, c->q_proj.bias,   c->k_proj.weight,
                                             c->k_proj.bias,   c->v_proj.weight, c->v_proj.bias,
                                             c->o_proj.weight, c->o_proj.bias};

@@ -113,9 +113,10 @@ enum vka_status case_open(const char *path, char *error, struct case_file **c);
 enum vka_status case_parse(const char *path, const void *data, size_t size, char *error,
                            struct case_file **c);
 
-/* Opens a weight file: q_proj, k_proj, v_proj and optionally o_proj; other tensors are ignored. A
- * `config` in the metadata is read as strictly as that of a case, but every key is optional. Only
- * the arrays of the projections and config are filled in. */
+/* Opens a weight file: q_proj, k_proj, v_proj and optionally o_proj, or out_proj. Other tensors are
+ * refused, but for those that a case file has besides. A `config` in the metadata is read as strictly
+ * as that of a case, but every key is optional. Only the arrays of the projections and config are
+ * filled in. */
 enum vka_status case_open_layer(const char *path, char *error, struct case_file **c);
 
 /* Fills in n_head, n_kv_head, head_dim, value_dim and the four widths of a weight file from config,

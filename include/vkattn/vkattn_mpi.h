@@ -152,7 +152,7 @@ VKA_API enum vka_status vka_mpi_layer_create(struct vka_mpi *mpi,
  * k_proj.weight and v_proj.weight, and may hold o_proj.weight and the biases (q_proj.bias and so
  * on), all of one type: F32, F16 or BF16. info->layer gives n_head, and n_kv_head and interleaved
  * if they are not the default; sizes come from the shapes in the file. IO also if the file is not
- * such a layer. */
+ * such a layer, or has a tensor that would be left out of it. */
 VKA_API enum vka_status vka_mpi_layer_open(struct vka_mpi *mpi, const char *path,
                                            const struct vka_mpi_layer_info *info,
                                            struct vka_mpi_layer **layer);

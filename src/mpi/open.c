@@ -84,6 +84,33 @@ fail:
     return status ? VKA_IO : VKA_OK;
 }
 
+/* Refuses a tensor that would be left out of the layer, but for what case files and vkattn's own models
+ * have besides. */
+static enum vka_status check_all(struct log *log, const char *path,
+                                 const struct vka_safetensors *file)
+{
+    static const char *const others[] = {"query",      "key",  "value",     "past_key",
+                                         "past_value", "mask", "kv_length", "query_offset"};
+    enum vka_status status = VKA_OK;
+    const char *format = vka_safetensors_metadata(file, "format");
+    const bool model = format && strncmp(format, "vkattn-", 7) == 0;
+    for (size_t i = 0; i < vka_safetensors_count(file); i++) {
+        const char *name = vka_safetensors_at(file, i)->name;
+        bool known = strncmp(name, "expect.", 7) == 0;
+        known |= model && strncmp(name, "classifier.", 11) == 0; /* behind the layer */
+        for (size_t j = 0; j < sizeof others / sizeof *others; j++)
+            known |= strcmp(name, others[j]) == 0;
+        for (int j = 0; j < PROJECTION_COUNT; j++) {
+            const size_t n = strlen(names[j]);
+            known |= strncmp(name, names[j], n) == 0 &&
+                     (strcmp(name + n, ".weight") == 0 || strcmp(name + n, ".bias") == 0);
+        }
+        CHECK_ARG(known, "%.200s: it is not known what the tensor %.64s would change", path, name);
+    }
+fail:
+    return status ? VKA_IO : VKA_OK;
+}
+
 static enum vka_status open_file(struct vka_mpi *mpi, const char *path,
                                  const struct vka_mpi_layer_info *given,
                                  struct vka_mpi_layer *const *layer,
@@ -102,6 +129,7 @@ static enum vka_status open_file(struct vka_mpi *mpi, const char *path,
         return log_error(log, status, "%s", error);
     for (int i = 0; i < PROJECTION_COUNT; i++)
         ENSURE(find(log, path, *file, i, &p[i]));
+    ENSURE(check_all(log, path, *file));
     return fill(log, path, p, &info->layer);
 }
 

@@ -380,6 +380,38 @@ def test_what_a_layer_has_no_place_for(device, rng, tmp_path):
         vkattn.Layer.from_safetensors(path, "model.layers.1.self_attn.")
 
 
+@pytest.mark.parametrize("prefix", ["", "a."])
+def test_tensors_that_would_be_left_out(device, rng, tmp_path, prefix):
+    """Refused with a prefix and without one; an output projection may have two names."""
+    (x,) = weights(rng, (2, 3, 8))
+    layer = {f"{prefix}{n}_proj.weight": rng.standard_normal((8, 8)).astype("f4") for n in "qkvo"}
+
+    def run(tensors):
+        path = write_safetensors(tmp_path / "l.safetensors", tensors)
+        return vkattn.Layer.from_safetensors(path, prefix, n_head=2, rope=False, device=device)(x)
+
+    want = run(layer)
+    other = dict(layer)
+    other[f"{prefix}out_proj.weight"] = other.pop(f"{prefix}o_proj.weight")
+    np.testing.assert_array_equal(run(other), want)
+    for name, shape in (
+        ("q_norm.weight", (4,)),
+        ("sinks", (2,)),
+        ("bias_k", (1, 1, 8)),
+        ("q_proj.lora_A.weight", (2, 8)),
+        ("q_proj.weight_scale", (8,)),
+        ("out_proj.bias", (8,)),
+        ("out_proj.weight", (8, 8)),
+        ("dense.weight", (8, 8)),
+        ("inner_attn_ln.weight", (8,)),
+        ("q_proj.bias2", (8,)),
+    ):
+        with pytest.raises(vkattn.UnsupportedError, match=f"{prefix}{name} has no place in a Layer"):
+            run({**layer, f"{prefix}{name}": np.full(shape, 2, "f4")})
+    if not prefix:  # what case files have besides
+        np.testing.assert_array_equal(run({**layer, "query": x, "expect.output": x}), want)
+
+
 def entry(**change):
     return {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64], **change}
 

@@ -255,6 +255,51 @@ static void layer_file_refused(void **state)
     assert_null(c);
 }
 
+/* A layer file with a tensor that would be left out, or under another name. */
+static void layer_file_names(void **state)
+{
+    (void)state;
+    static const float data[16] = {1};
+    static const char *const plain[] = {"q_proj.weight", "k_proj.weight", "v_proj.weight",
+                                        "out_proj.weight"};
+    static const struct {
+        const char *more, *refused; /* refused NULL: it is read */
+    } rows[] = {{"out_proj.bias", NULL},
+                {"query", NULL},
+                {"expect.output", NULL},
+                {"o_proj.bias", "\"o_proj.bias\" does not belong to \"out_proj.weight\""},
+                {"o_proj.weight", "is there twice"},
+                {"dense.weight", "\"dense.weight\" is unknown"},
+                {"q_norm.weight", "\"q_norm.weight\" is unknown"},
+                {"sinks", "\"sinks\" is unknown"},
+                {"Q_proj.weight", "is unknown"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct vka_io_array arrays[5];
+        char error[VKA_IO_ERROR_SIZE] = "";
+        struct case_file *c;
+        bool vector = strstr(rows[i].more, "bias") || strstr(rows[i].more, "norm");
+        for (int j = 0; j < 5; j++)
+            arrays[j] = (struct vka_io_array){.name = j < 4 ? plain[j] : rows[i].more,
+                                              .dtype = VKA_IO_F32,
+                                              .rank = j == 4 && vector ? 1 : 2,
+                                              .shape = {4, 4},
+                                              .data = data,
+                                              .size = j == 4 && vector ? 16 : 64};
+        assert_int_equal(vka_safetensors_write("test_case_names", arrays, 5, NULL, 0, error),
+                         VKA_OK);
+        enum vka_status status = case_open_layer("test_case_names", error, &c);
+        assert_int_equal(status, rows[i].refused ? VKA_IO : VKA_OK);
+        if (rows[i].refused && !strstr(error, rows[i].refused))
+            fail_msg("%s", error);
+        if (c)
+            assert_int_equal(c->o_proj.bias != NULL, strcmp(rows[i].more, "out_proj.bias") == 0);
+        if (c)
+            assert_non_null(c->o_proj.weight);
+        case_close(&c);
+    }
+    remove("test_case_names");
+}
+
 static void compare(void **state)
 {
     (void)state;
@@ -349,6 +394,7 @@ TEST_PROGRAM(case)
         cmocka_unit_test(interleaved_heads),
         cmocka_unit_test(layer_file),
         cmocka_unit_test(layer_file_refused),
+        cmocka_unit_test(layer_file_names),
         cmocka_unit_test(compare),
         cmocka_unit_test(numbers),
     };

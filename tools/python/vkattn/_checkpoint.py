@@ -22,6 +22,11 @@ class _Names:
 
     # Buffers that say nothing new, and what stands beside attention in BERT's folder of names.
     IGNORED = ("masked_bias", "rotary_emb.inv_freq", "output.LayerNorm.")
+    # Of vkattn's case files: inputs and what is expected of them.
+    OF_CASES = {
+        *("query", "key", "value", "past_key", "past_value", "mask", "kv_length", "query_offset"),
+        *("expect.output", "expect.scores", "expect.present_key", "expect.present_value"),
+    }
 
     def __init__(self, file: SafetensorsFile, prefix: str) -> None:
         self.file = file
@@ -83,8 +88,12 @@ class _Names:
         return self.weight(f"{name}.weight"), self.bias(f"{name}.bias")
 
     def refuse_left(self) -> None:
-        """A norm of the queries, say. Without a prefix the file may hold anything else."""
-        if self.prefix and self.left:
+        """A norm of the queries, say, or a projection of another name."""
+        if not self.prefix:
+            self.left -= self.OF_CASES
+            if str(self.file.metadata.get("format", "")).startswith("vkattn-"):
+                self.left -= {x for x in self.left if x.startswith("classifier.")}
+        if self.left:
             name = self.prefix + min(self.left)
             raise UnsupportedError(f"{self.file.path}: {name} has no place in a Layer")
 
