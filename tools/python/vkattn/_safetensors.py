@@ -41,7 +41,8 @@ def pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class SafetensorsFile:
-    """An open file. names: its tensors; metadata: its __metadata__."""
+    """An open file. names: its tensors; metadata: its __metadata__; aliases: names that it says are
+    other names of its tensors, which are names too."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -55,8 +56,14 @@ class SafetensorsFile:
         self.metadata = header.pop("__metadata__", {})
         if not isinstance(self.metadata, dict):
             raise self._malformed("__metadata__ is not an object")
-        self._entries = header
-        self.names = sorted(header)
+        # save_model of safetensors keeps one of several names of a tensor, and says the others here.
+        self.aliases = {
+            name: kept
+            for name, kept in self.metadata.items()
+            if isinstance(kept, str) and kept in header and name not in header
+        }
+        self._entries = {**header, **{name: header[kept] for name, kept in self.aliases.items()}}
+        self.names = sorted(self._entries)
 
     def _malformed(self, why: str) -> FileError:
         return FileError(f"{self.path}: not a safetensors file: {why}")
@@ -128,13 +135,18 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
 
 
+def whole_or_index(folder: str) -> str:
+    """A whole file comes first, as for transformers: an index beside it is of an older state."""
+    whole, index = (os.path.join(folder, f"model.safetensors{x}") for x in ("", ".index.json"))
+    return whole if os.path.isfile(whole) or not os.path.isfile(index) else index
+
+
 def open_checkpoint(path: str | os.PathLike[str], name: str) -> SafetensorsFile:
     """The file that holds the tensors whose names begin with `name`: path itself, or what a folder
     or an index names."""
     place = os.fspath(path)
     if os.path.isdir(place):
-        index = os.path.join(place, "model.safetensors.index.json")
-        place = index if os.path.isfile(index) else os.path.join(place, "model.safetensors")
+        place = whole_or_index(place)
     if not place.endswith(".json"):
         return SafetensorsFile(place)
     files = read_json_file(place).get("weight_map")

@@ -61,15 +61,16 @@ class GPT2(Decoder):
         self.head_dim = self.width // self.n_head
         self.stop_ids = stop
         self.text = text
-        prefix = "transformer." if "transformer.wte.weight" in weights else ""
-        self.embedding = weights.matrix(f"{prefix}wte.weight", self.n_token, self.width)
+        prefix = "transformer." if "transformer.wpe.weight" in weights else ""
+        head = "lm_head.weight"
+        names = [f"{prefix}wte.weight", *[head] * tied]
+        self.embedding = weights.embedding(names, self.n_token, self.width)
         self.positions = weights.matrix(f"{prefix}wpe.weight", self.max_length, self.width)
         self.blocks = [
             _Block(weights, f"{prefix}h.{i}.", self.width, self.inner, epsilon)
             for i in range(self.n_layer)
         ]
         self.norm = weights.layer_norm(f"{prefix}ln_f", self.width, epsilon)
-        head = "lm_head.weight"
         self.head = Linear(
             self.embedding if tied else weights.matrix(head, self.n_token, self.width)
         )

@@ -114,9 +114,10 @@ class Llama(Decoder):
         self.n_kv_head, self.head_dim = s.n_kv_head, s.head_dim
         self.stop_ids = stop
         self.text = text
-        self.embedding = weights.matrix(f"{_NAMES['embedding'][kind]}.weight", s.n_token, s.width)
-        self.norm = weights.vector(f"{_NAMES['norm'][kind]}.weight", s.width)
         head = f"{_NAMES['head'][kind]}.weight"
+        names = [f"{_NAMES['embedding'][kind]}.weight", *[head] * s.tied]
+        self.embedding = weights.embedding(names, s.n_token, s.width)
+        self.norm = weights.vector(f"{_NAMES['norm'][kind]}.weight", s.width)
         self.head = Linear(self.embedding if s.tied else weights.matrix(head, s.n_token, s.width))
         prefixes = ("model.layers.{}.", "blk.{}.")
         self.blocks = [_Block(weights, s, prefixes[kind].format(i), kind) for i in range(s.n_layer)]

@@ -76,10 +76,11 @@ class GPTNeoX(Decoder):
         rope_of(self.rope_config, self.head_dim, 1)  # so that what is not supported is refused now
         self.stop_ids = stop
         self.text = text
-        self.embedding = weights.matrix("gpt_neox.embed_in.weight", self.n_token, s.width)
+        head = "embed_out.weight"
+        names = ["gpt_neox.embed_in.weight", *[head] * tied]
+        self.embedding = weights.embedding(names, self.n_token, s.width)
         self.blocks = [_Block(weights, f"gpt_neox.layers.{i}.", s) for i in range(self.n_layer)]
         self.norm = weights.layer_norm("gpt_neox.final_layer_norm", s.width, s.epsilon)
-        head = "embed_out.weight"
         self.head = Linear(self.embedding if tied else weights.matrix(head, self.n_token, s.width))
         weights.finish(lambda name: name.endswith(_INERT) or (tied and name == head))
         self.unused = weights.unused

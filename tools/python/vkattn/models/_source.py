@@ -14,7 +14,7 @@ from .._device import Device
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from .._int4 import Blocks, int4_parts, packing_beside, read_int4
-from .._safetensors import SafetensorsFile, _file_name
+from .._safetensors import SafetensorsFile, _file_name, whole_or_index
 from .._tensor import Tensor
 from ._graph import Linear
 
@@ -111,6 +111,11 @@ class Weights:
     def matrix(self, name: str, rows: int, columns: int, *, transposed: bool = False) -> Tensor:
         """[rows][columns]; transposed: the file has it the other way round."""
         return self._upload([self._matrix(name, rows, columns, transposed)], (rows, columns))
+
+    def embedding(self, names: Sequence[str], rows: int, columns: int) -> Tensor:
+        """A matrix that several names share: a file has it by one of them at least."""
+        name = next((name for name in names if name in self.names), names[0])
+        return self.matrix(name, rows, columns)
 
     def linear(
         self,
@@ -212,7 +217,7 @@ def _runs(parts: Sequence[Host], most: int) -> Iterator[range]:
 
 
 class FolderWeights(Weights):
-    """Of model.safetensors, or of the files that model.safetensors.index.json names."""
+    """Of model.safetensors, or else of the files that model.safetensors.index.json names."""
 
     def __init__(
         self, folder: str, device: Device, dtype: str | None, quantization: Any = None
@@ -267,6 +272,10 @@ class FolderWeights(Weights):
             part, _, kind = name.rpartition(".")
             if kind == "bias" and f"{part}.qweight" in self.names and not self._floats(name).any():
                 self.left.discard(name)
+        for name, file in self._files.items():  # two names of a tensor: one of them was used
+            kept = file.aliases.get(name, name)
+            if kept not in self.left or name not in self.left:
+                self.left -= {name, kept}
         super().finish(without_effect)
 
     def _floats(self, name: str) -> np.ndarray:
@@ -282,9 +291,9 @@ class FolderWeights(Weights):
 
 def _open_folder(folder: str) -> dict[str, SafetensorsFile]:
     """The file of each tensor."""
-    index = os.path.join(folder, "model.safetensors.index.json")
-    if not os.path.isfile(index):
-        file = SafetensorsFile(os.path.join(folder, "model.safetensors"))
+    index = whole_or_index(folder)
+    if not index.endswith(".json"):
+        file = SafetensorsFile(index)
         return {name: file for name in file.names}
     places = read_json_file(index).get("weight_map")
     if not isinstance(places, dict):
@@ -300,7 +309,9 @@ def _open_folder(folder: str) -> dict[str, SafetensorsFile]:
         found[name] = open_files[place]
     for file in open_files.values():
         for name in file.names:
-            if name not in found:
+            if name in file.aliases:
+                found.setdefault(name, file)
+            elif name not in found:
                 raise FileError(f"{index}: tensor {shown(name)} of {file.path} is not named")
     return found
 

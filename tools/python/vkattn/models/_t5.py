@@ -70,7 +70,8 @@ class T5Encoder(Encoder):
             )
         for key in _INERT_KEYS:
             keys.left.discard(key)
-        self.embedding = weights.matrix("shared.weight", self.n_token, self.width)
+        names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+        self.embedding = weights.embedding(names, self.n_token, self.width)
         at = "encoder.block."
         self.blocks = [_Block(weights, f"{at}{i}.layer.", self) for i in range(self.n_layer)]
         name = f"{at}0.layer.0.SelfAttention.relative_attention_bias.weight"

@@ -121,7 +121,9 @@ class Whisper:
         ]
         self.encoder_norm = weights.layer_norm(f"{at}layer_norm", width, 1e-5)
         at = f"{prefix}decoder."
-        self.embedding = weights.matrix(f"{at}embed_tokens.weight", self.n_token, width)
+        head = "proj_out.weight"
+        names = [f"{at}embed_tokens.weight", *[head] * tied]
+        self.embedding = weights.embedding(names, self.n_token, width)
         self.positions = weights.matrix(f"{at}embed_positions.weight", self.max_length, width)
         inner = keys.size("decoder_ffn_dim")
         self.decoder = [
@@ -129,7 +131,6 @@ class Whisper:
             for i in range(keys.size("decoder_layers"))
         ]
         self.decoder_norm = weights.layer_norm(f"{at}layer_norm", width, 1e-5)
-        head = "proj_out.weight"
         self.head = Linear(self.embedding if tied else weights.matrix(head, self.n_token, width))
         weights.finish(lambda name: tied and name == head)
         self.unused = weights.unused
