@@ -527,7 +527,8 @@ struct attention_map_params {
 /* ---- attention_merge: merges the splits of a row -----------------------------------------------
  * Grid: rows along x (tiles in a ragged batch), key heads along y, batch elements along z. Takes
  * the parameters of the attention kernel before, with those of the output replaced.
- * Buffers: 0 records, 1 output, 2 sinks, 3 q_start, 4 parameters, 5 log-sum-exp. */
+ * Buffers: 0 records, 1 output, 2 sinks, 3 q_start, 4 parameters, 5 log-sum-exp, 6 lengths; splits that
+ * begin at or behind a length have no records. */
 #define MERGE_LANES 0
 #define MERGE_O_TYPE 1
 #define MERGE_ROWS 2 /* rows of a tile */

@@ -275,7 +275,7 @@ void main()
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;
-    if (first_row >= n_row)
+    if (first_row >= n_row || is_behind(s))
         return;
     set_slot(tile);
     row_max = MINUS_INFINITY; // no sink: weights are 16-bit, and the largest has to be 1

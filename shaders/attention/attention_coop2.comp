@@ -249,7 +249,7 @@ void main()
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;
-    if (first_row >= n_row)
+    if (first_row >= n_row || is_behind(s))
         return;
     set_slot(tile);
     start(s);

@@ -446,11 +446,11 @@ void store_rows(uvec2 keys, sequence s)
         barrier();
         if (PIECES != 0 && lane() == 0 && first_row + r < n_row)
             store_piece(output_base(r, s), most, sum, there, WEIGHT_UNIT);
+        if (LOG_SUM != 0 && lane() == 0 && first_row + r < n_row)
+            store_log_sum(row_of(r), log_sum(there, most, sum, WEIGHT_UNIT, row_of(r)), s);
         if (PIECES == 0 && mask_has(MASK_SINK))
             sum += WEIGHT_UNIT *
                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(r))], most);
-        if (LOG_SUM != 0 && lane() == 0 && first_row + r < n_row)
-            store_log_sum(row_of(r), log_sum(there, most, sum, WEIGHT_UNIT), s);
         if (there)
             store_row(r, sum, s);
         else
@@ -490,7 +490,7 @@ void main()
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;
-    if (first_row >= n_row)
+    if (first_row >= n_row || is_behind(s))
         return;
     set_slot(tile);
     bool sink = mask_has(MASK_SINK);

@@ -18,12 +18,13 @@ layout(binding = 2) readonly buffer Sink { float sinks[]; };
 layout(binding = 3) readonly buffer QStart { uint q_start[]; };
 layout(binding = 4) readonly buffer Params { attention_params p; };
 layout(binding = 5) buffer LogSums { float log_sums[]; };
+layout(binding = 6) readonly buffer Length { uint length_words[]; };
 #include "lib/ragged.glsl"
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 #define LARGEST 3e38 // in place of the row_max of an infinite sink: the difference of two is 0
 
-uint n_piece;      // p.n_piece
+uint n_piece;      // splits before the length of the row's sequence, at least one
 uint pitch, first; // floats of a record; first float of the row's records
 float row_max;     // of all splits
 float unit;        // power of two so small that no sum over the splits overflows
@@ -95,6 +96,8 @@ float context_term(uint chunk, uint i, uint feature)
 float find_context(uint feature)
 {
     float all = 0.0;
+    if (n_piece == 1) // bit for bit as a kernel of which the keys are not split
+        return records[first + feature];
     for (uint chunk = 0; chunk < n_piece; chunk += LANES) {
         uint n = min(n_piece - chunk, LANES);
         float sum = 0.0;
@@ -119,12 +122,25 @@ void store_log_sum(uint head, uint query, float row_sum)
                  query * p.log_sum_row] = one_nan(x);
 }
 
+// Leaves out splits that begin at or behind the length of a batch element or sequence, so that the
+// number of those that a capacity would hold changes no bit.
+void count_pieces(uint index)
+{
+    n_piece = p.n_piece;
+    if ((p.mask.flags & MASK_LENGTH) == 0u)
+        return;
+    uint at = p.mask.length_offset + ((p.mask.flags & MASK_LENGTH_PER_BATCH) != 0u ? index : 0u);
+    uint length = uint(clamp(int(length_words[at]), 1, int(p.mask.n_kv)));
+    n_piece = min(n_piece, (length - 1) / p.piece_keys + 1);
+}
+
 // Merges row `row` of the sequence at query q_first; x: its index among the rows of all tiles.
 void merge(uint x, uint row, uint q_first)
 {
     uint z = gl_WorkGroupID.z, head = gl_WorkGroupID.y * p.group + row % p.group;
     pitch = RECORD_PITCH(p.value_dim);
-    first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * n_piece * pitch;
+    first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * p.n_piece *
+            pitch;
     unit = 1.0;
     for (uint n = 1; n < n_piece; n *= 2)
         unit *= 0.5;
@@ -154,17 +170,18 @@ void merge_tile(uint slot)
     uint first_row = (tile - first_tile(i, ROWS)) * ROWS;
     if (tile < first_tile(i, ROWS))
         return;
+    count_pieces(i);
     for (uint row = first_row; row < min(first_row + ROWS, n_row); row++)
         merge(slot * ROWS + row - first_row, row, begin);
 }
 
 void main()
 {
-    n_piece = p.n_piece;
     if (p.n_sequence != 0) {
         merge_tile(gl_WorkGroupID.x);
         return;
     }
+    count_pieces(p.batch_first + gl_WorkGroupID.z);
     uint n_row = p.n_q * p.group;
     for (uint row = gl_WorkGroupID.x; row < n_row; row += gl_NumWorkGroups.x)
         merge(row, row, 0);

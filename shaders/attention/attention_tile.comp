@@ -361,6 +361,8 @@ void store_row(uint r, uvec2 keys, sequence s)
     uint row = first_row + tile_row(r), base = output_base(tile_row(r), s);
     bool dead = (seen >> r & 1u) == 0u;
     take_row(r);
+    if (LOG_SUM != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
+        store_log_sum(row, log_sum(!dead, taken_max, taken_sum, WEIGHT_UNIT, row), s);
     if (!dead && PIECES == 0 && mask_has(MASK_SINK))
         taken_sum += WEIGHT_UNIT *
                      sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], taken_max);
@@ -374,8 +376,6 @@ void store_row(uint r, uvec2 keys, sequence s)
                          PIECES == 0 ? row_context[j] / taken_sum : row_context[j]);
     if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
         store_piece(base, taken_max, taken_sum, !dead, WEIGHT_UNIT);
-    if (LOG_SUM != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
-        store_log_sum(row, log_sum(!dead, taken_max, taken_sum, WEIGHT_UNIT), s);
 }
 
 void main()
@@ -388,7 +388,7 @@ void main()
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;
-    if (first_row >= n_row)
+    if (first_row >= n_row || is_behind(s))
         return;
     set_slot(tile);
     bool sink = mask_has(MASK_SINK);

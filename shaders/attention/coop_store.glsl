@@ -72,10 +72,7 @@ void finish_rows(uvec2 keys, sequence s);
 // Stores the log-sum-exp of row t of the tile; sum: without the sink, whose weight may be infinite.
 void store_log_sum_of(uint t, bool seen, float natural_max, float sum, sequence s)
 {
-    float x = log_sum(seen, natural_max, sum, UNIT);
-    if (seen && mask_has(MASK_SINK))
-        x = log_add(x, sinks[p.sink_offset + p.head_first + head_of(row_of(t))]);
-    store_log_sum(row_of(t), x, s);
+    store_log_sum(row_of(t), log_sum(seen, natural_max, sum, UNIT, row_of(t)), s);
 }
 
 // A row that saw no key so far keeps its initial values: dead_context made its saved context.

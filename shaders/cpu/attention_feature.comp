@@ -407,12 +407,12 @@ void store_row(uint r, sequence s)
         base = record_of(r, ROWS, gl_NumWorkGroups.y / p.piece_count);
         store_piece(base, all_max[r], all_sum[r], there, WEIGHT_UNIT);
     } else {
+        if (LOG_SUM != 0 && lane() == 0)
+            store_log_sum(row, log_sum(there, all_max[r], all_sum[r], WEIGHT_UNIT, row), s);
         if (there && mask_has(MASK_SINK)) {
             float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
             all_sum[r] += WEIGHT_UNIT * sink_weight(sink, all_max[r]);
         }
-        if (LOG_SUM != 0 && lane() == 0)
-            store_log_sum(row, log_sum(there, all_max[r], all_sum[r], WEIGHT_UNIT), s);
         base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;
     }
@@ -435,7 +435,7 @@ void main()
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;
-    if (first_row >= n_row)
+    if (first_row >= n_row || is_behind(s))
         return;
     set_slot(tile);
     uvec2 outer = uvec2(0xffffffffu, 0), inner = uvec2(0, 0xffffffffu), own = own_keys();

@@ -206,12 +206,12 @@ void store_row4(uint r, uint d, uint base)
 void store_row(uint r, sequence s)
 {
     uint row = row_of(r);
+    if (LOG_SUM != 0)
+        store_log_sum(row, log_sum(seen[r], row_max[r], row_sum[r], WEIGHT_UNIT, row), s);
     if (seen[r] && mask_has(MASK_SINK)) {
         float sink = sinks[p.sink_offset + p.head_first + head_of(row)];
         row_sum[r] += WEIGHT_UNIT * sink_weight(sink, row_max[r]);
     }
-    if (LOG_SUM != 0)
-        store_log_sum(row, log_sum(seen[r], row_max[r], row_sum[r], WEIGHT_UNIT), s);
     uint base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                 (s.q_first + query_of(row)) * p.o_row;
     COLD(VALUE4, p.value_dim, store_row4(r, d, base))
@@ -293,7 +293,7 @@ void attend()
     n_row = s.n_q * p.group;
     tile_row = tile * LANES * ROWS;
     first_row = tile_row + gl_LocalInvocationIndex;
-    if (tile_row >= n_row)
+    if (tile_row >= n_row || is_behind(s))
         return;
     set_slot(tile);
     uvec2 outer = uvec2(0xffffffffu, 0), inner = uvec2(0, 0xffffffffu);

@@ -77,10 +77,17 @@ uint q_index(uint row, sequence s)
            (s.q_first + query_of(row)) * p.q_row;
 }
 
-// ln of the sum of a row's weights, which relative to row_max add up to row_sum / unit.
-float log_sum(bool seen, float row_max, float row_sum, float unit)
+// ln of the sum of a row's weights and its sink's. Relative to row_max the weights add up to
+// row_sum / unit, without the sink, though row_max may be the sink. As attention_merge has it, bit for
+// bit.
+float log_sum(bool seen, float row_max, float row_sum, float unit, uint row)
 {
-    return seen ? row_max + log_accurate(row_sum / unit) : MINUS_INFINITY;
+    float x = row_max + log_accurate(row_sum / unit);
+    if (!seen || floatBitsToUint(row_sum) == 0u)
+        x = MINUS_INFINITY;
+    if (seen && mask_has(MASK_SINK))
+        x = log_add(x, sinks[p.sink_offset + p.head_first + head_of(row)]);
+    return x;
 }
 
 // Stores the log-sum-exp of a row.
@@ -113,6 +120,14 @@ uvec2 row_range(uint row, sequence s)
 
 // Keys of which a fully masked row may give the mean: those before the sequence's length.
 uint mean_keys(sequence s) { return min(mask_end(s.index), s.n_kv); }
+
+// Whether the workgroup's split lies behind the sequence's length: attention_merge does not read its
+// records then. The first split is never behind.
+bool is_behind(sequence s)
+{
+    return PIECES != 0 && piece > 0 && mask_has(MASK_LENGTH) &&
+           piece * p.piece_keys >= mask_end(s.index);
+}
 
 // First element of the mask's row of a row: of its batch element, or of all packed rows.
 uint mask_row(uint row, uint head, sequence s)

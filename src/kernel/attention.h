@@ -14,6 +14,8 @@ struct attention_problem {
     bool address;     /* rows of q, k and v are whole vec4 */
     bool ragged;      /* n_kv counts the packed keys of all sequences together */
     bool mask;        /* a mask tensor is given, of dense rows */
+    bool
+        cached; /* n_kv is the capacity of a cache: the bits may not depend on it, nor on the batch */
 };
 
 struct attention_choice {

@@ -10,7 +10,8 @@
 #include <math.h>
 
 /* Fewest keys for which a fused kernel pays on a CPU driver. With fewer, compiling the large kernel
- * costs more than not writing scores saves: half a minute, or a second with scalars. */
+ * costs more than not writing scores saves: half a minute, or a second with scalars. With a cache it is
+ * always taken, as its capacity may not decide. */
 #define CPU_FUSED_KEYS 2048
 #define CPU_FUSED_KEYS_ADDRESS 128
 #define CPU_FUSED_KEYS_FEATURE 32 /* few rows: three dispatches cost more than the kernel */
@@ -93,9 +94,10 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     bool address = kernel_table[c->kernel].needs & NEED_ADDRESS;
     bool features = c->kernel == KERNEL_attention_feature;
     c->usable = true;
-    c->preferred = !cpu || problem->n_kv >= (features  ? CPU_FUSED_KEYS_FEATURE
-                                             : address ? CPU_FUSED_KEYS_ADDRESS
-                                                       : CPU_FUSED_KEYS);
+    c->preferred = !cpu || problem->cached ||
+                   problem->n_kv >= (features  ? CPU_FUSED_KEYS_FEATURE
+                                     : address ? CPU_FUSED_KEYS_ADDRESS
+                                               : CPU_FUSED_KEYS);
     c->lanes = caps->properties.subgroup_size;
     c->head4 = divide_up(problem->head_dim, 4);
     c->value4 = divide_up(problem->value_dim, 4);

@@ -13,9 +13,32 @@
 #define SPLIT_KEYS_MOST 512u
 #define SPLITS_MOST 256u
 
+/* Of a cache, whose sequences may have any length: for few rows, and so many that splits of long chains
+ * have work of their own. */
+#define SPLIT_KEYS_DISCRETE 256u
+#define SPLIT_KEYS_CACHED 512u
+
+/* By types, head sizes and the device alone: not by the capacity, the batch, or the number of rows but
+ * that they are few. Many rows are work enough, and are split where a chain would be too long. */
+static void split_cached(const struct caps *caps, const struct attention_problem *p,
+                         struct attention_choice *c)
+{
+    bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
+    uint32_t keys = (discrete ? SPLIT_KEYS_DISCRETE : SPLIT_KEYS_CACHED) >> p->variant;
+    c->n_split = 1;
+    if (!attention_has_few_rows(p) || kernel_missing(KERNEL_attention_merge, caps))
+        return;
+    c->split_keys = divide_up(keys > 1 ? keys : 1, c->keys) * c->keys;
+    c->n_split = divide_up(p->n_kv, c->split_keys);
+}
+
 void attention_split_keys(const struct caps *caps, const struct attention_problem *p,
                           struct attention_choice *c)
 {
+    if (p->cached) {
+        split_cached(caps, p, c);
+        return;
+    }
     bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
     uint64_t processors = caps->processors ? caps->processors
                           : discrete       ? PROCESSORS_DISCRETE

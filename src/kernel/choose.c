@@ -75,9 +75,10 @@ void choose_attention(const struct caps *caps, const struct attention_problem *p
                       struct attention_choice *choice)
 {
     char name[VERDICT_PROBLEM];
+    const uint32_t n_kv = problem->cached ? UINT32_MAX : problem->n_kv; /* as of many keys */
     snprintf(name, sizeof name, "attention/%s*%s/d%u/v%u/q%u/k%u", vka_dtype_name(problem->q_type),
              vka_dtype_name(problem->kv_type), problem->head_dim, problem->value_dim,
-             size_class(problem->n_row), size_class(problem->n_kv));
+             size_class(problem->n_row), size_class(n_kv));
     const struct verdict_entry *kernel = verdict_find(caps->verdict, name, false);
     const struct verdict_entry *path = verdict_find(caps->verdict, name, true);
     if (kernel && force_attention(caps, problem, kernel, choice))

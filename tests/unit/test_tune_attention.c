@@ -116,6 +116,43 @@ static void ragged_decoding(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
+/* With a cache, kernel and size of a split follow from types, head sizes, device and whether rows are few:
+ * capacity, batch, and numbers of rows and heads change nothing. */
+static void cached_keys(void **state)
+{
+    (void)state;
+    static const uint32_t capacities[] = {16, 33, 129, 2047, 2049, 16385, 20000, 1u << 20};
+    struct caps devices[TUNE_DEVICES];
+    tune_devices(devices);
+    for (size_t d = 0; d < TUNE_DEVICES; d++)
+        for (uint32_t many = 0; many < 2; many++) {
+            struct attention_problem p = {.batch = 1,
+                                          .n_kv_head = 8,
+                                          .n_row = many ? 17 : 1,
+                                          .n_kv = 20000,
+                                          .head_dim = 64,
+                                          .value_dim = 64,
+                                          .cached = true};
+            struct attention_choice want, c;
+            tune_attention(&devices[d], &p, &want);
+            for (size_t i = 0; i < sizeof capacities / sizeof *capacities; i++) {
+                p.n_kv = capacities[i];
+                p.batch = 1 + (uint32_t)i;
+                p.n_kv_head = i % 2 ? 2 : 8;
+                p.n_row = many ? 17 + 300 * i : 1 + 2 * i;
+                tune_attention(&devices[d], &p, &c);
+                assert_int_equal(c.kernel, want.kernel);
+                assert_int_equal(c.usable, want.usable);
+                assert_int_equal(c.preferred, want.preferred);
+                assert_int_equal(c.keys, want.keys);
+                if (!c.usable || (c.n_split == 1 && p.n_kv <= want.split_keys))
+                    continue;
+                assert_int_equal(c.split_keys, want.split_keys);
+                assert_int_equal(c.n_split, (p.n_kv - 1) / want.split_keys + 1);
+            }
+        }
+}
+
 static void fused_attention(void **state)
 {
     (void)state;
@@ -393,6 +430,7 @@ TEST_PROGRAM(tune_attention)
         cmocka_unit_test(cpu_attends_by_address),
         cmocka_unit_test(cpu_decodes_by_features),
         cmocka_unit_test(ragged_decoding),
+        cmocka_unit_test(cached_keys),
         cmocka_unit_test(fused_attention),
         cmocka_unit_test(fused_tiles),
         cmocka_unit_test(tiles_fit_registers),

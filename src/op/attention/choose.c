@@ -8,6 +8,7 @@
 struct job {
     struct attention *a;
     enum vka_dtype q, k, v, o; /* types that the kernel will read and write */
+    bool cached;
 };
 
 /* The type of keys or values that the kernel reads: of the cache, of `present`, or of past and new
@@ -36,6 +37,7 @@ static struct job job_of(struct attention *a, const struct attention_inputs *in)
         .k = joined_type(k, new_k, in->past_k, in->present_k),
         .v = joined_type(v, in->new_v->dtype, in->past_v, in->present_v),
         .o = v && v->rotated ? VKA_F32 : a->output.dtype,
+        .cached = cached != NULL,
     };
 }
 
@@ -58,6 +60,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .address = a->head_dim % 4 == 0 && a->value_dim % 4 == 0,
         .ragged = a->n_sequence > 0 && !a->sequences,
         .mask = a->options->mask && !a->n_sequence,
+        .cached = job->cached,
     };
     choose_attention(caps, &problem, c);
     if (!c->usable)

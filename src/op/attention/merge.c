@@ -92,6 +92,9 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
         plan_bind(plan, &pass, 5, &log_sum, true, &p.log_sum_offset);
         pass.key.spec[MERGE_LOG_SUM] = 1;
     }
+    plan_bind(plan, &pass, 6, records, false, NULL);
+    if (a->options->kv_length)
+        plan_bind(plan, &pass, 6, a->options->kv_length, false, &p.mask.length_offset);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 4, &parameters, false, NULL);
     pass.work = merge_work(a, s, parts);

@@ -92,12 +92,14 @@ class Plan(TrainingOperations):
         timestamps: bool = False,
         submit_budget: int | None = 0,
         count_nonfinite: bool = False,
+        whole_n_q: int = 0,
     ) -> None:
         device = pick_device(device)
         info = new_struct("vka_plan_info")
         info.path = choose(PATHS, path, "path")
         if workspace_limit is not None:  # 0 is C's default
             info.workspace_limit = whole(workspace_limit, "workspace_limit", 0, _UINT64_MAX) or 1
+        info.whole_n_q = whole(whole_n_q, "whole_n_q")
         info.timestamps = bool(timestamps)
         info.count_nonfinite = bool(count_nonfinite)
         put(info, submit_budget=_UINT64_MAX if submit_budget is None else submit_budget)

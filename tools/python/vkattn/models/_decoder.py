@@ -218,7 +218,8 @@ class _Recording:
         ids: Tensor | None = None,
     ) -> None:
         device, batch = model.device, cache.batch
-        self.graph = Graph(device, batch, rows)
+        # One kernel for all chunks, however many rows: of some, bits would follow from the batch.
+        self.graph = Graph(device, batch, rows, whole_n_q=CHUNK if rows > 1 else 1)
         self.own_ids = ids is None
         self.ids = device.empty((batch, rows), "i32") if ids is None else ids
         self.positions = device.empty((batch, rows), "i32") if model.needs_positions else None
@@ -318,11 +319,11 @@ class Session:
                     places[b] = queue.pop(0)
                     if self.cache.length(b):
                         self.cache.truncate(b, 0)
-            known = self._run_once(places, known, timeout)
+            drawn, known = self._run_round(places, known, timeout)
             for b, sequence in enumerate(places):
                 if sequence is None or sequence.pending:
                     continue
-                token = int(known[b])
+                token = int(drawn[b])
                 if token < 0:
                     raise UnsupportedError("the logits of a row are all NaN or -inf: no id drawn")
                 sequence.left -= 1
@@ -346,11 +347,26 @@ class Session:
             self.seed_words.write(seeds)
         self.steps, self.seeds = steps, seeds
 
-    def _run_once(
+    def _run_round(
         self, places: list[_Sequence | None], known: np.ndarray, timeout: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The ids that follow, and what `next` holds then. Prompts with more than one id left take a
+        run of the plan for chunks, then the others one of the plan for tokens: so the kernels of a
+        sequence, and its bits, do not depend on what the others do."""
+        drawn = known
+        runs = [  # before the first run takes ids
+            (long, [s if s and (len(s.pending) > 1) == long else None for s in places])
+            for long in (True, False)
+        ]
+        for long, some in runs:
+            if any(some):
+                known = self._run_once(some, long, known, timeout)
+                drawn = np.where([s is not None for s in some], known, drawn)
+        return drawn, known
+
+    def _run_once(
+        self, places: list[_Sequence | None], long: bool, known: np.ndarray, timeout: float
     ) -> np.ndarray:
-        """A run of the plan for chunks if a prompt has more than one id left, else of the other."""
-        long = any(s is not None and len(s.pending) > 1 for s in places)
         recording = self.chunk if long else self.step
         assert recording is not None
         rows = recording.graph.rows

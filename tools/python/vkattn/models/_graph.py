@@ -28,13 +28,21 @@ class Graph:
     """A plan over rows [batch][rows][width] of float32.
 
     layers: those whose attention weights `weights` receives, float32 [batch][n_head][rows][rows].
+    whole_n_q: rows that the kernel of attention is chosen for; 0: these.
     """
 
-    def __init__(self, device: Device, batch: int, rows: int, layers: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        device: Device,
+        batch: int,
+        rows: int,
+        layers: Sequence[int] = (),
+        whole_n_q: int = 0,
+    ) -> None:
         self.device = device
         self.batch = batch
         self.rows = rows
-        self.plan = Plan(device)
+        self.plan = Plan(device, whole_n_q=whole_n_q)
         self.weights: dict[int, Tensor | None] = dict.fromkeys(layers)
         self.n_attention = 0
 
