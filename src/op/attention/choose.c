@@ -7,6 +7,7 @@
 
 struct job {
     struct attention *a;
+    bool fused;                /* whatever the rules prefer */
     enum vka_dtype q, k, v, o; /* types that the kernel will read and write */
     bool cached;
 };
@@ -63,7 +64,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .cached = job->cached,
     };
     choose_attention(caps, &problem, c);
-    if (!c->usable)
+    if (!c->usable || !(job->fused || c->preferred)) /* what is not taken is not tested */
         return 0;
     return UINT64_C(1) << c->kernel | (uint64_t)c->map << KERNEL_attention_map |
            (uint64_t)(c->n_split > 1) << KERNEL_attention_merge;
@@ -94,9 +95,11 @@ enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
         return check_exact(plan, a, in);
     if (plan->path == VKA_PATH_UNFUSED)
         return VKA_OK;
-    ENSURE(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
     a->fused |= in->use.cache && cache_has_blocks(&in->use.cache->layers[in->use.layer]);
-    a->fused |= a->n_sequence || a->n_chunk_key || (a->choice.usable && a->choice.preferred);
+    a->fused |= a->n_sequence || a->n_chunk_key;
+    job.fused = a->fused;
+    ENSURE(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
+    a->fused |= a->choice.usable && a->choice.preferred;
     return VKA_OK;
 }
 
