@@ -30,6 +30,9 @@ layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
 layout(constant_id = ATTENTION_PIECES) const uint PIECES = 0;
 layout(constant_id = ATTENTION_LOG_SUM) const uint LOG_SUM = 0;
+// Not 0: a lane loads its own words alone, and groups of keys are turns of a loop. For drivers that
+// compile a load to a loop over the lanes, and many such loops for minutes. The bits are the same.
+layout(constant_id = ATTENTION_K_VEC) const uint OWN_WORDS = 0;
 
 layout(local_size_x = 8) in;
 uint work_head; // key head of this workgroup
@@ -81,7 +84,12 @@ void rows_at(uint base, uint row, uint g, uint last, out uint at[8])
 }
 
 // Word of this lane in chunk c of a row.
-float word_of(uint64_t row, uint c) { return pick(Fours(row).at[2 * c], Fours(row).at[2 * c + 1]); }
+float word_of(uint64_t row, uint c)
+{
+    if (OWN_WORDS != 0)
+        return uintBitsToFloat(Word(row).at[8 * c + lane()]);
+    return pick(Fours(row).at[2 * c], Fours(row).at[2 * c + 1]);
+}
 
 float part_of(float word, uint i, uint type)
 {
@@ -112,6 +120,29 @@ float scale_of(uint64_t scales, uint base, uint c, uint type)
     if (type == TYPE_Q8_0)
         return scale;
     return lane() < 4 ? scale : unpackHalf2x16(Word(scales).at[at + 1 >> 1])[at + 1 & 1];
+}
+
+// The same for each of eight rows at values at[8]. Where lanes load alone, each loads those of one row.
+void scales_of(uint64_t scales, uint at[8], uint c, uint type, out float scale[8])
+{
+    if (OWN_WORDS == 0 || type == TYPE_F8_E4M3) {
+        float head = type == TYPE_F8_E4M3 ? scale_of(scales, 0, 0, type) : 0.0;
+        [[unroll]] for (uint j = 0; j < 8; j++)
+            scale[j] = type == TYPE_F8_E4M3 ? head : scale_of(scales, at[j], c, type);
+        return;
+    }
+    uint mine = at[0];
+    [[unroll]] for (uint j = 1; j < 8; j++)
+        mine = lane() == j ? at[j] : mine;
+    mine = (mine + c * 8 * WORD_VALUES(type)) / CACHE_BLOCK;
+    float low = unpackHalf2x16(Word(scales).at[mine >> 1])[mine & 1], high = low;
+    if (type == TYPE_Q4_0)
+        high = unpackHalf2x16(Word(scales).at[mine + 1 >> 1])[mine + 1 & 1];
+    [[unroll]] for (uint j = 0; j < 8; j++) {
+        scale[j] = subgroupShuffle(low, j);
+        if (type == TYPE_Q4_0)
+            scale[j] = lane() < 4 ? scale[j] : subgroupShuffle(high, j);
+    }
 }
 
 // Lane j gets the sum over the lanes of v[j].
@@ -153,11 +184,13 @@ void score(uint g, uint at[8])
     [[unroll]] for (uint i = 0; i < ROWS * 8; i++)
         sum[i] = 0.0;
     [[unroll]] for (uint first = 0; first < ROWS; first++)
-        [[unroll]] for (uint c = 0; c < HEAD8 / K_PARTS; c++)
+        [[unroll]] for (uint c = 0; c < HEAD8 / K_PARTS; c++) {
+            float scale[8];
+            if (K_BLOCKS)
+                scales_of(scales, at, c, K_TYPE, scale);
             [[unroll]] for (uint j = 0; j < 8 / ROWS; j++) {
                 uint key = first * (8 / ROWS) + j;
                 float word = word_of(k[key], c);
-                float scale = K_BLOCKS ? scale_of(scales, at[key], c, K_TYPE) : 1.0;
                 float term[ROWS]; // of quantised keys, without the scale
                 [[unroll]] for (uint i = 0; i < K_PARTS; i++) {
                     float part = part_of(word, i, K_TYPE);
@@ -171,14 +204,26 @@ void score(uint g, uint at[8])
                 }
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
                     if (K_BLOCKS)
-                        sum[r * 8 + key] = fma(term[r], scale, sum[r * 8 + key]);
+                        sum[r * 8 + key] = fma(term[r], scale[key], sum[r * 8 + key]);
             }
+        }
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         float v[8];
         [[unroll]] for (uint j = 0; j < 8; j++)
             v[j] = sum[r * 8 + j];
-        x[g * ROWS + r] = transpose_sum(v) * p.scale;
+        float scaled = transpose_sum(v) * p.scale;
+        [[unroll]] for (uint h = 0; h < GROUPS; h++)
+            x[h * ROWS + r] = h == g ? scaled : x[h * ROWS + r];
     }
+}
+
+// x of this lane's key of group g.
+float of_group(uint g, uint r)
+{
+    float mine = x[r];
+    [[unroll]] for (uint h = 1; h < GROUPS; h++)
+        mine = h == g ? x[h * ROWS + r] : mine;
+    return mine;
 }
 
 // Applies masks, softcap and biases to the scores of this lane's keys; true where any is hidden.
@@ -236,7 +281,7 @@ void add_values(uint g, uint at[8], bool masked)
     [[unroll]] for (uint j = 0; j < 8; j++) {
         uint bits = masked ? subgroupShuffle(hidden, j) >> g * ROWS : 0;
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
-            w[r * 8 + j] = subgroupShuffle(x[g * ROWS + r], j);
+            w[r * 8 + j] = subgroupShuffle(of_group(g, r), j);
             skip[r * 8 + j] = (bits >> r & 1u) != 0;
         }
     }
@@ -244,14 +289,16 @@ void add_values(uint g, uint at[8], bool masked)
         float sum[ROWS * MOST_PARTS];
         [[unroll]] for (uint i = 0; i < ROWS * MOST_PARTS; i++)
             sum[i] = 0.0;
+        float scale[8];
+        if (V_BLOCKS)
+            scales_of(scales, at, c, V_TYPE, scale);
         [[unroll]] for (uint j = 0; j < 8; j++) {
             float word = word_of(v[j], c);
-            float scale = V_BLOCKS ? scale_of(scales, at[j], c, V_TYPE) : 1.0;
             float weight[ROWS];
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
                 weight[r] = w[r * 8 + j];
                 if (V_BLOCKS)
-                    weight[r] = masked && skip[r * 8 + j] ? 0.0 : weight[r] * scale;
+                    weight[r] = masked && skip[r * 8 + j] ? 0.0 : weight[r] * scale[j];
             }
             [[unroll]] for (uint i = 0; i < V_PARTS; i++) {
                 float part = part_of(word, i, V_TYPE);
@@ -271,29 +318,49 @@ void add_values(uint g, uint at[8], bool masked)
     }
 }
 
+void score_group(uint g, uint base, uint row, uint last)
+{
+    uint at[8];
+    rows_at(base, row, g, last, at);
+    score(g, at);
+}
+
+// hides: there are hidden keys. Each way has code of its own but where lanes load alone.
+void add_group(uint g, uint base, uint row, uint last, bool hides)
+{
+    uint at[8];
+    rows_at(base, row, g, last, at);
+    if (OWN_WORDS != 0)
+        add_values(g, at, hides);
+    else if (hides)
+        add_values(g, at, true);
+    else
+        add_values(g, at, false);
+}
+
 void step(uint key, sequence s, bool edge)
 {
     bool masked = edge || GENERAL != 0, hides = false;
     uint row = key_row(key, s), last = s.n_kv - 1 - key;
     uint k_base = k_index(row, s), v_base = v_index(row, s), k_row = p.k_row, v_row = p.v_row;
-    uint at[8];
-    [[unroll]] for (uint g = 0; g < GROUPS; g++) {
-        rows_at(k_base, k_row, g, last, at);
-        score(g, at);
-    }
+    if (OWN_WORDS != 0)
+        [[dont_unroll]] for (uint g = 0; g < GROUPS; g++)
+            score_group(g, k_base, k_row, last);
+    else
+        [[unroll]] for (uint g = 0; g < GROUPS; g++)
+            score_group(g, k_base, k_row, last);
     if (masked)
         hides = bias(key, s);
     else
         seen = (1u << ROWS) - 1;
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         weigh(r, key, s, masked);
-    [[unroll]] for (uint g = 0; g < GROUPS; g++) {
-        rows_at(v_base, v_row, g, last, at);
-        if (hides)
-            add_values(g, at, true);
-        else
-            add_values(g, at, false);
-    }
+    if (OWN_WORDS != 0)
+        [[dont_unroll]] for (uint g = 0; g < GROUPS; g++)
+            add_group(g, v_base, v_row, last, hides);
+    else
+        [[unroll]] for (uint g = 0; g < GROUPS; g++)
+            add_group(g, v_base, v_row, last, hides);
 }
 
 void begin_block()

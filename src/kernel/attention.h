@@ -33,6 +33,7 @@ struct attention_choice {
     uint32_t n_split;    /* splits of the keys; 1: no merging; set for every kernel */
     uint32_t split_keys; /* keys of a split: whole steps, TUNE_CHAIN at most */
     bool q_whole;        /* q stays in shared memory */
+    bool own_words;      /* attention_feature: lanes load their own words */
     bool map;            /* attention_map runs before */
     uint32_t ahead;      /* attention_coop, _coop2: AHEAD_ bits of params.h */
     uint32_t columns;    /* attention_coop: subgroups that share rows */

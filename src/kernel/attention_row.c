@@ -111,6 +111,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     for (uint32_t i = 0; i < problem->variant && c->rows > 1; i++)
         c->rows /= 2;
     c->tile = features ? c->rows : c->lanes * c->rows;
+    c->own_words = !quirk_has_scalars(&caps->properties);
     c->n_chunk = c->n_split = 1;
     c->reason = features ? "few rows: features in lanes, no shared memory"
                          : "one pass, rows in registers, no shared memory";
@@ -129,7 +130,9 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[ATTENTION_K_TYPE] = o->k_type;
     key->spec[ATTENTION_V_TYPE] = o->v_type;
     key->spec[ATTENTION_O_TYPE] = o->o_type;
-    key->spec[ATTENTION_K_VEC] = o->k_vec && 4 * c->head4 == o->head_dim;
+    key->spec[ATTENTION_K_VEC] = c->kernel == KERNEL_attention_feature
+                                     ? c->own_words
+                                     : o->k_vec && 4 * c->head4 == o->head_dim;
     key->spec[ATTENTION_V_VEC] = o->v_vec && 4 * c->value4 == o->value_dim;
     key->spec[ATTENTION_GENERAL] = o->bias || o->dropout;
     key->spec[ATTENTION_PIECES] = c->n_split > 1;
