@@ -320,6 +320,14 @@ VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *te
  * skip_self_test. It returns OK if some of them fail. DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_device_self_test(struct vka_device *device);
 
+/* A driver's compiler may refuse a pipeline, as some do those with matrices. Pipelines are made when
+ * an operation is added. Whatever error the driver gives, but for the loss of the device, another
+ * kernel then takes the place of the refused one, in this operation and in every plan of the device;
+ * the log has a warning with the error. A kernel whose self-test is refused is not used at all, and
+ * vka_device_kernel says why. Where no other kernel can do the work, the call returns UNSUPPORTED
+ * and names kernel and error; memory statuses where the driver had too little, and then the kernel
+ * is tried again the next time. A pipeline that the driver compiles for more than 10 s is told in
+ * the log, and changes no choice. */
 struct vka_kernel_info {
     const char *name;    /* its row in shaders/kernels.def */
     const char *missing; /* NULL: usable on this device; else why not: "needs subgroups of 8" */
@@ -732,10 +740,11 @@ VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct v
 VKA_API enum vka_status
 vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 
-/* Finishes a plan: uploads its parameters, builds the pipelines and records the commands. Call it
- * once; nothing can be added afterwards. Where the host cannot map the device's memory, the upload
- * waits for work in flight. INVALID; TIMEOUT: it is not finished, call it again; DEVICE_LOST; memory
- * statuses. */
+/* Finishes a plan: uploads its parameters and records the commands. Call it once; nothing can be
+ * added afterwards. Where the host cannot map the device's memory, the upload waits for work in
+ * flight. CPU drivers compile a pipeline when it first runs, for seconds: there this call has them
+ * compile all of the plan's, and waits up to 600 s for that, so that no timeout of a run has to.
+ * INVALID; TIMEOUT: it is not finished, call it again to wait on; DEVICE_LOST; memory statuses. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts a run of the recorded work and returns at once. *ticket, which vka_plan_wait takes, is set

@@ -31,7 +31,9 @@ struct caps {
     uint32_t processors;       /* compute units or the like; 0: unknown */
     uint32_t max_loops;        /* of an invocation, see gpu/quirks.h; 0: LOOPS_CHECKED */
     enum kernel_state kernels[KERNEL_COUNT];
-    uint64_t without;              /* bit k: kernel k is not chosen, whatever its state */
+    uint64_t without; /* bit k: kernel k is not chosen, whatever its state */
+    const char
+        *refused[KERNEL_COUNT];    /* why the driver's compiler does not take it; NULL: it does */
     bool trusted;                  /* use kernels even if they failed their self-test */
     const struct verdict *verdict; /* the tuning profile, see gpu/verdict.h; NULL: none */
     bool int64;                    /* 64-bit integers in shaders */

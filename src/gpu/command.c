@@ -254,7 +254,7 @@ static VkResult wait_once(struct vka_device *device, uint64_t ticket, uint64_t t
                                        timeout);
 }
 
-enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout)
+enum vka_status queue_try(struct vka_device *device, uint64_t ticket, uint64_t timeout)
 {
     struct queue *queue = &device->queue;
     struct log *log = &device->log;
@@ -262,7 +262,7 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     if (status != VKA_OK || ticket <= queue->completed)
         return status;
     VkResult result = wait_once(device, ticket, timeout);
-    if (result == VK_TIMEOUT && timeout == 0) { /* the caller only asked: no error to log */
+    if (result == VK_TIMEOUT) {
         snprintf(log->error, sizeof log->error, "the run is not done yet");
         return VKA_TIMEOUT;
     }
@@ -271,6 +271,15 @@ enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t 
     else
         status = complete(device, ticket);
     return queue_check_lost(device, status);
+}
+
+enum vka_status queue_wait(struct vka_device *device, uint64_t ticket, uint64_t timeout)
+{
+    enum vka_status status = queue_try(device, ticket, timeout);
+    if (status == VKA_TIMEOUT && timeout > 0)
+        return log_error(&device->log, VKA_TIMEOUT, "the device is not done after %.3g s",
+                         (double)timeout * 1e-9);
+    return status;
 }
 
 void queue_retire(struct vka_device *device, struct retired *item)

@@ -228,6 +228,7 @@ void vka_device_destroy(struct vka_device **slot)
         vk_instance_destroy(&device->instance);
     }
     verdict_free(&device->verdict);
+    refusals_finish(&device->refusals);
     free(device);
 }
 
@@ -274,9 +275,9 @@ static void stop(struct vka_device *device)
     queue_finish(device);
     device->queue = (struct queue){.submitted = device->queue.submitted};
     device->queue.completed = device->queue.submitted;
-    VkPipelineCreateFlags flags = device->pipelines.flags;
+    const struct pipelines was = device->pipelines;
     pipelines_finish(device);
-    device->pipelines = (struct pipelines){.flags = flags};
+    device->pipelines = (struct pipelines){.flags = was.flags, .late = was.late};
     memory_empty(device);
     if (device->handle)
         device->vk.vkDestroyDevice(device->handle, NULL);

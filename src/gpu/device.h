@@ -7,6 +7,7 @@
 #include "gpu/command.h"
 #include "gpu/memory.h"
 #include "gpu/pipeline.h"
+#include "gpu/refusal.h"
 #include "gpu/verdict.h"
 #include "gpu/vk.h"
 
@@ -55,6 +56,7 @@ struct vka_device {
         *running; /* two words: the ticket of the submit that runs, see ticket_to_words */
     struct memory memory;
     struct pipelines pipelines;
+    struct refusals refusals; /* kept when a device is recovered */
     struct self_test self_test;
     struct rates rates; /* kept when a device is recovered: it is the same device */
 };

@@ -67,6 +67,8 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
     unsigned needs = kernel_table[kernel].needs;
     if (caps->without >> kernel & 1)
         return "is switched off";
+    if (caps->refused[kernel])
+        return caps->refused[kernel];
     if (missing_by_state(kernel, caps))
         return missing_by_state(kernel, caps);
     if (kernel_table[kernel].buffers > caps->max_bindings)

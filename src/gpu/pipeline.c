@@ -55,7 +55,7 @@ VkDescriptorType kernel_descriptor(enum kernel kernel, uint32_t buffer)
     return texels ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
 }
 
-/* Makes the layouts and the module of a kernel when it is first used. */
+/* Makes the layouts of a kernel when it is first used. */
 static enum vka_status prepare(struct vka_device *device, enum kernel kernel)
 {
     struct log *log = &device->log;
@@ -91,23 +91,32 @@ static enum vka_status prepare(struct vka_device *device, enum kernel kernel)
                     &(VkPushConstantRange){VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE},
             },
             NULL, &p->layouts[kernel]));
-    if (!p->modules[kernel])
-        ENSURE_VK(device->vk.vkCreateShaderModule(
-            device->handle,
-            &(VkShaderModuleCreateInfo){
-                .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                .codeSize = kernel_spv_table[kernel]->size,
-                .pCode = kernel_spv_table[kernel]->words,
-            },
-            NULL, &p->modules[kernel]));
     return VKA_OK;
+}
+
+static VkResult make_module(struct vka_device *device, enum kernel kernel)
+{
+    VkShaderModule *module = &device->pipelines.modules[kernel];
+    if (*module)
+        return VK_SUCCESS;
+    return device->vk.vkCreateShaderModule(device->handle,
+                                           &(VkShaderModuleCreateInfo){
+                                               .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                               .codeSize = kernel_spv_table[kernel]->size,
+                                               .pCode = kernel_spv_table[kernel]->words,
+                                           },
+                                           NULL, module);
 }
 
 /* The arguments of a call of the driver's compiler. */
 struct job {
     struct pipeline *pipeline; /* whose kernel is prepared */
     VkResult result;
+    double ms;
 };
+
+/* Milliseconds of a compilation that the log tells of. */
+#define SLOW_MS 10000.0
 
 /* Different jobs may run in several threads: Vulkan synchronises the pipeline cache itself. */
 static void compile(const struct vka_device *device, struct job *job)
@@ -130,6 +139,7 @@ static void compile(const struct vka_device *device, struct job *job)
     };
     bool fixed = needs & NEED_FULL_SUBGROUPS, sizes = device->caps.subgroup_size_varies;
     bool any = sizes && device->caps.subgroup_size_control && (needs & NEED_REDUCTIONS);
+    const double begin = os_now_ms();
     job->result = device->vk.vkCreateComputePipelines(
         device->handle, device->pipelines.cache, 1,
         &(VkComputePipelineCreateInfo){
@@ -151,6 +161,7 @@ static void compile(const struct vka_device *device, struct job *job)
             .layout = device->pipelines.layouts[key->kernel],
         },
         NULL, &job->pipeline->handle);
+    job->ms = os_now_ms() - begin;
 }
 
 /* Jobs, which threads take one by one. */
@@ -191,9 +202,10 @@ static struct pipeline *find(const struct vka_device *device, const struct pipel
     return p;
 }
 
-/* Adds a job for the key, unless its pipeline exists or another job makes it. */
+/* Adds a job for the key, unless its pipeline exists or another job makes it, or the driver refuses
+ * its module. */
 static enum vka_status add_job(struct vka_device *device, const struct pipeline_key *key,
-                               struct jobs *jobs)
+                               struct jobs *jobs, uint64_t *refused)
 {
     struct log *log = &device->log;
     struct job *job = &jobs->list[jobs->n];
@@ -203,6 +215,13 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
     if (find(device, key))
         return VKA_OK;
     ENSURE(prepare(device, key->kernel));
+    VkResult result = make_module(device, key->kernel);
+    if (refusal_is(result)) {
+        *refused |= UINT64_C(1) << key->kernel;
+        return refusal_add(device, key, result, "vkCreateShaderModule");
+    }
+    if (result != VK_SUCCESS)
+        return vk_error(log, result, "vkCreateShaderModule");
     job->pipeline = calloc(1, sizeof *job->pipeline);
     ENSURE_ALLOC(job->pipeline);
     job->pipeline->key = *key;
@@ -210,35 +229,54 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
     return VKA_OK;
 }
 
+/* Takes over what a job made, or notes why it made nothing. */
+static enum vka_status end_job(struct vka_device *device, const struct job *job, uint64_t *refused)
+{
+    struct pipeline *made = job->pipeline;
+    const struct pipeline_key key = made->key;
+    if (job->ms >= SLOW_MS)
+        log_message(&device->log, VKA_LOG_WARNING,
+                    "the driver compiled a pipeline of the kernel %s for %.1f s",
+                    kernel_table[key.kernel].name, job->ms / 1e3);
+    if (made->handle) {
+        made->next = device->pipelines.list;
+        device->pipelines.list = made;
+        return VKA_OK;
+    }
+    free(made);
+    if (!refusal_is(job->result))
+        return vk_error(&device->log, job->result, "vkCreateComputePipelines");
+    *refused |= UINT64_C(1) << key.kernel;
+    return refusal_add(device, &key, job->result, "vkCreateComputePipelines");
+}
+
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
-                               size_t count)
+                               size_t count, uint64_t *refused)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;
     struct jobs jobs = {.device = device, .list = calloc(count, sizeof *jobs.list)};
     CHECK_ALLOC(jobs.list);
-    for (size_t i = 0; i < count; i++)
-        TRY(add_job(device, keys[i], &jobs));
-    compile_all(&jobs);
-fail:
+    for (size_t i = 0; i < count && status == VKA_OK; i++)
+        status = add_job(device, keys[i], &jobs, refused);
+    if (status == VKA_OK)
+        compile_all(&jobs);
     for (size_t i = 0; i < jobs.n; i++) {
-        struct pipeline *made = jobs.list[i].pipeline;
-        if (made->handle) {
-            made->next = device->pipelines.list;
-            device->pipelines.list = made;
+        if (status != VKA_OK && !jobs.list[i].pipeline->handle) {
+            free(jobs.list[i].pipeline);
             continue;
         }
-        free(made);
-        if (status == VKA_OK)
-            status = vk_error(log, jobs.list[i].result, "vkCreateComputePipelines");
+        enum vka_status ended = end_job(device, &jobs.list[i], refused);
+        status = status == VKA_OK ? ended : status;
     }
+fail:
     free(jobs.list);
-    return status;
+    return queue_check_lost(device, status);
 }
 
-VkPipeline pipeline_get(const struct vka_device *device, const struct pipeline_key *key)
+struct pipeline *pipeline_get(const struct vka_device *device, const struct pipeline_key *key)
 {
-    return find(device, key)->handle;
+    return find(device, key);
 }
 
 enum vka_status vka_device_pipeline_cache(struct vka_device *device, void *data, size_t *size)

@@ -18,11 +18,13 @@ struct pipeline {
     struct pipeline *next;
     struct pipeline_key key;
     VkPipeline handle;
+    bool warm; /* it has been dispatched: the driver has nothing left to compile */
 };
 
 struct pipelines {
     VkPipelineCache cache;
     VkPipelineCreateFlags flags; /* of every pipeline; only tests set them */
+    bool late; /* operations make none, only vka_plan_finish does; for tests that list them */
     struct pipeline *list;
     VkShaderModule modules[KERNEL_COUNT];
     VkDescriptorSetLayout set_layouts[KERNEL_COUNT];
@@ -34,12 +36,13 @@ enum vka_status pipelines_init(struct vka_device *device, const void *blob, size
 void pipelines_finish(struct vka_device *device);
 
 /* Makes the pipelines of all keys that do not exist yet, in several threads if there are several.
- * On failure those that were made stay. */
+ * Where the driver's compiler refuses one, sets bit k of *refused for its kernel k, which must not
+ * be used with this key; the call fails for other reasons alone. What was made stays. */
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
-                               size_t count);
+                               size_t count, uint64_t *refused);
 
 /* The pipeline of a key that was given to pipelines_make; the layouts of its kernel exist too. */
-VkPipeline pipeline_get(const struct vka_device *device, const struct pipeline_key *key);
+struct pipeline *pipeline_get(const struct vka_device *device, const struct pipeline_key *key);
 
 bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b);
 

@@ -102,5 +102,7 @@ enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct vka_argm
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_argmax(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_argmax(plan, op));
+    return mark.status;
 }

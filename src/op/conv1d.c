@@ -199,5 +199,7 @@ enum vka_status vka_plan_add_conv1d(struct vka_plan *plan, const struct vka_conv
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_conv1d(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_conv1d(plan, op));
+    return mark.status;
 }

@@ -152,5 +152,7 @@ enum vka_status vka_plan_add_gather(struct vka_plan *plan, const struct vka_gath
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_gather(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_gather(plan, op));
+    return mark.status;
 }

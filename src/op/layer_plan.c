@@ -295,7 +295,9 @@ enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer
     struct plan_mark mark;
     struct cache_use use = {0};
     ENSURE(plan_begin(plan, __func__, &mark));
-    ENSURE(plan_end(plan, mark, add_layer(plan, __func__, op, &use)));
+    while (mark.open)
+        plan_end(plan, &mark, add_layer(plan, __func__, op, &use));
+    ENSURE(mark.status);
     if (use.cache)
         plan_end_step(plan, &use);
     return VKA_OK;

@@ -120,7 +120,9 @@ enum vka_status vka_plan_add_linear(struct vka_plan *plan, const struct vka_line
     struct plan_mark mark;
     enum vka_status status;
     TRY(plan_begin(plan, __func__, &mark));
-    status = plan_end(plan, mark, add_linear(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_linear(plan, op));
+    status = mark.status;
 fail:
     return status;
 }

@@ -175,12 +175,16 @@ enum vka_status vka_plan_add_activation(struct vka_plan *plan, const struct vka_
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_activation(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_activation(plan, op));
+    return mark.status;
 }
 
 enum vka_status vka_plan_add_binary(struct vka_plan *plan, const struct vka_binary_op *op)
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_binary(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_binary(plan, op));
+    return mark.status;
 }

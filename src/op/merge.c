@@ -200,5 +200,7 @@ enum vka_status vka_plan_add_merge(struct vka_plan *plan, const struct vka_merge
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_merge(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_merge(plan, op));
+    return mark.status;
 }

@@ -238,5 +238,7 @@ enum vka_status vka_plan_add_norm(struct vka_plan *plan, const struct vka_norm_o
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_norm(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_norm(plan, op));
+    return mark.status;
 }

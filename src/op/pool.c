@@ -133,5 +133,7 @@ enum vka_status vka_plan_add_pool(struct vka_plan *plan, const struct vka_pool_o
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_pool(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_pool(plan, op));
+    return mark.status;
 }

@@ -219,12 +219,16 @@ enum vka_status vka_plan_add_rotary(struct vka_plan *plan, const struct vka_rota
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_rotary(plan, __func__, op, false));
+    while (mark.open)
+        plan_end(plan, &mark, add_rotary(plan, __func__, op, false));
+    return mark.status;
 }
 
 enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan, const struct vka_rotary_op *op)
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_rotary(plan, __func__, op, true));
+    while (mark.open)
+        plan_end(plan, &mark, add_rotary(plan, __func__, op, true));
+    return mark.status;
 }

@@ -172,5 +172,7 @@ enum vka_status vka_plan_add_sample(struct vka_plan *plan, const struct vka_samp
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_sample(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_sample(plan, op));
+    return mark.status;
 }

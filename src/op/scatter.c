@@ -132,5 +132,7 @@ enum vka_status vka_plan_add_scatter(struct vka_plan *plan, const struct vka_sca
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_scatter(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_scatter(plan, op));
+    return mark.status;
 }

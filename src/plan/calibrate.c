@@ -46,10 +46,12 @@ static enum vka_status time_runs(struct vka_plan *plan, double *least)
     return VKA_OK;
 }
 
-/* Runs a plan of about n workgroups; returns its work and milliseconds. */
-static enum vka_status measure(struct vka_device *device, calibrate_add *add, const void *problem,
+/* Runs a plan of about n workgroups; returns its work and milliseconds. A kernel that the driver
+ * refuses is refused to the operation too. */
+static enum vka_status measure(struct vka_plan *operation, calibrate_add *add, const void *problem,
                                uint32_t n, struct work *work, double *ms)
 {
+    struct vka_device *device = operation->device;
     enum vka_status status = VKA_OK;
     struct vka_plan *plan = NULL;
     const struct vka_plan_info info = {
@@ -60,6 +62,10 @@ static enum vka_status measure(struct vka_device *device, calibrate_add *add, co
     *work = plan->passes[0].work;
     TRY(time_runs(plan, ms));
 fail:
+    if (plan && plan->refused && status != VKA_OK) {
+        operation->refused |= plan->refused;
+        status = VKA_UNSUPPORTED;
+    }
     vka_plan_destroy(&plan);
     return status;
 }
@@ -78,7 +84,7 @@ enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struc
     double ms = 0;
     for (uint32_t n = 1; n <= GROUPS && ms < TOO_LONG_MS; n *= 4) {
         struct work work;
-        TRY(measure(device, add, problem, n, &work, &ms));
+        TRY(measure(plan, add, problem, n, &work, &ms));
         if (n == 1)
             best.group = fmax(best.group, work.longest / (ms * 1e6));
         best.device = fmax(best.device, work.ops / (ms * 1e6));

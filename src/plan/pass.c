@@ -107,6 +107,11 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
     if (missing)
         return log_error(log, VKA_UNSUPPORTED, "%s: the kernel %s %s", pass->name, kernel->name,
                          missing);
+    if (refusal_find(plan->device, &pass->key)) { /* known before: plan_end has others chosen */
+        plan->refused |= UINT64_C(1) << pass->key.kernel;
+        plan->device->refusals.of[pass->key.kernel]++;
+        return VKA_UNSUPPORTED;
+    }
     for (int i = 0; i < 3; i++)
         if (pass->groups[i] > caps->max_groups[i])
             return log_error(log, VKA_UNSUPPORTED,

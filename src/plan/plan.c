@@ -30,6 +30,8 @@ static void release_recording(struct vka_plan *plan)
     free(plan->first);
     plan->commands = NULL;
     plan->first = NULL;
+    plan->is_recorded = false;
+    plan->warm_ticket = 0;
     plan->n_submit = 0;
     plan->queries = VK_NULL_HANDLE;
     plan->descriptors = VK_NULL_HANDLE;
@@ -153,35 +155,81 @@ void plan_read_caps(struct vka_plan *plan)
 {
     plan->caps = plan->device->caps;
     plan->caps.without |= plan->without;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (plan->refused >> k & 1)
+            plan->caps.refused[k] = plan->device->refusals.why[k];
 }
 
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark)
 {
     if (!plan)
         return VKA_INVALID;
+    plan->refused = 0;
     plan_read_caps(plan);
-    *mark = (struct plan_mark){plan->n_pass, plan->n_scratch, plan->n_attached,
-                               plan->constants.used, plan->predicted};
-    if (plan->finished)
-        return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is finished", caller);
+    *mark = (struct plan_mark){.n_pass = plan->n_pass,
+                               .n_scratch = plan->n_scratch,
+                               .n_attached = plan->n_attached,
+                               .constants = plan->constants.used,
+                               .predicted = plan->predicted,
+                               .serial = plan->device->refusals.serial,
+                               .open = true};
+    if (plan->finished || plan->is_recorded)
+        return log_error(&plan->device->log, VKA_INVALID, "%s: the plan is %s", caller,
+                         plan->finished ? "finished"
+                                        : "being finished: call vka_plan_finish again");
     return device_check(plan->device);
 }
 
-enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status)
+static void take_back(struct vka_plan *plan, const struct plan_mark *mark)
 {
-    if (status != VKA_OK) {
-        while (plan->n_pass > mark.n_pass)
-            release_bindings(&plan->passes[--plan->n_pass]);
-        while (plan->n_scratch > mark.n_scratch)
-            storage_unref(&plan->scratches[--plan->n_scratch].storage);
-        release_attached(plan, mark.n_attached);
-        plan->constants.used = mark.constants;
-        plan->predicted = mark.predicted;
-    }
+    while (plan->n_pass > mark->n_pass)
+        release_bindings(&plan->passes[--plan->n_pass]);
+    while (plan->n_scratch > mark->n_scratch)
+        storage_unref(&plan->scratches[--plan->n_scratch].storage);
+    release_attached(plan, mark->n_attached);
+    plan->constants.used = mark->constants;
+    plan->predicted = mark->predicted;
+}
+
+/* No other kernel takes the place of those that were refused: with more memory, they may. Adds the
+ * last refusal to a sentence that tells only of the kernel that was asked last. */
+static enum vka_status end_refused(struct vka_plan *plan, const struct plan_mark *mark)
+{
+    struct log *log = &plan->device->log;
+    const struct refusal *last = plan->device->refusals.last;
+    char sentence[sizeof log->error];
+    ENSURE(refusals_forget(plan->device, mark->serial, false));
+    if (!last || last->serial <= mark->serial)
+        return VKA_UNSUPPORTED;
+    const char *why = plan->device->refusals.why[last->key.kernel];
+    if (strstr(log->error, why))
+        return VKA_UNSUPPORTED;
+    memcpy(sentence, log->error, sizeof sentence);
+    return log_error(log, VKA_UNSUPPORTED, "%s; the kernel %s %s", sentence,
+                     kernel_table[last->key.kernel].name, why);
+}
+
+enum vka_status plan_end(struct vka_plan *plan, struct plan_mark *mark, enum vka_status status)
+{
+    if (status == VKA_OK && !plan->device->pipelines.late)
+        status = plan_make_pipelines(plan, mark->n_pass);
+    const bool again = plan->refused != mark->refused && !plan->device->lost &&
+                       (status == VKA_OK || status == VKA_UNSUPPORTED);
+    if (again)
+        status = VKA_UNSUPPORTED;
+    if (status != VKA_OK)
+        take_back(plan, mark);
     for (size_t i = 0; i < plan->n_scratch; i++)
         plan->scratches[i].used = 0;
     plan->scratch_level = 1;
-    return status;
+    mark->open = again;
+    mark->refused = plan->refused;
+    if (!again && status == VKA_UNSUPPORTED)
+        status = end_refused(plan, mark);
+    if (!again)
+        plan->refused = 0;
+    plan_read_caps(plan);
+    return mark->status = status;
 }
 
 enum vka_status plan_check_alive(const struct vka_plan *plan)
@@ -198,13 +246,17 @@ enum vka_status vka_plan_finish(struct vka_plan *plan)
     ENSURE_ARG(!plan->finished, "%s: the plan is finished already", __func__);
     ENSURE_ARG(plan->n_pass > 0, "%s: the plan has no operations", __func__);
     ENSURE(plan_check_alive(plan));
-    ENSURE(plan_upload_constants(plan));
-    enum vka_status status = plan_record(plan);
-    if (status == VKA_OK)
-        plan->finished = true;
-    else
-        release_recording(plan);
-    return status;
+    if (!plan->is_recorded) {
+        ENSURE(plan_upload_constants(plan));
+        enum vka_status status = plan_record(plan);
+        if (status != VKA_OK) {
+            release_recording(plan);
+            return status;
+        }
+    }
+    ENSURE(plan_warm(plan));
+    plan->finished = true;
+    return VKA_OK;
 }
 
 enum vka_status plan_submit(struct vka_plan *plan, const char *caller,
@@ -237,7 +289,12 @@ enum vka_status vka_plan_wait(struct vka_plan *plan, uint64_t ticket, uint64_t t
                "%s: ticket %llu is not one of this plan", __func__, (unsigned long long)ticket);
     if (ticket <= plan->lost_ticket)
         return log_error(log, VKA_DEVICE_LOST, "the run was lost with the device");
-    ENSURE(queue_wait(plan->device, ticket, timeout));
+    enum vka_status status = queue_try(plan->device, ticket, timeout);
+    if (status == VKA_TIMEOUT && timeout > 0)
+        return log_error(log, VKA_TIMEOUT,
+                         "%s: the run is not done after %.3g s, the timeout given: wait again",
+                         __func__, (double)timeout * 1e-9);
+    ENSURE(status);
     if (plan->timestamps && ticket == plan->last_ticket && ticket != plan->timed_ticket) {
         ENSURE(plan_read_timestamps(plan));
         plan->timed_ticket = ticket;

@@ -62,12 +62,15 @@ struct vka_plan {
     struct vka_device *device;
     struct caps caps; /* the device's, as last read, with `without` */
     uint64_t without; /* bit k: kernel k is not chosen; for self-tests */
+    uint64_t refused; /* bit k: the driver refused kernel k to the operation being added */
     enum vka_path path;
     uint64_t workspace_limit;
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q; /* see vka_plan_info */
     double budget;                                     /* nanoseconds of a submit; infinite: none */
     double predicted; /* nanoseconds of all passes, by the rates known when they were added */
     bool timestamps, finished;
+    bool is_recorded;     /* before it is finished, too: the driver may compile for long */
+    uint64_t warm_ticket; /* of the submit that has it compile; 0: none */
 
     struct pass *passes;
     size_t n_pass, pass_room;
@@ -97,14 +100,26 @@ struct vka_plan {
 /* Reads the device's caps again: kernels may have been tested since. */
 void plan_read_caps(struct vka_plan *plan);
 
-/* plan_begin and plan_end enclose an operation; plan_end removes all that a failed one added. */
+/* plan_begin and plan_end enclose an operation; plan_end makes its pipelines, and removes all that a
+ * failed one added. Where the driver refuses a pipeline it removes all too, takes the kernel away and
+ * leaves the mark open: the operation is added again, and chooses another kernel, at most once a
+ * kernel.
+ *     ENSURE(plan_begin(plan, __func__, &mark));
+ *     while (mark.open)
+ *         plan_end(plan, &mark, add(plan, op));
+ *     return mark.status; */
 struct plan_mark {
     size_t n_pass, n_scratch, n_attached;
     uint64_t constants;
     double predicted;
+    uint64_t refused, serial; /* kernels taken away before; of the device's last refusal then */
+    bool open;
+    enum vka_status status;
 };
 enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct plan_mark *mark);
-enum vka_status plan_end(struct vka_plan *plan, struct plan_mark mark, enum vka_status status);
+
+/* UNSUPPORTED where the mark stays open. */
+enum vka_status plan_end(struct vka_plan *plan, struct plan_mark *mark, enum vka_status status);
 
 /* Makes room for one more element of an array that doubles. */
 enum vka_status plan_grow(struct log *log, void **array, size_t count, size_t *room, size_t size);
@@ -182,8 +197,21 @@ enum vka_status plan_weights_lost(struct log *log);
 /* DEVICE_LOST if the device is lost, or weights that the plan reads. */
 enum vka_status plan_check_alive(const struct vka_plan *plan);
 
+/* Makes the pipelines of passes `first` and later; those that the driver refuses are in
+ * plan->refused. */
+enum vka_status plan_make_pipelines(struct vka_plan *plan, size_t first);
+
 /* Makes pipelines and descriptors and records the command buffer. */
 enum vka_status plan_record(struct vka_plan *plan);
+
+/* Records a dispatch of a pass of a recorded plan, of these workgroups. */
+void pass_record(const struct vka_device *device, VkCommandBuffer commands, const struct pass *pass,
+                 const uint32_t groups[3]);
+
+/* Has a CPU driver compile the pipelines of a recorded plan, which it would do in their first run,
+ * and waits for it. TIMEOUT (WARM_TIMEOUT): call it again to wait on. */
+#define WARM_TIMEOUT (20 * VKA_TIMEOUT_DEFAULT)
+enum vka_status plan_warm(struct vka_plan *plan);
 
 /* Records all passes of a finished plan and their barriers. */
 void plan_record_into(struct vka_plan *plan, VkCommandBuffer commands);

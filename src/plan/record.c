@@ -102,8 +102,8 @@ static enum vka_status write_descriptors(struct vka_plan *plan, struct pass *pas
     return VKA_OK;
 }
 
-static void record_pass(const struct vka_device *device, VkCommandBuffer commands,
-                        const struct pass *pass)
+void pass_record(const struct vka_device *device, VkCommandBuffer commands, const struct pass *pass,
+                 const uint32_t groups[3])
 {
     VkPipelineLayout layout = device->pipelines.layouts[pass->key.kernel];
     if (device->begin_label)
@@ -111,7 +111,7 @@ static void record_pass(const struct vka_device *device, VkCommandBuffer command
             commands, &(VkDebugUtilsLabelEXT){.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT,
                                               .pLabelName = pass->name});
     device->vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
-                                 pipeline_get(device, &pass->key));
+                                 pipeline_get(device, &pass->key)->handle);
     device->vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1,
                                        &pass->set, 0, NULL);
     unsigned char push[PUSH_SIZE];
@@ -124,7 +124,7 @@ static void record_pass(const struct vka_device *device, VkCommandBuffer command
     }
     device->vk.vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, PUSH_SIZE,
                                   push);
-    device->vk.vkCmdDispatch(commands, pass->groups[0], pass->groups[1], pass->groups[2]);
+    device->vk.vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
     if (device->end_label)
         device->end_label(commands);
 }
@@ -153,7 +153,7 @@ static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCom
             hazards_clear(&hazards);
         }
         hazards_add(&hazards, bindings, n);
-        record_pass(device, commands, &plan->passes[i]);
+        pass_record(device, commands, &plan->passes[i], plan->passes[i].groups);
         if (queries)
             device->vk.vkCmdWriteTimestamp(commands, compute, queries,
                                            query + (uint32_t)(i - begin) + 1);
@@ -164,18 +164,35 @@ static void record_passes(struct vka_plan *plan, size_t begin, size_t end, VkCom
                    VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
 }
 
-static enum vka_status make_pipelines(struct vka_plan *plan)
+enum vka_status plan_make_pipelines(struct vka_plan *plan, size_t first)
 {
     struct log *log = &plan->device->log;
     enum vka_status status = VKA_OK;
-    const struct pipeline_key **keys = calloc(plan->n_pass, sizeof *keys);
+    const size_t n = plan->n_pass - first;
+    const struct pipeline_key **keys = calloc(n ? n : 1, sizeof *keys);
     CHECK_ALLOC(keys);
-    for (size_t i = 0; i < plan->n_pass; i++)
-        keys[i] = &plan->passes[i].key;
-    TRY(pipelines_make(plan->device, keys, plan->n_pass));
+    for (size_t i = 0; i < n; i++)
+        keys[i] = &plan->passes[first + i].key;
+    TRY(pipelines_make(plan->device, keys, n, &plan->refused));
 fail:
     free(keys);
     return status;
+}
+
+/* The choices stand: no other kernel takes the place of one that is refused now, and it may be tried
+ * again. */
+static enum vka_status make_all_pipelines(struct vka_plan *plan)
+{
+    struct vka_device *device = plan->device;
+    const uint64_t serial = device->refusals.serial;
+    plan->refused = 0;
+    ENSURE(plan_make_pipelines(plan, 0));
+    if (!plan->refused)
+        return VKA_OK;
+    const enum kernel kernel = device->refusals.last->key.kernel;
+    ENSURE(refusals_forget(device, serial, true));
+    return log_error(&device->log, VKA_UNSUPPORTED, "the kernel %s %s", kernel_table[kernel].name,
+                     device->refusals.why[kernel]);
 }
 
 void plan_record_into(struct vka_plan *plan, VkCommandBuffer commands)
@@ -221,12 +238,14 @@ static enum vka_status record_submits(struct vka_plan *plan)
 
 enum vka_status plan_record(struct vka_plan *plan)
 {
-    ENSURE(make_pipelines(plan));
+    ENSURE(make_all_pipelines(plan));
     ENSURE(group_passes(plan));
     ENSURE(create_pools(plan));
     for (size_t i = 0; i < plan->n_pass; i++)
         ENSURE(write_descriptors(plan, &plan->passes[i]));
-    return record_submits(plan);
+    ENSURE(record_submits(plan));
+    plan->is_recorded = true;
+    return VKA_OK;
 }
 
 enum vka_status plan_read_timestamps(struct vka_plan *plan)

@@ -21,14 +21,16 @@ static enum vka_status test_some(struct vka_device *device, const struct caps *c
     return VKA_OK;
 }
 
-static enum vka_status settle(struct vka_device *device, uint64_t without, uint32_t head_dim,
+/* plan NULL: for the device alone. */
+static enum vka_status settle(struct vka_device *device, struct vka_plan *plan, uint32_t head_dim,
                               settle_choose *choose, void *job)
 {
     uint64_t tried = 0;
     bool some = true;
     while (some) {
-        struct caps caps = device->caps;
-        caps.without |= without;
+        if (plan)
+            plan_read_caps(plan);
+        const struct caps caps = plan ? plan->caps : device->caps;
         uint64_t kernels = choose(&caps, job);
         if (device->self_test.off)
             return VKA_OK;
@@ -40,14 +42,14 @@ static enum vka_status settle(struct vka_device *device, uint64_t without, uint3
 enum vka_status plan_settle(struct vka_plan *plan, uint32_t head_dim, settle_choose *choose,
                             void *job)
 {
-    enum vka_status status = settle(plan->device, plan->without, head_dim, choose, job);
+    enum vka_status status = settle(plan->device, plan, head_dim, choose, job);
     plan_read_caps(plan);
     return status;
 }
 
 enum vka_status device_settle(struct vka_device *device, settle_choose *choose, void *job)
 {
-    return settle(device, 0, 0, choose, job);
+    return settle(device, NULL, 0, choose, job);
 }
 
 static uint64_t choose_one(const struct caps *caps, void *job)

@@ -96,7 +96,9 @@ static enum vka_status solve_loops(struct solution *s)
     plan_bind(s->plan, &pass, 0, t, true, NULL);
     pass_set_push(&pass, &p, sizeof p);
     ENSURE(plan_begin(s->plan, __func__, &mark));
-    ENSURE(plan_end(s->plan, mark, plan_add_pass(s->plan, &pass)));
+    while (mark.open)
+        plan_end(s->plan, &mark, plan_add_pass(s->plan, &pass));
+    ENSURE(mark.status);
     ENSURE(known_run(s, NULL, 1));
     if (!s->right)
         return VKA_OK;
@@ -119,7 +121,9 @@ static enum vka_status solve_copy(struct solution *s)
     turned.shape.stride[2] = 1;
     turned.shape.stride[3] = COLUMNS;
     ENSURE(plan_begin(s->plan, __func__, &mark));
-    ENSURE(plan_end(s->plan, mark, plan_copy(s->plan, "copy", from, &turned)));
+    while (mark.open)
+        plan_end(s->plan, &mark, plan_copy(s->plan, "copy", from, &turned));
+    ENSURE(mark.status);
     ENSURE(known_want(s, to));
     for (uint32_t i = 0; i < 2 * SIDE * COLUMNS; i++) {
         uint32_t batch = i / (SIDE * COLUMNS), row = i / COLUMNS % SIDE, column = i % COLUMNS;
@@ -141,7 +145,9 @@ static enum vka_status solve_hadamard(struct solution *s)
     ENSURE(known_tensor(s, VKA_F32, 4, size, 1, &from));
     ENSURE(known_tensor(s, VKA_F32, 4, size, 0, &to));
     ENSURE(plan_begin(s->plan, __func__, &mark));
-    ENSURE(plan_end(s->plan, mark, plan_hadamard(s->plan, "spread", BLOCK, NULL, from, to)));
+    while (mark.open)
+        plan_end(s->plan, &mark, plan_hadamard(s->plan, "spread", BLOCK, NULL, from, to));
+    ENSURE(mark.status);
     ENSURE(known_want(s, to));
     for (uint32_t i = 0; i < 6 * SIDE * DIM; i++)
         for (uint32_t j = 0; j < BLOCK; j++)
@@ -166,7 +172,9 @@ static enum vka_status solve_nonfinite(struct solution *s)
     ENSURE(known_tensor(s, VKA_F32, 2, (const uint32_t[]){2 * SIDE, COLUMNS}, 0, &t));
     ENSURE(vka_tensor_write(t, data, sizeof data));
     ENSURE(plan_begin(s->plan, __func__, &mark));
-    ENSURE(plan_end(s->plan, mark, plan_count_nonfinite(s->plan, "known", t)));
+    while (mark.open)
+        plan_end(s->plan, &mark, plan_count_nonfinite(s->plan, "known", t));
+    ENSURE(mark.status);
     const struct storage *words = plan_count_words(s->plan, 0);
     memset(memory_mapped(&words->range), 0xff, words->bytes);
     ENSURE(known_run(s, NULL, 1));

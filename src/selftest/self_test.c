@@ -50,12 +50,15 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, 
     if (device->lost)
         return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
     const int n_wrong = count_wrong(device);
+    const uint64_t n_refused = device->refusals.of[kernel];
     test->blamed = false;
     *state = KERNEL_TESTING;
     uint32_t dim = ROWS & bit && head_dim ? head_dim : KNOWN_HEAD_DIM;
     enum vka_status status =
         known_problem_solve(device, kernel_table[kernel].known, rivals(kernel), dim, &right);
     *state = KERNEL_UNTESTED;
+    if (!device->lost && device->refusals.of[kernel] != n_refused)
+        return refusal_add_kernel(device, kernel);
     if (status == VKA_UNSUPPORTED && count_wrong(device) == n_wrong)
         return VKA_OK;             /* limits or earlier results leave no problem to test it with */
     if (status == VKA_UNSUPPORTED) /* a kernel that it works with is wrong, maybe because of it */

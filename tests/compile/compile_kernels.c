@@ -121,14 +121,24 @@ static void print_row(const struct listed_pipeline *row, const uint64_t values[C
     printf("  %s%s%s\n", row->detail, row->forced ? ", not tune's choice" : "", remark);
 }
 
+static enum vka_status make_pipeline(struct vka_device *device, const struct pipeline_key *key)
+{
+    uint64_t refused = 0;
+    enum vka_status status = pipelines_make(device, &key, 1, &refused);
+    if (status == VKA_OK && refused)
+        status = vk_error(&device->log, device->refusals.result[key->kernel],
+                          "vkCreateComputePipelines");
+    return status;
+}
+
 static void compile_one(struct vka_device *device, const struct listed_pipeline *row,
                         struct totals *totals)
 {
     uint64_t values[COLUMNS];
     bool spills = false;
-    enum vka_status status = pipelines_make(device, &(const struct pipeline_key *){&row->key}, 1);
+    enum vka_status status = make_pipeline(device, &row->key);
     if (status == VKA_OK)
-        status = read_statistics(device, pipeline_get(device, &row->key), values);
+        status = read_statistics(device, pipeline_get(device, &row->key)->handle, values);
     totals->pipelines++;
     if (status != VKA_OK) {
         printf("%-20s %-4s FAIL: %s\n", kernel_table[row->key.kernel].name,
@@ -148,7 +158,7 @@ static void compile_one(struct vka_device *device, const struct listed_pipeline 
 static void dump_one(struct vka_device *device, const struct listed_pipeline *row,
                      const char *folder, size_t index, struct totals *totals)
 {
-    enum vka_status status = pipelines_make(device, &(const struct pipeline_key *){&row->key}, 1);
+    enum vka_status status = make_pipeline(device, &row->key);
     if (status == VKA_OK)
         status = pipeline_dump(device, row, folder, index);
     totals->pipelines++;

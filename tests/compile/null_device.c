@@ -68,6 +68,7 @@ enum vka_status null_device_open(struct vka_device **out)
     }
     device_read_caps(&device->instance, device->physical, 0, &device->caps, &device->queue_family);
     device->self_test.off = true;          /* it runs nothing */
+    device->pipelines.late = true;         /* and makes what it is asked for */
     for (int k = 0; k < KERNEL_COUNT; k++) /* so plans measure no rate */
         device->rates.of[k] = (struct rate){FAST, FAST};
     TRY(create_logical(device));

@@ -171,7 +171,7 @@ enum vka_status pipeline_dump(struct vka_device *device, const struct listed_pip
     enum vka_status status = open_file(device, folder, name, &file);
     if (status == VKA_OK) {
         write_row(file, row);
-        status = write_programs(device, file, pipeline_get(device, &row->key));
+        status = write_programs(device, file, pipeline_get(device, &row->key)->handle);
     }
     return close_file(device, file, status);
 }

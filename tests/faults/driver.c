@@ -7,6 +7,7 @@
 
 #define MAX_CALLS 4096
 #define NAME_SIZE 64
+#define MAX_REFUSED 64
 
 enum function {
 #define F(name, ...) ID_##name,
@@ -57,6 +58,11 @@ static struct {
         size_t submit;
     } used[MAX_CALLS];
     size_t n_used;
+    const uint32_t *refused; /* the words of a module whose pipelines the compiler refuses */
+    VkResult refusal;
+    size_t spared, n_refusal, n_made;    /* first pipelines of it that are made; refused; made */
+    VkShaderModule modules[MAX_REFUSED]; /* of those words */
+    size_t n_module;
 } driver;
 
 static char *busy; /* [NAME_SIZE], shared between processes */
@@ -139,7 +145,6 @@ CREATE(vkCreatePipelineCache, VkDevice, VkPipelineCacheCreateInfo, VkPipelineCac
 CREATE(vkCreateDescriptorSetLayout, VkDevice, VkDescriptorSetLayoutCreateInfo,
        VkDescriptorSetLayout)
 CREATE(vkCreatePipelineLayout, VkDevice, VkPipelineLayoutCreateInfo, VkPipelineLayout)
-CREATE(vkCreateShaderModule, VkDevice, VkShaderModuleCreateInfo, VkShaderModule)
 CREATE(vkCreateDescriptorPool, VkDevice, VkDescriptorPoolCreateInfo, VkDescriptorPool)
 CREATE(vkCreateQueryPool, VkDevice, VkQueryPoolCreateInfo, VkQueryPool)
 DESTROY_FUNCTIONS(DESTROY)
@@ -243,6 +248,30 @@ static VKAPI_ATTR void VKAPI_CALL on_vkDestroyDevice(VkDevice device,
     driver.alive -= device != VK_NULL_HANDLE;
 }
 
+static VKAPI_ATTR VkResult VKAPI_CALL on_vkCreateShaderModule(VkDevice device,
+                                                              const VkShaderModuleCreateInfo *info,
+                                                              const VkAllocationCallbacks *a,
+                                                              VkShaderModule *module)
+{
+    (void)a;
+    if (fails(ID_vkCreateShaderModule))
+        return driver.error;
+    enter("vkCreateShaderModule");
+    VkResult result = leave(real.vkCreateShaderModule(device, info, driver_callbacks(), module));
+    driver.alive += result == VK_SUCCESS;
+    if (result == VK_SUCCESS && info->pCode == driver.refused && driver.n_module < MAX_REFUSED)
+        driver.modules[driver.n_module++] = *module;
+    return result;
+}
+
+static bool is_of_refused(VkShaderModule module)
+{
+    for (size_t i = 0; i < driver.n_module; i++)
+        if (driver.modules[i] == module)
+            return true;
+    return false;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL on_vkCreateComputePipelines(
     VkDevice device, VkPipelineCache cache, uint32_t count, const VkComputePipelineCreateInfo *info,
     const VkAllocationCallbacks *a, VkPipeline *pipelines)
@@ -250,6 +279,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkCreateComputePipelines(
     (void)a;
     if (fails(ID_vkCreateComputePipelines))
         return driver.error;
+    if (is_of_refused(info->stage.module) && driver.n_made++ >= driver.spared) {
+        driver.n_refusal++;
+        *pipelines = VK_NULL_HANDLE;
+        return driver.refusal;
+    }
     enter("vkCreateComputePipelines");
     VkResult result = leave(
         real.vkCreateComputePipelines(device, cache, count, info, driver_callbacks(), pipelines));
@@ -453,6 +487,23 @@ void driver_fail(size_t call, VkResult error)
 void driver_drop(size_t call)
 {
     driver.drop_at = call;
+}
+
+void driver_refuse(const uint32_t *words, VkResult result, size_t spared)
+{
+    driver.refused = words;
+    driver.refusal = result;
+    driver.spared = spared;
+}
+
+size_t driver_refusals(void)
+{
+    return driver.n_refusal;
+}
+
+size_t driver_pipelines(void)
+{
+    return driver.n_made;
 }
 
 void driver_multiply_devices(size_t listing)

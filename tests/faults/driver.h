@@ -30,6 +30,13 @@ size_t driver_call_errors(size_t call, VkResult errors[DRIVER_MAX_ERRORS]);
  * device is at rest. */
 void driver_fail(size_t call, VkResult error);
 
+/* The compiler refuses pipelines of a module with these words, which is made from here on, with this
+ * result, but for the first `spared` of them; SIZE_MAX: all are only counted. How many were refused
+ * and asked for since. */
+void driver_refuse(const uint32_t *words, VkResult result, size_t spared);
+size_t driver_refusals(void);
+size_t driver_pipelines(void);
+
 /* The n-th call, a submit, says success and does nothing but signal. */
 void driver_drop(size_t call);
 

@@ -181,7 +181,7 @@ static enum vka_status run(struct check *c, struct append_case *t, int i, uint64
     ENSURE(
         vka_plan_create(c->device, VKA_INFO(vka_plan_info, .submit_budget = budget), &t->plan[i]));
     ENSURE(plan_begin(t->plan[i], __func__, &mark));
-    ENSURE(plan_end(t->plan[i], mark, add(t->plan[i], t, i == 1, t->cache[i], t->turned[i].view)));
+    ENSURE(plan_end(t->plan[i], &mark, add(t->plan[i], t, i == 1, t->cache[i], t->turned[i].view)));
     ENSURE(vka_plan_finish(t->plan[i]));
     for (int k = 0; k < RUNS; k++) {
         enum vka_status status = vka_plan_run(t->plan[i], PATIENCE);

@@ -30,7 +30,7 @@ static enum vka_status add(struct vka_plan *plan, const struct operand *from,
     enum vka_status status = plan_begin(plan, __func__, &mark);
     if (status != VKA_OK)
         return status;
-    return plan_end(plan, mark, plan_copy(plan, "copy", from->view, to->view));
+    return plan_end(plan, &mark, plan_copy(plan, "copy", from->view, to->view));
 }
 
 /* The n-th of the 24 orders of four axes. */

@@ -214,7 +214,7 @@ static enum vka_status add(struct vka_plan *plan, const struct matmul_case *t)
         return status;
     if (t->accumulate)
         status = plan_copy(plan, "copy", t->start.view, t->c.view);
-    return plan_end(plan, mark, status == VKA_OK ? plan_matmul(plan, &op) : status);
+    return plan_end(plan, &mark, status == VKA_OK ? plan_matmul(plan, &op) : status);
 }
 
 /* Bytes that a block of k of packed B takes: a longer k has to be cut, within a group too. */

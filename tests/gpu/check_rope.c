@@ -114,7 +114,7 @@ static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
     struct vka_tensor rotated = *t->from.view;
     enum vka_status status = plan_begin(plan, __func__, &mark);
     if (status == VKA_OK)
-        status = plan_end(plan, mark, plan_scratch(plan, VKA_F32, size, scratch));
+        status = plan_end(plan, &mark, plan_scratch(plan, VKA_F32, size, scratch));
     if (status == VKA_OK)
         status = vka_tensor_write(scratch, noise, vka_tensor_size(scratch));
     if (status == VKA_OK)
@@ -127,7 +127,7 @@ static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
         status = VKA_INTERNAL; /* this test relies on the plan using free scratch again */
     if (status == VKA_OK)
         status = plan_copy(plan, "out", &rotated, t->to.view);
-    return plan_end(plan, mark, status);
+    return plan_end(plan, &mark, status);
 }
 
 static void run_case(struct check *c, enum vka_dtype type, bool norm, struct rope_case *t)
@@ -195,7 +195,7 @@ static void check_refused(struct check *c)
         struct vka_tensor rows = *some;
         rows.shape.size[2] = cases[i].rows; /* the same row again and again */
         rows.shape.stride[2] = 0;
-        if (plan_end(plan, mark,
+        if (plan_end(plan, &mark,
                      plan_rope(plan, "rotate", &rope, NULL, 0, cases[i].offsets ? some : NULL, NULL,
                                cases[i].first, &rows)) != VKA_INVALID)
             check_fail(c, cases[i].text, "was not refused");
@@ -256,7 +256,7 @@ void bench_rope(struct check *c)
         status = plan_begin(plan, __func__, &mark);
     if (status == VKA_OK) {
         struct vka_tensor rotated = *from.view;
-        status = plan_end(plan, mark,
+        status = plan_end(plan, &mark,
                           plan_rope(plan, "rotate", &(struct vka_rope){.dim = 128}, NULL, 0, NULL,
                                     NULL, 0, &rotated));
     }

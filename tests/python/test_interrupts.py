@@ -251,7 +251,7 @@ def test_a_wait_in_slices(monkeypatch, timeout):
         messages.clear()
         monkeypatch.setattr(_core.time, "monotonic_ns", lambda: now[0])
         monkeypatch.setitem(lib.__dict__, "vka_plan_wait", wait)
-        with pytest.raises(vkattn.WaitTimeout):
+        with pytest.raises(vkattn.WaitTimeout, match=f"{timeout:.3g} s" if timeout else None):
             plan.wait(ticket, timeout)
         monkeypatch.undo()
         assert sum(slices) == int(timeout * 1e9) and max(slices) <= _core.SLICE

@@ -94,6 +94,7 @@ static void make_device(struct vka_device *device, const struct caps *caps)
     device->caps.properties.max_allocation = 64 * GIB;
     device->caps.max_texels = UINT32_MAX;
     device->self_test.off = true;
+    device->pipelines.late = true;
     device->memory.mapped[MEMORY_DEVICE] = device->memory.mapped[MEMORY_STAGING] = true;
     device->vk = (struct VolkDeviceTable){
         .vkCreateBuffer = create_buffer,

@@ -32,7 +32,7 @@ static void draw_copy(struct vka_device *device, struct vka_plan *plan, struct v
     if (!from || !to)
         return;
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-    if (is_made(device, plan_end(plan, mark, plan_copy(plan, "copy", from, to)))) {
+    if (is_made(device, plan_end(plan, &mark, plan_copy(plan, "copy", from, to)))) {
         add_made(made, to);
         assert_true(check_passes(plan).copied == (double)shape_count(&to->shape));
     }
@@ -60,7 +60,7 @@ static void draw_panels(struct vka_device *device, struct vka_plan *plan, struct
         return;
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     if (is_made(device,
-                plan_end(plan, mark, plan_copy_to_panels(plan, "pack", from, t[1], panel)))) {
+                plan_end(plan, &mark, plan_copy_to_panels(plan, "pack", from, t[1], panel)))) {
         add_made(made, from);
         assert_true(check_passes(plan).copied == (double)shape_count(&from->shape));
     }
@@ -82,7 +82,7 @@ static void draw_count(struct vka_device *device, struct vka_plan *plan, struct 
     if (!t[0])
         return;
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-    if (is_made(device, plan_end(plan, mark, plan_count_nonfinite(plan, "output", t[0])))) {
+    if (is_made(device, plan_end(plan, &mark, plan_count_nonfinite(plan, "output", t[0])))) {
         add_made(made, t[0]);
         assert_true(check_passes(plan).scanned == (double)shape_count(&t[0]->shape));
     }
@@ -107,7 +107,7 @@ static void draw_rotation(struct vka_device *device, struct vka_plan *plan, stru
     const struct vka_rope rope = {.dim = size[3] / 2 * 2};
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     enum vka_status status =
-        plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated));
+        plan_end(plan, &mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated));
     if (size[2] <= INT32_MAX && is_made(device, status)) {
         add_made(made, t[0]);
         assert_true(check_passes(plan).rotated == (double)shape_count(&t[0]->shape));
@@ -134,7 +134,7 @@ static void longest_row(void **state)
     const struct vka_rope rope = {.dim = UINT32_MAX - 1};
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     assert_int_equal(
-        plan_end(plan, mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated)),
+        plan_end(plan, &mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated)),
         VKA_UNSUPPORTED);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&base);

@@ -184,7 +184,9 @@ enum vka_status vka_plan_add_attention(struct vka_plan *plan, const struct vka_a
     struct plan_mark mark;
     struct cache_use use = {0};
     ENSURE(plan_begin(plan, __func__, &mark));
-    ENSURE(plan_end(plan, mark, add_attention(plan, __func__, op, &use)));
+    while (mark.open)
+        plan_end(plan, &mark, add_attention(plan, __func__, op, &use));
+    ENSURE(mark.status);
     if (use.cache)
         plan_end_step(plan, &use);
     return VKA_OK;

@@ -155,17 +155,47 @@ static int judge(const struct vka_plan *plan, const struct matmul_op *op,
     return fits(plan, op) ? CUT_FITS : matmul_first_axis(op, choice, 1);
 }
 
+/* The product with weights that are packed for a kernel which is not used any more, as the driver
+ * refused a pipeline of it or it was switched off since: with their rows [n][k] in scratch. */
+static enum vka_status add_unpacked(struct vka_plan *plan, const struct matmul_op *op)
+{
+    const uint32_t panel = op->panel, n_panel = op->b.shape.size[2], k = op->a.shape.size[3];
+    struct vka_tensor from = op->b, rows;
+    struct matmul_op plain = *op;
+    /* Element [i] of row [r] of panel [n] is number (n * k + i) * panel + r. */
+    from.shape = (struct shape){.rank = 4,
+                                .size = {1, n_panel, panel, k},
+                                .stride = {0, op->b.shape.stride[2], 1, panel},
+                                .offset = op->b.shape.offset};
+    ENSURE(plan_scratch(plan, op->b.dtype, from.shape.size, &rows));
+    ENSURE(plan_copy(plan, "unpack weight", &from, &rows));
+    plain.panel = 0;
+    plain.b.storage = rows.storage;
+    plain.b.shape =
+        (struct shape){.rank = 4,
+                       .size = {op->b.shape.size[0], op->b.shape.size[1], op->c.shape.size[3], k},
+                       .stride = {0, 0, k, 1},
+                       .offset = rows.shape.offset};
+    ENSURE(plan_matmul(plan, &plain));
+    plan_scratch_free(plan, &rows);
+    return VKA_OK;
+}
+
 enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
 {
     enum vka_status status = VKA_OK;
     struct matmul_choice choice;
     TRY(matmul_choose(plan, op, &choice));
     bool there = !kernel_missing(choice.kernel, &plan->caps);
-    if (there && op->panel && op->panel != choice.panel) /* its kernel was switched off since */
+    if (there && op->panel && op->panel != choice.panel) {
+        const struct shape *b = &op->b.shape; /* weights are shared by all batch elements */
+        if ((b->size[0] == 1 || !b->stride[0]) && (b->size[1] == 1 || !b->stride[1]))
+            return add_unpacked(plan, op);
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
                          "%s: the weights are packed for a kernel that is not used: create the "
                          "layer again",
                          op->name);
+    }
     if (op->a.shape.size[3] <= TUNE_CHAIN)
         return matmul_add_chain(plan, op, &choice);
     TRY(matmul_cut(plan, op, &choice, &(const struct matmul_way){judge, add_pieces, NULL}));

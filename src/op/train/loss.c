@@ -200,7 +200,9 @@ enum vka_status vka_plan_add_cross_entropy(struct vka_plan *plan,
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_entropy(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_entropy(plan, op));
+    return mark.status;
 }
 
 /* ---- Squared error --------------------------------------------------------------------------- */
@@ -258,5 +260,7 @@ enum vka_status vka_plan_add_square_error(struct vka_plan *plan,
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add_square(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add_square(plan, op));
+    return mark.status;
 }

@@ -233,5 +233,7 @@ enum vka_status vka_plan_add_norm_backward(struct vka_plan *plan,
 {
     struct plan_mark mark;
     ENSURE(plan_begin(plan, __func__, &mark));
-    return plan_end(plan, mark, add(plan, op));
+    while (mark.open)
+        plan_end(plan, &mark, add(plan, op));
+    return mark.status;
 }

@@ -117,7 +117,11 @@ class Core:
                 self._log.pass_on(*sentence)
             self._log.raise_kept()
             left = max(end - time.monotonic_ns(), 1)
-        self.check(wait(left) if status == _TIMEOUT else status)
+        status = wait(left) if status == _TIMEOUT else status
+        if status == _TIMEOUT and timeout > 0:  # C knows of the last slice alone
+            seconds = f"{timeout * 1e-9:.3g} s"
+            raise error_of(status, f"the run is not done after {seconds} (timeout): wait again")
+        self.check(status)
 
     def create(self, child: Child, destroy: Callable[[Any], None], fill: Callable[[], int]) -> None:
         """A turn in which fill() has C put an object into the child's box."""

@@ -1,0 +1,94 @@
+/* Has CPU drivers compile before the first run. They make machine code of a pipeline when it is first
+ * dispatched, for seconds to minutes, within which a wait for a run would end too early. A dispatch
+ * without workgroups has them compile too, and does nothing else. */
+#include "core/os.h"
+#include "plan/plan.h"
+
+#include <string.h>
+
+/* Milliseconds of compiling that the log tells of. */
+#define SLOW_MS 10000.0
+
+static bool compiles_in_runs(const struct vka_device *device)
+{
+    return device->caps.properties.type == VKA_DEVICE_CPU;
+}
+
+static bool is_cold(const struct vka_plan *plan, size_t pass)
+{
+    return !pipeline_get(plan->device, &plan->passes[pass].key)->warm;
+}
+
+/* The names of the kernels whose pipelines were not dispatched yet, each once, cut to size. */
+static void list_cold(const struct vka_plan *plan, char *text, size_t size)
+{
+    uint64_t listed = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < plan->n_pass; i++) {
+        const enum kernel kernel = plan->passes[i].key.kernel;
+        if (listed >> kernel & 1 || !is_cold(plan, i))
+            continue;
+        size_t length = strlen(text);
+        listed |= UINT64_C(1) << kernel;
+        snprintf(text + length, size - length, "%s%s", length ? ", " : "",
+                 kernel_table[kernel].name);
+    }
+}
+
+static void set_warm(const struct vka_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_pass; i++)
+        pipeline_get(plan->device, &plan->passes[i].key)->warm = true;
+}
+
+/* Submits an empty dispatch of each cold pipeline; sets plan->warm_ticket where there is one. */
+static enum vka_status submit(struct vka_plan *plan)
+{
+    static const uint32_t no_groups[3] = {0, 0, 0};
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    VkCommandBuffer commands; /* freed with the plan's pool */
+    size_t cold = 0;
+    while (cold < plan->n_pass && !is_cold(plan, cold))
+        cold++;
+    if (cold == plan->n_pass)
+        return VKA_OK;
+    ENSURE(vk_allocate_commands(log, &device->vk, device->handle, plan->pool, 1, &commands));
+    ENSURE(vk_begin(log, &device->vk, commands, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT));
+    for (; cold < plan->n_pass; cold++) {
+        bool again = !is_cold(plan, cold);
+        for (size_t i = 0; i < cold && !again; i++)
+            again = pipeline_same_key(&plan->passes[i].key, &plan->passes[cold].key);
+        if (!again)
+            pass_record(device, commands, &plan->passes[cold], no_groups);
+    }
+    ENSURE_VK(device->vk.vkEndCommandBuffer(commands));
+    return queue_submit(device, &commands, 1, false, NULL, &plan->warm_ticket);
+}
+
+enum vka_status plan_warm(struct vka_plan *plan)
+{
+    struct log *log = &plan->device->log;
+    char names[200];
+    if (!compiles_in_runs(plan->device))
+        return VKA_OK;
+    if (!plan->warm_ticket)
+        ENSURE(submit(plan));
+    if (!plan->warm_ticket)
+        return VKA_OK;
+    const double begin = os_now_ms();
+    list_cold(plan, names, sizeof names);
+    enum vka_status status = queue_try(plan->device, plan->warm_ticket, WARM_TIMEOUT);
+    if (status == VKA_TIMEOUT)
+        return log_error(log, VKA_TIMEOUT,
+                         "vka_plan_finish: the driver has not compiled %s after %.0f s: call it "
+                         "again to wait on",
+                         names, WARM_TIMEOUT * 1e-9);
+    ENSURE(status);
+    if (os_now_ms() - begin >= SLOW_MS)
+        log_message(log, VKA_LOG_WARNING, "the driver compiled %s for %.1f s", names,
+                    (os_now_ms() - begin) / 1e3);
+    set_warm(plan);
+    plan->warm_ticket = 0;
+    return VKA_OK;
+}

@@ -1,0 +1,224 @@
+/* A driver whose compiler refuses the pipelines of one kernel after the other, with each of the
+ * errors that drivers give: operations that took the kernel take another, are right, and say so; where
+ * there is no other they say which kernel it was, and work again where memory was short. One kernel a
+ * family by default; --all: each. SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <gpu/kernels_spv.h>
+
+#include "driver.h"
+#include "operations.h"
+#include "scenario.h"
+#include "test_program.h"
+
+#define BIT(name) (UINT64_C(1) << KERNEL_##name)
+#define MAX_OPERATIONS 64
+
+/* The kernels of CPU drivers: without them there are tiles, as on GPUs. */
+static const uint64_t of_cpus = BIT(attention_row) | BIT(attention_texel) | BIT(attention_address) |
+                                BIT(attention_feature) | BIT(matmul_texel) | BIT(matmul_address) |
+                                BIT(matmul_block) | BIT(matmul_bytes) | BIT(matmul_lane4) |
+                                BIT(matmul_lane8);
+
+static const VkResult results[] = {VK_ERROR_UNKNOWN, VK_ERROR_INITIALIZATION_FAILED,
+                                   VK_ERROR_OUT_OF_HOST_MEMORY};
+static bool all_kernels;
+static char warnings[4096];
+
+static void listen(void *user, enum vka_log_level level, const char *message)
+{
+    size_t length = strlen(warnings);
+    (void)user;
+    if (level == VKA_LOG_WARNING)
+        snprintf(warnings + length, sizeof warnings - length, "%s\n", message);
+}
+
+static struct vka_device *open_device(uint64_t without, bool tested)
+{
+    struct vka_device *device = NULL;
+    warnings[0] = '\0';
+    assert_int_equal(
+        vka_device_create(VKA_INFO(vka_device_info, .log = listen, .skip_self_test = !tested),
+                          &device),
+        VKA_OK);
+    device->caps.without |= without;
+    for (int i = 0; i < KERNEL_COUNT; i++)
+        device->rates.of[i] = (struct rate){1, 1};
+    return device;
+}
+
+/* The first operation that asks for a pipeline of the kernel; NULL: none. */
+static const struct operation *user_of(enum kernel kernel, uint64_t without)
+{
+    static const struct operation *found[2][KERNEL_COUNT];
+    static bool done[2];
+    const bool tiles = without != 0;
+    if (!done[tiles]) {
+        const struct operation *o;
+        driver_reset();
+        struct vka_device *device = open_device(without, false);
+        for (size_t i = 0; (o = operation_get(i)); i++) {
+            bool right = false;
+            if (o->run(device, o->argument, &right) != VKA_OK)
+                fail_msg("%s: %s", o->name, vka_device_error(device));
+            for (const struct pipeline *p = device->pipelines.list; p; p = p->next)
+                if (!found[tiles][p->key.kernel])
+                    found[tiles][p->key.kernel] = o;
+        }
+        vka_device_destroy(&device);
+        done[tiles] = true;
+    }
+    return found[tiles][kernel];
+}
+
+/* Whether another kernel can do the work. Fused attention has none left where those for CPU drivers
+ * are switched off. */
+static bool has_rivals(enum kernel kernel, uint64_t without)
+{
+    enum kernel_family family = kernel_table[kernel].family;
+    return family == FAMILY_PRODUCT || family == FAMILY_SOFTMAX ||
+           (family == FAMILY_ATTENTION && !without);
+}
+
+static enum vka_status status_of(VkResult result)
+{
+    return result == VK_ERROR_OUT_OF_HOST_MEMORY ? VKA_OUT_OF_HOST_MEMORY : VKA_UNSUPPORTED;
+}
+
+static void check_sentence(const char *text, const char *kernel)
+{
+    if (!strstr(text, kernel) || !strstr(text, "vkCreateComputePipelines"))
+        fail_msg("\"%s\" does not name %s and vkCreateComputePipelines", text, kernel);
+}
+
+/* What becomes of an operation whose first choice is refused. */
+static bool refuse(const struct operation *o, enum kernel kernel, uint64_t without, bool tested,
+                   VkResult result)
+{
+    const char *name = kernel_table[kernel].name;
+    bool right = false;
+    driver_reset();
+    driver_refuse(kernel_spv_table[kernel]->words, result, 0);
+    struct vka_device *device = open_device(without, tested);
+    struct vka_kernel_info info;
+    enum vka_status status = o->run(device, o->argument, &right);
+    if (driver_refusals() == 0)
+        fail_msg("%s did not ask for %s", o->name, name);
+    check_sentence(warnings, name);
+    bool passed = status == VKA_OK;
+    if (passed && !right)
+        fail_msg("%s is wrong without %s", o->name, name);
+    if (!passed && (status != status_of(result) || has_rivals(kernel, without)))
+        fail_msg("%s without %s: %s: %s", o->name, name, vka_status_name(status),
+                 vka_device_error(device));
+    if (!passed && status == VKA_UNSUPPORTED)
+        check_sentence(vka_device_error(device), name);
+    assert_int_equal(vka_device_kernel(device, kernel, &info), VKA_OK);
+    if (tested && passed) { /* else memory may be there the next time */
+        assert_non_null(info.missing);
+        assert_non_null(strstr(info.missing, "vkCreateComputePipelines"));
+    }
+    /* The same in every plan: nothing is asked for twice where another kernel was found. */
+    size_t asked = driver_refusals();
+    enum vka_status again = o->run(device, o->argument, &right);
+    assert_int_equal(again, status);
+    if (passed)
+        assert_int_equal(driver_refusals(), asked);
+    if (!passed && result == VK_ERROR_OUT_OF_HOST_MEMORY) {
+        driver_refuse(NULL, VK_SUCCESS, 0);
+        device->caps.without = without;
+        driver_refuse(kernel_spv_table[kernel]->words, result, SIZE_MAX);
+        right = false;
+        assert_int_equal(o->run(device, o->argument, &right), VKA_OK);
+        assert_true(right);
+    }
+    vka_device_destroy(&device);
+    assert_int_equal(driver_alive(), 0);
+    return passed;
+}
+
+/* At a landing the first kernel of a family that is found, and two that have no rivals. */
+static bool is_tried(enum kernel kernel, size_t tried[])
+{
+    enum kernel_family family = kernel_table[kernel].family;
+    return all_kernels || tried[family] < (family == FAMILY_MOVE ? 2 : 1);
+}
+
+static void every_kernel(uint64_t without)
+{
+    size_t tried[FAMILY_BACKWARD + 1] = {0}, passed = 0, n = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        const struct operation *o = user_of((enum kernel)k, without);
+        if (!o || without >> k & 1 || !is_tried((enum kernel)k, tried))
+            continue;
+        tried[kernel_table[k].family]++;
+        for (size_t r = 0; r < sizeof results / sizeof *results; r++)
+            for (int tested = 0; tested < 2; tested++) {
+                if (tested && !all_kernels && r != tried[kernel_table[k].family] % 3)
+                    continue;
+                bool ok = refuse(o, (enum kernel)k, without, tested, results[r]);
+                passed += ok;
+                n++;
+                if (r == 0 && !tested)
+                    print_message("%s: without %s %s\n", o->name, kernel_table[k].name,
+                                  ok ? "by another" : "not at all");
+            }
+    }
+    print_message("%zu refusals, %zu made good by another kernel\n", n, passed);
+    assert_true(passed >= 6);
+}
+
+static void of_this_device(void **state)
+{
+    (void)state;
+    every_kernel(0);
+}
+
+static void tiles(void **state)
+{
+    (void)state;
+    every_kernel(of_cpus);
+}
+
+/* Layers, whose weights are packed for a kernel before a pipeline of it is refused. */
+static void layers(void **state)
+{
+    (void)state;
+    static struct scenario clean, s;
+    driver_reset();
+    scenario_run(SCENARIO_STAGED, &clean);
+    assert_true(clean.complete && clean.n_failure == 0);
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        driver_reset();
+        driver_refuse(kernel_spv_table[k]->words, VK_ERROR_UNKNOWN, 0);
+        scenario_run(SCENARIO_STAGED, &s);
+        if (driver_refusals() == 0)
+            continue;
+        print_message("a layer without %s: %s\n", kernel_table[k].name,
+                      s.complete ? "by another" : s.error);
+        if (kernel_table[k].family != FAMILY_MOVE)
+            assert_true(s.complete && s.n_failure == 0);
+        for (size_t i = 0; s.complete && i < SCENARIO_FLOATS; i++)
+            assert_float_equal(s.output[i], clean.output[i], 1e-5);
+        assert_int_equal(driver_alive(), 0);
+    }
+}
+
+TEST_PROGRAM_ARGUMENTS(refusals)
+{
+    all_kernels = argc == 2 && strcmp(argv[1], "--all") == 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(layers), cmocka_unit_test(of_this_device),
+                                       cmocka_unit_test(tiles)};
+    size_t n = 0;
+    if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
+        fprintf(stderr, "SKIPPED: no Vulkan device, so refused pipelines are not tested\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
