@@ -1,8 +1,10 @@
 // Means of the rows that count, one column an invocation. See pool_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "model.h"
+#include "turns.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 
@@ -44,11 +46,14 @@ void main()
         for (uint first = 0; first < rows; first += POOL_BLOCK) {
             vec2 chain = vec2(0.0);
             uint end = min(first + POOL_BLOCK, rows);
-            for (uint row = first; row < end; row++) {
-                float w = row_weight(batch, row);
-                float x = LOAD(x_words, from + row * p.x_row, X_TYPE);
-                chain += w == 0.0 ? vec2(0.0) : vec2(w * x, w); // what does not count may be NaN
-            }
+            for (uint run = first; run < end; run += POOL_RUN)
+                [[unroll]] for (uint i = 0; i < POOL_RUN; i++) {
+                    uint row = min(run + i, end - 1);
+                    float w = row_weight(batch, row);
+                    float x = LOAD(x_words, from + row * p.x_row, X_TYPE);
+                    // What does not count may be NaN.
+                    chain += w == 0.0 || run + i >= end ? vec2(0.0) : vec2(w * x, w);
+                }
             total += chain;
         }
         uint to = p.y_offset + batch * p.y_batch + column * p.y_col;

@@ -3,8 +3,10 @@
 // elements, or enough of their weight. See sample_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "model.h"
+#include "turns.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 #include "lib/math.glsl"
@@ -62,16 +64,24 @@ float weight(float x, uint bound)
 float count(uint bound)
 {
     float n = 0.0;
-    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_LANES)
-        n += order_key(load(i)) >= bound ? 1.0 : 0.0;
+    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_RUN * SAMPLE_LANES)
+        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++) {
+            uint at = i + j * SAMPLE_LANES;
+            bool counts = order_key(load(min(at, p.n - 1))) >= bound;
+            n += counts && at < p.n ? 1.0 : 0.0;
+        }
     return reduce(n, true);
 }
 
 float mass(uint bound)
 {
     float sum = 0.0;
-    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_LANES)
-        sum += weight(load(i), bound);
+    for (uint i = gl_LocalInvocationIndex; i < p.n; i += SAMPLE_RUN * SAMPLE_LANES)
+        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++) {
+            uint at = i + j * SAMPLE_LANES;
+            float w = weight(load(min(at, p.n - 1)), bound);
+            sum += at < p.n ? w : 0.0;
+        }
     return reduce(sum, true);
 }
 
@@ -110,8 +120,9 @@ uint draw(uint bound, float u)
     uint lane = gl_LocalInvocationIndex, stretch = p.n / SAMPLE_LANES + 1;
     uint begin = min(lane * stretch, p.n), end = min(begin + stretch, p.n);
     float sum = 0.0;
-    for (uint i = begin; i < end; i++)
-        sum += kept_weight(i, bound);
+    for (uint i = begin; i < end; i += SAMPLE_RUN)
+        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++)
+            sum += i + j < end ? kept_weight(min(i + j, p.n - 1), bound) : 0.0;
     barrier();
     partial[lane] = sum;
     barrier();
@@ -133,13 +144,14 @@ uint draw(uint bound, float u)
     float target = partial[0], base = chosen_base;
     if (lane != chosen_lane)
         return 0xffffffffu;
+    uint found = 0xffffffffu;
     sum = 0.0;
-    for (uint i = begin; i < end; i++) {
-        sum += kept_weight(i, bound);
-        if (base + sum > target)
-            return i;
-    }
-    return 0xffffffffu; // not reached: the sum is the one above
+    for (uint i = begin; i < end && found == 0xffffffffu; i += SAMPLE_RUN)
+        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++) {
+            sum += i + j < end ? kept_weight(min(i + j, p.n - 1), bound) : 0.0;
+            found = found == 0xffffffffu && base + sum > target ? i + j : found;
+        }
+    return found; // there is one: the sum is the one above
 }
 
 void main()
@@ -152,8 +164,9 @@ void main()
     }
     first = p.x_offset + row * p.x_row;
     float lane_max = uintBitsToFloat(0xff800000u);
-    for (uint i = lane; i < p.n; i += SAMPLE_LANES)
-        lane_max = max(lane_max, load(i));
+    for (uint i = lane; i < p.n; i += SAMPLE_RUN * SAMPLE_LANES)
+        [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++)
+            lane_max = max(lane_max, load(min(i + j * SAMPLE_LANES, p.n - 1)));
     row_max = reduce(lane_max, false);
     if (order_key(row_max) <= KEY_MINUS_INFINITY) {
         if (lane == 0)

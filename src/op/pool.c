@@ -5,6 +5,7 @@
 #include "op/matmul/matmul.h"
 #include "op/nonfinite.h"
 #include "plan/settle.h"
+#include "turns.h"
 
 #include <stdio.h>
 
@@ -18,7 +19,7 @@ struct pool {
 static struct work work_of(const uint32_t size[4])
 {
     double each = 2 * WORK_MOVE * size[2], n = (double)size[0] * size[3];
-    double rows = size[2] + size[2] / (double)POOL_BLOCK + 2;
+    double rows = size[2] / (double)POOL_RUN + 2.0 * size[2] / POOL_BLOCK + 3;
     return (struct work){n * each, each * UNIT_LANES * UNIT_RUN, UNIT_RUN * rows};
 }
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const uint32_t shapes[][3] = {
-    {1, 1, 1}, {3, 7, 5}, {2, 130, 66}, {4, 33, 384}, {1, 5000, 3}};
+static const uint32_t shapes[][3] = {{1, 1, 1},    {3, 7, 5},    {2, 130, 66},
+                                     {4, 33, 384}, {1, 5000, 3}, {1, 100000, 2}};
 
 static const enum vka_dtype mixes[][3] = {
     /* x, mask, y */

@@ -218,6 +218,8 @@ void check_draws(struct check *c)
                 if (check_case(c))
                     run_case(c, shapes[s], (enum vka_dtype)dtype, (s + b) % 2, bounds[b].k,
                              bounds[b].p, bounds[b].min_p);
+    if (check_case(c)) /* the largest vocabularies */
+        run_case(c, (const uint32_t[]){1, 262144}, VKA_F32, false, 20, 0.95f, 0);
     for (int draws = 0; draws < 3; draws++)
         if (check_case(c))
             check_greedy(c, draws == 1);
