@@ -3,6 +3,7 @@
 #include "bench.h"
 
 #include "case.h"
+#include "core/os.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -152,6 +153,7 @@ static enum vka_status make_layer(struct tool_device *d, struct bench_problem *p
     if (scratch && numbers) {
         const struct vka_linear_weights weights = {.weight = numbers, .bias = numbers};
         fill(dtype, 1 / sqrt((double)width), count, &seed, scratch, numbers);
+        const double begin = os_now_ms();
         status = vka_layer_create(d->device,
                                   VKA_INFO(vka_layer_info, .n_head = o->n_head,
                                            .n_kv_head = o->n_kv_head, .head_dim = o->head_dim,
@@ -159,6 +161,7 @@ static enum vka_status make_layer(struct tool_device *d, struct bench_problem *p
                                            .dtype = dtype, .query = weights, .key = weights,
                                            .value = weights, .output = weights),
                                   &p->layer);
+        p->made = os_now_ms() - begin;
     }
     free(numbers);
     free(scratch);

@@ -152,7 +152,7 @@ static void print_report(struct tool_device *d, const struct bench_problem *prob
     for (size_t i = 0; i < json_array_size(kernels); i++)
         printf("%s%s", i ? ", " : "", json_string_value(json_array_get(kernels, i)));
     json_decref(kernels);
-    printf("\n  first      %.3f ms from recording to result\n", t->first);
+    printf("\n  first      %.3f ms to the first result, with self-tests and compiling\n", t->first);
     printf("  median     %.3f ms of %" PRIu32 " runs, least %.3f ms\n", t->median, t->repeat,
            t->min);
     if (t->gpu >= 0)

@@ -113,7 +113,7 @@ enum tool_exit bench_time(struct tool_device *d, const struct bench_problem *pro
 {
     const double start = os_now_ms();
     enum vka_status status = record(d, problem, true, plan);
-    times->first = os_now_ms() - start;
+    times->first = problem->made + os_now_ms() - start;
     if (status == VKA_OK)
         status = time_runs(d, problem, *plan, times);
     double cost = TIMESTAMP_MS * (double)vka_plan_pass_count(*plan);
