@@ -12,7 +12,7 @@ struct tail {
 _Static_assert(sizeof(struct tail) == BLOB_TAIL, "no padding");
 
 /* Increase the digit when the tail or the problems of the self-tests change. */
-static const char magic[8] = {'v', 'k', 'a', 't', 't', 'n', '-', '2'};
+static const char magic[8] = {'v', 'k', 'a', 't', 't', 'n', '-', '3'};
 
 /* Hashes the kernels, how they are compiled, the device, and everything that tells one build of its
  * driver from another. */

@@ -8,6 +8,7 @@
 
 #define GROUP 2u /* heads of a key head */
 #define CAPACITY 32u
+#define FEATURE_DIM 32u
 /* For outputs up to 1: well above rounding, well below the effect of a wrong key. */
 #define TOLERANCE_F32 1e-4
 #define TOLERANCE_16 3e-2
@@ -130,9 +131,19 @@ static enum vka_status make_cache(struct solution *s, const struct known_attenti
         &s->cache);
 }
 
+/* Features of a head. Of a quantised cache as many as attention_feature takes, where it is there, as
+ * real heads have: else another kernel would be compiled and tested for the problem alone. */
+static uint32_t dim_of(const struct solution *s, enum known_problem problem)
+{
+    const struct caps *caps = &s->plan->caps;
+    bool features = problem == KNOWN_CACHE_QUANTISED && caps->properties.type == VKA_DEVICE_CPU &&
+                    !kernel_missing(KERNEL_attention_feature, caps);
+    return features ? FEATURE_DIM : s->head_dim;
+}
+
 enum vka_status known_attention_solve(struct solution *s, enum known_problem problem)
 {
-    const struct known_attention a = known(problem, s->head_dim);
+    const struct known_attention a = known(problem, dim_of(s, problem));
     const uint32_t q_shape[] = {a.batch, a.n_kv_head * GROUP, a.n_q, a.dim};
     const uint32_t kv_shape[] = {a.batch, a.n_kv_head, a.n_kv, a.dim};
     struct vka_tensor *q, *k, *v, *output, *mask = NULL;
