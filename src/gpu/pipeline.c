@@ -239,6 +239,8 @@ static enum vka_status end_job(struct vka_device *device, const struct job *job,
                     "the driver compiled a pipeline of the kernel %s for %.1f s",
                     kernel_table[key.kernel].name, job->ms / 1e3);
     if (made->handle) {
+        device->pipelines.n_made++;
+        device->pipelines.code += kernel_spv_table[key.kernel]->size;
         made->next = device->pipelines.list;
         device->pipelines.list = made;
         return VKA_OK;

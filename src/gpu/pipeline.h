@@ -26,6 +26,7 @@ struct pipelines {
     VkPipelineCreateFlags flags; /* of every pipeline; only tests set them */
     bool late; /* operations make none, only vka_plan_finish does; for tests that list them */
     struct pipeline *list;
+    uint64_t n_made, code; /* pipelines made so far; bytes of SPIR-V of their kernels, for each */
     VkShaderModule modules[KERNEL_COUNT];
     VkDescriptorSetLayout set_layouts[KERNEL_COUNT];
     VkPipelineLayout layouts[KERNEL_COUNT];

@@ -51,6 +51,7 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, 
         return log_error(&device->log, VKA_DEVICE_LOST, "the device is lost");
     const int n_wrong = count_wrong(device);
     const uint64_t n_refused = device->refusals.of[kernel];
+    test->n_run++;
     test->blamed = false;
     *state = KERNEL_TESTING;
     uint32_t dim = ROWS & bit && head_dim ? head_dim : KNOWN_HEAD_DIM;

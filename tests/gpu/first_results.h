@@ -1,0 +1,23 @@
+/* Rows of test_first: {pipelines, self-tests, bytes of SPIR-V}. `test_first --print` writes them. */
+/* clang-format off */
+{"Mesa 22.", "layer", {5, 4, 370692}},
+{"Mesa 22.", "attention", {6, 4, 500904}},
+{"Mesa 22.", "attention unfused", {6, 4, 500904}},
+{"Mesa 22.", "attention fused", {2, 2, 79820}},
+{"Mesa 22.", "decode f32", {9, 5, 699172}},
+{"Mesa 22.", "decode f16", {10, 5, 728392}},
+{"Mesa 22.", "decode q8_0", {11, 7, 1644428}},
+{"Mesa 22.", "decode q4_0", {13, 8, 1673096}},
+{"Mesa 22.", "decode f8_e4m3", {12, 7, 1662776}},
+{"Mesa 22.", "linear q4_k", {3, 2, 167200}},
+{"Mesa 26.", "layer", {5, 4, 474692}},
+{"Mesa 26.", "attention", {6, 4, 656904}},
+{"Mesa 26.", "attention unfused", {6, 4, 656904}},
+{"Mesa 26.", "attention fused", {2, 2, 282588}},
+{"Mesa 26.", "decode f32", {5, 4, 804460}},
+{"Mesa 26.", "decode f16", {7, 4, 1217428}},
+{"Mesa 26.", "decode q8_0", {8, 5, 1590304}},
+{"Mesa 26.", "decode q4_0", {10, 6, 1618972}},
+{"Mesa 26.", "decode f8_e4m3", {9, 5, 1608652}},
+{"Mesa 26.", "linear q4_k", {3, 2, 252008}},
+/* clang-format on */

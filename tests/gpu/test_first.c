@@ -1,0 +1,207 @@
+/* What a first result costs: pipelines made, self-tests run and bytes of SPIR-V compiled for it, on a
+ * device that knows nothing yet, against a kept table. A driver's compiler takes seconds for what is
+ * cheap to count, so the counts are kept and not the time. --print writes the rows of this driver.
+ * SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../patience.h"
+
+#include <gpu/device.h>
+
+enum { HEADS = 2, ROWS = 40, WIDTH = 32, DIM = 64, CAPACITY = 256, BLOCK = 256 };
+
+/* The most that a kept count may grow by, in percent. */
+#define GROWTH 10
+
+struct objects {
+    struct vka_device *device;
+    struct vka_plan *plan;
+    struct vka_layer *layer;
+    struct vka_cache *cache;
+    struct vka_tensor *tensor[8];
+    size_t n_tensor;
+};
+
+struct costs {
+    uint64_t pipelines, self_tests, code; /* code: bytes of SPIR-V, once for each pipeline */
+};
+
+/* Of Mesa's CPU drivers: of Debian 12, and from 26 on. */
+static const struct kept {
+    const char *driver, *name;
+    struct costs costs;
+} table[] = {
+#include "first_results.h"
+};
+
+static bool prints;
+
+static struct vka_tensor *tensor(struct objects *o, enum vka_dtype dtype, uint32_t rank,
+                                 const uint32_t *shape)
+{
+    struct vka_tensor **slot = &o->tensor[o->n_tensor++];
+    assert_int_equal(vka_tensor_create(o->device, dtype, rank, shape, slot), VKA_OK);
+    void *zeros = calloc(1, vka_tensor_size(*slot));
+    assert_non_null(zeros);
+    assert_int_equal(vka_tensor_write(*slot, zeros, vka_tensor_size(*slot)), VKA_OK);
+    free(zeros);
+    return *slot;
+}
+
+#define TENSOR(dtype, ...) \
+    tensor(o, dtype, sizeof((uint32_t[]){__VA_ARGS__}) / 4, (uint32_t[]){__VA_ARGS__})
+
+static void layer(struct objects *o, int unused)
+{
+    static const float zeros[WIDTH * WIDTH];
+    const struct vka_linear_weights w = {zeros, zeros};
+    (void)unused;
+    assert_int_equal(
+        vka_layer_create(o->device,
+                         VKA_INFO(vka_layer_info, .n_head = HEADS, .head_dim = WIDTH / HEADS,
+                                  .query_dim = WIDTH, .output_dim = WIDTH, .query = w, .key = w,
+                                  .value = w, .output = w),
+                         &o->layer),
+        VKA_OK);
+    assert_int_equal(vka_plan_create(o->device, NULL, &o->plan), VKA_OK);
+    assert_int_equal(
+        vka_plan_add_layer(o->plan, VKA_INFO(vka_layer_op, .layer = o->layer,
+                                             .query = TENSOR(VKA_F32, 1, ROWS, WIDTH),
+                                             .output = TENSOR(VKA_F32, 1, ROWS, WIDTH))),
+        VKA_OK);
+}
+
+static void attention(struct objects *o, int path)
+{
+    struct vka_tensor *x = TENSOR(VKA_F32, 1, HEADS, ROWS, WIDTH);
+    assert_int_equal(
+        vka_plan_create(o->device, VKA_INFO(vka_plan_info, .path = (enum vka_path)path), &o->plan),
+        VKA_OK);
+    assert_int_equal(
+        vka_plan_add_attention(o->plan, VKA_INFO(vka_attention_op, .q = x, .k = x, .v = x,
+                                                 .output = TENSOR(VKA_F32, 1, HEADS, ROWS, WIDTH),
+                                                 .options.causal = true)),
+        VKA_OK);
+}
+
+/* A query of heads that share a key head, and a cache of the type. */
+static void decode(struct objects *o, int dtype)
+{
+    static const float scales[HEADS] = {1, 1};
+    const float *given = dtype == VKA_F8_E4M3 ? scales : NULL;
+    struct vka_tensor *k = TENSOR(VKA_F32, 1, HEADS, 1, DIM);
+    assert_int_equal(
+        vka_cache_create(o->device,
+                         VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = HEADS, .head_dim = DIM,
+                                  .capacity = CAPACITY, .key_dtype = (enum vka_dtype)dtype,
+                                  .value_dtype = (enum vka_dtype)dtype, .key_scales = given,
+                                  .value_scales = given),
+                         &o->cache),
+        VKA_OK);
+    assert_int_equal(vka_plan_create(o->device, NULL, &o->plan), VKA_OK);
+    assert_int_equal(
+        vka_plan_add_attention(o->plan, VKA_INFO(vka_attention_op,
+                                                 .q = TENSOR(VKA_F32, 1, 2 * HEADS, 1, DIM), .k = k,
+                                                 .v = k, .cache = o->cache, .options.causal = true,
+                                                 .output = TENSOR(VKA_F32, 1, 2 * HEADS, 1, DIM))),
+        VKA_OK);
+}
+
+static void linear(struct objects *o, int dtype)
+{
+    assert_int_equal(vka_plan_create(o->device, NULL, &o->plan), VKA_OK);
+    assert_int_equal(
+        vka_plan_add_linear(o->plan, VKA_INFO(vka_linear_op, .input = TENSOR(VKA_F32, 3, BLOCK),
+                                              .weight = TENSOR((enum vka_dtype)dtype, DIM, BLOCK),
+                                              .output = TENSOR(VKA_F32, 3, DIM))),
+        VKA_OK);
+}
+
+static const struct {
+    const char *name;
+    void (*add)(struct objects *o, int argument);
+    int argument;
+} problems[] = {
+    {"layer", layer, 0},
+    {"attention", attention, VKA_PATH_AUTO},
+    {"attention unfused", attention, VKA_PATH_UNFUSED},
+    {"attention fused", attention, VKA_PATH_FUSED},
+    {"decode f32", decode, VKA_F32},
+    {"decode f16", decode, VKA_F16},
+    {"decode q8_0", decode, VKA_Q8_0},
+    {"decode q4_0", decode, VKA_Q4_0},
+    {"decode f8_e4m3", decode, VKA_F8_E4M3},
+    {"linear q4_k", linear, VKA_Q4_K},
+};
+
+static bool grew(uint64_t now, uint64_t kept)
+{
+    return 100 * now > (100 + GROWTH) * kept;
+}
+
+/* The kept row of this driver; NULL: none. */
+static const struct kept *find(const char *driver, const char *name)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strstr(driver, table[i].driver) && strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+static void first_result(size_t index)
+{
+    struct objects o = {0};
+    const char *name = problems[index].name;
+    assert_int_equal(vka_device_create(NULL, &o.device), VKA_OK);
+    const char *driver = vka_device_properties(o.device)->driver;
+    for (int k = 0; k < KERNEL_COUNT; k++) /* measuring rates depends on the machine */
+        o.device->rates.of[k] = (struct rate){1, 1};
+    problems[index].add(&o, problems[index].argument);
+    assert_int_equal(vka_plan_finish(o.plan), VKA_OK);
+    assert_int_equal(vka_plan_run(o.plan, PATIENCE), VKA_OK);
+    const struct costs now = {o.device->pipelines.n_made, o.device->self_test.n_run,
+                              o.device->pipelines.code};
+    const struct kept *kept = find(driver, name);
+    const char *mesa = strstr(driver, "Mesa");
+    print_message("{\"%.8s\", \"%s\", {%llu, %llu, %llu}},\n", mesa ? mesa : driver, name,
+                  (unsigned long long)now.pipelines, (unsigned long long)now.self_tests,
+                  (unsigned long long)now.code);
+    if (kept && !prints &&
+        (grew(now.pipelines, kept->costs.pipelines) ||
+         grew(now.self_tests, kept->costs.self_tests) || grew(now.code, kept->costs.code)))
+        fail_msg("the first result of %s costs more than {%llu, %llu, %llu}", name,
+                 (unsigned long long)kept->costs.pipelines,
+                 (unsigned long long)kept->costs.self_tests, (unsigned long long)kept->costs.code);
+    vka_plan_destroy(&o.plan);
+    vka_layer_destroy(&o.layer);
+    vka_cache_destroy(&o.cache);
+    while (o.n_tensor > 0)
+        vka_tensor_destroy(&o.tensor[--o.n_tensor]);
+    vka_device_destroy(&o.device);
+}
+
+static void first_results(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
+        first_result(i);
+}
+
+int main(int argc, char **argv)
+{
+    prints = argc == 2 && strcmp(argv[1], "--print") == 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(first_results)};
+    size_t n = 0;
+    if (vka_device_list(NULL, NULL, &n) != VKA_OK || n == 0) {
+        fprintf(stderr, "SKIPPED: no Vulkan device, so first results are not counted\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
