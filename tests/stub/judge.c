@@ -258,9 +258,13 @@ static double operations(const struct vka_plan *plan)
     return ops;
 }
 
-bool judge_cut(struct vka_plan *whole, struct vka_plan *cut, bool exact, char *why, size_t size)
+bool judge_cut(struct vka_plan *whole, struct vka_plan *cut, bool exact, double least, char *why,
+               size_t size)
 {
     const double all = operations(whole), sum = operations(cut);
+    if (all < least * (1 - 1e-9))
+        return SAY("%zu passes do %.9g operations, not the %.9g that there are", whole->n_pass, all,
+                   least);
     if (sum >= all * (exact ? 1 - 1e-9 : 0.5))
         return true;
     return SAY("%zu passes do %.9g operations, %zu of the whole %.9g", cut->n_pass, sum,

@@ -31,7 +31,9 @@ bool judge_input(const struct vka_plan *plan, const struct vka_tensor *input, ch
 
 /* False, with a reason, where a plan that is cut does less work than the same that is not: a row
  * or a step of k that is left out. exact: what hides keys is no matter of whole tiles, by which
- * work is estimated; else half of the work is enough. */
-bool judge_cut(struct vka_plan *whole, struct vka_plan *cut, bool exact, char *why, size_t size);
+ * work is estimated; else half of the work is enough. Or where either does less than `least`
+ * operations, which the problem is known to take. */
+bool judge_cut(struct vka_plan *whole, struct vka_plan *cut, bool exact, double least, char *why,
+               size_t size);
 
 #endif

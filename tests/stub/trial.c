@@ -81,7 +81,7 @@ static bool run_cut(struct trial *t, trial_plan *make, const void *job, struct v
     bool ok = trial_passed(t, status);
     if (status == VKA_OK) {
         ok = judge(t, cut, tensors) &&
-             judge_cut(whole, cut, tensors->exact, t->why, sizeof t->why) &&
+             judge_cut(whole, cut, tensors->exact, tensors->least, t->why, sizeof t->why) &&
              trial_passed(t, run(t, cut));
         ok = ok && !t->refused; /* a plan that was made is not refused when it runs */
     }

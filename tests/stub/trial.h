@@ -28,7 +28,8 @@ typedef enum vka_status trial_plan(struct trial *t, const void *job, uint64_t bu
 /* What a job's plan reads and writes; NULL where it is not there. */
 struct trial_tensors {
     struct vka_tensor *inputs[4], *outputs[TRIAL_OUTPUTS];
-    bool exact; /* all inputs are read, whatever they hold; see judge_cut */
+    bool exact;   /* all inputs are read, whatever they hold; see judge_cut */
+    double least; /* operations of products and attention, see judge_cut; 0: nobody knows */
 };
 
 /* The verdict. */

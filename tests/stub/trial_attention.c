@@ -46,10 +46,13 @@ static enum vka_status plan_attention(struct trial *t, const void *job, uint64_t
 
 static struct trial_tensors read_by(const struct problem *p, const struct problem_data *d)
 {
+    const double scores =
+        (double)p->batch * p->n_kv_head * p->group * p->n_q * ((double)p->n_past + p->n_new);
     return (struct trial_tensors){
         .inputs = {d->operands[OPERAND_Q].view, d->operands[OPERAND_K].view,
                    d->operands[OPERAND_V].view, d->operands[OPERAND_PAST_V].view},
         .exact = !p->causal && !p->window,
+        .least = p->causal || p->window ? 0 : 2 * scores * (p->head_dim + p->value_dim),
     };
 }
 

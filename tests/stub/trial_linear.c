@@ -121,7 +121,12 @@ bool trial_linear(struct trial *t)
     bool ok = trial_passed(t, status);
     if (status == VKA_OK)
         ok = trial_run(t, plan_product, &p,
-                       &(struct trial_tensors){{p.x.view, p.w, p.b, p.scale}, {p.y.view}, true});
+                       &(struct trial_tensors){
+                           .inputs = {p.x.view, p.w, p.b, p.scale},
+                           .outputs = {p.y.view},
+                           .exact = true,
+                           .least = 2.0 * p.m[0] * p.m[1] * p.m[2] * p.n * p.k,
+                       });
     operand_destroy(&p.x);
     operand_destroy(&p.y);
     vka_tensor_destroy(&p.w);
@@ -256,7 +261,8 @@ bool trial_layer(struct trial *t)
     bool ok = trial_passed(t, status);
     if (status == VKA_OK)
         ok = trial_run(t, plan_layer, &l,
-                       &(struct trial_tensors){{l.query, l.key}, {l.output}, !l.causal});
+                       &(struct trial_tensors){
+                           .inputs = {l.query, l.key}, .outputs = {l.output}, .exact = !l.causal});
     vka_layer_destroy(&l.layer);
     vka_cache_destroy(&l.cache);
     vka_tensor_destroy(&l.query);

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MOST_SCATTERED 4e9 /* elements */
+
 enum op { NORM = 0, ACTIVATION, BINARY, GATHER, ROTARY, ARGMAX, CONV1D, LINEAR_BACKWARD, OPS };
 
 static const char *const names[OPS] = {"norm",   "activation", "binary", "gather",
@@ -30,10 +32,15 @@ static enum vka_dtype draw_float(struct trial *t)
     return types[rng_range(&t->rng, 0, 3)];
 }
 
-/* Scattered or not. */
+/* Scattered or not; dense where it has more elements than an axis can. */
 static enum vka_status create(struct trial *t, struct job *j, int which, enum vka_dtype dtype,
                               uint32_t rank, const uint32_t *size)
 {
+    double count = 1;
+    for (uint32_t i = 0; i < rank; i++)
+        count *= size[i];
+    if (count > MOST_SCATTERED)
+        return vka_tensor_create(t->device, dtype, rank, size, &j->o[which].view);
     const struct layout layout =
         rank > 1 && rng_chance(&t->rng, 30) ? layout_random(&t->rng, rank) : layout_dense();
     return operand_create_empty(t->device, dtype, rank, size, &layout, &j->o[which]);
@@ -46,16 +53,18 @@ static enum vka_status create_dense(struct trial *t, struct job *j, int which, e
     return operand_create_empty(t->device, dtype, rank, size, &layout, &j->o[which]);
 }
 
-/* Sizes of X: up to 2^32 elements. */
+/* Sizes of X: up to 2^30 elements, of giants to 2^34. */
 static void draw_sizes(struct trial *t, uint32_t size[4])
 {
     size[3] = trial_size(t, 1, rng_chance(&t->rng, 20) ? 1000000 : 4096);
     size[2] = trial_size(t, 1, rng_chance(&t->rng, 30) ? 1000000 : 1000);
     size[1] = trial_size(t, 1, 64);
     size[0] = trial_size(t, 1, 16);
-    if (trial_giant(t))
-        size[0] = size[1] = 1, size[2] = trial_size(t, 1u << 30, UINT32_MAX - 128) / size[3];
-    while ((double)size[0] * size[1] * size[2] * size[3] > UINT32_MAX - 128.0) {
+    const bool giant = trial_giant(t);
+    if (giant)
+        size[2] = trial_size(t, 1u << 30, UINT32_MAX) / size[3];
+    const double most = giant ? 0x1p34 : 0x1p30;
+    while ((double)size[0] * size[1] * size[2] * size[3] > most) {
         uint32_t *axis = &size[rng_range(&t->rng, 0, 3)];
         *axis = (*axis + 1) / 2;
     }
