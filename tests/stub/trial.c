@@ -37,7 +37,7 @@ bool trial_giant(struct trial *t)
     const struct vka_device_properties *has = vka_device_properties(t->device);
     const uint64_t least = UINT64_C(1) << 31;
     return has->max_buffer_range >= least && has->max_allocation > 16 * least &&
-           rng_chance(&t->rng, 25);
+           rng_chance(&t->rng, 40);
 }
 
 /* Several runs in flight, of which the last is waited for, or none. */

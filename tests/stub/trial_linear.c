@@ -53,7 +53,10 @@ static void draw_product(struct trial *t, struct product *p)
     p->k = whole_blocks(p->weight, trial_size(t, 1, rng_chance(&t->rng, 20) ? 4000000 : 20000));
     for (int i = 0; i < 3; i++)
         p->m[i] = p->m[i] ? p->m[i] : 1;
-    if (trial_giant(t)) { /* inputs or outputs of 2 to 16 GiB */
+    if (rng_chance(&t->rng, 12)) { /* one row, all of whose elements have to be in reach */
+        p->m[0] = p->m[1] = p->m[2] = 1;
+        p->k = whole_blocks(p->weight, trial_size(t, 16385, 4000000));
+    } else if (trial_giant(t)) { /* inputs or outputs of 2 to 16 GiB */
         const uint32_t width = p->k > p->n ? p->k : p->n;
         p->m[1] = p->m[2] = 1;
         p->m[0] = trial_size(t, (1u << 30) / width + 1, UINT32_MAX / width);
