@@ -39,6 +39,7 @@ static const struct kept {
     struct costs costs;
 } table[] = {
 #include "first_results.h"
+#include "test_program.h"
 };
 
 static bool prints;
@@ -194,7 +195,7 @@ static void first_results(void **state)
         first_result(i);
 }
 
-int main(int argc, char **argv)
+TEST_PROGRAM_ARGUMENTS(first)
 {
     prints = argc == 2 && strcmp(argv[1], "--print") == 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(first_results)};
