@@ -55,12 +55,13 @@ static enum vka_status submit(struct vka_plan *plan)
         return VKA_OK;
     ENSURE(vk_allocate_commands(log, &device->vk, device->handle, plan->pool, 1, &commands));
     ENSURE(vk_begin(log, &device->vk, commands, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT));
-    for (; cold < plan->n_pass; cold++) {
-        bool again = !is_cold(plan, cold);
-        for (size_t i = 0; i < cold && !again; i++)
-            again = pipeline_same_key(&plan->passes[i].key, &plan->passes[cold].key);
-        if (!again)
-            pass_record(device, commands, &plan->passes[cold], no_groups);
+    for (size_t i = cold; i < plan->n_pass; i++)
+        pipeline_get(device, &plan->passes[i].key)->listed = false;
+    for (size_t i = cold; i < plan->n_pass; i++) {
+        struct pipeline *p = pipeline_get(device, &plan->passes[i].key);
+        if (!p->warm && !p->listed)
+            pass_record(device, commands, &plan->passes[i], no_groups);
+        p->listed = true;
     }
     ENSURE_VK(device->vk.vkEndCommandBuffer(commands));
     return queue_submit(device, &commands, 1, false, NULL, &plan->warm_ticket);

@@ -38,7 +38,7 @@ static const struct kept {
     const char *driver, *name;
     struct costs costs;
 } table[] = {
-#include "first_results.h"
+#include "first_results.def"
 #include "test_program.h"
 };
 
