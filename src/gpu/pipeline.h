@@ -18,7 +18,7 @@ struct pipeline {
     struct pipeline *next;
     struct pipeline_key key;
     VkPipeline handle;
-    bool warm; /* it has been dispatched: the driver has nothing left to compile */
+    bool warm;   /* it has been dispatched: the driver has nothing left to compile */
     bool listed; /* among those of a plan that the driver is asked to compile */
 };
 
