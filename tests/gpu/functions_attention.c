@@ -13,6 +13,7 @@
 #define SPLIT_N 256u
 #define SPLIT_KEYS 128u /* of each half of the keys, as the rules split them */
 #define SINK_N 4096u
+#define LOADS_N 65536u
 #define SOFTCAP 30
 #define WEIGHT 6e-7        /* errors, see weight() */
 #define CAPPED_WEIGHT 3e-6 /* of e^s, the error of s itself times s included */
@@ -132,6 +133,37 @@ static enum vka_status add_sinks(struct job *job)
     op.k = op.q;
     op.options.sink = job->input;
     return status == VKA_OK ? vka_plan_add_attention(job->plan, &op) : status;
+}
+
+/* Rows of values of 16 bits, each of the one key that its query sees. */
+static enum vka_status add_loads(struct job *job)
+{
+    const bool few = job->function->kind & FEW;
+    const uint32_t n = job->n / WIDTH, rows[4] = {few ? n : 1, 1, few ? 1 : n, WIDTH};
+    const float zero = 0;
+    static const uint16_t zeros[LOADS_N];
+    struct vka_attention_op op = {.struct_size = sizeof op,
+                                  .options = {.scale = 1, .window = true}};
+    enum vka_status status = plan_on_path(job, VKA_PATH_FUSED);
+    if (status == VKA_OK)
+        status = job_constant(job, 4, rows, &zero, 1, &op.q);
+    if (status == VKA_OK)
+        status = job_tensor(job, job->function->from, 4, rows, &op.k);
+    if (status == VKA_OK)
+        status = vka_tensor_write(op.k, zeros, sizeof zeros);
+    if (status == VKA_OK)
+        status = job_tensor(job, job->function->from, 4, rows, &job->input);
+    if (status == VKA_OK)
+        status = job_output(job, VKA_F32, 4, rows, 1, 1, &op.output);
+    op.v = job->input;
+    return status == VKA_OK ? vka_plan_add_attention(job->plan, &op) : status;
+}
+
+static struct wanted want_number(const struct function *f, float x, uint32_t result)
+{
+    (void)f;
+    (void)result;
+    return (struct wanted){(double)x, fabs((double)x)};
 }
 
 /* With an output gradient of the first unit vector, that of the query is less the weights' product. */
@@ -258,6 +290,12 @@ static void weight_points(const struct function *f, struct points *p)
         .kind = KIND, .n = N, __VA_ARGS__                                                \
     }
 
+#define LOADS(NAME, KERNEL, KIND, FROM)                                                   \
+    {                                                                                     \
+        .name = NAME, .add = add_loads, .want = want_number, .limit = 3e-7, .kind = KIND, \
+        .from = FROM, .forced = true, .kernel = KERNEL_##KERNEL, .n = LOADS_N             \
+    }
+
 /* Kernels whose workgroups have few arguments each try one in so many of the common points. */
 const struct function attention_functions[] = {
     WEIGHTS("softmax_shared", softmax_shared, UNFUSED, WEIGHT, .every = 8),
@@ -280,5 +318,13 @@ const struct function attention_functions[] = {
     MADE("q_norm", add_attention, want_scores, 1e-6, UNFUSED | NORM | SCORES, 0, .most = 1e18),
     MADE("softmax_backward", add_backward, want_backward, 2e-6, UNFUSED, FEW_N, .every = 32),
     MADE("attention_backward", add_backward, want_backward, 2e-6, 0, FEW_N, .every = 32),
+    LOADS("attention_row_f16", attention_row, 0, VKA_F16),
+    LOADS("attention_texel_f16", attention_texel, 0, VKA_F16),
+    LOADS("attention_address_f16", attention_address, 0, VKA_F16),
+    LOADS("attention_feature_f16", attention_feature, FEW, VKA_F16),
+    LOADS("attention_feature_bf16", attention_feature, FEW, VKA_BF16),
+    LOADS("attention_tile_f16", attention_tile, 0, VKA_F16),
+    LOADS("attention_tile_bf16", attention_tile, 0, VKA_BF16),
+    LOADS("attention_decode_f16", attention_decode, FEW, VKA_F16),
     {.name = NULL},
 };
