@@ -55,7 +55,8 @@ struct vka_cache_info {
      * Q8_0 and Q4_0: blocks of 32 features, a row is padded to whole blocks with zeros. The scale d,
      * float16, is the largest magnitude of the block times float32(1 / 127), or for Q4_0 the value
      * of largest magnitude divided by -8; a value becomes the nearest multiple of d, halves away
-     * from 0, from -127 d to 127 d, or -8 d to 7 d. A block with NaN or Inf reads as NaN.
+     * from 0, from -127 d to 127 d, or -8 d to 7 d. A block with NaN or Inf reads as NaN,
+     * and so does one whose d no float16 holds: with a magnitude above 8.3e6, of Q4_0 5.2e5 (as rotated).
      * F8_E4M3: x of head h becomes the nearest number of that type to x * (1 / scale[h]), both in
      * float32, ties to even; beyond 448, Inf too, it is 448 or -448; NaN stays NaN. It is read as
      * that number times scale[h]. A row is padded to whole 32 features with zeros. */

@@ -20,7 +20,8 @@
  *
  * Tensors are F32, F16 or BF16 but where a type is named; quantised weights have no gradient and are
  * INVALID. A gradient shares no element with an input, nor with another gradient, unless it is said
- * that it may. Statuses of all functions are those of vkattn_model.h.
+ * that it may. Statuses of all functions are those of vkattn_model.h. A gradient of what was broadcast
+ * is UNSUPPORTED too where 2,048 terms of one sum reach further than a binding.
  */
 #ifndef VKATTN_TRAIN_H
 #define VKATTN_TRAIN_H
@@ -105,7 +106,9 @@ struct vka_norm_backward_op {
     struct vka_gradient bias_gradient;   /* the same */
 };
 
-/* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops. */
+/* UNSUPPORTED: a row that reaches further than a binding, or is too long for the driver's loops; a
+ * weight_gradient or bias_gradient where 2,048 rows of input or output_gradient reach further than a
+ * binding, or all rows, if no one stride steps from each to the next. */
 VKA_API enum vka_status vka_plan_add_norm_backward(struct vka_plan *plan,
                                                    const struct vka_norm_backward_op *op);
 

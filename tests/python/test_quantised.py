@@ -219,3 +219,24 @@ def test_float8_scales(device):
         vkattn.Cache(device, value_dtype="f8_e4m3", value_scales=[1], **sizes)
     with pytest.raises(vkattn.InvalidError, match="value_scales is given, but the type is f32"):
         vkattn.Cache(device, value_scales=[1, 1], **sizes)
+
+
+@pytest.mark.parametrize("kind, most", [("q8_0", 8.3e6), ("q4_0", 5.2e5)])
+def test_range_of_caches(device, kind, most):
+    """As vkattn_cache.h says: beyond it a block reads as NaN, not as other numbers."""
+    for size, finite in ((most, True), (-most, True), (1.02 * most, False), (1e30, False)):
+        sizes = {"batch": 1, "n_kv_head": 1, "head_dim": 64, "capacity": 4}
+        cache = vkattn.Cache(device, **sizes, value_dtype=kind, no_rotation=True)
+        zeros, x = np.zeros((1, 1, 1, 64), np.float32), np.zeros((1, 1, 1, 64), np.float32)
+        x[..., 3] = size
+        x[..., 40] = 2.0  # in the other block
+        q, k, v, out = (device.tensor(a) for a in (zeros, zeros, x, zeros))
+        with vkattn.Plan(device) as plan:
+            plan.attention(q, k, v, out, cache=cache)
+            plan.finish().run()
+        got = out.read()[0, 0, 0]
+        np.testing.assert_allclose(got[32:], x[0, 0, 0, 32:], atol=0.05)
+        if finite:
+            np.testing.assert_allclose(got[:32], x[0, 0, 0, :32], rtol=1e-3)
+        else:
+            assert np.isnan(got[:32]).all()

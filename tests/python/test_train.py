@@ -230,3 +230,22 @@ def test_refused(device):
         plan.attention_backward(
             q, q, q, out, out, log_sum_exp=sums, mask=np.ones((2, 2), bool), mask_gradient=hidden
         )
+
+
+def test_bindings_of_norm_gradients(device):
+    """Sums are refused where 2,048 rows reach further than a binding; rows are cut."""
+    with vkattn.Device(device.info.index, max_buffer_range=2**16, skip_self_test=True) as small:
+        for rows, fits in ((256, True), (257, False), (5000, False)):
+            x = small.tensor(np.ones((rows, 64), np.float32))
+            for name, shape in (
+                ("weight_gradient", (64,)),
+                ("bias_gradient", (64,)),
+                ("input_gradient", (rows, 64)),
+            ):
+                plan = vkattn.Plan(small)
+                gradient = {name: small.empty(shape)}
+                if fits or name == "input_gradient":
+                    plan.norm_backward(x, x, **gradient)
+                    continue
+                with pytest.raises(vkattn.UnsupportedError, match="the device allows 65536"):
+                    plan.norm_backward(x, x, **gradient)
