@@ -139,12 +139,14 @@ static void write_folder(const char *prefix, int n)
                      " \"max_position_embeddings\": 40, \"layer_norm_eps\": 1e-4}");
 }
 
+static const char *more_key; /* a key that a GGUF file has besides */
+
 static void write_gguf(uint32_t pooling)
 {
     static struct vka_gguf_tensor t[TENSORS];
     static const uint32_t numbers[] = {WIDTH, BLOCKS, FFN, HEADS, POSITIONS};
     static const float epsilon = 1e-4f;
-    const struct vka_gguf_value values[KEYS + 1] = {
+    struct vka_gguf_value values[KEYS + 2] = {
         {"general.architecture", VKA_GGUF_STRING, VKA_GGUF_STRING, 1, "bert", 4},
         {"bert.embedding_length", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[0], 4},
         {"bert.block_count", VKA_GGUF_U32, VKA_GGUF_U32, 1, &numbers[1], 4},
@@ -164,7 +166,14 @@ static void write_gguf(uint32_t pooling)
                                         .data = w->rows ? w->blocks : (const void *)w->floats,
                                         .size = w->rows ? w->n / 32 * 34 : 4 * w->n};
     }
-    if (vka_gguf_write(GGUF, t, TENSORS, values, KEYS + 1, error) != VKA_OK)
+    size_t n = KEYS + 1;
+    for (size_t i = 0; more_key && i < n; i++) /* a text where it was a number */
+        if (strcmp(values[i].key, more_key) == 0)
+            values[i] = values[--n];
+    if (more_key)
+        values[n++] =
+            (struct vka_gguf_value){more_key, VKA_GGUF_STRING, VKA_GGUF_STRING, 1, "1", 1};
+    if (vka_gguf_write(GGUF, t, TENSORS, values, n, error) != VKA_OK)
         fail_msg("%s", error);
 }
 
@@ -355,6 +364,15 @@ static void test_refused(void **state)
     }
     write_gguf(3);
     refuse(GGUF, "bert.pooling_type: is not none, mean or first");
+    static const char *const keys[] = {"bert.rope.freq_base",   "bert.expert_count",
+                                       "bert.pooling_type",     "bert.attention.layer_norm_epsilon",
+                                       "bert.attention.causal", "bert.block_count"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        more_key = keys[i];
+        write_gguf(1);
+        refuse(GGUF, keys[i]);
+    }
+    more_key = NULL;
     refuse("no_such_folder", "no_such_folder/config.json");
     refuse("no_such.gguf", "no_such.gguf");
 }

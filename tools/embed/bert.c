@@ -29,8 +29,13 @@ static enum vka_status load_sizes(const struct source *s, struct bert *m)
         tokens = (int64_t)json_integer_value(json_object_get(s->config, "vocab_size"));
     } else {
         const struct vka_gguf_tensor *t = vka_gguf_find(s->gguf, "token_embd.weight");
-        vka_gguf_real(vka_gguf_metadata(s->gguf, "bert.attention.layer_norm_epsilon"), 0, &epsilon);
-        vka_gguf_integer(vka_gguf_metadata(s->gguf, "bert.pooling_type"), 0, &pooling);
+        const struct vka_gguf_value *e =
+            vka_gguf_metadata(s->gguf, "bert.attention.layer_norm_epsilon");
+        const struct vka_gguf_value *p = vka_gguf_metadata(s->gguf, "bert.pooling_type");
+        if (e && !vka_gguf_real(e, 0, &epsilon))
+            return source_refuse(s, "bert.attention.layer_norm_epsilon", "is not a float");
+        if (p && !vka_gguf_integer(p, 0, &pooling))
+            return source_refuse(s, "bert.pooling_type", "is not a whole number");
         tokens = t && t->rank == 2 && t->shape[0] <= 1 << 24 ? (int64_t)t->shape[0] : 0;
     }
     if (tokens < 1 || tokens > 1 << 24)

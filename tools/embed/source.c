@@ -32,6 +32,24 @@ static enum vka_status open_folder(const char *path, struct source *s)
     return VKA_OK;
 }
 
+/* Refuses keys of a GGUF file's architecture that nothing here reads. */
+static enum vka_status check_keys(const struct source *s)
+{
+    static const char *const known[] = {
+        "embedding_length",     "block_count",    "feed_forward_length",
+        "attention.head_count", "context_length", "attention.layer_norm_epsilon",
+        "attention.causal",     "pooling_type",   "vocab_size"};
+    for (size_t i = 0; i < vka_gguf_metadata_count(s->gguf); i++) {
+        const char *key = vka_gguf_metadata_at(s->gguf, i)->key;
+        bool fine = strncmp(key, "bert.", 5) != 0;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+            fine = fine || strcmp(key + 5, known[k]) == 0;
+        if (!fine)
+            return source_refuse(s, key, "it is not known what this key would change");
+    }
+    return VKA_OK;
+}
+
 /* What the metadata has to say, so that the model is the one that is computed. */
 static enum vka_status check_kind(const struct source *s)
 {
@@ -51,11 +69,13 @@ static enum vka_status check_kind(const struct source *s)
     if (s->config)
         return VKA_OK;
     int64_t causal = 0;
+    const struct vka_gguf_value *told = vka_gguf_metadata(s->gguf, "bert.attention.causal");
     vka_gguf_string(vka_gguf_metadata(s->gguf, "general.architecture"), &at, &text, &size);
-    vka_gguf_integer(vka_gguf_metadata(s->gguf, "bert.attention.causal"), 0, &causal);
+    if (told && !vka_gguf_integer(told, 0, &causal))
+        return source_refuse(s, "bert.attention.causal", "is no bool");
     if (size != 4 || memcmp(text, "bert", 4) != 0)
         return source_refuse(s, "general.architecture", "is not \"bert\"");
-    return causal ? source_refuse(s, "bert.attention.causal", "is not supported") : VKA_OK;
+    return causal ? source_refuse(s, "bert.attention.causal", "is not supported") : check_keys(s);
 }
 
 enum vka_status source_open(struct vka_device *device, const char *path, char *why,
