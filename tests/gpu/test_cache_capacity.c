@@ -17,7 +17,7 @@
 
 #define SKIPPED 77
 
-enum { DIM = 32, KV_HEADS = 2, HEADS = 4, CHUNK = 16, BULK = 400, NEIGHBOUR = 1900 };
+enum { DIM = 32, KV_HEADS = 2, HEADS = 4, CHUNK = 16, BULK = 200, NEIGHBOUR = 1000 };
 
 static const uint32_t capacities[] = {20000, 2049, 2047, 129, 127, 33, 31, 16};
 #define CAPACITIES (sizeof capacities / sizeof *capacities)
@@ -27,9 +27,8 @@ static const uint32_t capacities[] = {20000, 2049, 2047, 129, 127, 33, 31, 16};
 static const struct {
     uint32_t rows, keep;
 } steps[] = {
-    {CHUNK, 10}, {1, 1},      {1, 1},      {CHUNK, 4},  {CHUNK, 15}, {CHUNK, 2},
-    {CHUNK, 16}, {BULK, 78},  {1, 1},      {1, 1},      {BULK, 400}, {BULK, 400},
-    {1, 1},      {CHUNK, 16}, {BULK, 400}, {BULK, 400}, {1, 1},      {1, 1},
+    {CHUNK, 10}, {1, 1}, {1, 1},      {CHUNK, 4}, {CHUNK, 15}, {CHUNK, 2},  {CHUNK, 16}, {BULK, 78},
+    {1, 1},      {1, 1}, {BULK, 190}, {1, 1},     {BULK, 200}, {CHUNK, 16}, {1, 1},      {1, 1},
 };
 #define STEPS (sizeof steps / sizeof *steps)
 

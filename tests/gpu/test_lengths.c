@@ -67,12 +67,12 @@ static void check_mean(struct vka_device *device, const struct mean *m)
     const uint32_t s_size[4] = {1, 1, 1, m->n_kv}, one = 1;
     struct vka_tensor *q = tensor(device, 4, q_size), *k = tensor(device, 4, k_size);
     struct vka_tensor *v = tensor(device, 4, v_size), *o = tensor(device, 4, o_size);
-    struct vka_tensor *length = NULL, *scores = m->scores ? tensor(device, 4, s_size) : NULL;
+    struct vka_tensor *mask = NULL, *scores = m->scores ? tensor(device, 4, s_size) : NULL;
     struct vka_plan *plan = NULL;
     size_t most = (size_t)m->n_kv * (m->head_dim > m->value_dim ? m->head_dim : m->value_dim);
     float *data = calloc(most, sizeof *data);
     double *want = calloc(m->n_kv + m->value_dim, sizeof *want), sum = 0;
-    int32_t none = 0;
+    const uint8_t none = 0;
     assert_true(data && want);
     check(device, vka_tensor_write(q, data, vka_tensor_size(q)));
     check(device, vka_tensor_write(k, data, vka_tensor_size(k)));
@@ -83,14 +83,14 @@ static void check_mean(struct vka_device *device, const struct mean *m)
             want[d] += (double)x / m->n_kv;
         }
     check(device, vka_tensor_write(v, data, vka_tensor_size(v)));
-    check(device, vka_tensor_create(device, VKA_I32, 1, &one, &length));
-    check(device, vka_tensor_write(length, &none, sizeof none));
+    check(device, vka_tensor_create(device, VKA_BOOL, 1, &one, &mask));
+    check(device, vka_tensor_write(mask, &none, sizeof none));
     check(device, vka_plan_create(device, VKA_INFO(vka_plan_info, .path = m->path), &plan));
     check(
         device,
         vka_plan_add_attention(
             plan, VKA_INFO(vka_attention_op, .q = q, .k = k, .v = v, .output = o,
-                           .options.kv_length = m->masked ? length : NULL,
+                           .options.mask = m->masked ? mask : NULL,
                            .options.masked_row = VKA_MASKED_UNIFORM, .options.scores = scores,
                            .options.scores_kind = scores ? VKA_SCORES_SOFTMAX : VKA_SCORES_NONE)));
     run(device, plan);
@@ -106,7 +106,7 @@ static void check_mean(struct vka_device *device, const struct mean *m)
         assert_true(fabs(sum - 1) < 1e-6);
     }
     vka_plan_destroy(&plan);
-    struct vka_tensor *all[] = {q, k, v, o, length, scores};
+    struct vka_tensor *all[] = {q, k, v, o, mask, scores};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         vka_tensor_destroy(&all[i]);
     free(data);
