@@ -146,6 +146,8 @@ static void run_all(const struct setup *s, uint32_t capacity, uint32_t batch, ui
     static const uint32_t rows[] = {1, CHUNK, BULK};
     struct plan plans[3];
     int32_t keeps[2] = {0};
+    /* The unfused path makes scores of the whole capacity. */
+    const uint32_t most_rows = s->path == VKA_PATH_UNFUSED ? CHUNK : BULK;
     uint32_t length = 0;
     size_t n = 0;
     check(s, vka_cache_create(s->device,
@@ -155,14 +157,15 @@ static void run_all(const struct setup *s, uint32_t capacity, uint32_t batch, ui
                               &cache));
     cache_soil_new(cache);
     for (size_t i = 0; i < 3; i++)
-        if (rows[i] <= capacity)
+        if (rows[i] <= most_rows && rows[i] <= capacity)
             plan_open(s, cache, batch, rows[i], &plans[i]);
         else
             plans[i] = (struct plan){0};
-    for (uint32_t long_ = 0; batch > 1 && long_ + BULK <= NEIGHBOUR; long_ += BULK) {
-        keeps[1 - place] = BULK; /* the neighbour's prompt */
+    for (uint32_t n_new = most_rows, there = 0; batch > 1 && there + n_new <= NEIGHBOUR;
+         there += n_new) {
+        keeps[1 - place] = (int32_t)n_new; /* the neighbour's prompt */
         keeps[place] = 0;
-        run_step(s, &plans[2], place, keeps, 7 + long_, out);
+        run_step(s, &plans[n_new == BULK ? 2 : 1], place, keeps, 7 + there, out);
     }
     for (size_t i = 0; i < STEPS; i++) {
         keeps[0] = keeps[1] = 0;
@@ -267,7 +270,7 @@ TEST_PROGRAM_ARGUMENTS(cache_capacity)
         if (only && strcmp(only, vka_dtype_name(types[t])) != 0)
             continue;
         const bool scaled = types[t] == VKA_Q8_0 || types[t] == VKA_Q4_0 || types[t] == VKA_F8_E4M3;
-        for (int turn = 0; turn < (scaled ? 1 : 2) && ok; turn++, count++)
+        for (int turn = 0; turn < (scaled ? 1 : 2) && ok; turn++, count++) {
             ok = run_setup(&(struct setup){
                 .device = device,
                 .type = types[t],
@@ -277,6 +280,10 @@ TEST_PROGRAM_ARGUMENTS(cache_capacity)
                 .masked_row = t == 2 ? VKA_MASKED_UNIFORM : VKA_MASKED_ZERO,
                 .page_size = t == 1 ? 16 : 0,
             });
+            if (ok)
+                printf("%s, path %d\n", vka_dtype_name(types[t]), turn);
+            fflush(stdout);
+        }
     }
     if (ok)
         printf("%s rules on %s: %u kinds of cache, the same bits of every capacity\n", rules,
