@@ -45,6 +45,8 @@ static void set_warm(const struct vka_plan *plan)
 static enum vka_status submit(struct vka_plan *plan)
 {
     static const uint32_t no_groups[3] = {0, 0, 0};
+    const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     struct vka_device *device = plan->device;
     struct log *log = &device->log;
     VkCommandBuffer commands; /* freed with the plan's pool */
@@ -59,8 +61,11 @@ static enum vka_status submit(struct vka_plan *plan)
         pipeline_get(device, &plan->passes[i].key)->listed = false;
     for (size_t i = cold; i < plan->n_pass; i++) {
         struct pipeline *p = pipeline_get(device, &plan->passes[i].key);
-        if (!p->warm && !p->listed)
+        if (!p->warm && !p->listed) {
             pass_record(device, commands, &plan->passes[i], no_groups);
+            /* A validation layer takes a dispatch without workgroups for one that writes. */
+            vk_barrier(&device->vk, commands, compute, compute, VK_ACCESS_SHADER_WRITE_BIT, shader);
+        }
         p->listed = true;
     }
     ENSURE_VK(device->vk.vkEndCommandBuffer(commands));
