@@ -382,13 +382,8 @@ int main(int argc, char **argv)
         else if (s.part == 0)
             ok &= check_quantisers(device);
     }
-    if (strncmp("blocks", s.prefix, strlen(s.prefix)) == 0) {
-        n++;
-        if (s.list)
-            printf("blocks\n");
-        else if (s.part == 0)
-            ok &= check_blocks(device, s.all);
-    }
+    if (s.part == 0)
+        n += check_blocks(device, s.prefix, s.all, s.list, &ok);
     free(common.bits);
     vka_device_destroy(&device);
     if (n == 0)
