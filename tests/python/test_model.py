@@ -143,6 +143,28 @@ def test_tokens(device, rng):
     assert step.read()[0] == 8
 
 
+def test_draws_of_rows(device, rng):
+    """Rows with steps and seeds of their own: what counts is these, not the place."""
+    row = rng.standard_normal((1, 200), np.float32)
+    given, drawn = device.tensor(np.repeat(row, 5, 0)), device.empty((5,), "i32")
+    step = device.tensor(np.array([3, 8, 3, 3, 8], np.int32))
+    words = np.array([[1, 0], [1, 0], [1, 0], [1, 1], [1, 0]], np.int32)
+    seeds = device.tensor(words)
+    found = []
+    for _ in range(6):
+        run(device, lambda p: p.sample(given, drawn, temperature=2.0, step=step, seeds=seeds))
+        found.append(drawn.read())
+    found = np.array(found)
+    assert np.array_equal(found[:, 0], found[:, 2]) and np.array_equal(found[:, 1], found[:, 4])
+    assert np.array_equal(found[5:, 0], found[:1, 1])  # after five draws
+    assert not np.array_equal(found[:, 0], found[:, 3])
+    assert np.array_equal(step.read(), [9, 14, 9, 9, 14])
+    one = device.empty((1,), "i32")
+    run(device, lambda p: p.sample(device.tensor(row), one, temperature=2.0, seed=1,
+                                   step=device.tensor(np.array([3], np.int32))))
+    assert one.read()[0] == found[0, 0]  # as alone
+
+
 def test_refused(device):
     x, y = device.empty((2, 4)), device.empty((2, 4))
     plan = vkattn.Plan(device)
