@@ -185,8 +185,8 @@ double ref_dropout_factor(const struct ref_attention *a, size_t b, size_t h, siz
     return ldexp((double)(word[0] >> 8), -24) >= a->dropout ? 1 / (1 - a->dropout) : 0;
 }
 
-/* The context of one row; reads only values of visible keys. nan: it is NaN whatever they are. A dropped NaN weight stays NaN, so
- * that dropout cannot hide a NaN score. */
+/* The context of one row; reads only values of visible keys. nan: it is NaN whatever they are. A
+ * dropped NaN weight stays NaN, so that dropout cannot hide a NaN score. */
 static void context_row(const struct ref_attention *a, const struct row *r, struct work *w,
                         bool nan, double *context)
 {

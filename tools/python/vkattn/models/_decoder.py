@@ -90,8 +90,9 @@ class Decoder:
         """Yields up to n ids that continue a prompt, a text or ids, as they are computed.
 
         The most likely id, or with temperature one drawn by temperature, top_k, top_p, min_p and
-        seed as `Plan.sample` does, the i-th id by step i. stop: ids that end the text and are not yielded; by default
-        those that the model names, () for none. kv_dtype: of cached keys and values; "f32".
+        seed as `Plan.sample` does, the i-th id by step i. stop: ids that end the text and are not
+        yielded; by default those that the model names, () for none. kv_dtype: of cached keys and
+        values; "f32".
         """
         single = isinstance(prompt, str) or not hasattr(prompt, "__len__") or len(prompt) == 0
         if not single and not isinstance(prompt[0], (int, np.integer)):
