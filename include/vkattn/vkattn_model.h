@@ -266,9 +266,10 @@ VKA_API enum vka_status vka_plan_add_argmax(struct vka_plan *plan, const struct 
  * equal to such a bound stay. NaN and -inf are never drawn; a row without others gives -1.
  *
  * The draw is u = (w >> 8) / 2^24, where w is the first word of Philox4x32-10 of the counter
- * {step, row, 0, 0}, with a step of each row {step[row], 0, 0, 0}, and the key {low word, high word} of
- * the seed. So rows with steps and seeds of their own draw alike wherever they stand. The index is the first at which
- * the sum of the weights so far, in the order of the indices, exceeds u times their sum. */
+ * {step, row, 0, 0}, with a step of each row {step[row], 0, 0, 0}, and the key {low word, high word}
+ * of the seed. So rows with steps and seeds of their own draw alike wherever they stand. The index is
+ * the first at which the sum of the weights so far, in the order of the indices, exceeds u times their
+ * sum. */
 struct vka_sample_op {
     size_t struct_size;
     struct vka_tensor *logits; /* [n] or [rows][n], n at most 2^24 */
