@@ -122,8 +122,10 @@ static void print_kernels(struct vka_device *device, const char *why)
     for (size_t i = 0; i < vka_kernel_count(); i++) {
         if (vka_device_kernel(device, i, &kernel) != VKA_OK)
             continue;
-        printf("  %-10s %-28s %s\n", i ? "" : "kernels", kernel.name,
-               kernel.missing ? kernel.missing : "usable");
+        const char *refused = kernel.missing ? NULL : kernel.refused;
+        printf("  %-10s %-28s %s%s%s\n", i ? "" : "kernels", kernel.name,
+               kernel.missing ? kernel.missing : "usable", refused ? "; a pipeline of it " : "",
+               refused ? refused : "");
     }
 }
 

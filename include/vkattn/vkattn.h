@@ -309,29 +309,22 @@ VKA_API const struct vka_device_properties *vka_device_properties(const struct v
 VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size);
 
 /* Self-tests find kernels that a driver compiles to wrong code. Before a kernel is first used on a
- * device, it solves a small problem whose result is known. This happens in vka_layer_create and
- * vka_plan_add_..., which then submit work, wait for it, and may return TIMEOUT. A kernel whose
- * result is wrong, or that loses the device for the second time, is reported to the log as a
- * warning and is not used from then on; vka_device_kernel says that it is missing. Another kernel
- * takes its place; if there is none, the call returns UNSUPPORTED and says that the kernel failed.
- * The results survive vka_device_recover and are part of the blob of vka_device_pipeline_cache.
+ * device, it solves a small problem whose result is known: in vka_layer_create and
+ * vka_plan_add_..., which then submit work, wait for it, and may return TIMEOUT. Of a kernel that
+ * is wrong, that loses the device for the second time, or that the driver's compiler refuses, the
+ * log has a warning, and another takes its place in every plan; if there is none: UNSUPPORTED, or a
+ * memory status if the compiler had too little. The results survive vka_device_recover and, but for
+ * refusals, are part of the blob of vka_device_pipeline_cache.
  *
  * This function tests now all kernels that the rules choose on this device, even with
  * skip_self_test. It returns OK if some of them fail. DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_device_self_test(struct vka_device *device);
 
-/* A driver's compiler may refuse a pipeline, as some do those with matrices. Pipelines are made when
- * an operation is added. Whatever error the driver gives, but for the loss of the device, another
- * kernel then takes the place of the refused one, in this operation and in every plan of the device;
- * the log has a warning with the error. A kernel whose self-test is refused is not used at all, and
- * vka_device_kernel says why. Where no other kernel can do the work, the call returns UNSUPPORTED
- * and names kernel and error; memory statuses where the driver had too little, and then the kernel
- * is tried again the next time. A pipeline that the driver compiles for more than 10 s is told in
- * the log, and changes no choice. */
 struct vka_kernel_info {
     const char *name;    /* its row in shaders/kernels.def */
     const char *missing; /* NULL: usable on this device; else why not: "needs subgroups of 8" */
     bool tested;         /* its self-test has run, in this process or an earlier one */
+    const char *refused; /* NULL, or why the driver refused a pipeline of it; others may do */
 };
 
 /* The number of kernels (any thread), and the kernel at an index. INVALID (index past the end). */
@@ -742,9 +735,8 @@ vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *o
 
 /* Finishes a plan: uploads its parameters and records the commands. Call it once; nothing can be
  * added afterwards. Where the host cannot map the device's memory, the upload waits for work in
- * flight. CPU drivers compile a pipeline when it first runs, for seconds: there this call has them
- * compile all of the plan's, and waits up to 600 s for that, so that no timeout of a run has to.
- * INVALID; TIMEOUT: it is not finished, call it again to wait on; DEVICE_LOST; memory statuses. */
+ * flight; a CPU driver compiles here, not in the first run: up to 600 s. INVALID; TIMEOUT: it is
+ * not finished, call it again to wait on; DEVICE_LOST; memory statuses. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts a run of the recorded work and returns at once. *ticket, which vka_plan_wait takes, is set

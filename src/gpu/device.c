@@ -264,6 +264,7 @@ enum vka_status vka_device_kernel(struct vka_device *device, size_t index,
     info->missing = kernel_missing((enum kernel)index, &device->caps);
     enum kernel_state kernel_state = device->caps.kernels[index];
     info->tested = kernel_state == KERNEL_RIGHT || kernel_state == KERNEL_WRONG;
+    info->refused = device->refusals.why[index];
     return VKA_OK;
 }
 

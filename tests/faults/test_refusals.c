@@ -120,6 +120,7 @@ static bool refuse(const struct operation *o, enum kernel kernel, uint64_t witho
     if (!passed && status == VKA_UNSUPPORTED)
         check_sentence(vka_device_error(device), name);
     assert_int_equal(vka_device_kernel(device, kernel, &info), VKA_OK);
+    assert_non_null(info.refused);
     if (tested && passed) { /* else memory may be there the next time */
         assert_non_null(info.missing);
         assert_non_null(strstr(info.missing, "vkCreateComputePipelines"));

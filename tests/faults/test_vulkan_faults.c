@@ -249,13 +249,60 @@ static void boasted(void **state)
     assert_int_equal(driver_alive(), 0);
 }
 
+/* A CPU driver that compiles for longer than finishing waits: the sentence says what, how long and what
+ * to do, nothing can be added, and the next call waits on. */
+static void compiled_for_long(void **state)
+{
+    (void)state;
+    const uint32_t shape[] = {1, 1};
+    size_t wait = DRIVER_NEVER;
+    for (int fails = 0; fails < 2; fails++) {
+        struct vka_device *device = NULL;
+        struct vka_tensor *x = NULL, *y = NULL;
+        struct vka_plan *plan = NULL;
+        driver_reset();
+        assert_int_equal(
+            vka_device_create(VKA_INFO(vka_device_info, .skip_self_test = true), &device), VKA_OK);
+        const bool cpu = vka_device_properties(device)->type == VKA_DEVICE_CPU;
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 2, shape, &x), VKA_OK);
+        assert_int_equal(vka_tensor_create(device, VKA_F32, 2, shape, &y), VKA_OK);
+        assert_int_equal(vka_plan_create(device, NULL, &plan), VKA_OK);
+        const struct vka_linear_op *op =
+            VKA_INFO(vka_linear_op, .input = x, .weight = x, .output = y);
+        assert_int_equal(vka_plan_add_linear(plan, op), VKA_OK);
+        if (fails)
+            driver_fail(wait, VK_TIMEOUT);
+        assert_int_equal(vka_plan_finish(plan), fails ? VKA_TIMEOUT : VKA_OK);
+        if (fails) {
+            assert_non_null(strstr(vka_device_error(device), "matmul"));
+            assert_non_null(strstr(vka_device_error(device), "600 s: call it again"));
+            assert_int_equal(vka_plan_add_linear(plan, op), VKA_INVALID);
+            assert_int_equal(vka_plan_submit(plan, NULL), VKA_INVALID);
+            assert_int_equal(vka_plan_finish(plan), VKA_OK);
+        }
+        for (size_t i = 0; i < driver_calls(); i++)
+            if (strncmp(driver_call_name(i), "vkWaitFor", 9) == 0 ||
+                strcmp(driver_call_name(i), "vkWaitSemaphores") == 0)
+                wait = i; /* the last */
+        assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
+        vka_plan_destroy(&plan);
+        vka_tensor_destroy(&x);
+        vka_tensor_destroy(&y);
+        vka_device_destroy(&device);
+        assert_int_equal(driver_alive(), 0);
+        if (!cpu)
+            skip();
+        assert_true(wait != DRIVER_NEVER);
+    }
+}
+
 TEST_PROGRAM_ARGUMENTS(vulkan_faults)
 {
     all_errors = argc == 2 && strcmp(argv[1], "--all") == 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dropped), cmocka_unit_test(boasted),
-                                       cmocka_unit_test(mapped),  cmocka_unit_test(staged),
-                                       cmocka_unit_test(cut),     cmocka_unit_test(built),
-                                       cmocka_unit_test(tested)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dropped), cmocka_unit_test(boasted), cmocka_unit_test(compiled_for_long),
+        cmocka_unit_test(mapped),  cmocka_unit_test(staged),  cmocka_unit_test(cut),
+        cmocka_unit_test(built),   cmocka_unit_test(tested)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so failing Vulkan calls are not tested\n");

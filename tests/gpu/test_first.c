@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "../patience.h"
+#include "test_program.h"
 
 #include <gpu/device.h>
 
@@ -40,7 +41,6 @@ static const struct kept {
     struct costs costs;
 } table[] = {
 #include "first_results.def"
-#include "test_program.h"
 };
 
 static bool prints;
