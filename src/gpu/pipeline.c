@@ -5,7 +5,6 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum vka_status pipelines_init(struct vka_device *device, const void *blob, size_t size)
 {
@@ -186,12 +185,6 @@ static void compile_all(struct jobs *jobs)
 {
     size_t most = jobs->device->instance.messenger ? 1 : os_n_core();
     os_run_threads(most < jobs->n ? most : jobs->n, work, jobs);
-}
-
-bool pipeline_same_key(const struct pipeline_key *a, const struct pipeline_key *b)
-{
-    return a->kernel == b->kernel && a->n_spec == b->n_spec &&
-           memcmp(a->spec, b->spec, a->n_spec * sizeof *a->spec) == 0;
 }
 
 static struct pipeline *find(const struct vka_device *device, const struct pipeline_key *key)
