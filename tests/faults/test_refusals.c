@@ -211,11 +211,40 @@ static void layers(void **state)
     }
 }
 
+/* Attention by blocks of keys, whose state has the size of a kernel that is refused later: at the latest
+ * when it is tried again, all is that of another kernel. */
+static void blocks(void **state)
+{
+    (void)state;
+    const struct operation *o;
+    size_t i = 0, n = 0;
+    while ((o = operation_get(i)) && strcmp(o->name, "blocks of keys") != 0)
+        i++;
+    assert_non_null(o);
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        bool right = false;
+        if (kernel_table[k].family != FAMILY_ATTENTION)
+            continue;
+        driver_reset();
+        driver_refuse(kernel_spv_table[k]->words, VK_ERROR_UNKNOWN, 0);
+        struct vka_device *device = open_device(0, false);
+        enum vka_status status = o->run(device, o->argument, &right);
+        if (status == VKA_INVALID)
+            status = o->run(device, o->argument, &right);
+        if (driver_refusals() > 0 && (status != VKA_OK || !right))
+            fail_msg("blocks without %s: %s: %s", kernel_table[k].name, vka_status_name(status),
+                     vka_device_error(device));
+        n += driver_refusals() > 0;
+        vka_device_destroy(&device);
+    }
+    assert_true(n > 0);
+}
+
 TEST_PROGRAM_ARGUMENTS(refusals)
 {
     all_kernels = argc == 2 && strcmp(argv[1], "--all") == 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(layers), cmocka_unit_test(of_this_device),
-                                       cmocka_unit_test(tiles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(layers), cmocka_unit_test(blocks),
+                                       cmocka_unit_test(of_this_device), cmocka_unit_test(tiles)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so refused pipelines are not tested\n");

@@ -10,7 +10,19 @@ struct job {
     bool fused;                /* whatever the rules prefer */
     enum vka_dtype q, k, v, o; /* types that the kernel will read and write */
     bool cached;
+    const struct refusals *refusals; /* see without_refused; NULL: a refused kernel may be chosen */
 };
+
+/* A state is sized for a kernel before a pipeline of it is made. So by key chunks no kernel is taken
+ * of which any pipeline was refused: asked again, the size is that of another. */
+static struct caps without_refused(const struct caps *caps, const struct refusals *refusals)
+{
+    struct caps left = *caps;
+    for (int k = 0; refusals && k < KERNEL_COUNT; k++)
+        if (kernel_table[k].family == FAMILY_ATTENTION && refusals->of[k])
+            left.refused[k] = refusals->why[k];
+    return left;
+}
 
 /* The type of keys or values that the kernel reads: of the cache, of `present`, or of past and new
  * ones joined. */
@@ -63,7 +75,8 @@ static uint64_t choose(const struct caps *caps, void *given)
         .mask = a->options->mask && !a->n_sequence,
         .cached = job->cached,
     };
-    choose_attention(caps, &problem, c);
+    const struct caps left = without_refused(caps, job->refusals);
+    choose_attention(&left, &problem, c);
     if (!c->usable || !(job->fused || c->preferred)) /* what is not taken is not tested */
         return 0;
     return UINT64_C(1) << c->kernel | (uint64_t)c->map << KERNEL_attention_map |
@@ -98,6 +111,7 @@ enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
     a->fused |= in->use.cache && cache_has_blocks(&in->use.cache->layers[in->use.layer]);
     a->fused |= a->n_sequence || a->n_chunk_key;
     job.fused = a->fused;
+    job.refusals = a->n_chunk_key ? &plan->device->refusals : NULL;
     ENSURE(plan_settle(plan, divide_up(a->head_dim, 4) * 4, choose, &job));
     a->fused |= a->choice.usable && a->choice.preferred;
     return VKA_OK;
