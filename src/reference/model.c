@@ -14,8 +14,7 @@ void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const 
         for (size_t i = 0; i < n; i++)
             squares += (x[i] - mean) * (x[i] - mean) / (double)n;
         for (size_t i = 0; i < n; i++)
-            y[i] = (x[i] - mean) / sqrt(squares + (epsilon != 0 ? epsilon : 1e-5)) *
-                       (weight ? weight[i] : 1) +
+            y[i] = (x[i] - mean) / sqrt(squares + epsilon) * (weight ? weight[i] : 1) +
                    (bias ? bias[i] : 0);
     }
 }

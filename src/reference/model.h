@@ -5,8 +5,7 @@
 
 #include <vkattn/vkattn_model.h>
 
-/* y[rows][n] = norm(x[rows][n]) * weight[n] + bias[n]; weight and bias may be NULL. epsilon 0: 1e-5.
- */
+/* y[rows][n] = norm(x[rows][n]) * weight[n] + bias[n]; weight and bias may be NULL. */
 void ref_norm(const double *x, size_t rows, size_t n, enum vka_norm kind, const double *weight,
               const double *bias, double epsilon, double *y);
 

@@ -156,7 +156,7 @@ void ref_norm_backward(const double *x, const double *dy, size_t rows, size_t n,
             mean += x[i] / (double)n;
         for (size_t i = 0; i < n; i++)
             square += (x[i] - mean) * (x[i] - mean) / (double)n;
-        const double root = sqrt(square + (epsilon != 0 ? epsilon : 1e-5));
+        const double root = sqrt(square + epsilon);
         for (size_t i = 0; i < n; i++) {
             double g = dy[i] * (weight ? weight[i] : 1), v = (x[i] - mean) / root;
             slope += layer ? g / (double)n : 0;

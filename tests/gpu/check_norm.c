@@ -97,7 +97,7 @@ static void oracle(struct norm_case *t)
     }
     ref_norm(t->values, t->x.count / t->n, t->n, t->op.kind,
              t->weight.view ? t->weight.values : NULL, t->bias.view ? t->bias.values : NULL,
-             (double)t->op.epsilon, t->want);
+             t->op.epsilon != 0 || t->op.given ? (double)t->op.epsilon : 1e-5, t->want);
 }
 
 /* After a run: each element of the sum is rounded once. */
@@ -160,6 +160,7 @@ static void run_case(struct check *c, const struct shape_case *s, const enum vka
     struct norm_case t = {.op = {.struct_size = sizeof t.op, .kind = kind}};
     char text[CASE_TEXT] = "operands";
     t.op.epsilon = rng_chance(&c->rng, 50) ? 0 : 0.1f;
+    t.op.given = kind == VKA_RMS_NORM && rng_chance(&c->rng, 30) ? VKA_GIVEN_EPSILON : 0;
     enum vka_status status = create(c, s, mix, parts, &t);
     if (status == VKA_OK)
         status = fill(c, &t);

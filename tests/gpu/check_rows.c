@@ -72,11 +72,13 @@ static void run_norm(struct check *c, const struct norm_shape *s, const enum vka
     struct norm_case t = {.op = {.struct_size = sizeof t.op, .kind = kind}};
     char text[CASE_TEXT] = "operands";
     t.op.epsilon = rng_chance(&c->rng, 50) ? 0 : 0.1f;
+    t.op.given = kind == VKA_RMS_NORM && rng_chance(&c->rng, 30) ? VKA_GIVEN_EPSILON : 0;
+    const double epsilon = t.op.epsilon != 0 || t.op.given ? (double)t.op.epsilon : 1e-5;
     enum vka_status status = create_norm(c, s, mix, weight, &t);
     if (status == VKA_OK) {
         ref_norm_backward(t.x.values, t.dy.values, t.x.count / t.n, t.n, kind,
-                          weight ? t.weight.values : NULL, (double)t.op.epsilon, t.want[0],
-                          t.want[1], t.want[2]);
+                          weight ? t.weight.values : NULL, epsilon, t.want[0], t.want[1],
+                          t.want[2]);
         snprintf(text, sizeof text, "%s %s -> %s, %ux%ux%ux%u, rank %u, %u axes, weight %d",
                  kind == VKA_LAYER_NORM ? "layer" : "rms", vka_dtype_name(mix[0]),
                  vka_dtype_name(mix[2]), s->size[0], s->size[1], s->size[2], s->size[3], s->rank,

@@ -87,7 +87,9 @@ def test_shapes(tmp_path, shape):
 def test_json(tmp_path, text):
     refuses(write(tmp_path, config=text), "config.json")
     os.unlink(tmp_path / "config.json")
-    refuses(write(tmp_path, own=text), "model.safetensors: config")
+    path = write(tmp_path, own=text)
+    refuses(path, "model.safetensors: config")
+    os.unlink(path)  # which would come before an index
     (tmp_path / "model.safetensors.index.json").write_text(text)
     refuses(tmp_path, "index.json")
 
@@ -347,7 +349,11 @@ class Breaker:
         beside = json.dumps(trees["config"]).encode()
         beside = self.garble(beside) if kind == "config bytes" else beside
         (folder / "config.json").write_bytes(beside)
-        (folder / "model.safetensors.index.json").write_text(json.dumps(trees["index"]))
+        index = json.dumps(trees["index"])
+        if kind == "index":  # a file of that name would come before it
+            path.rename(folder / "part.safetensors")
+            index = index.replace(path.name, "part.safetensors")
+        (folder / "model.safetensors.index.json").write_text(index)
         return folder if kind == "index" else path
 
 

@@ -153,7 +153,7 @@ static double norm_value(const void *job)
 {
     const struct norm *n = job;
     double y[ROWS * IN];
-    ref_norm(n->x, ROWS, IN, n->kind, n->w, n->b, 0, y);
+    ref_norm(n->x, ROWS, IN, n->kind, n->w, n->b, 1e-5, y);
     return weigh(y, n->dy, ROWS * IN);
 }
 
@@ -167,7 +167,7 @@ static void norms(void **state)
         fill(n.w, IN);
         fill(n.b, IN);
         fill(n.dy, ROWS * IN);
-        ref_norm_backward(n.x, n.dy, ROWS, IN, n.kind, n.w, 0, dx, dw, db);
+        ref_norm_backward(n.x, n.dy, ROWS, IN, n.kind, n.w, 1e-5, dx, dw, db);
         check(norm_value, &n, n.x, dx, ROWS * IN);
         check(norm_value, &n, n.w, dw, IN);
         check(norm_value, &n, n.b, db, IN);
