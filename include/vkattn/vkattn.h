@@ -44,8 +44,7 @@
  * child, calls that need a device made before the fork return INVALID and say why, destroy
  * functions free host memory only and return at once, and nothing of the parent is touched. The
  * child must not use or destroy handles that another thread was using during the fork. It must
- * leave by _exit or exec, as drivers may crash or hang in exit(). Whether it can make a device of
- * its own depends on the driver.
+ * leave by _exit or exec, as drivers may crash or hang in exit().
  *
  * Info structs begin with struct_size, which VKA_INFO fills in; zero is the default of every other
  * field. A flag VKA_GIVEN_ in the member `given` says that a number is meant even if it is 0. */
@@ -83,8 +82,7 @@ extern "C" {
 /* The most axes that a tensor can have. */
 #define VKA_MAX_RANK 4
 
-/* Flags of a member `given`: of its struct that number is meant, even where it is 0. EPSILON is of
- * norm_epsilon too. Other bits are INVALID. */
+/* Flags of a member `given`: that number is meant even if it is 0. Other bits are INVALID. */
 #define VKA_GIVEN_SCALE 1
 #define VKA_GIVEN_EPSILON 2
 #define VKA_GIVEN_GRADIENT_SCALE 4
@@ -304,8 +302,8 @@ VKA_API const struct vka_device_properties *vka_device_properties(const struct v
  * on the device; a line that they do not allow has no effect. With a profile, the bits of a row may
  * depend on the number of rows and keys.
  *
- * This function writes the two first lines for the device to text, cut to size bytes and terminated
- * by NUL, and returns the length of the two lines in full. */
+ * Writes the two first lines for the device to text, cut to size bytes with a NUL at the end, and
+ * returns their whole length. */
 VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size);
 
 /* Self-tests find kernels that a driver compiles to wrong code. Before a kernel is first used on a
@@ -315,9 +313,8 @@ VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *te
  * log has a warning, and another takes its place in every plan; if there is none: UNSUPPORTED, or a
  * memory status if the compiler had too little. The results survive vka_device_recover and, but for
  * refusals, are part of the blob of vka_device_pipeline_cache.
- *
- * This function tests now all kernels that the rules choose on this device, even with
- * skip_self_test. It returns OK if some of them fail. DEVICE_LOST; TIMEOUT; memory statuses. */
+ * Tests now all kernels that the rules choose on this device, even with skip_self_test. OK if some
+ * of them fail. DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_device_self_test(struct vka_device *device);
 
 struct vka_kernel_info {
@@ -406,15 +403,14 @@ VKA_API enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, s
  *
  * The score is s = scale * (q . k). With a softcap c it becomes c * tanh(s / c). Then ALiBi and the
  * float mask are added. The softmax runs over the visible keys, in float32. A hidden key or value
- * never affects a result, even if it is NaN or Inf, but where VKA_MASKED_UNIFORM averages values.
- * Keys and values at or behind kv_length[b], which with a cache is the sequence's length, affect no
- * result, returned score or gradient at all. */
+ * never affects a result, even if it is NaN or Inf, but where VKA_MASKED_UNIFORM averages values:
+ * those at or behind kv_length[b], with a cache its length, affect no result, score or gradient. */
 
 /* The result of a fully masked row: a query to which no key is visible. */
 enum vka_masked_row {
     VKA_MASKED_ZERO = 0, /* weights and context 0: a layer's output row is its output bias */
-    /* Weights 1 / m for each of the m = min(n_kv, kv_length[b]) keys before the length, hidden ones
-     * too: the same as filling their scores with -1e9. Where m is 0, weights and context are 0. */
+    /* Weights 1 / m for the m = min(n_kv, kv_length[b]) keys before the length, hidden ones too, as
+     * where their scores are -1e9; 0 where m is 0. */
     VKA_MASKED_UNIFORM,
     VKA_MASKED_NAN, /* weights and context NaN */
     VKA_MASKED_ROW_COUNT
@@ -734,9 +730,8 @@ VKA_API enum vka_status
 vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 
 /* Finishes a plan: uploads its parameters and records the commands. Call it once; nothing can be
- * added afterwards. Where the host cannot map the device's memory, the upload waits for work in
- * flight; a CPU driver compiles here, not in the first run: up to 600 s. INVALID; TIMEOUT: it is
- * not finished, call it again to wait on; DEVICE_LOST; memory statuses. */
+ * added afterwards. The upload may wait for work in flight. A CPU driver compiles here, for up to
+ * 600 s. INVALID; TIMEOUT: call it again to wait on; DEVICE_LOST; memory statuses. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts a run of the recorded work and returns at once. *ticket, which vka_plan_wait takes, is set
