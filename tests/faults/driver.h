@@ -58,9 +58,9 @@ size_t driver_freed_in_flight(void);
 void driver_fail_allocation(size_t allocation);
 size_t driver_allocations(void);
 
-/* Whether it failed in a vkCmd function: those have no result, and a driver that does not tell of
- * it when the recording ends has lost the command. */
-bool driver_failed_while_recording(void);
+/* The call in which it failed, "" for none. A vkCmd function has no result, and a driver that does not
+ * tell of it when the recording ends has lost the command. */
+const char *driver_failed_in(void);
 
 /* Between driver.c and driver_memory.c: what to give the driver, NULL for nothing; and the
  * reset. */

@@ -1,13 +1,14 @@
 /* The host allocations of the driver, through VkAllocationCallbacks. */
 #include "driver.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct {
     bool own;
     size_t n_allocation, fail_allocation_at;
-    bool failed_while_recording;
+    char failed_in[64]; /* the call of Vulkan in which one failed */
 } memory;
 
 /* Stands before each of the driver's blocks. */
@@ -23,7 +24,8 @@ static void *allocate(void *user, size_t size, size_t alignment, VkSystemAllocat
     if (alignment < _Alignof(struct block))
         alignment = _Alignof(struct block);
     if (memory.n_allocation++ == memory.fail_allocation_at) {
-        memory.failed_while_recording = driver_busy() && strncmp(driver_busy(), "vkCmd", 5) == 0;
+        const char *call = driver_busy();
+        snprintf(memory.failed_in, sizeof memory.failed_in, "%s", call ? call : "");
         return NULL;
     }
     char *whole = malloc(sizeof(struct block) + alignment + size);
@@ -79,7 +81,7 @@ size_t driver_allocations(void)
     return memory.n_allocation;
 }
 
-bool driver_failed_while_recording(void)
+const char *driver_failed_in(void)
 {
-    return memory.failed_while_recording;
+    return memory.failed_in;
 }
