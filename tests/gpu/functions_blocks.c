@@ -16,7 +16,7 @@
 
 #define MOST_PRINTED 4u
 #define HALVES 65536u
-#define LANDING 2048u    /* blocks of a type at a landing, of large ones half as many */
+#define LANDING 1024u    /* blocks of a type at a landing, of large ones half as many */
 #define PRODUCT_ROWS 32u /* of a product at a landing: some elements of large blocks */
 #define FEW_ROWS 4u      /* of a product, for kernels that take few */
 #define LEAST_NORMAL 0x1p-126
