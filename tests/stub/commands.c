@@ -288,7 +288,8 @@ static VKAPI_ATTR void VKAPI_CALL stub_vkCmdDispatch(VkCommandBuffer handle, uin
     const struct stub_kind *kind = commands->device->kind;
     STUB_CHECK(commands->pipeline, "no pipeline is bound");
     STUB_CHECK(commands->set, "no set is bound");
-    STUB_CHECK(x > 0 && y > 0 && z > 0, "%u x %u x %u workgroups do nothing", x, y, z);
+    /* Without workgroups on all axes a CPU driver is asked to compile. */
+    STUB_CHECK((x && y && z) || (!x && !y && !z), "%u x %u x %u workgroups do nothing", x, y, z);
     STUB_CHECK(x <= kind->groups_x && y <= kind->groups_yz && z <= kind->groups_yz,
                "%u x %u x %u workgroups exceed maxComputeWorkGroupCount", x, y, z);
     const struct stub_pipeline *pipeline =

@@ -72,7 +72,8 @@ static VKAPI_ATTR void VKAPI_CALL on_dispatch(VkCommandBuffer commands, uint32_t
         if (!watch.barriers)
             abort();
     }
-    watch.barriers[watch.n_dispatch++] = watch.n_barrier;
+    if (x) /* else it only has the driver compile */
+        watch.barriers[watch.n_dispatch++] = watch.n_barrier;
     watch.dispatch(commands, x, y, z);
 }
 
