@@ -201,8 +201,13 @@ def parse_tensor(text):
     """NAME, TYPE, SHAPE and offset, BYTES as io_verdict tells them."""
     name, kind, place, data = text.split(":")
     shape, offset = place.split("@")
-    return (bytes.fromhex(name), kind.upper(), tuple(int(n) for n in shape.split(",") if n),
-            int(offset), bytes.fromhex(data))
+    shape = tuple(int(n) for n in shape.split(",") if n)
+    return bytes.fromhex(name), kind.upper(), shape, placed(int(offset), shape), bytes.fromhex(data)
+
+
+def placed(offset, shape):
+    """The offset of a tensor; one without elements lies anywhere."""
+    return None if 0 in shape else offset
 
 
 def parse(line):
@@ -245,9 +250,11 @@ def read(file):
 
 def told(reader):
     """As parse() gives it."""
-    tensors = [(t.name.encode(), t.tensor_type.name.upper(),
-                tuple(int(n) for n in reversed(t.shape)), t.data_offset, t.data.tobytes())
-               for t in reader.tensors]
+    tensors = []
+    for t in reader.tensors:
+        shape = tuple(int(n) for n in reversed(t.shape))
+        tensors.append((t.name.encode(), t.tensor_type.name.upper(), shape,
+                        placed(t.data_offset, shape), t.data.tobytes()))
     return tensors, [told_value(field) for field in own_fields(reader)]
 
 
