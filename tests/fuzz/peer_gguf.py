@@ -2,6 +2,7 @@
 SPDX-License-Identifier: MIT
 """
 import importlib.metadata
+import math
 import os
 import struct
 import tempfile
@@ -283,6 +284,14 @@ def why_value(field):
     return None
 
 
+def overflows(tensor):
+    """Whether the bytes exceed 2^63 - 1, without the axes of 0 of a tensor that has some."""
+    values, size = gguf.GGML_QUANT_SIZES[tensor.tensor_type]
+    axes = [int(n) for n in tensor.shape]
+    axes[:1] = [n // values for n in axes[:1]]
+    return 0 in axes and size * math.prod(n for n in axes if n) >= 2**63
+
+
 def why_tensor(tensor, reader):
     name_size, name, rank, _, _, offset = tensor.field.parts
     if not 1 <= int(name_size[0]) <= 64:
@@ -293,6 +302,8 @@ def why_tensor(tensor, reader):
         return "more than 4 axes"
     if tensor.tensor_type.name == "Q8_1":
         return "type q8_1"
+    if overflows(tensor):
+        return "a shape that overflows beside its axes of 0"
     if int(offset[0]) % int(reader.alignment):
         return "an offset that is not aligned"
     if int(offset[0]) + int(reader.data_offset) >= 2**64:
