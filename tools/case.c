@@ -49,7 +49,7 @@ static const struct slot SLOTS[] = {
     SLOT("v_proj.bias", v_proj.bias, FLOATS, BIT(CASE_LAYER) | WEIGHTS, 0, false),
     SLOT("o_proj.weight", o_proj.weight, FLOATS, BIT(CASE_LAYER) | WEIGHTS, 0, false),
     SLOT("o_proj.bias", o_proj.bias, FLOATS, BIT(CASE_LAYER) | WEIGHTS, 0, false),
-    /* Of weight files, by another name. */
+    /* Tensors of weight files, by another name. */
     SLOT("out_proj.weight", o_proj.weight, FLOATS, WEIGHTS, 0, false),
     SLOT("out_proj.bias", o_proj.bias, FLOATS, WEIGHTS, 0, false),
     SLOT("expect.output", expect_output, FLOATS | BIT(VKA_IO_F64), CASES, CASES, false),
@@ -115,7 +115,7 @@ static enum vka_status check_array(const struct case_where *at, const struct slo
     return VKA_OK;
 }
 
-/* Of vkattn's own models: what stands behind the layer. */
+/* What stands behind the layer in vkattn's own models. */
 static bool is_behind_layer(const struct vka_safetensors *file, const char *name)
 {
     const char *format = vka_safetensors_metadata(file, "format");

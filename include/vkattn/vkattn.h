@@ -419,7 +419,7 @@ enum vka_masked_row {
 /* Which scores are returned. */
 enum vka_scores {
     VKA_SCORES_NONE = 0,
-    /* Of keys at or behind kv_length[b] scores are -inf, and weights 0. */
+    /* Scores of keys at or behind kv_length[b] are -inf, and weights 0. */
     VKA_SCORES_RAW,     /* s */
     VKA_SCORES_SOFTCAP, /* after the softcap */
     VKA_SCORES_BIAS,    /* after ALiBi and the mask; -inf for hidden keys */

@@ -13,7 +13,7 @@
 #define SPLIT_KEYS_MOST 512u
 #define SPLITS_MOST 256u
 
-/* Of a cache, whose sequences may have any length: for few rows, and so many that splits of long chains
+/* Keys of a cache, whose sequences may have any length: for few rows, and so many that splits of long chains
  * have work of their own. */
 #define SPLIT_KEYS_DISCRETE 256u
 #define SPLIT_KEYS_CACHED 512u

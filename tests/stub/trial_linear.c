@@ -15,7 +15,7 @@ static enum vka_dtype draw_float(struct trial *t)
     return types[rng_range(&t->rng, 0, 3)];
 }
 
-/* Of block types more often than not. */
+/* Block types more often than not. */
 static enum vka_dtype draw_weight(struct trial *t)
 {
     return rng_chance(&t->rng, 45)   ? draw_float(t)
