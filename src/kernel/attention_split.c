@@ -13,8 +13,8 @@
 #define SPLIT_KEYS_MOST 512u
 #define SPLITS_MOST 256u
 
-/* Keys of a cache, whose sequences may have any length: for few rows, and so many that splits of long chains
- * have work of their own. */
+/* Keys of a split with a cache, whose sequences may have any length: on discrete GPUs, and elsewhere.
+ * So many that the splits of long sequences have work of their own. */
 #define SPLIT_KEYS_DISCRETE 256u
 #define SPLIT_KEYS_CACHED 512u
 
