@@ -146,7 +146,7 @@ TEST_PROGRAM_ARGUMENTS(invariance)
     if (status == VKA_OK)
         failures = run_all(&t, &s);
     else
-        fprintf(stderr, "test_invariance: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
+        fprintf(stderr, "invariance: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
                 vka_status_name(status));
     for (size_t i = 0; i < N_THREADS; i++)
         vka_device_destroy(&t.threaded[i]);

@@ -234,7 +234,7 @@ TEST_PROGRAM_ARGUMENTS(large)
     enum vka_status status = vka_device_create(
         VKA_INFO(vka_device_info, .device = s.device, .max_memory = MOST_MEMORY), &device);
     if (status != VKA_OK) {
-        fprintf(stderr, "test_large: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
+        fprintf(stderr, "large: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
                 vka_status_name(status));
         return status == VKA_NO_DEVICE && !s.device ? SKIPPED : 1;
     }

@@ -1,6 +1,6 @@
 /* log_sum_exp of attention: scores at the ends of the range in every kernel, ragged batches, key
  * chunks and caches; parts of the keys merged by it. Everything else of it is
- * drawn by problem.h, for check_kernels and test_random.
+ * drawn by problem.h, for check_kernels and the test random.
  * SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <setjmp.h>

@@ -216,7 +216,7 @@ TEST_PROGRAM_ARGUMENTS(random)
     fflush(stdout);
     enum vka_status status = open_device(&s, &errors, &device);
     if (status != VKA_OK) {
-        fprintf(stderr, "test_random: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
+        fprintf(stderr, "random: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
                 vka_status_name(status));
         return status == VKA_NO_DEVICE && !s.device ? SKIPPED : 1;
     }

@@ -288,7 +288,7 @@ TEST_PROGRAM_ARGUMENTS(soak)
     struct model m;
     enum vka_status status = model_create(&m, NULL);
     if (status != VKA_OK) {
-        fprintf(stderr, "test_soak: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
+        fprintf(stderr, "soak: SKIPPED, NO VULKAN DEVICE (%s): nothing was tested\n",
                 vka_status_name(status));
         model_destroy(&m);
         return status == VKA_NO_DEVICE ? SKIPPED : 1;
