@@ -28,6 +28,7 @@ struct bench_options {
     int dtype, path; /* enum vka_dtype, enum vka_path */
     int weights;     /* linear: enum vka_dtype */
     int activations; /* linear: quantised, if not 0 */
+    const char *kernel; /* "NAME" or "NAME,VARIANT": forced; NULL: by the rules */
     const char *kv;  /* decode: types of the cache as given; NULL: dtype, see bench_key_dtype */
     enum vka_dtype key_dtype, value_dtype;
     struct device_options device;

@@ -5,6 +5,8 @@
 #include "sweep.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Larger sizes are typing errors; whether a size fits the device is up to the library. */
@@ -13,6 +15,9 @@
 #define HEADS_MAX 65536
 #define DIM_MAX 65536
 #define EDGE_MAX 16777216
+
+#define VARIANT_MOST 7
+#define PROFILE_SIZE 512
 
 #define SIZE(name, field, max)                    \
     {                                             \
@@ -27,6 +32,7 @@
         {"json", OPTION_FLAG, &(o)->json, 0, 0, NULL},                                    \
         {"passes", OPTION_FLAG, &(o)->passes, 0, 0, NULL},                                \
         {"explain", OPTION_FLAG, &(o)->explain, 0, 0, NULL},                              \
+        {"kernel", OPTION_TEXT, &(o)->kernel, 0, 0, NULL},                                \
         {"warm", OPTION_FLAG, &(o)->warm, 0, 0, NULL}, DEVICE_OPTION_SPECS(&(o)->device), \
     {                                                                                     \
         0                                                                                 \
@@ -183,17 +189,81 @@ static bool parse_linear(int argc, char **argv, struct bench_options *o)
     return true;
 }
 
-static enum tool_exit bench(const struct bench_options *options)
+/* "matmul" or "attention": the family of a kernel that the device lists; NULL: of neither. */
+static const char *family_of(struct vka_device *device, const char *name, size_t length)
+{
+    static const char *const families[] = {"matmul", "attention"};
+    struct vka_kernel_info kernel;
+    for (size_t i = 0; i < vka_kernel_count(); i++)
+        for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+            if (vka_device_kernel(device, i, &kernel) == VKA_OK &&
+                strlen(kernel.name) == length && !memcmp(kernel.name, name, length) &&
+                !strncmp(name, families[f], strlen(families[f])))
+                return families[f];
+    return NULL;
+}
+
+/* Makes a tuning profile that forces the kernel of --kernel in each problem of its family. */
+static enum tool_exit force_kernel(struct bench_options *o, char *text, size_t size)
+{
+    const char *comma = strchr(o->kernel, ',');
+    const int length = (int)strcspn(o->kernel, ",");
+    char *end = "";
+    const unsigned long variant = comma ? strtoul(comma + 1, &end, 10) : 0;
+    struct tool_device d;
+    struct device_options rules = o->device;
+    rules.verdict = "none";
+    enum tool_exit code = tool_device_open(&rules, &d);
+    if (code != TOOL_OK)
+        return tool_device_close(&d, code);
+    const char *family = family_of(d.device, o->kernel, (size_t)length);
+    if (!family || *end || variant > VARIANT_MOST) {
+        tool_error("--kernel: expected a kernel of products or attention that 'vkattn devices' "
+                   "lists, with ',1' to ',%d' behind it for a variant, got '%s'",
+                   VARIANT_MOST, o->kernel);
+        return tool_device_close(&d, TOOL_USAGE);
+    }
+    const size_t head = vka_device_verdict_head(d.device, text, size);
+    snprintf(text + head, size - head, "kernel %s/* %.*s %lu\n", family, length, o->kernel, variant);
+    o->device.verdict_text = text;
+    return tool_device_close(&d, TOOL_OK);
+}
+
+/* Whether a pass of the plan runs the forced kernel; prints that none does. */
+static enum tool_exit check_kernel(const struct bench_options *o, struct vka_plan *plan)
+{
+    struct vka_pass_info pass;
+    const size_t length = o->kernel ? strcspn(o->kernel, ",") : 0;
+    for (size_t i = 0; o->kernel && i < vka_plan_pass_count(plan); i++)
+        if (vka_plan_pass(plan, i, &pass) == VKA_OK && strlen(pass.kernel) == length &&
+            !memcmp(pass.kernel, o->kernel, length))
+            return TOOL_OK;
+    if (!o->kernel)
+        return TOOL_OK;
+    tool_error("--kernel: %.*s does not run on this device for this problem", (int)length,
+               o->kernel);
+    return TOOL_USAGE;
+}
+
+static enum tool_exit bench(struct bench_options *options)
 {
     struct tool_device d;
     struct bench_problem problem = {0};
     struct vka_plan *plan = NULL;
     struct bench_times times = {0};
-    enum tool_exit code = tool_device_open(&options->device, &d);
+    char profile[PROFILE_SIZE];
+    enum tool_exit code = TOOL_OK;
+    if (options->kernel)
+        code = force_kernel(options, profile, sizeof profile);
+    if (code != TOOL_OK)
+        return code;
+    code = tool_device_open(&options->device, &d);
     if (code == TOOL_OK)
         code = bench_problem_create(&d, options, &problem);
     if (code == TOOL_OK)
         code = bench_time(&d, &problem, &plan, &times);
+    if (code == TOOL_OK)
+        code = check_kernel(options, plan);
     if (code == TOOL_OK)
         code = bench_report(&d, &problem, plan, &times);
     vka_plan_destroy(&plan);

@@ -99,10 +99,30 @@ static const struct tile short_tiles[] = {{4, 2, 2, 2, 32}, {4, 2, 1, 2, 32}, {4
                          usual_tiles[] = {{2, 2, 2, 4, 64}, {4, 1, 1, 4, 64}, {2, 2, 2, 1, 64}};
 #define TILES COUNTOF(usual_tiles)
 
+/* Variants 1, 2, ..., which `vkattn tune` measures where they fit: less of the second-level cache's
+ * bandwidth for each product, or more workgroups on a processor. */
+static const struct tile variants[] = {{4, 2, 2, 4, 64}, {2, 2, 4, 4, 64}, {2, 4, 4, 4, 32},
+                                       {2, 2, 2, 4, 32}, {4, 2, 2, 4, 32}, {2, 2, 4, 4, 32},
+                                       {2, 4, 2, 4, 64}};
+
 /* Those for matrices of few rows, for wide subgroups and for all others. */
 static const struct tile *tiles_of(const struct matmul_choice *c)
 {
     return c->size.m < 16 ? short_tiles : c->subgroup > 32 ? wide_tiles : usual_tiles;
+}
+
+static bool take_tile(const struct caps *caps, const struct matmul_problem *p,
+                      const struct tile *tile, struct matmul_choice *c)
+{
+    c->subs_m = tile->subs_m;
+    c->subs_n = tile->subs_n;
+    c->mats_m = tile->mats_m;
+    c->mats_n = tile->mats_n;
+    c->depth = tile->depth;
+    c->lanes = c->subs_m * c->subs_n * c->subgroup;
+    set_tile(c);
+    return shared_bytes(c, p) <= caps->properties.max_shared_memory &&
+           c->lanes <= caps->properties.max_workgroup;
 }
 
 /* Chooses the largest tile that m and n fill, with enough tiles to keep a GPU busy. False where
@@ -114,15 +134,11 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
     const struct tile *tile = tiles_of(c), *last = tile + TILES - 1;
     c->reason = "16-bit inputs: the device's matrix units";
     c->b_vec = !p->quantised && p->b_chunks;
+    if (p->variant && p->variant <= COUNTOF(variants) &&
+        take_tile(caps, p, &variants[p->variant - 1], c))
+        return true;
     for (;; tile++) {
-        c->subs_m = tile->subs_m;
-        c->subs_n = tile->subs_n;
-        c->mats_m = tile->mats_m;
-        c->mats_n = tile->mats_n;
-        c->depth = tile->depth;
-        c->lanes = c->subs_m * c->subs_n * c->subgroup;
-        set_tile(c);
-        bool fits = shared_bytes(c, p) <= caps->properties.max_shared_memory;
+        bool fits = take_tile(caps, p, tile, c);
         uint64_t tiles = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
         bool filled = p->m > c->rows / 2 && p->n > c->columns / 2 && tiles >= busy;
         if (tile == last || (fits && filled))
