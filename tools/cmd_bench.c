@@ -209,6 +209,7 @@ static enum tool_exit force_kernel(struct bench_options *o, char *text, size_t s
     const char *comma = strchr(o->kernel, ',');
     const int length = (int)strcspn(o->kernel, ",");
     char *end = "";
+    static char index[16]; /* the device is named once */
     const unsigned long variant = comma ? strtoul(comma + 1, &end, 10) : 0;
     struct tool_device d;
     struct device_options rules = o->device;
@@ -217,7 +218,7 @@ static enum tool_exit force_kernel(struct bench_options *o, char *text, size_t s
     if (code != TOOL_OK)
         return tool_device_close(&d, code);
     const char *family = family_of(d.device, o->kernel, (size_t)length);
-    if (!family || *end || variant > VARIANT_MOST) {
+    if (!family || *end || (comma && end == comma + 1) || variant > VARIANT_MOST) {
         tool_error("--kernel: expected a kernel of products or attention that 'vkattn devices' "
                    "lists, with ',1' to ',%d' behind it for a variant, got '%s'",
                    VARIANT_MOST, o->kernel);
@@ -226,6 +227,8 @@ static enum tool_exit force_kernel(struct bench_options *o, char *text, size_t s
     const size_t head = vka_device_verdict_head(d.device, text, size);
     snprintf(text + head, size - head, "kernel %s/* %.*s %lu\n", family, length, o->kernel, variant);
     o->device.verdict_text = text;
+    snprintf(index, sizeof index, "%" PRIu32, vka_device_properties(d.device)->index);
+    o->device.device = index;
     return tool_device_close(&d, TOOL_OK);
 }
 

@@ -4,7 +4,7 @@ _vkattn() {
     local cur prev words cword
     _init_completion || return
     local device='--device --validate --limits --timeout --submit-budget --no-cache --no-self-test --verdict'
-    local bench='--dtype --path --repeat --json --passes --explain --warm'
+    local bench='--dtype --path --repeat --json --passes --explain --kernel --warm'
 
     case $prev in
     --query | --key | --value | --mask | --kv-lengths | --scores)

@@ -62,6 +62,14 @@ expect 0 '^1 passed, 0 failed' check "$cases/seeds/seed002_small.safetensors"
 { cat head.txt; echo 'demote softmax_shared'; } >v.txt
 expect 0 'softmax_shared .*failed its check on this device' devices --verdict v.txt
 { cat head.txt; echo 'kernel matmul/* matmul_tile nine'; } >v.txt
+bench="bench matmul --m 33 --n 48 --k 40 --repeat 1 --passes"
+expect 0 'linear *matmul_tile ' $bench --kernel matmul_tile
+expect 0 'linear *matmul_tile .*tile 16x16' $bench --kernel matmul_tile,2
+expect 2 "--kernel: expected a kernel of products or attention .*got 'matmul_tle'" $bench --kernel matmul_tle
+expect 2 "--kernel: expected .*got 'copy'" $bench --kernel copy
+expect 2 "--kernel: expected .*got 'matmul_tile,8'" $bench --kernel matmul_tile,8
+expect 2 "--kernel: expected .*got 'matmul_tile,'" $bench --kernel matmul_tile,
+expect 2 '--kernel: attention_tile does not run on this device for this problem' $bench --kernel attention_tile
 expect 2 '--verdict: .*malformed' $explain --verdict v.txt
 sed 2s/:/:1/ head.txt >v.txt
 expect 2 '--verdict: .*another device' $explain --verdict v.txt
