@@ -196,8 +196,8 @@ static const char *family_of(struct vka_device *device, const char *name, size_t
     struct vka_kernel_info kernel;
     for (size_t i = 0; i < vka_kernel_count(); i++)
         for (size_t f = 0; f < sizeof families / sizeof *families; f++)
-            if (vka_device_kernel(device, i, &kernel) == VKA_OK &&
-                strlen(kernel.name) == length && !memcmp(kernel.name, name, length) &&
+            if (vka_device_kernel(device, i, &kernel) == VKA_OK && strlen(kernel.name) == length &&
+                !memcmp(kernel.name, name, length) &&
                 !strncmp(name, families[f], strlen(families[f])))
                 return families[f];
     return NULL;
@@ -225,7 +225,8 @@ static enum tool_exit force_kernel(struct bench_options *o, char *text, size_t s
         return tool_device_close(&d, TOOL_USAGE);
     }
     const size_t head = vka_device_verdict_head(d.device, text, size);
-    snprintf(text + head, size - head, "kernel %s/* %.*s %lu\n", family, length, o->kernel, variant);
+    snprintf(text + head, size - head, "kernel %s/* %.*s %lu\n", family, length, o->kernel,
+             variant);
     o->device.verdict_text = text;
     snprintf(index, sizeof index, "%" PRIu32, vka_device_properties(d.device)->index);
     o->device.device = index;
