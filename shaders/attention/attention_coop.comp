@@ -76,7 +76,8 @@ const uint Q_STAGE = Q_MATRICES ? 0 : KV_STAGE;
 shared uvec4 stage[Q_STAGE + ROWS * K_PITCH > KV_STAGE ? Q_STAGE + ROWS * K_PITCH : KV_STAGE];
 // Scores [row][4 keys]; weights; N zeros. At the end, the context [row][N features] of a matrix.
 shared uvec4 scores[ZEROS_AT + N / 4];
-shared float factors[ROWS]; // of the context of each row; its row_sum at the end
+shared vec4 factors[ROWS / 4]; // of the context of each row; its row_sum at the end
+#define FACTOR(t) factors[(t) / 4][(t) % 4] // matrices are loaded from multiples of 16 bytes
 shared uint nonfinite[2]; // first and end key of the steps that had NaN or Inf among their values
 
 #define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, M, N, gl_MatrixUseAccumulator>
@@ -199,7 +200,7 @@ void weigh(uint key, sequence s)
                         notEqual(uvec4(kept) & uvec4(1, 2, 4, 8) << 4 * i, uvec4(0)));
     }
     if (part() == 0)
-        factors[t] = factor;
+        FACTOR(t) = factor;
     if (COLUMNS == 1)
         subgroup_barrier_shared(); // the scores of the row have been read
     [[unroll]] for (uint i = 0; i < PART_KEYS / 8; i++)
@@ -216,7 +217,7 @@ void add_values()
     uint rows = first_lane_row(), mine = column() * VALUE_MATRICES * N; // first feature
     ACCUMULATOR factor;
     LEFT a[KEYS / K];
-    coopMatLoad(factor, factors, rows, 0, gl_CooperativeMatrixLayoutColumnMajor);
+    coopMatLoad(factor, factors, rows / 4, 0, gl_CooperativeMatrixLayoutColumnMajor);
     [[unroll]] for (uint k = 0; k < KEYS / K; k++)
         coopMatLoad(a[k], scores, W_AT + rows * W_PITCH + k * (K / 8), W_PITCH,
                     gl_CooperativeMatrixLayoutRowMajor);

@@ -1,6 +1,10 @@
 // What attention_coop does with a context after the last step of a pass: NaN and Inf that were left
 // out of it, its state for the next pass, its rows or records.
 
+#ifndef FACTOR
+#define FACTOR(t) factors[t]
+#endif
+
 bool is_visible(uint t, uint key, sequence s)
 {
     float x = 0.0;
@@ -91,7 +95,7 @@ void load_state()
 // Stores x, the context of row t of the tile at feature d of this workgroup.
 void store(float x, uint t, uint d, uvec2 keys, sequence s)
 {
-    bool dead = factors[t] == HIDDEN, keep = (STATE & STATE_STORE) != 0;
+    bool dead = FACTOR(t) == HIDDEN, keep = (STATE & STATE_STORE) != 0;
     uint feature = 4 * first_value4 + d;
     if (feature < p.value_dim)
         x += find_nonfinite(t, feature, s);
@@ -101,7 +105,7 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
         vec4 before = (STATE & STATE_LOAD) != 0 ? saved4(row_state(t) + d / 4 * 4) : vec4(0.0);
         x = dead_context(row_of(t), keys, feature / 4, before, s)[d % 4];
     } else if (PIECES == 0 && !keep) {
-        x /= factors[t];
+        x /= FACTOR(t);
     }
     if (keep) {
         o_words[row_state(t) + d] = floatBitsToUint(x);

@@ -41,7 +41,7 @@ void finish_row(uint t, sequence s)
         sum += UNIT * sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))],
                                   natural_max);
     if (part() == 0)
-        factors[t] = seen ? sum : HIDDEN;
+        FACTOR(t) = seen ? sum : HIDDEN;
     if (PIECES != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
         first_value4 == 0)
         store_piece(output_base(t, s), natural_max, sum, seen, UNIT);

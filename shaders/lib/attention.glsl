@@ -144,9 +144,11 @@ bool bias_score(inout float x, uint row, uint key, bool test, sequence s)
     uint head = p.head_first + head_of(row);
     if (p.softcap != 0.0)
         x = p.softcap * tanh_accurate(x / p.softcap);
-    if (mask_has(MASK_ALIBI))
-        x -= slopes[p.alibi_offset + head] *
-             abs(float(s.position + int(query_of(row)) - int(key)));
+    if (mask_has(MASK_ALIBI)) {
+        precise float away = slopes[p.alibi_offset + head] *
+                             abs(float(s.position + int(query_of(row)) - int(key)));
+        x -= away; // never one fma: every variant of a kernel gives the same bits
+    }
     if (test && !mask_tensor(mask_row(row, head, s), key, bias))
         return false;
     x += bias;

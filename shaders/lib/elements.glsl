@@ -1,4 +1,9 @@
 // Elements of strided tensors of rank 4, and pairs of neighbours.
+#extension GL_EXT_spirv_intrinsics : require
+
+// Before a buffer in whose place another of the shader may lie: SPIR-V takes buffers of different
+// bindings for different memory, but for those that are decorated as Aliased.
+#define ALIASED spirv_decorate(20)
 
 uint place(strided_params s, uvec4 at)
 {

@@ -17,9 +17,9 @@ layout(constant_id = ELEMENT_MULTIPLY) const bool MULTIPLY = false;
 layout(constant_id = ELEMENT_PAIRS) const bool PAIRS = false;
 layout(local_size_x = UNIT_LANES) in;
 // y may lie in place of x or b: neither is readonly.
-layout(binding = 0) buffer X { uint x_words[]; };
-layout(binding = 1) buffer B { uint b_words[]; };
-layout(binding = 2) buffer Y { uint y_words[]; };
+ALIASED layout(binding = 0) buffer X { uint x_words[]; };
+ALIASED layout(binding = 1) buffer B { uint b_words[]; };
+ALIASED layout(binding = 2) buffer Y { uint y_words[]; };
 layout(push_constant) uniform Push { map_params p; };
 
 float element(uvec4 at)

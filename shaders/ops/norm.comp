@@ -21,12 +21,12 @@ layout(constant_id = NORM_SUM_PAIRS) const bool SUM_PAIRS = false;
 layout(constant_id = NORM_Y_PAIRS) const bool Y_PAIRS = false;
 layout(local_size_x_id = NORM_LANES) in;
 // The sum may lie in place of x or of the residual: none of them is readonly.
-layout(binding = 0) buffer X { uint x_words[]; };
-layout(binding = 1) buffer Residual { uint residual_words[]; };
+ALIASED layout(binding = 0) buffer X { uint x_words[]; };
+ALIASED layout(binding = 1) buffer Residual { uint residual_words[]; };
 layout(binding = 2) readonly buffer Weight { uint weight_words[]; };
 layout(binding = 3) readonly buffer Bias { uint bias_words[]; };
-layout(binding = 4) buffer Sum { uint sum_words[]; };
-layout(binding = 5) buffer Y { uint y_words[]; };
+ALIASED layout(binding = 4) buffer Sum { uint sum_words[]; };
+ALIASED layout(binding = 5) buffer Y { uint y_words[]; };
 layout(push_constant) uniform Push { norm_params p; };
 
 uvec4 row_at;    // of element 0

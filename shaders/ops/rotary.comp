@@ -14,12 +14,12 @@ layout(constant_id = ROTARY_SIN_TYPE) const uint SIN_TYPE = TYPE_NONE;
 layout(constant_id = ROTARY_POSITIONS) const bool POSITIONS = false;
 layout(constant_id = ROTARY_INTERLEAVED) const bool INTERLEAVED = false;
 layout(local_size_x = UNIT_LANES) in;
-layout(binding = 0) buffer X { uint x_words[]; }; // y may lie in its place
+ALIASED layout(binding = 0) buffer X { uint x_words[]; }; // y may lie in its place
 layout(binding = 1) readonly buffer Positions { int positions[]; };
 layout(binding = 2) readonly buffer Cos { uint cos_words[]; };
 layout(binding = 3) readonly buffer Sin { uint sin_words[]; };
 layout(binding = 4) readonly buffer Frequencies { uvec2 frequencies[]; };
-layout(binding = 5) buffer Y { uint y_words[]; };
+ALIASED layout(binding = 5) buffer Y { uint y_words[]; };
 layout(push_constant) uniform Push { rotary_params p; };
 
 float load(uvec4 at) { return LOAD(x_words, place(p.x, at), X_TYPE); }

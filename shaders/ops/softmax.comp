@@ -91,8 +91,10 @@ float bias_scores(uint row, uvec3 at, int position, uint lane, out bool any)
         return_score(SCORES_SOFTCAP, key, x);
         float bias = 0.0;
         bool visible = key >= range.x && key < range.y && mask_tensor(mask_row, key, bias);
-        if (mask_has(MASK_ALIBI))
-            x -= slope * abs(float(position - int(key)));
+        if (mask_has(MASK_ALIBI)) {
+            precise float away = slope * abs(float(position - int(key)));
+            x -= away;
+        }
         x += bias;
         return_score(SCORES_BIAS, key, visible ? x : uintBitsToFloat(MINUS_INFINITY));
         uint bits = is_nan(x) ? QUIET_NAN : floatBitsToUint(x);

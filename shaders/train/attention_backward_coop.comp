@@ -80,7 +80,7 @@ const uint TILE = OWN * S_PITCH > 2 * WEIGHTS ? OWN * S_PITCH : 2 * WEIGHTS;
 shared uvec4 tile[TILE > RESULTS ? TILE : RESULTS];
 #ifndef BFLOAT16
 shared uint tops[2 * OWN]; // bits of the largest of each row: gradients of scores, then weights
-shared float factors[2 * OWN];
+shared vec4 factors[2 * OWN / 4]; // matrices are loaded from multiples of 16 bytes
 #endif
 shared vec2 lane_sums[STAGE == BACKWARD_SUMS ? OWN * LANES_X : 1];
 shared uvec2 ranges[QUERIES]; // of visible keys, but for the mask
@@ -287,7 +287,7 @@ void store_weights(bool second, vec4 x, vec4 y)
     x *= by;
     y *= by;
     if (lane_others() == 0)
-        factors[row] = factor;
+        factors[row / 4][row % 4] = factor;
 #endif
     tile[row * W_PITCH + lane_others() / 8] = pack(x, y);
 }
@@ -305,7 +305,7 @@ void add_others(bool second, uint other, uint first, uint width, uint sum, uint 
                     gl_CooperativeMatrixLayoutRowMajor);
 #ifndef BFLOAT16
     ACCUMULATOR factor;
-    coopMatLoad(factor, factors, row, 0, gl_CooperativeMatrixLayoutColumnMajor);
+    coopMatLoad(factor, factors, row / 4, 0, gl_CooperativeMatrixLayoutColumnMajor);
 #endif
     [[unroll]] for (uint j = 0; j < n; j++) {
 #ifdef BFLOAT16

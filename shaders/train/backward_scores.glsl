@@ -79,8 +79,11 @@ bool weigh(inout float s, out float slope, uint t, uint query, uint key)
         s = p.softcap * y;
         slope = 1.0 - y * y;
     }
-    if (GENERAL && mask_has(MASK_ALIBI))
-        s -= alibi * abs(float(mask_query_offset(batch_of()) + int(query) - int(key)));
+    if (GENERAL && mask_has(MASK_ALIBI)) {
+        precise float away =
+            alibi * abs(float(mask_query_offset(batch_of()) + int(query) - int(key)));
+        s -= away;
+    }
     bool visible = key >= ranges[t].x && key < ranges[t].y;
     if (GENERAL && visible)
         visible = mask_tensor(mask_row_index(batch_of(), head_of(), query), key, bias);

@@ -13,11 +13,11 @@ layout(constant_id = LOSS_X_TYPE) const uint X_TYPE = 0;
 layout(constant_id = LOSS_Y_TYPE) const uint Y_TYPE = 0;
 layout(constant_id = LOSS_GRADIENT) const bool GRADIENT = false;
 layout(local_size_x_id = LOSS_LANES) in;
-layout(binding = 0) buffer X { uint x_words[]; }; // the gradient may lie in its place
+ALIASED layout(binding = 0) buffer X { uint x_words[]; }; // the gradient may lie in its place
 layout(binding = 1) readonly buffer Labels { int labels[]; };
 layout(binding = 2) buffer Stats { float stats[]; };
 layout(binding = 3) readonly buffer Totals { float totals[]; };
-layout(binding = 4) buffer Y { uint y_words[]; };
+ALIASED layout(binding = 4) buffer Y { uint y_words[]; };
 layout(push_constant) uniform Push { cross_entropy_params p; };
 
 uvec4 row_at; // of element 0

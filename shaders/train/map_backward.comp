@@ -21,10 +21,10 @@ layout(constant_id = SLOPE_ADD) const bool ADD = false;
 layout(constant_id = SLOPE_PAIRS) const bool PAIRS = false;
 layout(local_size_x = UNIT_LANES) in;
 // y may lie in place of dy: it is not readonly.
-layout(binding = 0) buffer DY { uint dy_words[]; };
+ALIASED layout(binding = 0) buffer DY { uint dy_words[]; };
 layout(binding = 1) readonly buffer X { uint x_words[]; };
 layout(binding = 2) readonly buffer B { uint b_words[]; };
-layout(binding = 3) buffer Y { uint y_words[]; };
+ALIASED layout(binding = 3) buffer Y { uint y_words[]; };
 layout(push_constant) uniform Push { map_backward_params p; };
 
 float element(uvec4 at)

@@ -49,8 +49,10 @@ bool weigh(inout float x, out float t, uint key)
         t = tanh_accurate(x / p.softcap);
         x = p.softcap * t;
     }
-    if (GENERAL && mask_has(MASK_ALIBI))
-        x -= slope * abs(float(position - int(key)));
+    if (GENERAL && mask_has(MASK_ALIBI)) {
+        precise float away = slope * abs(float(position - int(key)));
+        x -= away;
+    }
     bool visible = key >= range.x && key < range.y;
     if (GENERAL)
         visible = visible && mask_tensor(mask_row, key, bias);
