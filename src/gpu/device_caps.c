@@ -71,6 +71,16 @@ static void read_features(const struct vk_instance *instance, VkPhysicalDevice p
     caps->subgroup_size_control = size.subgroupSizeControl && size.computeFullSubgroups;
 }
 
+/* Invocations of a workgroup, along each of the two axes that kernels use too. */
+static uint32_t most_invocations(const VkPhysicalDeviceLimits *limits)
+{
+    uint32_t most = limits->maxComputeWorkGroupInvocations;
+    for (int axis = 0; axis < 2; axis++)
+        if (limits->maxComputeWorkGroupSize[axis] < most)
+            most = limits->maxComputeWorkGroupSize[axis];
+    return most;
+}
+
 static void read_properties(const struct vk_instance *instance, VkPhysicalDevice physical,
                             struct caps *caps)
 {
@@ -122,7 +132,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
         compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
     p->subgroup_ballot = compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT;
     caps->shuffle = compute && subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
-    p->max_workgroup = limits->maxComputeWorkGroupInvocations;
+    p->max_workgroup = most_invocations(limits);
     p->max_shared_memory = limits->maxComputeSharedMemorySize;
     p->max_buffer_range = limits->maxStorageBufferRange;
     p->max_allocation = maintenance.maxMemoryAllocationSize;
@@ -146,6 +156,10 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     caps->least_subgroup = caps->subgroup_size_varies && caps->subgroup_size_control
                                ? size.minSubgroupSize
                                : p->subgroup_size;
+    /* Of the smallest subgroups a workgroup has the most. */
+    uint64_t most = (uint64_t)size.maxComputeWorkgroupSubgroups * caps->least_subgroup;
+    if (caps->subgroup_size_control && most < p->max_workgroup)
+        p->max_workgroup = (uint32_t)most;
     device_read_matrices(instance, physical, version, caps);
     caps->processors = device_count_processors(instance, physical);
 }

@@ -52,6 +52,23 @@ static void everything(void **state)
     assert_int_equal(caps.buffer_alignment, 16);
 }
 
+/* A workgroup is bounded by its invocations, by each axis that kernels use, and, where subgroups may
+ * be demanded, by the number of the smallest. */
+static void workgroups(void **state)
+{
+    (void)state;
+    assert_int_equal(read_caps().properties.max_workgroup, 1024);
+    fake.properties.limits.maxComputeWorkGroupSize[1] = 256;
+    assert_int_equal(read_caps().properties.max_workgroup, 256);
+    fake.properties.limits.maxComputeWorkGroupSize[0] = 128;
+    assert_int_equal(read_caps().properties.max_workgroup, 128);
+    fake = fake_modern;
+    fake.size.maxComputeWorkgroupSubgroups = 16;
+    assert_int_equal(read_caps().properties.max_workgroup, 512);
+    fake.size_control = 0;
+    assert_int_equal(read_caps().properties.max_workgroup, 1024);
+}
+
 static void types(void **state)
 {
     (void)state;
@@ -456,6 +473,7 @@ TEST_PROGRAM(device_caps)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(everything, set_up),
+        cmocka_unit_test_setup(workgroups, set_up),
         cmocka_unit_test_setup(types, set_up),
         cmocka_unit_test_setup(versions, set_up),
         cmocka_unit_test_setup(subgroups, set_up),
