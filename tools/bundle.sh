@@ -28,11 +28,11 @@ cmake --build "$build" --parallel "$(nproc)" >"$build/log" 2>&1 || {
     exit 1
 }
 
-rm -rf "$out/bin" "$out/lib" "$out/tests" "$out/cases" "$out/mnist" "$out"/*.sh "$out"/*.py
+rm -rf "$out/bin" "$out/lib" "$out/tests" "$out/cases" "$out"/*.sh "$out"/*.py
 mkdir -p "$out/bin" "$out/lib" "$out/tests"
-cp -L "$build/vkattn" "$build/vkattn-mnist" "$out/bin/"
+cp -L "$build/vkattn" "$out/bin/"
 cp -L "$build/libvkattn.so.0" "$out/lib/"
-for program in test_gpu test_generate check_kernels check_functions compile_kernels; do
+for program in test_gpu check_kernels check_functions; do
     cp "$build/$program" "$out/tests/"
     strip "$out/tests/$program"
 done
@@ -42,8 +42,6 @@ for library in jansson cmocka; do
     [ -z "$file" ] || cp -L "$file" "$out/lib/"
 done
 cp -R tests/cases "$out/cases"
-mkdir "$out/mnist"
-cp tests/mnist/*.safetensors tests/mnist/*-ubyte "$out/mnist/"
 cp tools/measure.sh tools/dev/first_gpu.sh tools/dev/torch_times.py "$out/"
 
 echo "bundle: $(du -sh "$out" | cut -f 1) in $out, first_gpu.sh there runs it"

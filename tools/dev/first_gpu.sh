@@ -168,9 +168,7 @@ promises() {
             *) echo "$name $tests/test_gpu $name" ;;
             esac
         done
-        for program in test_generate; do
-            [ ! -x "$tests/$program" ] || echo "$program $tests/$program generate"
-        done
+        [ ! -x "$tests/test_generate" ] || echo "generate $tests/test_generate generate"
     } | several 120 4_promises.txt
 }
 
