@@ -23,7 +23,8 @@ build=build-bundle
 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_LIBDIR=lib \
     -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON "-DCMAKE_INSTALL_RPATH=\$ORIGIN/../lib" \
     "-DCMAKE_C_FLAGS=-ffile-prefix-map=$root=." >/dev/null
-cmake --build "$build" --parallel "$(nproc)" >"$build/log" 2>&1 || {
+cmake --build "$build" --parallel "$(nproc)" \
+    --target vkattn_tool test_gpu check_kernels check_functions >"$build/log" 2>&1 || {
     tail -n 40 "$build/log" >&2
     exit 1
 }
