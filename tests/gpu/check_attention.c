@@ -137,6 +137,10 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         take_chunks(&p, set);
     else if (is_fused(c) && !coop)
         problem_share(&p, set);
+    if (is_fused(c) && rng_chance(rng, 15)) { /* a copy, which the kernel does not read */
+        p.has_present = true;
+        p.present = types[rng_range(rng, 0, 2)];
+    }
     const bool cuts = coop || (c->kernel == KERNEL_attention_feature && set == 0);
     if (cuts && rng_chance(rng, 10)) { /* keys as spans, or as splits */
         p.budgets = true;

@@ -24,16 +24,18 @@ static struct caps without_refused(const struct caps *caps, const struct refusal
     return left;
 }
 
-/* The type of keys or values that the kernel reads: of the cache, of `present`, or of past and new
- * ones joined. */
+/* The type of keys or values that the kernel reads: of the cache, of `present` or scratch, where past
+ * and new ones are joined; without a past of the new ones, as `present` is a copy. See join_past. */
 static enum vka_dtype joined_type(const struct cached_rows *cached, enum vka_dtype fresh,
                                   const struct vka_tensor *past, const struct vka_tensor *present)
 {
     if (cached)
         return cached->dtype;
+    if (!past)
+        return fresh;
     if (present)
         return present->dtype;
-    return past && past->dtype != fresh ? VKA_F32 : fresh;
+    return past->dtype != fresh ? VKA_F32 : fresh;
 }
 
 static struct job job_of(struct attention *a, const struct attention_inputs *in)
