@@ -37,14 +37,16 @@ static inline bool attention_has_few_rows(const struct attention_problem *proble
 void attention_split_keys(const struct caps *caps, const struct attention_problem *problem,
                           struct attention_choice *choice);
 
-/* The one of two kernels that is for the types; KERNEL_COUNT: none. None for float32 output, because
- * weights are rounded to 16 bits. */
+/* The one of two kernels that is for the types; KERNEL_COUNT: none. None for an output of more digits
+ * than the weights, which are rounded to the type of the values. */
 static inline enum kernel attention_kernel_of_16_bits(const struct attention_problem *p,
                                                       enum kernel f16, enum kernel bf16)
 {
     if (p->q_type != p->kv_type || p->kv_type != p->v_type || p->o_type == VKA_F32)
         return KERNEL_COUNT;
-    return p->q_type == VKA_F16 ? f16 : p->q_type == VKA_BF16 ? bf16 : KERNEL_COUNT;
+    if (p->q_type == VKA_F16)
+        return f16;
+    return p->q_type == VKA_BF16 && p->o_type == VKA_BF16 ? bf16 : KERNEL_COUNT;
 }
 
 /* See ATTENTION_COOP_K_VEC. */

@@ -62,6 +62,14 @@ static void fused_matrices(void **state)
     p.q_type = p.kv_type = p.o_type = VKA_BF16;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
+    p.o_type = VKA_F16; /* weights would be rounded to 8 bits where the output has 11 */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.q_type = p.kv_type = p.v_type = VKA_F16;
+    p.o_type = VKA_BF16;
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
+    p.q_type = p.kv_type = p.v_type = VKA_BF16;
     caps.kernels[KERNEL_attention_coop_bf16] = KERNEL_WRONG;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_tile);
@@ -109,7 +117,11 @@ static void fused_flexible_matrices(void **state)
     caps.kernels[KERNEL_attention_coop2_bf16] = KERNEL_WRONG;
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_bf16);
-    p.q_type = p.kv_type = p.v_type = VKA_F16; /* output may be another 16-bit type */
+    p.o_type = VKA_F16; /* of more digits than its weights */
+    tune_attention(&caps, &p, &c);
+    assert_int_equal(c.kernel, KERNEL_attention_tile);
+    p.q_type = p.kv_type = p.v_type = VKA_F16;
+    p.o_type = VKA_BF16; /* of fewer */
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
     p.o_type = VKA_F32;
