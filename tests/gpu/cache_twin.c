@@ -44,6 +44,14 @@ static float *draw_scales(const struct twin_sizes *s, uint32_t seed)
     return scales;
 }
 
+static void must(const struct twin *t, enum vka_status status)
+{
+    if (status == VKA_OK)
+        return;
+    fprintf(stderr, "FAIL %s: %s\n", vka_status_name(status), vka_device_error(t->device));
+    exit(1);
+}
+
 /* The mask of all positions. */
 static bool open_mask(struct twin *t)
 {
@@ -55,6 +63,14 @@ static bool open_mask(struct twin *t)
     return !s->hidden ||
            (vka_tensor_create(t->device, VKA_BOOL, 1, &s->capacity, &t->mask_tensor) == VKA_OK &&
             vka_tensor_write(t->mask_tensor, t->mask, s->capacity) == VKA_OK);
+}
+
+void twin_recovered(struct twin *t)
+{
+    for (uint32_t b = 0; b < t->sizes.batch; b++)
+        twin_truncate(t, b, 0);
+    if (t->mask_tensor)
+        must(t, vka_tensor_write(t->mask_tensor, t->mask, t->sizes.capacity));
 }
 
 bool twin_open(struct twin *t, struct vka_device *device, const struct twin_sizes *s)
@@ -160,14 +176,6 @@ void twin_plan_close(struct twin_plan *p)
             operand_destroy(&p->io[i][j]);
     free(p->io);
     *p = none;
-}
-
-static void must(const struct twin *t, enum vka_status status)
-{
-    if (status == VKA_OK)
-        return;
-    fprintf(stderr, "FAIL %s: %s\n", vka_status_name(status), vka_device_error(t->device));
-    exit(1);
 }
 
 static void write_io(const struct twin *t, struct twin_plan *p, const int32_t *n_append)

@@ -71,4 +71,7 @@ bool twin_soil(const struct twin *t, struct twin_plan *p, const void *before, ch
 void twin_truncate(struct twin *t, uint32_t sequence, uint32_t length);
 void twin_fork(struct twin *t, uint32_t from, uint32_t to);
 
+/* After vka_device_recover: the cache is empty, and tensors have undefined contents. */
+void twin_recovered(struct twin *t);
+
 #endif
