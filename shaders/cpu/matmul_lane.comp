@@ -36,11 +36,12 @@ layout(binding = 1) readonly buffer B4 { vec4 b_fours[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/relu.glsl"
 #include "lib/sums.glsl"
 
 const uint LOADS = (ROWS + HOLDERS - 1) / HOLDERS; // rows of A that a lane loads
 
-float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
+float relu(float x) { return RELU != 0 ? relu_of(x) : x; }
 
 float load_a(uint at) { return relu(LOAD(a_words, at, A_TYPE)); }
 

@@ -1,5 +1,6 @@
 // Shared by the kernels for packed B: place of a workgroup, bias, and storing a result. The
 // includer has A_TYPE .. HIDDEN, p, c_words and bias_words.
+#include "lib/relu.glsl"
 #include "lib/sums.glsl"
 
 uint product_z() { return gl_WorkGroupID.z / p.n_block; }
@@ -24,7 +25,7 @@ uint product_b()
            gl_WorkGroupID.y * p.b_panel;
 }
 
-float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
+float relu(float x) { return RELU != 0 ? relu_of(x) : x; }
 
 float product_bias(uint column)
 {

@@ -1,4 +1,5 @@
 // Activation functions, built on those of lib/math.glsl.
+#include "lib/relu.glsl"
 
 // e^(x + rest), for a rest that is small beside x, as exp_accurate, with a reduction that no compiler
 // may change: Mesa 22 joins the two parts of ln 2 again, and the error then grows with x. An fma
@@ -81,7 +82,7 @@ float activate(float x, uint function, float alpha)
     if (function == ELEMENT_SILU)
         return x * sigmoid_of(alpha * x, product_rest(alpha, x));
     if (function == ELEMENT_RELU)
-        return x < 0.0 ? 0.0 : x; // NaN passes
+        return relu_of(x);
     if (function == ELEMENT_TANH)
         return tanh_accurate(x);
     return function == ELEMENT_SIGMOID ? sigmoid(x) : x;

@@ -41,7 +41,7 @@ float tanh_slope(float x)
     return 4.0 * e / ((1.0 + e) * (1.0 + e));
 }
 
-// dy * f'(x); of ReLU 0 for x <= 0, whatever dy is.
+// dy * f'(x).
 float back(float dy, float x, uint function, float alpha)
 {
     if (function == ELEMENT_GELU)
@@ -51,7 +51,7 @@ float back(float dy, float x, uint function, float alpha)
     if (function == ELEMENT_SILU)
         return dy * silu_slope(x, alpha);
     if (function == ELEMENT_RELU)
-        return x <= 0.0 ? 0.0 : dy;
+        return relu_back(dy, x);
     if (function == ELEMENT_TANH)
         return dy * tanh_slope(x);
     return function == ELEMENT_SIGMOID ? dy * (sigmoid(x) * sigmoid(-x)) : dy;

@@ -39,6 +39,7 @@ layout(binding = 1) readonly buffer B2 { uvec2 b_pairs[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/relu.glsl"
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
 #include "lib/lost.glsl"
@@ -115,7 +116,10 @@ void load_slice(uint a_base, uint b_base, uvec2 first, uint k0)
     }
 }
 
-vec4 relu(vec4 x) { return RELU != 0 ? mix(x, vec4(0.0), lessThan(x, vec4(0.0))) : x; }
+vec4 relu(vec4 x)
+{
+    return RELU != 0 ? vec4(relu_of(x.x), relu_of(x.y), relu_of(x.z), relu_of(x.w)) : x;
+}
 
 void share_slice()
 {

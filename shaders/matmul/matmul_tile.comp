@@ -29,6 +29,7 @@ layout(binding = 1) readonly buffer B4 { uvec4 b_chunks[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { matmul_params p; };
+#include "lib/relu.glsl"
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
 #include "lib/lost.glsl"
@@ -56,7 +57,7 @@ const uint A_LOADS = (A_CHUNKS + THREADS - 1) / THREADS; // of an invocation
 const uint B_LOADS = (B_CHUNKS + THREADS - 1) / THREADS;
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
 
-float relu(float x) { return RELU != 0 && x < 0.0 ? 0.0 : x; }
+float relu(float x) { return RELU != 0 ? relu_of(x) : x; }
 
 // Loads what is chunks of the slice from k0 on. A row beyond the edge is the last one.
 void load_chunks(uint a_base, uint b_base, uvec2 first, uint k0)

@@ -8,6 +8,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "lib/dtype.glsl"
+#include "lib/relu.glsl"
 
 layout(constant_id = QUANTISE_FROM_TYPE) const uint FROM_TYPE = 0;
 layout(constant_id = QUANTISE_RELU) const uint RELU = 0;
@@ -40,7 +41,7 @@ void main()
         if (k + i < p.k)
             x[i] = LOAD(from_words, from + (k + i) * p.from_col, FROM_TYPE);
         if (RELU != 0)
-            x[i] = x[i] < 0.0 ? 0.0 : x[i];
+            x[i] = relu_of(x[i]);
         peak = max(peak, floatBitsToUint(x[i]) & 0x7fffffffu);
     }
     precise float exact = uintBitsToFloat(peak) * CACHE_Q8_UNIT;
