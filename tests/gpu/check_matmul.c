@@ -247,7 +247,7 @@ static void run_case(struct check *c, struct matmul_case *t, bool cut_too)
     if (status == VKA_OK)
         status = add(plan, t);
     long failed = c->n_failed;
-    check_plan(c, plan, status, &t->c, t->want, compare_limit(t->mix.c), text);
+    check_plan(c, plan, status, &t->c, t->want, compare_product_limit(plan, t->mix.c, t->k), text);
     if (c->n_failed == failed && cut_too)
         run_cut(c, t, plan->n_pass, text);
     vka_plan_destroy(&plan);

@@ -1,6 +1,9 @@
 #include "../patience.h"
 #include "compare.h"
 
+#include <gpu/kernels.h>
+#include <kernel/tune.h>
+#include <plan/plan.h>
 #include <reference/reference.h>
 
 #include <math.h>
@@ -13,6 +16,24 @@
 double compare_limit(enum vka_dtype dtype)
 {
     return dtype == VKA_F32 ? 1e-11 : dtype == VKA_F16 ? 1e-6 : 5e-5;
+}
+
+#define MATRIX_STEP 16u /* terms that NVIDIA's units add at a time, as seen on an H100 */
+
+static bool adds_in_matrices(const struct vka_plan *plan)
+{
+    const uint32_t needs = NEED_MATRIX_F16 | NEED_MATRIX_BF16;
+    for (size_t i = 0; plan && i < plan->n_pass; i++)
+        if (kernel_table[plan->passes[i].key.kernel].needs & needs)
+            return plan->device->caps.properties.type != VKA_DEVICE_CPU;
+    return false;
+}
+
+double compare_product_limit(const struct vka_plan *plan, enum vka_dtype dtype, uint32_t k)
+{
+    const double terms = k < TUNE_CHAIN ? k : TUNE_CHAIN;
+    const double loss = adds_in_matrices(plan) ? ceil(terms / MATRIX_STEP) * 0x1p-24 : 0;
+    return fmax(compare_limit(dtype), loss * loss);
 }
 
 /* Rows that should be all 0: the first that is not, or `rows`. */

@@ -16,6 +16,12 @@ struct worst {
 /* The NMSE allowed in a result of the type, given exact sums over the rounded inputs. */
 double compare_limit(enum vka_dtype dtype);
 
+/* The NMSE allowed in products over k terms by the kernels of the plan, finished or not. Where a GPU's
+ * matrix units add, float32 may be off by more: each step of 16 terms may truncate, which loses up to
+ * 2^-23 of the sum so far, in the mean half of the result. So k / 16 steps lose up to k / 16 * 2^-24 of
+ * it, k at most a chain. */
+double compare_product_limit(const struct vka_plan *plan, enum vka_dtype dtype, uint32_t k);
+
 /* The worst NMSE over rows, where rows of few finite elements are taken several at a time: one
  * number that happens to cancel out has no relative error to speak of. A row that should be 0 must
  * be 0, and non-finite values must match; the result is infinite where not. *row is where it is

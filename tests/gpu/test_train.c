@@ -109,14 +109,18 @@ static void run_from(struct vka_plan *plan, struct linear_problem *p, uint8_t *c
     }
 }
 
-static void judge(struct linear_problem *p, const char *text)
+/* out: columns of dy. */
+static void judge(const struct vka_plan *plan, struct linear_problem *p, uint32_t out,
+                  const char *text)
 {
     static const char *const names[3] = {"dx", "dw", "db"};
+    const uint32_t rows = (uint32_t)(p->dy.count / out), terms[2] = {out, rows};
     char why[WHY];
     for (int i = 0; i < 3; i++) {
         const struct operand *g = &p->gradients[i];
-        if (g->view &&
-            !compare_values(g, p->want[i], compare_limit(g->dtype), names[i], text, NULL, why))
+        const double limit =
+            i == 2 ? compare_limit(g->dtype) : compare_product_limit(plan, g->dtype, terms[i]);
+        if (g->view && !compare_values(g, p->want[i], limit, names[i], text, NULL, why))
             fail_msg("%s: %s", text, why);
     }
 }
@@ -173,7 +177,7 @@ static void linear_case(struct vka_device *device, struct rng *rng, const struct
     struct vka_plan *whole = plan_of(device, &p, VKA_NO_BUDGET), *cut = plan_of(device, &p, BUDGET);
     for (int i = 0; i < REPETITIONS; i++)
         run_from(i % 2 ? cut : whole, &p, before, after);
-    judge(&p, text);
+    judge(whole, &p, s->out, text);
     vka_plan_destroy(&whole);
     vka_plan_destroy(&cut);
     struct operand *all[] = {&p.x, &p.w, &p.dy, p.gradients, p.gradients + 1, p.gradients + 2};
