@@ -61,6 +61,10 @@ void tune_attention(const struct caps *caps, const struct attention_problem *pro
 {
     *choice = (struct attention_choice){0};
     choose_kernel(caps, problem, choice);
+    choice->q_type = problem->q_type;
+    choice->k_type = problem->kv_type;
+    choice->v_type = problem->v_type;
+    choice->o_type = problem->o_type;
     if (choice->usable)
         bound_chains(caps, problem, choice);
 }

@@ -22,6 +22,7 @@ struct attention_choice {
     bool usable;    /* false: the device has no kernel; see reason */
     bool preferred; /* VKA_PATH_AUTO takes it; else the unfused path */
     enum kernel kernel;
+    enum vka_dtype q_type, k_type, v_type, o_type; /* for which it is; set for every kernel */
     uint32_t lanes, rows;   /* invocations (along x if lanes_y is set), rows of each */
     uint32_t tile;          /* rows of a workgroup */
     uint32_t head4, value4; /* vec4 of a row of q and of the context */

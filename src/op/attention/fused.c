@@ -51,6 +51,19 @@ static enum vka_status with_address(struct vka_plan *plan, struct vka_tensor *t)
     return pack(plan, t->dtype, 1, t);
 }
 
+/* Tiles of a kernel that was chosen for other types than the operands' would give wrong results. */
+static enum vka_status check_types(const struct vka_plan *plan, const struct attention *a)
+{
+    const struct attention_choice *c = &a->choice;
+    const struct attention_operands o = attention_operands_of(a);
+    if (c->q_type == o.q_type && c->k_type == o.k_type && c->v_type == o.v_type &&
+        c->o_type == o.o_type)
+        return VKA_OK;
+    return log_error(&plan->device->log, VKA_INTERNAL,
+                     "attention: the kernel %s was chosen for other types",
+                     kernel_table[c->kernel].name);
+}
+
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a)
 {
     enum kernel kernel = a->choice.kernel;
@@ -59,6 +72,7 @@ enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attenti
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
                          "fused attention is not supported here: the kernel %s %s",
                          kernel_table[kernel].name, a->choice.reason);
+    ENSURE(check_types(plan, a));
     ENSURE(attention_join_rows(plan, &b.q, false));
     ENSURE(attention_join_rows(plan, &b.k, !a->paged));
     ENSURE(attention_join_rows(plan, &b.v, !a->paged));
