@@ -21,7 +21,8 @@ uint pair_word(vec2 x, uint type)
 // The order of floats as that of integers, with both zeros equal and NaN above all. Never 0.
 uint order_key(float x)
 {
-    uint bits = floatBitsToUint(x == 0.0 ? 0.0 : x);
+    uint bits = floatBitsToUint(x);
+    bits = bits << 1 == 0u ? 0u : bits; // by bits, as in lib/relu.glsl
     return is_nan(x) ? 0xffffffffu : (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
 }
 

@@ -1,6 +1,6 @@
-"""Finds selects that a compiler may make a minimum or a maximum: of the two numbers that are compared,
-as in `x < 0.0 ? 0.0 : x`. GPUs' compilers do, and a maximum loses NaN and -0; Vulkan allows it. Such a
-choice is made by bits instead, as in shaders/lib/relu.glsl.
+"""Finds selects of the two numbers that are compared. A compiler may make a maximum of
+`x < 0.0 ? 0.0 : x`, as those of GPUs do, which loses NaN and -0, and x of `x == 0.0 ? 0.0 : x`, which
+keeps -0; Vulkan allows both. Such a choice is made by bits instead, as in shaders/lib/relu.glsl.
 
     selects.py MODULE.spv ...
 
@@ -11,8 +11,7 @@ import array
 import os
 import sys
 
-# Comparisons of floats: equal and unequal ones make no minimum.
-COMPARE = {184, 185, 186, 187, 188, 189, 190, 191}
+COMPARE = set(range(180, 192))  # OpFOrdEqual .. OpFUnordGreaterThanEqual
 OR, AND, NOT = 166, 167, 168
 SELECT, PHI, LABEL, SELECTION_MERGE, BRANCH_CONDITIONAL = 169, 245, 248, 247, 250
 CONSTANTS = {43, 44, 46}  # OpConstant, OpConstantComposite, OpConstantNull
@@ -83,7 +82,7 @@ def main(paths):
         n_bad += len(bad)
         if bad:
             print(f"{os.path.basename(path)}: {len(bad)} selects of what is compared, as "
-                  f"%{bad[0]}: a compiler may make a maximum of them")
+                  f"%{bad[0]}: a compiler may make one of them, or a maximum")
     print(f"{len(paths)} modules, {n_bad} selects")
     return 1 if n_bad or not paths else 0
 
