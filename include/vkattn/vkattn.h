@@ -198,9 +198,9 @@ struct vka_device_info {
      *   one batch element, or of one batch element of a layer;
      * - max_buffer_range: one row of a tensor whose strides spread its elements; on the unfused
      *   path, the scores of one query in float32;
-     * - max_buffer_range on the fused path: the rows of a mask that one tile of queries reads; in a
-     *   ragged batch the queries, keys, values or output of a head; with matrix units the keys or
-     *   values of a head;
+     * - max_buffer_range on the fused path: what one query of the heads of a key head reads or writes;
+     *   in a ragged batch the queries, keys, values or output of a head; with matrix units the keys
+     *   or values of a head;
      * - max_buffer_range with a cache: the keys or values of one head of a sequence, or all pages
      *   of a paged cache;
      * - 16,384 passes: a plan that needs more. */

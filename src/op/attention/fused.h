@@ -50,6 +50,11 @@ struct work attention_work(const struct attention *a, const struct slice *s, uin
 bool attention_cut(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                    bool last, struct attention_parts *parts);
 
+/* Whether what grows with the queries of a slice that has no smaller one of whole tiles (queries,
+ * output, log-sum-exp, records, mask) fits a binding. */
+bool attention_rows_fit(const struct vka_plan *plan, const struct attention *a,
+                        const struct slice *s);
+
 /* Tiles of rows of a slice. */
 uint32_t attention_tiles(const struct attention *a, const struct slice *s);
 

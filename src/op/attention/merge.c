@@ -27,21 +27,33 @@ static uint64_t heads_of(const struct attention *a, const struct slice *s)
     return s->n_batch * (uint64_t)(s->n_head / (a->n_head / a->n_kv_head));
 }
 
+/* Rows of all records. The last tile has only those of its rows that are there: where a slice is cut
+ * within a tile for a binding, its records shrink with it. */
+static uint64_t record_rows(const struct attention *a, const struct slice *s,
+                            const struct attention_parts *parts)
+{
+    uint64_t rows = tile_rows(&a->choice, parts);
+    uint64_t there = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
+    return heads_of(a, s) * rows - (a->n_sequence ? 0 : rows - there);
+}
+
+/* Floats of all records of a row. */
+static uint64_t record_floats(const struct attention *a)
+{
+    return (uint64_t)a->choice.n_split * RECORD_PITCH(a->value_dim);
+}
+
 uint64_t attention_record_bytes(const struct attention *a, const struct slice *s,
                                 const struct attention_parts *parts)
 {
-    const struct attention_choice *c = &a->choice;
-    uint64_t rows = heads_of(a, s) * tile_rows(c, parts);
-    return c->n_split == 1 ? 0 : rows * c->n_split * RECORD_PITCH(a->value_dim) * 4;
+    return a->choice.n_split == 1 ? 0 : record_rows(a, s, parts) * record_floats(a) * 4;
 }
 
 enum vka_status attention_make_records(struct vka_plan *plan, const struct attention *a,
                                        const struct slice *s, const struct attention_parts *parts,
                                        struct vka_tensor *records)
 {
-    const struct attention_choice *c = &a->choice;
-    const uint32_t size[4] = {(uint32_t)heads_of(a, s), parts->tiles, c->tile,
-                              c->n_split * RECORD_PITCH(a->value_dim)};
+    const uint32_t size[4] = {1, 1, (uint32_t)record_rows(a, s, parts), (uint32_t)record_floats(a)};
     return plan_scratch(plan, VKA_F32, size, records);
 }
 
@@ -118,7 +130,8 @@ static uint64_t count_chain(const struct attention *a, const struct slice *all)
 uint64_t attention_count_state(const struct attention *a, const struct slice *all)
 {
     const struct attention_parts parts = {.tiles = attention_tiles(a, all)};
-    return count_chain(a, all) + attention_record_bytes(a, all, &parts) / 4;
+    uint64_t rows = heads_of(a, all) * tile_rows(&a->choice, &parts);
+    return count_chain(a, all) + (a->choice.n_split == 1 ? 0 : rows * record_floats(a));
 }
 
 void attention_state_parts(const struct attention *a, const struct slice *all,

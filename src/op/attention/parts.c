@@ -73,22 +73,33 @@ static bool rows_fit(const struct vka_plan *plan, const struct vka_tensor *rows,
     return range <= plan->caps.properties.max_buffer_range;
 }
 
+/* The keys that a pass over these keys binds. */
+static struct key_range bound_keys(const struct attention *a, struct key_range keys)
+{
+    return attention_binds_some_keys(a) ? keys : (struct key_range){0, a->n_kv};
+}
+
+/* Whether the mask of a pass over these keys fits a binding; true where there is none. */
+static bool mask_fits(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
+                      struct key_range keys)
+{
+    if (!a->options->mask)
+        return true;
+    struct vka_tensor mask = attention_mask(a, &(uint32_t){0});
+    keys = bound_keys(a, keys);
+    mask = part_of_mask(&mask, s, &keys);
+    return plan_range(plan, &mask) <= plan->caps.properties.max_buffer_range;
+}
+
 /* Whether keys and values, and the mask, of a pass over these keys fit a binding. */
 static bool keys_fit(const struct vka_plan *plan, const struct attention *a, const struct slice *s,
                      struct key_range keys, bool with_mask)
 {
-    uint64_t limit = plan->caps.properties.max_buffer_range;
-    if (!attention_binds_some_keys(a))
-        keys = (struct key_range){0, a->n_kv};
-    struct vka_tensor k = part_of_kv(&a->k, a, s, keys), v = part_of_kv(&a->v, a, s, keys);
-    bool fit = rows_fit(plan, &k, a->blocks ? &a->blocks->k : NULL) &&
-               rows_fit(plan, &v, a->blocks ? &a->blocks->v : NULL);
-    if (with_mask && a->options->mask) {
-        struct vka_tensor mask = attention_mask(a, &(uint32_t){0});
-        mask = part_of_mask(&mask, s, &keys);
-        fit &= plan_range(plan, &mask) <= limit;
-    }
-    return fit;
+    struct key_range bound = bound_keys(a, keys);
+    struct vka_tensor k = part_of_kv(&a->k, a, s, bound), v = part_of_kv(&a->v, a, s, bound);
+    return rows_fit(plan, &k, a->blocks ? &a->blocks->k : NULL) &&
+           rows_fit(plan, &v, a->blocks ? &a->blocks->v : NULL) &&
+           (!with_mask || mask_fits(plan, a, s, keys));
 }
 
 uint32_t attention_span_unit(const struct attention_choice *c)
@@ -214,23 +225,46 @@ static bool scratch_fits(const struct vka_plan *plan, const struct attention *a,
            attention_merge_fits(plan, a, s, parts);
 }
 
-static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
-                       const struct slice *s, const struct attention_parts *parts)
+/* Whether queries, output and log-sum-exp of a slice fit a binding. */
+static bool operands_fit(const struct vka_plan *plan, const struct attention *a,
+                         const struct slice *s)
 {
-    const struct caps *caps = &plan->caps;
-    uint64_t limit = caps->properties.max_buffer_range;
-    uint64_t rows = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
-    uint64_t groups = (uint64_t)attention_groups(a, s) * parts->splits;
+    uint64_t limit = plan->caps.properties.max_buffer_range;
     struct vka_tensor q = attention_slice(&a->q, s), output = attention_slice(&a->output, s), sums;
     if (attention_log_sum(a, &sums)) {
         sums = attention_slice(&sums, s);
         if (plan_range(plan, &sums) > limit)
             return false;
     }
-    return plan_range(plan, &q) <= limit && plan_range(plan, &output) <= limit &&
-           rows / a->choice.tile < caps->max_groups[0] && groups <= caps->max_groups[1] &&
-           s->n_batch <= caps->max_groups[2] && attention_map_fits(plan, a, s) &&
-           scratch_fits(plan, a, s, parts);
+    return plan_range(plan, &q) <= limit && plan_range(plan, &output) <= limit;
+}
+
+static bool slice_fits(const struct vka_plan *plan, const struct attention *a,
+                       const struct slice *s, const struct attention_parts *parts)
+{
+    const struct caps *caps = &plan->caps;
+    uint64_t rows = (uint64_t)s->n_query * (a->n_head / a->n_kv_head);
+    uint64_t groups = (uint64_t)attention_groups(a, s) * parts->splits;
+    return operands_fit(plan, a, s) && rows / a->choice.tile < caps->max_groups[0] &&
+           groups <= caps->max_groups[1] && s->n_batch <= caps->max_groups[2] &&
+           attention_map_fits(plan, a, s) && scratch_fits(plan, a, s, parts);
+}
+
+bool attention_rows_fit(const struct vka_plan *plan, const struct attention *a,
+                        const struct slice *s)
+{
+    struct attention_parts parts;
+    attention_cut(plan, a, s, true, &parts);
+    if (!operands_fit(plan, a, s) ||
+        attention_record_bytes(a, s, &parts) > plan->caps.properties.max_buffer_range)
+        return false;
+    for (uint32_t split = 0; split < a->choice.n_split; split += parts.splits)
+        for (uint32_t span = 0; span < parts.n_span; span++) {
+            struct key_range keys = attention_pass_keys(a, &parts, split, span);
+            if (keys.end && !mask_fits(plan, a, s, keys))
+                return false;
+        }
+    return true;
 }
 
 /* First cuts keys for what no smaller slice would help: the longest workgroup and, in a slice of

@@ -18,7 +18,7 @@ static uint32_t whole_tiles(uint32_t tile, uint32_t group)
     return tile / x;
 }
 
-/* Cuts only between batch elements, key heads and whole tiles of rows. */
+/* Cuts between batch elements, key heads and whole tiles of rows. */
 static void slice_units(const struct attention *a, uint32_t unit[CUT_AXES])
 {
     uint32_t group = a->n_head / a->n_kv_head;
@@ -28,14 +28,18 @@ static void slice_units(const struct attention *a, uint32_t unit[CUT_AXES])
     unit[3] = CUT_NEVER;
 }
 
+/* Bindings alone are cut within a tile: each part takes the time of a whole one. */
 static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *part)
 {
     const struct slice s = attention_slice_part(&(struct slice){0}, part);
     const struct attention *a = cut->job;
     struct attention_parts parts;
-    int axis = a->n_chunk_key ? CUT_FITS : cut_first_axis(part, cut->unit);
-    bool fits = axis == CUT_FITS || attention_cut(plan, a, &s, false, &parts);
-    return fits ? CUT_FITS : axis;
+    if (a->n_chunk_key)
+        return CUT_FITS;
+    int axis = cut_first_axis(part, cut->unit);
+    if (axis != CUT_FITS)
+        return attention_cut(plan, a, &s, false, &parts) ? CUT_FITS : axis;
+    return attention_rows_fit(plan, a, &s) ? CUT_FITS : cut_first_axis(part, cut->least);
 }
 
 /* Why the problem cannot take key chunks; NULL where it can. */
@@ -148,6 +152,7 @@ enum vka_status attention_add_slices(struct vka_plan *plan, const struct attenti
     };
     slice_units(a, cut.unit);
     slice_units(a, cut.least);
+    cut.least[2] = a->n_sequence ? CUT_NEVER : 1;
     return plan_cut(plan, &cut, (const uint32_t[]){a->batch, a->n_head, a->n_q, 1});
 }
 
