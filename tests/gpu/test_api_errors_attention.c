@@ -286,6 +286,31 @@ static void attention_packed(void **state)
         FAILS(VKA_INVALID, word, vka_plan_add_attention(w->plan, &op)); \
     } while (0)
 
+/* Two chunks of the keys, the second of which is missing its state, or a part of it. A GPU splits the
+ * keys of few rows over workgroups, so that the caller's mistakes come before what it lacks. */
+static void chunk_states(struct world *w, uint32_t whole_n_q)
+{
+    struct vka_plan *plan = NULL;
+    struct vka_attention_op op = world_attention_op(w);
+    uint64_t count = 0;
+    assert_int_equal(
+        vka_plan_create(w->device,
+                        VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED, .whole_n_q = whole_n_q),
+                        &plan),
+        VKA_OK);
+    op.n_key = 133, op.k = T(VKA_F32, 2, 2, 128, 8), op.v = T(VKA_F32, 2, 2, 128, 6);
+    FAILS(VKA_INVALID, "state is NULL", vka_plan_add_attention(plan, &op));
+    assert_int_equal(vka_plan_attention_state(plan, &op, &count), VKA_OK);
+    op.state = T(VKA_F32, count ? (uint32_t)count - 1 : 9);
+    if (count)
+        FAILS(VKA_INVALID, "state has", vka_plan_add_attention(plan, &op));
+    else
+        FAILS(VKA_UNSUPPORTED, "supported here", vka_plan_add_attention(plan, &op));
+    if (whole_n_q)
+        assert_true(count > 0); /* of many rows no keys are split */
+    vka_plan_destroy(&plan);
+}
+
 static void attention_blocks(void **state)
 {
     struct world *w = *state;
@@ -316,15 +341,11 @@ static void attention_blocks(void **state)
     FAILS(VKA_INVALID, "count", vka_plan_attention_state(plan, &op, NULL));
     FAILS(VKA_INVALID, "op", vka_plan_attention_state(plan, NULL, &count));
     assert_int_equal(vka_plan_attention_state(plan, &op, &count), VKA_OK);
-    if (count) { /* else there are no fused kernels here */
-        op.n_key += 128, op.k = T(VKA_F32, 2, 2, 128, 8), op.v = T(VKA_F32, 2, 2, 128, 6);
-        FAILS(VKA_INVALID, "state is NULL", vka_plan_add_attention(plan, &op));
-        op.state = T(VKA_F32, (uint32_t)count - 1);
-        FAILS(VKA_INVALID, "state has", vka_plan_add_attention(plan, &op));
-    }
     op.n_key = 0;
     FAILS(VKA_INVALID, "n_key", vka_plan_attention_state(plan, &op, &count));
     vka_plan_destroy(&plan);
+    chunk_states(w, 0);
+    chunk_states(w, 1u << 20);
 }
 
 TEST_PROGRAM(api_errors_attention)

@@ -62,11 +62,10 @@ static enum vka_status add_chunk(struct vka_plan *plan, const struct attention *
     struct attention problem = *given, *a = &problem;
     const struct slice all = {.n_batch = a->batch, .n_head = a->n_head, .n_query = a->n_q};
     struct attention_parts parts;
-    uint64_t count = attention_count_state(a, &all);
     if (why_not(plan, &a->choice))
         return log_error(log, VKA_UNSUPPORTED, "key chunks are not supported here: %s",
                          why_not(plan, &a->choice));
-    ENSURE_ARG(a->state, "vka_plan_add_attention: state is NULL");
+    uint64_t count = attention_count_state(a, &all);
     ENSURE_ARG(a->state->shape.size[0] >= count,
                "vka_plan_add_attention: state has %u elements, but needs %llu",
                a->state->shape.size[0], (unsigned long long)count);
