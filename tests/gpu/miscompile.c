@@ -133,6 +133,12 @@ void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernel
     driver.hangs = false;
 }
 
+void miscompile_forget(void)
+{
+    memset(driver.modules, 0, sizeof driver.modules);
+    driver.n_pipeline = 0;
+}
+
 size_t miscompile_dispatches(void)
 {
     return driver.n_dispatch;

@@ -23,4 +23,8 @@ size_t miscompile_dispatches(void);
 bool miscompile_used(enum kernel kernel);
 bool miscompile_used_many(enum kernel kernel);
 
+/* Forgets the device's modules and pipelines, which are gone: the driver may give their handles to
+ * others. */
+void miscompile_forget(void);
+
 #endif

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -26,9 +27,15 @@ uint64_t tested(const struct vka_device *device)
     return in_state(device, KERNEL_RIGHT) | in_state(device, KERNEL_WRONG);
 }
 
+static char last_error[512];
+
 static void listen(void *user, enum vka_log_level level, const char *message)
 {
     struct heard *heard = user;
+    if (level == VKA_LOG_ERROR)
+        snprintf(last_error, sizeof last_error, "%s", message);
+    if (!heard)
+        return;
     bool is_one = level == VKA_LOG_WARNING && strstr(message, "self-test");
     heard->before += is_one && strstr(message, "earlier run");
     heard->now += is_one && !strstr(message, "earlier run");
@@ -36,14 +43,25 @@ static void listen(void *user, enum vka_log_level level, const char *message)
 
 struct vka_device *open_device(const void *blob, size_t size, bool skip, struct heard *heard)
 {
+    static unsigned n_open;
     struct vka_device *device = NULL;
-    assert_int_equal(vka_device_create(VKA_INFO(vka_device_info, .pipeline_cache = blob,
-                                                .pipeline_cache_size = size, .skip_self_test = skip,
-                                                .log = heard ? listen : NULL, .log_user = heard),
-                                       &device),
-                     VKA_OK);
+    if (vka_device_create(VKA_INFO(vka_device_info, .pipeline_cache = blob,
+                                   .pipeline_cache_size = size, .skip_self_test = skip,
+                                   .log = listen, .log_user = heard),
+                          &device))
+        fail_msg("device %u of this process: %s", n_open + 1, last_error);
+    n_open++;
     miscompile(device, MISTAKE_SUMS, 0);
     return device;
+}
+
+void renew_device(struct vka_device *device, const struct caps *caps)
+{
+    pipelines_finish(device);
+    device->pipelines = (struct pipelines){0};
+    assert_int_equal(pipelines_init(device, NULL, 0), VKA_OK);
+    device->caps = *caps;
+    miscompile_forget();
 }
 
 enum vka_status try_layer_without(struct vka_device *device, enum vka_path path, uint64_t gone,
