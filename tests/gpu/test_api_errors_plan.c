@@ -274,8 +274,10 @@ static void no_kernel(void **state)
     w->device->caps.without = UINT64_MAX;
     FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_linear(w->plan, &linear_op));
     FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_layer(w->plan, &layer_op));
-    w->device->caps.without = 1ull << KERNEL_softmax_shared | 1ull << KERNEL_softmax_subgroup |
-                              1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile;
+    w->device->caps.without = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (kernel_table[k].family == FAMILY_SOFTMAX || kernel_table[k].family == FAMILY_ATTENTION)
+            w->device->caps.without |= UINT64_C(1) << k;
     FAILS(VKA_UNSUPPORTED, "softmax_shared", vka_plan_add_layer(w->plan, &layer_op));
     w->device->caps.without = 0;
 }

@@ -21,7 +21,7 @@
 #include "rng.h"
 
 #define CASES 12
-#define SMALL_BUDGET 100000 /* nanoseconds */
+#define SMALL_BUDGET 1 /* nanoseconds: cuts whatever can be cut, on the fastest device too */
 
 struct conv {
     struct ref_conv1d c;

@@ -113,9 +113,11 @@ static void state_is_of_the_right_kernel(void **state)
         assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &q), VKA_OK);
         assert_int_equal(vka_tensor_create(device, VKA_F32, 4, kv_shape, &k), VKA_OK);
         assert_int_equal(vka_tensor_create(device, VKA_F32, 4, q_shape, &out), VKA_OK);
-        assert_int_equal(
-            vka_plan_create(device, VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED), &plan),
-            VKA_OK);
+        assert_int_equal(vka_plan_create(device,
+                                         VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED,
+                                                  .whole_n_q = 1u << 20), /* else GPUs split keys */
+                                         &plan),
+                         VKA_OK);
         struct vka_attention_op op = {
             .struct_size = sizeof op, .q = q, .k = k, .v = k, .output = out, .n_key = 256};
         assert_int_equal(vka_plan_attention_state(plan, &op, &count), VKA_OK);
