@@ -17,28 +17,15 @@ float float_from_f16(uint h)
 #endif
 }
 
+// To nearest, ties to even. Without a branch: drivers compile it once for each element stored.
 uint f16_from_float(float x)
 {
-    uint bits = floatBitsToUint(x);
-    uint sign = bits >> 16 & 0x8000u;
-    uint magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u)
-        return sign | 0x7e00u;
-    if (magnitude >= 0x477ff000u) // 65520 and above round to infinity
-        return sign | 0x7c00u;
-    if (magnitude < 0x38800000u) { // below 2^-14: subnormal
-        uint shift = 126u - (magnitude >> 23); // right shift that leaves units of 2^-24
-        if (shift > 24u)
-            return sign;
-        uint mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-        uint rounded = mantissa >> shift;
-        uint rest = mantissa & ((1u << shift) - 1u);
-        uint half_unit = 1u << (shift - 1u);
-        if (rest > half_unit || (rest == half_unit && (rounded & 1u) != 0u))
-            rounded++;
-        return sign | rounded;
-    }
-    return sign | (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+    uint bits = floatBitsToUint(x), magnitude = bits & 0x7fffffffu;
+    uint h = min((magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13, 0x7c00u);
+    precise float units = uintBitsToFloat(magnitude) + 0.5; // its last bit is 2^-24
+    h = magnitude < 0x38800000u ? floatBitsToUint(units) - 0x3f000000u : h; // below 2^-14: subnormal
+    h = magnitude > 0x7f800000u ? 0x7e00u : h;
+    return bits >> 16 & 0x8000u | h;
 }
 
 uint bf16_from_float(float x)
