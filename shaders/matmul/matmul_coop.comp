@@ -42,6 +42,7 @@ layout(constant_id = MATMUL_COOP_LANES) const uint LANES = 32;
 layout(constant_id = MATMUL_COOP_DEPTH) const uint DEPTH = 32;
 layout(constant_id = MATMUL_COOP_A_ROWS) const uint A_ROWS = 128;
 layout(constant_id = MATMUL_COOP_EDGE) const uint EDGE = 3;
+layout(constant_id = MATMUL_COOP_C_VEC) const uint C_VEC = 0;
 
 layout(local_size_x_id = MATMUL_COOP_THREADS) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
@@ -50,6 +51,7 @@ layout(binding = 1) readonly buffer B { uint b_words[]; };
 layout(binding = 1) readonly buffer B8 { uvec4 b_chunks[]; };
 layout(binding = 2) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 3) buffer C { uint c_words[]; };
+layout(binding = 3) writeonly buffer C8 { uvec4 c_chunks[]; };
 layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
@@ -262,40 +264,75 @@ void share_tiles()
     }
 }
 
+// What is stored of a sum at `index` of C.
+float finished(float sum, uint column, uint index)
+{
+    float x = sum * p.alpha;
+    if ((SUMS & SUMS_SCALE) != 0)
+        x *= column_scale(column);
+    if (BIAS_TYPE != BIAS_NONE)
+        x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
+    return result_of(x, index);
+}
+
+// Two results as C has them, unless it is float32.
+uint result_pair(float low, float high)
+{
+    return C_TYPE == TYPE_F16 ? f16_from_float(low) | f16_from_float(high) << 16
+                              : bf16_from_float(low) | bf16_from_float(high) << 16;
+}
+
+// Stores columns `column` to `column` + 7 of a row of C from results[from ..].
+void store_chunk(uint c_base, uint row, uint column, uint from)
+{
+    if ((EDGE & COOP_EDGE_MN) != 0 && (row >= p.m || column >= p.n))
+        return;
+    uint index = c_base + row * p.c_row + column;
+    float x[8];
+    [[unroll]] for (uint e = 0; e < 8; e++)
+        x[e] = finished(results[from + e], column + e, index + e);
+    if (C_TYPE == TYPE_F32) {
+        c_chunks[index / 4] = floatBitsToUint(vec4(x[0], x[1], x[2], x[3]));
+        c_chunks[index / 4 + 1] = floatBitsToUint(vec4(x[4], x[5], x[6], x[7]));
+        return;
+    }
+    c_chunks[index / 8] = uvec4(result_pair(x[0], x[1]), result_pair(x[2], x[3]),
+                                result_pair(x[4], x[5]), result_pair(x[6], x[7]));
+}
+
 // Stores columns `column` and `column` + 1 of a row of C.
-void store_pair(uint c_base, uint row, uint column, vec2 x)
+void store_pair(uint c_base, uint row, uint column, vec2 sums)
 {
     bool edge = (EDGE & COOP_EDGE_MN) != 0;
     if (edge && (row >= p.m || column >= p.n))
         return;
-    bool both = !edge || column + 1 < p.n;
-    x *= p.alpha;
-    if ((SUMS & SUMS_SCALE) != 0)
-        x *= vec2(column_scale(column), column_scale(column + (both ? 1 : 0)));
-    if (BIAS_TYPE != BIAS_NONE) {
-        x.x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
-        x.y += LOAD(bias_words, p.bias_offset + column + (both ? 1 : 0), BIAS_TYPE);
-    }
     uint index = c_base + row * p.c_row + column * p.c_col;
-    x = vec2(result_of(x.x, index), result_of(x.y, index + (both ? p.c_col : 0)));
-    if (C_TYPE != TYPE_F32 && both && p.c_col == 1 && (index & 1u) == 0) { // a whole word
-        c_words[index >> 1] = C_TYPE == TYPE_F16
-                                  ? f16_from_float(x.x) | f16_from_float(x.y) << 16
-                                  : bf16_from_float(x.x) | bf16_from_float(x.y) << 16;
+    float low = finished(sums.x, column, index);
+    if (edge && column + 1 >= p.n) {
+        STORE(c_words, index, C_TYPE, low);
         return;
     }
-    STORE(c_words, index, C_TYPE, x.x);
-    index += p.c_col;
-    if (both)
-        STORE(c_words, index, C_TYPE, x.y);
+    float high = finished(sums.y, column + 1, index + p.c_col);
+    if (C_TYPE != TYPE_F32 && p.c_col == 1 && (index & 1u) == 0) { // a whole word
+        c_words[index >> 1] = result_pair(low, high);
+        return;
+    }
+    STORE(c_words, index, C_TYPE, low);
+    STORE(c_words, index + p.c_col, C_TYPE, high);
 }
 
-// Stores the matrix in results[mine ..] to C; `at`: row and column of its first element.
+// Stores the matrix in results[mine ..] to C; `at`: row and column of its first element. A lane
+// stores 16 bytes or more where it can: code of one element costs as much as many k of the product.
 void store_matrix(uint c_base, uvec2 at, uint mine)
 {
-    [[unroll]] for (uint i = 0; i < M * N; i += 2 * LANES) { // else acc would not be unrolled
-        uint e = i + 2 * gl_SubgroupInvocationID;
-        if (e < M * N)
+    const uint run = C_VEC != 0 ? 8 : 2;
+    [[unroll]] for (uint i = 0; i < M * N; i += run * LANES) { // else acc would not be unrolled
+        uint e = i + run * gl_SubgroupInvocationID;
+        if (M * N % (run * LANES) != 0 && e >= M * N)
+            continue;
+        if (C_VEC != 0)
+            store_chunk(c_base, at.x + e / N, at.y + e % N, mine + e);
+        else
             store_pair(c_base, at.x + e / N, at.y + e % N,
                        vec2(results[mine + e], results[mine + e + 1]));
     }
@@ -315,6 +352,19 @@ void share_results()
 {
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared,
                    gl_SemanticsAcquireRelease);
+}
+
+// The tile of a workgroup, its column first. Those that run together fill COOP_BAND rows of tiles, so
+// that what they read of both inputs is a smaller part of the second-level cache.
+uvec2 tile_of_group()
+{
+    uvec2 size = gl_NumWorkGroups.xy;
+    if (BM < 64) // few rows of tiles, or one
+        return gl_WorkGroupID.xy;
+    uint linear = gl_WorkGroupID.y * size.x + gl_WorkGroupID.x;
+    uint band = linear / (COOP_BAND * size.x), i = linear - band * COOP_BAND * size.x;
+    uint rows = min(size.y - band * COOP_BAND, COOP_BAND);
+    return uvec2(i / rows, band * COOP_BAND + i % rows);
 }
 
 // Adds k from k0 on.
@@ -342,7 +392,7 @@ void main()
     uint a_base = p.a_offset + batch * p.a_batch + head * p.a_head;
     uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
     uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
-    uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
+    uvec2 first = tile_of_group().yx * uvec2(BM, BN);
     uvec2 own = uvec2(gl_SubgroupID % SUBS_M * MATS_M * M,
                       gl_SubgroupID / SUBS_M * MATS_N * N); // place in the tile
     uint mine = gl_SubgroupID * M * N;                      // its matrix in results

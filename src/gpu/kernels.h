@@ -54,7 +54,7 @@ _Static_assert(KERNEL_COUNT <= 64, "caps.without has a bit for each");
 
 #define MAX_BUFFERS 14
 #define MAX_TEXEL_BUFFERS 3 /* only the first buffers may be texel buffers */
-#define MAX_SPECS 21
+#define MAX_SPECS 22
 
 /* Kernels that do the same work, of which the rules choose one. Moves mostly read and write. */
 enum kernel_family {

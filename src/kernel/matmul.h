@@ -65,6 +65,7 @@ struct matmul_operands {
     uint32_t sums; /* SUMS_ bits */
     uint32_t m, n, k;
 };
+    bool c_chunks; /* rows of C are whole, aligned chunks of 16 bytes */
 
 /* Sets the kernel and its specialization constants. */
 void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_operands *operands,

@@ -96,19 +96,24 @@ struct tile {
 };
 static const struct tile short_tiles[] = {{4, 2, 2, 2, 32}, {4, 2, 1, 2, 32}, {4, 2, 1, 1, 32}},
                          wide_tiles[] = {{4, 2, 2, 4, 32}, {2, 2, 2, 2, 64}, {2, 2, 1, 1, 64}},
-                         usual_tiles[] = {{2, 2, 2, 4, 64}, {4, 1, 1, 4, 64}, {2, 2, 2, 1, 64}};
-#define TILES COUNTOF(usual_tiles)
+                         usual_tiles[] = {{4, 2, 2, 4, 64},
+                                          {2, 2, 2, 4, 64},
+                                          {4, 1, 1, 4, 64},
+                                          {2, 2, 2, 1, 64}};
 
 /* Variants 1, 2, ..., which `vkattn tune` measures where they fit: less of the second-level cache's
  * bandwidth for each product, or more workgroups on a processor. */
-static const struct tile variants[] = {{4, 2, 2, 4, 64}, {2, 2, 4, 4, 64}, {2, 4, 4, 4, 32},
+static const struct tile variants[] = {{2, 2, 2, 4, 64}, {2, 2, 4, 4, 64}, {2, 4, 4, 4, 32},
                                        {2, 2, 2, 4, 32}, {4, 2, 2, 4, 32}, {2, 2, 4, 4, 32},
-                                       {2, 4, 2, 4, 64}};
+                                       {2, 4, 2, 4, 64}, {4, 2, 2, 4, 64}};
 
-/* Those for matrices of few rows, for wide subgroups and for all others. */
-static const struct tile *tiles_of(const struct matmul_choice *c)
+/* Those for matrices of few rows, for wide subgroups and for all others; the number in *n. */
+static const struct tile *tiles_of(const struct matmul_choice *c, size_t *n)
 {
-    return c->size.m < 16 ? short_tiles : c->subgroup > 32 ? wide_tiles : usual_tiles;
+    bool few = c->size.m < 16;
+    bool wide = c->subgroup > 32;
+    *n = few ? COUNTOF(short_tiles) : wide ? COUNTOF(wide_tiles) : COUNTOF(usual_tiles);
+    return few ? short_tiles : wide ? wide_tiles : usual_tiles;
 }
 
 static bool take_tile(const struct caps *caps, const struct matmul_problem *p,
@@ -131,7 +136,8 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
                         struct matmul_choice *c)
 {
     uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
-    const struct tile *tile = tiles_of(c), *last = tile + TILES - 1;
+    size_t n;
+    const struct tile *tile = tiles_of(c, &n), *last = tile + n - 1;
     c->reason = "16-bit inputs: the device's matrix units";
     c->b_vec = !p->quantised && p->b_chunks;
     if (p->variant && p->variant <= COUNTOF(variants) &&
@@ -180,6 +186,7 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_COOP_A_ROWS] = c->a_rows;
     key->spec[MATMUL_COOP_EDGE] = (o->k % c->depth ? COOP_EDGE_K : 0) |
                                   (o->m % c->rows || o->n % c->columns ? COOP_EDGE_MN : 0);
+    key->spec[MATMUL_COOP_C_VEC] = o->c_chunks && o->n % 8 == 0 && c->size.n % 8 == 0;
 }
 
 static double count_loops(const struct matmul_choice *c, double k)

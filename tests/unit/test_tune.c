@@ -308,8 +308,8 @@ static void matrix_units(void **state)
     p.a_chunks = true;
     struct matmul_choice c = choose(&caps, &p);
     assert_int_equal(c.kernel, KERNEL_matmul_coop_f16);
-    assert_int_equal(c.lanes, 128);
-    assert_int_equal(c.rows, 64);
+    assert_int_equal(c.lanes, 256);
+    assert_int_equal(c.rows, 128);
     assert_int_equal(c.columns, 128);
     assert_true(c.a_vec && !c.b_vec);
     caps.properties.subgroup_size = 64; /* more matrices fit in as many registers of a lane */
@@ -319,7 +319,8 @@ static void matrix_units(void **state)
     c = choose(&caps, &p);
     assert_true(c.rows == 64 && c.columns == 64);
     caps.processors = 32;
-    assert_int_equal(choose(&caps, &p).columns, 128);
+    c = choose(&caps, &p);
+    assert_true(c.rows == 64 && c.columns == 128);
     caps.matrix_f16 = (struct matrix_size){8, 16, 16};
     assert_int_equal(choose(&caps, &p).rows, 64);
     caps.matrix_f16.n = 8; /* too small for what it takes in registers */
@@ -340,7 +341,18 @@ static void matrix_units(void **state)
     p.n = 8;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     p.m = p.n = 512;
+    assert_int_equal(c.depth, 64);
     p.hidden = true;
+    p.m = p.n = 1000; /* 64 tiles of that, for an assumed 64 processors */
+    assert_int_equal(choose(&caps, &p).rows, 128);
+    caps.processors = 65;
+    c = choose(&caps, &p);
+    assert_true(c.rows == 64 && c.columns == 128 && c.lanes == 128);
+    caps.processors = 0;
+    caps.properties.max_shared_memory = 32768; /* too small for that depth */
+    assert_int_equal(choose(&caps, &p).rows, 64);
+    caps = with_matrices(&discrete);
+    p.m = p.n = 4096;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     p.hidden = false;
     p.b_type = VKA_BF16;

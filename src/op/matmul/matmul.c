@@ -25,8 +25,8 @@ static bool b_vec4(const struct vka_tensor *b)
     return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
 }
 
-/* Whether the tensor is whole, aligned chunks of 16 bytes along k, its last axis. */
-static bool chunks_along_k(const struct vka_tensor *t)
+/* Whether the tensor is whole, aligned chunks of 16 bytes along its last axis. */
+static bool has_chunks(const struct vka_tensor *t)
 {
     const struct shape *s = &t->shape;
     uint32_t chunk = t->dtype == VKA_F32 ? 4 : 8;
@@ -86,8 +86,8 @@ static uint64_t choose(const struct caps *caps, void *given)
         .a_vec = vec4_along(&op->a, 3),
         .b_vec = !op->panel && b_vec4(&op->b),
         .panel = op->panel,
-        .a_chunks = chunks_along_k(&op->a),
-        .b_chunks = chunks_along_k(&op->b),
+        .a_chunks = has_chunks(&op->a),
+        .b_chunks = has_chunks(&op->b),
         .quantised = dtype_is_quantised(op->b.dtype),
         .b_runs = runs_along_k(&op->b),
         .b_words = words_along_k(&op->b),
@@ -131,6 +131,7 @@ static struct matmul_operands operands_of(const struct matmul_op *op,
         .n = op->c.shape.size[3],
         .k = op->a.shape.size[3],
     };
+        .c_chunks = has_chunks(&op->c),
 }
 
 /* Of quantised A or B: strides in bytes. */
