@@ -108,7 +108,8 @@ struct matmul_params {
 #define MATMUL_TILE_A_VEC 11 /* rows of A are whole, aligned chunks of 16 bytes along k */
 #define MATMUL_TILE_B_VEC 12 /* columns of B are */
 #define MATMUL_TILE_EDGE 13  /* k is not a multiple of TILE_DEPTH */
-#define MATMUL_TILE_SPECS 14
+#define MATMUL_TILE_HELD 14  /* C is float32 and has the sums of whole groups until the end */
+#define MATMUL_TILE_SPECS 15
 /* matmul_few: THREADS invocations, each with a block of k of a column; THREADS / COLUMNS blocks. */
 #define MATMUL_FEW_THREADS 7
 #define MATMUL_FEW_ROWS 8 /* of a tile, at most FEW_TILE_ROWS */

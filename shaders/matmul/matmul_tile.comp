@@ -20,6 +20,7 @@ layout(constant_id = MATMUL_SIDE_X) const uint SIDE = 16;
 layout(constant_id = MATMUL_TILE_A_VEC) const uint A_VEC = 0;
 layout(constant_id = MATMUL_TILE_B_VEC) const uint B_VEC = 0;
 layout(constant_id = MATMUL_TILE_EDGE) const uint EDGE = 1;
+layout(constant_id = MATMUL_TILE_HELD) const uint HELD = 0;
 
 layout(local_size_x_id = MATMUL_SIDE_X, local_size_y_id = MATMUL_SIDE_Y) in;
 layout(binding = 0) readonly buffer A { uint a_words[]; };
@@ -171,8 +172,20 @@ const uint A_RUN = TM < MOST ? TM : MOST, B_RUN = TN < MOST ? TN : MOST;
 // Place in the tile of result i along an axis.
 uint place_of(uint local, uint i, uint run) { return (i / run * SIDE + local) * run + i % run; }
 
-// Sums of a block, a group, all groups before it; with quantised B, acc is of QUANT_CHAIN terms.
+// Sums of a block, a group, all groups before it (with HELD in C, once one has ended); with quantised
+// B, acc is of QUANT_CHAIN terms.
 float acc[TM * TN], group[TM * TN], total[TM * TN], block[CHAINS], lost[CHAINS];
+bool ended = false;
+
+// The place of an invocation, row first. In the largest tiles 32 neighbours are 4 x 8, so that they
+// load fewer values of both inputs from shared memory.
+uvec2 local_place()
+{
+    uint i = gl_LocalInvocationIndex;
+    if (TM * TN <= 32 || SIDE != 16)
+        return gl_LocalInvocationID.yx;
+    return uvec2(i / 64 * 4 + i % 32 / 8, i % 64 / 32 * 8 + i % 8);
+}
 
 void begin_sums(uint z, uvec2 first, uvec2 local)
 {
@@ -187,25 +200,33 @@ void begin_sums(uint z, uvec2 first, uvec2 local)
     }
 }
 
+// Adds the products with one k of the slices that are shared.
+void add_products(uvec2 local, uint k)
+{
+    float b[TN];
+    [[unroll]] for (uint j = 0; j < TN; j++)
+        b[j] = b_tile[k * B_PITCH + place_of(local.y, j, B_RUN)];
+    [[unroll]] for (uint i = 0; i < TM; i++) {
+        float a = a_tile[k * A_PITCH + place_of(local.x, i, A_RUN)];
+        bool skip = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
+        [[unroll]] for (uint j = 0; j < TN; j++)
+            acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
+    }
+    [[unroll]] for (uint i = 0; i < CHAINS; i++)
+        if (IS_QUANT(B_TYPE) && !SCALED && (k + 1) % QUANT_CHAIN == 0) {
+            add_exactly(block[i], lost[i], acc[i]);
+            acc[i] = 0.0;
+        }
+}
+
 // Adds the products of the slices that are shared.
 void add_slice(uvec2 local)
 {
-    [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k++) { // registers hold no more operands
-        float b[TN];
-        [[unroll]] for (uint j = 0; j < TN; j++)
-            b[j] = b_tile[k * B_PITCH + place_of(local.y, j, B_RUN)];
-        [[unroll]] for (uint i = 0; i < TM; i++) {
-            float a = a_tile[k * A_PITCH + place_of(local.x, i, A_RUN)];
-            bool skip = HIDDEN != 0 && floatBitsToUint(a) == HIDDEN_BITS;
-            [[unroll]] for (uint j = 0; j < TN; j++)
-                acc[i * TN + j] = fma(a, skip ? 0.0 : b[j], acc[i * TN + j]);
-        }
-        [[unroll]] for (uint i = 0; i < CHAINS; i++)
-            if (IS_QUANT(B_TYPE) && !SCALED && (k + 1) % QUANT_CHAIN == 0) {
-                add_exactly(block[i], lost[i], acc[i]);
-                acc[i] = 0.0;
-            }
-    }
+    // Registers hold the operands of no more k; of the largest tiles those of the next one too.
+    const uint turn = TM * TN > 32 ? 2 : 1;
+    [[dont_unroll]] for (uint k = 0; k < TILE_DEPTH; k += turn)
+        [[unroll]] for (uint e = 0; e < turn; e++)
+            add_products(local, k + e);
     [[unroll]] for (uint i = 0; SCALED && i < TM * TN; i++) {
         vec2 scale = scales[place_of(local.y, i % TN, B_RUN)];
         block[i] = add_scaled(scale.x, acc[i], block[i]);
@@ -225,12 +246,34 @@ void end_block()
     }
 }
 
-void end_group()
+uint result_row(uvec2 first, uvec2 local, uint i)
+{
+    return first.x + place_of(local.x, i / TN, A_RUN);
+}
+
+uint result_column(uvec2 first, uvec2 local, uint i)
+{
+    return first.y + place_of(local.y, i % TN, B_RUN);
+}
+
+// With HELD: the sum of the groups before this one.
+float held_total(uint z, uint index, uint row, uint column)
+{
+    return ended ? uintBitsToFloat(c_words[index]) : earlier_sums(z, row, column).x;
+}
+
+void end_group(uint z, uint c_base, uvec2 first, uvec2 local)
 {
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        total[i] += group[i];
+        uint row = result_row(first, local, i), column = result_column(first, local, i);
+        uint index = c_base + row * p.c_row + column * p.c_col;
+        if (HELD == 0)
+            total[i] += group[i];
+        else if (row < p.m && column < p.n)
+            c_words[index] = floatBitsToUint(held_total(z, index, row, column) + group[i]);
         group[i] = 0.0;
     }
+    ended = true;
 }
 
 // See lib/infinite.glsl.
@@ -243,8 +286,7 @@ void mend_results(uint z, uint a_base, uint b_base, uvec2 first, uvec2 local)
         float sum = 0.0;
         [[unroll]] for (uint j = 0; j < TM * TN; j++)
             sum = i == j ? total[j] + group[j] : sum;
-        uint row = first.x + place_of(local.x, i / TN, A_RUN);
-        uint column = first.y + place_of(local.y, i % TN, B_RUN);
+        uint row = result_row(first, local, i), column = result_column(first, local, i);
         if (is_finite(sum) || row >= p.m || column >= p.n)
             continue;
         sum = with_infinite(sum, a_base + row * p.a_row, b_base + column * p.b_row,
@@ -256,17 +298,17 @@ void mend_results(uint z, uint a_base, uint b_base, uvec2 first, uvec2 local)
     }
 }
 
-void store_results(uint c_base, uvec2 first, uvec2 local)
+void store_results(uint z, uint c_base, uvec2 first, uvec2 local)
 {
     [[unroll]] for (uint i = 0; i < TM * TN; i++) {
-        uint row = first.x + place_of(local.x, i / TN, A_RUN);
-        uint column = first.y + place_of(local.y, i % TN, B_RUN);
+        uint row = result_row(first, local, i), column = result_column(first, local, i);
         if (row >= p.m || column >= p.n)
             continue;
-        float x = p.alpha * total[i] * column_scale(column);
+        uint index = c_base + row * p.c_row + column * p.c_col;
+        float sum = HELD != 0 ? held_total(z, index, row, column) : total[i];
+        float x = p.alpha * sum * column_scale(column);
         if (BIAS_TYPE != BIAS_NONE)
             x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
-        uint index = c_base + row * p.c_row + column * p.c_col;
         STORE(c_words, index, C_TYPE, result_of(x, index));
         if ((SUMS & SUMS_KEEP) != 0)
             c_words[index + 1] = floatBitsToUint(group[i]);
@@ -281,7 +323,7 @@ void main()
     uint b_base = p.b_offset + batch * p.b_batch + head / p.group * p.b_head;
     uint c_base = p.c_offset + batch * p.c_batch + head * p.c_head;
     uvec2 first = uvec2(gl_WorkGroupID.y * BM, gl_WorkGroupID.x * BN);
-    uvec2 local = gl_LocalInvocationID.yx;
+    uvec2 local = local_place();
 
     begin_sums(z, first, local);
     load_chunks(a_base, b_base, first, 0);
@@ -301,11 +343,11 @@ void main()
         if ((k0 + TILE_DEPTH) % MATMUL_BLOCK == 0 || k0 + TILE_DEPTH >= p.k)
             end_block();
         if (ends_group(k0 + TILE_DEPTH))
-            end_group();
+            end_group(z, c_base, first, local);
     }
     if ((SUMS & SUMS_OPEN) == 0)
-        end_group();
+        end_group(z, c_base, first, local);
     if (SCALED && OFFSETS)
         mend_results(z, a_base, b_base, first, local);
-    store_results(c_base, first, local);
+    store_results(z, c_base, first, local);
 }

@@ -19,6 +19,7 @@ struct matmul_problem {
     uint32_t b_runs;
     bool b_words;  /* rows of quantised B begin at whole words */
     bool b_ours;   /* plan_is_ours(B) */
+    bool c_free;   /* C is float32, and nothing is added to it */
     bool hidden;   /* A may hold HIDDEN_BITS */
     bool integers; /* A is quantised first: matmul_dot */
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
@@ -64,8 +65,8 @@ struct matmul_operands {
     bool relu, hidden;
     uint32_t sums; /* SUMS_ bits */
     uint32_t m, n, k;
-};
     bool c_chunks; /* rows of C are whole, aligned chunks of 16 bytes */
+};
 
 /* Sets the kernel and its specialization constants. */
 void tune_matmul_key(const struct matmul_choice *choice, const struct matmul_operands *operands,

@@ -7,7 +7,8 @@
 #define ASSUMED_PROCESSORS 64u
 
 /* Results of an invocation along m and n, the most first. */
-static const uint32_t tiles[][2] = {{8, 4}, {4, 4}, {4, 2}, {2, 2}, {1, 1}};
+static const uint32_t tiles[][2] = {{8, 8}, {8, 4}, {4, 4}, {4, 2}, {2, 2}, {1, 1}};
+#define LARGE 32 /* results of an invocation, beyond which there are registers for two sums each */
 
 /* Bytes of both inputs in shared memory. */
 static uint32_t shared_bytes(const struct matmul_choice *c)
@@ -29,8 +30,26 @@ static bool suits_few_registers(const struct matmul_problem *p, const struct mat
     return c->tile_m * c->tile_n <= most;
 }
 
+/* Whether an invocation has 255 registers, where drivers may use as many. */
+static bool has_most_registers(const struct caps *caps)
+{
+    return caps->properties.type != VKA_DEVICE_CPU && caps->properties.vendor_id == VENDOR_NVIDIA;
+}
+
+/* Whether registers hold the sums of large tiles: of a block, of a group, and of all groups where k
+ * has several, unless C can hold those. Quantised weights would take as many again. */
+static bool holds_sums(const struct caps *caps, const struct matmul_problem *p,
+                       const struct matmul_choice *c)
+{
+    if (!has_registers(caps) || p->quantised)
+        return false;
+    if (c->tile_m * c->tile_n > LARGE)
+        return has_most_registers(caps) && (p->k <= MATMUL_GROUP || p->c_free);
+    return has_most_registers(caps) || p->k <= MATMUL_GROUP;
+}
+
 /* Whether there are registers for the tile, and, of the largest, enough tiles to keep the device
- * busy. Sums of groups or of quantised weights would take as many again. */
+ * busy. */
 static bool suits(const struct caps *caps, const struct matmul_problem *p,
                   const struct matmul_choice *c)
 {
@@ -40,8 +59,9 @@ static bool suits(const struct caps *caps, const struct matmul_problem *p,
         return false;
     uint32_t busy = caps->processors ? caps->processors : ASSUMED_PROCESSORS;
     uint64_t count = p->batch * divide_up(p->m, c->rows) * divide_up(p->n, c->columns);
-    return c->tile_m < 8 || (has_registers(caps) && p->k <= MATMUL_GROUP && !p->quantised &&
-                             p->a_chunks && p->b_chunks && count >= busy);
+    uint32_t each = c->tile_m * c->tile_n > LARGE ? 2 : 1; /* of a processor */
+    return c->tile_m < 8 ||
+           (holds_sums(caps, p, c) && p->a_chunks && p->b_chunks && count >= (uint64_t)each * busy);
 }
 
 static bool choose(const struct caps *caps, const struct matmul_problem *p, struct matmul_choice *c)
@@ -80,6 +100,9 @@ static void set_key(const struct matmul_choice *c, const struct matmul_operands 
     key->spec[MATMUL_TILE_A_VEC] = c->a_vec;
     key->spec[MATMUL_TILE_B_VEC] = c->b_vec;
     key->spec[MATMUL_TILE_EDGE] = o->k % TILE_DEPTH != 0;
+    key->spec[MATMUL_TILE_HELD] = c->tile_m * c->tile_n > LARGE && o->c_type == VKA_F32 &&
+                                  (o->sums & (SUMS_GROUPS | SUMS_LOAD)) != 0 &&
+                                  (o->sums & SUMS_ADD) == 0;
 }
 
 static double count_loops(const struct matmul_choice *c, double k)

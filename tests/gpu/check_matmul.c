@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <params.h>
+#include <kernel/tune.h>
 #include <op/matmul/matmul.h>
 #include <reference/reference.h>
 
@@ -41,12 +42,16 @@ static const uint32_t shapes[][3] = {
     {64, 64, 64},
     {130, 70, 257},
     {2, 18, 4096 + 261}, /* two groups of k */
-    /* Those that follow fill the large tiles of matrix units. */
+    /* Those that follow fill the large tiles of matrix units, */
     {264, 264, 72},
     {520, 520, 40},
+    /* and of matmul_tile, with one group of k and two. */
+    {200, 136, 136},
+    {136, 200, 4096 + 264},
 };
 #define FULL_SHAPES 5  /* the first that fills a tile with rows */
 #define PLAIN_SHAPES 9 /* of the others */
+#define TILE_SHAPES 11
 
 /* Batch, heads, heads of A for one of B. */
 static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
@@ -75,6 +80,7 @@ struct matmul_case {
     const struct named_layout *a_layout, *b_layout, *c_layout;
     bool shared_b;   /* one B for all batch elements: stride 0 */
     bool accumulate; /* to C, which is filled from `start` */
+    bool large;      /* for large tiles */
     float alpha;
     struct operand a, b, bias, c, start;
     double *want; /* [batch][n_head][m][n] */
@@ -217,6 +223,29 @@ static enum vka_status add(struct vka_plan *plan, const struct matmul_case *t)
     return plan_end(plan, &mark, status == VKA_OK ? plan_matmul(plan, &op) : status);
 }
 
+/* Plans the case. For large tiles the rules take the device for one that few workgroups keep busy,
+ * and matmul_tile's for a GPU with many registers. */
+static enum vka_status plan_case(const struct check *c, const struct matmul_case *t,
+                                 struct vka_plan **plan)
+{
+    struct caps *caps = &c->device->caps;
+    const struct vka_device_properties usual = caps->properties;
+    const uint32_t processors = caps->processors;
+    if (t->large)
+        caps->processors = 1;
+    if (t->large && c->kernel == KERNEL_matmul_tile) {
+        caps->properties.type = VKA_DEVICE_DISCRETE;
+        caps->properties.vendor_id = VENDOR_NVIDIA;
+    }
+    enum vka_status status = vka_plan_create(c->device, NULL, plan);
+    if (status == VKA_OK)
+        status = add(*plan, t);
+    caps->properties.type = usual.type;
+    caps->properties.vendor_id = usual.vendor_id;
+    caps->processors = processors;
+    return status;
+}
+
 /* Bytes that a block of k of packed B takes: a longer k has to be cut, within a group too. */
 #define LOW_RANGE (MATMUL_BLOCK * TEXEL_PANEL * 4u)
 
@@ -225,10 +254,8 @@ static void run_cut(struct check *c, struct matmul_case *t, size_t uncut_passes,
 {
     struct vka_device_properties *limits = &c->device->caps.properties, usual = *limits;
     struct vka_plan *plan = NULL;
-    enum vka_status status = vka_plan_create(c->device, NULL, &plan);
-    limits->max_buffer_range = limits->max_allocation = LOW_RANGE;
-    if (status == VKA_OK)
-        status = add(plan, t);
+    limits->max_buffer_range = limits->max_allocation = t->large ? 8 * LOW_RANGE : LOW_RANGE;
+    enum vka_status status = plan_case(c, t, &plan);
     *limits = usual;
     check_cut(c, plan, status, uncut_passes, &t->c, text);
     vka_plan_destroy(&plan);
@@ -243,9 +270,7 @@ static void run_case(struct check *c, struct matmul_case *t, bool cut_too)
     if (status == VKA_OK)
         status = fill(t, &c->rng);
     if (status == VKA_OK)
-        status = vka_plan_create(c->device, NULL, &plan);
-    if (status == VKA_OK)
-        status = add(plan, t);
+        status = plan_case(c, t, &plan);
     long failed = c->n_failed;
     check_plan(c, plan, status, &t->c, t->want, compare_product_limit(plan, t->mix.c, t->k), text);
     if (c->n_failed == failed && cut_too)
@@ -261,6 +286,7 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
     const uint32_t *h = heads[large ? 0 : kind];
     /* Scores, as the softmax leaves them, are aligned; what mixes differ in is B. */
     bool scores = mixes[mix].a == VKA_F32 && mixes[mix].b != VKA_F32;
+    bool tiles = shape >= TILE_SHAPES; /* which are of whole chunks */
     return (struct matmul_case){
         .batch = h[0],
         .n_head = h[1],
@@ -269,12 +295,15 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
         .n = shapes[shape][1],
         .k = shapes[shape][2],
         .mix = mixes[mix],
-        .a_layout = &layouts[scores ? 1 : rng_next(&c->rng) % LAYOUTS],
-        .b_layout = &layouts[rng_next(&c->rng) % LAYOUTS],
+        .a_layout = &layouts[scores  ? 1
+                             : tiles ? 0
+                                     : rng_next(&c->rng) % LAYOUTS],
+        .b_layout = &layouts[tiles ? 0 : rng_next(&c->rng) % LAYOUTS],
         .c_layout = &layouts[rng_next(&c->rng) % LAYOUTS],
         .shared_b = rng_chance(&c->rng, 20),
         .accumulate = rng_chance(&c->rng, 20),
         .alpha = rng_chance(&c->rng, 50) ? 1.0f : (float)rng_uniform(&c->rng, 0.1, 2),
+        .large = shape >= PLAIN_SHAPES,
     };
 }
 
@@ -293,13 +322,18 @@ static bool takes(enum kernel kernel, const struct mix *mix)
     return true;
 }
 
+static bool takes_shape(enum kernel kernel, size_t shape)
+{
+    return shape < PLAIN_SHAPES ||
+           (shape < TILE_SHAPES ? is_coop(kernel) : kernel == KERNEL_matmul_tile);
+}
+
 void check_matmul(struct check *c)
 {
     for (size_t mix = 0; mix < sizeof mixes / sizeof mixes[0]; mix++)
         for (size_t shape = 0; shape < sizeof shapes / sizeof shapes[0]; shape++)
             for (int again = 0; again < (mix < F32_MIXES ? 3 : 4); again++) { /* other layouts */
-                if (!takes(c->kernel, &mixes[mix]) ||
-                    (shape >= PLAIN_SHAPES && !is_coop(c->kernel)))
+                if (!takes(c->kernel, &mixes[mix]) || !takes_shape(c->kernel, shape))
                     continue;
                 /* The rows of a tile are compiled in: full ones for the mixes of types. */
                 if (mix >= F32_MIXES && shape < FULL_SHAPES)

@@ -298,6 +298,35 @@ static void few_registers(void **state)
     }
 }
 
+/* NVIDIA: registers for the largest tiles of float32, and C for what they do not hold. */
+static void most_registers(void **state)
+{
+    (void)state;
+    struct caps caps = discrete;
+    struct matmul_problem p = {.batch = 1, .m = 4096, .n = 4096, .k = 4096, .a_chunks = true};
+    p.b_chunks = true;
+    struct matmul_choice c = choose(&caps, &p);
+    assert_true(c.tile_m == 8 && c.tile_n == 4);
+    caps.properties.vendor_id = 0x10de;
+    c = choose(&caps, &p);
+    assert_true(c.tile_m == 8 && c.tile_n == 8 && c.rows == 128 && c.columns == 128);
+    caps.processors = 1024; /* each with two workgroups at least */
+    assert_int_equal(choose(&caps, &p).columns, 64);
+    caps.processors = 0;
+    p.k++; /* sums of groups */
+    c = choose(&caps, &p);
+    assert_true(c.tile_m == 8 && c.tile_n == 4);
+    assert_int_equal(choose(&discrete, &p).tile_m, 4);
+    p.c_free = true;
+    assert_int_equal(choose(&caps, &p).tile_n, 8);
+    for (p.variant = 1; p.variant <= 2; p.variant++) /* to be measured: smaller ones */
+        assert_int_equal(choose(&caps, &p).columns, 64);
+    p.variant = 0;
+    p.quantised = true;
+    p.b_type = VKA_Q8_0;
+    assert_int_equal(choose(&caps, &p).tile_m, 4);
+}
+
 static void matrix_units(void **state)
 {
     (void)state;
@@ -311,7 +340,18 @@ static void matrix_units(void **state)
     assert_int_equal(c.lanes, 256);
     assert_int_equal(c.rows, 128);
     assert_int_equal(c.columns, 128);
+    assert_int_equal(c.depth, 64);
     assert_true(c.a_vec && !c.b_vec);
+    p.m = p.n = 1000; /* 64 tiles of that, for an assumed 64 processors */
+    assert_int_equal(choose(&caps, &p).rows, 128);
+    caps.processors = 65;
+    c = choose(&caps, &p);
+    assert_true(c.rows == 64 && c.columns == 128 && c.lanes == 128);
+    caps.processors = 0;
+    caps.properties.max_shared_memory = 32768; /* too small for that depth */
+    assert_int_equal(choose(&caps, &p).rows, 64);
+    caps = with_matrices(&discrete);
+    p.m = p.n = 4096;
     caps.properties.subgroup_size = 64; /* more matrices fit in as many registers of a lane */
     assert_int_equal(choose(&caps, &p).rows, 128);
     caps = with_matrices(&discrete);
@@ -341,18 +381,7 @@ static void matrix_units(void **state)
     p.n = 8;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     p.m = p.n = 512;
-    assert_int_equal(c.depth, 64);
     p.hidden = true;
-    p.m = p.n = 1000; /* 64 tiles of that, for an assumed 64 processors */
-    assert_int_equal(choose(&caps, &p).rows, 128);
-    caps.processors = 65;
-    c = choose(&caps, &p);
-    assert_true(c.rows == 64 && c.columns == 128 && c.lanes == 128);
-    caps.processors = 0;
-    caps.properties.max_shared_memory = 32768; /* too small for that depth */
-    assert_int_equal(choose(&caps, &p).rows, 64);
-    caps = with_matrices(&discrete);
-    p.m = p.n = 4096;
     assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_tile);
     p.hidden = false;
     p.b_type = VKA_BF16;
@@ -561,8 +590,9 @@ TEST_PROGRAM(tune)
         cmocka_unit_test(quantised),        cmocka_unit_test(integers),
         cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
         cmocka_unit_test(few_rows),         cmocka_unit_test(few_registers),
-        cmocka_unit_test(matrix_units),     cmocka_unit_test(softmax_kernels),
-        cmocka_unit_test(missing),          cmocka_unit_test(invariants),
+        cmocka_unit_test(most_registers),   cmocka_unit_test(matrix_units),
+        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
+        cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

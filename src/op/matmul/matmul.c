@@ -92,6 +92,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .b_runs = runs_along_k(&op->b),
         .b_words = words_along_k(&op->b),
         .b_ours = plan_is_ours(plan, &op->b),
+        .c_free = op->c.dtype == VKA_F32 && !op->accumulate,
         .hidden = op->hidden,
         .integers = op->integers,
     };
@@ -130,8 +131,8 @@ static struct matmul_operands operands_of(const struct matmul_op *op,
         .m = op->c.shape.size[2],
         .n = op->c.shape.size[3],
         .k = op->a.shape.size[3],
-    };
         .c_chunks = has_chunks(&op->c),
+    };
 }
 
 /* Of quantised A or B: strides in bytes. */
