@@ -87,7 +87,13 @@ shared uvec4 b_tile[BN * PITCH];              // [n][k]
 const uint RESULTS = SUBS_M * SUBS_N * M * N; // M x N floats a subgroup
 shared float results[RESULTS + (RUNS ? BN * RAW_CHUNKS * 4 : 0)]; // then words of B, [n][k]
 
-uint a_at[A_LOADS], b_at[B_LOADS]; // of chunks, where they are whole, else of elements
+// Of chunks, where they are whole, else of elements. With A_STEPS or B_STEPS the chunks of an
+// invocation are as many rows apart, and only the first place is kept: other registers hold matrices.
+uint a_at[A_LOADS], b_at[B_LOADS];
+const uint FEW = SUBS_M * MATS_M * MATS_N == 1 || IS_QUANT(B_TYPE) ? 1 : 0; // have registers as it is
+const uint UNEVEN = FEW + (EDGE & COOP_EDGE_MN) + THREADS % ROW_CHUNKS;
+const bool A_STEPS = A_VEC != 0 && UNEVEN + A_ROWS * ROW_CHUNKS % THREADS == 0;
+const bool B_STEPS = B_VEC != 0 && UNEVEN + BN * ROW_CHUNKS % THREADS == 0;
 uvec4 a_next[A_LOADS], b_next[B_LOADS];
 uint raw_at[RAW_LOADS]; // of words
 uvec4 raw_next[RAW_LOADS];
@@ -148,7 +154,9 @@ uvec2 run_halves(run r, uint part, uint i)
 // Chunk i of an invocation: its row of the tile, and the first of its k.
 uvec2 place_of(uint i)
 {
-    uint chunk = gl_LocalInvocationIndex + i * THREADS;
+    uint own = gl_LocalInvocationIndex, chunk = own + i * THREADS;
+    if (UNEVEN == 0) // the same k: what follows from i is constant
+        return uvec2(own / ROW_CHUNKS + i * (THREADS / ROW_CHUNKS), own % ROW_CHUNKS * 8);
     return uvec2(chunk / ROW_CHUNKS, chunk % ROW_CHUNKS * 8);
 }
 
@@ -193,6 +201,8 @@ void load_raw(uint k0)
 // Loads the tiles from k0 on; 0 beyond the end of k.
 void load_tiles(uint k0)
 {
+    uint a_step = THREADS / ROW_CHUNKS * (p.a_row / 8);
+    uint b_step = THREADS / ROW_CHUNKS * (p.b_row / 8);
     if (RUNS)
         load_raw(k0);
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) {
@@ -200,7 +210,8 @@ void load_tiles(uint k0)
         a_next[i] = uvec4(0);
         if ((EDGE & COOP_EDGE_K) != 0 && k >= p.k)
             continue;
-        a_next[i] = A_VEC != 0 ? a_chunks[a_at[i] + k0 / 8]
+        a_next[i] = A_STEPS      ? a_chunks[a_at[0] + k0 / 8 + i * a_step]
+                    : A_VEC != 0 ? a_chunks[a_at[i] + k0 / 8]
                                : load_a(0, a_at[i] + k0 * p.a_col, p.a_col, p.k - k, A_TYPE);
         if (RELU != 0)
             a_next[i] = uvec4(relu2(a_next[i].x), relu2(a_next[i].y), relu2(a_next[i].z),
@@ -215,7 +226,8 @@ void load_tiles(uint k0)
             b_next[i] = round_quants(b_at[i], k);
             continue;
         }
-        b_next[i] = B_VEC != 0 ? b_chunks[b_at[i] + k0 / 8]
+        b_next[i] = B_STEPS      ? b_chunks[b_at[0] + k0 / 8 + i * b_step]
+                    : B_VEC != 0 ? b_chunks[b_at[i] + k0 / 8]
                                : load_b(0, b_at[i] + k0 * p.b_col, p.b_col, p.k - k, A_TYPE);
     }
 }

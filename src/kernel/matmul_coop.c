@@ -130,6 +130,18 @@ static bool take_tile(const struct caps *caps, const struct matmul_problem *p,
            c->lanes <= caps->properties.max_workgroup;
 }
 
+/* Whether the largest tile is taken, which needs 240 registers, and those of a GPU of NVIDIA: where
+ * all rows and columns are whole chunks and fill it, so that few registers hold addresses. */
+static bool choose_most(const struct caps *caps, const struct matmul_problem *p, uint32_t busy,
+                        struct matmul_choice *c)
+{
+    static const struct tile most = {2, 2, 4, 4, 64};
+    return caps->properties.vendor_id == VENDOR_NVIDIA && c->size.m == 16 && c->size.n == 16 &&
+           c->subgroup == 32 && c->a_vec && c->b_vec && take_tile(caps, p, &most, c) &&
+           p->m % c->rows == 0 && p->n % c->columns == 0 &&
+           p->batch * (p->m / c->rows) * (p->n / c->columns) >= busy;
+}
+
 /* Chooses the largest tile that m and n fill, with enough tiles to keep a GPU busy. False where
  * shared memory holds none. */
 static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
@@ -142,6 +154,8 @@ static bool choose_many(const struct caps *caps, const struct matmul_problem *p,
     c->b_vec = !p->quantised && p->b_chunks;
     if (p->variant && p->variant <= COUNTOF(variants) &&
         take_tile(caps, p, &variants[p->variant - 1], c))
+        return true;
+    if (choose_most(caps, p, busy, c))
         return true;
     for (;; tile++) {
         bool fits = take_tile(caps, p, tile, c);

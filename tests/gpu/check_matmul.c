@@ -45,13 +45,15 @@ static const uint32_t shapes[][3] = {
     /* Those that follow fill the large tiles of matrix units, */
     {264, 264, 72},
     {520, 520, 40},
+    {256, 128, 192},
     /* and of matmul_tile, with one group of k and two. */
     {200, 136, 136},
     {136, 200, 4096 + 264},
 };
-#define FULL_SHAPES 5  /* the first that fills a tile with rows */
-#define PLAIN_SHAPES 9 /* of the others */
-#define TILE_SHAPES 11
+#define FULL_SHAPES 5   /* the first that fills a tile with rows */
+#define PLAIN_SHAPES 9  /* of the others */
+#define CHUNK_SHAPES 11 /* those that follow are of whole chunks */
+#define TILE_SHAPES 12
 
 /* Batch, heads, heads of A for one of B. */
 static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
@@ -286,7 +288,7 @@ static struct matmul_case draw_case(struct check *c, size_t mix, size_t shape)
     const uint32_t *h = heads[large ? 0 : kind];
     /* Scores, as the softmax leaves them, are aligned; what mixes differ in is B. */
     bool scores = mixes[mix].a == VKA_F32 && mixes[mix].b != VKA_F32;
-    bool tiles = shape >= TILE_SHAPES; /* which are of whole chunks */
+    bool tiles = shape >= CHUNK_SHAPES;
     return (struct matmul_case){
         .batch = h[0],
         .n_head = h[1],

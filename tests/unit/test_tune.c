@@ -342,6 +342,14 @@ static void matrix_units(void **state)
     assert_int_equal(c.columns, 128);
     assert_int_equal(c.depth, 64);
     assert_true(c.a_vec && !c.b_vec);
+    p.b_chunks = true;
+    assert_int_equal(choose(&caps, &p).mats_m, 2);
+    caps.properties.vendor_id = 0x10de; /* registers for more matrices, but not for edges too */
+    c = choose(&caps, &p);
+    assert_true(c.rows == 128 && c.columns == 128 && c.lanes == 128 && c.mats_m == 4);
+    p.m++;
+    assert_int_equal(choose(&caps, &p).mats_m, 2);
+    p.b_chunks = false;
     p.m = p.n = 1000; /* 64 tiles of that, for an assumed 64 processors */
     assert_int_equal(choose(&caps, &p).rows, 128);
     caps.processors = 65;
