@@ -591,9 +591,8 @@ struct vka_layer_info {
     struct vka_linear_weights output; /* [output_dim][n_head * value_dim]; weight NULL: the
                                          concatenated heads are the output */
     /* In place of all of these, for weights that an optimiser writes: each run reads what the
-     * tensors hold then, and gives the bits of a layer with such host weights. To do so it first
-     * packs them into scratch of their size, unless the device's kernels read them as they are.
-     * Without block types, quantise and keep_weights. */
+     * tensors hold then, with the bits of such host weights. It first packs them into scratch of
+     * their size, unless kernels read them as they are. No block types, quantise, keep_weights. */
     struct vka_linear_tensors query_tensors, key_tensors, value_tensors, output_tensors;
 };
 
@@ -616,6 +615,8 @@ enum vka_layout {
     VKA_LAYOUT_COUNT
 };
 
+/* Inside a layer q, k, v and context are float32. Where inputs, weights (but blocks) and output are
+ * of one 16-bit type that a GPU has matrix units for, it rounds each of them once to that type. */
 struct vka_layer_op {
     size_t struct_size;
     struct vka_layer *layer;
@@ -722,10 +723,9 @@ VKA_API enum vka_status vka_plan_add_attention(struct vka_plan *plan,
                                                const struct vka_attention_op *op);
 VKA_API enum vka_status vka_plan_add_layer(struct vka_plan *plan, const struct vka_layer_op *op);
 
-/* Sets *count to the number of elements that op->state must have, see vka_attention_op. It adds
- * nothing to the plan and does not read op->state. *count is 0 if attention over all n_key keys
- * would not be one fused pass in this plan: then key chunks are UNSUPPORTED. It may test kernels,
- * so it has the statuses of vka_plan_add_attention. */
+/* Sets *count to the elements that op->state must have, see vka_attention_op; adds nothing and does
+ * not read op->state. It is 0 if attention over all n_key keys would not be one fused pass in this
+ * plan: key chunks are UNSUPPORTED then. It may test kernels: statuses of vka_plan_add_attention. */
 VKA_API enum vka_status
 vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 

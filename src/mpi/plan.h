@@ -31,7 +31,7 @@ struct vka_mpi_plan {
     uint32_t n_head, n_kv_head;    /* of the whole problem: kernels are chosen by these, as a part
                                       of it must not use others */
     uint32_t n_q;                  /* of the whole problem if it is split by rows; else 0 */
-    struct vka_tensor *context;    /* HEADS: the concatenated heads before their projection, F32 */
+    struct vka_tensor *context;    /* HEADS: the concatenated heads before their projection */
     struct gather *stage[2];       /* run one after the other; NULL: none */
     struct sequence *sequence;     /* SEQUENCE: used instead of stages */
     struct vka_mpi_stats stats;

@@ -1,4 +1,5 @@
 /* Plans of layers, split by heads or batch elements. */
+#include "core/inner.h"
 #include "mpi/plan.h"
 
 static const char caller[] = "vka_mpi_plan_layer";
@@ -47,6 +48,8 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
     bool heads =
         layer->split == VKA_MPI_BATCH || layer_share(layer, layer->mpi->rank, 0).query.count;
     terms->each[0] = !heads ? HEADLESS : op->cache ? WITH_CACHE : WITHOUT_CACHE;
+    terms->each[1] = (int32_t)inner_dtype_of_layer(vka_device_properties(layer->mpi->device),
+                                                   layer->info.dtype, op);
     terms_add(terms, "layer: %u", layer->number);
     terms_add_tensor(terms, "query", op->query);
     terms_add_tensor(terms, "key", op->key);
@@ -71,6 +74,17 @@ static enum vka_status check_caches(struct vka_mpi *mpi)
                "%s: rank %d has a cache, rank %d has none", caller, first[WITH_CACHE],
                first[WITHOUT_CACHE]);
     return VKA_OK;
+}
+
+/* The type of the contexts: that of one device which computes the layer, where all ranks' devices keep
+ * them in it; else float32, which they keep for float32 contexts. */
+static enum vka_dtype context_dtype(struct vka_mpi *mpi)
+{
+    const int32_t first = comm_each(mpi, 0)[1];
+    for (int rank = 1; rank < mpi->size; rank++)
+        if (comm_each(mpi, rank)[1] != first)
+            return VKA_F32;
+    return (enum vka_dtype)first;
 }
 
 /* Computes the part of each piece, directly in its box of `target`: by heads, columns with their
@@ -159,8 +173,9 @@ static enum vka_status build(struct vka_mpi_plan *plan, const struct vka_mpi_lay
         return build_parts(plan, layer, op, op->output);
     const uint32_t shape[] = {vka_tensor_shape(op->output, 0), vka_tensor_shape(op->output, 1),
                               layer->info.n_head * layer->info.value_dim};
-    ENSURE(comm_device_error(
-        plan->mpi, vka_tensor_create(plan->mpi->device, VKA_F32, 3, shape, &plan->context)));
+    ENSURE(
+        comm_device_error(plan->mpi, vka_tensor_create(plan->mpi->device, context_dtype(plan->mpi),
+                                                       3, shape, &plan->context)));
     ENSURE(build_parts(plan, layer, op, plan->context));
     return build_output(plan, layer, op);
 }

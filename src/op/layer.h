@@ -65,10 +65,10 @@ enum vka_status layer_check_io(struct vka_plan *plan, const char *caller, const 
 struct vka_tensor layer_heads(const struct vka_tensor *flat, enum vka_layout layout,
                               uint32_t n_head, uint32_t dim, bool interleaved);
 
-/* Adds all three projections into scratch, in as few products as inputs and weights allow; heads[]
- * are views of them. */
+/* Adds all three projections into scratch of a float type, in as few products as inputs and weights
+ * allow; heads[] are views of them. */
 enum vka_status layer_project(struct vka_plan *plan, const struct layer_sets *sets,
                               const struct vka_layer_op *op, const struct layer_inputs *in,
-                              struct vka_tensor heads[3]);
+                              enum vka_dtype dtype, struct vka_tensor heads[3]);
 
 #endif

@@ -1,5 +1,7 @@
 /* The layer as an operation, which is three projections, attention on views of their outputs, and the
  * output projection. */
+#include "core/inner.h"
+#include "core/layer_info.h"
 #include "op/attention/share.h"
 #include "op/check.h"
 #include "op/layer.h"
@@ -52,12 +54,18 @@ struct vka_tensor layer_heads(const struct vka_tensor *flat, enum vka_layout lay
     return heads;
 }
 
+/* The type of the layer's queries, keys, values and context. */
+static enum vka_dtype inner_of(const struct vka_plan *plan, const struct vka_layer_op *op)
+{
+    return inner_dtype_of_layer(&plan->caps.properties, layer_weight_dtype(&op->layer->info), op);
+}
+
 /* Adds x W^T + b of projections first .. last, which share the input x, into scratch; heads[] are
  * views of the parts. */
 static enum vka_status project(struct vka_plan *plan, const struct layer_sets *sets,
                                const struct vka_layer_op *op, enum projection first,
                                enum projection last, const struct vka_tensor *x,
-                               struct vka_tensor heads[])
+                               enum vka_dtype dtype, struct vka_tensor heads[])
 {
     enum vka_status status = VKA_OK;
     const struct vka_layer_info *info = &op->layer->info;
@@ -66,7 +74,7 @@ static enum vka_status project(struct vka_plan *plan, const struct layer_sets *s
     layer_find(sets, last, &to);
     const uint32_t size[4] = {1, x->shape.size[0], x->shape.size[1], weights_width(w, from, to)};
     struct vka_tensor flat;
-    TRY(plan_scratch(plan, VKA_F32, size, &flat));
+    TRY(plan_scratch(plan, dtype, size, &flat));
     TRY(weights_apply(plan, product_names[first][last], w, from, to, x, op->activations == VKA_I8,
                       &flat));
     for (uint32_t i = from; i <= to; i++) {
@@ -82,14 +90,14 @@ fail:
 
 enum vka_status layer_project(struct vka_plan *plan, const struct layer_sets *sets,
                               const struct vka_layer_op *op, const struct layer_inputs *in,
-                              struct vka_tensor heads[3])
+                              enum vka_dtype dtype, struct vka_tensor heads[3])
 {
     const struct vka_tensor *const *x = in->x;
     enum vka_status status = VKA_OK;
     for (uint32_t first = QUERY, last; first <= VALUE; first = last + 1) {
         for (last = first; op->layer->joined && last < VALUE && x[last + 1] == x[first];)
             last++;
-        TRY(project(plan, sets, op, (enum projection)first, (enum projection)last, x[first],
+        TRY(project(plan, sets, op, (enum projection)first, (enum projection)last, x[first], dtype,
                     heads));
     }
 fail:
@@ -194,14 +202,15 @@ static enum vka_status add_whole(struct vka_plan *plan, const struct layer_sets 
 {
     enum vka_status status = VKA_OK;
     struct vka_tensor heads[3], context = *op->output;
-    TRY(layer_project(plan, sets, op, in, heads));
+    const enum vka_dtype inner = inner_of(plan, op);
+    TRY(layer_project(plan, sets, op, in, inner, heads));
     a->q = heads[QUERY];
     uint32_t part;
     const struct weights *output = layer_find(sets, OUTPUT, &part);
     if (op->layer->has_output) {
         const uint32_t *size = op->output->shape.size;
         const uint32_t width[4] = {1, size[0], size[1], a->n_head * a->value_dim};
-        TRY(plan_scratch(plan, VKA_F32, width, &context));
+        TRY(plan_scratch(plan, inner, width, &context));
     }
     a->output = layer_heads(&context, op->layout, a->n_head, a->value_dim, false);
     TRY(plan_attention(
@@ -230,8 +239,8 @@ static int judge(const struct vka_plan *plan, const struct cut *cut, const struc
     uint64_t q = (uint64_t)a->n_head * a->head_dim, k = (uint64_t)a->n_kv_head * a->head_dim;
     uint64_t v = (uint64_t)a->n_kv_head * a->value_dim, o = (uint64_t)a->n_head * a->value_dim;
     uint64_t n = a->n_q > a->n_kv ? a->n_q : a->n_kv, width = q + k + v > o ? q + k + v : o;
-    bool fits =
-        job->op->cache || part->size[0] * n * width * 4 <= plan->caps.properties.max_allocation;
+    uint64_t bytes = part->size[0] * n * width * vka_dtype_size(inner_of(plan, job->op));
+    bool fits = job->op->cache || bytes <= plan->caps.properties.max_allocation;
     return fits ? CUT_FITS : cut_first_axis(part, cut->least);
 }
 

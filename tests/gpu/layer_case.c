@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/dtype.h"
 #include "reference/reference.h"
 #include "rng.h"
 
@@ -159,7 +160,7 @@ static struct vka_tensor *create_io(const struct layer_rig *rig, uint32_t n, uin
     const uint32_t *shape = rig->c.io == LAYER_BATCH_FIRST ? batch_first : other;
     const uint32_t axes[] = {rig->c.io == LAYER_PERMUTED_VIEWS, rig->c.io != LAYER_PERMUTED_VIEWS,
                              2};
-    assert_int_equal(vka_tensor_create(rig->device, VKA_F32, 3, shape, &made), VKA_OK);
+    assert_int_equal(vka_tensor_create(rig->device, rig->c.rows, 3, shape, &made), VKA_OK);
     assert_int_equal(vka_tensor_permute(made, axes, &view), VKA_OK);
     if (base)
         *base = made;
@@ -174,8 +175,8 @@ static double *write_input(const struct layer_rig *rig, struct rng *rng, struct 
 {
     size_t count = (size_t)rig->c.batch * n * width;
     double *exact, *ordered = allocate(count, sizeof *ordered);
-    void *stored = random_numbers(rng, VKA_F32, count, 1, &exact);
-    assert_int_equal(vka_tensor_write(tensor, stored, count * sizeof(float)), VKA_OK);
+    void *stored = random_numbers(rng, rig->c.rows, count, 1, &exact);
+    assert_int_equal(vka_tensor_write(tensor, stored, vka_tensor_size(tensor)), VKA_OK);
     bool swapped = rig->c.io == LAYER_SEQUENCE_FIRST;
     for (size_t b = 0; b < rig->c.batch; b++)
         for (size_t i = 0; i < n; i++)
@@ -349,7 +350,12 @@ size_t rig_count(const struct layer_rig *rig)
 
 void rig_read(const struct layer_rig *rig, float *output)
 {
-    assert_int_equal(vka_tensor_read(rig->output, output, vka_tensor_size(rig->output)), VKA_OK);
+    const size_t size = vka_tensor_size(rig->output);
+    void *stored = allocate(size, 1);
+    assert_int_equal(vka_tensor_read(rig->output, stored, size), VKA_OK);
+    for (size_t i = 0; i < rig_count(rig); i++)
+        output[i] = dtype_to_float(stored, i, rig->c.rows);
+    free(stored);
 }
 
 double rig_error(const struct layer_rig *rig)

@@ -25,6 +25,7 @@ struct layer_case {
     uint32_t n_head, n_kv_head, head_dim, value_dim;
     uint32_t query_dim, key_dim, value_input_dim, output_dim;
     enum vka_dtype dtype; /* of the weights */
+    enum vka_dtype rows;  /* of inputs and output */
     unsigned biases;
     bool interleaved, no_output_weight;
     bool value_is_key; /* value NULL beside a key */
@@ -53,7 +54,7 @@ struct vka_layer_op rig_op(const struct layer_rig *rig);
 /* A finished plan of the one operation; info may be NULL. */
 struct vka_plan *rig_plan(const struct layer_rig *rig, const struct vka_plan_info *info);
 
-/* Floats in the output, which rig_read copies to output as the operation's own layout. */
+/* Elements of the output, which rig_read converts to float and copies to output as the operation's own layout. */
 size_t rig_count(const struct layer_rig *rig);
 void rig_read(const struct layer_rig *rig, float *output);
 

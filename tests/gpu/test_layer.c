@@ -10,7 +10,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "compare.h"
 #include "core/status.h"
+#include "gpu/device.h"
 #include "layer_case.h"
 #include "limits.h"
 #include "test_program.h"
@@ -157,6 +159,78 @@ static void all_cases(void **state)
     printf("%zu layers, worst NMSE %.2g, unfused %.2g\n", COUNTOF(cases), worst[0], worst[1]);
 }
 
+/* Makes and judges the layer of a case whose rows and weights are of one 16-bit type. `inner`: its
+ * intermediate values are of that type too. */
+static double check_inner(struct vka_device *device, const struct layer_case *given,
+                          enum vka_dtype type, enum vka_path path, bool inner)
+{
+    struct layer_case c = *given;
+    struct layer_rig rig;
+    c.dtype = c.rows = type;
+    rig_create(&rig, device, &c, (uint64_t)(given - cases));
+    struct vka_plan *plan = rig_plan(&rig, VKA_INFO(vka_plan_info, .path = path));
+    const double error = rig_run(&rig, plan);
+    if (!(error <= compare_limit(type)))
+        fail_msg("%s, %s, path %d: NMSE %.3g", c.name, vka_dtype_name(type), (int)path, error);
+    size_t n_other = 0; /* projections and fused attention that read or write float32 */
+    for (size_t i = 0; i < vka_plan_pass_count(plan); i++) {
+        struct vka_pass_info pass;
+        assert_int_equal(vka_plan_pass(plan, i, &pass), VKA_OK);
+        const bool judged = strncmp(pass.name, "project", 7) == 0 ||
+                            (path == VKA_PATH_FUSED && strcmp(pass.name, "attention") == 0);
+        n_other += judged && strstr(pass.detail, "f32") != NULL;
+    }
+    if (inner ? n_other != 0 : n_other == 0)
+        fail_msg("%s, %s, path %d: %zu passes with float32", c.name, vka_dtype_name(type),
+                 (int)path, n_other);
+    vka_plan_destroy(&plan);
+    rig_destroy(&rig);
+    return error;
+}
+
+/* Takes the device for a GPU that multiplies matrices of 16-bit types; its kernels stay those of a
+ * CPU driver where they take the problem. */
+static void as_matrices(struct vka_device_properties *p)
+{
+    p->type = VKA_DEVICE_INTEGRATED;
+    p->cooperative_matrix_count = 2;
+    strcpy(p->cooperative_matrix[0].types, "f16*f16+f32");
+    strcpy(p->cooperative_matrix[1].types, "bf16*bf16+f32");
+}
+
+/* On a GPU with matrix units the intermediate values of a 16-bit layer are of its type, and within
+ * the same limit; on a CPU driver they are float32. */
+static void sixteen_bits(void **state)
+{
+    static const char *const chosen[] = {"batch first",
+                                         "sequence first, causal",
+                                         "permuted views, lengths",
+                                         "cross, three widths",
+                                         "grouped, interleaved",
+                                         "no output weight, permuted views",
+                                         "f16 weights, odd sizes",
+                                         "large, cross, bf16"};
+    struct vka_device *device = *state;
+    const struct vka_device_properties usual = device->caps.properties;
+    double worst[2][2] = {{0}};
+    for (int matrices = 0; matrices < 2; matrices++) {
+        if (matrices)
+            as_matrices(&device->caps.properties);
+        else if (usual.type != VKA_DEVICE_CPU)
+            continue;
+        for (size_t i = 0; i < COUNTOF(cases); i++)
+            for (size_t j = 0; j < COUNTOF(chosen); j++)
+                for (int bf16 = 0; bf16 < 2 && strcmp(cases[i].name, chosen[j]) == 0; bf16++)
+                    worst[matrices][bf16] =
+                        fmax(worst[matrices][bf16],
+                             check_inner(device, &cases[i], bf16 ? VKA_BF16 : VKA_F16,
+                                         j % 2 ? VKA_PATH_UNFUSED : VKA_PATH_FUSED, matrices));
+        device->caps.properties = usual;
+    }
+    printf("worst NMSE of 16 bits: f16 %.2g and bf16 %.2g, with float32 inside %.2g and %.2g\n",
+           worst[1][0], worst[1][1], worst[0][0], worst[0][1]);
+}
+
 /* Two layers in one plan, the second reading what the first wrote. */
 static void stacked(void **state)
 {
@@ -217,6 +291,7 @@ TEST_PROGRAM(layer)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_cases),
+        cmocka_unit_test(sixteen_bits),
         cmocka_unit_test(stacked),
     };
     if (!have_device("the layer"))

@@ -1,5 +1,7 @@
 /* Layers over ranks give the bits of one device: seeds, random problems, a long causal sequence. */
+#include "gpu/device.h"
 #include "layer_problem.h"
+#include "reference/reference.h"
 #include "test_program.h"
 
 #include <dirent.h>
@@ -56,6 +58,39 @@ static void check_long(struct vka_mpi *mpi)
     vka_tensor_destroy(&out);
 }
 
+/* A layer whose rows and weights are of one 16-bit type, on devices taken for GPUs that multiply
+ * matrices of it: its contexts have that type on the way between ranks, as on one device. */
+static void check_matrices(struct vka_mpi *mpi, enum vka_dtype type)
+{
+    enum { N = 24, WIDTH = 32 };
+    static uint16_t x[2 * N * WIDTH], w[WIDTH * WIDTH];
+    struct vka_device_properties *device = &vka_mpi_device(mpi)->caps.properties, usual = *device;
+    const uint32_t shape[] = {2, N, WIDTH};
+    struct layer_problem p = {.name = "16 bits on matrix units"};
+    struct vka_tensor *in, *out;
+    uint32_t bits = 3;
+    for (int i = 0; i < 2 * N * WIDTH; i++) {
+        const double value = (double)((bits = bits * 1664525 + 1013904223) >> 8) * 0x1p-23 - 1;
+        x[i] = type == VKA_F16 ? ref_to_f16(value) : ref_to_bf16(value);
+        w[i % (WIDTH * WIDTH)] = x[i];
+    }
+    device->type = VKA_DEVICE_INTEGRATED;
+    device->cooperative_matrix_count = 1;
+    snprintf(device->cooperative_matrix[0].types, sizeof device->cooperative_matrix[0].types,
+             "%s*%s+f32", vka_dtype_name(type), vka_dtype_name(type));
+    REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), type, 3, shape, &in));
+    REQUIRE_OK(mpi, vka_tensor_create(vka_mpi_device(mpi), type, 3, shape, &out));
+    REQUIRE_OK(mpi, vka_tensor_write(in, x, sizeof x));
+    p.info = *VKA_INFO(vka_layer_info, .n_head = 8, .n_kv_head = 4, .head_dim = 4,
+                       .query_dim = WIDTH, .output_dim = WIDTH, .dtype = type, .query = {w, w},
+                       .key = {w, NULL}, .value = {w, w}, .output = {w, w});
+    p.op = *VKA_INFO(vka_layer_op, .query = in, .output = out);
+    layer_problem_check(mpi, &p, 0);
+    vka_tensor_destroy(&in);
+    vka_tensor_destroy(&out);
+    *device = usual;
+}
+
 TEST_PROGRAM_ARGUMENTS(mpi_layer)
 {
     struct vka_mpi *mpi = ranks_begin(&argc, &argv);
@@ -70,5 +105,7 @@ TEST_PROGRAM_ARGUMENTS(mpi_layer)
         layer_problem_destroy(&p);
     }
     check_long(mpi);
+    check_matrices(mpi, VKA_F16);
+    check_matrices(mpi, VKA_BF16);
     return ranks_end(&mpi);
 }

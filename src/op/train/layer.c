@@ -212,7 +212,7 @@ static enum vka_status add_forward(struct vka_plan *plan, const struct layer_bac
                                    struct flow *flow)
 {
     const uint32_t rows[4] = {1, a->batch, a->n_head, a->n_q};
-    ENSURE(layer_project(plan, &b->sets, b->forward, &b->in, flow->heads));
+    ENSURE(layer_project(plan, &b->sets, b->forward, &b->in, VKA_F32, flow->heads));
     ENSURE(make_flat(plan, b->op->output_gradient, a->n_head * a->value_dim, &flow->context));
     ENSURE(plan_scratch(plan, VKA_F32, rows, &flow->log_sum));
     const uint64_t offset = flow->log_sum.shape.offset;
