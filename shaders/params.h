@@ -601,11 +601,12 @@ struct append_params {
 #define APPEND_VALUE_TYPE 1
 #define APPEND_QUERY_TYPE 2
 #define APPEND_TO_KEY_TYPE 3
-#define APPEND_TO_VALUE_TYPE 4 /* rotated queries are float32 */
+#define APPEND_TO_VALUE_TYPE 4
 #define APPEND_LANES 5
 #define APPEND_KIND 6 /* the only kind of the pass, or APPEND_KINDS: any, by workgroup */
 #define APPEND_KINDS 3
-#define APPEND_SPECS 7
+#define APPEND_TO_QUERY_TYPE 7 /* of rotated queries */
+#define APPEND_SPECS 8
 
 #ifndef VULKAN
 _Static_assert(sizeof(struct cache_params) <= 128, "push constants");

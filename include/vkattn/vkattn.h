@@ -616,7 +616,7 @@ enum vka_layout {
 };
 
 /* Inside a layer q, k, v and context are float32. Where inputs, weights (but blocks) and output are
- * of one 16-bit type that a GPU has matrix units for, it rounds each of them once to that type. */
+ * of one 16-bit type that a GPU has matrix units for, it rounds each to that type; rotated rows too. */
 struct vka_layer_op {
     size_t struct_size;
     struct vka_layer *layer;

@@ -12,6 +12,7 @@ layout(constant_id = APPEND_VALUE_TYPE) const uint VALUE_TYPE = 0;
 layout(constant_id = APPEND_QUERY_TYPE) const uint QUERY_TYPE = 0;
 layout(constant_id = APPEND_TO_KEY_TYPE) const uint TO_KEY_TYPE = 0;
 layout(constant_id = APPEND_TO_VALUE_TYPE) const uint TO_VALUE_TYPE = 0;
+layout(constant_id = APPEND_TO_QUERY_TYPE) const uint TO_QUERY_TYPE = 0;
 layout(constant_id = APPEND_KIND) const uint ONLY_KIND = APPEND_KINDS;
 layout(local_size_x_id = APPEND_LANES) in;
 layout(binding = 0) readonly buffer Queries { uint query_words[]; };
@@ -53,7 +54,7 @@ void store(uint index, float x)
     } else if (kind == APPEND_VALUE) {
         STORE(to_value_words, index, TO_VALUE_TYPE, x);
     } else {
-        to_query_words[index] = floatBitsToUint(x);
+        STORE(to_query_words, index, TO_QUERY_TYPE, x);
     }
 }
 

@@ -98,7 +98,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     pass->reason = "one invocation a row";
     pass->key = (struct pipeline_key){.kernel = KERNEL_rope, .n_spec = ROPE_SPECS};
     pass->key.spec[ROPE_FROM_TYPE] = from.dtype;
-    pass->key.spec[ROPE_TO_TYPE] = VKA_F32;
+    pass->key.spec[ROPE_TO_TYPE] = to.dtype;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &to, true, &p.to_offset);
     plan_bind(plan, pass, 2, t->norm ? t->norm : t->frequencies, false, &p.norm_offset);
@@ -135,7 +135,7 @@ enum vka_status rope_check(struct vka_plan *plan, const char *name, const struct
 enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
                           const struct vka_tensor *norm, float epsilon,
                           const struct vka_tensor *offsets, const struct vka_tensor *q_start,
-                          uint32_t first, struct vka_tensor *tensor)
+                          uint32_t first, enum vka_dtype dtype, struct vka_tensor *tensor)
 {
     struct vka_tensor frequencies;
     const uint32_t *size = tensor->shape.size;
@@ -152,7 +152,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
         ENSURE(plan_copy(plan, "pack", tensor, &packed));
         rotation.from = packed;
     }
-    ENSURE(plan_scratch(plan, VKA_F32, tensor->shape.size, &rotation.to));
+    ENSURE(plan_scratch(plan, dtype, tensor->shape.size, &rotation.to));
     const struct cut cut = {
         .job = &rotation,
         .unit = {1, size[2] < ROWS ? ROWS / size[2] : 1, ROWS, CUT_NEVER}, /* a workgroup */

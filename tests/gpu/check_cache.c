@@ -145,8 +145,10 @@ static enum vka_status create(struct check *c, struct append_case *t)
                                &t->n_append));
     if (t->packed)
         ENSURE(create_integers(c, t->batch + 1, t->n_new, true, &t->q_start));
+    const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16},
+                         type = types[rng_range(&c->rng, 0, 2)];
     for (int i = 0; i < 2; i++) {
-        ENSURE(operand_create(c->device, VKA_F32, 4, q_size, &dense, &t->turned[i]));
+        ENSURE(operand_create(c->device, type, 4, q_size, &dense, &t->turned[i]));
         memset(t->turned[i].values, 0, t->turned[i].count * sizeof *t->turned[i].values);
         ENSURE(operand_write(&t->turned[i]));
     }
@@ -159,14 +161,14 @@ static enum vka_status add(struct vka_plan *plan, const struct append_case *t, b
 {
     const struct cache_use use = {cache, 0, t->n_new, t->n_append.view, t->q_start.view};
     const struct vka_tensor positions = cache_positions(cache);
-    struct new_rows rows = {*t->k.view, *t->v.view, *t->q.view, &t->rope};
+    struct new_rows rows = {*t->k.view, *t->v.view, *t->q.view, turned->dtype, &t->rope};
     ENSURE(plan_begin_step(plan, &use));
     if (apart) {
         ENSURE(plan_rope(plan, "rotate q", &t->rope, NULL, 0, &positions, t->q_start.view, 0,
-                         &rows.q));
+                         turned->dtype, &rows.q));
         ENSURE(plan_copy(plan, "out", &rows.q, turned));
         ENSURE(plan_rope(plan, "rotate k", &t->rope, NULL, 0, &positions, t->q_start.view, 0,
-                         &rows.k));
+                         VKA_F32, &rows.k));
         rows.q.storage = NULL;
     } else if (!cache_append_rotates(plan, &use, &rows)) {
         return VKA_INTERNAL;

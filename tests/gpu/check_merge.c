@@ -104,8 +104,8 @@ static void run_case(struct check *c, const uint32_t size[4], const enum vka_dty
              size[2], size[3], vka_dtype_name(mix[0]), vka_dtype_name(mix[1]),
              vka_dtype_name(mix[2]));
     model_check(c, status, add, &t.op, &t.y, t.want, text);
-    if (status == VKA_OK &&
-        (operand_read(&t.log_sum) != VKA_OK || !compare_log_sums(&t.log_sum, t.want_log_sum, why)))
+    if (status == VKA_OK && (operand_read(&t.log_sum) != VKA_OK ||
+                             !compare_log_sums(&t.log_sum, t.want_log_sum, VKA_F32, why)))
         check_fail(c, text, why);
     for (uint32_t i = 0; i < MOST_PARTS; i++) {
         operand_destroy(&t.x[i]);

@@ -205,12 +205,14 @@ double compare_terms(const struct operand *o, const double *want, double terms, 
     return most;
 }
 
-bool compare_log_sums(const struct operand *o, const double *want, char why[WHY])
+bool compare_log_sums(const struct operand *o, const double *want, enum vka_dtype scores,
+                      char why[WHY])
 {
+    const double most = scores == VKA_F32 ? LOG_SUM_ERROR : scores == VKA_F16 ? 0x1p-10 : 0x1p-7;
     for (size_t i = 0; i < o->count; i++) {
         double got = o->values[i], error = fabs(got - want[i]);
         bool same = isnan(want[i]) ? isnan(got) : got == want[i];
-        if (same || error <= LOG_SUM_ERROR * (1 + fabs(want[i])))
+        if (same || error <= most * (1 + fabs(want[i])))
             continue;
         snprintf(why, WHY, "log_sum_exp[%zu]: %.9g, not %.9g", i, got, want[i]);
         return false;

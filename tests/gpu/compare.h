@@ -49,7 +49,9 @@ bool compare_values(const struct operand *o, const double *want, double limit, c
 double compare_terms(const struct operand *o, const double *want, double terms, size_t *row);
 
 /* Compares o->values, log-sum-exps of scores near 0, with want[count]: the error of each may be as
- * large as that of a few float32 operations, and what is not finite must match. */
-bool compare_log_sums(const struct operand *o, const double *want, char why[WHY]);
+ * large as that of a few float32 operations, and what is not finite must match. scores: the type to
+ * which what enters the scores may be rounded. */
+bool compare_log_sums(const struct operand *o, const double *want, enum vka_dtype scores,
+                      char why[WHY]);
 
 #endif

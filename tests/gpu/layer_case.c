@@ -244,6 +244,7 @@ static double *expect(const struct layer_case *c, size_t n_kv, double *const x[3
         .k = k,
         .v = v,
         .causal = c->causal,
+        .rope.dim = c->rope_dim,
         .kv_length = lengths,
         .kv_length_count = lengths ? c->batch : 0,
         .context = context,
@@ -326,11 +327,12 @@ void rig_destroy(struct layer_rig *rig)
 
 struct vka_layer_op rig_op(const struct layer_rig *rig)
 {
-    return *VKA_INFO(vka_layer_op, .layer = rig->layer, .query = rig->query, .key = rig->key,
-                     .value = rig->value, .output = rig->output,
-                     .layout =
-                         rig->c.io == LAYER_SEQUENCE_FIRST ? VKA_SEQUENCE_FIRST : VKA_BATCH_FIRST,
-                     .attention = {.causal = rig->c.causal, .kv_length = rig->kv_length});
+    return *VKA_INFO(
+        vka_layer_op, .layer = rig->layer, .query = rig->query, .key = rig->key,
+        .value = rig->value, .output = rig->output,
+        .layout = rig->c.io == LAYER_SEQUENCE_FIRST ? VKA_SEQUENCE_FIRST : VKA_BATCH_FIRST,
+        .attention = {
+            .causal = rig->c.causal, .kv_length = rig->kv_length, .rope.dim = rig->c.rope_dim});
 }
 
 struct vka_plan *rig_plan(const struct layer_rig *rig, const struct vka_plan_info *info)

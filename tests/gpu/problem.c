@@ -1,3 +1,5 @@
+#include "core/inner.h"
+#include "core/status.h"
 #include "limits.h"
 #include "problem_data.h"
 
@@ -234,7 +236,17 @@ static uint64_t kernels_of(struct vka_plan *plan)
     return kernels;
 }
 
-static bool compare(const struct problem_data *d, struct worst *worst, char why[WHY])
+/* The type to which rotated or normalised queries and keys are rounded before they enter the scores;
+ * float32: they are not. */
+static enum vka_dtype turned_dtype(const struct vka_device *device, const struct problem *p)
+{
+    const enum vka_dtype types[] = {p->q, p->k, p->v, p->output};
+    const bool turned = p->rope.dim || p->q_norm || p->k_norm;
+    return turned ? inner_dtype(&device->caps.properties, types, COUNTOF(types)) : VKA_F32;
+}
+
+static bool compare(const struct vka_device *device, const struct problem_data *d,
+                    struct worst *worst, char why[WHY])
 {
     const struct {
         enum operand_id id;
@@ -247,16 +259,19 @@ static bool compare(const struct problem_data *d, struct worst *worst, char why[
         {OPERAND_PRESENT_K, "present_key", d->key, false},
         {OPERAND_PRESENT_V, "present_value", d->value, true},
     };
+    const enum vka_dtype turned = turned_dtype(device, d->p);
     char where[PROBLEM_TEXT];
     problem_text(d->p, where);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct operand *o = &d->operands[rows[i].id];
         double limit = rows[i].exact ? 0 : compare_limit(o->dtype);
+        if (rows[i].id == OPERAND_SCORES)
+            limit = fmax(limit, compare_limit(turned));
         if (o->view && !compare_values(o, rows[i].want, limit, rows[i].name, where, worst, why))
             return false;
     }
     const struct operand *log_sum = &d->operands[OPERAND_LOG_SUM];
-    return !log_sum->view || compare_log_sums(log_sum, d->log_sum, why);
+    return !log_sum->view || compare_log_sums(log_sum, d->log_sum, turned, why);
 }
 
 bool problem_check(struct vka_device *device, const struct problem *p, struct worst *worst,
@@ -292,7 +307,7 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
     if (status != VKA_OK)
         snprintf(result->why, WHY, "the oracle: %s", vka_status_name(status));
     else
-        ok = compare(&d, worst, result->why);
+        ok = compare(device, &d, worst, result->why);
     if (ok && p->lengths) /* the last, as it changes the operands */
         ok = compare_behind(device, &d, plan, result->why);
 fail:

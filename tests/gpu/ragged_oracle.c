@@ -151,7 +151,7 @@ static bool judge(struct run *r, uint32_t layer, double *context, double *log_su
         return false;
     if (!p->log_sum || !spare(r, &io[LOG_SUM], log_sum))
         return !p->log_sum;
-    return !exact || compare_log_sums(&io[LOG_SUM], log_sum, r->why);
+    return !exact || compare_log_sums(&io[LOG_SUM], log_sum, VKA_F32, r->why);
 }
 
 /* Solves the step; the lengths are as before it, and after it at the end. */

@@ -86,6 +86,10 @@ static const struct layer_case cases[] = {
     {"no output weight, interleaved", SHAPE, .interleaved = true, .no_output_weight = true},
     {"wider output", SHAPE, .output_dim = 100, .biases = BIAS_ALL},
 
+    {"rotated", SHAPE, .biases = BIAS_ALL, .rope_dim = 12, .causal = true},
+    {"partly rotated, grouped, interleaved", SHAPE, .n_kv_head = 2, .interleaved = true,
+     .rope_dim = 6},
+
     /* Weight types. */
     {"f16 weights", SHAPE, .dtype = VKA_F16, .biases = BIAS_ALL},
     {"bf16 weights", SHAPE, .dtype = VKA_BF16, .biases = BIAS_ALL},
@@ -209,6 +213,8 @@ static void sixteen_bits(void **state)
                                          "grouped, interleaved",
                                          "no output weight, permuted views",
                                          "f16 weights, odd sizes",
+                                         "partly rotated, grouped, interleaved",
+                                         "rotated",
                                          "large, cross, bf16"};
     struct vka_device *device = *state;
     const struct vka_device_properties usual = device->caps.properties;

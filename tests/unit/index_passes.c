@@ -94,8 +94,8 @@ static void check_append_rows(const struct pass *pass, const struct append_param
     const uint32_t from_stride[4] = {r->from_batch, r->from_head, r->from_row, r->from_col};
     const uint32_t to_stride[4] = {r->to_batch, r->to_head, r->to_row, 1};
     const uint32_t first[4] = {1, size[1], 1, size[3]};
-    const enum vka_dtype stored =
-        kind == APPEND_QUERY ? VKA_F32 : (enum vka_dtype)spec[APPEND_TO_KEY_TYPE + kind];
+    const enum vka_dtype stored = (enum vka_dtype)
+        spec[kind == APPEND_QUERY ? APPEND_TO_QUERY_TYPE : APPEND_TO_KEY_TYPE + kind];
     check_operand(from, (enum vka_dtype)spec[APPEND_KEY_TYPE + kind], r->from_offset, size,
                   from_stride);
     check_operand(to, stored, r->to_offset, kind == APPEND_QUERY ? size : first, to_stride);

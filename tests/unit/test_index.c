@@ -106,8 +106,8 @@ static void draw_rotation(struct vka_device *device, struct vka_plan *plan, stru
     struct vka_tensor rotated = *t[0];
     const struct vka_rope rope = {.dim = size[3] / 2 * 2};
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
-    enum vka_status status =
-        plan_end(plan, &mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated));
+    enum vka_status status = plan_end(
+        plan, &mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, VKA_F32, &rotated));
     if (size[2] <= INT32_MAX && is_made(device, status)) {
         add_made(made, t[0]);
         assert_true(check_passes(plan).rotated == (double)shape_count(&t[0]->shape));
@@ -134,7 +134,8 @@ static void longest_row(void **state)
     const struct vka_rope rope = {.dim = UINT32_MAX - 1};
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     assert_int_equal(
-        plan_end(plan, &mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, &rotated)),
+        plan_end(plan, &mark,
+                 plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, VKA_F32, &rotated)),
         VKA_UNSUPPORTED);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&base);

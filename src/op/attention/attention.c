@@ -32,17 +32,19 @@ static enum vka_status join_past(struct vka_plan *plan, const struct vka_tensor 
     return plan_copy(plan, "present", fresh, &to);
 }
 
-static enum vka_status rotate(struct vka_plan *plan, struct attention *a, struct vka_tensor *new_k,
+static enum vka_status rotate(struct vka_plan *plan, struct attention *a,
+                              const struct attention_inputs *in, struct vka_tensor *new_k,
                               const struct vka_tensor *k_offsets)
 {
+    const enum vka_dtype dtype = attention_turned_dtype(plan, a, in);
     const struct vka_attention_options *o = a->options;
     const struct vka_tensor *starts = a->sequences ? a->q_start : NULL;
     if (o->rope.dim || o->q_norm)
         ENSURE(plan_rope(plan, "rotate q", &o->rope, o->q_norm, attention_epsilon(o),
-                         o->query_offset, starts, a->n_past, &a->q));
+                         o->query_offset, starts, a->n_past, dtype, &a->q));
     if (o->rope.dim || o->k_norm)
         ENSURE(plan_rope(plan, "rotate k", &o->rope, o->k_norm, attention_epsilon(o), k_offsets,
-                         starts, a->n_past + a->key_first, new_k));
+                         starts, a->n_past + a->key_first, dtype, new_k));
     return VKA_OK;
 }
 
@@ -77,10 +79,11 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
     struct vka_cache *cache = in->use.cache;
     struct cached_layer *layer = &cache->layers[in->use.layer];
     const struct vka_attention_options *o = a->options;
-    struct new_rows rows = {.k = *in->new_k, .v = *in->new_v, .q = a->q, .rope = &o->rope};
+    struct new_rows rows = {*in->new_k, *in->new_v, a->q, attention_turned_dtype(plan, a, in),
+                            &o->rope};
     ENSURE(plan_begin_step(plan, &in->use));
     if (!o->rope.dim || o->q_norm || o->k_norm || !cache_append_rotates(plan, &in->use, &rows)) {
-        ENSURE(rotate(plan, a, &rows.k, o->query_offset));
+        ENSURE(rotate(plan, a, in, &rows.k, o->query_offset));
         ENSURE(spread(plan, "spread q", layer->k.rotated, &a->q));
         ENSURE(spread(plan, "spread k", layer->k.rotated, &rows.k));
         ENSURE(spread(plan, "spread v", layer->v.rotated, &rows.v));
@@ -128,7 +131,7 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
         options.query_offset = &positions;
         ENSURE(join_cache(plan, a, in));
     } else {
-        ENSURE(rotate(plan, a, &new_k, NULL));
+        ENSURE(rotate(plan, a, in, &new_k, NULL));
         ENSURE(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
         ENSURE(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
     }

@@ -117,6 +117,11 @@ enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attent
 /* Adds fused attention, without a buffer of scores. UNSUPPORTED where the device has no kernel. */
 enum vka_status plan_attention_fused(struct vka_plan *plan, const struct attention *a);
 
+/* The type in which rotated or normalised queries and new keys enter the scores: that of all operands,
+ * where matrix units take it; else float32. */
+enum vka_dtype attention_turned_dtype(const struct vka_plan *plan, const struct attention *a,
+                                      const struct attention_inputs *in);
+
 /* Chooses path and kernel, and tests untested kernels: fills in fused and choice. Succeeds without
  * a usable kernel. */
 enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,

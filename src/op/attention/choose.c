@@ -1,4 +1,5 @@
 /* Chooses path and kernel of an attention, once, before any pass is added. */
+#include "core/inner.h"
 #include "kernel/choose.h"
 #include "op/attention/attention.h"
 #include "plan/settle.h"
@@ -38,17 +39,38 @@ static enum vka_dtype joined_type(const struct cached_rows *cached, enum vka_dty
     return past->dtype != fresh ? VKA_F32 : fresh;
 }
 
-static struct job job_of(struct attention *a, const struct attention_inputs *in)
+enum vka_dtype attention_turned_dtype(const struct vka_plan *plan, const struct attention *a,
+                                      const struct attention_inputs *in)
+{
+    const struct vka_tensor *const given[] = {&a->q,      in->new_k,  in->new_v,     &a->output,
+                                              in->past_k, in->past_v, in->present_k, in->present_v};
+    enum vka_dtype types[COUNTOF(given) + 2];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNTOF(given); i++)
+        if (given[i])
+            types[n++] = given[i]->dtype;
+    if (in->use.cache) {
+        const struct cached_layer *cached = &in->use.cache->layers[in->use.layer];
+        types[n++] = cached->k.dtype;
+        types[n++] = cached->v.dtype;
+    }
+    return inner_dtype(&plan->caps.properties, types, n);
+}
+
+static struct job job_of(const struct vka_plan *plan, struct attention *a,
+                         const struct attention_inputs *in)
 {
     const struct vka_attention_options *o = a->options;
     const struct cached_layer *cached =
         in->use.cache ? &in->use.cache->layers[in->use.layer] : NULL;
     const struct cached_rows *k = cached ? &cached->k : NULL;
     const struct cached_rows *v = cached ? &cached->v : NULL;
-    enum vka_dtype new_k = o->rope.dim || o->k_norm ? VKA_F32 : in->new_k->dtype;
+    const enum vka_dtype turned = attention_turned_dtype(plan, a, in);
+    const enum vka_dtype new_k = o->rope.dim || o->k_norm ? turned : in->new_k->dtype;
+    const enum vka_dtype q = o->rope.dim || o->q_norm ? turned : a->q.dtype;
     return (struct job){
         .a = a,
-        .q = o->rope.dim || o->q_norm || (k && k->rotated) ? VKA_F32 : a->q.dtype,
+        .q = k && k->rotated ? VKA_F32 : q,
         .k = joined_type(k, new_k, in->past_k, in->present_k),
         .v = joined_type(v, in->new_v->dtype, in->past_v, in->present_v),
         .o = v && v->rotated ? VKA_F32 : a->output.dtype,
@@ -103,7 +125,7 @@ static enum vka_status check_exact(const struct vka_plan *plan, const struct att
 enum vka_status attention_choose(struct vka_plan *plan, struct attention *a,
                                  const struct attention_inputs *in)
 {
-    struct job job = job_of(a, in);
+    struct job job = job_of(plan, a, in);
     a->scale = attention_scale(a->options, a->head_dim);
     a->fused = plan->path == VKA_PATH_FUSED;
     if (a->options->exact_softmax)

@@ -101,8 +101,10 @@ static void bind_all(const struct vka_plan *plan, const struct append *a, const 
         if (has[kind])
             p->rows[kind] = rows;
     }
-    if (a->q)
+    if (a->q) {
         spec[APPEND_QUERY_TYPE] = m[APPEND_QUERY].from.dtype;
+        spec[APPEND_TO_QUERY_TYPE] = m[APPEND_QUERY].to.dtype;
+    }
     if (a->k) {
         spec[APPEND_KEY_TYPE] = m[APPEND_KEY].from.dtype;
         spec[APPEND_TO_KEY_TYPE] = m[APPEND_KEY].to.dtype;
@@ -244,7 +246,7 @@ bool cache_append_rotates(const struct vka_plan *plan, const struct cache_use *u
                           const struct new_rows *rows)
 {
     const uint32_t *q = rows->q.shape.size, *k = rows->k.shape.size;
-    struct vka_tensor to_q = {.dtype = VKA_F32};
+    struct vka_tensor to_q = {.dtype = rows->q_type};
     if (cache_has_blocks(layer_of(use)) || q[2] != k[2] || !joins_kinds(plan, k) ||
         !shape_dense(4, q, &to_q.shape))
         return false;
@@ -298,7 +300,7 @@ enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use 
     if (!rows->q.storage)
         return append(plan, use, rows);
     ENSURE(rope_check(plan, "rotate and append", rows->rope, ROPE_MOST_OFFSET, k[2], k[3]));
-    ENSURE(plan_scratch(plan, VKA_F32, rows->q.shape.size, &to_q));
+    ENSURE(plan_scratch(plan, rows->q_type, rows->q.shape.size, &to_q));
     const struct append all = {
         use, rows->rope, &rows->k, &rows->v, &rows->q, &to_q, rows->q.shape.size[1] / k[1]};
     ENSURE(add_passes(plan, &all, k));

@@ -87,6 +87,7 @@ struct new_rows {
     /* Rotated by `rope` beside the keys, [batch][n_head][n_new][head_dim]; storage NULL: the keys are
      * appended as they are, and rope is not read. */
     struct vka_tensor q;
+    enum vka_dtype q_type; /* in which rotated queries are written */
     const struct vka_rope *rope;
 };
 
@@ -95,8 +96,8 @@ struct new_rows {
 bool cache_append_rotates(const struct vka_plan *plan, const struct cache_use *use,
                           const struct new_rows *rows);
 
-/* Writes rows at the old lengths, rounded to the types of the cache, and replaces rows->q by float32
- * scratch. One pass, unless the budget or quantised rows ask for more. */
+/* Writes rows at the old lengths, rounded to the types of the cache, and replaces rows->q by
+ * scratch of q_type. One pass, unless the budget or quantised rows ask for more. */
 enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use *use,
                                   struct new_rows *rows);
 

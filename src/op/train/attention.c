@@ -218,7 +218,7 @@ static enum vka_status rotate_back(struct vka_plan *plan, const char *name,
         frequencies[i] = back.frequencies ? -back.frequencies[i] : -pow(base, -2.0 * i / back.dim);
     back.base = 0;
     back.frequencies = frequencies;
-    enum vka_status status = plan_rope(plan, name, &back, NULL, 0, offsets, NULL, 0, rows);
+    enum vka_status status = plan_rope(plan, name, &back, NULL, 0, offsets, NULL, 0, VKA_F32, rows);
     free(frequencies);
     return status;
 }
@@ -302,15 +302,18 @@ enum vka_status plan_attention_backward(struct vka_plan *plan,
     b.dy = *op->output_gradient;
     b.group = a->n_head / a->n_kv_head;
     b.n_slice_q = attention_slice_queries(a->n_q, a->n_kv);
+    const enum vka_dtype turned = attention_turned_dtype(
+        plan, a, &(struct attention_inputs){.new_k = op->forward->k, .new_v = op->forward->v});
     ENSURE(attention_backward_choose(plan, &b));
     if (!b.fused)
         ENSURE(plan_settle_kernel(plan, KERNEL_softmax_backward));
     if (is_turned(&options, options.q_norm))
         ENSURE(plan_rope(plan, "rotate q", &options.rope, options.q_norm,
-                         attention_epsilon(&options), options.query_offset, NULL, 0, &a->q));
+                         attention_epsilon(&options), options.query_offset, NULL, 0, turned,
+                         &a->q));
     if (is_turned(&options, options.k_norm))
         ENSURE(plan_rope(plan, "rotate k", &options.rope, options.k_norm,
-                         attention_epsilon(&options), NULL, NULL, 0, &a->k));
+                         attention_epsilon(&options), NULL, NULL, 0, turned, &a->k));
     ENSURE(make_sums(plan, &b));
     ENSURE(b.fused ? attention_add_fused(plan, &b) : attention_add_backward(plan, &b));
     return finish(plan, &b);
