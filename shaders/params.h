@@ -536,7 +536,8 @@ struct attention_map_params {
 #define MERGE_O_TYPE 1
 #define MERGE_ROWS 2 /* rows of a tile */
 #define MERGE_LOG_SUM 3
-#define MERGE_SPECS 4
+#define MERGE_AHEAD 4 /* records that a lane reads at a time: a multiple of 8 */
+#define MERGE_SPECS 5
 
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
  * State u32 [3][batch]: lengths; lengths before this run; 1 where a run had no room. Then u32

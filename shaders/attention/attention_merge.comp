@@ -11,6 +11,7 @@ layout(constant_id = MERGE_LANES) const uint LANES = 64;
 layout(constant_id = MERGE_O_TYPE) const uint O_TYPE = 0;
 layout(constant_id = MERGE_ROWS) const uint ROWS = 16;
 layout(constant_id = MERGE_LOG_SUM) const uint LOG_SUM = 0;
+layout(constant_id = MERGE_AHEAD) const uint AHEAD = 8; // a divisor of LANES
 layout(local_size_x_id = MERGE_LANES) in;
 layout(binding = 0) readonly buffer Records { float records[]; };
 layout(binding = 1) buffer O { uint o_words[]; };
@@ -36,24 +37,41 @@ shared float sums[LANES];
 
 uint state_of(uint i) { return first + (i + 1) * pitch - 4; }
 
-// The sum of term(0) .. term(n - 1), n at most LANES, where term(i) is 0 for i >= n: each eight
-// terms as a tree, which one after the other are added.
-#define SUM(n, term, sum)                                                                          \
-    for (uint i = 0; i < n; i += 8)                                                                \
-        sum += ((term(i) + term(i + 1)) + (term(i + 2) + term(i + 3))) +                           \
-               ((term(i + 4) + term(i + 5)) + (term(i + 6) + term(i + 7)));
+// The sum of eight terms as a tree.
+#define TREE(t, i)                                                                                 \
+    (((t[i] + t[i + 1]) + (t[i + 2] + t[i + 3])) + ((t[i + 4] + t[i + 5]) + (t[i + 6] + t[i + 7])))
 
+// The sum of term(0) .. term(n - 1), n at most LANES, where term(i) is 0 for i >= n: each eight
+// terms as a tree, which one after the other are added. AHEAD terms are read before the first is
+// added, which changes no bit: those past the end add 0.
+#define SUM(n, term, sum)                                                                          \
+    for (uint i = 0; i < n; i += AHEAD) {                                                          \
+        float terms_[AHEAD];                                                                       \
+        [[unroll]] for (uint j = 0; j < AHEAD; j++)                                                \
+            terms_[j] = term(i + j);                                                               \
+        [[unroll]] for (uint j = 0; j < AHEAD; j += 8)                                             \
+            sum += TREE(terms_, j);                                                                \
+    }
+
+// Each lane reads the states of one split of a chunk, all of which every lane then sees.
 void find_max()
 {
+    uint lane = gl_LocalInvocationIndex;
     row_max = MINUS_INFINITY;
     seen = false;
-    for (uint i = 0; i < n_piece; i += 8)
-        [[unroll]] for (uint j = 0; j < 8; j++) {
-            uint at = state_of(min(i + j, n_piece - 1));
-            bool saw = records[at + 2] != 0.0;
-            row_max = saw ? max(row_max, records[at]) : row_max;
-            seen = seen || saw;
-        }
+    for (uint chunk = 0; chunk < n_piece; chunk += LANES) {
+        uint at = state_of(min(chunk + lane, n_piece - 1)), n = min(n_piece - chunk, LANES);
+        bool saw = records[at + 2] != 0.0;
+        barrier(); // all have read the chunk before
+        weights[lane] = saw ? 1.0 : 0.0;
+        sums[lane] = saw ? records[at] : MINUS_INFINITY;
+        barrier();
+        for (uint i = 0; i < n; i += 8)
+            [[unroll]] for (uint j = 0; j < 8; j++) { // lanes past the last split have its state
+                row_max = max(row_max, sums[i + j]);
+                seen = seen || weights[i + j] != 0.0;
+            }
+    }
     row_max = row_max == MINUS_INFINITY ? 0.0 : min(row_max, LARGEST);
 }
 

@@ -4,7 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MERGE_INVOCATIONS 64
+#define MERGE_INVOCATIONS 64 /* for up to as many features */
+#define MERGE_MOST 128       /* on GPUs for more: all of a row are read at a time */
+
+/* Records that a lane reads at a time: as many as hide a GPU's latency. CPU drivers have none, and one
+ * took minutes to compile more. */
+#define AHEAD_CPU 8
+#define AHEAD_GPU 32
 #define MERGE_GROUPS 65535u /* along x, that every device has */
 #define STATE_UNIT 64u      /* floats: so records begin where a binding may */
 
@@ -57,6 +63,14 @@ enum vka_status attention_make_records(struct vka_plan *plan, const struct atten
     return plan_scratch(plan, VKA_F32, size, records);
 }
 
+static uint32_t merge_lanes(const struct vka_plan *plan, const struct attention *a)
+{
+    const bool few = a->value_dim <= MERGE_INVOCATIONS ||
+                     plan->caps.properties.type == VKA_DEVICE_CPU ||
+                     plan->caps.properties.max_workgroup < MERGE_MOST;
+    return few ? MERGE_INVOCATIONS : MERGE_MOST;
+}
+
 static struct work merge_work(const struct attention *a, const struct slice *s,
                               const struct attention_parts *parts)
 {
@@ -83,13 +97,15 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
                                     struct attention_params p)
 {
     const struct attention_choice *c = &a->choice;
+    const bool cpu = plan->caps.properties.type == VKA_DEVICE_CPU;
     struct pass pass = {.name = "merge", .reason = "keys were split"};
     struct vka_tensor output = attention_slice(&a->output, s), parameters, log_sum;
     attention_set_tiles(parts, tile, &p);
     pass.key = (struct pipeline_key){.kernel = KERNEL_attention_merge, .n_spec = MERGE_SPECS};
-    pass.key.spec[MERGE_LANES] = MERGE_INVOCATIONS;
+    pass.key.spec[MERGE_LANES] = merge_lanes(plan, a);
     pass.key.spec[MERGE_O_TYPE] = a->output.dtype;
     pass.key.spec[MERGE_ROWS] = c->tile;
+    pass.key.spec[MERGE_AHEAD] = cpu ? AHEAD_CPU : AHEAD_GPU;
     plan_bind(plan, &pass, 0, records, false, NULL);
     plan_bind(plan, &pass, 1, &output, true, &p.o_offset);
     plan_bind(plan, &pass, 2, records, false, NULL);
