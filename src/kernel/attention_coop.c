@@ -79,7 +79,7 @@ static bool set_tiles(const struct caps *caps, const struct attention_problem *p
         if (c->tile % c->size.m || c->lanes > caps->properties.max_workgroup)
             continue;
         uint32_t most = !few && c->head4 > KEYS_MOST / 4 ? KEYS_MOST / 2 : KEYS_MOST;
-        for (c->keys = most >> problem->variant; c->keys >= least; c->keys /= 2)
+        for (c->keys = most >> attention_step_variant(problem); c->keys >= least; c->keys /= 2)
             if (keys_fit(c, size) && registers(c, size) <= caps->matrix_registers / 2 &&
                 shared_bytes(c) <= shared)
                 return true;
@@ -120,7 +120,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         return false;
     c.head4 = divide_up(problem->head_dim, c.size.k) * c.size.k / 4;
     c.ahead = ahead_of(caps, &c);
-    if (!set_columns(caps, problem, KEYS_WANTED >> problem->variant, &c) &&
+    if (!set_columns(caps, problem, KEYS_WANTED >> attention_step_variant(problem), &c) &&
         !set_columns(caps, problem, KEYS_LEAST, &c))
         return false;
     attention_split_keys(caps, problem, &c);

@@ -56,6 +56,8 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     c.lanes = DECODE_THREADS;
     c.keys = DECODE_KEYS;
     fit_registers(has, &c);
+    if (problem->cached && attention_step_variant(problem))
+        c.batch *= 2; /* more loads in flight */
     const uint32_t most = c.rows;
     for (uint32_t tiles = divide_up(n_row, most);; tiles++) { /* of about equal height */
         c.rows = c.tile = divide_up(n_row, tiles);

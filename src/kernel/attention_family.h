@@ -37,6 +37,9 @@ static inline bool attention_has_few_rows(const struct attention_problem *proble
 void attention_split_keys(const struct caps *caps, const struct attention_problem *problem,
                           struct attention_choice *choice);
 
+/* The variant of a step: 0, or with a cache 1 where another is measured than the rules prefer. */
+uint32_t attention_step_variant(const struct attention_problem *problem);
+
 /* The one of two kernels that is for the types; KERNEL_COUNT: none. None for an output of more digits
  * than the weights, which are rounded to the type of the values. */
 static inline enum kernel attention_kernel_of_16_bits(const struct attention_problem *p,

@@ -1,5 +1,6 @@
 /* Splits the keys of few rows over workgroups. */
 #include "core/arith.h"
+#include "core/status.h"
 #include "kernel/attention_family.h"
 
 /* Processors assumed where a device does not tell, and workgroups that each should have. */
@@ -18,17 +19,38 @@
 #define SPLIT_KEYS_DISCRETE 256u
 #define SPLIT_KEYS_CACHED 512u
 
+/* The variants of few rows with a cache, which `vkattn tune` and `bench --kernel` measure. Splits of more
+ * keys have fewer beginnings and merges, those of fewer keep more processors busy. */
+static const struct {
+    uint32_t more, less; /* factor and divisor of the keys of a split */
+    bool other_step;     /* see attention_step_variant */
+} cached_variants[] = {{1, 1, false},  {2, 1, false}, {4, 1, false}, {8, 1, false},
+                       {16, 1, false}, {1, 2, false}, {1, 1, true},  {4, 1, true}};
+
+static size_t cached_variant(const struct attention_problem *p)
+{
+    return p->variant < COUNTOF(cached_variants) ? p->variant : COUNTOF(cached_variants) - 1;
+}
+
+uint32_t attention_step_variant(const struct attention_problem *p)
+{
+    const bool split = p->cached && attention_has_few_rows(p);
+    return split ? cached_variants[cached_variant(p)].other_step : p->variant;
+}
+
 /* By types, head sizes and the device alone: not by the capacity, the batch, or the number of rows but
  * that they are few. Many rows are work enough, and are split where a chain would be too long. */
 static void split_cached(const struct caps *caps, const struct attention_problem *p,
                          struct attention_choice *c)
 {
     bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
-    uint32_t keys = (discrete ? SPLIT_KEYS_DISCRETE : SPLIT_KEYS_CACHED) >> p->variant;
+    const size_t variant = cached_variant(p);
+    const uint32_t keys = (discrete ? SPLIT_KEYS_DISCRETE : SPLIT_KEYS_CACHED) *
+                          cached_variants[variant].more / cached_variants[variant].less;
     c->n_split = 1;
     if (!attention_has_few_rows(p) || kernel_missing(KERNEL_attention_merge, caps))
         return;
-    c->split_keys = divide_up(keys > 1 ? keys : 1, c->keys) * c->keys;
+    c->split_keys = divide_up(keys, c->keys) * c->keys;
     c->n_split = divide_up(p->n_kv, c->split_keys);
 }
 

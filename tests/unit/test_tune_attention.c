@@ -153,6 +153,46 @@ static void cached_keys(void **state)
         }
 }
 
+/* With a cache each variant is a size of the splits of its own, on every device, or another step. */
+static void cached_variants(void **state)
+{
+    (void)state;
+    /* Halves of the rules' own keys of a split. */
+    static const uint32_t halves[] = {2, 4, 8, 16, 32, 1, 2, 8};
+    struct caps devices[TUNE_DEVICES];
+    tune_devices(devices);
+    uint32_t n_split = 0, n_step = 0;
+    for (size_t d = 0; d < TUNE_DEVICES; d++)
+        for (int f16 = 0; f16 < 2; f16++) {
+            const enum vka_dtype type = f16 ? VKA_F16 : VKA_F32;
+            struct attention_problem p = {.batch = 4,
+                                          .n_kv_head = 8,
+                                          .n_row = 4,
+                                          .n_kv = 32768,
+                                          .head_dim = 128,
+                                          .value_dim = 128,
+                                          .q_type = type,
+                                          .kv_type = type,
+                                          .v_type = type,
+                                          .o_type = type,
+                                          .cached = true};
+            struct attention_choice own, c;
+            tune_attention(&devices[d], &p, &own);
+            for (uint32_t i = 0; i < sizeof halves / sizeof *halves && own.n_split > 2; i++) {
+                p.variant = i;
+                tune_attention(&devices[d], &p, &c);
+                if (c.kernel != own.kernel || own.split_keys == TUNE_CHAIN)
+                    continue;
+                const uint32_t keys = own.split_keys / 2 * halves[i];
+                assert_int_equal(c.split_keys, (keys + c.keys - 1) / c.keys * c.keys);
+                assert_true(i >= 6 || (c.keys == own.keys && c.batch == own.batch));
+                n_step += i >= 6 && (c.keys != own.keys || c.batch != own.batch);
+                n_split++;
+            }
+        }
+    assert_true(n_split > 20 && n_step > 2);
+}
+
 static void fused_attention(void **state)
 {
     (void)state;
@@ -431,6 +471,7 @@ TEST_PROGRAM(tune_attention)
         cmocka_unit_test(cpu_decodes_by_features),
         cmocka_unit_test(ragged_decoding),
         cmocka_unit_test(cached_keys),
+        cmocka_unit_test(cached_variants),
         cmocka_unit_test(fused_attention),
         cmocka_unit_test(fused_tiles),
         cmocka_unit_test(tiles_fit_registers),
