@@ -183,6 +183,51 @@ static void unhook(struct vka_device *device)
     device->vk.vkQueueSubmit = submit_to_queue;
 }
 
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+static PFN_vkGetSemaphoreCounterValue read_counter;
+static uint64_t read_behind; /* the ticket that is done when the counter is read */
+static int n_read;
+
+static VKAPI_ATTR VkResult VKAPI_CALL late_counter(VkDevice device, VkSemaphore semaphore,
+                                                   uint64_t *value)
+{
+    const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                      .semaphoreCount = 1,
+                                      .pSemaphores = &semaphore,
+                                      .pValues = &read_behind};
+    n_read++;
+    const VkResult result = wait_semaphores(device, &info, PATIENCE);
+    return result == VK_SUCCESS ? read_counter(device, semaphore, value) : result;
+}
+
+/* A GPU is asked whether a run is done before the wait sleeps; a CPU driver needs the processor. */
+static void waits_awake(void **state)
+{
+    struct vka_device *device = *state;
+    if (!device->queue.timeline)
+        return;
+    const enum vka_device_type own = device->caps.properties.type;
+    struct doubler d = create_doubler(device);
+    for (int gpu = 0; gpu < 2; gpu++) {
+        assert_int_equal(vka_plan_submit(d.plan, &read_behind), VKA_OK);
+        hook(device);
+        read_counter = device->vk.vkGetSemaphoreCounterValue;
+        device->vk.vkGetSemaphoreCounterValue = late_counter;
+        device->caps.properties.type = gpu ? VKA_DEVICE_INTEGRATED : VKA_DEVICE_CPU;
+        n_read = 0;
+        const enum vka_status status = vka_plan_wait(d.plan, read_behind, PATIENCE);
+        device->caps.properties.type = own;
+        device->vk.vkGetSemaphoreCounterValue = read_counter;
+        unhook(device);
+        assert_int_equal(status, VKA_OK);
+        assert_int_equal(n_read, gpu);
+        assert_int_equal(n_wait, !gpu);
+    }
+    vka_plan_destroy(&d.plan);
+    vka_tensor_destroy(&d.x);
+}
+
 static struct vka_plan *attention_plan(struct vka_device *device, struct vka_tensor *x,
                                        struct vka_tensor *y)
 {
@@ -457,13 +502,13 @@ static int close_device(void **state)
 TEST_PROGRAM(submit)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_in_flight),           cmocka_unit_test(two_plans),
-        cmocka_unit_test(tickets_of_another),       cmocka_unit_test(no_time),
-        cmocka_unit_test(inputs_before_plan),       cmocka_unit_test(plan_in_flight),
-        cmocka_unit_test(device_in_flight),         cmocka_unit_test(nothing_to_destroy),
-        cmocka_unit_test(copy_in_flight),           cmocka_unit_test(timestamps),
-        cmocka_unit_test(small_workspace),          cmocka_unit_test(description),
-        cmocka_unit_test(adding_waits_for_nothing),
+        cmocka_unit_test(many_in_flight),     cmocka_unit_test(two_plans),
+        cmocka_unit_test(tickets_of_another), cmocka_unit_test(no_time),
+        cmocka_unit_test(inputs_before_plan), cmocka_unit_test(plan_in_flight),
+        cmocka_unit_test(device_in_flight),   cmocka_unit_test(nothing_to_destroy),
+        cmocka_unit_test(copy_in_flight),     cmocka_unit_test(timestamps),
+        cmocka_unit_test(small_workspace),    cmocka_unit_test(description),
+        cmocka_unit_test(waits_awake),        cmocka_unit_test(adding_waits_for_nothing),
     };
     if (!have_device("submitting plans"))
         return 77;
