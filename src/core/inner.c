@@ -27,13 +27,10 @@ enum vka_dtype inner_dtype(const struct vka_device_properties *device,
 }
 
 enum vka_dtype inner_dtype_of_layer(const struct vka_device_properties *device,
-                                    enum vka_dtype weights, const struct vka_layer_op *op)
+                                    enum vka_dtype weights, const enum vka_dtype rows[4])
 {
-    const struct vka_tensor *key = op->key ? op->key : op->query;
-    const struct vka_tensor *value = op->value ? op->value : key;
-    const enum vka_dtype query = vka_tensor_dtype(op->query);
     const bool block = vka_dtype_size(weights) == 0;
-    const enum vka_dtype operands[] = {query, vka_tensor_dtype(key), vka_tensor_dtype(value),
-                                       vka_tensor_dtype(op->output), block ? query : weights};
+    const enum vka_dtype operands[] = {rows[0], rows[1], rows[2], rows[3],
+                                       block ? rows[0] : weights};
     return inner_dtype(device, operands, sizeof operands / sizeof *operands);
 }

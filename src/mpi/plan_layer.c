@@ -40,6 +40,16 @@ static enum vka_status check(const struct vka_mpi_plan *plan, const struct vka_m
 /* Whether a rank has a cache; HEADLESS: it has no heads and needs none. */
 enum { HEADLESS = 0, WITHOUT_CACHE, WITH_CACHE };
 
+/* The type of the layer's contexts on this rank's device alone. */
+static enum vka_dtype inner_of(const struct vka_mpi_layer *layer, const struct vka_layer_op *op)
+{
+    const struct vka_tensor *key = op->key ? op->key : op->query;
+    const struct vka_tensor *value = op->value ? op->value : key;
+    const enum vka_dtype rows[] = {vka_tensor_dtype(op->query), vka_tensor_dtype(key),
+                                   vka_tensor_dtype(value), vka_tensor_dtype(op->output)};
+    return inner_dtype_of_layer(vka_device_properties(layer->mpi->device), layer->info.dtype, rows);
+}
+
 static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer *layer,
                      const void *given, struct terms *terms)
 {
@@ -48,8 +58,7 @@ static void describe(const struct vka_mpi_plan *plan, const struct vka_mpi_layer
     bool heads =
         layer->split == VKA_MPI_BATCH || layer_share(layer, layer->mpi->rank, 0).query.count;
     terms->each[0] = !heads ? HEADLESS : op->cache ? WITH_CACHE : WITHOUT_CACHE;
-    terms->each[1] = (int32_t)inner_dtype_of_layer(vka_device_properties(layer->mpi->device),
-                                                   layer->info.dtype, op);
+    terms->each[1] = (int32_t)inner_of(layer, op);
     terms_add(terms, "layer: %u", layer->number);
     terms_add_tensor(terms, "query", op->query);
     terms_add_tensor(terms, "key", op->key);

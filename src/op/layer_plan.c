@@ -57,7 +57,10 @@ struct vka_tensor layer_heads(const struct vka_tensor *flat, enum vka_layout lay
 /* The type of the layer's queries, keys, values and context. */
 static enum vka_dtype inner_of(const struct vka_plan *plan, const struct vka_layer_op *op)
 {
-    return inner_dtype_of_layer(&plan->caps.properties, layer_weight_dtype(&op->layer->info), op);
+    const struct layer_inputs in = layer_inputs_of(op);
+    const enum vka_dtype rows[] = {in.x[QUERY]->dtype, in.x[KEY]->dtype, in.x[VALUE]->dtype,
+                                   op->output->dtype};
+    return inner_dtype_of_layer(&plan->caps.properties, layer_weight_dtype(&op->layer->info), rows);
 }
 
 /* Adds x W^T + b of projections first .. last, which share the input x, into scratch; heads[] are
