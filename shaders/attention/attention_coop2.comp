@@ -61,15 +61,16 @@ uint first_lane_row() { return gl_SubgroupID * M; } // of the tile
 const uint HEAD8 = HEAD / 8;
 const uint VALUE8 = VALUE / 8;
 const uint K_PITCH = HEAD8 + 1;
-const uint V_PITCH = KEYS / 8 + 1;
+const uint V_PITCH = VALUE8 + 1;
 const uint S_PITCH = N / 4 + 1;
 const uint ZEROS_AT = ROWS * S_PITCH;
-// Of the stage: keys [key][chunk], values [feature][chunk of 8 keys]; before them, q [row][chunk].
+// Of the stage: keys [key][chunk], values [key][chunk]; before them, q [row][chunk].
+#define VALUES_BY_KEY
 const uint Q_STAGE = 0;
 const uint V_STAGE = KEYS * K_PITCH;
-const uint KV_STAGE = V_STAGE + VALUE * V_PITCH;
-const uint X_PITCH = KEYS / 4 + 1; // GENERAL: of scores or weights, in the place of the values
-const uint Q_END = ROWS * K_PITCH, X_END = GENERAL != 0 ? V_STAGE + ROWS * X_PITCH : 0;
+const uint KV_STAGE = V_STAGE + KEYS * V_PITCH;
+const uint X_PITCH = KEYS / 4 + 1; // GENERAL: of scores or weights, in the place of keys and values
+const uint Q_END = ROWS * K_PITCH, X_END = GENERAL != 0 ? ROWS * X_PITCH : 0;
 const uint LOADS_END = Q_END > KV_STAGE ? Q_END : KV_STAGE;
 const uint FILLED = LOADS_END > X_END ? LOADS_END : X_END;
 shared uvec4 stage[FILLED > ZEROS_AT + N / 4 ? FILLED : ZEROS_AT + N / 4];
@@ -174,15 +175,16 @@ void weigh(uint key, sequence s)
         weights[n] = LEFT(x[n]);
 }
 
-// The factor multiplies even where it is 1: Mesa 26's CPU driver makes errors in matrices that are
-// set under a condition.
+// All products of one matrix of weights in turn, as none needs the sum of the one before. The factor
+// multiplies even where it is 1: Mesa 26's CPU driver makes errors in matrices that are set under a
+// condition.
 void add_values()
 {
     [[unroll]] for (uint i = 0; i < KEYS / N * VALUE_MATRICES; i++) {
-        uint j = i / (KEYS / N), k = i % (KEYS / N);
+        uint k = i / VALUE_MATRICES, j = i % VALUE_MATRICES;
         RIGHT b;
-        coopMatLoad(b, stage, V_STAGE + j * N * V_PITCH + k * (N / 8), V_PITCH,
-                    gl_CooperativeMatrixLayoutColumnMajor);
+        coopMatLoad(b, stage, V_STAGE + k * N * V_PITCH + j * (N / 8), V_PITCH,
+                    gl_CooperativeMatrixLayoutRowMajor);
         if (k == 0)
             context[j] = context[j] * factor;
         context[j] = coopMatMulAdd(weights[k], b, context[j]);
@@ -199,9 +201,10 @@ void step(uint key, uint next, bool test, sequence s)
     if (VALUES_AHEAD)
         load_values(key, s);
     score();
-    if (GENERAL != 0)
+    if (GENERAL != 0) {
+        barrier(); // all have read the keys
         bias_scores(key, test, s);
-    else if (test)
+    } else if (test)
         mask_scores(key);
     weigh(key, s);
     if (!VALUES_AHEAD)
@@ -259,7 +262,7 @@ void main()
     begin_loads(begin, s);
     if (KEYS_AHEAD && begin < end)
         load_keys(begin, s);
-    for (uint key = begin; key < end; key += KEYS) {
+    [[dont_unroll]] for (uint key = begin; key < end; key += KEYS) {
         uint code = GENERAL != 0 ? map_code(tile, key) : MAP_SOME;
         bool test = key < bound.z || key + KEYS > bound.w || (code & MAP_TEST) != 0u;
         if ((code & MAP_SOME) != 0u)

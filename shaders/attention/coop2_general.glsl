@@ -1,8 +1,8 @@
 // What masks, softcap, ALiBi and dropout add to a step of attention_coop2: too long to be written out
 // for every element of a lane, as functions of elements are. The scores or weights of the step pass
-// through the part of the stage that is for values, where a loop can index them.
+// through the stage, in the place of keys and values, where a loop can index them.
 
-uint x_at() { return V_STAGE + first_lane_row() * X_PITCH; }
+uint x_at() { return first_lane_row() * X_PITCH; }
 #define ELEMENT(e) stage[x_at() + (e) / KEYS * X_PITCH + (e) % KEYS / 4][(e) % 4]
 
 void put_elements()

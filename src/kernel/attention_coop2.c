@@ -1,5 +1,5 @@
 /* attention_coop2: 16-bit tiles on matrices with reductions, of flexible size where there are such. As with attention_coop, sizes never
- * depend on other sequences of the batch. */
+ * depend on other sequences of the batch, except the number of subgroups, of which bits do not. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
@@ -10,19 +10,30 @@
 /* Largest head_dim and value_dim whose q and context stay in registers. */
 #define DIM_MOST 256u
 
+/* Subgroups of a workgroup, which share keys and values. SUBGROUPS_MOST read them half as often. */
 #define SUBGROUPS 4u
+#define SUBGROUPS_MOST 8u
+
+/* Registers of a lane for chunks of keys or values on their way to shared memory. */
+#define AHEAD_AIM 16u
 
 #define KEYS_MOST 64u
 #define KEYS_LEAST 32u
 
-/* Bytes of shared memory a workgroup takes where possible, so that a processor has room for
- * several. */
+/* Bytes of shared memory that a workgroup of SUBGROUPS takes where possible, so that a processor has
+ * room for several. */
 #define SHARED_AIM 40960u
 
-/* Registers of a lane, of 32 bits: context and scores in float32, q and weights in 16 bits. */
+/* Bits of a variant: half the subgroups, half the keys of a step, half the rows of a subgroup. */
+#define VARIANT_SUBGROUPS 1u
+#define VARIANT_KEYS 2u
+#define VARIANT_ROWS 4u
+
+/* Registers of a lane, of 32 bits: context and scores in float32, q in 16 bits. Weights take the
+ * place of scores. */
 static uint32_t registers(const struct attention_choice *c, uint32_t subgroup_size)
 {
-    uint32_t columns = 4 * c->value4 + c->keys + (4 * c->head4 + c->keys) / 2;
+    uint32_t columns = 4 * c->value4 + c->keys + 4 * c->head4 / 2;
     return columns * c->size.m / subgroup_size;
 }
 
@@ -31,32 +42,68 @@ static uint64_t largest(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Of any problem: scores of a step too, in the place of the values, for masks and biases. */
+/* Of any problem: scores of a step too, in the place of keys and values, for masks and biases. */
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
-    uint64_t rows = c->tile, keys = c->keys, k_pitch = c->head4 / 2 + 1;
-    uint64_t values = 4 * c->value4 * (keys / 8 + 1), scores = rows * (keys / 4 + 1);
-    uint64_t stage = largest(rows * k_pitch, keys * k_pitch + largest(values, scores));
+    uint64_t rows = c->tile, k_pitch = c->head4 / 2 + 1, v_pitch = c->value4 / 2 + 1;
+    uint64_t stage = largest(rows * k_pitch, c->keys * (k_pitch + v_pitch));
+    stage = largest(stage, rows * (c->keys / 4 + 1));
     stage = largest(stage, rows * (c->size.n / 4 + 1) + c->size.n / 4);
     return 16 * stage + 4 * (3 * rows + 6 + c->lanes_y);
 }
 
-/* Sets rows and keys to the most whose matrices fit the registers and whose stage fits `shared`
- * bytes: rows first, as each of them saves a read of all keys. False where none do. */
+static void set_subgroups(const struct caps *caps, uint32_t n, struct attention_choice *c)
+{
+    c->lanes_y = n;
+    c->lanes = n * caps->least_subgroup;
+    c->tile = n * c->size.m;
+}
+
+static bool fits(const struct caps *caps, uint32_t shared, const struct attention_choice *c)
+{
+    return c->lanes <= caps->properties.max_workgroup && shared_bytes(c) <= shared &&
+           shared_bytes(c) <= caps->properties.max_shared_memory;
+}
+
+/* Sets keys and rows to the most whose matrices fit the registers and whose stage, with SUBGROUPS
+ * subgroups, fits `shared` bytes: keys first, as each step has work that does not shrink with them.
+ * False where none do. */
 static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
                       struct matrix_size unit, uint32_t most_rows, uint32_t shared,
                       struct attention_choice *c)
 {
-    uint32_t most = KEYS_MOST >> problem->variant;
-    for (c->size.m = most_rows / unit.m * unit.m; c->size.m >= unit.m; c->size.m -= unit.m) {
-        c->tile = SUBGROUPS * c->size.m;
-        for (c->keys = most / c->size.n * c->size.n; c->keys >= KEYS_LEAST; c->keys /= 2)
-            if (c->keys % c->size.n == 0 && c->keys % 8 == 0 &&
-                registers(c, caps->least_subgroup) <= caps->matrix_registers &&
-                shared_bytes(c) <= shared)
+    uint32_t most = problem->variant & VARIANT_KEYS ? KEYS_MOST / 2 : KEYS_MOST;
+    if (problem->variant & VARIANT_ROWS)
+        most_rows /= 2;
+    for (c->keys = most / c->size.n * c->size.n; c->keys >= KEYS_LEAST; c->keys /= 2) {
+        if (c->keys % c->size.n || c->keys % 8)
+            continue;
+        for (c->size.m = most_rows / unit.m * unit.m; c->size.m >= unit.m; c->size.m -= unit.m) {
+            set_subgroups(caps, SUBGROUPS, c);
+            if (registers(c, caps->least_subgroup) <= caps->matrix_registers &&
+                fits(caps, shared, c))
                 return true;
+        }
     }
     return false;
+}
+
+/* Takes SUBGROUPS_MOST where each lane of SUBGROUPS would have more than AHEAD_AIM registers of 32
+ * bits for chunks on their way, and where all processors have work all the same. The bits of a row
+ * do not depend on the rows beside it: the keys of a step, on which they do, are chosen before. */
+static void add_subgroups(const struct caps *caps, const struct attention_problem *problem,
+                          struct attention_choice *c)
+{
+    const struct attention_choice before = *c;
+    uint32_t widest = c->head4 > c->value4 ? c->head4 : c->value4;
+    set_subgroups(caps, SUBGROUPS_MOST, c);
+    uint64_t tiles = (problem->n_row + (uint64_t)c->tile - 1) / c->tile;
+    if (2 * c->keys * widest / before.lanes <= AHEAD_AIM ||
+        tiles * problem->n_kv_head <= attention_processors(caps) ||
+        !fits(caps, SHARED_AIM * SUBGROUPS_MOST / SUBGROUPS, c))
+        *c = before;
+    if (problem->variant & VARIANT_SUBGROUPS)
+        set_subgroups(caps, c->lanes_y / 2, c);
 }
 
 /* Least number of which both are factors. */
@@ -90,14 +137,12 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         return false;
     c.head4 = divide_up(problem->head_dim, c.size.n) * c.size.n / 4;
     c.value4 = divide_up(problem->value_dim, c.size.n) * c.size.n / 4;
-    c.lanes_y = SUBGROUPS;
-    c.lanes = SUBGROUPS * caps->least_subgroup;
-    c.ahead = AHEAD_VALUES;
-    uint32_t most = caps->properties.max_shared_memory;
-    if (c.size.n > KEYS_MOST || c.lanes > caps->properties.max_workgroup ||
-        (!set_tiles(caps, problem, unit, rows, most < SHARED_AIM ? most : SHARED_AIM, &c) &&
-         !set_tiles(caps, problem, unit, rows, most, &c)))
+    c.ahead = AHEAD_VALUES | (caps->matrix_registers < MATRIX_REGISTERS ? 0 : AHEAD_KEYS);
+    if (c.size.n > KEYS_MOST ||
+        (!set_tiles(caps, problem, unit, rows, SHARED_AIM, &c) &&
+         !set_tiles(caps, problem, unit, rows, caps->properties.max_shared_memory, &c)))
         return false;
+    add_subgroups(caps, problem, &c);
     attention_split_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);
     c.reason = c.n_split > 1 ? "16-bit inputs: matrices with reductions; keys are split"

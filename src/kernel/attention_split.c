@@ -38,6 +38,12 @@ uint32_t attention_step_variant(const struct attention_problem *p)
     return split ? cached_variants[cached_variant(p)].other_step : p->variant;
 }
 
+uint32_t attention_processors(const struct caps *caps)
+{
+    bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
+    return caps->processors ? caps->processors : discrete ? PROCESSORS_DISCRETE : PROCESSORS;
+}
+
 /* By types, head sizes and the device alone: not by the capacity, the batch, or the number of rows but
  * that they are few. Many rows are work enough, and are split where a chain would be too long. */
 static void split_cached(const struct caps *caps, const struct attention_problem *p,
@@ -61,11 +67,7 @@ void attention_split_keys(const struct caps *caps, const struct attention_proble
         split_cached(caps, p, c);
         return;
     }
-    bool discrete = caps->properties.type == VKA_DEVICE_DISCRETE;
-    uint64_t processors = caps->processors ? caps->processors
-                          : discrete       ? PROCESSORS_DISCRETE
-                                           : PROCESSORS;
-    uint64_t want = WORKGROUPS_EACH * processors;
+    uint64_t want = (uint64_t)WORKGROUPS_EACH * attention_processors(caps);
     if (p->n_row <= ATTENTION_FEW_ROWS)
         want <<= p->variant; /* `vkattn tune` measures more splits */
     uint64_t have = (p->n_row + c->tile - 1) / c->tile * p->n_kv_head * c->n_chunk;

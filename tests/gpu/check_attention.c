@@ -156,9 +156,8 @@ static uint32_t draw_registers(enum kernel kernel, struct rng *rng, const struct
 {
     static const uint32_t few[] = {96, 80, 48};
     bool wide = p->head_dim > 40 || p->value_dim > 40;
-    uint32_t least = p->head_dim > 8 && p->value_dim > 8 ? 108 : 96; /* of attention_coop2 */
     if (is_attention_coop2(kernel))
-        return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96 : least;
+        return wide ? 2 * MATRIX_REGISTERS : rng_chance(rng, 10) ? 2 * 96 : 96;
     return wide                  ? MATRIX_REGISTERS << rng_range(rng, 0, 1)
            : rng_chance(rng, 25) ? MATRIX_REGISTERS
                                  : few[rng_range(rng, 0, COUNTOF(few) - 1)];
@@ -170,10 +169,14 @@ static void run_case(struct check *c, const struct problem *p)
     char text[CASE_TEXT];
     if (is_attention_coop(c->kernel))
         c->device->caps.matrix_registers = draw_registers(c->kernel, &c->rng, p);
+    const uint32_t processors = c->device->caps.processors;
+    if (is_attention_coop2(c->kernel) && rng_chance(&c->rng, 50))
+        c->device->caps.processors = 1; /* so that it takes 8 subgroups, not 4 */
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
     else if (!(result.kernels >> c->kernel & 1))
         check_not_used(c, problem_text(p, text));
+    c->device->caps.processors = processors;
 }
 
 void check_attention(struct check *c)

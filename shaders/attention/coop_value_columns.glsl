@@ -1,0 +1,76 @@
+// Values of attention_coop on their way to its stage, where a feature has its keys side by side: B of
+// a product whose columns are contiguous. See coop_stage.glsl.
+
+// A lane takes one chunk of VALUE_KEYS values each a turn.
+const uint VALUE_KEYS = KEYS / 4 * VALUE8 >= THREADS ? 4 : 2;
+const uint VALUE_GROUPS = KEYS / VALUE_KEYS;
+const uint V_TURNS = (VALUE_GROUPS * VALUE8 + THREADS - 1) / THREADS;
+uvec4 v_ahead[V_TURNS * VALUE_KEYS];
+
+uint first_value_chunk() { return gl_LocalInvocationIndex / VALUE_GROUPS; }
+uint first_value_key() { return gl_LocalInvocationIndex % VALUE_GROUPS * VALUE_KEYS; }
+
+void load_values(uint key, sequence s)
+{
+    uint i = gl_LocalInvocationIndex;
+    if (V_VEC == 2 && WHOLE_TURNS(VALUE_GROUPS)) {
+        [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
+            uint turn = j / VALUE_KEYS * (THREADS / VALUE_GROUPS);
+            if (VALUE_GROUPS * VALUE8 % THREADS == 0 || i / VALUE_GROUPS + turn < VALUE8)
+                v_ahead[j] = v_chunks[min(v_at + j % VALUE_KEYS * v_step, v_last) + turn];
+        }
+        return;
+    }
+    [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
+        uint x = j / VALUE_KEYS * THREADS + i;
+        uint d = min(x / VALUE_GROUPS, VALUE8 - 1) * 8 + 4 * first_value4;
+        uint k = min(key + x % VALUE_GROUPS * VALUE_KEYS + j % VALUE_KEYS, s.n_kv - 1);
+        LOAD_CHUNK(v_ahead[j], v_chunks, v_words, v_index(key_row(k, s), s), d, p.value_dim, V_VEC)
+    }
+}
+
+// Writes word w of a chunk, features 2 w and 2 w + 1, of VALUE_KEYS values from v_ahead[j].
+#define STORE_FEATURES(w)                                                                          \
+    stage[at + 2 * w * V_PITCH][place] = low_halves(v_ahead[j][w], v_ahead[j + 1][w]);             \
+    stage[at + (2 * w + 1) * V_PITCH][place] = high_halves(v_ahead[j][w], v_ahead[j + 1][w]);
+
+// Pair of keys of v_ahead[j] and [j + 1], and the chunk of the stage that its first features go to.
+uint value_pair(uint j)
+{
+    return gl_LocalInvocationIndex % VALUE_GROUPS * (VALUE_KEYS / 2) + j % VALUE_KEYS / 2;
+}
+uint value_place(uint j)
+{
+    uint i = j / VALUE_KEYS * THREADS + gl_LocalInvocationIndex;
+    return V_STAGE + i / VALUE_GROUPS * 8 * V_PITCH + value_pair(j) / 4;
+}
+
+void store_values()
+{
+    [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j += 2) {
+        uint at = value_place(j), place = value_pair(j) % 4;
+        if (VALUE_GROUPS * VALUE8 % THREADS == 0 || at < KV_STAGE) {
+            STORE_FEATURES(0)
+            STORE_FEATURES(1)
+            STORE_FEATURES(2)
+            STORE_FEATURES(3)
+        }
+    }
+}
+
+// For a step in which some row may not see some key: in what store_values of this lane wrote, NaN
+// and Inf become 0, and `store` adds them to the rows that see their keys.
+void clean_values(uint key)
+{
+    [[dont_unroll]] for (uint x = 0; x < V_TURNS * VALUE_KEYS * 4; x++) {
+        uint pair = value_pair(x / 8 * 2), at = value_place(x / 8 * 2) + x % 8 * V_PITCH;
+        if (at >= KV_STAGE)
+            break;
+        uint word = stage[at][pair % 4], y = finite(word);
+        if (word != y) {
+            atomicMin(nonfinite[0], key);
+            atomicMax(nonfinite[1], key + KEYS);
+            stage[at][pair % 4] = y;
+        }
+    }
+}
