@@ -85,9 +85,10 @@ shared uint seen_rows[SUBGROUPS]; // GENERAL: a bit for each row of a subgroup t
 #define RIGHT coopmat<HALF, gl_ScopeSubgroup, K, N, gl_MatrixUseB>
 LEFT q_matrices[HEAD / N], weights[KEYS / N];
 ACCUMULATOR context[VALUE_MATRICES], x[KEYS / N]; // x: scores of a step, then weights
-// row_max: times log2(e), the same in all columns. row_sum: of the keys in a column. factor: of
-// the context, the same in all columns.
-ACCUMULATOR row_max, row_sum, factor;
+// row_max: times log2(e), the same in all columns, NO_MAX at least. row_sum: of the keys in a column.
+ACCUMULATOR row_max, row_sum;
+// Of a row without a key so far, whose scores are all -Inf: finite, so that their weights are 0.
+#define NO_MAX uintBitsToFloat(0xff7fffffu)
 uint seen_bits; // GENERAL: a bit for each row of which this lane had an element that is seen
 
 void subgroup_barrier_shared()
@@ -125,22 +126,11 @@ float masked_element(AT, const in float score, const in uint key)
 float larger(const in float a, const in float b) { return max(a, b); }
 float larger_element(AT, const in float a, const in float b) { return max(a, b); }
 
-// No key yet: the shift is 0, and all weights are too.
-float shift_element(AT, const in float now) { return now == MINUS_INFINITY ? 0.0 : now; }
+float factor_element(AT, const in float before, const in float now) { return exp2(before - now); }
 
-float factor_element(AT, const in float before, const in float shift)
+float weight_element(AT, const in float y, const in float top, const in float scale)
 {
-    return exp2(before - shift);
-}
-
-float weight_element(AT, const in float y, const in float shift, const in float scale)
-{
-    return exp2(fma(y, scale, UNIT_LOG2 - shift));
-}
-
-float fma_element(AT, const in float a, const in float b, const in float c)
-{
-    return fma(a, b, c);
+    return exp2(fma(y, scale, UNIT_LOG2 - top));
 }
 
 void mask_scores(uint key)
@@ -151,33 +141,35 @@ void mask_scores(uint key)
 
 #include "attention/coop2_general.glsl"
 
-// One step of the online softmax: makes 16-bit weights of the scores.
+// One step of the online softmax: makes 16-bit weights of the scores, and makes the context and
+// row_sum relative to the new row_max. No more matrices of a row's values live at a time than must:
+// with context, q and scores they fill the registers. The factor multiplies even where it is 1: Mesa
+// 26's CPU driver makes errors in matrices that are set under a condition.
 void weigh(uint key, sequence s)
 {
     float scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // times log2(e)
-    ACCUMULATOR now = x[0], shift, sum;
+    ACCUMULATOR now = x[0];
     [[unroll]] for (uint n = 1; n < KEYS / N; n++)
         coopMatPerElementNV(now, now, larger_element, x[n]);
     coopMatReduceNV(now, now, gl_CooperativeMatrixReduceRowNV, larger);
     now = now * scale;
     coopMatPerElementNV(now, now, larger_element, row_max);
-    coopMatPerElementNV(shift, now, shift_element);
-    coopMatPerElementNV(factor, row_max, factor_element, shift);
+    coopMatPerElementNV(row_max, row_max, factor_element, now); // the factor
+    row_sum = row_sum * row_max;
+    [[unroll]] for (uint j = 0; j < VALUE_MATRICES; j++)
+        context[j] = context[j] * row_max;
     row_max = now;
     [[unroll]] for (uint n = 0; n < KEYS / N; n++) {
-        coopMatPerElementNV(x[n], x[n], weight_element, shift, scale);
-        sum = n == 0 ? x[0] : sum + x[n];
+        coopMatPerElementNV(x[n], x[n], weight_element, row_max, scale);
+        row_sum = row_sum + x[n];
     }
-    coopMatPerElementNV(row_sum, row_sum, fma_element, factor, sum);
     if (GENERAL != 0 && p.dropout != 0.0)
         drop_weights(key, s);
     [[unroll]] for (uint n = 0; n < KEYS / N; n++)
         weights[n] = LEFT(x[n]);
 }
 
-// All products of one matrix of weights in turn, as none needs the sum of the one before. The factor
-// multiplies even where it is 1: Mesa 26's CPU driver makes errors in matrices that are set under a
-// condition.
+// All products of one matrix of weights in turn, as none needs the sum of the one before.
 void add_values()
 {
     [[unroll]] for (uint i = 0; i < KEYS / N * VALUE_MATRICES; i++) {
@@ -185,8 +177,6 @@ void add_values()
         RIGHT b;
         coopMatLoad(b, stage, V_STAGE + k * N * V_PITCH + j * (N / 8), V_PITCH,
                     gl_CooperativeMatrixLayoutRowMajor);
-        if (k == 0)
-            context[j] = context[j] * factor;
         context[j] = coopMatMulAdd(weights[k], b, context[j]);
     }
 }
@@ -224,7 +214,7 @@ void step(uint key, uint next, bool test, sequence s)
 
 void start(sequence s)
 {
-    row_max = ACCUMULATOR(MINUS_INFINITY); // no sink: as in attention_coop.comp
+    row_max = ACCUMULATOR(NO_MAX); // no sink: as in attention_coop.comp
     row_sum = ACCUMULATOR(0.0);
     seen_bits = 0;
     [[unroll]] for (uint j = 0; j < VALUE_MATRICES; j++)

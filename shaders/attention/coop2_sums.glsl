@@ -33,7 +33,7 @@ void load_sums()
     GET_MATRIX(row_sum)
     for (uint e = gl_SubgroupInvocationID; e < M * N; e += LANES) {
         uint t = first + e / N;
-        float top = saw_key(t) ? saved(row_state(t) + VALUE + N) : MINUS_INFINITY;
+        float top = saw_key(t) ? max(saved(row_state(t) + VALUE + N), NO_MAX) : NO_MAX;
         ROW_ELEMENT(t, e % N) = floatBitsToUint(top);
     }
     GET_MATRIX(row_max)
@@ -61,7 +61,10 @@ void finish_rows(uvec2 keys, sequence s)
     }
     PUT_MATRIX(row_max)
     for (uint t = first + gl_SubgroupInvocationID; t < end; t += LANES) {
-        float top = uintBitsToFloat(ROW_ELEMENT(t, 0)), natural_max = top * 0.69314718; // ln 2
+        float top = uintBitsToFloat(ROW_ELEMENT(t, 0));
+        if (top == NO_MAX)
+            top = MINUS_INFINITY;
+        float natural_max = top * 0.69314718; // ln 2
         bool saw = factors[t] != HIDDEN;
         if (keep)
             o_words[row_state(t) + VALUE + N] = floatBitsToUint(top);
