@@ -1,5 +1,5 @@
-/* attention_coop2: 16-bit tiles on matrices with reductions, of flexible size where there are such. As with attention_coop, sizes never
- * depend on other sequences of the batch, except the number of subgroups, of which bits do not. */
+/* attention_coop2: 16-bit tiles on matrices with reductions, of flexible size where there are such.
+ * As with attention_coop, no size on which bits depend depends on other sequences of the batch. */
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
