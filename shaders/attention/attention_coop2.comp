@@ -89,6 +89,7 @@ ACCUMULATOR context[VALUE_MATRICES], x[KEYS / N]; // x: scores of a step, then w
 ACCUMULATOR row_max, row_sum;
 // Of a row without a key so far, whose scores are all -Inf: finite, so that their weights are 0.
 #define NO_MAX uintBitsToFloat(0xff7fffffu)
+float scale; // of a step's scores, times log2(e)
 uint seen_bits; // GENERAL: a bit for each row of which this lane had an element that is seen
 
 void subgroup_barrier_shared()
@@ -147,7 +148,6 @@ void mask_scores(uint key)
 // 26's CPU driver makes errors in matrices that are set under a condition.
 void weigh(uint key, sequence s)
 {
-    float scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // times log2(e)
     ACCUMULATOR now = x[0];
     [[unroll]] for (uint n = 1; n < KEYS / N; n++)
         coopMatPerElementNV(now, now, larger_element, x[n]);
@@ -216,6 +216,7 @@ void start(sequence s)
 {
     row_max = ACCUMULATOR(NO_MAX); // no sink: as in attention_coop.comp
     row_sum = ACCUMULATOR(0.0);
+    scale = 1.44269504 * (GENERAL != 0 ? 1.0 : abs(p.scale)); // once: barriers keep it in the loop
     seen_bits = 0;
     [[unroll]] for (uint j = 0; j < VALUE_MATRICES; j++)
         context[j] = ACCUMULATOR(0.0);
