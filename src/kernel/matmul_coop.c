@@ -103,9 +103,9 @@ static const struct tile short_tiles[] = {{4, 2, 2, 2, 32}, {4, 2, 1, 2, 32}, {4
 
 /* Variants 1, 2, ..., which `vkattn tune` measures where they fit: less of the second-level cache's
  * bandwidth for each product, or more workgroups on a processor. */
-static const struct tile variants[] = {{2, 2, 2, 4, 64}, {2, 2, 4, 4, 64}, {2, 4, 4, 4, 32},
-                                       {2, 2, 2, 4, 32}, {4, 2, 2, 4, 32}, {2, 2, 4, 4, 32},
-                                       {2, 4, 2, 4, 64}, {4, 2, 2, 4, 64}};
+static const struct tile variants[] = {{4, 2, 2, 4, 64}, {2, 2, 2, 4, 64}, {2, 2, 4, 4, 64},
+                                       {2, 2, 4, 4, 32}, {4, 2, 2, 4, 32}, {2, 4, 4, 4, 32},
+                                       {2, 2, 2, 4, 32}};
 
 /* Those for matrices of few rows, for wide subgroups and for all others; the number in *n. */
 static const struct tile *tiles_of(const struct matmul_choice *c, size_t *n)
