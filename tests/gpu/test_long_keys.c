@@ -105,29 +105,30 @@ struct wide {
     struct operand q, k, v, mask, output, log_sum;
 };
 
-static void make(struct vka_device *device, struct operand *o, uint32_t rank, const uint32_t *size,
-                 const struct layout *layout, struct rng *rng)
+static void make(struct vka_device *device, struct operand *o, enum vka_dtype dtype, uint32_t rank,
+                 const uint32_t *size, const struct layout *layout, struct rng *rng)
 {
-    if (operand_create(device, VKA_F32, rank, size, layout, o))
+    if (operand_create(device, dtype, rank, size, layout, o))
         fail_msg("%s", vka_device_error(device));
     for (size_t i = 0; i < o->count; i++)
-        o->values[i] = rng_uniform(rng, -1, 1);
+        o->values[i] = operand_round(dtype, rng_uniform(rng, -1, 1));
     assert_int_equal(operand_write(o), VKA_OK);
 }
 
-static void make_wide(struct vka_device *device, struct wide *w, bool mask)
+static void make_wide(struct vka_device *device, struct wide *w, enum vka_dtype dtype, bool mask)
 {
     const struct layout dense = layout_dense();
-    const struct layout rows = {.order = {0, 2, 1, 3}, .gap = {[3] = GAP}, .step = 1};
+    const uint32_t gap = GAP * 4 / (uint32_t)vka_dtype_size(dtype);
+    const struct layout rows = {.order = {0, 2, 1, 3}, .gap = {[3] = gap}, .step = 1};
     const struct layout spread = {.order = {0, 2, 1}, .gap = {[1] = GAP}, .step = 1};
     struct rng rng = {11};
-    make(device, &w->q, 4, (uint32_t[]){1, HEADS, QUERIES, HEAD_DIM}, &rows, &rng);
-    make(device, &w->k, 4, (uint32_t[]){1, KV_HEADS, KEYS, HEAD_DIM}, &dense, &rng);
-    make(device, &w->v, 4, (uint32_t[]){1, KV_HEADS, KEYS, VALUE_DIM}, &dense, &rng);
-    make(device, &w->output, 4, (uint32_t[]){1, HEADS, QUERIES, VALUE_DIM}, &rows, &rng);
-    make(device, &w->log_sum, 3, (uint32_t[]){1, HEADS, QUERIES}, &spread, &rng);
+    make(device, &w->q, dtype, 4, (uint32_t[]){1, HEADS, QUERIES, HEAD_DIM}, &rows, &rng);
+    make(device, &w->k, dtype, 4, (uint32_t[]){1, KV_HEADS, KEYS, HEAD_DIM}, &dense, &rng);
+    make(device, &w->v, dtype, 4, (uint32_t[]){1, KV_HEADS, KEYS, VALUE_DIM}, &dense, &rng);
+    make(device, &w->output, dtype, 4, (uint32_t[]){1, HEADS, QUERIES, VALUE_DIM}, &rows, &rng);
+    make(device, &w->log_sum, VKA_F32, 3, (uint32_t[]){1, HEADS, QUERIES}, &spread, &rng);
     if (mask) /* rows of 20 KB, of which one step of keys is bound */
-        make(device, &w->mask, 2, (uint32_t[]){QUERIES, KEYS},
+        make(device, &w->mask, VKA_F32, 2, (uint32_t[]){QUERIES, KEYS},
              &(struct layout){.order = {0, 1}, .gap = {[1] = GAP}, .step = 1}, &rng);
 }
 
@@ -148,13 +149,14 @@ static struct vka_plan *plan_wide(struct vka_device *device, const struct wide *
 }
 
 /* The kernels that took it, for `whole` queries. */
-static uint64_t check_wide(struct vka_device *device, uint32_t whole, bool mask)
+static uint64_t check_wide(struct vka_device *device, enum vka_dtype dtype, uint32_t whole,
+                           bool mask)
 {
     struct wide w = {0};
     struct operand *outputs[] = {&w.output, &w.log_sum};
     uint64_t kernels = 0;
     char why[WHY];
-    make_wide(device, &w, mask);
+    make_wide(device, &w, dtype, mask);
     struct vka_plan *plan = plan_wide(device, &w, whole);
     struct vka_device_properties usual = limits_lower(device, LEAST_RANGE, LEAST_ALLOCATION);
     struct vka_plan *cut = plan_wide(device, &w, whole);
@@ -182,10 +184,11 @@ static void wide_rows(void **state)
         device->caps.without |= gpu ? cpu_rows : 0;
         for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
             for (int mask = 0; mask < 2; mask++)
-                used |= check_wide(device, whole[i], mask);
+                used |= check_wide(device, VKA_F32, whole[i], mask);
         device->caps.without &= ~(gpu ? cpu_rows : 0);
     }
     tell(used, 6, "one query a binding");
+    tell(check_wide(device, VKA_F16, 4096, false), 1, "one query of float16 a binding");
 }
 
 TEST_PROGRAM(long_keys)
