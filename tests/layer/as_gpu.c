@@ -1,0 +1,157 @@
+/* A Vulkan layer that lets a driver say that it is another kind of device, so that the rules choose the
+ * kernels, tiles and lanes of a GPU on a CPU driver. By itself: a discrete GPU of NVIDIA.
+ *
+ *     AS_GPU_TYPE     a VkPhysicalDeviceType
+ *     AS_GPU_VENDOR   a vendor's id of PCI
+ *
+ * as_gpu.sh runs a program so. Name and ids of the driver stay, for what is known of this driver's
+ * mistakes still holds. The layer stands between instances alone: the loader leaves one without
+ * vkGetDeviceProcAddr out of the calls of a device.
+ * SPDX-License-Identifier: MIT */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vulkan/vk_layer.h>
+
+/* An instance, which its physical devices share the first word with: the loader's dispatch table. */
+struct instance {
+    struct instance *next;
+    const void *table;
+    PFN_vkGetInstanceProcAddr get;
+    PFN_vkDestroyInstance destroy;
+    PFN_vkGetPhysicalDeviceProperties properties;
+    PFN_vkGetPhysicalDeviceProperties2 properties2;
+};
+
+static struct instance *instances;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const void *table_of(const void *handle)
+{
+    return *(const void *const *)handle;
+}
+
+/* A copy of the instance that a handle belongs to; all NULL where it is not known. */
+static struct instance find(const void *handle)
+{
+    struct instance found = {0};
+    pthread_mutex_lock(&lock);
+    for (const struct instance *i = instances; i; i = i->next)
+        if (i->table == table_of(handle))
+            found = *i;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static uint32_t setting(const char *name, uint32_t usual)
+{
+    const char *text = getenv(name);
+    return text ? (uint32_t)strtoul(text, NULL, 0) : usual;
+}
+
+static void pretend(VkPhysicalDeviceProperties *p)
+{
+    p->deviceType =
+        (VkPhysicalDeviceType)setting("AS_GPU_TYPE", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU);
+    p->vendorID = setting("AS_GPU_VENDOR", 0x10de);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice device,
+                                                 VkPhysicalDeviceProperties *p)
+{
+    find(device).properties(device, p);
+    pretend(p);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice device,
+                                                  VkPhysicalDeviceProperties2 *p)
+{
+    find(device).properties2(device, p);
+    pretend(&p->properties);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
+                                                      const VkAllocationCallbacks *a,
+                                                      VkInstance *handle)
+{
+    /* The loader's own, which it lets layers change. */
+    VkLayerInstanceCreateInfo *chain = (VkLayerInstanceCreateInfo *)(uintptr_t)info->pNext;
+    while (chain && (chain->sType != VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO ||
+                     chain->function != VK_LAYER_LINK_INFO))
+        chain = (VkLayerInstanceCreateInfo *)(uintptr_t)chain->pNext;
+    struct instance *i = calloc(1, sizeof *i);
+    if (!chain || !i) {
+        free(i);
+        return chain ? VK_ERROR_OUT_OF_HOST_MEMORY : VK_ERROR_INITIALIZATION_FAILED;
+    }
+    i->get = chain->u.pLayerInfo->pfnNextGetInstanceProcAddr;
+    chain->u.pLayerInfo = chain->u.pLayerInfo->pNext;
+    PFN_vkCreateInstance create = (PFN_vkCreateInstance)i->get(NULL, "vkCreateInstance");
+    VkResult result = create(info, a, handle);
+    if (result != VK_SUCCESS) {
+        free(i);
+        return result;
+    }
+    i->table = table_of(*handle);
+    i->destroy = (PFN_vkDestroyInstance)i->get(*handle, "vkDestroyInstance");
+    i->properties =
+        (PFN_vkGetPhysicalDeviceProperties)i->get(*handle, "vkGetPhysicalDeviceProperties");
+    i->properties2 =
+        (PFN_vkGetPhysicalDeviceProperties2)i->get(*handle, "vkGetPhysicalDeviceProperties2");
+    pthread_mutex_lock(&lock);
+    i->next = instances;
+    instances = i;
+    pthread_mutex_unlock(&lock);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL destroy_instance(VkInstance handle,
+                                                   const VkAllocationCallbacks *a)
+{
+    struct instance *gone = NULL;
+    if (!handle)
+        return;
+    pthread_mutex_lock(&lock);
+    for (struct instance **i = &instances; *i && !gone; i = gone ? i : &(*i)->next)
+        if ((*i)->table == table_of(handle)) {
+            gone = *i;
+            *i = gone->next;
+        }
+    pthread_mutex_unlock(&lock);
+    if (gone)
+        gone->destroy(handle, a);
+    free(gone);
+}
+
+static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_proc(VkInstance handle, const char *name)
+{
+    static const struct {
+        const char *name;
+        PFN_vkVoidFunction function;
+    } own[] = {
+        {"vkGetInstanceProcAddr", (PFN_vkVoidFunction)get_proc},
+        {"vkCreateInstance", (PFN_vkVoidFunction)create_instance},
+        {"vkDestroyInstance", (PFN_vkVoidFunction)destroy_instance},
+        {"vkGetPhysicalDeviceProperties", (PFN_vkVoidFunction)get_properties},
+        {"vkGetPhysicalDeviceProperties2", (PFN_vkVoidFunction)get_properties2},
+        {"vkGetPhysicalDeviceProperties2KHR", (PFN_vkVoidFunction)get_properties2},
+    };
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (strcmp(name, own[i].name) == 0)
+            return own[i].function;
+    PFN_vkGetInstanceProcAddr next = handle ? find(handle).get : NULL;
+    return next ? next(handle, name) : NULL;
+}
+
+VKAPI_ATTR VkResult VKAPI_CALL
+vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface *version);
+
+__attribute__((visibility("default"))) VKAPI_ATTR VkResult VKAPI_CALL
+vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface *version)
+{
+    version->loaderLayerInterfaceVersion = 2;
+    version->pfnGetInstanceProcAddr = get_proc;
+    version->pfnGetDeviceProcAddr = NULL;
+    version->pfnGetPhysicalDeviceProcAddr = NULL;
+    return VK_SUCCESS;
+}
