@@ -102,6 +102,8 @@ void subgroup_barrier_shared()
                    gl_SemanticsAcquireRelease);
 }
 
+// Few rows read keys and values once, from memory; tiles of many share them in a cache.
+#define VALUE_RUN (ROWS <= 16 ? 4u : 1u)
 #include "attention/coop_stage.glsl"
 
 // Waits for the subgroups that share rows.

@@ -4,11 +4,18 @@
 // A lane takes one chunk of VALUE_KEYS values each a turn.
 const uint VALUE_KEYS = KEYS / 4 * VALUE8 >= THREADS ? 4 : 2;
 const uint VALUE_GROUPS = KEYS / VALUE_KEYS;
+// Neighbouring lanes that read neighbouring chunks of a value; the next ones read the next keys. A run of
+// four is 64 bytes, the least that memory gives at a time; a longer one would write more often to one
+// bank of shared memory.
+const uint WANTED_RUN = VALUE_RUN;
+const uint RUN = VALUE8 % WANTED_RUN + THREADS % (VALUE_GROUPS * WANTED_RUN) == 0 ? WANTED_RUN : 1;
+uint value_chunk(uint x) { return x / (VALUE_GROUPS * RUN) * RUN + x % RUN; }
+uint value_group(uint x) { return x / RUN % VALUE_GROUPS; }
 const uint V_TURNS = (VALUE_GROUPS * VALUE8 + THREADS - 1) / THREADS;
 uvec4 v_ahead[V_TURNS * VALUE_KEYS];
 
-uint first_value_chunk() { return gl_LocalInvocationIndex / VALUE_GROUPS; }
-uint first_value_key() { return gl_LocalInvocationIndex % VALUE_GROUPS * VALUE_KEYS; }
+uint first_value_chunk() { return value_chunk(gl_LocalInvocationIndex); }
+uint first_value_key() { return value_group(gl_LocalInvocationIndex) * VALUE_KEYS; }
 
 void load_values(uint key, sequence s)
 {
@@ -16,15 +23,15 @@ void load_values(uint key, sequence s)
     if (V_VEC == 2 && WHOLE_TURNS(VALUE_GROUPS)) {
         [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
             uint turn = j / VALUE_KEYS * (THREADS / VALUE_GROUPS);
-            if (VALUE_GROUPS * VALUE8 % THREADS == 0 || i / VALUE_GROUPS + turn < VALUE8)
+            if (VALUE_GROUPS * VALUE8 % THREADS == 0 || value_chunk(i) + turn < VALUE8)
                 v_ahead[j] = v_chunks[min(v_at + j % VALUE_KEYS * v_step, v_last) + turn];
         }
         return;
     }
     [[unroll]] for (uint j = 0; j < V_TURNS * VALUE_KEYS; j++) {
         uint x = j / VALUE_KEYS * THREADS + i;
-        uint d = min(x / VALUE_GROUPS, VALUE8 - 1) * 8 + 4 * first_value4;
-        uint k = min(key + x % VALUE_GROUPS * VALUE_KEYS + j % VALUE_KEYS, s.n_kv - 1);
+        uint d = min(value_chunk(x), VALUE8 - 1) * 8 + 4 * first_value4;
+        uint k = min(key + value_group(x) * VALUE_KEYS + j % VALUE_KEYS, s.n_kv - 1);
         LOAD_CHUNK(v_ahead[j], v_chunks, v_words, v_index(key_row(k, s), s), d, p.value_dim, V_VEC)
     }
 }
@@ -37,12 +44,12 @@ void load_values(uint key, sequence s)
 // Pair of keys of v_ahead[j] and [j + 1], and the chunk of the stage that its first features go to.
 uint value_pair(uint j)
 {
-    return gl_LocalInvocationIndex % VALUE_GROUPS * (VALUE_KEYS / 2) + j % VALUE_KEYS / 2;
+    return value_group(gl_LocalInvocationIndex) * (VALUE_KEYS / 2) + j % VALUE_KEYS / 2;
 }
 uint value_place(uint j)
 {
     uint i = j / VALUE_KEYS * THREADS + gl_LocalInvocationIndex;
-    return V_STAGE + i / VALUE_GROUPS * 8 * V_PITCH + value_pair(j) / 4;
+    return V_STAGE + value_chunk(i) * 8 * V_PITCH + value_pair(j) / 4;
 }
 
 void store_values()
