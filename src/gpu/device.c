@@ -199,6 +199,8 @@ enum vka_status device_create(const struct vka_device_info *info, test_kernel_fu
     log = &device->log;
     TRY(vk_instance_create(log, info->validation, info->labels, &device->instance));
     TRY(choose(device, info->device));
+    if (device->caps.properties.type != VKA_DEVICE_CPU)
+        vk_keep_driver();
     device_lower_limits(device, info);
     device_request_fill(device, &request);
     TRY(device_create_logical(device, &request));

@@ -185,6 +185,22 @@ void vk_instance_destroy(struct vk_instance *instance)
     memset(instance, 0, sizeof *instance);
 }
 
+void vk_keep_driver(void)
+{
+    static VkInstance kept;
+    os_mutex_lock(&volk_lock);
+    if (!kept) {
+        const VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                               .pEngineName = "vkattn",
+                                               .apiVersion = VK_API_VERSION_1_1};
+        const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                                           .pApplicationInfo = &application};
+        if (vkCreateInstance(&info, NULL, &kept) != VK_SUCCESS)
+            kept = VK_NULL_HANDLE;
+    }
+    os_mutex_unlock(&volk_lock);
+}
+
 void vk_load_device(const struct vk_instance *instance, VkDevice device,
                     struct VolkDeviceTable *table)
 {

@@ -122,6 +122,11 @@ enum vka_status vk_instance_adopt(struct log *log, VkInstance handle, uint32_t a
                                   PFN_vkGetInstanceProcAddr get, struct vk_instance *instance);
 void vk_instance_destroy(struct vk_instance *instance);
 
+/* Keeps the driver of a GPU loaded until the process ends: one instance is made and never destroyed.
+ * NVIDIA's driver cannot be loaded again after some fifty devices, one after the other, and loading it
+ * takes most of the time of a device. Any thread; no failure, as all works without. */
+void vk_keep_driver(void);
+
 /* Loads the functions of a device into its table. Any thread. */
 void vk_load_device(const struct vk_instance *instance, VkDevice device,
                     struct VolkDeviceTable *table);

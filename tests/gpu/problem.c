@@ -245,7 +245,11 @@ static enum vka_dtype turned_dtype(const struct vka_device *device, const struct
     return turned ? inner_dtype(&device->caps.properties, types, COUNTOF(types)) : VKA_F32;
 }
 
-static bool compare(const struct vka_device *device, const struct problem_data *d,
+/* Kernels whose weights are rounded to bfloat16 before they meet the values. */
+#define BFLOAT16_WEIGHTS \
+    (1ull << KERNEL_attention_coop_bf16 | 1ull << KERNEL_attention_coop2_bf16)
+
+static bool compare(const struct vka_device *device, const struct problem_data *d, uint64_t kernels,
                     struct worst *worst, char why[WHY])
 {
     const struct {
@@ -267,6 +271,8 @@ static bool compare(const struct vka_device *device, const struct problem_data *
         double limit = rows[i].exact ? 0 : compare_limit(o->dtype);
         if (rows[i].id == OPERAND_SCORES)
             limit = fmax(limit, compare_limit(turned));
+        if (rows[i].id == OPERAND_OUTPUT && kernels & BFLOAT16_WEIGHTS)
+            limit *= 2;
         if (o->view && !compare_values(o, rows[i].want, limit, rows[i].name, where, worst, why))
             return false;
     }
@@ -307,7 +313,7 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
     if (status != VKA_OK)
         snprintf(result->why, WHY, "the oracle: %s", vka_status_name(status));
     else
-        ok = compare(device, &d, worst, result->why);
+        ok = compare(device, &d, result->kernels, worst, result->why);
     if (ok && p->lengths) /* the last, as it changes the operands */
         ok = compare_behind(device, &d, plan, result->why);
 fail:
