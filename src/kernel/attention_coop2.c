@@ -7,27 +7,23 @@
 
 #include <math.h>
 
-/* Largest head_dim and value_dim whose q and context stay in registers. */
-#define DIM_MOST 256u
+/* Largest head_dim and value_dim whose q and context stay in registers: heads of 192 ran at a quarter of
+ * the rate of those of 128 on an H200. */
+#define DIM_MOST 160u
 
-/* Subgroups of a workgroup, which share keys and values. SUBGROUPS_MOST read them half as often. */
+/* Subgroups of a workgroup, which share keys and values. 8 were 4 % slower on an H100 and an H200, at heads
+ * of 128. */
 #define SUBGROUPS 4u
-#define SUBGROUPS_MOST 8u
-
-/* Registers of a lane for chunks of keys or values on their way to shared memory. */
-#define AHEAD_AIM 16u
 
 #define KEYS_MOST 64u
 #define KEYS_LEAST 32u
 
-/* Bytes of shared memory that a workgroup of SUBGROUPS takes where possible, so that a processor has
- * room for several. */
+/* Bytes of shared memory that a workgroup takes where possible, so that a processor has room for several. */
 #define SHARED_AIM 40960u
 
-/* Bits of a variant: half the subgroups, half the keys of a step, half the rows of a subgroup. */
-#define VARIANT_SUBGROUPS 1u
-#define VARIANT_KEYS 2u
-#define VARIANT_ROWS 4u
+/* Bits of a variant: half the keys of a step, half the rows of a subgroup. */
+#define VARIANT_KEYS 1u
+#define VARIANT_ROWS 2u
 
 /* Registers of a lane, of 32 bits: context and scores in float32, q in 16 bits. Weights take the
  * place of scores. */
@@ -52,58 +48,34 @@ static uint64_t shared_bytes(const struct attention_choice *c)
     return 16 * stage + 4 * (3 * rows + 6 + c->lanes_y);
 }
 
-static void set_subgroups(const struct caps *caps, uint32_t n, struct attention_choice *c)
-{
-    c->lanes_y = n;
-    c->lanes = n * caps->least_subgroup;
-    c->tile = n * c->size.m;
-}
-
 static bool fits(const struct caps *caps, uint32_t shared, const struct attention_choice *c)
 {
     return c->lanes <= caps->properties.max_workgroup && shared_bytes(c) <= shared &&
            shared_bytes(c) <= caps->properties.max_shared_memory;
 }
 
-/* Sets keys and rows to the most whose matrices fit the registers and whose stage, with SUBGROUPS
- * subgroups, fits `shared` bytes: keys first, as each step has work that does not shrink with them.
- * False where none do. */
+/* Sets keys and rows to the most whose matrices fit the registers and whose stage fits `shared` bytes:
+ * keys first, as each step has work that does not shrink with them. False where none do. */
 static bool set_tiles(const struct caps *caps, const struct attention_problem *problem,
                       struct matrix_size unit, uint32_t most_rows, uint32_t shared,
                       struct attention_choice *c)
 {
     uint32_t most = problem->variant & VARIANT_KEYS ? KEYS_MOST / 2 : KEYS_MOST;
+    c->lanes_y = SUBGROUPS;
+    c->lanes = SUBGROUPS * caps->least_subgroup;
     if (problem->variant & VARIANT_ROWS)
         most_rows /= 2;
     for (c->keys = most / c->size.n * c->size.n; c->keys >= KEYS_LEAST; c->keys /= 2) {
         if (c->keys % c->size.n || c->keys % 8)
             continue;
         for (c->size.m = most_rows / unit.m * unit.m; c->size.m >= unit.m; c->size.m -= unit.m) {
-            set_subgroups(caps, SUBGROUPS, c);
+            c->tile = SUBGROUPS * c->size.m;
             if (registers(c, caps->least_subgroup) <= caps->matrix_registers &&
                 fits(caps, shared, c))
                 return true;
         }
     }
     return false;
-}
-
-/* Takes SUBGROUPS_MOST where each lane of SUBGROUPS would have more than AHEAD_AIM registers of 32
- * bits for chunks on their way, and where all processors have work all the same. The bits of a row
- * do not depend on the rows beside it: the keys of a step, on which they do, are chosen before. */
-static void add_subgroups(const struct caps *caps, const struct attention_problem *problem,
-                          struct attention_choice *c)
-{
-    const struct attention_choice before = *c;
-    uint32_t widest = c->head4 > c->value4 ? c->head4 : c->value4;
-    set_subgroups(caps, SUBGROUPS_MOST, c);
-    uint64_t tiles = (problem->n_row + (uint64_t)c->tile - 1) / c->tile;
-    if (2 * c->keys * widest / before.lanes <= AHEAD_AIM ||
-        tiles * problem->n_kv_head <= attention_processors(caps) ||
-        !fits(caps, SHARED_AIM * SUBGROUPS_MOST / SUBGROUPS, c))
-        *c = before;
-    if (problem->variant & VARIANT_SUBGROUPS)
-        set_subgroups(caps, c->lanes_y / 2, c);
 }
 
 /* Least number of which both are factors. */
@@ -142,7 +114,6 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
         (!set_tiles(caps, problem, unit, rows, SHARED_AIM, &c) &&
          !set_tiles(caps, problem, unit, rows, caps->properties.max_shared_memory, &c)))
         return false;
-    add_subgroups(caps, problem, &c);
     attention_split_keys(caps, problem, &c);
     c.map = problem->mask && !kernel_missing(KERNEL_attention_map, caps);
     c.reason = c.n_split > 1 ? "16-bit inputs: matrices with reductions; keys are split"

@@ -32,9 +32,6 @@ static inline bool attention_has_few_rows(const struct attention_problem *proble
     return problem->n_row <= ATTENTION_FEW_ROWS;
 }
 
-/* Processors of the device, assumed where it does not tell. */
-uint32_t attention_processors(const struct caps *caps);
-
 /* Sets n_split and split_keys, so that the assumed number of processors has work. The choice has
  * tile and keys. */
 void attention_split_keys(const struct caps *caps, const struct attention_problem *problem,

@@ -169,14 +169,10 @@ static void run_case(struct check *c, const struct problem *p)
     char text[CASE_TEXT];
     if (is_attention_coop(c->kernel))
         c->device->caps.matrix_registers = draw_registers(c->kernel, &c->rng, p);
-    const uint32_t processors = c->device->caps.processors;
-    if (is_attention_coop2(c->kernel) && rng_chance(&c->rng, 50))
-        c->device->caps.processors = 1; /* so that it takes 8 subgroups, not 4 */
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
     else if (!(result.kernels >> c->kernel & 1))
         check_not_used(c, problem_text(p, text));
-    c->device->caps.processors = processors;
 }
 
 void check_attention(struct check *c)

@@ -246,8 +246,7 @@ static enum vka_dtype turned_dtype(const struct vka_device *device, const struct
 }
 
 /* Kernels whose weights are rounded to bfloat16 before they meet the values. */
-#define BFLOAT16_WEIGHTS \
-    (1ull << KERNEL_attention_coop_bf16 | 1ull << KERNEL_attention_coop2_bf16)
+#define BFLOAT16_WEIGHTS (1ull << KERNEL_attention_coop_bf16 | 1ull << KERNEL_attention_coop2_bf16)
 
 static bool compare(const struct vka_device *device, const struct problem_data *d, uint64_t kernels,
                     struct worst *worst, char why[WHY])
@@ -272,7 +271,7 @@ static bool compare(const struct vka_device *device, const struct problem_data *
         if (rows[i].id == OPERAND_SCORES)
             limit = fmax(limit, compare_limit(turned));
         if (rows[i].id == OPERAND_OUTPUT && kernels & BFLOAT16_WEIGHTS)
-            limit *= 2;
+            limit *= turned == VKA_BF16 ? 4 : 2;
         if (o->view && !compare_values(o, rows[i].want, limit, rows[i].name, where, worst, why))
             return false;
     }

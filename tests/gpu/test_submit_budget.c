@@ -1,5 +1,5 @@
 /* Runs cut into submits of a time budget: the same bits whatever the budget, through caches and
- * ragged batches too; and whatever the subgroups of a workgroup. SPDX-License-Identifier: MIT */
+ * ragged batches too. SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -187,59 +187,6 @@ static void bits_of_matrix_units(void **state)
         skip();
 }
 
-/* The output, and in *subgroups what the attention's pipeline has of them. */
-static void *run_by_subgroups(struct vka_device *device, const struct budget_case *p,
-                              uint32_t *subgroups)
-{
-    struct budget_operands t = budget_operands_make(device, p);
-    struct vka_cache *cache = budget_cache(device, p);
-    struct vka_plan *plan = budget_plan(device, p, &t, cache, 0);
-    for (size_t i = 0; i < plan->n_pass; i++)
-        if (plan->passes[i].key.kernel == KERNEL_attention_coop2_f16)
-            *subgroups = plan->passes[i].key.spec[COOP2_SUBGROUPS];
-    budget_check(device, vka_plan_run(plan, PATIENCE));
-    void *output = budget_contents(device, t.o);
-    vka_plan_destroy(&plan);
-    vka_cache_destroy(&cache);
-    budget_operands_free(&t);
-    return output;
-}
-
-/* attention_coop2 takes 4 or 8 subgroups by the number of processors and of rows, so that the rows
- * of a chunk of a prompt may have others than those of the whole one. */
-static void bits_of_subgroups(void **state)
-{
-    struct vka_device *device = *state;
-    const uint64_t disabled = device->caps.without;
-    const uint32_t processors = device->caps.processors, lanes = device->caps.least_subgroup;
-    size_t n = 0;
-    device->caps.without |= NOT_MATRICES | 1ull << KERNEL_attention_coop_f16;
-    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
-        struct budget_case p = problems[i];
-        p.dtype = VKA_F16;
-        p.dim = lanes < 8 ? 24 : 3 * lanes; /* so wide that 8 are worth while */
-        if (p.path != VKA_PATH_FUSED || p.ragged ||
-            kernel_missing(KERNEL_attention_coop2_f16, &device->caps))
-            continue;
-        size_t bytes = (size_t)p.batch * p.n_head * p.n_q * p.dim * vka_dtype_size(p.dtype);
-        uint32_t few = 0, many = 0;
-        device->caps.processors = UINT32_MAX;
-        void *by_few = run_by_subgroups(device, &p, &few);
-        device->caps.processors = 1;
-        void *by_many = run_by_subgroups(device, &p, &many);
-        print_message("%-24s %u, %u subgroups\n", p.name, few, many);
-        assert_true(few && many == 2 * few);
-        assert_memory_equal(by_few, by_many, bytes);
-        free(by_few);
-        free(by_many);
-        n++;
-    }
-    device->caps.without = disabled;
-    device->caps.processors = processors;
-    if (!n)
-        skip();
-}
-
 /* Passes of a name, of the problem's plan for a budget. */
 static size_t count_passes(struct vka_device *device, const struct budget_case *p, uint64_t budget,
                            const char *name)
@@ -416,7 +363,6 @@ TEST_PROGRAM(submit_budget)
         ON_DEVICE(bits_whatever_the_budget),
         ON_DEVICE(bits_of_gpu_kernels),
         ON_DEVICE(bits_of_matrix_units),
-        ON_DEVICE(bits_of_subgroups),
         ON_DEVICE(moves_are_cut),
         ON_DEVICE(refusal_leaves_nothing),
     };

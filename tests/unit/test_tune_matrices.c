@@ -88,9 +88,9 @@ static void fused_flexible_matrices(void **state)
                                   .v_type = VKA_F16,
                                   .o_type = VKA_F16};
     static const struct {
-        uint32_t dim, m, keys, subgroups; /* given; chosen, or 0 */
-    } cases[] = {{40, 32, 64, 4},  {64, 32, 64, 4},  {80, 16, 64, 8}, {128, 16, 64, 8},
-                 {160, 16, 32, 8}, {192, 16, 32, 4}, {256, 0, 0, 0}};
+        uint32_t dim, m, keys; /* given; chosen, or 0 */
+    } cases[] = {{40, 32, 64},  {64, 32, 64}, {80, 16, 64}, {128, 16, 64},
+                 {160, 16, 32}, {192, 0, 0},  {256, 0, 0}};
     struct attention_choice c;
     for (size_t i = 0; i < COUNTOF(cases); i++) {
         p.head_dim = p.value_dim = cases[i].dim;
@@ -103,9 +103,9 @@ static void fused_flexible_matrices(void **state)
         assert_int_equal(c.size.m, cases[i].m);
         assert_true(c.size.n == 16 && c.size.k == 16);
         assert_int_equal(c.keys, cases[i].keys);
-        assert_int_equal(c.lanes_y, cases[i].subgroups);
-        assert_int_equal(c.tile, cases[i].subgroups * cases[i].m);
-        assert_int_equal(c.lanes, 32 * cases[i].subgroups);
+        assert_int_equal(c.lanes_y, 4);
+        assert_int_equal(c.tile, 4 * cases[i].m);
+        assert_int_equal(c.lanes, 32 * 4);
         assert_int_equal(c.ahead, AHEAD_VALUES | AHEAD_KEYS);
     }
     p.head_dim = p.value_dim = 128;
@@ -144,48 +144,30 @@ static void fused_flexible_matrices(void **state)
     assert_false(c.usable);
 }
 
-/* 8 subgroups only where that leaves all processors work; keys of a step, of which bits depend, do
- * not depend on that. Variants halve subgroups, keys and rows of a subgroup. */
-static void subgroups_of_flexible_matrices(void **state)
+/* Variants halve keys and rows of a subgroup. */
+static void variants_of_flexible_matrices(void **state)
 {
     (void)state;
     struct caps caps = with_flexible_matrices(&discrete);
     struct attention_problem p = {.n_kv_head = 16,
-                                  .n_row = 1152,
+                                  .n_row = 1024,
                                   .n_kv = 4096,
-                                  .head_dim = 128,
-                                  .value_dim = 128,
+                                  .head_dim = 64,
+                                  .value_dim = 64,
                                   .q_type = VKA_F16,
                                   .kv_type = VKA_F16,
                                   .v_type = VKA_F16,
                                   .o_type = VKA_F16};
+    static const uint32_t shapes[][2] = {{32, 64}, {32, 32}, {16, 64}, {16, 32}};
     struct attention_choice c;
-    caps.processors = 132;
-    tune_attention(&caps, &p, &c); /* 144 workgroups */
-    assert_true(c.tile == 128 && c.lanes_y == 8 && c.n_split == 1);
-    p.n_row = 1024; /* 128 would be too few, 256 are enough */
-    tune_attention(&caps, &p, &c);
-    assert_true(c.tile == 64 && c.lanes_y == 4 && c.n_split == 1);
-    caps.processors = 8;
-    caps.properties.max_workgroup = 128;
-    tune_attention(&caps, &p, &c);
-    assert_int_equal(c.lanes, 128);
-    caps.properties.max_workgroup = 1024;
-    static const uint32_t shapes[][3] = {{8, 16, 64}, {4, 16, 64}, {4, 16, 32}, {2, 16, 32}},
-                          small[][3] = {{4, 32, 64}, {2, 32, 64}, {4, 32, 32}, {2, 32, 32},
-                                        {4, 16, 64}, {2, 16, 64}, {4, 16, 32}, {2, 16, 32}};
-    for (p.variant = 0; p.variant < COUNTOF(small); p.variant++) {
-        const uint32_t *shape = small[p.variant];
-        p.head_dim = p.value_dim = 64;
+    for (p.variant = 0; p.variant < COUNTOF(shapes); p.variant++) {
         tune_attention(&caps, &p, &c);
-        assert_true(c.lanes_y == shape[0] && c.size.m == shape[1] && c.keys == shape[2]);
-        if (p.variant >= COUNTOF(shapes))
-            continue;
-        shape = shapes[p.variant];
-        p.head_dim = p.value_dim = 128;
-        tune_attention(&caps, &p, &c);
-        assert_true(c.lanes_y == shape[0] && c.size.m == shape[1] && c.keys == shape[2]);
+        assert_true(c.size.m == shapes[p.variant][0] && c.keys == shapes[p.variant][1]);
     }
+    p.variant = 0;
+    caps.properties.max_workgroup = 64; /* fewer than four subgroups */
+    tune_attention(&caps, &p, &c);
+    assert_true(c.kernel != KERNEL_attention_coop2_f16);
 }
 
 /* Matrices of one size, with reductions: as many keys as k, and that many rows. */
@@ -325,7 +307,7 @@ TEST_PROGRAM(tune_matrices)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_matrices),
         cmocka_unit_test(fused_flexible_matrices),
-        cmocka_unit_test(subgroups_of_flexible_matrices),
+        cmocka_unit_test(variants_of_flexible_matrices),
         cmocka_unit_test(fused_reduced_matrices),
         cmocka_unit_test(flexible_matrices_of_cpu_drivers),
         cmocka_unit_test(matrices_that_do_not_fit),
