@@ -19,9 +19,10 @@ PAGE = os.path.join(ROOT, "docs", "gpus.md")
 
 HEAD = """# GPUs that the kernels are compiled for
 
-None of these GPUs ran anything. Mesa's drivers compile for them on null devices, without the
+None of these GPUs ran anything by these drivers: Mesa's compile for them on null devices, without the
 hardware, as [contributing.md](contributing.md#what-compilers-make-of-a-kernel) tells. NVIDIA's GPUs
-are compiled for by NVK, not by NVIDIA's own driver. `tests/compile/gpu_page.py` makes this page of
+are compiled for by NVK; by NVIDIA's own driver an H100 and an H200 ran
+[every kernel that they have](robustness.md#the-first-gpu). `tests/compile/gpu_page.py` makes this page of
 the tables in `tests/compile/figures/`; the ctest `figures` compiles what has changed and compares,
 but for those of Raspberry Pi's and Mali, whose drivers are for arm64 alone.
 

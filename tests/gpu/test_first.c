@@ -35,7 +35,7 @@ struct costs {
     uint64_t pipelines, self_tests, code; /* code: bytes of SPIR-V, once for each pipeline */
 };
 
-/* Rows of Mesa's CPU drivers: of Debian 12, and from 26 on. */
+/* Rows of Mesa's CPU drivers, of Debian 12 and from 26 on, and of NVIDIA's driver on an H200. */
 static const struct kept {
     const char *driver, *name;
     struct costs costs;
