@@ -24,12 +24,12 @@ struct bench_options {
     uint32_t repeat; /* timed runs; 0: see BENCH_RUNS and BENCH_SECONDS */
     bool cross;      /* layer: keys and values have an input of their own */
     bool causal, json, passes, explain;
-    bool warm;       /* use the pipeline cache; without this first_ms includes all compilation */
-    int dtype, path; /* enum vka_dtype, enum vka_path */
-    int weights;     /* linear: enum vka_dtype */
-    int activations; /* linear: quantised, if not 0 */
+    bool warm;          /* use the pipeline cache; without this first_ms includes all compilation */
+    int dtype, path;    /* enum vka_dtype, enum vka_path */
+    int weights;        /* linear: enum vka_dtype */
+    int activations;    /* linear: quantised, if not 0 */
     const char *kernel; /* "NAME" or "NAME,VARIANT": forced; NULL: by the rules */
-    const char *kv;  /* decode: types of the cache as given; NULL: dtype, see bench_key_dtype */
+    const char *kv;     /* decode: types of the cache as given; NULL: dtype, see bench_key_dtype */
     enum vka_dtype key_dtype, value_dtype;
     struct device_options device;
 };

@@ -81,13 +81,13 @@ static enum vka_status open_chunk(struct vka_device *device, const struct prompt
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == VKA_OK; i++)
         status = vka_tensor_create(device, VKA_F32, 4, rows[i].shape, rows[i].tensor);
     if (status == VKA_OK)
-        status = vka_plan_create(
-            device,
-            VKA_INFO(vka_plan_info, .path = p->path, .submit_budget = step < p->n ? p->budget : 0,
-                     .whole_n_head = p->pinned ? p->n_head : 0,
-                     .whole_n_kv_head = p->pinned ? p->n_kv_head : 0,
-                     .whole_n_q = p->pinned ? p->n : 0),
-            &c->plan);
+        status = vka_plan_create(device,
+                                 VKA_INFO(vka_plan_info, .path = p->path,
+                                          .submit_budget = step < p->n ? p->budget : 0,
+                                          .whole_n_head = p->pinned ? p->n_head : 0,
+                                          .whole_n_kv_head = p->pinned ? p->n_kv_head : 0,
+                                          .whole_n_q = p->pinned ? p->n : 0),
+                                 &c->plan);
     if (status == VKA_OK)
         status = vka_plan_add_attention(
             c->plan, VKA_INFO(vka_attention_op, .q = c->q, .k = c->k, .v = c->v, .output = c->o,

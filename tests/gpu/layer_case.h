@@ -31,8 +31,8 @@ struct layer_case {
     bool value_is_key; /* value NULL beside a key */
     bool causal, lengths;
     uint32_t rope_dim; /* rotated features; 0: none */
-    bool in_tensors; /* the weights */
-    bool transposed; /* those of views [out][in] of [in][out] */
+    bool in_tensors;   /* the weights */
+    bool transposed;   /* those of views [out][in] of [in][out] */
     enum layer_io io;
 };
 
