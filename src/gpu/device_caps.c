@@ -156,9 +156,9 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     caps->least_subgroup = caps->subgroup_size_varies && caps->subgroup_size_control
                                ? size.minSubgroupSize
                                : p->subgroup_size;
-    /* Of the smallest subgroups a workgroup has the most. */
+    /* Of the smallest subgroups a workgroup has the most; 0: a driver that does not say. */
     uint64_t most = (uint64_t)size.maxComputeWorkgroupSubgroups * caps->least_subgroup;
-    if (caps->subgroup_size_control && most < p->max_workgroup)
+    if (caps->subgroup_size_control && most && most < p->max_workgroup)
         p->max_workgroup = (uint32_t)most;
     device_read_matrices(instance, physical, version, caps);
     caps->processors = device_count_processors(instance, physical);

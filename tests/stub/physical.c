@@ -245,6 +245,7 @@ stub_vkGetPhysicalDeviceProperties2(VkPhysicalDevice physical, VkPhysicalDeviceP
         } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES) {
             VkPhysicalDeviceSubgroupSizeControlProperties *c = (void *)s;
             c->minSubgroupSize = c->maxSubgroupSize = kind->subgroup;
+            c->maxComputeWorkgroupSubgroups = kind->invocations / kind->subgroup;
             c->requiredSubgroupSizeStages = VK_SHADER_STAGE_COMPUTE_BIT;
         } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES) {
             VkPhysicalDeviceDriverProperties *d = (void *)s;

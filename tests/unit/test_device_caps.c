@@ -65,6 +65,9 @@ static void workgroups(void **state)
     fake = fake_modern;
     fake.size.maxComputeWorkgroupSubgroups = 16;
     assert_int_equal(read_caps().properties.max_workgroup, 512);
+    fake.size.maxComputeWorkgroupSubgroups = 0; /* not told */
+    assert_int_equal(read_caps().properties.max_workgroup, 1024);
+    fake.size.maxComputeWorkgroupSubgroups = 16;
     fake.size_control = 0;
     assert_int_equal(read_caps().properties.max_workgroup, 1024);
 }
