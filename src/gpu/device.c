@@ -42,6 +42,8 @@ enum vka_status vka_device_list(const struct vka_device_info *info,
         uint32_t family;
         device_read_caps(&instance, physical[i], i, &caps, &family);
         properties[i] = caps.properties;
+        if (caps.properties.type != VKA_DEVICE_CPU)
+            vk_keep_driver();
     }
     *count = n;
 fail:
