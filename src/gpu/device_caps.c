@@ -81,6 +81,15 @@ static uint32_t most_invocations(const VkPhysicalDeviceLimits *limits)
     return most;
 }
 
+/* Where sizes of subgroups are demanded, a workgroup has at most n of them, even of the smallest; 0: the
+ * driver does not say. */
+static void bound_subgroups(uint32_t n, struct caps *caps)
+{
+    const uint64_t most = (uint64_t)n * caps->least_subgroup;
+    if (caps->subgroup_size_control && most && most < caps->properties.max_workgroup)
+        caps->properties.max_workgroup = (uint32_t)most;
+}
+
 static void read_properties(const struct vk_instance *instance, VkPhysicalDevice physical,
                             struct caps *caps)
 {
@@ -156,10 +165,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
     caps->least_subgroup = caps->subgroup_size_varies && caps->subgroup_size_control
                                ? size.minSubgroupSize
                                : p->subgroup_size;
-    /* Of the smallest subgroups a workgroup has the most; 0: a driver that does not say. */
-    uint64_t most = (uint64_t)size.maxComputeWorkgroupSubgroups * caps->least_subgroup;
-    if (caps->subgroup_size_control && most && most < p->max_workgroup)
-        p->max_workgroup = (uint32_t)most;
+    bound_subgroups(size.maxComputeWorkgroupSubgroups, caps);
     device_read_matrices(instance, physical, version, caps);
     caps->processors = device_count_processors(instance, physical);
 }
