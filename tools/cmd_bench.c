@@ -239,8 +239,8 @@ static enum tool_exit check_kernel(const struct bench_options *o, struct vka_pla
     struct vka_pass_info pass;
     const size_t length = o->kernel ? strcspn(o->kernel, ",") : 0;
     for (size_t i = 0; o->kernel && i < vka_plan_pass_count(plan); i++)
-        if (vka_plan_pass(plan, i, &pass) == VKA_OK && strlen(pass.kernel) == length &&
-            !memcmp(pass.kernel, o->kernel, length))
+        if (vka_plan_pass(plan, i, &pass) == VKA_OK && pass.problem &&
+            strlen(pass.kernel) == length && !memcmp(pass.kernel, o->kernel, length))
             return TOOL_OK;
     if (!o->kernel)
         return TOOL_OK;

@@ -69,6 +69,8 @@ expect 2 "--kernel: expected a kernel of products or attention .*got 'matmul_tle
 expect 2 "--kernel: expected .*got 'copy'" $bench --kernel copy
 expect 2 "--kernel: expected .*got 'matmul_tile,8'" $bench --kernel matmul_tile,8
 expect 2 "--kernel: expected .*got 'matmul_tile,'" $bench --kernel matmul_tile,
+expect 2 '--kernel: attention_merge does not run on this device for this problem' \
+    bench decode --batch 1 --heads 2 --kv-seq 1024 --head-dim 16 --repeat 1 --kernel attention_merge
 expect 2 '--kernel: attention_tile does not run on this device for this problem' $bench --kernel attention_tile
 expect 2 '--verdict: .*malformed' $explain --verdict v.txt
 sed 2s/:/:1/ head.txt >v.txt
