@@ -17,7 +17,7 @@ needed_by() {
     tests/cases/*.sh | tools/*.c | tools/*.h | tools/*.css | tools/*.js | tools/*.bash | tests/mnist/*)
         echo tools
         ;;
-    tools/dev/* | tools/demo.sh | tools/dist.sh | tools/measure.sh | tools/bundle.sh | tools/coverage.sh | ports/*)
+    tools/dev/* | tests/dev/* | tools/demo.sh | tools/dist.sh | tools/measure.sh | tools/bundle.sh | tools/coverage.sh | ports/*)
         echo scripts
         ;;
     src/io/* | tests/fuzz/*) echo readers library ;;
