@@ -75,18 +75,23 @@ static void fused_matrices(void **state)
     assert_int_equal(c.kernel, KERNEL_attention_tile);
 }
 
+/* Many rows and keys of float16, which the kernels on matrices are for. */
+static const struct attention_problem many_halves = {.n_kv_head = 8,
+                                                     .n_row = 4096,
+                                                     .n_kv = 4096,
+                                                     .head_dim = 64,
+                                                     .value_dim = 64,
+                                                     .q_type = VKA_F16,
+                                                     .kv_type = VKA_F16,
+                                                     .v_type = VKA_F16,
+                                                     .o_type = VKA_F16};
+
 /* Matrices of flexible size: for many rows, and where all that stays in registers fits them. */
 static void fused_flexible_matrices(void **state)
 {
     (void)state;
     struct caps caps = with_flexible_matrices(&discrete);
-    struct attention_problem p = {.n_kv_head = 8,
-                                  .n_row = 4096,
-                                  .n_kv = 4096,
-                                  .q_type = VKA_F16,
-                                  .kv_type = VKA_F16,
-                                  .v_type = VKA_F16,
-                                  .o_type = VKA_F16};
+    struct attention_problem p = many_halves;
     static const struct {
         uint32_t dim, m, keys; /* given; chosen, or 0 */
     } cases[] = {{40, 32, 64},  {64, 32, 64}, {80, 16, 64}, {128, 16, 64},
@@ -149,15 +154,7 @@ static void variants_of_flexible_matrices(void **state)
 {
     (void)state;
     struct caps caps = with_flexible_matrices(&discrete);
-    struct attention_problem p = {.n_kv_head = 16,
-                                  .n_row = 1024,
-                                  .n_kv = 4096,
-                                  .head_dim = 64,
-                                  .value_dim = 64,
-                                  .q_type = VKA_F16,
-                                  .kv_type = VKA_F16,
-                                  .v_type = VKA_F16,
-                                  .o_type = VKA_F16};
+    struct attention_problem p = many_halves;
     static const uint32_t shapes[][2] = {{32, 64}, {32, 32}, {16, 64}, {16, 32}};
     struct attention_choice c;
     for (p.variant = 0; p.variant < COUNTOF(shapes); p.variant++) {
@@ -175,15 +172,7 @@ static void fused_reduced_matrices(void **state)
 {
     (void)state;
     struct caps caps = with_matrices(&discrete);
-    struct attention_problem p = {.n_kv_head = 8,
-                                  .n_row = 4096,
-                                  .n_kv = 4096,
-                                  .head_dim = 64,
-                                  .value_dim = 64,
-                                  .q_type = VKA_F16,
-                                  .kv_type = VKA_F16,
-                                  .v_type = VKA_F16,
-                                  .o_type = VKA_F16};
+    struct attention_problem p = many_halves;
     struct attention_choice c;
     caps.matrix_reductions = true;
     tune_attention(&caps, &p, &c);
@@ -268,13 +257,7 @@ static void few_registers(void **state)
 {
     (void)state;
     struct caps caps = with_matrices(&discrete);
-    struct attention_problem p = {.n_kv_head = 8,
-                                  .n_row = 4096,
-                                  .n_kv = 4096,
-                                  .q_type = VKA_F16,
-                                  .kv_type = VKA_F16,
-                                  .v_type = VKA_F16,
-                                  .o_type = VKA_F16};
+    struct attention_problem p = many_halves;
     static const struct {
         uint32_t subgroup, registers, n, dim; /* given */
         uint32_t columns, tile, keys;         /* chosen */
