@@ -64,7 +64,7 @@ const uint K_PITCH = HEAD8 + 1;
 const uint V_PITCH = VALUE8 + 1;
 const uint S_PITCH = N / 4 + 1;
 const uint ZEROS_AT = ROWS * S_PITCH;
-// Of the stage: keys [key][chunk], values [key][chunk]; before them, q [row][chunk].
+// The stage has keys [key][chunk] and values [key][chunk]; before them, q [row][chunk].
 #define VALUES_BY_KEY
 const uint Q_STAGE = 0;
 const uint V_STAGE = KEYS * K_PITCH;
@@ -87,7 +87,7 @@ LEFT q_matrices[HEAD / N], weights[KEYS / N];
 ACCUMULATOR context[VALUE_MATRICES], x[KEYS / N]; // x: scores of a step, then weights
 // row_max: times log2(e), the same in all columns, NO_MAX at least. row_sum: of the keys in a column.
 ACCUMULATOR row_max, row_sum;
-// Of a row without a key so far, whose scores are all -Inf: finite, so that their weights are 0.
+// The maximum of a row without a key so far, whose scores are all -Inf: finite, so that weights are 0.
 #define NO_MAX uintBitsToFloat(0xff7fffffu)
 float scale; // of a step's scores, times log2(e)
 uint seen_bits; // GENERAL: a bit for each row of which this lane had an element that is seen

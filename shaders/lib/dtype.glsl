@@ -1,5 +1,6 @@
 // Elements of any type in buffers of 32-bit words, so that no device needs 16-bit storage.
-// Conversions are integer arithmetic: the same bits on every driver, subnormals included. With
+// Conversions are integer arithmetic, but that an addition rounds to subnormal float16, to nearest as
+// everywhere here: the same bits on every driver, subnormals included. With
 // UNPACK_HALF those from float16 are the device's own, which are exact too but where a driver takes
 // subnormals for 0.
 

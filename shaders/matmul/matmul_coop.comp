@@ -87,7 +87,7 @@ shared uvec4 b_tile[BN * PITCH];              // [n][k]
 const uint RESULTS = SUBS_M * SUBS_N * M * N; // M x N floats a subgroup
 shared float results[RESULTS + (RUNS ? BN * RAW_CHUNKS * 4 : 0)]; // then words of B, [n][k]
 
-// Of chunks, where they are whole, else of elements. With A_STEPS or B_STEPS the chunks of an
+// Places of chunks, where they are whole, else of elements. With A_STEPS or B_STEPS the chunks of an
 // invocation are as many rows apart, and only the first place is kept: other registers hold matrices.
 uint a_at[A_LOADS], b_at[B_LOADS];
 const uint FEW = SUBS_M * MATS_M * MATS_N == 1 || IS_QUANT(B_TYPE) ? 1 : 0; // have registers as it is

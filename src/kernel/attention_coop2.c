@@ -38,7 +38,8 @@ static uint64_t largest(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Of any problem: scores of a step too, in the place of keys and values, for masks and biases. */
+/* The bytes that any problem may take: scores of a step lie in the place of keys and values, for masks
+ * and biases. */
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
     uint64_t rows = c->tile, k_pitch = c->head4 / 2 + 1, v_pitch = c->value4 / 2 + 1;

@@ -74,7 +74,9 @@ for name in $names; do
     part=$(grep -l "^$name: =====" "$work/all"/[1-9]_*.txt | sed 's|.*/[0-9]_||; s|\.txt$||')
     PARTS=$part setsid "$script" 300 "$out" >/dev/null 2>&1 &
     process=$!
-    until grep -qs "^$name: =====" "$out"/[1-9]_*.txt || ! kill -0 $process 2>/dev/null; do :; done
+    until grep -qs "^$name: =====" "$out"/[1-9]_*.txt || ! kill -0 $process 2>/dev/null; do
+        sleep 0.01
+    done
     kill -KILL -- -$process 2>/dev/null
     wait $process 2>/dev/null
     whole "$out"
