@@ -44,10 +44,14 @@ stages_of() {
     ' ') echo "$ALL_STAGES" && return ;; # no file: nothing is known of the change
     *' library '*)
         echo "format build clang trees"
-        [[ $needs != *' kernels '* ]] || echo "prebuilt gpus"
-        echo "tests windows arm64 sanitizers threads"
-        [[ $needs != *' readers '* ]] || echo "files fuzz_files"
+        [[ $needs != *' kernels '* ]] || echo "prebuilt"
+        echo "tests sanitizers"
+        [[ $needs != *' readers '* ]] || echo "files"
+        [[ $needs != *' kernels '* ]] || echo "gpus"
+        echo "windows arm64"
         [[ $needs != *' plans '* ]] || echo "fuzz_plan"
+        echo "threads"
+        [[ $needs != *' readers '* ]] || echo "fuzz_files"
         echo "validation"
         ;;
     *' tools '*) echo "format build clang tools python windows sanitize_tools" ;;

@@ -25,24 +25,6 @@ with_kernels() { # with_kernels COMMAND...
     VKATTN_SPIRV_FROM=$PWD/build/shaders "$@"
 }
 
-# begin NAME COMMAND...: in the background, beside what has the processor. finish NAME: waits for it,
-# prints what it printed, and gives its status. One that is never finished is ended with the run.
-declare -A begun=() # name -> process
-begin() {
-    local name=$1
-    shift
-    "$@" >"build-ci/$name.log" 2>&1 &
-    begun[$name]=$!
-}
-finish() {
-    local status=0
-    [ -n "${begun[$1]:-}" ] || return 0
-    wait "${begun[$1]}" || status=$?
-    unset "begun[$1]"
-    cat "build-ci/$1.log"
-    return "$status"
-}
-
 wanted() { # wanted STAGE: whether this run has it
     [[ " ${run_stages[*]} " == *" $1 "* ]]
 }
@@ -52,11 +34,6 @@ stage_setup() {
         tools/setup.sh ci
     else
         tools/setup.sh test # a change of pages or of Python needs no other system
-    fi
-    # They wait for the network: meanwhile, compilers work.
-    if wanted trees; then
-        begin sid-tree tools/sid_tree.sh build-sid
-        begin arm64-tree tools/arm64_tree.sh build-arm64-tree
     fi
 }
 
@@ -88,11 +65,12 @@ stage_clang() { # clang reads what gcc compiled, with no warning
 }
 
 stage_trees() {
-    finish arm64-tree || true # its stage says what is missing
-    finish sid-tree || {
+    tools/arm64_tree.sh build-arm64-tree & # its stage says what is missing
+    tools/sid_tree.sh build-sid || {
         rm -rf --one-file-system build-sid
         echo "SKIPPED: the ctest figures and prebuilt shaders made again" >&2
     }
+    wait $! || true
 }
 
 stage_prebuilt() {

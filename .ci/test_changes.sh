@@ -16,14 +16,15 @@ expect() { # expect "STAGES" FILE...
     fi
 }
 
-host="format build clang trees tests windows arm64 sanitizers threads"
+host="format build clang trees tests sanitizers windows arm64 threads"
 expect "build docs" README.md docs/models.md
 expect "format build python" tools/python/vkattn/_plan.py docs/models.md
 expect "format build clang tools python windows sanitize_tools" tools/cmd_run.c tests/python/test_model.py
 expect "$host validation" tests/gpu/test_layer.c
-expect "$host files fuzz_files validation" src/io/npy.c README.md
-expect "$host fuzz_plan validation" src/plan/cut.c
-expect "${host/tests/prebuilt gpus tests} fuzz_plan validation" shaders/matmul/matmul_tile.comp
+expect "${host/windows/files windows} fuzz_files validation" src/io/npy.c README.md
+expect "${host/threads/fuzz_plan threads} validation" src/plan/cut.c
+expect "format build clang trees prebuilt tests sanitizers gpus windows arm64 fuzz_plan threads validation" \
+    shaders/matmul/matmul_tile.comp
 expect "the whole landing" .ci/run README.md
 expect "the whole landing" CMakePresets.json
 expect "the whole landing" tests/CMakeLists.txt

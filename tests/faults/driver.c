@@ -8,6 +8,7 @@
 #define MAX_CALLS 4096
 #define NAME_SIZE 64
 #define MAX_REFUSED 64
+#define MAX_SEEN 256 /* modules */
 
 enum function {
 #define F(name, ...) ID_##name,
@@ -63,8 +64,11 @@ static struct {
     size_t spared, n_refusal, n_made;    /* first pipelines of it that are made; refused; made */
     VkShaderModule modules[MAX_REFUSED]; /* of those words */
     size_t n_module;
+    const uint32_t *seen[MAX_SEEN]; /* words of all modules */
+    size_t n_seen;
 } driver;
 
+static bool computes;
 static char *busy; /* [NAME_SIZE], shared between processes */
 
 /* ---- What calls go through ------------------------------------------------------------------- */
@@ -261,6 +265,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL on_vkCreateShaderModule(VkDevice device,
     driver.alive += result == VK_SUCCESS;
     if (result == VK_SUCCESS && info->pCode == driver.refused && driver.n_module < MAX_REFUSED)
         driver.modules[driver.n_module++] = *module;
+    driver.seen[driver.n_seen++ % MAX_SEEN] = info->pCode;
     return result;
 }
 
@@ -436,6 +441,21 @@ bool driver_share(void)
     return busy;
 }
 
+static bool is_stub(PFN_vkGetInstanceProcAddr get, VkInstance instance)
+{
+    PFN_vkEnumeratePhysicalDevices list =
+        (PFN_vkEnumeratePhysicalDevices)get(instance, "vkEnumeratePhysicalDevices");
+    PFN_vkGetPhysicalDeviceProperties properties =
+        (PFN_vkGetPhysicalDeviceProperties)get(instance, "vkGetPhysicalDeviceProperties");
+    VkPhysicalDevice first;
+    VkPhysicalDeviceProperties p;
+    uint32_t n = 1;
+    if (list(instance, &n, &first) < 0 || n == 0)
+        return false;
+    properties(first, &p);
+    return strncmp(p.deviceName, "stub ", 5) == 0;
+}
+
 bool driver_open(void)
 {
     PFN_vkGetInstanceProcAddr get = loader_open();
@@ -445,7 +465,10 @@ bool driver_open(void)
     static VkInstance kept;
     const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
     driver_reset();
-    return create && create(&info, NULL, &kept) == VK_SUCCESS;
+    if (!create || create(&info, NULL, &kept) != VK_SUCCESS)
+        return false;
+    computes = !is_stub(get, kept);
+    return true;
 }
 
 void driver_reset(void)
@@ -504,6 +527,19 @@ size_t driver_refusals(void)
 size_t driver_pipelines(void)
 {
     return driver.n_made;
+}
+
+bool driver_saw(const uint32_t *words)
+{
+    for (size_t i = 0; i < driver.n_seen && i < MAX_SEEN; i++)
+        if (driver.seen[i] == words)
+            return true;
+    return driver.n_seen > MAX_SEEN; /* or it was forgotten */
+}
+
+bool driver_computes(void)
+{
+    return computes;
 }
 
 void driver_multiply_devices(size_t listing)

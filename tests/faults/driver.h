@@ -16,6 +16,10 @@ bool driver_share(void);
  * is no Vulkan. */
 bool driver_open(void);
 
+/* Whether the driver computes, once it is open: not that of tests/stub, whose dispatches do nothing, so
+ * that no result can be judged and no kernel passes its self-test. */
+bool driver_computes(void);
+
 /* Forgets what was counted and armed. */
 void driver_reset(void);
 
@@ -36,6 +40,9 @@ void driver_fail(size_t call, VkResult error);
 void driver_refuse(const uint32_t *words, VkResult result, size_t spared);
 size_t driver_refusals(void);
 size_t driver_pipelines(void);
+
+/* Whether a module of these words was made since the last reset. */
+bool driver_saw(const uint32_t *words);
 
 /* The n-th call, a submit, says success and does nothing but signal. */
 void driver_drop(size_t call);

@@ -1,5 +1,6 @@
 /* What the operations are made of; all run on a device that stays. */
 #include "../patience.h"
+#include "driver.h"
 #include "operations.h"
 
 #include <op/cache/cache.h>
@@ -376,4 +377,12 @@ static const struct operation operations[] = {
 const struct operation *operation_get(size_t index)
 {
     return index < COUNTOF(operations) ? &operations[index] : NULL;
+}
+
+enum vka_status operation_run(const struct operation *operation, struct vka_device *device,
+                              bool *right)
+{
+    enum vka_status status = operation->run(device, operation->argument, right);
+    *right |= status == VKA_OK && !driver_computes();
+    return status;
 }

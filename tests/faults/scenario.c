@@ -1,4 +1,5 @@
 #include "../patience.h"
+#include "driver.h"
 #include "scenario.h"
 
 #include <gpu/device.h>
@@ -139,7 +140,8 @@ static bool use_plan(struct scenario *s, struct objects *o)
     STEP(vka_plan_submit(o->plan, &o->ticket));
     STEP(vka_plan_wait(o->plan, o->ticket, PATIENCE));
     if (o->cache) {
-        STEP(vka_cache_truncate(o->cache, 1, 3));
+        if (driver_computes()) /* lengths, too */
+            STEP(vka_cache_truncate(o->cache, 1, 3));
         STEP(vka_cache_fork(o->cache, 0, 1));
         STEP(vka_cache_truncate(o->cache, 0, 0));
         STEP(vka_cache_truncate(o->cache, 1, 0));
@@ -147,6 +149,8 @@ static bool use_plan(struct scenario *s, struct objects *o)
     STEP(vka_plan_submit(o->plan, &o->ticket)); /* not vka_plan_run: again is not twice */
     STEP(vka_plan_wait(o->plan, o->ticket, PATIENCE));
     STEP(vka_tensor_read(o->y, s->output, sizeof s->output));
+    if (!driver_computes())
+        memset(s->output, 0, sizeof s->output); /* what the memory held */
     return true;
 }
 

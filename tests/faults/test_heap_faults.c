@@ -20,7 +20,7 @@
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
-static size_t step = 3; /* every so many allocations fail */
+static size_t step = 9; /* every so many allocations fail */
 
 static void every_allocation(enum scenario_kind kind)
 {
