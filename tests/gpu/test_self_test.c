@@ -278,12 +278,15 @@ static void creation_time(void **state)
     print_message("a device in %.1f ms, with skip_self_test in %.1f ms\n", least[0], least[1]);
 }
 
-TEST_PROGRAM(self_test)
+/* `self_test kept`: only what is kept of tests, and where. */
+TEST_PROGRAM_ARGUMENTS(self_test)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest kernels[] = {
         cmocka_unit_test(creation_time),
         cmocka_unit_test(right_kernels_pass),
         cmocka_unit_test(wrong_kernels_fail),
+    };
+    const struct CMUnitTest results[] = {
         cmocka_unit_test(skipped),
         cmocka_unit_test(kept),
         cmocka_unit_test(torn),
@@ -293,5 +296,8 @@ TEST_PROGRAM(self_test)
     };
     if (!have_device("the self-test of kernels"))
         return 77;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    if (argc < 2 || strcmp(argv[1], "kept") != 0)
+        failed = cmocka_run_group_tests_name("kernels", kernels, NULL, NULL);
+    return failed + cmocka_run_group_tests_name("results", results, NULL, NULL);
 }
