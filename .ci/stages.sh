@@ -56,7 +56,9 @@ stage_format() {
 }
 
 stage_build() { # the tests take what it builds
-    quietly configure cmake --preset default -DVKATTN_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
+    # Lines are enough of what a debugger would like: a fifth of the compiler's time is less.
+    quietly configure cmake --preset default -DVKATTN_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+        -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -g1 -DNDEBUG"
     quietly build cmake --build --preset default --parallel "$(nproc)"
 }
 

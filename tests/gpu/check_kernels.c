@@ -5,8 +5,8 @@
  *
  * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
  * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
- * prints the options that run it alone. --few runs three cases of each kernel, --sample every fifth
- * or eleventh. --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the
+ * prints the options that run it alone. --few runs three cases of each kernel, --sample every seventh
+ * or seventeenth. --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the
  * kernels that passed. Without --seed the clock gives one. */
 #include "../patience.h"
 #include "check.h"
@@ -25,14 +25,14 @@
 #define TIMED_RUNS 7
 #define MOST_PRINTED 8 /* failures of a kernel */
 #define FEW 3          /* cases of a kernel, with --few */
-/* --sample runs every fifth case, and every eleventh of a kernel with many. Cases come from nested
+/* --sample runs every seventh case, and every seventeenth of a kernel with many. Cases come from nested
  * loops, of attention: what hides keys, what a row without keys gives, which scores are returned, the
- * number of keys. No length of an inner loop (3, 5, 8) is a multiple of 11, so that the sample walks
+ * number of keys. No length of an inner loop (3, 5, 8) is a multiple of 7 or 17, so that the sample walks
  * through their combinations. ctest -C full runs every case, and so should a change to a kernel.
  * attention_feature compiles for minutes where the rules take it for quantised
  * caches alone: a few cases there, and the sample by the ctest kernels_newest_attention_feature. */
-#define SAMPLE 5
-#define SAMPLE_OF_MANY 11
+#define SAMPLE 7
+#define SAMPLE_OF_MANY 17
 #define MANY_CASES 150
 
 static const struct family {
