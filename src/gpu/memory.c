@@ -61,6 +61,11 @@ static enum vka_status fit_budget(struct vka_device *device, enum memory_kind ki
     return VKA_OK;
 }
 
+uint64_t memory_largest(const struct vka_device *device)
+{
+    return device->caps.properties.max_allocation / ALIGNMENT * ALIGNMENT;
+}
+
 enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
                                 struct memory_range *range)
 {
@@ -68,7 +73,7 @@ enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind
     uint64_t limit = device->caps.properties.max_allocation;
     *range = (struct memory_range){0};
     ENSURE(device_check(device));
-    if (size > limit / ALIGNMENT * ALIGNMENT)
+    if (size > memory_largest(device))
         return log_error(log, VKA_UNSUPPORTED,
                          "%llu bytes exceed the device's largest allocation of %llu",
                          (unsigned long long)size, (unsigned long long)limit);

@@ -67,6 +67,9 @@ enum vka_status memory_refill(struct vka_device *device);
 
 #define MEMORY_ALIGNMENT 256u /* the largest minStorageBufferOffsetAlignment of Vulkan */
 
+/* Bytes of the largest range that there can be. */
+uint64_t memory_largest(const struct vka_device *device);
+
 /* A range of size bytes (at least 1), aligned to that. */
 enum vka_status memory_allocate(struct vka_device *device, enum memory_kind kind, uint64_t size,
                                 struct memory_range *range);

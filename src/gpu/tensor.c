@@ -47,6 +47,29 @@ fail:
     return status;
 }
 
+/* What is too large for one allocation is refused, and told which slices are not. */
+static enum vka_status check_allocation(struct vka_device *device, const struct vka_tensor *tensor,
+                                        const char *caller)
+{
+    const uint64_t largest = memory_largest(device);
+    const struct shape *shape = &tensor->shape;
+    const uint32_t last = block_values(tensor->dtype) > 1 ? shape->rank - 1 : shape->rank;
+    uint64_t slice = vka_tensor_size(tensor); /* bytes of one index of the axes before */
+    if (slice <= largest)
+        return VKA_OK;
+    for (uint32_t axis = 0; axis < last; axis++) {
+        slice /= shape->size[axis];
+        if (slice <= largest)
+            return log_error(
+                &device->log, VKA_UNSUPPORTED,
+                "%s: %llu bytes exceed the device's largest allocation of %llu; slices of %llu "
+                "of the %u of axis %u fit",
+                caller, (unsigned long long)vka_tensor_size(tensor), (unsigned long long)largest,
+                (unsigned long long)(largest / slice), shape->size[axis], axis);
+    }
+    return VKA_OK; /* a row of blocks: the allocation says so */
+}
+
 enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtype, uint32_t rank,
                                   const uint32_t *shape, struct vka_tensor **out)
 {
@@ -57,6 +80,7 @@ enum vka_status vka_tensor_create(struct vka_device *device, enum vka_dtype dtyp
     enum vka_status status = VKA_OK;
     struct vka_tensor *tensor = NULL;
     TRY(tensor_create_empty(device, __func__, dtype, rank, shape, out ? &tensor : NULL));
+    TRY(check_allocation(device, tensor, __func__));
     TRY(storage_create(device, MEMORY_DEVICE, vka_tensor_size(tensor), &tensor->storage));
     *out = tensor;
     return VKA_OK;

@@ -110,6 +110,17 @@ static void tensors(void **state)
     TENSOR(VKA_INVALID, "rank", d, VKA_F32, 5, SIZES(1, 1, 1, 1, 1));
     TENSOR(VKA_INVALID, "rank", d, VKA_F32, UINT32_MAX, &one);
     TENSOR(VKA_INVALID, "shape", d, VKA_F32, 1, NULL);
+    /* As on a GPU of 8 GiB whose allocations end at 4: 1 MiB here. */
+    TENSOR(
+        VKA_UNSUPPORTED,
+        "2097152 bytes exceed the device's largest allocation of 1048576; slices of 4 of the 8 of "
+        "axis 0 fit",
+        d, VKA_F32, 2, SIZES(8, 65536));
+    TENSOR(VKA_UNSUPPORTED, "slices of 262144 of the 300000 of axis 1 fit", d, VKA_F32, 2,
+           SIZES(1, 300000));
+    TENSOR(VKA_UNSUPPORTED, "slices of 1 of the 3 of axis 0 fit", d, VKA_Q8_0, 2,
+           SIZES(3, 32 * 30000));
+    TENSOR(VKA_UNSUPPORTED, "2125000 bytes exceed", d, VKA_Q8_0, 1, SIZES(2000000));
     TENSOR(VKA_INVALID, "shape", d, VKA_F32, 1, SIZES(0));
     TENSOR(VKA_INVALID, "shape", d, VKA_F16, 2, SIZES(0, 3));
     TENSOR(VKA_INVALID, "shape", d, VKA_BOOL, 2, SIZES(3, 0));
