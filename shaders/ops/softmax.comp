@@ -184,12 +184,18 @@ void store_log_sum(uint row, float row_max, float row_sum, bool dead)
 uint first_piece, n_piece;
 float whole_max;
 
+// The weights of a split are relative to its own row_max.
+float split_weight(float row_max)
+{
+    return exp_accurate(row_max == whole_max ? 0.0 : row_max - whole_max); // both may be infinite
+}
+
 float piece_sum(uint i)
 {
     if (i >= n_piece)
         return 0.0;
     vec2 piece = pieces[first_piece + i];
-    return piece.y < 0.0 ? 0.0 : piece.y * exp_accurate(piece.x - whole_max);
+    return piece.y < 0.0 ? 0.0 : piece.y * split_weight(piece.x);
 }
 PAIRWISE(sum_pieces, piece_sum)
 
@@ -215,7 +221,7 @@ void finish_pieces(uint row, uvec3 at, uint lane)
     if (LOG_SUM != 0)
         store_log_sum(row, row_max, row_sum, dead);
     float mine = pieces[first_piece + gl_WorkGroupID.z].x;
-    finish(row, at, exp_accurate(mine - whole_max), row_sum, dead, lane);
+    finish(row, at, split_weight(mine), row_sum, dead, lane);
 }
 
 void main()
@@ -244,7 +250,7 @@ void main()
     float row_max = reduce_max(bias_scores(row, at, position, lane, any));
     bool dead = reduce_max(any ? 1.0 : 0.0) == 0.0;
     float sink = mask_has(MASK_SINK) ? sinks[p.sink_offset + at.y] : 0.0;
-    if (mask_has(MASK_SINK) && STAGE == SOFTMAX_WHOLE)
+    if (mask_has(MASK_SINK)) // of a split too, so that one with all keys has the bits of a whole row
         row_max = max(row_max, sink);
     bool none = (STAGE == SOFTMAX_WEIGH || LOG_SUM != 0) && row_max == uintBitsToFloat(MINUS_INFINITY);
     if (EXACT != 0)

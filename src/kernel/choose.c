@@ -44,8 +44,9 @@ void choose_matmul(const struct caps *caps, const struct matmul_problem *problem
     snprintf(name, sizeof name, "matmul/%s*%s/%s%s%s%u/m%u/n%u/k%u",
              vka_dtype_name(problem->a_type), vka_dtype_name(problem->b_type),
              problem->a_plain ? "p" : "-", problem->a_vec ? "a" : "-", problem->b_vec ? "b" : "-",
-             problem->panel, problem->m < MANY_ROWS ? 1 : MANY_ROWS, size_class(problem->n),
-             size_class(problem->k));
+             problem->panel, problem->m < MANY_ROWS ? 1 : MANY_ROWS,
+             size_class(problem->cached ? UINT32_MAX : problem->n),
+             size_class(problem->cached ? UINT32_MAX : problem->k));
     const struct verdict_entry *entry = verdict_find(caps->verdict, name, false);
     if (entry && force_matmul(caps, problem, entry, choice))
         choice->reason = measured;

@@ -22,6 +22,9 @@ struct matmul_problem {
     bool c_free;   /* C is float32, and nothing is added to it */
     bool hidden;   /* A may hold HIDDEN_BITS */
     bool integers; /* A is quantised first: matmul_dot */
+    /* n or k is the capacity of a cache, where the bits of a row may not depend on either: the family is
+     * that of many. */
+    bool cached;
     /* 0: the size that the rules prefer. 1, 2, ...: other sizes of the same kernel, to be measured;
      * a rule without that variant takes size 0. */
     uint32_t variant;

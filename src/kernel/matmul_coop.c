@@ -29,7 +29,7 @@ static bool is_wanted(const struct matmul_choice *c, const struct caps *caps,
     if (c->kernel == KERNEL_COUNT || kernel_missing(c->kernel, caps))
         return false;
     /* Not by m: the bits of a row must not depend on the number of rows. */
-    bool wanted = caps->properties.type != VKA_DEVICE_CPU && p->n >= COOP_LEAST &&
+    bool wanted = caps->properties.type != VKA_DEVICE_CPU && (p->n >= COOP_LEAST || p->cached) &&
                   c->size.m * c->size.n >= LEAST_MATRIX;
     return wanted || (kernel_missing(KERNEL_matmul_tile, caps) && !matmul_uses_lanes(caps));
 }

@@ -3,8 +3,10 @@
  * the rules choose on GPUs.
  *
  *     test_cache_capacity [--rules usual|discrete|intel] [--type NAME]
+ *     test_cache_capacity --type long
  *
- * Without options all of them, of each rule the types that have kernels of their own. */
+ * Without options all of the first, of each rule the types that have kernels of their own. The second:
+ * a sequence longer than a chain of sums, by products over buffers of scores. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include "../patience.h"
 #include "cache_soil.h"
 #include "gpu/device.h"
+#include "op/cache/cache.h"
 #include "rng.h"
 #include "test_program.h"
 
@@ -227,6 +230,71 @@ static bool run_setup(const struct setup *s)
     return ok;
 }
 
+enum { LONG_LENGTH = 16384 + 500, LONG_DIM = 4 };
+
+/* Puts rows of a sequence into its cache, as an append would, and their number. */
+static void fill_long(const struct setup *s, struct vka_cache *cache)
+{
+    struct vka_tensor *const rows[] = {&cache->layers[0].k.rows, &cache->layers[0].v.rows};
+    for (int i = 0; i < 2; i++) {
+        struct rng rng = {(uint64_t)i + 1};
+        float *x = take(vka_tensor_count(rows[i]), sizeof *x);
+        for (size_t e = 0; e < LONG_LENGTH * LONG_DIM; e++)
+            x[e] = (float)rng_uniform(&rng, -1.5, 1.5);
+        check(s, vka_tensor_write(rows[i], x, vka_tensor_count(rows[i]) * sizeof *x));
+        free(x);
+    }
+    *cache_length_words(cache) = LONG_LENGTH;
+}
+
+/* The context of one row over so many keys, and its log-sum-exp, in a cache of so many. */
+static void run_long(struct vka_device *device, uint32_t capacity, float out[LONG_DIM + 1])
+{
+    const struct setup s = {.device = device};
+    const uint32_t one[] = {1, 1, 1, LONG_DIM};
+    struct vka_cache *cache = NULL;
+    struct vka_tensor *t[4];
+    struct vka_plan *plan;
+    check(&s, vka_cache_create(device,
+                               VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = 1,
+                                        .head_dim = LONG_DIM, .capacity = capacity),
+                               &cache));
+    fill_long(&s, cache);
+    for (int i = 0; i < 4; i++)
+        check(&s, vka_tensor_create(device, VKA_F32, i < 3 ? 4 : 3, one, &t[i]));
+    check(&s, vka_plan_create(device, VKA_INFO(vka_plan_info, .path = VKA_PATH_UNFUSED), &plan));
+    check(&s,
+          vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = t[0], .k = t[0], .v = t[1],
+                                                .output = t[2], .cache = cache,
+                                                .options = {.causal = true, .log_sum_exp = t[3]})));
+    check(&s, vka_plan_finish(plan));
+    write_rows(&s, t[0], 0, 7);
+    write_rows(&s, t[1], 0, 8);
+    check(&s, vka_plan_run(plan, PATIENCE));
+    check(&s, vka_tensor_read(t[2], out, LONG_DIM * sizeof *out));
+    check(&s, vka_tensor_read(t[3], out + LONG_DIM, sizeof *out));
+    vka_plan_destroy(&plan);
+    for (int i = 0; i < 4; i++)
+        vka_tensor_destroy(&t[i]);
+    vka_cache_destroy(&cache);
+}
+
+/* Capacities on both sides of that from which the softmax of a row without a cache is split. */
+static bool check_long(struct vka_device *device)
+{
+    float small[LONG_DIM + 1], large[LONG_DIM + 1];
+    run_long(device, 17000, small);
+    run_long(device, 140000, large);
+    for (int i = 0; i <= LONG_DIM; i++)
+        if (memcmp(&small[i], &large[i], sizeof small[i]) != 0) {
+            fprintf(stderr,
+                    "FAIL %d keys: result %d is %.9g in a cache of 17000, %.9g in one of 140000\n",
+                    LONG_LENGTH, i, (double)small[i], (double)large[i]);
+            return false;
+        }
+    return true;
+}
+
 static bool set_rules(struct vka_device *device, const char *rules)
 {
     struct vka_device_properties *has = &device->caps.properties;
@@ -246,7 +314,8 @@ static bool set_rules(struct vka_device *device, const char *rules)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: test_cache_capacity [--rules usual|discrete|intel] [--type NAME]\n");
+    fprintf(stderr,
+            "usage: test_cache_capacity [--rules usual|discrete|intel] [--type NAME|long]\n");
     return 2;
 }
 
@@ -264,6 +333,11 @@ TEST_PROGRAM_ARGUMENTS(cache_capacity)
         return SKIPPED;
     if (!set_rules(device, rules))
         return usage();
+    if (only && strcmp(only, "long") == 0) {
+        const bool same = check_long(device);
+        vka_device_destroy(&device);
+        return same ? 0 : 1;
+    }
     bool ok = true;
     unsigned count = 0;
     for (size_t t = 0; t < sizeof types / sizeof *types && ok; t++) {

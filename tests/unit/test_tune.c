@@ -327,6 +327,36 @@ static void most_registers(void **state)
     assert_int_equal(choose(&caps, &p).tile_m, 4);
 }
 
+/* Scores and context of a cache: by the kernel of every capacity, which is n of the one and k of the
+ * other. */
+static void cached_products(void **state)
+{
+    (void)state;
+    const struct caps devices[] = {with_matrices(&discrete), discrete, mobile, mesa(22), mesa(26)};
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F16, VKA_BF16};
+    static const uint32_t capacities[] = {40000, 2048, 33, 16, 15, 1}, rows[] = {1, 16, 33, 200};
+    for (size_t d = 0; d < COUNTOF(devices); d++)
+        for (size_t t = 0; t < COUNTOF(types); t++)
+            for (size_t r = 0; r < COUNTOF(rows); r++) {
+                struct matmul_problem scores = {
+                    .m = rows[r], .k = 64, .a_type = types[t], .b_type = types[t], .cached = true};
+                struct matmul_problem context = {
+                    .m = rows[r], .n = 64, .b_type = types[t], .hidden = true, .cached = true};
+                scores.a_chunks = scores.b_chunks = context.a_chunks = true;
+                enum kernel wanted[2] = {KERNEL_COUNT, KERNEL_COUNT};
+                for (size_t c = 0; c < COUNTOF(capacities); c++) {
+                    scores.batch = context.batch = 1 + 7 * c;
+                    scores.n = context.k = capacities[c];
+                    const enum kernel got[2] = {choose(&devices[d], &scores).kernel,
+                                                choose(&devices[d], &context).kernel};
+                    for (int i = 0; i < 2; i++) {
+                        wanted[i] = c ? wanted[i] : got[i];
+                        assert_int_equal(got[i], wanted[i]);
+                    }
+                }
+            }
+}
+
 static void matrix_units(void **state)
 {
     (void)state;
@@ -599,8 +629,8 @@ TEST_PROGRAM(tune)
         cmocka_unit_test(cpu_takes_packed), cmocka_unit_test(gpu_tiles),
         cmocka_unit_test(few_rows),         cmocka_unit_test(few_registers),
         cmocka_unit_test(most_registers),   cmocka_unit_test(matrix_units),
-        cmocka_unit_test(softmax_kernels),  cmocka_unit_test(missing),
-        cmocka_unit_test(invariants),
+        cmocka_unit_test(cached_products),  cmocka_unit_test(softmax_kernels),
+        cmocka_unit_test(missing),          cmocka_unit_test(invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@ struct attention {
     struct vka_tensor output; /* [batch][n_head][n_q][value_dim] */
     float scale;
     const struct vka_attention_options *options;
+    bool cached; /* n_kv is the capacity of a cache: the bits may not depend on it */
     /* Fused path only. Paged: k and v are [n_page][n_kv_head][page_size][dim]. */
     const struct vka_cache *paged;
     const struct cached_layer *blocks; /* k or v are rows of a block type; fused path only */

@@ -44,6 +44,7 @@ enum vka_status attention_check_cache(struct vka_plan *plan, const char *caller,
     ENSURE_ARG(!a->options->kv_length && !a->options->query_offset,
                "%s: kv_length or query_offset is given, but the cache sets them", caller);
     a->n_kv = i->capacity;
+    a->cached = true;
     return plan_check_step(plan, caller, use);
 }
 

@@ -14,11 +14,15 @@ struct job {
     struct softmax_choice choice;
 };
 
-/* Splits of the keys of a row: without, each lane's sum must be a single chain. */
+/* Splits of the keys of a row: without, each lane's sum must be a single chain. With a cache a sequence
+ * is split at the same keys in every capacity, and splits behind its length add nothing. */
 static uint32_t splits_of(const struct job *job)
 {
-    uint32_t n_kv = job->a->n_kv;
-    return n_kv <= (uint64_t)job->choice.lanes * TUNE_CHAIN ? 1 : divide_up(n_kv, TUNE_CHAIN);
+    const struct attention *a = job->a;
+    const bool whole = a->cached && !a->options->exact_softmax
+                           ? a->n_kv <= TUNE_CHAIN
+                           : a->n_kv <= (uint64_t)job->choice.lanes * TUNE_CHAIN;
+    return whole ? 1 : divide_up(a->n_kv, TUNE_CHAIN);
 }
 
 static struct work work_of(const struct job *job, const uint32_t size[CUT_AXES])

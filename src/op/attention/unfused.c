@@ -64,6 +64,7 @@ static enum vka_status add_context(struct vka_plan *plan, const struct attention
                                  .group = group,
                                  .alpha = 1,
                                  .hidden = attention_hides(a),
+                                 .cached = a->cached,
                              });
 }
 
@@ -97,6 +98,7 @@ static enum vka_status add_slice(struct vka_plan *plan, const void *given, const
                                  .c = scores,
                                  .group = group,
                                  .alpha = a->scale,
+                                 .cached = a->cached,
                              }));
     ENSURE(attention_add_softmax(plan, a, &s, &scores));
     ENSURE(copy_log_sum(plan, a, &s, &scores));

@@ -95,6 +95,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .c_free = op->c.dtype == VKA_F32 && !op->accumulate,
         .hidden = op->hidden,
         .integers = op->integers,
+        .cached = op->cached,
     };
     choose_matmul(caps, &problem, job->choice);
     return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_pieces |

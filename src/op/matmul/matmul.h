@@ -29,6 +29,7 @@ struct matmul_op {
     bool accumulate; /* c += ... */
     bool hidden;     /* a comes from the softmax and may hold HIDDEN_BITS */
     bool integers;   /* a is quantised first; b is quantised */
+    bool cached;     /* n or k is the capacity of a cache, see struct matmul_problem */
 };
 
 /* Adds the passes of a product, cut to fit the device and the budget. */
