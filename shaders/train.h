@@ -20,7 +20,7 @@
  * `first + n`, and its sum goes to y + z * y.stride3 (with one piece stride3 is not read). AXES_SHARE
  * invocations share a result and merge as a tree. A workgroup has AXES_LANES / AXES_SHARE results;
  * group g is workgroup g % UNIT_GRID, g / UNIT_GRID. Buffers: 0 a, 1 b, 2 statistics float32
- * [element][2], 3 y. */
+ * [element][NORM_STATS] of norm_backward, 3 y. */
 struct sum_axes_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) a, b, y;
@@ -127,8 +127,9 @@ struct optimiser_params {
 
 /* ---- norm_backward: dx = scale * (g - [mean of g] - n * mean of g n), + dx ------------------------
  * with g = dy * weight, n the normalised x, and the mean of g in layer norm alone. Rows as in norm.
- * Writes the mean of x (of RMS norm 0) and the scale of each row to the statistics, float32
- * [row][2]. Buffers: 0 x, 1 weight, 2 dy, 3 dx, 4 statistics. */
+ * Writes the statistics of each row, float32 [row][NORM_STATS]: n is (x * unit - mean) * scale, and
+ * they are mean (of RMS norm 0), scale and unit, see lib/row_unit.glsl. Buffers: 0 x, 1 weight, 2 dy,
+ * 3 dx, 4 statistics. */
 struct norm_backward_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) x, dy, dx;
@@ -145,6 +146,7 @@ struct norm_backward_params {
 #define BACK_INNER 6
 #define BACK_ADD 7
 #define BACK_SPECS 8
+#define NORM_STATS 3
 #define BACK_BLOCK 64u /* elements that a lane adds in one chain; then these sums */
 
 /* ---- gather_backward: y[row] = scale * sum of dy[i] over the ids i that are `row`, + y -----------

@@ -43,7 +43,8 @@ enum vka_norm {
 
 /* Norm of rows, as ONNX's RMSNormalization and LayerNormalization: output = norm(input + residual)
  * * weight + bias. With a sum, what is normalised is input + residual as the sum's type holds it, so
- * the result is that of an addition followed by a norm. */
+ * the result is that of an addition followed by a norm. Finite rows may be of any size: where their
+ * squares would leave float32, they are scaled by a power of two first. */
 struct vka_norm_op {
     size_t struct_size;
     enum vka_norm kind;

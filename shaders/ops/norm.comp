@@ -7,6 +7,7 @@
 #include "model.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
+#include "lib/row_unit.glsl"
 
 layout(constant_id = NORM_LANES) const uint LANES = 32;
 layout(constant_id = NORM_X_TYPE) const uint X_TYPE = 0;
@@ -31,7 +32,8 @@ layout(push_constant) uniform Push { norm_params p; };
 
 uvec4 row_at;    // of element 0
 uint n, n_pair;  // elements and pairs of the row
-float mean;
+float unit = 1.0; // what is normalised is a value times unit, see lib/row_unit.glsl
+float mean;       // times unit
 
 shared float partial[LANES];
 float reduce_add(float x)
@@ -129,9 +131,15 @@ float mean_term(uint pair, float sum)
     return sum + (v.x + v.y);
 }
 
+float scaled_term(uint pair, float sum)
+{
+    vec2 v = next_pair(pair) * unit;
+    return sum + (v.x + v.y);
+}
+
 float variance_term(uint pair, float sum)
 {
-    vec2 v = next_pair(pair) - mean;
+    vec2 v = next_pair(pair) * unit - mean;
     if (2 * pair + 1 >= n)
         v.y = 0.0;
     return add_squares(v, sum);
@@ -153,11 +161,12 @@ float variance_term(uint pair, float sum)
     }
 ROW_SUM(sum_squares, square_term)
 ROW_SUM(sum_values, mean_term)
+ROW_SUM(sum_scaled, scaled_term)
 ROW_SUM(sum_variance, variance_term)
 
 float finish(uint e, float v, float scale)
 {
-    float y = (v - mean) * scale;
+    float y = (v * unit - mean) * scale;
     if (WEIGHT_TYPE != TYPE_NONE)
         y *= LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
     if (BIAS_TYPE != TYPE_NONE)
@@ -184,11 +193,17 @@ void main()
     float squares;
     if (CENTER) {
         mean = sum_values() / float(n);
-        squares = sum_variance();
+        squares = sum_variance() / float(n);
     } else {
-        squares = sum_squares();
+        squares = sum_squares() / float(n);
     }
-    float scale = 1.0 / sqrt(squares / float(n) + p.epsilon);
+    if (squares_leave_range(squares, p.epsilon)) {
+        unit = row_unit(squares);
+        if (CENTER)
+            mean = sum_scaled() / float(n);
+        squares = sum_variance() / float(n);
+    }
+    float scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, unit));
     for (uint pair = gl_LocalInvocationIndex; pair < n_pair; pair += LANES) {
         vec2 v = next_pair(pair);
         v.x = finish(2 * pair, v.x, scale);

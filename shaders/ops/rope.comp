@@ -5,6 +5,7 @@
 #include "params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
+#include "lib/row_unit.glsl"
 
 layout(constant_id = ROPE_FROM_TYPE) const uint FROM_TYPE = 0;
 layout(constant_id = ROPE_TO_TYPE) const uint TO_TYPE = 0;
@@ -21,13 +22,13 @@ layout(push_constant) uniform Push { rope_params p; };
 #include "lib/rotation.glsl"
 
 uint from_base, to_base;
-float inverse_rms;
+float inverse_rms, unit; // of the row times unit, see lib/row_unit.glsl
 
 float load_normed(uint d)
 {
     float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE);
     if ((p.flags & ROPE_NORM) != 0u)
-        x = x * inverse_rms * norm_weights[p.norm_offset + d];
+        x = x * unit * inverse_rms * norm_weights[p.norm_offset + d];
     return x;
 }
 
@@ -35,6 +36,27 @@ void store(uint d, float x)
 {
     uint index = to_base + d * p.to_col;
     STORE(to_words, index, TO_TYPE, x);
+}
+
+float mean_square()
+{
+    float sum = 0.0;
+    for (uint d = 0; d < p.head_dim; d++) {
+        float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE) * unit;
+        sum = fma(x, x, sum);
+    }
+    return sum / float(p.head_dim);
+}
+
+void set_norm()
+{
+    unit = 1.0;
+    float squares = mean_square();
+    if (squares_leave_range(squares, p.epsilon)) {
+        unit = row_unit(squares);
+        squares = mean_square();
+    }
+    inverse_rms = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, unit));
 }
 
 void main()
@@ -56,14 +78,8 @@ void main()
     }
     position += int(place_row);
 
-    if ((p.flags & ROPE_NORM) != 0u) {
-        float sum = 0.0;
-        for (uint d = 0; d < p.head_dim; d++) {
-            float x = LOAD(from_words, from_base + d * p.from_col, FROM_TYPE);
-            sum = fma(x, x, sum);
-        }
-        inverse_rms = 1.0 / sqrt(sum / float(p.head_dim) + p.epsilon);
-    }
+    if ((p.flags & ROPE_NORM) != 0u)
+        set_norm();
     bool interleaved = (p.flags & ROPE_INTERLEAVED) != 0u;
     float factor = uintBitsToFloat(frequencies[p.dim / 2].x);
     for (uint i = 0; i < p.dim / 2; i++) {

@@ -7,6 +7,7 @@
 #include "train.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
+#include "lib/row_unit.glsl"
 
 layout(constant_id = BACK_LANES) const uint LANES = 32;
 layout(constant_id = BACK_X_TYPE) const uint X_TYPE = 0;
@@ -26,7 +27,8 @@ layout(push_constant) uniform Push { norm_backward_params p; };
 
 uvec4 row_at; // of element 0
 uint n;       // elements of the row
-float mean, scale;
+float unit = 1.0;   // what was normalised is a value times unit, see lib/row_unit.glsl
+float mean, scale;  // of those
 
 shared float partial[LANES];
 float reduce_add(float x)
@@ -63,7 +65,9 @@ uvec4 at_element(uint e)
     return at;
 }
 
-float centered(uint e) { return LOAD(x_words, place(p.x, at_element(e)), X_TYPE) - mean; }
+float input_at(uint e) { return LOAD(x_words, place(p.x, at_element(e)), X_TYPE); }
+
+float centered(uint e) { return input_at(e) * unit - mean; }
 
 // The gradient of the normalised element.
 float slope(uint e)
@@ -112,17 +116,26 @@ void main()
     mean = 0.0;
     if (CENTER)
         mean = sum_values() / float(n);
-    scale = 1.0 / sqrt(sum_squares() / float(n) + p.epsilon);
+    float squares = sum_squares() / float(n);
+    if (squares_leave_range(squares, p.epsilon)) {
+        unit = row_unit(squares);
+        mean = 0.0;
+        if (CENTER)
+            mean = sum_values() / float(n);
+        squares = sum_squares() / float(n);
+    }
+    scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, unit));
     if (gl_LocalInvocationIndex == 0) {
         uint at = p.stats_offset + row_at.x * p.stats0 + row_at.y * p.stats1 + row_at.z * p.stats2;
         stats[at] = mean;
         stats[at + 1] = scale;
+        stats[at + 2] = unit;
     }
     if (DX_TYPE == TYPE_NONE)
         return;
     float slopes = CENTER ? sum_slopes() / float(n) : 0.0, products = sum_products() / float(n);
     for (uint e = gl_LocalInvocationIndex; e < n; e += LANES) {
-        float y = scale * (slope(e) - slopes - centered(e) * scale * products);
+        float y = scale * (slope(e) - slopes - centered(e) * scale * products) * unit;
         uint index = place(p.dx, at_element(e));
         if (ADD)
             y += LOAD(dx_words, index, DX_TYPE);

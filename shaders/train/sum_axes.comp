@@ -56,8 +56,8 @@ float term(uint e)
         return a * b;
     if (TERM == TERM_DIFFERENCE)
         return (a - b) * (a - b);
-    uint s = p.stats_offset + 2 * e;
-    return a * ((b - stats[s]) * stats[s + 1]);
+    uint s = p.stats_offset + NORM_STATS * e;
+    return a * ((b * stats[s + 2] - stats[s]) * stats[s + 1]);
 }
 
 shared float partial[AXES_LANES];

@@ -32,12 +32,14 @@ static uint64_t row_length(const struct norm *norm)
     return norm_row_length(&norm->x.shape, norm->inner);
 }
 
-/* Three times over the row. */
+/* Three times over the row; in the loops of an invocation those of a row that is scaled, too, see
+ * lib/row_unit.glsl. */
 static struct work work_of(const struct norm *norm, double rows)
 {
     double n = (double)row_length(norm), row = 4 * WORK_MOVE * n;
     double turns = n / 2 / norm->lanes + 1;
-    return (struct work){rows * row, row, 3 * (turns + turns / NORM_BLOCK + 2)};
+    const double loops = (norm->center ? 5 : 3) * (turns + turns / NORM_BLOCK + 2);
+    return (struct work){rows * row, row, loops};
 }
 
 static void bind(const struct vka_plan *plan, struct pass *pass, uint32_t slot,

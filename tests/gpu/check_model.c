@@ -2,6 +2,7 @@
 
 #include "../patience.h"
 
+#include <math.h>
 #include <string.h>
 
 enum vka_status model_operand(struct check *c, enum vka_dtype dtype, uint32_t rank,
@@ -17,6 +18,16 @@ enum vka_status model_fill(struct check *c, struct operand *o, double low, doubl
         return VKA_OK;
     for (size_t i = 0; i < o->count; i++)
         o->values[i] = operand_round(o->dtype, rng_uniform(&c->rng, low, high));
+    return operand_write(o);
+}
+
+enum vka_status model_stretch(struct check *c, struct operand *o, const int *powers, size_t n)
+{
+    const int power = powers[rng_range(&c->rng, 0, n - 1)];
+    if (!o->view || o->dtype != VKA_F32 || rng_chance(&c->rng, 50))
+        return VKA_OK;
+    for (size_t i = 0; i < o->count; i++)
+        o->values[i] = ldexp(o->values[i], power);
     return operand_write(o);
 }
 

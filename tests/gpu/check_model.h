@@ -17,6 +17,10 @@ enum vka_status model_operand(struct check *c, enum vka_dtype dtype, uint32_t ra
  * nothing where there is none. */
 enum vka_status model_fill(struct check *c, struct operand *o, double low, double high);
 
+/* Multiplies a float32 input by a power of two, drawn from `n`, or in half of the cases by none: rows
+ * whose squares float32 does not hold. */
+enum vka_status model_stretch(struct check *c, struct operand *o, const int *powers, size_t n);
+
 /* Runs the operation, compares its output with want[count], and runs it again in a plan that the
  * budget cuts: the bits have to be the same. *passes: of the plan that is not cut, if it is not
  * NULL. status is what making the operands gave. */

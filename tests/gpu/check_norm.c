@@ -79,7 +79,11 @@ static enum vka_status fill(struct check *c, struct norm_case *t)
 {
     enum vka_status status = model_fill(c, &t->x, -2, 3);
     if (status == VKA_OK)
+        status = model_stretch(c, &t->x, (const int[]){125, 64, -60, -100}, 4);
+    if (status == VKA_OK)
         status = model_fill(c, &t->residual, -2, 2);
+    if (status == VKA_OK)
+        status = model_stretch(c, &t->residual, (const int[]){125, 64}, 2);
     if (status == VKA_OK)
         status = model_fill(c, &t->weight, -2, 2);
     if (status == VKA_OK)

@@ -48,6 +48,8 @@ static enum vka_status create_norm(struct check *c, const struct norm_shape *s,
     if (status == VKA_OK)
         status = model_fill(c, &t->x, -2, 3);
     if (status == VKA_OK)
+        status = model_stretch(c, &t->x, (const int[]){110, 64, -60, -100}, 4);
+    if (status == VKA_OK)
         status = model_fill(c, &t->dy, -2, 3);
     if (status == VKA_OK)
         status = model_fill(c, &t->weight, -2, 2);

@@ -315,7 +315,7 @@ const struct function attention_functions[] = {
     SINKS("attention_row_sink", attention_row, 0),
     SINKS("attention_tile_sink", attention_tile, 0),
     MADE("softcap", add_attention, want_scores, 1e-6, UNFUSED | CAPPED | SCORES, 0, .every = 8),
-    MADE("q_norm", add_attention, want_scores, 1e-6, UNFUSED | NORM | SCORES, 0, .most = 1e18),
+    MADE("q_norm", add_attention, want_scores, 1e-6, UNFUSED | NORM | SCORES, 0, .every = 1),
     MADE("softmax_backward", add_backward, want_backward, 2e-6, UNFUSED, FEW_N, .every = 32),
     MADE("attention_backward", add_backward, want_backward, 2e-6, 0, FEW_N, .every = 32),
     LOADS("attention_row_f16", attention_row, 0, VKA_F16),

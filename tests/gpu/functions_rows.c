@@ -9,9 +9,8 @@
 
 #include <vkattn/vkattn_model.h>
 
-#define LOSSES 128u         /* arguments of a run: an operation each */
-#define LARGEST_SQUARE 1e18 /* arguments whose square float32 holds */
-#define TURN 4294967296.0   /* of angles: units of a turn */
+#define LOSSES 128u       /* arguments of a run: an operation each */
+#define TURN 4294967296.0 /* of angles: units of a turn */
 #define WIDTH 16u
 #define ROWS 32u
 
@@ -273,6 +272,15 @@ static void loss_points(const struct function *f, struct points *p)
     points_near(p, log(sqrt(2) - 1));
 }
 
+/* Where squares, and sums of two halves of rows, leave float32. */
+static void square_points(const struct function *f, struct points *p)
+{
+    const double most = 0x1p64;
+    (void)f;
+    for (int i = -2; i <= 2; i++)
+        points_near(p, most * pow(2, i / 2.0));
+}
+
 /* Eighths of a turn. */
 static void angle_points(const struct function *f, struct points *p)
 {
@@ -291,12 +299,11 @@ static void angle_points(const struct function *f, struct points *p)
         .name = NAME, .add = add_product, .want = want_number, .kind = N_ROW, .from = FROM, \
         .forced = true, .kernel = KERNEL_##KERNEL                                           \
     }
-#define SQUARES .most = LARGEST_SQUARE
 
 const struct function row_functions[] = {
-    FUNCTION("rms_norm", add_norm, want_norm, NULL, 5e-7, .kind = VKA_RMS_NORM, SQUARES),
-    FUNCTION("layer_norm", add_norm, want_norm, NULL, 5e-7, .kind = VKA_LAYER_NORM, SQUARES),
-    FUNCTION("norm_backward", add_norm_backward, want_norm_backward, NULL, 1e-6, SQUARES),
+    FUNCTION("rms_norm", add_norm, want_norm, square_points, 5e-7, .kind = VKA_RMS_NORM),
+    FUNCTION("layer_norm", add_norm, want_norm, square_points, 5e-7, .kind = VKA_LAYER_NORM),
+    FUNCTION("norm_backward", add_norm_backward, want_norm_backward, square_points, 1e-6, .n = 0),
     FUNCTION("merge", add_merge, want_merge, loss_points, 6e-7, .n = 0),
     FUNCTION("entropy", add_entropy, want_entropy, loss_points, 6e-7, .n = LOSSES, .every = 128),
     FUNCTION("entropy_gradient", add_entropy_gradient, want_entropy_gradient, loss_points, 6e-7,

@@ -16,7 +16,7 @@ static const char caller[] = "vka_plan_add_norm_backward";
 struct norm {
     struct axes_job axes;
     struct vka_tensor x, dy, dx, weight;
-    struct vka_tensor stats; /* the rows' axes, 1 for those of a row, but the last: 2 */
+    struct vka_tensor stats; /* the rows' axes, 1 for those of a row, but the last: NORM_STATS */
     uint32_t inner, lanes;   /* axes of a row */
     bool center, add;
     float epsilon;
@@ -27,11 +27,12 @@ static uint64_t row_length(const struct norm *norm)
     return norm_row_length(&norm->x.shape, norm->inner);
 }
 
-/* Five times over the row. */
+/* Five times over the row; in the loops of an invocation those of a row that is scaled, too, see
+ * lib/row_unit.glsl. */
 static struct work work_of(const struct norm *norm, double rows)
 {
     double n = (double)row_length(norm), row = 8 * WORK_MOVE * n, turns = n / norm->lanes + 1;
-    return (struct work){rows * row, row, 5 * (turns + turns / BACK_BLOCK + 2)};
+    return (struct work){rows * row, row, 7 * (turns + turns / BACK_BLOCK + 2)};
 }
 
 static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
@@ -207,7 +208,7 @@ enum vka_status plan_norm_backward(struct vka_plan *plan, const struct vka_norm_
 {
     const struct vka_tensor x = tensor_rank4(op->input);
     const uint32_t outer = 4 - (op->axes ? op->axes : 1);
-    uint32_t size[4] = {1, 1, 1, 2};
+    uint32_t size[4] = {1, 1, 1, NORM_STATS};
     struct vka_tensor stats;
     for (uint32_t i = 0; i < outer; i++)
         size[i] = x.shape.size[i];

@@ -14,7 +14,7 @@ struct job {
     struct axes_job axes;
     const struct sum_axes *op;
     struct vka_tensor a, b, y;
-    struct vka_tensor stats; /* [1][1][1][2 * n], or any */
+    struct vka_tensor stats; /* [1][1][1][NORM_STATS * n], or any */
     uint32_t inner;          /* axes that are reduced */
     uint32_t n, n_piece;     /* reduced elements; pieces of them */
     uint32_t share;
@@ -69,7 +69,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
         .scale = job->scale,
     };
     const struct vka_tensor stats =
-        job->stats.storage ? tensor_part(&job->stats, 3, 2 * first, 2 * p.n) : a;
+        job->stats.storage ? tensor_part(&job->stats, 3, NORM_STATS * first, NORM_STATS * p.n) : a;
     uint64_t results = 1, per_group = AXES_LANES / job->share, groups;
     for (uint32_t i = 0; i < 4 - job->inner; i++)
         results *= size[i];
@@ -82,7 +82,7 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     plan_bind(plan, pass, 2, &stats, false, &p.stats_offset);
     plan_bind(plan, pass, 3, &y, true, &p.y.offset);
     if (job->inner > 1) /* elements are counted from the first of all */
-        p.stats_offset -= 2 * first;
+        p.stats_offset -= NORM_STATS * first;
     pass->key.spec[AXES_A_TYPE] = a.dtype;
     pass->key.spec[AXES_B_TYPE] = b.dtype;
     pass->key.spec[AXES_Y_TYPE] = y.dtype;
@@ -240,15 +240,16 @@ enum vka_status plan_sum_axes(struct vka_plan *plan, const struct sum_axes *op)
     uint64_t n = 1;
     for (uint32_t i = 4 - job.inner; i < 4; i++)
         n *= job.a.shape.size[i];
-    if (n > UINT32_MAX / 2 - AXES_PIECE)
+    const uint32_t most = UINT32_MAX / (op->stats ? NORM_STATS : 2) - AXES_PIECE;
+    if (n > most)
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
-                         "%s: %llu elements are more than a sum counts, 2^31", op->name,
-                         (unsigned long long)n);
+                         "%s: %llu elements are more than a sum counts, %u", op->name,
+                         (unsigned long long)n, most);
     job.n = (uint32_t)n;
     job.n_piece = divide_up(job.n, AXES_PIECE);
     if (op->stats) {
         job.stats = *op->stats;
-        shape_dense(4, (const uint32_t[]){1, 1, 1, 2 * job.n}, &job.stats.shape);
+        shape_dense(4, (const uint32_t[]){1, 1, 1, NORM_STATS * job.n}, &job.stats.shape);
         job.stats.shape.offset = op->stats->shape.offset;
     }
     if (job.n_piece == 1)
