@@ -13,6 +13,8 @@
 
 #include "../patience.h"
 #include "cache_soil.h"
+#include "operand.h"
+#include "reference/reference.h"
 #include "gpu/device.h"
 #include "op/cache/cache.h"
 #include "rng.h"
@@ -37,7 +39,7 @@ static const struct {
 
 struct setup {
     struct vka_device *device;
-    enum vka_dtype type;
+    enum vka_dtype type, rows; /* of the cache; of q, new keys and values, and output: F32 or F16 */
     enum vka_path path;
     enum vka_masked_row masked_row;
     bool causal, sink;
@@ -74,10 +76,10 @@ static void plan_open(const struct setup *s, struct vka_cache *cache, uint32_t b
     const uint32_t heads = HEADS;
     const float sinks[HEADS] = {0.5f, -3, 2, 0};
     *p = (struct plan){.rows = rows, .batch = batch};
-    check(s, vka_tensor_create(s->device, VKA_F32, 4, q, &p->q));
-    check(s, vka_tensor_create(s->device, VKA_F32, 4, k, &p->k));
-    check(s, vka_tensor_create(s->device, VKA_F32, 4, k, &p->v));
-    check(s, vka_tensor_create(s->device, VKA_F32, 4, q, &p->o));
+    check(s, vka_tensor_create(s->device, s->rows, 4, q, &p->q));
+    check(s, vka_tensor_create(s->device, s->rows, 4, k, &p->k));
+    check(s, vka_tensor_create(s->device, s->rows, 4, k, &p->v));
+    check(s, vka_tensor_create(s->device, s->rows, 4, q, &p->o));
     check(s, vka_tensor_create(s->device, VKA_F32, 3, q, &p->log_sum));
     check(s, vka_tensor_create(s->device, VKA_I32, 1, &batch, &p->n_append));
     check(s, vka_tensor_create(s->device, VKA_F32, 1, &heads, &p->sink));
@@ -110,11 +112,23 @@ static void write_rows(const struct setup *s, struct vka_tensor *t, uint32_t pla
 {
     const size_t n = vka_tensor_count(t), one = n / vka_tensor_shape(t, 0);
     struct rng own = {seed}, noise = {~seed};
-    float *x = take(n, sizeof *x);
+    const size_t size = vka_dtype_size(s->rows);
+    uint8_t *x = take(n, size);
     for (size_t i = 0; i < n; i++)
-        x[i] = (float)rng_uniform(i / one == place ? &own : &noise, -1.5, 1.5);
-    check(s, vka_tensor_write(t, x, n * sizeof *x));
+        operand_encode(s->rows, rng_uniform(i / one == place ? &own : &noise, -1.5, 1.5),
+                       x + i * size);
+    check(s, vka_tensor_write(t, x, n * size));
     free(x);
+}
+
+/* Widens float16 numbers to float32, in place. */
+static void widen(float *x, size_t n)
+{
+    for (size_t i = n; i-- > 0;) {
+        uint16_t half;
+        memcpy(&half, (const uint8_t *)x + i * sizeof half, sizeof half);
+        x[i] = (float)ref_from_f16(half);
+    }
 }
 
 /* Runs a step; out: the outputs of the sequence's kept rows, then their log-sum-exps. */
@@ -132,7 +146,9 @@ static size_t run_step(const struct setup *s, struct plan *p, uint32_t place, co
     for (int r = 0; r < 2; r++) {
         const size_t width = r ? 1 : DIM, count = vka_tensor_count(results[r]);
         float *x = take(count, sizeof *x);
-        check(s, vka_tensor_read(results[r], x, count * sizeof *x));
+        check(s, vka_tensor_read(results[r], x, vka_tensor_size(results[r])));
+        if (!r && s->rows == VKA_F16)
+            widen(x, count);
         for (size_t h = 0; h < HEADS; h++, n += keep * width)
             memcpy(out + n, x + (place * HEADS + h) * p->rows * width, keep * width * sizeof *x);
         free(x);
@@ -199,11 +215,13 @@ static bool compare(const struct setup *s, uint32_t capacity, const char *how,
         while (e < ends[i] && memcmp(got + e, want + e, 4) == 0)
             e++;
         fprintf(stderr,
-                "FAIL %s, path %d, causal %d, sink %d, masked row %d: step %zu, %u rows: %.9g in a "
+                "FAIL %s, rows %s, path %d, causal %d, sink %d, masked row %d: step %zu, %u rows: "
+                "%.9g in a "
                 "cache "
                 "of %u%s, %.9g in one of %u\n",
-                vka_dtype_name(s->type), (int)s->path, s->causal, s->sink, (int)s->masked_row, i,
-                steps[i].keep, (double)got[e], capacity, how, (double)want[e], capacities[0]);
+                vka_dtype_name(s->type), vka_dtype_name(s->rows), (int)s->path, s->causal, s->sink,
+                (int)s->masked_row, i, steps[i].keep, (double)got[e], capacity, how,
+                (double)want[e], capacities[0]);
         return false;
     }
     return true;
@@ -250,7 +268,7 @@ static void fill_long(const struct setup *s, struct vka_cache *cache)
 /* The context of one row over so many keys, and its log-sum-exp, in a cache of so many. */
 static void run_long(struct vka_device *device, uint32_t capacity, float out[LONG_DIM + 1])
 {
-    const struct setup s = {.device = device};
+    const struct setup s = {.device = device, .rows = VKA_F32};
     const uint32_t one[] = {1, 1, 1, LONG_DIM};
     struct vka_cache *cache = NULL;
     struct vka_tensor *t[4];
@@ -344,18 +362,21 @@ TEST_PROGRAM_ARGUMENTS(cache_capacity)
         if (only && strcmp(only, vka_dtype_name(types[t])) != 0)
             continue;
         const bool scaled = types[t] == VKA_Q8_0 || types[t] == VKA_Q4_0 || types[t] == VKA_F8_E4M3;
-        for (int turn = 0; turn < (scaled ? 1 : 2) && ok; turn++, count++) {
+        const int turns = scaled ? 1 : types[t] == VKA_F16 ? 4 : 2;
+        for (int turn = 0; turn < turns && ok; turn++, count++) {
             ok = run_setup(&(struct setup){
                 .device = device,
                 .type = types[t],
-                .path = turn == 1 ? VKA_PATH_UNFUSED : VKA_PATH_AUTO,
+                .rows = turn < 2 ? VKA_F32 : VKA_F16,
+                .path = turn % 2 ? VKA_PATH_UNFUSED : VKA_PATH_AUTO,
                 .causal = t != 1,
-                .sink = t % 2 == 0,
+                .sink = t % 2 == 0 || turn > 1,
                 .masked_row = t == 2 ? VKA_MASKED_UNIFORM : VKA_MASKED_ZERO,
                 .page_size = t == 1 ? 16 : 0,
             });
             if (ok)
-                printf("%s, path %d\n", vka_dtype_name(types[t]), turn);
+                printf("%s, rows %s, path %d\n", vka_dtype_name(types[t]), turn < 2 ? "f32" : "f16",
+                       turn % 2);
             fflush(stdout);
         }
     }
