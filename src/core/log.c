@@ -24,7 +24,8 @@ enum vka_status log_error(struct log *log, enum vka_status status, const char *f
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     memcpy(log->error, text, sizeof text);
+    const bool info = log->testing && status == VKA_UNSUPPORTED;
     if (log->callback)
-        log->callback(log->user, VKA_LOG_ERROR, log->error);
+        log->callback(log->user, info ? VKA_LOG_INFO : VKA_LOG_ERROR, log->error);
     return status;
 }

@@ -12,6 +12,8 @@ struct log {
     vka_log_callback *callback;
     void *user;
     char error[512];
+    bool
+        testing; /* a self-test runs: what it finds unsupported is no error of the application's call */
 };
 
 /* Formats a sentence and passes it to the callback. */

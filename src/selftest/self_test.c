@@ -55,8 +55,11 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, 
     test->blamed = false;
     *state = KERNEL_TESTING;
     uint32_t dim = ROWS & bit && head_dim ? head_dim : KNOWN_HEAD_DIM;
+    const bool outer = device->log.testing; /* this kernel is tested on the way of another */
+    device->log.testing = true;
     enum vka_status status =
         known_problem_solve(device, kernel_table[kernel].known, rivals(kernel), dim, &right);
+    device->log.testing = outer;
     *state = KERNEL_UNTESTED;
     if (!device->lost && device->refusals.of[kernel] != n_refused)
         return refusal_add_kernel(device, kernel);

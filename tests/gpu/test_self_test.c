@@ -134,6 +134,34 @@ static void skipped(void **state)
     vka_device_destroy(&device);
 }
 
+static void count_errors(void *user, enum vka_log_level level, const char *message)
+{
+    (void)message;
+    *(unsigned *)user += level == VKA_LOG_ERROR;
+}
+
+/* A kernel whose known problem other kernels cannot take either: no error in the application's log. */
+static void untestable(void **state)
+{
+    (void)state;
+    struct vka_device *device = NULL;
+    unsigned errors = 0;
+    assert_int_equal(
+        vka_device_create(VKA_INFO(vka_device_info, .log = count_errors, .log_user = &errors),
+                          &device),
+        VKA_OK);
+    for (int k = 0; k < KERNEL_COUNT; k++)
+        if (kernel_table[k].family == FAMILY_ATTENTION)
+            device->caps.without |= bit((enum kernel)k);
+    assert_int_equal(device->self_test.run(device, KERNEL_attention_map, 64), VKA_OK);
+    assert_int_equal(device->caps.kernels[KERNEL_attention_map], KERNEL_UNTESTED);
+    assert_int_equal(errors, 0);
+    uint64_t kernels;
+    assert_int_equal(try_layer(device, VKA_PATH_FUSED, &kernels), VKA_UNSUPPORTED);
+    assert_int_not_equal(errors, 0); /* what was asked for is one */
+    vka_device_destroy(&device);
+}
+
 static void kept(void **state)
 {
     (void)state;
@@ -288,6 +316,7 @@ TEST_PROGRAM_ARGUMENTS(self_test)
     };
     const struct CMUnitTest results[] = {
         cmocka_unit_test(skipped),
+        cmocka_unit_test(untestable),
         cmocka_unit_test(kept),
         cmocka_unit_test(torn),
         cmocka_unit_test(failure_kept),
