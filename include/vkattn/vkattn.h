@@ -143,8 +143,8 @@ VKA_API enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, 
 VKA_API const char *vka_dtype_name(enum vka_dtype dtype);
 
 /* Converts n_block blocks of a block type to float32 x[n_block * values], with the bits that
- * kernels compute, but that devices may take values below 2^-126 for 0, and of MXFP4 those of blocks
- * with e below 2. INVALID (not a block type, NULL). Any thread. */
+ * kernels compute, but that devices may take values below 2^-126 for 0, and products those of MXFP4
+ * blocks with e below 2. INVALID (not a block type, NULL). Any thread. */
 VKA_API enum vka_status vka_dtype_decode(enum vka_dtype dtype, const void *blocks, size_t n_block,
                                          float *x);
 

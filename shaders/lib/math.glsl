@@ -1,5 +1,6 @@
-// exp and tanh, accurate to about 2 units in the last place of float32 on every driver. Vulkan
-// allows its own functions errors that grow with the argument, and CPU drivers make such errors.
+// exp and tanh, accurate to about 2 units in the last place of float32 on every driver, but that results
+// below 2^-126 may be 0. Vulkan allows its own functions errors that grow with the argument, and CPU
+// drivers make such errors.
 
 // Splits e^x into y 2^n, with x = n ln 2 + r; returns y. For x up to a little above 0.
 float exp_parts(float x, out float n)

@@ -18,10 +18,23 @@ layout(push_constant) uniform Push { gather_params p; };
 
 QUANT_READER(load_block, table_words)
 
+// Values of a block of mxfp4, whose scale is below 2^-126 where its exponent is 0 or 1: a device may take
+// that for 0, though values are larger. A quarter or half of the integers times 2^-126 is the same.
+vec4 load_mxfp4(uint line, uint column)
+{
+    uint scale = floatBitsToUint(load_block_scale(line, column, TYPE_MXFP4).x);
+    float share = scale >= 0x00800000u ? 1.0 : scale == 0x00400000u ? 0.5 : 0.25;
+    precise vec4 values = load_block_integers(line, column, TYPE_MXFP4) * share;
+    values *= uintBitsToFloat(max(scale, 0x00800000u));
+    return values;
+}
+
 // Columns `column` .. `column` + 3 of a row of this pass; 0 behind its end.
 vec4 load4(uint row, uint column)
 {
     uint line = p.table_offset + row * p.table_row;
+    if (TABLE_TYPE == TYPE_MXFP4)
+        return load_mxfp4(line, column);
     if (IS_QUANT(TABLE_TYPE))
         return load_block(line, column, TABLE_TYPE);
     vec4 x = vec4(0.0);
