@@ -1,6 +1,7 @@
 /* Appends to a cache with rotation on the way: the bits of rotation and appending in passes of their
  * own, in caches and around what they hold. */
 #include "../patience.h"
+#include "cache_soil.h"
 #include "check.h"
 
 #include <op/cache/cache.h>
@@ -99,7 +100,25 @@ static void draw(struct check *c, struct append_case *t)
         t->rope.attention_factor = (float)rng_uniform(&c->rng, 0.1, 2);
 }
 
-/* Two caches that hold the same noise, some of it NaN. */
+/* Fills the rows of a cache with bytes, some of them NaN. */
+static enum vka_status fill_with_noise(const struct vka_cache *cache, uint64_t seed)
+{
+    struct rng rng = {seed};
+    const struct cached_rows *rows[2] = {&cache->layers->k, &cache->layers->v};
+    for (int r = 0; r < 2; r++) {
+        struct vka_tensor bytes = cache_bytes(rows[r]);
+        uint8_t *noise = malloc(vka_tensor_size(&bytes));
+        for (size_t j = 0; noise && j < vka_tensor_size(&bytes); j++)
+            noise[j] = (uint8_t)rng_next(&rng);
+        enum vka_status status = noise ? vka_tensor_write(&bytes, noise, vka_tensor_size(&bytes))
+                                       : VKA_OUT_OF_HOST_MEMORY;
+        free(noise);
+        ENSURE(status);
+    }
+    return VKA_OK;
+}
+
+/* Two caches that hold the same: any bytes, or what cache_soil leaves. */
 static enum vka_status create_caches(struct check *c, struct append_case *t)
 {
     const struct vka_cache_info info = {.struct_size = sizeof info,
@@ -114,20 +133,10 @@ static enum vka_status create_caches(struct check *c, struct append_case *t)
                                         .n_page = t->n_page};
     const uint64_t seed = rng_next(&c->rng);
     for (int i = 0; i < 2; i++) {
-        struct rng rng = {seed};
         ENSURE(vka_cache_create(c->device, &info, &t->cache[i]));
-        const struct cached_rows *rows[2] = {&t->cache[i]->layers->k, &t->cache[i]->layers->v};
-        for (int r = 0; r < 2; r++) {
-            struct vka_tensor bytes = cache_bytes(rows[r]);
-            uint8_t *noise = malloc(vka_tensor_size(&bytes));
-            for (size_t j = 0; noise && j < vka_tensor_size(&bytes); j++)
-                noise[j] = (uint8_t)rng_next(&rng);
-            enum vka_status status = noise
-                                         ? vka_tensor_write(&bytes, noise, vka_tensor_size(&bytes))
-                                         : VKA_OUT_OF_HOST_MEMORY;
-            free(noise);
-            ENSURE(status);
-        }
+        const enum soil soil = (enum soil)(seed % (SOIL_COUNT + 1));
+        ENSURE(soil == SOIL_COUNT ? fill_with_noise(t->cache[i], seed)
+                                  : cache_soil(t->cache[i], soil));
     }
     return VKA_OK;
 }

@@ -1,4 +1,5 @@
 #include "../patience.h"
+#include "cache_soil.h"
 #include "invariance.h"
 
 #include <stdio.h>
@@ -143,6 +144,8 @@ static enum vka_status run(struct vka_device *device, const struct prompt *p, ui
                  .head_dim = p->head_dim, .value_dim = p->value_dim, .capacity = p->capacity,
                  .key_dtype = p->dtype, .value_dtype = p->dtype, .page_size = p->page_size),
         &cache);
+    if (status == VKA_OK)
+        cache_soil_new(cache);
     uint32_t open = 0; /* tokens of c */
     for (uint32_t t = 0; t < p->n && status == VKA_OK; t += open) {
         uint32_t now = p->n - t < step ? p->n - t : step;

@@ -12,6 +12,7 @@
 #include <vkattn/vkattn.h>
 
 #include "../patience.h"
+#include "cache_soil.h"
 #include "limits.h"
 #include "test_program.h"
 #include "rng.h"
@@ -117,6 +118,7 @@ static struct decoder open_decoder(enum vka_path path, enum vka_dtype dtype, uin
                                   .head_dim = DIM, .value_dim = VALUE, .capacity = capacity,
                                   .key_dtype = dtype, .value_dtype = dtype, .page_size = page_size),
                          &d.cache));
+    cache_soil_new(d.cache);
     d.q = tensor4(VKA_F32, BATCH, HEADS, step, DIM);
     d.k = tensor4(VKA_F32, BATCH, KV_HEADS, step, DIM);
     d.v = tensor4(VKA_F32, BATCH, KV_HEADS, step, VALUE);
@@ -300,29 +302,45 @@ static void test_page_table(void **state)
     free_sequence(&s);
 }
 
+/* A paged cache of 64 positions a sequence, and a plan of the decoder's rows in it. */
+static struct vka_plan *open_pool(const struct decoder *d, uint32_t n_page,
+                                  struct vka_cache **cache)
+{
+    struct vka_plan *plan = begin(VKA_PATH_UNFUSED);
+    check(vka_cache_create(device,
+                           VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = KV_HEADS,
+                                    .head_dim = DIM, .value_dim = VALUE, .capacity = 64,
+                                    .page_size = 16, .n_page = n_page),
+                           cache));
+    cache_soil_new(*cache);
+    check(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = d->q, .k = d->k, .v = d->v,
+                                                .output = d->o, .cache = *cache)));
+    check(vka_plan_finish(plan));
+    return plan;
+}
+
 /* A pool smaller than the sequences: pages that are not there are as good as full. */
 static void test_small_pool(void **state)
 {
     (void)state;
     struct sequence s = one_pass(VKA_PATH_UNFUSED);
-    static float context[BATCH * HEADS * 64 * VALUE];
+    static float context[BATCH * HEADS * 64 * VALUE], want[BATCH * HEADS * 64 * VALUE];
     struct decoder d = open_decoder(VKA_PATH_UNFUSED, VKA_F32, 10, 16, 64);
-    struct vka_cache *small = NULL;
-    check(vka_cache_create(device,
-                           VKA_INFO(vka_cache_info, .batch = BATCH, .n_kv_head = KV_HEADS,
-                                    .head_dim = DIM, .value_dim = VALUE, .capacity = 64,
-                                    .page_size = 16, .n_page = 5),
-                           &small)); /* sequence 1 has one page */
-    struct vka_plan *plan = begin(VKA_PATH_UNFUSED);
-    check(vka_plan_add_attention(plan, VKA_INFO(vka_attention_op, .q = d.q, .k = d.k, .v = d.v,
-                                                .output = d.o, .cache = small)));
-    check(vka_plan_finish(plan));
+    struct vka_cache *small = NULL, *whole = NULL;
+    struct vka_plan *plan = open_pool(&d, 5, &small); /* sequence 1 has one page */
+    struct vka_plan *roomy = open_pool(&d, 8, &whole);
     check(feed(&d, &s, 0, context));
+    run_plan(roomy);
+    check(vka_tensor_read(d.o, want, vka_tensor_size(d.o)));
     run_plan(plan);
+    check(vka_tensor_read(d.o, context, vka_tensor_size(d.o)));
+    assert_memory_equal(context, want, vka_tensor_size(d.o));
     assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_INVALID);
     assert_non_null(strstr(vka_device_error(device), "sequence 1 holds 10 of 64"));
     vka_plan_destroy(&plan);
+    vka_plan_destroy(&roomy);
     vka_cache_destroy(&small);
+    vka_cache_destroy(&whole);
     close_decoder(&d);
     free_sequence(&s);
 }
