@@ -231,9 +231,11 @@ VKA_API void vka_device_destroy(struct vka_device **device);
  * device returns it, until this function succeeds. All handles stay valid: plans give the same bits
  * as before, layers made with keep_weights have their weights, tensors have undefined contents,
  * caches are empty, and earlier tickets return DEVICE_LOST. Plans of layers of host weights made
- * without keep_weights return DEVICE_LOST from then on. On failure the device stays lost, and the
- * call may be repeated. INVALID (the device is not lost); UNSUPPORTED (the device, or memory that a
- * tensor wraps, is the application's); statuses of vka_device_create. */
+ * without keep_weights return DEVICE_LOST from then on. A CPU driver compiles here what plans need,
+ * for up to compile_timeout a plan. TIMEOUT: it compiles still; the device works, and calling again
+ * waits on. On another failure the device stays lost, and the call may be repeated. INVALID (the
+ * device is not lost); UNSUPPORTED (the device, or memory that a tensor wraps, is the
+ * application's); statuses of vka_device_create. */
 VKA_API enum vka_status vka_device_recover(struct vka_device *device);
 
 /* Why the last failed call on this device, or on anything made from it, failed: one sentence, ""
@@ -673,6 +675,9 @@ struct vka_plan_info {
      * ragged batch whole_n_q is that of a sequence; 0: their mean, so that decoding has the kernel
      * for few rows. */
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q;
+    /* Nanoseconds that vka_plan_finish and vka_device_recover wait for a CPU driver that compiles
+     * this plan's kernels; 0: 600 s. */
+    uint64_t compile_timeout;
 };
 
 /* Makes an empty plan. info may be NULL. INVALID; OUT_OF_HOST_MEMORY. */
@@ -731,7 +736,7 @@ vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *o
 
 /* Finishes a plan: uploads its parameters and records the commands. Call it once; nothing can be
  * added afterwards. The upload may wait for work in flight. A CPU driver compiles here, for up to
- * 600 s. INVALID; TIMEOUT: call it again to wait on; DEVICE_LOST; memory statuses. */
+ * compile_timeout. INVALID; TIMEOUT: call it again to wait on; DEVICE_LOST; memory statuses. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts a run of the recorded work and returns at once. *ticket, which vka_plan_wait takes, is set

@@ -316,6 +316,23 @@ static enum vka_status start(struct vka_device *device)
     return VKA_OK;
 }
 
+/* Makes all Vulkan objects anew. */
+static enum vka_status restart(struct vka_device *device)
+{
+    stop(device);
+    device->lost = false; /* so that the calls of start work */
+    return start(device);
+}
+
+/* Has a driver compile what it would in first runs. */
+static enum vka_status compile(struct vka_device *device)
+{
+    for (struct recorded *r = device->recorded; r; r = r->next)
+        if (r->compile)
+            ENSURE(r->compile(r));
+    return VKA_OK;
+}
+
 enum vka_status vka_device_recover(struct vka_device *device)
 {
     if (!device)
@@ -323,17 +340,20 @@ enum vka_status vka_device_recover(struct vka_device *device)
     struct log *log = &device->log;
     if (device_is_forked(device))
         return device_check(device);
-    ENSURE_ARG(device->lost, "%s: the device is not lost", __func__);
+    ENSURE_ARG(device->lost || device->compiles, "%s: the device is not lost", __func__);
     if (device->adopted || !memory_is_own(device))
         return log_error(log, VKA_UNSUPPORTED,
                          "%s: the device, or memory that a tensor wraps, is the application's: "
                          "make a new device",
                          __func__);
-    stop(device);
-    device->lost = false; /* so that the calls below work */
-    enum vka_status status = start(device);
-    if (status != VKA_OK)
-        queue_drain(device); /* a copy may be in flight: the next attempt releases what it uses */
-    device->lost = status != VKA_OK;
+    enum vka_status status = device->lost ? restart(device) : VKA_OK;
+    const bool restored = status == VKA_OK;
+    if (restored)
+        status = compile(device);
+    device->compiles = restored && status == VKA_TIMEOUT;
+    if (status == VKA_OK || device->compiles)
+        return status;
+    queue_drain(device); /* a copy may be in flight: the next attempt releases what it uses */
+    device->lost = true;
     return status;
 }

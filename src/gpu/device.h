@@ -12,11 +12,13 @@
 #include "gpu/vk.h"
 
 /* An object with Vulkan objects of its own (not memory or pipelines), for vka_device_recover:
- * releases them, and makes them again. Both may be called twice. */
+ * releases them, and makes them again; both may be called twice. Then has a CPU driver compile what
+ * was made, TIMEOUT: call it again to wait on; NULL: nothing. */
 struct recorded {
     struct recorded *next;
     void (*release)(struct recorded *self);
     enum vka_status (*restore)(struct recorded *self);
+    enum vka_status (*compile)(struct recorded *self);
 };
 
 /* Lets a kernel solve a small problem whose result is known, and sets its state by the result. The
@@ -47,9 +49,10 @@ struct vka_device {
     uint32_t queue_family;
     PFN_vkCmdBeginDebugUtilsLabelEXT begin_label; /* NULL: no labels */
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;
-    bool adopted; /* instance and handle are the application's */
-    bool lost;    /* sticky, until vka_device_recover */
-    long process; /* os_process of the process that made it */
+    bool adopted;  /* instance and handle are the application's */
+    bool lost;     /* sticky, until vka_device_recover */
+    bool compiles; /* after a recovery, still: vka_device_recover waits on */
+    long process;  /* os_process of the process that made it */
     struct storage *kept;
     struct recorded *recorded;
     struct queue queue;

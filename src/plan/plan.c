@@ -7,6 +7,7 @@
 
 #define DEFAULT_WORKSPACE (64ull << 20)
 #define DEFAULT_BUDGET 200000000ull /* nanoseconds */
+#define DEFAULT_COMPILE_TIMEOUT (20 * VKA_TIMEOUT_DEFAULT)
 
 static void release_recording(struct vka_plan *plan)
 {
@@ -63,6 +64,12 @@ static enum vka_status restore_plan(struct recorded *self)
     return plan->finished && !plan->stale ? plan_record(plan) : VKA_OK;
 }
 
+static enum vka_status compile_plan(struct recorded *self)
+{
+    struct vka_plan *plan = plan_of(self);
+    return plan->finished && plan->is_recorded ? plan_warm(plan, "vka_device_recover") : VKA_OK;
+}
+
 enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan_info *info,
                                 struct vka_plan **out)
 {
@@ -98,7 +105,8 @@ enum vka_status vka_plan_create(struct vka_device *device, const struct vka_plan
                    : info->submit_budget                ? (double)info->submit_budget
                                                         : (double)DEFAULT_BUDGET;
     plan->timestamps = info->timestamps && device->caps.properties.timestamps;
-    plan->recorded = (struct recorded){device->recorded, release_plan, restore_plan};
+    plan->compile_timeout = info->compile_timeout ? info->compile_timeout : DEFAULT_COMPILE_TIMEOUT;
+    plan->recorded = (struct recorded){device->recorded, release_plan, restore_plan, compile_plan};
     device->recorded = &plan->recorded;
     *out = plan;
     return VKA_OK;
@@ -145,8 +153,9 @@ void vka_plan_destroy(struct vka_plan **slot)
         return;
     struct vka_plan *plan = *slot;
     *slot = NULL;
-    /* Where finishing timed out, the upload may still be in flight. */
-    plan->retired.ticket = plan->finished ? plan->last_ticket : plan->device->queue.submitted;
+    /* Where finishing or recovering timed out, an upload or compiling may still be in flight. */
+    plan->retired.ticket =
+        plan->finished && !plan->warm_ticket ? plan->last_ticket : plan->device->queue.submitted;
     plan->retired.release = plan_free;
     queue_retire(plan->device, &plan->retired);
 }
@@ -254,7 +263,7 @@ enum vka_status vka_plan_finish(struct vka_plan *plan)
             return status;
         }
     }
-    ENSURE(plan_warm(plan));
+    ENSURE(plan_warm(plan, __func__));
     plan->finished = true;
     return VKA_OK;
 }

@@ -71,6 +71,8 @@ struct vka_plan {
     bool timestamps, finished;
     bool is_recorded;     /* before it is finished, too: the driver may compile for long */
     uint64_t warm_ticket; /* of the submit that has it compile; 0: none */
+    double warm_since;    /* milliseconds of os_now_ms */
+    uint64_t compile_timeout;
 
     struct pass *passes;
     size_t n_pass, pass_room;
@@ -209,9 +211,8 @@ void pass_record(const struct vka_device *device, VkCommandBuffer commands, cons
                  const uint32_t groups[3]);
 
 /* Has a CPU driver compile the pipelines of a recorded plan, which it would do in their first run,
- * and waits for it. TIMEOUT (WARM_TIMEOUT): call it again to wait on. */
-#define WARM_TIMEOUT (20 * VKA_TIMEOUT_DEFAULT)
-enum vka_status plan_warm(struct vka_plan *plan);
+ * and waits for it. TIMEOUT (compile_timeout): call it again; caller is of its sentence. */
+enum vka_status plan_warm(struct vka_plan *plan, const char *caller);
 
 /* Records all passes of a finished plan and their barriers. */
 void plan_record_into(struct vka_plan *plan, VkCommandBuffer commands);

@@ -69,10 +69,11 @@ static enum vka_status submit(struct vka_plan *plan)
         p->listed = true;
     }
     ENSURE_VK(device->vk.vkEndCommandBuffer(commands));
+    plan->warm_since = os_now_ms();
     return queue_submit(device, &commands, 1, false, NULL, &plan->warm_ticket);
 }
 
-enum vka_status plan_warm(struct vka_plan *plan)
+enum vka_status plan_warm(struct vka_plan *plan, const char *caller)
 {
     struct log *log = &plan->device->log;
     char names[200];
@@ -82,18 +83,17 @@ enum vka_status plan_warm(struct vka_plan *plan)
         ENSURE(submit(plan));
     if (!plan->warm_ticket)
         return VKA_OK;
-    const double begin = os_now_ms();
     list_cold(plan, names, sizeof names);
-    enum vka_status status = queue_try(plan->device, plan->warm_ticket, WARM_TIMEOUT);
+    enum vka_status status = queue_try(plan->device, plan->warm_ticket, plan->compile_timeout);
+    const double ms = os_now_ms() - plan->warm_since;
     if (status == VKA_TIMEOUT)
-        return log_error(log, VKA_TIMEOUT,
-                         "vka_plan_finish: the driver has not compiled %s after %.0f s: call it "
-                         "again to wait on",
-                         names, WARM_TIMEOUT * 1e-9);
+        return log_error(
+            log, VKA_TIMEOUT,
+            "%s: the driver has not compiled %s after %.3g s: call it again to wait on", caller,
+            names, ms / 1e3);
     ENSURE(status);
-    if (os_now_ms() - begin >= SLOW_MS)
-        log_message(log, VKA_LOG_WARNING, "the driver compiled %s for %.1f s", names,
-                    (os_now_ms() - begin) / 1e3);
+    if (ms >= SLOW_MS)
+        log_message(log, VKA_LOG_WARNING, "the driver compiled %s for %.1f s", names, ms / 1e3);
     set_warm(plan);
     plan->warm_ticket = 0;
     return VKA_OK;

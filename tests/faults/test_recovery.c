@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <gpu/device.h>
+
 #include "../patience.h"
 #include "driver.h"
 #include "scenario.h"
@@ -213,13 +215,153 @@ static void weights_in_tensors(void **state)
     assert_int_equal(driver_alive(), 0);
 }
 
+/* One plan of attention, with what it read and wrote. */
+struct attention {
+    struct vka_device *device;
+    struct vka_tensor *x, *y;
+    struct vka_plan *plan;
+    float want[4 * 8];
+};
+
+/* False where the driver is none that compiles in a first run. */
+static bool open_attention(struct attention *a)
+{
+    const uint32_t shape[] = {1, 1, 4, 8};
+    driver_reset();
+    *a = (struct attention){NULL};
+    assert_int_equal(vka_device_create(NULL, &a->device), VKA_OK);
+    if (vka_device_properties(a->device)->type != VKA_DEVICE_CPU) {
+        vka_device_destroy(&a->device);
+        return false;
+    }
+    assert_int_equal(vka_tensor_create(a->device, VKA_F32, 4, shape, &a->x), VKA_OK);
+    assert_int_equal(vka_tensor_create(a->device, VKA_F32, 4, shape, &a->y), VKA_OK);
+    assert_int_equal(vka_plan_create(a->device, NULL, &a->plan), VKA_OK);
+    assert_int_equal(
+        vka_plan_add_attention(
+            a->plan, VKA_INFO(vka_attention_op, .q = a->x, .k = a->x, .v = a->x, .output = a->y)),
+        VKA_OK);
+    return true;
+}
+
+static void close_attention(struct attention *a)
+{
+    vka_plan_destroy(&a->plan);
+    vka_tensor_destroy(&a->x);
+    vka_tensor_destroy(&a->y);
+    vka_device_destroy(&a->device);
+    assert_int_equal(driver_alive(), 0);
+    assert_int_equal(driver_freed_in_flight(), 0);
+}
+
+/* Writes the input and runs; the first time keeps the output, then compares it. */
+static void run_attention(struct attention *a, bool first)
+{
+    float x[4 * 8], y[4 * 8];
+    for (int i = 0; i < 4 * 8; i++)
+        x[i] = (float)(i * 7 % 11) - 5;
+    assert_int_equal(vka_tensor_write(a->x, x, sizeof x), VKA_OK);
+    assert_int_equal(vka_plan_run(a->plan, PATIENCE), VKA_OK);
+    assert_int_equal(vka_tensor_read(a->y, y, sizeof y), VKA_OK);
+    if (first)
+        memcpy(a->want, y, sizeof y);
+    assert_memory_equal(y, a->want, sizeof y);
+}
+
+static void lose(struct attention *a)
+{
+    driver_fail(driver_calls(), VK_ERROR_DEVICE_LOST);
+    assert_int_equal(vka_plan_run(a->plan, PATIENCE), VKA_DEVICE_LOST);
+}
+
+/* Of the calls from `begin` on, the last that waits, counted from there. */
+static size_t last_wait(size_t begin)
+{
+    size_t i = driver_calls();
+    while (i-- > begin)
+        if (strcmp(driver_call_name(i), "vkWaitSemaphores") == 0)
+            return i - begin;
+    fail_msg("nothing was waited for");
+    return 0;
+}
+
+static void check_compiled(const struct attention *a)
+{
+    assert_non_null(a->device->pipelines.list);
+    for (const struct pipeline *p = a->device->pipelines.list; p; p = p->next)
+        assert_true(p->warm);
+}
+
+static void check_timeout(const struct attention *a, enum vka_status status, const char *caller)
+{
+    assert_int_equal(status, VKA_TIMEOUT);
+    assert_non_null(strstr(vka_device_error(a->device), caller));
+    assert_non_null(strstr(vka_device_error(a->device), "has not compiled"));
+}
+
+/* What a CPU driver compiles in first runs it compiles in the recovery, whose wait may run out: the
+ * device works then, and the wait goes on. */
+static void recovery_compiles(void **state)
+{
+    (void)state;
+    struct attention a;
+    if (!open_attention(&a))
+        skip();
+    assert_int_equal(vka_plan_finish(a.plan), VKA_OK);
+    run_attention(&a, true);
+    lose(&a);
+    size_t begin = driver_calls();
+    assert_int_equal(vka_device_recover(a.device), VKA_OK);
+    check_compiled(&a);
+    const size_t wait = last_wait(begin);
+    run_attention(&a, false);
+    lose(&a);
+    driver_fail(driver_calls() + wait, VK_TIMEOUT);
+    check_timeout(&a, vka_device_recover(a.device), "vka_device_recover");
+    run_attention(&a, false);
+    assert_int_equal(vka_device_recover(a.device), VKA_OK);
+    check_compiled(&a);
+    assert_int_equal(vka_device_recover(a.device), VKA_INVALID);
+    run_attention(&a, false);
+    lose(&a); /* and while it compiles: the plan is in flight when it is destroyed */
+    driver_fail(driver_calls() + wait, VK_TIMEOUT);
+    check_timeout(&a, vka_device_recover(a.device), "vka_device_recover");
+    close_attention(&a);
+}
+
+/* A device lost between two calls of vka_plan_finish. */
+static void lost_while_compiling(void **state)
+{
+    (void)state;
+    struct attention a;
+    if (!open_attention(&a))
+        skip();
+    size_t begin = driver_calls();
+    assert_int_equal(vka_plan_finish(a.plan), VKA_OK);
+    const size_t wait = last_wait(begin);
+    run_attention(&a, true);
+    const struct attention first = a;
+    close_attention(&a);
+    open_attention(&a);
+    memcpy(a.want, first.want, sizeof a.want);
+    driver_fail(driver_calls() + wait, VK_TIMEOUT);
+    check_timeout(&a, vka_plan_finish(a.plan), "vka_plan_finish");
+    driver_fail(driver_calls(), VK_ERROR_DEVICE_LOST);
+    assert_int_equal(vka_plan_finish(a.plan), VKA_DEVICE_LOST);
+    assert_int_equal(vka_device_recover(a.device), VKA_OK);
+    assert_int_equal(vka_plan_finish(a.plan), VKA_OK);
+    run_attention(&a, false);
+    close_attention(&a);
+}
+
 TEST_PROGRAM_ARGUMENTS(recovery)
 {
     if (argc == 2 && strcmp(argv[1], "--all") == 0)
         step = 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_loss), cmocka_unit_test(failing_recovery),
-        cmocka_unit_test(weights_not_kept), cmocka_unit_test(weights_in_tensors)};
+        cmocka_unit_test(each_loss),         cmocka_unit_test(failing_recovery),
+        cmocka_unit_test(weights_not_kept),  cmocka_unit_test(weights_in_tensors),
+        cmocka_unit_test(recovery_compiles), cmocka_unit_test(lost_while_compiling)};
     size_t n = 0;
     if (!driver_open() || vka_device_list(NULL, NULL, &n) != VKA_OK) {
         fprintf(stderr, "SKIPPED: no Vulkan device, so the loss of one is not tested\n");

@@ -18,6 +18,7 @@
 #include <reference/reference.h>
 
 #include "../patience.h"
+#include "cache_soil.h"
 #include "operand.h"
 #include "test_program.h"
 
@@ -419,6 +420,7 @@ static void caches(void **state)
                                        .capacity = 320, .key_dtype = types[i / 2],
                                        .value_dtype = types[i / 2], .page_size = i % 2 ? 16 : 0),
                               &cache));
+            cache_soil_new(cache);
             check(device, vka_plan_add_attention(
                               plan, VKA_INFO(vka_attention_op, .q = r.q.view, .k = r.k.view,
                                              .v = r.v.view, .output = r.output.view, .cache = cache,

@@ -227,6 +227,98 @@ def test_ctrl_c_ends_a_run(device):
     vkattn.attention(interrupted.ONE, interrupted.ONE, interrupted.ONE, device=device)
 
 
+def attention_plan(device, width):
+    t = device.tensor(np.ones((1, 1, 3, width), np.float32))
+    output = device.empty((1, 1, 3, width))
+    plan = vkattn.Plan(device, path="unfused")
+    plan.attention(t, t, t, output)
+    return plan, output
+
+
+def test_ctrl_c_ends_a_compilation():
+    """Of a CPU driver, which takes a second for attention; finishing again goes on."""
+    work = """
+import os, signal, sys, threading, time
+import numpy as np
+import test_interrupts, vkattn
+
+messages = []
+device = vkattn.Device(log=lambda *message: messages.append(message))
+if device.info.type != "cpu":
+    sys.exit(77)
+for width in range(8, 72, 8):  # some compile anew
+    plan, output = test_interrupts.attention_plan(device, width)
+    press = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+    press.start()
+    began = time.process_time()
+    try:
+        plan.finish()
+    except KeyboardInterrupt:
+        break
+    finally:
+        press.join()
+else:
+    sys.exit("no compilation was interrupted")
+try:
+    plan.run()
+except vkattn.InvalidError:
+    pass
+else:
+    sys.exit("the plan was finished: the interrupt came late")
+plan.finish().run()
+assert (output.read() == 1).all()
+assert not [m for m in messages if "vka_plan_finish" in m[1]], messages
+plan, _ = test_interrupts.attention_plan(device, 131)
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+signal.signal(signal.SIGALRM, lambda *_: 1 / 0)
+try:
+    plan.finish()
+except ZeroDivisionError:
+    plan.close()  # while the driver compiles
+device.close()
+"""
+    environment = {**os.environ, "MESA_SHADER_CACHE_DISABLE": "true", "GALLIVM_PERF": "nopt"}
+    done = subprocess.run(
+        [sys.executable, "-c", work], env=environment, capture_output=True, text=True, timeout=3600
+    )
+    if done.returncode == 77:
+        pytest.skip("not a CPU driver")
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("call", ["vka_plan_finish", "vka_device_recover"])
+def test_compiling_in_slices(monkeypatch, call):
+    """C waits a slice at a time, and what a slice says is logged where it was the last."""
+    messages = []
+    with vkattn.Device(log=lambda *message: messages.append(message)) as device:
+        plan, output = attention_plan(device, 4)
+        left, now = 5, [0]
+
+        def wait(_):
+            nonlocal left
+            left -= 1
+            now[0] += _core.SLICE
+            device._core._log.callback(ffi.NULL, 0, text)
+            return int(lib.VKA_TIMEOUT) if left else 0
+
+        text = ffi.new("char[]", b"it compiles")
+        waits = {"vka_plan_finish": plan.finish, "vka_device_recover": device.recover}[call]
+        with monkeypatch.context() as patch:
+            patch.setattr(_core.time, "monotonic_ns", lambda: now[0])
+            patch.setitem(lib.__dict__, call, wait)
+            messages.clear()
+            waits()
+            assert left == 0 and messages == [("error", "it compiles")]  # of the last, which ended
+            left = -1
+            messages.clear()
+            began = now[0]
+            with pytest.raises(vkattn.WaitTimeout):
+                waits()
+            assert now[0] - began == 600_000_000_000 and messages == [("error", "it compiles")]
+        plan.finish().run()
+        np.testing.assert_array_equal(output.read(), 1)
+
+
 @pytest.mark.parametrize("timeout", [0.0, 0.01, 0.35])
 def test_a_wait_in_slices(monkeypatch, timeout):
     """Lasts as long as it is told to, and logs one sentence in the end."""

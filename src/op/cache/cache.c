@@ -268,7 +268,7 @@ enum vka_status vka_cache_create(struct vka_device *device, const struct vka_cac
     cache = calloc(1, sizeof *cache);
     CHECK_ALLOC(cache);
     cache->device = device;
-    cache->recorded = (struct recorded){device->recorded, release_nothing, restore_uses};
+    cache->recorded = (struct recorded){device->recorded, release_nothing, restore_uses, NULL};
     device->recorded = &cache->recorded;
     cache->references = 1;
     cache->info = *info;

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 # Nanoseconds that C waits at a time: Python handles signals between two calls of C alone.
 SLICE = 100_000_000
+COMPILING = 600_000_000_000  # that a CPU driver may compile, for C too
 _TIMEOUT = int(lib.VKA_TIMEOUT)
 
 
@@ -101,11 +102,11 @@ class Core:
         """A turn whose work gives a status."""
         self.turn(lambda: self.check(work()))
 
-    def wait(self, wait: Callable[[int], int], timeout: int) -> None:
+    def wait(self, wait: Callable[[int], int], timeout: int, what: str = "") -> None:
         """Within a turn: waits up to timeout nanoseconds by wait(nanoseconds), a call of C.
 
         An interrupt is raised after a slice at the latest; the work goes on. A slice that runs out
-        is no failure: its sentence is not logged.
+        is no failure: its sentence is not logged. what: is not done in time; "": C says.
         """
         end, left = time.monotonic_ns() + timeout, timeout
         status = _TIMEOUT
@@ -118,9 +119,9 @@ class Core:
             self._log.raise_kept()
             left = max(end - time.monotonic_ns(), 1)
         status = wait(left) if status == _TIMEOUT else status
-        if status == _TIMEOUT and timeout > 0:  # C knows of the last slice alone
+        if status == _TIMEOUT and timeout > 0 and what:  # C knows of the last slice alone
             seconds = f"{timeout * 1e-9:.3g} s"
-            raise error_of(status, f"the run is not done after {seconds} (timeout): wait again")
+            raise error_of(status, f"{what} is not done after {seconds} (timeout): wait again")
         self.check(status)
 
     def create(self, child: Child, destroy: Callable[[Any], None], fill: Callable[[], int]) -> None:

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable
 
 from ._abi import enum_names, ffi, lib, new_struct, text_of
-from ._core import Core, close_dropped, run_locked
+from ._core import COMPILING, Core, close_dropped, run_locked
 from ._errors import InvalidError, error_of
 from ._log import Log
 from ._numbers import whole
@@ -177,10 +177,12 @@ class Device:
         """After DeviceLostError: makes the device anew below all that was made from it.
 
         Layers with keep_weights come back, and plans give the same bits as before; tensors have
-        undefined values, caches are empty. InvalidError where the device is not lost.
+        undefined values, caches are empty. InvalidError where the device is not lost. WaitTimeout: a
+        CPU driver compiles for more than 600 s; the device works, and recovering again waits on, as
+        after an interrupt.
         """
         core = self._core
-        core.call(lambda: lib.vka_device_recover(core.box[0]))
+        core.turn(lambda: core.wait(lambda _: int(lib.vka_device_recover(core.box[0])), COMPILING))
 
     @property
     def closed(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Tuple, Union
 from . import _extra_rows
 from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
-from ._core import check_child
+from ._core import COMPILING, SLICE, check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
@@ -103,6 +103,7 @@ class Plan(TrainingOperations):
         info.timestamps = bool(timestamps)
         info.count_nonfinite = bool(count_nonfinite)
         put(info, submit_budget=_UINT64_MAX if submit_budget is None else submit_budget)
+        info.compile_timeout = SLICE
         core = device._core
         self._create(device, "plan", lambda box: lib.vka_plan_create(core.box[0], info, box))
 
@@ -420,8 +421,13 @@ class Plan(TrainingOperations):
         self.device._core.call(add)
 
     def finish(self) -> Plan:
-        """Chooses kernels, allocates the workspace and records. Once; returns the plan."""
-        self.device._core.call(lambda: lib.vka_plan_finish(self._pointer))
+        """Allocates the workspace, records, and has a CPU driver compile. Once; returns the plan.
+
+        WaitTimeout: it has not compiled after 600 s; finish again to wait on, as after an interrupt
+        (Ctrl-C), which is raised within a tenth of a second.
+        """
+        core = self.device._core
+        core.turn(lambda: core.wait(lambda _: int(lib.vka_plan_finish(self._pointer)), COMPILING))
         return self
 
     def submit(self) -> int:
@@ -453,7 +459,8 @@ class Plan(TrainingOperations):
     def _wait(self, ticket: int, limit: int) -> None:
         """Within a turn."""
         plan = self._pointer
-        self.device._core.wait(lambda time: int(lib.vka_plan_wait(plan, ticket, time)), limit)
+        core = self.device._core
+        core.wait(lambda time: int(lib.vka_plan_wait(plan, ticket, time)), limit, "the run")
 
     def passes(self) -> list[Pass]:
         """The dispatches of the finished plan."""
