@@ -1,10 +1,12 @@
 /* Bytes as calls of the library with any arguments: each is refused with nothing changed, or done.
  * What is added is recorded, and not run. */
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <vkattn/vkattn.h>
+#include <vkattn/vkattn_model.h>
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
@@ -28,6 +30,14 @@ static uint32_t number(struct input *in)
 {
     unsigned n = next(in);
     return n < 240 ? n % 9 : n < 250 ? 1u << n % 32 : UINT32_MAX - n % 3;
+}
+
+/* Those at the ends of the range, and those that are no numbers. */
+static float real(struct input *in)
+{
+    static const float some[] = {0,        -0.0f,     1,       -1,       0.125f, 1e-45f, -1e-45f,
+                                 INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 1e-6f,  NAN};
+    return some[next(in) % (sizeof some / sizeof *some)];
 }
 
 static struct vka_device *device;
@@ -55,9 +65,10 @@ static void make_tensor(struct input *in, struct vka_tensor **slot)
     uint32_t shape[VKA_MAX_RANK];
     for (int i = 0; i < VKA_MAX_RANK; i++)
         shape[i] = number(in);
+    const enum vka_dtype dtype = (enum vka_dtype)(next(in) % 6);
+    const uint32_t rank = next(in) % 6;
     vka_tensor_destroy(slot);
-    check(vka_tensor_create(device, (enum vka_dtype)(next(in) % 6), next(in) % 6, shape, slot),
-          *slot);
+    check(vka_tensor_create(device, dtype, rank, shape, slot), *slot);
 }
 
 static void make_view(struct input *in, struct vka_tensor *from, struct vka_tensor **slot)
@@ -88,9 +99,50 @@ static struct vka_tensor *pick(struct input *in, struct vka_tensor *const *tenso
     return n < TENSORS ? tensors[n] : NULL;
 }
 
+/* What has no meaning is not taken for anything else. */
+static enum vka_status judge(enum vka_status status, bool has_meaning)
+{
+    if (status == VKA_OK && !has_meaning)
+        abort();
+    return status;
+}
+
+static enum vka_status add_norm(struct input *in, struct vka_plan *plan,
+                                struct vka_tensor *const *t)
+{
+    const struct vka_norm_op op = {.struct_size = sizeof op,
+                                   .kind = (enum vka_norm)(next(in) % 3),
+                                   .axes = number(in),
+                                   .given = next(in) % 8,
+                                   .epsilon = real(in),
+                                   .input = pick(in, t),
+                                   .weight = pick(in, t),
+                                   .output = pick(in, t)};
+    return judge(vka_plan_add_norm(plan, &op),
+                 op.epsilon >= 0 && isfinite(op.epsilon) && !(op.given & ~VKA_GIVEN_EPSILON));
+}
+
+static enum vka_status add_gather(struct input *in, struct vka_plan *plan,
+                                  struct vka_tensor *const *t)
+{
+    const struct vka_gather_op op = {.struct_size = sizeof op,
+                                     .table = pick(in, t),
+                                     .ids = pick(in, t),
+                                     .given = next(in) % 8,
+                                     .scale = real(in),
+                                     .output = pick(in, t)};
+    return judge(vka_plan_add_gather(plan, &op),
+                 isfinite(op.scale) && !(op.given & ~VKA_GIVEN_SCALE));
+}
+
 static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_tensor *const *t)
 {
-    if (next(in) % 2) {
+    unsigned kind = next(in);
+    if ((kind & 7) == 6)
+        return add_norm(in, plan, t);
+    if ((kind & 7) == 4)
+        return add_gather(in, plan, t);
+    if (kind % 2) {
         unsigned flags = next(in);
         return vka_plan_add_linear(
             plan, VKA_INFO(vka_linear_op, .input = pick(in, t), .weight = pick(in, t),
@@ -128,7 +180,21 @@ static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_t
     }
     if (more & 128)
         op.options.log_sum_exp = pick(in, t);
-    return vka_plan_add_attention(plan, &op);
+    unsigned numbers = next(in);
+    op.options.given = numbers >> 4 & 7;
+    if (numbers & 1)
+        op.options.scale = real(in);
+    if (numbers & 2)
+        op.options.norm_epsilon = real(in);
+    if (numbers & 4)
+        op.options.softcap = real(in);
+    if (numbers & 8)
+        op.options.dropout = real(in);
+    const struct vka_attention_options *o = &op.options;
+    return judge(vka_plan_add_attention(plan, &op),
+                 isfinite(o->scale) && isfinite(o->norm_epsilon) && o->norm_epsilon >= 0 &&
+                     isfinite(o->softcap) && o->softcap >= 0 && o->dropout >= 0 && o->dropout < 1 &&
+                     o->given < VKA_GIVEN_GRADIENT_SCALE);
 }
 
 static void build(struct input *in, struct vka_tensor *const *tensors)

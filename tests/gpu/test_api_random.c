@@ -8,94 +8,9 @@
 
 #include "../patience.h"
 #include "api_errors.h"
+#include "api_random_fields.h"
 #include "test_program.h"
 #include "rng.h"
-
-/* ---- What can be wrong ----------------------------------------------------------------------- */
-
-enum fault {
-    SIZE,      /* size_t: of the struct */
-    OPERAND,   /* a tensor of a float type */
-    OUTPUT,    /* likewise, written: no element twice */
-    FLOATS,    /* likewise, F32 alone */
-    INTEGERS,  /* I32; one for all, or one each */
-    MASK,      /* anything that broadcasts */
-    ENUM,      /* below `limit` */
-    FINITE,    /* float */
-    POSITIVE,  /* float, finite, or 0 */
-    RATE,      /* float in [0, 1) */
-    WINDOW,    /* int32_t from -1 */
-    EVEN,      /* uint32_t: even, at most `limit` */
-    SHORT,     /* uint32_t: at most 65535 */
-    NECESSARY, /* a pointer that is not NULL */
-};
-
-struct field {
-    enum fault fault;
-    size_t offset;
-    uint32_t limit;
-    uint32_t rank, shape[VKA_MAX_RANK]; /* of the valid tensor */
-};
-
-#define TENSOR(fault, type, member, ...)                            \
-    {                                                               \
-        fault, offsetof(struct type, member), 0, RANK(__VA_ARGS__), \
-        {                                                           \
-            __VA_ARGS__                                             \
-        }                                                           \
-    }
-#define VALUE(fault, type, member, limit)               \
-    {                                                   \
-        fault, offsetof(struct type, member), limit, 0, \
-        {                                               \
-            0                                           \
-        }                                               \
-    }
-
-/* Batch 2, 4 heads on 2 key heads, 3 queries, 7 past and 5 new keys, widths 8 and 6. */
-#define ATTENTION_OPTIONS(type, o)                                                               \
-    TENSOR(MASK, type, o.mask, 2, 4, 3, 12), TENSOR(INTEGERS, type, o.kv_length, 2),             \
-        TENSOR(INTEGERS, type, o.query_offset, 2), TENSOR(OUTPUT, type, o.scores, 2, 4, 3, 12),  \
-        TENSOR(FLOATS, type, o.log_sum_exp, 2, 4, 3), TENSOR(FLOATS, type, o.q_norm, 8),         \
-        TENSOR(FLOATS, type, o.k_norm, 8), TENSOR(FLOATS, type, o.sink, 4),                      \
-        TENSOR(FLOATS, type, o.alibi, 4), VALUE(ENUM, type, o.masked_row, VKA_MASKED_ROW_COUNT), \
-        VALUE(ENUM, type, o.scores_kind, VKA_SCORES_COUNT), VALUE(FINITE, type, o.scale, 0),     \
-        VALUE(POSITIVE, type, o.softcap, 0), VALUE(POSITIVE, type, o.norm_epsilon, 0),           \
-        VALUE(POSITIVE, type, o.rope.base, 0), VALUE(RATE, type, o.dropout, 0),                  \
-        VALUE(WINDOW, type, o.window_left, 0), VALUE(WINDOW, type, o.window_right, 0),           \
-        VALUE(EVEN, type, o.rope.dim, 8), VALUE(SHORT, type, o.dropout_batch, 0),                \
-        VALUE(SHORT, type, o.dropout_head, 0)
-
-static const struct field attention_fields[] = {
-    VALUE(SIZE, vka_attention_op, struct_size, 0),
-    TENSOR(OPERAND, vka_attention_op, q, 2, 4, 3, 8),
-    TENSOR(OPERAND, vka_attention_op, k, 2, 2, 5, 8),
-    TENSOR(OPERAND, vka_attention_op, v, 2, 2, 5, 6),
-    TENSOR(OUTPUT, vka_attention_op, output, 2, 4, 3, 6),
-    TENSOR(OPERAND, vka_attention_op, past_key, 2, 2, 7, 8),
-    TENSOR(OPERAND, vka_attention_op, past_value, 2, 2, 7, 6),
-    TENSOR(OUTPUT, vka_attention_op, present_key, 2, 2, 12, 8),
-    TENSOR(OUTPUT, vka_attention_op, present_value, 2, 2, 12, 6),
-    ATTENTION_OPTIONS(vka_attention_op, options),
-};
-
-static const struct field layer_fields[] = {
-    VALUE(SIZE, vka_layer_op, struct_size, 0),
-    VALUE(NECESSARY, vka_layer_op, layer, 0),
-    VALUE(ENUM, vka_layer_op, layout, VKA_LAYOUT_COUNT),
-    TENSOR(OPERAND, vka_layer_op, query, 2, 3, 24),
-    TENSOR(OPERAND, vka_layer_op, key, 2, 12, 20),
-    TENSOR(OPERAND, vka_layer_op, value, 2, 12, 28),
-    TENSOR(OUTPUT, vka_layer_op, output, 2, 3, 16),
-    ATTENTION_OPTIONS(vka_layer_op, attention),
-};
-
-static const struct field linear_fields[] = {
-    VALUE(SIZE, vka_linear_op, struct_size, 0),
-    TENSOR(OPERAND, vka_linear_op, input, 5, 3),
-    TENSOR(OPERAND, vka_linear_op, weight, 4, 3),
-    TENSOR(OUTPUT, vka_linear_op, output, 5, 4),
-};
 
 /* ---- The valid calls ------------------------------------------------------------------------- */
 
@@ -103,6 +18,13 @@ union op {
     struct vka_attention_op attention;
     struct vka_layer_op layer;
     struct vka_linear_op linear;
+    struct vka_norm_op norm;
+    struct vka_norm_backward_op norm_backward;
+    struct vka_gather_op gather;
+    struct vka_gather_backward_op gather_backward;
+    struct vka_cross_entropy_op entropy;
+    struct vka_square_error_op square;
+    struct vka_optimiser_op optimiser;
 };
 
 static enum vka_status add_attention(struct vka_plan *plan, const union op *op)
@@ -120,6 +42,21 @@ static enum vka_status add_linear(struct vka_plan *plan, const union op *op)
     return vka_plan_add_linear(plan, &op->linear);
 }
 
+#define ADD(name, function)                                                      \
+    static enum vka_status add_##name(struct vka_plan *plan, const union op *op) \
+    {                                                                            \
+        return function(plan, &op->name);                                        \
+    }
+ADD(norm, vka_plan_add_norm)
+ADD(norm_backward, vka_plan_add_norm_backward)
+ADD(gather, vka_plan_add_gather)
+ADD(gather_backward, vka_plan_add_gather_backward)
+ADD(entropy, vka_plan_add_cross_entropy)
+ADD(square, vka_plan_add_square_error)
+ADD(optimiser, vka_plan_add_optimiser)
+
+enum { N_RUN = 3 }; /* calls of which the results are compared */
+
 static const struct call {
     const char *name;
     enum vka_status (*add)(struct vka_plan *plan, const union op *op);
@@ -133,6 +70,17 @@ static const struct call {
      COUNTOF(layer_fields)},
     {"vka_plan_add_linear", add_linear, sizeof(struct vka_linear_op), linear_fields,
      COUNTOF(linear_fields)},
+#define CALL(name, function, type)                                                        \
+    {                                                                                     \
+#function, add_##name, sizeof(struct type), name##_fields, COUNTOF(name##_fields) \
+    }
+    CALL(norm, vka_plan_add_norm, vka_norm_op),
+    CALL(norm_backward, vka_plan_add_norm_backward, vka_norm_backward_op),
+    CALL(gather, vka_plan_add_gather, vka_gather_op),
+    CALL(gather_backward, vka_plan_add_gather_backward, vka_gather_backward_op),
+    CALL(entropy, vka_plan_add_cross_entropy, vka_cross_entropy_op),
+    CALL(square, vka_plan_add_square_error, vka_square_error_op),
+    CALL(optimiser, vka_plan_add_optimiser, vka_optimiser_op),
 };
 
 static const uint64_t seed_of_data = 99;
@@ -171,6 +119,13 @@ static void make_valid(struct world *w, union op *ops)
         }
     }
     ops[1].layer.layer = w->layer;
+    static struct vka_parameter parameter;
+    parameter = (struct vka_parameter){T(VKA_F32, 9), T(VKA_F32, 9), T(VKA_F32, 9), T(VKA_F32, 9)};
+    struct vka_optimiser_op *optimiser = &ops[COUNTOF(calls) - 1].optimiser;
+    optimiser->kind = VKA_ADAM;
+    optimiser->parameters = &parameter;
+    optimiser->n_parameter = 1;
+    optimiser->learning_rate = 0.1;
     struct vka_attention_options *const both[] = {&ops[0].attention.options,
                                                   &ops[1].layer.attention};
     for (size_t i = 0; i < COUNTOF(both); i++) {
@@ -184,7 +139,23 @@ static void make_valid(struct world *w, union op *ops)
     }
 }
 
-/* The three valid operations in a plan of their own; bits[] receives what they give. */
+static void add_valid(const struct world *w, const union op *ops, size_t n, struct vka_plan *plan)
+{
+    for (size_t c = 0; c < n; c++)
+        if (calls[c].add(plan, &ops[c]) != VKA_OK)
+            fail_msg("the valid %s: %s", calls[c].name, vka_device_error(w->device));
+}
+
+/* What is made wrong is valid, whatever is given. */
+static void check_valid(struct world *w, const union op *ops)
+{
+    struct vka_plan *plan = NULL;
+    assert_int_equal(vka_plan_create(w->device, NULL, &plan), VKA_OK);
+    add_valid(w, ops, COUNTOF(calls), plan);
+    vka_plan_destroy(&plan);
+}
+
+/* The first valid operations in a plan of their own; bits[] receives what they give. */
 struct bits {
     float attention[2 * 4 * 3 * 6], layer[2 * 3 * 16], linear[5 * 4], scores[2 * 4 * 3 * 12];
 };
@@ -193,9 +164,7 @@ static void run_valid(struct world *w, const union op *ops, struct bits *bits)
 {
     struct vka_plan *plan = NULL;
     assert_int_equal(vka_plan_create(w->device, NULL, &plan), VKA_OK);
-    for (size_t c = 0; c < COUNTOF(calls); c++)
-        if (calls[c].add(plan, &ops[c]) != VKA_OK)
-            fail_msg("the valid %s: %s", calls[c].name, vka_device_error(w->device));
+    add_valid(w, ops, N_RUN, plan);
     assert_int_equal(vka_plan_finish(plan), VKA_OK);
     assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
     const struct {
@@ -297,9 +266,15 @@ static float wrong_float(enum fault fault, struct rng *rng)
 
 static uint32_t wrong_word(const struct field *f, struct rng *rng)
 {
+    uint32_t word;
     switch ((int)f->fault) {
     case ENUM:
         return rng_range(rng, f->limit, UINT32_MAX);
+    case GIVEN: /* any bits with one that is not of the limit */
+        do
+            word = 1u << rng_range(rng, 0, 31);
+        while (word & f->limit);
+        return word | (uint32_t)rng_next(rng);
     case WINDOW: /* INT32_MIN up to -2 */
         return rng_range(rng, 1u << 31, UINT32_MAX - 1);
     case EVEN:
@@ -307,6 +282,32 @@ static uint32_t wrong_word(const struct field *f, struct rng *rng)
                                    : rng_range(rng, f->limit + 1, UINT32_MAX);
     default:
         return rng_range(rng, 65536, UINT32_MAX);
+    }
+}
+
+/* Says of some numbers that they are given, as which each is as wrong, or as right, as it was. */
+static void draw_given(const struct call *call, struct rng *rng, union op *op)
+{
+    for (size_t i = 0; i < call->n_field; i++)
+        if (call->fields[i].fault == GIVEN) {
+            uint32_t given = rng_range(rng, 0, 31) & call->fields[i].limit;
+            memcpy((char *)op + call->fields[i].offset, &given, sizeof given);
+        }
+}
+
+/* Any field but those that are kept. */
+static const struct field *draw_field(struct rng *rng, const struct call **call)
+{
+    size_t all = 0;
+    for (size_t c = 0; c < COUNTOF(calls); c++)
+        all += calls[c].n_field;
+    for (;;) {
+        size_t at = rng_range(rng, 0, (uint32_t)all - 1), c = 0;
+        while (at >= calls[c].n_field)
+            at -= calls[c++].n_field;
+        *call = &calls[c];
+        if (calls[c].fields[at].fault != KEPT)
+            return &calls[c].fields[at];
     }
 }
 
@@ -331,7 +332,9 @@ static struct vka_tensor *spoil(struct world *w, const struct field *f, struct r
         op->layer.layer = rng_chance(rng, 50) ? NULL : w->foreign;
     } else if (f->fault == FINITE || f->fault == POSITIVE || f->fault == RATE) {
         float number = wrong_float(f->fault, rng);
-        memcpy(at, &number, sizeof number);
+        double wide = (double)number;
+        memcpy(at, f->limit == sizeof wide ? (void *)&wide : &number,
+               f->limit == sizeof wide ? sizeof wide : sizeof number);
     } else {
         uint32_t word = wrong_word(f, rng);
         memcpy(at, &word, sizeof word);
@@ -351,10 +354,12 @@ static void spoiled_calls(void **state)
     struct rng rng = {seed};
     make_valid(w, ops);
     run_valid(w, ops, &first);
+    check_valid(w, ops);
     for (unsigned long i = 0; i < count; i++) {
-        const struct call *call = &calls[rng_range(&rng, 0, COUNTOF(calls) - 1)];
-        const struct field *f = &call->fields[rng_range(&rng, 0, (uint32_t)call->n_field - 1)];
+        const struct call *call;
+        const struct field *f = draw_field(&rng, &call);
         union op op = ops[call - calls];
+        draw_given(call, &rng, &op);
         struct vka_tensor *made = spoil(w, f, &rng, &op);
         expect_begin(w);
         enum vka_status status = call->add(w->plan, &op);
@@ -366,6 +371,11 @@ static void spoiled_calls(void **state)
         if (i % 500 == 499) {
             run_valid(w, ops, &again);
             assert_memory_equal(&again, &first, sizeof first);
+            union op given[COUNTOF(calls)];
+            memcpy(given, ops, sizeof given);
+            for (size_t c = 0; c < COUNTOF(calls); c++)
+                draw_given(&calls[c], &rng, &given[c]);
+            check_valid(w, given);
         }
     }
 }
