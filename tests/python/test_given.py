@@ -136,6 +136,101 @@ def test_top_p(device, x):
         np.testing.assert_array_equal(got.read(), x.argmax(-1))
 
 
+NUMBERS = [0.0, -0.0, 1e-30, -1e-30, 0.25, -2.0, 1e30, -1e30, 3e38, np.nan, np.inf, -np.inf]
+
+
+def counts(name, allowed, number, call):
+    """call(), of a number that means something; None where it is refused, by its name."""
+    if allowed(number):
+        return call()
+    with pytest.raises(vkattn.InvalidError, match=name):
+        call()
+    return None
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_each_number_counts_or_is_refused(device, x, number):
+    """None is taken for another: neither for a default nor for one that is in range."""
+    data, ids = device.tensor(x), device.tensor(np.array([1, 0], np.int32))
+    wide, n = x.astype(np.float64), np.float64(np.float32(number))
+    from_0 = lambda v: np.isfinite(v) and v >= 0  # noqa: E731
+
+    def close(got, want):
+        with np.errstate(over="ignore"):
+            np.testing.assert_allclose(got, want.astype(np.float32), rtol=2e-6, atol=1e-37)
+
+    def gradient(**more):
+        to, loss = device.tensor(7 * x), device.empty((1,))
+        with vkattn.Plan(device) as plan:
+            target = device.tensor(x[::-1].copy())
+            plan.square_error(data, target, loss, gradient=to, **more)
+            plan.finish().run()
+        return to.read()
+
+    got = counts(
+        "scale",
+        np.isfinite,
+        number,
+        lambda: run(device, lambda p, o: p.gather(data, ids, o, scale=number), x.shape),
+    )
+    if got is not None:
+        close(got, wide[[1, 0]] * n)
+    got = counts("gradient_scale", np.isfinite, number, lambda: gradient(gradient_scale=number))
+    if got is not None:
+        close(got, (x - x[::-1]).astype(np.float64) * (2 / x.size) * n)
+    got = counts(
+        "epsilon",
+        from_0,
+        number,
+        lambda: run(device, lambda p, o: p.norm(data, o, kind="rms", epsilon=number), x.shape),
+    )
+    if got is not None:
+        close(got, wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + n))
+    rows = x.reshape(1, 1, 2, 8)
+    for path in ("unfused", "fused"):
+        got = counts(
+            "scale",
+            np.isfinite,
+            number,
+            lambda p=path: vkattn.attention(
+                rows, rows, rows, scale=number, path=p, scores="raw", device=device
+            )[1],
+        )
+        if got is not None and abs(n) < 1e38:
+            close(got[0, 0], wide @ wide.T * n)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("name", ["beta1", "beta2", "epsilon", "learning_rate", "weight_decay"])
+def test_each_number_of_adam_counts_or_is_refused(device, name, number):
+    below = 1 if name.startswith("beta") else np.inf
+    w, g = np.float64([0.5, -2]), np.float64([3, -0.25])
+    tensors = [device.tensor(v.astype(np.float32)) for v in (w, g, 0 * w, 0 * w)]
+    step = device.tensor(np.zeros(1, np.int32))
+    used = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "learning_rate": 0.5}
+    used = {**used, "weight_decay": 0.0, name: number}
+    betas = used["beta1"], used["beta2"]
+    numbers = {k: v for k, v in used.items() if not k.startswith("beta")}
+
+    def call():
+        with vkattn.Plan(device) as plan:
+            plan.optimiser("adam", [vkattn.Parameter(*tensors)], step=step, betas=betas, **numbers)
+            plan.finish().run()
+        return tensors[0].read()
+
+    least = 1e-45 if name == "learning_rate" else 0  # which is refused at 0
+    got = counts(name, lambda v: least <= v < below, number, call)
+    if got is None:
+        return
+    with np.errstate(all="ignore"):
+        g = g + used["weight_decay"] * w
+        unit = g / (np.abs(g) + used["epsilon"])  # the moments of one step, corrected
+        want = (w - used["learning_rate"] * unit).astype(np.float32)
+    # Beyond, the square of a gradient or a rate over 1 - beta1 is no float32.
+    if np.abs(g).max() < 1e18 and used["learning_rate"] < 1e37:
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 # ---- What has no meaning, by name ---------------------------------------------------------------
 
 
