@@ -136,7 +136,28 @@ static void write_folder(const char *prefix, int n)
     snprintf(path, sizeof path, "%s/config.json", FOLDER);
     write_text(path, "{\"model_type\": \"bert\", \"hidden_size\": 64, \"num_hidden_layers\": 2,"
                      " \"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 80,"
-                     " \"max_position_embeddings\": 40, \"layer_norm_eps\": 1e-4}");
+                     " \"max_position_embeddings\": 40, \"layer_norm_eps\": 1e-4,"
+                     " \"architectures\": [\"BertModel\"], \"is_decoder\": false, \"odd\": null}");
+}
+
+static bool first_row_told; /* by the modules of the folder */
+
+/* What sentence-transformers writes beside a model; NULL: nothing. */
+static void write_modules(const char *modules, const char *pooling)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/1_Pooling", FOLDER);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/1_Pooling/config.json", FOLDER);
+    if (pooling)
+        write_text(path, pooling);
+    else
+        remove(path);
+    snprintf(path, sizeof path, "%s/modules.json", FOLDER);
+    if (modules)
+        write_text(path, modules);
+    else
+        remove(path);
 }
 
 static const char *more_key; /* a key that a GGUF file has besides */
@@ -284,7 +305,7 @@ static void compare(int format, bool first_row, bool plain)
     double worst = 0;
     if (bert_load(device, format ? GGUF : FOLDER, &bert, why) != VKA_OK)
         fail_msg("%s %s", why, vka_device_error(device));
-    assert_int_equal(bert.first_row, format == 1);
+    assert_int_equal(bert.first_row, format == 1 || first_row_told);
     check(
         embed_create(device, &bert,
                      &(struct embed_info){
@@ -341,6 +362,51 @@ static void refuse(const char *path, const char *sentence)
     bert_free(&bert);
 }
 
+#define MODULE(path, type) "{\"path\": \"" path "\", \"type\": \"sentence_transformers." type "\"}"
+#define TEXTS MODULE("", "models.Transformer")
+#define POOLING MODULE("1_Pooling", "sentence_transformer.modules.pooling.Pooling")
+
+/* Folders of sentence-transformers say which rows count. */
+static void test_modules(void **state)
+{
+    (void)state;
+    static const char both[] = "[" TEXTS "," POOLING "," MODULE("2", "models.Normalize") "]";
+    static const char *const firsts[] = {
+        "{\"pooling_mode_cls_token\": true, \"pooling_mode_mean_tokens\": false}",
+        "{\"word_embedding_dimension\": 64, \"pooling_mode\": \"cls\", \"include_prompt\": true}"};
+    static const char *const wrong[] = {
+        "{\"pooling_mode_cls_token\": true, \"pooling_mode_mean_tokens\": true}",
+        "{\"pooling_mode_max_tokens\": true}", "{\"pooling_mode\": \"lasttoken\"}",
+        "{\"pooling_mode_cls_token\": 1}", "{}"};
+    static const char *const modules[] = {
+        "[" TEXTS "," POOLING "," MODULE("2_Dense", "models.Dense") "]",
+        "[" TEXTS "," MODULE("2", "models.Normalize") "]",
+        "[" POOLING "," TEXTS "]",
+        "[" MODULE("0", "models.Transformer") "," POOLING "]",
+        "[" TEXTS ", {\"path\": \"1_Pooling\", \"type\": \"other.Pooling\"}]",
+        "{}"};
+    write_folder("", TENSORS);
+    for (size_t i = 0; i < 2; i++) {
+        write_modules(both, firsts[i]);
+        first_row_told = true;
+        compare(0, true, false);
+        first_row_told = false;
+    }
+    write_modules(both, "{\"pooling_mode_mean_tokens\": true}");
+    compare(0, false, false);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_modules(both, wrong[i]);
+        refuse(FOLDER, "pooling_mode");
+    }
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        write_modules(modules[i], firsts[0]);
+        refuse(FOLDER, "modules.json");
+    }
+    write_modules(both, NULL);
+    refuse(FOLDER, "1_Pooling/config.json");
+    write_modules(NULL, NULL);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -349,6 +415,11 @@ static void test_refused(void **state)
         {"\"model_type\": \"roberta\"", "model_type: a value that is not supported"},
         {"\"model_type\": \"bert\", \"hidden_act\": \"relu\"", "hidden_act: a value"},
         {"\"model_type\": \"bert\", \"is_decoder\": true", "is_decoder: only encoders"},
+        {"\"model_type\": \"bert\", \"is_decoder\": \"true\"", "is_decoder: only encoders"},
+        {"\"model_type\": \"bert\", \"add_cross_attention\": 1", "add_cross_attention: only"},
+        {"\"model_type\": \"bert\", \"rope_theta\": 1e4", "rope_theta: it is not known"},
+        {"\"model_type\": \"bert\", \"quantization_config\": {}",
+         "quantization_config: it is not known"},
         {"\"model_type\": \"bert\"", "hidden_size: is missing"},
         {"\"model_type\": \"bert\", \"model_type\": \"bert\"", "uplicate"}};
     write_folder("", TENSORS - 1);
@@ -364,7 +435,8 @@ static void test_refused(void **state)
     }
     write_gguf(3);
     refuse(GGUF, "bert.pooling_type: is not none, mean or first");
-    static const char *const keys[] = {"bert.rope.freq_base",   "bert.expert_count",
+    static const char *const keys[] = {"split.count",           "adapter.type",
+                                       "bert.rope.freq_base",   "bert.expert_count",
                                        "bert.pooling_type",     "bert.attention.layer_norm_epsilon",
                                        "bert.attention.causal", "bert.block_count"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -380,6 +452,7 @@ static void test_refused(void **state)
 TEST_PROGRAM(embed)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_folder), cmocka_unit_test(test_gguf),
+                                       cmocka_unit_test(test_modules),
                                        cmocka_unit_test(test_refused)};
     char path[64];
     if (vka_device_create(NULL, &device) != VKA_OK)
@@ -397,6 +470,9 @@ TEST_PROGRAM(embed)
     remove(path);
     snprintf(path, sizeof path, "%s/model.safetensors", FOLDER);
     remove(path);
+    write_modules(NULL, NULL);
+    snprintf(path, sizeof path, "%s/1_Pooling", FOLDER);
+    rmdir(path);
     rmdir(FOLDER);
     vka_device_destroy(&device);
     return failed;

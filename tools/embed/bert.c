@@ -46,7 +46,7 @@ static enum vka_status load_sizes(const struct source *s, struct bert *m)
         return source_refuse(s, "bert.pooling_type", "is not none, mean or first");
     m->epsilon = (float)epsilon;
     m->n_token = (uint32_t)tokens;
-    m->first_row = pooling == 2;
+    m->first_row = pooling == 2 || s->first_row;
     return VKA_OK;
 }
 

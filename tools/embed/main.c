@@ -23,7 +23,7 @@ static const char usage[] =
     "mean\n"
     "of the last layer's rows, of length 1. The model is a BERT: a folder with config.json and\n"
     "model.safetensors, or a GGUF file, whose weights stay as they are.\n"
-    "  --pooling KIND  mean, or the first row; as a GGUF file says, else mean\n"
+    "  --pooling KIND  mean, or the first row; as a GGUF file or modules.json says, else mean\n"
     "  --plain         do not bring the vectors to length 1\n"
     "  --output FILE   write [texts][width] to an npy file instead of printing\n";
 

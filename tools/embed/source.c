@@ -10,43 +10,34 @@ enum vka_status source_refuse(const struct source *s, const char *name, const ch
     return VKA_INVALID;
 }
 
+enum vka_status source_read_json(const struct source *s, const char *file, json_t **object)
+{
+    json_error_t error;
+    *object = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
+    if (json_is_object(*object))
+        return VKA_OK;
+    snprintf(s->why, VKA_IO_ERROR_SIZE, "%.300s%s", *object ? file : "",
+             *object ? ": is not an object" : error.text);
+    return VKA_IO;
+}
+
 static enum vka_status open_folder(const char *path, struct source *s)
 {
     char file[4096];
-    json_error_t error;
-    if ((size_t)snprintf(file, sizeof file, "%s/config.json", path) >= sizeof file)
+    if ((size_t)snprintf(file, sizeof file, "%s/config.json", path) >= 2048)
         return source_refuse(s, "--model", "the path is too long");
-    s->config = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(s->config)) {
-        snprintf(s->why, VKA_IO_ERROR_SIZE, "%.300s%s", s->config ? file : "",
-                 s->config ? ": is not an object" : error.text);
-        return VKA_IO;
-    }
+    enum vka_status status = source_read_json(s, file, &s->config);
+    if (status == VKA_OK)
+        status = pooling_read(s, path);
+    if (status != VKA_OK)
+        return status;
     snprintf(file, sizeof file, "%s/model.safetensors", path);
-    enum vka_status status = vka_safetensors_open(file, s->why, &s->safetensors);
+    status = vka_safetensors_open(file, s->why, &s->safetensors);
     if (status != VKA_OK)
         return status;
     bool below = vka_safetensors_find(s->safetensors, "bert.embeddings.word_embeddings.weight");
     s->prefix = below ? "bert." : "";
     s->room = vka_safetensors_count(s->safetensors);
-    return VKA_OK;
-}
-
-/* Refuses keys of a GGUF file's architecture that nothing here reads. */
-static enum vka_status check_keys(const struct source *s)
-{
-    static const char *const known[] = {
-        "embedding_length",     "block_count",    "feed_forward_length",
-        "attention.head_count", "context_length", "attention.layer_norm_epsilon",
-        "attention.causal",     "pooling_type",   "vocab_size"};
-    for (size_t i = 0; i < vka_gguf_metadata_count(s->gguf); i++) {
-        const char *key = vka_gguf_metadata_at(s->gguf, i)->key;
-        bool fine = strncmp(key, "bert.", 5) != 0;
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-            fine = fine || strcmp(key + 5, known[k]) == 0;
-        if (!fine)
-            return source_refuse(s, key, "it is not known what this key would change");
-    }
     return VKA_OK;
 }
 
@@ -63,11 +54,14 @@ static enum vka_status check_kind(const struct source *s)
         if ((value && !word) || (i == 0 && !value) || (word && strcmp(word, wanted[i][1]) != 0))
             return source_refuse(s, wanted[i][0], "a value that is not supported here");
     }
-    if (s->config && (json_is_true(json_object_get(s->config, "is_decoder")) ||
-                      json_is_true(json_object_get(s->config, "add_cross_attention"))))
-        return source_refuse(s, "is_decoder", "only encoders are supported");
+    static const char *const decoders[] = {"is_decoder", "add_cross_attention"};
+    for (int i = 0; s->config && i < 2; i++) {
+        const json_t *value = json_object_get(s->config, decoders[i]);
+        if (value && !json_is_false(value) && !json_is_null(value))
+            return source_refuse(s, decoders[i], "only encoders are supported");
+    }
     if (s->config)
-        return VKA_OK;
+        return keys_check_config(s);
     int64_t causal = 0;
     const struct vka_gguf_value *told = vka_gguf_metadata(s->gguf, "bert.attention.causal");
     vka_gguf_string(vka_gguf_metadata(s->gguf, "general.architecture"), &at, &text, &size);
@@ -75,7 +69,8 @@ static enum vka_status check_kind(const struct source *s)
         return source_refuse(s, "bert.attention.causal", "is no bool");
     if (size != 4 || memcmp(text, "bert", 4) != 0)
         return source_refuse(s, "general.architecture", "is not \"bert\"");
-    return causal ? source_refuse(s, "bert.attention.causal", "is not supported") : check_keys(s);
+    return causal ? source_refuse(s, "bert.attention.causal", "is not supported")
+                  : keys_check_gguf(s);
 }
 
 enum vka_status source_open(struct vka_device *device, const char *path, char *why,

@@ -14,6 +14,7 @@ struct source {
     struct vka_gguf *gguf; /* one of both */
     struct vka_safetensors *safetensors;
     json_t *config;             /* of the folder */
+    bool first_row;             /* what its modules say of the embedding, see struct bert */
     const char *prefix;         /* of all tensors of the folder: "bert." below a head of training */
     char (*taken)[SOURCE_NAME]; /* names that were uploaded */
     size_t n_taken, room;
@@ -23,6 +24,17 @@ struct source {
 enum vka_status source_open(struct vka_device *device, const char *path, char *why,
                             struct source *source);
 void source_close(struct source *source);
+
+/* Reads a file that has to hold an object, which the caller releases in any case. */
+enum vka_status source_read_json(const struct source *source, const char *file, json_t **object);
+
+/* Reads modules.json of a folder, where it has one, into source->first_row. What it says and this does
+ * not compute is refused. */
+enum vka_status pooling_read(struct source *source, const char *folder);
+
+/* Refuse keys of the metadata that nothing reads, unless they are known to be without effect. */
+enum vka_status keys_check_config(const struct source *source);
+enum vka_status keys_check_gguf(const struct source *source);
 
 /* Writes "name: what" to *why. */
 enum vka_status source_refuse(const struct source *source, const char *name, const char *what);
