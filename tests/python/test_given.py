@@ -6,6 +6,9 @@ import pytest
 import vkattn
 
 
+SIZES = {"batch": 1, "n_kv_head": 2, "head_dim": 8, "capacity": 16}
+
+
 @pytest.fixture
 def x(rng):
     return rng.standard_normal((2, 8)).astype(np.float32)
@@ -319,7 +322,63 @@ def test_refused_by_name(device):
     assert count > 100
 
 
-def test_wrong_types(device):
+@pytest.mark.parametrize("wrong", ["False", "", 2, -1, 0.0, [], np.array([True]), b"1"])
+def test_flags(device, q, wrong):
+    """What is neither true nor false is not taken for one of them."""
+    t = device.tensor(q)
+    plan = vkattn.Plan(device)
+    eye = np.eye(4, dtype=np.float32)
+    weights = {"n_head": 1, "query": eye, "key": eye, "value": eye}
+    for name, call in (
+        ("causal", lambda: vkattn.attention(q, q, q, causal=wrong, device=device)),
+        ("log_sum_exp", lambda: vkattn.attention(q, q, q, log_sum_exp=wrong, device=device)),
+        ("exact_softmax", lambda: plan.attention(t, t, t, t, exact_softmax=wrong)),
+        ("relu_input", lambda: plan.linear(t, t, t, relu_input=wrong)),
+        ("circular", lambda: plan.scatter(t, t, axis=2, circular=wrong)),
+        ("interleaved", lambda: plan.rotary(t, t, interleaved=wrong)),
+        ("interleaved", lambda: plan.attention(t, t, t, t, rope=vkattn.Rope(4, interleaved=wrong))),
+        ("timestamps", lambda: vkattn.Plan(device, timestamps=wrong)),
+        ("keep_weights", lambda: vkattn.Layer(device, **weights, keep_weights=wrong)),
+        ("zero_attn", lambda: vkattn.Layer(device, **weights, zero_attn=wrong)),
+        ("no_rotation", lambda: vkattn.Cache(device, **SIZES, no_rotation=wrong)),
+        ("labels", lambda: vkattn.Device(labels=wrong)),
+    ):
+        with pytest.raises((vkattn.InvalidError, TypeError), match=f"{name}: expected True"):
+            call()
+
+
+def test_flags_of_numpy(device, q):
+    want = vkattn.attention(q, q, q, causal=True, device=device)
+    for true in (np.True_, np.array(True), 1, np.int64(1)):
+        np.testing.assert_array_equal(
+            vkattn.attention(q, q, q, causal=true, device=device), want
+        )
+    plain = vkattn.attention(q, q, q, device=device)
+    for false in (None, np.False_, 0):
+        np.testing.assert_array_equal(
+            vkattn.attention(q, q, q, causal=false, device=device), plain
+        )
+
+
+def test_masked_elements(device, q):
+    """Of numpy.ma: no values, which numpy.asarray would show."""
+    whole = np.ma.masked_array(q, mask=np.zeros_like(q, bool))
+    want = vkattn.attention(q, q, q, device=device)
+    np.testing.assert_array_equal(vkattn.attention(whole, q, q, device=device), want)
+    whole[0, 0, 0, 0] = np.ma.masked
+    with pytest.raises(vkattn.InvalidError, match="k: .*masked"):
+        vkattn.attention(q, whole, q, device=device)
+    with pytest.raises(vkattn.InvalidError, match="masked"):
+        device.tensor(whole)
+
+
+def test_arrays_of_tensors_have_their_type(device):
+    for values in (np.float32([1, 2]), np.float16([1]), np.int32([3]), np.array([True])):
+        assert np.asarray(device.tensor(values)).dtype == values.dtype
+        assert np.asarray(device.tensor(values), np.float64).dtype == np.float64
+
+
+def test_wrong_types(device, q):
     t = device.empty((2, 2))
     for name, call in (
         ("first", lambda: t.slice(0, "1", 1)),
@@ -327,6 +386,11 @@ def test_wrong_types(device):
         ("top_k", lambda: vkattn.Plan(device).sample(t, t, top_k=None)),
         ("shape", lambda: device.empty(("2",))),
         ("shape", lambda: device.empty(3)),
+        ("past", lambda: vkattn.attention(q, q, q, past=(q,), device=device)),
+        ("past", lambda: vkattn.attention(q, q, q, past=1, device=device)),
+        ("key_scales", lambda: vkattn.Cache(device, **SIZES, key_dtype="f8_e4m3", key_scales=1.0)),
+        ("device", lambda: vkattn.Device(0.0)),
+        ("device", lambda: vkattn.Device(True)),
     ):
         with pytest.raises(TypeError, match=name):
             call()

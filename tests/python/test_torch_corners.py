@@ -85,6 +85,39 @@ def test_compile(device, backend):
         torch.compile(functions[0], backend=backend, fullgraph=True)(q)
 
 
+def test_compile_of_the_functions_on_arrays(device):
+    """Tensors and arrays in functions that are compiled: a graph break, whatever they are."""
+    q, eye = draw(1, 2, 5, 8), np.eye(8, dtype=np.float32)
+    layer = vkattn.Layer(device, n_head=2, query=eye, key=eye, value=eye)
+    tensor, output = device.tensor(q), device.empty(q.shape)
+    plan = vkattn.Plan(device)
+    plan.attention(tensor, tensor, tensor, output)
+    plan.finish()
+    mask, lengths = torch.ones(5, 5, dtype=torch.bool).tril(), torch.tensor([3])
+
+    def attend(a, **options):
+        return torch.from_numpy(vkattn.attention(a, a, a, device=device, **options))
+
+    def run(a):
+        tensor.write(a)
+        plan.run()
+        return torch.from_numpy(output.read()) + 1
+
+    functions = [
+        lambda a: attend(torch._neg_view(a), mask=mask, kv_length=lengths) + 1,
+        lambda a: torch.from_numpy(layer((a + a)[0])),
+        lambda a: attend(a.bfloat16()),
+        run,
+    ]
+    for function in functions:
+        torch._dynamo.reset()
+        close(torch.compile(function, backend="eager")(q), function(q))
+    with pytest.raises(vkattn.InvalidError, match="i32|int32"):
+        torch.compile(attend, backend="eager")(q.int())
+    with pytest.raises(Exception, match="disable"):
+        torch.compile(attend, backend="eager", fullgraph=True)(q)
+
+
 def test_trace(device):
     """Its result would be kept as a constant."""
     q = draw(1, 2, 5, 8)

@@ -71,6 +71,8 @@ def any_array(array: Array, what: str) -> tuple[np.ndarray, str]:
     if isinstance(array, HostArray):
         return array.data, array.dtype
     if isinstance(array, (np.ndarray, np.generic)):
+        if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+            raise InvalidError(f"{what}: expected an array without masked elements")
         view = np.asarray(array)
         if view.dtype.name == "bfloat16" and view.dtype.itemsize == 2:  # of package ml_dtypes
             return view.view(np.uint16), "bf16"

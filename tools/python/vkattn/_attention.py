@@ -10,6 +10,7 @@ import numpy as np
 from ._arrays import FLOATS, Array, HostArray, host_array, host_integers
 from ._device import Device, pick_device
 from ._errors import InvalidError
+from ._numbers import flag
 from ._options import MASKED_ROWS, SCORES, AttentionOptions, check_options, choose
 from ._plan import DEFAULT_TIMEOUT, Plan
 from ._tensor import Tensor
@@ -152,7 +153,11 @@ def attention(
     """
     given = {"q": q, "k": k, "v": v}
     if past is not None:
-        given["past_key"], given["past_value"] = past
+        try:
+            given["past_key"], given["past_value"] = past
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"past: expected (keys, values): {error}") from None
+    log_sum_exp = flag(log_sum_exp, "log_sum_exp")
     host = {name: float_array(array, name, dtype, (2, 3, 4)) for name, array in given.items()}
     host, n_axes = four_axes(host)
     device = pick_device(device)

@@ -16,7 +16,11 @@ def _set_scales(info: Any, name: str, scales: Sequence[float] | None, n_kv_head:
     """Returns what the struct points to."""
     if scales is None:
         return None
-    floats = ffi.new("float[]", [real(x, name) for x in scales])
+    try:
+        given = list(scales)
+    except TypeError:
+        raise TypeError(f"{name}: expected {n_kv_head} numbers, got {scales!r}") from None
+    floats = ffi.new("float[]", [real(x, name) for x in given])
     if len(floats) != n_kv_head:
         raise InvalidError(f"{name}: expected {n_kv_head} of them, got {len(floats)}")
     setattr(info, name, floats)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import threading
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -10,7 +11,7 @@ from ._abi import enum_names, ffi, lib, new_struct, text_of
 from ._core import COMPILING, Core, close_dropped, run_locked
 from ._errors import InvalidError, error_of
 from ._log import Log
-from ._numbers import whole
+from ._numbers import flag, whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +75,8 @@ def _name_of(device: int | str | None) -> Any:
     """The C string that names it; NULL for None."""
     if device is None:
         return ffi.NULL
+    if not isinstance(device, (bool, str)) and hasattr(device, "__index__"):
+        device = operator.index(device)  # of numpy too
     if isinstance(device, bool) or not isinstance(device, (int, str)):
         raise TypeError(f"device: expected an int, a str or None, got {type(device).__name__}")
     if isinstance(device, int) and not 0 <= device < 2**32:
@@ -131,8 +134,8 @@ class Device:
         info = new_struct("vka_device_info")
         info.device = name
         info.log = receiver.callback
-        info.validation = bool(validation)
-        info.labels = bool(labels)
+        info.validation = flag(validation, "validation")
+        info.labels = flag(labels, "labels")
         info.pipeline_cache = blob
         info.pipeline_cache_size = len(pipeline_cache) if pipeline_cache else 0
         text = verdict.encode() if isinstance(verdict, str) else verdict
@@ -143,7 +146,7 @@ class Device:
         _write_limit(info, "max_allocation", max_allocation, 64)
         _write_limit(info, "max_memory", max_memory, 64)
         _write_limit(info, "max_shared_memory", max_shared_memory, 32)
-        info.skip_self_test = bool(skip_self_test)
+        info.skip_self_test = flag(skip_self_test, "skip_self_test")
         core = self._core = Core(self, receiver)
         status = lib.vka_device_create(info, core.box)
         receiver.raise_kept()

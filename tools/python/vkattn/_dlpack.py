@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 import numpy as np
 
 from ._errors import InvalidError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _CPU = 1  # kDLCPU
 _ANY_DEVICE_ON_HOST = (_CPU, 3, 11)  # with CUDA's and ROCm's pinned host memory: 3, 11
@@ -41,7 +43,7 @@ class _Memory:
         self.capsule = capsule
         self.__array_interface__ = {
             "version": 3,
-            "data": (address, True),  # read only
+            "data": (address, False),
             "shape": shape,
             "strides": strides,  # bytes; None: dense
             "typestr": dtype.str,
@@ -69,8 +71,29 @@ def _element_type(tensor: _Tensor, what: str) -> tuple[np.dtype, str]:
     )
 
 
-def view(array: Any, what: str) -> tuple[np.ndarray, str]:
-    """A numpy view of the array's memory, bfloat16 as uint16, and the name of its type."""
+class _Hidden:
+    """An array on its way to a function that torch.compile is to leave out.
+
+    It makes no graph of what `_eager` returns, and runs that as it is where neither an argument is a
+    tensor nor the function looks at numpy.
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
+def _eager(function: F) -> F:
+    """Marks a function as torch.compiler.disable does, for which PyTorch would have to be imported."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
+
+
+@_eager
+def _export(hidden: _Hidden, what: str) -> tuple[Any, _Tensor]:
+    """Its capsule, and what that points to."""
+    array = hidden.array
     try:
         kind = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -79,17 +102,33 @@ def view(array: Any, what: str) -> tuple[np.ndarray, str]:
         raise InvalidError(f"{what}: expected an array on the CPU, got DLPack device type {kind}")
     try:
         capsule = array.__dlpack__()
-        tensor = _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
+        return capsule, _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InvalidError(f"{what}: its DLPack form cannot be had: {error}") from error
+
+
+@_eager
+def _read(capsule: Any, tensor: _Tensor, what: str, asarray: Any = np.asarray) -> Any:
+    """As `view`, of an array with memory; asarray: no name of a global, for `_eager`."""
     dtype, name = _element_type(tensor, what)
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    if 0 in shape:
-        return np.empty(shape, dtype), name
     if not tensor.data:  # PyTorch's tensors without memory
         raise InvalidError(f"{what}: expected an array with memory")
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     address = tensor.data + tensor.byte_offset
     strides = None
     if tensor.strides:
         strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
-    return np.asarray(_Memory(capsule, address, shape, strides, dtype)), name
+    # Read only, but as an array that could be written once more: Dynamo wraps no other.
+    read_only = asarray(_Memory(capsule, address, shape, strides, dtype)).view()
+    read_only.flags.writeable = False
+    return read_only, name
+
+
+def view(array: Any, what: str) -> tuple[np.ndarray, str]:
+    """A numpy view of the array's memory, bfloat16 as uint16, and the name of its type."""
+    capsule, tensor = _export(_Hidden(array), what)
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if 0 in shape:
+        dtype, name = _element_type(tensor, what)
+        return np.empty(shape, dtype), name
+    return _read(capsule, tensor, what)

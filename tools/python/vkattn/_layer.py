@@ -18,7 +18,7 @@ from ._core import Child, check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._int4 import Blocks
-from ._numbers import whole
+from ._numbers import flag, whole
 from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose, pointer
 from ._plan import DEFAULT_TIMEOUT, Plan
 from ._tensor import Tensor
@@ -251,7 +251,7 @@ class Layer(Child):
         quantize: str | None,
     ) -> None:
         self.bias_kv = bias_kv is not None
-        self.n_extra = self.bias_kv + bool(zero_attn)
+        self.n_extra = self.bias_kv + flag(zero_attn, "zero_attn")
         if not self.n_extra:
             return
         if quantize is not None:
@@ -287,8 +287,8 @@ class Layer(Child):
             info.value_input_dim += _extra_rows.COLUMNS
         info.dtype = DTYPES[self.dtype]
         info.quantise = DTYPES[quantize or "f32"]
-        info.interleaved = bool(interleaved)
-        info.keep_weights = bool(keep_weights)
+        info.interleaved = flag(interleaved, "interleaved")
+        info.keep_weights = flag(keep_weights, "keep_weights")
 
         def create(box: Any) -> int:
             for linear in linears.values():

@@ -61,6 +61,22 @@ def nonzero(value: Any, what: str) -> float:
     return number
 
 
+def flag(value: Any, what: str) -> bool:
+    """True or False, numpy's too; 0, 1 and None (False) count as such, "False" does not."""
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if getattr(value, "shape", None) == () and "bool" in str(getattr(value, "dtype", "")):
+        return bool(value)  # of an array or a tensor
+    try:
+        number = operator.index(value)
+    except TypeError:
+        got = f"got {type(value).__name__}"
+        raise TypeError(f"{what}: expected True or False, {got}") from None
+    if number not in (0, 1):
+        raise InvalidError(f"{what}: expected True or False, got {reprlib.repr(number)}")
+    return bool(number)
+
+
 _writers: dict[Any, dict[str, Callable[[Any, str], Any]]] = {}
 
 
@@ -71,7 +87,7 @@ def _writer(kind: Any) -> Callable[[Any, str], Any]:
     if kind.cname in ("float", "double"):
         return real
     if kind.cname in ("_Bool", "bool"):
-        return lambda value, what: bool(value)
+        return flag
     bits = 8 * ffi.sizeof(kind)
     low = -(2 ** (bits - 1)) if int(ffi.cast(kind, -1)) < 0 else 0
     high = low + 2**bits - 1

@@ -12,7 +12,7 @@ from ._device import Device
 from ._errors import InvalidError
 from ._extra_rows import widen_mask
 from ._masks import Sizes, mask_of
-from ._numbers import nonzero, put, whole
+from ._numbers import flag, nonzero, put, whole
 from ._tensor import Tensor
 
 PATHS = enum_names("VKA_PATH_", "vka_path")
@@ -116,7 +116,7 @@ def _write_rope(options: Any, rope: Any) -> Any:
     """Returns what has to live until C has read the options."""
     check_child(rope, Rope, "rope")
     options.rope.dim = whole(rope.dim, "rope: dim")
-    options.rope.interleaved = bool(rope.interleaved)
+    options.rope.interleaved = flag(rope.interleaved, "rope: interleaved")
     options.rope.attention_factor = nonzero(rope.attention_factor, "rope: attention_factor")
     if rope.frequencies is None:
         options.rope.base = nonzero(rope.base, "rope: base")

@@ -13,7 +13,7 @@ from ._core import COMPILING, SLICE, check_child
 from ._device import Device, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
-from ._numbers import put, real, whole
+from ._numbers import flag, put, real, whole
 from ._options import (
     LAYOUTS,
     PATHS,
@@ -100,8 +100,8 @@ class Plan(TrainingOperations):
         if workspace_limit is not None:  # 0 is C's default
             info.workspace_limit = whole(workspace_limit, "workspace_limit", 0, _UINT64_MAX) or 1
         info.whole_n_q = whole(whole_n_q, "whole_n_q")
-        info.timestamps = bool(timestamps)
-        info.count_nonfinite = bool(count_nonfinite)
+        info.timestamps = flag(timestamps, "timestamps")
+        info.count_nonfinite = flag(count_nonfinite, "count_nonfinite")
         put(info, submit_budget=_UINT64_MAX if submit_budget is None else submit_budget)
         info.compile_timeout = SLICE
         core = device._core
@@ -407,8 +407,8 @@ class Plan(TrainingOperations):
         what output holds. activations "i8" quantises the input and multiplies integers, where
         weight is quantised: a normalised squared error of about 2.3e-5."""
         op = new_struct("vka_linear_op")
-        op.relu_input = bool(relu_input)
-        op.accumulate = bool(accumulate)
+        op.relu_input = flag(relu_input, "relu_input")
+        op.accumulate = flag(accumulate, "accumulate")
         op.activations = _activations(activations)
 
         def add() -> int:

@@ -134,7 +134,7 @@ class ModelOperations(Child):
             {"update": update, "output": output, "positions": positions},
             ("positions",),
             axis=whole(axis, "axis", 1, 3),
-            circular=bool(circular),
+            circular=circular,
         )
 
     def rotary(
@@ -168,7 +168,7 @@ class ModelOperations(Child):
             ("positions", "cos", "sin"),
             keep=words,
             dim=0 if dim is None else turned,
-            interleaved=bool(interleaved),
+            interleaved=interleaved,
             base=0.0 if base is None else nonzero(base, "base"),
             frequencies=words,
             attention_factor=nonzero(attention_factor, "attention_factor"),

@@ -65,7 +65,7 @@ class TrainingOperations(ModelOperations):
                 "weight_gradient": weight_gradient,
                 "bias_gradient": bias_gradient,
             },
-            relu_input=bool(relu_input),
+            relu_input=relu_input,
         )
 
     def activation_backward(

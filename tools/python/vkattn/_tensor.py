@@ -136,7 +136,8 @@ class Tensor(Child):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("a tensor lies on the device: it cannot be seen without a copy")
-        return self.read().astype(dtype or None, copy=False)
+        array = self.read()
+        return array if dtype is None else array.astype(dtype, copy=False)
 
     def __copy__(self) -> Tensor:
         """Another tensor with the same elements, dense."""

@@ -7,8 +7,7 @@
 
 float32, float16 and bfloat16; gradients have the types of what they belong to, and the same bits in
 each run. `MultiheadAttention` stands in for PyTorch's module of that name, its weights included.
-torch.compile leaves these functions out of its graphs; calls of vkattn's own functions on arrays need
-torch.compiler.disable there.
+torch.compile leaves these functions out of its graphs, and vkattn's own functions on arrays too.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ._core import Core, check_child, close_dropped
 from ._device import Device, _info_of
 from ._errors import error_of
 from ._log import Log
-from ._numbers import put, whole
+from ._numbers import flag, put, whole
 from ._plan import Plan
 from ._tensor import Tensor
 
@@ -130,7 +130,7 @@ def adopt(
     info.device = _pointer(device, "device")
     info.queue = _pointer(queue, "queue")
     put(info, queue_family=queue_family)
-    info.allow_missing = bool(allow_missing)
+    info.allow_missing = flag(allow_missing, "allow_missing")
     address = _number(features, "features")
     info.features = ffi.cast("const VkPhysicalDeviceFeatures2 *", address)
     names = [ffi.new("char[]", name.encode()) for name in extensions]
