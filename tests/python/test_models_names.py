@@ -53,6 +53,12 @@ def test_tied(device, tmp_path, name):
         model = load(device, tmp_path / "a", config, written, metadata)
         assert oracle.nmse(model.logits(IDS[:4]), want) < 1e-10
         assert model.unused == unused
+    # A head of its own in a file whose config ties it: which of the two is meant is not known.
+    own = tensors[embedding].copy()
+    own[-1, -1] += 1
+    for head_of_its_own in (own, own[:-1]):
+        with pytest.raises(vkattn.InvalidError, match=f"{head} has other numbers than {embedding}"):
+            load(device, tmp_path / "a", config, {**tensors, head: head_of_its_own})
     with pytest.raises(vkattn.InvalidError, match=f"there is no tensor {embedding}"):
         load(device, tmp_path / "a", config, {k: x for k, x in tensors.items() if k != embedding})
     untied = {**config, "tie_word_embeddings": False}
