@@ -2,6 +2,7 @@
 
 import json
 import struct
+import warnings
 
 import numpy as np
 import oracle
@@ -290,6 +291,34 @@ def test_phi_names(device, rng, tmp_path):
             vkattn.Layer.from_safetensors(path, prefix, device=device)
 
 
+def config_says(path, config, load):
+    """What config.json says of a layer of 4 heads of 4 features without biases."""
+    for more, error, sentence in (
+        ({"head_dim": 8}, vkattn.InvalidError, "head_dim is 8, but the query has 16 rows"),
+        ({"head_dim": 4.0}, vkattn.InvalidError, "head_dim is 4.0"),
+        ({"attention_bias": True}, vkattn.InvalidError, "attention_bias is true"),
+        ({"scale_attn_weights": False}, vkattn.UnsupportedError, "scale_attn_weights false"),
+        ({"attn_temperature_tuning": True}, UserWarning, "'attn_temperature_tuning'"),
+        ({"use_qk_norm": True}, UserWarning, "'use_qk_norm' would change"),
+        ({"attention_window": [4], "logits_soft_cap": 5}, UserWarning, "'logits_soft_cap'"),
+    ):
+        path.write_text(json.dumps({**config, **more}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(error, match=sentence):
+                load()
+    harmless = {
+        **{"head_dim": 4, "attention_bias": False, "attention_dropout": 0.5, "attn_pdrop": 0.5},
+        **{"scale_attn_weights": True, "max_window_layers": 4, "_attn_implementation": "sdpa"},
+        **{"attention_probs_dropout_prob": 0.1, "output_attentions": True, "use_cache": True},
+        **{"attention_softmax_in_fp32": True, "qk_layernorm": False, "attention_window": None},
+    }
+    path.write_text(json.dumps({**config, **harmless}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load()
+
+
 def test_llama_names(device, rng, tmp_path):
     (x,) = weights(rng, (2, 5, 12))
     w, tensors = llama(rng)
@@ -323,6 +352,7 @@ def test_llama_names(device, rng, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**window, "use_sliding_window": True}))
     with pytest.raises(vkattn.UnsupportedError, match="sliding_window is not supported"):
         run(path, prefix)
+    config_says(tmp_path / "config.json", config, lambda: run(path, prefix))
 
     config = {**config, "rope_theta": None, "rope_parameters": {"rope_theta": 5e5}}
     (tmp_path / "config.json").write_text(json.dumps(config))

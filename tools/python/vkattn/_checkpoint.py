@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _config, _rope
 from ._arrays import HostArray
-from ._config import Arguments, Config, read_json, read_json_file
+from ._config import Arguments, Config, read_json, read_json_file, shown
 from ._errors import InvalidError, UnsupportedError
 from ._int4 import Blocks, int4_parts, packing_beside, read_int4
 from ._numbers import whole
@@ -250,6 +250,20 @@ def _set_heads(
     arguments["n_kv_head"] = _config.kv_heads(config) if n_kv_head is None else n_kv_head
 
 
+def _check_weights(arguments: Arguments, config: Config) -> None:
+    """Against what config.json says of them."""
+    (weight, bias), n_head = arguments["query"], arguments["n_head"]
+    rows, head_dim = _shape(weight)[0], config.values.get("head_dim")
+    if head_dim is not None and (type(head_dim) is not int or head_dim * n_head != rows):
+        raise InvalidError(
+            f"{config.where}: head_dim is {shown(head_dim)}, but the query has {rows} rows for"
+            f" {n_head} heads"
+        )
+    for key in ("attention_bias", "qkv_bias"):
+        if config.values.get(key) is True and bias is None:
+            raise InvalidError(f"{config.where}: {key} is true, but the query has no bias")
+
+
 def _set_rope(
     arguments: Arguments, config: Config | None, rope: Rope | bool | None, names: _Names
 ) -> None:
@@ -312,6 +326,7 @@ def read_safetensors(
         return arguments
     if beside:
         _config.refuse_unread(beside)
+        _check_weights(arguments, beside)
     _set_rope(arguments, beside, rope, names)
     return arguments
 

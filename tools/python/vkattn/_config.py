@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import reprlib
+import warnings
 from typing import Any, Callable, Dict, NamedTuple
 
 from ._errors import FileError, UnsupportedError
@@ -178,7 +180,30 @@ _UNREAD = (
 )
 
 
+# Words of keys that say something of attention, and of those among them that change no result here.
+_OF_ATTENTION = re.compile("attn|attention|soft_?cap|softmax|window|sink|qk_")
+_HARMLESS = re.compile(
+    "drop|head|bias|implementation|flash|memory_efficient|backend|fp32|upcast|output_|max_window"
+    "|scale_attn_weights"
+)
+
+
 def refuse_unread(config: Config) -> None:
+    """And names in a warning what is not known."""
     for key in _UNREAD:
         if config.values.get(key) and config.values.get("use_" + key, True):
             raise UnsupportedError(f"{config.where}: {key} is not supported")
+    if config.values.get("scale_attn_weights") is False:
+        raise UnsupportedError(f"{config.where}: scale_attn_weights false is not supported")
+    known = {*_UNREAD, *("use_" + key for key in _UNREAD)}
+    unknown = [
+        key
+        for key, value in config.values.items()
+        if value and key not in known and _OF_ATTENTION.search(key) and not _HARMLESS.search(key)
+    ]
+    if unknown:
+        warnings.warn(
+            f"{config.where}: it is not known what {', '.join(map(shown, unknown))} would change:"
+            " computed without",
+            stacklevel=5,
+        )
