@@ -3,7 +3,6 @@
 
 #include <vkattn/vkattn_model.h>
 
-#include <float.h>
 #include <stdlib.h>
 
 struct run {
@@ -84,7 +83,6 @@ static enum vka_status add(struct run *r)
 {
     const struct case_op *op = r->op;
     struct vka_tensor *const *in = r->inputs;
-    const float epsilon = op->epsilon > 0 ? (float)op->epsilon : FLT_MIN; /* 0 is a default */
     switch (op->operation) {
     case CASE_RMS_NORMALIZATION:
     case CASE_LAYER_NORMALIZATION:
@@ -92,8 +90,9 @@ static enum vka_status add(struct run *r)
             r->plan, VKA_INFO(vka_norm_op,
                               .kind = op->operation == CASE_RMS_NORMALIZATION ? VKA_RMS_NORM
                                                                               : VKA_LAYER_NORM,
-                              .axes = op->inputs[0]->rank - op->axis, .epsilon = epsilon,
-                              .input = in[0], .weight = in[1], .bias = in[2], .output = r->output));
+                              .axes = op->inputs[0]->rank - op->axis, .given = VKA_GIVEN_EPSILON,
+                              .epsilon = (float)op->epsilon, .input = in[0], .weight = in[1],
+                              .bias = in[2], .output = r->output));
     case CASE_ROTARY_EMBEDDING:
         return add_rotary(r);
     case CASE_GELU:
