@@ -14,7 +14,7 @@ from . import _dlpack
 from ._abi import enum_names
 from ._core import Child
 from ._errors import InvalidError
-from ._numbers import whole
+from ._numbers import wholes
 
 # numpy array, or anything on the CPU with __dlpack__ (PyTorch, JAX, CuPy's host arrays, ...).
 Array = Any
@@ -47,11 +47,7 @@ def check_dtype(dtype: str, what: str) -> str:
 
 def check_shape(shape: Shape, what: str, least: int = 1) -> tuple[int, ...]:
     """1 to 4 axes of `least` to 2^32 - 1 elements."""
-    try:
-        given = tuple(shape)
-    except TypeError:
-        raise TypeError(f"{what}: expected a sequence, got {type(shape).__name__}") from None
-    axes = tuple(whole(n, what, -(2**200), 2**200) for n in given)
+    axes = wholes(shape, what, -(2**200), 2**200)
     if not 1 <= len(axes) <= 4 or not all(least <= n < 2**32 for n in axes):
         raise InvalidError(
             f"{what}: expected 1 to 4 axes of at least {least}, got {reprlib.repr(list(axes))}"

@@ -118,7 +118,7 @@ class GGUF:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        self.path = os.fsdecode(path)
         try:
             if os.path.exists(self.path) and not os.path.isfile(self.path):
                 raise OSError("it is not a regular file")  # a pipe would be waited for

@@ -29,13 +29,23 @@ def whole(value: Any, what: str, low: int = 0, high: int = UINT32_MAX) -> int:
     return number
 
 
-def wholes(values: Any, what: str, low: int = 0, high: int = UINT32_MAX) -> tuple[int, ...]:
-    """Several of them."""
+def several(values: Any, what: str, *, unordered: bool = False) -> list[Any]:
+    """The items of a sequence or an iterator, for which neither a text nor the keys of a dict pass, nor
+    a set, unless their order is of no matter."""
+    kinds = (str, bytes, bytearray, dict, *(() if unordered else (set, frozenset)))
     try:
-        items = list(values)
+        if not isinstance(values, kinds):
+            return list(values)
     except TypeError:
-        got = type(values).__name__
-        raise TypeError(f"{what}: expected whole numbers, got {got}") from None
+        pass
+    raise TypeError(f"{what}: expected whole numbers, got {type(values).__name__}")
+
+
+def wholes(
+    values: Any, what: str, low: int = 0, high: int = UINT32_MAX, *, unordered: bool = False
+) -> tuple[int, ...]:
+    """Several of them."""
+    items = several(values, what, unordered=unordered)
     return tuple(whole(x, what, low, high) for x in items)
 
 

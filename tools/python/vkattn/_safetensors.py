@@ -45,7 +45,7 @@ class SafetensorsFile:
     other names of its tensors, which are names too."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        self.path = os.fsdecode(path)
         try:
             if os.path.exists(self.path) and not os.path.isfile(self.path):
                 raise OSError("it is not a regular file")  # a pipe would be waited for
@@ -144,7 +144,7 @@ def whole_or_index(folder: str) -> str:
 def open_checkpoint(path: str | os.PathLike[str], name: str) -> SafetensorsFile:
     """The file that holds the tensors whose names begin with `name`: path itself, or what a folder
     or an index names."""
-    place = os.fspath(path)
+    place = os.fsdecode(path)
     if os.path.isdir(place):
         place = whole_or_index(place)
     if not place.endswith(".json"):

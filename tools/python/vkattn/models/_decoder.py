@@ -13,7 +13,7 @@ from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from .._tensor import Tensor
 from ._graph import TIMEOUT, Graph
-from ._text import Text, TextStream
+from ._text import Text, TextStream, check_texts
 
 CHUNK = 32  # ids of a prompt that a run takes
 MOST_AT_ONCE = 8
@@ -94,9 +94,10 @@ class Decoder:
         yielded; by default those that the model names, () for none. kv_dtype: of cached keys and
         values; "f32".
         """
-        single = isinstance(prompt, str) or not hasattr(prompt, "__len__") or len(prompt) == 0
-        if not single and not isinstance(prompt[0], (int, np.integer)):
-            raise TypeError("prompt: expected a text or ids; generate_batch takes several")
+        sequences = (list, tuple, np.ndarray)
+        if isinstance(prompt, sequences) and getattr(prompt, "shape", None) != () and len(prompt):
+            if isinstance(prompt[0], (str, *sequences)):
+                raise TypeError("prompt: expected a text or ids; generate_batch takes several")
         for _, token in self.generate_batch([prompt], n, **options):
             yield token
 
@@ -122,10 +123,15 @@ class Decoder:
         all, or for each prompt; with one seed a prompt draws as it does alone, and so equal prompts
         draw alike.
         """
-        ids = [self._ids_of(prompt, f"prompts[{i}]") for i, prompt in enumerate(prompts)]
+        given = check_texts(prompts, "prompts")
+        ids = [self._ids_of(prompt, f"prompts[{i}]") for i, prompt in enumerate(given)]
         counts = _counts_of(n, len(ids))
         seeds = _seeds_of(seed, len(ids))
-        stops = frozenset(self.stop_ids if stop is None else wholes(stop, "stop", -(2**31), 2**31))
+        stops = frozenset(
+            self.stop_ids
+            if stop is None
+            else wholes(stop, "stop", -(2**31), 2**31, unordered=True)
+        )
         at_once = whole(at_once, "at_once", 1)
         # The last id is not fed again.
         capacity = max((len(p) + c - 1 for p, c in zip(ids, counts) if c), default=0)

@@ -84,7 +84,7 @@ def load(
     stay as they are, as do those of 4 bits by GPTQ and AWQ. On a terminal a bar on stderr shows how
     far loading is.
     """
-    place = os.fspath(path)
+    place = os.fsdecode(path)
     if os.path.isdir(place):
         return _load_folder(place, pick_device(device), dtype)
     if dtype is not None:

@@ -207,7 +207,7 @@ class TextStream:
         return now[len(before) :]
 
 
-def check_texts(texts: Any) -> list[Any]:
-    if isinstance(texts, str):
-        raise InvalidError("texts: expected several, got one")
+def check_texts(texts: Any, what: str = "texts") -> list[Any]:
+    if isinstance(texts, (str, bytes, bytearray)):
+        raise InvalidError(f"{what}: expected several, got one")
     return list(texts)
