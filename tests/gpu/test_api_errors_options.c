@@ -39,6 +39,11 @@ static void option_numbers(struct world *w, add_with_options *add)
     OPTION("scale", .scale = NAN);
     OPTION("scale", .given = VKA_GIVEN_SCALE, .scale = NAN);
     OPTION("scale", .scale = INFINITY);
+    OPTION("inf", .scale = INFINITY); /* and what it is */
+    OPTION("-2.5", .softcap = -2.5f);
+    OPTION("1.5", .dropout = 1.5f);
+    OPTION("70000", .dropout_head = 70000);
+    OPTION("-0.25", .norm_epsilon = -0.25f);
     OPTION("scale", .scale = -INFINITY);
     OPTION("softcap", .softcap = NAN);
     OPTION("softcap", .softcap = INFINITY);

@@ -60,7 +60,7 @@ def test_wrong_arrays(device, array, error, sentence):
         ({"dropout": 1.0}, vkattn.InvalidError, "dropout"),
         ({"scale": "big"}, TypeError, "scale: expected a number, got str"),
         ({"scale": 10**400}, vkattn.InvalidError, "scale: expected a number that a float holds"),
-        ({"scale": 1e300}, vkattn.InvalidError, "scale is not finite"),
+        ({"scale": 1e300}, vkattn.InvalidError, "scale is inf, not a finite number"),
         ({"dropout": -0.5}, vkattn.InvalidError, "dropout"),
         ({"norm_epsilon": -1e-9}, vkattn.InvalidError, "norm_epsilon"),
         ({"dropout_seed": -1}, vkattn.InvalidError, "dropout_seed: expected a whole number"),

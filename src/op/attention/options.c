@@ -96,7 +96,7 @@ static enum vka_status check_rope(struct vka_plan *plan, const char *caller,
                "%s: rope.dim is %u, but must be even and at most head_dim %u", caller, r->dim,
                a->head_dim);
     ENSURE_ARG(r->base == 0 || (isfinite(r->base) && r->base > 0),
-               "%s: rope.base is not a positive number", caller);
+               "%s: rope.base is %g, not a positive number", caller, (double)r->base);
     ENSURE_ARG(!r->frequencies || (r->dim && r->base == 0),
                "%s: rope.frequencies is given with a base or without a dim", caller);
     for (uint32_t i = 0; r->frequencies && i < r->dim / 2; i++)
@@ -114,14 +114,17 @@ static enum vka_status check_numbers(struct vka_plan *plan, const char *caller,
     struct log *log = &plan->device->log;
     const struct vka_attention_options *o = a->options;
     ENSURE(check_given(plan->device, caller, o->given, VKA_GIVEN_SCALE | VKA_GIVEN_EPSILON));
-    ENSURE_ARG(isfinite(o->scale), "%s: scale is not finite", caller);
-    ENSURE_ARG(isfinite(o->softcap) && o->softcap >= 0, "%s: softcap is negative or not finite",
-               caller);
-    ENSURE_ARG(o->dropout >= 0 && o->dropout < 1, "%s: dropout is not in [0, 1)", caller);
+    ENSURE_ARG(isfinite(o->scale), "%s: scale is %g, not a finite number", caller,
+               (double)o->scale);
+    ENSURE_ARG(isfinite(o->softcap) && o->softcap >= 0, "%s: softcap is %g, not a number from 0",
+               caller, (double)o->softcap);
+    ENSURE_ARG(o->dropout >= 0 && o->dropout < 1, "%s: dropout is %g, not from 0 to below 1",
+               caller, (double)o->dropout);
     ENSURE_ARG(o->dropout_batch <= UINT16_MAX && o->dropout_head <= UINT16_MAX,
-               "%s: dropout_batch or dropout_head is above 65535", caller);
+               "%s: dropout_batch is %u and dropout_head %u, not both up to 65535", caller,
+               o->dropout_batch, o->dropout_head);
     ENSURE_ARG(isfinite(o->norm_epsilon) && o->norm_epsilon >= 0,
-               "%s: norm_epsilon is negative or not finite", caller);
+               "%s: norm_epsilon is %g, not a number from 0", caller, (double)o->norm_epsilon);
     ENSURE_ARG((unsigned)o->masked_row < VKA_MASKED_ROW_COUNT, "%s: masked_row %d is unknown",
                caller, (int)o->masked_row);
     if (o->window) {
