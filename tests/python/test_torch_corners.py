@@ -118,6 +118,31 @@ def test_compile_of_the_functions_on_arrays(device):
         torch.compile(attend, backend="eager", fullgraph=True)(q)
 
 
+def test_no_gradient_is_lost(device):
+    """An option that requires a gradient and can have none is refused, not passed over."""
+    q = draw(1, 2, 5, 8)
+    learns = torch.tensor(0.5, requires_grad=True)
+    for options in ({"scale": learns}, {"softcap": learns}, {"alibi": learns.expand(2)}):
+        (name,) = options
+        with pytest.raises(vkattn.UnsupportedError, match=f"{name}: has no gradient"):
+            vt.attention(q, q, q, device=device, **options)
+        fixed = {name: options[name].detach()}
+        want = vt.attention(q, q, q, device=device, **fixed)
+        with torch.no_grad():
+            assert torch.equal(vt.attention(q, q, q, device=device, **options), want)
+    bias = torch.zeros(5, 5, requires_grad=True)
+    vt.attention(q, q, q, mask=bias, device=device).sum().backward()
+    assert bias.grad is not None
+
+
+def test_nested(device):
+    nested = torch.nested.nested_tensor([draw(2, 5, 8)])
+    with pytest.raises(vkattn.InvalidError, match="q: expected a tensor that is not nested"):
+        vt.attention(nested, nested, nested, device=device)
+    with pytest.raises(vkattn.InvalidError, match="input: expected a tensor that is not nested"):
+        vt.linear(nested, draw(3, 8), device=device)
+
+
 def test_trace(device):
     """Its result would be kept as a constant."""
     q = draw(1, 2, 5, 8)

@@ -50,6 +50,8 @@ def _name(tensor: torch.Tensor, what: str) -> str:
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _NAMES:
         got = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise InvalidError(f"{what}: expected a tensor of float32, float16 or bfloat16, got {got}")
+    if tensor.is_nested:
+        raise InvalidError(f"{what}: expected a tensor that is not nested: to_padded_tensor makes one")
     return _NAMES[tensor.dtype]
 
 
@@ -140,6 +142,7 @@ def attention(
         options["dropout_seed"] = int(torch.randint(2**63 - 1, ()))
     for name, x in (("q", q), ("k", k), ("v", v)):
         _name(x, name)
+    _refuse_lost_gradients(dict(options))
     if 0 in (*q.shape, *k.shape, *v.shape) and q.dim() == k.dim() == v.dim() == 4:
         made = _empty(*(x.detach() for x in (q, k, v)), options, device)
         return _nothing(made.shape, q, q, k, v) + made
@@ -154,6 +157,14 @@ def attention(
         pick_device(device), given, names, q, k, v, *learnt.values()
     )
     return out
+
+
+def _refuse_lost_gradients(options: dict[str, Any]) -> None:
+    """Options that would learn nothing, without a word."""
+    for name, value in options.items():
+        learns = isinstance(value, torch.Tensor) and value.requires_grad
+        if learns and name not in _LEARNT and torch.is_grad_enabled():
+            raise UnsupportedError(f"{name}: has no gradient here: give its detach()")
 
 
 def _empty(
