@@ -6,6 +6,8 @@
 #   tools/sid_tree.sh TREE arm64     the drivers for arm64, with what PanVK's null device and the tests
 #                                    need (tools/arm64.sh), without Intel's; takes
 #                                    aarch64-linux-gnu-gcc
+#   tools/sid_tree.sh TREE SUITE     the drivers of another suite, such as trixie, without null devices:
+#                                    for tests/gpu/newest_driver.sh
 #
 # tools/prebuild_shaders.sh TREE takes the compiler from it, the ctest `figures` the drivers. Takes
 # apt-get, dpkg-deb and the network: about 160 MB, and 400 MB on disk. A TREE of the same versions of
@@ -16,15 +18,22 @@
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-tree=${1:?usage: tools/sid_tree.sh TREE [arm64]}
-architecture=${2:-}
-case $architecture in
-'' | arm64) ;;
-*)
-    echo "sid_tree: expected arm64, got '$architecture'" >&2
+usage="usage: tools/sid_tree.sh TREE [arm64 | SUITE]"
+tree=${1:?$usage}
+architecture=
+suite=sid
+case ${2-sid} in
+arm64) architecture=arm64 ;;
+'' | *[!a-z-]* | -*)
+    echo "sid_tree: expected arm64 or a suite of Debian, got '$2'" >&2
     exit 2
     ;;
+*) suite=${2-sid} ;;
 esac
+if [ $# -gt 2 ]; then
+    echo "$usage" >&2
+    exit 2
+fi
 . "$root/tools/archive.sh"
 
 # tree_apt ARGUMENTS: own_apt of a machine of the architecture.
@@ -33,7 +42,8 @@ tree_apt() {
         "$@"
 }
 
-packages="glslang-tools spirv-tools libvulkan1 mesa-vulkan-drivers mesa-drm-shim \
+packages="libvulkan1 mesa-vulkan-drivers"
+[ "$suite" != sid ] || packages="glslang-tools spirv-tools $packages mesa-drm-shim \
 ${architecture:+libjansson4 libcmocka0}"
 
 # The versions of all packages, and what else a tree is made by.
@@ -46,8 +56,8 @@ recipe() {
 unpack_packages() {
     # shellcheck disable=SC2086
     quietly tree_apt install -y --no-install-recommends --download-only $packages
-    # Its headers; what it depends on is not needed.
-    (cd "$work/cache/archives" && quietly tree_apt download libdrm-dev)
+    # Its headers, for Intel's null device; what it depends on is not needed.
+    [ "$suite" != sid ] || (cd "$work/cache/archives" && quietly tree_apt download libdrm-dev)
     rm -rf --one-file-system "$tree"
     mkdir -p "$tree"
     for package in "$work"/cache/archives/*.deb; do
@@ -57,10 +67,10 @@ unpack_packages() {
 
 # Names the suite whose sources of Mesa it took.
 download_mesa() {
-    for suite in sid testing stable; do
-        if (cd "$work" && own_apt source --download-only --tar-only "mesa/$suite") >"$work/log" 2>&1
+    for mesa_suite in sid testing stable; do
+        if (cd "$work" && own_apt source --download-only --tar-only "mesa/$mesa_suite") \
+            >"$work/log" 2>&1
         then
-            mesa_suite=$suite
             return
         fi
         rm -f "$work"/mesa_*
@@ -102,10 +112,17 @@ build_intel() {
 
 if [ -n "$architecture" ]; then
     need dpkg-deb aarch64-linux-gnu-gcc
-else
+elif [ "$suite" = sid ]; then
     need dpkg-deb tar xz "${CC:-cc}"
+else
+    need dpkg-deb
 fi
-open_archive "deb @ sid main" "deb-src @ sid main" "deb-src @ testing main" "deb-src @ stable main"
+if [ "$suite" = sid ]; then
+    open_archive "deb @ sid main" "deb-src @ sid main" "deb-src @ testing main" \
+        "deb-src @ stable main"
+else
+    open_archive "deb @ $suite main"
+fi
 
 quietly tree_apt update
 hash=$(recipe | sha256sum)
@@ -120,6 +137,11 @@ if [ -n "$architecture" ]; then
         "$root/tests/compile/null_gpu/panvk.c"
     echo "$hash" >"$tree/whole"
     echo "sid_tree: $tree, $architecture"
+    exit 0
+fi
+if [ "$suite" != sid ]; then
+    echo "$hash" >"$tree/whole"
+    echo "sid_tree: $tree, drivers of $suite"
     exit 0
 fi
 download_mesa

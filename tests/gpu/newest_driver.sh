@@ -4,7 +4,8 @@
 #
 #   tests/gpu/newest_driver.sh PROGRAM [ARGUMENT...]
 #
-# The tree is $VKATTN_SID_TREE, else build-sid. Exits with 77 where it is not there.
+# The tree is $VKATTN_SID_TREE, of sid or of another suite, else build-sid. Exits with 77 where it is
+# not there.
 set -eu
 
 tree=${VKATTN_SID_TREE:-$(dirname "$0")/../../build-sid}
