@@ -371,7 +371,8 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
         if (!s->scores_kind)
             continue;
         must(t, operand_read(&p->io[i][S]));
-        worst = greater(worst, ref_row_nmse(p->io[i][S].values, scores, rows, s->capacity, NULL));
+        size_t row; /* rows of few visible keys are judged together: one score may be near 0 */
+        worst = greater(worst, compare_rows(p->io[i][S].values, scores, rows, s->capacity, &row));
     }
     free(want);
     free(scores);

@@ -63,12 +63,14 @@ static bool run_alone(struct run *r, uint32_t s, uint32_t first, uint32_t n, uin
     return ok;
 }
 
-/* In one run, or where no row sees a later one in two. */
+/* In one run, or where no row sees a later one in two: a row without visible keys is the mean of all
+ * values up to the length, those of later rows too, where masked_row says so. */
 static bool serve_alone(struct run *r, uint32_t s)
 {
     const struct ragged_problem *p = r->p;
     uint32_t first = (uint32_t)r->start[s], n = (uint32_t)(r->start[s + 1] - r->start[s]);
-    bool splits = p->causal && !p->n_append && !r->full[s] && n > 1 && rng_chance(&r->rng, 60);
+    bool splits = p->causal && p->masked_row != VKA_MASKED_UNIFORM && !p->n_append && !r->full[s] &&
+                  n > 1 && rng_chance(&r->rng, 60);
     uint32_t part = splits ? rng_range(&r->rng, 1, n - 1) : n;
     if (n == 0)
         return true;

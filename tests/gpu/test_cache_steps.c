@@ -25,6 +25,7 @@
 struct case_ {
     struct vka_device *device;
     struct rng *rng;
+    uint64_t seed;
     struct twin_sizes sizes;
     struct twin twin;
     struct twin_plan plans[N_PLAN];
@@ -76,13 +77,14 @@ static void fail(const struct case_ *c, const char *what)
     const struct twin_sizes *s = &c->sizes;
     fprintf(
         stderr,
-        "FAIL %s: batch %u, %u layers, %u x %u heads, dims %u and %u, capacity %u, pages of %u "
+        "FAIL %s: seed %llu: batch %u, %u layers, %u x %u heads, dims %u and %u, capacity %u, "
+        "pages of %u "
         "(%u), %s and %s, inputs %s, path %d, causal %d, window %d, %u %% hidden, masked row %d, "
         "scores %d\n",
-        what, s->batch, s->n_layer, s->n_kv_head, s->group, s->head_dim, s->value_dim, s->capacity,
-        s->page_size, s->n_page, vka_dtype_name(s->key_dtype), vka_dtype_name(s->value_dtype),
-        vka_dtype_name(s->io_dtype), (int)s->path, s->causal, s->window, s->hidden,
-        (int)s->masked_row, (int)s->scores_kind);
+        what, (unsigned long long)c->seed, s->batch, s->n_layer, s->n_kv_head, s->group,
+        s->head_dim, s->value_dim, s->capacity, s->page_size, s->n_page,
+        vka_dtype_name(s->key_dtype), vka_dtype_name(s->value_dtype), vka_dtype_name(s->io_dtype),
+        (int)s->path, s->causal, s->window, s->hidden, (int)s->masked_row, (int)s->scores_kind);
     exit(1);
 }
 
@@ -147,7 +149,7 @@ static void count_kernels(const struct vka_plan *plan)
 static double run_case(struct vka_device *device, uint64_t seed)
 {
     struct rng rng = {seed};
-    struct case_ c = {.device = device, .rng = &rng, .sizes = draw_sizes(&rng)};
+    struct case_ c = {.device = device, .rng = &rng, .seed = seed, .sizes = draw_sizes(&rng)};
     if (!twin_open(&c.twin, device, &c.sizes))
         fail(&c, vka_device_error(device));
     uint32_t most = c.sizes.capacity < 24 ? c.sizes.capacity : 24;
