@@ -117,6 +117,22 @@ static void wrong_kernels_fail(void **state)
     vka_device_destroy(&device);
 }
 
+/* A quantised cache tests two kernels at once: that which counts is not called wrong for the other. */
+static void right_one_is_blamed(void **state)
+{
+    (void)state;
+    struct heard heard = {0};
+    struct vka_device *device = open_device(NULL, 0, false, &heard);
+    if (is_tried(device, KERNEL_cache_quantise)) {
+        miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_cache_quantise));
+        assert_int_equal(self_test_kernel(device, KERNEL_cache_quantise, 0), VKA_OK);
+        assert_true(is_wrong(device, KERNEL_cache_quantise));
+        assert_false(is_wrong(device, KERNEL_cache_advance));
+        assert_true(heard.now == 1);
+    }
+    vka_device_destroy(&device);
+}
+
 static void skipped(void **state)
 {
     (void)state;
@@ -313,6 +329,7 @@ TEST_PROGRAM_ARGUMENTS(self_test)
         cmocka_unit_test(creation_time),
         cmocka_unit_test(right_kernels_pass),
         cmocka_unit_test(wrong_kernels_fail),
+        cmocka_unit_test(right_one_is_blamed),
     };
     const struct CMUnitTest results[] = {
         cmocka_unit_test(skipped),

@@ -24,7 +24,11 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use
     const struct vka_cache *cache = use->cache;
     const struct vka_tensor *n_append = use->n_append;
     uint32_t n_new = use->n_new;
-    enum vka_status status = plan_settle_kernel(plan, KERNEL_cache_advance);
+    enum vka_status status = VKA_OK;
+    if (cache_has_blocks(cache->layers)) /* whose test is one of both */
+        status = plan_settle_kernel(plan, KERNEL_cache_quantise);
+    if (status == VKA_OK)
+        status = plan_settle_kernel(plan, KERNEL_cache_advance);
     if (status != VKA_OK)
         return status;
     const struct vka_tensor running = words_of(plan->device->running);
