@@ -146,12 +146,12 @@ stage_threads() {
 }
 
 fuzz() { # fuzz TARGET
+    local stub=$PWD/build-fuzz/tests/stub/stub.json # plan's device, or devices
     mkdir -p "build-fuzz/corpus/$1"
-    # The leaks of plan are looked for by the asan preset, where drivers stay loaded.
-    ASAN_OPTIONS=detect_leaks=$([ "$1" = plan ] && echo 0 || echo 1) \
+    VK_DRIVER_FILES=$stub VK_ICD_FILENAMES=$stub VKATTN_STUB=cpu,least,small,large \
         "build-fuzz/fuzz_$1" -max_total_time="${FUZZ_SECONDS:-60}" -max_len=4096 \
         -print_final_stats=1 -artifact_prefix=build-fuzz/ \
-        "build-fuzz/corpus/$1" "tests/fuzz/corpus/$1" >"build-fuzz/$1.log" 2>&1 || {
+        "build-fuzz/corpus/$1" "tests/fuzz/corpus/$1" "build-fuzz/tests/fuzz/corpus/$1" >"build-fuzz/$1.log" 2>&1 || {
         tail -n 60 "build-fuzz/$1.log"
         return 1
     }
@@ -174,7 +174,7 @@ stage_fuzz_files() { # two at a time
 }
 
 stage_fuzz_plan() {
-    build_fuzzers fuzz_plan
+    build_fuzzers fuzz_plan vkattn_stub
     fuzz plan
 }
 

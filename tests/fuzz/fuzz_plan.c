@@ -1,5 +1,7 @@
 /* Bytes as calls of the library with any arguments: each is refused with nothing changed, or done.
- * What is added is recorded, and not run. */
+ * What is added is recorded. On the stub (tests/stub), which computes nothing and makes some thousand of
+ * these a second, it is run too, and the first byte says on which of its devices: a run there checks
+ * ranges. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,15 +42,41 @@ static float real(struct input *in)
     return some[next(in) % (sizeof some / sizeof *some)];
 }
 
-static struct vka_device *device;
+#define DEVICES 4
 
-static bool open_device(void)
+static struct vka_device *devices[DEVICES], *device;
+static size_t n_device;
+static bool on_stub;
+
+static void close_devices(void)
 {
-    /* Allocations that a fuzzer's own limit on memory would stop are refused by the device. */
-    if (!device && vka_device_create(VKA_INFO(vka_device_info, .max_allocation = 256u << 20),
-                                     &device) != VKA_OK)
+    for (size_t i = 0; i < n_device; i++)
+        vka_device_destroy(&devices[i]);
+}
+
+static bool open_devices(void)
+{
+    if (n_device > 0)
+        return true;
+    struct vka_device_properties properties[DEVICES];
+    size_t n = DEVICES;
+    if (vka_device_list(NULL, properties, &n) != VKA_OK)
+        n = 0;
+    on_stub = n > 0 && strncmp(properties[0].name, "stub ", 5) == 0;
+    for (size_t i = 0; i < n && i < (on_stub ? DEVICES : 1); i++) {
+        const char index[] = {(char)('0' + i), '\0'};
+        /* Allocations that a fuzzer's own limit on memory would stop are refused by the device. */
+        if (vka_device_create(VKA_INFO(vka_device_info, .device = on_stub ? index : NULL,
+                                       .skip_self_test = on_stub, .max_allocation = 256u << 20),
+                              &devices[n_device]) != VKA_OK)
+            break;
+        n_device++;
+    }
+    if (n_device == 0)
         fprintf(stderr, "SKIPPED: no Vulkan device, so no plans are built\n");
-    return device;
+    else
+        atexit(close_devices); /* before the driver ends, which looks for what is left */
+    return n_device > 0;
 }
 
 /* A failure leaves nothing in its out-parameter, and a sentence. */
@@ -210,8 +238,12 @@ static void build(struct input *in, struct vka_tensor *const *tensors)
         if (status != VKA_OK && vka_plan_describe(plan, NULL, 0) != before)
             abort();
     }
-    if (plan && next(in) % 8 == 0)
-        check(vka_plan_finish(plan), NULL);
+    const bool whole = plan && next(in) % 8 == 0;
+    const enum vka_status status = whole ? vka_plan_finish(plan) : VKA_INVALID;
+    if (whole)
+        check(status, NULL);
+    if (whole && on_stub && status == VKA_OK)
+        check(vka_plan_run(plan, 60 * UINT64_C(1000000000)), NULL);
     vka_plan_destroy(&plan);
 }
 
@@ -219,8 +251,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     struct vka_tensor *tensors[TENSORS] = {NULL};
     struct input in = {data, size};
-    if (!open_device())
+    if (!open_devices())
         return 0;
+    device = devices[n_device > 1 ? next(&in) % n_device : 0];
     while (in.size > 0) {
         unsigned at = next(&in) % TENSORS, kind = next(&in) % 4;
         if (kind < 2)
