@@ -4,6 +4,7 @@
 #include "core/os.h"
 #include "plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Milliseconds of compiling that the log tells of. */
@@ -90,7 +91,7 @@ enum vka_status plan_warm(struct vka_plan *plan, const char *caller)
         return log_error(
             log, VKA_TIMEOUT,
             "%s: the driver has not compiled %s after %.3g s: call it again to wait on", caller,
-            names, ms / 1e3);
+            names, fmax(ms / 1e3, (double)plan->compile_timeout * 1e-9));
     ENSURE(status);
     if (ms >= SLOW_MS)
         log_message(log, VKA_LOG_WARNING, "the driver compiled %s for %.1f s", names, ms / 1e3);

@@ -77,7 +77,10 @@ def test_other_configurations(device, mel, tmp_path):
     rounded = {k: x.astype(np.float32) for k, x in half.items()}
     judge = tiny.WhisperOracle(config, rounded, mel[0])
     assert oracle.nmse(model.logits(mel[0], IDS), tiny.logits(judge, IDS)) < 1e-9
-    tied = load(tiny.write_folder(tmp_path, tiny.WHISPER, tensors), device)
+    with pytest.raises(vkattn.InvalidError, match="proj_out.weight has other numbers"):
+        load(tiny.write_folder(tmp_path, tiny.WHISPER, tensors), device)
+    copy = {**tensors, "proj_out.weight": tensors["model.decoder.embed_tokens.weight"]}
+    tied = load(tiny.write_folder(tmp_path, tiny.WHISPER, copy), device)
     assert tied.unused == ["proj_out.weight"]
 
 
