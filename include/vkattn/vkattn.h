@@ -231,11 +231,10 @@ VKA_API void vka_device_destroy(struct vka_device **device);
  * device returns it, until this function succeeds. All handles stay valid: plans give the same bits
  * as before, layers made with keep_weights have their weights, tensors have undefined contents,
  * caches are empty, and earlier tickets return DEVICE_LOST. Plans of layers of host weights made
- * without keep_weights return DEVICE_LOST from then on. A CPU driver compiles here what plans need,
- * for up to compile_timeout a plan. TIMEOUT: it compiles still; the device works, and calling again
- * waits on. On another failure the device stays lost, and the call may be repeated. INVALID (the
- * device is not lost); UNSUPPORTED (the device, or memory that a tensor wraps, is the
- * application's); statuses of vka_device_create. */
+ * without keep_weights return DEVICE_LOST from then on. TIMEOUT: a CPU driver still compiles (see
+ * compile_timeout); the device works, and calling again waits on. On another failure the device stays
+ * lost, and the call may be repeated. INVALID (it is not lost); UNSUPPORTED (the device, or memory
+ * that a tensor wraps, is the application's); statuses of vka_device_create. */
 VKA_API enum vka_status vka_device_recover(struct vka_device *device);
 
 /* Why the last failed call on this device, or on anything made from it, failed: one sentence, ""
@@ -665,19 +664,15 @@ struct vka_plan_info {
      *
      * A prediction counts operations and divides by a rate, at first a cautious one for the type of
      * device. The first plan of a device that would exceed the budget at that rate measures the
-     * real one in vka_plan_add_..., which then waits for the device: about 20 ms a kernel on an
-     * idle device. Values that only the device knows (lengths, positions, the sequences of a ragged
-     * batch) count as the largest possible. The work of other programs does not count. */
+     * real one in vka_plan_add_..., which then waits, about 20 ms a kernel. Lengths, positions and
+     * sequences that only the device knows count as the largest possible, other programs as none. */
     uint64_t submit_budget;
     /* For a plan that computes a part of a larger problem, with the same bits as the whole: the
-     * sizes of the whole. Attention kernels are chosen by these instead of the operation's. 0: the
-     * operation's sizes. Give the first two together, the first a multiple of the second. In a
-     * ragged batch whole_n_q is that of a sequence; 0: their mean, so that decoding has the kernel
-     * for few rows. */
+     * sizes of the whole, by which attention kernels are chosen. 0: the operation's. Give the first
+     * two together, the first a multiple of the second. In a ragged batch whole_n_q is that of a
+     * sequence; 0: their mean, so that decoding has the kernel for few rows. */
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q;
-    /* Nanoseconds that vka_plan_finish and vka_device_recover wait for a CPU driver that compiles
-     * this plan's kernels; 0: 600 s. */
-    uint64_t compile_timeout;
+    uint64_t compile_timeout; /* ns that a CPU driver may compile the plan's kernels; 0: 600 s */
 };
 
 /* Makes an empty plan. info may be NULL. INVALID; OUT_OF_HOST_MEMORY. */
@@ -735,8 +730,8 @@ VKA_API enum vka_status
 vka_plan_attention_state(struct vka_plan *plan, const struct vka_attention_op *op, uint64_t *count);
 
 /* Finishes a plan: uploads its parameters and records the commands. Call it once; nothing can be
- * added afterwards. The upload may wait for work in flight. A CPU driver compiles here, for up to
- * compile_timeout. INVALID; TIMEOUT: call it again to wait on; DEVICE_LOST; memory statuses. */
+ * added afterwards. The upload may wait for work in flight. INVALID; TIMEOUT: a CPU driver compiled
+ * for longer than compile_timeout: call it again to wait on; DEVICE_LOST; memory statuses. */
 VKA_API enum vka_status vka_plan_finish(struct vka_plan *plan);
 
 /* Starts a run of the recorded work and returns at once. *ticket, which vka_plan_wait takes, is set
