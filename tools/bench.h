@@ -58,7 +58,7 @@ struct bench_problem {
     struct vka_cache *cache; /* decode: n_kv positions, all but the last filled */
     double flops; /* 2 for each multiply-add; causal attention counts half of the scores */
     double bytes; /* of all inputs, weights and outputs, each counted once */
-    double made;  /* milliseconds in which the layer was made, which tests kernels */
+    double made;  /* milliseconds in which layer or cache were made, which tests kernels */
 };
 
 /* Makes the tensors. Prints why it fails; destroy the problem after a failure too. */
@@ -72,7 +72,8 @@ void bench_problem_destroy(struct bench_problem *problem);
 /* The results of a bench, in milliseconds. */
 struct bench_times {
     uint32_t repeat; /* runs after the first one */
-    double first;    /* of making the layer, and from the start of recording to the first result */
+    double
+        first; /* of making layer or cache, and from the start of recording to the first result */
     double median, min; /* of runs without timestamps if timestamps would take long */
     double gpu;         /* median over runs of the sum of all passes; negative: not measured */
 };
