@@ -157,12 +157,13 @@ def build(tests: list[Test], log: Path) -> bool:
         by_preset.setdefault(test.preset, set()).update(test.targets)
     for preset, targets in sorted(by_preset.items()):
         folder = "build" if preset == "default" else f"build-{preset}"
+        kernels = "" if preset == "default" else "VKATTN_SPIRV_FROM=$PWD/build/shaders "
         if not (TREE / folder / "CMakeCache.txt").exists():
             # As .ci/run has it: warnings are errors, and lines are enough for a debugger.
             flags = '-DVKATTN_WERROR=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -g1 -DNDEBUG"'
-            if run(f"cmake --preset {preset} {flags if preset == 'default' else ''}", log):
+            if run(f"{kernels}cmake --preset {preset} {flags if preset == 'default' else ''}", log):
                 return False
-        if targets and run(f"cmake --build --preset {preset} --parallel {JOBS} --target "
+        if targets and run(f"{kernels}cmake --build --preset {preset} --parallel {JOBS} --target "
                            + " ".join(sorted(targets)), log):
             return False
     return True
@@ -245,7 +246,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if check(mutants):
         return 1
-    chosen = [mutant for mutant in mutants if not names or mutant["name"] in names]
+    of_name = {mutant["name"]: mutant for mutant in mutants}
+    chosen = [of_name[name] for name in names] if names else mutants
     return try_all(chosen, "--all-tests" in arguments)
 
 
