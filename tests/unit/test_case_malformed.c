@@ -128,6 +128,7 @@ static const struct change BAD[] = {
     TENSOR(BHSD, "past_key", "F32", "[2, 2, 1, 7]", "expected [2, 2, any, 6]"),
     TENSOR(BHSD, "past_key", "F32", "[2, 4, 1, 6]", "expected [2, 2, any, 6]"),
     TENSOR(BHSD, "past_key", "F32", "[2, 2, 0, 6]", "\"past_value\" has keys"),
+    TENSOR(BHSD, "past_key", "F32", "[2, 2147483648, 0, 6]", "axis 1 of length 2147483648"),
     TENSOR(BHSD, "past_value", "F32", "[2, 2, 2, 7]", "expected [2, 2, 1, 7]"),
     TENSOR(BHSD, "mask", "I64", "[3, 6]", "expected BOOL, F32, F16 or BF16"),
     TENSOR(BHSD, "mask", "BOOL", "[3, 7]", "\"mask\" has shape [3, 7], expected one that"),

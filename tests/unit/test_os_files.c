@@ -19,6 +19,9 @@
 
 #ifdef _WIN32
 #include "core/os_windows.h"
+#else
+#include <signal.h>
+#include <sys/time.h>
 #endif
 
 static void write_file(const char *path, const char *text)
@@ -195,6 +198,50 @@ static void drafts(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+#ifndef _WIN32
+static int pipe_ends[2];
+static volatile sig_atomic_t n_alarm;
+
+/* Makes room in the pipe by the third alarm: the first one finds the write waiting, or the second. */
+static void on_alarm(int number)
+{
+    char byte[4096];
+    (void)number;
+    if (++n_alarm >= 3 && read(pipe_ends[0], byte, sizeof byte) < 0)
+        return;
+}
+
+/* A signal ends a write that waits, as to a full pipe, before a byte is written. */
+static void interrupted_writes(void **state)
+{
+    const struct sigaction take = {.sa_handler = on_alarm}; /* without SA_RESTART */
+    const struct itimerval often = {{0, 20000}, {0, 20000}}, never = {{0, 0}, {0, 0}};
+    const char *path = in_folder("draft");
+    struct sigaction old;
+    struct os_draft draft;
+    char byte = 0;
+    (void)state;
+    assert_true(os_draft_create(&draft, path));
+    assert_int_equal(close(draft.handle), 0);
+    assert_int_equal(pipe(pipe_ends), 0);
+    draft.handle = pipe_ends[1];
+    assert_int_equal(fcntl(pipe_ends[0], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(fcntl(draft.handle, F_SETFL, O_NONBLOCK), 0);
+    while (write(draft.handle, &byte, 1) == 1)
+        continue;
+    assert_int_equal(fcntl(draft.handle, F_SETFL, 0), 0);
+    assert_int_equal(sigaction(SIGALRM, &take, &old), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    const bool written = os_draft_write(&draft, "one", 3);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &old, NULL), 0);
+    os_draft_discard(&draft);
+    close(pipe_ends[0]);
+    assert_true(written && n_alarm >= 3);
+    assert_int_equal(count_files(), 0);
+}
+#endif
+
 /* A folder that came to stand there: nothing is left of the draft. */
 static void failed_drafts(void **state)
 {
@@ -349,6 +396,8 @@ TEST_PROGRAM(os_files)
         cmocka_unit_test(letters),       cmocka_unit_test(folders),
 #ifdef _WIN32
         cmocka_unit_test(long_paths),
+#else
+        cmocka_unit_test(interrupted_writes),
 #endif
     };
     return cmocka_run_group_tests(tests, folder_set_up_absolute, folder_tear_down);
