@@ -18,7 +18,7 @@ struct problem {
     struct cut cut;
     uint32_t size[CUT_AXES];
     uint64_t room;
-    bool shuffled, fails;
+    bool shuffled, fails, failed;
     struct box parts[MOST_PARTS];
     uint32_t n_part, fails_at;
 };
@@ -49,7 +49,9 @@ static enum vka_status add(struct vka_plan *plan, const void *job, const struct 
 {
     struct problem *p = (struct problem *)job;
     (void)plan;
-    if (p->fails && p->n_part == p->fails_at)
+    assert_false(p->failed); /* nothing is added after it */
+    p->failed = p->fails && p->n_part == p->fails_at;
+    if (p->failed)
         return VKA_UNSUPPORTED;
     assert_true(p->n_part < MOST_PARTS);
     p->parts[p->n_part++] = *part;
@@ -137,6 +139,28 @@ static void test_covers(void **unused)
     assert_true(cut > 1000);
 }
 
+/* Axes of almost 2^32 elements, where a sum of two lengths would pass 32 bits. */
+static void test_longest(void **unused)
+{
+    static struct problem p;
+    (void)unused;
+    for (int round = 0; round < 100; round++) {
+        const int axis = round % CUT_AXES;
+        memset(&p, 0, sizeof p);
+        p.cut = (struct cut){.job = &p, .judge = judge, .add = add};
+        for (int i = 0; i < CUT_AXES; i++) {
+            p.size[i] = i == axis ? UINT32_MAX - (draw(40) - 1) : 1;
+            p.cut.unit[i] = draw(64);
+            p.cut.least[i] = 1;
+        }
+        p.room = 1u << 26 << rand() % 6;
+        assert_int_equal(plan_cut(NULL, &p.cut, p.size), VKA_OK);
+        check_cover(&p);
+        for (uint32_t i = 0; i < p.n_part; i++)
+            check_part(&p, &p.parts[i]);
+    }
+}
+
 static void test_failure(void **unused)
 {
     static struct problem p;
@@ -152,7 +176,7 @@ static void test_failure(void **unused)
             continue;
         }
         assert_int_equal(status, VKA_UNSUPPORTED);
-        assert_int_equal(p.n_part, p.fails_at); /* nothing after it */
+        assert_int_equal(p.n_part, p.fails_at);
         failed++;
     }
     assert_true(failed > 100);
@@ -162,6 +186,7 @@ TEST_PROGRAM(cut)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_covers),
+        cmocka_unit_test(test_longest),
         cmocka_unit_test(test_failure),
     };
     srand(1);
