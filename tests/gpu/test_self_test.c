@@ -332,12 +332,8 @@ TEST_PROGRAM_ARGUMENTS(self_test)
         cmocka_unit_test(right_one_is_blamed),
     };
     const struct CMUnitTest results[] = {
-        cmocka_unit_test(skipped),
-        cmocka_unit_test(untestable),
-        cmocka_unit_test(kept),
-        cmocka_unit_test(torn),
-        cmocka_unit_test(failure_kept),
-        cmocka_unit_test(recovered),
+        cmocka_unit_test(skipped), cmocka_unit_test(untestable),   cmocka_unit_test(kept),
+        cmocka_unit_test(torn),    cmocka_unit_test(failure_kept), cmocka_unit_test(recovered),
         cmocka_unit_test(losses),
     };
     if (!have_device("the self-test of kernels"))
