@@ -12,8 +12,7 @@ struct log {
     vka_log_callback *callback;
     void *user;
     char error[512];
-    bool
-        testing; /* a self-test runs: what it finds unsupported is no error of the application's call */
+    bool testing; /* a self-test runs: what it finds unsupported is no error of the caller's */
 };
 
 /* Formats a sentence and passes it to the callback. */

@@ -10,13 +10,12 @@
 /* y = scale * sum of a term over the axes whose bits are in `reduced`, + y. */
 struct sum_axes {
     const char *name;
-    struct vka_tensor a; /* of rank 4 */
-    struct vka_tensor b; /* of the same sizes; storage NULL: the term needs none */
-    struct vka_tensor y; /* of rank 4; sizes of the axes that are kept are those of a */
-    const struct vka_tensor
-        *stats;       /* float32 [reduced elements][NORM_STATS], dense; of TERM_NORMALISED */
-    unsigned reduced; /* bit i: axis i */
-    uint32_t term;    /* TERM_ */
+    struct vka_tensor a;            /* of rank 4 */
+    struct vka_tensor b;            /* of the same sizes; storage NULL: the term needs none */
+    struct vka_tensor y;            /* of rank 4; sizes of the axes that are kept are those of a */
+    const struct vka_tensor *stats; /* float32 [reduced][NORM_STATS], dense; of TERM_NORMALISED */
+    unsigned reduced;               /* bit i: axis i */
+    uint32_t term;                  /* TERM_ */
     float scale;
     bool add;
 };
