@@ -228,7 +228,7 @@ static bool open_attention(struct attention *a)
 {
     const uint32_t shape[] = {1, 1, 4, 8};
     driver_reset();
-    *a = (struct attention){NULL};
+    *a = (struct attention){.device = NULL};
     assert_int_equal(vka_device_create(NULL, &a->device), VKA_OK);
     if (vka_device_properties(a->device)->type != VKA_DEVICE_CPU) {
         vka_device_destroy(&a->device);
