@@ -58,6 +58,12 @@ static enum vka_status make_blocks(struct check *c, enum vka_dtype dtype, uint32
     return status;
 }
 
+/* How far an id lies beside the table: often right beside it. */
+static double beyond(struct check *c)
+{
+    return rng_chance(&c->rng, 50) ? 0 : (double)rng_range(&c->rng, 0, 1u << 30);
+}
+
 static enum vka_status create(struct check *c, const struct shape_case *s, enum vka_dtype table,
                               enum vka_dtype y, struct gather_case *t, double **values)
 {
@@ -82,8 +88,8 @@ static enum vka_status create(struct check *c, const struct shape_case *s, enum 
     if (status == VKA_OK)
         status = model_operand(c, VKA_I32, s->rank, s->size, &t->ids);
     for (size_t i = 0; status == VKA_OK && i < t->ids.count; i++)
-        t->ids.values[i] = i % 7 == 3   ? -1 - (double)rng_range(&c->rng, 0, 1u << 30)
-                           : i % 7 == 5 ? s->rows + (double)rng_range(&c->rng, 0, 1u << 30)
+        t->ids.values[i] = i % 7 == 3   ? -1 - beyond(c)
+                           : i % 7 == 5 ? s->rows + beyond(c)
                                         : rng_range(&c->rng, 0, s->rows - 1);
     if (status == VKA_OK)
         status = operand_write(&t->ids);
