@@ -25,11 +25,12 @@ static const enum vka_dtype mixes[][3] = {
 };
 
 enum source { BY_BASE, BY_FREQUENCIES, BY_TABLE, BY_ROWS, SOURCES };
-#define TABLE 19u /* rows of a table by positions */
+#define TABLE 19u /* rows of a table by positions; of numbers, like those behind them */
 
 struct rotary_case {
     struct vka_rotary_op op;
     struct operand x, positions, cos, sin, y;
+    struct vka_tensor *cos_table, *sin_table; /* of cos and sin; NULL: all of them */
     double frequencies[64];
     double *want;
 };
@@ -60,7 +61,7 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
 {
     const uint32_t dim = s->dim ? s->dim : s->size[3];
     const uint32_t places[2] = {rng_chance(&c->rng, 50) ? 1 : s->size[0], s->size[2]};
-    const uint32_t table[2] = {TABLE, dim / 2}, rows[3] = {places[0], s->size[2], dim / 2};
+    const uint32_t table[2] = {TABLE + 1, dim / 2}, rows[3] = {places[0], s->size[2], dim / 2};
     enum vka_status status = model_operand(c, mix[0], 4, s->size, &t->x);
     if (status == VKA_OK && positions)
         status = model_operand(c, VKA_I32, 2, places, &t->positions);
@@ -70,6 +71,10 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
         status = model_operand(c, mix[1], rank, size, &t->cos);
         if (status == VKA_OK)
             status = model_operand(c, mix[1], rank, size, &t->sin);
+        if (status == VKA_OK && source == BY_TABLE)
+            status = vka_tensor_slice(t->cos.view, 0, 0, TABLE, &t->cos_table);
+        if (status == VKA_OK && source == BY_TABLE)
+            status = vka_tensor_slice(t->sin.view, 0, 0, TABLE, &t->sin_table);
     }
     if (status == VKA_OK)
         status = model_operand(c, mix[2], 4, s->size, &t->y);
@@ -86,8 +91,8 @@ static enum vka_status create(struct check *c, const struct shape_case *s,
         t->frequencies[i] = rng_uniform(&c->rng, -0.2, 1);
     t->op.input = t->x.view;
     t->op.positions = t->positions.view;
-    t->op.cos = t->cos.view;
-    t->op.sin = t->sin.view;
+    t->op.cos = t->cos_table ? t->cos_table : t->cos.view;
+    t->op.sin = t->sin_table ? t->sin_table : t->sin.view;
     t->op.output = t->y.view;
     t->op.dim = s->dim;
     t->op.base = source == BY_BASE && rng_chance(&c->rng, 50) ? 500000 : 0;
@@ -175,6 +180,8 @@ static void run_case(struct check *c, const struct shape_case *s, const enum vka
             check_fail(c, text, why);
         vka_plan_destroy(&plan);
     }
+    vka_tensor_destroy(&t.cos_table);
+    vka_tensor_destroy(&t.sin_table);
     struct operand *all[] = {&t.x, &t.positions, &t.cos, &t.sin, &t.y};
     for (size_t i = 0; i < COUNTOF(all); i++)
         operand_destroy(all[i]);
