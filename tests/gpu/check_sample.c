@@ -205,6 +205,49 @@ static void check_greedy(struct check *c, bool each)
     free(t.w);
 }
 
+/* Rows whose number drawn is 0, and which begin with logits without weight. */
+static void check_zero(struct check *c)
+{
+    static const uint32_t seeds[2] = {12121362, 19781057}; /* at step 0 less than 2^-24 */
+    struct sample_case t = {.op = {.struct_size = sizeof t.op, .temperature = 1}};
+    const uint32_t size[2] = {2, 200};
+    const double steps[2] = {0};
+    struct vka_plan *plan = NULL;
+    char why[WHY] = "out of memory";
+    enum vka_status status = create(c, size, VKA_F32, true, &t);
+    for (size_t row = 0; row < 2 && status == VKA_OK; row++) {
+        t.step.values[row] = t.seeds.values[2 * row + 1] = 0;
+        t.seeds.values[2 * row] = seeds[row];
+        for (size_t i = 0; i < 70; i++)
+            t.x.values[200 * row + i] = -INFINITY;
+    }
+    struct operand *given[] = {&t.x, &t.step, &t.seeds};
+    for (size_t i = 0; i < COUNTOF(given) && status == VKA_OK; i++)
+        status = operand_write(given[i]);
+    if (status == VKA_OK)
+        status = vka_plan_create(c->device, NULL, &plan);
+    if (status == VKA_OK)
+        status = vka_plan_add_sample(plan, &t.op);
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    if (status == VKA_OK)
+        status = operand_write_noise(&t.y, &c->rng);
+    if (status == VKA_OK)
+        status = vka_plan_run(plan, PATIENCE);
+    if (status == VKA_OK)
+        status = operand_read(&t.y);
+    if (status != VKA_OK)
+        check_fail(c, "a draw of 0", vka_device_error(c->device));
+    else if (!check_rows(&t, steps, 0, why))
+        check_fail(c, "a draw of 0", why);
+    vka_plan_destroy(&plan);
+    operand_destroy(&t.x);
+    operand_destroy(&t.step);
+    operand_destroy(&t.seeds);
+    operand_destroy(&t.y);
+    free(t.w);
+}
+
 void check_draws(struct check *c)
 {
     static const struct {
@@ -221,8 +264,10 @@ void check_draws(struct check *c)
     if (check_case(c)) /* the largest vocabularies */
         run_case(c, (const uint32_t[]){1, 262144}, VKA_F32, false, 20, 0.95f, 0);
     for (int draws = 0; draws < 3; draws++)
-        if (check_case(c))
+        if (check_case(c)) {
             check_greedy(c, draws == 1);
+            check_zero(c);
+        }
 }
 
 void bench_sample(struct check *c)
