@@ -12,7 +12,7 @@
 #   library    the library on the host
 needed_by() {
     case $1 in
-    README.md | CHANGELOG.md | LICENSE | docs/* | include/*.md | .ci/stages.tsv) echo docs ;;
+    README.md | CHANGELOG.md | LICENSE | docs/* | include/*.md | .ci/stages.tsv | tests/mutants/*) echo docs ;;
     tools/python/* | tests/python/*) echo python ;;
     tests/cases/*.sh | tools/*.c | tools/*.h | tools/*.css | tools/*.js | tools/*.bash | tests/mnist/*)
         echo tools
