@@ -238,7 +238,7 @@ def attention_plan(device, width):
 def test_ctrl_c_ends_a_compilation():
     """Of a CPU driver, which takes a second for attention; finishing again goes on."""
     work = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 import numpy as np
 import test_interrupts, vkattn
 
@@ -250,21 +250,19 @@ for width in range(8, 72, 8):  # some compile anew
     plan, output = test_interrupts.attention_plan(device, width)
     press = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
     press.start()
-    began = time.process_time()
     try:
-        plan.finish()
+        try:
+            plan.finish()
+        finally:
+            press.join()
     except KeyboardInterrupt:
-        break
-    finally:
-        press.join()
+        pass
+    try:
+        plan.run()
+    except vkattn.InvalidError:
+        break  # it is not finished
 else:
     sys.exit("no compilation was interrupted")
-try:
-    plan.run()
-except vkattn.InvalidError:
-    pass
-else:
-    sys.exit("the plan was finished: the interrupt came late")
 plan.finish().run()
 assert (output.read() == 1).all()
 assert not [m for m in messages if "vka_plan_finish" in m[1]], messages
