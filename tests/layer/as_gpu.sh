@@ -4,7 +4,8 @@
 #
 #   tests/layer/as_gpu.sh FOLDER VKATTN PROGRAM [ARGUMENT...]
 #
-# FOLDER has the layer's manifest and library. Exits with 77 where the driver is not there; fails where
+# FOLDER has the layers' manifests and libraries. With $MODULES_FOLDER the driver gets the modules of that
+# folder for the program's own (modules.c). Exits with 77 where the driver is not there; fails where
 # VKATTN, the tool, sees a CPU driver all the same.
 set -eu
 
@@ -19,6 +20,7 @@ if [ "$status" -eq 77 ]; then
     echo "$devices"
     exit 77
 fi
+[ -z "${MODULES_FOLDER-}" ] || export VK_INSTANCE_LAYERS=VK_LAYER_vkattn_as_gpu:VK_LAYER_vkattn_modules
 case $devices in
 *'"type":"cpu"'*) ;;
 *'"type":'*) exec "$newest" "$@" ;;
