@@ -35,7 +35,21 @@ if [ -n "${DROP-}" ]; then
     python3 -B "$here/../compile/orders.py" $flags --size "$lanes" --drop "${DROP#* }" \
         "$modules/${DROP% *}.spv" "$work"
 fi
-export MODULES_FOLDER="$work" LP_NATIVE_VECTOR_WIDTH=$((lanes * 32))
+export LP_NATIVE_VECTOR_WIDTH=$((lanes * 32))
+status=0
+devices=$("$here/../gpu/newest_driver.sh" "$tool" devices --json) || status=$?
+case $status:$devices in
+77:*)
+    echo "$devices"
+    exit 77
+    ;;
+*"\"subgroup_size\":$lanes,"*) ;;
+*)
+    echo "FAIL: the driver has no subgroups of $lanes"
+    exit 1
+    ;;
+esac
+export MODULES_FOLDER="$work"
 if [ -z "${KERNELS-}" ]; then
     "$here/as_gpu.sh" "$folder" "$tool" "$@"
     exit
