@@ -276,7 +276,7 @@ static void lose(struct attention *a)
     assert_int_equal(vka_plan_run(a->plan, PATIENCE), VKA_DEVICE_LOST);
 }
 
-/* Of the calls from `begin` on, the last that waits, counted from there. */
+/* The last call that waits, counted from call `begin` on. */
 static size_t last_wait(size_t begin)
 {
     size_t i = driver_calls();

@@ -148,7 +148,7 @@ static const struct field square_fields[] = {
     TENSOR(KEPT, vka_square_error_op, gradient, 5, 8),
 };
 
-/* Of Adam; its parameter is given beside these. */
+/* Adam takes these; the parameter is given beside them. */
 static const struct field optimiser_fields[] = {
     VALUE(SIZE, vka_optimiser_op, struct_size, 0),
     VALUE(POSITIVE, vka_optimiser_op, learning_rate, 8),
