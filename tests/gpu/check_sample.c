@@ -23,6 +23,16 @@ struct sample_case {
     double *w;
 };
 
+static void destroy(struct vka_plan *plan, struct sample_case *t)
+{
+    vka_plan_destroy(&plan);
+    operand_destroy(&t->x);
+    operand_destroy(&t->step);
+    operand_destroy(&t->seeds);
+    operand_destroy(&t->y);
+    free(t->w);
+}
+
 /* each: every row has a step and a seed of its own; rows 0 and 2 the same. */
 static enum vka_status create(struct check *c, const uint32_t size[2], enum vka_dtype dtype,
                               bool each, struct sample_case *t)
@@ -137,12 +147,7 @@ static void run_case(struct check *c, const uint32_t size[2], enum vka_dtype dty
         status = operand_read(&t.step);
     if (status != VKA_OK)
         check_fail(c, text, vka_device_error(c->device));
-    vka_plan_destroy(&plan);
-    operand_destroy(&t.x);
-    operand_destroy(&t.step);
-    operand_destroy(&t.seeds);
-    operand_destroy(&t.y);
-    free(t.w);
+    destroy(plan, &t);
 }
 
 /* The first of the largest logits that are numbers above -inf; -1 if there is none. */
@@ -197,12 +202,7 @@ static void check_greedy(struct check *c, bool each)
     if (status == VKA_OK &&
         (t.step.values[0] != step + 3 || t.step.values[t.step.count - 1] != last + 3))
         check_fail(c, "greedy", "the step does not count the runs");
-    vka_plan_destroy(&plan);
-    operand_destroy(&t.x);
-    operand_destroy(&t.step);
-    operand_destroy(&t.seeds);
-    operand_destroy(&t.y);
-    free(t.w);
+    destroy(plan, &t);
 }
 
 /* Rows whose number drawn is 0, and which begin with logits without weight. */
@@ -240,12 +240,7 @@ static void check_zero(struct check *c)
         check_fail(c, "a draw of 0", vka_device_error(c->device));
     else if (!check_rows(&t, steps, 0, why))
         check_fail(c, "a draw of 0", why);
-    vka_plan_destroy(&plan);
-    operand_destroy(&t.x);
-    operand_destroy(&t.step);
-    operand_destroy(&t.seeds);
-    operand_destroy(&t.y);
-    free(t.w);
+    destroy(plan, &t);
 }
 
 void check_draws(struct check *c)
