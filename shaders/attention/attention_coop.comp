@@ -13,7 +13,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #include "attention/coop_type.glsl"
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
 #include "lib/philox.glsl"

@@ -12,7 +12,7 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #include "attention/coop_type.glsl"
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
 #include "lib/philox.glsl"

@@ -10,7 +10,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-#include "params.h"
+#include "params/params.h"
 #define UNPACK_HALF
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"

@@ -2,7 +2,7 @@
 // workgroup makes one word, for 16 tiles along the keys. See attention_map_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 
 layout(constant_id = MAP_LANES) const uint LANES = 64;

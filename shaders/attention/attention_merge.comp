@@ -3,7 +3,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
 

@@ -7,7 +7,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#include "params.h"
+#include "params/params.h"
 #define UNPACK_HALF
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"

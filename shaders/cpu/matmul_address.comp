@@ -14,7 +14,7 @@
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_ballot : require
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 
 layout(constant_id = MATMUL_A_TYPE) const uint A_TYPE = 0;

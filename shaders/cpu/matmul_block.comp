@@ -10,7 +10,7 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_ballot : require
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/blocks.glsl"
 #include "lib/rounded.glsl"

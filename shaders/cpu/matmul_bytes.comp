@@ -13,7 +13,7 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_int8 : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/blocks.glsl"
 

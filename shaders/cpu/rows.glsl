@@ -39,7 +39,7 @@
     [[unroll]] for (uint d = 0; d < count; d++)                                                    \
         statement;
 #endif
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"
 #include "lib/philox.glsl"

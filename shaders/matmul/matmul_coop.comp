@@ -19,7 +19,7 @@
 #define HALF float16_t
 #define HALF_INFINITY 0x7c00u
 #endif
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/chunks.glsl"
 

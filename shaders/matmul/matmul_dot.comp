@@ -11,7 +11,7 @@
 #ifdef PACKED_DOT
 #extension GL_EXT_spirv_intrinsics : require
 #endif
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/chunks.glsl"
 

@@ -11,7 +11,7 @@
 #ifdef HALF
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
-#include "params.h"
+#include "params/params.h"
 #include "lib/dtype.glsl"
 #include "lib/chunks.glsl"
 

@@ -7,9 +7,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#include "params.h"
-#include "model.h"
-#include "train.h"
+#include "params/params.h"
+#include "params/model.h"
+#include "params/train.h"
 #define UNPACK_HALF
 #include "lib/dtype.glsl"
 #include "lib/math.glsl"

@@ -11,9 +11,9 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #include "attention/coop_type.glsl"
-#include "params.h"
-#include "model.h"
-#include "train.h"
+#include "params/params.h"
+#include "params/model.h"
+#include "params/train.h"
 #include "lib/dtype.glsl"
 #include "attention/halves.glsl"
 #include "lib/math.glsl"

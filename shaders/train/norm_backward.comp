@@ -2,9 +2,9 @@
 // norm_backward_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#include "params.h"
-#include "model.h"
-#include "train.h"
+#include "params/params.h"
+#include "params/model.h"
+#include "params/train.h"
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 #include "lib/row_unit.glsl"

@@ -1,7 +1,7 @@
 #include "core/dtype.h"
 #include "core/block.h"
 #include "core/status.h"
-#include "params.h"
+#include "params/params.h"
 
 #include <assert.h>
 

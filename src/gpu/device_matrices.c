@@ -1,6 +1,6 @@
 /* Reads which cooperative matrices a physical device has, and chooses those that kernels use. */
 #include "gpu/device.h"
-#include "params.h"
+#include "params/params.h"
 
 #include <stdio.h>
 

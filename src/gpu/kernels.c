@@ -2,7 +2,7 @@
 #include "gpu/caps.h"
 #include "gpu/kernels_spv.h"
 #include "gpu/quirks.h"
-#include "params.h"
+#include "params/params.h"
 
 const struct kernel_info kernel_table[KERNEL_COUNT] = {
 #define KERNEL(id, file, defines, buffers, needs, family, known) \

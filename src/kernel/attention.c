@@ -1,7 +1,7 @@
 /* Which family of kernels takes an attention. */
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
-#include "params.h"
+#include "params/params.h"
 
 /* Whether attention_coop2 comes before attention_coop. Not on AMD's GPUs, whose matrices have a row
  * in 16 lanes: there reductions and conversions take more instructions than a pass of the scores

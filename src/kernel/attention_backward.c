@@ -1,11 +1,11 @@
 #include "kernel/attention_backward.h"
 #include "core/arith.h"
 #include "gpu/pipeline.h"
-#include "params.h"
+#include "params/params.h"
 /* Their order: train.h needs what comes before it. */
-#include "model.h"
+#include "params/model.h"
 
-#include "train.h"
+#include "params/train.h"
 
 #define SHARED_AIM 32768u /* bytes, so that a processor has room for several workgroups */
 #define INVOCATIONS 128u

@@ -5,7 +5,7 @@
 #include "gpu/pipeline.h"
 #include "gpu/quirks.h"
 #include "kernel/attention_family.h"
-#include "params.h"
+#include "params/params.h"
 
 #include <math.h>
 

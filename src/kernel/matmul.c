@@ -1,7 +1,7 @@
 /* Which family of kernels takes a matrix product. */
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
-#include "params.h"
+#include "params/params.h"
 
 void tune_matmul(const struct caps *caps, const struct matmul_problem *problem,
                  struct matmul_choice *choice)

@@ -2,7 +2,7 @@
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
-#include "params.h"
+#include "params/params.h"
 
 #define COOP_LEAST 16    /* fewest columns for matrix units */
 #define LEAST_MATRIX 128 /* fewest results of a matrix: kernels with smaller ones spill */

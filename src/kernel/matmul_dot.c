@@ -3,7 +3,7 @@
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
-#include "params.h"
+#include "params/params.h"
 
 #define LANES 64u
 #define CPU_LANES 8u

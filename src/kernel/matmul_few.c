@@ -4,7 +4,7 @@
 #include "gpu/pipeline.h"
 #include "gpu/quirks.h"
 #include "kernel/matmul_family.h"
-#include "params.h"
+#include "params/params.h"
 
 #define MOST_ROWS 32u /* of a product: two tiles */
 #define LEAST_THREADS 32u

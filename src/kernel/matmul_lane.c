@@ -3,7 +3,7 @@
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
-#include "params.h"
+#include "params/params.h"
 
 /* Fewest rows of A for which packing B pays: packing reads each element of B once, the product once
  * for each tile of rows. */

@@ -2,7 +2,7 @@
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
-#include "params.h"
+#include "params/params.h"
 
 #define ASSUMED_PROCESSORS 64u
 

@@ -1,9 +1,9 @@
 #include "gpu/quirks.h"
-#include "params.h"
+#include "params/params.h"
 #include "selftest/known_problem.h"
-#include "op/hadamard.h"
+#include "op/cache/hadamard.h"
 #include "op/matmul/matmul.h"
-#include "op/nonfinite.h"
+#include "op/common/nonfinite.h"
 
 #include <math.h>
 #include <stdlib.h>

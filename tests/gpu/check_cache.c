@@ -6,7 +6,7 @@
 
 #include <op/cache/cache.h>
 #include <op/matmul/matmul.h>
-#include <op/rope.h>
+#include <op/rotary/rope.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The matrix products: element types, bias, relu and hidden weights x shapes x layouts. */
 #include "check.h"
 
-#include <params.h>
+#include <params/params.h>
 #include <kernel/tune.h>
 #include <op/matmul/matmul.h>
 #include <reference/reference.h>

@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include <op/matmul/matmul.h>
-#include <op/rope.h>
+#include <op/rotary/rope.h>
 #include <reference/reference.h>
 
 #include <float.h>

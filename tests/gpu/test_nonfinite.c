@@ -12,7 +12,7 @@
 
 #include "../patience.h"
 #include "operand.h"
-#include "op/nonfinite.h"
+#include "op/common/nonfinite.h"
 #include "test_program.h"
 
 static void check(const struct vka_device *device, enum vka_status status)

@@ -24,7 +24,7 @@
 #include "test_program.h"
 #include "quantised.h"
 
-#include <params.h>
+#include <params/params.h>
 #include <reference/reference.h>
 
 struct problem {

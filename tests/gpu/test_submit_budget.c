@@ -12,7 +12,7 @@
 #include "../patience.h"
 #include "budget_case.h"
 #include "layer_case.h"
-#include "params.h"
+#include "params/params.h"
 #include "plan/plan.h"
 #include "test_program.h"
 

@@ -9,7 +9,7 @@
 
 #include "../patience.h"
 #include "gpu/device.h"
-#include "params.h"
+#include "params/params.h"
 #include "op/matmul/matmul.h"
 
 /* A buffer of no bytes. */

@@ -9,12 +9,12 @@
 #include <cmocka.h>
 
 #include "core/dtype.h"
-#include "params.h"
-#include "model.h"
-#include "train.h"
+#include "params/params.h"
+#include "params/model.h"
+#include "params/train.h"
 #include "op/matmul/matmul.h"
-#include "op/nonfinite.h"
-#include "op/rope.h"
+#include "op/common/nonfinite.h"
+#include "op/rotary/rope.h"
 
 #define LANES 64u /* invocations of a workgroup of rope, nonfinite and the caches */
 

@@ -11,10 +11,10 @@
 
 #include "core/dtype.h"
 #include "core/os.h"
-#include "params.h"
+#include "params/params.h"
 #include "op/matmul/matmul.h"
-#include "op/nonfinite.h"
-#include "op/rope.h"
+#include "op/common/nonfinite.h"
+#include "op/rotary/rope.h"
 #include "huge_devices.h"
 #include "index_draw.h"
 #include "index_passes.h"

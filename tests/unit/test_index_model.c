@@ -11,10 +11,10 @@
 #include <vkattn/vkattn_train.h>
 
 #include "core/arith.h"
-#include "params.h"
-#include "model.h"
+#include "params/params.h"
+#include "params/model.h"
 #include "test_program.h"
-#include "train.h"
+#include "params/train.h"
 #include "index_draw.h"
 #include "index_passes.h"
 #include "tune_devices.h"

@@ -10,7 +10,7 @@
 
 #include "core/arith.h"
 #include "core/status.h"
-#include "params.h"
+#include "params/params.h"
 #include "kernel/matmul.h"
 #include "kernel/softmax.h"
 #include "test_program.h"

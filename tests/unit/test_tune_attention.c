@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "core/status.h"
-#include "params.h"
+#include "params/params.h"
 #include "kernel/attention.h"
 #include "test_program.h"
 #include "tune_devices.h"

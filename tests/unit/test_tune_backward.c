@@ -9,10 +9,10 @@
 
 #include "gpu/pipeline.h"
 #include "kernel/attention_backward.h"
-#include "params.h"
-#include "model.h"
+#include "params/params.h"
+#include "params/model.h"
 #include "test_program.h"
-#include "train.h"
+#include "params/train.h"
 #include "tune_devices.h"
 
 static uint32_t round_up(uint32_t n, uint32_t unit)

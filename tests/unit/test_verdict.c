@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "core/status.h"
-#include "params.h"
+#include "params/params.h"
 #include "kernel/choose.h"
 #include "test_program.h"
 

@@ -1,8 +1,8 @@
 /* Attention as an operation: choice, norms and rotation, past and present, then a path. */
 #include "op/attention/share.h"
-#include "op/hadamard.h"
-#include "op/nonfinite.h"
-#include "op/rope.h"
+#include "op/cache/hadamard.h"
+#include "op/common/nonfinite.h"
+#include "op/rotary/rope.h"
 
 /* The keys (or values) that attention reads: past and new ones joined, in `present` or in scratch;
  * without a past `fresh` itself, copied to `present` where that is given. */

@@ -5,7 +5,7 @@
 #include "kernel/attention.h"
 #include "op/cache/cache.h"
 #include "op/matmul/matmul.h"
-#include "params.h"
+#include "params/params.h"
 #include "plan/cut.h"
 
 /* An attention problem: sizes and rank-4 operands; masks and options as the caller gave them. */

@@ -1,6 +1,6 @@
 /* Checks an attention: sizes, types, combinations of arguments, overlaps. */
 #include "op/attention/attention.h"
-#include "op/check.h"
+#include "op/common/check.h"
 
 /* A multiple of the keys of every kernel's step: a step cut in two would change the bits. */
 #define CHUNK_UNIT 128u

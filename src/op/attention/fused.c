@@ -1,7 +1,7 @@
 /* Fused attention: the softmax of a row stays in registers, without a buffer of scores. Normalises
  * operands to what the kernel reads. */
 #include "op/attention/fused.h"
-#include "op/hadamard.h"
+#include "op/cache/hadamard.h"
 
 /* Whether each head fits a binding. */
 static bool head_fits(const struct vka_plan *plan, const struct vka_tensor *t)

@@ -2,7 +2,7 @@
 #include "core/dtype.h"
 #include "core/mask.h"
 #include "op/attention/attention.h"
-#include "op/check.h"
+#include "op/common/check.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* Appends new keys and values to a cache, with rotation on the way. */
-#include "params.h"
+#include "params/params.h"
 #include "op/cache/cache.h"
 #include "op/matmul/matmul.h"
-#include "op/rope.h"
+#include "op/rotary/rope.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

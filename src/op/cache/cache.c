@@ -1,6 +1,6 @@
 #include "op/cache/cache.h"
 #include "core/dtype.h"
-#include "params.h"
+#include "params/params.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The passes of an operation with a cache: advance, quantise, gather; append.c has the others. */
-#include "params.h"
+#include "params/params.h"
 #include "op/cache/cache.h"
 #include "op/matmul/matmul.h"
 #include "plan/cut.h"

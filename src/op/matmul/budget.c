@@ -1,7 +1,7 @@
 #include "op/matmul/budget.h"
 #include "core/block.h"
 #include "core/dtype.h"
-#include "params.h"
+#include "params/params.h"
 #include "plan/calibrate.h"
 
 #define PROBE_DEPTH 512u /* k of the measured product */

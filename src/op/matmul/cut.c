@@ -2,7 +2,7 @@
  * device, and passes the budget. The bits of a result do not depend on the cuts: kernels sum the
  * same way at every place of a tile, and a part along k continues the sums of the part before. */
 #include "core/dtype.h"
-#include "params.h"
+#include "params/params.h"
 #include "op/matmul/budget.h"
 
 /* Bytes of A or B that a kernel can see. */

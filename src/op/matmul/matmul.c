@@ -1,7 +1,7 @@
 /* Adds a matrix product as one pass: chooses its kernel, constants and parameters. */
 #include "op/matmul/pass.h"
 #include "core/dtype.h"
-#include "params.h"
+#include "params/params.h"
 #include "kernel/choose.h"
 #include "plan/settle.h"
 

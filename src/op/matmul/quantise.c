@@ -1,7 +1,7 @@
 /* Quantises the activations of a product into scratch. */
 #include "op/matmul/pass.h"
 #include "core/dtype.h"
-#include "params.h"
+#include "params/params.h"
 
 #include <stdio.h>
 

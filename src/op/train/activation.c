@@ -1,7 +1,7 @@
 /* Gradients of element-wise functions and their gated forms. */
-#include "op/check.h"
+#include "op/common/check.h"
 #include "op/matmul/matmul.h"
-#include "op/nonfinite.h"
+#include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* Gradients of attention: checks, rotation there and back, and where sums go. */
 #include "op/train/attention.h"
 #include "core/dtype.h"
-#include "op/check.h"
-#include "op/nonfinite.h"
-#include "op/rope.h"
+#include "op/common/check.h"
+#include "op/common/nonfinite.h"
+#include "op/rotary/rope.h"
 #include "plan/settle.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Gradients of sums and products, whose operands broadcast. */
-#include "op/check.h"
-#include "op/nonfinite.h"
+#include "op/common/check.h"
+#include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 
 static const char caller[] = "vka_plan_add_binary_backward";

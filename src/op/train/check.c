@@ -1,4 +1,4 @@
-#include "op/check.h"
+#include "op/common/check.h"
 #include "op/train/gradient.h"
 
 unsigned train_repeats(const struct vka_tensor *tensor, const uint32_t size[4])

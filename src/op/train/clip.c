@@ -1,6 +1,6 @@
 /* Gradients clipped by their norm. */
-#include "op/check.h"
-#include "op/nonfinite.h"
+#include "op/common/check.h"
+#include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Gradients of the rows of a table. */
 #include "core/dtype.h"
-#include "op/check.h"
+#include "op/common/check.h"
 #include "op/matmul/matmul.h"
-#include "op/nonfinite.h"
+#include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"
 

@@ -4,8 +4,8 @@
 
 #include <vkattn/vkattn_train.h>
 
-#include "op/axes.h"
-#include "train.h"
+#include "op/common/axes.h"
+#include "params/train.h"
 
 /* y = scale * sum of a term over the axes whose bits are in `reduced`, + y. */
 struct sum_axes {

@@ -1,9 +1,9 @@
 /* Gradients of the layer: its forward again, then backward through the output projection, attention and
  * the three projections. */
 #include "core/dtype.h"
-#include "op/check.h"
-#include "op/layer.h"
-#include "op/nonfinite.h"
+#include "op/common/check.h"
+#include "op/layer/layer.h"
+#include "op/common/nonfinite.h"
 #include "op/train/attention.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Gradients of the linear operation: two products and a sum over rows. */
 #include "core/dtype.h"
-#include "op/check.h"
-#include "op/linear.h"
-#include "op/nonfinite.h"
+#include "op/common/check.h"
+#include "op/matmul/linear.h"
+#include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 
 static const char caller[] = "vka_plan_add_linear_backward";

@@ -1,8 +1,8 @@
 /* Losses and their gradients: cross-entropy, and the mean squared error. */
 #include "core/dtype.h"
-#include "op/check.h"
+#include "op/common/check.h"
 #include "op/matmul/matmul.h"
-#include "op/nonfinite.h"
+#include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"
 

@@ -1,9 +1,9 @@
 /* Gradients of RMS norm and layer norm. */
-#include "op/norm.h"
+#include "op/rows/norm.h"
 #include "core/dtype.h"
-#include "op/check.h"
+#include "op/common/check.h"
 #include "op/matmul/matmul.h"
-#include "op/nonfinite.h"
+#include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"
 

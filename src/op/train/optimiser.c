@@ -1,6 +1,6 @@
 /* Steps of SGD, Adam and AdamW. */
 #include "core/dtype.h"
-#include "op/check.h"
+#include "op/common/check.h"
 #include "op/matmul/matmul.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"

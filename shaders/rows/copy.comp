@@ -1,0 +1,31 @@
+// Copies a strided 4-D tensor to another, converting the element type. An invocation copies a run
+// of COPY_RUN elements along axis 2, so that it divides once a run. See copy_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params/params.h"
+#include "lib/dtype.glsl"
+
+layout(constant_id = COPY_FROM_TYPE) const uint FROM_TYPE = 0;
+layout(constant_id = COPY_TO_TYPE) const uint TO_TYPE = 0;
+layout(local_size_x = COPY_LANES) in;
+layout(binding = 0) readonly buffer From { uint from_words[]; };
+layout(binding = 1) buffer To { uint to_words[]; };
+layout(push_constant) uniform Push { copy_params p; };
+
+void main()
+{
+    uvec4 at = uvec4(gl_WorkGroupID.z / p.shape1, gl_WorkGroupID.z % p.shape1,
+                     gl_WorkGroupID.y * COPY_RUN, gl_GlobalInvocationID.x);
+    if (at.w >= p.shape3)
+        return;
+    uint from = p.from_offset + at.x * p.from0 + at.y * p.from1 + at.z * p.from2 + at.w * p.from3;
+    uint to = p.to_offset + at.x * p.to0 + at.y * p.to1 + at.z / p.panel * p.to_panel +
+              at.z % p.panel * p.to2 + at.w * p.to3;
+    uint count = min(COPY_RUN, p.shape2 - at.z);
+    for (uint i = 0; i < count; i++) { // a run lies within one panel
+        float x = LOAD(from_words, from, FROM_TYPE);
+        STORE(to_words, to, TO_TYPE, x);
+        from += p.from2;
+        to += p.to2;
+    }
+}

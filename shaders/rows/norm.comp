@@ -1,0 +1,220 @@
+// RMS norm or layer norm of a row per workgroup, with a residual added before it. A lane takes pairs
+// of neighbours, strided over the lanes, so that it reads only what it wrote, and 16-bit results are
+// whole words where they may be. See norm_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params/params.h"
+#include "params/model.h"
+#include "lib/dtype.glsl"
+#include "lib/elements.glsl"
+#include "lib/row_unit.glsl"
+
+layout(constant_id = NORM_LANES) const uint LANES = 32;
+layout(constant_id = NORM_X_TYPE) const uint X_TYPE = 0;
+layout(constant_id = NORM_RESIDUAL_TYPE) const uint RESIDUAL_TYPE = TYPE_NONE;
+layout(constant_id = NORM_WEIGHT_TYPE) const uint WEIGHT_TYPE = TYPE_NONE;
+layout(constant_id = NORM_BIAS_TYPE) const uint BIAS_TYPE = TYPE_NONE;
+layout(constant_id = NORM_SUM_TYPE) const uint SUM_TYPE = TYPE_NONE;
+layout(constant_id = NORM_Y_TYPE) const uint Y_TYPE = 0;
+layout(constant_id = NORM_CENTER) const bool CENTER = false;
+layout(constant_id = NORM_INNER) const uint INNER = 1;
+layout(constant_id = NORM_SUM_PAIRS) const bool SUM_PAIRS = false;
+layout(constant_id = NORM_Y_PAIRS) const bool Y_PAIRS = false;
+layout(local_size_x_id = NORM_LANES) in;
+// The sum may lie in place of x or of the residual: none of them is readonly.
+ALIASED layout(binding = 0) buffer X { uint x_words[]; };
+ALIASED layout(binding = 1) buffer Residual { uint residual_words[]; };
+layout(binding = 2) readonly buffer Weight { uint weight_words[]; };
+layout(binding = 3) readonly buffer Bias { uint bias_words[]; };
+ALIASED layout(binding = 4) buffer Sum { uint sum_words[]; };
+ALIASED layout(binding = 5) buffer Y { uint y_words[]; };
+layout(push_constant) uniform Push { norm_params p; };
+
+uvec4 row_at;    // of element 0
+uint n, n_pair;  // elements and pairs of the row
+float unit = 1.0; // what is normalised is a value times unit, see lib/row_unit.glsl
+float mean;       // times unit
+
+shared float partial[LANES];
+float reduce_add(float x)
+{
+    uint lane = gl_LocalInvocationIndex;
+    barrier(); // what was reduced before has been read
+    partial[lane] = x;
+    for (uint step = LANES / 2; step > 0; step /= 2) {
+        barrier();
+        if (lane < step)
+            partial[lane] += partial[lane + step];
+    }
+    barrier();
+    return partial[0];
+}
+
+// Coordinates of element e of the row.
+uvec4 at_element(uint e)
+{
+    uvec4 at = row_at;
+    if (INNER == 1) {
+        at.w = e;
+        return at;
+    }
+    at.w = e % p.size3;
+    e /= p.size3;
+    at.z = INNER == 2 ? e : e % p.size2;
+    if (INNER >= 3) {
+        e /= p.size2;
+        at.y = INNER == 3 ? e : e % p.size1;
+    }
+    if (INNER == 4)
+        at.x = e / p.size1;
+    return at;
+}
+
+float load_input(uint e)
+{
+    uvec4 at = at_element(e);
+    float x = LOAD(x_words, place(p.x, at), X_TYPE);
+    if (RESIDUAL_TYPE != TYPE_NONE)
+        x += LOAD(residual_words, place(p.residual, at), RESIDUAL_TYPE);
+    return x;
+}
+
+// Elements 2 pair and the next; 0 behind the end of the row.
+vec2 load_pair(uint pair)
+{
+    return vec2(load_input(2 * pair), 2 * pair + 1 < n ? load_input(2 * pair + 1) : 0.0);
+}
+
+void store_sum(uint e, float x)
+{
+    uint index = place(p.sum, at_element(e));
+    STORE(sum_words, index, SUM_TYPE, x);
+}
+
+// The values to be normalised: with a sum, as its type holds them.
+vec2 first_pair(uint pair)
+{
+    vec2 v = load_pair(pair);
+    if (SUM_TYPE == TYPE_NONE)
+        return v;
+    v = vec2(one_nan(v.x), one_nan(v.y));
+    if (SUM_PAIRS) {
+        sum_words[place(p.sum, at_element(2 * pair)) >> 1] = pair_word(v, SUM_TYPE);
+    } else {
+        store_sum(2 * pair, v.x);
+        if (2 * pair + 1 < n)
+            store_sum(2 * pair + 1, v.y);
+    }
+    return vec2(rounded(v.x, SUM_TYPE), rounded(v.y, SUM_TYPE));
+}
+
+// The same, after first_pair.
+vec2 next_pair(uint pair)
+{
+    if (SUM_TYPE == TYPE_NONE)
+        return load_pair(pair);
+    uint first = place(p.sum, at_element(2 * pair));
+    float x = LOAD(sum_words, first, SUM_TYPE);
+    if (2 * pair + 1 >= n)
+        return vec2(x, 0.0);
+    uint second = place(p.sum, at_element(2 * pair + 1));
+    return vec2(x, LOAD(sum_words, second, SUM_TYPE));
+}
+
+float add_squares(vec2 v, float sum) { return fma(v.x, v.x, fma(v.y, v.y, sum)); }
+
+float square_term(uint pair, float sum) { return add_squares(first_pair(pair), sum); }
+
+float mean_term(uint pair, float sum)
+{
+    vec2 v = first_pair(pair);
+    return sum + (v.x + v.y);
+}
+
+float scaled_term(uint pair, float sum)
+{
+    vec2 v = next_pair(pair) * unit;
+    return sum + (v.x + v.y);
+}
+
+float variance_term(uint pair, float sum)
+{
+    vec2 v = next_pair(pair) * unit - mean;
+    if (2 * pair + 1 >= n)
+        v.y = 0.0;
+    return add_squares(v, sum);
+}
+
+// Sums a term over the row: chains of NORM_BLOCK, then those, then the lanes as a tree.
+#define ROW_SUM(name, term)                                                                        \
+    float name()                                                                                   \
+    {                                                                                              \
+        float total = 0.0;                                                                         \
+        for (uint first = gl_LocalInvocationIndex; first < n_pair; first += LANES * NORM_BLOCK) {  \
+            float chain = 0.0;                                                                     \
+            uint end = min(first + LANES * NORM_BLOCK, n_pair);                                    \
+            for (uint pair = first; pair < end; pair += LANES)                                     \
+                chain = term(pair, chain);                                                         \
+            total += chain;                                                                        \
+        }                                                                                          \
+        return reduce_add(total);                                                                  \
+    }
+ROW_SUM(sum_squares, square_term)
+ROW_SUM(sum_values, mean_term)
+ROW_SUM(sum_scaled, scaled_term)
+ROW_SUM(sum_variance, variance_term)
+
+float finish(uint e, float v, float scale)
+{
+    float y = (v * unit - mean) * scale;
+    if (WEIGHT_TYPE != TYPE_NONE)
+        y *= LOAD(weight_words, p.weight_offset + e * p.weight_step, WEIGHT_TYPE);
+    if (BIAS_TYPE != TYPE_NONE)
+        y += LOAD(bias_words, p.bias_offset + e * p.bias_step, BIAS_TYPE);
+    return one_nan(y);
+}
+
+void store_y(uint e, float y)
+{
+    uint index = place(p.y, at_element(e));
+    STORE(y_words, index, Y_TYPE, y);
+}
+
+void main()
+{
+    uint row = gl_WorkGroupID.y * NORM_GRID + gl_WorkGroupID.x;
+    uvec4 outer = uvec4(INNER < 4 ? p.size0 : 1, INNER < 3 ? p.size1 : 1, INNER < 2 ? p.size2 : 1, 1);
+    if (row >= outer.x * outer.y * outer.z)
+        return;
+    row_at = uvec4(row / outer.z / outer.y, row / outer.z % outer.y, row % outer.z, 0);
+    n = p.size3 * (INNER > 1 ? p.size2 : 1) * (INNER > 2 ? p.size1 : 1) * (INNER > 3 ? p.size0 : 1);
+    n_pair = n / 2 + n % 2;
+    mean = 0.0;
+    float squares;
+    if (CENTER) {
+        mean = sum_values() / float(n);
+        squares = sum_variance() / float(n);
+    } else {
+        squares = sum_squares() / float(n);
+    }
+    if (squares_leave_range(squares, p.epsilon)) {
+        unit = row_unit(squares);
+        if (CENTER)
+            mean = sum_scaled() / float(n);
+        squares = sum_variance() / float(n);
+    }
+    float scale = 1.0 / sqrt(squares + scaled_epsilon(p.epsilon, unit));
+    for (uint pair = gl_LocalInvocationIndex; pair < n_pair; pair += LANES) {
+        vec2 v = next_pair(pair);
+        v.x = finish(2 * pair, v.x, scale);
+        if (2 * pair + 1 < n)
+            v.y = finish(2 * pair + 1, v.y, scale);
+        if (Y_PAIRS) {
+            y_words[place(p.y, at_element(2 * pair)) >> 1] = pair_word(v, Y_TYPE);
+            continue;
+        }
+        store_y(2 * pair, v.x);
+        if (2 * pair + 1 < n)
+            store_y(2 * pair + 1, v.y);
+    }
+}

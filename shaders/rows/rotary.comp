@@ -1,0 +1,79 @@
+// Rotary embedding of rows of heads, by positions or by tables. See rotary_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params/params.h"
+#include "params/model.h"
+#include "lib/dtype.glsl"
+#include "lib/elements.glsl"
+#include "lib/math.glsl"
+
+layout(constant_id = ROTARY_X_TYPE) const uint X_TYPE = 0;
+layout(constant_id = ROTARY_Y_TYPE) const uint Y_TYPE = 0;
+layout(constant_id = ROTARY_COS_TYPE) const uint COS_TYPE = TYPE_NONE;
+layout(constant_id = ROTARY_SIN_TYPE) const uint SIN_TYPE = TYPE_NONE;
+layout(constant_id = ROTARY_POSITIONS) const bool POSITIONS = false;
+layout(constant_id = ROTARY_INTERLEAVED) const bool INTERLEAVED = false;
+layout(local_size_x = UNIT_LANES) in;
+ALIASED layout(binding = 0) buffer X { uint x_words[]; }; // y may lie in its place
+layout(binding = 1) readonly buffer Positions { int positions[]; };
+layout(binding = 2) readonly buffer Cos { uint cos_words[]; };
+layout(binding = 3) readonly buffer Sin { uint sin_words[]; };
+layout(binding = 4) readonly buffer Frequencies { uvec2 frequencies[]; };
+ALIASED layout(binding = 5) buffer Y { uint y_words[]; };
+layout(push_constant) uniform Push { rotary_params p; };
+
+float load(uvec4 at) { return LOAD(x_words, place(p.x, at), X_TYPE); }
+
+void store(uvec4 at, float y)
+{
+    uint index = place(p.y, at);
+    STORE(y_words, index, Y_TYPE, one_nan(y));
+}
+
+// Angle of a pair at a position, in units of 2^-32 turns: integers, exact at every position.
+uint turns(int position, uint pair)
+{
+    uint high, low;
+    umulExtended(uint(position), frequencies[pair].x, high, low);
+    high += uint(position) * frequencies[pair].y;
+    return position < 0 ? high - frequencies[pair].x : high;
+}
+
+vec2 cos_sin(uvec4 at, uint pair)
+{
+    int position = int(p.first + at.z);
+    if (POSITIONS)
+        position = positions[p.position_offset + at.x * p.position_batch + at.z * p.position_row];
+    if (COS_TYPE == TYPE_NONE)
+        return cos_sin_turns(turns(position, pair));
+    uint batch = POSITIONS ? 0 : at.x, row = POSITIONS ? uint(position) : at.z;
+    if (POSITIONS && row >= p.n_table)
+        return vec2(uintBitsToFloat(0x7fc00000u));
+    uint c = p.cos_offset + batch * p.cos_batch + row * p.cos_row + pair * p.cos_col;
+    uint s = p.sin_offset + batch * p.sin_batch + row * p.sin_row + pair * p.sin_col;
+    return vec2(LOAD(cos_words, c, COS_TYPE), LOAD(sin_words, s, SIN_TYPE));
+}
+
+void main()
+{
+    uint half_dim = p.dim / 2, width = half_dim + (p.head_dim - p.dim);
+    uint n = width * p.n * p.n_head * p.batch;
+    for (uint turn = 0; turn < UNIT_RUN; turn++) {
+        uint unit = unit_at(turn);
+        if (unit >= n)
+            return;
+        uvec4 at = unit_coordinates(unit, width, p.n, p.n_head), other = at;
+        uint pair = at.w;
+        if (pair >= half_dim) {
+            at.w = p.dim + (pair - half_dim);
+            store(at, load(at));
+            continue;
+        }
+        at.w = INTERLEAVED ? 2 * pair : pair;
+        other.w = INTERLEAVED ? 2 * pair + 1 : pair + half_dim;
+        vec2 cs = cos_sin(at, pair) * vec2(p.factor, p.factor * p.sign);
+        float x = load(at), y = load(other);
+        store(at, x * cs.x - y * cs.y);
+        store(other, x * cs.y + y * cs.x);
+    }
+}

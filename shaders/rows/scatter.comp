@@ -1,0 +1,50 @@
+// Rows into a tensor, at a position of each batch element. See scatter_params.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "params/params.h"
+#include "params/model.h"
+#include "lib/dtype.glsl"
+#include "lib/elements.glsl"
+
+layout(constant_id = SCATTER_X_TYPE) const uint X_TYPE = 0;
+layout(constant_id = SCATTER_Y_TYPE) const uint Y_TYPE = 0;
+layout(constant_id = SCATTER_POSITIONS) const bool POSITIONS = false;
+layout(constant_id = SCATTER_CIRCULAR) const bool CIRCULAR = false;
+layout(local_size_x = UNIT_LANES) in;
+layout(binding = 0) readonly buffer X { uint x_words[]; };
+layout(binding = 1) readonly buffer Positions { int positions[]; };
+layout(binding = 2) buffer Y { uint y_words[]; };
+layout(push_constant) uniform Push { scatter_params p; };
+
+// Row of y at `row` behind the position; extent or more: outside.
+uint target(int position, uint row)
+{
+    if (!CIRCULAR) // a sum that wraps comes from a negative position, or lies far outside
+        return position < 0 && row < uint(-position) ? p.extent : uint(position) + row;
+    uint start = position < 0 ? p.extent - 1 - uint(-(position + 1)) % p.extent
+                              : uint(position) % p.extent;
+    row %= p.extent;
+    return row < p.extent - start ? start + row : row - (p.extent - start);
+}
+
+void main()
+{
+    uint n = p.size3 * p.size2 * p.size1 * p.size0;
+    for (uint turn = 0; turn < UNIT_RUN; turn++) {
+        uint unit = unit_at(turn);
+        if (unit >= n)
+            return;
+        uvec4 at = unit_coordinates(unit, p.size3, p.size2, p.size1);
+        int position = POSITIONS ? positions[p.position_offset + at.x * p.position_step] : 0;
+        float x = LOAD(x_words, place(p.x, at), X_TYPE);
+        uint row = p.axis == 1 ? at.y : p.axis == 2 ? at.z : at.w;
+        row = target(position, p.first + row);
+        if (row >= p.extent)
+            continue;
+        at.y = p.axis == 1 ? row : at.y;
+        at.z = p.axis == 2 ? row : at.z;
+        at.w = p.axis == 3 ? row : at.w;
+        uint index = place(p.y, at);
+        STORE(y_words, index, Y_TYPE, x);
+    }
+}

@@ -1,0 +1,177 @@
+/* Copies between strided tensors, and to the panels of packed B. */
+#include "op/matmul/matmul.h"
+#include "params/params.h"
+#include "plan/cut.h"
+#include "plan/settle.h"
+
+#include <stdio.h>
+
+struct copy {
+    const char *name;
+    struct vka_tensor from; /* of rank 4 */
+    struct vka_tensor to; /* same shape; with panels [size[0]][size[1]][panels][size[3] * panel] */
+    uint32_t panel;       /* 0: none */
+};
+
+static struct work work_of(const uint32_t size[4])
+{
+    double runs = (double)size[0] * size[1] * divide_up(size[2], COPY_RUN);
+    double one = WORK_MOVE * COPY_RUN * COPY_LANES;
+    return (struct work){one * runs * divide_up(size[3], COPY_LANES), one, COPY_RUN + 1};
+}
+
+static void make_pass(const struct vka_plan *plan, const struct copy *copy, struct pass *pass)
+{
+    const uint32_t *size = copy->from.shape.size;
+    const uint64_t *f = copy->from.shape.stride, *t = copy->to.shape.stride;
+    bool plain = !copy->panel;
+    struct copy_params p = {
+        .shape0 = size[0],
+        .shape1 = size[1],
+        .shape2 = size[2],
+        .shape3 = size[3],
+        .from0 = (uint32_t)f[0],
+        .from1 = (uint32_t)f[1],
+        .from2 = (uint32_t)f[2],
+        .from3 = (uint32_t)f[3],
+        .to0 = (uint32_t)t[0],
+        .to1 = (uint32_t)t[1],
+        .to2 = plain ? (uint32_t)t[2] : 1,
+        .to3 = plain ? (uint32_t)t[3] : copy->panel,
+        .panel = plain ? UINT32_MAX : copy->panel,
+        .to_panel = plain ? 0 : (uint32_t)t[2],
+    };
+    pass->name = copy->name;
+    pass->reason = plain ? "strided copy" : "panels for the matrix product";
+    pass->key = (struct pipeline_key){.kernel = KERNEL_copy, .n_spec = COPY_SPECS};
+    pass->key.spec[COPY_FROM_TYPE] = copy->from.dtype;
+    pass->key.spec[COPY_TO_TYPE] = copy->to.dtype;
+    plan_bind(plan, pass, 0, &copy->from, false, &p.from_offset);
+    plan_bind(plan, pass, 1, &copy->to, true, &p.to_offset);
+    pass_set_push(pass, &p, sizeof p);
+    pass->work = work_of(size);
+    pass->groups[0] = divide_up(size[3], COPY_LANES);
+    pass->groups[1] = divide_up(size[2], COPY_RUN);
+    pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
+    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s->%s", size[0], size[1], size[2],
+             size[3], vka_dtype_name(copy->from.dtype), vka_dtype_name(copy->to.dtype));
+}
+
+static struct copy part_of(const struct copy *copy, const struct box *box)
+{
+    struct copy part = *copy;
+    struct box to = *box;
+    if (copy->panel) {
+        to.first[2] /= copy->panel;
+        to.size[2] = divide_up(to.size[2], copy->panel);
+        to.first[3] *= copy->panel;
+        to.size[3] *= copy->panel;
+    }
+    part.from = tensor_box(&copy->from, box);
+    part.to = tensor_box(&copy->to, &to);
+    return part;
+}
+
+/* Halves the axis along which an operand reaches furthest that no binding can hold; add_part cuts
+ * what goes into one panel. */
+static int judge(const struct vka_plan *plan, const struct cut *cut, const struct box *box)
+{
+    const struct copy copy = part_of(cut->job, box);
+    const struct vka_tensor *operand[2] = {&copy.from, &copy.to};
+    uint64_t furthest = 0;
+    int axis = cut_first_axis(box, cut->least);
+    struct pass pass = {0};
+    make_pass(plan, &copy, &pass);
+    if (plan_pass_has_room(plan, &pass))
+        return plan_fits(plan, KERNEL_copy, &pass.work) ? CUT_FITS : cut_first_axis(box, cut->unit);
+    if (copy.panel && box->size[2] <= copy.panel)
+        return CUT_FITS;
+    for (int i = 0; i < 8; i++) {
+        const struct vka_tensor *x = operand[i / 4];
+        uint64_t reach = x->shape.stride[i % 4] * (box->size[i % 4] - 1ull);
+        if (box->size[i % 4] <= cut->least[i % 4] || reach <= furthest ||
+            plan_range(plan, x) <= plan->caps.properties.max_buffer_range)
+            continue;
+        furthest = reach;
+        axis = i % 4;
+    }
+    return axis;
+}
+
+static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy,
+                               calibrate_add *probe);
+
+/* A copy into one panel that does not fit is a plain one, which can be cut anywhere. */
+static enum vka_status add_part(struct vka_plan *plan, const void *job, const struct box *box)
+{
+    struct copy part = part_of(job, box);
+    struct shape *to = &part.to.shape;
+    struct pass pass = {0};
+    make_pass(plan, &part, &pass);
+    if (!part.panel || plan_pass_has_room(plan, &pass))
+        return plan_add_pass(plan, &pass);
+    to->size[2] = part.from.shape.size[2];
+    to->size[3] = part.from.shape.size[3];
+    to->stride[2] = 1;
+    to->stride[3] = part.panel;
+    part.panel = 0;
+    return add_cut(plan, &part, NULL);
+}
+
+/* Adds a transposing copy of n workgroups. */
+static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uint32_t n)
+{
+    struct copy probe = *(const struct copy *)problem;
+    struct pass pass = {0};
+    n = calibrate_groups(plan, 4 * COPY_RUN * COPY_LANES, n);
+    const uint32_t size[4] = {n, 1, COPY_RUN, COPY_LANES};
+    ENSURE(plan_scratch(plan, probe.from.dtype, size, &probe.from));
+    ENSURE(plan_scratch(plan, probe.to.dtype, size, &probe.to));
+    probe.to.shape.stride[2] = 1;
+    probe.to.shape.stride[3] = COPY_RUN;
+    probe.panel = 0;
+    make_pass(plan, &probe, &pass);
+    return plan_add_pass(plan, &pass);
+}
+
+enum vka_status plan_probe_moves(struct vka_plan *plan, const void *problem, uint32_t n)
+{
+    const struct copy any = {"copy", {.dtype = VKA_F32}, {.dtype = VKA_F32}, 0};
+    (void)problem;
+    return add_probe(plan, &any, n);
+}
+
+static enum vka_status add_cut(struct vka_plan *plan, const struct copy *copy, calibrate_add *probe)
+{
+    uint32_t panel = copy->panel ? copy->panel : 1;
+    const struct cut cut = {
+        .job = copy,
+        .unit = {1, 1, copy->panel ? panel : COPY_RUN, COPY_LANES},
+        .least = {1, 1, panel, 1},
+        .kernel = KERNEL_copy,
+        .whole = work_of(copy->from.shape.size),
+        .probe = probe,
+        .judge = judge,
+        .add = add_part,
+    };
+    return plan_cut(plan, &cut, copy->from.shape.size);
+}
+
+static enum vka_status add_all(struct vka_plan *plan, const struct copy *copy)
+{
+    enum vka_status status = plan_settle_kernel(plan, KERNEL_copy);
+    return status == VKA_OK ? add_cut(plan, copy, add_probe) : status;
+}
+
+enum vka_status plan_copy(struct vka_plan *plan, const char *name, const struct vka_tensor *from,
+                          const struct vka_tensor *to)
+{
+    return add_all(plan, &(struct copy){name, *from, *to, 0});
+}
+
+enum vka_status plan_copy_to_panels(struct vka_plan *plan, const char *name,
+                                    const struct vka_tensor *from, const struct vka_tensor *to,
+                                    uint32_t panel)
+{
+    return add_all(plan, &(struct copy){name, *from, *to, panel});
+}

@@ -1,0 +1,109 @@
+/* Weights that lie in tensors, packed when a plan runs as those of the host are when a layer is made;
+ * and back again. */
+#include "op/layer/weights.h"
+
+/* A dense scratch tensor with another shape. */
+static struct vka_tensor reshaped(const struct vka_tensor *scratch, const struct shape *shape)
+{
+    struct vka_tensor t = *scratch;
+    t.shape = *shape;
+    t.shape.offset = scratch->shape.offset;
+    return t;
+}
+
+static enum vka_status copy_parts(struct vka_plan *plan, const struct weights *w,
+                                  const struct weight_part *parts, const struct vka_tensor *packed)
+{
+    for (uint32_t p = 0; p < w->n_part; p++) {
+        const uint32_t unit = w->panel ? w->panel : 1;
+        const struct vka_tensor from = tensor_rank4(parts[p].weight);
+        const struct vka_tensor part =
+            tensor_part(packed, 0, w->first[p] / unit, divide_up(w->out[p], unit));
+        const struct vka_tensor to = tensor_rank4(&part);
+        ENSURE(w->panel ? plan_copy_to_panels(plan, "pack weight", &from, &to, w->panel)
+                        : plan_copy(plan, "pack weight", &from, &to));
+    }
+    return VKA_OK;
+}
+
+static enum vka_status pack_weight(struct vka_plan *plan, enum vka_dtype dtype,
+                                   const struct weight_part *parts, uint32_t in, struct weights *w)
+{
+    struct vka_tensor scratch;
+    bool transposed;
+    ENSURE(weights_shape(plan->device, dtype, in, w, &transposed));
+    if (!w->panel && !transposed && w->n_part == 1 && shape_is_dense(&parts[0].weight->shape)) {
+        w->weight = *parts[0].weight;
+        return VKA_OK;
+    }
+    struct shape *shape = &w->weight.shape;
+    const uint32_t size[4] = {1, 1, shape->size[0], shape->size[1]};
+    ENSURE(plan_scratch(plan, w->weight.dtype, size, &scratch));
+    if (transposed)
+        *shape = (struct shape){.rank = 2, .size = {w->rows, in}, .stride = {1, shape->size[1]}};
+    w->weight = reshaped(&scratch, shape);
+    return copy_parts(plan, w, parts, &w->weight);
+}
+
+/* A part without a bias has zeros where another has one. */
+static enum vka_status pack_bias(struct vka_plan *plan, enum vka_dtype dtype,
+                                 const struct weight_part *parts, struct weights *w)
+{
+    struct vka_tensor scratch, zero;
+    bool any = false;
+    for (uint32_t p = 0; p < w->n_part; p++)
+        any |= parts[p].bias != NULL;
+    if (!any)
+        return VKA_OK;
+    if (w->n_part == 1 && w->rows == w->out[0] && shape_is_dense(&parts[0].bias->shape)) {
+        w->bias = *parts[0].bias;
+        return VKA_OK;
+    }
+    ENSURE(plan_scratch(plan, dtype, (const uint32_t[]){1, 1, 1, w->rows}, &scratch));
+    ENSURE(plan_constant(plan, 1, &(const uint32_t){0}, &zero));
+    zero.dtype = VKA_F32;
+    zero.shape.stride[3] = 0;
+    for (uint32_t p = 0; p < w->n_part; p++) {
+        const struct vka_tensor to = tensor_part(&scratch, 3, w->first[p], w->out[p]);
+        zero.shape.size[3] = w->out[p];
+        const struct vka_tensor from = parts[p].bias ? tensor_rank4(parts[p].bias) : zero;
+        ENSURE(plan_copy(plan, "pack bias", &from, &to));
+    }
+    struct shape shape;
+    shape_dense(1, &w->rows, &shape);
+    w->bias = reshaped(&scratch, &shape);
+    return VKA_OK;
+}
+
+enum vka_status weights_pack(struct vka_plan *plan, enum vka_dtype dtype,
+                             const struct weights *layout, const struct weight_part *parts,
+                             uint32_t in, struct weights *packed)
+{
+    *packed = *layout;
+    ENSURE(pack_weight(plan, dtype, parts, in, packed));
+    return pack_bias(plan, dtype, parts, packed);
+}
+
+enum vka_status weights_rows(struct vka_plan *plan, const struct weights *w, uint32_t part,
+                             uint32_t in, struct vka_tensor *weight)
+{
+    struct vka_tensor rows;
+    if (!w->panel) {
+        *weight = tensor_part(&w->weight, 0, w->first[part], w->out[part]);
+        return VKA_OK;
+    }
+    /* Element [i] of row [r] of panel [n] is number (n * in + i) * panel + r. */
+    const uint32_t n_panel = divide_up(w->out[part], w->panel);
+    struct vka_tensor from = tensor_part(&w->weight, 0, w->first[part] / w->panel, n_panel);
+    const struct shape panels = {.rank = 4,
+                                 .size = {1, n_panel, w->panel, in},
+                                 .stride = {0, (uint64_t)in * w->panel, 1, w->panel},
+                                 .offset = from.shape.offset};
+    from.shape = panels;
+    ENSURE(plan_scratch(plan, from.dtype, panels.size, &rows));
+    ENSURE(plan_copy(plan, "unpack weight", &from, &rows));
+    struct shape shape;
+    shape_dense(2, (const uint32_t[]){w->out[part], in}, &shape);
+    *weight = reshaped(&rows, &shape);
+    return VKA_OK;
+}

@@ -1,0 +1,138 @@
+/* Rows into a tensor at positions that the device knows. */
+#include "core/dtype.h"
+#include "op/common/axes.h"
+#include "op/common/check.h"
+#include "op/matmul/matmul.h"
+#include "op/common/nonfinite.h"
+#include "plan/settle.h"
+
+#include <stdio.h>
+
+/* Of rank 4. */
+struct scatter {
+    struct axes_job axes; /* x alone, as y is longer along `axis` */
+    struct vka_tensor x, y;
+    const struct vka_tensor *positions; /* NULL: none */
+    uint32_t axis;
+    bool circular;
+};
+
+static struct work work_of(const uint32_t size[4])
+{
+    double n = (double)size[0] * size[1] * size[2] * size[3];
+    return (struct work){n * WORK_PLACE, WORK_PLACE * UNIT_LANES * UNIT_RUN, UNIT_RUN + 1};
+}
+
+static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
+                      struct pass *pass)
+{
+    const struct scatter *scatter = job;
+    const uint32_t *size = part->size;
+    struct box to = *part;
+    to.first[scatter->axis] = 0;
+    to.size[scatter->axis] = scatter->y.shape.size[scatter->axis];
+    const struct vka_tensor x = tensor_box(&scatter->x, part), y = tensor_box(&scatter->y, &to);
+    const struct vka_tensor positions =
+        scatter->positions ? tensor_part(scatter->positions, 0, part->first[0], size[0]) : x;
+    struct scatter_params p = {
+        .size0 = size[0],
+        .size1 = size[1],
+        .size2 = size[2],
+        .size3 = size[3],
+        .x = axes_strides(&x.shape),
+        .y = axes_strides(&y.shape),
+        .position_step = (uint32_t)positions.shape.stride[0],
+        .axis = scatter->axis,
+        .extent = to.size[scatter->axis],
+        .first = part->first[scatter->axis],
+    };
+    pass->name = "scatter";
+    pass->reason = "rows at positions";
+    pass->key = (struct pipeline_key){.kernel = KERNEL_scatter, .n_spec = SCATTER_SPECS};
+    plan_bind(plan, pass, 0, &x, false, &p.x.offset);
+    plan_bind(plan, pass, 1, &positions, false, &p.position_offset);
+    plan_bind(plan, pass, 2, &y, true, &p.y.offset);
+    pass->key.spec[SCATTER_X_TYPE] = x.dtype;
+    pass->key.spec[SCATTER_Y_TYPE] = y.dtype;
+    pass->key.spec[SCATTER_POSITIONS] = scatter->positions != NULL;
+    pass->key.spec[SCATTER_CIRCULAR] = scatter->circular;
+    pass_set_push(pass, &p, sizeof p);
+    axes_set_grid(pass, (double)size[0] * size[1] * size[2] * size[3]);
+    pass->work = work_of(size);
+    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u into %u of axis %u, %s->%s", size[0],
+             size[1], size[2], size[3], p.extent, p.axis, vka_dtype_name(x.dtype),
+             vka_dtype_name(y.dtype));
+}
+
+static enum vka_status check(struct vka_plan *plan, const struct vka_scatter_op *op)
+{
+    struct vka_device *device = plan->device;
+    struct log *log = &device->log;
+    static const char *const caller = "vka_plan_add_scatter";
+    ENSURE_ARG(op, "%s: op is NULL", caller);
+    ENSURE_ARG(op->struct_size == sizeof *op, "%s: struct_size is %zu, not %zu", caller,
+               op->struct_size, sizeof *op);
+    ENSURE(check_tensor(device, caller, "update", op->update, CHECK_FLOAT));
+    ENSURE(check_tensor(device, caller, "output", op->output, CHECK_FLOAT | CHECK_WRITTEN));
+    const struct shape *x = &op->update->shape, *y = &op->output->shape;
+    ENSURE_ARG(op->axis >= 1 && op->axis < x->rank, "%s: axis is %u, update has rank %u", caller,
+               op->axis, x->rank);
+    bool like = x->rank == y->rank;
+    for (uint32_t i = 0; like && i < x->rank; i++)
+        like = i == op->axis || x->size[i] == y->size[i];
+    ENSURE_ARG(like, "%s: output differs from update on another axis than %u", caller, op->axis);
+    ENSURE_ARG(!op->circular || x->size[op->axis] <= y->size[op->axis],
+               "%s: update is longer than output along axis %u, and circular", caller, op->axis);
+    if (op->positions) {
+        ENSURE(check_tensor(device, caller, "positions", op->positions, CHECK_I32));
+        ENSURE(check_shape(device, caller, "positions", op->positions, 1, x->size));
+    }
+    const struct vka_tensor *inputs[] = {op->update, op->positions};
+    return check_no_overlap(device, caller, "output", op->output, inputs, 2);
+}
+
+/* At rank 4 with axes of 1 behind the others: the positions are those of axis 0. */
+static struct vka_tensor append_axes(const struct vka_tensor *tensor)
+{
+    struct vka_tensor t = *tensor;
+    struct shape *s = &t.shape;
+    for (; s->rank < 4; s->rank++) {
+        s->size[s->rank] = 1;
+        s->stride[s->rank] = 0;
+    }
+    return t;
+}
+
+static enum vka_status add_scatter(struct vka_plan *plan, const struct vka_scatter_op *op)
+{
+    ENSURE(check(plan, op));
+    struct scatter scatter = {.x = append_axes(op->update),
+                              .y = append_axes(op->output),
+                              .positions = op->positions,
+                              .axis = op->axis,
+                              .circular = op->circular};
+    scatter.axes = (struct axes_job){{&scatter.x}};
+    struct cut cut = {
+        .job = &scatter,
+        .unit = {1, 1, 1, 1},
+        .least = {1, 1, 1, 1},
+        .kernel = KERNEL_scatter,
+        .whole = work_of(scatter.x.shape.size),
+        .probe = plan_probe_moves,
+        .make = make_pass,
+        .judge = axes_judge,
+    };
+    cut.unit[3] = UNIT_LANES * UNIT_RUN;
+    ENSURE(plan_settle_kernel(plan, KERNEL_scatter));
+    ENSURE(plan_cut(plan, &cut, scatter.x.shape.size));
+    return plan_count_nonfinite(plan, "output", op->output);
+}
+
+enum vka_status vka_plan_add_scatter(struct vka_plan *plan, const struct vka_scatter_op *op)
+{
+    struct plan_mark mark;
+    ENSURE(plan_begin(plan, __func__, &mark));
+    while (mark.open)
+        plan_end(plan, &mark, add_scatter(plan, op));
+    return mark.status;
+}
