@@ -13,16 +13,16 @@
 needed_by() {
     case $1 in
     README.md | CHANGELOG.md | LICENSE | docs/* | include/*.md | .ci/stages.tsv | tests/mutants/*) echo docs ;;
-    tools/python/* | tests/python/*) echo python ;;
+    python/* | tests/python/*) echo python ;;
     tests/cases/*.sh | tools/*.c | tools/*.h | tools/*.css | tools/*.js | tools/*.bash | tests/mnist/*)
         echo tools
         ;;
-    tools/dev/* | tests/dev/* | tools/demo.sh | tools/dist.sh | tools/measure.sh | tools/bundle.sh | tools/coverage.sh | ports/*)
+    tools/dev/* | tests/dev/* | tools/demo.sh | tools/dev/dist.sh | tools/dev/measure.sh | tools/dev/bundle.sh | tools/dev/coverage.sh | ports/*)
         echo scripts
         ;;
     src/io/* | tests/fuzz/*) echo readers library ;;
     shaders/* | src/kernel/* | src/gpu/* | src/op/* | cmake/* | tests/compile/* | \
-        tools/sid_tree.sh | tools/archive.sh | tools/prebuild_shaders.sh)
+        tools/dev/sid_tree.sh | tools/dev/archive.sh | tools/dev/prebuild_shaders.sh)
         echo kernels plans library
         ;;
     tests/*/*) echo library ;;

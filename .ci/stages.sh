@@ -67,8 +67,8 @@ stage_clang() { # clang reads what gcc compiled, with no warning
 }
 
 stage_trees() {
-    tools/arm64_tree.sh build-arm64-tree & # its stage says what is missing
-    tools/sid_tree.sh build-sid || {
+    tools/dev/arm64_tree.sh build-arm64-tree & # its stage says what is missing
+    tools/dev/sid_tree.sh build-sid || {
         rm -rf --one-file-system build-sid
         echo "SKIPPED: the ctest figures and prebuilt shaders made again" >&2
     }
@@ -100,11 +100,11 @@ stage_tools() {
 }
 
 stage_windows() {
-    with_kernels skippable tools/test_windows.sh
+    with_kernels skippable tools/dev/test_windows.sh
 }
 
 stage_arm64() {
-    with_kernels skippable tools/test_arm64.sh
+    with_kernels skippable tools/dev/test_arm64.sh
 }
 
 sanitized="test_unit test_gpu test_mpi fuzz_replay write_seeds test_vulkan_faults test_recovery test_heap_faults \
@@ -187,6 +187,6 @@ stage_whole() { # the long tests: soaks, faults at every call and allocation, ev
 }
 
 stage_packages() { # of a release: made, used, and made again with the same bytes
-    tools/dist.sh
+    tools/dev/dist.sh
     tests/install/dist.sh --twice dist
 }

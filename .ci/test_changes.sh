@@ -18,8 +18,8 @@ expect() { # expect "STAGES" FILE...
 
 host="format build clang trees tests sanitizers windows arm64 threads"
 expect "build docs" README.md docs/models.md
-expect "format build python" tools/python/vkattn/_plan.py docs/models.md
-expect "format build clang tools python windows sanitize_tools" tools/cmd_run.c tests/python/test_model.py
+expect "format build python" python/vkattn/_plan.py docs/models.md
+expect "format build clang tools python windows sanitize_tools" tools/vkattn/run/run.c tests/python/test_model.py
 expect "$host validation" tests/gpu/test_layer.c
 expect "${host/windows/files windows} fuzz_files validation" src/io/npy.c README.md
 expect "${host/threads/fuzz_plan threads} validation" src/plan/cut.c
@@ -34,7 +34,7 @@ expect "the whole landing" tools/test.sh
 [ "$(stages_of </dev/null)" = "$ALL_STAGES" ] || failed=1
 # shellcheck disable=SC2034 # of the file that is sourced
 . .ci/stages.sh
-for stage in $(printf '%s\n' README.md tools/python/a tools/a.c src/io/a.c src/plan/a.c shaders/a |
+for stage in $(printf '%s\n' README.md python/a tools/a.c src/io/a.c src/plan/a.c shaders/a |
     while read -r file; do echo "$file" | stages_of; done); do
     declare -F "stage_$stage" >/dev/null || {
         echo "FAIL there is no stage $stage"

@@ -1,5 +1,5 @@
 # Toolchain: Linux on arm64, by the cross compiler of Debian, against the folder VKATTN_ARM64_TREE,
-# which tools/arm64_tree.sh fills; programs run by qemu where it is installed.
+# which tools/dev/arm64_tree.sh fills; programs run by qemu where it is installed.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 
@@ -23,5 +23,5 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${VKATTN_ARM64_TREE})
 
 find_program(QEMU qemu-aarch64)
 if(QEMU)
-  set(CMAKE_CROSSCOMPILING_EMULATOR ${CMAKE_CURRENT_LIST_DIR}/../tools/arm64.sh)
+  set(CMAKE_CROSSCOMPILING_EMULATOR ${CMAKE_CURRENT_LIST_DIR}/../tools/dev/arm64.sh)
 endif()

@@ -25,9 +25,9 @@ install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR
 install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(TARGET vkattn_tool)
   install(FILES docs/vkattn.1 docs/vkattn-mnist.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-  install(FILES tools/vkattn.bash RENAME vkattn
+  install(FILES tools/completion/vkattn.bash RENAME vkattn
           DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-  install(FILES tools/vkattn-mnist.bash RENAME vkattn-mnist
+  install(FILES tools/completion/vkattn-mnist.bash RENAME vkattn-mnist
           DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 endif()
 

@@ -1,13 +1,13 @@
 # cmake -DGLSLANG=program -DSPIRV_VAL=program -DSHADERS=folder -DOUT=folder -P make_prebuilt.cmake
 # Compiles the kernels that older compilers cannot compile, as OUT/<id>.spv, validates them, and
 # writes OUT/manifest.txt: the compiler version, and one line a kernel with the hash of its sources
-# (kernel_hash) and of its module. Called by tools/prebuild_shaders.sh.
+# (kernel_hash) and of its module. Called by tools/dev/prebuild_shaders.sh.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/kernels.cmake)
 
 execute_process(COMMAND ${GLSLANG} --version OUTPUT_VARIABLE version COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCH "Glslang Version: [^\n]*" version "${version}")
-set(text "# Made by tools/prebuild_shaders.sh: kernel, SHA-256 of its sources and of its module.\n")
+set(text "# Made by tools/dev/prebuild_shaders.sh: kernel, SHA-256 of its sources and of its module.\n")
 string(APPEND text "compiler ${version}\n")
 
 file(MAKE_DIRECTORY ${OUT})

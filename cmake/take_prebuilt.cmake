@@ -47,10 +47,10 @@ if(stale)
     "shaders/prebuilt has these kernels not at all, or from other sources than there are now:\n"
     "    ${stale}\n"
     "Make it again, with glslangValidator 16 or later:\n"
-    "    tools/prebuild_shaders.sh /path/to/glslangValidator\n"
+    "    tools/dev/prebuild_shaders.sh /path/to/glslangValidator\n"
     "or, where there is none, with that of a Debian sid tree:\n"
-    "    tools/sid_tree.sh build-sid\n"
-    "    tools/prebuild_shaders.sh build-sid\n")
+    "    tools/dev/sid_tree.sh build-sid\n"
+    "    tools/dev/prebuild_shaders.sh build-sid\n")
 endif()
 
 if(ID)

@@ -1,7 +1,7 @@
 # Toolchain: Windows on x86-64, by the mingw-w64 of Debian.
 #
 # Libraries for Windows come from the folder VKATTN_WINDOWS_LIBRARIES, which
-# tools/windows_libraries.sh fills; programs run by Wine where it is installed.
+# tools/dev/windows_libraries.sh fills; programs run by Wine where it is installed.
 set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR AMD64)
 
@@ -21,5 +21,5 @@ set(ENV{PKG_CONFIG_PATH} "")
 
 find_program(WINE wine)
 if(WINE)
-  set(CMAKE_CROSSCOMPILING_EMULATOR ${CMAKE_CURRENT_LIST_DIR}/../tools/wine.sh)
+  set(CMAKE_CROSSCOMPILING_EMULATOR ${CMAKE_CURRENT_LIST_DIR}/../tools/dev/wine.sh)
 endif()

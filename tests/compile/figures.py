@@ -6,7 +6,7 @@ figures.py --tree TREE --program BUILD/compile_kernels --update
 figures.py --tree TREE --program BUILD/compile_kernels --admit "REASON"
 figures.py --tree TREE --program BUILD/compile_kernels --loops PART [--gpu NAME]...
 
-TREE is made by tools/sid_tree.sh. Fails where a pipeline spills or has local memory and is not in
+TREE is made by tools/dev/sid_tree.sh. Fails where a pipeline spills or has local memory and is not in
 figures/known_spills.tsv, where an entry of that list spills no more, and where a hot loop, the step
 around it or what a pipeline of the list spills is more than 3 % longer than before. Before is the
 table of the GPU in figures/, if the same driver and shader compiler made it, else the commit that

@@ -146,9 +146,9 @@ def one_of(*patterns):
 def tree_problem(tree):
     """Why the tree is of no use; None where it is."""
     if not os.path.isdir(tree):
-        return "there is no tree %s; tools/sid_tree.sh makes it" % tree
+        return "there is no tree %s; tools/dev/sid_tree.sh makes it" % tree
     if not one_of(tree + "/usr/lib64/ld-linux-*", tree + "/usr/lib/ld-linux-*"):
-        return "%s is no tree of tools/sid_tree.sh" % tree
+        return "%s is no tree of tools/dev/sid_tree.sh" % tree
     return None
 
 

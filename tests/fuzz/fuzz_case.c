@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "case.h"
+#include "case/case.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 

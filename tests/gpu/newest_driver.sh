@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a program on the CPU driver of a tree of tools/sid_tree.sh, for which the rules choose other
+# Runs a program on the CPU driver of a tree of tools/dev/sid_tree.sh, for which the rules choose other
 # kernels than for Debian 12's or 13's.
 #
 #   tests/gpu/newest_driver.sh PROGRAM [ARGUMENT...]
@@ -13,7 +13,7 @@ for loader in "$tree"/usr/lib64/ld-linux-* "$tree"/usr/lib/ld-linux-*; do
     [ -e "$loader" ] && break
 done
 if [ ! -e "$loader" ]; then
-    echo "SKIPPED: there is no tree $tree; tools/sid_tree.sh makes it"
+    echo "SKIPPED: there is no tree $tree; tools/dev/sid_tree.sh makes it"
     exit 77
 fi
 libraries=$(echo "$tree"/usr/lib/*-linux-gnu)

@@ -10,7 +10,7 @@
 #include <dirent.h>
 
 #include "../patience.h"
-#include "attend.h"
+#include "vkattn/attend.h"
 #include "limits.h"
 #include "test_program.h"
 

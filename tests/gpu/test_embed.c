@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "../patience.h"
-#include "embed/program.h"
+#include "examples/embed/program.h"
 #include "reference/model.h"
 #include "reference/reference.h"
 #include "test_program.h"

@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #include "../patience.h"
-#include "generate/session.h"
+#include "examples/generate/session.h"
 #include "selftest/known_problem.h"
 #include "test_program.h"
 

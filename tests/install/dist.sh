@@ -1,5 +1,5 @@
 #!/bin/sh
-# What tools/dist.sh left in a folder, looked at and used as a user would:
+# What tools/dev/dist.sh left in a folder, looked at and used as a user would:
 #
 #   tests/install/dist.sh [--twice] DIST
 #
@@ -105,9 +105,9 @@ diff "$work/want" "$work/out"
 
 say "wheel, arm64"
 wheel arm64 'vkattn-*-manylinux*_aarch64.whl' libvkattn.so.0
-if command -v qemu-aarch64 >/dev/null && tools/arm64_tree.sh build-arm64-tree; then
+if command -v qemu-aarch64 >/dev/null && tools/dev/arm64_tree.sh build-arm64-tree; then
     env -u VKATTN_LIBRARY PYTHONPATH="$work/arm64" PYTHONDONTWRITEBYTECODE=1 \
-        tools/arm64.sh build-arm64-tree/usr/bin/python3 "$work/example.py" >"$work/out" ||
+        tools/dev/arm64.sh build-arm64-tree/usr/bin/python3 "$work/example.py" >"$work/out" ||
         fail "the example by the wheel of arm64"
     diff "$work/want" "$work/out"
 else
@@ -139,12 +139,12 @@ if command -v wine >/dev/null && command -v Xvfb >/dev/null; then
     trap 'wineserver -k >/dev/null 2>&1 || true' EXIT
     quietly wineboot -i
     dll=$(echo "Z:$work/windows/vkattn/vkattn.dll" | tr / "\\\\")
-    tools/wine.sh "$work/load.exe" "$dll" | tr -d '\r' >"$work/out" || fail "load.exe"
+    tools/dev/wine.sh "$work/load.exe" "$dll" | tr -d '\r' >"$work/out" || fail "load.exe"
     grep -qx 'VKA_OK: 0.000 0.731 1.851 2.948' "$work/out" || fail "load.exe: $(cat "$work/out")"
     for program in consumer consumer_static consumer_cxx; do
-        quietly tools/wine.sh "$work/consumer/$program.exe"
+        quietly tools/dev/wine.sh "$work/consumer/$program.exe"
     done
-    quietly tools/wine.sh "$installed/bin/vkattn.exe" check tests/cases/seeds/seed004_self.safetensors
+    quietly tools/dev/wine.sh "$installed/bin/vkattn.exe" check tests/cases/seeds/seed004_self.safetensors
 else
     echo "SKIPPED: without Wine and Xvfb, no program of Windows was run" >&2
 fi
@@ -159,7 +159,7 @@ if [ -n "$twice" ]; then
     again=$(mktemp -d)
     git clone -q "$root" "$again/another-name"
     cp -a build-arm64-tree "$again/another-name/"
-    (cd "$again/another-name" && CCACHE_DISABLE=1 tools/dist.sh --output "$again/out") >"$work/log" 2>&1 ||
+    (cd "$again/another-name" && CCACHE_DISABLE=1 tools/dev/dist.sh --output "$again/out") >"$work/log" 2>&1 ||
         fail "$(tail -n 20 "$work/log")"
     (cd "$again/out" && find . -type f ! -name SHA256SUMS) >"$work/files"
     while read -r file; do

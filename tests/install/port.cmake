@@ -1,6 +1,6 @@
 # cmake -DSOURCE=root -DVERSION=0.1.0 -P port.cmake
 # The port for vcpkg says what the project says: its version and licence, and no option that the
-# project does not have. tools/dist.sh does not need it: it is part of the source.
+# project does not have. tools/dev/dist.sh does not need it: it is part of the source.
 cmake_minimum_required(VERSION 3.25)
 file(READ ${SOURCE}/ports/vkattn/vcpkg.json manifest)
 foreach(pair "name;vkattn" "version;${VERSION}" "license;MIT")

@@ -1,7 +1,7 @@
 #include "../patience.h"
 #include "layer_problem.h"
 
-#include "case.h"
+#include "case/case.h"
 #include "rng.h"
 
 #include <reference/reference.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model.h"
+#include "vkattn-mpi/model.h"
 #include "test_program.h"
 
 static const struct model truth = {

@@ -53,8 +53,8 @@ COMMANDS = {
                  "VK_LAYER_ENABLES=VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
                  " build/vkattn check --validate --no-cache tests/cases/seeds/{}.safetensors >check.out 2>&1"
                  " && ! grep -E '^(validation:|Validation [A-Z])' check.out"),
-    "windows": ("windows", "default", "", "tools/test_windows.sh"),
-    "arm64": ("arm64", "default", "", "tools/test_arm64.sh"),
+    "windows": ("windows", "default", "", "tools/dev/test_windows.sh"),
+    "arm64": ("arm64", "default", "", "tools/dev/test_arm64.sh"),
     "every-case": ("whole", "default", "check_kernels", CHECK.format("") + "{}"),
     "full": ("whole", "default", "test_gpu", CTEST % "full"),
 }

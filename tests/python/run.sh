@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 for python in "${PYTHON:-python3}" /usr/bin/python3; do
     if "$python" -c 'import cffi, numpy, pytest' 2>/dev/null; then
-        export VKATTN_LIBRARY="$library" PYTHONPATH="$here/../../tools/python:$here"
+        export VKATTN_LIBRARY="$library" PYTHONPATH="$here/../../python:$here"
         export PYTHONDONTWRITEBYTECODE=1
         export VKATTN_ORACLE="${VKATTN_ORACLE-$(dirname "$library")/libvkattn_oracle.so}"
         exec "$python" -m pytest -q -rs -p no:cacheprovider --rootdir "$here" "$@" "$here"

@@ -32,7 +32,7 @@ cp "$build"/vkattn-*-py3-none-manylinux_*.whl "$work/wheels"
     -D LIBRARY="$(find "$work/env" -name libvkattn.so.0)" -P "$source/tests/install/kernels.cmake"
 
 # Every module is in the wheel, and can be imported.
-find "$source/tools/python/vkattn" -name '*.py' | sed "s|.*/python/vkattn/||" | sort >"$work/modules"
+find "$source/python/vkattn" -name '*.py' | sed "s|.*/python/vkattn/||" | sort >"$work/modules"
 site=$(dirname "$(find "$work/env" -name libvkattn.so.0)")
 (cd "$site" && find . -name '*.py' | sed 's|^\./||' | sort) | diff "$work/modules" -
 (cd "$work" && unset VKATTN_LIBRARY PYTHONPATH && env/bin/python -c 'import vkattn.models')

@@ -3,7 +3,7 @@
 #ifndef CASE_RECIPE_H
 #define CASE_RECIPE_H
 
-#include <case.h>
+#include <case/case.h>
 
 #define COUNTOF(a) (sizeof(a) / sizeof *(a))
 #define MAX_TENSORS 24

@@ -3,7 +3,7 @@
 # it fails when it was not: changes a copy of the shaders in WORK between two builds of one folder.
 # The compiler there is GLSLANG behind a script that lacks every extension.
 cmake_minimum_required(VERSION 3.25)
-set(COMMAND_TOLD "tools/prebuild_shaders.sh /path/to/glslangValidator")
+set(COMMAND_TOLD "tools/dev/prebuild_shaders.sh /path/to/glslangValidator")
 
 function(check_all WANT WHAT)
   execute_process(COMMAND ${CMAKE_COMMAND} -DSHADERS=${ARGN} -P ${SOURCE}/cmake/take_prebuilt.cmake

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "case.h"
+#include "case/case.h"
 #include "test_program.h"
 
 /* A well-formed case: 2 rows of 64 by 3 rows of q4_0. */

@@ -8,7 +8,7 @@
 # FOLDER    where the results go, as they come; ./first_gpu if not given
 # DRIVER_FILE  the driver's manifest, where the loader does not find the one that is meant
 #
-# It takes the programs of the folder that tools/bundle.sh made, if it lies in one, else those of
+# It takes the programs of the folder that tools/dev/bundle.sh made, if it lies in one, else those of
 # build/ (or of $BUILD). Each step has a limit of its own, and one that fails or hangs stops no other.
 # FOLDER/0_summary.txt has a line for each step; each line of the other files begins with the name of
 # its step. In the environment:

@@ -1,5 +1,5 @@
 /* A null i915 device: Mesa's intel_noop_drm_shim.c with this in place of Mesa's table of Intel
- * GPUs, which takes generated code. tools/sid_tree.sh builds it from Mesa's sources, with empty
+ * GPUs, which takes generated code. tools/dev/sid_tree.sh builds it from Mesa's sources, with empty
  * headers for those of Mesa's Intel code. From the environment:
  *     INTEL_STUB_GPU_DEVICE_ID   the PCI id, hexadecimal
  *     INTEL_NULL_GEOMETRY        generation, slices, subslices of a slice, EUs of a subslice, and 1

@@ -1,0 +1,25 @@
+/* A recorded pass through a Llama: token ids in, the next id out. SPDX-License-Identifier: MIT */
+#ifndef GENERATE_PROGRAM_H
+#define GENERATE_PROGRAM_H
+
+#include "llama.h"
+
+#include "common/graph.h"
+
+/* Takes up to graph.rows ids, appends to the cache and chooses the id after the last one. */
+struct program {
+    struct graph graph;          /* of batch 1 */
+    struct vka_tensor *ids;      /* I32 [1][rows] */
+    struct vka_tensor *n_append; /* I32 [1]: how many of them count */
+    struct vka_tensor *last;     /* I32 [1]: n_append - 1 */
+};
+
+/* next: I32 [1], receives the id of the largest logit. rows 1: reads `next` instead of ids of its
+ * own, so that a step needs nothing from the host. budget as vka_plan_info.submit_budget.
+ * program_free accepts what a failure left. */
+enum vka_status program_create(struct vka_device *device, const struct llama *llama,
+                               struct vka_cache *cache, struct vka_tensor *next, uint32_t rows,
+                               uint64_t budget, struct program *program);
+void program_free(struct program *program);
+
+#endif

@@ -1,0 +1,20 @@
+/* Runs a case of kind op on a device. SPDX-License-Identifier: MIT */
+#ifndef RUN_OP_H
+#define RUN_OP_H
+
+#include "case/case.h"
+#include "common/device.h"
+
+/* What a case of Linear gives, freed by the caller; NULL until it is computed. */
+struct op_results {
+    float *decoded; /* [out][in], by the host */
+    double *weight; /* [out][in], by the device: the product with the identity */
+    double *output; /* [rows][out] */
+};
+
+enum vka_status op_run(struct tool_device *d, const struct case_file *c, struct op_results *r);
+/* Computes output 0 of an operation of ONNX, [elements of expect]. */
+enum vka_status onnx_run(struct tool_device *d, const struct case_op *op, double *output);
+void op_results_free(struct op_results *r);
+
+#endif
