@@ -14,9 +14,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "layer_case.h"
+#include "layers/layer_case.h"
 #include "loader.h"
-#include "problem.h"
+#include "problems/problem.h"
 #include "test_program.h"
 
 #define SHARED_MEMORY 16384u

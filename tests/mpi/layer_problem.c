@@ -2,7 +2,7 @@
 #include "layer_problem.h"
 
 #include "case/case.h"
-#include "rng.h"
+#include "problems/rng.h"
 
 #include <reference/reference.h>
 

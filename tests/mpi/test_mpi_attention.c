@@ -8,7 +8,7 @@
 #include "ranks.h"
 
 #include "mpi/slice.h"
-#include "problem_data.h"
+#include "problems/problem_data.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "../patience.h"
 #include "gpu/device.h"
 #include "mpi/slice.h"
-#include "problem_data.h"
+#include "problems/problem_data.h"
 #include "test_program.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include <vkattn/vkattn.h>
 
-#include "../gpu/rng.h"
+#include "problems/rng.h"
 
 #define TRIAL_WHY 512
 #define TRIAL_TEXT 1200

@@ -1,7 +1,7 @@
 /* Attention and its backward: the draws of test_random, a thousand times larger. */
 #include "trial.h"
 
-#include "problem_data.h"
+#include "problems/problem_data.h"
 
 #include <gpu/device.h>
 #include <plan/plan.h>

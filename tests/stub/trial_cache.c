@@ -2,8 +2,8 @@
  * sequences and more of them. */
 #include "trial.h"
 
-#include "operand.h"
-#include "ragged_problem.h"
+#include "problems/operand.h"
+#include "problems/ragged_problem.h"
 
 #include <gpu/device.h>
 

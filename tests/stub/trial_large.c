@@ -2,7 +2,7 @@
 #include "trial.h"
 
 #include "judge.h"
-#include "large_problem.h"
+#include "problems/large_problem.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* Products with weights of every type, and layers of them. */
 #include "trial.h"
 
-#include "operand.h"
+#include "problems/operand.h"
 
 #include <gpu/device.h>
 

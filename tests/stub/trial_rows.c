@@ -1,7 +1,7 @@
 /* Operations around attention on millions of rows, and gradients of products. */
 #include "trial.h"
 
-#include "operand.h"
+#include "problems/operand.h"
 
 #include <gpu/device.h>
 #include <vkattn/vkattn_model.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../gpu/rng.h"
+#include "problems/rng.h"
 #include "core/block.h"
 #include "core/dtype.h"
 #include "test_program.h"

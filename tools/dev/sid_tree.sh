@@ -7,7 +7,7 @@
 #                                    need (tools/dev/arm64.sh), without Intel's; takes
 #                                    aarch64-linux-gnu-gcc
 #   tools/dev/sid_tree.sh TREE SUITE     the drivers of another suite, such as trixie, without null devices:
-#                                    for tests/gpu/newest_driver.sh
+#                                    for tests/devices/newest_driver.sh
 #
 # tools/dev/prebuild_shaders.sh TREE takes the compiler from it, the ctest `figures` the drivers. Takes
 # apt-get, dpkg-deb and the network: about 160 MB, and 400 MB on disk. A TREE of the same versions of

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Runs a program on the CPU driver of a tree of tools/dev/sid_tree.sh, for which the rules choose other
+# kernels than for Debian 12's or 13's.
+#
+#   tests/devices/newest_driver.sh PROGRAM [ARGUMENT...]
+#
+# The tree is $VKATTN_SID_TREE, of sid or of another suite, else build-sid. Exits with 77 where it is
+# not there.
+set -eu
+
+tree=${VKATTN_SID_TREE:-$(dirname "$0")/../../build-sid}
+for loader in "$tree"/usr/lib64/ld-linux-* "$tree"/usr/lib/ld-linux-*; do
+    [ -e "$loader" ] && break
+done
+if [ ! -e "$loader" ]; then
+    echo "SKIPPED: there is no tree $tree; tools/dev/sid_tree.sh makes it"
+    exit 77
+fi
+libraries=$(echo "$tree"/usr/lib/*-linux-gnu)
+manifest=$(echo "$tree"/usr/share/vulkan/icd.d/lvp_icd*.json)
+status=0
+VK_ICD_FILENAMES=$manifest VK_DRIVER_FILES=$manifest \
+    "$loader" --library-path "$libraries" "$@" || status=$?
+if [ "$status" -eq 77 ]; then # with a tree there is nothing to skip
+    echo "FAIL: nothing was checked on the driver of $tree"
+    status=1
+fi
+exit "$status"

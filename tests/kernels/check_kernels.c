@@ -1,0 +1,419 @@
+/* Checks and times every row of kernels.def that the device can run.
+ *
+ *     check_kernels [--seed S] [--kernel NAME] [--case N] [--few | --sample] [--part I/N]
+ *                   [--bench] [--device NAME]
+ *
+ * A kernel is forced by switching its rivals off. Each case surrounds the output by canaries and
+ * the inputs by NaN, runs twice for the same bits and compares with sums in double. A failing case
+ * prints the options that run it alone. --few runs three cases of each kernel, --sample every seventh
+ * or seventeenth. --part 1/2 runs every second kernel and --part 2/2 the others. --bench times the
+ * kernels that passed. Without --seed the clock gives one. */
+#include "patience.h"
+#include "check.h"
+#include "gpu/quirks.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SKIPPED 77
+#define TIMED_RUNS 7
+#define MOST_PRINTED 8 /* failures of a kernel */
+#define FEW 3          /* cases of a kernel, with --few */
+/* --sample runs every seventh case, and every seventeenth of a kernel with many. Cases come from nested
+ * loops, of attention: what hides keys, what a row without keys gives, which scores are returned, the
+ * number of keys. No length of an inner loop (3, 5, 8) is a multiple of 7 or 17, so that the sample walks
+ * through their combinations. ctest -C full runs every case, and so should a change to a kernel.
+ * attention_feature compiles for minutes where the rules take it for quantised
+ * caches alone: a few cases there, and the sample by the ctest kernels_newest_attention_feature. */
+#define SAMPLE 7
+#define SAMPLE_OF_MANY 17
+#define MANY_CASES 150
+
+static const struct family {
+    const char *prefix;
+    void (*check)(struct check *c), (*bench)(struct check *c);
+    const char *elsewhere; /* which test checks it where this one does not */
+} families[] = {
+    {"matmul_dot", check_block, bench_block, NULL},
+    {"quantise", check_block, bench_block, NULL},
+    {"matmul_block", check_block, bench_block, NULL},
+    {"matmul_bytes", check_block, bench_block, NULL},
+    {"matmul_few_half", NULL, NULL, "test_gpu row_bits"},
+    {"matmul_", check_matmul, bench_matmul, NULL},
+    {"softmax_backward", check_backward, bench_backward, NULL},
+    {"softmax_", check_attention, bench_attention, NULL},
+    {"attention_backward", check_backward_fused, bench_backward_fused, NULL},
+    {"attention_", check_attention, bench_attention, NULL},
+    {"copy", check_copy, bench_copy, NULL},
+    {"rope", check_rope, bench_rope, NULL},
+    {"map_backward", check_slopes, bench_slopes, NULL},
+    {"sum_axes", check_sums, bench_sums, NULL},
+    {"cross_entropy", check_entropy, bench_entropy, NULL},
+    {"optimiser", check_optimiser, bench_optimiser, NULL},
+    {"scalars", NULL, NULL, "test_gpu train"},
+    {"norm_backward", check_norm_slopes, bench_norm_slopes, NULL},
+    {"gather_backward", check_gather_sums, bench_gather_sums, NULL},
+    {"map", check_map, bench_map, NULL},
+    {"gather", check_gather, bench_gather, NULL},
+    {"rotary", check_rotary, bench_rotary, NULL},
+    {"scatter", check_scatter, bench_scatter, NULL},
+    {"argmax", check_argmax, bench_argmax, NULL},
+    {"pool", check_pool, bench_pool, NULL},
+    {"merge", check_merge, bench_merge, NULL},
+    {"sample", check_draws, bench_sample, NULL},
+    {"norm", check_norm, bench_norm, NULL},
+    {"cache_append", check_append, bench_append, NULL},
+    {"cache_", NULL, NULL, "test_gpu cache"},
+    {"hadamard", NULL, NULL, "test_gpu cache_steps"},
+    {"nonfinite", NULL, NULL, "test_gpu nonfinite"},
+    {"sum_pieces", NULL, NULL, "test_gpu large"},
+    {"loop_probe", NULL, NULL, "test_gpu self_test"},
+};
+
+struct settings {
+    uint64_t seed;
+    const char *kernel, *device;
+    long only;
+    unsigned part, n_part; /* kernels whose number is part modulo n_part */
+    bool few, sample, bench;
+};
+
+static const struct family *family_of(enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strncmp(name, families[i].prefix, strlen(families[i].prefix)) == 0)
+            return &families[i];
+    return NULL;
+}
+
+bool check_case(struct check *c)
+{
+    long number = c->n_case++;
+    if (c->only >= 0 && number != c->only)
+        return false;
+    if (c->period && number % c->period != 0)
+        return false;
+    c->n_run++;
+    c->rng.state = c->seed;
+    for (const char *name = kernel_table[c->kernel].name; *name; name++)
+        c->rng.state = rng_next(&c->rng) + (unsigned char)*name;
+    c->rng.state = rng_next(&c->rng) + (uint64_t)number;
+    return true;
+}
+
+void check_fail(struct check *c, const char *text, const char *why)
+{
+    if (c->n_failed++ < MOST_PRINTED)
+        printf("FAIL --seed %llu --kernel %s --case %ld: %s: %s\n", (unsigned long long)c->seed,
+               kernel_table[c->kernel].name, c->n_case - 1, why, text);
+}
+
+/* What takes the problems that a kernel does not; KERNEL_COUNT: it takes all. */
+static enum kernel stand_in(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_address ? KERNEL_attention_row : KERNEL_COUNT;
+}
+
+void check_not_used(struct check *c, const char *text)
+{
+    if (stand_in(c->kernel) != KERNEL_COUNT)
+        c->n_run--;
+    else
+        check_fail(c, text, "the plan does not use the kernel");
+}
+
+static bool uses_kernel(const struct check *c, struct vka_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_pass; i++)
+        if (plan->passes[i].key.kernel == c->kernel)
+            return true;
+    return false;
+}
+
+void check_plan(struct check *c, struct vka_plan *plan, enum vka_status status,
+                struct operand *output, const double *want, double limit, const char *text)
+{
+    char why[WHY] = "";
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    if (status != VKA_OK) {
+        snprintf(why, WHY, "%s: %s", vka_status_name(status), vka_device_error(c->device));
+        check_fail(c, text, why);
+    } else if (!uses_kernel(c, plan)) {
+        check_not_used(c, text);
+    } else if (!compare_runs(c->device, plan, &output, 1, &c->rng, why) ||
+               !compare_values(output, want, limit, "output", text, &c->worst, why)) {
+        check_fail(c, text, why);
+    }
+}
+
+void check_cut(struct check *c, struct vka_plan *plan, enum vka_status status, size_t uncut_passes,
+               struct operand *output, const char *text)
+{
+    char why[WHY] = "";
+    double *uncut = calloc(output->count, sizeof *uncut);
+    if (status == VKA_OK)
+        status = uncut ? vka_plan_finish(plan) : VKA_OUT_OF_HOST_MEMORY;
+    if (status != VKA_OK) {
+        snprintf(why, WHY, "cut: %s: %s", vka_status_name(status), vka_device_error(c->device));
+        check_fail(c, text, why);
+        free(uncut);
+        return;
+    }
+    memcpy(uncut, output->values, output->count * sizeof *uncut);
+    if (plan->n_pass <= uncut_passes)
+        check_fail(c, text, "the limits did not cut it");
+    else if (!compare_runs(c->device, plan, &output, 1, &c->rng, why))
+        check_fail(c, text, why);
+    else if (memcmp(uncut, output->values, output->count * sizeof *uncut) != 0)
+        check_fail(c, text, "cut by lower limits, it gives other bits");
+    free(uncut);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void check_time(struct check *c, struct vka_plan *plan, enum vka_status status, double work,
+                const char *unit, const char *text)
+{
+    double ms[TIMED_RUNS] = {0};
+    struct vka_pass_info pass;
+    if (status == VKA_OK)
+        status = vka_plan_finish(plan);
+    if (status == VKA_OK && !uses_kernel(c, plan)) {
+        printf("  %-44s not used at this size\n", text);
+        return;
+    }
+    for (int run = -1; run < TIMED_RUNS && status == VKA_OK; run++) { /* the first warms up */
+        status = vka_plan_run(plan, PATIENCE);
+        for (size_t i = 0; i < plan->n_pass && run >= 0 && status == VKA_OK; i++) {
+            status = vka_plan_pass(plan, i, &pass);
+            if (status == VKA_OK && plan->passes[i].key.kernel == c->kernel)
+                ms[run] += pass.gpu_ms;
+        }
+    }
+    qsort(ms, TIMED_RUNS, sizeof ms[0], compare_times);
+    double median = ms[TIMED_RUNS / 2];
+    if (status != VKA_OK)
+        printf("  %-44s %s: %s\n", text, vka_status_name(status), vka_device_error(c->device));
+    else if (median <= 0)
+        printf("  %-44s the device has no timestamps\n", text);
+    else
+        printf("  %-44s %10.4f ms %10.2f %s\n", text, median, work / median * 1e-6, unit);
+}
+
+/* Whether a kernel is never a plan's choice by itself. */
+static bool serves(enum kernel kernel)
+{
+    return kernel == KERNEL_attention_map || kernel == KERNEL_attention_merge;
+}
+
+static enum kernel leader(enum kernel kernel)
+{
+    return serves(kernel) ? KERNEL_attention_tile : kernel;
+}
+
+static bool is_product(enum kernel kernel)
+{
+    return kernel_table[kernel].family == FAMILY_PRODUCT;
+}
+
+/* The kernels of the family that a plan could use in place of this one. */
+static uint64_t rivals(enum kernel kernel, const struct family *family)
+{
+    uint64_t mask = 0;
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        enum kernel other = leader((enum kernel)k);
+        bool same = family_of(other) == family || (is_product(other) && is_product(kernel));
+        if (other != leader(kernel) && other != stand_in(kernel) && same &&
+            !(is_attention_coop(kernel) && serves((enum kernel)k)))
+            mask |= 1ull << k;
+    }
+    return mask;
+}
+
+static void print_worst(const struct worst *worst)
+{
+    for (int type = 0; type < 3; type++)
+        if (worst->nmse[type] > 0)
+            printf("  worst %-4s %.2e: %s\n", vka_dtype_name((enum vka_dtype)type),
+                   worst->nmse[type], worst->where[type]);
+}
+
+/* Cases from the middle of each third of all, and those that follow where the kernel takes one not.
+ */
+static void check_few(struct check *c, void (*check)(struct check *c))
+{
+    c->only = LONG_MAX;
+    check(c); /* counts */
+    const long n_case = c->n_case;
+    for (long i = 0; i < FEW; i++) {
+        const long n_run = c->n_run;
+        c->only = n_case * (2 * i + 1) / (2 * FEW);
+        for (c->n_case = 0; c->n_run == n_run && c->only < n_case; c->only++) {
+            c->n_case = 0;
+            check(c);
+        }
+    }
+}
+
+static void check_sample(struct check *c, void (*check)(struct check *c))
+{
+    c->only = LONG_MAX;
+    check(c); /* counts */
+    c->period = c->n_case < MANY_CASES ? SAMPLE : SAMPLE_OF_MANY;
+    c->only = -1;
+    c->n_case = 0;
+    check(c);
+}
+
+/* Pipelines of a kernel: what the cases cost where a CPU driver compiles them. */
+static size_t count_pipelines(const struct vka_device *device, enum kernel kernel)
+{
+    size_t n = 0;
+    for (const struct pipeline *p = device->pipelines.list; p; p = p->next)
+        n += p->key.kernel == kernel;
+    return n;
+}
+
+static bool check_kernel(struct vka_device *device, const struct settings *s, enum kernel kernel)
+{
+    const char *name = kernel_table[kernel].name;
+    const struct family *family = family_of(kernel);
+    const char *missing = kernel_missing(kernel, &device->caps);
+    struct check c = {.device = device, .kernel = kernel, .seed = s->seed, .only = s->only};
+    if (!family || (!family->check && !family->elsewhere)) {
+        printf("FAIL %s: no family of kernels checks it\n", name);
+        return false;
+    }
+    if (missing || family->elsewhere) {
+        printf("%-18s %s%s\n", name, missing ? "not run: it " : "checked by ",
+               missing ? missing : family->elsewhere);
+        return true;
+    }
+    uint64_t disabled = device->caps.without;
+    device->caps.without |= rivals(kernel, family);
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    const bool slow =
+        kernel == KERNEL_attention_feature && !quirk_has_scalars(&device->caps.properties);
+    if (s->few || (s->sample && !s->kernel && slow))
+        check_few(&c, family->check);
+    else if (s->sample)
+        check_sample(&c, family->check);
+    else
+        family->check(&c);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    printf("%-18s %ld cases, %zu pipelines, %ld failed, %.0f s\n", name, c.n_run,
+           count_pipelines(device, kernel), c.n_failed, difftime(end.tv_sec, start.tv_sec));
+    print_worst(&c.worst);
+    if (s->bench && c.n_failed == 0)
+        family->bench(&c);
+    device->caps.without = disabled;
+    fflush(stdout);
+    if (c.n_run == 0)
+        printf("FAIL %s: no case was run\n", name);
+    return c.n_failed == 0 && c.n_run > 0;
+}
+
+static bool parse_number(const char *text, uint64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+}
+
+/* "I/N", I from 1 to N. */
+static bool parse_part(const char *text, struct settings *s)
+{
+    char end;
+    bool ok = sscanf(text, "%u/%u%c", &s->part, &s->n_part, &end) == 2;
+    return ok && s->part-- >= 1 && s->part < s->n_part;
+}
+
+static bool parse(int argc, char **argv, struct settings *s)
+{
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},
+        {"kernel", required_argument, NULL, 'k'},
+        {"case", required_argument, NULL, 'c'},
+        {"bench", no_argument, NULL, 'b'},
+        {"device", required_argument, NULL, 'd'},
+        {"few", no_argument, NULL, 'f'},
+        {"part", required_argument, NULL, 'p'},
+        {"sample", no_argument, NULL, 'S'},
+        {NULL, 0, NULL, 0},
+    };
+    struct timespec now;
+    uint64_t number;
+    bool ok = true;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *s = (struct settings){.seed = (uint64_t)now.tv_sec, .only = -1, .n_part = 1};
+    for (int o; ok && (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (o == 's') {
+            ok = parse_number(optarg, &s->seed);
+        } else if (o == 'c') {
+            ok = parse_number(optarg, &number) && number <= INT32_MAX;
+            s->only = ok ? (long)number : -1;
+        } else if (o == 'k') {
+            s->kernel = optarg;
+        } else if (o == 'd') {
+            s->device = optarg;
+        } else if (o == 'f') {
+            s->few = true;
+        } else if (o == 'S') {
+            s->sample = true;
+        } else if (o == 'p') {
+            ok = parse_part(optarg, s);
+        } else {
+            s->bench = true;
+            ok = o == 'b';
+        }
+    }
+    return ok && optind == argc && !(s->few && s->sample);
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s;
+    struct vka_device *device = NULL;
+    if (!parse(argc, argv, &s)) {
+        fprintf(stderr,
+                "usage: check_kernels [--seed S] [--kernel NAME] [--case N]\n"
+                "                     [--few | --sample] [--part I/N] [--bench] [--device NAME]\n");
+        return 2;
+    }
+    printf("seed %llu\n", (unsigned long long)s.seed);
+    enum vka_status status = vka_device_create(
+        VKA_INFO(vka_device_info, .device = s.device, .skip_self_test = true), &device);
+    if (status != VKA_OK) {
+        fprintf(stderr, "check_kernels: SKIPPED, NO VULKAN DEVICE (%s): nothing was checked\n",
+                vka_status_name(status));
+        return status == VKA_NO_DEVICE && !s.device ? SKIPPED : 1;
+    }
+    printf("%s, %s\n", vka_device_properties(device)->name, vka_device_properties(device)->driver);
+    bool ok = true, found = false;
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        if (s.kernel && strcmp(s.kernel, kernel_table[k].name) != 0)
+            continue;
+        if ((unsigned)k % s.n_part != s.part)
+            continue;
+        found = true;
+        ok &= check_kernel(device, &s, (enum kernel)k);
+    }
+    vka_device_destroy(&device);
+    if (!found)
+        fprintf(stderr, "check_kernels: no kernel is named %s\n", s.kernel);
+    return ok && found ? 0 : 1;
+}

@@ -1,0 +1,458 @@
+/* Layers with quantised weights and quantised caches, drawn at random. The whole prompt in a dense
+ * cache is compared with a layer of the decoded weights; pages, chunks, sequences that wait, one
+ * sequence alone and a fork give its bits. What a cache does not hold was NaN before. */
+#include "problem_quantised.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "patience.h"
+#include "core/dtype.h"
+#include "cache_soil.h"
+#include "operand.h"
+#include "problem_options.h"
+#include "quantised.h"
+
+enum { MOST_BATCH = 3, N_WEIGHT = 4, MOST_HEAD = 4 };
+
+struct sizes {
+    uint32_t n_head, n_kv_head, head_dim, value_dim, width; /* width: of inputs and outputs */
+};
+
+struct quantised {
+    struct vka_device *device;
+    uint64_t seed;
+    struct sizes s;
+    enum vka_dtype weight, io, key, value;
+    uint32_t batch, n_token, capacity, page_size;
+    bool no_rotation;
+    bool interleaved; /* the heads of projections */
+    struct problem_options options;
+    enum vka_path path;
+    float key_scales[MOST_HEAD], value_scales[MOST_HEAD];
+    void *blocks[N_WEIGHT], *plain[N_WEIGHT]; /* plain: decoded, of type io */
+    float *bias;                              /* of queries, or NULL */
+    double *x;                                /* [batch][n_token][width], rounded to io */
+};
+
+/* One way to have all tokens of some sequences in a cache. */
+struct way {
+    const char *name;
+    uint32_t first, n_batch, page_size, chunk; /* first: the first sequence, of the problem's */
+    bool waits;                                /* sequences take turns in keeping their tokens */
+    bool fork; /* two sequences, of which the second copies the first after half of its tokens */
+};
+
+static void *take(size_t count, size_t size)
+{
+    void *p = calloc(count ? count : 1, size);
+    if (!p)
+        abort();
+    return p;
+}
+
+static void draw_sizes(struct rng *rng, struct quantised *q)
+{
+    static const struct sizes large[] = {{4, 2, 64, 64, 256}, {8, 2, 32, 32, 512}};
+    static const struct sizes small[] = {{2, 1, 48, 16, 64}, {4, 2, 40, 24, 96}, {4, 4, 16, 8, 32}};
+    uint32_t values;
+    vka_dtype_block(q->weight, &values, NULL);
+    q->s = values > 32 || rng_chance(rng, 40) ? large[rng_range(rng, 0, 1)]
+                                              : small[rng_range(rng, 0, 2)];
+}
+
+static enum vka_dtype draw_cached(struct rng *rng)
+{
+    static const enum vka_dtype types[] = {VKA_Q8_0,    VKA_Q4_0, VKA_F8_E4M3, VKA_Q8_0, VKA_Q4_0,
+                                           VKA_F8_E4M3, VKA_F32,  VKA_F16,     VKA_BF16};
+    return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
+}
+
+static void draw(struct rng *rng, struct quantised *q)
+{
+    static const float scales[] = {1, 0.01f, 0.0625f, 0.003f};
+    q->weight = (enum vka_dtype)rng_range(rng, VKA_Q8_0, VKA_I4_G128);
+    draw_sizes(rng, q);
+    q->io = rng_chance(rng, 70) ? VKA_F32 : VKA_F16;
+    q->key = draw_cached(rng);
+    q->value = draw_cached(rng);
+    q->batch = rng_range(rng, 1, MOST_BATCH);
+    q->n_token = rng_chance(rng, 80) ? rng_range(rng, 2, 9)
+                 : rng_chance(rng, 85)
+                     ? rng_range(rng, 17, 45)
+                     : rng_range(rng, 130, 300); /* more keys than a batch of them */
+    q->capacity = q->n_token + rng_range(rng, 0, 30);
+    q->page_size = rng_chance(rng, 50) ? 16 : 32;
+    q->no_rotation = q->s.head_dim % 16 || q->s.value_dim % 16 || rng_chance(rng, 30);
+    q->interleaved = rng_chance(rng, 20);
+    q->path = rng_chance(rng, 70) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
+    q->options = (struct problem_options){.batch = q->batch,
+                                          .n_head = q->s.n_head,
+                                          .head_dim = q->s.head_dim,
+                                          .capacity = q->capacity};
+    problem_options_draw(rng, &q->options);
+    for (int h = 0; h < MOST_HEAD; h++) {
+        q->key_scales[h] = scales[rng_range(rng, 0, 3)];
+        q->value_scales[h] = scales[rng_range(rng, 0, 3)];
+    }
+}
+
+/* A weight [out][in] whose values are about 1 / sqrt(in). */
+static void make_weight(struct rng *rng, struct quantised *q, int which, uint32_t out, uint32_t in)
+{
+    uint32_t values, bytes;
+    vka_dtype_block(q->weight, &values, &bytes);
+    const size_t n_block = (size_t)out * in / values, size = vka_dtype_size(q->io);
+    float *x = take((size_t)out * in, sizeof *x), most = 0;
+    q->blocks[which] = take(n_block, bytes);
+    q->plain[which] = take((size_t)out * in, size);
+    for (size_t b = 0; b < n_block; b++)
+        quantised_draw(rng, q->weight, q->weight == VKA_Q4_K || q->weight == VKA_Q6_K ? 0.001 : 0.1,
+                       (uint8_t *)q->blocks[which] + b * bytes);
+    if (vka_dtype_decode(q->weight, q->blocks[which], n_block, x) != VKA_OK)
+        abort();
+    for (size_t i = 0; i < (size_t)out * in; i++) {
+        most = fmaxf(most, fabsf(x[i]));
+        operand_encode(q->io, (double)x[i], (uint8_t *)q->plain[which] + i * size);
+    }
+    if (!(most > 0 && most < 1000))
+        abort();
+    free(x);
+}
+
+static void make(struct rng *rng, struct quantised *q)
+{
+    const struct sizes *s = &q->s;
+    make_weight(rng, q, 0, s->n_head * s->head_dim, s->width);
+    make_weight(rng, q, 1, s->n_kv_head * s->head_dim, s->width);
+    make_weight(rng, q, 2, s->n_kv_head * s->value_dim, s->width);
+    make_weight(rng, q, 3, s->width, s->n_head * s->value_dim);
+    if (rng_chance(rng, 50)) {
+        q->bias = take((size_t)s->n_head * s->head_dim, sizeof *q->bias);
+        for (uint32_t i = 0; i < s->n_head * s->head_dim; i++)
+            q->bias[i] = (float)rng_range(rng, 0, 64) / 64; /* exact in float16 */
+    }
+    const size_t count = (size_t)q->batch * q->n_token * s->width;
+    q->x = take(count, sizeof *q->x);
+    for (size_t i = 0; i < count; i++)
+        q->x[i] = operand_round(q->io, rng_uniform(rng, -1, 1));
+}
+
+static void destroy(struct quantised *q)
+{
+    for (int i = 0; i < N_WEIGHT; i++) {
+        free(q->blocks[i]);
+        free(q->plain[i]);
+    }
+    free(q->bias);
+    free(q->x);
+}
+
+static enum vka_status create_layer(const struct quantised *q, bool quantised,
+                                    struct vka_layer **layer)
+{
+    const struct sizes *s = &q->s;
+    void *const *w = quantised ? q->blocks : q->plain;
+    const enum vka_dtype bias_type = quantised ? VKA_F32 : q->io;
+    const uint32_t n_bias = s->n_head * s->head_dim;
+    uint8_t *bias = q->bias ? take(n_bias, 4) : NULL;
+    for (uint32_t i = 0; bias && i < n_bias; i++)
+        operand_encode(bias_type, (double)q->bias[i], bias + i * vka_dtype_size(bias_type));
+    enum vka_status status = vka_layer_create(
+        q->device,
+        VKA_INFO(vka_layer_info, .n_head = s->n_head, .n_kv_head = s->n_kv_head,
+                 .head_dim = s->head_dim, .value_dim = s->value_dim, .query_dim = s->width,
+                 .output_dim = s->width, .interleaved = q->interleaved,
+                 .dtype = quantised ? q->weight : q->io, .query = {w[0], bias}, .key = {w[1], NULL},
+                 .value = {w[2], NULL}, .output = {w[3], NULL}),
+        layer);
+    free(bias);
+    return status;
+}
+
+static enum vka_status create_cache(const struct quantised *q, const struct way *way,
+                                    struct vka_cache **cache)
+{
+    const struct sizes *s = &q->s;
+    return vka_cache_create(
+        q->device,
+        VKA_INFO(vka_cache_info, .batch = way->n_batch, .n_kv_head = s->n_kv_head,
+                 .head_dim = s->head_dim, .value_dim = s->value_dim, .capacity = q->capacity,
+                 .key_dtype = q->key, .value_dtype = q->value, .no_rotation = q->no_rotation,
+                 .page_size = way->page_size,
+                 .key_scales = q->key == VKA_F8_E4M3 ? q->key_scales : NULL,
+                 .value_scales = q->value == VKA_F8_E4M3 ? q->value_scales : NULL),
+        cache);
+}
+
+/* A plan of one chunk of each sequence. */
+struct step {
+    struct vka_plan *plan;
+    struct vka_tensor *in, *out, *n_append, *mask;
+    uint32_t n;
+    uint8_t *bytes; /* of in or out */
+};
+
+static void step_close(struct step *t)
+{
+    vka_plan_destroy(&t->plan);
+    vka_tensor_destroy(&t->in);
+    vka_tensor_destroy(&t->out);
+    vka_tensor_destroy(&t->n_append);
+    vka_tensor_destroy(&t->mask);
+    free(t->bytes);
+    *t = (struct step){0};
+}
+
+static enum vka_status step_open(const struct quantised *q, const struct way *way,
+                                 struct vka_layer *layer, struct vka_cache *cache, uint32_t n,
+                                 struct step *t)
+{
+    const uint32_t shape[] = {way->n_batch, n, q->s.width};
+    struct vka_attention_options options;
+    enum vka_status status = problem_options_of(&q->options, way->first,
+                                                way->fork ? 1 : way->n_batch, &options, &t->mask);
+    t->n = n;
+    if (status == VKA_OK)
+        status = vka_tensor_create(q->device, q->io, 3, shape, &t->in);
+    if (status == VKA_OK)
+        status = vka_tensor_create(q->device, q->io, 3, shape, &t->out);
+    if (status == VKA_OK && (way->waits || way->fork))
+        status = vka_tensor_create(q->device, VKA_I32, 1, &way->n_batch, &t->n_append);
+    if (status == VKA_OK)
+        status = vka_plan_create(
+            q->device, VKA_INFO(vka_plan_info, .path = q->path, .whole_n_q = q->n_token), &t->plan);
+    if (status == VKA_OK)
+        status = vka_plan_add_layer(
+            t->plan, VKA_INFO(vka_layer_op, .layer = layer, .query = t->in, .output = t->out,
+                              .cache = cache, .n_append = t->n_append, .attention = options));
+    if (status == VKA_OK)
+        status = vka_plan_finish(t->plan);
+    if (status == VKA_OK)
+        t->bytes = take(vka_tensor_size(t->in), 1);
+    return status;
+}
+
+/* Writes NaN to all cells that runs can reach, and empties the cache. */
+static enum vka_status poison(const struct quantised *q, const struct way *way, struct step *t,
+                              struct vka_cache *cache)
+{
+    const size_t size = vka_dtype_size(q->io);
+    int32_t all[MOST_BATCH] = {0};
+    for (size_t i = 0; i < vka_tensor_size(t->in) / size; i++)
+        operand_encode(q->io, (double)NAN, t->bytes + i * size);
+    for (uint32_t b = 0; b < way->n_batch; b++)
+        all[b] = (int32_t)t->n;
+    enum vka_status status = vka_tensor_write(t->in, t->bytes, vka_tensor_size(t->in));
+    if (status == VKA_OK && t->n_append)
+        status = vka_tensor_write(t->n_append, all, 4 * (size_t)way->n_batch);
+    while (status == VKA_OK)
+        status = vka_plan_run(t->plan, PATIENCE);
+    status = status == VKA_INVALID ? VKA_OK : status; /* there is no more room */
+    for (uint32_t b = 0; status == VKA_OK && b < way->n_batch; b++)
+        status = vka_cache_truncate(cache, b, 0);
+    return status;
+}
+
+/* How many tokens each sequence keeps of the next chunk. */
+static void plan_keeps(const struct quantised *q, const struct way *way, const uint32_t *at,
+                       uint32_t turn, bool forked, int32_t *keeps)
+{
+    for (uint32_t b = 0; b < way->n_batch; b++) {
+        const uint32_t left = q->n_token - at[b];
+        keeps[b] = (int32_t)(left < way->chunk ? left : way->chunk);
+        if ((way->waits && (turn + b) % 3 == 0) || (way->fork && b == 1 && !forked))
+            keeps[b] = 0;
+    }
+}
+
+/* Runs a chunk: rows that are kept are read from x and written to out [n_batch][n_token][width];
+ * others are NaN. */
+static enum vka_status run_step(const struct quantised *q, const struct way *way, struct step *t,
+                                struct vka_cache *cache, const uint32_t *at, const int32_t *keeps,
+                                uint8_t *out)
+{
+    const size_t size = vka_dtype_size(q->io), row = q->s.width * size;
+    for (uint32_t b = 0; b < way->n_batch; b++)
+        for (uint32_t i = 0; i < t->n; i++)
+            for (uint32_t j = 0; j < q->s.width; j++) {
+                const size_t from = way->first + (way->fork ? 0 : b);
+                const double x = (int32_t)i < keeps[b]
+                                     ? q->x[(from * q->n_token + at[b] + i) * q->s.width + j]
+                                     : (double)NAN;
+                operand_encode(q->io, x, t->bytes + (b * t->n + i) * row + j * size);
+            }
+    enum vka_status status = vka_tensor_write(t->in, t->bytes, vka_tensor_size(t->in));
+    if (status == VKA_OK && t->n_append)
+        status = vka_tensor_write(t->n_append, keeps, 4 * (size_t)way->n_batch);
+    if (status == VKA_OK) /* behind the lengths is other noise in each way and chunk */
+        status = cache_soil(cache, (enum soil)((at[0] + way->first + way->chunk) % SOIL_COUNT));
+    if (status == VKA_OK)
+        status = vka_plan_run(t->plan, PATIENCE);
+    if (status == VKA_OK)
+        status = vka_tensor_read(t->out, t->bytes, vka_tensor_size(t->out));
+    for (uint32_t b = 0; status == VKA_OK && b < way->n_batch; b++)
+        memcpy(out + (b * q->n_token + at[b]) * row, t->bytes + b * t->n * row,
+               (size_t)keeps[b] * row);
+    return status;
+}
+
+static bool is_done(const struct quantised *q, const struct way *way, const uint32_t *at)
+{
+    for (uint32_t b = 0; b < way->n_batch; b++)
+        if (at[b] < q->n_token)
+            return false;
+    return true;
+}
+
+/* Copies the first sequence to the second, once half of it is there. */
+static enum vka_status fork_half(const struct quantised *q, struct vka_cache *cache, uint32_t *at,
+                                 bool *forked, uint8_t *out)
+{
+    const size_t row = q->s.width * vka_dtype_size(q->io);
+    if (*forked || 2 * at[0] < q->n_token)
+        return VKA_OK;
+    *forked = true;
+    at[1] = at[0];
+    memcpy(out + q->n_token * row, out, at[0] * row);
+    return vka_cache_fork(cache, 0, 1);
+}
+
+/* The outputs [n_batch][n_token][width]; NULL where a call fails. */
+static uint8_t *run(const struct quantised *q, const struct way *way, struct vka_layer *layer)
+{
+    struct vka_cache *cache = NULL;
+    struct step t = {0};
+    uint32_t at[MOST_BATCH] = {0};
+    bool forked = false;
+    uint8_t *out = take((size_t)way->n_batch * q->n_token * q->s.width, vka_dtype_size(q->io));
+    enum vka_status status = create_cache(q, way, &cache);
+    for (uint32_t turn = 0; status == VKA_OK && !is_done(q, way, at); turn++) {
+        int32_t keeps[MOST_BATCH];
+        plan_keeps(q, way, at, turn, forked, keeps);
+        /* Without n_append all sequences keep the whole chunk, of which the last is shorter. */
+        const uint32_t n = way->waits || way->fork ? way->chunk : (uint32_t)keeps[0];
+        if (t.n != n) {
+            step_close(&t);
+            status = step_open(q, way, layer, cache, n, &t);
+            if (status == VKA_OK && turn == 0)
+                status = poison(q, way, &t, cache);
+        }
+        if (status == VKA_OK)
+            status = run_step(q, way, &t, cache, at, keeps, out);
+        for (uint32_t b = 0; b < way->n_batch; b++)
+            at[b] += (uint32_t)keeps[b];
+        if (status == VKA_OK && way->fork)
+            status = fork_half(q, cache, at, &forked, out);
+    }
+    step_close(&t);
+    vka_cache_destroy(&cache);
+    if (status == VKA_OK)
+        return out;
+    free(out);
+    return NULL;
+}
+
+static double difference(const struct quantised *q, const uint8_t *got, const uint8_t *want)
+{
+    const size_t rows = (size_t)q->batch * q->n_token, count = rows * q->s.width;
+    const size_t size = vka_dtype_size(q->io);
+    double *a = take(count, sizeof *a), *b = take(count, sizeof *b);
+    for (size_t i = 0; i < count; i++) {
+        a[i] = operand_decode(q->io, got + i * size);
+        b[i] = operand_decode(q->io, want + i * size);
+    }
+    const double nmse = ref_row_nmse(a, b, rows, q->s.width, NULL);
+    free(a);
+    free(b);
+    return nmse;
+}
+
+/* Whether a way gives the bits of the whole, [batch][n_token][width]. */
+static bool same(const struct quantised *q, const struct way *way, struct vka_layer *layer,
+                 const uint8_t *whole, char *why)
+{
+    const size_t row = q->n_token * q->s.width * vka_dtype_size(q->io);
+    uint8_t *got = run(q, way, layer);
+    bool equal = got != NULL;
+    for (uint32_t b = 0; got && b < way->n_batch; b++)
+        equal &= !memcmp(got + b * row, whole + (way->first + (way->fork ? 0 : b)) * row, row);
+    if (!equal)
+        snprintf(why, WHY, "%s: %s", way->name, got ? "other bits" : vka_device_error(q->device));
+    free(got);
+    return equal;
+}
+
+/* A cached value that lies on a tie may fall to the other side of it, of float16 inputs more often. Of
+ * a type of 3 bits that moves it by an eighth, and one of 96 features of the first row that is three
+ * times as large as their mean is a tenth of the row's square: 1e-1 / 8^2. */
+static bool has_coarse(enum vka_dtype cached)
+{
+    return cached == VKA_Q4_0 || cached == VKA_F8_E4M3;
+}
+
+static bool check(const struct quantised *q, struct rng *rng, struct worst *worst, char *why)
+{
+    const double limit = q->io == VKA_F16                             ? 1e-2
+                         : has_coarse(q->key) || has_coarse(q->value) ? 2e-3
+                                                                      : 1e-4;
+    const uint32_t some = rng_range(rng, 1, q->n_token), one = rng_range(rng, 0, q->batch - 1);
+    const struct way whole = {.name = "whole", .n_batch = q->batch, .chunk = q->n_token};
+    const struct way ways[] = {
+        {"pages", 0, q->batch, q->page_size, q->n_token, false, false},
+        {"chunks", 0, q->batch, 0, some, false, false},
+        {"pages in chunks", 0, q->batch, q->page_size, some, false, false},
+        {"sequences that wait", 0, q->batch, q->page_size, some, true, false},
+        {"one sequence", one, 1, 0, q->n_token, false, false},
+        {"a fork", one, 2, rng_chance(rng, 50) ? q->page_size : 0, (q->n_token + 1) / 2, false,
+         true},
+    };
+    struct vka_layer *layer = NULL, *plain = NULL;
+    bool ok = create_layer(q, true, &layer) == VKA_OK && create_layer(q, false, &plain) == VKA_OK;
+    uint8_t *got = ok ? run(q, &whole, layer) : NULL, *want = got ? run(q, &whole, plain) : NULL;
+    ok = want != NULL;
+    if (!ok)
+        snprintf(why, WHY, "whole: %s", vka_device_error(q->device));
+    const double nmse = ok ? difference(q, got, want) : 0;
+    if (ok && !(nmse <= limit)) {
+        snprintf(why, WHY, "row NMSE %.3g to decoded weights", nmse);
+        ok = false;
+    }
+    worst->nmse[q->io] = fmax(worst->nmse[q->io], nmse);
+    for (size_t i = 0; ok && i < sizeof ways / sizeof *ways; i++)
+        ok = same(q, &ways[i], layer, got, why);
+    free(got);
+    free(want);
+    vka_layer_destroy(&layer);
+    vka_layer_destroy(&plain);
+    return ok;
+}
+
+bool problem_quantised_check(struct vka_device *device, uint64_t seed, struct worst *worst,
+                             struct problem_result *result, char text[PROBLEM_TEXT])
+{
+    struct rng rng = {seed};
+    struct quantised q = {.device = device, .seed = seed};
+    draw(&rng, &q);
+    make(&rng, &q);
+    char options[160];
+    problem_options_text(&q.options, options, sizeof options);
+    snprintf(
+        text, PROBLEM_TEXT,
+        "--quantised --seed %llu: %s weights, %s inputs, cache %s and %s%s, batch %u, %u tokens "
+        "of %u, pages of %u, heads %u over %u%s, dims %u and %u, width %u, %s, path %d",
+        (unsigned long long)seed, vka_dtype_name(q.weight), vka_dtype_name(q.io),
+        vka_dtype_name(q.key), vka_dtype_name(q.value), q.no_rotation ? ", not rotated" : "",
+        q.batch, q.n_token, q.capacity, q.page_size, q.s.n_head, q.s.n_kv_head,
+        q.interleaved ? ", interleaved" : "", q.s.head_dim, q.s.value_dim, q.s.width, options,
+        (int)q.path);
+    bool ok = problem_options_create(device, &rng, &q.options) == VKA_OK;
+    if (!ok)
+        snprintf(result->why, WHY, "options: %s", vka_device_error(device));
+    ok = ok && check(&q, &rng, worst, result->why);
+    problem_options_destroy(&q.options);
+    destroy(&q);
+    return ok;
+}
