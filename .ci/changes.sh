@@ -4,7 +4,7 @@
 # needed_by FILE: what the file asks for, in words; `all` where it can change anything, or is not known.
 #   docs       pages, manuals and the examples in them
 #   python     the Python package
-#   tools      the command line, its case files and pages
+#   tools      the command line, its case files and pages, and the example programs
 #   scripts    what CI or people call
 #   readers    what reads files: the fuzzers and the million mutants
 #   plans      what fuzz_plan reaches
@@ -14,17 +14,15 @@ needed_by() {
     case $1 in
     README.md | CHANGELOG.md | LICENSE | docs/* | include/*.md | .ci/stages.tsv | tests/mutants/*) echo docs ;;
     python/* | tests/python/*) echo python ;;
-    tests/cases/*.sh | tools/*.c | tools/*.h | tools/*.css | tools/*.js | tools/*.bash | tests/mnist/*)
-        echo tools
-        ;;
-    tools/dev/* | tests/dev/* | tools/demo.sh | tools/dev/dist.sh | tools/dev/measure.sh | tools/dev/bundle.sh | tools/dev/coverage.sh | ports/*)
-        echo scripts
-        ;;
-    src/io/* | tests/fuzz/*) echo readers library ;;
     shaders/* | src/kernel/* | src/gpu/* | src/op/* | cmake/* | tests/compile/* | \
         tools/dev/sid_tree.sh | tools/dev/archive.sh | tools/dev/prebuild_shaders.sh)
         echo kernels plans library
         ;;
+    tools/dev/*arm64* | tools/dev/*wine* | tools/dev/*windows*) echo all ;;
+    tools/dev/* | tests/dev/* | tools/demo.sh | ports/*) echo scripts ;;
+    tools/*/CMakeLists.txt | examples/CMakeLists.txt | examples/*/CMakeLists.txt) echo all ;;
+    tools/*/* | examples/* | tests/cases/*.sh | tests/mnist/*) echo tools ;;
+    src/io/* | tests/fuzz/*) echo readers library ;;
     tests/*/*) echo library ;;
     src/* | include/*) echo plans library ;;
     *) echo all ;; # .ci, CMakeLists.txt and presets among them

@@ -21,6 +21,7 @@ expect "build docs" README.md docs/models.md
 expect "format build python" python/vkattn/_plan.py docs/models.md
 expect "format build clang tools python windows sanitize_tools" tools/vkattn/run/run.c tests/python/test_model.py
 expect "$host validation" tests/layers/test_layer.c
+expect "format build clang tools python windows sanitize_tools" tools/vkattn/bench/sweep.c examples/generate/main.c
 expect "${host/windows/files windows} fuzz_files validation" src/io/npy.c README.md
 expect "${host/threads/fuzz_plan threads} validation" src/plan/cut.c
 expect "format build clang trees prebuilt tests sanitizers gpus windows arm64 fuzz_plan threads validation" \
@@ -28,13 +29,14 @@ expect "format build clang trees prebuilt tests sanitizers gpus windows arm64 fu
 expect "the whole landing" .ci/run README.md
 expect "the whole landing" CMakePresets.json
 expect "the whole landing" tests/CMakeLists.txt
-expect "$host validation" tests/gpu/CMakeLists.txt tests/cases/seeds/seed002_small.safetensors
+expect "$host validation" tests/layers/CMakeLists.txt tests/cases/seeds/seed002_small.safetensors
 expect "the whole landing" a_file_of_no_known_kind
 expect "the whole landing" tools/test.sh
+expect "the whole landing" tools/dev/test_windows.sh
 [ "$(stages_of </dev/null)" = "$ALL_STAGES" ] || failed=1
 # shellcheck disable=SC2034 # of the file that is sourced
 . .ci/stages.sh
-for stage in $(printf '%s\n' README.md python/a tools/a.c src/io/a.c src/plan/a.c shaders/a |
+for stage in $(printf '%s\n' README.md python/a tools/vkattn/a.c src/io/a.c src/plan/a.c shaders/a |
     while read -r file; do echo "$file" | stages_of; done); do
     declare -F "stage_$stage" >/dev/null || {
         echo "FAIL there is no stage $stage"

@@ -1,5 +1,5 @@
-/* Tests share programs: `build/test_gpu layer` runs the test `layer` of tests/gpu, and what follows its
- * name are its arguments. A test begins with one of these in place of main. */
+/* Tests share programs: `build/test_gpu layer` runs the test `layer`, and what follows its name are its
+ * arguments. A test begins with one of these in place of main. */
 #ifndef TESTS_TEST_PROGRAM_H
 #define TESTS_TEST_PROGRAM_H
 

@@ -217,7 +217,7 @@ static const struct kept *find(const char *driver, const char *name)
 /* ---- time ------------------------------------------------------------------------------------ */
 
 static const uint32_t yardstick[] = {
-#include "gpu/first_yardstick.def"
+#include "first_yardstick.def"
 };
 
 static PFN_vkCreateShaderModule create_module;

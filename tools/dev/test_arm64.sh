@@ -9,7 +9,7 @@
 #                                command, and the wheel in a Python of arm64; many hours. PART names the
 #                                tests with a device that are run, as a pattern of ctest; default: all
 #
-# What the driver's compiler ends the process in is left out by name, in tests/gpu/CMakeLists.txt:
+# What the driver's compiler ends the process in is left out by name, in tests/CMakeLists.txt:
 # ctest lists it as disabled or skipped.
 #
 # Exits 77 where the cross compiler or qemu is missing; tools/setup.sh ci installs them.

@@ -98,7 +98,7 @@ npy|gguf|gguf_values|gguf_write|int4|case|load|readme_example|portability|intero
 esac
 
 say "command line"
-printf '#!/bin/sh\nexec "%s/tools/wine.sh" "%s/vkattn.exe" "$@"\n' "$root" "$build" >"$work/vkattn"
+printf '#!/bin/sh\nexec "%s/tools/dev/wine.sh" "%s/vkattn.exe" "$@"\n' "$root" "$build" >"$work/vkattn"
 chmod +x "$work/vkattn"
 VKATTN_TEST_SYSTEM=windows tests/cases/test_cli.sh "$work/vkattn"
 

@@ -2,7 +2,7 @@
 # Runs a program as as_gpu.sh does, with subgroups and workgroups that do each other's work
 # (tests/compile/orders.py).
 #
-#   tests/layer/in_order.sh ORDER FOLDER VKATTN MODULES PROGRAM [ARGUMENT...]
+#   tests/devices/in_order.sh ORDER FOLDER VKATTN MODULES PROGRAM [ARGUMENT...]
 #
 # ORDER is own, subgroups or both: the driver's, subgroups reversed, workgroups too. MODULES is the folder
 # of the program's own modules. $LANES is the driver's subgroup size: 8, 4, or 16 where the processor has

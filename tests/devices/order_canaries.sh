@@ -2,7 +2,7 @@
 # Kernels without one of their barriers: each fails in the order of subgroups that shows it, and passes in
 # the other one, and with all barriers in both.
 #
-#   tests/layer/order_canaries.sh FOLDER VKATTN MODULES CHECK_KERNELS
+#   tests/devices/order_canaries.sh FOLDER VKATTN MODULES CHECK_KERNELS
 set -eu
 
 here=$(dirname "$0")
