@@ -1,5 +1,5 @@
 // Merges the splits of each row after fused attention, always in the same order. See RECORD_PITCH
-// and attention_merge in params.h.
+// and attention_merge in params/attention.h.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require

@@ -3,18 +3,7 @@
 #ifndef VKA_MODEL_H
 #define VKA_MODEL_H
 
-#ifdef VULKAN
-#define U32 uint
-#define I32 int
-#define F32 float
-#define STRUCT(tag) tag
-#else
-#include <stdint.h>
-#define U32 uint32_t
-#define I32 int32_t
-#define F32 float
-#define STRUCT(tag) struct tag
-#endif
+#include "params/begin.h"
 
 #define TYPE_NONE 99 /* in place of an element type: there is no such tensor */
 
@@ -211,8 +200,5 @@ _Static_assert(sizeof(struct map_params) <= 128, "push constants");
 _Static_assert(sizeof(struct norm_params) <= 128, "push constants");
 #endif
 
-#undef U32
-#undef I32
-#undef F32
-#undef STRUCT
+#include "params/end.h"
 #endif

@@ -3,16 +3,7 @@
 #ifndef VKA_TRAIN_H
 #define VKA_TRAIN_H
 
-#ifdef VULKAN
-#define U32 uint
-#define F32 float
-#define STRUCT(tag) tag
-#else
-#include <stdint.h>
-#define U32 uint32_t
-#define F32 float
-#define STRUCT(tag) struct tag
-#endif
+#include "params/begin.h"
 
 /* ---- sum_axes: y = scale * sum of a term over the last INNER axes, + y -------------------------
  * `sizes` are those of the kept axes, then of the reduced ones. Reduced elements are counted in
@@ -294,7 +285,5 @@ _Static_assert(sizeof(struct sum_axes_params) <= 128, "push constants");
 _Static_assert(sizeof(struct map_backward_params) <= 128, "push constants");
 #endif
 
-#undef U32
-#undef F32
-#undef STRUCT
+#include "params/end.h"
 #endif

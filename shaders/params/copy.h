@@ -1,0 +1,49 @@
+/* Copies, counts and the probe of loops, shared by C and GLSL. */
+#ifndef VKA_PARAMS_COPY_H
+#define VKA_PARAMS_COPY_H
+
+#include "params/begin.h"
+
+/* ---- loop_probe: x = x * LOOP_PROBE_FACTOR + 1, n times. Buffers: 0 x ------------------------ */
+struct loop_probe_params {
+    U32 n;
+};
+#define LOOP_PROBE_FACTOR 1664525u
+
+/* ---- copy between strided 4-D tensors, with conversion -----------------------------------------
+ * Grid: COPY_LANES elements of axis 3 along x, runs of axis 2 along y, the outer two axes along z.
+ * Buffers: 0 source, 1 destination. */
+struct copy_params {
+    U32 shape0, shape1, shape2, shape3;
+    U32 from_offset, from0, from1, from2, from3;
+    U32 to_offset, to0, to1, to2, to3;
+    U32 panel, to_panel; /* elements of a panel of axis 2, and from panel to panel */
+    U32 n_sequence, q_start_offset, row_first; /* of hadamard alone, as in rope_params */
+};
+#define COPY_FROM_TYPE 0
+#define COPY_TO_TYPE 1
+#define COPY_SPECS 2
+#define COPY_RUN 16 /* elements of axis 2 an invocation copies; a panel is whole runs */
+#define COPY_LANES 32
+/* hadamard: HADAMARD_LANES features of axes 2 and 3 along x, axis 1 along y, axis 0 along z. panel:
+ * features of a block; to_panel: bits of the float 1 / sqrt(panel). Buffer 2: q_start; rows outside
+ * all sequences are not written. */
+#define HADAMARD_LANES 64
+
+/* ---- nonfinite: NaN and Inf in a strided 4-D tensor ---------------------------------------------
+ * Buffers: 0 tensor, 1 counts u32 [first + invocation][2]: NaN, Inf. */
+struct nonfinite_params {
+    U32 shape0, shape1, shape2, shape3;
+    U32 from_offset, from0, from1, from2, from3;
+    U32 first;
+};
+#define NONFINITE_TYPE 0
+#define NONFINITE_SPECS 1
+#define NONFINITE_LANES 64
+
+#ifndef VULKAN
+_Static_assert(sizeof(struct copy_params) <= 128, "push constants");
+#endif
+
+#include "params/end.h"
+#endif
