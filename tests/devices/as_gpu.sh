@@ -12,7 +12,7 @@ set -eu
 folder=$1
 tool=$2
 shift 2
-newest=$(dirname "$0")/../gpu/newest_driver.sh
+newest=$(dirname "$0")/newest_driver.sh
 export VK_ADD_LAYER_PATH="$folder" VK_INSTANCE_LAYERS=VK_LAYER_vkattn_as_gpu
 status=0
 devices=$("$newest" "$tool" devices --json) || status=$?

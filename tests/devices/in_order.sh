@@ -37,7 +37,7 @@ if [ -n "${DROP-}" ]; then
 fi
 export LP_NATIVE_VECTOR_WIDTH=$((lanes * 32))
 status=0
-devices=$("$here/../gpu/newest_driver.sh" "$tool" devices --json) || status=$?
+devices=$("$here/newest_driver.sh" "$tool" devices --json) || status=$?
 case $status:$devices in
 77:*)
     echo "$devices"

@@ -14,7 +14,7 @@ import vkattn
 from vkattn import _abi
 
 PACKAGE = pathlib.Path(vkattn.__file__).resolve().parent
-INCLUDE = PACKAGE.parents[2] / "include"
+INCLUDE = PACKAGE.parents[1] / "include"
 
 # Modules, and names of modules, that Python's manual gives to Unix alone.
 UNIX_MODULES = set("curses crypt fcntl grp nis ossaudiodev posix pty pwd readline resource spwd"

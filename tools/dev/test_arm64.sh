@@ -83,7 +83,7 @@ tools/dev/arm64.sh "$build/vkattn" devices >"$build/devices" || fail "devices"
 grep -E '^[0-9]+: |driver|workgroup|has ' "$build/devices"
 
 # The command, as scripts start it.
-printf '#!/bin/sh\nexec "%s/tools/arm64.sh" "%s/vkattn" "$@"\n' "$root" "$build" >"$build/vkattn-arm64"
+printf '#!/bin/sh\nexec "%s/tools/dev/arm64.sh" "%s/vkattn" "$@"\n' "$root" "$build" >"$build/vkattn-arm64"
 chmod +x "$build/vkattn-arm64"
 
 # The README's example in Python, by the wheel.
