@@ -48,7 +48,7 @@ def _read_headers() -> str:
     here = Path(__file__).resolve()
     folder = here.parent
     if not (folder / HEADERS[0]).is_file():
-        folder = here.parents[3] / "include" / "vkattn"
+        folder = here.parents[2] / "include" / "vkattn"
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in HEADERS)
 
 
