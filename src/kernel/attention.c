@@ -1,4 +1,5 @@
 /* Which family of kernels takes an attention. */
+#include "kernel/attention.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
 #include "params/params.h"

@@ -1,6 +1,7 @@
 #include "kernel/attention_backward.h"
 #include "core/arith.h"
 #include "gpu/pipeline.h"
+#include "kernel/attention_backward_coop.h"
 #include "params/params.h"
 /* Their order: train.h needs what comes before it. */
 #include "params/model.h"

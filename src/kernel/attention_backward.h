@@ -3,79 +3,18 @@
 #ifndef VKA_KERNEL_ATTENTION_BACKWARD_H
 #define VKA_KERNEL_ATTENTION_BACKWARD_H
 
-#include "kernel/tune.h"
-
-#define BACKWARD_STAGES 3 /* BACKWARD_SUMS, _QUERIES, _KEYS */
-
-/* What a workgroup does, see attention_backward_params. */
-struct backward_tile {
-    uint32_t lanes_x, lanes_y; /* lanes of a row; rows, or with `rows` a share of them */
-    uint32_t lane_others;      /* rows of the other side that a lane scores in a step */
-    uint32_t rows, part; /* attention_backward: rows of a lane; others that it adds at a time */
-    uint32_t depth4, subgroups; /* vec4 of both sides in shared memory */
-    uint32_t a4, b4, n_chunk;   /* vec4 of the results in a workgroup; workgroups that share them */
-};
-
-struct backward_choice {
-    enum kernel kernel;
-    bool usable;    /* false: see reason */
-    bool preferred; /* VKA_PATH_AUTO takes it; else products over buffers of scores */
-    uint32_t head4, value4;
-    uint32_t batch;          /* loads of an invocation at a time */
-    struct matrix_size size; /* of attention_backward_coop */
-    struct backward_tile tiles[BACKWARD_STAGES];
-    const char *reason;
-};
-
-struct backward_problem {
-    uint32_t head_dim, value_dim;
-    /* The one type of all operands and gradients; VKA_F32 where they differ. Gradients that are asked
-     * for in float32 are not made of weights rounded to 16 bits. */
-    enum vka_dtype type;
-};
+#include "kernel/attention_backward_problem.h"
 
 void tune_attention_backward(const struct caps *caps, const struct backward_problem *problem,
                              struct backward_choice *choice);
 
-/* What a pipeline needs to know of the operands. */
-struct backward_operands {
-    enum vka_dtype q_type, k_type, v_type, dy_type;
-    uint32_t vecs; /* BACKWARD_Q_VEC and so on: rows of whole, aligned vectors of backward_vector */
-    bool general;
-};
-
-/* Elements of a row that a lane loads at once. */
-static inline uint32_t backward_vector(const struct backward_choice *choice)
-{
-    return choice->kernel == KERNEL_attention_backward ? 4 : 8;
-}
-
 void tune_backward_key(const struct backward_choice *choice, uint32_t stage,
                        const struct backward_operands *operands, struct pipeline_key *key);
-
-/* Rows that a workgroup owns, and rows of the other side in a step. */
-static inline uint32_t backward_own(const struct backward_tile *tile)
-{
-    return tile->lanes_y * tile->rows;
-}
-
-static inline uint32_t backward_others(const struct backward_tile *tile)
-{
-    return tile->lane_others * tile->lanes_x;
-}
 
 /* Loop iterations of an invocation in a unit, an upper bound; see tune_attention_loops. */
 double tune_backward_loops(const struct backward_choice *choice, uint32_t stage);
 
 /* Bytes of shared memory of a workgroup. */
 uint64_t tune_backward_shared(const struct backward_choice *choice, uint32_t stage);
-
-/* Of attention_backward_coop, for attention_backward.c. False leaves *choice as it was. */
-bool backward_coop_choose(const struct caps *caps, const struct backward_problem *problem,
-                          struct backward_choice *choice);
-void backward_coop_key(const struct backward_choice *choice, uint32_t stage,
-                       const struct backward_operands *operands, struct pipeline_key *key);
-double backward_coop_loops(const struct backward_choice *choice, uint32_t stage);
-uint64_t backward_coop_shared(const struct backward_choice *choice, uint32_t stage);
 
 #endif

@@ -1,8 +1,8 @@
 /* attention_backward_coop: gradients of 16-bit attention on matrix units. A lane has eight scores of a
  * step, and COLUMNS subgroups share the rows of a matrix: see the shader. */
+#include "kernel/attention_backward_coop.h"
 #include "core/arith.h"
 #include "gpu/pipeline.h"
-#include "kernel/attention_backward.h"
 #include "params/params.h"
 /* Their order: train.h needs what comes before it. */
 #include "params/model.h"

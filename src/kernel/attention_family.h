@@ -2,7 +2,7 @@
 #ifndef VKA_KERNEL_ATTENTION_FAMILY_H
 #define VKA_KERNEL_ATTENTION_FAMILY_H
 
-#include "kernel/attention.h"
+#include "kernel/attention_problem.h"
 
 struct attention_family {
     /* Fills in *choice; false where types, sizes or the device do not suit the family. */
@@ -31,14 +31,6 @@ static inline bool attention_has_few_rows(const struct attention_problem *proble
 {
     return problem->n_row <= ATTENTION_FEW_ROWS;
 }
-
-/* Sets n_split and split_keys, so that the assumed number of processors has work. The choice has
- * tile and keys. */
-void attention_split_keys(const struct caps *caps, const struct attention_problem *problem,
-                          struct attention_choice *choice);
-
-/* The variant of a step: 0, or with a cache 1 where another is measured than the rules prefer. */
-uint32_t attention_step_variant(const struct attention_problem *problem);
 
 /* The one of two kernels that is for the types; KERNEL_COUNT: none. None for an output of more digits
  * than the weights, which are rounded to the type of the values. */

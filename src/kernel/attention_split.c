@@ -1,4 +1,5 @@
 /* Splits the keys of few rows over workgroups. */
+#include "kernel/attention_split.h"
 #include "core/arith.h"
 #include "core/status.h"
 #include "kernel/attention_family.h"

@@ -3,6 +3,7 @@
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
+#include "kernel/attention_split.h"
 #include "params/params.h"
 
 #include <math.h>

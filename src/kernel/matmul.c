@@ -1,5 +1,7 @@
 /* Which family of kernels takes a matrix product. */
+#include "kernel/matmul.h"
 #include "gpu/pipeline.h"
+#include "kernel/matmul_dot.h"
 #include "kernel/matmul_family.h"
 #include "params/params.h"
 

@@ -2,6 +2,7 @@
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
+#include "kernel/matmul_lane.h"
 #include "params/params.h"
 
 #define COOP_LEAST 16    /* fewest columns for matrix units */

@@ -1,5 +1,6 @@
 /* Products of quantised activations, for any number of rows: blocks of k in the invocations of a
  * workgroup, as matmul_few has them. */
+#include "kernel/matmul_dot.h"
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"

@@ -2,7 +2,7 @@
 #ifndef VKA_KERNEL_MATMUL_FAMILY_H
 #define VKA_KERNEL_MATMUL_FAMILY_H
 
-#include "kernel/matmul.h"
+#include "kernel/matmul_problem.h"
 
 struct matmul_family {
     /* Fills in *choice; false, and *choice as it was, where the family does not suit. */
@@ -15,8 +15,5 @@ struct matmul_family {
 };
 
 extern const struct matmul_family matmul_lane, matmul_tile, matmul_few, matmul_coop, matmul_dot;
-
-/* Whether matmul_lane takes products whose B is not packed. */
-bool matmul_uses_lanes(const struct caps *caps);
 
 #endif

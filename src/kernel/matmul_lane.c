@@ -1,5 +1,6 @@
 /* Kernels for CPU drivers: rows in lanes (matmul_lane4, matmul_lane8), and packed B
  * (matmul_address, matmul_texel), quantised B (matmul_block, matmul_bytes). */
+#include "kernel/matmul_lane.h"
 #include "core/arith.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"

@@ -13,7 +13,7 @@
 
 #include "patience.h"
 #include "core/dtype.h"
-#include "kernel/matmul.h"
+#include "kernel/matmul_dot.h"
 #include "plan/plan.h"
 #include "test_program.h"
 #include "problems/quantised.h"

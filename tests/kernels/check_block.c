@@ -1,6 +1,7 @@
 /* Products that only take quantised weights: types of weights x types of inputs x shapes. */
 #include "check.h"
 #include "kernel/matmul.h"
+#include "kernel/matmul_dot.h"
 #include "problems/quantised.h"
 
 #include <stdio.h>

@@ -12,6 +12,8 @@
 #include "core/status.h"
 #include "params/params.h"
 #include "kernel/matmul.h"
+#include "kernel/matmul_dot.h"
+#include "kernel/matmul_lane.h"
 #include "kernel/softmax.h"
 #include "test_program.h"
 #include "tune_devices.h"

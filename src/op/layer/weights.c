@@ -1,7 +1,7 @@
 #include "op/layer/weights.h"
 #include "core/dtype.h"
 #include "plan/settle.h"
-#include "kernel/matmul.h"
+#include "kernel/matmul_lane.h"
 
 #include <stdlib.h>
 #include <string.h>
