@@ -1,6 +1,6 @@
 #include "selftest/known_problem.h"
 #include "core/dtype.h"
-#include "op/attention/attention.h"
+#include "op/attention/unfused.h"
 
 #include <math.h>
 #include <stdlib.h>

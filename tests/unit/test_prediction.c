@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "op/attention/fused.h"
+#include "op/attention/parts.h"
 #include "op/matmul/budget.h"
 #include "test_program.h"
 

@@ -1,7 +1,12 @@
 /* Attention as an operation: choice, norms and rotation, past and present, then a path. */
+#include "op/attention/attention.h"
+#include "op/attention/choice.h"
+#include "op/attention/fused.h"
 #include "op/attention/share.h"
+#include "op/attention/unfused.h"
 #include "op/cache/hadamard.h"
 #include "op/common/nonfinite.h"
+#include "op/matmul/matmul.h"
 #include "op/rotary/rope.h"
 
 /* The keys (or values) that attention reads: past and new ones joined, in `present` or in scratch;

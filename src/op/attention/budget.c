@@ -1,4 +1,6 @@
-#include "op/attention/fused.h"
+#include "op/attention/budget.h"
+#include "kernel/attention.h"
+#include "op/attention/choice.h"
 
 #include <math.h>
 
@@ -73,6 +75,14 @@ uint32_t attention_groups(const struct attention *a, const struct slice *s)
 {
     const struct attention_choice *c = &a->choice;
     return s->n_head / (a->n_head / a->n_kv_head) * c->n_chunk;
+}
+
+void attention_set_tiles(const struct attention_parts *parts, uint32_t tile,
+                         struct attention_params *p)
+{
+    p->tile_first = tile;
+    p->tile_step = divide_up(parts->n_tile, parts->tiles);
+    p->n_tile = divide_up(parts->n_tile - tile, p->tile_step);
 }
 
 void attention_find_bounds(const struct attention *a, const struct slice *s, uint32_t bounds[2])

@@ -1,4 +1,5 @@
-#include "op/attention/fused.h"
+#include "op/attention/map.h"
+#include "op/attention/budget.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* Slices of a problem, and flags and bindings of masks: shared by all kernels that mask. */
+#include "op/attention/mask.h"
 #include "core/mask.h"
-#include "op/attention/attention.h"
 
 #include <string.h>
 

@@ -1,7 +1,12 @@
 /* Cuts a slice into passes, along its keys and, in a ragged batch, its tiles; binds their keys. */
-#include "op/attention/fused.h"
+#include "op/attention/parts.h"
+#include "kernel/attention.h"
+#include "op/attention/map.h"
+#include "op/attention/records.h"
 
-bool attention_binds_some_keys(const struct attention *a)
+/* Whether a pass binds only the keys that it reads. It binds all where the device alone knows where
+ * keys lie: in pages of a cache, and in a ragged batch. */
+static bool binds_some_keys(const struct attention *a)
 {
     return !a->paged && !a->n_sequence && !a->blocks;
 }
@@ -12,7 +17,7 @@ static struct vka_tensor part_of_kv(const struct vka_tensor *t, const struct att
                                     const struct slice *s, struct key_range keys)
 {
     struct vka_tensor part = attention_slice_kv(t, a, s);
-    return attention_binds_some_keys(a)
+    return binds_some_keys(a)
                ? tensor_part(&part, 2, keys.first - a->key_first, keys.end - keys.first)
                : part;
 }
@@ -52,7 +57,7 @@ void attention_bind_keys(const struct vka_plan *plan, const struct attention *a,
     uint32_t mask_n_kv;
     bind_rows(plan, pass, 1, &k, a->blocks ? &a->blocks->k : NULL, &p->k_offset);
     bind_rows(plan, pass, 2, &v, a->blocks ? &a->blocks->v : NULL, &p->v_offset);
-    if (!attention_binds_some_keys(a))
+    if (!binds_some_keys(a))
         keys = (struct key_range){0, a->n_kv};
     else { /* kernels count all keys */
         p->k_offset -= keys.first * p->k_row;
@@ -76,7 +81,7 @@ static bool rows_fit(const struct vka_plan *plan, const struct vka_tensor *rows,
 /* The keys that a pass over these keys binds. */
 static struct key_range bound_keys(const struct attention *a, struct key_range keys)
 {
-    return attention_binds_some_keys(a) ? keys : (struct key_range){0, a->n_kv};
+    return binds_some_keys(a) ? keys : (struct key_range){0, a->n_kv};
 }
 
 /* Whether the mask of a pass over these keys fits a binding; true where there is none. */
@@ -274,7 +279,7 @@ bool attention_cut(const struct vka_plan *plan, const struct attention *a, const
                    bool last, struct attention_parts *parts)
 {
     bool one = s->n_batch == 1 && s->n_head == a->n_head / a->n_kv_head;
-    bool some = attention_binds_some_keys(a);
+    bool some = binds_some_keys(a);
     const struct demand alone = {false, some && (one || last), some && last};
     const struct demand whole = {true, some || !last, some || !last};
     *parts = whole_parts(a, s);

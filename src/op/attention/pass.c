@@ -1,5 +1,10 @@
 /* The passes of a slice of fused attention: constants, parameters, bindings. */
-#include "op/attention/fused.h"
+#include "op/attention/pass.h"
+#include "kernel/attention.h"
+#include "op/attention/choice.h"
+#include "op/attention/map.h"
+#include "op/attention/parts.h"
+#include "op/attention/records.h"
 
 #include <stdio.h>
 #include <string.h>

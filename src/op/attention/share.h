@@ -3,7 +3,8 @@
 #ifndef VKA_OP_ATTENTION_SHARE_H
 #define VKA_OP_ATTENTION_SHARE_H
 
-#include "op/attention/attention.h"
+#include "op/attention/problem.h"
+#include "plan/cut.h"
 
 /* Options for a share, and the tensors that they point to. Must not be copied. */
 struct share_options {

@@ -1,6 +1,7 @@
 /* Gradients of attention: checks, rotation there and back, and where sums go. */
 #include "op/train/attention.h"
 #include "core/dtype.h"
+#include "op/attention/choice.h"
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
 #include "op/rotary/rope.h"

@@ -1,5 +1,7 @@
 /* Gradients of attention without a buffer of scores: three stages of a kernel. */
+#include "op/attention/budget.h"
 #include "op/attention/fused.h"
+#include "op/matmul/matmul.h"
 #include "op/train/attention.h"
 #include "plan/settle.h"
 

@@ -1,6 +1,8 @@
 /* Products of the backward of attention: scores are made again, slice by slice of queries, and each
  * slice adds its part to the gradients of keys and values. */
 #include "op/train/attention.h"
+#include "op/attention/mask.h"
+#include "op/matmul/matmul.h"
 
 /* Scores of a head that a slice holds, and its most queries. */
 #define SLICE_SCORES (1u << 22)

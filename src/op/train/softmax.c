@@ -1,5 +1,6 @@
 /* The pass of softmax_backward. */
-#include "op/attention/fused.h"
+#include "op/attention/budget.h"
+#include "op/matmul/matmul.h"
 #include "op/train/attention.h"
 
 #include <stdio.h>

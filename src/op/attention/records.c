@@ -1,4 +1,5 @@
-#include "op/attention/fused.h"
+#include "op/attention/records.h"
+#include "kernel/attention.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,14 +14,6 @@
 #define AHEAD_GPU 32
 #define MERGE_GROUPS 65535u /* along x, that every device has */
 #define STATE_UNIT 64u      /* floats: so records begin where a binding may */
-
-void attention_set_tiles(const struct attention_parts *parts, uint32_t tile,
-                         struct attention_params *p)
-{
-    p->tile_first = tile;
-    p->tile_step = divide_up(parts->n_tile, parts->tiles);
-    p->n_tile = divide_up(parts->n_tile - tile, p->tile_step);
-}
 
 /* Rows of all tiles of a pass, for each of heads_of key heads and batch elements. */
 static uint64_t tile_rows(const struct attention_choice *c, const struct attention_parts *parts)

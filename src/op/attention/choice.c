@@ -1,7 +1,8 @@
 /* Chooses path and kernel of an attention, once, before any pass is added. */
+#include "op/attention/choice.h"
 #include "core/inner.h"
 #include "kernel/choose.h"
-#include "op/attention/attention.h"
+#include "op/attention/mask.h"
 #include "plan/settle.h"
 
 #include <math.h>

@@ -1,0 +1,11 @@
+/* The passes of a slice of fused attention. */
+#ifndef VKA_OP_ATTENTION_PASS_H
+#define VKA_OP_ATTENTION_PASS_H
+
+#include "op/attention/budget.h"
+
+/* Adds the passes of a slice that attention_cut has cut. */
+enum vka_status attention_add_parts(struct vka_plan *plan, const struct attention *a,
+                                    const struct slice *s, const struct attention_parts *parts);
+
+#endif
