@@ -1,6 +1,6 @@
 #include "bert.h"
 
-#include "source.h"
+#include "source_open.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* Keys of config.json and of a GGUF file that nothing here reads. */
-#include "source.h"
+#include "keys.h"
 
 #include <string.h>
 

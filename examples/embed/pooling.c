@@ -1,6 +1,5 @@
-/* How a folder of sentence-transformers makes a vector of rows: modules.json, and the config.json in
- * the folder of its Pooling. */
-#include "source.h"
+/* Reads modules.json, and the config.json in the folder of its Pooling. */
+#include "pooling.h"
 
 #include <stdio.h>
 #include <string.h>

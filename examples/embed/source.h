@@ -1,5 +1,5 @@
 /* The files of a BERT: a folder with config.json and model.safetensors, or a GGUF file of the
- * architecture "bert". SPDX-License-Identifier: MIT */
+ * architecture "bert": metadata and tensors. SPDX-License-Identifier: MIT */
 #ifndef EMBED_SOURCE_H
 #define EMBED_SOURCE_H
 
@@ -20,21 +20,11 @@ struct source {
     size_t n_taken, room;
 };
 
-/* Opens what path names. On failure *why says it; source_close accepts what was opened. */
-enum vka_status source_open(struct vka_device *device, const char *path, char *why,
-                            struct source *source);
+/* Accepts what source_open left. */
 void source_close(struct source *source);
 
 /* Reads a file that has to hold an object, which the caller releases in any case. */
 enum vka_status source_read_json(const struct source *source, const char *file, json_t **object);
-
-/* Reads modules.json of a folder, where it has one, into source->first_row. What it says and this does
- * not compute is refused. */
-enum vka_status pooling_read(struct source *source, const char *folder);
-
-/* Refuse keys of the metadata that nothing reads, unless they are known to be without effect. */
-enum vka_status keys_check_config(const struct source *source);
-enum vka_status keys_check_gguf(const struct source *source);
 
 /* Writes "name: what" to *why. */
 enum vka_status source_refuse(const struct source *source, const char *name, const char *what);
