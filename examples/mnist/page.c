@@ -1,7 +1,8 @@
-#include "page_parts.h"
+#include "page.h"
 
 #include "html/html.h"
 #include "html/texts.h"
+#include "page_parts.h"
 
 #include <string.h>
 

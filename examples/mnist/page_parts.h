@@ -2,7 +2,7 @@
 #ifndef MNIST_PAGE_PARTS_H
 #define MNIST_PAGE_PARTS_H
 
-#include "page.h"
+#include "page_data.h"
 
 #include <stdio.h>
 
