@@ -2,6 +2,8 @@
 #include "train.h"
 
 #include "session.h"
+#include "train_file.h"
+#include "train_page.h"
 
 #include "common/files.h"
 #include "common/output.h"

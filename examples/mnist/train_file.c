@@ -1,5 +1,5 @@
-/* The file of a training: the model, Adam's moments and the losses in one safetensors. */
-#include "train.h"
+/* The model, Adam's moments and the losses in one safetensors. */
+#include "train_file.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The page of a training: a single file with the loss of each step. */
-#include "train.h"
+#include "train_page.h"
 
 #include "html/html.h"
 
