@@ -10,6 +10,8 @@
 #include <dirent.h>
 
 #include "patience.h"
+#include "case/case.h"
+#include "case/numbers.h"
 #include "vkattn/attend.h"
 #include "problems/limits.h"
 #include "test_program.h"

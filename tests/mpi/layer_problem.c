@@ -2,6 +2,7 @@
 #include "layer_problem.h"
 
 #include "case/case.h"
+#include "case/numbers.h"
 #include "problems/rng.h"
 
 #include <reference/reference.h>

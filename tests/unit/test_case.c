@@ -12,6 +12,9 @@
 #include <cmocka.h>
 
 #include "case_recipe.h"
+#include "case/numbers.h"
+#include "case/reference.h"
+#include "case/shape.h"
 #include "test_program.h"
 
 /* ---- Golden cases ---------------------------------------------------------------------------- */

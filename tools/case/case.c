@@ -1,10 +1,13 @@
 /* Opening case files: metadata, and the table of tensors. SPDX-License-Identifier: MIT */
-#include "internal.h"
+#include "case.h"
+
+#include "config.h"
+#include "op.h"
+#include "refuse.h"
+#include "shape.h"
 
 #include <ctype.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,29 +60,6 @@ static const struct slot SLOTS[] = {
     SLOT("expect.present_key", expect_present_key, FLOATS | BIT(VKA_IO_F64), CASES, 0, false),
     SLOT("expect.present_value", expect_present_value, FLOATS | BIT(VKA_IO_F64), CASES, 0, false),
 };
-
-enum vka_status case_refuse(const struct case_where *at, const char *format, ...)
-{
-    if (!at->error)
-        return VKA_IO;
-    int length = snprintf(at->error, VKA_IO_ERROR_SIZE, "%s: ", at->path);
-    if (length >= 0 && length < VKA_IO_ERROR_SIZE) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(at->error + length, VKA_IO_ERROR_SIZE - (size_t)length, format, args);
-        va_end(args);
-    }
-    for (char *c = at->error; *c; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = '?';
-    return VKA_IO;
-}
-
-enum vka_status case_no_memory(const struct case_where *at)
-{
-    case_refuse(at, "out of memory");
-    return VKA_OUT_OF_HOST_MEMORY;
-}
 
 static const struct vka_io_array **slot_in(struct case_file *c, const struct slot *slot)
 {

@@ -1,6 +1,6 @@
 /* Reads the config object of a case file by a table with one row for each key.
  * SPDX-License-Identifier: MIT */
-#include "internal.h"
+#include "config.h"
 
 #include <float.h>
 #include <jansson.h>

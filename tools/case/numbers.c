@@ -1,5 +1,5 @@
 /* Numbers of case files: widening, narrowing and the comparison. SPDX-License-Identifier: MIT */
-#include "case.h"
+#include "numbers.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* Cases of kind op whose operation is one of ONNX: attributes, inputs by index, and their shapes.
  * SPDX-License-Identifier: MIT */
-#include "internal.h"
+#include "onnx.h"
+
+#include "numbers.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,6 +1,9 @@
 /* Cases of kind op: one operation, its inputs by index, and what it must give.
  * SPDX-License-Identifier: MIT */
-#include "internal.h"
+#include "op.h"
+
+#include "numbers.h"
+#include "onnx.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /* Computes a case by the oracle: projections and layouts around ref_attention.
  * SPDX-License-Identifier: MIT */
-#include "case.h"
+#include "reference.h"
+
+#include "numbers.h"
 
 #include <stdlib.h>
 #include <string.h>

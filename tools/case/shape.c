@@ -1,5 +1,5 @@
 /* Finds the sizes of a case and checks every shape against them. SPDX-License-Identifier: MIT */
-#include "internal.h"
+#include "shape.h"
 
 #include <stdio.h>
 #include <string.h>

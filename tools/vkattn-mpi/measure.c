@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "bench.h"
 
-#include "case/case.h"
+#include "case/numbers.h"
 #include "common/options.h"
 
 #include "core/os.h"

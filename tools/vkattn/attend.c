@@ -1,6 +1,8 @@
 /* Runs one problem of host arrays on a device. SPDX-License-Identifier: MIT */
 #include "attend.h"
 
+#include "case/numbers.h"
+
 #include <stdlib.h>
 
 /* The most tensors of a problem: eight inputs, four results and a view of each. */

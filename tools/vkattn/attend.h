@@ -3,7 +3,7 @@
 #ifndef TOOLS_ATTEND_H
 #define TOOLS_ATTEND_H
 
-#include "case/case.h"
+#include "case/contents.h"
 #include "common/device.h"
 
 enum attend_result {

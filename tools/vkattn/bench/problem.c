@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "bench.h"
 
-#include "case/case.h"
+#include "case/numbers.h"
 #include "core/os.h"
 
 #include <inttypes.h>

@@ -1,4 +1,6 @@
 /* vkattn check: runs case files and compares. SPDX-License-Identifier: MIT */
+#include "case/case.h"
+#include "case/numbers.h"
 #include "vkattn/attend.h"
 #include "paths.h"
 #include "vkattn/commands.h"

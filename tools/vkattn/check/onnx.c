@@ -1,6 +1,8 @@
 /* Runs a case of an operation of ONNX. SPDX-License-Identifier: MIT */
 #include "op.h"
 
+#include "case/numbers.h"
+
 #include <vkattn/vkattn_model.h>
 
 #include <stdlib.h>

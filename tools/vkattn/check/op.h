@@ -2,7 +2,7 @@
 #ifndef RUN_OP_H
 #define RUN_OP_H
 
-#include "case/case.h"
+#include "case/contents.h"
 #include "common/device.h"
 
 /* What a case of Linear gives, freed by the caller; NULL until it is computed. */

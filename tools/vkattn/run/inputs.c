@@ -1,6 +1,9 @@
 /* Reads the files of vkattn run. SPDX-License-Identifier: MIT */
 #include "inputs.h"
 
+#include "case/case.h"
+#include "case/numbers.h"
+#include "case/shape.h"
 #include "core/format.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #ifndef TOOLS_RUN_INPUTS_H
 #define TOOLS_RUN_INPUTS_H
 
-#include "case/case.h"
+#include "case/contents.h"
 #include "common/options.h"
 #include "tokens.h"
 

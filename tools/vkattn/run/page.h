@@ -2,7 +2,7 @@
 #ifndef TOOLS_RUN_PAGE_H
 #define TOOLS_RUN_PAGE_H
 
-#include "case/case.h"
+#include "case/contents.h"
 
 #include <jansson.h>
 

@@ -1,4 +1,5 @@
 /* vkattn run: a whole layer on one input. SPDX-License-Identifier: MIT */
+#include "case/numbers.h"
 #include "vkattn/attend.h"
 #include "vkattn/commands.h"
 #include "common/files.h"

@@ -1,7 +1,7 @@
 /* vkattn tune: one plan on a device of its own. SPDX-License-Identifier: MIT */
 #include "tune.h"
 
-#include "case/case.h"
+#include "case/numbers.h"
 
 #include "core/os.h"
 
