@@ -1,5 +1,4 @@
-/* Runs a case of an operation of ONNX. SPDX-License-Identifier: MIT */
-#include "op.h"
+#include "onnx.h"
 
 #include "case/numbers.h"
 

@@ -1,5 +1,7 @@
 #include "op.h"
 
+#include "onnx.h"
+
 #include "case/numbers.h"
 
 #include <stdlib.h>

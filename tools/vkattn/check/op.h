@@ -13,8 +13,6 @@ struct op_results {
 };
 
 enum vka_status op_run(struct tool_device *d, const struct case_file *c, struct op_results *r);
-/* Computes output 0 of an operation of ONNX, [elements of expect]. */
-enum vka_status onnx_run(struct tool_device *d, const struct case_op *op, double *output);
 void op_results_free(struct op_results *r);
 
 #endif
