@@ -1,8 +1,8 @@
 /* vkattn bench: times one recorded operation. SPDX-License-Identifier: MIT */
-#include "bench.h"
+#include "report.h"
+#include "sweep.h"
 
 #include "vkattn/commands.h"
-#include "sweep.h"
 
 #include <inttypes.h>
 #include <stdio.h>

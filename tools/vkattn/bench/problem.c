@@ -1,6 +1,6 @@
 /* Makes the tensors that vkattn bench uses, and counts operations and bytes.
  * SPDX-License-Identifier: MIT */
-#include "bench.h"
+#include "problem.h"
 
 #include "case/numbers.h"
 #include "core/os.h"

@@ -1,9 +1,10 @@
 /* Prints the results of vkattn bench, as text and JSON. SPDX-License-Identifier: MIT */
-#include "bench.h"
+#include "report.h"
 
 #include "common/output.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

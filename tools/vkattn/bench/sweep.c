@@ -1,6 +1,8 @@
 /* vkattn bench sweep: the runs and the table. SPDX-License-Identifier: MIT */
 #include "sweep.h"
 
+#include "sweep_files.h"
+
 #include "common/files.h"
 #include "common/output.h"
 
@@ -88,6 +90,28 @@ static bool next_is_too_long(const struct tool_device *d, const struct sweep_ser
     return s->n && 4 * s->points[s->n - 1].times.median * 1e6 > (double)d->timeout;
 }
 
+/* Fills in exponent and steepest. */
+static void sweep_fit(struct sweep_series *s)
+{
+    double n = (double)s->n, sx = 0, sy = 0, sxx = 0, sxy = 0;
+    s->exponent = s->steepest = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        double x = log((double)s->points[i].length), y = log(s->points[i].times.median);
+        sx += x;
+        sy += y;
+        sxx += x * x;
+        sxy += x * y;
+        if (i) {
+            const struct sweep_point *a = &s->points[i - 1], *b = &s->points[i];
+            double step =
+                log(b->times.median / a->times.median) / log((double)b->length / (double)a->length);
+            s->steepest = i == 1 || step > s->steepest ? step : s->steepest;
+        }
+    }
+    if (s->n > 1)
+        s->exponent = (n * sxy - sx * sy) / (n * sxx - sx * sx);
+}
+
 /* Ends early if memory runs out or a run exceeds the timeout. */
 static enum tool_exit run_series(struct tool_device *d, const struct sweep *sweep,
                                  struct sweep_series *s)
@@ -116,27 +140,6 @@ static enum tool_exit run_series(struct tool_device *d, const struct sweep *swee
     }
     sweep_fit(s);
     return TOOL_OK;
-}
-
-void sweep_fit(struct sweep_series *s)
-{
-    double n = (double)s->n, sx = 0, sy = 0, sxx = 0, sxy = 0;
-    s->exponent = s->steepest = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        double x = log((double)s->points[i].length), y = log(s->points[i].times.median);
-        sx += x;
-        sy += y;
-        sxx += x * x;
-        sxy += x * y;
-        if (i) {
-            const struct sweep_point *a = &s->points[i - 1], *b = &s->points[i];
-            double step =
-                log(b->times.median / a->times.median) / log((double)b->length / (double)a->length);
-            s->steepest = i == 1 || step > s->steepest ? step : s->steepest;
-        }
-    }
-    if (s->n > 1)
-        s->exponent = (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
 static enum tool_exit write_text(const char *path, char *text)

@@ -1,6 +1,6 @@
 /* vkattn bench sweep: the CSV file, and the plot as an SVG file that loads nothing else.
  * SPDX-License-Identifier: MIT */
-#include "sweep.h"
+#include "sweep_files.h"
 
 #include "core/os.h"
 

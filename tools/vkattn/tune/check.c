@@ -1,6 +1,6 @@
-/* vkattn tune: checks that a kernel gives right results before it is measured.
- * SPDX-License-Identifier: MIT */
-#include "tune.h"
+#include "check.h"
+
+#include "trial.h"
 
 #include <reference/reference.h>
 

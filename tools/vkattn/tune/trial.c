@@ -1,5 +1,5 @@
 /* vkattn tune: one plan on a device of its own. SPDX-License-Identifier: MIT */
-#include "tune.h"
+#include "trial.h"
 
 #include "case/numbers.h"
 
@@ -7,31 +7,12 @@
 
 #include <reference/reference.h>
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RUNS 7      /* the most runs after the first */
 #define SECONDS 0.3 /* for these together, unless one takes longer */
-
-enum tool_exit tune_append(struct tuning *tuning, const char *format, ...)
-{
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    size_t length = tuning->text ? strlen(tuning->text) : 0;
-    char *text = realloc(tuning->text, length + strlen(line) + 1);
-    if (!text) {
-        tool_error("out of memory");
-        return TOOL_MEMORY;
-    }
-    strcpy(text + length, line);
-    tuning->text = text;
-    return TOOL_OK;
-}
 
 /* The two first lines, those of the trial, then what is decided: the first line that matches
  * counts. */

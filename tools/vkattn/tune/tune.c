@@ -1,15 +1,19 @@
 /* vkattn tune: measures the candidates for usual problems and writes the tuning profile.
  * SPDX-License-Identifier: MIT */
-#include "tune.h"
+#include "check.h"
+#include "trial.h"
 
 #include "common/cache_file.h"
 #include "vkattn/commands.h"
 #include "common/files.h"
 #include "common/output.h"
 
+#include "core/format.h"
+
 #include <vkattn/vkattn_io.h>
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +25,7 @@
 #define GAIN 0.95
 /* A candidate that is this much slower than the best is not run again. */
 #define HOPELESS 4.0
+#define TUNE_VARIANTS 4 /* variants of a kernel that are tried: 0 .. 3 */
 
 #define LAYER(b, s, d, h)                                                                       \
     {                                                                                           \
@@ -68,6 +73,26 @@ static const struct work {
 static size_t row_width(const struct bench_options *o)
 {
     return o->op == BENCH_LAYER ? o->model_dim : o->value_dim;
+}
+
+/* Appends a line to the profile. */
+FORMAT_PRINTF(2, 3)
+static enum tool_exit tune_append(struct tuning *tuning, const char *format, ...)
+{
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    size_t length = tuning->text ? strlen(tuning->text) : 0;
+    char *text = realloc(tuning->text, length + strlen(line) + 1);
+    if (!text) {
+        tool_error("out of memory");
+        return TOOL_MEMORY;
+    }
+    strcpy(text + length, line);
+    tuning->text = text;
+    return TOOL_OK;
 }
 
 /* Demotes a kernel. */

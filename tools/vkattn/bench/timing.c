@@ -1,5 +1,5 @@
 /* Times plans for vkattn bench. SPDX-License-Identifier: MIT */
-#include "bench.h"
+#include "timing.h"
 
 #include "common/output.h"
 

@@ -1,10 +1,8 @@
-/* vkattn bench: what is timed, and how. SPDX-License-Identifier: MIT */
-#ifndef TOOLS_BENCH_H
-#define TOOLS_BENCH_H
+/* What vkattn bench times: options, and the tensors of one operation. SPDX-License-Identifier: MIT */
+#ifndef BENCH_PROBLEM_H
+#define BENCH_PROBLEM_H
 
 #include "common/device.h"
-
-#include <jansson.h>
 
 enum bench_op {
     BENCH_LAYER = 0,
@@ -33,10 +31,6 @@ struct bench_options {
     enum vka_dtype key_dtype, value_dtype;
     struct device_options device;
 };
-
-/* Without --repeat: so many runs, or fewer if together they take longer than BENCH_SECONDS. */
-#define BENCH_RUNS 20
-#define BENCH_SECONDS 5.0
 
 /* Types of the cache of a decoding step. */
 static inline enum vka_dtype bench_key_dtype(const struct bench_options *o)
@@ -68,23 +62,5 @@ enum vka_status bench_problem_add(const struct bench_problem *problem, struct vk
 /* Call it before each run: decode removes the token of the run before. */
 enum vka_status bench_problem_rewind(const struct bench_problem *problem);
 void bench_problem_destroy(struct bench_problem *problem);
-
-/* The results of a bench, in milliseconds. */
-struct bench_times {
-    uint32_t repeat; /* runs after the first one */
-    double
-        first; /* of making layer or cache, and from the start of recording to the first result */
-    double median, min; /* of runs without timestamps if timestamps would take long */
-    double gpu;         /* median over runs of the sum of all passes; negative: not measured */
-};
-
-/* Records the problem on a device that has compiled nothing yet, runs it, and returns the plan.
- * Prints why it fails; destroy the plan after a failure too. */
-enum tool_exit bench_time(struct tool_device *d, const struct bench_problem *problem,
-                          struct vka_plan **plan, struct bench_times *times);
-
-/* Prints the result as the options ask. */
-enum tool_exit bench_report(struct tool_device *d, const struct bench_problem *problem,
-                            struct vka_plan *plan, const struct bench_times *times);
 
 #endif
