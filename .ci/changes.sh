@@ -22,7 +22,7 @@ needed_by() {
     tools/dev/* | tests/dev/* | tools/demo.sh | ports/*) echo scripts ;;
     tools/*/CMakeLists.txt | examples/CMakeLists.txt | examples/*/CMakeLists.txt) echo all ;;
     tools/*/* | examples/* | tests/cases/*.sh | tests/mnist/*) echo tools ;;
-    src/io/* | tests/fuzz/*) echo readers library ;;
+    src/io/* | tests/files/* | tests/fuzz/*) echo readers library ;;
     tests/*/*) echo library ;;
     src/* | include/*) echo plans library ;;
     *) echo all ;; # .ci, CMakeLists.txt and presets among them

@@ -17,10 +17,10 @@
 #include <unistd.h>
 #include <vkattn/vkattn_io.h>
 
-#include "folder.h"
 #include "io/io.h"
 #include "io_equal.h"
 #include "test_program.h"
+#include "unit/folder.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))
 
