@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Circles of files, and functions that another file's header declares.
 
-    tests/unit/circles.py BUILD [--most-foreign PERCENT] [--list]
+    tests/unit/circles.py BUILD [--root FOLDER] [--most-foreign PERCENT] [--list]
 
 A C file and the header of its name are one. It leads to what it includes, and to the files that
 define the functions and tables that its object names (by `nm`). A Python module leads to what it
 imports, for types too. A circle of either fails, as do more than PERCENT of the functions with a
-declaration in src/ that a header of another name declares.
+declaration in src/ that a header of another name declares. A tree without some of its objects
+proves nothing: fewer than --least-objects fail too.
 """
 import argparse
 import ast
@@ -17,7 +18,7 @@ import re
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDERS = ('src', 'tools', 'examples')
 INCLUDE_ROOTS = ('src', 'include', 'tools', '.')
 
@@ -26,12 +27,12 @@ def unit(path):
     return os.path.splitext(path)[0]
 
 
-def c_files():
+def c_files(root):
     for folder in FOLDERS:
-        for at, _, names in os.walk(os.path.join(ROOT, folder)):
+        for at, _, names in os.walk(os.path.join(root, folder)):
             for name in names:
                 if name.endswith(('.c', '.h')):
-                    yield os.path.relpath(os.path.join(at, name), ROOT)
+                    yield os.path.relpath(os.path.join(at, name), root)
 
 
 def included(path, text, files):
@@ -49,7 +50,7 @@ def symbols(build, files):
     objects = sorted(glob.glob(os.path.join(build, '**', 'CMakeFiles', '*.dir', '**', '*.c.o'),
                                recursive=True))
     for found in objects:
-        path = re.sub(r'CMakeFiles/[^/]*\.dir/', '', os.path.relpath(found, build)).removesuffix('.o')
+        path = re.sub(r'CMakeFiles/[^/]*\.dir/', '', os.path.relpath(found, build))[:-len('.o')]
         if path not in files or path in defined:
             continue
         lines = subprocess.run(['nm', found], check=True, capture_output=True,
@@ -60,9 +61,14 @@ def symbols(build, files):
     return defined, wanted
 
 
-def c_edges(build):
-    files = set(c_files())
-    text = {path: open(os.path.join(ROOT, path), encoding='utf-8').read() for path in files}
+def read(root, path):
+    with open(os.path.join(root, path), encoding='utf-8') as f:
+        return f.read()
+
+
+def c_edges(root, build):
+    files = set(c_files(root))
+    text = {path: read(root, path) for path in files}
     edges = collections.defaultdict(dict)
     for path in files:
         for other in included(path, text[path], files):
@@ -79,20 +85,18 @@ def c_edges(build):
     return edges, text, defined
 
 
-def python_edges():
-    folder = os.path.join(ROOT, 'python')
+def python_edges(root):
+    folder = os.path.join(root, 'python')
     modules = {}
     for at, _, names in os.walk(os.path.join(folder, 'vkattn')):
         for name in names:
             if name.endswith('.py'):
                 path = os.path.relpath(os.path.join(at, name), folder)
-                modules[unit(path).replace(os.sep, '.').removesuffix('.__init__')] = path
+                modules[re.sub(r'\.__init__$', '', unit(path).replace(os.sep, '.'))] = path
     edges = collections.defaultdict(dict)
     for module, path in modules.items():
         package = module.split('.') if path.endswith('__init__.py') else module.split('.')[:-1]
-        with open(os.path.join(folder, path), encoding='utf-8') as f:
-            tree = ast.parse(f.read())
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(read(folder, path))):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -160,14 +164,16 @@ def foreign(text, defined):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('build', help='a built tree')
+    parser.add_argument('--root', default=HERE, help='the sources that it is of')
+    parser.add_argument('--least-objects', type=int, default=100)
     parser.add_argument('--most-foreign', type=int, default=100)
     parser.add_argument('--list', action='store_true')
     arguments = parser.parse_args()
-    edges, text, defined = c_edges(arguments.build)
-    if len(defined) < 100:
+    edges, text, defined = c_edges(arguments.root, arguments.build)
+    if len(defined) < arguments.least_objects:
         sys.exit('circles: only %d objects are built' % len(defined))
     failed = False
-    for kind, graph in (('C', edges), ('Python', python_edges())):
+    for kind, graph in (('C', edges), ('Python', python_edges(arguments.root))):
         found = circles(graph)
         for circle in found:
             failed = True
@@ -178,7 +184,7 @@ def main():
                         print('  %s -> %s: %s' % (one, other, why))
         print('%s: %d files, %d circles' % (kind, len(graph), len(found)))
     total, others = foreign(text, defined)
-    percent = 100 * len(others) / total
+    percent = 100 * len(others) / max(total, 1)
     print('%d of %d functions (%.0f %%) are declared by the header of another file'
           % (len(others), total, percent))
     if arguments.list or percent > arguments.most_foreign:
