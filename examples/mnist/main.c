@@ -1,5 +1,6 @@
 /* vkattn-mnist: reads handwritten digits with one attention layer, and learns to, on vkattn's public API.
  * SPDX-License-Identifier: MIT */
+#include "model_file.h"
 #include "page.h"
 #include "session.h"
 #include "train.h"

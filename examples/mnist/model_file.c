@@ -1,6 +1,4 @@
-#include "model.h"
-
-#include <vkattn/vkattn_io.h>
+#include "model_file.h"
 
 #include <jansson.h>
 #include <stdio.h>

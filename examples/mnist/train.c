@@ -11,6 +11,8 @@
 #include "core/os.h"
 #include "reference/reference.h"
 
+#include <vkattn/vkattn_io.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* The model, Adam's moments and the losses in one safetensors. */
 #include "train_file.h"
 
+#include "model_file.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
