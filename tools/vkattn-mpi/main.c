@@ -1,5 +1,5 @@
 /* vkattn-mpi: times layers over the ranks that mpirun gives it. SPDX-License-Identifier: MIT */
-#include "bench.h"
+#include "report.h"
 
 #include "common/options.h"
 

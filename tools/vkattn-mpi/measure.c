@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "bench.h"
+#include "measure.h"
 
 #include "case/numbers.h"
 #include "common/options.h"
