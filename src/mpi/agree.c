@@ -1,5 +1,5 @@
 /* Compares the arguments of all ranks before any work. */
-#include "mpi/comm.h"
+#include "mpi/agree.h"
 
 #include <assert.h>
 #include <stdarg.h>

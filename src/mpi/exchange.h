@@ -2,7 +2,7 @@
 #ifndef VKA_MPI_EXCHANGE_H
 #define VKA_MPI_EXCHANGE_H
 
-#include "mpi/comm.h"
+#include "mpi/run.h"
 #include "mpi/slice.h"
 
 /* A device tensor that is read and written box by box: in place if the device's memory is mapped,
@@ -87,31 +87,5 @@ enum vka_status exchange_start(struct exchange *exchange, struct run *run);
 /* Waits, and writes the boxes that were received. */
 enum vka_status exchange_land(struct exchange *exchange, struct run *run);
 void exchange_destroy(struct exchange *exchange);
-
-/* Gathers a tensor on all ranks. Each rank computes boxes of it, piece by piece; while one piece is
- * sent the next is computed. */
-struct gather_piece {
-    struct vka_plan *plan;     /* NULL: this rank computes nothing of the piece */
-    struct vka_tensor *output; /* the view of the target that the plan writes, or NULL */
-    struct exchange boxes;
-};
-
-struct gather {
-    struct vka_mpi *mpi;
-    struct image target;
-    uint32_t n_piece;
-    struct gather_piece *piece;
-    MPI_Request *request; /* [n_piece] */
-};
-
-enum vka_status gather_create(struct vka_mpi *mpi, struct vka_tensor *target, uint32_t n_piece,
-                              struct gather **gather);
-
-/* Adds the box of a rank, which may be empty, after those of lower ranks. The last rank's completes
- * the piece. */
-enum vka_status gather_add(struct gather *gather, uint32_t piece, int rank, struct box box);
-
-enum vka_status gather_run(struct gather *gather, struct run *run);
-void gather_destroy(struct gather **gather);
 
 #endif

@@ -1,4 +1,4 @@
-#include "mpi/exchange.h"
+#include "mpi/gather.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
-#include "mpi/plan.h"
+#include "mpi/layer.h"
 #include "core/layer_info.h"
+#include "mpi/agree.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Opens a layer from a safetensors file. The file is mapped; a rank reads only what it uploads. */
-#include "mpi/comm.h"
+#include "mpi/agree.h"
 
 #include <vkattn/vkattn_io.h>
 

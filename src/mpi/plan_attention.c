@@ -1,5 +1,7 @@
 /* Plans of attention, split by heads, batch elements or positions. */
+#include "mpi/gather.h"
 #include "mpi/plan.h"
+#include "mpi/sequence.h"
 
 static const char caller[] = "vka_mpi_plan_attention";
 

@@ -1,5 +1,7 @@
 /* Plans of layers, split by heads or batch elements. */
 #include "core/inner.h"
+#include "mpi/gather.h"
+#include "mpi/layer.h"
 #include "mpi/plan.h"
 
 static const char caller[] = "vka_mpi_plan_layer";

@@ -1,4 +1,5 @@
-#include "mpi/plan.h"
+#include "mpi/ring.h"
+#include "mpi/exchange.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "mpi/plan.h"
+#include "mpi/rows.h"
 
 #include <stdlib.h>
 

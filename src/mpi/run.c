@@ -1,5 +1,6 @@
-#include "mpi/comm.h"
+#include "mpi/run.h"
 #include "core/os.h"
+#include "mpi/agree.h"
 
 static const char caller[] = "vka_mpi_plan_run";
 

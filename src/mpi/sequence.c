@@ -1,4 +1,6 @@
-#include "mpi/plan.h"
+#include "mpi/sequence.h"
+#include "mpi/exchange.h"
+#include "mpi/ring.h"
 
 #include <stdlib.h>
 #include <string.h>

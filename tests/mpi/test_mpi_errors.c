@@ -1,7 +1,7 @@
 /* Arguments that differ, failures of one rank, and what of the weights a rank reads. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "../patience.h"
-#include "mpi/comm.h"
+#include "mpi/agree.h"
 #include "test_program.h"
 #include "ranks.h"
 

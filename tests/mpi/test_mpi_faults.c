@@ -10,7 +10,7 @@
 #include "faults/heap.h"
 #include "ranks.h"
 
-#include "mpi/comm.h"
+#include "mpi/agree.h"
 
 #include <vkattn/vkattn_io.h>
 
