@@ -25,7 +25,8 @@ call; closing a device closes all that was made from it.
 from ._attention import attention
 from ._blocks import dequantize, quantize
 from ._cache import Cache
-from ._device import Device, DeviceInfo, default_device, devices
+from ._device import Device, Tensor, default_device
+from ._device_info import DeviceInfo, devices
 from ._errors import (
     ClosedError,
     DeviceLostError,
@@ -45,7 +46,6 @@ from ._options import Accumulate, AttentionOptions, Rope
 from ._plan import Nonfinite, Pass, Plan
 from ._plan_train import Parameter
 from ._rope import rope_from_config
-from ._tensor import Tensor
 
 __version__ = "0.1.0"
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._arrays import FLOATS, Array, HostArray, host_array, host_integers
-from ._device import Device, pick_device
+from ._device import Device, Tensor, pick_device
 from ._errors import InvalidError
 from ._numbers import flag
 from ._options import MASKED_ROWS, SCORES, AttentionOptions, check_options, choose
 from ._plan import DEFAULT_TIMEOUT, Plan
-from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -40,6 +40,8 @@ class Cache(Child):
     pool, by default enough.
     """
 
+    device: Device
+
     def __init__(
         self,
         device: Device | None = None,

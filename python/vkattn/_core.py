@@ -16,13 +16,12 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Protocol, TypeVar
 
 from ._abi import ffi, lib, text_of
 from ._errors import ClosedError, VkattnError, error_of
 
 if TYPE_CHECKING:
-    from ._device import Device
     from ._log import Log
 
 T = TypeVar("T")
@@ -79,7 +78,7 @@ def _close_all() -> None:
 class Core:
     """A C device with its children."""
 
-    def __init__(self, device: Device, log: Log) -> None:
+    def __init__(self, device: object, log: Log) -> None:
         self.box = ffi.new("struct vka_device **")
         self._log = log  # C calls it as long as the device lives
         self._live: set[Remains] = set()  # the children
@@ -180,15 +179,21 @@ class Core:
         self._sweep()
 
 
+class HasCore(Protocol):
+    """A device, as what is made from it sees it."""
+
+    _core: Core
+
+
 class Child:
     """What is made from a device."""
 
-    device: Device
+    device: Any  # the Device, as each kind of child says
     _box: Any  # struct vka_x **
     _remains: Remains
     _closed = False
 
-    def _create(self, device: Device, kind: str, fill: Callable[[Any], int]) -> None:
+    def _create(self, device: HasCore, kind: str, fill: Callable[[Any], int]) -> None:
         """Has fill(box) make a struct vka_<kind>, within a turn."""
         self.device = device
         box = self._box = ffi.new(f"struct vka_{kind} **")

@@ -1,90 +1,33 @@
-"""Devices."""
+"""Devices, and the tensors in their memory: each makes the other, a tensor by the default device."""
 
 from __future__ import annotations
 
-import dataclasses
-import operator
 import threading
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Sequence
 
-from ._abi import enum_names, ffi, lib, new_struct, text_of
-from ._core import COMPILING, Core, close_dropped, run_locked
+import numpy as np
+
+from . import _shared
+from ._abi import ffi, lib, new_struct, text_of
+from ._arrays import (
+    DTYPES,
+    STORED,
+    Array,
+    HostArray,
+    Shape,
+    check_dtype,
+    check_shape,
+    host_array,
+    widen,
+)
+from ._blocks import ENCODED, dequantize, quantize
+from ._core import COMPILING, Child, Core, close_dropped, run_locked
+from ._device_info import DeviceInfo, info_of, name_of
 from ._errors import InvalidError, error_of
 from ._log import Log
-from ._numbers import flag, whole
+from ._numbers import flag, whole, wholes
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ._arrays import Array, Shape
-    from ._tensor import Tensor
-
-_TYPES = {value: name for name, value in enum_names("VKA_DEVICE_", "vka_device_type").items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceInfo:
-    """What a device is and can do, as its driver says."""
-
-    name: str
-    driver: str
-    index: int
-    type: str  # "discrete", "integrated", "virtual", "cpu" or "other"
-    memory: int  # bytes of the device-local heaps
-    mapped_memory: bool  # the host reads and writes device memory in place
-    subgroup_size: int
-    max_workgroup: int  # invocations
-    max_shared_memory: int  # bytes a workgroup
-    max_buffer_range: int  # bytes a binding
-    max_allocation: int  # bytes
-    storage16: bool
-    float16: bool
-    bfloat16: bool
-    timestamps: bool
-
-
-def _info_of(properties: Any) -> DeviceInfo:
-    """From a struct vka_device_properties."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(DeviceInfo):
-        value = getattr(properties, field.name)
-        values[field.name] = text_of(value) if isinstance(value, ffi.CData) else value
-    values["type"] = _TYPES[properties.type]
-    return DeviceInfo(**values)
-
-
-def devices() -> list[DeviceInfo]:
-    """All Vulkan devices, in the order of their index. NoDeviceError where there is none."""
-    close_dropped()
-    log = Log(None)
-    info = new_struct("vka_device_info")
-    info.log = log.callback
-    count = ffi.new("size_t *")
-    properties = ffi.NULL
-    for _ in range(2):  # how many, then what they are
-        status = lib.vka_device_list(info, properties, count)
-        log.raise_kept()
-        if status:
-            raise error_of(status, log.error)
-        if not properties:
-            properties = ffi.new("struct vka_device_properties[]", count[0])
-    return [_info_of(properties[i]) for i in range(min(count[0], len(properties)))]
-
-
-def _name_of(device: int | str | None) -> Any:
-    """The C string that names it; NULL for None."""
-    if device is None:
-        return ffi.NULL
-    if not isinstance(device, (bool, str)) and hasattr(device, "__index__"):
-        device = operator.index(device)  # of numpy too
-    if isinstance(device, bool) or not isinstance(device, (int, str)):
-        raise TypeError(f"device: expected an int, a str or None, got {type(device).__name__}")
-    if isinstance(device, int) and not 0 <= device < 2**32:
-        raise InvalidError(f"device: expected an index of 0 or more and 32 bits, got {device:#x}")
-    name = str(device).encode("utf-8", "surrogatepass")
-    if not name or b"\0" in name:
-        raise InvalidError(f"device: expected an index or a part of a name, got {device!r}")
-    return ffi.new("char[]", name)
+_DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
 
 
 def _write_limit(info: Any, name: str, limit: int, bits: int) -> None:
@@ -125,7 +68,7 @@ class Device:
         max_shared_memory: int = 0,
         skip_self_test: bool = False,
     ) -> None:
-        name = _name_of(device)
+        name = name_of(device)
         if log is not None and not callable(log):
             raise TypeError(f"log: expected a callable, got {type(log).__name__}")
         close_dropped()
@@ -152,7 +95,7 @@ class Device:
         receiver.raise_kept()
         if status:
             raise error_of(status, receiver.error)
-        self.info = _info_of(lib.vka_device_properties(core.box[0]))
+        self.info: DeviceInfo = info_of(lib.vka_device_properties(core.box[0]))
 
     def __repr__(self) -> str:
         return f"<vkattn.Device {self.info.name!r}{', closed' if self.closed else ''}>"
@@ -194,10 +137,6 @@ class Device:
     def tensor(self, array: Array, dtype: str | None = None) -> Tensor:
         """A new tensor with the array's shape and values, converted where dtype is another, "q8_0"
         and "q4_0" included, see `quantize`."""
-        from ._arrays import host_array
-        from ._blocks import ENCODED
-        from ._tensor import Tensor
-
         if dtype in ENCODED:
             host = host_array(array, "array", "f32")
             tensor = Tensor(self, host.data.shape, dtype)
@@ -216,9 +155,7 @@ class Device:
 
     def host_array(self, shape: Shape, dtype: str = "f32") -> np.ndarray:
         """A new numpy array of zeros that `share` takes; of bf16 as uint16."""
-        from ._shared import host_array
-
-        return host_array(self, shape, dtype)
+        return _shared.host_array(self, shape, dtype)
 
     def share(self, array: np.ndarray, dtype: str | None = None) -> Tensor:
         """A tensor in the memory of a numpy array, which the device uses in place: no copy is made.
@@ -229,14 +166,20 @@ class Device:
         Share memory once and take views of the tensor: two of the same memory are not ordered.
         UnsupportedError where the device cannot.
         """
-        from ._shared import share
+        memory, core = _shared.memory_of(self, array, dtype), self._core
+        tensor = Tensor.__new__(Tensor)
 
-        return share(self, array, dtype)
+        def make(box: Any) -> int:
+            status = lib.vka_tensor_import(core.box[0], *memory, box)
+            if not status:
+                core.kept[array.ctypes.data] = array
+            return int(status)
+
+        tensor._create(self, "tensor", make)
+        return tensor
 
     def empty(self, shape: Shape, dtype: str = "f32") -> Tensor:
         """A new tensor whose values are undefined."""
-        from ._tensor import Tensor
-
         return Tensor(self, shape, dtype)
 
     def kernels(self) -> dict[str, str | None]:
@@ -317,3 +260,165 @@ def pick_device(device: Device | None) -> Device:
     if device.closed:
         raise InvalidError("device: it has been closed")
     return device
+
+
+class Tensor(Child):
+    """Elements of one type on a device: an owner of memory, or a view of another tensor's.
+
+    shape: 1 to 4 axes. dtype: "f32", "f16", "bf16", "i32", "bool", or a type of quantised weights
+    such as "q8_0" or "q4_k", whose bytes are those of a GGUF file (`write_bytes`, `quantize`,
+    `GGUF.upload`).
+    """
+
+    device: Device
+
+    def __init__(self, device: Device | None, shape: Shape, dtype: str = "f32") -> None:
+        device = pick_device(device)
+        axes = check_shape(shape, "shape")
+        kind = DTYPES[check_dtype(dtype, "dtype")]
+        core = device._core
+        self._create(
+            device,
+            "tensor",
+            lambda box: lib.vka_tensor_create(core.box[0], kind, len(axes), axes, box),
+        )
+
+    def _made(self) -> None:
+        box = self._box
+        rank = lib.vka_tensor_rank(box[0])
+        self.shape = tuple(lib.vka_tensor_shape(box[0], i) for i in range(rank))
+        self.dtype: str = _DTYPE_NAMES[lib.vka_tensor_dtype(box[0])]
+        self.nbytes: int = lib.vka_tensor_size(box[0])
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return f"<vkattn.Tensor {self.dtype} {list(self.shape)}{closed}>"
+
+    def write(self, array: Array, dtype: str | None = None) -> None:
+        """Copies an array of the tensor's shape and type; with dtype, which must be the tensor's,
+        floats of other types are converted. A tensor of q8_0 or q4_0 takes floats, see `quantize`.
+        """
+        if self.dtype not in ENCODED or dtype not in (None, self.dtype):
+            self._write(host_array(array, "array", dtype))
+            return
+        host = host_array(array, "array", "f32")
+        if host.data.shape != self.shape:
+            raise InvalidError(
+                f"array: expected floats {list(self.shape)}, got {list(host.data.shape)}"
+            )
+        self.write_bytes(quantize(host, self.dtype))
+
+    def _write(self, host: HostArray) -> None:
+        if host.data.shape != self.shape or host.dtype != self.dtype:
+            raise InvalidError(
+                f"array: expected {self.dtype} {list(self.shape)}, got {host.dtype}"
+                f" {list(host.data.shape)}"
+            )
+        data = ffi.from_buffer(host.data)
+        self.device._core.call(lambda: lib.vka_tensor_write(self._pointer, data, len(data)))
+
+    def write_bytes(self, data: Any) -> None:
+        """Copies elements or blocks as the library stores them: any dense bytes-like object."""
+        raw = ffi.from_buffer(data)
+        self.device._core.call(lambda: lib.vka_tensor_write(self._pointer, raw, len(raw)))
+
+    def read_bytes(self) -> bytes:
+        """What `write_bytes` takes, after what is in flight on the device."""
+        raw = bytearray(self.nbytes)
+        self._read_into(raw)
+        return bytes(raw)
+
+    def read(self, out: np.ndarray | None = None) -> np.ndarray:
+        """A copy of the elements, after what is in flight on the device; bf16 and quantised types
+        come as float32.
+
+        out: the numpy array to fill and return, dense and writable, of the tensor's shape and type
+        (float32 of bf16 and quantised types). An array that does not fit is InvalidError and left
+        as it was.
+        """
+        dense = self.dtype in STORED and self.dtype != "bf16"
+        stored = STORED[self.dtype] if dense else np.dtype(np.float32)
+        if out is not None:
+            self._check_out(out, stored)
+        if dense:
+            result = np.empty(self.shape, stored) if out is None else out
+            self._read_into(result)
+            return result
+        if self.dtype == "bf16":
+            halves = np.empty(self.shape, STORED["bf16"])
+            self._read_into(halves)
+            floats = widen(halves)
+        else:
+            blocks = np.frombuffer(self.read_bytes(), np.uint8)
+            floats = dequantize(blocks, self.dtype).reshape(self.shape)
+        if out is None:
+            return floats
+        out[...] = floats
+        return out
+
+    def _read_into(self, array: Any) -> None:
+        data = ffi.from_buffer(array, require_writable=True)
+        self.device._core.call(lambda: lib.vka_tensor_read(self._pointer, data, len(data)))
+
+    def _check_out(self, out: Any, dtype: np.dtype) -> None:
+        if not isinstance(out, np.ndarray):
+            raise TypeError(f"out: expected a numpy array, got {type(out).__name__}")
+        if out.shape != self.shape or out.dtype != dtype:
+            raise InvalidError(
+                f"out: expected {dtype} {list(self.shape)}, got {out.dtype} {list(out.shape)}"
+            )
+        if not (out.flags.c_contiguous and out.flags.writeable):
+            raise InvalidError("out: expected a dense, row-major array that can be written")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a tensor lies on the device: it cannot be seen without a copy")
+        array = self.read()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __copy__(self) -> Tensor:
+        """Another tensor with the same elements, dense."""
+        made = Tensor(self.device, self.shape, self.dtype)
+        made.write_bytes(self.read_bytes())
+        return made
+
+    def __dlpack__(self, *, copy: bool | None = None, **arguments: Any) -> Any:
+        """A copy on the host, as `read` gives it, for numpy.from_dlpack, torch.from_dlpack and such;
+        bf16 and quantised types come as float32."""
+        if copy is False:
+            raise BufferError("a tensor lies on the device: it cannot be seen without a copy")
+        return self.read().__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU
+
+    def _view(self, function: Any, *arguments: Any) -> Tensor:
+        view = Tensor.__new__(Tensor)
+        view._create(self.device, "tensor", lambda box: function(self._pointer, *arguments, box))
+        return view
+
+    def permute(self, *axes: int) -> Tensor:
+        """A view whose axis i is axis axes[i] of this tensor."""
+        order = wholes(axes, "axes")
+        if len(order) != len(self.shape):
+            raise InvalidError(f"axes: expected {len(self.shape)} of them, got {list(axes)}")
+        return self._view(lib.vka_tensor_permute, order)
+
+    def slice(self, axis: int, first: int, count: int) -> Tensor:
+        """A view of elements first .. first + count - 1 of one axis."""
+        given = {"axis": axis, "first": first, "count": count}
+        numbers = [whole(value, name) for name, value in given.items()]
+        return self._view(lib.vka_tensor_slice, *numbers)
+
+    def reshape(self, *shape: int) -> Tensor:
+        """A view of the same elements in row-major order; InvalidError where it needs a copy."""
+        axes = check_shape(shape, "shape")
+        return self._view(lib.vka_tensor_reshape, len(axes), axes)
+
+    def strided(self, offset: int, shape: Shape, strides: Sequence[int]) -> Tensor:
+        """A view of any shape and strides, in elements, from this tensor's first + offset."""
+        axes, steps = check_shape(shape, "shape"), wholes(strides, "strides", 0, 2**64 - 1)
+        if len(steps) != len(axes):
+            raise InvalidError(f"strides: expected {len(axes)} of them, got {list(steps)}")
+        first = whole(offset, "offset", 0, 2**64 - 1)
+        return self._view(lib.vka_tensor_strided, first, len(axes), axes, steps)

@@ -9,19 +9,16 @@ zeros is all 0, no rounding is added, and the library sees a layer as any other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
 import numpy as np
 
 from ._arrays import STORED, Array, HostArray, host_array
 from ._core import check_child
+from ._device import Device, Tensor
 from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
-from ._tensor import Tensor
-
-if TYPE_CHECKING:
-    from ._layer import Layer
-    from ._plan import Plan
+from ._weights import Layer
 
 COLUMNS = 2
 
@@ -66,9 +63,17 @@ def widen_mask(mask: Any, sizes: Sizes, n_extra: int) -> Any:
 
 
 def append_rows(
-    plan: Plan, layer: Layer, row_axis: int, query: Tensor, key: Tensor | None, value: Tensor | None
+    device: Device,
+    layer: Layer,
+    row_axis: int,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    *,
+    add_copy: Callable[[Tensor, Tensor], None],
 ) -> tuple[Tensor, Tensor]:
-    """Adds the copies of key and value into tensors that have the appended rows."""
+    """Adds the copies of key and value into tensors that have the appended rows. add_copy: adds a
+    copy of one tensor to another to the plan."""
     key = query if key is None else key
     value = key if value is None else value
     for name, tensor, width in (
@@ -82,11 +87,17 @@ def append_rows(
         raise InvalidError(
             f"value: expected batch and rows of key {list(key.shape)}, got {list(value.shape)}"
         )
-    wide = _wide(plan, layer, row_axis, key)
-    return wide, wide if value is key else _wide(plan, layer, row_axis, value)
+    wide = _wide(device, layer, row_axis, key, add_copy)
+    return wide, wide if value is key else _wide(device, layer, row_axis, value, add_copy)
 
 
-def _wide(plan: Plan, layer: Layer, row_axis: int, source: Tensor) -> Tensor:
+def _wide(
+    device: Device,
+    layer: Layer,
+    row_axis: int,
+    source: Tensor,
+    add_copy: Callable[[Tensor, Tensor], None],
+) -> Tensor:
     shape = list(source.shape)
     n, width = shape[row_axis], shape[2]
     shape[row_axis] += layer.n_extra
@@ -96,7 +107,7 @@ def _wide(plan: Plan, layer: Layer, row_axis: int, source: Tensor) -> Tensor:
     rows[:n, :, width] = 1
     if layer.bias_kv:
         rows[n, :, width + 1] = 1
-    wide = Tensor(plan.device, shape, source.dtype)
+    wide = Tensor(device, shape, source.dtype)
     wide.write(values, source.dtype)
-    plan.activation(source, wide.slice(row_axis, 0, n).slice(2, 0, width), "identity")
+    add_copy(source, wide.slice(row_axis, 0, n).slice(2, 0, width))
     return wide

@@ -11,9 +11,8 @@ import numpy as np
 from ._arrays import DTYPES, widen
 from ._blocks import dequantize
 from ._config import shown
-from ._device import Device
+from ._device import Device, Tensor
 from ._errors import FileError, InvalidError, UnsupportedError
-from ._tensor import Tensor
 
 MAX_NAME = 64
 MAX_KEY = 65535

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Sequence, Union
 
 import numpy as np
 
-from . import _extra_rows
+from . import _extra_rows, _weights
 from ._abi import ffi, lib, new_struct
 from ._arrays import DTYPES, FLOATS, Array, HostArray, check_dtype, host_array
 from ._attention import float_array, result_dtype, upload
 from ._blocks import ENCODED
 from ._cache import Cache
-from ._core import Child, check_child
-from ._device import Device, pick_device
+from ._core import check_child
+from ._device import Device, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._int4 import Blocks
 from ._numbers import flag, whole
 from ._options import LAYOUTS, AttentionOptions, Rope, check_options, choose, pointer
 from ._plan import DEFAULT_TIMEOUT, Plan
-from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -156,7 +155,7 @@ def _one_block_dtype(linears: Sequence[_Linear]) -> str:
     return str(linears[0].weight.dtype)
 
 
-class Layer(Child):
+class Layer(_weights.Layer):
     """The weights of one attention layer, uploaded once.
 
     query [n_head * head_dim][query_dim], key [n_kv_head * head_dim][key_dim],

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._arrays import FLOATS, HostArray, any_array, host_array, widen
+from ._device import Tensor
 from ._errors import InvalidError
-from ._tensor import Tensor
 
 _BF16_MINUS_INFINITY = np.uint16(0xFF80)
 _PACKAGE = os.path.dirname(__file__) + os.sep

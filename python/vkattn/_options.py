@@ -8,12 +8,11 @@ from typing import Any, Callable, TypedDict, Union
 from ._abi import enum_names, ffi, lib
 from ._arrays import Array, host_array, host_integers
 from ._core import check_child
-from ._device import Device
+from ._device import Device, Tensor
 from ._errors import InvalidError
 from ._extra_rows import widen_mask
 from ._masks import Sizes, mask_of
 from ._numbers import flag, nonzero, put, whole
-from ._tensor import Tensor
 
 PATHS = enum_names("VKA_PATH_", "vka_path")
 SCORES = enum_names("VKA_SCORES_", "vka_scores")

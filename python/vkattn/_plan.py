@@ -10,7 +10,7 @@ from . import _extra_rows
 from ._abi import ffi, lib, new_struct, text_of
 from ._cache import Cache
 from ._core import COMPILING, SLICE, check_child
-from ._device import Device, pick_device
+from ._device import Device, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._masks import Sizes
 from ._numbers import flag, put, real, whole
@@ -25,12 +25,10 @@ from ._options import (
     write_gradients,
 )
 from ._plan_train import TrainingOperations
-from ._tensor import Tensor
+from ._weights import Layer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from ._layer import Layer
 
 DEFAULT_TIMEOUT = 30.0  # seconds
 _UINT64_MAX = 2**64 - 1
@@ -294,8 +292,6 @@ class Plan(TrainingOperations):
         returned: tuple[str | None, Tensor | None, Tensor | None],
     ) -> tuple[Prepared, Callable[[Tensor], Any]]:
         """Options, and what makes a struct vka_layer_op of an output, without them, within a turn."""
-        from ._layer import Layer
-
         check_child(layer, Layer, "layer")
         axes = choose(LAYOUTS, layout or layer.layout, "layout")
         batch_axis, row_axis = (1, 0) if axes else (0, 1)
@@ -315,7 +311,15 @@ class Plan(TrainingOperations):
             layer.n_extra,
         )
         if layer.n_extra:
-            key, value = _extra_rows.append_rows(self, layer, row_axis, query, key, value)
+            key, value = _extra_rows.append_rows(
+                self.device,
+                layer,
+                row_axis,
+                query,
+                key,
+                value,
+                add_copy=lambda source, to: self.activation(source, to, "identity"),
+            )
 
         def write(output: Tensor) -> Any:
             op = new_struct("vka_layer_op")

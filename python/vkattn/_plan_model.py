@@ -6,10 +6,10 @@ from typing import Any, Sequence
 
 from ._abi import enum_names, ffi, lib, new_struct
 from ._core import Child, check_child
+from ._device import Device, Tensor
 from ._errors import InvalidError
 from ._numbers import nonzero, put, real, whole
 from ._options import Gradient, choose, pointer, write_gradients
-from ._tensor import Tensor
 
 NORMS = {"rms": 0, "layer": 1}
 ACTIVATIONS = enum_names("VKA_", "vka_activation")
@@ -28,6 +28,8 @@ _TINY = 2.0**-126
 
 class ModelOperations(Child):
     """Operations of vkattn_model.h; outputs are tensors of the caller, floats of any type."""
+
+    device: Device
 
     def _add(
         self,

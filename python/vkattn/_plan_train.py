@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any, Sequence
 
 from ._abi import enum_names, ffi, lib, new_struct
+from ._device import Tensor
 from ._errors import InvalidError
 from ._numbers import nonzero, put, whole
 from ._options import Accumulate, Gradient, choose, pointer
 from ._plan_model import ACTIVATIONS, NORMS, ModelOperations
-from ._tensor import Tensor
 
 OPTIMISERS = {
     name: kind for name, kind in enum_names("VKA_", "vka_optimiser").items() if "_" not in name

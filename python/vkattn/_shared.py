@@ -1,27 +1,32 @@
-"""Tensors in memory of the host."""
+"""Memory of the host that a device uses in place."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ._abi import ffi, lib
+from ._abi import ffi
 from ._arrays import DTYPES, STORED, Shape, check_shape
-from ._device import Device
 from ._errors import InvalidError, UnsupportedError
-from ._tensor import Tensor
 
 
-def _alignment(device: Device) -> int:
+class Sharing(Protocol):
+    """A device, as far as it shares memory."""
+
+    @property
+    def host_alignment(self) -> int: ...
+
+
+def _alignment(device: Sharing) -> int:
     alignment = device.host_alignment
     if not alignment:
         raise UnsupportedError("the device cannot use memory of the host in place")
     return alignment
 
 
-def host_array(device: Device, shape: Shape, dtype: str) -> np.ndarray:
+def host_array(device: Sharing, shape: Shape, dtype: str) -> np.ndarray:
     axes, alignment = check_shape(shape, "shape"), _alignment(device)
     if dtype not in STORED:
         raise InvalidError(f"dtype: expected one of {', '.join(STORED)}, got {dtype!r}")
@@ -39,7 +44,10 @@ def _end_of(array: np.ndarray) -> int:
     return int(whole.ctypes.data + whole.nbytes) if whole.flags.c_contiguous else 0
 
 
-def share(device: Device, array: np.ndarray, dtype: str | None) -> Tensor:
+def memory_of(
+    device: Sharing, array: np.ndarray, dtype: str | None
+) -> tuple[Any, int, int, int, tuple[int, ...]]:
+    """What vka_tensor_import takes: memory, its size, element type, rank and shape."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"array: expected a numpy array, got {type(array).__name__}")
     names = {STORED[name]: name for name in STORED if name != "bf16"}
@@ -54,15 +62,4 @@ def share(device: Device, array: np.ndarray, dtype: str | None) -> Tensor:
         raise InvalidError(
             f"array: its memory is not whole multiples of {alignment} bytes; see Device.host_array"
         )
-    memory, core = ffi.cast("void *", address), device._core
-    tensor = Tensor.__new__(Tensor)
-
-    def make(box: Any) -> int:
-        kind = DTYPES[found]
-        status = lib.vka_tensor_import(core.box[0], memory, size, kind, len(axes), axes, box)
-        if not status:
-            core.kept[address] = array
-        return int(status)
-
-    tensor._create(device, "tensor", make)
-    return tensor
+    return ffi.cast("void *", address), size, DTYPES[found], len(axes), axes

@@ -20,12 +20,11 @@ from torch.autograd.function import once_differentiable
 from ._arrays import host_array
 from ._attention import attention as host_attention
 from ._attention import upload
-from ._device import Device, pick_device
+from ._device import Device, Tensor, pick_device
 from ._errors import InvalidError, UnsupportedError
 from ._layer import Layer
 from ._options import AttentionOptions
 from ._plan import Plan
-from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

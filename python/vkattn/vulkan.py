@@ -21,12 +21,12 @@ from typing import Any, Callable, NamedTuple, Sequence
 from ._abi import ffi, lib, new_struct, text_of
 from ._arrays import DTYPES, Shape, check_dtype, check_shape
 from ._core import Core, check_child, close_dropped
-from ._device import Device, _info_of
+from ._device import Device, Tensor
+from ._device_info import info_of
 from ._errors import error_of
 from ._log import Log
 from ._numbers import flag, put, whole
 from ._plan import Plan
-from ._tensor import Tensor
 
 __all__ = ["Buffer", "Request", "adopt", "buffer_of", "record", "request", "submit", "wrap"]
 
@@ -145,7 +145,7 @@ def adopt(
     receiver.raise_kept()
     if status:
         raise error_of(status, receiver.error)
-    made.info = _info_of(lib.vka_device_properties(core.box[0]))
+    made.info = info_of(lib.vka_device_properties(core.box[0]))
     return made
 
 

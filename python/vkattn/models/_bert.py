@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .._device import Tensor
 from .._errors import FileError
-from .._tensor import Tensor
 from ._encoder import Encoder, Pooling, activation_of
 from ._graph import Graph, Linear
 from ._source import Keys, Weights

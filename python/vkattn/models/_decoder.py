@@ -8,10 +8,9 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence, Union
 import numpy as np
 
 from .._cache import Cache
-from .._device import Device
+from .._device import Device, Tensor
 from .._errors import InvalidError, UnsupportedError
 from .._numbers import whole, wholes
-from .._tensor import Tensor
 from ._graph import TIMEOUT, Graph
 from ._text import Text, TextStream, check_texts
 

@@ -9,9 +9,9 @@ from typing import Any, Iterator, NamedTuple, Sequence
 import numpy as np
 
 from .._config import read_json_file, shown
+from .._device import Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._numbers import whole, wholes
-from .._tensor import Tensor
 from ._graph import TIMEOUT, Graph, Recorded
 from ._llama import ACTIVATIONS
 from ._source import Keys, Weights

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._config import shown
+from .._device import Tensor
 from .._errors import FileError, UnsupportedError
-from .._tensor import Tensor
 from ._decoder import Decoder, Inputs
 from ._graph import Graph, Linear
 from ._llama import ACTIVATIONS

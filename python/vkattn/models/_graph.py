@@ -6,9 +6,8 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
-from .._device import Device
+from .._device import Device, Tensor
 from .._plan import Plan
-from .._tensor import Tensor
 
 # Seconds that a run may take; the first one compiles, which takes a CPU driver long.
 TIMEOUT = 600.0

@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 from .._config import Config, shown
+from .._device import Tensor
 from .._errors import FileError, UnsupportedError
 from .._gguf import GGUF
 from .._options import Rope
 from .._rope import rope_of
-from .._tensor import Tensor
 from ._decoder import Decoder, Inputs
 from ._graph import Graph, Linear
 from ._source import Keys, Weights

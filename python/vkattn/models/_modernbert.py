@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .._config import shown
+from .._device import Tensor
 from .._errors import FileError, UnsupportedError
 from .._options import Rope
-from .._tensor import Tensor
 from ._encoder import Encoder, Pooling, activation_of
 from ._graph import Graph
 from ._source import Keys, Weights

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from .._config import Config, shown
+from .._device import Tensor
 from .._errors import FileError, UnsupportedError
 from .._rope import rope_of
-from .._tensor import Tensor
 from ._decoder import Decoder, Inputs
 from ._graph import Graph, Linear
 from ._llama import ACTIVATIONS, ROPE_KEYS

@@ -10,12 +10,11 @@ import numpy as np
 
 from .._arrays import DTYPES, FLOATS, HostArray, host_array
 from .._config import Config, read_json_file, shown
-from .._device import Device
+from .._device import Device, Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from .._int4 import Blocks, int4_parts, packing_beside, read_int4
 from .._safetensors import SafetensorsFile, _file_name, whole_or_index
-from .._tensor import Tensor
 from ._graph import Linear
 
 Host = Union[HostArray, Blocks]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._device import Tensor
 from .._errors import UnsupportedError
-from .._tensor import Tensor
 from ._encoder import Encoder, Pooling, activation_of
 from ._graph import Graph
 from ._source import Keys, Weights

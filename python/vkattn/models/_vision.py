@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 from .._config import shown
+from .._device import Tensor
 from .._errors import FileError, InvalidError
 from .._numbers import whole as whole_number
 from .._numbers import wholes
-from .._tensor import Tensor
 from ._encoder import AT_ONCE, ROWS, activation_of
 from ._graph import TIMEOUT, Graph, Linear, Recorded
 from ._source import FolderWeights, Keys, Weights

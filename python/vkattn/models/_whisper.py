@@ -7,8 +7,8 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
+from .._device import Tensor
 from .._errors import FileError, InvalidError
-from .._tensor import Tensor
 from ._decoder import Decoder, Inputs
 from ._encoder import activation_of
 from ._graph import TIMEOUT, Graph, Linear, Recorded
