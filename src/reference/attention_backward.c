@@ -1,6 +1,6 @@
 /* Gradients of attention: row after row in the form in which the chain rule gives them, from the
  * scores and weights of the forward. SPDX-License-Identifier: MIT */
-#include <reference/reference.h>
+#include <reference/attention_backward.h>
 #include <reference/train.h>
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* The layer and its gradients: linear maps around attention. SPDX-License-Identifier: MIT */
+#include <reference/layer.h>
 #include <reference/train.h>
 
 #include <stdlib.h>

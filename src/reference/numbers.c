@@ -1,6 +1,6 @@
 /* Everything around attention: projections, norms, rotation, the random generator, storage types
  * and the measure of error. SPDX-License-Identifier: MIT */
-#include <reference/reference.h>
+#include <reference/numbers.h>
 
 #include <math.h>
 #include <string.h>
@@ -18,18 +18,6 @@ void ref_linear(const double *x, const double *w, const double *bias, size_t row
             }
             y[r * out + o] = bias ? sum + bias[o] : sum;
         }
-}
-
-double ref_scale(const struct ref_attention *a)
-{
-    bool meant = a->scale != 0 || a->given & VKA_GIVEN_SCALE;
-    return meant ? a->scale : 1 / sqrt((double)a->head_dim);
-}
-
-double ref_epsilon(const struct ref_attention *a)
-{
-    bool meant = a->norm_epsilon != 0 || a->given & VKA_GIVEN_EPSILON;
-    return meant ? a->norm_epsilon : 1e-6;
 }
 
 void ref_rms_norm(double *x, size_t rows, size_t dim, const double *weight, double epsilon)

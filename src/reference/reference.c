@@ -38,6 +38,18 @@ static int64_t per_batch(const int64_t *values, size_t count, size_t b)
     return values[count == 1 ? 0 : b];
 }
 
+double ref_scale(const struct ref_attention *a)
+{
+    bool meant = a->scale != 0 || a->given & VKA_GIVEN_SCALE;
+    return meant ? a->scale : 1 / sqrt((double)a->head_dim);
+}
+
+double ref_epsilon(const struct ref_attention *a)
+{
+    bool meant = a->norm_epsilon != 0 || a->given & VKA_GIVEN_EPSILON;
+    return meant ? a->norm_epsilon : 1e-6;
+}
+
 int64_t ref_first_position(const struct ref_attention *a, size_t b)
 {
     if (!a->query_offset)

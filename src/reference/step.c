@@ -1,6 +1,6 @@
 /* A step of packed sequences with a cache: each is cut out, its new keys are put behind its old ones,
  * and it is solved alone. SPDX-License-Identifier: MIT */
-#include <reference/reference.h>
+#include <reference/step.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <gpu/device.h>
+#include <reference/layer.h>
 #include <reference/train.h>
 #include <vkattn/vkattn_train.h>
 

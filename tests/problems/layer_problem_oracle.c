@@ -1,7 +1,7 @@
 /* A layer's problem put to the oracle. */
 #include "layer_problem_data.h"
 
-#include <reference/reference.h>
+#include <reference/layer.h>
 
 #include <math.h>
 #include <stdlib.h>

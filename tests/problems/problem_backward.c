@@ -5,7 +5,7 @@
 #include "problem_data.h"
 
 #include <plan/plan.h>
-#include <reference/train.h>
+#include <reference/attention_backward.h>
 
 #include <math.h>
 #include <stdio.h>

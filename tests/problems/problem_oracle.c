@@ -1,8 +1,8 @@
 /* A problem put to the oracle. */
 #include "problem_data.h"
 
-#include <reference/reference.h>
-#include <reference/train.h>
+#include <reference/attention_backward.h>
+#include <reference/layer.h>
 
 #include <math.h>
 #include <stdlib.h>

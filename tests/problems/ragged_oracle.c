@@ -1,5 +1,5 @@
 /* Packed steps put to the oracle. */
-#include <reference/reference.h>
+#include <reference/step.h>
 
 #include <stdio.h>
 #include <stdlib.h>

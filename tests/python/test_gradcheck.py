@@ -24,7 +24,7 @@ def oracle():
     ffi = cffi.FFI()
     ffi.include(_abi.ffi)
     folder = Path(__file__).resolve().parents[2] / "src" / "reference"
-    for name in ("reference.h", "train.h"):
+    for name in ("reference.h", "attention_backward.h"):
         ffi.cdef(_abi._declarations((folder / name).read_text(encoding="utf-8")))
     return ffi, ffi.dlopen(path)
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <reference/reference.h>
+#include <reference/attention_backward.h>
 #include <reference/train.h>
 #include <vkattn/vkattn_train.h>
 

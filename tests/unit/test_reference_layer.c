@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <reference/train.h>
+#include <reference/layer.h>
 
 /* As torch.autograd.gradcheck has them. */
 #define EPSILON 1e-6

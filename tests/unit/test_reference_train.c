@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <reference/attention_backward.h>
 #include <reference/model.h>
 #include <reference/reference.h>
 #include <reference/train.h>
