@@ -1,6 +1,6 @@
 /* Files of vkattn_io: mapped for reading, replaced as a whole for writing.
  * SPDX-License-Identifier: MIT */
-#include "io/io.h"
+#include "io/file.h"
 #include "core/os.h"
 
 enum vka_status vka_io_map_open(struct vka_io_map *map, const char *path, const void *file,

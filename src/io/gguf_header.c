@@ -4,7 +4,9 @@
  * the tensors, padding, and the data region. A tensor is a name, its rank (u32), its axes (u64
  * each, the fastest first), its type (u32) and its offset in the region (u64).
  */
-#include "io/gguf.h"
+#include "io/gguf_header.h"
+#include "io/gguf_types.h"
+#include "io/gguf_value.h"
 
 #include <inttypes.h>
 #include <string.h>

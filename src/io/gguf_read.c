@@ -1,5 +1,7 @@
 /* The GGUF reader. SPDX-License-Identifier: MIT */
-#include "io/gguf.h"
+#include "io/gguf_read.h"
+#include "io/gguf_header.h"
+#include "io/gguf_value.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

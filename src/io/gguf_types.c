@@ -1,5 +1,5 @@
 /* Types of GGUF files. SPDX-License-Identifier: MIT */
-#include "io/gguf.h"
+#include "io/gguf_types.h"
 
 #include <assert.h>
 #include <string.h>

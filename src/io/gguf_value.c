@@ -3,7 +3,8 @@
  * A name, key or string is its length (u64) and its bytes. Metadata is a key, a type (u32) and a
  * value; an array is the type of its items (u32), their number (u64), and the items.
  */
-#include "io/gguf.h"
+#include "io/gguf_value.h"
+#include "io/gguf_types.h"
 
 #include <inttypes.h>
 #include <string.h>

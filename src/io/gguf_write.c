@@ -1,5 +1,7 @@
 /* The GGUF writer. SPDX-License-Identifier: MIT */
-#include "io/gguf.h"
+#include "io/gguf_header.h"
+#include "io/gguf_read.h"
+#include "io/gguf_types.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

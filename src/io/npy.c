@@ -3,7 +3,7 @@
  * A file is "\x93NUMPY", two version bytes, the header length (u16 in version 1, u32 in 2 and 3,
  * little-endian), the header, and the elements without any gap.
  */
-#include "io/io.h"
+#include "io/file.h"
 #include "io/npy_header.h"
 
 #include <inttypes.h>

@@ -3,8 +3,8 @@
  *     {"__metadata__": {"key": "value"},
  *      "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
  */
+#include "io/safetensors_header.h"
 #include "io/json.h"
-#include "io/safetensors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

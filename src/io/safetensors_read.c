@@ -3,7 +3,8 @@
  * A file is a header length (u64, little-endian), a JSON header, and the data region. Offsets count
  * from the start of the data region; the arrays cover each byte of it exactly once.
  */
-#include "io/safetensors.h"
+#include "io/file.h"
+#include "io/safetensors_header.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* The safetensors writer. SPDX-License-Identifier: MIT */
-#include "io/safetensors.h"
+#include "io/file.h"
+#include "io/safetensors_header.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include <vkattn/vkattn_io.h>
 
 #include "gguf_file.h"
-#include "io/gguf.h"
+#include "io/gguf_types.h"
 #include "test_program.h"
 
 #define COUNTOF(array) (sizeof(array) / sizeof((array)[0]))

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <vkattn/vkattn_io.h>
 
-#include "io/io.h"
+#include "io/file.h"
 #include "io_equal.h"
 #include "test_program.h"
 #include "unit/folder.h"

@@ -4,7 +4,7 @@
 #include "options.h"
 
 #include "core/os.h"
-#include "io/io.h"
+#include "io/file.h"
 
 #include <string.h>
 

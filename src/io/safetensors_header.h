@@ -1,6 +1,6 @@
 /* What the safetensors reader and writer share, and the reader's header. */
-#ifndef VKA_IO_SAFETENSORS_H
-#define VKA_IO_SAFETENSORS_H
+#ifndef VKA_IO_SAFETENSORS_HEADER_H
+#define VKA_IO_SAFETENSORS_HEADER_H
 
 #include "io/io.h"
 
