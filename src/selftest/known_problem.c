@@ -2,7 +2,7 @@
 #include "params/params.h"
 #include "selftest/known_problem.h"
 #include "op/cache/hadamard.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "check.h"
 
 #include <op/cache/cache.h>
-#include <op/matmul/matmul.h>
+#include <op/common/copy.h>
 #include <op/rotary/rope.h>
 
 #include <stdio.h>

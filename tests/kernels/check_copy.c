@@ -1,7 +1,7 @@
 /* Strided copies: every pair of types x every order of axes, exact to the bit of the rounding. */
 #include "check.h"
 
-#include <op/matmul/matmul.h>
+#include <op/common/copy.h>
 
 #include <math.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #include <params/params.h>
 #include <kernel/tune.h>
 #include <op/matmul/matmul.h>
+#include <op/common/copy.h>
 #include <reference/reference.h>
 
 #include <math.h>

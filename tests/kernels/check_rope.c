@@ -1,7 +1,7 @@
 /* RMS norm and rotation: types x dimensions x pairings x positions, near and very far. */
 #include "check.h"
 
-#include <op/matmul/matmul.h>
+#include <op/common/copy.h>
 #include <op/rotary/rope.h>
 #include <reference/reference.h>
 

@@ -10,7 +10,7 @@
 #include "patience.h"
 #include "gpu/device.h"
 #include "params/params.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 
 /* A buffer of no bytes. */
 static enum vka_status make_empty_buffer(struct vka_device *device)

@@ -12,7 +12,6 @@
 #include "params/params.h"
 #include "params/model.h"
 #include "params/train.h"
-#include "op/matmul/matmul.h"
 #include "op/common/nonfinite.h"
 #include "op/rotary/rope.h"
 

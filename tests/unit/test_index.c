@@ -12,7 +12,7 @@
 #include "core/dtype.h"
 #include "core/os.h"
 #include "params/params.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "op/rotary/rope.h"
 #include "huge_devices.h"

@@ -8,6 +8,7 @@
 #include "op/common/nonfinite.h"
 #include "op/matmul/matmul.h"
 #include "op/rotary/rope.h"
+#include "op/common/copy.h"
 
 /* The keys (or values) that attention reads: past and new ones joined, in `present` or in scratch;
  * without a past `fresh` itself, copied to `present` where that is given. */

@@ -8,6 +8,7 @@
 #include "op/attention/records.h"
 #include "op/attention/unfused.h"
 #include "op/cache/hadamard.h"
+#include "op/common/copy.h"
 #include "op/matmul/matmul.h"
 
 /* Keys of the problem that measures the rate. */

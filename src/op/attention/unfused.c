@@ -1,6 +1,7 @@
 /* Unfused attention: scores, softmax and weighted sum of each slice, which is as large as the
  * workspace holds. Scores are float32 [batch][head][query][pitch]; the last of a row's floats is its
  * log-sum-exp, if it is returned. */
+#include "op/common/copy.h"
 #include "op/attention/unfused.h"
 #include "kernel/softmax.h"
 #include "op/attention/budget.h"

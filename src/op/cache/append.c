@@ -1,7 +1,7 @@
 /* Appends new keys and values to a cache, with rotation on the way. */
 #include "params/params.h"
 #include "op/cache/cache.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/rotary/rope.h"
 #include "plan/settle.h"
 

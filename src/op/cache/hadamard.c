@@ -1,6 +1,6 @@
 #include "op/cache/hadamard.h"
 #include "core/arith.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "params/params.h"
 #include "plan/cut.h"
 #include "plan/settle.h"

@@ -1,7 +1,7 @@
 /* The passes of an operation with a cache: advance, quantise, gather; append.c has the others. */
 #include "params/params.h"
 #include "op/cache/cache.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "plan/cut.h"
 #include "plan/settle.h"
 

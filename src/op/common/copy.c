@@ -1,5 +1,5 @@
 /* Copies between strided tensors, and to the panels of packed B. */
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "params/params.h"
 #include "plan/cut.h"
 #include "plan/settle.h"

@@ -1,6 +1,5 @@
 #include "op/common/nonfinite.h"
 #include "params/params.h"
-#include "op/matmul/matmul.h"
 #include "plan/cut.h"
 #include "plan/settle.h"
 

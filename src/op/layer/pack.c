@@ -1,6 +1,7 @@
 /* Weights that lie in tensors, packed when a plan runs as those of the host are when a layer is made;
  * and back again. */
 #include "op/layer/weights.h"
+#include "op/common/copy.h"
 
 /* A dense scratch tensor with another shape. */
 static struct vka_tensor reshaped(const struct vka_tensor *scratch, const struct shape *shape)

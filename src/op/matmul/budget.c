@@ -1,4 +1,5 @@
 #include "op/matmul/budget.h"
+#include "op/matmul/matmul.h"
 #include "core/block.h"
 #include "core/dtype.h"
 #include "params/params.h"

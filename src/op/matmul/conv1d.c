@@ -8,6 +8,7 @@
 #include "op/matmul/linear.h"
 #include "op/rows/map.h"
 #include "op/common/nonfinite.h"
+#include "op/common/copy.h"
 #include "plan/cut.h"
 
 static const char *const caller = "vka_plan_add_conv1d";

@@ -4,6 +4,8 @@
 #include "core/dtype.h"
 #include "params/params.h"
 #include "op/matmul/budget.h"
+#include "op/common/copy.h"
+#include "op/matmul/matmul.h"
 
 /* Bytes of A or B that a kernel can see. */
 static uint64_t input_limit(const struct vka_plan *plan, const struct matmul_choice *choice)

@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
+#include "op/matmul/matmul.h"
 
 /* Merges axis j into the rows, axis 2, if the strides of both shapes allow it. */
 static bool merge_axis(struct shape *in, struct shape *out, uint32_t j)

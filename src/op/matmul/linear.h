@@ -2,7 +2,7 @@
 #ifndef VKA_OP_LINEAR_H
 #define VKA_OP_LINEAR_H
 
-#include "op/matmul/matmul.h"
+#include "plan/plan.h"
 
 /* output[...][out] = f(input[...][in]) weight[out][in]^T + bias; leading axes are equal. */
 struct linear {

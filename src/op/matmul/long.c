@@ -1,6 +1,8 @@
 /* Products whose k is longer than a chain of sums: cuts k into pieces of TUNE_CHAIN, each a product
  * of its own, and adds them pairwise. The bits of a result depend on k alone, not on other cuts. */
 #include "op/matmul/budget.h"
+#include "op/common/copy.h"
+#include "op/matmul/matmul.h"
 #include "params/params.h"
 #include "kernel/tune.h"
 

@@ -1,4 +1,5 @@
 /* Adds a matrix product as one pass: chooses its kernel, constants and parameters. */
+#include "op/matmul/matmul.h"
 #include "op/matmul/pass.h"
 #include "core/dtype.h"
 #include "params/params.h"

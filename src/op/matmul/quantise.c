@@ -1,5 +1,7 @@
 /* Quantises the activations of a product into scratch. */
 #include "op/matmul/pass.h"
+#include "op/common/copy.h"
+#include "op/matmul/matmul.h"
 #include "core/dtype.h"
 #include "params/params.h"
 

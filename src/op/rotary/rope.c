@@ -1,6 +1,6 @@
 #include "op/rotary/rope.h"
 #include "params/params.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "plan/cut.h"
 #include "plan/settle.h"
 

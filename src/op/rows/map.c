@@ -3,7 +3,7 @@
 #include "op/rows/map.h"
 #include "op/common/axes.h"
 #include "op/common/check.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "plan/settle.h"
 

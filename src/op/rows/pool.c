@@ -2,7 +2,7 @@
 #include "core/dtype.h"
 #include "op/common/axes.h"
 #include "op/common/check.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "plan/settle.h"
 #include "params/turns.h"

@@ -1,6 +1,5 @@
 /* Gradients of element-wise functions and their gated forms. */
 #include "op/common/check.h"
-#include "op/matmul/matmul.h"
 #include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 

@@ -3,6 +3,7 @@
 #include "op/attention/fused.h"
 #include "op/matmul/matmul.h"
 #include "op/train/attention.h"
+#include "op/common/copy.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
  * slice adds its part to the gradients of keys and values. */
 #include "op/train/attention.h"
 #include "op/attention/mask.h"
+#include "op/common/copy.h"
 #include "op/matmul/matmul.h"
 
 /* Scores of a head that a slice holds, and its most queries. */

@@ -1,7 +1,7 @@
 /* Gradients of the rows of a table. */
 #include "core/dtype.h"
 #include "op/common/check.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"

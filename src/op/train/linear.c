@@ -4,6 +4,8 @@
 #include "op/matmul/linear.h"
 #include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
+#include "op/common/copy.h"
+#include "op/matmul/matmul.h"
 
 static const char caller[] = "vka_plan_add_linear_backward";
 

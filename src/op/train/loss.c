@@ -1,7 +1,7 @@
 /* Losses and their gradients: cross-entropy, and the mean squared error. */
 #include "core/dtype.h"
 #include "op/common/check.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"

@@ -2,7 +2,7 @@
 #include "op/rows/norm.h"
 #include "core/dtype.h"
 #include "op/common/check.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/common/nonfinite.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"

@@ -1,7 +1,7 @@
 /* Steps of SGD, Adam and AdamW. */
 #include "core/dtype.h"
 #include "op/common/check.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"
 

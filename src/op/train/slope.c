@@ -1,6 +1,6 @@
 /* Gradients element by element. */
 #include "core/dtype.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"
 

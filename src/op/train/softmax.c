@@ -2,6 +2,7 @@
 #include "op/attention/budget.h"
 #include "op/matmul/matmul.h"
 #include "op/train/attention.h"
+#include "op/common/copy.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* Sums over axes, in pieces that are summed in turn. */
 #include "core/dtype.h"
-#include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/train/gradient.h"
 #include "plan/settle.h"
 
