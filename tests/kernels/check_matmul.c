@@ -5,6 +5,7 @@
 #include <kernel/tune.h>
 #include <op/matmul/matmul.h>
 #include <op/common/copy.h>
+#include <op/matmul/product.h>
 #include <reference/reference.h>
 
 #include <math.h>

@@ -12,6 +12,7 @@
 #include "op/attention/parts.h"
 #include "op/matmul/budget.h"
 #include "op/matmul/matmul.h"
+#include "op/matmul/pass.h"
 #include "test_program.h"
 
 #define MS 1e6 /* nanoseconds */

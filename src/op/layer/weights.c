@@ -1,4 +1,5 @@
 #include "op/layer/weights.h"
+#include "op/matmul/linear.h"
 #include "core/dtype.h"
 #include "plan/settle.h"
 #include "kernel/matmul_lane.h"

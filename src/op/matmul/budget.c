@@ -1,5 +1,5 @@
 #include "op/matmul/budget.h"
-#include "op/matmul/matmul.h"
+#include "op/matmul/pass.h"
 #include "core/block.h"
 #include "core/dtype.h"
 #include "params/params.h"

@@ -2,7 +2,7 @@
 #ifndef VKA_OP_MATMUL_BUDGET_H
 #define VKA_OP_MATMUL_BUDGET_H
 
-#include "op/matmul/pass.h"
+#include "op/matmul/product.h"
 
 /* The first axis of c that is longer than what is not cut, `rows` along m; CUT_FITS: none. */
 int matmul_first_axis(const struct matmul_op *op, const struct matmul_choice *choice,

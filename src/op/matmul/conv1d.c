@@ -5,10 +5,10 @@
 
 #include "core/dtype.h"
 #include "op/common/check.h"
-#include "op/matmul/linear.h"
 #include "op/rows/map.h"
 #include "op/common/nonfinite.h"
 #include "op/common/copy.h"
+#include "op/matmul/linear.h"
 #include "plan/cut.h"
 
 static const char *const caller = "vka_plan_add_conv1d";

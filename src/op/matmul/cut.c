@@ -1,11 +1,13 @@
 /* Cuts and packs matrix products of any size, so that grids, bindings and allocations fit the
  * device, and passes the budget. The bits of a result do not depend on the cuts: kernels sum the
  * same way at every place of a tile, and a part along k continues the sums of the part before. */
+#include "op/matmul/cut.h"
 #include "core/dtype.h"
 #include "params/params.h"
-#include "op/matmul/budget.h"
 #include "op/common/copy.h"
-#include "op/matmul/matmul.h"
+#include "op/matmul/pass.h"
+#include "op/matmul/quantise.h"
+#include "op/matmul/budget.h"
 
 /* Bytes of A or B that a kernel can see. */
 static uint64_t input_limit(const struct vka_plan *plan, const struct matmul_choice *choice)

@@ -1,262 +1,209 @@
-/* Adds a matrix product as one pass: chooses its kernel, constants and parameters. */
+/* Matrix products. Cuts a k that is longer than a chain of sums into pieces of TUNE_CHAIN, each a
+ * product of its own, and adds them pairwise. The bits of a result depend on k alone, not on other
+ * cuts. */
 #include "op/matmul/matmul.h"
+#include "op/common/copy.h"
 #include "op/matmul/pass.h"
-#include "core/dtype.h"
+#include "op/matmul/cut.h"
+#include "op/matmul/budget.h"
 #include "params/params.h"
-#include "kernel/choose.h"
-#include "plan/settle.h"
+#include "kernel/tune.h"
 
 #include <stdio.h>
-#include <string.h>
 
-/* Whether elements along `inner` are contiguous float32, and every step along the other axes keeps
- * 16-byte alignment. */
-static bool vec4_along(const struct vka_tensor *t, uint32_t inner)
+static uint32_t pieces_of(const struct matmul_op *op)
 {
-    bool aligned = t->dtype == VKA_F32 && t->shape.stride[inner] == 1 && t->shape.offset % 4 == 0;
-    for (uint32_t i = 0; i < 4; i++)
-        aligned &= i == inner || t->shape.size[i] == 1 || t->shape.stride[i] % 4 == 0;
-    return aligned;
+    return divide_up(op->a.shape.size[3], TUNE_CHAIN);
 }
 
-/* Whether B can be read as vec4 along n; the last vec4 must stay in the row or its padding. */
-static bool b_vec4(const struct vka_tensor *b)
+static uint64_t count_c(const struct matmul_op *op)
 {
-    uint32_t n = b->shape.size[2];
-    return vec4_along(b, 2) && (n % 4 == 0 || b->shape.stride[3] >= (n + 3u) / 4 * 4);
+    return shape_count(&op->c.shape);
 }
 
-/* Whether the tensor is whole, aligned chunks of 16 bytes along its last axis. */
-static bool has_chunks(const struct vka_tensor *t)
+/* Whether the pieces of c fit a binding and the workspace. */
+static bool fits(const struct vka_plan *plan, const struct matmul_op *op)
 {
-    const struct shape *s = &t->shape;
-    uint32_t chunk = t->dtype == VKA_F32 ? 4 : 8;
-    bool whole = s->stride[3] == 1 && s->size[3] % chunk == 0 && s->offset % chunk == 0;
-    for (uint32_t i = 0; i < 3; i++)
-        whole &= s->size[i] == 1 || s->stride[i] % chunk == 0;
-    return whole;
+    const struct vka_device_properties *has = &plan->caps.properties;
+    uint64_t bytes = count_c(op) * pieces_of(op) * 4;
+    return bytes <= plan->workspace_limit && bytes <= has->max_allocation &&
+           bytes <= has->max_buffer_range && plan_range(plan, &op->c) <= has->max_buffer_range;
 }
 
-/* Whether rows of quantised B are whole runs: 2, of aligned chunks of 16 bytes; 1, of words. */
-static uint32_t runs_along_k(const struct vka_tensor *t)
-{
-    const struct shape *s = &t->shape;
-    if (RUN_PAIR_WORDS(t->dtype) == 0 || s->size[3] % RUN_VALUES != 0)
-        return 0;
-    bool chunks = true;
-    for (uint32_t i = 0; i < 4; i++) {
-        uint64_t values = i == 3 ? s->offset : s->size[i] == 1 ? 0 : (uint64_t)s->stride[i];
-        if (values % RUN_VALUES != 0)
-            return 0;
-        chunks &= dtype_bytes(t->dtype, values) % 16 == 0;
-    }
-    return chunks && dtype_bytes(t->dtype, s->size[3]) % 16 == 0 ? 2 : 1;
-}
-
-/* Whether rows of quantised B begin at whole words. */
-static bool words_along_k(const struct vka_tensor *t)
-{
-    const struct shape *s = &t->shape;
-    bool whole = dtype_is_quantised(t->dtype) && dtype_bytes(t->dtype, s->offset) % 4 == 0;
-    for (uint32_t i = 0; i < 3 && whole; i++)
-        whole = s->size[i] == 1 || dtype_bytes(t->dtype, (uint64_t)s->stride[i]) % 4 == 0;
-    return whole;
-}
-
-struct job {
-    const struct vka_plan *plan;
-    const struct matmul_op *op;
-    struct matmul_choice *choice;
+/* The pieces of a product: elements of one and the next are `piece` apart. */
+struct sum {
+    const struct vka_tensor *pieces;
+    struct vka_tensor first; /* piece 0, as c */
+    struct vka_tensor c;     /* [batch][n_head][m][n] */
+    const struct vka_tensor *bias;
+    uint32_t n_piece, piece;
+    float alpha;
+    bool accumulate;
 };
 
-static uint64_t choose(const struct caps *caps, void *given)
+static struct work sum_work(uint32_t n_piece, const uint32_t size[4])
 {
-    const struct job *job = given;
-    const struct vka_plan *plan = job->plan;
-    const struct matmul_op *op = job->op;
-    const uint32_t *a = op->a.shape.size;
-    bool row = op->a.dtype == VKA_F32 && (op->a.shape.stride[3] == 1 || a[3] == 1);
-    const struct matmul_problem problem = {
-        .batch = (uint64_t)a[0] * a[1],
-        .m = a[2],
-        .n = op->c.shape.size[3],
-        .k = a[3],
-        .a_type = op->a.dtype,
-        .b_type = op->b.dtype,
-        .a_plain = row && plan_is_ours(plan, &op->a),
-        .a_vec = vec4_along(&op->a, 3),
-        .b_vec = !op->panel && b_vec4(&op->b),
-        .panel = op->panel,
-        .a_chunks = has_chunks(&op->a),
-        .b_chunks = has_chunks(&op->b),
-        .quantised = dtype_is_quantised(op->b.dtype),
-        .b_runs = runs_along_k(&op->b),
-        .b_words = words_along_k(&op->b),
-        .b_ours = plan_is_ours(plan, &op->b),
-        .c_free = op->c.dtype == VKA_F32 && !op->accumulate,
-        .hidden = op->hidden,
-        .integers = op->integers,
-        .cached = op->cached,
-    };
-    choose_matmul(caps, &problem, job->choice);
-    return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_pieces |
-           (uint64_t)op->integers << KERNEL_quantise;
-}
-
-enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
-                              struct matmul_choice *choice)
-{
-    return plan_settle(plan, 0, choose, &(struct job){plan, op, choice});
-}
-
-static uint32_t sums_of(const struct matmul_op *op)
-{
-    const struct matmul_part *part = &op->part;
-    return (op->scale ? SUMS_SCALE : 0) | (part->sums.storage ? SUMS_LOAD : 0) |
-           (part->keeps ? SUMS_KEEP : 0) | (part->open ? SUMS_OPEN : 0) |
-           (op->accumulate ? SUMS_ADD : 0) | (op->a.shape.size[3] > MATMUL_GROUP ? SUMS_GROUPS : 0);
-}
-
-/* A kernel that reads blocks reads float32 A, and is told what A was. */
-static struct matmul_operands operands_of(const struct matmul_op *op,
-                                          const struct matmul_choice *choice)
-{
-    bool packed = op->packed_a && matmul_reads_blocks(choice->kernel);
-    return (struct matmul_operands){
-        .a_type = packed ? op->packed_a : op->a.dtype,
-        .b_type = op->b.dtype,
-        .c_type = op->c.dtype,
-        .bias_type = op->bias ? op->bias->dtype : BIAS_NONE,
-        .relu = op->relu,
-        .hidden = op->hidden,
-        .sums = sums_of(op),
-        .m = op->c.shape.size[2],
-        .n = op->c.shape.size[3],
-        .k = op->a.shape.size[3],
-        .c_chunks = has_chunks(&op->c),
+    double element = WORK_MOVE * (n_piece + 1.0);
+    double groups = (double)size[0] * size[1] * size[2] * divide_up(size[3], SUM_LANES);
+    return (struct work){
+        .ops = element * groups * SUM_LANES,
+        .longest = element * SUM_LANES,
+        .loops = n_piece / 8.0 + 2,
     };
 }
 
-/* Of quantised A or B: strides in bytes. */
-static void set_strides(const struct vka_tensor *t, uint32_t *batch, uint32_t *head, uint32_t *row)
+static void make_sum(const struct vka_plan *plan, const void *job, const struct box *part,
+                     struct pass *pass)
 {
-    uint32_t size;
-    const struct shape blocks = tensor_blocks(t, &size);
-    *batch = (uint32_t)(blocks.stride[0] * size);
-    *head = (uint32_t)(blocks.stride[1] * size);
-    *row = (uint32_t)(blocks.stride[2] * size);
-}
-
-static void set_params(const struct vka_plan *plan, const struct matmul_op *op, uint32_t n_block,
-                       struct pass *pass)
-{
-    const uint32_t *a = op->a.shape.size;
-    struct matmul_params p = {
-        .m = a[2],
-        .n = op->c.shape.size[3],
-        .k = a[3],
-        .alpha = op->alpha,
-        .n_head = a[1],
-        .group = op->group,
-        .a_batch = (uint32_t)op->a.shape.stride[0],
-        .a_head = (uint32_t)op->a.shape.stride[1],
-        .a_row = (uint32_t)op->a.shape.stride[2],
-        .a_col = (uint32_t)op->a.shape.stride[3],
-        .b_batch = (uint32_t)op->b.shape.stride[0],
-        .b_head = (uint32_t)op->b.shape.stride[1],
-        .b_row = (uint32_t)op->b.shape.stride[2],
-        .b_col = (uint32_t)op->b.shape.stride[3],
-        .c_batch = (uint32_t)op->c.shape.stride[0],
-        .c_head = (uint32_t)op->c.shape.stride[1],
-        .c_row = (uint32_t)op->c.shape.stride[2],
-        .c_col = (uint32_t)op->c.shape.stride[3],
-        .b_panel = (uint32_t)op->b.shape.stride[2],
-        .n_block = n_block,
+    const struct sum *s = job;
+    const uint32_t *size = part->size;
+    const uint64_t *from = s->first.shape.stride, *to = s->c.shape.stride;
+    struct vka_tensor first = tensor_box(&s->first, part), c = tensor_box(&s->c, part), bias;
+    struct sum_params p = {
+        .m = size[2],
+        .n = size[3],
+        .n_head = size[1],
+        .n_piece = s->n_piece,
+        .piece = s->piece,
+        .batch = (uint32_t)from[0],
+        .head = (uint32_t)from[1],
+        .row = (uint32_t)from[2],
+        .alpha = s->alpha,
+        .c_batch = (uint32_t)to[0],
+        .c_head = (uint32_t)to[1],
+        .c_row = (uint32_t)to[2],
+        .c_col = (uint32_t)to[3],
     };
-    plan_bind(plan, pass, 0, &op->a, false, &p.a_offset);
-    plan_bind(plan, pass, 1, &op->b, false, &p.b_offset);
-    plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
-    plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
-    plan_bind(plan, pass, 4, &op->b, false, NULL); /* unused without sums */
-    if (dtype_is_quantised(op->b.dtype)) {
-        set_strides(&op->b, &p.b_batch, &p.b_head, &p.b_row);
-        p.b_panel = 0;
+    pass->name = "sum";
+    pass->reason = "k was in pieces";
+    pass->key = (struct pipeline_key){.kernel = KERNEL_sum_pieces, .n_spec = SUM_SPECS};
+    pass->key.spec[SUM_C_TYPE] = c.dtype;
+    pass->key.spec[SUM_BIAS_TYPE] = s->bias ? s->bias->dtype : BIAS_NONE;
+    pass->key.spec[SUM_ADD] = s->accumulate;
+    plan_bind(plan, pass, 0, s->pieces, false, &p.offset);
+    p.offset += (uint32_t)(first.shape.offset - s->pieces->shape.offset);
+    plan_bind(plan, pass, 1, s->pieces, false, NULL);
+    if (s->bias) {
+        bias = tensor_part(s->bias, s->bias->shape.rank - 1, part->first[3], size[3]);
+        plan_bind(plan, pass, 1, &bias, false, &p.bias_offset);
     }
-    if (op->a.dtype == DTYPE_ACTIVATION)
-        set_strides(&op->a, &p.a_batch, &p.a_head, &p.a_row);
-    if (kernel_table[pass->key.kernel].buffers > 5)
-        plan_bind(plan, pass, 5, op->scale ? op->scale : &op->b, false,
-                  op->scale ? &p.b_panel : NULL);
-    if (op->part.sums.storage) {
-        const struct vka_tensor *sums = &op->part.sums;
-        plan_bind(plan, pass, 4, sums, false, &p.sums_offset);
-        p.sums_batch = (uint32_t)sums->shape.stride[0];
-        p.sums_head = (uint32_t)sums->shape.stride[1];
-        p.sums_row = (uint32_t)sums->shape.stride[2];
-    }
+    plan_bind(plan, pass, 2, &c, true, &p.c_offset);
     pass_set_push(pass, &p, sizeof p);
+    pass->work = sum_work(s->n_piece, size);
+    pass->groups[0] = divide_up(size[3], SUM_LANES);
+    pass->groups[1] = size[2];
+    pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
+    snprintf(pass->detail, sizeof pass->detail, "%ux%u x%u, %u pieces of %u k", size[2], size[3],
+             pass->groups[2], p.n_piece, TUNE_CHAIN);
 }
 
-/* Bytes of rows of A that stay in a core's cache while all of B is read. */
-#define CACHED_BYTES (256u << 10)
-#define LEAST_GROUPS 65535u /* of an axis, on every device */
-
-/* Tiles of rows in a block, for kernels with packed B. */
-static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
+static enum vka_status add_sums(struct vka_plan *plan, const struct sum *s)
 {
-    uint32_t all = divide_up(m, rows);
-    uint64_t fit = CACHED_BYTES / (4ull * k * rows);
-    all = all < LEAST_GROUPS ? all : LEAST_GROUPS;
-    return fit < 1 ? 1 : fit < all ? (uint32_t)fit : all;
+    const struct cut cut = {
+        .job = s,
+        .unit = {1, 1, 1, SUM_LANES},
+        .least = {1, 1, 1, SUM_LANES},
+        .kernel = KERNEL_sum_pieces,
+        .whole = sum_work(s->n_piece, s->c.shape.size),
+        .probe = plan_probe_moves,
+        .make = make_sum,
+    };
+    return plan_cut(plan, &cut, s->c.shape.size);
 }
 
-void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice, uint64_t groups[3],
-                 uint32_t *n_block)
+/* The scratch of one piece, in the shape of c. */
+static struct vka_tensor piece_of(const struct vka_tensor *pieces, const struct matmul_op *op,
+                                  uint32_t piece)
 {
-    const uint32_t *c = op->c.shape.size;
-    uint32_t tiles = divide_up(c[2], choice->rows);
-    groups[0] = divide_up(c[3], choice->columns);
-    groups[1] = tiles;
-    groups[2] = (uint64_t)c[0] * c[1];
-    *n_block = 1;
-    if (choice->panel) {
-        uint32_t block = tiles_of_block(c[2], op->a.shape.size[3], choice->rows);
-        *n_block = divide_up(tiles, block);
-        groups[1] = groups[0];
-        groups[0] = block;
-        groups[2] *= *n_block;
+    struct vka_tensor c = *pieces;
+    shape_dense(4, op->c.shape.size, &c.shape);
+    c.shape.offset = piece * count_c(op);
+    return c;
+}
+
+static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op *op,
+                                  const struct matmul_choice *choice)
+{
+    enum vka_status status = VKA_OK;
+    const uint32_t *size = op->c.shape.size, n = pieces_of(op), k = op->a.shape.size[3];
+    struct vka_tensor pieces;
+    TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){n, size[0] * size[1], size[2], size[3]},
+                     &pieces));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t first = i * TUNE_CHAIN, rest = k - first;
+        struct matmul_op part = matmul_part_of_k(op, first, rest < TUNE_CHAIN ? rest : TUNE_CHAIN);
+        part.c = piece_of(&pieces, op, i);
+        part.bias = NULL;
+        part.accumulate = false;
+        part.alpha = 1; /* but each piece has its columns multiplied by their scales */
+        TRY(matmul_add_chain(plan, &part, choice));
     }
+    const struct sum sum = {
+        .pieces = &pieces,
+        .first = piece_of(&pieces, op, 0),
+        .c = op->c,
+        .bias = op->bias,
+        .n_piece = n,
+        .piece = (uint32_t)count_c(op),
+        .alpha = op->alpha,
+        .accumulate = op->accumulate,
+    };
+    TRY(add_sums(plan, &sum));
+    plan_scratch_free(plan, &pieces);
+fail:
+    return status;
 }
 
-struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice)
+static int judge(const struct vka_plan *plan, const struct matmul_op *op,
+                 const struct matmul_choice *choice)
 {
-    const uint32_t *c = op->c.shape.size;
-    double tile = 2.0 * choice->rows * choice->columns * op->a.shape.size[3];
-    double tiles = (double)divide_up(c[2], choice->rows) * divide_up(c[3], choice->columns);
-    double loops = tune_matmul_loops(choice, op->a.shape.size[3]);
-    return (struct work){tile * tiles * c[0] * c[1], tile, loops};
+    return fits(plan, op) ? CUT_FITS : matmul_first_axis(op, choice, 1);
 }
 
-enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *op,
-                                const struct matmul_choice *choice)
+/* The product with weights that are packed for a kernel which is not used any more, as the driver
+ * refused a pipeline of it or it was switched off since: with their rows [n][k] in scratch. */
+static enum vka_status add_unpacked(struct vka_plan *plan, const struct matmul_op *op)
 {
-    const uint32_t *a = op->a.shape.size;
-    uint32_t n = op->c.shape.size[3], n_block;
-    uint64_t groups[3];
-    const struct matmul_operands operands = operands_of(op, choice);
-    struct pass pass = {.name = op->name, .reason = choice->reason};
-    matmul_grid(op, choice, groups, &n_block);
-    memcpy(pass.problem, choice->problem, sizeof pass.problem);
-    tune_matmul_key(choice, &operands, &pass.key);
-    set_params(plan, op, n_block, &pass);
-    pass.work = matmul_work(op, choice);
-    if (kernel_table[choice->kernel].needs & NEED_ADDRESS)
-        pass.n_address = 2;
-    for (int i = 0; i < 3; i++)
-        pass.groups[i] = groups[i] < UINT32_MAX ? (uint32_t)groups[i] : UINT32_MAX;
-    snprintf(pass.detail, sizeof pass.detail, "%ux%ux%u x%u, %s*%s->%s, tile %ux%u", a[2], n, a[3],
-             a[0] * a[1], vka_dtype_name(op->integers ? VKA_I8 : op->a.dtype),
-             vka_dtype_name(op->b.dtype), vka_dtype_name(op->c.dtype), choice->rows,
-             choice->columns);
-    return plan_add_pass(plan, &pass);
+    const uint32_t panel = op->panel, n_panel = op->b.shape.size[2], k = op->a.shape.size[3];
+    struct vka_tensor from = op->b, rows;
+    struct matmul_op plain = *op;
+    /* Element [i] of row [r] of panel [n] is number (n * k + i) * panel + r. */
+    from.shape = (struct shape){.rank = 4,
+                                .size = {1, n_panel, panel, k},
+                                .stride = {0, op->b.shape.stride[2], 1, panel},
+                                .offset = op->b.shape.offset};
+    ENSURE(plan_scratch(plan, op->b.dtype, from.shape.size, &rows));
+    ENSURE(plan_copy(plan, "unpack weight", &from, &rows));
+    plain.panel = 0;
+    plain.b.storage = rows.storage;
+    plain.b.shape =
+        (struct shape){.rank = 4,
+                       .size = {op->b.shape.size[0], op->b.shape.size[1], op->c.shape.size[3], k},
+                       .stride = {0, 0, k, 1},
+                       .offset = rows.shape.offset};
+    ENSURE(plan_matmul(plan, &plain));
+    plan_scratch_free(plan, &rows);
+    return VKA_OK;
+}
+
+enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
+{
+    enum vka_status status = VKA_OK;
+    struct matmul_choice choice;
+    TRY(matmul_choose(plan, op, &choice));
+    bool there = !kernel_missing(choice.kernel, &plan->caps);
+    if (there && op->panel && op->panel != choice.panel) {
+        const struct shape *b = &op->b.shape; /* weights are shared by all batch elements */
+        if ((b->size[0] == 1 || !b->stride[0]) && (b->size[1] == 1 || !b->stride[1]))
+            return add_unpacked(plan, op);
+        return log_error(&plan->device->log, VKA_UNSUPPORTED,
+                         "%s: the weights are packed for a kernel that is not used: create the "
+                         "layer again",
+                         op->name);
+    }
+    if (op->a.shape.size[3] <= TUNE_CHAIN)
+        return matmul_add_chain(plan, op, &choice);
+    TRY(matmul_cut(plan, op, &choice, &(const struct matmul_way){judge, add_pieces, NULL}));
+fail:
+    return status;
 }

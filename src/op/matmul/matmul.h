@@ -2,35 +2,7 @@
 #ifndef VKA_OP_MATMUL_MATMUL_H
 #define VKA_OP_MATMUL_MATMUL_H
 
-#include "plan/plan.h"
-
-/* Where an op stands in a product that is cut along k. A group is MATMUL_GROUP k of the product. */
-struct matmul_part {
-    struct vka_tensor sums; /* over the k before, see matmul_params; storage NULL: none */
-    bool keeps;             /* c is the sums for the next part */
-    bool open;              /* which continues the last group */
-};
-
-/* c = alpha * f(a) b^T + bias, for each batch and head. All of rank 4. */
-struct matmul_op {
-    const char *name;
-    struct vka_tensor a; /* [batch][n_head][m][k] */
-    struct vka_tensor b; /* [batch][n_head / group][n][k]; batch or head may have stride 0; may be
-                            quantised, with contiguous rows */
-    const struct vka_tensor *scale; /* float32 [n], multiplies columns: of int8 B; NULL: none */
-    uint32_t panel; /* not 0: b is packed, float32 [batch][n_head / group][panels][k * panel] */
-    struct vka_tensor c;           /* [batch][n_head][m][n] */
-    const struct vka_tensor *bias; /* [n]; NULL: none */
-    struct matmul_part part;
-    enum vka_dtype packed_a; /* type of a before it was packed, to which quantised b is rounded */
-    uint32_t group;
-    float alpha;
-    bool relu;       /* f(x) = max(x, 0) */
-    bool accumulate; /* c += ... */
-    bool hidden;     /* a comes from the softmax and may hold HIDDEN_BITS */
-    bool integers;   /* a is quantised first; b is quantised */
-    bool cached;     /* n or k is the capacity of a cache, see struct matmul_problem */
-};
+#include "op/matmul/product.h"
 
 /* Adds the passes of a product, cut to fit the device and the budget. */
 enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op);

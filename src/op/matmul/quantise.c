@@ -1,7 +1,6 @@
 /* Quantises the activations of a product into scratch. */
-#include "op/matmul/pass.h"
+#include "op/matmul/quantise.h"
 #include "op/common/copy.h"
-#include "op/matmul/matmul.h"
 #include "core/dtype.h"
 #include "params/params.h"
 
