@@ -5,6 +5,7 @@
  *     test_gpu cache_model [--seed N] [--steps N] */
 #include <core/dtype.h>
 #include <op/cache/cache.h>
+#include <op/cache/pages.h>
 
 #include <getopt.h>
 #include <math.h>

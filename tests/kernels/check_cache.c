@@ -7,6 +7,8 @@
 #include <op/cache/cache.h>
 #include <op/common/copy.h>
 #include <op/rotary/rope.h>
+#include <op/cache/room.h>
+#include <op/cache/append.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include <core/dtype.h>
 #include <gpu/command.h>
 #include <op/cache/cache.h>
+#include <op/cache/pages.h>
 
 #include <math.h>
 #include <stdio.h>

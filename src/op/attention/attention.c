@@ -9,6 +9,10 @@
 #include "op/matmul/matmul.h"
 #include "op/rotary/rope.h"
 #include "op/common/copy.h"
+#include "op/cache/cache.h"
+#include "op/cache/room.h"
+#include "op/cache/append.h"
+#include "op/cache/passes.h"
 
 /* The keys (or values) that attention reads: past and new ones joined, in `present` or in scratch;
  * without a past `fresh` itself, copied to `present` where that is given. */

@@ -1,8 +1,9 @@
 /* Cuts a slice into passes, along its keys and, in a ragged batch, its tiles; binds their keys. */
-#include "op/attention/parts.h"
 #include "kernel/attention.h"
 #include "op/attention/map.h"
+#include "op/attention/parts.h"
 #include "op/attention/records.h"
+#include "op/cache/cache.h"
 
 /* Whether a pass binds only the keys that it reads. It binds all where the device alone knows where
  * keys lie: in pages of a cache, and in a ragged batch. */

@@ -1,10 +1,11 @@
 /* The passes of a slice of fused attention: constants, parameters, bindings. */
-#include "op/attention/pass.h"
 #include "kernel/attention.h"
 #include "op/attention/choice.h"
 #include "op/attention/map.h"
 #include "op/attention/parts.h"
+#include "op/attention/pass.h"
 #include "op/attention/records.h"
+#include "op/cache/cache.h"
 
 #include <stdio.h>
 #include <string.h>

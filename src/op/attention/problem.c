@@ -4,6 +4,7 @@
 #include "core/dtype.h"
 #include "core/mask.h"
 #include "op/common/check.h"
+#include "op/cache/room.h"
 
 #include <math.h>
 

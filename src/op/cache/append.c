@@ -1,8 +1,9 @@
 /* Appends new keys and values to a cache, with rotation on the way. */
 #include "params/params.h"
-#include "op/cache/cache.h"
+#include "op/cache/append.h"
 #include "op/common/copy.h"
 #include "op/rotary/rope.h"
+#include "op/cache/passes.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

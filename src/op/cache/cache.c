@@ -1,4 +1,5 @@
 #include "op/cache/cache.h"
+#include "op/cache/pages.h"
 #include "core/dtype.h"
 #include "params/params.h"
 

@@ -1,5 +1,7 @@
 /* Changes of a cache by the host between runs: lengths, truncation, forks, pages. */
 #include "op/cache/cache.h"
+#include "op/cache/pages.h"
+#include "op/cache/room.h"
 
 #include <stdlib.h>
 #include <string.h>

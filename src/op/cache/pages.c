@@ -1,7 +1,7 @@
 /* Pages that several sequences of a paged cache share, and copies before a sequence writes. The
  * uses of each page are counted as the table changes, so that nothing searches for them. */
 #include "params/params.h"
-#include "op/cache/cache.h"
+#include "op/cache/pages.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* The passes of an operation with a cache: advance, quantise, gather; append.c has the others. */
 #include "params/params.h"
-#include "op/cache/cache.h"
+#include "op/cache/passes.h"
 #include "op/common/copy.h"
+#include "op/cache/cache.h"
 #include "plan/cut.h"
 #include "plan/settle.h"
 

@@ -1,7 +1,9 @@
 /* Reports runs that found no room in a cache. The device stores the ticket of the first one for
  * each sequence. Later runs append nothing to it until the host changes it, so that
  * nothing is stored per run. */
+#include "op/cache/room.h"
 #include "op/cache/cache.h"
+#include "op/cache/passes.h"
 
 #include <stdlib.h>
 #include <string.h>

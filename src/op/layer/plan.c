@@ -6,6 +6,7 @@
 #include "op/common/check.h"
 #include "op/layer/layer.h"
 #include "op/common/nonfinite.h"
+#include "op/cache/room.h"
 
 /* Name of the product of projections first .. last, [first][last]. */
 static const char *const product_names[3][3] = {
