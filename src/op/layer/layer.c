@@ -2,6 +2,7 @@
 #include "op/layer/layer.h"
 #include "core/layer_info.h"
 #include "op/common/check.h"
+#include "op/layer/pack.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 /* Weights that lie in tensors, packed when a plan runs as those of the host are when a layer is made;
  * and back again. */
+#include "op/layer/pack.h"
 #include "op/layer/weights.h"
 #include "op/common/copy.h"
 

@@ -1,5 +1,6 @@
 /* The layer as an operation, which is three projections, attention on views of their outputs, and the
  * output projection. */
+#include "op/layer/plan.h"
 #include "core/inner.h"
 #include "core/layer_info.h"
 #include "op/attention/share.h"

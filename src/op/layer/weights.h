@@ -36,16 +36,6 @@ enum vka_status weights_lay_out(struct vka_device *device, const struct weight_p
 enum vka_status weights_shape(struct vka_device *device, enum vka_dtype dtype, uint32_t in,
                               struct weights *weights, bool *transposed);
 
-/* *packed: what the tensors of the parts hold when the plan runs, in a layout that weights_lay_out
- * made, in scratch until the operation ends. It holds no reference. */
-enum vka_status weights_pack(struct vka_plan *plan, enum vka_dtype dtype,
-                             const struct weights *layout, const struct weight_part *parts,
-                             uint32_t in, struct weights *packed);
-
-/* *weight: rows [out][in] of a part of weights that are not of a block type, in scratch where no
- * strides describe them. */
-enum vka_status weights_rows(struct vka_plan *plan, const struct weights *weights, uint32_t part,
-                             uint32_t in, struct vka_tensor *weight);
 void weights_free(struct weights *weights);
 
 /* Columns of parts first .. last in a product's output, padding between them included. */

@@ -1,7 +1,9 @@
 /* Gradients of element-wise functions and their gated forms. */
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
-#include "op/train/gradient.h"
+#include "op/train/sum.h"
+#include "op/train/slope.h"
+#include "op/train/check.h"
 
 #include <math.h>
 

@@ -5,6 +5,12 @@
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
 #include "op/rotary/rope.h"
+#include "op/train/sum.h"
+#include "op/train/slope.h"
+#include "op/train/norm.h"
+#include "op/train/check.h"
+#include "op/train/attention_slices.h"
+#include "op/train/attention_fused.h"
 #include "plan/settle.h"
 
 #include <math.h>

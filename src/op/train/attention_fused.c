@@ -2,7 +2,7 @@
 #include "op/attention/budget.h"
 #include "op/attention/fused.h"
 #include "op/matmul/matmul.h"
-#include "op/train/attention.h"
+#include "op/train/attention_fused.h"
 #include "op/common/copy.h"
 #include "plan/settle.h"
 

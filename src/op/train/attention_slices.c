@@ -1,7 +1,11 @@
 /* Products of the backward of attention: scores are made again, slice by slice of queries, and each
  * slice adds its part to the gradients of keys and values. */
-#include "op/train/attention.h"
 #include "op/attention/mask.h"
+#include "op/train/attention_slices.h"
+#include "op/train/check.h"
+#include "op/train/slope.h"
+#include "op/train/softmax.h"
+#include "op/train/sum.h"
 #include "op/common/copy.h"
 #include "op/matmul/matmul.h"
 

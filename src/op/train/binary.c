@@ -1,7 +1,9 @@
 /* Gradients of sums and products, whose operands broadcast. */
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
-#include "op/train/gradient.h"
+#include "op/train/sum.h"
+#include "op/train/slope.h"
+#include "op/train/check.h"
 
 static const char caller[] = "vka_plan_add_binary_backward";
 

@@ -1,5 +1,5 @@
 #include "op/common/check.h"
-#include "op/train/gradient.h"
+#include "op/train/check.h"
 
 unsigned train_repeats(const struct vka_tensor *tensor, const uint32_t size[4])
 {

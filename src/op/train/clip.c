@@ -1,7 +1,10 @@
 /* Gradients clipped by their norm. */
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
-#include "op/train/gradient.h"
+#include "op/train/sum.h"
+#include "op/train/slope.h"
+#include "op/train/scalars.h"
+#include "op/train/check.h"
 
 #include <math.h>
 

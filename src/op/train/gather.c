@@ -3,7 +3,7 @@
 #include "op/common/check.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
-#include "op/train/gradient.h"
+#include "op/train/slope.h"
 #include "plan/settle.h"
 
 #include <math.h>

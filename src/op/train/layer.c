@@ -5,6 +5,10 @@
 #include "op/layer/layer.h"
 #include "op/common/nonfinite.h"
 #include "op/train/attention.h"
+#include "op/train/slope.h"
+#include "op/train/linear.h"
+#include "op/train/check.h"
+#include "op/layer/plan.h"
 
 #include <stdio.h>
 

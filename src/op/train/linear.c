@@ -3,7 +3,10 @@
 #include "op/common/check.h"
 #include "op/matmul/linear.h"
 #include "op/common/nonfinite.h"
-#include "op/train/gradient.h"
+#include "op/train/sum.h"
+#include "op/train/slope.h"
+#include "op/train/linear.h"
+#include "op/train/check.h"
 #include "op/common/copy.h"
 #include "op/matmul/matmul.h"
 

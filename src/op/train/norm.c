@@ -4,7 +4,9 @@
 #include "op/common/check.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
-#include "op/train/gradient.h"
+#include "op/train/sum.h"
+#include "op/train/norm.h"
+#include "op/train/check.h"
 #include "plan/settle.h"
 
 #include <math.h>

@@ -2,7 +2,8 @@
 #include "core/dtype.h"
 #include "op/common/check.h"
 #include "op/common/copy.h"
-#include "op/train/gradient.h"
+#include "op/train/scalars.h"
+#include "op/train/check.h"
 #include "plan/settle.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Numbers that training needs once a step: means, corrections, factors. */
-#include "op/train/gradient.h"
+#include "op/train/scalars.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Gradients element by element. */
 #include "core/dtype.h"
 #include "op/common/copy.h"
-#include "op/train/gradient.h"
+#include "op/train/slope.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

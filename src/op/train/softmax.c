@@ -1,7 +1,7 @@
 /* The pass of softmax_backward. */
 #include "op/attention/budget.h"
 #include "op/matmul/matmul.h"
-#include "op/train/attention.h"
+#include "op/train/softmax.h"
 #include "op/common/copy.h"
 
 #include <stdio.h>

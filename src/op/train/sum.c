@@ -1,7 +1,7 @@
 /* Sums over axes, in pieces that are summed in turn. */
 #include "core/dtype.h"
 #include "op/common/copy.h"
-#include "op/train/gradient.h"
+#include "op/train/sum.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

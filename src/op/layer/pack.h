@@ -1,0 +1,18 @@
+/* Packs weights that lie in tensors when a plan runs. */
+#ifndef VKA_OP_LAYER_PACK_H
+#define VKA_OP_LAYER_PACK_H
+
+#include "op/layer/weights.h"
+
+/* *packed: what the tensors of the parts hold when the plan runs, in a layout that weights_lay_out
+ * made, in scratch until the operation ends. It holds no reference. */
+enum vka_status weights_pack(struct vka_plan *plan, enum vka_dtype dtype,
+                             const struct weights *layout, const struct weight_part *parts,
+                             uint32_t in, struct weights *packed);
+
+/* *weight: rows [out][in] of a part of weights that are not of a block type, in scratch where no
+ * strides describe them. */
+enum vka_status weights_rows(struct vka_plan *plan, const struct weights *weights, uint32_t part,
+                             uint32_t in, struct vka_tensor *weight);
+
+#endif
