@@ -1,7 +1,8 @@
 /* Known problems of the operations around attention. */
 #include <vkattn/vkattn_model.h>
 
-#include "selftest/known_problem.h"
+#include "selftest/known_model.h"
+#include "selftest/solution.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,6 +4,10 @@
 #include "op/cache/hadamard.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
+#include "selftest/known_attention.h"
+#include "selftest/known_model.h"
+#include "selftest/known_train.h"
+#include "selftest/solution.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* Known problems of the operations of training. */
 #include <vkattn/vkattn_train.h>
 
-#include "selftest/known_problem.h"
+#include "selftest/known_train.h"
+#include "selftest/solution.h"
 
 #include <math.h>
 

@@ -1,3 +1,4 @@
+#include "selftest/self_test.h"
 #include "selftest/known_problem.h"
 
 #define ROWS                                                                       \

@@ -22,7 +22,7 @@
 
 #include "patience.h"
 #include "examples/generate/session.h"
-#include "selftest/known_problem.h"
+#include "selftest/self_test.h"
 #include "test_program.h"
 
 #include <core/os.h>

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "selftest/known_problem.h"
+#include "selftest/self_test.h"
 #include "test_program.h"
 #include "self_test_case.h"
 

@@ -1,0 +1,36 @@
+/* A known problem being solved: its tensors, their values and its run. */
+#ifndef VKA_SELFTEST_SOLUTION_H
+#define VKA_SELFTEST_SOLUTION_H
+
+#include "plan/plan.h"
+
+#define KNOWN_TENSORS 5
+
+/* A problem being solved: its plan, and the plan's tensors and cache. */
+struct solution {
+    struct vka_device *device;
+    struct vka_plan *plan;
+    uint32_t head_dim;
+    struct vka_tensor *tensors[KNOWN_TENSORS];
+    size_t n_tensor; /* made so far; one more while one is being made */
+    struct vka_cache *cache;
+    double *want; /* [elements of the result] */
+    double tolerance;
+    bool *right; /* see known_problem_solve */
+};
+
+/* Element `index` of the operand with this seed. */
+float known_value(uint32_t seed, uint32_t index);
+
+/* Makes a dense tensor of known values; seed 0: NaN. */
+enum vka_status known_tensor(struct solution *s, enum vka_dtype dtype, uint32_t rank,
+                             const uint32_t *shape, uint32_t seed, struct vka_tensor **tensor);
+
+/* Allocates s->want for a tensor, filled with 0. */
+enum vka_status known_want(struct solution *s, const struct vka_tensor *tensor);
+
+/* Runs the plan `times` times and compares the tensor, which may be NULL. Does nothing if kernels
+ * are only chosen. */
+enum vka_status known_run(struct solution *s, struct vka_tensor *tensor, uint32_t times);
+
+#endif
