@@ -5,7 +5,7 @@
 
 #include "core/dtype.h"
 #include "op/common/check.h"
-#include "op/rows/map.h"
+#include "op/common/element.h"
 #include "op/common/nonfinite.h"
 #include "op/common/copy.h"
 #include "op/matmul/linear.h"

@@ -1,93 +1,9 @@
 /* Element-wise functions, sums and products, with broadcasting. */
-#include "core/dtype.h"
-#include "op/rows/map.h"
-#include "op/common/axes.h"
 #include "op/common/check.h"
-#include "op/common/copy.h"
+#include "op/common/element.h"
 #include "op/common/nonfinite.h"
-#include "plan/settle.h"
 
 #include <math.h>
-#include <stdio.h>
-
-_Static_assert(ELEMENT_GELU == VKA_GELU && ELEMENT_GELU_TANH == VKA_GELU_TANH &&
-                   ELEMENT_SILU == VKA_SILU && ELEMENT_RELU == VKA_RELU &&
-                   ELEMENT_TANH == VKA_TANH && ELEMENT_SIGMOID == VKA_SIGMOID,
-               "the kernel's numbers");
-
-/* Of rank 4 and the output's sizes, with stride 0 where they repeat. b: storage NULL where there is
- * none. */
-struct map {
-    struct axes_job axes;
-    const char *name;
-    struct vka_tensor x, b, y;
-    enum vka_activation function;
-    bool multiply;
-    float alpha;
-};
-
-static struct work work_of(const struct map *map, const uint32_t size[4])
-{
-    double n = (double)size[0] * size[1] * size[2] * size[3];
-    double each = map->function ? WORK_SCORE : 2 * WORK_MOVE;
-    return (struct work){n * each, 2 * UNIT_LANES * UNIT_RUN * each, UNIT_RUN + 1};
-}
-
-static void make_pass(const struct vka_plan *plan, const void *job, const struct box *part,
-                      struct pass *pass)
-{
-    const struct map *map = job;
-    const uint32_t *size = part->size;
-    const struct vka_tensor x = tensor_box(&map->x, part), y = tensor_box(&map->y, part);
-    const struct vka_tensor b = map->b.storage ? tensor_box(&map->b, part) : x;
-    struct map_params p = {
-        .size0 = size[0],
-        .size1 = size[1],
-        .size2 = size[2],
-        .size3 = size[3],
-        .x = axes_strides(&x.shape),
-        .b = axes_strides(&b.shape),
-        .y = axes_strides(&y.shape),
-        .alpha = map->alpha,
-    };
-    pass->name = map->name;
-    pass->reason = "element by element";
-    pass->key = (struct pipeline_key){.kernel = KERNEL_map, .n_spec = ELEMENT_SPECS};
-    plan_bind(plan, pass, 0, &x, false, &p.x.offset);
-    plan_bind(plan, pass, 1, &b, false, &p.b.offset);
-    plan_bind(plan, pass, 2, &y, true, &p.y.offset);
-    pass->key.spec[ELEMENT_X_TYPE] = x.dtype;
-    pass->key.spec[ELEMENT_B_TYPE] = map->b.storage ? (uint32_t)b.dtype : TYPE_NONE;
-    pass->key.spec[ELEMENT_Y_TYPE] = y.dtype;
-    pass->key.spec[ELEMENT_FUNCTION] = map->function;
-    pass->key.spec[ELEMENT_MULTIPLY] = map->multiply;
-    pass->key.spec[ELEMENT_PAIRS] = axes_are_pairs(&y, p.y.offset);
-    pass_set_push(pass, &p, sizeof p);
-    axes_set_grid(pass, (double)size[0] * size[1] * size[2] * divide_up(size[3], 2));
-    pass->work = work_of(map, size);
-    snprintf(pass->detail, sizeof pass->detail, "%ux%ux%ux%u, %s%s%s->%s", size[0], size[1],
-             size[2], size[3], vka_dtype_name(x.dtype), map->b.storage ? "," : "",
-             map->b.storage ? vka_dtype_name(b.dtype) : "", vka_dtype_name(y.dtype));
-}
-
-static enum vka_status add_map(struct vka_plan *plan, struct map *map)
-{
-    struct shape *shapes[] = {&map->y.shape, &map->x.shape, &map->b.shape};
-    map->axes = (struct axes_job){{&map->y, &map->x, map->b.storage ? &map->b : NULL}};
-    axes_merge(shapes, map->b.storage ? 3 : 2, 0, 4);
-    const struct cut cut = {
-        .job = map,
-        .unit = {1, 1, 1, 2 * UNIT_LANES * UNIT_RUN},
-        .least = {1, 1, 1, 2},
-        .kernel = KERNEL_map,
-        .whole = work_of(map, map->y.shape.size),
-        .probe = plan_probe_moves,
-        .make = make_pass,
-        .judge = axes_judge,
-    };
-    ENSURE(plan_settle_kernel(plan, KERNEL_map));
-    return plan_cut(plan, &cut, map->y.shape.size);
-}
 
 /* Checks the operands, whose names are those of the arguments, and fills in the map. b may be
  * NULL. */
@@ -126,14 +42,6 @@ static enum vka_status check(struct vka_plan *plan, const char *caller, const ch
     return axes_check_in_place(device, caller, "output", y, others, 2, 2);
 }
 
-enum vka_status plan_activate(struct vka_plan *plan, enum vka_activation function,
-                              const struct vka_tensor *tensor)
-{
-    struct map map = {.name = "activation", .multiply = true, .function = function, .alpha = 1};
-    map.x = map.y = tensor_rank4(tensor);
-    return add_map(plan, &map);
-}
-
 static enum vka_status add_activation(struct vka_plan *plan, const struct vka_activation_op *op)
 {
     struct log *log = &plan->device->log;
@@ -148,7 +56,7 @@ static enum vka_status add_activation(struct vka_plan *plan, const struct vka_ac
     ENSURE(check(plan, caller, names, op->input, op->multiplier, op->output, &map));
     map.function = op->kind;
     map.alpha = op->alpha != 0 ? op->alpha : 1;
-    ENSURE(add_map(plan, &map));
+    ENSURE(plan_map(plan, &map));
     return plan_count_nonfinite(plan, "output", op->output);
 }
 
@@ -167,7 +75,7 @@ static enum vka_status add_binary(struct vka_plan *plan, const struct vka_binary
     map.multiply = op->kind == VKA_MULTIPLY;
     if (map.multiply)
         map.name = "multiply";
-    ENSURE(add_map(plan, &map));
+    ENSURE(plan_map(plan, &map));
     return plan_count_nonfinite(plan, "output", op->output);
 }
 
