@@ -6,7 +6,7 @@
 
 #include <op/cache/cache.h>
 #include <op/common/copy.h>
-#include <op/rotary/rope.h>
+#include <op/rotary/heads.h>
 #include <op/cache/room.h>
 #include <op/cache/append.h>
 

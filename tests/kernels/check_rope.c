@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include <op/common/copy.h>
-#include <op/rotary/rope.h>
+#include <op/rotary/heads.h>
 #include <reference/reference.h>
 
 #include <float.h>

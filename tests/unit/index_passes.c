@@ -13,7 +13,6 @@
 #include "params/model.h"
 #include "params/train.h"
 #include "op/common/nonfinite.h"
-#include "op/rotary/rope.h"
 #include "op/train/sum.h"
 
 #define LANES 64u /* invocations of a workgroup of rope, nonfinite and the caches */

@@ -14,7 +14,7 @@
 #include "params/params.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
-#include "op/rotary/rope.h"
+#include "op/rotary/heads.h"
 #include "huge_devices.h"
 #include "index_draw.h"
 #include "index_passes.h"

@@ -7,7 +7,7 @@
 #include "op/cache/hadamard.h"
 #include "op/common/nonfinite.h"
 #include "op/matmul/matmul.h"
-#include "op/rotary/rope.h"
+#include "op/rotary/heads.h"
 #include "op/common/copy.h"
 #include "op/cache/cache.h"
 #include "op/cache/room.h"

@@ -2,8 +2,9 @@
 #include "params/params.h"
 #include "op/cache/append.h"
 #include "op/common/copy.h"
-#include "op/rotary/rope.h"
+#include "op/rotary/heads.h"
 #include "op/cache/passes.h"
+#include "op/rotary/frequencies.h"
 #include "plan/settle.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "op/common/check.h"
 #include "op/common/copy.h"
 #include "op/common/nonfinite.h"
-#include "op/rotary/rope.h"
+#include "op/rotary/frequencies.h"
 #include "plan/settle.h"
 
 #include <math.h>

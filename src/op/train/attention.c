@@ -4,7 +4,7 @@
 #include "op/attention/choice.h"
 #include "op/common/check.h"
 #include "op/common/nonfinite.h"
-#include "op/rotary/rope.h"
+#include "op/rotary/heads.h"
 #include "op/train/sum.h"
 #include "op/train/slope.h"
 #include "op/train/norm.h"

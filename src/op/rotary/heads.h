@@ -1,6 +1,6 @@
 /* RMS norm and rotary embedding of q or k. */
-#ifndef VKA_OP_ROPE_H
-#define VKA_OP_ROPE_H
+#ifndef VKA_OP_ROTARY_HEADS_H
+#define VKA_OP_ROTARY_HEADS_H
 
 #include "plan/plan.h"
 
@@ -21,11 +21,5 @@ enum vka_status rope_check(struct vka_plan *plan, const char *name, const struct
 
 /* No position that the kernels read from a tensor is farther from 0. */
 #define ROPE_MOST_OFFSET (1u << 30)
-
-/* Frequencies as the kernels read them, dim / 2 pairs of words, and a pair for the attention factor. */
-#define ROPE_WORDS(dim) ((dim) / 2u * 2u + 2u)
-void rope_fill_words(const struct vka_rope *rope, uint32_t *words);
-enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
-                                 struct vka_tensor *frequencies);
 
 #endif

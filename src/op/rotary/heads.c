@@ -1,49 +1,14 @@
-#include "op/rotary/rope.h"
+#include "op/rotary/heads.h"
 #include "params/params.h"
 #include "op/common/copy.h"
+#include "op/rotary/frequencies.h"
 #include "plan/cut.h"
 #include "plan/settle.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define TWO_PI 6.283185307179586476925286766559
 #define ROWS 64u  /* rows of a workgroup */
 #define SEARCH 33 /* loop iterations that find the sequence of a packed row */
-
-/* Turns of a position in units of 2^-64: the kernels multiply integers, so that angles are exact at
- * every position. The word behind them is the attention factor. */
-void rope_fill_words(const struct vka_rope *rope, uint32_t *words)
-{
-    uint32_t n = rope->dim / 2;
-    double base = rope->base != 0 ? (double)rope->base : 10000;
-    float factor = rope->attention_factor != 0 ? rope->attention_factor : 1;
-    for (uint32_t i = 0; i < n; i++) {
-        double f = rope->frequencies ? rope->frequencies[i] : pow(base, -2.0 * i / rope->dim);
-        double turns = f / TWO_PI, high = (turns - floor(turns)) * 4294967296.0;
-        high = high < 4294967296.0 ? high : 0; /* of a tiny negative one */
-        words[2 * i + 1] = (uint32_t)high;
-        words[2 * i] = (uint32_t)((high - floor(high)) * 4294967296.0);
-    }
-    memcpy(&words[2 * n], &factor, sizeof factor);
-    words[2 * n + 1] = 0;
-}
-
-enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *rope,
-                                 struct vka_tensor *frequencies)
-{
-    enum vka_status status = VKA_OK;
-    struct log *log = &plan->device->log;
-    uint32_t *words = calloc(ROPE_WORDS(rope->dim), sizeof *words);
-    CHECK_ALLOC(words);
-    rope_fill_words(rope, words);
-    TRY(plan_constant(plan, ROPE_WORDS(rope->dim), words, frequencies));
-fail:
-    free(words);
-    return status;
-}
 
 /* Rows [batch][n_head][n_row][head_dim] to be normalised and rotated; row 0 at position `first`, or
  * packed by q_start. */
