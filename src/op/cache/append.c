@@ -227,7 +227,7 @@ static enum vka_status add_pass(struct vka_plan *plan, const void *job, const st
     struct log *log = &plan->device->log;
     const struct append *a = job;
     const struct vka_rope none = {0}, *rope = a->rope ? a->rope : &none;
-    const uint32_t count = sizeof(struct append_params) / 4 + ROPE_WORDS(rope->dim);
+    const uint32_t count = sizeof(struct append_params) / 4 + ROTARY_WORDS(rope->dim);
     struct vka_tensor parameters;
     struct append_params p;
     struct pass pass = {0};
@@ -235,7 +235,7 @@ static enum vka_status add_pass(struct vka_plan *plan, const void *job, const st
     CHECK_ALLOC(words);
     fill_pass(plan, a, part, &pass, &p);
     memcpy(words, &p, sizeof p);
-    rope_fill_words(rope, words + sizeof p / 4);
+    rotary_fill_words(rope, words + sizeof p / 4);
     TRY(plan_constant(plan, count, words, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
     TRY(plan_add_pass(plan, &pass));
@@ -301,7 +301,7 @@ enum vka_status plan_cache_append(struct vka_plan *plan, const struct cache_use 
     struct vka_tensor to_q;
     if (!rows->q.storage)
         return append(plan, use, rows);
-    ENSURE(rope_check(plan, "rotate and append", rows->rope, ROPE_MOST_OFFSET, k[2], k[3]));
+    ENSURE(rotary_check(plan, "rotate and append", rows->rope, ROTARY_MOST_OFFSET, k[2], k[3]));
     ENSURE(plan_scratch(plan, rows->q_type, rows->q.shape.size, &to_q));
     const struct append all = {
         use, rows->rope, &rows->k, &rows->v, &rows->q, &to_q, rows->q.shape.size[1] / k[1]};

@@ -9,7 +9,7 @@
 
 /* Turns of a position in units of 2^-64: the kernels multiply integers, so that angles are exact at
  * every position. The word behind them is the attention factor. */
-void rope_fill_words(const struct vka_rope *rope, uint32_t *words)
+void rotary_fill_words(const struct vka_rope *rope, uint32_t *words)
 {
     uint32_t n = rope->dim / 2;
     double base = rope->base != 0 ? (double)rope->base : 10000;
@@ -30,10 +30,10 @@ enum vka_status plan_frequencies(struct vka_plan *plan, const struct vka_rope *r
 {
     enum vka_status status = VKA_OK;
     struct log *log = &plan->device->log;
-    uint32_t *words = calloc(ROPE_WORDS(rope->dim), sizeof *words);
+    uint32_t *words = calloc(ROTARY_WORDS(rope->dim), sizeof *words);
     CHECK_ALLOC(words);
-    rope_fill_words(rope, words);
-    TRY(plan_constant(plan, ROPE_WORDS(rope->dim), words, frequencies));
+    rotary_fill_words(rope, words);
+    TRY(plan_constant(plan, ROTARY_WORDS(rope->dim), words, frequencies));
 fail:
     free(words);
     return status;

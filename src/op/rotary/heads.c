@@ -81,8 +81,8 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
 
 /* Checks base and positions. Bases below 1 are refused: a pair would rotate by up to 1 / base a
  * position, which a double does not hold precisely enough for far positions. */
-enum vka_status rope_check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
-                           uint64_t first, uint32_t rows, uint32_t head_dim)
+enum vka_status rotary_check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                             uint64_t first, uint32_t rows, uint32_t head_dim)
 {
     struct log *log = &plan->device->log;
     const uint64_t limit = plan->caps.properties.max_buffer_range;
@@ -109,7 +109,7 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
     struct vka_tensor row = *tensor, packed = {0};
     for (int i = 0; i < 3; i++)
         row.shape.size[i] = 1;
-    ENSURE(rope_check(plan, name, rope, offsets ? ROPE_MOST_OFFSET : first, size[2], size[3]));
+    ENSURE(rotary_check(plan, name, rope, offsets ? ROTARY_MOST_OFFSET : first, size[2], size[3]));
     ENSURE(plan_settle_kernel(plan, KERNEL_rope));
     ENSURE(plan_frequencies(plan, rope, &frequencies));
     if (plan_range(plan, &row) > plan->caps.properties.max_buffer_range) {

@@ -16,10 +16,10 @@ enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct 
 
 /* INVALID for a base below 1, and where `rows` rows from position `first` on pass int32. `name` names
  * the pass. UNSUPPORTED where a float32 row of head_dim features exceeds a binding. */
-enum vka_status rope_check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
-                           uint64_t first, uint32_t rows, uint32_t head_dim);
+enum vka_status rotary_check(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                             uint64_t first, uint32_t rows, uint32_t head_dim);
 
 /* No position that the kernels read from a tensor is farther from 0. */
-#define ROPE_MOST_OFFSET (1u << 30)
+#define ROTARY_MOST_OFFSET (1u << 30)
 
 #endif
