@@ -175,11 +175,11 @@ static enum vka_status add(struct vka_plan *plan, const struct append_case *t, b
     struct new_rows rows = {*t->k.view, *t->v.view, *t->q.view, turned->dtype, &t->rope};
     ENSURE(plan_begin_step(plan, &use));
     if (apart) {
-        ENSURE(plan_rope(plan, "rotate q", &t->rope, NULL, 0, &positions, t->q_start.view, 0,
-                         turned->dtype, &rows.q));
+        ENSURE(plan_rotary(plan, "rotate q", &t->rope, NULL, 0, &positions, t->q_start.view, 0,
+                           turned->dtype, &rows.q));
         ENSURE(plan_copy(plan, "out", &rows.q, turned));
-        ENSURE(plan_rope(plan, "rotate k", &t->rope, NULL, 0, &positions, t->q_start.view, 0,
-                         VKA_F32, &rows.k));
+        ENSURE(plan_rotary(plan, "rotate k", &t->rope, NULL, 0, &positions, t->q_start.view, 0,
+                           VKA_F32, &rows.k));
         rows.q.storage = NULL;
     } else if (!cache_append_rotates(plan, &use, &rows)) {
         return VKA_INTERNAL;

@@ -121,8 +121,8 @@ static enum vka_status add(struct vka_plan *plan, const struct rope_case *t,
         status = plan_begin(plan, __func__, &mark);
     if (status != VKA_OK)
         return status;
-    status = plan_rope(plan, "rotate", &t->rope, t->norm.view, t->epsilon, t->offset.view, NULL,
-                       t->first, VKA_F32, &rotated);
+    status = plan_rotary(plan, "rotate", &t->rope, t->norm.view, t->epsilon, t->offset.view, NULL,
+                         t->first, VKA_F32, &rotated);
     if (status == VKA_OK && rotated.storage != scratch->storage)
         status = VKA_INTERNAL; /* this test relies on the plan using free scratch again */
     if (status == VKA_OK)
@@ -196,8 +196,8 @@ static void check_refused(struct check *c)
         rows.shape.size[2] = cases[i].rows; /* the same row again and again */
         rows.shape.stride[2] = 0;
         if (plan_end(plan, &mark,
-                     plan_rope(plan, "rotate", &rope, NULL, 0, cases[i].offsets ? some : NULL, NULL,
-                               cases[i].first, VKA_F32, &rows)) != VKA_INVALID)
+                     plan_rotary(plan, "rotate", &rope, NULL, 0, cases[i].offsets ? some : NULL,
+                                 NULL, cases[i].first, VKA_F32, &rows)) != VKA_INVALID)
             check_fail(c, cases[i].text, "was not refused");
     }
     vka_plan_destroy(&plan);
@@ -257,8 +257,8 @@ void bench_rope(struct check *c)
     if (status == VKA_OK) {
         struct vka_tensor rotated = *from.view;
         status = plan_end(plan, &mark,
-                          plan_rope(plan, "rotate", &(struct vka_rope){.dim = 128}, NULL, 0, NULL,
-                                    NULL, 0, VKA_F32, &rotated));
+                          plan_rotary(plan, "rotate", &(struct vka_rope){.dim = 128}, NULL, 0, NULL,
+                                      NULL, 0, VKA_F32, &rotated));
     }
     check_time(c, plan, status, 8.0 * from.count, "GB/s", "32 heads, 512 rows of 128 f32");
     vka_plan_destroy(&plan);

@@ -107,7 +107,7 @@ static void draw_rotation(struct vka_device *device, struct vka_plan *plan, stru
     const struct vka_rope rope = {.dim = size[3] / 2 * 2};
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     enum vka_status status = plan_end(
-        plan, &mark, plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, VKA_F32, &rotated));
+        plan, &mark, plan_rotary(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, VKA_F32, &rotated));
     if (size[2] <= INT32_MAX && is_made(device, status)) {
         add_made(made, t[0]);
         assert_true(check_passes(plan).rotated == (double)shape_count(&t[0]->shape));
@@ -135,7 +135,7 @@ static void longest_row(void **state)
     assert_int_equal(plan_begin(plan, __func__, &mark), VKA_OK);
     assert_int_equal(
         plan_end(plan, &mark,
-                 plan_rope(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, VKA_F32, &rotated)),
+                 plan_rotary(plan, "rotate", &rope, NULL, 0, NULL, NULL, 0, VKA_F32, &rotated)),
         VKA_UNSUPPORTED);
     vka_plan_destroy(&plan);
     vka_tensor_destroy(&base);

@@ -50,11 +50,11 @@ static enum vka_status rotate(struct vka_plan *plan, struct attention *a,
     const struct vka_attention_options *o = a->options;
     const struct vka_tensor *starts = a->sequences ? a->q_start : NULL;
     if (o->rope.dim || o->q_norm)
-        ENSURE(plan_rope(plan, "rotate q", &o->rope, o->q_norm, attention_epsilon(o),
-                         o->query_offset, starts, a->n_past, dtype, &a->q));
+        ENSURE(plan_rotary(plan, "rotate q", &o->rope, o->q_norm, attention_epsilon(o),
+                           o->query_offset, starts, a->n_past, dtype, &a->q));
     if (o->rope.dim || o->k_norm)
-        ENSURE(plan_rope(plan, "rotate k", &o->rope, o->k_norm, attention_epsilon(o), k_offsets,
-                         starts, a->n_past + a->key_first, dtype, new_k));
+        ENSURE(plan_rotary(plan, "rotate k", &o->rope, o->k_norm, attention_epsilon(o), k_offsets,
+                           starts, a->n_past + a->key_first, dtype, new_k));
     return VKA_OK;
 }
 

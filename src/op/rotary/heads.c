@@ -97,10 +97,10 @@ enum vka_status rotary_check(struct vka_plan *plan, const char *name, const stru
     return VKA_OK;
 }
 
-enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
-                          const struct vka_tensor *norm, float epsilon,
-                          const struct vka_tensor *offsets, const struct vka_tensor *q_start,
-                          uint32_t first, enum vka_dtype dtype, struct vka_tensor *tensor)
+enum vka_status plan_rotary(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                            const struct vka_tensor *norm, float epsilon,
+                            const struct vka_tensor *offsets, const struct vka_tensor *q_start,
+                            uint32_t first, enum vka_dtype dtype, struct vka_tensor *tensor)
 {
     struct vka_tensor frequencies;
     const uint32_t *size = tensor->shape.size;

@@ -9,10 +9,10 @@
  * first + i if offsets is NULL. q_start: I32 [n + 1], the rows of batch 1 are packed sequences, s at
  * offsets[s], which is not NULL; NULL: not packed. INVALID for a base below 1 and for
  * positions beyond int32. */
-enum vka_status plan_rope(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
-                          const struct vka_tensor *norm, float epsilon,
-                          const struct vka_tensor *offsets, const struct vka_tensor *q_start,
-                          uint32_t first, enum vka_dtype dtype, struct vka_tensor *tensor);
+enum vka_status plan_rotary(struct vka_plan *plan, const char *name, const struct vka_rope *rope,
+                            const struct vka_tensor *norm, float epsilon,
+                            const struct vka_tensor *offsets, const struct vka_tensor *q_start,
+                            uint32_t first, enum vka_dtype dtype, struct vka_tensor *tensor);
 
 /* INVALID for a base below 1, and where `rows` rows from position `first` on pass int32. `name` names
  * the pass. UNSUPPORTED where a float32 row of head_dim features exceeds a binding. */

@@ -225,7 +225,8 @@ static enum vka_status rotate_back(struct vka_plan *plan, const char *name,
         frequencies[i] = back.frequencies ? -back.frequencies[i] : -pow(base, -2.0 * i / back.dim);
     back.base = 0;
     back.frequencies = frequencies;
-    enum vka_status status = plan_rope(plan, name, &back, NULL, 0, offsets, NULL, 0, VKA_F32, rows);
+    enum vka_status status =
+        plan_rotary(plan, name, &back, NULL, 0, offsets, NULL, 0, VKA_F32, rows);
     free(frequencies);
     return status;
 }
@@ -315,12 +316,12 @@ enum vka_status plan_attention_backward(struct vka_plan *plan,
     if (!b.fused)
         ENSURE(plan_settle_kernel(plan, KERNEL_softmax_backward));
     if (is_turned(&options, options.q_norm))
-        ENSURE(plan_rope(plan, "rotate q", &options.rope, options.q_norm,
-                         attention_epsilon(&options), options.query_offset, NULL, 0, turned,
-                         &a->q));
+        ENSURE(plan_rotary(plan, "rotate q", &options.rope, options.q_norm,
+                           attention_epsilon(&options), options.query_offset, NULL, 0, turned,
+                           &a->q));
     if (is_turned(&options, options.k_norm))
-        ENSURE(plan_rope(plan, "rotate k", &options.rope, options.k_norm,
-                         attention_epsilon(&options), NULL, NULL, 0, turned, &a->k));
+        ENSURE(plan_rotary(plan, "rotate k", &options.rope, options.k_norm,
+                           attention_epsilon(&options), NULL, NULL, 0, turned, &a->k));
     ENSURE(make_sums(plan, &b));
     ENSURE(b.fused ? attention_add_fused(plan, &b) : attention_add_backward(plan, &b));
     return finish(plan, &b);
