@@ -1,6 +1,6 @@
 /* The block types of vkattn.h, decoded and encoded. Those of GGUF have its layouts. */
 #include "core/block.h"
-#include "core/dtype.h"
+#include "core/convert.h"
 
 #include <math.h>
 #include <string.h>

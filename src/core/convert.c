@@ -1,5 +1,4 @@
-/* Conversion between element types. */
-#include "core/dtype.h"
+#include "core/convert.h"
 
 float dtype_to_float(const void *data, size_t index, enum vka_dtype dtype)
 {

@@ -1,4 +1,4 @@
-/* Element types: sizes, names, classes and conversion. */
+/* Element types: sizes, names and classes. */
 #ifndef VKA_CORE_DTYPE_H
 #define VKA_CORE_DTYPE_H
 
@@ -26,11 +26,5 @@ void dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes);
 
 /* Bytes of `count` elements; of a block type, count is whole blocks. */
 uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count);
-
-/* Rounds to nearest, ties to even. */
-uint16_t dtype_to_f16(float x);
-
-/* Element `index` of an array of a float type. */
-float dtype_to_float(const void *data, size_t index, enum vka_dtype dtype);
 
 #endif

@@ -1,7 +1,7 @@
 /* Tells whether strided views share memory, by solving one equation. `sum` is the distance between
  * the first elements; every axis is a term, a `step` taken 0 to `most` times. The views share an
  * element iff the terms can add up to the sum. */
-#include "core/shape.h"
+#include "core/overlap.h"
 
 #define MAX_TERMS (2 * VKA_MAX_RANK + 2) /* the axes of both, and one of units for each element */
 #define MAX_SUM (UINT64_MAX >> 2)        /* larger sums count as shared: no buffer is that large */

@@ -1,3 +1,4 @@
+#include "core/convert.h"
 #include "op/attention/unfused.h"
 #include "selftest/known_attention.h"
 #include "selftest/solution.h"

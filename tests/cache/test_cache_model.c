@@ -3,7 +3,7 @@
  * of the device. Lengths, tables, statuses, rows and contexts are as the model says.
  *
  *     test_gpu cache_model [--seed N] [--steps N] */
-#include <core/dtype.h>
+#include <core/convert.h>
 #include <op/cache/cache.h>
 #include <op/cache/pages.h>
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "core/dtype.h"
+#include "core/convert.h"
 #include "reference/reference.h"
 #include "problems/rng.h"
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/convert.h"
 #include "core/dtype.h"
 #include "core/status.h"
 #include "test_program.h"

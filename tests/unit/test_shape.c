@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/overlap.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "test_program.h"

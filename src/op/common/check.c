@@ -1,5 +1,6 @@
 #include "op/common/check.h"
 #include "core/dtype.h"
+#include "core/overlap.h"
 
 enum vka_status check_tensor(struct vka_device *device, const char *caller, const char *name,
                              const struct vka_tensor *tensor, unsigned flags)

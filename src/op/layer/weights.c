@@ -1,4 +1,5 @@
 #include "op/layer/weights.h"
+#include "core/convert.h"
 #include "op/matmul/linear.h"
 #include "core/dtype.h"
 #include "plan/settle.h"
