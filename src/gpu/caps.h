@@ -59,4 +59,8 @@ struct caps {
  * the next. */
 struct matrix_size caps_reduced_size(const struct caps *caps, bool bfloat16, bool *flexible);
 
+/* NULL if the device can run the kernel; else why not, as the end of a sentence that begins with
+ * "the kernel". */
+const char *kernel_missing(enum kernel kernel, const struct caps *caps);
+
 #endif

@@ -4,8 +4,6 @@
 
 #include <vkattn/vkattn.h>
 
-struct caps;
-
 enum kernel {
 #define KERNEL(id, file, defines, buffers, needs, family, known) KERNEL_##id,
 #include "kernels.def"
@@ -129,9 +127,5 @@ struct rate {
 struct rates {
     struct rate of[KERNEL_COUNT];
 };
-
-/* NULL if the device can run the kernel; else why not, as the end of a sentence that begins with
- * "the kernel". */
-const char *kernel_missing(enum kernel kernel, const struct caps *caps);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef VKA_GPU_QUIRKS_H
 #define VKA_GPU_QUIRKS_H
 
-#include "gpu/caps.h"
+#include <vkattn/vkattn.h>
 
 /* The most loop iterations of an invocation, in all its loops together, that the self-test of loops
  * runs. */

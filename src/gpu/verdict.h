@@ -15,6 +15,7 @@
 
 #include "gpu/kernels.h"
 
+struct caps;
 struct log;
 
 #define VERDICT_PROBLEM 64      /* bytes of the name of a problem, with its NUL */
