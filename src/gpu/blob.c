@@ -1,4 +1,4 @@
-#include "gpu/device.h"
+#include "gpu/blob.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "gpu/command.h"
 #include "core/os.h"
-#include "gpu/device.h"
-#include "gpu/tensor.h"
+#include "gpu/memory.h"
+#include "gpu/receipt.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,30 +2,7 @@
 #ifndef VKA_GPU_COMMAND_H
 #define VKA_GPU_COMMAND_H
 
-#include "gpu/memory.h"
-#include "gpu/vk.h"
-
-#define MAX_IN_FLIGHT 16 /* submits, when fences replace timeline semaphores */
-
-/* An object that is released when the submit `ticket` is done. */
-struct retired {
-    struct retired *next;
-    uint64_t ticket;
-    void (*release)(struct vka_device *device, struct retired *self);
-};
-
-struct queue {
-    VkQueue handle;
-    vka_queue_callback *lock, *unlock; /* around submits; NULL: none */
-    void *lock_user;
-    uint64_t submitted, completed; /* tickets */
-    uint64_t abandoned;            /* of the last copy whose wait timed out; 0: none */
-    VkSemaphore timeline;          /* or, without timeline semaphores, the fences: */
-    VkFence fence[MAX_IN_FLIGHT];  /* of ticket t at t % MAX_IN_FLIGHT */
-    VkCommandPool pool;            /* of the copies below and the receipts */
-    struct receipt_page *receipts;
-    struct retired *retired;
-};
+#include "gpu/state.h"
 
 /* Makes what belongs to the queue; queue->handle is set already. */
 enum vka_status queue_init(struct vka_device *device, bool timeline);
@@ -66,60 +43,5 @@ enum vka_status queue_copy(struct vka_device *device, const struct memory_range 
                            uint64_t size);
 enum vka_status queue_read(struct vka_device *device, const struct memory_range *range,
                            uint64_t offset, void *data, uint64_t size);
-
-/* Receipts detect a driver that drops work and reports success: the device writes a word at the end
- * of each submit, which the host reads after the wait. On request the device also writes the ticket
- * of the submit at its beginning, for the kernels to read. */
-
-#define PAGE_RECEIPTS 4
-#define RECEIPT_WORDS 3 /* the word that is written, and two of the ticket */
-
-/* The command buffers to submit before and after the work of a ticket. */
-struct receipt {
-    VkCommandBuffer before; /* writes the ticket to device->running; may be left out */
-    VkCommandBuffer behind;
-};
-
-/* Receipts are recorded once, and used again after they were checked. */
-struct receipt_page {
-    struct receipt_page *next;
-    struct memory_range words; /* u32 [PAGE_RECEIPTS][RECEIPT_WORDS], host-visible */
-    VkCommandBuffer commands[2 * PAGE_RECEIPTS]; /* all `before`, then all `behind`; of the pool */
-    uint64_t ticket[PAGE_RECEIPTS];              /* whose receipt it is; 0: free */
-};
-
-/* A ticket as two words of 31 bits, each with the top bit set. If the host reads them while the
- * device writes, it sees that one is still 0: there is no ticket yet. */
-static inline void ticket_to_words(uint64_t ticket, uint32_t words[2])
-{
-    words[0] = (uint32_t)ticket | 1u << 31;
-    words[1] = (uint32_t)(ticket >> 31) | 1u << 31;
-}
-
-/* The ticket of two words; 0: there is none yet. */
-static inline uint64_t ticket_of_words(const volatile uint32_t words[2])
-{
-    const uint32_t low = words[0], high = words[1];
-    return low && high ? (uint64_t)(high & INT32_MAX) << 31 | (low & INT32_MAX) : 0;
-}
-
-/* Makes a page of receipts. */
-enum vka_status receipts_grow(struct vka_device *device);
-
-/* Frees everything except the command buffers, which are freed with their pool. */
-void receipts_finish(struct vka_device *device);
-
-/* Takes a receipt for a ticket; false if none is free. */
-bool receipt_take(struct vka_device *device, uint64_t ticket, struct receipt *receipt);
-
-/* Records that the commands that follow have no ticket, as the application submits them. */
-void receipt_clear_running(struct vka_device *device, VkCommandBuffer commands);
-
-/* Gives back the receipt of a ticket that was not submitted. */
-void receipt_drop(struct vka_device *device, uint64_t ticket);
-
-/* Checks the words of all tickets up to this one, which is done; DEVICE_LOST if one was not
- * written. */
-enum vka_status receipts_check(struct vka_device *device, uint64_t ticket);
 
 #endif

@@ -1,6 +1,9 @@
 #include "gpu/device.h"
 #include "core/os.h"
-#include "gpu/tensor.h"
+#include "gpu/device_caps.h"
+#include "gpu/device_logical.h"
+#include "gpu/memory_block.h"
+#include "gpu/storage.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,6 +1,8 @@
-/* Devices that use an application's VkDevice: what it should be created with, and what it lacks. */
+#include "gpu/device_adopt.h"
 #include "core/os.h"
 #include "gpu/device.h"
+#include "gpu/device_caps.h"
+#include "gpu/device_logical.h"
 
 #include <stdio.h>
 #include <stdlib.h>

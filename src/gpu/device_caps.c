@@ -1,5 +1,7 @@
-/* Reads what a physical device is and can do, from Vulkan 1.1 and later versions. */
-#include "gpu/device.h"
+#include "gpu/device_caps.h"
+#include "gpu/device_matrices.h"
+#include "gpu/memory_block.h"
+#include "gpu/memory_foreign.h"
 #include "gpu/quirks.h"
 
 #include <stdio.h>
@@ -90,6 +92,36 @@ static void bound_subgroups(uint32_t n, struct caps *caps)
         caps->properties.max_workgroup = (uint32_t)most;
 }
 
+/* Processors of the device, which Vulkan itself does not tell but vendors do; else 0. */
+static uint32_t count_processors(const struct vk_instance *instance, VkPhysicalDevice physical)
+{
+    VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nvidia = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+    VkPhysicalDeviceShaderCoreProperties2AMD amd = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_2_AMD};
+    VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM arm = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_BUILTINS_PROPERTIES_ARM};
+    const struct {
+        const char *extension;
+        void *properties;
+        const uint32_t *count;
+    } vendors[] = {
+        {VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME, &nvidia, &nvidia.shaderSMCount},
+        {VK_AMD_SHADER_CORE_PROPERTIES_2_EXTENSION_NAME, &amd, &amd.activeComputeUnitCount},
+        {VK_ARM_SHADER_CORE_BUILTINS_EXTENSION_NAME, &arm, &arm.shaderCoreCount},
+    };
+    for (size_t i = 0; i < COUNTOF(vendors); i++)
+        if (vk_has_extension(instance, physical, vendors[i].extension)) {
+            VkPhysicalDeviceProperties2 properties = {
+                .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                .pNext = vendors[i].properties,
+            };
+            instance->vkGetPhysicalDeviceProperties2(physical, &properties);
+            return *vendors[i].count;
+        }
+    return 0;
+}
+
 static void read_properties(const struct vk_instance *instance, VkPhysicalDevice physical,
                             struct caps *caps)
 {
@@ -167,7 +199,7 @@ static void read_properties(const struct vk_instance *instance, VkPhysicalDevice
                                : p->subgroup_size;
     bound_subgroups(size.maxComputeWorkgroupSubgroups, caps);
     device_read_matrices(instance, physical, version, caps);
-    caps->processors = device_count_processors(instance, physical);
+    caps->processors = count_processors(instance, physical);
 }
 
 /* Reads the first MAX_FAMILIES queue families and returns their number. */

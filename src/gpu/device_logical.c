@@ -1,7 +1,4 @@
-/* Creates the logical device with the extensions and features that we use. Each of them has a row
- * in device_adopt.c too, which checks an application's device for it; but for that of the portability
- * subset, which Vulkan wants of whoever makes such a device. */
-#include "gpu/device.h"
+#include "gpu/device_logical.h"
 
 static void add_extension(struct device_request *request, const char *name)
 {

@@ -1,5 +1,4 @@
-/* Reads which cooperative matrices a physical device has, and chooses those that kernels use. */
-#include "gpu/device.h"
+#include "gpu/device_matrices.h"
 #include "params/params.h"
 
 #include <stdio.h>

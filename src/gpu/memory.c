@@ -1,5 +1,5 @@
 #include "gpu/memory.h"
-#include "gpu/device.h"
+#include "gpu/memory_block.h"
 
 #include <stdlib.h>
 #include <string.h>

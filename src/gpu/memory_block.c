@@ -1,5 +1,4 @@
-/* Memory types and blocks; a block is one VkBuffer with one allocation. */
-#include "gpu/device.h"
+#include "gpu/memory_block.h"
 
 #include <stdlib.h>
 

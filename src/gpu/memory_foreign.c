@@ -1,5 +1,5 @@
-/* Memory that the application owns: its buffers, and host memory used in place. */
-#include "gpu/device.h"
+#include "gpu/memory_foreign.h"
+#include "gpu/memory_block.h"
 
 #include <stdlib.h>
 

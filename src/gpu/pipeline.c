@@ -1,7 +1,9 @@
 #include "gpu/pipeline.h"
 #include "core/os.h"
-#include "gpu/device.h"
+#include "gpu/blob.h"
+#include "gpu/command.h"
 #include "gpu/kernels_spv.h"
+#include "gpu/refusal.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "gpu/pipeline.h"
+#include "gpu/pipeline_key.h"
 
 #include <string.h>
 

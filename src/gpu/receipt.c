@@ -1,5 +1,5 @@
-#include "gpu/device.h"
-#include "gpu/tensor.h"
+#include "gpu/receipt.h"
+#include "gpu/memory.h"
 
 #include <stdlib.h>
 

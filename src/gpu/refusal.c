@@ -1,5 +1,4 @@
 #include "gpu/refusal.h"
-#include "gpu/device.h"
 
 #include <stdlib.h>
 #include <string.h>

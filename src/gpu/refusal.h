@@ -3,24 +3,7 @@
 #ifndef VKA_GPU_REFUSAL_H
 #define VKA_GPU_REFUSAL_H
 
-#include "gpu/pipeline.h"
-
-/* A pipeline, or a whole kernel, that is not used on the device. */
-struct refusal {
-    struct refusal *next; /* the one before */
-    uint64_t serial;      /* counts from 1 */
-    struct pipeline_key key;
-    bool whole; /* all of the kernel: key.n_spec tells nothing */
-    VkResult result;
-};
-
-struct refusals {
-    struct refusal *last;
-    uint64_t serial;               /* of the last one */
-    uint64_t of[KERNEL_COUNT];     /* how often the driver refused a pipeline of the kernel */
-    const char *why[KERNEL_COUNT]; /* the last time, as the end of a sentence; NULL: never */
-    VkResult result[KERNEL_COUNT]; /* the last time */
-};
+#include "gpu/state.h"
 
 /* Whether a result of the driver's compiler is a refusal, which another kernel may make good: all
  * errors but the loss of the device. */

@@ -1,5 +1,6 @@
-#include "gpu/device.h"
-#include "gpu/tensor.h"
+#include "gpu/storage.h"
+#include "gpu/command.h"
+#include "gpu/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 #include "gpu/tensor.h"
 #include "core/block.h"
 #include "core/dtype.h"
-#include "gpu/device.h"
+#include "gpu/command.h"
+#include "gpu/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,36 +4,7 @@
 
 #include "core/arith.h"
 #include "core/shape.h"
-#include "gpu/command.h"
-
-/* A range of device memory, freed with its last reference. */
-struct storage {
-    struct retired retired; /* from the last reference on */
-    struct vka_device *device;
-    struct memory_range range;
-    uint64_t bytes; /* asked for; range may be larger */
-    size_t references;
-    /* A host copy for vka_device_recover, see storage_keep. */
-    struct storage *next_kept;
-    void *kept;  /* [bytes in whole words] */
-    bool listed; /* among device->kept */
-    bool stale;  /* the contents are lost and cannot be restored */
-};
-
-enum vka_status storage_create(struct vka_device *device, enum memory_kind kind, uint64_t bytes,
-                               struct storage **storage);
-/* A storage without a range. A range that is set later is freed with the storage. */
-enum vka_status storage_create_empty(struct vka_device *device, struct storage **storage);
-struct storage *storage_ref(struct storage *storage);
-void storage_unref(struct storage **storage); /* accepts NULL */
-
-/* Keeps a copy of these contents, of all bytes, which vka_device_recover restores. NULL: they
- * cannot be restored, and after a loss everything that reads them is refused. */
-enum vka_status storage_keep(struct storage *storage, const void *contents);
-
-/* Writes what was kept; waits for the queue where the host cannot see the memory. Nothing on the
- * device may use it meanwhile. */
-enum vka_status storage_restore(struct storage *storage);
+#include "gpu/storage.h"
 
 struct vka_tensor {
     struct storage *storage;

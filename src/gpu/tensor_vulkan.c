@@ -1,6 +1,6 @@
 /* Tensors in the application's buffers and memory, and the buffers of tensors. */
 #include "core/dtype.h"
-#include "gpu/device.h"
+#include "gpu/memory_foreign.h"
 #include "gpu/tensor.h"
 
 #include <string.h>

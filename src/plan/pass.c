@@ -1,5 +1,6 @@
 /* Passes: bindings, predicted time, and adding one to a plan. */
 #include "core/dtype.h"
+#include "gpu/memory_block.h"
 #include "gpu/quirks.h"
 #include "plan/plan.h"
 

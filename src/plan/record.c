@@ -1,5 +1,6 @@
 /* Records passes to command buffers: pipelines, descriptors, barriers, dispatches, timestamps. */
 #include "plan/hazard.h"
+#include "gpu/receipt.h"
 
 #include <stdlib.h>
 #include <string.h>

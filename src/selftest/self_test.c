@@ -1,5 +1,6 @@
 #include "selftest/self_test.h"
 #include "selftest/known_problem.h"
+#include "gpu/device_adopt.h"
 
 #define ROWS                                                                       \
     (UINT64_C(1) << KERNEL_attention_row | UINT64_C(1) << KERNEL_attention_texel | \

@@ -1,5 +1,8 @@
 #include "null_device.h"
 #include "core/os.h"
+#include "gpu/device_caps.h"
+#include "gpu/device_logical.h"
+#include "gpu/memory_block.h"
 
 #include <gpu/tensor.h>
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "gpu/blob.h"
 #include "selftest/self_test.h"
 #include "test_program.h"
 #include "self_test_case.h"

@@ -6,6 +6,8 @@
 #include <cmocka.h>
 
 #include "fake_device.h"
+#include "gpu/device_caps.h"
+#include "gpu/memory_block.h"
 
 #define FLEXIBLE(m, n, k, type, result, where)                                          \
     {                                                                                   \

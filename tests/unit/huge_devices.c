@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "core/os.h"
+#include "gpu/memory_block.h"
 #include "huge_devices.h"
 #include "tune_devices.h"
 

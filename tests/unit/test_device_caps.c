@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include "fake_device.h"
+#include "gpu/device_logical.h"
+#include "gpu/memory_block.h"
 #include "gpu/kernels.h"
 #include "test_program.h"
 

@@ -3,6 +3,7 @@
  * nothing is stored per run. */
 #include "op/cache/room.h"
 #include "op/cache/cache.h"
+#include "gpu/receipt.h"
 #include "op/cache/passes.h"
 
 #include <stdlib.h>

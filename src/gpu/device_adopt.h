@@ -1,0 +1,12 @@
+/* Devices that use an application's VkDevice: what it should be created with, and what it lacks. */
+#ifndef VKA_GPU_DEVICE_ADOPT_H
+#define VKA_GPU_DEVICE_ADOPT_H
+
+#include "gpu/state.h"
+
+/* As vka_device_adopt, with the function for self-tests. */
+enum vka_status device_adopt(const struct vka_vulkan_info *vulkan,
+                             const struct vka_device_info *info, test_kernel_function *test,
+                             struct vka_device **out);
+
+#endif
