@@ -3,7 +3,7 @@
 #ifndef VKA_PLAN_HAZARD_H
 #define VKA_PLAN_HAZARD_H
 
-#include "plan/plan.h"
+#include "plan/state.h"
 
 /* A stretch of bytes of a buffer. */
 struct stretch {

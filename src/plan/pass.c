@@ -1,8 +1,8 @@
-/* Passes: bindings, predicted time, and adding one to a plan. */
+#include "plan/pass.h"
 #include "core/dtype.h"
 #include "gpu/memory_block.h"
 #include "gpu/quirks.h"
-#include "plan/plan.h"
+#include "plan/scratch.h"
 
 #include <string.h>
 

@@ -1,4 +1,6 @@
 #include "plan/plan.h"
+#include "plan/record.h"
+#include "plan/warm.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* Plans with the application's own command buffers and semaphores. */
 #include "plan/plan.h"
+#include "plan/record.h"
 
 enum vka_status vka_plan_record(struct vka_plan *plan, VkCommandBuffer commands)
 {

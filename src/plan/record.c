@@ -1,6 +1,8 @@
-/* Records passes to command buffers: pipelines, descriptors, barriers, dispatches, timestamps. */
-#include "plan/hazard.h"
+#include "plan/record.h"
 #include "gpu/receipt.h"
+#include "plan/hazard.h"
+#include "plan/pass.h"
+#include "plan/scratch.h"
 
 #include <stdlib.h>
 #include <string.h>

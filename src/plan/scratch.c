@@ -1,6 +1,5 @@
-/* Storage of a plan for intermediate results, and attached objects. */
+#include "plan/scratch.h"
 #include "core/dtype.h"
-#include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>

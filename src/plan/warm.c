@@ -1,8 +1,6 @@
-/* Has CPU drivers compile before the first run. They make machine code of a pipeline when it is first
- * dispatched, for seconds to minutes, within which a wait for a run would end too early. A dispatch
- * without workgroups has them compile too, and does nothing else. */
+#include "plan/warm.h"
 #include "core/os.h"
-#include "plan/plan.h"
+#include "plan/record.h"
 
 #include <math.h>
 #include <string.h>
