@@ -76,3 +76,13 @@ enum vka_status storage_keep(struct storage *storage, const void *contents)
     storage->device->kept = storage;
     return VKA_OK;
 }
+
+enum vka_status storage_restore(struct storage *storage)
+{
+    void *mapped = memory_mapped(&storage->range);
+    if (!mapped)
+        return queue_write(storage->device, &storage->range, 0, storage->kept,
+                           (storage->bytes + 3) / 4 * 4);
+    memcpy(mapped, storage->kept, storage->bytes);
+    return VKA_OK;
+}

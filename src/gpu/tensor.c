@@ -382,16 +382,6 @@ enum vka_status vka_tensor_read(struct vka_tensor *tensor, void *data, size_t si
     return exchange(tensor, data, size, false, __func__);
 }
 
-enum vka_status storage_restore(struct storage *storage)
-{
-    void *mapped = memory_mapped(&storage->range);
-    if (!mapped)
-        return queue_write(storage->device, &storage->range, 0, storage->kept,
-                           (storage->bytes + 3) / 4 * 4);
-    memcpy(mapped, storage->kept, storage->bytes);
-    return VKA_OK;
-}
-
 struct vka_tensor tensor_transposed(const struct vka_tensor *tensor)
 {
     struct vka_tensor view = *tensor;
