@@ -1,5 +1,6 @@
 /* What all known problems share: tensors of known values, and the comparison of a result. */
 #include "selftest/solution.h"
+#include "core/convert.h"
 #include "core/dtype.h"
 
 #include <math.h>
