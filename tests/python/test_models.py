@@ -131,7 +131,7 @@ class Counter:
 
     def __init__(self, monkeypatch):
         self.calls = []
-        for module in ("_plan", "_tensor", "_cache"):
+        for module in ("_plan", "_device", "_cache"):
             monkeypatch.setattr(f"vkattn.{module}.lib", self)
 
     def __getattr__(self, name):
