@@ -131,7 +131,7 @@ struct matmul_params {
 
 /* ---- quantise: rows of A to ACTIVATION_ blocks --------------------------------------------------
  * An invocation takes 16 neighbours along k: parts of 16 along x, rows along y, matrices along z.
- * Buffers: 0 A, 1 blocks. Of blocks, strides are in words. */
+ * Buffers: 0 A, 1 blocks. Strides of blocks are in words. */
 struct quantise_params {
     U32 n_head, k, n_part; /* n_part: those of whole blocks */
     U32 from_offset, from_batch, from_head, from_row, from_col;

@@ -4,8 +4,8 @@
 
 #include <vkattn/vkattn.h>
 
-/* Quantised activations, see params/types.h: a type of scratch alone, that the API does not know. The last
- * axis may end within a block. */
+/* Quantised activations, see params/types.h: a type of scratch alone, that the API does not know.
+ * The last axis may end within a block. */
 #define DTYPE_ACTIVATION ((enum vka_dtype)VKA_DTYPE_COUNT)
 
 /* F32, F16 or BF16. */

@@ -4,7 +4,7 @@
 
 #include "plan/cut.h"
 
-/* Keys or values of a layer. Of a type with scales, `rows` are the bytes of the integers or of
+/* Keys or values of a layer. Where the type has scales, `rows` are the bytes of the integers or of
  * float8, and the scales lie behind all of them: see CACHE_BLOCK. */
 struct cached_rows {
     enum vka_dtype dtype;

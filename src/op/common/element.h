@@ -6,8 +6,8 @@
 
 #include "op/common/axes.h"
 
-/* Of rank 4 and the output's sizes, with stride 0 where they repeat. b: storage NULL where there is
- * none. */
+/* The tensors have rank 4 and the output's sizes, with stride 0 where they repeat. b: storage NULL
+ * where there is none. */
 struct map {
     struct axes_job axes; /* filled in by plan_map */
     const char *name;

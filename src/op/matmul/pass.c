@@ -136,7 +136,7 @@ static struct matmul_operands operands_of(const struct matmul_op *op,
     };
 }
 
-/* Of quantised A or B: strides in bytes. */
+/* Strides of quantised A or B, in bytes. */
 static void set_strides(const struct vka_tensor *t, uint32_t *batch, uint32_t *head, uint32_t *row)
 {
     uint32_t size;
