@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDERS = ('src', 'tools', 'examples')
 INTERFACES = ('src/core/os.h',) # of several systems: os_posix*.c and os_windows*.c implement it
 INCLUDE_ROOTS = ('src', 'include', 'tools', '.')
@@ -149,9 +149,13 @@ def circles(edges):
 
 def foreign(text, defined):
     """Functions and tables of src/ that a header declares: in all, and those of another's header."""
-    owner = {name: path for path, names in defined.items() if path.startswith('src/') for name in names}
-    words = {path: set(re.findall(r'\b\w+(?=\()|\b\w+(?=\[|;)', text[path]))
-             for path in text if path.startswith('src/') and path.endswith('.h')}
+    owner = {name: path for path, names in defined.items() if path.startswith('src/')
+             for name in names}
+    words = {}
+    for path in text:
+        if path.startswith('src/') and path.endswith('.h'):
+            code = re.sub(r'/\*.*?\*/', '', text[path], flags=re.S)
+            words[path] = set(re.findall(r'\b\w+(?=[(\[;,])', code))
     total, others = 0, []
     for name, path in sorted(owner.items()):
         headers = [header for header in words if name in words[header]]
@@ -165,7 +169,7 @@ def foreign(text, defined):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('build', help='a built tree')
-    parser.add_argument('--root', default=HERE, help='the sources that it is of')
+    parser.add_argument('--root', default=ROOT, help='the sources that it is of')
     parser.add_argument('--least-objects', type=int, default=100)
     parser.add_argument('--most-foreign', type=int, default=100)
     parser.add_argument('--list', action='store_true')
