@@ -16,10 +16,14 @@ uint turns(int position, uvec2 frequency)
     return position < 0 ? high - frequency.x : high;
 }
 
-// The same bits in every kernel: none contracts a product and a sum.
-vec2 rotated_pair(vec2 x, int position, uvec2 frequency, float factor)
+// The same bits in every kernel: none contracts a product and a sum. cs: cosine and sine.
+vec2 rotated_by(vec2 x, vec2 cs)
 {
-    vec2 cs = factor * cos_sin_turns(turns(position, frequency));
     precise vec2 y = vec2(x.x * cs.x - x.y * cs.y, x.x * cs.y + x.y * cs.x);
     return y;
+}
+
+vec2 rotated_pair(vec2 x, int position, uvec2 frequency, float factor)
+{
+    return rotated_by(x, factor * cos_sin_turns(turns(position, frequency)));
 }

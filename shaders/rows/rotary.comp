@@ -6,6 +6,7 @@
 #include "lib/dtype.glsl"
 #include "lib/elements.glsl"
 #include "lib/math.glsl"
+#include "lib/rotation.glsl"
 
 layout(constant_id = ROTARY_X_TYPE) const uint X_TYPE = 0;
 layout(constant_id = ROTARY_Y_TYPE) const uint Y_TYPE = 0;
@@ -30,22 +31,13 @@ void store(uvec4 at, float y)
     STORE(y_words, index, Y_TYPE, one_nan(y));
 }
 
-// Angle of a pair at a position, in units of 2^-32 turns: integers, exact at every position.
-uint turns(int position, uint pair)
-{
-    uint high, low;
-    umulExtended(uint(position), frequencies[pair].x, high, low);
-    high += uint(position) * frequencies[pair].y;
-    return position < 0 ? high - frequencies[pair].x : high;
-}
-
 vec2 cos_sin(uvec4 at, uint pair)
 {
     int position = int(p.first + at.z);
     if (POSITIONS)
         position = positions[p.position_offset + at.x * p.position_batch + at.z * p.position_row];
     if (COS_TYPE == TYPE_NONE)
-        return cos_sin_turns(turns(position, pair));
+        return cos_sin_turns(turns(position, frequencies[pair]));
     uint batch = POSITIONS ? 0 : at.x, row = POSITIONS ? uint(position) : at.z;
     if (POSITIONS && row >= p.n_table)
         return vec2(uintBitsToFloat(0x7fc00000u));
@@ -69,11 +61,12 @@ void main()
             store(at, load(at));
             continue;
         }
-        at.w = INTERLEAVED ? 2 * pair : pair;
-        other.w = INTERLEAVED ? 2 * pair + 1 : pair + half_dim;
+        uvec2 features = pair_features(pair, p.dim, INTERLEAVED);
+        at.w = features.x;
+        other.w = features.y;
         vec2 cs = cos_sin(at, pair) * vec2(p.factor, p.factor * p.sign);
-        float x = load(at), y = load(other);
-        store(at, x * cs.x - y * cs.y);
-        store(other, x * cs.y + y * cs.x);
+        vec2 rotated = rotated_by(vec2(load(at), load(other)), cs);
+        store(at, rotated.x);
+        store(other, rotated.y);
     }
 }
