@@ -2,6 +2,7 @@
 #include "core/os.h"
 #include "gpu/blob.h"
 #include "gpu/command.h"
+#include "gpu/fold.h"
 #include "gpu/kernels_spv.h"
 #include "gpu/refusal.h"
 
@@ -95,26 +96,46 @@ static enum vka_status prepare(struct vka_device *device, enum kernel kernel)
     return VKA_OK;
 }
 
-static VkResult make_module(struct vka_device *device, enum kernel kernel)
+/* The arguments of a call of the driver's compiler. */
+struct job {
+    struct pipeline *pipeline; /* whose kernel is prepared */
+    VkShaderModule module;     /* with the constants built in; VK_NULL_HANDLE: the kernel's own */
+    VkResult result;
+    double ms;
+};
+
+static VkResult make_module(struct vka_device *device, const uint32_t *words, size_t size,
+                            VkShaderModule *module)
 {
-    VkShaderModule *module = &device->pipelines.modules[kernel];
-    if (*module)
-        return VK_SUCCESS;
     return device->vk.vkCreateShaderModule(device->handle,
                                            &(VkShaderModuleCreateInfo){
                                                .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                               .codeSize = kernel_spv_table[kernel]->size,
-                                               .pCode = kernel_spv_table[kernel]->words,
+                                               .codeSize = size,
+                                               .pCode = words,
                                            },
                                            NULL, module);
 }
 
-/* The arguments of a call of the driver's compiler. */
-struct job {
-    struct pipeline *pipeline; /* whose kernel is prepared */
-    VkResult result;
-    double ms;
-};
+/* Makes the module of a kernel when it is first used; on devices of the portability subset one for
+ * this job alone, with the constants built in. *why: set where that is refused. */
+static VkResult prepare_module(struct vka_device *device, const struct pipeline_key *key,
+                               struct job *job, const char **why)
+{
+    const struct kernel_spv *spv = kernel_spv_table[key->kernel];
+    VkShaderModule *kept = &device->pipelines.modules[key->kernel];
+    struct folded folded;
+    if (!device->caps.portability)
+        return *kept ? VK_SUCCESS : make_module(device, spv->words, spv->size, kept);
+    enum vka_status status =
+        fold_module(spv->words, spv->size / sizeof *spv->words, key->spec, key->n_spec, &folded);
+    *why = status == VKA_UNSUPPORTED ? folded.why : NULL;
+    if (status != VKA_OK)
+        return *why ? VK_ERROR_FEATURE_NOT_PRESENT : VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result =
+        make_module(device, folded.words, folded.n_word * sizeof *folded.words, &job->module);
+    free(folded.words);
+    return result;
+}
 
 /* Milliseconds of a compilation that the log tells of. */
 #define SLOW_MS 10000.0
@@ -155,9 +176,9 @@ static void compile(const struct vka_device *device, struct job *job)
                         : any ? VK_PIPELINE_SHADER_STAGE_CREATE_ALLOW_VARYING_SUBGROUP_SIZE_BIT_EXT
                               : 0,
                     .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                    .module = device->pipelines.modules[key->kernel],
+                    .module = job->module ? job->module : device->pipelines.modules[key->kernel],
                     .pName = "main",
-                    .pSpecializationInfo = &specialization,
+                    .pSpecializationInfo = job->module ? NULL : &specialization,
                 },
             .layout = device->pipelines.layouts[key->kernel],
         },
@@ -197,6 +218,12 @@ static struct pipeline *find(const struct vka_device *device, const struct pipel
     return p;
 }
 
+static void destroy_module(const struct vka_device *device, const struct job *job)
+{
+    if (job->module)
+        device->vk.vkDestroyShaderModule(device->handle, job->module, NULL);
+}
+
 /* Adds a job for the key, unless its pipeline exists or another job makes it, or the driver refuses
  * its module. */
 static enum vka_status add_job(struct vka_device *device, const struct pipeline_key *key,
@@ -210,14 +237,18 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
     if (find(device, key))
         return VKA_OK;
     ENSURE(prepare(device, key->kernel));
-    VkResult result = make_module(device, key->kernel);
+    const char *why = NULL;
+    VkResult result = prepare_module(device, key, job, &why);
     if (refusal_is(result)) {
         *refused |= UINT64_C(1) << key->kernel;
-        return refusal_add(device, key, result, "vkCreateShaderModule");
+        return why ? refusal_add_why(device, key, result, why)
+                   : refusal_add(device, key, result, "vkCreateShaderModule");
     }
     if (result != VK_SUCCESS)
         return vk_error(log, result, "vkCreateShaderModule");
     job->pipeline = calloc(1, sizeof *job->pipeline);
+    if (!job->pipeline)
+        destroy_module(device, job);
     ENSURE_ALLOC(job->pipeline);
     job->pipeline->key = *key;
     jobs->n++;
@@ -259,6 +290,7 @@ enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_
     if (status == VKA_OK)
         compile_all(&jobs);
     for (size_t i = 0; i < jobs.n; i++) {
+        destroy_module(device, &jobs.list[i]);
         if (status != VKA_OK && !jobs.list[i].pipeline->handle) {
             free(jobs.list[i].pipeline);
             continue;

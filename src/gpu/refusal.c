@@ -54,18 +54,24 @@ static enum vka_status add(struct vka_device *device, const struct refusal *refu
     return VKA_OK;
 }
 
-enum vka_status refusal_add(struct vka_device *device, const struct pipeline_key *key,
-                            VkResult result, const char *call)
+enum vka_status refusal_add_why(struct vka_device *device, const struct pipeline_key *key,
+                                VkResult result, const char *reason)
 {
     struct refusals *all = &device->refusals;
     ENSURE(add(device, &(struct refusal){.key = *key, .result = result}));
     all->of[key->kernel]++;
-    all->why[key->kernel] = why(result, call);
+    all->why[key->kernel] = reason;
     all->result[key->kernel] = result;
     log_message(&device->log, VKA_LOG_WARNING,
                 "a pipeline of the kernel %s %s; another kernel is taken where there is one",
                 kernel_table[key->kernel].name, all->why[key->kernel]);
     return VKA_OK;
+}
+
+enum vka_status refusal_add(struct vka_device *device, const struct pipeline_key *key,
+                            VkResult result, const char *call)
+{
+    return refusal_add_why(device, key, result, why(result, call));
 }
 
 enum vka_status refusal_add_kernel(struct vka_device *device, enum kernel kernel)

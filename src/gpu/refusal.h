@@ -13,6 +13,11 @@ bool refusal_is(VkResult result);
 enum vka_status refusal_add(struct vka_device *device, const struct pipeline_key *key,
                             VkResult result, const char *call);
 
+/* The same for another reason than the driver's: the end of a sentence that begins with "the kernel",
+ * for as long as the program runs. */
+enum vka_status refusal_add_why(struct vka_device *device, const struct pipeline_key *key,
+                                VkResult result, const char *reason);
+
 /* Takes a kernel out of use whose pipelines of the self-test were refused. */
 enum vka_status refusal_add_kernel(struct vka_device *device, enum kernel kernel);
 
