@@ -3,12 +3,15 @@
  *
  *     AS_GPU_TYPE     a VkPhysicalDeviceType
  *     AS_GPU_VENDOR   a vendor's id of PCI
+ *     AS_GPU_BUFFERS  the most storage buffers of a kernel
+ *     AS_GPU_SUBSET   it lists VK_KHR_portability_subset, which the loader takes from the application
  *
  * as_gpu.sh runs a program so. Name and ids of the driver stay, for what is known of this driver's
  * mistakes still holds. The layer stands between instances alone: the loader leaves one without
  * vkGetDeviceProcAddr out of the calls of a device.
  * SPDX-License-Identifier: MIT */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <vulkan/vk_layer.h>
@@ -21,6 +24,7 @@ struct instance {
     PFN_vkDestroyInstance destroy;
     PFN_vkGetPhysicalDeviceProperties properties;
     PFN_vkGetPhysicalDeviceProperties2 properties2;
+    PFN_vkEnumerateDeviceExtensionProperties extensions;
 };
 
 static struct instance *instances;
@@ -54,6 +58,8 @@ static void pretend(VkPhysicalDeviceProperties *p)
     p->deviceType =
         (VkPhysicalDeviceType)setting("AS_GPU_TYPE", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU);
     p->vendorID = setting("AS_GPU_VENDOR", 0x10de);
+    p->limits.maxPerStageDescriptorStorageBuffers =
+        setting("AS_GPU_BUFFERS", p->limits.maxPerStageDescriptorStorageBuffers);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice device,
@@ -68,6 +74,18 @@ static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice device,
 {
     find(device).properties2(device, p);
     pretend(&p->properties);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL list_extensions(VkPhysicalDevice device, const char *layer,
+                                                      uint32_t *n, VkExtensionProperties *list)
+{
+    const bool more = !layer && getenv("AS_GPU_SUBSET");
+    uint32_t room = list && more && *n ? *n - 1 : *n;
+    VkResult result = find(device).extensions(device, layer, &room, list);
+    if (list && more && result == VK_SUCCESS)
+        list[room] = (VkExtensionProperties){"VK_KHR_portability_subset", 1};
+    *n = room + more;
+    return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
@@ -98,6 +116,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
         (PFN_vkGetPhysicalDeviceProperties)i->get(*handle, "vkGetPhysicalDeviceProperties");
     i->properties2 =
         (PFN_vkGetPhysicalDeviceProperties2)i->get(*handle, "vkGetPhysicalDeviceProperties2");
+    i->extensions = (PFN_vkEnumerateDeviceExtensionProperties)i->get(
+        *handle, "vkEnumerateDeviceExtensionProperties");
     pthread_mutex_lock(&lock);
     i->next = instances;
     instances = i;
@@ -135,6 +155,7 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_proc(VkInstance handle, cons
         {"vkGetPhysicalDeviceProperties", (PFN_vkVoidFunction)get_properties},
         {"vkGetPhysicalDeviceProperties2", (PFN_vkVoidFunction)get_properties2},
         {"vkGetPhysicalDeviceProperties2KHR", (PFN_vkVoidFunction)get_properties2},
+        {"vkEnumerateDeviceExtensionProperties", (PFN_vkVoidFunction)list_extensions},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (strcmp(name, own[i].name) == 0)

@@ -3,9 +3,13 @@
  * words, in 16 hexadecimal digits). tests/compile/orders.py writes such folders. A module that the folder
  * lacks ends the process, so that no test takes the program's own for another.
  *
+ * With $MODULES_PLAIN it changes none, and a module with a specialization constant ends the process, as
+ * for Metal, which takes no length of an array from one.
+ *
  * One driver only: the next functions of the chain are taken to be the same for all instances and all
  * devices. SPDX-License-Identifier: MIT */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,20 +47,34 @@ static uint32_t *read_words(const char *path, size_t *size)
     return words;
 }
 
+/* By the opcodes from OpSpecConstantTrue to OpSpecConstantOp. */
+static bool has_constants(const uint32_t *words, size_t n)
+{
+    bool found = false;
+    for (size_t at = 5; at < n && words[at] >> 16; at += words[at] >> 16)
+        found |= (words[at] & 0xffff) >= 48 && (words[at] & 0xffff) <= 52;
+    return found;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_module(VkDevice device,
                                                     const VkShaderModuleCreateInfo *info,
                                                     const VkAllocationCallbacks *a,
                                                     VkShaderModule *module)
 {
     const char *folder = getenv("MODULES_FOLDER");
+    PFN_vkCreateShaderModule create =
+        (PFN_vkCreateShaderModule)next_device(device, "vkCreateShaderModule");
+    if (getenv("MODULES_PLAIN")) {
+        if (has_constants(info->pCode, info->codeSize / sizeof *info->pCode))
+            fail("a module", "has specialization constants");
+        return create(device, info, a, module);
+    }
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/%016llx.spv", folder ? folder : "(no $MODULES_FOLDER)",
                    (unsigned long long)hash_of(info->pCode, info->codeSize / sizeof *info->pCode));
     VkShaderModuleCreateInfo other = *info;
     uint32_t *words = read_words(path, &other.codeSize);
     other.pCode = words;
-    PFN_vkCreateShaderModule create =
-        (PFN_vkCreateShaderModule)next_device(device, "vkCreateShaderModule");
     VkResult result = create(device, &other, a, module);
     free(words);
     return result;
