@@ -1,4 +1,5 @@
-# What a library exports: vka_ names only, and every function that its headers declare.
+# What a library exports: vka_ names only, and every function that its headers declare; each that adds an
+# operation has its row.
 #
 #   cmake -D NM=nm -D OBJDUMP=objdump -D LIBRARY=libvkattn.so -D FOLDER=include/vkattn -D HEADERS=vkattn,vkattn_vulkan
 #         -P symbols.cmake
@@ -26,6 +27,7 @@ if(strangers)
   message(SEND_ERROR "exported, and not vka_: ${strangers}")
 endif()
 
+file(READ "${CMAKE_CURRENT_LIST_DIR}/../../src/operations.def" operations)
 set(declared 0)
 string(REPLACE "," ";" HEADERS "${HEADERS}")
 foreach(header IN LISTS HEADERS)
@@ -37,6 +39,9 @@ foreach(header IN LISTS HEADERS)
     math(EXPR declared "${declared} + 1")
     if(NOT name IN_LIST exported)
       message(SEND_ERROR "declared, and not exported: ${name}")
+    endif()
+    if(name MATCHES "^vka_plan_add_(.*)" AND NOT operations MATCHES "OPERATION\\(${CMAKE_MATCH_1},")
+      message(SEND_ERROR "declared, and no row of src/operations.def: ${name}")
     endif()
   endforeach()
 endforeach()

@@ -31,7 +31,7 @@ enum fault {
     ENUM,                 /* below `limit` */
     FINITE,               /* float or double */
     POSITIVE,             /* float or double, finite and above 0, or 0 */
-    RATE,                 /* float or double in [0, 1) */
+    RATE,                 /* float or double in [0, 1), or up to 1 where `limit` is 1 */
     GIVEN,                /* uint32_t: bits of `limit` */
     WINDOW,               /* int32_t from -1 */
     EVEN,                 /* uint32_t: even, at most `limit` */
