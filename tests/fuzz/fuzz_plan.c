@@ -1,4 +1,5 @@
-/* Bytes as calls of the library with any arguments: each is refused with nothing changed, or done.
+/* Bytes as calls of the library with any arguments, those of operations being the examples of
+ * tests/operations with some fields changed: each is refused with nothing changed, or done.
  * What is added is recorded. On the stub (tests/stub), which computes nothing and makes some thousand of
  * these a second, it is run too, and the first byte says on which of its devices: a run there checks
  * ranges. */
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <vkattn/vkattn_model.h>
+#include "example.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
@@ -44,14 +45,30 @@ static float real(struct input *in)
 
 #define DEVICES 4
 
+#define MOST_EXAMPLES 64
+
 static struct vka_device *devices[DEVICES], *device;
-static size_t n_device;
+static struct instance valid[DEVICES][MOST_EXAMPLES];
+static size_t n_device, device_index;
 static bool on_stub;
 
 static void close_devices(void)
 {
-    for (size_t i = 0; i < n_device; i++)
+    for (size_t i = 0; i < n_device; i++) {
+        for (size_t j = 0; j < n_example; j++)
+            example_destroy(&valid[i][j]);
         vka_device_destroy(&devices[i]);
+    }
+}
+
+/* Puts the examples on the newest device. */
+static void open_examples(void)
+{
+    if (n_example > MOST_EXAMPLES)
+        abort();
+    for (size_t i = 0; i < n_example; i++)
+        if (example_create(&examples[i], devices[n_device], &valid[n_device][i]) != VKA_OK)
+            abort();
 }
 
 static bool open_devices(void)
@@ -70,6 +87,7 @@ static bool open_devices(void)
                                        .skip_self_test = on_stub, .max_allocation = 256u << 20),
                               &devices[n_device]) != VKA_OK)
             break;
+        open_examples();
         n_device++;
     }
     if (n_device == 0 && getenv("VKATTN_STUB"))
@@ -129,102 +147,74 @@ static struct vka_tensor *pick(struct input *in, struct vka_tensor *const *tenso
     return n < TENSORS ? tensors[n] : NULL;
 }
 
-/* What has no meaning is not taken for anything else. */
-static enum vka_status judge(enum vka_status status, bool has_meaning)
+/* A tensor from those made here, or of the example, in any place; or none. */
+static struct vka_tensor *any_tensor(struct input *in, const struct instance *instance,
+                                     struct vka_tensor *const *tensors)
 {
-    if (status == VKA_OK && !has_meaning)
-        abort();
-    return status;
+    const unsigned at = next(in);
+    if (at < 128)
+        return pick(in, tensors);
+    return instance->tensors[at % instance->example->n_field];
 }
 
-static enum vka_status add_norm(struct input *in, struct vka_plan *plan,
-                                struct vka_tensor *const *t)
+/* Sets a field to what the bytes say. False: the value has no meaning, and the call is to be refused. */
+static bool set_field(struct input *in, const struct instance *instance, const struct field *f,
+                      struct vka_tensor *const *tensors, char *op)
 {
-    const struct vka_norm_op op = {.struct_size = sizeof op,
-                                   .kind = (enum vka_norm)(next(in) % 3),
-                                   .axes = number(in),
-                                   .given = next(in) % 8,
-                                   .epsilon = real(in),
-                                   .input = pick(in, t),
-                                   .weight = pick(in, t),
-                                   .output = pick(in, t)};
-    return judge(vka_plan_add_norm(plan, &op),
-                 op.epsilon >= 0 && isfinite(op.epsilon) && !(op.given & ~VKA_GIVEN_EPSILON));
+    double value = 0;
+    if (f->fault < TENSOR_FAULTS) {
+        struct vka_tensor *tensor = any_tensor(in, instance, tensors);
+        memcpy(op + f->offset, &tensor, sizeof tensor);
+        return true; /* with other fields changed, any may do */
+    }
+    if (f->fault == LINK || f->fault == LAYER) {
+        memset(op + f->offset, 0, f->size);
+        return false;
+    }
+    if (f->fault == FINITE || f->fault == POSITIVE || f->fault == RATE) {
+        value = (double)real(in);
+        field_set(f, op, value);
+        return f->fault == FINITE ? isfinite(value)
+                                  : value >= 0 && (f->fault == RATE ? value <= 1 : isfinite(value));
+    }
+    const uint32_t word = number(in);
+    value = f->fault == COUNT ? word % (f->limit + 1) : word;
+    field_set(f, op, value);
+    switch ((int)f->fault) {
+    case SIZE:
+        return value == f->number;
+    case COUNT:
+        return value > 0;
+    case ENUM:
+        return word < f->limit;
+    case GIVEN:
+        return !(word & ~f->limit);
+    default:
+        return true;
+    }
 }
 
-static enum vka_status add_gather(struct input *in, struct vka_plan *plan,
-                                  struct vka_tensor *const *t)
-{
-    const struct vka_gather_op op = {.struct_size = sizeof op,
-                                     .table = pick(in, t),
-                                     .ids = pick(in, t),
-                                     .given = next(in) % 8,
-                                     .scale = real(in),
-                                     .output = pick(in, t)};
-    return judge(vka_plan_add_gather(plan, &op),
-                 isfinite(op.scale) && !(op.given & ~VKA_GIVEN_SCALE));
-}
-
+/* Adds an example with some of its fields changed. */
 static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_tensor *const *t)
 {
-    unsigned kind = next(in);
-    if ((kind & 7) == 6)
-        return add_norm(in, plan, t);
-    if ((kind & 7) == 4)
-        return add_gather(in, plan, t);
-    if (kind % 2) {
-        unsigned flags = next(in);
-        return vka_plan_add_linear(
-            plan, VKA_INFO(vka_linear_op, .input = pick(in, t), .weight = pick(in, t),
-                           .bias = pick(in, t), .output = pick(in, t), .relu_input = flags & 1,
-                           .accumulate = flags >> 1 & 1,
-                           .activations = flags >> 2 & 1 ? VKA_I8 : VKA_F32));
+    alignas(max_align_t) char op[EXAMPLE_BYTES];
+    const size_t at = next(in) % n_example;
+    const struct instance *instance = &valid[device_index][at];
+    const struct example *example = instance->example;
+    const struct field *senseless[EXAMPLE_FIELDS] = {NULL};
+    example_copy(instance, op);
+    for (unsigned n = next(in) % 8; n > 0; n--) {
+        const size_t i = next(in) % example->n_field;
+        senseless[i] =
+            set_field(in, instance, &example->fields[i], t, op) ? NULL : &example->fields[i];
     }
-    struct vka_attention_op op = {
-        .struct_size = sizeof op,
-        .q = pick(in, t),
-        .k = pick(in, t),
-        .v = pick(in, t),
-        .output = pick(in, t),
-        .options = {.causal = next(in) % 2, .masked_row = (enum vka_masked_row)(next(in) % 4)},
-    };
-    unsigned more = next(in);
-    if (more & 1)
-        op.options.mask = pick(in, t);
-    if (more & 2)
-        op.options.kv_length = pick(in, t);
-    if (more & 4)
-        op.options.rope.dim = number(in);
-    if (more & 8)
-        op.past_key = pick(in, t);
-    if (more & 16)
-        op.past_value = pick(in, t);
-    if (more & 32) {
-        op.options.scores_kind = (enum vka_scores)(next(in) % 6);
-        op.options.scores = pick(in, t);
-    }
-    if (more & 64) {
-        op.options.window = true;
-        op.options.window_left = (int32_t)number(in);
-        op.options.window_right = (int32_t)number(in) - 1;
-    }
-    if (more & 128)
-        op.options.log_sum_exp = pick(in, t);
-    unsigned numbers = next(in);
-    op.options.given = numbers >> 4 & 7;
-    if (numbers & 1)
-        op.options.scale = real(in);
-    if (numbers & 2)
-        op.options.norm_epsilon = real(in);
-    if (numbers & 4)
-        op.options.softcap = real(in);
-    if (numbers & 8)
-        op.options.dropout = real(in);
-    const struct vka_attention_options *o = &op.options;
-    return judge(vka_plan_add_attention(plan, &op),
-                 isfinite(o->scale) && isfinite(o->norm_epsilon) && o->norm_epsilon >= 0 &&
-                     isfinite(o->softcap) && o->softcap >= 0 && o->dropout >= 0 && o->dropout < 1 &&
-                     o->given < VKA_GIVEN_GRADIENT_SCALE);
+    const enum vka_status status = example->add(plan, op);
+    for (size_t i = 0; i < example->n_field && status == VKA_OK; i++)
+        if (senseless[i]) {
+            fprintf(stderr, "%s takes a senseless %s\n", example->name, senseless[i]->name);
+            abort();
+        }
+    return status;
 }
 
 static void build(struct input *in, struct vka_tensor *const *tensors)
@@ -255,7 +245,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     struct input in = {data, size};
     if (!open_devices())
         return 0;
-    device = devices[n_device > 1 ? next(&in) % n_device : 0];
+    device_index = n_device > 1 ? next(&in) % n_device : 0;
+    device = devices[device_index];
     while (in.size > 0) {
         unsigned at = next(&in) % TENSORS, kind = next(&in) % 4;
         if (kind < 2)
