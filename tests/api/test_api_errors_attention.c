@@ -37,12 +37,6 @@ static struct vka_attention_op good_ragged(struct world *w)
 static void attention_tensors(void **state)
 {
     struct world *w = *state;
-    const struct vka_attention_op good = world_attention_op(w);
-    const size_t sizes[] = WRONG_SIZES(vka_attention_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_attention(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_attention(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        ATTENTION("struct_size", op.struct_size = sizes[i]);
     ATTENTION("q", op.q = NULL);
     ATTENTION("k", op.k = NULL);
     ATTENTION("v", op.v = NULL);

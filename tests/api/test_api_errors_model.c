@@ -25,12 +25,6 @@ static struct vka_norm_op good_norm(struct world *w)
 static void norm(void **state)
 {
     struct world *w = *state;
-    const struct vka_norm_op good = good_norm(w);
-    const size_t sizes[] = WRONG_SIZES(vka_norm_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_norm(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_norm(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        NORM("struct_size", op.struct_size = sizes[i]);
     NORM("kind", op.kind = VKA_NORM_COUNT);
     NORM("kind", op.kind = (enum vka_norm) - 1);
     NORM("axes", op.axes = 4);
@@ -38,21 +32,10 @@ static void norm(void **state)
     NORM("epsilon", op.epsilon = -1e-5f);
     NORM("epsilon", op.epsilon = NAN);
     NORM("epsilon", op.epsilon = INFINITY);
-    NORM("input", op.input = NULL);
     NORM("output", op.output = NULL);
-    NORM("input", op.input = FOREIGN(VKA_F32, 2, 5, 3));
-    NORM("residual", op.residual = FOREIGN(VKA_F32, 2, 5, 3));
-    NORM("sum", op.sum = FOREIGN(VKA_F32, 2, 5, 3));
-    NORM("weight", op.weight = FOREIGN(VKA_F32, 3));
-    NORM("bias", op.bias = FOREIGN(VKA_F32, 3));
     NORM("output", op.output = FOREIGN(VKA_F32, 2, 5, 3));
     for (size_t i = 0; i < COUNTOF(not_floats); i++) {
         enum vka_dtype dtype = not_floats[i];
-        NORM("input", op.input = T(dtype, 2, 5, 3));
-        NORM("residual", op.residual = T(dtype, 2, 5, 3));
-        NORM("sum", op.sum = T(dtype, 2, 5, 3));
-        NORM("weight", op.weight = T(dtype, 3));
-        NORM("bias", op.bias = T(dtype, 3));
         NORM("output", op.output = T(dtype, 2, 5, 3));
     }
     NORM("output", op.output = T(VKA_F32, 2, 5, 4));
@@ -121,26 +104,9 @@ static struct vka_activation_op good_activation(struct world *w)
 static void activation(void **state)
 {
     struct world *w = *state;
-    const struct vka_activation_op good = good_activation(w);
-    const size_t sizes[] = WRONG_SIZES(vka_activation_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_activation(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_activation(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        ACTIVATION("struct_size", op.struct_size = sizes[i]);
     ACTIVATION("kind", op.kind = VKA_ACTIVATION_COUNT);
     ACTIVATION("kind", op.kind = (enum vka_activation) - 1);
     ACTIVATION("alpha", op.alpha = NAN);
-    ACTIVATION("input", op.input = NULL);
-    ACTIVATION("output", op.output = NULL);
-    ACTIVATION("input", op.input = FOREIGN(VKA_F32, 2, 5, 3));
-    ACTIVATION("multiplier", op.multiplier = FOREIGN(VKA_F32, 5, 1));
-    ACTIVATION("output", op.output = FOREIGN(VKA_F32, 2, 5, 3));
-    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
-        enum vka_dtype dtype = not_floats[i];
-        ACTIVATION("input", op.input = T(dtype, 2, 5, 3));
-        ACTIVATION("multiplier", op.multiplier = T(dtype, 5, 1));
-        ACTIVATION("output", op.output = T(dtype, 2, 5, 3));
-    }
     ACTIVATION("input", op.input = T(VKA_F32, 2, 4, 3));
     ACTIVATION("multiplier", op.multiplier = T(VKA_F32, 2));
     ACTIVATION("multiplier", op.multiplier = T(VKA_F32, 2, 2, 5, 3));
@@ -177,24 +143,7 @@ static void binary(void **state)
 {
     struct world *w = *state;
     const struct vka_binary_op good = good_binary(w);
-    const size_t sizes[] = WRONG_SIZES(vka_binary_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_binary(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_binary(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        BINARY("struct_size", op.struct_size = sizes[i]);
     BINARY("kind", op.kind = VKA_BINARY_COUNT);
-    BINARY("a", op.a = NULL);
-    BINARY("b", op.b = NULL);
-    BINARY("output", op.output = NULL);
-    BINARY("a", op.a = FOREIGN(VKA_F32, 3));
-    BINARY("b", op.b = FOREIGN(VKA_F32, 2, 5, 1));
-    BINARY("output", op.output = FOREIGN(VKA_F32, 2, 5, 3));
-    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
-        enum vka_dtype dtype = not_floats[i];
-        BINARY("a", op.a = T(dtype, 3));
-        BINARY("b", op.b = T(dtype, 2, 5, 1));
-        BINARY("output", op.output = T(dtype, 2, 5, 3));
-    }
     BINARY("a", op.a = T(VKA_F32, 2));
     BINARY("b", op.b = T(VKA_F32, 5));
     BINARY("output", op.output = T(VKA_F32, 2, 2, 5, 3));

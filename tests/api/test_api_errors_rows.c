@@ -22,20 +22,8 @@ static struct vka_gather_op good_gather(struct world *w)
 static void gather(void **state)
 {
     struct world *w = *state;
-    const struct vka_gather_op good = good_gather(w);
-    const size_t sizes[] = WRONG_SIZES(vka_gather_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_gather(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_gather(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        GATHER("struct_size", op.struct_size = sizes[i]);
     GATHER("scale", op.scale = NAN);
     GATHER("given", op.given = VKA_GIVEN_EPSILON);
-    GATHER("table", op.table = NULL);
-    GATHER("ids", op.ids = NULL);
-    GATHER("output", op.output = NULL);
-    GATHER("table", op.table = FOREIGN(VKA_F16, 7, 32));
-    GATHER("ids", op.ids = FOREIGN(VKA_I32, 2, 3));
-    GATHER("output", op.output = FOREIGN(VKA_F32, 2, 3, 32));
     GATHER("table", op.table = T(VKA_I32, 7, 32));
     GATHER("table", op.table = T(VKA_I8, 7, 32));
     GATHER("ids", op.ids = T(VKA_F32, 2, 3));
@@ -66,19 +54,8 @@ static struct vka_scatter_op good_scatter(struct world *w)
 static void scatter(void **state)
 {
     struct world *w = *state;
-    const struct vka_scatter_op good = good_scatter(w);
-    const size_t sizes[] = WRONG_SIZES(vka_scatter_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_scatter(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_scatter(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        SCATTER("struct_size", op.struct_size = sizes[i]);
     SCATTER("axis", op.axis = 0);
     SCATTER("axis", op.axis = 3);
-    SCATTER("update", op.update = NULL);
-    SCATTER("output", op.output = NULL);
-    SCATTER("update", op.update = FOREIGN(VKA_F32, 2, 3, 4));
-    SCATTER("positions", op.positions = FOREIGN(VKA_I32, 2));
-    SCATTER("output", op.output = FOREIGN(VKA_F32, 2, 7, 4));
     SCATTER("update", op.update = T(VKA_I32, 2, 3, 4));
     SCATTER("positions", op.positions = T(VKA_F32, 2));
     SCATTER("output", op.output = T(VKA_BOOL, 2, 7, 4));
@@ -113,26 +90,15 @@ static struct vka_rotary_op good_rotary(struct world *w)
 static void rotary(void **state)
 {
     struct world *w = *state;
-    const struct vka_rotary_op good = good_rotary(w);
     const double fast[] = {1, 0.5, 1.5}, nan[] = {1, NAN, 0}, fine[] = {1, 0.5, -0.25};
-    const size_t sizes[] = WRONG_SIZES(vka_rotary_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_rotary(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_rotary(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        ROTARY("struct_size", op.struct_size = sizes[i]);
     ROTARY("dim", op.dim = 5);
     ROTARY("dim", op.dim = 10);
     ROTARY("attention_factor", op.attention_factor = INFINITY);
     ROTARY("attention_factor", op.attention_factor = -1);
-    ROTARY("input", op.input = NULL);
-    ROTARY("output", op.output = NULL);
     ROTARY("sin", op.sin = NULL);
     ROTARY("cos", op.cos = NULL);
-    ROTARY("input", op.input = FOREIGN(VKA_F32, 2, 3, 5, 8));
-    ROTARY("positions", op.positions = FOREIGN(VKA_I32, 2, 5));
     ROTARY("cos", op.cos = FOREIGN(VKA_F16, 9, 3));
     ROTARY("sin", op.sin = FOREIGN(VKA_F16, 9, 3));
-    ROTARY("output", op.output = FOREIGN(VKA_F32, 2, 3, 5, 8));
     ROTARY("input", op.input = T(VKA_I32, 2, 3, 5, 8));
     ROTARY("positions", op.positions = T(VKA_F32, 2, 5));
     ROTARY("cos", op.cos = T(VKA_I32, 9, 3));
@@ -179,15 +145,6 @@ static void argmax(void **state)
 {
     struct world *w = *state;
     const struct vka_argmax_op good = good_argmax(w);
-    const size_t sizes[] = WRONG_SIZES(vka_argmax_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_argmax(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_argmax(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        ARGMAX("struct_size", op.struct_size = sizes[i]);
-    ARGMAX("input", op.input = NULL);
-    ARGMAX("output", op.output = NULL);
-    ARGMAX("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
-    ARGMAX("output", op.output = FOREIGN(VKA_I32, 2, 3));
     ARGMAX("input", op.input = T(VKA_I32, 2, 3, 9));
     ARGMAX("output", op.output = T(VKA_F32, 2, 3));
     ARGMAX("output", op.output = T(VKA_I32, 2, 3, 1));
@@ -212,22 +169,12 @@ static void sample(void **state)
 {
     struct world *w = *state;
     const struct vka_sample_op good = good_sample(w);
-    const size_t sizes[] = WRONG_SIZES(vka_sample_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_sample(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_sample(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        SAMPLE("struct_size", op.struct_size = sizes[i]);
     SAMPLE("temperature", op.temperature = -1);
     SAMPLE("temperature", op.temperature = INFINITY);
     SAMPLE("top_p", op.top_p = -0.5f);
     SAMPLE("top_p", op.top_p = 1.5f);
     SAMPLE("min_p", op.min_p = NAN);
     SAMPLE("min_p", op.min_p = 2);
-    SAMPLE("logits", op.logits = NULL);
-    SAMPLE("output", op.output = NULL);
-    SAMPLE("logits", op.logits = FOREIGN(VKA_F16, 3, 9));
-    SAMPLE("step", op.step = FOREIGN(VKA_I32, 1));
-    SAMPLE("output", op.output = FOREIGN(VKA_I32, 3));
     SAMPLE("logits", op.logits = T(VKA_I32, 3, 9));
     SAMPLE("step", op.step = T(VKA_F32, 1));
     SAMPLE("output", op.output = T(VKA_F32, 3));
@@ -266,17 +213,6 @@ static void pool(void **state)
 {
     struct world *w = *state;
     const struct vka_pool_op good = good_pool(w);
-    const size_t sizes[] = WRONG_SIZES(vka_pool_op);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_pool(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_pool(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        POOL("struct_size", op.struct_size = sizes[i]);
-    POOL("input", op.input = NULL);
-    POOL("output", op.output = NULL);
-    POOL("input", op.input = FOREIGN(VKA_F16, 2, 3, 9));
-    POOL("mask", op.mask = FOREIGN(VKA_BOOL, 2, 3));
-    POOL("lengths", op.lengths = FOREIGN(VKA_I32, 2));
-    POOL("output", op.output = FOREIGN(VKA_F32, 2, 9));
     POOL("input", op.input = T(VKA_I32, 2, 3, 9));
     POOL("mask", op.mask = T(VKA_I32, 2, 3));
     POOL("lengths", op.lengths = T(VKA_F32, 2));
@@ -316,21 +252,14 @@ static void good_merge(struct world *w, struct merge_args *a)
 static void merge(void **state)
 {
     struct world *w = *state;
-    const size_t sizes[] = WRONG_SIZES(vka_merge_op);
     const uint32_t full[] = {2, 4, 3, 6};
     const uint64_t crossed[] = {72, 18, 6, 0}, rows[] = {12, 3, 1}, still[] = {12, 0, 1};
     struct merge_args good;
     good_merge(w, &good);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_merge(NULL, &good.op));
-    FAILS(VKA_INVALID, "op", vka_plan_add_merge(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        MERGE("struct_size", a.op.struct_size = sizes[i]);
     MERGE("n_part", a.op.n_part = 0);
     MERGE("n_part", a.op.n_part = VKA_MERGE_PARTS + 1);
     MERGE("parts", a.op.parts = NULL);
     MERGE("log_sum_exps", a.op.log_sum_exps = NULL);
-    MERGE("output", a.op.output = NULL);
-    MERGE("output", a.op.output = FOREIGN(VKA_F32, 2, 4, 3, 6));
     MERGE("output", a.op.output = T(VKA_I32, 2, 4, 3, 6));
     MERGE("output", a.op.output = T(VKA_F32, 6));
     MERGE("output", a.op.output = world_strided(w, a.op.output, 0, 4, full, crossed));
@@ -349,7 +278,6 @@ static void merge(void **state)
         MERGE("log_sum_exp", a.log_sums[i] = a.op.log_sum_exp);
         MERGE("output", a.log_sums[i] = world_strided(w, a.op.output, 9, 3, full, rows));
     }
-    MERGE("log_sum_exp", a.op.log_sum_exp = FOREIGN(VKA_F32, 2, 4, 3));
     MERGE("log_sum_exp", a.op.log_sum_exp = T(VKA_BF16, 2, 4, 3));
     MERGE("log_sum_exp", a.op.log_sum_exp = T(VKA_F32, 2, 4));
     MERGE("log_sum_exp", a.op.log_sum_exp = world_strided(w, a.op.log_sum_exp, 0, 3, full, still));
@@ -377,20 +305,8 @@ static void conv1d(void **state)
 {
     struct world *w = *state;
     const struct vka_conv1d_op good = good_conv1d(w);
-    const size_t sizes[] = WRONG_SIZES(vka_conv1d_op);
     const uint32_t three[] = {5, 3, 3}, bias[] = {5};
     struct vka_tensor *store = T(VKA_F32, 100);
-    FAILS(VKA_INVALID, NULL, vka_plan_add_conv1d(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_conv1d(w->plan, NULL));
-    for (size_t i = 0; i < COUNTOF(sizes); i++)
-        CONV1D("struct_size", op.struct_size = sizes[i]);
-    CONV1D("input", op.input = NULL);
-    CONV1D("weight", op.weight = NULL);
-    CONV1D("output", op.output = NULL);
-    CONV1D("input", op.input = FOREIGN(VKA_F16, 2, 7, 3));
-    CONV1D("weight", op.weight = FOREIGN(VKA_F32, 5, 3, 3));
-    CONV1D("bias", op.bias = FOREIGN(VKA_F32, 5));
-    CONV1D("output", op.output = FOREIGN(VKA_F32, 2, 4, 5));
     CONV1D("input", op.input = T(VKA_I32, 2, 7, 3));
     CONV1D("weight", op.weight = T(VKA_Q8_0, 5, 3, 32));
     CONV1D("bias", op.bias = T(VKA_I32, 5));

@@ -4,25 +4,12 @@
 #include "api_errors.h"
 #include "test_program.h"
 
-/* Types that have no gradient. */
-static const enum vka_dtype not_floats[] = {VKA_I32, VKA_BOOL, VKA_I8};
-
 /* TEST(name, type, function): a macro that changes a good op and expects INVALID and a word. */
 #define BAD(type, function, word, ...)                    \
     do {                                                  \
         struct type op = good_##type(w);                  \
         __VA_ARGS__;                                      \
         FAILS(VKA_INVALID, word, function(w->plan, &op)); \
-    } while (0)
-
-#define BAD_CALLS(type, function)                                          \
-    do {                                                                   \
-        const struct type good = good_##type(w);                           \
-        const size_t wrong[] = WRONG_SIZES(type);                          \
-        FAILS(VKA_INVALID, NULL, function(NULL, &good));                   \
-        FAILS(VKA_INVALID, "op", function(w->plan, NULL));                 \
-        for (size_t i = 0; i < COUNTOF(wrong); i++)                        \
-            BAD(type, function, "struct_size", op.struct_size = wrong[i]); \
     } while (0)
 
 /* ---- Linear ---------------------------------------------------------------------------------- */
@@ -41,26 +28,10 @@ static struct vka_linear_backward_op good_vka_linear_backward_op(struct world *w
 static void linear(void **state)
 {
     struct world *w = *state;
-    BAD_CALLS(vka_linear_backward_op, vka_plan_add_linear_backward);
-    LINEAR("output_gradient", op.output_gradient = NULL);
-    LINEAR("input", op.input = NULL);
-    LINEAR("weight", op.weight = NULL);
     LINEAR("input", op.input = NULL, op.weight_gradient.tensor = NULL, op.relu_input = true);
     LINEAR("gradient",
            op.input_gradient.tensor = op.weight_gradient.tensor = op.bias_gradient.tensor = NULL);
     LINEAR("weight", op.weight = T(VKA_Q8_0, 4, 32));
-    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
-        LINEAR("input", op.input = T(not_floats[i], 2, 5, 3));
-        LINEAR("weight", op.weight = T(not_floats[i], 4, 3));
-        LINEAR("output_gradient", op.output_gradient = T(not_floats[i], 2, 5, 4));
-        LINEAR("input_gradient", op.input_gradient.tensor = T(not_floats[i], 2, 5, 3));
-        LINEAR("weight_gradient", op.weight_gradient.tensor = T(not_floats[i], 4, 3));
-        LINEAR("bias_gradient", op.bias_gradient.tensor = T(not_floats[i], 4));
-    }
-    LINEAR("input", op.input = FOREIGN(VKA_F32, 2, 5, 3));
-    LINEAR("weight", op.weight = FOREIGN(VKA_F32, 4, 3));
-    LINEAR("output_gradient", op.output_gradient = FOREIGN(VKA_F32, 2, 5, 4));
-    LINEAR("bias_gradient", op.bias_gradient.tensor = FOREIGN(VKA_F32, 4));
     LINEAR("weight", op.weight = T(VKA_F32, 5, 3));
     LINEAR("weight", op.weight = T(VKA_F32, 1, 4, 3));
     LINEAR("input", op.input = T(VKA_F32, 10, 3));
@@ -94,12 +65,8 @@ static struct vka_activation_backward_op good_vka_activation_backward_op(struct 
 static void activation(void **state)
 {
     struct world *w = *state;
-    BAD_CALLS(vka_activation_backward_op, vka_plan_add_activation_backward);
     ACTIVATION("kind", op.kind = VKA_ACTIVATION_COUNT);
     ACTIVATION("alpha", op.alpha = NAN);
-    ACTIVATION("input", op.input = NULL);
-    ACTIVATION("output_gradient", op.output_gradient = NULL);
-    ACTIVATION("multiplier_gradient", op.multiplier = NULL);
     ACTIVATION("gradient", op.input_gradient.tensor = op.multiplier_gradient.tensor = NULL);
     ACTIVATION("input", op.input = T(VKA_F32, 2, 5, 4));
     ACTIVATION("input", op.input = T(VKA_F32, 1, 2, 5, 3));
@@ -112,11 +79,6 @@ static void activation(void **state)
                op.input_gradient = (struct vka_gradient){op.output_gradient, true},
                op.multiplier_gradient.tensor = NULL);
     ACTIVATION("multiplier_gradient", op.multiplier_gradient.tensor = op.multiplier);
-    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
-        ACTIVATION("input", op.input = T(not_floats[i], 2, 5, 3));
-        ACTIVATION("multiplier", op.multiplier = T(not_floats[i], 5, 1));
-        ACTIVATION("input_gradient", op.input_gradient.tensor = T(not_floats[i], 2, 5, 3));
-    }
     struct vka_activation_backward_op op = good_vka_activation_backward_op(w);
     op.input_gradient.tensor = op.output_gradient;
     op.multiplier_gradient.tensor = NULL;
@@ -139,11 +101,7 @@ static struct vka_binary_backward_op good_vka_binary_backward_op(struct world *w
 static void binary(void **state)
 {
     struct world *w = *state;
-    BAD_CALLS(vka_binary_backward_op, vka_plan_add_binary_backward);
     BINARY("kind", op.kind = VKA_BINARY_COUNT);
-    BINARY("output_gradient", op.output_gradient = NULL);
-    BINARY("a", op.a = NULL);
-    BINARY("b", op.b = NULL);
     BINARY("gradient", op.a_gradient.tensor = op.b_gradient.tensor = NULL);
     BINARY("a", op.a = T(VKA_F32, 2, 5, 4));
     BINARY("b", op.b = T(VKA_F32, 1, 1, 5, 1));
@@ -151,10 +109,6 @@ static void binary(void **state)
     BINARY("b_gradient", op.kind = VKA_ADD, op.b = NULL, op.b_gradient.tensor = T(VKA_F32, 4, 1));
     BINARY("b_gradient", op.b_gradient.tensor = op.b);
     BINARY("a_gradient", op.a_gradient.tensor = op.output_gradient);
-    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
-        BINARY("a", op.a = T(not_floats[i], 2, 5, 3));
-        BINARY("b_gradient", op.b_gradient.tensor = T(not_floats[i], 5, 1));
-    }
 }
 
 static struct vka_norm_backward_op good_vka_norm_backward_op(struct world *w)
@@ -170,15 +124,12 @@ static struct vka_norm_backward_op good_vka_norm_backward_op(struct world *w)
 static void norm(void **state)
 {
     struct world *w = *state;
-    BAD_CALLS(vka_norm_backward_op, vka_plan_add_norm_backward);
     NORM("kind", op.kind = VKA_NORM_COUNT);
     NORM("axes", op.axes = 4);
     NORM("weight", op.axes = 2);
     NORM("given", op.given = VKA_GIVEN_BETA1);
     NORM("epsilon", op.epsilon = -1);
     NORM("epsilon", op.epsilon = NAN);
-    NORM("input", op.input = NULL);
-    NORM("output_gradient", op.output_gradient = NULL);
     NORM("output_gradient", op.output_gradient = T(VKA_F32, 10, 3));
     NORM("weight", op.weight = T(VKA_F32, 4));
     NORM("weight", op.weight = T(VKA_Q8_0, 32));
@@ -189,10 +140,6 @@ static void norm(void **state)
     NORM("input_gradient", op.input_gradient.tensor = op.input);
     NORM("gradient",
          op.input_gradient.tensor = op.weight_gradient.tensor = op.bias_gradient.tensor = NULL);
-    for (size_t i = 0; i < COUNTOF(not_floats); i++) {
-        NORM("input", op.input = T(not_floats[i], 2, 5, 3));
-        NORM("weight_gradient", op.weight_gradient.tensor = T(not_floats[i], 3));
-    }
 }
 
 static struct vka_gather_backward_op good_vka_gather_backward_op(struct world *w)
@@ -208,15 +155,11 @@ static struct vka_gather_backward_op good_vka_gather_backward_op(struct world *w
 static void gather(void **state)
 {
     struct world *w = *state;
-    BAD_CALLS(vka_gather_backward_op, vka_plan_add_gather_backward);
     GATHER("scale", op.scale = NAN);
     GATHER("given", op.given = ~0u);
-    GATHER("ids", op.ids = NULL);
     GATHER("ids", op.ids = T(VKA_F32, 2, 5));
     GATHER("ids", op.ids = T(VKA_I32, 1, 1, 2, 5));
-    GATHER("output_gradient", op.output_gradient = NULL);
     GATHER("output_gradient", op.output_gradient = T(VKA_F32, 10, 3));
-    GATHER("table_gradient", op.table_gradient.tensor = NULL);
     GATHER("table_gradient", op.table_gradient.tensor = T(VKA_F32, 7));
     GATHER("table_gradient", op.table_gradient.tensor = T(VKA_Q4_0, 7, 32));
     GATHER("table_gradient", op.output_gradient = T(VKA_F32, 2, 5, 3),
@@ -230,8 +173,6 @@ static void rotary(void **state)
     const struct vka_rotary_op good =
         *VKA_INFO(vka_rotary_op, .input = T(VKA_F32, 2, 3, 5, 8), .output = T(VKA_F32, 2, 3, 5, 8));
     struct vka_rotary_op op = good;
-    FAILS(VKA_INVALID, NULL, vka_plan_add_rotary_backward(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_rotary_backward(w->plan, NULL));
     op.input = NULL;
     FAILS(VKA_INVALID, "vka_plan_add_rotary_backward", vka_plan_add_rotary_backward(w->plan, &op));
     op = good;
@@ -256,9 +197,6 @@ static struct vka_cross_entropy_op good_vka_cross_entropy_op(struct world *w)
 static void cross_entropy(void **state)
 {
     struct world *w = *state;
-    BAD_CALLS(vka_cross_entropy_op, vka_plan_add_cross_entropy);
-    ENTROPY("logits", op.logits = NULL);
-    ENTROPY("labels", op.labels = NULL);
     ENTROPY("loss", op.loss = NULL);
     ENTROPY("smoothing", op.smoothing = -0.1f);
     ENTROPY("smoothing", op.smoothing = 1.1f);
@@ -291,9 +229,6 @@ static struct vka_square_error_op good_vka_square_error_op(struct world *w)
 static void square_error(void **state)
 {
     struct world *w = *state;
-    BAD_CALLS(vka_square_error_op, vka_plan_add_square_error);
-    SQUARE("input", op.input = NULL);
-    SQUARE("target", op.target = NULL);
     SQUARE("loss", op.loss = NULL);
     SQUARE("target", op.target = T(VKA_F32, 3, 5));
     SQUARE("target", op.target = T(VKA_I32, 5, 3));
@@ -337,7 +272,6 @@ static void optimiser_numbers(void **state)
 {
     struct world *w = *state;
     FAILS(VKA_INVALID, NULL, vka_plan_add_optimiser(NULL, NULL));
-    FAILS(VKA_INVALID, "op", vka_plan_add_optimiser(w->plan, NULL));
     OPTIMISER(VKA_ADAM, "struct_size", o.op.struct_size = 8);
     OPTIMISER(VKA_ADAM, "kind", o.op.kind = VKA_OPTIMISER_COUNT);
     OPTIMISER(VKA_ADAM, "parameters", o.op.parameters = NULL);
@@ -385,8 +319,6 @@ static void clip(void **state)
     const struct vka_clip_op good = *VKA_INFO(vka_clip_op, .gradients = gradients, .n_gradient = 2,
                                               .max_norm = 1, .norm = norm);
     struct vka_clip_op op;
-    FAILS(VKA_INVALID, NULL, vka_plan_add_clip(NULL, &good));
-    FAILS(VKA_INVALID, "op", vka_plan_add_clip(w->plan, NULL));
 #define CLIP(word, ...)                                            \
     do {                                                           \
         op = good;                                                 \
