@@ -3,6 +3,7 @@
 #include "driver.h"
 #include "operations.h"
 
+#include <example.h>
 #include <op/cache/cache.h>
 #include <selftest/known_problem.h>
 #include <vkattn/vkattn_model.h>
@@ -201,34 +202,6 @@ fail:
     return status;
 }
 
-/* A convolution whose rows are padded: of zeros as weights, with a bias of ones. */
-static enum vka_status convolve(struct vka_device *device, int unused, bool *right)
-{
-    (void)unused;
-    enum vka_status status = VKA_OK;
-    struct objects o = {.device = device};
-    enum { LENGTH = 7, IN = 3, WIDTH = 3, OUT = 5, ROWS = 4 };
-    static const uint32_t shapes[][3] = {{1, LENGTH, IN}, {OUT, WIDTH, IN}, {1, ROWS, OUT}, {OUT}};
-    float ones[LENGTH * IN], zeros[OUT * WIDTH * IN] = {0};
-    for (size_t i = 0; i < COUNTOF(ones); i++)
-        ones[i] = 1;
-    for (; o.n_tensor < COUNTOF(shapes); o.n_tensor++)
-        TRY(vka_tensor_create(device, VKA_F32, o.n_tensor < 3 ? 3 : 1, shapes[o.n_tensor],
-                              &o.tensor[o.n_tensor]));
-    TRY(vka_tensor_write(o.tensor[0], ones, sizeof ones));
-    TRY(vka_tensor_write(o.tensor[1], zeros, sizeof zeros));
-    TRY(vka_tensor_write(o.tensor[3], ones, OUT * sizeof *ones));
-    TRY(vka_plan_create(device, NULL, &o.plan));
-    TRY(vka_plan_add_conv1d(o.plan, VKA_INFO(vka_conv1d_op, .input = o.tensor[0],
-                                             .weight = o.tensor[1], .bias = o.tensor[3],
-                                             .stride = 2, .padding_before = 1, .padding_after = 1,
-                                             .activation = VKA_RELU, .output = o.tensor[2])));
-    TRY(run_to_ones(&o, o.tensor[2], right));
-fail:
-    drop(&o);
-    return status;
-}
-
 /* The buffer of one tensor as another. */
 static enum vka_status wrap_buffer(struct vka_device *device, int unused, bool *right)
 {
@@ -278,14 +251,14 @@ enum { WEIGHTS, BIAS = 4, DBIAS, DWEIGHT, INPUT, DINPUT, RESULT, DRESULT, LEARNT
 /* Tensors of a layer from 16 to 16, of 16 rows. */
 static enum vka_status make_learnt(struct objects *o)
 {
-    enum { SIZE = 16 };
-    static const uint32_t shape[3] = {1, SIZE, SIZE},
+    enum { WIDTH = 16 };
+    static const uint32_t shape[3] = {1, WIDTH, WIDTH},
                           ranks[LEARNT] = {2, 2, 2, 2, 1, 1, 2, 3, 3, 3, 3};
-    static const float begin[LEARNT] = {1.0f / SIZE, 1.0f / SIZE, 1.0f / SIZE,
-                                        1.0f / SIZE, [INPUT] = 1, [DRESULT] = 1.0f / SIZE};
-    float values[SIZE * SIZE];
+    static const float begin[LEARNT] = {1.0f / WIDTH, 1.0f / WIDTH, 1.0f / WIDTH,
+                                        1.0f / WIDTH, [INPUT] = 1,  [DRESULT] = 1.0f / WIDTH};
+    float values[WIDTH * WIDTH];
     for (int i = 0; i < LEARNT; i++) {
-        for (int j = 0; j < SIZE * SIZE; j++)
+        for (int j = 0; j < WIDTH * WIDTH; j++)
             values[j] = begin[i];
         ENSURE(
             vka_tensor_create(o->device, VKA_F32, ranks[i], shape + 3 - ranks[i], &o->tensor[i]));
@@ -350,16 +323,9 @@ static const struct operation operations[] = {
     {"rotated attention", solve_known, KNOWN_ROPE, 0},
     {"a cache", solve_known, KNOWN_CACHE, 0},
     {"a paged cache", solve_known, KNOWN_PAGES, 0},
-    {"a norm", solve_known, KNOWN_NORM, 0},
-    {"rows of a table", solve_known, KNOWN_GATHER, 0},
-    {"a rotation by frequencies", solve_known, KNOWN_ROTARY, 0},
-    {"a draw", solve_known, KNOWN_SAMPLE, 0},
-    {"a loss", solve_known, KNOWN_CROSS_ENTROPY, 0},
-    {"a gradient of a norm", solve_known, KNOWN_NORM_BACKWARD, 0},
     {"a gradient of attention", solve_known, KNOWN_ATTENTION_BACKWARD, 0},
     {"a fused gradient of attention", solve_known, KNOWN_ATTENTION_BACKWARD_FUSED, 0},
     {"a fused gradient of float16", solve_known, KNOWN_ATTENTION_BACKWARD_F16, 0},
-    {"a step", solve_known, KNOWN_OPTIMISER, 0},
     {"gradients of a layer", learn_layer, 0, 0},
     {"scattered operands, fused", attend_scattered, VKA_PATH_FUSED, 0},
     {"scattered operands", attend_scattered, VKA_PATH_UNFUSED, 0},
@@ -368,15 +334,32 @@ static const struct operation operations[] = {
     {"a fork", fork_cache, 0, 0},
     {"a fork of pages", fork_cache, 16, 0},
     {"a part of words", write_part, 0, 0},
-    {"a convolution", convolve, 0, 0},
     {"a buffer wrapped", wrap_buffer, 0, 0},
     {"rates of fused attention", measure_rates, VKA_PATH_FUSED, 80},
     {"rates of attention", measure_rates, VKA_PATH_UNFUSED, 80},
 };
 
+static enum vka_status run_example(struct vka_device *device, int index, bool *right)
+{
+    const struct field *wrong = NULL;
+    const enum vka_status status = example_run(device, &examples[index], &wrong);
+    *right = status == VKA_OK && !wrong;
+    return status;
+}
+
+/* Those of the list, then the example of each public function. */
 const struct operation *operation_get(size_t index)
 {
-    return index < COUNTOF(operations) ? &operations[index] : NULL;
+    enum { MOST = 64 };
+    static struct operation of_examples[MOST];
+    if (index < COUNTOF(operations))
+        return &operations[index];
+    const size_t at = index - COUNTOF(operations);
+    if (at >= n_example || at >= MOST)
+        return NULL;
+    of_examples[at] =
+        (struct operation){.name = examples[at].name, .run = run_example, .argument = (int)at};
+    return &of_examples[at];
 }
 
 enum vka_status operation_run(const struct operation *operation, struct vka_device *device,
