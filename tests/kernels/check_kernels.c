@@ -29,8 +29,8 @@
  * loops, of attention: what hides keys, what a row without keys gives, which scores are returned, the
  * number of keys. No length of an inner loop (3, 5, 8) is a multiple of 7 or 17, so that the sample walks
  * through their combinations. ctest -C full runs every case, and so should a change to a kernel.
- * What compiles for minutes has a few cases: attention_feature where the rules take it for quantised
- * caches alone, and attention by matrices, which emulates them on a CPU driver. */
+ * What compiles for minutes has a few cases: attention_feature where the rules take it for
+ * quantised caches alone, and attention by matrices on a CPU driver, which emulates them. */
 #define SAMPLE 7
 #define SAMPLE_OF_MANY 17
 #define MANY_CASES 150
@@ -288,9 +288,10 @@ static size_t count_pipelines(const struct vka_device *device, enum kernel kerne
 
 static bool is_slow(const struct vka_device *device, enum kernel kernel)
 {
-    const bool by_matrices = strncmp(kernel_table[kernel].name, "attention_", 10) == 0 &&
-                             strstr(kernel_table[kernel].name, "coop");
-    return by_matrices ||
+    const bool emulated = device->caps.properties.type == VKA_DEVICE_CPU &&
+                          strncmp(kernel_table[kernel].name, "attention_", 10) == 0 &&
+                          strstr(kernel_table[kernel].name, "coop");
+    return emulated ||
            (kernel == KERNEL_attention_feature && !quirk_has_scalars(&device->caps.properties));
 }
 
