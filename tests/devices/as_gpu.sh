@@ -6,8 +6,8 @@
 #
 # FOLDER has the layers' manifests and libraries. With $MODULES_FOLDER the driver gets the modules of that
 # folder for the program's own (modules.c). With $AS_PORTABILITY it is a GPU of Apple under
-# VK_KHR_portability_subset instead, of which the modules have no specialization constants. Exits with 77 where the driver is not there; fails where
-# VKATTN, the tool, sees a CPU driver all the same.
+# VK_KHR_portability_subset instead, whose driver takes no module with a specialization constant. Exits
+# with 77 where the driver is not there; fails where VKATTN, the tool, sees a CPU driver all the same.
 set -eu
 
 folder=$1
@@ -17,7 +17,7 @@ newest=$(dirname "$0")/newest_driver.sh
 layer=VK_LAYER_vkattn_as_gpu
 if [ -n "${AS_PORTABILITY-}" ]; then
     layer=VK_LAYER_vkattn_portability
-    export AS_GPU_TYPE=1 AS_GPU_VENDOR=0x106b AS_GPU_BUFFERS=31 AS_GPU_SUBSET=1 MODULES_PLAIN=1 MODULES_FOLDER=none
+    export AS_GPU_TYPE=1 AS_GPU_VENDOR=0x106b AS_GPU_BUFFERS=31 AS_GPU_SUBSET=1 MODULES_PLAIN=1
 fi
 export VK_ADD_LAYER_PATH="$folder" VK_INSTANCE_LAYERS=$layer
 status=0
@@ -26,7 +26,7 @@ if [ "$status" -eq 77 ]; then
     echo "$devices"
     exit 77
 fi
-[ -z "${MODULES_FOLDER-}" ] || export VK_INSTANCE_LAYERS=$layer:VK_LAYER_vkattn_modules
+[ -z "${MODULES_FOLDER-}${MODULES_PLAIN-}" ] || export VK_INSTANCE_LAYERS=$layer:VK_LAYER_vkattn_modules
 case $devices in
 *'"type":"cpu"'*) ;;
 *'"type":'*) exec "$newest" "$@" ;;

@@ -3,8 +3,8 @@
  * words, in 16 hexadecimal digits). tests/compile/orders.py writes such folders. A module that the folder
  * lacks ends the process, so that no test takes the program's own for another.
  *
- * With $MODULES_PLAIN it changes none, and a module with a specialization constant ends the process, as
- * for Metal, which takes no length of an array from one.
+ * With $MODULES_PLAIN it changes none, and a module with a specialization constant ends the process:
+ * Metal takes no length of an array from one.
  *
  * One driver only: the next functions of the chain are taken to be the same for all instances and all
  * devices. SPDX-License-Identifier: MIT */
