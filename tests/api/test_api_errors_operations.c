@@ -54,12 +54,8 @@ static void wrong_tensors(struct world *w, const struct instance *good, const st
     tensor = world_tensor(w, w->other, field_dtype(f), f->rank, shape);
     fails_with(w, good, f, &tensor);
     for (size_t i = 0; i < COUNTOF(dtypes); i++) {
-        const bool is_float = dtypes[i] <= VKA_BF16, is_i32 = dtypes[i] == VKA_I32;
         tensor = world_tensor(w, w->device, dtypes[i], f->rank, shape);
-        if (field_dtype(f) == VKA_I32 ? !is_i32
-            : f->fault == FLOATS      ? dtypes[i] != VKA_F32
-            : f->fault == MASK        ? !is_float && dtypes[i] != VKA_BOOL
-                                      : !is_float)
+        if (!field_takes(f, dtypes[i]))
             fails_with(w, good, f, &tensor);
     }
 }
@@ -150,7 +146,7 @@ static void operations(void **state)
                                          .output = T(VKA_F32, 5, 4)};
     assert_int_equal(vka_plan_add_linear(finished, &linear), VKA_OK);
     assert_int_equal(vka_plan_finish(finished), VKA_OK);
-    for (size_t i = 0; i < n_example; i++) {
+    for (size_t i = 0; i < N_EXAMPLE; i++) {
         const struct example *e = &examples[i];
         struct instance good;
         assert_int_equal(example_create(e, w->device, &good), VKA_OK);

@@ -14,14 +14,11 @@
 
 /* ---- The valid calls ------------------------------------------------------------------------- */
 
-#define MOST_EXAMPLES 64
-
-static struct instance valid[MOST_EXAMPLES];
+static struct instance valid[N_EXAMPLE];
 
 static void make_valid(struct world *w)
 {
-    assert_in_range(n_example, 1, MOST_EXAMPLES);
-    for (size_t i = 0; i < n_example; i++)
+    for (size_t i = 0; i < N_EXAMPLE; i++)
         if (example_create(&examples[i], w->device, &valid[i]) != VKA_OK)
             fail_msg("the tensors of %s: %s", examples[i].name, vka_device_error(w->device));
 }
@@ -39,7 +36,7 @@ static struct vka_plan *plan_valid(struct world *w, struct rng *rng)
 {
     struct vka_plan *plan = NULL;
     assert_int_equal(vka_plan_create(w->device, NULL, &plan), VKA_OK);
-    for (size_t i = 0; i < n_example; i++) {
+    for (size_t i = 0; i < N_EXAMPLE; i++) {
         alignas(max_align_t) char op[EXAMPLE_BYTES];
         example_copy(&valid[i], op);
         if (rng)
@@ -55,11 +52,11 @@ static uint64_t run_valid(struct world *w)
 {
     uint64_t hash = 14695981039346656037u;
     struct vka_plan *plan = plan_valid(w, NULL);
-    for (size_t i = 0; i < n_example; i++)
+    for (size_t i = 0; i < N_EXAMPLE; i++)
         assert_int_equal(example_fill(&valid[i]), VKA_OK);
     assert_int_equal(vka_plan_finish(plan), VKA_OK);
     assert_int_equal(vka_plan_run(plan, PATIENCE), VKA_OK);
-    for (size_t i = 0; i < n_example; i++)
+    for (size_t i = 0; i < N_EXAMPLE; i++)
         for (size_t j = 0; j < examples[i].n_field; j++) {
             unsigned char bytes[1024];
             const struct vka_tensor *tensor = valid[i].tensors[j];
@@ -89,12 +86,7 @@ static enum vka_dtype wrong_dtype(const struct field *f, struct rng *rng)
 {
     for (;;) {
         enum vka_dtype dtype = (enum vka_dtype)rng_range(rng, 0, VKA_BOOL);
-        bool is_float = dtype == VKA_F32 || dtype == VKA_F16 || dtype == VKA_BF16;
-        bool right = field_dtype(f) == VKA_I32 ? dtype == VKA_I32
-                     : f->fault == FLOATS      ? dtype == VKA_F32
-                     : f->fault == MASK        ? is_float || dtype == VKA_BOOL
-                                               : is_float;
-        if (!right)
+        if (!field_takes(f, dtype))
             return dtype;
     }
 }
@@ -191,7 +183,7 @@ static uint32_t wrong_word(const struct field *f, struct rng *rng)
 static const struct field *draw_field(struct rng *rng, size_t *example)
 {
     size_t all = 0;
-    for (size_t i = 0; i < n_example; i++)
+    for (size_t i = 0; i < N_EXAMPLE; i++)
         all += examples[i].n_field;
     for (;;) {
         size_t at = rng_range(rng, 0, (uint32_t)all - 1);
@@ -269,7 +261,7 @@ static void spoiled_calls(void **state)
             assert_true(run_valid(w) == first);
         }
     }
-    for (size_t i = 0; i < n_example; i++)
+    for (size_t i = 0; i < N_EXAMPLE; i++)
         example_destroy(&valid[i]);
 }
 

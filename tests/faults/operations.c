@@ -350,12 +350,11 @@ static enum vka_status run_example(struct vka_device *device, int index, bool *r
 /* Those of the list, then the example of each public function. */
 const struct operation *operation_get(size_t index)
 {
-    enum { MOST = 64 };
-    static struct operation of_examples[MOST];
+    static struct operation of_examples[N_EXAMPLE];
     if (index < COUNTOF(operations))
         return &operations[index];
     const size_t at = index - COUNTOF(operations);
-    if (at >= n_example || at >= MOST)
+    if (at >= N_EXAMPLE)
         return NULL;
     of_examples[at] =
         (struct operation){.name = examples[at].name, .run = run_example, .argument = (int)at};

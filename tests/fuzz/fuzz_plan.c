@@ -45,28 +45,24 @@ static float real(struct input *in)
 
 #define DEVICES 4
 
-#define MOST_EXAMPLES 64
-
 static struct vka_device *devices[DEVICES], *device;
-static struct instance valid[DEVICES][MOST_EXAMPLES];
+static struct instance valid[DEVICES][N_EXAMPLE];
 static size_t n_device, device_index;
 static bool on_stub;
 
 static void close_devices(void)
 {
     for (size_t i = 0; i < n_device; i++) {
-        for (size_t j = 0; j < n_example; j++)
+        for (size_t j = 0; j < N_EXAMPLE; j++)
             example_destroy(&valid[i][j]);
         vka_device_destroy(&devices[i]);
     }
 }
 
 /* Puts the examples on the newest device. */
-static void open_examples(void)
+static void opeN_EXAMPLEs(void)
 {
-    if (n_example > MOST_EXAMPLES)
-        abort();
-    for (size_t i = 0; i < n_example; i++)
+    for (size_t i = 0; i < N_EXAMPLE; i++)
         if (example_create(&examples[i], devices[n_device], &valid[n_device][i]) != VKA_OK)
             abort();
 }
@@ -87,7 +83,7 @@ static bool open_devices(void)
                                        .skip_self_test = on_stub, .max_allocation = 256u << 20),
                               &devices[n_device]) != VKA_OK)
             break;
-        open_examples();
+        opeN_EXAMPLEs();
         n_device++;
     }
     if (n_device == 0 && getenv("VKATTN_STUB"))
@@ -198,7 +194,7 @@ static bool set_field(struct input *in, const struct instance *instance, const s
 static enum vka_status add(struct input *in, struct vka_plan *plan, struct vka_tensor *const *t)
 {
     alignas(max_align_t) char op[EXAMPLE_BYTES];
-    const size_t at = next(in) % n_example;
+    const size_t at = next(in) % N_EXAMPLE;
     const struct instance *instance = &valid[device_index][at];
     const struct example *example = instance->example;
     const struct field *senseless[EXAMPLE_FIELDS] = {NULL};

@@ -31,6 +31,14 @@ enum vka_dtype field_dtype(const struct field *field)
     return field->fault >= INDICES && field->fault < TENSOR_FAULTS ? VKA_I32 : VKA_F32;
 }
 
+bool field_takes(const struct field *field, enum vka_dtype dtype)
+{
+    if (field_dtype(field) == VKA_I32 || field->fault == FLOATS)
+        return dtype == field_dtype(field);
+    return dtype == VKA_F32 || dtype == VKA_F16 || dtype == VKA_BF16 ||
+           (field->fault == MASK && dtype == VKA_BOOL);
+}
+
 double example_value(uint32_t seed, uint32_t index)
 {
     uint32_t mixed = (index + seed * 40503u) * 2654435761u;

@@ -62,8 +62,13 @@ struct example {
     size_t n_field;
 };
 
-extern const struct example examples[];
-extern const size_t n_example;
+enum {
+    N_EXAMPLE = 0
+#define OPERATION(noun, type) +1
+#include "operations.def"
+#undef OPERATION
+};
+extern const struct example examples[N_EXAMPLE];
 
 /* An example on a device. op holds its struct, and behind that what it points to. */
 struct instance {
@@ -91,10 +96,12 @@ enum vka_status example_compare(const struct instance *instance, const struct fi
 enum vka_status example_run(struct vka_device *device, const struct example *example,
                             const struct field **wrong);
 
-/* Whether a call without this tensor is refused; whether the tensor is written; its type. */
+/* Whether a call without this tensor is refused; whether the tensor is written; its type; whether it
+ * may have another type. */
 bool field_is_needed(const struct field *field);
 bool field_is_written(const struct field *field);
 enum vka_dtype field_dtype(const struct field *field);
+bool field_takes(const struct field *field, enum vka_dtype dtype);
 
 /* Element `index` of the values of a seed: eighths, from -1 to 7/8. */
 double example_value(uint32_t seed, uint32_t index);

@@ -458,12 +458,10 @@ static const struct field clip_fields[] = {
 #include "operations.def"
 #undef OPERATION
 
-const struct example examples[] = {
+const struct example examples[N_EXAMPLE] = {
 #define OPERATION(noun, type)                                             \
     {"vka_plan_add_" #noun, add_##noun,    sizeof(struct noun##_example), \
      sizeof(struct type),   noun##_fields, sizeof(noun##_fields) / sizeof *noun##_fields},
 #include "operations.def"
 #undef OPERATION
 };
-
-const size_t n_example = sizeof examples / sizeof *examples;

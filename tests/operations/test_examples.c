@@ -14,7 +14,7 @@ static void answers(void **state)
 {
     struct vka_device *device = *state;
     size_t n_wrong = 0;
-    for (size_t i = 0; i < n_example; i++) {
+    for (size_t i = 0; i < N_EXAMPLE; i++) {
         const struct field *wrong = NULL;
         enum vka_status status = example_run(device, &examples[i], &wrong);
         if (status != VKA_OK)
