@@ -175,7 +175,8 @@ enum vka_status fold_module(const uint32_t *words, size_t n_word, const uint32_t
     if (n_word < HEADER || n_word > UINT32_MAX / 64 || words[0] != MAGIC || words[3] < 1 ||
         words[3] > MAX_BOUND)
         return VKA_UNSUPPORTED;
-    /* A vector's operation grows most: 5 words become 4 constants of 5 words and a composite of 7. */
+    /* A vector's operation grows most: 5 words become 4 constants of 5 words and a composite
+     * of 7. */
     struct fold f = {.values = values, .n_value = n_value, .next = words[3], .room = 6 * n_word};
     f.n_id = f.next + (uint32_t)n_word;
     f.ids = calloc(f.n_id, sizeof *f.ids);

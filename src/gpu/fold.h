@@ -1,5 +1,5 @@
-/* Builds specialization constants into a module before the driver sees it: for devices whose compiler
- * takes no length of an array from them, as Metal under VK_KHR_portability_subset. */
+/* Builds specialization constants into a module before the driver sees it: for devices whose
+ * compiler takes no length of an array from them, as Metal under VK_KHR_portability_subset. */
 #ifndef VKA_GPU_FOLD_H
 #define VKA_GPU_FOLD_H
 
@@ -15,10 +15,10 @@ struct folded {
     const char *why; /* VKA_UNSUPPORTED: the end of a sentence that begins with "the kernel" */
 };
 
-/* values: [n_value] of the constants whose SpecId is 0 to n_value - 1; others keep their defaults. The
- * result has no specialization constant left, and the sizes of workgroups that its constant for them
- * gives. VKA_UNSUPPORTED: an operation that is not known, or words that are no module; nothing outside
- * words[n_word] is read. Or VKA_OUT_OF_HOST_MEMORY. */
+/* Builds values[n_value] into a module as the constants whose SpecId is 0 to n_value - 1; others
+ * keep their defaults. The result has no specialization constant left, and workgroups of the
+ * size that its constant for it has. Returns VKA_UNSUPPORTED where an operation is not known or
+ * the words are no module (nothing outside words[n_word] is read), or VKA_OUT_OF_HOST_MEMORY. */
 enum vka_status fold_module(const uint32_t *words, size_t n_word, const uint32_t *values,
                             uint32_t n_value, struct folded *result);
 

@@ -1,4 +1,5 @@
-/* The types and constants of a module into which specialization constants are built, see gpu/fold.h. */
+/* The types and constants of a module into which specialization constants are built, see
+ * gpu/fold.h. */
 #ifndef VKA_GPU_FOLD_CONSTANT_H
 #define VKA_GPU_FOLD_CONSTANT_H
 

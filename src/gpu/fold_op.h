@@ -33,9 +33,9 @@ struct fold_scalar {
     uint32_t width; /* 1 (a boolean), 8, 16, 32 or 64 */
 };
 
-/* Evaluates an operation from FOLD_CONVERT to FOLD_LOGICAL for a result of `width` bits. What SPIR-V leaves
- * undefined (division by zero, a shift by the width or more) is 0, as in a branch that is never taken.
- * False: the widths are not what the operation takes. */
+/* Evaluates an operation from FOLD_CONVERT to FOLD_LOGICAL for a result of `width` bits. What
+ * SPIR-V leaves undefined (division by zero, a shift by the width or more) is 0, as in a branch
+ * that is never taken. False: the widths are not what the operation takes. */
 bool fold_op_evaluate(const struct fold_op *op, const struct fold_scalar *x, uint32_t width,
                       uint64_t *result);
 

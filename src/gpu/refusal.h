@@ -1,5 +1,5 @@
-/* What the driver's compiler refused: pipelines, and kernels whose self-test needs them. Kept when a
- * device is recovered: it is the same driver. */
+/* What the driver's compiler refused: pipelines, and kernels whose self-test needs them. Kept
+ * when a device is recovered: it is the same driver. */
 #ifndef VKA_GPU_REFUSAL_H
 #define VKA_GPU_REFUSAL_H
 
@@ -13,8 +13,8 @@ bool refusal_is(VkResult result);
 enum vka_status refusal_add(struct vka_device *device, const struct pipeline_key *key,
                             VkResult result, const char *call);
 
-/* The same for another reason than the driver's: the end of a sentence that begins with "the kernel",
- * for as long as the program runs. */
+/* The same for another reason than the driver's: the end of a sentence that begins with "the
+ * kernel", for as long as the program runs. */
 enum vka_status refusal_add_why(struct vka_device *device, const struct pipeline_key *key,
                                 VkResult result, const char *reason);
 
@@ -23,8 +23,9 @@ enum vka_status refusal_add_kernel(struct vka_device *device, enum kernel kernel
 
 bool refusal_find(const struct vka_device *device, const struct pipeline_key *key);
 
-/* Forgets refusals later than `serial`, if not all then those for want of memory: there may be more of
- * it later. Returns the status of the first of these, which it logs; VKA_OK: there was none. */
+/* Forgets refusals later than `serial`, if not all then those for want of memory: there may be
+ * more of it later. Returns the status of the first of these, which it logs; VKA_OK: there was
+ * none. */
 enum vka_status refusals_forget(struct vka_device *device, uint64_t serial, bool all);
 
 void refusals_finish(struct refusals *refusals);

@@ -1,11 +1,11 @@
-/* The errors that all operations have: no plan, no op, another size of a struct, and each field of each
- * example made wrong in every way that its kind knows. SPDX-License-Identifier: MIT */
+/* The errors that all operations have: no plan, no op, another size of a struct, and each field
+ * of each example made wrong in every way that its kind knows. SPDX-License-Identifier: MIT */
 #include "api_errors.h"
 #include "example.h"
 #include "test_program.h"
 
-/* Whether an error names a field: its last member that is not a gradient's tensor; of an array, and of
- * its length, the element or the array. */
+/* Whether an error names a field: its last member that is not a gradient's tensor; of an array,
+ * and of its length, the element or the array. */
 static bool names(const char *said, const struct field *f)
 {
     char word[64];

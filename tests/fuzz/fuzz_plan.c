@@ -1,8 +1,8 @@
 /* Bytes as calls of the library with any arguments, those of operations being the examples of
- * tests/operations with some fields changed: each is refused with nothing changed, or done.
- * What is added is recorded. On the stub (tests/stub), which computes nothing and makes some thousand of
- * these a second, it is run too, and the first byte says on which of its devices: a run there checks
- * ranges. */
+ * tests/operations with some fields changed: each is refused with nothing changed, or done. What
+ * is added is recorded. On the stub (tests/stub), which computes nothing and makes some thousand
+ * of these a second, it is run too, and the first byte says on which of its devices: a run there
+ * checks ranges. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -153,7 +153,8 @@ static struct vka_tensor *any_tensor(struct input *in, const struct instance *in
     return instance->tensors[at % instance->example->n_field];
 }
 
-/* Sets a field to what the bytes say. False: the value has no meaning, and the call is to be refused. */
+/* Sets a field to what the bytes say. False: the value has no meaning, and the call is to be
+ * refused. */
 static bool set_field(struct input *in, const struct instance *instance, const struct field *f,
                       struct vka_tensor *const *tensors, char *op)
 {

@@ -1,6 +1,6 @@
-/* One valid, answered example of each operation of src/operations.def, as data: the fields of its struct,
- * what each holds, what of it is wrong, and what the outputs hold after a run. Tests that concern all
- * operations iterate these. */
+/* One valid, answered example of each operation of src/operations.def, as data: the fields of
+ * its struct, what each holds, what of it is wrong, and what the outputs hold after a run. Tests
+ * that concern all operations iterate these. */
 #ifndef TESTS_OPERATIONS_EXAMPLE_H
 #define TESTS_OPERATIONS_EXAMPLE_H
 
@@ -96,8 +96,8 @@ enum vka_status example_compare(const struct instance *instance, const struct fi
 enum vka_status example_run(struct vka_device *device, const struct example *example,
                             const struct field **wrong);
 
-/* Whether a call without this tensor is refused; whether the tensor is written; its type; whether it
- * may have another type. */
+/* Whether a call without this tensor is refused; whether the tensor is written; its type in
+ * the example; whether a call takes it with this type. */
 bool field_is_needed(const struct field *field);
 bool field_is_written(const struct field *field);
 enum vka_dtype field_dtype(const struct field *field);

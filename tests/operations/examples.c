@@ -1,5 +1,5 @@
-/* The examples of src/operations.def. Answers were computed in double from the formulas in the headers;
- * those of gradients are differences of the forward. */
+/* The examples of src/operations.def. Answers were computed in double from the formulas in the
+ * headers; those of gradients are differences of the forward. */
 #include "example.h"
 #include "fields.h"
 
