@@ -12,8 +12,7 @@
  * took minutes to compile more. */
 #define AHEAD_CPU 8
 #define AHEAD_GPU 32
-#define MERGE_GROUPS 65535u /* along x, that every device has */
-#define STATE_UNIT 64u      /* floats: so records begin where a binding may */
+#define STATE_UNIT 64u /* floats: so records begin where a binding may */
 
 /* Rows of all tiles of a pass, for each of heads_of key heads and batch elements. */
 static uint64_t tile_rows(const struct attention_choice *c, const struct attention_parts *parts)
@@ -64,13 +63,23 @@ static uint32_t merge_lanes(const struct vka_plan *plan, const struct attention 
     return few ? MERGE_INVOCATIONS : MERGE_MOST;
 }
 
-static struct work merge_work(const struct attention *a, const struct slice *s,
-                              const struct attention_parts *parts)
+/* Workgroups along x, which take rows in turn; those of ragged batches take a tile each. */
+static uint32_t merge_groups(const struct vka_plan *plan, const struct attention *a, uint64_t rows,
+                             uint32_t n_tile)
+{
+    const uint32_t most = plan->caps.max_groups[0];
+    if (a->n_sequence)
+        return n_tile;
+    return rows < most ? (uint32_t)rows : most;
+}
+
+static struct work merge_work(const struct vka_plan *plan, const struct attention *a,
+                              const struct slice *s, const struct attention_parts *parts)
 {
     const struct attention_choice *c = &a->choice;
     double row = WORK_MOVE * c->n_split * RECORD_PITCH(a->value_dim);
     double rows = (double)tile_rows(c, parts);
-    double in_turn = a->n_sequence ? c->tile : ceil(rows / MERGE_GROUPS);
+    double in_turn = a->n_sequence ? c->tile : ceil(rows / plan->caps.max_groups[0]);
     double features = (double)divide_up(a->value_dim, MERGE_INVOCATIONS);
     double turns = 32 + (2 + features) * (c->n_split / 4.0 + 4);
     return (struct work){row * rows * (double)heads_of(a, s), row * in_turn, (in_turn + 1) * turns};
@@ -80,7 +89,7 @@ bool attention_merge_fits(const struct vka_plan *plan, const struct attention *a
                           const struct slice *s, const struct attention_parts *parts)
 {
     const struct attention_choice *c = &a->choice;
-    struct work work = merge_work(a, s, parts);
+    struct work work = merge_work(plan, a, s, parts);
     return c->n_split == 1 || plan_fits(plan, KERNEL_attention_merge, &work);
 }
 
@@ -118,9 +127,8 @@ enum vka_status attention_add_merge(struct vka_plan *plan, const struct attentio
         plan_bind(plan, &pass, 6, a->options->kv_length, false, &p.mask.length_offset);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, 4, &parameters, false, NULL);
-    pass.work = merge_work(a, s, parts);
-    uint64_t groups = a->n_sequence ? p.n_tile : (uint64_t)p.n_q * p.group;
-    pass.groups[0] = groups < MERGE_GROUPS || a->n_sequence ? (uint32_t)groups : MERGE_GROUPS;
+    pass.work = merge_work(plan, a, s, parts);
+    pass.groups[0] = merge_groups(plan, a, (uint64_t)p.n_q * p.group, p.n_tile);
     pass.groups[1] = s->n_head / p.group;
     pass.groups[2] = s->n_batch;
     snprintf(pass.detail, sizeof pass.detail, "%u splits of %u keys", c->n_split, c->split_keys);
