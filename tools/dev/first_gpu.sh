@@ -158,6 +158,7 @@ promises() {
         for name in $first; do
             case $name in
             random) echo "random $tests/test_gpu random --seed 1 --count 100" ;;
+            invariance) echo "invariance $tests/test_gpu invariance --seed 1 --count 20" ;;
             *) echo "$name $tests/test_gpu $name" ;;
             esac
         done
