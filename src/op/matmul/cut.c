@@ -61,12 +61,12 @@ static int axis_to_cut(const struct vka_plan *plan, const struct matmul_op *op,
     uint64_t limit = caps->properties.max_buffer_range, input = input_limit(plan, choice);
     uint64_t scratch = least(input, caps->properties.max_allocation), groups[3];
     uint32_t n_block;
-    matmul_grid(op, choice, groups, &n_block);
+    matmul_grid(caps, op, choice, groups, &n_block);
     bool a = too_large(plan, &op->a, input, scratch);
     bool as_it_is = op->panel || dtype_is_quantised(op->b.dtype);
     bool b = plan_range(plan, &op->b) > input && (as_it_is || rows_bytes(&op->b) > scratch);
     bool c = too_large(plan, &op->c, limit, scratch);
-    uint32_t rows = op->panel ? 2 : 1, columns = op->panel ? 1 : 0; /* axes of the grid */
+    uint32_t rows = choice->panel ? 2 : 1, columns = choice->panel ? 1 : 0; /* axes of the grid */
     if (a || b || c || groups[2] > caps->max_groups[2]) {
         if (size[0] > 1)
             return 0;

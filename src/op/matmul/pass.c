@@ -198,19 +198,18 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
 
 /* Bytes of rows of A that stay in a core's cache while all of B is read. */
 #define CACHED_BYTES (256u << 10)
-#define LEAST_GROUPS 65535u /* of an axis, on every device */
 
 /* Tiles of rows in a block, for kernels with packed B. */
-static uint32_t tiles_of_block(uint32_t m, uint32_t k, uint32_t rows)
+static uint32_t tiles_of_block(const struct caps *caps, uint32_t m, uint32_t k, uint32_t rows)
 {
     uint32_t all = divide_up(m, rows);
     uint64_t fit = CACHED_BYTES / (4ull * k * rows);
-    all = all < LEAST_GROUPS ? all : LEAST_GROUPS;
+    all = all < caps->max_groups[0] ? all : caps->max_groups[0];
     return fit < 1 ? 1 : fit < all ? (uint32_t)fit : all;
 }
 
-void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice, uint64_t groups[3],
-                 uint32_t *n_block)
+void matmul_grid(const struct caps *caps, const struct matmul_op *op,
+                 const struct matmul_choice *choice, uint64_t groups[3], uint32_t *n_block)
 {
     const uint32_t *c = op->c.shape.size;
     uint32_t tiles = divide_up(c[2], choice->rows);
@@ -219,7 +218,7 @@ void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice,
     groups[2] = (uint64_t)c[0] * c[1];
     *n_block = 1;
     if (choice->panel) {
-        uint32_t block = tiles_of_block(c[2], op->a.shape.size[3], choice->rows);
+        uint32_t block = tiles_of_block(caps, c[2], op->a.shape.size[3], choice->rows);
         *n_block = divide_up(tiles, block);
         groups[1] = groups[0];
         groups[0] = block;
@@ -244,7 +243,7 @@ enum vka_status matmul_add_pass(struct vka_plan *plan, const struct matmul_op *o
     uint64_t groups[3];
     const struct matmul_operands operands = operands_of(op, choice);
     struct pass pass = {.name = op->name, .reason = choice->reason};
-    matmul_grid(op, choice, groups, &n_block);
+    matmul_grid(&plan->caps, op, choice, groups, &n_block);
     memcpy(pass.problem, choice->problem, sizeof pass.problem);
     tune_matmul_key(choice, &operands, &pass.key);
     set_params(plan, op, n_block, &pass);

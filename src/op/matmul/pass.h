@@ -9,8 +9,8 @@ enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,
                               struct matmul_choice *choice);
 
 /* Workgroups per axis, and the blocks of rows, 1 unless B is packed. */
-void matmul_grid(const struct matmul_op *op, const struct matmul_choice *choice, uint64_t groups[3],
-                 uint32_t *n_block);
+void matmul_grid(const struct caps *caps, const struct matmul_op *op,
+                 const struct matmul_choice *choice, uint64_t groups[3], uint32_t *n_block);
 
 /* Work of the pass. */
 struct work matmul_work(const struct matmul_op *op, const struct matmul_choice *choice);
