@@ -44,7 +44,7 @@ layout(binding = 2) readonly buffer ValueChunks { uvec4 v_chunks[]; };
 #define HIDDEN -1.0 // weight of a hidden key, whose value, maybe NaN, is not added
 const uint K_FOURS = WORD_VALUES(K_TYPE); // vec4 of a chunk
 const uint V_FOURS = V_TYPE == TYPE_F32 ? 1 : 2; // more would need more registers for the context
-const bool K_BLOCKS = IS_QUANTISED(K_TYPE), V_BLOCKS = IS_QUANTISED(V_TYPE);
+const bool K_BLOCKS = IS_SCALED(K_TYPE), V_BLOCKS = IS_SCALED(V_TYPE);
 const uint WEIGHTS4 = (ROWS + 3) / 4;        // vec4 of the weights of a key
 const uint GROUPS = THREADS / V_CHUNKS;      // lanes V_CHUNKS * g .. are group g
 const bool EXACT = THREADS % V_CHUNKS == 0 && KEYS % GROUPS == 0; // every lane has its values
@@ -74,7 +74,7 @@ vec4 four_of(uvec4 words, uint i, uint type)
 {
     if (type == TYPE_F32)
         return uintBitsToFloat(words);
-    if (IS_QUANTISED(type)) {
+    if (IS_SCALED(type)) {
         uint word = words[4 * i / WORD_VALUES(type)], first = 4 * i % WORD_VALUES(type);
         return vec4(stored_value(word, first, type), stored_value(word, first + 1, type),
                     stored_value(word, first + 2, type), stored_value(word, first + 3, type));
@@ -94,7 +94,7 @@ vec4 four_of(uvec4 words, uint i, uint type)
 
 uvec4 k_chunk(uint base, uint c)
 {
-    if (K_VEC != 0 || IS_QUANTISED(K_TYPE))
+    if (K_VEC != 0 || IS_SCALED(K_TYPE))
         return k_chunks[base / (4 * K_FOURS) + c];
     uvec4 words = uvec4(0);
     GATHER(k_words, base, c, p.head_dim, K_TYPE, words)

@@ -47,7 +47,7 @@ layout(push_constant) uniform Push { uvec2 q_address, k_address, v_address; };
 #define STEP_KEYS (8 * GROUPS)
 const uint K_PARTS = WORD_VALUES(K_TYPE); // features of a lane in a chunk
 const uint V_PARTS = WORD_VALUES(V_TYPE);
-const bool K_BLOCKS = IS_QUANTISED(K_TYPE), V_BLOCKS = IS_QUANTISED(V_TYPE);
+const bool K_BLOCKS = IS_SCALED(K_TYPE), V_BLOCKS = IS_SCALED(V_TYPE);
 const bool V_INTEGERS = V_BLOCKS && V_TYPE != TYPE_F8_E4M3; // which no NaN is among
 const uint MOST_PARTS = V_PARTS > 2 ? V_PARTS : 2;
 const uint HEAD8 = HEAD4 / 2, VALUE8 = VALUE4 / 2;
@@ -96,7 +96,7 @@ float part_of(float word, uint i, uint type)
     uint bits = floatBitsToUint(word);
     if (type == TYPE_F32)
         return word;
-    if (IS_QUANTISED(type))
+    if (IS_SCALED(type))
         return stored_value(bits, i, type);
     if (type == TYPE_BF16)
         return uintBitsToFloat(i == 0 ? bits << 16 : bits & 0xffff0000u);

@@ -2,9 +2,6 @@
 // with its bits. Only values below 2^-126 may become 0, as devices may flush subnormals; and all values of
 // an mxfp4 block whose exponent is 0 or 1, as its scale is such a number.
 
-#define IS_QUANT(type) ((type) >= TYPE_I8)
-#define HAS_OFFSET(type) ((type) == TYPE_Q4_1 || (type) == TYPE_Q4_K)
-
 // Four int8.
 vec4 signed_bytes(uint x)
 {

@@ -45,15 +45,6 @@ uint word_index(uint index, uint type)
                                                     : index >> 1;
 }
 
-// Of a quantised cache, see CACHE_BLOCK: whether a type is one of its types; values of a word; value
-// i of a word, without the scale.
-#define IS_QUANTISED(type) (type == TYPE_Q8_0 || type == TYPE_Q4_0 || type == TYPE_F8_E4M3)
-#define WORD_VALUES(type)                                                                          \
-    (type == TYPE_F32                             ? 1u                                             \
-     : type == TYPE_Q8_0 || type == TYPE_F8_E4M3 ? 4u                                              \
-     : type == TYPE_Q4_0                         ? 8u                                              \
-                                                 : 2u)
-
 // Of the lowest byte.
 float float_from_f8(uint byte)
 {
@@ -82,6 +73,7 @@ uint f8_from_float(float x)
     return sign | (magnitude + 0x7ffffu + (magnitude >> 20 & 1u) - 0x3c000000u) >> 20;
 }
 
+// Value i of a word of a cache of scaled rows, see CACHE_BLOCK, without the scale.
 float stored_value(uint word, uint i, uint type)
 {
     if (type == TYPE_F8_E4M3)

@@ -28,7 +28,7 @@ layout(binding = 2) readonly buffer Values4 { vec4 v_vec4[]; };
 vec4 load_k(uint base, uint d)
 {
     vec4 x = vec4(0.0);
-    if (IS_QUANTISED(K_TYPE)) {
+    if (IS_SCALED(K_TYPE)) {
         if (4 * d < p.head_dim)
             QUANTISED4(k_words, p.k_scales, K_TYPE)
         return x;
@@ -49,7 +49,7 @@ vec4 load_k(uint base, uint d)
 vec4 load_v(uint base, uint d)
 {
     vec4 x = vec4(0.0);
-    if (IS_QUANTISED(V_TYPE)) {
+    if (IS_SCALED(V_TYPE)) {
         if (4 * d < p.value_dim)
             QUANTISED4(v_words, p.v_scales, V_TYPE)
         return x;

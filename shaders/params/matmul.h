@@ -113,7 +113,7 @@ struct matmul_params {
  * rounds about twice as much; not so where the sums are the largest. */
 #define QUANT_CHAIN 8
 #define SCALES_CHAINS(a_type, b_type) \
-    ((b_type) >= TYPE_I8 && (a_type) == TYPE_F32 && (b_type) != TYPE_Q6_K)
+    (IS_QUANT(b_type) && (a_type) == TYPE_F32 && (b_type) != TYPE_Q6_K)
 #define SUMS_LOAD 1u   /* start from the sums in buffer 4, else from 0 */
 #define SUMS_KEEP 2u   /* C is the sums for the next pass */
 #define SUMS_OPEN 4u   /* the next pass continues the last group */

@@ -1,6 +1,8 @@
 /* The block types of vkattn.h, decoded and encoded. Those of GGUF have its layouts. */
 #include "core/block.h"
 #include "core/convert.h"
+#include "core/status.h"
+#include "params/types.h"
 
 #include <math.h>
 #include <string.h>
@@ -66,7 +68,7 @@ static void decode_q5_0(const uint8_t *b, float *x)
 
 /* q4_K: float16 scale and minimum of 8 scales and 8 minima of 6 bits in 12 bytes, for 32 values
  * each; 256 values of 4 bits, 64 in 32 bytes. */
-static void decode_q4_k(const uint8_t *b, float *x)
+static void decode_q4_K(const uint8_t *b, float *x)
 {
     float scale = half_at(b), least = half_at(b + 2);
     const uint8_t *six = b + 4;
@@ -86,7 +88,7 @@ static void decode_q4_k(const uint8_t *b, float *x)
 
 /* q6_K: 256 values of 6 bits, less 32: their low four in 128 bytes and high two in 64; 16 int8
  * scales of 16 values each, and the float16 scale of those. */
-static void decode_q6_k(const uint8_t *b, float *x)
+static void decode_q6_K(const uint8_t *b, float *x)
 {
     float scale = half_at(b + 208);
     for (int i = 0; i < 256; i++) {
@@ -109,7 +111,7 @@ static void decode_mxfp4(const uint8_t *b, float *x)
 }
 
 /* i4_g128: 128 values of 4 bits, two a byte, in order; float16 scale; zero point, 16 bits. */
-static void decode_i4(const uint8_t *b, float *x)
+static void decode_i4_g128(const uint8_t *b, float *x)
 {
     float scale = half_at(b + 64);
     int zero = b[66] | b[67] << 8;
@@ -145,22 +147,26 @@ static void encode_q4_0(const float *x, uint8_t *b)
     }
 }
 
-static const struct block_layout layouts[] = {
-    [VKA_Q8_0] = {32, 34, decode_q8_0, encode_q8_0, {0, -1}},
-    [VKA_Q4_0] = {32, 18, decode_q4_0, encode_q4_0, {0, -1}},
-    [VKA_Q4_1] = {32, 20, decode_q4_1, NULL, {0, 2}},
-    [VKA_Q5_0] = {32, 22, decode_q5_0, NULL, {0, -1}},
-    [VKA_Q4_K] = {256, 144, decode_q4_k, NULL, {0, 2}},
-    [VKA_Q6_K] = {256, 210, decode_q6_k, NULL, {208, -1}},
-    [VKA_MXFP4] = {32, 17, decode_mxfp4, NULL, {-1, -1}},
-    [VKA_I4_G128] = {128, 68, decode_i4, NULL, {64, -1}},
+/* Those of blocks, in the table of types. */
+#define LAYOUT(a, id, NAME, name, kind, values, bytes, word, scale, offset) \
+    LAYOUT_##kind(NAME, name, values, bytes, scale, offset)
+#define LAYOUT_FLOAT(NAME, name, values, bytes, scale, offset)
+#define LAYOUT_INTEGER(NAME, name, values, bytes, scale, offset)
+#define LAYOUT_CACHED(NAME, name, values, bytes, scale, offset)
+#define LAYOUT_WEIGHT(NAME, name, values, bytes, scale, offset)
+#define LAYOUT_BLOCK(NAME, name, values, bytes, scale, offset) \
+    [VKA_##NAME] = {values, bytes, decode_##name, {scale, offset}},
+#define LAYOUT_RUNS LAYOUT_BLOCK
+static const struct block_layout layouts[] = {TYPES(LAYOUT, LAYOUT, )};
+
+static void (*const encoders[])(const float *x, uint8_t *block) = {
+    [VKA_Q8_0] = encode_q8_0,
+    [VKA_Q4_0] = encode_q4_0,
 };
 
 const struct block_layout *block_layout(enum vka_dtype dtype)
 {
-    return (size_t)dtype < sizeof layouts / sizeof *layouts && layouts[dtype].values
-               ? &layouts[dtype]
-               : NULL;
+    return (size_t)dtype < COUNTOF(layouts) && layouts[dtype].values ? &layouts[dtype] : NULL;
 }
 
 bool block_find_nonfinite(enum vka_dtype dtype, const void *blocks, size_t n_block, size_t *at)
@@ -190,12 +196,13 @@ enum vka_status vka_dtype_encode(enum vka_dtype dtype, const float *x, size_t n_
 {
     const struct block_layout *layout = block_layout(dtype);
     size_t at;
-    if (!layout || !layout->encode || (n_block && (!blocks || !x)))
+    if (!layout || (size_t)dtype >= COUNTOF(encoders) || !encoders[dtype] ||
+        (n_block && (!blocks || !x)))
         return VKA_INVALID;
     for (size_t i = 0; i < n_block * layout->values; i++)
         if (!isfinite(x[i]))
             return VKA_INVALID;
     for (size_t i = 0; i < n_block; i++)
-        layout->encode(x + i * layout->values, (uint8_t *)blocks + i * layout->bytes);
+        encoders[dtype](x + i * layout->values, (uint8_t *)blocks + i * layout->bytes);
     return block_find_nonfinite(dtype, blocks, n_block, &at) ? VKA_INVALID : VKA_OK;
 }

@@ -11,7 +11,6 @@
 struct block_layout {
     uint32_t values, bytes;
     void (*decode)(const uint8_t *block, float *x); /* x[values] */
-    void (*encode)(const float *x, uint8_t *block); /* NULL: nothing encodes it */
     int32_t scale_at[2];                            /* bytes of float16 scales; -1: none */
 };
 

@@ -1,64 +1,85 @@
 #include "core/dtype.h"
-#include "core/block.h"
 #include "core/status.h"
 #include "params/params.h"
 
 #include <assert.h>
 
-static_assert((int)VKA_I8 == TYPE_I8 && (int)VKA_Q8_0 == TYPE_Q8_0 && (int)VKA_Q4_0 == TYPE_Q4_0 &&
-                  (int)VKA_Q4_1 == TYPE_Q4_1 && (int)VKA_Q5_0 == TYPE_Q5_0 &&
-                  (int)VKA_Q4_K == TYPE_Q4_K && (int)VKA_Q6_K == TYPE_Q6_K &&
-                  (int)VKA_MXFP4 == TYPE_MXFP4 && (int)VKA_I4_G128 == TYPE_I4_G128 &&
-                  (int)VKA_F8_E4M3 == TYPE_F8_E4M3,
-              "the shaders number the block types as the API does");
-static_assert((int)VKA_F32 == TYPE_F32 && (int)VKA_F16 == TYPE_F16 && (int)VKA_BF16 == TYPE_BF16 &&
-                  (int)VKA_I32 == TYPE_I32 && (int)VKA_BOOL == TYPE_BOOL,
-              "the shaders number the types as the API does");
-
-static const struct {
+/* One element type, see types.def. */
+static const struct row {
     const char *name;
-    size_t size;
-    bool is_float;
+    enum kind { INVALID, FLOAT, INTEGER, WEIGHT, BLOCK, RUNS, CACHED } kind;
+    uint32_t values, bytes, word;
 } rows[] = {
-    [VKA_F32] = {"f32", 4, true},          [VKA_F16] = {"f16", 2, true},
-    [VKA_BF16] = {"bf16", 2, true},        [VKA_I32] = {"i32", 4, false},
-    [VKA_BOOL] = {"bool", 1, false},       [VKA_I8] = {"i8", 1, false},
-    [VKA_Q8_0] = {"q8_0", 0, false},       [VKA_Q4_0] = {"q4_0", 0, false},
-    [VKA_Q4_1] = {"q4_1", 0, false},       [VKA_Q5_0] = {"q5_0", 0, false},
-    [VKA_Q4_K] = {"q4_K", 0, false},       [VKA_Q6_K] = {"q6_K", 0, false},
-    [VKA_MXFP4] = {"mxfp4", 0, false},     [VKA_I4_G128] = {"i4_g128", 0, false},
-    [VKA_F8_E4M3] = {"f8_e4m3", 1, false},
-};
-static_assert(COUNTOF(rows) == VKA_DTYPE_COUNT, "a row for each type");
+#define ROW(a, id, NAME, name, kind, values, bytes, word, scale, offset) \
+    [VKA_##NAME] = {#name, kind, values, bytes, word},
+    TYPES(ROW, ROW, )};
+
+/* What enum vka_dtype and types.def say beside its rows. */
+#define CHECK(a, id, NAME, name, kind, values, bytes, word, scale, offset)                     \
+    static_assert((int)VKA_##NAME == (id) && TYPE_##NAME == (id), #name ": number");           \
+    static_assert(IS_QUANT(id) == ((kind) != FLOAT && (kind) != INTEGER), #name ": IS_QUANT"); \
+    static_assert(IS_SCALED(id) == ((word) && (kind) != FLOAT), #name ": IS_SCALED");          \
+    static_assert(HAS_OFFSET(id) == ((offset) >= 0), #name ": HAS_OFFSET");                    \
+    static_assert(!(word) || WORD_VALUES(id) == (word), #name ": WORD_VALUES");                \
+    static_assert((kind) == FLOAT || (kind) == INTEGER || (kind) == CACHED ||                  \
+                      BLOCK_VALUES(id) == (values),                                            \
+                  #name ": BLOCK_VALUES");                                                     \
+    static_assert((kind) != RUNS || 2 * RUN_VALUES * (bytes) % (4 * (values)) == 0,            \
+                  #name ": whole words");
+TYPES(CHECK, CHECK, )
+#define ONE(a, id, NAME, name, kind, values, bytes, word, scale, offset) +1
+static_assert(TYPES(ONE, ONE, ) == VKA_DTYPE_COUNT && COUNTOF(rows) == VKA_DTYPE_COUNT,
+              "a row for each type");
 
 bool dtype_is_valid(enum vka_dtype dtype)
 {
     return (unsigned)dtype < COUNTOF(rows);
 }
 
+static enum kind kind_of(enum vka_dtype dtype)
+{
+    return dtype_is_valid(dtype) ? rows[dtype].kind : dtype == DTYPE_ACTIVATION ? BLOCK : INVALID;
+}
+
 bool dtype_is_float(enum vka_dtype dtype)
 {
-    return dtype_is_valid(dtype) && rows[dtype].is_float;
+    return kind_of(dtype) == FLOAT;
+}
+
+bool dtype_is_block(enum vka_dtype dtype)
+{
+    return kind_of(dtype) == BLOCK || kind_of(dtype) == RUNS;
+}
+
+bool dtype_is_quantised(enum vka_dtype dtype)
+{
+    return kind_of(dtype) == WEIGHT || dtype_is_block(dtype);
+}
+
+bool dtype_is_scaled(enum vka_dtype dtype)
+{
+    return !dtype_is_float(dtype) && dtype_word_values(dtype) != 0;
+}
+
+uint32_t dtype_word_values(enum vka_dtype dtype)
+{
+    return dtype_is_valid(dtype) ? rows[dtype].word : 0;
 }
 
 size_t vka_dtype_size(enum vka_dtype dtype)
 {
-    return dtype_is_valid(dtype) ? rows[dtype].size : 0;
-}
-
-static const struct block_layout *layout_of(enum vka_dtype dtype)
-{
-    static const struct block_layout activation = {.values = ACTIVATION_VALUES,
-                                                   .bytes = ACTIVATION_BYTES};
-    return dtype == DTYPE_ACTIVATION ? &activation : block_layout(dtype);
+    return dtype_is_valid(dtype) && !dtype_is_block(dtype) ? rows[dtype].bytes : 0;
 }
 
 void dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes)
 {
-    const struct block_layout *layout = layout_of(dtype);
-    uint32_t size = (uint32_t)vka_dtype_size(dtype);
-    *values = layout ? layout->values : size != 0;
-    *bytes = layout ? layout->bytes : size;
+    static const struct row none,
+        activation = {.values = ACTIVATION_VALUES, .bytes = ACTIVATION_BYTES};
+    const struct row *row = dtype_is_valid(dtype)       ? &rows[dtype]
+                            : dtype == DTYPE_ACTIVATION ? &activation
+                                                        : &none;
+    *values = row->values;
+    *bytes = row->bytes;
 }
 
 enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t *bytes)
@@ -73,25 +94,11 @@ enum vka_status vka_dtype_block(enum vka_dtype dtype, uint32_t *values, uint32_t
     return v ? VKA_OK : VKA_INVALID;
 }
 
-bool dtype_is_block(enum vka_dtype dtype)
-{
-    return layout_of(dtype);
-}
-
-bool dtype_is_quantised(enum vka_dtype dtype)
-{
-    return dtype == VKA_I8 || dtype_is_block(dtype);
-}
-
-bool dtype_is_scaled(enum vka_dtype dtype)
-{
-    return dtype == VKA_Q8_0 || dtype == VKA_Q4_0 || dtype == VKA_F8_E4M3;
-}
-
 uint64_t dtype_bytes(enum vka_dtype dtype, uint64_t count)
 {
-    const struct block_layout *layout = layout_of(dtype);
-    return layout ? count / layout->values * layout->bytes : count * vka_dtype_size(dtype);
+    uint32_t values, bytes;
+    dtype_block(dtype, &values, &bytes);
+    return values ? count / values * bytes : 0;
 }
 
 const char *vka_dtype_name(enum vka_dtype dtype)

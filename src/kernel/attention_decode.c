@@ -1,6 +1,7 @@
 /* attention_decode: few query rows. What decides the bits of a row, the keys of a step and of a
  * split, follows from its own sequence alone. */
 #include "core/arith.h"
+#include "core/dtype.h"
 #include "gpu/pipeline.h"
 #include "kernel/attention_family.h"
 #include "kernel/attention_split.h"
@@ -24,15 +25,6 @@ static void fit_registers(const struct vka_device_properties *has, struct attent
         c->batch = BATCH / 4;
 }
 
-/* Vec4 of 16 bytes. */
-static uint32_t fours_of(enum vka_dtype dtype)
-{
-    return dtype == VKA_F32                            ? 1
-           : dtype == VKA_Q8_0 || dtype == VKA_F8_E4M3 ? 4
-           : dtype == VKA_Q4_0                         ? 8
-                                                       : 2;
-}
-
 static uint64_t shared_bytes(const struct attention_choice *c)
 {
     uint64_t rows = c->rows, fours = rows * c->head4 + DECODE_KEYS * (uint64_t)divide_up(rows, 4) +
@@ -46,7 +38,7 @@ static bool choose(const struct caps *caps, const struct attention_problem *prob
     const struct vka_device_properties *has = &caps->properties;
     struct attention_choice c = {.usable = true, .kernel = KERNEL_attention_decode, .n_chunk = 1};
     uint32_t n_row = (uint32_t)problem->n_row;
-    c.k_fours = fours_of(problem->kv_type);
+    c.k_fours = dtype_word_values(problem->kv_type);
     c.v_fours = problem->v_type == VKA_F32 ? 1 : 2;
     c.head4 = divide_up(problem->head_dim, 4 * c.k_fours) * c.k_fours;
     c.value4 = divide_up(problem->value_dim, 4 * c.v_fours) * c.v_fours;
@@ -85,7 +77,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[DECODE_K_TYPE] = o->k_type;
     key->spec[DECODE_V_TYPE] = o->v_type;
     key->spec[DECODE_O_TYPE] = o->o_type;
-    key->spec[DECODE_K_VEC] = fours_of(o->k_type) == 2 ? o->k_chunks : o->k_vec;
+    key->spec[DECODE_K_VEC] = dtype_word_values(o->k_type) == 2 ? o->k_chunks : o->k_vec;
     key->spec[DECODE_V_VEC] = o->v_type == VKA_F32 ? o->v_vec : o->v_chunks;
     key->spec[DECODE_GENERAL] = o->bias || o->dropout;
     key->spec[DECODE_PAGED] = o->paged;

@@ -26,10 +26,7 @@
 /* Values of a chunk of attention_feature. */
 static uint32_t chunk_of(enum vka_dtype dtype)
 {
-    return dtype == VKA_F32                            ? 8
-           : dtype == VKA_Q8_0 || dtype == VKA_F8_E4M3 ? 32
-           : dtype == VKA_Q4_0                         ? 64
-                                                       : 16;
+    return 8 * dtype_word_values(dtype);
 }
 
 /* Whether rows are whole chunks of attention_feature: 32 bytes. */
