@@ -156,8 +156,8 @@ static void errors(void **state)
 {
     struct vka_device *device = open_device();
     (void)state;
-    for (int type = VKA_I8; type <= VKA_I4_G128; type++) {
-        struct product p = make(device, (enum vka_dtype)type, 8, 2048);
+    for (EACH_TYPE(type, dtype_is_quantised)) {
+        struct product p = make(device, type, 8, 2048);
         float *y = run_plain(device, &p);
         double mean, exact = error_of(&p, y, true, NULL), whole = error_of(&p, y, false, &mean);
         print_message("%s: %.3g, and %.3g (mean %.3g) with what quantising loses\n",
@@ -244,8 +244,8 @@ static void without_dot_products(void **state)
     struct vka_device *device = open_device();
     enum kernel with, plain;
     (void)state;
-    for (int type = VKA_I8; type <= VKA_I4_G128; type++) {
-        struct product p = make(device, (enum vka_dtype)type, 3, 768);
+    for (EACH_TYPE(type, dtype_is_quantised)) {
+        struct product p = make(device, type, 3, 768);
         const struct vka_linear_op op = {.input = p.input, .output = p.output};
         float *first = run(device, &p, op, &with);
         device->caps.without = 1ull << KERNEL_matmul_dot;

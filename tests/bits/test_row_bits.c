@@ -193,18 +193,18 @@ static void rules_for_gpus(void **state)
 /* Integers by way of float16, as GPUs of AMD take them: the bits of matmul_tile. */
 static void half_integers(void **state)
 {
-    static const enum vka_dtype types[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_1,
-                                           VKA_Q5_0, VKA_Q4_K, VKA_Q6_K};
     struct vka_device *device = NULL;
     enum kernel many, few;
     (void)state;
     check(NULL, vka_device_create(NULL, &device));
     device->caps.properties.type = VKA_DEVICE_DISCRETE;
     device->caps.properties.vendor_id = VENDOR_AMD;
-    for (size_t i = 0; i < COUNTOF(types) && device->caps.properties.float16; i++) {
+    for (EACH_TYPE(type, dtype_is_block)) {
+        if (type == VKA_MXFP4 || type == VKA_I4_G128 || !device->caps.properties.float16)
+            continue; /* the kernel takes neither */
         struct operands t = {matrix(device, VKA_F32, MANY, 256, 1),
-                             matrix(device, types[i], 11, 256, 2),
-                             matrix(device, VKA_F32, MANY, 11, 3), VKA_F32};
+                             matrix(device, type, 11, 256, 2), matrix(device, VKA_F32, MANY, 11, 3),
+                             VKA_F32};
         float *want = run(device, &t, MANY, &many);
         for (uint32_t m = 1; m <= 5; m += 4) {
             float *got = run(device, &t, m, &few);

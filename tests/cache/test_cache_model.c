@@ -17,7 +17,7 @@
 #include "cache_case.h"
 #include "cache_model.h"
 #include "test_program.h"
-#include "problems/rng.h"
+#include "problems/types.h"
 
 #define SKIPPED 77
 #define EPISODE 250u /* steps with the same caches */
@@ -397,8 +397,7 @@ static void open_episode(struct world *w)
             m->table_row = (m->capacity + m->page_size - 1) / m->page_size;
             m->n_page = rng_range(&w->rng, 1, batch * m->table_row + 2);
         }
-        w->cache[c] = cache_open(w->device, batch, m->capacity,
-                                 (enum vka_dtype)rng_range(&w->rng, VKA_F32, VKA_BF16),
+        w->cache[c] = cache_open(w->device, batch, m->capacity, type_draw(&w->rng, dtype_is_float),
                                  m->page_size, m->n_page);
         model_reset(m);
     }

@@ -1,6 +1,7 @@
 #include <vkattn/vkattn_train.h>
 
 #include "pipeline_list.h"
+#include "problems/types.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -223,10 +224,8 @@ static enum vka_status plan_rows(struct vka_plan *plan, enum vka_dtype dtype)
     TRY(vka_tensor_create(plan->device, dtype, 4, heads, &x));
     TRY(vka_tensor_create(plan->device, dtype, 4, room, &cache));
     TRY(vka_tensor_create(plan->device, VKA_I32, 2, (const uint32_t[]){1, n}, &places));
-    for (int type = VKA_F32; type < VKA_DTYPE_COUNT; type++) {
-        if ((type >= VKA_I32 && type <= VKA_I8) || type == VKA_F8_E4M3)
-            continue;
-        TRY(vka_tensor_create(plan->device, (enum vka_dtype)type, 2, table, &weights));
+    for (EACH_TYPE(type, type_is_table)) {
+        TRY(vka_tensor_create(plan->device, type, 2, table, &weights));
         TRY(vka_plan_add_gather(
             plan, VKA_INFO(vka_gather_op, .table = weights, .ids = ids, .output = rows)));
         vka_tensor_destroy(&weights);
@@ -485,9 +484,9 @@ static bool list_all(struct vka_device *device, enum kernel only, struct pipelin
 {
     static const enum vka_path paths[] = {VKA_PATH_AUTO, VKA_PATH_UNFUSED, VKA_PATH_FUSED};
     bool ok = true;
-    for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
+    for (EACH_TYPE(dtype, dtype_is_float))
         for (size_t i = 0; i < COUNTOF(paths); i++) {
-            struct view view = {(enum vka_dtype)dtype, paths[i], only, false, add_problems};
+            struct view view = {dtype, paths[i], only, false, add_problems};
             view.forced = only != KERNEL_COUNT || view.path == VKA_PATH_FUSED;
             /* Not every problem can be planned with one kernel of a family alone. */
             ok &= list_problems(device, &view, list) || only != KERNEL_COUNT;

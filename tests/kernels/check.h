@@ -6,6 +6,7 @@
 #include <plan/plan.h>
 
 #include "problems/problem.h"
+#include "problems/types.h"
 
 #define CASE_TEXT PROBLEM_TEXT
 

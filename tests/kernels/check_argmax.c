@@ -90,11 +90,11 @@ static void run_case(struct check *c, const struct shape_case *s, enum vka_dtype
 void check_argmax(struct check *c)
 {
     for (size_t s = 0; s < COUNTOF(shapes); s++)
-        for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
+        for (EACH_TYPE(dtype, dtype_is_float))
             for (int kind = 0; kind < 3; kind++)
                 for (int draws = 0; draws < 3; draws++)
                     if (check_case(c))
-                        run_case(c, &shapes[s], (enum vka_dtype)dtype, kind);
+                        run_case(c, &shapes[s], dtype, kind);
 }
 
 void bench_argmax(struct check *c)

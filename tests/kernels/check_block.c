@@ -121,29 +121,29 @@ static enum vka_dtype activations_of(const struct check *c)
 
 void check_block(struct check *c)
 {
-    for (int weight = VKA_I8; weight <= VKA_I4_G128; weight++)
+    for (EACH_TYPE(weight, dtype_is_quantised))
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-            for (int input = VKA_F32; input <= VKA_BF16; input++) {
+            for (EACH_TYPE(input, dtype_is_float)) {
                 if (!check_case(c))
                     continue;
                 run_case(c, &(struct block_case){.m = shapes[i][0],
                                                  .n = shapes[i][1],
                                                  .k = shapes[i][2],
-                                                 .input = (enum vka_dtype)input,
+                                                 .input = input,
                                                  .activations = activations_of(c),
-                                                 .weight = (enum vka_dtype)weight});
+                                                 .weight = weight});
             }
 }
 
 void bench_block(struct check *c)
 {
     static const uint32_t rows[] = {1, 4, 8, 32};
-    for (int weight = VKA_I8; weight <= VKA_I4_G128; weight++)
+    for (EACH_TYPE(weight, dtype_is_quantised))
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             struct block_case t = {.m = rows[i],
                                    .n = 1024,
                                    .k = 1024,
-                                   .weight = (enum vka_dtype)weight,
+                                   .weight = weight,
                                    .activations = activations_of(c)};
             struct vka_plan *plan = NULL;
             char text[64];

@@ -48,7 +48,7 @@ static void print_case(const struct append_case *t, char text[CASE_TEXT])
 
 static enum vka_dtype draw_type(struct check *c)
 {
-    return (enum vka_dtype)rng_range(&c->rng, VKA_F32, VKA_BF16);
+    return type_draw(&c->rng, dtype_is_float);
 }
 
 static enum vka_status create_rows(struct check *c, uint32_t heads, uint32_t dim, const void *given,

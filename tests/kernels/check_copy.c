@@ -102,11 +102,11 @@ static void run_case(struct check *c, enum vka_dtype from_type, enum vka_dtype t
 
 void check_copy(struct check *c)
 {
-    for (int from = VKA_F32; from <= VKA_BF16; from++)
-        for (int to = VKA_F32; to <= VKA_BF16; to++)
+    for (EACH_TYPE(from, dtype_is_float))
+        for (EACH_TYPE(to, dtype_is_float))
             for (uint32_t n = 0; n < 24; n++)
                 if (check_case(c))
-                    run_case(c, (enum vka_dtype)from, (enum vka_dtype)to, n);
+                    run_case(c, from, to, n);
 }
 
 void bench_copy(struct check *c)

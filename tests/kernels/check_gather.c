@@ -153,22 +153,19 @@ static void run_case(struct check *c, const struct shape_case *s, enum vka_dtype
 void check_gather(struct check *c)
 {
     for (size_t s = 0; s < COUNTOF(shapes); s++)
-        for (int table = VKA_F32; table < VKA_DTYPE_COUNT; table++)
-            for (int y = VKA_F32; y <= VKA_BF16; y++) {
-                enum vka_dtype type = (enum vka_dtype)table;
+        for (EACH_TYPE(table, type_is_table))
+            for (EACH_TYPE(y, dtype_is_float)) {
                 uint32_t values;
-                vka_dtype_block(type, &values, NULL);
-                if ((dtype_is_float(type) || dtype_is_block(type)) &&
-                    shapes[s].width % values == 0 && check_case(c))
-                    run_case(c, &shapes[s], type, (enum vka_dtype)y);
+                vka_dtype_block(table, &values, NULL);
+                if (shapes[s].width % values == 0 && check_case(c))
+                    run_case(c, &shapes[s], table, y);
             }
     const struct shape_case large = {1, {50}, 3001, 32}; /* in parts, of every type of table */
-    for (int table = VKA_F32; table < VKA_DTYPE_COUNT; table++) {
+    for (EACH_TYPE(table, type_is_table)) {
         uint32_t values;
-        vka_dtype_block((enum vka_dtype)table, &values, NULL);
-        if ((dtype_is_float((enum vka_dtype)table) || dtype_is_block((enum vka_dtype)table)) &&
-            large.width % values == 0 && check_case(c))
-            run_case(c, &large, (enum vka_dtype)table, VKA_F32);
+        vka_dtype_block(table, &values, NULL);
+        if (large.width % values == 0 && check_case(c))
+            run_case(c, &large, table, VKA_F32);
     }
 }
 

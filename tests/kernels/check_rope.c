@@ -220,7 +220,7 @@ static void draw_frequencies(struct check *c, struct rope_case *t)
 void check_rope(struct check *c)
 {
     check_refused(c);
-    for (int type = VKA_F32; type <= VKA_BF16; type++)
+    for (EACH_TYPE(type, dtype_is_float))
         for (size_t d = 0; d < COUNTOF(dims); d++)
             for (int kind = 0; kind < 12; kind++) { /* pairing x norm x offsets */
                 if (!check_case(c))
@@ -238,7 +238,7 @@ void check_rope(struct check *c)
                     t.rope.attention_factor = (float)rng_uniform(&c->rng, -2, 2);
                 if (t.rope.dim && rng_chance(&c->rng, 30))
                     draw_frequencies(c, &t);
-                run_case(c, (enum vka_dtype)type, kind & 2, &t);
+                run_case(c, type, kind & 2, &t);
             }
 }
 

@@ -251,11 +251,11 @@ void check_draws(struct check *c)
     } bounds[] = {{0, 0, 0},     {1, 0, 0},    {40, 0, 0},         {0, 0.9f, 0},
                   {0, 0, 0.05f}, {0, 0.3f, 0}, {40, 0.95f, 0.02f}, {5000, 1, 1}};
     for (size_t s = 0; s < COUNTOF(shapes); s++)
-        for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
+        for (EACH_TYPE(dtype, dtype_is_float))
             for (size_t b = 0; b < COUNTOF(bounds); b++)
                 if (check_case(c))
-                    run_case(c, shapes[s], (enum vka_dtype)dtype, (s + b) % 2, bounds[b].k,
-                             bounds[b].p, bounds[b].min_p);
+                    run_case(c, shapes[s], dtype, (s + b) % 2, bounds[b].k, bounds[b].p,
+                             bounds[b].min_p);
     if (check_case(c)) /* the largest vocabularies */
         run_case(c, (const uint32_t[]){1, 262144}, VKA_F32, false, 20, 0.95f, 0);
     for (int draws = 0; draws < 3; draws++)

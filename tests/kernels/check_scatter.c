@@ -132,13 +132,12 @@ static void run_case(struct check *c, const struct shape_case *s, enum vka_dtype
 void check_scatter(struct check *c)
 {
     for (size_t s = 0; s < COUNTOF(shapes); s++)
-        for (int from = VKA_F32; from <= VKA_BF16; from++)
-            for (int to = VKA_F32; to <= VKA_BF16; to++)
+        for (EACH_TYPE(from, dtype_is_float))
+            for (EACH_TYPE(to, dtype_is_float))
                 for (int mode = 0; mode < 4; mode++)
                     if ((!(mode & 1) || shapes[s].size[shapes[s].axis] <= shapes[s].length) &&
                         check_case(c))
-                        run_case(c, &shapes[s], (enum vka_dtype)from, (enum vka_dtype)to, mode & 1,
-                                 mode & 2);
+                        run_case(c, &shapes[s], from, to, mode & 1, mode & 2);
 }
 
 void bench_scatter(struct check *c)

@@ -4,7 +4,7 @@
 #include "functions.h"
 #include "gpu/device.h"
 #include "plan/plan.h"
-#include "problems/rng.h"
+#include "problems/quantised.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,9 +20,6 @@
 #define PRODUCT_ROWS 32u /* of a product at a landing: some elements of large blocks */
 #define FEW_ROWS 4u      /* of a product, for kernels that take few */
 #define LEAST_NORMAL 0x1p-126
-
-static const enum vka_dtype types[] = {VKA_Q8_0, VKA_Q4_0, VKA_Q4_1,  VKA_Q5_0,
-                                       VKA_Q4_K, VKA_Q6_K, VKA_MXFP4, VKA_I4_G128};
 
 /* A product of rows of `amount` in one place each and 0 elsewhere with n blocks, a column each. */
 struct decoding {
@@ -66,17 +63,14 @@ static uint16_t scale_bits(uint32_t i)
 /* Random bytes, but scales, zero points and exponents that take all their numbers as i goes on. */
 static void make_block(enum vka_dtype type, uint32_t i, struct rng *rng, uint8_t *b, uint32_t bytes)
 {
-    static const int scale_at[][2] = {
-        [VKA_Q8_0] = {0, -1},   [VKA_Q4_0] = {0, -1},    [VKA_Q4_1] = {0, 2},
-        [VKA_Q5_0] = {0, -1},   [VKA_Q4_K] = {0, 2},     [VKA_Q6_K] = {208, -1},
-        [VKA_MXFP4] = {-1, -1}, [VKA_I4_G128] = {64, -1}};
+    const int32_t *scale_at = block_layout(type)->scale_at;
     const uint16_t zero = (uint16_t)(i * 24593u);
     for (uint32_t j = 0; j < bytes; j++)
         b[j] = (uint8_t)rng_range(rng, 0, 255);
     for (int j = 0; j < 2; j++) {
         uint16_t bits = scale_bits(j ? i * 12289u + 77 : i);
-        if (scale_at[type][j] >= 0)
-            memcpy(b + scale_at[type][j], &bits, sizeof bits);
+        if (scale_at[j] >= 0)
+            memcpy(b + scale_at[j], &bits, sizeof bits);
     }
     if (type == VKA_MXFP4)
         b[0] = (uint8_t)i;
@@ -310,14 +304,14 @@ static bool check_type(struct vka_device *device, enum vka_dtype type, bool all)
 size_t check_blocks(struct vka_device *device, const char *prefix, bool all, bool list, bool *ok)
 {
     size_t n = 0;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    for (EACH_TYPE(type, dtype_is_block)) {
         char name[32];
         clock_t start = clock();
-        snprintf(name, sizeof name, "blocks_%s", vka_dtype_name(types[i]));
+        snprintf(name, sizeof name, "blocks_%s", vka_dtype_name(type));
         if (strncmp(name, prefix, strlen(prefix)) != 0)
             continue;
         n++;
-        bool good = list || check_type(device, types[i], all);
+        bool good = list || check_type(device, type, all);
         if (list)
             printf("%s\n", name);
         else

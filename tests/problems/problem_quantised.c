@@ -73,7 +73,7 @@ static enum vka_dtype draw_cached(struct rng *rng)
 static void draw(struct rng *rng, struct quantised *q)
 {
     static const float scales[] = {1, 0.01f, 0.0625f, 0.003f};
-    q->weight = (enum vka_dtype)rng_range(rng, VKA_Q8_0, VKA_I4_G128);
+    q->weight = type_draw(rng, dtype_is_block);
     draw_sizes(rng, q);
     q->io = rng_chance(rng, 70) ? VKA_F32 : VKA_F16;
     q->key = draw_cached(rng);
@@ -109,7 +109,7 @@ static void make_weight(struct rng *rng, struct quantised *q, int which, uint32_
     q->blocks[which] = take(n_block, bytes);
     q->plain[which] = take((size_t)out * in, size);
     for (size_t b = 0; b < n_block; b++)
-        quantised_draw(rng, q->weight, q->weight == VKA_Q4_K || q->weight == VKA_Q6_K ? 0.001 : 0.1,
+        quantised_draw(rng, q->weight, values > 128 ? 0.001 : 0.1,
                        (uint8_t *)q->blocks[which] + b * bytes);
     if (vka_dtype_decode(q->weight, q->blocks[which], n_block, x) != VKA_OK)
         abort();

@@ -4,6 +4,7 @@
 
 #include "core/block.h"
 #include "rng.h"
+#include "types.h"
 
 #include <math.h>
 #include <string.h>

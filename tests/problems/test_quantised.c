@@ -47,15 +47,14 @@ static bool matrices;    /* float16 inputs alone, which matrix units take */
 
 static struct problem draw(struct rng *rng)
 {
-    struct problem p = {.weight = (enum vka_dtype)rng_range(rng, VKA_I8, VKA_I4_G128)};
+    struct problem p = {.weight = type_draw(rng, dtype_is_quantised)};
     uint32_t values;
     vka_dtype_block(p.weight, &values, NULL);
     p.input = matrices              ? VKA_F16
               : rng_chance(rng, 60) ? VKA_F32
                                     : (enum vka_dtype)rng_range(rng, VKA_F16, VKA_BF16);
-    p.output = rng_chance(rng, 70) ? VKA_F32 : (enum vka_dtype)rng_range(rng, VKA_F32, VKA_BF16);
-    p.bias =
-        rng_chance(rng, 40) ? (enum vka_dtype)rng_range(rng, VKA_F32, VKA_BF16) : VKA_DTYPE_COUNT;
+    p.output = rng_chance(rng, 70) ? VKA_F32 : type_draw(rng, dtype_is_float);
+    p.bias = rng_chance(rng, 40) ? type_draw(rng, dtype_is_float) : VKA_DTYPE_COUNT;
     p.m = rng_chance(rng, 70) ? rng_range(rng, 1, 9) : rng_range(rng, 10, 90);
     p.n = rng_range(rng, 1, rng_chance(rng, 70) ? 40 : 150);
     p.k = values * rng_range(rng, 1, values == 1 ? 700 : divide_up(1100, values));

@@ -12,6 +12,7 @@
 
 #include "patience.h"
 #include "problems/operand.h"
+#include "problems/types.h"
 #include "op/common/nonfinite.h"
 #include "test_program.h"
 
@@ -88,10 +89,10 @@ static void outer_product(struct vka_device *device, enum vka_dtype dtype, struc
 static void products(void **state)
 {
     struct vka_device *device = *state;
-    for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
+    for (EACH_TYPE(dtype, dtype_is_float))
         for (uint64_t i = 0; i < 4; i++) {
             struct rng rng = {100 * (uint64_t)dtype + i};
-            outer_product(device, (enum vka_dtype)dtype, &rng);
+            outer_product(device, dtype, &rng);
         }
 }
 

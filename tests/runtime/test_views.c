@@ -16,6 +16,7 @@
 #include "problems/limits.h"
 #include "test_program.h"
 #include "problems/rng.h"
+#include "problems/types.h"
 
 #define ROUNDS 150 /* a type and device */
 #define MOST_BYTES 65536
@@ -346,10 +347,10 @@ static void in_place(void **state)
     struct vka_device *device = NULL;
     const struct vka_device_info info = limits_info(*VKA_INFO(vka_device_info, 0));
     assert_int_equal(vka_device_create(&info, &device), VKA_OK);
-    for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++)
+    for (EACH_TYPE(dtype, dtype_is_float))
         for (int path = VKA_PATH_UNFUSED; path <= VKA_PATH_FUSED; path++)
             for (int side_by_side = 0; side_by_side < 2; side_by_side++)
-                attend_in_place(device, (enum vka_dtype)dtype, (enum vka_path)path, side_by_side);
+                attend_in_place(device, dtype, (enum vka_path)path, side_by_side);
     vka_device_destroy(&device);
 }
 

@@ -2,6 +2,7 @@
 #include "trial.h"
 
 #include "problems/operand.h"
+#include "problems/types.h"
 
 #include <gpu/device.h>
 
@@ -20,7 +21,7 @@ static enum vka_dtype draw_weight(struct trial *t)
 {
     return rng_chance(&t->rng, 45)   ? draw_float(t)
            : rng_chance(&t->rng, 15) ? VKA_I8
-                                     : (enum vka_dtype)rng_range(&t->rng, VKA_Q8_0, VKA_I4_G128);
+                                     : type_draw(&t->rng, dtype_is_block);
 }
 
 /* A width of whole blocks of the type. */
@@ -70,7 +71,7 @@ static void draw_product(struct trial *t, struct product *p)
     p->relu = rng_chance(&t->rng, 15);
     p->accumulate = rng_chance(&t->rng, 15);
     p->nonfinite = rng_chance(&t->rng, 15);
-    p->activations = p->weight >= VKA_I8 && rng_chance(&t->rng, 30) ? VKA_I8 : VKA_F32;
+    p->activations = dtype_is_quantised(p->weight) && rng_chance(&t->rng, 30) ? VKA_I8 : VKA_F32;
     snprintf(t->text, sizeof t->text,
              "[%u %u %u of %u][%u] %s times %s [%u] to %s%s%s%s%s, activations %s", p->m[0],
              p->m[1], p->m[2], p->rank - 1, p->k, vka_dtype_name(p->input),
@@ -159,7 +160,7 @@ static void draw_layer(struct trial *t, struct layer *l, bool in_tensors)
     const uint32_t wide = in_tensors ? 8192 : 512; /* weights on the host are read */
     const bool blocks = !in_tensors && rng_chance(&t->rng, 50);
     i->struct_size = sizeof *i;
-    i->dtype = blocks ? (enum vka_dtype)rng_range(&t->rng, VKA_Q8_0, VKA_I4_G128) : draw_float(t);
+    i->dtype = blocks ? type_draw(&t->rng, dtype_is_block) : draw_float(t);
     i->n_kv_head = rng_range(&t->rng, 1, in_tensors ? 16 : 4);
     i->n_head = i->n_kv_head * rng_range(&t->rng, 1, 4);
     i->head_dim = trial_size(t, 1, 128);

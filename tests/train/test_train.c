@@ -14,6 +14,7 @@
 
 #include "patience.h"
 #include "problems/compare.h"
+#include "problems/types.h"
 #include "test_program.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
@@ -248,13 +249,13 @@ static void square_error(void **state)
     struct vka_device *device = *state;
     struct rng rng = {7};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++) {
+        for (EACH_TYPE(dtype, dtype_is_float)) {
             struct operand x, t, g;
             struct vka_tensor *loss = number(device, VKA_F32);
             struct vka_plan *plan = NULL;
-            make(device, &rng, (enum vka_dtype)dtype, shapes[s].rank, shapes[s].size, &x);
+            make(device, &rng, dtype, shapes[s].rank, shapes[s].size, &x);
             make(device, &rng, VKA_F32, shapes[s].rank, shapes[s].size, &t);
-            make(device, &rng, (enum vka_dtype)dtype, shapes[s].rank, shapes[s].size, &g);
+            make(device, &rng, dtype, shapes[s].rank, shapes[s].size, &g);
             fill(&x, &rng, -1, 2);
             fill(&t, &rng, -2, 1);
             ASSERT_OK(operand_write_noise(&g, &rng));

@@ -14,6 +14,7 @@
 
 #include "patience.h"
 #include "problems/compare.h"
+#include "problems/types.h"
 #include "test_program.h"
 
 #define ASSERT_OK(call) assert_int_equal(call, VKA_OK)
@@ -225,14 +226,14 @@ static void accumulated(void **state)
     struct vka_device *device = *state;
     struct rng rng = {5};
     const uint32_t n[2] = {70, 8300};
-    for (int dtype = VKA_F32; dtype <= VKA_BF16; dtype++) {
+    for (EACH_TYPE(dtype, dtype_is_float)) {
         struct operand x, b, dy, dx, dw, dt;
         make(device, &rng, VKA_F32, 2, rows, &x);
         make(device, &rng, VKA_F32, 1, width, &b);
         make(device, &rng, VKA_F32, 2, rows, &dy);
-        make(device, &rng, (enum vka_dtype)dtype, 2, rows, &dx);
-        make(device, &rng, (enum vka_dtype)dtype, 1, width, &dw);
-        make(device, &rng, (enum vka_dtype)dtype, 2, table, &dt);
+        make(device, &rng, dtype, 2, rows, &dx);
+        make(device, &rng, dtype, 1, width, &dw);
+        make(device, &rng, dtype, 2, table, &dt);
         struct vka_norm_backward_op norm = *VKA_INFO(vka_norm_backward_op, .input = x.view,
                                                      .weight = b.view, .output_gradient = dy.view);
         check_gradient(device, add_norm, &norm, &norm.input_gradient, &dx, NULL, "norm dx");

@@ -3,15 +3,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
+#include <strings.h>
 #include <cmocka.h>
 
 #include "core/convert.h"
 #include "core/dtype.h"
 #include "core/status.h"
+#include "params/types.h"
 #include "test_program.h"
 #include <reference/reference.h>
 
+/* Some rows of the table; of all, that the name is the enumerator's. */
 static void table(void **state)
 {
     (void)state;
@@ -19,24 +21,33 @@ static void table(void **state)
         enum vka_dtype dtype;
         const char *name;
         size_t size;
-        bool is_float;
-    } rows[] = {
-        {VKA_F32, "f32", 4, true},          {VKA_F16, "f16", 2, true},
-        {VKA_BF16, "bf16", 2, true},        {VKA_I32, "i32", 4, false},
-        {VKA_BOOL, "bool", 1, false},       {VKA_I8, "i8", 1, false},
-        {VKA_Q8_0, "q8_0", 0, false},       {VKA_Q4_0, "q4_0", 0, false},
-        {VKA_Q4_1, "q4_1", 0, false},       {VKA_Q5_0, "q5_0", 0, false},
-        {VKA_Q4_K, "q4_K", 0, false},       {VKA_Q6_K, "q6_K", 0, false},
-        {VKA_MXFP4, "mxfp4", 0, false},     {VKA_I4_G128, "i4_g128", 0, false},
-        {VKA_F8_E4M3, "f8_e4m3", 1, false},
+        bool is_float, is_quantised, is_block, is_scaled;
+        uint32_t word_values;
+    } some[] = {
+        {VKA_F32, "f32", 4, true, false, false, false, 1},
+        {VKA_BF16, "bf16", 2, true, false, false, false, 2},
+        {VKA_I32, "i32", 4, false, false, false, false, 0},
+        {VKA_BOOL, "bool", 1, false, false, false, false, 0},
+        {VKA_I8, "i8", 1, false, true, false, false, 0},
+        {VKA_Q8_0, "q8_0", 0, false, true, true, true, 4},
+        {VKA_Q4_0, "q4_0", 0, false, true, true, true, 8},
+        {VKA_Q6_K, "q6_K", 0, false, true, true, false, 0},
+        {VKA_I4_G128, "i4_g128", 0, false, true, true, false, 0},
+        {VKA_F8_E4M3, "f8_e4m3", 1, false, false, false, true, 4},
     };
-    assert_int_equal(COUNTOF(rows), VKA_DTYPE_COUNT);
-    for (size_t i = 0; i < COUNTOF(rows); i++) {
-        assert_string_equal(vka_dtype_name(rows[i].dtype), rows[i].name);
-        assert_int_equal(vka_dtype_size(rows[i].dtype), rows[i].size);
-        assert_int_equal(dtype_is_float(rows[i].dtype), rows[i].is_float);
-        assert_true(dtype_is_valid(rows[i].dtype));
+    for (size_t i = 0; i < COUNTOF(some); i++) {
+        assert_string_equal(vka_dtype_name(some[i].dtype), some[i].name);
+        assert_int_equal(vka_dtype_size(some[i].dtype), some[i].size);
+        assert_int_equal(dtype_is_float(some[i].dtype), some[i].is_float);
+        assert_int_equal(dtype_is_quantised(some[i].dtype), some[i].is_quantised);
+        assert_int_equal(dtype_is_block(some[i].dtype), some[i].is_block);
+        assert_int_equal(dtype_is_scaled(some[i].dtype), some[i].is_scaled);
+        assert_int_equal(dtype_word_values(some[i].dtype), some[i].word_values);
     }
+#define SAME_NAME(a, id, NAME, ...)                                     \
+    assert_int_equal(strcasecmp(vka_dtype_name(VKA_##NAME), #NAME), 0); \
+    assert_true(dtype_is_valid(VKA_##NAME));
+    TYPES(SAME_NAME, SAME_NAME, )
     assert_int_equal(VKA_F32, 0); /* the default of every info struct */
 }
 
