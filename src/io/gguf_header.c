@@ -144,7 +144,7 @@ static enum vka_status set_type(const struct vka_gguf_reader *r, uint64_t number
             r, "tensor " VKA_GGUF_NAME " has rows of %" PRIu64 ", but blocks of %s hold %" PRIu32,
             VKA_GGUF_SHOWN(tensor->name), row, layout->name, layout->values);
     tensor->type = layout->name;
-    tensor->dtype = layout->dtype;
+    tensor->dtype = vka_gguf_layout_dtype(layout);
     total = layout->size;
     for (uint32_t i = 0; i < tensor->rank; i++) {
         const uint64_t blocks = i + 1 == tensor->rank ? row / layout->values : tensor->shape[i];

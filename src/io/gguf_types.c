@@ -1,47 +1,24 @@
 /* Types of GGUF files. SPDX-License-Identifier: MIT */
 #include "io/gguf_types.h"
+#include "types.def"
 
 #include <assert.h>
 #include <string.h>
 
-#define NOT_OURS VKA_DTYPE_COUNT
-
 /* By their numbers in files. Those without a row were removed from the format. */
 static const struct vka_gguf_layout layouts[] = {
-    [0] = {"f32", 1, 4, VKA_F32},
-    [1] = {"f16", 1, 2, VKA_F16},
-    [2] = {"q4_0", 32, 18, VKA_Q4_0},
-    [3] = {"q4_1", 32, 20, VKA_Q4_1},
-    [6] = {"q5_0", 32, 22, VKA_Q5_0},
-    [7] = {"q5_1", 32, 24, NOT_OURS},
-    [8] = {"q8_0", 32, 34, VKA_Q8_0},
-    [9] = {"q8_1", 32, 0, NOT_OURS}, /* 36 bytes in ggml, 40 in Python's gguf */
-    [10] = {"q2_K", 256, 84, NOT_OURS},
-    [11] = {"q3_K", 256, 110, NOT_OURS},
-    [12] = {"q4_K", 256, 144, VKA_Q4_K},
-    [13] = {"q5_K", 256, 176, NOT_OURS},
-    [14] = {"q6_K", 256, 210, VKA_Q6_K},
-    [15] = {"q8_K", 256, 292, NOT_OURS},
-    [16] = {"iq2_xxs", 256, 66, NOT_OURS},
-    [17] = {"iq2_xs", 256, 74, NOT_OURS},
-    [18] = {"iq3_xxs", 256, 98, NOT_OURS},
-    [19] = {"iq1_s", 256, 50, NOT_OURS},
-    [20] = {"iq4_nl", 32, 18, NOT_OURS},
-    [21] = {"iq3_s", 256, 110, NOT_OURS},
-    [22] = {"iq2_s", 256, 82, NOT_OURS},
-    [23] = {"iq4_xs", 256, 136, NOT_OURS},
-    [24] = {"i8", 1, 1, VKA_I8},
-    [25] = {"i16", 1, 2, NOT_OURS},
-    [26] = {"i32", 1, 4, VKA_I32},
-    [27] = {"i64", 1, 8, NOT_OURS},
-    [28] = {"f64", 1, 8, NOT_OURS},
-    [29] = {"iq1_m", 256, 56, NOT_OURS},
-    [30] = {"bf16", 1, 2, VKA_BF16},
-    [34] = {"tq1_0", 256, 54, NOT_OURS},
-    [35] = {"tq2_0", 256, 66, NOT_OURS},
-    [39] = {"mxfp4", 32, 17, VKA_MXFP4},
-    [40] = {"nvfp4", 64, 36, NOT_OURS},
-    [41] = {"q1_0", 128, 18, NOT_OURS},
+    [0] = {"f32", 1, 4},         [1] = {"f16", 1, 2},         [2] = {"q4_0", 32, 18},
+    [3] = {"q4_1", 32, 20},      [6] = {"q5_0", 32, 22},      [7] = {"q5_1", 32, 24},
+    [8] = {"q8_0", 32, 34},      [9] = {"q8_1", 32, 0}, /* 36 bytes in ggml, 40 in Python's gguf */
+    [10] = {"q2_K", 256, 84},    [11] = {"q3_K", 256, 110},   [12] = {"q4_K", 256, 144},
+    [13] = {"q5_K", 256, 176},   [14] = {"q6_K", 256, 210},   [15] = {"q8_K", 256, 292},
+    [16] = {"iq2_xxs", 256, 66}, [17] = {"iq2_xs", 256, 74},  [18] = {"iq3_xxs", 256, 98},
+    [19] = {"iq1_s", 256, 50},   [20] = {"iq4_nl", 32, 18},   [21] = {"iq3_s", 256, 110},
+    [22] = {"iq2_s", 256, 82},   [23] = {"iq4_xs", 256, 136}, [24] = {"i8", 1, 1},
+    [25] = {"i16", 1, 2},        [26] = {"i32", 1, 4},        [27] = {"i64", 1, 8},
+    [28] = {"f64", 1, 8},        [29] = {"iq1_m", 256, 56},   [30] = {"bf16", 1, 2},
+    [34] = {"tq1_0", 256, 54},   [35] = {"tq2_0", 256, 66},   [39] = {"mxfp4", 32, 17},
+    [40] = {"nvfp4", 64, 36},    [41] = {"q1_0", 128, 18},
 };
 #define LAYOUT_COUNT (sizeof(layouts) / sizeof(layouts[0]))
 
@@ -59,6 +36,16 @@ static const struct {
 };
 static_assert(sizeof(types) / sizeof(types[0]) == VKA_GGUF_TYPE_COUNT, "a row for every type");
 
+enum vka_dtype vka_gguf_layout_dtype(const struct vka_gguf_layout *layout)
+{
+#define NAME_OF(a, id, NAME, name, ...) [id] = #name,
+    static const char *const names[VKA_DTYPE_COUNT] = {TYPES(NAME_OF, NAME_OF, )};
+    int dtype = 0;
+    while (dtype < VKA_DTYPE_COUNT && strcmp(names[dtype], layout->name) != 0)
+        dtype++;
+    return (enum vka_dtype)dtype;
+}
+
 const struct vka_gguf_layout *vka_gguf_layout(uint64_t number)
 {
     return number < LAYOUT_COUNT && layouts[number].name ? &layouts[number] : NULL;
@@ -69,7 +56,8 @@ uint32_t vka_gguf_layout_number(const struct vka_gguf_tensor *tensor)
     for (uint32_t i = 0; i < LAYOUT_COUNT; i++) {
         if (layouts[i].name &&
             (tensor->type ? strcmp(layouts[i].name, tensor->type) == 0
-                          : layouts[i].dtype == tensor->dtype && tensor->dtype != NOT_OURS))
+                          : tensor->dtype != VKA_DTYPE_COUNT &&
+                                vka_gguf_layout_dtype(&layouts[i]) == tensor->dtype))
             return i;
     }
     return UINT32_MAX;

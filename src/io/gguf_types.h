@@ -8,8 +8,10 @@
 struct vka_gguf_layout {
     const char *name;      /* NULL: no type has this number */
     uint32_t values, size; /* of a block: values, and bytes; 0: its size is in dispute */
-    enum vka_dtype dtype;  /* VKA_DTYPE_COUNT: not a type of vkattn */
 };
+
+/* The type of vkattn with the same name; VKA_DTYPE_COUNT: none. */
+enum vka_dtype vka_gguf_layout_dtype(const struct vka_gguf_layout *layout);
 
 /* The type with this number in files; NULL if there is none. */
 const struct vka_gguf_layout *vka_gguf_layout(uint64_t number);

@@ -97,40 +97,21 @@ static uint64_t element_at(const struct operand *o, size_t i)
 
 void operand_encode(enum vka_dtype dtype, double x, uint8_t *to)
 {
-    float f = (float)x;
-    int32_t integer = 0;
-    uint16_t half = 0;
-    switch (dtype) {
-    case VKA_F32:
+    const float f = (float)x;
+    const int32_t integer = dtype == VKA_I32 ? (int32_t)x : 0;
+    const uint16_t half = dtype == VKA_F16 ? ref_to_f16(x) : ref_to_bf16(x);
+    if (dtype == VKA_F32)
         memcpy(to, &f, sizeof f);
-        break;
-    case VKA_F16:
-    case VKA_BF16:
-        half = dtype == VKA_F16 ? ref_to_f16(x) : ref_to_bf16(x);
+    else if (dtype == VKA_F16 || dtype == VKA_BF16)
         memcpy(to, &half, sizeof half);
-        break;
-    case VKA_I32:
-        integer = (int32_t)x;
+    else if (dtype == VKA_I32)
         memcpy(to, &integer, sizeof integer);
-        break;
-    case VKA_BOOL:
+    else if (dtype == VKA_BOOL)
         *to = (uint8_t)x;
-        break;
-    case VKA_I8:
+    else if (dtype == VKA_I8)
         *to = (uint8_t)(int8_t)x;
-        break;
-    case VKA_Q8_0: /* no operand is quantised */
-    case VKA_Q4_0:
-    case VKA_Q4_1:
-    case VKA_Q5_0:
-    case VKA_Q4_K:
-    case VKA_Q6_K:
-    case VKA_MXFP4:
-    case VKA_I4_G128:
-    case VKA_F8_E4M3:
-    case VKA_DTYPE_COUNT:
-        break;
-    }
+    else
+        abort(); /* no operand is quantised */
 }
 
 double operand_decode(enum vka_dtype dtype, const uint8_t *from)
@@ -138,36 +119,19 @@ double operand_decode(enum vka_dtype dtype, const uint8_t *from)
     float f;
     int32_t integer;
     uint16_t half;
-    switch (dtype) {
-    case VKA_F32:
-        memcpy(&f, from, sizeof f);
-        return (double)f;
-    case VKA_F16:
-        memcpy(&half, from, sizeof half);
-        return ref_from_f16(half);
-    case VKA_BF16:
-        memcpy(&half, from, sizeof half);
-        return ref_from_bf16(half);
-    case VKA_I32:
-        memcpy(&integer, from, sizeof integer);
-        return integer;
-    case VKA_BOOL:
+    if (dtype == VKA_F32)
+        return (double)*(float *)memcpy(&f, from, sizeof f);
+    if (dtype == VKA_F16)
+        return ref_from_f16(*(uint16_t *)memcpy(&half, from, sizeof half));
+    if (dtype == VKA_BF16)
+        return ref_from_bf16(*(uint16_t *)memcpy(&half, from, sizeof half));
+    if (dtype == VKA_I32)
+        return *(int32_t *)memcpy(&integer, from, sizeof integer);
+    if (dtype == VKA_BOOL)
         return *from;
-    case VKA_I8:
+    if (dtype == VKA_I8)
         return (int8_t)*from;
-    case VKA_Q8_0:
-    case VKA_Q4_0:
-    case VKA_Q4_1:
-    case VKA_Q5_0:
-    case VKA_Q4_K:
-    case VKA_Q6_K:
-    case VKA_MXFP4:
-    case VKA_I4_G128:
-    case VKA_F8_E4M3:
-    case VKA_DTYPE_COUNT:
-        break;
-    }
-    return NAN;
+    abort(); /* no operand is quantised */
 }
 
 double operand_round(enum vka_dtype dtype, double x)

@@ -85,37 +85,18 @@ static int32_t to_int32(double x)
 void case_narrow(const double *x, size_t count, enum vka_dtype dtype, void *out)
 {
     for (size_t i = 0; i < count; i++) {
-        switch (dtype) {
-        case VKA_F32:
+        if (dtype == VKA_F32)
             ((float *)out)[i] = (float)x[i];
-            break;
-        case VKA_F16:
+        else if (dtype == VKA_F16)
             ((uint16_t *)out)[i] = ref_to_f16(x[i]);
-            break;
-        case VKA_BF16:
+        else if (dtype == VKA_BF16)
             ((uint16_t *)out)[i] = ref_to_bf16(x[i]);
-            break;
-        case VKA_I32:
+        else if (dtype == VKA_I32)
             ((int32_t *)out)[i] = to_int32(x[i]);
-            break;
-        case VKA_BOOL:
+        else if (dtype == VKA_BOOL)
             ((uint8_t *)out)[i] = x[i] != 0;
-            break;
-        case VKA_I8:
+        else if (dtype == VKA_I8)
             ((int8_t *)out)[i] = (int8_t)fmin(fmax(rint(x[i]), INT8_MIN), INT8_MAX);
-            break;
-        case VKA_Q8_0:
-        case VKA_Q4_0:
-        case VKA_Q4_1:
-        case VKA_Q5_0:
-        case VKA_Q4_K:
-        case VKA_Q6_K:
-        case VKA_MXFP4:
-        case VKA_I4_G128:
-        case VKA_F8_E4M3:
-        case VKA_DTYPE_COUNT:
-            break;
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 /* Exit codes, error lines and strict options. SPDX-License-Identifier: MIT */
 #include "options.h"
+#include "types.def"
 
 #include <assert.h>
 #include <ctype.h>
@@ -12,12 +13,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const option_dtypes[] = {"f32", "f16", "bf16", NULL};
-const char *const option_weights[] = {"f32",  "f16",  "bf16", "i8",    "q8_0",    "q4_0", "q4_1",
-                                      "q5_0", "q4_K", "q6_K", "mxfp4", "i4_g128", NULL};
-static_assert(VKA_I8 == 5 && VKA_I4_G128 == 13 && VKA_F8_E4M3 == 14 && VKA_DTYPE_COUNT == 15,
-              "option_weights follows vka_dtype, without i32, bool and f8_e4m3");
-static_assert(VKA_F32 == 0 && VKA_F16 == 1 && VKA_BF16 == 2, "option_dtypes follows vka_dtype");
+/* Each list is what `item` makes of the rows of a kind. */
+#define FLOATS(item, id, NAME, name, kind, ...) FLOATS_##kind(item(NAME, name))
+#define WEIGHTS(item, id, NAME, name, kind, ...) WEIGHTS_##kind(item(NAME, name))
+#define FLOATS_FLOAT(item) item,
+#define FLOATS_INTEGER(item)
+#define FLOATS_CACHED(item)
+#define FLOATS_WEIGHT(item)
+#define FLOATS_BLOCK(item)
+#define FLOATS_RUNS(item)
+#define WEIGHTS_FLOAT(item) item,
+#define WEIGHTS_INTEGER(item)
+#define WEIGHTS_CACHED(item)
+#define WEIGHTS_WEIGHT(item) item,
+#define WEIGHTS_BLOCK(item) item,
+#define WEIGHTS_RUNS(item) item,
+#define DTYPE_OF(NAME, name) VKA_##NAME
+#define NAME_OF(NAME, name) #name
+const char *const option_dtypes[] = {TYPES(FLOATS, FLOATS, NAME_OF) NULL};
+const char *const option_weights[] = {TYPES(WEIGHTS, WEIGHTS, NAME_OF) NULL};
+const enum vka_dtype option_weight_dtypes[] = {TYPES(WEIGHTS, WEIGHTS, DTYPE_OF)};
+static_assert(sizeof option_dtypes / sizeof *option_dtypes == VKA_BF16 + 2,
+              "float types are the first of vka_dtype");
 
 const char *const option_paths[] = {"auto", "unfused", "fused", NULL};
 static_assert(sizeof option_paths / sizeof option_paths[0] == VKA_PATH_COUNT + 1,

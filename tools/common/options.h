@@ -90,8 +90,9 @@ bool options_parse_only(int argc, char **argv, const struct option_spec *specs);
 
 /* The choices of --dtype and --path, in the order of the enums. */
 extern const char *const option_dtypes[];
-/* All types of weights: enum vka_dtype without I32 and BOOL. */
+/* All types of weights: their names, and the types. */
 extern const char *const option_weights[];
+extern const enum vka_dtype option_weight_dtypes[];
 extern const char *const option_paths[];
 
 /* Whether --device TEXT matches this device: its index, or a part of its name in any case. NULL

@@ -184,8 +184,7 @@ static bool parse_linear(int argc, char **argv, struct bench_options *o)
     if (!options_parse_only(argc, argv, specs) || !need("rows", o->m) || !need("n", o->n) ||
         !need("k", o->k))
         return false;
-    if (o->weights > VKA_BF16) /* see option_weights */
-        o->weights += VKA_I8 - VKA_BF16 - 1;
+    o->weights = option_weight_dtypes[o->weights];
     return true;
 }
 

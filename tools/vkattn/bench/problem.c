@@ -108,7 +108,9 @@ static enum vka_status make_weights(struct tool_device *d, struct bench_problem 
     const struct bench_options *o = p->options;
     const enum vka_dtype dtype = (enum vka_dtype)o->weights;
     const uint32_t shape[] = {o->n, o->k};
-    if (dtype <= VKA_BF16)
+    uint32_t values;
+    vka_dtype_block(dtype, &values, NULL);
+    if (values == 1 && dtype != VKA_I8)
         return make_input(d, dtype, 2, shape, 22, &p->input[1]);
     enum vka_status status = vka_tensor_create(d->device, dtype, 2, shape, &p->input[1]);
     size_t size = vka_tensor_size(p->input[1]);

@@ -330,7 +330,7 @@ static enum tool_exit measure(struct tuning *t, int only, bool quick)
     enum tool_exit code = TOOL_OK;
     const bool cpu = t->properties.type == VKA_DEVICE_CPU;
     const enum scale scale = quick ? QUICK : cpu ? CPU : GPU;
-    for (int dtype = VKA_F32; dtype <= VKA_BF16 && code == TOOL_OK; dtype++) {
+    for (int dtype = 0; option_dtypes[dtype] && code == TOOL_OK; dtype++) {
         if (only >= 0 ? dtype != only : (cpu || quick) && dtype != VKA_F32)
             continue;
         for (size_t i = 0; i < WORKS && code == TOOL_OK; i++) {
