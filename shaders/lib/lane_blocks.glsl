@@ -261,3 +261,31 @@ vec4 lane_integers(uint column, uint of, uint g, uint j)
         x[e] = word_integers(lane_words[at + (byte + e) / 4], side != 0)[(byte + e) % 4];
     return x;
 }
+
+#ifdef LANE_BYTES // for products of integers
+// What is to be subtracted from lane_bytes(); of i4_g128 it is the block's.
+#define LANE_BIAS (B_TYPE == TYPE_Q4_0 ? 8 : B_TYPE == TYPE_Q5_0 ? 16 : 0)
+
+uint pack_bytes(vec4 x)
+{
+    uvec4 b = uvec4(ivec4(x)) & 0xffu;
+    return b.x | b.y << 8 | b.z << 16 | b.w << 24;
+}
+
+// Integers 32 part + 4 i and on of the words that a lane holds, without the bias.
+uint lane_bytes(uint column, uint part, uint i)
+{
+    uint at = column * LANE_WORDS, first = part * PART_HALVES + PART_FIRST;
+    if (B_TYPE == TYPE_Q4_K)
+        return lane_words[at + 4 + part / 2 * 8 + i] >> 4 * (part % 2) & 0x0f0f0f0fu;
+    if (B_TYPE == TYPE_I4_G128)
+        return spread_nibbles(lane_words[at + 4 * part + i / 2] >> 16 * (i % 2));
+    if (B_TYPE == TYPE_Q8_0)
+        return lane_word(column, first + 2 * i);
+    uint word = lane_word(column, first + 2 * (i % 4));
+    uint low = word >> i / 4 * 4 & 0x0f0f0f0fu;
+    if (B_TYPE != TYPE_Q5_0)
+        return low;
+    return low | spread_bits(lane_word(column, part * PART_HALVES + 1) >> 4 * i) << 4;
+}
+#endif

@@ -36,6 +36,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 #include "lib/sums.glsl"
 #include "lib/scale.glsl"
 QUANT_READER(load_quants, b_words)
+#define LANE_BYTES
 #include "lib/lane_blocks.glsl"
 
 const uint BLOCKS = THREADS * OWN_COLUMNS / COLUMNS; // of k at a time
@@ -47,11 +48,7 @@ const uint PARTS = 4 / LANE_PARTS;                  // 32 values, of what a lane
 const bool RUNS = B_VEC != 0;
 // Integers are unpacked without their bias, which counts times the sum of those of A; but not where
 // lib/blocks.glsl has them.
-const int BIAS = B_TYPE == TYPE_Q6_K           ? 32
-                 : !RUNS                       ? 0
-                 : B_TYPE == TYPE_Q4_0         ? 8
-                 : B_TYPE == TYPE_Q5_0         ? 16
-                                               : 0;
+const int BIAS = B_TYPE == TYPE_Q6_K ? 32 : !RUNS ? 0 : LANE_BIAS;
 shared float block_sums[BLOCKS > 1 ? ROWS * COLUMNS * BLOCKS : 1]; // [block][row][column]
 
 float lane_sum[ROWS * OWN_COLUMNS]; // of a block
@@ -63,29 +60,6 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
                   id = 4450)
 int packed_dot(int x, int y, spirv_literal int format);
 #endif
-
-uint pack_bytes(vec4 x)
-{
-    uvec4 b = uvec4(ivec4(x)) & 0xffu;
-    return b.x | b.y << 8 | b.z << 16 | b.w << 24;
-}
-
-// Integers 32 part + 4 i and on of the words that a lane holds, without BIAS.
-uint lane_bytes(uint column, uint part, uint i)
-{
-    uint at = column * LANE_WORDS, first = part * PART_HALVES + PART_FIRST;
-    if (B_TYPE == TYPE_Q4_K)
-        return lane_words[at + 4 + part / 2 * 8 + i] >> 4 * (part % 2) & 0x0f0f0f0fu;
-    if (B_TYPE == TYPE_I4_G128)
-        return spread_nibbles(lane_words[at + 4 * part + i / 2] >> 16 * (i % 2));
-    if (B_TYPE == TYPE_Q8_0)
-        return lane_word(column, first + 2 * i);
-    uint word = lane_word(column, first + 2 * (i % 4));
-    uint low = word >> i / 4 * 4 & 0x0f0f0f0fu;
-    if (B_TYPE != TYPE_Q5_0)
-        return low;
-    return low | spread_bits(lane_word(column, part * PART_HALVES + 1) >> 4 * i) << 4;
-}
 
 // Integers k and on of the row of B that begins at byte `line`, wherever it lies.
 uint line_bytes(uint line, uint k)
