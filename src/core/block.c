@@ -148,7 +148,7 @@ static void encode_q4_0(const float *x, uint8_t *b)
 }
 
 /* Those of blocks, in the table of types. */
-#define LAYOUT(a, id, NAME, name, kind, values, bytes, word, scale, offset) \
+#define LAYOUT(a, id, NAME, name, kind, values, bytes, word, scale, offset, cpu) \
     LAYOUT_##kind(NAME, name, values, bytes, scale, offset)
 #define LAYOUT_FLOAT(NAME, name, values, bytes, scale, offset)
 #define LAYOUT_INTEGER(NAME, name, values, bytes, scale, offset)

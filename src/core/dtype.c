@@ -9,13 +9,14 @@ static const struct row {
     const char *name;
     enum kind { INVALID, FLOAT, INTEGER, WEIGHT, BLOCK, RUNS, CACHED } kind;
     uint32_t values, bytes, word;
+    bool cpu;
 } rows[] = {
-#define ROW(a, id, NAME, name, kind, values, bytes, word, scale, offset) \
-    [VKA_##NAME] = {#name, kind, values, bytes, word},
+#define ROW(a, id, NAME, name, kind, values, bytes, word, scale, offset, cpu) \
+    [VKA_##NAME] = {#name, kind, values, bytes, word, cpu},
     TYPES(ROW, ROW, )};
 
 /* What enum vka_dtype and types.def say beside its rows. */
-#define CHECK(a, id, NAME, name, kind, values, bytes, word, scale, offset)                     \
+#define CHECK(a, id, NAME, name, kind, values, bytes, word, scale, offset, cpu)                \
     static_assert((int)VKA_##NAME == (id) && TYPE_##NAME == (id), #name ": number");           \
     static_assert(IS_QUANT(id) == ((kind) != FLOAT && (kind) != INTEGER), #name ": IS_QUANT"); \
     static_assert(IS_SCALED(id) == ((word) && (kind) != FLOAT), #name ": IS_SCALED");          \
@@ -27,7 +28,7 @@ static const struct row {
     static_assert((kind) != RUNS || 2 * RUN_VALUES * (bytes) % (4 * (values)) == 0,            \
                   #name ": whole words");
 TYPES(CHECK, CHECK, )
-#define ONE(a, id, NAME, name, kind, values, bytes, word, scale, offset) +1
+#define ONE(a, id, NAME, name, kind, values, bytes, word, scale, offset, cpu) +1
 static_assert(TYPES(ONE, ONE, ) == VKA_DTYPE_COUNT && COUNTOF(rows) == VKA_DTYPE_COUNT,
               "a row for each type");
 
@@ -59,6 +60,11 @@ bool dtype_is_quantised(enum vka_dtype dtype)
 bool dtype_is_scaled(enum vka_dtype dtype)
 {
     return !dtype_is_float(dtype) && dtype_word_values(dtype) != 0;
+}
+
+bool dtype_has_cpu_kernels(enum vka_dtype dtype)
+{
+    return dtype_is_valid(dtype) && rows[dtype].cpu;
 }
 
 uint32_t dtype_word_values(enum vka_dtype dtype)

@@ -21,6 +21,9 @@ bool dtype_is_quantised(enum vka_dtype dtype);
 /* Types of cached keys and values whose scales lie behind all rows: Q8_0, Q4_0, F8_E4M3. */
 bool dtype_is_scaled(enum vka_dtype dtype);
 
+/* Whether the products of shaders/cpu/ read it. */
+bool dtype_has_cpu_kernels(enum vka_dtype dtype);
+
 /* Values in a word of cached keys and values; 0: no cache has the type. */
 uint32_t dtype_word_values(enum vka_dtype dtype);
 

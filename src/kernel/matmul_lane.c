@@ -2,6 +2,7 @@
  * (matmul_address, matmul_texel), quantised B (matmul_block, matmul_bytes). */
 #include "kernel/matmul_lane.h"
 #include "core/arith.h"
+#include "core/dtype.h"
 #include "gpu/pipeline.h"
 #include "kernel/matmul_family.h"
 #include "params/params.h"
@@ -118,7 +119,7 @@ static bool choose_block(const struct caps *caps, const struct matmul_problem *p
     const struct vka_device_properties *has = &caps->properties;
     bool wanted = has->type == VKA_DEVICE_CPU || kernel_missing(KERNEL_matmul_tile, caps);
     if (kernel_missing(kernel, caps) || has->subgroup_size != 8 || p->k % 32 != 0 || !p->b_ours ||
-        !wanted)
+        !wanted || !dtype_has_cpu_kernels(p->b_type))
         return false;
     uint32_t tiles = divide_up(p->m, BLOCK_ROWS);
     *choice = (struct matmul_choice){

@@ -119,12 +119,18 @@ static enum vka_dtype activations_of(const struct check *c)
     return c->kernel == KERNEL_quantise || matmul_is_dot(c->kernel) ? VKA_I8 : VKA_F32;
 }
 
+/* Types that the kernel reads. */
+static bool is_read(const struct check *c, enum vka_dtype weight)
+{
+    return !matmul_reads_blocks(c->kernel) || dtype_has_cpu_kernels(weight);
+}
+
 void check_block(struct check *c)
 {
     for (EACH_TYPE(weight, dtype_is_quantised))
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             for (EACH_TYPE(input, dtype_is_float)) {
-                if (!check_case(c))
+                if (!is_read(c, weight) || !check_case(c))
                     continue;
                 run_case(c, &(struct block_case){.m = shapes[i][0],
                                                  .n = shapes[i][1],
@@ -139,7 +145,7 @@ void bench_block(struct check *c)
 {
     static const uint32_t rows[] = {1, 4, 8, 32};
     for (EACH_TYPE(weight, dtype_is_quantised))
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t i = 0; i < sizeof rows / sizeof *rows && is_read(c, weight); i++) {
             struct block_case t = {.m = rows[i],
                                    .n = 1024,
                                    .k = 1024,
