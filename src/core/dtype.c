@@ -62,6 +62,11 @@ bool dtype_is_scaled(enum vka_dtype dtype)
     return !dtype_is_float(dtype) && dtype_word_values(dtype) != 0;
 }
 
+bool dtype_is_head_scaled(enum vka_dtype dtype)
+{
+    return kind_of(dtype) == CACHED;
+}
+
 bool dtype_has_cpu_kernels(enum vka_dtype dtype)
 {
     return dtype_is_valid(dtype) && rows[dtype].cpu;

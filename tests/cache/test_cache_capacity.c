@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "patience.h"
+#include "core/dtype.h"
 #include "problems/cache_soil.h"
 #include "problems/operand.h"
 #include "reference/reference.h"
@@ -361,7 +362,7 @@ TEST_PROGRAM_ARGUMENTS(cache_capacity)
     for (size_t t = 0; t < sizeof types / sizeof *types && ok; t++) {
         if (only && strcmp(only, vka_dtype_name(types[t])) != 0)
             continue;
-        const bool scaled = types[t] == VKA_Q8_0 || types[t] == VKA_Q4_0 || types[t] == VKA_F8_E4M3;
+        const bool scaled = dtype_is_scaled(types[t]);
         const int turns = scaled ? 1 : types[t] == VKA_F16 ? 4 : 2;
         for (int turn = 0; turn < turns && ok; turn++, count++) {
             ok = run_setup(&(struct setup){

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "patience.h"
+#include "core/dtype.h"
 
 /* Rows of a batch element, or of a page, that sequences hold, from its first on. */
 static uint32_t held_rows(const struct vka_cache *cache, uint32_t outer)
@@ -61,7 +62,7 @@ static void soil_row(const struct cached_rows *cached, enum soil soil, struct rn
             data[e] = soil_byte(cached->dtype, soil, rng);
         else
             soil_float(cached->dtype, soil, rng, data + e * size);
-    if (!cached->scales || cached->dtype == VKA_F8_E4M3) /* whose scales are the heads' */
+    if (!cached->scales || dtype_is_head_scaled(cached->dtype)) /* whose scales are the heads' */
         return;
     const uint64_t values = cached->byte_values; /* of an element */
     for (uint64_t block = first * values / 32; block < (first + n) * values / 32; block++) {

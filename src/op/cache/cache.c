@@ -27,7 +27,7 @@ static enum vka_status check_type(struct log *log, const char *caller,
 static enum vka_status check_scales(struct log *log, const char *caller, const char *name,
                                     enum vka_dtype dtype, const float *scales, uint32_t n_head)
 {
-    ENSURE_ARG(!scales || dtype == VKA_F8_E4M3,
+    ENSURE_ARG(!scales || dtype_is_head_scaled(dtype),
                "%s: %s is given, but the type is %s: only f8_e4m3 takes scales", caller, name,
                vka_dtype_name(dtype));
     for (uint32_t h = 0; scales && h < n_head; h++)
@@ -120,7 +120,7 @@ static enum vka_status create_float8(struct vka_cache *cache, struct cached_rows
 
 uint32_t cache_scales_from(const struct cached_rows *cached, uint32_t head)
 {
-    return (uint32_t)cached->scales + (cached->dtype == VKA_F8_E4M3 ? head : 0);
+    return (uint32_t)cached->scales + (dtype_is_head_scaled(cached->dtype) ? head : 0);
 }
 
 /* Rows are padded to whole blocks. */
@@ -131,11 +131,11 @@ static enum vka_status create_blocks(struct vka_cache *cache, const uint32_t siz
     struct log *log = &cache->device->log;
     struct shape *shape = &cached->rows.shape;
     cached->rows.dtype = VKA_I8;
-    cached->byte_values = cached->dtype == VKA_Q4_0 ? 2 : 1;
+    cached->byte_values = dtype_word_values(cached->dtype) / 4;
     if (!shape_dense(4, (const uint32_t[]){size[0], size[1], size[2], values / cached->byte_values},
                      shape))
         return log_error(log, VKA_UNSUPPORTED, "vka_cache_create: more than 2^48 elements");
-    if (cached->dtype == VKA_F8_E4M3)
+    if (dtype_is_head_scaled(cached->dtype))
         return create_float8(cache, cached);
     uint64_t bytes = shape_count(shape), n_scale = bytes * cached->byte_values / CACHE_BLOCK;
     cached->scales = bytes / 2;
@@ -240,7 +240,7 @@ static enum vka_status restore_uses(struct recorded *self)
 static enum vka_status keep_scales(struct log *log, enum vka_dtype dtype, const float *scales,
                                    uint32_t n_head, float **to)
 {
-    if (dtype != VKA_F8_E4M3)
+    if (!dtype_is_head_scaled(dtype))
         return VKA_OK;
     *to = malloc(2 * sizeof **to * n_head);
     ENSURE_ALLOC(*to);

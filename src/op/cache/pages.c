@@ -1,5 +1,6 @@
 /* Pages that several sequences of a paged cache share, and copies before a sequence writes. The
  * uses of each page are counted as the table changes, so that nothing searches for them. */
+#include "core/dtype.h"
 #include "params/params.h"
 #include "op/cache/pages.h"
 
@@ -18,7 +19,7 @@ static enum vka_status copy_outer(struct vka_cache *cache, const struct cached_r
     uint64_t bytes = t->shape.stride[0] * vka_dtype_size(t->dtype);
     const struct memory_range *range = &t->storage->range;
     ENSURE(queue_copy(cache->device, range, from * bytes, range, to * bytes, bytes));
-    if (!cached->scales || cached->dtype == VKA_F8_E4M3) /* whose scales are the heads' */
+    if (!cached->scales || dtype_is_head_scaled(cached->dtype)) /* whose scales are the heads' */
         return VKA_OK;
     uint64_t scales = bytes * cached->byte_values / CACHE_BLOCK * 2;
     return queue_copy(cache->device, range, 2 * cached->scales + from * scales, range,

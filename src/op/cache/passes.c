@@ -1,4 +1,5 @@
 /* The passes of an operation with a cache: advance, quantise, gather; append.c has the others. */
+#include "core/dtype.h"
 #include "params/params.h"
 #include "op/cache/passes.h"
 #include "op/common/copy.h"
@@ -215,7 +216,7 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     p.to_batch = (uint32_t)t[0] * values;
     p.to_head = (uint32_t)t[1] * values;
     p.to_row = (uint32_t)t[2] * values;
-    p.to_col = cached->dtype == VKA_F8_E4M3 /* of these heads, 1 / scale */
+    p.to_col = dtype_is_head_scaled(cached->dtype) /* of these heads, 1 / scale */
                    ? cache_scales_from(cached, cache->info.n_kv_head + part->first[1])
                    : (uint32_t)cached->scales;
     pass->name = "append";
