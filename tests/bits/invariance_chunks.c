@@ -1,5 +1,6 @@
 #include "patience.h"
 #include "problems/cache_soil.h"
+#include "problems/types.h"
 #include "invariance.h"
 
 #include <stdio.h>
@@ -23,7 +24,6 @@ struct prompt {
 static void draw(struct prompt *p, struct rng *rng, enum vka_path path)
 {
     static const uint32_t dims[] = {4, 6, 8, 16, 32, 40, 64};
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
     uint32_t most = path == VKA_PATH_FUSED ? 2 : 6; /* CPU drivers compile others for minutes */
     *p = (struct prompt){
         .batch = rng_range(rng, 1, 3),
@@ -31,7 +31,7 @@ static void draw(struct prompt *p, struct rng *rng, enum vka_path path)
         .head_dim = dims[rng_range(rng, 0, most)],
         .value_dim = dims[rng_range(rng, 0, most)],
         .n = rng_range(rng, 2, MOST_TOKENS),
-        .dtype = types[rng_range(rng, 0, 3)],
+        .dtype = type_draw_float(rng),
         .path = path,
     };
     p->n_head = p->n_kv_head * rng_range(rng, 1, 3);

@@ -3,7 +3,7 @@
 
 #include "case/case.h"
 #include "case/numbers.h"
-#include "problems/rng.h"
+#include "problems/types.h"
 
 #include <reference/reference.h>
 
@@ -110,12 +110,6 @@ static void *numbers(struct rng *rng, enum vka_dtype dtype, size_t count, double
     case_narrow(values, count, dtype, data);
     free(values);
     return data;
-}
-
-static enum vka_dtype draw_dtype(struct rng *rng)
-{
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    return types[rng_range(rng, 0, 3)];
 }
 
 static struct vka_tensor *draw_tensor(struct vka_mpi *mpi, struct layer_problem *p, struct rng *rng,
@@ -230,7 +224,7 @@ void layer_problem_draw(struct vka_mpi *mpi, uint64_t seed, struct layer_problem
         *VKA_INFO(vka_layer_info, .n_head = n_kv_head * group, .n_kv_head = n_kv_head,
                   .head_dim = dim, .value_dim = rng_chance(&rng, 60) ? dim : rng_range(&rng, 1, 40),
                   .query_dim = width, .key_dim = self ? width : rng_range(&rng, 1, 60),
-                  .dtype = draw_dtype(&rng), .interleaved = rng_chance(&rng, 40));
+                  .dtype = type_draw_float(&rng), .interleaved = rng_chance(&rng, 40));
     p->info.value_input_dim = p->info.key_dim;
     p->info.output_dim =
         rng_chance(&rng, 40) ? rng_range(&rng, 1, 90) : p->info.n_head * p->info.value_dim;
@@ -241,10 +235,10 @@ void layer_problem_draw(struct vka_mpi *mpi, uint64_t seed, struct layer_problem
     const uint32_t k[] = {swapped ? n_kv : batch, swapped ? batch : n_kv, p->info.key_dim};
     const uint32_t y[] = {q[0], q[1], p->info.output_dim};
     p->op.layout = swapped ? VKA_SEQUENCE_FIRST : VKA_BATCH_FIRST;
-    p->op.query = draw_tensor(mpi, p, &rng, draw_dtype(&rng), 3, q);
+    p->op.query = draw_tensor(mpi, p, &rng, type_draw_float(&rng), 3, q);
     if (!self)
-        p->op.key = draw_tensor(mpi, p, &rng, draw_dtype(&rng), 3, k);
-    p->op.output = make_tensor(mpi, p, draw_dtype(&rng), 3, y);
+        p->op.key = draw_tensor(mpi, p, &rng, type_draw_float(&rng), 3, k);
+    p->op.output = make_tensor(mpi, p, type_draw_float(&rng), 3, y);
     draw_options(mpi, p, &rng, full);
     snprintf(p->name, sizeof p->name, "seed %llu: batch %u, heads %u/%u of %u and %u, %u x %u",
              (unsigned long long)seed, batch, p->info.n_head, n_kv_head, dim, p->info.value_dim,

@@ -1,6 +1,7 @@
 #include "layer_problem_data.h"
 #include "patience.h"
 #include "limits.h"
+#include "types.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -78,7 +79,6 @@ static const struct operand *subject(const struct trial *t, int i)
 /* Any subset, of any type. What a mask adds to all keys of a row changes no weight. */
 static enum vka_status create_gradients(struct trial *t)
 {
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
     const uint32_t most = rng_chance(&t->rng, 15) ? 80 : 15; /* in percent, that are left out */
     enum vka_status status = VKA_OK;
     for (int i = 0; i < GRADIENTS && status == VKA_OK; i++) {
@@ -89,9 +89,9 @@ static enum vka_status create_gradients(struct trial *t)
         if (!of->view || none || rng_chance(&t->rng, most))
             continue;
         t->want[i] = calloc(of->count, sizeof(double));
-        status = t->want[i] ? create(t, types[rng_range(&t->rng, 0, 3)], of->rank, of->size,
-                                     &t->gradients[i])
-                            : VKA_OUT_OF_HOST_MEMORY;
+        status = t->want[i]
+                     ? create(t, type_draw_float(&t->rng), of->rank, of->size, &t->gradients[i])
+                     : VKA_OUT_OF_HOST_MEMORY;
     }
     return status;
 }

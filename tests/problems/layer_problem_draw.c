@@ -1,16 +1,11 @@
 /* Draws layers over the whole contract of their gradients. */
 #include "layer_problem.h"
+#include "types.h"
 
 #include <gpu/kernels.h>
 
 #include <stdio.h>
 #include <string.h>
-
-static enum vka_dtype draw_type(struct rng *rng)
-{
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    return types[rng_range(rng, 0, 3)];
-}
 
 /* Small ones as a rule: each size is met with each option, and a tenth fills several tiles. */
 static bool is_small(const struct problem *p, bool larger)
@@ -85,9 +80,9 @@ void layer_problem_draw(struct layer_problem *l, uint64_t seed)
     l->interleaved = rng_chance(&rng, 30);
     l->sequence_first = rng_chance(&rng, 40);
     l->in_tensors = rng_chance(&rng, 60);
-    l->x = draw_type(&rng);
-    l->w = draw_type(&rng);
-    l->y = draw_type(&rng);
+    l->x = type_draw_float(&rng);
+    l->w = type_draw_float(&rng);
+    l->y = type_draw_float(&rng);
     l->cut = rng_chance(&rng, 30);
     p->disabled_kernels = draw_kernels(&rng);
 }

@@ -19,16 +19,28 @@ static inline enum vka_dtype type_from(uint32_t from, bool (*is)(enum vka_dtype 
     type < VKA_DTYPE_COUNT;                 \
     type = type_from((uint32_t)type + 1, is)
 
-/* One of these types, each as likely. */
-static inline enum vka_dtype type_draw(struct rng *rng, bool (*is)(enum vka_dtype dtype))
+/* One of these types; the first is drawn `more` times more often than each other. */
+static inline enum vka_dtype type_draw_uneven(struct rng *rng, bool (*is)(enum vka_dtype dtype),
+                                              uint32_t more)
 {
     uint32_t n = 0;
     for (EACH_TYPE(type, is))
         n++;
     enum vka_dtype drawn = type_from(0, is);
-    for (uint32_t i = rng_range(rng, 0, n - 1); i > 0; i--)
+    for (uint32_t i = rng_range(rng, 0, n - 1 + more); i > more; i--)
         drawn = type_from((uint32_t)drawn + 1, is);
     return drawn;
+}
+
+static inline enum vka_dtype type_draw(struct rng *rng, bool (*is)(enum vka_dtype dtype))
+{
+    return type_draw_uneven(rng, is, 0);
+}
+
+/* A float type, float32 twice as often as another. */
+static inline enum vka_dtype type_draw_float(struct rng *rng)
+{
+    return type_draw_uneven(rng, dtype_is_float, 1);
 }
 
 /* Rows that are looked up by their numbers: vka_plan_add_gather. */

@@ -10,16 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum vka_dtype draw_float(struct trial *t)
-{
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    return types[rng_range(&t->rng, 0, 3)];
-}
-
 /* Block types more often than not. */
 static enum vka_dtype draw_weight(struct trial *t)
 {
-    return rng_chance(&t->rng, 45)   ? draw_float(t)
+    return rng_chance(&t->rng, 45)   ? type_draw_float(&t->rng)
            : rng_chance(&t->rng, 15) ? VKA_I8
                                      : type_draw(&t->rng, dtype_is_block);
 }
@@ -46,8 +40,8 @@ static void draw_product(struct trial *t, struct product *p)
 {
     p->rank = rng_range(&t->rng, 2, 4);
     p->weight = draw_weight(t);
-    p->input = draw_float(t);
-    p->output = draw_float(t);
+    p->input = type_draw_float(&t->rng);
+    p->output = type_draw_float(&t->rng);
     for (uint32_t i = 0; i + 1 < p->rank; i++)
         p->m[i] = trial_size(t, 1, i == 0 ? 100000 : 64);
     p->n = trial_size(t, 1, rng_chance(&t->rng, 20) ? 300000 : 20000);
@@ -93,7 +87,7 @@ static enum vka_status create_product(struct trial *t, struct product *p)
     if (status == VKA_OK)
         status = vka_tensor_create(t->device, p->weight, 2, (const uint32_t[]){p->n, p->k}, &p->w);
     if (status == VKA_OK && p->bias)
-        status = vka_tensor_create(t->device, draw_float(t), 1, &p->n, &p->b);
+        status = vka_tensor_create(t->device, type_draw_float(&t->rng), 1, &p->n, &p->b);
     if (status == VKA_OK && p->weight == VKA_I8)
         status = vka_tensor_create(t->device, VKA_F32, 1, &p->n, &p->scale);
     layout = scattered ? layout_random(&t->rng, p->rank) : layout_dense();
@@ -160,7 +154,7 @@ static void draw_layer(struct trial *t, struct layer *l, bool in_tensors)
     const uint32_t wide = in_tensors ? 8192 : 512; /* weights on the host are read */
     const bool blocks = !in_tensors && rng_chance(&t->rng, 50);
     i->struct_size = sizeof *i;
-    i->dtype = blocks ? type_draw(&t->rng, dtype_is_block) : draw_float(t);
+    i->dtype = blocks ? type_draw(&t->rng, dtype_is_block) : type_draw_float(&t->rng);
     i->n_kv_head = rng_range(&t->rng, 1, in_tensors ? 16 : 4);
     i->n_head = i->n_kv_head * rng_range(&t->rng, 1, 4);
     i->head_dim = trial_size(t, 1, 128);
@@ -219,7 +213,7 @@ static enum vka_status create_layer(struct trial *t, struct layer *l)
 {
     const struct vka_layer_info *i = &l->info;
     const bool cached = rng_chance(&t->rng, 30);
-    const enum vka_dtype io = draw_float(t);
+    const enum vka_dtype io = type_draw_float(&t->rng);
     const uint32_t n_kv = l->n_kv ? l->n_kv : l->n_q;
     enum vka_status status = vka_tensor_create(
         t->device, io, 3, (const uint32_t[]){l->batch, l->n_q, i->query_dim}, &l->query);
@@ -227,15 +221,16 @@ static enum vka_status create_layer(struct trial *t, struct layer *l)
         status = vka_tensor_create(t->device, io, 3,
                                    (const uint32_t[]){l->batch, l->n_kv, i->key_dim}, &l->key);
     if (status == VKA_OK)
-        status = vka_tensor_create(t->device, draw_float(t), 3,
+        status = vka_tensor_create(t->device, type_draw_float(&t->rng), 3,
                                    (const uint32_t[]){l->batch, l->n_q, i->output_dim}, &l->output);
     if (status == VKA_OK && cached)
         status = vka_cache_create(
             t->device,
             VKA_INFO(vka_cache_info, .batch = l->batch, .n_kv_head = i->n_kv_head,
                      .head_dim = i->head_dim, .value_dim = i->value_dim, .capacity = 4 * n_kv,
-                     .key_dtype = rng_chance(&t->rng, 30) ? VKA_Q8_0 : draw_float(t),
-                     .value_dtype = draw_float(t), .page_size = rng_chance(&t->rng, 50) ? 32 : 0),
+                     .key_dtype = rng_chance(&t->rng, 30) ? VKA_Q8_0 : type_draw_float(&t->rng),
+                     .value_dtype = type_draw_float(&t->rng),
+                     .page_size = rng_chance(&t->rng, 50) ? 32 : 0),
             &l->cache);
     return status;
 }

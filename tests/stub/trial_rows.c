@@ -2,6 +2,7 @@
 #include "trial.h"
 
 #include "problems/operand.h"
+#include "problems/types.h"
 
 #include <gpu/device.h>
 #include <vkattn/vkattn_model.h>
@@ -25,12 +26,6 @@ struct job {
     bool in_place, nonfinite;
     struct operand o[OPERANDS];
 };
-
-static enum vka_dtype draw_float(struct trial *t)
-{
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    return types[rng_range(&t->rng, 0, 3)];
-}
 
 /* Scattered or not; dense where it has more elements than an axis can. */
 static enum vka_status create(struct trial *t, struct job *j, int which, enum vka_dtype dtype,
@@ -77,13 +72,13 @@ static enum vka_status create_others(struct trial *t, struct job *j, uint32_t si
     enum vka_status status = VKA_OK;
     switch (j->op) {
     case NORM:
-        status = create_dense(t, j, W, draw_float(t), 1, &width);
+        status = create_dense(t, j, W, type_draw_float(&t->rng), 1, &width);
         break;
     case BINARY:
     case ACTIVATION: /* the second input repeats along some axes */
         for (int i = 0; i < 4; i++)
             size[i] = rng_chance(&t->rng, 30) ? 1 : size[i];
-        status = create(t, j, W, draw_float(t), 4, size);
+        status = create(t, j, W, type_draw_float(&t->rng), 4, size);
         break;
     case GATHER:
         status = create_dense(t, j, I, VKA_I32, 2, (const uint32_t[]){size[1], size[0]});
@@ -92,19 +87,20 @@ static enum vka_status create_others(struct trial *t, struct job *j, uint32_t si
         status = create_dense(t, j, I, VKA_I32, 2, (const uint32_t[]){size[0], rows});
         break;
     case CONV1D:
-        status = create_dense(t, j, W, draw_float(t), 3, (const uint32_t[]){out, taps, width});
+        status = create_dense(t, j, W, type_draw_float(&t->rng), 3,
+                              (const uint32_t[]){out, taps, width});
         if (status == VKA_OK)
-            status = create(t, j, Y, draw_float(t), 3,
+            status = create(t, j, Y, type_draw_float(&t->rng), 3,
                             (const uint32_t[]){size[1], rows - taps + 1, out});
         break;
     case LINEAR_BACKWARD:
-        status = create_dense(t, j, W, draw_float(t), 2, (const uint32_t[]){out, width});
+        status = create_dense(t, j, W, type_draw_float(&t->rng), 2, (const uint32_t[]){out, width});
         if (status == VKA_OK)
-            status = create_dense(t, j, B, draw_float(t), 1, &out);
+            status = create_dense(t, j, B, type_draw_float(&t->rng), 1, &out);
         if (status == VKA_OK)
-            status = create(t, j, G, draw_float(t), 2, (const uint32_t[]){out, width});
+            status = create(t, j, G, type_draw_float(&t->rng), 2, (const uint32_t[]){out, width});
         if (status == VKA_OK)
-            status = create(t, j, D, draw_float(t), 2, (const uint32_t[]){rows, out});
+            status = create(t, j, D, type_draw_float(&t->rng), 2, (const uint32_t[]){rows, out});
         break;
     case ARGMAX:
     case OPS:
@@ -123,13 +119,14 @@ static enum vka_status create_all(struct trial *t, struct job *j)
              size[2], size[3], j->in_place ? ", in place" : "", j->nonfinite ? ", counted" : "");
     const bool conv = j->op == CONV1D, product = j->op == LINEAR_BACKWARD, table = j->op == GATHER;
     const uint32_t skip = conv ? 1 : product || table ? 2 : 0; /* leading axes */
-    enum vka_status status = create(t, j, X, draw_float(t), 4 - skip, size + skip);
+    enum vka_status status = create(t, j, X, type_draw_float(&t->rng), 4 - skip, size + skip);
     if (status == VKA_OK && (j->op == ARGMAX))
         status = create_dense(t, j, Y, VKA_I32, 3, size);
     else if (status == VKA_OK && table)
-        status = create(t, j, Y, draw_float(t), 3, (const uint32_t[]){size[1], size[0], size[3]});
+        status = create(t, j, Y, type_draw_float(&t->rng), 3,
+                        (const uint32_t[]){size[1], size[0], size[3]});
     else if (status == VKA_OK && !conv && !j->in_place)
-        status = create(t, j, Y, draw_float(t), 4 - skip, size + skip);
+        status = create(t, j, Y, type_draw_float(&t->rng), 4 - skip, size + skip);
     return status == VKA_OK ? create_others(t, j, size) : status;
 }
 

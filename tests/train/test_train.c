@@ -199,12 +199,11 @@ static void linear(void **state)
         {3, {3, 5, 20}, 40}, {4, {2, 3, 4, 9}, 8}, {4, {2, 1, 17, 1}, 3},
         {2, {4100, 24}, 12}, {2, {17000, 5}, 7},   {3, {40, 65, 31}, 1},
     };
-    static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16, VKA_BF16};
     struct rng rng = {2026};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (int j = 0; j < 3; j++)
+        for (EACH_TYPE(dtype, dtype_is_float))
             for (int draw = 0; draw < 2; draw++)
-                linear_case(*state, &rng, &cases[i], dtypes[j]);
+                linear_case(*state, &rng, &cases[i], dtype);
 }
 
 /* ---- Losses and norms ------------------------------------------------------------------------ */

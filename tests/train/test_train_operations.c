@@ -142,12 +142,11 @@ static void binary(void **state)
         {{2, 1, 1}, {2, 90, 130}, {2, 90, 130}},
         {{2, 4100, 33}, {1, 33}, {2, 4100, 33}},
     };
-    static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16, VKA_BF16};
     struct rng rng = {3};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int kind = 0; kind < VKA_BINARY_COUNT; kind++)
-            for (int j = 0; j < 3; j++)
-                check_binary(*state, &rng, shapes[i], (enum vka_binary)kind, dtypes[j]);
+            for (EACH_TYPE(dtype, dtype_is_float))
+                check_binary(*state, &rng, shapes[i], (enum vka_binary)kind, dtype);
 }
 
 /* ---- Rotations ------------------------------------------------------------------------------- */
