@@ -33,7 +33,7 @@ static bool check_files(const struct options *o)
     const struct tool_file inputs[] = {{"--model", o->model},
                                        {"--images", o->images},
                                        {"--labels", o->labels},
-                                       {"--verdict", option_verdict_file(&o->device)}};
+                                       {"--tuning-profile", option_profile_file(&o->device)}};
     return tool_check_files(outputs, 2, inputs, 4);
 }
 

@@ -81,7 +81,7 @@ static bool check_files(const struct train_options *o)
                                        {"--labels", o->labels},
                                        {"--test-images", o->test_images},
                                        {"--test-labels", o->test_labels},
-                                       {"--verdict", option_verdict_file(&o->device)},
+                                       {"--tuning-profile", option_profile_file(&o->device)},
                                        {"--resume", o->resume}};
     return tool_check_files(outputs, 2, inputs, 5) && tool_check_files(outputs, 1, inputs + 5, 1);
 }

@@ -182,11 +182,11 @@ struct vka_device_info {
      * against an attacker: keep it where only the user can write. */
     const void *pipeline_cache;
     size_t pipeline_cache_size;
-    /* A tuning profile: the kernel choices that `vkattn tune` measured, and its size in bytes; see
-     * vka_device_verdict_head. A profile that is malformed or comes from another device, driver or
-     * build of this library is ignored, with a warning to log. */
-    const char *verdict;
-    size_t verdict_size;
+    /* The kernel choices that `vkattn tune` measured, and their size in bytes; see
+     * vka_device_tuning_profile_head. A profile that is malformed or comes from another device,
+     * driver or build of this library is ignored, with a warning to log. */
+    const char *tuning_profile;
+    size_t tuning_profile_size;
     /* Enable the Khronos validation layer if it is installed; what it says goes to log as errors. */
     bool validation;
     /* Name passes for debuggers, if the driver has VK_EXT_debug_utils. */
@@ -290,8 +290,8 @@ VKA_API enum vka_status vka_device_list(const struct vka_device_info *info,
 /* The properties of a device; valid as long as the device. */
 VKA_API const struct vka_device_properties *vka_device_properties(const struct vka_device *device);
 
-/* A tuning profile (`verdict` in the names of this API) is text. Two lines name the device, the
- * driver and the build of this library; the lines after them hold one measured choice each:
+/* A tuning profile is text. Two lines name the device, the driver and the build of this library;
+ * the lines after them hold one measured choice each:
  *
  *     kernel PROBLEM KERNEL VARIANT   use this kernel
  *     path PROBLEM fused|unfused      what VKA_PATH_AUTO takes
@@ -299,13 +299,13 @@ VKA_API const struct vka_device_properties *vka_device_properties(const struct v
  *
  * PROBLEM is a name as in vka_pass_info.problem, or the beginning of names followed by *. VARIANT
  * is 0 to 7: 0 has the tile sizes that the rules prefer, others have smaller tiles and the like.
- * The first line that matches a problem decides. A profile only selects among what the rules allow
- * on the device; a line that they do not allow has no effect. With a profile, the bits of a row may
- * depend on the number of rows and keys.
+ * The first line that matches a problem decides. A line that the rules do not allow on the device
+ * has no effect. With a profile, the bits of a row may depend on the number of rows and keys.
  *
  * Writes the two first lines for the device to text, cut to size bytes with a NUL at the end, and
  * returns their whole length. */
-VKA_API size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size);
+VKA_API size_t vka_device_tuning_profile_head(const struct vka_device *device, char *text,
+                                              size_t size);
 
 /* Self-tests find kernels that a driver compiles to wrong code. Before a kernel is first used on a
  * device, it solves a small problem whose result is known: in vka_layer_create and

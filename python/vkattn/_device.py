@@ -43,8 +43,8 @@ class Device:
     validation: enable the Khronos validation layer where it is installed.
     pipeline_cache: bytes from `pipeline_cache()` of an earlier run, so that nothing is compiled
         again.
-    verdict: a tuning profile, text or bytes, as `vkattn tune` writes it. One that is malformed, or
-        whose first lines are not `verdict_head`, is ignored with a warning to log.
+    tuning_profile: text or bytes, as `vkattn tune` writes it. A profile that is malformed, or whose
+        first lines are not `tuning_profile_head`, is ignored with a warning to log.
     max_buffer_range, max_allocation, max_memory, max_shared_memory: bytes of a buffer that one
         kernel sees (65536 or more), of an allocation and of all allocations (2^20 or more), and of
         a workgroup (4096 or more), where they are to be below the driver's own; 0: the driver's.
@@ -61,7 +61,7 @@ class Device:
         validation: bool = False,
         labels: bool = False,
         pipeline_cache: bytes | None = None,
-        verdict: str | bytes | None = None,
+        tuning_profile: str | bytes | None = None,
         max_buffer_range: int = 0,
         max_allocation: int = 0,
         max_memory: int = 0,
@@ -81,10 +81,10 @@ class Device:
         info.labels = flag(labels, "labels")
         info.pipeline_cache = blob
         info.pipeline_cache_size = len(pipeline_cache) if pipeline_cache else 0
-        text = verdict.encode() if isinstance(verdict, str) else verdict
+        text = tuning_profile.encode() if isinstance(tuning_profile, str) else tuning_profile
         profile = ffi.from_buffer(text) if text else ffi.NULL
-        info.verdict = profile
-        info.verdict_size = len(profile) if text else 0
+        info.tuning_profile = profile
+        info.tuning_profile_size = len(profile) if text else 0
         _write_limit(info, "max_buffer_range", max_buffer_range, 64)
         _write_limit(info, "max_allocation", max_allocation, 64)
         _write_limit(info, "max_memory", max_memory, 64)
@@ -199,16 +199,16 @@ class Device:
         core.call(read)
         return kernels
 
-    def verdict_head(self) -> str:
+    def tuning_profile_head(self) -> str:
         """The two lines that a tuning profile of this device, driver and library begins with. The
         lines that may follow: "kernel PROBLEM KERNEL VARIANT", "path PROBLEM fused" (or unfused),
         "demote KERNEL"."""
         core = self._core
 
         def read() -> str:
-            size = lib.vka_device_verdict_head(core.box[0], ffi.NULL, 0) + 1
+            size = lib.vka_device_tuning_profile_head(core.box[0], ffi.NULL, 0) + 1
             text = ffi.new("char[]", size)
-            lib.vka_device_verdict_head(core.box[0], text, size)
+            lib.vka_device_tuning_profile_head(core.box[0], text, size)
             return text_of(text)
 
         return core.turn(read)

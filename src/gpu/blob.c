@@ -21,18 +21,18 @@ static uint64_t fingerprint(const struct vka_device *device)
     const struct vka_device_properties *p = &device->caps.properties;
     VkPhysicalDeviceProperties driver;
     device->instance.vkGetPhysicalDeviceProperties(device->physical, &driver);
-    uint64_t h = verdict_fingerprint(p);
-    h = verdict_hash(h, &p->driver_version, sizeof p->driver_version);
-    h = verdict_hash(h, driver.pipelineCacheUUID, VK_UUID_SIZE);
-    h = verdict_hash(h, &p->subgroup_size, sizeof p->subgroup_size);
-    h = verdict_hash(h, &p->max_shared_memory, sizeof p->max_shared_memory);
-    return verdict_hash(h, &p->max_workgroup, sizeof p->max_workgroup);
+    uint64_t h = tuning_profile_fingerprint(p);
+    h = hash_bytes(h, &p->driver_version, sizeof p->driver_version);
+    h = hash_bytes(h, driver.pipelineCacheUUID, VK_UUID_SIZE);
+    h = hash_bytes(h, &p->subgroup_size, sizeof p->subgroup_size);
+    h = hash_bytes(h, &p->max_shared_memory, sizeof p->max_shared_memory);
+    return hash_bytes(h, &p->max_workgroup, sizeof p->max_workgroup);
 }
 
 static uint64_t checksum(const void *driver, size_t size, const struct tail *tail)
 {
-    uint64_t h = verdict_hash(VERDICT_HASH_START, driver, size);
-    return verdict_hash(h, tail, offsetof(struct tail, check));
+    uint64_t h = hash_bytes(HASH_START, driver, size);
+    return hash_bytes(h, tail, offsetof(struct tail, check));
 }
 
 /* Checks the header that Vulkan defines for pipeline caches. Data of another driver or device is

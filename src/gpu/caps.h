@@ -4,7 +4,7 @@
 
 #include "gpu/kernels.h"
 
-struct verdict;
+struct tuning_profile;
 
 /* The size of a cooperative matrix product of subgroup scope: m x k times k x n. */
 struct matrix_size {
@@ -33,20 +33,22 @@ struct caps {
     enum kernel_state kernels[KERNEL_COUNT];
     uint64_t without; /* bit k: kernel k is not chosen, whatever its state */
     const char
-        *refused[KERNEL_COUNT];    /* why the driver's compiler does not take it; NULL: it does */
-    bool trusted;                  /* use kernels even if they failed their self-test */
-    const struct verdict *verdict; /* the tuning profile, see gpu/verdict.h; NULL: none */
-    bool int64;                    /* 64-bit integers in shaders */
-    bool int8;                     /* 8-bit integers in shaders and in buffers */
-    bool dot;                      /* VK_KHR_shader_integer_dot_product */
-    bool shuffle;                  /* subgroup shuffles in compute shaders */
-    bool device_address;           /* buffers by address; only on CPU drivers, which gain by it */
-    bool subgroup_size_control;    /* pipelines can demand subgroups of properties.subgroup_size */
-    bool subgroup_size_varies;     /* they must, as the device has other subgroup sizes too */
-    uint32_t least_subgroup;       /* the smallest that can be demanded */
-    uint32_t matrix_registers;     /* of a lane of that, 32 bits each, for matrices */
-    bool matrices;                 /* cooperative matrices can be used */
-    bool bfloat16_matrices;        /* of bfloat16 too */
+        *refused[KERNEL_COUNT]; /* why the driver's compiler does not take it; NULL: it does */
+    bool trusted;               /* use kernels even if they failed their self-test */
+    /* See gpu/tuning_profile.h; NULL: none. */
+    const struct tuning_profile *profile;
+
+    bool int64;                 /* 64-bit integers in shaders */
+    bool int8;                  /* 8-bit integers in shaders and in buffers */
+    bool dot;                   /* VK_KHR_shader_integer_dot_product */
+    bool shuffle;               /* subgroup shuffles in compute shaders */
+    bool device_address;        /* buffers by address; only on CPU drivers, which gain by it */
+    bool subgroup_size_control; /* pipelines can demand subgroups of properties.subgroup_size */
+    bool subgroup_size_varies;  /* they must, as the device has other subgroup sizes too */
+    uint32_t least_subgroup;    /* the smallest that can be demanded */
+    uint32_t matrix_registers;  /* of a lane of that, 32 bits each, for matrices */
+    bool matrices;              /* cooperative matrices can be used */
+    bool bfloat16_matrices;     /* of bfloat16 too */
     struct matrix_size matrix_f16, matrix_bf16; /* A and B of that type, C in float32 */
     /* Parts of VK_NV_cooperative_matrix2: reductions, conversions between uses and functions of
      * elements; with them, matrices of any multiple of the sizes below. */

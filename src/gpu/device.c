@@ -131,8 +131,8 @@ enum vka_status device_check_info(struct log *log, const char *caller,
                "%s: device is an empty name; NULL takes the most capable device", caller);
     ENSURE_ARG(info->pipeline_cache || !info->pipeline_cache_size,
                "%s: pipeline_cache is NULL, but pipeline_cache_size is not 0", caller);
-    ENSURE_ARG(info->verdict || !info->verdict_size,
-               "%s: verdict is NULL, but verdict_size is not 0", caller);
+    ENSURE_ARG(info->tuning_profile || !info->tuning_profile_size,
+               "%s: tuning_profile is NULL, but tuning_profile_size is not 0", caller);
     ENSURE_ARG(!info->max_buffer_range || info->max_buffer_range >= 65536,
                "%s: max_buffer_range is below 65536", caller);
     ENSURE_ARG(!info->max_allocation || info->max_allocation >= 1u << 20,
@@ -169,10 +169,10 @@ enum vka_status device_start(struct vka_device *device, const struct vka_device_
 {
     if (info->labels && (device->adopted || device->instance.debug_utils))
         device_load_labels(device);
-    if (info->verdict)
-        ENSURE(verdict_read(&device->log, info->verdict, info->verdict_size, &device->caps,
-                            &device->verdict));
-    device->caps.verdict = &device->verdict;
+    if (info->tuning_profile)
+        ENSURE(tuning_profile_read(&device->log, info->tuning_profile, info->tuning_profile_size,
+                                   &device->caps, &device->profile));
+    device->caps.profile = &device->profile;
     device->self_test.off = device->caps.trusted = info->skip_self_test;
     ENSURE(memory_init(device, !info->no_mapped_memory, info->max_memory));
     /* Kept when a device is recovered: plans bind it. */
@@ -234,7 +234,7 @@ void vka_device_destroy(struct vka_device **slot)
             device->vk.vkDestroyDevice(device->handle, NULL);
         vk_instance_destroy(&device->instance);
     }
-    verdict_free(&device->verdict);
+    tuning_profile_free(&device->profile);
     refusals_finish(&device->refusals);
     free(device);
 }
@@ -249,9 +249,9 @@ const struct vka_device_properties *vka_device_properties(const struct vka_devic
     return device ? &device->caps.properties : NULL;
 }
 
-size_t vka_device_verdict_head(const struct vka_device *device, char *text, size_t size)
+size_t vka_device_tuning_profile_head(const struct vka_device *device, char *text, size_t size)
 {
-    return device ? verdict_identity(&device->caps.properties, text, size) : 0;
+    return device ? tuning_profile_identity(&device->caps.properties, text, size) : 0;
 }
 
 size_t vka_kernel_count(void)

@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "gpu/caps.h"
 #include "gpu/pipeline_key.h"
-#include "gpu/verdict.h"
+#include "gpu/tuning_profile.h"
 #include "gpu/vk.h"
 
 enum memory_kind {
@@ -166,7 +166,7 @@ struct vka_device {
     VkDevice handle;
     struct VolkDeviceTable vk;
     struct caps caps;
-    struct verdict verdict; /* the tuning profile of caps.verdict, if there is one */
+    struct tuning_profile profile; /* what caps.profile points to */
     uint32_t queue_family;
     PFN_vkCmdBeginDebugUtilsLabelEXT begin_label; /* NULL: no labels */
     PFN_vkCmdEndDebugUtilsLabelEXT end_label;

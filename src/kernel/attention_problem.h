@@ -42,7 +42,7 @@ struct attention_choice {
     uint32_t k_fours, v_fours; /* attention_decode: vec4 of 16 bytes of a key, of a value */
     uint32_t batch;            /* of it: loads at a time */
     const char *reason;
-    char problem[VERDICT_PROBLEM]; /* set by choose.h */
+    char problem[PROFILE_PROBLEM]; /* set by choose.h */
 };
 
 /* What a pipeline and its cost need to know of the operands and options. */

@@ -20,7 +20,7 @@ static unsigned size_class(uint64_t n)
 /* Makes the rules choose the kernel of an entry: removes each kernel that they prefer to it. So the
  * choice is one that the rules make on some device, whatever the entry says. */
 static bool force_matmul(const struct caps *caps, const struct matmul_problem *problem,
-                         const struct verdict_entry *entry, struct matmul_choice *choice)
+                         const struct tuning_profile_entry *entry, struct matmul_choice *choice)
 {
     struct caps left = *caps;
     struct matmul_problem varied = *problem;
@@ -40,14 +40,14 @@ static bool force_matmul(const struct caps *caps, const struct matmul_problem *p
 void choose_matmul(const struct caps *caps, const struct matmul_problem *problem,
                    struct matmul_choice *choice)
 {
-    char name[VERDICT_PROBLEM];
+    char name[PROFILE_PROBLEM];
     snprintf(name, sizeof name, "matmul/%s*%s/%s%s%s%u/m%u/n%u/k%u",
              vka_dtype_name(problem->a_type), vka_dtype_name(problem->b_type),
              problem->a_plain ? "p" : "-", problem->a_vec ? "a" : "-", problem->b_vec ? "b" : "-",
              problem->panel, problem->m < MANY_ROWS ? 1 : MANY_ROWS,
              size_class(problem->cached ? UINT32_MAX : problem->n),
              size_class(problem->cached ? UINT32_MAX : problem->k));
-    const struct verdict_entry *entry = verdict_find(caps->verdict, name, false);
+    const struct tuning_profile_entry *entry = tuning_profile_find(caps->profile, name, false);
     if (entry && force_matmul(caps, problem, entry, choice))
         choice->reason = measured;
     else
@@ -56,7 +56,8 @@ void choose_matmul(const struct caps *caps, const struct matmul_problem *problem
 }
 
 static bool force_attention(const struct caps *caps, const struct attention_problem *problem,
-                            const struct verdict_entry *entry, struct attention_choice *choice)
+                            const struct tuning_profile_entry *entry,
+                            struct attention_choice *choice)
 {
     struct caps left = *caps;
     struct attention_problem varied = *problem;
@@ -75,13 +76,13 @@ static bool force_attention(const struct caps *caps, const struct attention_prob
 void choose_attention(const struct caps *caps, const struct attention_problem *problem,
                       struct attention_choice *choice)
 {
-    char name[VERDICT_PROBLEM];
+    char name[PROFILE_PROBLEM];
     const uint32_t n_kv = problem->cached ? UINT32_MAX : problem->n_kv; /* as of many keys */
     snprintf(name, sizeof name, "attention/%s*%s/d%u/v%u/q%u/k%u", vka_dtype_name(problem->q_type),
              vka_dtype_name(problem->kv_type), problem->head_dim, problem->value_dim,
              size_class(problem->n_row), size_class(n_kv));
-    const struct verdict_entry *kernel = verdict_find(caps->verdict, name, false);
-    const struct verdict_entry *path = verdict_find(caps->verdict, name, true);
+    const struct tuning_profile_entry *kernel = tuning_profile_find(caps->profile, name, false);
+    const struct tuning_profile_entry *path = tuning_profile_find(caps->profile, name, true);
     if (kernel && force_attention(caps, problem, kernel, choice))
         choice->reason = measured;
     else

@@ -49,7 +49,7 @@ struct matmul_choice {
     bool a_vec;              /* wide loads */
     uint32_t b_vec;          /* the same; matmul_coop: MATMUL_COOP_B_VEC */
     const char *reason;
-    char problem[VERDICT_PROBLEM]; /* set by choose.h */
+    char problem[PROFILE_PROBLEM]; /* set by choose.h */
 };
 
 /* What a pipeline needs to know of the operands. */

@@ -4,7 +4,7 @@
 #define VKA_KERNEL_TUNE_H
 
 #include "gpu/caps.h"
-#include "gpu/verdict.h"
+#include "gpu/tuning_profile.h"
 
 /* Most terms of a chain of float32 sums. Longer sums are cut into chains of TUNE_CHAIN terms
  * (splits of keys, pieces of k), added pairwise, so that errors do not grow with length. Where they

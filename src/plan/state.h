@@ -21,7 +21,7 @@ struct binding {
 struct pass {
     const char *name, *reason;
     char detail[96];
-    char problem[VERDICT_PROBLEM]; /* name in tuning profiles; "": there was no choice */
+    char problem[PROFILE_PROBLEM]; /* name in tuning profiles; "": there was no choice */
     struct pipeline_key key;
     struct binding bindings[MAX_BUFFERS]; /* [buffers of the kernel] */
     unsigned char push[PUSH_SIZE];

@@ -213,9 +213,9 @@ expect 2 '--csv: missing/s.csv: cannot create: No such file' \
     bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv missing/s.csv
 expect 2 "--svg: expected another file than --csv, got './s.csv' for both" \
     bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv s.csv --svg ./s.csv
-expect 2 '--csv: expected another file than --verdict' \
-    bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv s.csv --verdict "$PWD/s.csv"
-expect 2 '--output: expected another file than --verdict' tune --output s.csv --verdict s.csv
+expect 2 '--csv: expected another file than --tuning-profile' \
+    bench sweep --lengths 4,4 --head-dim 4 --repeat 1 --csv s.csv --tuning-profile "$PWD/s.csv"
+expect 2 '--output: expected another file than --tuning-profile' tune --output s.csv --tuning-profile s.csv
 expect 2 '--output: missing/v: cannot create' tune --output missing/v
 rm s.csv s.svg
 
@@ -389,13 +389,13 @@ mkdir same same/bad
 cp x.npy y.npy keep.npy same
 cd same || exit 1
 cp "$seed" layer.safetensors
-for input in layer.safetensors q.npy k.npy v.npy m.npy l.npy t.txt verdict; do
+for input in layer.safetensors q.npy k.npy v.npy m.npy l.npy t.txt profile.txt; do
     [ "$input" = layer.safetensors ] || cp x.npy "$input"
     ln -s "$input" "soft-$input"
     ln "$input" "hard-$input"
 done
 inputs='layer.safetensors --query q.npy --key k.npy --value v.npy --mask m.npy --kv-lengths l.npy
-    --tokens t.txt --verdict verdict'
+    --tokens t.txt --tuning-profile profile.txt'
 # refuse_input NAME FILE : FILE is the input that the message calls NAME.
 refuse_input()
 {
@@ -416,7 +416,7 @@ refuse_input --value v.npy
 refuse_input --mask m.npy
 refuse_input --kv-lengths l.npy
 refuse_input --tokens t.txt
-refuse_input --verdict verdict
+refuse_input --tuning-profile profile.txt
 cmp layer.safetensors layer.before || fail 'a layer file was replaced'
 cmp x.npy q.npy || fail 'an input was replaced'
 refuse '--output: expected another file than --query' layer.safetensors --query soft-q.npy \
@@ -430,8 +430,8 @@ input=/dev/stdin
 if lacks '/dev/stdin'; then
     input=x.npy
 fi
-expect 0 '' run layer.safetensors --query "$input" --output y2.npy --verdict none <x.npy
-expect 0 '' run layer.safetensors --query x.npy --output none --verdict none
+expect 0 '' run layer.safetensors --query "$input" --output y2.npy --tuning-profile none <x.npy
+expect 0 '' run layer.safetensors --query x.npy --output none --tuning-profile none
 expect 0 '' run layer.safetensors --query x.npy --output y.npy
 cmp -s y.npy y2.npy || fail 'an input from /dev/stdin gives something else'
 

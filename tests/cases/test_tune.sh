@@ -1,5 +1,5 @@
 #!/bin/sh
-# vkattn tune and what its verdict does to the other commands. Usage: test_tune.sh VKATTN. Exits 77
+# vkattn tune and what its profile does to the other commands. Usage: test_tune.sh VKATTN. Exits 77
 # where there is no usable Vulkan device. SPDX-License-Identifier: MIT
 set -u
 export LC_ALL=C
@@ -40,27 +40,27 @@ expect 2 '--output: missing/v.txt: cannot create: No such file or directory' tun
 expect 2 '--output: .: not a regular file' tune --output .
 
 # What is kept is loaded by the next command, unless that is told not to.
-expect 0 '^kept in .*/cache/vkattn/verdict-' tune --quick
-verdict=$(find cache/vkattn -name 'verdict-*')
-[ "$(head -n 1 "$verdict")" = 'vkattn-verdict 1' ] && grep -q '^path attention/' "$verdict" || {
-    echo "FAILED: the verdict of tune:"
-    cat "$verdict"
+expect 0 '^kept in .*/cache/vkattn/tuning-profile-' tune --quick
+profile=$(find cache/vkattn -name 'tuning-profile-*')
+[ "$(head -n 1 "$profile")" = 'vkattn-tuning-profile 1' ] && grep -q '^path attention/' "$profile" || {
+    echo "FAILED: the profile of tune:"
+    cat "$profile"
     failures=$((failures + 1))
 }
-expect 0 '^project qkv ' $explain --verdict "$verdict"
-head -n 2 "$verdict" >head.txt
-{ cat head.txt; echo 'kernel matmul/* matmul_tile 0'; } >"$verdict"
+expect 0 '^project qkv ' $explain --tuning-profile "$profile"
+head -n 2 "$profile" >head.txt
+{ cat head.txt; echo 'kernel matmul/* matmul_tile 0'; } >"$profile"
 expect 0 '^scores .*matmul_tile .*; measured on this device' $explain
-"$vkattn" $explain --verdict none >out 2>&1
+"$vkattn" $explain --tuning-profile none >out 2>&1
 if grep -q 'measured on this device' out; then
-    echo 'FAILED: --verdict none takes one'
+    echo 'FAILED: --tuning-profile none takes one'
     failures=$((failures + 1))
 fi
 expect 0 '^1 passed, 0 failed' check "$cases/seeds/seed002_small.safetensors"
 
 # A demoted kernel is named; what is malformed or of another device is left aside with a word.
 { cat head.txt; echo 'demote softmax_shared'; } >v.txt
-expect 0 'softmax_shared .*failed its check on this device' devices --verdict v.txt
+expect 0 'softmax_shared .*failed its check on this device' devices --tuning-profile v.txt
 { cat head.txt; echo 'kernel matmul/* matmul_tile nine'; } >v.txt
 bench="bench matmul --m 33 --n 48 --k 40 --repeat 1 --passes"
 expect 0 'linear *matmul_tile ' $bench --kernel matmul_tile
@@ -72,14 +72,17 @@ expect 2 "--kernel: expected .*got 'matmul_tile,'" $bench --kernel matmul_tile,
 expect 2 '--kernel: attention_merge does not run on this device for this problem' \
     bench decode --batch 1 --heads 2 --kv-seq 1024 --head-dim 16 --repeat 1 --kernel attention_merge
 expect 2 '--kernel: attention_tile does not run on this device for this problem' $bench --kernel attention_tile
-expect 2 '--verdict: .*malformed' $explain --verdict v.txt
+expect 2 '--tuning-profile: .*malformed' $explain --tuning-profile v.txt
 sed 2s/:/:1/ head.txt >v.txt
-expect 2 '--verdict: .*another device' $explain --verdict v.txt
-expect 2 '--verdict: missing cannot be read' $explain --verdict missing
-expect 2 '--verdict: missing cannot be read' devices --verdict missing
+expect 2 '--tuning-profile: .*another device' $explain --tuning-profile v.txt
+sed '1s/.*/vkattn-verdict 1/' head.txt >old.txt
+expect 2 "--tuning-profile: .*a file of verdicts.*'vkattn tune' makes a new one" $explain --tuning-profile old.txt
+expect 2 "unknown option '--verdict'" $explain --verdict old.txt
+expect 2 '--tuning-profile: missing cannot be read' $explain --tuning-profile missing
+expect 2 '--tuning-profile: missing cannot be read' devices --tuning-profile missing
 mkfifo pipe
-expect 2 '--verdict: pipe cannot be read' $explain --verdict pipe
-cp v.txt "$verdict"
+expect 2 '--tuning-profile: pipe cannot be read' $explain --tuning-profile pipe
+cp v.txt "$profile"
 expect 0 "^device: .*another device.*'vkattn tune' makes a new one" $explain
 
 echo "$failures failures"

@@ -1,7 +1,7 @@
 #include "pipeline_dump.h"
 
 #include <gpu/kernels_spv.h>
-#include <gpu/verdict.h>
+#include <gpu/tuning_profile.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,17 +28,17 @@ static enum vka_status close_file(struct vka_device *device, FILE *file, enum vk
 /* Of what a driver compiles, and for which problems. */
 static uint64_t hash_sources(const struct pipeline_list *list)
 {
-    uint64_t h = VERDICT_HASH_START;
+    uint64_t h = HASH_START;
     for (size_t i = 0; i < list->n; i++) {
         const struct listed_pipeline *row = &list->rows[i];
         const struct kernel_info *info = &kernel_table[row->key.kernel];
         const struct kernel_spv *module = kernel_spv_table[row->key.kernel];
-        h = verdict_hash(h, module->words, module->size);
-        h = verdict_hash(h, row->key.spec, row->key.n_spec * sizeof *row->key.spec);
-        h = verdict_hash(h, &row->dtype, sizeof row->dtype);
-        h = verdict_hash(h, &info->buffers, sizeof info->buffers);
-        h = verdict_hash(h, &info->needs, sizeof info->needs);
-        h = verdict_hash(h, row->problems, strlen(row->problems));
+        h = hash_bytes(h, module->words, module->size);
+        h = hash_bytes(h, row->key.spec, row->key.n_spec * sizeof *row->key.spec);
+        h = hash_bytes(h, &row->dtype, sizeof row->dtype);
+        h = hash_bytes(h, &info->buffers, sizeof info->buffers);
+        h = hash_bytes(h, &info->needs, sizeof info->needs);
+        h = hash_bytes(h, row->problems, strlen(row->problems));
     }
     return h;
 }

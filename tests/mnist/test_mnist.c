@@ -376,7 +376,7 @@ static void bad_output(void **state)
     assert_int_equal(symlink(IMAGES, in_folder("few.npy")), 0);
     check_bad_output("--html", "few.npy", "another file than --images");
     assert_int_equal(unlink(in_folder("few.npy")), 0);
-    check_bad_output("--verdict", "some.npy", "--logits");
+    check_bad_output("--tuning-profile", "some.npy", "--logits");
     text = read_all(in_folder("model"), &after);
     assert_int_equal(after, size);
     assert_memory_equal(text, model, size);

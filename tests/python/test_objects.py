@@ -110,21 +110,23 @@ def test_devices(device):
     assert any(missing is None for missing in device.kernels().values())
 
 
-def test_verdict(device):
-    head = device.verdict_head()
-    assert [line.split()[0] for line in head.splitlines()] == ["vkattn-verdict", "device"]
+def test_tuning_profile(device):
+    head = device.tuning_profile_head()
+    assert [line.split()[0] for line in head.splitlines()] == ["vkattn-tuning-profile", "device"]
     said = []
     shape, expected = (1, 1, 3, 4), {}
-    for verdict in (f"{head}path * unfused\n", f"{head}path * fused\n".encode(), "nonsense"):
+    for profile in (f"{head}path * unfused\n", f"{head}path * fused\n".encode(), "nonsense"):
         with vkattn.Device(
-            device.info.index, verdict=verdict, log=lambda level, text: said.append((level, text))
+            device.info.index,
+            tuning_profile=profile,
+            log=lambda level, text: said.append((level, text)),
         ) as tuned:
-            assert tuned.verdict_head() == head
+            assert tuned.tuning_profile_head() == head
             warned = [text for level, text in said if level == "warning"]
-            assert bool(warned) == (verdict == "nonsense")
+            assert bool(warned) == (profile == "nonsense")
             plan, t = vkattn.Plan(tuned), tuned.tensor(ONE)
             plan.attention(t, t, t, tuned.empty(shape))
-            expected[str(verdict)[-8:]] = [p.name for p in plan.finish().passes()]
+            expected[str(profile)[-8:]] = [p.name for p in plan.finish().passes()]
     unfused, fused, _ = expected.values()
     assert unfused != fused
 

@@ -22,15 +22,16 @@ static void fill_paths(const char *folder, const struct vka_device_properties *p
     snprintf(device, sizeof device, "%08x-%08x-%08x", p->vendor_id, p->device_id,
              p->driver_version);
     int a = snprintf(paths->pipelines, OS_PATH_SIZE, "%s/pipelines-%s.bin", folder, device);
-    int b = snprintf(paths->verdict, OS_PATH_SIZE, "%s/verdict-%s.txt", folder, device);
+    int b =
+        snprintf(paths->tuning_profile, OS_PATH_SIZE, "%s/tuning-profile-%s.txt", folder, device);
     if (a >= OS_PATH_SIZE || b >= OS_PATH_SIZE)
-        *paths->pipelines = *paths->verdict = '\0';
+        *paths->pipelines = *paths->tuning_profile = '\0';
 }
 
 void cache_paths_make(const struct vka_device_properties *device, struct cache_paths *paths)
 {
     char folder[OS_PATH_SIZE];
-    *paths->pipelines = *paths->verdict = '\0';
+    *paths->pipelines = *paths->tuning_profile = '\0';
     if (os_cache_folder(FOLDER, true, folder))
         fill_paths(folder, device, paths);
 }
@@ -60,7 +61,7 @@ void cache_paths_guess(const char *device, struct cache_paths *paths)
 {
     char folder[OS_PATH_SIZE];
     struct vka_device_properties guess = {0};
-    *paths->pipelines = *paths->verdict = '\0';
+    *paths->pipelines = *paths->tuning_profile = '\0';
     /* Listing the devices takes a while: skipped if there can be no file. */
     if (os_cache_folder(FOLDER, false, folder) && guess_device(device, &guess))
         fill_paths(folder, &guess, paths);

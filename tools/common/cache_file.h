@@ -10,7 +10,7 @@
 
 /* The paths for a device; empty if there is no cache folder. */
 struct cache_paths {
-    char pipelines[OS_PATH_SIZE], verdict[OS_PATH_SIZE];
+    char pipelines[OS_PATH_SIZE], tuning_profile[OS_PATH_SIZE];
 };
 
 /* The paths for the device that --device TEXT (NULL: none given) will most likely open. The library

@@ -49,17 +49,18 @@ enum tool_exit tool_device_result(struct tool_device *d, enum vka_status status,
 static bool load_files(const struct device_options *options, struct tool_device *d)
 {
     struct cache_paths paths = {"", ""};
-    const char *verdict = options->verdict ? options->verdict : paths.verdict;
-    bool none = options->verdict_text || !strcmp(verdict, "none");
-    if (d->caching || (!options->verdict && !none))
+    const char *profile = options->tuning_profile ? options->tuning_profile : paths.tuning_profile;
+    bool none = options->profile_text || !strcmp(profile, "none");
+    if (d->caching || (!options->tuning_profile && !none))
         cache_paths_guess(options->device, &paths);
     if (d->caching)
         d->cache = cache_file_load(paths.pipelines, &d->cache_size);
     if (!none)
-        d->verdict = cache_file_load(verdict, &d->verdict_size);
-    if (options->verdict && !none && !d->verdict)
-        snprintf(d->sentence, sizeof d->sentence, "--verdict: %.900s cannot be read", verdict);
-    return d->verdict || none || !options->verdict;
+        d->tuning_profile = cache_file_load(profile, &d->tuning_profile_size);
+    if (options->tuning_profile && !none && !d->tuning_profile)
+        snprintf(d->sentence, sizeof d->sentence, "--tuning-profile: %.900s cannot be read",
+                 profile);
+    return d->tuning_profile || none || !options->tuning_profile;
 }
 
 enum vka_status tool_device_try(const struct device_options *options, struct tool_device *d)
@@ -70,14 +71,14 @@ enum vka_status tool_device_try(const struct device_options *options, struct too
         .validate = options->validate,
         .caching = !options->no_cache,
     };
-    const char *text = options->verdict_text;
+    const char *text = options->profile_text;
     if (!load_files(options, d))
         return VKA_IO;
     return vka_device_create(
         VKA_INFO(vka_device_info, .device = options->device, .log = keep_message, .log_user = d,
                  .pipeline_cache = d->cache, .pipeline_cache_size = d->cache_size,
-                 .verdict = text ? text : d->verdict,
-                 .verdict_size = text ? strlen(text) : d->verdict_size,
+                 .tuning_profile = text ? text : d->tuning_profile,
+                 .tuning_profile_size = text ? strlen(text) : d->tuning_profile_size,
                  .validation = options->validate, .labels = options->validate,
                  .skip_self_test = options->no_self_test,
                  .max_buffer_range = (uint64_t)options->limits[0],
@@ -94,12 +95,12 @@ enum tool_exit tool_device_open(const struct device_options *options, struct too
         const struct vka_device_properties *p = vka_device_properties(d->device);
         fprintf(stderr, "device: %s (%s)\n", p->name, p->driver);
     }
-    if (*d->warning && options->verdict) {
-        tool_error("--verdict: %s", d->warning);
+    if (*d->warning && options->tuning_profile) {
+        tool_error("--tuning-profile: %s", d->warning);
         return TOOL_USAGE;
     }
     if (*d->warning)
-        fprintf(stderr, "device: %s; 'vkattn tune' makes a new one\n", d->warning);
+        fprintf(stderr, "device: %s\n", d->warning);
     return TOOL_OK;
 }
 
@@ -115,9 +116,9 @@ enum tool_exit tool_device_close(struct tool_device *d, enum tool_exit code)
         cache_file_save(d->device, d->cache, d->cache_size);
     vka_device_destroy(&d->device);
     free(d->cache);
-    free(d->verdict);
+    free(d->tuning_profile);
     d->cache = NULL;
-    d->verdict = NULL;
+    d->tuning_profile = NULL;
     if (code == TOOL_OK && d->spoken) {
         tool_error("the validation layer reported %u messages", d->spoken);
         return TOOL_FAILED;

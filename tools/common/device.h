@@ -16,8 +16,8 @@ struct tool_device {
     char warning[256];      /* the last warning */
     void *cache;            /* the pipeline cache that was read, and its size in bytes */
     size_t cache_size;
-    char *verdict; /* the tuning profile that was read, and its size in bytes */
-    size_t verdict_size;
+    char *tuning_profile; /* the text that was read, and its size in bytes */
+    size_t tuning_profile_size;
 };
 
 /* Opens the device, and names it on stderr unless --device is given. Prints why it fails. */

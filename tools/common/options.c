@@ -85,9 +85,11 @@ void tool_error(const char *format, ...)
     fprintf(stderr, "vkattn%s%s: %s\n", *command_name ? " " : "", command_name, line);
 }
 
-const char *option_verdict_file(const struct device_options *options)
+const char *option_profile_file(const struct device_options *options)
 {
-    return options->verdict && strcmp(options->verdict, "none") ? options->verdict : NULL;
+    return options->tuning_profile && strcmp(options->tuning_profile, "none")
+               ? options->tuning_profile
+               : NULL;
 }
 
 /* Reads a decimal number at *text and moves *text past it. Stricter than strtoll: no blanks, no

@@ -53,15 +53,15 @@ struct device_options {
     bool no_cache;      /* neither read nor write the pipeline cache file */
     bool no_self_test;  /* use kernels without testing them */
     /* The file of a tuning profile, or "none"; NULL: the one in the user's cache folder. */
-    const char *verdict;
-    const char *verdict_text; /* not an option: a tuning profile that is used instead of a file */
+    const char *tuning_profile;
+    const char *profile_text; /* not an option: a tuning profile that is used instead of a file */
     uint32_t timeout_s;       /* of one wait for the device */
     uint32_t budget_ms;       /* of a submit; 0: none */
     int64_t limits[2];        /* max_buffer_range, max_allocation in bytes; 0: the driver's */
 };
 
 /* The file of the tuning profile that the options name; NULL: none. */
-const char *option_verdict_file(const struct device_options *options);
+const char *option_profile_file(const struct device_options *options);
 
 #define DEVICE_OPTIONS_DEFAULT ((struct device_options){.timeout_s = 120, .budget_ms = 200})
 
@@ -71,7 +71,7 @@ const char *option_verdict_file(const struct device_options *options);
         {"validate", OPTION_FLAG, &(o)->validate, 0, 0, NULL},             \
         {"no-cache", OPTION_FLAG, &(o)->no_cache, 0, 0, NULL},             \
         {"no-self-test", OPTION_FLAG, &(o)->no_self_test, 0, 0, NULL},     \
-        {"verdict", OPTION_TEXT, &(o)->verdict, 0, 0, NULL},               \
+        {"tuning-profile", OPTION_TEXT, &(o)->tuning_profile, 0, 0, NULL}, \
         {"timeout", OPTION_U32, &(o)->timeout_s, 1, 86400, NULL},          \
         {"submit-budget", OPTION_U32, &(o)->budget_ms, 0, 86400000, NULL}, \
     {                                                                      \

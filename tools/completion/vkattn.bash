@@ -3,7 +3,7 @@
 _vkattn() {
     local cur prev words cword
     _init_completion || return
-    local device='--device --validate --limits --timeout --submit-budget --no-cache --no-self-test --verdict'
+    local device='--device --validate --limits --timeout --submit-budget --no-cache --no-self-test --tuning-profile'
     local bench='--dtype --path --repeat --json --passes --explain --kernel --warm'
 
     case $prev in
@@ -11,7 +11,7 @@ _vkattn() {
         _filedir npy
         return
         ;;
-    --html | --tokens | --csv | --svg | --output | --verdict)
+    --html | --tokens | --csv | --svg | --output | --tuning-profile)
         _filedir
         return
         ;;

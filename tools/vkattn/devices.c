@@ -185,7 +185,7 @@ static enum tool_exit show_device(const struct vka_device_properties *p,
     snprintf(index, sizeof index, "%" PRIu32, p->index);
     options.device = index;
     enum vka_status status = tool_device_try(&options, &d);
-    if (status == VKA_IO) /* the file of --verdict */
+    if (status == VKA_IO) /* the file of --tuning-profile */
         return tool_device_close(&d, tool_device_fail(&d, status));
     if (status == VKA_OK && test)
         status = vka_device_self_test(d.device);

@@ -53,8 +53,9 @@ static const char usage[] =
     "  --no-cache                neither read nor write the pipeline cache file\n"
     "  --no-self-test            use kernels without testing them; else each solves a small known\n"
     "                            problem before its first use on a device\n"
-    "  --verdict FILE|none       the tuning profile, or none for the rules alone; if not given,\n"
-    "                            the one that 'vkattn tune' left in the cache folder\n"
+    "  --tuning-profile FILE|none\n"
+    "                            measured kernel choices, or none for the rules alone; if not\n"
+    "                            given, those that 'vkattn tune' left in the cache folder\n"
     "\n"
     "exit: 0 success, 1 a comparison failed, 2 bad usage or input, 3 no usable device,\n"
     "4 out of memory, 5 device lost or timed out\n";

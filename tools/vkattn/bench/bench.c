@@ -212,7 +212,7 @@ static enum tool_exit force_kernel(struct bench_options *o, char *text, size_t s
     const unsigned long variant = comma ? strtoul(comma + 1, &end, 10) : 0;
     struct tool_device d;
     struct device_options rules = o->device;
-    rules.verdict = "none";
+    rules.tuning_profile = "none";
     enum tool_exit code = tool_device_open(&rules, &d);
     if (code != TOOL_OK)
         return tool_device_close(&d, code);
@@ -223,10 +223,10 @@ static enum tool_exit force_kernel(struct bench_options *o, char *text, size_t s
                    VARIANT_MOST, o->kernel);
         return tool_device_close(&d, TOOL_USAGE);
     }
-    const size_t head = vka_device_verdict_head(d.device, text, size);
+    const size_t head = vka_device_tuning_profile_head(d.device, text, size);
     snprintf(text + head, size - head, "kernel %s/* %.*s %lu\n", family, length, o->kernel,
              variant);
-    o->device.verdict_text = text;
+    o->device.profile_text = text;
     snprintf(index, sizeof index, "%" PRIu32, vka_device_properties(d.device)->index);
     o->device.device = index;
     return tool_device_close(&d, TOOL_OK);

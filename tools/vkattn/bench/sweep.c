@@ -55,8 +55,8 @@ static bool parse(int argc, char **argv, struct bench_options *o, int64_t length
     }
     o->value_dim = o->head_dim;
     const struct tool_file outputs[] = {{"--csv", files->csv}, {"--svg", files->svg}};
-    return tool_check_files(outputs, 2,
-                            &(struct tool_file){"--verdict", option_verdict_file(&o->device)}, 1);
+    return tool_check_files(
+        outputs, 2, &(struct tool_file){"--tuning-profile", option_profile_file(&o->device)}, 1);
 }
 
 static enum tool_exit measure(struct tool_device *d, const struct bench_options *o,

@@ -23,7 +23,7 @@ static bool check_files(const struct run_options *o)
         {"the layer file", o->layer},   {"--query", o->input[RUN_QUERY]},
         {"--key", o->input[RUN_KEY]},   {"--value", o->input[RUN_VALUE]},
         {"--mask", o->input[RUN_MASK]}, {"--kv-lengths", o->input[RUN_LENGTHS]},
-        {"--tokens", o->tokens},        {"--verdict", option_verdict_file(&o->device)},
+        {"--tokens", o->tokens},        {"--tuning-profile", option_profile_file(&o->device)},
     };
     return tool_check_files(outputs, 3, inputs, 8);
 }

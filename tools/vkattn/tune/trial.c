@@ -120,7 +120,7 @@ enum tool_exit trial_run(struct tuning *tuning, const struct bench_options *work
     enum tool_exit code = TOOL_MEMORY;
     options.no_cache = true;
     options.no_self_test = true; /* kernels are checked more thoroughly here */
-    options.verdict_text = text;
+    options.profile_text = text;
     if (!text)
         tool_error("out of memory");
     else

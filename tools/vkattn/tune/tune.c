@@ -309,7 +309,7 @@ static enum tool_exit begin(struct tuning *t, const struct device_options *optio
     struct tool_device d;
     struct vka_kernel_info kernel;
     struct device_options rules = *options;
-    rules.verdict = "none";
+    rules.tuning_profile = "none";
     enum tool_exit code = tool_device_open(&rules, &d);
     if (code == TOOL_OK) {
         t->properties = *vka_device_properties(d.device);
@@ -317,7 +317,7 @@ static enum tool_exit begin(struct tuning *t, const struct device_options *optio
         for (size_t i = 0; i < vka_kernel_count() && t->n_kernel < TUNE_KERNELS; i++)
             if (vka_device_kernel(d.device, i, &kernel) == VKA_OK && !kernel.missing)
                 snprintf(t->kernel[t->n_kernel++], TUNE_NAME, "%s", kernel.name);
-        vka_device_verdict_head(d.device, head, sizeof head);
+        vka_device_tuning_profile_head(d.device, head, sizeof head);
         code = tune_append(t, "%s", head);
     }
     t->device = *options;
@@ -350,7 +350,7 @@ static enum tool_exit keep(const struct tuning *t, const char *output)
     struct cache_paths paths;
     char error[VKA_IO_ERROR_SIZE];
     cache_paths_make(&t->properties, &paths);
-    const char *path = output ? output : paths.verdict;
+    const char *path = output ? output : paths.tuning_profile;
     if (!*path) {
         tool_error("--output: expected a file, as there is no cache folder");
         return TOOL_USAGE;
@@ -380,7 +380,7 @@ int cmd_tune(int argc, char **argv)
     tool_set_command("tune");
     if (!options_parse_only(argc, argv, specs) ||
         !tool_check_files(&(struct tool_file){"--output", output}, 1,
-                          &(struct tool_file){"--verdict", option_verdict_file(&common)}, 1))
+                          &(struct tool_file){"--tuning-profile", option_profile_file(&common)}, 1))
         return TOOL_USAGE;
     struct tuning *t = calloc(1, sizeof *t);
     if (!t) {

@@ -1,10 +1,11 @@
-/* Verdicts: what is read, what is left aside, and what they may choose.
+/* Tuning profiles: what is read, what is left aside, and what they may choose.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -40,45 +41,48 @@ static const char product_name[] = "matmul/f32*f32/---0/m32/n256/k256";
 static const struct attention_problem attention = {
     .batch = 1, .n_kv_head = 8, .n_row = 512, .n_kv = 512, .head_dim = 64, .value_dim = 64};
 
-/* Reads the head of `device` and these lines; the number of warnings. */
+/* The number of warnings of one call, and the last. */
 static unsigned warnings;
+static char warning[256];
 static void count(void *user, enum vka_log_level level, const char *message)
 {
     (void)user;
-    (void)message;
+    snprintf(warning, sizeof warning, "%s", message);
     warnings += level == VKA_LOG_WARNING;
 }
 
-static unsigned read_text(const char *text, size_t size, struct caps *caps, struct verdict *verdict)
+static unsigned read_text(const char *text, size_t size, struct caps *caps,
+                          struct tuning_profile *profile)
 {
     struct log log = {.callback = count};
     warnings = 0;
     *caps = device;
-    assert_int_equal(verdict_read(&log, text, size, caps, verdict), VKA_OK);
-    caps->verdict = verdict;
+    assert_int_equal(tuning_profile_read(&log, text, size, caps, profile), VKA_OK);
+    caps->profile = profile;
     return warnings;
 }
 
-static unsigned read_lines(const char *lines, struct caps *caps, struct verdict *verdict)
+/* Reads the head of `device` and these lines. */
+static unsigned read_lines(const char *lines, struct caps *caps, struct tuning_profile *profile)
 {
     char text[4096];
-    size_t head = verdict_identity(&device.properties, text, sizeof text);
+    size_t head = tuning_profile_identity(&device.properties, text, sizeof text);
     assert_true(head < sizeof text);
     snprintf(text + head, sizeof text - head, "%s", lines);
-    return read_text(text, strlen(text), caps, verdict);
+    return read_text(text, strlen(text), caps, profile);
 }
 
 static void overrides_the_rules(void **state)
 {
     (void)state;
     struct caps caps;
-    struct verdict verdict;
+    struct tuning_profile profile;
     struct matmul_choice c;
     struct attention_choice a;
     assert_int_equal(read_lines("kernel matmul/f32*f32/---0/m32/n256/k256 matmul_tile 1\n"
                                 "kernel matmul/* matmul_lane4 0\n"
                                 "path attention/f32*f32/d64/v64/q256/k256 fused\n",
-                                &caps, &verdict),
+                                &caps, &profile),
                      0);
     choose_matmul(&caps, &product, &c);
     assert_string_equal(c.problem, product_name);
@@ -92,45 +96,45 @@ static void overrides_the_rules(void **state)
     assert_false(a.preferred);
     choose_attention(&caps, &attention, &a);
     assert_true(a.usable && a.preferred);
-    verdict_free(&verdict);
+    tuning_profile_free(&profile);
 }
 
-/* What a verdict asks for and the device lacks is chosen by the rules. */
+/* What a profile asks for and the device lacks is chosen by the rules. */
 static void cannot_choose_what_is_missing(void **state)
 {
     (void)state;
     struct caps caps;
-    struct verdict verdict;
+    struct tuning_profile profile;
     struct matmul_choice c, rules;
     struct attention_choice a, attention_rules;
-    read_lines("kernel matmul/* copy 0\nkernel attention/* softmax_shared 3\n", &caps, &verdict);
+    read_lines("kernel matmul/* copy 0\nkernel attention/* softmax_shared 3\n", &caps, &profile);
     choose_matmul(&caps, &product, &c);
     tune_matmul(&device, &product, &rules);
     assert_int_equal(c.kernel, rules.kernel);
     choose_attention(&caps, &attention, &a);
     tune_attention(&device, &attention, &attention_rules);
     assert_int_equal(a.kernel, attention_rules.kernel);
-    verdict_free(&verdict);
-    read_lines("kernel matmul/* matmul_tile 0\n", &caps, &verdict);
+    tuning_profile_free(&profile);
+    read_lines("kernel matmul/* matmul_tile 0\n", &caps, &profile);
     struct matmul_problem packed = product;
     packed.panel = TEXEL_PANEL; /* which the tile kernel cannot read */
     caps.max_texels = 1 << 27;
     choose_matmul(&caps, &packed, &c);
     assert_int_equal(c.kernel, KERNEL_matmul_texel);
-    verdict_free(&verdict);
+    tuning_profile_free(&profile);
 }
 
 static void demotes(void **state)
 {
     (void)state;
     struct caps caps;
-    struct verdict verdict;
+    struct tuning_profile profile;
     struct matmul_choice c;
-    assert_int_equal(read_lines("demote matmul_texel\n", &caps, &verdict), 0);
+    assert_int_equal(read_lines("demote matmul_texel\n", &caps, &profile), 0);
     assert_non_null(kernel_missing(KERNEL_matmul_texel, &caps));
     choose_matmul(&caps, &product, &c);
     assert_int_equal(c.kernel, KERNEL_matmul_lane8);
-    verdict_free(&verdict);
+    tuning_profile_free(&profile);
 }
 
 static void malformed_is_left_aside(void **state)
@@ -161,10 +165,10 @@ static void malformed_is_left_aside(void **state)
     for (size_t i = 0; i < COUNTOF(lines); i++) {
         char text[512];
         struct caps caps;
-        struct verdict verdict;
+        struct tuning_profile profile;
         snprintf(text, sizeof text, "demote copy\n%s", lines[i]); /* the good line goes too */
-        assert_int_equal(read_lines(text, &caps, &verdict), 1);
-        assert_int_equal(verdict.n, 0);
+        assert_int_equal(read_lines(text, &caps, &profile), 1);
+        assert_int_equal(profile.n, 0);
         assert_false(caps.kernels[KERNEL_copy] == KERNEL_DEMOTED);
     }
 }
@@ -174,22 +178,41 @@ static void another_device_is_left_aside(void **state)
     (void)state;
     char text[512];
     struct caps caps;
-    struct verdict verdict;
-    size_t head = verdict_identity(&device.properties, text, sizeof text);
+    struct tuning_profile profile;
+    size_t head = tuning_profile_identity(&device.properties, text, sizeof text);
     strcpy(text + head, "demote copy\n");
     size_t size = strlen(text);
-    assert_int_equal(read_text(text, size, &caps, &verdict), 0);
+    assert_int_equal(read_text(text, size, &caps, &profile), 0);
     for (int k = 0; k < KERNEL_COUNT; k++)
         assert_int_equal(caps.kernels[k] == KERNEL_DEMOTED, k == KERNEL_copy);
-    verdict_free(&verdict);
+    tuning_profile_free(&profile);
     for (size_t i = 0; i < head; i++) { /* any other head, and any shorter one */
         text[i] ^= 1;
-        assert_int_equal(read_text(text, size, &caps, &verdict), 1);
+        assert_int_equal(read_text(text, size, &caps, &profile), 1);
         text[i] ^= 1;
-        assert_int_equal(read_text(text, i, &caps, &verdict), 1);
-        assert_true(caps.kernels[KERNEL_copy] == KERNEL_UNTESTED && verdict.n == 0);
+        assert_int_equal(read_text(text, i, &caps, &profile), 1);
+        assert_true(caps.kernels[KERNEL_copy] == KERNEL_UNTESTED && profile.n == 0);
     }
-    assert_true(verdict_identity(&device.properties, NULL, 0) == head);
+    assert_true(tuning_profile_identity(&device.properties, NULL, 0) == head);
+}
+
+/* What unreleased versions wrote is refused by its name, with what to do; a shorter text is not. */
+static void verdicts_are_refused(void **state)
+{
+    (void)state;
+    static const char old[] = "vkattn-verdict 1\ndevice 0:0:0 0\ndemote copy\n";
+    struct caps caps;
+    struct tuning_profile profile;
+    for (size_t size = 0; size < sizeof old; size++) {
+        char *text = malloc(size ? size : 1); /* so that a sanitizer sees a read behind it */
+        memcpy(text, old, size);
+        assert_int_equal(read_text(text, size, &caps, &profile), 1);
+        assert_true((strstr(warning, "a file of verdicts") != NULL) ==
+                    (size >= strlen("vkattn-verdict ")));
+        assert_non_null(strstr(warning, "; 'vkattn tune' makes a new one"));
+        assert_true(caps.kernels[KERNEL_copy] == KERNEL_UNTESTED && profile.n == 0);
+        free(text);
+    }
 }
 
 /* Any byte anywhere changed to what means something, or nothing, there: it is read or left aside,
@@ -204,19 +227,19 @@ static void survives_mutants(void **state)
         for (size_t b = 0; b < sizeof bytes; b++) {
             char text[sizeof lines + 256];
             struct caps caps;
-            struct verdict verdict;
+            struct tuning_profile profile;
             struct matmul_choice c;
-            size_t head = verdict_identity(&device.properties, text, sizeof text);
+            size_t head = tuning_profile_identity(&device.properties, text, sizeof text);
             memcpy(text + head, lines, sizeof lines - 1);
             text[head + at] = bytes[b];
-            read_text(text, head + sizeof lines - 1, &caps, &verdict);
+            read_text(text, head + sizeof lines - 1, &caps, &profile);
             choose_matmul(&caps, &product, &c);
             assert_null(kernel_missing(c.kernel, &caps));
-            verdict_free(&verdict);
+            tuning_profile_free(&profile);
         }
 }
 
-TEST_PROGRAM(verdict)
+TEST_PROGRAM(tuning_profile)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overrides_the_rules),
@@ -224,6 +247,7 @@ TEST_PROGRAM(verdict)
         cmocka_unit_test(demotes),
         cmocka_unit_test(malformed_is_left_aside),
         cmocka_unit_test(another_device_is_left_aside),
+        cmocka_unit_test(verdicts_are_refused),
         cmocka_unit_test(survives_mutants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
