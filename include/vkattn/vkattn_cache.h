@@ -55,8 +55,9 @@ struct vka_cache_info {
      * Q8_0 and Q4_0: blocks of 32 features, a row is padded to whole blocks with zeros. The scale d,
      * float16, is the largest magnitude of the block times float32(1 / 127), or for Q4_0 the value
      * of largest magnitude divided by -8; a value becomes the nearest multiple of d, halves away
-     * from 0, from -127 d to 127 d, or -8 d to 7 d. A block with NaN or Inf reads as NaN,
-     * and so does one whose d no float16 holds: with a magnitude above 8.3e6, of Q4_0 5.2e5 (as rotated).
+     * from 0, from -127 d to 127 d, or -8 d to 7 d. A block with NaN or Inf reads as NaN, and so
+     * does one whose d no float16 holds: with a magnitude above 8.3e6, of Q4_0 5.2e5 (after the
+     * Hadamard matrix).
      * F8_E4M3: x of head h becomes the nearest number of that type to x * (1 / scale[h]), both in
      * float32, ties to even; beyond 448, Inf too, it is 448 or -448; NaN stays NaN. It is read as
      * that number times scale[h]. A row is padded to whole 32 features with zeros. */
@@ -64,12 +65,12 @@ struct vka_cache_info {
     /* Of keys or values of F8_E4M3: [n_kv_head], from 2^-126 to 2^126, for all layers. NULL: all 1.
      * They are copied. */
     const float *key_scales, *value_scales;
-    /* Keys of type Q4_0 are rotated before they are quantised, after their norm and rotary
-     * embedding, and queries too, which leaves the scores as they are but spreads outliers over the
-     * features; values too, and the rotation is undone in the output. The rotation is a Hadamard
-     * matrix on each block of as many features as the largest power of two that divides the head,
-     * at least 16. true: not rotated. */
-    bool no_rotation;
+    /* Keys of type Q4_0 are multiplied by a Hadamard matrix before they are quantised, after their
+     * norm and rotary embedding. Queries are too, so the scores stay as they are, but an outlier is
+     * shared by all features. Values of type Q4_0 are too, and the output is multiplied back. The
+     * matrix acts on each block of as many features as the largest power of two that divides the
+     * head, at least 16. true: no Hadamard matrix. */
+    bool no_hadamard;
     /* Positions of a page, a multiple of 16 from 16 to 256; 0: not paged, each sequence is
      * contiguous. A sequence has count = capacity / page_size (rounded up) entries in the table. At
      * first sequence b has pages b * count .. b * count + count - 1, as far as the pool goes. */

@@ -54,7 +54,7 @@ class Cache(Child):
         n_layer: int = 1,
         key_dtype: str = "f32",
         value_dtype: str | None = None,
-        no_rotation: bool = False,
+        no_hadamard: bool = False,
         key_scales: Sequence[float] | None = None,
         value_scales: Sequence[float] | None = None,
         page_size: int = 0,
@@ -71,7 +71,7 @@ class Cache(Child):
             info.n_page = whole(n_page, "n_page", 1)
         info.key_dtype = DTYPES[check_dtype(key_dtype, "key_dtype")]
         info.value_dtype = DTYPES[check_dtype(value_dtype or key_dtype, "value_dtype")]
-        put(info, no_rotation=no_rotation, page_size=page_size)
+        put(info, no_hadamard=no_hadamard, page_size=page_size)
         kept = [  # until the call below returns
             _set_scales(info, "key_scales", key_scales, n_kv_head),
             _set_scales(info, "value_scales", value_scales, n_kv_head),

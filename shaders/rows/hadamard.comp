@@ -1,4 +1,4 @@
-// Rotates rows by a Hadamard matrix on each block of `block` features, a power of two: feature i
+// Multiplies rows by a Hadamard matrix on each block of `block` features, a power of two: feature i
 // becomes the sum over j of (-1)^(bits that i and j share) x[j], times 1 / sqrt(block). It is its own
 // inverse. One invocation a feature; sums in order of j. Blocks of one feature copy. See copy_params.
 #version 450

@@ -18,8 +18,8 @@ void ref_activations(const double *x, size_t n, double *y);
 /* What a cache of type F8_E4M3 keeps of x in a head with this scale. */
 double ref_cache_f8(float x, float scale);
 
-/* Rotates a row by a Hadamard matrix on each block of `block` features, in float32 with sums in the
- * order of the features; y[dim]. */
+/* Multiplies a row by a Hadamard matrix on each block of `block` features, in float32 with sums in
+ * the order of the features; y[dim]. */
 void ref_hadamard(const float *x, size_t dim, size_t block, float *y);
 
 #endif

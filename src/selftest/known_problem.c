@@ -150,7 +150,7 @@ static enum vka_status solve_hadamard(struct solution *s)
     ENSURE(known_tensor(s, VKA_F32, 4, size, 0, &to));
     ENSURE(plan_begin(s->plan, __func__, &mark));
     while (mark.open)
-        plan_end(s->plan, &mark, plan_hadamard(s->plan, "spread", BLOCK, NULL, from, to));
+        plan_end(s->plan, &mark, plan_hadamard(s->plan, "hadamard", BLOCK, NULL, from, to));
     ENSURE(mark.status);
     ENSURE(known_want(s, to));
     for (uint32_t i = 0; i < 6 * SIDE * DIM; i++)

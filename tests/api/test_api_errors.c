@@ -382,7 +382,8 @@ static void caches(void **state)
     CACHE(VKA_INVALID, "key_dtype", info.key_dtype = VKA_DTYPE_COUNT);
     CACHE(VKA_INVALID, "value_dtype", info.value_dtype = VKA_DTYPE_COUNT);
     CACHE(VKA_INVALID, "key_dtype is q4_K", info.key_dtype = VKA_Q4_K);
-    CACHE(VKA_INVALID, "rotation needs a head", info.value_dtype = VKA_Q4_0, info.value_dim = 24);
+    CACHE(VKA_INVALID, "Hadamard matrix needs a head", info.value_dtype = VKA_Q4_0,
+          info.value_dim = 24);
     static const float bad_scales[] = {0, -1, NAN, INFINITY, -INFINITY, 0x1p-127f, 0x1p127f, -0.0f};
     for (size_t i = 0; i < COUNTOF(bad_scales); i++) {
         const float scales[] = {1, bad_scales[i]};

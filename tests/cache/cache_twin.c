@@ -95,7 +95,7 @@ bool twin_open(struct twin *t, struct vka_device *device, const struct twin_size
                         .key_dtype = s->key_dtype, .value_dtype = s->value_dtype,
                         .key_scales = s->key_dtype == VKA_F8_E4M3 ? t->k_scales : NULL,
                         .value_scales = s->value_dtype == VKA_F8_E4M3 ? t->v_scales : NULL,
-                        .no_rotation = s->no_rotation, .page_size = s->page_size,
+                        .no_hadamard = s->no_hadamard, .page_size = s->page_size,
                         .n_page = s->n_page),
                &t->cache) == VKA_OK;
 }
@@ -205,13 +205,13 @@ void twin_poison(struct twin *t, struct twin_plan *p)
     free(n_append);
 }
 
-/* Features of a block that is rotated; 0: none. */
-static size_t rotated(const struct twin_sizes *s, enum vka_dtype dtype, size_t dim)
+/* Features of a block that a Hadamard matrix multiplies; 0: none. */
+static size_t hadamard_block(const struct twin_sizes *s, enum vka_dtype dtype, size_t dim)
 {
-    return dtype == VKA_Q4_0 && !s->no_rotation ? dim & (~dim + 1) : 0;
+    return dtype == VKA_Q4_0 && !s->no_hadamard ? dim & (~dim + 1) : 0;
 }
 
-static void rotate(double *row, size_t dim, size_t block)
+static void hadamard(double *row, size_t dim, size_t block)
 {
     float x[MOST_DIM] = {0}, y[MOST_DIM];
     for (size_t i = 0; i < dim; i++)
@@ -233,8 +233,8 @@ static void keep(const struct twin_sizes *s, enum vka_dtype dtype, float scale, 
                                           : operand_round(dtype, row[i]);
         return;
     }
-    if (rotated(s, dtype, dim))
-        rotate(row, dim, rotated(s, dtype, dim));
+    if (hadamard_block(s, dtype, dim))
+        hadamard(row, dim, hadamard_block(s, dtype, dim));
     for (size_t i = 0; i < dim; i++)
         x[i] = (float)row[i];
     for (size_t i = 0; i < dim; i += 32)
@@ -328,15 +328,15 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
     double *want = take(rows * s->value_dim, sizeof *want), worst = 0;
     double *scores = take(rows * s->capacity, sizeof *scores);
     double *q = take(rows * s->head_dim, sizeof *q);
-    const size_t k_block = rotated(s, s->key_dtype, s->head_dim);
-    const size_t v_block = rotated(s, s->value_dtype, s->value_dim);
+    const size_t k_block = hadamard_block(s, s->key_dtype, s->head_dim);
+    const size_t v_block = hadamard_block(s, s->value_dtype, s->value_dim);
     int64_t *length = take(s->batch, sizeof *length);
     for (uint32_t b = 0; b < s->batch; b++)
         length[b] = t->length[b];
     for (uint32_t i = 0; i < s->n_layer; i++) {
         memcpy(q, p->io[i][Q].values, rows * s->head_dim * sizeof *q);
         for (size_t r = 0; k_block && r < rows; r++)
-            rotate(q + r * s->head_dim, s->head_dim, k_block);
+            hadamard(q + r * s->head_dim, s->head_dim, k_block);
         struct ref_attention a = {.batch = s->batch,
                                   .n_head = s->n_kv_head * s->group,
                                   .n_kv_head = s->n_kv_head,
@@ -363,7 +363,7 @@ double twin_compare(const struct twin *t, struct twin_plan *p)
         a.scores[s->scores_kind] = scores;
         must(t, ref_attention(&a));
         for (size_t r = 0; v_block && r < rows; r++)
-            rotate(want + r * s->value_dim, s->value_dim, v_block);
+            hadamard(want + r * s->value_dim, s->value_dim, v_block);
         for (size_t e = 0; e < rows * s->value_dim; e++)
             want[e] = operand_round(s->io_dtype, want[e]);
         must(t, operand_read(&p->io[i][O]));

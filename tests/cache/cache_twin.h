@@ -12,7 +12,7 @@ struct twin_sizes {
     enum vka_dtype key_dtype, value_dtype;
     enum vka_dtype io_dtype; /* of q, k, v and output */
     enum vka_path path;
-    bool causal, no_rotation;
+    bool causal, no_hadamard;
     int32_t window; /* to the left; 0: none */
     enum vka_masked_row masked_row;
     enum vka_scores scores_kind; /* returned, float32 */

@@ -66,7 +66,7 @@ static struct twin_sizes draw_sizes(struct rng *rng)
         s.path = rng_chance(rng, 50) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
     else if (rng_chance(rng, 40))
         s.scores_kind = (enum vka_scores)rng_range(rng, VKA_SCORES_RAW, VKA_SCORES_COUNT - 1);
-    s.no_rotation = dim[0] % 16 != 0 || dim[1] % 16 != 0 || rng_chance(rng, 20);
+    s.no_hadamard = dim[0] % 16 != 0 || dim[1] % 16 != 0 || rng_chance(rng, 20);
     if (s.page_size && rng_chance(rng, 50)) /* fewer pages than the sequences could fill */
         s.n_page = 1 + divide_up(s.capacity, s.page_size) * s.batch * 2 / 3;
     return s;

@@ -194,7 +194,7 @@ static enum vka_status add_cache(struct job *job, enum vka_dtype type, const flo
         vka_cache_create(job->device,
                          VKA_INFO(vka_cache_info, .batch = 1, .n_kv_head = 1, .head_dim = WIDTH,
                                   .capacity = ROWS, .key_dtype = VKA_F32, .value_dtype = type,
-                                  .value_scales = scale, .no_rotation = true),
+                                  .value_scales = scale, .no_hadamard = true),
                          cache);
     if (status == VKA_OK)
         status = job_constant(job, 4, size, &zero, 1, &op.q);

@@ -27,7 +27,7 @@ struct quantised {
     struct sizes s;
     enum vka_dtype weight, io, key, value;
     uint32_t batch, n_token, capacity, page_size;
-    bool no_rotation;
+    bool no_hadamard;
     bool interleaved; /* the heads of projections */
     struct problem_options options;
     enum vka_path path;
@@ -85,7 +85,7 @@ static void draw(struct rng *rng, struct quantised *q)
                      : rng_range(rng, 130, 300); /* more keys than a batch of them */
     q->capacity = q->n_token + rng_range(rng, 0, 30);
     q->page_size = rng_chance(rng, 50) ? 16 : 32;
-    q->no_rotation = q->s.head_dim % 16 || q->s.value_dim % 16 || rng_chance(rng, 30);
+    q->no_hadamard = q->s.head_dim % 16 || q->s.value_dim % 16 || rng_chance(rng, 30);
     q->interleaved = rng_chance(rng, 20);
     q->path = rng_chance(rng, 70) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
     q->options = (struct problem_options){.batch = q->batch,
@@ -180,7 +180,7 @@ static enum vka_status create_cache(const struct quantised *q, const struct way 
         q->device,
         VKA_INFO(vka_cache_info, .batch = way->n_batch, .n_kv_head = s->n_kv_head,
                  .head_dim = s->head_dim, .value_dim = s->value_dim, .capacity = q->capacity,
-                 .key_dtype = q->key, .value_dtype = q->value, .no_rotation = q->no_rotation,
+                 .key_dtype = q->key, .value_dtype = q->value, .no_hadamard = q->no_hadamard,
                  .page_size = way->page_size,
                  .key_scales = q->key == VKA_F8_E4M3 ? q->key_scales : NULL,
                  .value_scales = q->value == VKA_F8_E4M3 ? q->value_scales : NULL),
@@ -444,7 +444,7 @@ bool problem_quantised_check(struct vka_device *device, uint64_t seed, struct wo
         "--quantised --seed %llu: %s weights, %s inputs, cache %s and %s%s, batch %u, %u tokens "
         "of %u, pages of %u, heads %u over %u%s, dims %u and %u, width %u, %s, path %d",
         (unsigned long long)seed, vka_dtype_name(q.weight), vka_dtype_name(q.io),
-        vka_dtype_name(q.key), vka_dtype_name(q.value), q.no_rotation ? ", not rotated" : "",
+        vka_dtype_name(q.key), vka_dtype_name(q.value), q.no_hadamard ? ", no hadamard" : "",
         q.batch, q.n_token, q.capacity, q.page_size, q.s.n_head, q.s.n_kv_head,
         q.interleaved ? ", interleaved" : "", q.s.head_dim, q.s.value_dim, q.s.width, options,
         (int)q.path);

@@ -38,7 +38,7 @@ static void draw_types(struct ragged_problem *p, struct rng *rng)
     p->value = rng_chance(rng, 50) ? p->key : draw_cached(rng);
     if (rng_chance(rng, 30)) /* as kernels with matrices take */
         p->key = p->value = p->io;
-    p->no_rotation = p->head_dim % 16 || p->value_dim % 16 || rng_chance(rng, 20);
+    p->no_hadamard = p->head_dim % 16 || p->value_dim % 16 || rng_chance(rng, 20);
     p->scattered = rng_chance(rng, 40);
 }
 
@@ -117,7 +117,7 @@ static void share(struct ragged_problem *p, uint64_t set)
     p->io = types[type][0];
     p->key = p->value = types[type][1];
     p->mask = p->mask_rank && p->mask != VKA_BOOL ? p->io : p->mask;
-    p->no_rotation = p->head_dim % 16 != 0;
+    p->no_hadamard = p->head_dim % 16 != 0;
     p->group = 2;
     if (p->mask_rank > 2 && p->mask_shape[p->mask_rank - 3] != 1)
         p->mask_shape[p->mask_rank - 3] = 2 * p->n_kv_head;
@@ -168,7 +168,7 @@ const char *ragged_text(const struct ragged_problem *p, char text[RAGGED_TEXT])
         p->head_dim, p->value_dim, p->capacity, p->n_row, p->n_layer);
     SAY(true, ", %s, cache %s %s", vka_dtype_name(p->io), vka_dtype_name(p->key),
         vka_dtype_name(p->value));
-    SAY(p->no_rotation, " not rotated");
+    SAY(p->no_hadamard, " no hadamard");
     SAY(p->page_size, " pages of %u", p->page_size);
     SAY(p->whole_n_q, " whole_n_q %u", p->whole_n_q);
     SAY(p->scattered, " strided");

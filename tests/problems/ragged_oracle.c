@@ -9,15 +9,15 @@
 
 #define MOST_DIM 64u
 
-/* Features of a block that the cache rotates; 0: none. */
-static size_t rotated(const struct ragged_problem *p, bool value)
+/* Features of a block that a Hadamard matrix multiplies; 0: none. */
+static size_t hadamard_block(const struct ragged_problem *p, bool value)
 {
     size_t dim = value ? p->value_dim : p->head_dim;
-    bool turns = (value ? p->value : p->key) == VKA_Q4_0 && !p->no_rotation;
-    return turns ? dim & (~dim + 1) : 0;
+    bool hadamard = (value ? p->value : p->key) == VKA_Q4_0 && !p->no_hadamard;
+    return hadamard ? dim & (~dim + 1) : 0;
 }
 
-static void turn(double *row, size_t dim, size_t block)
+static void hadamard(double *row, size_t dim, size_t block)
 {
     float x[MOST_DIM] = {0}, y[MOST_DIM];
     for (size_t i = 0; i < dim; i++)
@@ -34,8 +34,8 @@ static void keep_row(const void *user, int which, double *row, size_t dim)
     const enum vka_dtype dtype = which == 1 ? p->key : p->value;
     float x[MOST_DIM] = {0};
     double y[MOST_DIM];
-    if (rotated(p, which == 2))
-        turn(row, dim, rotated(p, which == 2));
+    if (hadamard_block(p, which == 2))
+        hadamard(row, dim, hadamard_block(p, which == 2));
     if (which == 0)
         return;
     if (dtype != VKA_Q8_0 && dtype != VKA_Q4_0) {
@@ -137,10 +137,10 @@ static bool judge(struct run *r, uint32_t layer, double *context, double *log_su
 {
     const struct ragged_problem *p = r->p;
     struct operand *io = r->packed.io[layer];
-    const size_t block = rotated(p, true), width = p->value_dim;
+    const size_t block = hadamard_block(p, true), width = p->value_dim;
     char text[RAGGED_TEXT];
     for (size_t i = 0; block && i < io[O].count; i += width)
-        turn(context + i, width, block);
+        hadamard(context + i, width, block);
     for (size_t i = 0; i < io[O].count; i++)
         context[i] = operand_round(p->io, context[i]);
     double limit = limit_of(p);

@@ -10,7 +10,7 @@ struct ragged_problem {
     uint32_t n_sequence, n_kv_head, group, head_dim, value_dim, capacity, page_size, n_row, n_layer;
     uint32_t whole_n_q; /* 0: the library's */
     enum vka_dtype io, key, value;
-    bool no_rotation, scattered, causal, window, n_append, log_sum, q_norm, k_norm, sink, alibi;
+    bool no_hadamard, scattered, causal, window, n_append, log_sum, q_norm, k_norm, sink, alibi;
     int32_t window_left, window_right;
     float softcap, dropout;
     uint64_t dropout_seed, disabled_kernels, submit_budget;

@@ -38,7 +38,7 @@ bool ragged_cache_open(const struct run *r, uint32_t batch, bool paged, struct v
                                   .n_kv_head = p->n_kv_head, .head_dim = p->head_dim,
                                   .value_dim = p->value_dim, .capacity = p->capacity,
                                   .key_dtype = p->key, .value_dtype = p->value,
-                                  .no_rotation = p->no_rotation,
+                                  .no_hadamard = p->no_hadamard,
                                   .page_size = paged ? p->page_size ? p->page_size : 16 : 0),
                          cache),
         "cache");

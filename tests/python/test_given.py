@@ -340,7 +340,7 @@ def test_flags(device, q, wrong):
         ("timestamps", lambda: vkattn.Plan(device, timestamps=wrong)),
         ("keep_weights", lambda: vkattn.Layer(device, **weights, keep_weights=wrong)),
         ("zero_attn", lambda: vkattn.Layer(device, **weights, zero_attn=wrong)),
-        ("no_rotation", lambda: vkattn.Cache(device, **SIZES, no_rotation=wrong)),
+        ("no_hadamard", lambda: vkattn.Cache(device, **SIZES, no_hadamard=wrong)),
         ("labels", lambda: vkattn.Device(labels=wrong)),
     ):
         with pytest.raises((vkattn.InvalidError, TypeError), match=f"{name}: expected True"):

@@ -226,7 +226,7 @@ def test_range_of_caches(device, kind, most):
     """As vkattn_cache.h says: beyond it a block reads as NaN, not as other numbers."""
     for size, finite in ((most, True), (-most, True), (1.02 * most, False), (1e30, False)):
         sizes = {"batch": 1, "n_kv_head": 1, "head_dim": 64, "capacity": 4}
-        cache = vkattn.Cache(device, **sizes, value_dtype=kind, no_rotation=True)
+        cache = vkattn.Cache(device, **sizes, value_dtype=kind, no_hadamard=True)
         zeros, x = np.zeros((1, 1, 1, 64), np.float32), np.zeros((1, 1, 1, 64), np.float32)
         x[..., 3] = size
         x[..., 40] = 2.0  # in the other block

@@ -86,7 +86,7 @@ static struct vka_cache *make_cache(uint32_t batch, enum vka_dtype dtype, uint32
     check(vka_cache_create(device,
                            VKA_INFO(vka_cache_info, .batch = batch, .n_layer = LAYERS,
                                     .n_kv_head = KV_HEADS, .head_dim = DIM, .capacity = CAPACITY,
-                                    .key_dtype = dtype, .value_dtype = dtype, .no_rotation = true,
+                                    .key_dtype = dtype, .value_dtype = dtype, .no_hadamard = true,
                                     .page_size = page_size),
                            &cache));
     cache_soil_new(cache);

@@ -149,7 +149,7 @@ bool trial_cache(struct trial *t)
         VKA_INFO(vka_cache_info, .batch = p->n_sequence, .n_layer = p->n_layer,
                  .n_kv_head = p->n_kv_head, .head_dim = p->head_dim, .value_dim = p->value_dim,
                  .capacity = p->capacity, .key_dtype = p->key, .value_dtype = p->value,
-                 .no_rotation = p->no_rotation, .page_size = p->page_size),
+                 .no_hadamard = p->no_hadamard, .page_size = p->page_size),
         &j.cache);
     if (status == VKA_OK)
         status = create(t, &j);

@@ -58,9 +58,9 @@ static enum vka_status rotate(struct vka_plan *plan, struct attention *a,
     return VKA_OK;
 }
 
-/* Replaces rows by their Hadamard rotation, float32; block 0: leaves them. */
-static enum vka_status spread(struct vka_plan *plan, const char *name, uint32_t block,
-                              struct vka_tensor *rows)
+/* Replaces rows by their product with the Hadamard matrix, float32; block 0: leaves them. */
+static enum vka_status hadamard(struct vka_plan *plan, const char *name, uint32_t block,
+                                struct vka_tensor *rows)
 {
     struct vka_tensor to;
     if (!block)
@@ -71,13 +71,13 @@ static enum vka_status spread(struct vka_plan *plan, const char *name, uint32_t 
     return VKA_OK;
 }
 
-/* Attends to values that a cache keeps rotated. */
-static enum vka_status attend_spread(struct vka_plan *plan, const struct attention *a)
+/* Attends to values that a cache keeps multiplied by the Hadamard matrix. */
+static enum vka_status attend_hadamard(struct vka_plan *plan, const struct attention *a)
 {
     struct attention b = *a;
     ENSURE(plan_scratch(plan, VKA_F32, a->output.shape.size, &b.output));
     ENSURE(plan_attention_fused(plan, &b));
-    return plan_hadamard(plan, "unspread output", a->blocks->v.rotated, a->q_start, &b.output,
+    return plan_hadamard(plan, "hadamard output", a->blocks->v.hadamard, a->q_start, &b.output,
                          &a->output);
 }
 
@@ -94,9 +94,9 @@ static enum vka_status join_cache(struct vka_plan *plan, struct attention *a,
     ENSURE(plan_begin_step(plan, &in->use));
     if (!o->rope.dim || o->q_norm || o->k_norm || !cache_append_rotates(plan, &in->use, &rows)) {
         ENSURE(rotate(plan, a, in, &rows.k, o->query_offset));
-        ENSURE(spread(plan, "spread q", layer->k.rotated, &a->q));
-        ENSURE(spread(plan, "spread k", layer->k.rotated, &rows.k));
-        ENSURE(spread(plan, "spread v", layer->v.rotated, &rows.v));
+        ENSURE(hadamard(plan, "hadamard q", layer->k.hadamard, &a->q));
+        ENSURE(hadamard(plan, "hadamard k", layer->k.hadamard, &rows.k));
+        ENSURE(hadamard(plan, "hadamard v", layer->v.hadamard, &rows.v));
         rows.q.storage = NULL;
     }
     ENSURE(plan_cache_append(plan, &in->use, &rows));
@@ -145,8 +145,8 @@ static enum vka_status add(struct vka_plan *plan, struct attention *a,
         ENSURE(join_past(plan, in->past_k, &new_k, in->present_k, &a->k));
         ENSURE(join_past(plan, in->past_v, in->new_v, in->present_v, &a->v));
     }
-    if (a->blocks && a->blocks->v.rotated)
-        return attend_spread(plan, a);
+    if (a->blocks && a->blocks->v.hadamard)
+        return attend_hadamard(plan, a);
     return a->fused ? plan_attention_fused(plan, a) : plan_attention_unfused(plan, a, true);
 }
 

@@ -71,10 +71,10 @@ static struct job job_of(const struct vka_plan *plan, struct attention *a,
     const enum vka_dtype q = o->rope.dim || o->q_norm ? turned : a->q.dtype;
     return (struct job){
         .a = a,
-        .q = k && k->rotated ? VKA_F32 : q,
+        .q = k && k->hadamard ? VKA_F32 : q,
         .k = joined_type(k, new_k, in->past_k, in->present_k),
         .v = joined_type(v, in->new_v->dtype, in->past_v, in->present_v),
-        .o = v && v->rotated ? VKA_F32 : a->output.dtype,
+        .o = v && v->hadamard ? VKA_F32 : a->output.dtype,
         .cached = cached != NULL,
     };
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_ROTATION 16u /* features */
+#define LEAST_HADAMARD 16u /* features */
 
 static enum vka_status check_type(struct log *log, const char *caller,
                                   const struct vka_cache_info *info, const char *name,
@@ -16,10 +16,10 @@ static enum vka_status check_type(struct log *log, const char *caller,
     ENSURE_ARG(dtype_is_float(dtype) || dtype_is_scaled(dtype),
                "%s: %s is %s, not f32, f16, bf16, q8_0, q4_0 or f8_e4m3", caller, name,
                vka_dtype_name(dtype));
-    ENSURE_ARG(dtype != VKA_Q4_0 || info->no_rotation || dim % LEAST_ROTATION == 0,
-               "%s: %s is q4_0, whose rotation needs a head that is a multiple of %u, not %u; set "
-               "no_rotation to do without",
-               caller, name, LEAST_ROTATION, dim);
+    ENSURE_ARG(dtype != VKA_Q4_0 || info->no_hadamard || dim % LEAST_HADAMARD == 0,
+               "%s: %s is q4_0, whose Hadamard matrix needs a head that is a multiple of %u, "
+               "not %u; set no_hadamard to do without",
+               caller, name, LEAST_HADAMARD, dim);
     return VKA_OK;
 }
 
@@ -154,7 +154,7 @@ struct vka_tensor cache_bytes(const struct cached_rows *cached)
 }
 
 /* The largest power of two that divides a head. */
-static uint32_t rotated_block(uint32_t dim)
+static uint32_t hadamard_block(uint32_t dim)
 {
     return dim & (~dim + 1);
 }
@@ -168,8 +168,8 @@ static enum vka_status create_rows(struct vka_cache *cache, enum vka_dtype dtype
     const uint32_t size[4] = {paged ? i->n_page : i->batch, i->n_kv_head,
                               paged ? i->page_size : divide_up(i->capacity, 16) * 16, dim};
     *cached = (struct cached_rows){.dtype = dtype, .byte_values = 1};
-    if (dtype == VKA_Q4_0 && !i->no_rotation)
-        cached->rotated = rotated_block(dim);
+    if (dtype == VKA_Q4_0 && !i->no_hadamard)
+        cached->hadamard = hadamard_block(dim);
     if (dtype_is_scaled(dtype))
         ENSURE(create_blocks(cache, size, cached));
     else

@@ -11,7 +11,7 @@ struct cached_rows {
     struct vka_tensor rows; /* [batch or n_page][n_kv_head][rows][dim] */
     uint64_t scales;        /* first scale, counted in float16, of F8_E4M3 in float32; 0: none */
     uint32_t byte_values;   /* values of an element of `rows`: 2 for Q4_0, else 1 */
-    uint32_t rotated;       /* features of a block of the Hadamard rotation; 0: none */
+    uint32_t hadamard;      /* features of a block that a Hadamard matrix multiplies; 0: none */
 };
 
 struct cached_layer {

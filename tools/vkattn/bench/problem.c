@@ -233,7 +233,7 @@ static enum vka_status make_decode(struct tool_device *d, struct bench_problem *
             d->device,
             VKA_INFO(vka_cache_info, .batch = o->batch, .n_kv_head = o->n_kv_head,
                      .head_dim = o->head_dim, .capacity = o->n_kv, .key_dtype = bench_key_dtype(o),
-                     .value_dtype = bench_value_dtype(o), .no_rotation = o->head_dim % 16 != 0),
+                     .value_dtype = bench_value_dtype(o), .no_hadamard = o->head_dim % 16 != 0),
             &p->cache);
     if (status == VKA_OK)
         status = fill_cache(d, p);
