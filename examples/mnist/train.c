@@ -44,7 +44,7 @@ static const char usage[] =
     "  --output FILE  written after each epoch; vkattn-mnist reads it, and --resume\n"
     "  --html FILE    a page with the loss of each step\n";
 
-/* Of what is not given, kind and seed are -1, batch and learning_rate 0; epochs is 5. */
+/* What is not given is -1 in kind and seed, 0 in batch and learning_rate, 5 in epochs. */
 struct train_options {
     const char *images, *labels, *test_images, *test_labels, *resume, *output, *html;
     int kind;

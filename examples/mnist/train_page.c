@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Of the plot, in pixels. */
+/* Sizes of the plot, in pixels. */
 #define WIDTH 1100
 #define HEIGHT 360
 #define LEFT 56

@@ -62,8 +62,8 @@ struct vka_cache_info {
      * float32, ties to even; beyond 448, Inf too, it is 448 or -448; NaN stays NaN. It is read as
      * that number times scale[h]. A row is padded to whole 32 features with zeros. */
     enum vka_dtype key_dtype, value_dtype;
-    /* Of keys or values of F8_E4M3: [n_kv_head], from 2^-126 to 2^126, for all layers. NULL: all 1.
-     * They are copied. */
+    /* Scales of keys or values of F8_E4M3: [n_kv_head], from 2^-126 to 2^126, for all layers. NULL:
+     * all 1. They are copied. */
     const float *key_scales, *value_scales;
     /* Keys of type Q4_0 are multiplied by a Hadamard matrix before they are quantised, after their
      * norm and rotary embedding. Queries are too, so the scores stay as they are, but an outlier is

@@ -233,7 +233,8 @@ struct vka_rope_info {
     double beta_fast, beta_slow;               /* of YARN; 0: 32 and 1 */
     double mscale, mscale_all_dim;             /* of YARN; used if both are given */
     bool no_truncate; /* of YARN: the ends of the ramp are not rounded to pairs */
-    /* Of LONGROPE, [dim / 2]: long_factor where `length` exceeds the original length. */
+    /* LONGROPE divides frequencies by these, [dim / 2]; by long_factor where `length` exceeds the
+     * original length. */
     const double *short_factor, *long_factor;
     uint32_t length; /* of LONGROPE: positions that sequences may reach */
     /* 0: of YARN 1 + 0.1 log(factor), or the ratio of its mscales; of LONGROPE

@@ -40,8 +40,9 @@ struct vka_gradient {
     bool accumulate;           /* add it to what the tensor holds; if false, replace that */
 };
 
-/* Of vka_plan_add_linear: output = f(input) weight^T + bias. Needs input for weight_gradient, and
- * with relu_input for input_gradient; weight for input_gradient. Sums run over all leading axes. */
+/* The gradients of vka_plan_add_linear: output = f(input) weight^T + bias. Needs input for
+ * weight_gradient, and with relu_input for input_gradient; weight for input_gradient. Sums run over
+ * all leading axes. */
 struct vka_linear_backward_op {
     size_t struct_size;
     struct vka_tensor *input;            /* [...][in], as it was in the forward */
@@ -58,10 +59,10 @@ struct vka_linear_backward_op {
 VKA_API enum vka_status vka_plan_add_linear_backward(struct vka_plan *plan,
                                                      const struct vka_linear_backward_op *op);
 
-/* Of vka_plan_add_activation: output = f(input) * multiplier. The gradient of what was broadcast is
- * summed over the axes in which it repeats. ReLU's at 0 is 0. The derivative is exact as the function is
- * (vkattn_model.h), but to a part of the sum of the magnitudes of the product rule's two terms, which
- * cancel where it is 0. At -Inf and Inf it is its limit. */
+/* The gradients of vka_plan_add_activation: output = f(input) * multiplier. The gradient of what
+ * was broadcast is summed over the axes in which it repeats. ReLU's at 0 is 0. The derivative is
+ * exact as the function is (vkattn_model.h), but to a part of the sum of the magnitudes of the
+ * product rule's two terms, which cancel where it is 0. At -Inf and Inf it is its limit. */
 struct vka_activation_backward_op {
     size_t struct_size;
     enum vka_activation kind;
@@ -77,8 +78,8 @@ VKA_API enum vka_status
 vka_plan_add_activation_backward(struct vka_plan *plan,
                                  const struct vka_activation_backward_op *op);
 
-/* Of vka_plan_add_binary. The gradient of what was broadcast is summed over the axes in which it
- * repeats. A product needs b for a_gradient and a for b_gradient; a sum neither. */
+/* The gradients of vka_plan_add_binary. That of what was broadcast is summed over the axes in which
+ * it repeats. A product needs b for a_gradient and a for b_gradient; a sum neither. */
 struct vka_binary_backward_op {
     size_t struct_size;
     enum vka_binary kind;
@@ -89,9 +90,9 @@ struct vka_binary_backward_op {
 VKA_API enum vka_status vka_plan_add_binary_backward(struct vka_plan *plan,
                                                      const struct vka_binary_backward_op *op);
 
-/* Of vka_plan_add_norm. A residual passes its gradient on: where the sum of the forward goes on as
- * the residual stream, let input_gradient accumulate to the stream's, which is then that of both the
- * input and the residual. */
+/* The gradients of vka_plan_add_norm. A residual passes its gradient on: where the sum of the
+ * forward goes on as the residual stream, let input_gradient accumulate to the stream's, which is
+ * then that of both the input and the residual. */
 struct vka_norm_backward_op {
     size_t struct_size;
     enum vka_norm kind;
@@ -112,8 +113,8 @@ struct vka_norm_backward_op {
 VKA_API enum vka_status vka_plan_add_norm_backward(struct vka_plan *plan,
                                                    const struct vka_norm_backward_op *op);
 
-/* Of vka_plan_add_gather: row r of the table's gradient is scale times the sum of those rows of
- * output_gradient whose id is r, in the order of the ids; 0 where there is none. */
+/* The gradient of vka_plan_add_gather: row r of the table's gradient is scale times the sum of
+ * those rows of output_gradient whose id is r, in the order of the ids; 0 where there is none. */
 struct vka_gather_backward_op {
     size_t struct_size;
     struct vka_tensor *ids;             /* I32, of rank 1 to 3 */
@@ -127,26 +128,26 @@ struct vka_gather_backward_op {
 VKA_API enum vka_status vka_plan_add_gather_backward(struct vka_plan *plan,
                                                      const struct vka_gather_backward_op *op);
 
-/* Of vka_plan_add_rotary, with its struct: input is the gradient of its output, and output receives
- * that of its input, in place of it if wanted. All else as in the forward. */
+/* The gradient of vka_plan_add_rotary, with its struct: input is the gradient of its output, and
+ * output receives that of its input, in place of it if wanted. All else is as in the forward. */
 VKA_API enum vka_status vka_plan_add_rotary_backward(struct vka_plan *plan,
                                                      const struct vka_rotary_op *op);
 
-/* Of vka_plan_add_attention. `forward` is its op, whose options.log_sum_exp holds what it wrote; its
- * output is not read. Masks, lengths, rotation, norms and dropout apply again. The weights of a fully
- * masked row are constants, so it gives a gradient to values alone. A hidden key or value has the
- * gradient 0, even if it is NaN, unless a norm of keys reads it.
+/* The gradients of vka_plan_add_attention. `forward` is its op, whose options.log_sum_exp holds
+ * what it wrote; its output is not read. Masks, lengths, rotation, norms and dropout apply again.
+ * The weights of a fully masked row are constants, so it gives a gradient to values alone. A hidden
+ * key or value has the gradient 0, even if it is NaN, unless a norm of keys reads it.
  *
  * Scores are made again. VKA_PATH_FUSED stores none: it takes 16 bytes of scratch a row of q, and
  * VKA_PATH_AUTO takes it on GPUs, where no mask's gradient is wanted. Where operands and gradients
  * have one 16-bit type and nothing is rotated or normalised, it uses matrix units: weights and
  * gradients of scores are rounded to that type, float16 ones scaled by row; all sums are float32.
- * VKA_PATH_UNFUSED makes scores and their gradients in slices of queries, as many heads at a time as
- * workspace_limit holds, and one at least: up to 32 MiB if n_kv is up to 2^22. The queries of a slice
- * follow from n_kv alone, and the units of a fused sum from the sizes, so the order of sums and the
- * bits do not depend on limits. On both paths a gradient also takes float32 scratch of its size where
- * it is accumulated, rotated, normalised, or (fused) not float32 in contiguous rows, or (unfused) sums
- * several slices or query heads. */
+ * VKA_PATH_UNFUSED makes scores and their gradients in slices of queries, as many heads at a time
+ * as workspace_limit holds, and one at least: up to 32 MiB if n_kv is up to 2^22. The queries of a
+ * slice follow from n_kv alone, and the units of a fused sum from the sizes, so the order of sums
+ * and the bits do not depend on limits. On both paths a gradient also takes float32 scratch of its
+ * size where it is accumulated, rotated, normalised, or (fused) not float32 in contiguous rows, or
+ * (unfused) sums several slices or query heads. */
 struct vka_attention_backward_op {
     size_t struct_size;
     const struct vka_attention_op *forward; /* read by this call */
@@ -171,18 +172,19 @@ struct vka_linear_gradients {
     struct vka_gradient bias;   /* [out]; of a projection that has one */
 };
 
-/* Of vka_plan_add_layer. `forward` is its op; its output, scores and log_sum_exp are neither read nor
- * written. Inputs and weights are as they were in the forward: take an optimiser's step after this.
+/* The gradients of vka_plan_add_layer. `forward` is its op; its output, scores and log_sum_exp are
+ * neither read nor written. Inputs and weights are as they were in the forward: take an optimiser's
+ * step after this.
  *
- * Projections, attention and its log-sum-exp are made again, in float32 scratch: for each of the three
- * inputs and the context two tensors as wide as the heads, and what vka_plan_add_attention_backward
- * takes. That is linear in the number of rows. It takes most of the time of a forward, which separate
- * operations save that keep queries, keys, values and context. Gradients of inputs and weights are those
- * of vka_plan_add_linear_backward.
+ * Projections, attention and its log-sum-exp are made again, in float32 scratch: for each of the
+ * three inputs and the context two tensors as wide as the heads, and what
+ * vka_plan_add_attention_backward takes. That is linear in the number of rows. It takes most of the
+ * time of a forward, which separate operations save that keep queries, keys, values and context.
+ * Gradients of inputs and weights are those of vka_plan_add_linear_backward.
  *
  * One tensor has one gradient: where key or value is NULL or the handle of an input before it, the
- * gradient of that input is the sum over all that it serves, and key_gradient or value_gradient is not
- * given. Handles of two views of a tensor have a gradient each. */
+ * gradient of that input is the sum over all that it serves, and key_gradient or value_gradient is
+ * not given. Handles of two views of a tensor have a gradient each. */
 struct vka_layer_backward_op {
     size_t struct_size;
     const struct vka_layer_op *forward; /* read by this call */

@@ -46,7 +46,7 @@ def four_axes(host: dict[str, HostArray]) -> tuple[dict[str, HostArray], int]:
 
 
 def _check_sizes(shapes: dict[str, tuple[int, ...]]) -> None:
-    """Of operands that the library does not see, because one of them is empty."""
+    """Checks operands that the library does not see, because one of them is empty."""
     batch, n_head, _, head_dim = shapes["q"]
     n_kv_head = shapes["k"][1]
     for name, shape in shapes.items():

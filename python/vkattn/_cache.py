@@ -63,7 +63,7 @@ class Cache(Child):
         device = pick_device(device)
         info = new_struct("vka_cache_info")
         put(info, batch=batch, n_kv_head=n_kv_head, head_dim=head_dim, capacity=capacity)
-        # Of these C takes 0 for a default.
+        # C would take a 0 in one of these for a default.
         info.n_layer = whole(n_layer, "n_layer", 1)
         if value_dim is not None:
             info.value_dim = whole(value_dim, "value_dim", 1)

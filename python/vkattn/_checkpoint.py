@@ -22,7 +22,7 @@ class _Names:
 
     # Buffers that say nothing new, and what stands beside attention in BERT's folder of names.
     IGNORED = ("masked_bias", "rotary_emb.inv_freq", "output.LayerNorm.")
-    # Of vkattn's case files: inputs and what is expected of them.
+    # Tensors of vkattn's case files: inputs and what is expected of them.
     OF_CASES = {
         *("query", "key", "value", "past_key", "past_value", "mask", "kv_length", "query_offset"),
         *("expect.output", "expect.scores", "expect.present_key", "expect.present_value"),
@@ -81,7 +81,7 @@ class _Names:
         return self._take(name, 1) if name in self else None
 
     def row(self, name: str) -> Any:
-        """Of PyTorch's shape [1][1][width]."""
+        """A row that PyTorch keeps as [1][1][width]."""
         return _apply(self._take(name, 3), np.ravel)
 
     def linear(self, name: str) -> tuple[Any, Any]:

@@ -35,7 +35,7 @@ def read_json(text: str, where: str, kind: type = dict, **options: Any) -> Any:
 
 
 def read_json_file(path: str, kind: type = dict) -> Any:
-    """Of a regular file: a pipe would be waited for."""
+    """Reads a regular file; a pipe is refused, as it would be waited for."""
     try:
         if not os.path.isfile(path):
             raise FileNotFoundError("there is no such file")

@@ -169,7 +169,7 @@ def repack_int4(
 
 
 def packing_of(config: Any, where: str, method: str | None = None) -> Packing:
-    """Of quantization_config, or of a file of an old program, whose name says the method."""
+    """What quantization_config says, or the file of an old program, whose name says the method."""
     if not isinstance(config, dict):
         raise FileError(f"{where}: quantization_config: expected an object")
 
@@ -220,8 +220,8 @@ def packing_beside(folder: str, config: Any, where: str) -> Packing:
 
 
 def _format_of(packing: Packing, qzeros: Array, what: str) -> str:
-    """Of symmetric weights the one format in which all zero points are 8, whatever the config names:
-    GPTQModel 5 writes them as gptq_v2 has them, and says gptq."""
+    """The format; for symmetric weights the one in which all zero points are 8, whatever the config
+    names: GPTQModel 5 writes them as gptq_v2 has them, and says gptq."""
     if not packing.symmetric:
         return packing.format
     stored = _words(qzeros, f"{what}.qzeros")

@@ -19,8 +19,8 @@ _warned = False
 
 
 class Sizes(NamedTuple):
-    """Of the scores that a mask broadcasts against. n_kv counts past keys, and is the capacity
-    where there is a cache."""
+    """The shape of the scores that a mask broadcasts against. n_kv counts past keys, and is the
+    capacity where there is a cache."""
 
     batch: int
     n_head: int

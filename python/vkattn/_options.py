@@ -47,8 +47,8 @@ class AttentionOptions(TypedDict, total=False):
 
     # bool (True: visible) or float (added), 1 to 4 axes that broadcast from the right against
     # [batch][n_head][n_q][n_kv]: two axes are always [n_q][n_kv]. n_kv is the capacity of a cache.
-    # Of an array, [batch * n_head][n_q][n_kv] is taken as well, float64 becomes float32, and int64
-    # may be 0 (hidden) and 1 (visible).
+    # An array may be [batch * n_head][n_q][n_kv] as well, float64, which becomes float32, or int64
+    # of 0 (hidden) and 1 (visible).
     mask: Array | Tensor
     # PyTorch's: bool (True: hidden) or float (added), [batch][n_kv] whatever the layout. It is
     # joined to mask on the host, so neither can be a Tensor where both are given, nor this alone.

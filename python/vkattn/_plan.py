@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT = 30.0  # seconds
 _UINT64_MAX = 2**64 - 1
 
-# Of a projection's weight, or of its weight and bias.
+# The gradient of a projection's weight, or those of its weight and bias.
 LinearGradients = Union[Gradient, Tuple[Gradient, Gradient]]
 
 

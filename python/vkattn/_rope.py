@@ -87,7 +87,7 @@ def refuse_scaled(config: Config) -> None:
 
 
 def refuse_inside(config: Config) -> None:
-    """Of a model of images and text."""
+    """Refuses what the text model of a model of images and text says."""
     text = config.values.get("text_config")
     if isinstance(text, dict):
         refuse_scaled(Config(text, f"{config.where}: text_config"))

@@ -94,7 +94,7 @@ class SafetensorsFile:
         return self._begin + begin, self._begin + end
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor as vkattn has them."""
+        """The shape of a tensor that vkattn can have."""
         return check_shape(self._axes(name), f"{self.path}: {name}")
 
     def count(self, name: str) -> int:

@@ -169,7 +169,7 @@ def _refuse_lost_gradients(options: dict[str, Any]) -> None:
 def _empty(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Any, device: Device | None
 ) -> torch.Tensor:
-    """Of operands with an axis of 0 elements, which no tensor has."""
+    """Attention over operands with an axis of 0 elements, which no tensor has."""
     named = {name: x for name, x in options.items() if name not in _LEARNT}
     result = host_attention(q, k, v, device=device, **named)
     return torch.from_numpy(result).to(q.dtype)

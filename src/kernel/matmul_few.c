@@ -53,7 +53,7 @@ static uint32_t round_up_to_power(uint32_t x)
     return power;
 }
 
-/* Of a tile, by what compilers make of quantised weights: none spills. */
+/* The most rows of a tile, by what compilers make of quantised weights: none spills. */
 static uint32_t most_rows(uint32_t vendor, const struct matmul_problem *p)
 {
     if (p->quantised && vendor == VENDOR_QUALCOMM)

@@ -181,7 +181,7 @@ LANGUAGES = {"Assembly": (blocks_amd, classify_amd), "NAK assembly": (blocks_nvk
 # ---- Loops ---------------------------------------------------------------------------------------
 
 def dominators(before):
-    """Of each block the blocks on every way to it, as the bits of a number."""
+    """The blocks on every way to each block, as the bits of a number."""
     every = (1 << len(before)) - 1
     out = [1] + [every] * (len(before) - 1)
     changed = True

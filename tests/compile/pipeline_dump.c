@@ -25,7 +25,7 @@ static enum vka_status close_file(struct vka_device *device, FILE *file, enum vk
     return failed && status == VKA_OK ? log_error(&device->log, VKA_IO, "cannot write") : status;
 }
 
-/* Of what a driver compiles, and for which problems. */
+/* A hash of what a driver compiles, and for which problems. */
 static uint64_t hash_sources(const struct pipeline_list *list)
 {
     uint64_t h = HASH_START;

@@ -20,7 +20,7 @@ enum kind {
     KIND_Q4
 };
 
-/* Of attention: the head sizes that models use, and one that is no multiple of 4. */
+/* Attention with the head sizes that models use, and one that is no multiple of 4. */
 static const struct attention_case {
     enum kind kind;
     uint32_t n_q, n_kv, head_dim;
@@ -31,7 +31,7 @@ static const struct attention_case {
     {KIND_Q8, 64, 512, 64},     {KIND_Q4, 1, 512, 64},
 };
 
-/* Of linear: rows, outputs, inputs; the last ones in pieces. */
+/* Rows, outputs and inputs of a product; the last inputs come in splits. */
 static const uint32_t linear_cases[][3] = {
     {512, 512, 512}, {1, 1024, 1024}, {20, 100, 60}, {20, 100, 20000}};
 
@@ -500,7 +500,7 @@ static bool list_all(struct vka_device *device, enum kernel only, struct pipelin
 
 bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list)
 {
-    /* Of no plan but that of its self-test. */
+    /* Only its self-test has it in a plan. */
     list->rows[list->n++] =
         (struct listed_pipeline){.key.kernel = KERNEL_loop_probe, .detail = "loops"};
     bool ok = list_all(device, KERNEL_COUNT, list);

@@ -18,7 +18,7 @@ PLAIN_PRODUCT = (["matmul_tile"], PRODUCT[1])
 
 
 def step(row, *columns):
-    """Of the hot loop if it has all matrix operations of the step, else of the step."""
+    """Counts of the hot loop if it has all matrix operations of the step, else of the step."""
     whole = row["matrix"] < row["step_matrix"]
     return sum(row["step" if c == "loop" else "step_" + c] if whole else row[c] for c in columns)
 

@@ -27,7 +27,7 @@ static bool errs(enum kernel kernel, enum mistake mistake)
     return kernel != KERNEL_COUNT && driver.mistake == mistake && driver.kernels >> kernel & 1;
 }
 
-/* Of the SPIR-V and GLSL.std.450 specifications. */
+/* Numbers from the SPIR-V and GLSL.std.450 specifications. */
 enum { EXT_INST = 12, F_ADD = 129, F_SUB = 131, F_MUL = 133, STD_MIX = 46, STD_FMA = 50 };
 
 /* Sums become differences and the other way round, products sums; instructions of the same

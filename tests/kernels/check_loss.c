@@ -107,7 +107,7 @@ static void run_entropy(struct check *c, uint32_t rank, const uint32_t *size,
     t.op.smoothing = rng_chance(&c->rng, 40) ? 0.1f : 0;
     enum vka_status status = create_entropy(c, rank, size, mix, kind, &t);
     if (status == VKA_OK) {
-        /* Of the size of 1, so that float16 holds it. */
+        /* This scale brings gradients near 1, so that float16 holds them. */
         t.op.gradient_scale = (float)t.rows;
         loss = ref_cross_entropy(t.x.values, t.label, t.rows, t.n, (double)t.op.smoothing,
                                  (double)t.op.gradient_scale, t.want);

@@ -63,7 +63,7 @@ static const uint32_t heads[][3] = {{1, 1, 1}, {2, 6, 3}, {3, 2, 1}, {1, 4, 2}};
 /* A gap that makes the axis as long as whole 16 bytes of float32. */
 #define ALIGN UINT32_MAX
 
-/* Of [batch][head][row][column]. */
+/* Tensors are [batch][head][row][column]. */
 static const struct named_layout {
     const char *name;
     struct layout layout;

@@ -87,7 +87,7 @@ static void check_bits(bool lowered)
         }
 }
 
-/* Of CPU drivers' kernels some want panels, some transposed weights; those of GPUs rows. */
+/* Some kernels of CPU drivers want panels, some transposed weights; those of GPUs want rows. */
 static void same_bits(void **state)
 {
     const uint64_t packed = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;

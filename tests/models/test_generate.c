@@ -23,7 +23,7 @@ enum { KV = KV_HEADS * DIM, PROMPT = 37, COUNT = 12, LENGTH = PROMPT + COUNT };
 enum { PARTS = 9, TENSORS = 3 + BLOCKS * PARTS, KEYS = 9 };
 enum { EMBEDDING, NORM, HEAD, FIRST_BLOCK };
 enum { ATTN_NORM, FFN_NORM, WQ, WK, WV, WO, GATE, UP, DOWN };
-/* Of gate and up, with rows of 68 bytes, one fits in the least max_allocation and two do not. */
+/* One of gate and up, with rows of 68 bytes, fits in the least max_allocation; both do not. */
 enum { LIMIT = 1 << 20, LONG_FFN = 8192 };
 
 static struct vka_device *device;
@@ -286,7 +286,7 @@ static void expect(const char *what, int found, int wanted)
         fail_msg("%s: %d, expected %d", what, found, wanted);
 }
 
-/* Of the ids that a run has to give: one run, one submit, 4 bytes read, nothing written. */
+/* Each id takes one run, one submit and a read of 4 bytes; nothing is written. */
 static void check_counts(int runs, int writes)
 {
     expect("runs", counts.runs, runs);
@@ -340,7 +340,7 @@ static void generate(const char *path, enum vka_dtype kv, int linears)
     llama_free(&llama);
 }
 
-/* Of a block: one product for queries, keys and values, one for gate and up, two others. */
+/* A block has one product for queries, keys and values, one for gate and up, and two others. */
 static void test_generate(void **state)
 {
     const char *path = *state;

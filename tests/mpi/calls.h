@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of calls that start something: how many there were, and which one fails. */
+/* How many calls there were that start something, and which one fails. */
 struct calls {
     size_t n, fail_at; /* SIZE_MAX: none */
     bool at_end;       /* it succeeds, and the next test for its end fails */

@@ -368,8 +368,8 @@ static void fail_create(void)
     }
     calls.fail_at = SIZE_MAX;
     REQUIRE(i >= 6, "%zu calls of MPI to make the object", i);
-    /* Of the rank's allocations all but the object itself, before which there is none to tell; of
-     * the device's own, which have a test, a few. */
+    /* All of the rank's allocations fail but the object itself, before which there is none to tell,
+     * and a few of the device's own, which have a test. */
     for (i = 1; i < 60; i += i < 8 ? 1 : 9) {
         size_t count = 0;
         heap_fail(victim ? i : HEAP_NEVER);

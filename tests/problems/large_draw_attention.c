@@ -61,7 +61,7 @@ static double work_of(const struct large_problem *p)
     return work;
 }
 
-/* Of the tensors, with the copy of a whole operand that a plan may make. */
+/* Bytes of the tensors, with the copy of a whole operand that a plan may make. */
 static double bytes_of(const struct large_problem *p)
 {
     const struct large_attention *a = &p->a;

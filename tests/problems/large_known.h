@@ -84,7 +84,7 @@ double large_query_size(const struct large_attention *a);
 double large_mask(const struct large_known *k, int64_t j, uint32_t class);
 uint32_t large_mask_class(const struct large_attention *a, const uint32_t at[3]);
 
-/* Of a head: the slope of ALiBi, the logit of the sink. */
+/* A head's slope of ALiBi, and the logit of its sink. */
 float large_slope(const struct large_known *k, uint32_t head);
 float large_sink(const struct large_known *k, uint32_t head);
 

@@ -111,7 +111,7 @@ static bool fill(struct product *p)
     return true;
 }
 
-/* Of inputs whose factor has either sign, as relu tells them apart. */
+/* The sum over inputs whose factor has this sign, as relu tells them apart. */
 static double shared_sum(const struct product *p, double sign)
 {
     long double sum = 0;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of ALiBi: far from 0, float32 scores have few digits left for the softmax, and beside a sink
- * weights become too small for float16. */
+/* The largest bias of ALiBi: far from 0, float32 scores have few digits left for the softmax, and
+ * beside a sink weights become too small for float16. */
 #define MOST_BIAS 6.0
 
 static enum vka_status create(struct vka_device *device, struct problem_data *d, enum operand_id id,

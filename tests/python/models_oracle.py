@@ -632,7 +632,7 @@ def t5_shapes(config):
 
 
 def t5_bucket(distance, n_bucket, most):
-    """Of a key `distance` after the query; below 0: before it."""
+    """The bucket of a key `distance` after the query; below 0: before it."""
     n_bucket //= 2
     first = n_bucket if distance > 0 else 0
     distance, near = abs(distance), n_bucket // 2

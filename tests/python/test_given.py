@@ -361,7 +361,7 @@ def test_flags_of_numpy(device, q):
 
 
 def test_masked_elements(device, q):
-    """Of numpy.ma: no values, which numpy.asarray would show."""
+    """Masked elements of numpy.ma have no values, though numpy.asarray would show some."""
     whole = np.ma.masked_array(q, mask=np.zeros_like(q, bool))
     want = vkattn.attention(q, q, q, device=device)
     np.testing.assert_array_equal(vkattn.attention(whole, q, q, device=device), want)

@@ -299,7 +299,7 @@ def test_odd_checkpoints(device, rng, tmp_path, wide):
 @pytest.mark.parametrize("stored", [7, 8, 6])
 @pytest.mark.parametrize("sym", [True, False, None])
 def test_symmetric(device, rng, tmp_path, named, stored, sym):
-    """Of symmetric weights the zero points are 8, whichever of the two formats the config names."""
+    """Zero points of symmetric weights are 8, whichever of the two formats the config names."""
     values = rng.integers(0, 16, (128, 128))
     scales = rng.uniform(0.05, 0.1, (1, 128)).astype(np.float16)
     zeros = np.full((1, 16), stored * 0x11111111, np.uint32).view(np.int32)

@@ -236,7 +236,7 @@ def attention_plan(device, width, path="unfused", dtype=np.float32):
 
 
 def test_ctrl_c_ends_a_compilation():
-    """Of a CPU driver, which takes a second for fused attention; finishing again goes on. What is
+    """A CPU driver takes a second to compile fused attention; finishing again goes on. What is
     compiled within the first slice of 100 ms comes too late to be interrupted."""
     work = """
 import os, signal, sys, threading

@@ -242,7 +242,7 @@ def test_batch(made, monkeypatch, name):
         assert found[i] == want
     assert len(counter.taken("vka_plan_finish")) == 2
     # Prompt 0 in rounds 1 to 6, 1 in 1 to 9, 2 from 7 on, two of them for its ids: 7 to 11; 3 in 10.
-    # Of rounds 1, 7, 8 and 10 a run is for chunks, and one for the other place's token.
+    # Rounds 1, 7, 8 and 10 have a run for chunks, and one for the other place's token.
     assert len(counter.taken("vka_plan_submit")) == 11 + 4
     assert counter.taken("vka_tensor_read") == [8] * 15  # an id of each place
 
@@ -710,7 +710,7 @@ ENCODERS = {"bert": (tiny.BERT, tiny.bert_shapes), "albert": (tiny.ALBERT, tiny.
 
 @pytest.mark.parametrize("name", ["qwen2", "gpt2", "gpt_neox", *ENCODERS])
 def test_odd_values(device, tmp_path, rng, name):
-    """Of any key: loaded, or refused with a sentence."""
+    """A model with an odd value of any key is loaded, or refused with a sentence."""
     config, shapes = ENCODERS[name] if name in ENCODERS else DECODERS[name][:2]
     folder = tiny.write_folder(tmp_path, config, tiny.matrices(rng, shapes(config)))
     modules(folder, {"pooling_mode_mean_tokens": True}, "Pooling")
@@ -767,7 +767,7 @@ def test_named(made, device, tmp_path):
 
 
 def test_old_gpt2(made, device, tmp_path):
-    """Of old checkpoints: the causal mask as bytes, and a scalar that hid keys."""
+    """Old checkpoints have the causal mask as bytes, and a scalar that hid keys."""
     model, _, tensors, _ = made("gpt2")
     extra = {
         "transformer.h.0.attn.bias": np.ones((1, 1, 96, 96), bool),

@@ -252,7 +252,7 @@ def test_long_phi(device, tmp_path):
 
 
 def test_odd_values(device, tmp_path):
-    """Of any key: loaded, or refused with a sentence."""
+    """A model with an odd value of any key is loaded, or refused with a sentence."""
     config, tensors = made("llama")
     keys = keys_of(config, "llama")
     path = tmp_path / "model.gguf"

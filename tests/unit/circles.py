@@ -46,7 +46,7 @@ def included(path, text, files):
 
 
 def symbols(build, files):
-    """Of each C file: the names its object defines, and those it asks for."""
+    """The names that the object of each C file defines, and those it asks for."""
     defined, wanted = {}, {}
     objects = sorted(glob.glob(os.path.join(build, '**', 'CMakeFiles', '*.dir', '**', '*.c.o'),
                                recursive=True))

@@ -223,7 +223,7 @@ static double check_rotary(const struct pass *pass)
     return (double)p.batch * p.n_head * p.n * p.head_dim;
 }
 
-/* Of a table that needs several passes, each sees all of y. */
+/* Each pass of a table that needs several sees all of y. */
 static double check_gather(const struct pass *pass)
 {
     struct gather_params p;
@@ -319,7 +319,7 @@ static double check_norm_backward(const struct pass *pass)
     return (double)p.size0 * p.size1 * p.size2 * p.size3;
 }
 
-/* Of ids that need several passes, each sees all of the table. */
+/* Each pass of ids that need several sees all of the table. */
 static double check_gather_backward(const struct pass *pass)
 {
     struct gather_backward_params p;

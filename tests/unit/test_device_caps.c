@@ -49,7 +49,7 @@ static void everything(void **state)
     assert_int_equal(caps.max_groups[2], 65533);
     assert_int_equal(read_family, 2); /* it computes and does not draw */
     assert_int_equal(caps.timestamp_mask, (1ull << 36) - 1);
-    /* Of what CPU drivers' kernels use, nothing. */
+    /* Nothing of what CPU drivers' kernels use is enabled. */
     assert_false(caps.int64 || caps.int8 || caps.device_address);
     assert_int_equal(caps.buffer_alignment, 16);
 }
@@ -446,7 +446,7 @@ static void kernels(void **state)
     check_kernel(KERNEL_copy, &caps, "failed its check on this device");
 }
 
-/* Of a CPU driver: what its own kernels need. */
+/* A CPU driver's own kernels have what they need. */
 static void kernels_of_cpu_drivers(void **state)
 {
     (void)state;

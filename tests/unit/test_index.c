@@ -165,7 +165,7 @@ static void products(void **state)
     draw_plans(200, false, draw_product);
 }
 
-/* Of quantised activations. */
+/* A product with quantised activations. */
 static void draw_integers(struct vka_device *device, struct vka_plan *plan, struct vka_tensor *t[4],
                           struct made *made)
 {

@@ -189,7 +189,8 @@ static void check_spans(const struct attention *a, const struct attention_parts 
     assert_int_equal(next, last.end < a->n_kv ? last.end : a->n_kv);
 }
 
-/* Of any problem, a cut says itself whether it fits, and what is last is cut as far as it goes. */
+/* A cut says itself whether it fits, whatever the problem, and what is last is cut as far as it
+ * goes. */
 static void test_cut(void **unused)
 {
     (void)unused;

@@ -136,7 +136,7 @@ static void losses(void **state)
         ref_cross_entropy(e.x, e.labels, ROWS, IN, e.smoothing, 3, dx);
         check(entropy_value, &e, e.x, dx, ROWS * IN);
     }
-    /* Of one row with equal logits: log of their number. */
+    /* The loss of one row with equal logits is the log of their number. */
     const double zeros[IN] = {0};
     assert_true(fabs(ref_cross_entropy(zeros, (const int32_t[]){2}, 1, IN, 0, 1, NULL) - log(IN)) <
                 1e-15);
@@ -240,7 +240,7 @@ static double attention_value(const void *job)
     return weigh(y, t->dy, Y_SIZE);
 }
 
-/* Of past keys the gradient is that of the ready key, as the oracle reads them. */
+/* The gradient of a past key is that of the ready key, as the oracle reads it. */
 static void check_attention(struct attention *t)
 {
     struct ref_attention *a = &t->a;

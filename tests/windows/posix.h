@@ -20,7 +20,7 @@ static inline int timespec_get(struct timespec *now, int base)
 }
 #endif
 
-/* Of a file in a folder: longer ones are refused. */
+/* Most bytes in the name of a file in a folder: longer ones are refused. */
 #ifdef NAME_MAX
 #undef NAME_MAX
 #endif
@@ -30,7 +30,7 @@ static inline int timespec_get(struct timespec *now, int base)
 #define unlink(path) windows_unlink(path)
 #define geteuid() 0 /* a folder's mode keeps nobody out */
 
-/* Of paths of any length. */
+/* Removes a file, whose path may have any length. */
 int windows_unlink(const char *path);
 
 /* For the process and its C library. */

@@ -38,7 +38,7 @@ struct case_linear {
 
 enum case_operation {
     CASE_LINEAR = 0, /* with quantised weights */
-    /* Of ONNX, by their names there. */
+    /* Operations of ONNX, by their names there. */
     CASE_RMS_NORMALIZATION,
     CASE_LAYER_NORMALIZATION,
     CASE_ROTARY_EMBEDDING,
@@ -51,8 +51,8 @@ enum case_operation {
 
 #define CASE_INPUTS 4
 
-/* Of kind op. Of ONNX's operations: inputs by index, NULL where there is none, with shapes that fit;
- * I64 elements fit an int32. */
+/* A case of kind op. ONNX's operations have inputs by index, NULL where there is none, with shapes
+ * that fit; I64 elements fit an int32. */
 struct case_op {
     enum case_operation operation;
     const struct vka_io_array *inputs[CASE_INPUTS];
@@ -61,7 +61,7 @@ struct case_op {
     double epsilon, alpha;
     bool interleaved, tanh, circular;
 
-    /* Of Linear. */
+    /* What Linear has. */
     enum vka_dtype weight_type;
     const struct vka_io_array *input;         /* [rows][in] */
     const struct vka_io_array *blocks;        /* U8 [out][bytes of a row] */
@@ -97,7 +97,7 @@ struct case_file {
 
     /* Sizes, each at least 1 except n_past; n_kv = n_past + n_new. */
     uint32_t batch, n_head, n_kv_head, n_q, n_new, n_past, n_kv, head_dim, value_dim;
-    /* Of a layer: widths of its inputs and its output; without o_proj, n_head * value_dim. */
+    /* Widths of a layer's inputs and its output; without o_proj, n_head * value_dim. */
     uint32_t query_dim, key_dim, value_input_dim, output_dim;
 };
 

@@ -137,7 +137,7 @@ class Bert(Encoder):
             )
         self.first_position = 0 if self.padding is None else self.padding + 1
         super().__init__(weights, pooling, text, positions - self.first_position)
-        # Of ALBERT: rows of the embeddings are narrower, and a linear widens them.
+        # ALBERT's rows of embeddings are narrower, and a linear widens them.
         albert = kind == "albert"
         narrow = self.narrow = keys.size("embedding_size", 128) if albert else self.width
         at = f"{prefix}embeddings."

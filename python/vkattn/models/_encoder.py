@@ -204,7 +204,7 @@ _LONGEST = 2**24  # beyond it a length that a tokenizer states is none
 
 
 def _modules_of(folder: str) -> dict[str, str]:
-    """Of modules.json: the folder of each module by its class; {} where there is no such file."""
+    """The folder of each module in modules.json by its class; {} where there is no such file."""
     path = os.path.join(folder, "modules.json")
     if not os.path.isfile(path):
         return {}

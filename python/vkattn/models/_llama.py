@@ -121,7 +121,7 @@ class Llama(Decoder):
         self.head = Linear(self.embedding if s.tied else weights.matrix(head, s.n_token, s.width))
         prefixes = ("model.layers.{}.", "blk.{}.")
         self.blocks = [_Block(weights, s, prefixes[kind].format(i), kind) for i in range(s.n_layer)]
-        # Of old checkpoints: frequencies that the config says again; a copy of tied weights.
+        # Old checkpoints have frequencies, which the config says again, and a copy of tied weights.
         weights.finish(
             lambda name: name.endswith("rotary_emb.inv_freq") or (s.tied and name == head)
         )
@@ -274,7 +274,7 @@ def sizes_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Sizes:
         window = keys.get("phi3.attention.sliding_window", int, 0)  # 0: none
         if window < 0:
             raise FileError(f"{keys.where}: phi3.attention.sliding_window: {window} is negative")
-        # Of the tensors rope_factors_long and _short, which are refused.
+        # It belongs to the tensors rope_factors_long and _short, which are refused.
         keys.get("phi3.rope.scaling.original_context_length", int)
     return Sizes(
         width=width,

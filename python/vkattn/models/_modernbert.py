@@ -46,7 +46,7 @@ def _kinds_of(keys: Keys, n_layer: int) -> list[str]:
 
 
 def _ropes_of(keys: Keys, dim: int) -> dict[str, Rope]:
-    """Of each kind of layer, by the keys of old and new files."""
+    """The rotary embedding of each kind of layer, by the keys of old and new files."""
     bases = {
         _KINDS[0]: keys.positive("global_rope_theta", 160000.0),
         _KINDS[1]: keys.positive("local_rope_theta", 10000.0),

@@ -228,7 +228,7 @@ def _runs(parts: Sequence[Host], most: int) -> Iterator[range]:
 
 
 class FolderWeights(Weights):
-    """Of model.safetensors, or else of the files that model.safetensors.index.json names."""
+    """Those of model.safetensors, or else of the files that model.safetensors.index.json names."""
 
     def __init__(
         self, folder: str, device: Device, dtype: str | None, quantization: Any = None
@@ -260,7 +260,7 @@ class FolderWeights(Weights):
         return host
 
     def _matrix(self, name: str, rows: int, columns: int, transposed: bool = False) -> Host:
-        """Of GPTQ and AWQ as blocks, whose rows are outputs in every family."""
+        """Reads GPTQ and AWQ as blocks, whose rows are outputs in every family."""
         part = name[: -len("weight")]
         if name in self.names or f"{part}qweight" not in self.names or not self._packing:
             return super()._matrix(name, rows, columns, transposed)

@@ -12,7 +12,7 @@ from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from .._numbers import whole
 
-# Of Qwen 2: letters, single digits, the rest.
+# Qwen 2 splits a text into letters, single digits and the rest.
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -124,7 +124,7 @@ def _of_gguf(tokenizers: Any, file: GGUF) -> Any:
 
 
 def token_types(file: GGUF, count: int) -> list[int]:
-    """Of each token; all are normal where the file does not say it."""
+    """The type of each token; all are normal where the file does not say it."""
     types = file.metadata.get("tokenizer.ggml.token_type")
     if types is None:
         return [1] * count

@@ -171,7 +171,7 @@ class _Recording:
         self.plan.finish()
 
     def run(self, given: np.ndarray, timeout: float) -> None:
-        """Of a batch that is not full the rest is zeros."""
+        """Runs a batch; one that is not full is filled up with zeros."""
         whole = np.zeros(self.input.shape, np.float32)
         whole[: len(given)] = given
         self.input.write(whole)
@@ -246,7 +246,7 @@ class ViT:
     def logits(
         self, images: Any, *, at_once: int = AT_ONCE, timeout: float = TIMEOUT
     ) -> np.ndarray:
-        """Of each image and label, float32 [n][labels]; `labels` has their names."""
+        """A logit for each image and label, float32 [n][labels]; `labels` has their names."""
         if not self.head:
             raise InvalidError("logits: the model has no head that classifies")
         return _run_images(self.patches, self._recorded, images, "logits", at_once, timeout)

@@ -19,7 +19,7 @@ MODEL_TYPE = "whisper"
 KEPT = 4  # recorded encoders, by the size of their batch
 WIDTH = 3  # of both convolutions
 
-# Of training, of what generate of transformers does with logits, and of word times.
+# Keys of training, of what generate of transformers does with logits, and of word times.
 _INERT_KEYS = (
     *("encoder_layerdrop", "decoder_layerdrop", "activation_dropout", "init_std"),
     *("suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "max_length"),

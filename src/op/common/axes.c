@@ -7,7 +7,8 @@
 #define LANE_ELEMENTS 8u  /* of a GPU's lane: with fewer, fewer lanes */
 #define LANE_LOOPS 16384u /* iterations of a lane after which there are more lanes */
 
-/* Of a pass: kernels count them, and units up to the end of a workgroup, in 32 bits. */
+/* Most elements of a pass: kernels count them, and invocations up to the end of a workgroup, in 32
+ * bits. */
 #define MOST_ELEMENTS 4e9
 
 /* Whether axis j can be merged into axis `to`, behind it. */

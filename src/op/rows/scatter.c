@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Of rank 4. */
+/* All tensors have rank 4. */
 struct scatter {
     struct axes_job axes; /* x alone, as y is longer along `axis` */
     struct vka_tensor x, y;

@@ -80,7 +80,7 @@ struct stage {
     uint32_t n_unit;               /* BACKWARD_KEYS: for each head of a group */
 };
 
-/* Of a score: its ways through shared memory, for which CPU drivers pay most. */
+/* Work of a score: its ways through shared memory, for which CPU drivers pay most. */
 #define WORK_SHARED 512.0
 
 /* Operations of a score in a stage. */

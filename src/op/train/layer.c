@@ -14,7 +14,7 @@
 
 static const char caller[] = "vka_plan_add_layer_backward";
 
-/* Of three inputs, four weights and biases, and four options. */
+/* Three inputs, four weights, four biases and four options have one. */
 #define GRADIENTS 15
 
 struct layer_backward {

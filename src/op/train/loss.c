@@ -130,7 +130,7 @@ static enum vka_status make_stats(struct vka_plan *plan, struct loss *loss)
     return VKA_OK;
 }
 
-/* Of a loss and its gradient, which may be in place of x and shares nothing with the target. */
+/* Checks a loss and its gradient, which may be in place of x and shares nothing with the target. */
 static enum vka_status check_outputs(struct vka_device *device, const char *caller,
                                      const struct vka_tensor *loss,
                                      const struct vka_tensor *gradient, const struct vka_tensor *x,

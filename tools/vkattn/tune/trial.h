@@ -20,7 +20,7 @@ struct trial {
     double ms;
     double *data[4]; /* inputs, output; NULL: not read */
     size_t count[4];
-    /* Of the passes that have a problem name. */
+    /* The passes that have a problem name. */
     size_t n_problem;
     char problem[TUNE_PROBLEMS][TUNE_NAME], kernel[TUNE_PROBLEMS][TUNE_NAME];
     char detail[TUNE_PROBLEMS][TUNE_DETAIL];
