@@ -68,7 +68,7 @@ const uint S_PITCH = KEYS / 4 + 1;
 const uint W_AT = COLUMNS == 1 ? 0 : ROWS * S_PITCH;
 const uint W_PITCH = COLUMNS == 1 ? S_PITCH : KEYS / 8 + 1;
 const uint ZEROS_AT = ROWS * (COLUMNS == 1 ? S_PITCH : S_PITCH + W_PITCH);
-// Of the stage: keys [key][chunk], values [feature][chunk of 8 keys], and q [row][chunk], which
+// The stage holds keys [key][chunk], values [feature][chunk of 8 keys], and q [row][chunk], which
 // lies over both where it moves on to registers.
 const uint V_STAGE = KEYS * K_PITCH;
 const uint KV_STAGE = V_STAGE + VALUE * V_PITCH;
@@ -86,8 +86,8 @@ shared uint nonfinite[2]; // first and end key of the steps that had NaN or Inf 
 LEFT q_matrices[Q_MATRICES ? HEAD / K : 1];
 ACCUMULATOR context[VALUE_MATRICES];
 
-// Of this lane's row: row_max of all its keys, times log2(e); row_sum and `seen` of this lane's
-// part of them.
+// What this lane's row has: row_max of all its keys, times log2(e); row_sum and `seen` of the keys
+// that this lane takes.
 float row_max, row_sum;
 bool seen;
 

@@ -31,7 +31,7 @@ float row_max;     // of all splits
 float unit;        // power of two so small that no sum over the splits overflows
 bool seen;
 
-// Of a chunk of LANES splits, see load_chunk.
+// Weights and sums of LANES splits at a time, see load_chunk.
 shared float weights[LANES]; // -1: no part of the sum
 shared float sums[LANES];
 

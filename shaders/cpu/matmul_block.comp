@@ -39,14 +39,14 @@ layout(buffer_reference, buffer_reference_align = 4) readonly buffer Words { uin
 
 const uint VALUES = BLOCK_VALUES(B_TYPE), BYTES = BLOCK_BYTES(B_TYPE);
 
-// Of 32 k in an iteration. Two: of blocks that begin at every other whole word.
+// Steps of 32 k in an iteration: two where blocks begin at every other whole word.
 const uint STEPS = B_VEC == 0 || VALUES != 32 ? 1 : BYTES % 4 == 2 ? 2 : 1;
 // Whether the values of an iteration begin at a whole word.
 const bool WHOLE = B_VEC != 0 ? B_TYPE != TYPE_Q6_K && B_TYPE != TYPE_MXFP4
                               : BYTES % 4 == 0 && B_TYPE != TYPE_I8;
 
-// Of 32 values: words of integers, bytes or nibbles, and those loaded; the first byte of them in a
-// block, and what was added to make them unsigned; the byte of the block's scale; words of further
+// How 32 values lie in a block: words of integers, bytes or nibbles, and those loaded; their first
+// byte, and what was added to make them unsigned; the byte of the block's scale; words of further
 // bits, and bytes of scales of a part.
 const bool NIBBLES = B_TYPE == TYPE_Q4_0 || B_TYPE == TYPE_Q4_1 || B_TYPE == TYPE_MXFP4 ||
                      B_TYPE == TYPE_I4_G128;

@@ -41,7 +41,7 @@ layout(buffer_reference, buffer_reference_align = 1) readonly buffer Bytes { uin
 
 const bool SCALES = SCALES_CHAINS(A_TYPE, B_TYPE); // else the values themselves are multiplied
 
-// Of each row, in the lane of the column: the step before, the sum of a group and what rounding
+// What each row has in the column's lane: the step before, the sum of a group and what rounding
 // took from that, the sum of all groups before.
 float chain[BLOCK_ROWS], group[BLOCK_ROWS], lost[BLOCK_ROWS], total[BLOCK_ROWS];
 
@@ -67,7 +67,7 @@ uint byte_at(uint64_t at) { return uint(Bytes(at).at[0]); }
 uint two_bytes(uint64_t at) { return byte_at(at) | byte_at(at + 1) << 8; }
 uint four_bytes(uint64_t at) { return two_bytes(at) | two_bytes(at + 2) << 16; }
 
-// Of each column, in its lane, what is `at` bytes after its beginning.
+// What is `at` bytes after the beginning of each column, in the column's lane.
 #define EACH(name, read)                                                                           \
     uint name(uint64_t at)                                                                         \
     {                                                                                              \
@@ -260,7 +260,7 @@ void load_values(uint column, uint k, uint odd)
     }
 }
 
-// Of two vectors, each in every other `far` lanes: sums of two lanes that are `far` apart.
+// Sums of two lanes that are `far` apart, of two vectors that are each in every other `far` lanes.
 float fold(float low, float high, uint far)
 {
     bool upper = (gl_SubgroupInvocationID & far) != 0;

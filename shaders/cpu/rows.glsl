@@ -218,7 +218,7 @@ void store_row(uint r, sequence s)
 }
 
 #ifdef ROLLED
-// Of the blocks before the current one.
+// Context, row_max and row_sum of the blocks before the current one.
 vec4 all_context[ROWS * VALUE4];
 float all_max[ROWS], all_sum[ROWS];
 bool all_seen[ROWS];

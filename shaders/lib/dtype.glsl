@@ -45,7 +45,7 @@ uint word_index(uint index, uint type)
                                                     : index >> 1;
 }
 
-// Of the lowest byte.
+// The number in the lowest byte.
 float float_from_f8(uint byte)
 {
     uint magnitude = byte & 0x7fu;

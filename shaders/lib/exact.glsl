@@ -2,7 +2,7 @@
 // reduce_add(). Scores stay where they are until the weights replace them.
 #include "lib/pairs.glsl"
 
-// Of the whole row.
+// Maximum and sum of the whole row.
 float exact_max;
 vec2 exact_sum;
 

@@ -194,7 +194,7 @@ float placed(uint x, uint mask, uint first, float bias)
     return uintBitsToFloat(x & mask << first | placed_ones[first / 4]) - (one + bias);
 }
 
-// Of bytes up to 63.
+// The four bytes of x, each up to 63, less a bias.
 vec4 low_bytes(uint x, float bias)
 {
     uint y = x >> 16;

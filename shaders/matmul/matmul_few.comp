@@ -157,7 +157,7 @@ float add4(vec4 a, vec4 b, float sum)
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-// Of this invocation's block; with quantised B, acc is of QUANT_CHAIN terms of it.
+// Sums of this invocation's block; with quantised B, acc has QUANT_CHAIN terms of it.
 const uint CHAINS = IS_QUANT(B_TYPE) ? ROWS : 1;
 float acc[ROWS], block_sum[CHAINS], lost[CHAINS];
 

@@ -58,7 +58,7 @@ void add_sixteen(uint column, uint block, uint g, vec4 b[4], float scale, float 
     }
 }
 
-// Of types that are no words.
+// Adds blocks of a type whose rows are no whole words.
 void add_bytes(uint b_base, uint column0, uint block, uint k)
 {
     [[unroll]] for (uint c = 0; c < OWN_COLUMNS; c++) {

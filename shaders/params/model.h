@@ -67,9 +67,10 @@ struct map_params {
 #define ELEMENT_SIGMOID 6
 
 /* ---- gather: y[i][j][l] = scale * table[ids[i][j][l]] --------------------------------------------
- * Of the table, whose n_table rows may need several passes, a pass sees rows first .. first + n_row - 1
- * and leaves the others. Ids beyond the table give 0, in the pass whose `first` is 0. Of block types
- * table_offset and table_row count bytes. A unit is four columns. Buffers: 0 ids, 1 table, 2 y. */
+ * The n_table rows of the table may need several passes: one sees rows first .. first + n_row - 1
+ * and leaves the others. Ids beyond the table give 0, in the pass whose `first` is 0. With block
+ * types, table_offset and table_row count bytes. A unit is four columns. Buffers: 0 ids, 1 table,
+ * 2 y. */
 struct gather_params {
     U32 size0, size1, size2, size3; /* of y */
     STRUCT(strided_params) ids, y;
@@ -170,7 +171,7 @@ struct pool_params {
 #define POOL_BLOCK 64u /* rows in one chain of sums */
 
 /* ---- merge_parts: y = sum of x[i] e^(l[i]) / sum of e^(l[i]) -------------------------------------
- * Of one or two parts, whose l has stride 0 along axis 3, and of the state that a pass before left:
+ * Takes one or two parts, whose l has stride 0 along axis 3, and the state that a pass before left:
  * float32 rows of size3 sums of x[i] e^(l[i] - most) PARTS_UNIT, then most, the largest l so far, and
  * the sum of the weights. A unit is four columns. The parameters are in a buffer. Buffers: 0 and 1 x,
  * 2 and 3 l, 4 state before, 5 y or the state for the next pass, 6 l of y, 7 parameters. */

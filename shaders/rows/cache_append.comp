@@ -23,7 +23,7 @@ layout(binding = 4) buffer ToKeys { uint to_key_words[]; };
 layout(binding = 5) buffer ToValues { uint to_value_words[]; };
 // State, and where its binding has a page table that too.
 layout(binding = 6) readonly buffer State { uint state[]; };
-// Of a pair, then of the attention factor: as rope_params has them.
+// The words of frequencies are those of a pair, then of the attention factor: see rope_params.
 layout(binding = 7) readonly buffer Parameters
 {
     append_params p;
