@@ -33,7 +33,7 @@ layout(constant_id = ATTENTION_COOP_K_VEC) const uint K_VEC = 1;
 layout(constant_id = ATTENTION_COOP_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_COOP_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_COOP_PAGED) const uint IS_PAGED = 0;
-layout(constant_id = ATTENTION_COOP_PIECES) const uint PIECES = 0;
+layout(constant_id = ATTENTION_COOP_SPLITS) const uint SPLITS = 0;
 layout(constant_id = ATTENTION_COOP_STATE) const uint STATE = 0;
 layout(constant_id = ATTENTION_COOP_LOG_SUM) const uint LOG_SUM = 0;
 const uint Q_TYPE = HALF_TYPE;
@@ -267,8 +267,8 @@ void find_place()
 {
     uint y = gl_WorkGroupID.y;
     first_value4 = y % p.n_chunk * (VALUE / 4);
-    piece = p.piece_first + y / p.n_chunk % p.piece_count;
-    work_head = y / p.n_chunk / p.piece_count;
+    split = p.split_first + y / p.n_chunk % p.split_count;
+    work_head = y / p.n_chunk / p.split_count;
 }
 
 void main()

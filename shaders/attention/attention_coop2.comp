@@ -30,7 +30,7 @@ layout(constant_id = COOP2_K_VEC) const uint K_VEC = 1;
 layout(constant_id = COOP2_V_VEC) const uint V_VEC = 1;
 layout(constant_id = COOP2_GENERAL) const uint GENERAL = 0;
 layout(constant_id = COOP2_PAGED) const uint IS_PAGED = 0;
-layout(constant_id = COOP2_PIECES) const uint PIECES = 0;
+layout(constant_id = COOP2_SPLITS) const uint SPLITS = 0;
 layout(constant_id = COOP2_STATE) const uint STATE = 0;
 layout(constant_id = COOP2_LOG_SUM) const uint LOG_SUM = 0;
 const uint Q_TYPE = HALF_TYPE;
@@ -238,8 +238,8 @@ void main()
 {
     uint tile, y = gl_WorkGroupID.y;
     first_value4 = y % p.n_chunk * (VALUE / 4);
-    piece = p.piece_first + y / p.n_chunk % p.piece_count;
-    work_head = y / p.n_chunk / p.piece_count;
+    split = p.split_first + y / p.n_chunk % p.split_count;
+    work_head = y / p.n_chunk / p.split_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;

@@ -27,7 +27,7 @@ layout(constant_id = DECODE_K_VEC) const uint K_VEC = 1;
 layout(constant_id = DECODE_V_VEC) const uint V_VEC = 1;
 layout(constant_id = DECODE_GENERAL) const uint GENERAL = 0;
 layout(constant_id = DECODE_PAGED) const uint IS_PAGED = 0;
-layout(constant_id = DECODE_PIECES) const uint PIECES = 0;
+layout(constant_id = DECODE_SPLITS) const uint SPLITS = 0;
 layout(constant_id = DECODE_STATE) const uint STATE = 0;
 layout(constant_id = DECODE_BATCH) const uint BATCH = 8; // loads at a time: even
 layout(constant_id = DECODE_LOG_SUM) const uint LOG_SUM = 0;
@@ -377,7 +377,7 @@ void store_dead(uint r, uvec2 keys, sequence s)
     uint end = first_row + r < n_row ? p.value_dim : 0, base = output_base(r, s);
     for (uint d = lane(); d < end; d += THREADS) {
         float c = dead_feature(r, d, keys, s);
-        if (PIECES != 0)
+        if (SPLITS != 0)
             o_words[base + d] = floatBitsToUint(c);
         else
             STORE(o_words, base + d, O_TYPE, one_nan(c));
@@ -421,7 +421,7 @@ void store_row(uint r, float sum, sequence s)
         float c = 0.0;
         for (uint g = 0; g < GROUPS; g++)
             c += contexts[g * VALUE + d];
-        if (PIECES != 0)
+        if (SPLITS != 0)
             o_words[base + d] = floatBitsToUint(c);
         else
             STORE(o_words, base + d, O_TYPE, one_nan(c / sum));
@@ -444,11 +444,11 @@ void store_rows(uvec2 keys, sequence s)
                     contexts[lane() * 4 * V_FOURS + i] = context[q * V_FOURS + i / 4][i % 4];
             }
         barrier();
-        if (PIECES != 0 && lane() == 0 && first_row + r < n_row)
-            store_piece(output_base(r, s), most, sum, there, WEIGHT_UNIT);
+        if (SPLITS != 0 && lane() == 0 && first_row + r < n_row)
+            store_split(output_base(r, s), most, sum, there, WEIGHT_UNIT);
         if (LOG_SUM != 0 && lane() == 0 && first_row + r < n_row)
             store_log_sum(row_of(r), log_sum(there, most, sum, WEIGHT_UNIT, row_of(r)), s);
-        if (PIECES == 0 && mask_has(MASK_SINK))
+        if (SPLITS == 0 && mask_has(MASK_SINK))
             sum += WEIGHT_UNIT *
                    sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(r))], most);
         if (there)
@@ -485,8 +485,8 @@ void main()
 {
     uint tile, y = gl_WorkGroupID.y;
     first_value4 = 0;
-    piece = p.piece_first + y % p.piece_count;
-    work_head = y / p.piece_count;
+    split = p.split_first + y % p.split_count;
+    work_head = y / p.split_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;

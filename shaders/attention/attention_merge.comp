@@ -25,7 +25,7 @@ layout(binding = 6) readonly buffer Length { uint length_words[]; };
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 #define LARGEST 3e38 // in place of the row_max of an infinite sink: the difference of two is 0
 
-uint n_piece;      // splits before the length of the row's sequence, at least one
+uint n_split;      // splits before the length of the row's sequence, at least one
 uint pitch, first; // floats of a record; first float of the row's records
 float row_max;     // of all splits
 float unit;        // power of two so small that no sum over the splits overflows
@@ -59,8 +59,8 @@ void find_max()
     uint lane = gl_LocalInvocationIndex;
     row_max = MINUS_INFINITY;
     seen = false;
-    for (uint chunk = 0; chunk < n_piece; chunk += LANES) {
-        uint at = state_of(min(chunk + lane, n_piece - 1)), n = min(n_piece - chunk, LANES);
+    for (uint chunk = 0; chunk < n_split; chunk += LANES) {
+        uint at = state_of(min(chunk + lane, n_split - 1)), n = min(n_split - chunk, LANES);
         bool saw = records[at + 2] != 0.0;
         barrier(); // all have read the chunk before
         weights[lane] = saw ? 1.0 : 0.0;
@@ -79,10 +79,10 @@ void find_max()
 // mask.flags ask.
 void load_chunk(uint chunk)
 {
-    uint lane = gl_LocalInvocationIndex, at = state_of(min(chunk + lane, n_piece - 1));
+    uint lane = gl_LocalInvocationIndex, at = state_of(min(chunk + lane, n_split - 1));
     bool saw = records[at + 2] != 0.0;
     float weight = seen ? exp_accurate(min(records[at], LARGEST) - row_max) * unit : 1.0;
-    bool hidden = chunk + lane >= n_piece || (seen && !saw);
+    bool hidden = chunk + lane >= n_split || (seen && !saw);
     barrier();
     weights[lane] = hidden ? -1.0 : weight;
     sums[lane] = hidden ? 0.0 : records[at + 1] * weight;
@@ -93,8 +93,8 @@ void load_chunk(uint chunk)
 float find_sum()
 {
     float all = 0.0;
-    for (uint chunk = 0; chunk < n_piece; chunk += LANES) {
-        uint n = min(n_piece - chunk, LANES);
+    for (uint chunk = 0; chunk < n_split; chunk += LANES) {
+        uint n = min(n_split - chunk, LANES);
         float sum = 0.0;
         load_chunk(chunk);
         SUM(n, CHUNK_SUM, sum)
@@ -105,7 +105,7 @@ float find_sum()
 
 float context_term(uint chunk, uint i, uint feature)
 {
-    float x = records[first + min(chunk + i, n_piece - 1) * pitch + feature];
+    float x = records[first + min(chunk + i, n_split - 1) * pitch + feature];
     return weights[i] < 0.0 ? 0.0 : x * weights[i];
 }
 
@@ -114,12 +114,12 @@ float context_term(uint chunk, uint i, uint feature)
 float find_context(uint feature)
 {
     float all = 0.0;
-    if (n_piece == 1) // bit for bit as a kernel of which the keys are not split
+    if (n_split == 1) // bit for bit as a kernel of which the keys are not split
         return records[first + feature];
-    for (uint chunk = 0; chunk < n_piece; chunk += LANES) {
-        uint n = min(n_piece - chunk, LANES);
+    for (uint chunk = 0; chunk < n_split; chunk += LANES) {
+        uint n = min(n_split - chunk, LANES);
         float sum = 0.0;
-        if (n_piece > LANES)
+        if (n_split > LANES)
             load_chunk(chunk);
         SUM(n, CHUNK_CONTEXT, sum)
         all += sum;
@@ -142,14 +142,14 @@ void store_log_sum(uint head, uint query, float row_sum)
 
 // Leaves out splits that begin at or behind the length of a batch element or sequence, so that the
 // number of those that a capacity would hold changes no bit.
-void count_pieces(uint index)
+void count_splits(uint index)
 {
-    n_piece = p.n_piece;
+    n_split = p.n_split;
     if ((p.mask.flags & MASK_LENGTH) == 0u)
         return;
     uint at = p.mask.length_offset + ((p.mask.flags & MASK_LENGTH_PER_BATCH) != 0u ? index : 0u);
     uint length = uint(clamp(int(length_words[at]), 1, int(p.mask.n_kv)));
-    n_piece = min(n_piece, (length - 1) / p.piece_keys + 1);
+    n_split = min(n_split, (length - 1) / p.split_keys + 1);
 }
 
 // Merges row `row` of the sequence at query q_first; x: its index among the rows of all tiles.
@@ -157,10 +157,10 @@ void merge(uint x, uint row, uint q_first)
 {
     uint z = gl_WorkGroupID.z, head = gl_WorkGroupID.y * p.group + row % p.group;
     pitch = RECORD_PITCH(p.value_dim);
-    first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * p.n_piece *
+    first = ((z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * p.n_tile * ROWS + x) * p.n_split *
             pitch;
     unit = 1.0;
-    for (uint n = 1; n < n_piece; n *= 2)
+    for (uint n = 1; n < n_split; n *= 2)
         unit *= 0.5;
     find_max();
     float row_sum = find_sum();
@@ -188,7 +188,7 @@ void merge_tile(uint slot)
     uint first_row = (tile - first_tile(i, ROWS)) * ROWS;
     if (tile < first_tile(i, ROWS))
         return;
-    count_pieces(i);
+    count_splits(i);
     for (uint row = first_row; row < min(first_row + ROWS, n_row); row++)
         merge(slot * ROWS + row - first_row, row, begin);
 }
@@ -199,7 +199,7 @@ void main()
         merge_tile(gl_WorkGroupID.x);
         return;
     }
-    count_pieces(p.batch_first + gl_WorkGroupID.z);
+    count_splits(p.batch_first + gl_WorkGroupID.z);
     uint n_row = p.n_q * p.group;
     for (uint row = gl_WorkGroupID.x; row < n_row; row += gl_NumWorkGroups.x)
         merge(row, row, 0);

@@ -28,7 +28,7 @@ layout(constant_id = TILE_K_VEC) const uint K_VEC = 1;
 layout(constant_id = TILE_V_VEC) const uint V_VEC = 1;
 layout(constant_id = TILE_GENERAL) const uint GENERAL = 0;
 layout(constant_id = TILE_Q_WHOLE) const uint Q_WHOLE = 1;
-layout(constant_id = TILE_PIECES) const uint PIECES = 0;
+layout(constant_id = TILE_SPLITS) const uint SPLITS = 0;
 layout(constant_id = TILE_STATE) const uint STATE = 0;
 layout(constant_id = TILE_LOG_SUM) const uint LOG_SUM = 0;
 
@@ -349,7 +349,7 @@ void store_column(uint base, uint column, vec4 c)
     uint d = 4 * (first_value4 + column);
     [[unroll]] for (uint i = 0; i < 4; i++)
         if (column < VALUE4 && d + i < p.value_dim) {
-            if (PIECES != 0)
+            if (SPLITS != 0)
                 o_words[base + d + i] = floatBitsToUint(c[i]);
             else
                 STORE(o_words, base + d + i, O_TYPE, one_nan(c[i]));
@@ -363,7 +363,7 @@ void store_row(uint r, uvec2 keys, sequence s)
     take_row(r);
     if (LOG_SUM != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
         store_log_sum(row, log_sum(!dead, taken_max, taken_sum, WEIGHT_UNIT, row), s);
-    if (!dead && PIECES == 0 && mask_has(MASK_SINK))
+    if (!dead && SPLITS == 0 && mask_has(MASK_SINK))
         taken_sum += WEIGHT_UNIT *
                      sink_weight(sinks[p.sink_offset + p.head_first + head_of(row)], taken_max);
     if (dead)
@@ -373,9 +373,9 @@ void store_row(uint r, uvec2 keys, sequence s)
     else
         [[unroll]] for (uint j = 0; j < TV; j++)
             store_column(base, gl_LocalInvocationID.x + j * LANES_X,
-                         PIECES == 0 ? row_context[j] / taken_sum : row_context[j]);
-    if (PIECES != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
-        store_piece(base, taken_max, taken_sum, !dead, WEIGHT_UNIT);
+                         SPLITS == 0 ? row_context[j] / taken_sum : row_context[j]);
+    if (SPLITS != 0 && first_value4 == 0 && gl_LocalInvocationID.x == 0)
+        store_split(base, taken_max, taken_sum, !dead, WEIGHT_UNIT);
 }
 
 void main()
@@ -383,8 +383,8 @@ void main()
     uint tile;
     uint y = gl_WorkGroupID.y;
     first_value4 = y % p.n_chunk * VALUE4;
-    piece = p.piece_first + y / p.n_chunk % p.piece_count;
-    work_head = y / p.n_chunk / p.piece_count;
+    split = p.split_first + y / p.n_chunk % p.split_count;
+    work_head = y / p.n_chunk / p.split_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;

@@ -70,11 +70,11 @@ void finish_rows(uvec2 keys, sequence s)
             o_words[row_state(t) + VALUE + N] = floatBitsToUint(top);
         if (LOG_SUM != 0 && !keep && first_row + t < n_row && first_value4 == 0)
             store_log_sum_of(t, saw, natural_max, factors[t], s);
-        if (saw && PIECES == 0 && mask_has(MASK_SINK))
+        if (saw && SPLITS == 0 && mask_has(MASK_SINK))
             factors[t] += UNIT * sink_weight(sinks[p.sink_offset + p.head_first +
                                                    head_of(row_of(t))], natural_max);
-        if (PIECES != 0 && !keep && first_row + t < n_row && first_value4 == 0)
-            store_piece(output_base(t, s), natural_max, saw ? factors[t] : 0.0, saw, UNIT);
+        if (SPLITS != 0 && !keep && first_row + t < n_row && first_value4 == 0)
+            store_split(output_base(t, s), natural_max, saw ? factors[t] : 0.0, saw, UNIT);
     }
     subgroup_barrier_shared();
 }

@@ -104,7 +104,7 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
     if (dead) {
         vec4 before = (STATE & STATE_LOAD) != 0 ? saved4(row_state(t) + d / 4 * 4) : vec4(0.0);
         x = dead_context(row_of(t), keys, feature / 4, before, s)[d % 4];
-    } else if (PIECES == 0 && !keep) {
+    } else if (SPLITS == 0 && !keep) {
         x /= FACTOR(t);
     }
     if (keep) {
@@ -112,7 +112,7 @@ void store(float x, uint t, uint d, uvec2 keys, sequence s)
         return;
     }
     uint at = output_base(t, s) + feature;
-    if (PIECES != 0)
+    if (SPLITS != 0)
         o_words[at] = floatBitsToUint(x);
     else
         STORE(o_words, at, O_TYPE, one_nan(x))

@@ -37,14 +37,14 @@ void finish_row(uint t, sequence s)
     if (LOG_SUM != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
         first_value4 == 0)
         store_log_sum_of(t, seen, natural_max, sum, s);
-    if (seen && PIECES == 0 && mask_has(MASK_SINK))
+    if (seen && SPLITS == 0 && mask_has(MASK_SINK))
         sum += UNIT * sink_weight(sinks[p.sink_offset + p.head_first + head_of(row_of(t))],
                                   natural_max);
     if (part() == 0)
         FACTOR(t) = seen ? sum : HIDDEN;
-    if (PIECES != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
+    if (SPLITS != 0 && (STATE & STATE_STORE) == 0 && first_row + t < n_row && part() == 0 &&
         first_value4 == 0)
-        store_piece(output_base(t, s), natural_max, sum, seen, UNIT);
+        store_split(output_base(t, s), natural_max, sum, seen, UNIT);
     barrier();
 }
 

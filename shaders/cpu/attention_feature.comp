@@ -28,7 +28,7 @@ layout(constant_id = ATTENTION_V_TYPE) const uint V_TYPE = 0;
 layout(constant_id = ATTENTION_O_TYPE) const uint O_TYPE = 0;
 layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
-layout(constant_id = ATTENTION_PIECES) const uint PIECES = 0;
+layout(constant_id = ATTENTION_SPLITS) const uint SPLITS = 0;
 layout(constant_id = ATTENTION_LOG_SUM) const uint LOG_SUM = 0;
 // Not 0: a lane loads its own words alone, and groups of keys are turns of a loop. For drivers that
 // compile a load to a loop over the lanes, and many such loops for minutes. The bits are the same.
@@ -470,9 +470,9 @@ void store_row(uint r, sequence s)
         o_words[base + 4 * VALUE4 + 2] = floatBitsToUint(all_max[r]);
     } else if (row >= n_row) {
         return;
-    } else if (PIECES != 0) {
-        base = record_of(r, ROWS, gl_NumWorkGroups.y / p.piece_count);
-        store_piece(base, all_max[r], all_sum[r], there, WEIGHT_UNIT);
+    } else if (SPLITS != 0) {
+        base = record_of(r, ROWS, gl_NumWorkGroups.y / p.split_count);
+        store_split(base, all_max[r], all_sum[r], there, WEIGHT_UNIT);
     } else {
         if (LOG_SUM != 0 && lane() == 0)
             store_log_sum(row, log_sum(there, all_max[r], all_sum[r], WEIGHT_UNIT, row), s);
@@ -483,7 +483,7 @@ void store_row(uint r, sequence s)
         base = p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;
     }
-    bool sums = (STATE & STATE_STORE) != 0 || PIECES != 0;
+    bool sums = (STATE & STATE_STORE) != 0 || SPLITS != 0;
     [[unroll]] for (uint i = 0; i < VALUE8; i++) {
         float c = all_context[r * VALUE8 + i];
         uint at = base + feature(i, V_PARTS);
@@ -497,8 +497,8 @@ void store_row(uint r, sequence s)
 void main()
 {
     uint tile;
-    piece = p.piece_first + gl_WorkGroupID.y % p.piece_count;
-    work_head = gl_WorkGroupID.y / p.piece_count;
+    split = p.split_first + gl_WorkGroupID.y % p.split_count;
+    work_head = gl_WorkGroupID.y / p.split_count;
     sequence s = find_sequence(ROWS, tile);
     n_row = s.n_q * p.group;
     first_row = tile * ROWS;

@@ -56,7 +56,7 @@ layout(constant_id = ATTENTION_K_VEC) const uint K_VEC = 1;
 layout(constant_id = ATTENTION_V_VEC) const uint V_VEC = 1;
 layout(constant_id = ATTENTION_GENERAL) const uint GENERAL = 0;
 layout(constant_id = ATTENTION_STATE) const uint STATE = 0;
-layout(constant_id = ATTENTION_PIECES) const uint PIECES = 0;
+layout(constant_id = ATTENTION_SPLITS) const uint SPLITS = 0;
 layout(constant_id = ATTENTION_LOG_SUM) const uint LOG_SUM = 0;
 
 layout(local_size_x_id = ATTENTION_LANES) in;
@@ -188,10 +188,10 @@ void answer_dead(uint r, sequence s)
 void store_record(uint r)
 {
     uint t = r * LANES + gl_LocalInvocationIndex;
-    uint base = record_of(t, LANES * ROWS, gl_NumWorkGroups.y / p.piece_count);
+    uint base = record_of(t, LANES * ROWS, gl_NumWorkGroups.y / p.split_count);
     COLD(VALUE4, p.value_dim, for (uint i = 0; i < 4; i++)
         o_words[base + 4 * d + i] = floatBitsToUint(context[r * VALUE4 + d][i]))
-    store_piece(base, row_max[r], row_sum[r], seen[r], WEIGHT_UNIT);
+    store_split(base, row_max[r], row_sum[r], seen[r], WEIGHT_UNIT);
 }
 
 void store_row4(uint r, uint d, uint base)
@@ -287,8 +287,8 @@ void block_step(uint key, uvec2 inner, sequence s)
 void attend()
 {
     uint tile;
-    piece = p.piece_first + gl_WorkGroupID.y % p.piece_count;
-    work_head = gl_WorkGroupID.y / p.piece_count;
+    split = p.split_first + gl_WorkGroupID.y % p.split_count;
+    work_head = gl_WorkGroupID.y / p.split_count;
     sequence s = find_sequence(LANES * ROWS, tile);
     n_row = s.n_q * p.group;
     tile_row = tile * LANES * ROWS;
@@ -327,7 +327,7 @@ void attend()
             answer_dead(r, s);
         if ((STATE & STATE_STORE) != 0)
             store_state(r);
-        else if (first_row + r * LANES < n_row && PIECES != 0)
+        else if (first_row + r * LANES < n_row && SPLITS != 0)
             store_record(r);
         else if (first_row + r * LANES < n_row)
             store_row(r, s);

@@ -1,6 +1,6 @@
 // Shared by all fused attention kernels: buffers except keys and values (keys.glsl), rows of
 // queries, softcap and biases of a score, dropout of a weight. The includer has the constants
-// Q_TYPE, GENERAL (mask, softcap, ALiBi or dropout are used), PIECES, STATE and LOG_SUM, and defines
+// Q_TYPE, GENERAL (mask, softcap, ALiBi or dropout are used), SPLITS, STATE and LOG_SUM, and defines
 // WORK_HEAD. See attention_params.
 
 layout(binding = 0) readonly buffer Q { uint q_words[]; };
@@ -36,7 +36,7 @@ uint state_of(uint pitch)
     return group * pitch;
 }
 
-uint piece; // split of the keys that this workgroup takes
+uint split; // split of the keys that this workgroup takes
 uint slot;  // place of its tile among the records: the tile, in a ragged batch the workgroup
 
 void set_slot(uint tile) { slot = p.n_sequence == 0 ? tile : gl_WorkGroupID.x; }
@@ -46,18 +46,18 @@ uvec2 own_keys()
 {
     if (STATE != 0)
         return uvec2(p.key_first, p.key_end);
-    return PIECES != 0 ? piece * p.piece_keys + uvec2(0, p.piece_keys) : uvec2(0, 0xffffffffu);
+    return SPLITS != 0 ? split * p.split_keys + uvec2(0, p.split_keys) : uvec2(0, 0xffffffffu);
 }
 
 // First element of the record of row t of a tile of `rows` rows; n_head: key heads of this pass.
 uint record_of(uint t, uint rows, uint n_head)
 {
     uint tile = (gl_WorkGroupID.z * n_head + WORK_HEAD) * p.n_tile + slot;
-    return p.o_offset + ((tile * rows + t) * p.n_piece + piece) * RECORD_PITCH(p.value_dim);
+    return p.o_offset + ((tile * rows + t) * p.n_split + split) * RECORD_PITCH(p.value_dim);
 }
 
 // Stores the last four floats of a record, see RECORD_PITCH.
-void store_piece(uint record, float row_max, float row_sum, bool seen, float unit)
+void store_split(uint record, float row_max, float row_sum, bool seen, float unit)
 {
     uint at = record + RECORD_PITCH(p.value_dim) - 4;
     o_words[at] = floatBitsToUint(row_max);
@@ -125,8 +125,8 @@ uint mean_keys(sequence s) { return min(mask_end(s.index), s.n_kv); }
 // records then. The first split is never behind.
 bool is_behind(sequence s)
 {
-    return PIECES != 0 && piece > 0 && mask_has(MASK_LENGTH) &&
-           piece * p.piece_keys >= mask_end(s.index);
+    return SPLITS != 0 && split > 0 && mask_has(MASK_LENGTH) &&
+           split * p.split_keys >= mask_end(s.index);
 }
 
 // First element of the mask's row of a row: of its batch element, or of all packed rows.

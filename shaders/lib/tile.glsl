@@ -1,7 +1,7 @@
 // Work of a workgroup of attention_tile or attention_coop: its rows, the keys they see, its share
 // of the keys and value features, and the place of its results. The includer has ROWS (of a
-// workgroup), KEYS (of a step), THREADS (invocations), PIECES and STATE; main sets the variables
-// below, `piece` and `slot`.
+// workgroup), KEYS (of a step), THREADS (invocations), SPLITS and STATE; main sets the variables
+// below, `split` and `slot`.
 uint work_head;        // key head
 uint first_row, n_row; // first of the tile; number in the sequence
 uint first_value4;     // first vec4 of its value features
@@ -69,8 +69,8 @@ vec4 dead_context(uint row, uvec2 keys, uint d, vec4 before, sequence s)
 uint output_base(uint t, sequence s)
 {
     uint row = first_row + t;
-    if (PIECES == 0)
+    if (SPLITS == 0)
         return p.o_offset + s.batch * p.o_batch + head_of(row) * p.o_head +
                (s.q_first + query_of(row)) * p.o_row;
-    return record_of(t, ROWS, gl_NumWorkGroups.y / (p.piece_count * p.n_chunk));
+    return record_of(t, ROWS, gl_NumWorkGroups.y / (p.split_count * p.n_chunk));
 }

@@ -41,7 +41,7 @@ struct mask_params {
 
 /* ---- softmax over the rows of a slice of raw scores, in place --------------------------------
  * Workgroup (x, y) takes query q_first + x of batch and head z_first + y. A long row is split into
- * SOFTMAX_PIECE keys along z of the grid, in two passes: the first takes weights relative to the
+ * SOFTMAX_SPLIT keys along z of the grid, in two passes: the first takes weights relative to the
  * row_max of its split and stores row_max and row_sum, -1 where no key is visible; the second
  * merges the splits. Buffers: 0 slice float32 [y][n_row][pitch], 1 mask, 2 kv_length,
  * 3 query_offset, 4 sink, 5 alibi, 6 returned scores, 7 splits float32 [y][x][z][2]. */
@@ -57,7 +57,7 @@ struct softmax_params {
 };
 #define SOFTMAX_LANES 0
 #define SOFTMAX_STAGE 1
-#define SOFTMAX_PIECE 2   /* keys */
+#define SOFTMAX_SPLIT 2   /* keys */
 #define SOFTMAX_LOG_SUM 3 /* the last element of a row, behind its keys, is its log-sum-exp */
 #define SOFTMAX_EXACT 4   /* with twice float32's digits; whole rows alone */
 #define SOFTMAX_SPECS 5
@@ -115,10 +115,10 @@ struct attention_params {
     U32 kv_packed; /* 1: k and v are packed too, by kv_start; 0: not ragged, or keys of a cache */
     U32 page_size; /* paged: keys of a page, a multiple of 16; 0: not paged */
     U32 table_offset, table_row, n_page; /* page table [sequence][table_row]; pages of the pool */
-    /* y of the grid: (key head * piece_count + piece) * n_chunk + chunk */
+    /* y of the grid: (key head * split_count + split) * n_chunk + chunk */
     U32 n_chunk;                      /* workgroups that share the value features of a row */
-    U32 n_piece, piece_keys;          /* splits of the keys, and keys of a split, whole steps */
-    U32 piece_first, piece_count;     /* splits of this pass */
+    U32 n_split, split_keys;          /* splits of the keys, and keys of a split, whole steps */
+    U32 split_first, split_count;     /* splits of this pass */
     U32 map_head, map_batch, map_row; /* strides in words of attention_map; map_row 0: no map */
     U32 n_tile;                       /* tiles of this pass, along x */
     U32 tile_first, tile_step;        /* ragged: tiles tile_first, tile_first + tile_step ... */
@@ -126,7 +126,7 @@ struct attention_params {
     U32 log_sum_offset, log_sum_batch, log_sum_head, log_sum_row;
 };
 /* Record of a row in one split of the keys, for attention_merge: float32 [z][key head][tile][row of
- * the tile][n_piece][RECORD_PITCH]. Holds the context, not yet divided by row_sum; the last four
+ * the tile][n_split][RECORD_PITCH]. Holds the context, not yet divided by row_sum; the last four
  * floats are row_max, row_sum, 1 where a key was visible, and the unit of the weights. */
 #define RECORD_PITCH(value_dim) (((value_dim) + 3u) / 4u * 4u + 4u)
 /* State of a row between passes that each take some of its keys: float32 [workgroup][row of the
@@ -153,7 +153,7 @@ struct attention_params {
 #define ATTENTION_V_VEC 9
 #define ATTENTION_GENERAL 10 /* mask, softcap, ALiBi or dropout are used; else only key ranges */
 #define ATTENTION_STATE 11
-#define ATTENTION_PIECES 12  /* the output is records */
+#define ATTENTION_SPLITS 12  /* the output is records */
 #define ATTENTION_LOG_SUM 13 /* the log-sum-exp of a row is stored; here and below not of records */
 #define ATTENTION_SPECS 14
 
@@ -174,7 +174,7 @@ struct attention_params {
 #define TILE_V_VEC 12
 #define TILE_GENERAL 13
 #define TILE_Q_WHOLE 14 /* all of q stays in shared memory; else it is staged with the keys */
-#define TILE_PIECES 15  /* the output is records */
+#define TILE_SPLITS 15  /* the output is records */
 #define TILE_STATE 16
 #define TILE_LOG_SUM 17
 #define TILE_SPECS 18
@@ -196,7 +196,7 @@ struct attention_params {
 #define ATTENTION_COOP_V_VEC 12 /* 2: and all VALUE features of every workgroup are there */
 #define ATTENTION_COOP_GENERAL 13
 #define ATTENTION_COOP_PAGED 14
-#define ATTENTION_COOP_PIECES 15
+#define ATTENTION_COOP_SPLITS 15
 #define ATTENTION_COOP_STATE 16
 #define ATTENTION_COOP_LOG_SUM 17
 #define ATTENTION_COOP_SPECS 18
@@ -219,7 +219,7 @@ struct attention_params {
 #define COOP2_V_VEC 10
 #define COOP2_GENERAL 11
 #define COOP2_PAGED 12
-#define COOP2_PIECES 13
+#define COOP2_SPLITS 13
 #define COOP2_STATE 14
 #define COOP2_LOG_SUM 15
 #define COOP2_SPECS 16
@@ -243,7 +243,7 @@ struct attention_params {
 #define DECODE_V_VEC 8
 #define DECODE_GENERAL 9
 #define DECODE_PAGED 10
-#define DECODE_PIECES 11
+#define DECODE_SPLITS 11
 #define DECODE_STATE 12
 #define DECODE_BATCH 13 /* loads at a time: even */
 #define DECODE_LOG_SUM 14

@@ -17,7 +17,7 @@
 
 layout(constant_id = SOFTMAX_LANES) const uint LANES = 32;
 layout(constant_id = SOFTMAX_STAGE) const uint STAGE = SOFTMAX_WHOLE;
-layout(constant_id = SOFTMAX_PIECE) const uint PIECE = 0;
+layout(constant_id = SOFTMAX_SPLIT) const uint SPLIT = 0;
 layout(constant_id = SOFTMAX_LOG_SUM) const uint LOG_SUM = 0;
 layout(constant_id = SOFTMAX_EXACT) const uint EXACT = 0;
 layout(local_size_x_id = SOFTMAX_LANES) in;
@@ -28,7 +28,7 @@ layout(binding = 3) readonly buffer QueryOffset { uint query_offset_words[]; };
 layout(binding = 4) readonly buffer Sink { float sinks[]; };
 layout(binding = 5) readonly buffer Alibi { float slopes[]; };
 layout(binding = 6) buffer Scores { uint scores_words[]; };
-layout(binding = 7) buffer Pieces { vec2 pieces[]; }; // row_max; row_sum, -1: no key
+layout(binding = 7) buffer Splits { vec2 splits[]; }; // row_max; row_sum, -1: no key
 layout(push_constant) uniform Push { softmax_params p; };
 #include "lib/mask.glsl"
 
@@ -181,7 +181,7 @@ void store_log_sum(uint row, float row_max, float row_sum, bool dead)
 }
 
 // Splits of the row: index of the first, number, and row_max of all of them and the sink.
-uint first_piece, n_piece;
+uint first_split, n_split;
 float whole_max;
 
 // The weights of a split are relative to its own row_max.
@@ -190,23 +190,23 @@ float split_weight(float row_max)
     return exp_accurate(row_max == whole_max ? 0.0 : row_max - whole_max); // both may be infinite
 }
 
-float piece_sum(uint i)
+float split_sum(uint i)
 {
-    if (i >= n_piece)
+    if (i >= n_split)
         return 0.0;
-    vec2 piece = pieces[first_piece + i];
-    return piece.y < 0.0 ? 0.0 : piece.y * split_weight(piece.x);
+    vec2 split = splits[first_split + i];
+    return split.y < 0.0 ? 0.0 : split.y * split_weight(split.x);
 }
-PAIRWISE(sum_pieces, piece_sum)
+PAIRWISE(sum_splits, split_sum)
 
-void finish_pieces(uint row, uvec3 at, uint lane)
+void finish_splits(uint row, uvec3 at, uint lane)
 {
     float row_max = uintBitsToFloat(MINUS_INFINITY);
     bool any = false;
-    for (uint i = lane; i < n_piece; i += LANES) {
-        vec2 piece = pieces[first_piece + i];
-        bool seen = !(piece.y < 0.0);
-        row_max = seen ? max(row_max, piece.x) : row_max;
+    for (uint i = lane; i < n_split; i += LANES) {
+        vec2 split = splits[first_split + i];
+        bool seen = !(split.y < 0.0);
+        row_max = seen ? max(row_max, split.x) : row_max;
         any = any || seen;
     }
     row_max = reduce_max(row_max);
@@ -215,12 +215,12 @@ void finish_pieces(uint row, uvec3 at, uint lane)
     if (mask_has(MASK_SINK))
         row_max = max(row_max, sink);
     whole_max = row_max == uintBitsToFloat(MINUS_INFINITY) ? 0.0 : row_max;
-    float row_sum = sum_pieces(n_piece);
+    float row_sum = sum_splits(n_split);
     if (mask_has(MASK_SINK))
         row_sum += sink_weight(sink, row_max);
     if (LOG_SUM != 0)
         store_log_sum(row, row_max, row_sum, dead);
-    float mine = pieces[first_piece + gl_WorkGroupID.z].x;
+    float mine = splits[first_split + gl_WorkGroupID.z].x;
     finish(row, at, split_weight(mine), row_sum, dead, lane);
 }
 
@@ -237,13 +237,13 @@ void main()
     keys = uvec2(0, p.mask.n_kv);
     n_key = mask_end(at.x);
     if (STAGE != SOFTMAX_WHOLE) {
-        keys.x = gl_WorkGroupID.z * PIECE;
-        keys.y = min(keys.x + PIECE, p.mask.n_kv);
-        n_piece = gl_NumWorkGroups.z;
-        first_piece = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * n_piece;
+        keys.x = gl_WorkGroupID.z * SPLIT;
+        keys.y = min(keys.x + SPLIT, p.mask.n_kv);
+        n_split = gl_NumWorkGroups.z;
+        first_split = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * n_split;
     }
     if (STAGE == SOFTMAX_FINISH) {
-        finish_pieces(row, at, lane);
+        finish_splits(row, at, lane);
         return;
     }
     bool any;
@@ -258,7 +258,7 @@ void main()
     float row_sum = EXACT != 0 ? exact_sum.x : weigh(row, none ? 0.0 : row_max, lane);
     if (STAGE == SOFTMAX_WEIGH) {
         if (lane == 0)
-            pieces[first_piece + gl_WorkGroupID.z] = vec2(row_max, dead ? -1.0 : row_sum);
+            splits[first_split + gl_WorkGroupID.z] = vec2(row_max, dead ? -1.0 : row_sum);
         return;
     }
     if (mask_has(MASK_SINK) && EXACT == 0)

@@ -152,7 +152,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
         attention_vec_of(o->v_chunks, o->value_dim, 4 * c->value4 * c->n_chunk);
     key->spec[ATTENTION_COOP_GENERAL] = o->bias || o->dropout;
     key->spec[ATTENTION_COOP_PAGED] = o->paged;
-    key->spec[ATTENTION_COOP_PIECES] = c->n_split > 1;
+    key->spec[ATTENTION_COOP_SPLITS] = c->n_split > 1;
     key->spec[ATTENTION_COOP_LOG_SUM] = attention_stores_log_sum(c, o);
 }
 

@@ -141,7 +141,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[COOP2_V_VEC] = attention_vec_of(o->v_chunks, o->value_dim, 4 * c->value4);
     key->spec[COOP2_GENERAL] = o->bias || o->dropout;
     key->spec[COOP2_PAGED] = o->paged;
-    key->spec[COOP2_PIECES] = c->n_split > 1;
+    key->spec[COOP2_SPLITS] = c->n_split > 1;
     key->spec[COOP2_LOG_SUM] = attention_stores_log_sum(c, o);
 }
 

@@ -81,7 +81,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[DECODE_V_VEC] = o->v_type == VKA_F32 ? o->v_vec : o->v_chunks;
     key->spec[DECODE_GENERAL] = o->bias || o->dropout;
     key->spec[DECODE_PAGED] = o->paged;
-    key->spec[DECODE_PIECES] = c->n_split > 1;
+    key->spec[DECODE_SPLITS] = c->n_split > 1;
     key->spec[DECODE_LOG_SUM] = attention_stores_log_sum(c, o);
     key->spec[DECODE_BATCH] = c->batch;
 }

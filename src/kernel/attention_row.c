@@ -139,7 +139,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
                                      : o->k_vec && 4 * c->head4 == o->head_dim;
     key->spec[ATTENTION_V_VEC] = o->v_vec && 4 * c->value4 == o->value_dim;
     key->spec[ATTENTION_GENERAL] = o->bias || o->dropout;
-    key->spec[ATTENTION_PIECES] = c->n_split > 1;
+    key->spec[ATTENTION_SPLITS] = c->n_split > 1;
     key->spec[ATTENTION_LOG_SUM] = attention_stores_log_sum(c, o);
 }
 

@@ -156,7 +156,7 @@ static void set_key(const struct attention_choice *c, const struct attention_ope
     key->spec[TILE_V_VEC] = o->v_vec;
     key->spec[TILE_GENERAL] = o->bias || o->dropout;
     key->spec[TILE_Q_WHOLE] = c->q_whole;
-    key->spec[TILE_PIECES] = c->n_split > 1;
+    key->spec[TILE_SPLITS] = c->n_split > 1;
     key->spec[TILE_LOG_SUM] = attention_stores_log_sum(c, o);
 }
 

@@ -112,8 +112,8 @@ static void fill_pass(const struct vka_plan *plan, const struct attention *a, co
         .scale = a->scale,
         ATTENTION_DRAW(o),
         .n_chunk = c->n_chunk,
-        .n_piece = c->n_split,
-        .piece_keys = c->split_keys,
+        .n_split = c->n_split,
+        .split_keys = c->split_keys,
     };
     memcpy(pass->problem, c->problem, sizeof pass->problem);
     tune_attention_key(c, &operands, &pass->key);
@@ -182,22 +182,22 @@ static enum vka_status add_part(struct vka_plan *plan, const struct attention *a
     struct pass pass = *common;
     struct vka_tensor parameters;
     attention_set_tiles(parts, part->tile, &p);
-    p.piece_first = part->split;
-    p.piece_count = rest < parts->splits ? rest : parts->splits;
+    p.split_first = part->split;
+    p.split_count = rest < parts->splits ? rest : parts->splits;
     attention_bind_keys(plan, a, s, part->keys, &pass, SLOT_MASK, &p);
     bind_state(plan, a, parts, part, &pass, &p);
     fill_slots(&pass);
     ENSURE(plan_constant(plan, sizeof p / 4, &p, &parameters));
     plan_bind(plan, &pass, SLOT_PARAMETERS, &parameters, false, NULL);
     pass.groups[0] = p.n_tile;
-    pass.groups[1] = attention_groups(a, s) * p.piece_count;
+    pass.groups[1] = attention_groups(a, s) * p.split_count;
     pass.groups[2] = s->n_batch;
     pass.work = attention_work(a, s, parts->tiles, part->keys);
     size_t n = (size_t)snprintf(
         pass.detail, sizeof pass.detail, "%ux%u heads, %ux%u, %u/%u, %s*%s*%s, %u rows, %u splits",
         s->n_batch, s->n_head, s->n_query, a->n_kv, a->head_dim, a->value_dim,
         vka_dtype_name(a->q.dtype), vka_dtype_name(operands.k_type),
-        vka_dtype_name(operands.v_type), c->tile, p.piece_count);
+        vka_dtype_name(operands.v_type), c->tile, p.split_count);
     if ((parts->n_span > 1 || a->n_chunk_key) && n < sizeof pass.detail)
         snprintf(pass.detail + n, sizeof pass.detail - n, ", keys from %u", part->keys.first);
     return plan_add_pass(plan, &pass);

@@ -72,7 +72,7 @@ static void make_stage(const struct vka_plan *plan, const struct softmax_job *jo
     pass->key = (struct pipeline_key){.kernel = kernel, .n_spec = SOFTMAX_SPECS};
     pass->key.spec[SOFTMAX_LANES] = lanes;
     pass->key.spec[SOFTMAX_STAGE] = stage;
-    pass->key.spec[SOFTMAX_PIECE] = splits ? TUNE_CHAIN : 0;
+    pass->key.spec[SOFTMAX_SPLIT] = splits ? TUNE_CHAIN : 0;
     pass->key.spec[SOFTMAX_EXACT] = o->exact_softmax;
     struct softmax_params p = {
         .z_first = s.batch * a->n_head + s.head,
