@@ -145,13 +145,13 @@ struct quantise_params {
 /* Scales below 2^-120 count as 0: half a scale, which decides a rounding, must not be subnormal. */
 #define QUANTISE_LEAST 0x03800000u
 
-/* ---- sum_pieces: C[z][m][n] = alpha * sum of the pieces + bias[n] -------------------------------
- * One invocation per element: columns along x, rows along y, matrices along z. Buffers: 0 pieces
- * float32 [n_piece][batch][n_head][m][n], contiguous along n, 1 bias, 2 C. */
+/* ---- sum_splits: C[z][m][n] = alpha * sum of the splits + bias[n] -------------------------------
+ * One invocation per element: columns along x, rows along y, matrices along z. Buffers: 0 splits
+ * float32 [n_split][batch][n_head][m][n], contiguous along n, 1 bias, 2 C. */
 struct sum_params {
-    U32 m, n, n_head, n_piece;
-    U32 piece;                    /* elements from piece to piece */
-    U32 offset, batch, head, row; /* of piece 0 */
+    U32 m, n, n_head, n_split;
+    U32 split;                    /* elements from split to split */
+    U32 offset, batch, head, row; /* of split 0 */
     F32 alpha;
     U32 c_offset, c_batch, c_head, c_row, c_col;
     U32 bias_offset;

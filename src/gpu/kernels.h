@@ -75,7 +75,7 @@ enum known_problem {
     KNOWN_MATMUL_INTEGERS, /* of quantised activations */
     KNOWN_MATMUL_F16,
     KNOWN_MATMUL_BF16,
-    KNOWN_MATMUL_LONG, /* k in pieces */
+    KNOWN_MATMUL_LONG, /* k in splits */
     KNOWN_SOFTMAX,
     KNOWN_FUSED,
     KNOWN_FUSED_F16,

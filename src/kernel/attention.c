@@ -37,7 +37,7 @@ static void choose_kernel(const struct caps *caps, const struct attention_proble
 }
 
 /* Splits the keys where a sum over all of them would exceed TUNE_CHAIN terms. Refuses heads with
- * more features than that: the matrix products of the unfused path sum those in pieces. */
+ * more features than that: the matrix products of the unfused path sum those in splits. */
 static void bound_chains(const struct caps *caps, const struct attention_problem *problem,
                          struct attention_choice *choice)
 {

@@ -7,7 +7,7 @@
 #include "gpu/tuning_profile.h"
 
 /* Most terms of a chain of float32 sums. Longer sums are cut into chains of TUNE_CHAIN terms
- * (splits of keys, pieces of k), added pairwise, so that errors do not grow with length. Where they
+ * (splits of keys, or of k), added pairwise, so that errors do not grow with length. Where they
  * are cut depends on k or the number of keys alone. */
 #define TUNE_CHAIN 16384u
 

@@ -17,7 +17,7 @@
 #define ROWS 32u
 #define DEPTH 512u
 
-#define LONG_DEPTH 33000u /* three pieces; sums of eighths stay exact */
+#define LONG_DEPTH 33000u /* three splits; sums of eighths stay exact */
 #define FEW_ROWS 3u
 #define COLUMNS 37u
 #define SIDE 83u /* length of the other axis of a copy */

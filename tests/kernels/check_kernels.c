@@ -72,7 +72,7 @@ static const struct family {
     {"cache_", NULL, NULL, "test_gpu cache"},
     {"hadamard", NULL, NULL, "test_gpu cache_steps"},
     {"nonfinite", NULL, NULL, "test_gpu nonfinite"},
-    {"sum_pieces", NULL, NULL, "test_gpu large"},
+    {"sum_splits", NULL, NULL, "test_gpu large"},
     {"loop_probe", NULL, NULL, "test_gpu self_test"},
 };
 

@@ -1,4 +1,4 @@
-/* Matrix products. Cuts a k that is longer than a chain of sums into pieces of TUNE_CHAIN, each a
+/* Matrix products. Cuts a k that is longer than a chain of sums into splits of TUNE_CHAIN, each a
  * product of its own, and adds them pairwise. The bits of a result depend on k alone, not on other
  * cuts. */
 #include "op/matmul/matmul.h"
@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-static uint32_t pieces_of(const struct matmul_op *op)
+static uint32_t splits_of(const struct matmul_op *op)
 {
     return divide_up(op->a.shape.size[3], TUNE_CHAIN);
 }
@@ -21,34 +21,34 @@ static uint64_t count_c(const struct matmul_op *op)
     return shape_count(&op->c.shape);
 }
 
-/* Whether the pieces of c fit a binding and the workspace. */
+/* Whether the splits of c fit a binding and the workspace. */
 static bool fits(const struct vka_plan *plan, const struct matmul_op *op)
 {
     const struct vka_device_properties *has = &plan->caps.properties;
-    uint64_t bytes = count_c(op) * pieces_of(op) * 4;
+    uint64_t bytes = count_c(op) * splits_of(op) * 4;
     return bytes <= plan->workspace_limit && bytes <= has->max_allocation &&
            bytes <= has->max_buffer_range && plan_range(plan, &op->c) <= has->max_buffer_range;
 }
 
-/* The pieces of a product: elements of one and the next are `piece` apart. */
+/* The splits of a product: elements of one and the next are `split` apart. */
 struct sum {
-    const struct vka_tensor *pieces;
-    struct vka_tensor first; /* piece 0, as c */
+    const struct vka_tensor *splits;
+    struct vka_tensor first; /* split 0, as c */
     struct vka_tensor c;     /* [batch][n_head][m][n] */
     const struct vka_tensor *bias;
-    uint32_t n_piece, piece;
+    uint32_t n_split, split;
     float alpha;
     bool accumulate;
 };
 
-static struct work sum_work(uint32_t n_piece, const uint32_t size[4])
+static struct work sum_work(uint32_t n_split, const uint32_t size[4])
 {
-    double element = WORK_MOVE * (n_piece + 1.0);
+    double element = WORK_MOVE * (n_split + 1.0);
     double groups = (double)size[0] * size[1] * size[2] * divide_up(size[3], SUM_LANES);
     return (struct work){
         .ops = element * groups * SUM_LANES,
         .longest = element * SUM_LANES,
-        .loops = n_piece / 8.0 + 2,
+        .loops = n_split / 8.0 + 2,
     };
 }
 
@@ -63,8 +63,8 @@ static void make_sum(const struct vka_plan *plan, const void *job, const struct 
         .m = size[2],
         .n = size[3],
         .n_head = size[1],
-        .n_piece = s->n_piece,
-        .piece = s->piece,
+        .n_split = s->n_split,
+        .split = s->split,
         .batch = (uint32_t)from[0],
         .head = (uint32_t)from[1],
         .row = (uint32_t)from[2],
@@ -75,26 +75,26 @@ static void make_sum(const struct vka_plan *plan, const void *job, const struct 
         .c_col = (uint32_t)to[3],
     };
     pass->name = "sum";
-    pass->reason = "k was in pieces";
-    pass->key = (struct pipeline_key){.kernel = KERNEL_sum_pieces, .n_spec = SUM_SPECS};
+    pass->reason = "k was split";
+    pass->key = (struct pipeline_key){.kernel = KERNEL_sum_splits, .n_spec = SUM_SPECS};
     pass->key.spec[SUM_C_TYPE] = c.dtype;
     pass->key.spec[SUM_BIAS_TYPE] = s->bias ? s->bias->dtype : BIAS_NONE;
     pass->key.spec[SUM_ADD] = s->accumulate;
-    plan_bind(plan, pass, 0, s->pieces, false, &p.offset);
-    p.offset += (uint32_t)(first.shape.offset - s->pieces->shape.offset);
-    plan_bind(plan, pass, 1, s->pieces, false, NULL);
+    plan_bind(plan, pass, 0, s->splits, false, &p.offset);
+    p.offset += (uint32_t)(first.shape.offset - s->splits->shape.offset);
+    plan_bind(plan, pass, 1, s->splits, false, NULL);
     if (s->bias) {
         bias = tensor_part(s->bias, s->bias->shape.rank - 1, part->first[3], size[3]);
         plan_bind(plan, pass, 1, &bias, false, &p.bias_offset);
     }
     plan_bind(plan, pass, 2, &c, true, &p.c_offset);
     pass_set_push(pass, &p, sizeof p);
-    pass->work = sum_work(s->n_piece, size);
+    pass->work = sum_work(s->n_split, size);
     pass->groups[0] = divide_up(size[3], SUM_LANES);
     pass->groups[1] = size[2];
     pass->groups[2] = saturate((uint64_t)size[0] * size[1]);
-    snprintf(pass->detail, sizeof pass->detail, "%ux%u x%u, %u pieces of %u k", size[2], size[3],
-             pass->groups[2], p.n_piece, TUNE_CHAIN);
+    snprintf(pass->detail, sizeof pass->detail, "%ux%u x%u, %u splits of %u k", size[2], size[3],
+             pass->groups[2], p.n_split, TUNE_CHAIN);
 }
 
 static enum vka_status add_sums(struct vka_plan *plan, const struct sum *s)
@@ -103,53 +103,53 @@ static enum vka_status add_sums(struct vka_plan *plan, const struct sum *s)
         .job = s,
         .unit = {1, 1, 1, SUM_LANES},
         .least = {1, 1, 1, SUM_LANES},
-        .kernel = KERNEL_sum_pieces,
-        .whole = sum_work(s->n_piece, s->c.shape.size),
+        .kernel = KERNEL_sum_splits,
+        .whole = sum_work(s->n_split, s->c.shape.size),
         .probe = plan_probe_moves,
         .make = make_sum,
     };
     return plan_cut(plan, &cut, s->c.shape.size);
 }
 
-/* The scratch of one piece, in the shape of c. */
-static struct vka_tensor piece_of(const struct vka_tensor *pieces, const struct matmul_op *op,
-                                  uint32_t piece)
+/* The scratch of one split, in the shape of c. */
+static struct vka_tensor split_of(const struct vka_tensor *splits, const struct matmul_op *op,
+                                  uint32_t split)
 {
-    struct vka_tensor c = *pieces;
+    struct vka_tensor c = *splits;
     shape_dense(4, op->c.shape.size, &c.shape);
-    c.shape.offset = piece * count_c(op);
+    c.shape.offset = split * count_c(op);
     return c;
 }
 
-static enum vka_status add_pieces(struct vka_plan *plan, const struct matmul_op *op,
+static enum vka_status add_splits(struct vka_plan *plan, const struct matmul_op *op,
                                   const struct matmul_choice *choice)
 {
     enum vka_status status = VKA_OK;
-    const uint32_t *size = op->c.shape.size, n = pieces_of(op), k = op->a.shape.size[3];
-    struct vka_tensor pieces;
+    const uint32_t *size = op->c.shape.size, n = splits_of(op), k = op->a.shape.size[3];
+    struct vka_tensor splits;
     TRY(plan_scratch(plan, VKA_F32, (const uint32_t[]){n, size[0] * size[1], size[2], size[3]},
-                     &pieces));
+                     &splits));
     for (uint32_t i = 0; i < n; i++) {
         uint32_t first = i * TUNE_CHAIN, rest = k - first;
         struct matmul_op part = matmul_part_of_k(op, first, rest < TUNE_CHAIN ? rest : TUNE_CHAIN);
-        part.c = piece_of(&pieces, op, i);
+        part.c = split_of(&splits, op, i);
         part.bias = NULL;
         part.accumulate = false;
-        part.alpha = 1; /* but each piece has its columns multiplied by their scales */
+        part.alpha = 1; /* but each split has its columns multiplied by their scales */
         TRY(matmul_add_chain(plan, &part, choice));
     }
     const struct sum sum = {
-        .pieces = &pieces,
-        .first = piece_of(&pieces, op, 0),
+        .splits = &splits,
+        .first = split_of(&splits, op, 0),
         .c = op->c,
         .bias = op->bias,
-        .n_piece = n,
-        .piece = (uint32_t)count_c(op),
+        .n_split = n,
+        .split = (uint32_t)count_c(op),
         .alpha = op->alpha,
         .accumulate = op->accumulate,
     };
     TRY(add_sums(plan, &sum));
-    plan_scratch_free(plan, &pieces);
+    plan_scratch_free(plan, &splits);
 fail:
     return status;
 }
@@ -203,7 +203,7 @@ enum vka_status plan_matmul(struct vka_plan *plan, const struct matmul_op *op)
     }
     if (op->a.shape.size[3] <= TUNE_CHAIN)
         return matmul_add_chain(plan, op, &choice);
-    TRY(matmul_cut(plan, op, &choice, &(const struct matmul_way){judge, add_pieces, NULL}));
+    TRY(matmul_cut(plan, op, &choice, &(const struct matmul_way){judge, add_splits, NULL}));
 fail:
     return status;
 }

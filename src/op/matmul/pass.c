@@ -98,7 +98,7 @@ static uint64_t choose(const struct caps *caps, void *given)
         .cached = op->cached,
     };
     choose_matmul(caps, &problem, job->choice);
-    return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_pieces |
+    return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_splits |
            (uint64_t)op->integers << KERNEL_quantise;
 }
 

@@ -1,4 +1,4 @@
-// Adds the pieces of a product whose k was cut, then applies alpha and bias. One invocation per
+// Adds the splits of a product whose k was cut, then applies alpha and bias. One invocation per
 // element of C. See sum_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -12,14 +12,14 @@ layout(constant_id = SUM_BIAS_TYPE) const uint BIAS_TYPE = BIAS_NONE;
 layout(constant_id = SUM_ADD) const uint ADD = 0;
 
 layout(local_size_x = SUM_LANES) in;
-layout(binding = 0) readonly buffer Pieces { float pieces[]; };
+layout(binding = 0) readonly buffer Splits { float splits[]; };
 layout(binding = 1) readonly buffer Bias { uint bias_words[]; };
 layout(binding = 2) buffer C { uint c_words[]; };
 layout(push_constant) uniform Push { sum_params p; };
 
-uint first; // the element in piece 0
-float piece(uint i) { return i < p.n_piece ? pieces[first + i * p.piece] : 0.0; }
-PAIRWISE(sum_pieces, piece)
+uint first; // the element in split 0
+float split(uint i) { return i < p.n_split ? splits[first + i * p.split] : 0.0; }
+PAIRWISE(sum_splits, split)
 
 void main()
 {
@@ -27,7 +27,7 @@ void main()
     if (column >= p.n)
         return;
     first = p.offset + z / p.n_head * p.batch + z % p.n_head * p.head + row * p.row + column;
-    float x = p.alpha * sum_pieces(p.n_piece);
+    float x = p.alpha * sum_splits(p.n_split);
     if (BIAS_TYPE != BIAS_NONE)
         x += LOAD(bias_words, p.bias_offset + column, BIAS_TYPE);
     uint index = p.c_offset + z / p.n_head * p.c_batch + z % p.n_head * p.c_head + row * p.c_row +
