@@ -7,8 +7,8 @@
 
 /* ---- sum_axes: y = scale * sum of a term over the last INNER axes, + y -------------------------
  * `sizes` are those of the kept axes, then of the reduced ones. Reduced elements are counted in
- * row-major order; piece z of the grid is elements first + z * AXES_PIECE and those after it, below
- * `first + n`, and its sum goes to y + z * y.stride3 (with one piece stride3 is not read). AXES_SHARE
+ * row-major order; split z of the grid is elements first + z * AXES_SPLIT and those after it, below
+ * `first + n`, and its sum goes to y + z * y.stride3 (one split does not read stride3). AXES_SHARE
  * invocations share a result and merge as a tree. A workgroup has AXES_LANES / AXES_SHARE results;
  * group g is workgroup g % UNIT_GRID, g / UNIT_GRID. Buffers: 0 a, 1 b, 2 statistics float32
  * [element][NORM_STATS] of norm_backward, 3 y. */
@@ -29,7 +29,7 @@ struct sum_axes_params {
 #define AXES_ADD 7     /* to what y holds */
 #define AXES_SPECS 8
 #define AXES_LANES 64
-#define AXES_PIECE 2048
+#define AXES_SPLIT 2048
 #define TERM_VALUE 0
 #define TERM_PRODUCT 1    /* a * b */
 #define TERM_DIFFERENCE 2 /* (a - b)^2 */

@@ -73,8 +73,8 @@ void main()
     kept_at = uvec4(result / outer.z / outer.y, result / outer.z % outer.y, result % outer.z, 0);
     float sum = 0.0;
     if (there) {
-        uint start = gl_WorkGroupID.z * AXES_PIECE;
-        uint end = min(start + AXES_PIECE, p.n);
+        uint start = gl_WorkGroupID.z * AXES_SPLIT;
+        uint end = min(start + AXES_SPLIT, p.n);
         for (uint e = start + turn; e < end; e += SHARE)
             sum += term(p.first + e);
     }
@@ -87,7 +87,7 @@ void main()
     }
     if (!there || turn > 0)
         return;
-    kept_at.w = gl_WorkGroupID.z; // no kept axis: of the last one y has the pieces
+    kept_at.w = gl_WorkGroupID.z; // no kept axis: of the last one y has the splits
     uint index = place(p.y, kept_at);
     float y = partial[lane] * p.scale;
     if (ADD)

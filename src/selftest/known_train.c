@@ -8,7 +8,7 @@
 
 #define ROWS 37u
 #define WIDTH 203u
-#define MANY_ROWS 2100u /* two pieces of a sum */
+#define MANY_ROWS 2100u /* two splits of a sum */
 #define COLUMNS 11u
 #define TOLERANCE 1e-4
 #define TOLERANCE_F16 4e-3 /* of gradients up to 3, rounded three times: Mesa 26 is 8e-4 off */

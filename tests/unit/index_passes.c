@@ -298,8 +298,8 @@ static double check_sum_axes(const struct pass *pass)
     assert_true(pass->groups[1] == 1 || pass->groups[0] == UNIT_GRID);
     assert_true(results + UNIT_GRID * per_group <= 4294967296.0);
     assert_true((double)p.first + p.n <= reduced);
-    assert_true((double)pass->groups[2] * AXES_PIECE >= p.n);
-    assert_true((double)pass->groups[2] * AXES_PIECE + p.first <= 4294967296.0);
+    assert_true((double)pass->groups[2] * AXES_SPLIT >= p.n);
+    assert_true((double)pass->groups[2] * AXES_SPLIT + p.first <= 4294967296.0);
     return pass->key.spec[AXES_TERM] == TERM_DIFFERENCE ? results * p.n : 0;
 }
 

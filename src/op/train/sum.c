@@ -1,4 +1,4 @@
-/* Sums over axes, in pieces that are summed in turn. */
+/* Sums over axes, in splits that are summed in turn. */
 #include "core/dtype.h"
 #include "op/common/copy.h"
 #include "op/train/sum.h"
@@ -8,15 +8,15 @@
 
 #define FEW_RESULTS 8u
 
-/* Axes as the kernel has them: those that are kept, then those that are reduced. Of y axis 3 is the
- * pieces. */
+/* Axes as the kernel has them: those that are kept, then those that are reduced. Axis 3 of y
+ * is the splits. */
 struct job {
     struct axes_job axes;
     const struct sum_axes *op;
     struct vka_tensor a, b, y;
     struct vka_tensor stats; /* [1][1][1][NORM_STATS * n], or any */
     uint32_t inner;          /* axes that are reduced */
-    uint32_t n, n_piece;     /* reduced elements; pieces of them */
+    uint32_t n, n_split;     /* reduced elements; splits of them */
     uint32_t share;
     bool columns, add;
     float scale;
@@ -24,16 +24,16 @@ struct job {
 
 static struct work work_of(const struct job *job, const uint32_t size[4])
 {
-    uint32_t piece = job->n < AXES_PIECE ? job->n : AXES_PIECE, results = AXES_LANES / job->share;
-    double each = 2 * WORK_MOVE * piece;
+    uint32_t split = job->n < AXES_SPLIT ? job->n : AXES_SPLIT, results = AXES_LANES / job->share;
+    double each = 2 * WORK_MOVE * split;
     return (struct work){
         .ops = each * size[0] * size[1] * size[2] * size[3] + WORK_MOVE * AXES_LANES,
         .longest = each * results,
-        .loops = piece / (double)job->share + 8,
+        .loops = split / (double)job->share + 8,
     };
 }
 
-/* A part of an operand: of the kept axes, and of one reduced axis the elements of the pieces. */
+/* A part of an operand: of the kept axes, and of one reduced axis the elements of the splits. */
 static struct vka_tensor part_of(const struct job *job, const struct vka_tensor *t,
                                  const struct box *part)
 {
@@ -41,8 +41,8 @@ static struct vka_tensor part_of(const struct job *job, const struct vka_tensor 
     for (uint32_t i = 0; i < 4 - job->inner; i++)
         view = tensor_part(&view, i, part->first[i], part->size[i]);
     if (job->inner == 1) {
-        uint32_t first = part->first[3] * AXES_PIECE, left = job->n - first;
-        uint64_t most = (uint64_t)part->size[3] * AXES_PIECE;
+        uint32_t first = part->first[3] * AXES_SPLIT, left = job->n - first;
+        uint64_t most = (uint64_t)part->size[3] * AXES_SPLIT;
         view = tensor_part(&view, 3, first, left < most ? left : (uint32_t)most);
     }
     return view;
@@ -54,8 +54,8 @@ static void make_pass(const struct vka_plan *plan, const void *given, const stru
     const struct job *job = given;
     const struct vka_tensor a = part_of(job, &job->a, part), y = tensor_box(&job->y, part);
     const struct vka_tensor b = job->b.storage ? part_of(job, &job->b, part) : a;
-    const uint32_t *size = a.shape.size, first = part->first[3] * AXES_PIECE, left = job->n - first;
-    const uint64_t most = (uint64_t)part->size[3] * AXES_PIECE;
+    const uint32_t *size = a.shape.size, first = part->first[3] * AXES_SPLIT, left = job->n - first;
+    const uint64_t most = (uint64_t)part->size[3] * AXES_SPLIT;
     struct sum_axes_params p = {
         .size0 = size[0],
         .size1 = size[1],
@@ -106,7 +106,7 @@ static void choose_lanes(struct job *job)
 {
     const struct shape *a = &job->a.shape;
     uint64_t results = 1, step = UINT64_MAX;
-    uint32_t terms = job->n < AXES_PIECE ? job->n : AXES_PIECE;
+    uint32_t terms = job->n < AXES_SPLIT ? job->n : AXES_SPLIT;
     for (uint32_t i = 0; i < 4 - job->inner; i++) {
         results *= a->size[i];
         step = a->size[i] > 1 ? a->stride[i] : step;
@@ -121,7 +121,7 @@ static void choose_lanes(struct job *job)
 static enum vka_status add_passes(struct vka_plan *plan, struct job *job)
 {
     const uint32_t *y = job->y.shape.size;
-    const uint32_t size[4] = {y[0], y[1], y[2], job->n_piece};
+    const uint32_t size[4] = {y[0], y[1], y[2], job->n_split};
     choose_lanes(job);
     job->axes = (struct axes_job){{&job->y}};
     struct cut cut = {
@@ -195,20 +195,20 @@ static uint32_t arrange(const struct sum_axes *op, struct job *job)
     return n_kept;
 }
 
-/* Float32 for the pieces of each result: y's axes with its own strides, and pieces along axis 3. */
-static enum vka_status make_pieces(struct vka_plan *plan, struct job *job,
-                                   struct vka_tensor *pieces)
+/* Float32 for the splits of each result: y's axes with its own strides, and splits along axis 3. */
+static enum vka_status make_splits(struct vka_plan *plan, struct job *job,
+                                   struct vka_tensor *splits)
 {
     const uint32_t *size = job->y.shape.size;
-    ENSURE(plan_scratch(plan, VKA_F32, (const uint32_t[]){job->n_piece, size[0], size[1], size[2]},
-                        pieces));
-    struct shape *s = &pieces->shape;
+    ENSURE(plan_scratch(plan, VKA_F32, (const uint32_t[]){job->n_split, size[0], size[1], size[2]},
+                        splits));
+    struct shape *s = &splits->shape;
     const uint64_t step = s->stride[0];
     for (int i = 0; i < 3; i++) {
         s->size[i] = size[i];
         s->stride[i] = s->stride[i + 1];
     }
-    s->size[3] = job->n_piece;
+    s->size[3] = job->n_split;
     s->stride[3] = step;
     return VKA_OK;
 }
@@ -240,30 +240,30 @@ enum vka_status plan_sum_axes(struct vka_plan *plan, const struct sum_axes *op)
     uint64_t n = 1;
     for (uint32_t i = 4 - job.inner; i < 4; i++)
         n *= job.a.shape.size[i];
-    const uint32_t most = UINT32_MAX / (op->stats ? NORM_STATS : 2) - AXES_PIECE;
+    const uint32_t most = UINT32_MAX / (op->stats ? NORM_STATS : 2) - AXES_SPLIT;
     if (n > most)
         return log_error(&plan->device->log, VKA_UNSUPPORTED,
                          "%s: %llu elements are more than a sum counts, %u", op->name,
                          (unsigned long long)n, most);
     job.n = (uint32_t)n;
-    job.n_piece = divide_up(job.n, AXES_PIECE);
+    job.n_split = divide_up(job.n, AXES_SPLIT);
     if (op->stats) {
         job.stats = *op->stats;
         shape_dense(4, (const uint32_t[]){1, 1, 1, NORM_STATS * job.n}, &job.stats.shape);
         job.stats.shape.offset = op->stats->shape.offset;
     }
-    if (job.n_piece == 1)
+    if (job.n_split == 1)
         return add_passes(plan, &job);
-    struct vka_tensor pieces;
+    struct vka_tensor splits;
     const struct vka_tensor y = job.y;
-    ENSURE(make_pieces(plan, &job, &pieces));
-    job.y = pieces;
+    ENSURE(make_splits(plan, &job, &splits));
+    job.y = splits;
     job.scale = 1;
     job.add = false;
     ENSURE(add_passes(plan, &job));
     const struct sum_axes rest = {
         .name = op->name,
-        .a = pieces,
+        .a = splits,
         .y = y,
         .reduced = 8,
         .term = TERM_VALUE,
@@ -271,6 +271,6 @@ enum vka_status plan_sum_axes(struct vka_plan *plan, const struct sum_axes *op)
         .add = op->add,
     };
     ENSURE(plan_sum_axes(plan, &rest));
-    plan_scratch_free(plan, &pieces);
+    plan_scratch_free(plan, &splits);
     return VKA_OK;
 }

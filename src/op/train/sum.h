@@ -18,7 +18,7 @@ struct sum_axes {
     bool add;
 };
 
-/* Adds the passes of a sum, pairwise over pieces of AXES_PIECE elements, in an order that follows
+/* Adds the passes of a sum, pairwise over splits of AXES_SPLIT elements, in an order that follows
  * from shapes and strides alone. */
 enum vka_status plan_sum_axes(struct vka_plan *plan, const struct sum_axes *op);
 
