@@ -8,7 +8,7 @@ enum vka_status session_create(struct vka_device *device, const struct llama *m,
 {
     *s = (struct session){.info = *info};
     uint32_t capacity = info->n_prompt + info->count;
-    /* Rows that no id fills cost as much as others. Of 1 id: 2, as 1 is the step. */
+    /* Rows that no id fills cost as much as others. One id takes 2, as 1 is the step. */
     uint32_t chunk = info->n_prompt < SESSION_CHUNK ? info->n_prompt : SESSION_CHUNK;
     chunk = chunk > 1 ? chunk : 2;
     enum vka_status status = vka_cache_create(

@@ -309,11 +309,11 @@ VKA_API size_t vka_device_tuning_profile_head(const struct vka_device *device, c
 
 /* Self-tests find kernels that a driver compiles to wrong code. Before a kernel is first used on a
  * device, it solves a small problem whose result is known: in vka_layer_create and
- * vka_plan_add_..., which then submit work, wait for it, and may return TIMEOUT. Of a kernel that
- * is wrong, that loses the device for the second time, or that the driver's compiler refuses, the
- * log has a warning, and another takes its place in every plan; if there is none: UNSUPPORTED, or a
- * memory status if the compiler had too little. The results survive vka_device_recover and, but for
- * refusals, are part of the blob of vka_device_pipeline_cache.
+ * vka_plan_add_..., which then submit work, wait for it, and may return TIMEOUT. A kernel that is
+ * wrong, that loses the device for the second time, or that the driver's compiler refuses has a
+ * warning in the log, and another takes its place in every plan; if there is none: UNSUPPORTED, or
+ * a memory status if the compiler had too little. The results survive vka_device_recover and, but
+ * for refusals, are part of the blob of vka_device_pipeline_cache.
  * Tests now all kernels that the rules choose on this device, even with skip_self_test. OK if some
  * of them fail. DEVICE_LOST; TIMEOUT; memory statuses. */
 VKA_API enum vka_status vka_device_self_test(struct vka_device *device);

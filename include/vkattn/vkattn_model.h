@@ -101,7 +101,7 @@ enum vka_activation {
 /* output = f(input), or f(input) * multiplier: with VKA_SILU SwiGLU, with VKA_GELU GeGLU. Where both
  * factors are the halves of one tensor, slice it. The functions are exact to 1e-6 of the
  * result, VKA_GELU_TANH to 2e-5, where the result is at least 1e-30: for each finite input, and each
- * alpha of 2e-6 or more in magnitude. Of -Inf both GELU and SILU (alpha > 0) are NaN, as -Inf times 0
+ * alpha of 2e-6 or more in magnitude. GELU and SILU (alpha > 0) of -Inf are NaN, as -Inf times 0
  * is. */
 struct vka_activation_op {
     size_t struct_size;
@@ -281,7 +281,7 @@ struct vka_sample_op {
     float min_p;               /* 0: all */
     uint64_t seed;
     /* I32 [1], or [rows] for a step of each row: to which each run adds 1 after it drew, so that one
-     * recorded plan draws anew. NULL: step 0 in each run. Of two rows or more the two kinds draw
+     * recorded plan draws anew. NULL: step 0 in each run. With two rows or more the two kinds draw
      * differently. Contiguous. */
     struct vka_tensor *step;
     /* I32 [rows][2]: low and high word of each row's seed, in place of seed. NULL: seed for all. */

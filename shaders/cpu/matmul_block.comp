@@ -1,6 +1,6 @@
 // Product of float32 A and quantised B for Mesa's CPU driver before 26: no shared memory, no barriers,
 // few loads, each of which Mesa 22 compiles to a loop over the lanes. B is read as it is: a lane has a
-// column and loads its words. Of A a lane loads four of 32 k, which subgroupBroadcast shares. One
+// column and loads its words, and four of 32 k of A, which subgroupBroadcast shares. One
 // subgroup of 8 makes ROWS rows by 8 columns of C. See matmul_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -97,8 +97,8 @@ uint word_at(uint at)
             to[i] = to[i] >> shift | (i + 1 < count ? to[i + 1] : last) << 1 << (31u - shift);     \
     }
 
-// 32 values: unsigned integers times scale_of[], which 16 values share, less least[]. Of i4_g128 least[]
-// is subtracted from the integer: its product with the scale has more bits than float32.
+// 32 values: unsigned integers times scale_of[], which 16 values share, less least[]. That of
+// i4_g128 is subtracted from the integer: its product with the scale has more bits than float32.
 uint words[8];
 float scale_of[2], least[2];
 
@@ -133,8 +133,7 @@ void load_scales(uint at, uint i)
     }
 }
 
-// Loads 32 values from k + 32 * s on. `k`: a multiple of 32 * STEPS. Of two steps, each has a
-// block.
+// Loads 32 values from k + 32 * s on. `k`: a multiple of 32 * STEPS. Each of two steps has a block.
 void load_values(uint k, uint s)
 {
     uint at = s * BYTES, more[8] = {0, 0, 0, 0, 0, 0, 0, 0};

@@ -48,8 +48,8 @@ float chain[BLOCK_ROWS], group[BLOCK_ROWS], lost[BLOCK_ROWS], total[BLOCK_ROWS];
 uint64_t line[8]; // first bytes of the columns
 bool mine[8];     // whether this is the lane
 
-// A step of 32 k. Of each row of A, k + 8 * i + lane at i; of a column, its integers in the same
-// places; of the columns, each in its lane, scales, which 16 values share, and offsets.
+// A step of 32 k: each row of A, with k + 8 * i + lane at i; a column's integers in the same
+// places; the scales, which 16 values share, and the offset of the lane's own column.
 float x[4 * BLOCK_ROWS], integer[4], scale_of[2], offset;
 float part_sum[8 * BLOCK_ROWS]; // of what a lane has: [row][column]
 

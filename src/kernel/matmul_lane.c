@@ -96,7 +96,7 @@ static struct matmul_choice choose_lanes(const struct caps *caps, const struct m
     };
 }
 
-/* The kernels' MATMUL_B_VEC. Of more rows than two, four steps spill. */
+/* The kernels' MATMUL_B_VEC. With more rows than two, four steps spill. */
 static uint32_t byte_steps(const struct matmul_problem *p)
 {
     if (p->k % 64 != 0)

@@ -131,8 +131,8 @@ static enum vka_status make_cache(struct solution *s, const struct known_attenti
         &s->cache);
 }
 
-/* Features of a head. Of a quantised cache as many as attention_feature takes, where it is there, as
- * real heads have: else another kernel would be compiled and tested for the problem alone. */
+/* Features of a head. A quantised cache has as many as attention_feature takes, where it is there,
+ * as real heads have: else another kernel would be compiled and tested for the problem alone. */
 static uint32_t dim_of(const struct solution *s, enum known_problem problem)
 {
     const struct caps *caps = &s->plan->caps;

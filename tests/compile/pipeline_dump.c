@@ -98,7 +98,7 @@ fail:
     return status;
 }
 
-/* The assembly. Of NIR, shared memory alone: NVK has no statistic of it. */
+/* The assembly, or shared memory alone from NIR: NVK has no statistic of it. */
 static void write_text(FILE *file, const VkPipelineExecutableInternalRepresentationKHR *r)
 {
     const char *text = r->pData;

@@ -1,5 +1,5 @@
 # Public headers as Microsoft's compiler sees them: clang in its place, in C11 and C++17, all warnings
-# errors. Of the system's headers it has those that clang brings, and Vulkan's.
+# errors. The system's headers are those that clang brings, and Vulkan's.
 #
 #   cmake -D CLANG=clang -D HEADERS=a.h,b.h -D INCLUDE=folder -D VULKAN=folder -D WORK=folder
 #         -P cl.cmake

@@ -4,7 +4,7 @@
  *
  * By default the arguments are all float32 within 8 units of each point at which code branches, rounds or
  * reduces, and one float32 in 65,537. --all: all float32, or a part of them, so that days of work can be
- * cut: --part 3/64. Of functions of 16-bit numbers all 65,536 are tried in either case. Prints each
+ * cut: --part 3/64. Functions of 16-bit numbers take all 65,536 in either case. Prints each
  * function's worst error and where it is. */
 #include "patience.h"
 #include "functions.h"

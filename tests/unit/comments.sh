@@ -1,8 +1,8 @@
 #!/bin/sh
-# comments.sh ROOT: no comment opens with "Of", as what follows is no sentence: it lacks what it is about.
-# Nor does a line of one, where a sentence would begin so. SPDX-License-Identifier: MIT
+# comments.sh ROOT: no sentence of a comment opens with "Of", as few of such are sentences: they
+# lack what they are about. SPDX-License-Identifier: MIT
 set -eu
-opens='(/\*+|//|#|"""|^ *\*|^) *(---- .* -+)? *Of '
+opens='(/\*+|//|#|"""|^ *\*|^|[.:;]) *Of '
 
 found() { # found PATH...: such lines of sources
     grep -rnE "$opens" --include='*.[ch]' --include='*.hpp' --include='*.comp' --include='*.glsl' \
@@ -28,6 +28,7 @@ sees a.comp '// Of a row.'
 sees a.py '# Of a row.'
 sees a.py 'def f():\n    """Of a row."""'
 sees a.py '"""A row.\n\n    Of it.\n    """'
+sees a.py '# A row. Of it.'
 sees CMakeLists.txt '# Of a row.'
 printf '/* of a row; Official. */\nint Of = 1;\n' >"$work/a.c"
 ! found "$work" || { echo "FAIL these are seen" && exit 1; }
