@@ -137,8 +137,8 @@ VKA_API enum vka_status vka_plan_add_binary(struct vka_plan *plan, const struct 
 struct vka_conv1d_op {
     size_t struct_size;
     struct vka_tensor *input; /* [batch][length][in] */
-    /* [out][width][in], whose last two axes are one stretch: of PyTorch's [out][in][width] a permuted
-     * copy. */
+    /* [out][width][in], whose last two axes are contiguous: a permuted copy of PyTorch's
+     * [out][in][width]. */
     struct vka_tensor *weight;
     struct vka_tensor *bias; /* [out]; NULL: none */
     uint32_t stride;         /* 0: 1 */

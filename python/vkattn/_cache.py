@@ -35,9 +35,9 @@ class Cache(Child):
     key_dtype, value_dtype: "f32", "f16", "bf16", "q8_0", "q4_0" or "f8_e4m3"; value_dtype is
     key_dtype by default. key_scales, value_scales: of f8_e4m3, one for each key head, 1 by default:
     x is kept as the nearest float8 to x / scale, up to 448. value_dim: head_dim by default.
-    n_layer: layers that share the lengths, see vkattn_cache.h. page_size: 0 for one stretch a
-    sequence; paged, positions of a page, a multiple of 16 from 16 to 256. n_page: pages of the
-    pool, by default enough.
+    n_layer: layers that share the lengths, see vkattn_cache.h. page_size: 0 for
+    contiguous sequences; paged, positions of a page, a multiple of 16 from 16 to 256. n_page: pages
+    of the pool, by default enough.
     """
 
     device: Device

@@ -113,12 +113,12 @@ float kept_weight(uint i, uint bound)
     return w < p.min_p ? 0.0 : w;
 }
 
-// Lanes have stretches of neighbours here, so that sums are in the order of the indices. Returns the
-// index, in the lane that has it; else the largest number.
+// A lane has neighbours here, so that sums are in the order of the indices. Returns the index, in the
+// lane that has it; else the largest number.
 uint draw(uint bound, float u)
 {
-    uint lane = gl_LocalInvocationIndex, stretch = p.n / SAMPLE_LANES + 1;
-    uint begin = min(lane * stretch, p.n), end = min(begin + stretch, p.n);
+    uint lane = gl_LocalInvocationIndex, per_lane = p.n / SAMPLE_LANES + 1;
+    uint begin = min(lane * per_lane, p.n), end = min(begin + per_lane, p.n);
     float sum = 0.0;
     for (uint i = begin; i < end; i += SAMPLE_RUN)
         [[unroll]] for (uint j = 0; j < SAMPLE_RUN; j++)

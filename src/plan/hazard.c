@@ -4,20 +4,20 @@
 #include <string.h>
 
 /* Compares buffers, not storages: an application may wrap one buffer twice. */
-static struct stretch stretch_of(const struct binding *b)
+static struct interval interval_of(const struct binding *b)
 {
     const struct memory_range *range = &b->storage->range;
     uint64_t first = range->offset + b->offset;
-    return (struct stretch){range->block->buffer, first, first + b->size};
+    return (struct interval){range->block->buffer, first, first + b->size};
 }
 
-static bool is_before(const struct stretch *a, VkBuffer buffer, uint64_t byte)
+static bool is_before(const struct interval *a, VkBuffer buffer, uint64_t byte)
 {
     return a->buffer == buffer ? a->end < byte : (uint64_t)a->buffer < (uint64_t)buffer;
 }
 
-/* The first stretch that ends at the byte or later, in the buffer or in one behind it. */
-static size_t find(const struct stretches *s, VkBuffer buffer, uint64_t byte)
+/* The first interval that ends at the byte or later, in the buffer or in one behind it. */
+static size_t find(const struct intervals *s, VkBuffer buffer, uint64_t byte)
 {
     size_t low = 0, high = s->n;
     while (low < high) {
@@ -30,18 +30,18 @@ static size_t find(const struct stretches *s, VkBuffer buffer, uint64_t byte)
     return low;
 }
 
-static bool meets(const struct stretches *s, struct stretch x)
+static bool meets(const struct intervals *s, struct interval x)
 {
     size_t i = find(s, x.buffer, x.first + 1);
     return i < s->n && s->list[i].buffer == x.buffer && s->list[i].first < x.end;
 }
 
-static bool make_room(struct stretches *s)
+static bool make_room(struct intervals *s)
 {
     if (s->n < s->room)
         return true;
     size_t room = s->room ? 2 * s->room : 16;
-    struct stretch *list = realloc(s->list, room * sizeof *list);
+    struct interval *list = realloc(s->list, room * sizeof *list);
     if (!list)
         return false;
     s->list = list;
@@ -49,8 +49,8 @@ static bool make_room(struct stretches *s)
     return true;
 }
 
-/* Adds a stretch, joined with all that it touches. False where memory ran out. */
-static bool add(struct stretches *s, struct stretch x)
+/* Adds an interval, joined with all that it touches. False where memory ran out. */
+static bool add(struct intervals *s, struct interval x)
 {
     size_t begin = find(s, x.buffer, x.first), end = begin;
     for (; end < s->n && s->list[end].buffer == x.buffer && s->list[end].first <= x.end; end++) {
@@ -73,7 +73,7 @@ static bool add(struct stretches *s, struct stretch x)
 bool hazards_meet(const struct hazards *h, const struct binding *bindings, uint32_t n)
 {
     for (uint32_t i = 0; i < n && !h->unknown; i++) {
-        struct stretch x = stretch_of(&bindings[i]);
+        struct interval x = interval_of(&bindings[i]);
         if (meets(&h->written, x) || (bindings[i].write && meets(&h->read, x)))
             return true;
     }
@@ -83,7 +83,7 @@ bool hazards_meet(const struct hazards *h, const struct binding *bindings, uint3
 void hazards_add(struct hazards *h, const struct binding *bindings, uint32_t n)
 {
     for (uint32_t i = 0; i < n && !h->unknown; i++)
-        h->unknown = !add(bindings[i].write ? &h->written : &h->read, stretch_of(&bindings[i]));
+        h->unknown = !add(bindings[i].write ? &h->written : &h->read, interval_of(&bindings[i]));
 }
 
 void hazards_clear(struct hazards *h)

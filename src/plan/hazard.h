@@ -5,22 +5,22 @@
 
 #include "plan/state.h"
 
-/* A stretch of bytes of a buffer. */
-struct stretch {
+/* An interval of bytes of a buffer. */
+struct interval {
     VkBuffer buffer;
     uint64_t first, end;
 };
 
-/* Disjoint stretches in order of buffers, then of bytes; two that touch are one. */
-struct stretches {
-    struct stretch *list;
+/* Disjoint intervals in order of buffers, then of bytes; two that touch are one. */
+struct intervals {
+    struct interval *list;
     size_t n, room;
 };
 
 /* {0} at first. A plan may have thousands of passes between two barriers, most of which read the
- * same and write one stretch after the other: the sets stay short. */
+ * same and write one interval after the other: the sets stay short. */
 struct hazards {
-    struct stretches read, written;
+    struct intervals read, written;
     bool unknown; /* memory ran out: any pass meets one */
 };
 

@@ -315,7 +315,7 @@ static void conv1d(void **state)
     CONV1D("input", op.input = T(VKA_F32, 1, 2, 7, 3));
     CONV1D("weight", op.input = T(VKA_F32, 2, 7, 4));
     CONV1D("weight", op.weight = T(VKA_F32, 5, 9));
-    CONV1D("stretch", op.weight = world_strided(w, store, 0, 3, three, (uint64_t[]){9, 1, 3}));
+    CONV1D("contiguous", op.weight = world_strided(w, store, 0, 3, three, (uint64_t[]){9, 1, 3}));
     CONV1D("bias", op.bias = T(VKA_F32, 4));
     CONV1D("bias", op.bias = world_strided(w, store, 0, 1, bias, (uint64_t[]){2}));
     CONV1D("rows", op.weight = T(VKA_F32, 5, 10, 3));

@@ -53,7 +53,7 @@ static void create(struct conv *t, const enum vka_dtype types[3], bool dense, bo
     const struct layout plain = layout_dense();
     struct layout x = dense ? plain : layout_random(rng, 3),
                   y = dense ? plain : layout_random(rng, 3);
-    struct layout w = plain; /* its last two axes are one stretch */
+    struct layout w = plain; /* its last two axes are contiguous */
     w.offset = dense ? 0 : 3;
     w.gap[1] = dense ? 0 : 1;
     check(operand_create(

@@ -135,22 +135,22 @@ bool judge_barriers(const struct vka_plan *plan, char *why, size_t size)
 
 /* ---- What is in reach ------------------------------------------------------------------------ */
 
-struct stretch {
+struct interval {
     uint64_t first, end;
 };
 
 static int by_first(const void *a, const void *b)
 {
-    const struct stretch *x = a, *y = b;
+    const struct interval *x = a, *y = b;
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* The bytes of a storage in reach of passes, of those that write or of all, as stretches that do
+/* The bytes of a storage in reach of passes, of those that write or of all, as intervals that do
  * not touch; their number. The caller frees them. */
 static size_t reached(const struct vka_plan *plan, const struct storage *storage, bool write,
-                      struct stretch **out)
+                      struct interval **out)
 {
-    struct stretch *list = calloc(plan->n_pass * MAX_BUFFERS, sizeof *list);
+    struct interval *list = calloc(plan->n_pass * MAX_BUFFERS, sizeof *list);
     size_t n = 0, kept = 0;
     if (!list)
         abort();
@@ -158,7 +158,7 @@ static size_t reached(const struct vka_plan *plan, const struct storage *storage
         for (uint32_t j = 0; j < kernel_table[plan->passes[i].key.kernel].buffers; j++) {
             const struct binding *b = &plan->passes[i].bindings[j];
             if (b->storage == storage && (b->write || !write))
-                list[n++] = (struct stretch){b->offset, b->offset + b->size};
+                list[n++] = (struct interval){b->offset, b->offset + b->size};
         }
     qsort(list, n, sizeof *list, by_first);
     for (size_t i = 0; i < n; i++)
@@ -171,7 +171,7 @@ static size_t reached(const struct vka_plan *plan, const struct storage *storage
     return kept;
 }
 
-static bool within(const struct stretch *list, size_t n, uint64_t first, uint64_t end)
+static bool within(const struct interval *list, size_t n, uint64_t first, uint64_t end)
 {
     size_t low = 0, high = n;
     while (high - low > 1) {
@@ -200,7 +200,7 @@ static bool judge_reach(const struct vka_plan *plan, const struct vka_tensor *te
 {
     const struct vka_tensor t = tensor_rank4(tensor);
     const uint32_t bytes = (uint32_t)vka_dtype_size(t.dtype);
-    struct stretch *list = NULL;
+    struct interval *list = NULL;
     const size_t n = reached(plan, t.storage, write, &list);
     const char *what = write ? "writes" : "reads";
     uint32_t at[4][PLACES], count[4];

@@ -1,5 +1,5 @@
 /* Barriers between passes: the sets of bytes answer as a comparison of all pairs does, whatever
- * the order and gaps of stretches, and thousands of passes take no time. */
+ * the order and gaps of intervals, and thousands of passes take no time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +76,7 @@ static void as_all_pairs(void **state)
     assert_in_range(met, 10000, 2000 * MOST - 10000); /* both are common */
 }
 
-/* Stretches that touch are one, those of other buffers are not. */
+/* Intervals that touch are one, those of other buffers are not. */
 static void sets_are_short(void **state)
 {
     struct hazards h = {0};

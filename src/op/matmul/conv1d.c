@@ -30,7 +30,7 @@ static enum vka_status check_weight(struct vka_plan *plan, const struct vka_conv
                "%s: weight is %s, not [out, width, %u] of the input's features", caller,
                shape_text(w, text), x->size[2]);
     ENSURE_ARG(w->size[1] == 1 || w->size[2] == 1 || w->stride[1] == w->stride[2] * w->size[2],
-               "%s: the width and features of weight are not one stretch of memory", caller);
+               "%s: the width and features of weight are not contiguous", caller);
     ENSURE_ARG((uint64_t)w->size[1] * w->size[2] <= UINT32_MAX,
                "%s: weight has %u * %u values a row", caller, w->size[1], w->size[2]);
     if (op->bias) {
