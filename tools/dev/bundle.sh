@@ -3,8 +3,8 @@
 #
 #   tools/dev/bundle.sh OUT
 #
-# OUT holds the tools, the tests, the cases, first_gpu.sh (what runs, what is right, how fast) and
-# measure.sh. An x86-64 Linux with a Vulkan loader (libvulkan.so.1), a driver, and a glibc no older
+# OUT holds the tools, the tests, the cases, the Python package, first_gpu.sh (what runs, what is right,
+# how fast) and measure.sh. An x86-64 Linux with a Vulkan loader (libvulkan.so.1), a driver, and a glibc no older
 # than the one built with is all it needs there: jansson and cmocka come along.
 set -eu
 
@@ -29,7 +29,7 @@ cmake --build "$build" --parallel "$(nproc)" \
     exit 1
 }
 
-rm -rf "$out/bin" "$out/lib" "$out/tests" "$out/cases" "$out"/*.sh "$out"/*.py
+rm -rf "$out/bin" "$out/lib" "$out/tests" "$out/cases" "$out/python" "$out"/*.sh "$out"/*.py
 mkdir -p "$out/bin" "$out/lib" "$out/tests"
 cp -L "$build/vkattn" "$out/bin/"
 cp -L "$build/libvkattn.so.0" "$out/lib/"
@@ -43,6 +43,10 @@ for library in jansson cmocka; do
     [ -z "$file" ] || cp -L "$file" "$out/lib/"
 done
 cp -R tests/cases "$out/cases"
-cp tools/dev/measure.sh tools/dev/first_gpu.sh tools/dev/torch_times.py "$out/"
+mkdir -p "$out/python"
+cp -R python/vkattn "$out/python/"
+cp include/vkattn/*.h "$out/python/vkattn/"
+find "$out/python" -name __pycache__ -prune -exec rm -rf {} +
+cp tools/dev/measure.sh tools/dev/first_gpu.sh tools/dev/torch_times.py tools/dev/torch_models.py "$out/"
 
 echo "bundle: $(du -sh "$out" | cut -f 1) in $out, first_gpu.sh there runs it"

@@ -117,7 +117,8 @@ bench() { # bench NAME ARGUMENT...
     step 25 3_times.txt "$name" "$tool" bench "$@" --warm --passes
 }
 
-# Alone on the device. PyTorch's times are of the same minutes and the same card.
+# Alone on the device. PyTorch's times are of the same minutes and the same card. Whole models need
+# transformers and cffi besides.
 times() {
     local n=${SIZE:-8192} variant kernel type head
     ! command -v python3 >/dev/null || [ ! -e "$here/torch_times.py" ] ||
@@ -148,6 +149,9 @@ times() {
     bench rows_q4 linear --rows 512 --n 4096 --k 4096 --weights q4_0 --dtype f16
     bench attention_f32 attention --batch 1 --heads 16 --seq "$n" --head-dim 128
     bench small_layer layer --batch 1 --seq 16 --model-dim 64 --heads 8 --repeat 300
+    ! command -v python3 >/dev/null || [ ! -e "$here/torch_models.py" ] ||
+        VKATTN_LIBRARY=$here/lib/libvkattn.so.0 PYTHONPATH=$here/python:$PYTHONPATH \
+            step 90 3_times.txt models python3 -W ignore "$here/torch_models.py"
 }
 
 # What the promises rest on comes first.
