@@ -21,7 +21,7 @@ bool dtype_is_quantised(enum vka_dtype dtype);
 /* Types of cached keys and values whose scales lie behind all rows: Q8_0, Q4_0, F8_E4M3. */
 bool dtype_is_scaled(enum vka_dtype dtype);
 
-/* Of these, types with one scale for each head, given with the cache: F8_E4M3. */
+/* The cached types with one scale for each head, given with the cache: F8_E4M3. */
 bool dtype_is_head_scaled(enum vka_dtype dtype);
 
 /* Whether the products of shaders/cpu/ read it. */
