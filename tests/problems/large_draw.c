@@ -7,32 +7,6 @@
 
 #define MOST_K (1u << 22)
 
-static uint32_t draw_between(struct rng *rng, uint32_t least, uint32_t most)
-{
-    double x = exp(rng_uniform(rng, log((double)least), log((double)most + 1)));
-    uint32_t n = (uint32_t)x;
-    if (rng_chance(rng, 25)) {
-        uint32_t power = 1;
-        while (power <= n / 2)
-            power *= 2;
-        n = power + rng_range(rng, 0, 2) - 1;
-        if (power == 65536 && rng_chance(rng, 50))
-            n = 65535 + rng_range(rng, 0, 2);
-    }
-    return n < least ? least : n > most ? most : n;
-}
-
-uint32_t large_draw_size(struct rng *rng, uint32_t most)
-{
-    return draw_between(rng, most > 4096 ? 256 : 1, most);
-}
-
-enum vka_dtype large_draw_dtype(struct rng *rng)
-{
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    return types[rng_range(rng, 0, 3)];
-}
-
 static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
 {
 #define BIT(name) (1ull << KERNEL_##name)
@@ -82,7 +56,7 @@ static void draw_product_sizes(struct large_linear *l, struct rng *rng,
         *axes[i] = rng_range(rng, 1, i == 1 ? 64 : 3);
     for (uint32_t n = rng_range(rng, 1, 2); n > 0; n--) {
         uint32_t axis = rng_range(rng, 0, COUNT(axes) - 1);
-        *axes[axis] = large_draw_size(rng, most[axis]);
+        *axes[axis] = problem_draw_size(rng, most[axis]);
     }
     for (uint32_t i = l->rank - 1; i < 3; i++)
         l->m[i] = 1;
@@ -101,11 +75,11 @@ static void draw_linear(struct large_linear *l, struct rng *rng, const struct la
     draw_product_sizes(l, rng, bounds);
     l->kind = (enum large_product)rng_range(rng, 0, LARGE_PRODUCT_COUNT - 1);
     l->pattern = (enum large_pattern)rng_range(rng, 0, LARGE_PATTERN_COUNT - 1);
-    l->input = large_draw_dtype(rng);
-    l->weight = rng_chance(rng, 70) ? l->input : large_draw_dtype(rng);
-    l->output = rng_chance(rng, 70) ? VKA_F32 : large_draw_dtype(rng);
+    l->input = problem_draw_dtype(rng);
+    l->weight = rng_chance(rng, 70) ? l->input : problem_draw_dtype(rng);
+    l->output = rng_chance(rng, 70) ? VKA_F32 : problem_draw_dtype(rng);
     l->has_bias = rng_chance(rng, 50);
-    l->bias = large_draw_dtype(rng);
+    l->bias = problem_draw_dtype(rng);
     l->relu = rng_chance(rng, 20);
     l->nonfinite = rng_chance(rng, 20);
     l->planted = l->nonfinite && l->kind == LARGE_EXACT && !l->relu && rng_chance(rng, 70);

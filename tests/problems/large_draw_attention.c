@@ -31,8 +31,8 @@ static void draw_dims(struct large_problem *p, struct rng *rng)
     a->head_dim = pair[0];
     a->value_dim = pair[1];
     if (rng_chance(rng, 10)) {
-        a->head_dim = large_draw_size(rng, 576);
-        a->value_dim = large_draw_size(rng, 576);
+        a->head_dim = problem_draw_size(rng, 576);
+        a->value_dim = problem_draw_size(rng, 576);
     }
     a->head_dim = rolled(p, a->head_dim);
     a->value_dim = rolled(p, a->value_dim);
@@ -100,9 +100,9 @@ static void draw_sizes(struct large_problem *p, struct rng *rng, const struct la
     uint32_t n = rng_range(rng, 1, 2);
     uint32_t first = rng_chance(rng, 40) ? 0 : rng_range(rng, 0, COUNT(axes) - 1);
     uint32_t second = rng_range(rng, 0, COUNT(axes) - 1);
-    *axes[first].size = large_draw_size(rng, axes[first].most);
+    *axes[first].size = problem_draw_size(rng, axes[first].most);
     if (n == 2)
-        *axes[second].size = large_draw_size(rng, axes[second].most);
+        *axes[second].size = problem_draw_size(rng, axes[second].most);
     a->shared_kv = p->op == LARGE_ATTENTION && rng_chance(rng, 15);
     a->swapped = rng_chance(rng, 30);
     draw_dims(p, rng);
@@ -116,10 +116,10 @@ static void draw_sizes(struct large_problem *p, struct rng *rng, const struct la
 
 static void draw_types(struct large_attention *a, struct rng *rng)
 {
-    a->q = large_draw_dtype(rng);
-    a->k = rng_chance(rng, 70) ? a->q : large_draw_dtype(rng);
-    a->v = rng_chance(rng, 70) ? a->k : large_draw_dtype(rng);
-    a->output = rng_chance(rng, 70) ? VKA_F32 : large_draw_dtype(rng);
+    a->q = problem_draw_dtype(rng);
+    a->k = rng_chance(rng, 70) ? a->q : problem_draw_dtype(rng);
+    a->v = rng_chance(rng, 70) ? a->k : problem_draw_dtype(rng);
+    a->output = rng_chance(rng, 70) ? VKA_F32 : problem_draw_dtype(rng);
 }
 
 static void draw_score(struct large_attention *a, struct rng *rng)
@@ -140,7 +140,7 @@ static void draw_score(struct large_attention *a, struct rng *rng)
 
 static int32_t draw_window(struct rng *rng, uint32_t most)
 {
-    return rng_chance(rng, 25) ? -1 : (int32_t)large_draw_size(rng, most) - 1;
+    return rng_chance(rng, 25) ? -1 : (int32_t)problem_draw_size(rng, most) - 1;
 }
 
 static void draw_visibility(struct large_attention *a, struct rng *rng)
@@ -159,7 +159,7 @@ static void draw_mask(struct large_problem *p, struct rng *rng, const struct lar
     struct large_attention *a = &p->a;
     const uint32_t n_kv = a->n_past + a->n_new;
     const uint32_t full[4] = {a->batch, a->n_kv_head * a->group, a->n_q, n_kv};
-    a->mask = rng_chance(rng, 50) ? VKA_BOOL : large_draw_dtype(rng);
+    a->mask = rng_chance(rng, 50) ? VKA_BOOL : problem_draw_dtype(rng);
     a->mask_rank = rng_range(rng, 1, 4);
     a->mask_stretches = rng_chance(rng, 50);
     for (uint32_t i = 0; i < a->mask_rank; i++)
@@ -177,7 +177,7 @@ static void draw_returned(struct large_problem *p, struct rng *rng,
 {
     struct large_attention *a = &p->a;
     a->scores_kind = (enum vka_scores)rng_range(rng, 1, VKA_SCORES_COUNT - 1);
-    a->scores = large_draw_dtype(rng);
+    a->scores = problem_draw_dtype(rng);
     /* weights below what float16 holds well */
     if (a->scores == VKA_F16 && a->scores_kind == VKA_SCORES_SOFTMAX && keys_of(a) > 512)
         a->scores = VKA_BF16;
@@ -233,7 +233,7 @@ static void draw_ragged(struct large_attention *a, struct rng *rng, double work)
 {
     double heads = (double)a->n_kv_head * a->group;
     uint32_t rows = a->n_q < a->n_new ? a->n_q : a->n_new;
-    a->n_sequence = large_draw_size(rng, rng_chance(rng, 50) ? MOST_SEQUENCES : rows);
+    a->n_sequence = problem_draw_size(rng, rng_chance(rng, 50) ? MOST_SEQUENCES : rows);
     while (a->n_sequence > 1 && heads * a->n_sequence * GROUP_WORK > work)
         a->n_sequence /= 2;
     a->batch = 1;
@@ -248,8 +248,8 @@ static void draw_layer(struct large_problem *p, struct rng *rng, const struct la
     a->shared_kv = false;
     a->alibi = a->sink = false;
     a->scale = a->softcap = 0;
-    a->query_dim = large_draw_size(rng, rng_chance(rng, 20) ? MOST_ROWS : 64);
-    a->key_dim = large_draw_size(rng, rng_chance(rng, 20) ? MOST_ROWS : 64);
+    a->query_dim = problem_draw_size(rng, rng_chance(rng, 20) ? MOST_ROWS : 64);
+    a->key_dim = problem_draw_size(rng, rng_chance(rng, 20) ? MOST_ROWS : 64);
     while (!fits(p, bounds) && a->query_dim + a->key_dim > 2) {
         a->query_dim = (a->query_dim + 1) / 2;
         a->key_dim = (a->key_dim + 1) / 2;

@@ -10,49 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void problem_op(const struct problem_data *d, struct vka_attention_op *op)
-{
-    const struct problem *p = d->p;
-    const struct operand *o = d->operands;
-    *op = (struct vka_attention_op){
-        .struct_size = sizeof *op,
-        .q = o[OPERAND_Q].view,
-        .k = o[OPERAND_K].view,
-        .v = o[OPERAND_V].view,
-        .output = o[OPERAND_OUTPUT].view,
-        .past_key = o[OPERAND_PAST_K].view,
-        .past_value = o[OPERAND_PAST_V].view,
-        .present_key = o[OPERAND_PRESENT_K].view,
-        .present_value = o[OPERAND_PRESENT_V].view,
-        .options =
-            {
-                .mask = o[OPERAND_MASK].view,
-                .kv_length = o[OPERAND_LENGTH].view,
-                .query_offset = o[OPERAND_OFFSET].view,
-                .causal = p->causal,
-                .window = p->window,
-                .window_left = p->window_left,
-                .window_right = p->window_right,
-                .given = p->given,
-                .scale = p->scale,
-                .softcap = p->softcap,
-                .masked_row = p->masked_row,
-                .scores_kind = p->scores_kind,
-                .scores = o[OPERAND_SCORES].view,
-                .log_sum_exp = o[OPERAND_LOG_SUM].view,
-                .rope = p->rope,
-                .q_norm = o[OPERAND_Q_NORM].view,
-                .k_norm = o[OPERAND_K_NORM].view,
-                .norm_epsilon = p->norm_epsilon,
-                .sink = o[OPERAND_SINK].view,
-                .alibi = o[OPERAND_ALIBI].view,
-                .dropout = p->dropout,
-                .dropout_seed = p->dropout_seed,
-                .exact_softmax = p->exact,
-            },
-    };
-}
-
 enum vka_status problem_plan(struct vka_device *device, const struct problem_data *d,
                              struct vka_plan **plan)
 {
@@ -224,7 +181,7 @@ static bool compare_behind(struct vka_device *device, struct problem_data *d, st
     return ok;
 }
 
-static uint64_t kernels_of(struct vka_plan *plan)
+uint64_t problem_kernels(struct vka_plan *plan)
 {
     uint64_t kernels = 0;
     struct vka_pass_info pass;
@@ -279,15 +236,14 @@ static bool compare(const struct vka_device *device, const struct problem_data *
     return !log_sum->view || compare_log_sums(log_sum, d->log_sum, turned, why);
 }
 
-bool problem_check(struct vka_device *device, const struct problem *p, struct worst *worst,
-                   struct problem_result *result)
+static bool check_dense(struct vka_device *device, const struct problem *p, struct worst *worst,
+                        struct problem_result *result)
 {
     struct problem_data d;
     struct vka_plan *plan = NULL;
     struct operand *outputs[COMPARE_MOST];
     size_t n = 0;
     bool ok = false;
-    *result = (struct problem_result){0};
     enum vka_status status = problem_data_create(device, p, &d);
     if (status == VKA_OK)
         status = problem_plan(device, &d, &plan);
@@ -295,7 +251,7 @@ bool problem_check(struct vka_device *device, const struct problem *p, struct wo
         snprintf(result->why, WHY, "%s: %s", vka_status_name(status), vka_device_error(device));
         goto fail;
     }
-    result->kernels = kernels_of(plan);
+    result->kernels = problem_kernels(plan);
     for (int i = OPERAND_OUTPUT; i < OPERAND_COUNT; i++)
         if (d.operands[i].view)
             outputs[n++] = &d.operands[i];
@@ -321,52 +277,16 @@ fail:
     return ok;
 }
 
-/* Appends to text where the condition holds. */
-#define SAY(condition, ...)                       \
-    if ((condition) && length < PROBLEM_TEXT - 1) \
-    length += (size_t)snprintf(text + length, PROBLEM_TEXT - length, __VA_ARGS__)
-
-const char *problem_text(const struct problem *p, char text[PROBLEM_TEXT])
+bool problem_check(struct vka_device *device, const struct problem *p, struct worst *worst,
+                   struct problem_result *result)
 {
-    static const char *const rows[] = {"zero", "uniform", "nan"};
-    static const char *const kinds[] = {"none", "raw", "softcap", "bias", "softmax"};
-    size_t length = 0;
-    text[0] = '\0';
-    SAY(true, "seed %llu: batch %u heads %u/%u n_q %u n_kv %u+%u dims %u,%u types %s %s %s %s",
-        (unsigned long long)p->seed, p->batch, p->n_kv_head * p->group, p->n_kv_head, p->n_q,
-        p->n_past, p->n_new, p->head_dim, p->value_dim, vka_dtype_name(p->q), vka_dtype_name(p->k),
-        vka_dtype_name(p->v), vka_dtype_name(p->output));
-    SAY(p->scattered, " strided");
-    SAY(p->n_past, " past %s", vka_dtype_name(p->past));
-    SAY(p->has_present, " present %s", vka_dtype_name(p->present));
-    SAY(p->causal, " causal");
-    SAY(p->window, " window %d,%d", p->window_left, p->window_right);
-    SAY(p->mask_rank, " mask %s", vka_dtype_name(p->mask));
-    for (uint32_t i = 0; i < p->mask_rank; i++)
-        SAY(true, "%s%u", i ? "x" : " ", p->mask_shape[i]);
-    SAY(p->lengths, " lengths %s", p->lengths == PER_BATCH_EACH ? "each" : "one");
-    SAY(p->offsets, " %soffsets %s", p->far_offsets ? "far " : "",
-        p->offsets == PER_BATCH_EACH ? "each" : "one");
-    SAY(p->scale != 0, " scale %.9g", (double)p->scale);
-    SAY(p->softcap != 0, " softcap %.9g", (double)p->softcap);
-    SAY(true, " masked row %s", rows[p->masked_row]);
-    SAY(p->scores_kind, " scores %s %s", kinds[p->scores_kind], vka_dtype_name(p->scores));
-    SAY(p->log_sum, " log_sum_exp");
-    SAY(p->exact, " exact softmax");
-    SAY(p->rope.dim, " rope %u base %g%s", p->rope.dim, (double)p->rope.base,
-        p->rope.interleaved ? " interleaved" : "");
-    SAY(p->q_norm, " q_norm");
-    SAY(p->k_norm, " k_norm");
-    SAY(p->norm_epsilon != 0, " epsilon %g", (double)p->norm_epsilon);
-    SAY(p->given, " given %u", p->given);
-    SAY(p->sink, " sink");
-    SAY(p->alibi, " alibi");
-    SAY(p->dropout != 0, " dropout %.9g seed %llu", (double)p->dropout,
-        (unsigned long long)p->dropout_seed);
-    SAY(p->poison_hidden, " hidden poisoned");
-    SAY(p->poison_visible, " one key NaN");
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        SAY(p->disabled_kernels >> k & 1, " not %s", kernel_table[k].name);
-    SAY(p->workspace_limit, " workspace %llu", (unsigned long long)p->workspace_limit);
-    return text;
+    static bool (*const checks[WAY_COUNT])(struct vka_device *, const struct problem *,
+                                           struct worst *, struct problem_result *) = {
+        [WAY_DENSE] = check_dense,
+        [WAY_PACKED] = ragged_check,
+        [WAY_LAYER] = problem_quantised_check,
+        [WAY_BACKWARD] = problem_backward_check,
+    };
+    *result = (struct problem_result){0};
+    return checks[p->way](device, p, worst, result);
 }

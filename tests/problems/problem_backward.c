@@ -308,6 +308,7 @@ void problem_backward_draw(struct problem *p, uint64_t seed)
 
 void problem_backward_adapt(struct problem *p, uint64_t seed)
 {
+    p->way = WAY_BACKWARD;
     p->path = seed % 2 ? VKA_PATH_FUSED : VKA_PATH_UNFUSED;
     p->n_new += p->n_past;
     p->n_past = 0;

@@ -5,53 +5,62 @@
 #include <string.h>
 
 /* The largest bias of ALiBi: far from 0, float32 scores have few digits left for the softmax, and
- * beside a sink weights become too small for float16. */
+ * beside a sink weights become too small for float16. Layers are compared with layers, which lose the same. */
 #define MOST_BIAS 6.0
+#define MOST_SLOPE_OF_LAYERS 0.5
 
-static enum vka_status create(struct vka_device *device, struct problem_data *d, enum operand_id id,
-                              enum vka_dtype dtype, uint32_t rank, const uint32_t *size)
+struct operand_shape problem_shape(const struct problem *p, enum operand_id id)
 {
-    bool plain = !d->p->scattered;
-    struct layout layout = plain ? layout_dense() : layout_random(&d->rng, rank);
-    if (rank == 1 && id != OPERAND_MASK)
-        layout.step = 1; /* these have to be contiguous */
-    return (d->empty ? operand_create_empty : operand_create)(device, dtype, rank, size, &layout,
-                                                              &d->operands[id]);
-}
-
-static enum vka_status create_all(struct vka_device *device, struct problem_data *d)
-{
-    const struct problem *p = d->p;
-    const uint32_t B = p->batch, G = p->n_kv_head, H = G * p->group, P = p->n_past, N = p->n_new;
+    const uint32_t B = p->batch, G = p->n_kv_head, H = problem_n_head(p), P = p->n_past;
+    const uint32_t N = p->n_new, S = p->n_sequence ? p->n_sequence : B, *m = p->mask_shape;
     const struct {
         bool wanted;
-        enum vka_dtype dtype;
-        uint32_t rank, size[4];
+        struct operand_shape shape;
     } rows[OPERAND_COUNT] = {
-        [OPERAND_Q] = {true, p->q, 4, {B, H, p->n_q, p->head_dim}},
-        [OPERAND_K] = {true, p->k, 4, {B, G, N, p->head_dim}},
-        [OPERAND_V] = {true, p->v, 4, {B, G, N, p->value_dim}},
-        [OPERAND_PAST_K] = {P > 0, p->past, 4, {B, G, P, p->head_dim}},
-        [OPERAND_PAST_V] = {P > 0, p->past, 4, {B, G, P, p->value_dim}},
-        [OPERAND_LENGTH] = {p->lengths > 0, VKA_I32, 1, {p->lengths == PER_BATCH_EACH ? B : 1}},
-        [OPERAND_OFFSET] = {p->offsets > 0, VKA_I32, 1, {p->offsets == PER_BATCH_EACH ? B : 1}},
-        [OPERAND_Q_NORM] = {p->q_norm, VKA_F32, 1, {p->head_dim}},
-        [OPERAND_K_NORM] = {p->k_norm, VKA_F32, 1, {p->head_dim}},
-        [OPERAND_SINK] = {p->sink, VKA_F32, 1, {H}},
-        [OPERAND_ALIBI] = {p->alibi, VKA_F32, 1, {H}},
-        [OPERAND_OUTPUT] = {true, p->output, 4, {B, H, p->n_q, p->value_dim}},
-        [OPERAND_SCORES] = {p->scores_kind > 0, p->scores, 4, {B, H, p->n_q, P + N}},
-        [OPERAND_LOG_SUM] = {p->log_sum, VKA_F32, 3, {B, H, p->n_q}},
-        [OPERAND_PRESENT_K] = {p->has_present, p->present, 4, {B, G, P + N, p->head_dim}},
-        [OPERAND_PRESENT_V] = {p->has_present, p->present, 4, {B, G, P + N, p->value_dim}},
+        [OPERAND_Q] = {true, {p->q, 4, {B, H, p->n_q, p->head_dim}}},
+        [OPERAND_K] = {true, {p->k, 4, {B, G, N, p->head_dim}}},
+        [OPERAND_V] = {true, {p->v, 4, {B, G, N, p->value_dim}}},
+        [OPERAND_PAST_K] = {P > 0, {p->past, 4, {B, G, P, p->head_dim}}},
+        [OPERAND_PAST_V] = {P > 0, {p->past, 4, {B, G, P, p->value_dim}}},
+        [OPERAND_MASK] = {true, {p->mask, p->mask_rank, {m[0], m[1], m[2], m[3]}}},
+        [OPERAND_LENGTH] = {p->lengths > 0, {VKA_I32, 1, {p->lengths == PER_BATCH_EACH ? S : 1}}},
+        [OPERAND_OFFSET] = {p->offsets > 0, {VKA_I32, 1, {p->offsets == PER_BATCH_EACH ? S : 1}}},
+        [OPERAND_Q_START] = {p->n_sequence > 0, {VKA_I32, 1, {S + 1}}},
+        [OPERAND_KV_START] = {p->n_sequence && !p->capacity, {VKA_I32, 1, {S + 1}}},
+        [OPERAND_N_APPEND] = {p->n_append, {VKA_I32, 1, {S}}},
+        [OPERAND_Q_NORM] = {p->q_norm, {VKA_F32, 1, {p->head_dim}}},
+        [OPERAND_K_NORM] = {p->k_norm, {VKA_F32, 1, {p->head_dim}}},
+        [OPERAND_SINK] = {p->sink, {VKA_F32, 1, {H}}},
+        [OPERAND_ALIBI] = {p->alibi, {VKA_F32, 1, {H}}},
+        [OPERAND_OUTPUT] = {true, {p->output, 4, {B, H, p->n_q, p->value_dim}}},
+        [OPERAND_SCORES] = {p->scores_kind > 0, {p->scores, 4, {B, H, p->n_q, problem_n_kv(p)}}},
+        [OPERAND_LOG_SUM] = {p->log_sum, {VKA_F32, 3, {B, H, p->n_q}}},
+        [OPERAND_PRESENT_K] = {p->has_present, {p->present, 4, {B, G, P + N, p->head_dim}}},
+        [OPERAND_PRESENT_V] = {p->has_present, {p->present, 4, {B, G, P + N, p->value_dim}}},
     };
-    enum vka_status status = VKA_OK;
-    if (p->mask_rank)
-        status = create(device, d, OPERAND_MASK, p->mask, p->mask_rank, p->mask_shape);
+    return rows[id].wanted ? rows[id].shape : (struct operand_shape){.rank = 0};
+}
+
+static enum vka_status create(struct vka_device *device, struct problem_data *d, enum operand_id id)
+{
+    const struct operand_shape shape = problem_shape(d->p, id);
+    if (!shape.rank)
+        return VKA_OK;
+    struct layout layout = d->p->scattered ? layout_random(&d->rng, shape.rank) : layout_dense();
+    if (shape.rank == 1 && id != OPERAND_MASK)
+        layout.step = 1; /* these have to be contiguous */
+    return (d->empty ? operand_create_empty : operand_create)(
+        device, shape.dtype, shape.rank, shape.size, &layout, &d->operands[id]);
+}
+
+enum vka_status problem_data_open(struct vka_device *device, const struct problem *p, bool empty,
+                                  struct problem_data *d)
+{
+    *d = (struct problem_data){.p = p, .rng = {~p->seed}, .empty = empty};
+    enum vka_status status = create(device, d, OPERAND_MASK);
     for (int i = 0; i < OPERAND_COUNT && status == VKA_OK; i++)
-        if (rows[i].wanted)
-            status =
-                create(device, d, (enum operand_id)i, rows[i].dtype, rows[i].rank, rows[i].size);
+        if (i != OPERAND_MASK)
+            status = create(device, d, (enum operand_id)i);
     return status;
 }
 
@@ -86,7 +95,8 @@ static double offset_value(const struct problem *p, struct rng *rng)
 /* Slopes of either sign that keep what they add near 0. */
 static double slope_value(const struct problem *p, struct rng *rng)
 {
-    double most = MOST_BIAS / (p->n_past + p->n_new + p->n_q);
+    double most =
+        p->way == WAY_LAYER ? MOST_SLOPE_OF_LAYERS : MOST_BIAS / (problem_n_kv(p) + p->n_q);
     return rng_uniform(rng, -most / 4, most);
 }
 
@@ -107,6 +117,9 @@ static double value_of(const struct problem *p, enum operand_id id, struct rng *
     case OPERAND_Q:
     case OPERAND_K:
     case OPERAND_PAST_K:
+    case OPERAND_Q_START:
+    case OPERAND_KV_START:
+    case OPERAND_N_APPEND:
     case OPERAND_Q_NORM:
     case OPERAND_K_NORM:
     case OPERAND_SINK:
@@ -164,16 +177,21 @@ static void poison_visible(struct problem_data *d)
     row_of(d, OPERAND_PAST_K, OPERAND_K, head, key, &width)[0] = NAN;
 }
 
+void problem_fill(struct problem_data *d, enum operand_id first, enum operand_id last)
+{
+    for (enum operand_id id = first; id <= last; id++) {
+        struct operand *o = &d->operands[id];
+        for (size_t i = 0; i < o->count; i++)
+            o->values[i] = operand_round(o->dtype, value_of(d->p, id, &d->rng));
+    }
+}
+
 enum vka_status problem_data_create(struct vka_device *device, const struct problem *p,
                                     struct problem_data *d)
 {
-    *d = (struct problem_data){.p = p, .rng = {~p->seed}};
-    enum vka_status status = create_all(device, d);
-    for (int id = 0; id < OPERAND_OUTPUT && status == VKA_OK; id++) {
-        struct operand *o = &d->operands[id];
-        for (size_t i = 0; i < o->count; i++)
-            o->values[i] = operand_round(o->dtype, value_of(p, (enum operand_id)id, &d->rng));
-    }
+    enum vka_status status = problem_data_open(device, p, false, d);
+    if (status == VKA_OK)
+        problem_fill(d, OPERAND_Q, OPERAND_ALIBI);
     if (status == VKA_OK && p->poison_hidden)
         status = poison_hidden(d);
     if (status == VKA_OK && p->poison_visible)
@@ -182,13 +200,6 @@ enum vka_status problem_data_create(struct vka_device *device, const struct prob
         if (d->operands[id].view)
             status = operand_write(&d->operands[id]);
     return status;
-}
-
-enum vka_status problem_data_create_empty(struct vka_device *device, const struct problem *p,
-                                          struct problem_data *d)
-{
-    *d = (struct problem_data){.p = p, .rng = {~p->seed}, .empty = true};
-    return create_all(device, d);
 }
 
 void problem_data_destroy(struct problem_data *d)

@@ -4,6 +4,8 @@
 
 #include "problem.h"
 
+#include <reference/reference.h>
+
 enum operand_id {
     OPERAND_Q = 0,
     OPERAND_K,
@@ -13,6 +15,9 @@ enum operand_id {
     OPERAND_MASK,
     OPERAND_LENGTH,
     OPERAND_OFFSET,
+    OPERAND_Q_START,
+    OPERAND_KV_START,
+    OPERAND_N_APPEND,
     OPERAND_Q_NORM,
     OPERAND_K_NORM,
     OPERAND_SINK,
@@ -24,6 +29,13 @@ enum operand_id {
     OPERAND_PRESENT_V,
     OPERAND_COUNT
 };
+
+/* What an operand is; rank 0: the problem has none. */
+struct operand_shape {
+    enum vka_dtype dtype;
+    uint32_t rank, size[4];
+};
+struct operand_shape problem_shape(const struct problem *p, enum operand_id id);
 
 struct problem_data {
     const struct problem *p;
@@ -38,13 +50,35 @@ struct problem_data {
 enum vka_status problem_data_create(struct vka_device *device, const struct problem *p,
                                     struct problem_data *d);
 
-/* Creates the operands on the device alone, for plans that nobody reads the results of. */
-enum vka_status problem_data_create_empty(struct vka_device *device, const struct problem *p,
-                                          struct problem_data *d);
+/* Creates the operands, which hold nothing yet. empty: on the device alone, for plans whose
+ * results nobody reads. */
+enum vka_status problem_data_open(struct vka_device *device, const struct problem *p, bool empty,
+                                  struct problem_data *d);
 void problem_data_destroy(struct problem_data *d);
 
-/* The operation on the operands' views. */
+/* The operation on the operands' views, and on those of any tensors of a problem. */
 void problem_op(const struct problem_data *d, struct vka_attention_op *op);
+struct vka_attention_op problem_op_of(const struct problem *p,
+                                      struct vka_tensor *const view[OPERAND_COUNT]);
+
+/* Gives operands first .. last random values of their kind, which are not yet written. */
+void problem_fill(struct problem_data *d, enum operand_id first, enum operand_id last);
+
+/* Notes which kernels a plan uses, a bit per enum kernel. */
+uint64_t problem_kernels(struct vka_plan *plan);
+
+/* What the oracle reads beside the operands' own values. */
+struct question {
+    struct ref_attention ref;
+    double *k, *v; /* [batch][n_kv_head][n_kv][...], past first */
+    uint8_t *mask;
+    int64_t lengths[8], offsets[8]; /* a problem has fewer batch elements than 8 */
+};
+enum vka_status problem_ask(const struct problem_data *d, struct question *q);
+void question_destroy(struct question *q);
+
+/* Sets the options alone. */
+void problem_ask_options(const struct problem_data *d, struct ref_attention *r);
 
 /* A finished plan of it, without the kernels that the problem leaves out. */
 enum vka_status problem_plan(struct vka_device *device, const struct problem_data *d,

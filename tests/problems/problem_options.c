@@ -1,118 +1,271 @@
-#include "problem_options.h"
+/* The options of a problem, for all ways to run it: how they are drawn, and put to the operation
+ * and to the oracle. A new option is a row of problem.def and a line in each of these. */
+#include "problem_data.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-void problem_options_draw(struct rng *rng, struct problem_options *o)
+/* What a way takes: of a hundred problems, those that have an option. */
+static const struct way {
+    uint8_t causal, window, open_left, open_right; /* open: of a hundred windows */
+    uint8_t far_left;                              /* farther than any key */
+    uint8_t left, right;                           /* the most */
+    uint8_t mask, whole_mask, repeats, one_key;    /* of masks: all axes; of axes: one element */
+    uint8_t lengths, offsets, far_offsets, poison_hidden, poison_visible;
+    uint8_t masked_rows; /* kinds */
+    uint8_t scale, softcap, scores, sink, alibi, dropout, rope, whole_rope;
+    uint8_t q_norm, k_norm, epsilon, given;
+    bool mask_one_row; /* a mask for keys, whichever queries see them */
+} ways[WAY_COUNT] = {
+    [WAY_DENSE] = {.causal = 35,
+                   .window = 25,
+                   .open_left = 25,
+                   .open_right = 25,
+                   .far_left = 5,
+                   .left = 40,
+                   .right = 40,
+                   .mask = 40,
+                   .repeats = 35,
+                   .one_key = 5,
+                   .lengths = 30,
+                   .offsets = 30,
+                   .far_offsets = 50,
+                   .poison_hidden = 50,
+                   .poison_visible = 4,
+                   .masked_rows = VKA_MASKED_ROW_COUNT,
+                   .scale = 40,
+                   .softcap = 25,
+                   .scores = 40,
+                   .sink = 20,
+                   .alibi = 20,
+                   .dropout = 20,
+                   .rope = 30,
+                   .whole_rope = 60,
+                   .q_norm = 12,
+                   .k_norm = 12,
+                   .epsilon = 50,
+                   .given = 15},
+    [WAY_PACKED] = {.causal = 81,
+                    .window = 25,
+                    .open_left = 20,
+                    .open_right = 50,
+                    .left = 40,
+                    .right = 10,
+                    .mask = 37,
+                    .repeats = 30,
+                    .scale = 20,
+                    .masked_rows = VKA_MASKED_ROW_COUNT,
+                    .softcap = 22,
+                    .sink = 21,
+                    .alibi = 22,
+                    .dropout = 16,
+                    .rope = 50,
+                    .q_norm = 16,
+                    .k_norm = 16,
+                    .epsilon = 30},
+    [WAY_LAYER] = {.causal = 100,
+                   .window = 30,
+                   .open_right = 100,
+                   .left = 12,
+                   .right = 1,
+                   .mask = 62,
+                   .whole_mask = 70,
+                   .repeats = 20,
+                   .masked_rows = 1,
+                   .scale = 20,
+                   .softcap = 20,
+                   .sink = 20,
+                   .alibi = 20,
+                   .rope = 55,
+                   .q_norm = 20,
+                   .k_norm = 20,
+                   .epsilon = 30,
+                   .mask_one_row = true},
+};
+
+enum vka_dtype problem_draw_dtype(struct rng *rng)
 {
-    struct vka_attention_options *d = &o->drawn;
-    *d = (struct vka_attention_options){.causal = true};
-    if (rng_chance(rng, 25)) {
-        d->window = true;
-        d->window_left = (int32_t)rng_range(rng, 1, 12);
-        d->window_right = -1;
+    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
+    return types[rng_range(rng, 0, 3)];
+}
+
+/* ---- Drawing --------------------------------------------------------------------------------- */
+
+/* Any rank and broadcast; the last axis may also end early. */
+static void draw_mask(struct problem *p, struct rng *rng, const struct way *way)
+{
+    const uint32_t n_kv = problem_n_kv(p);
+    const uint32_t full[4] = {p->batch, problem_n_head(p), p->n_q, n_kv};
+    p->mask = rng_chance(rng, 50) ? VKA_BOOL : problem_draw_dtype(rng);
+    p->mask_rank = way->whole_mask && rng_chance(rng, way->whole_mask) ? 4 : rng_range(rng, 1, 4);
+    for (uint32_t i = 0; i < p->mask_rank; i++) {
+        uint32_t size = full[4 - p->mask_rank + i];
+        p->mask_shape[i] = rng_chance(rng, way->repeats) ? 1 : size;
     }
-    if (rng_chance(rng, 50)) {
-        d->rope.dim = 8;
-        d->rope.interleaved = rng_chance(rng, 30);
+    uint32_t *last = &p->mask_shape[p->mask_rank - 1];
+    *last = rng_chance(rng, way->one_key) ? 1 : n_kv;
+    if (n_kv > 2 && rng_chance(rng, 25))
+        *last = rng_range(rng, 2, n_kv - 1);
+    if (way->mask_one_row && p->mask_rank > 1)
+        p->mask_shape[p->mask_rank - 2] = 1;
+}
+
+static int32_t draw_reach(struct rng *rng, uint32_t open, uint32_t most)
+{
+    return rng_chance(rng, open) ? -1 : (int32_t)rng_range(rng, 0, most);
+}
+
+static enum per_batch draw_per_batch(struct rng *rng, uint32_t percent)
+{
+    return rng_chance(rng, percent) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE;
+}
+
+static void draw_visibility(struct problem *p, struct rng *rng, const struct way *way)
+{
+    p->causal = rng_chance(rng, way->causal);
+    p->window = rng_chance(rng, way->window);
+    if (p->window) {
+        p->window_left = draw_reach(rng, way->open_left, way->left);
+        p->window_right = draw_reach(rng, way->open_right, way->right);
+        if (rng_chance(rng, way->far_left))
+            p->window_left = rng_chance(rng, 50) ? 1 << 30 : INT32_MAX;
     }
-    d->scale = rng_chance(rng, 20) ? 0.25f : 0;
-    d->softcap = rng_chance(rng, 20) ? 1.5f : 0;
-    o->mask_dtype = rng_chance(rng, 70)   ? VKA_DTYPE_COUNT
-                    : rng_chance(rng, 50) ? VKA_BOOL
-                                          : VKA_F32;
-    o->mask_heads = rng_chance(rng, 40);
-    o->has_sink = rng_chance(rng, 20);
-    o->has_alibi = rng_chance(rng, 20);
-    o->has_norm = rng_chance(rng, 20);
+    if (rng_chance(rng, way->mask))
+        draw_mask(p, rng, way);
+    p->lengths = draw_per_batch(rng, way->lengths);
+    p->offsets = draw_per_batch(rng, way->offsets);
+    p->masked_row = (enum vka_masked_row)rng_range(rng, 0, way->masked_rows - 1u);
+    p->poison_hidden = rng_chance(rng, way->poison_hidden);
+    p->poison_visible = rng_chance(rng, way->poison_visible);
 }
 
-/* F32 [count], each value from low to high. */
-static enum vka_status vector(struct vka_device *device, struct rng *rng, uint32_t count,
-                              double low, double high, struct vka_tensor **tensor)
+static void draw_scores(struct problem *p, struct rng *rng, const struct way *way)
 {
-    float *x = calloc(count, sizeof *x);
-    if (!x)
-        abort();
-    for (uint32_t i = 0; i < count; i++)
-        x[i] = (float)rng_uniform(rng, low, high);
-    enum vka_status status = vka_tensor_create(device, VKA_F32, 1, &count, tensor);
-    if (status == VKA_OK)
-        status = vka_tensor_write(*tensor, x, count * sizeof *x);
-    free(x);
-    return status;
-}
-
-/* Hides a quarter of the keys. */
-static enum vka_status create_mask(struct vka_device *device, struct rng *rng,
-                                   struct problem_options *o)
-{
-    const uint32_t shape[] = {o->batch, o->mask_heads ? o->n_head : 1, 1, o->capacity};
-    const size_t count = (size_t)shape[0] * shape[1] * o->capacity;
-    const size_t size = vka_dtype_size(o->mask_dtype);
-    float *x = calloc(count, sizeof *x);
-    if (!x)
-        abort();
-    for (size_t i = 0; i < count; i++) {
-        const bool visible = rng_chance(rng, 75);
-        if (o->mask_dtype == VKA_BOOL)
-            ((uint8_t *)x)[i] = visible;
-        else
-            x[i] = visible ? (float)rng_uniform(rng, -2, 2) : -INFINITY;
+    if (rng_chance(rng, way->scale))
+        p->scale = (float)(rng_uniform(rng, -1.5, 1.5) / sqrt((double)p->head_dim));
+    if (rng_chance(rng, way->softcap))
+        p->softcap = (float)rng_uniform(rng, 0.5, 50);
+    if (rng_chance(rng, way->scores)) {
+        p->scores_kind = (enum vka_scores)rng_range(rng, 1, VKA_SCORES_COUNT - 1);
+        p->scores = problem_draw_dtype(rng);
     }
-    enum vka_status status = vka_tensor_create(device, o->mask_dtype, 4, shape, &o->mask);
-    if (status == VKA_OK)
-        status = vka_tensor_write(o->mask, x, count * size);
-    free(x);
-    return status;
+    p->sink = rng_chance(rng, way->sink);
+    p->alibi = rng_chance(rng, way->alibi);
+    p->far_offsets = !p->alibi && rng_chance(rng, way->far_offsets);
+    if (rng_chance(rng, way->dropout)) {
+        p->dropout = (float)rng_uniform(rng, 0.01, 0.95);
+        p->dropout_seed = rng_next(rng);
+    }
 }
 
-enum vka_status problem_options_create(struct vka_device *device, struct rng *rng,
-                                       struct problem_options *o)
+static void draw_rope(struct problem *p, struct rng *rng, const struct way *way)
 {
-    enum vka_status status = VKA_OK;
-    if (o->has_sink)
-        status = vector(device, rng, o->n_head, -1, 2, &o->sink);
-    if (status == VKA_OK && o->has_alibi)
-        status = vector(device, rng, o->n_head, 0, 0.5, &o->alibi);
-    if (status == VKA_OK && o->has_norm)
-        status = vector(device, rng, o->head_dim, 0.5, 1.5, &o->norm);
-    if (status == VKA_OK && o->mask_dtype != VKA_DTYPE_COUNT)
-        status = create_mask(device, rng, o);
-    return status;
+    uint32_t pairs = p->head_dim / 2;
+    if (pairs && rng_chance(rng, way->rope)) {
+        p->rope.dim = 2 * (rng_chance(rng, way->whole_rope) ? pairs : rng_range(rng, 1, pairs));
+        p->rope.base = rng_chance(rng, 50) ? 0 : (float)rng_uniform(rng, 2, 1e6);
+        p->rope.interleaved = rng_chance(rng, 50);
+    }
+    p->q_norm = rng_chance(rng, way->q_norm);
+    p->k_norm = rng_chance(rng, way->k_norm);
+    p->norm_epsilon =
+        rng_chance(rng, 100u - way->epsilon) ? 0 : (float)rng_uniform(rng, 1e-8, 1e-2);
 }
 
-void problem_options_destroy(struct problem_options *o)
+/* Which zeros are meant: a scale of 0 gives all visible keys one weight. */
+static void draw_given(struct problem *p, struct rng *rng, const struct way *way)
 {
-    vka_tensor_destroy(&o->sink);
-    vka_tensor_destroy(&o->alibi);
-    vka_tensor_destroy(&o->norm);
-    vka_tensor_destroy(&o->mask);
+    if (rng_chance(rng, way->given)) {
+        p->scale = rng_chance(rng, 50) ? 0 : -0.0f;
+        p->given |= VKA_GIVEN_SCALE;
+    }
+    if (rng_chance(rng, way->given)) {
+        p->norm_epsilon = 0;
+        p->given |= VKA_GIVEN_EPSILON;
+    }
 }
 
-enum vka_status problem_options_of(const struct problem_options *o, uint32_t first, uint32_t count,
-                                   struct vka_attention_options *options, struct vka_tensor **mask)
+void problem_draw_options(struct problem *p, struct rng *rng)
 {
-    *mask = NULL;
-    *options = o->drawn;
-    options->sink = o->sink;
-    options->alibi = o->alibi;
-    options->q_norm = options->k_norm = o->norm;
-    const enum vka_status status =
-        o->mask ? vka_tensor_slice(o->mask, 0, first, count, mask) : VKA_OK;
-    options->mask = *mask;
-    return status;
+    const struct way *way = &ways[p->way];
+    draw_visibility(p, rng, way);
+    draw_scores(p, rng, way);
+    draw_rope(p, rng, way);
+    draw_given(p, &(struct rng){p->seed ^ 0x61e4}, way);
 }
 
-void problem_options_text(const struct problem_options *o, char *text, size_t size)
+/* ---- The operation and the oracle ------------------------------------------------------------ */
+
+struct vka_attention_op problem_op_of(const struct problem *p,
+                                      struct vka_tensor *const view[OPERAND_COUNT])
 {
-    const struct vka_attention_options *d = &o->drawn;
-    const char *mask = o->mask_dtype == VKA_DTYPE_COUNT ? "no" : vka_dtype_name(o->mask_dtype);
-    snprintf(text, size, "window %d, rope %u%s, scale %g, softcap %g, %s mask%s%s%s%s",
-             d->window ? (int)d->window_left : 0, d->rope.dim,
-             d->rope.interleaved ? " of pairs" : "", (double)d->scale, (double)d->softcap, mask,
-             o->mask_dtype != VKA_DTYPE_COUNT && o->mask_heads ? " of each head" : "",
-             o->has_sink ? ", sink" : "", o->has_alibi ? ", alibi" : "",
-             o->has_norm ? ", norms" : "");
+    return (struct vka_attention_op){
+        .struct_size = sizeof(struct vka_attention_op),
+        .q = view[OPERAND_Q],
+        .k = view[OPERAND_K],
+        .v = view[OPERAND_V],
+        .output = view[OPERAND_OUTPUT],
+        .past_key = view[OPERAND_PAST_K],
+        .past_value = view[OPERAND_PAST_V],
+        .present_key = view[OPERAND_PRESENT_K],
+        .present_value = view[OPERAND_PRESENT_V],
+        .q_start = view[OPERAND_Q_START],
+        .kv_start = view[OPERAND_KV_START],
+        .n_append = view[OPERAND_N_APPEND],
+        .options =
+            {
+                .mask = view[OPERAND_MASK],
+                .kv_length = view[OPERAND_LENGTH],
+                .query_offset = view[OPERAND_OFFSET],
+                .causal = p->causal,
+                .window = p->window,
+                .window_left = p->window_left,
+                .window_right = p->window_right,
+                .given = p->given,
+                .scale = p->scale,
+                .softcap = p->softcap,
+                .masked_row = p->masked_row,
+                .scores_kind = p->scores_kind,
+                .scores = view[OPERAND_SCORES],
+                .log_sum_exp = view[OPERAND_LOG_SUM],
+                .rope = p->rope,
+                .q_norm = view[OPERAND_Q_NORM],
+                .k_norm = view[OPERAND_K_NORM],
+                .norm_epsilon = p->norm_epsilon,
+                .sink = view[OPERAND_SINK],
+                .alibi = view[OPERAND_ALIBI],
+                .dropout = p->dropout,
+                .dropout_seed = p->dropout_seed,
+                .exact_softmax = p->exact,
+            },
+    };
+}
+
+void problem_op(const struct problem_data *d, struct vka_attention_op *op)
+{
+    struct vka_tensor *view[OPERAND_COUNT];
+    for (int i = 0; i < OPERAND_COUNT; i++)
+        view[i] = d->operands[i].view;
+    *op = problem_op_of(d->p, view);
+}
+
+void problem_ask_options(const struct problem_data *d, struct ref_attention *r)
+{
+    const struct problem *p = d->p;
+    const struct operand *o = d->operands;
+    r->causal = p->causal;
+    r->window = p->window;
+    r->window_left = p->window_left;
+    r->window_right = p->window_right;
+    r->given = p->given;
+    r->scale = (double)p->scale;
+    r->softcap = (double)p->softcap;
+    r->masked_row = p->masked_row;
+    r->rope = p->rope;
+    r->norm_epsilon = (double)p->norm_epsilon;
+    r->dropout = (double)p->dropout;
+    r->dropout_seed = p->dropout_seed;
+    r->q_norm = o[OPERAND_Q_NORM].values; /* NULL where there is none */
+    r->k_norm = o[OPERAND_K_NORM].values;
+    r->sink = o[OPERAND_SINK].values;
+    r->alibi = o[OPERAND_ALIBI].values;
 }

@@ -8,14 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the oracle reads beside the operands' own values. */
-struct question {
-    struct ref_attention ref;
-    double *k, *v; /* [batch][n_kv_head][n_kv][...], past first */
-    uint8_t *mask;
-    int64_t lengths[8], offsets[8]; /* a problem has fewer batch elements than 8 */
-};
-
 /* Past and new rows in one array; NULL where memory ends. */
 static double *join(const struct operand *past, const struct operand *fresh)
 {
@@ -29,27 +21,6 @@ static double *join(const struct operand *past, const struct operand *fresh)
         memcpy(to + n_past, fresh->values + h * n_new, n_new * sizeof *to);
     }
     return all;
-}
-
-static void set_options(const struct problem_data *d, struct ref_attention *r)
-{
-    const struct problem *p = d->p;
-    r->causal = p->causal;
-    r->window = p->window;
-    r->window_left = p->window_left;
-    r->window_right = p->window_right;
-    r->given = p->given;
-    r->scale = (double)p->scale;
-    r->softcap = (double)p->softcap;
-    r->masked_row = p->masked_row;
-    r->rope = p->rope;
-    r->norm_epsilon = (double)p->norm_epsilon;
-    r->dropout = (double)p->dropout;
-    r->dropout_seed = p->dropout_seed;
-    r->q_norm = d->operands[OPERAND_Q_NORM].values; /* NULL where there is none */
-    r->k_norm = d->operands[OPERAND_K_NORM].values;
-    r->sink = d->operands[OPERAND_SINK].values;
-    r->alibi = d->operands[OPERAND_ALIBI].values;
 }
 
 static const int64_t *set_per_batch(const struct operand *o, int64_t *values, size_t *count)
@@ -77,7 +48,7 @@ static enum vka_status set_mask(const struct problem_data *d, struct question *q
     return q->mask ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
 }
 
-static enum vka_status question_create(const struct problem_data *d, struct question *q)
+enum vka_status problem_ask(const struct problem_data *d, struct question *q)
 {
     const struct problem *p = d->p;
     const struct operand *o = d->operands;
@@ -101,11 +72,11 @@ static enum vka_status question_create(const struct problem_data *d, struct ques
     r->v = q->v;
     r->kv_length = set_per_batch(&o[OPERAND_LENGTH], q->lengths, &r->kv_length_count);
     r->query_offset = set_per_batch(&o[OPERAND_OFFSET], q->offsets, &r->query_offset_count);
-    set_options(d, r);
+    problem_ask_options(d, r);
     return set_mask(d, q);
 }
 
-static void question_destroy(struct question *q)
+void question_destroy(struct question *q)
 {
     free(q->k);
     free(q->v);
@@ -115,7 +86,7 @@ static void question_destroy(struct question *q)
 enum vka_status problem_visible(const struct problem_data *d, bool *visible)
 {
     struct question q;
-    enum vka_status status = question_create(d, &q);
+    enum vka_status status = problem_ask(d, &q);
     struct ref_attention *r = &q.ref;
     size_t rows = r->batch * r->n_head * r->n_q, n_kv = r->n_kv, per_group = d->p->group * r->n_q;
     double *zeros = calloc(rows + r->batch * r->n_kv_head * n_kv, sizeof *zeros);
@@ -171,7 +142,7 @@ enum vka_status problem_oracle(struct problem_data *d)
 {
     const struct problem *p = d->p;
     struct question q;
-    enum vka_status status = question_create(d, &q);
+    enum vka_status status = problem_ask(d, &q);
     size_t rows = q.ref.batch * q.ref.n_head * p->n_q;
     size_t keys = q.ref.batch * q.ref.n_kv_head * q.ref.n_kv;
     if (status != VKA_OK)
@@ -201,7 +172,7 @@ enum vka_status problem_backward_oracle(const struct problem_data *d, const doub
                                         const struct ref_attention_gradients *g)
 {
     struct question q;
-    enum vka_status status = question_create(d, &q);
+    enum vka_status status = problem_ask(d, &q);
     if (status == VKA_OK)
         status = ref_attention_backward(&q.ref, dy, g);
     question_destroy(&q);
@@ -213,7 +184,7 @@ enum vka_status problem_layer_oracle(const struct problem_data *d, struct ref_la
                                      const struct ref_layer_gradients *g)
 {
     struct question q;
-    enum vka_status status = question_create(d, &q);
+    enum vka_status status = problem_ask(d, &q);
     l->a = q.ref;
     if (status == VKA_OK)
         status = ref_layer(l, y);

@@ -1,7 +1,7 @@
 /* Layers with quantised weights and quantised caches, drawn at random. The whole prompt in a dense
  * cache is compared with a layer of the decoded weights; pages, chunks, sequences that wait, one
  * sequence alone and a fork give its bits. What a cache does not hold was NaN before. */
-#include "problem_quantised.h"
+#include "problem_data.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,6 @@
 #include "core/dtype.h"
 #include "cache_soil.h"
 #include "operand.h"
-#include "problem_options.h"
 #include "quantised.h"
 
 enum { MOST_BATCH = 3, N_WEIGHT = 4, MOST_HEAD = 4 };
@@ -23,18 +22,12 @@ struct sizes {
 
 struct quantised {
     struct vka_device *device;
-    uint64_t seed;
-    struct sizes s;
-    enum vka_dtype weight, io, key, value;
-    uint32_t batch, n_token, capacity, page_size;
-    bool no_hadamard;
-    bool interleaved; /* the heads of projections */
-    struct problem_options options;
-    enum vka_path path;
+    struct problem p;            /* n_q tokens of each sequence */
+    struct problem_data options; /* their tensors */
     float key_scales[MOST_HEAD], value_scales[MOST_HEAD];
-    void *blocks[N_WEIGHT], *plain[N_WEIGHT]; /* plain: decoded, of type io */
+    void *blocks[N_WEIGHT], *plain[N_WEIGHT]; /* plain: decoded, of the inputs' type */
     float *bias;                              /* of queries, or NULL */
-    double *x;                                /* [batch][n_token][width], rounded to io */
+    double *x;                                /* [batch][n_q][width], rounded to the inputs' type */
 };
 
 /* One way to have all tokens of some sequences in a cache. */
@@ -53,14 +46,19 @@ static void *take(size_t count, size_t size)
     return p;
 }
 
-static void draw_sizes(struct rng *rng, struct quantised *q)
+static void draw_sizes(struct rng *rng, struct problem *p)
 {
     static const struct sizes large[] = {{4, 2, 64, 64, 256}, {8, 2, 32, 32, 512}};
     static const struct sizes small[] = {{2, 1, 48, 16, 64}, {4, 2, 40, 24, 96}, {4, 4, 16, 8, 32}};
     uint32_t values;
-    vka_dtype_block(q->weight, &values, NULL);
-    q->s = values > 32 || rng_chance(rng, 40) ? large[rng_range(rng, 0, 1)]
-                                              : small[rng_range(rng, 0, 2)];
+    vka_dtype_block(p->weight, &values, NULL);
+    const struct sizes *s = values > 32 || rng_chance(rng, 40) ? &large[rng_range(rng, 0, 1)]
+                                                               : &small[rng_range(rng, 0, 2)];
+    p->n_kv_head = s->n_kv_head;
+    p->group = s->n_head / s->n_kv_head;
+    p->head_dim = s->head_dim;
+    p->value_dim = s->value_dim;
+    p->width = s->width;
 }
 
 static enum vka_dtype draw_cached(struct rng *rng)
@@ -70,52 +68,46 @@ static enum vka_dtype draw_cached(struct rng *rng)
     return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
 }
 
-static void draw(struct rng *rng, struct quantised *q)
+void problem_quantised_draw(struct problem *p, uint64_t seed)
 {
-    static const float scales[] = {1, 0.01f, 0.0625f, 0.003f};
-    q->weight = type_draw(rng, dtype_is_block);
-    draw_sizes(rng, q);
-    q->io = rng_chance(rng, 70) ? VKA_F32 : VKA_F16;
-    q->key = draw_cached(rng);
-    q->value = draw_cached(rng);
-    q->batch = rng_range(rng, 1, MOST_BATCH);
-    q->n_token = rng_chance(rng, 80) ? rng_range(rng, 2, 9)
-                 : rng_chance(rng, 85)
-                     ? rng_range(rng, 17, 45)
-                     : rng_range(rng, 130, 300); /* more keys than a batch of them */
-    q->capacity = q->n_token + rng_range(rng, 0, 30);
-    q->page_size = rng_chance(rng, 50) ? 16 : 32;
-    q->no_hadamard = q->s.head_dim % 16 || q->s.value_dim % 16 || rng_chance(rng, 30);
-    q->interleaved = rng_chance(rng, 20);
-    q->path = rng_chance(rng, 70) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
-    q->options = (struct problem_options){.batch = q->batch,
-                                          .n_head = q->s.n_head,
-                                          .head_dim = q->s.head_dim,
-                                          .capacity = q->capacity};
-    problem_options_draw(rng, &q->options);
-    for (int h = 0; h < MOST_HEAD; h++) {
-        q->key_scales[h] = scales[rng_range(rng, 0, 3)];
-        q->value_scales[h] = scales[rng_range(rng, 0, 3)];
-    }
+    struct rng rng = {seed};
+    *p = (struct problem){.seed = seed, .way = WAY_LAYER};
+    p->weight = type_draw(&rng, dtype_is_block);
+    draw_sizes(&rng, p);
+    p->q = p->k = p->v = p->output = rng_chance(&rng, 70) ? VKA_F32 : VKA_F16;
+    p->cached_k = draw_cached(&rng);
+    p->cached_v = draw_cached(&rng);
+    p->batch = rng_range(&rng, 1, MOST_BATCH);
+    p->n_q = rng_chance(&rng, 80) ? rng_range(&rng, 2, 9)
+             : rng_chance(&rng, 85)
+                 ? rng_range(&rng, 17, 45)
+                 : rng_range(&rng, 130, 300); /* more keys than a batch of them */
+    p->n_new = p->n_q;
+    p->capacity = p->n_q + rng_range(&rng, 0, 30);
+    p->page_size = rng_chance(&rng, 50) ? 16 : 32;
+    p->no_hadamard = p->head_dim % 16 || p->value_dim % 16 || rng_chance(&rng, 30);
+    p->interleaved = rng_chance(&rng, 20);
+    p->path = rng_chance(&rng, 70) ? VKA_PATH_FUSED : VKA_PATH_AUTO;
+    problem_draw_options(p, &rng);
 }
 
 /* A weight [out][in] whose values are about 1 / sqrt(in). */
 static void make_weight(struct rng *rng, struct quantised *q, int which, uint32_t out, uint32_t in)
 {
     uint32_t values, bytes;
-    vka_dtype_block(q->weight, &values, &bytes);
-    const size_t n_block = (size_t)out * in / values, size = vka_dtype_size(q->io);
+    vka_dtype_block(q->p.weight, &values, &bytes);
+    const size_t n_block = (size_t)out * in / values, size = vka_dtype_size(q->p.q);
     float *x = take((size_t)out * in, sizeof *x), most = 0;
     q->blocks[which] = take(n_block, bytes);
     q->plain[which] = take((size_t)out * in, size);
     for (size_t b = 0; b < n_block; b++)
-        quantised_draw(rng, q->weight, values > 128 ? 0.001 : 0.1,
+        quantised_draw(rng, q->p.weight, values > 128 ? 0.001 : 0.1,
                        (uint8_t *)q->blocks[which] + b * bytes);
-    if (vka_dtype_decode(q->weight, q->blocks[which], n_block, x) != VKA_OK)
+    if (vka_dtype_decode(q->p.weight, q->blocks[which], n_block, x) != VKA_OK)
         abort();
     for (size_t i = 0; i < (size_t)out * in; i++) {
         most = fmaxf(most, fabsf(x[i]));
-        operand_encode(q->io, (double)x[i], (uint8_t *)q->plain[which] + i * size);
+        operand_encode(q->p.q, (double)x[i], (uint8_t *)q->plain[which] + i * size);
     }
     if (!(most > 0 && most < 1000))
         abort();
@@ -124,20 +116,25 @@ static void make_weight(struct rng *rng, struct quantised *q, int which, uint32_
 
 static void make(struct rng *rng, struct quantised *q)
 {
-    const struct sizes *s = &q->s;
-    make_weight(rng, q, 0, s->n_head * s->head_dim, s->width);
-    make_weight(rng, q, 1, s->n_kv_head * s->head_dim, s->width);
-    make_weight(rng, q, 2, s->n_kv_head * s->value_dim, s->width);
-    make_weight(rng, q, 3, s->width, s->n_head * s->value_dim);
+    static const float scales[] = {1, 0.01f, 0.0625f, 0.003f};
+    const struct problem *s = &q->p;
+    for (int h = 0; h < MOST_HEAD; h++) {
+        q->key_scales[h] = scales[rng_range(rng, 0, 3)];
+        q->value_scales[h] = scales[rng_range(rng, 0, 3)];
+    }
+    make_weight(rng, q, 0, problem_n_head(s) * s->head_dim, q->p.width);
+    make_weight(rng, q, 1, s->n_kv_head * s->head_dim, q->p.width);
+    make_weight(rng, q, 2, s->n_kv_head * s->value_dim, q->p.width);
+    make_weight(rng, q, 3, q->p.width, problem_n_head(s) * s->value_dim);
     if (rng_chance(rng, 50)) {
-        q->bias = take((size_t)s->n_head * s->head_dim, sizeof *q->bias);
-        for (uint32_t i = 0; i < s->n_head * s->head_dim; i++)
+        q->bias = take((size_t)problem_n_head(s) * s->head_dim, sizeof *q->bias);
+        for (uint32_t i = 0; i < problem_n_head(s) * s->head_dim; i++)
             q->bias[i] = (float)rng_range(rng, 0, 64) / 64; /* exact in float16 */
     }
-    const size_t count = (size_t)q->batch * q->n_token * s->width;
+    const size_t count = (size_t)q->p.batch * q->p.n_q * q->p.width;
     q->x = take(count, sizeof *q->x);
     for (size_t i = 0; i < count; i++)
-        q->x[i] = operand_round(q->io, rng_uniform(rng, -1, 1));
+        q->x[i] = operand_round(q->p.q, rng_uniform(rng, -1, 1));
 }
 
 static void destroy(struct quantised *q)
@@ -153,20 +150,20 @@ static void destroy(struct quantised *q)
 static enum vka_status create_layer(const struct quantised *q, bool quantised,
                                     struct vka_layer **layer)
 {
-    const struct sizes *s = &q->s;
+    const struct problem *s = &q->p;
     void *const *w = quantised ? q->blocks : q->plain;
-    const enum vka_dtype bias_type = quantised ? VKA_F32 : q->io;
-    const uint32_t n_bias = s->n_head * s->head_dim;
+    const enum vka_dtype bias_type = quantised ? VKA_F32 : q->p.q;
+    const uint32_t n_bias = problem_n_head(s) * s->head_dim;
     uint8_t *bias = q->bias ? take(n_bias, 4) : NULL;
     for (uint32_t i = 0; bias && i < n_bias; i++)
         operand_encode(bias_type, (double)q->bias[i], bias + i * vka_dtype_size(bias_type));
     enum vka_status status = vka_layer_create(
         q->device,
-        VKA_INFO(vka_layer_info, .n_head = s->n_head, .n_kv_head = s->n_kv_head,
-                 .head_dim = s->head_dim, .value_dim = s->value_dim, .query_dim = s->width,
-                 .output_dim = s->width, .interleaved = q->interleaved,
-                 .dtype = quantised ? q->weight : q->io, .query = {w[0], bias}, .key = {w[1], NULL},
-                 .value = {w[2], NULL}, .output = {w[3], NULL}),
+        VKA_INFO(vka_layer_info, .n_head = problem_n_head(s), .n_kv_head = s->n_kv_head,
+                 .head_dim = s->head_dim, .value_dim = s->value_dim, .query_dim = q->p.width,
+                 .output_dim = q->p.width, .interleaved = q->p.interleaved,
+                 .dtype = quantised ? q->p.weight : q->p.q, .query = {w[0], bias},
+                 .key = {w[1], NULL}, .value = {w[2], NULL}, .output = {w[3], NULL}),
         layer);
     free(bias);
     return status;
@@ -175,15 +172,15 @@ static enum vka_status create_layer(const struct quantised *q, bool quantised,
 static enum vka_status create_cache(const struct quantised *q, const struct way *way,
                                     struct vka_cache **cache)
 {
-    const struct sizes *s = &q->s;
+    const struct problem *s = &q->p;
     return vka_cache_create(
         q->device,
         VKA_INFO(vka_cache_info, .batch = way->n_batch, .n_kv_head = s->n_kv_head,
-                 .head_dim = s->head_dim, .value_dim = s->value_dim, .capacity = q->capacity,
-                 .key_dtype = q->key, .value_dtype = q->value, .no_hadamard = q->no_hadamard,
-                 .page_size = way->page_size,
-                 .key_scales = q->key == VKA_F8_E4M3 ? q->key_scales : NULL,
-                 .value_scales = q->value == VKA_F8_E4M3 ? q->value_scales : NULL),
+                 .head_dim = s->head_dim, .value_dim = s->value_dim, .capacity = q->p.capacity,
+                 .key_dtype = q->p.cached_k, .value_dtype = q->p.cached_v,
+                 .no_hadamard = q->p.no_hadamard, .page_size = way->page_size,
+                 .key_scales = q->p.cached_k == VKA_F8_E4M3 ? q->key_scales : NULL,
+                 .value_scales = q->p.cached_v == VKA_F8_E4M3 ? q->value_scales : NULL),
         cache);
 }
 
@@ -210,24 +207,29 @@ static enum vka_status step_open(const struct quantised *q, const struct way *wa
                                  struct vka_layer *layer, struct vka_cache *cache, uint32_t n,
                                  struct step *t)
 {
-    const uint32_t shape[] = {way->n_batch, n, q->s.width};
-    struct vka_attention_options options;
-    enum vka_status status = problem_options_of(&q->options, way->first,
-                                                way->fork ? 1 : way->n_batch, &options, &t->mask);
+    const uint32_t shape[] = {way->n_batch, n, q->p.width};
+    struct vka_tensor *mask = q->options.operands[OPERAND_MASK].view;
+    struct vka_attention_op op;
+    enum vka_status status = VKA_OK;
+    problem_op(&q->options, &op);
+    if (mask && q->p.mask_rank == 4 && q->p.mask_shape[0] > 1) { /* those of its sequences */
+        status = vka_tensor_slice(mask, 0, way->first, way->fork ? 1 : way->n_batch, &t->mask);
+        op.options.mask = t->mask;
+    }
     t->n = n;
     if (status == VKA_OK)
-        status = vka_tensor_create(q->device, q->io, 3, shape, &t->in);
+        status = vka_tensor_create(q->device, q->p.q, 3, shape, &t->in);
     if (status == VKA_OK)
-        status = vka_tensor_create(q->device, q->io, 3, shape, &t->out);
+        status = vka_tensor_create(q->device, q->p.q, 3, shape, &t->out);
     if (status == VKA_OK && (way->waits || way->fork))
         status = vka_tensor_create(q->device, VKA_I32, 1, &way->n_batch, &t->n_append);
     if (status == VKA_OK)
         status = vka_plan_create(
-            q->device, VKA_INFO(vka_plan_info, .path = q->path, .whole_n_q = q->n_token), &t->plan);
+            q->device, VKA_INFO(vka_plan_info, .path = q->p.path, .whole_n_q = q->p.n_q), &t->plan);
     if (status == VKA_OK)
         status = vka_plan_add_layer(
             t->plan, VKA_INFO(vka_layer_op, .layer = layer, .query = t->in, .output = t->out,
-                              .cache = cache, .n_append = t->n_append, .attention = options));
+                              .cache = cache, .n_append = t->n_append, .attention = op.options));
     if (status == VKA_OK)
         status = vka_plan_finish(t->plan);
     if (status == VKA_OK)
@@ -239,10 +241,10 @@ static enum vka_status step_open(const struct quantised *q, const struct way *wa
 static enum vka_status poison(const struct quantised *q, const struct way *way, struct step *t,
                               struct vka_cache *cache)
 {
-    const size_t size = vka_dtype_size(q->io);
+    const size_t size = vka_dtype_size(q->p.q);
     int32_t all[MOST_BATCH] = {0};
     for (size_t i = 0; i < vka_tensor_size(t->in) / size; i++)
-        operand_encode(q->io, (double)NAN, t->bytes + i * size);
+        operand_encode(q->p.q, (double)NAN, t->bytes + i * size);
     for (uint32_t b = 0; b < way->n_batch; b++)
         all[b] = (int32_t)t->n;
     enum vka_status status = vka_tensor_write(t->in, t->bytes, vka_tensor_size(t->in));
@@ -261,7 +263,7 @@ static void plan_keeps(const struct quantised *q, const struct way *way, const u
                        uint32_t turn, bool forked, int32_t *keeps)
 {
     for (uint32_t b = 0; b < way->n_batch; b++) {
-        const uint32_t left = q->n_token - at[b];
+        const uint32_t left = q->p.n_q - at[b];
         keeps[b] = (int32_t)(left < way->chunk ? left : way->chunk);
         if ((way->waits && (turn + b) % 3 == 0) || (way->fork && b == 1 && !forked))
             keeps[b] = 0;
@@ -274,15 +276,15 @@ static enum vka_status run_step(const struct quantised *q, const struct way *way
                                 struct vka_cache *cache, const uint32_t *at, const int32_t *keeps,
                                 uint8_t *out)
 {
-    const size_t size = vka_dtype_size(q->io), row = q->s.width * size;
+    const size_t size = vka_dtype_size(q->p.q), row = q->p.width * size;
     for (uint32_t b = 0; b < way->n_batch; b++)
         for (uint32_t i = 0; i < t->n; i++)
-            for (uint32_t j = 0; j < q->s.width; j++) {
+            for (uint32_t j = 0; j < q->p.width; j++) {
                 const size_t from = way->first + (way->fork ? 0 : b);
                 const double x = (int32_t)i < keeps[b]
-                                     ? q->x[(from * q->n_token + at[b] + i) * q->s.width + j]
+                                     ? q->x[(from * q->p.n_q + at[b] + i) * q->p.width + j]
                                      : (double)NAN;
-                operand_encode(q->io, x, t->bytes + (b * t->n + i) * row + j * size);
+                operand_encode(q->p.q, x, t->bytes + (b * t->n + i) * row + j * size);
             }
     enum vka_status status = vka_tensor_write(t->in, t->bytes, vka_tensor_size(t->in));
     if (status == VKA_OK && t->n_append)
@@ -294,7 +296,7 @@ static enum vka_status run_step(const struct quantised *q, const struct way *way
     if (status == VKA_OK)
         status = vka_tensor_read(t->out, t->bytes, vka_tensor_size(t->out));
     for (uint32_t b = 0; status == VKA_OK && b < way->n_batch; b++)
-        memcpy(out + (b * q->n_token + at[b]) * row, t->bytes + b * t->n * row,
+        memcpy(out + (b * q->p.n_q + at[b]) * row, t->bytes + b * t->n * row,
                (size_t)keeps[b] * row);
     return status;
 }
@@ -302,7 +304,7 @@ static enum vka_status run_step(const struct quantised *q, const struct way *way
 static bool is_done(const struct quantised *q, const struct way *way, const uint32_t *at)
 {
     for (uint32_t b = 0; b < way->n_batch; b++)
-        if (at[b] < q->n_token)
+        if (at[b] < q->p.n_q)
             return false;
     return true;
 }
@@ -311,12 +313,12 @@ static bool is_done(const struct quantised *q, const struct way *way, const uint
 static enum vka_status fork_half(const struct quantised *q, struct vka_cache *cache, uint32_t *at,
                                  bool *forked, uint8_t *out)
 {
-    const size_t row = q->s.width * vka_dtype_size(q->io);
-    if (*forked || 2 * at[0] < q->n_token)
+    const size_t row = q->p.width * vka_dtype_size(q->p.q);
+    if (*forked || 2 * at[0] < q->p.n_q)
         return VKA_OK;
     *forked = true;
     at[1] = at[0];
-    memcpy(out + q->n_token * row, out, at[0] * row);
+    memcpy(out + q->p.n_q * row, out, at[0] * row);
     return vka_cache_fork(cache, 0, 1);
 }
 
@@ -327,7 +329,7 @@ static uint8_t *run(const struct quantised *q, const struct way *way, struct vka
     struct step t = {0};
     uint32_t at[MOST_BATCH] = {0};
     bool forked = false;
-    uint8_t *out = take((size_t)way->n_batch * q->n_token * q->s.width, vka_dtype_size(q->io));
+    uint8_t *out = take((size_t)way->n_batch * q->p.n_q * q->p.width, vka_dtype_size(q->p.q));
     enum vka_status status = create_cache(q, way, &cache);
     for (uint32_t turn = 0; status == VKA_OK && !is_done(q, way, at); turn++) {
         int32_t keeps[MOST_BATCH];
@@ -357,14 +359,14 @@ static uint8_t *run(const struct quantised *q, const struct way *way, struct vka
 
 static double difference(const struct quantised *q, const uint8_t *got, const uint8_t *want)
 {
-    const size_t rows = (size_t)q->batch * q->n_token, count = rows * q->s.width;
-    const size_t size = vka_dtype_size(q->io);
+    const size_t rows = (size_t)q->p.batch * q->p.n_q, count = rows * q->p.width;
+    const size_t size = vka_dtype_size(q->p.q);
     double *a = take(count, sizeof *a), *b = take(count, sizeof *b);
     for (size_t i = 0; i < count; i++) {
-        a[i] = operand_decode(q->io, got + i * size);
-        b[i] = operand_decode(q->io, want + i * size);
+        a[i] = operand_decode(q->p.q, got + i * size);
+        b[i] = operand_decode(q->p.q, want + i * size);
     }
-    const double nmse = ref_row_nmse(a, b, rows, q->s.width, NULL);
+    const double nmse = ref_row_nmse(a, b, rows, q->p.width, NULL);
     free(a);
     free(b);
     return nmse;
@@ -374,7 +376,7 @@ static double difference(const struct quantised *q, const uint8_t *got, const ui
 static bool same(const struct quantised *q, const struct way *way, struct vka_layer *layer,
                  const uint8_t *whole, char *why)
 {
-    const size_t row = q->n_token * q->s.width * vka_dtype_size(q->io);
+    const size_t row = q->p.n_q * q->p.width * vka_dtype_size(q->p.q);
     uint8_t *got = run(q, way, layer);
     bool equal = got != NULL;
     for (uint32_t b = 0; got && b < way->n_batch; b++)
@@ -395,18 +397,18 @@ static bool has_coarse(enum vka_dtype cached)
 
 static bool check(const struct quantised *q, struct rng *rng, struct worst *worst, char *why)
 {
-    const double limit = q->io == VKA_F16                             ? 1e-2
-                         : has_coarse(q->key) || has_coarse(q->value) ? 2e-3
-                                                                      : 1e-4;
-    const uint32_t some = rng_range(rng, 1, q->n_token), one = rng_range(rng, 0, q->batch - 1);
-    const struct way whole = {.name = "whole", .n_batch = q->batch, .chunk = q->n_token};
+    const double limit = q->p.q == VKA_F16                                        ? 1e-2
+                         : has_coarse(q->p.cached_k) || has_coarse(q->p.cached_v) ? 2e-3
+                                                                                  : 1e-4;
+    const uint32_t some = rng_range(rng, 1, q->p.n_q), one = rng_range(rng, 0, q->p.batch - 1);
+    const struct way whole = {.name = "whole", .n_batch = q->p.batch, .chunk = q->p.n_q};
     const struct way ways[] = {
-        {"pages", 0, q->batch, q->page_size, q->n_token, false, false},
-        {"chunks", 0, q->batch, 0, some, false, false},
-        {"pages in chunks", 0, q->batch, q->page_size, some, false, false},
-        {"sequences that wait", 0, q->batch, q->page_size, some, true, false},
-        {"one sequence", one, 1, 0, q->n_token, false, false},
-        {"a fork", one, 2, rng_chance(rng, 50) ? q->page_size : 0, (q->n_token + 1) / 2, false,
+        {"pages", 0, q->p.batch, q->p.page_size, q->p.n_q, false, false},
+        {"chunks", 0, q->p.batch, 0, some, false, false},
+        {"pages in chunks", 0, q->p.batch, q->p.page_size, some, false, false},
+        {"sequences that wait", 0, q->p.batch, q->p.page_size, some, true, false},
+        {"one sequence", one, 1, 0, q->p.n_q, false, false},
+        {"a fork", one, 2, rng_chance(rng, 50) ? q->p.page_size : 0, (q->p.n_q + 1) / 2, false,
          true},
     };
     struct vka_layer *layer = NULL, *plain = NULL;
@@ -420,7 +422,8 @@ static bool check(const struct quantised *q, struct rng *rng, struct worst *wors
         snprintf(why, WHY, "row NMSE %.3g to decoded weights", nmse);
         ok = false;
     }
-    worst->nmse[q->io] = fmax(worst->nmse[q->io], nmse);
+    if (worst)
+        worst->nmse[q->p.q] = fmax(worst->nmse[q->p.q], nmse);
     for (size_t i = 0; ok && i < sizeof ways / sizeof *ways; i++)
         ok = same(q, &ways[i], layer, got, why);
     free(got);
@@ -430,29 +433,30 @@ static bool check(const struct quantised *q, struct rng *rng, struct worst *wors
     return ok;
 }
 
-bool problem_quantised_check(struct vka_device *device, uint64_t seed, struct worst *worst,
-                             struct problem_result *result, char text[PROBLEM_TEXT])
+/* Whether rows of weights are whole blocks: shrinking tries other sizes than are drawn. */
+static bool has_blocks(const struct problem *p)
 {
-    struct rng rng = {seed};
-    struct quantised q = {.device = device, .seed = seed};
-    draw(&rng, &q);
+    uint32_t values;
+    return vka_dtype_block(p->weight, &values, NULL) == VKA_OK && p->width % values == 0 &&
+           problem_n_head(p) * p->value_dim % values == 0 && p->n_kv_head <= MOST_HEAD &&
+           p->batch <= MOST_BATCH;
+}
+
+bool problem_quantised_check(struct vka_device *device, const struct problem *p,
+                             struct worst *worst, struct problem_result *result)
+{
+    struct rng rng = {p->seed ^ 0x9a17};
+    struct quantised q = {.device = device, .p = *p};
+    if (!has_blocks(p)) {
+        snprintf(result->why, WHY, "weights are no whole blocks");
+        return false;
+    }
     make(&rng, &q);
-    char options[160];
-    problem_options_text(&q.options, options, sizeof options);
-    snprintf(
-        text, PROBLEM_TEXT,
-        "--quantised --seed %llu: %s weights, %s inputs, cache %s and %s%s, batch %u, %u tokens "
-        "of %u, pages of %u, heads %u over %u%s, dims %u and %u, width %u, %s, path %d",
-        (unsigned long long)seed, vka_dtype_name(q.weight), vka_dtype_name(q.io),
-        vka_dtype_name(q.key), vka_dtype_name(q.value), q.no_hadamard ? ", no hadamard" : "",
-        q.batch, q.n_token, q.capacity, q.page_size, q.s.n_head, q.s.n_kv_head,
-        q.interleaved ? ", interleaved" : "", q.s.head_dim, q.s.value_dim, q.s.width, options,
-        (int)q.path);
-    bool ok = problem_options_create(device, &rng, &q.options) == VKA_OK;
+    bool ok = problem_data_create(device, &q.p, &q.options) == VKA_OK;
     if (!ok)
         snprintf(result->why, WHY, "options: %s", vka_device_error(device));
     ok = ok && check(&q, &rng, worst, result->why);
-    problem_options_destroy(&q.options);
+    problem_data_destroy(&q.options);
     destroy(&q);
     return ok;
 }

@@ -1,9 +1,7 @@
 /* Draws problems of packed sequences with a cache. */
-#include "ragged_problem.h"
+#include "problem.h"
 
 #include <gpu/device.h>
-
-#include <stdio.h>
 
 static enum vka_dtype draw_cached(struct rng *rng)
 {
@@ -12,7 +10,7 @@ static enum vka_dtype draw_cached(struct rng *rng)
     return types[rng_range(rng, 0, sizeof types / sizeof *types - 1)];
 }
 
-static void draw_sizes(struct ragged_problem *p, struct rng *rng)
+static void draw_sizes(struct problem *p, struct rng *rng)
 {
     static const uint32_t dims[][2] = {{16, 16}, {32, 32}, {8, 8}, {64, 32}, {6, 10}};
     static const uint32_t pages[] = {0, 0, 16, 32};
@@ -25,61 +23,24 @@ static void draw_sizes(struct ragged_problem *p, struct rng *rng)
     p->n_layer = rng_chance(rng, 25) ? 2 : 1;
     p->capacity = rng_chance(rng, 15) ? rng_range(rng, 200, 700) : rng_range(rng, 1, 90);
     p->page_size = pages[rng_range(rng, 0, 3)];
-    p->n_row = rng_chance(rng, 20) ? p->n_sequence : rng_range(rng, 1, 40);
+    p->batch = 1;
+    p->n_q = p->n_new = rng_chance(rng, 20) ? p->n_sequence : rng_range(rng, 1, 40);
     if (rng_chance(rng, 60))
         p->whole_n_q = rng_chance(rng, 50) ? 1 : rng_range(rng, 2, 80);
 }
 
-static void draw_types(struct ragged_problem *p, struct rng *rng)
+static void draw_types(struct problem *p, struct rng *rng)
 {
     static const enum vka_dtype io[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    p->io = io[rng_range(rng, 0, 3)];
-    p->key = draw_cached(rng);
-    p->value = rng_chance(rng, 50) ? p->key : draw_cached(rng);
+    p->q = p->k = p->v = p->output = io[rng_range(rng, 0, 3)];
+    p->cached_k = draw_cached(rng);
+    p->cached_v = rng_chance(rng, 50) ? p->cached_k : draw_cached(rng);
     if (rng_chance(rng, 30)) /* as kernels with matrices take */
-        p->key = p->value = p->io;
+        p->cached_k = p->cached_v = p->q;
     p->no_hadamard = p->head_dim % 16 || p->value_dim % 16 || rng_chance(rng, 20);
     p->scattered = rng_chance(rng, 40);
-}
-
-static void draw_mask(struct ragged_problem *p, struct rng *rng)
-{
-    const uint32_t full[4] = {1, p->n_kv_head * p->group, p->n_row, p->capacity};
-    p->mask = rng_chance(rng, 50) ? VKA_BOOL : p->io;
-    p->mask_rank = rng_range(rng, 1, 4);
-    for (uint32_t i = 0; i < p->mask_rank; i++)
-        p->mask_shape[i] = rng_chance(rng, 30) ? 1 : full[4 - p->mask_rank + i];
-    p->mask_shape[p->mask_rank - 1] = p->capacity;
-    if (p->capacity > 2 && rng_chance(rng, 25))
-        p->mask_shape[p->mask_rank - 1] = rng_range(rng, 2, p->capacity - 1);
-}
-
-static void draw_options(struct ragged_problem *p, struct rng *rng)
-{
-    p->causal = rng_chance(rng, 80);
-    p->window = rng_chance(rng, 25);
-    if (p->window) {
-        p->window_left = rng_chance(rng, 20) ? -1 : (int32_t)rng_range(rng, 0, 40);
-        p->window_right = rng_chance(rng, 50) ? -1 : (int32_t)rng_range(rng, 0, 10);
-    }
-    if (rng_chance(rng, 35))
-        draw_mask(p, rng);
     p->n_append = rng_chance(rng, 30);
-    p->log_sum = rng_chance(rng, 40);
-    p->softcap = rng_chance(rng, 20) ? (float)rng_uniform(rng, 0.5, 30) : 0;
-    p->sink = rng_chance(rng, 20);
-    p->alibi = rng_chance(rng, 20);
-    if (rng_chance(rng, 15)) {
-        p->dropout = (float)rng_uniform(rng, 0.1, 0.7);
-        p->dropout_seed = rng_next(rng);
-    }
-    p->masked_row = (enum vka_masked_row)rng_range(rng, 0, VKA_MASKED_ROW_COUNT - 1);
-    if (rng_chance(rng, 50)) {
-        p->rope.dim = 2 * rng_range(rng, 1, p->head_dim / 2);
-        p->rope.interleaved = rng_chance(rng, 50);
-    }
-    p->q_norm = rng_chance(rng, 15);
-    p->k_norm = rng_chance(rng, 15);
+    p->log_sum = rng_chance(rng, 42);
     p->submit_budget = rng_chance(rng, 20) ? rng_chance(rng, 50) ? 1 : 100000 : 0;
 }
 
@@ -103,7 +64,7 @@ static uint64_t kernels_without(uint32_t kind)
 }
 
 /* Gives the problem one of few sets of what kernels are compiled for. */
-static void share(struct ragged_problem *p, uint64_t set)
+static void share(struct problem *p, uint64_t set)
 {
     static const enum vka_dtype types[][2] = {
         {VKA_F32, VKA_F32}, {VKA_F16, VKA_F16}, {VKA_F32, VKA_Q8_0}, {VKA_F32, VKA_Q4_0}};
@@ -114,9 +75,9 @@ static void share(struct ragged_problem *p, uint64_t set)
     p->disabled_kernels = kernels_without(kind);
     p->head_dim = p->value_dim = rows ? 8 : 32;
     p->rope.dim = p->rope.dim ? p->head_dim : 0;
-    p->io = types[type][0];
-    p->key = p->value = types[type][1];
-    p->mask = p->mask_rank && p->mask != VKA_BOOL ? p->io : p->mask;
+    p->q = p->k = p->v = p->output = types[type][0];
+    p->cached_k = p->cached_v = types[type][1];
+    p->mask = p->mask_rank && p->mask != VKA_BOOL ? p->q : p->mask;
     p->no_hadamard = p->head_dim % 16 != 0;
     p->group = 2;
     if (p->mask_rank > 2 && p->mask_shape[p->mask_rank - 3] != 1)
@@ -126,68 +87,31 @@ static void share(struct ragged_problem *p, uint64_t set)
     p->submit_budget = set % 11 ? 0 : p->submit_budget;
 }
 
-void ragged_draw(struct ragged_problem *p, uint64_t seed, bool few)
+void ragged_draw(struct problem *p, uint64_t seed, bool few)
 {
-    struct rng rng = {seed ^ 0x7a66ed};
-    *p = (struct ragged_problem){.seed = seed};
+    struct rng rng = {seed ^ 0x7a66ed}, kernels = {~seed}; /* which no new option changes */
+    *p = (struct problem){.seed = seed, .way = WAY_PACKED};
     draw_sizes(p, &rng);
     draw_types(p, &rng);
-    draw_options(p, &rng);
-    p->disabled_kernels = kernels_without(rng_range(&rng, 0, KINDS - 1));
-    if (rng_chance(&rng, 25))
+    problem_draw_options(p, &rng);
+    p->disabled_kernels = kernels_without(rng_range(&kernels, 0, KINDS - 1));
+    if (rng_chance(&kernels, 25))
         p->disabled_kernels |= 1ull << KERNEL_attention_merge;
     if (few)
         share(p, seed);
 }
 
-void ragged_fit(struct vka_device *device, struct ragged_problem *p)
+void ragged_fit(struct vka_device *device, struct problem *p)
 {
     const uint64_t tile = 1ull << KERNEL_attention_tile;
     const enum kernel coop =
-        p->io == VKA_F16 ? KERNEL_attention_coop_f16 : KERNEL_attention_coop_bf16;
+        p->q == VKA_F16 ? KERNEL_attention_coop_f16 : KERNEL_attention_coop_bf16;
     const enum kernel coop2 =
-        p->io == VKA_F16 ? KERNEL_attention_coop2_f16 : KERNEL_attention_coop2_bf16;
-    bool halves = p->io != VKA_F32 && p->key == p->io && p->value == p->io && !p->rope.dim &&
+        p->q == VKA_F16 ? KERNEL_attention_coop2_f16 : KERNEL_attention_coop2_bf16;
+    bool halves = p->q != VKA_F32 && p->cached_k == p->q && p->cached_v == p->q && !p->rope.dim &&
                   !p->q_norm && !p->k_norm; /* which make float32 queries */
     bool has = (!kernel_missing(coop, &device->caps) && !(p->disabled_kernels >> coop & 1)) ||
                !kernel_missing(coop2, &device->caps);
     if (!halves || !has)
         p->disabled_kernels &= ~tile;
-}
-
-#define SAY(condition, ...)                      \
-    if ((condition) && length < RAGGED_TEXT - 1) \
-    length += (size_t)snprintf(text + length, RAGGED_TEXT - length, __VA_ARGS__)
-
-const char *ragged_text(const struct ragged_problem *p, char text[RAGGED_TEXT])
-{
-    size_t length = 0;
-    text[0] = '\0';
-    SAY(true, "seed %llu: %u sequences, heads %u/%u, dims %u,%u, capacity %u, %u rows, %u layers",
-        (unsigned long long)p->seed, p->n_sequence, p->n_kv_head * p->group, p->n_kv_head,
-        p->head_dim, p->value_dim, p->capacity, p->n_row, p->n_layer);
-    SAY(true, ", %s, cache %s %s", vka_dtype_name(p->io), vka_dtype_name(p->key),
-        vka_dtype_name(p->value));
-    SAY(p->no_hadamard, " no hadamard");
-    SAY(p->page_size, " pages of %u", p->page_size);
-    SAY(p->whole_n_q, " whole_n_q %u", p->whole_n_q);
-    SAY(p->scattered, " strided");
-    SAY(p->causal, " causal");
-    SAY(p->window, " window %d,%d", p->window_left, p->window_right);
-    SAY(p->mask_rank, " mask %s rank %u", vka_dtype_name(p->mask), p->mask_rank);
-    SAY(p->n_append, " n_append");
-    SAY(p->log_sum, " log_sum_exp");
-    SAY(p->softcap != 0, " softcap %g", (double)p->softcap);
-    SAY(p->sink, " sink");
-    SAY(p->alibi, " alibi");
-    SAY(p->dropout != 0, " dropout %g", (double)p->dropout);
-    SAY(p->masked_row == VKA_MASKED_NAN, " masked rows NaN");
-    SAY(p->masked_row == VKA_MASKED_UNIFORM, " masked rows uniform");
-    SAY(p->rope.dim, " rope %u%s", p->rope.dim, p->rope.interleaved ? " interleaved" : "");
-    SAY(p->q_norm, " q_norm");
-    SAY(p->k_norm, " k_norm");
-    SAY(p->submit_budget, " budget %llu", (unsigned long long)p->submit_budget);
-    for (int k = 0; k < KERNEL_COUNT; k++)
-        SAY(p->disabled_kernels >> k & 1, " not %s", kernel_table[k].name);
-    return text;
 }

@@ -10,10 +10,10 @@
 #define MOST_DIM 64u
 
 /* Features of a block that a Hadamard matrix multiplies; 0: none. */
-static size_t hadamard_block(const struct ragged_problem *p, bool value)
+static size_t hadamard_block(const struct problem *p, bool value)
 {
     size_t dim = value ? p->value_dim : p->head_dim;
-    bool hadamard = (value ? p->value : p->key) == VKA_Q4_0 && !p->no_hadamard;
+    bool hadamard = (value ? p->cached_v : p->cached_k) == VKA_Q4_0 && !p->no_hadamard;
     return hadamard ? dim & (~dim + 1) : 0;
 }
 
@@ -30,8 +30,8 @@ static void hadamard(double *row, size_t dim, size_t block)
 /* ref_step.keep: rows as the cache's types keep them. */
 static void keep_row(const void *user, int which, double *row, size_t dim)
 {
-    const struct ragged_problem *p = user;
-    const enum vka_dtype dtype = which == 1 ? p->key : p->value;
+    const struct problem *p = user;
+    const enum vka_dtype dtype = which == 1 ? p->cached_k : p->cached_v;
     float x[MOST_DIM] = {0};
     double y[MOST_DIM];
     if (hadamard_block(p, which == 2))
@@ -50,59 +50,22 @@ static void keep_row(const void *user, int which, double *row, size_t dim)
     memcpy(row, y, dim * sizeof *row);
 }
 
-static struct ref_attention question(const struct run *r, uint32_t layer, uint8_t *bits)
-{
-    const struct ragged_problem *p = r->p;
-    const struct operand *io = r->packed.io[layer], *mask = &io[MASK];
-    struct ref_attention a = {.batch = p->n_sequence,
-                              .n_head = heads_of(p),
-                              .n_kv_head = p->n_kv_head,
-                              .n_q = p->n_row,
-                              .n_kv = p->capacity,
-                              .head_dim = p->head_dim,
-                              .value_dim = p->value_dim,
-                              .q = io[Q].values,
-                              .k = io[K].values,
-                              .v = io[V].values,
-                              .causal = p->causal,
-                              .window = p->window,
-                              .window_left = p->window_left,
-                              .window_right = p->window_right,
-                              .softcap = (double)p->softcap,
-                              .masked_row = p->masked_row,
-                              .rope = p->rope,
-                              .q_norm = r->q_norm.values,
-                              .k_norm = r->k_norm.values,
-                              .sink = r->sink.values,
-                              .alibi = r->alibi.values,
-                              .dropout = (double)p->dropout,
-                              .dropout_seed = p->dropout_seed,
-                              .mask_rank = mask->rank};
-    for (uint32_t i = 0; i < mask->rank; i++)
-        a.mask_shape[i] = mask->size[i];
-    for (size_t i = 0; i < mask->count && mask->dtype == VKA_BOOL; i++)
-        bits[i] = (uint8_t)mask->values[i];
-    a.bool_mask = mask->dtype == VKA_BOOL ? bits : NULL;
-    a.float_mask = mask->dtype == VKA_BOOL ? NULL : mask->values;
-    return a;
-}
-
 /* Whether keys are rounded after float32 arithmetic, of the norm or the rotation: some are rounded
  * the other way in double. */
-static bool rounds_keys(const struct ragged_problem *p)
+static bool rounds_keys(const struct problem *p)
 {
-    return (p->rope.dim || p->k_norm) && p->key != VKA_F32;
+    return (p->rope.dim || p->k_norm) && p->cached_k != VKA_F32;
 }
 
 /* Error that results may have. */
-static double limit_of(const struct ragged_problem *p)
+static double limit_of(const struct problem *p)
 {
-    double limit = compare_limit(p->io);
-    double keys = !rounds_keys(p)      ? 0
-                  : p->key == VKA_F16  ? 1e-6
-                  : p->key == VKA_BF16 ? 1e-4
-                  : p->key == VKA_Q8_0 ? 1e-3
-                                       : 2e-2;
+    double limit = compare_limit(p->output);
+    double keys = !rounds_keys(p)           ? 0
+                  : p->cached_k == VKA_F16  ? 1e-6
+                  : p->cached_k == VKA_BF16 ? 1e-4
+                  : p->cached_k == VKA_Q8_0 ? 1e-3
+                                            : 2e-2;
     return limit > keys ? limit : keys;
 }
 
@@ -135,36 +98,37 @@ static bool spare(const struct run *r, struct operand *o, double *want)
 
 static bool judge(struct run *r, uint32_t layer, double *context, double *log_sum)
 {
-    const struct ragged_problem *p = r->p;
-    struct operand *io = r->packed.io[layer];
+    const struct problem *p = r->p;
+    struct operand *o = r->packed.layers[layer].operands;
     const size_t block = hadamard_block(p, true), width = p->value_dim;
-    char text[RAGGED_TEXT];
-    for (size_t i = 0; block && i < io[O].count; i += width)
+    char text[PROBLEM_TEXT];
+    for (size_t i = 0; block && i < o[OPERAND_OUTPUT].count; i += width)
         hadamard(context + i, width, block);
-    for (size_t i = 0; i < io[O].count; i++)
-        context[i] = operand_round(p->io, context[i]);
+    for (size_t i = 0; i < o[OPERAND_OUTPUT].count; i++)
+        context[i] = operand_round(p->output, context[i]);
     double limit = limit_of(p);
     bool exact = !rounds_keys(p);
-    if (!spare(r, &io[O], context) ||
-        !compare_values(&io[O], context, limit, "output", ragged_text(p, text),
+    if (!spare(r, &o[OPERAND_OUTPUT], context) ||
+        !compare_values(&o[OPERAND_OUTPUT], context, limit, "output", problem_text(p, text),
                         exact ? r->worst : NULL, r->why))
         return false;
-    if (!p->log_sum || !spare(r, &io[LOG_SUM], log_sum))
+    if (!p->log_sum || !spare(r, &o[OPERAND_LOG_SUM], log_sum))
         return !p->log_sum;
-    return !exact || compare_log_sums(&io[LOG_SUM], log_sum, VKA_F32, r->why);
+    return !exact || compare_log_sums(&o[OPERAND_LOG_SUM], log_sum, VKA_F32, r->why);
 }
 
 /* Solves the step; the lengths are as before it, and after it at the end. */
 bool ragged_ask(struct run *r, int64_t *length)
 {
-    const struct ragged_problem *p = r->p;
-    const size_t rows = (size_t)heads_of(p) * p->n_row, masks = r->packed.io[0][MASK].count;
+    const struct problem *p = r->p;
+    const size_t rows = (size_t)problem_n_head(p) * p->n_q;
     double *context = ragged_take(rows * p->value_dim, sizeof *context);
     double *log_sum = ragged_take(rows, sizeof *log_sum);
-    uint8_t *bits = ragged_take(masks, 1);
     bool ok = true;
     for (uint32_t l = 0; l < p->n_layer && ok; l++) {
-        struct ref_step step = {.a = question(r, l, bits),
+        struct question q;
+        ok = ragged_done(r, problem_ask(&r->packed.layers[l], &q), "the oracle");
+        struct ref_step step = {.a = q.ref,
                                 .start = r->start,
                                 .n_append = p->n_append ? r->keep : NULL,
                                 .refused = r->refused,
@@ -173,14 +137,16 @@ bool ragged_ask(struct run *r, int64_t *length)
                                 .values = r->values[l],
                                 .keep = keep_row,
                                 .user = p};
+        step.a.batch = p->n_sequence;
+        step.a.n_kv = p->capacity;
         memcpy(length, r->length, p->n_sequence * sizeof *length);
         step.a.context = context;
         step.a.log_sum_exp = log_sum;
-        ok =
-            ragged_done(r, ref_step(&step, r->full), "the oracle") && judge(r, l, context, log_sum);
+        ok = ok && ragged_done(r, ref_step(&step, r->full), "the oracle") &&
+             judge(r, l, context, log_sum);
+        question_destroy(&q);
     }
     free(context);
     free(log_sum);
-    free(bits);
     return ok;
 }

@@ -1,5 +1,3 @@
-#include "ragged_problem.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,26 +37,31 @@ static bool move_rows(const struct operand *packed, struct operand *own, uint32_
  * rows of the sequence in this step that have run. */
 static bool run_alone(struct run *r, uint32_t s, uint32_t first, uint32_t n, uint32_t before)
 {
-    const struct ragged_problem *p = r->p;
+    const struct problem *p = r->p;
     struct plan_data d;
     bool ok = ragged_plan_open(r, r->alone[s], n, false, s, before, &d);
     for (uint32_t l = 0; l < p->n_layer && ok; l++) {
-        struct operand *io = r->packed.io[l];
-        for (int i = Q; i <= V; i++)
-            move_rows(&io[i], &d.io[l][i], first, 2, false);
+        const struct operand *packed = r->packed.layers[l].operands;
+        struct operand *own = d.layers[l].operands;
+        for (int i = OPERAND_Q; i <= OPERAND_V; i++)
+            move_rows(&packed[i], &own[i], first, 2, false);
         if (p->mask_rank > 1)
-            move_rows(&io[MASK], &d.io[l][MASK], first, (int)p->mask_rank - 2, false);
+            move_rows(&packed[OPERAND_MASK], &own[OPERAND_MASK], first, (int)p->mask_rank - 2,
+                      false);
         else if (p->mask_rank)
-            memcpy(d.io[l][MASK].values, io[MASK].values, io[MASK].count * sizeof(double));
+            memcpy(own[OPERAND_MASK].values, packed[OPERAND_MASK].values,
+                   own[OPERAND_MASK].count * sizeof(double));
     }
     ok = ok && ragged_plan_run(r, &d, NULL, &r->keep[s], r->full[s]);
     for (uint32_t l = 0; l < p->n_layer && ok; l++)
-        for (int i = O; i <= LOG_SUM && ok; i++)
-            if (d.io[l][i].view && !move_rows(&r->packed.io[l][i], &d.io[l][i], first, 2, true)) {
+        for (int i = OPERAND_OUTPUT; i <= OPERAND_LOG_SUM && ok; i++) {
+            struct operand *own = &d.layers[l].operands[i];
+            if (own->view && !move_rows(&r->packed.layers[l].operands[i], own, first, 2, true)) {
                 snprintf(r->why, WHY, "sequence %u, layer %u: other bits alone, %s %u rows from %u",
-                         s, l, i == O ? "output," : "log_sum_exp,", n, first);
+                         s, l, i == OPERAND_OUTPUT ? "output," : "log_sum_exp,", n, first);
                 ok = false;
             }
+        }
     ragged_plan_close(&d);
     return ok;
 }
@@ -67,7 +70,7 @@ static bool run_alone(struct run *r, uint32_t s, uint32_t first, uint32_t n, uin
  * values up to the length, those of later rows too, where masked_row says so. */
 static bool serve_alone(struct run *r, uint32_t s)
 {
-    const struct ragged_problem *p = r->p;
+    const struct problem *p = r->p;
     uint32_t first = (uint32_t)r->start[s], n = (uint32_t)(r->start[s + 1] - r->start[s]);
     bool splits = p->causal && p->masked_row != VKA_MASKED_UNIFORM && !p->n_append && !r->full[s] &&
                   n > 1 && rng_chance(&r->rng, 60);
@@ -83,14 +86,14 @@ static bool serve_alone(struct run *r, uint32_t s)
 /* Deals rows out to the sequences: none, one, or a chunk. */
 static void draw_rows(struct run *r)
 {
-    const struct ragged_problem *p = r->p;
-    uint32_t left = p->n_row, n = p->n_sequence, from = rng_range(&r->rng, 0, n - 1);
+    const struct problem *p = r->p;
+    uint32_t left = p->n_q, n = p->n_sequence, from = rng_range(&r->rng, 0, n - 1);
     int64_t *rows = ragged_take(n, sizeof *rows);
     r->start[0] = rng_chance(&r->rng, 20) ? rng_range(&r->rng, 0, left - 1) : 0;
     left -= (uint32_t)r->start[0];
     for (uint32_t i = 0; i < n; i++) {
         uint32_t kind = rng_range(&r->rng, 0, 4);
-        uint32_t want = kind == 0 ? 0 : kind < 3 ? 1 : rng_range(&r->rng, 1, p->n_row);
+        uint32_t want = kind == 0 ? 0 : kind < 3 ? 1 : rng_range(&r->rng, 1, p->n_q);
         want = want < left ? want : left;
         want = want < p->capacity ? want : p->capacity; /* the most that one alone may have */
         rows[(from + i) % n] = want;
@@ -98,7 +101,7 @@ static void draw_rows(struct run *r)
     }
     for (uint32_t s = 0; s < n; s++) {
         r->start[s + 1] = r->start[s] + rows[s];
-        r->keep[s] = p->n_append ? (int64_t)rng_range(&r->rng, 0, p->n_row + 1) - 1 : rows[s];
+        r->keep[s] = p->n_append ? (int64_t)rng_range(&r->rng, 0, p->n_q + 1) - 1 : rows[s];
     }
     free(rows);
 }
@@ -106,15 +109,12 @@ static void draw_rows(struct run *r)
 static void draw_values(struct run *r)
 {
     for (uint32_t l = 0; l < r->p->n_layer; l++) {
-        struct operand *io = r->packed.io[l];
-        for (int i = Q; i <= V; i++)
-            for (size_t e = 0; e < io[i].count; e++)
-                io[i].values[e] =
-                    ragged_outside(r, &io[i], e) ? (double)NAN : rng_uniform(&r->rng, -1.5, 1.5);
-        for (size_t e = 0; e < io[MASK].count; e++)
-            io[MASK].values[e] = io[MASK].dtype == VKA_BOOL ? rng_chance(&r->rng, 75)
-                                 : rng_chance(&r->rng, 20)  ? -(double)INFINITY
-                                                            : rng_uniform(&r->rng, -1, 1);
+        struct problem_data *d = &r->packed.layers[l];
+        problem_fill(d, OPERAND_Q, OPERAND_MASK);
+        for (int i = OPERAND_Q; i <= OPERAND_V; i++)
+            for (size_t e = 0; e < d->operands[i].count; e++)
+                if (ragged_outside(r, &d->operands[i], e))
+                    d->operands[i].values[e] = (double)NAN;
     }
 }
 
@@ -175,22 +175,9 @@ static bool take_step(struct run *r)
     return ok && empty_some(r);
 }
 
-static bool open_vector(struct run *r, bool wanted, uint32_t n, double low, double high,
-                        struct operand *o)
-{
-    const struct layout layout = layout_dense();
-    if (!wanted)
-        return true;
-    if (!ragged_done(r, operand_create(r->device, VKA_F32, 1, &n, &layout, o), "vector"))
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        o->values[i] = rng_uniform(&r->rng, low, high);
-    return ragged_done(r, operand_write(o), "vector");
-}
-
 static bool run_open(struct run *r)
 {
-    const struct ragged_problem *p = r->p;
+    const struct problem *p = r->p;
     const size_t n = p->n_sequence, cells = n * p->n_kv_head * p->capacity;
     r->start = ragged_take(n + 1, sizeof *r->start);
     r->keep = ragged_take(n, sizeof *r->keep);
@@ -202,16 +189,13 @@ static bool run_open(struct run *r)
         r->keys[l] = ragged_take(cells * p->head_dim, sizeof(double));
         r->values[l] = ragged_take(cells * p->value_dim, sizeof(double));
     }
-    bool ok = open_vector(r, p->q_norm, p->head_dim, 0.5, 1.5, &r->q_norm) &&
-              open_vector(r, p->k_norm, p->head_dim, 0.5, 1.5, &r->k_norm) &&
-              open_vector(r, p->sink, heads_of(p), -1, 1, &r->sink) &&
-              open_vector(r, p->alibi, heads_of(p), 0, 0.3, &r->alibi) &&
-              ragged_cache_open(r, p->n_sequence, p->page_size, &r->cache) &&
+    bool ok = ragged_cache_open(r, p->n_sequence, p->page_size, &r->cache) &&
+              ragged_plan_open(r, r->cache, p->n_q, true, 0, 0, &r->packed) &&
               ragged_poison(r, r->cache, true);
     for (uint32_t s = 0; s < n && ok; s++)
         ok = ragged_cache_open(r, 1, !p->page_size, &r->alone[s]) &&
              ragged_poison(r, r->alone[s], false);
-    return ok && ragged_plan_open(r, r->cache, p->n_row, true, 0, 0, &r->packed);
+    return ok;
 }
 
 static void run_close(struct run *r)
@@ -220,10 +204,6 @@ static void run_close(struct run *r)
     for (uint32_t s = 0; s < r->p->n_sequence; s++)
         vka_cache_destroy(&r->alone[s]);
     vka_cache_destroy(&r->cache);
-    operand_destroy(&r->q_norm);
-    operand_destroy(&r->k_norm);
-    operand_destroy(&r->sink);
-    operand_destroy(&r->alibi);
     for (uint32_t l = 0; l < MOST_LAYER; l++) {
         free(r->keys[l]);
         free(r->values[l]);
@@ -236,15 +216,15 @@ static void run_close(struct run *r)
     free(r->alone);
 }
 
-bool ragged_check(struct vka_device *device, const struct ragged_problem *p, struct worst *worst,
-                  uint64_t *kernels, char why[WHY])
+bool ragged_check(struct vka_device *device, const struct problem *p, struct worst *worst,
+                  struct problem_result *result)
 {
     struct run r = {
-        .device = device, .p = p, .rng = {p->seed ^ 0x57e95}, .why = why, .worst = worst};
+        .device = device, .p = p, .rng = {p->seed ^ 0x57e95}, .why = result->why, .worst = worst};
     bool ok = run_open(&r);
     for (uint32_t i = 0; i < STEPS && ok; i++)
         ok = take_step(&r);
-    *kernels = r.kernels;
+    result->kernels = r.kernels;
     run_close(&r);
     return ok;
 }

@@ -30,14 +30,14 @@ bool ragged_done(const struct run *r, enum vka_status status, const char *what)
 
 bool ragged_cache_open(const struct run *r, uint32_t batch, bool paged, struct vka_cache **cache)
 {
-    const struct ragged_problem *p = r->p;
+    const struct problem *p = r->p;
     return ragged_done(
         r,
         vka_cache_create(r->device,
                          VKA_INFO(vka_cache_info, .batch = batch, .n_layer = p->n_layer,
                                   .n_kv_head = p->n_kv_head, .head_dim = p->head_dim,
                                   .value_dim = p->value_dim, .capacity = p->capacity,
-                                  .key_dtype = p->key, .value_dtype = p->value,
+                                  .key_dtype = p->cached_k, .value_dtype = p->cached_v,
                                   .no_hadamard = p->no_hadamard,
                                   .page_size = paged ? p->page_size ? p->page_size : 16 : 0),
                          cache),
@@ -46,74 +46,39 @@ bool ragged_cache_open(const struct run *r, uint32_t batch, bool paged, struct v
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static bool open_operands(struct run *r, struct plan_data *d, struct operand io[OPERANDS])
+/* What all layers and plans share has the values of the packed plan's first layer. */
+static void share_options(const struct run *r, struct problem_data *d)
 {
-    const struct ragged_problem *p = r->p;
-    const uint32_t n_head = heads_of(p);
-    uint32_t mask[4];
-    memcpy(mask, p->mask_shape, sizeof mask);
-    if (p->mask_rank > 1 && mask[p->mask_rank - 2] != 1)
-        mask[p->mask_rank - 2] = d->n_row;
-    const struct {
-        enum vka_dtype dtype;
-        uint32_t rank, size[4];
-    } all[OPERANDS] = {
-        [Q] = {p->io, 4, {1, n_head, d->n_row, p->head_dim}},
-        [K] = {p->io, 4, {1, p->n_kv_head, d->n_row, p->head_dim}},
-        [V] = {p->io, 4, {1, p->n_kv_head, d->n_row, p->value_dim}},
-        [O] = {p->io, 4, {1, n_head, d->n_row, p->value_dim}},
-        [LOG_SUM] = {VKA_F32, p->log_sum ? 3 : 0, {1, n_head, d->n_row}},
-        [MASK] = {p->mask, p->mask_rank, {mask[0], mask[1], mask[2], mask[3]}},
-    };
-    for (int i = 0; i < OPERANDS; i++) {
-        struct layout layout = p->scattered && d->q_start && all[i].rank
-                                   ? layout_random(&r->rng, all[i].rank)
-                                   : layout_dense();
-        if (all[i].rank && !ragged_done(r,
-                                        operand_create(r->device, all[i].dtype, all[i].rank,
-                                                       all[i].size, &layout, &io[i]),
-                                        "operand"))
-            return false;
-    }
+    const struct problem_data *first = &r->packed.layers[0];
+    for (int i = OPERAND_Q_NORM; i <= OPERAND_ALIBI && d != first; i++)
+        if (d->operands[i].view)
+            memcpy(d->operands[i].values, first->operands[i].values,
+                   d->operands[i].count * sizeof(double));
+}
+
+static bool open_operands(struct run *r, struct plan_data *d, struct problem_data *layer)
+{
+    const bool first = layer == &r->packed.layers[0];
+    if (!ragged_done(r, problem_data_open(r->device, &d->p, false, layer), "operands"))
+        return false;
+    if (first)
+        problem_fill(layer, OPERAND_Q_NORM, OPERAND_ALIBI);
+    share_options(r, layer);
     return true;
 }
 
-static enum vka_status add_layer(const struct run *r, const struct plan_data *d, uint32_t layer,
-                                 uint32_t sequence, uint32_t first)
+static enum vka_status add_layer(const struct plan_data *d, uint32_t layer, uint32_t sequence,
+                                 uint32_t first)
 {
-    const struct ragged_problem *p = r->p;
-    const struct operand *io = d->io[layer];
-    return vka_plan_add_attention(
-        d->plan, VKA_INFO(vka_attention_op, .q = io[Q].view, .k = io[K].view, .v = io[V].view,
-                          .output = io[O].view, .cache = d->cache, .cache_layer = layer,
-                          .n_append = d->n_append, .q_start = d->q_start,
-                          .options = {.mask = io[MASK].view,
-                                      .causal = p->causal,
-                                      .window = p->window,
-                                      .window_left = p->window_left,
-                                      .window_right = p->window_right,
-                                      .softcap = p->softcap,
-                                      .masked_row = p->masked_row,
-                                      .log_sum_exp = io[LOG_SUM].view,
-                                      .rope = p->rope,
-                                      .q_norm = r->q_norm.view,
-                                      .k_norm = r->k_norm.view,
-                                      .sink = r->sink.view,
-                                      .alibi = r->alibi.view,
-                                      .dropout = p->dropout,
-                                      .dropout_seed = p->dropout_seed,
-                                      .dropout_batch = sequence,
-                                      .dropout_query = first}));
-}
-
-static void count_kernels(struct run *r, struct vka_plan *plan)
-{
-    struct vka_pass_info pass;
-    for (size_t i = 0; i < vka_plan_pass_count(plan); i++)
-        for (int k = 0; k < KERNEL_COUNT; k++)
-            if (vka_plan_pass(plan, i, &pass) == VKA_OK &&
-                strcmp(kernel_table[k].name, pass.kernel) == 0)
-                r->kernels |= 1ull << k;
+    struct vka_attention_op op;
+    problem_op(&d->layers[layer], &op);
+    op.cache = d->cache;
+    op.cache_layer = layer;
+    op.q_start = d->layers[0].operands[OPERAND_Q_START].view; /* of the step */
+    op.n_append = d->layers[0].operands[OPERAND_N_APPEND].view;
+    op.options.dropout_batch = sequence;
+    op.options.dropout_query = first;
+    return vka_plan_add_attention(d->plan, &op);
 }
 
 /* Makes operands and plan of a cache with `batch` sequences, packed or not. sequence, first: of a
@@ -121,23 +86,24 @@ static void count_kernels(struct run *r, struct vka_plan *plan)
 bool ragged_plan_open(struct run *r, struct vka_cache *cache, uint32_t n_row, bool packed,
                       uint32_t sequence, uint32_t first, struct plan_data *d)
 {
-    const struct ragged_problem *p = r->p;
-    const uint32_t n = packed ? p->n_sequence : 1, n_start = n + 1;
+    const struct problem *p = r->p;
     const uint64_t usual = r->device->caps.without;
-    *d = (struct plan_data){.n_row = n_row, .cache = cache};
+    *d = (struct plan_data){.p = *p, .cache = cache};
+    d->p.n_q = d->p.n_new = n_row;
+    if (p->mask_rank > 1 && p->mask_shape[p->mask_rank - 2] != 1)
+        d->p.mask_shape[p->mask_rank - 2] = n_row;
+    if (!packed) {
+        d->p.n_sequence = 0;
+        d->p.scattered = false;
+    }
     bool ok = true;
-    if (packed)
-        ok = ragged_done(r, vka_tensor_create(r->device, VKA_I32, 1, &n_start, &d->q_start),
-                         "q_start");
-    if (ok && p->n_append)
-        ok = ragged_done(r, vka_tensor_create(r->device, VKA_I32, 1, &n, &d->n_append), "n_append");
-    for (uint32_t l = 0; l < p->n_layer; l++)
-        ok = ok && open_operands(r, d, d->io[l]);
+    for (uint32_t l = 0; l < p->n_layer && ok; l++)
+        ok = open_operands(r, d, &d->layers[l]);
     if (!ok)
         return false;
     uint32_t whole = p->whole_n_q;
-    if (!whole && (!packed || n_row != p->n_row)) /* the mean of the packed plan */
-        whole = divide_up(p->n_row, p->n_sequence);
+    if (!whole && (!packed || n_row != p->n_q)) /* the mean of the packed plan */
+        whole = divide_up(p->n_q, p->n_sequence);
     r->device->caps.without |= p->disabled_kernels;
     enum vka_status status =
         vka_plan_create(r->device,
@@ -145,25 +111,20 @@ bool ragged_plan_open(struct run *r, struct vka_cache *cache, uint32_t n_row, bo
                                  .submit_budget = packed ? p->submit_budget : 0),
                         &d->plan);
     for (uint32_t l = 0; l < p->n_layer && status == VKA_OK; l++)
-        status = add_layer(r, d, l, sequence, first);
+        status = add_layer(d, l, sequence, first);
     if (status == VKA_OK)
         status = vka_plan_finish(d->plan);
     r->device->caps.without = usual;
     if (status == VKA_OK)
-        count_kernels(r, d->plan);
+        r->kernels |= problem_kernels(d->plan);
     return ragged_done(r, status, packed ? "packed plan" : "plan of a sequence");
 }
 
 void ragged_plan_close(struct plan_data *d)
 {
-    const struct plan_data none = {0};
     vka_plan_destroy(&d->plan);
-    vka_tensor_destroy(&d->q_start);
-    vka_tensor_destroy(&d->n_append);
     for (uint32_t l = 0; l < MOST_LAYER; l++)
-        for (int i = 0; i < OPERANDS; i++)
-            operand_destroy(&d->io[l][i]);
-    *d = none;
+        problem_data_destroy(&d->layers[l]);
 }
 
 /* Whether what stands behind the lengths changes no bit of the step that has run. */
@@ -172,9 +133,9 @@ static bool soil(struct run *r, const struct plan_data *d, const void *before)
     struct operand *outputs[2 * MOST_LAYER];
     size_t n = 0;
     for (uint32_t l = 0; l < r->p->n_layer; l++)
-        for (int i = O; i <= LOG_SUM; i++)
-            if (d->io[l][i].view)
-                outputs[n++] = (struct operand *)&d->io[l][i];
+        for (int i = OPERAND_OUTPUT; i <= OPERAND_LOG_SUM; i++)
+            if (d->layers[l].operands[i].view)
+                outputs[n++] = (struct operand *)&d->layers[l].operands[i];
     return cache_soil_compare(r->device, d->cache, before, d->plan, outputs, n, r->why);
 }
 
@@ -182,23 +143,18 @@ static bool soil(struct run *r, const struct plan_data *d, const void *before)
 bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, const int64_t *keep,
                      bool full)
 {
-    const uint32_t n = d->q_start ? r->p->n_sequence : 1;
-    int32_t *words = ragged_take(n + 1, sizeof *words);
     enum vka_status status = VKA_OK;
-    for (uint32_t i = 0; i <= n && d->q_start; i++)
-        words[i] = (int32_t)start[i];
-    if (d->q_start)
-        status = vka_tensor_write(d->q_start, words, (n + 1) * sizeof *words);
-    for (uint32_t i = 0; i < n && d->n_append; i++)
-        words[i] = (int32_t)keep[i];
-    if (d->n_append && status == VKA_OK)
-        status = vka_tensor_write(d->n_append, words, n * sizeof *words);
-    free(words);
-    for (uint32_t l = 0; l < r->p->n_layer; l++)
-        for (int i = 0; i < OPERANDS && status == VKA_OK; i++)
-            if (d->io[l][i].view)
-                status = i == O || i == LOG_SUM ? operand_write_noise(&d->io[l][i], &r->rng)
-                                                : operand_write(&d->io[l][i]);
+    for (uint32_t l = 0; l < r->p->n_layer; l++) {
+        struct operand *o = d->layers[l].operands;
+        for (size_t i = 0; i < o[OPERAND_Q_START].count; i++)
+            o[OPERAND_Q_START].values[i] = (double)start[i];
+        for (size_t i = 0; i < o[OPERAND_N_APPEND].count; i++)
+            o[OPERAND_N_APPEND].values[i] = (double)keep[i];
+        for (int i = 0; i <= OPERAND_LOG_SUM && status == VKA_OK; i++)
+            if (o[i].view)
+                status =
+                    i < OPERAND_OUTPUT ? operand_write(&o[i]) : operand_write_noise(&o[i], &r->rng);
+    }
     if (!ragged_done(r, status, "inputs"))
         return false;
     void *before = cache_before(d->cache);
@@ -211,11 +167,11 @@ bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, c
     }
     status = VKA_OK;
     for (uint32_t l = 0; l < r->p->n_layer; l++)
-        for (int i = O; i <= LOG_SUM && status == VKA_OK; i++)
-            if (d->io[l][i].view)
-                status = operand_read(&d->io[l][i]);
+        for (int i = OPERAND_OUTPUT; i <= OPERAND_LOG_SUM && status == VKA_OK; i++)
+            if (d->layers[l].operands[i].view)
+                status = operand_read(&d->layers[l].operands[i]);
     bool ok = ragged_done(r, status, "results");
-    if (ok && !full && rng_chance(&r->rng, d->q_start ? 40 : 10))
+    if (ok && !full && rng_chance(&r->rng, d->p.n_sequence ? 40 : 10))
         ok = soil(r, d, before);
     free(before);
     return ok;
@@ -226,15 +182,15 @@ bool ragged_plan_run(struct run *r, struct plan_data *d, const int64_t *start, c
 /* Fills the cells of a cache with NaN, and empties it. */
 bool ragged_poison(struct run *r, struct vka_cache *cache, bool packed)
 {
-    const struct ragged_problem *p = r->p;
+    const struct problem *p = r->p;
     struct plan_data d;
     int64_t *start = ragged_take(p->n_sequence + 1, sizeof *start);
     int64_t *keep = ragged_take(p->n_sequence, sizeof *keep);
     bool ok = ragged_plan_open(r, cache, p->capacity, packed, 0, 0, &d);
     for (uint32_t l = 0; l < p->n_layer && ok; l++)
-        for (int i = Q; i <= V; i++)
-            for (size_t e = 0; e < d.io[l][i].count; e++)
-                d.io[l][i].values[e] = NAN;
+        for (int i = OPERAND_Q; i <= OPERAND_V; i++)
+            for (size_t e = 0; e < d.layers[l].operands[i].count; e++)
+                d.layers[l].operands[i].values[e] = NAN;
     for (uint32_t s = 0; s < (packed ? p->n_sequence : 1) && ok; s++) {
         for (uint32_t i = 0; i <= p->n_sequence; i++)
             start[i] = i > s ? p->capacity : 0;

@@ -2,27 +2,23 @@
 #ifndef TESTS_RAGGED_RUN_H
 #define TESTS_RAGGED_RUN_H
 
-#include "ragged_problem.h"
+#include "problem_data.h"
 
 #define MOST_LAYER 2u
 
-enum { Q, K, V, O, LOG_SUM, MASK, OPERANDS }; /* written up to O: what is read */
-
-/* Operands and plan of n_row rows: packed ones of all sequences, or those of one. */
+/* Operands and plan of all sequences' packed rows, or of rows of one sequence. */
 struct plan_data {
-    uint32_t n_row;
-    struct operand io[MOST_LAYER][OPERANDS];
-    struct vka_tensor *q_start, *n_append; /* q_start NULL: not packed */
-    struct vka_cache *cache;               /* not its own */
+    struct problem p; /* of these rows */
+    struct problem_data layers[MOST_LAYER];
+    struct vka_cache *cache; /* not its own */
     struct vka_plan *plan;
 };
 
 struct run {
     struct vka_device *device;
-    const struct ragged_problem *p;
+    const struct problem *p;
     struct rng rng;
     char *why;
-    struct operand q_norm, k_norm, sink, alibi;
     struct vka_cache *cache, **alone; /* alone: [n_sequence], batch 1 */
     struct plan_data packed;
     int64_t *start, *keep, *length; /* start [n_sequence + 1]; keep, length [n_sequence] */
@@ -58,10 +54,5 @@ bool ragged_ask(struct run *r, int64_t *length);
 
 /* Element i of an operand's rows, counted as its values are, lies in no sequence. */
 bool ragged_outside(const struct run *r, const struct operand *o, size_t i);
-
-static inline uint32_t heads_of(const struct ragged_problem *p)
-{
-    return p->n_kv_head * p->group;
-}
 
 #endif

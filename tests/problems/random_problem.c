@@ -8,10 +8,20 @@
 static const struct problem_bounds usual_bounds = {
     .work = 3e7, .scores = 4e6, .rows = 300, .past = 100};
 
-static enum vka_dtype draw_dtype(struct rng *rng)
+uint32_t problem_draw_size(struct rng *rng, uint32_t most)
 {
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    return types[rng_range(rng, 0, 3)];
+    const uint32_t least = most > 4096 ? 256 : 1;
+    double x = exp(rng_uniform(rng, log((double)least), log((double)most + 1)));
+    uint32_t n = (uint32_t)x;
+    if (rng_chance(rng, 25)) {
+        uint32_t power = 1;
+        while (power <= n / 2)
+            power *= 2;
+        n = power + rng_range(rng, 0, 2) - 1;
+        if (power == 65536 && rng_chance(rng, 50))
+            n = 65535 + rng_range(rng, 0, 2);
+    }
+    return n < least ? least : n > most ? most : n;
 }
 
 /* Mostly small, some up to `most`, with the sizes that kernels round to and their neighbours. */
@@ -85,95 +95,14 @@ static void draw_sizes(struct problem *p, struct rng *rng, const struct problem_
 
 static void draw_types(struct problem *p, struct rng *rng)
 {
-    p->q = draw_dtype(rng);
-    p->k = rng_chance(rng, 60) ? p->q : draw_dtype(rng);
-    p->v = rng_chance(rng, 60) ? p->k : draw_dtype(rng);
-    p->output = rng_chance(rng, 60) ? p->q : draw_dtype(rng);
-    p->past = rng_chance(rng, 60) ? p->k : draw_dtype(rng);
-    p->present = rng_chance(rng, 60) ? p->k : draw_dtype(rng);
+    p->q = problem_draw_dtype(rng);
+    p->k = rng_chance(rng, 60) ? p->q : problem_draw_dtype(rng);
+    p->v = rng_chance(rng, 60) ? p->k : problem_draw_dtype(rng);
+    p->output = rng_chance(rng, 60) ? p->q : problem_draw_dtype(rng);
+    p->past = rng_chance(rng, 60) ? p->k : problem_draw_dtype(rng);
+    p->present = rng_chance(rng, 60) ? p->k : problem_draw_dtype(rng);
     p->has_present = rng_chance(rng, p->n_past ? 60 : 10);
     p->scattered = rng_chance(rng, 70);
-}
-
-/* Any rank and broadcast; the last axis may also end early. */
-static void draw_mask(struct problem *p, struct rng *rng)
-{
-    const uint32_t n_kv = p->n_past + p->n_new;
-    const uint32_t full[4] = {p->batch, p->n_kv_head * p->group, p->n_q, n_kv};
-    p->mask = rng_chance(rng, 50) ? VKA_BOOL : draw_dtype(rng);
-    p->mask_rank = rng_range(rng, 1, 4);
-    for (uint32_t i = 0; i < p->mask_rank; i++) {
-        uint32_t size = full[4 - p->mask_rank + i];
-        p->mask_shape[i] = rng_chance(rng, 35) ? 1 : size;
-    }
-    uint32_t *last = &p->mask_shape[p->mask_rank - 1];
-    *last = rng_chance(rng, 5) ? 1 : n_kv;
-    if (n_kv > 2 && rng_chance(rng, 25))
-        *last = rng_range(rng, 2, n_kv - 1);
-}
-
-static void draw_visibility(struct problem *p, struct rng *rng)
-{
-    p->causal = rng_chance(rng, 35);
-    p->window = rng_chance(rng, 25);
-    if (p->window) {
-        p->window_left = rng_chance(rng, 25) ? -1 : (int32_t)rng_range(rng, 0, 40);
-        p->window_right = rng_chance(rng, 25) ? -1 : (int32_t)rng_range(rng, 0, 40);
-        if (rng_chance(rng, 5))
-            p->window_left = rng_chance(rng, 50) ? 1 << 30 : INT32_MAX;
-    }
-    if (rng_chance(rng, 40))
-        draw_mask(p, rng);
-    p->lengths = rng_chance(rng, 30) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE;
-    p->offsets = rng_chance(rng, 30) ? (enum per_batch)rng_range(rng, 1, 2) : PER_BATCH_NONE;
-    p->masked_row = (enum vka_masked_row)rng_range(rng, 0, VKA_MASKED_ROW_COUNT - 1);
-    p->poison_hidden = rng_chance(rng, 50);
-    p->poison_visible = rng_chance(rng, 4);
-}
-
-static void draw_scores(struct problem *p, struct rng *rng)
-{
-    if (rng_chance(rng, 40))
-        p->scale = (float)(rng_uniform(rng, -1.5, 1.5) / sqrt((double)p->head_dim));
-    if (rng_chance(rng, 25))
-        p->softcap = (float)rng_uniform(rng, 0.5, 50);
-    if (rng_chance(rng, 40)) {
-        p->scores_kind = (enum vka_scores)rng_range(rng, 1, VKA_SCORES_COUNT - 1);
-        p->scores = draw_dtype(rng);
-    }
-    p->sink = rng_chance(rng, 20);
-    p->alibi = rng_chance(rng, 20);
-    p->far_offsets = !p->alibi && rng_chance(rng, 50);
-    if (rng_chance(rng, 20)) {
-        p->dropout = (float)rng_uniform(rng, 0.01, 0.95);
-        p->dropout_seed = rng_next(rng);
-    }
-}
-
-static void draw_rope(struct problem *p, struct rng *rng)
-{
-    uint32_t pairs = p->head_dim / 2;
-    if (pairs && rng_chance(rng, 30)) {
-        p->rope.dim = 2 * (rng_chance(rng, 60) ? pairs : rng_range(rng, 1, pairs));
-        p->rope.base = rng_chance(rng, 50) ? 0 : (float)rng_uniform(rng, 2, 1e6);
-        p->rope.interleaved = rng_chance(rng, 50);
-    }
-    p->q_norm = rng_chance(rng, 12);
-    p->k_norm = rng_chance(rng, 12);
-    p->norm_epsilon = rng_chance(rng, 50) ? 0 : (float)rng_uniform(rng, 1e-8, 1e-2);
-}
-
-/* Which zeros are meant: a scale of 0 gives all visible keys one weight. */
-static void draw_given(struct problem *p, struct rng *rng)
-{
-    if (rng_chance(rng, 15)) {
-        p->scale = rng_chance(rng, 50) ? 0 : -0.0f;
-        p->given |= VKA_GIVEN_SCALE;
-    }
-    if (rng_chance(rng, 15)) {
-        p->norm_epsilon = 0;
-        p->given |= VKA_GIVEN_EPSILON;
-    }
 }
 
 void problem_draw(struct problem *p, uint64_t seed, enum vka_path path)
@@ -190,10 +119,7 @@ void problem_draw_within(struct problem *p, uint64_t seed, enum vka_path path,
     p->log_sum = rng_chance(&(struct rng){seed ^ 0x10957}, 30);
     draw_sizes(p, &rng, bounds);
     draw_types(p, &rng);
-    draw_visibility(p, &rng);
-    draw_scores(p, &rng);
-    draw_rope(p, &rng);
-    draw_given(p, &(struct rng){seed ^ 0x61e4});
+    problem_draw_options(p, &rng);
     if (rng_chance(&rng, 40)) { /* a few rows of scores at a time */
         uint64_t row = 4ull * (p->n_past + p->n_new + 3);
         p->workspace_limit = row * rng_range(&rng, 1, 3 * p->n_q);

@@ -2,18 +2,19 @@
  *
  *     test_gpu random [--seed S] [--count N] [--forever] [--device NAME] [--path auto|unfused|fused]
  *                 [--shared] [--validate] [--backward | --quantised | --ragged] [--gpu]
+ *     test_gpu random --problem TEXT [--device NAME] [--validate] [--gpu]
  *
- * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. Without
- * --seed the clock gives one. --shared draws few types and sizes of head, for drivers that take
- * seconds to compile a kernel. --backward draws gradients of attention, --ragged steps of packed
- * sequences with a cache. --quantised draws layers with quantised weights and caches, which dense,
- * paged, in chunks, forked and alone give the same bits; --gpu with the kernels that the rules choose
- * on GPUs. --forever stops at the first failure or signal. */
+ * Problem i has the seed S + i, so a failing one is run alone by --seed ITS_SEED --count 1. What fails
+ * is shrunk; --problem runs the text of any problem. Without --seed the clock gives one. --shared draws
+ * few types and sizes of head, for drivers that take seconds to compile a kernel. --backward draws
+ * gradients of attention, --ragged steps of packed sequences with a cache. --quantised draws layers
+ * with quantised weights and caches, which dense, paged, in chunks, forked and alone give the same
+ * bits; --gpu with the kernels that the rules choose on GPUs. --forever stops at the first failure or
+ * signal. */
 #include "gpu/device.h"
 #include "gpu/kernels.h"
-#include "problem_quantised.h"
+#include "problem.h"
 #include "test_program.h"
-#include "ragged_problem.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -23,11 +24,14 @@
 #include <time.h>
 
 #define SKIPPED 77
+#define SHRINKING 200 /* tries */
 
 struct settings {
     uint64_t seed, count;
-    bool forever, shared, validate, backward, quantised, ragged, gpu;
-    const char *device;
+    bool forever, shared, validate, gpu;
+    enum problem_way way;
+    const char *device, *text; /* text: of `problem`, the only one; NULL: problems are drawn */
+    struct problem problem;
     enum vka_path path;
 };
 
@@ -35,7 +39,7 @@ static int usage(void)
 {
     fprintf(stderr,
             "usage: test_gpu random [--seed S] [--count N] [--forever] [--device NAME]\n"
-            "                   [--path auto|unfused|fused] [--shared]\n"
+            "                   [--path auto|unfused|fused] [--shared] [--problem TEXT]\n"
             "                   [--validate] [--backward | --quantised | --ragged] [--gpu]\n");
     return 2;
 }
@@ -63,12 +67,19 @@ static bool parse_path(const char *text, enum vka_path *path)
 static bool parse(int argc, char **argv, struct settings *s)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'}, {"count", required_argument, NULL, 'c'},
-        {"forever", no_argument, NULL, 'f'},    {"validate", no_argument, NULL, 'v'},
-        {"shared", no_argument, NULL, 'h'},     {"device", required_argument, NULL, 'd'},
-        {"path", required_argument, NULL, 'p'}, {"backward", no_argument, NULL, 'b'},
-        {"quantised", no_argument, NULL, 'q'},  {"gpu", no_argument, NULL, 'g'},
-        {"ragged", no_argument, NULL, 'r'},     {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"count", required_argument, NULL, 'c'},
+        {"forever", no_argument, NULL, 'f'},
+        {"validate", no_argument, NULL, 'v'},
+        {"shared", no_argument, NULL, 'h'},
+        {"device", required_argument, NULL, 'd'},
+        {"path", required_argument, NULL, 'p'},
+        {"backward", no_argument, NULL, 'b'},
+        {"quantised", no_argument, NULL, 'q'},
+        {"gpu", no_argument, NULL, 'g'},
+        {"ragged", no_argument, NULL, 'r'},
+        {"problem", required_argument, NULL, 't'},
+        {NULL, 0, NULL, 0},
     };
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -87,20 +98,34 @@ static bool parse(int argc, char **argv, struct settings *s)
             s->forever = true;
         else if (c == 'h')
             s->shared = true;
+        else if (c == 't')
+            s->text = optarg;
         else if (c == 'b')
-            s->backward = true;
+            s->way = WAY_BACKWARD;
         else if (c == 'q')
-            s->quantised = true;
+            s->way = WAY_LAYER;
         else if (c == 'g')
             s->gpu = true;
         else if (c == 'r')
-            s->ragged = true;
+            s->way = WAY_PACKED;
         else if (c == 'v')
             s->validate = true;
         else
             ok = false;
     }
     return ok && optind == argc;
+}
+
+static bool read_problem(struct settings *s)
+{
+    char wrong[PROBLEM_TEXT];
+    const bool ok = problem_read(s->text, &s->problem, wrong);
+    if (!ok)
+        fprintf(stderr, "random: what is %s?\n", wrong);
+    s->way = s->problem.way;
+    s->seed = s->problem.seed;
+    s->count = 1;
+    return ok;
 }
 
 /* The validation layer's messages are failures too. */
@@ -115,49 +140,69 @@ static void count_errors(void *user, enum vka_log_level level, const char *messa
 
 static void print_worst(const struct worst *worst, const struct settings *s)
 {
-    for (int type = 0; type < 3 && s->quantised; type++)
+    for (int type = 0; type < 3 && s->way == WAY_LAYER; type++)
         if (worst->nmse[type] > 0)
             printf("worst %-4s %.2e to decoded weights\n", vka_dtype_name((enum vka_dtype)type),
                    worst->nmse[type]);
     for (int type = 0; type < 3; type++)
-        if (worst->nmse[type] > 0 && !s->quantised)
+        if (worst->nmse[type] > 0 && s->way != WAY_LAYER)
             printf("worst %-4s %.2e of %.0e: %s\n", vka_dtype_name((enum vka_dtype)type),
                    worst->nmse[type], compare_limit((enum vka_dtype)type), worst->where[type]);
 }
 
-/* One problem; text describes it. */
-static bool run_one(struct vka_device *device, const struct settings *s, uint64_t seed,
-                    struct worst *worst, struct problem_result *result, char text[PROBLEM_TEXT])
+static void draw(struct vka_device *device, const struct settings *s, uint64_t seed,
+                 struct problem *p)
 {
-    struct problem problem;
-    struct ragged_problem ragged;
-    if (s->quantised)
-        return problem_quantised_check(device, seed, worst, result, text);
-    if (s->ragged) {
-        ragged_draw(&ragged, seed, s->shared);
-        ragged_fit(device, &ragged);
-        ragged_text(&ragged, text);
-        return ragged_check(device, &ragged, worst, &result->kernels, result->why);
-    }
-    if (s->backward)
-        problem_backward_draw(&problem, seed);
+    if (s->way == WAY_LAYER)
+        problem_quantised_draw(p, seed);
+    else if (s->way == WAY_PACKED)
+        ragged_draw(p, seed, s->shared);
+    else if (s->way == WAY_BACKWARD)
+        problem_backward_draw(p, seed);
     else
-        problem_draw(&problem, seed, s->path);
-    if (s->shared)
-        problem_share(&problem, seed);
-    problem_text(&problem, text);
-    return s->backward ? problem_backward_check(device, &problem, worst, result)
-                       : problem_check(device, &problem, worst, result);
+        problem_draw(p, seed, s->path);
+    if (s->way == WAY_PACKED)
+        ragged_fit(device, p);
+    else if (s->shared)
+        problem_share(p, seed);
+}
+
+struct failure {
+    struct vka_device *device;
+    char why[WHY];
+};
+
+static bool fails_alike(const struct problem *p, void *user)
+{
+    const struct failure *failure = user;
+    struct problem_result result;
+    return !problem_check(failure->device, p, NULL, &result) &&
+           problem_same_reason(failure->why, result.why);
+}
+
+static void report(struct vka_device *device, struct problem *p, const char *why)
+{
+    struct failure failure = {.device = device};
+    struct problem_result result;
+    char text[PROBLEM_TEXT];
+    snprintf(failure.why, sizeof failure.why, "%s", why);
+    printf("FAIL %s: %s\n", why, problem_text(p, text));
+    fflush(stdout);
+    const int tries = problem_shrink(p, fails_alike, &failure, SHRINKING);
+    const bool again = !problem_check(device, p, NULL, &result);
+    printf("%s after %d tries: %s: --problem '%s'\n", again ? "shrunk" : "right", tries, result.why,
+           problem_text(p, text));
 }
 
 static enum vka_status open_device(const struct settings *s, size_t *errors,
                                    struct vka_device **device)
 {
     /* A full cache, which --quantised and --ragged draw, refuses rows. */
-    const enum vka_status status = vka_device_create(
-        VKA_INFO(vka_device_info, .device = s->device, .validation = s->validate,
-                 .log = s->quantised || s->ragged ? NULL : count_errors, .log_user = errors),
-        device);
+    const bool full = s->way == WAY_LAYER || s->way == WAY_PACKED;
+    const enum vka_status status =
+        vka_device_create(VKA_INFO(vka_device_info, .device = s->device, .validation = s->validate,
+                                   .log = full ? NULL : count_errors, .log_user = errors),
+                          device);
     if (status == VKA_OK && s->gpu)
         (*device)->caps.properties.type = VKA_DEVICE_DISCRETE;
     return status;
@@ -168,12 +213,12 @@ static enum vka_status open_device(const struct settings *s, size_t *errors,
 static uint64_t run(struct vka_device **device, const struct settings *s, size_t *errors)
 {
     struct worst worst = {0};
-    const uint64_t reopen = s->quantised ? 50 : 500;
-    const uint64_t every = s->ragged ? 50 : 1000;
+    const uint64_t reopen = s->way == WAY_LAYER ? 50 : 500;
+    const uint64_t every = s->way == WAY_PACKED ? 50 : 1000;
     uint64_t failures = 0, i = 0, kernels = 0;
     for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
         struct problem_result result = {0};
-        char text[PROBLEM_TEXT];
+        struct problem p = s->problem;
         size_t before = *errors;
         if (i > 0 && i % reopen == 0) {
             vka_device_destroy(device);
@@ -183,7 +228,9 @@ static uint64_t run(struct vka_device **device, const struct settings *s, size_t
                 break;
             }
         }
-        bool ok = run_one(*device, s, s->seed + i, &worst, &result, text);
+        if (!s->text)
+            draw(*device, s, s->seed + i, &p);
+        bool ok = problem_check(*device, &p, &worst, &result);
         if (ok && *errors > before) {
             ok = false;
             snprintf(result.why, sizeof result.why, "errors in the log");
@@ -191,7 +238,7 @@ static uint64_t run(struct vka_device **device, const struct settings *s, size_t
         kernels |= result.kernels;
         failures += !ok;
         if (!ok)
-            printf("FAIL %s: %s\n", result.why, text);
+            report(*device, &p, result.why);
         if ((i + 1) % every == 0)
             printf("%llu problems\n", (unsigned long long)i + 1);
         if (!ok || (i + 1) % every == 0)
@@ -210,7 +257,7 @@ TEST_PROGRAM_ARGUMENTS(random)
     struct settings s;
     struct vka_device *device = NULL;
     size_t errors = 0;
-    if (!parse(argc, argv, &s))
+    if (!parse(argc, argv, &s) || (s.text && !read_problem(&s)))
         return usage();
     printf("seed %llu\n", (unsigned long long)s.seed);
     fflush(stdout);

@@ -64,7 +64,7 @@ bool trial_attention(struct trial *t)
     problem_draw_within(&p, t->seed, (enum vka_path)rng_range(&t->rng, 0, VKA_PATH_COUNT - 1),
                         &bounds);
     problem_text(&p, t->text);
-    enum vka_status status = problem_data_create_empty(t->device, &p, &j.d);
+    enum vka_status status = problem_data_open(t->device, &p, true, &j.d);
     bool ok = trial_passed(t, status);
     if (status == VKA_OK) {
         struct trial_tensors tensors = read_by(&p, &j.d);
@@ -137,7 +137,7 @@ bool trial_backward(struct trial *t)
     problem_draw_within(&p, t->seed, VKA_PATH_UNFUSED, &bounds);
     problem_backward_adapt(&p, t->seed);
     problem_text(&p, t->text);
-    enum vka_status status = problem_data_create_empty(t->device, &p, &j.d);
+    enum vka_status status = problem_data_open(t->device, &p, true, &j.d);
     if (status == VKA_OK)
         status = create_gradients(t, &j);
     bool ok = trial_passed(t, status), any = false;

@@ -1,0 +1,108 @@
+/* Takes away from a problem that fails what it fails without. */
+#include "problem_fields.h"
+
+#include <ctype.h>
+#include <string.h>
+
+struct shrinking {
+    struct problem best;
+    problem_fails *fails;
+    void *user;
+    int left; /* tries */
+};
+
+/* The sizes that a mask's axes have where they do not repeat. */
+static void whole_mask(const struct problem *p, uint32_t size[4])
+{
+    size[0] = p->batch;
+    size[1] = problem_n_head(p);
+    size[2] = p->n_q;
+    size[3] = problem_n_kv(p);
+}
+
+/* Makes a problem whole after a field of another has changed. */
+static void mend(struct problem *p, const struct problem *before)
+{
+    uint32_t old[4], new[4];
+    if (p->way == WAY_PACKED || p->way == WAY_LAYER)
+        p->n_new = p->n_q;
+    if (p->way == WAY_LAYER && p->capacity < p->n_q)
+        p->capacity = p->n_q;
+    whole_mask(before, old);
+    whole_mask(p, new);
+    for (uint32_t i = 0; i < p->mask_rank; i++) /* a lower rank loses the first axes */
+        p->mask_shape[i] = p->mask_shape[i + before->mask_rank - p->mask_rank];
+    for (uint32_t i = 0, axis = 4 - p->mask_rank; i < p->mask_rank; i++, axis++) {
+        const bool whole = p->mask_shape[i] == old[axis] && old[axis] != 1;
+        if (whole || p->mask_shape[i] > new[axis])
+            p->mask_shape[i] = new[axis];
+    }
+    if (p->rope.dim > p->head_dim)
+        p->rope.dim = p->head_dim & ~1u;
+}
+
+static bool try(struct shrinking *s, const struct problem_field *field, int64_t value)
+{
+    struct problem p = s->best;
+    problem_field_set(&p, field, value);
+    mend(&p, &s->best);
+    if (problem_field_get(&p, field) != value) /* it follows from another field */
+        return false;
+    if (s->left-- <= 0 || !s->fails(&p, s->user))
+        return false;
+    s->best = p;
+    return true;
+}
+
+/* Takes steps towards the least value, first the whole way, then halves of the last that was too
+ * far. Whether the field changed. */
+static bool shrink_number(struct shrinking *s, const struct problem_field *field)
+{
+    bool changed = false;
+    const int64_t least = field->least;
+    for (int64_t step = problem_field_get(&s->best, field) - least; step > 0;) {
+        const int64_t value = problem_field_get(&s->best, field);
+        if (value - step >= least && try(s, field, value - step))
+            changed = true;
+        else
+            step /= 2;
+    }
+    return changed;
+}
+
+static bool shrink_field(struct shrinking *s, const struct problem_field *field)
+{
+    const int64_t value = problem_field_get(&s->best, field);
+    bool changed = false;
+    if (field->least == FIELD_KEEP || value == field->least)
+        return false;
+    if (field->kind == FIELD_NUMBER && value > 0)
+        return shrink_number(s, field);
+    if (field->kind != FIELD_KERNELS)
+        return field->kind != FIELD_NUMBER && try(s, field, field->least);
+    for (int k = 0; k < 64; k++)
+        if (value >> k & 1)
+            changed |= try(s, field, problem_field_get(&s->best, field) & ~(int64_t)(1ull << k));
+    return changed;
+}
+
+int problem_shrink(struct problem *p, problem_fails *fails, void *user, int most)
+{
+    struct shrinking s = {*p, fails, user, most};
+    for (bool changed = true; changed && s.left > 0;) {
+        changed = false;
+        for (size_t i = 0; i < problem_field_count; i++)
+            changed |= shrink_field(&s, &problem_fields[i]);
+    }
+    *p = s.best;
+    return s.left < 0 ? most : most - s.left;
+}
+
+bool problem_same_reason(const char *a, const char *b)
+{
+    while (*a && *a == *b && !isdigit((unsigned char)*a)) {
+        a++;
+        b++;
+    }
+    return *a == *b || isdigit((unsigned char)*a) || isdigit((unsigned char)*b);
+}
