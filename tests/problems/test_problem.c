@@ -11,6 +11,8 @@
 #include "problem_fields.h"
 #include "test_program.h"
 
+#include <math.h>
+
 #define DRAWS 2000
 
 static void draw(struct problem *p, enum problem_way way, uint64_t seed)
@@ -107,6 +109,46 @@ static void misread(void **state)
             fail_msg("%s is read", texts[i]);
     assert_true(problem_read("", &p, wrong));
     assert_true(problem_read(" batch=2  causal ", &p, wrong) && p.batch == 2 && p.causal);
+}
+
+/* ---- Comparison ------------------------------------------------------------------------------ */
+
+enum { ROWS = 6, WIDTH = 20 };
+
+/* Three ways to judge rows [ROWS][WIDTH]. */
+static bool right(double *got, const double *want)
+{
+    const struct operand o = {
+        .rank = 2, .size = {ROWS, WIDTH}, .count = (size_t)ROWS * WIDTH, .values = got};
+    char why[WHY] = "";
+    size_t row = 0;
+    const bool values = compare_values(&o, want, compare_limit(VKA_F32), "rows", "", NULL, why);
+    const bool terms = compare_terms(&o, want, 0, &row) <= compare_limit(VKA_F32);
+    const bool sums = compare_log_sums(&o, want, VKA_F32, why);
+    if (values != sums || values != terms || (!values && !*why))
+        fail_msg("values %d, log-sum-exps %d, terms %d: %s", values, sums, terms, why);
+    return values;
+}
+
+/* What is wrong by little is right; by more, or not a number where it should be one, in any row. */
+static void compared(void **state)
+{
+    static const double kinds[] = {0, 1.5, -2, INFINITY, -INFINITY, NAN};
+    double want[ROWS * WIDTH], got[ROWS * WIDTH];
+    (void)state;
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        want[i] = kinds[i / WIDTH] * (i / WIDTH < 3 ? 1 + 0.01 * (i % WIDTH) : 1);
+    memcpy(got, want, sizeof got);
+    assert_true(right(got, want));
+    got[WIDTH] *= 1 + 1e-7;
+    assert_true(right(got, want));
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        for (int k = 0; k < ROWS; k++) {
+            memcpy(got, want, sizeof got);
+            got[i] = kinds[k] * (k < 3 ? 1.5 : 1);
+            if (k != i / WIDTH && right(got, want))
+                fail_msg("%g is taken for %g", got[i], want[i]);
+        }
 }
 
 /* ---- Draws ----------------------------------------------------------------------------------- */
@@ -265,9 +307,9 @@ static void reasons(void **state)
 TEST_PROGRAM(problem)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(told),    cmocka_unit_test(told_alone), cmocka_unit_test(misread),
-        cmocka_unit_test(drawn),   cmocka_unit_test(shrunk),     cmocka_unit_test(shrunk_in_vain),
-        cmocka_unit_test(reasons),
+        cmocka_unit_test(told),           cmocka_unit_test(told_alone), cmocka_unit_test(misread),
+        cmocka_unit_test(compared),       cmocka_unit_test(drawn),      cmocka_unit_test(shrunk),
+        cmocka_unit_test(shrunk_in_vain), cmocka_unit_test(reasons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
