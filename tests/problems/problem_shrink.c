@@ -11,31 +11,17 @@ struct shrinking {
     int left; /* tries */
 };
 
-/* The sizes that a mask's axes have where they do not repeat. */
-static void whole_mask(const struct problem *p, uint32_t size[4])
-{
-    size[0] = p->batch;
-    size[1] = problem_n_head(p);
-    size[2] = p->n_q;
-    size[3] = problem_n_kv(p);
-}
-
 /* Makes a problem whole after a field of another has changed. */
 static void mend(struct problem *p, const struct problem *before)
 {
-    uint32_t old[4], new[4];
     if (p->way == WAY_PACKED || p->way == WAY_LAYER)
         p->n_new = p->n_q;
     if (p->way == WAY_LAYER && p->capacity < p->n_q)
         p->capacity = p->n_q;
-    whole_mask(before, old);
-    whole_mask(p, new);
-    for (uint32_t i = 0; i < p->mask_rank; i++) /* a lower rank loses the first axes */
-        p->mask_shape[i] = p->mask_shape[i + before->mask_rank - p->mask_rank];
-    for (uint32_t i = 0, axis = 4 - p->mask_rank; i < p->mask_rank; i++, axis++) {
-        const bool whole = p->mask_shape[i] == old[axis] && old[axis] != 1;
-        if (whole || p->mask_shape[i] > new[axis])
-            p->mask_shape[i] = new[axis];
+    const uint32_t full[4] = {p->batch, problem_n_head(p), p->n_q, problem_n_kv(p)};
+    for (uint32_t i = 0; i < p->mask_rank; i++) {
+        const uint32_t n = p->mask_shape[i + before->mask_rank - p->mask_rank]; /* the last axes */
+        p->mask_shape[i] = n < full[4 - p->mask_rank + i] ? n : full[4 - p->mask_rank + i];
     }
     if (p->rope.dim > p->head_dim)
         p->rope.dim = p->head_dim & ~1u;

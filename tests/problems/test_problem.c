@@ -202,16 +202,62 @@ static const struct {
     {"interleaved", {0, 0, 330, 0}},
 };
 
+/* What one field alone does not say. */
+static bool mask_repeats(const struct problem *p)
+{
+    const uint32_t full[] = {p->batch, problem_n_head(p), p->n_q};
+    bool repeats = false;
+    for (uint32_t i = 0; i + 1 < p->mask_rank; i++)
+        repeats |= p->mask_shape[i] == 1 && full[4 - p->mask_rank + i] > 1;
+    return repeats;
+}
+
+static bool mask_is_whole(const struct problem *p)
+{
+    const uint32_t *m = p->mask_shape;
+    return p->mask_rank == 4 && m[0] == p->batch && m[1] == problem_n_head(p) && p->batch > 1;
+}
+
+static bool mask_ends_early(const struct problem *p)
+{
+    const uint32_t last = p->mask_rank ? p->mask_shape[p->mask_rank - 1] : 1;
+    return last > 1 && last < problem_n_kv(p);
+}
+
+static bool rotates_some(const struct problem *p)
+{
+    return p->rope.dim && p->rope.dim < p->head_dim;
+}
+
+static bool window_is_open(const struct problem *p)
+{
+    return p->window && (p->window_left == -1) != (p->window_right == -1);
+}
+
+static const struct {
+    const char *name;
+    bool (*has)(const struct problem *p);
+    int least[WAY_COUNT];
+} more[] = {
+    {"a mask that repeats", mask_repeats, {260, 190, 500, 270}},
+    {"a mask of each sequence and head", mask_is_whole, {60, 0, 130, 60}},
+    {"a mask that ends early", mask_ends_early, {170, 160, 0, 170}},
+    {"features that are not rotated", rotates_some, {270, 570, 850, 180}},
+    {"a window that is open to one side", window_is_open, {180, 220, 430, 180}},
+};
+
 static void drawn(void **state)
 {
     (void)state;
     for (int way = 0; way < WAY_COUNT; way++) {
-        int count[128] = {0};
+        int count[128] = {0}, has[sizeof more / sizeof *more] = {0};
         for (uint64_t seed = 1; seed <= DRAWS; seed++) {
             struct problem p;
             draw(&p, (enum problem_way)way, seed);
             for (size_t i = 0; i < problem_field_count; i++)
                 count[i] += problem_field_get(&p, &problem_fields[i]) != 0;
+            for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+                has[i] += more[i].has(&p);
         }
         for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
             size_t i = 0;
@@ -221,6 +267,10 @@ static void drawn(void **state)
                 fail_msg("way %d: %d of %d problems have %s, not %d", way, count[i], DRAWS,
                          options[o].name, options[o].least[way]);
         }
+        for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+            if (has[i] < more[i].least[way])
+                fail_msg("way %d: %d of %d problems have %s, not %d", way, has[i], DRAWS,
+                         more[i].name, more[i].least[way]);
     }
 }
 
