@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { Q = 0, K, V, OUTPUT, SINK, ALIBI, TENSORS };
-
 struct run {
     const struct large_problem *p;
     struct large_known known;
@@ -14,51 +12,28 @@ struct run {
     uint32_t *lengths; /* [batch], as the cache should have them */
 };
 
-static enum vka_status create(struct vka_device *device, const struct large_attention *a,
-                              struct large_tensor t[TENSORS])
-{
-    const uint32_t B = a->batch, G = a->n_kv_head, H = G * a->group;
-    const struct {
-        bool wanted;
-        enum vka_dtype dtype;
-        uint32_t rank, size[4];
-    } list[TENSORS] = {
-        [Q] = {true, a->q, 4, {B, H, a->n_q, a->head_dim}},
-        [K] = {true, a->k, 4, {B, G, a->n_new, a->head_dim}},
-        [V] = {true, a->v, 4, {B, G, a->n_new, a->value_dim}},
-        [OUTPUT] = {true, a->output, 4, {B, H, a->n_q, a->value_dim}},
-        [SINK] = {a->sink, VKA_F32, 1, {H}},
-        [ALIBI] = {a->alibi, VKA_F32, 1, {H}},
-    };
-    enum vka_status status = VKA_OK;
-    for (int i = 0; i < TENSORS && status == VKA_OK; i++)
-        if (list[i].wanted)
-            status = large_tensor_create(device, list[i].dtype, list[i].rank, list[i].size,
-                                         a->swapped ? LARGE_SWAPPED : LARGE_DENSE, &t[i]);
-    return status;
-}
-
 static enum vka_status fill(struct run *r, const struct large_attention *a,
-                            struct large_tensor t[TENSORS])
+                            struct large_tensor t[OPERAND_COUNT])
 {
-    bool ok = large_fill_q(a, &t[Q]);
+    bool ok = large_fill_q(a, &t[OPERAND_Q]);
     r->known.a = a;
     r->known.first = r->lengths;
-    ok = ok && large_fill_k(&r->known, &t[K], 0, a->n_new);
-    ok = ok && large_fill_v(&r->known, &t[V], 0, a->n_new);
-    for (int i = SINK; i <= ALIBI && ok; i++) {
+    ok = ok && large_fill_k(&r->known, &t[OPERAND_K], 0, a->n_new);
+    ok = ok && large_fill_v(&r->known, &t[OPERAND_V], 0, a->n_new);
+    for (int i = OPERAND_SINK; i <= OPERAND_ALIBI && ok; i++) {
         if (!t[i].view)
             continue;
         ok = large_host(&t[i]) != NULL;
         for (uint32_t h = 0; ok && h < t[i].count; h++)
-            large_store(&t[i], h,
-                        large_encode(VKA_F32, (double)(i == SINK ? large_sink(&r->known, h)
+            large_store(
+                &t[i], h,
+                large_encode(VKA_F32, (double)(i == OPERAND_SINK ? large_sink(&r->known, h)
                                                                  : large_slope(&r->known, h))));
     }
     enum vka_status status = ok ? VKA_OK : VKA_OUT_OF_HOST_MEMORY;
-    for (int i = 0; i < TENSORS && status == VKA_OK; i++)
+    for (int i = 0; i < OPERAND_COUNT && status == VKA_OK; i++)
         if (t[i].view)
-            status = i == OUTPUT ? large_blank(&t[i]) : large_upload(&t[i]);
+            status = i == OPERAND_OUTPUT ? large_blank(&t[i]) : large_upload(&t[i]);
     return status;
 }
 
@@ -99,26 +74,11 @@ static bool lengths_agree(struct run *r, uint32_t batch, struct large_result *re
 static bool append(struct vka_device *device, struct run *r, const struct large_attention *a,
                    uint32_t runs, struct large_result *result)
 {
-    struct large_tensor t[TENSORS] = {0};
+    struct large_tensor t[OPERAND_COUNT] = {0};
     struct vka_plan *plan = NULL;
-    enum vka_status status = create(device, a, t);
-    struct vka_attention_op op = {
-        .struct_size = sizeof op,
-        .q = t[Q].view,
-        .k = t[K].view,
-        .v = t[V].view,
-        .output = t[OUTPUT].view,
-        .cache = r->cache,
-        .options = {.causal = a->causal,
-                    .window = a->window,
-                    .window_left = a->window_left,
-                    .window_right = a->window_right,
-                    .scale = a->scale,
-                    .softcap = a->softcap,
-                    .masked_row = a->masked_row,
-                    .sink = t[SINK].view,
-                    .alibi = t[ALIBI].view},
-    };
+    enum vka_status status = large_tensors_create(device, a, t);
+    struct vka_attention_op op = large_op(a, t);
+    op.cache = r->cache;
     if (status == VKA_OK)
         status =
             large_finish(device, r->p, false, &(struct large_add){.attention = &op}, &plan, result);
@@ -132,18 +92,18 @@ static bool append(struct vka_device *device, struct run *r, const struct large_
         if (status == VKA_OK)
             status = large_run(plan);
         if (status == VKA_OK)
-            status = large_download(&t[OUTPUT]);
-        ok = status == VKA_OK && judge(r, a, &t[OUTPUT], result);
+            status = large_download(&t[OPERAND_OUTPUT]);
+        ok = status == VKA_OK && judge(r, a, &t[OPERAND_OUTPUT], result);
         for (uint32_t b = 0; b < a->batch; b++)
             r->lengths[b] += a->n_new;
-        free(t[OUTPUT].host);
-        t[OUTPUT].host = NULL;
+        free(t[OPERAND_OUTPUT].host);
+        t[OPERAND_OUTPUT].host = NULL;
         ok = ok && lengths_agree(r, a->batch, result);
     }
     if (status != VKA_OK)
         large_failed(device, status, result);
     vka_plan_destroy(&plan);
-    for (int i = 0; i < TENSORS; i++)
+    for (int i = 0; i < OPERAND_COUNT; i++)
         large_tensor_destroy(&t[i]);
     return ok;
 }

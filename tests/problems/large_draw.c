@@ -27,7 +27,9 @@ static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
     };
 #undef BIT
     uint32_t any = rng_range(rng, 0, 2 * LARGE_KERNELS_COUNT - 1); /* usual as often as not */
-    p->disabled_kernels = kernels >= 0 ? sets[kernels] : any < LARGE_KERNELS_COUNT ? sets[any] : 0;
+    p->a.disabled_kernels = kernels >= 0                ? sets[kernels]
+                            : any < LARGE_KERNELS_COUNT ? sets[any]
+                                                        : 0;
 }
 
 static void draw_plan(struct large_problem *p, struct rng *rng, const struct large_bounds *bounds)
@@ -37,11 +39,11 @@ static void draw_plan(struct large_problem *p, struct rng *rng, const struct lar
         p->op = (enum large_op)(rng_range(rng, 0, 9) < 4 ? LARGE_ATTENTION
                                                          : rng_range(rng, 0, LARGE_OP_COUNT - 1));
     while (!(bounds->ops >> p->op & 1));
-    p->path = (enum vka_path)rng_range(rng, 0, VKA_PATH_COUNT - 1);
+    p->a.path = (enum vka_path)rng_range(rng, 0, VKA_PATH_COUNT - 1);
     if (bounds->path >= 0)
-        p->path = (enum vka_path)bounds->path;
-    p->submit_budget = budgets[rng_range(rng, 0, 3)];
-    p->workspace_limit = rng_chance(rng, 25) ? 4096u << rng_range(rng, 0, 12) : 0;
+        p->a.path = (enum vka_path)bounds->path;
+    p->a.submit_budget = budgets[rng_range(rng, 0, 3)];
+    p->a.workspace_limit = rng_chance(rng, 25) ? 4096u << rng_range(rng, 0, 12) : 0;
     draw_kernels(p, rng, bounds->kernels);
 }
 
@@ -88,12 +90,12 @@ static void draw_linear(struct large_linear *l, struct rng *rng, const struct la
 void large_draw(struct large_problem *p, uint64_t seed, const struct large_bounds *bounds)
 {
     struct rng rng = {seed};
-    *p = (struct large_problem){.seed = seed};
+    *p = (struct large_problem){.a.seed = seed};
     draw_plan(p, &rng, bounds);
     if (p->op == LARGE_LINEAR)
         draw_linear(&p->l, &rng, bounds);
     else
         large_draw_attention(p, &rng, bounds);
     if (p->op == LARGE_RAGGED)
-        p->path = p->path == VKA_PATH_UNFUSED ? VKA_PATH_FUSED : p->path; /* fused alone */
+        p->a.path = p->a.path == VKA_PATH_UNFUSED ? VKA_PATH_FUSED : p->a.path; /* fused alone */
 }

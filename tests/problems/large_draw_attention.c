@@ -13,8 +13,8 @@ static uint32_t rolled(const struct large_problem *p, uint32_t dim)
     static const uint16_t few[] = {1, 4, 6, 8, 16, 260, 323, 576};
     const uint64_t others = 1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_address |
                             1ull << KERNEL_attention_feature;
-    bool row = (p->disabled_kernels & others) == others &&
-               !(p->disabled_kernels >> KERNEL_attention_row & 1);
+    bool row = (p->a.disabled_kernels & others) == others &&
+               !(p->a.disabled_kernels >> KERNEL_attention_row & 1);
     return row ? few[dim / 8 % COUNT(few)] : dim;
 }
 
@@ -67,7 +67,7 @@ static double bytes_of(const struct large_problem *p)
     const struct large_attention *a = &p->a;
     double heads = (double)a->batch * a->n_kv_head, dims = (double)a->head_dim + a->value_dim;
     double kv = (a->shared_kv ? 1 : heads) * keys_of(a) * dims, mask = a->mask_rank ? 1 : 0;
-    double elements = heads * a->group * a->n_q * dims + kv * (a->present || a->n_past ? 2 : 1);
+    double elements = heads * a->group * a->n_q * dims + kv * (a->has_present || a->n_past ? 2 : 1);
     for (uint32_t i = 0; i < a->mask_rank; i++)
         mask *= a->mask_shape[i];
     if (a->shared_kv)
@@ -191,10 +191,10 @@ static void draw_plain(struct large_problem *p, struct rng *rng, const struct la
     if (a->n_new > 1 && rng_chance(rng, 20)) {
         a->n_past = rng_range(rng, 1, a->n_new - 1);
         a->n_new -= a->n_past;
-        a->present = rng_chance(rng, 50);
+        a->has_present = rng_chance(rng, 50);
     }
-    a->lengths = rng_chance(rng, 25);
-    a->offsets = rng_chance(rng, 20);
+    a->lengths = rng_chance(rng, 25) ? PER_BATCH_EACH : PER_BATCH_NONE;
+    a->offsets = rng_chance(rng, 20) ? PER_BATCH_EACH : PER_BATCH_NONE;
     a->nonfinite = rng_chance(rng, 10);
     if (rng_chance(rng, 30))
         draw_mask(p, rng, bounds);
@@ -206,7 +206,7 @@ static void draw_rope(struct large_attention *a, struct rng *rng)
 {
     static const float bases[] = {0, 10000, 500000, 2};
     a->kind = LARGE_MEAN;
-    a->present = true;
+    a->has_present = true;
     a->n_q = 1;
     a->shared_kv = false;
     a->mask_rank = 0;

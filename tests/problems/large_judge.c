@@ -17,11 +17,11 @@ static struct large_row row_of(const struct large_whole *r, uint32_t sequence, u
     const struct large_attention *a = r->a;
     int64_t start = 0, offset = a->n_past, n_kv = a->n_past + a->n_new;
     if (a->n_sequence) {
-        start = integer_at(&r->t[AT_KV_START], sequence);
-        n_kv = integer_at(&r->t[AT_KV_START], sequence + 1) - start;
+        start = integer_at(&r->t[OPERAND_KV_START], sequence);
+        n_kv = integer_at(&r->t[OPERAND_KV_START], sequence + 1) - start;
     }
-    int64_t length = a->lengths ? integer_at(&r->t[AT_LENGTH], sequence) : n_kv;
-    offset = a->offsets ? integer_at(&r->t[AT_OFFSET], sequence) : offset;
+    int64_t length = a->lengths ? integer_at(&r->t[OPERAND_LENGTH], sequence) : n_kv;
+    offset = a->offsets ? integer_at(&r->t[OPERAND_OFFSET], sequence) : offset;
     struct large_row row =
         large_row_at(a, sequence, head, i, offset, length < n_kv ? length : n_kv);
     row.position += start;
@@ -48,20 +48,21 @@ static bool judge_ragged(struct large_whole *r, uint32_t head, struct large_verd
     uint32_t s = 0;
     for (uint32_t i = 0; i < a->n_q; i++) {
         uint64_t at = ((uint64_t)head * a->n_q + i) * a->value_dim;
-        while (s < a->n_sequence && (int64_t)i >= integer_at(&r->t[AT_Q_START], s + 1))
+        while (s < a->n_sequence && (int64_t)i >= integer_at(&r->t[OPERAND_Q_START], s + 1))
             s++;
-        if (s == a->n_sequence || (int64_t)i < integer_at(&r->t[AT_Q_START], 0)) {
-            if (untouched(&r->t[AT_OUTPUT], at, a->value_dim))
+        if (s == a->n_sequence || (int64_t)i < integer_at(&r->t[OPERAND_Q_START], 0)) {
+            if (untouched(&r->t[OPERAND_OUTPUT], at, a->value_dim))
                 continue;
             snprintf(result->why, LARGE_WHY, "row %u, of no sequence, was written", i);
             return false;
         }
-        struct large_row row = row_of(r, s, head, i - (uint32_t)integer_at(&r->t[AT_Q_START], s));
+        struct large_row row =
+            row_of(r, s, head, i - (uint32_t)integer_at(&r->t[OPERAND_Q_START], s));
         /* the one batch element that the values' terms know, the query that q was filled for */
         row.batch = 0;
         row.query = i;
         bool exact = large_context(&r->known, &row, want);
-        large_judge(v, &r->t[AT_OUTPUT], at, a->value_dim, want, exact);
+        large_judge(v, &r->t[OPERAND_OUTPUT], at, a->value_dim, want, exact);
     }
     return true;
 }
@@ -75,16 +76,16 @@ static void judge_rows(struct large_whole *r, uint32_t b, uint32_t h, struct lar
         uint64_t at = ((uint64_t)b * H + h) * a->n_q + i;
         struct large_row row = row_of(r, b, h, i);
         bool exact = large_context(&r->known, &row, want);
-        large_judge(&v[0], &r->t[AT_OUTPUT], at * a->value_dim, a->value_dim, want, exact);
+        large_judge(&v[0], &r->t[OPERAND_OUTPUT], at * a->value_dim, a->value_dim, want, exact);
         if (!a->scores_kind)
             continue;
         large_scores(&r->known, &row, want);
-        large_judge(&v[1], &r->t[AT_SCORES], at * n_kv, n_kv, want, false);
+        large_judge(&v[1], &r->t[OPERAND_SCORES], at * n_kv, n_kv, want, false);
         if (a->scores_kind != VKA_SCORES_SOFTMAX || a->scores != VKA_F32)
             continue;
         double sum[2] = {0, 0};
         for (uint32_t j = 0; j < n_kv; j++) {
-            sum[0] += large_load(&r->t[AT_SCORES], at * n_kv + j);
+            sum[0] += large_load(&r->t[OPERAND_SCORES], at * n_kv + j);
             sum[1] += want[j];
         }
         bool right = isnan(sum[1]) ? isnan(sum[0]) : fabs(sum[0] - sum[1]) <= 3e-6 * sum[1];
@@ -116,17 +117,17 @@ static bool judge_present(struct large_whole *r, int which, const char *name,
 {
     const struct large_attention *a = r->a;
     const uint32_t n_kv = a->n_past + a->n_new;
-    const uint32_t width = which == AT_PRESENT_K ? a->head_dim : a->value_dim;
+    const uint32_t width = which == OPERAND_PRESENT_K ? a->head_dim : a->value_dim;
     struct large_tensor *got = &r->t[which];
     struct large_tensor all = {.dtype = got->dtype, .count = got->count};
     struct large_verdict v = large_verdict(name, got->dtype, result->kernels);
     double *want = malloc(width * sizeof *want);
     bool ok = want && large_download(got) == VKA_OK;
-    ok = ok && (which == AT_PRESENT_K ? large_fill_k(&r->known, &all, 0, n_kv)
-                                      : large_fill_v(&r->known, &all, 0, n_kv));
+    ok = ok && (which == OPERAND_PRESENT_K ? large_fill_k(&r->known, &all, 0, n_kv)
+                                           : large_fill_v(&r->known, &all, 0, n_kv));
     for (uint64_t row = 0; ok && row < got->count / width; row++) {
         uint64_t from = a->shared_kv ? row % n_kv : row; /* then every head is the first one */
-        bool turned = which == AT_PRESENT_K && a->rope.dim && row % n_kv >= a->n_past;
+        bool turned = which == OPERAND_PRESENT_K && a->rope.dim && row % n_kv >= a->n_past;
         for (uint32_t c = 0; c < width; c++)
             want[c] = large_load(&all, from * width + c);
         if (turned)
@@ -150,9 +151,9 @@ bool large_judge_whole(struct vka_device *device, struct large_whole *r,
                                  large_verdict("sum of a row's weights", VKA_F32, result->kernels)};
     uint32_t most = a->scores_kind && n_kv > a->value_dim ? n_kv : a->value_dim;
     double *want = malloc(most * sizeof *want);
-    enum vka_status status = want ? large_download(&r->t[AT_OUTPUT]) : VKA_OUT_OF_HOST_MEMORY;
+    enum vka_status status = want ? large_download(&r->t[OPERAND_OUTPUT]) : VKA_OUT_OF_HOST_MEMORY;
     if (status == VKA_OK && a->scores_kind)
-        status = large_download(&r->t[AT_SCORES]);
+        status = large_download(&r->t[OPERAND_SCORES]);
     bool ok = status == VKA_OK || large_failed(device, status, result);
     for (uint32_t h = 0; ok && a->n_sequence && h < H; h++)
         ok = judge_ragged(r, h, &v[0], want, result);
@@ -164,8 +165,9 @@ bool large_judge_whole(struct vka_device *device, struct large_whole *r,
     free(want);
     if (ok && r->known.no_memory)
         return large_failed(device, VKA_OUT_OF_HOST_MEMORY, result);
-    return ok && (!a->present || (judge_present(r, AT_PRESENT_K, "present_key", result) &&
-                                  judge_present(r, AT_PRESENT_V, "present_value", result)));
+    return ok &&
+           (!a->has_present || (judge_present(r, OPERAND_PRESENT_K, "present_key", result) &&
+                                judge_present(r, OPERAND_PRESENT_V, "present_value", result)));
 }
 
 bool large_judge_nonfinite(struct vka_plan *plan, const struct large_attention *a,

@@ -57,12 +57,11 @@ static enum vka_status create_layer(struct vka_device *device, struct run *r)
                             &r->layer);
 }
 
-static enum vka_status create(struct vka_device *device, const struct large_problem *p,
-                              struct run *r)
+static enum vka_status create(struct vka_device *device, struct run *r)
 {
     const struct large_attention *a = r->a;
     const uint64_t disabled = device->caps.without;
-    device->caps.without |= p->disabled_kernels; /* weights are packed for the others */
+    device->caps.without |= a->disabled_kernels; /* weights are packed for the others */
     enum vka_status status = create_layer(device, r);
     device->caps.without = disabled;
     free(r->zero);
@@ -129,10 +128,10 @@ bool large_check_layer(struct vka_device *device, const struct large_problem *p,
                        struct large_result *result)
 {
     const struct large_attention *a = &p->a;
-    struct run r = {.a = a, .output_dim = 1 + large_mix((uint32_t)p->seed, 1) % 64};
+    struct run r = {.a = a, .output_dim = 1 + large_mix((uint32_t)a->seed, 1) % 64};
     struct vka_plan *plan = NULL;
     large_known_open(&r.known, a, a->n_new);
-    enum vka_status status = create(device, p, &r);
+    enum vka_status status = create(device, &r);
     struct vka_layer_op op = {.struct_size = sizeof op,
                               .layer = r.layer,
                               .query = r.query.view,

@@ -4,9 +4,7 @@
 #ifndef TESTS_LARGE_PROBLEM_H
 #define TESTS_LARGE_PROBLEM_H
 
-#include "rng.h"
-
-#include <vkattn/vkattn.h>
+#include "problem.h"
 
 #include <stddef.h>
 
@@ -29,28 +27,30 @@ enum large_pattern { LARGE_HASH = 0, LARGE_RISE, LARGE_STEP, LARGE_PATTERN_COUNT
 
 #define LARGE_HOT_KEYS 4
 
+/* A problem, whose fields are here by their own names too, and what makes its answer known. Lengths and
+ * offsets are those of each batch element, past and present have the types of k and v. */
 struct large_attention {
+    union {
+        struct problem p;
+        struct {
+#define FIELD(kind, type, name, least) type name;
+#define MEMBER(type, name) type name;
+#define PART(kind, name, least)
+#include "problem.def"
+#undef FIELD
+#undef MEMBER
+#undef PART
+        };
+    };
     enum large_kind kind;
     enum large_pattern pattern;
-    uint32_t batch, n_kv_head, group, n_q, n_past, n_new, head_dim, value_dim;
-    enum vka_dtype q, k, v, output, scores, mask;
     bool swapped;   /* [batch][n][head][dim] in memory */
     bool shared_kv; /* all batch elements and heads read one head's keys and values, by stride 0 */
-    bool present, nonfinite;
-    bool causal, window;
-    int32_t window_left, window_right;
-    bool lengths, offsets; /* of each batch element */
-    uint32_t mask_rank, mask_shape[4];
-    bool mask_stretches; /* it hides stretches of keys; else keys here and there */
-    float scale, softcap;
-    float range; /* of the scores, where they are levels: -range .. range before the softcap */
-    bool sink, alibi;
-    enum vka_masked_row masked_row;
-    enum vka_scores scores_kind;
-    uint32_t capacity, page_size, runs; /* of a cache: n_new keys a run */
-    uint32_t n_sequence;                /* ragged: of n_q and n_new packed rows */
-    struct vka_rope rope;               /* LARGE_ROPE */
-    uint32_t query_dim, key_dim;        /* LARGE_LAYER: widths of the inputs */
+    bool nonfinite;
+    bool mask_stretches;         /* it hides stretches of keys; else keys here and there */
+    float range;                 /* of the scores, where they are levels, before the softcap */
+    uint32_t runs;               /* of a cache: n_new keys a run */
+    uint32_t query_dim, key_dim; /* LARGE_LAYER: widths of the inputs */
     int64_t hot[2][LARGE_HOT_KEYS];
 };
 
@@ -71,12 +71,9 @@ typedef bool large_judge_plan(struct vka_plan *plan, struct vka_tensor *const *o
                               char *why, size_t size);
 
 struct large_problem {
-    uint64_t seed;
     large_judge_plan *judge; /* NULL: the numbers are judged; else no tensor is filled */
     enum large_op op;
-    enum vka_path path;
-    uint64_t disabled_kernels, submit_budget, workspace_limit;
-    struct large_attention a;
+    struct large_attention a; /* seed and plan of a product too */
     struct large_linear l;
 };
 
@@ -101,7 +98,7 @@ enum large_kernels {
 void large_draw(struct large_problem *p, uint64_t seed, const struct large_bounds *bounds);
 
 /* All of it on one line. Returns text. */
-#define LARGE_TEXT 1024
+#define LARGE_TEXT (PROBLEM_TEXT + 400)
 const char *large_text(const struct large_problem *p, char text[LARGE_TEXT]);
 
 #define LARGE_WHY 512

@@ -42,6 +42,37 @@ enum vka_status large_tensor_create(struct vka_device *device, enum vka_dtype dt
     return status;
 }
 
+enum vka_status large_tensors_create(struct vka_device *device, const struct large_attention *a,
+                                     struct large_tensor t[OPERAND_COUNT])
+{
+    const enum large_layout rows = a->swapped ? LARGE_SWAPPED : LARGE_DENSE;
+    const enum large_layout kv = a->shared_kv ? LARGE_SHARED : rows;
+    const enum large_layout layouts[OPERAND_COUNT] = {
+        [OPERAND_Q] = rows,    [OPERAND_K] = kv,      [OPERAND_V] = kv,
+        [OPERAND_PAST_K] = kv, [OPERAND_PAST_V] = kv, [OPERAND_OUTPUT] = rows};
+    enum vka_status status = VKA_OK;
+    for (int i = 0; i < OPERAND_COUNT && status == VKA_OK; i++) {
+        struct operand_shape shape = problem_shape(&a->p, (enum operand_id)i);
+        if (i == OPERAND_PAST_K || i == OPERAND_PRESENT_K)
+            shape.dtype = a->k;
+        if (i == OPERAND_PAST_V || i == OPERAND_PRESENT_V)
+            shape.dtype = a->v;
+        if (shape.rank)
+            status =
+                large_tensor_create(device, shape.dtype, shape.rank, shape.size, layouts[i], &t[i]);
+    }
+    return status;
+}
+
+struct vka_attention_op large_op(const struct large_attention *a,
+                                 const struct large_tensor t[OPERAND_COUNT])
+{
+    struct vka_tensor *view[OPERAND_COUNT];
+    for (int i = 0; i < OPERAND_COUNT; i++)
+        view[i] = t[i].view;
+    return problem_op_of(&a->p, view);
+}
+
 void large_tensor_destroy(struct large_tensor *t)
 {
     vka_tensor_destroy(&t->view);
@@ -144,16 +175,6 @@ double large_round(enum vka_dtype dtype, double x)
                               : ref_from_bf16(ref_to_bf16(x));
 }
 
-static void add_kernels(struct vka_plan *plan, uint64_t *kernels)
-{
-    struct vka_pass_info pass;
-    for (size_t i = 0; i < vka_plan_pass_count(plan); i++)
-        for (int k = 0; k < KERNEL_COUNT; k++)
-            if (vka_plan_pass(plan, i, &pass) == VKA_OK &&
-                strcmp(kernel_table[k].name, pass.kernel) == 0)
-                *kernels |= 1ull << k;
-}
-
 static enum vka_status add_all(struct vka_plan *plan, const struct large_add *add)
 {
     enum vka_status status = VKA_OK;
@@ -172,20 +193,20 @@ enum vka_status large_finish(struct vka_device *device, const struct large_probl
 {
     const uint64_t disabled = device->caps.without;
     enum vka_status status = VKA_TIMEOUT;
-    device->caps.without |= p->disabled_kernels;
+    device->caps.without |= p->a.disabled_kernels;
     for (int i = 0; i < PATIENCE && status == VKA_TIMEOUT; i++) {
         vka_plan_destroy(plan);
         status = vka_plan_create(
             device,
-            VKA_INFO(vka_plan_info, .path = p->path, .workspace_limit = p->workspace_limit,
-                     .submit_budget = p->submit_budget, .count_nonfinite = nonfinite),
+            VKA_INFO(vka_plan_info, .path = p->a.path, .workspace_limit = p->a.workspace_limit,
+                     .submit_budget = p->a.submit_budget, .count_nonfinite = nonfinite),
             plan);
         if (status == VKA_OK)
             status = add_all(*plan, add);
     }
     device->caps.without = disabled;
     if (status == VKA_OK)
-        add_kernels(*plan, &result->kernels);
+        result->kernels |= problem_kernels(*plan);
     struct vka_tensor *const output = add->attention ? add->attention->output
                                       : add->linear  ? add->linear->output
                                                      : add->layer->output;

@@ -3,6 +3,7 @@
 #define TESTS_LARGE_RUN_H
 
 #include "large_problem.h"
+#include "problem_data.h"
 
 #include <gpu/device.h>
 
@@ -23,6 +24,12 @@ enum vka_status large_tensor_create(struct vka_device *device, enum vka_dtype dt
                                     const uint32_t *size, enum large_layout layout,
                                     struct large_tensor *t);
 void large_tensor_destroy(struct large_tensor *t);
+
+/* Those of an attention, and the operation on them. */
+enum vka_status large_tensors_create(struct vka_device *device, const struct large_attention *a,
+                                     struct large_tensor t[OPERAND_COUNT]);
+struct vka_attention_op large_op(const struct large_attention *a,
+                                 const struct large_tensor t[OPERAND_COUNT]);
 
 /* The host's copy, uninitialised at first; NULL without memory. */
 void *large_host(struct large_tensor *t);

@@ -8,7 +8,7 @@
 #include "problems/rng.h"
 
 #define TRIAL_WHY 512
-#define TRIAL_TEXT 1200
+#define TRIAL_TEXT 1600
 #define TRIAL_OUTPUTS 16
 
 struct trial {

@@ -26,7 +26,7 @@ bool trial_large(struct trial *t)
         bounds.bytes = 2e7; /* its weights are the host's */
     large_draw(&p, t->seed, &bounds);
     p.judge = judge_plan;
-    p.submit_budget = budgets[rng_range(&t->rng, 0, 2)];
+    p.a.submit_budget = budgets[rng_range(&t->rng, 0, 2)];
     large_text(&p, t->text);
     const bool ok = large_check(t->device, &p, &result);
     t->refused = result.refused;
