@@ -1,5 +1,6 @@
 /* Draws problems whose sizes are log-uniform, one or two of them large at a time. */
 #include "large_draw.h"
+#include "types.h"
 
 #include <gpu/kernels.h>
 
@@ -77,11 +78,11 @@ static void draw_linear(struct large_linear *l, struct rng *rng, const struct la
     draw_product_sizes(l, rng, bounds);
     l->kind = (enum large_product)rng_range(rng, 0, LARGE_PRODUCT_COUNT - 1);
     l->pattern = (enum large_pattern)rng_range(rng, 0, LARGE_PATTERN_COUNT - 1);
-    l->input = problem_draw_dtype(rng);
-    l->weight = rng_chance(rng, 70) ? l->input : problem_draw_dtype(rng);
-    l->output = rng_chance(rng, 70) ? VKA_F32 : problem_draw_dtype(rng);
+    l->input = type_draw_float(rng);
+    l->weight = rng_chance(rng, 70) ? l->input : type_draw_float(rng);
+    l->output = rng_chance(rng, 70) ? VKA_F32 : type_draw_float(rng);
     l->has_bias = rng_chance(rng, 50);
-    l->bias = problem_draw_dtype(rng);
+    l->bias = type_draw_float(rng);
     l->relu = rng_chance(rng, 20);
     l->nonfinite = rng_chance(rng, 20);
     l->planted = l->nonfinite && l->kind == LARGE_EXACT && !l->relu && rng_chance(rng, 70);

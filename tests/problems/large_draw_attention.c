@@ -1,5 +1,6 @@
 /* Draws attention of any size: one or two sizes large, the others small. */
 #include "large_draw.h"
+#include "types.h"
 
 #include <gpu/kernels.h>
 
@@ -116,10 +117,10 @@ static void draw_sizes(struct large_problem *p, struct rng *rng, const struct la
 
 static void draw_types(struct large_attention *a, struct rng *rng)
 {
-    a->q = problem_draw_dtype(rng);
-    a->k = rng_chance(rng, 70) ? a->q : problem_draw_dtype(rng);
-    a->v = rng_chance(rng, 70) ? a->k : problem_draw_dtype(rng);
-    a->output = rng_chance(rng, 70) ? VKA_F32 : problem_draw_dtype(rng);
+    a->q = type_draw_float(rng);
+    a->k = rng_chance(rng, 70) ? a->q : type_draw_float(rng);
+    a->v = rng_chance(rng, 70) ? a->k : type_draw_float(rng);
+    a->output = rng_chance(rng, 70) ? VKA_F32 : type_draw_float(rng);
 }
 
 static void draw_score(struct large_attention *a, struct rng *rng)
@@ -159,7 +160,7 @@ static void draw_mask(struct large_problem *p, struct rng *rng, const struct lar
     struct large_attention *a = &p->a;
     const uint32_t n_kv = a->n_past + a->n_new;
     const uint32_t full[4] = {a->batch, a->n_kv_head * a->group, a->n_q, n_kv};
-    a->mask = rng_chance(rng, 50) ? VKA_BOOL : problem_draw_dtype(rng);
+    a->mask = rng_chance(rng, 50) ? VKA_BOOL : type_draw_float(rng);
     a->mask_rank = rng_range(rng, 1, 4);
     a->mask_stretches = rng_chance(rng, 50);
     for (uint32_t i = 0; i < a->mask_rank; i++)
@@ -177,7 +178,7 @@ static void draw_returned(struct large_problem *p, struct rng *rng,
 {
     struct large_attention *a = &p->a;
     a->scores_kind = (enum vka_scores)rng_range(rng, 1, VKA_SCORES_COUNT - 1);
-    a->scores = problem_draw_dtype(rng);
+    a->scores = type_draw_float(rng);
     /* weights below what float16 holds well */
     if (a->scores == VKA_F16 && a->scores_kind == VKA_SCORES_SOFTMAX && keys_of(a) > 512)
         a->scores = VKA_BF16;

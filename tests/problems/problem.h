@@ -85,9 +85,6 @@ bool problem_same_reason(const char *a, const char *b);
 /* Draws the options that the way takes, of a problem whose sizes and types are known. */
 void problem_draw_options(struct problem *p, struct rng *rng);
 
-/* F32, F16 or BF16. */
-enum vka_dtype problem_draw_dtype(struct rng *rng);
-
 /* Log-uniform up to most, from 1 or, where that is more than 4,096, from 256; one in four beside a
  * power of two or a limit of 16 bits. */
 uint32_t problem_draw_size(struct rng *rng, uint32_t most);

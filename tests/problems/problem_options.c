@@ -1,6 +1,7 @@
 /* The options of a problem, for all ways to run it: how they are drawn, and put to the operation
  * and to the oracle. A new option is a row of problem.def and a line in each of these. */
 #include "problem_data.h"
+#include "types.h"
 
 #include <math.h>
 
@@ -82,12 +83,6 @@ static const struct way {
                    .mask_one_row = true},
 };
 
-enum vka_dtype problem_draw_dtype(struct rng *rng)
-{
-    static const enum vka_dtype types[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    return types[rng_range(rng, 0, 3)];
-}
-
 /* ---- Drawing --------------------------------------------------------------------------------- */
 
 /* Any rank and broadcast; the last axis may also end early. */
@@ -95,7 +90,7 @@ static void draw_mask(struct problem *p, struct rng *rng, const struct way *way)
 {
     const uint32_t n_kv = problem_n_kv(p);
     const uint32_t full[4] = {p->batch, problem_n_head(p), p->n_q, n_kv};
-    p->mask = rng_chance(rng, 50) ? VKA_BOOL : problem_draw_dtype(rng);
+    p->mask = rng_chance(rng, 50) ? VKA_BOOL : type_draw_float(rng);
     p->mask_rank = way->whole_mask && rng_chance(rng, way->whole_mask) ? 4 : rng_range(rng, 1, 4);
     for (uint32_t i = 0; i < p->mask_rank; i++) {
         uint32_t size = full[4 - p->mask_rank + i];
@@ -146,7 +141,7 @@ static void draw_scores(struct problem *p, struct rng *rng, const struct way *wa
         p->softcap = (float)rng_uniform(rng, 0.5, 50);
     if (rng_chance(rng, way->scores)) {
         p->scores_kind = (enum vka_scores)rng_range(rng, 1, VKA_SCORES_COUNT - 1);
-        p->scores = problem_draw_dtype(rng);
+        p->scores = type_draw_float(rng);
     }
     p->sink = rng_chance(rng, way->sink);
     p->alibi = rng_chance(rng, way->alibi);

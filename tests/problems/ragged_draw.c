@@ -1,5 +1,6 @@
 /* Draws problems of packed sequences with a cache. */
 #include "problem.h"
+#include "types.h"
 
 #include <gpu/device.h>
 
@@ -31,8 +32,7 @@ static void draw_sizes(struct problem *p, struct rng *rng)
 
 static void draw_types(struct problem *p, struct rng *rng)
 {
-    static const enum vka_dtype io[] = {VKA_F32, VKA_F32, VKA_F16, VKA_BF16};
-    p->q = p->k = p->v = p->output = io[rng_range(rng, 0, 3)];
+    p->q = p->k = p->v = p->output = type_draw_float(rng);
     p->cached_k = draw_cached(rng);
     p->cached_v = rng_chance(rng, 50) ? p->cached_k : draw_cached(rng);
     if (rng_chance(rng, 30)) /* as kernels with matrices take */

@@ -1,5 +1,6 @@
 /* Draws attention problems over the whole contract. */
 #include "problem.h"
+#include "types.h"
 
 #include <gpu/kernels.h>
 
@@ -95,12 +96,12 @@ static void draw_sizes(struct problem *p, struct rng *rng, const struct problem_
 
 static void draw_types(struct problem *p, struct rng *rng)
 {
-    p->q = problem_draw_dtype(rng);
-    p->k = rng_chance(rng, 60) ? p->q : problem_draw_dtype(rng);
-    p->v = rng_chance(rng, 60) ? p->k : problem_draw_dtype(rng);
-    p->output = rng_chance(rng, 60) ? p->q : problem_draw_dtype(rng);
-    p->past = rng_chance(rng, 60) ? p->k : problem_draw_dtype(rng);
-    p->present = rng_chance(rng, 60) ? p->k : problem_draw_dtype(rng);
+    p->q = type_draw_float(rng);
+    p->k = rng_chance(rng, 60) ? p->q : type_draw_float(rng);
+    p->v = rng_chance(rng, 60) ? p->k : type_draw_float(rng);
+    p->output = rng_chance(rng, 60) ? p->q : type_draw_float(rng);
+    p->past = rng_chance(rng, 60) ? p->k : type_draw_float(rng);
+    p->present = rng_chance(rng, 60) ? p->k : type_draw_float(rng);
     p->has_present = rng_chance(rng, p->n_past ? 60 : 10);
     p->scattered = rng_chance(rng, 70);
 }
