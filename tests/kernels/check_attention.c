@@ -96,7 +96,8 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     const bool dense = c->kernel == KERNEL_attention_address;
     const uint32_t set = rng_range(rng, 0, PROBLEM_SHARED - 1) & (dense ? ~1u : ~0u);
     const bool coop = is_attention_coop(c->kernel);
-    const bool wide = coop && n_kv <= 100 && rng_chance(rng, 4); /* heads that models have */
+    const bool wide = coop && n_kv <= 100 && rng_chance(rng, 4);       /* heads that models have */
+    const uint32_t widest = is_attention_coop2(c->kernel) ? 160 : 256; /* of heads that it takes */
     enum vka_dtype type = takes_bf16(c->kernel) ? VKA_BF16 : coop ? VKA_F16 : VKA_F32;
     struct problem p = {
         .seed = rng_next(rng),
@@ -131,6 +132,8 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
         .workspace_limit = rng_chance(rng, 30) ? 4 * (n_kv + 3) * rng_range(rng, 1, 9) : 0,
         .path = is_fused(c) ? VKA_PATH_FUSED : VKA_PATH_UNFUSED,
     };
+    if (p.head_dim > widest)
+        p.head_dim = widest;
     p.exact = !is_fused(c) && rng_chance(rng, 25);
     set_mask(&p, mask, rng);
     if (c->kernel == KERNEL_attention_feature)
