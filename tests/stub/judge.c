@@ -55,12 +55,13 @@ static bool judge_pass(const struct vka_plan *plan, const struct pass *pass, cha
 
 #define MOST_COMPARED 300 /* passes that one is compared with */
 
-/* What was recorded since judge_watch: for each dispatch, how many barriers came before it. */
+/* What was recorded since judge_watch: for each dispatch, how many barriers came before it; and how many
+ * dispatches came before the last barrier that shows the host what was written. */
 static struct {
     PFN_vkCmdDispatch dispatch;
     PFN_vkCmdPipelineBarrier barrier;
     size_t *barriers; /* [room] */
-    size_t n_dispatch, n_barrier, room;
+    size_t n_dispatch, n_barrier, n_shown, room;
 } watch;
 
 static VKAPI_ATTR void VKAPI_CALL on_dispatch(VkCommandBuffer commands, uint32_t x, uint32_t y,
@@ -89,6 +90,10 @@ static VKAPI_ATTR void VKAPI_CALL on_barrier(VkCommandBuffer commands, VkPipelin
         watch.n_barrier += memory[i].srcAccessMask & VK_ACCESS_SHADER_WRITE_BIT &&
                            memory[i].dstAccessMask & VK_ACCESS_SHADER_READ_BIT &&
                            memory[i].dstAccessMask & VK_ACCESS_SHADER_WRITE_BIT;
+    for (uint32_t i = 0; i < n && from & compute && to & VK_PIPELINE_STAGE_HOST_BIT; i++)
+        if (memory[i].srcAccessMask & VK_ACCESS_SHADER_WRITE_BIT &&
+            memory[i].dstAccessMask & VK_ACCESS_HOST_READ_BIT)
+            watch.n_shown = watch.n_dispatch;
     watch.barrier(commands, from, to, flags, n, memory, n_buffer, buffers, n_image, images);
 }
 
@@ -102,7 +107,7 @@ void judge_watch(struct vka_device *device)
     }
     free(watch.barriers);
     watch.barriers = NULL;
-    watch.n_dispatch = watch.n_barrier = watch.room = 0;
+    watch.n_dispatch = watch.n_barrier = watch.n_shown = watch.room = 0;
 }
 
 static bool collide(const struct pass *a, const struct pass *b)
@@ -123,6 +128,8 @@ bool judge_barriers(const struct vka_plan *plan, char *why, size_t size)
 {
     if (watch.n_dispatch < plan->n_pass)
         return SAY("%zu dispatches were recorded of %zu passes", watch.n_dispatch, plan->n_pass);
+    if (watch.n_shown < watch.n_dispatch)
+        return SAY("no barrier makes what the last passes write visible to the host");
     /* Those before are of plans that measured rates. */
     const size_t *barriers = watch.barriers + watch.n_dispatch - plan->n_pass;
     for (size_t i = 0; i < plan->n_pass; i++)
