@@ -73,13 +73,16 @@ static double mask_value(const struct problem *p, struct rng *rng)
     return rng_range(rng, 1, 500) == 1 ? (double)NAN : rng_uniform(rng, -3, 3); /* NaN hides too */
 }
 
+/* Kind 4: a length at which a split, a tile or a step of keys ends. */
 static double length_value(const struct problem *p, struct rng *rng)
 {
     uint32_t n_kv = p->n_past + p->n_new, kind = rng_range(rng, 0, 9);
+    const uint32_t step = n_kv < 256 ? 16 : 128;
     return kind == 0   ? 0
            : kind == 1 ? -5
            : kind == 2 ? n_kv + 7.0
            : kind == 3 ? INT32_MAX
+           : kind == 4 ? step * rng_range(rng, 0, n_kv / step)
                        : rng_range(rng, 0, n_kv);
 }
 
