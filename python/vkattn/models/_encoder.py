@@ -13,7 +13,7 @@ from .._device import Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
 from .._numbers import whole, wholes
 from ._graph import TIMEOUT, Graph, Recorded
-from ._llama import ACTIVATIONS
+from ._table import ACTIVATIONS
 from ._source import Keys, Weights
 from ._text import Text, check_texts
 

@@ -9,8 +9,8 @@ from .._device import Tensor
 from .._errors import FileError, UnsupportedError
 from ._decoder import Decoder, Inputs
 from ._graph import Graph, Linear
-from ._llama import ACTIVATIONS
 from ._source import Keys, Weights
+from ._table import ACTIVATIONS
 from ._text import Text
 
 _INERT = (".attn.bias", ".attn.masked_bias")  # the causal mask

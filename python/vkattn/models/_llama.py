@@ -14,17 +14,8 @@ from .._rope import rope_of
 from ._decoder import Decoder, Inputs
 from ._graph import Graph, Linear
 from ._source import Keys, Weights
+from ._table import ACTIVATIONS
 from ._text import Text
-
-ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-}
-
 
 @dataclasses.dataclass
 class Sizes:

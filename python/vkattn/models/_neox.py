@@ -11,8 +11,9 @@ from .._errors import FileError, UnsupportedError
 from .._rope import rope_of
 from ._decoder import Decoder, Inputs
 from ._graph import Graph, Linear
-from ._llama import ACTIVATIONS, ROPE_KEYS
+from ._llama import ROPE_KEYS
 from ._source import Keys, Weights
+from ._table import ACTIVATIONS
 from ._text import Text
 
 # The causal mask, and frequencies that the config says again.
