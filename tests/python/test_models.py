@@ -662,7 +662,7 @@ def test_t5_of_transformers(device, tmp_path):
 @pytest.mark.parametrize(
     "name, change, sentence",
     [
-        ("llama", {"model_type": "gemma2"}, "model_type 'gemma2' is not supported"),
+        ("llama", {"model_type": "gemma5"}, "model_type 'gemma5' is not supported"),
         ("llama", {"model_type": None}, "model_type None is not supported"),
         ("llama", {"quantization_config": {"bits": 4}}, "quant_method None is not supported"),
         ("llama", {"hidden_act": "quick"}, "hidden_act 'quick' is not supported"),
@@ -680,8 +680,8 @@ def test_t5_of_transformers(device, tmp_path):
         ("qwen3", {"model_type": "qwen2"}, "there is no tensor .*q_proj.bias"),
         ("qwen2", {"layer_types": ["chunked"] * 2}, "layer_types .* is not supported"),
         ("qwen2", {"use_sliding_window": False}, "expected a sliding_window"),
-        ("mistral", {"attention_bias": True}, "attention_bias true is not supported"),
-        ("phi3", {"attention_bias": True}, "attention_bias true is not supported"),
+        ("mistral", {"attention_bias": True}, "attention_bias True is not supported"),
+        ("phi3", {"attention_bias": True}, "attention_bias True is not supported"),
         ("phi3", {"num_key_value_heads": 4}, r"qkv_proj.weight: expected \[96, 32\], got \[64, "),
         ("phi3 long", {"model_type": "llama", "rope_scaling": None}, "there is no .*q_proj.weight"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention True is not supported"),
@@ -736,7 +736,7 @@ def test_odd_values(device, tmp_path, rng, name):
 
 def test_windows():
     """As transformers fills in what config.json leaves out."""
-    from vkattn.models._llama import _layer_kinds
+    from vkattn.models._design import design_of_config
     from vkattn.models._source import Keys
 
     on = {"use_sliding_window": True}
@@ -751,7 +751,8 @@ def test_windows():
         ("phi3", {}, [None] * 3),
         ("phi3", {"sliding_window": 9}, [9] * 3),
     ):
-        assert _layer_kinds(Keys(config, "config"), kind, 3) == want
+        sizes = {**tiny.LLAMA, "num_hidden_layers": 3}
+        assert design_of_config(Keys({**sizes, **config}, "config"), kind).windows == want
 
 
 def test_named(made, device, tmp_path):

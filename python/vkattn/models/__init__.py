@@ -12,9 +12,9 @@
 
 | model_type of config.json | class | tried with |
 |---|---|---|
-| llama, mistral, phi3, qwen2, qwen3 | `Llama`, also of GGUF files | SmolLM2 |
-| gpt2 | `GPT2` | IgLM |
-| gpt_neox | `GPTNeoX` | random weights |
+| llama, mistral, phi3, qwen2, qwen3 | `Decoder`, also of GGUF files | SmolLM2 |
+| gpt2 | `Decoder` | IgLM |
+| gpt_neox and others, see docs/models.md | `Decoder` | random weights |
 | bert, roberta, xlm-roberta, distilbert, albert | `Bert`, with the pooling of sentence-transformers | all-MiniLM-L6-v2, RXNMapper |
 | modernbert | `ModernBert`, the same | random weights |
 | whisper | `Whisper`: sound in, ids out | random weights |
@@ -30,17 +30,14 @@ are named in a warning; tensors that are known to be without effect are listed i
 
 from ._bert import Bert
 from ._decoder import Decoder
-from ._gpt2 import GPT2
-from ._llama import Llama
 from ._load import load
 from ._modernbert import ModernBert
-from ._neox import GPTNeoX
 from ._t5 import T5Encoder
 from ._vision import Clip, ViT
 from ._whisper import Whisper
 
 __all__ = [
-    *("GPT2", "Bert", "Clip", "Decoder", "GPTNeoX", "Llama", "ModernBert", "T5Encoder", "ViT"),
+    *("Bert", "Clip", "Decoder", "ModernBert", "T5Encoder", "ViT"),
     "Whisper",
     "load",
 ]

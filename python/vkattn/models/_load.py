@@ -12,12 +12,12 @@ from .._errors import FileError, InvalidError, UnsupportedError
 from .._gguf import GGUF
 from ._bert import MODEL_TYPES as BERT_TYPES
 from ._bert import Bert
+from ._causal import Causal
 from ._decoder import Decoder
+from ._design import ARCHITECTURES, design_of_config, design_of_gguf
 from ._encoder import Encoder, model_folder, pooling_of
-from ._gpt2 import GPT2
-from ._llama import ARCHITECTURES, MODEL_TYPES, Llama, sizes_of_config, sizes_of_gguf
+from ._families import FAMILIES
 from ._modernbert import ModernBert
-from ._neox import GPTNeoX
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._t5 import T5Encoder
 from ._text import Text, stop_ids_of
@@ -104,7 +104,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
     where = os.path.join(folder, "config.json")
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
-    known = (*MODEL_TYPES, "gpt2", "gpt_neox", WHISPER, *ENCODERS)
+    known = (*FAMILIES, WHISPER, *ENCODERS)
     if kind not in known:
         raise UnsupportedError(
             f"{where}: model_type {shown(kind)} is not supported; expected one of"
@@ -116,14 +116,12 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
     if kind not in ENCODERS and os.path.isfile(generation):
         stop = read_json_file(generation).get("eos_token_id", stop)
     stops, text = _stop_ids(stop, where), Text(folder)
-    sizes = sizes_of_config(keys, kind) if kind in MODEL_TYPES else None
+    design = design_of_config(keys, kind) if kind in FAMILIES else None
     weights = FolderWeights(folder, device, dtype, quantization)
     model: Model
     try:
-        if sizes:
-            model = Llama(weights, sizes, 0, stops, text)
-        elif kind in ("gpt2", "gpt_neox"):
-            model = (GPT2 if kind == "gpt2" else GPTNeoX)(weights, keys, stops, text)
+        if design:
+            model = Causal(weights, design, stops, text)
         elif kind == WHISPER:
             model = Whisper(weights, keys, stops, text)
         elif kind == VIT:
@@ -159,11 +157,11 @@ def _load_gguf(file: GGUF, device: Device) -> Decoder:
     if "token_embd.weight" not in file.names:
         raise InvalidError(f"{file.path}: there is no tensor token_embd.weight")
     weights = GGUFWeights(file, device)
-    sizes = sizes_of_gguf(keys, kind, file, weights)
+    design = design_of_gguf(keys, kind, file, weights)
     unknown = sorted(key for key in keys.left if not key.startswith((*_INERT_GGUF, "split.")))
     if unknown:
         raise UnsupportedError(f"{file.path}: it is not known what {unknown[0]} would change")
     try:
-        return Llama(weights, sizes, 1, stop_ids_of(file), Text(file))
+        return Causal(weights, design, stop_ids_of(file), Text(file))
     finally:
         weights.progress.close()

@@ -147,11 +147,18 @@ class Weights:
         columns: int,
         *,
         bias: bool | Sequence[bool] = True,
+        transposed: bool = False,
+        order: np.ndarray | None = None,
     ) -> list[Linear]:
         """Products of one input, for `Graph.linears`. Neighbours of one type become one, whose rows
-        are theirs one after the other; its bias is 0 for those that have none."""
+        are theirs one after the other; its bias is 0 for those that have none. order: which row of
+        the file each row is, where there is one name."""
         biased = [bias] * len(names) if isinstance(bias, bool) else bias
-        parts = [self._matrix(f"{name}.weight", n, columns) for name, n in zip(names, rows)]
+        parts = [
+            self._matrix(f"{name}.weight", n, columns, transposed) for name, n in zip(names, rows)
+        ]
+        if order is not None:
+            parts = [part._replace(data=part.data[order]) for part in parts]
         made = []
         for run in _runs(parts, self.device.info.max_allocation):
             weight = self._upload([parts[i] for i in run], (sum(rows[i] for i in run), columns))
@@ -161,6 +168,8 @@ class Weights:
                 else np.zeros(rows[i], np.float32)
                 for i in run
             ]
+            if order is not None:
+                values = [x[order] for x in values]
             has_bias = any(biased[i] for i in run)
             bias_tensor = self.device.tensor(np.concatenate(values)) if has_bias else None
             made.append(Linear(weight, bias_tensor))
@@ -196,6 +205,11 @@ class Weights:
     def vector(self, name: str, size: int) -> Tensor:
         """In float32, as norms take them."""
         return self.device.tensor(self._vector(name, size))
+
+    def floats(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """On the host, in float32."""
+        self._take(name, shape)
+        return self._floats(name)
 
     def numbers(self, name: str, size: int) -> list[float]:
         return [float(x) for x in self._vector(name, size)]

@@ -1,5 +1,5 @@
 """Families of models as rows of a table: a row is a dict of settings, each a value, or a Key of
-config.json. `chosen` follows the row's switches, `settings` reads what is left."""
+config.json. `of` makes a row of another, `chosen` follows its switches, `settings` reads its keys."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def size(keys: Keys, name: str, default: Any) -> int:
     return keys.size(name, default)
 
 
-def positive(keys: Keys, name: str, default: Any) -> float:
+def positive(keys: Keys, name: str, default: Any) -> Any:
+    """A number above 0; also None, where that is the default."""
+    if default is None and keys.get(name, float) is None:
+        return None
     return keys.positive(name, default)
 
 
@@ -89,28 +92,45 @@ def activation(keys: Keys, name: str, default: Any) -> str:
     return ACTIVATIONS[value]
 
 
-def chosen(keys: Keys, row: Row) -> Row:
-    """The row by what config.json says of its switches, and with its `inert` keys known.
+def of(row: Row, **changes: Any) -> Row:
+    """A row like another one. A dict joins that of the row; a None in it takes an entry away."""
+    made = dict(row)
+    for name, value in changes.items():
+        if isinstance(value, dict):
+            both = {**made.get(name, {}), **value}
+            value = {key: x for key, x in both.items() if x is not None}
+        made[name] = value
+    return made
 
-    switches: {key: (default, {value: settings})}, in their order; what else a key says is refused
-    by name. Settings may hold switches of their own.
+
+def chosen(keys: Keys, row: Row) -> Row:
+    """The row by what config.json says of its switches.
+
+    inert: keys that change nothing here. only: {key: values that are followed}, besides null.
+    switches: {key: (default, {value: settings})}, in their order; another value is refused by name.
+    Settings may hold switches of their own.
     """
-    row = dict(row)
-    keys.left.difference_update(row.pop("inert", ()))
-    for name, (default, cases) in row.pop("switches", {}).items():
-        keys.only(name, *cases)
-        value = keys.values.get(name)
-        row.update(cases[default if value is None else value])
-        if "switches" in row:
-            row = chosen(keys, row)
+    while row.get("switches"):
+        switches = row["switches"]
+        row = {**row, "switches": {}}
+        for name, (default, cases) in switches.items():
+            keys.only(name, *cases)
+            value = keys.values.get(name)
+            row = of(row, **cases[default if value is None else value])
+    for name, allowed in row.get("only", {}).items():
+        keys.only(name, *allowed)
+    keys.left.difference_update(row.get("inert", ()))
     return row
 
 
 def settings(keys: Keys, row: Row, readers: dict[str, Reader]) -> Row:
-    """The values of those settings that readers are for, in their order; the rest as it is."""
-    read: Row = {k: x for k, x in row.items() if not isinstance(x, Key)}
+    """The row with the values of those settings that readers are for, in their order; one may be a
+    function of those before it."""
+    read = dict(row)
     for name, reader in readers.items():
         value = row[name]
         if isinstance(value, Key):
             read[name] = value.read(keys, read, reader)
+        elif callable(value):
+            read[name] = value(read)
     return read

@@ -1,0 +1,271 @@
+"""What config.json or the metadata of a GGUF file says of a decoder, by its family's row."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from .._config import Config, shown
+from .._errors import FileError, UnsupportedError
+from .._gguf import GGUF
+from .._options import Rope
+from .._rope import rope_of
+from . import _table as table
+from ._families import FAMILIES
+from ._source import Keys, Weights
+from ._table import Key, Row
+
+
+
+def _activation(keys: Keys, name: str, default: Any) -> str:
+    """relu2 is relu(x) * x."""
+    return "relu2" if keys.get(name, str, default) == "relu2" else table.activation(keys, name, default)
+
+
+def _every(keys: Keys, name: str, default: Any) -> int:
+    """A number of layers, or a letter for each of them: L with a window, then G."""
+    value = keys.get(name, (int, str), default)
+    if isinstance(value, str):
+        value = len(value) if value and value == "L" * (len(value) - 1) + "G" else -1
+    if value < 0:
+        raise UnsupportedError(f"{keys.where}: {name} {shown(keys.values[name])} is not supported")
+    return int(value)
+
+
+READERS: dict[str, table.Reader] = {
+    **dict.fromkeys(("width", "n_layer", "n_head", "n_kv_head", "head_dim"), table.size),
+    **dict.fromkeys(("ffn_width", "n_token", "embed_width", "max_length"), table.size),
+    "epsilon": table.positive,
+    **dict.fromkeys(("qkv_bias", "o_bias", "mlp_bias", "head_bias", "norm_bias"), table.boolean),
+    **dict.fromkeys(("tied", "parallel", "interleaved"), table.boolean),
+    "activation": _activation,
+    **dict.fromkeys(("window", "first_window", "no_rope"), table.whole),
+    "full_every": _every,
+    **dict.fromkeys(("theta", "local_theta", "rotary_share"), table.number),
+    "rotary_dim": table.size,
+    **dict.fromkeys(("query_scalar", "logit_divisor"), table.positive),
+    **dict.fromkeys(("scale", "softcap", "logit_softcap"), table.positive),
+    **dict.fromkeys(("embed_scale", "residual_scale", "logit_scale"), table.number),
+}
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class Design:
+    """The settings of a family's row, read: names, sizes and switches as attributes, and `windows`
+    and the rotation of each layer."""
+
+    def __init__(self, row: Row, windows: list[int | None], ropes: list[Any]) -> None:
+        """ropes: a Rope, the Config that rope_of reads when the length is known, or None."""
+        self.__dict__.update(row)
+        self.windows = windows  # keys that a layer sees, its own included
+        self._ropes = ropes
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def name(self, part: str) -> str:
+        """The tensor of a part of the model, without .weight or .bias."""
+        return str(self.names[part] if part == "head" else self.prefix + self.names[part])
+
+    def layer_name(self, part: str, i: int) -> str:
+        return f"{self.prefix}{self.layers.format(i)}{self.names[part]}"
+
+    def ropes(self, capacity: int) -> list[Rope | None]:
+        made: dict[int, Rope] = {}
+        for rope in self._ropes:
+            if rope is not None and id(rope) not in made:
+                found = rope
+                if isinstance(rope, Config):
+                    found = rope_of(rope, self.head_dim, capacity)
+                made[id(rope)] = dataclasses.replace(found, interleaved=bool(self.interleaved))
+        return [None if rope is None else made[id(rope)] for rope in self._ropes]
+
+
+# ---- config.json --------------------------------------------------------------------------------
+
+
+def layer_kinds(keys: Keys, row: Row) -> list[str]:
+    """FULL or SLIDING of each layer."""
+    n_layer, window = row["n_layer"], row["window"]
+    if window is not None and window < 1:
+        raise FileError(f"{keys.where}: sliding_window: expected at least 1, got {window}")
+    kinds = keys.get("layer_types", list)
+    if row["kinds"] == "attention_types":
+        kinds = _expanded(keys, n_layer)
+    if kinds is None:
+        every, first = row["full_every"], row["first_window"]
+        full = [i < first or (every > 0 and (i + 1) % every == 0) for i in range(n_layer)]
+        return [FULL if x or not window else SLIDING for x in full]
+    if len(kinds) != n_layer or any(kind not in (FULL, SLIDING) for kind in kinds):
+        raise UnsupportedError(f"{keys.where}: layer_types {shown(kinds)} is not supported")
+    if SLIDING in kinds and window is None:
+        raise FileError(f"{keys.where}: layer_types: expected a sliding_window, there is none")
+    return kinds
+
+
+def _expanded(keys: Keys, n_layer: int) -> list[str]:
+    """Of GPT Neo: [[[kind, ..], times], ..]."""
+    words = {"global": FULL, "local": SLIDING}
+    keys.left.discard("attention_layers")  # the same, expanded
+    types = keys.get("attention_types", list, [[["global", "local"], 12]])
+    try:
+        kinds = [words[kind] for some, n in types for _ in range(min(n, n_layer)) for kind in some]
+    except (KeyError, TypeError, ValueError):
+        kinds = []
+    if len(kinds) != n_layer:
+        raise FileError(
+            f"{keys.where}: attention_types: expected {n_layer} layers of global or local, got"
+            f" {shown(types)}"
+        )
+    return kinds
+
+
+def _turns(keys: Keys, row: Row, kinds: list[str]) -> list[bool]:
+    """Whether a layer rotates at all."""
+    if row["no_rope"] == FULL:
+        return [kind == SLIDING for kind in kinds]
+    if row["no_rope"] != "listed":
+        return [True] * len(kinds)
+    every = Key("no_rope_layer_interval", 4).read(keys, row, table.size)
+    flags = keys.get("no_rope_layers", list)
+    if flags is None:
+        return [(i + 1) % every != 0 for i in range(len(kinds))]
+    if len(flags) != len(kinds) or any(x not in (0, 1) for x in flags):
+        raise FileError(
+            f"{keys.where}: no_rope_layers: expected 0 or 1 for each layer, got {shown(flags)}"
+        )
+    return [bool(x) for x in flags]
+
+
+def _rope_config(keys: Keys, row: Row, kind: str) -> Config:
+    """What config.json says of the rotation of layers of one kind, in Llama's words."""
+    values = dict(keys.values)
+    theta = row["theta"]
+    if kind == SLIDING and row["local_theta"] is not None:
+        values.pop("rope_scaling", None)
+        theta = row["local_theta"]
+    nested = values.get("rope_parameters")
+    if isinstance(nested, dict) and set(nested) & {FULL, SLIDING}:
+        values["rope_parameters"] = nested.get(kind)
+        values.pop("rope_scaling", None)
+    values.update(rope_theta=theta, partial_rotary_factor=row["rotary_share"])
+    return Config(values, keys.where)
+
+
+def _ropes(keys: Keys, row: Row, kinds: list[str]) -> list[Any]:
+    if row["positions"] != "rope":
+        return [None] * len(kinds)
+    made: dict[str, Any] = {}
+    for kind in sorted(set(kinds)):
+        if row["rotary_dim"] is not None:
+            made[kind] = Rope(row["rotary_dim"], row["theta"])
+        else:
+            made[kind] = _rope_config(keys, row, kind)
+            rope_of(made[kind], row["head_dim"], 1)  # what is not supported is refused now
+    return [made[k] if turns else None for k, turns in zip(kinds, _turns(keys, row, kinds))]
+
+
+def design_of_config(keys: Keys, kind: str) -> Design:
+    for name in FAMILIES[kind]["nested"]:  # keys of an object, by object.key
+        inside = keys.get(name, dict, {})
+        keys.values = {**keys.values, **{f"{name}.{key}": x for key, x in inside.items()}}
+        keys.left.update(f"{name}.{key}" for key in inside)
+    given = table.chosen(keys, FAMILIES[kind])
+    row = table.settings(keys, given, READERS)
+    n_head, n_kv_head = row["n_head"], row["n_kv_head"]
+    for name, count, of in (("n_head", n_head, row["width"]), ("n_kv_head", n_kv_head, n_head)):
+        free = name == "n_head" and isinstance(given["head_dim"], Key)
+        if of % count and not free:
+            key = given[name].stated(keys)
+            raise FileError(f"{keys.where}: {key}: {count} do not divide {of}")
+    kinds = layer_kinds(keys, row)
+    windows = [row["window"] if k == SLIDING else None for k in kinds]
+    return Design(row, windows, _ropes(keys, row, kinds))
+
+
+# ---- GGUF ---------------------------------------------------------------------------------------
+
+ARCHITECTURES = ("llama", "phi3", "qwen2", "qwen3")
+_NAMES = {
+    "embedding": "token_embd",
+    "norm": "output_norm",
+    "head": "output",
+    "attn_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "qkv": "attn_qkv",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "gate_up": "ffn_up",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+
+
+def design_of_gguf(keys: Keys, kind: str, file: GGUF, weights: Weights) -> Design:
+    row = dict(FAMILIES[kind])
+    width = keys.size(f"{kind}.embedding_length")
+    n_head = keys.size(f"{kind}.attention.head_count")
+    head_dim = keys.size(f"{kind}.attention.key_length", max(width // n_head, 1))
+    keys.only(f"{kind}.attention.value_length", head_dim)
+    n_layer = keys.size(f"{kind}.block_count")
+    dim = keys.size(f"{kind}.rope.dimension_count", head_dim)
+    n_token = keys.size(f"{kind}.vocab_size", (file.shape("token_embd.weight") or (1,))[0])
+    keys.get(f"{kind}.context_length", int)
+    window = 0
+    if kind == "phi3":
+        window = keys.get("phi3.attention.sliding_window", int, 0)  # 0: none
+        if window < 0:
+            raise FileError(f"{keys.where}: phi3.attention.sliding_window: {window} is negative")
+        # It belongs to the tensors rope_factors_long and _short, which are refused.
+        keys.get("phi3.rope.scaling.original_context_length", int)
+    row.update(
+        prefix="",
+        layers="blk.{}.",
+        names={part: _NAMES[part] for part in row["names"]},
+        unused=(),
+        width=width,
+        n_layer=n_layer,
+        n_head=n_head,
+        n_kv_head=keys.size(f"{kind}.attention.head_count_kv", n_head),
+        head_dim=head_dim,
+        ffn_width=keys.size(f"{kind}.feed_forward_length"),
+        n_token=n_token,
+        epsilon=keys.positive(f"{kind}.attention.layer_norm_rms_epsilon", 1e-5),
+        activation="silu",
+        qkv_bias="blk.0.attn_q.bias" in weights,
+        o_bias="blk.0.attn_output.bias" in weights,
+        mlp_bias="blk.0.ffn_down.bias" in weights,
+        tied="output.weight" not in weights,
+        interleaved=kind == "llama",  # as llama.cpp's converter permutes rows of q and k
+    )
+    row = table.settings(keys, row, {k: x for k, x in READERS.items() if callable(row[k])})
+    rope = _gguf_rope(keys, kind, weights, dim)
+    return Design(row, [window or None] * n_layer, [rope] * n_layer)
+
+
+def _gguf_rope(keys: Keys, kind: str, weights: Weights, dim: int) -> Rope:
+    base = keys.positive(f"{kind}.rope.freq_base", 10000.0)
+    scaling = keys.get(f"{kind}.rope.scaling.type", str, "none")
+    factor = keys.positive(f"{kind}.rope.scaling.factor", 1.0)
+    if scaling not in ("none", "linear") or (scaling == "none" and factor != 1):
+        raise UnsupportedError(
+            f"{keys.where}: {kind}.rope.scaling.type {shown(scaling)} with a factor of {factor:g}"
+            " is not supported"
+        )
+    if dim % 2:
+        raise FileError(f"{keys.where}: {kind}.rope.dimension_count: expected an even number")
+    divisors = [factor] * (dim // 2)
+    if "rope_freqs.weight" in weights:  # of Llama 3.1
+        found = weights.numbers("rope_freqs.weight", dim // 2)
+        divisors = [factor * x for x in found]
+    if all(x == 1 for x in divisors):
+        return Rope(dim, base)
+    if not all(x >= 1 for x in divisors):
+        raise UnsupportedError(f"{keys.where}: rope_freqs.weight below 1 is not supported")
+    frequencies = tuple(base ** (-2 * i / dim) / x for i, x in enumerate(divisors))
+    return Rope(dim, 0.0, frequencies=frequencies)
