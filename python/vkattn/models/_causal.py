@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._device import Tensor
+from .._errors import UnsupportedError
 from .._options import Rope
 from ._decoder import Decoder, Inputs
 from ._design import Design
@@ -41,6 +42,8 @@ def row_order(d: Design) -> np.ndarray | None:
     if not d.qkv_order:
         return None
     if d.qkv_order == "shards":  # [4][q, v, k][heads of a shard][dim]
+        if n % 4:
+            raise UnsupportedError(f"n_head: {n} heads are not four shards of a fused matrix")
         rows = np.arange(3 * n * dim).reshape(4, 3, -1)
         parts = [rows[:, i].reshape(-1) for i in (0, 2, 1)]
     else:  # "heads": [n_kv_head][q of the group .., k, v][dim]

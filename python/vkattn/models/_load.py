@@ -16,7 +16,7 @@ from ._causal import Causal
 from ._decoder import Decoder
 from ._design import ARCHITECTURES, design_of_config, design_of_gguf
 from ._encoder import Encoder, model_folder, pooling_of
-from ._families import FAMILIES
+from ._families import FAMILIES, MISSING
 from ._modernbert import ModernBert
 from ._source import FolderWeights, GGUFWeights, Keys
 from ._t5 import T5Encoder
@@ -63,6 +63,8 @@ _INERT = {
     *("do_sample", "length_penalty", "max_length", "num_beams", "num_return_sequences"),
     *("repetition_penalty", "temperature", "top_k", "top_p", "eos_token_ids"),
     *("num_labels", "torchscript", "use_bfloat16"),
+    *("activation_dropout", "residual_dropout", "embedding_dropout", "resid_dropout", "embd_dropout"),
+    *("embed_dropout", "emb_pdrop", "layerdrop", "init_std", "cache_implementation", "eod_token_id"),
     *("finetuning_task", "directionality", "pooler_fc_size", "pooler_num_attention_heads"),
     *(
         "pooler_num_fc_layers",
@@ -105,6 +107,10 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
     keys = Keys(read_json_file(where), where)
     kind = keys.get("model_type", str)
     known = (*FAMILIES, WHISPER, *ENCODERS)
+    if kind in MISSING:
+        raise UnsupportedError(
+            f"{where}: model_type {shown(kind)} is not supported, for want of {MISSING[kind]}"
+        )
     if kind not in known:
         raise UnsupportedError(
             f"{where}: model_type {shown(kind)} is not supported; expected one of"

@@ -1,0 +1,85 @@
+"""What the rows of decoders begin with: docs/models.md, "Add a family", says what settings mean, and
+_design.py reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._table import Key, Row
+
+
+def root_width(row: Row) -> float:
+    return float(row["width"]) ** 0.5
+
+
+def four_widths(row: Row) -> int:
+    return 4 * int(row["width"])
+
+
+def switch(key: str, default: bool, yes: Row, no: Row | None = None) -> dict[str, Any]:
+    return {key: (default, {True: yes, False: no or {}})}
+
+
+BASE: Row = {
+    # Names of tensors: those of the model begin with `prefix`, those of a layer with `layers` too.
+    "prefix": "model.",
+    "layers": "layers.{}.",
+    "names": {},
+    "unused": ("rotary_emb.inv_freq",),  # tensors that are known to be without effect, by their ends
+    # Objects of config.json whose keys are read as object.key; keys that change nothing here.
+    "nested": (),
+    "inert": (),
+    # Sizes.
+    "width": Key("hidden_size"),
+    "n_layer": Key("num_hidden_layers"),
+    "n_head": Key("num_attention_heads"),
+    "n_kv_head": Key("num_key_value_heads", lambda row: row["n_head"]),
+    "head_dim": Key("head_dim", lambda row: max(row["width"] // row["n_head"], 1)),
+    "ffn_width": Key("intermediate_size"),
+    "n_token": Key("vocab_size"),
+    "embed_width": lambda row: row["width"],
+    "max_length": None,
+    # Norms: "rms" or "layer"; weights as they are, "1 + weight" or "none".
+    "norm": "rms",
+    "norm_weight": "weight",
+    "norm_bias": False,
+    "epsilon": Key("rms_norm_eps", 1e-6),
+    # Norms of queries and keys, and whether they stand behind the rotation: see _causal.py.
+    "head_norm": "",
+    "norm_rotated": False,
+    # Products: biases; weights stored [in][out]; the order of rows of a fused matrix.
+    "qkv_bias": False,
+    "o_bias": False,
+    "mlp_bias": False,
+    "head_bias": False,
+    "transposed": False,
+    "qkv_order": "",
+    "tied": Key("tie_word_embeddings", False),
+    "parallel": False,
+    "activation": Key("hidden_act", "silu"),
+    # Attention: windows by layer (`kinds` of _design.py), scale of the products, cap of the scores.
+    "kinds": "",
+    "window": None,
+    "first_window": 0,
+    "full_every": 0,
+    "scale": None,
+    "scale_by_layer": False,
+    "softcap": None,
+    # Positions: "rope", "learned", "sinusoidal", "alibi".
+    "positions": "rope",
+    "position_offset": 0,
+    "theta": Key("rope_theta", 10000.0),
+    "local_theta": None,
+    "rotary_share": Key("partial_rotary_factor", 1.0),
+    "rotary_dim": None,
+    "interleaved": False,
+    "no_rope": "",
+    "alibi_scaled": False,
+    # Factors.
+    "query_scalar": None,
+    "logit_divisor": None,
+    "embed_scale": 1.0,
+    "residual_scale": 1.0,
+    "logit_scale": 1.0,
+    "logit_softcap": None,
+}

@@ -1,0 +1,317 @@
+"""Decoders by name: tiny ones with weights that follow from their names, beside transformers.
+
+    families.py [--write] [name ..]     prints a row for each; with PyTorch and transformers 5
+
+--write: what test_families.py expects where those are not installed, families.json.
+"""
+
+import json
+import sys
+import tempfile
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+from test_layer import write_safetensors
+
+EXPECTED = Path(__file__).with_name("families.json")
+TOKENS, WIDTH, INNER, LAYERS, HEADS, KV_HEADS = 96, 32, 128, 2, 4, 2
+LENGTHS = (1, 5, 40, 150)
+PROMPTS, NEW = (1, 7, 40, 70), 24
+LEAD = 5e-4  # of each greedy id's logit, at least
+COLUMNS = slice(0, 96, 12)  # of the logits that are kept
+
+SIZES = {
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "vocab_size": TOKENS,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+HEAD = {**SIZES, "head_dim": 8}
+MHA = {**SIZES, "num_key_value_heads": HEADS}
+GPT = {
+    "n_embd": WIDTH,
+    "n_inner": INNER,
+    "n_layer": LAYERS,
+    "n_head": HEADS,
+    "n_positions": 256,
+    "vocab_size": TOKENS,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+KINDS = ["sliding_attention", "full_attention"]
+WINDOW = {"sliding_window": 11, "layer_types": KINDS}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+NEOX = {k: x for k, x in SIZES.items() if k != "num_key_value_heads"}
+FALCON = {k: x for k, x in NEOX.items() if k != "intermediate_size"}
+OPT = {**FALCON, "ffn_dim": INNER, "tie_word_embeddings": True}
+COHERE = {**SIZES, "tie_word_embeddings": True, "logit_scale": 0.5}
+
+# The first word is the model_type.
+CASES = {
+    "llama": SIZES,
+    "mistral": {**SIZES, "sliding_window": 11},
+    "phi3": {**SIZES, "partial_rotary_factor": 0.5, "sliding_window": 11},
+    "qwen2": {**SIZES, "use_sliding_window": True, **WINDOW},
+    "qwen3": HEAD,
+    "gpt2": GPT,
+    "gpt_neox": {**NEOX, "rotary_pct": 0.5},
+    "gemma": {**HEAD, "tie_word_embeddings": True},
+    "gemma2": {
+        **HEAD,
+        "tie_word_embeddings": True,
+        "sliding_window": 11,
+        "query_pre_attn_scalar": 6,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 4.0,
+    },
+    "gemma3_text": {
+        **HEAD,
+        "tie_word_embeddings": True,
+        "sliding_window": 11,
+        "sliding_window_pattern": 2,
+        "query_pre_attn_scalar": 6,
+        "rope_theta": 1e5,
+        "rope_local_base_freq": 500.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
+    "granite": {
+        **SIZES,
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.5,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 2.0,
+        "mlp_bias": True,
+        "attention_bias": True,
+    },
+    "smollm3": {**SIZES, "no_rope_layer_interval": 2},
+    "olmo": SIZES,
+    "olmo2": SIZES,
+    "olmo3": {**SIZES, **WINDOW, "rope_scaling": YARN, "rope_theta": 5e5},
+    "exaone4": {**SIZES, "sliding_window": 11, "sliding_window_pattern": 2},
+    "exaone4 without windows": {**SIZES, "sliding_window": None, "layer_types": KINDS[1:] * 2},
+    "hunyuan_v1_dense": HEAD,
+    "seed_oss": {**HEAD, "attention_out_bias": True},
+    "glm": HEAD,
+    "glm4": HEAD,
+    "ernie4_5": {**HEAD, "use_bias": True},
+    "helium": HEAD,
+    "cohere": COHERE,
+    "cohere norms": {**COHERE, "use_qk_norm": True},
+    "cohere2": {**COHERE, "sliding_window": 11, "sliding_window_pattern": 2},
+    "starcoder2": {**SIZES, "sliding_window": 11},
+    "stablelm": {**SIZES, "use_qkv_bias": True},
+    "stablelm parallel": {**SIZES, "use_parallel_residual": True, "qk_layernorm": True},
+    "phi": MHA,
+    "phi norms": {**SIZES, "qk_layernorm": True},
+    "gptj": {**GPT, "rotary_dim": 4},
+    "codegen": {**GPT, "rotary_dim": 4},
+    "falcon": {**FALCON, "tie_word_embeddings": True, "bias": True},
+    "falcon new": {**FALCON, "new_decoder_architecture": True, "num_kv_heads": KV_HEADS},
+    "falcon alibi": {**FALCON, "alibi": True, "multi_query": False, "parallel_attn": False},
+    "mpt": {
+        "d_model": WIDTH,
+        "n_heads": HEADS,
+        "n_layers": LAYERS,
+        "vocab_size": TOKENS,
+        "max_seq_len": 256,
+        "attn_config": {"alibi": True, "softmax_scale": 0.5},
+    },
+    "bloom": {
+        **{"hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "vocab_size": TOKENS},
+        **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+    },
+    "opt": OPT,
+    "opt behind": {**OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 16},
+    "gpt_neo": {
+        **{k: x for k, x in NEOX.items() if not k.startswith("num_")},
+        "num_layers": LAYERS,
+        "num_heads": HEADS,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": 11,
+        "tie_word_embeddings": True,
+    },
+    "gpt_bigcode": GPT,
+    "gpt_bigcode heads": {**GPT, "multi_query": False},
+    "xglm": {
+        "d_model": WIDTH,
+        "ffn_dim": INNER,
+        "num_layers": LAYERS,
+        "attention_heads": HEADS,
+        "vocab_size": TOKENS,
+        "max_position_embeddings": 256,
+    },
+    "arcee": {**SIZES, "mlp_bias": True},
+    "nemotron": SIZES,
+    "ministral": {**HEAD, "sliding_window": 11},
+}
+
+
+def config_of(name):
+    return {"model_type": name.split()[0], **CASES[name]}
+
+
+def value_of(name, shape, kind):
+    """A tensor that follows from its name: rows of length 1 or so, norms around 1."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    values = rng.standard_normal(shape)
+    if len(shape) > 1 and "norm" not in name:
+        scale = 0.3 if "emb" in name or "wte" in name else 1.5 * shape[-1] ** -0.5
+        return (scale * values).astype(np.float32)
+    is_norm = any(word in name for word in ("norm", "ln_")) and not name.endswith("bias")
+    one = 1 if is_norm and not kind.startswith(("gemma", "nemotron")) else 0
+    return (0.3 * values + one).astype(np.float32)
+
+
+def ids_of(n, seed=0):
+    return np.random.default_rng(seed).integers(3, TOKENS, n).tolist()
+
+
+def prompts(seed):
+    return [ids_of(n, [seed, n]) for n in PROMPTS]
+
+
+def every_layer(shapes):
+    """{name with {} for a layer: shape} as {name: shape}."""
+    return {
+        name.replace("{}", str(i)): shape
+        for name, shape in shapes.items()
+        for i in range(LAYERS if "{}" in name else 1)
+    }
+
+
+def write_model(folder, name, shapes):
+    config = config_of(name)
+    made = {n: value_of(n, s, config["model_type"]) for n, s in every_layer(shapes).items()}
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    write_safetensors(folder / "model.safetensors", made)
+    return folder
+
+
+# ---- transformers -------------------------------------------------------------------------------
+
+
+def shapes_of(auto, folder, name):
+    """Of the tensors that transformers saves; layers are alike."""
+    from safetensors import safe_open
+
+    (folder / "config.json").write_text(json.dumps(config_of(name)))
+    config = auto.AutoConfig.from_pretrained(folder)
+    auto.AutoModelForCausalLM.from_config(config).save_pretrained(folder / "saved")
+    shapes = {}
+    with safe_open(folder / "saved" / "model.safetensors", "np") as file:
+        for full in sorted(file.keys()):
+            parts = full.split(".")
+            at = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+            if at is not None:
+                parts[at] = "{}"
+            shape = list(file.get_slice(full).get_shape())
+            assert shapes.setdefault(".".join(parts), shape) == shape, full
+    return shapes
+
+
+def theirs(torch, auto, folder):
+    config = auto.AutoConfig.from_pretrained(folder)
+    config._attn_implementation = "eager"
+    model, info = auto.AutoModelForCausalLM.from_pretrained(
+        folder, config=config, dtype=torch.float32, output_loading_info=True
+    )
+    assert not info["unexpected_keys"] and not info["missing_keys"], info
+    return model.eval()
+
+
+def their_logits(torch, model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].float().numpy()
+
+
+def their_greedy(torch, model, prompt):
+    """The ids, and by how much the best logit led at least."""
+    ids, gap = list(prompt), np.inf
+    for _ in range(NEW):
+        last = their_logits(torch, model, ids)[-1]
+        best = np.sort(last)[-2:]
+        gap = min(gap, float(best[1] - best[0]))
+        ids.append(int(last.argmax()))
+    return ids[len(prompt) :], gap
+
+
+def clear_greedy(torch, model):
+    """The first prompts whose ids are none by chance: a seed, the ids, the least lead."""
+    for seed in range(50):
+        found = [their_greedy(torch, model, prompt) for prompt in prompts(seed)]
+        gap = min(gap for _, gap in found)
+        if gap > LEAD:
+            break
+    return seed, [ids for ids, _ in found], gap
+
+
+def our_greedy(model, seed):
+    found = [[] for _ in PROMPTS]
+    for i, token in model.generate_batch(prompts(seed), NEW, at_once=3, stop=()):
+        found[i].append(token)
+    return found
+
+
+def main(names, write):
+    import torch
+    import transformers
+
+    import vkattn.models
+
+    torch.set_num_threads(1)
+    kept = json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+    wrong = 0
+    for name in names or CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            shapes = shapes_of(transformers, folder, name)
+            write_model(folder, name, shapes)
+            judge = theirs(torch, transformers, folder)
+            seed, greedy, gap = clear_greedy(torch, judge)
+            want = their_logits(torch, judge, ids_of(LENGTHS[-1]))
+            kept[name] = {
+                "shapes": shapes,
+                "logits": [[round(float(x), 5) for x in want[n - 1, COLUMNS]] for n in LENGTHS],
+                "seed": seed,
+                "ids": greedy,
+            }
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    model = vkattn.models.load(folder)
+                errors = [
+                    np.abs(model.logits(ids_of(n)) - their_logits(torch, judge, ids_of(n))).max()
+                    for n in LENGTHS
+                ]
+                found = our_greedy(model, seed)
+                same = sum(a == b for x, y in zip(found, greedy) for a, b in zip(x, y))
+            except Exception as error:  # the row says so
+                print(f"{name}: {type(error).__name__}: {error}", flush=True)
+                wrong += 1
+                continue
+            wrong += max(errors) > 1e-4 or same != NEW * len(PROMPTS)
+            print(
+                f"{name}: logits within {', '.join(f'{x:.1e}' for x in errors)} at {LENGTHS} ids, of"
+                f" {np.abs(want).max():.1f}; {same} of {NEW * len(PROMPTS)} ids, led by {gap:.1e}",
+                flush=True,
+            )
+    if write:
+        rows = [f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in CASES if name in kept]
+        EXPECTED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    return wrong
+
+
+if __name__ == "__main__":
+    asked = [name for name in sys.argv[1:] if name != "--write"]
+    sys.exit(main(asked, "--write" in sys.argv) != 0)

@@ -1,0 +1,220 @@
+"""Every decoder family by name: tiny models with weights that follow from their names, against logits and
+ids that transformers gave (families.json), and against transformers itself where that is installed."""
+
+import json
+import warnings
+
+import families
+import numpy as np
+import pytest
+
+import vkattn
+import vkattn.models
+from vkattn.models._causal import alibi_slopes, sinusoids
+from vkattn.models._design import design_of_config
+from vkattn.models._families import FAMILIES, MISSING
+from vkattn.models._source import Keys
+
+EXPECTED = json.loads(families.EXPECTED.read_text())
+NEED = "transformers 5 WITH torch IS NOT INSTALLED: FAMILIES WERE COMPARED WITH KEPT LOGITS ALONE"
+
+
+@pytest.fixture(scope="module")
+def made(device, tmp_path_factory):
+    """made(name): the folder of a case."""
+
+    def make(name):
+        folder = tmp_path_factory.mktemp("family")
+        return families.write_model(folder, name, EXPECTED[name]["shapes"])
+
+    return make
+
+
+def load(folder, device):
+    """Every key of config.json is known, every tensor used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = vkattn.models.load(folder, device=device)
+    assert model.unused == []
+    return model
+
+
+def test_complete():
+    """Each family has a case, each case its numbers, and docs/models.md names each."""
+    assert {name.split()[0] for name in families.CASES} == set(FAMILIES)
+    assert set(EXPECTED) == set(families.CASES)
+    assert not set(MISSING) & set(FAMILIES)
+    docs = (families.EXPECTED.parents[2] / "docs" / "models.md").read_text()
+    table = docs[docs.index("## Which models") : docs.index("GGUF files of")]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    named = {word.strip() for cell in first for word in cell.split(",")}
+    assert set(FAMILIES) <= named, sorted(set(FAMILIES) - named)
+
+
+@pytest.mark.parametrize("name", families.CASES)
+def test_logits(made, device, name):
+    """At 1, 5, 40 and 150 ids; the rows of a text do not depend on what follows."""
+    found = load(made(name), device).logits(families.ids_of(families.LENGTHS[-1]))
+    rows = found[[n - 1 for n in families.LENGTHS], families.COLUMNS]
+    assert np.abs(rows - EXPECTED[name]["logits"]).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", families.CASES)
+def test_ids(request, made, device, name):
+    """96 of 96 greedy ids of four prompts in three places; of each family with --families, else of some."""
+    if not request.config.getoption("--families") and name not in SAMPLE:
+        pytest.skip("NOT ASKED FOR: --families CONTINUES PROMPTS BY EACH FAMILY")
+    assert families.our_greedy(load(made(name), device), EXPECTED[name]["seed"]) == EXPECTED[name]["ids"]
+
+
+SAMPLE = ("gemma3_text", "bloom", "hunyuan_v1_dense")
+
+
+@pytest.mark.parametrize("name", families.CASES)
+def test_transformers(request, made, device, tmp_path, name):
+    """At each length by itself; and what transformers saves is read again, its keys all known."""
+    torch = pytest.importorskip("torch", reason=NEED)
+    auto = pytest.importorskip("transformers", minversion="5.17", reason=NEED)
+    folder = made(name)
+    judge = families.theirs(torch, auto, folder)
+    if families.shapes_of(auto, tmp_path, name) != EXPECTED[name]["shapes"]:
+        raise AssertionError("families.json has other tensors: families.py --write")
+    model = load(folder, device)
+    lengths = families.LENGTHS if request.config.getoption("--families") else (5,)
+    for n in lengths:
+        ids = families.ids_of(n)
+        want = families.their_logits(torch, judge, ids)
+        assert np.abs(model.logits(ids) - want).max() < 1e-4
+    judge.save_pretrained(tmp_path / "again")
+    again = load(tmp_path / "again", device)
+    assert np.array_equal(again.logits(families.ids_of(5)), model.logits(families.ids_of(5)))
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_defaults(name):
+    """What config.json leaves out is what transformers takes: sizes, windows, rotation."""
+    auto = pytest.importorskip("transformers", minversion="5.17", reason=NEED)
+    sizes = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    config = auto.AutoConfig.for_model(name)
+    layers = {key: 12 for key in sizes if key in config.to_dict()}
+    if name == "gpt_neo":
+        layers = {"num_layers": 24}
+    their = auto.AutoConfig.for_model(name, **layers)
+    needed = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "n_head")
+    said = {k: x for k, x in their.to_dict().items() if k in (*needed, *layers, "ffn_dim")}
+    found = design_of_config(Keys(said, "config"), name)
+    kinds = getattr(their, "layer_types", None)
+    window = getattr(their, "sliding_window", None)
+    if kinds and name not in ("qwen2", "qwen3"):
+        assert found.windows == [window if k == "sliding_attention" else None for k in kinds]
+    heads = their.num_attention_heads
+    kv = getattr(their, "num_key_value_heads", None) or getattr(their, "num_kv_heads", None) or heads
+    if name == "falcon":
+        kv = 1
+    assert (found.n_head, found.n_kv_head) == (heads, kv)
+    dim = getattr(their, "head_dim", None) or their.hidden_size // heads
+    assert found.head_dim == dim
+    for key in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"):
+        if hasattr(their, key):
+            assert found.epsilon == getattr(their, key)
+    if found.positions == "rope" and getattr(their, "rope_parameters", None):
+        given = their.rope_parameters
+        of = {k: x for k, x in given.items() if isinstance(x, dict)} or {"full_attention": given}
+        for kind, stated in of.items():
+            i = [w is not None for w in found.windows].index(kind == "sliding_attention")
+            rope = found._ropes[i] or found._ropes[0]
+            assert rope.values["rope_theta"] == stated["rope_theta"]
+            share = stated.get("partial_rotary_factor") or 1.0
+            assert rope.values["partial_rotary_factor"] == share
+
+
+def test_slopes():
+    """Of heads that are no power of two, as Press et al. wrote them."""
+    assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
+    assert alibi_slopes(1) == [2.0**-8]
+    want = [2.0 ** (-i) for i in range(1, 9)] + [2.0 ** (-i / 2) for i in (1, 3, 5, 7)]
+    assert np.allclose(alibi_slopes(12), want)
+    torch = pytest.importorskip("torch", reason=NEED)
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom", reason=NEED)
+    for n in (1, 2, 3, 5, 6, 12, 40, 71, 112):
+        tensor = bloom.build_alibi_tensor(torch.ones(1, 2), n, torch.float32)
+        assert np.allclose(tensor[:, 0, 1].numpy(), alibi_slopes(n), rtol=1e-6)
+
+
+def test_sinusoids():
+    torch = pytest.importorskip("torch", reason=NEED)
+    xglm = pytest.importorskip("transformers.models.xglm.modeling_xglm", reason=NEED)
+    for width in (6, 7, 32):
+        table = xglm.XGLMSinusoidalPositionalEmbedding(40, width, 1)
+        want = table(torch.arange(40)[None])[0].numpy()
+        assert np.abs(sinusoids(40, width, 2) - want).max() < 1e-5
+
+
+# ---- What is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, change, sentence",
+    [
+        ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention True is not"),
+        ("gemma2", {"hidden_act": "silu", "hidden_activation": "gelu"}, "hidden_activation differ"),
+        ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping: expected a positive"),
+        ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: expected a positive"),
+        ("gemma2", {"sliding_window": 0}, "sliding_window: expected at least 1, got 0"),
+        ("gemma3_text", {"layer_types": ["x", "y"]}, "layer_types .* is not supported"),
+        ("granite", {"logits_scaling": 0}, "logits_scaling: expected a positive number"),
+        ("granite", {"residual_multiplier": "x"}, "residual_multiplier: expected float"),
+        ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers: expected 0 or 1 for each layer"),
+        ("smollm3", {"use_sliding_window": True}, "use_sliding_window True is not supported"),
+        ("olmo", {"clip_qkv": 8.0}, "clip_qkv 8.0 is not supported"),
+        ("exaone4", {"sliding_window_pattern": "LGL"}, "sliding_window_pattern 'LGL' is not"),
+        ("hunyuan_v1_dense", {"use_cla": True}, "use_cla True is not supported"),
+        ("cohere2", {"position_embedding_type": "alibi"}, "position_embedding_type 'alibi' is not"),
+        ("starcoder2", {"norm_type": "rms_norm"}, "norm_type 'rms_norm' is not supported"),
+        ("gptj", {"rotary_dim": None}, "there is no rotary_dim"),
+        ("gptj", {"n_head": 5}, "n_head: 5 do not divide 32"),
+        ("codegen", {"n_head": 2}, "n_head: 2 heads are not four shards"),
+        ("falcon", {"new_decoder_architecture": 1}, "new_decoder_architecture 1 is not supported"),
+        ("falcon new", {"parallel_attn": False}, "parallel_attn False is not supported"),
+        ("falcon new", {"num_ln_in_parallel_attn": 3}, "num_ln_in_parallel_attn 3 is not"),
+        ("mpt", {"attn_config": {"clip_qkv": 6}}, "attn_config.clip_qkv 6 is not supported"),
+        ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi False is not supported"),
+        ("mpt", {"attn_config": 3}, "attn_config: expected dict, got 3"),
+        ("mpt", {"logit_scale": 0.5}, "logit_scale 0.5 is not supported"),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "post_layernorm True is not"),
+        ("bloom", {"n_embed": 48}, "hidden_size and n_embed differ"),
+        ("gpt_neo", {"attention_types": [[["global"], 1]]}, "attention_types: expected 2 layers"),
+        ("gpt_neo", {"attention_types": [[["near"], 2]]}, "attention_types: expected 2 layers"),
+        ("gpt_neo", {"attention_types": [3]}, "attention_types: expected 2 layers"),
+        ("xglm", {"pad_token_id": 5}, "pad_token_id 5 is not supported"),
+        ("opt", {"word_embed_proj_dim": 16}, r"embed_tokens.weight: expected \[96, 16\]"),
+        ("arcee", {"hidden_act": "xielu"}, "hidden_act 'xielu' is not supported"),
+    ],
+)
+def test_refused(made, device, name, change, sentence):
+    folder = made(name)
+    config = {**families.config_of(name), **change}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(vkattn.VkattnError, match=sentence):
+        vkattn.models.load(folder, device=device)
+
+
+def test_missing(device, tmp_path):
+    """A family that is known and not computed says for want of what."""
+    for kind, why in (("apertus", "xielu"), ("mixtral", "chosen experts"), ("mamba", "a state")):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+        with pytest.raises(vkattn.UnsupportedError, match=f"'{kind}' is not supported.*{why}"):
+            vkattn.models.load(tmp_path, device=device)
+
+
+def test_unknown_key(made, device):
+    """Also inside an object."""
+    for name, change, key in (
+        ("olmo2", {"resid_gain": 2}, "resid_gain"),
+        ("mpt", {"attn_config": {"resid_gain": 2}}, "attn_config.resid_gain"),
+    ):
+        folder = made(name)
+        config = {**families.config_of(name), **change}
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.warns(UserWarning, match=f"'{key}' would change"):
+            vkattn.models.load(folder, device=device)
