@@ -222,7 +222,8 @@ def shapes_of(auto, folder, name):
 
 def theirs(torch, auto, folder):
     config = auto.AutoConfig.from_pretrained(folder)
-    config._attn_implementation = "eager"
+    # Falcon's eager attention in transformers 5.17 adds its slopes a second time, in the mask.
+    config._attn_implementation = "sdpa" if getattr(config, "alibi", False) else "eager"
     model, info = auto.AutoModelForCausalLM.from_pretrained(
         folder, config=config, dtype=torch.float32, output_loading_info=True
     )

@@ -20,6 +20,15 @@ def switch(key: str, default: bool, yes: Row, no: Row | None = None) -> dict[str
     return {key: (default, {True: yes, False: no or {}})}
 
 
+def kv_heads(n: int | None = None) -> Key:
+    """n where config.json leaves them out; those of queries where n is None, or the key is null."""
+
+    def of_queries(row: Row) -> int:
+        return int(row["n_head"])
+
+    return Key("num_key_value_heads", of_queries if n is None else n, of_queries)
+
+
 BASE: Row = {
     # Names of tensors: those of the model begin with `prefix`, those of a layer with `layers` too.
     "prefix": "model.",
@@ -33,7 +42,7 @@ BASE: Row = {
     "width": Key("hidden_size"),
     "n_layer": Key("num_hidden_layers"),
     "n_head": Key("num_attention_heads"),
-    "n_kv_head": Key("num_key_value_heads", lambda row: row["n_head"]),
+    "n_kv_head": kv_heads(),
     "head_dim": Key("head_dim", lambda row: max(row["width"] // row["n_head"], 1)),
     "ffn_width": Key("intermediate_size"),
     "n_token": Key("vocab_size"),

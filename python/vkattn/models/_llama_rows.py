@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._base_row import BASE, root_width, switch
+from ._base_row import BASE, kv_heads, root_width, switch
 from ._table import Key, Row, of
 
 # Of rotary embedding, which rope_of reads.
@@ -43,8 +43,12 @@ NO_WINDOW: Row = {
     "use_sliding_window": (False,),
     "max_window_layers": (),
 }
+MISTRAL = of(
+    LLAMA, **NO_BIAS, n_kv_head=kv_heads(8), window=Key("sliding_window", 4096, None)
+)
 QWEN2 = of(
     LLAMA,
+    n_kv_head=kv_heads(32),
     qkv_bias=True,
     o_bias=False,
     switches=switch(
@@ -57,7 +61,7 @@ QWEN2 = of(
 
 LLAMA_FAMILIES: dict[str, Row] = {
     "llama": of(LLAMA, mlp_bias=Key("mlp_bias", False), only=NO_WINDOW),
-    "mistral": of(LLAMA, **NO_BIAS, window=Key("sliding_window", 4096, None)),
+    "mistral": MISTRAL,
     "phi3": of(
         LLAMA,
         **NO_BIAS,
@@ -80,6 +84,7 @@ LLAMA_FAMILIES: dict[str, Row] = {
 
 GEMMA = of(
     LLAMA,
+    n_kv_head=kv_heads(16),
     norm_weight="1 + weight",
     embed_scale=root_width,
     head_dim=Key("head_dim", 256),
@@ -89,6 +94,7 @@ GEMMA = of(
 )
 GEMMA2 = of(
     GEMMA,
+    n_kv_head=kv_heads(4),
     names={
         "attn_after": "post_attention_layernorm",
         "ffn_norm": "pre_feedforward_layernorm",
@@ -115,6 +121,7 @@ OLMO2 = of(
 )
 GLM = of(
     LLAMA,
+    n_kv_head=kv_heads(2),
     names={"gate": None, "up": None, "gate_up": "mlp.gate_up_proj"},
     qkv_bias=Key("attention_bias", True),
     o_bias=False,
@@ -146,6 +153,7 @@ LLAMA_FAMILIES["granite"] = of(
 )
 LLAMA_FAMILIES["smollm3"] = of(
     LLAMA,
+    n_kv_head=kv_heads(4),
     mlp_bias=Key("mlp_bias", False),
     theta=Key("rope_theta", 2e6),
     tied=Key("tie_word_embeddings", True),
@@ -167,6 +175,7 @@ LLAMA_FAMILIES["olmo3"] = of(
 LLAMA_FAMILIES["exaone4"] = of(
     LLAMA,
     **NO_BIAS,
+    n_kv_head=kv_heads(32),
     names={**BEHIND, **HEAD_NORMS},
     head_norm="rms",
     epsilon=Key("rms_norm_eps", 1e-5),
@@ -184,6 +193,7 @@ LLAMA_FAMILIES["hunyuan_v1_dense"] = of(
 )
 LLAMA_FAMILIES["seed_oss"] = of(
     LLAMA,
+    n_kv_head=kv_heads(8),
     head_dim=Key("head_dim", 128),
     qkv_bias=Key("attention_bias", True),
     o_bias=Key("attention_out_bias", False),
@@ -196,7 +206,7 @@ LLAMA_FAMILIES["arcee"] = of(
     mlp_bias=Key("mlp_bias", False),
     epsilon=Key("rms_norm_eps", 1e-5),
 )
-LLAMA_FAMILIES["ministral"] = of(LLAMA, **NO_BIAS, window=Key("sliding_window", 4096, None))
+LLAMA_FAMILIES["ministral"] = MISTRAL
 LLAMA_FAMILIES["glm"] = GLM
 LLAMA_FAMILIES["glm4"] = of(
     GLM,
@@ -204,6 +214,7 @@ LLAMA_FAMILIES["glm4"] = of(
 )
 LLAMA_FAMILIES["ernie4_5"] = of(
     LLAMA,
+    n_kv_head=kv_heads(2),
     interleaved=True,
     theta=Key("rope_theta", 5e5),
     epsilon=Key("rms_norm_eps", 1e-5),
@@ -214,6 +225,7 @@ LLAMA_FAMILIES["ernie4_5"] = of(
 )
 LLAMA_FAMILIES["helium"] = of(
     LLAMA,
+    n_kv_head=kv_heads(20),
     interleaved=True,
     theta=Key("rope_theta", 1e5),
     epsilon=Key("rms_norm_eps", 1e-8),
@@ -259,6 +271,7 @@ LLAMA_FAMILIES["cohere2"] = of(
 )
 LLAMA_FAMILIES["starcoder2"] = of(
     LAYER,
+    n_kv_head=kv_heads(2),
     names={"gate": None, "up": "mlp.c_fc", "down": "mlp.c_proj"},
     epsilon=Key("norm_epsilon", 1e-5),
     qkv_bias=Key("use_bias", True),
@@ -270,6 +283,7 @@ LLAMA_FAMILIES["starcoder2"] = of(
 )
 LLAMA_FAMILIES["stablelm"] = of(
     LAYER,
+    n_kv_head=kv_heads(32),
     qkv_bias=Key("use_qkv_bias", False),
     o_bias=False,
     rotary_share=Key("partial_rotary_factor", 0.25),
