@@ -1,6 +1,7 @@
 """Decoders by name: tiny ones with weights that follow from their names, beside transformers.
 
     families.py [--write] [name ..]     prints a row for each; with PyTorch and transformers 5
+    families.py --table                 the table of docs/models.md
 
 --write: what test_families.py expects where those are not installed, families.json.
 """
@@ -14,6 +15,10 @@ from pathlib import Path
 
 import numpy as np
 from test_layer import write_safetensors
+
+from vkattn.models._base_row import root_width
+from vkattn.models._families import FAMILIES
+from vkattn.models._table import Key
 
 EXPECTED = Path(__file__).with_name("families.json")
 TOKENS, WIDTH, INNER, LAYERS, HEADS, KV_HEADS = 96, 32, 128, 2, 4, 2
@@ -198,6 +203,67 @@ def write_model(folder, name, shapes):
     return folder
 
 
+# ---- The table of docs/models.md ----------------------------------------------------------------
+
+
+def said(value):
+    """A setting in words: itself, or the keys of config.json that it is read from."""
+    if isinstance(value, Key):
+        return " or ".join(f"`{name}`" for name in value.names if not name.startswith("_"))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def norms_of(row):
+    kind = {"rms": "RMS", "layer": "layer"}[row["norm"]]
+    more = {"weight": "", "1 + weight": " by 1 + weight", "none": " without weights"}
+    before, after = "attn_norm" in row["names"], "attn_after" in row["names"]
+    place = "around" if before and after else "before" if before else "behind"
+    bias = ", biased" if row["norm_bias"] else ""
+    heads = "; of q and k" if row["head_norm"] else ""
+    rotated = " behind the rotation" if row["norm_rotated"] else ""
+    whole = " over all heads" if row["head_norm"] == "rms of all" else ""
+    return f"{kind}{more[row['norm_weight']]}{bias}, {place}{heads}{rotated}{whole}"
+
+
+def positions_of(row):
+    words = [row["positions"]]
+    if row["positions"] == "rope":
+        share = row["rotary_dim"] or row["rotary_share"]
+        whole = share == 1.0 or isinstance(share, Key) and share.default == 1.0
+        pairs = "neighbours" if row["interleaved"] is True else "halves"
+        words = [f"rope of {pairs}{'' if whole else f', {said(share)}'}"]
+    if row["local_theta"] is not None:
+        words.append(f"{said(row['local_theta'])} where there is a window")
+    if row["no_rope"]:
+        words.append("none in some layers")
+    if row["window"] is not None:
+        every = row["full_every"]
+        words.append(f"window {said(row['window'])}")
+        words[-1] += f" but in one of {said(every)} layers" if every else ""
+    return "; ".join(words)
+
+
+def inner_of(row):
+    gated = "gate" in row["names"] or "gate_up" in row["names"]
+    kind = row["activation"].default if isinstance(row["activation"], Key) else row["activation"]
+    beside = ", beside attention" if row["parallel"] is True else ""
+    return f"{kind}{', gated' if gated else ''}{beside}"
+
+
+def keys_of(row):
+    """Of factors and caps, and of switches."""
+    names = ("embed_scale", "scale", "query_scalar", "softcap", "logit_softcap", "residual_scale")
+    keys = [said(row[x]) for x in (*names, "logit_divisor", "logit_scale") if isinstance(row[x], Key)]
+    fixed = ["embedding by the root of the width"] if row["embed_scale"] is root_width else []
+    unscaled = ["attention without a scale"] if row["scale"] == 1.0 else []
+    return ", ".join([*fixed, *unscaled, *keys, *(f"`{key}`" for key in row.get("switches", {}))])
+
+
+def table_row(name):
+    row = FAMILIES[name]
+    return f"| {name} | {norms_of(row)} | {positions_of(row)} | {inner_of(row)} | {keys_of(row)} |"
+
+
 # ---- transformers -------------------------------------------------------------------------------
 
 
@@ -314,5 +380,8 @@ def main(names, write):
 
 
 if __name__ == "__main__":
+    if "--table" in sys.argv:
+        print("\n".join(table_row(name) for name in sorted(FAMILIES)))
+        sys.exit(0)
     asked = [name for name in sys.argv[1:] if name != "--write"]
     sys.exit(main(asked, "--write" in sys.argv) != 0)

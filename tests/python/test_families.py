@@ -14,6 +14,7 @@ from vkattn.models._causal import alibi_slopes, sinusoids
 from vkattn.models._design import design_of_config
 from vkattn.models._families import FAMILIES, MISSING
 from vkattn.models._source import Keys
+from vkattn.models._table import Key
 
 EXPECTED = json.loads(families.EXPECTED.read_text())
 NEED = "transformers 5 WITH torch IS NOT INSTALLED: FAMILIES WERE COMPARED WITH KEPT LOGITS ALONE"
@@ -40,15 +41,18 @@ def load(folder, device):
 
 
 def test_complete():
-    """Each family has a case, each case its numbers, and docs/models.md names each."""
+    """Each family has a case, and each case its numbers."""
     assert {name.split()[0] for name in families.CASES} == set(FAMILIES)
     assert set(EXPECTED) == set(families.CASES)
     assert not set(MISSING) & set(FAMILIES)
+
+
+def test_docs():
+    """The table of docs/models.md says what the rows say: families.py --table."""
     docs = (families.EXPECTED.parents[2] / "docs" / "models.md").read_text()
-    table = docs[docs.index("## Which models") : docs.index("GGUF files of")]
-    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
-    named = {word.strip() for cell in first for word in cell.split(",")}
-    assert set(FAMILIES) <= named, sorted(set(FAMILIES) - named)
+    lines = docs[docs.index("## Which decoders") : docs.index("## Which others")].splitlines()
+    table = [line for line in lines if line.startswith("| ")][1:]
+    assert table == [families.table_row(name) for name in sorted(FAMILIES)]
 
 
 @pytest.mark.parametrize("name", families.CASES)
@@ -201,6 +205,42 @@ def test_refused(made, device, name, change, sentence):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(vkattn.VkattnError, match=sentence):
         vkattn.models.load(folder, device=device)
+
+
+ODD = ["x", 0, -1, 1, 2.5, 10**400, float("nan"), [], [[]], [[1, 2]], {}, {"a": 1}, True, False, None]
+
+
+def keys_of(value):
+    """The keys of config.json that a row speaks of, at any depth."""
+    if isinstance(value, Key):
+        yield from value.names
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("switches", "only"):
+                yield from inner
+            yield from keys_of(inner)
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from keys_of(inner)
+
+
+@pytest.mark.parametrize("name", families.CASES)
+def test_odd_values(name):
+    """A config with an odd value of any key is read, or refused with a sentence."""
+    config = families.config_of(name)
+    more = ("rope_parameters", "rope_scaling", "layer_types", "no_rope_layers", "attention_types")
+    keys = {*config, *keys_of(FAMILIES[config["model_type"]]), *more}
+    refused = 0
+    for key in sorted(keys - {"model_type"}):
+        for odd in ODD:
+            at, _, inside = key.partition(".")
+            changed = {**config, at: {inside: odd} if inside else odd}
+            try:
+                design_of_config(Keys(changed, "config"), config["model_type"]).ropes(9)
+            except vkattn.VkattnError as error:
+                refused += 1
+                assert len(str(error)) > 20, (key, odd)
+    assert refused > 2 * len(config)
 
 
 def test_missing(device, tmp_path):

@@ -214,7 +214,11 @@ GPT_FAMILIES["falcon"] = of(
                         "parallel_attn",
                         True,
                         {"only": {"num_ln_in_parallel_attn": (1,)}},
-                        {"parallel": False, "names": {"ffn_norm": "post_attention_layernorm"}},
+                        {
+                            "parallel": False,
+                            "names": {"ffn_norm": "post_attention_layernorm"},
+                            "only": {"num_ln_in_parallel_attn": (1, 2)},  # read of no other kind
+                        },
                     ),
                 },
             },

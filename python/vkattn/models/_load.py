@@ -141,7 +141,7 @@ def _load_folder(folder: str, device: Device, dtype: str | None) -> Model:
             model = Bert(weights, keys, kind, pooling_of(whole), text)
     finally:
         weights.progress.close()
-    unknown = sorted(keys.left - _INERT)
+    unknown = sorted(key for key in keys.left if key.rpartition(".")[2] not in _INERT)
     if unknown:
         warnings.warn(
             f"{where}: it is not known what {', '.join(map(shown, unknown))} would change: computed"
