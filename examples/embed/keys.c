@@ -92,18 +92,14 @@ enum vka_status keys_check_gguf(const struct source *s)
         "embedding_length",     "block_count",    "feed_forward_length",
         "attention.head_count", "context_length", "attention.layer_norm_epsilon",
         "attention.causal",     "pooling_type",   "vocab_size"};
-    static const char *const inert[] = {"general.", "tokenizer.", "quantize.", "mradermacher."};
+    static const char *const inert[] = {"general.", "tokenizer.", "quantize.", "mradermacher.",
+                                        "split."};
     for (size_t i = 0; i < vka_gguf_metadata_count(s->gguf); i++) {
         const struct vka_gguf_value *value = vka_gguf_metadata_at(s->gguf, i);
         const char *key = value->key;
-        int64_t n = -1;
         bool fine = strncmp(key, "bert.", 5) == 0 && has(known, COUNTOF(known), key + 5);
         for (size_t k = 0; k < COUNTOF(inert); k++)
             fine |= strncmp(key, inert[k], strlen(inert[k])) == 0;
-        if (strcmp(key, "split.count") == 0)
-            fine = vka_gguf_integer(value, 0, &n) && (n == 0 || n == 1);
-        else
-            fine |= strncmp(key, "split.", 6) == 0;
         if (!fine)
             return source_refuse(s, key, "it is not known what this key would change");
     }

@@ -123,19 +123,15 @@ static enum vka_status check_keys(const struct loader *l)
                                         "rope.dimension_count",
                                         "vocab_size",
                                         "context_length"};
-    static const char *const inert[] = {"general.", "tokenizer.", "quantize.", "mradermacher."};
+    static const char *const inert[] = {"general.", "tokenizer.", "quantize.", "mradermacher.",
+                                        "split."};
     for (size_t i = 0; i < vka_gguf_metadata_count(l->file); i++) {
         const struct vka_gguf_value *value = vka_gguf_metadata_at(l->file, i);
         bool fine = false;
-        int64_t n = -1;
         for (size_t k = 0; k < sizeof inert / sizeof *inert; k++)
             fine |= strncmp(value->key, inert[k], strlen(inert[k])) == 0;
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             fine |= strncmp(value->key, "llama.", 6) == 0 && !strcmp(value->key + 6, known[k]);
-        if (strcmp(value->key, "split.count") == 0)
-            fine = vka_gguf_integer(value, 0, &n) && (n == 0 || n == 1);
-        else
-            fine |= strncmp(value->key, "split.", 6) == 0;
         if (!fine)
             return refuse(l, "it is not known what this key would change", value->key);
     }

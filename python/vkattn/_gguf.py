@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, NamedTuple
+from typing import Any, Dict, NamedTuple, Tuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ._arrays import DTYPES, widen
 from ._blocks import dequantize
 from ._config import shown
 from ._device import Device, Tensor
-from ._errors import FileError, InvalidError, UnsupportedError
+from ._errors import FileError, InvalidError, UnsupportedError, VkattnError
 
 MAX_NAME = 64
 MAX_KEY = 65535
@@ -69,6 +69,7 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     offset: int  # bytes in the file
     size: int  # bytes
+    file: np.ndarray  # its bytes, mapped
 
 
 class _Source:
@@ -76,6 +77,7 @@ class _Source:
 
     def __init__(self, path: str, data: np.ndarray) -> None:
         self.path = path
+        self.bytes = data
         self.data = memoryview(data)
         self.at = 0
 
@@ -106,9 +108,10 @@ class _Source:
 
 
 class GGUF:
-    """A GGUF file, versions 2 and 3, mapped into memory.
+    """A GGUF file, versions 2 and 3, mapped into memory; or a model in several, by the path of any of
+    them, NAME-00001-of-00003.gguf.
 
-    names: its tensors, in the order of the file. metadata: int, float, bool, str, a numpy array of
+    names: its tensors, in the order of the files. metadata: int, float, bool, str, a numpy array of
     numbers, or a list of str; bytes that are not UTF-8 are decoded by "surrogateescape".
 
     Where metadata["general.architecture"] is "llama", rows of attn_q and attn_k are permuted within
@@ -118,26 +121,12 @@ class GGUF:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fsdecode(path)
-        try:
-            if os.path.exists(self.path) and not os.path.isfile(self.path):
-                raise OSError("it is not a regular file")  # a pipe would be waited for
-            self._bytes = np.memmap(self.path, np.uint8, "r")
-        except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            raise FileError(f"{self.path}: cannot be read: {error}") from error
-        source = _Source(self.path, self._bytes)
-        n_tensor, n_value = _read_counts(source)
-        self.metadata: dict[str, Any] = {}
-        alignment = 32
-        for i in range(n_value):
-            key = source.name(MAX_KEY, f"key {i}")
-            kind, value = _read_value(source, key)
-            if key in self.metadata:
-                raise source.malformed(f"key {shown(key)} occurs twice")
-            self.metadata[key] = value
-            if key == ALIGNMENT:
-                alignment = _check_alignment(source, kind, value)
-        self._tensors = _read_tensors(source, n_tensor, alignment)
-        _check_places(source, self._tensors)
+        self.metadata, self._tensors = _read_file(self.path)
+        no, count, _ = _split(self.path, self.metadata)
+        if count > 1:
+            self.metadata, self._tensors = _read_parts(
+                self.path, no, count, (self.metadata, self._tensors)
+            )
         self.names = list(self._tensors)
 
     def _tensor(self, name: str) -> _Tensor:
@@ -156,7 +145,7 @@ class GGUF:
     def raw(self, name: str) -> np.ndarray:
         """The bytes of a tensor, mapped: uint8 [...][bytes of a row]."""
         tensor = self._tensor(name)
-        part = self._bytes[tensor.offset : tensor.offset + tensor.size]
+        part = tensor.file[tensor.offset : tensor.offset + tensor.size]
         if not tensor.shape:
             return part
         _, values, size = _LAYOUTS[tensor.type]
@@ -182,6 +171,102 @@ class GGUF:
         made = Tensor(device, self.shape(name), kind)
         made.write_bytes(np.ascontiguousarray(self.raw(name)))
         return made
+
+
+_File = Tuple[Dict[str, Any], Dict[str, _Tensor]]  # metadata and tensors
+
+
+def _read_file(path: str) -> _File:
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise OSError("it is not a regular file")  # a pipe would be waited for
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise FileError(f"{path}: cannot be read: {error}") from error
+    source = _Source(path, data)
+    n_tensor, n_value = _read_counts(source)
+    metadata: dict[str, Any] = {}
+    alignment = 32
+    for i in range(n_value):
+        key = source.name(MAX_KEY, f"key {i}")
+        kind, value = _read_value(source, key)
+        if key in metadata:
+            raise source.malformed(f"key {shown(key)} occurs twice")
+        metadata[key] = value
+        if key == ALIGNMENT:
+            alignment = _check_alignment(source, kind, value)
+    tensors = _read_tensors(source, n_tensor, alignment)
+    _check_places(source, tensors)
+    return metadata, tensors
+
+
+# ---- A model in several files: the rules are those of vka_gguf_open ------------------------------
+
+
+def _split(path: str, metadata: dict[str, Any]) -> tuple[int, int, int]:
+    """Which part a file is, of how many, and the tensors of all of them."""
+
+    def number(key: str, most: int) -> int:
+        value = metadata.get(key, "nothing")
+        if not isinstance(value, int) or not 0 <= value <= most:
+            raise FileError(f"{path}: {key}: expected 0 to {most}, got {shown(value)}")
+        return int(value)
+
+    count = number("split.count", 65535) if "split.count" in metadata else 1
+    if count <= 1:
+        return 0, 1, 0
+    return number("split.no", count - 1), count, number("split.tensors.count", 2**31 - 1)
+
+
+def _read_parts(path: str, no: int, count: int, opened: _File) -> _File:
+    """All parts as one file; `opened` is part `no` of them."""
+    tail = f"-{no + 1:05}-of-{count:05}.gguf"
+    if not path.endswith(tail):
+        raise FileError(
+            f"{path}: the file is part {no + 1} of {count} of a model, but its name does not end in"
+            f" {tail}"
+        )
+    names = [f"{path[: -len(tail)]}-{i + 1:05}-of-{count:05}.gguf" for i in range(count)]
+    parts = []
+    for i, name in enumerate(names):
+        try:
+            parts.append(opened if i == no else _read_file(name))
+        except VkattnError as error:
+            raise type(error)(f"{error} (part {i + 1} of {count} of a model)") from error
+    metadata, tensors, total = parts[0][0], {}, _split(names[0], parts[0][0])[2]
+    for i, (name, part) in enumerate(zip(names, parts)):
+        said = _split(name, part[0])
+        if said[:2] != (i, count):
+            raise FileError(
+                f"{name}: the file is part {said[0] + 1} of {said[1]} by its keys, but part {i + 1}"
+                f" of {count} by its name"
+            )
+        other = next((k for k, v in part[0].items() if not _is_shared(k, v, metadata)), None)
+        if said[2] != total or other is not None:
+            why = f"key {shown(other)} is not as in" if said[2] == total else "other counts than"
+            raise FileError(f"{name}: the file is a part of another model: {why} part 1")
+        for tensor in part[1]:
+            if tensor in tensors:
+                raise FileError(f"{name}: tensor {shown(tensor)} is in an earlier part too")
+        tensors.update(part[1])
+    if len(tensors) != total:
+        raise FileError(
+            f"{names[0]}: split.tensors.count is {total}, but the {count} parts have"
+            f" {len(tensors)} tensors"
+        )
+    return metadata, tensors
+
+
+def _is_shared(key: str, value: Any, first: dict[str, Any]) -> bool:
+    """Whether a part may have a key: what is of the file alone, or as the first part has it."""
+    if key.startswith("split.") or key == ALIGNMENT:
+        return True
+    same = first.get(key)
+    if type(same) is not type(value):
+        return False
+    if isinstance(value, np.ndarray):
+        return bool(same.dtype == value.dtype and same.tobytes() == value.tobytes())
+    return repr(same) == repr(value)  # a NaN too
 
 
 def _read_counts(source: _Source) -> tuple[int, int]:
@@ -256,7 +341,7 @@ def _read_tensor(source: _Source, what: str, alignment: int) -> _Tensor:
     offset = source.number(8, what)
     if offset % alignment:
         raise source.malformed(f"{what}: expected an offset of whole {alignment} bytes")
-    return _Tensor(name, shape, offset, math.prod(shape) // values * size)
+    return _Tensor(name, shape, offset, math.prod(shape) // values * size, source.bytes)
 
 
 def _check_places(source: _Source, tensors: dict[str, _Tensor]) -> None:

@@ -21,6 +21,9 @@ struct vka_gguf {
     const struct vka_gguf_value **by_key;   /* [value_count], by strcmp */
     size_t count, value_count;
     char *names; /* of tensors and values, each with a 0 at its end */
+    struct vka_gguf *
+        *rest; /* [rest_count]: the other files of a model in several; see gguf_parts.h */
+    size_t rest_count;
 };
 
 /* A file that is read from front to back, and where the sentence of a failure goes. */

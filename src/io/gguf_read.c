@@ -59,17 +59,26 @@ static bool copy_names(struct vka_gguf *file)
     return true;
 }
 
+const struct vka_gguf_tensor **vka_gguf_by_name(const struct vka_gguf_tensor *tensors, size_t count)
+{
+    const struct vka_gguf_tensor **by_name = malloc((count + 1) * sizeof *by_name);
+
+    for (size_t i = 0; by_name && i < count; i++)
+        by_name[i] = &tensors[i];
+    if (by_name)
+        qsort(by_name, count, sizeof *by_name, compare_name);
+    return by_name;
+}
+
 enum vka_status vka_gguf_sort_names(struct vka_gguf_reader *r, struct vka_gguf *file)
 {
-    file->by_name = malloc((file->count + 1) * sizeof *file->by_name);
     file->by_key = malloc((file->value_count + 1) * sizeof *file->by_key);
-    if (!file->by_name || !file->by_key || !copy_names(file))
+    if (file->by_key && copy_names(file))
+        file->by_name = vka_gguf_by_name(file->tensors, file->count);
+    if (!file->by_name)
         return vka_io_fail(r->error, VKA_OUT_OF_HOST_MEMORY, r->path, "out of memory");
-    for (size_t i = 0; i < file->count; i++)
-        file->by_name[i] = &file->tensors[i];
     for (size_t i = 0; i < file->value_count; i++)
         file->by_key[i] = &file->values[i];
-    qsort(file->by_name, file->count, sizeof *file->by_name, compare_name);
     qsort(file->by_key, file->value_count, sizeof *file->by_key, compare_key);
     for (size_t i = 1; i < file->count; i++) {
         if (compare_name(&file->by_name[i - 1], &file->by_name[i]) == 0)
@@ -143,7 +152,7 @@ enum vka_status vka_gguf_parse(const char *path, const void *data, size_t size, 
     return VKA_OK;
 }
 
-enum vka_status vka_gguf_open(const char *path, char *error, struct vka_gguf **file)
+enum vka_status vka_gguf_open_one(const char *path, char *error, struct vka_gguf **file)
 {
     struct vka_io_map map;
     enum vka_status status;
@@ -165,6 +174,9 @@ void vka_gguf_close(struct vka_gguf **file)
 {
     if (!file || !*file)
         return;
+    for (size_t i = 0; i < (*file)->rest_count; i++)
+        vka_gguf_close(&(*file)->rest[i]);
+    free((*file)->rest);
     vka_io_map_close(&(*file)->map);
     free((*file)->tensors);
     free((*file)->values);

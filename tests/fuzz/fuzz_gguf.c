@@ -1,8 +1,10 @@
-/* Any bytes as a GGUF file: refused, or tensors and metadata that lie in the bytes. */
+/* Any bytes as a GGUF file: refused, or tensors and metadata that lie in the bytes. After a P they are
+ * the parts of a model in two or three files: a byte that says how many, the size of each but the last
+ * as a u16, and the parts. */
 #include <stdlib.h>
 #include <string.h>
 
-#include <vkattn/vkattn_io.h>
+#include "io/gguf_parts.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
@@ -47,31 +49,28 @@ static unsigned read_value(const struct vka_gguf_value *value)
     return sum;
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+/* Aborts unless what was refused has a sentence. */
+static void check_refusal(const struct vka_gguf *file, enum vka_status status, const char *error)
+{
+    if (file || status != VKA_IO || !error[0] || strlen(error) >= VKA_IO_ERROR_SIZE)
+        abort();
+}
+
+static void read_file(const struct vka_gguf *file, bool whole)
 {
     static volatile unsigned sink;
-    (void)sink;
-    char error[VKA_IO_ERROR_SIZE] = "";
-    struct vka_gguf *file = NULL;
-    enum vka_status status = vka_gguf_parse("bytes", data, size, error, &file);
     size_t total = 0;
-    bytes = data;
-    n_byte = size;
-    if (status != VKA_OK) {
-        if (file || status != VKA_IO || !error[0] || strlen(error) >= sizeof error)
-            abort();
-        return 0;
-    }
     for (size_t i = 0; i < vka_gguf_count(file); i++) {
         const struct vka_gguf_tensor *tensor = vka_gguf_at(file, i);
         if (vka_gguf_find(file, tensor->name) != tensor || tensor->rank > 4)
             abort();
-        if (tensor->data != data + tensor->offset || (tensor->size && tensor->offset % 8))
+        if ((whole && tensor->data != bytes + tensor->offset) ||
+            (tensor->size && tensor->offset % 8))
             abort(); /* one without bytes may lie anywhere */
         sink += read_part(tensor->data, tensor->size);
         total += tensor->size;
     }
-    if (total > size) /* they overlap */
+    if (total > n_byte) /* they overlap */
         abort();
     for (size_t i = 0; i < vka_gguf_metadata_count(file); i++) {
         const struct vka_gguf_value *value = vka_gguf_metadata_at(file, i);
@@ -79,6 +78,51 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
             abort();
         sink += read_value(value);
     }
+}
+
+static void read_parts(const unsigned char *data, size_t size)
+{
+    enum { MOST = 3 };
+    char error[VKA_IO_ERROR_SIZE] = "", path[] = "bytes-00001-of-00003.gguf";
+    struct vka_gguf *parts[MOST] = {NULL};
+    const size_t count = 2 + data[1] % 2, head = 2 + 2 * (count - 1);
+    enum vka_status status = VKA_OK;
+    size_t at = head;
+    if (size < head)
+        return;
+    for (size_t i = 0; i < count && !status; i++) {
+        size_t part = size - at;
+        if (i + 1 < count && part > (data[2 + 2 * i] | (size_t)data[3 + 2 * i] << 8))
+            part = data[2 + 2 * i] | (size_t)data[3 + 2 * i] << 8;
+        status = vka_gguf_parse("part", data + at, part, error, &parts[i]);
+        at += part;
+    }
+    if (!status)
+        status = vka_gguf_join(path, parts, count, error);
+    if (status)
+        check_refusal(NULL, status, error);
+    else
+        read_file(parts[0], false);
+    for (size_t i = 0; i < count; i++)
+        if (status || i == 0)
+            vka_gguf_close(&parts[i]);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+{
+    char error[VKA_IO_ERROR_SIZE] = "";
+    struct vka_gguf *file = NULL;
+    bytes = data;
+    n_byte = size;
+    if (size >= 2 && data[0] == 'P') {
+        read_parts(data, size);
+        return 0;
+    }
+    enum vka_status status = vka_gguf_parse("bytes", data, size, error, &file);
+    if (status)
+        check_refusal(file, status, error);
+    else
+        read_file(file, true);
     vka_gguf_close(&file);
     return 0;
 }

@@ -434,6 +434,7 @@ static void test_strict(void **state)
         {"adapter.type", &numbers[3], NULL, 0, false},
         {"split.count", &numbers[1], NULL, 0, false},
         {"split.count", &numbers[3], NULL, 0, true},
+        {"split.tensors.count", &numbers[3], NULL, 0, true},
         {"tokenizer.ggml.eos_token_id", &numbers[1], NULL, 0, true},
         {"general.quantization_version", &numbers[1], NULL, 0, true},
     };

@@ -169,6 +169,107 @@ def test_no_file(tmp_path):
         vkattn.GGUF(tmp_path)
 
 
+# ---- A model in several files -------------------------------------------------------------------
+
+ARCHITECTURE = key("general.architecture", 8, string("llama"))
+EPSILONS = key("x.epsilons", 9, struct.pack("<IQ2f", 6, 2, float("nan"), 1))
+
+
+def split_keys(no, count, total):
+    return [
+        key("split.no", 2, struct.pack("<H", no)),
+        key("split.count", 2, struct.pack("<H", count)),
+        key("split.tensors.count", 5, struct.pack("<i", total)),
+    ]
+
+
+def part(no, count, total, names, keys=()):
+    """Tensors of one number each: the index of the part times 100, and that in it."""
+    tensors = [tensor(name, [1], 0, 32 * i) for i, name in enumerate(names)]
+    values = b"".join(struct.pack("<f28x", 100 * no + i) for i in range(len(names)))
+    return build(tensors, [*keys, *split_keys(no, count, total)], values)
+
+
+def three(total=3):
+    keys = [ARCHITECTURE, EPSILONS]
+    return [
+        part(0, 3, total, "ba", keys),
+        part(1, 3, total, "", [EPSILONS]),
+        part(2, 3, total, "c", [key("general.alignment", 4, struct.pack("<I", 32))]),
+    ]
+
+
+@pytest.fixture
+def write_parts(tmp_path):
+    def write(files):
+        paths = []
+        for i, file in enumerate(files):
+            paths.append(tmp_path / f"m-{i + 1:05}-of-{len(files):05}.gguf")
+            if file is not None:
+                paths[i].write_bytes(file)
+        return paths
+
+    return write
+
+
+def test_parts(write_parts):
+    for path in write_parts(three()):
+        file = vkattn.GGUF(path)
+        assert file.names == ["b", "a", "c"]
+        assert [file.array(name)[0] for name in file.names] == [0, 1, 200]
+        assert file.metadata["general.architecture"] == "llama" and file.path == str(path)
+
+
+def changed(i, file, total=3):
+    files = three(total)
+    files[i] = file
+    return files
+
+
+C = part(2, 3, 3, "c", [key("general.architecture", 8, string("bert"))])
+BAD_PARTS = [
+    (changed(1, None), 1, "cannot be read.*part 2 of 3 of a model"),
+    (changed(2, None), 2, "cannot be read.*part 3 of 3 of a model"),
+    (changed(0, None), 0, "cannot be read.*part 1 of 3 of a model"),
+    (changed(2, b"GGUF"), 2, "ends within its version.*part 3 of 3 of a model"),
+    (changed(2, three()[1]), 2, "part 2 of 3 by its keys, but part 3 of 3 by its name"),
+    (changed(1, build()), 1, "part 1 of 1 by its keys, but part 2 of 3 by its name"),
+    (changed(1, part(1, 4, 3, "")), 1, "part 2 of 4 by its keys, but part 2 of 3"),
+    (changed(2, part(2, 3, 4, "c")), 2, "another model: other counts than part 1"),
+    (changed(2, C), 2, "another model: key 'general.architecture' is not as in part 1"),
+    (changed(2, part(2, 3, 3, "c", [key("n", 0, b"1")])), 2, "key 'n' is not as in part 1"),
+    (changed(1, part(1, 3, 3, "", [key("x.epsilons", 0, b"1")])), 1, "key 'x.epsilons' is not"),
+    (changed(2, part(2, 3, 3, "a")), 2, "tensor 'a' is in an earlier part too"),
+    (three(4), 0, "split.tensors.count is 4, but the 3 parts have 3 tensors"),
+    (three(-1), 0, "split.tensors.count: expected 0 to 2147483647, got -1"),
+]
+
+
+@pytest.mark.parametrize("files, named, sentence", BAD_PARTS, ids=[s for _, _, s in BAD_PARTS])
+def test_bad_parts(write_parts, files, named, sentence):
+    paths = write_parts(files)
+    for i, path in enumerate(paths):
+        if files[i] is None or (i and (i == named or "got -1" in sentence)):
+            continue  # a sentence of its own
+        with pytest.raises(vkattn.VkattnError, match=sentence) as error:
+            vkattn.GGUF(path)
+        assert str(error.value).startswith(f"{paths[named]}: ")
+
+
+def test_names_of_parts(load, tmp_path):
+    with pytest.raises(vkattn.FileError, match="its name does not end in -00001-of-00003.gguf"):
+        load(three()[0])
+    (tmp_path / "m-00001-of-00003.gguf").write_bytes(three()[1])
+    with pytest.raises(vkattn.FileError, match="part 2 of 3 of a model, but its name does not"):
+        vkattn.GGUF(tmp_path / "m-00001-of-00003.gguf")
+    count = key("split.count", 2, struct.pack("<H", 2))
+    with pytest.raises(vkattn.FileError, match="split.no: expected 0 to 1, got 'nothing'"):
+        load(build(keys=[count]))
+    with pytest.raises(vkattn.FileError, match="split.count: expected 0 to 65535, got 'x'"):
+        load(build(keys=[key("split.count", 8, string("x"))]))
+    assert load(build(keys=[key("split.count", 4, struct.pack("<I", 1))])).names == []
+
+
 def test_random_checkpoints(load, request):
     """Each mutant is refused with a sentence, or all of it can be read."""
     rng = random.Random(request.config.getoption("--seed"))

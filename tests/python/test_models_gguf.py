@@ -146,6 +146,27 @@ def test_gguf(device, tmp_path, name):
     assert gap > 1e-4 and list(model.generate(IDS, 4, stop=())) == found
 
 
+def test_gguf_in_parts(device, tmp_path):
+    """A model in three files gives the logits of the same model in one, from any of them."""
+    config, tensors = made("llama")
+    keys = keys_of(config, "llama")
+    write(tmp_path / "whole.gguf", tensors, keys)
+    want = vkattn.models.load(tmp_path / "whole.gguf", device=device).logits(IDS)
+    names = list(tensors)
+    cuts = [names[:1], names[1:9], names[9:]]
+    for i, part in enumerate(cuts):
+        split = {"split.no": i, "split.count": 3, "split.tensors.count": len(names)}
+        kept = keys if i == 0 else {"general.architecture": "llama"}
+        path = tmp_path / f"m-{i + 1:05}-of-00003.gguf"
+        write(path, {name: tensors[name] for name in part}, {**kept, **split})
+    for path in sorted(tmp_path.glob("m-*")):
+        model = vkattn.models.load(path, device=device)
+        assert np.array_equal(model.logits(IDS), want) and model.unused == []
+    path.unlink()
+    with pytest.raises(vkattn.FileError, match="00003-of-00003.* .part 3 of 3 of a model"):
+        vkattn.models.load(tmp_path / "m-00001-of-00003.gguf", device=device)
+
+
 def test_mixed_gguf(device, tmp_path):
     """Weights of several types, with biases: keys and up in blocks."""
     config, tensors = made("qwen2")
@@ -184,7 +205,7 @@ def test_scaled_gguf(device, tmp_path):
         ({"llama.embedding_length": 31}, [], r"expected \[96, 31\], got \[96, 32\]"),
         ({"llama.block_count": None}, [], "there is no llama.block_count"),
         ({"llama.attention.value_length": 4}, [], "value_length 4 is not supported"),
-        ({"split.count": 2}, [], "split.count 2 is not supported"),
+        ({"split.count": 2}, [], "split.no: expected 0 to 1"),
         (
             {},
             [("blk.0.attn_sinks.weight", np.ones(4, "f4"))],

@@ -159,7 +159,6 @@ def _load_gguf(file: GGUF, device: Device) -> Decoder:
             f"{file.path}: general.architecture {shown(kind)} is not supported; expected one of"
             f" {', '.join(ARCHITECTURES)}"
         )
-    keys.only("split.count", 0, 1)
     if "token_embd.weight" not in file.names:
         raise InvalidError(f"{file.path}: there is no tensor token_embd.weight")
     weights = GGUFWeights(file, device)
