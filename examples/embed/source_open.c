@@ -66,8 +66,10 @@ enum vka_status source_open(struct vka_device *device, const char *path, char *w
     bool gguf = length > 5 && strcmp(path + length - 5, ".gguf") == 0;
     *s = (struct source){.device = device, .why = why, .prefix = ""};
     enum vka_status status = gguf ? vka_gguf_open(path, why, &s->gguf) : open_folder(path, s);
-    if (gguf && status == VKA_OK)
+    if (gguf && status == VKA_OK) {
         s->room = vka_gguf_count(s->gguf);
+        status = vka_gguf_check_types(s->gguf, path, why);
+    }
     if (status == VKA_OK)
         status = check_kind(s);
     s->taken = status == VKA_OK ? calloc(s->room + 1, sizeof *s->taken) : NULL;

@@ -35,8 +35,6 @@ static enum vka_status find(const struct loader *l, const char *name, uint64_t r
         return refuse(l, "the file has no such tensor", name);
     for (size_t i = 0; i < vka_gguf_count(l->file); i++)
         l->used[i] |= vka_gguf_at(l->file, i) == t;
-    if (t->dtype == VKA_DTYPE_COUNT)
-        return refuse(l, "has a type that vkattn does not have", name);
     bool fits = rows ? t->rank == 2 && t->shape[0] == rows && t->shape[1] == width
                      : t->rank == 1 && t->shape[0] == width;
     return fits ? VKA_OK : refuse(l, "has another shape than the metadata says", name);
@@ -263,7 +261,9 @@ enum vka_status llama_load(struct vka_device *device, const char *path, struct l
     uint64_t most = vka_device_properties(device)->max_allocation;
     bool *used = calloc(vka_gguf_count(file) + 1, sizeof *used);
     const struct loader loader = {device, file, most, used, why};
-    enum vka_status status = used ? load_all(&loader, llama) : VKA_OUT_OF_HOST_MEMORY;
+    enum vka_status status = used ? vka_gguf_check_types(file, path, why) : VKA_OUT_OF_HOST_MEMORY;
+    if (status == VKA_OK)
+        status = load_all(&loader, llama);
     free(used);
     vka_gguf_close(&file);
     return status;

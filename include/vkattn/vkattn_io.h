@@ -256,6 +256,11 @@ VKA_API const struct vka_gguf_value *vka_gguf_metadata_at(const struct vka_gguf 
 VKA_API const struct vka_gguf_value *vka_gguf_metadata(const struct vka_gguf *file,
                                                        const char *key);
 
+/* Whether vkattn has the type of each tensor. If not, UNSUPPORTED, with a sentence that names the
+ * first that it has not, its type, and the types that products take. path: as the sentence begins. */
+VKA_API enum vka_status vka_gguf_check_types(const struct vka_gguf *file, const char *path,
+                                             char *error);
+
 /* The item at an index, of any integer type or BOOL. False, and *number is unchanged, if value is
  * NULL, of another type, has no such item, or one above INT64_MAX. Some files have counts as u32
  * and others as u64; this reads both. */

@@ -8,7 +8,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 import numpy as np
 
-from ._arrays import DTYPES, widen
+from ._arrays import DTYPES, FLOATS, widen
 from ._blocks import dequantize
 from ._config import shown
 from ._device import Device, Tensor
@@ -62,6 +62,20 @@ _TYPES = {
 _LAYOUTS = {layout[0]: layout for layout in _TYPES.values()}
 _DENSE = {"f32": "<f4", "f16": "<f2", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8"}
 _DENSE["f64"] = "<f8"
+# Those that products take weights of.
+_WEIGHTS = [
+    name
+    for name, values, _ in _TYPES.values()
+    if name.lower() in DTYPES and (values > 1 or name in FLOATS)
+]
+
+
+def unsupported(path: str, name: str, kind: str) -> UnsupportedError:
+    """A tensor's type is not one of the library's."""
+    return UnsupportedError(
+        f"{path}: {name}: type {kind} is not supported: make a file of other types by"
+        f" llama-quantize ({', '.join(_WEIGHTS)}), or load the file of floats by quantize="
+    )
 
 
 class _Tensor(NamedTuple):
@@ -160,14 +174,14 @@ class GGUF:
         if tensor.type == "bf16":
             return widen(raw.view("<u2").reshape(tensor.shape))
         if tensor.type.lower() not in DTYPES:
-            raise UnsupportedError(f"{self.path}: {name}: type {tensor.type} is not supported")
+            raise unsupported(self.path, name, tensor.type)
         return dequantize(raw, tensor.type.lower())
 
     def upload(self, name: str, device: Device | None = None) -> Tensor:
         """A tensor on a device in the type that it has in the file, quantised ones too."""
         kind = self.type(name).lower()
         if kind not in DTYPES:
-            raise UnsupportedError(f"{self.path}: {name}: type {kind} is not supported")
+            raise unsupported(self.path, name, self.type(name))
         made = Tensor(device, self.shape(name), kind)
         made.write_bytes(np.ascontiguousarray(self.raw(name)))
         return made

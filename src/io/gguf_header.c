@@ -134,10 +134,15 @@ static enum vka_status set_type(const struct vka_gguf_reader *r, uint64_t number
     bool empty = false;
 
     if (!layout)
-        return VKA_GGUF_REFUSE(r, "tensor " VKA_GGUF_NAME " has the unknown type %" PRIu64,
+        return VKA_GGUF_REFUSE(r,
+                               "tensor " VKA_GGUF_NAME " has the unknown type %" PRIu64
+                               ": make a file of other types by llama-quantize",
                                VKA_GGUF_SHOWN(tensor->name), number);
     if (!layout->size)
-        return VKA_GGUF_REFUSE(r, "tensor " VKA_GGUF_NAME " has type %s, which is not supported",
+        return VKA_GGUF_REFUSE(r,
+                               "tensor " VKA_GGUF_NAME
+                               " has type %s, which is not supported: make a file of other types "
+                               "by llama-quantize",
                                VKA_GGUF_SHOWN(tensor->name), layout->name);
     if (row % layout->values)
         return VKA_GGUF_REFUSE(

@@ -1,6 +1,7 @@
 /* The GGUF reader. SPDX-License-Identifier: MIT */
 #include "io/gguf_read.h"
 #include "io/gguf_header.h"
+#include "io/gguf_types.h"
 #include "io/gguf_value.h"
 
 #include <inttypes.h>
@@ -205,6 +206,24 @@ const struct vka_gguf_tensor *vka_gguf_find(const struct vka_gguf *file, const c
         return NULL;
     found = bsearch(&wanted, file->by_name, file->count, sizeof *file->by_name, compare_name);
     return found ? *found : NULL;
+}
+
+enum vka_status vka_gguf_check_types(const struct vka_gguf *file, const char *path, char *error)
+{
+    char known[256];
+
+    for (size_t i = 0; i < vka_gguf_count(file); i++) {
+        const struct vka_gguf_tensor *tensor = &file->tensors[i];
+
+        if (tensor->dtype != VKA_DTYPE_COUNT || !tensor->size)
+            continue;
+        vka_gguf_print_weight_types(known, sizeof known);
+        return vka_io_fail(error, VKA_UNSUPPORTED, path,
+                           "tensor '" VKA_IO_NAME "' has type %s, which is not supported: make a "
+                           "file of other types by llama-quantize (%s)",
+                           tensor->name, tensor->type, known);
+    }
+    return VKA_OK;
 }
 
 size_t vka_gguf_metadata_count(const struct vka_gguf *file)

@@ -3,6 +3,7 @@
 #include "types.def"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* By their numbers in files. Those without a row were removed from the format. */
@@ -44,6 +45,24 @@ enum vka_dtype vka_gguf_layout_dtype(const struct vka_gguf_layout *layout)
     while (dtype < VKA_DTYPE_COUNT && strcmp(names[dtype], layout->name) != 0)
         dtype++;
     return (enum vka_dtype)dtype;
+}
+
+void vka_gguf_print_weight_types(char *text, size_t size)
+{
+    enum { FLOAT = 1, INTEGER = 0, WEIGHT = 0, BLOCK = 1, RUNS = 1, CACHED = 0 };
+#define IS_TAKEN(a, id, NAME, name, kind, ...) [id] = kind,
+    static const bool is_taken[VKA_DTYPE_COUNT] = {TYPES(IS_TAKEN, IS_TAKEN, )};
+    size_t used = 0;
+
+    *text = '\0';
+    for (size_t i = 0; i < LAYOUT_COUNT; i++) {
+        const enum vka_dtype dtype =
+            layouts[i].name ? vka_gguf_layout_dtype(&layouts[i]) : VKA_DTYPE_COUNT;
+
+        if (dtype != VKA_DTYPE_COUNT && is_taken[dtype] && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                     layouts[i].name);
+    }
 }
 
 const struct vka_gguf_layout *vka_gguf_layout(uint64_t number)

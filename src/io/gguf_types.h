@@ -16,6 +16,9 @@ enum vka_dtype vka_gguf_layout_dtype(const struct vka_gguf_layout *layout);
 /* The type with this number in files; NULL if there is none. */
 const struct vka_gguf_layout *vka_gguf_layout(uint64_t number);
 
+/* Writes the names of the types that products take weights of, as in "f32, f16, q8_0". */
+void vka_gguf_print_weight_types(char *text, size_t size);
+
 /* The number of the type that a tensor to be written has; UINT32_MAX if there is none. */
 uint32_t vka_gguf_layout_number(const struct vka_gguf_tensor *tensor);
 

@@ -304,7 +304,8 @@ static void test_sentence(void **state)
     assert_int_equal(parse(bytes, size, &file, error), VKA_IO);
     assert_string_equal(error, "some/path: tensor 'so?"
                                "?"
-                               "?' has the unknown type 99");
+                               "?' has the unknown type 99: make a file of other types by "
+                               "llama-quantize");
     assert_int_equal(vka_gguf_parse("p", bytes, size, NULL, &file), VKA_IO);
     free(bytes);
     bytes = build(HEAD(0, 1) "=" LONG_64 "0123456789abcdef0123456789abcdef0123456789abcdef w77 d0",

@@ -184,12 +184,51 @@ static void test_arguments(void **state)
     assert_null(file);
 }
 
+/* A type that vkattn has not is refused by a sentence that says what to do; one of no bytes, or of
+ * whole numbers, is not. */
+static void test_check_types(void **state)
+{
+    static const char told[] =
+        "some/path: tensor 'token_embd.weight' has type q8_K, which is not supported: make a file "
+        "of other types by llama-quantize (f32, f16, q4_0, ";
+    static const char words[] = HEAD(4, 0) TENSOR("empty", 0, 15, 0) TENSOR("number", 1, 26, 0)
+        TENSOR("good", 32, 8, 32) TENSOR("token_embd.weight", 256, 15, 96) "p32 z388";
+    char error[VKA_IO_ERROR_SIZE] = "";
+    struct vka_gguf *file;
+    size_t size;
+    unsigned char *bytes = build(words, &size);
+
+    (void)state;
+    assert_int_equal(parse(bytes, size, &file, error), VKA_OK);
+    assert_int_equal(vka_gguf_check_types(file, "some/path", error), VKA_UNSUPPORTED);
+    check_sentence(error);
+    assert_memory_equal(error, told, sizeof told - 1);
+    for (int dtype = 0; dtype < VKA_DTYPE_COUNT; dtype++) {
+        const char *name = vka_dtype_name((enum vka_dtype)dtype);
+        const bool listed = strstr(error, name) != NULL;
+
+        /* All but i32, bool, i8 and the two that GGUF has not. */
+        assert_int_equal(listed, dtype != VKA_I32 && dtype != VKA_BOOL && dtype != VKA_I8 &&
+                                     dtype != VKA_I4_G128 && dtype != VKA_F8_E4M3);
+    }
+    assert_int_equal(error[strlen(error) - 1], ')');
+    assert_int_equal(vka_gguf_check_types(file, NULL, NULL), VKA_UNSUPPORTED);
+    assert_int_equal(vka_gguf_check_types(NULL, "some/path", error), VKA_OK);
+    vka_gguf_close(&file);
+    free(bytes);
+    bytes = build(SAMPLE, &size);
+    assert_int_equal(parse(bytes, size, &file, error), VKA_OK);
+    assert_int_equal(vka_gguf_check_types(file, "some/path", error), VKA_OK);
+    vka_gguf_close(&file);
+    free(bytes);
+}
+
 TEST_PROGRAM(gguf_values)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strings),   cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_rope_row),  cmocka_unit_test(test_lookup),
-        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_arguments), cmocka_unit_test(test_check_types),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

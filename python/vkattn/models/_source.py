@@ -12,7 +12,7 @@ from .._arrays import DTYPES, FLOATS, HostArray, host_array
 from .._config import Config, read_json_file, shown
 from .._device import Device, Tensor
 from .._errors import FileError, InvalidError, UnsupportedError
-from .._gguf import GGUF
+from .._gguf import GGUF, unsupported
 from .._int4 import Blocks, int4_parts, packing_beside, read_int4
 from .._safetensors import SafetensorsFile, _file_name, whole_or_index
 from ._graph import Linear
@@ -368,7 +368,7 @@ class GGUFWeights(Weights):
         assert not transposed
         kind = self.file.type(name).lower()
         if kind not in DTYPES:
-            raise UnsupportedError(f"{self.path}: {name}: type {kind} is not supported")
+            raise unsupported(self.path, name, self.file.type(name))
         return Blocks(np.ascontiguousarray(self.file.raw(name)), kind, self.file.shape(name)[-1])
 
     def _floats(self, name: str) -> np.ndarray:
