@@ -251,7 +251,7 @@ def inner_of(row):
 
 
 def keys_of(row):
-    """Of factors and caps, and of switches."""
+    """Factors, caps and switches."""
     names = ("embed_scale", "scale", "query_scalar", "softcap", "logit_softcap", "residual_scale")
     keys = [said(row[x]) for x in (*names, "logit_divisor", "logit_scale") if isinstance(row[x], Key)]
     fixed = ["embedding by the root of the width"] if row["embed_scale"] is root_width else []
@@ -268,7 +268,7 @@ def table_row(name):
 
 
 def shapes_of(auto, folder, name):
-    """Of the tensors that transformers saves; layers are alike."""
+    """The shapes of tensors that transformers saves; layers are alike."""
     from safetensors import safe_open
 
     (folder / "config.json").write_text(json.dumps(config_of(name)))

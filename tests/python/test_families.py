@@ -137,7 +137,7 @@ def test_defaults(name):
 
 
 def test_slopes():
-    """Of heads that are no power of two, as Press et al. wrote them."""
+    """The slopes where heads are no power of two, as Press et al. wrote them."""
     assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
     assert alibi_slopes(1) == [2.0**-8]
     want = [2.0 ** (-i) for i in range(1, 9)] + [2.0 ** (-i / 2) for i in (1, 3, 5, 7)]

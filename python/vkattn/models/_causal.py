@@ -28,7 +28,7 @@ def alibi_slopes(n_head: int) -> list[float]:
 
 
 def sinusoids(n: int, width: int, skip: int) -> np.ndarray:
-    """Of positions from `skip` on: float32 [n][width], sines and then cosines."""
+    """The rows of positions from `skip` on: float32 [n][width], sines and then cosines."""
     half = width // 2
     steps = np.exp(np.arange(half) * -(math.log(10000) / max(half - 1, 1)))
     angles = (np.arange(n) + skip)[:, None] * steps
@@ -109,7 +109,7 @@ def norm_of(weights: Weights, d: Design, name: str, factor: float = 1.0) -> dict
 
 
 def _head_norm(weights: Weights, d: Design, name: str, n: int) -> dict[str, Any]:
-    """Of the n heads of queries or keys: arguments of Plan.norm over [dim], or [n * dim] where one
+    """Arguments of Plan.norm for n heads of queries or keys, over [dim], or [n * dim] where one
     norm is of all heads; "each": weights [n][dim] that are multiplied afterwards."""
     rms = d.head_norm.startswith("rms")
     made: dict[str, Any] = {"kind": "rms" if rms else "layer", "epsilon": d.epsilon}

@@ -16,7 +16,6 @@ from ._source import Keys, Weights
 from ._table import Key, Row
 
 
-
 def _activation(keys: Keys, name: str, default: Any) -> str:
     """relu2 is relu(x) * x."""
     return "relu2" if keys.get(name, str, default) == "relu2" else table.activation(keys, name, default)
@@ -104,7 +103,7 @@ def layer_kinds(keys: Keys, row: Row) -> list[str]:
 
 
 def _expanded(keys: Keys, n_layer: int) -> list[str]:
-    """Of GPT Neo: [[[kind, ..], times], ..]."""
+    """The kinds that GPT Neo says as [[[kind, ..], times], ..]."""
     words = {"global": FULL, "local": SLIDING}
     keys.left.discard("attention_layers")  # the same, expanded
     types = keys.get("attention_types", list, [[["global", "local"], 12]])

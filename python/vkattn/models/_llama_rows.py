@@ -5,7 +5,7 @@ from __future__ import annotations
 from ._base_row import BASE, kv_heads, root_width, switch
 from ._table import Key, Row, of
 
-# Of rotary embedding, which rope_of reads.
+# Keys of rotary embedding, which rope_of reads.
 ROPE_KEYS = (
     *("max_position_embeddings", "original_max_position_embeddings"),
     *("rope_scaling", "rope_parameters"),
