@@ -4,9 +4,9 @@
 
 struct tail {
     char magic[8];
-    uint64_t fingerprint; /* of device, driver and kernels */
-    uint64_t done, wrong; /* kernels that were self-tested, that failed: a bit each */
-    uint64_t check;       /* hash of the driver's part and the fields above */
+    uint64_t fingerprint;          /* of device, driver and kernels */
+    struct kernel_set done, wrong; /* kernels that were self-tested, that failed */
+    uint64_t check;                /* hash of the driver's part and the fields above */
 };
 
 _Static_assert(sizeof(struct tail) == BLOB_TAIL, "no padding");
@@ -56,8 +56,8 @@ static void take_results(struct vka_device *device, const struct tail *found)
 {
     struct caps *caps = &device->caps;
     for (int k = 0; k < KERNEL_COUNT; k++) {
-        bool wrong = found->wrong >> k & 1;
-        if (caps->kernels[k] == KERNEL_UNTESTED && found->done >> k & 1)
+        bool wrong = set_has(found->wrong, k);
+        if (caps->kernels[k] == KERNEL_UNTESTED && set_has(found->done, k))
             caps->kernels[k] = wrong ? KERNEL_WRONG : KERNEL_RIGHT;
         if (wrong && !caps->trusted)
             log_message(&device->log, VKA_LOG_WARNING,
@@ -86,8 +86,10 @@ void blob_write_tail(const struct vka_device *device, void *blob, size_t size)
     struct tail t = {.fingerprint = fingerprint(device)};
     for (int k = 0; k < KERNEL_COUNT; k++) {
         bool wrong = device->caps.kernels[k] == KERNEL_WRONG;
-        t.done |= (uint64_t)(wrong || device->caps.kernels[k] == KERNEL_RIGHT) << k;
-        t.wrong |= (uint64_t)wrong << k;
+        if (wrong || device->caps.kernels[k] == KERNEL_RIGHT)
+            set_add(&t.done, k);
+        if (wrong)
+            set_add(&t.wrong, k);
     }
     memcpy(t.magic, magic, sizeof magic);
     t.check = checksum(blob, size, &t);

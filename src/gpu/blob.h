@@ -5,7 +5,8 @@
 
 #include "gpu/state.h"
 
-#define BLOB_TAIL 40 /* bytes after the driver's part */
+/* Bytes after the driver's part: two sets of kernels, and three words. */
+#define BLOB_TAIL (3 * sizeof(uint64_t) + 2 * sizeof(struct kernel_set))
 
 /* Takes over the self-test results of a blob of this device, driver and build. Returns the bytes of
  * the driver's part; 0 if that is of another device or driver, or any byte of the blob is

@@ -50,7 +50,7 @@ const char *kernel_missing(enum kernel kernel, const struct caps *caps)
 {
     const struct vka_device_properties *has = &caps->properties;
     unsigned needs = kernel_table[kernel].needs;
-    if (caps->without >> kernel & 1)
+    if (set_has(caps->without, kernel))
         return "is switched off";
     if (caps->refused[kernel])
         return caps->refused[kernel];

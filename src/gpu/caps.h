@@ -2,7 +2,7 @@
 #ifndef VKA_GPU_CAPS_H
 #define VKA_GPU_CAPS_H
 
-#include "gpu/kernels.h"
+#include "gpu/kernel_set.h"
 
 struct tuning_profile;
 
@@ -31,7 +31,7 @@ struct caps {
     uint32_t processors;       /* compute units or the like; 0: unknown */
     uint32_t max_loops;        /* of an invocation, see gpu/quirks.h; 0: LOOPS_CHECKED */
     enum kernel_state kernels[KERNEL_COUNT];
-    uint64_t without; /* bit k: kernel k is not chosen, whatever its state */
+    struct kernel_set without; /* not chosen, whatever their state */
     const char
         *refused[KERNEL_COUNT]; /* why the driver's compiler does not take it; NULL: it does */
     bool trusted;               /* use kernels even if they failed their self-test */

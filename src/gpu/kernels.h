@@ -48,8 +48,6 @@ enum kernel_need {
 #define NEED_FULL_SUBGROUPS \
     (NEED_BALLOT | NEED_ARITHMETIC | NEED_MATRIX_F16 | NEED_MATRIX_BF16 | NEED_LEAST_SUBGROUP)
 
-_Static_assert(KERNEL_COUNT <= 64, "caps.without has a bit for each");
-
 #define MAX_BUFFERS 14
 #define MAX_TEXEL_BUFFERS 3 /* only the first buffers may be texel buffers */
 #define MAX_SPECS 22

@@ -227,7 +227,7 @@ static void destroy_module(const struct vka_device *device, const struct job *jo
 /* Adds a job for the key, unless its pipeline exists or another job makes it, or the driver refuses
  * its module. */
 static enum vka_status add_job(struct vka_device *device, const struct pipeline_key *key,
-                               struct jobs *jobs, uint64_t *refused)
+                               struct jobs *jobs, struct kernel_set *refused)
 {
     struct log *log = &device->log;
     struct job *job = &jobs->list[jobs->n];
@@ -240,7 +240,7 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
     const char *why = NULL;
     VkResult result = prepare_module(device, key, job, &why);
     if (refusal_is(result)) {
-        *refused |= UINT64_C(1) << key->kernel;
+        set_add(refused, key->kernel);
         return why ? refusal_add_why(device, key, result, why)
                    : refusal_add(device, key, result, "vkCreateShaderModule");
     }
@@ -256,7 +256,8 @@ static enum vka_status add_job(struct vka_device *device, const struct pipeline_
 }
 
 /* Takes over what a job made, or notes why it made nothing. */
-static enum vka_status end_job(struct vka_device *device, const struct job *job, uint64_t *refused)
+static enum vka_status end_job(struct vka_device *device, const struct job *job,
+                               struct kernel_set *refused)
 {
     struct pipeline *made = job->pipeline;
     const struct pipeline_key key = made->key;
@@ -274,12 +275,12 @@ static enum vka_status end_job(struct vka_device *device, const struct job *job,
     free(made);
     if (!refusal_is(job->result))
         return vk_error(&device->log, job->result, "vkCreateComputePipelines");
-    *refused |= UINT64_C(1) << key.kernel;
+    set_add(refused, key.kernel);
     return refusal_add(device, &key, job->result, "vkCreateComputePipelines");
 }
 
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
-                               size_t count, uint64_t *refused)
+                               size_t count, struct kernel_set *refused)
 {
     struct log *log = &device->log;
     enum vka_status status = VKA_OK;

@@ -14,7 +14,7 @@ void pipelines_finish(struct vka_device *device);
  * Where the driver's compiler refuses one, sets bit k of *refused for its kernel k, which must not
  * be used with this key; the call fails for other reasons alone. What was made stays. */
 enum vka_status pipelines_make(struct vka_device *device, const struct pipeline_key *const *keys,
-                               size_t count, uint64_t *refused);
+                               size_t count, struct kernel_set *refused);
 
 /* The pipeline of a key that was given to pipelines_make; the layouts of its kernel exist too. */
 struct pipeline *pipeline_get(const struct vka_device *device, const struct pipeline_key *key);

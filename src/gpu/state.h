@@ -154,9 +154,9 @@ typedef enum vka_status test_kernel_function(struct vka_device *device, enum ker
 struct self_test {
     test_kernel_function *run; /* of selftest/, a folder above this one */
     bool off;
-    uint64_t n_run; /* so far */
-    uint64_t lost;  /* bit k: kernel k lost the device */
-    bool blamed;    /* the kernel under test has been blamed for the loss */
+    uint64_t n_run;         /* so far */
+    struct kernel_set lost; /* those that lost the device */
+    bool blamed;            /* the kernel under test has been blamed for the loss */
 };
 
 struct vka_device {

@@ -69,11 +69,12 @@ static bool read_kernel(const char *name, enum kernel *kernel)
 }
 
 /* Reads one line after the first two. */
-static bool read_line(const struct words *w, struct tuning_profile *profile, uint64_t *failed)
+static bool read_line(const struct words *w, struct tuning_profile *profile,
+                      struct kernel_set *failed)
 {
     enum kernel kernel;
     if (w->n == 2 && strcmp(w->word[0], "demote") == 0 && read_kernel(w->word[1], &kernel)) {
-        *failed |= 1ull << kernel;
+        set_add(failed, kernel);
         return true;
     }
     struct tuning_profile_entry e = {.is_path = w->n == 3 && strcmp(w->word[0], "path") == 0};
@@ -96,7 +97,7 @@ static bool read_line(const struct words *w, struct tuning_profile *profile, uin
 }
 
 static bool read_lines(const char *text, size_t size, struct tuning_profile *profile,
-                       uint64_t *failed)
+                       struct kernel_set *failed)
 {
     while (size) {
         const char *end = memchr(text, '\n', size);
@@ -116,7 +117,7 @@ enum vka_status tuning_profile_read(struct log *log, const char *text, size_t si
     static const char verdicts[] = "vkattn-verdict ";
     char identity[128];
     size_t length = tuning_profile_identity(&caps->properties, identity, sizeof identity);
-    uint64_t failed = 0;
+    struct kernel_set failed = NO_KERNELS;
     *profile = (struct tuning_profile){0};
     if (size < length || memcmp(text, identity, length) != 0) {
         log_message(log, VKA_LOG_WARNING,
@@ -130,7 +131,7 @@ enum vka_status tuning_profile_read(struct log *log, const char *text, size_t si
     ENSURE_ALLOC(profile->entries);
     if (size <= PROFILE_SIZE && read_lines(text + length, size - length, profile, &failed)) {
         for (int k = 0; k < KERNEL_COUNT; k++)
-            if (failed >> k & 1)
+            if (set_has(failed, k))
                 caps->kernels[k] = KERNEL_DEMOTED;
         return VKA_OK;
     }

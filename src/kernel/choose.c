@@ -32,7 +32,7 @@ static bool force_matmul(const struct caps *caps, const struct matmul_problem *p
             return false;
         if (choice->kernel == entry->kernel)
             return true;
-        left.without |= 1ull << choice->kernel;
+        set_add(&left.without, choice->kernel);
     }
     return false;
 }
@@ -68,7 +68,7 @@ static bool force_attention(const struct caps *caps, const struct attention_prob
             return false;
         if (choice->kernel == entry->kernel)
             return true;
-        left.without |= 1ull << choice->kernel;
+        set_add(&left.without, choice->kernel);
     }
     return false;
 }

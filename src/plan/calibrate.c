@@ -62,8 +62,8 @@ static enum vka_status measure(struct vka_plan *operation, calibrate_add *add, c
     *work = plan->passes[0].work;
     TRY(time_runs(plan, ms));
 fail:
-    if (plan && plan->refused && status != VKA_OK) {
-        operation->refused |= plan->refused;
+    if (plan && !set_is_empty(plan->refused) && status != VKA_OK) {
+        set_join(&operation->refused, plan->refused);
         status = VKA_UNSUPPORTED;
     }
     vka_plan_destroy(&plan);
@@ -83,7 +83,7 @@ enum vka_status calibrate(struct vka_plan *plan, enum kernel kernel, const struc
         TRY(queue_wait(device, device->queue.submitted, VKA_TIMEOUT_DEFAULT));
     double ms = 0;
     for (uint32_t n = 1; n <= GROUPS && ms < TOO_LONG_MS; n *= 4) {
-        struct work work;
+        struct work work = {0};
         TRY(measure(plan, add, problem, n, &work, &ms));
         if (n == 1)
             best.group = fmax(best.group, work.longest / (ms * 1e6));

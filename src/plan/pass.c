@@ -109,7 +109,7 @@ enum vka_status plan_add_pass(struct vka_plan *plan, const struct pass *pass)
         return log_error(log, VKA_UNSUPPORTED, "%s: the kernel %s %s", pass->name, kernel->name,
                          missing);
     if (refusal_find(plan->device, &pass->key)) { /* known before: plan_end has others chosen */
-        plan->refused |= UINT64_C(1) << pass->key.kernel;
+        set_add(&plan->refused, pass->key.kernel);
         plan->device->refusals.of[pass->key.kernel]++;
         return VKA_UNSUPPORTED;
     }

@@ -165,9 +165,9 @@ void vka_plan_destroy(struct vka_plan **slot)
 void plan_read_caps(struct vka_plan *plan)
 {
     plan->caps = plan->device->caps;
-    plan->caps.without |= plan->without;
+    set_join(&plan->caps.without, plan->without);
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (plan->refused >> k & 1)
+        if (set_has(plan->refused, k))
             plan->caps.refused[k] = plan->device->refusals.why[k];
 }
 
@@ -175,7 +175,7 @@ enum vka_status plan_begin(struct vka_plan *plan, const char *caller, struct pla
 {
     if (!plan)
         return VKA_INVALID;
-    plan->refused = 0;
+    plan->refused = NO_KERNELS;
     plan_read_caps(plan);
     *mark = (struct plan_mark){.n_pass = plan->n_pass,
                                .n_scratch = plan->n_scratch,
@@ -224,7 +224,7 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark *mark, enum vka
 {
     if (status == VKA_OK && !plan->device->pipelines.late)
         status = plan_make_pipelines(plan, mark->n_pass);
-    const bool again = plan->refused != mark->refused && !plan->device->lost &&
+    const bool again = !set_is_equal(plan->refused, mark->refused) && !plan->device->lost &&
                        (status == VKA_OK || status == VKA_UNSUPPORTED);
     if (again)
         status = VKA_UNSUPPORTED;
@@ -238,7 +238,7 @@ enum vka_status plan_end(struct vka_plan *plan, struct plan_mark *mark, enum vka
     if (!again && status == VKA_UNSUPPORTED)
         status = end_refused(plan, mark);
     if (!again)
-        plan->refused = 0;
+        plan->refused = NO_KERNELS;
     plan_read_caps(plan);
     return mark->status = status;
 }

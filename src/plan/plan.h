@@ -20,7 +20,8 @@ struct plan_mark {
     size_t n_pass, n_scratch, n_attached;
     uint64_t constants;
     double predicted;
-    uint64_t refused, serial; /* kernels taken away before; of the device's last refusal then */
+    struct kernel_set refused; /* kernels taken away before */
+    uint64_t serial;           /* of the device's last refusal then */
     bool open;
     enum vka_status status;
 };

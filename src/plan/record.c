@@ -188,9 +188,9 @@ static enum vka_status make_all_pipelines(struct vka_plan *plan)
 {
     struct vka_device *device = plan->device;
     const uint64_t serial = device->refusals.serial;
-    plan->refused = 0;
+    plan->refused = NO_KERNELS;
     ENSURE(plan_make_pipelines(plan, 0));
-    if (!plan->refused)
+    if (set_is_empty(plan->refused))
         return VKA_OK;
     const enum kernel kernel = device->refusals.last->key.kernel;
     ENSURE(refusals_forget(device, serial, true));

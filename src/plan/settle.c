@@ -1,21 +1,20 @@
 #include "plan/settle.h"
 
-#define BIT(kernel) (UINT64_C(1) << (kernel))
-
 /* Tests the kernels of `kernels` that are untested and not in `tried`; *some: there was one. Tests
  * loop_probe first, as every choice depends on the loops that a driver runs. */
 static enum vka_status test_some(struct vka_device *device, const struct caps *caps,
-                                 uint32_t head_dim, uint64_t kernels, uint64_t *tried, bool *some)
+                                 uint32_t head_dim, struct kernel_set kernels,
+                                 struct kernel_set *tried, bool *some)
 {
     *some = false;
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < KERNEL_COUNT; k++) {
-            bool wanted = pass == 0 ? k == KERNEL_loop_probe : kernels >> k & 1;
-            if (!wanted || *tried & BIT(k) || caps->kernels[k] != KERNEL_UNTESTED ||
+            bool wanted = pass == 0 ? k == KERNEL_loop_probe : set_has(kernels, k);
+            if (!wanted || set_has(*tried, k) || caps->kernels[k] != KERNEL_UNTESTED ||
                 kernel_missing((enum kernel)k, caps))
                 continue;
             *some = true;
-            *tried |= BIT(k);
+            set_add(tried, k);
             ENSURE(device->self_test.run(device, (enum kernel)k, head_dim));
         }
     return VKA_OK;
@@ -25,13 +24,13 @@ static enum vka_status test_some(struct vka_device *device, const struct caps *c
 static enum vka_status settle(struct vka_device *device, struct vka_plan *plan, uint32_t head_dim,
                               settle_choose *choose, void *job)
 {
-    uint64_t tried = 0;
+    struct kernel_set tried = NO_KERNELS;
     bool some = true;
     while (some) {
         if (plan)
             plan_read_caps(plan);
         const struct caps caps = plan ? plan->caps : device->caps;
-        uint64_t kernels = choose(&caps, job);
+        struct kernel_set kernels = choose(&caps, job);
         if (device->self_test.off)
             return VKA_OK;
         ENSURE(test_some(device, &caps, head_dim, kernels, &tried, &some));
@@ -52,10 +51,10 @@ enum vka_status device_settle(struct vka_device *device, settle_choose *choose, 
     return settle(device, NULL, 0, choose, job);
 }
 
-static uint64_t choose_one(const struct caps *caps, void *job)
+static struct kernel_set choose_one(const struct caps *caps, void *job)
 {
     (void)caps;
-    return BIT(*(const enum kernel *)job);
+    return KERNEL_SET(*(const enum kernel *)job);
 }
 
 enum vka_status plan_settle_kernel(struct vka_plan *plan, enum kernel kernel)

@@ -4,8 +4,8 @@
 
 #include "plan/plan.h"
 
-/* Makes a job's choice from caps alone; returns the chosen kernels, a bit each. */
-typedef uint64_t settle_choose(const struct caps *caps, void *job);
+/* Makes a job's choice from caps alone; returns the chosen kernels. */
+typedef struct kernel_set settle_choose(const struct caps *caps, void *job);
 
 /* Chooses until no kernel of the choice is untested. head_dim: of attention, whose row kernels are
  * compiled for each size; else 0. Waits for the device where a kernel is tested. */

@@ -61,9 +61,9 @@ struct attached {
 struct vka_plan {
     struct retired retired; /* first: a plan destroyed in flight waits here */
     struct vka_device *device;
-    struct caps caps; /* the device's, as last read, with `without` */
-    uint64_t without; /* bit k: kernel k is not chosen; for self-tests */
-    uint64_t refused; /* bit k: the driver refused kernel k to the operation being added */
+    struct caps caps;          /* the device's, as last read, with `without` */
+    struct kernel_set without; /* not chosen; for self-tests */
+    struct kernel_set refused; /* by the driver, to the operation being added */
     enum vka_path path;
     uint64_t workspace_limit;
     uint32_t whole_n_head, whole_n_kv_head, whole_n_q; /* see vka_plan_info */

@@ -21,14 +21,14 @@ static bool is_cold(const struct vka_plan *plan, size_t pass)
 /* The names of the kernels whose pipelines were not dispatched yet, each once, cut to size. */
 static void list_cold(const struct vka_plan *plan, char *text, size_t size)
 {
-    uint64_t listed = 0;
+    struct kernel_set listed = NO_KERNELS;
     text[0] = '\0';
     for (size_t i = 0; i < plan->n_pass; i++) {
         const enum kernel kernel = plan->passes[i].key.kernel;
-        if (listed >> kernel & 1 || !is_cold(plan, i))
+        if (set_has(listed, kernel) || !is_cold(plan, i))
             continue;
         size_t length = strlen(text);
-        listed |= UINT64_C(1) << kernel;
+        set_add(&listed, kernel);
         snprintf(text + length, size - length, "%s%s", length ? ", " : "",
                  kernel_table[kernel].name);
     }

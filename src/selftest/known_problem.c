@@ -265,7 +265,7 @@ static enum vka_path path_of(enum known_problem problem)
 }
 
 enum vka_status known_problem_solve(struct vka_device *device, enum known_problem problem,
-                                    uint64_t without, uint32_t head_dim, bool *right)
+                                    struct kernel_set without, uint32_t head_dim, bool *right)
 {
     enum vka_status status = VKA_OK;
     struct solution s = {.device = device, .head_dim = head_dim, .right = right};

@@ -11,6 +11,6 @@
  * `without`; *right: the result is right. right NULL: only chooses the kernels. Statuses of
  * vka_plan_add_... and vka_plan_run. */
 enum vka_status known_problem_solve(struct vka_device *device, enum known_problem problem,
-                                    uint64_t without, uint32_t head_dim, bool *right);
+                                    struct kernel_set without, uint32_t head_dim, bool *right);
 
 #endif

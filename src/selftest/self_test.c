@@ -2,32 +2,32 @@
 #include "selftest/known_problem.h"
 #include "gpu/device_adopt.h"
 
-#define ROWS                                                                       \
-    (UINT64_C(1) << KERNEL_attention_row | UINT64_C(1) << KERNEL_attention_texel | \
-     UINT64_C(1) << KERNEL_attention_address | UINT64_C(1) << KERNEL_attention_feature)
+#define ROWS                                                                           \
+    KERNEL_SET(KERNEL_attention_row, KERNEL_attention_texel, KERNEL_attention_address, \
+               KERNEL_attention_feature)
 
 /* Kernels that are switched off so that the rules choose this one. For attention_map and
  * attention_merge: those of attention with rows in lanes, which do not use them. */
-static uint64_t rivals(enum kernel kernel)
+static struct kernel_set rivals(enum kernel kernel)
 {
     const struct kernel_info *info = &kernel_table[kernel];
-    uint64_t others = 0;
+    struct kernel_set others = NO_KERNELS;
     if (info->known == KNOWN_MASK || info->known == KNOWN_FUSED_FEW)
-        return ROWS & ~(UINT64_C(1) << kernel);
+        return set_minus(ROWS, KERNEL_SET(kernel));
     for (int k = 0; info->family != FAMILY_MOVE && k < KERNEL_COUNT; k++)
         if (k != (int)kernel && kernel_table[k].family == info->family)
-            others |= UINT64_C(1) << k;
+            set_add(&others, k);
     return others;
 }
 
 /* Whether this kernel, not one tested on the way, has lost the device for the second time: another
  * kernel may have caused the first loss. */
-static bool is_lost_again(struct vka_device *device, uint64_t bit)
+static bool is_lost_again(struct vka_device *device, enum kernel kernel)
 {
     struct self_test *test = &device->self_test;
-    bool again = !test->blamed && test->lost & bit;
+    bool again = !test->blamed && set_has(test->lost, kernel);
     if (!test->blamed)
-        test->lost |= bit;
+        set_add(&test->lost, kernel);
     test->blamed = true;
     return again;
 }
@@ -55,7 +55,6 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, 
 {
     struct self_test *test = &device->self_test;
     enum kernel_state *state = &device->caps.kernels[kernel];
-    const uint64_t bit = UINT64_C(1) << kernel;
     bool right = false;
     if (*state != KERNEL_UNTESTED || kernel_missing(kernel, &device->caps))
         return VKA_OK;
@@ -66,7 +65,7 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, 
     test->n_run++;
     test->blamed = false;
     *state = KERNEL_TESTING;
-    uint32_t dim = ROWS & bit && head_dim ? head_dim : KNOWN_HEAD_DIM;
+    uint32_t dim = set_has(ROWS, kernel) && head_dim ? head_dim : KNOWN_HEAD_DIM;
     const enum known_problem problem = problem_of(device, kernel);
     const bool outer = device->log.testing; /* this kernel is tested on the way of another */
     device->log.testing = true;
@@ -82,7 +81,7 @@ enum vka_status self_test_kernel(struct vka_device *device, enum kernel kernel, 
         return VKA_OK;             /* limits or earlier results leave no problem to test it with */
     if (status == VKA_UNSUPPORTED) /* a kernel that it works with is wrong, maybe because of it */
         status = VKA_OK;
-    if (status != VKA_OK && !(status == VKA_DEVICE_LOST && is_lost_again(device, bit)))
+    if (status != VKA_OK && !(status == VKA_DEVICE_LOST && is_lost_again(device, kernel)))
         return status;
     *state = status == VKA_OK && right ? KERNEL_RIGHT : KERNEL_WRONG;
     if (*state == KERNEL_WRONG)
@@ -99,7 +98,8 @@ enum vka_status vka_device_self_test(struct vka_device *device)
     bool off = device->self_test.off;
     device->self_test.off = device->caps.trusted = false;
     for (int i = 0; i < KNOWN_PROBLEM_COUNT && (status == VKA_OK || status == VKA_UNSUPPORTED); i++)
-        status = known_problem_solve(device, (enum known_problem)i, 0, KNOWN_HEAD_DIM, NULL);
+        status =
+            known_problem_solve(device, (enum known_problem)i, NO_KERNELS, KNOWN_HEAD_DIM, NULL);
     device->self_test.off = off;
     return status == VKA_UNSUPPORTED ? VKA_OK : status;
 }

@@ -229,15 +229,15 @@ static void no_kernel(void **state)
     struct world *w = *state;
     const struct vka_linear_op linear_op = good_linear(w);
     const struct vka_layer_op layer_op = world_layer_op(w);
-    w->device->caps.without = UINT64_MAX;
+    w->device->caps.without = set_all_but(NO_KERNELS);
     FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_linear(w->plan, &linear_op));
     FAILS(VKA_UNSUPPORTED, "matmul_tile", vka_plan_add_layer(w->plan, &layer_op));
-    w->device->caps.without = 0;
+    w->device->caps.without = NO_KERNELS;
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (kernel_table[k].family == FAMILY_SOFTMAX || kernel_table[k].family == FAMILY_ATTENTION)
-            w->device->caps.without |= UINT64_C(1) << k;
+            set_add(&w->device->caps.without, k);
     FAILS(VKA_UNSUPPORTED, "softmax_shared", vka_plan_add_layer(w->plan, &layer_op));
-    w->device->caps.without = 0;
+    w->device->caps.without = NO_KERNELS;
 }
 
 /* ---- The life of a plan ---------------------------------------------------------------------- */

@@ -160,8 +160,8 @@ bool invariant_keys(struct invariance *t, uint64_t seed)
     struct problem_data d;
     draw(&p, seed);
     struct chunks b = {.device = t->device, .p = &p, .rng = {p.seed}};
-    uint64_t disabled = t->device->caps.without;
-    t->device->caps.without |= p.disabled_kernels;
+    const struct kernel_set disabled = t->device->caps.without;
+    set_join(&t->device->caps.without, p.disabled_kernels);
     enum vka_status status = problem_data_create(t->device, &p, &d);
     bool ok = status == VKA_OK;
     if (ok) {

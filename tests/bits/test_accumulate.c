@@ -219,9 +219,9 @@ static void kernels_of_the_device(void **state)
     all_products(device);
     if (n_product > FEW) {
         device->caps.without = /* so that the next are taken */
-            1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_bytes;
+            KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_bytes);
         all_products(device);
-        device->caps.without |= 1ull << KERNEL_matmul_texel | 1ull << KERNEL_matmul_block;
+        set_join(&device->caps.without, KERNEL_SET(KERNEL_matmul_texel, KERNEL_matmul_block));
         all_products(device);
     }
     vka_device_destroy(&device);
@@ -235,7 +235,7 @@ static void kernels_for_gpus(void **state)
     device->caps.properties.type = VKA_DEVICE_DISCRETE;
     all_products(device);
     if (n_product > FEW) {
-        device->caps.without = 1ull << KERNEL_matmul_few; /* so that tiles take few rows */
+        device->caps.without = KERNEL_SET(KERNEL_matmul_few); /* so that tiles take few rows */
         all_products(device);
     }
     vka_device_destroy(&device);

@@ -248,9 +248,9 @@ static void without_dot_products(void **state)
         struct product p = make(device, type, 3, 768);
         const struct vka_linear_op op = {.input = p.input, .output = p.output};
         float *first = run(device, &p, op, &with);
-        device->caps.without = 1ull << KERNEL_matmul_dot;
+        device->caps.without = KERNEL_SET(KERNEL_matmul_dot);
         float *second = run(device, &p, op, &plain);
-        device->caps.without = 0;
+        device->caps.without = NO_KERNELS;
         assert_true(matmul_is_dot(with) && plain == KERNEL_matmul_dot_plain);
         assert_memory_equal(first, second, sizeof(float[3 * N]));
         free(first);

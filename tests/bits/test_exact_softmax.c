@@ -180,10 +180,10 @@ static void by_a_subgroup(void **state)
 static void by_shared_memory(void **state)
 {
     (void)state;
-    device->caps.without = 1ull << KERNEL_softmax_subgroup;
+    device->caps.without = KERNEL_SET(KERNEL_softmax_subgroup);
     weights_are_rounded_once();
     not_finite();
-    device->caps.without = 0;
+    device->caps.without = NO_KERNELS;
 }
 
 static enum vka_status add(enum vka_path path, struct vka_tensor *starts, uint32_t n_kv)

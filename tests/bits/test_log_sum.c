@@ -193,10 +193,11 @@ static void ends_of_range(void **state)
 {
     struct vka_device *device = *state;
     static const enum vka_dtype dtypes[] = {VKA_F32, VKA_F16, VKA_BF16};
-    const uint64_t usual = device->caps.without;
-    uint64_t all = 0;
+    const struct kernel_set usual = device->caps.without;
+    struct kernel_set all = NO_KERNELS;
     for (int k = 0; k < KERNEL_COUNT; k++)
-        all |= is_attention((enum kernel)k) ? 1ull << k : 0;
+        if (is_attention((enum kernel)k))
+            set_add(&all, k);
     for (int k = 0; k < KERNEL_COUNT; k++) {
         bool taken = false;
         if (!is_attention((enum kernel)k) && k != KERNEL_softmax_shared)
@@ -205,7 +206,9 @@ static void ends_of_range(void **state)
             print_message("SKIPPED: this driver cannot compile %s\n", kernel_table[k].name);
             continue;
         }
-        device->caps.without = usual | (is_attention((enum kernel)k) ? all & ~(1ull << k) : 0);
+        device->caps.without = usual;
+        if (is_attention((enum kernel)k))
+            set_join(&device->caps.without, set_minus(all, KERNEL_SET(k)));
         for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0] && !taken; t++)
             for (int few = 0; few < 2; few++) /* few rows: their keys may be split */
                 taken |= try_kernel(device, (enum kernel)k, dtypes[t], few ? ROW_KINDS : 40,

@@ -52,9 +52,9 @@ static const struct problem problems[] = {
 };
 
 /* Runs all of them; the kernels that took them. */
-static uint64_t check_all(struct vka_device *device, uint64_t disabled)
+static struct kernel_set check_all(struct vka_device *device, struct kernel_set disabled)
 {
-    uint64_t kernels = 0;
+    struct kernel_set kernels = NO_KERNELS;
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         struct problem p = problems[i];
         struct problem_result result;
@@ -70,29 +70,31 @@ static uint64_t check_all(struct vka_device *device, uint64_t disabled)
         bool ok = problem_check(device, &p, NULL, &result);
         if (!ok || result.refused)
             fail_msg("%s: %s", result.why, problem_text(&p, text));
-        kernels |= result.kernels;
+        set_join(&kernels, result.kernels);
     }
     return kernels;
 }
 
 /* Kernels of attention that CPU drivers prefer: without them the one for GPUs is taken. */
-static const uint64_t cpu_rows =
-    UINT64_C(1) << KERNEL_attention_row | UINT64_C(1) << KERNEL_attention_texel |
-    UINT64_C(1) << KERNEL_attention_address | UINT64_C(1) << KERNEL_attention_feature;
+static struct kernel_set cpu_rows(void)
+{
+    return KERNEL_SET(KERNEL_attention_row, KERNEL_attention_texel, KERNEL_attention_address,
+                      KERNEL_attention_feature);
+}
 
-static void tell(uint64_t used, size_t n, const char *what)
+static void tell(struct kernel_set used, size_t n, const char *what)
 {
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (used >> k & 1 && kernel_table[k].family == FAMILY_ATTENTION)
+        if (set_has(used, k) && kernel_table[k].family == FAMILY_ATTENTION)
             print_message("%s: %zu problems, %s, the same bits\n", kernel_table[k].name, n, what);
 }
 
 static void long_keys(void **state)
 {
     struct vka_device *device = *state;
-    uint64_t used = check_all(device, 0);
+    struct kernel_set used = check_all(device, NO_KERNELS);
     if (!kernel_missing(KERNEL_attention_tile, &device->caps))
-        used |= check_all(device, cpu_rows);
+        set_join(&used, check_all(device, cpu_rows()));
     tell(used, sizeof problems / sizeof problems[0], "64 KiB a binding");
 }
 
@@ -149,12 +151,12 @@ static struct vka_plan *plan_wide(struct vka_device *device, const struct wide *
 }
 
 /* The kernels that took it, for `whole` queries. */
-static uint64_t check_wide(struct vka_device *device, enum vka_dtype dtype, uint32_t whole,
-                           bool mask)
+static struct kernel_set check_wide(struct vka_device *device, enum vka_dtype dtype, uint32_t whole,
+                                    bool mask)
 {
     struct wide w = {0};
     struct operand *outputs[] = {&w.output, &w.log_sum};
-    uint64_t kernels = 0;
+    struct kernel_set kernels = NO_KERNELS;
     char why[WHY];
     make_wide(device, &w, dtype, mask);
     struct vka_plan *plan = plan_wide(device, &w, whole);
@@ -165,7 +167,7 @@ static uint64_t check_wide(struct vka_device *device, enum vka_dtype dtype, uint
     if (!compare_plans(device, plan, cut, outputs, 2, &(struct rng){3}, why))
         fail_msg("kernels for %u queries, %s mask: %s", whole, mask ? "a" : "no", why);
     for (size_t i = 0; i < cut->n_pass; i++)
-        kernels |= UINT64_C(1) << cut->passes[i].key.kernel;
+        set_add(&kernels, cut->passes[i].key.kernel);
     vka_plan_destroy(&plan);
     vka_plan_destroy(&cut);
     struct operand *all[] = {&w.q, &w.k, &w.v, &w.mask, &w.output, &w.log_sum};
@@ -179,13 +181,15 @@ static void wide_rows(void **state)
     static const uint32_t whole[] = {1, QUERIES, 4096}; /* kernels for few rows and for many */
     struct vka_device *device = *state;
     bool tiles = !kernel_missing(KERNEL_attention_tile, &device->caps);
-    uint64_t used = 0;
+    const struct kernel_set usual = device->caps.without;
+    struct kernel_set used = NO_KERNELS;
     for (int gpu = 0; gpu < (tiles ? 2 : 1); gpu++) {
-        device->caps.without |= gpu ? cpu_rows : 0;
+        if (gpu)
+            set_join(&device->caps.without, cpu_rows());
         for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
             for (int mask = 0; mask < 2; mask++)
-                used |= check_wide(device, VKA_F32, whole[i], mask);
-        device->caps.without &= ~(gpu ? cpu_rows : 0);
+                set_join(&used, check_wide(device, VKA_F32, whole[i], mask));
+        device->caps.without = usual;
     }
     tell(used, 6, "one query a binding");
     tell(check_wide(device, VKA_F16, 4096, false), 1, "one query of float16 a binding");

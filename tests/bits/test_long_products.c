@@ -238,7 +238,7 @@ static void every_kernel(void **state)
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
         if (kernel_missing(without[i], &device->caps))
             continue;
-        device->caps.without |= 1ull << without[i];
+        set_add(&device->caps.without, without[i]);
         all_products(device);
     }
     vka_device_destroy(&device);

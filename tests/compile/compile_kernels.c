@@ -123,9 +123,9 @@ static void print_row(const struct listed_pipeline *row, const uint64_t values[C
 
 static enum vka_status make_pipeline(struct vka_device *device, const struct pipeline_key *key)
 {
-    uint64_t refused = 0;
+    struct kernel_set refused = NO_KERNELS;
     enum vka_status status = pipelines_make(device, &key, 1, &refused);
-    if (status == VKA_OK && refused)
+    if (status == VKA_OK && !set_is_empty(refused))
         status = vk_error(&device->log, device->refusals.result[key->kernel],
                           "vkCreateComputePipelines");
     return status;

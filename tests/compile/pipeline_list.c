@@ -469,13 +469,13 @@ static bool is_listed(const struct pipeline_list *list, enum kernel kernel)
 }
 
 /* Rows of one family begin alike: what stands before the first underscore. */
-static uint64_t rivals(enum kernel kernel)
+static struct kernel_set rivals(enum kernel kernel)
 {
     const char *name = kernel_table[kernel].name;
-    uint64_t mask = 0;
+    struct kernel_set mask = NO_KERNELS;
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (k != (int)kernel && strncmp(kernel_table[k].name, name, strcspn(name, "_") + 1) == 0)
-            mask |= 1ull << k;
+            set_add(&mask, k);
     return mask;
 }
 
@@ -510,7 +510,7 @@ bool pipeline_list_fill(struct vka_device *device, struct pipeline_list *list)
             continue;
         device->caps.without = rivals(kernel);
         ok &= list_all(device, kernel, list);
-        device->caps.without = 0;
+        device->caps.without = NO_KERNELS;
         if (!is_listed(list, kernel)) {
             fprintf(stderr, "no problem uses %s\n", kernel_table[k].name);
             ok = false;

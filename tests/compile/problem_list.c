@@ -218,9 +218,9 @@ static bool list_coop2(struct vka_device *device, struct pipeline_list *list)
     bool ok = true;
     if (kernel_missing(KERNEL_attention_coop2_f16, &device->caps))
         return true;
-    const uint64_t without = device->caps.without;
-    device->caps.without |= 1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_attention_tile |
-                            1ull << KERNEL_attention_row;
+    const struct kernel_set without = device->caps.without;
+    set_join(&device->caps.without,
+             KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_tile, KERNEL_attention_row));
     for (uint32_t dim = 64; dim <= 128; dim *= 2)
         ok &= list_prefill(device, VKA_F16, dim, 8192, false, list);
     device->caps.without = without;

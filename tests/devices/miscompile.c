@@ -10,7 +10,7 @@
 static struct {
     struct VolkDeviceTable vk; /* the true functions */
     enum mistake mistake;
-    uint64_t kernels, used, used_many;
+    struct kernel_set kernels, used, used_many;
     bool hangs; /* what was recorded would, when it is submitted */
     size_t n_dispatch;
     VkShaderModule modules[KERNEL_COUNT];
@@ -24,7 +24,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* pipelines are made b
 
 static bool errs(enum kernel kernel, enum mistake mistake)
 {
-    return kernel != KERNEL_COUNT && driver.mistake == mistake && driver.kernels >> kernel & 1;
+    return kernel != KERNEL_COUNT && driver.mistake == mistake && set_has(driver.kernels, kernel);
 }
 
 /* Numbers from the SPIR-V and GLSL.std.450 specifications. */
@@ -99,10 +99,11 @@ static VKAPI_ATTR void VKAPI_CALL bind_pipeline(VkCommandBuffer commands, VkPipe
 static VKAPI_ATTR void VKAPI_CALL dispatch(VkCommandBuffer commands, uint32_t x, uint32_t y,
                                            uint32_t z)
 {
-    uint64_t bit = driver.bound == KERNEL_COUNT ? 0 : UINT64_C(1) << driver.bound;
     driver.n_dispatch++;
-    driver.used |= bit;
-    driver.used_many |= x > 1 || y > 1 || z > 1 ? bit : 0;
+    if (driver.bound != KERNEL_COUNT)
+        set_add(&driver.used, driver.bound);
+    if (driver.bound != KERNEL_COUNT && (x > 1 || y > 1 || z > 1))
+        set_add(&driver.used_many, driver.bound);
     driver.hangs |= errs(driver.bound, MISTAKE_LOSS);
     if (errs(driver.bound, MISTAKE_FIRST))
         x = y = z = 1;
@@ -116,7 +117,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue queue, uint32_t count,
     return driver.hangs ? VK_ERROR_DEVICE_LOST : driver.vk.vkQueueSubmit(queue, count, info, fence);
 }
 
-void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernels)
+void miscompile(struct vka_device *device, enum mistake mistake, struct kernel_set kernels)
 {
     if (device->vk.vkCmdDispatch != dispatch) {
         memset(&driver, 0, sizeof driver);
@@ -129,7 +130,8 @@ void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernel
     }
     driver.mistake = mistake;
     driver.kernels = kernels;
-    driver.used = driver.used_many = driver.n_dispatch = 0;
+    driver.used = driver.used_many = NO_KERNELS;
+    driver.n_dispatch = 0;
     driver.hangs = false;
 }
 
@@ -146,10 +148,10 @@ size_t miscompile_dispatches(void)
 
 bool miscompile_used(enum kernel kernel)
 {
-    return driver.used >> kernel & 1;
+    return set_has(driver.used, kernel);
 }
 
 bool miscompile_used_many(enum kernel kernel)
 {
-    return driver.used_many >> kernel & 1;
+    return set_has(driver.used_many, kernel);
 }

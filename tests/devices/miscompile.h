@@ -13,9 +13,9 @@ enum mistake {
     MISTAKE_COUNT
 };
 
-/* From here on the device makes a mistake in these kernels, a bit each. Pipelines that are there
+/* From here on the device makes a mistake in these kernels. Pipelines that are there
  * already keep their code. Again after vka_device_recover. */
-void miscompile(struct vka_device *device, enum mistake mistake, uint64_t kernels);
+void miscompile(struct vka_device *device, enum mistake mistake, struct kernel_set kernels);
 
 /* Dispatches recorded since: all, and whether there were some of a kernel, and of several
  * workgroups. */

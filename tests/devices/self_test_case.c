@@ -8,23 +8,18 @@
 #include <string.h>
 #include <cmocka.h>
 
-uint64_t bit(enum kernel kernel)
+struct kernel_set in_state(const struct vka_device *device, enum kernel_state state)
 {
-    return UINT64_C(1) << kernel;
-}
-
-uint64_t in_state(const struct vka_device *device, enum kernel_state state)
-{
-    uint64_t kernels = 0;
+    struct kernel_set kernels = NO_KERNELS;
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (device->caps.kernels[k] == state)
-            kernels |= bit((enum kernel)k);
+            set_add(&kernels, k);
     return kernels;
 }
 
-uint64_t tested(const struct vka_device *device)
+struct kernel_set tested(const struct vka_device *device)
 {
-    return in_state(device, KERNEL_RIGHT) | in_state(device, KERNEL_WRONG);
+    return set_union(in_state(device, KERNEL_RIGHT), in_state(device, KERNEL_WRONG));
 }
 
 static char last_error[512];
@@ -51,7 +46,7 @@ struct vka_device *open_device(const void *blob, size_t size, bool skip, struct 
                           &device))
         fail_msg("device %u of this process: %s", n_open + 1, last_error);
     n_open++;
-    miscompile(device, MISTAKE_SUMS, 0);
+    miscompile(device, MISTAKE_SUMS, NO_KERNELS);
     return device;
 }
 
@@ -64,8 +59,8 @@ void renew_device(struct vka_device *device, const struct caps *caps)
     miscompile_forget();
 }
 
-enum vka_status try_layer_without(struct vka_device *device, enum vka_path path, uint64_t gone,
-                                  uint64_t *kernels)
+enum vka_status try_layer_without(struct vka_device *device, enum vka_path path,
+                                  struct kernel_set gone, struct kernel_set *kernels)
 {
     static const float weight[64 * 64];
     const struct vka_linear_weights w = {weight, NULL};
@@ -81,13 +76,13 @@ enum vka_status try_layer_without(struct vka_device *device, enum vka_path path,
     assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &x), VKA_OK);
     assert_int_equal(vka_tensor_create(device, VKA_F32, 3, shape, &y), VKA_OK);
     assert_int_equal(vka_plan_create(device, VKA_INFO(vka_plan_info, .path = path), &plan), VKA_OK);
-    device->caps.without |= gone;
+    set_join(&device->caps.without, gone);
     if (status == VKA_OK)
         status = vka_plan_add_layer(
             plan, VKA_INFO(vka_layer_op, .layer = layer, .query = x, .output = y));
-    *kernels = 0;
+    *kernels = NO_KERNELS;
     for (size_t i = 0; status == VKA_OK && i < plan->n_pass; i++)
-        *kernels |= bit(plan->passes[i].key.kernel);
+        set_add(kernels, plan->passes[i].key.kernel);
     vka_plan_destroy(&plan);
     vka_layer_destroy(&layer);
     vka_tensor_destroy(&x);
@@ -95,7 +90,7 @@ enum vka_status try_layer_without(struct vka_device *device, enum vka_path path,
     return status;
 }
 
-enum vka_status try_layer(struct vka_device *device, enum vka_path path, uint64_t *kernels)
+enum vka_status try_layer(struct vka_device *device, enum vka_path path, struct kernel_set *kernels)
 {
-    return try_layer_without(device, path, 0, kernels);
+    return try_layer_without(device, path, NO_KERNELS, kernels);
 }

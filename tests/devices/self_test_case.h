@@ -8,10 +8,8 @@
 #include "miscompile.h"
 #include "plan/plan.h"
 
-/* Kernels are a bit each. */
-uint64_t bit(enum kernel kernel);
-uint64_t in_state(const struct vka_device *device, enum kernel_state state);
-uint64_t tested(const struct vka_device *device);
+struct kernel_set in_state(const struct vka_device *device, enum kernel_state state);
+struct kernel_set tested(const struct vka_device *device);
 
 /* Warnings that name a kernel. */
 struct heard {
@@ -28,8 +26,9 @@ void renew_device(struct vka_device *device, const struct caps *caps);
 
 /* Adds a layer to a plan on a path, `gone` being switched off once the layer is made: its status,
  * and the kernels of the plan. */
-enum vka_status try_layer_without(struct vka_device *device, enum vka_path path, uint64_t gone,
-                                  uint64_t *kernels);
-enum vka_status try_layer(struct vka_device *device, enum vka_path path, uint64_t *kernels);
+enum vka_status try_layer_without(struct vka_device *device, enum vka_path path,
+                                  struct kernel_set gone, struct kernel_set *kernels);
+enum vka_status try_layer(struct vka_device *device, enum vka_path path,
+                          struct kernel_set *kernels);
 
 #endif

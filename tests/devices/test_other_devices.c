@@ -19,7 +19,7 @@
 static void as_plain_cpu(struct caps *caps)
 {
     caps->int64 = caps->device_address = false;
-    caps->without |= 1ull << KERNEL_matmul_texel | 1ull << KERNEL_attention_texel;
+    set_join(&caps->without, KERNEL_SET(KERNEL_matmul_texel, KERNEL_attention_texel));
 }
 
 /* Bindings and texel buffers that hold little, and dispatches of few workgroups: every axis is

@@ -16,7 +16,7 @@
 #include "test_program.h"
 #include "self_test_case.h"
 
-#define ALL UINT64_MAX
+#define ALL set_all_but(NO_KERNELS)
 
 static void *get_blob(struct vka_device *device, size_t *size)
 {
@@ -56,12 +56,12 @@ static void right_kernels_pass(void **state)
         enum kernel kernel = (enum kernel)i;
         if (!is_tried(device, kernel))
             continue;
-        miscompile(device, MISTAKE_SUMS, 0);
-        bool first = !(tested(device) & bit(kernel));
+        miscompile(device, MISTAKE_SUMS, NO_KERNELS);
+        bool first = !set_has(tested(device), kernel);
         assert_int_equal(self_test_kernel(device, kernel, 0), VKA_OK);
         if (is_wrong(device, kernel) || (first && !miscompile_used(kernel)))
             fail_msg("%s", kernel_table[i].name);
-        miscompile(device, MISTAKE_SUMS, 0);
+        miscompile(device, MISTAKE_SUMS, NO_KERNELS);
         assert_int_equal(self_test_kernel(device, kernel, 0), VKA_OK);
         assert_int_equal(miscompile_dispatches(), 0); /* not twice */
         n++;
@@ -69,17 +69,17 @@ static void right_kernels_pass(void **state)
     print_message("%zu kernels pass\n", n);
     assert_in_range(n, 10, KERNEL_COUNT);
     assert_int_equal(heard.now + heard.before, 0);
-    assert_int_equal(device->caps.without, 0);
+    assert_true(set_is_empty(device->caps.without));
     vka_device_destroy(&device);
 }
 
 /* Those that move or count words or turns: no operation on floats changes what they do. */
 static bool has_sums(enum kernel kernel)
 {
-    const uint64_t others = bit(KERNEL_copy) | bit(KERNEL_nonfinite) | bit(KERNEL_attention_map) |
-                            bit(KERNEL_cache_advance) | bit(KERNEL_cache_gather) |
-                            bit(KERNEL_loop_probe) | bit(KERNEL_scatter) | bit(KERNEL_argmax);
-    return !(others & bit(kernel));
+    const struct kernel_set others =
+        KERNEL_SET(KERNEL_copy, KERNEL_nonfinite, KERNEL_attention_map, KERNEL_cache_advance,
+                   KERNEL_cache_gather, KERNEL_loop_probe, KERNEL_scatter, KERNEL_argmax);
+    return !set_has(others, kernel);
 }
 
 /* Tests one kernel with a mistake in it; whether that was one: of a single workgroup, the first is
@@ -90,7 +90,7 @@ static bool find_mistake(struct vka_device *device, struct heard *heard, enum ke
     heard->now = 0;
     bool wanted = is_tried(device, kernel) && (mistake != MISTAKE_SUMS || has_sums(kernel));
     if (wanted) {
-        miscompile(device, mistake, bit(kernel));
+        miscompile(device, mistake, KERNEL_SET(kernel));
         assert_int_equal(self_test_kernel(device, kernel, 0), VKA_OK);
         wanted = mistake != MISTAKE_FIRST || miscompile_used_many(kernel);
         if (wanted && (!is_wrong(device, kernel) || heard->now < 1))
@@ -125,7 +125,7 @@ static void right_one_is_blamed(void **state)
     struct heard heard = {0};
     struct vka_device *device = open_device(NULL, 0, false, &heard);
     if (is_tried(device, KERNEL_cache_quantise)) {
-        miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_cache_quantise));
+        miscompile(device, MISTAKE_NO_WORK, KERNEL_SET(KERNEL_cache_quantise));
         assert_int_equal(self_test_kernel(device, KERNEL_cache_quantise, 0), VKA_OK);
         assert_true(is_wrong(device, KERNEL_cache_quantise));
         assert_false(is_wrong(device, KERNEL_cache_advance));
@@ -139,14 +139,14 @@ static void skipped(void **state)
     (void)state;
     struct heard heard = {0};
     struct vka_device *device = open_device(NULL, 0, true, &heard);
-    uint64_t kernels;
+    struct kernel_set kernels;
     miscompile(device, MISTAKE_NO_WORK, ALL);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
     assert_int_equal(miscompile_dispatches(), 0);
-    assert_int_equal(tested(device), 0);
-    miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_softmax_subgroup) | bit(KERNEL_softmax_shared));
+    assert_true(set_is_empty(tested(device)));
+    miscompile(device, MISTAKE_NO_WORK, KERNEL_SET(KERNEL_softmax_subgroup, KERNEL_softmax_shared));
     assert_int_equal(vka_device_self_test(device), VKA_OK); /* asked for all the same */
-    assert_true(tested(device) != 0 && heard.now >= 1);
+    assert_true(!set_is_empty(tested(device)) && heard.now >= 1);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_UNSUPPORTED);
     vka_device_destroy(&device);
 }
@@ -169,11 +169,11 @@ static void untestable(void **state)
         VKA_OK);
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (kernel_table[k].family == FAMILY_ATTENTION)
-            device->caps.without |= bit((enum kernel)k);
+            set_add(&device->caps.without, k);
     assert_int_equal(device->self_test.run(device, KERNEL_attention_map, 64), VKA_OK);
     assert_int_equal(device->caps.kernels[KERNEL_attention_map], KERNEL_UNTESTED);
     assert_int_equal(errors, 0);
-    uint64_t kernels;
+    struct kernel_set kernels;
     assert_int_equal(try_layer(device, VKA_PATH_FUSED, &kernels), VKA_UNSUPPORTED);
     assert_int_not_equal(errors, 0); /* what was asked for is one */
     vka_device_destroy(&device);
@@ -183,21 +183,21 @@ static void kept(void **state)
 {
     (void)state;
     struct heard heard = {0};
-    uint64_t kernels, again, done;
+    struct kernel_set kernels, again, done;
     struct vka_device *device = open_device(NULL, 0, false, &heard);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
     assert_true(miscompile_dispatches() >= 2); /* the tests' own */
     done = tested(device);
-    assert_int_equal(kernels & ~done, 0);
+    assert_true(set_is_empty(set_minus(kernels, done)));
     size_t size, same_size;
     unsigned char *blob = get_blob(device, &size);
     vka_device_destroy(&device);
 
     device = open_device(blob, size, false, &heard);
-    assert_int_equal(tested(device), done);
+    assert_true(set_is_equal(tested(device), done));
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &again), VKA_OK);
     assert_int_equal(miscompile_dispatches(), 0);
-    assert_int_equal(again, kernels);
+    assert_true(set_is_equal(again, kernels));
     vka_device_destroy(&device);
 
     device = open_device(blob, size, true, &heard); /* skipping forgets nothing */
@@ -231,10 +231,10 @@ static void torn(void **state)
     size_t driver =
         blob_read(device, blob, size); /* what was compiled may be of use all the same */
     assert_true(driver == 0 || driver == size - BLOB_TAIL);
-    assert_int_equal(tested(device), 0);
+    assert_true(set_is_empty(tested(device)));
     device->caps.properties.driver_version--;
     assert_int_equal(blob_read(device, blob, size), driver);
-    assert_int_equal(tested(device), bit(KERNEL_copy) | bit(KERNEL_loop_probe));
+    assert_true(set_is_equal(tested(device), KERNEL_SET(KERNEL_copy, KERNEL_loop_probe)));
     vka_device_destroy(&device);
     free(blob);
 }
@@ -245,7 +245,7 @@ static void failure_kept(void **state)
     struct heard heard = {0};
     size_t size;
     struct vka_device *device = open_device(NULL, 0, false, &heard);
-    miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_copy));
+    miscompile(device, MISTAKE_NO_WORK, KERNEL_SET(KERNEL_copy));
     assert_int_equal(self_test_kernel(device, KERNEL_copy, 0), VKA_OK);
     assert_true(heard.now == 1 && heard.before == 0);
     void *blob = get_blob(device, &size);
@@ -265,16 +265,17 @@ static void recovered(void **state)
 {
     (void)state;
     struct vka_device *device = open_device(NULL, 0, false, NULL);
-    uint64_t kernels, again;
-    miscompile(device, MISTAKE_NO_WORK, bit(KERNEL_softmax_subgroup));
+    struct kernel_set kernels, again;
+    miscompile(device, MISTAKE_NO_WORK, KERNEL_SET(KERNEL_softmax_subgroup));
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
     device->lost = true;
     assert_int_equal(vka_device_recover(device), VKA_OK);
-    miscompile(device, MISTAKE_NO_WORK, 0);
+    miscompile(device, MISTAKE_NO_WORK, NO_KERNELS);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &again), VKA_OK);
     assert_int_equal(miscompile_dispatches(), 0);
-    assert_int_equal(again, kernels);
-    assert_true(kernels & bit(KERNEL_softmax_shared) && !(kernels & bit(KERNEL_softmax_subgroup)));
+    assert_true(set_is_equal(again, kernels));
+    assert_true(set_has(kernels, KERNEL_softmax_shared) &&
+                !set_has(kernels, KERNEL_softmax_subgroup));
     vka_device_destroy(&device);
 }
 
@@ -284,20 +285,20 @@ static void losses(void **state)
 {
     (void)state;
     struct vka_device *device = open_device(NULL, 0, false, NULL);
-    const uint64_t shared = bit(KERNEL_softmax_shared), subgroup = bit(KERNEL_softmax_subgroup);
-    uint64_t kernels;
+    const struct kernel_set subgroup = KERNEL_SET(KERNEL_softmax_subgroup);
+    struct kernel_set kernels;
     if (kernel_missing(KERNEL_softmax_subgroup, &device->caps))
         skip();
     for (int i = 0; i < 2; i++) {
         miscompile(device, MISTAKE_LOSS, subgroup);
         assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_DEVICE_LOST);
-        assert_int_equal(in_state(device, KERNEL_WRONG), i ? subgroup : 0);
+        assert_true(set_is_equal(in_state(device, KERNEL_WRONG), i ? subgroup : NO_KERNELS));
         assert_int_equal(vka_device_recover(device), VKA_OK);
     }
     miscompile(device, MISTAKE_LOSS, subgroup);
     assert_int_equal(try_layer(device, VKA_PATH_UNFUSED, &kernels), VKA_OK);
-    assert_true(kernels & shared && !(kernels & subgroup));
-    assert_true(tested(device) & shared);
+    assert_true(set_has(kernels, KERNEL_softmax_shared) && !set_meets(kernels, subgroup));
+    assert_true(set_has(tested(device), KERNEL_softmax_shared));
     vka_device_destroy(&device);
 }
 

@@ -35,16 +35,16 @@ static double run_layer(struct vka_device *device, enum vka_path path)
 static void take_away(enum vka_path path, const char *family)
 {
     struct vka_device *device = open_device(NULL, 0, false, NULL);
-    uint64_t broken = 0, kernels = 0;
+    struct kernel_set broken = NO_KERNELS, kernels;
     size_t n = 0;
     enum vka_status status;
     while ((status = try_layer(device, path, &kernels)) == VKA_OK) {
-        assert_int_equal(kernels & broken, 0);
+        assert_false(set_meets(kernels, broken));
         assert_true(run_layer(device, path) <= LAYER_NMSE);
         size_t before = n;
         for (int k = 0; k < KERNEL_COUNT; k++)
-            if (kernels >> k & 1 && is_like((enum kernel)k, family)) {
-                broken |= bit((enum kernel)k);
+            if (set_has(kernels, k) && is_like((enum kernel)k, family)) {
+                set_add(&broken, k);
                 n++;
             }
         assert_true(n > before);
@@ -64,10 +64,11 @@ static void packed_for_another(void **state)
 {
     (void)state;
     struct vka_device *device = open_device(NULL, 0, false, NULL);
-    uint64_t gone = bit(KERNEL_matmul_address) | bit(KERNEL_matmul_texel), kernels;
+    const struct kernel_set gone = KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel);
+    struct kernel_set kernels;
     enum vka_status status = try_layer_without(device, VKA_PATH_UNFUSED, gone, &kernels);
     assert_int_equal(status, VKA_OK);
-    assert_int_equal(kernels & gone, 0);
+    assert_false(set_meets(kernels, gone));
     vka_device_destroy(&device);
 }
 
@@ -87,9 +88,9 @@ static void none_is_left(void **state)
 {
     (void)state;
     struct vka_device *device = open_device(NULL, 0, false, NULL);
-    uint64_t kernels;
+    struct kernel_set kernels;
     if (device->caps.properties.subgroup_size >= 8) {
-        miscompile(device, MISTAKE_NO_WORK, UINT64_MAX);
+        miscompile(device, MISTAKE_NO_WORK, set_all_but(NO_KERNELS));
         assert_int_equal(vka_device_self_test(device), VKA_OK);
         assert_int_equal(try_layer(device, VKA_PATH_AUTO, &kernels), VKA_UNSUPPORTED);
         assert_non_null(strstr(vka_device_error(device), "failed its self-test"));
@@ -103,7 +104,7 @@ static void state_is_of_the_right_kernel(void **state)
 {
     (void)state;
     const uint32_t q_shape[] = {1, 2, 200, 16}, kv_shape[] = {1, 2, 128, 16};
-    uint64_t broken = 0;
+    struct kernel_set broken = NO_KERNELS;
     for (size_t n = 0; n < KERNEL_COUNT; n++) {
         struct vka_device *device = open_device(NULL, 0, false, NULL);
         struct vka_tensor *q = NULL, *k = NULL, *sums = NULL, *out = NULL;
@@ -129,8 +130,8 @@ static void state_is_of_the_right_kernel(void **state)
             assert_int_equal(vka_plan_add_attention(plan, &op), VKA_OK);
             enum kernel taken = plan->passes[0].key.kernel;
             print_message("%s: %llu floats\n", kernel_table[taken].name, (unsigned long long)count);
-            assert_int_equal(broken & bit(taken), 0);
-            broken |= bit(taken);
+            assert_false(set_has(broken, taken));
+            set_add(&broken, taken);
         }
         vka_plan_destroy(&plan);
         vka_tensor_destroy(&sums);
@@ -141,7 +142,7 @@ static void state_is_of_the_right_kernel(void **state)
         if (!count)
             break;
     }
-    assert_true(broken != 0);
+    assert_false(set_is_empty(broken));
 }
 
 TEST_PROGRAM(self_test_rules)

@@ -75,7 +75,8 @@ fail:
 
 static enum vka_status solve_known(struct vka_device *device, int problem, bool *right)
 {
-    return known_problem_solve(device, (enum known_problem)problem, 0, KNOWN_HEAD_DIM, right);
+    return known_problem_solve(device, (enum known_problem)problem, NO_KERNELS, KNOWN_HEAD_DIM,
+                               right);
 }
 
 /* No operand has contiguous rows, and a past joins the keys. */

@@ -17,12 +17,13 @@
 
 #define MOST 4000 /* calls, or allocations, of an operation that ends */
 
-#define BIT(name) (UINT64_C(1) << KERNEL_##name)
-
 /* The kernels of CPU drivers: without them there are tiles, as on GPUs. */
-static const uint64_t of_cpus = BIT(attention_row) | BIT(attention_texel) | BIT(attention_address) |
-                                BIT(attention_feature) | BIT(matmul_texel) | BIT(matmul_address) |
-                                BIT(matmul_lane4) | BIT(matmul_lane8);
+static struct kernel_set of_cpus(void)
+{
+    return KERNEL_SET(KERNEL_attention_row, KERNEL_attention_texel, KERNEL_attention_address,
+                      KERNEL_attention_feature, KERNEL_matmul_texel, KERNEL_matmul_address,
+                      KERNEL_matmul_lane4, KERNEL_matmul_lane8);
+}
 
 static size_t step = 8; /* every so many fail */
 
@@ -83,13 +84,13 @@ static size_t fail_vulkan(const struct operation *o, struct vka_device *device)
     return n - 1;
 }
 
-static void every_operation(const struct vka_device_info *info, uint64_t without)
+static void every_operation(const struct vka_device_info *info, struct kernel_set without)
 {
     struct vka_device *device = NULL;
     const struct operation *o;
     driver_reset();
     assert_int_equal(vka_device_create(info, &device), VKA_OK);
-    device->caps.without |= without;
+    set_join(&device->caps.without, without);
     for (int i = 0; i < KERNEL_COUNT; i++) /* but where it is the operation: measured already */
         device->rates.of[i] = (struct rate){1, 1};
     for (size_t i = 0; (o = operation_get(i)); i++) {
@@ -106,13 +107,13 @@ static void every_operation(const struct vka_device_info *info, uint64_t without
 static void mapped(void **state)
 {
     (void)state;
-    every_operation(VKA_INFO(vka_device_info, .skip_self_test = true), 0);
+    every_operation(VKA_INFO(vka_device_info, .skip_self_test = true), NO_KERNELS);
 }
 
 static void tiles(void **state)
 {
     (void)state;
-    every_operation(VKA_INFO(vka_device_info, .skip_self_test = true), of_cpus);
+    every_operation(VKA_INFO(vka_device_info, .skip_self_test = true), of_cpus());
 }
 
 /* As little as a device may have, and all copies through staging. */
@@ -122,7 +123,7 @@ static void limited(void **state)
     every_operation(VKA_INFO(vka_device_info, .skip_self_test = true, .no_mapped_memory = true,
                              .no_timeline = true, .max_buffer_range = 65536,
                              .max_allocation = 1u << 20),
-                    0);
+                    NO_KERNELS);
 }
 
 TEST_PROGRAM_ARGUMENTS(operation_faults)

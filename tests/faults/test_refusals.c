@@ -17,14 +17,16 @@
 #include "scenario.h"
 #include "test_program.h"
 
-#define BIT(name) (UINT64_C(1) << KERNEL_##name)
 #define MAX_OPERATIONS 64
 
 /* The kernels of CPU drivers: without them there are tiles, as on GPUs. */
-static const uint64_t of_cpus = BIT(attention_row) | BIT(attention_texel) | BIT(attention_address) |
-                                BIT(attention_feature) | BIT(matmul_texel) | BIT(matmul_address) |
-                                BIT(matmul_block) | BIT(matmul_bytes) | BIT(matmul_lane4) |
-                                BIT(matmul_lane8);
+static struct kernel_set of_cpus(void)
+{
+    return KERNEL_SET(KERNEL_attention_row, KERNEL_attention_texel, KERNEL_attention_address,
+                      KERNEL_attention_feature, KERNEL_matmul_texel, KERNEL_matmul_address,
+                      KERNEL_matmul_block, KERNEL_matmul_bytes, KERNEL_matmul_lane4,
+                      KERNEL_matmul_lane8);
+}
 
 static const VkResult results[] = {VK_ERROR_UNKNOWN, VK_ERROR_INITIALIZATION_FAILED,
                                    VK_ERROR_OUT_OF_HOST_MEMORY};
@@ -39,7 +41,7 @@ static void listen(void *user, enum vka_log_level level, const char *message)
         snprintf(warnings + length, sizeof warnings - length, "%s\n", message);
 }
 
-static struct vka_device *open_device(uint64_t without, bool tested)
+static struct vka_device *open_device(struct kernel_set without, bool tested)
 {
     struct vka_device *device = NULL;
     warnings[0] = '\0';
@@ -47,18 +49,18 @@ static struct vka_device *open_device(uint64_t without, bool tested)
         vka_device_create(VKA_INFO(vka_device_info, .log = listen, .skip_self_test = !tested),
                           &device),
         VKA_OK);
-    device->caps.without |= without;
+    set_join(&device->caps.without, without);
     for (int i = 0; i < KERNEL_COUNT; i++)
         device->rates.of[i] = (struct rate){1, 1};
     return device;
 }
 
 /* The first operation that asks for a pipeline of the kernel; NULL: none. */
-static const struct operation *user_of(enum kernel kernel, uint64_t without)
+static const struct operation *user_of(enum kernel kernel, struct kernel_set without)
 {
     static const struct operation *found[2][KERNEL_COUNT];
     static bool done[2];
-    const bool tiles = without != 0;
+    const bool tiles = !set_is_empty(without);
     if (!done[tiles]) {
         const struct operation *o;
         driver_reset();
@@ -79,11 +81,11 @@ static const struct operation *user_of(enum kernel kernel, uint64_t without)
 
 /* Whether another kernel can do the work. Fused attention has none left where those for CPU drivers
  * are switched off. */
-static bool has_rivals(enum kernel kernel, uint64_t without)
+static bool has_rivals(enum kernel kernel, struct kernel_set without)
 {
     enum kernel_family family = kernel_table[kernel].family;
     return family == FAMILY_PRODUCT || family == FAMILY_SOFTMAX ||
-           (family == FAMILY_ATTENTION && !without);
+           (family == FAMILY_ATTENTION && set_is_empty(without));
 }
 
 static enum vka_status status_of(VkResult result)
@@ -98,8 +100,8 @@ static void check_sentence(const char *text, const char *kernel)
 }
 
 /* What becomes of an operation whose first choice is refused. */
-static bool refuse(const struct operation *o, enum kernel kernel, uint64_t without, bool tested,
-                   VkResult result)
+static bool refuse(const struct operation *o, enum kernel kernel, struct kernel_set without,
+                   bool tested, VkResult result)
 {
     const char *name = kernel_table[kernel].name;
     bool right = false;
@@ -151,12 +153,12 @@ static bool is_tried(enum kernel kernel, size_t tried[])
     return all_kernels || tried[family] < (family == FAMILY_MOVE ? 2 : 1);
 }
 
-static void every_kernel(uint64_t without)
+static void every_kernel(struct kernel_set without)
 {
     size_t tried[FAMILY_BACKWARD + 1] = {0}, passed = 0, n = 0;
     for (int k = 0; k < KERNEL_COUNT; k++) {
         const struct operation *o = user_of((enum kernel)k, without);
-        if (!o || without >> k & 1 || !is_tried((enum kernel)k, tried))
+        if (!o || set_has(without, k) || !is_tried((enum kernel)k, tried))
             continue;
         tried[kernel_table[k].family]++;
         for (size_t r = 0; r < sizeof results / sizeof *results; r++)
@@ -178,13 +180,13 @@ static void every_kernel(uint64_t without)
 static void of_this_device(void **state)
 {
     (void)state;
-    every_kernel(0);
+    every_kernel(NO_KERNELS);
 }
 
 static void tiles(void **state)
 {
     (void)state;
-    every_kernel(of_cpus);
+    every_kernel(of_cpus());
 }
 
 /* Layers, whose weights are packed for a kernel before a pipeline of it is refused. */
@@ -227,7 +229,7 @@ static void blocks(void **state)
         i++;
     assert_non_null(o);
     driver_reset();
-    struct vka_device *device = open_device(0, false);
+    struct vka_device *device = open_device(NO_KERNELS, false);
     bool right = false, takes[KERNEL_COUNT];
     assert_int_equal(operation_run(o, device, &right), VKA_OK);
     for (int k = 0; k < KERNEL_COUNT; k++)
@@ -239,7 +241,7 @@ static void blocks(void **state)
         right = false;
         driver_reset();
         driver_refuse(kernel_spv_table[k]->words, VK_ERROR_UNKNOWN, 0);
-        device = open_device(0, false);
+        device = open_device(NO_KERNELS, false);
         enum vka_status status = operation_run(o, device, &right);
         if (status == VKA_INVALID)
             status = operation_run(o, device, &right);

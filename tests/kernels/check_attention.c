@@ -147,7 +147,7 @@ static struct problem draw_problem(struct check *c, enum mask_kind mask, enum vk
     const bool cuts = coop || (c->kernel == KERNEL_attention_feature && set == 0);
     if (cuts && rng_chance(rng, 10)) { /* keys as spans, or as splits */
         p.budgets = true;
-        p.disabled_kernels = rng_chance(rng, 70) ? 1ull << KERNEL_attention_merge : 0;
+        p.disabled_kernels = rng_chance(rng, 70) ? KERNEL_SET(KERNEL_attention_merge) : NO_KERNELS;
     }
     return p;
 }
@@ -174,7 +174,7 @@ static void run_case(struct check *c, const struct problem *p)
         c->device->caps.matrix_registers = draw_registers(c->kernel, &c->rng, p);
     if (!problem_check(c->device, p, &c->worst, &result))
         check_fail(c, problem_text(p, text), result.why);
-    else if (!(result.kernels >> c->kernel & 1))
+    else if (!set_has(result.kernels, c->kernel))
         check_not_used(c, problem_text(p, text));
 }
 

@@ -281,7 +281,7 @@ static bool check_function(struct vka_device *device, const struct function *f,
     struct job job;
     struct record record = {0};
     struct timespec start, end;
-    const uint64_t without = device->caps.without;
+    const struct kernel_set without = device->caps.without;
     const char *missing = !f->forced ? NULL : kernel_missing(f->kernel, &device->caps);
     if (missing) {
         printf("%-26s not run: it %s\n", f->name, missing);

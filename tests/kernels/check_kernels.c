@@ -229,15 +229,15 @@ static bool is_product(enum kernel kernel)
 }
 
 /* The kernels of the family that a plan could use in place of this one. */
-static uint64_t rivals(enum kernel kernel, const struct family *family)
+static struct kernel_set rivals(enum kernel kernel, const struct family *family)
 {
-    uint64_t mask = 0;
+    struct kernel_set mask = NO_KERNELS;
     for (int k = 0; k < KERNEL_COUNT; k++) {
         enum kernel other = leader((enum kernel)k);
         bool same = family_of(other) == family || (is_product(other) && is_product(kernel));
         if (other != leader(kernel) && other != stand_in(kernel) && same &&
             !(is_attention_coop(kernel) && serves((enum kernel)k)))
-            mask |= 1ull << k;
+            set_add(&mask, k);
     }
     return mask;
 }
@@ -310,8 +310,8 @@ static bool check_kernel(struct vka_device *device, const struct settings *s, en
                missing ? missing : family->elsewhere);
         return true;
     }
-    uint64_t disabled = device->caps.without;
-    device->caps.without |= rivals(kernel, family);
+    const struct kernel_set disabled = device->caps.without;
+    set_join(&device->caps.without, rivals(kernel, family));
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
     if (s->few || (s->sample && !s->kernel && is_slow(device, kernel)))

@@ -36,7 +36,7 @@ static void force(struct job *job)
     const enum kernel kernel = job->function->kernel;
     for (int k = 0; k < KERNEL_COUNT && job->function->forced; k++)
         if (k != (int)kernel && kernel_table[k].family == kernel_table[kernel].family)
-            job->device->caps.without |= UINT64_C(1) << k;
+            set_add(&job->device->caps.without, k);
 }
 
 bool function_is_used(const struct job *job)

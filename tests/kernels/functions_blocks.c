@@ -243,14 +243,14 @@ static enum vka_status run_reader(struct decoding *d)
 static bool check_reader(struct decoding *d, bool all)
 {
     static const float amounts[] = {1, INFINITY, -INFINITY};
-    const uint64_t without = d->device->caps.without;
+    const struct kernel_set without = d->device->caps.without;
     const bool half = d->reader->kernel == KERNEL_matmul_few_half; /* takes some types alone */
     enum vka_status status = VKA_OK;
     d->n_failed = 0;
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (d->reader->product && k != (int)d->reader->kernel &&
             !(half && k == KERNEL_matmul_few) && kernel_table[k].family == FAMILY_PRODUCT)
-            d->device->caps.without |= UINT64_C(1) << k;
+            set_add(&d->device->caps.without, k);
     d->rows = d->reader->product && !all ? PRODUCT_ROWS : d->values;
     for (size_t a = 0; a < (d->reader->product ? all ? 3 : 2 : 1) && status == VKA_OK; a++) {
         d->amount = amounts[a];

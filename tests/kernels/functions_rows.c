@@ -163,7 +163,7 @@ static enum vka_status add_product(struct job *job)
     struct vka_linear_op op = {.struct_size = sizeof op};
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (k != (int)job->function->kernel && kernel_table[k].family == FAMILY_PRODUCT)
-            job->device->caps.without |= UINT64_C(1) << k;
+            set_add(&job->device->caps.without, k);
     enum vka_status status = job_tensor(job, job->function->from, 2, size, &job->input);
     if (status == VKA_OK)
         status = job_constant(job, 2, in, unit, WIDTH, &op.input);

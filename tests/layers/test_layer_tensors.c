@@ -90,17 +90,17 @@ static void check_bits(bool lowered)
 /* Some kernels of CPU drivers want panels, some transposed weights; those of GPUs want rows. */
 static void same_bits(void **state)
 {
-    const uint64_t packed = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
-    const uint64_t lanes = 1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8;
+    const struct kernel_set packed = KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel);
+    const struct kernel_set lanes = KERNEL_SET(KERNEL_matmul_lane4, KERNEL_matmul_lane8);
     (void)state;
     check_bits(false);
     check_bits(true);
-    device->caps.without |= packed;
+    set_join(&device->caps.without, packed);
     check_bits(false);
     check_bits(true);
-    device->caps.without |= lanes;
+    set_join(&device->caps.without, lanes);
     check_bits(true);
-    device->caps.without &= ~(packed | lanes);
+    device->caps.without = set_minus(device->caps.without, set_union(packed, lanes));
 }
 
 /* ---- Training -------------------------------------------------------------------------------- */

@@ -183,9 +183,9 @@ static bool check_pieces(void)
                           .path = VKA_PATH_FUSED};
     struct problem more = few;
     more.n_q = 3; /* 18 rows a key head: few only where its group is divided */
-    uint64_t before = device->caps.without;
-    device->caps.without |= 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
-                            1ull << KERNEL_attention_feature;
+    const struct kernel_set before = device->caps.without;
+    set_join(&device->caps.without,
+             KERNEL_SET(KERNEL_attention_row, KERNEL_attention_address, KERNEL_attention_feature));
     bool ok = check_problem(&few, 8) && check_problem(&more, 8);
     device->caps.without = before;
     return ok;
@@ -203,9 +203,9 @@ static bool check_strides(void)
                         .value_dim = 8,
                         .scattered = true,
                         .path = VKA_PATH_FUSED};
-    uint64_t before = device->caps.without;
+    const struct kernel_set before = device->caps.without;
     bool ok = true;
-    device->caps.without |= 1ull << KERNEL_attention_texel;
+    set_add(&device->caps.without, KERNEL_attention_texel);
     for (p.seed = 1; p.seed <= 4; p.seed++)
         ok = check_problem(&p, 2) && ok;
     device->caps.without = before;

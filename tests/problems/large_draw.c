@@ -10,27 +10,26 @@
 
 static void draw_kernels(struct large_problem *p, struct rng *rng, int kernels)
 {
-#define BIT(name) (1ull << KERNEL_##name)
-    static const uint64_t cpu = BIT(matmul_lane4) | BIT(matmul_lane8) | BIT(matmul_address) |
-                                BIT(matmul_texel) | BIT(softmax_subgroup) | BIT(attention_row) |
-                                BIT(attention_texel) | BIT(attention_address) |
-                                BIT(attention_feature);
-    static const uint64_t coop = BIT(matmul_coop_f16) | BIT(matmul_coop_bf16) |
-                                 BIT(attention_coop_f16) | BIT(attention_coop_bf16) |
-                                 BIT(attention_coop2_f16) | BIT(attention_coop2_bf16);
-    const uint64_t sets[LARGE_KERNELS_COUNT] = {
-        [LARGE_KERNELS_USUAL] = 0,
+    const struct kernel_set cpu =
+        KERNEL_SET(KERNEL_matmul_lane4, KERNEL_matmul_lane8, KERNEL_matmul_address,
+                   KERNEL_matmul_texel, KERNEL_softmax_subgroup, KERNEL_attention_row,
+                   KERNEL_attention_texel, KERNEL_attention_address, KERNEL_attention_feature);
+    const struct kernel_set coop = KERNEL_SET(
+        KERNEL_matmul_coop_f16, KERNEL_matmul_coop_bf16, KERNEL_attention_coop_f16,
+        KERNEL_attention_coop_bf16, KERNEL_attention_coop2_f16, KERNEL_attention_coop2_bf16);
+    const struct kernel_set sets[LARGE_KERNELS_COUNT] = {
+        [LARGE_KERNELS_USUAL] = NO_KERNELS,
         [LARGE_KERNELS_GPU] = cpu,
-        [LARGE_KERNELS_TILE] = cpu | coop,
-        [LARGE_KERNELS_PLAIN] = BIT(matmul_address) | BIT(matmul_texel) | BIT(attention_texel) |
-                                BIT(attention_address) | BIT(attention_feature) |
-                                BIT(attention_tile) | coop,
+        [LARGE_KERNELS_TILE] = set_union(cpu, coop),
+        [LARGE_KERNELS_PLAIN] =
+            set_union(coop, KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel,
+                                       KERNEL_attention_texel, KERNEL_attention_address,
+                                       KERNEL_attention_feature, KERNEL_attention_tile)),
     };
-#undef BIT
     uint32_t any = rng_range(rng, 0, 2 * LARGE_KERNELS_COUNT - 1); /* usual as often as not */
-    p->a.disabled_kernels = kernels >= 0                ? sets[kernels]
-                            : any < LARGE_KERNELS_COUNT ? sets[any]
-                                                        : 0;
+    p->a.disabled_kernels = sets[kernels >= 0                ? kernels
+                                 : any < LARGE_KERNELS_COUNT ? (int)any
+                                                             : LARGE_KERNELS_USUAL];
 }
 
 static void draw_plan(struct large_problem *p, struct rng *rng, const struct large_bounds *bounds)

@@ -12,10 +12,10 @@
 static uint32_t rolled(const struct large_problem *p, uint32_t dim)
 {
     static const uint16_t few[] = {1, 4, 6, 8, 16, 260, 323, 576};
-    const uint64_t others = 1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_address |
-                            1ull << KERNEL_attention_feature;
-    bool row = (p->a.disabled_kernels & others) == others &&
-               !(p->a.disabled_kernels >> KERNEL_attention_row & 1);
+    const struct kernel_set others =
+        KERNEL_SET(KERNEL_attention_texel, KERNEL_attention_address, KERNEL_attention_feature);
+    bool row = set_is_empty(set_minus(others, p->a.disabled_kernels)) &&
+               !set_has(p->a.disabled_kernels, KERNEL_attention_row);
     return row ? few[dim / 8 % COUNT(few)] : dim;
 }
 

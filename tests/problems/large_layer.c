@@ -60,8 +60,8 @@ static enum vka_status create_layer(struct vka_device *device, struct run *r)
 static enum vka_status create(struct vka_device *device, struct run *r)
 {
     const struct large_attention *a = r->a;
-    const uint64_t disabled = device->caps.without;
-    device->caps.without |= a->disabled_kernels; /* weights are packed for the others */
+    const struct kernel_set disabled = device->caps.without;
+    set_join(&device->caps.without, a->disabled_kernels); /* weights are packed for the others */
     enum vka_status status = create_layer(device, r);
     device->caps.without = disabled;
     free(r->zero);

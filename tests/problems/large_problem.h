@@ -103,9 +103,9 @@ const char *large_text(const struct large_problem *p, char text[LARGE_TEXT]);
 
 #define LARGE_WHY 512
 struct large_result {
-    bool refused;        /* the device or memory is too small; why has the sentence */
-    char why[LARGE_WHY]; /* of a failure */
-    uint64_t kernels;    /* bit per enum kernel: a plan used it */
+    bool refused;              /* the device or memory is too small; why has the sentence */
+    char why[LARGE_WHY];       /* of a failure */
+    struct kernel_set kernels; /* that a plan used */
 };
 
 /* True where the library is right or refuses. */

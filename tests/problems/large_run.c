@@ -191,9 +191,9 @@ enum vka_status large_finish(struct vka_device *device, const struct large_probl
                              bool nonfinite, const struct large_add *add, struct vka_plan **plan,
                              struct large_result *result)
 {
-    const uint64_t disabled = device->caps.without;
+    const struct kernel_set disabled = device->caps.without;
     enum vka_status status = VKA_TIMEOUT;
-    device->caps.without |= p->a.disabled_kernels;
+    set_join(&device->caps.without, p->a.disabled_kernels);
     for (int i = 0; i < PATIENCE && status == VKA_TIMEOUT; i++) {
         vka_plan_destroy(plan);
         status = vka_plan_create(
@@ -206,7 +206,7 @@ enum vka_status large_finish(struct vka_device *device, const struct large_probl
     }
     device->caps.without = disabled;
     if (status == VKA_OK)
-        result->kernels |= problem_kernels(*plan);
+        set_join(&result->kernels, problem_kernels(*plan));
     struct vka_tensor *const output = add->attention ? add->attention->output
                                       : add->linear  ? add->linear->output
                                                      : add->layer->output;
@@ -232,15 +232,16 @@ bool large_failed(struct vka_device *device, enum vka_status status, struct larg
 
 /* These keep the context of a row in registers, which have no room for sums of blocks of keys:
  * their chains of 16,384 are as far off as 5e-8 where all addends are of one size. */
-#define LONG_CHAINS                                                           \
-    (1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile |           \
-     1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_attention_coop_bf16 | \
-     1ull << KERNEL_attention_coop2_f16 | 1ull << KERNEL_attention_coop2_bf16)
+#define LONG_CHAINS                                                                    \
+    KERNEL_SET(KERNEL_attention_row, KERNEL_attention_tile, KERNEL_attention_coop_f16, \
+               KERNEL_attention_coop_bf16, KERNEL_attention_coop2_f16,                 \
+               KERNEL_attention_coop2_bf16)
 
-struct large_verdict large_verdict(const char *name, enum vka_dtype dtype, uint64_t kernels)
+struct large_verdict large_verdict(const char *name, enum vka_dtype dtype,
+                                   struct kernel_set kernels)
 {
     double limit = dtype == VKA_F32 ? 1e-11 : dtype == VKA_F16 ? 1e-6 : 5e-5;
-    if (dtype == VKA_F32 && kernels & LONG_CHAINS)
+    if (dtype == VKA_F32 && set_meets(kernels, LONG_CHAINS))
         limit = 1e-7;
     return (struct large_verdict){.name = name, .limit = limit, .worst = -1};
 }

@@ -73,7 +73,8 @@ struct large_verdict {
     uint64_t row, column, failed, rows;
     double got, want; /* where it is worst */
 };
-struct large_verdict large_verdict(const char *name, enum vka_dtype dtype, uint64_t kernels);
+struct large_verdict large_verdict(const char *name, enum vka_dtype dtype,
+                                   struct kernel_set kernels);
 
 /* Compares width elements of t from `at` with want; exact: they are to be equal. */
 void large_judge(struct large_verdict *v, const struct large_tensor *t, uint64_t at, uint64_t width,

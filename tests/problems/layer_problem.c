@@ -325,8 +325,8 @@ bool layer_problem_check(struct vka_device *device, const struct layer_problem *
     t->device = device;
     t->l = l;
     t->rng = (struct rng){l->p.seed ^ 0x7a1a7};
-    const uint64_t without = device->caps.without;
-    device->caps.without |= l->p.disabled_kernels;
+    const struct kernel_set without = device->caps.without;
+    set_join(&device->caps.without, l->p.disabled_kernels);
     enum vka_status status = problem_data_create(device, &l->p, &t->d);
     if (status == VKA_OK)
         status = create_operands(t);

@@ -43,11 +43,11 @@ static void set_self(struct problem *p)
 }
 
 /* Weights lie in panels, transposed or as they are given, whichever the kernels that are left want. */
-static uint64_t draw_kernels(struct rng *rng)
+static struct kernel_set draw_kernels(struct rng *rng)
 {
-    const uint64_t packed = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel;
-    const uint64_t lanes = 1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_lane8;
-    const uint64_t sets[] = {0, packed, packed | lanes};
+    const struct kernel_set packed = KERNEL_SET(KERNEL_matmul_address, KERNEL_matmul_texel);
+    const struct kernel_set lanes = KERNEL_SET(KERNEL_matmul_lane4, KERNEL_matmul_lane8);
+    const struct kernel_set sets[] = {NO_KERNELS, packed, set_union(packed, lanes)};
     return sets[rng_range(rng, 0, 2)];
 }
 

@@ -55,5 +55,5 @@ void limits_to_matrices(struct vka_device *device)
     for (int k = 0; k < KERNEL_COUNT; k++)
         if (kernel_table[k].family == FAMILY_PRODUCT &&
             !(kernel_table[k].needs & (NEED_MATRIX_F16 | NEED_MATRIX_BF16)))
-            device->caps.without |= UINT64_C(1) << k;
+            set_add(&device->caps.without, k);
 }

@@ -14,9 +14,9 @@ enum vka_status problem_plan(struct vka_device *device, const struct problem_dat
                              struct vka_plan **plan)
 {
     struct vka_attention_op op;
-    uint64_t disabled = device->caps.without;
+    const struct kernel_set disabled = device->caps.without;
     problem_op(d, &op);
-    device->caps.without |= d->p->disabled_kernels;
+    set_join(&device->caps.without, d->p->disabled_kernels);
     enum vka_status status = vka_plan_create(device,
                                              VKA_INFO(vka_plan_info, .path = d->p->path,
                                                       .workspace_limit = d->p->workspace_limit,
@@ -181,15 +181,15 @@ static bool compare_behind(struct vka_device *device, struct problem_data *d, st
     return ok;
 }
 
-uint64_t problem_kernels(struct vka_plan *plan)
+struct kernel_set problem_kernels(struct vka_plan *plan)
 {
-    uint64_t kernels = 0;
+    struct kernel_set kernels = NO_KERNELS;
     struct vka_pass_info pass;
     for (size_t i = 0; i < vka_plan_pass_count(plan); i++)
         for (int k = 0; k < KERNEL_COUNT; k++)
             if (vka_plan_pass(plan, i, &pass) == VKA_OK &&
                 strcmp(kernel_table[k].name, pass.kernel) == 0)
-                kernels |= 1ull << k;
+                set_add(&kernels, k);
     return kernels;
 }
 
@@ -203,10 +203,10 @@ static enum vka_dtype turned_dtype(const struct vka_device *device, const struct
 }
 
 /* Kernels whose weights are rounded to bfloat16 before they meet the values. */
-#define BFLOAT16_WEIGHTS (1ull << KERNEL_attention_coop_bf16 | 1ull << KERNEL_attention_coop2_bf16)
+#define BFLOAT16_WEIGHTS KERNEL_SET(KERNEL_attention_coop_bf16, KERNEL_attention_coop2_bf16)
 
-static bool compare(const struct vka_device *device, const struct problem_data *d, uint64_t kernels,
-                    struct worst *worst, char why[WHY])
+static bool compare(const struct vka_device *device, const struct problem_data *d,
+                    struct kernel_set kernels, struct worst *worst, char why[WHY])
 {
     const struct {
         enum operand_id id;
@@ -227,7 +227,7 @@ static bool compare(const struct vka_device *device, const struct problem_data *
         double limit = rows[i].exact ? 0 : compare_limit(o->dtype);
         if (rows[i].id == OPERAND_SCORES)
             limit = fmax(limit, compare_limit(turned));
-        if (rows[i].id == OPERAND_OUTPUT && kernels & BFLOAT16_WEIGHTS)
+        if (rows[i].id == OPERAND_OUTPUT && set_meets(kernels, BFLOAT16_WEIGHTS))
             limit *= turned == VKA_BF16 ? 4 : 2;
         if (o->view && !compare_values(o, rows[i].want, limit, rows[i].name, where, worst, why))
             return false;

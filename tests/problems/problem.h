@@ -4,6 +4,7 @@
 #define TESTS_PROBLEM_H
 
 #include "compare.h"
+#include "gpu/kernel_set.h"
 
 /* kv_length and query_offset. */
 enum per_batch { PER_BATCH_NONE = 0, PER_BATCH_ONE, PER_BATCH_EACH };
@@ -28,9 +29,9 @@ struct problem {
 };
 
 struct problem_result {
-    uint64_t kernels; /* bit per enum kernel: the plan used it */
-    char why[WHY];    /* of a failure */
-    bool refused;     /* beyond the lowered limits, as vka_device_info says some are */
+    struct kernel_set kernels; /* that the plan used */
+    char why[WHY];             /* of a failure */
+    bool refused;              /* beyond the lowered limits, as vka_device_info says some are */
 };
 
 /* True where the library is right on all that the problem asks for, in the way that it names;

@@ -87,12 +87,12 @@ static void destroy(struct backward *t)
 
 /* The kernel whose turn a kernel of matrices takes, half of the time where there is one: CPU drivers would
  * never take it. */
-static uint64_t without(const struct vka_device *device, const struct problem *p)
+static struct kernel_set without(const struct vka_device *device, const struct problem *p)
 {
     const enum kernel coop =
         p->q == VKA_F16 ? KERNEL_attention_backward_coop_f16 : KERNEL_attention_backward_coop_bf16;
     const bool taken = p->one_type && p->seed / 16 % 2 && !kernel_missing(coop, &device->caps);
-    return taken ? UINT64_C(1) << KERNEL_attention_backward : 0;
+    return taken ? KERNEL_SET(KERNEL_attention_backward) : NO_KERNELS;
 }
 
 /* A finished plan of the forward, and of its backward. The forward is not fused: CPU drivers compile for
@@ -116,7 +116,7 @@ static enum vka_status make_plan(struct vka_device *device, const struct backwar
     if (status == VKA_OK)
         (*plan)->path = t->d.p->path;
     if (status == VKA_OK)
-        (*plan)->without |= without(device, t->d.p);
+        set_join(&(*plan)->without, without(device, t->d.p));
     if (status == VKA_OK)
         status = vka_plan_add_attention_backward(
             *plan,
@@ -320,6 +320,6 @@ void problem_backward_adapt(struct problem *p, uint64_t seed)
     p->one_type = seed / 8 % 3 == 0;
     if (p->one_type)
         problem_backward_set_type(p, seed / 24 % 2 ? VKA_F16 : VKA_BF16);
-    p->disabled_kernels = 0;
+    p->disabled_kernels = NO_KERNELS;
     p->poison_hidden = p->poison_hidden && !p->k_norm;
 }

@@ -64,8 +64,8 @@ struct vka_attention_op problem_op_of(const struct problem *p,
 /* Gives operands first .. last random values of their kind, which are not yet written. */
 void problem_fill(struct problem_data *d, enum operand_id first, enum operand_id last);
 
-/* Notes which kernels a plan uses, a bit per enum kernel. */
-uint64_t problem_kernels(struct vka_plan *plan);
+/* The kernels that a plan uses. */
+struct kernel_set problem_kernels(struct vka_plan *plan);
 
 /* What the oracle reads beside the operands' own values. */
 struct question {

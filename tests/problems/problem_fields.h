@@ -11,7 +11,7 @@ enum field_kind {
     FIELD_SIGNED,
     FIELD_REAL,
     FIELD_FLAG,
-    FIELD_KERNELS, /* a bit each */
+    FIELD_KERNELS, /* a struct kernel_set */
     FIELD_TYPE,    /* from here on an enum, told by a name */
     FIELD_WAY,
     FIELD_PATH,
@@ -32,8 +32,13 @@ struct problem_field {
 extern const struct problem_field problem_fields[];
 extern const size_t problem_field_count;
 
-/* The value as a number, bits of a float as they are. */
+/* The value as a number: bits of a float as they are, 0 or 1 of kernels, none or some. */
 int64_t problem_field_get(const struct problem *p, const struct problem_field *field);
+
+/* For any kind but kernels. */
 void problem_field_set(struct problem *p, const struct problem_field *field, int64_t value);
+
+/* The kernels of a field of that kind. */
+struct kernel_set *problem_field_kernels(struct problem *p, const struct problem_field *field);
 
 #endif

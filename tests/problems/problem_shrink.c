@@ -27,17 +27,35 @@ static void mend(struct problem *p, const struct problem *before)
         p->rope.dim = p->head_dim & ~1u;
 }
 
+static bool take(struct shrinking *s, const struct problem *p)
+{
+    if (s->left-- <= 0 || !s->fails(p, s->user))
+        return false;
+    s->best = *p;
+    return true;
+}
+
 static bool try(struct shrinking *s, const struct problem_field *field, int64_t value)
 {
     struct problem p = s->best;
     problem_field_set(&p, field, value);
     mend(&p, &s->best);
-    if (problem_field_get(&p, field) != value) /* it follows from another field */
-        return false;
-    if (s->left-- <= 0 || !s->fails(&p, s->user))
-        return false;
-    s->best = p;
-    return true;
+    return problem_field_get(&p, field) == value && take(s, &p); /* else another field sets it */
+}
+
+/* Takes kernels out of a set, one at a time. Whether the set changed. */
+static bool shrink_kernels(struct shrinking *s, const struct problem_field *field)
+{
+    bool changed = false;
+    for (uint32_t k = 0; k < KERNEL_COUNT; k++) {
+        struct problem p = s->best;
+        struct kernel_set *kernels = problem_field_kernels(&p, field);
+        if (!set_has(*kernels, k))
+            continue;
+        *kernels = set_minus(*kernels, KERNEL_SET(k));
+        changed |= take(s, &p);
+    }
+    return changed;
 }
 
 /* Takes steps towards the least value, first the whole way, then halves of the last that was too
@@ -59,17 +77,13 @@ static bool shrink_number(struct shrinking *s, const struct problem_field *field
 static bool shrink_field(struct shrinking *s, const struct problem_field *field)
 {
     const int64_t value = problem_field_get(&s->best, field);
-    bool changed = false;
     if (field->least == FIELD_KEEP || value == field->least)
         return false;
+    if (field->kind == FIELD_KERNELS)
+        return shrink_kernels(s, field);
     if (field->kind == FIELD_NUMBER && value > 0)
         return shrink_number(s, field);
-    if (field->kind != FIELD_KERNELS)
-        return field->kind != FIELD_NUMBER && try(s, field, field->least);
-    for (int k = 0; k < 64; k++)
-        if (value >> k & 1)
-            changed |= try(s, field, problem_field_get(&s->best, field) & ~(int64_t)(1ull << k));
-    return changed;
+    return field->kind != FIELD_NUMBER && try(s, field, field->least);
 }
 
 int problem_shrink(struct problem *p, problem_fails *fails, void *user, int most)

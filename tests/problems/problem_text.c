@@ -23,7 +23,7 @@ const struct problem_field problem_fields[] = {
 #undef MEMBER
 const size_t problem_field_count = sizeof problem_fields / sizeof *problem_fields;
 
-static_assert(sizeof(enum vka_dtype) == 4 && sizeof(float) == 4, "fields have 1, 4 or 8 bytes");
+static_assert(sizeof(enum vka_dtype) == 4 && sizeof(float) == 4, "numbers have 1, 4 or 8 bytes");
 
 /* The name of an enum's value or of a kernel, or NULL where there is none. */
 static const char *name_of(enum field_kind kind, int64_t value)
@@ -45,6 +45,8 @@ static const char *name_of(enum field_kind kind, int64_t value)
 int64_t problem_field_get(const struct problem *p, const struct problem_field *field)
 {
     const char *at = (const char *)p + field->offset;
+    if (field->kind == FIELD_KERNELS)
+        return !set_is_empty(*(const struct kernel_set *)(const void *)at);
     if (field->kind == FIELD_FLAG)
         return *(const bool *)at;
     if (field->kind == FIELD_SIGNED)
@@ -68,6 +70,12 @@ void problem_field_set(struct problem *p, const struct problem_field *field, int
         memcpy(at, &value, sizeof value);
 }
 
+struct kernel_set *problem_field_kernels(struct problem *p, const struct problem_field *field)
+{
+    assert(field->kind == FIELD_KERNELS);
+    return (struct kernel_set *)(void *)((char *)p + field->offset);
+}
+
 /* ---- To text --------------------------------------------------------------------------------- */
 
 /* name=value, or the name alone of a flag; 0 where there is nothing to tell. */
@@ -87,9 +95,10 @@ static int say(const struct problem *p, const struct problem_field *field, char 
         return snprintf(text, size, " %s=%" PRIu64, field->name, (uint64_t)value);
     if (field->kind != FIELD_KERNELS)
         return snprintf(text, size, " %s=%s", field->name, name_of(field->kind, value));
+    struct problem copy = *p;
     int length = 0;
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (value >> k & 1 && (size_t)length < size)
+        if (set_has(*problem_field_kernels(&copy, field), k) && (size_t)length < size)
             length += snprintf(text + length, size - (size_t)length, "%s%s",
                                length ? "," : " disabled_kernels=", kernel_table[k].name);
     return length;
@@ -117,15 +126,15 @@ static int64_t find_name(enum field_kind kind, const char *text, size_t length)
     return -1;
 }
 
-static bool read_kernels(const char *text, int64_t *value)
+static bool read_kernels(const char *text, struct kernel_set *kernels)
 {
-    *value = 0;
+    *kernels = NO_KERNELS;
     for (size_t length; *text; text += length + (text[length] == ',')) {
         length = strcspn(text, ",");
         const int64_t kernel = find_name(FIELD_KERNELS, text, length);
         if (kernel < 0)
             return false;
-        *value |= (int64_t)(1ull << kernel);
+        set_add(kernels, (uint32_t)kernel);
     }
     return true;
 }
@@ -134,8 +143,6 @@ static bool read_value(const struct problem_field *field, const char *text, int6
 {
     char *end = NULL;
     errno = 0;
-    if (field->kind == FIELD_KERNELS)
-        return read_kernels(text, value);
     if (field->kind >= FIELD_TYPE)
         return (*value = find_name(field->kind, text, strlen(text))) >= 0;
     if (field->kind == FIELD_REAL) {
@@ -164,8 +171,10 @@ static bool read_word(struct problem *p, char *word)
         if (strcmp(field->name, word) != 0)
             continue;
         if ((field->kind == FIELD_FLAG) == (equals != NULL) ||
-            (equals && !read_value(field, equals + 1, &value)))
+            (equals && field->kind != FIELD_KERNELS && !read_value(field, equals + 1, &value)))
             return false;
+        if (field->kind == FIELD_KERNELS)
+            return read_kernels(equals + 1, problem_field_kernels(p, field));
         problem_field_set(p, field, value);
         return true;
     }

@@ -47,19 +47,25 @@ static void draw_types(struct problem *p, struct rng *rng)
 /* Kernels that are not there: of CPU drivers those by address, all others of CPU drivers, then those
  * of GPUs. The last two need matrices, see ragged_fit. */
 #define KINDS 7
-static uint64_t kernels_without(uint32_t kind)
+static struct kernel_set kernels_without(uint32_t kind)
 {
-    const uint64_t address = 1ull << KERNEL_attention_address | 1ull << KERNEL_attention_feature;
-    const uint64_t rows = address | 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_texel;
-    const uint64_t most = rows | 1ull << KERNEL_attention_tile | 1ull << KERNEL_attention_decode;
-    const uint64_t kinds[KINDS] = {0,
-                                   address,
-                                   address | 1ull << KERNEL_attention_texel,
-                                   rows,
-                                   rows | 1ull << KERNEL_attention_decode,
-                                   most,
-                                   most | 1ull << KERNEL_attention_coop_f16 |
-                                       1ull << KERNEL_attention_coop_bf16};
+    const struct kernel_set address =
+        KERNEL_SET(KERNEL_attention_address, KERNEL_attention_feature);
+    const struct kernel_set texel = KERNEL_SET(KERNEL_attention_texel);
+    const struct kernel_set rows =
+        set_union(address, KERNEL_SET(KERNEL_attention_row, KERNEL_attention_texel));
+    const struct kernel_set decode = KERNEL_SET(KERNEL_attention_decode);
+    const struct kernel_set most =
+        set_union(rows, KERNEL_SET(KERNEL_attention_tile, KERNEL_attention_decode));
+    const struct kernel_set coop =
+        KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16);
+    const struct kernel_set kinds[KINDS] = {NO_KERNELS,
+                                            address,
+                                            set_union(address, texel),
+                                            rows,
+                                            set_union(rows, decode),
+                                            most,
+                                            set_union(most, coop)};
     return kinds[kind];
 }
 
@@ -96,22 +102,22 @@ void ragged_draw(struct problem *p, uint64_t seed, bool few)
     problem_draw_options(p, &rng);
     p->disabled_kernels = kernels_without(rng_range(&kernels, 0, KINDS - 1));
     if (rng_chance(&kernels, 25))
-        p->disabled_kernels |= 1ull << KERNEL_attention_merge;
+        set_add(&p->disabled_kernels, KERNEL_attention_merge);
     if (few)
         share(p, seed);
 }
 
 void ragged_fit(struct vka_device *device, struct problem *p)
 {
-    const uint64_t tile = 1ull << KERNEL_attention_tile;
+    const struct kernel_set tile = KERNEL_SET(KERNEL_attention_tile);
     const enum kernel coop =
         p->q == VKA_F16 ? KERNEL_attention_coop_f16 : KERNEL_attention_coop_bf16;
     const enum kernel coop2 =
         p->q == VKA_F16 ? KERNEL_attention_coop2_f16 : KERNEL_attention_coop2_bf16;
     bool halves = p->q != VKA_F32 && p->cached_k == p->q && p->cached_v == p->q && !p->rope.dim &&
                   !p->q_norm && !p->k_norm; /* which make float32 queries */
-    bool has = (!kernel_missing(coop, &device->caps) && !(p->disabled_kernels >> coop & 1)) ||
+    bool has = (!kernel_missing(coop, &device->caps) && !set_has(p->disabled_kernels, coop)) ||
                !kernel_missing(coop2, &device->caps);
     if (!halves || !has)
-        p->disabled_kernels &= ~tile;
+        p->disabled_kernels = set_minus(p->disabled_kernels, tile);
 }

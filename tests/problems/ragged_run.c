@@ -87,7 +87,7 @@ bool ragged_plan_open(struct run *r, struct vka_cache *cache, uint32_t n_row, bo
                       uint32_t sequence, uint32_t first, struct plan_data *d)
 {
     const struct problem *p = r->p;
-    const uint64_t usual = r->device->caps.without;
+    const struct kernel_set usual = r->device->caps.without;
     *d = (struct plan_data){.p = *p, .cache = cache};
     d->p.n_q = d->p.n_new = n_row;
     if (p->mask_rank > 1 && p->mask_shape[p->mask_rank - 2] != 1)
@@ -104,7 +104,7 @@ bool ragged_plan_open(struct run *r, struct vka_cache *cache, uint32_t n_row, bo
     uint32_t whole = p->whole_n_q;
     if (!whole && (!packed || n_row != p->n_q)) /* the mean of the packed plan */
         whole = divide_up(p->n_q, p->n_sequence);
-    r->device->caps.without |= p->disabled_kernels;
+    set_join(&r->device->caps.without, p->disabled_kernels);
     enum vka_status status =
         vka_plan_create(r->device,
                         VKA_INFO(vka_plan_info, .path = VKA_PATH_FUSED, .whole_n_q = whole,
@@ -116,7 +116,7 @@ bool ragged_plan_open(struct run *r, struct vka_cache *cache, uint32_t n_row, bo
         status = vka_plan_finish(d->plan);
     r->device->caps.without = usual;
     if (status == VKA_OK)
-        r->kernels |= problem_kernels(d->plan);
+        set_join(&r->kernels, problem_kernels(d->plan));
     return ragged_done(r, status, packed ? "packed plan" : "plan of a sequence");
 }
 

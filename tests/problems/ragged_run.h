@@ -24,7 +24,7 @@ struct run {
     int64_t *start, *keep, *length; /* start [n_sequence + 1]; keep, length [n_sequence] */
     bool *refused, *full;
     double *keys[MOST_LAYER], *values[MOST_LAYER];
-    uint64_t kernels;
+    struct kernel_set kernels;
     struct worst *worst;
 };
 

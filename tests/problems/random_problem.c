@@ -44,7 +44,7 @@ static uint32_t draw_length(struct rng *rng, uint32_t most)
 static uint32_t draw_dim(struct rng *rng, const struct problem *p)
 {
     static const uint32_t few[] = {1, 4, 6, 8, 16, 260, 323, 576};
-    if (p->path == VKA_PATH_FUSED && !(p->disabled_kernels >> KERNEL_attention_row & 1))
+    if (p->path == VKA_PATH_FUSED && !set_has(p->disabled_kernels, KERNEL_attention_row))
         return few[rng_range(rng, 0, sizeof few / sizeof few[0] - 1)];
     static const uint32_t usual[] = {4, 8, 16, 32, 40, 64, 80, 128, 192, 256, 512, 576};
     uint32_t kind = rng_range(rng, 0, 9);
@@ -65,15 +65,17 @@ static double work_of(const struct problem *p, const struct problem_bounds *boun
  * it. */
 static void draw_kernels(struct problem *p, struct rng *rng)
 {
-    const uint64_t row = 1ull << KERNEL_attention_row, tile = 1ull << KERNEL_attention_tile;
-    const uint64_t address = 1ull << KERNEL_attention_address | 1ull << KERNEL_attention_feature;
-    p->disabled_kernels = rng_chance(rng, 50) ? row | address : tile;
+    const struct kernel_set tile = KERNEL_SET(KERNEL_attention_tile);
+    const struct kernel_set address =
+        KERNEL_SET(KERNEL_attention_address, KERNEL_attention_feature);
+    const struct kernel_set rows = set_union(address, KERNEL_SET(KERNEL_attention_row));
+    p->disabled_kernels = rng_chance(rng, 50) ? rows : tile;
     if (rng_chance(rng, 50))
-        p->disabled_kernels |= address;
+        set_join(&p->disabled_kernels, address);
     if (rng_chance(rng, 25))
-        p->disabled_kernels |= 1ull << KERNEL_attention_map;
+        set_add(&p->disabled_kernels, KERNEL_attention_map);
     if (rng_chance(rng, 25))
-        p->disabled_kernels |= 1ull << KERNEL_attention_merge;
+        set_add(&p->disabled_kernels, KERNEL_attention_merge);
 }
 
 static void draw_sizes(struct problem *p, struct rng *rng, const struct problem_bounds *bounds)

@@ -180,11 +180,11 @@ static void print_options(const struct settings *s, uint64_t seed)
         printf(" --kernels %s", kernel_names[s->bounds.kernels]);
 }
 
-static void print_kernels(uint64_t kernels)
+static void print_kernels(struct kernel_set kernels)
 {
     const char *before = " by ";
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (kernels >> k & 1) {
+        if (set_has(kernels, k)) {
             printf("%s%s", before, kernel_table[k].name);
             before = ",";
         }

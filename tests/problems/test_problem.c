@@ -31,9 +31,11 @@ static void draw(struct problem *p, enum problem_way way, uint64_t seed)
 /* The first field in which two problems differ, or NULL. */
 static const struct problem_field *difference(const struct problem *a, const struct problem *b)
 {
-    for (size_t i = 0; i < problem_field_count; i++)
-        if (problem_field_get(a, &problem_fields[i]) != problem_field_get(b, &problem_fields[i]))
-            return &problem_fields[i];
+    for (size_t i = 0; i < problem_field_count; i++) {
+        const struct problem_field *field = &problem_fields[i];
+        if (memcmp((const char *)a + field->offset, (const char *)b + field->offset, field->size))
+            return field;
+    }
     return NULL;
 }
 
@@ -81,10 +83,13 @@ static void told_alone(void **state)
             const float real = 0.1f * (float)(n + 1);
             uint32_t bits;
             memcpy(&bits, &real, sizeof bits);
-            problem_field_set(&p, field,
-                              field->kind == FIELD_REAL ? bits
-                              : named                   ? names[n]
-                                                        : numbers[n]);
+            if (field->kind == FIELD_KERNELS)
+                set_add(problem_field_kernels(&p, field), n ? KERNEL_COUNT - 1 : 0);
+            else
+                problem_field_set(&p, field,
+                                  field->kind == FIELD_REAL ? bits
+                                  : named                   ? names[n]
+                                                            : numbers[n]);
             if (field->kind == FIELD_REAL && n == 1)
                 problem_field_set(&p, field, 0x80000000); /* -0 */
             check_read_back(&p);
@@ -309,7 +314,8 @@ static void shrunk(void **state)
             problem_shrink(&p, fails_with_softcap, NULL, 1000);
             assert_true(p.softcap == whole.softcap && p.n_new == 3 && problem_n_head(&p) <= 4);
             assert_true(p.batch == 1 && p.n_past == 0 && p.head_dim == 1 && p.q == VKA_F32);
-            assert_true(p.mask_rank == 0 && !p.causal && !p.window && !p.disabled_kernels);
+            assert_true(p.mask_rank == 0 && !p.causal && !p.window &&
+                        set_is_empty(p.disabled_kernels));
             assert_true(p.n_q == (p.way == WAY_PACKED ? 3 : 1) && p.seed == whole.seed);
             softcaps++;
         }

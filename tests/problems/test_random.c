@@ -215,7 +215,8 @@ static uint64_t run(struct vka_device **device, const struct settings *s, size_t
     struct worst worst = {0};
     const uint64_t reopen = s->way == WAY_LAYER ? 50 : 500;
     const uint64_t every = s->way == WAY_PACKED ? 50 : 1000;
-    uint64_t failures = 0, i = 0, kernels = 0;
+    uint64_t failures = 0, i = 0;
+    struct kernel_set kernels = NO_KERNELS;
     for (; (i < s->count || s->forever) && !(s->forever && failures); i++) {
         struct problem_result result = {0};
         struct problem p = s->problem;
@@ -235,7 +236,7 @@ static uint64_t run(struct vka_device **device, const struct settings *s, size_t
             ok = false;
             snprintf(result.why, sizeof result.why, "errors in the log");
         }
-        kernels |= result.kernels;
+        set_join(&kernels, result.kernels);
         failures += !ok;
         if (!ok)
             report(*device, &p, result.why);
@@ -246,7 +247,7 @@ static uint64_t run(struct vka_device **device, const struct settings *s, size_t
     }
     print_worst(&worst, s);
     for (int k = 0; k < KERNEL_COUNT; k++)
-        if (kernels >> k & 1)
+        if (set_has(kernels, k))
             printf("ran %s\n", kernel_table[k].name);
     printf("%llu problems, %llu failed\n", (unsigned long long)i, (unsigned long long)failures);
     return failures;

@@ -139,14 +139,14 @@ static void bits_whatever_the_budget(void **state)
 static void bits_of_gpu_kernels(void **state)
 {
     struct vka_device *device = *state;
-    const uint64_t disabled = device->caps.without;
-    const uint64_t others = 1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |
-                            1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_feature;
+    const struct kernel_set disabled = device->caps.without;
+    const struct kernel_set others = KERNEL_SET(KERNEL_attention_row, KERNEL_attention_address,
+                                                KERNEL_attention_texel, KERNEL_attention_feature);
 #ifdef NO_GPU_KERNELS
     print_message("SKIPPED: this driver cannot compile kernels of GPUs\n");
     skip();
 #endif
-    device->caps.without |= others;
+    set_join(&device->caps.without, others);
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
         if (problems[i].path == VKA_PATH_FUSED &&
             !kernel_missing(KERNEL_attention_tile, &device->caps))
@@ -155,11 +155,10 @@ static void bits_of_gpu_kernels(void **state)
 }
 
 /* The kernels of fused attention but those for matrix units, and what splits of keys need. */
-#define NOT_MATRICES                                                      \
-    (1ull << KERNEL_attention_row | 1ull << KERNEL_attention_address |    \
-     1ull << KERNEL_attention_texel | 1ull << KERNEL_attention_tile |     \
-     1ull << KERNEL_attention_feature | 1ull << KERNEL_attention_decode | \
-     1ull << KERNEL_attention_merge)
+#define NOT_MATRICES                                                                     \
+    KERNEL_SET(KERNEL_attention_row, KERNEL_attention_address, KERNEL_attention_texel,   \
+               KERNEL_attention_tile, KERNEL_attention_feature, KERNEL_attention_decode, \
+               KERNEL_attention_merge)
 
 /* By the kernels for matrix units, the keys not split, as splits would not be cut. */
 static void bits_of_matrix_units(void **state)
@@ -167,15 +166,15 @@ static void bits_of_matrix_units(void **state)
     struct vka_device *device = *state;
     const enum kernel kernels[] = {KERNEL_attention_coop_f16, KERNEL_attention_coop_bf16,
                                    KERNEL_attention_coop2_f16, KERNEL_attention_coop2_bf16};
-    const uint64_t disabled = device->caps.without;
-    uint64_t others = NOT_MATRICES;
+    const struct kernel_set disabled = device->caps.without;
+    struct kernel_set others = NOT_MATRICES;
     size_t n = 0;
     for (size_t k = 0; k < COUNTOF(kernels); k++)
-        others |= 1ull << kernels[k];
+        set_add(&others, kernels[k]);
     for (size_t k = 0; k < COUNTOF(kernels); k++)
         for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
             struct budget_case p = problems[i];
-            device->caps.without = disabled | (others & ~(1ull << kernels[k]));
+            device->caps.without = set_union(disabled, set_minus(others, KERNEL_SET(kernels[k])));
             p.dtype = k % 2 == 0 ? VKA_F16 : VKA_BF16;
             if (p.path != VKA_PATH_FUSED || kernel_missing(kernels[k], &device->caps))
                 continue;

@@ -39,8 +39,8 @@ static enum vka_status plan_steps(struct trial *t, const void *job, uint64_t bud
     const struct job *j = job;
     const struct problem *p = &j->p;
     struct vka_attention_op op;
-    const uint64_t usual = t->device->caps.without;
-    t->device->caps.without |= p->disabled_kernels;
+    const struct kernel_set usual = t->device->caps.without;
+    set_join(&t->device->caps.without, p->disabled_kernels);
     enum vka_status status = vka_plan_create(
         t->device,
         VKA_INFO(vka_plan_info, .path = p->n_sequence ? VKA_PATH_FUSED : VKA_PATH_AUTO,
@@ -78,7 +78,7 @@ bool trial_cache(struct trial *t)
     ragged_fit(t->device, &j.p);
     const bool fused = packed || dtype_is_scaled(j.p.cached_k) || dtype_is_scaled(j.p.cached_v);
     if (fused && j.p.capacity > TUNE_CHAIN) /* splits of so many keys have to be merged */
-        j.p.disabled_kernels &= ~(1ull << KERNEL_attention_merge);
+        j.p.disabled_kernels = set_minus(j.p.disabled_kernels, KERNEL_SET(KERNEL_attention_merge));
     j.n_sequence = j.p.n_sequence;
     if (!packed) {
         j.p.batch = j.p.n_sequence;

@@ -440,9 +440,9 @@ static void kernels(void **state)
     caps.max_bindings = 4;
     check_kernel(KERNEL_softmax_shared, &caps, "needs more storage buffers");
     caps.kernels[KERNEL_copy] = KERNEL_DEMOTED;
-    caps.without = 1ull << KERNEL_copy;
+    caps.without = KERNEL_SET(KERNEL_copy);
     check_kernel(KERNEL_copy, &caps, "is switched off");
-    caps.without = 0;
+    caps.without = NO_KERNELS;
     check_kernel(KERNEL_copy, &caps, "failed its check on this device");
 }
 

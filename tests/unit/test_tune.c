@@ -105,7 +105,7 @@ static void integers(void **state)
                                      (c.lanes * c.own_columns / c.columns * (uint32_t)MATMUL_BLOCK),
                                  0);
                 assert_int_equal(c.lanes * c.own_columns % c.columns, 0);
-                caps.without = 1ull << KERNEL_matmul_dot;
+                caps.without = KERNEL_SET(KERNEL_matmul_dot);
                 assert_int_equal(choose(&caps, &p).kernel, KERNEL_matmul_dot_plain);
             }
 }
@@ -126,7 +126,7 @@ static void cpu_takes_packed(void **state)
     new.device_address = false;
     assert_int_equal(choose(&new, &large).kernel, KERNEL_matmul_texel);
     new = mesa(26);
-    new.without = 1ull << KERNEL_matmul_address;
+    new.without = KERNEL_SET(KERNEL_matmul_address);
     assert_int_equal(choose(&new, &large).kernel, KERNEL_matmul_texel);
 
     struct matmul_problem p = large;
@@ -152,7 +152,7 @@ static void cpu_takes_lanes(void **state)
 {
     (void)state;
     struct caps caps = cpu(8);
-    caps.without = 1ull << KERNEL_matmul_texel;
+    caps.without = KERNEL_SET(KERNEL_matmul_texel);
     struct matmul_choice c = choose(&caps, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_lane8);
     assert_int_equal(c.lanes, 8);
@@ -165,16 +165,16 @@ static void cpu_takes_lanes(void **state)
         assert_int_equal(choose(&caps, &few).rows, few.m);
     few.m = 5;
     assert_int_equal(choose(&caps, &few).rows, 8);
-    caps.without |= 1ull << KERNEL_matmul_lane8;
+    set_add(&caps.without, KERNEL_matmul_lane8);
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane4);
-    caps.without |= 1ull << KERNEL_matmul_lane4;
+    set_add(&caps.without, KERNEL_matmul_lane4);
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
     assert_false(tune_transposes_weights(&caps));
     caps = cpu(16); /* the packed kernels are written for 8 */
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_lane8);
     caps = cpu(4); /* SwiftShader's compiler does not finish the lane kernel */
     assert_int_equal(choose(&caps, &large).kernel, KERNEL_matmul_tile);
-    caps.without = 1ull << KERNEL_matmul_tile;
+    caps.without = KERNEL_SET(KERNEL_matmul_tile);
     c = choose(&caps, &large);
     assert_int_equal(c.kernel, KERNEL_matmul_lane4);
     assert_int_equal(c.lanes, 4);
@@ -449,7 +449,7 @@ static void softmax_kernels(void **state)
     assert_int_equal(c.kernel, KERNEL_softmax_subgroup);
     assert_int_equal(c.lanes, 32);
     struct caps caps = discrete;
-    caps.without = 1ull << KERNEL_softmax_subgroup;
+    caps.without = KERNEL_SET(KERNEL_softmax_subgroup);
     tune_softmax(&caps, 1000, &c);
     assert_int_equal(c.kernel, KERNEL_softmax_shared);
     caps = discrete;
@@ -473,7 +473,7 @@ static void missing(void **state)
     (void)state;
     assert_null(kernel_missing(KERNEL_matmul_lane8, &discrete));
     struct caps caps = discrete;
-    caps.without = 1ull << KERNEL_matmul_lane8;
+    caps.without = KERNEL_SET(KERNEL_matmul_lane8);
     assert_non_null(strstr(kernel_missing(KERNEL_matmul_lane8, &caps), "switched off"));
     assert_null(kernel_missing(KERNEL_matmul_lane4, &caps));
     caps = discrete;

@@ -205,14 +205,14 @@ static void fused_attention(void **state)
     tune_attention(&caps, &p, &c);
     assert_true(c.usable);
     assert_int_equal(c.kernel, KERNEL_attention_texel);
-    caps.without = 1ull << KERNEL_attention_texel;
+    caps.without = KERNEL_SET(KERNEL_attention_texel);
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_row);
-    caps.without |= 1ull << KERNEL_attention_row; /* tiles work there too, slowly */
+    set_add(&caps.without, KERNEL_attention_row); /* tiles work there too, slowly */
     tune_attention(&caps, &p, &c);
     assert_true(c.usable && !c.preferred);
     assert_int_equal(c.kernel, KERNEL_attention_tile);
-    caps.without = UINT64_MAX;
+    caps.without = set_all_but(NO_KERNELS);
     tune_attention(&caps, &p, &c);
     assert_false(c.usable);
 }
@@ -245,7 +245,7 @@ static void fused_tiles(void **state)
     assert_int_equal(c.split_keys, 512);
     assert_int_equal(c.n_split, 8);
     caps.processors = 0;
-    caps.without = 1ull << KERNEL_attention_merge;
+    caps.without = KERNEL_SET(KERNEL_attention_merge);
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.n_split, 1);
     caps.properties.max_shared_memory = 4096;
@@ -253,7 +253,7 @@ static void fused_tiles(void **state)
     tune_attention(&caps, &p, &c);
     assert_true(c.usable && !c.q_whole);
     assert_true(c.n_chunk > 1);
-    caps.without = 1ull << KERNEL_attention_tile;
+    caps.without = KERNEL_SET(KERNEL_attention_tile);
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_row);
 }

@@ -106,7 +106,7 @@ static void preferred(void **state)
     struct caps caps = discrete;
     tune_attention_backward(&caps, &problem, &c);
     assert_true(c.usable && c.preferred);
-    caps.without = UINT64_C(1) << KERNEL_attention_backward;
+    caps.without = KERNEL_SET(KERNEL_attention_backward);
     tune_attention_backward(&caps, &problem, &c);
     assert_false(c.usable);
     caps = cpu(8);
@@ -127,7 +127,7 @@ static void matrices(void **state)
     (void)state;
     const struct backward_problem f32 = {128, 64, VKA_F32}, f16 = {128, 64, VKA_F16};
     const struct backward_problem bf16 = {80, 80, VKA_BF16};
-    const uint64_t scalar = UINT64_C(1) << KERNEL_attention_backward;
+    const struct kernel_set scalar = KERNEL_SET(KERNEL_attention_backward);
     struct backward_choice c;
     struct caps caps = with_matrices(&discrete);
     tune_attention_backward(&caps, &f32, &c);
@@ -140,7 +140,7 @@ static void matrices(void **state)
     assert_int_equal(backward_vector(&c), 8);
     tune_attention_backward(&caps, &bf16, &c);
     assert_int_equal(c.kernel, KERNEL_attention_backward_coop_bf16);
-    caps.without = UINT64_C(1) << KERNEL_attention_backward_coop_bf16;
+    caps.without = KERNEL_SET(KERNEL_attention_backward_coop_bf16);
     tune_attention_backward(&caps, &bf16, &c);
     assert_int_equal(c.kernel, KERNEL_attention_backward);
     assert_int_equal(backward_vector(&c), 4);

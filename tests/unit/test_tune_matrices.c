@@ -139,8 +139,8 @@ static void fused_flexible_matrices(void **state)
     caps.properties.vendor_id = 0x1002; /* a row lies in 16 lanes */
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop_f16);
-    caps.without |= 1ull << KERNEL_attention_coop_f16 | 1ull << KERNEL_attention_tile |
-                    1ull << KERNEL_attention_row;
+    set_join(&caps.without,
+             KERNEL_SET(KERNEL_attention_coop_f16, KERNEL_attention_tile, KERNEL_attention_row));
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
     caps.properties.vendor_id = 0;
@@ -204,7 +204,7 @@ static void flexible_matrices_of_cpu_drivers(void **state)
     struct attention_choice c;
     tune_attention(&caps, &p, &c);
     assert_true(c.kernel != KERNEL_attention_coop2_f16);
-    caps.without = ~(1ull << KERNEL_attention_coop2_f16);
+    caps.without = set_all_but(KERNEL_SET(KERNEL_attention_coop2_f16));
     tune_attention(&caps, &p, &c);
     assert_int_equal(c.kernel, KERNEL_attention_coop2_f16);
     assert_true(c.usable && !c.preferred);

@@ -137,18 +137,20 @@ bool is_power_of_two(uint32_t n)
 
 struct caps vary(const struct caps *device)
 {
-    const uint64_t optional = 1ull << KERNEL_matmul_address | 1ull << KERNEL_matmul_texel |
-                              1ull << KERNEL_matmul_lane4 | 1ull << KERNEL_matmul_few |
-                              1ull << KERNEL_matmul_lane8 | 1ull << KERNEL_matmul_coop_f16 |
-                              1ull << KERNEL_attention_coop_f16 |
-                              1ull << KERNEL_attention_coop2_f16 | 1ull << KERNEL_softmax_subgroup |
-                              1ull << KERNEL_attention_row | 1ull << KERNEL_attention_tile |
-                              1ull << KERNEL_attention_map | 1ull << KERNEL_attention_merge;
+    const struct kernel_set optional = KERNEL_SET(
+        KERNEL_matmul_address, KERNEL_matmul_texel, KERNEL_matmul_lane4, KERNEL_matmul_few,
+        KERNEL_matmul_lane8, KERNEL_matmul_coop_f16, KERNEL_attention_coop_f16,
+        KERNEL_attention_coop2_f16, KERNEL_softmax_subgroup, KERNEL_attention_row,
+        KERNEL_attention_tile, KERNEL_attention_map, KERNEL_attention_merge);
     struct caps caps = *device;
     if (below(2)) /* lowered by the application, or simply another device */
         caps.properties.max_shared_memory -= below(caps.properties.max_shared_memory / 2);
     caps.int64 = below(2);
     caps.int8 = below(2);
-    caps.without = below(2) ? 0 : random_state & optional;
+    caps.without = NO_KERNELS;
+    if (below(2))
+        for (int k = 0; k < KERNEL_COUNT; k++)
+            if (set_has(optional, k) && below(2))
+                set_add(&caps.without, k);
     return caps;
 }

@@ -79,7 +79,7 @@ static struct job job_of(const struct vka_plan *plan, struct attention *a,
     };
 }
 
-static uint64_t choose(const struct caps *caps, void *given)
+static struct kernel_set choose(const struct caps *caps, void *given)
 {
     const struct job *job = given;
     const struct attention *a = job->a;
@@ -103,9 +103,13 @@ static uint64_t choose(const struct caps *caps, void *given)
     const struct caps left = without_refused(caps, job->refusals);
     choose_attention(&left, &problem, c);
     if (!c->usable || !(job->fused || c->preferred)) /* what is not taken is not tested */
-        return 0;
-    return UINT64_C(1) << c->kernel | (uint64_t)c->map << KERNEL_attention_map |
-           (uint64_t)(c->n_split > 1) << KERNEL_attention_merge;
+        return NO_KERNELS;
+    struct kernel_set chosen = KERNEL_SET(c->kernel);
+    if (c->map)
+        set_add(&chosen, KERNEL_attention_map);
+    if (c->n_split > 1)
+        set_add(&chosen, KERNEL_attention_merge);
+    return chosen;
 }
 
 static enum vka_status check_exact(const struct vka_plan *plan, const struct attention *a,

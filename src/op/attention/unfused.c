@@ -152,11 +152,11 @@ static enum vka_status add_probe(struct vka_plan *plan, const void *problem, uin
     return add_stage(plan, &job, &(struct box){{0}, {1, 1, a.n_q, a.n_kv}}, NULL, SOFTMAX_WHOLE);
 }
 
-static uint64_t choose(const struct caps *caps, void *given)
+static struct kernel_set choose(const struct caps *caps, void *given)
 {
     struct softmax_job *job = given;
     tune_softmax(caps, job->a->n_kv, &job->choice);
-    return UINT64_C(1) << job->choice.kernel;
+    return KERNEL_SET(job->choice.kernel);
 }
 
 enum vka_status attention_add_softmax(struct vka_plan *plan, const struct attention *a,

@@ -161,11 +161,11 @@ fail:
     return status;
 }
 
-static uint64_t choose_packed(const struct caps *caps, void *panel)
+static struct kernel_set choose_packed(const struct caps *caps, void *panel)
 {
     enum kernel kernel = tune_packed_kernel(caps);
     *(uint32_t *)panel = tune_weight_panel(caps);
-    return kernel == KERNEL_COUNT ? 0 : UINT64_C(1) << kernel;
+    return kernel == KERNEL_COUNT ? NO_KERNELS : KERNEL_SET(kernel);
 }
 
 enum vka_status weights_lay_out(struct vka_device *device, const struct weight_part *parts,

@@ -68,7 +68,7 @@ struct job {
     struct matmul_choice *choice;
 };
 
-static uint64_t choose(const struct caps *caps, void *given)
+static struct kernel_set choose(const struct caps *caps, void *given)
 {
     const struct job *job = given;
     const struct vka_plan *plan = job->plan;
@@ -98,8 +98,12 @@ static uint64_t choose(const struct caps *caps, void *given)
         .cached = op->cached,
     };
     choose_matmul(caps, &problem, job->choice);
-    return UINT64_C(1) << job->choice->kernel | (uint64_t)(a[3] > TUNE_CHAIN) << KERNEL_sum_splits |
-           (uint64_t)op->integers << KERNEL_quantise;
+    struct kernel_set chosen = KERNEL_SET(job->choice->kernel);
+    if (a[3] > TUNE_CHAIN)
+        set_add(&chosen, KERNEL_sum_splits);
+    if (op->integers)
+        set_add(&chosen, KERNEL_quantise);
+    return chosen;
 }
 
 enum vka_status matmul_choose(struct vka_plan *plan, const struct matmul_op *op,

@@ -27,13 +27,13 @@ static enum vka_dtype type_of(const struct attention_backward *b)
 }
 
 /* Names the kernel only where it would be taken: testing it takes a CPU driver seconds. */
-static uint64_t choose(const struct caps *caps, void *job)
+static struct kernel_set choose(const struct caps *caps, void *job)
 {
     struct attention_backward *b = job;
     const struct backward_problem problem = {b->a.head_dim, b->a.value_dim, type_of(b)};
     tune_attention_backward(caps, &problem, &b->choice);
-    return b->choice.usable && (b->fused || b->choice.preferred) ? UINT64_C(1) << b->choice.kernel
-                                                                 : 0;
+    return b->choice.usable && (b->fused || b->choice.preferred) ? KERNEL_SET(b->choice.kernel)
+                                                                 : NO_KERNELS;
 }
 
 /* Whether VKA_PATH_AUTO takes the kernel. Passes bind a head whole, and a mask. */
