@@ -22,7 +22,7 @@ uint product_a()
 uint product_b()
 {
     return p.b_offset + product_batch() * p.b_batch + product_head() / p.group * p.b_head +
-           gl_WorkGroupID.y * p.b_panel;
+           gl_WorkGroupID.y * p.b_row;
 }
 
 float relu(float x) { return RELU != 0 ? relu_of(x) : x; }

@@ -5,5 +5,5 @@ layout(binding = 5) readonly buffer Scale { float scale[]; };
 
 float column_scale(uint column)
 {
-    return (SUMS & SUMS_SCALE) != 0 ? scale[p.b_panel + column] : 1.0;
+    return (SUMS & SUMS_SCALE) != 0 ? scale[p.scale_offset + column] : 1.0;
 }

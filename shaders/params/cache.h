@@ -7,9 +7,9 @@
 /* ---- cache: appending rows to a cache, and making the dense view of a paged one -----------------
  * State u32 [3][batch]: lengths; lengths before this run; 1 where a run had no room. Then u32
  * [batch + 1]: q_start of a ragged step.
- * cache_advance: one invocation per sequence; n_row: new rows; from_: n_append. Buffers: 0 state,
+ * cache_advance: one invocation per sequence; n_row: new rows; from_: n_append, see `append`. Buffers: 0 state,
  * 1 page table, 2 running ticket u32 [2], 3 first ticket without room u32 [batch][2]; first word 0:
- * none, 4 n_append i32 [batch] or [1], see APPEND_, 5 q_start.
+ * none, 4 n_append i32 [batch] or [1], 5 q_start.
  * cache_gather copies rows row_first .. row_first + n_row - 1 of a paged cache, one invocation per
  * element of [batch][n_head][n_row][dim]. Buffers: 0 from, 1 to, 2 state, 3 page table.
  * Ragged: rows of `batch` sequences are packed, [1][n_head][n_row][dim]; sequence s has rows
@@ -20,8 +20,10 @@ struct cache_params {
     U32 to_offset, to_batch, to_head, to_row, to_col;
     U32 state_offset;
     U32 page_size, table_offset, table_row, n_page; /* page_size 0: not paged */
-    U32 row_first;                  /* first of the n_row rows; of cache_advance an APPEND_ */
+    U32 row_first;                                  /* first of the n_row rows */
     U32 n_sequence, q_start_offset; /* ragged: see below; n_sequence 0: not ragged */
+    U32 append;                     /* of cache_advance: APPEND_ALL, APPEND_ONE or APPEND_EACH */
+    U32 scale_offset;               /* of cache_quantise: see below */
 };
 #define APPEND_ALL 0  /* n_row for each sequence */
 #define APPEND_ONE 1  /* n_append[0] */
@@ -29,10 +31,10 @@ struct cache_params {
 /* cache_quantise: one invocation per block of [batch][n_head][n_row][dim in blocks]; appends as many
  * rows as the lengths grew by. Buffers as cache_gather, and 4 q_start. A quantised cache: integers of
  * all rows, which are whole blocks, then their scales, float16 [row][block]. to_ counts values;
- * to_col is the first scale, counted in float16. Q8_0: value i of a word is its byte i, an int8;
+ * scale_offset is the first scale, counted in float16. Q8_0: value i of a word is its byte i, an int8;
  * Q4_0: its 4 bits i, less 8. F8_E4M3: value i is byte i, and behind the rows lie float32 scales
  * [n_head] and float32 1 / scale [n_head]; the first scale is counted in words, for attention that of
- * the pass's first head, and to_col is 1 / scale of the pass's first head. */
+ * the pass's first head, and scale_offset is 1 / scale of the pass's first head. */
 #define CACHE_BLOCK 32
 #define CACHE_Q8_UNIT 0.00787401574803149606 /* 1 / 127 */
 #define CACHE_FROM_TYPE 0

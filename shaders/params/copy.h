@@ -18,16 +18,27 @@ struct copy_params {
     U32 from_offset, from0, from1, from2, from3;
     U32 to_offset, to0, to1, to2, to3;
     U32 panel, to_panel; /* elements of a panel of axis 2, and from panel to panel */
-    U32 n_sequence, q_start_offset, row_first; /* of hadamard alone, as in rope_params */
 };
 #define COPY_FROM_TYPE 0
 #define COPY_TO_TYPE 1
 #define COPY_SPECS 2
 #define COPY_RUN 16 /* elements of axis 2 an invocation copies; a panel is whole runs */
 #define COPY_LANES 32
-/* hadamard: HADAMARD_LANES features of axes 2 and 3 along x, axis 1 along y, axis 0 along z. panel:
- * features of a block; to_panel: bits of the float 1 / sqrt(panel). Buffer 2: q_start; rows outside
- * all sequences are not written. */
+
+/* ---- hadamard: rows times a Hadamard matrix, block by block -------------------------------------
+ * Grid: HADAMARD_LANES features of axes 2 and 3 along x, axis 1 along y, axis 0 along z. Buffers:
+ * 0 source, 1 destination, 2 q_start; rows outside all sequences are not written. */
+struct hadamard_params {
+    U32 n_row, head_dim; /* axes 2 and 3 */
+    U32 from_offset, from_batch, from_head, from_row, from_col;
+    U32 to_offset, to_batch, to_head, to_row, to_col;
+    U32 block;                                 /* features */
+    F32 factor;                                /* 1 / sqrt(block) */
+    U32 n_sequence, q_start_offset, row_first; /* as in rope_params */
+};
+#define HADAMARD_FROM_TYPE 0
+#define HADAMARD_TO_TYPE 1
+#define HADAMARD_SPECS 2
 #define HADAMARD_LANES 64
 
 /* ---- nonfinite: NaN and Inf in a strided 4-D tensor ---------------------------------------------

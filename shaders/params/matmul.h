@@ -23,10 +23,10 @@ struct matmul_params {
     F32 alpha;
     U32 n_head, group;
     U32 a_offset, a_batch, a_head, a_row, a_col;
-    U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, b_col steps k */
+    U32 b_offset, b_batch, b_head, b_row, b_col; /* b_row steps n, or panels; b_col steps k */
     U32 c_offset, c_batch, c_head, c_row, c_col;
     U32 bias_offset;
-    U32 b_panel; /* packed B: elements from panel to panel; quantised B: offset of the scale */
+    U32 scale_offset;
     U32 n_block; /* packed B: blocks of row tiles, along z of the grid */
     U32 sums_offset, sums_batch, sums_head, sums_row;
 };

@@ -40,7 +40,8 @@ struct sum_axes_params {
 struct map_backward_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) dy, x, b, y;
-    F32 alpha; /* of SiLU; the scale of a difference */
+    F32 alpha; /* of SiLU */
+    F32 scale; /* of a difference */
 };
 #define SLOPE_DY_TYPE 0
 #define SLOPE_X_TYPE 1
@@ -85,8 +86,9 @@ struct cross_entropy_params {
  * decay = -log(beta) in two parts. Buffers: 0 x, 1 y, 2 z. */
 struct scalars_params {
     U32 x_offset, y_offset, z_offset;
-    F32 rate; /* of SCALARS_CLIP: the largest norm */
+    F32 rate;
     F32 first_high, first_low, second_high, second_low;
+    F32 max_norm; /* of SCALARS_CLIP */
 };
 #define SCALARS_KIND 0
 #define SCALARS_FACTOR 1
@@ -98,13 +100,12 @@ struct scalars_params {
 #define SCALARS_CLIP_EPSILON 1e-6 /* added to the norm */
 
 /* ---- optimiser: a step for the elements of a parameter ------------------------------------------
- * A unit is an element. m and v are float32: moments, or m the momentum. `beta1` of SGD is the
- * momentum. Buffers: 0 parameter, 1 gradient, 2 m, 3 v, 4 what SCALARS_ADAM or SCALARS_RATE left. */
+ * A unit is an element. m and v are float32: moments, or of SGD with a momentum m alone. Buffers: 0 parameter, 1 gradient, 2 m, 3 v, 4 what SCALARS_ADAM or SCALARS_RATE left. */
 struct optimiser_params {
     U32 size0, size1, size2, size3;
     STRUCT(strided_params) w, g, m, v;
     U32 rate_offset;
-    F32 beta1, rest1, beta2, rest2; /* rest: 1 - beta */
+    F32 momentum, rest1, beta2, rest2; /* rest: 1 - beta */
     F32 epsilon, decay;
 };
 #define OPTIMISER_W_TYPE 0

@@ -32,8 +32,8 @@ void main()
         uint first = min(start, p.n_row);
         n = clamp(end, first, p.n_row) - first;
     }
-    if (p.row_first != APPEND_ALL)
-        n = clamp(n_append[p.from_offset + (p.row_first == APPEND_EACH ? b * p.from_row : 0)], 0,
+    if (p.append != APPEND_ALL)
+        n = clamp(n_append[p.from_offset + (p.append == APPEND_EACH ? b * p.from_row : 0)], 0,
                   int(n));
     bool fits = n <= p.capacity - old && state[at + 2 * p.batch] == 0;
     if (fits && n != 0 && p.page_size != 0)

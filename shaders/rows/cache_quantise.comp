@@ -70,7 +70,7 @@ void main()
               block * CACHE_BLOCK; // in values
     uint col = block * CACHE_BLOCK;
     if (TO_TYPE == TYPE_F8_E4M3) {
-        append_f8(from, col, to, uintBitsToFloat(to_words[p.to_col + head]));
+        append_f8(from, col, to, uintBitsToFloat(to_words[p.scale_offset + head]));
         return;
     }
     float peak = 0.0; // the first value of largest magnitude; NaN where there is one
@@ -95,7 +95,7 @@ void main()
         }
         to_words[to / WORD_VALUES + w] = word;
     }
-    uint place_scale = p.to_col + to / CACHE_BLOCK;
+    uint place_scale = p.scale_offset + to / CACHE_BLOCK;
     atomicAnd(to_words[place_scale >> 1], ~(0xffffu << 16 * (place_scale & 1)));
     atomicOr(to_words[place_scale >> 1], half_scale << 16 * (place_scale & 1));
 }

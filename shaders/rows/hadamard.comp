@@ -1,37 +1,37 @@
 // Multiplies rows by a Hadamard matrix on each block of `block` features, a power of two: feature i
 // becomes the sum over j of (-1)^(bits that i and j share) x[j], times 1 / sqrt(block). It is its own
-// inverse. One invocation a feature; sums in order of j. Blocks of one feature copy. See copy_params.
+// inverse. One invocation a feature; sums in order of j. Blocks of one feature copy. See hadamard_params.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "params/params.h"
 #include "lib/dtype.glsl"
 
-layout(constant_id = COPY_FROM_TYPE) const uint FROM_TYPE = 0;
-layout(constant_id = COPY_TO_TYPE) const uint TO_TYPE = 0;
+layout(constant_id = HADAMARD_FROM_TYPE) const uint FROM_TYPE = 0;
+layout(constant_id = HADAMARD_TO_TYPE) const uint TO_TYPE = 0;
 layout(local_size_x = HADAMARD_LANES) in;
 layout(binding = 0) readonly buffer From { uint from_words[]; };
 layout(binding = 1) buffer To { uint to_words[]; };
 layout(binding = 2) readonly buffer QStart { uint q_start[]; };
-layout(push_constant) uniform Push { copy_params p; };
+layout(push_constant) uniform Push { hadamard_params p; };
 
 void main()
 {
-    uint e = gl_GlobalInvocationID.x, block = p.panel;
-    if (e >= p.shape2 * p.shape3)
+    uint e = gl_GlobalInvocationID.x, block = p.block;
+    if (e >= p.n_row * p.head_dim)
         return;
-    uvec4 at = uvec4(gl_WorkGroupID.z, gl_WorkGroupID.y, e / p.shape3, e % p.shape3);
+    uvec4 at = uvec4(gl_WorkGroupID.z, gl_WorkGroupID.y, e / p.head_dim, e % p.head_dim);
     uint row = p.row_first + at.z;
     if (p.n_sequence != 0 && (row < q_start[p.q_start_offset] ||
                               row >= q_start[p.q_start_offset + p.n_sequence]))
         return;
-    uint from = p.from_offset + at.x * p.from0 + at.y * p.from1 + at.z * p.from2;
+    uint from = p.from_offset + at.x * p.from_batch + at.y * p.from_head + at.z * p.from_row;
     uint first = at.w / block * block;
-    precise float sum = LOAD(from_words, from + first * p.from3, FROM_TYPE);
+    precise float sum = LOAD(from_words, from + first * p.from_col, FROM_TYPE);
     for (uint j = 1; j < block; j++) {
-        float x = LOAD(from_words, from + (first + j) * p.from3, FROM_TYPE);
+        float x = LOAD(from_words, from + (first + j) * p.from_col, FROM_TYPE);
         sum += (bitCount((at.w - first) & j) & 1) != 0 ? -x : x;
     }
-    precise float y = sum * uintBitsToFloat(p.to_panel);
-    uint to = p.to_offset + at.x * p.to0 + at.y * p.to1 + at.z * p.to2 + at.w * p.to3;
+    precise float y = sum * p.factor;
+    uint to = p.to_offset + at.x * p.to_batch + at.y * p.to_head + at.z * p.to_row + at.w * p.to_col;
     STORE(to_words, to, TO_TYPE, y);
 }

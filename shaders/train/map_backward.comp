@@ -33,7 +33,7 @@ float element(uvec4 at)
     float x = LOAD(x_words, place(p.x, at), X_TYPE);
     float y;
     if (KIND == SLOPE_DIFFERENCE)
-        y = p.alpha * (dy - x);
+        y = p.scale * (dy - x);
     else if (KIND == SLOPE_VALUE)
         y = dy * activate(x, FUNCTION, p.alpha);
     else

@@ -24,9 +24,9 @@ float sgd(float w, float g, uvec4 at)
     float rate = rates[p.rate_offset];
     if (MOMENTUM > 0) {
         uint place_m = place(p.m, at);
-        float m = one_nan(fma(p.beta1, m_words[place_m], g));
+        float m = one_nan(fma(p.momentum, m_words[place_m], g));
         m_words[place_m] = m;
-        g = MOMENTUM == 2 ? fma(p.beta1, m, g) : m;
+        g = MOMENTUM == 2 ? fma(p.momentum, m, g) : m;
     }
     return w - rate * g;
 }

@@ -34,7 +34,7 @@ void main()
     if (KIND == SCALARS_MEAN) {
         y[p.y_offset] = one_nan(x[p.x_offset] / x[p.x_offset + 1]);
     } else if (KIND == SCALARS_CLIP) {
-        float norm = sqrt(x[p.x_offset]), factor = p.rate / (norm + SCALARS_CLIP_EPSILON);
+        float norm = sqrt(x[p.x_offset]), factor = p.max_norm / (norm + SCALARS_CLIP_EPSILON);
         y[p.y_offset] = one_nan(norm);
         z[p.z_offset] = factor > 1.0 ? 1.0 : one_nan(factor);
     } else if (KIND == SCALARS_ADAM) {

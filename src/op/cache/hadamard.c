@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 struct hadamard {
     const char *name;
@@ -31,30 +30,27 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
     const uint64_t *f = from.shape.stride, *t = to.shape.stride;
     const uint32_t *size = part->size;
     const uint64_t elements = (uint64_t)size[2] * size[3];
-    const float factor = 1 / sqrtf((float)h->block);
-    struct copy_params p = {
-        .shape0 = size[0],
-        .shape1 = size[1],
-        .shape2 = size[2],
-        .shape3 = size[3],
-        .from0 = (uint32_t)f[0],
-        .from1 = (uint32_t)f[1],
-        .from2 = (uint32_t)f[2],
-        .from3 = (uint32_t)f[3],
-        .to0 = (uint32_t)t[0],
-        .to1 = (uint32_t)t[1],
-        .to2 = (uint32_t)t[2],
-        .to3 = (uint32_t)t[3],
-        .panel = h->block,
+    struct hadamard_params p = {
+        .n_row = size[2],
+        .head_dim = size[3],
+        .from_batch = (uint32_t)f[0],
+        .from_head = (uint32_t)f[1],
+        .from_row = (uint32_t)f[2],
+        .from_col = (uint32_t)f[3],
+        .to_batch = (uint32_t)t[0],
+        .to_head = (uint32_t)t[1],
+        .to_row = (uint32_t)t[2],
+        .to_col = (uint32_t)t[3],
+        .block = h->block,
+        .factor = 1 / sqrtf((float)h->block),
         .n_sequence = h->q_start ? h->q_start->shape.size[0] - 1 : 0,
         .row_first = part->first[2],
     };
-    memcpy(&p.to_panel, &factor, sizeof factor);
     pass->name = h->name;
     pass->reason = "one invocation a feature";
-    pass->key = (struct pipeline_key){.kernel = KERNEL_hadamard, .n_spec = COPY_SPECS};
-    pass->key.spec[COPY_FROM_TYPE] = from.dtype;
-    pass->key.spec[COPY_TO_TYPE] = to.dtype;
+    pass->key = (struct pipeline_key){.kernel = KERNEL_hadamard, .n_spec = HADAMARD_SPECS};
+    pass->key.spec[HADAMARD_FROM_TYPE] = from.dtype;
+    pass->key.spec[HADAMARD_TO_TYPE] = to.dtype;
     plan_bind(plan, pass, 0, &from, false, &p.from_offset);
     plan_bind(plan, pass, 1, &to, true, &p.to_offset);
     plan_bind(plan, pass, 2, h->q_start ? h->q_start : &from, false,

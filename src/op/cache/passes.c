@@ -43,9 +43,9 @@ enum vka_status plan_cache_advance(struct vka_plan *plan, const struct cache_use
         .page_size = cache->info.page_size,
         .table_row = cache->table_row,
         .n_page = cache->info.n_page,
-        .row_first = !n_append                     ? APPEND_ALL
-                     : n_append->shape.size[0] > 1 ? APPEND_EACH
-                                                   : APPEND_ONE,
+        .append = !n_append                     ? APPEND_ALL
+                  : n_append->shape.size[0] > 1 ? APPEND_EACH
+                                                : APPEND_ONE,
         .from_row = n_append ? (uint32_t)n_append->shape.stride[0] : 0,
         .n_sequence = use->q_start ? cache->info.batch : 0,
     };
@@ -216,9 +216,9 @@ static void make_quantise(const struct vka_plan *plan, const void *job, const st
     p.to_batch = (uint32_t)t[0] * values;
     p.to_head = (uint32_t)t[1] * values;
     p.to_row = (uint32_t)t[2] * values;
-    p.to_col = dtype_is_head_scaled(cached->dtype) /* of these heads, 1 / scale */
-                   ? cache_scales_from(cached, cache->info.n_kv_head + part->first[1])
-                   : (uint32_t)cached->scales;
+    p.scale_offset = dtype_is_head_scaled(cached->dtype) /* of these heads, 1 / scale */
+                         ? cache_scales_from(cached, cache->info.n_kv_head + part->first[1])
+                         : (uint32_t)cached->scales;
     pass->name = "append";
     pass->reason = "blocks of 32 features";
     pass->key = (struct pipeline_key){.kernel = KERNEL_cache_quantise, .n_spec = CACHE_SPECS};

@@ -173,7 +173,6 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
         .c_head = (uint32_t)op->c.shape.stride[1],
         .c_row = (uint32_t)op->c.shape.stride[2],
         .c_col = (uint32_t)op->c.shape.stride[3],
-        .b_panel = (uint32_t)op->b.shape.stride[2],
         .n_block = n_block,
     };
     plan_bind(plan, pass, 0, &op->a, false, &p.a_offset);
@@ -181,15 +180,13 @@ static void set_params(const struct vka_plan *plan, const struct matmul_op *op, 
     plan_bind(plan, pass, 2, op->bias ? op->bias : &op->b, false, &p.bias_offset);
     plan_bind(plan, pass, 3, &op->c, true, &p.c_offset);
     plan_bind(plan, pass, 4, &op->b, false, NULL); /* unused without sums */
-    if (dtype_is_quantised(op->b.dtype)) {
+    if (dtype_is_quantised(op->b.dtype))
         set_strides(&op->b, &p.b_batch, &p.b_head, &p.b_row);
-        p.b_panel = 0;
-    }
     if (op->a.dtype == DTYPE_ACTIVATION)
         set_strides(&op->a, &p.a_batch, &p.a_head, &p.a_row);
     if (kernel_table[pass->key.kernel].buffers > 5)
         plan_bind(plan, pass, 5, op->scale ? op->scale : &op->b, false,
-                  op->scale ? &p.b_panel : NULL);
+                  op->scale ? &p.scale_offset : NULL);
     if (op->part.sums.storage) {
         const struct vka_tensor *sums = &op->part.sums;
         plan_bind(plan, pass, 4, sums, false, &p.sums_offset);

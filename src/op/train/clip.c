@@ -65,7 +65,7 @@ static enum vka_status add(struct vka_plan *plan, const struct vka_clip_op *op)
                                  .x = &total,
                                  .y = op->norm,
                                  .z = &factor,
-                                 .params.rate = (float)op->max_norm};
+                                 .params.max_norm = (float)op->max_norm};
     ENSURE(plan_sum_axes(plan, &sum));
     ENSURE(plan_scalars(plan, &clip));
     for (size_t i = 0; i < op->n_gradient; i++) {

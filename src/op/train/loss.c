@@ -250,7 +250,7 @@ static enum vka_status add_square(struct vka_plan *plan, const struct vka_square
             .x = tensor_rank4(op->target),
             .y = tensor_rank4(op->gradient),
             .kind = SLOPE_DIFFERENCE,
-            .alpha = (float)(2 * scale / n),
+            .scale = (float)(2 * scale / n),
         };
         ENSURE(plan_slope(plan, &slope));
     }

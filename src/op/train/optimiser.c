@@ -48,7 +48,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .g = axes_strides(&g.shape),
         .m = axes_strides(&m.shape),
         .v = axes_strides(&v.shape),
-        .beta1 = (float)(adam ? step->beta1 : op->momentum),
+        .momentum = (float)op->momentum,
         .rest1 = (float)(1 - step->beta1),
         .beta2 = (float)step->beta2,
         .rest2 = (float)(1 - step->beta2),

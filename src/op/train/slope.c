@@ -31,6 +31,7 @@ static void make_pass(const struct vka_plan *plan, const void *job, const struct
         .b = axes_strides(&b.shape),
         .y = axes_strides(&y.shape),
         .alpha = op->alpha,
+        .scale = op->scale,
     };
     pass->name = op->name;
     pass->reason = "element by element";

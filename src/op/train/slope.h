@@ -15,7 +15,8 @@ struct slope {
     struct vka_tensor dy, x, b, y;
     enum vka_activation function;
     uint32_t kind; /* SLOPE_ */
-    float alpha;
+    float alpha;   /* of SiLU */
+    float scale;   /* of a difference */
     bool add;
 };
 enum vka_status plan_slope(struct vka_plan *plan, const struct slope *op);
